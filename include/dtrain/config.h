@@ -1,0 +1,119 @@
+/* The configuration: one key table (src/config/keys.c) fills this struct from a JSON file and
+ * --set overrides; help, JSON Schema and the dump come from the same table. Constant after start.
+ * Plain data without pointers, so rank 0 can broadcast it as bytes.
+ *
+ * A new key: a field here and a row there. */
+#ifndef DTRAIN_CONFIG_H
+#define DTRAIN_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "dtrain/file.h"
+#include "dtrain/status.h"
+
+enum dt_source { DT_SOURCE_SYNTHETIC, DT_SOURCE_SHARDS, DT_SOURCE_FOLDER };
+enum dt_augment { DT_AUGMENT_NONE, DT_AUGMENT_IMAGENET, DT_AUGMENT_CIFAR };
+enum dt_precision { DT_PRECISION_FP32, DT_PRECISION_TF32, DT_PRECISION_BF16, DT_PRECISION_FP16 };
+enum dt_schedule_kind { DT_SCHEDULE_CONSTANT, DT_SCHEDULE_STEP, DT_SCHEDULE_COSINE,
+                        DT_SCHEDULE_POLY };
+enum dt_lr_unit { DT_LR_ABSOLUTE, DT_LR_PER_256 };
+enum dt_device_kind { DT_DEVICE_AUTO, DT_DEVICE_CPU, DT_DEVICE_CUDA };
+enum dt_comm_kind { DT_COMM_AUTO, DT_COMM_MPI, DT_COMM_NCCL };
+enum dt_comm_algorithm { DT_ALGORITHM_RING, DT_ALGORITHM_AUTO };
+
+enum { DT_MAX_MILESTONES = 16, DT_CONFIG_NAME_MAX = 64 };
+
+struct dt_config {
+    struct {
+        char name[DT_CONFIG_NAME_MAX]; /* row of the list of models, dt_model_find */
+        int num_classes;
+        int image_size; /* pixels, height = width */
+        bool zero_init_residual;
+        double dropout;              /* VGG and AlexNet classifiers */
+        char init_from[DT_PATH_MAX]; /* safetensors file for fine-tuning; "" = none */
+    } model;
+    struct {
+        enum dt_source source;
+        char train[DT_PATH_MAX], val[DT_PATH_MAX]; /* brace range of tars, or a folder */
+        int synthetic_train, synthetic_val;        /* images of data.source synthetic */
+        int workers;                               /* decoding threads per rank, 0 = auto */
+        int prefetch;                              /* batches held ready per rank */
+        enum dt_augment augment;
+        int resize;            /* eval: shorter side before the centre crop, 0 = size * 256/224 */
+        double mean[3], std[3]; /* of pixels in 0..1, RGB */
+        int label_offset;       /* subtracted from every label in the files */
+        double max_bad_fraction;
+    } data;
+    struct {
+        int epochs;
+        int64_t max_steps;         /* 0 = no limit */
+        int global_batch;          /* images per update over all ranks */
+        int micro_batch;           /* images per rank and pass, 0 = global_batch / ranks */
+        uint64_t seed;             /* 0 .. 2^53 */
+        enum dt_precision precision;
+        bool deterministic;
+        double label_smoothing;
+        int eval_every;       /* epochs, 0 = only at the end */
+        int eval_batch;       /* images per rank and pass in evaluation */
+        double stop_top1;     /* per cent of the validation set, 0 = off */
+    } train;
+    struct {
+        double momentum, weight_decay;
+        bool nesterov, decay_norm_bias; /* weight decay on batch norm and bias too */
+    } optim;
+    struct {
+        enum dt_schedule_kind kind;
+        double lr;
+        enum dt_lr_unit lr_unit; /* per_256: lr * global_batch / 256 */
+        double warmup_epochs, warmup_start; /* linear from warmup_start * lr */
+        double milestones[DT_MAX_MILESTONES]; /* epochs */
+        int n_milestones;
+        double gamma, power, end_lr;
+    } schedule;
+    struct {
+        enum dt_device_kind kind;
+        int threads; /* compute threads per rank, 0 = allowed CPUs / ranks on the node */
+    } device;
+    struct {
+        enum dt_comm_kind backend;
+        enum dt_comm_algorithm algorithm;
+        double bucket_mb, last_bucket_mb;
+    } comm;
+    struct {
+        char dir[DT_PATH_MAX];
+        int log_every; /* steps */
+    } output;
+    struct {
+        int every_epochs; /* 0 = only at the end */
+        int64_t every_steps;
+        int keep;
+    } checkpoint;
+    struct {
+        int warmup_steps, rounds, steps_per_round;
+    } bench;
+};
+
+/* What one row of the key table says; for help, tests and tools. */
+struct dt_key;
+size_t dt_config_n_keys(void);
+const char *dt_config_key_path(size_t index); /* "train.global_batch" */
+
+void dt_config_init(struct dt_config *config); /* every key at its default */
+/* Defaults, then the file (NULL = none), then overrides "key.path=value" (value: JSON, else a plain
+ * string). All mistakes are reported in one error text, a line each: "file:line:column: path: what;
+ * did you mean ...". Codes: DT_ERR_CONFIG, or the file's own (66, 77, 74). */
+dt_status dt_config_load(struct dt_config *config, const char *path, const char *const *sets,
+                         size_t n_sets);
+/* The complete configuration as pretty JSON text that dt_config_load accepts; caller frees. */
+dt_status dt_config_print(char **text, const struct dt_config *config);
+/* JSON Schema (draft 2020-12), or help as text, one line per key with default and bounds. */
+dt_status dt_config_print_schema(FILE *out);
+dt_status dt_config_print_help(FILE *out);
+
+/* Nearest of `names` by edit distance (<= 2, or a prefix), NULL if none: for "did you mean". */
+const char *dt_config_nearest(const char *name, const char *const *names, size_t n_names);
+
+#endif

@@ -1,0 +1,111 @@
+/* From files to full host batches. Knows no graph and no device.
+ *
+ * Order is a pure function of (seed, epoch); augmentation of (seed, epoch, sample id). Global batch g
+ * of an epoch is positions [g*G, (g+1)*G) of that order and rank r takes the r-th of R equal slices,
+ * so for a fixed G the data depend neither on the number of workers nor on the number of ranks. */
+#ifndef DTRAIN_DATA_H
+#define DTRAIN_DATA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dtrain/config.h"
+#include "dtrain/status.h"
+
+/* --- Data set: encoded samples by id 0 .. n-1. Thread-safe after open. --- */
+
+struct dt_dataset_options {
+    enum dt_source source;
+    const char *path;      /* brace range of tars ("x-{0000..0009}.tar", several joined by "::"), or
+                              a folder: of tars for shards, of class folders for folder */
+    const char *cache_dir; /* shard indices are kept there; NULL = not kept */
+    int num_classes;       /* labels outside 0..num_classes-1 are DT_ERR_DATA */
+    int label_offset;
+    int synthetic_images, image_size; /* of source synthetic */
+    uint64_t seed;
+};
+
+struct dt_dataset;
+/* DT_ERR_NO_INPUT with the names of missing files, DT_ERR_DATA for damaged archives and labels. */
+dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_options *options);
+void dt_dataset_close(struct dt_dataset *dataset);
+uint32_t dt_dataset_size(const struct dt_dataset *dataset);
+uint64_t dt_dataset_fingerprint(const struct dt_dataset *dataset); /* names, sizes, labels */
+int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id);
+/* "shard.tar: member.jpg" or a path, for messages. */
+const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
+
+/* --- Sampler --- */
+
+/* order[0 .. n): the permutation of epoch `epoch` (identity if not shuffled). */
+void dt_sampler_order(uint32_t *order, uint32_t n, uint64_t seed, uint32_t epoch, bool shuffle);
+
+/* --- Augmentation: the part of the image that is used, drawn before decoding --- */
+
+struct dt_crop {
+    float x, y, w, h; /* source rectangle in pixels; may reach outside (padding is black) */
+    bool flip;        /* left-right */
+};
+/* Training crops: imagenet = random resized crop (scale 0.08..1, ratio 3/4..4/3, torchvision's rule),
+ * cifar = zero pad by 4 and random crop at the original size; both flip with probability 1/2.
+ * none, and evaluation (train = false): resize of the shorter side to `resize`, centre crop. */
+void dt_augment_draw(struct dt_crop *crop, enum dt_augment augment, bool train, uint64_t seed,
+                     uint32_t epoch, uint32_t id, int width, int height, int size, int resize);
+
+/* --- Loader: a ring of batches kept full by worker threads --- */
+
+struct dt_batch {
+    const uint8_t *pixels;  /* batch x size x size x 3, RGB; rows >= n are zero */
+    const int32_t *labels;  /* batch; -1 for rows >= n */
+    const uint32_t *ids;    /* batch; sample ids as drawn (before replacement of bad ones) */
+    const struct dt_crop *crops; /* batch */
+    int n;                  /* valid rows */
+    uint32_t epoch;
+    uint64_t index;         /* number of the global batch in its epoch */
+    int pass;               /* micro-batch inside the global batch */
+    int slot;
+};
+
+struct dt_loader_options {
+    bool train; /* shuffled, augmented, last partial global batch dropped */
+    enum dt_augment augment;
+    int image_size, resize;
+    int global_batch, micro_batch; /* train: global_batch = ranks * passes * micro_batch;
+                                      evaluation: global_batch = ranks * micro_batch */
+    int rank, n_ranks;
+    int workers, prefetch;
+    uint64_t seed;
+    double max_bad_fraction;
+};
+
+struct dt_loader;
+/* `dataset` is kept until dt_loader_destroy. Starts the worker threads. */
+dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset,
+                           const struct dt_loader_options *options);
+void dt_loader_destroy(struct dt_loader *loader); /* accepts NULL; stops and joins the workers */
+uint64_t dt_loader_batches(const struct dt_loader *loader); /* global batches per epoch */
+int dt_loader_passes(const struct dt_loader *loader);       /* micro-batches per global batch */
+/* Begins epoch `epoch` at global batch `first`; what an earlier epoch still held is dropped. */
+dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t first);
+/* Waits for the next micro-batch in order; *batch is NULL at the end of the epoch. The batch belongs
+ * to the caller until dt_loader_release. A bad image is logged once and replaced (train: the next
+ * position of the order; evaluation: a grey image with its label). Fails with DT_ERR_DATA when this
+ * rank has met more than max_bad_fraction of the data set. */
+dt_status dt_loader_next(struct dt_loader *loader, const struct dt_batch **batch);
+void dt_loader_release(struct dt_loader *loader, const struct dt_batch *batch);
+/* Seconds dt_loader_next has waited since the start, and bad samples met by this rank. */
+double dt_loader_wait_s(const struct dt_loader *loader);
+uint64_t dt_loader_bad(const struct dt_loader *loader);
+
+/* --- Tools --- */
+
+/* Packs class folders into WebDataset tars of `per_shard` samples in shuffled order, with _info.json.
+ * The same input and seed give the same bytes. */
+dt_status dt_shard_write(const char *src_dir, const char *dst_dir, const char *prefix,
+                         int per_shard, uint64_t seed);
+/* Generates `per_class` JPEG files for each of ten classes of coloured shapes with noise in
+ * dir/<class>/<number>.jpg, a pure function of the seed. */
+dt_status dt_shapes_write(const char *dir, int per_class, int size, uint64_t seed);
+
+#endif

@@ -1,0 +1,31 @@
+/* Small file helpers that loop over short reads and writes and give one clear sentence on failure. */
+#ifndef DTRAIN_FILE_H
+#define DTRAIN_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dtrain/status.h"
+
+enum { DT_PATH_MAX = 1024 };
+
+/* The status that fits errno after a failed open/read of an input (66, 77, 71 or 74). */
+dt_status dt_file_input_status(int error);
+/* Opens a regular file for reading (FIFOs and devices are refused); its size goes to *bytes. */
+dt_status dt_file_open(int *fd, uint64_t *bytes, const char *path);
+/* Reads exactly `bytes` at `offset`; a shorter file is DT_ERR_DATA. */
+dt_status dt_file_pread(int fd, void *out, size_t bytes, uint64_t offset, const char *path);
+dt_status dt_file_write(int fd, const void *data, size_t bytes, const char *path);
+/* Whole file into a NUL-terminated block (free()); larger than `limit` is DT_ERR_DATA. */
+dt_status dt_file_load(char **text, size_t *bytes, const char *path, size_t limit);
+/* Writes temporary name, fsync, rename, fsync of the folder. DT_ERR_CREATE or DT_ERR_IO. */
+dt_status dt_file_save(const char *path, const void *data, size_t bytes);
+/* mkdir -p. */
+dt_status dt_file_make_folder(const char *path);
+dt_status dt_file_sync_folder(const char *path);
+/* snprintf of a path into out[DT_PATH_MAX]; too long is DT_ERR_USAGE. */
+dt_status dt_file_path(char *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool dt_file_exists(const char *path);
+
+#endif

@@ -1,0 +1,187 @@
+/* The graph: ops and tensors as shapes only. It knows no memory and no device.
+ *
+ * A graph holds the nodes of two phases over one set of parameters: DT_TRAIN (forward, loss,
+ * backward) and DT_EVAL (forward, counting). Ids are indices; nodes are in execution order. Shapes
+ * are logical (N, C, H, W); memory formats are the backend's business. */
+#ifndef DTRAIN_GRAPH_H
+#define DTRAIN_GRAPH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "dtrain/status.h"
+
+enum { DT_NAME_MAX = 64, DT_MAX_SRC = 8, DT_MAX_DST = 4 };
+
+enum dt_phase { DT_TRAIN, DT_EVAL, DT_N_PHASES };
+enum dt_dtype { DT_U8, DT_I32, DT_F32 };
+enum dt_role {
+    DT_INPUT,      /* filled by the caller before a run: pixels, labels */
+    DT_PARAM,      /* trained */
+    DT_STAT,       /* running mean and variance: kept, saved, not trained */
+    DT_ACT,        /* forward value */
+    DT_SAVED,      /* what a forward op keeps for its backward: mean, variance, workspace */
+    DT_DIFF,       /* gradient of a forward value */
+    DT_DIFF_PARAM, /* gradient of a parameter; lives in the grads arena */
+};
+
+/* How a parameter or statistic starts. */
+enum dt_init_kind { DT_INIT_CONSTANT, DT_INIT_NORMAL, DT_INIT_UNIFORM };
+struct dt_init {
+    enum dt_init_kind kind;
+    double value; /* the constant; standard deviation; bound of uniform(-bound, bound) */
+};
+
+struct dt_tensor {
+    char name[DT_NAME_MAX]; /* torchvision's name for PARAM and STAT; "diff_" + name for gradients */
+    enum dt_dtype dtype;
+    enum dt_role role;
+    int n_dims;      /* as saved: linear weights 2, conv weights 4, bias 1 */
+    int dim[4];      /* N C H W, O I H W, or trailing ones */
+    bool decay;      /* PARAM: weight decay applies by default (weights of conv and linear) */
+    struct dt_init init;
+    int diff;        /* PARAM: its DIFF_PARAM tensor, -1 before autodiff; DIFF_PARAM: its PARAM */
+};
+
+/* One row per op: X(NAME, name, minimum and maximum of n_src, of n_dst, bit mask of the sources
+ * whose memory dst[0] may take over when they die there).
+ *
+ * Order of tensors (training; in brackets: only if listed):
+ *   ingest             pixels -> dst                     u8 N,H,W,C to normalised f32
+ *   conv               src weights [bias] -> dst         attr conv; .relu fused after the bias
+ *   bn                 src scale shift running_mean running_var [residual]
+ *                      -> dst [mean variance [workspace]]   (eval: dst only); updates running_*
+ *   relu               src -> dst
+ *   add                a b -> dst                        .relu fused
+ *   max_pool           src -> dst [workspace]
+ *   avg_pool           src -> dst                        adaptive: window from the two shapes
+ *   linear             src weights bias -> dst           weights O x (C*H*W)
+ *   dropout            src -> dst                        mask from (seed, step, stream, element)
+ *   softmax_xent       logits labels -> [diff_src]       adds to the device's counters; labels < 0
+ *                                                        are ignored; diff_src is scaled by diff_scale
+ *   conv_bwd_data      diff_dst weights -> diff_src
+ *   conv_bwd_weights   src diff_dst -> diff_weights [diff_bias]
+ *   bn_bwd             src diff_dst scale shift mean variance [workspace]
+ *                      -> diff_src diff_scale diff_shift [diff_residual]
+ *   relu_bwd           diff_dst dst [diff_dst2] -> diff_src   (diff_dst + diff_dst2) where dst > 0
+ *   max_pool_bwd       diff_dst workspace -> diff_src
+ *   avg_pool_bwd       diff_dst -> diff_src
+ *   linear_bwd_data    diff_dst weights -> diff_src
+ *   linear_bwd_weights src diff_dst -> diff_weights diff_bias
+ *   dropout_bwd        diff_dst -> diff_src */
+#define DT_OP_LIST(X)                                                                             \
+    X(INGEST, ingest, 1, 1, 1, 1, 0)                                                              \
+    X(CONV, conv, 2, 3, 1, 1, 0)                                                                  \
+    X(BN, bn, 5, 6, 1, 4, 1)                                                                      \
+    X(RELU, relu, 1, 1, 1, 1, 1)                                                                  \
+    X(ADD, add, 2, 2, 1, 1, 3)                                                                    \
+    X(MAX_POOL, max_pool, 1, 1, 1, 2, 0)                                                          \
+    X(AVG_POOL, avg_pool, 1, 1, 1, 1, 0)                                                          \
+    X(LINEAR, linear, 3, 3, 1, 1, 0)                                                              \
+    X(DROPOUT, dropout, 1, 1, 1, 1, 1)                                                            \
+    X(SOFTMAX_XENT, softmax_xent, 2, 2, 0, 1, 0)                                                  \
+    X(CONV_BWD_DATA, conv_bwd_data, 2, 2, 1, 1, 0)                                                \
+    X(CONV_BWD_WEIGHTS, conv_bwd_weights, 2, 2, 1, 2, 0)                                          \
+    X(BN_BWD, bn_bwd, 6, 7, 3, 4, 2)                                                              \
+    X(RELU_BWD, relu_bwd, 2, 3, 1, 1, 5)                                                          \
+    X(MAX_POOL_BWD, max_pool_bwd, 2, 2, 1, 1, 0)                                                  \
+    X(AVG_POOL_BWD, avg_pool_bwd, 1, 1, 1, 1, 0)                                                  \
+    X(LINEAR_BWD_DATA, linear_bwd_data, 2, 2, 1, 1, 0)                                            \
+    X(LINEAR_BWD_WEIGHTS, linear_bwd_weights, 2, 2, 2, 2, 0)                                      \
+    X(DROPOUT_BWD, dropout_bwd, 1, 1, 1, 1, 1)
+
+enum dt_op {
+#define DT_OP_ENUM(NAME, ...) DT_OP_##NAME,
+    DT_OP_LIST(DT_OP_ENUM)
+#undef DT_OP_ENUM
+    DT_N_OPS
+};
+
+struct dt_node {
+    enum dt_op op;
+    enum dt_phase phase;
+    char name[DT_NAME_MAX];
+    int n_src, n_dst;
+    int src[DT_MAX_SRC], dst[DT_MAX_DST];
+    bool relu;     /* conv, bn, add: ReLU fused into the node */
+    bool residual; /* bn: the last source is added before the ReLU */
+    union {
+        struct { float mean[3], std[3]; } ingest; /* of pixels in 0..1 */
+        struct { int stride, pad; } conv;         /* all three conv ops; kernel size from the weights */
+        struct { float eps, momentum; } bn;       /* new = (1 - momentum) * old + momentum * batch */
+        struct { int kernel, stride, pad; } pool; /* max_pool and its backward */
+        struct { float p; uint32_t stream; } dropout;
+        struct { float smoothing; } xent;
+    } attr;
+};
+
+struct dt_graph {
+    struct dt_tensor *tensor;
+    struct dt_node *node;
+    int n_tensors, n_nodes;
+    size_t tensor_capacity, node_capacity;
+    enum dt_phase phase; /* nodes are added to this phase */
+    int batch;           /* images per pass of this phase */
+    int pixels[DT_N_PHASES], labels[DT_N_PHASES], logits[DT_N_PHASES]; /* tensor ids, -1 = none */
+    dt_status status;    /* the first error of building, kept for dt_graph_check */
+};
+
+dt_status dt_graph_create(struct dt_graph **graph);
+void dt_graph_destroy(struct dt_graph *graph);
+
+/* Starts a phase with inputs pixels (u8, N x 3 x size x size, stored N,H,W,C) and labels (i32, N). */
+dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int image_size);
+
+/* --- What models are built from. Each adds a node and returns the id of dst[0]. An error (bad shape,
+ * memory) is remembered: later calls do nothing and return -1, and dt_graph_check reports it, so
+ * model code needs no checks. `name` is torchvision's module name: "layer1.0.conv1" makes
+ * parameters "layer1.0.conv1.weight". A parameter that exists already (the other phase) is reused. */
+struct dt_conv_options {
+    int out_channels, kernel, stride, pad;
+    bool bias;
+    struct dt_init init, bias_init; /* bias_init left out: zeros */
+};
+int dt_graph_ingest(struct dt_graph *g, const double mean[3], const double std[3]);
+int dt_graph_conv(struct dt_graph *g, int src, const char *name, struct dt_conv_options options);
+int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init);
+int dt_graph_relu(struct dt_graph *g, int src, const char *name);
+int dt_graph_add(struct dt_graph *g, int a, int b, const char *name);
+int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride, int pad);
+int dt_graph_avg_pool(struct dt_graph *g, int src, const char *name, int out_size);
+int dt_graph_linear(struct dt_graph *g, int src, const char *name, int out_features,
+                    struct dt_init weight_init, struct dt_init bias_init);
+int dt_graph_dropout(struct dt_graph *g, int src, const char *name, double p);
+void dt_graph_softmax_xent(struct dt_graph *g, int logits, double smoothing);
+dt_status dt_graph_check(const struct dt_graph *g);
+
+/* Low level, used by the gradient rules: a new tensor shaped as given; a new node (dst given). */
+int dt_graph_tensor(struct dt_graph *g, const char *name, enum dt_role role, enum dt_dtype dtype,
+                    int n_dims, const int dim[4]);
+struct dt_node *dt_graph_node(struct dt_graph *g, enum dt_op op, const char *name, int n_src,
+                              const int *src, int n_dst, const int *dst);
+
+/* Folds neighbours in both phases' forward nodes: conv+relu, bn+relu, bn+add+relu, add+relu; in
+ * training bn gets its workspace. A fusion is done only if `supports` says the fused node can run
+ * (NULL: everything can). Call after the models, before dt_graph_differentiate. */
+typedef bool dt_supports_fn(void *context, const struct dt_graph *g, const struct dt_node *node);
+dt_status dt_graph_fuse(struct dt_graph *g, dt_supports_fn *supports, void *context);
+/* Appends the backward nodes of phase DT_TRAIN; parameter gradients come in the order in which they
+ * get ready. The gradient of a value with several readers is summed by add nodes; a sum whose only
+ * reader is relu_bwd is folded into it. Frees nothing, may be called once. */
+dt_status dt_graph_differentiate(struct dt_graph *g);
+
+/* --- Asking --- */
+const char *dt_op_name(enum dt_op op);
+unsigned dt_op_inplace(enum dt_op op); /* the bit mask of the op list */
+size_t dt_tensor_elements(const struct dt_tensor *tensor);
+size_t dt_dtype_bytes(enum dt_dtype dtype);
+int dt_graph_find(const struct dt_graph *g, const char *tensor_name); /* -1 if absent */
+/* Floating-point operations (2 per multiply-add) and bytes touched at least once, per pass. */
+double dt_node_flops(const struct dt_graph *g, const struct dt_node *node);
+double dt_node_bytes(const struct dt_graph *g, const struct dt_node *node);
+/* "64x3x7x7" into out[bytes]. */
+const char *dt_tensor_format_dims(char *out, size_t bytes, const struct dt_tensor *tensor);
+
+#endif

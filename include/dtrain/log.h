@@ -1,0 +1,24 @@
+/* Human messages on stderr. Rank 0 speaks; other ranks print warnings and errors only, prefixed with
+ * "[rank 3 @ node2]". Thread-safe, one write per line. Control characters in the text are escaped. */
+#ifndef DTRAIN_LOG_H
+#define DTRAIN_LOG_H
+
+#include <stdbool.h>
+
+enum dt_log_level { DT_LOG_ERROR, DT_LOG_WARNING, DT_LOG_INFO, DT_LOG_DEBUG };
+
+/* Call once after the rank is known; before that the process speaks as rank 0 of 1. */
+void dt_log_init(enum dt_log_level level, int rank, int n_ranks);
+
+/* Lines look like "dtrain: warning: text". A transient line (dt_log_progress) is cleared first. */
+void dt_log(enum dt_log_level level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* True when stderr is a terminal wide enough for a self-rewriting line: isatty(2), columns > 0,
+ * TERM not dumb, rank 0. Under mpirun stdout looks like a terminal even in a job log, so stdout is
+ * never asked. */
+bool dt_log_is_terminal(void);
+/* Draws `text` in place of the last progress line; does nothing when not a terminal. "" clears. */
+void dt_log_progress(const char *text);
+
+#endif

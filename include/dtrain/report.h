@@ -1,0 +1,49 @@
+/* One stream of events to many sinks. Rank 0 only; main thread only.
+ * A new sink: src/report/x.c and one row in src/report/report.c. */
+#ifndef DTRAIN_REPORT_H
+#define DTRAIN_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dtrain/status.h"
+
+/* A named value of an event. */
+enum dt_field_kind { DT_FIELD_INT, DT_FIELD_NUMBER, DT_FIELD_TEXT, DT_FIELD_JSON };
+struct dt_field {
+    const char *key;
+    enum dt_field_kind kind;
+    int64_t integer;
+    double number;
+    const char *text; /* TEXT, or JSON: a complete JSON value */
+};
+#define DT_INT(k, v) {.key = (k), .kind = DT_FIELD_INT, .integer = (v)}
+#define DT_NUM(k, v) {.key = (k), .kind = DT_FIELD_NUMBER, .number = (v)}
+#define DT_TEXT(k, v) {.key = (k), .kind = DT_FIELD_TEXT, .text = (v)}
+#define DT_JSONV(k, v) {.key = (k), .kind = DT_FIELD_JSON, .text = (v)}
+
+/* Events and their fields:
+ *   run_start  config, ranks, device, global_batch, steps_per_epoch, epochs, parameters, train_images,
+ *              val_images, start_step
+ *   step       step, total_steps, epoch, loss, top1, top5 (per cent), lr, images_per_s, data_wait_s,
+ *              comm_s, eta_s  (means since the last step event)
+ *   eval       epoch, step, images, loss, top1, top5
+ *   checkpoint step, path, seconds
+ *   warning    text
+ *   run_end    status, exit_code, steps, seconds, top1 */
+struct dt_report;
+
+struct dt_report_options {
+    const char *dir; /* run folder for metrics.jsonl; NULL = console only */
+    bool append;     /* resumed run */
+};
+dt_status dt_report_open(struct dt_report **report, const struct dt_report_options *options);
+void dt_report_close(struct dt_report *report); /* accepts NULL */
+/* Sends an event; accepts a NULL report (other ranks). A sink that cannot write warns once and goes
+ * silent: reporting never ends a run. */
+void dt_report_event(struct dt_report *report, const char *event, const struct dt_field *fields,
+                     int n_fields);
+/* Work that has no event yet (evaluation, index building): a transient progress line. */
+void dt_report_progress(struct dt_report *report, const char *what, int64_t done, int64_t total);
+
+#endif

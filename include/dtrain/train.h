@@ -1,0 +1,40 @@
+/* The trainer and its sub-commands. Everything here is collective over the ranks of `comm`.
+ *
+ * On failure *origin says who prints: the number of the rank the error comes from (all ranks return
+ * the same status and text and leave in good order), or DT_ORIGIN_LOCAL: only this rank knows, the
+ * others may wait in a collective call, so it prints and ends the job with dt_comm_abort. */
+#ifndef DTRAIN_TRAIN_H
+#define DTRAIN_TRAIN_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "dtrain/comm.h"
+#include "dtrain/config.h"
+
+enum { DT_ORIGIN_LOCAL = -1 };
+
+struct dt_train_options {
+    const char *resume; /* "auto", "must", "never" or a checkpoint folder */
+    double max_time_s;  /* 0 = no limit */
+    bool dry_run;       /* print the plan and the schedule, stop */
+};
+
+/* dtrain train: runs config.train.epochs epochs from the newest checkpoint or from scratch. Stops
+ * with a checkpoint and DT_STOPPED (no error text) on SIGUSR1, SIGUSR2 or after max_time_s. */
+dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
+                   const struct dt_train_options *options, int *origin);
+/* dtrain eval: loss, top-1 and top-5 of `weights` (a safetensors file, a checkpoint folder or a run
+ * folder) on the validation set; one JSON line on stdout. */
+dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config, const char *weights,
+                      int *origin);
+
+struct dt_bench_options {
+    const char *json_path; /* NULL = no file */
+    bool profile;          /* seconds by op, on stdout */
+};
+/* dtrain bench: synthetic data, warm-up, rounds, images/s. */
+dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
+                   const struct dt_bench_options *options, int *origin);
+
+#endif

@@ -1,0 +1,26 @@
+/* Monotonic clock and human durations. */
+#include "dtrain/clock.h"
+
+#include <stdio.h>
+#include <time.h>
+
+double dt_clock_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+const char *dt_clock_format(char *out, size_t bytes, double seconds)
+{
+    long s = seconds < 0 ? 0 : seconds > 1e9 ? 1000000000L : (long)(seconds + 0.5);
+    if (s < 60)
+        snprintf(out, bytes, "%ld s", s);
+    else if (s < 3600)
+        snprintf(out, bytes, "%ld min %02ld s", s / 60, s % 60);
+    else if (s < 86400)
+        snprintf(out, bytes, "%ld h %02ld min", s / 3600, s / 60 % 60);
+    else
+        snprintf(out, bytes, "%ld d %ld h", s / 86400, s / 3600 % 24);
+    return out;
+}

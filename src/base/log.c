@@ -1,0 +1,103 @@
+/* Messages and the progress line on stderr. Every line goes out in one write, so lines of different
+ * threads and ranks do not mix. */
+#include "dtrain/log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 20480, MIN_COLUMNS = 40 };
+
+static struct {
+    pthread_mutex_t lock;
+    enum dt_log_level level;
+    int rank, n_ranks;
+    bool progress_shown;
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = DT_LOG_INFO, .n_ranks = 1};
+
+void dt_log_init(enum dt_log_level level, int rank, int n_ranks)
+{
+    state.level = level;
+    state.rank = rank;
+    state.n_ranks = n_ranks;
+}
+
+static int columns(void)
+{
+    struct winsize size;
+    const char *term = getenv("TERM");
+    if (state.rank != 0 || !isatty(STDERR_FILENO) || !term || strcmp(term, "dumb") == 0)
+        return 0;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+bool dt_log_is_terminal(void)
+{
+    return columns() >= MIN_COLUMNS;
+}
+
+static void write_all(const char *text, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t n = write(STDERR_FILENO, text, bytes);
+        if (n <= 0)
+            return; /* nowhere left to complain to */
+        text += n;
+        bytes -= (size_t)n;
+    }
+}
+
+/* Control characters (other than newline) would let file names steer the terminal. */
+static void escape_controls(char *text)
+{
+    for (; *text; text++)
+        if (((unsigned char)*text < 0x20 && *text != '\n') || *text == 0x7f)
+            *text = '?';
+}
+
+void dt_log(enum dt_log_level level, const char *format, ...)
+{
+    static const char *const prefix[] = {"error: ", "warning: ", "", "debug: "};
+    if (level > state.level || (state.rank != 0 && level > DT_LOG_WARNING))
+        return;
+    char line[LINE_BYTES], host[64] = "";
+    size_t used = 0;
+    if (state.rank != 0) {
+        gethostname(host, sizeof(host) - 1);
+        used = (size_t)snprintf(line, sizeof(line), "[rank %d @ %s] ", state.rank, host);
+    }
+    used += (size_t)snprintf(line + used, sizeof(line) - used, "dtrain: %s", prefix[level]);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line + used, sizeof(line) - used - 1, format, args);
+    va_end(args);
+    escape_controls(line);
+    used = strlen(line);
+    line[used++] = '\n';
+
+    pthread_mutex_lock(&state.lock);
+    if (state.progress_shown)
+        write_all("\r\033[K", 4);
+    state.progress_shown = false;
+    write_all(line, used);
+    pthread_mutex_unlock(&state.lock);
+}
+
+void dt_log_progress(const char *text)
+{
+    int width = columns();
+    if (width < MIN_COLUMNS)
+        return;
+    char line[1024];
+    snprintf(line, sizeof(line), "%.*s", width - 1, text);
+    escape_controls(line);
+    pthread_mutex_lock(&state.lock);
+    write_all("\r\033[K", 4);
+    write_all(line, strlen(line));
+    state.progress_shown = line[0] != '\0';
+    pthread_mutex_unlock(&state.lock);
+}

@@ -1,0 +1,48 @@
+/* Zeroed host memory; failures become an error text instead of a crash. */
+#include "dtrain/mem.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void set_out_of_memory(size_t bytes, const char *what)
+{
+    DT_ERROR(DT_ERR_MEMORY, "out of memory: asked %zu bytes for %s", bytes, what);
+}
+
+void *dt_mem_alloc(size_t count, size_t size, const char *what)
+{
+    void *block = calloc(count ? count : 1, size);
+    if (!block)
+        set_out_of_memory(size && count > SIZE_MAX / size ? SIZE_MAX : count * size, what);
+    return block;
+}
+
+void *dt_mem_alloc_aligned(size_t bytes, const char *what)
+{
+    void *block = NULL;
+    if (posix_memalign(&block, 64, bytes ? bytes : 1) != 0) {
+        set_out_of_memory(bytes, what);
+        return NULL;
+    }
+    memset(block, 0, bytes);
+    return block;
+}
+
+dt_status dt_mem_grow(void **pointer, size_t *capacity, size_t count, size_t size, const char *what)
+{
+    if (count < *capacity)
+        return DT_OK;
+    size_t next = *capacity ? *capacity * 2 : 16;
+    if (next <= count)
+        next = count + 1;
+    void *block = next > SIZE_MAX / size ? NULL : realloc(*pointer, next * size);
+    if (!block) {
+        set_out_of_memory(next > SIZE_MAX / size ? SIZE_MAX : next * size, what);
+        return DT_ERR_MEMORY;
+    }
+    memset((char *)block + *capacity * size, 0, (next - *capacity) * size);
+    *pointer = block;
+    *capacity = next;
+    return DT_OK;
+}

@@ -1,0 +1,81 @@
+/* Status names and the error trail: one record per thread, filled where an error is raised and
+ * extended by every caller it passes through. */
+#include "dtrain/status.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TEXT_BYTES = 16384, TRAIL_BYTES = 2048 };
+
+static _Thread_local struct {
+    char text[TEXT_BYTES];
+    char trail[TRAIL_BYTES];
+} error;
+
+static const struct {
+    dt_status status;
+    const char *name;
+} names[] = {
+    {DT_OK, "OK"},
+    {DT_ERR_USAGE, "USAGE"},
+    {DT_ERR_DATA, "DATA"},
+    {DT_ERR_NO_INPUT, "NO_INPUT"},
+    {DT_ERR_DEVICE, "DEVICE"},
+    {DT_ERR_INTERNAL, "INTERNAL"},
+    {DT_ERR_MEMORY, "MEMORY"},
+    {DT_ERR_CREATE, "CREATE"},
+    {DT_ERR_IO, "IO"},
+    {DT_STOPPED, "STOPPED"},
+    {DT_ERR_DISAGREE, "DISAGREE"},
+    {DT_ERR_PERMISSION, "PERMISSION"},
+    {DT_ERR_CONFIG, "CONFIG"},
+    {DT_ERR_NUMERICAL, "NUMERICAL"},
+    {DT_ERR_NO_CHECKPOINT, "NO_CHECKPOINT"},
+};
+
+const char *dt_status_name(dt_status status)
+{
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (names[i].status == status)
+            return names[i].name;
+    return "UNKNOWN";
+}
+
+dt_status dt_error_set(dt_status status, const char *file, int line, const char *format, ...)
+{
+    /* Formatted aside, because the arguments may point into the old text. */
+    static _Thread_local char next[TEXT_BYTES];
+    va_list args;
+    va_start(args, format);
+    if (vsnprintf(next, sizeof(next), format, args) < 0)
+        snprintf(next, sizeof(next), "(unprintable error text)");
+    va_end(args);
+    memcpy(error.text, next, strlen(next) + 1);
+    snprintf(error.trail, sizeof(error.trail), "%s:%d", file, line);
+    return status;
+}
+
+dt_status dt_error_pass(dt_status status, const char *function, const char *file, int line)
+{
+    size_t used = strlen(error.trail);
+    snprintf(error.trail + used, sizeof(error.trail) - used, " < %s (%s:%d)", function, file, line);
+    return status;
+}
+
+const char *dt_error_text(void)
+{
+    return error.text;
+}
+
+const char *dt_error_trail(void)
+{
+    return error.trail;
+}
+
+void dt_error_clear(void)
+{
+    error.text[0] = '\0';
+    error.trail[0] = '\0';
+}

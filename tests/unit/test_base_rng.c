@@ -1,0 +1,98 @@
+/* Random numbers: Random123's known answers, independence of streams, bounds, moments. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "dtrain/rng.h"
+
+/* philox4x32 10 rounds with counter 0 and key 0, from Random123's kat_vectors; the counter of a stream
+ * with purpose 0, epoch 0, id 0 is all zero. */
+static void test_known_answer(void **state)
+{
+    (void)state;
+    static const uint32_t expected[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+    struct dt_rng rng;
+    dt_rng_init(&rng, 0, (enum dt_rng_purpose)0, 0, 0);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(dt_rng_u32(&rng), expected[i]);
+}
+
+static void test_fill_equals_stream(void **state)
+{
+    (void)state;
+    uint32_t bulk[23];
+    struct dt_rng rng;
+    dt_rng_fill(bulk, 23, 42, DT_RNG_DROPOUT, 7, 9, 8);
+    dt_rng_init(&rng, 42, DT_RNG_DROPOUT, 7, 9);
+    for (int i = 0; i < 8; i++)
+        dt_rng_u32(&rng);
+    for (int i = 0; i < 23; i++)
+        assert_int_equal(dt_rng_u32(&rng), bulk[i]);
+}
+
+static void test_streams_differ(void **state)
+{
+    (void)state;
+    struct dt_rng rng[5];
+    dt_rng_init(&rng[0], 1, DT_RNG_AUGMENT, 2, 3);
+    dt_rng_init(&rng[1], 2, DT_RNG_AUGMENT, 2, 3);
+    dt_rng_init(&rng[2], 1, DT_RNG_SHUFFLE, 2, 3);
+    dt_rng_init(&rng[3], 1, DT_RNG_AUGMENT, 3, 3);
+    dt_rng_init(&rng[4], 1, DT_RNG_AUGMENT, 2, 4);
+    uint32_t first[5];
+    for (int i = 0; i < 5; i++)
+        first[i] = dt_rng_u32(&rng[i]);
+    for (int i = 0; i < 5; i++)
+        for (int j = 0; j < i; j++)
+            assert_int_not_equal(first[i], first[j]);
+}
+
+static void test_below_is_uniform(void **state)
+{
+    (void)state;
+    enum { N = 7, DRAWS = 70000 };
+    int count[N] = {0};
+    struct dt_rng rng;
+    dt_rng_init(&rng, 5, DT_RNG_SHUFFLE, 0, 0);
+    for (int i = 0; i < DRAWS; i++) {
+        uint32_t v = dt_rng_below(&rng, N);
+        assert_true(v < N);
+        count[v]++;
+    }
+    double chi2 = 0;
+    for (int i = 0; i < N; i++)
+        chi2 += pow(count[i] - DRAWS / N, 2) / (DRAWS / N);
+    assert_true(chi2 < 22.5); /* 6 degrees of freedom, p = 0.001 */
+    assert_int_equal(dt_rng_below(&rng, 1), 0);
+}
+
+static void test_normal_moments(void **state)
+{
+    (void)state;
+    enum { DRAWS = 200000 };
+    double sum = 0, squares = 0;
+    struct dt_rng rng;
+    dt_rng_init(&rng, 5, DT_RNG_INIT, 0, 1);
+    for (int i = 0; i < DRAWS; i++) {
+        double v = dt_rng_normal(&rng);
+        sum += v;
+        squares += v * v;
+    }
+    assert_true(fabs(sum / DRAWS) < 0.01);
+    assert_true(fabs(squares / DRAWS - 1) < 0.02);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_known_answer),     cmocka_unit_test(test_fill_equals_stream),
+        cmocka_unit_test(test_streams_differ),   cmocka_unit_test(test_below_is_uniform),
+        cmocka_unit_test(test_normal_moments),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
