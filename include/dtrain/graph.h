@@ -137,7 +137,8 @@ dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int
 /* --- What models are built from. Each adds a node and returns the id of dst[0]. An error (bad shape,
  * memory) is remembered: later calls do nothing and return -1, and dt_graph_check reports it, so
  * model code needs no checks. `name` is torchvision's module name: "layer1.0.conv1" makes
- * parameters "layer1.0.conv1.weight". A parameter that exists already (the other phase) is reused. */
+ * parameters "layer1.0.conv1.weight". A parameter that exists already (the other phase) is reused.
+ * Identities (dropout in evaluation or with p = 0, avg_pool to the same size) add no node. */
 struct dt_conv_options {
     int out_channels, kernel, stride, pad;
     bool bias;

@@ -1,0 +1,183 @@
+/* Reverse-mode differentiation: walks the training nodes backwards and lets each op's rule append
+ * its backward nodes.
+ *
+ * Between rules the book keeps, per forward tensor, the gradients its readers gave. A third one
+ * makes the first two be added at once, so at most two wait; the rule of the producer takes them as
+ * one tensor (through an add node) or, where its backward node can sum two terms itself, as they
+ * are. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "dtrain/mem.h"
+#include "ops.h"
+
+struct value {
+    bool needs;   /* depends on a parameter */
+    int producer; /* node id, -1 = none */
+    int n_terms, term[2];
+};
+
+struct dt_autodiff {
+    struct dt_graph *g;
+    struct value *value; /* one per forward tensor */
+    int n_values;
+};
+
+struct dt_graph *dt_autodiff_graph(struct dt_autodiff *ad)
+{
+    return ad->g;
+}
+
+bool dt_autodiff_needs(const struct dt_autodiff *ad, int value)
+{
+    return ad->value[value].needs;
+}
+
+/* "diff_<name>", or "diff_<name>#2" and so on where that is taken; cut to fit. */
+static void unique_name(char out[DT_NAME_MAX], const struct dt_graph *g, const char *name)
+{
+    snprintf(out, DT_NAME_MAX, "diff_%.*s", DT_NAME_MAX - 6, name);
+    for (int n = 2; dt_graph_find(g, out) >= 0; n++) {
+        char suffix[12];
+        int length = snprintf(suffix, sizeof suffix, "#%d", n);
+        snprintf(out, DT_NAME_MAX, "diff_%.*s%s", DT_NAME_MAX - 6 - length, name, suffix);
+    }
+}
+
+static int new_tensor(struct dt_autodiff *ad, int like, enum dt_role role)
+{
+    struct dt_graph *g = ad->g;
+    char name[DT_NAME_MAX];
+    unique_name(name, g, g->tensor[like].name);
+    return dt_graph_tensor(g, name, role, DT_F32, g->tensor[like].n_dims, g->tensor[like].dim);
+}
+
+int dt_autodiff_new(struct dt_autodiff *ad, int value)
+{
+    return new_tensor(ad, value, DT_DIFF);
+}
+
+int dt_autodiff_new_param(struct dt_autodiff *ad, int param)
+{
+    int diff = new_tensor(ad, param, DT_DIFF_PARAM);
+    if (diff >= 0) {
+        ad->g->tensor[diff].diff = param;
+        ad->g->tensor[param].diff = diff;
+    }
+    return diff;
+}
+
+/* Replaces the two waiting terms of `value` by their sum. */
+static void add_terms(struct dt_autodiff *ad, int value)
+{
+    struct value *v = &ad->value[value];
+    char name[DT_NAME_MAX] = "input";
+    if (v->producer >= 0)
+        memcpy(name, ad->g->node[v->producer].name, sizeof name);
+    int sum = dt_autodiff_new(ad, value);
+    dt_graph_node(ad->g, DT_OP_ADD, name, 2, v->term, 1, &sum);
+    v->term[0] = sum;
+    v->n_terms = 1;
+}
+
+void dt_autodiff_give(struct dt_autodiff *ad, int value, int diff)
+{
+    struct value *v = &ad->value[value];
+    if (!v->needs || diff < 0)
+        return;
+    if (v->n_terms == 2)
+        add_terms(ad, value);
+    v->term[v->n_terms++] = diff;
+}
+
+int dt_autodiff_take(struct dt_autodiff *ad, int value)
+{
+    if (ad->value[value].n_terms == 2)
+        add_terms(ad, value);
+    return ad->value[value].term[0];
+}
+
+int dt_autodiff_take_terms(struct dt_autodiff *ad, int value, int term[2])
+{
+    memcpy(term, ad->value[value].term, sizeof ad->value[value].term);
+    return ad->value[value].n_terms;
+}
+
+static dt_status check_start(const struct dt_graph *g)
+{
+    DT_TRY(g->status);
+    bool loss = false;
+    for (int i = 0; i < g->n_nodes; i++) {
+        if (g->node[i].phase == DT_TRAIN && g->node[i].op == DT_OP_SOFTMAX_XENT)
+            loss = true;
+    }
+    if (!loss)
+        DT_FAIL(DT_ERR_INTERNAL, "the training graph has no loss to differentiate");
+    for (int i = 0; i < g->n_tensors; i++) {
+        if (g->tensor[i].role == DT_DIFF_PARAM)
+            DT_FAIL(DT_ERR_INTERNAL, "the graph is differentiated already");
+    }
+    return DT_OK;
+}
+
+static void find_needs(struct dt_autodiff *ad)
+{
+    const struct dt_graph *g = ad->g;
+    for (int i = 0; i < ad->n_values; i++) {
+        ad->value[i].needs = g->tensor[i].role == DT_PARAM;
+        ad->value[i].producer = -1;
+    }
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        if (node->phase != DT_TRAIN || node->op == DT_OP_SOFTMAX_XENT)
+            continue;
+        struct value *v = &ad->value[node->dst[0]];
+        v->producer = i;
+        for (int k = 0; k < node->n_src; k++)
+            v->needs = v->needs || ad->value[node->src[k]].needs;
+    }
+}
+
+static void walk_back(struct dt_autodiff *ad)
+{
+    struct dt_graph *g = ad->g;
+    for (int i = g->n_nodes - 1; i >= 0 && g->status == DT_OK; i--) {
+        const struct dt_node node = g->node[i]; /* a copy: the array grows */
+        if (node.phase != DT_TRAIN)
+            continue;
+        const struct value *v = node.n_dst > 0 ? &ad->value[node.dst[0]] : NULL;
+        if (node.op == DT_OP_SOFTMAX_XENT || (v && v->needs && v->n_terms > 0))
+            dt_op_row(node.op)->gradient(ad, &node);
+    }
+}
+
+/* A parameter that gets no gradient would silently stay at its initial value. */
+static dt_status check_end(const struct dt_graph *g, int n_forward)
+{
+    DT_TRY(g->status);
+    for (int i = 0; i < n_forward; i++) {
+        const struct dt_node *node = &g->node[i];
+        for (int k = 0; node->phase == DT_TRAIN && k < node->n_src; k++) {
+            const struct dt_tensor *t = &g->tensor[node->src[k]];
+            if (t->role == DT_PARAM && t->diff < 0)
+                DT_FAIL(DT_ERR_INTERNAL, "parameter %s has no influence on the loss", t->name);
+        }
+    }
+    return DT_OK;
+}
+
+dt_status dt_graph_differentiate(struct dt_graph *g)
+{
+    DT_TRY(check_start(g));
+    struct dt_autodiff ad = {.g = g, .n_values = g->n_tensors};
+    const int n_forward = g->n_nodes;
+    const enum dt_phase phase = g->phase;
+    DT_TRY(DT_NEW(ad.value, (size_t)ad.n_values));
+    find_needs(&ad);
+    g->phase = DT_TRAIN;
+    walk_back(&ad);
+    g->phase = phase;
+    free(ad.value);
+    DT_TRY(check_end(g, n_forward));
+    return DT_OK;
+}

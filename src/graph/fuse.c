@@ -1,0 +1,140 @@
+/* Fusion: a ReLU moves into the conv, bn or add before it; an add with ReLU moves into the bn
+ * before it. Needs: nobody else reads what lies between, and the backend can run the fused node.
+ *
+ * One pass in execution order. The surviving node keeps its place and takes over the dst of the
+ * nodes folded into it; therefore the other summand must exist before the bn runs. */
+#include <stdlib.h>
+
+#include "dtrain/mem.h"
+#include "ops.h"
+
+struct fuser {
+    struct dt_graph *g;
+    dt_supports_fn *supports;
+    void *context;
+    int *n_readers; /* per tensor */
+    int *producer;  /* per tensor: node id, -1 = none */
+    bool *removed;  /* per node */
+};
+
+static bool supported(const struct fuser *f, const struct dt_node *node)
+{
+    return !f->supports || f->supports(f->context, f->g, node);
+}
+
+/* Puts `fused` in place of node `keep`; its dst comes from node `last`, which disappears. */
+static void replace(struct fuser *f, int keep, int last, const struct dt_node *fused)
+{
+    f->g->node[keep] = *fused;
+    f->removed[last] = true;
+    f->producer[fused->dst[0]] = keep;
+}
+
+/* bn in training remembers where its ReLU was active: the tensor is created only if it stays. */
+static bool fuse_if_supported(struct fuser *f, int keep, int last, struct dt_node *fused)
+{
+    struct dt_graph *g = f->g;
+    const int n_tensors = g->n_tensors;
+    fused->relu = true;
+    fused->dst[0] = g->node[last].dst[0];
+    if (fused->op == DT_OP_BN && fused->phase == DT_TRAIN) {
+        char name[DT_NAME_MAX + 16];
+        snprintf(name, sizeof name, "%.*s.workspace", DT_NAME_MAX - 11, fused->name);
+        fused->dst[fused->n_dst++] =
+            dt_graph_tensor(g, name, DT_SAVED, DT_U8, 4, g->tensor[fused->src[0]].dim);
+    }
+    if (g->status != DT_OK || !supported(f, fused)) {
+        g->n_tensors = n_tensors;
+        return false;
+    }
+    replace(f, keep, last, fused);
+    return true;
+}
+
+/* bn + add + relu: one summand is the dst of a plain bn that runs after the other one is there. */
+static bool fuse_residual(struct fuser *f, int add, int relu)
+{
+    const struct dt_graph *g = f->g;
+    for (int i = 0; i < 2; i++) {
+        int through = g->node[add].src[i], residual = g->node[add].src[1 - i];
+        int bn = f->producer[through];
+        if (bn < 0 || g->node[bn].op != DT_OP_BN || g->node[bn].relu ||
+            f->n_readers[through] != 1 || f->producer[residual] >= bn)
+            continue;
+        struct dt_node fused = g->node[bn];
+        fused.residual = true;
+        fused.src[fused.n_src++] = residual;
+        if (fuse_if_supported(f, bn, relu, &fused)) {
+            f->removed[add] = true;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void fuse_relu(struct fuser *f, int relu)
+{
+    const struct dt_graph *g = f->g;
+    int between = g->node[relu].src[0];
+    int before = f->producer[between];
+    if (before < 0 || f->n_readers[between] != 1 || g->node[before].relu)
+        return;
+    struct dt_node fused = g->node[before];
+    if (fused.op == DT_OP_ADD && fuse_residual(f, before, relu))
+        return;
+    if (fused.op == DT_OP_CONV || fused.op == DT_OP_BN || fused.op == DT_OP_ADD)
+        fuse_if_supported(f, before, relu, &fused);
+}
+
+static void count(struct fuser *f)
+{
+    const struct dt_graph *g = f->g;
+    for (int i = 0; i < g->n_tensors; i++)
+        f->producer[i] = -1;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        for (int k = 0; k < node->n_src; k++)
+            f->n_readers[node->src[k]]++;
+        for (int k = 0; k < node->n_dst; k++)
+            f->producer[node->dst[k]] = i;
+    }
+}
+
+static void compact(struct fuser *f)
+{
+    struct dt_graph *g = f->g;
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        if (!f->removed[i])
+            g->node[n++] = g->node[i];
+    }
+    g->n_nodes = n;
+}
+
+static dt_status allocate(struct fuser *f)
+{
+    DT_TRY(DT_NEW(f->n_readers, (size_t)f->g->n_tensors));
+    DT_TRY(DT_NEW(f->producer, (size_t)f->g->n_tensors));
+    DT_TRY(DT_NEW(f->removed, (size_t)f->g->n_nodes));
+    return DT_OK;
+}
+
+dt_status dt_graph_fuse(struct dt_graph *g, dt_supports_fn *supports, void *context)
+{
+    dt_status status;
+    struct fuser f = {.g = g, .supports = supports, .context = context};
+    DT_TRY_OUT(g->status);
+    DT_TRY_OUT(allocate(&f));
+    count(&f);
+    for (int i = 0; i < g->n_nodes; i++) {
+        if (g->node[i].op == DT_OP_RELU)
+            fuse_relu(&f, i);
+    }
+    DT_TRY_OUT(g->status);
+    compact(&f);
+out:
+    free(f.n_readers);
+    free(f.producer);
+    free(f.removed);
+    return status;
+}

@@ -1,0 +1,180 @@
+/* The graph's memory: two growing arrays, of tensors and of nodes, addressed by index.
+ *
+ * The first error of any building call is remembered in the graph (its text stays the thread's last
+ * error); everything after it does nothing. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "dtrain/mem.h"
+#include "ops.h"
+
+dt_status dt_graph_create(struct dt_graph **graph)
+{
+    struct dt_graph *g;
+    *graph = NULL;
+    DT_TRY(DT_NEW(g, 1));
+    for (int i = 0; i < DT_N_PHASES; i++)
+        g->pixels[i] = g->labels[i] = g->logits[i] = -1;
+    *graph = g;
+    return DT_OK;
+}
+
+void dt_graph_destroy(struct dt_graph *graph)
+{
+    if (!graph)
+        return;
+    free(graph->node);
+    free(graph->tensor);
+    free(graph);
+}
+
+void dt_graph_remember(struct dt_graph *g, dt_status status)
+{
+    if (g->status == DT_OK)
+        g->status = status;
+}
+
+dt_status dt_graph_check(const struct dt_graph *g)
+{
+    DT_TRY(g->status);
+    return DT_OK;
+}
+
+dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int image_size)
+{
+    DT_TRY(g->status);
+    if (g->pixels[phase] >= 0)
+        DT_FAIL(DT_ERR_INTERNAL, "the graph has its %s phase already",
+                phase == DT_TRAIN ? "training" : "evaluation");
+    if (batch < 1 || image_size < 1)
+        DT_FAIL(DT_ERR_CONFIG, "a graph of %d images of %dx%d pixels cannot be built", batch,
+                image_size, image_size);
+    g->phase = phase;
+    g->batch = batch;
+    const int pixels[4] = {batch, 3, image_size, image_size}, labels[4] = {batch, 1, 1, 1};
+    g->pixels[phase] = dt_graph_tensor(g, "pixels", DT_INPUT, DT_U8, 4, pixels);
+    g->labels[phase] = dt_graph_tensor(g, "labels", DT_INPUT, DT_I32, 1, labels);
+    DT_TRY(g->status);
+    return DT_OK;
+}
+
+static dt_status add_tensor(struct dt_graph *g, const char *name, enum dt_role role,
+                            enum dt_dtype dtype, int n_dims, const int dim[4])
+{
+    if (strlen(name) >= DT_NAME_MAX)
+        DT_FAIL(DT_ERR_INTERNAL, "the tensor name %s is longer than %d characters", name,
+                DT_NAME_MAX - 1);
+    for (int i = 0; i < 4; i++) {
+        if (n_dims < 1 || n_dims > 4 || dim[i] < 1 || (i >= n_dims && dim[i] != 1))
+            DT_FAIL(DT_ERR_INTERNAL, "tensor %s: %d dimensions of %d,%d,%d,%d are not a shape",
+                    name, n_dims, dim[0], dim[1], dim[2], dim[3]);
+    }
+    /* Complete before the array grows: name and dim may point into it. */
+    struct dt_tensor t = {.dtype = dtype, .role = role, .n_dims = n_dims, .diff = -1};
+    memcpy(t.name, name, strlen(name) + 1);
+    memcpy(t.dim, dim, sizeof t.dim);
+    void *array = g->tensor;
+    DT_TRY(
+        dt_mem_grow(&array, &g->tensor_capacity, (size_t)g->n_tensors, sizeof t, "graph tensors"));
+    g->tensor = array;
+    g->tensor[g->n_tensors++] = t;
+    return DT_OK;
+}
+
+int dt_graph_tensor(struct dt_graph *g, const char *name, enum dt_role role, enum dt_dtype dtype,
+                    int n_dims, const int dim[4])
+{
+    if (g->status != DT_OK)
+        return -1;
+    dt_graph_remember(g, add_tensor(g, name, role, dtype, n_dims, dim));
+    return g->status == DT_OK ? g->n_tensors - 1 : -1;
+}
+
+static dt_status check_ids(const struct dt_graph *g, const char *name, int n, const int *id,
+                           int min_n, int max_n, const char *what)
+{
+    if (n < min_n || n > max_n)
+        DT_FAIL(DT_ERR_INTERNAL, "node %s has %d %s, allowed are %d to %d", name, n, what, min_n,
+                max_n);
+    for (int i = 0; i < n; i++) {
+        if (id[i] < 0 || id[i] >= g->n_tensors)
+            DT_FAIL(DT_ERR_INTERNAL, "node %s: %s %d is tensor %d, which does not exist", name,
+                    what, i, id[i]);
+    }
+    return DT_OK;
+}
+
+static dt_status add_node(struct dt_graph *g, enum dt_op op, const char *name, int n_src,
+                          const int *src, int n_dst, const int *dst)
+{
+    const struct dt_op_row *row = dt_op_row(op);
+    if (strlen(name) >= DT_NAME_MAX)
+        DT_FAIL(DT_ERR_INTERNAL, "the node name %s is longer than %d characters", name,
+                DT_NAME_MAX - 1);
+    DT_TRY(check_ids(g, name, n_src, src, row->min_src, row->max_src, "sources"));
+    DT_TRY(check_ids(g, name, n_dst, dst, row->min_dst, row->max_dst, "destinations"));
+    struct dt_node node = {.op = op, .phase = g->phase, .n_src = n_src, .n_dst = n_dst};
+    memcpy(node.name, name, strlen(name) + 1);
+    for (int i = 0; i < n_src; i++)
+        node.src[i] = src[i];
+    for (int i = 0; i < n_dst; i++)
+        node.dst[i] = dst[i];
+    void *array = g->node;
+    DT_TRY(dt_mem_grow(&array, &g->node_capacity, (size_t)g->n_nodes, sizeof node, "graph nodes"));
+    g->node = array;
+    g->node[g->n_nodes++] = node;
+    return DT_OK;
+}
+
+struct dt_node *dt_graph_node(struct dt_graph *g, enum dt_op op, const char *name, int n_src,
+                              const int *src, int n_dst, const int *dst)
+{
+    if (g->status != DT_OK)
+        return NULL;
+    dt_graph_remember(g, add_node(g, op, name, n_src, src, n_dst, dst));
+    return g->status == DT_OK ? &g->node[g->n_nodes - 1] : NULL;
+}
+
+size_t dt_tensor_elements(const struct dt_tensor *tensor)
+{
+    size_t n = 1;
+    for (int i = 0; i < 4; i++)
+        n *= (size_t)tensor->dim[i];
+    return n;
+}
+
+size_t dt_dtype_bytes(enum dt_dtype dtype)
+{
+    static const size_t bytes[] = {[DT_U8] = 1, [DT_I32] = 4, [DT_F32] = 4};
+    return bytes[dtype];
+}
+
+int dt_graph_find(const struct dt_graph *g, const char *tensor_name)
+{
+    for (int i = 0; i < g->n_tensors; i++) {
+        if (strcmp(g->tensor[i].name, tensor_name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+int dt_graph_find_role(const struct dt_graph *g, const char *name, enum dt_role role)
+{
+    for (int i = 0; i < g->n_tensors; i++) {
+        if (g->tensor[i].role == role && strcmp(g->tensor[i].name, name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+const char *dt_tensor_format_dims(char *out, size_t bytes, const struct dt_tensor *tensor)
+{
+    size_t used = 0;
+    if (bytes > 0)
+        out[0] = '\0';
+    for (int i = 0; i < tensor->n_dims && used < bytes; i++) {
+        int n = snprintf(out + used, bytes - used, "%s%d", i ? "x" : "", tensor->dim[i]);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    return out;
+}

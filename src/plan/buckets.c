@@ -1,0 +1,179 @@
+/* Parameters in the order in which their gradients get ready, cut into buckets; the step lists.
+ *
+ * Because a bucket is a range of the grads arena, its reduction needs no packing. The last bucket is
+ * small: nothing of the backward pass is left to hide it. */
+#include <stdlib.h>
+
+#include "dtrain/mem.h"
+#include "internal.h"
+
+/* order[]: PARAM tensors by the node that writes their gradient; without a backward pass by id.
+ * ready[]: that node. */
+static int order_params(const struct dt_graph *g, int *order, int *ready)
+{
+    int n_params = 0;
+    for (int n = 0; n < g->n_nodes; n++)
+        for (int i = 0; i < g->node[n].n_dst; i++) {
+            const struct dt_tensor *dst = &g->tensor[g->node[n].dst[i]];
+            if (dst->role != DT_DIFF_PARAM)
+                continue;
+            order[n_params] = dst->diff;
+            ready[n_params++] = n;
+        }
+    if (n_params > 0)
+        return n_params;
+    for (int t = 0; t < g->n_tensors; t++)
+        if (g->tensor[t].role == DT_PARAM) {
+            order[n_params] = t;
+            ready[n_params++] = -1;
+        }
+    return n_params;
+}
+
+static dt_status check_every_param(const struct dt_graph *g, const int *order, int n_params)
+{
+    int n = 0;
+    for (int t = 0; t < g->n_tensors; t++)
+        n += g->tensor[t].role == DT_PARAM;
+    for (int i = 0; i < n_params; i++)
+        if (g->tensor[order[i]].role != DT_PARAM)
+            DT_FAIL(DT_ERR_INTERNAL, "gradient of %s, which is not a parameter",
+                    g->tensor[order[i]].name);
+    if (n != n_params)
+        DT_FAIL(DT_ERR_INTERNAL, "%d parameters but %d gradients", n, n_params);
+    return DT_OK;
+}
+
+static void place_persistent(struct dt_plan *plan, const int *order, int n_params)
+{
+    const struct dt_graph *g = plan->graph;
+    size_t offset = 0;
+    for (int i = 0; i < n_params; i++) {
+        struct dt_place *place = &plan->place[order[i]];
+        place->arena = DT_ARENA_PARAMS;
+        place->offset = offset;
+        int diff = g->tensor[order[i]].diff;
+        if (diff >= 0) {
+            plan->place[diff].arena = DT_ARENA_GRADS;
+            plan->place[diff].offset = offset;
+        }
+        offset += dt_plan_align(place->bytes);
+    }
+    bool trains = n_params > 0 && g->tensor[order[0]].diff >= 0;
+    plan->arena_bytes[DT_ARENA_PARAMS] = offset;
+    plan->arena_bytes[DT_ARENA_GRADS] = trains ? offset : 0;
+    plan->arena_bytes[DT_ARENA_MOMENTUM] = trains ? offset : 0;
+    plan->arena_bytes[DT_ARENA_ACCUM] = trains && plan->options.accumulate ? offset : 0;
+    for (int t = 0; t < g->n_tensors; t++) {
+        if (g->tensor[t].role != DT_STAT)
+            continue;
+        plan->place[t].arena = DT_ARENA_STATS;
+        plan->place[t].offset = plan->arena_bytes[DT_ARENA_STATS];
+        plan->arena_bytes[DT_ARENA_STATS] += dt_plan_align(plan->place[t].bytes);
+    }
+}
+
+/* Index of the first parameter of the small last bucket. */
+static int find_last_bucket(const struct dt_plan *plan, const int *order, int n_params)
+{
+    size_t bytes = 0;
+    int first = n_params;
+    while (first > 0) {
+        bytes += dt_plan_align(plan->place[order[first - 1]].bytes);
+        if (bytes > plan->options.last_bucket_bytes)
+            break;
+        first--;
+    }
+    return first == n_params ? n_params - 1 : first; /* at least one parameter */
+}
+
+static dt_status fill_segments(struct dt_plan *plan, struct dt_bucket *bucket, const int *order,
+                               int n_params)
+{
+    DT_TRY(DT_NEW(bucket->segments, (size_t)n_params));
+    for (int i = 0; i < n_params; i++) {
+        const struct dt_tensor *tensor = &plan->graph->tensor[order[i]];
+        const struct dt_place *place = &plan->place[order[i]];
+        float decay = tensor->decay || plan->options.decay_norm_bias ? 1.0f : 0.0f;
+        size_t first = place->offset / sizeof(float);
+        size_t end = (place->offset + dt_plan_align(place->bytes)) / sizeof(float);
+        struct dt_segment *last = &bucket->segments[bucket->n_segments - 1];
+        if (bucket->n_segments > 0 && last->decay == decay)
+            last->count = end - last->first; /* the gap between them is zero and stays zero */
+        else
+            bucket->segments[bucket->n_segments++] =
+                (struct dt_segment){.first = first, .count = end - first, .decay = decay};
+    }
+    return DT_OK;
+}
+
+static dt_status make_buckets(struct dt_plan *plan, const int *order, const int *ready, int n_params)
+{
+    int last_start = find_last_bucket(plan, order, n_params);
+    DT_TRY(DT_NEW(plan->buckets, (size_t)n_params));
+    for (int i = 0; i < n_params;) {
+        int start = i, limit = i < last_start ? last_start : n_params;
+        size_t first = plan->place[order[start]].offset, end = first;
+        for (; i < limit; i++) {
+            size_t next = plan->place[order[i]].offset + dt_plan_align(plan->place[order[i]].bytes);
+            if (i > start && next - first > plan->options.bucket_bytes)
+                break;
+            end = next;
+        }
+        struct dt_bucket *bucket = &plan->buckets[plan->n_buckets++];
+        bucket->first = first / sizeof(float);
+        bucket->count = (end - first) / sizeof(float);
+        bucket->last_writer = ready[i - 1];
+        DT_TRY(fill_segments(plan, bucket, order + start, i - start));
+    }
+    return DT_OK;
+}
+
+dt_status dt_plan_place_params(struct dt_plan *plan)
+{
+    const struct dt_graph *g = plan->graph;
+    int *order = NULL, *ready = NULL;
+    dt_status status = DT_OK;
+    DT_TRY_OUT(DT_NEW(order, (size_t)g->n_tensors));
+    DT_TRY_OUT(DT_NEW(ready, (size_t)g->n_tensors));
+    int n_params = order_params(g, order, ready);
+    DT_TRY_OUT(check_every_param(g, order, n_params));
+    place_persistent(plan, order, n_params);
+    if (plan->arena_bytes[DT_ARENA_GRADS] > 0)
+        DT_TRY_OUT(make_buckets(plan, order, ready, n_params));
+out:
+    free(order);
+    free(ready);
+    return status;
+}
+
+static void add_step(struct dt_plan *plan, enum dt_phase phase, enum dt_step_kind kind, int node,
+                     int bucket)
+{
+    plan->steps[phase][plan->n_steps[phase]++] =
+        (struct dt_step){.kind = kind, .node = node, .bucket = bucket};
+}
+
+dt_status dt_plan_make_steps(struct dt_plan *plan)
+{
+    const struct dt_graph *g = plan->graph;
+    size_t most = (size_t)g->n_nodes + 4 * (size_t)plan->n_buckets;
+    for (int phase = 0; phase < DT_N_PHASES; phase++)
+        DT_TRY(DT_NEW(plan->steps[phase], most));
+    int next = 0; /* bucket whose gradients are awaited */
+    for (int n = 0; n < g->n_nodes; n++) {
+        add_step(plan, g->node[n].phase, DT_STEP_OP, n, -1);
+        for (; next < plan->n_buckets && plan->buckets[next].last_writer == n; next++) {
+            if (plan->options.accumulate)
+                add_step(plan, DT_TRAIN, DT_STEP_ACCUMULATE, -1, next);
+            if (plan->options.n_ranks > 1)
+                add_step(plan, DT_TRAIN, DT_STEP_REDUCE, -1, next);
+        }
+    }
+    for (int b = 0; b < plan->n_buckets; b++) {
+        if (plan->options.n_ranks > 1)
+            add_step(plan, DT_TRAIN, DT_STEP_WAIT, -1, b);
+        add_step(plan, DT_TRAIN, DT_STEP_UPDATE, -1, b);
+    }
+    return DT_OK;
+}

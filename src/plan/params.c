@@ -1,0 +1,151 @@
+/* Values of parameters and statistics: start values, access by tensor, copies and means over ranks.
+ * Everything goes through logical fp32 on the host, so ranks need not agree on memory formats. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "dtrain/mem.h"
+#include "dtrain/rng.h"
+#include "internal.h"
+
+static dt_status find_memory(const struct dt_plan *plan, enum dt_arena arena, int tensor,
+                             void **memory)
+{
+    const struct dt_place *place = &plan->place[tensor];
+    bool param = place->arena == DT_ARENA_PARAMS && arena <= DT_ARENA_MOMENTUM;
+    if ((!param && place->arena != arena) || !plan->arena[arena])
+        DT_FAIL(DT_ERR_INTERNAL, "tensor %s is not in arena %d", plan->graph->tensor[tensor].name,
+                (int)arena);
+    *memory = (char *)plan->arena[arena] + place->offset;
+    return DT_OK;
+}
+
+dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out)
+{
+    void *memory;
+    DT_TRY(find_memory(plan, arena, tensor, &memory));
+    return plan->backend->get_tensor(plan->device, plan->graph, tensor, out, memory);
+}
+
+dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, const float *in)
+{
+    void *memory;
+    DT_TRY(find_memory(plan, arena, tensor, &memory));
+    return plan->backend->set_tensor(plan->device, plan->graph, tensor, memory, in);
+}
+
+static void fill(float *out, size_t count, const struct dt_tensor *tensor, uint64_t seed)
+{
+    const struct dt_init *init = &tensor->init;
+    struct dt_rng rng;
+    dt_rng_init(&rng, seed, DT_RNG_INIT, 0, dt_rng_hash(tensor->name));
+    for (size_t i = 0; i < count; i++) {
+        switch (init->kind) {
+        case DT_INIT_CONSTANT:
+            out[i] = (float)init->value;
+            break;
+        case DT_INIT_NORMAL:
+            out[i] = (float)(init->value * dt_rng_normal(&rng));
+            break;
+        case DT_INIT_UNIFORM:
+            out[i] = (float)(init->value * (2.0 * dt_rng_uniform(&rng) - 1.0));
+            break;
+        }
+    }
+}
+
+/* A host buffer that holds any parameter or statistic of the graph. */
+static dt_status alloc_host(const struct dt_plan *plan, float **host)
+{
+    size_t most = 0;
+    for (int t = 0; t < plan->graph->n_tensors; t++) {
+        enum dt_role role = plan->graph->tensor[t].role;
+        size_t count = dt_tensor_elements(&plan->graph->tensor[t]);
+        if ((role == DT_PARAM || role == DT_STAT) && count > most)
+            most = count;
+    }
+    return DT_NEW(*host, most);
+}
+
+dt_status dt_plan_init_params(struct dt_plan *plan, uint64_t seed)
+{
+    const struct dt_graph *g = plan->graph;
+    float *host = NULL;
+    dt_status status = DT_OK;
+    DT_TRY(alloc_host(plan, &host));
+    for (int t = 0; t < g->n_tensors; t++) {
+        enum dt_arena arena = plan->place[t].arena;
+        size_t count = dt_tensor_elements(&g->tensor[t]);
+        if (arena != DT_ARENA_PARAMS && arena != DT_ARENA_STATS)
+            continue;
+        fill(host, count, &g->tensor[t], seed);
+        DT_TRY_OUT(dt_plan_set(plan, arena, t, host));
+        if (arena == DT_ARENA_PARAMS && plan->arena[DT_ARENA_MOMENTUM]) {
+            memset(host, 0, count * sizeof(float));
+            DT_TRY_OUT(dt_plan_set(plan, DT_ARENA_MOMENTUM, t, host));
+        }
+    }
+out:
+    free(host);
+    return status;
+}
+
+static dt_status broadcast_arena(struct dt_plan *plan, enum dt_arena arena, float *host)
+{
+    const struct dt_graph *g = plan->graph;
+    for (int t = 0; t < g->n_tensors; t++) {
+        enum dt_arena home = arena == DT_ARENA_STATS ? DT_ARENA_STATS : DT_ARENA_PARAMS;
+        if (plan->place[t].arena != home)
+            continue;
+        DT_TRY(dt_plan_get(plan, arena, t, host));
+        DT_TRY(dt_comm_bcast(plan->comm, host, dt_tensor_elements(&g->tensor[t]) * sizeof(float), 0));
+        DT_TRY(dt_plan_set(plan, arena, t, host));
+    }
+    return DT_OK;
+}
+
+dt_status dt_plan_broadcast(struct dt_plan *plan)
+{
+    static const enum dt_arena arenas[] = {DT_ARENA_PARAMS, DT_ARENA_MOMENTUM, DT_ARENA_STATS};
+    float *host = NULL;
+    dt_status status = DT_OK;
+    if (!plan->comm)
+        return DT_OK;
+    DT_TRY(alloc_host(plan, &host));
+    for (size_t i = 0; i < DT_COUNT(arenas); i++)
+        if (plan->arena[arenas[i]])
+            DT_TRY_OUT(broadcast_arena(plan, arenas[i], host));
+out:
+    free(host);
+    return status;
+}
+
+dt_status dt_plan_average_stats(struct dt_plan *plan)
+{
+    const struct dt_graph *g = plan->graph;
+    float *host = NULL;
+    size_t count = 0, at = 0;
+    dt_status status = DT_OK;
+    for (int t = 0; t < g->n_tensors; t++)
+        if (plan->place[t].arena == DT_ARENA_STATS)
+            count += dt_tensor_elements(&g->tensor[t]);
+    if (!plan->comm || count == 0)
+        return DT_OK;
+    DT_TRY(DT_NEW(host, count));
+    for (int t = 0; t < g->n_tensors; t++)
+        if (plan->place[t].arena == DT_ARENA_STATS) {
+            DT_TRY_OUT(dt_plan_get(plan, DT_ARENA_STATS, t, host + at));
+            at += dt_tensor_elements(&g->tensor[t]);
+        }
+    DT_TRY_OUT(dt_comm_sum_f32(plan->comm, host, count));
+    for (size_t i = 0; i < count; i++)
+        host[i] /= (float)plan->options.n_ranks;
+    at = 0;
+    for (int t = 0; t < g->n_tensors; t++)
+        if (plan->place[t].arena == DT_ARENA_STATS) {
+            DT_TRY_OUT(dt_plan_set(plan, DT_ARENA_STATS, t, host + at));
+            at += dt_tensor_elements(&g->tensor[t]);
+        }
+out:
+    free(host);
+    return status;
+}

@@ -1,0 +1,76 @@
+/* The plan as text, for --dry-run: one line per step, then arenas and buckets. */
+#include "dtrain/plan.h"
+
+static const char *const kind_name[] = {
+    [DT_STEP_OP] = "op",     [DT_STEP_ACCUMULATE] = "accumulate", [DT_STEP_REDUCE] = "reduce",
+    [DT_STEP_WAIT] = "wait", [DT_STEP_UPDATE] = "update",
+};
+static const char *const arena_name[] = {
+    [DT_ARENA_PARAMS] = "params", [DT_ARENA_GRADS] = "grads", [DT_ARENA_MOMENTUM] = "momentum",
+    [DT_ARENA_ACCUM] = "accum",   [DT_ARENA_STATS] = "stats", [DT_ARENA_WORK] = "work",
+};
+static const char *const phase_name[] = {[DT_TRAIN] = "train", [DT_EVAL] = "eval"};
+
+static double mib(size_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static void print_op(const struct dt_plan *plan, const struct dt_step *step, FILE *out)
+{
+    const struct dt_graph *g = plan->graph;
+    const struct dt_node *node = &g->node[step->node];
+    char dims[48] = "-", where[48] = "-";
+    if (node->n_dst > 0) {
+        const struct dt_place *place = &plan->place[node->dst[0]];
+        dt_tensor_format_dims(dims, sizeof(dims), &g->tensor[node->dst[0]]);
+        snprintf(where, sizeof(where), "%s+%zu", arena_name[place->arena], place->offset);
+    }
+    fprintf(out, "%-18s %-28s %-20s %10.3f %10.2f  %-18s %s%s\n", dt_op_name(node->op), node->name,
+            dims, dt_node_flops(g, node) * 1e-9, mib((size_t)dt_node_bytes(g, node)), where,
+            node->residual ? "+add" : "", node->relu ? "+relu" : "");
+}
+
+static void print_steps(const struct dt_plan *plan, enum dt_phase phase, FILE *out)
+{
+    double flops = 0, bytes = 0;
+    fprintf(out, "\n%s: %d steps, batch %d\n%5s %-18s %-28s %-20s %10s %10s  %s\n", phase_name[phase],
+            plan->n_steps[phase], plan->graph->tensor[plan->graph->labels[phase]].dim[0], "", "step",
+            "name", "dst", "GFLOP", "MiB", "memory");
+    for (int i = 0; i < plan->n_steps[phase]; i++) {
+        const struct dt_step *step = &plan->steps[phase][i];
+        fprintf(out, "%5d ", i);
+        if (step->kind == DT_STEP_OP) {
+            print_op(plan, step, out);
+            flops += dt_node_flops(plan->graph, &plan->graph->node[step->node]);
+            bytes += dt_node_bytes(plan->graph, &plan->graph->node[step->node]);
+        } else {
+            const struct dt_bucket *bucket = &plan->buckets[step->bucket];
+            fprintf(out, "%-18s bucket %-21d %-20zu %10s %10.2f  grads+%zu\n", kind_name[step->kind],
+                    step->bucket, bucket->count, "", mib(bucket->count * sizeof(float)),
+                    bucket->first * sizeof(float));
+        }
+    }
+    fprintf(out, "%s total: %.2f GFLOP, %.1f MiB touched\n", phase_name[phase], flops * 1e-9,
+            mib((size_t)bytes));
+}
+
+void dt_plan_print(const struct dt_plan *plan, FILE *out)
+{
+    size_t sum = 0;
+    for (int phase = 0; phase < DT_N_PHASES; phase++)
+        if (plan->n_steps[phase] > 0)
+            print_steps(plan, (enum dt_phase)phase, out);
+    fprintf(out, "\nmemory per rank\n");
+    for (int a = 0; a < DT_N_ARENAS; a++) {
+        fprintf(out, "  %-10s %10.1f MiB\n", arena_name[a], mib(plan->arena_bytes[a]));
+        sum += plan->arena_bytes[a];
+    }
+    fprintf(out, "  %-10s %10.1f MiB  (work without sharing: %.1f MiB)\n", "all", mib(sum),
+            mib(plan->sum_bytes));
+    fprintf(out, "buckets: %d", plan->n_buckets);
+    for (int b = 0; b < plan->n_buckets; b++)
+        fprintf(out, "%s%.2f", b == 0 ? ", MiB in order of readiness: " : " ",
+                mib(plan->buckets[b].count * sizeof(float)));
+    fprintf(out, "\n");
+}

@@ -1,0 +1,186 @@
+/* The work arena: lifetimes of tensors and their offsets.
+ *
+ * Tensors whose memory an op may take over in place form one block. Blocks (and the scratch of each
+ * node, a block that lives for one node) are placed largest first at the lowest offset that is free
+ * during their whole life: the "greedy by size" rule of Pisarchyk and Lee, 2020. The phases never
+ * run at the same time, so their blocks may overlap. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "dtrain/mem.h"
+#include "internal.h"
+
+struct block {
+    int phase, first, last; /* life as node ids */
+    size_t bytes, offset;
+    int tensor; /* first tensor of the block, or -1: scratch of node `first` */
+};
+
+void dt_plan_find_lifetimes(struct dt_plan *plan)
+{
+    const struct dt_graph *g = plan->graph;
+    for (int t = 0; t < g->n_tensors; t++)
+        for (int phase = 0; phase < DT_N_PHASES; phase++)
+            plan->place[t].first_use[phase] = plan->place[t].last_use[phase] = -1;
+    int phase_start[DT_N_PHASES] = {-1, -1};
+    for (int n = 0; n < g->n_nodes; n++) {
+        const struct dt_node *node = &g->node[n];
+        enum dt_phase phase = node->phase;
+        if (phase_start[phase] < 0)
+            phase_start[phase] = n;
+        for (int i = 0; i < node->n_src + node->n_dst; i++) {
+            int t = i < node->n_src ? node->src[i] : node->dst[i - node->n_src];
+            struct dt_place *place = &plan->place[t];
+            if (place->first_use[phase] < 0)
+                /* Inputs are filled before the first node runs. */
+                place->first_use[phase] = g->tensor[t].role == DT_INPUT ? phase_start[phase] : n;
+            place->last_use[phase] = n;
+        }
+    }
+}
+
+static bool in_work_arena(const struct dt_tensor *tensor)
+{
+    return tensor->role == DT_INPUT || tensor->role == DT_ACT || tensor->role == DT_SAVED ||
+           tensor->role == DT_DIFF;
+}
+
+/* The source whose memory dst[0] of this node takes over, or -1. */
+static int find_inplace_source(const struct dt_plan *plan, int n)
+{
+    const struct dt_graph *g = plan->graph;
+    const struct dt_node *node = &g->node[n];
+    unsigned allowed = dt_op_inplace(node->op);
+    if (node->n_dst == 0)
+        return -1;
+    const struct dt_place *dst = &plan->place[node->dst[0]];
+    for (int i = 0; i < node->n_src; i++) {
+        int t = node->src[i];
+        const struct dt_place *src = &plan->place[t];
+        if ((allowed >> i & 1) && in_work_arena(&g->tensor[t]) && g->tensor[t].role != DT_INPUT &&
+            src->last_use[node->phase] == n && src->bytes == dst->bytes &&
+            g->tensor[t].dtype == g->tensor[node->dst[0]].dtype)
+            return t;
+    }
+    return -1;
+}
+
+/* One block per tensor that starts one, extended by the tensors that follow in place; then one per
+ * scratch. block_of[t] says where tensor t went. */
+static int make_blocks(const struct dt_plan *plan, struct block *blocks, int *block_of)
+{
+    const struct dt_graph *g = plan->graph;
+    int n_blocks = 0;
+    for (int t = 0; t < g->n_tensors; t++)
+        block_of[t] = -1;
+    for (int n = 0; n < g->n_nodes; n++) {
+        const struct dt_node *node = &g->node[n];
+        int heir = find_inplace_source(plan, n);
+        for (int i = 0; i < node->n_src + node->n_dst; i++) {
+            int t = i < node->n_src ? node->src[i] : node->dst[i - node->n_src];
+            const struct dt_place *place = &plan->place[t];
+            if (block_of[t] >= 0 || !in_work_arena(&g->tensor[t]))
+                continue;
+            if (i == node->n_src && heir >= 0) {
+                block_of[t] = block_of[heir];
+                blocks[block_of[t]].last = place->last_use[node->phase];
+                continue;
+            }
+            block_of[t] = n_blocks;
+            blocks[n_blocks++] = (struct block){.phase = (int)node->phase,
+                                                .first = place->first_use[node->phase],
+                                                .last = place->last_use[node->phase],
+                                                .bytes = dt_plan_align(place->bytes),
+                                                .tensor = t};
+        }
+        if (plan->scratch_bytes[n] > 0)
+            blocks[n_blocks++] = (struct block){.phase = (int)node->phase,
+                                                .first = n,
+                                                .last = n,
+                                                .bytes = dt_plan_align(plan->scratch_bytes[n]),
+                                                .tensor = -1};
+    }
+    return n_blocks;
+}
+
+static int compare_size(const void *a, const void *b)
+{
+    const struct block *x = *(struct block *const *)a, *y = *(struct block *const *)b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return x->first != y->first ? (x->first < y->first ? -1 : 1) : (x < y ? -1 : x > y);
+}
+
+static bool live_together(const struct block *a, const struct block *b)
+{
+    return a->phase == b->phase && a->first <= b->last && b->first <= a->last;
+}
+
+/* placed[0 .. n_placed) is sorted by offset; returns the lowest offset where `block` fits. */
+static size_t find_gap(struct block *const *placed, int n_placed, const struct block *block)
+{
+    size_t offset = 0;
+    for (int i = 0; i < n_placed; i++) {
+        if (!live_together(placed[i], block))
+            continue;
+        if (placed[i]->offset >= offset + block->bytes)
+            break;
+        if (placed[i]->offset + placed[i]->bytes > offset)
+            offset = placed[i]->offset + placed[i]->bytes;
+    }
+    return offset;
+}
+
+static size_t place_blocks(struct block **by_size, struct block **placed, int n_blocks)
+{
+    size_t end = 0;
+    for (int i = 0; i < n_blocks; i++) {
+        struct block *block = by_size[i];
+        block->offset = find_gap(placed, i, block);
+        if (block->offset + block->bytes > end)
+            end = block->offset + block->bytes;
+        int at = i;
+        while (at > 0 && placed[at - 1]->offset > block->offset) {
+            placed[at] = placed[at - 1];
+            at--;
+        }
+        placed[at] = block;
+    }
+    return end;
+}
+
+dt_status dt_plan_place_work(struct dt_plan *plan)
+{
+    const struct dt_graph *g = plan->graph;
+    size_t most = (size_t)g->n_tensors + (size_t)g->n_nodes;
+    struct block *blocks = NULL, **by_size = NULL, **placed = NULL;
+    int *block_of = NULL;
+    dt_status status = DT_OK;
+    DT_TRY_OUT(DT_NEW(blocks, most));
+    DT_TRY_OUT(DT_NEW(by_size, most));
+    DT_TRY_OUT(DT_NEW(placed, most));
+    DT_TRY_OUT(DT_NEW(block_of, (size_t)g->n_tensors));
+
+    int n_blocks = make_blocks(plan, blocks, block_of);
+    for (int i = 0; i < n_blocks; i++)
+        by_size[i] = &blocks[i];
+    qsort(by_size, (size_t)n_blocks, sizeof(struct block *), compare_size);
+    plan->arena_bytes[DT_ARENA_WORK] = place_blocks(by_size, placed, n_blocks);
+
+    for (int i = 0; i < n_blocks; i++)
+        if (blocks[i].tensor < 0)
+            plan->scratch_offset[blocks[i].first] = blocks[i].offset;
+    for (int t = 0; t < g->n_tensors; t++) {
+        if (block_of[t] < 0)
+            continue;
+        plan->place[t].arena = DT_ARENA_WORK;
+        plan->place[t].offset = blocks[block_of[t]].offset;
+        plan->sum_bytes += dt_plan_align(plan->place[t].bytes);
+    }
+out:
+    free(blocks);
+    free(by_size);
+    free(placed);
+    free(block_of);
+    return status;
+}

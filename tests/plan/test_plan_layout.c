@@ -1,0 +1,352 @@
+/* Plans over a null backend: lifetimes, places, buckets and step order, without a device.
+ *
+ * The null backend claims whatever fusions a test asks for and gives every node some scratch, so the
+ * checks here are about the planner alone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+
+#include "dtrain/mem.h"
+#include "dtrain/models.h"
+#include "dtrain/plan.h"
+
+enum { BATCH = 4, EVAL_BATCH = 8 };
+
+static bool fuse_residual;
+
+static bool null_supports(void *context, const struct dt_graph *g, const struct dt_node *node)
+{
+    (void)context;
+    (void)g;
+    return fuse_residual || !node->residual;
+}
+
+static dt_status null_prepare(struct dt_device *dev, struct dt_exec **exec, size_t *scratch_bytes,
+                              const struct dt_graph *g, int node)
+{
+    (void)dev;
+    (void)g;
+    *exec = NULL;
+    *scratch_bytes = node % 3 == 0 ? 0 : (size_t)node * 100;
+    return DT_OK;
+}
+
+static size_t null_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int tensor)
+{
+    (void)dev;
+    return dt_tensor_elements(&g->tensor[tensor]) * dt_dtype_bytes(g->tensor[tensor].dtype);
+}
+
+static void null_release(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    assert_null(exec);
+}
+
+static const struct dt_backend null_backend = {
+    .name = "null",
+    .prepare = null_prepare,
+    .tensor_bytes = null_tensor_bytes,
+    .release = null_release,
+};
+
+static void add_phase(struct dt_graph *g, const struct dt_model *model, enum dt_phase phase, int batch,
+                      int size)
+{
+    static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.2, 0.2, 0.2};
+    const struct dt_model_options options = {.num_classes = 10, .dropout = 0.5};
+    assert_int_equal(dt_graph_begin(g, phase, batch, size), DT_OK);
+    int image = dt_graph_ingest(g, mean, std);
+    dt_graph_softmax_xent(g, model->build(g, image, model, &options), 0.1);
+    assert_int_equal(dt_graph_check(g), DT_OK);
+}
+
+static struct dt_graph *make_graph(const char *name, int size)
+{
+    struct dt_graph *g = NULL;
+    const struct dt_model *model = dt_model_find(name);
+    assert_non_null(model);
+    assert_int_equal(dt_graph_create(&g), DT_OK);
+    add_phase(g, model, DT_TRAIN, BATCH, size);
+    add_phase(g, model, DT_EVAL, EVAL_BATCH, size);
+    assert_int_equal(dt_graph_fuse(g, null_supports, NULL), DT_OK);
+    assert_int_equal(dt_graph_differentiate(g), DT_OK);
+    return g;
+}
+
+static struct dt_plan *make_plan(const struct dt_graph *g, int n_ranks, bool accumulate)
+{
+    struct dt_plan *plan = NULL;
+    const struct dt_plan_options options = {.bucket_bytes = 4 << 20,
+                                            .last_bucket_bytes = 1 << 20,
+                                            .n_ranks = n_ranks,
+                                            .accumulate = accumulate};
+    assert_int_equal(dt_plan_layout(&plan, g, &null_backend, NULL, &options), DT_OK);
+    return plan;
+}
+
+/* Walks a phase with the memory as a byte-wise owner map at 64-byte grain: a node may only read
+ * what still belongs to the tensor it reads. This finds every wrong overlap, in place or not. */
+static void check_memory(const struct dt_plan *plan, enum dt_phase phase)
+{
+    const struct dt_graph *g = plan->graph;
+    size_t grains = plan->arena_bytes[DT_ARENA_WORK] / 64;
+    int *owner = malloc(grains * sizeof(int));
+    assert_non_null(owner);
+    for (size_t i = 0; i < grains; i++)
+        owner[i] = -1;
+    for (int t = 0; t < g->n_tensors; t++)
+        if (g->tensor[t].role == DT_INPUT && plan->place[t].first_use[phase] >= 0)
+            for (size_t i = 0; i < (plan->place[t].bytes + 63) / 64; i++)
+                owner[plan->place[t].offset / 64 + i] = t;
+    for (int n = 0; n < g->n_nodes; n++) {
+        const struct dt_node *node = &g->node[n];
+        if (node->phase != phase)
+            continue;
+        for (size_t i = 0; i < (plan->scratch_bytes[n] + 63) / 64; i++)
+            owner[plan->scratch_offset[n] / 64 + i] = -2; /* may not hit a source, checked next */
+        for (int s = 0; s < node->n_src; s++) {
+            const struct dt_place *place = &plan->place[node->src[s]];
+            if (place->arena != DT_ARENA_WORK)
+                continue;
+            for (size_t i = 0; i < (place->bytes + 63) / 64; i++)
+                if (owner[place->offset / 64 + i] != node->src[s])
+                    fail_msg("%s %s reads %s, which was overwritten by tensor %d",
+                             dt_op_name(node->op), node->name, g->tensor[node->src[s]].name,
+                             owner[place->offset / 64 + i]);
+        }
+        for (int d = 0; d < node->n_dst; d++) {
+            const struct dt_place *place = &plan->place[node->dst[d]];
+            if (place->arena != DT_ARENA_WORK)
+                continue;
+            assert_true(place->offset + place->bytes <= plan->arena_bytes[DT_ARENA_WORK]);
+            for (size_t i = 0; i < (place->bytes + 63) / 64; i++) {
+                int before = owner[place->offset / 64 + i];
+                assert_true(before != -2); /* dst and scratch of one node are apart */
+                owner[place->offset / 64 + i] = node->dst[d];
+            }
+        }
+        /* A source may only be overwritten by dst[0], and only if the op allows it. */
+        for (int s = 0; s < node->n_src; s++) {
+            const struct dt_place *src = &plan->place[node->src[s]];
+            bool alive = src->last_use[phase] > n;
+            for (size_t i = 0; src->arena == DT_ARENA_WORK && i < (src->bytes + 63) / 64; i++) {
+                int now = owner[src->offset / 64 + i];
+                if (now == node->src[s])
+                    continue;
+                assert_false(alive);
+                assert_int_equal(now, node->dst[0]);
+                assert_true(dt_op_inplace(node->op) >> s & 1);
+            }
+        }
+        for (size_t i = 0; i < (plan->scratch_bytes[n] + 63) / 64; i++)
+            owner[plan->scratch_offset[n] / 64 + i] = -1;
+    }
+    free(owner);
+}
+
+static void check_buckets(const struct dt_plan *plan)
+{
+    const struct dt_graph *g = plan->graph;
+    size_t next = 0;
+    for (int b = 0; b < plan->n_buckets; b++) {
+        const struct dt_bucket *bucket = &plan->buckets[b];
+        assert_int_equal(bucket->first, next); /* buckets tile the arena in order */
+        next += bucket->count;
+        if (b > 0)
+            assert_true(bucket->last_writer >= plan->buckets[b - 1].last_writer);
+        size_t inside = bucket->first;
+        for (int s = 0; s < bucket->n_segments; s++) {
+            assert_int_equal(bucket->segments[s].first, inside);
+            inside += bucket->segments[s].count;
+        }
+        assert_int_equal(inside, next);
+    }
+    assert_int_equal(next * sizeof(float), plan->arena_bytes[DT_ARENA_GRADS]);
+    for (int t = 0; t < g->n_tensors; t++) {
+        if (g->tensor[t].role != DT_PARAM)
+            continue;
+        const struct dt_place *place = &plan->place[t], *diff = &plan->place[g->tensor[t].diff];
+        assert_int_equal(place->arena, DT_ARENA_PARAMS);
+        assert_int_equal(diff->arena, DT_ARENA_GRADS);
+        assert_int_equal(place->offset, diff->offset);
+        int n_in = 0;
+        for (int b = 0; b < plan->n_buckets; b++) {
+            const struct dt_bucket *bucket = &plan->buckets[b];
+            size_t first = bucket->first * 4, end = first + bucket->count * 4;
+            n_in += place->offset >= first && place->offset + place->bytes <= end;
+            for (int s = 0; s < bucket->n_segments; s++)
+                if (place->offset / 4 >= bucket->segments[s].first &&
+                    place->offset / 4 < bucket->segments[s].first + bucket->segments[s].count)
+                    assert_true((bucket->segments[s].decay == 1.0f) == g->tensor[t].decay);
+        }
+        assert_int_equal(n_in, 1);
+    }
+}
+
+static void check_steps(const struct dt_plan *plan)
+{
+    const struct dt_graph *g = plan->graph;
+    bool *written = calloc((size_t)g->n_tensors, sizeof(bool));
+    int state[512] = {0}; /* per bucket: 0 open, 1 accumulated, 2 reduced, 3 waited, 4 updated */
+    bool many = plan->options.n_ranks > 1;
+    assert_non_null(written);
+    for (int i = 0; i < plan->n_steps[DT_TRAIN]; i++) {
+        const struct dt_step *step = &plan->steps[DT_TRAIN][i];
+        int b = step->bucket;
+        switch (step->kind) {
+        case DT_STEP_OP:
+            for (int d = 0; d < g->node[step->node].n_dst; d++)
+                written[g->node[step->node].dst[d]] = true;
+            break;
+        case DT_STEP_ACCUMULATE:
+            assert_int_equal(state[b], 0);
+            state[b] = 1;
+            break;
+        case DT_STEP_REDUCE:
+            assert_int_equal(state[b], plan->options.accumulate ? 1 : 0);
+            /* Directly after its last writer (other bucket steps may stand between). */
+            for (int j = i - 1; j >= 0; j--)
+                if (plan->steps[DT_TRAIN][j].kind == DT_STEP_OP) {
+                    assert_int_equal(plan->steps[DT_TRAIN][j].node, plan->buckets[b].last_writer);
+                    break;
+                }
+            for (int t = 0; t < g->n_tensors; t++)
+                if (plan->place[t].arena == DT_ARENA_GRADS &&
+                    plan->place[t].offset / 4 >= plan->buckets[b].first &&
+                    plan->place[t].offset / 4 < plan->buckets[b].first + plan->buckets[b].count)
+                    assert_true(written[t]);
+            state[b] = 2;
+            break;
+        case DT_STEP_WAIT:
+            assert_int_equal(state[b], 2);
+            state[b] = 3;
+            break;
+        case DT_STEP_UPDATE:
+            assert_int_equal(state[b], many ? 3 : plan->options.accumulate ? 1 : 0);
+            state[b] = 4;
+            break;
+        }
+    }
+    for (int b = 0; b < plan->n_buckets; b++)
+        assert_int_equal(state[b], 4);
+    for (int i = 0; i < plan->n_steps[DT_EVAL]; i++)
+        assert_int_equal(plan->steps[DT_EVAL][i].kind, DT_STEP_OP);
+    free(written);
+}
+
+static const struct {
+    const char *model;
+    int size;
+} models[] = {
+    {"tiny", 32},    {"resnet20", 32}, {"resnet18", 64}, {"resnet50", 64},
+    {"vgg11_bn", 64}, {"vgg11", 64},   {"alexnet", 96},
+};
+
+static void test_every_model(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < DT_COUNT(models); m++)
+        for (int variant = 0; variant < 4; variant++) {
+            fuse_residual = variant & 1;
+            struct dt_graph *g = make_graph(models[m].model, models[m].size);
+            struct dt_plan *plan = make_plan(g, variant & 2 ? 2 : 1, variant == 3);
+            check_memory(plan, DT_TRAIN);
+            check_memory(plan, DT_EVAL);
+            check_buckets(plan);
+            check_steps(plan);
+            dt_plan_destroy(plan);
+            dt_graph_destroy(g);
+        }
+}
+
+static void test_bucket_sizes(void **state)
+{
+    (void)state;
+    fuse_residual = false;
+    struct dt_graph *g = make_graph("resnet50", 64);
+    struct dt_plan *plan = make_plan(g, 2, false);
+    for (int b = 0; b < plan->n_buckets; b++)
+        if (plan->buckets[b].n_segments > 1 || b == plan->n_buckets - 1)
+            assert_true(plan->buckets[b].count * 4 <= (b == plan->n_buckets - 1 ? 1u << 20 : 12u << 20));
+    assert_true(plan->n_buckets >= 10);
+    assert_true(plan->buckets[plan->n_buckets - 1].count * 4 <= 1 << 20);
+    dt_plan_destroy(plan);
+    dt_graph_destroy(g);
+}
+
+static void test_memory_is_reused(void **state)
+{
+    (void)state;
+    fuse_residual = false;
+    struct dt_graph *g = make_graph("resnet50", 64);
+    struct dt_plan *plan = make_plan(g, 1, false);
+    /* What the backward pass needs must stay: half of all bytes is a bound with room to spare. */
+    assert_true(plan->arena_bytes[DT_ARENA_WORK] < plan->sum_bytes * 6 / 10);
+    dt_plan_destroy(plan);
+    dt_graph_destroy(g);
+}
+
+/* No planner can need less than the tensors that are alive at one node. */
+static void test_close_to_lower_bound(void **state)
+{
+    (void)state;
+    fuse_residual = false;
+    for (size_t m = 0; m < DT_COUNT(models); m++) {
+        struct dt_graph *g = make_graph(models[m].model, models[m].size);
+        struct dt_plan *plan = make_plan(g, 1, false);
+        size_t bound = 0;
+        for (int n = 0; n < g->n_nodes; n++) {
+            enum dt_phase phase = g->node[n].phase;
+            size_t alive = plan->scratch_bytes[n];
+            for (int t = 0; t < g->n_tensors; t++) {
+                const struct dt_place *place = &plan->place[t];
+                /* A source that dies here may lend its memory to dst[0]. */
+                if (place->arena == DT_ARENA_WORK && place->first_use[phase] >= 0 &&
+                    place->first_use[phase] < n && place->last_use[phase] >= n)
+                    alive += place->bytes;
+            }
+            if (alive > bound)
+                bound = alive;
+        }
+        assert_true(plan->arena_bytes[DT_ARENA_WORK] >= bound);
+        assert_true((double)plan->arena_bytes[DT_ARENA_WORK] < 1.25 * (double)bound);
+        dt_plan_destroy(plan);
+        dt_graph_destroy(g);
+    }
+}
+
+static void test_print(void **state)
+{
+    (void)state;
+    fuse_residual = true;
+    struct dt_graph *g = make_graph("resnet20", 32);
+    struct dt_plan *plan = make_plan(g, 2, false);
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    dt_plan_print(plan, out);
+    fclose(out);
+    assert_non_null(strstr(text, "conv_bwd_weights"));
+    assert_non_null(strstr(text, "reduce"));
+    assert_non_null(strstr(text, "layer3.2.conv2"));
+    free(text);
+    dt_plan_destroy(plan);
+    dt_graph_destroy(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_model),      cmocka_unit_test(test_bucket_sizes),
+        cmocka_unit_test(test_memory_is_reused), cmocka_unit_test(test_close_to_lower_bound),
+        cmocka_unit_test(test_print),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

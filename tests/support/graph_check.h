@@ -1,0 +1,177 @@
+/* What must hold for every differentiated graph, and printing nodes as text for comparisons. */
+#ifndef DTRAIN_TESTS_GRAPH_CHECK_H
+#define DTRAIN_TESTS_GRAPH_CHECK_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "dtrain/graph.h"
+
+/* "op name: src src -> dst dst\n" for the nodes first .. n_nodes-1, attributes left out. */
+static inline void describe_nodes(const struct dt_graph *g, int first, char *out, size_t bytes)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = first; i < g->n_nodes && used < bytes; i++) {
+        const struct dt_node *node = &g->node[i];
+        used += (size_t)snprintf(out + used, bytes - used, "%s%s%s %s:", dt_op_name(node->op),
+                                 node->relu ? "+relu" : "", node->residual ? "+residual" : "",
+                                 node->name);
+        for (int k = 0; k < node->n_src + node->n_dst && used < bytes; k++) {
+            int id = k < node->n_src ? node->src[k] : node->dst[k - node->n_src];
+            used += (size_t)snprintf(out + used, bytes - used, "%s %s",
+                                     k == node->n_src ? " ->" : "", g->tensor[id].name);
+        }
+        if (used < bytes)
+            used += (size_t)snprintf(out + used, bytes - used, "\n");
+    }
+    assert_true(used < bytes);
+}
+
+/* Nodes of one phase with this op; relu and residual: 0, 1, or -1 for either. */
+static inline int count_nodes(const struct dt_graph *g, enum dt_phase phase, enum dt_op op,
+                              int relu, int residual)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        n += node->phase == phase && node->op == op && (relu < 0 || node->relu == (relu == 1)) &&
+             (residual < 0 || node->residual == (residual == 1));
+    }
+    return n;
+}
+
+/* Every tensor is written at most once and before it is read; both in one phase. */
+static inline void check_order(const struct dt_graph *g)
+{
+    int *writer = calloc((size_t)g->n_tensors, sizeof *writer);
+    assert_non_null(writer);
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        for (int k = 0; k < node->n_src; k++) {
+            const struct dt_tensor *t = &g->tensor[node->src[k]];
+            if (t->role == DT_INPUT || t->role == DT_PARAM || t->role == DT_STAT)
+                continue;
+            if (!writer[node->src[k]])
+                fail_msg("%s reads %s before it is written", node->name, t->name);
+            assert_int_equal(g->node[writer[node->src[k]] - 1].phase, node->phase);
+        }
+        for (int k = 0; k < node->n_dst; k++) {
+            if (writer[node->dst[k]])
+                fail_msg("%s is written twice", g->tensor[node->dst[k]].name);
+            writer[node->dst[k]] = i + 1;
+        }
+    }
+    free(writer);
+}
+
+static inline bool same_shape(const struct dt_tensor *a, const struct dt_tensor *b)
+{
+    return a->n_dims == b->n_dims && memcmp(a->dim, b->dim, sizeof a->dim) == 0;
+}
+
+/* Readers and writers of gradients: every DIFF is written once and read, every parameter of the
+ * training phase has one DIFF_PARAM, written once, read by nobody; shapes agree; what a node saves
+ * is read by exactly one backward node. */
+static inline void check_gradients(const struct dt_graph *g)
+{
+    int *n_reads = calloc((size_t)g->n_tensors, sizeof *n_reads);
+    int *n_writes = calloc((size_t)g->n_tensors, sizeof *n_writes);
+    assert_true(n_reads && n_writes);
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        for (int k = 0; k < node->n_src; k++)
+            n_reads[node->src[k]] += node->phase == DT_TRAIN;
+        for (int k = 0; k < node->n_dst; k++)
+            n_writes[node->dst[k]] += node->phase == DT_TRAIN;
+    }
+    for (int i = 0; i < g->n_tensors; i++) {
+        const struct dt_tensor *t = &g->tensor[i];
+        if (t->role == DT_PARAM) {
+            const struct dt_tensor *diff = &g->tensor[t->diff];
+            assert_in_range(t->diff, 0, g->n_tensors - 1);
+            assert_int_equal(diff->role, DT_DIFF_PARAM);
+            assert_int_equal(diff->diff, i);
+            assert_true(same_shape(t, diff));
+        } else if (t->role == DT_DIFF_PARAM) {
+            assert_int_equal(g->tensor[t->diff].diff, i);
+            assert_int_equal(n_writes[i], 1);
+            assert_int_equal(n_reads[i], 0);
+        } else if (t->role == DT_DIFF) {
+            char name[DT_NAME_MAX];
+            assert_int_equal(n_writes[i], 1);
+            if (n_reads[i] == 0)
+                fail_msg("%s is read by nobody", t->name);
+            assert_memory_equal(t->name, "diff_", 5);
+            memcpy(name, t->name + 5, sizeof name - 5);
+            name[strcspn(name, "#")] = '\0';
+            assert_in_range(dt_graph_find(g, name), 0, g->n_tensors - 1);
+            assert_true(same_shape(&g->tensor[dt_graph_find(g, name)], t));
+        } else if (t->role == DT_SAVED && n_writes[i] > 0) {
+            assert_int_equal(n_writes[i], 1);
+            assert_int_equal(n_reads[i], 1);
+        }
+    }
+    free(n_reads);
+    free(n_writes);
+}
+
+static inline bool is_forward(enum dt_op op)
+{
+    return op <= DT_OP_SOFTMAX_XENT;
+}
+
+/* With every op replaced by the sum of its sources, the gradient of a parameter is the number of
+ * paths from it to the loss: counted on the forward nodes and by running the backward nodes. */
+static inline void check_paths(const struct dt_graph *g)
+{
+    double *n_paths = calloc((size_t)g->n_tensors, sizeof *n_paths);
+    double *diff = calloc((size_t)g->n_tensors, sizeof *diff);
+    assert_true(n_paths && diff);
+    n_paths[g->logits[DT_TRAIN]] = 1;
+    for (int i = g->n_nodes - 1; i >= 0; i--) {
+        const struct dt_node *node = &g->node[i];
+        bool gradient = node->n_dst > 0 && g->tensor[node->dst[0]].role == DT_DIFF;
+        if (node->phase != DT_TRAIN || !is_forward(node->op) || gradient)
+            continue;
+        for (int k = 0; k < node->n_src; k++)
+            n_paths[node->src[k]] += n_paths[node->dst[0]];
+    }
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        bool second = node->op == DT_OP_CONV_BWD_WEIGHTS || node->op == DT_OP_LINEAR_BWD_WEIGHTS ||
+                      node->op == DT_OP_BN_BWD;
+        double sum = diff[node->src[second ? 1 : 0]];
+        if (node->op == DT_OP_SOFTMAX_XENT)
+            sum = 1;
+        else if (node->op == DT_OP_ADD)
+            sum += diff[node->src[1]];
+        else if (node->op == DT_OP_RELU_BWD && node->n_src == 3)
+            sum += diff[node->src[2]];
+        for (int k = 0; k < node->n_dst; k++)
+            diff[node->dst[k]] = sum;
+    }
+    for (int i = 0; i < g->n_tensors; i++) {
+        if (g->tensor[i].role == DT_PARAM) {
+            assert_true(n_paths[i] >= 1);
+            assert_true(diff[g->tensor[i].diff] == n_paths[i]);
+        }
+    }
+    free(n_paths);
+    free(diff);
+}
+
+static inline void check_differentiated(const struct dt_graph *g)
+{
+    check_order(g);
+    check_gradients(g);
+    check_paths(g);
+}
+
+#endif

@@ -1,0 +1,486 @@
+/* The models against torchvision: parameter counts, names and shapes, operations, initial values;
+ * and every model through fusion and autodiff. */
+#include <math.h>
+
+#include "graph_check.h"
+
+#include "dtrain/models.h"
+
+static const double mean[3] = {0.485, 0.456, 0.406}, std[3] = {0.229, 0.224, 0.225};
+
+static void add_phase(struct dt_graph *g, enum dt_phase phase, const struct dt_model *model,
+                      int image_size, int batch, struct dt_model_options options)
+{
+    assert_int_equal(dt_graph_begin(g, phase, batch, image_size), DT_OK);
+    int logits = model->build(g, dt_graph_ingest(g, mean, std), model, &options);
+    dt_graph_softmax_xent(g, logits, 0);
+    if (dt_graph_check(g) != DT_OK)
+        fail_msg("%s", dt_error_text());
+    assert_int_equal(g->tensor[logits].dim[0], batch);
+    assert_int_equal(g->tensor[logits].dim[1], options.num_classes);
+}
+
+static struct dt_graph *build(const char *name, int image_size, int num_classes)
+{
+    const struct dt_model *model = dt_model_find(name);
+    struct dt_model_options options = {.num_classes = num_classes, .dropout = 0.5};
+    struct dt_graph *g;
+    assert_non_null(model);
+    assert_int_equal(dt_graph_create(&g), DT_OK);
+    add_phase(g, DT_TRAIN, model, image_size, 2, options);
+    return g;
+}
+
+static void count_params(const struct dt_graph *g, size_t *n_elements, int *n_entries)
+{
+    *n_elements = 0;
+    *n_entries = 0;
+    for (int i = 0; i < g->n_tensors; i++) {
+        const struct dt_tensor *t = &g->tensor[i];
+        if (t->role == DT_PARAM)
+            *n_elements += dt_tensor_elements(t);
+        *n_entries += t->role == DT_PARAM || t->role == DT_STAT;
+    }
+}
+
+/* torchvision's numbers; entries of its state_dict without num_batches_tracked. The CIFAR and tiny
+ * counts are sums by hand. */
+static void test_parameter_counts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int num_classes;
+        size_t n_elements;
+        int n_entries;
+    } expected[] = {
+        {"resnet18", 1000, 11689512, 102},  {"resnet34", 1000, 21797672, 182},
+        {"resnet50", 1000, 25557032, 267},  {"resnet101", 1000, 44549160, 522},
+        {"resnet152", 1000, 60192808, 777}, {"vgg11", 1000, 132863336, 22},
+        {"vgg13", 1000, 133047848, 26},     {"vgg16", 1000, 138357544, 32},
+        {"vgg19", 1000, 143667240, 38},     {"vgg11_bn", 1000, 132868840, 54},
+        {"vgg13_bn", 1000, 133053736, 66},  {"vgg16_bn", 1000, 138365992, 84},
+        {"vgg19_bn", 1000, 143678248, 102}, {"alexnet", 1000, 61100840, 16},
+        {"resnet20", 10, 272474, 107},      {"tiny", 10, 24234, 8},
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        struct dt_graph *g = build(expected[i].name, 224, expected[i].num_classes);
+        size_t n_elements;
+        int n_entries;
+        count_params(g, &n_elements, &n_entries);
+        if (n_elements != expected[i].n_elements || n_entries != expected[i].n_entries)
+            fail_msg("%s: %zu parameters in %d entries", expected[i].name, n_elements, n_entries);
+        dt_graph_destroy(g);
+    }
+}
+
+/* Walks the parameters and statistics of a graph in order, comparing name and dims. */
+struct walk {
+    const struct dt_graph *g;
+    int next, n;
+};
+
+static void expect(struct walk *w, const char *dims, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void expect(struct walk *w, const char *dims, const char *format, ...)
+{
+    char name[DT_NAME_MAX], text[48];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(name, sizeof name, format, args);
+    va_end(args);
+    while (w->next < w->g->n_tensors && w->g->tensor[w->next].role != DT_PARAM &&
+           w->g->tensor[w->next].role != DT_STAT)
+        w->next++;
+    if (w->next == w->g->n_tensors)
+        fail_msg("%s is missing", name);
+    const struct dt_tensor *t = &w->g->tensor[w->next++];
+    assert_string_equal(t->name, name);
+    assert_string_equal(dt_tensor_format_dims(text, sizeof text, t), dims);
+    w->n++;
+}
+
+static void expect_conv(struct walk *w, const char *name, int out, int in, int kernel, bool bias)
+{
+    char dims[48];
+    snprintf(dims, sizeof dims, "%dx%dx%dx%d", out, in, kernel, kernel);
+    expect(w, dims, "%s.weight", name);
+    snprintf(dims, sizeof dims, "%d", out);
+    if (bias)
+        expect(w, dims, "%s.bias", name);
+}
+
+static void expect_linear(struct walk *w, const char *name, int out, int in)
+{
+    char dims[48];
+    snprintf(dims, sizeof dims, "%dx%d", out, in);
+    expect(w, dims, "%s.weight", name);
+    snprintf(dims, sizeof dims, "%d", out);
+    expect(w, dims, "%s.bias", name);
+}
+
+static void expect_bn(struct walk *w, const char *name, int channels)
+{
+    static const char *const entries[] = {"weight", "bias", "running_mean", "running_var"};
+    char dims[48];
+    snprintf(dims, sizeof dims, "%d", channels);
+    for (int i = 0; i < 4; i++)
+        expect(w, dims, "%s.%s", name, entries[i]);
+}
+
+/* torchvision's rules: layer<1..4>.<block>.conv<i> and bn<i>, downsample.0 and .1 where shapes
+ * change. */
+static void check_resnet_names(const char *model, const int n_blocks[4], bool bottleneck)
+{
+    struct dt_graph *g = build(model, 64, 1000);
+    struct walk w = {.g = g};
+    int in = 64, n_entries;
+    size_t n_elements;
+    char name[DT_NAME_MAX];
+    expect_conv(&w, "conv1", 64, 3, 7, false);
+    expect_bn(&w, "bn1", 64);
+    for (int i = 0; i < 4; i++) {
+        const int width = 64 << i, out = bottleneck ? 4 * width : width;
+        for (int b = 0; b < n_blocks[i]; b++) {
+            const int n_convs = bottleneck ? 3 : 2;
+            int c = in;
+            for (int k = 1; k <= n_convs; k++) {
+                const int o = k == n_convs ? out : width;
+                snprintf(name, sizeof name, "layer%d.%d.conv%d", i + 1, b, k);
+                expect_conv(&w, name, o, c, bottleneck && k != 2 ? 1 : 3, false);
+                snprintf(name, sizeof name, "layer%d.%d.bn%d", i + 1, b, k);
+                expect_bn(&w, name, o);
+                c = o;
+            }
+            if (b == 0 && (i > 0 || in != out)) {
+                snprintf(name, sizeof name, "layer%d.0.downsample.0", i + 1);
+                expect_conv(&w, name, out, in, 1, false);
+                snprintf(name, sizeof name, "layer%d.0.downsample.1", i + 1);
+                expect_bn(&w, name, out);
+            }
+            in = out;
+        }
+    }
+    expect_linear(&w, "fc", 1000, in);
+    count_params(g, &n_elements, &n_entries);
+    assert_int_equal(w.n, n_entries);
+    dt_graph_destroy(g);
+}
+
+static void test_resnet_names(void **state)
+{
+    (void)state;
+    check_resnet_names("resnet18", (const int[]){2, 2, 2, 2}, false);
+    check_resnet_names("resnet50", (const int[]){3, 4, 6, 3}, true);
+}
+
+static void test_vgg11_bn_names(void **state)
+{
+    (void)state;
+    static const int index[] = {0, 4, 8, 11, 15, 18, 22, 25};
+    static const int channels[] = {3, 64, 128, 256, 256, 512, 512, 512, 512};
+    struct dt_graph *g = build("vgg11_bn", 224, 1000);
+    struct walk w = {.g = g};
+    char name[DT_NAME_MAX];
+    for (int i = 0; i < 8; i++) {
+        snprintf(name, sizeof name, "features.%d", index[i]);
+        expect_conv(&w, name, channels[i + 1], channels[i], 3, true);
+        snprintf(name, sizeof name, "features.%d", index[i] + 1);
+        expect_bn(&w, name, channels[i + 1]);
+    }
+    expect_linear(&w, "classifier.0", 4096, 25088);
+    expect_linear(&w, "classifier.3", 4096, 4096);
+    expect_linear(&w, "classifier.6", 1000, 4096);
+    assert_int_equal(w.n, 54);
+    dt_graph_destroy(g);
+}
+
+static void test_alexnet_names(void **state)
+{
+    (void)state;
+    struct dt_graph *g = build("alexnet", 224, 1000);
+    struct walk w = {.g = g};
+    expect_conv(&w, "features.0", 64, 3, 11, true);
+    expect_conv(&w, "features.3", 192, 64, 5, true);
+    expect_conv(&w, "features.6", 384, 192, 3, true);
+    expect_conv(&w, "features.8", 256, 384, 3, true);
+    expect_conv(&w, "features.10", 256, 256, 3, true);
+    expect_linear(&w, "classifier.1", 4096, 9216);
+    expect_linear(&w, "classifier.4", 4096, 4096);
+    expect_linear(&w, "classifier.6", 1000, 4096);
+    assert_int_equal(w.n, 16);
+    dt_graph_destroy(g);
+}
+
+static void test_resnet50_flops(void **state)
+{
+    (void)state;
+    struct dt_graph *g = build("resnet50", 224, 1000);
+    assert_int_equal(dt_graph_differentiate(g), DT_OK);
+    double forward = 0, backward = 0;
+    double first = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        double flops = dt_node_flops(g, node) / g->batch;
+        if (node->op == DT_OP_CONV || node->op == DT_OP_LINEAR)
+            forward += flops;
+        if (node->op == DT_OP_CONV && first == 0)
+            first = flops;
+        if (node->op == DT_OP_CONV_BWD_DATA || node->op == DT_OP_CONV_BWD_WEIGHTS ||
+            node->op == DT_OP_LINEAR_BWD_DATA || node->op == DT_OP_LINEAR_BWD_WEIGHTS)
+            backward += flops;
+    }
+    assert_true(fabs(forward - 8.1784e9) < 0.0001e9);
+    assert_true(backward == 2 * forward - first); /* the image needs no gradient */
+    dt_graph_destroy(g);
+}
+
+/* As the CPU: no batch norm with residual. */
+static bool no_residual(void *context, const struct dt_graph *g, const struct dt_node *node)
+{
+    (void)context;
+    (void)g;
+    return !node->residual;
+}
+
+static bool nothing(void *context, const struct dt_graph *g, const struct dt_node *node)
+{
+    (void)context;
+    (void)g;
+    (void)node;
+    return false;
+}
+
+/* 16 blocks: 49 ReLUs, of which 33 follow a bn and 16 an add; 4 of the 53 bn feed an add only. */
+static void test_resnet50_fused(void **state)
+{
+    (void)state;
+    struct dt_graph *g = build("resnet50", 224, 1000);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_CONV, -1, -1), 53);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN, 0, 0), 53);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_RELU, 0, 0), 49);
+    assert_int_equal(dt_graph_fuse(g, NULL, NULL), DT_OK);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_CONV, 0, 0), 53);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN, 1, 0), 33);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN, 1, 1), 16);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN, 0, 0), 4);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ADD, -1, -1), 0);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_RELU, -1, -1), 0);
+    assert_int_equal(g->n_nodes, 53 + 53 + 5);
+    assert_int_equal(dt_graph_differentiate(g), DT_OK);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_CONV_BWD_WEIGHTS, 0, 0), 53);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_CONV_BWD_DATA, 0, 0), 52);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN_BWD, 1, 1), 16);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN_BWD, 1, 0), 33);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN_BWD, 0, 0), 4);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_RELU_BWD, -1, -1), 0);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ADD, 0, -1), 16); /* one per block input */
+    dt_graph_destroy(g);
+}
+
+static void test_resnet50_fused_without_residual(void **state)
+{
+    (void)state;
+    struct dt_graph *g = build("resnet50", 224, 1000);
+    assert_int_equal(dt_graph_fuse(g, no_residual, NULL), DT_OK);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN, 1, 0), 33);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN, 0, 0), 20);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ADD, 1, 0), 16);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_RELU, -1, -1), 0);
+    assert_int_equal(g->n_nodes, 53 + 53 + 16 + 5);
+    assert_int_equal(dt_graph_differentiate(g), DT_OK);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_RELU_BWD, 0, 0), 16);
+    /* Block inputs: 15 sums are folded into relu_bwd, the one behind max_pool is an add. */
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ADD, 0, 0), 1);
+    int n_folded = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        n_folded += g->node[i].op == DT_OP_RELU_BWD && g->node[i].n_src == 3;
+    assert_int_equal(n_folded, 15);
+    dt_graph_destroy(g);
+}
+
+/* Every model, smallest image, both phases, three ways to fuse. */
+static void test_every_model_differentiates(void **state)
+{
+    (void)state;
+    dt_supports_fn *const ways[] = {NULL, no_residual, nothing};
+    const struct dt_model *list;
+    const size_t n_models = dt_model_list(&list);
+    assert_int_equal(n_models, 20);
+    for (size_t i = 0; i < 3 * n_models; i++) {
+        const struct dt_model *model = &list[i / 3];
+        const struct dt_model_options options = {.num_classes = 7, .dropout = 0.5};
+        struct dt_graph *g;
+        assert_int_equal(dt_graph_create(&g), DT_OK);
+        add_phase(g, DT_TRAIN, model, model->min_image_size, 3, options);
+        const int n_tensors = g->n_tensors;
+        add_phase(g, DT_EVAL, model, model->min_image_size, 2, options);
+        for (int k = n_tensors; k < g->n_tensors; k++)
+            assert_true(g->tensor[k].role == DT_INPUT || g->tensor[k].role == DT_ACT);
+        assert_int_equal(dt_graph_fuse(g, ways[i % 3], NULL), DT_OK);
+        assert_int_equal(dt_graph_differentiate(g), DT_OK);
+        check_differentiated(g);
+        int n_head = 0;
+        for (int k = 0; k < g->n_tensors; k++) {
+            const struct dt_tensor *t = &g->tensor[k];
+            n_head += t->role == DT_PARAM &&
+                      strncmp(t->name, model->head, strlen(model->head)) == 0 && t->dim[0] == 7;
+        }
+        assert_int_equal(n_head, 2);
+        dt_graph_destroy(g);
+    }
+}
+
+static void assert_init(const struct dt_graph *g, const char *name, enum dt_init_kind kind,
+                        double value, bool decay)
+{
+    int id = dt_graph_find(g, name);
+    assert_in_range(id, 0, g->n_tensors - 1);
+    assert_int_equal(g->tensor[id].init.kind, kind);
+    assert_true(fabs(g->tensor[id].init.value - value) < 1e-12);
+    assert_int_equal(g->tensor[id].decay, decay);
+}
+
+static void test_initialisation(void **state)
+{
+    (void)state;
+    struct dt_graph *g = build("resnet50", 64, 10);
+    assert_init(g, "conv1.weight", DT_INIT_NORMAL, sqrt(2.0 / (7 * 7 * 64)), true);
+    assert_init(g, "layer2.0.conv3.weight", DT_INIT_NORMAL, sqrt(2.0 / 512), true);
+    assert_init(g, "layer2.0.bn3.weight", DT_INIT_CONSTANT, 1, false);
+    assert_init(g, "fc.weight", DT_INIT_UNIFORM, 1 / sqrt(2048), true);
+    assert_init(g, "fc.bias", DT_INIT_UNIFORM, 1 / sqrt(2048), false);
+    dt_graph_destroy(g);
+
+    g = build("vgg11", 64, 10);
+    assert_init(g, "features.3.weight", DT_INIT_NORMAL, sqrt(2.0 / (9 * 128)), true);
+    assert_init(g, "features.3.bias", DT_INIT_CONSTANT, 0, false);
+    assert_init(g, "classifier.6.weight", DT_INIT_NORMAL, 0.01, true);
+    assert_init(g, "classifier.6.bias", DT_INIT_CONSTANT, 0, false);
+    dt_graph_destroy(g);
+
+    g = build("alexnet", 64, 10);
+    assert_init(g, "features.3.weight", DT_INIT_UNIFORM, 1 / sqrt(64 * 25), true);
+    assert_init(g, "features.3.bias", DT_INIT_UNIFORM, 1 / sqrt(64 * 25), false);
+    assert_init(g, "classifier.1.weight", DT_INIT_UNIFORM, 1 / sqrt(9216), true);
+    assert_init(g, "classifier.1.bias", DT_INIT_UNIFORM, 1 / sqrt(9216), false);
+    dt_graph_destroy(g);
+}
+
+static void test_zero_init_residual(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int n_zero;
+    } expected[] = {{"resnet50", 16}, {"resnet18", 8}, {"resnet20", 9}};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const struct dt_model *model = dt_model_find(expected[i].name);
+        struct dt_graph *g;
+        int n_zero = 0;
+        assert_int_equal(dt_graph_create(&g), DT_OK);
+        add_phase(g, DT_TRAIN, model, 64, 1,
+                  (struct dt_model_options){.num_classes = 10, .zero_init_residual = true});
+        for (int k = 0; k < g->n_tensors; k++) {
+            const struct dt_tensor *t = &g->tensor[k];
+            if (t->role != DT_PARAM || t->n_dims != 1 || !strstr(t->name, ".weight"))
+                continue;
+            bool last = strstr(t->name, i == 0 ? ".bn3." : ".bn2.") != NULL;
+            assert_true(t->init.value == (last ? 0.0 : 1.0));
+            n_zero += last;
+        }
+        assert_int_equal(n_zero, expected[i].n_zero);
+        dt_graph_destroy(g);
+    }
+}
+
+/* Classifiers drop out in training only, and not with probability 0. */
+static void test_dropout(void **state)
+{
+    (void)state;
+    static const struct {
+        double p;
+        int n_train;
+    } expected[] = {{0.5, 2}, {0, 0}};
+    for (size_t i = 0; i < 2; i++) {
+        const struct dt_model *model = dt_model_find("alexnet");
+        const struct dt_model_options options = {.num_classes = 10, .dropout = expected[i].p};
+        struct dt_graph *g;
+        assert_int_equal(dt_graph_create(&g), DT_OK);
+        add_phase(g, DT_TRAIN, model, 64, 1, options);
+        add_phase(g, DT_EVAL, model, 64, 1, options);
+        assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_DROPOUT, -1, -1), expected[i].n_train);
+        assert_int_equal(count_nodes(g, DT_EVAL, DT_OP_DROPOUT, -1, -1), 0);
+        uint32_t stream[2] = {0, 1};
+        for (int k = 0, n = 0; k < g->n_nodes; k++) {
+            if (g->node[k].op == DT_OP_DROPOUT)
+                stream[n++] = g->node[k].attr.dropout.stream;
+        }
+        assert_int_not_equal(stream[0], stream[1]);
+        dt_graph_destroy(g);
+    }
+}
+
+static void test_wrong_options(void **state)
+{
+    (void)state;
+    const struct dt_model *list;
+    const size_t n_models = dt_model_list(&list);
+    for (size_t i = 0; i < 2 * n_models; i++) {
+        const struct dt_model *model = &list[i / 2];
+        const bool small = i % 2 == 0;
+        struct dt_model_options options = {.num_classes = small ? 10 : 0};
+        struct dt_graph *g;
+        assert_int_equal(dt_graph_create(&g), DT_OK);
+        int size = model->min_image_size - (small ? 1 : 0);
+        assert_int_equal(dt_graph_begin(g, DT_TRAIN, 1, size), DT_OK);
+        assert_int_equal(model->build(g, dt_graph_ingest(g, mean, std), model, &options), -1);
+        assert_int_equal(dt_graph_check(g), DT_ERR_CONFIG);
+        assert_non_null(strstr(dt_error_text(), model->name));
+        assert_non_null(strstr(dt_error_text(), small ? "model.image_size" : "model.num_classes"));
+        dt_graph_destroy(g);
+    }
+}
+
+static void test_find(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *nearest;
+    } expected[] = {
+        {"resnet5O", "\"resnet50\""},
+        {"ResNet101", "\"resnet101\""},
+        {"vgg16bn", "\"vgg16_bn\""},
+        {"alex_net", "\"alexnet\""},
+        {"", "\"tiny\""},
+        {"a-name-much-longer-than-any-model-has-or-ever-will-have", "did you mean"},
+    };
+    assert_string_equal(dt_model_find("resnet50")->name, "resnet50");
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        dt_error_clear();
+        assert_null(dt_model_find(expected[i].name));
+        if (!strstr(dt_error_text(), expected[i].nearest))
+            fail_msg("%s", dt_error_text());
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parameter_counts),
+        cmocka_unit_test(test_resnet_names),
+        cmocka_unit_test(test_vgg11_bn_names),
+        cmocka_unit_test(test_alexnet_names),
+        cmocka_unit_test(test_resnet50_flops),
+        cmocka_unit_test(test_resnet50_fused),
+        cmocka_unit_test(test_resnet50_fused_without_residual),
+        cmocka_unit_test(test_every_model_differentiates),
+        cmocka_unit_test(test_initialisation),
+        cmocka_unit_test(test_zero_init_residual),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_find),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
