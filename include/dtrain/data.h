@@ -94,14 +94,16 @@ dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t fir
  * rank has met more than max_bad_fraction of the data set. */
 dt_status dt_loader_next(struct dt_loader *loader, const struct dt_batch **batch);
 void dt_loader_release(struct dt_loader *loader, const struct dt_batch *batch);
-/* Seconds dt_loader_next has waited since the start, and bad samples met by this rank. */
+/* Seconds dt_loader_next has waited and distinct bad samples met by this rank, since the creation. */
 double dt_loader_wait_s(const struct dt_loader *loader);
 uint64_t dt_loader_bad(const struct dt_loader *loader);
 
 /* --- Tools --- */
 
-/* Packs class folders into WebDataset tars of `per_shard` samples in shuffled order, with _info.json.
- * The same input and seed give the same bytes. */
+/* Packs class folders into WebDataset tars <prefix>-0000.tar ... of `per_shard` samples in shuffled
+ * order, with classes.txt and _info.json, where the split is named like the prefix; other splits in
+ * dst_dir are kept. The same input and seed give the same bytes. DT_ERR_CREATE if dst_dir holds
+ * shards of this prefix already. */
 dt_status dt_shard_write(const char *src_dir, const char *dst_dir, const char *prefix,
                          int per_shard, uint64_t seed);
 /* Generates `per_class` JPEG files for each of ten classes of coloured shapes with noise in

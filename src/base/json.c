@@ -1,0 +1,192 @@
+/* Strict reading of JSON: dt_json_scan checks the text and finds the place of every value, cJSON
+ * parses it, and the tree is turned into read-only nodes that carry those places. cJSON's own tree
+ * stays behind them, because the nodes borrow its strings. Duplicate keys are found here, where
+ * keys are already decoded ("a" and "\u0061" are the same key). */
+#include "dtrain/json.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dtrain/file.h"
+#include "dtrain/mem.h"
+#include "json_scan.h"
+
+const struct dt_json_limits dt_json_default_limits = {.bytes = 1 << 20, .n_values = 10000};
+
+struct dt_json_doc {
+    cJSON *tree;
+    struct dt_json *nodes; /* in document order */
+    int n_nodes;
+};
+
+struct converter {
+    struct dt_json_doc *doc;
+    const struct dt_json_place *places;
+    const char *source;
+    int n_done;
+};
+
+static int compare_keys(const void *a, const void *b)
+{
+    const struct dt_json *x = *(const struct dt_json *const *)a;
+    const struct dt_json *y = *(const struct dt_json *const *)b;
+    int order = strcmp(x->key, y->key);
+    return order ? order : (x > y) - (x < y);
+}
+
+static dt_status check_duplicates(const struct converter *c, const struct dt_json *object)
+{
+    const struct dt_json **members = NULL, *twice = NULL, *first = NULL;
+    size_t n = 0;
+    if (object->n_children < 2)
+        return DT_OK;
+    DT_TRY(DT_NEW(members, (size_t)object->n_children));
+    for (const struct dt_json *m = object->child; m; m = m->next)
+        members[n++] = m;
+    qsort(members, n, sizeof(*members), compare_keys);
+    for (size_t i = 1; i < n; i++) {
+        if (strcmp(members[i - 1]->key, members[i]->key) == 0 && (!twice || members[i] < twice)) {
+            first = members[i - 1];
+            twice = members[i];
+        }
+    }
+    free(members);
+    if (twice)
+        DT_FAIL(DT_ERR_DATA, "%s:%d:%d: key \"%s\" appears twice in this object, first in line %d",
+                c->source, twice->line, twice->column, twice->key, first->line);
+    return DT_OK;
+}
+
+static enum dt_json_type type_of(const cJSON *item)
+{
+    static const struct {
+        int cjson;
+        enum dt_json_type type;
+    } types[] = {
+        {cJSON_False, DT_JSON_BOOL},    {cJSON_True, DT_JSON_BOOL},
+        {cJSON_Number, DT_JSON_NUMBER}, {cJSON_String, DT_JSON_STRING},
+        {cJSON_Array, DT_JSON_ARRAY},   {cJSON_Object, DT_JSON_OBJECT},
+    };
+    for (size_t i = 0; i < DT_COUNT(types); i++)
+        if ((item->type & 0xff) == types[i].cjson)
+            return types[i].type;
+    return DT_JSON_NULL;
+}
+
+/* Recursive; the scan has limited the depth. */
+static dt_status convert(struct converter *c, const struct dt_json **out, const cJSON *item)
+{
+    if (c->n_done >= c->doc->n_nodes)
+        DT_FAIL(DT_ERR_INTERNAL, "%s: cJSON found more values than the scan", c->source);
+    struct dt_json *node = &c->doc->nodes[c->n_done];
+    *node = (struct dt_json){
+        .type = type_of(item),
+        .key = item->string,
+        .string = item->valuestring,
+        .number = item->valuedouble,
+        .boolean = (item->type & 0xff) == cJSON_True,
+        .line = c->places[c->n_done].line,
+        .column = c->places[c->n_done].column,
+    };
+    c->n_done++;
+    *out = node;
+    const struct dt_json **link = &node->child;
+    for (const cJSON *child = item->child; child; child = child->next) {
+        struct dt_json *made = &c->doc->nodes[c->n_done];
+        DT_TRY(convert(c, link, child));
+        link = &made->next;
+        node->n_children++;
+    }
+    if (node->type == DT_JSON_OBJECT)
+        DT_TRY(check_duplicates(c, node));
+    return DT_OK;
+}
+
+/* cJSON skips over the end of a text that has no NUL within its length, so it gets a copy with one.
+ */
+static dt_status parse_tree(cJSON **tree, const char *text, size_t bytes, const char *source)
+{
+    char *copy = NULL;
+    DT_TRY(DT_NEW(copy, bytes + 1));
+    memcpy(copy, text, bytes);
+    *tree = cJSON_ParseWithLengthOpts(copy, bytes + 1, NULL, 1);
+    free(copy);
+    if (!*tree)
+        DT_FAIL(DT_ERR_MEMORY, "%s: out of memory while parsing %zu bytes of JSON", source, bytes);
+    return DT_OK;
+}
+
+dt_status dt_json_parse(struct dt_json_doc **doc, const char *text, size_t bytes,
+                        const char *source, const struct dt_json_limits *limits)
+{
+    dt_status status = DT_OK;
+    struct dt_json_doc *made = NULL;
+    struct dt_json_place *places = NULL;
+    const struct dt_json *root = NULL;
+    DT_TRY_OUT(DT_NEW(made, 1));
+    DT_TRY_OUT(dt_json_scan(&places, &made->n_nodes, text, bytes, source,
+                            limits ? limits : &dt_json_default_limits));
+    DT_TRY_OUT(DT_NEW(made->nodes, (size_t)made->n_nodes + 1));
+    DT_TRY_OUT(parse_tree(&made->tree, text, bytes, source));
+    struct converter c = {.doc = made, .places = places, .source = source};
+    DT_TRY_OUT(convert(&c, &root, made->tree));
+    *doc = made;
+    made = NULL;
+out:
+    free(places);
+    dt_json_destroy(made);
+    return status;
+}
+
+dt_status dt_json_load(struct dt_json_doc **doc, const char *path,
+                       const struct dt_json_limits *limits)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    const struct dt_json_limits *used = limits ? limits : &dt_json_default_limits;
+    DT_TRY(dt_file_load(&text, &bytes, path, used->bytes));
+    dt_status status = dt_json_parse(doc, text, bytes, path, used);
+    free(text);
+    if (status != DT_OK)
+        dt_error_pass(status, __func__, __FILE__, __LINE__);
+    return status;
+}
+
+const struct dt_json *dt_json_root(const struct dt_json_doc *doc)
+{
+    return doc->nodes;
+}
+
+void dt_json_destroy(struct dt_json_doc *doc)
+{
+    if (!doc)
+        return;
+    cJSON_Delete(doc->tree);
+    free(doc->nodes);
+    free(doc);
+}
+
+const struct dt_json *dt_json_get(const struct dt_json *object, const char *key)
+{
+    if (!object || object->type != DT_JSON_OBJECT)
+        return NULL;
+    const struct dt_json *member = object->child;
+    while (member && strcmp(member->key, key) != 0)
+        member = member->next;
+    return member;
+}
+
+bool dt_json_integer(const struct dt_json *value, int64_t min, int64_t max, int64_t *out)
+{
+    const double exact = 9007199254740992.0; /* 2^53: beyond it the text may have been rounded */
+    if (!value || value->type != DT_JSON_NUMBER || value->number != trunc(value->number) ||
+        fabs(value->number) > exact)
+        return false;
+    int64_t integer = (int64_t)value->number;
+    if (integer < min || integer > max)
+        return false;
+    *out = integer;
+    return true;
+}

@@ -1,0 +1,302 @@
+/* The strict scan: a recursive descent over the bytes that builds nothing but the places of the
+ * values. It refuses what cJSON lets through (byte-order mark, bad UTF-8, control characters,
+ * \u0000, lone surrogates, numbers like 01 or 1e999, trailing text) and everything beyond the
+ * limits, so the parser behind it only ever sees clean, small, shallow text. */
+#include "json_scan.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dtrain/mem.h"
+
+struct scanner {
+    const char *text;
+    size_t bytes, at, line_start;
+    int line, depth;
+    const char *source;
+    const struct dt_json_limits *limits;
+    struct dt_json_place *places;
+    size_t n_values, capacity;
+};
+
+static dt_status scan_value(struct scanner *s);
+
+/* An error at the current byte. */
+static dt_status refuse(const struct scanner *s, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static dt_status refuse(const struct scanner *s, const char *format, ...)
+{
+    char what[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof(what), format, args);
+    va_end(args);
+    DT_FAIL(DT_ERR_DATA, "%s:%d:%zu: %s", s->source, s->line, s->at - s->line_start + 1, what);
+}
+
+static int peek(const struct scanner *s)
+{
+    return s->at < s->bytes ? (unsigned char)s->text[s->at] : -1;
+}
+
+/* Says what stands at the current byte, and the likely cause where there is one. */
+static dt_status refuse_here(const struct scanner *s, const char *expected)
+{
+    int c = peek(s);
+    const char *hint = "";
+    if (c < 0)
+        return refuse(s, "expected %s, but the text ends here", expected);
+    if (c == '/' || c == '#')
+        hint = "; JSON has no comments, use a key \"_comment\"";
+    else if (c == '\'')
+        hint = "; JSON strings take double quotes";
+    else if (c == 'N' || c == 'I' || c == '+' || c == '.')
+        hint = "; JSON numbers look like -1, 0.5 or 1e-4";
+    if (c > 0x20 && c < 0x7f)
+        return refuse(s, "expected %s, got '%c'%s", expected, c, hint);
+    return refuse(s, "expected %s, got byte 0x%02x", expected, c);
+}
+
+static void skip_space(struct scanner *s)
+{
+    for (; s->at < s->bytes; s->at++) {
+        char c = s->text[s->at];
+        if (c == '\n') {
+            s->line++;
+            s->line_start = s->at + 1;
+        } else if (c != ' ' && c != '\t' && c != '\r') {
+            return;
+        }
+    }
+}
+
+size_t dt_json_utf8(const char *text, size_t bytes)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    if (bytes == 0)
+        return 0;
+    if (p[0] < 0x80)
+        return 1;
+    size_t n = p[0] >= 0xc2 && p[0] <= 0xdf ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : 4;
+    if (p[0] < 0xc2 || p[0] > 0xf4 || n > bytes)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    bool overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
+    bool surrogate = p[0] == 0xed && p[1] > 0x9f;
+    bool too_large = p[0] == 0xf4 && p[1] > 0x8f;
+    return overlong || surrogate || too_large ? 0 : n;
+}
+
+/* The four digits after "\u"; -1 if they are not hexadecimal. */
+static int hex4(const struct scanner *s, size_t at)
+{
+    char digits[5] = "";
+    if (at + 4 > s->bytes)
+        return -1;
+    memcpy(digits, s->text + at, 4);
+    for (int i = 0; i < 4; i++)
+        if (!isxdigit((unsigned char)digits[i]))
+            return -1;
+    return (int)strtol(digits, NULL, 16);
+}
+
+static dt_status scan_unicode_escape(struct scanner *s)
+{
+    int code = hex4(s, s->at + 2);
+    if (code < 0)
+        return refuse(s, "\\u needs four hexadecimal digits");
+    if (code == 0)
+        return refuse(s, "\\u0000 in a string");
+    size_t n = 6;
+    if (code >= 0xd800 && code <= 0xdfff) {
+        bool pair = code <= 0xdbff && s->at + 8 <= s->bytes && s->text[s->at + 6] == '\\' &&
+                    s->text[s->at + 7] == 'u';
+        int low = pair ? hex4(s, s->at + 8) : -1;
+        if (low < 0xdc00 || low > 0xdfff)
+            return refuse(s, "half of a surrogate pair in a string");
+        n = 12;
+    }
+    s->at += n;
+    return DT_OK;
+}
+
+static dt_status scan_string(struct scanner *s)
+{
+    struct scanner start = *s;
+    for (s->at++; peek(s) != '"';) {
+        int c = peek(s);
+        if (c < 0)
+            return refuse(&start, "string without its closing quote");
+        if (c < 0x20)
+            return refuse(s, "control character 0x%02x in a string (write it as an escape)", c);
+        if (s->at - start.at > DT_JSON_STRING_MAX)
+            return refuse(&start, "string of more than %d bytes", DT_JSON_STRING_MAX);
+        if (c != '\\') {
+            size_t n = dt_json_utf8(s->text + s->at, s->bytes - s->at);
+            if (n == 0)
+                return refuse(s, "byte 0x%02x is not UTF-8", c);
+            s->at += n;
+            continue;
+        }
+        int escape = s->at + 1 < s->bytes ? (unsigned char)s->text[s->at + 1] : -1;
+        if (escape == 'u') {
+            DT_TRY(scan_unicode_escape(s));
+        } else if (escape > 0 && strchr("\"\\/bfnrt", escape)) {
+            s->at += 2;
+        } else {
+            return refuse(s, "unknown escape in a string (known: \\\" \\\\ \\/ \\b \\f \\n \\r "
+                             "\\t \\uXXXX)");
+        }
+    }
+    s->at++;
+    return DT_OK;
+}
+
+static size_t skip_digits(struct scanner *s)
+{
+    size_t start = s->at;
+    while (isdigit(peek(s)))
+        s->at++;
+    return s->at - start;
+}
+
+static dt_status scan_number(struct scanner *s)
+{
+    struct scanner start = *s;
+    if (peek(s) == '-')
+        s->at++;
+    size_t first = s->at;
+    size_t n_digits = skip_digits(s);
+    if (n_digits == 0)
+        return refuse_here(s, "a digit");
+    if (n_digits > 1 && s->text[first] == '0')
+        return refuse(&start, "number with a leading zero");
+    if (peek(s) == '.') {
+        s->at++;
+        if (skip_digits(s) == 0)
+            return refuse_here(s, "a digit after the decimal point");
+    }
+    if (peek(s) == 'e' || peek(s) == 'E') {
+        s->at++;
+        if (peek(s) == '+' || peek(s) == '-')
+            s->at++;
+        if (skip_digits(s) == 0)
+            return refuse_here(s, "a digit in the exponent");
+    }
+    char copy[DT_JSON_NUMBER_MAX + 1] = "";
+    if (s->at - start.at >= sizeof(copy)) /* cJSON would cut it silently */
+        return refuse(&start, "number of more than %d characters", DT_JSON_NUMBER_MAX);
+    memcpy(copy, s->text + start.at, s->at - start.at);
+    if (!isfinite(strtod(copy, NULL)))
+        return refuse(&start, "number %s is too large", copy);
+    return DT_OK;
+}
+
+static dt_status scan_literal(struct scanner *s)
+{
+    static const char *const literals[] = {"true", "false", "null"};
+    for (size_t i = 0; i < DT_COUNT(literals); i++) {
+        size_t n = strlen(literals[i]);
+        if (s->bytes - s->at >= n && memcmp(s->text + s->at, literals[i], n) == 0) {
+            s->at += n;
+            return DT_OK;
+        }
+    }
+    return refuse_here(s, "a value");
+}
+
+/* Members of an object or items of an array, between the brackets. */
+static dt_status scan_container(struct scanner *s, char closing)
+{
+    bool object = closing == '}';
+    struct scanner start = *s;
+    if (++s->depth > DT_JSON_DEPTH_MAX)
+        return refuse(s, "nested more than %d deep", DT_JSON_DEPTH_MAX);
+    s->at++;
+    skip_space(s);
+    for (bool first = true; peek(s) != closing || !first; first = false) {
+        if (object) {
+            if (peek(s) != '"')
+                return refuse_here(s, "a key in double quotes");
+            DT_TRY(scan_string(s));
+            skip_space(s);
+            if (peek(s) != ':')
+                return refuse_here(s, "':' after the key");
+            s->at++;
+            skip_space(s);
+        }
+        DT_TRY(scan_value(s));
+        skip_space(s);
+        if (peek(s) == closing)
+            break;
+        if (peek(s) < 0)
+            return refuse(&start, "'%c' without its '%c'", object ? '{' : '[', closing);
+        if (peek(s) != ',')
+            return refuse_here(s, object ? "',' or '}'" : "',' or ']'");
+        s->at++;
+        skip_space(s);
+        if (peek(s) == closing)
+            return refuse(s, "comma before '%c'", closing);
+    }
+    s->at++;
+    s->depth--;
+    return DT_OK;
+}
+
+static dt_status scan_value(struct scanner *s)
+{
+    int c = peek(s);
+    if (s->n_values >= (size_t)s->limits->n_values)
+        return refuse(s, "more than %d values", s->limits->n_values);
+    void *places = s->places;
+    DT_TRY(dt_mem_grow(&places, &s->capacity, s->n_values, sizeof(*s->places), "JSON places"));
+    s->places = places;
+    s->places[s->n_values].line = s->line;
+    s->places[s->n_values++].column = (int)(s->at - s->line_start + 1);
+    if (c == '{')
+        return scan_container(s, '}');
+    if (c == '[')
+        return scan_container(s, ']');
+    if (c == '"')
+        return scan_string(s);
+    if (c == '-' || isdigit(c))
+        return scan_number(s);
+    return scan_literal(s);
+}
+
+static dt_status scan_text(struct scanner *s)
+{
+    if (s->bytes > s->limits->bytes || s->bytes > INT_MAX)
+        DT_FAIL(DT_ERR_DATA, "%s: %zu bytes of JSON; at most %zu are accepted", s->source, s->bytes,
+                s->limits->bytes < INT_MAX ? s->limits->bytes : (size_t)INT_MAX);
+    if (s->bytes >= 3 && memcmp(s->text, "\xef\xbb\xbf", 3) == 0)
+        return refuse(s, "the text begins with a byte-order mark; save it as plain UTF-8");
+    skip_space(s);
+    DT_TRY(scan_value(s));
+    skip_space(s);
+    if (s->at != s->bytes)
+        return refuse_here(s, "the end of the text");
+    return DT_OK;
+}
+
+dt_status dt_json_scan(struct dt_json_place **places, int *n_values, const char *text, size_t bytes,
+                       const char *source, const struct dt_json_limits *limits)
+{
+    struct scanner s = {
+        .text = text, .bytes = bytes, .line = 1, .source = source, .limits = limits};
+    dt_status status = scan_text(&s);
+    if (status != DT_OK) {
+        free(s.places);
+        return dt_error_pass(status, __func__, __FILE__, __LINE__);
+    }
+    *places = s.places;
+    *n_values = (int)s.n_values;
+    return DT_OK;
+}

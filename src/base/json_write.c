@@ -1,0 +1,181 @@
+/* The JSON writer. Objects are spread over lines when `pretty`; arrays, which here are short lists
+ * of numbers, stay on one line. Bytes that are not UTF-8 (file names may hold any) become U+FFFD,
+ * so the output always parses. */
+#include "dtrain/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dtrain/mem.h"
+#include "json_scan.h"
+
+enum { INDENT = 2 };
+
+void dt_jsonw_init(struct dt_jsonw *w, bool pretty)
+{
+    *w = (struct dt_jsonw){.pretty = pretty};
+}
+
+static void put(struct dt_jsonw *w, const char *text, size_t bytes)
+{
+    void *block = w->text;
+    if (w->failed)
+        return;
+    if (dt_mem_grow(&block, &w->capacity, w->bytes + bytes + 1, 1, "JSON text") != DT_OK) {
+        w->failed = true;
+        return;
+    }
+    w->text = block;
+    memcpy(w->text + w->bytes, text, bytes);
+    w->bytes += bytes;
+    w->text[w->bytes] = '\0';
+}
+
+static void put_text(struct dt_jsonw *w, const char *text)
+{
+    put(w, text, strlen(text));
+}
+
+static void put_line_break(struct dt_jsonw *w)
+{
+    if (!w->pretty || w->array_depth)
+        return;
+    put_text(w, "\n");
+    for (int i = 0; i < w->depth * INDENT; i++)
+        put_text(w, " ");
+}
+
+static void put_string(struct dt_jsonw *w, const char *value)
+{
+    static const char plain[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+    size_t left = strlen(value);
+    put_text(w, "\"");
+    while (left > 0) {
+        char escape[8];
+        size_t n = dt_json_utf8(value, left);
+        const char *short_form = strchr(plain, *value);
+        if (n == 0) {
+            put_text(w, "\xef\xbf\xbd");
+            n = 1;
+        } else if (short_form) {
+            put(w, (const char[]){'\\', letters[short_form - plain]}, 2);
+        } else if ((unsigned char)*value < 0x20) {
+            snprintf(escape, sizeof(escape), "\\u%04x", (unsigned)*value);
+            put_text(w, escape);
+        } else {
+            put(w, value, n);
+        }
+        value += n;
+        left -= n;
+    }
+    put_text(w, "\"");
+}
+
+/* Everything before a value: comma, line break, key. */
+static void put_key(struct dt_jsonw *w, const char *key)
+{
+    if (w->need_comma)
+        put_text(w, w->pretty && w->array_depth ? ", " : ",");
+    if (w->depth > 0)
+        put_line_break(w);
+    if (key) {
+        put_string(w, key);
+        put_text(w, w->pretty ? ": " : ":");
+    }
+    w->need_comma = true;
+}
+
+void dt_jsonw_begin(struct dt_jsonw *w, const char *key, char bracket)
+{
+    put_key(w, key);
+    put(w, &bracket, 1);
+    w->depth++;
+    w->need_comma = false;
+    if (bracket == '[' && w->array_depth == 0)
+        w->array_depth = w->depth;
+}
+
+void dt_jsonw_close(struct dt_jsonw *w, char bracket)
+{
+    bool empty = !w->need_comma;
+    if (w->array_depth == w->depth && bracket == ']') {
+        w->array_depth = 0;
+        w->depth--;
+    } else {
+        w->depth--;
+        if (!empty)
+            put_line_break(w);
+    }
+    put(w, &bracket, 1);
+    w->need_comma = true;
+}
+
+void dt_jsonw_string(struct dt_jsonw *w, const char *key, const char *value)
+{
+    put_key(w, key);
+    put_string(w, value);
+}
+
+void dt_jsonw_integer(struct dt_jsonw *w, const char *key, int64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "%" PRId64, value);
+    put_key(w, key);
+    put_text(w, text);
+}
+
+void dt_jsonw_number(struct dt_jsonw *w, const char *key, double value)
+{
+    char text[32] = "null";
+    bool integral = fabs(value) < 1e15 && value == trunc(value);
+    if (integral)
+        snprintf(text, sizeof(text), "%.0f", value); /* 100, where %g would give 1e+02 */
+    for (int digits = 1; isfinite(value) && !integral && digits <= 17; digits++) {
+        snprintf(text, sizeof(text), "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    put_key(w, key);
+    put_text(w, text);
+}
+
+void dt_jsonw_bool(struct dt_jsonw *w, const char *key, bool value)
+{
+    put_key(w, key);
+    put_text(w, value ? "true" : "false");
+}
+
+void dt_jsonw_raw(struct dt_jsonw *w, const char *key, const char *json)
+{
+    bool in_string = false;
+    put_key(w, key);
+    for (; *json; json++) {
+        if (!in_string && strchr(" \t\r\n", *json))
+            continue;
+        if (*json == '"')
+            in_string = !in_string;
+        bool escape = *json == '\\' && json[1];
+        put(w, json, escape ? 2 : 1);
+        json += escape;
+    }
+}
+
+dt_status dt_jsonw_end(struct dt_jsonw *w)
+{
+    if (w->pretty)
+        put_text(w, "\n");
+    if (w->failed)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory while writing JSON");
+    if (w->depth != 0)
+        DT_FAIL(DT_ERR_INTERNAL, "JSON text ended with %d open brackets", w->depth);
+    return DT_OK;
+}
+
+void dt_jsonw_reset(struct dt_jsonw *w)
+{
+    free(w->text);
+    *w = (struct dt_jsonw){.pretty = w->pretty};
+}

@@ -1,0 +1,126 @@
+/* Rules that tie several keys together. Each is one function that writes what is wrong; the table
+ * says which key to blame. They run when every key alone is valid. */
+#include <stdio.h>
+
+#include "dtrain/mem.h"
+#include "keys.h"
+
+enum { WHAT_BYTES = 256 };
+
+#define WRONG(...) return snprintf(what, WHAT_BYTES, __VA_ARGS__) > 0
+
+static bool train_data(const struct dt_config *c, char *what)
+{
+    if (c->data.source == DT_SOURCE_SHARDS && !c->data.train[0])
+        WRONG("empty, but data.source is \"shards\"; name the files, like train-{0000..0009}.tar");
+    if (c->data.source == DT_SOURCE_FOLDER && !c->data.train[0])
+        WRONG("empty, but data.source is \"folder\"; name a folder with one folder per class");
+    return false;
+}
+
+static bool synthetic_train(const struct dt_config *c, char *what)
+{
+    if (c->data.source == DT_SOURCE_SYNTHETIC && c->data.synthetic_train < c->train.global_batch)
+        WRONG("%d images are less than one train.global_batch of %d", c->data.synthetic_train,
+              c->train.global_batch);
+    return false;
+}
+
+static bool resize(const struct dt_config *c, char *what)
+{
+    if (c->data.resize != 0 && c->data.resize < c->model.image_size)
+        WRONG("%d is smaller than model.image_size %d, so the centre crop does not fit",
+              c->data.resize, c->model.image_size);
+    return false;
+}
+
+static bool micro_batch(const struct dt_config *c, char *what)
+{
+    if (c->train.micro_batch > 0 && c->train.global_batch % c->train.micro_batch != 0)
+        WRONG("train.global_batch %d is not a multiple of %d", c->train.global_batch,
+              c->train.micro_batch);
+    return false;
+}
+
+static bool deterministic(const struct dt_config *c, char *what)
+{
+    if (c->train.deterministic && c->comm.algorithm != DT_ALGORITHM_RING)
+        WRONG("only comm.algorithm \"ring\" adds in a fixed order");
+    return false;
+}
+
+static bool stop_top1(const struct dt_config *c, char *what)
+{
+    bool no_data =
+        c->data.source == DT_SOURCE_SYNTHETIC ? c->data.synthetic_val == 0 : !c->data.val[0];
+    if (c->train.stop_top1 > 0 && no_data)
+        WRONG("there is no validation data to reach %g per cent on; set data.val",
+              c->train.stop_top1);
+    return false;
+}
+
+static bool nesterov(const struct dt_config *c, char *what)
+{
+    if (c->optim.nesterov && c->optim.momentum == 0)
+        WRONG("true needs optim.momentum above 0");
+    return false;
+}
+
+static bool warmup_epochs(const struct dt_config *c, char *what)
+{
+    if (c->schedule.warmup_epochs > c->train.epochs)
+        WRONG("a warm-up of %g epochs is longer than train.epochs %d", c->schedule.warmup_epochs,
+              c->train.epochs);
+    return false;
+}
+
+static bool milestones(const struct dt_config *c, char *what)
+{
+    const double *at = c->schedule.milestones;
+    if (c->schedule.kind == DT_SCHEDULE_STEP && c->schedule.n_milestones == 0)
+        WRONG("empty, but schedule.kind is \"step\"; name the epochs or choose \"constant\"");
+    for (int i = 1; i < c->schedule.n_milestones; i++)
+        if (at[i] <= at[i - 1])
+            WRONG("%g after %g is not ascending", at[i], at[i - 1]);
+    return false;
+}
+
+static bool end_lr(const struct dt_config *c, char *what)
+{
+    bool used = c->schedule.kind == DT_SCHEDULE_COSINE || c->schedule.kind == DT_SCHEDULE_POLY;
+    if (used && c->schedule.end_lr > c->schedule.lr)
+        WRONG("%g is larger than schedule.lr %g", c->schedule.end_lr, c->schedule.lr);
+    return false;
+}
+
+static bool comm_backend(const struct dt_config *c, char *what)
+{
+    if (c->comm.backend == DT_COMM_NCCL && c->device.kind == DT_DEVICE_CPU)
+        WRONG("\"nccl\" needs a GPU, but device.kind is \"cpu\"");
+    return false;
+}
+
+static const struct {
+    const char *path;
+    bool (*is_broken)(const struct dt_config *config, char *what);
+} rules[] = {
+    {"data.train", train_data},
+    {"data.synthetic_train", synthetic_train},
+    {"data.resize", resize},
+    {"train.micro_batch", micro_batch},
+    {"train.deterministic", deterministic},
+    {"train.stop_top1", stop_top1},
+    {"optim.nesterov", nesterov},
+    {"schedule.warmup_epochs", warmup_epochs},
+    {"schedule.milestones", milestones},
+    {"schedule.end_lr", end_lr},
+    {"comm.backend", comm_backend},
+};
+
+void dt_config_check(const struct dt_config *config, dt_config_report *report, void *context)
+{
+    char what[WHAT_BYTES];
+    for (size_t i = 0; i < DT_COUNT(rules); i++)
+        if (rules[i].is_broken(config, what))
+            report(context, rules[i].path, what);
+}

@@ -1,0 +1,321 @@
+/* The key table: every key of the configuration in one row. Loading, overrides, help, JSON Schema,
+ * the dump and the tests all walk it. The path of a key is the name of its field. */
+#include "keys.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "dtrain/mem.h"
+
+static_assert(sizeof(enum dt_source) == sizeof(int), "choices are stored as int");
+
+static const char *const sources[] = {"synthetic", "shards", "folder", NULL};
+static const char *const augments[] = {"none", "imagenet", "cifar", NULL};
+static const char *const precisions[] = {"fp32", "tf32", "bf16", "fp16", NULL};
+static const char *const schedules[] = {"constant", "step", "cosine", "poly", NULL};
+static const char *const lr_units[] = {"absolute", "per_256", NULL};
+static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
+static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
+static const char *const algorithms[] = {"ring", "auto", NULL};
+
+static const double imagenet_mean[] = {0.485, 0.456, 0.406};
+static const double imagenet_std[] = {0.229, 0.224, 0.225};
+static const double classic_milestones[] = {30, 60, 80};
+
+#define MAX_EXACT 9007199254740992.0 /* 2^53: integers up to here survive JSON */
+
+#define FIELD(member) .path = #member, .offset = offsetof(struct dt_config, member)
+#define BOOL(member, value, sentence)                                                       \
+    {                                                                                       \
+        FIELD(member), .type = DT_KEY_BOOL, .number = (value), .max = 1, .help = (sentence) \
+    }
+#define NUMBER(member, kind, value, low, high, sentence)                               \
+    {                                                                                  \
+        FIELD(member), .type = (kind), .number = (value), .min = (low), .max = (high), \
+                       .help = (sentence)                                              \
+    }
+#define INT(member, value, low, high, sentence) \
+    NUMBER(member, DT_KEY_INT, value, low, high, sentence)
+#define REAL(member, value, low, high, sentence) \
+    NUMBER(member, DT_KEY_REAL, value, low, high, sentence)
+#define POSITIVE(member, value, high, sentence)                                                  \
+    {                                                                                            \
+        FIELD(member), .type = DT_KEY_REAL, .number = (value), .above_min = true, .max = (high), \
+                       .help = (sentence)                                                        \
+    }
+#define FRACTION(member, value, sentence) /* 0 <= x < 1 */                                  \
+    {                                                                                       \
+        FIELD(member), .type = DT_KEY_REAL, .number = (value), .max = 1, .below_max = true, \
+                       .help = (sentence)                                                   \
+    }
+#define CHOICE(member, value, names, sentence)                                                    \
+    {                                                                                             \
+        FIELD(member), .type = DT_KEY_CHOICE, .number = (value),                                  \
+                       .max = (double)DT_COUNT(names) - 2, .choices = (names), .help = (sentence) \
+    }
+#define STRING(member, value, shortest, sentence)                                        \
+    {                                                                                    \
+        FIELD(member), .type = DT_KEY_STRING, .text = (value), .min_length = (shortest), \
+                       .max_length = (int)sizeof(((struct dt_config *)0)->member) - 1,   \
+                       .help = (sentence)                                                \
+    }
+#define LIST(member, values, shortest, longest, count, low, above, high, sentence)                 \
+    {                                                                                              \
+        FIELD(member), .type = DT_KEY_LIST, .items = (values), .n_items = DT_COUNT(values),        \
+                       .min_length = (shortest), .max_length = (longest), .count_offset = (count), \
+                       .min = (low), .above_min = (above), .max = (high), .help = (sentence)       \
+    }
+
+const struct dt_key dt_keys[] = {
+    STRING(model.name, "resnet50", 1, "Network, such as resnet50, vgg16_bn, alexnet or resnet20"),
+    INT(model.num_classes, 1000, 2, 1000000, "Outputs of the classifier"),
+    INT(model.image_size, 224, 8, 2048, "Height and width of the training crop in pixels"),
+    BOOL(model.zero_init_residual, false,
+         "Start the last batch norm scale of each residual block at 0"),
+    FRACTION(model.dropout, 0.5, "Dropout in the classifiers of VGG and AlexNet"),
+    STRING(model.init_from, "", 0, "Safetensors file with the first weights; empty: random ones"),
+
+    CHOICE(data.source, DT_SOURCE_SYNTHETIC, sources,
+           "Made-up images, tar shards or a folder with one folder per class"),
+    STRING(data.train, "", 0, "Training data: a folder, or shards as train-{0000..0009}.tar"),
+    STRING(data.val, "", 0, "Validation data, written the same way; empty: no evaluation"),
+    INT(data.synthetic_train, 12800, 1, 1 << 30, "Training images of the synthetic source"),
+    INT(data.synthetic_val, 1280, 0, 1 << 30, "Validation images of the synthetic source"),
+    INT(data.workers, 0, 0, 256, "Decoding threads per rank; 0: chosen from the CPUs"),
+    INT(data.prefetch, 3, 1, 64, "Batches held ready per rank"),
+    CHOICE(data.augment, DT_AUGMENT_IMAGENET, augments,
+           "Random resized crop and flip (imagenet), or shift by up to 4 and flip (cifar)"),
+    INT(data.resize, 0, 0, 4096,
+        "Evaluation: shorter side before the centre crop; 0: image_size * 256 / 224"),
+    LIST(data.mean, imagenet_mean, 3, 3, 0, 0, false, 1, "Mean of R, G, B for pixels in 0..1"),
+    LIST(data.std, imagenet_std, 3, 3, 0, 0, true, 1, "Standard deviation of R, G, B"),
+    INT(data.label_offset, 0, 0, 1000000, "Subtracted from every label in the files"),
+    REAL(data.max_bad_fraction, 0.001, 0, 1, "Share of unreadable images that ends the run"),
+
+    INT(train.epochs, 90, 1, 100000, "Passes over the training data"),
+    NUMBER(train.max_steps, DT_KEY_INT64, 0, 0, MAX_EXACT, "Last step of the run; 0: no limit"),
+    INT(train.global_batch, 256, 1, 1 << 20, "Images per update over all ranks"),
+    INT(train.micro_batch, 0, 0, 1 << 16,
+        "Images per rank and pass; 0: global_batch / ranks in one pass"),
+    NUMBER(train.seed, DT_KEY_UINT64, 1, 0, MAX_EXACT, "Seed of weights, order and augmentation"),
+    CHOICE(train.precision, DT_PRECISION_FP32, precisions, "Arithmetic of the network"),
+    BOOL(train.deterministic, false, "The same bits in every run on the same number of ranks"),
+    FRACTION(train.label_smoothing, 0, "Part of the target spread over all classes"),
+    INT(train.eval_every, 1, 0, 100000, "Epochs between evaluations; 0: only at the end"),
+    INT(train.eval_batch, 32, 1, 1 << 16, "Images per rank and pass in evaluation"),
+    REAL(train.stop_top1, 0, 0, 100, "Stop at this validation accuracy in per cent; 0: off"),
+
+    FRACTION(optim.momentum, 0.9, "Momentum of SGD"),
+    REAL(optim.weight_decay, 1e-4, 0, 1, "L2 penalty added to the gradient"),
+    BOOL(optim.nesterov, false, "Nesterov momentum"),
+    BOOL(optim.decay_norm_bias, false, "Weight decay on batch norm and bias too"),
+
+    CHOICE(schedule.kind, DT_SCHEDULE_STEP, schedules, "Shape of the learning rate after warm-up"),
+    POSITIVE(schedule.lr, 0.1, 1000, "Peak learning rate"),
+    CHOICE(schedule.lr_unit, DT_LR_PER_256, lr_units,
+           "per_256: lr and end_lr are multiplied by global_batch / 256"),
+    REAL(schedule.warmup_epochs, 5, 0, 100000, "Length of the linear warm-up"),
+    REAL(schedule.warmup_start, 0, 0, 1, "Warm-up begins at this part of lr"),
+    LIST(schedule.milestones, classic_milestones, 0, DT_MAX_MILESTONES,
+         offsetof(struct dt_config, schedule.n_milestones), 0, true, 100000,
+         "Kind step: epochs at which the rate is multiplied by gamma, ascending"),
+    POSITIVE(schedule.gamma, 0.1, 1, "Kind step: factor at each milestone"),
+    POSITIVE(schedule.power, 2, 10, "Kind poly: exponent"),
+    REAL(schedule.end_lr, 0, 0, 1000, "Kinds cosine and poly: rate at the end, in the unit of lr"),
+
+    CHOICE(device.kind, DT_DEVICE_AUTO, devices, "Where the network runs"),
+    INT(device.threads, 0, 0, 1024,
+        "Compute threads per rank; 0: CPUs allowed / ranks on the node"),
+
+    CHOICE(comm.backend, DT_COMM_AUTO, backends, "Library that sums the gradients"),
+    CHOICE(comm.algorithm, DT_ALGORITHM_RING, algorithms,
+           "ring: fixed order, the same bits in every run; auto: chosen by the library"),
+    POSITIVE(comm.bucket_mb, 4, 4096, "Gradients are summed in buckets of this many MiB"),
+    POSITIVE(comm.last_bucket_mb, 1, 4096, "Largest last bucket, whose sum is not overlapped"),
+
+    STRING(output.dir, "runs/default", 1, "Run folder"),
+    INT(output.log_every, 20, 1, 1000000, "Steps between lines of progress"),
+
+    INT(checkpoint.every_epochs, 1, 0, 100000, "Epochs between checkpoints; 0: only at the end"),
+    NUMBER(checkpoint.every_steps, DT_KEY_INT64, 0, 0, MAX_EXACT,
+           "Steps between checkpoints within an epoch; 0: none"),
+    INT(checkpoint.keep, 3, 1, 1000000, "Newest checkpoints that are kept"),
+
+    INT(bench.warmup_steps, 5, 0, 1000000, "Steps before dtrain bench measures"),
+    INT(bench.rounds, 10, 1, 100000, "Measured rounds"),
+    INT(bench.steps_per_round, 10, 1, 100000, "Steps of one round"),
+};
+
+size_t dt_config_n_keys(void)
+{
+    return DT_COUNT(dt_keys);
+}
+
+const char *dt_config_key_path(size_t index)
+{
+    return dt_keys[index].path;
+}
+
+const struct dt_key *dt_key_find(const char *path)
+{
+    for (size_t i = 0; i < DT_COUNT(dt_keys); i++)
+        if (strcmp(dt_keys[i].path, path) == 0)
+            return &dt_keys[i];
+    return NULL;
+}
+
+int dt_key_section(const struct dt_key *key)
+{
+    return (int)strcspn(key->path, ".");
+}
+
+bool dt_key_begins_section(const struct dt_key *key)
+{
+    size_t bytes = (size_t)dt_key_section(key) + 1;
+    return key == dt_keys || strncmp(key->path, key[-1].path, bytes) != 0;
+}
+
+bool dt_key_is_section(const char *name)
+{
+    size_t bytes = strlen(name);
+    for (size_t i = 0; i < DT_COUNT(dt_keys); i++)
+        if ((size_t)dt_key_section(&dt_keys[i]) == bytes &&
+            strncmp(dt_keys[i].path, name, bytes) == 0)
+            return true;
+    return false;
+}
+
+double dt_key_get_number(const struct dt_key *key, const struct dt_config *config)
+{
+    const void *field = (const char *)config + key->offset;
+    switch (key->type) {
+    case DT_KEY_BOOL:
+        return *(const bool *)field;
+    case DT_KEY_INT:
+    case DT_KEY_CHOICE:
+        return *(const int *)field;
+    case DT_KEY_INT64:
+        return (double)*(const int64_t *)field;
+    case DT_KEY_UINT64:
+        return (double)*(const uint64_t *)field;
+    default:
+        return *(const double *)field;
+    }
+}
+
+void dt_key_set_number(const struct dt_key *key, struct dt_config *config, double value)
+{
+    void *field = (char *)config + key->offset;
+    switch (key->type) {
+    case DT_KEY_BOOL:
+        *(bool *)field = value != 0;
+        break;
+    case DT_KEY_INT:
+    case DT_KEY_CHOICE:
+        *(int *)field = (int)value;
+        break;
+    case DT_KEY_INT64:
+        *(int64_t *)field = (int64_t)value;
+        break;
+    case DT_KEY_UINT64:
+        *(uint64_t *)field = (uint64_t)value;
+        break;
+    default:
+        *(double *)field = value;
+    }
+}
+
+const char *dt_key_get_string(const struct dt_key *key, const struct dt_config *config)
+{
+    return (const char *)config + key->offset;
+}
+
+const double *dt_key_get_list(const struct dt_key *key, const struct dt_config *config,
+                              int *n_items)
+{
+    const char *base = (const char *)config;
+    *n_items = key->count_offset ? *(const int *)(base + key->count_offset) : key->max_length;
+    return (const double *)(base + key->offset);
+}
+
+void dt_key_set_list(const struct dt_key *key, struct dt_config *config, const double *items,
+                     int n_items)
+{
+    char *base = (char *)config;
+    memset(base + key->offset, 0, (size_t)key->max_length * sizeof(double));
+    memcpy(base + key->offset, items, (size_t)n_items * sizeof(double));
+    if (key->count_offset)
+        *(int *)(base + key->count_offset) = n_items;
+}
+
+void dt_config_init(struct dt_config *config)
+{
+    memset(config, 0, sizeof(*config)); /* padding too: ranks compare the bytes */
+    for (const struct dt_key *key = dt_keys; key < dt_keys + DT_COUNT(dt_keys); key++) {
+        if (key->type == DT_KEY_STRING)
+            snprintf((char *)config + key->offset, (size_t)key->max_length + 1, "%s", key->text);
+        else if (key->type == DT_KEY_LIST)
+            dt_key_set_list(key, config, key->items, key->n_items);
+        else
+            dt_key_set_number(key, config, key->number);
+    }
+}
+
+const char *dt_key_format(char out[32], double value)
+{
+    if (value == trunc(value) && fabs(value) < 1e17)
+        snprintf(out, 32, "%.0f", value);
+    else
+        snprintf(out, 32, "%.9g", value);
+    return out;
+}
+
+/* "from 0 to 1", "above 0, up to 1", "from 0, below 1". */
+static void format_range(char *out, size_t bytes, const struct dt_key *key)
+{
+    char min[32], max[32];
+    bool open = key->above_min || key->below_max;
+    snprintf(out, bytes, "%s %s%s%s %s", key->above_min ? "above" : "from",
+             dt_key_format(min, key->min), open ? "," : "",
+             key->below_max ? " below"
+             : open         ? " up to"
+                            : " to",
+             dt_key_format(max, key->max));
+}
+
+static void format_choices(char *out, size_t bytes, const struct dt_key *key)
+{
+    size_t used = (size_t)snprintf(out, bytes, "one of");
+    for (const char *const *name = key->choices; *name && used < bytes; name++)
+        used += (size_t)snprintf(out + used, bytes - used, " \"%s\"%s", *name, name[1] ? "," : "");
+}
+
+const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key)
+{
+    char range[96];
+    format_range(range, sizeof(range), key);
+    switch (key->type) {
+    case DT_KEY_BOOL:
+        snprintf(out, bytes, "true or false");
+        break;
+    case DT_KEY_REAL:
+        snprintf(out, bytes, "a number %s", range);
+        break;
+    case DT_KEY_CHOICE:
+        format_choices(out, bytes, key);
+        break;
+    case DT_KEY_STRING:
+        snprintf(out, bytes, "a string of %s%d bytes", key->min_length ? "1 to " : "at most ",
+                 key->max_length);
+        break;
+    case DT_KEY_LIST:
+        snprintf(out, bytes, "a list of %s%d numbers %s", key->count_offset ? "at most " : "",
+                 key->max_length, range);
+        break;
+    default:
+        snprintf(out, bytes, "an integer %s", range);
+    }
+    return out;
+}

@@ -1,0 +1,65 @@
+/* Inside the config module: the key table and what can be said about one key. */
+#ifndef DTRAIN_CONFIG_KEYS_H
+#define DTRAIN_CONFIG_KEYS_H
+
+#include "dtrain/config.h"
+
+enum dt_key_type {
+    DT_KEY_BOOL,
+    DT_KEY_INT,
+    DT_KEY_INT64,
+    DT_KEY_UINT64,
+    DT_KEY_REAL,
+    DT_KEY_CHOICE,
+    DT_KEY_STRING,
+    DT_KEY_LIST, /* of numbers */
+};
+
+/* One row. Which members count depends on the type; the others are 0. */
+struct dt_key {
+    const char *path; /* "train.epochs" */
+    enum dt_key_type type;
+    size_t offset;              /* in struct dt_config */
+    double number;              /* default of bool, choice and numbers */
+    const char *text;           /* default of a string */
+    const double *items;        /* default of a list */
+    int n_items;                /* its length */
+    double min, max;            /* of a number, or of each item of a list */
+    bool above_min, below_max;  /* the bound itself is not allowed */
+    int min_length, max_length; /* bytes of a string, items of a list */
+    size_t count_offset;        /* int with the number of items; 0 = always max_length */
+    const char *const *choices; /* names in the order of the enum, NULL at the end */
+    const char *help;           /* one sentence without its full stop */
+};
+
+extern const struct dt_key dt_keys[];
+
+/* The row of a path, NULL if there is none. */
+const struct dt_key *dt_key_find(const char *path);
+/* Bytes of the section name in a path: "train" in "train.epochs". */
+int dt_key_section(const struct dt_key *key);
+/* True if the row is the first of its section; rows of a section stand together. */
+bool dt_key_begins_section(const struct dt_key *key);
+bool dt_key_is_section(const char *name);
+/* bool, choice and number keys as a double and back; the value has been checked. */
+double dt_key_get_number(const struct dt_key *key, const struct dt_config *config);
+void dt_key_set_number(const struct dt_key *key, struct dt_config *config, double value);
+const char *dt_key_get_string(const struct dt_key *key, const struct dt_config *config);
+const double *dt_key_get_list(const struct dt_key *key, const struct dt_config *config,
+                              int *n_items);
+void dt_key_set_list(const struct dt_key *key, struct dt_config *config, const double *items,
+                     int n_items);
+/* "an integer from 1 to 100"; returns out. */
+const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key);
+/* Shortest readable form of a number. */
+const char *dt_key_format(char out[32], double value);
+
+/* For an unknown path: "; did you mean train.epochs?", "; train has the keys ..." or "". */
+const char *dt_key_suggest(char *out, size_t bytes, const char *path);
+
+/* Rules over several keys, for a configuration whose keys are each valid. Calls `report` for every
+ * broken rule with the path to blame. */
+typedef void dt_config_report(void *context, const char *path, const char *what);
+void dt_config_check(const struct dt_config *config, dt_config_report *report, void *context);
+
+#endif

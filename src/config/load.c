@@ -1,0 +1,337 @@
+/* Defaults, then the file, then the overrides. Nothing stops at the first mistake: each becomes a
+ * line "source:line:column: path: what", and the lines together are the error. The rules over
+ * several keys are looked at only when every key alone is fine. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dtrain/json.h"
+#include "dtrain/mem.h"
+#include "keys.h"
+
+enum { TEXT_BYTES = 12288, PATH_BYTES = 256 };
+
+/* Where a value was given. */
+struct place {
+    const char *source; /* file or "--set" */
+    int line, column;   /* 0 = unknown or meaningless */
+};
+
+struct loading {
+    struct dt_config *config;
+    const char *source;   /* of what is being read now */
+    struct place *places; /* one per key: where its value comes from */
+    char *text;           /* the mistakes so far */
+    size_t used;
+    int n_left_out;
+};
+
+static void add_line(struct loading *l, char *line)
+{
+    for (char *p = line; *p; p++)
+        if (*p == '\n') /* from a key or a string: a mistake is one line */
+            *p = '?';
+    size_t left = TEXT_BYTES - l->used;
+    int n = snprintf(l->text + l->used, left, "%s%s", l->used ? "\n" : "", line);
+    if (n > 0 && (size_t)n < left) {
+        l->used += (size_t)n;
+    } else {
+        l->text[l->used] = '\0';
+        l->n_left_out++;
+    }
+}
+
+static void add_mistake(struct loading *l, struct place at, const char *path, const char *format,
+                        ...) __attribute__((format(printf, 4, 5)));
+static void add_mistake(struct loading *l, struct place at, const char *path, const char *format,
+                        ...)
+{
+    char where[DT_PATH_MAX + 32], what[768], line[sizeof(where) + sizeof(what) + PATH_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof(what), format, args);
+    va_end(args);
+    if (at.line > 0)
+        snprintf(where, sizeof(where), "%s:%d:%d", at.source, at.line, at.column);
+    else
+        snprintf(where, sizeof(where), "%s", at.source);
+    snprintf(line, sizeof(line), "%s: %s: %s", where, path, what);
+    add_line(l, line);
+}
+
+static struct place place_of(const struct loading *l, const struct dt_json *value)
+{
+    bool in_file = strcmp(l->source, "--set") != 0;
+    return (struct place){l->source, in_file ? value->line : 0, value->column};
+}
+
+static const char *describe(char *out, size_t bytes, const struct dt_json *value)
+{
+    static const char *const names[] = {
+        [DT_JSON_NULL] = "null", [DT_JSON_ARRAY] = "a list", [DT_JSON_OBJECT] = "an object"};
+    char number[32];
+    if (value->type == DT_JSON_STRING)
+        snprintf(out, bytes, "\"%.60s\"%s", value->string,
+                 strlen(value->string) > 60 ? " (and more)" : "");
+    else if (value->type == DT_JSON_NUMBER)
+        snprintf(out, bytes, "%s", dt_key_format(number, value->number));
+    else if (value->type == DT_JSON_BOOL)
+        snprintf(out, bytes, "%s", value->boolean ? "true" : "false");
+    else
+        snprintf(out, bytes, "%s", names[value->type]);
+    return out;
+}
+
+static bool in_bounds(const struct dt_key *key, const struct dt_json *value)
+{
+    if (value->type != DT_JSON_NUMBER)
+        return false;
+    double v = value->number;
+    return (key->above_min ? v > key->min : v >= key->min) &&
+           (key->below_max ? v < key->max : v <= key->max);
+}
+
+static bool set_choice(const struct dt_key *key, struct dt_config *config,
+                       const struct dt_json *value)
+{
+    for (int i = 0; value->type == DT_JSON_STRING && key->choices[i]; i++) {
+        if (strcmp(key->choices[i], value->string) == 0) {
+            dt_key_set_number(key, config, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool set_string(const struct dt_key *key, struct dt_config *config,
+                       const struct dt_json *value)
+{
+    size_t bytes = value->type == DT_JSON_STRING ? strlen(value->string) : 0;
+    if (value->type != DT_JSON_STRING || bytes < (size_t)key->min_length ||
+        bytes > (size_t)key->max_length)
+        return false;
+    memset((char *)config + key->offset, 0, (size_t)key->max_length + 1);
+    memcpy((char *)config + key->offset, value->string, bytes);
+    return true;
+}
+
+static bool set_list(const struct dt_key *key, struct dt_config *config,
+                     const struct dt_json *value, const struct dt_json **culprit)
+{
+    double items[DT_MAX_MILESTONES];
+    int n = 0;
+    if (value->type != DT_JSON_ARRAY || value->n_children < key->min_length ||
+        value->n_children > key->max_length)
+        return false;
+    for (const struct dt_json *item = value->child; item; item = item->next) {
+        *culprit = item;
+        if (!in_bounds(key, item))
+            return false;
+        items[n++] = item->number;
+    }
+    dt_key_set_list(key, config, items, n);
+    return true;
+}
+
+/* False if the value does not fit; *culprit is then what to show. */
+static bool set_value(const struct dt_key *key, struct dt_config *config,
+                      const struct dt_json *value, const struct dt_json **culprit)
+{
+    int64_t integer = 0;
+    bool fits = false;
+    switch (key->type) {
+    case DT_KEY_CHOICE:
+        return set_choice(key, config, value);
+    case DT_KEY_STRING:
+        return set_string(key, config, value);
+    case DT_KEY_LIST:
+        return set_list(key, config, value, culprit);
+    case DT_KEY_BOOL:
+        if (value->type == DT_JSON_BOOL)
+            dt_key_set_number(key, config, value->boolean);
+        return value->type == DT_JSON_BOOL;
+    case DT_KEY_REAL:
+        fits = in_bounds(key, value);
+        break;
+    default:
+        fits = dt_json_integer(value, (int64_t)key->min, (int64_t)key->max, &integer);
+    }
+    if (fits)
+        dt_key_set_number(key, config, value->number);
+    return fits;
+}
+
+static void report_value(struct loading *l, const struct dt_key *key, const struct dt_json *value)
+{
+    char expects[256], got[160], hint[128] = "";
+    size_t n_choices = 0;
+    while (key->choices && key->choices[n_choices])
+        n_choices++;
+    if (n_choices > 0 && value->type == DT_JSON_STRING) {
+        const char *near = dt_config_nearest(value->string, key->choices, n_choices);
+        if (near)
+            snprintf(hint, sizeof(hint), "; did you mean \"%s\"?", near);
+    } else if (key->type == DT_KEY_LIST && value->type == DT_JSON_ARRAY) {
+        snprintf(hint, sizeof(hint), " of %d", value->n_children);
+    }
+    add_mistake(l, place_of(l, value), key->path, "expected %s, got %s%s",
+                dt_key_expects(expects, sizeof(expects), key), describe(got, sizeof(got), value),
+                hint);
+}
+
+static void report_unknown(struct loading *l, struct place at, const char *path)
+{
+    char suggestion[512];
+    add_mistake(l, at, path, "unknown key%s", dt_key_suggest(suggestion, sizeof(suggestion), path));
+}
+
+static void apply(struct loading *l, const char *path, const struct dt_json *value);
+
+static bool is_comment(const char *name)
+{
+    return strcmp(name, "$schema") == 0 || strncmp(name, "_comment", 8) == 0 ||
+           strncmp(name, "//", 2) == 0;
+}
+
+static void apply_members(struct loading *l, const char *prefix, const struct dt_json *object)
+{
+    char path[PATH_BYTES];
+    for (const struct dt_json *m = object->child; m; m = m->next) {
+        if (is_comment(m->key))
+            continue;
+        snprintf(path, sizeof(path), "%s%s%.128s", prefix, *prefix ? "." : "", m->key);
+        if (strchr(m->key, '.'))
+            add_mistake(l, place_of(l, m), path,
+                        "unknown key; a dot in a path stands for an object in an object");
+        else
+            apply(l, path, m);
+    }
+}
+
+/* Sets the key or section `path` from `value`. */
+static void apply(struct loading *l, const char *path, const struct dt_json *value)
+{
+    char got[160];
+    const struct dt_key *key = dt_key_find(path);
+    const struct dt_json *culprit = value;
+    if (key && set_value(key, l->config, value, &culprit))
+        l->places[key - dt_keys] = place_of(l, value);
+    else if (key)
+        report_value(l, key, culprit);
+    else if (!dt_key_is_section(path))
+        report_unknown(l, place_of(l, value), path);
+    else if (value->type != DT_JSON_OBJECT)
+        add_mistake(l, place_of(l, value), path, "expected an object with the keys of %s, got %s",
+                    path, describe(got, sizeof(got), value));
+    else
+        apply_members(l, path, value);
+}
+
+/* A damaged text is one more mistake; a file that cannot be read ends the loading. */
+static dt_status apply_file(struct loading *l, const char *path)
+{
+    struct dt_json_doc *doc = NULL;
+    char got[160], text[DT_PATH_MAX + 512];
+    l->source = path;
+    dt_status status = dt_json_load(&doc, path, NULL);
+    if (status == DT_ERR_DATA) {
+        snprintf(text, sizeof(text), "%s", dt_error_text());
+        add_line(l, text);
+        return DT_OK;
+    }
+    DT_TRY(status);
+    const struct dt_json *root = dt_json_root(doc);
+    if (root->type == DT_JSON_OBJECT)
+        apply_members(l, "", root);
+    else
+        add_mistake(l, place_of(l, root), "configuration", "expected an object, got %s",
+                    describe(got, sizeof(got), root));
+    dt_json_destroy(doc);
+    return DT_OK;
+}
+
+/* `raw` as a JSON string: it goes through the strict parser like every other value. */
+static dt_status parse_as_string(struct dt_json_doc **doc, const char *raw)
+{
+    struct dt_jsonw w;
+    dt_jsonw_init(&w, false);
+    dt_jsonw_string(&w, NULL, raw);
+    dt_status status = dt_jsonw_end(&w);
+    if (status == DT_OK)
+        status = dt_json_parse(doc, w.text, w.bytes, "--set", NULL);
+    dt_jsonw_reset(&w);
+    return status;
+}
+
+static dt_status apply_override(struct loading *l, const char *set)
+{
+    struct dt_json_doc *doc = NULL;
+    const struct place at = {.source = "--set"};
+    char path[PATH_BYTES];
+    size_t bytes = strcspn(set, "=");
+    l->source = "--set";
+    snprintf(path, sizeof(path), "%.*s", (int)(bytes < PATH_BYTES ? bytes : PATH_BYTES - 1), set);
+    if (!set[bytes] || bytes == 0) {
+        add_mistake(l, at, path, "expected key.path=value");
+        return DT_OK;
+    }
+    const char *raw = set + bytes + 1;
+    const struct dt_key *key = dt_key_find(path);
+    bool wants_text = key && (key->type == DT_KEY_STRING || key->type == DT_KEY_CHOICE);
+    dt_status status = dt_json_parse(&doc, raw, strlen(raw), "--set", NULL);
+    if (status == DT_ERR_DATA || (doc && wants_text && dt_json_root(doc)->type != DT_JSON_STRING)) {
+        dt_json_destroy(doc); /* output.dir=2024 is a name, not a number */
+        doc = NULL;
+        status = parse_as_string(&doc, raw);
+        if (status == DT_ERR_DATA || (doc && strcmp(dt_json_root(doc)->string, raw) != 0)) {
+            add_mistake(l, at, path, "the value is too long or not UTF-8");
+            status = DT_OK;
+        } else if (status == DT_OK) {
+            apply(l, path, dt_json_root(doc));
+        }
+    } else if (status == DT_OK) {
+        apply(l, path, dt_json_root(doc));
+    }
+    dt_json_destroy(doc);
+    return status;
+}
+
+static void report_rule(void *context, const char *path, const char *what)
+{
+    struct loading *l = context;
+    add_mistake(l, l->places[dt_key_find(path) - dt_keys], path, "%s", what);
+}
+
+static dt_status load(struct loading *l, const char *path, const char *const *sets, size_t n_sets)
+{
+    dt_config_init(l->config);
+    for (size_t i = 0; i < dt_config_n_keys(); i++)
+        l->places[i] = (struct place){.source = path ? path : "configuration"};
+    if (path)
+        DT_TRY(apply_file(l, path));
+    for (size_t i = 0; i < n_sets; i++)
+        DT_TRY(apply_override(l, sets[i]));
+    if (l->used == 0)
+        dt_config_check(l->config, report_rule, l);
+    if (l->n_left_out > 0)
+        DT_FAIL(DT_ERR_CONFIG, "%s\n(and %d more mistakes)", l->text, l->n_left_out);
+    if (l->used > 0)
+        DT_FAIL(DT_ERR_CONFIG, "%s", l->text);
+    dt_error_clear(); /* values of --set that are no JSON have left one */
+    return DT_OK;
+}
+
+dt_status dt_config_load(struct dt_config *config, const char *path, const char *const *sets,
+                         size_t n_sets)
+{
+    dt_status status = DT_OK;
+    struct loading l = {.config = config};
+    DT_TRY_OUT(DT_NEW(l.text, TEXT_BYTES));
+    DT_TRY_OUT(DT_NEW(l.places, dt_config_n_keys()));
+    DT_TRY_OUT(load(&l, path, sets, n_sets));
+out:
+    free(l.text);
+    free(l.places);
+    return status;
+}

@@ -1,0 +1,197 @@
+/* What is printed from the key table: the resolved configuration, its JSON Schema, and the help. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dtrain/json.h"
+#include "dtrain/mem.h"
+#include "keys.h"
+
+typedef void visit(struct dt_jsonw *w, const struct dt_key *key, const struct dt_config *config);
+
+/* Visits every key in order, with one object per section around its keys; `inner` names a second
+ * object inside that one, end_section closes what was opened. */
+static void for_each_key(struct dt_jsonw *w, const char *inner, visit *visit_key,
+                         void (*end_section)(struct dt_jsonw *w), const struct dt_config *config)
+{
+    for (size_t i = 0; i < dt_config_n_keys(); i++) {
+        const struct dt_key *key = &dt_keys[i];
+        if (dt_key_begins_section(key)) {
+            char section[DT_CONFIG_NAME_MAX];
+            if (i > 0)
+                end_section(w);
+            snprintf(section, sizeof(section), "%.*s", dt_key_section(key), key->path);
+            dt_jsonw_begin(w, section, '{');
+            if (inner)
+                dt_jsonw_begin(w, inner, '{');
+        }
+        visit_key(w, key, config);
+    }
+    end_section(w);
+}
+
+static const char *leaf(const struct dt_key *key)
+{
+    return key->path + dt_key_section(key) + 1;
+}
+
+static void print_value(struct dt_jsonw *w, const char *name, const struct dt_key *key,
+                        const struct dt_config *config)
+{
+    int n_items = 0;
+    if (key->type == DT_KEY_STRING) {
+        dt_jsonw_string(w, name, dt_key_get_string(key, config));
+    } else if (key->type == DT_KEY_LIST) {
+        const double *items = dt_key_get_list(key, config, &n_items);
+        dt_jsonw_begin(w, name, '[');
+        for (int i = 0; i < n_items; i++)
+            dt_jsonw_number(w, NULL, items[i]);
+        dt_jsonw_close(w, ']');
+    } else if (key->type == DT_KEY_BOOL) {
+        dt_jsonw_bool(w, name, dt_key_get_number(key, config) != 0);
+    } else if (key->type == DT_KEY_CHOICE) {
+        dt_jsonw_string(w, name, key->choices[(int)dt_key_get_number(key, config)]);
+    } else {
+        double value = dt_key_get_number(key, config);
+        if (key->type == DT_KEY_REAL)
+            dt_jsonw_number(w, name, value);
+        else
+            dt_jsonw_integer(w, name, (int64_t)value);
+    }
+}
+
+static void visit_value(struct dt_jsonw *w, const struct dt_key *key,
+                        const struct dt_config *config)
+{
+    print_value(w, leaf(key), key, config);
+}
+
+static void end_object(struct dt_jsonw *w)
+{
+    dt_jsonw_close(w, '}');
+}
+
+dt_status dt_config_print(char **text, const struct dt_config *config)
+{
+    struct dt_jsonw w;
+    dt_jsonw_init(&w, true);
+    dt_jsonw_begin(&w, NULL, '{');
+    for_each_key(&w, NULL, visit_value, end_object, config);
+    dt_jsonw_close(&w, '}');
+    dt_status status = dt_jsonw_end(&w);
+    if (status == DT_OK) {
+        *text = w.text;
+        w.text = NULL;
+    }
+    dt_jsonw_reset(&w);
+    return status;
+}
+
+static void print_bounds(struct dt_jsonw *w, const struct dt_key *key)
+{
+    dt_jsonw_number(w, key->above_min ? "exclusiveMinimum" : "minimum", key->min);
+    dt_jsonw_number(w, key->below_max ? "exclusiveMaximum" : "maximum", key->max);
+}
+
+static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
+                         const struct dt_config *defaults)
+{
+    static const char *const types[] = {
+        [DT_KEY_BOOL] = "boolean",   [DT_KEY_INT] = "integer", [DT_KEY_INT64] = "integer",
+        [DT_KEY_UINT64] = "integer", [DT_KEY_REAL] = "number", [DT_KEY_CHOICE] = "string",
+        [DT_KEY_STRING] = "string",  [DT_KEY_LIST] = "array",
+    };
+    dt_jsonw_begin(w, leaf(key), '{');
+    dt_jsonw_string(w, "description", key->help);
+    dt_jsonw_string(w, "type", types[key->type]);
+    if (key->type == DT_KEY_CHOICE) {
+        dt_jsonw_begin(w, "enum", '[');
+        for (const char *const *name = key->choices; *name; name++)
+            dt_jsonw_string(w, NULL, *name);
+        dt_jsonw_close(w, ']');
+    } else if (key->type == DT_KEY_STRING) {
+        dt_jsonw_integer(w, "minLength", key->min_length);
+        dt_jsonw_integer(w, "maxLength", key->max_length);
+    } else if (key->type == DT_KEY_LIST) {
+        dt_jsonw_begin(w, "items", '{');
+        dt_jsonw_string(w, "type", "number");
+        print_bounds(w, key);
+        dt_jsonw_close(w, '}');
+        dt_jsonw_integer(w, "minItems", key->min_length);
+        dt_jsonw_integer(w, "maxItems", key->max_length);
+    } else if (key->type != DT_KEY_BOOL) {
+        print_bounds(w, key);
+    }
+    print_value(w, "default", key, defaults);
+    dt_jsonw_close(w, '}');
+}
+
+/* No key beyond the table, except comments and "$schema". */
+static void close_schema_object(struct dt_jsonw *w)
+{
+    dt_jsonw_close(w, '}');
+    dt_jsonw_begin(w, "patternProperties", '{');
+    dt_jsonw_begin(w, "^(_comment|//|\\$schema$)", '{');
+    dt_jsonw_close(w, '}');
+    dt_jsonw_close(w, '}');
+    dt_jsonw_bool(w, "additionalProperties", false);
+    dt_jsonw_string(w, "type", "object");
+    dt_jsonw_close(w, '}');
+}
+
+static dt_status put_file(FILE *out, const char *text)
+{
+    if (fputs(text, out) == EOF || fflush(out) == EOF)
+        DT_FAIL(DT_ERR_IO, "cannot write the output: it was closed or the disk is full");
+    return DT_OK;
+}
+
+dt_status dt_config_print_schema(FILE *out)
+{
+    struct dt_config defaults;
+    struct dt_jsonw w;
+    dt_config_init(&defaults);
+    dt_jsonw_init(&w, true);
+    dt_jsonw_begin(&w, NULL, '{');
+    dt_jsonw_string(&w, "$schema", "https://json-schema.org/draft/2020-12/schema");
+    dt_jsonw_string(&w, "title", "Configuration of dtrain " DTRAIN_VERSION);
+    dt_jsonw_begin(&w, "properties", '{');
+    for_each_key(&w, "properties", visit_schema, close_schema_object, &defaults);
+    close_schema_object(&w);
+    dt_status status = dt_jsonw_end(&w);
+    if (status == DT_OK)
+        status = put_file(out, w.text);
+    dt_jsonw_reset(&w);
+    return status;
+}
+
+/* One line of Markdown per key, which also reads well on a terminal. */
+static dt_status help_line(FILE *out, const struct dt_key *key, const struct dt_config *defaults)
+{
+    char expects[256];
+    struct dt_jsonw w;
+    dt_jsonw_init(&w, false);
+    dt_jsonw_begin(&w, NULL, '[');
+    print_value(&w, NULL, key, defaults);
+    dt_jsonw_close(&w, ']');
+    dt_status status = dt_jsonw_end(&w);
+    if (status == DT_OK &&
+        fprintf(out, "- `%s`: %s. Takes %s; default `%.*s`.\n", key->path, key->help,
+                dt_key_expects(expects, sizeof(expects), key), (int)w.bytes - 2, w.text + 1) < 0)
+        status = DT_ERROR(DT_ERR_IO, "cannot write the help: it was closed or the disk is full");
+    dt_jsonw_reset(&w);
+    return status;
+}
+
+dt_status dt_config_print_help(FILE *out)
+{
+    struct dt_config defaults;
+    dt_config_init(&defaults);
+    for (size_t i = 0; i < dt_config_n_keys(); i++) {
+        const struct dt_key *key = &dt_keys[i];
+        if (dt_key_begins_section(key))
+            fprintf(out, "%s## %.*s\n\n", i ? "\n" : "", dt_key_section(key), key->path);
+        DT_TRY(help_line(out, key, &defaults));
+    }
+    return put_file(out, "");
+}

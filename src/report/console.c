@@ -1,0 +1,196 @@
+/* What a person sees on stderr. A step is one self-rewriting line on a terminal and one plain line
+ * in a log; everything else is a plain line. Parts whose field is absent or not a number are left
+ * out. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dtrain/clock.h"
+#include "dtrain/log.h"
+#include "dtrain/mem.h"
+#include "sink.h"
+
+static const double redraw_s = 0.1; /* between two progress lines */
+
+struct console {
+    double drawn_at_s;
+};
+
+struct event {
+    const struct dt_field *fields;
+    int n_fields;
+};
+
+/* A line that grows by parts; what does not fit is cut. */
+struct line {
+    char text[512];
+    size_t used;
+};
+
+static void add(struct line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct line *line, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(line->text + line->used, sizeof(line->text) - line->used, format, args);
+    va_end(args);
+    if (n > 0)
+        line->used += (size_t)n;
+    if (line->used >= sizeof(line->text))
+        line->used = sizeof(line->text) - 1;
+}
+
+static double number(const struct event *e, const char *key)
+{
+    return dt_field_number(e->fields, e->n_fields, key);
+}
+
+static int64_t integer(const struct event *e, const char *key)
+{
+    double value = number(e, key);
+    return isnan(value) ? 0 : (int64_t)value;
+}
+
+/* ", loss 2.3026": only if the field is there. */
+static void add_number(struct line *line, const struct event *e, const char *key,
+                       const char *before, int decimals, const char *after)
+{
+    if (!isnan(number(e, key)))
+        add(line, "%s%.*f%s", before, decimals, number(e, key), after);
+}
+
+static void on_run_start(const struct event *e)
+{
+    struct line line = {.used = 0};
+    int64_t n_ranks = integer(e, "ranks");
+    add(&line, "%" PRId64 " rank%s on %s", n_ranks, n_ranks == 1 ? "" : "s",
+        dt_field_text(e->fields, e->n_fields, "device"));
+    add(&line, ", %.2f million parameters", number(e, "parameters") / 1e6);
+    add(&line, ", global batch %" PRId64, integer(e, "global_batch"));
+    if (integer(e, "passes") > 1)
+        add(&line, " in %" PRId64 " passes", integer(e, "passes"));
+    if (!isnan(number(e, "lr")))
+        add(&line, ", learning rate %.6g", number(e, "lr"));
+    dt_log(DT_LOG_INFO, "%s", line.text);
+    dt_log(DT_LOG_INFO,
+           "%" PRId64 " training and %" PRId64 " validation images, %" PRId64 " epochs of %" PRId64
+           " steps",
+           integer(e, "train_images"), integer(e, "val_images"), integer(e, "epochs"),
+           integer(e, "steps_per_epoch"));
+    if (integer(e, "start_step") > 0)
+        dt_log(DT_LOG_INFO, "going on after step %" PRId64, integer(e, "start_step"));
+}
+
+static void on_step(const struct event *e)
+{
+    struct line line = {.used = 0};
+    char eta[32];
+    double eta_s = number(e, "eta_s");
+    add(&line, "epoch %" PRId64 " step %" PRId64, integer(e, "epoch"), integer(e, "step"));
+    if (!isnan(number(e, "total_steps")))
+        add(&line, "/%" PRId64, integer(e, "total_steps"));
+    add(&line, ":  loss %.4f", number(e, "loss")); /* also when it is not finite */
+    add_number(&line, e, "top1", "  top1 ", 2, "");
+    if (!isnan(number(e, "lr")))
+        add(&line, "  lr %.4g", number(e, "lr"));
+    add_number(&line, e, "images_per_s", "  ", 1, " images/s");
+    if (isfinite(eta_s))
+        add(&line, "  ETA %s", dt_clock_format(eta, sizeof(eta), eta_s));
+    if (dt_log_is_terminal())
+        dt_log_progress(line.text);
+    else
+        dt_log(DT_LOG_INFO, "%s", line.text);
+}
+
+static void on_eval(const struct event *e)
+{
+    dt_log(DT_LOG_INFO,
+           " * epoch %" PRId64 ": Acc@1 %.3f Acc@5 %.3f loss %.4f (%" PRId64 " images)",
+           integer(e, "epoch"), number(e, "top1"), number(e, "top5"), number(e, "loss"),
+           integer(e, "images"));
+}
+
+static void on_checkpoint(const struct event *e)
+{
+    dt_log(DT_LOG_INFO, "checkpoint of step %" PRId64 " in %s (%.1f s)", integer(e, "step"),
+           dt_field_text(e->fields, e->n_fields, "path"), number(e, "seconds"));
+}
+
+static void on_warning(const struct event *e)
+{
+    dt_log(DT_LOG_WARNING, "%s", dt_field_text(e->fields, e->n_fields, "text"));
+}
+
+static void on_run_end(const struct event *e)
+{
+    struct line line = {.used = 0};
+    char duration[32];
+    double seconds = number(e, "seconds");
+    add(&line, "end: %s after %" PRId64 " steps", dt_field_text(e->fields, e->n_fields, "status"),
+        integer(e, "steps"));
+    if (isfinite(seconds))
+        add(&line, ", %s", dt_clock_format(duration, sizeof(duration), seconds));
+    add_number(&line, e, "top1", ", Acc@1 ", 3, "");
+    dt_log(DT_LOG_INFO, "%s", line.text);
+}
+
+static const struct {
+    const char *event;
+    void (*show)(const struct event *e);
+} shown[] = {
+    {"run_start", on_run_start},   {"step", on_step},       {"eval", on_eval},
+    {"checkpoint", on_checkpoint}, {"warning", on_warning}, {"run_end", on_run_end},
+};
+
+static dt_status event_console(void *state, const char *event, const struct dt_field *fields,
+                               int n_fields)
+{
+    struct event e = {.fields = fields, .n_fields = n_fields};
+    (void)state;
+    for (size_t i = 0; i < DT_COUNT(shown); i++)
+        if (strcmp(shown[i].event, event) == 0)
+            shown[i].show(&e);
+    return DT_OK;
+}
+
+static void progress_console(void *state, const char *what, int64_t done, int64_t total)
+{
+    struct console *console = state;
+    struct line line = {.used = 0};
+    double now_s = dt_clock_s();
+    if (!dt_log_is_terminal() || now_s - console->drawn_at_s < redraw_s)
+        return;
+    console->drawn_at_s = now_s;
+    add(&line, "%s: %" PRId64, what, done);
+    if (total > 0)
+        add(&line, "/%" PRId64 " (%.0f %%)", total, 100.0 * (double)done / (double)total);
+    dt_log_progress(line.text);
+}
+
+static dt_status open_console(void **state, const struct dt_report_options *options)
+{
+    struct console *console = NULL;
+    (void)options;
+    DT_TRY(DT_NEW(console, 1));
+    console->drawn_at_s = -redraw_s;
+    *state = console;
+    return DT_OK;
+}
+
+static void close_console(void *state)
+{
+    if (dt_log_is_terminal())
+        dt_log_progress("");
+    free(state);
+}
+
+const struct dt_sink dt_sink_console = {
+    .name = "the console",
+    .open = open_console,
+    .event = event_console,
+    .progress = progress_console,
+    .close = close_console,
+};

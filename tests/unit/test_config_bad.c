@@ -1,0 +1,297 @@
+/* Wrong configurations: a table of hand-made ones, and mistakes generated for every key. Each must
+ * give DT_ERR_CONFIG and one line with file, line, path and what is wrong. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dtrain/config.h"
+#include "dtrain/mem.h"
+
+static char file[] = "/tmp/dtrain-config-XXXXXX";
+
+static const struct {
+    const char *text;
+    int line;         /* 0: the key is not in the file */
+    const char *path; /* NULL: not JSON at all */
+    const char *what;
+} rows[] = {
+    /* Not JSON. */
+    {"", 1, NULL, "expected a value, but the text ends here"},
+    {"\n{\"train\": {\"epochs\": 3}", 2, NULL, "'{' without its '}'"},
+    {"{\"train\": {\"epochs\": 3}}\n}", 2, NULL, "expected the end of the text"},
+    {"{\"train\": {\"epochs\": 03}}", 1, NULL, "leading zero"},
+    {"{\"train\": {\"epochs\": 3,}}", 1, NULL, "comma before '}'"},
+    {"// my run\n{}", 1, NULL, "JSON has no comments, use a key \"_comment\""},
+    {"{\"schedule\": {\n\"lr\": .1}}", 2, NULL, "JSON numbers look like"},
+    {"{\"schedule\": {\"lr\": 1e999}}", 1, NULL, "too large"},
+    {"{\"schedule\": {\"lr\": NaN}}", 1, NULL, "expected a value, got 'N'"},
+    {"{'train': {}}", 1, NULL, "double quotes"},
+    {"{\"train\": {}, \n\"train\": {}}", 2, NULL, "key \"train\" appears twice"},
+    {"{\"train\": {\"seed\": 1,\n\n\"seed\": 2}}", 3, NULL, "key \"seed\" appears twice"},
+    {"{\"output\": {\"dir\": \"a\xff\"}}", 1, NULL, "not UTF-8"},
+    {"\xef\xbb\xbf{}", 1, NULL, "byte-order mark"},
+    /* Wrong shape. */
+    {"[]", 1, "configuration", "expected an object, got a list"},
+    {"3", 1, "configuration", "expected an object, got 3"},
+    {"\n{\"train\": 5}", 2, "train", "expected an object with the keys of train, got 5"},
+    {"{\"train\": null}", 1, "train", "got null"},
+    {"{\"data\": [\"x\"]}", 1, "data", "got a list"},
+    /* Unknown keys. */
+    {"{\"train\":\n {\"epohcs\": 3}}", 2, "train.epohcs",
+     "unknown key; did you mean train.epochs?"},
+    {"{\"trian\": {\"epochs\": 3}}", 1, "trian", "did you mean train?"},
+    {"{\"Train\": {}}", 1, "Train", "did you mean train?"},
+    {"{\"train\": {\"EPOCHS\": 3}}", 1, "train.EPOCHS", "did you mean train.epochs?"},
+    {"{\"epochs\": 3}", 1, "epochs", "did you mean train.epochs?"},
+    {"{\"lr\": 3}", 1, "lr", "did you mean schedule.lr?"},
+    {"{\"train\": {\"lr\": 0.1}}", 1, "train.lr", "did you mean schedule.lr?"},
+    {"{\"train.epochs\": 3}", 1, "train.epochs", "a dot in a path stands for an object"},
+    {"{\"optim\": {\"betas\": [1]}}", 1, "optim.betas",
+     "optim has the keys momentum, weight_decay"},
+    {"{\"comments\": \"x\"}", 1, "comments", "unknown key"},
+    {"{\"model\": {\"name\": \"tiny\", \"\": 1}}", 1, "model.", "unknown key"},
+    /* Wrong type. */
+    {"{\"train\": {\"epochs\": \"ten\"}}", 1, "train.epochs",
+     "expected an integer from 1 to 100000, got \"ten\""},
+    {"{\"train\": {\"epochs\": 2.5}}", 1, "train.epochs", "got 2.5"},
+    {"{\"train\": {\"epochs\": true}}", 1, "train.epochs", "got true"},
+    {"{\"train\": {\"global_batch\": {}}}", 1, "train.global_batch", "got an object"},
+    {"{\"train\": {\"deterministic\": 1}}", 1, "train.deterministic",
+     "expected true or false, got 1"},
+    {"{\"optim\": {\"nesterov\": \"yes\"}}", 1, "optim.nesterov", "got \"yes\""},
+    {"{\"model\": {\"name\": 50}}", 1, "model.name", "expected a string of 1 to 63 bytes, got 50"},
+    {"{\"output\": {\"dir\": null}}", 1, "output.dir", "got null"},
+    {"{\"schedule\": {\"lr\": \"0.1\"}}", 1, "schedule.lr", "expected a number above 0"},
+    {"{\"data\": {\"mean\": 0.5}}", 1, "data.mean", "expected a list of 3 numbers"},
+    {"{\"schedule\": {\"milestones\": [30,\n \"60\"]}}", 2, "schedule.milestones", "got \"60\""},
+    /* Out of range. */
+    {"{\"train\": {\"epochs\": 0}}", 1, "train.epochs", "got 0"},
+    {"{\"train\": {\"seed\": -1}}", 1, "train.seed", "from 0 to 9007199254740992, got -1"},
+    {"{\"train\": {\"seed\": 9007199254740994}}", 1, "train.seed", "got 9007199254740994"},
+    {"{\"train\": {\"global_batch\": 3000000000}}", 1, "train.global_batch", "got 3000000000"},
+    {"{\"schedule\": {\"lr\": 0}}", 1, "schedule.lr",
+     "expected a number above 0, up to 1000, got 0"},
+    {"{\"optim\": {\"momentum\": 1}}", 1, "optim.momentum", "expected a number from 0, below 1"},
+    {"{\"train\": {\"label_smoothing\": -0.1}}", 1, "train.label_smoothing", "got -0.1"},
+    {"{\"data\": {\"mean\": [0.5, 0.5]}}", 1, "data.mean", "got a list of 2"},
+    {"{\"data\": {\"std\": [0.5, 0.5, 0]}}", 1, "data.std", "above 0, up to 1, got 0"},
+    {"{\"output\": {\"dir\": \"\"}}", 1, "output.dir", "got \"\""},
+    {"{\"model\": {\"image_size\": 7}}", 1, "model.image_size", "from 8 to 2048, got 7"},
+    /* Not one of the choices. */
+    {"{\"train\": {\"precision\": \"fp23\"}}", 1, "train.precision", "did you mean \"fp32\"?"},
+    {"{\"train\": {\"precision\": \"FP32\"}}", 1, "train.precision", "did you mean \"fp32\"?"},
+    {"{\"data\": {\"source\": \"webdataset\"}}", 1, "data.source",
+     "expected one of \"synthetic\", \"shards\", \"folder\", got \"webdataset\""},
+    {"{\"schedule\": {\"kind\": 3}}", 1, "schedule.kind", "expected one of \"constant\""},
+    /* Each key valid, together wrong. */
+    {"{\"data\": {\n\"source\": \"shards\"}}", 0, "data.train", "data.source is \"shards\""},
+    {"{\"data\": {\"source\": \"folder\",\n\"train\": \"\"}}", 2, "data.train",
+     "data.source is \"folder\""},
+    {"{\"data\": {\"synthetic_train\": 100}}", 1, "data.synthetic_train",
+     "train.global_batch of 256"},
+    {"{\"data\": {\"resize\": 200}}", 1, "data.resize", "smaller than model.image_size 224"},
+    {"{\"train\": {\"micro_batch\": 48}}", 1, "train.micro_batch", "256 is not a multiple of 48"},
+    {"{\"train\": {\"deterministic\": true}, \"comm\": {\"algorithm\": \"auto\"}}", 1,
+     "train.deterministic", "only comm.algorithm \"ring\""},
+    {"{\"train\": {\"stop_top1\": 90}, \"data\": {\"synthetic_val\": 0}}", 1, "train.stop_top1",
+     "no validation data"},
+    {"{\"optim\": {\"nesterov\": true, \"momentum\": 0}}", 1, "optim.nesterov", "optim.momentum"},
+    {"{\"train\": {\"epochs\": 3},\n \"schedule\": {\"warmup_epochs\": 4}}", 2,
+     "schedule.warmup_epochs", "longer than train.epochs 3"},
+    {"{\"train\": {\"epochs\": 3}}", 0, "schedule.warmup_epochs", "5 epochs is longer"},
+    {"{\"schedule\": {\"milestones\": [30, 60, 60]}}", 1, "schedule.milestones",
+     "60 after 60 is not ascending"},
+    {"{\"schedule\": {\"milestones\": []}}", 1, "schedule.milestones", "empty"},
+    {"{\"schedule\": {\"kind\": \"cosine\", \"end_lr\": 1}}", 1, "schedule.end_lr",
+     "larger than schedule.lr 0.1"},
+    {"{\"comm\": {\"backend\": \"nccl\"}, \"device\": {\"kind\": \"cpu\"}}", 1, "comm.backend",
+     "needs a GPU"},
+};
+
+static dt_status load_text(struct dt_config *config, const char *text)
+{
+    FILE *out = fopen(file, "w");
+    assert_non_null(out);
+    assert_int_equal(fwrite(text, 1, strlen(text), out), strlen(text));
+    assert_int_equal(fclose(out), 0);
+    return dt_config_load(config, file, NULL, 0);
+}
+
+/* One mistake, in one line, at that place. */
+static void check(const char *text, dt_status status, int line, const char *path, const char *what)
+{
+    char where[160], blame[160] = "";
+    snprintf(where, sizeof(where), line ? "%s:%d:" : "%s:", file, line);
+    if (path)
+        snprintf(blame, sizeof(blame), ": %s: ", path);
+    const char *error = dt_error_text();
+    if (status != DT_ERR_CONFIG || strncmp(error, where, strlen(where)) != 0 ||
+        !strstr(error, blame) || !strstr(error, what) || strchr(error, '\n'))
+        fail_msg("%s\n-> %d \"%s\"\nexpected \"%s ...%s... %s\"", text, status, error, where, blame,
+                 what);
+}
+
+static void test_hand_made(void **state)
+{
+    struct dt_config config;
+    (void)state;
+    assert_true(DT_COUNT(rows) >= 40);
+    for (size_t i = 0; i < DT_COUNT(rows); i++)
+        check(rows[i].text, load_text(&config, rows[i].text), rows[i].line, rows[i].path,
+              rows[i].what);
+}
+
+/* {"section": {<newline> "key": value}} */
+static void write_key(char *text, size_t bytes, const char *path, const char *key,
+                      const char *value)
+{
+    snprintf(text, bytes, "{\"%.*s\": {\n\"%s\": %s}}", (int)strcspn(path, "."), path, key, value);
+}
+
+static void test_wrong_types_of_every_key(void **state)
+{
+    static const char *const wrong_for_all[] = {"null",  "{}",     "[[1]]",
+                                                "1e300", "-1e300", "[true, true, true]"};
+    struct dt_config config;
+    char text[8192], long_string[4000];
+    (void)state;
+    memset(long_string, 'x', sizeof(long_string) - 1);
+    long_string[0] = long_string[sizeof(long_string) - 2] = '"';
+    long_string[sizeof(long_string) - 1] = '\0';
+    for (size_t i = 0; i < dt_config_n_keys(); i++) {
+        const char *path = dt_config_key_path(i), *key = strchr(path, '.') + 1;
+        for (size_t j = 0; j < DT_COUNT(wrong_for_all); j++) {
+            write_key(text, sizeof(text), path, key, wrong_for_all[j]);
+            check(text, load_text(&config, text), 2, path, "expected ");
+        }
+        write_key(text, sizeof(text), path, key, long_string);
+        check(text, load_text(&config, text), 2, path, "expected ");
+    }
+}
+
+static void test_misspelling_of_every_key(void **state)
+{
+    struct dt_config config;
+    char text[512], key[80], path[128], what[160];
+    (void)state;
+    for (size_t i = 0; i < dt_config_n_keys(); i++) {
+        const char *right = dt_config_key_path(i);
+        int section = (int)strcspn(right, ".") + 1;
+        snprintf(what, sizeof(what), "unknown key; did you mean %s?", right);
+        for (int kind = 0; kind < 3; kind++) {
+            snprintf(key, sizeof(key), kind == 2 ? "_%s" : "%s", right + section);
+            if (kind == 0)
+                snprintf(key + strlen(key), 2, "x");
+            else if (kind == 1)
+                key[0] = (char)(key[0] - 'a' + 'A');
+            snprintf(path, sizeof(path), "%.*s%s", section, right, key);
+            write_key(text, sizeof(text), right, key, "1");
+            check(text, load_text(&config, text), 2, path, what);
+        }
+    }
+}
+
+static void test_all_mistakes_at_once(void **state)
+{
+    static const char text[] = "{\n\"train\": {\"epochs\": 0,\n\"foo\": 1},\n\"zoo\": 3,\n"
+                               "\"data\": {\"workers\": -1}}";
+    static const char *const sets[] = {"train.seed=x", "train.epochz=1", "nonsense"};
+    static const char *const lines[] = {":2:21: train.epochs: ",
+                                        ":3:8: train.foo: ",
+                                        ":4:8: zoo: ",
+                                        ":5:21: data.workers: ",
+                                        "--set: train.seed: ",
+                                        "--set: train.epochz: ",
+                                        "--set: nonsense: expected key.path=value"};
+    struct dt_config config;
+    int n_lines = 1;
+    (void)state;
+    load_text(&config, text);
+    assert_int_equal(dt_config_load(&config, file, sets, DT_COUNT(sets)), DT_ERR_CONFIG);
+    for (size_t i = 0; i < DT_COUNT(lines); i++)
+        if (!strstr(dt_error_text(), lines[i]))
+            fail_msg("\"%s\" is not in\n%s", lines[i], dt_error_text());
+    for (const char *p = dt_error_text(); *p; p++)
+        n_lines += *p == '\n';
+    assert_int_equal(n_lines, (int)DT_COUNT(lines));
+}
+
+static void test_too_many_mistakes(void **state)
+{
+    struct dt_config config;
+    char *text = calloc(1, 200000);
+    size_t used = 1;
+    (void)state;
+    assert_non_null(text);
+    text[0] = '{';
+    for (int i = 0; i < 1000; i++)
+        used += (size_t)snprintf(text + used, 200000 - used, "%s\"made_up_%d\\n\": 1",
+                                 i ? ",\n" : "", i);
+    text[used] = '}';
+    assert_int_equal(load_text(&config, text), DT_ERR_CONFIG);
+    free(text);
+    int n_left_out = 0, n_lines = 0;
+    for (const char *p = dt_error_text(); *p; p++)
+        n_lines += *p == '\n';
+    const char *last = strrchr(dt_error_text(), '\n');
+    assert_non_null(last);
+    assert_int_equal(sscanf(last, "\n(and %d more mistakes)", &n_left_out), 1);
+    assert_int_equal(n_lines + n_left_out, 1000);
+}
+
+static void test_unreadable_files(void **state)
+{
+    struct dt_config config;
+    (void)state;
+    assert_int_equal(dt_config_load(&config, "/tmp/no/such/file.json", NULL, 0), DT_ERR_NO_INPUT);
+    assert_non_null(strstr(dt_error_text(), "/tmp/no/such/file.json"));
+    assert_int_equal(dt_config_load(&config, "/tmp", NULL, 0), DT_ERR_NO_INPUT);
+    assert_int_equal(dt_config_load(&config, "/dev/zero", NULL, 0), DT_ERR_NO_INPUT);
+    if (geteuid() != 0) {
+        load_text(&config, "{}");
+        assert_int_equal(chmod(file, 0), 0);
+        assert_int_equal(dt_config_load(&config, file, NULL, 0), DT_ERR_PERMISSION);
+        assert_int_equal(chmod(file, 0600), 0);
+    }
+    char *big = malloc((2 << 20) + 1);
+    assert_non_null(big);
+    memset(big, ' ', 2 << 20);
+    big[2 << 20] = '\0';
+    assert_int_equal(load_text(&config, big), DT_ERR_CONFIG);
+    assert_non_null(strstr(dt_error_text(), "at most 1048576"));
+    free(big);
+}
+
+static int make_file(void **state)
+{
+    (void)state;
+    int fd = mkstemp(file);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int remove_file(void **state)
+{
+    (void)state;
+    return unlink(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hand_made),
+        cmocka_unit_test(test_wrong_types_of_every_key),
+        cmocka_unit_test(test_misspelling_of_every_key),
+        cmocka_unit_test(test_all_mistakes_at_once),
+        cmocka_unit_test(test_too_many_mistakes),
+        cmocka_unit_test(test_unreadable_files),
+    };
+    return cmocka_run_group_tests(tests, make_file, remove_file);
+}

@@ -1,0 +1,420 @@
+/* Good configurations: defaults, values from a file, overrides, the dump that loads again, the
+ * ready configurations, and help, README and schema that cover every key. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dtrain/config.h"
+#include "dtrain/json.h"
+#include "dtrain/mem.h"
+
+static char file[] = "/tmp/dtrain-config-XXXXXX";
+
+static void write_file(const char *text)
+{
+    FILE *out = fopen(file, "w");
+    assert_non_null(out);
+    assert_int_equal(fwrite(text, 1, strlen(text), out), strlen(text));
+    assert_int_equal(fclose(out), 0);
+}
+
+static void load(struct dt_config *config, const char *path, const char *const *sets, size_t n_sets)
+{
+    if (dt_config_load(config, path, sets, n_sets) != DT_OK)
+        fail_msg("%s", dt_error_text());
+}
+
+/* The dump of `config`, loaded again, is the same configuration byte by byte. */
+static void check_round_trip(const struct dt_config *config)
+{
+    struct dt_config again;
+    char *text = NULL;
+    assert_int_equal(dt_config_print(&text, config), DT_OK);
+    write_file(text);
+    memset(&again, 0xff, sizeof(again));
+    load(&again, file, NULL, 0);
+    assert_memory_equal(config, &again, sizeof(again));
+    free(text);
+}
+
+static void test_defaults(void **state)
+{
+    struct dt_config config, loaded;
+    (void)state;
+    memset(&config, 0xff, sizeof(config));
+    dt_config_init(&config);
+    assert_string_equal(config.model.name, "resnet50");
+    assert_int_equal(config.model.num_classes, 1000);
+    assert_int_equal(config.data.source, DT_SOURCE_SYNTHETIC);
+    assert_true(config.data.mean[2] == 0.406 && config.data.std[0] == 0.229);
+    assert_int_equal(config.train.epochs, 90);
+    assert_int_equal(config.train.seed, 1);
+    assert_true(config.optim.weight_decay == 1e-4);
+    assert_int_equal(config.schedule.n_milestones, 3);
+    assert_true(config.schedule.milestones[2] == 80);
+    assert_int_equal(config.comm.algorithm, DT_ALGORITHM_RING);
+    assert_string_equal(config.output.dir, "runs/default");
+    load(&loaded, NULL, NULL, 0);
+    assert_memory_equal(&config, &loaded, sizeof(config));
+    check_round_trip(&config);
+}
+
+static void test_every_kind_of_key(void **state)
+{
+    struct dt_config c;
+    (void)state;
+    write_file(
+        "{\"$schema\": \"s.json\", \"_comment\": [1], \"// why\": {\"train\": 1},\n"
+        "\"model\": {\"name\": \"tiny\", \"zero_init_residual\": true, \"dropout\": 0, "
+        "\"_comment_2\": null},\n"
+        "\"data\": {\"source\": \"shards\", \"train\": \"a-{00..09}.tar\", \"val\": \"\\u00e9\", "
+        "\"mean\": [0, 1, 0.25], \"std\": [1, 0.5, 1e-3], \"//\": \"x\", \"augment\": \"cifar\"},\n"
+        "\"train\": {\"max_steps\": 9007199254740992, \"seed\": 9007199254740992, "
+        "\"precision\": \"fp16\", \"global_batch\": 2e2, \"label_smoothing\": 0.1},\n"
+        "\"schedule\": {\"kind\": \"cosine\", \"lr_unit\": \"absolute\", \"milestones\": [0.5], "
+        "\"lr\": 1000},\n"
+        "\"device\": {\"kind\": \"cuda\", \"threads\": 7}, \"comm\": {\"backend\": \"nccl\"}}");
+    load(&c, file, NULL, 0);
+    assert_string_equal(c.model.name, "tiny");
+    assert_true(c.model.zero_init_residual && c.model.dropout == 0);
+    assert_int_equal(c.data.source, DT_SOURCE_SHARDS);
+    assert_string_equal(c.data.train, "a-{00..09}.tar");
+    assert_string_equal(c.data.val, "\xc3\xa9");
+    assert_true(c.data.mean[0] == 0 && c.data.mean[1] == 1 && c.data.mean[2] == 0.25);
+    assert_true(c.data.std[0] == 1 && c.data.std[1] == 0.5 && c.data.std[2] == 1e-3);
+    assert_int_equal(c.data.augment, DT_AUGMENT_CIFAR);
+    assert_int_equal(c.train.max_steps, INT64_C(9007199254740992));
+    assert_int_equal(c.train.seed, UINT64_C(9007199254740992));
+    assert_int_equal(c.train.precision, DT_PRECISION_FP16);
+    assert_int_equal(c.train.global_batch, 200);
+    assert_int_equal(c.schedule.kind, DT_SCHEDULE_COSINE);
+    assert_int_equal(c.schedule.lr_unit, DT_LR_ABSOLUTE);
+    assert_int_equal(c.schedule.n_milestones, 1);
+    assert_true(c.schedule.milestones[0] == 0.5 && c.schedule.milestones[1] == 0);
+    assert_int_equal(c.device.kind, DT_DEVICE_CUDA);
+    assert_int_equal(c.device.threads, 7);
+    assert_int_equal(c.comm.backend, DT_COMM_NCCL);
+    assert_int_equal(c.train.epochs, 90); /* not in the file: default */
+    check_round_trip(&c);
+}
+
+static void test_overrides(void **state)
+{
+    static const char *const sets[] = {"train.epochs=7",
+                                       "train.epochs=8",
+                                       "model.name=resnet18",
+                                       "output.dir=2024",
+                                       "data.train=\"with space\"",
+                                       "data.val=a=b,[c",
+                                       "optim.nesterov=true",
+                                       "schedule.milestones=[1, 2]",
+                                       "schedule.warmup_epochs=0",
+                                       "data={\"workers\": 3}",
+                                       "train.precision=bf16",
+                                       "model.init_from=true"};
+    struct dt_config c;
+    (void)state;
+    write_file("{\"train\": {\"epochs\": 5, \"seed\": 4}}");
+    load(&c, file, sets, DT_COUNT(sets));
+    assert_int_equal(c.train.epochs, 8); /* the last one counts */
+    assert_int_equal(c.train.seed, 4);
+    assert_string_equal(c.model.name, "resnet18");
+    assert_string_equal(c.output.dir, "2024");
+    assert_string_equal(c.data.train, "with space");
+    assert_string_equal(c.data.val, "a=b,[c");
+    assert_string_equal(c.model.init_from, "true");
+    assert_true(c.optim.nesterov);
+    assert_int_equal(c.schedule.n_milestones, 2);
+    assert_int_equal(c.data.workers, 3);
+    assert_int_equal(c.train.precision, DT_PRECISION_BF16);
+    assert_string_equal(dt_error_text(), "");
+    check_round_trip(&c);
+}
+
+/* Strings and numbers that are hard to write down. */
+static void test_round_trip_of_odd_values(void **state)
+{
+    struct dt_config c;
+    (void)state;
+    dt_config_init(&c);
+    snprintf(c.output.dir, sizeof(c.output.dir), "%s", "a \"b\" \\ \t\n\x01 \xe2\x82\xac");
+    memset(c.data.val, 'v', sizeof(c.data.val) - 1);
+    c.schedule.lr = 1.0 / 3;
+    c.optim.weight_decay = 1.0 / 32768;
+    c.train.stop_top1 = 75.9;
+    c.schedule.n_milestones = DT_MAX_MILESTONES;
+    for (int i = 0; i < DT_MAX_MILESTONES; i++)
+        c.schedule.milestones[i] = 1 + i / 7.0;
+    check_round_trip(&c);
+}
+
+static const char *source_folder(void)
+{
+    const char *folder = getenv("DTRAIN_SOURCE_DIR");
+    return folder ? folder : ".";
+}
+
+static void test_ready_configurations(void **state)
+{
+    char folder[512], path[1024];
+    int n = 0;
+    (void)state;
+    snprintf(folder, sizeof(folder), "%s/configs", source_folder());
+    DIR *dir = opendir(folder);
+    if (!dir)
+        fail_msg("no folder %s; set DTRAIN_SOURCE_DIR", folder);
+    for (const struct dirent *entry; (entry = readdir(dir));) {
+        const char *dot = strrchr(entry->d_name, '.');
+        struct dt_config config;
+        if (!dot || strcmp(dot, ".json") != 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/%.255s", folder, entry->d_name);
+        load(&config, path, NULL, 0);
+        check_round_trip(&config);
+        n++;
+    }
+    closedir(dir);
+    assert_true(n >= 5);
+}
+
+static char *capture(dt_status (*print)(FILE *out))
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    assert_int_equal(print(out), DT_OK);
+    assert_int_equal(fclose(out), 0);
+    return text;
+}
+
+static void test_help_and_readme(void **state)
+{
+    char start[160], path[512], *help = capture(dt_config_print_help);
+    char *readme = calloc(1, 1 << 17);
+    (void)state;
+    for (size_t i = 0; i < dt_config_n_keys(); i++) {
+        snprintf(start, sizeof(start), "\n- `%s`: ", dt_config_key_path(i));
+        const char *line = strstr(help, start);
+        assert_non_null(line);
+        assert_non_null(strstr(line, "default `"));
+        assert_true(strstr(line, "default `") < strchr(line + 1, '\n'));
+    }
+    assert_non_null(strstr(help, "from 1 to 100000; default `90`"));
+    snprintf(path, sizeof(path), "%s/configs/README.md", source_folder());
+    FILE *in = fopen(path, "r");
+    assert_non_null(in);
+    assert_non_null(readme);
+    assert_true(fread(readme, 1, (1 << 17) - 1, in) > 0);
+    fclose(in);
+    if (!strstr(readme, help))
+        fail_msg("configs/README.md is out of date: append the output of `dtrain config help`");
+    free(readme);
+    free(help);
+}
+
+/* The schema describes every key of the dump, and nothing else is allowed. */
+static void test_schema(void **state)
+{
+    char *schema = capture(dt_config_print_schema), *dump = NULL;
+    struct dt_json_doc *schema_doc = NULL, *dump_doc = NULL;
+    struct dt_config defaults;
+    size_t n_keys = 0;
+    (void)state;
+    dt_config_init(&defaults);
+    assert_int_equal(dt_config_print(&dump, &defaults), DT_OK);
+    assert_int_equal(dt_json_parse(&schema_doc, schema, strlen(schema), "schema", NULL), DT_OK);
+    assert_int_equal(dt_json_parse(&dump_doc, dump, strlen(dump), "dump", NULL), DT_OK);
+    const struct dt_json *root = dt_json_root(schema_doc);
+    assert_string_equal(dt_json_get(root, "$schema")->string,
+                        "https://json-schema.org/draft/2020-12/schema");
+    assert_false(dt_json_get(root, "additionalProperties")->boolean);
+    for (const struct dt_json *s = dt_json_root(dump_doc)->child; s; s = s->next) {
+        const struct dt_json *section = dt_json_get(dt_json_get(root, "properties"), s->key);
+        assert_non_null(section);
+        assert_false(dt_json_get(section, "additionalProperties")->boolean);
+        assert_int_equal(dt_json_get(section, "properties")->n_children, s->n_children);
+        for (const struct dt_json *key = s->child; key; key = key->next, n_keys++) {
+            const struct dt_json *rule = dt_json_get(dt_json_get(section, "properties"), key->key);
+            const struct dt_json *type = dt_json_get(rule, "type");
+            assert_non_null(type);
+            assert_int_equal(dt_json_get(rule, "default")->type, key->type);
+            if (strcmp(type->string, "integer") == 0 || strcmp(type->string, "number") == 0)
+                assert_true(dt_json_get(rule, "minimum") || dt_json_get(rule, "exclusiveMinimum"));
+        }
+    }
+    assert_int_equal(n_keys, dt_config_n_keys());
+    dt_json_destroy(schema_doc);
+    dt_json_destroy(dump_doc);
+    free(schema);
+    free(dump);
+}
+
+static double bound(const struct dt_json *rule, const char *name, const char *open_name)
+{
+    const struct dt_json *closed = dt_json_get(rule, name), *open = dt_json_get(rule, open_name);
+    assert_true(closed || open);
+    return closed ? closed->number : open->number;
+}
+
+/* Candidate `i` for another value of a key, as a --set value; false after the last one. */
+static bool other_value(char *out, size_t bytes, const struct dt_json *rule, int i)
+{
+    const char *type = dt_json_get(rule, "type")->string;
+    const struct dt_json *now = dt_json_get(rule, "default"), *names = dt_json_get(rule, "enum");
+    if (names) {
+        const struct dt_json *name = names->child;
+        for (; name && i > 0; i--)
+            name = name->next;
+        return name && snprintf(out, bytes, "%s", name->string) > 0;
+    }
+    if (strcmp(type, "boolean") == 0)
+        return i == 0 && snprintf(out, bytes, now->boolean ? "false" : "true") > 0;
+    if (strcmp(type, "string") == 0)
+        return i == 0 && snprintf(out, bytes, "other") > 0;
+    if (strcmp(type, "array") == 0)
+        return i == 0 && snprintf(out, bytes, "[0.25, 0.5, 0.75]") > 0;
+    double min = bound(rule, "minimum", "exclusiveMinimum");
+    double max = bound(rule, "maximum", "exclusiveMaximum");
+    const double values[] = {max, min, now->number + 1, (min + max) / 2, (min + now->number) / 2};
+    return i < (int)DT_COUNT(values) && snprintf(out, bytes, "%.17g", values[i]) > 0;
+}
+
+/* Lines in which two dumps differ; the last of them begins at *where in `a`. */
+static int n_different_lines(const char *a, const char *b, const char **where)
+{
+    int n = 0;
+    while (*a && *b) {
+        size_t n_a = strcspn(a, "\n"), n_b = strcspn(b, "\n");
+        if (n_a != n_b || memcmp(a, b, n_a) != 0) {
+            n++;
+            *where = a;
+        }
+        a += n_a + (a[n_a] == '\n');
+        b += n_b + (b[n_b] == '\n');
+    }
+    return *a || *b ? -1 : n;
+}
+
+/* Sets `path` to another valid value: the dump changes in that line and nowhere else. */
+static void check_key_alone(const char *path, const struct dt_json *rule, const char *before)
+{
+    char set[512], value[256], line[128], *after = NULL;
+    const char *const sets[] = {"data.train=x", "data.val=x", set}, *where = "";
+    struct dt_config config;
+    bool changed = false;
+    snprintf(line, sizeof(line), "    \"%s\": ", strchr(path, '.') + 1);
+    for (int i = 0; !changed && other_value(value, sizeof(value), rule, i); i++) {
+        snprintf(set, sizeof(set), "%s=%s", path, value);
+        if (dt_config_load(&config, NULL, sets, DT_COUNT(sets)) != DT_OK)
+            continue; /* against a rule over several keys: the next candidate */
+        assert_int_equal(dt_config_print(&after, &config), DT_OK);
+        int n = n_different_lines(after, before, &where);
+        assert_in_range(n, 0, 1);
+        changed = n == 1;
+        if (changed && strncmp(where, line, strlen(line)) != 0)
+            fail_msg("%s changed another key: %.80s", set, where);
+        check_round_trip(&config);
+        free(after);
+    }
+    if (!changed)
+        fail_msg("%s cannot be changed: %s", path, dt_error_text());
+}
+
+static void test_every_key_sets_its_own_field(void **state)
+{
+    static const char *const sets[] = {"data.train=x", "data.val=x"};
+    struct dt_config config;
+    struct dt_json_doc *doc = NULL;
+    char *schema = capture(dt_config_print_schema), *before = NULL, section[64];
+    (void)state;
+    load(&config, NULL, sets, DT_COUNT(sets));
+    assert_int_equal(dt_config_print(&before, &config), DT_OK);
+    assert_int_equal(dt_json_parse(&doc, schema, strlen(schema), "schema", NULL), DT_OK);
+    for (size_t i = 0; i < dt_config_n_keys(); i++) {
+        const char *path = dt_config_key_path(i), *dot = strchr(path, '.');
+        const struct dt_json *at = dt_json_get(dt_json_root(doc), "properties");
+        snprintf(section, sizeof(section), "%.*s", (int)(dot - path), path);
+        at = dt_json_get(dt_json_get(dt_json_get(at, section), "properties"), dot + 1);
+        assert_non_null(at);
+        check_key_alone(path, at, before);
+    }
+    dt_json_destroy(doc);
+    free(schema);
+    free(before);
+}
+
+static void test_full_disk(void **state)
+{
+    (void)state;
+    FILE *full = fopen("/dev/full", "w");
+    if (!full)
+        skip();
+    assert_int_equal(dt_config_print_schema(full), DT_ERR_IO);
+    assert_int_equal(dt_config_print_help(full), DT_ERR_IO);
+    fclose(full);
+}
+
+static void test_nearest(void **state)
+{
+    static const char *const names[] = {"resnet18", "resnet50", "vgg16_bn", "lr", "epochs"};
+    static const struct {
+        const char *name, *nearest;
+    } rows[] = {{"resnet50", "resnet50"},
+                {"resent50", "resnet50"},
+                {"ResNet50", "resnet50"},
+                {"vgg16", "vgg16_bn"},
+                {"epohcs", "epochs"},
+                {"epoch", "epochs"},
+                {"rl", "lr"},
+                {"xy", NULL},
+                {"transformer", NULL},
+                {"", NULL}};
+    (void)state;
+    for (size_t i = 0; i < DT_COUNT(rows); i++) {
+        const char *near = dt_config_nearest(rows[i].name, names, DT_COUNT(names));
+        if (near && rows[i].nearest)
+            assert_string_equal(near, rows[i].nearest);
+        else
+            assert_ptr_equal(near, rows[i].nearest);
+    }
+    assert_null(dt_config_nearest("a", names, 0));
+}
+
+static int make_file(void **state)
+{
+    (void)state;
+    int fd = mkstemp(file);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int remove_file(void **state)
+{
+    (void)state;
+    return unlink(file);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_every_kind_of_key),
+        cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_round_trip_of_odd_values),
+        cmocka_unit_test(test_ready_configurations),
+        cmocka_unit_test(test_help_and_readme),
+        cmocka_unit_test(test_schema),
+        cmocka_unit_test(test_every_key_sets_its_own_field),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_nearest),
+    };
+    return cmocka_run_group_tests(tests, make_file, remove_file);
+}

@@ -1,0 +1,342 @@
+/* Events as they arrive in metrics.jsonl and on the console: as plain lines, on a pseudo terminal,
+ * in a resumed run with a torn last line, and on a full disk. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "dtrain/file.h"
+#include "dtrain/json.h"
+#include "dtrain/mem.h"
+#include "dtrain/report.h"
+
+static char folder[] = "/tmp/dtrain-report-XXXXXX";
+static char metrics[64];
+static int saved_stderr = -1;
+
+/* stderr goes to `fd` until restore_stderr. */
+static void redirect_stderr(int fd)
+{
+    saved_stderr = dup(STDERR_FILENO);
+    assert_true(saved_stderr >= 0 && dup2(fd, STDERR_FILENO) >= 0);
+}
+
+static void restore_stderr(void)
+{
+    assert_true(dup2(saved_stderr, STDERR_FILENO) >= 0);
+    close(saved_stderr);
+}
+
+static void send_run(struct dt_report *report)
+{
+    const struct dt_field start[] = {DT_JSONV("config", "{\n  \"a b\": [1, 2]\n}"),
+                                     DT_INT("ranks", 2),
+                                     DT_TEXT("device", "cpu"),
+                                     DT_INT("global_batch", 256),
+                                     DT_INT("passes", 4),
+                                     DT_NUM("lr", 0.256),
+                                     DT_INT("steps_per_epoch", 5004),
+                                     DT_INT("epochs", 90),
+                                     DT_INT("parameters", 25557032),
+                                     DT_INT("train_images", 1281167),
+                                     DT_INT("val_images", 50000),
+                                     DT_INT("start_step", 120)};
+    const struct dt_field step[] = {DT_INT("step", 140),          DT_INT("total_steps", 450360),
+                                    DT_INT("epoch", 0),           DT_NUM("loss", 6.91234),
+                                    DT_NUM("top1", 0.1),          DT_NUM("top5", 0.5),
+                                    DT_NUM("lr", 0.01),           DT_NUM("images_per_s", 1234.56),
+                                    DT_NUM("data_wait_s", 0.002), DT_NUM("comm_s", NAN),
+                                    DT_NUM("eta_s", 7620)};
+    const struct dt_field eval[] = {DT_INT("epoch", 3),      DT_INT("step", 500),
+                                    DT_INT("images", 10000), DT_NUM("loss", 1.0321),
+                                    DT_NUM("top1", 75.9),    DT_NUM("top5", 92.7)};
+    const struct dt_field saved[] = {DT_INT("step", 500), DT_TEXT("path", "runs/\x1b[2J\"x\""),
+                                     DT_NUM("seconds", 1.25)};
+    const struct dt_field warning[] = {DT_TEXT("text", "one bad image")};
+    const struct dt_field end[] = {DT_TEXT("status", "OK"), DT_INT("exit_code", 0),
+                                   DT_INT("steps", 500), DT_NUM("seconds", 12.0),
+                                   DT_NUM("top1", -INFINITY)};
+    dt_report_event(report, "run_start", start, DT_COUNT(start));
+    dt_report_event(report, "step", step, DT_COUNT(step));
+    dt_report_event(report, "eval", eval, DT_COUNT(eval));
+    dt_report_event(report, "checkpoint", saved, DT_COUNT(saved));
+    dt_report_event(report, "warning", warning, DT_COUNT(warning));
+    dt_report_event(report, "something_new", NULL, 0);
+    dt_report_event(report, "run_end", end, DT_COUNT(end));
+}
+
+/* A whole run; returns what it wrote to stderr, a file. */
+static char *run(const struct dt_report_options *options)
+{
+    struct dt_report *report = NULL;
+    char *text = NULL, path[96];
+    size_t bytes = 0;
+    snprintf(path, sizeof(path), "%s/stderr", folder);
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    assert_true(fd >= 0);
+    redirect_stderr(fd);
+    dt_status status = dt_report_open(&report, options);
+    if (status == DT_OK) {
+        send_run(report);
+        dt_report_progress(report, "evaluation", 1, 2);
+    }
+    dt_report_close(report);
+    restore_stderr();
+    close(fd);
+    assert_int_equal(status, DT_OK);
+    assert_int_equal(dt_file_load(&text, &bytes, path, 1 << 20), DT_OK);
+    return text;
+}
+
+static void test_plain_console(void **state)
+{
+    static const char *const lines[] = {
+        "dtrain: 2 ranks on cpu, 25.56 million parameters, global batch 256 in 4 passes, "
+        "learning rate 0.256\n",
+        "dtrain: 1281167 training and 50000 validation images, 90 epochs of 5004 steps\n",
+        "dtrain: going on after step 120\n",
+        "dtrain: epoch 0 step 140/450360:  loss 6.9123  top1 0.10  lr 0.01  1234.6 images/s  "
+        "ETA 2 h 07 min\n",
+        "dtrain:  * epoch 3: Acc@1 75.900 Acc@5 92.700 loss 1.0321 (10000 images)\n",
+        "dtrain: checkpoint of step 500 in runs/?[2J\"x\" (1.2 s)\n",
+        "dtrain: warning: one bad image\n",
+    };
+    (void)state;
+    char *text = run(&(struct dt_report_options){.dir = NULL}), *at = text;
+    for (size_t i = 0; i < DT_COUNT(lines); i++) {
+        if (strncmp(at, lines[i], strlen(lines[i])) != 0)
+            fail_msg("line %zu of\n%sis not\n%s", i, text, lines[i]);
+        at += strlen(lines[i]);
+    }
+    assert_int_equal(strncmp(at, "dtrain: end: OK after 500 steps, 12 s", 37), 0);
+    assert_null(strchr(text, '\r')); /* nothing is redrawn in a log */
+    assert_null(strstr(text, "evaluation"));
+    free(text);
+    assert_false(dt_file_exists(metrics));
+}
+
+/* Parses line `index` of metrics.jsonl; NULL after the last one. */
+static struct dt_json_doc *read_line(int index)
+{
+    char *text = NULL, *line;
+    size_t bytes = 0;
+    struct dt_json_doc *doc = NULL;
+    assert_int_equal(dt_file_load(&text, &bytes, metrics, 1 << 20), DT_OK);
+    assert_true(bytes > 0 && text[bytes - 1] == '\n');
+    for (line = text; index > 0 && *line; index--)
+        line = strchr(line, '\n') + 1;
+    if (*line && dt_json_parse(&doc, line, strcspn(line, "\n"), "line", NULL) != DT_OK)
+        fail_msg("%s in %s", dt_error_text(), line);
+    free(text);
+    return doc;
+}
+
+static void check_event(int index, const char *event)
+{
+    struct dt_json_doc *doc = read_line(index);
+    if (!doc)
+        fail_msg("no line %d", index);
+    const struct dt_json *ts = dt_json_root(doc)->child;
+    int y, mo, d, h, mi, s, ms, n = 0;
+    assert_string_equal(ts->key, "ts");
+    assert_int_equal(
+        sscanf(ts->string, "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &y, &mo, &d, &h, &mi, &s, &ms, &n), 7);
+    assert_true(n == 24 && ts->string[24] == '\0' && y >= 2024);
+    assert_string_equal(ts->next->key, "event");
+    assert_string_equal(ts->next->string, event);
+    dt_json_destroy(doc);
+}
+
+static const char *const events[] = {"run_start", "step",          "eval",   "checkpoint",
+                                     "warning",   "something_new", "run_end"};
+
+static void test_metrics_file(void **state)
+{
+    (void)state;
+    free(run(&(struct dt_report_options){.dir = folder}));
+    for (size_t i = 0; i < DT_COUNT(events); i++)
+        check_event((int)i, events[i]);
+    assert_null(read_line(DT_COUNT(events)));
+
+    struct dt_json_doc *doc = read_line(0);
+    const struct dt_json *config = dt_json_get(dt_json_root(doc), "config");
+    assert_true(dt_json_get(config, "a b")->child->next->number == 2);
+    assert_true(dt_json_get(dt_json_root(doc), "parameters")->number == 25557032);
+    dt_json_destroy(doc);
+    doc = read_line(1);
+    assert_true(dt_json_get(dt_json_root(doc), "loss")->number == 6.91234);
+    assert_int_equal(dt_json_get(dt_json_root(doc), "comm_s")->type, DT_JSON_NULL);
+    dt_json_destroy(doc);
+    doc = read_line(3);
+    assert_string_equal(dt_json_get(dt_json_root(doc), "path")->string, "runs/\x1b[2J\"x\"");
+    dt_json_destroy(doc);
+}
+
+static void append_text(const char *text, size_t bytes)
+{
+    int fd = open(metrics, O_WRONLY | O_APPEND);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, bytes), bytes);
+    close(fd);
+}
+
+static void test_append_and_new_run(void **state)
+{
+    static char torn[9000];
+    const int n = DT_COUNT(events);
+    (void)state;
+    free(run(&(struct dt_report_options){.dir = folder}));
+    memset(torn, 'x', sizeof(torn)); /* longer than one block of the search */
+    torn[0] = '{';
+    append_text(torn, sizeof(torn));
+    free(run(&(struct dt_report_options){.dir = folder, .append = true}));
+    for (int i = 0; i < 2 * n; i++)
+        check_event(i, events[i % n]);
+    assert_null(read_line(2 * n));
+    free(run(&(struct dt_report_options){.dir = folder, .append = true})); /* nothing to cut */
+    check_event(3 * n - 1, events[n - 1]);
+    assert_null(read_line(3 * n));
+    free(run(&(struct dt_report_options){.dir = folder})); /* a new run starts the file anew */
+    assert_null(read_line(n));
+}
+
+static void test_only_torn_line(void **state)
+{
+    (void)state;
+    free(run(&(struct dt_report_options){.dir = folder}));
+    assert_int_equal(truncate(metrics, 20), 0);
+    free(run(&(struct dt_report_options){.dir = folder, .append = true}));
+    check_event(0, events[0]);
+    assert_null(read_line(DT_COUNT(events)));
+}
+
+static void test_cannot_open(void **state)
+{
+    struct dt_report *report = NULL;
+    char path[96];
+    (void)state;
+    snprintf(path, sizeof(path), "%s/stderr/x", folder); /* below a file */
+    assert_int_equal(dt_report_open(&report, &(struct dt_report_options){.dir = path}),
+                     DT_ERR_CREATE);
+    assert_null(report);
+    dt_report_close(NULL);
+    dt_report_event(NULL, "step", NULL, 0);
+    dt_report_progress(NULL, "x", 0, 1);
+}
+
+/* /dev/full in the place of the open file stands for the full disk. */
+static void test_sink_that_cannot_write(void **state)
+{
+    struct dt_report *report = NULL;
+    int ends[2];
+    char text[4096] = "";
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    redirect_stderr(ends[1]);
+    dt_status status = dt_report_open(&report, &(struct dt_report_options){.dir = folder});
+    int replaced = -1, full = open("/dev/full", O_WRONLY);
+    for (int fd = 0; fd < 256; fd++) {
+        struct stat a, b;
+        if (fstat(fd, &a) == 0 && stat(metrics, &b) == 0 && a.st_ino == b.st_ino &&
+            a.st_dev == b.st_dev)
+            replaced = dup2(full, fd);
+    }
+    if (status == DT_OK) {
+        send_run(report);
+        send_run(report);
+    }
+    dt_report_close(report);
+    restore_stderr();
+    close(ends[1]);
+    close(full);
+    assert_int_equal(status, DT_OK);
+    assert_true(replaced >= 0);
+    assert_true(read(ends[0], text, sizeof(text) - 1) > 0);
+    close(ends[0]);
+    const char *const first =
+        strstr(text, "warning: no more events go to metrics.jsonl: cannot write ");
+    assert_non_null(first);
+    assert_null(strstr(first + 20, "no more events"));
+    const char *end = strstr(text, "end: OK"); /* the console goes on, twice */
+    assert_non_null(end);
+    assert_non_null(strstr(end + 1, "end: OK"));
+}
+
+static void test_terminal(void **state)
+{
+    struct dt_report *report = NULL;
+    struct winsize size = {.ws_row = 24, .ws_col = 60};
+    struct termios raw;
+    char text[8192] = "";
+    (void)state;
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0)
+        skip();
+    int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
+    assert_true(slave >= 0);
+    assert_int_equal(ioctl(slave, TIOCSWINSZ, &size), 0);
+    assert_int_equal(tcgetattr(slave, &raw), 0);
+    raw.c_oflag &= ~(tcflag_t)OPOST;
+    assert_int_equal(tcsetattr(slave, TCSANOW, &raw), 0);
+    assert_int_equal(setenv("TERM", "xterm", 1), 0);
+    redirect_stderr(slave);
+    dt_status status = dt_report_open(&report, &(struct dt_report_options){.dir = NULL});
+    if (status == DT_OK) {
+        send_run(report);
+        dt_report_progress(report, "evaluation", 30, 120);
+        dt_report_progress(report, "evaluation", 31, 120); /* too soon to redraw */
+    }
+    dt_report_close(report);
+    restore_stderr();
+    assert_int_equal(status, DT_OK);
+    assert_true(read(master, text, sizeof(text) - 1) > 0);
+    close(slave);
+    close(master);
+    const char *step = strstr(text, "\r\033[Kepoch 0 step 140/450360:  loss 6.9123");
+    assert_non_null(step);
+    assert_null(memchr(step, '\n', 59)); /* cut to the width, then rewritten by the next line */
+    assert_memory_equal(step + 4 + 59, "\r\033[Kdtrain:  * epoch 3", 22);
+    assert_non_null(strstr(text, "\r\033[Kevaluation: 30/120 (25 %)\r\033[K"));
+    assert_null(strstr(text, "31/120"));
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(metrics, sizeof(metrics), "%s/metrics.jsonl", folder);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    char path[96];
+    (void)state;
+    snprintf(path, sizeof(path), "%s/stderr", folder);
+    unlink(path);
+    unlink(metrics);
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain_console),      cmocka_unit_test(test_metrics_file),
+        cmocka_unit_test(test_append_and_new_run), cmocka_unit_test(test_only_torn_line),
+        cmocka_unit_test(test_cannot_open),        cmocka_unit_test(test_sink_that_cannot_write),
+        cmocka_unit_test(test_terminal),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
