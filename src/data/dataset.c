@@ -1,0 +1,119 @@
+/* The data set as the rest sees it: a table of kinds and thin calls into the chosen one. */
+#include "data/dataset.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "dtrain/file.h"
+#include "dtrain/mem.h"
+
+static const struct dt_dataset_kind *const kinds[] = {
+    [DT_SOURCE_SYNTHETIC] = &dt_dataset_synthetic,
+    [DT_SOURCE_SHARDS] = &dt_dataset_shards,
+    [DT_SOURCE_FOLDER] = &dt_dataset_folder,
+};
+
+dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_options *options)
+{
+    dt_status status = DT_OK;
+    struct dt_dataset *new = NULL;
+
+    *dataset = NULL;
+    if ((size_t)options->source >= DT_COUNT(kinds))
+        DT_FAIL(DT_ERR_INTERNAL, "there is no kind of data set number %d", (int)options->source);
+    if (options->num_classes < 1)
+        DT_FAIL(DT_ERR_CONFIG, "a data set needs at least one class, not %d", options->num_classes);
+    if (options->source != DT_SOURCE_SYNTHETIC && (!options->path || !options->path[0]))
+        DT_FAIL(DT_ERR_CONFIG, "no path is given for the data set: set data.train and data.val");
+    DT_TRY(DT_NEW(new, 1));
+    new->kind = kinds[options->source];
+    DT_TRY_OUT(new->kind->open(new, options));
+    if (new->n == 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "data set %s holds no samples",
+                            options->path ? options->path : "synthetic"));
+    *dataset = new;
+    return DT_OK;
+out:
+    dt_dataset_close(new);
+    return status;
+}
+
+void dt_dataset_close(struct dt_dataset *dataset)
+{
+    if (!dataset)
+        return;
+    if (dataset->state)
+        dataset->kind->close(dataset);
+    free(dataset);
+}
+
+uint32_t dt_dataset_size(const struct dt_dataset *dataset)
+{
+    return dataset->n;
+}
+
+uint64_t dt_dataset_fingerprint(const struct dt_dataset *dataset)
+{
+    return dataset->fingerprint;
+}
+
+int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id)
+{
+    return dataset->kind->label(dataset, id);
+}
+
+const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes)
+{
+    if (id < dataset->n)
+        dataset->kind->name(dataset, id, out, bytes);
+    else
+        snprintf(out, bytes, "sample %u of %u", (unsigned)id, (unsigned)dataset->n);
+    return out;
+}
+
+bool dt_dataset_is_raw(const struct dt_dataset *dataset)
+{
+    return dataset->kind->raw;
+}
+
+dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample)
+{
+    if (id >= dataset->n)
+        DT_FAIL(DT_ERR_INTERNAL, "sample %u of a data set of %u was asked for", (unsigned)id,
+                (unsigned)dataset->n);
+    dt_status status = dataset->kind->read(dataset, id, sample);
+    /* A file that was there when the data set was opened and is gone now is one bad sample. */
+    if (status == DT_ERR_NO_INPUT || status == DT_ERR_PERMISSION)
+        status = DT_ERR_DATA;
+    DT_TRY(status);
+    return DT_OK;
+}
+
+dt_status dt_sample_reserve(struct dt_sample *sample, size_t bytes)
+{
+    if (bytes > sample->capacity) {
+        void *data = sample->data;
+        DT_TRY(dt_mem_grow(&data, &sample->capacity, bytes - 1, 1, "sample"));
+        sample->data = data;
+    }
+    sample->bytes = bytes;
+    return DT_OK;
+}
+
+dt_status dt_sample_read(struct dt_sample *sample, int fd, uint64_t offset, uint64_t bytes,
+                         const char *path)
+{
+    if (bytes < 1 || bytes > DT_MAX_ENCODED_BYTES)
+        DT_FAIL(DT_ERR_DATA, "image at byte %llu of %s has %llu bytes, allowed are 1 to %d",
+                (unsigned long long)offset, path, (unsigned long long)bytes, DT_MAX_ENCODED_BYTES);
+    DT_TRY(dt_sample_reserve(sample, (size_t)bytes));
+    DT_TRY(dt_file_pread(fd, sample->data, (size_t)bytes, offset, path));
+    return DT_OK;
+}
+
+bool dt_is_jpeg_suffix(const char *suffix)
+{
+    return !strcasecmp(suffix, "jpg") || !strcasecmp(suffix, "jpeg");
+}

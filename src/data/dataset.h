@@ -1,0 +1,56 @@
+/* Inside the data module: what every kind of data set provides, and how the loader reads samples.
+ *
+ * A new kind of data set: one file with its struct dt_dataset_kind and one row in dataset.c. */
+#ifndef DTRAIN_DATA_DATASET_H
+#define DTRAIN_DATA_DATASET_H
+
+#include "dtrain/data.h"
+
+/* A growing buffer owned by one worker thread; start from {0}, release with free(data). */
+struct dt_sample {
+    uint8_t *data;
+    size_t bytes, capacity;
+};
+
+/* Encoded bytes of sample `id` (a JPEG file), or, if dt_dataset_is_raw, finished pixels: image_size
+ * x image_size x 3 u8 RGB. Thread-safe. DT_ERR_DATA if this one sample cannot be read as indexed.
+ */
+dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);
+bool dt_dataset_is_raw(const struct dt_dataset *dataset);
+
+/* Limits of foreign data. */
+enum { DT_MAX_SAMPLES = 20000000, DT_MAX_ENCODED_BYTES = 50000000 };
+
+/* One kind of data set. `open` fills state, n and fingerprint; after a failed open, `close` is
+ * called with what there is (state may be NULL). The other functions are thread-safe. */
+struct dt_dataset_kind {
+    bool raw;
+    dt_status (*open)(struct dt_dataset *dataset, const struct dt_dataset_options *options);
+    dt_status (*read)(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);
+    int (*label)(const struct dt_dataset *dataset, uint32_t id);
+    void (*name)(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
+    void (*close)(struct dt_dataset *dataset);
+};
+
+struct dt_dataset {
+    const struct dt_dataset_kind *kind;
+    void *state;
+    uint32_t n;
+    uint64_t fingerprint;
+};
+
+extern const struct dt_dataset_kind dt_dataset_synthetic, dt_dataset_folder, dt_dataset_shards;
+
+/* Makes room for `bytes` and sets sample->bytes. */
+dt_status dt_sample_reserve(struct dt_sample *sample, size_t bytes);
+/* reserve + exact read; an empty or too large file is DT_ERR_DATA. */
+dt_status dt_sample_read(struct dt_sample *sample, int fd, uint64_t offset, uint64_t bytes,
+                         const char *path);
+/* True for .jpg and .jpeg in any case. */
+bool dt_is_jpeg_suffix(const char *suffix);
+
+/* Of a folder data set: class names in the order of their labels. */
+int dt_folder_n_classes(const struct dt_dataset *dataset);
+const char *dt_folder_class(const struct dt_dataset *dataset, int label);
+
+#endif

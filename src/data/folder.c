@@ -1,0 +1,209 @@
+/* Class folders: root/<class>/<file>.jpg. Labels are the positions of the class folders in
+ * byte-sorted order, as torchvision's ImageFolder has them; files are sorted too. Names are kept in
+ * one block of memory, about 25 bytes a sample. Symbolic links are followed, hidden files left out.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "data/dataset.h"
+#include "data/names.h"
+#include "dtrain/clock.h"
+#include "dtrain/file.h"
+#include "dtrain/log.h"
+#include "dtrain/mem.h"
+
+struct folder {
+    char root[DT_PATH_MAX];
+    struct dt_names classes, files;
+    uint32_t *first; /* first[c] .. first[c + 1] - 1 are the samples of class c */
+    size_t n_ignored;
+};
+
+static dt_status find_classes(struct folder *folder)
+{
+    dt_status status = DT_OK;
+    struct dt_names entries = {0};
+    char path[DT_PATH_MAX];
+    struct stat info;
+
+    DT_TRY_OUT(dt_names_list(&entries, folder->root));
+    for (size_t i = 0; i < entries.n; i++) {
+        const char *name = dt_names_get(&entries, i);
+        DT_TRY_OUT(dt_file_path(path, "%s/%s", folder->root, name));
+        if (stat(path, &info))
+            DT_TRY_OUT(DT_ERROR(dt_file_input_status(errno), "cannot look at %s: %s", path,
+                                strerror(errno)));
+        if (S_ISDIR(info.st_mode))
+            DT_TRY_OUT(dt_names_add(&folder->classes, name, strlen(name)));
+    }
+out:
+    dt_names_reset(&entries);
+    return status;
+}
+
+/* Adds the image `name` of the folder open as `dir`; other files are counted and left out. */
+static dt_status add_file(struct folder *folder, uint64_t *hash, int dir, const char *path,
+                          const char *name)
+{
+    const char *suffix = strrchr(name, '.');
+    struct stat info;
+
+    if (!suffix || !dt_is_jpeg_suffix(suffix + 1)) {
+        folder->n_ignored++;
+        return DT_OK;
+    }
+    if (fstatat(dir, name, &info, 0))
+        DT_FAIL(dt_file_input_status(errno), "cannot look at %s/%s: %s", path, name,
+                strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        DT_FAIL(DT_ERR_DATA, "%s/%s has the name of an image but is not a regular file", path,
+                name);
+    if (folder->files.n >= DT_MAX_SAMPLES)
+        DT_FAIL(DT_ERR_DATA, "folder %s holds more than %d images", folder->root, DT_MAX_SAMPLES);
+    DT_TRY(dt_names_add(&folder->files, name, strlen(name)));
+    const uint64_t size = (uint64_t)info.st_size;
+    *hash = XXH64(name, strlen(name), *hash);
+    *hash = XXH64(&size, sizeof size, *hash);
+    return DT_OK;
+}
+
+static dt_status scan_class(struct folder *folder, uint64_t *hash, size_t label)
+{
+    dt_status status = DT_OK;
+    struct dt_names entries = {0};
+    char path[DT_PATH_MAX];
+    const char *class = dt_names_get(&folder->classes, label);
+    int dir = -1;
+
+    DT_TRY(dt_file_path(path, "%s/%s", folder->root, class));
+    DT_TRY_OUT(dt_names_list(&entries, path));
+    dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        DT_TRY_OUT(DT_ERROR(dt_file_input_status(errno), "cannot open folder %s: %s", path,
+                            strerror(errno)));
+    *hash = XXH64(class, strlen(class), *hash);
+    for (size_t i = 0; i < entries.n; i++)
+        DT_TRY_OUT(add_file(folder, hash, dir, path, dt_names_get(&entries, i)));
+    folder->first[label + 1] = (uint32_t)folder->files.n;
+    if (folder->first[label + 1] == folder->first[label])
+        dt_log(DT_LOG_WARNING, "class folder %s holds no .jpg or .jpeg files", path);
+out:
+    if (dir >= 0)
+        close(dir);
+    dt_names_reset(&entries);
+    return status;
+}
+
+static void draw_progress(const char *root, size_t done, size_t total, double start_s)
+{
+    char text[256], left[32];
+    const double elapsed_s = dt_clock_s() - start_s;
+
+    if (elapsed_s < 1)
+        return;
+    dt_clock_format(left, sizeof left, elapsed_s / (double)done * (double)(total - done));
+    snprintf(text, sizeof text, "listing %.60s: %zu of %zu classes, about %s left", root, done,
+             total, left);
+    dt_log_progress(text);
+}
+
+static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+{
+    struct folder *folder;
+    const double start_s = dt_clock_s();
+
+    DT_TRY(DT_NEW(folder, 1));
+    dataset->state = folder;
+    DT_TRY(dt_file_path(folder->root, "%s", options->path));
+    DT_TRY(find_classes(folder));
+    const size_t n_classes = folder->classes.n;
+    if (n_classes == 0)
+        DT_FAIL(DT_ERR_DATA, "folder %s holds no class folders with images", folder->root);
+    if (n_classes > (size_t)options->num_classes)
+        DT_FAIL(DT_ERR_DATA, "folder %s holds %zu class folders, but model.num_classes is %d",
+                folder->root, n_classes, options->num_classes);
+    DT_TRY(DT_NEW(folder->first, n_classes + 1));
+    for (size_t label = 0; label < n_classes; label++) {
+        DT_TRY(scan_class(folder, &dataset->fingerprint, label));
+        draw_progress(folder->root, label + 1, n_classes, start_s);
+    }
+    dt_log_progress("");
+    if (folder->n_ignored)
+        dt_log(DT_LOG_WARNING, "%zu entries under %s are not .jpg or .jpeg files and are left out",
+               folder->n_ignored, folder->root);
+    dataset->n = (uint32_t)folder->files.n;
+    return DT_OK;
+}
+
+static void close_folder(struct dt_dataset *dataset)
+{
+    struct folder *folder = dataset->state;
+    dt_names_reset(&folder->classes);
+    dt_names_reset(&folder->files);
+    free(folder->first);
+    free(folder);
+}
+
+/* The last class that begins at or before `id`. */
+static int label_folder(const struct dt_dataset *dataset, uint32_t id)
+{
+    const struct folder *folder = dataset->state;
+    size_t low = 0, high = folder->classes.n;
+
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (folder->first[middle] <= id)
+            low = middle;
+        else
+            high = middle;
+    }
+    return (int)low;
+}
+
+static void name_folder(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes)
+{
+    const struct folder *folder = dataset->state;
+    snprintf(out, bytes, "%s/%s/%s", folder->root,
+             dt_names_get(&folder->classes, (size_t)label_folder(dataset, id)),
+             dt_names_get(&folder->files, id));
+}
+
+static dt_status read_folder(const struct dt_dataset *dataset, uint32_t id,
+                             struct dt_sample *sample)
+{
+    char path[2 * DT_PATH_MAX];
+    uint64_t bytes = 0;
+    int fd = -1;
+
+    name_folder(dataset, id, path, sizeof path);
+    DT_TRY(dt_file_open(&fd, &bytes, path));
+    dt_status status = dt_sample_read(sample, fd, 0, bytes, path);
+    close(fd);
+    DT_TRY(status);
+    return DT_OK;
+}
+
+int dt_folder_n_classes(const struct dt_dataset *dataset)
+{
+    return (int)((const struct folder *)dataset->state)->classes.n;
+}
+
+const char *dt_folder_class(const struct dt_dataset *dataset, int label)
+{
+    return dt_names_get(&((const struct folder *)dataset->state)->classes, (size_t)label);
+}
+
+const struct dt_dataset_kind dt_dataset_folder = {
+    .open = open_folder,
+    .read = read_folder,
+    .label = label_folder,
+    .name = name_folder,
+    .close = close_folder,
+};

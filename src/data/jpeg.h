@@ -1,0 +1,29 @@
+/* JPEG files to RGB pixels. One decoder object per thread; the result is a pure function of the
+ * bytes of the file and of the rectangle asked for. Limits: file 50 MB, 8 bits, Huffman coded, 1, 3
+ * or 4 components, 100 M pixels, 512 MB of working memory, 100 scans. Grey, CMYK and YCCK become
+ * RGB. */
+#ifndef DTRAIN_DATA_JPEG_H
+#define DTRAIN_DATA_JPEG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dtrain/status.h"
+
+struct dt_jpeg;
+dt_status dt_jpeg_create(struct dt_jpeg **jpeg);
+void dt_jpeg_destroy(struct dt_jpeg *jpeg); /* accepts NULL */
+
+/* Reads the header. `data` is kept until dt_jpeg_decode or the next dt_jpeg_open. DT_ERR_DATA with
+ * the reason in the error text (which names no file: the caller knows it) for what is not an
+ * acceptable JPEG file. */
+dt_status dt_jpeg_open(struct dt_jpeg *jpeg, int *width, int *height, const uint8_t *data,
+                       size_t bytes);
+/* Decodes columns x .. x+w-1 of rows y .. y+h-1, inside the image, into out[h][w][3], RGB. To be
+ * called once after dt_jpeg_open. Any damage met up to the last row asked for, and a missing end
+ * marker wherever the file was cut, is DT_ERR_DATA; for a sequential file the entropy-coded data of
+ * the rows below is not looked at. What libjpeg merely remarks on (junk before a marker, an odd
+ * JFIF, Adobe or ICC header) is accepted. */
+dt_status dt_jpeg_decode(struct dt_jpeg *jpeg, uint8_t *out, int x, int y, int w, int h);
+
+#endif

@@ -1,0 +1,15 @@
+/* JPEG encoding, for generated data. */
+#ifndef DTRAIN_DATA_JPEG_ENCODE_H
+#define DTRAIN_DATA_JPEG_ENCODE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dtrain/status.h"
+
+/* Encodes height x width x 3 RGB pixels as a baseline JPEG with 4:2:0 chroma into a new block; free
+ * with free(). Quality 1 to 100. */
+dt_status dt_jpeg_encode(uint8_t **data, size_t *bytes, const uint8_t *pixels, int width,
+                         int height, int quality);
+
+#endif

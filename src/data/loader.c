@@ -1,0 +1,464 @@
+/* The ring of batches. Worker threads take single images (micro-batch, row) in order under one
+ * mutex, fill the row without it, and the last row of a micro-batch makes its slot ready. A slot
+ * goes FREE -> FILLING -> READY -> HELD (by the caller) -> FREE; micro-batch m of the epoch uses
+ * slot m % n_slots.
+ *
+ * What a row holds is a pure function of (seed, epoch, position): a bad sample is found bad anew
+ * each time it is met, and the set of known bad ones only keeps the log and the count free of
+ * repeats. If it were used to skip work, a sample that decodes for one crop and not for another
+ * would make the data depend on which thread met it first. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/row.h"
+#include "dtrain/clock.h"
+#include "dtrain/data.h"
+#include "dtrain/log.h"
+#include "dtrain/mem.h"
+
+enum { NAME_MAX_BYTES = 512, TEXT_MAX = 2048, GREY = 128 };
+
+enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_HELD };
+
+struct slot {
+    enum slot_state state;
+    int n_pending; /* rows not yet finished */
+    struct dt_batch batch;
+    uint8_t *pixels;
+    int32_t *labels;
+    uint32_t *ids;
+    struct dt_crop *crops;
+};
+
+struct worker {
+    struct dt_loader *loader;
+    struct dt_row_reader *reader;
+    pthread_t thread;
+};
+
+struct task {
+    struct slot *slot;
+    int row;
+};
+
+struct dt_loader {
+    struct dt_dataset *dataset;
+    struct dt_loader_options options;
+    uint32_t n_samples;
+    uint32_t *order; /* of `epoch`; changed only while no worker is busy */
+    uint64_t n_batches;
+    int n_passes;
+    size_t row_bytes;
+    int n_slots, n_workers, n_started;
+    struct slot *slots;
+    struct worker *workers;
+
+    pthread_mutex_t mutex; /* guards all below */
+    pthread_cond_t work;   /* workers: a row may be there to take, or stop */
+    pthread_cond_t done;   /* caller: a slot is ready, all workers are idle, or failure */
+    bool is_running, is_stopping;
+    int n_busy;
+    uint32_t epoch;
+    uint64_t fill, next, end; /* micro-batches: being handed out, to be given next, of the epoch */
+    int fill_row;
+    uint8_t *bad; /* one bit per sample */
+    uint64_t n_bad;
+    double wait_s;
+    dt_status failure; /* the first one; final */
+    char failure_text[TEXT_MAX];
+};
+
+/* --- The arithmetic of who gets which position --- */
+
+static dt_status check_options(const struct dt_loader_options *o, uint32_t n_samples)
+{
+    if (o->image_size < 1 || o->micro_batch < 1 || o->global_batch < 1)
+        DT_FAIL(DT_ERR_CONFIG, "image size %d, micro batch %d and global batch %d must be positive",
+                o->image_size, o->micro_batch, o->global_batch);
+    if (o->n_ranks < 1 || o->rank < 0 || o->rank >= o->n_ranks)
+        DT_FAIL(DT_ERR_INTERNAL, "the loader was made for rank %d of %d", o->rank, o->n_ranks);
+    if ((!o->train || o->augment == DT_AUGMENT_NONE) && o->resize < 1)
+        DT_FAIL(DT_ERR_CONFIG, "the shorter side cannot be resized to %d pixels", o->resize);
+    int64_t pass = (int64_t)o->n_ranks * o->micro_batch;
+    if (o->global_batch % pass != 0 || (!o->train && o->global_batch != pass))
+        DT_FAIL(DT_ERR_CONFIG, "a global batch of %d is not %s %d ranks times micro batches of %d",
+                o->global_batch, o->train ? "a multiple of" : "equal to", o->n_ranks,
+                o->micro_batch);
+    if (o->train && n_samples < (uint32_t)o->global_batch)
+        DT_FAIL(DT_ERR_CONFIG,
+                "the training set has %" PRIu32 " samples, less than one global batch of %d",
+                n_samples, o->global_batch);
+    return DT_OK;
+}
+
+/* Position in the epoch's order of row 0 of micro-batch m. */
+static uint64_t first_position(const struct dt_loader *loader, uint64_t m)
+{
+    const struct dt_loader_options *o = &loader->options;
+    uint64_t batch = m / (uint64_t)loader->n_passes, pass = m % (uint64_t)loader->n_passes;
+    uint64_t per_rank = (uint64_t)loader->n_passes * (uint64_t)o->micro_batch;
+    return batch * (uint64_t)o->global_batch + (uint64_t)o->rank * per_rank +
+           pass * (uint64_t)o->micro_batch;
+}
+
+/* --- Bad samples --- */
+
+/* Logs and counts sample `id` when it is met for the first time; fails above the limit. The reason
+ * is this thread's error text. */
+static dt_status note_bad(struct dt_loader *loader, uint32_t id)
+{
+    uint8_t mask = (uint8_t)(1u << (id % 8));
+    pthread_mutex_lock(&loader->mutex);
+    bool is_new = !(loader->bad[id / 8] & mask);
+    loader->bad[id / 8] |= mask;
+    loader->n_bad += is_new;
+    uint64_t n_bad = loader->n_bad;
+    pthread_mutex_unlock(&loader->mutex);
+    if (!is_new)
+        return DT_OK;
+    char name[NAME_MAX_BYTES], reason[TEXT_MAX];
+    snprintf(reason, sizeof reason, "%s", dt_error_text());
+    dt_dataset_name(loader->dataset, id, name, sizeof name);
+    dt_log(DT_LOG_WARNING, "bad sample %s: %s; %s", name, reason,
+           loader->options.train ? "the next one in the order takes its place"
+                                 : "a grey image takes its place");
+    double limit = loader->options.max_bad_fraction * loader->n_samples;
+    if ((double)n_bad > limit)
+        DT_FAIL(DT_ERR_DATA,
+                "%" PRIu64 " of %" PRIu32 " samples are bad, more than the limit of %.0f "
+                "(data.max_bad_fraction = %g); the last one is %s: %s",
+                n_bad, loader->n_samples, limit, loader->options.max_bad_fraction, name, reason);
+    return DT_OK;
+}
+
+/* --- One row --- */
+
+static void fill_blank(struct slot *slot, int row, size_t row_bytes)
+{
+    memset(slot->pixels + (size_t)row * row_bytes, 0, row_bytes);
+    slot->labels[row] = -1;
+    slot->ids[row] = 0;
+    slot->crops[row] = (struct dt_crop){0};
+}
+
+/* The sample at `position`, or in training the next one of the order that can be used. */
+static dt_status fill_sample(struct worker *worker, struct slot *slot, int row, uint64_t position)
+{
+    struct dt_loader *loader = worker->loader;
+    uint8_t *pixels = slot->pixels + (size_t)row * loader->row_bytes;
+    slot->ids[row] = loader->order[position];
+    for (uint32_t i = 0; i < loader->n_samples; i++) {
+        uint32_t id = loader->order[(position + i) % loader->n_samples];
+        dt_status status =
+            dt_row_read(worker->reader, pixels, &slot->crops[row], slot->batch.epoch, id);
+        slot->labels[row] = dt_dataset_label(loader->dataset, id);
+        if (status != DT_ERR_DATA)
+            return status;
+        DT_TRY(note_bad(loader, id));
+        if (!loader->options.train) {
+            memset(pixels, GREY, loader->row_bytes);
+            slot->crops[row] = (struct dt_crop){0};
+            return DT_OK;
+        }
+    }
+    DT_FAIL(DT_ERR_DATA, "none of the %" PRIu32 " samples of the data set can be used",
+            loader->n_samples);
+}
+
+static dt_status fill_row(struct worker *worker, const struct task *task)
+{
+    struct slot *slot = task->slot;
+    const struct dt_loader *loader = worker->loader;
+    if (task->row >= slot->batch.n) {
+        fill_blank(slot, task->row, loader->row_bytes);
+        return DT_OK;
+    }
+    uint64_t m = slot->batch.index * (uint64_t)loader->n_passes + (uint64_t)slot->batch.pass;
+    return fill_sample(worker, slot, task->row, first_position(loader, m) + (uint64_t)task->row);
+}
+
+/* --- Worker threads; the mutex is held in take_task and finish_task --- */
+
+static void begin_slot(struct dt_loader *loader, struct slot *slot)
+{
+    uint64_t m = loader->fill, position = first_position(loader, m);
+    uint64_t left = position < loader->n_samples ? loader->n_samples - position : 0;
+    int micro_batch = loader->options.micro_batch;
+    slot->state = SLOT_FILLING;
+    slot->n_pending = micro_batch;
+    slot->batch.n = left < (uint64_t)micro_batch ? (int)left : micro_batch;
+    slot->batch.epoch = loader->epoch;
+    slot->batch.index = m / (uint64_t)loader->n_passes;
+    slot->batch.pass = (int)(m % (uint64_t)loader->n_passes);
+}
+
+static bool take_task(struct dt_loader *loader, struct task *task)
+{
+    if (!loader->is_running || loader->failure != DT_OK || loader->fill == loader->end)
+        return false;
+    struct slot *slot = &loader->slots[loader->fill % (uint64_t)loader->n_slots];
+    if (loader->fill_row == 0) {
+        if (slot->state != SLOT_FREE)
+            return false;
+        begin_slot(loader, slot);
+    }
+    *task = (struct task){slot, loader->fill_row++};
+    if (loader->fill_row == loader->options.micro_batch) {
+        loader->fill_row = 0;
+        loader->fill++;
+    }
+    return true;
+}
+
+static void finish_task(struct dt_loader *loader, const struct task *task, dt_status status)
+{
+    if (status != DT_OK && loader->failure == DT_OK) {
+        loader->failure = status;
+        snprintf(loader->failure_text, sizeof loader->failure_text, "%s", dt_error_text());
+        pthread_cond_broadcast(&loader->done);
+    }
+    if (--task->slot->n_pending == 0) {
+        task->slot->state = SLOT_READY;
+        pthread_cond_broadcast(&loader->done);
+    }
+    if (--loader->n_busy == 0 && !loader->is_running)
+        pthread_cond_broadcast(&loader->done);
+}
+
+static void *worker_main(void *argument)
+{
+    struct worker *worker = argument;
+    struct dt_loader *loader = worker->loader;
+    struct task task;
+    pthread_mutex_lock(&loader->mutex);
+    while (!loader->is_stopping) {
+        if (!take_task(loader, &task)) {
+            pthread_cond_wait(&loader->work, &loader->mutex);
+            continue;
+        }
+        loader->n_busy++;
+        pthread_mutex_unlock(&loader->mutex);
+        dt_status status = fill_row(worker, &task);
+        pthread_mutex_lock(&loader->mutex);
+        finish_task(loader, &task, status);
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return NULL;
+}
+
+/* --- Life --- */
+
+static dt_status create_slots(struct dt_loader *loader)
+{
+    size_t n = (size_t)loader->options.micro_batch;
+    DT_TRY(DT_NEW(loader->slots, (size_t)loader->n_slots));
+    for (int i = 0; i < loader->n_slots; i++) {
+        struct slot *slot = &loader->slots[i];
+        slot->pixels = dt_mem_alloc_aligned(n * loader->row_bytes, "the pixels of a batch");
+        if (!slot->pixels)
+            return DT_ERR_MEMORY;
+        DT_TRY(DT_NEW(slot->labels, n));
+        DT_TRY(DT_NEW(slot->ids, n));
+        DT_TRY(DT_NEW(slot->crops, n));
+        slot->batch.pixels = slot->pixels;
+        slot->batch.labels = slot->labels;
+        slot->batch.ids = slot->ids;
+        slot->batch.crops = slot->crops;
+        slot->batch.slot = i;
+    }
+    return DT_OK;
+}
+
+/* Signals are the main thread's business, so the workers start with all of them blocked. */
+static dt_status start_workers(struct dt_loader *loader)
+{
+    sigset_t all, old;
+    int error = 0;
+    DT_TRY(DT_NEW(loader->workers, (size_t)loader->n_workers));
+    for (int i = 0; i < loader->n_workers; i++) {
+        struct worker *worker = &loader->workers[i];
+        worker->loader = loader;
+        DT_TRY(dt_row_reader_create(&worker->reader, loader->dataset, &loader->options));
+    }
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    for (; loader->n_started < loader->n_workers; loader->n_started++) {
+        struct worker *worker = &loader->workers[loader->n_started];
+        error = pthread_create(&worker->thread, NULL, worker_main, worker);
+        if (error)
+            break;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (error)
+        DT_FAIL(DT_ERR_MEMORY,
+                "cannot start loader thread %d of %d: %s; lower data.workers or the limit on "
+                "processes is too small",
+                loader->n_started + 1, loader->n_workers, strerror(error));
+    return DT_OK;
+}
+
+dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset,
+                           const struct dt_loader_options *options)
+{
+    dt_status status = DT_OK;
+    struct dt_loader *new = NULL;
+    uint32_t n = dt_dataset_size(dataset);
+    *loader = NULL;
+    DT_TRY(check_options(options, n));
+    DT_TRY(DT_NEW(new, 1));
+    pthread_mutex_init(&new->mutex, NULL);
+    pthread_cond_init(&new->work, NULL);
+    pthread_cond_init(&new->done, NULL);
+    new->dataset = dataset;
+    new->options = *options;
+    new->n_samples = n;
+    new->n_passes = options->global_batch / (options->n_ranks * options->micro_batch);
+    new->n_batches = n / (uint64_t)options->global_batch;
+    if (!options->train && n % (uint64_t)options->global_batch)
+        new->n_batches++;
+    new->row_bytes = (size_t)options->image_size *(size_t)options->image_size * 3;
+    new->n_slots = options->prefetch > 2 ? options->prefetch : 2;
+    new->n_workers = options->workers > 1 ? options->workers : 1;
+    DT_TRY_OUT(DT_NEW(new->order, n));
+    DT_TRY_OUT(DT_NEW(new->bad, (size_t)n / 8 + 1));
+    DT_TRY_OUT(create_slots(new));
+    DT_TRY_OUT(start_workers(new));
+    *loader = new;
+    return DT_OK;
+out:
+    dt_loader_destroy(new);
+    return status;
+}
+
+void dt_loader_destroy(struct dt_loader *loader)
+{
+    if (!loader)
+        return;
+    pthread_mutex_lock(&loader->mutex);
+    loader->is_stopping = true;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->mutex);
+    for (int i = 0; i < loader->n_started; i++)
+        pthread_join(loader->workers[i].thread, NULL);
+    for (int i = 0; loader->workers && i < loader->n_workers; i++)
+        dt_row_reader_destroy(loader->workers[i].reader);
+    for (int i = 0; loader->slots && i < loader->n_slots; i++) {
+        free(loader->slots[i].pixels);
+        free(loader->slots[i].labels);
+        free(loader->slots[i].ids);
+        free(loader->slots[i].crops);
+    }
+    free(loader->workers);
+    free(loader->slots);
+    free(loader->order);
+    free(loader->bad);
+    pthread_cond_destroy(&loader->done);
+    pthread_cond_destroy(&loader->work);
+    pthread_mutex_destroy(&loader->mutex);
+    free(loader);
+}
+
+uint64_t dt_loader_batches(const struct dt_loader *loader)
+{
+    return loader->n_batches;
+}
+
+int dt_loader_passes(const struct dt_loader *loader)
+{
+    return loader->n_passes;
+}
+
+dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t first)
+{
+    if (first > loader->n_batches)
+        DT_FAIL(DT_ERR_INTERNAL, "cannot begin epoch %" PRIu32 " at batch %" PRIu64 " of %" PRIu64,
+                epoch, first, loader->n_batches);
+    /* Rows in flight are let finish: an image takes milliseconds, and nothing else may touch the
+     * slots and the order while a worker does. */
+    pthread_mutex_lock(&loader->mutex);
+    loader->is_running = false;
+    while (loader->n_busy > 0)
+        pthread_cond_wait(&loader->done, &loader->mutex);
+    pthread_mutex_unlock(&loader->mutex);
+    dt_sampler_order(loader->order, loader->n_samples, loader->options.seed, epoch,
+                     loader->options.train);
+    pthread_mutex_lock(&loader->mutex);
+    for (int i = 0; i < loader->n_slots; i++)
+        loader->slots[i].state = SLOT_FREE;
+    loader->epoch = epoch;
+    loader->fill = loader->next = first * (uint64_t)loader->n_passes;
+    loader->end = loader->n_batches * (uint64_t)loader->n_passes;
+    loader->fill_row = 0;
+    loader->is_running = true;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->mutex);
+    return DT_OK;
+}
+
+/* --- The caller's side --- */
+
+/* Waits until `slot` is ready or the loader has failed; the mutex is held. */
+static void wait_for(struct dt_loader *loader, const struct slot *slot)
+{
+    if (slot->state == SLOT_READY || loader->failure != DT_OK)
+        return;
+    double begin_s = dt_clock_s();
+    while (slot->state != SLOT_READY && loader->failure == DT_OK)
+        pthread_cond_wait(&loader->done, &loader->mutex);
+    loader->wait_s += dt_clock_s() - begin_s;
+}
+
+dt_status dt_loader_next(struct dt_loader *loader, const struct dt_batch **batch)
+{
+    dt_status status = DT_OK;
+    *batch = NULL;
+    pthread_mutex_lock(&loader->mutex);
+    if (loader->next < loader->end) {
+        struct slot *slot = &loader->slots[loader->next % (uint64_t)loader->n_slots];
+        if (slot->state == SLOT_HELD) {
+            status =
+                DT_ERROR(DT_ERR_INTERNAL, "all %d batches of the loader are held by the caller",
+                         loader->n_slots);
+        } else {
+            wait_for(loader, slot);
+            status = loader->failure;
+        }
+        if (status == DT_OK) {
+            slot->state = SLOT_HELD;
+            loader->next++;
+            *batch = &slot->batch;
+        } else if (loader->failure != DT_OK) {
+            DT_ERROR(status, "%s", loader->failure_text);
+        }
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return status;
+}
+
+void dt_loader_release(struct dt_loader *loader, const struct dt_batch *batch)
+{
+    struct slot *slot = &loader->slots[batch->slot];
+    pthread_mutex_lock(&loader->mutex);
+    if (slot->state == SLOT_HELD) { /* else the epoch it came from was dropped by dt_loader_start */
+        slot->state = SLOT_FREE;
+        pthread_cond_broadcast(&loader->work);
+    }
+    pthread_mutex_unlock(&loader->mutex);
+}
+
+double dt_loader_wait_s(const struct dt_loader *loader)
+{
+    return loader->wait_s; /* written by the caller's own thread only */
+}
+
+uint64_t dt_loader_bad(const struct dt_loader *loader)
+{
+    pthread_mutex_lock((pthread_mutex_t *)&loader->mutex);
+    uint64_t n_bad = loader->n_bad;
+    pthread_mutex_unlock((pthread_mutex_t *)&loader->mutex);
+    return n_bad;
+}

@@ -1,0 +1,81 @@
+/* A list of strings in one block: cheap for a million file names, sorted through its offsets. */
+#include "data/names.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dtrain/file.h"
+#include "dtrain/mem.h"
+
+dt_status dt_names_add(struct dt_names *names, const char *text, size_t bytes)
+{
+    void *block = names->text, *offset = names->offset;
+
+    if (names->bytes + bytes + 1 > UINT32_MAX)
+        DT_FAIL(DT_ERR_DATA, "a list of file names is longer than 4 GiB");
+    DT_TRY(dt_mem_grow(&block, &names->capacity, names->bytes + bytes, 1, "file names"));
+    names->text = block;
+    DT_TRY(dt_mem_grow(&offset, &names->n_capacity, names->n, sizeof *names->offset,
+                       "offsets of file names"));
+    names->offset = offset;
+    memcpy(names->text + names->bytes, text, bytes);
+    names->text[names->bytes + bytes] = 0;
+    names->offset[names->n++] = (uint32_t)names->bytes;
+    names->bytes += bytes + 1;
+    return DT_OK;
+}
+
+const char *dt_names_get(const struct dt_names *names, size_t index)
+{
+    return names->text + names->offset[index];
+}
+
+static int compare_names(const void *a, const void *b, void *text)
+{
+    return strcmp((const char *)text + *(const uint32_t *)a,
+                  (const char *)text + *(const uint32_t *)b);
+}
+
+void dt_names_sort(struct dt_names *names)
+{
+    if (names->n > 1)
+        qsort_r(names->offset, names->n, sizeof *names->offset, compare_names, names->text);
+}
+
+dt_status dt_names_list(struct dt_names *names, const char *folder)
+{
+    dt_status status = DT_OK;
+    struct dt_names found = {0};
+    DIR *dir = opendir(folder);
+
+    if (!dir)
+        DT_FAIL(dt_file_input_status(errno), "cannot read folder %s: %s", folder, strerror(errno));
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry)
+            break;
+        if (entry->d_name[0] != '.')
+            DT_TRY_OUT(dt_names_add(&found, entry->d_name, strlen(entry->d_name)));
+    }
+    if (errno)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_IO, "cannot read folder %s: %s", folder, strerror(errno)));
+    dt_names_sort(&found);
+    for (size_t i = 0; i < found.n; i++) {
+        const char *name = dt_names_get(&found, i);
+        DT_TRY_OUT(dt_names_add(names, name, strlen(name)));
+    }
+out:
+    closedir(dir);
+    dt_names_reset(&found);
+    return status;
+}
+
+void dt_names_reset(struct dt_names *names)
+{
+    free(names->text);
+    free(names->offset);
+    *names = (struct dt_names){0};
+}

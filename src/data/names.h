@@ -1,0 +1,30 @@
+/* A list of strings in one block of memory: file names of a folder, paths of a pattern. */
+#ifndef DTRAIN_DATA_NAMES_H
+#define DTRAIN_DATA_NAMES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dtrain/status.h"
+
+/* Starts as {0}. */
+struct dt_names {
+    char *text;
+    size_t bytes, capacity;
+    uint32_t *offset; /* of each name in `text` */
+    size_t n, n_capacity;
+};
+
+dt_status dt_names_add(struct dt_names *names, const char *text, size_t bytes);
+const char *dt_names_get(const struct dt_names *names, size_t index);
+void dt_names_sort(struct dt_names *names); /* by bytes */
+/* Adds the entries of a folder, sorted by bytes; names that begin with a dot are left out. */
+dt_status dt_names_list(struct dt_names *names, const char *folder);
+void dt_names_reset(struct dt_names *names);
+
+/* Expands "a-{00..11}.tar::b-{x,y}.tar" into paths, in order. Zero padding of a range is kept,
+ * several braces multiply, a part that names an existing folder stands for its *.tar files, sorted.
+ * Errors: DT_ERR_CONFIG for a malformed pattern, DT_ERR_NO_INPUT for a folder without tar files. */
+dt_status dt_brace_expand(struct dt_names *names, const char *pattern);
+
+#endif

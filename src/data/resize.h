@@ -1,0 +1,32 @@
+/* A rectangle of an image to size x size pixels as Pillow's BILINEAR filter with antialiasing does
+ * it (to the bit, for the same input pixels). One object per thread; tables and buffers are reused.
+ */
+#ifndef DTRAIN_DATA_RESIZE_H
+#define DTRAIN_DATA_RESIZE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dtrain/data.h"
+
+/* Which pixels the filter may look at near the edges of the crop: those of the crop only (crop,
+ * then resize: training), or all of the image (resize, then crop: evaluation). */
+enum dt_resize_edge { DT_RESIZE_CROP, DT_RESIZE_IMAGE };
+
+struct dt_rect {
+    int x, y, w, h;
+};
+
+struct dt_resize;
+dt_status dt_resize_create(struct dt_resize **resize);
+void dt_resize_destroy(struct dt_resize *resize); /* accepts NULL */
+
+/* Builds the filter tables for `crop` of a width x height image and tells in *need which part of
+ * the image dt_resize_run will read: inside the image, empty when the crop is wholly outside it. */
+dt_status dt_resize_prepare(struct dt_resize *resize, struct dt_rect *need,
+                            const struct dt_crop *crop, enum dt_resize_edge edge, int width,
+                            int height, int size);
+/* dst[size][size][3] from pixels[need.h][need.w][3]; what lies outside the image is black. */
+void dt_resize_run(struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels);
+
+#endif

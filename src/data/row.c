@@ -1,0 +1,88 @@
+/* Encoded bytes to a finished row. The crop is drawn from the header's width and height, so only
+ * the rows and columns it needs are decoded; buffers grow to the largest image seen and stay. */
+#include "data/row.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+#include "data/jpeg.h"
+#include "data/resize.h"
+#include "dtrain/mem.h"
+
+struct dt_row_reader {
+    const struct dt_dataset *dataset;
+    const struct dt_loader_options *options;
+    enum dt_resize_edge edge;
+    struct dt_sample sample;
+    struct dt_jpeg *jpeg;
+    struct dt_resize *resize;
+    uint8_t *decoded; /* the part of the image that the crop needs */
+    size_t decoded_capacity;
+};
+
+dt_status dt_row_reader_create(struct dt_row_reader **reader, const struct dt_dataset *dataset,
+                               const struct dt_loader_options *options)
+{
+    dt_status status = DT_OK;
+    struct dt_row_reader *new = NULL;
+    *reader = NULL;
+    DT_TRY(DT_NEW(new, 1));
+    new->dataset = dataset;
+    new->options = options;
+    new->edge = DT_RESIZE_IMAGE;
+    if (options->train && options->augment != DT_AUGMENT_NONE)
+        new->edge = DT_RESIZE_CROP;
+    DT_TRY_OUT(dt_jpeg_create(&new->jpeg));
+    DT_TRY_OUT(dt_resize_create(&new->resize));
+    *reader = new;
+    return DT_OK;
+out:
+    dt_row_reader_destroy(new);
+    return status;
+}
+
+void dt_row_reader_destroy(struct dt_row_reader *reader)
+{
+    if (!reader)
+        return;
+    dt_jpeg_destroy(reader->jpeg);
+    dt_resize_destroy(reader->resize);
+    free(reader->sample.data);
+    free(reader->decoded);
+    free(reader);
+}
+
+/* Finished pixels of a synthetic data set are taken as they are. */
+static dt_status copy_raw(const struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop)
+{
+    int size = reader->options->image_size;
+    size_t bytes = (size_t)size * (size_t)size * 3;
+    if (reader->sample.bytes != bytes)
+        DT_FAIL(DT_ERR_CONFIG, "the data set holds images of %zu bytes, %d x %d pixels need %zu",
+                reader->sample.bytes, size, size, bytes);
+    memcpy(pixels, reader->sample.data, bytes);
+    *crop = (struct dt_crop){0.0f, 0.0f, (float)size, (float)size, false};
+    return DT_OK;
+}
+
+dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
+                      uint32_t epoch, uint32_t id)
+{
+    const struct dt_loader_options *options = reader->options;
+    int width, height;
+    struct dt_rect need;
+    DT_TRY(dt_dataset_read(reader->dataset, id, &reader->sample));
+    if (dt_dataset_is_raw(reader->dataset))
+        return copy_raw(reader, pixels, crop);
+    DT_TRY(dt_jpeg_open(reader->jpeg, &width, &height, reader->sample.data, reader->sample.bytes));
+    dt_augment_draw(crop, options->augment, options->train, options->seed, epoch, id, width, height,
+                    options->image_size, options->resize);
+    DT_TRY(dt_resize_prepare(reader->resize, &need, crop, reader->edge, width, height,
+                             options->image_size));
+    DT_TRY(dt_mem_grow((void **)&reader->decoded, &reader->decoded_capacity,
+                       (size_t)need.w * (size_t)need.h * 3, 1, "a decoded image"));
+    DT_TRY(dt_jpeg_decode(reader->jpeg, reader->decoded, need.x, need.y, need.w, need.h));
+    dt_resize_run(reader->resize, pixels, reader->decoded);
+    return DT_OK;
+}

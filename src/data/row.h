@@ -1,0 +1,18 @@
+/* One row of a batch: read a sample, decode what its crop needs, resize, flip. No threads in here:
+ * every loader thread owns one reader. */
+#ifndef DTRAIN_DATA_ROW_H
+#define DTRAIN_DATA_ROW_H
+
+#include "dtrain/data.h"
+
+struct dt_row_reader;
+/* `dataset` and `options` are kept until dt_row_reader_destroy. */
+dt_status dt_row_reader_create(struct dt_row_reader **reader, const struct dt_dataset *dataset,
+                               const struct dt_loader_options *options);
+void dt_row_reader_destroy(struct dt_row_reader *reader); /* accepts NULL */
+/* pixels[image_size][image_size][3] and the crop used, of sample `id` in epoch `epoch`. DT_ERR_DATA
+ * with the reason when this sample is bad; the row may be half written then. */
+dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
+                      uint32_t epoch, uint32_t id);
+
+#endif

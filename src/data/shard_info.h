@@ -1,0 +1,26 @@
+/* What _info.json beside the shards says about them (the file timm and `dtrain shard` write). */
+#ifndef DTRAIN_DATA_SHARD_INFO_H
+#define DTRAIN_DATA_SHARD_INFO_H
+
+#include <stdbool.h>
+
+#include "data/names.h"
+
+/* Starts as {0}; n_splits 0 means that there is no such file. */
+struct dt_shard_info {
+    char path[1024]; /* of _info.json */
+    int n_splits;
+    struct dt_names splits;    /* names */
+    struct dt_names filenames; /* of all splits, in order */
+    uint32_t *lengths;         /* samples of each file */
+    uint32_t *split;           /* of each file */
+    size_t n_lengths, cursor;
+};
+
+/* A missing file is no error; a malformed one is DT_ERR_DATA. */
+dt_status dt_shard_info_load(struct dt_shard_info *info, const char *folder);
+/* True if `name` is listed; its number of samples goes to *length. */
+bool dt_shard_info_find(struct dt_shard_info *info, const char *name, uint32_t *length);
+void dt_shard_info_reset(struct dt_shard_info *info);
+
+#endif

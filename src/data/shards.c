@@ -1,0 +1,339 @@
+/* WebDataset tar shards with random access.
+ *
+ * Opening: expand the pattern, build or load the index of every shard, compare with _info.json,
+ * check the labels. After that a sample is 16 bytes in one array; its shard is found by bisection.
+ * Reading is one pread on a descriptor kept open; with more shards than descriptors the one unused
+ * for the longest time is closed. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "data/dataset.h"
+#include "data/names.h"
+#include "data/shard_info.h"
+#include "data/tar_index.h"
+#include "dtrain/clock.h"
+#include "dtrain/file.h"
+#include "dtrain/log.h"
+#include "dtrain/mem.h"
+
+enum { MAX_LISTED = 20, MIN_OPEN = 8, MAX_OPEN = 1024 };
+
+struct shard {
+    uint32_t first; /* sample */
+    int fd;         /* -1: closed */
+    unsigned n_users;
+    uint64_t used_at; /* in reads, for closing the oldest */
+};
+
+struct shards {
+    struct dt_names paths;
+    struct shard *shard;
+    size_t n;
+    struct dt_tar_entry *entries;
+    size_t n_entries, capacity;
+    bool has_lock;
+    pthread_mutex_t lock; /* of shard[].fd, n_users, used_at and the two counters */
+    size_t n_open, max_open;
+    uint64_t n_reads;
+};
+
+static const char *path_of(const struct shards *shards, size_t index)
+{
+    return dt_names_get(&shards->paths, index);
+}
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* --- Opening --- */
+
+static dt_status check_missing(const struct shards *shards)
+{
+    char list[MAX_LISTED * 128];
+    struct stat info;
+    size_t n_missing = 0, used = 0;
+
+    for (size_t i = 0; i < shards->n; i++) {
+        const char *path = path_of(shards, i);
+        if (!stat(path, &info) || (errno != ENOENT && errno != ENOTDIR))
+            continue; /* other errors get their own message when the shard is opened */
+        if (n_missing++ < MAX_LISTED && used < sizeof list) {
+            const int n = snprintf(list + used, sizeof list - used, "%s%s",
+                                   n_missing > 1 ? ", " : "", n_missing > 1 ? base_of(path) : path);
+            used += (size_t)n;
+        }
+    }
+    if (n_missing)
+        DT_FAIL(DT_ERR_NO_INPUT, "%zu of %zu shards are missing: %s%s", n_missing, shards->n, list,
+                n_missing > MAX_LISTED ? ", ..." : "");
+    return DT_OK;
+}
+
+/* A folder stands for all its tars; that must not mix the training with the test split. */
+static dt_status check_folder(struct shards *shards, struct dt_shard_info *info, const char *folder)
+{
+    uint32_t length;
+
+    if (info->n_splits > 1)
+        DT_FAIL(DT_ERR_CONFIG,
+                "folder %s holds %d splits (%s, %s, ...): name the shards of one of them, like "
+                "%s/name-{0000..0009}.tar",
+                folder, info->n_splits, dt_names_get(&info->splits, 0),
+                dt_names_get(&info->splits, 1), folder);
+    size_t n_found = 0;
+    for (size_t i = 0; i < shards->n; i++)
+        n_found += dt_shard_info_find(info, base_of(path_of(shards, i)), &length);
+    if (n_found < info->filenames.n)
+        DT_FAIL(DT_ERR_NO_INPUT, "%s lists %zu shards, but %zu of them are missing", info->path,
+                info->filenames.n, info->filenames.n - n_found);
+    return DT_OK;
+}
+
+static void draw_progress(size_t done, size_t total, double start_s)
+{
+    char text[160], left[32];
+    const double elapsed_s = dt_clock_s() - start_s;
+
+    if (elapsed_s < 1)
+        return;
+    dt_clock_format(left, sizeof left, elapsed_s / (double)done * (double)(total - done));
+    snprintf(text, sizeof text, "indexing: %zu of %zu shards, about %s left", done, total, left);
+    dt_log_progress(text);
+}
+
+static dt_status add_shard(struct shards *shards, struct dt_dataset *dataset, size_t i,
+                           struct dt_shard_info *info, const char *cache_dir)
+{
+    dt_status status = DT_OK;
+    struct dt_tar_index index = {0};
+    const char *path = path_of(shards, i), *base = base_of(path);
+    void *entries = shards->entries;
+    uint32_t length;
+
+    DT_TRY_OUT(dt_tar_index_open(&index, path, cache_dir));
+    if (dt_shard_info_find(info, base, &length) && length != index.n)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
+                            "shard %s holds %zu samples, but %s says %u; one of them is of another "
+                            "version",
+                            path, index.n, info->path, (unsigned)length));
+    if (shards->n_entries + index.n > DT_MAX_SAMPLES)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "the shards up to %s hold more than %d samples", path,
+                            DT_MAX_SAMPLES));
+    shards->shard[i].first = (uint32_t)shards->n_entries;
+    if (index.n) {
+        DT_TRY_OUT(dt_mem_grow(&entries, &shards->capacity, shards->n_entries + index.n - 1,
+                               sizeof *shards->entries, "sample index"));
+        shards->entries = entries;
+        memcpy(shards->entries + shards->n_entries, index.entries, index.n * sizeof *index.entries);
+        shards->n_entries += index.n;
+    }
+    dataset->fingerprint = XXH64(base, strlen(base), dataset->fingerprint);
+    dataset->fingerprint = XXH64(&index.hash, sizeof index.hash, dataset->fingerprint);
+out:
+    dt_tar_index_reset(&index);
+    return status;
+}
+
+static dt_status build_index(struct shards *shards, struct dt_dataset *dataset,
+                             const struct dt_dataset_options *options)
+{
+    dt_status status = DT_OK;
+    struct dt_shard_info info = {0};
+    struct stat stat_info;
+    char folder[DT_PATH_MAX], last_folder[DT_PATH_MAX] = "";
+    const double start_s = dt_clock_s();
+    const bool is_folder = stat(options->path, &stat_info) == 0 && S_ISDIR(stat_info.st_mode);
+
+    for (size_t i = 0; i < shards->n; i++) {
+        const char *path = path_of(shards, i);
+        const int n = (int)(base_of(path) - path);
+        DT_TRY_OUT(dt_file_path(folder, "%.*s", n ? n - 1 : 1, n ? path : "."));
+        if (strcmp(folder, last_folder) != 0) {
+            memcpy(last_folder, folder, sizeof last_folder);
+            dt_shard_info_reset(&info);
+            DT_TRY_OUT(dt_shard_info_load(&info, folder));
+            if (is_folder)
+                DT_TRY_OUT(check_folder(shards, &info, folder));
+        }
+        DT_TRY_OUT(add_shard(shards, dataset, i, &info, options->cache_dir));
+        draw_progress(i + 1, shards->n, start_s);
+    }
+out:
+    dt_log_progress("");
+    dt_shard_info_reset(&info);
+    return status;
+}
+
+static size_t shard_of(const struct shards *shards, uint32_t id)
+{
+    size_t low = 0, high = shards->n;
+
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (shards->shard[middle].first <= id)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static dt_status check_labels(const struct shards *shards, const struct dt_dataset_options *options)
+{
+    char name[DT_PATH_MAX];
+
+    for (size_t i = 0; i < shards->n_entries; i++) {
+        struct dt_tar_entry *entry = &shards->entries[i];
+        const int64_t label = (int64_t)entry->label - options->label_offset;
+        if (label >= 0 && label < options->num_classes) {
+            entry->label = (int32_t)label;
+            continue;
+        }
+        const char *path = path_of(shards, shard_of(shards, (uint32_t)i));
+        dt_tar_member_name(path, entry->offset, name, sizeof name);
+        DT_FAIL(DT_ERR_DATA,
+                "label %d of %s in shard %s is out of range: with data.label_offset %d and "
+                "model.num_classes %d labels must be %lld to %lld",
+                (int)entry->label, name, path, options->label_offset, options->num_classes,
+                (long long)options->label_offset,
+                (long long)options->label_offset + options->num_classes - 1);
+    }
+    return DT_OK;
+}
+
+static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+{
+    struct shards *shards;
+    struct rlimit limit;
+
+    DT_TRY(DT_NEW(shards, 1));
+    dataset->state = shards;
+    DT_TRY(dt_brace_expand(&shards->paths, options->path));
+    DT_TRY(DT_NEW(shards->shard, shards->paths.n));
+    shards->n = shards->paths.n;
+    for (size_t i = 0; i < shards->n; i++)
+        shards->shard[i].fd = -1;
+    if (pthread_mutex_init(&shards->lock, NULL))
+        DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot make a lock for the shards");
+    shards->has_lock = true;
+    /* A quarter of what the process may open; train and validation sets share it with MPI. */
+    shards->max_open = MAX_OPEN;
+    if (!getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur / 4 < MAX_OPEN)
+        shards->max_open = limit.rlim_cur / 4 > MIN_OPEN ? (size_t)limit.rlim_cur / 4 : MIN_OPEN;
+
+    DT_TRY(check_missing(shards));
+    DT_TRY(build_index(shards, dataset, options));
+    DT_TRY(check_labels(shards, options));
+    dataset->n = (uint32_t)shards->n_entries;
+    return DT_OK;
+}
+
+static void close_shards(struct dt_dataset *dataset)
+{
+    struct shards *shards = dataset->state;
+
+    for (size_t i = 0; i < shards->n; i++)
+        if (shards->shard[i].fd >= 0)
+            close(shards->shard[i].fd);
+    if (shards->has_lock)
+        pthread_mutex_destroy(&shards->lock);
+    dt_names_reset(&shards->paths);
+    free(shards->shard);
+    free(shards->entries);
+    free(shards);
+}
+
+/* --- Reading --- */
+
+static void close_oldest(struct shards *shards)
+{
+    struct shard *oldest = NULL;
+
+    for (size_t i = 0; i < shards->n; i++) {
+        struct shard *shard = &shards->shard[i];
+        if (shard->fd >= 0 && !shard->n_users && (!oldest || shard->used_at < oldest->used_at))
+            oldest = shard;
+    }
+    if (!oldest)
+        return;
+    close(oldest->fd);
+    oldest->fd = -1;
+    shards->n_open--;
+}
+
+/* Opens the shard if it is not, and keeps it open until release_shard. */
+static dt_status acquire_shard(struct shards *shards, size_t index)
+{
+    struct shard *shard = &shards->shard[index];
+    dt_status status = DT_OK;
+    uint64_t bytes;
+
+    pthread_mutex_lock(&shards->lock);
+    if (shard->fd < 0) {
+        if (shards->n_open >= shards->max_open)
+            close_oldest(shards);
+        status = dt_file_open(&shard->fd, &bytes, path_of(shards, index));
+        shards->n_open += status == DT_OK;
+    }
+    if (status == DT_OK)
+        shard->n_users++;
+    shard->used_at = shards->n_reads++;
+    pthread_mutex_unlock(&shards->lock);
+    return status;
+}
+
+static void release_shard(struct shards *shards, size_t index)
+{
+    pthread_mutex_lock(&shards->lock);
+    shards->shard[index].n_users--;
+    pthread_mutex_unlock(&shards->lock);
+}
+
+static dt_status read_shards(const struct dt_dataset *dataset, uint32_t id,
+                             struct dt_sample *sample)
+{
+    struct shards *shards = dataset->state;
+    const struct dt_tar_entry *entry = &shards->entries[id];
+    const size_t index = shard_of(shards, id);
+
+    DT_TRY(acquire_shard(shards, index));
+    const dt_status status = dt_sample_read(sample, shards->shard[index].fd, entry->offset,
+                                            entry->bytes, path_of(shards, index));
+    release_shard(shards, index);
+    DT_TRY(status);
+    return DT_OK;
+}
+
+static int label_shards(const struct dt_dataset *dataset, uint32_t id)
+{
+    return ((const struct shards *)dataset->state)->entries[id].label;
+}
+
+static void name_shards(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes)
+{
+    const struct shards *shards = dataset->state;
+    const char *path = path_of(shards, shard_of(shards, id));
+    char member[DT_PATH_MAX + 1];
+
+    dt_tar_member_name(path, shards->entries[id].offset, member, sizeof member);
+    snprintf(out, bytes, "%s: %s", path, member);
+}
+
+const struct dt_dataset_kind dt_dataset_shards = {
+    .open = open_shards,
+    .read = read_shards,
+    .label = label_shards,
+    .name = name_shards,
+    .close = close_shards,
+};

@@ -1,0 +1,45 @@
+/* Where the samples of one tar shard lie. */
+#ifndef DTRAIN_DATA_TAR_INDEX_H
+#define DTRAIN_DATA_TAR_INDEX_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dtrain/status.h"
+
+/* A regular file in a tar, valid during the visit; fd allows pread at `offset`. */
+struct dt_tar_member {
+    const char *name;
+    uint64_t offset, bytes;
+    int fd;
+};
+typedef dt_status (*dt_tar_visit)(void *context, const struct dt_tar_member *member);
+/* Visits the regular files of a plain tar (ustar, pax, GNU) in order. A compressed, damaged or
+ * truncated archive and unsafe names are DT_ERR_DATA with the byte they are at. */
+dt_status dt_tar_walk(const char *path, dt_tar_visit visit, void *context);
+
+struct dt_tar_entry {
+    uint64_t offset; /* of the image data */
+    uint32_t bytes;
+    int32_t label; /* as written in the .cls member */
+};
+
+/* Starts as {0}. */
+struct dt_tar_index {
+    struct dt_tar_entry *entries;
+    size_t n, capacity;
+    uint64_t hash; /* of names, sizes and labels */
+};
+
+/* Pairs .jpg/.jpeg with .cls members by WebDataset's rules. DT_ERR_DATA names shard and member. */
+dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path);
+/* Takes the index from cache_dir/index when the shard's size and time are those recorded; otherwise
+ * builds it and keeps it there. cache_dir NULL: always builds. */
+dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, const char *cache_dir);
+void dt_tar_index_reset(struct dt_tar_index *index);
+
+/* Name of the member whose data begin at `offset`, found by reading the headers again (for
+ * messages); "byte N" if there is none. */
+void dt_tar_member_name(const char *path, uint64_t offset, char *out, size_t bytes);
+
+#endif

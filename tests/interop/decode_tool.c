@@ -1,0 +1,83 @@
+/* Decodes and resizes JPEG files as the loader does, for comparison with Pillow. Commands on stdin,
+ * one a line; the answer is raw RGB on stdout:
+ *   crop PATH SIZE X Y W H FLIP     crop, then resize to SIZE x SIZE (training)
+ *   eval PATH SIZE RESIZE           shorter side to RESIZE, then centre crop (evaluation)
+ *   full PATH                       all pixels */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/jpeg.h"
+#include "data/resize.h"
+#include "dtrain/file.h"
+#include "dtrain/mem.h"
+
+struct tool {
+    struct dt_jpeg *jpeg;
+    struct dt_resize *resize;
+};
+
+static dt_status write_out(const uint8_t *pixels, size_t bytes)
+{
+    if (fwrite(pixels, 1, bytes, stdout) != bytes || fflush(stdout))
+        DT_FAIL(DT_ERR_IO, "cannot write %zu bytes of pixels", bytes);
+    return DT_OK;
+}
+
+static dt_status decode(struct tool *tool, const char *path, const char *line)
+{
+    dt_status status = DT_OK;
+    char *file = NULL;
+    uint8_t *pixels = NULL, *dst = NULL;
+    size_t bytes;
+    int width, height, size = 0, resize = 0, flip = 0;
+    struct dt_crop crop = {0};
+    struct dt_rect need = {0};
+    enum dt_resize_edge edge = DT_RESIZE_CROP;
+    DT_TRY_OUT(dt_file_load(&file, &bytes, path, 50000000));
+    DT_TRY_OUT(dt_jpeg_open(tool->jpeg, &width, &height, (const uint8_t *)file, bytes));
+    need = (struct dt_rect){0, 0, width, height};
+    if (sscanf(line, "eval %*s %d %d", &size, &resize) == 2) {
+        edge = DT_RESIZE_IMAGE;
+        dt_augment_draw(&crop, DT_AUGMENT_IMAGENET, false, 0, 0, 0, width, height, size, resize);
+    } else if (sscanf(line, "crop %*s %d %f %f %f %f %d", &size, &crop.x, &crop.y, &crop.w, &crop.h,
+                      &flip) == 6) {
+        crop.flip = flip != 0;
+    }
+    if (size > 0)
+        DT_TRY_OUT(dt_resize_prepare(tool->resize, &need, &crop, edge, width, height, size));
+    DT_TRY_OUT(DT_NEW(pixels, (size_t)need.w * (size_t)need.h * 3));
+    DT_TRY_OUT(dt_jpeg_decode(tool->jpeg, pixels, need.x, need.y, need.w, need.h));
+    if (size > 0) {
+        DT_TRY_OUT(DT_NEW(dst, (size_t)size * (size_t)size * 3));
+        dt_resize_run(tool->resize, dst, pixels);
+        DT_TRY_OUT(write_out(dst, (size_t)size * (size_t)size * 3));
+    } else {
+        DT_TRY_OUT(write_out(pixels, (size_t)width * (size_t)height * 3));
+    }
+out:
+    free(dst);
+    free(pixels);
+    free(file);
+    return status;
+}
+
+int main(void)
+{
+    struct tool tool = {0};
+    char line[2048], path[DT_PATH_MAX];
+    dt_status status = dt_jpeg_create(&tool.jpeg);
+    if (status == DT_OK)
+        status = dt_resize_create(&tool.resize);
+    while (status == DT_OK && fgets(line, sizeof line, stdin)) {
+        if (sscanf(line, "%*s %1023s", path) != 1)
+            status = DT_ERROR(DT_ERR_USAGE, "cannot read the command: %s", line);
+        else
+            status = decode(&tool, path, line);
+    }
+    if (status != DT_OK)
+        fprintf(stderr, "decode_tool: %s\n", dt_error_text());
+    dt_resize_destroy(tool.resize);
+    dt_jpeg_destroy(tool.jpeg);
+    return (int)status;
+}

@@ -1,0 +1,180 @@
+/* Files for tests of the data module: a temporary folder, small files, and tar archives made block
+ * by block, so that wrong ones can be made too. */
+#ifndef DTRAIN_TESTS_DATA_FILES_H
+#define DTRAIN_TESTS_DATA_FILES_H
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Used as group setup and teardown: makes the folder and removes everything in it. */
+static char test_dir[64];
+
+static inline int make_test_dir(void **state)
+{
+    (void)state;
+    snprintf(test_dir, sizeof test_dir, "/tmp/dtrain-data-XXXXXX");
+    return mkdtemp(test_dir) ? 0 : -1;
+}
+
+static inline int remove_entry(const char *path, const struct stat *info, int type, struct FTW *ftw)
+{
+    (void)info, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static inline int remove_test_dir(void **state)
+{
+    (void)state;
+    return nftw(test_dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Path below the test folder; valid until 64 more are made. */
+static inline const char *at(const char *name)
+{
+    static char paths[64][512];
+    static int next;
+    char *path = paths[next++ % 64];
+    snprintf(path, sizeof paths[0], "%s/%s", test_dir, name);
+    return path;
+}
+
+static inline void make_folder(const char *name)
+{
+    assert_int_equal(mkdir(at(name), 0777), 0);
+}
+
+static inline void write_bytes(const char *name, const void *data, size_t bytes)
+{
+    FILE *file = fopen(at(name), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+}
+
+static inline void write_text(const char *name, const char *text)
+{
+    write_bytes(name, text, strlen(text));
+}
+
+/* Whole file; free(). */
+static inline char *read_bytes(const char *name, size_t *bytes)
+{
+    struct stat info;
+    FILE *file = fopen(at(name), "rb");
+    assert_non_null(file);
+    assert_int_equal(fstat(fileno(file), &info), 0);
+    *bytes = (size_t)info.st_size;
+    char *data = malloc(*bytes + 1);
+    assert_non_null(data);
+    assert_int_equal(fread(data, 1, *bytes, file), *bytes);
+    fclose(file);
+    return data;
+}
+
+/* --- Tar --- */
+
+struct tar {
+    char *data;
+    size_t bytes;
+};
+
+static inline void tar_blocks(struct tar *tar, const void *data, size_t bytes)
+{
+    const size_t padded = (bytes + 511) / 512 * 512;
+    tar->data = realloc(tar->data, tar->bytes + padded + 1);
+    assert_non_null(tar->data);
+    memset(tar->data + tar->bytes, 0, padded);
+    if (bytes)
+        memcpy(tar->data + tar->bytes, data, bytes);
+    tar->bytes += padded;
+}
+
+/* A ustar header of the given type ('0' = regular) with the check sum right, then the data. */
+static inline void tar_add(struct tar *tar, const char *name, char type, const void *data,
+                           size_t bytes)
+{
+    char header[512] = {0};
+    unsigned sum = 0;
+
+    memcpy(header, name, strlen(name) < 100 ? strlen(name) : 100);
+    memcpy(header + 100,
+           "0000444\0"
+           "0000000\0"
+           "0000000\0",
+           24);
+    snprintf(header + 124, 12, "%011o", (unsigned)bytes);
+    memcpy(header + 136, "00000000000\0        ", 20);
+    header[156] = type;
+    if (type == '2' || type == '1')
+        memcpy(header + 157, "a.jpg", 5);
+    memcpy(header + 257,
+           "ustar\0"
+           "00",
+           8);
+    for (size_t i = 0; i < sizeof header; i++)
+        sum += (unsigned char)header[i];
+    snprintf(header + 148, 8, "%06o", sum);
+    tar_blocks(tar, header, sizeof header);
+    tar_blocks(tar, data, bytes);
+}
+
+static inline void tar_text(struct tar *tar, const char *name, const char *text)
+{
+    tar_add(tar, name, '0', text, strlen(text));
+}
+
+/* A pax record for the next member: "<length> key=value\n". */
+static inline void tar_pax(struct tar *tar, const char *key, const char *value)
+{
+    char record[2200];
+    const int rest = (int)(strlen(key) + strlen(value) + 3);
+    int length = rest + 1;
+    while (snprintf(NULL, 0, "%d", length) + rest != length)
+        length++;
+    snprintf(record, sizeof record, "%d %s=%s\n", length, key, value);
+    tar_add(tar, "PaxHeaders/x", 'x', record, (size_t)length);
+}
+
+static inline void tar_end(struct tar *tar)
+{
+    static const char zeros[1024];
+    tar_blocks(tar, zeros, sizeof zeros);
+}
+
+static inline void tar_save(struct tar *tar, const char *name)
+{
+    write_bytes(name, tar->data, tar->bytes);
+    free(tar->data);
+    *tar = (struct tar){0};
+}
+
+/* A shard of n samples first .. first + n - 1: label = number % 10, image "image <number>". */
+static inline void make_shard(const char *name, int first, int n)
+{
+    struct tar tar = {0};
+    char member[32], text[32];
+
+    for (int i = first; i < first + n; i++) {
+        snprintf(member, sizeof member, "%06d.cls", i);
+        snprintf(text, sizeof text, "%d", i % 10);
+        tar_text(&tar, member, text);
+        snprintf(member, sizeof member, "%06d.jpg", i);
+        snprintf(text, sizeof text, "image %d", i);
+        tar_text(&tar, member, text);
+    }
+    tar_end(&tar);
+    tar_save(&tar, name);
+}
+
+#endif

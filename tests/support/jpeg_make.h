@@ -1,0 +1,327 @@
+/* JPEG files for tests: good ones of every kind, and a table of files that must be refused, each
+ * with the words that the reason must contain. */
+#ifndef TEST_JPEG_MAKE_H
+#define TEST_JPEG_MAKE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jpeglib.h>
+
+struct file {
+    uint8_t *data;
+    size_t bytes;
+};
+
+struct jpeg_kind {
+    const char *name;
+    int width, height;
+    J_COLOR_SPACE pixels, stored; /* of the samples given and of the file */
+    int subsampling;              /* 1 or 2, of the first component */
+    int restart;                  /* rows of blocks, 0 = none */
+    int progressive;              /* 1: libjpeg's script; 2, for grey: DC, then AC, not refined */
+    bool adobe;
+};
+
+static inline int kind_channels(const struct jpeg_kind *kind)
+{
+    return kind->pixels == JCS_GRAYSCALE ? 1 : kind->pixels == JCS_CMYK ? 4 : 3;
+}
+
+/* A smooth picture, so that compression loses little: channel c at (x, y). */
+static inline uint8_t picture(const struct jpeg_kind *kind, int x, int y, int c)
+{
+    int u = 60 + 130 * x / kind->width, v = 50 + 150 * y / kind->height;
+    const int values[] = {u, v, 255 - (u + v) / 2, (u + v) / 4};
+    return (uint8_t)values[c];
+}
+
+static inline struct file jpeg_make(const struct jpeg_kind *kind)
+{
+    struct jpeg_compress_struct info;
+    struct jpeg_error_mgr errors;
+    unsigned char *data = NULL;
+    unsigned long bytes = 0;
+    int n = kind_channels(kind);
+    uint8_t *row = malloc((size_t)kind->width * (size_t)n);
+    info.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&info);
+    jpeg_mem_dest(&info, &data, &bytes);
+    info.image_width = (JDIMENSION)kind->width;
+    info.image_height = (JDIMENSION)kind->height;
+    info.input_components = n;
+    info.in_color_space = kind->pixels;
+    jpeg_set_defaults(&info);
+    jpeg_set_colorspace(&info, kind->stored);
+    jpeg_set_quality(&info, 97, TRUE);
+    if (kind->stored == JCS_CMYK || kind->stored == JCS_YCCK)
+        info.write_Adobe_marker = kind->adobe;
+    if (n > 1) {
+        info.comp_info[0].h_samp_factor = info.comp_info[0].v_samp_factor = kind->subsampling;
+        if (n == 4)
+            info.comp_info[3].h_samp_factor = info.comp_info[3].v_samp_factor = kind->subsampling;
+    }
+    info.restart_in_rows = kind->restart;
+    static const jpeg_scan_info scans[] = {{1, {0}, 0, 0, 0, 0}, {1, {0}, 1, 63, 0, 0}};
+    if (kind->progressive == 1)
+        jpeg_simple_progression(&info);
+    if (kind->progressive == 2) {
+        info.scan_info = scans;
+        info.num_scans = 2;
+    }
+    jpeg_start_compress(&info, TRUE);
+    for (int y = 0; y < kind->height; y++) {
+        for (int x = 0; x < kind->width; x++) {
+            for (int c = 0; c < n; c++)
+                row[x * n + c] = picture(kind, x, y, c);
+        }
+        JSAMPROW line = row;
+        jpeg_write_scanlines(&info, &line, 1);
+    }
+    jpeg_finish_compress(&info);
+    jpeg_destroy_compress(&info);
+    free(row);
+    struct file file = {malloc(bytes), bytes}; /* exact size, so that ASan sees any over-read */
+    memcpy(file.data, data, bytes);
+    free(data);
+    return file;
+}
+
+static const struct jpeg_kind jpeg_kinds[] = {
+    {"rgb 4:4:4", 97, 65, JCS_RGB, JCS_YCbCr, 1, 0, 0, false},
+    {"rgb 4:2:0", 97, 65, JCS_RGB, JCS_YCbCr, 2, 0, 0, false},
+    {"stored as rgb", 40, 30, JCS_RGB, JCS_RGB, 1, 0, 0, false},
+    {"grey", 97, 65, JCS_GRAYSCALE, JCS_GRAYSCALE, 1, 0, 0, false},
+    {"cmyk adobe", 64, 48, JCS_CMYK, JCS_CMYK, 1, 0, 0, true},
+    {"cmyk plain", 64, 48, JCS_CMYK, JCS_CMYK, 1, 0, 0, false},
+    {"ycck adobe", 64, 48, JCS_CMYK, JCS_YCCK, 2, 0, 0, true},
+    {"progressive", 97, 65, JCS_RGB, JCS_YCbCr, 2, 0, 1, false},
+    {"progressive grey", 33, 65, JCS_GRAYSCALE, JCS_GRAYSCALE, 1, 0, 1, false},
+    {"progressive, not refined", 33, 65, JCS_GRAYSCALE, JCS_GRAYSCALE, 1, 0, 2, false},
+    {"restart markers", 97, 65, JCS_RGB, JCS_YCbCr, 2, 1, 0, false},
+    {"1 pixel wide", 1, 65, JCS_RGB, JCS_YCbCr, 2, 0, 0, false},
+    {"1 pixel high", 65, 1, JCS_RGB, JCS_YCbCr, 2, 0, 0, false},
+    {"1 pixel", 1, 1, JCS_RGB, JCS_YCbCr, 1, 0, 0, false},
+};
+enum { N_JPEG_KINDS = sizeof jpeg_kinds / sizeof jpeg_kinds[0] };
+
+/* --- Bad files --- */
+
+/* Offset of the first marker 0xff `code`, which must exist. */
+static inline size_t find_marker(const struct file *file, int code)
+{
+    for (size_t i = 0; i + 1 < file->bytes; i++) {
+        if (file->data[i] == 0xff && file->data[i + 1] == code)
+            return i;
+    }
+    fprintf(stderr, "no marker 0x%02x in the file made for the test\n", (unsigned)code);
+    abort();
+}
+
+static inline void remove_bytes(struct file *file, size_t at, size_t n)
+{
+    memmove(file->data + at, file->data + at + n, file->bytes - at - n);
+    file->bytes -= n;
+}
+
+static inline void remove_segment(struct file *file, int code)
+{
+    size_t at = find_marker(file, code);
+    remove_bytes(file, at, 2u + file->data[at + 2] * 256u + file->data[at + 3]);
+}
+
+static inline void set_u16(struct file *file, size_t at, int value)
+{
+    file->data[at] = (uint8_t)(value >> 8);
+    file->data[at + 1] = (uint8_t)value;
+}
+
+enum { SOF0 = 0xc0, SOF2 = 0xc2, DHT = 0xc4, EOI = 0xd9, SOS = 0xda, DQT = 0xdb, APP0 = 0xe0 };
+
+static inline void cut_header(struct file *f)
+{
+    f->bytes = 100;
+}
+static inline void cut_half(struct file *f)
+{
+    f->bytes /= 2;
+}
+static inline void cut_tenth(struct file *f)
+{
+    f->bytes -= f->bytes / 10;
+}
+static inline void cut_end_marker(struct file *f)
+{
+    f->bytes -= 2;
+}
+static inline void cut_all(struct file *f)
+{
+    f->bytes = 0;
+}
+static inline void cut_to_start_marker(struct file *f)
+{
+    f->bytes = 2;
+}
+static inline void set_huge(struct file *f)
+{
+    size_t at = find_marker(f, SOF0);
+    set_u16(f, at + 5, 65000);
+    set_u16(f, at + 7, 65000);
+}
+static inline void set_no_height(struct file *f)
+{
+    set_u16(f, find_marker(f, SOF0) + 5, 0);
+}
+static inline void set_wide(struct file *f)
+{
+    set_u16(f, find_marker(f, SOF0) + 7, 65535);
+}
+static inline void set_memory_hog(struct file *f)
+{
+    size_t at = find_marker(f, SOF2);
+    set_u16(f, at + 5, 9900);
+    set_u16(f, at + 7, 10000);
+    f->data[at + 11] = 0x11; /* full chroma: six bytes of coefficients a pixel */
+}
+static inline void set_12_bits(struct file *f)
+{
+    f->data[find_marker(f, SOF0) + 4] = 12;
+}
+static inline void set_lossless(struct file *f)
+{
+    f->data[find_marker(f, SOF0) + 1] = 0xc3;
+}
+static inline void set_arithmetic(struct file *f)
+{
+    f->data[find_marker(f, SOF0) + 1] = 0xc9;
+}
+static inline void set_two_components(struct file *f)
+{
+    size_t at = find_marker(f, SOF0);
+    f->data[at + 9] = 2;
+    set_u16(f, at + 2, 8 + 3 * 2);
+    remove_bytes(f, at + 16, 3);
+    size_t scan = find_marker(f, SOS);
+    f->data[scan + 4] = 2;
+    set_u16(f, scan + 2, 6 + 2 * 2);
+    remove_bytes(f, scan + 9, 2);
+}
+static inline void set_bad_sampling(struct file *f)
+{
+    f->data[find_marker(f, SOF0) + 11] = 0x51;
+}
+static inline void set_short_segment(struct file *f)
+{
+    set_u16(f, find_marker(f, DQT) + 2, 1);
+}
+static inline void set_bad_huffman(struct file *f)
+{
+    memset(f->data + find_marker(f, DHT) + 5, 0xff, 16);
+}
+static inline void remove_quantisation(struct file *f)
+{
+    remove_segment(f, DQT);
+    remove_segment(f, DQT);
+}
+static inline void remove_frame(struct file *f)
+{
+    remove_segment(f, SOF0);
+}
+static inline void end_before_scan(struct file *f)
+{
+    size_t at = find_marker(f, SOS);
+    f->data[at + 1] = EOI;
+    f->bytes = at + 2;
+}
+static inline void scramble(struct file *f)
+{
+    size_t at = find_marker(f, SOS) + 14, n = f->bytes - at - 2;
+    for (size_t i = 0; i < n; i++)
+        f->data[at + i] = (uint8_t)(i * 73 % 251);
+}
+static inline void lose_restart(struct file *f)
+{
+    f->data[find_marker(f, 0xd1) + 1] = 0xd5;
+}
+/* The AC scan of a file without refinement over and over: libjpeg has nothing to remark on. */
+static inline void repeat_scan(struct file *f)
+{
+    enum { N = 300 };
+    size_t at = f->bytes;
+    while (at > 0 && !(f->data[at - 2] == 0xff && f->data[at - 1] == SOS))
+        at--;
+    size_t begin = at - 2, n = f->bytes - 2 - begin;
+    uint8_t *grown = malloc(begin + N * n + 2);
+    memcpy(grown, f->data, begin);
+    for (size_t i = 0; i < N; i++)
+        memcpy(grown + begin + i * n, f->data + begin, n);
+    memcpy(grown + begin + N * n, "\xff\xd9", 2);
+    free(f->data);
+    *f = (struct file){grown, begin + N * n + 2};
+}
+
+enum { BASE_420 = 1, BASE_PROGRESSIVE = 7, BASE_NOT_REFINED = 9, BASE_RESTART = 10 };
+
+/* Either literal bytes, or a good file of jpeg_kinds[base] that `damage` spoils. */
+static const struct bad_file {
+    const char *name, *reason;
+    const char *bytes;
+    size_t n_bytes;
+    int base;
+    void (*damage)(struct file *file);
+} bad_files[] = {
+    {"png", "a PNG file, not a JPEG", "\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16, 0, NULL},
+    {"gif", "a GIF file, not a JPEG", "GIF89a\1\0\1\0", 10, 0, NULL},
+    {"webp", "a WebP or RIFF file", "RIFF\x24\0\0\0WEBPVP8 ", 16, 0, NULL},
+    {"bmp", "a BMP file, not a JPEG", "BM\x36\0\0\0\0\0", 8, 0, NULL},
+    {"tiff", "a TIFF file, not a JPEG", "II*\0\x08\0\0\0", 8, 0, NULL},
+    {"pdf", "a PDF file, not a JPEG", "%PDF-1.4\n", 9, 0, NULL},
+    {"html", "an HTML or XML file", "<html>404</html>", 16, 0, NULL},
+    {"gzip", "a gzip file, not a JPEG", "\x1f\x8b\x08\0\0\0", 6, 0, NULL},
+    {"text", "starts with 0x68 0x65", "hello", 5, 0, NULL},
+    {"zeros", "starts with 0x00 0x00", "\0\0\0\0\0\0\0\0", 8, 0, NULL},
+    {"one-byte", "starts with 0xff", "\xff", 1, 0, NULL},
+    {"empty", "empty", NULL, 0, BASE_420, cut_all},
+    {"start-only", "Premature end", NULL, 0, BASE_420, cut_to_start_marker},
+    {"cut-header", "Premature end", NULL, 0, BASE_420, cut_header},
+    {"cut-half", "Premature end", NULL, 0, BASE_420, cut_half},
+    {"cut-tenth", "Premature end", NULL, 0, BASE_420, cut_tenth},
+    {"cut-two-bytes", "Premature end", NULL, 0, BASE_420, cut_end_marker},
+    {"cut-progressive", "Premature end", NULL, 0, BASE_PROGRESSIVE, cut_half},
+    {"huge", "pixels 4225000000 > 100000000", NULL, 0, BASE_420, set_huge},
+    {"no-height", "Empty JPEG image", NULL, 0, BASE_420, set_no_height},
+    {"too-wide", "Maximum supported image dimension", NULL, 0, BASE_420, set_wide},
+    {"memory", "more than 512 MB", NULL, 0, BASE_PROGRESSIVE, set_memory_hog},
+    {"12-bit", "precision 12", NULL, 0, BASE_420, set_12_bits},
+    {"lossless", "SOF type 0xc3", NULL, 0, BASE_420, set_lossless},
+    {"arithmetic", "arithmetic coding", NULL, 0, BASE_420, set_arithmetic},
+    {"two-components", "2 colour components", NULL, 0, BASE_420, set_two_components},
+    {"sampling", "sampling factors", NULL, 0, BASE_420, set_bad_sampling},
+    {"short-segment", "marker length", NULL, 0, BASE_420, set_short_segment},
+    {"huffman-table", "Huffman table", NULL, 0, BASE_420, set_bad_huffman},
+    {"no-tables", "Quantization table", NULL, 0, BASE_420, remove_quantisation},
+    {"no-frame", "SOS before SOF", NULL, 0, BASE_420, remove_frame},
+    {"no-scan", "missing SOS marker", NULL, 0, BASE_420, end_before_scan},
+    {"scrambled", "Corrupt JPEG data", NULL, 0, BASE_420, scramble},
+    {"restart", "Corrupt JPEG data", NULL, 0, BASE_RESTART, lose_restart},
+    {"scan-bomb", "more than 100 scans", NULL, 0, BASE_NOT_REFINED, repeat_scan},
+};
+enum { N_BAD_FILES = sizeof bad_files / sizeof bad_files[0] };
+
+static inline struct file bad_file_make(const struct bad_file *bad)
+{
+    struct file file;
+    if (bad->damage) {
+        file = jpeg_make(&jpeg_kinds[bad->base]);
+        bad->damage(&file);
+    } else {
+        file = (struct file){malloc(bad->n_bytes), bad->n_bytes};
+        memcpy(file.data, bad->bytes, bad->n_bytes);
+    }
+    return file;
+}
+
+#endif

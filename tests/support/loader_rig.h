@@ -1,0 +1,224 @@
+/* For tests of the loader: folders of generated JPEG files, and the data of a whole run by
+ * position. */
+#ifndef TEST_LOADER_RIG_H
+#define TEST_LOADER_RIG_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "dtrain/data.h"
+#include "dtrain/file.h"
+#include "jpeg_make.h"
+
+enum { CLASSES = 3, N = 53, GLOBAL = 12, SIZE = 24, EPOCHS = 3, SEED = 9 };
+
+/* --- Folders of files --- */
+
+struct folder {
+    char path[64];
+    char files[N + 1][128];
+    int n_files;
+};
+
+static inline void folder_make(struct folder *folder)
+{
+    char path[128];
+    *folder = (struct folder){.path = "/tmp/dtrain-loader-XXXXXX"};
+    assert_non_null(mkdtemp(folder->path));
+    for (int c = 0; c < CLASSES; c++) {
+        snprintf(path, sizeof path, "%s/class%d", folder->path, c);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+}
+
+static inline void folder_add(struct folder *folder, const char *name, const struct file *file)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/class%d/%02d-%s.jpg", folder->path, folder->n_files % CLASSES,
+             folder->n_files, name);
+    assert_int_equal(dt_file_save(path, file->data, file->bytes), DT_OK);
+    memcpy(folder->files[folder->n_files], path, sizeof path);
+    folder->n_files++;
+}
+
+static inline int good_width(int i)
+{
+    return 30 + i * 7 % 50;
+}
+
+static inline int good_height(int i)
+{
+    return 25 + i * 11 % 60;
+}
+
+static inline void folder_add_good(struct folder *folder, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct jpeg_kind kind = jpeg_kinds[i % 4];
+        kind.width = good_width(i);
+        kind.height = good_height(i);
+        struct file file = jpeg_make(&kind);
+        folder_add(folder, "good", &file);
+        free(file.data);
+    }
+}
+
+static inline void folder_remove(struct folder *folder)
+{
+    char path[128];
+    for (int i = 0; i < folder->n_files; i++)
+        unlink(folder->files[i]);
+    for (int c = 0; c < CLASSES; c++) {
+        snprintf(path, sizeof path, "%s/class%d", folder->path, c);
+        rmdir(path);
+    }
+    rmdir(folder->path);
+}
+
+static inline struct dt_dataset *open_folder(const struct folder *folder)
+{
+    struct dt_dataset_options options = {
+        .source = DT_SOURCE_FOLDER, .path = folder->path, .num_classes = CLASSES};
+    struct dt_dataset *dataset;
+    if (dt_dataset_open(&dataset, &options) != DT_OK)
+        fail_msg("%s", dt_error_text());
+    assert_int_equal(dt_dataset_size(dataset), folder->n_files);
+    return dataset;
+}
+
+static inline struct dt_loader_options make_options(bool train, int rank, int n_ranks,
+                                                    int micro_batch, int workers)
+{
+    return (struct dt_loader_options){
+        .train = train,
+        .augment = DT_AUGMENT_IMAGENET,
+        .image_size = SIZE,
+        .resize = SIZE + 4,
+        .global_batch = train ? GLOBAL : n_ranks * micro_batch,
+        .micro_batch = micro_batch,
+        .rank = rank,
+        .n_ranks = n_ranks,
+        .workers = workers,
+        .prefetch = 3,
+        .seed = SEED,
+        .max_bad_fraction = 1.0,
+    };
+}
+
+static inline struct dt_loader *open_loader(struct dt_dataset *dataset,
+                                            const struct dt_loader_options *options)
+{
+    struct dt_loader *loader;
+    if (dt_loader_create(&loader, dataset, options) != DT_OK)
+        fail_msg("%s", dt_error_text());
+    return loader;
+}
+
+static const struct dt_batch *next(struct dt_loader *loader)
+{
+    const struct dt_batch *batch;
+    if (dt_loader_next(loader, &batch) != DT_OK)
+        fail_msg("%s", dt_error_text());
+    return batch;
+}
+
+/* --- The data of a whole run, by position --- */
+
+struct row {
+    uint32_t id;
+    int32_t label;
+    struct dt_crop crop;
+    uint8_t pixels[SIZE * SIZE * 3];
+};
+
+enum { BATCHES = N / GLOBAL };
+
+struct run {
+    struct row rows[EPOCHS][BATCHES][GLOBAL];
+};
+
+static inline void copy_rows(struct row *rows, const struct dt_batch *batch)
+{
+    for (int i = 0; i < batch->n; i++) {
+        memset(&rows[i], 0, sizeof rows[i]);
+        rows[i].id = batch->ids[i];
+        rows[i].label = batch->labels[i];
+        rows[i].crop.x = batch->crops[i].x; /* by member: the padding is nobody's */
+        rows[i].crop.y = batch->crops[i].y;
+        rows[i].crop.w = batch->crops[i].w;
+        rows[i].crop.h = batch->crops[i].h;
+        rows[i].crop.flip = batch->crops[i].flip;
+        memcpy(rows[i].pixels, batch->pixels + i * SIZE * SIZE * 3, SIZE * SIZE * 3);
+    }
+}
+
+/* Reads the rest of the epoch that `loader` was started in into its places of `run`. */
+static inline void read_epoch(struct run *run, struct dt_loader *loader, uint32_t epoch, int first,
+                              const struct dt_loader_options *options)
+{
+    int passes = dt_loader_passes(loader), per_rank = GLOBAL / options->n_ranks;
+    const struct dt_batch *batch;
+    assert_int_equal(dt_loader_batches(loader), BATCHES);
+    assert_int_equal(passes * options->micro_batch, per_rank);
+    for (int g = first; g < BATCHES; g++) {
+        for (int pass = 0; pass < passes; pass++) {
+            batch = next(loader);
+            assert_non_null(batch);
+            assert_int_equal(batch->epoch, epoch);
+            assert_int_equal(batch->index, g);
+            assert_int_equal(batch->pass, pass);
+            assert_int_equal(batch->n, options->micro_batch);
+            copy_rows(run->rows[epoch][g] + options->rank * per_rank + pass * options->micro_batch,
+                      batch);
+            dt_loader_release(loader, batch);
+        }
+    }
+    assert_null(next(loader));
+    assert_null(next(loader));
+}
+
+static inline uint64_t read_run(struct run *run, struct dt_dataset *dataset, int n_ranks,
+                                int micro_batch, int workers)
+{
+    uint64_t n_bad = 0;
+    memset(run, 0xee, sizeof *run);
+    for (int rank = 0; rank < n_ranks; rank++) {
+        struct dt_loader_options options = make_options(true, rank, n_ranks, micro_batch, workers);
+        struct dt_loader *loader = open_loader(dataset, &options);
+        for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
+            assert_int_equal(dt_loader_start(loader, epoch, 0), DT_OK);
+            read_epoch(run, loader, epoch, 0, &options);
+        }
+        n_bad += dt_loader_bad(loader);
+        dt_loader_destroy(loader);
+    }
+    return n_bad;
+}
+
+static const struct {
+    int ranks, micro_batch;
+} splits[] = {{1, 12}, {1, 4}, {2, 6}, {2, 3}, {3, 4}, {3, 1}, {4, 3}, {4, 1}};
+enum { N_SPLITS = sizeof splits / sizeof splits[0] };
+
+static inline void check_same_for_all_splits(struct dt_dataset *dataset, const struct run *expected)
+{
+    struct run *run = malloc(sizeof *run);
+    for (size_t i = 0; i < N_SPLITS; i++) {
+        for (int workers = 1; workers <= 4; workers += 3) {
+            read_run(run, dataset, splits[i].ranks, splits[i].micro_batch, workers);
+            assert_memory_equal(run, expected, sizeof *run);
+        }
+    }
+    free(run);
+}
+
+#endif

@@ -1,0 +1,217 @@
+/* Synthetic images and class folders. */
+#include "data/dataset.h"
+#include "data_files.h"
+
+enum { SIZE = 40 };
+
+static struct dt_dataset *open_good(const struct dt_dataset_options *options)
+{
+    struct dt_dataset *dataset;
+    if (dt_dataset_open(&dataset, options) != DT_OK)
+        fail_msg("%s", dt_error_text());
+    return dataset;
+}
+
+static void expect_error(dt_status expected, const char *text,
+                         const struct dt_dataset_options *options)
+{
+    struct dt_dataset *dataset;
+    const dt_status status = dt_dataset_open(&dataset, options);
+    if (status != expected || !strstr(dt_error_text(), text) || dataset)
+        fail_msg("wanted %d with '%s', got %d: %s", (int)expected, text, (int)status,
+                 dt_error_text());
+}
+
+/* --- Synthetic --- */
+
+static void test_synthetic(void **state)
+{
+    (void)state;
+    const struct dt_dataset_options options = {.source = DT_SOURCE_SYNTHETIC,
+                                               .num_classes = 7,
+                                               .synthetic_images = 50,
+                                               .image_size = SIZE,
+                                               .seed = 3};
+    struct dt_dataset *first = open_good(&options), *second = open_good(&options);
+    struct dt_sample a = {0}, b = {0};
+    char name[64];
+
+    assert_true(dt_dataset_is_raw(first));
+    assert_int_equal(dt_dataset_size(first), 50);
+    assert_true(dt_dataset_fingerprint(first) == dt_dataset_fingerprint(second));
+    assert_string_equal(dt_dataset_name(first, 17, name, sizeof name), "synthetic image 17");
+    assert_string_equal(dt_dataset_name(first, 50, name, sizeof name), "sample 50 of 50");
+    for (uint32_t id = 0; id < 50; id++) {
+        assert_int_equal(dt_dataset_label(first, id), id % 7);
+        assert_int_equal(dt_dataset_read(first, id, &a), DT_OK);
+        assert_int_equal(a.bytes, SIZE * SIZE * 3);
+        assert_int_equal(dt_dataset_read(second, id, &b), DT_OK);
+        assert_memory_equal(a.data, b.data, a.bytes);
+        assert_int_equal(dt_dataset_read(first, (id + 7) % 50, &b), DT_OK); /* same class */
+        assert_memory_not_equal(a.data, b.data, a.bytes);
+    }
+    assert_int_equal(dt_dataset_read(first, 50, &a), DT_ERR_INTERNAL);
+    dt_dataset_close(first);
+    dt_dataset_close(second);
+    free(a.data);
+    free(b.data);
+}
+
+/* Mean colours of one class agree, also under another seed; those of different classes do not. */
+static void test_synthetic_classes(void **state)
+{
+    (void)state;
+    double mean[2][6][3] = {{{0}}};
+    struct dt_sample sample = {0};
+
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        const struct dt_dataset_options options = {.source = DT_SOURCE_SYNTHETIC,
+                                                   .num_classes = 6,
+                                                   .synthetic_images = 6,
+                                                   .image_size = SIZE,
+                                                   .seed = seed};
+        struct dt_dataset *dataset = open_good(&options);
+        for (uint32_t id = 0; id < 6; id++) {
+            assert_int_equal(dt_dataset_read(dataset, id, &sample), DT_OK);
+            for (size_t i = 0; i < sample.bytes; i++)
+                mean[seed][id][i % 3] += sample.data[i] / (double)(SIZE * SIZE);
+        }
+        dt_dataset_close(dataset);
+    }
+    for (int i = 0; i < 6; i++)
+        for (int k = 0; k < 6; k++) {
+            double distance = 0;
+            for (int c = 0; c < 3; c++) {
+                const double difference = mean[0][i][c] - mean[1][k][c];
+                distance += difference * difference;
+            }
+            if (i == k)
+                assert_true(distance < 12); /* noise of 1600 pixels: about 1 per colour */
+            else
+                assert_true(distance > 12);
+        }
+    free(sample.data);
+}
+
+static void test_synthetic_sizes(void **state)
+{
+    (void)state;
+    static const int sizes[] = {1, 2, 63, 64, 65, 224};
+    struct dt_dataset_options options = {.source = DT_SOURCE_SYNTHETIC, .num_classes = 2};
+    struct dt_sample sample = {0};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        options.synthetic_images = 2;
+        options.image_size = sizes[i];
+        struct dt_dataset *dataset = open_good(&options);
+        for (uint32_t id = 0; id < 2; id++) {
+            assert_int_equal(dt_dataset_read(dataset, id, &sample), DT_OK);
+            assert_int_equal(sample.bytes, (size_t)sizes[i] * (size_t)sizes[i] * 3);
+        }
+        dt_dataset_close(dataset);
+    }
+    options.synthetic_images = 0;
+    expect_error(DT_ERR_CONFIG, "at least one image", &options);
+    options.num_classes = 0;
+    expect_error(DT_ERR_CONFIG, "at least one class", &options);
+    free(sample.data);
+}
+
+/* --- Class folders --- */
+
+static void test_folder(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int label;
+    } expected[] = {{"A/x.JPG", 0}, {"a b/10.jpeg", 1}, {"a b/2.jpg", 1}, {"\xc3\xa9/n.jpg", 3}};
+    struct dt_sample sample = {0};
+    char name[300];
+
+    make_folder("set");
+    make_folder("set/a b");
+    make_folder("set/A");
+    make_folder("set/empty"); /* keeps its label */
+    make_folder("set/\xc3\xa9");
+    make_folder("set/.hidden");
+    make_folder("set/A/deeper");
+    write_text("set/notes.jpg", "no class");
+    write_text("set/.hidden/a.jpg", "hidden");
+    write_text("set/A/.x.jpg", "hidden");
+    write_text("set/A/x.png", "not read");
+    write_text("set/A/xjpg", "no suffix");
+    for (size_t i = 4; i-- > 0;) {
+        snprintf(name, sizeof name, "set/%s", expected[i].name);
+        write_text(name, expected[i].name);
+    }
+    const struct dt_dataset_options options = {
+        .source = DT_SOURCE_FOLDER, .path = at("set"), .num_classes = 4};
+    struct dt_dataset *dataset = open_good(&options);
+    assert_int_equal(dt_dataset_size(dataset), 4);
+    assert_false(dt_dataset_is_raw(dataset));
+    for (uint32_t id = 0; id < 4; id++) {
+        assert_int_equal(dt_dataset_label(dataset, id), expected[id].label);
+        assert_string_equal(dt_dataset_name(dataset, id, name, sizeof name) + strlen(at("set/")),
+                            expected[id].name);
+        assert_int_equal(dt_dataset_read(dataset, id, &sample), DT_OK);
+        assert_int_equal(sample.bytes, strlen(expected[id].name));
+        assert_memory_equal(sample.data, expected[id].name, sample.bytes);
+    }
+    const uint64_t fingerprint = dt_dataset_fingerprint(dataset);
+    dt_dataset_close(dataset);
+
+    write_text("set/A/x.JPG", "another size");
+    dataset = open_good(&options);
+    assert_true(dt_dataset_fingerprint(dataset) != fingerprint);
+    /* Files that change later are single bad samples. */
+    assert_int_equal(unlink(at("set/A/x.JPG")), 0);
+    assert_int_equal(dt_dataset_read(dataset, 0, &sample), DT_ERR_DATA);
+    write_text("set/A/x.JPG", "");
+    assert_int_equal(dt_dataset_read(dataset, 0, &sample), DT_ERR_DATA);
+    assert_non_null(strstr(dt_error_text(), "has 0 bytes"));
+    unlink(at("set/A/x.JPG"));
+    assert_int_equal(mkfifo(at("set/A/x.JPG"), 0600), 0);
+    assert_int_equal(dt_dataset_read(dataset, 0, &sample), DT_ERR_DATA);
+    dt_dataset_close(dataset);
+    free(sample.data);
+    expect_error(DT_ERR_DATA, "set/A/x.JPG has the name of an image but is not a regular file",
+                 &options);
+}
+
+static void test_folder_errors(void **state)
+{
+    (void)state;
+    struct dt_dataset_options options = {.source = DT_SOURCE_FOLDER, .num_classes = 2};
+
+    make_folder("bad");
+    options.path = at("bad");
+    expect_error(DT_ERR_DATA, "no class folders", &options);
+    make_folder("bad/a");
+    make_folder("bad/b");
+    expect_error(DT_ERR_DATA, "holds no samples", &options);
+    make_folder("bad/c");
+    expect_error(DT_ERR_DATA, "holds 3 class folders, but model.num_classes is 2", &options);
+    options.path = at("nowhere");
+    expect_error(DT_ERR_NO_INPUT, "nowhere", &options);
+    write_text("plain", "file");
+    options.path = at("plain");
+    expect_error(DT_ERR_NO_INPUT, "plain", &options);
+    options.path = "";
+    expect_error(DT_ERR_CONFIG, "no path", &options);
+    options.path = at("bad");
+    options.num_classes = 3;
+    assert_int_equal(symlink("nothing", at("bad/a/x.jpg")), 0);
+    expect_error(DT_ERR_NO_INPUT, "bad/a/x.jpg", &options);
+    dt_dataset_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_synthetic),       cmocka_unit_test(test_synthetic_classes),
+        cmocka_unit_test(test_synthetic_sizes), cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_folder_errors),
+    };
+    return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);
+}

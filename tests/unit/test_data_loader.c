@@ -1,0 +1,332 @@
+/* The loader over a folder of generated JPEG files: the data of an epoch are the same for every
+ * number of ranks and workers, evaluation sees each image once, a restart continues exactly, and
+ * starting or ending at any moment is safe. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "data/dataset.h"
+#include "data/jpeg.h"
+#include "data/resize.h"
+#include "loader_rig.h"
+
+/* The crop that a good sample must have got in this epoch. */
+static void check_crop(const struct dt_dataset *dataset, const struct row *row, uint32_t epoch)
+{
+    char name[256];
+    struct dt_crop crop;
+    const char *number = strrchr(dt_dataset_name(dataset, row->id, name, sizeof name), '/') + 1;
+    int i = (int)strtol(number, NULL, 10);
+    dt_augment_draw(&crop, DT_AUGMENT_IMAGENET, true, SEED, epoch, row->id, good_width(i),
+                    good_height(i), SIZE, SIZE + 4);
+    assert_true(row->crop.x == crop.x && row->crop.y == crop.y && row->crop.w == crop.w &&
+                row->crop.h == crop.h && row->crop.flip == crop.flip);
+}
+
+/* The pixels, made here from all of the decoded image. */
+static void check_pixels(const struct dt_dataset *dataset, const struct row *row,
+                         enum dt_resize_edge edge)
+{
+    struct dt_sample sample = {0};
+    struct dt_jpeg *jpeg;
+    struct dt_resize *resize;
+    struct dt_rect need;
+    int width, height;
+    uint8_t expected[SIZE * SIZE * 3];
+    assert_int_equal(dt_jpeg_create(&jpeg), DT_OK);
+    assert_int_equal(dt_resize_create(&resize), DT_OK);
+    assert_int_equal(dt_dataset_read(dataset, row->id, &sample), DT_OK);
+    assert_int_equal(dt_jpeg_open(jpeg, &width, &height, sample.data, sample.bytes), DT_OK);
+    uint8_t *all = malloc((size_t)width * (size_t)height * 3);
+    assert_int_equal(dt_jpeg_decode(jpeg, all, 0, 0, width, height), DT_OK);
+    assert_int_equal(dt_resize_prepare(resize, &need, &row->crop, edge, width, height, SIZE),
+                     DT_OK);
+    for (int y = 0; y < need.h; y++)
+        memmove(all + y * need.w * 3, all + ((need.y + y) * width + need.x) * 3,
+                (size_t)need.w * 3);
+    dt_resize_run(resize, expected, all);
+    assert_memory_equal(row->pixels, expected, sizeof expected);
+    free(all);
+    free(sample.data);
+    dt_resize_destroy(resize);
+    dt_jpeg_destroy(jpeg);
+}
+
+static void test_ranks_and_workers(void **state)
+{
+    (void)state;
+    struct folder folder;
+    uint32_t order[N];
+    struct run *run = malloc(sizeof *run);
+    folder_make(&folder);
+    folder_add_good(&folder, N);
+    struct dt_dataset *dataset = open_folder(&folder);
+    assert_int_equal(read_run(run, dataset, 1, GLOBAL, 1), 0);
+    int n_flips = 0;
+    for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
+        dt_sampler_order(order, N, SEED, epoch, true);
+        for (int p = 0; p < BATCHES * GLOBAL; p++) {
+            const struct row *row = &run->rows[epoch][p / GLOBAL][p % GLOBAL];
+            assert_int_equal(row->id, order[p]);
+            assert_int_equal(row->label, dt_dataset_label(dataset, order[p]));
+            check_crop(dataset, row, epoch);
+            check_pixels(dataset, row, DT_RESIZE_CROP);
+            n_flips += row->crop.flip;
+        }
+    }
+    assert_true(n_flips > EPOCHS * BATCHES * GLOBAL / 4 &&
+                n_flips < EPOCHS * BATCHES * GLOBAL * 3 / 4);
+    check_same_for_all_splits(dataset, run);
+    dt_dataset_close(dataset);
+    folder_remove(&folder);
+    free(run);
+}
+
+static void test_restart(void **state)
+{
+    (void)state;
+    struct folder folder;
+    struct run *whole = malloc(sizeof *whole), *part = malloc(sizeof *part);
+    folder_make(&folder);
+    folder_add_good(&folder, N);
+    struct dt_dataset *dataset = open_folder(&folder);
+    read_run(whole, dataset, 1, 4, 4);
+    for (int first = 0; first <= BATCHES; first++) {
+        struct dt_loader_options options = make_options(true, 0, 1, 4, 2);
+        struct dt_loader *loader = open_loader(dataset, &options);
+        assert_null(next(loader)); /* no epoch was started */
+        assert_int_equal(dt_loader_start(loader, 1, (uint64_t)first), DT_OK);
+        memcpy(part, whole, sizeof *part);
+        memset(part->rows[1][first < BATCHES ? first : 0], 0xee,
+               first < BATCHES ? sizeof part->rows[1][0] * (size_t)(BATCHES - first) : 0);
+        read_epoch(part, loader, 1, first, &options);
+        assert_memory_equal(part, whole, sizeof *part);
+        assert_int_equal(dt_loader_start(loader, 1, BATCHES + 1), DT_ERR_INTERNAL);
+        dt_loader_destroy(loader);
+    }
+    dt_dataset_close(dataset);
+    folder_remove(&folder);
+    free(whole);
+    free(part);
+}
+
+/* Every id once over all ranks, rows past the end blank, and equal numbers of batches on all ranks.
+ */
+static void check_evaluation(struct dt_dataset *dataset, struct row *rows, int n_ranks,
+                             int micro_batch, int workers)
+{
+    int n = (int)dt_dataset_size(dataset), seen[N] = {0};
+    int per_step = n_ranks * micro_batch;
+    for (int rank = 0; rank < n_ranks; rank++) {
+        struct dt_loader_options options = make_options(false, rank, n_ranks, micro_batch, workers);
+        struct dt_loader *loader = open_loader(dataset, &options);
+        const struct dt_batch *batch;
+        int n_batches = 0;
+        assert_int_equal(dt_loader_batches(loader), (n + per_step - 1) / per_step);
+        assert_int_equal(dt_loader_passes(loader), 1);
+        assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
+        for (; (batch = next(loader)); n_batches++) {
+            struct row *scratch = calloc((size_t)micro_batch, sizeof *scratch);
+            copy_rows(scratch, batch);
+            for (int i = 0; i < batch->n; i++) {
+                seen[batch->ids[i]]++;
+                assert_int_equal(batch->labels[i], dt_dataset_label(dataset, batch->ids[i]));
+                if (n_ranks > 1)
+                    assert_memory_equal(&rows[batch->ids[i]], &scratch[i], sizeof *rows);
+                else
+                    rows[batch->ids[i]] = scratch[i];
+            }
+            for (int i = batch->n; i < micro_batch; i++) {
+                assert_int_equal(batch->labels[i], -1);
+                for (int k = 0; k < SIZE * SIZE * 3; k++)
+                    assert_int_equal(batch->pixels[i * SIZE * SIZE * 3 + k], 0);
+            }
+            free(scratch);
+            dt_loader_release(loader, batch);
+        }
+        assert_int_equal(n_batches, dt_loader_batches(loader));
+        dt_loader_destroy(loader);
+    }
+    for (int i = 0; i < n; i++)
+        assert_int_equal(seen[i], 1);
+}
+
+static void test_evaluation(void **state)
+{
+    (void)state;
+    static const int sizes[] = {N, 48, 5, 1};
+    struct row *rows = calloc(N, sizeof *rows);
+    for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+        struct folder folder;
+        folder_make(&folder);
+        folder_add_good(&folder, sizes[k]);
+        struct dt_dataset *dataset = open_folder(&folder);
+        for (int n_ranks = 1; n_ranks <= 4; n_ranks++)
+            check_evaluation(dataset, rows, n_ranks, 4, 1 + 3 * (n_ranks % 2));
+        for (int i = 0; i < sizes[k]; i++)
+            check_pixels(dataset, &rows[i], DT_RESIZE_IMAGE);
+        dt_dataset_close(dataset);
+        folder_remove(&folder);
+    }
+    free(rows);
+}
+
+/* --- Synthetic data, wrong use, and moments --- */
+
+static struct dt_dataset *open_synthetic(int n, int size)
+{
+    struct dt_dataset_options options = {.source = DT_SOURCE_SYNTHETIC,
+                                         .num_classes = CLASSES,
+                                         .synthetic_images = n,
+                                         .image_size = size,
+                                         .seed = 4};
+    struct dt_dataset *dataset;
+    if (dt_dataset_open(&dataset, &options) != DT_OK)
+        fail_msg("%s", dt_error_text());
+    return dataset;
+}
+
+static void test_synthetic(void **state)
+{
+    (void)state;
+    struct dt_dataset *dataset = open_synthetic(N, SIZE);
+    struct run *run = malloc(sizeof *run);
+    read_run(run, dataset, 1, GLOBAL, 1);
+    const struct row *row = &run->rows[0][0][0];
+    assert_true(row->crop.w == SIZE && row->crop.x == 0.0f && !row->crop.flip);
+    assert_memory_not_equal(row->pixels, row[1].pixels, sizeof row->pixels);
+    check_same_for_all_splits(dataset, run);
+    free(run);
+    dt_dataset_close(dataset);
+}
+
+/* An error that is not about one sample comes to the caller with its text. */
+static void test_worker_failure(void **state)
+{
+    (void)state;
+    struct dt_dataset *dataset = open_synthetic(N, SIZE + 1);
+    struct dt_loader_options options = make_options(true, 0, 1, 12, 4);
+    struct dt_loader *loader = open_loader(dataset, &options);
+    const struct dt_batch *batch;
+    assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
+    assert_int_equal(dt_loader_next(loader, &batch), DT_ERR_CONFIG);
+    assert_non_null(strstr(dt_error_text(), "the data set holds images of"));
+    assert_int_equal(dt_loader_bad(loader), 0);
+    dt_loader_destroy(loader);
+    dt_dataset_close(dataset);
+}
+
+static void test_wrong_options(void **state)
+{
+    (void)state;
+    struct dt_dataset *dataset = open_synthetic(N, SIZE);
+    struct dt_loader_options good = make_options(true, 0, 2, 3, 1), wrong[8];
+    for (int i = 0; i < 8; i++)
+        wrong[i] = good;
+    wrong[0].global_batch = 13;
+    wrong[1].micro_batch = 0;
+    wrong[2].image_size = 0;
+    wrong[3].rank = 2;
+    wrong[4].n_ranks = 0;
+    wrong[5].global_batch = 60; /* more than the 53 samples */
+    wrong[6].train = false;     /* two passes in evaluation */
+    wrong[7].train = false;
+    wrong[7].global_batch = 6;
+    wrong[7].resize = 0;
+    for (int i = 0; i < 8; i++) {
+        struct dt_loader *loader;
+        dt_status status = dt_loader_create(&loader, dataset, &wrong[i]);
+        assert_int_equal(status, i == 3 || i == 4 ? DT_ERR_INTERNAL : DT_ERR_CONFIG);
+        assert_null(loader);
+        assert_true(dt_error_text()[0] != 0);
+    }
+    dt_loader_destroy(NULL);
+    dt_dataset_close(dataset);
+}
+
+static void test_holding_batches(void **state)
+{
+    (void)state;
+    struct dt_dataset *dataset = open_synthetic(N, SIZE);
+    struct dt_loader_options options = make_options(true, 0, 1, 2, 4);
+    struct dt_loader *loader = open_loader(dataset, &options);
+    const struct dt_batch *held[3], *batch;
+    struct row kept[3][2], again[2];
+    assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
+    for (int i = 0; i < 3; i++) {
+        held[i] = next(loader);
+        copy_rows(kept[i], held[i]);
+    }
+    assert_int_equal(dt_loader_next(loader, &batch), DT_ERR_INTERNAL); /* not a wait for ever */
+    dt_loader_release(loader, held[1]);                                /* in any order */
+    dt_loader_release(loader, held[0]);
+    batch = next(loader);
+    assert_int_equal(batch->index * 6 + (uint64_t)batch->pass, 3);
+    copy_rows(again, held[2]); /* still as it was */
+    assert_memory_equal(again, kept[2], sizeof again);
+
+    assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK); /* with two batches held */
+    dt_loader_release(loader, held[2]);                     /* of the old epoch: nothing happens */
+    for (int i = 0; i < 3; i++) {
+        held[i] = next(loader);
+        copy_rows(again, held[i]);
+        assert_memory_equal(again, kept[i], sizeof again);
+        dt_loader_release(loader, held[i]);
+    }
+    assert_true(dt_loader_wait_s(loader) >= 0.0);
+    dt_loader_destroy(loader);
+    dt_dataset_close(dataset);
+}
+
+/* Starts and ends while rows are being made. */
+static void test_any_moment(void **state)
+{
+    (void)state;
+    struct folder folder;
+    struct run *run = malloc(sizeof *run);
+    struct row rows[4];
+    folder_make(&folder);
+    folder_add_good(&folder, N);
+    struct dt_dataset *dataset = open_folder(&folder);
+    read_run(run, dataset, 1, 4, 1);
+    for (int i = 0; i < 40; i++) {
+        struct dt_loader_options options = make_options(true, 0, 1, 4, 1 + i % 4);
+        struct dt_loader *loader = open_loader(dataset, &options);
+        for (int k = 0; k < i % 5; k++) {
+            uint32_t epoch = (uint32_t)(i + k) % EPOCHS;
+            int first = (i * 3 + k) % BATCHES;
+            assert_int_equal(dt_loader_start(loader, epoch, (uint64_t)first), DT_OK);
+            for (int b = 0; b < (i + k) % 4; b++) {
+                const struct dt_batch *batch = next(loader);
+                if (!batch)
+                    break;
+                copy_rows(rows, batch);
+                assert_memory_equal(rows, &run->rows[epoch][batch->index][batch->pass * 4],
+                                    sizeof rows);
+                if (b % 2 == 0)
+                    dt_loader_release(loader, batch);
+            }
+        }
+        dt_loader_destroy(loader);
+    }
+    dt_dataset_close(dataset);
+    folder_remove(&folder);
+    free(run);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks_and_workers), cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_evaluation),        cmocka_unit_test(test_synthetic),
+        cmocka_unit_test(test_worker_failure),    cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_holding_batches),   cmocka_unit_test(test_any_moment),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

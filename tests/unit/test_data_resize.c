@@ -1,0 +1,210 @@
+/* The resampler against plain loops in double precision, and its exact cases. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "data/resize.h"
+#include "dtrain/rng.h"
+
+struct image {
+    int width, height;
+    uint8_t *rgb;
+};
+
+static struct dt_resize *resize;
+
+static int set_up(void **state)
+{
+    (void)state;
+    return dt_resize_create(&resize) == DT_OK ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    dt_resize_destroy(resize);
+    return 0;
+}
+
+static struct image make_image(int width, int height)
+{
+    struct image image = {width, height, malloc((size_t)width * (size_t)height * 3)};
+    struct dt_rng rng;
+    dt_rng_init(&rng, 3, DT_RNG_SYNTHETIC, (uint32_t)width, (uint32_t)height);
+    for (int i = 0; i < width * height * 3; i++)
+        image.rgb[i] = (uint8_t)dt_rng_u32(&rng);
+    return image;
+}
+
+static int pixel(const struct image *image, int x, int y, int c)
+{
+    if (x < 0 || y < 0 || x >= image->width || y >= image->height)
+        return 0;
+    return image->rgb[(y * image->width + x) * 3 + c];
+}
+
+/* Weight of source pixel `at` for output pixel i, not normalised. */
+static double weight(double origin, double length, int size, int i, int at)
+{
+    double scale = length / size, stretch = scale > 1.0 ? scale : 1.0;
+    double distance = fabs(at + 0.5 - (origin + (i + 0.5) * scale)) / stretch;
+    return distance < 1.0 ? 1.0 - distance : 0.0;
+}
+
+static double reference(const struct image *image, const struct dt_crop *crop,
+                        enum dt_resize_edge edge, int size, int i, int j, int c)
+{
+    int x0 = 0, y0 = 0, x1 = image->width, y1 = image->height;
+    if (edge == DT_RESIZE_CROP) {
+        x0 = (int)floorf(crop->x);
+        y0 = (int)floorf(crop->y);
+        x1 = (int)ceilf(crop->x + crop->w);
+        y1 = (int)ceilf(crop->y + crop->h);
+    }
+    double total = 0.0, sum = 0.0;
+    for (int y = y0; y < y1; y++) {
+        double wy = weight(crop->y, crop->h, size, j, y);
+        for (int x = x0; wy > 0.0 && x < x1; x++) {
+            double w = wy * weight(crop->x, crop->w, size, i, x);
+            total += w;
+            sum += w * pixel(image, x, y, c);
+        }
+    }
+    return sum / total;
+}
+
+static uint8_t *apply(const struct image *image, const struct dt_crop *crop,
+                      enum dt_resize_edge edge, int size)
+{
+    struct dt_rect need;
+    assert_int_equal(
+        dt_resize_prepare(resize, &need, crop, edge, image->width, image->height, size), DT_OK);
+    assert_true(need.x >= 0 && need.y >= 0 && need.x + need.w <= image->width &&
+                need.y + need.h <= image->height);
+    uint8_t *part = malloc((size_t)need.w * (size_t)need.h * 3 + 1);
+    for (int row = 0; row < need.h; row++)
+        memcpy(part + row * need.w * 3, image->rgb + ((need.y + row) * image->width + need.x) * 3,
+               (size_t)need.w * 3);
+    uint8_t *dst = malloc((size_t)size * (size_t)size * 3);
+    dt_resize_run(resize, dst, part);
+    free(part);
+    return dst;
+}
+
+static void test_against_reference(void **state)
+{
+    (void)state;
+    static const struct {
+        int width, height, size;
+        struct dt_crop crop;
+        enum dt_resize_edge edge;
+    } cases[] = {
+        {60, 50, 16, {0, 0, 60, 50, false}, DT_RESIZE_CROP},
+        {60, 50, 16, {0, 0, 60, 50, true}, DT_RESIZE_IMAGE},
+        {60, 50, 16, {7, 9, 31, 22, false}, DT_RESIZE_CROP},
+        {60, 50, 16, {7, 9, 31, 22, true}, DT_RESIZE_IMAGE},
+        {60, 50, 16, {7.3f, 9.6f, 31.25f, 22.5f, false}, DT_RESIZE_IMAGE},
+        {60, 50, 40, {20, 10, 9, 30, true}, DT_RESIZE_CROP},  /* one side up, one down */
+        {60, 50, 40, {20, 10, 5, 3, false}, DT_RESIZE_IMAGE}, /* both up */
+        {60, 50, 33, {59, 49, 1, 1, false}, DT_RESIZE_CROP},  /* one pixel */
+        {1, 50, 12, {0, 0, 1, 50, true}, DT_RESIZE_CROP},     /* a column */
+        {60, 1, 12, {0, 0, 60, 1, true}, DT_RESIZE_IMAGE},    /* a row */
+        {60, 50, 1, {0, 0, 60, 50, false}, DT_RESIZE_CROP},   /* to one pixel */
+        {60, 50, 16, {-4, 3, 60, 50, false}, DT_RESIZE_CROP}, /* padding left and below */
+        {60, 50, 16, {4, -3, 60, 50, true}, DT_RESIZE_CROP},  /* padding right and above */
+        {32, 32, 32, {0, 0, 32, 32, true}, DT_RESIZE_CROP},
+        {32, 40, 32, {0, 4, 32, 32, false}, DT_RESIZE_IMAGE},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
+        struct image image = make_image(cases[k].width, cases[k].height);
+        int size = cases[k].size;
+        uint8_t *dst = apply(&image, &cases[k].crop, cases[k].edge, size);
+        for (int i = 0; i < size * size * 3; i++) {
+            int x = i / 3 % size, y = i / 3 / size;
+            double expected = reference(&image, &cases[k].crop, cases[k].edge, size,
+                                        cases[k].crop.flip ? size - 1 - x : x, y, i % 3);
+            if (!(fabs(dst[i] - expected) <= 1.0)) /* each pass rounds by up to one half */
+                fail_msg("case %zu: %d instead of %g at %d,%d", k, dst[i], expected, x, y);
+        }
+        free(dst);
+        free(image.rgb);
+    }
+}
+
+/* Whole pixels at the same size: an exact copy, black where the crop leaves the image. */
+static void test_copy(void **state)
+{
+    (void)state;
+    struct image image = make_image(32, 32);
+    for (int y = -40; y <= 40; y += 4) {
+        for (int x = -40; x <= 40; x += 4) {
+            struct dt_crop crop = {(float)x, (float)y, 32, 32, (x + y) / 4 % 2 != 0};
+            uint8_t *dst = apply(&image, &crop, DT_RESIZE_CROP, 32);
+            for (int i = 0; i < 32 * 32 * 3; i++) {
+                int column = i / 3 % 32;
+                assert_int_equal(dst[i], pixel(&image, x + (crop.flip ? 31 - column : column),
+                                               y + i / 3 / 32, i % 3));
+            }
+            free(dst);
+        }
+    }
+    free(image.rgb);
+}
+
+/* In evaluation an image smaller than the crop stands in a black frame with sharp edges. */
+static void test_black_frame(void **state)
+{
+    (void)state;
+    struct image image = make_image(40, 40);
+    memset(image.rgb, 255, 40 * 40 * 3);
+    struct dt_crop crop = {-10, -10, 60, 60, false}; /* resized to 20, padded to 30 */
+    uint8_t *dst = apply(&image, &crop, DT_RESIZE_IMAGE, 30);
+    for (int i = 0; i < 30 * 30; i++) {
+        bool is_inside = i % 30 >= 5 && i % 30 < 25 && i / 30 >= 5 && i / 30 < 25;
+        assert_int_equal(dst[i * 3], is_inside ? 255 : 0);
+    }
+    free(dst);
+    free(image.rgb);
+}
+
+static void test_flat_stays_flat(void **state)
+{
+    (void)state;
+    for (int size = 1; size < 70; size += 3) {
+        struct image image = make_image(61, 47);
+        memset(image.rgb, 255, 61 * 47 * 3);
+        struct dt_crop crop = {3, 5, 50, 40, false};
+        uint8_t *dst = apply(&image, &crop, DT_RESIZE_CROP, size);
+        for (int i = 0; i < size * size * 3; i++)
+            assert_int_equal(dst[i], 255);
+        free(dst);
+        free(image.rgb);
+    }
+}
+
+static void test_wrong_rectangle(void **state)
+{
+    (void)state;
+    struct dt_rect need;
+    struct dt_crop crop = {0, 0, 0, 5, false}, nan = {0, 0, 5, NAN, false};
+    assert_int_equal(dt_resize_prepare(resize, &need, &crop, DT_RESIZE_CROP, 9, 9, 4),
+                     DT_ERR_INTERNAL);
+    assert_int_equal(dt_resize_prepare(resize, &need, &nan, DT_RESIZE_CROP, 9, 9, 4),
+                     DT_ERR_INTERNAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_reference), cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_black_frame),       cmocka_unit_test(test_flat_stays_flat),
+        cmocka_unit_test(test_wrong_rectangle),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,110 @@
+/* The sampler: a permutation, the same everywhere, different every epoch. */
+#include "data_files.h"
+#include "dtrain/data.h"
+
+enum { N = 1000 };
+
+static void test_permutation(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {0, 1, 2, 3, 10, N};
+    uint32_t order[N];
+    unsigned char seen[N];
+
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+        for (uint32_t epoch = 0; epoch < 5; epoch++) {
+            dt_sampler_order(order, sizes[s], 42, epoch, true);
+            memset(seen, 0, sizeof seen);
+            for (uint32_t i = 0; i < sizes[s]; i++) {
+                assert_true(order[i] < sizes[s]);
+                assert_int_equal(seen[order[i]]++, 0);
+            }
+        }
+}
+
+/* Slices of all ranks over an epoch: each id once, and the same global batches for any rank count.
+ */
+static void test_ranks(void **state)
+{
+    (void)state;
+    enum { G = 24 };
+    uint32_t order[N];
+
+    dt_sampler_order(order, N, 7, 3, true);
+    for (uint32_t n_ranks = 1; n_ranks <= 4; n_ranks++) {
+        unsigned char seen[N] = {0};
+        uint32_t n_seen = 0;
+        for (uint32_t rank = 0; rank < n_ranks; rank++) {
+            uint32_t own[N]; /* computed on that rank */
+            dt_sampler_order(own, N, 7, 3, true);
+            for (uint32_t g = 0; g < N / G; g++)
+                for (uint32_t i = 0; i < G / n_ranks; i++) {
+                    const uint32_t position = g * G + rank * (G / n_ranks) + i;
+                    assert_int_equal(own[position], order[position]);
+                    assert_int_equal(seen[own[position]]++, 0);
+                    n_seen++;
+                }
+        }
+        assert_int_equal(n_seen, N / G * G);
+    }
+}
+
+static void test_epochs_differ(void **state)
+{
+    (void)state;
+    uint32_t first[N], second[N];
+    size_t n_equal = 0;
+
+    dt_sampler_order(first, N, 42, 0, true);
+    dt_sampler_order(second, N, 42, 1, true);
+    for (size_t i = 0; i < N; i++)
+        n_equal += first[i] == second[i];
+    assert_true(n_equal < 10); /* one is expected */
+    dt_sampler_order(second, N, 43, 0, true);
+    assert_memory_not_equal(first, second, sizeof first);
+    dt_sampler_order(second, N, 42, 0, true);
+    assert_memory_equal(first, second, sizeof first);
+    dt_sampler_order(second, N, 42, 9, false);
+    for (uint32_t i = 0; i < N; i++)
+        assert_int_equal(second[i], i);
+}
+
+/* All orders of three are about equally frequent. */
+static void test_uniform(void **state)
+{
+    (void)state;
+    enum { N_EPOCHS = 6000 };
+    int count[27] = {0}, n_used = 0;
+
+    for (uint32_t epoch = 0; epoch < N_EPOCHS; epoch++) {
+        uint32_t order[3];
+        dt_sampler_order(order, 3, 1, epoch, true);
+        count[order[0] * 9 + order[1] * 3 + order[2]]++;
+    }
+    for (int i = 0; i < 27; i++) {
+        n_used += count[i] > 0;
+        assert_true(count[i] == 0 || abs(count[i] - N_EPOCHS / 6) < 150); /* five sigma */
+    }
+    assert_int_equal(n_used, 6);
+}
+
+/* A change of these numbers would change every run that is resumed. */
+static void test_pinned(void **state)
+{
+    (void)state;
+    static const uint32_t expected[8] = {976, 577, 541, 712, 529, 93, 689, 975};
+    uint32_t order[N];
+
+    dt_sampler_order(order, N, 42, 0, true);
+    assert_memory_equal(order, expected, sizeof expected);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_permutation),   cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_epochs_differ), cmocka_unit_test(test_uniform),
+        cmocka_unit_test(test_pinned),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
