@@ -1,0 +1,74 @@
+/* Which CPUs this rank may use and whether the ranks of the node share them: every rank's affinity
+ * mask is gathered on the node and the masks are compared. mpirun pins each rank to one CPU when
+ * -np is 1 or 2, which starves the threads of a rank, so too small a mask is worth a warning. */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm_private.h"
+#include "dtrain/log.h"
+#include "dtrain/mem.h"
+
+/* Enough for the largest machines; sched_getaffinity fails on masks smaller than the kernel's. */
+enum { MAX_CPUS = 8192, MASK_WORDS = MAX_CPUS / 64 };
+
+struct cpu_mask {
+    uint64_t word[MASK_WORDS];
+};
+
+static bool is_any_shared(const struct cpu_mask *masks, int n)
+{
+    struct cpu_mask seen = {{0}};
+    for (int r = 0; r < n; r++) {
+        for (int w = 0; w < MASK_WORDS; w++) {
+            if (seen.word[w] & masks[r].word[w])
+                return true;
+            seen.word[w] |= masks[r].word[w];
+        }
+    }
+    return false;
+}
+
+dt_status dt_comm_find_binding(struct dt_comm *comm)
+{
+    struct cpu_mask mask = {{0}};
+    if (sched_getaffinity(0, sizeof mask, (cpu_set_t *)&mask) != 0)
+        DT_FAIL(DT_ERR_DEVICE, "cannot read the CPU affinity of this rank: %s", strerror(errno));
+    for (int w = 0; w < MASK_WORDS; w++)
+        comm->n_allowed_cpus += __builtin_popcountll(mask.word[w]);
+
+    struct cpu_mask *masks;
+    dt_status status = DT_OK;
+    DT_TRY(DT_NEW(masks, (size_t)comm->local_size));
+    DT_TRY_OUT(dt_comm_mpi_status(
+        MPI_Allgather(&mask, sizeof mask, MPI_BYTE, masks, sizeof mask, MPI_BYTE, comm->node),
+        "MPI_Allgather of CPU masks", __FILE__, __LINE__));
+    comm->is_bound = !is_any_shared(masks, comm->local_size);
+out:
+    free(masks);
+    return status;
+}
+
+int dt_comm_allowed_cpus(const struct dt_comm *comm)
+{
+    return comm->n_allowed_cpus;
+}
+
+bool dt_comm_is_bound(const struct dt_comm *comm)
+{
+    return comm->is_bound;
+}
+
+void dt_comm_check_binding(const struct dt_comm *comm, int threads)
+{
+    static bool is_told;
+    if (is_told || comm->local_rank != 0 || threads <= comm->n_allowed_cpus)
+        return;
+    is_told = true;
+    dt_log(DT_LOG_WARNING,
+           "rank %d is bound to %d CPU%s but starts %d threads: add --bind-to none or --map-by "
+           "ppr:N:node:PE=%d to mpirun, or lower the number of threads",
+           comm->rank, comm->n_allowed_cpus, comm->n_allowed_cpus == 1 ? "" : "s", threads,
+           threads);
+}

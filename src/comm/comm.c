@@ -1,0 +1,223 @@
+/* The control plane: start and end of MPI, small collectives, agreement on a status, abort.
+ *
+ * Control and data plane have a communicator each, so that a collective can never match a message
+ * of a reduction under way. Errors come back as codes (MPI_ERRORS_RETURN) only to be reported:
+ * after one the job ends, nothing is repaired. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/comm_private.h"
+#include "comm/launch.h"
+#include "dtrain/mem.h"
+
+enum {
+    PIECE_BYTES = 1 << 30, /* MPI counts are ints: larger broadcasts go in pieces */
+    SUM_FLOATS = 1 << 16,  /* floats a rank gathers at once in dt_comm_sum_f32 */
+    ERROR_BYTES = 16 * 1024,
+};
+
+dt_status dt_comm_mpi_status(int code, const char *call, const char *file, int line)
+{
+    if (code == MPI_SUCCESS)
+        return DT_OK;
+    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    int length = 0;
+    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS)
+        length = 0;
+    text[length] = '\0';
+    return dt_error_set(DT_ERR_DEVICE, file, line, "MPI failed in %s: %s (code %d)", call,
+                        length ? text : "unknown error", code);
+}
+
+/* A communicator of its own that reports errors instead of ending the process. */
+static dt_status dup_world(MPI_Comm *out)
+{
+    DT_MPI(MPI_Comm_dup(MPI_COMM_WORLD, out));
+    DT_MPI(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN));
+    return DT_OK;
+}
+
+static dt_status connect_ranks(struct dt_comm *comm)
+{
+    DT_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    DT_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &comm->rank));
+    DT_MPI(MPI_Comm_size(MPI_COMM_WORLD, &comm->size));
+    DT_TRY(dt_comm_check_launch(comm->size));
+    DT_TRY(dup_world(&comm->control));
+    DT_TRY(dup_world(&comm->data));
+    DT_MPI(MPI_Comm_split_type(comm->control, MPI_COMM_TYPE_SHARED, comm->rank, MPI_INFO_NULL,
+                               &comm->node));
+    DT_MPI(MPI_Comm_set_errhandler(comm->node, MPI_ERRORS_RETURN));
+    DT_MPI(MPI_Comm_rank(comm->node, &comm->local_rank));
+    DT_MPI(MPI_Comm_size(comm->node, &comm->local_size));
+    DT_TRY(dt_comm_find_binding(comm));
+    return DT_OK;
+}
+
+dt_status dt_comm_open(struct dt_comm **out, int *argc, char ***argv)
+{
+    *out = NULL;
+    /* Ranks that wait in a collective must not take the CPU from loader threads; the user's own
+     * setting has precedence. */
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    int level = MPI_THREAD_SINGLE;
+    DT_MPI(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level));
+    struct dt_comm *comm = NULL;
+    dt_status status = DT_OK;
+    DT_TRY_OUT(DT_NEW(comm, 1));
+    comm->control = comm->data = comm->node = MPI_COMM_NULL;
+    if (level < MPI_THREAD_FUNNELED)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DEVICE, "this MPI does not allow threads beside the main thread "
+                                           "(MPI_THREAD_FUNNELED); use an MPI built with threads"));
+    DT_TRY_OUT(connect_ranks(comm));
+    *out = comm;
+    return DT_OK;
+out:
+    if (comm)
+        dt_comm_close(comm);
+    else
+        MPI_Finalize();
+    return status;
+}
+
+static void free_comm(MPI_Comm *comm)
+{
+    if (*comm != MPI_COMM_NULL)
+        MPI_Comm_free(comm);
+}
+
+void dt_comm_close(struct dt_comm *comm)
+{
+    if (!comm)
+        return;
+    dt_comm_close_reduce(comm);
+    free_comm(&comm->node);
+    free_comm(&comm->data);
+    free_comm(&comm->control);
+    free(comm);
+    MPI_Finalize();
+}
+
+int dt_comm_rank(const struct dt_comm *comm)
+{
+    return comm->rank;
+}
+
+int dt_comm_size(const struct dt_comm *comm)
+{
+    return comm->size;
+}
+
+int dt_comm_local_rank(const struct dt_comm *comm)
+{
+    return comm->local_rank;
+}
+
+int dt_comm_local_size(const struct dt_comm *comm)
+{
+    return comm->local_size;
+}
+
+dt_status dt_comm_bcast(struct dt_comm *comm, void *data, size_t bytes, int root)
+{
+    for (size_t done = 0; done < bytes;) {
+        size_t piece = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
+        DT_MPI(MPI_Bcast((char *)data + done, (int)piece, MPI_BYTE, root, comm->control));
+        done += piece;
+    }
+    return DT_OK;
+}
+
+dt_status dt_comm_sum_f64(struct dt_comm *comm, double *values, int count)
+{
+    DT_MPI(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, comm->control));
+    return DT_OK;
+}
+
+dt_status dt_comm_sum_i64(struct dt_comm *comm, int64_t *values, int count)
+{
+    DT_MPI(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_INT64_T, MPI_SUM, comm->control));
+    return DT_OK;
+}
+
+dt_status dt_comm_max_f64(struct dt_comm *comm, double *values, int count)
+{
+    DT_MPI(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_MAX, comm->control));
+    return DT_OK;
+}
+
+/* One piece: rank 0 gathers, adds in the order of the ranks and hands the sums out. */
+static dt_status sum_piece(struct dt_comm *comm, float *values, int count, float *gathered)
+{
+    DT_MPI(MPI_Gather(values, count, MPI_FLOAT, gathered, count, MPI_FLOAT, 0, comm->control));
+    if (comm->rank == 0) {
+        for (int r = 1; r < comm->size; r++) {
+            const float *from = gathered + (size_t)r * (size_t)count;
+            for (int i = 0; i < count; i++)
+                values[i] += from[i];
+        }
+    }
+    DT_MPI(MPI_Bcast(values, count, MPI_FLOAT, 0, comm->control));
+    return DT_OK;
+}
+
+dt_status dt_comm_sum_f32(struct dt_comm *comm, float *values, size_t count)
+{
+    if (comm->size == 1 || count == 0)
+        return DT_OK;
+    size_t piece_max = count < SUM_FLOATS ? count : SUM_FLOATS;
+    float *gathered;
+    dt_status status = DT_OK;
+    DT_TRY(DT_NEW(gathered, comm->rank == 0 ? piece_max * (size_t)comm->size : 0));
+    for (size_t done = 0; done < count;) {
+        size_t piece = count - done < piece_max ? count - done : piece_max;
+        DT_TRY_OUT(sum_piece(comm, values + done, (int)piece, gathered));
+        done += piece;
+    }
+out:
+    free(gathered);
+    return status;
+}
+
+dt_status dt_comm_gather(struct dt_comm *comm, void *out, const void *in, size_t bytes)
+{
+    if (bytes > INT_MAX)
+        DT_FAIL(DT_ERR_INTERNAL, "cannot gather %zu bytes of each rank: the limit is 2 GiB", bytes);
+    DT_MPI(MPI_Allgather(in, (int)bytes, MPI_BYTE, out, (int)bytes, MPI_BYTE, comm->control));
+    return DT_OK;
+}
+
+dt_status dt_comm_barrier(struct dt_comm *comm)
+{
+    DT_MPI(MPI_Barrier(comm->control));
+    return DT_OK;
+}
+
+dt_status dt_comm_agree(struct dt_comm *comm, dt_status status, int *origin)
+{
+    int first = status == DT_OK ? comm->size : comm->rank;
+    DT_MPI(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm->control));
+    if (origin)
+        *origin = first < comm->size ? first : -1;
+    if (first == comm->size)
+        return DT_OK;
+
+    struct {
+        int32_t status;
+        char text[ERROR_BYTES];
+    } message = {.status = (int32_t)status};
+    if (comm->rank == first)
+        strncpy(message.text, dt_error_text(), sizeof message.text - 1);
+    DT_MPI(MPI_Bcast(&message, (int)sizeof message, MPI_BYTE, first, comm->control));
+    if (comm->rank == first)
+        return status; /* its own text and trail stay as they are */
+    return dt_error_set((dt_status)message.status, __FILE__, __LINE__, "%s", message.text);
+}
+
+void dt_comm_abort(struct dt_comm *comm, dt_status status)
+{
+    MPI_Abort(comm ? comm->control : MPI_COMM_WORLD, (int)status);
+    _exit((int)status);
+}

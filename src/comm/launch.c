@@ -1,0 +1,59 @@
+/* Finds launches that went wrong: a launcher (srun, another MPI's mpiexec, torchrun) started
+ * several processes, but each of them is a world of its own because the two do not speak the same
+ * protocol. The table has one row per launcher: the variable with its process count, what makes
+ * sure that it was this launcher, and what to type instead. */
+#include "comm/launch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "dtrain/mem.h"
+
+struct launcher {
+    const char *count;  /* variable with the number of processes */
+    const char *marker; /* variable that must be set too */
+    const char *name;
+    const char *advice;
+};
+
+static const struct launcher launchers[] = {
+    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun",
+     "use \"srun --mpi=pmix dtrain ...\" or mpirun"},
+    {"SLURM_NTASKS", "SLURM_PROCID", "srun",
+     "use \"srun --mpi=pmix dtrain ...\" or mpirun (for one rank: mpirun -np 1)"},
+    {"PMI_SIZE", "PMI_RANK", "the mpiexec of another MPI",
+     "use the mpirun of the MPI that dtrain was built with"},
+    {"WORLD_SIZE", "LOCAL_RANK", "torchrun", "use \"mpirun -np N dtrain ...\" or srun --mpi=pmix"},
+};
+
+/* The variable as a number, 0 if it is not set or no number. */
+static long env_count(const char *name)
+{
+    const char *text = getenv(name);
+    if (!text || !*text)
+        return 0;
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    return errno || *end ? 0 : value;
+}
+
+dt_status dt_comm_check_launch(int n_ranks)
+{
+    if (n_ranks > 1 || getenv("OMPI_COMM_WORLD_SIZE"))
+        return DT_OK;
+    for (size_t i = 0; i < DT_COUNT(launchers); i++) {
+        const struct launcher *l = &launchers[i];
+        long n = getenv(l->marker) ? env_count(l->count) : 0;
+        if (n > 1)
+            DT_FAIL(
+                DT_ERR_USAGE,
+                "%s started %ld processes (%s=%ld), but MPI sees one rank only, so each process "
+                "would train alone; %s",
+                l->name, n, l->count, n, l->advice);
+        /* A job step of one task inside a larger allocation is one rank on purpose. */
+        if (i == 0 && n == 1)
+            break;
+    }
+    return DT_OK;
+}

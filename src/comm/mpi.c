@@ -1,0 +1,310 @@
+/* The data plane: several sums under way at once, moved on by dt_comm_poll from the main thread.
+ *
+ * Ring: a slot's buffer is cut into ranges, and each range goes round the ring in a lane of its
+ * own: n - 1 steps in which a segment is received into the lane's memory and added
+ * (reduce-scatter), then n - 1 steps in which finished segments are received in place (all-gather).
+ * In step k rank r sends segment r - k to its right neighbour and receives segment r - k - 1 from
+ * its left one (mod n), so the order of the additions is fixed (ring.h). A lane has one send and
+ * one receive under way; N_LANES of them keep messages flowing while others are being added. Lanes
+ * take ranges in the order in which slots were started, which is the same on all ranks: a running
+ * number is the tag.
+ *
+ * Without the ring every slot is one MPI_Iallreduce. */
+#include <limits.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "comm/comm_private.h"
+#include "comm/ring.h"
+#include "dtrain/clock.h"
+#include "dtrain/mem.h"
+
+enum {
+    N_LANES = 16,
+    N_TAGS = 32768,      /* MPI guarantees tags up to 32767; more than lanes that can be apart */
+    SPINS_PER_LOOK = 64, /* idle polls between two looks at the clock */
+};
+
+/* A wait first gives its CPU away after every idle poll, then sleeps, so that loader threads and
+ * ranks on the same CPUs get on; 50 us is what Linux rounds a short sleep up to anyway. */
+static const double awake_s = 1e-3;
+static const struct timespec nap = {.tv_nsec = 50000};
+
+struct slot {
+    float *buffer;
+    size_t count;
+    size_t n_started; /* floats given to lanes */
+    int n_lanes;      /* lanes that work for this slot */
+    bool is_active;
+};
+
+struct lane {
+    int slot; /* -1: free */
+    float *buffer;
+    size_t count;
+    float *received; /* DT_RING_SEGMENT floats of the lane's own */
+    int tag, step;
+    int n_pending; /* of its two requests */
+};
+
+struct dt_reduce {
+    bool ring;
+    int n_slots, n_active;
+    size_t max_count;
+    struct slot *slots;
+    /* Slots with ranges not yet given to a lane, oldest first: a circle of n_slots entries. */
+    int *queue;
+    int queue_first, queue_count;
+    int n_lanes, n_free_lanes, next_tag;
+    struct lane lanes[N_LANES];
+    float *received;
+    /* Ring: lane l receives with request 2 l and sends with 2 l + 1. Else: one per slot. */
+    int n_requests;
+    MPI_Request *requests;
+    int *completed; /* indices, for MPI_Testsome */
+};
+
+/* --- Ring --- */
+
+static float *lane_segment(const struct lane *lane, const struct dt_comm *comm, int back,
+                           int *count)
+{
+    int n = comm->size;
+    int index = ((comm->rank - back) % n + n) % n;
+    size_t first;
+    *count = (int)dt_ring_segment(&first, lane->count, n, index);
+    return lane->buffer + first;
+}
+
+static dt_status lane_send_receive(struct dt_comm *comm, int index)
+{
+    struct dt_reduce *re = comm->reduce;
+    struct lane *lane = &re->lanes[index];
+    int n = comm->size, n_in, n_out;
+    float *in = lane_segment(lane, comm, lane->step + 1, &n_in);
+    float *out = lane_segment(lane, comm, lane->step, &n_out);
+    if (lane->step < n - 1)
+        in = lane->received;
+    DT_MPI(MPI_Irecv(in, n_in, MPI_FLOAT, (comm->rank + n - 1) % n, lane->tag, comm->data,
+                     &re->requests[2 * index]));
+    DT_MPI(MPI_Isend(out, n_out, MPI_FLOAT, (comm->rank + 1) % n, lane->tag, comm->data,
+                     &re->requests[2 * index + 1]));
+    lane->n_pending = 2;
+    return DT_OK;
+}
+
+static void add(float *restrict sum, const float *restrict values, int count)
+{
+    for (int i = 0; i < count; i++)
+        sum[i] += values[i];
+}
+
+/* Gives ranges of waiting slots to free lanes. */
+static dt_status start_lanes(struct dt_comm *comm)
+{
+    struct dt_reduce *re = comm->reduce;
+    size_t range_max = (size_t)DT_RING_SEGMENT * (size_t)comm->size;
+    for (int i = 0; i < re->n_lanes && re->n_free_lanes > 0 && re->queue_count > 0; i++) {
+        struct lane *lane = &re->lanes[i];
+        if (lane->slot >= 0)
+            continue;
+        lane->slot = re->queue[re->queue_first];
+        struct slot *slot = &re->slots[lane->slot];
+        size_t left = slot->count - slot->n_started;
+        lane->buffer = slot->buffer + slot->n_started;
+        lane->count = left < range_max ? left : range_max;
+        lane->tag = re->next_tag;
+        lane->step = 0;
+        re->next_tag = (re->next_tag + 1) % N_TAGS;
+        re->n_free_lanes--;
+        slot->n_lanes++;
+        slot->n_started += lane->count;
+        if (slot->n_started == slot->count) {
+            re->queue_first = (re->queue_first + 1) % re->n_slots;
+            re->queue_count--;
+        }
+        DT_TRY(lane_send_receive(comm, i));
+    }
+    return DT_OK;
+}
+
+/* Both messages of the lane's step are done: add, then the next step or the end of the range. */
+static dt_status end_lane_step(struct dt_comm *comm, int index)
+{
+    struct dt_reduce *re = comm->reduce;
+    struct lane *lane = &re->lanes[index];
+    if (lane->step < comm->size - 1) {
+        int count;
+        float *sum = lane_segment(lane, comm, lane->step + 1, &count);
+        add(sum, lane->received, count);
+    }
+    if (++lane->step < 2 * (comm->size - 1))
+        return lane_send_receive(comm, index);
+    struct slot *slot = &re->slots[lane->slot];
+    lane->slot = -1;
+    re->n_free_lanes++;
+    if (--slot->n_lanes == 0 && slot->n_started == slot->count) {
+        slot->is_active = false;
+        re->n_active--;
+    }
+    return DT_OK;
+}
+
+static dt_status complete(struct dt_comm *comm, int request)
+{
+    struct dt_reduce *re = comm->reduce;
+    if (!re->ring) {
+        re->slots[request].is_active = false;
+        re->n_active--;
+        return DT_OK;
+    }
+    int index = request / 2;
+    if (--re->lanes[index].n_pending > 0)
+        return DT_OK;
+    return end_lane_step(comm, index);
+}
+
+/* --- Polling and waiting --- */
+
+/* One look at all requests; *n_done is how many of them were done. */
+static dt_status progress(struct dt_comm *comm, int *n_done)
+{
+    struct dt_reduce *re = comm->reduce;
+    *n_done = 0;
+    DT_MPI(MPI_Testsome(re->n_requests, re->requests, n_done, re->completed, MPI_STATUSES_IGNORE));
+    if (*n_done == MPI_UNDEFINED)
+        *n_done = 0;
+    for (int i = 0; i < *n_done; i++)
+        DT_TRY(complete(comm, re->completed[i]));
+    if (*n_done > 0 && re->queue_count > 0)
+        DT_TRY(start_lanes(comm));
+    return DT_OK;
+}
+
+dt_status dt_comm_poll(struct dt_comm *comm)
+{
+    int n_done = 1;
+    while (n_done > 0 && comm->reduce && comm->reduce->n_active > 0)
+        DT_TRY(progress(comm, &n_done));
+    return DT_OK;
+}
+
+static dt_status check_slot(const struct dt_comm *comm, int slot)
+{
+    if (!comm->reduce)
+        DT_FAIL(DT_ERR_INTERNAL, "a reduction was used before dt_comm_open_reduce");
+    if (slot < 0 || slot >= comm->reduce->n_slots)
+        DT_FAIL(DT_ERR_INTERNAL, "reduction slot %d does not exist (there are %d)", slot,
+                comm->reduce->n_slots);
+    return DT_OK;
+}
+
+dt_status dt_comm_wait(struct dt_comm *comm, int slot)
+{
+    DT_TRY(check_slot(comm, slot));
+    const struct slot *s = &comm->reduce->slots[slot];
+    double idle_since_s = 0.0;
+    int n_idle = 0;
+    bool is_long = false;
+    while (s->is_active) {
+        int n_done;
+        DT_TRY(progress(comm, &n_done));
+        if (n_done > 0) {
+            n_idle = 0;
+            is_long = false;
+            continue;
+        }
+        if (n_idle++ == 0)
+            idle_since_s = dt_clock_s();
+        else if (n_idle % SPINS_PER_LOOK == 0)
+            is_long = dt_clock_s() - idle_since_s > awake_s;
+        if (is_long)
+            nanosleep(&nap, NULL);
+        else
+            sched_yield();
+    }
+    return DT_OK;
+}
+
+dt_status dt_comm_reduce(struct dt_comm *comm, int slot, float *buffer, size_t count)
+{
+    DT_TRY(check_slot(comm, slot));
+    struct dt_reduce *re = comm->reduce;
+    struct slot *s = &re->slots[slot];
+    if (s->is_active)
+        DT_FAIL(DT_ERR_INTERNAL, "reduction slot %d was started again before its end", slot);
+    if (count > re->max_count)
+        DT_FAIL(DT_ERR_INTERNAL, "a reduction of %zu floats is larger than the %zu announced",
+                count, re->max_count);
+    if (comm->size == 1 || count == 0)
+        return DT_OK;
+    *s = (struct slot){.buffer = buffer, .count = count, .is_active = true};
+    re->n_active++;
+    if (!re->ring) {
+        DT_MPI(MPI_Iallreduce(MPI_IN_PLACE, buffer, (int)count, MPI_FLOAT, MPI_SUM, comm->data,
+                              &re->requests[slot]));
+        return DT_OK;
+    }
+    re->queue[(re->queue_first + re->queue_count) % re->n_slots] = slot;
+    re->queue_count++;
+    DT_TRY(start_lanes(comm));
+    return DT_OK;
+}
+
+/* --- Life --- */
+
+static dt_status allocate(struct dt_comm *comm, const struct dt_comm_options *options)
+{
+    struct dt_reduce *re = comm->reduce;
+    re->ring = options->ring;
+    re->n_slots = options->n_slots;
+    re->max_count = options->max_count;
+    DT_TRY(DT_NEW(re->slots, (size_t)re->n_slots));
+    DT_TRY(DT_NEW(re->queue, (size_t)re->n_slots));
+    if (comm->size == 1)
+        return DT_OK;
+    if (re->ring) {
+        re->n_lanes = re->n_free_lanes = N_LANES;
+        size_t floats = (size_t)N_LANES * DT_RING_SEGMENT;
+        re->received = dt_mem_alloc_aligned(floats * sizeof(float), "receive buffers of the ring");
+        if (!re->received)
+            return DT_ERR_MEMORY;
+        for (int i = 0; i < N_LANES; i++)
+            re->lanes[i] =
+                (struct lane){.slot = -1, .received = re->received + (size_t)i * DT_RING_SEGMENT};
+    }
+    re->n_requests = re->ring ? 2 * N_LANES : re->n_slots;
+    DT_TRY(DT_NEW(re->requests, (size_t)re->n_requests));
+    for (int i = 0; i < re->n_requests; i++)
+        re->requests[i] = MPI_REQUEST_NULL;
+    DT_TRY(DT_NEW(re->completed, (size_t)re->n_requests));
+    return DT_OK;
+}
+
+dt_status dt_comm_open_reduce(struct dt_comm *comm, const struct dt_comm_options *options)
+{
+    if (options->n_slots < 0 || (!options->ring && options->max_count > INT_MAX))
+        DT_FAIL(DT_ERR_INTERNAL, "cannot reduce in %d slots of up to %zu floats", options->n_slots,
+                options->max_count);
+    dt_comm_close_reduce(comm);
+    DT_TRY(DT_NEW(comm->reduce, 1));
+    dt_status status = allocate(comm, options);
+    if (status != DT_OK)
+        dt_comm_close_reduce(comm);
+    return status;
+}
+
+void dt_comm_close_reduce(struct dt_comm *comm)
+{
+    struct dt_reduce *re = comm->reduce;
+    if (!re)
+        return;
+    free(re->completed);
+    free(re->requests);
+    free(re->received);
+    free(re->queue);
+    free(re->slots);
+    free(re);
+    comm->reduce = NULL;
+}

@@ -1,0 +1,241 @@
+/* The control plane on 1 to 4 ranks: agreement on a status, broadcast, sums, gather, and what is
+ * found out about the launch and the binding. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "comm/launch.h"
+#include "dtrain/comm.h"
+#include "dtrain/mem.h"
+
+static struct dt_comm *comm;
+static int n, rank;
+
+static void assert_ok(dt_status status)
+{
+    if (status != DT_OK) {
+        print_error("rank %d: %s\n%s\n", rank, dt_error_text(), dt_error_trail());
+        dt_comm_abort(comm, status);
+    }
+}
+
+/* Fails on all ranks if `is_good` is false on any. */
+static void assert_all(bool is_good)
+{
+    int64_t n_bad = is_good ? 0 : 1;
+    assert_ok(dt_comm_sum_i64(comm, &n_bad, 1));
+    assert_int_equal(n_bad, 0);
+}
+
+static void test_ranks(void **state)
+{
+    (void)state;
+    assert_all(n >= 1 && rank >= 0 && rank < n);
+    assert_all(dt_comm_local_size(comm) == n && dt_comm_local_rank(comm) == rank);
+    assert_all(dt_comm_allowed_cpus(comm) >= 1);
+}
+
+static void test_agree_ok(void **state)
+{
+    (void)state;
+    int origin = 99;
+    assert_all(dt_comm_agree(comm, DT_OK, &origin) == DT_OK && origin == -1);
+    assert_all(dt_comm_agree(comm, DT_OK, NULL) == DT_OK);
+}
+
+/* One rank fails, and in a second round all ranks from `failing` on. */
+static void test_agree_fail(void **state)
+{
+    (void)state;
+    for (int failing = 0; failing < n; failing++) {
+        for (int are_more = 0; are_more < 2; are_more++) {
+            bool fails = rank == failing || (are_more && rank > failing);
+            dt_error_clear();
+            dt_status status = DT_OK;
+            if (fails)
+                status = DT_ERROR(rank == failing ? DT_ERR_DATA : DT_ERR_IO,
+                                  "rank %d cannot read 100%% of \"x\"", rank);
+            int origin = -2;
+            dt_status agreed = dt_comm_agree(comm, status, &origin);
+            char expected[100];
+            snprintf(expected, sizeof expected, "rank %d cannot read 100%% of \"x\"", failing);
+            bool is_good = agreed == DT_ERR_DATA && origin == failing &&
+                           strcmp(dt_error_text(), expected) == 0;
+            if (!is_good)
+                print_error("rank %d: agreed %d, origin %d, text %s\n", rank, agreed, origin,
+                            dt_error_text());
+            assert_all(is_good);
+        }
+    }
+}
+
+static void test_agree_long_text(void **state)
+{
+    (void)state;
+    char text[9001];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    dt_error_clear();
+    dt_status status = rank == n - 1 ? DT_ERROR(DT_ERR_CONFIG, "%s", text) : DT_OK;
+    assert_all(dt_comm_agree(comm, status, NULL) == DT_ERR_CONFIG);
+    assert_all(strcmp(dt_error_text(), text) == 0);
+}
+
+static void test_bcast(void **state)
+{
+    (void)state;
+    enum { BYTES = 100003 };
+    unsigned char *data = malloc(BYTES);
+    assert_ok(data ? DT_OK : DT_ERR_MEMORY);
+    for (int root = 0; root < n; root++) {
+        for (int i = 0; i < BYTES; i++)
+            data[i] = rank == root ? (unsigned char)(i * 7 + root) : 0;
+        assert_ok(dt_comm_bcast(comm, data, BYTES, root));
+        bool is_good = true;
+        for (int i = 0; i < BYTES; i++)
+            is_good = is_good && data[i] == (unsigned char)(i * 7 + root);
+        assert_all(is_good);
+    }
+    assert_ok(dt_comm_bcast(comm, data, 0, 0));
+    free(data);
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    double pair = n * (n - 1) / 2.0;
+    double f64[2] = {rank + 0.5, -rank};
+    assert_ok(dt_comm_sum_f64(comm, f64, 2));
+    assert_all(f64[0] == pair + 0.5 * n && f64[1] == -pair);
+    int64_t i64[2] = {INT64_C(1) << 60, rank - INT64_C(5000000000)};
+    assert_ok(dt_comm_sum_i64(comm, i64, 2));
+    assert_all(i64[0] == n * (INT64_C(1) << 60) &&
+               i64[1] == (int64_t)pair - n * INT64_C(5000000000));
+    double max[2] = {rank, -1.0 - rank};
+    assert_ok(dt_comm_max_f64(comm, max, 2));
+    assert_all(max[0] == n - 1 && max[1] == -1.0);
+}
+
+static void test_sum_f32(void **state)
+{
+    (void)state;
+    static const size_t counts[] = {0, 1, 53120, 65536, 65537, 200001};
+    for (size_t c = 0; c < DT_COUNT(counts); c++) {
+        float *values = malloc(counts[c] * sizeof(float) + 1);
+        assert_ok(values ? DT_OK : DT_ERR_MEMORY);
+        /* The order of the ranks, and no other, gives these bits. */
+        for (size_t i = 0; i < counts[c]; i++)
+            values[i] = (float)(i + 1) / (float)(3 + 7 * rank);
+        assert_ok(dt_comm_sum_f32(comm, values, counts[c]));
+        bool is_good = true;
+        for (size_t i = 0; i < counts[c]; i++) {
+            float sum = (float)(i + 1) / 3.0F;
+            for (int r = 1; r < n; r++)
+                sum += (float)(i + 1) / (float)(3 + 7 * r);
+            is_good = is_good && values[i] == sum;
+        }
+        assert_all(is_good);
+        free(values);
+    }
+}
+
+static void test_gather(void **state)
+{
+    (void)state;
+    struct item {
+        int rank;
+        char text[20];
+    } mine = {.rank = rank}, all[4];
+    snprintf(mine.text, sizeof mine.text, "rank %d", rank);
+    assert_ok(dt_comm_gather(comm, all, &mine, sizeof mine));
+    bool is_good = true;
+    for (int r = 0; r < n; r++) {
+        char text[20];
+        snprintf(text, sizeof text, "rank %d", r);
+        is_good = is_good && all[r].rank == r && strcmp(all[r].text, text) == 0;
+    }
+    assert_all(is_good);
+}
+
+static void test_binding(void **state)
+{
+    (void)state;
+    /* The tests run with --bind-to none: more than one rank means shared CPUs. */
+    assert_all(dt_comm_is_bound(comm) == (n == 1));
+    int is_bound[4], mine = dt_comm_is_bound(comm);
+    assert_ok(dt_comm_gather(comm, is_bound, &mine, sizeof mine));
+    for (int r = 0; r < n; r++)
+        assert_int_equal(is_bound[r], mine);
+    dt_comm_check_binding(comm, 1); /* says nothing */
+}
+
+static const char *const launch_names[] = {"OMPI_COMM_WORLD_SIZE",
+                                           "SLURM_STEP_NUM_TASKS",
+                                           "SLURM_NTASKS",
+                                           "SLURM_PROCID",
+                                           "PMI_SIZE",
+                                           "PMI_RANK",
+                                           "WORLD_SIZE",
+                                           "LOCAL_RANK"};
+
+struct launch_case {
+    const char *set[4][2];
+    int n_ranks;
+    dt_status status;
+    const char *word; /* in the text */
+};
+
+static const struct launch_case launch_cases[] = {
+    {{{0}}, 1, DT_OK, ""},
+    {{{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "3"}}, 1, DT_ERR_USAGE, "--mpi=pmix"},
+    {{{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "0"}}, 1, DT_ERR_USAGE, "srun started 2"},
+    {{{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "3"}}, 8, DT_OK, ""},
+    {{{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}}, 1, DT_OK, ""},
+    {{{"SLURM_NTASKS", "many"}, {"SLURM_PROCID", "0"}}, 1, DT_OK, ""},
+    {{{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}}, 1, DT_OK, ""},
+    {{{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}, 1, DT_OK, ""},
+    {{{"PMI_SIZE", "4"}, {"PMI_RANK", "1"}}, 1, DT_ERR_USAGE, "another MPI"},
+    {{{"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}}, 1, DT_ERR_USAGE, "torchrun"},
+    {{{"WORLD_SIZE", "4"}}, 1, DT_OK, ""},
+};
+
+static void test_launch(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < DT_COUNT(launch_cases); c++) {
+        const struct launch_case *lc = &launch_cases[c];
+        for (size_t i = 0; i < DT_COUNT(launch_names); i++)
+            unsetenv(launch_names[i]);
+        for (int i = 0; i < 4 && lc->set[i][0]; i++)
+            setenv(lc->set[i][0], lc->set[i][1], 1);
+        dt_error_clear();
+        assert_int_equal(dt_comm_check_launch(lc->n_ranks), lc->status);
+        assert_non_null(strstr(dt_error_text(), lc->word));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (dt_comm_open(&comm, &argc, &argv) != DT_OK) {
+        print_error("%s\n", dt_error_text());
+        return 1;
+    }
+    n = dt_comm_size(comm);
+    rank = dt_comm_rank(comm);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranks),      cmocka_unit_test(test_agree_ok),
+        cmocka_unit_test(test_agree_fail), cmocka_unit_test(test_agree_long_text),
+        cmocka_unit_test(test_bcast),      cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_sum_f32),    cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_binding),    cmocka_unit_test(test_launch),
+    };
+    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    dt_comm_close(comm);
+    return n_failed ? 1 : 0;
+}

@@ -1,0 +1,299 @@
+/* The data plane on 1 to 4 ranks: exact sums of integers for awkward counts, several slots at once,
+ * bits equal to a sequential reference in the documented order, on all ranks and in every run. A
+ * check collects what is wrong on this rank and then asks all ranks, so that all fail together
+ * instead of one leaving the others in a collective. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "comm/ring.h"
+#include "dtrain/comm.h"
+#include "dtrain/mem.h"
+#include "dtrain/rng.h"
+
+enum { MAX_COUNT = (1 << 20) + 77, N_SLOTS = 5 };
+
+static struct dt_comm *comm;
+static int n, rank;
+
+static const size_t counts[] = {
+    0,     1,     2,     3,      5,      15,     16,     17,     63,      1000,
+    65535, 65536, 65537, 131072, 131073, 196609, 262144, 262145, 1 << 20, (1 << 20) + 77,
+    999983};
+
+static void assert_ok(dt_status status)
+{
+    if (status != DT_OK) {
+        print_error("rank %d: %s\n%s\n", rank, dt_error_text(), dt_error_trail());
+        dt_comm_abort(comm, status);
+    }
+}
+
+/* Fails on all ranks if `is_good` is false on any. */
+static void assert_all(bool is_good)
+{
+    int64_t n_bad = is_good ? 0 : 1;
+    assert_ok(dt_comm_sum_i64(comm, &n_bad, 1));
+    assert_int_equal(n_bad, 0);
+}
+
+static void open_reduce(bool ring)
+{
+    struct dt_comm_options options = {.ring = ring, .n_slots = N_SLOTS, .max_count = MAX_COUNT};
+    assert_ok(dt_comm_open_reduce(comm, &options));
+}
+
+static float *new_floats(size_t count)
+{
+    float *values = dt_mem_alloc_aligned(count * sizeof(float) + 1, "values of a test");
+    assert_ok(values ? DT_OK : DT_ERR_MEMORY);
+    return values;
+}
+
+static float integer_value(int r, size_t i)
+{
+    return (float)((int)(i % 1013) - 500 + 7 * r);
+}
+
+static void check_counts(bool ring)
+{
+    open_reduce(ring);
+    float *values = new_floats(MAX_COUNT + 2);
+    for (size_t c = 0; c < DT_COUNT(counts); c++) {
+        size_t count = counts[c];
+        float *buffer = values + 1; /* guard words before and behind */
+        values[0] = values[count + 1] = -12345.0F;
+        for (size_t i = 0; i < count; i++)
+            buffer[i] = integer_value(rank, i);
+        assert_ok(dt_comm_reduce(comm, (int)(c % N_SLOTS), buffer, count));
+        assert_ok(dt_comm_poll(comm));
+        assert_ok(dt_comm_wait(comm, (int)(c % N_SLOTS)));
+        size_t n_wrong = values[0] != -12345.0F || values[count + 1] != -12345.0F;
+        for (size_t i = 0; i < count; i++) {
+            float sum = 0.0F;
+            for (int r = 0; r < n; r++)
+                sum += integer_value(r, i);
+            n_wrong += buffer[i] != sum;
+        }
+        if (n_wrong > 0)
+            print_error("rank %d: count %zu: %zu wrong\n", rank, count, n_wrong);
+        assert_all(n_wrong == 0);
+    }
+    free(values);
+}
+
+static void test_counts_ring(void **state)
+{
+    (void)state;
+    check_counts(true);
+}
+
+static void test_counts_auto(void **state)
+{
+    (void)state;
+    check_counts(false);
+}
+
+/* All slots under way at once, started again and again, waited for in another order; the ranks
+ * poll unequally often so that they are at different places. */
+static void check_slots(bool ring)
+{
+    static const size_t slot_count[N_SLOTS] = {300001, 7, 1 << 20, 0, 65536};
+    static const int wait_order[N_SLOTS] = {2, 0, 4, 1, 3};
+    open_reduce(ring);
+    float *buffer[N_SLOTS];
+    for (int s = 0; s < N_SLOTS; s++)
+        buffer[s] = new_floats(slot_count[s]);
+    for (int round = 0; round < 4; round++) {
+        for (int s = 0; s < N_SLOTS; s++) {
+            for (size_t i = 0; i < slot_count[s]; i++)
+                buffer[s][i] = integer_value(rank + round + s, i);
+            assert_ok(dt_comm_reduce(comm, s, buffer[s], slot_count[s]));
+            for (int p = 0; p < 3 * rank; p++)
+                assert_ok(dt_comm_poll(comm));
+        }
+        bool is_good = true;
+        for (int w = 0; w < N_SLOTS; w++) {
+            int s = wait_order[w];
+            assert_ok(dt_comm_wait(comm, s));
+            for (size_t i = 0; i < slot_count[s]; i++) {
+                float sum = 0.0F;
+                for (int r = 0; r < n; r++)
+                    sum += integer_value(r + round + s, i);
+                is_good = is_good && buffer[s][i] == sum;
+            }
+        }
+        assert_all(is_good);
+    }
+    for (int s = 0; s < N_SLOTS; s++)
+        free(buffer[s]);
+}
+
+static void test_slots_ring(void **state)
+{
+    (void)state;
+    check_slots(true);
+}
+
+static void test_slots_auto(void **state)
+{
+    (void)state;
+    check_slots(false);
+}
+
+static void fill_random(float *values, size_t count, int r)
+{
+    struct dt_rng rng;
+    dt_rng_init(&rng, 42, DT_RNG_SYNTHETIC, 0, (uint32_t)r);
+    for (size_t i = 0; i < count; i++)
+        values[i] = (float)((dt_rng_uniform(&rng) - 0.5) * (double)(1 + dt_rng_below(&rng, 1000)));
+}
+
+/* The order of ring.h, written as plain loops over the values of all ranks. */
+static void reference_sum(float *sum, float *const *values, size_t count)
+{
+    size_t range_max = (size_t)DT_RING_SEGMENT * (size_t)n;
+    for (size_t begin = 0; begin < count; begin += range_max) {
+        size_t range = count - begin < range_max ? count - begin : range_max;
+        for (int s = 0; s < n; s++) {
+            size_t first;
+            size_t length = dt_ring_segment(&first, range, n, s);
+            for (size_t i = begin + first; i < begin + first + length; i++) {
+                sum[i] = values[s][i];
+                for (int k = 1; k < n; k++)
+                    sum[i] += values[(s + k) % n][i];
+            }
+        }
+    }
+}
+
+/* Equal bits on all ranks: rank 0's result is handed to everyone and compared. */
+static bool is_same_everywhere(const float *values, size_t count)
+{
+    float *first = new_floats(count);
+    memcpy(first, values, count * sizeof(float));
+    assert_ok(dt_comm_bcast(comm, first, count * sizeof(float), 0));
+    bool is_same = memcmp(first, values, count * sizeof(float)) == 0;
+    free(first);
+    return is_same;
+}
+
+static void test_bits_ring(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1000, 65537, 500009};
+    open_reduce(true);
+    float *values[4], *mine = new_floats(MAX_COUNT), *sum = new_floats(MAX_COUNT);
+    for (int r = 0; r < n; r++) {
+        values[r] = new_floats(MAX_COUNT);
+        fill_random(values[r], MAX_COUNT, r);
+    }
+    for (size_t c = 0; c < DT_COUNT(sizes); c++) {
+        reference_sum(sum, values, sizes[c]);
+        for (int run = 0; run < 3; run++) {
+            memcpy(mine, values[rank], sizes[c] * sizeof(float));
+            assert_ok(dt_comm_reduce(comm, 0, mine, sizes[c]));
+            for (int p = 0; p < run * (rank + 1); p++)
+                assert_ok(dt_comm_poll(comm));
+            assert_ok(dt_comm_wait(comm, 0));
+            assert_all(memcmp(mine, sum, sizes[c] * sizeof(float)) == 0);
+        }
+    }
+    for (int r = 0; r < n; r++)
+        free(values[r]);
+    free(mine);
+    free(sum);
+}
+
+static void test_bits_auto(void **state)
+{
+    (void)state;
+    enum { COUNT = 100003 };
+    open_reduce(false);
+    float *mine = new_floats(COUNT);
+    fill_random(mine, COUNT, rank);
+    assert_ok(dt_comm_reduce(comm, 1, mine, COUNT));
+    assert_ok(dt_comm_wait(comm, 1));
+    assert_all(is_same_everywhere(mine, COUNT));
+    free(mine);
+}
+
+/* NaN and infinity must arrive on every rank: a skipped step is decided from them. */
+static void test_not_finite(void **state)
+{
+    (void)state;
+    open_reduce(true);
+    float values[100] = {0};
+    if (rank == n - 1) {
+        values[3] = (float)(1e300 * 1e10);
+        values[99] = values[3] - values[3];
+    }
+    assert_ok(dt_comm_reduce(comm, 0, values, DT_COUNT(values)));
+    assert_ok(dt_comm_wait(comm, 0));
+    assert_all(values[3] > 3e38F && values[99] != values[99] && values[0] == 0.0F);
+}
+
+/* Rows of ring.h's cut: segments follow each other without gap and cover the range. */
+static void test_segments(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 9; ranks++) {
+        for (size_t c = 0; c < DT_COUNT(counts); c++) {
+            size_t end = 0;
+            for (int s = 0; s < ranks; s++) {
+                size_t first;
+                size_t length = dt_ring_segment(&first, counts[c], ranks, s);
+                assert_int_equal(first, end);
+                assert_true(length == 0 || first % DT_RING_ALIGN == 0);
+                if (counts[c] <= (size_t)DT_RING_SEGMENT * (size_t)ranks)
+                    assert_true(length <= DT_RING_SEGMENT);
+                end = first + length;
+            }
+            assert_int_equal(end, counts[c]);
+        }
+    }
+}
+
+static void test_misuse(void **state)
+{
+    (void)state;
+    float values[8] = {0};
+    open_reduce(true);
+    assert_int_equal(dt_comm_reduce(comm, N_SLOTS, values, 8), DT_ERR_INTERNAL);
+    assert_int_equal(dt_comm_reduce(comm, -1, values, 8), DT_ERR_INTERNAL);
+    assert_int_equal(dt_comm_wait(comm, N_SLOTS), DT_ERR_INTERNAL);
+    assert_int_equal(dt_comm_reduce(comm, 0, values, MAX_COUNT + 1), DT_ERR_INTERNAL);
+    assert_ok(dt_comm_wait(comm, 0)); /* never started */
+    assert_ok(dt_comm_poll(comm));
+    if (n > 1) {
+        assert_ok(dt_comm_reduce(comm, 0, values, 8));
+        assert_int_equal(dt_comm_reduce(comm, 0, values, 8), DT_ERR_INTERNAL);
+        assert_ok(dt_comm_wait(comm, 0));
+    }
+    assert_ok(dt_comm_barrier(comm));
+}
+
+int main(int argc, char **argv)
+{
+    if (dt_comm_open(&comm, &argc, &argv) != DT_OK) {
+        print_error("%s\n", dt_error_text());
+        return 1;
+    }
+    n = dt_comm_size(comm);
+    rank = dt_comm_rank(comm);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_segments),    cmocka_unit_test(test_counts_ring),
+        cmocka_unit_test(test_counts_auto), cmocka_unit_test(test_slots_ring),
+        cmocka_unit_test(test_slots_auto),  cmocka_unit_test(test_bits_ring),
+        cmocka_unit_test(test_bits_auto),   cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_misuse),
+    };
+    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    dt_comm_close(comm);
+    return n_failed ? 1 : 0;
+}
