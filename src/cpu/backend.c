@@ -1,0 +1,210 @@
+/* The CPU backend: opening and closing the device, memory, and the table from op to its code.
+ *
+ * Convolutions, max pooling and linear layers are oneDNN primitives (conv.c, pool.c, linear.c); the
+ * rest are own OpenMP loops (norm.c, pointwise.c, loss.c, pool.c). All work is done when a call
+ * returns: there is no queue. Results depend on the number of threads, never on timing. */
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "cpu.h"
+#include "dtrain/mem.h"
+
+static const struct dt_cpu_op *const OPS[DT_N_OPS] = {
+#define ROW(NAME, name, ...) [DT_OP_##NAME] = &dt_cpu_##name,
+    DT_OP_LIST(ROW)
+#undef ROW
+};
+
+static void cpu_close(struct dt_device *dev)
+{
+    if (!dev)
+        return;
+    while (dev->formats) {
+        dev->formats->n_users = 1;
+        dt_cpu_formats_release(dev, dev->formats);
+    }
+    if (dev->stream)
+        dnnl_stream_destroy(dev->stream);
+    if (dev->engine)
+        dnnl_engine_destroy(dev->engine);
+    free(dev);
+}
+
+static dt_status cpu_open(struct dt_device **out, const struct dt_device_options *options)
+{
+    dt_status status = DT_OK;
+    struct dt_device *dev = NULL;
+
+    if (options->threads < 1)
+        DT_FAIL(DT_ERR_INTERNAL, "the CPU backend needs at least 1 thread, not %d",
+                options->threads);
+    DT_TRY(DT_NEW(dev, 1));
+    dev->options = *options;
+    omp_set_num_threads(options->threads);
+    DT_TRY_OUT(DT_DNNL("CPU engine", dnnl_engine_create(&dev->engine, dnnl_cpu, 0)));
+    DT_TRY_OUT(DT_DNNL("CPU stream",
+                       dnnl_stream_create(&dev->stream, dev->engine, dnnl_stream_default_flags)));
+    *out = dev;
+    dev = NULL;
+out:
+    cpu_close(dev);
+    return status;
+}
+
+static const char *isa_name(void)
+{
+    static const struct {
+        dnnl_cpu_isa_t isa;
+        const char *name;
+    } names[] = {{dnnl_cpu_isa_sse41, "SSE4.1"},
+                 {dnnl_cpu_isa_avx, "AVX"},
+                 {dnnl_cpu_isa_avx2, "AVX2"},
+                 {dnnl_cpu_isa_avx512_core, "AVX-512"},
+                 {dnnl_cpu_isa_avx512_core_vnni, "AVX-512 VNNI"},
+                 {dnnl_cpu_isa_avx512_core_bf16, "AVX-512 BF16"},
+                 {dnnl_cpu_isa_avx512_core_amx, "AVX-512 AMX"},
+                 {dnnl_cpu_isa_avx2_vnni, "AVX2 VNNI"}};
+    dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+    for (size_t i = 0; i < DT_COUNT(names); i++) {
+        if (names[i].isa == isa)
+            return names[i].name;
+    }
+    return "unnamed instruction set";
+}
+
+static void cpu_describe(struct dt_device *dev, char *out, size_t bytes)
+{
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(out, bytes, "cpu, oneDNN %d.%d.%d, %s, %d thread%s", version->major, version->minor,
+             version->patch, isa_name(), dev->options.threads,
+             dev->options.threads == 1 ? "" : "s");
+}
+
+static dt_status cpu_alloc(struct dt_device *dev, void **out, size_t bytes)
+{
+    const size_t huge = (size_t)2 << 20;
+    bool large = bytes >= 2 * huge;
+    size_t alignment = large ? huge : 64;
+    void *block = NULL;
+
+    dev->n_allocs++;
+    if (posix_memalign(&block, alignment, bytes ? bytes : 1) != 0)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory: asked %zu MiB for tensors; use a smaller batch",
+                bytes >> 20);
+    /* Only a hint: without huge pages everything works, with more TLB misses. */
+    if (large)
+        (void)madvise(block, bytes, MADV_HUGEPAGE);
+    memset(block, 0, bytes);
+    *out = block;
+    return DT_OK;
+}
+
+static void cpu_free(struct dt_device *dev, void *memory, size_t bytes)
+{
+    (void)dev;
+    (void)bytes;
+    free(memory);
+}
+
+static uint64_t cpu_n_allocs(const struct dt_device *dev)
+{
+    return dev->n_allocs;
+}
+
+static bool cpu_supports(struct dt_device *dev, const struct dt_graph *g,
+                         const struct dt_node *node)
+{
+    (void)dev;
+    (void)g;
+    bool bn = node->op == DT_OP_BN || node->op == DT_OP_BN_BWD;
+    bool relu_fuses = bn || node->op == DT_OP_CONV || node->op == DT_OP_ADD;
+    return (!node->relu || relu_fuses) && (!node->residual || bn);
+}
+
+static void cpu_release(struct dt_device *dev, struct dt_exec *exec)
+{
+    if (!exec)
+        return;
+    dt_cpu_formats_release(dev, exec->formats);
+    dt_cpu_exec_destroy(exec);
+}
+
+static dt_status cpu_prepare(struct dt_device *dev, struct dt_exec **out, size_t *scratch_bytes,
+                             const struct dt_graph *g, int node)
+{
+    dt_status status = DT_OK;
+    struct dt_exec *exec = NULL;
+
+    omp_set_num_threads(dev->options.threads);
+    DT_TRY(DT_NEW(exec, 1));
+    exec->graph = g;
+    exec->node = &g->node[node];
+    exec->op = OPS[exec->node->op];
+    DT_TRY_OUT(dt_cpu_formats_acquire(dev, &exec->formats, g));
+    DT_TRY_OUT(exec->op->prepare(dev, exec));
+    *scratch_bytes = exec->scratch_bytes;
+    *out = exec;
+    exec = NULL;
+out:
+    cpu_release(dev, exec);
+    return status;
+}
+
+static dt_status cpu_bind(struct dt_device *dev, struct dt_exec *exec, void *const *address,
+                          void *scratch)
+{
+    (void)dev;
+    if (!scratch && exec->scratch_bytes > 0)
+        DT_FAIL(DT_ERR_INTERNAL, "node '%s' needs %zu bytes of scratch and got none",
+                exec->node->name, exec->scratch_bytes);
+    DT_TRY(dt_cpu_ports_bind(exec, address, scratch));
+    return DT_OK;
+}
+
+static dt_status cpu_run(struct dt_device *dev, struct dt_exec *exec,
+                         const struct dt_scalars *scalars)
+{
+    /* The number is the calling thread's, another device may have changed it. */
+    omp_set_num_threads(dev->options.threads);
+    DT_TRY(dt_cpu_ports_read(dev, exec));
+    DT_TRY(exec->op->run(dev, exec, scalars));
+    DT_TRY(dt_cpu_ports_write(dev, exec));
+    return DT_OK;
+}
+
+static dt_status cpu_upload(struct dt_device *dev, void *dst, const void *src, size_t bytes)
+{
+    (void)dev;
+    memcpy(dst, src, bytes);
+    return DT_OK;
+}
+
+static dt_status cpu_download(struct dt_device *dev, struct dt_counters *out)
+{
+    *out = dev->counters;
+    dev->counters = (struct dt_counters){0};
+    return DT_OK;
+}
+
+const struct dt_backend dt_backend_cpu = {.name = "cpu",
+                                          .open = cpu_open,
+                                          .close = cpu_close,
+                                          .describe = cpu_describe,
+                                          .alloc = cpu_alloc,
+                                          .free = cpu_free,
+                                          .n_allocs = cpu_n_allocs,
+                                          .supports = cpu_supports,
+                                          .prepare = cpu_prepare,
+                                          .tensor_bytes = dt_cpu_tensor_bytes,
+                                          .bind = cpu_bind,
+                                          .run = cpu_run,
+                                          .release = cpu_release,
+                                          .update = dt_cpu_update,
+                                          .accumulate = dt_cpu_accumulate,
+                                          .upload = cpu_upload,
+                                          .set_tensor = dt_cpu_set_tensor,
+                                          .get_tensor = dt_cpu_get_tensor,
+                                          .download = cpu_download};

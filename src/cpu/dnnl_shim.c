@@ -1,0 +1,278 @@
+/* The two faces of oneDNN behind one set of functions. 2.x fills an operation descriptor and
+ * creates a primitive descriptor from it; 3.x creates it directly. In both, the descriptors passed
+ * in are copied, so the caller may destroy them afterwards. */
+#include "dnnl_shim.h"
+
+#include <stdlib.h>
+
+#include "dtrain/mem.h"
+
+static const dnnl_dims_t NO_DILATION; /* 0 = none, in both versions */
+
+static const char *status_text(dnnl_status_t status)
+{
+    switch (status) {
+    case dnnl_success:
+        return "success";
+    case dnnl_out_of_memory:
+        return "out of memory";
+    case dnnl_invalid_arguments:
+        return "invalid arguments";
+    case dnnl_unimplemented:
+        return "not implemented for these shapes and formats";
+    default:
+        return "runtime error";
+    }
+}
+
+dt_status dt_dnnl_check(dnnl_status_t status, const char *call, const char *name)
+{
+    if (status == dnnl_success)
+        return DT_OK;
+    dt_status code = status == dnnl_out_of_memory ? DT_ERR_MEMORY : DT_ERR_DEVICE;
+    DT_FAIL(code, "oneDNN failed for '%s': %s (status %d) from %s", name, status_text(status),
+            (int)status, call);
+}
+
+dnnl_status_t dt_attr_create(dnnl_primitive_attr_t *attr, bool relu)
+{
+    dnnl_status_t status = dnnl_primitive_attr_create(attr);
+    if (status != dnnl_success)
+        return status;
+    status = dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user);
+    dnnl_post_ops_t ops = NULL;
+    if (status == dnnl_success && relu) {
+        status = dnnl_post_ops_create(&ops);
+        if (status == dnnl_success)
+#if DNNL_VERSION_MAJOR >= 3
+            status = dnnl_post_ops_append_eltwise(ops, dnnl_eltwise_relu, 0.0f, 0.0f);
+#else
+            status = dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
+#endif
+        if (status == dnnl_success)
+            status = dnnl_primitive_attr_set_post_ops(*attr, ops);
+        dnnl_post_ops_destroy(ops);
+    }
+    if (status != dnnl_success) {
+        dnnl_primitive_attr_destroy(*attr);
+        *attr = NULL;
+    }
+    return status;
+}
+
+#if DNNL_VERSION_MAJOR >= 3
+
+dnnl_status_t dt_md_create(dt_md *md, int n_dims, const dnnl_dims_t dims, dnnl_format_tag_t tag)
+{
+    return dnnl_memory_desc_create_with_tag(md, n_dims, dims, dnnl_f32, tag);
+}
+
+dnnl_status_t dt_md_clone(dt_md *md, dt_md_ref other)
+{
+    return dnnl_memory_desc_clone(md, other);
+}
+
+void dt_md_destroy(dt_md md)
+{
+    if (md)
+        dnnl_memory_desc_destroy(md);
+}
+
+dnnl_status_t dt_pd_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_ref src,
+                         dt_md_ref weights, dt_md_ref bias, dt_md_ref dst,
+                         const struct dt_window *window, const_dnnl_primitive_attr_t attr)
+{
+    return dnnl_convolution_forward_primitive_desc_create(
+        pd, engine, dnnl_forward_training, dnnl_convolution_direct, src, weights, bias, dst,
+        window->stride, NO_DILATION, window->pad, window->pad, attr);
+}
+
+dnnl_status_t dt_pd_conv_bwd_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                  dt_md_ref diff_src, dt_md_ref weights, dt_md_ref diff_dst,
+                                  const struct dt_window *window, const_dnnl_primitive_desc_t hint,
+                                  const_dnnl_primitive_attr_t attr)
+{
+    return dnnl_convolution_backward_data_primitive_desc_create(
+        pd, engine, dnnl_convolution_direct, diff_src, weights, diff_dst, window->stride,
+        NO_DILATION, window->pad, window->pad, hint, attr);
+}
+
+dnnl_status_t dt_pd_conv_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_ref src,
+                                     dt_md_ref diff_weights, dt_md_ref diff_bias,
+                                     dt_md_ref diff_dst, const struct dt_window *window,
+                                     const_dnnl_primitive_desc_t hint,
+                                     const_dnnl_primitive_attr_t attr)
+{
+    return dnnl_convolution_backward_weights_primitive_desc_create(
+        pd, engine, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst, window->stride,
+        NO_DILATION, window->pad, window->pad, hint, attr);
+}
+
+dnnl_status_t dt_pd_max_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, bool train,
+                             dt_md_ref src, dt_md_ref dst, const struct dt_window *window,
+                             const_dnnl_primitive_attr_t attr)
+{
+    return dnnl_pooling_forward_primitive_desc_create(
+        pd, engine, train ? dnnl_forward_training : dnnl_forward_inference, dnnl_pooling_max, src,
+        dst, window->stride, window->kernel, NO_DILATION, window->pad, window->pad, attr);
+}
+
+dnnl_status_t dt_pd_max_pool_bwd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                 dt_md_ref diff_src, dt_md_ref diff_dst,
+                                 const struct dt_window *window, const_dnnl_primitive_desc_t hint,
+                                 const_dnnl_primitive_attr_t attr)
+{
+    return dnnl_pooling_backward_primitive_desc_create(
+        pd, engine, dnnl_pooling_max, diff_src, diff_dst, window->stride, window->kernel,
+        NO_DILATION, window->pad, window->pad, hint, attr);
+}
+
+dnnl_status_t dt_pd_linear(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_ref src,
+                           dt_md_ref weights, dt_md_ref bias, dt_md_ref dst,
+                           const_dnnl_primitive_attr_t attr)
+{
+    return dnnl_inner_product_forward_primitive_desc_create(pd, engine, dnnl_forward_training, src,
+                                                            weights, bias, dst, attr);
+}
+
+dnnl_status_t dt_pd_linear_bwd_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                    dt_md_ref diff_src, dt_md_ref weights, dt_md_ref diff_dst,
+                                    const_dnnl_primitive_desc_t hint,
+                                    const_dnnl_primitive_attr_t attr)
+{
+    return dnnl_inner_product_backward_data_primitive_desc_create(pd, engine, diff_src, weights,
+                                                                  diff_dst, hint, attr);
+}
+
+dnnl_status_t dt_pd_linear_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                       dt_md_ref src, dt_md_ref diff_weights, dt_md_ref diff_bias,
+                                       dt_md_ref diff_dst, const_dnnl_primitive_desc_t hint,
+                                       const_dnnl_primitive_attr_t attr)
+{
+    return dnnl_inner_product_backward_weights_primitive_desc_create(
+        pd, engine, src, diff_weights, diff_bias, diff_dst, hint, attr);
+}
+
+#else
+
+dnnl_status_t dt_md_create(dt_md *md, int n_dims, const dnnl_dims_t dims, dnnl_format_tag_t tag)
+{
+    dt_md created = dt_mem_alloc(1, sizeof *created, "oneDNN memory descriptor");
+    if (!created)
+        return dnnl_out_of_memory;
+    dnnl_status_t status = dnnl_memory_desc_init_by_tag(created, n_dims, dims, dnnl_f32, tag);
+    if (status != dnnl_success) {
+        free(created);
+        return status;
+    }
+    *md = created;
+    return dnnl_success;
+}
+
+dnnl_status_t dt_md_clone(dt_md *md, dt_md_ref other)
+{
+    dt_md created = dt_mem_alloc(1, sizeof *created, "oneDNN memory descriptor");
+    if (!created)
+        return dnnl_out_of_memory;
+    *created = *other;
+    *md = created;
+    return dnnl_success;
+}
+
+void dt_md_destroy(dt_md md)
+{
+    free(md);
+}
+
+dnnl_status_t dt_pd_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_ref src,
+                         dt_md_ref weights, dt_md_ref bias, dt_md_ref dst,
+                         const struct dt_window *window, const_dnnl_primitive_attr_t attr)
+{
+    dnnl_convolution_desc_t op;
+    dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(
+        &op, dnnl_forward_training, dnnl_convolution_direct, src, weights, bias, dst,
+        window->stride, NO_DILATION, window->pad, window->pad);
+    return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, NULL);
+}
+
+dnnl_status_t dt_pd_conv_bwd_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                  dt_md_ref diff_src, dt_md_ref weights, dt_md_ref diff_dst,
+                                  const struct dt_window *window, const_dnnl_primitive_desc_t hint,
+                                  const_dnnl_primitive_attr_t attr)
+{
+    dnnl_convolution_desc_t op;
+    dnnl_status_t status = dnnl_dilated_convolution_backward_data_desc_init(
+        &op, dnnl_convolution_direct, diff_src, weights, diff_dst, window->stride, NO_DILATION,
+        window->pad, window->pad);
+    return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, hint);
+}
+
+dnnl_status_t dt_pd_conv_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_ref src,
+                                     dt_md_ref diff_weights, dt_md_ref diff_bias,
+                                     dt_md_ref diff_dst, const struct dt_window *window,
+                                     const_dnnl_primitive_desc_t hint,
+                                     const_dnnl_primitive_attr_t attr)
+{
+    dnnl_convolution_desc_t op;
+    dnnl_status_t status = dnnl_dilated_convolution_backward_weights_desc_init(
+        &op, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst, window->stride,
+        NO_DILATION, window->pad, window->pad);
+    return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, hint);
+}
+
+dnnl_status_t dt_pd_max_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, bool train,
+                             dt_md_ref src, dt_md_ref dst, const struct dt_window *window,
+                             const_dnnl_primitive_attr_t attr)
+{
+    dnnl_pooling_desc_t op;
+    dnnl_status_t status = dnnl_pooling_forward_desc_init(
+        &op, train ? dnnl_forward_training : dnnl_forward_inference, dnnl_pooling_max, src, dst,
+        window->stride, window->kernel, window->pad, window->pad);
+    return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, NULL);
+}
+
+dnnl_status_t dt_pd_max_pool_bwd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                 dt_md_ref diff_src, dt_md_ref diff_dst,
+                                 const struct dt_window *window, const_dnnl_primitive_desc_t hint,
+                                 const_dnnl_primitive_attr_t attr)
+{
+    dnnl_pooling_desc_t op;
+    dnnl_status_t status =
+        dnnl_pooling_backward_desc_init(&op, dnnl_pooling_max, diff_src, diff_dst, window->stride,
+                                        window->kernel, window->pad, window->pad);
+    return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, hint);
+}
+
+dnnl_status_t dt_pd_linear(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_ref src,
+                           dt_md_ref weights, dt_md_ref bias, dt_md_ref dst,
+                           const_dnnl_primitive_attr_t attr)
+{
+    dnnl_inner_product_desc_t op;
+    dnnl_status_t status =
+        dnnl_inner_product_forward_desc_init(&op, dnnl_forward_training, src, weights, bias, dst);
+    return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, NULL);
+}
+
+dnnl_status_t dt_pd_linear_bwd_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                    dt_md_ref diff_src, dt_md_ref weights, dt_md_ref diff_dst,
+                                    const_dnnl_primitive_desc_t hint,
+                                    const_dnnl_primitive_attr_t attr)
+{
+    dnnl_inner_product_desc_t op;
+    dnnl_status_t status =
+        dnnl_inner_product_backward_data_desc_init(&op, diff_src, weights, diff_dst);
+    return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, hint);
+}
+
+dnnl_status_t dt_pd_linear_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                       dt_md_ref src, dt_md_ref diff_weights, dt_md_ref diff_bias,
+                                       dt_md_ref diff_dst, const_dnnl_primitive_desc_t hint,
+                                       const_dnnl_primitive_attr_t attr)
+{
+    dnnl_inner_product_desc_t op;
+    dnnl_status_t status =
+        dnnl_inner_product_backward_weights_desc_init(&op, src, diff_weights, diff_bias, diff_dst);
+    return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, hint);
+}
+
+#endif

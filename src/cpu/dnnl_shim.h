@@ -1,0 +1,74 @@
+/* Everything that differs between oneDNN 2.x and 3.x: memory descriptors (a plain struct, then an
+ * opaque handle) and the creation of primitive descriptors (through operation descriptors, then
+ * directly). All other files of this folder use only calls that both versions have. */
+#ifndef DTRAIN_CPU_DNNL_SHIM_H
+#define DTRAIN_CPU_DNNL_SHIM_H
+
+#include <stdbool.h>
+
+#include <dnnl.h>
+
+#include "dtrain/status.h"
+
+/* An owned memory descriptor on the heap, and a borrowed one. */
+#if DNNL_VERSION_MAJOR >= 3
+typedef dnnl_memory_desc_t dt_md;
+typedef const_dnnl_memory_desc_t dt_md_ref;
+#else
+typedef dnnl_memory_desc_t *dt_md;
+typedef const dnnl_memory_desc_t *dt_md_ref;
+#endif
+
+/* Turns a status into a dt_status; the text names the call and `name` (a node, a tensor). */
+dt_status dt_dnnl_check(dnnl_status_t status, const char *call, const char *name);
+#define DT_DNNL(name, call) dt_dnnl_check((call), #call, (name))
+
+/* fp32 descriptors. Destroy accepts NULL. */
+dnnl_status_t dt_md_create(dt_md *md, int n_dims, const dnnl_dims_t dims, dnnl_format_tag_t tag);
+dnnl_status_t dt_md_clone(dt_md *md, dt_md_ref other);
+void dt_md_destroy(dt_md md);
+
+/* Attributes: the caller gives the scratchpad; `relu` appends a ReLU. */
+dnnl_status_t dt_attr_create(dnnl_primitive_attr_t *attr, bool relu);
+
+/* Primitive descriptors. A convolution or a max pooling moves a window over H and W; the padding is
+ * the same on both sides. `bias` and `diff_bias` may be NULL. */
+struct dt_window {
+    dnnl_dims_t kernel, stride, pad; /* convolutions take the kernel from the weights */
+};
+
+dnnl_status_t dt_pd_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_ref src,
+                         dt_md_ref weights, dt_md_ref bias, dt_md_ref dst,
+                         const struct dt_window *window, const_dnnl_primitive_attr_t attr);
+dnnl_status_t dt_pd_conv_bwd_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                  dt_md_ref diff_src, dt_md_ref weights, dt_md_ref diff_dst,
+                                  const struct dt_window *window, const_dnnl_primitive_desc_t hint,
+                                  const_dnnl_primitive_attr_t attr);
+dnnl_status_t dt_pd_conv_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_ref src,
+                                     dt_md_ref diff_weights, dt_md_ref diff_bias,
+                                     dt_md_ref diff_dst, const struct dt_window *window,
+                                     const_dnnl_primitive_desc_t hint,
+                                     const_dnnl_primitive_attr_t attr);
+
+/* `train` asks for a workspace. */
+dnnl_status_t dt_pd_max_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, bool train,
+                             dt_md_ref src, dt_md_ref dst, const struct dt_window *window,
+                             const_dnnl_primitive_attr_t attr);
+dnnl_status_t dt_pd_max_pool_bwd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                 dt_md_ref diff_src, dt_md_ref diff_dst,
+                                 const struct dt_window *window, const_dnnl_primitive_desc_t hint,
+                                 const_dnnl_primitive_attr_t attr);
+
+dnnl_status_t dt_pd_linear(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_ref src,
+                           dt_md_ref weights, dt_md_ref bias, dt_md_ref dst,
+                           const_dnnl_primitive_attr_t attr);
+dnnl_status_t dt_pd_linear_bwd_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                    dt_md_ref diff_src, dt_md_ref weights, dt_md_ref diff_dst,
+                                    const_dnnl_primitive_desc_t hint,
+                                    const_dnnl_primitive_attr_t attr);
+dnnl_status_t dt_pd_linear_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                       dt_md_ref src, dt_md_ref diff_weights, dt_md_ref diff_bias,
+                                       dt_md_ref diff_dst, const_dnnl_primitive_desc_t hint,
+                                       const_dnnl_primitive_attr_t attr);
+
+#endif

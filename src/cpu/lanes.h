@@ -1,0 +1,45 @@
+/* The inner loops of batch normalisation: one row of floats in groups of 16 lanes, every lane with
+ * its own coefficients. Rows need not be a multiple of 16 long; dst may be src. */
+#ifndef DTRAIN_CPU_LANES_H
+#define DTRAIN_CPU_LANES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LANES = 16 };
+
+static inline size_t dt_n_groups(size_t n)
+{
+    return (n + LANES - 1) / LANES;
+}
+
+/* Values of a row of n that fall into `lane`. */
+static inline double dt_lane_count(size_t n, int lane)
+{
+    return (double)(n / LANES + ((size_t)lane < n % LANES));
+}
+
+/* Per lane; the forward pass has a and b only. */
+struct dt_lanes_coefs {
+    float mean[LANES], a[LANES], b[LANES], c[LANES];
+};
+
+/* Mean and sum of squared deviations from it, per lane. */
+void dt_lanes_moments(float mean[LANES], float m2[LANES], const float *src, size_t n);
+
+/* dst = a * src + b [+ residual], negative values to zero with relu. mask (may be NULL) gets a bit
+ * per value: it was positive. past_caches: dst is too large to be in a cache when it is read. */
+void dt_lanes_apply(float *dst, uint16_t *mask, const float *src, const float *residual,
+                    const struct dt_lanes_coefs *k, bool relu, bool past_caches, size_t n);
+
+/* Per lane, sums of dy and of dy * (src - mean), where dy = diff_dst, or 0 where mask has a 0. */
+void dt_lanes_bwd_sums(float sum[LANES], float product[LANES], const float *diff_dst,
+                       const float *src, const uint16_t *mask, const float mean[LANES], size_t n);
+
+/* diff_src = a * (dy - b - c * (src - mean)); diff_residual (may be NULL) = dy. */
+void dt_lanes_bwd_apply(float *diff_src, float *diff_residual, const float *diff_dst,
+                        const float *src, const uint16_t *mask, const struct dt_lanes_coefs *k,
+                        bool past_caches, size_t n);
+
+#endif

@@ -1,0 +1,455 @@
+/* Batch normalisation with fused residual addition and ReLU: own loops, because they save the
+ * separate passes over memory that a library's batch norm leaves for the addition.
+ *
+ * Work goes by a few blocks of channels at a time: sums of each row (one image, one block),
+ * coefficients of each block, and then the rows are normalised while they are still in the cache.
+ * Rows are combined in the order of the images, so the results do not depend on the number of
+ * threads. A row is walked in groups of 16 lanes; a block of 16, 8 or 1 channels repeats in the
+ * lanes, so lane i always holds channel i % block. ReLU keeps one bit per value. */
+#include <math.h>
+#include <omp.h>
+
+#include "cpu.h"
+#include "lanes.h"
+
+/* Two sums per lane of a row: mean and squared deviation, or the sums of the backward pass. */
+struct pair {
+    float first[LANES], second[LANES];
+};
+
+/* Arguments of one run. */
+struct bn {
+    const struct dt_cpu_rows *rows;
+    struct pair *sums;            /* one per row, in the order of rows in memory */
+    struct dt_lanes_coefs *coefs; /* one per block */
+    const float *src, *residual, *diff_dst, *scale, *shift;
+    float *dst, *diff_src, *diff_residual, *diff_scale, *diff_shift;
+    float *mean, *variance, *running_mean, *running_var;
+    uint16_t *mask; /* bits of dst > 0, a word per group of 16 */
+    float eps, momentum;
+    bool relu, past_caches;
+};
+
+/* Statistics of one block of channels, per lane. Padded channels: see load_channels. */
+struct statistics {
+    double mean[LANES], variance[LANES];
+};
+
+/* A part of a list of tasks. */
+struct span {
+    int begin, end;
+};
+
+static struct span own_span(int n_tasks)
+{
+    int thread = omp_get_thread_num(), n_threads = omp_get_num_threads();
+    return (struct span){(int)((int64_t)n_tasks * thread / n_threads),
+                         (int)((int64_t)n_tasks * (thread + 1) / n_threads)};
+}
+
+/* Blocks that are taken together, so that they stay in the cache: about 2 MiB for each thread. */
+static int blocks_together(const struct dt_cpu_rows *rows)
+{
+    const size_t cached = (size_t)2 << 20;
+    size_t block_bytes = (size_t)rows->n * rows->row_elements * sizeof(float);
+    return (int)(block_bytes < cached ? cached / block_bytes : 1);
+}
+
+/* Whether whole blocks can be dealt to the threads with little loss (a quarter at most). */
+static bool blocks_suffice(int n_blocks)
+{
+    int n_threads = omp_get_num_threads();
+    int n_most = (n_blocks + n_threads - 1) / n_threads;
+    return 4 * n_most * n_threads <= 5 * n_blocks;
+}
+
+static size_t row_index(const struct bn *bn, int image, int block)
+{
+    return (size_t)(image * bn->rows->n_blocks + block);
+}
+
+static size_t row_offset(const struct bn *bn, int image, int block)
+{
+    return row_index(bn, image, block) * bn->rows->row_elements;
+}
+
+static uint16_t *row_mask(const struct bn *bn, int image, int block)
+{
+    size_t n_words = dt_n_groups(bn->rows->row_elements);
+    return bn->mask ? bn->mask + row_index(bn, image, block) * n_words : NULL;
+}
+
+/* Values of the channels of a block, per lane; 0 in padded channels. */
+static void load_channels(double out[LANES], const float *values, const struct bn *bn, int block)
+{
+    const struct dt_cpu_rows *rows = bn->rows;
+    for (int i = 0; i < LANES; i++) {
+        int channel = block * rows->block + i % rows->block;
+        out[i] = channel < rows->channels ? (double)values[channel] : 0;
+    }
+}
+
+/* --- Forward --- */
+
+/* Adds up the moments of lanes of the same channel (Chan et al.), when a block has fewer channels
+ * than there are lanes. m2: sums of squared deviations. */
+static void fold_lanes(struct statistics *s, double m2[LANES], const struct bn *bn)
+{
+    int block = bn->rows->block;
+    double count[LANES];
+
+    for (int i = 0; i < LANES; i++)
+        count[i] = bn->rows->n * dt_lane_count(bn->rows->row_elements, i);
+    for (int i = block; i < LANES; i++) {
+        int c = i % block;
+        double total = count[c] + count[i];
+        double weight = total > 0 ? count[i] / total : 0;
+        double delta = s->mean[i] - s->mean[c];
+        s->mean[c] += delta * weight;
+        m2[c] += m2[i] + delta * delta * count[c] * weight;
+        count[c] = total;
+    }
+    for (int i = block; i < LANES; i++) {
+        s->mean[i] = s->mean[i % block];
+        m2[i] = m2[i % block];
+    }
+}
+
+/* Combines the rows of a block. A lane has as many values in each row, so the means of all rows
+ * have the same weight. */
+static void combine_rows(struct statistics *s, const struct bn *bn, int block)
+{
+    const struct dt_cpu_rows *rows = bn->rows;
+    double m2[LANES] = {0}, count[LANES], inverse = 1 / (double)rows->n;
+    double n = (double)rows->n * rows->height * rows->width;
+
+    *s = (struct statistics){0};
+    for (int image = 0; image < rows->n; image++) {
+        const struct pair *sums = &bn->sums[row_index(bn, image, block)];
+        for (int i = 0; i < LANES; i++)
+            s->mean[i] += (double)sums->first[i];
+    }
+    for (int i = 0; i < LANES; i++) {
+        s->mean[i] *= inverse;
+        count[i] = dt_lane_count(rows->row_elements, i);
+    }
+    for (int image = 0; image < rows->n; image++) {
+        const struct pair *sums = &bn->sums[row_index(bn, image, block)];
+        for (int i = 0; i < LANES; i++) {
+            double delta = (double)sums->first[i] - s->mean[i];
+            m2[i] += (double)sums->second[i] + delta * delta * count[i];
+        }
+    }
+    if (rows->block < LANES)
+        fold_lanes(s, m2, bn);
+    for (int i = 0; i < LANES; i++)
+        s->variance[i] = m2[i] / n;
+}
+
+/* y = a * x + b */
+static void forward_coefs(struct dt_lanes_coefs *k, const struct bn *bn, int block,
+                          const struct statistics *s)
+{
+    double scale[LANES], shift[LANES];
+    load_channels(scale, bn->scale, bn, block);
+    load_channels(shift, bn->shift, bn, block);
+    for (int i = 0; i < LANES; i++) {
+        double a = scale[i] / sqrt(s->variance[i] + (double)bn->eps);
+        k->a[i] = (float)a;
+        k->b[i] = (float)(shift[i] - s->mean[i] * a);
+    }
+}
+
+/* Saves the statistics of a block for the backward pass and moves the running ones. */
+static void store_statistics(const struct bn *bn, int block, const struct statistics *s)
+{
+    const struct dt_cpu_rows *rows = bn->rows;
+    double n = (double)rows->n * rows->height * rows->width;
+    double unbiased = n > 1 ? n / (n - 1) : 1, momentum = (double)bn->momentum;
+
+    for (int i = 0; i < rows->block && block * rows->block + i < rows->channels; i++) {
+        int c = block * rows->block + i;
+        bn->mean[c] = (float)s->mean[i];
+        bn->variance[c] = (float)s->variance[i];
+        bn->running_mean[c] =
+            (float)((1 - momentum) * (double)bn->running_mean[c] + momentum * s->mean[i]);
+        bn->running_var[c] = (float)((1 - momentum) * (double)bn->running_var[c] +
+                                     momentum * s->variance[i] * unbiased);
+    }
+}
+
+static void apply(const struct bn *bn, const struct dt_lanes_coefs *k, int image, int block)
+{
+    size_t offset = row_offset(bn, image, block);
+    dt_lanes_apply(bn->dst + offset, row_mask(bn, image, block), bn->src + offset,
+                   bn->residual ? bn->residual + offset : NULL, k, bn->relu, bn->past_caches,
+                   bn->rows->row_elements);
+}
+
+static void forward_sums(const struct bn *bn, int image, int block)
+{
+    struct pair *sums = &bn->sums[row_index(bn, image, block)];
+    dt_lanes_moments(sums->first, sums->second, bn->src + row_offset(bn, image, block),
+                     bn->rows->row_elements);
+}
+
+static void forward_block(const struct bn *bn, int block)
+{
+    struct statistics s;
+    combine_rows(&s, bn, block);
+    forward_coefs(&bn->coefs[block], bn, block, &s);
+    store_statistics(bn, block, &s);
+}
+
+static void forward_apply(const struct bn *bn, int image, int block)
+{
+    apply(bn, &bn->coefs[block], image, block);
+}
+
+/* Inside a parallel region. */
+static void forward_eval(const struct bn *bn)
+{
+    struct span span = own_span(bn->rows->n * bn->rows->n_blocks);
+
+    for (int i = span.begin; i < span.end; i++) {
+        int image = i / bn->rows->n_blocks, block = i % bn->rows->n_blocks;
+        struct statistics s;
+        struct dt_lanes_coefs k;
+        load_channels(s.mean, bn->running_mean, bn, block);
+        load_channels(s.variance, bn->running_var, bn, block);
+        forward_coefs(&k, bn, block, &s);
+        apply(bn, &k, image, block);
+    }
+}
+
+/* --- Backward --- */
+
+/* With S1 = sum of dy and S2 = sum of dy * (x - mean) over the n values of a channel:
+ * dx = a * (dy - b - c * (x - mean)), a = scale / std, b = S1 / n, c = S2 / (n * var). */
+static void bwd_block(const struct bn *bn, int block)
+{
+    const struct dt_cpu_rows *rows = bn->rows;
+    struct dt_lanes_coefs *k = &bn->coefs[block];
+    double inverse_n = 1 / ((double)rows->n * rows->height * rows->width);
+    double s1[LANES] = {0}, s2[LANES] = {0}, scale[LANES], mean[LANES], variance[LANES];
+
+    for (int image = 0; image < rows->n; image++) {
+        const struct pair *sums = &bn->sums[row_index(bn, image, block)];
+        for (int i = 0; i < LANES; i++) {
+            s1[i] += (double)sums->first[i];
+            s2[i] += (double)sums->second[i];
+        }
+    }
+    for (int i = rows->block; i < LANES; i++) {
+        s1[i % rows->block] += s1[i];
+        s2[i % rows->block] += s2[i];
+    }
+    for (int i = rows->block; i < LANES; i++) {
+        s1[i] = s1[i % rows->block];
+        s2[i] = s2[i % rows->block];
+    }
+    load_channels(scale, bn->scale, bn, block);
+    load_channels(mean, bn->mean, bn, block);
+    load_channels(variance, bn->variance, bn, block);
+    for (int i = 0; i < LANES; i++) {
+        double inverse_std = 1 / sqrt(variance[i] + (double)bn->eps);
+        k->mean[i] = (float)mean[i];
+        k->a[i] = (float)(scale[i] * inverse_std);
+        k->b[i] = (float)(s1[i] * inverse_n);
+        k->c[i] = (float)(s2[i] * inverse_std * inverse_std * inverse_n);
+        s2[i] *= inverse_std;
+    }
+    for (int i = 0; i < rows->block && block * rows->block + i < rows->channels; i++) {
+        bn->diff_scale[block * rows->block + i] = (float)s2[i];
+        bn->diff_shift[block * rows->block + i] = (float)s1[i];
+    }
+}
+
+static void bwd_sums(const struct bn *bn, int image, int block)
+{
+    const struct dt_cpu_rows *rows = bn->rows;
+    struct pair *sums = &bn->sums[row_index(bn, image, block)];
+    size_t offset = row_offset(bn, image, block);
+    const float *mean = bn->mean + block * LANES;
+    float padded[LANES];
+
+    /* The channels of a full block of 16 lie in memory as the lanes want them. */
+    if (rows->block < LANES || (block + 1) * LANES > rows->channels) {
+        double values[LANES];
+        load_channels(values, bn->mean, bn, block);
+        for (int i = 0; i < LANES; i++)
+            padded[i] = (float)values[i];
+        mean = padded;
+    }
+    dt_lanes_bwd_sums(sums->first, sums->second, bn->diff_dst + offset, bn->src + offset,
+                      row_mask(bn, image, block), mean, rows->row_elements);
+}
+
+static void bwd_apply(const struct bn *bn, int image, int block)
+{
+    size_t offset = row_offset(bn, image, block);
+    dt_lanes_bwd_apply(bn->diff_src + offset, bn->diff_residual ? bn->diff_residual + offset : NULL,
+                       bn->diff_dst + offset, bn->src + offset, row_mask(bn, image, block),
+                       &bn->coefs[block], bn->past_caches, bn->rows->row_elements);
+}
+
+/* --- The three stages, for a few blocks after the other; inside a parallel region --- */
+
+struct stages {
+    void (*sums)(const struct bn *bn, int image, int block);
+    void (*block)(const struct bn *bn, int block);
+    void (*apply)(const struct bn *bn, int image, int block);
+};
+static const struct stages FORWARD = {forward_sums, forward_block, forward_apply};
+static const struct stages BACKWARD = {bwd_sums, bwd_block, bwd_apply};
+
+/* Where there are enough blocks each thread has its own and never waits for another, because on a
+ * busy machine every barrier may cost a time slice. Otherwise all share the images of a few blocks.
+ * Tasks go by image, so that a thread walks through whole stretches of memory. */
+static void run_stages(const struct bn *bn, const struct stages *stages)
+{
+    const struct dt_cpu_rows *rows = bn->rows;
+    bool alone = blocks_suffice(rows->n_blocks);
+    struct span blocks = alone ? own_span(rows->n_blocks) : (struct span){0, rows->n_blocks};
+    int together = blocks_together(rows) * (alone ? 1 : omp_get_num_threads());
+
+    for (int first = blocks.begin; first < blocks.end; first += together) {
+        int n = blocks.end - first < together ? blocks.end - first : together;
+        struct span all = {0, n * rows->n}, all_blocks = {0, n};
+        struct span own = alone ? all : own_span(n * rows->n);
+        struct span own_blocks = alone ? all_blocks : own_span(n);
+        for (int i = own.begin; i < own.end; i++)
+            stages->sums(bn, i / n, first + i % n);
+        if (!alone) {
+#pragma omp barrier
+        }
+        for (int i = own_blocks.begin; i < own_blocks.end; i++)
+            stages->block(bn, first + i);
+        if (!alone) {
+#pragma omp barrier
+        }
+        for (int i = own.begin; i < own.end; i++)
+            stages->apply(bn, i / n, first + i % n);
+    }
+}
+
+/* --- Nodes --- */
+
+/* Ports by kind: a = activation in the row format of src[0], p = plain, w = workspace. */
+static dt_status prepare(struct dt_device *dev, struct dt_exec *exec, const char *src_kinds,
+                         const char *dst_kinds)
+{
+    const struct dt_node *node = exec->node;
+    dt_status status = DT_OK;
+    dt_md md = NULL;
+
+    DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec->formats, node->src[0], 0));
+    size_t n_rows = (size_t)exec->rows.n * (size_t)exec->rows.n_blocks;
+    size_t mask_bytes = n_rows * dt_n_groups(exec->rows.row_elements) * sizeof(uint16_t);
+    for (int i = 0; i < node->n_src + node->n_dst; i++) {
+        char kind = i < node->n_src ? src_kinds[i] : dst_kinds[i - node->n_src];
+        if (kind == 'a')
+            DT_TRY_OUT(dt_cpu_port_add(dev, exec, md));
+        else
+            DT_TRY_OUT(dt_cpu_port_add_block(exec, kind == 'w' ? (mask_bytes + 3) / 4 * 4 : 0));
+    }
+    exec->work_offset =
+        dt_cpu_reserve(exec, n_rows * sizeof(struct pair) +
+                                 (size_t)exec->rows.n_blocks * sizeof(struct dt_lanes_coefs));
+out:
+    dt_md_destroy(md);
+    return status;
+}
+
+static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
+{
+    DT_TRY(prepare(dev, exec, "appppa", "appw"));
+    return DT_OK;
+}
+
+static dt_status prepare_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    DT_TRY(prepare(dev, exec, "aappppw", "appa"));
+    return DT_OK;
+}
+
+/* The scratch holds the sums of all rows, then the coefficients of all blocks. */
+static struct dt_lanes_coefs *coefs_of(const struct dt_exec *exec)
+{
+    struct pair *sums = exec->work;
+    return (void *)(sums + (size_t)exec->rows.n * (size_t)exec->rows.n_blocks);
+}
+
+/* A tensor that no cache holds until it is read is better written past the caches: that saves
+ * reading its lines first. Not where it takes over the memory of a source, whose lines are there.
+ */
+static bool goes_past_caches(const struct dt_cpu_rows *rows, const float *dst, const float *src,
+                             const float *src2)
+{
+    const size_t cached = (size_t)8 << 20;
+    size_t n_rows = (size_t)rows->n * (size_t)rows->n_blocks;
+    return dst != src && dst != src2 && n_rows * rows->row_elements * sizeof(float) > cached;
+}
+
+static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec,
+                        const struct dt_scalars *scalars)
+{
+    (void)dev;
+    (void)scalars;
+    const struct dt_node *node = exec->node;
+    bool train = node->n_dst > 1;
+    struct bn bn = {.rows = &exec->rows,
+                    .sums = exec->work,
+                    .coefs = coefs_of(exec),
+                    .src = dt_cpu_src(exec, 0),
+                    .scale = dt_cpu_src(exec, 1),
+                    .shift = dt_cpu_src(exec, 2),
+                    .running_mean = dt_cpu_src(exec, 3),
+                    .running_var = dt_cpu_src(exec, 4),
+                    .residual = node->residual ? dt_cpu_src(exec, 5) : NULL,
+                    .dst = dt_cpu_dst(exec, 0),
+                    .mean = train ? dt_cpu_dst(exec, 1) : NULL,
+                    .variance = train ? dt_cpu_dst(exec, 2) : NULL,
+                    .mask = node->n_dst > 3 ? dt_cpu_dst(exec, 3) : NULL,
+                    .eps = node->attr.bn.eps,
+                    .momentum = node->attr.bn.momentum,
+                    .relu = node->relu};
+    bn.past_caches = goes_past_caches(bn.rows, bn.dst, bn.src, bn.residual);
+#pragma omp parallel
+    {
+        if (train)
+            run_stages(&bn, &FORWARD);
+        else
+            forward_eval(&bn);
+    }
+    return DT_OK;
+}
+
+static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec,
+                            const struct dt_scalars *scalars)
+{
+    (void)dev;
+    (void)scalars;
+    const struct dt_node *node = exec->node;
+    struct bn bn = {.rows = &exec->rows,
+                    .sums = exec->work,
+                    .coefs = coefs_of(exec),
+                    .src = dt_cpu_src(exec, 0),
+                    .diff_dst = dt_cpu_src(exec, 1),
+                    .scale = dt_cpu_src(exec, 2),
+                    .mean = dt_cpu_src(exec, 4),
+                    .variance = dt_cpu_src(exec, 5),
+                    .mask = node->n_src > 6 ? dt_cpu_src(exec, 6) : NULL,
+                    .diff_src = dt_cpu_dst(exec, 0),
+                    .diff_scale = dt_cpu_dst(exec, 1),
+                    .diff_shift = dt_cpu_dst(exec, 2),
+                    .diff_residual = node->n_dst > 3 ? dt_cpu_dst(exec, 3) : NULL,
+                    .eps = node->attr.bn.eps};
+    bn.past_caches = goes_past_caches(bn.rows, bn.diff_src, bn.diff_dst, bn.src);
+#pragma omp parallel
+    run_stages(&bn, &BACKWARD);
+    return DT_OK;
+}
+
+const struct dt_cpu_op dt_cpu_bn = {prepare_bn, run_bn};
+const struct dt_cpu_op dt_cpu_bn_bwd = {prepare_bn_bwd, run_bn_bwd};

@@ -1,0 +1,263 @@
+/* Ops that treat tensors as flat arrays, as own OpenMP loops: ReLU, residual addition, dropout, and
+ * the parameter update; and ingest, from bytes to the first activation.
+ *
+ * All tensors of a node are seen in one format, padding included: padding is zero in every source
+ * and all these functions map zero to zero. Schedules are static. */
+#include <omp.h>
+
+#include "cpu.h"
+#include "dtrain/rng.h"
+
+/* All ports in the format of tensor `like`, plain where it has none yet. */
+static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec, int like)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_tensor *t = &exec->graph->tensor[like];
+    const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, like);
+    dt_md md = NULL;
+
+    if (stored->md) {
+        DT_TRY(DT_DNNL(node->name, dt_md_clone(&md, stored->md)));
+    } else {
+        dnnl_dims_t dims;
+        (void)dt_cpu_dims(dims, t);
+        DT_TRY(DT_DNNL(node->name, dt_md_create(&md, 4, dims, dnnl_abcd)));
+    }
+    exec->n_elements = dnnl_memory_desc_get_size(md) / sizeof(float);
+    dt_status status = DT_OK;
+    for (int i = 0; i < node->n_src + node->n_dst && status == DT_OK; i++)
+        status = dt_cpu_port_add(dev, exec, md);
+    dt_md_destroy(md);
+    DT_TRY(status);
+    return DT_OK;
+}
+
+static dt_status prepare_like_src(struct dt_device *dev, struct dt_exec *exec)
+{
+    DT_TRY(prepare_flat(dev, exec, exec->node->src[0]));
+    return DT_OK;
+}
+
+static dt_status run_relu(struct dt_device *dev, struct dt_exec *exec,
+                          const struct dt_scalars *scalars)
+{
+    (void)dev;
+    (void)scalars;
+    const float *src = dt_cpu_src(exec, 0);
+    float *dst = dt_cpu_dst(exec, 0);
+    size_t n = exec->n_elements;
+
+#pragma omp parallel for simd schedule(static)
+    for (size_t i = 0; i < n; i++)
+        dst[i] = src[i] > 0 ? src[i] : 0;
+    return DT_OK;
+}
+
+static dt_status run_add(struct dt_device *dev, struct dt_exec *exec,
+                         const struct dt_scalars *scalars)
+{
+    (void)dev;
+    (void)scalars;
+    const float *a = dt_cpu_src(exec, 0), *b = dt_cpu_src(exec, 1);
+    float *dst = dt_cpu_dst(exec, 0);
+    size_t n = exec->n_elements;
+
+    if (exec->node->relu) {
+#pragma omp parallel for simd schedule(static)
+        for (size_t i = 0; i < n; i++) {
+            float sum = a[i] + b[i];
+            dst[i] = sum > 0 ? sum : 0;
+        }
+    } else {
+#pragma omp parallel for simd schedule(static)
+        for (size_t i = 0; i < n; i++)
+            dst[i] = a[i] + b[i];
+    }
+    return DT_OK;
+}
+
+/* The forward value's format: gradients adapt to it. */
+static dt_status prepare_relu_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    DT_TRY(prepare_flat(dev, exec, exec->node->src[1]));
+    return DT_OK;
+}
+
+static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec,
+                              const struct dt_scalars *scalars)
+{
+    (void)dev;
+    (void)scalars;
+    const float *diff_dst = dt_cpu_src(exec, 0), *dst = dt_cpu_src(exec, 1);
+    float *diff_src = dt_cpu_dst(exec, 0);
+    size_t n = exec->n_elements;
+
+    if (exec->node->n_src > 2) {
+        const float *diff_dst2 = dt_cpu_src(exec, 2);
+#pragma omp parallel for simd schedule(static)
+        for (size_t i = 0; i < n; i++) {
+            float sum = diff_dst[i] + diff_dst2[i];
+            diff_src[i] = dst[i] > 0 ? sum : 0;
+        }
+    } else {
+#pragma omp parallel for simd schedule(static)
+        for (size_t i = 0; i < n; i++)
+            diff_src[i] = dst[i] > 0 ? diff_dst[i] : 0;
+    }
+    return DT_OK;
+}
+
+/* --- Dropout: the same loop forward and backward, because the mask is a function of the element's
+ * logical index; that is why it always works on plain order. --- */
+
+enum { DROPOUT_CHUNK = 1024 };
+
+static dt_status prepare_dropout(struct dt_device *dev, struct dt_exec *exec)
+{
+    exec->n_elements = dt_tensor_elements(&exec->graph->tensor[exec->node->src[0]]);
+    DT_TRY(dt_cpu_port_add_plain(dev, exec));
+    return DT_OK;
+}
+
+static dt_status run_dropout(struct dt_device *dev, struct dt_exec *exec,
+                             const struct dt_scalars *scalars)
+{
+    const float *src = dt_cpu_src(exec, 0);
+    float *dst = dt_cpu_dst(exec, 0);
+    size_t n = exec->n_elements;
+    double p = (double)exec->node->attr.dropout.p;
+    uint32_t stream = exec->node->attr.dropout.stream;
+    float scale = p < 1 ? (float)(1 / (1 - p)) : 0;
+    double limit = p * 0x1p32;
+    uint32_t threshold = limit < 0x1p32 ? (uint32_t)limit : UINT32_MAX;
+
+#pragma omp parallel for schedule(static)
+    for (size_t first = 0; first < n; first += DROPOUT_CHUNK) {
+        uint32_t word[DROPOUT_CHUNK];
+        size_t count = n - first < DROPOUT_CHUNK ? n - first : DROPOUT_CHUNK;
+        dt_rng_fill(word, count, dev->options.seed, DT_RNG_DROPOUT, scalars->step, stream,
+                    (uint32_t)first);
+#pragma omp simd
+        for (size_t i = 0; i < count; i++)
+            dst[first + i] = word[i] >= threshold ? src[first + i] * scale : 0;
+    }
+    return DT_OK;
+}
+
+/* --- Ingest --- */
+
+static dt_status prepare_ingest(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_tensor *pixels = &exec->graph->tensor[exec->node->src[0]];
+    if (pixels->dim[1] > 3)
+        DT_FAIL(DT_ERR_INTERNAL, "node '%s' takes images of up to 3 channels, not %d",
+                exec->node->name, pixels->dim[1]);
+    DT_TRY(dt_cpu_port_add_plain(dev, exec));
+    return DT_OK;
+}
+
+static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
+                            const struct dt_scalars *scalars)
+{
+    (void)dev;
+    (void)scalars;
+    const struct dt_node *node = exec->node;
+    const struct dt_tensor *t = &exec->graph->tensor[node->dst[0]];
+    const uint8_t *src = dt_cpu_src(exec, 0);
+    float *dst = dt_cpu_dst(exec, 0);
+    int n_channels = t->dim[1], height = t->dim[2], width = t->dim[3];
+    size_t plane = (size_t)height * (size_t)width;
+    float a[3], b[3];
+
+    for (int c = 0; c < n_channels; c++) {
+        a[c] = (float)(1 / (255 * (double)node->attr.ingest.std[c]));
+        b[c] = -node->attr.ingest.mean[c] / node->attr.ingest.std[c];
+    }
+#pragma omp parallel for schedule(static)
+    for (int row = 0; row < t->dim[0] * height; row++) {
+        const uint8_t *from = src + (size_t)row * (size_t)width * (size_t)n_channels;
+        size_t image = (size_t)(row / height), line = (size_t)(row % height);
+        for (int c = 0; c < n_channels; c++) {
+            float *to =
+                dst + (image * (size_t)n_channels + (size_t)c) * plane + line * (size_t)width;
+#pragma omp simd
+            for (int w = 0; w < width; w++)
+                to[w] = (float)from[w * n_channels + c] * a[c] + b[c];
+        }
+    }
+    return DT_OK;
+}
+
+const struct dt_cpu_op dt_cpu_ingest = {prepare_ingest, run_ingest};
+const struct dt_cpu_op dt_cpu_relu = {prepare_like_src, run_relu};
+const struct dt_cpu_op dt_cpu_add = {prepare_like_src, run_add};
+const struct dt_cpu_op dt_cpu_relu_bwd = {prepare_relu_bwd, run_relu_bwd};
+const struct dt_cpu_op dt_cpu_dropout = {prepare_dropout, run_dropout};
+const struct dt_cpu_op dt_cpu_dropout_bwd = {prepare_dropout, run_dropout};
+
+/* --- Update --- */
+
+struct sgd {
+    float lr, momentum, decay;
+    bool nesterov;
+};
+
+static void update_range(float *restrict w, float *restrict m, const float *restrict grads,
+                         size_t n, struct sgd s)
+{
+    if (s.nesterov) {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++) {
+            float g = grads[i] + s.decay * w[i];
+            m[i] = s.momentum * m[i] + g;
+            w[i] -= s.lr * (g + s.momentum * m[i]);
+        }
+    } else {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++) {
+            m[i] = s.momentum * m[i] + (grads[i] + s.decay * w[i]);
+            w[i] -= s.lr * m[i];
+        }
+    }
+}
+
+/* The segments are short and many (batch norm), so one parallel region takes them all, each thread
+ * its share of the elements. */
+dt_status dt_cpu_update(struct dt_device *dev, float *params, float *momentum, const float *grads,
+                        const struct dt_segment *segments, int n_segments,
+                        const struct dt_scalars *scalars)
+{
+    size_t total = 0;
+    for (int i = 0; i < n_segments; i++)
+        total += segments[i].count;
+    omp_set_num_threads(dev->options.threads);
+
+#pragma omp parallel
+    {
+        size_t thread = (size_t)omp_get_thread_num(), n_threads = (size_t)omp_get_num_threads();
+        size_t begin = total / n_threads * thread / 16 * 16;
+        size_t end = thread + 1 == n_threads ? total : total / n_threads * (thread + 1) / 16 * 16;
+        size_t at = 0; /* elements in the segments before this one */
+        for (int i = 0; i < n_segments && at < end; at += segments[i].count, i++) {
+            const struct dt_segment *segment = &segments[i];
+            size_t first = begin > at ? begin - at : 0;
+            size_t last = end - at < segment->count ? end - at : segment->count;
+            if (first >= last)
+                continue;
+            size_t offset = segment->first + first;
+            const struct sgd s = {scalars->lr, scalars->momentum,
+                                  scalars->weight_decay * segment->decay, scalars->nesterov};
+            update_range(params + offset, momentum + offset, grads + offset, last - first, s);
+        }
+    }
+    return DT_OK;
+}
+
+dt_status dt_cpu_accumulate(struct dt_device *dev, float *dst, const float *src, size_t count)
+{
+    omp_set_num_threads(dev->options.threads);
+#pragma omp parallel for simd schedule(static)
+    for (size_t i = 0; i < count; i++)
+        dst[i] += src[i];
+    return DT_OK;
+}

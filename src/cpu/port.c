@@ -1,0 +1,200 @@
+/* Ports: how a prepared node sees its tensors. Copies between the stored format and the one the
+ * node wants go through scratch, and all primitives, memory objects and argument lists are made in
+ * prepare and bind, so that running only executes. */
+#include <stdlib.h>
+
+#include "cpu.h"
+
+size_t dt_cpu_reserve(struct dt_exec *exec, size_t bytes)
+{
+    size_t offset = exec->scratch_bytes;
+    exec->scratch_bytes += (bytes + 63) / 64 * 64;
+    return offset;
+}
+
+static struct dt_cpu_port *next_port(struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    struct dt_cpu_port *port = &exec->port[exec->n_ports];
+    port->is_dst = exec->n_ports >= node->n_src;
+    port->tensor = port->is_dst ? node->dst[exec->n_ports - node->n_src] : node->src[exec->n_ports];
+    exec->n_ports++;
+    return port;
+}
+
+dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
+                               int n_dims, const dnnl_dims_t dims)
+{
+    struct dt_cpu_port *port = next_port(exec);
+    const char *name = exec->graph->tensor[port->tensor].name;
+    const struct dt_cpu_format *format = dt_cpu_format_of(exec->formats, port->tensor);
+
+    if (!format->md)
+        DT_TRY(dt_cpu_format_set(exec->formats, port->tensor, wanted, n_dims, dims));
+    port->stored = format->md;
+    DT_TRY(DT_DNNL(name, dt_md_clone(&port->wanted, wanted)));
+    if (dnnl_memory_desc_equal(port->stored, wanted))
+        return DT_OK;
+
+    dt_md_ref from = port->is_dst ? wanted : port->stored;
+    dt_md_ref to = port->is_dst ? port->stored : wanted;
+    dnnl_primitive_desc_t pd = NULL;
+    DT_TRY(DT_DNNL(
+        name, dnnl_reorder_primitive_desc_create(&pd, from, dev->engine, to, dev->engine, NULL)));
+    dt_status status = DT_DNNL(name, dnnl_primitive_create(&port->copy, pd));
+    dnnl_primitive_desc_destroy(pd);
+    DT_TRY(status);
+    port->copy_offset = dt_cpu_reserve(exec, dnnl_memory_desc_get_size(wanted));
+    DT_TRY(DT_DNNL(name, dnnl_memory_create(&port->stored_memory, port->stored, dev->engine,
+                                            DNNL_MEMORY_NONE)));
+    DT_TRY(DT_DNNL(
+        name, dnnl_memory_create(&port->wanted_memory, wanted, dev->engine, DNNL_MEMORY_NONE)));
+    return DT_OK;
+}
+
+dt_status dt_cpu_port_add(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted)
+{
+    const struct dt_node *node = exec->node;
+    int i = exec->n_ports;
+    const struct dt_tensor *t =
+        &exec->graph->tensor[i < node->n_src ? node->src[i] : node->dst[i - node->n_src]];
+    dnnl_dims_t dims;
+    int n_dims = dt_cpu_dims(dims, t);
+    DT_TRY(dt_cpu_port_add_dims(dev, exec, wanted, n_dims, dims));
+    return DT_OK;
+}
+
+dt_status dt_cpu_port_add_block(struct dt_exec *exec, size_t bytes)
+{
+    struct dt_cpu_port *port = next_port(exec);
+    struct dt_cpu_format *format = dt_cpu_format_of(exec->formats, port->tensor);
+    if (format->md)
+        DT_FAIL(DT_ERR_INTERNAL, "tensor '%s' of node '%s' is used both as a block and by format",
+                exec->graph->tensor[port->tensor].name, exec->node->name);
+    if (bytes)
+        format->bytes = bytes;
+    return DT_OK;
+}
+
+dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    while (exec->n_ports < node->n_src + node->n_dst) {
+        int i = exec->n_ports;
+        const struct dt_tensor *t =
+            &exec->graph->tensor[i < node->n_src ? node->src[i] : node->dst[i - node->n_src]];
+        if (t->dtype != DT_F32) {
+            DT_TRY(dt_cpu_port_add_block(exec, 0));
+            continue;
+        }
+        dnnl_dims_t dims;
+        int n_dims = dt_cpu_dims(dims, t);
+        dt_md plain = NULL;
+        DT_TRY(
+            DT_DNNL(t->name, dt_md_create(&plain, n_dims, dims, n_dims == 1 ? dnnl_a : dnnl_abcd)));
+        dt_status status = dt_cpu_port_add(dev, exec, plain);
+        dt_md_destroy(plain);
+        DT_TRY(status);
+    }
+    return DT_OK;
+}
+
+dt_status dt_cpu_port_argument(struct dt_device *dev, struct dt_exec *exec, int arg, dt_md_ref md)
+{
+    struct dt_cpu_port *port = &exec->port[exec->n_ports - 1];
+    DT_TRY(DT_DNNL(exec->node->name, dnnl_memory_create(&port->argument, md ? md : port->wanted,
+                                                        dev->engine, DNNL_MEMORY_NONE)));
+    exec->arg[exec->n_args++] = (dnnl_exec_arg_t){arg, port->argument};
+    return DT_OK;
+}
+
+dt_status dt_cpu_primitive(struct dt_device *dev, struct dt_exec *exec, dnnl_primitive_desc_t pd)
+{
+    const char *name = exec->node->name;
+    dt_md_ref scratchpad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    DT_TRY(DT_DNNL(name, dnnl_primitive_create(&exec->primitive, pd)));
+    DT_TRY(DT_DNNL(
+        name, dnnl_memory_create(&exec->scratchpad, scratchpad, dev->engine, DNNL_MEMORY_NONE)));
+    exec->scratchpad_offset = dt_cpu_reserve(exec, dnnl_memory_desc_get_size(scratchpad));
+    exec->arg[exec->n_args++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, exec->scratchpad};
+    return DT_OK;
+}
+
+static dt_status set_handle(const struct dt_exec *exec, dnnl_memory_t memory, void *data)
+{
+    if (memory)
+        DT_TRY(DT_DNNL(exec->node->name, dnnl_memory_set_data_handle(memory, data)));
+    return DT_OK;
+}
+
+dt_status dt_cpu_ports_bind(struct dt_exec *exec, void *const *address, char *scratch)
+{
+    for (int i = 0; i < exec->n_ports; i++) {
+        struct dt_cpu_port *port = &exec->port[i];
+        void *stored = address[port->tensor];
+        if (!stored)
+            DT_FAIL(DT_ERR_INTERNAL, "tensor '%s' of node '%s' has no address",
+                    exec->graph->tensor[port->tensor].name, exec->node->name);
+        port->data = port->copy ? scratch + port->copy_offset : stored;
+        DT_TRY(set_handle(exec, port->stored_memory, stored));
+        DT_TRY(set_handle(exec, port->wanted_memory, port->data));
+        DT_TRY(set_handle(exec, port->argument, port->data));
+    }
+    if (scratch) {
+        DT_TRY(set_handle(exec, exec->scratchpad, scratch + exec->scratchpad_offset));
+        exec->work = scratch + exec->work_offset;
+    }
+    return DT_OK;
+}
+
+static dt_status run_copies(struct dt_device *dev, struct dt_exec *exec, bool dst)
+{
+    for (int i = 0; i < exec->n_ports; i++) {
+        const struct dt_cpu_port *port = &exec->port[i];
+        if (!port->copy || port->is_dst != dst)
+            continue;
+        const dnnl_exec_arg_t arg[2] = {
+            {DNNL_ARG_FROM, dst ? port->wanted_memory : port->stored_memory},
+            {DNNL_ARG_TO, dst ? port->stored_memory : port->wanted_memory}};
+        DT_TRY(DT_DNNL(exec->node->name, dnnl_primitive_execute(port->copy, dev->stream, 2, arg)));
+    }
+    return DT_OK;
+}
+
+dt_status dt_cpu_ports_read(struct dt_device *dev, struct dt_exec *exec)
+{
+    DT_TRY(run_copies(dev, exec, false));
+    return DT_OK;
+}
+
+dt_status dt_cpu_ports_write(struct dt_device *dev, struct dt_exec *exec)
+{
+    DT_TRY(run_copies(dev, exec, true));
+    return DT_OK;
+}
+
+dt_status dt_cpu_run_primitive(struct dt_device *dev, struct dt_exec *exec,
+                               const struct dt_scalars *scalars)
+{
+    (void)scalars;
+    DT_TRY(DT_DNNL(exec->node->name,
+                   dnnl_primitive_execute(exec->primitive, dev->stream, exec->n_args, exec->arg)));
+    return DT_OK;
+}
+
+void dt_cpu_exec_destroy(struct dt_exec *exec)
+{
+    for (int i = 0; i < exec->n_ports; i++) {
+        struct dt_cpu_port *port = &exec->port[i];
+        dt_md_destroy(port->wanted);
+        if (port->copy)
+            dnnl_primitive_destroy(port->copy);
+        dnnl_memory_destroy(port->stored_memory);
+        dnnl_memory_destroy(port->wanted_memory);
+        dnnl_memory_destroy(port->argument);
+    }
+    if (exec->primitive)
+        dnnl_primitive_destroy(exec->primitive);
+    dnnl_memory_destroy(exec->scratchpad);
+    free(exec);
+}

@@ -1,0 +1,24 @@
+/* What a training run tells about itself: counters of all ranks summed, once per interval. */
+#ifndef DTRAIN_TRAIN_METRICS_H
+#define DTRAIN_TRAIN_METRICS_H
+
+#include "train/session.h"
+
+struct dt_metrics {
+    int64_t first_step; /* of the interval */
+    double begin_s;     /* when it began */
+    double wait_s;      /* dt_loader_wait_s then */
+    double paused_s;    /* evaluation and saving inside the interval */
+    double step_s;      /* mean over intervals so far, weighted towards recent ones */
+};
+
+void dt_metrics_init(struct dt_metrics *metrics, const struct dt_session *s, int64_t step);
+/* Sums the counters of the steps since the last call over the ranks and sends the step event.
+ * `step` updates are done, the last one in `epoch`, with rate `lr`. DT_ERR_NUMERICAL on all ranks
+ * (see origin) if the loss is not finite; `checkpoint` is named then. Collective. */
+dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, int64_t step,
+                            int64_t epoch, double lr, const char *checkpoint);
+/* Time that does not belong to training. */
+void dt_metrics_pause(struct dt_metrics *metrics, double seconds);
+
+#endif

@@ -1,0 +1,28 @@
+/* The learning rate as a pure function of the step: there is no state to save. */
+#ifndef DTRAIN_TRAIN_SCHEDULE_H
+#define DTRAIN_TRAIN_SCHEDULE_H
+
+#include "dtrain/config.h"
+
+struct dt_schedule {
+    enum dt_schedule_kind kind;
+    double lr, start_lr, end_lr; /* absolute: the factor of the batch size is applied */
+    double gamma, power;
+    int64_t warmup_steps, total_steps;
+    int64_t milestones[DT_MAX_MILESTONES]; /* steps */
+    int n_milestones;
+};
+
+/* steps_per_epoch >= 1. Epochs in the configuration become steps by rounding to the nearest. */
+void dt_schedule_init(struct dt_schedule *schedule, const struct dt_config *config,
+                      int64_t steps_per_epoch);
+
+/* Of update number `step` (from 0). With W warm-up steps, T steps in all, start = warmup_start *
+ * lr: step < W    start + (lr - start) * (step + 1) / W constant    lr step        lr *
+ * gamma^(milestones already passed) cosine      end + (lr - end) * (1 + cos(pi * t)) / 2    t =
+ * (step - W) / (T - W) poly        end + (lr - end) * (1 - t)^power as PyTorch's MultiStepLR,
+ * CosineAnnealingLR and PolynomialLR with T_max = T - W: end_lr would be the rate of the step after
+ * the last one. */
+double dt_schedule_lr(const struct dt_schedule *schedule, int64_t step);
+
+#endif

@@ -1,0 +1,72 @@
+/* Inside the train module: everything a sub-command works with, opened and closed as one. */
+#ifndef DTRAIN_TRAIN_SESSION_H
+#define DTRAIN_TRAIN_SESSION_H
+
+#include "dtrain/comm.h"
+#include "dtrain/config.h"
+#include "dtrain/data.h"
+#include "dtrain/models.h"
+#include "dtrain/plan.h"
+#include "dtrain/report.h"
+#include "train/checkpoint.h"
+#include "train/schedule.h"
+
+struct dt_session {
+    struct dt_comm *comm;
+    const struct dt_config *config;
+    const struct dt_model *model;
+    int rank, n_ranks;
+    int origin;                              /* train.h */
+    int global_batch, micro_batch, n_passes; /* global_batch = n_ranks * n_passes * micro_batch */
+    int n_threads;
+    const struct dt_backend *backend;
+    struct dt_device *device;
+    struct dt_graph *graph;
+    struct dt_plan *plan;
+    struct dt_dataset *train_set, *val_set; /* NULL where the sub-command or the config has none */
+    struct dt_loader *train, *val;
+    struct dt_report *report; /* rank 0 of a training run, else NULL */
+    struct dt_schedule schedule;
+    int64_t steps_per_epoch;
+    int64_t last_step; /* training ends here: all epochs, or train.max_steps */
+};
+
+/* What a sub-command needs. */
+struct dt_session_needs {
+    bool train, eval;      /* phases: graph, data set, loader */
+    bool layout_only;      /* plan without memory, no loaders */
+    const char *cache_dir; /* for indices of data sets, NULL = not kept */
+};
+
+/* setup.c. Collective; on failure all ranks return the same status. close takes the status of the
+ * work and accepts a session that is partly open. */
+void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt_config *config);
+dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *needs);
+void dt_session_close(struct dt_session *s, dt_status status);
+/* Ends a phase that may fail on some ranks only: afterwards all ranks have the same status. */
+dt_status dt_session_agree(struct dt_session *s, dt_status status);
+
+/* step.c: what update number `step` (from 0) works with; one pass of it over a batch, which is
+ * released in any case. */
+struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step);
+dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
+                          const struct dt_scalars *scalars, int pass);
+
+/* dry_run.c: the plan and the schedule on stdout. Rank 0. */
+void dt_session_print(const struct dt_session *s, FILE *out);
+
+/* init_from.c: weights and running statistics by name from a safetensors file. Local. With
+ * `new_head` a classifier of another shape is left as it is and named in a message. */
+dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *head, bool new_head);
+/* The model file behind a file, a checkpoint folder or a run folder, into out[DT_PATH_MAX]. */
+dt_status dt_weights_find(char *out, const char *path);
+
+/* evaluate.c: the validation set once; sums over all ranks. The ranks' running statistics must be
+ * the same. */
+struct dt_eval_result {
+    int64_t n_images;
+    double loss, top1, top5; /* mean; per cent */
+};
+dt_status dt_session_evaluate(struct dt_session *s, struct dt_eval_result *result);
+
+#endif

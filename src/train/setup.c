@@ -1,0 +1,293 @@
+/* Opens what a sub-command works with: checks that need the number of ranks, data sets, device,
+ * graph of both phases, plan, loaders. Each phase ends in dt_session_agree, so a failure on one
+ * rank is one message and all ranks leave in good order. */
+#include "train/session.h"
+
+#include "dtrain/train.h"
+
+void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt_config *config)
+{
+    *s = (struct dt_session){
+        .comm = comm,
+        .config = config,
+        .rank = dt_comm_rank(comm),
+        .n_ranks = dt_comm_size(comm),
+        .origin = DT_ORIGIN_LOCAL,
+        .backend = &dt_backend_cpu,
+        .global_batch = config->train.global_batch,
+    };
+}
+
+dt_status dt_session_agree(struct dt_session *s, dt_status status)
+{
+    int origin = 0;
+    dt_status agreed = dt_comm_agree(s->comm, status, &origin);
+    if (agreed != DT_OK)
+        s->origin = origin;
+    return agreed;
+}
+
+/* --- Checks --- */
+
+static dt_status check_device(const struct dt_config *config)
+{
+    static const char *const precisions[] = {"fp32", "tf32", "bf16", "fp16"};
+    if (config->device.kind == DT_DEVICE_CUDA)
+        DT_FAIL(DT_ERR_DEVICE,
+                "device.kind: this build has no CUDA backend; set device.kind to cpu");
+    if (config->comm.backend == DT_COMM_NCCL)
+        DT_FAIL(DT_ERR_DEVICE,
+                "comm.backend: this build has no NCCL backend; set comm.backend to mpi");
+    if (config->train.precision != DT_PRECISION_FP32)
+        DT_FAIL(
+            DT_ERR_CONFIG,
+            "train.precision: %s is not possible on the cpu device; set train.precision to fp32",
+            precisions[config->train.precision]);
+    return DT_OK;
+}
+
+static dt_status split_batch(struct dt_session *s)
+{
+    int batch = s->global_batch, micro = s->config->train.micro_batch;
+    int64_t unit = (int64_t)s->n_ranks * (micro > 0 ? micro : 1);
+    if (batch % unit != 0) {
+        int64_t lower = batch / unit * unit, upper = lower + unit;
+        int64_t nearest = lower > 0 && batch - lower <= upper - batch ? lower : upper;
+        if (micro > 0)
+            DT_FAIL(DT_ERR_CONFIG,
+                    "train.global_batch: %d cannot be split over %d rank(s) in passes of "
+                    "train.micro_batch %d; the nearest global batch that can is %lld",
+                    batch, s->n_ranks, micro, (long long)nearest);
+        DT_FAIL(DT_ERR_CONFIG,
+                "train.global_batch: %d cannot be split evenly over %d ranks; the nearest global "
+                "batch that can is %lld",
+                batch, s->n_ranks, (long long)nearest);
+    }
+    s->micro_batch = micro > 0 ? micro : batch / s->n_ranks;
+    s->n_passes = (int)(batch / ((int64_t)s->micro_batch * s->n_ranks));
+    return DT_OK;
+}
+
+static dt_status check(struct dt_session *s, const struct dt_session_needs *needs)
+{
+    const struct dt_config *config = s->config;
+    DT_TRY(check_device(config));
+    s->model = dt_model_find(config->model.name);
+    if (!s->model)
+        return dt_error_pass(DT_ERR_CONFIG, __func__, __FILE__, __LINE__);
+    if (config->model.image_size < s->model->min_image_size)
+        DT_FAIL(DT_ERR_CONFIG, "model.image_size: %d is too small for %s, which needs at least %d",
+                config->model.image_size, s->model->name, s->model->min_image_size);
+    return needs->train ? split_batch(s) : DT_OK;
+}
+
+/* --- Data --- */
+
+static int cpus_per_rank(const struct dt_session *s)
+{
+    int cpus = dt_comm_allowed_cpus(s->comm);
+    if (!dt_comm_is_bound(s->comm))
+        cpus /= dt_comm_local_size(s->comm);
+    return cpus > 0 ? cpus : 1;
+}
+
+static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool train,
+                          const char *cache_dir)
+{
+    const struct dt_config *config = s->config;
+    const char *path = train ? config->data.train : config->data.val;
+    if (config->data.source != DT_SOURCE_SYNTHETIC && path[0] == '\0')
+        DT_FAIL(DT_ERR_CONFIG, "data.%s: no path given; name a folder or shards",
+                train ? "train" : "val");
+    struct dt_dataset_options options = {
+        .source = config->data.source,
+        .path = path,
+        .cache_dir = cache_dir,
+        .num_classes = config->model.num_classes,
+        .label_offset = config->data.label_offset,
+        .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
+        .image_size = config->model.image_size,
+        .seed = config->train.seed,
+    };
+    return dt_dataset_open(set, &options);
+}
+
+static dt_status open_sets(struct dt_session *s, const struct dt_session_needs *needs)
+{
+    if (needs->train)
+        DT_TRY(open_set(s, &s->train_set, true, needs->cache_dir));
+    if (needs->eval)
+        DT_TRY(open_set(s, &s->val_set, false, needs->cache_dir));
+    return DT_OK;
+}
+
+static dt_status count_steps(struct dt_session *s)
+{
+    const struct dt_config *config = s->config;
+    uint32_t n_images = dt_dataset_size(s->train_set);
+    s->steps_per_epoch = n_images / s->global_batch;
+    if (s->steps_per_epoch == 0)
+        DT_FAIL(DT_ERR_CONFIG,
+                "train.global_batch: %d is more than the %u training images; make it smaller",
+                s->global_batch, n_images);
+    dt_schedule_init(&s->schedule, config, s->steps_per_epoch);
+    s->last_step = s->schedule.total_steps;
+    if (config->train.max_steps > 0 && config->train.max_steps < s->last_step)
+        s->last_step = config->train.max_steps;
+    return DT_OK;
+}
+
+/* With a cache rank 0 goes first, so that the others find the index instead of building it too. */
+static dt_status open_data(struct dt_session *s, const struct dt_session_needs *needs)
+{
+    dt_status status = DT_OK;
+    dt_report_progress(s->report, "reading the data index", 0, 1);
+    if (s->rank == 0 || !needs->cache_dir)
+        status = open_sets(s, needs);
+    if (needs->cache_dir) {
+        DT_TRY(dt_session_agree(s, status));
+        if (s->rank != 0)
+            status = open_sets(s, needs);
+    }
+    dt_report_progress(s->report, "reading the data index", 1, 1);
+    if (status == DT_OK && needs->train)
+        status = count_steps(s);
+    return dt_session_agree(s, status);
+}
+
+/* --- Device, graph, plan --- */
+
+static dt_status open_device(struct dt_session *s)
+{
+    s->n_threads = s->config->device.threads > 0 ? s->config->device.threads : cpus_per_rank(s);
+    struct dt_device_options options = {
+        .threads = s->n_threads,
+        .deterministic = s->config->train.deterministic,
+        .seed = s->config->train.seed,
+    };
+    DT_TRY(s->backend->open(&s->device, &options));
+    dt_comm_check_binding(s->comm, s->n_threads);
+    return DT_OK;
+}
+
+static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
+{
+    const struct dt_config *config = s->config;
+    struct dt_model_options options = {
+        .num_classes = config->model.num_classes,
+        .zero_init_residual = config->model.zero_init_residual,
+        .dropout = config->model.dropout,
+    };
+    int batch = phase == DT_TRAIN ? s->micro_batch : config->train.eval_batch;
+    DT_TRY(dt_graph_begin(s->graph, phase, batch, config->model.image_size));
+    int src = dt_graph_ingest(s->graph, config->data.mean, config->data.std);
+    int logits = s->model->build(s->graph, src, s->model, &options);
+    /* Validation loss is the plain cross entropy, comparable between recipes. */
+    dt_graph_softmax_xent(s->graph, logits, phase == DT_TRAIN ? config->train.label_smoothing : 0);
+    return dt_graph_check(s->graph);
+}
+
+static bool supports(void *context, const struct dt_graph *g, const struct dt_node *node)
+{
+    const struct dt_session *s = context;
+    return s->backend->supports(s->device, g, node);
+}
+
+static dt_status build_graph(struct dt_session *s, const struct dt_session_needs *needs)
+{
+    DT_TRY(dt_graph_create(&s->graph));
+    if (needs->train)
+        DT_TRY(build_phase(s, DT_TRAIN));
+    if (needs->eval)
+        DT_TRY(build_phase(s, DT_EVAL));
+    DT_TRY(dt_graph_fuse(s->graph, supports, s));
+    if (needs->train)
+        DT_TRY(dt_graph_differentiate(s->graph));
+    return DT_OK;
+}
+
+static dt_status build_plan(struct dt_session *s, bool layout_only)
+{
+    const struct dt_config *config = s->config;
+    struct dt_plan_options options = {
+        .bucket_bytes = (size_t)(config->comm.bucket_mb * (1 << 20)),
+        .last_bucket_bytes = (size_t)(config->comm.last_bucket_mb * (1 << 20)),
+        .n_ranks = s->n_ranks,
+        .accumulate = s->n_passes > 1,
+        .decay_norm_bias = config->optim.decay_norm_bias,
+        .ring = config->comm.algorithm == DT_ALGORITHM_RING,
+    };
+    if (layout_only)
+        return dt_plan_layout(&s->plan, s->graph, s->backend, s->device, &options);
+    return dt_plan_build(&s->plan, s->graph, s->backend, s->device, s->n_ranks > 1 ? s->comm : NULL,
+                         &options);
+}
+
+/* --- Loaders --- */
+
+static dt_status create_loader(struct dt_session *s, bool train)
+{
+    enum { MAX_AUTO_WORKERS = 8 };
+    const struct dt_config *config = s->config;
+    int cpus = cpus_per_rank(s), size = config->model.image_size;
+    int automatic = cpus < MAX_AUTO_WORKERS ? cpus : MAX_AUTO_WORKERS;
+    struct dt_loader_options options = {
+        .train = train,
+        .augment = config->data.augment,
+        .image_size = size,
+        .resize = config->data.resize > 0 ? config->data.resize : (size * 256 + 112) / 224,
+        .global_batch = train ? s->global_batch : s->n_ranks * config->train.eval_batch,
+        .micro_batch = train ? s->micro_batch : config->train.eval_batch,
+        .rank = s->rank,
+        .n_ranks = s->n_ranks,
+        .workers = config->data.workers > 0 ? config->data.workers : automatic,
+        .prefetch = config->data.prefetch,
+        .seed = config->train.seed,
+        .max_bad_fraction = config->data.max_bad_fraction,
+    };
+    return dt_loader_create(train ? &s->train : &s->val, train ? s->train_set : s->val_set,
+                            &options);
+}
+
+static dt_status create_loaders(struct dt_session *s, const struct dt_session_needs *needs)
+{
+    if (needs->train)
+        DT_TRY(create_loader(s, true));
+    if (needs->eval)
+        DT_TRY(create_loader(s, false));
+    return DT_OK;
+}
+
+/* --- Together --- */
+
+dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *needs)
+{
+    DT_TRY(dt_session_agree(s, check(s, needs)));
+    DT_TRY(open_data(s, needs));
+    DT_TRY(dt_session_agree(s, open_device(s)));
+    DT_TRY(dt_session_agree(s, build_graph(s, needs)));
+    DT_TRY(dt_session_agree(s, build_plan(s, needs->layout_only)));
+    if (needs->layout_only)
+        return DT_OK;
+    return dt_session_agree(s, create_loaders(s, needs));
+}
+
+/* A rank that failed alone may have reductions under way and must not wait for anything: the job
+ * ends with it, so nothing is released. */
+void dt_session_close(struct dt_session *s, dt_status status)
+{
+    bool failed = status != DT_OK && status != DT_STOPPED;
+    if (failed && s->origin == DT_ORIGIN_LOCAL && s->n_ranks > 1)
+        return;
+    dt_loader_destroy(s->train);
+    dt_loader_destroy(s->val);
+    dt_plan_destroy(s->plan);
+    dt_graph_destroy(s->graph);
+    if (s->device)
+        s->backend->close(s->device);
+    if (s->train_set)
+        dt_dataset_close(s->train_set);
+    if (s->val_set)
+        dt_dataset_close(s->val_set);
+    dt_report_close(s->report);
+}

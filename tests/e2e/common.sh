@@ -1,0 +1,58 @@
+# Shared by the scripts of tests/e2e and tests/faults: $dtrain, $work (removed at the end), helpers.
+set -euo pipefail
+dtrain=$(realpath "$1")
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive
+export OMPI_MCA_btl_vader_single_copy_mechanism=none
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+# on_ranks N command...
+on_ranks() {
+    local n=$1
+    shift
+    if [ "$n" = 1 ]; then
+        "$@"
+    else
+        mpirun --oversubscribe --bind-to none -np "$n" "$@"
+    fi
+}
+
+# Generated images: shapes NAME PER_CLASS SEED [SIZE]
+shapes() {
+    "$dtrain" shapes "$work/$1" --per-class "$2" --size "${4:-32}" --seed "$3"
+}
+
+# A small training configuration for those images, on standard output.
+small_config() {
+    cat <<JSON
+{
+  "model": {"name": "tiny", "num_classes": 10, "image_size": 32},
+  "data": {"source": "folder", "train": "$work/train", "val": "$work/val", "workers": 1,
+           "augment": "cifar", "resize": 32},
+  "train": {"epochs": 100, "max_steps": 20, "global_batch": 12, "eval_every": 0, "eval_batch": 8,
+            "deterministic": true},
+  "optim": {"momentum": 0.9, "weight_decay": 0.0001},
+  "schedule": {"kind": "constant", "lr": 0.02, "lr_unit": "absolute", "warmup_epochs": 0},
+  "device": {"threads": 1},
+  "output": {"log_every": 5},
+  "checkpoint": {"every_epochs": 0}
+}
+JSON
+}
+
+# Hash of the weights and the momentum of a run's newest checkpoint.
+hash_of() {
+    local folder
+    folder="$1/checkpoints/$(cat "$1/checkpoints/latest")"
+    cat "$folder/model.safetensors" "$folder/optim.safetensors" | sha256sum | cut -d' ' -f1
+}
+
+model_of() {
+    echo "$1/checkpoints/$(cat "$1/checkpoints/latest")/model.safetensors"
+}

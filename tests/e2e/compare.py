@@ -1,0 +1,32 @@
+"""compare.py A B TOLERANCE: largest relative difference (in norm) of any tensor of two files."""
+import json
+import struct
+import sys
+
+import numpy as np
+
+
+def load(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + n])
+    types = {"F32": np.float32, "I64": np.int64}
+    out = {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            out[name] = np.frombuffer(data[8 + n + begin:8 + n + end], types[entry["dtype"]])
+    return out
+
+
+a, b, tolerance = load(sys.argv[1]), load(sys.argv[2]), float(sys.argv[3])
+assert a.keys() == b.keys() and len(a) > 0, "different tensors"
+worst = 0.0
+for name in a:
+    x, y = a[name].astype(np.float64), b[name].astype(np.float64)
+    difference = np.linalg.norm(x - y) / max(np.linalg.norm(y), 1e-30)
+    worst = max(worst, difference)
+    if not difference <= tolerance:
+        sys.exit(f"{name}: relative difference {difference:.3g} is above {tolerance:g}")
+print(f"largest relative difference {worst:.3g}")

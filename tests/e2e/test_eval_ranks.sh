@@ -1,0 +1,25 @@
+#!/bin/bash
+# dtrain eval prints the same line on 1, 2 and 3 ranks, for a number of images that does not divide,
+# and the training run's last evaluation says the same.
+. "$(dirname "$0")/../e2e/common.sh"
+shapes train 10 1
+shapes val 7 2
+small_config > "$work/config.json"
+on_ranks 2 "$dtrain" --config "$work/config.json" --out "$work/run" --set model.name=resnet20 \
+    --set train.max_steps=30
+for ranks in 1 2 3; do
+    on_ranks $ranks "$dtrain" eval --config "$work/config.json" --set model.name=resnet20 \
+        --weights "$work/run" > "$work/eval$ranks" 2> "$work/log" || fail "$(cat "$work/log")"
+    echo "$ranks: $(cat "$work/eval$ranks")"
+    cmp "$work/eval1" "$work/eval$ranks" || fail "$ranks ranks see other numbers"
+done
+"$dtrain" eval --config "$work/config.json" --set model.name=resnet20 \
+    --weights "$(model_of "$work/run")" 2> "$work/log" | cmp - "$work/eval1" ||
+    fail "file and run folder differ"
+grep -q '"images": *70[,}]' "$work/eval1" || fail "not every image was counted once"
+grep '"event": *"eval"' "$work/run/metrics.jsonl" | /usr/bin/python3 -c '
+import json, sys
+event, line = json.loads(sys.stdin.readline()), json.load(open(sys.argv[1]))
+for key in ("loss", "top1", "top5"):
+    assert abs(event[key] - line[key]) < 1e-4, (key, event, line)
+' "$work/eval1" || fail "the evaluation of the training run differs"

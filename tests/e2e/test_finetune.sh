@@ -1,0 +1,47 @@
+#!/bin/bash
+# model.init_from: the body is taken over, a head with another number of classes is replaced,
+# anything else that does not fit is named the way PyTorch names it.
+. "$(dirname "$0")/../e2e/common.sh"
+shapes train 10 1
+shapes val 2 2
+small_config > "$work/config.json"
+"$dtrain" --config "$work/config.json" --out "$work/base"
+weights=$(model_of "$work/base")
+run() { # out settings...
+    local out=$1
+    shift
+    "$dtrain" --config "$work/config.json" --out "$work/$out" \
+        --set model.init_from="$weights" "$@" 2> "$work/log" || {
+        cat "$work/log" >&2
+        fail "$out"
+    }
+}
+# A learning rate of next to nothing keeps what was loaded.
+still="--set train.max_steps=1 --set schedule.lr=1e-20 --set optim.weight_decay=0"
+run same $still
+/usr/bin/python3 "$here/compare.py" "$(model_of "$work/same")" "$weights" 1e-7
+run more $still --set model.num_classes=13
+grep -q "new classifier.*fc.weight" "$work/log" || fail "no message about the new head"
+/usr/bin/python3 - "$(model_of "$work/more")" "$weights" <<'PY'
+import json, struct, sys
+def load(path):
+    data = open(path, "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + n])
+    header.pop("__metadata__", None)
+    return {k: (v["shape"], data[8 + n:][slice(*v["data_offsets"])]) for k, v in header.items()}
+new, old = load(sys.argv[1]), load(sys.argv[2])
+assert new.keys() == old.keys()
+for name in new:
+    if name.startswith("fc."):
+        assert new[name][0][0] == 13, name
+    else:
+        assert new[name] == old[name], name
+PY
+got=0
+"$dtrain" --config "$work/config.json" --out "$work/wrong" --set model.name=resnet20 \
+    --set model.init_from="$weights" 2> "$work/log" || got=$?
+[ $got = 78 ] || fail "exit code $got for weights of another network"
+for text in 'Missing key(s) in state_dict: "' 'Unexpected key(s) in state_dict: "'; do
+    grep -qF "$text" "$work/log" || fail "no '$text' in $(cat "$work/log")"
+done

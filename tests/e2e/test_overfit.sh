@@ -1,0 +1,20 @@
+#!/bin/bash
+# A small network learns a small set of real JPEG files by heart; stop_top1 ends the run.
+. "$(dirname "$0")/../e2e/common.sh"
+shapes train 12 1
+cp -r "$work/train" "$work/val"
+small_config > "$work/config.json"
+"$dtrain" --config "$work/config.json" --out "$work/run" --set data.augment=none \
+    --set train.max_steps=2000 --set train.epochs=200 --set train.eval_every=5 \
+    --set train.stop_top1=99
+grep '"event": *"run_end"' "$work/run/metrics.jsonl" | grep -q '"exit_code": *0' ||
+    fail "no good run_end event"
+grep '"event": *"eval"' "$work/run/metrics.jsonl" | tail -1 | /usr/bin/python3 -c '
+import json, sys
+event = json.loads(sys.stdin.readline())
+assert event["top1"] >= 99, event
+assert event["images"] == 120, event
+' || fail "the training set was not learned"
+for file in config.json metrics.jsonl checkpoints/latest; do
+    [ -s "$work/run/$file" ] || fail "$file is missing"
+done

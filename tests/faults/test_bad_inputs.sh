@@ -1,0 +1,190 @@
+#!/bin/bash
+# Wrong command lines, configurations and data: each gives one clear message and its exit code.
+. "$(dirname "$0")/../e2e/common.sh"
+cd "$work"
+n_cases=0
+n_failed=0
+
+# bad CODE TEXT arguments...: dtrain must end with CODE and one error line that contains TEXT.
+bad() {
+    local code=$1 text=$2 got=0
+    shift 2
+    "$dtrain" "$@" > out 2> err < /dev/null || got=$?
+    n_cases=$((n_cases + 1))
+    if [ "$got" != "$code" ] || [ "$(grep -c 'dtrain: error\[' err)" != 1 ] ||
+        ! grep -qF -- "$text" err; then
+        n_failed=$((n_failed + 1))
+        echo "--- wanted $code \"$text\", got $got: dtrain $*" >&2
+        cat err >&2
+    fi
+}
+
+# json CODE TEXT 'content': the same for a configuration file.
+json() {
+    printf '%s' "$3" > case.json
+    bad "$1" "$2" config show --config case.json
+}
+
+# key CODE TEXT key=value...: the same for overrides.
+key() {
+    local code=$1 text=$2 sets=()
+    shift 2
+    for set in "$@"; do sets+=(--set "$set"); done
+    bad "$code" "$text" config show "${sets[@]}"
+}
+
+# run CODE TEXT key=value...: the same for a training run on good data.
+run() {
+    local code=$1 text=$2 sets=()
+    shift 2
+    for set in "$@"; do sets+=(--set "$set"); done
+    rm -rf run
+    bad "$code" "$text" --config good.json --out run "${sets[@]}"
+}
+
+shapes train 3 1
+shapes val 1 2
+small_config > good.json
+
+# Command lines
+bad 64 "did you mean train" trian
+bad 64 "did you mean --config" --confg good.json
+bad 64 "did you mean --max-time" train --max-tine=2h --config good.json
+bad 64 "needs --config FILE"
+bad 64 "needs --weights PATH" eval --config good.json
+bad 64 "a value must follow" --config
+bad 64 "not a time" --config good.json --max-time soon
+bad 64 "not a time" --config good.json --max-time -5s
+bad 64 "unexpected argument" --config good.json again
+bad 64 "needs SRC DST" shard only-one
+bad 64 "not an integer" shard a b --per-shard 0
+bad 64 "not an integer" shapes there --size 12cm
+bad 64 "did you mean show" config shwo
+bad 64 "needs show|schema|help" config
+bad 64 "no such option" eval --config good.json --weights x --dry-run
+bad 66 "nowhere.json" --config nowhere.json
+bad 64 "--set: a value must follow" config show --set
+bad 66 "nowhere" eval --config good.json --weights nowhere
+bad 66 "nowhere" shard nowhere to
+
+# Configuration files
+json 78 "case.json:1:" ''
+json 78 "case.json:1:" '{"train": {"epochs": 3}'
+json 78 "case.json:2:" $'{"train": {"epochs": 3},\n "train": {"epochs": 4}}'
+json 78 "case.json:1:" '{"train": {"epochs": 3}} more'
+json 78 "case.json:1:" '{"train": {"epochs": 03}}'
+json 78 "case.json:1:" '{"train": {"epochs": 1e999}}'
+json 78 "case.json:1:" '{"train": {"epochs": NaN}}'
+json 78 "case.json:1:" '[1, 2]'
+json 78 "case.json:1:" '{"train": 5}'
+json 78 "train.epochs" '{"train": {"epochs": "3"}}'
+json 78 "train.epochs" '{"train": {"epochs": 2.5}}'
+json 78 "train.epochs" '{"train": {"epochs": null}}'
+json 78 "train.epochs" '{"train": {"Epochs": 3}}'
+json 78 "model.name" '{"model": {"name": 50}}'
+json 78 "data.mean" '{"data": {"mean": [0.5, 0.5]}}'
+json 78 "schedule.milestones" '{"schedule": {"milestones": [30, "60"]}}'
+json 78 "case.json:1:" $'{"output": {"dir": "a\tb"}}'
+json 78 "case.json:1:" $'{"output": {"dir": "\xff"}}'
+json 78 "case.json:1:" "$(printf '[%.0s' $(seq 40))"
+mkdir folder.json
+bad 66 "folder.json" config show --config folder.json
+
+# Keys
+key 78 "did you mean train.global_batch" train.global_bach=8
+key 78 "did you mean" trian.epochs=8
+key 78 "train.epochs" train.epochs=0
+key 78 "train.epochs" train.epochs=100001
+key 78 "train.global_batch" train.global_batch=-4
+key 78 "optim.momentum" optim.momentum=1
+key 78 "schedule.lr" schedule.lr=0
+key 78 "schedule.kind" schedule.kind=cosin
+key 78 "train.precision" train.precision=fp8
+key 78 "data.source" data.source=imagenet
+key 78 "train.deterministic" train.deterministic=yes
+key 78 "data.train" data.source=shards
+key 78 "data.std" data.std=[0,1,1]
+key 78 "train.micro_batch" train.global_batch=8 train.micro_batch=3
+key 78 "schedule.milestones" schedule.kind=step schedule.milestones=[60,30]
+key 78 "schedule.warmup_epochs" train.epochs=3 schedule.warmup_epochs=5
+key 78 "--set" train.epochs
+
+# What only a run can know
+run 78 "did you mean \"resnet50\"" model.name=resnet5O
+run 78 "too small" model.name=alexnet
+run 78 "train.precision" train.precision=bf16
+run 69 "no CUDA backend" device.kind=cuda
+run 69 "no NCCL backend" comm.backend=nccl
+run 78 "more than the 30 training images" train.global_batch=31
+run 81 "the loss is" schedule.lr=1000 train.max_steps=100 optim.momentum=0.99
+run 66 "nowhere" model.init_from=nowhere.safetensors
+touch file
+bad 73 "" --config good.json --out file/run
+bad 83 "no complete checkpoint" --config good.json --out run2 --resume must
+bad 83 "nowhere" --config good.json --out run2 --resume nowhere
+
+# Data
+run 66 "nowhere" data.train=nowhere
+run 66 "nowhere-0001.tar" data.source=shards "data.train=nowhere-{0000..0001}.tar"
+mkdir empty
+run 65 "empty" data.train=empty
+mkdir -p flat
+cp train/circle/*.jpg flat/
+run 65 "flat" data.train=flat
+run 65 "" model.num_classes=5
+"$dtrain" shard train shards --prefix s --per-shard 15
+shard=$(ls shards/*.tar | head -1)
+run_shards() { # code text
+    rm -rf run
+    bad "$1" "$2" --config good.json --out run --set data.source=shards --set data.train="$shard" \
+        --set data.val="$shard"
+}
+run 65 "label 0" data.source=shards data.train=shards data.val=shards data.label_offset=1
+mv shards/_info.json info.json
+cp "$shard" whole
+head -c 5000 whole > "$shard"
+run_shards 65 "$(basename "$shard")"
+: > "$shard"
+run_shards 65 "$(basename "$shard")"
+head -c 20000 /dev/urandom > "$shard"
+run_shards 65 "$(basename "$shard")"
+gzip -c whole > "$shard"
+run_shards 65 "$(basename "$shard")"
+mkdir t
+pack() { (cd t && tar -cf "../$shard" --format=ustar -- *); }
+cp train/circle/00000.jpg t/a.jpg
+pack
+run_shards 65 "a" # no label
+echo seven > t/a.cls
+pack
+run_shards 65 "a"
+echo 77 > t/a.cls
+pack
+run_shards 65 "77"
+echo -1 > t/a.cls
+pack
+run_shards 65 "-1"
+
+# Bad images: more than data.max_bad_fraction ends the run and names one.
+for damage in cut text empty png; do
+    rm -rf broken
+    cp -r train broken
+    for file in broken/*/*.jpg; do
+        case $damage in
+        cut) truncate -s 400 "$file" ;;
+        text) echo "<html>not found</html>" > "$file" ;;
+        empty) : > "$file" ;;
+        png) printf '\x89PNG\r\n\x1a\n0000000000' > "$file" ;;
+        esac
+    done
+    run 65 "broken/" data.train=broken
+done
+
+# Weights
+printf 'x' > short.safetensors
+run 65 "short.safetensors" model.init_from=short.safetensors
+head -c 4096 /dev/urandom > noise.safetensors
+run 65 "noise.safetensors" model.init_from=noise.safetensors
+
+echo "$n_cases cases, $n_failed failed"
+[ "$n_failed" = 0 ]

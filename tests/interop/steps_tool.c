@@ -1,0 +1,203 @@
+/* Runs training steps on given weights and batches, for comparison with PyTorch.
+ *
+ *   steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT
+ *
+ * WEIGHTS: safetensors. BATCHES: per step BATCH*SIZE*SIZE*3 bytes of pixels, then BATCH i32 labels.
+ * Prints one loss per step. OUT gets "grad.<name>" (gradients of step 1) and "stat.<name>" (running
+ * statistics after step 1), and "param.<name>" (weights after the last step). SGD momentum 0.9,
+ * weight decay 1e-4 on conv and linear weights. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dtrain/mem.h"
+#include "dtrain/models.h"
+#include "dtrain/plan.h"
+#include "train/safetensors.h"
+
+struct run {
+    const char *model;
+    int classes, size, batch, steps;
+    float lr;
+    const char *weights, *batches, *out;
+};
+
+static bool supports(void *device, const struct dt_graph *g, const struct dt_node *node)
+{
+    return dt_backend_cpu.supports(device, g, node);
+}
+
+static dt_status build_graph(struct dt_graph **g, const struct run *run, struct dt_device *device)
+{
+    static const double mean[3] = {0.485, 0.456, 0.406}, std[3] = {0.229, 0.224, 0.225};
+    const struct dt_model_options options = {.num_classes = run->classes, .dropout = 0};
+    const struct dt_model *model = dt_model_find(run->model);
+    if (!model)
+        return DT_ERR_CONFIG;
+    DT_TRY(dt_graph_create(g));
+    DT_TRY(dt_graph_begin(*g, DT_TRAIN, run->batch, run->size));
+    int image = dt_graph_ingest(*g, mean, std);
+    dt_graph_softmax_xent(*g, model->build(*g, image, model, &options), 0.1);
+    DT_TRY(dt_graph_check(*g));
+    DT_TRY(dt_graph_fuse(*g, supports, device));
+    return dt_graph_differentiate(*g);
+}
+
+static dt_status load_weights(struct dt_plan *plan, const char *path)
+{
+    struct dt_st_reader *reader = NULL;
+    float *values = NULL;
+    dt_status status = DT_OK;
+    DT_TRY(dt_st_open(&reader, path));
+    for (int t = 0; t < plan->graph->n_tensors; t++) {
+        const struct dt_tensor *tensor = &plan->graph->tensor[t];
+        if (tensor->role != DT_PARAM && tensor->role != DT_STAT)
+            continue;
+        const struct dt_st_tensor *entry = dt_st_find(reader, tensor->name);
+        if (!entry || entry->elements != dt_tensor_elements(tensor))
+            DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "%s: no fitting %s", path, tensor->name));
+        free(values);
+        DT_TRY_OUT(DT_NEW(values, entry->elements));
+        DT_TRY_OUT(dt_st_read_f32(reader, entry, values));
+        DT_TRY_OUT(dt_plan_set(plan, plan->place[t].arena, t, values));
+    }
+out:
+    free(values);
+    dt_st_close(reader);
+    return status;
+}
+
+/* One file section: name prefix, which tensors, from which arena. */
+struct section {
+    const char *prefix;
+    enum dt_role role;
+    enum dt_arena arena;
+    float **values; /* per tensor id; NULL where not taken */
+};
+
+static dt_status take(struct dt_plan *plan, struct section *section)
+{
+    const struct dt_graph *g = plan->graph;
+    DT_TRY(DT_NEW(section->values, (size_t)g->n_tensors));
+    for (int t = 0; t < g->n_tensors; t++) {
+        if (g->tensor[t].role != section->role)
+            continue;
+        DT_TRY(DT_NEW(section->values[t], dt_tensor_elements(&g->tensor[t])));
+        DT_TRY(dt_plan_get(plan, section->arena, t, section->values[t]));
+    }
+    return DT_OK;
+}
+
+static dt_status write_out(const struct dt_graph *g, const char *path, const struct section *sections,
+                           int n_sections)
+{
+    struct dt_st_tensor *entries = NULL;
+    const float **data = NULL;
+    struct dt_st_writer *writer = NULL;
+    size_t n = 0;
+    DT_TRY(DT_NEW(entries, (size_t)(n_sections * g->n_tensors)));
+    DT_TRY(DT_NEW(data, (size_t)(n_sections * g->n_tensors)));
+    for (int s = 0; s < n_sections; s++)
+        for (int t = 0; t < g->n_tensors; t++) {
+            if (!sections[s].values[t])
+                continue;
+            struct dt_st_tensor *entry = &entries[n];
+            snprintf(entry->name, sizeof(entry->name), "%s.%s", sections[s].prefix, g->tensor[t].name);
+            entry->dtype = DT_ST_F32;
+            entry->n_dims = g->tensor[t].n_dims;
+            for (int d = 0; d < entry->n_dims; d++)
+                entry->dim[d] = g->tensor[t].dim[d];
+            data[n++] = sections[s].values[t];
+        }
+    DT_TRY(dt_st_create(&writer, path, entries, n));
+    for (size_t i = 0; i < n; i++)
+        DT_TRY(dt_st_write(writer, data[i], entries[i].elements * sizeof(float)));
+    DT_TRY(dt_st_end(writer));
+    for (int s = 0; s < n_sections; s++) {
+        for (int t = 0; t < g->n_tensors; t++)
+            free(sections[s].values[t]);
+        free(sections[s].values);
+    }
+    free(entries);
+    free(data);
+    return DT_OK;
+}
+
+static dt_status train(struct dt_plan *plan, struct dt_device *device, const struct run *run)
+{
+    struct section sections[] = {
+        {"grad", DT_PARAM, DT_ARENA_GRADS, NULL},
+        {"stat", DT_STAT, DT_ARENA_STATS, NULL},
+        {"param", DT_PARAM, DT_ARENA_PARAMS, NULL},
+    };
+    size_t pixel_bytes = (size_t)run->batch * (size_t)run->size * (size_t)run->size * 3;
+    uint8_t *pixels = NULL;
+    int32_t *labels = NULL;
+    DT_TRY(DT_NEW(pixels, pixel_bytes));
+    DT_TRY(DT_NEW(labels, (size_t)run->batch));
+    FILE *in = fopen(run->batches, "rb");
+    if (!in)
+        DT_FAIL(DT_ERR_NO_INPUT, "cannot open %s", run->batches);
+    for (int step = 0; step < run->steps; step++) {
+        const struct dt_scalars scalars = {.lr = run->lr, .momentum = 0.9f, .weight_decay = 1e-4f,
+                                           .diff_scale = 1.0f / (float)run->batch,
+                                           .step = (uint32_t)step};
+        struct dt_counters counters;
+        if (fread(pixels, 1, pixel_bytes, in) != pixel_bytes ||
+            fread(labels, sizeof(int32_t), (size_t)run->batch, in) != (size_t)run->batch)
+            DT_FAIL(DT_ERR_DATA, "%s is too short", run->batches);
+        DT_TRY(dt_plan_feed(plan, DT_TRAIN, pixels, labels));
+        DT_TRY(dt_plan_train(plan, &scalars, 0, 1));
+        DT_TRY(plan->backend->download(device, &counters));
+        printf("%.9g\n", counters.loss / (double)counters.n);
+        if (step == 0) {
+            DT_TRY(take(plan, &sections[0]));
+            DT_TRY(take(plan, &sections[1]));
+        }
+    }
+    fclose(in);
+    free(pixels);
+    free(labels);
+    DT_TRY(take(plan, &sections[2]));
+    return write_out(plan->graph, run->out, sections, 3);
+}
+
+static dt_status run_all(const struct run *run)
+{
+    const struct dt_device_options device_options = {.threads = 2, .deterministic = true, .seed = 1};
+    const struct dt_plan_options options = {.bucket_bytes = 4 << 20, .last_bucket_bytes = 1 << 20,
+                                            .n_ranks = 1};
+    struct dt_device *device = NULL;
+    struct dt_graph *g = NULL;
+    struct dt_plan *plan = NULL;
+    DT_TRY(dt_backend_cpu.open(&device, &device_options));
+    DT_TRY(build_graph(&g, run, device));
+    DT_TRY(dt_plan_build(&plan, g, &dt_backend_cpu, device, NULL, &options));
+    DT_TRY(load_weights(plan, run->weights));
+    DT_TRY(train(plan, device, run));
+    dt_plan_destroy(plan);
+    dt_graph_destroy(g);
+    dt_backend_cpu.close(device);
+    return DT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 10) {
+        fprintf(stderr, "usage: steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT\n");
+        return DT_ERR_USAGE;
+    }
+    const struct run run = {.model = argv[1],
+                            .classes = (int)strtol(argv[2], NULL, 10),
+                            .size = (int)strtol(argv[3], NULL, 10),
+                            .batch = (int)strtol(argv[4], NULL, 10),
+                            .steps = (int)strtol(argv[5], NULL, 10),
+                            .lr = strtof(argv[6], NULL),
+                            .weights = argv[7],
+                            .batches = argv[8],
+                            .out = argv[9]};
+    dt_status status = run_all(&run);
+    if (status != DT_OK)
+        fprintf(stderr, "steps_tool: %s\n%s\n", dt_error_text(), dt_error_trail());
+    return status;
+}

@@ -1,0 +1,316 @@
+/* What a backend does besides deterministic ops: update and accumulate over plain arenas, and
+ * dropout, whose mask is random and is checked by its statistics. */
+#ifndef DTRAIN_TESTS_ARENA_CASES_H
+#define DTRAIN_TESTS_ARENA_CASES_H
+
+#include "op_cases.h"
+
+/* --- update and accumulate --- */
+
+enum { N_ARENAS = 3 }; /* params, momentum, grads */
+
+struct arenas {
+    struct dt_graph *g;
+    struct rig rig;
+    size_t count; /* floats in each */
+    float *host[N_ARENAS];
+    void *block[N_ARENAS];
+    size_t block_bytes[N_ARENAS];
+};
+
+static float *arena_at(const struct arenas *a, int i)
+{
+    return (float *)(void *)((char *)a->block[i] + RIG_CHUNK);
+}
+
+static void arenas_close(struct arenas *a)
+{
+    for (int i = 0; i < N_ARENAS; i++) {
+        if (a->block[i])
+            a->rig.backend->free(a->rig.dev, a->block[i], a->block_bytes[i]);
+        free(a->host[i]);
+    }
+    if (a->rig.backend)
+        rig_close(&a->rig);
+    dt_graph_destroy(a->g);
+}
+
+static dt_status arenas_open(struct arenas *a, struct suite *suite, size_t count)
+{
+    *a = (struct arenas){.count = count};
+    DT_TRY(dt_graph_create(&a->g));
+    rig_add_guard(a->g);
+    DT_TRY(dt_graph_check(a->g));
+    DT_TRY(rig_open(&a->rig, suite->backend, &suite->options, a->g, NULL));
+    for (int i = 0; i < N_ARENAS; i++) {
+        struct dt_rng rng;
+        dt_rng_init(&rng, 7, DT_RNG_SYNTHETIC, 0, (uint32_t)i);
+        DT_TRY(DT_NEW(a->host[i], count));
+        for (size_t j = 0; j < count; j++)
+            a->host[i][j] = (float)(2 * dt_rng_uniform(&rng) - 1);
+        DT_TRY(rig_alloc(&a->rig, &a->block[i], &a->block_bytes[i], count * sizeof(float), 0));
+        DT_TRY(
+            suite->backend->upload(a->rig.dev, arena_at(a, i), a->host[i], count * sizeof(float)));
+    }
+    return DT_OK;
+}
+
+/* Compares with the host copies, guards included. */
+static dt_status arenas_check(struct arenas *a, double bound)
+{
+    static const char *const names[N_ARENAS] = {"params", "momentum", "grads"};
+    size_t bytes = a->count * sizeof(float);
+    for (int i = 0; i < N_ARENAS; i++) {
+        float *got;
+        DT_TRY(rig_check_block(&a->rig, a->block[i], a->block_bytes[i], bytes, names[i]));
+        DT_TRY(DT_NEW(got, rig_round(bytes) / sizeof *got));
+        dt_status status = rig_read(&a->rig, got, arena_at(a, i), rig_round(bytes));
+        for (size_t j = 0; status == DT_OK && j < a->count; j++) {
+            double want = (double)a->host[i][j];
+            if (!(fabs((double)got[j] - want) <= bound))
+                status = DT_ERROR(DT_ERR_NUMERICAL, "%s[%zu] is %.9g, should be %.9g", names[i], j,
+                                  (double)got[j], want);
+        }
+        free(got);
+        DT_TRY(status);
+    }
+    return DT_OK;
+}
+
+/* Starts and ends inside and on the edge of vectors, gaps between; the last one is for the threads.
+ */
+static const struct dt_segment arena_segments[] = {
+    {0, 37, 1}, {48, 16, 0}, {64, 1, 1}, {80, 999, 0}, {1088, 64 * 33, 1}, {3200, 40003, 1},
+};
+
+static void update_on_host(struct arenas *a, const struct dt_scalars *s)
+{
+    for (size_t i = 0; i < DT_COUNT(arena_segments); i++) {
+        const struct dt_segment *segment = &arena_segments[i];
+        for (size_t j = segment->first; j < segment->first + segment->count; j++) {
+            double w = (double)a->host[0][j];
+            double g = (double)a->host[2][j] + (double)segment->decay * (double)s->weight_decay * w;
+            double m = (double)s->momentum * (double)a->host[1][j] + g;
+            a->host[1][j] = (float)m;
+            double step = s->nesterov ? g + (double)s->momentum * m : m;
+            a->host[0][j] = (float)(w - (double)s->lr * step);
+        }
+    }
+}
+
+static dt_status run_update(struct suite *suite, struct arenas *a, bool nesterov)
+{
+    struct dt_scalars s = {
+        .lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .nesterov = nesterov};
+    for (int step = 0; step < 3; step++) {
+        DT_TRY(suite->backend->update(a->rig.dev, arena_at(a, 0), arena_at(a, 1), arena_at(a, 2),
+                                      arena_segments, (int)DT_COUNT(arena_segments), &s));
+        update_on_host(a, &s);
+        s.lr /= 2;
+    }
+    DT_TRY(arenas_check(a, 1e-5));
+    return DT_OK;
+}
+
+static dt_status run_accumulate(struct suite *suite, struct arenas *a)
+{
+    static const size_t counts[] = {1, 15, 16, 1001};
+    DT_TRY(suite->backend->accumulate(a->rig.dev, arena_at(a, 0), arena_at(a, 2), a->count));
+    for (size_t j = 0; j < a->count; j++)
+        a->host[0][j] += a->host[2][j];
+    for (size_t i = 0; i < DT_COUNT(counts); i++) {
+        DT_TRY(suite->backend->accumulate(a->rig.dev, arena_at(a, 0) + 16 * i,
+                                          arena_at(a, 2) + 16 * i, counts[i]));
+        for (size_t j = 16 * i; j < 16 * i + counts[i]; j++)
+            a->host[0][j] += a->host[2][j];
+    }
+    DT_TRY(arenas_check(a, 0));
+    return DT_OK;
+}
+
+static void report(struct suite *suite, const char *what, dt_status status)
+{
+    suite->n_runs++;
+    if (status != DT_OK) {
+        suite->n_failed++;
+        fprintf(stderr, "FAIL %s: %s\n    %s\n", what, dt_error_text(), dt_error_trail());
+    }
+    assert_int_equal(status, DT_OK);
+}
+
+static void test_update(void **state)
+{
+    for (int nesterov = 0; nesterov < 2; nesterov++) {
+        struct arenas a;
+        dt_status status = arenas_open(&a, *state, 43207);
+        if (status == DT_OK)
+            status = run_update(*state, &a, nesterov);
+        arenas_close(&a);
+        report(*state, nesterov ? "update, Nesterov" : "update", status);
+    }
+}
+
+static void test_accumulate(void **state)
+{
+    struct arenas a;
+    dt_status status = arenas_open(&a, *state, 43207);
+    if (status == DT_OK)
+        status = run_accumulate(*state, &a);
+    arenas_close(&a);
+    report(*state, "accumulate", status);
+}
+
+/* --- dropout --- */
+
+struct dropout_case {
+    const char *name;
+    float p;
+    int dim[4];
+    uint32_t stream;
+};
+
+/* src -> dst, diff_dst -> diff_src with the same mask. */
+static dt_status dropout_graph(struct dt_graph **g, const struct dropout_case *c)
+{
+    DT_TRY(dt_graph_create(g));
+    DT_TRY(dt_graph_begin(*g, DT_TRAIN, c->dim[0], 1));
+    rig_add_guard(*g);
+    int src = dt_graph_tensor(*g, "src", DT_ACT, DT_F32, 4, c->dim);
+    int dst = dt_graph_tensor(*g, "dst", DT_ACT, DT_F32, 4, c->dim);
+    int diff_dst = dt_graph_tensor(*g, "diff_dst", DT_DIFF, DT_F32, 4, c->dim);
+    int diff_src = dt_graph_tensor(*g, "diff_src", DT_DIFF, DT_F32, 4, c->dim);
+    struct dt_node *fwd = dt_graph_node(*g, DT_OP_DROPOUT, "drop", 1, &src, 1, &dst);
+    if (fwd) {
+        fwd->attr.dropout.p = c->p;
+        fwd->attr.dropout.stream = c->stream;
+    }
+    struct dt_node *bwd = dt_graph_node(*g, DT_OP_DROPOUT_BWD, "drop", 1, &diff_dst, 1, &diff_src);
+    if (bwd) {
+        bwd->attr.dropout.p = c->p;
+        bwd->attr.dropout.stream = c->stream;
+    }
+    DT_TRY(dt_graph_check(*g));
+    return DT_OK;
+}
+
+/* Sources of ones and twos: dst is the scaled mask and diff_src twice that. */
+static dt_status dropout_run(struct rig *rig, uint32_t step, float **mask, float **diff)
+{
+    struct dt_scalars scalars = {.diff_scale = 1, .step = step};
+    int src = dt_graph_find(rig->g, "src"), diff_dst = dt_graph_find(rig->g, "diff_dst");
+    size_t count = dt_tensor_elements(&rig->g->tensor[src]);
+    double *value;
+    DT_TRY(DT_NEW(value, count));
+    for (size_t i = 0; i < count; i++)
+        value[i] = 1;
+    dt_status status = rig_set(rig, src, value);
+    for (size_t i = 0; i < count; i++)
+        value[i] = 2;
+    if (status == DT_OK)
+        status = rig_set(rig, diff_dst, value);
+    free(value);
+    DT_TRY(status);
+    DT_TRY(rig_run(rig, DT_TRAIN, &scalars));
+    DT_TRY(rig_check_guards(rig));
+    DT_TRY(rig_get(rig, dt_graph_find(rig->g, "dst"), mask));
+    DT_TRY(rig_get(rig, dt_graph_find(rig->g, "diff_src"), diff));
+    return DT_OK;
+}
+
+static dt_status dropout_check(const struct dropout_case *c, const float *mask, const float *diff,
+                               size_t count)
+{
+    double p = (double)c->p, kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool is_kept = mask[i] != 0;
+        kept += is_kept;
+        if (is_kept && !(fabs((double)mask[i] * (1 - p) - 1) < 1e-6))
+            DT_FAIL(DT_ERR_NUMERICAL, "element %zu is %.9g, neither 0 nor 1 / (1 - p)", i,
+                    (double)mask[i]);
+        if (diff[i] != 2 * mask[i])
+            DT_FAIL(DT_ERR_NUMERICAL, "element %zu: backward %.9g does not fit forward %.9g", i,
+                    (double)diff[i], (double)mask[i]);
+    }
+    double deviation = fabs(kept - (1 - p) * (double)count);
+    if (!(deviation <= 5 * sqrt(p * (1 - p) * (double)count)))
+        DT_FAIL(DT_ERR_NUMERICAL, "%g of %zu elements kept with p = %g", kept, count, p);
+    return DT_OK;
+}
+
+/* How often two masks agree; independent ones: p * p + (1 - p) * (1 - p) of the elements. */
+static dt_status dropout_independent(double p, const float *a, const float *b, size_t count,
+                                     const char *what)
+{
+    double agree = 0, q = p * p + (1 - p) * (1 - p);
+    for (size_t i = 0; i < count; i++)
+        agree += (a[i] != 0) == (b[i] != 0);
+    if (p > 0 && !(fabs(agree - q * (double)count) <= 5 * sqrt(q * (1 - q) * (double)count)))
+        DT_FAIL(DT_ERR_NUMERICAL, "masks of another %s agree in %g of %zu elements", what, agree,
+                count);
+    return DT_OK;
+}
+
+/* One mask on a device of its own; the caller frees *mask. */
+static dt_status dropout_mask(struct suite *suite, const struct dropout_case *c, uint64_t seed,
+                              uint32_t step, bool in_place, float **mask)
+{
+    struct suite other = *suite;
+    struct dt_graph *g = NULL;
+    struct rig rig = {.backend = suite->backend};
+    float *diff = NULL;
+    int *alias = NULL;
+    dt_status status;
+    *mask = NULL;
+    other.options.seed = seed;
+    DT_TRY_OUT(dropout_graph(&g, c));
+    DT_TRY_OUT(DT_NEW(alias, (size_t)g->n_tensors));
+    make_alias(g, alias, 0);
+    DT_TRY_OUT(rig_open(&rig, other.backend, &other.options, g, in_place ? alias : NULL));
+    DT_TRY_OUT(dropout_run(&rig, step, mask, &diff));
+    DT_TRY_OUT(
+        dropout_check(c, *mask, diff, dt_tensor_elements(&g->tensor[dt_graph_find(g, "src")])));
+    suite->covered[DT_OP_DROPOUT] = suite->covered[DT_OP_DROPOUT_BWD] = true;
+out:
+    rig_close(&rig);
+    free(alias);
+    free(diff);
+    dt_graph_destroy(g);
+    return status;
+}
+
+static dt_status run_dropout(struct suite *suite, const struct dropout_case *c)
+{
+    enum { BASE, IN_PLACE, OTHER_SEED, OTHER_STEP, OTHER_STREAM, N_MASKS };
+    static const char *const what[N_MASKS] = {"", "place", "seed", "step", "stream"};
+    struct dropout_case other_stream = *c;
+    other_stream.stream++;
+    float *mask[N_MASKS] = {NULL};
+    size_t count = (size_t)c->dim[0] * (size_t)c->dim[1] * (size_t)c->dim[2] * (size_t)c->dim[3];
+    dt_status status;
+    for (int i = 0; i < N_MASKS; i++)
+        DT_TRY_OUT(dropout_mask(suite, i == OTHER_STREAM ? &other_stream : c,
+                                i == OTHER_SEED ? 12 : 11, i == OTHER_STEP ? 6 : 5, i == IN_PLACE,
+                                &mask[i]));
+    if (memcmp(mask[BASE], mask[IN_PLACE], count * sizeof(float)) != 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_NUMERICAL, "two runs with the same seed and step differ"));
+    for (int i = OTHER_SEED; i < N_MASKS; i++)
+        DT_TRY_OUT(dropout_independent((double)c->p, mask[BASE], mask[i], count, what[i]));
+out:
+    for (int i = 0; i < N_MASKS; i++)
+        free(mask[i]);
+    return status;
+}
+
+static void test_dropout(void **state)
+{
+    static const struct dropout_case cases[] = {
+        {"dropout 0.5", 0.5f, {4, 4096, 1, 1}, 77},
+        {"dropout 0.2", 0.2f, {3, 17, 9, 5}, 78},
+        {"dropout 0.9", 0.9f, {2, 64, 6, 6}, 79},
+        {"dropout 0", 0, {2, 20, 3, 3}, 80},
+    };
+    for (size_t i = 0; i < DT_COUNT(cases); i++)
+        report(*state, cases[i].name, run_dropout(*state, &cases[i]));
+}
+
+#endif

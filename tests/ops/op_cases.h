@@ -1,0 +1,357 @@
+/* The driver of single-op cases.
+ *
+ * It fills the inputs, runs the graph of a case on the reference and on the backend and compares
+ * every tensor; sources must be unchanged and guard words intact. It runs again with dst[0] in the
+ * place of each source that the op list allows, and all that again with src in the format that a
+ * convolution prefers. A case whose fused node the backend does not support is left out. */
+#ifndef DTRAIN_TESTS_OP_CASES_H
+#define DTRAIN_TESTS_OP_CASES_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "dtrain/rng.h"
+#include "op_build.h"
+#include "rig.h"
+
+/* What a test program knows; the state of every test. */
+struct suite {
+    const struct dt_backend *backend;
+    struct dt_device_options options;
+    int n_runs, n_failed, n_unsupported;
+    bool covered[DT_N_OPS];
+};
+
+static const double case_bound[DT_N_OPS] = {
+    [DT_OP_INGEST] = 1e-6,       [DT_OP_CONV] = 1e-5,
+    [DT_OP_BN] = 1e-5,           [DT_OP_RELU] = 0,
+    [DT_OP_ADD] = 1e-6,          [DT_OP_MAX_POOL] = 0,
+    [DT_OP_AVG_POOL] = 1e-6,     [DT_OP_LINEAR] = 1e-5,
+    [DT_OP_SOFTMAX_XENT] = 1e-5, [DT_OP_CONV_BWD_DATA] = 1e-5,
+    [DT_OP_BN_BWD] = 2e-5,       [DT_OP_CONV_BWD_WEIGHTS] = 2e-5,
+    [DT_OP_RELU_BWD] = 1e-6,     [DT_OP_MAX_POOL_BWD] = 1e-6,
+    [DT_OP_AVG_POOL_BWD] = 1e-6, [DT_OP_LINEAR_BWD_DATA] = 1e-5,
+    [DT_OP_DROPOUT] = 0,         [DT_OP_LINEAR_BWD_WEIGHTS] = 1e-5,
+    [DT_OP_DROPOUT_BWD] = 0,
+};
+
+/* True if no node writes the tensor: the driver fills it. */
+static bool is_input(const struct dt_graph *g, int t)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < g->node[i].n_dst; k++)
+            if (g->node[i].dst[k] == t)
+                return false;
+    return true;
+}
+
+static double random_value(struct dt_rng *rng, const struct dt_tensor *t, int n_labels, bool ignore)
+{
+    double u = dt_rng_uniform(rng);
+    if (t->dtype == DT_U8)
+        return floor(u * 256);
+    if (t->dtype == DT_I32)
+        return ignore && u < 0.2 ? -1.0 : (double)dt_rng_below(rng, (uint32_t)n_labels);
+    if (t->role == DT_STAT)
+        return (float)(u + 0.25); /* also a variance */
+    if (t->role == DT_PARAM && t->n_dims > 1)
+        return (float)((2 * u - 1) * sqrt(6.0 / ((double)t->dim[1] * t->dim[2] * t->dim[3])));
+    return (float)(2 * u - 0.75);
+}
+
+/* Fills every input of the graph; the same seed gives the same values. */
+static void fill_inputs(struct ref *r, uint64_t seed, int n_labels, bool ignore)
+{
+    for (int t = 0; t < r->g->n_tensors; t++) {
+        if (!r->value[t] || !is_input(r->g, t))
+            continue;
+        struct dt_rng rng;
+        dt_rng_init(&rng, seed, DT_RNG_SYNTHETIC, 0, (uint32_t)t);
+        const struct dt_tensor *tensor = &r->g->tensor[t];
+        bool identity = strcmp(tensor->name, COPY_WEIGHTS) == 0;
+        for (size_t i = 0; i < dt_tensor_elements(tensor); i++)
+            r->value[t][i] = identity ? i % ((size_t)tensor->dim[0] + 1) == 0
+                                      : random_value(&rng, tensor, n_labels, ignore);
+    }
+}
+
+static void copy_inputs(struct ref *to, const struct ref *from)
+{
+    for (int t = 0; t < from->g->n_tensors; t++) {
+        if (from->value[t] && is_input(from->g, t))
+            memcpy(to->value[t], from->value[t],
+                   dt_tensor_elements(&from->g->tensor[t]) * sizeof(double));
+    }
+}
+
+/* Uploads the inputs; gradients of parameters get values that must be overwritten. */
+static dt_status set_inputs(struct rig *rig, const struct ref *input)
+{
+    for (int t = 0; t < rig->g->n_tensors; t++) {
+        if (!rig->address[t])
+            continue;
+        if (is_input(rig->g, t)) {
+            DT_TRY(rig_set(rig, t, input->value[t]));
+        } else if (rig->g->tensor[t].role == DT_DIFF_PARAM) {
+            for (size_t i = 0; i < dt_tensor_elements(&rig->g->tensor[t]); i++)
+                input->value[t][i] = 3;
+            DT_TRY(rig_set(rig, t, input->value[t]));
+        }
+    }
+    return DT_OK;
+}
+
+static dt_status check_unchanged(struct rig *rig, int t, const double *value)
+{
+    const struct dt_tensor *tensor = &rig->g->tensor[t];
+    if (tensor->dtype == DT_F32) {
+        DT_TRY(rig_compare(rig, t, value, 0));
+        return DT_OK;
+    }
+    union {
+        void *any;
+        int32_t *i32;
+        uint8_t *u8;
+    } raw;
+    raw.any = dt_mem_alloc(1, rig_round(rig->bytes[t]), "an input read back");
+    if (!raw.any)
+        return DT_ERR_MEMORY;
+    dt_status status = rig_read(rig, raw.any, rig->address[t], rig_round(rig->bytes[t]));
+    bool changed = false;
+    for (size_t i = 0; i < dt_tensor_elements(tensor); i++)
+        changed |= value[i] != (tensor->dtype == DT_I32 ? raw.i32[i] : raw.u8[i]);
+    free(raw.any);
+    DT_TRY(status);
+    if (changed)
+        DT_FAIL(DT_ERR_INTERNAL, "source %s was changed", tensor->name);
+    return DT_OK;
+}
+
+static bool is_overwritten(const struct dt_graph *g, const int *alias, int t)
+{
+    for (int i = 0; alias && i < g->n_tensors; i++)
+        if (alias[i] == t)
+            return true;
+    return false;
+}
+
+static dt_status check_counters(struct rig *rig, const struct dt_counters *want)
+{
+    struct dt_counters got;
+    DT_TRY(rig->backend->download(rig->dev, &got));
+    if (got.n != want->n || got.top1 != want->top1 || got.top5 != want->top5 ||
+        !(fabs(got.loss - want->loss) <= 1e-5 * (1e-6 + fabs(want->loss))))
+        DT_FAIL(DT_ERR_NUMERICAL,
+                "counters: n %lld top1 %lld top5 %lld loss %.9g, should be %lld %lld %lld %.9g",
+                (long long)got.n, (long long)got.top1, (long long)got.top5, got.loss,
+                (long long)want->n, (long long)want->top1, (long long)want->top5, want->loss);
+    DT_TRY(rig->backend->download(rig->dev, &got));
+    if (got.n != 0 || got.top1 != 0 || got.top5 != 0 || got.loss != 0)
+        DT_FAIL(DT_ERR_NUMERICAL, "download did not set the counters to zero");
+    return DT_OK;
+}
+
+/* Every tensor a node of `phase` wrote, except what only the backend can read. */
+static dt_status compare_outputs(struct rig *rig, enum dt_phase phase, const struct ref *want,
+                                 const double *bound)
+{
+    for (int i = 0; i < rig->g->n_nodes; i++) {
+        const struct dt_node *node = &rig->g->node[i];
+        for (int k = 0; k < node->n_dst && node->phase == phase; k++) {
+            int t = node->dst[k];
+            if (rig->g->tensor[t].dtype == DT_F32 && !is_overwritten(rig->g, rig->alias, t))
+                DT_TRY(rig_compare(rig, t, want->value[t], bound[node->op]));
+        }
+        if (node->op == DT_OP_BN && node->phase == phase) {
+            DT_TRY(rig_compare(rig, node->src[3], want->value[node->src[3]], bound[node->op]));
+            DT_TRY(rig_compare(rig, node->src[4], want->value[node->src[4]], bound[node->op]));
+        }
+    }
+    return DT_OK;
+}
+
+static dt_status check_sources(struct rig *rig, const struct ref *input)
+{
+    for (int t = 0; t < rig->g->n_tensors; t++) {
+        enum dt_role role = rig->g->tensor[t].role;
+        if (!rig->address[t])
+            continue;
+        if (is_input(rig->g, t) && role != DT_STAT && !is_overwritten(rig->g, rig->alias, t))
+            DT_TRY(check_unchanged(rig, t, input->value[t]));
+        if (role == DT_PARAM || role == DT_DIFF_PARAM)
+            DT_TRY(rig_check_padding(rig, t));
+    }
+    return DT_OK;
+}
+
+static const struct dt_scalars case_scalars = {.diff_scale = 0.25f, .step = 3};
+
+/* Twice, as a step must not depend on what the one before left: statistics are set again. */
+static dt_status run_on_backend(struct suite *suite, const struct dt_graph *g, int *alias,
+                                const struct ref *input, const struct ref *want)
+{
+    struct rig rig;
+    dt_status status = rig_open(&rig, suite->backend, &suite->options, g, alias);
+    for (int round = 0; status == DT_OK && round < 2; round++) {
+        DT_TRY_OUT(set_inputs(&rig, input));
+        DT_TRY_OUT(rig_run(&rig, g->phase, &case_scalars));
+        DT_TRY_OUT(compare_outputs(&rig, g->phase, want, case_bound));
+        DT_TRY_OUT(check_sources(&rig, input));
+        DT_TRY_OUT(rig_check_guards(&rig));
+        DT_TRY_OUT(check_counters(&rig, &want->counters));
+    }
+out:
+    rig_close(&rig);
+    return status;
+}
+
+static bool is_read_later(const struct dt_graph *g, int node, int t)
+{
+    for (int i = node + 1; i < g->n_nodes; i++)
+        for (int k = 0; k < g->node[i].n_src; k++)
+            if (g->node[i].src[k] == t)
+                return true;
+    return false;
+}
+
+/* alias: dst[0] of each node in the place of source `bit` (-1: the first that is possible), where
+ * the op list allows and the source dies there. False if no node can. */
+static bool make_alias(const struct dt_graph *g, int *alias, int bit)
+{
+    bool any = false;
+    for (int t = 0; t < g->n_tensors; t++)
+        alias[t] = -1;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        for (int k = 0; k < node->n_src; k++) {
+            bool wanted = bit < 0 ? alias[node->dst[0]] < 0 : k == bit;
+            if (!wanted || !(dt_op_inplace(node->op) >> k & 1) || is_read_later(g, i, node->src[k]))
+                continue;
+            alias[node->dst[0]] = node->src[k];
+            any = true;
+        }
+    }
+    return any;
+}
+
+static dt_status run_all_places(struct suite *suite, const struct dt_graph *g,
+                                const struct ref *input, const struct ref *want)
+{
+    int *alias;
+    suite->n_runs++;
+    DT_TRY(run_on_backend(suite, g, NULL, input, want));
+    DT_TRY(DT_NEW(alias, (size_t)g->n_tensors));
+    dt_status status = DT_OK;
+    for (int bit = 0; status == DT_OK && bit < 3; bit++) {
+        if (!make_alias(g, alias, bit))
+            continue;
+        suite->n_runs++;
+        status = run_on_backend(suite, g, alias, input, want);
+        if (status != DT_OK)
+            fprintf(stderr, "(in the place of source %d:) ", bit);
+    }
+    free(alias);
+    DT_TRY(status);
+    return DT_OK;
+}
+
+static dt_status build_graph(struct dt_graph **g, case_build_fn *build, const struct op_case *c)
+{
+    DT_TRY(dt_graph_create(g));
+    DT_TRY(dt_graph_begin(*g, c->flags & F_EVAL ? DT_EVAL : DT_TRAIN, c->n, c->h));
+    rig_add_guard(*g);
+    build(*g, c);
+    DT_TRY(dt_graph_check(*g));
+    return DT_OK;
+}
+
+static dt_status is_supported(struct suite *suite, const struct dt_graph *g, bool *supported)
+{
+    struct dt_device *dev;
+    DT_TRY(suite->backend->open(&dev, &suite->options));
+    *supported = true;
+    for (int i = 0; i < g->n_nodes; i++)
+        *supported = *supported && suite->backend->supports(dev, g, &g->node[i]);
+    suite->backend->close(dev);
+    return DT_OK;
+}
+
+/* bn recomputes what its ReLU masks: no value may be so near to 0 that rounding decides. */
+static dt_status run_reference(struct ref *input, struct ref *want, const struct op_case *c)
+{
+    bool masks = false;
+    for (int i = 0; i < input->g->n_nodes; i++)
+        masks |= input->g->node[i].op == DT_OP_BN_BWD && input->g->node[i].relu;
+    for (uint64_t seed = 1; seed < 100; seed++) {
+        fill_inputs(input, seed, c->c, c->flags & F_IGNORE);
+        copy_inputs(want, input);
+        want->diff_scale = (double)case_scalars.diff_scale;
+        want->margin = INFINITY;
+        for (int i = 0; i < want->g->n_nodes; i++)
+            ref_run(want, &want->g->node[i]);
+        if (!masks || want->margin > 2e-6)
+            return DT_OK;
+    }
+    DT_FAIL(DT_ERR_INTERNAL, "no seed keeps all values away from 0");
+}
+
+static dt_status run_case(struct suite *suite, case_build_fn *build, const struct op_case *c)
+{
+    enum { MAX_ELEMENTS = 400 };
+    struct dt_graph *g = NULL;
+    struct ref input = {0}, want = {0};
+    bool supported = false;
+    dt_status status;
+    DT_TRY_OUT(build_graph(&g, build, c));
+    DT_TRY_OUT(is_supported(suite, g, &supported));
+    if (!supported && c->flags & (F_RELU | F_RESIDUAL)) {
+        suite->n_unsupported++;
+        goto out;
+    }
+    if (!supported)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_INTERNAL, "the backend does not support this plain op"));
+    DT_TRY_OUT(ref_open(&input, g, MAX_ELEMENTS));
+    DT_TRY_OUT(ref_open(&want, g, MAX_ELEMENTS));
+    DT_TRY_OUT(run_reference(&input, &want, c));
+    DT_TRY_OUT(run_all_places(suite, g, &input, &want));
+    for (int i = 0; i < g->n_nodes; i++)
+        suite->covered[g->node[i].op] = true;
+out:
+    ref_close(&input);
+    ref_close(&want);
+    dt_graph_destroy(g);
+    return status;
+}
+
+static bool report_case(struct suite *suite, const char *what, case_build_fn *build,
+                        const struct op_case *c)
+{
+    if (run_case(suite, build, c) == DT_OK)
+        return true;
+    suite->n_failed++;
+    fprintf(stderr,
+            "FAIL %s%s: src %dx%dx%dx%d k %d kernel %d stride %d pad %d flags %u: %s\n    %s\n",
+            what, c->flags & F_COPY ? " behind a convolution" : "", c->n, c->c, c->h, c->w, c->k,
+            c->kernel, c->stride, c->pad, c->flags, dt_error_text(), dt_error_trail());
+    return false;
+}
+
+/* Every case; with `copy` also behind a convolution, unless its reference would take too long. */
+static void run_cases(struct suite *suite, const char *what, case_build_fn *build, bool copy,
+                      const struct op_case *cases, size_t n_cases)
+{
+    int n_failed = 0;
+    for (size_t i = 0; i < n_cases; i++) {
+        struct op_case c = cases[i];
+        n_failed += !report_case(suite, what, build, &c);
+        c.flags |= F_COPY;
+        if (copy && (double)c.n * c.h * c.w * c.c * c.c < 7e6)
+            n_failed += !report_case(suite, what, build, &c);
+    }
+    assert_int_equal(n_failed, 0);
+}
+
+#endif

@@ -1,0 +1,312 @@
+/* A tiny executor for tests: one block of device memory per tensor, no plan.
+ *
+ * Each block carries guard words directly before and behind the tensor. Activations, gradients and
+ * scratch start as NaN, as the plan's shared memory may hold anything; parameters, statistics and
+ * gradients of parameters start at zero, as the plan's arenas do. Device memory is read through
+ * get_tensor of a plain vector of 16 floats (`guard`) that every graph of a test has, so the same
+ * code serves a device with memory of its own. */
+#ifndef DTRAIN_TESTS_RIG_H
+#define DTRAIN_TESTS_RIG_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "reference.h"
+
+enum { RIG_CHUNK = 64 }; /* bytes of the guard tensor; the alignment of device memory */
+
+#define RIG_GUARD_NAME "guard"
+
+struct rig {
+    const struct dt_backend *backend;
+    struct dt_device *dev;
+    const struct dt_graph *g;
+    int *alias; /* per tensor: the tensor whose memory it takes over, -1 = own memory */
+    int guard;  /* tensor id of the guard vector */
+    struct dt_exec **exec;
+    void **block;
+    size_t *block_bytes;
+    void **address;
+    size_t *bytes;
+    void *scratch;
+    size_t scratch_bytes, scratch_block_bytes;
+};
+
+static int rig_add_guard(struct dt_graph *g)
+{
+    const int dim[4] = {RIG_CHUNK / (int)sizeof(float), 1, 1, 1};
+    return dt_graph_tensor(g, RIG_GUARD_NAME, DT_STAT, DT_F32, 1, dim);
+}
+
+static unsigned char rig_guard_byte(size_t i)
+{
+    return (unsigned char)(0x35 + i % 7); /* every word a normal float */
+}
+
+static size_t rig_round(size_t bytes)
+{
+    return (bytes + RIG_CHUNK - 1) / RIG_CHUNK * RIG_CHUNK;
+}
+
+/* Bytes of device memory as they are; `bytes` is a multiple of RIG_CHUNK. */
+static dt_status rig_read(struct rig *rig, void *out, const void *memory, size_t bytes)
+{
+    float chunk[RIG_CHUNK / sizeof(float)];
+    for (size_t i = 0; i < bytes; i += RIG_CHUNK) {
+        DT_TRY(rig->backend->get_tensor(rig->dev, rig->g, rig->guard, chunk,
+                                        (const char *)memory + i));
+        memcpy((char *)out + i, chunk, RIG_CHUNK);
+    }
+    return DT_OK;
+}
+
+/* A block with guards around `bytes` of content, each byte of which is `fill`. */
+static dt_status rig_alloc(struct rig *rig, void **block, size_t *block_bytes, size_t bytes,
+                           int fill)
+{
+    size_t total = RIG_CHUNK + rig_round(bytes) + RIG_CHUNK;
+    unsigned char *image;
+    DT_TRY(DT_NEW(image, total));
+    for (size_t i = 0; i < total; i++)
+        image[i] = rig_guard_byte(i);
+    memset(image + RIG_CHUNK, fill, bytes);
+    dt_status status = rig->backend->alloc(rig->dev, block, total);
+    if (status == DT_OK) {
+        *block_bytes = total;
+        status = rig->backend->upload(rig->dev, *block, image, total);
+    }
+    free(image);
+    DT_TRY(status);
+    return DT_OK;
+}
+
+static dt_status rig_check_block(struct rig *rig, const void *block, size_t block_bytes,
+                                 size_t bytes, const char *name)
+{
+    unsigned char image[3 * RIG_CHUNK]; /* the first chunk and the last two */
+    size_t tail = block_bytes - 2 * RIG_CHUNK;
+    DT_TRY(rig_read(rig, image, block, RIG_CHUNK));
+    DT_TRY(rig_read(rig, image + RIG_CHUNK, (const char *)block + tail, 2 * RIG_CHUNK));
+    for (size_t i = 0; i < RIG_CHUNK; i++) {
+        if (image[i] != rig_guard_byte(i))
+            DT_FAIL(DT_ERR_INTERNAL, "guard words before %s were overwritten", name);
+    }
+    for (size_t i = RIG_CHUNK + bytes; i < block_bytes; i++) {
+        if (image[RIG_CHUNK + i - tail] != rig_guard_byte(i))
+            DT_FAIL(DT_ERR_INTERNAL, "guard words behind %s were overwritten (byte %zu of %zu)",
+                    name, i - RIG_CHUNK, bytes);
+    }
+    return DT_OK;
+}
+
+static dt_status rig_check_guards(struct rig *rig)
+{
+    for (int t = 0; t < rig->g->n_tensors; t++) {
+        if (rig->block[t])
+            DT_TRY(rig_check_block(rig, rig->block[t], rig->block_bytes[t], rig->bytes[t],
+                                   rig->g->tensor[t].name));
+    }
+    if (rig->scratch)
+        DT_TRY(rig_check_block(rig, rig->scratch, rig->scratch_block_bytes, rig->scratch_bytes,
+                               "the scratch memory"));
+    return DT_OK;
+}
+
+static void rig_close(struct rig *rig)
+{
+    const struct dt_backend *backend = rig->backend;
+    for (int i = 0; rig->exec && i < rig->g->n_nodes; i++)
+        backend->release(rig->dev, rig->exec[i]);
+    for (int t = 0; rig->block && t < rig->g->n_tensors; t++) {
+        if (rig->block[t])
+            backend->free(rig->dev, rig->block[t], rig->block_bytes[t]);
+    }
+    if (rig->scratch)
+        backend->free(rig->dev, rig->scratch, rig->scratch_block_bytes);
+    free(rig->exec);
+    free(rig->block);
+    free(rig->block_bytes);
+    free(rig->address);
+    free(rig->bytes);
+    backend->close(rig->dev);
+    *rig = (struct rig){.backend = backend};
+}
+
+static dt_status rig_alloc_tensor(struct rig *rig, int t)
+{
+    const struct dt_tensor *tensor = &rig->g->tensor[t];
+    if (rig->address[t])
+        return DT_OK;
+    rig->bytes[t] = rig->backend->tensor_bytes(rig->dev, rig->g, t);
+    if (tensor->dtype != DT_U8 || tensor->role != DT_SAVED) {
+        size_t least = dt_tensor_elements(tensor) * dt_dtype_bytes(tensor->dtype);
+        if (rig->bytes[t] < least)
+            DT_FAIL(DT_ERR_INTERNAL, "%s: %zu bytes cannot hold %zu", tensor->name, rig->bytes[t],
+                    least);
+    }
+    int source = rig->alias ? rig->alias[t] : -1;
+    if (source >= 0 && rig->bytes[source] != rig->bytes[t])
+        rig->alias[t] = source = -1; /* another format: the plan does not place it there either */
+    if (source >= 0) {
+        rig->address[t] = rig->address[source];
+        return DT_OK;
+    }
+    bool kept =
+        tensor->role == DT_PARAM || tensor->role == DT_STAT || tensor->role == DT_DIFF_PARAM;
+    DT_TRY(rig_alloc(rig, &rig->block[t], &rig->block_bytes[t], rig->bytes[t], kept ? 0 : 0xff));
+    rig->address[t] = (char *)rig->block[t] + RIG_CHUNK;
+    return DT_OK;
+}
+
+static dt_status rig_prepare(struct rig *rig)
+{
+    const struct dt_backend *backend = rig->backend;
+    for (int i = 0; i < rig->g->n_nodes; i++) {
+        size_t bytes = 0;
+        DT_TRY(backend->prepare(rig->dev, &rig->exec[i], &bytes, rig->g, i));
+        rig->scratch_bytes = bytes > rig->scratch_bytes ? bytes : rig->scratch_bytes;
+    }
+    for (int i = 0; i < rig->g->n_nodes; i++) {
+        const struct dt_node *node = &rig->g->node[i];
+        for (int k = 0; k < node->n_src; k++)
+            DT_TRY(rig_alloc_tensor(rig, node->src[k]));
+        for (int k = 0; k < node->n_dst; k++)
+            DT_TRY(rig_alloc_tensor(rig, node->dst[k]));
+    }
+    DT_TRY(rig_alloc(rig, &rig->scratch, &rig->scratch_block_bytes, rig->scratch_bytes, 0xff));
+    for (int i = 0; i < rig->g->n_nodes; i++)
+        DT_TRY(
+            backend->bind(rig->dev, rig->exec[i], rig->address, (char *)rig->scratch + RIG_CHUNK));
+    return DT_OK;
+}
+
+/* Opens a device, prepares all nodes in order, gives every tensor in use memory, binds. `g` and
+ * `alias` (may be NULL; entries that cannot be are set to -1) are kept until rig_close, which is
+ * the caller's also on failure. */
+static dt_status rig_open(struct rig *rig, const struct dt_backend *backend,
+                          const struct dt_device_options *options, const struct dt_graph *g,
+                          int *alias)
+{
+    size_t n_tensors = (size_t)g->n_tensors;
+    *rig = (struct rig){.backend = backend, .g = g, .alias = alias};
+    rig->guard = dt_graph_find(g, RIG_GUARD_NAME);
+    DT_TRY(backend->open(&rig->dev, options));
+    DT_TRY(DT_NEW(rig->exec, (size_t)g->n_nodes));
+    DT_TRY(DT_NEW(rig->block, n_tensors));
+    DT_TRY(DT_NEW(rig->block_bytes, n_tensors));
+    DT_TRY(DT_NEW(rig->address, n_tensors));
+    DT_TRY(DT_NEW(rig->bytes, n_tensors));
+    DT_TRY(rig_prepare(rig));
+    return DT_OK;
+}
+
+/* Logical values of a tensor from the reference's fp64 array, and back as fp32 (caller frees). */
+static dt_status rig_set(struct rig *rig, int t, const double *value)
+{
+    const struct dt_tensor *tensor = &rig->g->tensor[t];
+    size_t count = dt_tensor_elements(tensor);
+    union {
+        void *any;
+        float *f32;
+        int32_t *i32;
+        uint8_t *u8;
+    } host;
+    host.any = dt_mem_alloc(count, sizeof(float), "host copy of a tensor");
+    if (!host.any)
+        return DT_ERR_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        if (tensor->dtype == DT_F32)
+            host.f32[i] = (float)value[i];
+        else if (tensor->dtype == DT_I32)
+            host.i32[i] = (int32_t)value[i];
+        else
+            host.u8[i] = (uint8_t)value[i];
+    }
+    dt_status status =
+        tensor->dtype == DT_F32
+            ? rig->backend->set_tensor(rig->dev, rig->g, t, rig->address[t], host.f32)
+            : rig->backend->upload(rig->dev, rig->address[t], host.any,
+                                   count * dt_dtype_bytes(tensor->dtype));
+    free(host.any);
+    DT_TRY(status);
+    return DT_OK;
+}
+
+static dt_status rig_get(struct rig *rig, int t, float **out)
+{
+    DT_TRY(DT_NEW(*out, dt_tensor_elements(&rig->g->tensor[t])));
+    dt_status status = rig->backend->get_tensor(rig->dev, rig->g, t, *out, rig->address[t]);
+    if (status != DT_OK)
+        free(*out);
+    DT_TRY(status);
+    return DT_OK;
+}
+
+/* Runs the nodes of one phase; nothing may be allocated meanwhile. */
+static dt_status rig_run(struct rig *rig, enum dt_phase phase, const struct dt_scalars *scalars)
+{
+    uint64_t n_allocs = rig->backend->n_allocs(rig->dev);
+    for (int i = 0; i < rig->g->n_nodes; i++) {
+        if (rig->g->node[i].phase == phase)
+            DT_TRY(rig->backend->run(rig->dev, rig->exec[i], scalars));
+    }
+    if (rig->backend->n_allocs(rig->dev) != n_allocs)
+        DT_FAIL(DT_ERR_INTERNAL, "running allocated device memory");
+    return DT_OK;
+}
+
+/* max |got - want| / (1e-6 + max |want|) over the elements the reference has; *at is the worst. */
+static double rig_error(const float *got, const double *want, size_t count, size_t *at)
+{
+    double worst = 0, largest = 0;
+    *at = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (isnan(want[i]))
+            continue;
+        largest = fmax(largest, fabs(want[i]));
+        double error = isfinite(got[i]) ? fabs((double)got[i] - want[i]) : INFINITY;
+        if (error > worst) {
+            worst = error;
+            *at = i;
+        }
+    }
+    return worst / (1e-6 + largest);
+}
+
+/* DT_ERR_NUMERICAL where a tensor differs by more than `bound`. */
+static dt_status rig_compare(struct rig *rig, int t, const double *want, double bound)
+{
+    const struct dt_tensor *tensor = &rig->g->tensor[t];
+    size_t at;
+    float *got;
+    DT_TRY(rig_get(rig, t, &got));
+    double error = rig_error(got, want, dt_tensor_elements(tensor), &at);
+    float value = got[at];
+    free(got);
+    if (!(error <= bound))
+        DT_FAIL(DT_ERR_NUMERICAL, "%s: error %.2g > %.2g, element %zu is %.9g, should be %.9g",
+                tensor->name, error, bound, at, (double)value, want[at]);
+    return DT_OK;
+}
+
+/* The gradient of a parameter must leave the padding of its format zero. */
+static dt_status rig_check_padding(struct rig *rig, int t)
+{
+    size_t count = dt_tensor_elements(&rig->g->tensor[t]), n_nonzero = 0;
+    size_t total = rig_round(rig->bytes[t]);
+    if (rig->bytes[t] == count * sizeof(float))
+        return DT_OK;
+    float *raw;
+    DT_TRY(DT_NEW(raw, total / sizeof *raw));
+    dt_status status = rig_read(rig, raw, rig->address[t], total);
+    for (size_t i = 0; i < rig->bytes[t] / sizeof *raw; i++)
+        n_nonzero += raw[i] != 0;
+    free(raw);
+    DT_TRY(status);
+    if (n_nonzero > count)
+        DT_FAIL(DT_ERR_NUMERICAL, "%s: padding is not zero (%zu values of %zu elements)",
+                rig->g->tensor[t].name, n_nonzero, count);
+    return DT_OK;
+}
+
+#endif

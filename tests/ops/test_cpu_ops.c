@@ -1,0 +1,7 @@
+/* The CPU backend against the fp64 reference: every op, plain arenas, small networks. */
+#include "run_ops.h"
+
+int main(void)
+{
+    return run_ops(&dt_backend_cpu);
+}

@@ -1,0 +1,78 @@
+/* Hand-made safetensors files in a folder of the test's own. Include after cmocka.h's headers. */
+#ifndef DTRAIN_TEST_SAFETENSORS_FILES_H
+#define DTRAIN_TEST_SAFETENSORS_FILES_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "dtrain/file.h"
+
+/* A header entry, and a header whose data are 8 bytes. */
+#define T(name, dtype, shape, offsets) \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":[" shape "],\"data_offsets\":[" offsets "]}"
+#define GOOD "{" T("a", "F32", "2", "0,8") "}"
+
+static char folder[] = "/tmp/dtrain-st-XXXXXX";
+static char path[DT_PATH_MAX];
+
+static inline void assert_ok(dt_status status)
+{
+    if (status != DT_OK)
+        fail_msg("%s\n%s", dt_error_text(), dt_error_trail());
+}
+
+static inline int make_folder(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder))
+        return -1;
+    return dt_file_path(path, "%s/x.safetensors", folder) == DT_OK ? 0 : -1;
+}
+
+static inline int remove_folder(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder); /* fails if a test left something behind */
+}
+
+static inline bool has_temporary(const char *name)
+{
+    char temporary[DT_PATH_MAX];
+    assert_ok(dt_file_path(temporary, "%s.tmp", name));
+    return dt_file_exists(temporary);
+}
+
+/* Without fsync, as thousands of files are written. */
+static inline void save_bytes(const void *data, size_t bytes)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* length | header | data, with the length given (or the true one when negative). */
+static inline void save_raw(int64_t length, const char *header, size_t data_bytes)
+{
+    static unsigned char block[1 << 16];
+    size_t n = strlen(header);
+    uint64_t stated = length < 0 ? n : (uint64_t)length;
+    assert_true(8 + n + data_bytes <= sizeof block);
+    memcpy(block, &stated, 8);
+    memcpy(block + 8, header, n);
+    for (size_t i = 0; i < data_bytes; i++)
+        block[8 + n + i] = (unsigned char)(i * 37);
+    save_bytes(block, 8 + n + data_bytes);
+}
+
+#endif

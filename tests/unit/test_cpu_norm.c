@@ -1,0 +1,216 @@
+/* Batch norm beyond the op table: running statistics, values far from zero, all row formats, the
+ * same bits for any number of threads, fused ReLU and residual against separate nodes. */
+#include "cpu_rig.h"
+
+enum { N = 3, SIZE = 5, AREA = SIZE * SIZE };
+
+struct net {
+    struct rig rig;
+    int c, image, src, scale, shift, running_mean, running_var, residual;
+    int dst, mean, variance, mask;
+    int diff_dst, diff_src, diff_scale, diff_shift, diff_residual;
+};
+
+/* src comes out of a 1x1 convolution when `blocked`, so that it has the library's format. */
+static void open_net(struct net *net, int c, int threads, bool blocked)
+{
+    struct rig *rig = &net->rig;
+    rig_open(rig, threads);
+    net->c = c;
+    net->src = rig_tensor(rig, "src", DT_ACT, N, c, SIZE, SIZE);
+    if (blocked) {
+        net->image = rig_tensor(rig, "image", DT_ACT, N, c, SIZE, SIZE);
+        int weights = rig_tensor(rig, "weights", DT_PARAM, c, c, 1, 1);
+        rig_node(rig, DT_OP_CONV, RIG_IDS(net->image, weights), RIG_IDS(net->src))
+            ->attr.conv.stride = 1;
+    }
+    net->scale = rig_vector(rig, "scale", DT_PARAM, DT_F32, c);
+    net->shift = rig_vector(rig, "shift", DT_PARAM, DT_F32, c);
+    net->running_mean = rig_vector(rig, "running_mean", DT_STAT, DT_F32, c);
+    net->running_var = rig_vector(rig, "running_var", DT_STAT, DT_F32, c);
+    net->residual = rig_tensor(rig, "residual", DT_ACT, N, c, SIZE, SIZE);
+    net->dst = rig_tensor(rig, "dst", DT_ACT, N, c, SIZE, SIZE);
+    net->mean = rig_vector(rig, "mean", DT_SAVED, DT_F32, c);
+    net->variance = rig_vector(rig, "variance", DT_SAVED, DT_F32, c);
+    net->mask = rig_tensor(rig, "mask", DT_SAVED, N, c, SIZE, SIZE);
+    net->diff_dst = rig_tensor(rig, "diff_dst", DT_DIFF, N, c, SIZE, SIZE);
+    net->diff_src = rig_tensor(rig, "diff_src", DT_DIFF, N, c, SIZE, SIZE);
+    net->diff_scale = rig_vector(rig, "diff_scale", DT_DIFF_PARAM, DT_F32, c);
+    net->diff_shift = rig_vector(rig, "diff_shift", DT_DIFF_PARAM, DT_F32, c);
+    net->diff_residual = rig_tensor(rig, "diff_residual", DT_DIFF, N, c, SIZE, SIZE);
+    struct dt_node *node = rig_node(rig, DT_OP_BN,
+                                    RIG_IDS(net->src, net->scale, net->shift, net->running_mean,
+                                            net->running_var, net->residual),
+                                    RIG_IDS(net->dst, net->mean, net->variance, net->mask));
+    node->relu = node->residual = true;
+    node->attr.bn.eps = 1e-5f;
+    node->attr.bn.momentum = 0.1f;
+    node = rig_node(rig, DT_OP_BN_BWD,
+                    RIG_IDS(net->src, net->diff_dst, net->scale, net->shift, net->mean,
+                            net->variance, net->mask),
+                    RIG_IDS(net->diff_src, net->diff_scale, net->diff_shift, net->diff_residual));
+    node->relu = node->residual = true;
+    node->attr.bn.eps = 1e-5f;
+    rig_build(rig);
+}
+
+/* Runs only the batch norm nodes, over src given here. */
+static void run_bn(struct net *net)
+{
+    for (int i = net->rig.g->n_nodes - 2; i < net->rig.g->n_nodes; i++)
+        OK(dt_backend_cpu.run(net->rig.dev, net->rig.exec[i], NULL));
+}
+
+static size_t at(const struct net *net, int n, int c, int i)
+{
+    return ((size_t)n * (size_t)net->c + (size_t)c) * AREA + (size_t)i;
+}
+
+/* fp64 mean and biased variance of a channel. */
+static void moments(const struct net *net, const float *x, int c, double *mean, double *variance)
+{
+    *mean = *variance = 0;
+    for (int n = 0; n < N; n++) {
+        for (int i = 0; i < AREA; i++)
+            *mean += (double)x[at(net, n, c, i)] / (N * AREA);
+    }
+    for (int n = 0; n < N; n++) {
+        for (int i = 0; i < AREA; i++)
+            *variance += pow((double)x[at(net, n, c, i)] - *mean, 2) / (N * AREA);
+    }
+}
+
+static void check(int c, bool blocked, float offset)
+{
+    struct net net;
+    open_net(&net, c, 2, blocked);
+    float *x = rig_fill(&net.rig, net.src, offset, 2);
+    float *scale = rig_fill(&net.rig, net.scale, 1, 0.5f);
+    float *shift = rig_fill(&net.rig, net.shift, 0, 0.5f);
+    float *old_mean = rig_fill(&net.rig, net.running_mean, 0, 1);
+    float *old_var = rig_fill(&net.rig, net.running_var, 2, 1);
+    float *r = rig_fill(&net.rig, net.residual, 0, 1);
+    float *diff_dst = rig_fill(&net.rig, net.diff_dst, 0, 1);
+    run_bn(&net);
+    float *dst = rig_get(&net.rig, net.dst);
+    float *new_mean = rig_get(&net.rig, net.running_mean);
+    float *new_var = rig_get(&net.rig, net.running_var);
+    float *diff_residual = rig_get(&net.rig, net.diff_residual);
+    double far = 1 + fabs((double)offset);
+    for (int k = 0; k < c; k++) {
+        double mean, variance;
+        moments(&net, x, k, &mean, &variance);
+        double n = N * AREA, unbiased = variance * n / (n - 1);
+        assert_near((double)new_mean[k], 0.9 * (double)old_mean[k] + 0.1 * mean, 1e-6 * far);
+        assert_near((double)new_var[k], 0.9 * (double)old_var[k] + 0.1 * unbiased, 1e-5);
+        for (int i = 0; i < N * AREA; i++) {
+            size_t e = at(&net, i / AREA, k, i % AREA);
+            double y = ((double)x[e] - mean) / sqrt(variance + 1e-5) * (double)scale[k] +
+                       (double)shift[k] + (double)r[e];
+            assert_near((double)dst[e], y > 0 ? y : 0, 1e-5 * far);
+            assert_true(diff_residual[e] == (dst[e] > 0 ? diff_dst[e] : 0));
+        }
+    }
+    free(x);
+    free(scale);
+    free(shift);
+    free(old_mean);
+    free(old_var);
+    free(r);
+    free(diff_dst);
+    free(dst);
+    free(new_mean);
+    free(new_var);
+    free(diff_residual);
+    rig_close(&net.rig);
+}
+
+static void test_running_statistics(void **state)
+{
+    (void)state;
+    check(5, false, 0);
+    check(16, true, 0);
+    check(20, true, 0);
+    check(40, true, -3);
+}
+
+static void test_far_from_zero(void **state)
+{
+    (void)state;
+    /* A one-pass sum of squares in fp32 would lose the variance here. */
+    check(20, true, 1000);
+    check(5, false, -1000);
+}
+
+static void test_threads_do_not_matter(void **state)
+{
+    (void)state;
+    float *dst[2], *diff[2], *diff_scale[2];
+    for (int i = 0; i < 2; i++) {
+        struct net net;
+        open_net(&net, 40, i == 0 ? 1 : 3, true);
+        float *fills[] = {rig_fill(&net.rig, net.src, 1, 2), rig_fill(&net.rig, net.scale, 1, 1),
+                          rig_fill(&net.rig, net.residual, 0, 1),
+                          rig_fill(&net.rig, net.diff_dst, 0, 1)};
+        run_bn(&net);
+        dst[i] = rig_get(&net.rig, net.dst);
+        diff[i] = rig_get(&net.rig, net.diff_src);
+        diff_scale[i] = rig_get(&net.rig, net.diff_scale);
+        for (size_t k = 0; k < DT_COUNT(fills); k++)
+            free(fills[k]);
+        rig_close(&net.rig);
+    }
+    assert_memory_equal(dst[0], dst[1], (size_t)(N * 40 * AREA) * sizeof(float));
+    assert_memory_equal(diff[0], diff[1], (size_t)(N * 40 * AREA) * sizeof(float));
+    assert_memory_equal(diff_scale[0], diff_scale[1], 40 * sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        free(dst[i]);
+        free(diff[i]);
+        free(diff_scale[i]);
+    }
+}
+
+/* sum(diff_src) = 0 and sum(diff_src * x_hat) = 0 over a channel: two properties of the formula. */
+static void test_gradient_is_orthogonal(void **state)
+{
+    (void)state;
+    struct net net;
+    open_net(&net, 20, 2, true);
+    float *x = rig_fill(&net.rig, net.src, 1, 2), *scale = rig_fill(&net.rig, net.scale, 1, 0.5f);
+    float *diff_dst = rig_fill(&net.rig, net.diff_dst, 0.3f, 1);
+    run_bn(&net);
+    float *diff_src = rig_get(&net.rig, net.diff_src);
+    float *diff_shift = rig_get(&net.rig, net.diff_shift), *dst = rig_get(&net.rig, net.dst);
+    double size = 0;
+    for (int c = 0; c < net.c; c++) {
+        double mean, variance, sum = 0, product = 0, shift = 0;
+        moments(&net, x, c, &mean, &variance);
+        for (int i = 0; i < N * AREA; i++) {
+            size_t e = at(&net, i / AREA, c, i % AREA);
+            sum += (double)diff_src[e];
+            product += (double)diff_src[e] * ((double)x[e] - mean);
+            shift += dst[e] > 0 ? (double)diff_dst[e] : 0;
+            size += fabs((double)diff_src[e]);
+        }
+        assert_near(sum, 0, 1e-4);
+        assert_near(product, 0, 1e-2); /* up to the eps in the variance */
+        assert_near((double)diff_shift[c], shift, 1e-4);
+    }
+    assert_true(size > 10);
+    free(x);
+    free(scale);
+    free(diff_dst);
+    free(diff_src);
+    free(diff_shift);
+    free(dst);
+    rig_close(&net.rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_running_statistics),
+                                       cmocka_unit_test(test_far_from_zero),
+                                       cmocka_unit_test(test_threads_do_not_matter),
+                                       cmocka_unit_test(test_gradient_is_orthogonal)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
