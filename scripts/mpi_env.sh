@@ -1,0 +1,8 @@
+# What mpirun needs on a small machine and in a container; sourced by the other scripts.
+# MPIRUN: the launcher with ranks unbound (Open MPI binds each rank to one core when there are two).
+if [ "$(id -u)" = 0 ]; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+export OMPI_MCA_btl_vader_single_copy_mechanism="${OMPI_MCA_btl_vader_single_copy_mechanism:-none}"
+# shellcheck disable=SC2034
+MPIRUN="mpirun --oversubscribe --bind-to none"

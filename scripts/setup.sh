@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Installs what dtrain needs on Debian 12+ or Ubuntu 24.04+ and builds it.
+#
+#   scripts/setup.sh [build|test] [PRESET]
+#
+# build: packages to build and run. test: those for the tests as well. PRESET: release (default), dev,
+# asan, tsan. Without root rights it asks sudo. DTRAIN_NO_INSTALL=1 leaves packages alone.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+what=${1:-build}
+preset=${2:-release}
+# shellcheck source=scripts/packages.sh
+. scripts/packages.sh
+
+packages=$BUILD_PACKAGES
+[ "$what" = test ] && packages="$packages $TEST_PACKAGES"
+missing=()
+for package in $packages; do
+    dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -q '^installed$' ||
+        missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ] && [ "${DTRAIN_NO_INSTALL:-0}" != 1 ]; then
+    echo "setup: installing ${missing[*]}"
+    as_root=()
+    [ "$(id -u)" = 0 ] || as_root=(sudo)
+    "${as_root[@]}" apt-get -qq update
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+build=build
+[ "$preset" = release ] || build=build-$preset
+echo "setup: building $preset in $build"
+cmake --preset "$preset" -G Ninja >"$build.log" 2>&1 || { cat "$build.log" >&2; exit 1; }
+rm -f "$build.log"
+cmake --build "$build" -j "$(nproc)"

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Sets everything up and runs the tests: scripts/test.sh [PRESET] [ctest options]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/mpi_env.sh
+. scripts/mpi_env.sh
+preset=${1:-dev}
+shift || true
+scripts/setup.sh test "$preset"
+ctest --preset "$preset" --output-on-failure "$@"
