@@ -1,9 +1,10 @@
 /* The interface to a device. A backend exports one constant struct of functions.
  *
- * Life of a node: prepare (choose the algorithm and the memory formats, report scratch), then the plan
- * lays out memory, then bind (fix addresses), run (many times), release. Nodes are prepared in graph
- * order, all of them before the first bind. One thread (the main thread) calls these functions; the
- * backend may use more threads inside. Tensors are fp32 unless their dtype says otherwise. */
+ * Life of a node: prepare (choose the algorithm and the memory formats, report scratch), then the
+ * plan lays out memory, then bind (fix addresses), run (many times), release. Nodes are prepared in
+ * graph order, all of them before the first bind. One thread (the main thread) calls these
+ * functions; the backend may use more threads inside. Tensors are fp32 unless their dtype says
+ * otherwise. */
 #ifndef DTRAIN_BACKEND_H
 #define DTRAIN_BACKEND_H
 
@@ -65,8 +66,8 @@ struct dt_backend {
     dt_status (*run)(struct dt_device *dev, struct dt_exec *exec, const struct dt_scalars *scalars);
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* accepts NULL */
 
-    /* Momentum SGD over segments, as PyTorch's: g += decay * weight_decay * w; m = momentum * m + g;
-     * w -= lr * (nesterov ? g + momentum * m : m). grads are unchanged. */
+    /* Momentum SGD over segments, as PyTorch's: g += decay * weight_decay * w; m = momentum * m +
+     * g; w -= lr * (nesterov ? g + momentum * m : m). grads are unchanged. */
     dt_status (*update)(struct dt_device *dev, float *params, float *momentum, const float *grads,
                         const struct dt_segment *segments, int n_segments,
                         const struct dt_scalars *scalars);

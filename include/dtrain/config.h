@@ -17,8 +17,12 @@
 enum dt_source { DT_SOURCE_SYNTHETIC, DT_SOURCE_SHARDS, DT_SOURCE_FOLDER };
 enum dt_augment { DT_AUGMENT_NONE, DT_AUGMENT_IMAGENET, DT_AUGMENT_CIFAR };
 enum dt_precision { DT_PRECISION_FP32, DT_PRECISION_TF32, DT_PRECISION_BF16, DT_PRECISION_FP16 };
-enum dt_schedule_kind { DT_SCHEDULE_CONSTANT, DT_SCHEDULE_STEP, DT_SCHEDULE_COSINE,
-                        DT_SCHEDULE_POLY };
+enum dt_schedule_kind {
+    DT_SCHEDULE_CONSTANT,
+    DT_SCHEDULE_STEP,
+    DT_SCHEDULE_COSINE,
+    DT_SCHEDULE_POLY
+};
 enum dt_lr_unit { DT_LR_ABSOLUTE, DT_LR_PER_256 };
 enum dt_device_kind { DT_DEVICE_AUTO, DT_DEVICE_CPU, DT_DEVICE_CUDA };
 enum dt_comm_kind { DT_COMM_AUTO, DT_COMM_MPI, DT_COMM_NCCL };
@@ -42,23 +46,23 @@ struct dt_config {
         int workers;                               /* decoding threads per rank, 0 = auto */
         int prefetch;                              /* batches held ready per rank */
         enum dt_augment augment;
-        int resize;            /* eval: shorter side before the centre crop, 0 = size * 256/224 */
+        int resize;             /* eval: shorter side before the centre crop, 0 = size * 256/224 */
         double mean[3], std[3]; /* of pixels in 0..1, RGB */
         int label_offset;       /* subtracted from every label in the files */
         double max_bad_fraction;
     } data;
     struct {
         int epochs;
-        int64_t max_steps;         /* 0 = no limit */
-        int global_batch;          /* images per update over all ranks */
-        int micro_batch;           /* images per rank and pass, 0 = global_batch / ranks */
-        uint64_t seed;             /* 0 .. 2^53 */
+        int64_t max_steps; /* 0 = no limit */
+        int global_batch;  /* images per update over all ranks */
+        int micro_batch;   /* images per rank and pass, 0 = global_batch / ranks */
+        uint64_t seed;     /* 0 .. 2^53 */
         enum dt_precision precision;
         bool deterministic;
         double label_smoothing;
-        int eval_every;       /* epochs, 0 = only at the end */
-        int eval_batch;       /* images per rank and pass in evaluation */
-        double stop_top1;     /* per cent of the validation set, 0 = off */
+        int eval_every;   /* epochs, 0 = only at the end */
+        int eval_batch;   /* images per rank and pass in evaluation */
+        double stop_top1; /* per cent of the validation set, 0 = off */
     } train;
     struct {
         double momentum, weight_decay;
@@ -67,8 +71,8 @@ struct dt_config {
     struct {
         enum dt_schedule_kind kind;
         double lr;
-        enum dt_lr_unit lr_unit; /* per_256: lr * global_batch / 256 */
-        double warmup_epochs, warmup_start; /* linear from warmup_start * lr */
+        enum dt_lr_unit lr_unit;              /* per_256: lr * global_batch / 256 */
+        double warmup_epochs, warmup_start;   /* linear from warmup_start * lr */
         double milestones[DT_MAX_MILESTONES]; /* epochs */
         int n_milestones;
         double gamma, power, end_lr;

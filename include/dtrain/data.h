@@ -1,8 +1,9 @@
 /* From files to full host batches. Knows no graph and no device.
  *
- * Order is a pure function of (seed, epoch); augmentation of (seed, epoch, sample id). Global batch g
- * of an epoch is positions [g*G, (g+1)*G) of that order and rank r takes the r-th of R equal slices,
- * so for a fixed G the data depend neither on the number of workers nor on the number of ranks. */
+ * Order is a pure function of (seed, epoch); augmentation of (seed, epoch, sample id). Global batch
+ * g of an epoch is positions [g*G, (g+1)*G) of that order and rank r takes the r-th of R equal
+ * slices, so for a fixed G the data depend neither on the number of workers nor on the number of
+ * ranks. */
 #ifndef DTRAIN_DATA_H
 #define DTRAIN_DATA_H
 
@@ -47,23 +48,24 @@ struct dt_crop {
     float x, y, w, h; /* source rectangle in pixels; may reach outside (padding is black) */
     bool flip;        /* left-right */
 };
-/* Training crops: imagenet = random resized crop (scale 0.08..1, ratio 3/4..4/3, torchvision's rule),
- * cifar = zero pad by 4 and random crop at the original size; both flip with probability 1/2.
- * none, and evaluation (train = false): resize of the shorter side to `resize`, centre crop. */
+/* Training crops: imagenet = random resized crop (scale 0.08..1, ratio 3/4..4/3, torchvision's
+ * rule), cifar = zero pad by 4 and random crop at the original size; both flip with probability
+ * 1/2. none, and evaluation (train = false): resize of the shorter side to `resize`, centre crop.
+ */
 void dt_augment_draw(struct dt_crop *crop, enum dt_augment augment, bool train, uint64_t seed,
                      uint32_t epoch, uint32_t id, int width, int height, int size, int resize);
 
 /* --- Loader: a ring of batches kept full by worker threads --- */
 
 struct dt_batch {
-    const uint8_t *pixels;  /* batch x size x size x 3, RGB; rows >= n are zero */
-    const int32_t *labels;  /* batch; -1 for rows >= n */
-    const uint32_t *ids;    /* batch; sample ids as drawn (before replacement of bad ones) */
+    const uint8_t *pixels;       /* batch x size x size x 3, RGB; rows >= n are zero */
+    const int32_t *labels;       /* batch; -1 for rows >= n */
+    const uint32_t *ids;         /* batch; sample ids as drawn (before replacement of bad ones) */
     const struct dt_crop *crops; /* batch */
-    int n;                  /* valid rows */
+    int n;                       /* valid rows */
     uint32_t epoch;
-    uint64_t index;         /* number of the global batch in its epoch */
-    int pass;               /* micro-batch inside the global batch */
+    uint64_t index; /* number of the global batch in its epoch */
+    int pass;       /* micro-batch inside the global batch */
     int slot;
 };
 
@@ -88,13 +90,14 @@ uint64_t dt_loader_batches(const struct dt_loader *loader); /* global batches pe
 int dt_loader_passes(const struct dt_loader *loader);       /* micro-batches per global batch */
 /* Begins epoch `epoch` at global batch `first`; what an earlier epoch still held is dropped. */
 dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t first);
-/* Waits for the next micro-batch in order; *batch is NULL at the end of the epoch. The batch belongs
- * to the caller until dt_loader_release. A bad image is logged once and replaced (train: the next
- * position of the order; evaluation: a grey image with its label). Fails with DT_ERR_DATA when this
- * rank has met more than max_bad_fraction of the data set. */
+/* Waits for the next micro-batch in order; *batch is NULL at the end of the epoch. The batch
+ * belongs to the caller until dt_loader_release. A bad image is logged once and replaced (train:
+ * the next position of the order; evaluation: a grey image with its label). Fails with DT_ERR_DATA
+ * when this rank has met more than max_bad_fraction of the data set. */
 dt_status dt_loader_next(struct dt_loader *loader, const struct dt_batch **batch);
 void dt_loader_release(struct dt_loader *loader, const struct dt_batch *batch);
-/* Seconds dt_loader_next has waited and distinct bad samples met by this rank, since the creation. */
+/* Seconds dt_loader_next has waited and distinct bad samples met by this rank, since the creation.
+ */
 double dt_loader_wait_s(const struct dt_loader *loader);
 uint64_t dt_loader_bad(const struct dt_loader *loader);
 

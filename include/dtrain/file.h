@@ -1,4 +1,5 @@
-/* Small file helpers that loop over short reads and writes and give one clear sentence on failure. */
+/* Small file helpers that loop over short reads and writes and give one clear sentence on failure.
+ */
 #ifndef DTRAIN_FILE_H
 #define DTRAIN_FILE_H
 

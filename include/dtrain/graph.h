@@ -35,7 +35,7 @@ struct dt_init {
 };
 
 struct dt_tensor {
-    char name[DT_NAME_MAX]; /* torchvision's name for PARAM and STAT; "diff_" + name for gradients */
+    char name[DT_NAME_MAX]; /* PARAM, STAT: torchvision's name; gradients: "diff_" + name */
     enum dt_dtype dtype;
     enum dt_role role;
     int n_dims;      /* as saved: linear weights 2, conv weights 4, bias 1 */
@@ -60,7 +60,8 @@ struct dt_tensor {
  *   linear             src weights bias -> dst           weights O x (C*H*W)
  *   dropout            src -> dst                        mask from (seed, step, stream, element)
  *   softmax_xent       logits labels -> [diff_src]       adds to the device's counters; labels < 0
- *                                                        are ignored; diff_src is scaled by diff_scale
+ *                                                        are ignored; diff_src is multiplied by
+ *                                                        diff_scale
  *   conv_bwd_data      diff_dst weights -> diff_src
  *   conv_bwd_weights   src diff_dst -> diff_weights [diff_bias]
  *   bn_bwd             src diff_dst scale shift mean variance [workspace]
@@ -109,8 +110,8 @@ struct dt_node {
     bool residual; /* bn: the last source is added before the ReLU */
     union {
         struct { float mean[3], std[3]; } ingest; /* of pixels in 0..1 */
-        struct { int stride, pad; } conv;         /* all three conv ops; kernel size from the weights */
-        struct { float eps, momentum; } bn;       /* new = (1 - momentum) * old + momentum * batch */
+        struct { int stride, pad; } conv;         /* all conv ops; kernel size from the weights */
+        struct { float eps, momentum; } bn;       /* new = (1-momentum) * old + momentum * batch */
         struct { int kernel, stride, pad; } pool; /* max_pool and its backward */
         struct { float p; uint32_t stream; } dropout;
         struct { float smoothing; } xent;
@@ -131,12 +132,12 @@ struct dt_graph {
 dt_status dt_graph_create(struct dt_graph **graph);
 void dt_graph_destroy(struct dt_graph *graph);
 
-/* Starts a phase with inputs pixels (u8, N x 3 x size x size, stored N,H,W,C) and labels (i32, N). */
+/* Starts a phase; inputs: pixels (u8, N x 3 x size x size, stored N,H,W,C) and labels (i32, N). */
 dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int image_size);
 
-/* --- What models are built from. Each adds a node and returns the id of dst[0]. An error (bad shape,
- * memory) is remembered: later calls do nothing and return -1, and dt_graph_check reports it, so
- * model code needs no checks. `name` is torchvision's module name: "layer1.0.conv1" makes
+/* --- What models are built from. Each adds a node and returns the id of dst[0]. An error (bad
+ * shape, memory) is remembered: later calls do nothing and return -1, and dt_graph_check reports
+ * it, so model code needs no checks. `name` is torchvision's module name: "layer1.0.conv1" makes
  * parameters "layer1.0.conv1.weight". A parameter that exists already (the other phase) is reused.
  * Identities (dropout in evaluation or with p = 0, avg_pool to the same size) add no node. */
 struct dt_conv_options {
@@ -149,7 +150,8 @@ int dt_graph_conv(struct dt_graph *g, int src, const char *name, struct dt_conv_
 int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init);
 int dt_graph_relu(struct dt_graph *g, int src, const char *name);
 int dt_graph_add(struct dt_graph *g, int a, int b, const char *name);
-int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride, int pad);
+int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride,
+                      int pad);
 int dt_graph_avg_pool(struct dt_graph *g, int src, const char *name, int out_size);
 int dt_graph_linear(struct dt_graph *g, int src, const char *name, int out_features,
                     struct dt_init weight_init, struct dt_init bias_init);

@@ -12,8 +12,14 @@
 
 #include "dtrain/status.h"
 
-enum dt_json_type { DT_JSON_NULL, DT_JSON_BOOL, DT_JSON_NUMBER, DT_JSON_STRING, DT_JSON_ARRAY,
-                    DT_JSON_OBJECT };
+enum dt_json_type {
+    DT_JSON_NULL,
+    DT_JSON_BOOL,
+    DT_JSON_NUMBER,
+    DT_JSON_STRING,
+    DT_JSON_ARRAY,
+    DT_JSON_OBJECT
+};
 
 /* One value; read-only after parsing. Links are NULL at the end. */
 struct dt_json {

@@ -1,5 +1,7 @@
-/* Human messages on stderr. Rank 0 speaks; other ranks print warnings and errors only, prefixed with
- * "[rank 3 @ node2]". Thread-safe, one write per line. Control characters in the text are escaped. */
+/* Human messages on stderr. Rank 0 speaks; other ranks print warnings and errors only, prefixed
+ * with
+ * "[rank 3 @ node2]". Thread-safe, one write per line. Control characters in the text are escaped.
+ */
 #ifndef DTRAIN_LOG_H
 #define DTRAIN_LOG_H
 
@@ -11,8 +13,7 @@ enum dt_log_level { DT_LOG_ERROR, DT_LOG_WARNING, DT_LOG_INFO, DT_LOG_DEBUG };
 void dt_log_init(enum dt_log_level level, int rank, int n_ranks);
 
 /* Lines look like "dtrain: warning: text". A transient line (dt_log_progress) is cleared first. */
-void dt_log(enum dt_log_level level, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void dt_log(enum dt_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* True when stderr is a terminal wide enough for a self-rewriting line: isatty(2), columns > 0,
  * TERM not dumb, rank 0. Under mpirun stdout looks like a terminal even in a job log, so stdout is

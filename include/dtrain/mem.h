@@ -13,7 +13,7 @@ void *dt_mem_alloc(size_t count, size_t size, const char *what);
 void *dt_mem_alloc_aligned(size_t bytes, const char *what);
 
 /* DT_TRY(DT_NEW(pointer, count)): `pointer` may have any object type. */
-#define DT_NEW(pointer, count)                                                                    \
+#define DT_NEW(pointer, count) \
     (((pointer) = dt_mem_alloc((count), sizeof *(pointer), #pointer)) ? DT_OK : DT_ERR_MEMORY)
 
 /* Grows array `pointer` (capacity in `capacity`) so that index `count` fits; contents are kept. */

@@ -5,9 +5,10 @@
  *   accum                               sums of gradients over passes, only with accumulation
  *   work                                inputs, activations and scratch, shared by lifetime
  *
- * A bucket is a range of the grads arena that is summed over the ranks in one piece: REDUCE directly
- * after its last writer, WAIT and UPDATE after the backward pass. Nothing is allocated after
- * dt_plan_build. Training is the list: forward, loss, backward, reduce, update are entries in it. */
+ * A bucket is a range of the grads arena that is summed over the ranks in one piece: REDUCE
+ * directly after its last writer, WAIT and UPDATE after the backward pass. Nothing is allocated
+ * after dt_plan_build. Training is the list: forward, loss, backward, reduce, update are entries in
+ * it. */
 #ifndef DTRAIN_PLAN_H
 #define DTRAIN_PLAN_H
 
@@ -33,8 +34,16 @@ struct dt_bucket {
     int last_writer; /* node id */
 };
 
-enum dt_arena { DT_ARENA_NONE = -1, DT_ARENA_PARAMS, DT_ARENA_GRADS, DT_ARENA_MOMENTUM,
-                DT_ARENA_ACCUM, DT_ARENA_STATS, DT_ARENA_WORK, DT_N_ARENAS };
+enum dt_arena {
+    DT_ARENA_NONE = -1,
+    DT_ARENA_PARAMS,
+    DT_ARENA_GRADS,
+    DT_ARENA_MOMENTUM,
+    DT_ARENA_ACCUM,
+    DT_ARENA_STATS,
+    DT_ARENA_WORK,
+    DT_N_ARENAS
+};
 
 /* Where a tensor lives. */
 struct dt_place {
@@ -60,21 +69,21 @@ struct dt_plan_times {
 };
 
 struct dt_plan {
-    const struct dt_graph *graph;      /* kept until dt_plan_destroy */
+    const struct dt_graph *graph; /* kept until dt_plan_destroy */
     const struct dt_backend *backend;
     struct dt_device *device;
-    struct dt_comm *comm;              /* NULL with one rank */
+    struct dt_comm *comm; /* NULL with one rank */
     struct dt_plan_options options;
     struct dt_step *steps[DT_N_PHASES];
     int n_steps[DT_N_PHASES];
     struct dt_bucket *buckets;
     int n_buckets;
-    struct dt_place *place;            /* one per tensor */
+    struct dt_place *place; /* one per tensor */
     size_t arena_bytes[DT_N_ARENAS];
     void *arena[DT_N_ARENAS];
-    struct dt_exec **exec;             /* one per node */
+    struct dt_exec **exec;                  /* one per node */
     size_t *scratch_offset, *scratch_bytes; /* one per node, in the work arena while it runs */
-    size_t sum_bytes;                  /* what the work arena would need without any sharing */
+    size_t sum_bytes;                       /* what the work arena would need without any sharing */
     struct dt_plan_times times;
 };
 
@@ -85,7 +94,8 @@ dt_status dt_plan_build(struct dt_plan **plan, const struct dt_graph *graph,
                         struct dt_comm *comm, const struct dt_plan_options *options);
 void dt_plan_destroy(struct dt_plan *plan); /* accepts NULL */
 
-/* Layout only (steps, places, buckets; no memory, no bind), for dry runs and tests. Same arguments. */
+/* Layout only (steps, places, buckets; no memory, no bind), for dry runs and tests. Same arguments.
+ */
 dt_status dt_plan_layout(struct dt_plan **plan, const struct dt_graph *graph,
                          const struct dt_backend *backend, struct dt_device *device,
                          const struct dt_plan_options *options);
@@ -104,7 +114,8 @@ dt_status dt_plan_init_params(struct dt_plan *plan, uint64_t seed);
 dt_status dt_plan_broadcast(struct dt_plan *plan);
 /* Replaces the running statistics by their mean over the ranks. Collective. */
 dt_status dt_plan_average_stats(struct dt_plan *plan);
-/* Logical fp32 values of a tensor. For PARAM, `arena` PARAMS, GRADS or MOMENTUM; for STAT, STATS. */
+/* Logical fp32 values of a tensor. For PARAM, `arena` PARAMS, GRADS or MOMENTUM; for STAT, STATS.
+ */
 dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out);
 dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, const float *in);
 

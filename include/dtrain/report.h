@@ -17,20 +17,29 @@ struct dt_field {
     double number;
     const char *text; /* TEXT, or JSON: a complete JSON value */
 };
-#define DT_INT(k, v) {.key = (k), .kind = DT_FIELD_INT, .integer = (v)}
-#define DT_NUM(k, v) {.key = (k), .kind = DT_FIELD_NUMBER, .number = (v)}
-#define DT_TEXT(k, v) {.key = (k), .kind = DT_FIELD_TEXT, .text = (v)}
-#define DT_JSONV(k, v) {.key = (k), .kind = DT_FIELD_JSON, .text = (v)}
+#define DT_INT(k, v)                                     \
+    {                                                    \
+        .key = (k), .kind = DT_FIELD_INT, .integer = (v) \
+    }
+#define DT_NUM(k, v)                                       \
+    {                                                      \
+        .key = (k), .kind = DT_FIELD_NUMBER, .number = (v) \
+    }
+#define DT_TEXT(k, v)                                  \
+    {                                                  \
+        .key = (k), .kind = DT_FIELD_TEXT, .text = (v) \
+    }
+#define DT_JSONV(k, v)                                 \
+    {                                                  \
+        .key = (k), .kind = DT_FIELD_JSON, .text = (v) \
+    }
 
 /* Events and their fields:
- *   run_start  config, ranks, device, global_batch, steps_per_epoch, epochs, parameters, train_images,
- *              val_images, start_step
- *   step       step, total_steps, epoch, loss, top1, top5 (per cent), lr, images_per_s, data_wait_s,
- *              comm_s, eta_s  (means since the last step event)
- *   eval       epoch, step, images, loss, top1, top5
- *   checkpoint step, path, seconds
- *   warning    text
- *   run_end    status, exit_code, steps, seconds, top1 */
+ *   run_start  config, ranks, device, global_batch, steps_per_epoch, epochs, parameters,
+ * train_images, val_images, start_step step       step, total_steps, epoch, loss, top1, top5 (per
+ * cent), lr, images_per_s, data_wait_s, comm_s, eta_s  (means since the last step event) eval
+ * epoch, step, images, loss, top1, top5 checkpoint step, path, seconds warning    text run_end
+ * status, exit_code, steps, seconds, top1 */
 struct dt_report;
 
 struct dt_report_options {

@@ -1,9 +1,9 @@
 /* Status codes and the error trail.
  *
- * Every function that can fail returns dt_status; results go through out-parameters. The code is also
- * the exit code of the program (sysexits where one exists). The text of the last error, the place it
- * was raised at and the callers it passed through are kept per thread until the next error or
- * dt_error_clear. Only main.c prints them, once. */
+ * Every function that can fail returns dt_status; results go through out-parameters. The code is
+ * also the exit code of the program (sysexits where one exists). The text of the last error, the
+ * place it was raised at and the callers it passed through are kept per thread until the next error
+ * or dt_error_clear. Only main.c prints them, once. */
 #ifndef DTRAIN_STATUS_H
 #define DTRAIN_STATUS_H
 
@@ -33,7 +33,8 @@ dt_status dt_error_set(dt_status status, const char *file, int line, const char 
     __attribute__((format(printf, 4, 5)));
 /* Appends "function (file:line)" to the trail, returns `status`. */
 dt_status dt_error_pass(dt_status status, const char *function, const char *file, int line);
-/* Text and trail of this thread's last error; "" where there is none. Valid until the next error. */
+/* Text and trail of this thread's last error; "" where there is none. Valid until the next error.
+ */
 const char *dt_error_text(void);
 const char *dt_error_trail(void);
 void dt_error_clear(void);
@@ -43,21 +44,21 @@ void dt_error_clear(void);
 
 #define DT_FAIL(code, ...) return DT_ERROR(code, __VA_ARGS__)
 
-#define DT_TRY(call)                                                                              \
-    do {                                                                                          \
-        dt_status dt_try_status = (call);                                                         \
-        if (dt_try_status != DT_OK)                                                               \
-            return dt_error_pass(dt_try_status, __func__, __FILE__, __LINE__);                    \
+#define DT_TRY(call)                                                           \
+    do {                                                                       \
+        dt_status dt_try_status = (call);                                      \
+        if (dt_try_status != DT_OK)                                            \
+            return dt_error_pass(dt_try_status, __func__, __FILE__, __LINE__); \
     } while (0)
 
 /* Needs a local `dt_status status` and a label `out:` that releases and returns it. */
-#define DT_TRY_OUT(call)                                                                          \
-    do {                                                                                          \
-        status = (call);                                                                          \
-        if (status != DT_OK) {                                                                    \
-            dt_error_pass(status, __func__, __FILE__, __LINE__);                                  \
-            goto out;                                                                             \
-        }                                                                                         \
+#define DT_TRY_OUT(call)                                         \
+    do {                                                         \
+        status = (call);                                         \
+        if (status != DT_OK) {                                   \
+            dt_error_pass(status, __func__, __FILE__, __LINE__); \
+            goto out;                                            \
+        }                                                        \
     } while (0)
 
 #endif

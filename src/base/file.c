@@ -1,5 +1,5 @@
-/* File helpers: short reads and writes are continued, outputs appear under their name only when they
- * are complete and on the disk. */
+/* File helpers: short reads and writes are continued, outputs appear under their name only when
+ * they are complete and on the disk. */
 #include "dtrain/file.h"
 
 #include <errno.h>

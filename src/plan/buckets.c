@@ -1,7 +1,7 @@
 /* Parameters in the order in which their gradients get ready, cut into buckets; the step lists.
  *
- * Because a bucket is a range of the grads arena, its reduction needs no packing. The last bucket is
- * small: nothing of the backward pass is left to hide it. */
+ * Because a bucket is a range of the grads arena, its reduction needs no packing. The last bucket
+ * is small: nothing of the backward pass is left to hide it. */
 #include <stdlib.h>
 
 #include "dtrain/mem.h"
@@ -107,7 +107,8 @@ static dt_status fill_segments(struct dt_plan *plan, struct dt_bucket *bucket, c
     return DT_OK;
 }
 
-static dt_status make_buckets(struct dt_plan *plan, const int *order, const int *ready, int n_params)
+static dt_status make_buckets(struct dt_plan *plan, const int *order, const int *ready,
+                              int n_params)
 {
     int last_start = find_last_bucket(plan, order, n_params);
     DT_TRY(DT_NEW(plan->buckets, (size_t)n_params));

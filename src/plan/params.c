@@ -97,7 +97,8 @@ static dt_status broadcast_arena(struct dt_plan *plan, enum dt_arena arena, floa
         if (plan->place[t].arena != home)
             continue;
         DT_TRY(dt_plan_get(plan, arena, t, host));
-        DT_TRY(dt_comm_bcast(plan->comm, host, dt_tensor_elements(&g->tensor[t]) * sizeof(float), 0));
+        DT_TRY(
+            dt_comm_bcast(plan->comm, host, dt_tensor_elements(&g->tensor[t]) * sizeof(float), 0));
         DT_TRY(dt_plan_set(plan, arena, t, host));
     }
     return DT_OK;

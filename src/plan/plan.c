@@ -16,7 +16,8 @@ static dt_status prepare_nodes(struct dt_plan *plan)
     for (int n = 0; n < g->n_nodes; n++)
         DT_TRY(plan->backend->prepare(plan->device, &plan->exec[n], &plan->scratch_bytes[n], g, n));
     for (int t = 0; t < g->n_tensors; t++) {
-        bool used = plan->place[t].first_use[DT_TRAIN] >= 0 || plan->place[t].first_use[DT_EVAL] >= 0;
+        bool used =
+            plan->place[t].first_use[DT_TRAIN] >= 0 || plan->place[t].first_use[DT_EVAL] >= 0;
         plan->place[t].bytes = used ? plan->backend->tensor_bytes(plan->device, g, t) : 0;
     }
     return DT_OK;
@@ -72,8 +73,9 @@ static dt_status bind_nodes(struct dt_plan *plan)
         if (plan->place[t].arena != DT_ARENA_NONE)
             address[t] = (char *)plan->arena[plan->place[t].arena] + plan->place[t].offset;
     for (int n = 0; n < g->n_nodes; n++)
-        DT_TRY_OUT(plan->backend->bind(plan->device, plan->exec[n], address,
-                                       (char *)plan->arena[DT_ARENA_WORK] + plan->scratch_offset[n]));
+        DT_TRY_OUT(
+            plan->backend->bind(plan->device, plan->exec[n], address,
+                                (char *)plan->arena[DT_ARENA_WORK] + plan->scratch_offset[n]));
 out:
     free(address);
     return status;
@@ -135,8 +137,8 @@ dt_status dt_plan_feed(struct dt_plan *plan, enum dt_phase phase, const uint8_t 
     return DT_OK;
 }
 
-/* Gradients of the passes before the last are summed in the accum arena; the last pass adds that sum
- * to its own, so that the reduction works in the grads arena as always. */
+/* Gradients of the passes before the last are summed in the accum arena; the last pass adds that
+ * sum to its own, so that the reduction works in the grads arena as always. */
 static dt_status accumulate(struct dt_plan *plan, const struct dt_bucket *bucket, int pass,
                             int n_passes)
 {

@@ -34,9 +34,10 @@ static void print_op(const struct dt_plan *plan, const struct dt_step *step, FIL
 static void print_steps(const struct dt_plan *plan, enum dt_phase phase, FILE *out)
 {
     double flops = 0, bytes = 0;
-    fprintf(out, "\n%s: %d steps, batch %d\n%5s %-18s %-28s %-20s %10s %10s  %s\n", phase_name[phase],
-            plan->n_steps[phase], plan->graph->tensor[plan->graph->labels[phase]].dim[0], "", "step",
-            "name", "dst", "GFLOP", "MiB", "memory");
+    fprintf(out, "\n%s: %d steps, batch %d\n%5s %-18s %-28s %-20s %10s %10s  %s\n",
+            phase_name[phase], plan->n_steps[phase],
+            plan->graph->tensor[plan->graph->labels[phase]].dim[0], "", "step", "name", "dst",
+            "GFLOP", "MiB", "memory");
     for (int i = 0; i < plan->n_steps[phase]; i++) {
         const struct dt_step *step = &plan->steps[phase][i];
         fprintf(out, "%5d ", i);
@@ -46,9 +47,9 @@ static void print_steps(const struct dt_plan *plan, enum dt_phase phase, FILE *o
             bytes += dt_node_bytes(plan->graph, &plan->graph->node[step->node]);
         } else {
             const struct dt_bucket *bucket = &plan->buckets[step->bucket];
-            fprintf(out, "%-18s bucket %-21d %-20zu %10s %10.2f  grads+%zu\n", kind_name[step->kind],
-                    step->bucket, bucket->count, "", mib(bucket->count * sizeof(float)),
-                    bucket->first * sizeof(float));
+            fprintf(out, "%-18s bucket %-21d %-20zu %10s %10.2f  grads+%zu\n",
+                    kind_name[step->kind], step->bucket, bucket->count, "",
+                    mib(bucket->count * sizeof(float)), bucket->first * sizeof(float));
         }
     }
     fprintf(out, "%s total: %.2f GFLOP, %.1f MiB touched\n", phase_name[phase], flops * 1e-9,

@@ -88,8 +88,8 @@ static dt_status take(struct dt_plan *plan, struct section *section)
     return DT_OK;
 }
 
-static dt_status write_out(const struct dt_graph *g, const char *path, const struct section *sections,
-                           int n_sections)
+static dt_status write_out(const struct dt_graph *g, const char *path,
+                           const struct section *sections, int n_sections)
 {
     struct dt_st_tensor *entries = NULL;
     const float **data = NULL;
@@ -102,7 +102,8 @@ static dt_status write_out(const struct dt_graph *g, const char *path, const str
             if (!sections[s].values[t])
                 continue;
             struct dt_st_tensor *entry = &entries[n];
-            snprintf(entry->name, sizeof(entry->name), "%s.%s", sections[s].prefix, g->tensor[t].name);
+            snprintf(entry->name, sizeof(entry->name), "%s.%s", sections[s].prefix,
+                     g->tensor[t].name);
             entry->dtype = DT_ST_F32;
             entry->n_dims = g->tensor[t].n_dims;
             for (int d = 0; d < entry->n_dims; d++)
@@ -139,7 +140,9 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
     if (!in)
         DT_FAIL(DT_ERR_NO_INPUT, "cannot open %s", run->batches);
     for (int step = 0; step < run->steps; step++) {
-        const struct dt_scalars scalars = {.lr = run->lr, .momentum = 0.9f, .weight_decay = 1e-4f,
+        const struct dt_scalars scalars = {.lr = run->lr,
+                                           .momentum = 0.9f,
+                                           .weight_decay = 1e-4f,
                                            .diff_scale = 1.0f / (float)run->batch,
                                            .step = (uint32_t)step};
         struct dt_counters counters;
@@ -164,9 +167,10 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
 
 static dt_status run_all(const struct run *run)
 {
-    const struct dt_device_options device_options = {.threads = 2, .deterministic = true, .seed = 1};
-    const struct dt_plan_options options = {.bucket_bytes = 4 << 20, .last_bucket_bytes = 1 << 20,
-                                            .n_ranks = 1};
+    const struct dt_device_options device_options = {
+        .threads = 2, .deterministic = true, .seed = 1};
+    const struct dt_plan_options options = {
+        .bucket_bytes = 4 << 20, .last_bucket_bytes = 1 << 20, .n_ranks = 1};
     struct dt_device *device = NULL;
     struct dt_graph *g = NULL;
     struct dt_plan *plan = NULL;
@@ -184,7 +188,8 @@ static dt_status run_all(const struct run *run)
 int main(int argc, char **argv)
 {
     if (argc != 10) {
-        fprintf(stderr, "usage: steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT\n");
+        fprintf(stderr,
+                "usage: steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT\n");
         return DT_ERR_USAGE;
     }
     const struct run run = {.model = argv[1],

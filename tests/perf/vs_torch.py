@@ -78,13 +78,13 @@ def run_dtrain(program, case):
         with open(config, "w") as f:
             f.write("{}")
         command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), program, "bench",
-                   "--config", config, "--json", result, "--out", os.path.join(folder, "run")]
+                   "--config", config, "--json", result]
         for key, value in sets.items():
             command += ["--set", f"{key}={value}"]
         subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL)
         with open(result) as f:
             data = json.load(f)
-    return {"step_s": data["step_s"]["median"], "rss_mib": data["peak_rss_mib"], "bench": data}
+    return {"step_s": data["step_median_s"], "rss_mib": data["peak_rss_bytes"] / 2**20, "bench": data}
 
 
 def cpu_name():

@@ -1,7 +1,7 @@
 /* Plans over a null backend: lifetimes, places, buckets and step order, without a device.
  *
- * The null backend claims whatever fusions a test asks for and gives every node some scratch, so the
- * checks here are about the planner alone. */
+ * The null backend claims whatever fusions a test asks for and gives every node some scratch, so
+ * the checks here are about the planner alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,8 +55,8 @@ static const struct dt_backend null_backend = {
     .release = null_release,
 };
 
-static void add_phase(struct dt_graph *g, const struct dt_model *model, enum dt_phase phase, int batch,
-                      int size)
+static void add_phase(struct dt_graph *g, const struct dt_model *model, enum dt_phase phase,
+                      int batch, int size)
 {
     static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.2, 0.2, 0.2};
     const struct dt_model_options options = {.num_classes = 10, .dropout = 0.5};
@@ -244,8 +244,8 @@ static const struct {
     const char *model;
     int size;
 } models[] = {
-    {"tiny", 32},    {"resnet20", 32}, {"resnet18", 64}, {"resnet50", 64},
-    {"vgg11_bn", 64}, {"vgg11", 64},   {"alexnet", 96},
+    {"tiny", 32},     {"resnet20", 32}, {"resnet18", 64}, {"resnet50", 64},
+    {"vgg11_bn", 64}, {"vgg11", 64},    {"alexnet", 96},
 };
 
 static void test_every_model(void **state)
@@ -273,7 +273,8 @@ static void test_bucket_sizes(void **state)
     struct dt_plan *plan = make_plan(g, 2, false);
     for (int b = 0; b < plan->n_buckets; b++)
         if (plan->buckets[b].n_segments > 1 || b == plan->n_buckets - 1)
-            assert_true(plan->buckets[b].count * 4 <= (b == plan->n_buckets - 1 ? 1u << 20 : 12u << 20));
+            assert_true(plan->buckets[b].count * 4 <=
+                        (b == plan->n_buckets - 1 ? 1u << 20 : 12u << 20));
     assert_true(plan->n_buckets >= 10);
     assert_true(plan->buckets[plan->n_buckets - 1].count * 4 <= 1 << 20);
     dt_plan_destroy(plan);
@@ -344,8 +345,10 @@ static void test_print(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_model),      cmocka_unit_test(test_bucket_sizes),
-        cmocka_unit_test(test_memory_is_reused), cmocka_unit_test(test_close_to_lower_bound),
+        cmocka_unit_test(test_every_model),
+        cmocka_unit_test(test_bucket_sizes),
+        cmocka_unit_test(test_memory_is_reused),
+        cmocka_unit_test(test_close_to_lower_bound),
         cmocka_unit_test(test_print),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,8 +10,8 @@
 
 #include "dtrain/rng.h"
 
-/* philox4x32 10 rounds with counter 0 and key 0, from Random123's kat_vectors; the counter of a stream
- * with purpose 0, epoch 0, id 0 is all zero. */
+/* philox4x32 10 rounds with counter 0 and key 0, from Random123's kat_vectors; the counter of a
+ * stream with purpose 0, epoch 0, id 0 is all zero. */
 static void test_known_answer(void **state)
 {
     (void)state;
@@ -90,8 +90,8 @@ static void test_normal_moments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answer),     cmocka_unit_test(test_fill_equals_stream),
-        cmocka_unit_test(test_streams_differ),   cmocka_unit_test(test_below_is_uniform),
+        cmocka_unit_test(test_known_answer),   cmocka_unit_test(test_fill_equals_stream),
+        cmocka_unit_test(test_streams_differ), cmocka_unit_test(test_below_is_uniform),
         cmocka_unit_test(test_normal_moments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,6 +70,8 @@ static void test_what_the_mask_depends_on(void **state)
     assert_memory_equal(base, threads, COUNT * sizeof *base);
     assert_memory_not_equal(base, step, COUNT * sizeof *base);
     assert_memory_not_equal(base, stream, COUNT * sizeof *base);
+    for (size_t i = 1; i < 8; i++) /* nowhere does the mask start again */
+        assert_memory_not_equal(base, base + i * 512, 512 * sizeof *base);
     free(base);
     free(threads);
     free(step);

@@ -95,6 +95,29 @@ static void test_conv_weights(void **state)
     check_conv(20);
 }
 
+/* The gradient has its parameter's format even before a node that writes it is prepared. */
+static void test_gradient_shares_the_format(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_open(&rig, 2);
+    int src = rig_tensor(&rig, "src", DT_ACT, 2, 20, 6, 6);
+    int weights = rig_tensor(&rig, "weights", DT_PARAM, 20, 20, 3, 3);
+    int dst = rig_tensor(&rig, "dst", DT_ACT, 2, 20, 4, 4);
+    int diff = rig_tensor(&rig, "diff_weights", DT_DIFF_PARAM, 20, 20, 3, 3);
+    rig.g->tensor[weights].diff = diff;
+    rig.g->tensor[diff].diff = weights;
+    rig_node(&rig, DT_OP_CONV, RIG_IDS(src, weights), RIG_IDS(dst))->attr.conv.stride = 1;
+    rig_build(&rig);
+    float *values = rig_fill(&rig, weights, 0, 1);
+    size_t bytes = dt_backend_cpu.tensor_bytes(rig.dev, rig.g, weights);
+    assert_int_equal(dt_backend_cpu.tensor_bytes(rig.dev, rig.g, diff), bytes);
+    rig_set(&rig, diff, values);
+    assert_memory_equal(rig.address[diff], rig.address[weights], bytes);
+    free(values);
+    rig_close(&rig);
+}
+
 /* A linear layer behind a convolution multiplies blocked values in the order of N C H W. */
 static void test_linear_after_conv(void **state)
 {
@@ -174,9 +197,9 @@ static void test_describe_and_bad_options(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_conv_weights),
-                                       cmocka_unit_test(test_linear_after_conv),
-                                       cmocka_unit_test(test_formats_die_with_the_nodes),
-                                       cmocka_unit_test(test_describe_and_bad_options)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_conv_weights), cmocka_unit_test(test_gradient_shares_the_format),
+        cmocka_unit_test(test_linear_after_conv), cmocka_unit_test(test_formats_die_with_the_nodes),
+        cmocka_unit_test(test_describe_and_bad_options)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,139 @@
+/* The inner loops of batch norm against plain loops: rows of many lengths, with and without mask,
+ * residual and writing past the caches, in place. */
+#include "cpu/lanes.h"
+#include "cpu_rig.h"
+
+enum { MAX = 3 * 4096 + 21 };
+
+static const size_t LENGTHS[] = {1, 15, 16, 17, 49, 784, 4096, 4097, MAX};
+
+static float x[MAX + LANES] __attribute__((aligned(64)));
+static float r[MAX + LANES] __attribute__((aligned(64)));
+static float y[MAX + LANES] __attribute__((aligned(64)));
+static float z[MAX + LANES] __attribute__((aligned(64)));
+static uint16_t mask[MAX / LANES + 1];
+
+/* With a drift, so that parts of a row have different means, and exact zeros. */
+static void fill(void)
+{
+    for (size_t i = 0; i < MAX; i++) {
+        x[i] = i % 11 == 0 ? 0 : 100 + 0.01f * (float)i + rig_value(i);
+        r[i] = rig_value(i + MAX);
+        y[i] = z[i] = 77;
+    }
+}
+
+static void test_moments(void **state)
+{
+    (void)state;
+    fill();
+    for (size_t k = 0; k < DT_COUNT(LENGTHS); k++) {
+        float mean[LANES], m2[LANES];
+        dt_lanes_moments(mean, m2, x, LENGTHS[k]);
+        for (size_t lane = 0; lane < LANES; lane++) {
+            double n = dt_lane_count(LENGTHS[k], (int)lane), m = 0, s = 0;
+            for (size_t i = lane; i < LENGTHS[k]; i += LANES)
+                m += (double)x[i] / n;
+            for (size_t i = lane; i < LENGTHS[k]; i += LANES)
+                s += ((double)x[i] - m) * ((double)x[i] - m);
+            assert_near((double)mean[lane], m, 1e-5 * fabs(m));
+            assert_near((double)m2[lane], s, 1e-5 * s);
+        }
+    }
+}
+
+static void fill_coefs(struct dt_lanes_coefs *k)
+{
+    for (size_t i = 0; i < LANES; i++) {
+        k->mean[i] = rig_value(i);
+        k->a[i] = i % 2 ? 0.5f : -0.25f;
+        k->b[i] = i % 3 ? rig_value(i + 32) : 0; /* with b = 0, x = 0 gives exactly 0 */
+        k->c[i] = 0.1f * rig_value(i + 48);
+    }
+}
+
+static void check_apply(size_t n, bool relu, bool residual, bool past_caches)
+{
+    struct dt_lanes_coefs k;
+    fill();
+    fill_coefs(&k);
+    dt_lanes_apply(y, relu ? mask : NULL, x, residual ? r : NULL, &k, relu, past_caches, n);
+    for (size_t i = 0; i < n; i++) {
+        double v = (double)x[i] * (double)k.a[i % LANES] + (double)k.b[i % LANES] +
+                   (residual ? (double)r[i] : 0);
+        assert_near((double)y[i], relu && v < 0 ? 0 : v, 1e-4);
+        if (relu)
+            assert_int_equal(mask[i / LANES] >> i % LANES & 1, y[i] > 0);
+    }
+    assert_true(y[n] == 77 || n == MAX);
+}
+
+static void test_apply(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < DT_COUNT(LENGTHS); k++) {
+        for (unsigned flags = 0; flags < 8; flags++)
+            check_apply(LENGTHS[k], flags & 1, flags & 2, flags & 4);
+    }
+}
+
+static void check_backward(size_t n, bool masked, bool residual, bool past_caches)
+{
+    struct dt_lanes_coefs k;
+    float sum[LANES], product[LANES];
+    double s1[LANES] = {0}, s2[LANES] = {0};
+    fill();
+    fill_coefs(&k);
+    for (size_t i = 0; i < DT_COUNT(mask); i++)
+        mask[i] = (uint16_t)(i * 40503u + 0x5a5a);
+    dt_lanes_bwd_sums(sum, product, r, x, masked ? mask : NULL, k.mean, n);
+    dt_lanes_bwd_apply(y, residual ? z : NULL, r, x, masked ? mask : NULL, &k, past_caches, n);
+    for (size_t i = 0; i < n; i++) {
+        size_t lane = i % LANES;
+        bool open = !masked || (mask[i / LANES] >> lane & 1);
+        double dy = open ? (double)r[i] : 0, d = (double)x[i] - (double)k.mean[lane];
+        s1[lane] += dy;
+        s2[lane] += dy * d;
+        double dx = (double)k.a[lane] * (dy - (double)k.b[lane] - (double)k.c[lane] * d);
+        assert_near((double)y[i], dx, 1e-4);
+        assert_true(z[i] == (residual ? (float)dy : 77));
+    }
+    for (size_t lane = 0; lane < LANES; lane++) {
+        assert_near((double)sum[lane], s1[lane], 1e-4);
+        assert_near((double)product[lane], s2[lane], 1e-2);
+    }
+    assert_true(y[n] == 77 || n == MAX);
+    assert_true(z[n] == 77 || n == MAX);
+}
+
+static void test_backward(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < DT_COUNT(LENGTHS); k++) {
+        for (unsigned flags = 0; flags < 8; flags++)
+            check_backward(LENGTHS[k], flags & 1, flags & 2, flags & 4);
+    }
+}
+
+static void test_in_place(void **state)
+{
+    (void)state;
+    struct dt_lanes_coefs k;
+    fill();
+    fill_coefs(&k);
+    dt_lanes_apply(y, NULL, x, r, &k, true, false, MAX);
+    dt_lanes_apply(x, NULL, x, r, &k, true, false, MAX);
+    assert_memory_equal(x, y, MAX * sizeof *x);
+    fill();
+    dt_lanes_bwd_apply(y, NULL, r, x, NULL, &k, false, MAX);
+    dt_lanes_bwd_apply(r, NULL, r, x, NULL, &k, false, MAX);
+    assert_memory_equal(r, y, MAX * sizeof *r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_moments), cmocka_unit_test(test_apply),
+                                       cmocka_unit_test(test_backward),
+                                       cmocka_unit_test(test_in_place)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
