@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What mpirun needs on a small machine and in a container; sourced by the other scripts.
 # MPIRUN: the launcher with ranks unbound (Open MPI binds each rank to one core when there are two).
 if [ "$(id -u)" = 0 ]; then

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034
 # The Debian and Ubuntu packages that dtrain needs; sourced by setup.sh.
 BUILD_PACKAGES="gcc cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libdnnl-dev
     libjpeg-dev libcjson-dev libarchive-dev libxxhash-dev librandom123-dev"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a fresh machine to a trained network: installs, builds, generates labelled JPEG files, packs them
-# into shards and trains on them with two MPI ranks. Ends with the accuracy on the validation set.
+# From a fresh machine to a trained network: installs, builds, generates labelled JPEG files, packs
+# them into shards and trains on them with two MPI ranks. Ends with the accuracy on the validation set.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/mpi_env.sh
@@ -9,6 +9,7 @@ scripts/setup.sh build
 
 data=data/quickstart
 if [ ! -e $data/val/_info.json ]; then
+    rm -rf $data
     echo "quickstart: generating JPEG files"
     build/dtrain shapes $data/jpeg-train --per-class 1000 --size 32 --seed 1
     build/dtrain shapes $data/jpeg-val --per-class 200 --size 32 --seed 2
@@ -20,4 +21,11 @@ echo "quickstart: training on 2 ranks"
 out=runs/quickstart
 rm -rf $out
 $MPIRUN -np 2 build/dtrain --config configs/quickstart.json --out $out --set device.threads=1
+
+# The last evaluation: {"event":"eval", ..., "top1":97.15, ...}
+top1=$(sed -n 's/.*"event":"eval".*"top1":\([0-9.]*\).*/\1/p' $out/metrics.jsonl | tail -n 1)
+awk -v top1="$top1" 'BEGIN {
+    printf "quickstart: top-1 %.2f %% on the validation set, above 90 %% expected\n", top1
+    exit !(top1 > 90)
+}'
 echo "quickstart: curves in $out/metrics.jsonl, weights in $out/checkpoints"

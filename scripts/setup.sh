@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Installs what dtrain needs on Debian 12+ or Ubuntu 24.04+ and builds it.
 #
-#   scripts/setup.sh [build|test] [PRESET]
+#   scripts/setup.sh [build|test] [PRESET] [CMAKE OPTIONS]
 #
-# build: packages to build and run. test: those for the tests as well. PRESET: release (default), dev,
-# asan, tsan. Without root rights it asks sudo. DTRAIN_NO_INSTALL=1 leaves packages alone.
+# build: packages to build and run. test: those for the tests as well. PRESET: release (default),
+# dev, asan, tsan. Without root rights it asks sudo. DTRAIN_NO_INSTALL=1 leaves packages alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
 preset=${2:-release}
+shift $(($# < 2 ? $# : 2))
 # shellcheck source=scripts/packages.sh
 . scripts/packages.sh
 
@@ -31,6 +32,6 @@ fi
 build=build
 [ "$preset" = release ] || build=build-$preset
 echo "setup: building $preset in $build"
-cmake --preset "$preset" -G Ninja >"$build.log" 2>&1 || { cat "$build.log" >&2; exit 1; }
+cmake --preset "$preset" -G Ninja "$@" >"$build.log" 2>&1 || { cat "$build.log" >&2; exit 1; }
 rm -f "$build.log"
 cmake --build "$build" -j "$(nproc)"

@@ -59,7 +59,8 @@ dt_status dt_comm_reduce(struct dt_comm *comm, int slot, float *buffer, size_t c
 /* Moves reductions on without blocking; called between steps of the plan. */
 dt_status dt_comm_poll(struct dt_comm *comm);
 dt_status dt_comm_wait(struct dt_comm *comm, int slot);
-/* Warns (once, from rank 0 of a node) when threads > CPUs this rank may use. Local. */
+/* Warns (once, from rank 0 of a node) when threads > CPUs this rank may use, or when binding leaves
+ * CPUs of the job idle. Local. */
 void dt_comm_check_binding(const struct dt_comm *comm, int threads);
 
 #endif

@@ -58,6 +58,7 @@ struct dt_plan_options {
     bool ring;            /* sum in a fixed order, see dt_comm_options */
     bool accumulate;      /* several passes per update */
     bool decay_norm_bias; /* weight decay on batch norm and bias too */
+    size_t max_bytes;     /* dt_plan_build fails with DT_ERR_MEMORY above it; 0 = no limit */
 };
 
 /* Seconds of the main thread since dt_plan_reset_times. */

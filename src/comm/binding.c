@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "comm/comm_private.h"
 #include "dtrain/log.h"
@@ -60,15 +61,36 @@ bool dt_comm_is_bound(const struct dt_comm *comm)
     return comm->is_bound;
 }
 
+/* CPUs that the launcher on this node may use: what the job was given, before it bound its ranks.
+ */
+static int launcher_cpus(void)
+{
+    struct cpu_mask mask = {{0}};
+    int n = 0;
+    if (sched_getaffinity(getppid(), sizeof mask, (cpu_set_t *)&mask) != 0)
+        return 0;
+    for (int w = 0; w < MASK_WORDS; w++)
+        n += __builtin_popcountll(mask.word[w]);
+    return n;
+}
+
 void dt_comm_check_binding(const struct dt_comm *comm, int threads)
 {
+    static const char advice[] = "add --bind-to none or --map-by ppr:N:node:PE=T (N ranks a node "
+                                 "with T CPUs each) to mpirun";
     static bool is_told;
-    if (is_told || comm->local_rank != 0 || threads <= comm->n_allowed_cpus)
+    int allowed = comm->n_allowed_cpus, given = launcher_cpus();
+    if (is_told || comm->local_rank != 0)
         return;
     is_told = true;
-    dt_log(DT_LOG_WARNING,
-           "rank %d is bound to %d CPU%s but starts %d threads: add --bind-to none or --map-by "
-           "ppr:N:node:PE=%d to mpirun, or lower the number of threads",
-           comm->rank, comm->n_allowed_cpus, comm->n_allowed_cpus == 1 ? "" : "s", threads,
-           threads);
+    if (threads > allowed)
+        dt_log(DT_LOG_WARNING,
+               "rank %d is bound to %d CPU(s) but starts %d threads: %s, or lower "
+               "device.threads",
+               comm->rank, allowed, threads, advice);
+    else if (comm->is_bound && allowed * comm->local_size < given)
+        dt_log(DT_LOG_WARNING,
+               "%d rank(s) on this node are bound to %d CPU(s) each, and %d of the "
+               "job's %d CPUs stay idle: %s",
+               comm->local_size, allowed, given - allowed * comm->local_size, given, advice);
 }

@@ -1,7 +1,8 @@
 /* Parameters in the order in which their gradients get ready, cut into buckets; the step lists.
  *
  * Because a bucket is a range of the grads arena, its reduction needs no packing. The last bucket
- * is small: nothing of the backward pass is left to hide it. */
+ * is small: nothing of the backward pass is left to hide it. The others are closed once they have
+ * bucket_bytes, so that the small parameters after a large one join it. */
 #include <stdlib.h>
 
 #include "dtrain/mem.h"
@@ -116,10 +117,9 @@ static dt_status make_buckets(struct dt_plan *plan, const int *order, const int 
         int start = i, limit = i < last_start ? last_start : n_params;
         size_t first = plan->place[order[start]].offset, end = first;
         for (; i < limit; i++) {
-            size_t next = plan->place[order[i]].offset + dt_plan_align(plan->place[order[i]].bytes);
-            if (i > start && next - first > plan->options.bucket_bytes)
+            if (end - first >= plan->options.bucket_bytes)
                 break;
-            end = next;
+            end = plan->place[order[i]].offset + dt_plan_align(plan->place[order[i]].bytes);
         }
         struct dt_bucket *bucket = &plan->buckets[plan->n_buckets++];
         bucket->first = first / sizeof(float);

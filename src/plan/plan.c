@@ -63,6 +63,19 @@ static dt_status open_reduce(struct dt_plan *plan)
     return dt_comm_open_reduce(plan->comm, &options);
 }
 
+static dt_status check_memory(const struct dt_plan *plan)
+{
+    size_t bytes = 0, limit = plan->options.max_bytes;
+    for (int a = 0; a < DT_N_ARENAS; a++)
+        bytes += plan->arena_bytes[a];
+    if (limit > 0 && bytes > limit)
+        DT_FAIL(DT_ERR_MEMORY,
+                "the plan needs %.1f GiB on each rank but only %.1f GiB are there for it; lower "
+                "train.micro_batch (or train.eval_batch), or start fewer ranks on this node",
+                (double)bytes / (1 << 30), (double)limit / (1 << 30));
+    return DT_OK;
+}
+
 static dt_status bind_nodes(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
@@ -90,6 +103,7 @@ dt_status dt_plan_build(struct dt_plan **out, const struct dt_graph *graph,
     *out = NULL;
     DT_TRY(dt_plan_layout(&plan, graph, backend, device, options));
     plan->comm = options->n_ranks > 1 ? comm : NULL;
+    DT_TRY_OUT(check_memory(plan));
     if (plan->comm && plan->n_buckets > 0)
         DT_TRY_OUT(open_reduce(plan));
     for (int a = 0; a < DT_N_ARENAS; a++)

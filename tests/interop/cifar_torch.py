@@ -4,6 +4,7 @@
 
 Reads the same JPEG shards; SGD 0.9 Nesterov, batch 128, lr 0.2 with one epoch of warm-up and then a
 cosine to 0, weight decay 5e-4 (not on batch norm and bias), pad-4 crop and flip."""
+
 import glob
 import io
 import math
@@ -48,7 +49,7 @@ def augment(pixels, rng):
     padded = np.pad(pixels, ((0, 0), (4, 4), (4, 4), (0, 0)))
     for i in range(len(pixels)):
         y, x = rng.integers(0, 9, 2)
-        image = padded[i, y:y + 32, x:x + 32]
+        image = padded[i, y : y + 32, x : x + 32]
         out[i] = image[:, ::-1] if rng.integers(0, 2) else image
     return out
 
@@ -65,7 +66,9 @@ def evaluate(model, images, labels):
     correct = 0
     with torch.no_grad():
         for i in range(0, len(images), 500):
-            correct += (model(normalise(images[i:i + 500])).argmax(1).numpy() == labels[i:i + 500]).sum()
+            correct += (
+                model(normalise(images[i : i + 500])).argmax(1).numpy() == labels[i : i + 500]
+            ).sum()
     model.train()
     return 100 * correct / len(images)
 
@@ -79,25 +82,35 @@ def main():
     test, test_labels = load(os.path.join(folder, "cifar10-test-*.tar"))
     model = CifarResNet().to(memory_format=torch.channels_last)
     params = list(model.named_parameters())
-    optimizer = torch.optim.SGD([{"params": [p for _, p in params if p.ndim > 1], "weight_decay": 5e-4},
-                                 {"params": [p for _, p in params if p.ndim <= 1], "weight_decay": 0}],
-                                lr=LR, momentum=0.9, nesterov=True)
+    optimizer = torch.optim.SGD(
+        [
+            {"params": [p for _, p in params if p.ndim > 1], "weight_decay": 5e-4},
+            {"params": [p for _, p in params if p.ndim <= 1], "weight_decay": 0},
+        ],
+        lr=LR,
+        momentum=0.9,
+        nesterov=True,
+    )
     per_epoch, step = len(train) // BATCH, 0
     for epoch in range(epochs):
         start, order = time.time(), rng.permutation(len(train))
         for i in range(per_epoch):
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(step, per_epoch, epochs)
-            ids = order[i * BATCH:(i + 1) * BATCH]
-            loss = nn.functional.cross_entropy(model(normalise(augment(train[ids], rng))),
-                                               torch.from_numpy(train_labels[ids]))
+            ids = order[i * BATCH : (i + 1) * BATCH]
+            loss = nn.functional.cross_entropy(
+                model(normalise(augment(train[ids], rng))), torch.from_numpy(train_labels[ids])
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             step += 1
         seconds = time.time() - start
-        print(f"epoch {epoch + 1}: Acc@1 {evaluate(model, test, test_labels):.2f} "
-              f"({per_epoch * BATCH / seconds:.0f} images/s)", flush=True)
+        print(
+            f"epoch {epoch + 1}: Acc@1 {evaluate(model, test, test_labels):.2f} "
+            f"({per_epoch * BATCH / seconds:.0f} images/s)",
+            flush=True,
+        )
 
 
 main()

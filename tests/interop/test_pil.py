@@ -1,6 +1,7 @@
 """Decoding, cropping and resizing against Pillow and torchvision: mean difference <= 0.5 of 255 and
 no pixel off by more than 2. Photos: the ImageNet sample beside the checkout, where it is there; and
 generated files of the rarer kinds (grey, CMYK, progressive, subsampled, one pixel wide)."""
+
 import glob
 import io
 import os
@@ -58,11 +59,16 @@ def generated(folder):
     noise = rng.integers(0, 256, (77, 61, 3), dtype=np.uint8)
     rgb, noise = Image.fromarray(plain), Image.fromarray(noise)
     files = {
-        "grey": (rgb.convert("L"), {}), "cmyk": (rgb.convert("CMYK"), {}),
-        "progressive": (rgb, {"progressive": True}), "full_chroma": (rgb, {"subsampling": 0}),
-        "half_chroma": (rgb, {"subsampling": 1}), "quarter_chroma": (noise, {"subsampling": 2}),
-        "thin": (rgb.resize((1, 50)), {}), "flat": (rgb.resize((60, 1)), {}),
-        "dot": (rgb.resize((1, 1)), {}), "poor": (noise, {"quality": 5}),
+        "grey": (rgb.convert("L"), {}),
+        "cmyk": (rgb.convert("CMYK"), {}),
+        "progressive": (rgb, {"progressive": True}),
+        "full_chroma": (rgb, {"subsampling": 0}),
+        "half_chroma": (rgb, {"subsampling": 1}),
+        "quarter_chroma": (noise, {"subsampling": 2}),
+        "thin": (rgb.resize((1, 50)), {}),
+        "flat": (rgb.resize((60, 1)), {}),
+        "dot": (rgb.resize((1, 1)), {}),
+        "poor": (noise, {"quality": 5}),
     }
     for name, (image, options) in files.items():
         path = os.path.join(folder, name + ".jpg")
@@ -97,15 +103,17 @@ def compare(tool, worst, path, draw):
     ours = tool.ask(f"crop {path} {SIZE} {left} {top} {w} {h} {flip}", SIZE, SIZE)
     worst.add("train", name, ours, theirs)
 
-    evaluate = transforms.Compose([transforms.Resize(RESIZE, interpolation=BILINEAR),
-                                   transforms.CenterCrop(SIZE)])
+    evaluate = transforms.Compose(
+        [transforms.Resize(RESIZE, interpolation=BILINEAR), transforms.CenterCrop(SIZE)]
+    )
     if max(width, height) < 20 * min(width, height):  # torchvision makes the whole long side
         ours = tool.ask(f"eval {path} {SIZE} {RESIZE}", SIZE, SIZE)
         worst.add("eval", name, ours, evaluate(image))
         # Smaller than the crop: torchvision pads with black.
         ours = tool.ask(f"eval {path} 40 31", 40, 40)
-        small = transforms.Compose([transforms.Resize(31, interpolation=BILINEAR),
-                                    transforms.CenterCrop(40)])
+        small = transforms.Compose(
+            [transforms.Resize(31, interpolation=BILINEAR), transforms.CenterCrop(40)]
+        )
         worst.add("padded", name, ours, small(image))
 
 
@@ -114,6 +122,7 @@ def main():
         print(f"skipped: no {TOOL}")
         return 77
     import torch
+
     torch.manual_seed(3)
     tool, worst, draw = Tool(), Worst(), random.Random(5)
     with tempfile.TemporaryDirectory() as folder:

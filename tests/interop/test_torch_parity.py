@@ -4,13 +4,14 @@ For ResNet-18, ResNet-50 and VGG-11-BN: a file that `dtrain` wrote loads with st
 steps: loss to 1e-5 at step 1 and 1e-3 at step 10, every gradient tensor to 1e-4 in norm at step 1,
 running statistics to 1e-5.
 
-Gradients need care. ReLU has a kink: an input within rounding of 0 may fall on either side, and one
-such value changes gradients by 1e-3 and more; PyTorch's own fp32 then differs as much from its fp64.
-So first batches are drawn until one keeps away from the kinks in both programs, that is until
-PyTorch's fp32 gradients agree with its fp64 to 3e-5 and dtrain's to 1e-4; at most MAX_CLEAN batches on which
-PyTorch agrees with itself are tried. A wrong gradient formula would fail on every one of them.
-A convolution bias before batch norm has gradient 0 but for rounding: gradients are compared relative
-to their norm plus 1e-6 of the norm of all gradients together."""
+Gradients need care. ReLU has a kink: an input within rounding of 0 may fall on either side, and
+one such value changes gradients by 1e-3 and more; PyTorch's own fp32 then differs as much from its
+fp64. So first batches are drawn until one keeps away from the kinks in both programs, that is until
+PyTorch's fp32 gradients agree with its fp64 to 3e-5 and dtrain's to 1e-4; at most MAX_CLEAN batches
+on which PyTorch agrees with itself are tried. A wrong gradient formula would fail on every one of
+them. A convolution bias before batch norm has gradient 0 but for rounding: gradients are compared
+relative to their norm plus 1e-6 of the norm of all gradients together."""
+
 import copy
 import os
 import subprocess
@@ -34,7 +35,11 @@ STEPS_TOOL = os.path.join(os.path.dirname(DTRAIN), "tests", "steps_tool")
 STEPS, MAX_BATCHES, MAX_CLEAN = 10, 40, 4
 # name, classes, image size, batch, learning rate. Residual branches of ResNet-50 are damped, as the
 # backward pass through 16 of them with random labels otherwise multiplies rounding by thousands.
-CASES = [("resnet18", 1000, 64, 4, 0.001), ("resnet50", 1000, 64, 8, 0.001), ("vgg11_bn", 100, 32, 4, 0.001)]
+CASES = [
+    ("resnet18", 1000, 64, 4, 0.001),
+    ("resnet50", 1000, 64, 8, 0.001),
+    ("vgg11_bn", 100, 32, 4, 0.001),
+]
 DAMPING = {"resnet50": 0.2}
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 
@@ -47,10 +52,19 @@ def make_model(name, classes):
 def dtrain_weights(name, classes, size, folder):
     """A model file from a run of the real program (zero steps of training would not write one)."""
     out = os.path.join(folder, "run")
-    sets = {"model.name": name, "model.num_classes": classes, "model.image_size": size,
-            "data.source": "synthetic", "data.synthetic_train": 8, "data.synthetic_val": 8,
-            "train.global_batch": 4, "train.max_steps": 1, "schedule.lr": 1e-6,
-            "schedule.warmup_epochs": 0, "train.eval_batch": 4}
+    sets = {
+        "model.name": name,
+        "model.num_classes": classes,
+        "model.image_size": size,
+        "data.source": "synthetic",
+        "data.synthetic_train": 8,
+        "data.synthetic_val": 8,
+        "train.global_batch": 4,
+        "train.max_steps": 1,
+        "schedule.lr": 1e-6,
+        "schedule.warmup_epochs": 0,
+        "train.eval_batch": 4,
+    }
     config = os.path.join(folder, "config.json")
     with open(config, "w") as f:
         f.write("{}")
@@ -58,13 +72,17 @@ def dtrain_weights(name, classes, size, folder):
     for key, value in sets.items():
         command += ["--set", f"{key}={value}"]
     subprocess.run(command, check=True, capture_output=True)
-    step = sorted(n for n in os.listdir(os.path.join(out, "checkpoints")) if n.startswith("step-"))[-1]
+    step = sorted(n for n in os.listdir(os.path.join(out, "checkpoints")) if n.startswith("step-"))[
+        -1
+    ]
     return os.path.join(out, "checkpoints", step, "model.safetensors")
 
 
 def draw_batch(rng, classes, size, batch):
-    return (rng.integers(0, 256, (batch, size, size, 3), dtype=np.uint8),
-            rng.integers(0, classes, batch, dtype=np.int32))
+    return (
+        rng.integers(0, 256, (batch, size, size, 3), dtype=np.uint8),
+        rng.integers(0, classes, batch, dtype=np.int32),
+    )
 
 
 def torch_loss(model, pixels, labels, dtype=torch.float32):
@@ -83,9 +101,14 @@ def torch_gradients(model, pixels, labels, dtype):
 
 def torch_losses(model, batches, lr):
     params = list(model.named_parameters())
-    optimizer = torch.optim.SGD([{"params": [p for _, p in params if p.ndim > 1], "weight_decay": 1e-4},
-                                 {"params": [p for _, p in params if p.ndim <= 1], "weight_decay": 0}],
-                                lr=lr, momentum=0.9)
+    optimizer = torch.optim.SGD(
+        [
+            {"params": [p for _, p in params if p.ndim > 1], "weight_decay": 1e-4},
+            {"params": [p for _, p in params if p.ndim <= 1], "weight_decay": 0},
+        ],
+        lr=lr,
+        momentum=0.9,
+    )
     model.train()
     losses = []
     for pixels, labels in batches:
@@ -103,14 +126,20 @@ def dtrain_steps(case, batches, folder, weights):
     with open(files[1], "wb") as f:
         for pixels, labels in batches:
             f.write(pixels.tobytes() + labels.tobytes())
-    text = subprocess.run([STEPS_TOOL, name, str(classes), str(size), str(batch), str(len(batches)),
-                           str(lr), *files], check=True, capture_output=True, text=True).stdout
+    text = subprocess.run(
+        [STEPS_TOOL, name, str(classes), str(size), str(batch), str(len(batches)), str(lr), *files],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     return [float(line) for line in text.split()], safetensors_np.load(files[2])
 
 
 def worst(ours, reference, floor=0.0):
-    errors = {n: float(np.linalg.norm(ours[n] - r) / (np.linalg.norm(r) + floor))
-              for n, r in reference.items()}
+    errors = {
+        n: float(np.linalg.norm(ours[n] - r) / (np.linalg.norm(r) + floor))
+        for n, r in reference.items()
+    }
     name = max(errors, key=errors.get)
     return errors[name], name
 
@@ -153,10 +182,11 @@ def check_case(case, folder):
     theirs = torch_losses(model, batches, lr)
     failed = False
     for what, error, bound in (
-            ("loss of step 1", abs(ours[0] / theirs[0] - 1), 1e-5),
-            ("loss of step 10", abs(ours[-1] / theirs[-1] - 1), 1e-3),
-            (f"worst of {n_params} gradients, {gradient[1]}", gradient[0], 1e-4),
-            (f"worst running statistic, {statistic[1]}", statistic[0], 1e-5)):
+        ("loss of step 1", abs(ours[0] / theirs[0] - 1), 1e-5),
+        ("loss of step 10", abs(ours[-1] / theirs[-1] - 1), 1e-3),
+        (f"worst of {n_params} gradients, {gradient[1]}", gradient[0], 1e-4),
+        (f"worst running statistic, {statistic[1]}", statistic[0], 1e-5),
+    ):
         good = error <= bound  # false for NaN
         failed |= not good
         print(f"{name:9} {what:55} {error:.2e} {'<=' if good else '> '} {bound:.0e}", flush=True)

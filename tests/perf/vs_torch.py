@@ -2,9 +2,10 @@
 
     python3 tests/perf/vs_torch.py BUILD/dtrain [--rounds 3] [--only resnet50] [--json FILE]
 
-Per case and round: dtrain bench, then the same network in PyTorch (channels_last, SGD momentum, whole
-step on synthetic data, freed memory kept in the heap), each in a fresh process. Printed: images/s of
-both (median over the rounds), the ratio per round and its median, peak memory."""
+Per case and round: dtrain bench, then the same network in PyTorch (channels_last, SGD momentum,
+whole step on synthetic data, freed memory kept in the heap), each in a fresh process. Printed:
+images/s of both (median over the rounds), the ratio per round and its median, peak memory."""
+
 import argparse
 import json
 import os
@@ -30,8 +31,10 @@ def torch_worker(case, rank, port):
     import torch
     import torch.distributed as dist
     import torchvision
+
     sys.path.insert(0, os.path.join(HERE, "..", "support"))
     from cifar_resnet import CifarResNet
+
     name, size, classes, batch, ranks, steps, warmup = CASES[case]
     torch.set_num_threads(2 if ranks == 1 else 1)
     torch.manual_seed(1)
@@ -52,39 +55,79 @@ def torch_worker(case, rank, port):
         optimizer.step()
         times.append(time.perf_counter() - start)
     if rank == 0:
-        print(json.dumps({"step_s": statistics.median(times[warmup:]),
-                          "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+        print(
+            json.dumps(
+                {
+                    "step_s": statistics.median(times[warmup:]),
+                    "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                }
+            )
+        )
 
 
 def run_torch(case, port):
-    env = dict(os.environ, MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_=str(1 << 40),
-               OMP_NUM_THREADS="2" if CASES[case][4] == 1 else "1")
-    workers = [subprocess.Popen([sys.executable, __file__, "--worker", case, "--rank", str(rank), "--port",
-                                 str(port)], env=env, stdout=subprocess.PIPE, text=True)
-               for rank in range(CASES[case][4])]
+    env = dict(
+        os.environ,
+        MALLOC_MMAP_MAX_="0",
+        MALLOC_TRIM_THRESHOLD_=str(1 << 40),
+        OMP_NUM_THREADS="2" if CASES[case][4] == 1 else "1",
+    )
+    workers = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--worker", case, "--rank", str(rank), "--port", str(port)],
+            env=env,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(CASES[case][4])
+    ]
     outputs = [worker.communicate()[0] for worker in workers]
     return json.loads(outputs[0])
 
 
 def run_dtrain(program, case):
     name, size, classes, batch, ranks, steps, warmup = CASES[case]
-    sets = {"model.name": name, "model.num_classes": classes, "model.image_size": size,
-            "data.source": "synthetic", "train.global_batch": batch * ranks,
-            "device.threads": 2 if ranks == 1 else 1, "data.workers": 1,
-            "bench.warmup_steps": warmup, "bench.rounds": 1, "bench.steps_per_round": steps}
+    sets = {
+        "model.name": name,
+        "model.num_classes": classes,
+        "model.image_size": size,
+        "data.source": "synthetic",
+        "train.global_batch": batch * ranks,
+        "device.threads": 2 if ranks == 1 else 1,
+        "data.workers": 1,
+        "bench.warmup_steps": warmup,
+        "bench.rounds": 1,
+        "bench.steps_per_round": steps,
+    }
     env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     with tempfile.TemporaryDirectory() as folder:
         config, result = os.path.join(folder, "config.json"), os.path.join(folder, "result.json")
         with open(config, "w") as f:
             f.write("{}")
-        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), program, "bench",
-                   "--config", config, "--json", result]
+        command = [
+            "mpirun",
+            "--oversubscribe",
+            "--bind-to",
+            "none",
+            "-np",
+            str(ranks),
+            program,
+            "bench",
+            "--config",
+            config,
+            "--json",
+            result,
+        ]
         for key, value in sets.items():
             command += ["--set", f"{key}={value}"]
         subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL)
         with open(result) as f:
             data = json.load(f)
-    return {"step_s": data["step_median_s"], "rss_mib": data["peak_rss_bytes"] / 2**20, "bench": data}
+    return {
+        "step_s": data["step_median_s"],
+        "rss_mib": data["peak_rss_bytes"] / 2**20,
+        "bench": data,
+    }
 
 
 def cpu_name():
@@ -105,7 +148,9 @@ def main():
     if args.worker:
         return torch_worker(args.worker, args.rank, args.port)
     results = {"cpu": cpu_name(), "date": time.strftime("%Y-%m-%d"), "cases": {}}
-    print(f"{'case':16} {'dtrain img/s':>13} {'torch img/s':>12} {'ratio':>6}  rounds{'':14} MiB dtrain / torch")
+    print(
+        f"{'case':16} {'dtrain img/s':>13} {'torch img/s':>12} {'ratio':>6}  rounds{'':14} MiB dtrain / torch"
+    )
     for case in args.only or CASES:
         images = CASES[case][3] * CASES[case][4]
         ours, theirs = [], []
@@ -113,15 +158,22 @@ def main():
             ours.append(run_dtrain(args.program, case))
             theirs.append(run_torch(case, args.port + round_))
         ratios = [t["step_s"] / o["step_s"] for o, t in zip(ours, theirs)]
-        row = {"dtrain_images_per_s": statistics.median(images / o["step_s"] for o in ours),
-               "torch_images_per_s": statistics.median(images / t["step_s"] for t in theirs),
-               "ratios": ratios, "ratio": statistics.median(ratios),
-               "dtrain_rss_mib": max(o["rss_mib"] for o in ours),
-               "torch_rss_mib": max(t["rss_mib"] for t in theirs), "bench": ours[-1]["bench"]}
+        row = {
+            "dtrain_images_per_s": statistics.median(images / o["step_s"] for o in ours),
+            "torch_images_per_s": statistics.median(images / t["step_s"] for t in theirs),
+            "ratios": ratios,
+            "ratio": statistics.median(ratios),
+            "dtrain_rss_mib": max(o["rss_mib"] for o in ours),
+            "torch_rss_mib": max(t["rss_mib"] for t in theirs),
+            "bench": ours[-1]["bench"],
+        }
         results["cases"][case] = row
-        print(f"{case:16} {row['dtrain_images_per_s']:13.2f} {row['torch_images_per_s']:12.2f} "
-              f"{row['ratio']:6.2f}  {' '.join(f'{r:.2f}' for r in ratios):20} "
-              f"{row['dtrain_rss_mib']:.0f} / {row['torch_rss_mib']:.0f}", flush=True)
+        print(
+            f"{case:16} {row['dtrain_images_per_s']:13.2f} {row['torch_images_per_s']:12.2f} "
+            f"{row['ratio']:6.2f}  {' '.join(f'{r:.2f}' for r in ratios):20} "
+            f"{row['dtrain_rss_mib']:.0f} / {row['torch_rss_mib']:.0f}",
+            flush=True,
+        )
     if args.json:
         with open(args.json, "w") as f:
             json.dump(results, f, indent=2)

@@ -1,4 +1,5 @@
-"""The CIFAR ResNets (He et al., 2015, section 4.2) in PyTorch, with dtrain's names and 1x1 shortcuts."""
+"""The CIFAR ResNets (He et al., 2015, section 4.2) with dtrain's names and 1x1 shortcuts."""
+
 import torch
 from torch import nn
 
@@ -12,8 +13,9 @@ class Block(nn.Module):
         self.bn2 = nn.BatchNorm2d(n_out)
         self.downsample = None
         if stride != 1 or n_in != n_out:
-            self.downsample = nn.Sequential(nn.Conv2d(n_in, n_out, 1, stride, bias=False),
-                                            nn.BatchNorm2d(n_out))
+            self.downsample = nn.Sequential(
+                nn.Conv2d(n_in, n_out, 1, stride, bias=False), nn.BatchNorm2d(n_out)
+            )
 
     def forward(self, x):
         y = torch.relu(self.bn1(self.conv1(x)))
@@ -37,7 +39,9 @@ class CifarResNet(nn.Module):
 
     @staticmethod
     def _stage(n_in, n_out, n, stride):
-        return nn.Sequential(Block(n_in, n_out, stride), *[Block(n_out, n_out, 1) for _ in range(n - 1)])
+        return nn.Sequential(
+            Block(n_in, n_out, stride), *[Block(n_out, n_out, 1) for _ in range(n - 1)]
+        )
 
     def forward(self, x):
         x = torch.relu(self.bn1(self.conv1(x)))

@@ -1,4 +1,5 @@
 """safetensors as NumPy arrays: an independent reader and writer for the tests."""
+
 import json
 
 import numpy as np
@@ -10,9 +11,9 @@ def load(path):
     with open(path, "rb") as f:
         blob = f.read()
     n = int.from_bytes(blob[:8], "little")
-    header = json.loads(blob[8:8 + n])
+    header = json.loads(blob[8 : 8 + n])
     assert header.pop("__metadata__", {}).get("format") == "pt", path
-    data, out, end = blob[8 + n:], {}, 0
+    data, out, end = blob[8 + n :], {}, 0
     for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         begin, stop = entry["data_offsets"]
         assert begin == end, f"{path}: hole before {name}"
@@ -27,8 +28,11 @@ def save(path, tensors):
     names = {v: k for k, v in DTYPES.items()}
     for name, value in tensors.items():
         blob = np.ascontiguousarray(value).tobytes()
-        header[name] = {"dtype": names[value.dtype], "shape": list(value.shape),
-                        "data_offsets": [offset, offset + len(blob)]}
+        header[name] = {
+            "dtype": names[value.dtype],
+            "shape": list(value.shape),
+            "data_offsets": [offset, offset + len(blob)],
+        }
         offset += len(blob)
         blobs.append(blob)
     text = json.dumps(header).encode()

@@ -1,4 +1,5 @@
-"""The picture of who may include whom (design: modules), and in which folder a vendor header may appear."""
+"""Who may include whom, and in which folder a vendor header may appear."""
+
 import os
 import re
 import sys
