@@ -13,6 +13,7 @@
 #include "dtrain/comm.h"
 #include "dtrain/config.h"
 #include "dtrain/data.h"
+#include "dtrain/isa.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
 #include "dtrain/train.h"
@@ -66,7 +67,12 @@ static const struct option_row option_rows[] = {
     {"help", FLAG, AT(help), 0, 0, NULL, "prints this help"},
     {"version", FLAG, AT(version), 0, 0, NULL, "prints the version"},
 };
-enum { MAX_OPTIONS = sizeof option_rows / sizeof option_rows[0], MAX_COMMAND_OPTIONS = 10 };
+/* LONG_OPTION: what getopt_long returns for the first one, above all characters. */
+enum {
+    LONG_OPTION = 256,
+    MAX_OPTIONS = sizeof option_rows / sizeof option_rows[0],
+    MAX_COMMAND_OPTIONS = 10
+};
 
 /* --- Sub-commands that need no MPI --- */
 
@@ -82,8 +88,6 @@ static dt_status load_config(struct dt_config *config, const struct arguments *a
     DT_TRY(dt_config_load(config, args->config, args->sets, args->n_sets));
     if (!args->out)
         return DT_OK;
-    if (args->out[0] == '\0')
-        DT_FAIL(DT_ERR_USAGE, "--out: the name of the run folder is empty");
     return dt_file_path(config->output.dir, "%s", args->out);
 }
 
@@ -337,6 +341,8 @@ static dt_status store(struct arguments *args, const struct option_row *row, con
     char *field = (char *)args + row->offset;
     switch (row->kind) {
     case TEXT:
+        if (text[0] == '\0')
+            DT_FAIL(DT_ERR_USAGE, "--%s: the value is empty", row->name);
         *(const char **)field = text;
         return DT_OK;
     case FLAG:
@@ -353,6 +359,16 @@ static dt_status store(struct arguments *args, const struct option_row *row, con
     return DT_OK;
 }
 
+/* The argument getopt_long stopped at. Within a group of short options, of which there are none, it
+ * has not moved on yet. */
+static const char *stopped_at(char *const *argv)
+{
+    const char *last = argv[optind - 1];
+    bool in_group = optopt > 0 && optopt < LONG_OPTION &&
+                    !(last[0] == '-' && last[1] == optopt && last[2] == '\0');
+    return in_group ? argv[optind] : last;
+}
+
 static dt_status refuse(const char *text, const struct command *command, bool lacks_value)
 {
     const char *names[MAX_COMMAND_OPTIONS];
@@ -360,6 +376,9 @@ static dt_status refuse(const char *text, const struct command *command, bool la
     size_t n = 0;
     if (lacks_value)
         DT_FAIL(DT_ERR_USAGE, "%s: a value must follow", text);
+    if (optopt >= LONG_OPTION)
+        DT_FAIL(DT_ERR_USAGE, "%s: --%.*s takes no value", text, (int)strcspn(text, "=") - 2,
+                text + 2);
     while (n < MAX_COMMAND_OPTIONS && command->options[n]) {
         names[n] = command->options[n];
         n++;
@@ -398,13 +417,14 @@ static dt_status parse(struct arguments *args, const struct command *command, in
     rows[n++] = find_option("help");
     rows[n++] = find_option("version");
     for (int i = 0; i < n; i++)
-        options[i] = (struct option){
-            rows[i]->name, rows[i]->kind == FLAG ? no_argument : required_argument, NULL, i};
+        options[i] =
+            (struct option){rows[i]->name, rows[i]->kind == FLAG ? no_argument : required_argument,
+                            NULL, LONG_OPTION + i};
     opterr = 0;
     while ((found = getopt_long(argc, argv, ":", options, NULL)) != -1) {
         if (found == '?' || found == ':')
-            return refuse(argv[optind - 1], command, found == ':');
-        DT_TRY(store(args, rows[found], optarg));
+            return refuse(stopped_at(argv), command, found == ':');
+        DT_TRY(store(args, rows[found - LONG_OPTION], optarg));
     }
     args->positional = argv + optind;
     args->n_positional = argc - optind;
@@ -470,6 +490,12 @@ static dt_status run_on_ranks(const struct command *command, const struct argume
     return status;
 }
 
+/* "dtrain config help" lists the keys. */
+static bool is_help_on(const struct command *command, const char *operand)
+{
+    return command->run_local != run_config && strcmp(operand, "help") == 0;
+}
+
 static dt_status run_command(int argc, char **argv)
 {
     struct arguments args = {.resume = "auto",
@@ -479,11 +505,17 @@ static dt_status run_command(int argc, char **argv)
                              .size = 64,
                              .seed = 1};
     bool named = argc > 1 && argv[1][0] != '-';
-    if (argc == 2 && strcmp(argv[1], "help") == 0)
-        return print_help(NULL);
-    const struct command *command = named ? find_command(argv[1]) : &commands[0];
-    dt_status status = command ? DT_NEW(args.sets, (size_t)argc) : DT_ERR_USAGE;
+    bool help_first = named && argc <= 3 && strcmp(argv[1], "help") == 0;
+    const struct command *command = &commands[0];
+    if (help_first && argc == 2)
+        named = false;
+    if (named)
+        command = find_command(argv[1 + help_first]);
+    args.help = help_first || (command && argc == 3 && is_help_on(command, argv[2]));
+    dt_status status = command ? dt_isa_check() : DT_ERR_USAGE;
     if (status == DT_OK)
+        status = DT_NEW(args.sets, (size_t)argc);
+    if (status == DT_OK && !args.help)
         status = parse(&args, command, argc - named, argv + named);
     if (status == DT_OK && args.help)
         status = print_help(named ? command : NULL);

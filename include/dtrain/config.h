@@ -80,6 +80,7 @@ struct dt_config {
     struct {
         enum dt_device_kind kind;
         int threads; /* compute threads per rank, 0 = allowed CPUs / ranks on the node */
+        bool winograd; /* for large 3x3 convolutions */
     } device;
     struct {
         enum dt_comm_kind backend;

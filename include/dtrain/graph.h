@@ -64,8 +64,8 @@ struct dt_tensor {
  *                                                        diff_scale
  *   conv_bwd_data      diff_dst weights -> diff_src
  *   conv_bwd_weights   src diff_dst -> diff_weights [diff_bias]
- *   bn_bwd             src diff_dst scale shift mean variance [workspace]
- *                      -> diff_src diff_scale diff_shift [diff_residual]
+ *   bn_bwd             src diff_dst scale shift mean variance [workspace, with .relu] [diff_dst2]
+ *                      -> diff_src diff_scale diff_shift [diff_residual]   of diff_dst + diff_dst2
  *   relu_bwd           diff_dst dst [diff_dst2] -> diff_src   (diff_dst + diff_dst2) where dst > 0
  *   max_pool_bwd       diff_dst workspace -> diff_src
  *   avg_pool_bwd       diff_dst -> diff_src
@@ -85,7 +85,7 @@ struct dt_tensor {
     X(SOFTMAX_XENT, softmax_xent, 2, 2, 0, 1, 0)                                                  \
     X(CONV_BWD_DATA, conv_bwd_data, 2, 2, 1, 1, 0)                                                \
     X(CONV_BWD_WEIGHTS, conv_bwd_weights, 2, 2, 1, 2, 0)                                          \
-    X(BN_BWD, bn_bwd, 6, 7, 3, 4, 2)                                                              \
+    X(BN_BWD, bn_bwd, 6, 8, 3, 4, 2)                                                              \
     X(RELU_BWD, relu_bwd, 2, 3, 1, 1, 5)                                                          \
     X(MAX_POOL_BWD, max_pool_bwd, 2, 2, 1, 1, 0)                                                  \
     X(AVG_POOL_BWD, avg_pool_bwd, 1, 1, 1, 1, 0)                                                  \
@@ -172,7 +172,7 @@ typedef bool dt_supports_fn(void *context, const struct dt_graph *g, const struc
 dt_status dt_graph_fuse(struct dt_graph *g, dt_supports_fn *supports, void *context);
 /* Appends the backward nodes of phase DT_TRAIN; parameter gradients come in the order in which they
  * get ready. The gradient of a value with several readers is summed by add nodes; a sum whose only
- * reader is relu_bwd is folded into it. Frees nothing, may be called once. */
+ * reader is relu_bwd or bn_bwd is folded into it. Frees nothing, may be called once. */
 dt_status dt_graph_differentiate(struct dt_graph *g);
 
 /* --- Asking --- */

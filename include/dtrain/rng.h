@@ -30,9 +30,10 @@ double dt_rng_uniform(struct dt_rng *rng);
 uint32_t dt_rng_below(struct dt_rng *rng, uint32_t n);
 /* Standard normal (Box-Muller; two uniforms a call). */
 double dt_rng_normal(struct dt_rng *rng);
-/* Words `first` .. `first + count - 1` of the stream (first a multiple of 4), for bulk use. */
+/* Words `first` .. `first + count - 1` of the stream (first a multiple of 4), for bulk use. A
+ * stream repeats after 2^34 words. */
 void dt_rng_fill(uint32_t *out, uint64_t count, uint64_t seed, enum dt_rng_purpose purpose,
-                 uint32_t epoch, uint32_t id, uint32_t first);
+                 uint32_t epoch, uint32_t id, uint64_t first);
 /* 32-bit hash of a string for use as an id. */
 uint32_t dt_rng_hash(const char *text);
 

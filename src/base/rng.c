@@ -54,9 +54,9 @@ double dt_rng_normal(struct dt_rng *rng)
 }
 
 void dt_rng_fill(uint32_t *out, uint64_t count, uint64_t seed, enum dt_rng_purpose purpose,
-                 uint32_t epoch, uint32_t id, uint32_t first)
+                 uint32_t epoch, uint32_t id, uint64_t first)
 {
-    uint32_t counter[4] = {first / 4, id, epoch, (uint32_t)purpose};
+    uint32_t counter[4] = {(uint32_t)(first / 4), id, epoch, (uint32_t)purpose};
     uint32_t block[4];
     for (uint64_t i = 0; i < count; i += 4, counter[0]++) {
         make_block(block, seed, counter);

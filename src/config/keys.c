@@ -128,6 +128,8 @@ const struct dt_key dt_keys[] = {
     CHOICE(device.kind, DT_DEVICE_AUTO, devices, "Where the network runs"),
     INT(device.threads, 0, 0, 1024,
         "Compute threads per rank; 0: CPUs allowed / ranks on the node"),
+    BOOL(device.winograd, true,
+         "Winograd's algorithm for large 3x3 convolutions: faster, rounding slightly larger"),
 
     CHOICE(comm.backend, DT_COMM_AUTO, backends, "Library that sums the gradients"),
     CHOICE(comm.algorithm, DT_ALGORITHM_RING, algorithms,

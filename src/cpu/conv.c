@@ -3,10 +3,22 @@
  * Every format is left to oneDNN ("any"), which picks blocked ones; only images (a few channels)
  * are taken as they are stored, because blocking would pad 3 channels to 16. The first forward
  * convolution fixes the format of the weights, and gradient and momentum share it; the backward
- * passes copy through scratch where they want another one. */
+ * passes copy through scratch where they want another one.
+ *
+ * Large 3x3 convolutions use Winograd's algorithm if the options allow, by a rule of the shapes so
+ * that runs repeat. oneDNN's ReLU after a convolution turns NaN into 0; the backend's own does not.
+ */
 #include "cpu.h"
 
-enum { MAX_IMAGE_CHANNELS = 4 };
+enum {
+    MAX_IMAGE_CHANNELS = 4,
+    /* Winograd computes dst in tiles of 4x4. Its transforms of data and weights are paid back by
+     * many channels (more in the gradient of the weights) and many tiles. */
+    WINOGRAD_TILE = 4,
+    WINOGRAD_MIN_CHANNELS = 32,
+    WINOGRAD_MIN_CHANNELS_BWD_WEIGHTS = 64,
+    WINOGRAD_MIN_TILES = 64,
+};
 
 /* What oneDNN may choose, and the window. Unused md stay NULL. */
 struct shapes {
@@ -31,18 +43,30 @@ static dt_status make_any(dt_md *md, const struct dt_tensor *t)
     return DT_OK;
 }
 
+static bool winograd_pays(const struct dt_node *node, const struct dt_tensor *src,
+                          const struct dt_tensor *weights)
+{
+    int64_t down = (src->dim[2] + WINOGRAD_TILE - 1) / WINOGRAD_TILE;
+    int64_t across = (src->dim[3] + WINOGRAD_TILE - 1) / WINOGRAD_TILE;
+    int min_channels = node->op == DT_OP_CONV_BWD_WEIGHTS ? WINOGRAD_MIN_CHANNELS_BWD_WEIGHTS
+                                                          : WINOGRAD_MIN_CHANNELS;
+    return weights->dim[2] == 3 && weights->dim[3] == 3 && node->attr.conv.stride == 1 &&
+           node->attr.conv.pad == 1 && weights->dim[0] >= min_channels &&
+           weights->dim[1] >= min_channels && src->dim[0] * down * across >= WINOGRAD_MIN_TILES;
+}
+
 /* src, weights, dst: tensor ids in the forward sense, of values or of gradients; bias may be -1. */
-static dt_status shapes_init(struct shapes *s, const struct dt_exec *exec, int src, int weights,
-                             int bias, int dst)
+static dt_status shapes_init(struct shapes *s, const struct dt_device *dev,
+                             const struct dt_exec *exec, int src, int weights, int bias, int dst)
 {
     const struct dt_tensor *tensor = exec->graph->tensor;
     const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, src);
 
-    *s = (struct shapes){0};
-    for (int i = 0; i < 2; i++) {
-        s->window.stride[i] = exec->node->attr.conv.stride;
-        s->window.pad[i] = exec->node->attr.conv.pad;
-    }
+    int stride = exec->node->attr.conv.stride, pad = exec->node->attr.conv.pad;
+
+    *s = (struct shapes){.window = {.stride = {stride, stride}, .pad = {pad, pad}}};
+    s->window.winograd =
+        dev->options.winograd && winograd_pays(exec->node, &tensor[src], &tensor[weights]);
     if (stored->md && tensor[src].dim[1] <= MAX_IMAGE_CHANNELS)
         DT_TRY(DT_DNNL(tensor[src].name, dt_md_clone(&s->src, stored->md)));
     else
@@ -53,6 +77,60 @@ static dt_status shapes_init(struct shapes *s, const struct dt_exec *exec, int s
     DT_TRY(make_any(&s->dst, &tensor[dst]));
     return DT_OK;
 }
+
+/* --- The descriptors of the three operations --- */
+
+typedef dnnl_status_t make_fn(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                              const struct shapes *s, const_dnnl_primitive_attr_t attr);
+
+static dnnl_status_t make_forward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                  const struct shapes *s, const_dnnl_primitive_attr_t attr)
+{
+    return dt_pd_conv(pd, engine, s->src, s->weights, s->bias, s->dst, &s->window, attr);
+}
+
+static dnnl_status_t make_bwd_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                   const struct shapes *s, const_dnnl_primitive_attr_t attr)
+{
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_status_t status = make_forward(&hint, engine, s, attr);
+    if (status != dnnl_success)
+        return status;
+    status = dt_pd_conv_bwd_data(pd, engine, s->src, s->weights, s->dst, &s->window, hint, attr);
+    dnnl_primitive_desc_destroy(hint);
+    return status;
+}
+
+static dnnl_status_t make_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                      const struct shapes *s, const_dnnl_primitive_attr_t attr)
+{
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_status_t status = make_forward(&hint, engine, s, attr);
+    if (status != dnnl_success)
+        return status;
+    status = dt_pd_conv_bwd_weights(pd, engine, s->src, s->weights, s->bias, s->dst, &s->window,
+                                    hint, attr);
+    dnnl_primitive_desc_destroy(hint);
+    return status;
+}
+
+/* The caller destroys *pd. Not every instruction set and version of oneDNN has Winograd. */
+static dt_status make(dnnl_primitive_desc_t *pd, struct dt_device *dev, const struct dt_node *node,
+                      struct shapes *s, make_fn *make_pd)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    DT_TRY(DT_DNNL(node->name, dt_attr_create(&attr, node->relu)));
+    dnnl_status_t created = make_pd(pd, dev->engine, s, attr);
+    if (created != dnnl_success && s->window.winograd) {
+        s->window.winograd = false;
+        created = make_pd(pd, dev->engine, s, attr);
+    }
+    dnnl_primitive_attr_destroy(attr);
+    DT_TRY(dt_dnnl_check(created, "creating a convolution", node->name));
+    return DT_OK;
+}
+
+/* --- Nodes --- */
 
 /* A port in the format that pd has at (query, index), as an argument of the primitive. */
 static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, dnnl_primitive_desc_t pd,
@@ -68,14 +146,11 @@ static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
     dt_status status = DT_OK;
     const struct dt_node *node = exec->node;
     struct shapes s = {0};
-    dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
     int bias = node->n_src > 2 ? node->src[2] : -1;
 
-    DT_TRY_OUT(shapes_init(&s, exec, node->src[0], node->src[1], bias, node->dst[0]));
-    DT_TRY_OUT(DT_DNNL(node->name, dt_attr_create(&attr, node->relu)));
-    DT_TRY_OUT(DT_DNNL(node->name, dt_pd_conv(&pd, dev->engine, s.src, s.weights, s.bias, s.dst,
-                                              &s.window, attr)));
+    DT_TRY_OUT(shapes_init(&s, dev, exec, node->src[0], node->src[1], bias, node->dst[0]));
+    DT_TRY_OUT(make(&pd, dev, node, &s, make_forward));
     DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_src_md, 0, DNNL_ARG_SRC));
     DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS));
     if (bias >= 0)
@@ -85,8 +160,6 @@ static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
 out:
     if (pd)
         dnnl_primitive_desc_destroy(pd);
-    if (attr)
-        dnnl_primitive_attr_destroy(attr);
     shapes_reset(&s);
     return status;
 }
@@ -96,15 +169,10 @@ static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *ex
     dt_status status = DT_OK;
     const struct dt_node *node = exec->node;
     struct shapes s = {0};
-    dnnl_primitive_attr_t attr = NULL;
-    dnnl_primitive_desc_t hint = NULL, pd = NULL;
+    dnnl_primitive_desc_t pd = NULL;
 
-    DT_TRY_OUT(shapes_init(&s, exec, node->dst[0], node->src[1], -1, node->src[0]));
-    DT_TRY_OUT(DT_DNNL(node->name, dt_attr_create(&attr, false)));
-    DT_TRY_OUT(DT_DNNL(node->name, dt_pd_conv(&hint, dev->engine, s.src, s.weights, NULL, s.dst,
-                                              &s.window, attr)));
-    DT_TRY_OUT(DT_DNNL(node->name, dt_pd_conv_bwd_data(&pd, dev->engine, s.src, s.weights, s.dst,
-                                                       &s.window, hint, attr)));
+    DT_TRY_OUT(shapes_init(&s, dev, exec, node->dst[0], node->src[1], -1, node->src[0]));
+    DT_TRY_OUT(make(&pd, dev, node, &s, make_bwd_data));
     DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_diff_dst_md, 0, DNNL_ARG_DIFF_DST));
     DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS));
     DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_diff_src_md, 0, DNNL_ARG_DIFF_SRC));
@@ -112,10 +180,6 @@ static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *ex
 out:
     if (pd)
         dnnl_primitive_desc_destroy(pd);
-    if (hint)
-        dnnl_primitive_desc_destroy(hint);
-    if (attr)
-        dnnl_primitive_attr_destroy(attr);
     shapes_reset(&s);
     return status;
 }
@@ -125,16 +189,11 @@ static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec 
     dt_status status = DT_OK;
     const struct dt_node *node = exec->node;
     struct shapes s = {0};
-    dnnl_primitive_attr_t attr = NULL;
-    dnnl_primitive_desc_t hint = NULL, pd = NULL;
+    dnnl_primitive_desc_t pd = NULL;
     int bias = node->n_dst > 1 ? node->dst[1] : -1;
 
-    DT_TRY_OUT(shapes_init(&s, exec, node->src[0], node->dst[0], bias, node->src[1]));
-    DT_TRY_OUT(DT_DNNL(node->name, dt_attr_create(&attr, false)));
-    DT_TRY_OUT(DT_DNNL(node->name, dt_pd_conv(&hint, dev->engine, s.src, s.weights, s.bias, s.dst,
-                                              &s.window, attr)));
-    DT_TRY_OUT(DT_DNNL(node->name, dt_pd_conv_bwd_weights(&pd, dev->engine, s.src, s.weights,
-                                                          s.bias, s.dst, &s.window, hint, attr)));
+    DT_TRY_OUT(shapes_init(&s, dev, exec, node->src[0], node->dst[0], bias, node->src[1]));
+    DT_TRY_OUT(make(&pd, dev, node, &s, make_bwd_weights));
     DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_src_md, 0, DNNL_ARG_SRC));
     DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_diff_dst_md, 0, DNNL_ARG_DIFF_DST));
     DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_diff_weights_md, 0, DNNL_ARG_DIFF_WEIGHTS));
@@ -144,10 +203,6 @@ static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec 
 out:
     if (pd)
         dnnl_primitive_desc_destroy(pd);
-    if (hint)
-        dnnl_primitive_desc_destroy(hint);
-    if (attr)
-        dnnl_primitive_attr_destroy(attr);
     shapes_reset(&s);
     return status;
 }

@@ -20,12 +20,13 @@ typedef float loose_vec __attribute__((vector_size(64), aligned(4), may_alias));
 #define PREFETCH(p) __builtin_prefetch((p) + 2048)
 
 /* The three steps that vectors of GNU C cannot say well, as AVX-512 instructions where there are
- * any. Vectors go by pointer because passing them by value depends on the instruction set. */
+ * any. Vectors go by pointer because passing them by value depends on the instruction set. ReLU
+ * asks for "not <= 0", so that NaN and its gradient get through. */
 #ifdef __AVX512F__
 
-static inline void store_positive(uint16_t *mask, const vec *v)
+static inline void store_active(uint16_t *mask, const vec *v)
 {
-    *mask = _mm512_cmp_ps_mask((__m512)*v, _mm512_setzero_ps(), _CMP_GT_OQ);
+    *mask = _mm512_cmp_ps_mask((__m512)*v, _mm512_setzero_ps(), _CMP_NLE_UQ);
 }
 
 static inline void load_masked(vec *v, const float *src, const uint16_t *mask)
@@ -49,9 +50,9 @@ static inline void stream_end(void)
 static const ivec BIT = {1,      1 << 1, 1 << 2,  1 << 3,  1 << 4,  1 << 5,  1 << 6,  1 << 7,
                          1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15};
 
-static inline void store_positive(uint16_t *mask, const vec *v)
+static inline void store_active(uint16_t *mask, const vec *v)
 {
-    ivec bits = (*v > 0) & BIT;
+    ivec bits = ~(*v <= 0) & BIT;
     int32_t word = 0;
     for (int i = 0; i < LANES; i++)
         word |= bits[i];
@@ -156,9 +157,9 @@ static inline void apply_group(vec *y, uint16_t *mask, const float *src, const f
     if (residual)
         *y += LOAD(residual);
     if (mask)
-        store_positive(mask, y);
+        store_active(mask, y);
     if (relu)
-        *y = (vec)((ivec)*y & (*y > 0));
+        *y = (vec)((ivec)*y & ~(*y <= 0));
 }
 
 void dt_lanes_apply(float *dst, uint16_t *mask, const float *src, const float *residual,
@@ -193,29 +194,59 @@ void dt_lanes_apply(float *dst, uint16_t *mask, const float *src, const float *r
         stream_end();
 }
 
-void dt_lanes_bwd_sums(float sum[LANES], float product[LANES], const float *diff_dst,
-                       const float *src, const uint16_t *mask, const float mean[LANES], size_t n)
+/* sum += dy, product += dy * (src - mean); dy to diff_sum where there are two terms. */
+static inline void add_group(vec *sum, vec *product, float *diff_sum, const float *diff_dst,
+                             const float *diff_dst2, const float *src, const uint16_t *mask,
+                             const vec *mean)
+{
+    vec dy;
+    load_masked(&dy, diff_dst, mask);
+    if (diff_dst2) {
+        vec second;
+        load_masked(&second, diff_dst2, mask);
+        dy += second;
+        STORE(diff_sum, dy);
+    }
+    *sum += dy;
+    *product += dy * (LOAD(src) - *mean);
+}
+
+void dt_lanes_bwd_sums(float sum[LANES], float product[LANES], float *diff_sum,
+                       const float *diff_dst, const float *diff_dst2, const float *src,
+                       const uint16_t *mask, const float mean[LANES], size_t n)
 {
     const vec vm = LOAD(mean);
     double s1[LANES] = {0}, s2[LANES] = {0};
 
     for (size_t first = 0; first < n; first += CHUNK) {
         size_t end = n - first < CHUNK ? n : first + CHUNK, i = first;
-        vec v1 = {0}, v2 = {0}, dy;
-        for (; i + LANES <= end; i += LANES) {
-            PREFETCH(diff_dst + i);
-            PREFETCH(src + i);
-            load_masked(&dy, diff_dst + i, mask ? mask + i / LANES : NULL);
-            v1 += dy;
-            v2 += dy * (LOAD(src + i) - vm);
+        vec v1 = {0}, v2 = {0};
+        if (diff_dst2) {
+            for (; i + LANES <= end; i += LANES) {
+                PREFETCH(diff_dst + i);
+                PREFETCH(diff_dst2 + i);
+                PREFETCH(src + i);
+                add_group(&v1, &v2, diff_sum + i, diff_dst + i, diff_dst2 + i, src + i,
+                          mask ? mask + i / LANES : NULL, &vm);
+            }
+        } else {
+            for (; i + LANES <= end; i += LANES) {
+                PREFETCH(diff_dst + i);
+                PREFETCH(src + i);
+                add_group(&v1, &v2, NULL, diff_dst + i, NULL, src + i,
+                          mask ? mask + i / LANES : NULL, &vm);
+            }
         }
         if (i < end) {
-            float d[LANES], x[LANES];
+            float d[LANES], d2[LANES], x[LANES];
             load_rest(d, diff_dst + i, end - i);
             load_rest(x, src + i, end - i);
-            load_masked(&dy, d, mask ? mask + i / LANES : NULL);
-            v1 += dy;
-            v2 += dy * (LOAD(x) - vm);
+            if (diff_dst2)
+                load_rest(d2, diff_dst2 + i, end - i);
+            add_group(&v1, &v2, d, d, diff_dst2 ? d2 : NULL, x, mask ? mask + i / LANES : NULL,
+                      &vm);
+            if (diff_dst2)
+                memcpy(diff_sum + i, d, (end - i) * sizeof(float));
         }
         for (int lane = 0; lane < LANES; lane++) {
             s1[lane] += (double)v1[lane];

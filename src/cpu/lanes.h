@@ -29,13 +29,16 @@ struct dt_lanes_coefs {
 void dt_lanes_moments(float mean[LANES], float m2[LANES], const float *src, size_t n);
 
 /* dst = a * src + b [+ residual], negative values to zero with relu. mask (may be NULL) gets a bit
- * per value: it was positive. past_caches: dst is too large to be in a cache when it is read. */
+ * per value: it was positive or NaN. past_caches: dst is too large to be in a cache when it is
+ * read. */
 void dt_lanes_apply(float *dst, uint16_t *mask, const float *src, const float *residual,
                     const struct dt_lanes_coefs *k, bool relu, bool past_caches, size_t n);
 
-/* Per lane, sums of dy and of dy * (src - mean), where dy = diff_dst, or 0 where mask has a 0. */
-void dt_lanes_bwd_sums(float sum[LANES], float product[LANES], const float *diff_dst,
-                       const float *src, const uint16_t *mask, const float mean[LANES], size_t n);
+/* Per lane, sums of dy and of dy * (src - mean), where dy = diff_dst, or 0 where mask has a 0. With
+ * diff_dst2 (else NULL) dy is their sum, and diff_sum gets it. */
+void dt_lanes_bwd_sums(float sum[LANES], float product[LANES], float *diff_sum,
+                       const float *diff_dst, const float *diff_dst2, const float *src,
+                       const uint16_t *mask, const float mean[LANES], size_t n);
 
 /* diff_src = a * (dy - b - c * (src - mean)); diff_residual (may be NULL) = dy. */
 void dt_lanes_bwd_apply(float *diff_src, float *diff_residual, const float *diff_dst,

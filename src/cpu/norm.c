@@ -22,10 +22,10 @@ struct bn {
     const struct dt_cpu_rows *rows;
     struct pair *sums;            /* one per row, in the order of rows in memory */
     struct dt_lanes_coefs *coefs; /* one per block */
-    const float *src, *residual, *diff_dst, *scale, *shift;
+    const float *src, *residual, *diff_dst, *diff_dst2, *scale, *shift;
     float *dst, *diff_src, *diff_residual, *diff_scale, *diff_shift;
     float *mean, *variance, *running_mean, *running_var;
-    uint16_t *mask; /* bits of dst > 0, a word per group of 16 */
+    uint16_t *mask; /* bits of dst > 0 or NaN, a word per group of 16 */
     float eps, momentum;
     bool relu, past_caches;
 };
@@ -281,16 +281,20 @@ static void bwd_sums(const struct bn *bn, int image, int block)
             padded[i] = (float)values[i];
         mean = padded;
     }
-    dt_lanes_bwd_sums(sums->first, sums->second, bn->diff_dst + offset, bn->src + offset,
+    dt_lanes_bwd_sums(sums->first, sums->second, bn->diff_src + offset, bn->diff_dst + offset,
+                      bn->diff_dst2 ? bn->diff_dst2 + offset : NULL, bn->src + offset,
                       row_mask(bn, image, block), mean, rows->row_elements);
 }
 
+/* Of two terms diff_src holds the masked sum by now. */
 static void bwd_apply(const struct bn *bn, int image, int block)
 {
     size_t offset = row_offset(bn, image, block);
+    bool summed = bn->diff_dst2 != NULL;
     dt_lanes_bwd_apply(bn->diff_src + offset, bn->diff_residual ? bn->diff_residual + offset : NULL,
-                       bn->diff_dst + offset, bn->src + offset, row_mask(bn, image, block),
-                       &bn->coefs[block], bn->past_caches, bn->rows->row_elements);
+                       (summed ? bn->diff_src : bn->diff_dst) + offset, bn->src + offset,
+                       summed ? NULL : row_mask(bn, image, block), &bn->coefs[block],
+                       bn->past_caches, bn->rows->row_elements);
 }
 
 /* --- The three stages, for a few blocks after the other; inside a parallel region --- */
@@ -369,7 +373,7 @@ static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
 
 static dt_status prepare_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(prepare(dev, exec, "aappppw", "appa"));
+    DT_TRY(prepare(dev, exec, exec->node->relu ? "aappppwa" : "aappppa", "appa"));
     return DT_OK;
 }
 
@@ -431,21 +435,23 @@ static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec,
     (void)dev;
     (void)scalars;
     const struct dt_node *node = exec->node;
+    int n_src = node->relu ? 7 : 6; /* without diff_dst2 */
     struct bn bn = {.rows = &exec->rows,
                     .sums = exec->work,
                     .coefs = coefs_of(exec),
                     .src = dt_cpu_src(exec, 0),
                     .diff_dst = dt_cpu_src(exec, 1),
+                    .diff_dst2 = node->n_src > n_src ? dt_cpu_src(exec, n_src) : NULL,
                     .scale = dt_cpu_src(exec, 2),
                     .mean = dt_cpu_src(exec, 4),
                     .variance = dt_cpu_src(exec, 5),
-                    .mask = node->n_src > 6 ? dt_cpu_src(exec, 6) : NULL,
+                    .mask = node->relu ? dt_cpu_src(exec, 6) : NULL,
                     .diff_src = dt_cpu_dst(exec, 0),
                     .diff_scale = dt_cpu_dst(exec, 1),
                     .diff_shift = dt_cpu_dst(exec, 2),
                     .diff_residual = node->n_dst > 3 ? dt_cpu_dst(exec, 3) : NULL,
                     .eps = node->attr.bn.eps};
-    bn.past_caches = goes_past_caches(bn.rows, bn.diff_src, bn.diff_dst, bn.src);
+    bn.past_caches = !bn.diff_dst2 && goes_past_caches(bn.rows, bn.diff_src, bn.diff_dst, bn.src);
 #pragma omp parallel
     run_stages(&bn, &BACKWARD);
     return DT_OK;

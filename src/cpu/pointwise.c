@@ -2,7 +2,7 @@
  * the parameter update; and ingest, from bytes to the first activation.
  *
  * All tensors of a node are seen in one format, padding included: padding is zero in every source
- * and all these functions map zero to zero. Schedules are static. */
+ * and all these functions map zero to zero. ReLU lets NaN through. Schedules are static. */
 #include <omp.h>
 
 #include "cpu.h"
@@ -49,7 +49,7 @@ static dt_status run_relu(struct dt_device *dev, struct dt_exec *exec,
 
 #pragma omp parallel for simd schedule(static)
     for (size_t i = 0; i < n; i++)
-        dst[i] = src[i] > 0 ? src[i] : 0;
+        dst[i] = src[i] <= 0 ? 0 : src[i];
     return DT_OK;
 }
 
@@ -66,7 +66,7 @@ static dt_status run_add(struct dt_device *dev, struct dt_exec *exec,
 #pragma omp parallel for simd schedule(static)
         for (size_t i = 0; i < n; i++) {
             float sum = a[i] + b[i];
-            dst[i] = sum > 0 ? sum : 0;
+            dst[i] = sum <= 0 ? 0 : sum;
         }
     } else {
 #pragma omp parallel for simd schedule(static)
@@ -97,18 +97,18 @@ static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec,
 #pragma omp parallel for simd schedule(static)
         for (size_t i = 0; i < n; i++) {
             float sum = diff_dst[i] + diff_dst2[i];
-            diff_src[i] = dst[i] > 0 ? sum : 0;
+            diff_src[i] = dst[i] <= 0 ? 0 : sum;
         }
     } else {
 #pragma omp parallel for simd schedule(static)
         for (size_t i = 0; i < n; i++)
-            diff_src[i] = dst[i] > 0 ? diff_dst[i] : 0;
+            diff_src[i] = dst[i] <= 0 ? 0 : diff_dst[i];
     }
     return DT_OK;
 }
 
 /* --- Dropout: the same loop forward and backward, because the mask is a function of the element's
- * logical index; that is why it always works on plain order. --- */
+ * logical index in the global batch; that is why it always works on plain order. --- */
 
 enum { DROPOUT_CHUNK = 1024 };
 
@@ -129,17 +129,20 @@ static dt_status run_dropout(struct dt_device *dev, struct dt_exec *exec,
     uint32_t stream = exec->node->attr.dropout.stream;
     float scale = p < 1 ? (float)(1 / (1 - p)) : 0;
     double limit = p * 0x1p32;
+    size_t n_images = (size_t)exec->graph->tensor[exec->node->src[0]].dim[0];
+    uint64_t base = (uint64_t)scalars->first_row * (n / n_images);
+    size_t skip = base % 4; /* words come in blocks of 4 */
     uint32_t threshold = limit < 0x1p32 ? (uint32_t)limit : UINT32_MAX;
 
 #pragma omp parallel for schedule(static)
     for (size_t first = 0; first < n; first += DROPOUT_CHUNK) {
-        uint32_t word[DROPOUT_CHUNK];
+        uint32_t word[DROPOUT_CHUNK + 3];
         size_t count = n - first < DROPOUT_CHUNK ? n - first : DROPOUT_CHUNK;
-        dt_rng_fill(word, count, dev->options.seed, DT_RNG_DROPOUT, scalars->step, stream,
-                    (uint32_t)first);
+        dt_rng_fill(word, skip + count, dev->options.seed, DT_RNG_DROPOUT, scalars->step, stream,
+                    base + first - skip);
 #pragma omp simd
         for (size_t i = 0; i < count; i++)
-            dst[first + i] = word[i] >= threshold ? src[first + i] * scale : 0;
+            dst[first + i] = word[skip + i] >= threshold ? src[first + i] * scale : 0;
     }
     return DT_OK;
 }

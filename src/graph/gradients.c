@@ -64,15 +64,19 @@ void dt_gradient_linear(struct dt_autodiff *ad, const struct dt_node *node)
     weights_then_data(ad, node, take(ad, node), DT_OP_LINEAR_BWD_WEIGHTS, DT_OP_LINEAR_BWD_DATA);
 }
 
-/* A fused ReLU is undone inside bn_bwd, with the help of the workspace. */
+/* A fused ReLU is undone inside bn_bwd, with the help of the workspace; the sum of two terms is
+ * folded in. */
 void dt_gradient_bn(struct dt_autodiff *ad, const struct dt_node *node)
 {
     struct dt_graph *g = dt_autodiff_graph(ad);
-    int src[DT_MAX_SRC] = {node->src[0], dt_autodiff_take(ad, node->dst[0]), node->src[1],
-                           node->src[2]};
+    int term[2];
+    int n_terms = dt_autodiff_take_terms(ad, node->dst[0], term);
+    int src[DT_MAX_SRC] = {node->src[0], term[0], node->src[1], node->src[2]};
     int n_src = 4;
     for (int i = 1; i < node->n_dst; i++)
         src[n_src++] = node->dst[i]; /* mean, variance and, with ReLU, workspace */
+    if (n_terms == 2)
+        src[n_src++] = term[1];
     int dst[DT_MAX_DST] = {dt_autodiff_new(ad, node->src[0]),
                            dt_autodiff_new_param(ad, node->src[1]),
                            dt_autodiff_new_param(ad, node->src[2])};

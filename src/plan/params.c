@@ -21,14 +21,14 @@ static dt_status find_memory(const struct dt_plan *plan, enum dt_arena arena, in
 
 dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out)
 {
-    void *memory;
+    void *memory = NULL;
     DT_TRY(find_memory(plan, arena, tensor, &memory));
     return plan->backend->get_tensor(plan->device, plan->graph, tensor, out, memory);
 }
 
 dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, const float *in)
 {
-    void *memory;
+    void *memory = NULL;
     DT_TRY(find_memory(plan, arena, tensor, &memory));
     return plan->backend->set_tensor(plan->device, plan->graph, tensor, memory, in);
 }

@@ -27,14 +27,16 @@ struct dt_session {
     struct dt_loader *train, *val;
     struct dt_report *report; /* rank 0 of a training run, else NULL */
     struct dt_schedule schedule;
-    int64_t steps_per_epoch;
+    int64_t steps_per_epoch; /* 0 = unknown: a layout without data, for which see data_problem */
+    char data_problem[1024];
     int64_t last_step; /* training ends here: all epochs, or train.max_steps */
 };
 
 /* What a sub-command needs. */
 struct dt_session_needs {
     bool train, eval;      /* phases: graph, data set, loader */
-    bool layout_only;      /* plan without memory, no loaders */
+    bool layout_only;      /* plan without memory, no validation data, no loaders; no training data
+                              is no failure */
     const char *cache_dir; /* for indices of data sets, NULL = not kept */
 };
 
@@ -45,6 +47,15 @@ dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *n
 void dt_session_close(struct dt_session *s, dt_status status);
 /* Ends a phase that may fail on some ranks only: afterwards all ranks have the same status. */
 dt_status dt_session_agree(struct dt_session *s, dt_status status);
+
+/* Ends all ranks with DT_ERR_DATA if `n_bad`, summed over them, is above the limit of `loader`. */
+dt_status dt_session_check_bad(struct dt_session *s, const struct dt_loader *loader, double n_bad);
+/* Whether the configuration has a validation set. */
+bool dt_session_has_validation(const struct dt_session *s);
+
+/* memory.c: bytes this process can still get, of the machine and of its control group (v2);
+ * INT64_MAX if unknown. `root` is "" or a folder that holds proc and sys, for tests. */
+uint64_t dt_memory_available(const char *root);
 
 /* step.c: what update number `step` (from 0) works with; one pass of it over a batch, which is
  * released in any case. */
@@ -58,7 +69,8 @@ void dt_session_print(const struct dt_session *s, FILE *out);
 /* init_from.c: weights and running statistics by name from a safetensors file. Local. With
  * `new_head` a classifier of another shape is left as it is and named in a message. */
 dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *head, bool new_head);
-/* The model file behind a file, a checkpoint folder or a run folder, into out[DT_PATH_MAX]. */
+/* The model file behind a file, a checkpoint, a folder of checkpoints or a run folder, into
+ * out[DT_PATH_MAX]. */
 dt_status dt_weights_find(char *out, const char *path);
 
 /* evaluate.c: the validation set once; sums over all ranks. The ranks' running statistics must be

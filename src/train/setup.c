@@ -3,6 +3,8 @@
  * rank is one message and all ranks leave in good order. */
 #include "train/session.h"
 
+#include <stdio.h>
+
 #include "dtrain/train.h"
 
 void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt_config *config)
@@ -25,6 +27,21 @@ dt_status dt_session_agree(struct dt_session *s, dt_status status)
     if (agreed != DT_OK)
         s->origin = origin;
     return agreed;
+}
+
+dt_status dt_session_check_bad(struct dt_session *s, const struct dt_loader *loader, double n_bad)
+{
+    dt_status status = dt_loader_check_bad(loader, (uint64_t)n_bad);
+    if (status != DT_OK)
+        s->origin = 0; /* all ranks have the same number */
+    return status;
+}
+
+bool dt_session_has_validation(const struct dt_session *s)
+{
+    const struct dt_config *config = s->config;
+    return config->data.source == DT_SOURCE_SYNTHETIC ? config->data.synthetic_val > 0
+                                                      : config->data.val[0] != '\0';
 }
 
 /* --- Checks --- */
@@ -107,23 +124,31 @@ static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool tr
         .label_offset = config->data.label_offset,
         .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
         .image_size = config->model.image_size,
-        .seed = config->train.seed,
+        .seed = config->train.seed + !train, /* other synthetic images, of the same classes */
     };
     return dt_dataset_open(set, &options);
 }
 
 static dt_status open_sets(struct dt_session *s, const struct dt_session_needs *needs)
 {
+    dt_status status = DT_OK;
     if (needs->train)
-        DT_TRY(open_set(s, &s->train_set, true, needs->cache_dir));
-    if (needs->eval)
-        DT_TRY(open_set(s, &s->val_set, false, needs->cache_dir));
-    return DT_OK;
+        status = open_set(s, &s->train_set, true, needs->cache_dir);
+    if (needs->layout_only) {
+        snprintf(s->data_problem, sizeof s->data_problem, "%s",
+                 status == DT_OK ? "" : dt_error_text());
+        return DT_OK;
+    }
+    if (status == DT_OK && needs->eval)
+        status = open_set(s, &s->val_set, false, needs->cache_dir);
+    return status;
 }
 
 static dt_status count_steps(struct dt_session *s)
 {
     const struct dt_config *config = s->config;
+    if (!s->train_set)
+        return DT_OK;
     uint32_t n_images = dt_dataset_size(s->train_set);
     s->steps_per_epoch = n_images / s->global_batch;
     if (s->steps_per_epoch == 0)
@@ -163,6 +188,7 @@ static dt_status open_device(struct dt_session *s)
     struct dt_device_options options = {
         .threads = s->n_threads,
         .deterministic = s->config->train.deterministic,
+        .winograd = s->config->device.winograd,
         .seed = s->config->train.seed,
     };
     DT_TRY(s->backend->open(&s->device, &options));
@@ -206,9 +232,20 @@ static dt_status build_graph(struct dt_session *s, const struct dt_session_needs
     return DT_OK;
 }
 
+/* Bytes each rank may use: the same number on all, so that they fail together. */
+static dt_status find_memory(struct dt_session *s, size_t *max_bytes)
+{
+    double least = -(double)dt_memory_available("") / dt_comm_local_size(s->comm);
+    DT_TRY(dt_comm_max_f64(s->comm, &least, 1));
+    *max_bytes = (size_t)-least;
+    return DT_OK;
+}
+
 static dt_status build_plan(struct dt_session *s, bool layout_only)
 {
     const struct dt_config *config = s->config;
+    size_t max_bytes = 0;
+    DT_TRY(find_memory(s, &max_bytes));
     struct dt_plan_options options = {
         .bucket_bytes = (size_t)(config->comm.bucket_mb * (1 << 20)),
         .last_bucket_bytes = (size_t)(config->comm.last_bucket_mb * (1 << 20)),
@@ -216,6 +253,7 @@ static dt_status build_plan(struct dt_session *s, bool layout_only)
         .accumulate = s->n_passes > 1,
         .decay_norm_bias = config->optim.decay_norm_bias,
         .ring = config->comm.algorithm == DT_ALGORITHM_RING,
+        .max_bytes = max_bytes,
     };
     if (layout_only)
         return dt_plan_layout(&s->plan, s->graph, s->backend, s->device, &options);

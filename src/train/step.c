@@ -19,5 +19,7 @@ dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
     dt_status status = dt_plan_feed(s->plan, DT_TRAIN, batch->pixels, batch->labels);
     dt_loader_release(s->train, batch);
     DT_TRY(status);
-    return dt_plan_train(s->plan, scalars, pass, s->n_passes);
+    struct dt_scalars own = *scalars;
+    own.first_row = (uint32_t)((s->rank * s->n_passes + pass) * s->micro_batch);
+    return dt_plan_train(s->plan, &own, pass, s->n_passes);
 }

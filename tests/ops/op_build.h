@@ -12,7 +12,7 @@ enum {
     F_RESIDUAL = 4,
     F_EVAL = 8,
     F_IGNORE = 16, /* some labels are -1 */
-    F_TWO = 32,    /* relu_bwd sums two gradients */
+    F_TWO = 32,    /* relu_bwd and bn_bwd sum two gradients */
     F_COPY = 64,   /* src comes out of a convolution, in the format that one prefers */
 };
 
@@ -171,15 +171,18 @@ static void build_bn(struct dt_graph *g, const struct op_case *c)
     add_node(g, c, DT_OP_BN, 5 + n_residual, fwd, train ? 3 + n_mask : 1, dst);
     if (!train)
         return;
-    int bwd[7] = {
+    int n_two = c->flags & F_TWO ? 1 : 0;
+    int bwd[8] = {
         fwd[0], add_like(g, "diff_dst", DT_DIFF, DT_F32, fwd[0]), fwd[1], fwd[2], dst[1], dst[2],
         dst[3]};
+    if (n_two)
+        bwd[6 + n_mask] = add_like(g, "diff_dst2", DT_DIFF, DT_F32, fwd[0]);
     int diffs[4] = {add_like(g, "diff_src", DT_DIFF, DT_F32, fwd[0]),
                     add_diff_param(g, "diff_scale", fwd[1]),
                     add_diff_param(g, "diff_shift", fwd[2]), -1};
     if (n_residual)
         diffs[3] = add_like(g, "diff_residual", DT_DIFF, DT_F32, fwd[0]);
-    add_node(g, c, DT_OP_BN_BWD, 6 + n_mask, bwd, 3 + n_residual, diffs);
+    add_node(g, c, DT_OP_BN_BWD, 6 + n_mask + n_two, bwd, 3 + n_residual, diffs);
 }
 
 static void build_relu(struct dt_graph *g, const struct op_case *c)

@@ -48,6 +48,21 @@ static const struct op_case conv_cases[] = {
     {3, 17, 8, 8, 20, 3, 1, 1, F_BIAS | F_RELU | F_EVAL, 0},
 };
 
+/* 3x3 convolutions with many channels and images: those of ResNet-20 at 32 pixels and of ResNet-18
+ * at 224, and some whose tiles of 4x4 and blocks of channels do not come out even. */
+static const struct op_case winograd_cases[] = {
+    {128, 32, 16, 16, 32, 3, 1, 1, 0, 0},
+    {128, 64, 8, 8, 64, 3, 1, 1, 0, 0},
+    {16, 64, 56, 56, 64, 3, 1, 1, 0, 0},
+    {16, 128, 28, 28, 128, 3, 1, 1, 0, 0},
+    {16, 256, 14, 14, 256, 3, 1, 1, 0, 0},
+    {16, 512, 7, 7, 512, 3, 1, 1, 0, 0},
+    {6, 64, 13, 15, 48, 3, 1, 1, F_BIAS, 0},
+    {8, 33, 20, 18, 40, 3, 1, 1, F_BIAS, 0},
+    {4, 64, 28, 28, 64, 3, 1, 1, F_BIAS | F_RELU, 0},
+    {5, 32, 19, 30, 64, 3, 1, 1, F_BIAS | F_RELU | F_EVAL, 0},
+};
+
 static const struct op_case bn_cases[] = {
     {2, 1, 5, 5, 0, 0, 0, 0, 0, 0},
     {2, 3, 4, 4, 0, 0, 0, 0, 0, 0},
@@ -68,6 +83,13 @@ static const struct op_case bn_cases[] = {
     {4, 16, 6, 6, 0, 0, 0, 0, F_RELU | F_RESIDUAL, 0},
     {3, 20, 7, 5, 0, 0, 0, 0, F_RELU | F_RESIDUAL, 0},
     {2, 64, 14, 14, 0, 0, 0, 0, F_RELU | F_RESIDUAL, 0},
+    {2, 3, 4, 4, 0, 0, 0, 0, F_TWO, 0},
+    {3, 20, 7, 5, 0, 0, 0, 0, F_TWO, 0},
+    {3, 20, 7, 5, 0, 0, 0, 0, F_RELU | F_TWO, 0},
+    {2, 64, 14, 14, 0, 0, 0, 0, F_RELU | F_TWO, 0},
+    {2, 3, 4, 4, 0, 0, 0, 0, F_RELU | F_RESIDUAL | F_TWO, 0},
+    {3, 20, 7, 5, 0, 0, 0, 0, F_RELU | F_RESIDUAL | F_TWO, 0},
+    {2, 64, 14, 14, 0, 0, 0, 0, F_RELU | F_RESIDUAL | F_TWO, 0},
     {2, 3, 4, 4, 0, 0, 0, 0, F_EVAL, 0},
     {1, 16, 1, 1, 0, 0, 0, 0, F_EVAL, 0},
     {2, 20, 7, 5, 0, 0, 0, 0, F_EVAL, 0},
@@ -149,5 +171,14 @@ OP_TEST(avg_pool, build_avg_pool, true)
 OP_TEST(linear, build_linear, true)
 OP_TEST(softmax_xent, build_softmax_xent, false)
 OP_TEST(ingest, build_ingest, false)
+
+/* The same bounds; all other tests run without Winograd. */
+static void test_winograd(void **state)
+{
+    struct suite *suite = *state;
+    suite->options.winograd = true;
+    run_cases(suite, "winograd", build_conv, false, winograd_cases, DT_COUNT(winograd_cases));
+    suite->options.winograd = false;
+}
 
 #endif

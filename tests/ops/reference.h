@@ -349,13 +349,20 @@ static void ref_bn(struct ref *r, const struct dt_node *node)
     }
 }
 
+/* diff_dst [+ diff_dst2], where the ReLU was active. */
+static double ref_bn_diff(const struct ref *r, const struct dt_node *node, size_t at)
+{
+    int n_src = node->relu ? 7 : 6;
+    double diff = ref_src(r, node, 1)[at] + (node->n_src > n_src ? ref_src(r, node, n_src)[at] : 0);
+    return node->relu ? diff * ref_src(r, node, 6)[at] : diff;
+}
+
 static void ref_bn_bwd(struct ref *r, const struct dt_node *node)
 {
     const int *dim = ref_dim(r, node->src[0]);
     size_t plane = (size_t)dim[2] * (size_t)dim[3];
     double n = (double)dim[0] * (double)plane;
-    const double *src = ref_src(r, node, 0), *diff_dst = ref_src(r, node, 1);
-    const double *mask = node->n_src == 7 ? ref_src(r, node, 6) : NULL;
+    const double *src = ref_src(r, node, 0);
     for (int c = 0; c < dim[1]; c++) {
         double mean = ref_src(r, node, 4)[c];
         double inverse = 1 / sqrt(ref_src(r, node, 5)[c] + (double)node->attr.bn.eps);
@@ -363,7 +370,7 @@ static void ref_bn_bwd(struct ref *r, const struct dt_node *node)
         for (int b = 0; b < dim[0]; b++)
             for (size_t i = 0; i < plane; i++) {
                 size_t at = ref_index(dim, b, c, 0, 0) + i;
-                double diff = mask ? diff_dst[at] * mask[at] : diff_dst[at];
+                double diff = ref_bn_diff(r, node, at);
                 diff_shift += diff;
                 diff_scale += diff * (src[at] - mean) * inverse;
             }
@@ -372,7 +379,7 @@ static void ref_bn_bwd(struct ref *r, const struct dt_node *node)
         for (int b = 0; b < dim[0]; b++)
             for (size_t i = 0; i < plane; i++) {
                 size_t at = ref_index(dim, b, c, 0, 0) + i;
-                double diff = mask ? diff_dst[at] * mask[at] : diff_dst[at];
+                double diff = ref_bn_diff(r, node, at);
                 double normal = (src[at] - mean) * inverse;
                 r->value[node->dst[0]][at] = ref_src(r, node, 2)[c] * inverse *
                                              (diff - diff_shift / n - normal * diff_scale / n);

@@ -25,6 +25,7 @@ static int run_ops(const struct dt_backend *backend)
         cmocka_unit_test_prestate(test_ingest, &suite),
         cmocka_unit_test_prestate(test_conv, &suite),
         cmocka_unit_test_prestate(test_resnet50, &suite),
+        cmocka_unit_test_prestate(test_winograd, &suite),
         cmocka_unit_test_prestate(test_bn, &suite),
         cmocka_unit_test_prestate(test_relu, &suite),
         cmocka_unit_test_prestate(test_add, &suite),

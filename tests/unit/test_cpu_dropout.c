@@ -8,13 +8,14 @@ struct net {
     int src, dst, diff_dst, diff_src;
 };
 
-static void open_net(struct net *net, int threads, float p, uint32_t stream)
+static void open_shape(struct net *net, int threads, float p, uint32_t stream, int n, int c,
+                       int size)
 {
     rig_open(&net->rig, threads);
-    net->src = rig_tensor(&net->rig, "src", DT_ACT, N, C, SIZE, SIZE);
-    net->dst = rig_tensor(&net->rig, "dst", DT_ACT, N, C, SIZE, SIZE);
-    net->diff_dst = rig_tensor(&net->rig, "diff_dst", DT_DIFF, N, C, SIZE, SIZE);
-    net->diff_src = rig_tensor(&net->rig, "diff_src", DT_DIFF, N, C, SIZE, SIZE);
+    net->src = rig_tensor(&net->rig, "src", DT_ACT, n, c, size, size);
+    net->dst = rig_tensor(&net->rig, "dst", DT_ACT, n, c, size, size);
+    net->diff_dst = rig_tensor(&net->rig, "diff_dst", DT_DIFF, n, c, size, size);
+    net->diff_src = rig_tensor(&net->rig, "diff_src", DT_DIFF, n, c, size, size);
     struct dt_node *node = rig_node(&net->rig, DT_OP_DROPOUT, RIG_IDS(net->src), RIG_IDS(net->dst));
     node->attr.dropout.p = p;
     node->attr.dropout.stream = stream;
@@ -24,17 +25,34 @@ static void open_net(struct net *net, int threads, float p, uint32_t stream)
     rig_build(&net->rig);
 }
 
-/* dst of an all-ones src. */
+static void open_net(struct net *net, int threads, float p, uint32_t stream)
+{
+    open_shape(net, threads, p, stream, N, C, SIZE);
+}
+
+/* dst of an all-ones src; closes the net. */
+static float *run_ones(struct net *net, const struct dt_scalars *scalars)
+{
+    float *ones = rig_fill(&net->rig, net->src, 1, 0);
+    rig_run(&net->rig, scalars);
+    float *dst = rig_get(&net->rig, net->dst);
+    free(ones);
+    rig_close(&net->rig);
+    return dst;
+}
+
 static float *mask_of(int threads, uint32_t step, uint32_t stream)
 {
     struct net net;
     open_net(&net, threads, 0.3f, stream);
-    float *ones = rig_fill(&net.rig, net.src, 1, 0);
-    rig_run(&net.rig, &(struct dt_scalars){.step = step});
-    float *dst = rig_get(&net.rig, net.dst);
-    free(ones);
-    rig_close(&net.rig);
-    return dst;
+    return run_ones(&net, &(struct dt_scalars){.step = step});
+}
+
+static float *mask_of_rows(int n, int c, int size, uint32_t first_row)
+{
+    struct net net;
+    open_shape(&net, 2, 0.3f, 1, n, c, size);
+    return run_ones(&net, &(struct dt_scalars){.step = 1, .first_row = first_row});
 }
 
 static void test_rate_and_agreement(void **state)
@@ -78,6 +96,39 @@ static void test_what_the_mask_depends_on(void **state)
     free(stream);
 }
 
+/* The mask belongs to the image's place in the global batch, however that is dealt out. */
+static void test_mask_of_parts(void **state)
+{
+    (void)state;
+    static const struct {
+        int c, size;
+    } shapes[] = {{C, SIZE}, {3, 5}, {1, 33}, {2, 1}}; /* 0, 3, 1 and 2 elements beyond a block */
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        int c = shapes[i].c, size = shapes[i].size;
+        size_t image = (size_t)c * (size_t)size * (size_t)size;
+        float *whole = mask_of_rows(6, c, size, 0);
+        for (uint32_t first = 0; first < 6; first++) {
+            float *part = mask_of_rows(6 - (int)first, c, size, first);
+            assert_memory_equal(part, whole + first * image, (6 - first) * image * sizeof *part);
+            free(part);
+        }
+        free(whole);
+    }
+}
+
+/* Elements are counted beyond 2^32. */
+static void test_mask_of_far_rows(void **state)
+{
+    (void)state;
+    enum { IMAGE = C * SIZE * SIZE };
+    uint32_t row = (uint32_t)(((uint64_t)1 << 32) / IMAGE) + 1;
+    size_t wrapped = (size_t)((uint64_t)row * IMAGE - ((uint64_t)1 << 32));
+    float *near = mask_of_rows(2, C, SIZE, 0), *far = mask_of_rows(1, C, SIZE, row);
+    assert_memory_not_equal(far, near + wrapped, IMAGE * sizeof *far);
+    free(near);
+    free(far);
+}
+
 static void test_nothing_dropped(void **state)
 {
     (void)state;
@@ -94,8 +145,9 @@ static void test_nothing_dropped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rate_and_agreement),
-                                       cmocka_unit_test(test_what_the_mask_depends_on),
-                                       cmocka_unit_test(test_nothing_dropped)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rate_and_agreement), cmocka_unit_test(test_what_the_mask_depends_on),
+        cmocka_unit_test(test_mask_of_parts), cmocka_unit_test(test_mask_of_far_rows),
+        cmocka_unit_test(test_nothing_dropped)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

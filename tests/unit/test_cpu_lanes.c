@@ -9,6 +9,7 @@ static const size_t LENGTHS[] = {1, 15, 16, 17, 49, 784, 4096, 4097, MAX};
 
 static float x[MAX + LANES] __attribute__((aligned(64)));
 static float r[MAX + LANES] __attribute__((aligned(64)));
+static float q[MAX + LANES] __attribute__((aligned(64)));
 static float y[MAX + LANES] __attribute__((aligned(64)));
 static float z[MAX + LANES] __attribute__((aligned(64)));
 static uint16_t mask[MAX / LANES + 1];
@@ -19,6 +20,7 @@ static void fill(void)
     for (size_t i = 0; i < MAX; i++) {
         x[i] = i % 11 == 0 ? 0 : 100 + 0.01f * (float)i + rig_value(i);
         r[i] = rig_value(i + MAX);
+        q[i] = rig_value(i + 2 * MAX);
         y[i] = z[i] = 77;
     }
 }
@@ -77,7 +79,25 @@ static void test_apply(void **state)
     }
 }
 
-static void check_backward(size_t n, bool masked, bool residual, bool past_caches)
+/* ReLU passes NaN on and its mask lets the gradient through, as an error must stay visible. */
+static void test_nan(void **state)
+{
+    (void)state;
+    enum { COUNT = 2 * LANES + 5 };
+    struct dt_lanes_coefs k;
+    fill_coefs(&k);
+    for (size_t at = 0; at < COUNT; at++) {
+        fill();
+        x[at] = NAN;
+        dt_lanes_apply(y, mask, x, NULL, &k, true, false, COUNT);
+        for (size_t i = 0; i < COUNT; i++) {
+            assert_int_equal(isnan(y[i]) != 0, i == at);
+            assert_int_equal(mask[i / LANES] >> i % LANES & 1, i == at || y[i] > 0);
+        }
+    }
+}
+
+static void check_backward(size_t n, bool masked, bool residual, bool past_caches, bool two)
 {
     struct dt_lanes_coefs k;
     float sum[LANES], product[LANES];
@@ -86,12 +106,14 @@ static void check_backward(size_t n, bool masked, bool residual, bool past_cache
     fill_coefs(&k);
     for (size_t i = 0; i < DT_COUNT(mask); i++)
         mask[i] = (uint16_t)(i * 40503u + 0x5a5a);
-    dt_lanes_bwd_sums(sum, product, r, x, masked ? mask : NULL, k.mean, n);
-    dt_lanes_bwd_apply(y, residual ? z : NULL, r, x, masked ? mask : NULL, &k, past_caches, n);
+    dt_lanes_bwd_sums(sum, product, y, r, two ? q : NULL, x, masked ? mask : NULL, k.mean, n);
+    dt_lanes_bwd_apply(y, residual ? z : NULL, two ? y : r, x, masked && !two ? mask : NULL, &k,
+                       past_caches, n);
     for (size_t i = 0; i < n; i++) {
         size_t lane = i % LANES;
         bool open = !masked || (mask[i / LANES] >> lane & 1);
-        double dy = open ? (double)r[i] : 0, d = (double)x[i] - (double)k.mean[lane];
+        double dy = open ? (double)(two ? r[i] + q[i] : r[i]) : 0,
+               d = (double)x[i] - (double)k.mean[lane];
         s1[lane] += dy;
         s2[lane] += dy * d;
         double dx = (double)k.a[lane] * (dy - (double)k.b[lane] - (double)k.c[lane] * d);
@@ -110,8 +132,8 @@ static void test_backward(void **state)
 {
     (void)state;
     for (size_t k = 0; k < DT_COUNT(LENGTHS); k++) {
-        for (unsigned flags = 0; flags < 8; flags++)
-            check_backward(LENGTHS[k], flags & 1, flags & 2, flags & 4);
+        for (unsigned flags = 0; flags < 16; flags++)
+            check_backward(LENGTHS[k], flags & 1, flags & 2, flags & 4, flags & 8);
     }
 }
 
@@ -133,7 +155,7 @@ static void test_in_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_moments), cmocka_unit_test(test_apply),
-                                       cmocka_unit_test(test_backward),
+                                       cmocka_unit_test(test_nan), cmocka_unit_test(test_backward),
                                        cmocka_unit_test(test_in_place)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
