@@ -93,13 +93,18 @@ dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t fir
 /* Waits for the next micro-batch in order; *batch is NULL at the end of the epoch. The batch
  * belongs to the caller until dt_loader_release. A bad image is logged once and replaced (train:
  * the next position of the order; evaluation: a grey image with its label). Fails with DT_ERR_DATA
- * when this rank has met more than max_bad_fraction of the data set. */
+ * when this rank alone has met more than max_bad_fraction of the data set. */
 dt_status dt_loader_next(struct dt_loader *loader, const struct dt_batch **batch);
 void dt_loader_release(struct dt_loader *loader, const struct dt_batch *batch);
 /* Seconds dt_loader_next has waited and distinct bad samples met by this rank, since the creation.
  */
 double dt_loader_wait_s(const struct dt_loader *loader);
 uint64_t dt_loader_bad(const struct dt_loader *loader);
+/* Bad samples among the positions of this rank, in the epoch so far and in the one before. A
+ * position belongs to one rank, so that sums over the ranks count no sample twice. */
+void dt_loader_bad_positions(const struct dt_loader *loader, uint64_t *now, uint64_t *before);
+/* DT_ERR_DATA if n_bad samples are more than max_bad_fraction of the data set. */
+dt_status dt_loader_check_bad(const struct dt_loader *loader, uint64_t n_bad);
 
 /* --- Tools --- */
 

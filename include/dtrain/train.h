@@ -21,7 +21,8 @@ struct dt_train_options {
 };
 
 /* dtrain train: runs config.train.epochs epochs from the newest checkpoint or from scratch. Stops
- * with a checkpoint and DT_STOPPED (no error text) on SIGUSR1, SIGUSR2 or after max_time_s. */
+ * with a checkpoint and DT_STOPPED (no error text) on SIGUSR1, SIGUSR2 or after max_time_s. A run
+ * that is complete says so and changes nothing. */
 dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
                    const struct dt_train_options *options, int *origin);
 /* dtrain eval: loss, top-1 and top-5 of `weights` (a safetensors file, a checkpoint folder or a run

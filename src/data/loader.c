@@ -8,6 +8,7 @@
  * repeats. If it were used to skip work, a sample that decodes for one crop and not for another
  * would make the data depend on which thread met it first. */
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -67,6 +68,7 @@ struct dt_loader {
     int fill_row;
     uint8_t *bad; /* one bit per sample */
     uint64_t n_bad;
+    uint64_t n_bad_now, n_bad_before; /* own positions, this epoch and the one before */
     double wait_s;
     dt_status failure; /* the first one; final */
     char failure_text[TEXT_MAX];
@@ -107,15 +109,28 @@ static uint64_t first_position(const struct dt_loader *loader, uint64_t m)
 
 /* --- Bad samples --- */
 
+dt_status dt_loader_check_bad(const struct dt_loader *loader, uint64_t n_bad)
+{
+    double fraction = loader->options.max_bad_fraction, limit = fraction * loader->n_samples;
+    if ((double)n_bad > limit)
+        DT_FAIL(DT_ERR_DATA,
+                "%" PRIu64 " of %" PRIu32 " %s images are bad, but data.max_bad_fraction allows "
+                "at most %g %% of %" PRIu32 " images (%.0f); repair the data or raise it",
+                n_bad, loader->n_samples, loader->options.train ? "training" : "validation",
+                100 * fraction, loader->n_samples, floor(limit));
+    return DT_OK;
+}
+
 /* Logs and counts sample `id` when it is met for the first time; fails above the limit. The reason
- * is this thread's error text. */
-static dt_status note_bad(struct dt_loader *loader, uint32_t id)
+ * is this thread's error text. Own: drawn at a position of this rank, not as a replacement. */
+static dt_status note_bad(struct dt_loader *loader, uint32_t id, bool is_own)
 {
     uint8_t mask = (uint8_t)(1u << (id % 8));
     pthread_mutex_lock(&loader->mutex);
     bool is_new = !(loader->bad[id / 8] & mask);
     loader->bad[id / 8] |= mask;
     loader->n_bad += is_new;
+    loader->n_bad_now += is_own;
     uint64_t n_bad = loader->n_bad;
     pthread_mutex_unlock(&loader->mutex);
     if (!is_new)
@@ -126,12 +141,8 @@ static dt_status note_bad(struct dt_loader *loader, uint32_t id)
     dt_log(DT_LOG_WARNING, "bad sample %s: %s; %s", name, reason,
            loader->options.train ? "the next one in the order takes its place"
                                  : "a grey image takes its place");
-    double limit = loader->options.max_bad_fraction * loader->n_samples;
-    if ((double)n_bad > limit)
-        DT_FAIL(DT_ERR_DATA,
-                "%" PRIu64 " of %" PRIu32 " samples are bad, more than the limit of %.0f "
-                "(data.max_bad_fraction = %g); the last one is %s: %s",
-                n_bad, loader->n_samples, limit, loader->options.max_bad_fraction, name, reason);
+    if (dt_loader_check_bad(loader, n_bad) != DT_OK)
+        DT_FAIL(DT_ERR_DATA, "%s; the last one is %s: %s", dt_error_text(), name, reason);
     return DT_OK;
 }
 
@@ -158,7 +169,7 @@ static dt_status fill_sample(struct worker *worker, struct slot *slot, int row, 
         slot->labels[row] = dt_dataset_label(loader->dataset, id);
         if (status != DT_ERR_DATA)
             return status;
-        DT_TRY(note_bad(loader, id));
+        DT_TRY(note_bad(loader, id, i == 0));
         if (!loader->options.train) {
             memset(pixels, GREY, loader->row_bytes);
             slot->crops[row] = (struct dt_crop){0};
@@ -390,6 +401,8 @@ dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t fir
     for (int i = 0; i < loader->n_slots; i++)
         loader->slots[i].state = SLOT_FREE;
     loader->epoch = epoch;
+    loader->n_bad_before = loader->n_bad_now;
+    loader->n_bad_now = 0;
     loader->fill = loader->next = first * (uint64_t)loader->n_passes;
     loader->end = loader->n_batches * (uint64_t)loader->n_passes;
     loader->fill_row = 0;
@@ -461,4 +474,12 @@ uint64_t dt_loader_bad(const struct dt_loader *loader)
     uint64_t n_bad = loader->n_bad;
     pthread_mutex_unlock((pthread_mutex_t *)&loader->mutex);
     return n_bad;
+}
+
+void dt_loader_bad_positions(const struct dt_loader *loader, uint64_t *now, uint64_t *before)
+{
+    pthread_mutex_lock((pthread_mutex_t *)&loader->mutex);
+    *now = loader->n_bad_now;
+    *before = loader->n_bad_before;
+    pthread_mutex_unlock((pthread_mutex_t *)&loader->mutex);
 }

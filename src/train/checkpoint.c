@@ -130,6 +130,7 @@ static dt_status state_text(struct dt_jsonw *w, const struct dt_checkpoint *stat
     dt_jsonw_integer(w, "batch", state->batch);
     dt_jsonw_integer(w, "passes", state->n_passes);
     dt_jsonw_number(w, "best_top1", state->best_top1);
+    dt_jsonw_bool(w, "eval_due", state->eval_due);
     dt_jsonw_integer(w, "ranks", state->n_ranks);
     dt_jsonw_string(w, "model", state->model);
     dt_jsonw_integer(w, "num_classes", state->num_classes);
@@ -293,6 +294,7 @@ static bool parse_state(struct dt_checkpoint *state, const struct dt_json *root)
     int64_t format, n_ranks, num_classes, image_size, global_batch, seed;
     char fingerprint[24];
     const struct dt_json *best = dt_json_get(root, "best_top1");
+    const struct dt_json *eval_due = dt_json_get(root, "eval_due");
     bool ok = get_int(root, "format", &format) && format == FORMAT &&
               get_int(root, "step", &state->step) && get_int(root, "epoch", &state->epoch) &&
               get_int(root, "batch", &state->batch) && get_int(root, "passes", &state->n_passes) &&
@@ -306,6 +308,7 @@ static bool parse_state(struct dt_checkpoint *state, const struct dt_json *root)
     if (!ok || sscanf(fingerprint, "%" SCNx64, &state->fingerprint) != 1)
         return false;
     state->best_top1 = best->number;
+    state->eval_due = eval_due && eval_due->boolean;
     state->n_ranks = (int)n_ranks;
     state->num_classes = (int)num_classes;
     state->image_size = (int)image_size;

@@ -6,6 +6,8 @@
 #ifndef DTRAIN_TRAIN_CHECKPOINT_H
 #define DTRAIN_TRAIN_CHECKPOINT_H
 
+#include <stdbool.h>
+
 #include "dtrain/plan.h"
 
 enum { DT_MODEL_NAME_MAX = 64 };
@@ -16,6 +18,7 @@ struct dt_checkpoint {
     int64_t epoch, batch; /* the next global batch to train on */
     int64_t n_passes;     /* forward passes of a rank: num_batches_tracked of every batch norm */
     double best_top1;     /* per cent, -1 = no evaluation yet */
+    bool eval_due;        /* the run stopped before an evaluation: it comes first now */
     int n_ranks;
     /* What must be the same to go on. */
     char model[DT_MODEL_NAME_MAX];

@@ -29,11 +29,15 @@ static dt_status run_batches(struct dt_session *s)
 dt_status dt_session_evaluate(struct dt_session *s, struct dt_eval_result *result)
 {
     struct dt_counters counters;
-    DT_TRY(run_batches(s));
+    uint64_t n_bad, unused;
+    /* Nothing is exchanged between batches, so a rank that fails among them fails here. */
+    DT_TRY(dt_session_agree(s, run_batches(s)));
     DT_TRY(s->backend->download(s->device, &counters));
+    dt_loader_bad_positions(s->val, &n_bad, &unused);
     double sums[] = {counters.loss, (double)counters.n, (double)counters.top1,
-                     (double)counters.top5};
-    DT_TRY(dt_comm_sum_f64(s->comm, sums, 4));
+                     (double)counters.top5, (double)n_bad};
+    DT_TRY(dt_comm_sum_f64(s->comm, sums, 5));
+    DT_TRY(dt_session_check_bad(s, s->val, sums[4]));
     *result = (struct dt_eval_result){
         .n_images = (int64_t)sums[1],
         .loss = sums[0] / sums[1],

@@ -1,5 +1,5 @@
 /* Weights and running statistics by name from a safetensors file: resume, evaluation, fine-tuning.
- * What does not fit is listed completely, in the words PyTorch's load_state_dict uses. */
+ * What does not fit is listed, in the words PyTorch's load_state_dict uses. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,9 @@
 #include "train/safetensors.h"
 #include "train/session.h"
 
-enum { LIST_BYTES = 4096 };
+enum { LIST_BYTES = 4096, LIST_NAMES = 5 };
 
+/* The first few names, and how many there are. */
 struct list {
     int n;
     size_t used;
@@ -29,13 +30,22 @@ struct loading {
 
 static void list_add(struct list *list, const char *before, const char *text, const char *after)
 {
-    list->n++;
+    if (++list->n > LIST_NAMES)
+        return;
     int n =
         snprintf(list->text + list->used, LIST_BYTES - list->used, "%s%s%s", before, text, after);
     if (n > 0 && (size_t)n < LIST_BYTES - list->used)
         list->used += (size_t)n;
     else
         list->text[list->used] = '\0'; /* full: the list ends with a whole name */
+}
+
+/* " and 7 more" for what the text leaves out. */
+static void list_end(struct list *list, const char *before)
+{
+    if (list->n > LIST_NAMES)
+        snprintf(list->text + list->used, LIST_BYTES - list->used, "%sand %d more", before,
+                 list->n - LIST_NAMES);
 }
 
 static void list_name(struct list *list, const char *name)
@@ -121,6 +131,10 @@ static void compare(struct loading *l)
             !ends_with(name, "num_batches_tracked") && !is_head(l, name))
             list_name(&l->unexpected, name);
     }
+    list_end(&l->kept, " ");
+    list_end(&l->missing, " ");
+    list_end(&l->unexpected, " ");
+    list_end(&l->mismatched, "\n    ");
 }
 
 static dt_status report(const struct loading *l, const char *path)
@@ -189,8 +203,12 @@ dt_status dt_weights_find(char *out, const char *path)
     if (dt_file_exists(out))
         return DT_OK;
     DT_TRY(dt_file_path(folder, "%s/checkpoints", path));
-    if (!dt_file_exists(folder))
-        return dt_file_path(out, "%s", path);
+    if (!dt_file_exists(folder)) { /* a folder of checkpoints, or a file */
+        DT_TRY(dt_file_path(folder, "%s/.", path));
+        if (!dt_file_exists(folder))
+            return dt_file_path(out, "%s", path);
+        DT_TRY(dt_file_path(folder, "%s", path));
+    }
     DT_TRY(dt_checkpoint_find(out, &state, folder));
     if (out[0] == '\0')
         DT_FAIL(DT_ERR_NO_INPUT, "cannot load weights: %s holds no complete checkpoint", folder);

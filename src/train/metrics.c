@@ -45,9 +45,11 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
 {
     struct dt_counters counters;
     struct dt_plan_times times;
+    uint64_t n_bad_now, n_bad_before;
     double n_steps = (double)(step - metrics->first_step);
     DT_TRY(s->backend->download(s->device, &counters));
     dt_plan_get_times(s->plan, &times);
+    dt_loader_bad_positions(s->train, &n_bad_now, &n_bad_before);
     double elapsed_s = dt_clock_s() - metrics->begin_s - metrics->paused_s;
     double sums[] = {counters.loss,
                      (double)counters.n,
@@ -55,8 +57,11 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
                      (double)counters.top5,
                      dt_loader_wait_s(s->train) - metrics->wait_s,
                      times.comm_s,
-                     elapsed_s};
-    DT_TRY(dt_comm_sum_f64(s->comm, sums, 7));
+                     elapsed_s,
+                     (double)n_bad_now,
+                     (double)n_bad_before};
+    DT_TRY(dt_comm_sum_f64(s->comm, sums, 9));
+    DT_TRY(dt_session_check_bad(s, s->train, fmax(sums[7], sums[8])));
     DT_TRY(check_loss(s, sums[0], metrics->first_step, step, checkpoint));
 
     double n = sums[1], rank_steps = n_steps * s->n_ranks;

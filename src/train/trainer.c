@@ -3,6 +3,8 @@
  * the course of the loop follows from numbers that all ranks share. */
 #include "dtrain/train.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +23,7 @@ struct run {
     struct dt_metrics metrics;
     struct dt_stop stop;
     const char *stop_reason; /* NULL = go on */
-    bool goal_reached;       /* train.stop_top1 */
+    bool was_complete;       /* nothing to do */
     double top1;             /* of the last evaluation, -1 = none */
     double begin_s;
     char *config_json;
@@ -34,7 +36,8 @@ static dt_status train_step(struct dt_session *s, const struct dt_scalars *scala
 {
     for (int pass = 0; pass < s->n_passes; pass++) {
         const struct dt_batch *batch;
-        DT_TRY(dt_loader_next(s->train, &batch));
+        /* Reading is what fails in the middle of a run: all ranks leave with one message. */
+        DT_TRY(dt_session_agree(s, dt_loader_next(s->train, &batch)));
         if (!batch)
             DT_FAIL(DT_ERR_INTERNAL, "the epoch ended before step %u", scalars->step);
         DT_TRY(dt_session_pass(s, batch, scalars, pass));
@@ -54,6 +57,12 @@ static void advance(struct dt_checkpoint *at, const struct dt_session *s)
 
 /* --- What is due after a step --- */
 
+static bool is_goal_reached(const struct run *r)
+{
+    double goal = r->session.config->train.stop_top1;
+    return goal > 0 && r->at.best_top1 >= goal;
+}
+
 static dt_status evaluate(struct run *r)
 {
     struct dt_session *s = &r->session;
@@ -63,8 +72,7 @@ static dt_status evaluate(struct run *r)
     r->top1 = result.top1;
     if (result.top1 > r->at.best_top1)
         r->at.best_top1 = result.top1;
-    double goal = s->config->train.stop_top1;
-    r->goal_reached = goal > 0 && result.top1 >= goal;
+    r->at.eval_due = false;
     const struct dt_field fields[] = {
         DT_INT("epoch", r->at.epoch),      DT_INT("step", r->at.step),
         DT_INT("images", result.n_images), DT_NUM("loss", result.loss),
@@ -112,7 +120,8 @@ static dt_status after_step(struct run *r)
     bool save_due = end || is_due(at->step, config->checkpoint.every_steps) ||
                     (epoch_end && is_due(at->epoch, config->checkpoint.every_epochs));
     if (r->stop_reason) {
-        eval_due = false; /* little time may be left */
+        r->at.eval_due = eval_due; /* little time may be left: first thing in the next run */
+        eval_due = false;
         save_due = true;
     }
     if (eval_due || save_due || is_due(at->step, config->output.log_every))
@@ -123,14 +132,19 @@ static dt_status after_step(struct run *r)
         DT_TRY(dt_plan_average_stats(s->plan));
     if (eval_due)
         DT_TRY(evaluate(r));
-    if (save_due || r->goal_reached)
+    if (save_due || is_goal_reached(r))
         DT_TRY(save(r));
     return DT_OK;
 }
 
+static bool is_complete(const struct run *r)
+{
+    return r->at.step >= r->session.last_step || is_goal_reached(r);
+}
+
 static bool is_finished(const struct run *r)
 {
-    return r->at.step >= r->session.last_step || r->stop_reason || r->goal_reached;
+    return r->stop_reason || is_complete(r);
 }
 
 /* --- The loop --- */
@@ -138,6 +152,11 @@ static bool is_finished(const struct run *r)
 static dt_status train(struct run *r)
 {
     struct dt_session *s = &r->session;
+    if (r->at.eval_due) {
+        DT_TRY(evaluate(r));
+        if (is_complete(r))
+            DT_TRY(save(r));
+    }
     while (!is_finished(r)) {
         DT_TRY(dt_loader_start(s->train, (uint32_t)r->at.epoch, (uint64_t)r->at.batch));
         do {
@@ -152,6 +171,19 @@ static dt_status train(struct run *r)
 
 /* --- Beginning and end of a run --- */
 
+/* The folder, and the console for progress lines. Nothing in the folder changes before it is known
+ * that this run may go on there. */
+static dt_status prepare_output(struct run *r)
+{
+    struct dt_session *s = &r->session;
+    struct dt_report_options console = {.dir = NULL};
+    if (s->rank != 0)
+        return DT_OK;
+    DT_TRY(dt_file_make_folder(s->config->output.dir));
+    DT_TRY(dt_config_print(&r->config_json, s->config));
+    return dt_report_open(&s->report, &console);
+}
+
 static dt_status open_output(struct run *r, bool resumed)
 {
     struct dt_session *s = &r->session;
@@ -160,10 +192,10 @@ static dt_status open_output(struct run *r, bool resumed)
     struct dt_report_options report = {.dir = dir, .append = resumed};
     if (s->rank != 0)
         return DT_OK;
-    DT_TRY(dt_file_make_folder(dir));
     DT_TRY(dt_file_path(path, "%s/config.json", dir));
-    DT_TRY(dt_config_print(&r->config_json, s->config));
     DT_TRY(dt_file_save(path, r->config_json, strlen(r->config_json)));
+    dt_report_close(s->report);
+    s->report = NULL;
     return dt_report_open(&s->report, &report);
 }
 
@@ -199,20 +231,39 @@ static void report_start(const struct run *r)
     dt_report_event(s->report, "run_start", fields, DT_COUNT(fields));
 }
 
+static void log_finished(const struct run *r)
+{
+    char best[64] = "";
+    if (r->at.best_top1 >= 0)
+        snprintf(best, sizeof best, " (best Acc@1 %.3f)", r->at.best_top1);
+    dt_log(DT_LOG_INFO,
+           "already finished after %" PRId64 " steps%s; raise %s or choose another --out",
+           r->at.step, best,
+           is_goal_reached(r)                                       ? "train.stop_top1"
+           : r->session.last_step < r->session.schedule.total_steps ? "train.max_steps"
+                                                                    : "train.epochs");
+}
+
 static dt_status start(struct run *r, const struct dt_train_options *options)
 {
     struct dt_session *s = &r->session;
     const struct dt_config *config = s->config;
     struct dt_resume resume;
-    bool validated = config->data.source == DT_SOURCE_SYNTHETIC ? config->data.synthetic_val > 0
-                                                                : config->data.val[0] != '\0';
+    bool validated = dt_session_has_validation(s);
     struct dt_session_needs needs = {
         .train = true, .eval = validated, .cache_dir = config->output.dir};
     DT_TRY(dt_session_agree(s, dt_file_path(r->checkpoints, "%s/checkpoints", config->output.dir)));
     DT_TRY(dt_resume_find(&resume, s, options->resume, r->checkpoints));
-    DT_TRY(dt_session_agree(s, open_output(r, resume.found)));
+    DT_TRY(dt_session_agree(s, prepare_output(r)));
     DT_TRY(dt_session_open(s, &needs));
     DT_TRY(dt_resume_load(&r->at, &resume, s));
+    r->at.eval_due = r->at.eval_due && validated;
+    r->was_complete = resume.found && is_complete(r) && !r->at.eval_due;
+    if (r->was_complete) {
+        log_finished(r);
+        return DT_OK;
+    }
+    DT_TRY(dt_session_agree(s, open_output(r, resume.found)));
     memcpy(r->last_checkpoint, resume.path, sizeof r->last_checkpoint);
     dt_stop_init(&r->stop, options->max_time_s, r->begin_s, r->at.step);
     dt_metrics_init(&r->metrics, s, r->at.step);
@@ -228,10 +279,15 @@ static dt_status start(struct run *r, const struct dt_train_options *options)
 static dt_status report_bad_images(struct run *r)
 {
     struct dt_session *s = &r->session;
-    int64_t n_bad = (int64_t)(dt_loader_bad(s->train) + (s->val ? dt_loader_bad(s->val) : 0));
-    DT_TRY(dt_comm_sum_i64(s->comm, &n_bad, 1));
+    uint64_t now[2] = {0}, before[2] = {0};
+    dt_loader_bad_positions(s->train, &now[0], &before[0]);
+    if (s->val)
+        dt_loader_bad_positions(s->val, &now[1], &before[1]);
+    int64_t sums[] = {(int64_t)now[0], (int64_t)before[0], (int64_t)now[1]};
+    DT_TRY(dt_comm_sum_i64(s->comm, sums, 3));
+    int64_t n_bad = (sums[0] > sums[1] ? sums[0] : sums[1]) + sums[2];
     if (n_bad > 0)
-        dt_log(DT_LOG_WARNING, "%lld unreadable image(s) were replaced", (long long)n_bad);
+        dt_log(DT_LOG_WARNING, "%" PRId64 " unreadable image(s) were replaced", n_bad);
     return DT_OK;
 }
 
@@ -254,7 +310,8 @@ static void report_end(struct run *r, dt_status status)
 
 static dt_status dry_run(struct dt_session *s)
 {
-    struct dt_session_needs needs = {.train = true, .layout_only = true};
+    struct dt_session_needs needs = {
+        .train = true, .eval = dt_session_has_validation(s), .layout_only = true};
     DT_TRY(dt_session_open(s, &needs));
     if (s->rank == 0)
         dt_session_print(s, stdout);
@@ -266,6 +323,8 @@ static dt_status run(struct run *r, const struct dt_train_options *options)
     if (options->dry_run)
         return dry_run(&r->session);
     DT_TRY(start(r, options));
+    if (r->was_complete)
+        return DT_OK;
     dt_status status = train(r);
     if (status == DT_OK || status == DT_STOPPED)
         DT_TRY(report_bad_images(r));

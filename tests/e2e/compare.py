@@ -1,4 +1,5 @@
 """compare.py A B TOLERANCE: largest relative difference (in norm) of any tensor of two files."""
+
 import json
 import struct
 import sys
@@ -10,13 +11,13 @@ def load(path):
     with open(path, "rb") as f:
         data = f.read()
     n = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + n])
+    header = json.loads(data[8 : 8 + n])
     types = {"F32": np.float32, "I64": np.int64}
     out = {}
     for name, entry in header.items():
         if name != "__metadata__":
             begin, end = entry["data_offsets"]
-            out[name] = np.frombuffer(data[8 + n + begin:8 + n + end], types[entry["dtype"]])
+            out[name] = np.frombuffer(data[8 + n + begin : 8 + n + end], types[entry["dtype"]])
     return out
 
 

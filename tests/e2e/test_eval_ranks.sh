@@ -16,6 +16,9 @@ done
 "$dtrain" eval --config "$work/config.json" --set model.name=resnet20 \
     --weights "$(model_of "$work/run")" 2> "$work/log" | cmp - "$work/eval1" ||
     fail "file and run folder differ"
+"$dtrain" eval --config "$work/config.json" --set model.name=resnet20 \
+    --weights "$work/run/checkpoints" 2> "$work/log" | cmp - "$work/eval1" ||
+    fail "run folder and folder of checkpoints differ"
 grep -q '"images": *70[,}]' "$work/eval1" || fail "not every image was counted once"
 grep '"event": *"eval"' "$work/run/metrics.jsonl" | /usr/bin/python3 -c '
 import json, sys

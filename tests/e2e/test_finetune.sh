@@ -45,3 +45,6 @@ got=0
 for text in 'Missing key(s) in state_dict: "' 'Unexpected key(s) in state_dict: "'; do
     grep -qF "$text" "$work/log" || fail "no '$text' in $(cat "$work/log")"
 done
+[ "$(grep -o '"[^"]*"' "$work/log" | wc -l)" -le 10 ] || fail "too many names: $(cat "$work/log")"
+grep "Missing key" "$work/log" | grep -q '" and [0-9]* more\.$' ||
+    fail "no number of the names left out: $(cat "$work/log")"

@@ -54,3 +54,29 @@ expect 78 "fingerprint" --out "$work/tiny-1-a" --set data.train="$work/val"
 expect 83 "no complete checkpoint" --out "$work/empty" --resume must
 expect 83 "cannot resume" --out "$work/empty" --resume "$work/nothing"
 expect 73 "choose another --out" --out "$work/tiny-1-a" --resume never
+
+# A run that is refused, or that fails before it trains, leaves config.json and metrics.jsonl alone.
+folder=$work/tiny-1-a
+mkdir "$work/before"
+cp "$folder/config.json" "$folder/metrics.jsonl" "$work/before/"
+unchanged() {
+    for file in config.json metrics.jsonl; do
+        cmp "$folder/$file" "$work/before/$file" || fail "$1 has changed $file"
+    done
+}
+expect 78 "train.seed: 1 there, 7 now" --out "$folder" --set train.seed=7
+unchanged "a refused run"
+expect 66 "nowhere" --out "$folder" --set data.train="$work/nowhere"
+unchanged "a run without data"
+rm -r "$folder/checkpoints"
+expect 66 "nowhere" --out "$folder" --set data.train="$work/nowhere"
+unchanged "a first run without data"
+
+# A finished run started again says so and changes nothing.
+folder=$work/tiny-1-b
+cp "$folder/config.json" "$folder/metrics.jsonl" "$work/before/"
+expect 0 "already finished after 20 steps (best Acc@1 [0-9.]*); raise train.max_steps" \
+    --out "$folder" --set checkpoint.every_steps=10
+unchanged "a finished run"
+expect 0 "already finished after 20 steps.*raise train.stop_top1 or choose another --out" \
+    --out "$folder" --set train.max_steps=40 --set train.stop_top1=0.001

@@ -31,3 +31,20 @@ grep -q "step-0*$((step + 5))" "$work/signal/checkpoints/latest" ||
     fail "it did not go on from $step"
 grep '"run_start"' "$work/signal/metrics.jsonl" | tail -1 | grep -q "\"start_step\": *$step[,}]" ||
     fail "it did not start at $step"
+
+# An evaluation that was due at the stop is the first thing the next run does. Every step ends an
+# epoch here, so one always is.
+each="--set train.global_batch=100 --set train.eval_every=1"
+got=0
+"$dtrain" --config "$work/config.json" --out "$work/due" $long $each --max-time 2s || got=$?
+[ $got = 75 ] || fail "evaluation due: exit code $got"
+step=$(sed 's/step-0*//' "$work/due/checkpoints/latest")
+"$dtrain" --config "$work/config.json" --out "$work/due" --resume must $each \
+    --set train.epochs=100000 --set train.max_steps=$((step + 1))
+/usr/bin/python3 - "$work/due/metrics.jsonl" "$step" <<'PY'
+import json, sys
+events = [json.loads(line) for line in open(sys.argv[1])]
+stop = int(sys.argv[2])
+evals = [e["step"] for e in events if e["event"] == "eval"]
+assert evals == list(range(1, stop + 2)), (stop, evals)
+PY

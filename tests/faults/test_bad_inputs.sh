@@ -62,6 +62,14 @@ bad 64 "not an integer" shapes there --size 12cm
 bad 64 "did you mean show" config shwo
 bad 64 "needs show|schema|help" config
 bad 64 "no such option" eval --config good.json --weights x --dry-run
+bad 64 "-x: dtrain train has no such option" -x
+bad 64 "-config: dtrain train has no such option; did you mean --config" -config good.json
+bad 64 "-s: dtrain shard has no such option" shard a b -s
+bad 64 "--dry-run takes no value" --config good.json --dry-run=1
+bad 64 "--resume: the value is empty" --config good.json --resume ""
+bad 64 "--weights: the value is empty" eval --config good.json --weights ""
+bad 64 "--out: the value is empty" --config good.json --out=
+bad 64 "did you mean train" help trian
 bad 66 "nowhere.json" --config nowhere.json
 bad 64 "--set: a value must follow" config show --set
 bad 66 "nowhere" eval --config good.json --weights nowhere
@@ -119,7 +127,9 @@ run 78 "more than the 30 training images" train.global_batch=31
 run 81 "the loss is" schedule.lr=1000 train.max_steps=100 optim.momentum=0.99
 run 66 "nowhere" model.init_from=nowhere.safetensors
 touch file
-bad 73 "" --config good.json --out file/run
+bad 73 "file" --config good.json --out file/run
+run 71 "train.micro_batch" data.source=synthetic data.synthetic_train=65536 \
+    train.global_batch=65536 model.image_size=256 model.name=vgg16 data.resize=0
 bad 83 "no complete checkpoint" --config good.json --out run2 --resume must
 bad 83 "nowhere" --config good.json --out run2 --resume nowhere
 
@@ -131,7 +141,7 @@ run 65 "empty" data.train=empty
 mkdir -p flat
 cp train/circle/*.jpg flat/
 run 65 "flat" data.train=flat
-run 65 "" model.num_classes=5
+run 65 "num_classes" model.num_classes=5
 "$dtrain" shard train shards --prefix s --per-shard 15
 shard=$(ls shards/*.tar | head -1)
 run_shards() { # code text
@@ -178,6 +188,14 @@ for damage in cut text empty png; do
         esac
     done
     run 65 "broken/" data.train=broken
+    grep -qF "data.max_bad_fraction allows at most 0.1 % of 30 images (0)" err ||
+        fail "the limit is not named: $(cat err)"
+done
+
+# Help
+for words in "help" "help train" "train help" "train --help" "shapes help" "--help"; do
+    "$dtrain" $words > out 2> err || fail "$words: $(cat err)"
+    grep -q "usage:" out || fail "$words: no help"
 done
 
 # Weights

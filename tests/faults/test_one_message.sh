@@ -24,6 +24,39 @@ expect 2 78 "the nearest global batch that can is 16" $good --set train.global_b
 expect 3 66 "nowhere" $good --set data.train=nowhere
 expect 2 69 "no CUDA backend" $good --set device.kind=cuda
 expect 2 83 "no complete checkpoint" $good --resume must
+expect 2 71 "train.micro_batch" $good --set data.source=synthetic \
+    --set data.synthetic_train=65536 --set train.global_batch=65536 --set model.name=vgg16 \
+    --set model.image_size=256 --set data.resize=0
+[ ! -e "$work/run/config.json" ] || fail "a run that was refused has left a config.json"
 expect 2 81 "the loss is" $good --set schedule.lr=1000 --set train.max_steps=200
 tail -1 "$work/run/metrics.jsonl" | grep '"run_end"' | grep -q '"exit_code": *81' ||
     fail "no run_end event after a numerical failure"
+
+# Bad images in the middle of training: every rank meets some, one speaks, and the run is ended in
+# good order.
+ended_by_data() {
+    tail -1 "$work/$1/metrics.jsonl" | grep '"run_end"' | grep -q '"exit_code": *65' ||
+        fail "no run_end event in $1"
+}
+cp -r "$work/train" "$work/broken"
+truncate -s 400 "$work"/broken/*/*.jpg
+expect 2 65 "training images are bad, but data.max_bad_fraction allows at most 0.1 % of 30" \
+    --config "$work/config.json" --out "$work/all" --set data.train="$work/broken"
+ended_by_data all
+
+# Two bad images on each rank: too many together, and neither rank can know it alone.
+cp -r "$work/train" "$work/four"
+truncate -s 400 "$work"/four/{circle,cross,diamond,ring}/00000.jpg
+expect 2 65 "4 of 30 training images are bad, but data.max_bad_fraction allows at most 10 % of 30" \
+    --config "$work/config.json" --out "$work/sum" --set data.train="$work/four" \
+    --set train.global_batch=30 --set data.max_bad_fraction=0.1 --set output.log_every=1
+! grep -q "the last one is" "$work/log" || fail "one rank met all: choose another seed"
+ended_by_data sum
+
+# The same in evaluation.
+cp -r "$work/val" "$work/flawed"
+truncate -s 400 "$work"/flawed/{circle,square}/00000.jpg
+expect 2 65 "2 of 10 validation images are bad, but data.max_bad_fraction allows at most 10 %" \
+    --config "$work/config.json" --out "$work/eval" --set data.val="$work/flawed" \
+    --set data.max_bad_fraction=0.1 --set train.max_steps=1 --set train.eval_batch=1
+ended_by_data eval

@@ -154,6 +154,8 @@ static inline void check_paths(const struct dt_graph *g)
             sum += diff[node->src[1]];
         else if (node->op == DT_OP_RELU_BWD && node->n_src == 3)
             sum += diff[node->src[2]];
+        else if (node->op == DT_OP_BN_BWD && node->n_src > (node->relu ? 7 : 6))
+            sum += diff[node->src[node->n_src - 1]];
         for (int k = 0; k < node->n_dst; k++)
             diff[node->dst[k]] = sum;
     }

@@ -144,6 +144,13 @@ static void test_bad_evaluation_samples(void **state)
     }
     assert_int_equal(capture_end(text, sizeof text), 2);
     assert_int_equal(dt_loader_bad(loader), 2);
+    uint64_t now, before;
+    dt_loader_bad_positions(loader, &now, &before);
+    assert_true(now == 2 && before == 2); /* of the last evaluation and the one before */
+    assert_int_equal(dt_loader_check_bad(loader, now), DT_OK);
+    assert_int_equal(dt_loader_check_bad(loader, now + 1), DT_ERR_DATA);
+    assert_non_null(strstr(dt_error_text(), "3 of 7 validation images are bad"));
+    assert_non_null(strstr(dt_error_text(), "% of 7 images (2)"));
     dt_loader_destroy(loader);
     dt_dataset_close(dataset);
     folder_remove(&folder);
@@ -176,7 +183,8 @@ static void test_each_bad_file_ends_the_job(void **state)
         /* An empty file is refused where it is read, in the data set's own words. */
         const char *reason = strcmp(bad_files[k].name, "empty") ? bad_files[k].reason : "0 bytes";
         if (!strstr(text, bad_files[k].name) || !strstr(text, reason) ||
-            !strstr(text, "1 of 6 samples") || !strstr(text, "limit of 0") || strchr(text, '\n'))
+            !strstr(text, "1 of 6 validation images") ||
+            !strstr(text, "at most 0 % of 6 images (0)") || strchr(text, '\n'))
             fail_msg("%s: %s", bad_files[k].name, text);
         assert_int_equal(dt_loader_next(loader, &batch), DT_ERR_DATA); /* stays so */
         dt_loader_destroy(loader);

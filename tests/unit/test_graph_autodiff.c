@@ -109,8 +109,8 @@ static void test_sum_into_relu(void **state)
               "conv_bwd_weights c1: ingest diff_r1#2 -> diff_c1.weight\n");
 }
 
-/* As before, behind bn+relu: bn_bwd takes one gradient, so the sum is an add node. */
-static void test_sum_before_bn_stays(void **state)
+/* As before, behind bn+relu. */
+static void test_sum_folded_into_bn(void **state)
 {
     (void)state;
     int src;
@@ -121,9 +121,8 @@ static void test_sum_before_bn_stays(void **state)
            FC "avg_pool_bwd avg: diff_avg -> diff_add\n"
               "conv_bwd_weights c2: r1 diff_add -> diff_c2.weight\n"
               "conv_bwd_data c2: diff_add c2.weight -> diff_r1\n"
-              "add b1: diff_add diff_r1 -> diff_r1#2\n"
-              "bn_bwd+relu b1: c1 diff_r1#2 b1.weight b1.bias b1.mean b1.variance b1.workspace"
-              " -> diff_c1 diff_b1.weight diff_b1.bias\n"
+              "bn_bwd+relu b1: c1 diff_add b1.weight b1.bias b1.mean b1.variance b1.workspace"
+              " diff_r1 -> diff_c1 diff_b1.weight diff_b1.bias\n"
               "conv_bwd_weights c1: ingest diff_c1 -> diff_c1.weight\n");
 }
 
@@ -149,9 +148,8 @@ static void test_residual_fused(void **state)
               "relu_bwd a2: diff_r2 r2 -> diff_r2#2\n"
               "conv_bwd_weights c2: r1 diff_r2#2 -> diff_c2.weight\n"
               "conv_bwd_data c2: diff_r2#2 c2.weight -> diff_r1\n"
-              "add b1: diff_r2#2 diff_r1 -> diff_r1#2\n"
-              "bn_bwd+relu+residual b1: c1 diff_r1#2 b1.weight b1.bias b1.mean b1.variance"
-              " b1.workspace -> diff_c1 diff_b1.weight diff_b1.bias diff_max\n"
+              "bn_bwd+relu+residual b1: c1 diff_r2#2 b1.weight b1.bias b1.mean b1.variance"
+              " b1.workspace diff_r1 -> diff_c1 diff_b1.weight diff_b1.bias diff_max\n"
               "conv_bwd_weights c1: max diff_c1 -> diff_c1.weight\n"
               "conv_bwd_data c1: diff_c1 c1.weight -> diff_max#2\n"
               "add max: diff_max diff_max#2 -> diff_max#3\n"
@@ -311,7 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chain),          cmocka_unit_test(test_chain_fused),
-        cmocka_unit_test(test_sum_into_relu),  cmocka_unit_test(test_sum_before_bn_stays),
+        cmocka_unit_test(test_sum_into_relu),  cmocka_unit_test(test_sum_folded_into_bn),
         cmocka_unit_test(test_residual_fused), cmocka_unit_test(test_three_readers),
         cmocka_unit_test(test_many_readers),   cmocka_unit_test(test_no_gradient_of_the_image),
         cmocka_unit_test(test_attributes),     cmocka_unit_test(test_evaluation_is_left_alone),

@@ -122,6 +122,7 @@ static struct dt_checkpoint example(int64_t step)
                                   .batch = 7,
                                   .n_passes = 2 * step,
                                   .best_top1 = 12.625,
+                                  .eval_due = true,
                                   .n_ranks = 4,
                                   .model = "hand",
                                   .num_classes = 3,
@@ -149,6 +150,7 @@ static void test_round_trip(void **state)
     assert_memory_equal(&in.model, &out.model, sizeof in.model);
     assert_true(in.step == out.step && in.epoch == out.epoch && in.batch == out.batch);
     assert_true(in.n_passes == out.n_passes && in.best_top1 == out.best_top1);
+    assert_true(out.eval_due);
     assert_true(in.seed == out.seed && in.fingerprint == out.fingerprint);
     assert_true(in.n_ranks == out.n_ranks && in.n_train_images == out.n_train_images);
     ok(dt_checkpoint_match(&out, &in, found));
