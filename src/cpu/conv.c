@@ -48,6 +48,10 @@ static bool winograd_pays(const struct dt_node *node, const struct dt_tensor *sr
 {
     int64_t down = (src->dim[2] + WINOGRAD_TILE - 1) / WINOGRAD_TILE;
     int64_t across = (src->dim[3] + WINOGRAD_TILE - 1) / WINOGRAD_TILE;
+    int64_t pixels = (int64_t)src->dim[0] * src->dim[2] * src->dim[3];
+    int channels = weights->dim[0] > weights->dim[1] ? weights->dim[0] : weights->dim[1];
+    if (pixels * channels > INT32_MAX) /* oneDNN's Winograd cannot index more */
+        return false;
     int min_channels = node->op == DT_OP_CONV_BWD_WEIGHTS ? WINOGRAD_MIN_CHANNELS_BWD_WEIGHTS
                                                           : WINOGRAD_MIN_CHANNELS;
     return weights->dim[2] == 3 && weights->dim[3] == 3 && node->attr.conv.stride == 1 &&
