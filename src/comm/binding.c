@@ -31,13 +31,20 @@ static bool is_any_shared(const struct cpu_mask *masks, int n)
     return false;
 }
 
+static int count_cpus(const struct cpu_mask *mask)
+{
+    int n = 0;
+    for (int w = 0; w < MASK_WORDS; w++)
+        n += __builtin_popcountll(mask->word[w]);
+    return n;
+}
+
 dt_status dt_comm_find_binding(struct dt_comm *comm)
 {
     struct cpu_mask mask = {{0}};
     if (sched_getaffinity(0, sizeof mask, (cpu_set_t *)&mask) != 0)
         DT_FAIL(DT_ERR_DEVICE, "cannot read the CPU affinity of this rank: %s", strerror(errno));
-    for (int w = 0; w < MASK_WORDS; w++)
-        comm->n_allowed_cpus += __builtin_popcountll(mask.word[w]);
+    comm->n_allowed_cpus = count_cpus(&mask);
 
     struct cpu_mask *masks;
     dt_status status = DT_OK;
@@ -66,12 +73,9 @@ bool dt_comm_is_bound(const struct dt_comm *comm)
 static int launcher_cpus(void)
 {
     struct cpu_mask mask = {{0}};
-    int n = 0;
     if (sched_getaffinity(getppid(), sizeof mask, (cpu_set_t *)&mask) != 0)
         return 0;
-    for (int w = 0; w < MASK_WORDS; w++)
-        n += __builtin_popcountll(mask.word[w]);
-    return n;
+    return count_cpus(&mask);
 }
 
 void dt_comm_check_binding(const struct dt_comm *comm, int threads)

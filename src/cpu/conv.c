@@ -10,6 +10,8 @@
  */
 #include "cpu.h"
 
+#include "dtrain/mem.h"
+
 enum {
     MAX_IMAGE_CHANNELS = 4,
     /* Winograd computes dst in tiles of 4x4. Its transforms of data and weights are paid back by
@@ -136,79 +138,73 @@ static dt_status make(dnnl_primitive_desc_t *pd, struct dt_device *dev, const st
 
 /* --- Nodes --- */
 
-/* A port in the format that pd has at (query, index), as an argument of the primitive. */
-static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, dnnl_primitive_desc_t pd,
-                          dnnl_query_t query, int index, int arg)
+/* One tensor of a node, in the node's order: where the descriptor has its format, and which
+ * argument of the primitive it is. */
+struct port {
+    dnnl_query_t query;
+    int index; /* 1: the bias or its gradient, which a node may lack */
+    int arg;
+};
+
+/* src, weights, bias, dst: as in shapes_init. */
+static dt_status prepare(struct dt_device *dev, struct dt_exec *exec, int src, int weights,
+                         int bias, int dst, make_fn *make_pd, const struct port *ports,
+                         size_t n_ports)
 {
-    DT_TRY(dt_cpu_port_add(dev, exec, dnnl_primitive_desc_query_md(pd, query, index)));
-    DT_TRY(dt_cpu_port_argument(dev, exec, arg, NULL));
-    return DT_OK;
+    dt_status status = DT_OK;
+    struct shapes s = {0};
+    dnnl_primitive_desc_t pd = NULL;
+
+    DT_TRY_OUT(shapes_init(&s, dev, exec, src, weights, bias, dst));
+    DT_TRY_OUT(make(&pd, dev, exec->node, &s, make_pd));
+    for (size_t i = 0; i < n_ports; i++) {
+        const struct port *port = &ports[i];
+        if (port->index == 1 && bias < 0)
+            continue;
+        dt_md_ref md = dnnl_primitive_desc_query_md(pd, port->query, port->index);
+        DT_TRY_OUT(dt_cpu_port_add(dev, exec, md));
+        DT_TRY_OUT(dt_cpu_port_argument(dev, exec, port->arg, NULL));
+    }
+    DT_TRY_OUT(dt_cpu_primitive(dev, exec, pd));
+out:
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    shapes_reset(&s);
+    return status;
 }
 
 static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
 {
-    dt_status status = DT_OK;
+    static const struct port ports[] = {{dnnl_query_src_md, 0, DNNL_ARG_SRC},
+                                        {dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS},
+                                        {dnnl_query_weights_md, 1, DNNL_ARG_BIAS},
+                                        {dnnl_query_dst_md, 0, DNNL_ARG_DST}};
     const struct dt_node *node = exec->node;
-    struct shapes s = {0};
-    dnnl_primitive_desc_t pd = NULL;
     int bias = node->n_src > 2 ? node->src[2] : -1;
-
-    DT_TRY_OUT(shapes_init(&s, dev, exec, node->src[0], node->src[1], bias, node->dst[0]));
-    DT_TRY_OUT(make(&pd, dev, node, &s, make_forward));
-    DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_src_md, 0, DNNL_ARG_SRC));
-    DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS));
-    if (bias >= 0)
-        DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_weights_md, 1, DNNL_ARG_BIAS));
-    DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_dst_md, 0, DNNL_ARG_DST));
-    DT_TRY_OUT(dt_cpu_primitive(dev, exec, pd));
-out:
-    if (pd)
-        dnnl_primitive_desc_destroy(pd);
-    shapes_reset(&s);
-    return status;
+    return prepare(dev, exec, node->src[0], node->src[1], bias, node->dst[0], make_forward, ports,
+                   DT_COUNT(ports));
 }
 
 static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *exec)
 {
-    dt_status status = DT_OK;
+    static const struct port ports[] = {{dnnl_query_diff_dst_md, 0, DNNL_ARG_DIFF_DST},
+                                        {dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS},
+                                        {dnnl_query_diff_src_md, 0, DNNL_ARG_DIFF_SRC}};
     const struct dt_node *node = exec->node;
-    struct shapes s = {0};
-    dnnl_primitive_desc_t pd = NULL;
-
-    DT_TRY_OUT(shapes_init(&s, dev, exec, node->dst[0], node->src[1], -1, node->src[0]));
-    DT_TRY_OUT(make(&pd, dev, node, &s, make_bwd_data));
-    DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_diff_dst_md, 0, DNNL_ARG_DIFF_DST));
-    DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS));
-    DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_diff_src_md, 0, DNNL_ARG_DIFF_SRC));
-    DT_TRY_OUT(dt_cpu_primitive(dev, exec, pd));
-out:
-    if (pd)
-        dnnl_primitive_desc_destroy(pd);
-    shapes_reset(&s);
-    return status;
+    return prepare(dev, exec, node->dst[0], node->src[1], -1, node->src[0], make_bwd_data, ports,
+                   DT_COUNT(ports));
 }
 
 static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
 {
-    dt_status status = DT_OK;
+    static const struct port ports[] = {{dnnl_query_src_md, 0, DNNL_ARG_SRC},
+                                        {dnnl_query_diff_dst_md, 0, DNNL_ARG_DIFF_DST},
+                                        {dnnl_query_diff_weights_md, 0, DNNL_ARG_DIFF_WEIGHTS},
+                                        {dnnl_query_diff_weights_md, 1, DNNL_ARG_DIFF_BIAS}};
     const struct dt_node *node = exec->node;
-    struct shapes s = {0};
-    dnnl_primitive_desc_t pd = NULL;
     int bias = node->n_dst > 1 ? node->dst[1] : -1;
-
-    DT_TRY_OUT(shapes_init(&s, dev, exec, node->src[0], node->dst[0], bias, node->src[1]));
-    DT_TRY_OUT(make(&pd, dev, node, &s, make_bwd_weights));
-    DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_src_md, 0, DNNL_ARG_SRC));
-    DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_diff_dst_md, 0, DNNL_ARG_DIFF_DST));
-    DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_diff_weights_md, 0, DNNL_ARG_DIFF_WEIGHTS));
-    if (bias >= 0)
-        DT_TRY_OUT(add_port(dev, exec, pd, dnnl_query_diff_weights_md, 1, DNNL_ARG_DIFF_BIAS));
-    DT_TRY_OUT(dt_cpu_primitive(dev, exec, pd));
-out:
-    if (pd)
-        dnnl_primitive_desc_destroy(pd);
-    shapes_reset(&s);
-    return status;
+    return prepare(dev, exec, node->src[0], node->dst[0], bias, node->src[1], make_bwd_weights,
+                   ports, DT_COUNT(ports));
 }
 
 const struct dt_cpu_op dt_cpu_conv = {prepare_conv, dt_cpu_run_primitive};
