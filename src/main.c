@@ -56,7 +56,7 @@ static const struct option_row option_rows[] = {
     {"weights", TEXT, AT(weights), 0, 0, "PATH",
      "safetensors file, checkpoint folder or run folder"},
     {"json", TEXT, AT(json), 0, 0, "FILE", "writes the results as JSON"},
-    {"profile", FLAG, AT(profile), 0, 0, NULL, "prints the time of every kind of op"},
+    {"profile", FLAG, AT(profile), 0, 0, NULL, "prints the time of every op"},
     {"prefix", TEXT, AT(prefix), 0, 0, "P",
      "shards are named P-0000.tar and so on (default: train)"},
     {"per-shard", INTEGER, AT(per_shard), 1, INT_MAX, "N", "images in a shard (default: 1000)"},
@@ -130,6 +130,17 @@ static dt_status run_config(const struct arguments *args)
     DT_FAIL(DT_ERR_USAGE, "dtrain config %s: unknown; %s%s%s", name,
             nearest ? "did you mean " : "there are show, schema and help", nearest ? nearest : "",
             nearest ? "?" : "");
+}
+
+static dt_status run_doctor(const struct arguments *args)
+{
+    static struct dt_config config;
+    DT_TRY(load_config(&config, args));
+    dt_status status = dt_doctor(&config, stdout);
+    if (status == DT_OK)
+        return flush();
+    fflush(stdout); /* before the error on stderr */
+    return status;
 }
 
 static dt_status run_shard(const struct arguments *args)
@@ -219,6 +230,14 @@ static const struct command commands[] = {
      {0},
      run_shapes,
      NULL},
+    {"doctor",
+     "",
+     "what this build and this machine have, and the device a run would use",
+     0,
+     {"config", "set"},
+     {0},
+     run_doctor,
+     NULL},
     {"config",
      "show|schema|help",
      "the resolved configuration, its JSON Schema, all keys",
@@ -285,7 +304,8 @@ static dt_status print_help(const struct command *command)
         "Environment: DTRAIN_DEBUG=1 prints more messages, and where an error was raised.\n"
         "Exit codes: 0 done, 64 usage, 65 bad data, 66 input missing, 69 device, 70 internal,\n"
         "  71 memory, 73 cannot create output, 74 I/O, 75 stopped with a checkpoint (run again),\n"
-        "  76 ranks disagree, 77 permission, 78 configuration, 81 numerical, 83 no checkpoint.\n");
+        "  76 ranks disagree, 77 permission, 78 configuration, 80 device hangs, 81 numerical,\n"
+        "  83 no checkpoint.\n");
     return flush();
 }
 
@@ -512,7 +532,9 @@ static dt_status run_command(int argc, char **argv)
     if (named)
         command = find_command(argv[1 + help_first]);
     args.help = help_first || (command && argc == 3 && is_help_on(command, argv[2]));
-    dt_status status = command ? dt_isa_check() : DT_ERR_USAGE;
+    dt_status status = command ? DT_OK : DT_ERR_USAGE;
+    if (command && command->run_local != run_doctor) /* which says it among other things */
+        status = dt_isa_check();
     if (status == DT_OK)
         status = DT_NEW(args.sets, (size_t)argc);
     if (status == DT_OK && !args.help)

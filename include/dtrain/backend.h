@@ -1,26 +1,48 @@
 /* The interface to a device. A backend exports one constant struct of functions.
  *
- * Life of a node: prepare (choose the algorithm and the memory formats, report scratch), then the
- * plan lays out memory, then bind (fix addresses), run (many times), release. Nodes are prepared in
- * graph order, all of them before the first bind. One thread (the main thread) calls these
- * functions; the backend may use more threads inside. Tensors are fp32 unless their dtype says
- * otherwise. */
+ * Life of a node: prepare, then `choose` once for all of them (algorithms; scratch is known then),
+ * then the plan lays out memory, then bind (fix addresses), run (many times), release. Nodes are
+ * prepared in graph order. One thread (the main thread) calls these functions; the backend may use
+ * more threads inside.
+ *
+ * A device may work behind the caller's back: run, update and the like put work into one queue (the
+ * compute stream) and return; what they do happens in the order of the calls. A second queue (the
+ * comm stream) carries reductions between ranks. download and sync wait. The CPU backend has no
+ * queues: its work is done when a call returns. */
 #ifndef DTRAIN_BACKEND_H
 #define DTRAIN_BACKEND_H
 
+#include "dtrain/dtype.h"
 #include "dtrain/graph.h"
 
-struct dt_device; /* one opened device */
-struct dt_exec;   /* one prepared node */
+struct dt_device;    /* one opened device */
+struct dt_exec;      /* one prepared node */
+struct dt_recording; /* recorded work, to be replayed as one */
+
+enum { DT_IDENTITY_MAX = 64 };
 
 struct dt_device_options {
-    int threads; /* compute threads, >= 1 */
+    int threads; /* compute threads of the CPU, >= 1 */
     bool deterministic;
     uint64_t seed; /* of dropout */
     /* Winograd's algorithm for large 3x3 convolutions, where the device has it: nearly twice as
      * fast, rounding errors about 5 times as large (3e-6 of the largest value). The shapes alone
      * decide where it is used. */
     bool winograd;
+    enum dt_precision precision; /* the CPU has fp32 only */
+    double loss_scale;           /* fp16: 0 = dynamic */
+    int rank;                    /* of all; rank 0 chooses algorithms for all */
+    int local_rank;              /* picks one of the node's devices */
+    double timeout_s;            /* of waiting for the device, 0 = for ever */
+    const char *cache_dir;       /* where choices of algorithms are kept; NULL = nowhere */
+    /* Collective over the ranks, NULL with one: all return the same status, that of the lowest
+     * rank whose `mine` is not DT_OK; then data[0 .. bytes) of rank 0 is that of all. */
+    dt_status (*share)(void *context, dt_status mine, void *data, size_t bytes);
+    /* Called now and then while waiting for the device; a failure ends the wait. May be NULL. */
+    dt_status (*poll)(void *context);
+    /* Long work: `done` of `total`. May be NULL. */
+    void (*progress)(void *context, const char *what, int64_t done, int64_t total);
+    void *context; /* of the three above */
 };
 
 /* Values that change from step to step. */
@@ -38,60 +60,136 @@ struct dt_scalars {
 struct dt_counters {
     double loss; /* cross entropy with label smoothing, summed over images */
     int64_t n, top1, top5;
+    int64_t n_skipped; /* steps left out because a gradient was not finite (fp16) */
 };
 
-/* Elements [first, first + count) of the params, grads and momentum arenas; gaps between segments
- * are padding. */
+/* fp16: gradients are computed times `scale`, so that small ones do not vanish. A step with a
+ * gradient that is not finite is left out and, if dynamic, halves the scale; 2000 clean steps in a
+ * row double it. */
+struct dt_loss_scale {
+    float scale;
+    int32_t n_clean; /* clean steps since the last change */
+};
+
+/* Elements [first, first + count) of the params, shadow, momentum and grads arenas, both multiples
+ * of 16; gaps between segments are padding. */
 struct dt_segment {
     size_t first, count;
     float decay; /* factor on the weight decay: 0 or 1 */
+};
+
+/* One bucket's update. The pointers are the beginnings of the arenas. */
+struct dt_update {
+    float *params, *momentum;
+    void *shadow; /* 16-bit copy of params, NULL = none */
+    const void *grads;
+    enum dt_dtype grads_type;
+    const struct dt_segment *segments;
+    int n_segments;
 };
 
 struct dt_backend {
     const char *name;
     dt_status (*open)(struct dt_device **dev, const struct dt_device_options *options);
     void (*close)(struct dt_device *dev); /* accepts NULL */
-    /* One line: device, library and version, instruction set, threads. */
+    /* One line: device, library and version, instruction set or memory, threads. */
     void (*describe)(struct dt_device *dev, char *out, size_t bytes);
+    /* What only this piece of hardware is called ("" = ranks may share it). */
+    void (*identity)(struct dt_device *dev, char out[DT_IDENTITY_MAX]);
 
-    /* Memory: zeroed, aligned to 64 bytes. n_allocs counts calls so far (for a test). */
+    /* Memory: zeroed, aligned to 64 bytes. n_allocs counts calls so far (for a test);
+     * free_bytes is what can still be allocated, 0 = unknown. */
     dt_status (*alloc)(struct dt_device *dev, void **out, size_t bytes);
     void (*free)(struct dt_device *dev, void *memory, size_t bytes);
     uint64_t (*n_allocs)(const struct dt_device *dev);
+    size_t (*free_bytes)(struct dt_device *dev);
+    dt_status (*zero)(struct dt_device *dev, void *memory, size_t bytes);
 
     /* Ops. */
     bool (*supports)(struct dt_device *dev, const struct dt_graph *g, const struct dt_node *node);
-    dt_status (*prepare)(struct dt_device *dev, struct dt_exec **exec, size_t *scratch_bytes,
-                         const struct dt_graph *g, int node);
-    /* Bytes of a tensor in the format chosen for it; valid when all nodes are prepared. A PARAM and
-     * its DIFF_PARAM have the same format and size, a multiple of 4 bytes; padding stays zero. */
+    dt_status (*prepare)(struct dt_device *dev, struct dt_exec **exec, const struct dt_graph *g,
+                         int node);
+    /* All nodes of a plan are prepared, or `prepared` says why not: choose algorithms. May take
+     * seconds. Collective where options.share is set: a rank that could not prepare takes part, and
+     * all return its status. */
+    dt_status (*choose)(struct dt_device *dev, dt_status prepared);
+    size_t (*scratch_bytes)(struct dt_device *dev, const struct dt_exec *exec); /* after choose */
+    /* The type a tensor is stored in. Of a PARAM: the type in which nodes read it; a 16-bit one is
+     * read from the shadow arena, its master is fp32. All DIFF_PARAM have the same type. */
+    enum dt_dtype (*dtype)(struct dt_device *dev, const struct dt_graph *g, int tensor);
+    /* Bytes of a tensor in the format chosen for it; valid when all nodes are prepared. Of a PARAM:
+     * of its fp32 master. A PARAM and its DIFF_PARAM have the same format and number of elements,
+     * padding included; padding stays zero. */
     size_t (*tensor_bytes)(struct dt_device *dev, const struct dt_graph *g, int tensor);
     /* address[t] for every tensor id t of the graph (NULL where the phase does not use it); scratch
      * holds at least the bytes asked for. Addresses stay valid until release. */
     dt_status (*bind)(struct dt_device *dev, struct dt_exec *exec, void *const *address,
                       void *scratch);
-    dt_status (*run)(struct dt_device *dev, struct dt_exec *exec, const struct dt_scalars *scalars);
+    /* For the runs and updates that follow, until the next call. */
+    dt_status (*set_scalars)(struct dt_device *dev, const struct dt_scalars *scalars);
+    dt_status (*run)(struct dt_device *dev, struct dt_exec *exec);
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* accepts NULL */
 
     /* Momentum SGD over segments, as PyTorch's: g += decay * weight_decay * w; m = momentum * m +
-     * g; w -= lr * (nesterov ? g + momentum * m : m). grads are unchanged. */
-    dt_status (*update)(struct dt_device *dev, float *params, float *momentum, const float *grads,
-                        const struct dt_segment *segments, int n_segments,
-                        const struct dt_scalars *scalars);
-    /* dst[i] += src[i] */
-    dt_status (*accumulate)(struct dt_device *dev, float *dst, const float *src, size_t count);
+     * g; w -= lr * (nesterov ? g + momentum * m : m). grads are unchanged. fp16: g is first divided
+     * by the loss scale; nothing happens if `check` found a value that is not finite. */
+    dt_status (*update)(struct dt_device *dev, const struct dt_update *update);
+    /* dst = src, or dst += src. Here and below count is a multiple of 16. */
+    dt_status (*accumulate)(struct dt_device *dev, float *dst, const void *src,
+                            enum dt_dtype src_type, size_t count, bool first);
+    /* shadow = params, rounded to the type of the shadow arena. */
+    dt_status (*refresh)(struct dt_device *dev, void *shadow, const float *params, size_t count);
+    /* fp16 only, else NULL: looks for values that are not finite; and after the updates of a step
+     * adapts the loss scale and forgets what was found. */
+    dt_status (*check)(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count);
+    dt_status (*rescale)(struct dt_device *dev);
+    dt_status (*get_loss_scale)(struct dt_device *dev, struct dt_loss_scale *out); /* waits */
+    dt_status (*set_loss_scale)(struct dt_device *dev, const struct dt_loss_scale *in);
 
-    /* Data. Host side is logical order (N C H W, O I H W, plain vectors); the device side has the
-     * tensor's format. upload is for INPUT tensors (plain copies of `bytes`). */
+    /* Data. Host side is logical order (N C H W, O I H W, plain vectors) in fp32; the device side
+     * has the tensor's format and type: of a PARAM fp32 always. The source may be reused at once;
+     * get waits. upload copies `bytes` as they are. */
     dt_status (*upload)(struct dt_device *dev, void *dst, const void *src, size_t bytes);
     dt_status (*set_tensor)(struct dt_device *dev, const struct dt_graph *g, int tensor, void *dst,
                             const float *src);
     dt_status (*get_tensor)(struct dt_device *dev, const struct dt_graph *g, int tensor, float *dst,
                             const void *src);
+    /* Input of a pass, copied beside the work that is under way: src must stay as it is until
+     * end_feed returns. open_feed says how many bytes a pass feeds at most, once, before. */
+    dt_status (*open_feed)(struct dt_device *dev, size_t bytes);
+    dt_status (*feed)(struct dt_device *dev, void *dst, const void *src, size_t bytes);
+    dt_status (*end_feed)(struct dt_device *dev);
+    /* Host memory that feed reads from often: makes its copies fast. unpin before it is freed. */
+    dt_status (*pin)(struct dt_device *dev, void *memory, size_t bytes);
+    void (*unpin)(struct dt_device *dev, void *memory);
     /* Reads the counters and sets them to zero; waits for the work before it. */
     dt_status (*download)(struct dt_device *dev, struct dt_counters *out);
+    dt_status (*sync)(struct dt_device *dev); /* waits for all work, at most timeout_s */
+
+    /* --- Devices with queues; all NULL otherwise. --- */
+
+    /* The comm stream (a cudaStream_t), for what sums gradients. */
+    void *(*comm_stream)(struct dt_device *dev);
+    /* fork: what is put into the comm stream from now on begins after what the compute stream holds
+     * now. mark: remembers as `slot` (0 .. n - 1, n given to open_slots) what the comm stream
+     * holds. join: the compute stream goes on after mark `slot`. */
+    dt_status (*open_slots)(struct dt_device *dev, int n);
+    dt_status (*fork)(struct dt_device *dev);
+    dt_status (*mark)(struct dt_device *dev, int slot);
+    dt_status (*join)(struct dt_device *dev, int slot);
+    /* Between record and end_record calls put their work into a recording instead of a queue. On
+     * failure of end_record nothing was recorded. */
+    dt_status (*record)(struct dt_device *dev);
+    dt_status (*end_record)(struct dt_device *dev, struct dt_recording **out);
+    dt_status (*replay)(struct dt_device *dev, struct dt_recording *recording);
+    void (*release_recording)(struct dt_device *dev, struct dt_recording *recording);
+    /* Time stamps of the compute stream: stamp i (0 .. 4095) is taken when the work before it is
+     * done; seconds between two, waits for the second. */
+    dt_status (*stamp)(struct dt_device *dev, int i);
+    dt_status (*elapsed)(struct dt_device *dev, int from, int to, double *seconds);
 };
 
 extern const struct dt_backend dt_backend_cpu;
+extern const struct dt_backend dt_backend_cuda; /* with DTRAIN_CUDA only */
 
 #endif

@@ -1,5 +1,6 @@
 /* The interface between ranks: a control plane (always MPI, src/comm/comm.c) and a data plane that
- * sums gradients while the backward pass runs (src/comm/mpi.c). Main thread only. */
+ * sums gradients while the backward pass runs: over MPI in host memory (src/comm/mpi.c) or over
+ * NCCL in GPU memory (src/comm/nccl.c). Main thread only. */
 #ifndef DTRAIN_COMM_H
 #define DTRAIN_COMM_H
 
@@ -7,14 +8,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dtrain/dtype.h"
 #include "dtrain/status.h"
 
 struct dt_comm;
 
+enum { DT_HOST_MAX = 256 }; /* bytes of the name of a node */
+
+enum dt_plane { DT_PLANE_MPI, DT_PLANE_NCCL };
+
 struct dt_comm_options {
-    bool ring;        /* ring in a fixed order, the same bits in every run; else MPI's choice */
-    int n_slots;      /* reductions that can be under way at once: the number of buckets */
-    size_t max_count; /* largest count of a reduction, in floats */
+    enum dt_plane plane;
+    bool ring;           /* ring in a fixed order, the same bits in every run; else the library's
+                            choice */
+    int n_slots;         /* reductions that can be under way at once: the number of buckets */
+    size_t max_count;    /* largest count of a reduction, in elements */
+    enum dt_dtype dtype; /* of the elements: MPI sums DT_F32 only */
+    /* NCCL: */
+    void *stream; /* the cudaStream_t that reductions are put into; the GPU is the current one */
+    double timeout_s; /* of the connection between the ranks, 0 = for ever */
+    bool share;       /* ranks on one GPU (tests) */
 };
 
 /* --- Control plane. Collective unless said otherwise. --- */
@@ -40,6 +53,11 @@ dt_status dt_comm_max_f64(struct dt_comm *comm, double *values, int count);
 dt_status dt_comm_sum_f32(struct dt_comm *comm, float *values, size_t count); /* fixed order */
 /* Gathers `bytes` of each rank on all ranks: out has size * bytes. */
 dt_status dt_comm_gather(struct dt_comm *comm, void *out, const void *in, size_t bytes);
+/* Looks for another rank with the same identity, text in a field of `bytes` (the same on all
+ * ranks): *twin is the lowest one and host the name of its node; -1 and "" if there is none or the
+ * own identity is "". The answer is local: agree on what follows from it. */
+dt_status dt_comm_find_twin(struct dt_comm *comm, const char *identity, size_t bytes, int *twin,
+                            char host[DT_HOST_MAX]);
 dt_status dt_comm_barrier(struct dt_comm *comm);
 /* Ends a phase: every rank passes its own status and all return the same one: DT_OK, or the status
  * of the lowest failing rank. The error text of that rank becomes the error text everywhere;
@@ -49,15 +67,32 @@ dt_status dt_comm_agree(struct dt_comm *comm, dt_status status, int *origin);
  */
 void dt_comm_abort(struct dt_comm *comm, dt_status status) __attribute__((noreturn));
 
-/* --- Data plane: sums of fp32 over all ranks, in place. --- */
+/* --- Data plane: sums over all ranks, in place. --- */
 
-/* Collective. Allocates what reductions need; after it nothing is allocated. */
+/* Whether this build has the plane. */
+bool dt_comm_has_plane(enum dt_plane plane);
+/* Its library and version, "" if this build has none. Local, also before dt_comm_open. */
+void dt_comm_describe_plane(enum dt_plane plane, char *out, size_t bytes);
+/* Collective: all ranks return the same status. Allocates what reductions need; after it nothing is
+ * allocated. A plane that is open is closed before. NCCL: sets NCCL_... variables of the
+ * environment that are not set. */
 dt_status dt_comm_open_reduce(struct dt_comm *comm, const struct dt_comm_options *options);
-/* Starts the sum of buffer[0 .. count) in `slot` and returns at once. The buffer must stay
- * untouched until dt_comm_wait. All ranks start slots in the same order. */
-dt_status dt_comm_reduce(struct dt_comm *comm, int slot, float *buffer, size_t count);
-/* Moves reductions on without blocking; called between steps of the plan. */
+/* Memory from which the open plane reduces fastest, for buffers of its reductions: NCCL's own,
+ * registered with it; *out is NULL where any memory will do. Not zeroed. Collective. Freed when the
+ * plane is closed. */
+dt_status dt_comm_alloc(struct dt_comm *comm, void **out, size_t bytes);
+/* Collective, unless a call of the plane has failed. Accepts a comm without a plane. NCCL:
+ * recordings with reductions must have been released (it waits for that), the device must still be
+ * open. */
+void dt_comm_close_reduce(struct dt_comm *comm);
+/* Starts the sum of buffer[0 .. count) in `slot` and returns at once. MPI: the buffer must stay
+ * untouched until dt_comm_wait. NCCL: the sum is put into the stream, and happens in its order. All
+ * ranks start slots in the same order. */
+dt_status dt_comm_reduce(struct dt_comm *comm, int slot, void *buffer, size_t count);
+/* Moves reductions on without blocking (MPI), looks for errors of the connections (NCCL); called
+ * between steps of the plan and while waiting for the device. */
 dt_status dt_comm_poll(struct dt_comm *comm);
+/* MPI: waits. NCCL: nothing to do, the compute stream joins the comm stream. */
 dt_status dt_comm_wait(struct dt_comm *comm, int slot);
 /* Warns (once, from rank 0 of a node) when threads > CPUs this rank may use, or when binding leaves
  * CPUs of the job idle. Local. */

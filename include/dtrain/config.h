@@ -11,12 +11,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "dtrain/dtype.h"
 #include "dtrain/file.h"
 #include "dtrain/status.h"
 
 enum dt_source { DT_SOURCE_SYNTHETIC, DT_SOURCE_SHARDS, DT_SOURCE_FOLDER };
 enum dt_augment { DT_AUGMENT_NONE, DT_AUGMENT_IMAGENET, DT_AUGMENT_CIFAR };
-enum dt_precision { DT_PRECISION_FP32, DT_PRECISION_TF32, DT_PRECISION_BF16, DT_PRECISION_FP16 };
 enum dt_schedule_kind {
     DT_SCHEDULE_CONSTANT,
     DT_SCHEDULE_STEP,
@@ -27,6 +27,7 @@ enum dt_lr_unit { DT_LR_ABSOLUTE, DT_LR_PER_256 };
 enum dt_device_kind { DT_DEVICE_AUTO, DT_DEVICE_CPU, DT_DEVICE_CUDA };
 enum dt_comm_kind { DT_COMM_AUTO, DT_COMM_MPI, DT_COMM_NCCL };
 enum dt_comm_algorithm { DT_ALGORITHM_RING, DT_ALGORITHM_AUTO };
+enum dt_wire { DT_WIRE_AUTO, DT_WIRE_FP32 };
 
 enum { DT_MAX_MILESTONES = 16, DT_CONFIG_NAME_MAX = 64 };
 
@@ -58,6 +59,7 @@ struct dt_config {
         int micro_batch;   /* images per rank and pass, 0 = global_batch / ranks */
         uint64_t seed;     /* 0 .. 2^53 */
         enum dt_precision precision;
+        double loss_scale; /* fp16: 0 = dynamic */
         bool deterministic;
         double label_smoothing;
         int eval_every;   /* epochs, 0 = only at the end */
@@ -79,12 +81,17 @@ struct dt_config {
     } schedule;
     struct {
         enum dt_device_kind kind;
-        int threads; /* compute threads per rank, 0 = allowed CPUs / ranks on the node */
-        bool winograd; /* for large 3x3 convolutions */
+        int threads;      /* compute threads per rank, 0 = allowed CPUs / ranks on the node */
+        bool winograd;    /* for large 3x3 convolutions */
+        bool record;      /* CUDA: record the training step once and replay it */
+        bool share;       /* CUDA: several ranks may use one GPU (for tests) */
+        double timeout_s; /* of waiting for the device, 0 = for ever */
+        char cache_dir[DT_PATH_MAX]; /* chosen algorithms are kept there; "" = the user's cache */
     } device;
     struct {
         enum dt_comm_kind backend;
         enum dt_comm_algorithm algorithm;
+        enum dt_wire wire; /* type of gradients between ranks: auto = as computed */
         double bucket_mb, last_bucket_mb;
     } comm;
     struct {

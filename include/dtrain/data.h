@@ -86,6 +86,9 @@ struct dt_loader;
 dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset,
                            const struct dt_loader_options *options);
 void dt_loader_destroy(struct dt_loader *loader); /* accepts NULL; stops and joins the workers */
+/* Block i of the memory that pixels and labels of all batches lie in, NULL past the last: begins a
+ * page, the same until dt_loader_destroy. For a device that wants it pinned. */
+void *dt_loader_memory(const struct dt_loader *loader, int i, size_t *bytes);
 uint64_t dt_loader_batches(const struct dt_loader *loader); /* global batches per epoch */
 int dt_loader_passes(const struct dt_loader *loader);       /* micro-batches per global batch */
 /* Begins epoch `epoch` at global batch `first`; what an earlier epoch still held is dropped. */

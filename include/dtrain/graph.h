@@ -11,12 +11,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "dtrain/dtype.h"
 #include "dtrain/status.h"
 
 enum { DT_NAME_MAX = 64, DT_MAX_SRC = 8, DT_MAX_DST = 4 };
 
 enum dt_phase { DT_TRAIN, DT_EVAL, DT_N_PHASES };
-enum dt_dtype { DT_U8, DT_I32, DT_F32 };
 enum dt_role {
     DT_INPUT,      /* filled by the caller before a run: pixels, labels */
     DT_PARAM,      /* trained */
@@ -179,7 +179,6 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
 const char *dt_op_name(enum dt_op op);
 unsigned dt_op_inplace(enum dt_op op); /* the bit mask of the op list */
 size_t dt_tensor_elements(const struct dt_tensor *tensor);
-size_t dt_dtype_bytes(enum dt_dtype dtype);
 int dt_graph_find(const struct dt_graph *g, const char *tensor_name); /* -1 if absent */
 /* Floating-point operations (2 per multiply-add) and bytes touched at least once, per pass. */
 double dt_node_flops(const struct dt_graph *g, const struct dt_node *node);

@@ -1,14 +1,17 @@
 /* The plan: a graph compiled once into flat lists of steps over a few fixed memory arenas.
  *
  *   params | grads | momentum | stats   parameters lie in the order in which their gradients get
- *                                       ready; the first three share their offsets
- *   accum                               sums of gradients over passes, only with accumulation
+ *                                       ready; element i of the first three belongs together
+ *   shadow                              16-bit copy of params, in mixed precision
+ *   accum                               fp32 sums of gradients: over passes, and for the wire where
+ *                                       the gradients have 16 bits and it has 32
  *   work                                inputs, activations and scratch, shared by lifetime
  *
- * A bucket is a range of the grads arena that is summed over the ranks in one piece: REDUCE
- * directly after its last writer, WAIT and UPDATE after the backward pass. Nothing is allocated
+ * A bucket is a range of elements that is summed over the ranks in one piece, in the grads arena
+ * or, with accumulation, in accum: REDUCE directly after its last writer, WAIT and UPDATE after the
+ * backward pass; fp16 adds CHECK before the updates and RESCALE after them. Nothing is allocated
  * after dt_plan_build. Training is the list: forward, loss, backward, reduce, update are entries in
- * it. */
+ * it. On a device that can, the list is recorded once and replayed. */
 #ifndef DTRAIN_PLAN_H
 #define DTRAIN_PLAN_H
 
@@ -19,16 +22,25 @@
 #include "dtrain/comm.h"
 #include "dtrain/graph.h"
 
-enum dt_step_kind { DT_STEP_OP, DT_STEP_ACCUMULATE, DT_STEP_REDUCE, DT_STEP_WAIT, DT_STEP_UPDATE };
+enum dt_step_kind {
+    DT_STEP_OP,
+    DT_STEP_ACCUMULATE,
+    DT_STEP_REDUCE,
+    DT_STEP_WAIT,
+    DT_STEP_CHECK,
+    DT_STEP_UPDATE,
+    DT_STEP_RESCALE,
+    DT_N_STEP_KINDS
+};
 
 struct dt_step {
     enum dt_step_kind kind;
     int node;   /* OP: node id, else -1 */
-    int bucket; /* ACCUMULATE, REDUCE, WAIT, UPDATE: bucket, else -1 */
+    int bucket; /* ACCUMULATE, REDUCE, WAIT, CHECK, UPDATE: bucket, else -1 */
 };
 
 struct dt_bucket {
-    size_t first, count; /* floats in the grads arena */
+    size_t first, count; /* elements */
     struct dt_segment *segments;
     int n_segments;
     int last_writer; /* node id */
@@ -37,6 +49,7 @@ struct dt_bucket {
 enum dt_arena {
     DT_ARENA_NONE = -1,
     DT_ARENA_PARAMS,
+    DT_ARENA_SHADOW,
     DT_ARENA_GRADS,
     DT_ARENA_MOMENTUM,
     DT_ARENA_ACCUM,
@@ -54,20 +67,28 @@ struct dt_place {
 
 struct dt_plan_options {
     size_t bucket_bytes, last_bucket_bytes;
-    int n_ranks;          /* 1: no REDUCE and WAIT at all */
-    bool ring;            /* sum in a fixed order, see dt_comm_options */
-    bool accumulate;      /* several passes per update */
+    int n_ranks;                 /* 1: no REDUCE and WAIT at all */
+    struct dt_comm_options comm; /* plane, ring, timeout_s and share; the plan fills in the rest */
+    bool accumulate;             /* several passes per update, or fp32 sums of 16-bit gradients */
+    bool loss_scaling;           /* fp16: CHECK and RESCALE */
+    bool record;                 /* record the training list and replay it, where the device can */
+    bool profile;         /* time every step by itself (dt_plan_times); nothing is recorded */
     bool decay_norm_bias; /* weight decay on batch norm and bias too */
     size_t max_bytes;     /* dt_plan_build fails with DT_ERR_MEMORY above it; 0 = no limit */
 };
 
-/* Seconds of the main thread since dt_plan_reset_times. */
+/* Seconds since dt_plan_reset_times. On a device with queues only with options.profile (time on the
+ * device, step by step; comm_s is what WAIT takes); else its main thread's, which say little. */
 struct dt_plan_times {
     double compute_s;      /* OP and ACCUMULATE */
-    double update_s;       /* UPDATE */
+    double update_s;       /* CHECK, UPDATE and RESCALE */
     double comm_s;         /* exposed: REDUCE, polls and WAIT */
     double op_s[DT_N_OPS]; /* compute_s by op */
 };
+
+/* Passes of a step differ in what they do with the buckets: of one pass, first, middle, last. Each
+ * is recorded by itself. */
+enum { DT_N_PASS_KINDS = 4 };
 
 struct dt_plan {
     const struct dt_graph *graph; /* kept until dt_plan_destroy */
@@ -85,7 +106,13 @@ struct dt_plan {
     struct dt_exec **exec;                  /* one per node */
     size_t *scratch_offset, *scratch_bytes; /* one per node, in the work arena while it runs */
     size_t sum_bytes;                       /* what the work arena would need without any sharing */
+    enum dt_dtype grads_type;               /* of the grads arena */
+    bool owned_by_comm[DT_N_ARENAS];        /* memory of dt_comm_alloc */
+    struct dt_recording *recording[DT_N_PASS_KINDS];
+    int n_warm[DT_N_PASS_KINDS]; /* passes walked before the recording */
+    bool record;                 /* off once recording has failed */
     struct dt_plan_times times;
+    double *node_s; /* with options.profile: seconds by node, else NULL */
 };
 
 /* Prepares every node, lays out memory, allocates, binds. The graph is complete (differentiated).
@@ -101,10 +128,13 @@ dt_status dt_plan_layout(struct dt_plan **plan, const struct dt_graph *graph,
                          const struct dt_backend *backend, struct dt_device *device,
                          const struct dt_plan_options *options);
 
-/* Copies one batch into the inputs of a phase: pixels u8 N,H,W,C; labels i32, -1 = ignore. */
+/* Copies one batch into the inputs of a phase: pixels u8 N,H,W,C; labels i32, -1 = ignore. The
+ * device may still read them until dt_plan_end_feed, which is called after the walk is started. */
 dt_status dt_plan_feed(struct dt_plan *plan, enum dt_phase phase, const uint8_t *pixels,
                        const int32_t *labels);
-/* Walks the training list. pass 0 .. n_passes-1: all but the last only accumulate. */
+dt_status dt_plan_end_feed(struct dt_plan *plan);
+/* Walks the training list. pass 0 .. n_passes-1: all but the last only accumulate. On a device with
+ * queues it only starts the work. */
 dt_status dt_plan_train(struct dt_plan *plan, const struct dt_scalars *scalars, int pass,
                         int n_passes);
 dt_status dt_plan_eval(struct dt_plan *plan);
@@ -115,8 +145,9 @@ dt_status dt_plan_init_params(struct dt_plan *plan, uint64_t seed);
 dt_status dt_plan_broadcast(struct dt_plan *plan);
 /* Replaces the running statistics by their mean over the ranks. Collective. */
 dt_status dt_plan_average_stats(struct dt_plan *plan);
-/* Logical fp32 values of a tensor. For PARAM, `arena` PARAMS, GRADS or MOMENTUM; for STAT, STATS.
- */
+/* Logical fp32 values of a tensor. For PARAM, `arena` PARAMS, GRADS (what the last update worked
+ * with; fp16: times the loss scale) or MOMENTUM; for STAT, STATS. Setting PARAMS refreshes the
+ * shadow. */
 dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out);
 dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, const float *in);
 

@@ -34,12 +34,16 @@ struct dt_field {
         .key = (k), .kind = DT_FIELD_JSON, .text = (v) \
     }
 
-/* Events and their fields:
- *   run_start  config, ranks, device, global_batch, steps_per_epoch, epochs, parameters,
- * train_images, val_images, start_step step       step, total_steps, epoch, loss, top1, top5 (per
- * cent), lr, images_per_s, data_wait_s, comm_s, eta_s  (means since the last step event) eval
- * epoch, step, images, loss, top1, top5 checkpoint step, path, seconds warning    text run_end
- * status, exit_code, steps, seconds, top1 */
+/* Events and their fields, optional ones in brackets:
+ *   run_start   config, ranks, device, global_batch, micro_batch, passes, lr, steps_per_epoch,
+ *               epochs, parameters, train_images, val_images, start_step
+ *   step        step, total_steps, epoch, loss, top1, top5 (per cent), lr, images_per_s,
+ *               data_wait_s, eta_s, [comm_s, where the device has no queues], [fp16: loss_scale,
+ *               skipped_steps]; means since the last step event
+ *   eval        epoch, step, images, loss, top1, top5
+ *   checkpoint  step, path, seconds
+ *   warning     text
+ *   run_end     status, exit_code, steps, seconds, [top1] */
 struct dt_report;
 
 struct dt_report_options {

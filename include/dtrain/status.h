@@ -21,6 +21,7 @@ typedef enum dt_status {
     DT_ERR_DISAGREE = 76,      /* ranks disagree */
     DT_ERR_PERMISSION = 77,    /* no permission */
     DT_ERR_CONFIG = 78,        /* wrong configuration */
+    DT_ERR_HANG = 80,          /* the device did not finish in time */
     DT_ERR_NUMERICAL = 81,     /* loss is not finite */
     DT_ERR_NO_CHECKPOINT = 83, /* resume demanded, nothing usable there */
 } dt_status;

@@ -1,4 +1,4 @@
-/* The trainer and its sub-commands. Everything here is collective over the ranks of `comm`.
+/* The trainer and its sub-commands. What takes a `comm` is collective over its ranks.
  *
  * On failure *origin says who prints: the number of the rank the error comes from (all ranks return
  * the same status and text and leave in good order), or DT_ORIGIN_LOCAL: only this rank knows, the
@@ -37,5 +37,10 @@ struct dt_bench_options {
 /* dtrain bench: synthetic data, warm-up, rounds, images/s. */
 dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
                    const struct dt_bench_options *options, int *origin);
+
+/* dtrain doctor: what this build and this machine have, and which device one process with `config`
+ * would use, as text. The status says why it cannot have it (69, or 78 for a configuration that
+ * does not go with the device). Needs no MPI start. */
+dt_status dt_doctor(const struct dt_config *config, FILE *out);
 
 #endif

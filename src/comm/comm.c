@@ -189,6 +189,30 @@ dt_status dt_comm_gather(struct dt_comm *comm, void *out, const void *in, size_t
     return DT_OK;
 }
 
+dt_status dt_comm_find_twin(struct dt_comm *comm, const char *identity, size_t bytes, int *twin,
+                            char host[DT_HOST_MAX])
+{
+    *twin = -1;
+    memset(host, 0, DT_HOST_MAX);
+    char here[DT_HOST_MAX] = {0}, *identities, *hosts;
+    if (gethostname(here, sizeof here - 1) != 0)
+        here[0] = '?';
+    dt_status status = DT_OK;
+    size_t n = (size_t)comm->size;
+    DT_TRY(DT_NEW(identities, n * (bytes + DT_HOST_MAX)));
+    hosts = identities + n * bytes;
+    DT_TRY_OUT(dt_comm_gather(comm, identities, identity, bytes));
+    DT_TRY_OUT(dt_comm_gather(comm, hosts, here, sizeof here));
+    for (int r = 0; r < comm->size && identity[0] && *twin < 0; r++)
+        if (r != comm->rank && strncmp(identities + (size_t)r * bytes, identity, bytes) == 0)
+            *twin = r;
+    if (*twin >= 0)
+        memcpy(host, hosts + (size_t)*twin * DT_HOST_MAX, DT_HOST_MAX);
+out:
+    free(identities);
+    return status;
+}
+
 dt_status dt_comm_barrier(struct dt_comm *comm)
 {
     DT_MPI(MPI_Barrier(comm->control));

@@ -1,4 +1,5 @@
-/* The data plane: several sums under way at once, moved on by dt_comm_poll from the main thread.
+/* The data plane over MPI: several sums under way at once, moved on by dt_comm_poll from the main
+ * thread.
  *
  * Ring: a slot's buffer is cut into ranges, and each range goes round the ring in a lane of its
  * own: n - 1 steps in which a segment is received into the lane's memory and added
@@ -12,7 +13,9 @@
  * Without the ring every slot is one MPI_Iallreduce. */
 #include <limits.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "comm/comm_private.h"
@@ -48,10 +51,9 @@ struct lane {
     int n_pending; /* of its two requests */
 };
 
-struct dt_reduce {
+struct mpi_plane {
     bool ring;
     int n_slots, n_active;
-    size_t max_count;
     struct slot *slots;
     /* Slots with ranges not yet given to a lane, oldest first: a circle of n_slots entries. */
     int *queue;
@@ -79,7 +81,7 @@ static float *lane_segment(const struct lane *lane, const struct dt_comm *comm, 
 
 static dt_status lane_send_receive(struct dt_comm *comm, int index)
 {
-    struct dt_reduce *re = comm->reduce;
+    struct mpi_plane *re = comm->reduce;
     struct lane *lane = &re->lanes[index];
     int n = comm->size, n_in, n_out;
     float *in = lane_segment(lane, comm, lane->step + 1, &n_in);
@@ -103,7 +105,7 @@ static void add(float *restrict sum, const float *restrict values, int count)
 /* Gives ranges of waiting slots to free lanes. */
 static dt_status start_lanes(struct dt_comm *comm)
 {
-    struct dt_reduce *re = comm->reduce;
+    struct mpi_plane *re = comm->reduce;
     size_t range_max = (size_t)DT_RING_SEGMENT * (size_t)comm->size;
     for (int i = 0; i < re->n_lanes && re->n_free_lanes > 0 && re->queue_count > 0; i++) {
         struct lane *lane = &re->lanes[i];
@@ -132,7 +134,7 @@ static dt_status start_lanes(struct dt_comm *comm)
 /* Both messages of the lane's step are done: add, then the next step or the end of the range. */
 static dt_status end_lane_step(struct dt_comm *comm, int index)
 {
-    struct dt_reduce *re = comm->reduce;
+    struct mpi_plane *re = comm->reduce;
     struct lane *lane = &re->lanes[index];
     if (lane->step < comm->size - 1) {
         int count;
@@ -153,7 +155,7 @@ static dt_status end_lane_step(struct dt_comm *comm, int index)
 
 static dt_status complete(struct dt_comm *comm, int request)
 {
-    struct dt_reduce *re = comm->reduce;
+    struct mpi_plane *re = comm->reduce;
     if (!re->ring) {
         re->slots[request].is_active = false;
         re->n_active--;
@@ -170,7 +172,7 @@ static dt_status complete(struct dt_comm *comm, int request)
 /* One look at all requests; *n_done is how many of them were done. */
 static dt_status progress(struct dt_comm *comm, int *n_done)
 {
-    struct dt_reduce *re = comm->reduce;
+    struct mpi_plane *re = comm->reduce;
     *n_done = 0;
     DT_MPI(MPI_Testsome(re->n_requests, re->requests, n_done, re->completed, MPI_STATUSES_IGNORE));
     if (*n_done == MPI_UNDEFINED)
@@ -182,28 +184,19 @@ static dt_status progress(struct dt_comm *comm, int *n_done)
     return DT_OK;
 }
 
-dt_status dt_comm_poll(struct dt_comm *comm)
+static dt_status mpi_poll(struct dt_comm *comm)
 {
+    const struct mpi_plane *re = comm->reduce;
     int n_done = 1;
-    while (n_done > 0 && comm->reduce && comm->reduce->n_active > 0)
+    while (n_done > 0 && re->n_active > 0)
         DT_TRY(progress(comm, &n_done));
     return DT_OK;
 }
 
-static dt_status check_slot(const struct dt_comm *comm, int slot)
+static dt_status mpi_wait(struct dt_comm *comm, int slot)
 {
-    if (!comm->reduce)
-        DT_FAIL(DT_ERR_INTERNAL, "a reduction was used before dt_comm_open_reduce");
-    if (slot < 0 || slot >= comm->reduce->n_slots)
-        DT_FAIL(DT_ERR_INTERNAL, "reduction slot %d does not exist (there are %d)", slot,
-                comm->reduce->n_slots);
-    return DT_OK;
-}
-
-dt_status dt_comm_wait(struct dt_comm *comm, int slot)
-{
-    DT_TRY(check_slot(comm, slot));
-    const struct slot *s = &comm->reduce->slots[slot];
+    const struct mpi_plane *re = comm->reduce;
+    const struct slot *s = &re->slots[slot];
     double idle_since_s = 0.0;
     int n_idle = 0;
     bool is_long = false;
@@ -227,16 +220,12 @@ dt_status dt_comm_wait(struct dt_comm *comm, int slot)
     return DT_OK;
 }
 
-dt_status dt_comm_reduce(struct dt_comm *comm, int slot, float *buffer, size_t count)
+static dt_status mpi_reduce(struct dt_comm *comm, int slot, void *buffer, size_t count)
 {
-    DT_TRY(check_slot(comm, slot));
-    struct dt_reduce *re = comm->reduce;
+    struct mpi_plane *re = comm->reduce;
     struct slot *s = &re->slots[slot];
     if (s->is_active)
         DT_FAIL(DT_ERR_INTERNAL, "reduction slot %d was started again before its end", slot);
-    if (count > re->max_count)
-        DT_FAIL(DT_ERR_INTERNAL, "a reduction of %zu floats is larger than the %zu announced",
-                count, re->max_count);
     if (comm->size == 1 || count == 0)
         return DT_OK;
     *s = (struct slot){.buffer = buffer, .count = count, .is_active = true};
@@ -256,10 +245,9 @@ dt_status dt_comm_reduce(struct dt_comm *comm, int slot, float *buffer, size_t c
 
 static dt_status allocate(struct dt_comm *comm, const struct dt_comm_options *options)
 {
-    struct dt_reduce *re = comm->reduce;
+    struct mpi_plane *re = comm->reduce;
     re->ring = options->ring;
     re->n_slots = options->n_slots;
-    re->max_count = options->max_count;
     DT_TRY(DT_NEW(re->slots, (size_t)re->n_slots));
     DT_TRY(DT_NEW(re->queue, (size_t)re->n_slots));
     if (comm->size == 1)
@@ -282,29 +270,46 @@ static dt_status allocate(struct dt_comm *comm, const struct dt_comm_options *op
     return DT_OK;
 }
 
-dt_status dt_comm_open_reduce(struct dt_comm *comm, const struct dt_comm_options *options)
+static dt_status mpi_open(struct dt_comm *comm, const struct dt_comm_options *options)
 {
-    if (options->n_slots < 0 || (!options->ring && options->max_count > INT_MAX))
-        DT_FAIL(DT_ERR_INTERNAL, "cannot reduce in %d slots of up to %zu floats", options->n_slots,
+    if (options->dtype != DT_F32)
+        DT_FAIL(DT_ERR_INTERNAL, "the sums of MPI are in fp32 only");
+    if (!options->ring && options->max_count > INT_MAX)
+        DT_FAIL(DT_ERR_INTERNAL, "MPI cannot sum up to %zu floats at once without the ring",
                 options->max_count);
-    dt_comm_close_reduce(comm);
-    DT_TRY(DT_NEW(comm->reduce, 1));
-    dt_status status = allocate(comm, options);
-    if (status != DT_OK)
-        dt_comm_close_reduce(comm);
-    return status;
+    struct mpi_plane *re;
+    DT_TRY(DT_NEW(re, 1));
+    comm->reduce = re;
+    DT_TRY(allocate(comm, options));
+    return DT_OK;
 }
 
-void dt_comm_close_reduce(struct dt_comm *comm)
+static void mpi_close(struct dt_comm *comm)
 {
-    struct dt_reduce *re = comm->reduce;
-    if (!re)
-        return;
+    struct mpi_plane *re = comm->reduce;
     free(re->completed);
     free(re->requests);
     free(re->received);
     free(re->queue);
     free(re->slots);
     free(re);
-    comm->reduce = NULL;
 }
+
+/* "Open MPI v4.1.4, package: ...": up to the comma or the end of the line. */
+static void mpi_describe(char *out, size_t bytes)
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int n;
+    if (MPI_Get_library_version(text, &n) != MPI_SUCCESS)
+        text[0] = '\0';
+    snprintf(out, bytes, "%.*s", (int)strcspn(text, ",\n"), text);
+}
+
+const struct dt_plane_ops dt_plane_mpi = {
+    .describe = mpi_describe,
+    .open = mpi_open,
+    .reduce = mpi_reduce,
+    .poll = mpi_poll,
+    .wait = mpi_wait,
+    .close = mpi_close,
+};

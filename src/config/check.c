@@ -59,6 +59,13 @@ static bool stop_top1(const struct dt_config *c, char *what)
     return false;
 }
 
+static bool loss_scale(const struct dt_config *c, char *what)
+{
+    if (c->train.loss_scale > 0 && c->train.precision != DT_PRECISION_FP16)
+        WRONG("%g is for train.precision fp16 only; leave it at 0", c->train.loss_scale);
+    return false;
+}
+
 static bool nesterov(const struct dt_config *c, char *what)
 {
     if (c->optim.nesterov && c->optim.momentum == 0)
@@ -110,6 +117,7 @@ static const struct {
     {"train.micro_batch", micro_batch},
     {"train.deterministic", deterministic},
     {"train.stop_top1", stop_top1},
+    {"train.loss_scale", loss_scale},
     {"optim.nesterov", nesterov},
     {"schedule.warmup_epochs", warmup_epochs},
     {"schedule.milestones", milestones},

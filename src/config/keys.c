@@ -19,6 +19,7 @@ static const char *const lr_units[] = {"absolute", "per_256", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
 static const char *const algorithms[] = {"ring", "auto", NULL};
+static const char *const wires[] = {"auto", "fp32", NULL};
 
 static const double imagenet_mean[] = {0.485, 0.456, 0.406};
 static const double imagenet_std[] = {0.229, 0.224, 0.225};
@@ -101,6 +102,8 @@ const struct dt_key dt_keys[] = {
         "Images per rank and pass; 0: global_batch / ranks in one pass"),
     NUMBER(train.seed, DT_KEY_UINT64, 1, 0, MAX_EXACT, "Seed of weights, order and augmentation"),
     CHOICE(train.precision, DT_PRECISION_FP32, precisions, "Arithmetic of the network"),
+    REAL(train.loss_scale, 0, 0, 16777216,
+         "fp16: factor on the loss, so that small gradients survive; 0: adapted while training"),
     BOOL(train.deterministic, false, "The same bits in every run on the same number of ranks"),
     FRACTION(train.label_smoothing, 0, "Part of the target spread over all classes"),
     INT(train.eval_every, 1, 0, 100000, "Epochs between evaluations; 0: only at the end"),
@@ -130,10 +133,18 @@ const struct dt_key dt_keys[] = {
         "Compute threads per rank; 0: CPUs allowed / ranks on the node"),
     BOOL(device.winograd, true,
          "Winograd's algorithm for large 3x3 convolutions: faster, rounding slightly larger"),
+    BOOL(device.record, true, "GPU: record the training step once and replay it as a CUDA graph"),
+    BOOL(device.share, false, "GPU: ranks may share one, for tests; slow"),
+    REAL(device.timeout_s, 300, 0, 86400,
+         "GPU: seconds after which unfinished work is an error; 0: wait for ever"),
+    STRING(device.cache_dir, "", 0,
+           "GPU: folder for the convolution algorithms found; empty: ~/.cache/dtrain"),
 
     CHOICE(comm.backend, DT_COMM_AUTO, backends, "Library that sums the gradients"),
     CHOICE(comm.algorithm, DT_ALGORITHM_RING, algorithms,
            "ring: fixed order, the same bits in every run; auto: chosen by the library"),
+    CHOICE(comm.wire, DT_WIRE_AUTO, wires,
+           "Type of gradients between ranks; auto: as computed, 16 bits in bf16 and fp16"),
     POSITIVE(comm.bucket_mb, 4, 4096, "Gradients are summed in buckets of this many MiB"),
     POSITIVE(comm.last_bucket_mb, 1, 4096, "Largest last bucket, whose sum is not overlapped"),
 

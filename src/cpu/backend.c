@@ -132,8 +132,8 @@ static void cpu_release(struct dt_device *dev, struct dt_exec *exec)
     dt_cpu_exec_destroy(exec);
 }
 
-static dt_status cpu_prepare(struct dt_device *dev, struct dt_exec **out, size_t *scratch_bytes,
-                             const struct dt_graph *g, int node)
+static dt_status cpu_prepare(struct dt_device *dev, struct dt_exec **out, const struct dt_graph *g,
+                             int node)
 {
     dt_status status = DT_OK;
     struct dt_exec *exec = NULL;
@@ -145,7 +145,6 @@ static dt_status cpu_prepare(struct dt_device *dev, struct dt_exec **out, size_t
     exec->op = OPS[exec->node->op];
     DT_TRY_OUT(dt_cpu_formats_acquire(dev, &exec->formats, g));
     DT_TRY_OUT(exec->op->prepare(dev, exec));
-    *scratch_bytes = exec->scratch_bytes;
     *out = exec;
     exec = NULL;
 out:
@@ -164,14 +163,46 @@ static dt_status cpu_bind(struct dt_device *dev, struct dt_exec *exec, void *con
     return DT_OK;
 }
 
-static dt_status cpu_run(struct dt_device *dev, struct dt_exec *exec,
-                         const struct dt_scalars *scalars)
+/* Algorithms were chosen in prepare; the ranks still meet here. */
+static dt_status cpu_choose(struct dt_device *dev, dt_status prepared)
+{
+    if (!dev->options.share)
+        return prepared;
+    return dev->options.share(dev->options.context, prepared, NULL, 0);
+}
+
+static size_t cpu_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec)
+{
+    (void)dev;
+    return exec->scratch_bytes;
+}
+
+static enum dt_dtype cpu_dtype(struct dt_device *dev, const struct dt_graph *g, int tensor)
+{
+    (void)dev;
+    return g->tensor[tensor].dtype;
+}
+
+static dt_status cpu_set_scalars(struct dt_device *dev, const struct dt_scalars *scalars)
+{
+    dev->scalars = *scalars;
+    return DT_OK;
+}
+
+static dt_status cpu_run(struct dt_device *dev, struct dt_exec *exec)
 {
     /* The number is the calling thread's, another device may have changed it. */
     omp_set_num_threads(dev->options.threads);
     DT_TRY(dt_cpu_ports_read(dev, exec));
-    DT_TRY(exec->op->run(dev, exec, scalars));
+    DT_TRY(exec->op->run(dev, exec, &dev->scalars));
     DT_TRY(dt_cpu_ports_write(dev, exec));
+    return DT_OK;
+}
+
+static dt_status cpu_zero(struct dt_device *dev, void *memory, size_t bytes)
+{
+    (void)dev;
+    memset(memory, 0, bytes);
     return DT_OK;
 }
 
@@ -189,17 +220,63 @@ static dt_status cpu_download(struct dt_device *dev, struct dt_counters *out)
     return DT_OK;
 }
 
+/* Ranks may share the CPU. */
+static void cpu_identity(struct dt_device *dev, char out[DT_IDENTITY_MAX])
+{
+    (void)dev;
+    out[0] = '\0';
+}
+
+static size_t cpu_free_bytes(struct dt_device *dev)
+{
+    (void)dev;
+    return 0;
+}
+
+static dt_status cpu_open_feed(struct dt_device *dev, size_t bytes)
+{
+    (void)dev;
+    (void)bytes;
+    return DT_OK;
+}
+
+static dt_status cpu_pin(struct dt_device *dev, void *memory, size_t bytes)
+{
+    (void)memory;
+    return cpu_open_feed(dev, bytes);
+}
+
+static void cpu_unpin(struct dt_device *dev, void *memory)
+{
+    (void)dev;
+    (void)memory;
+}
+
+/* There is never work under way. */
+static dt_status cpu_nothing(struct dt_device *dev)
+{
+    (void)dev;
+    return DT_OK;
+}
+
 const struct dt_backend dt_backend_cpu = {.name = "cpu",
                                           .open = cpu_open,
                                           .close = cpu_close,
                                           .describe = cpu_describe,
+                                          .identity = cpu_identity,
                                           .alloc = cpu_alloc,
                                           .free = cpu_free,
                                           .n_allocs = cpu_n_allocs,
+                                          .free_bytes = cpu_free_bytes,
+                                          .zero = cpu_zero,
                                           .supports = cpu_supports,
                                           .prepare = cpu_prepare,
+                                          .choose = cpu_choose,
+                                          .scratch_bytes = cpu_scratch_bytes,
+                                          .dtype = cpu_dtype,
                                           .tensor_bytes = dt_cpu_tensor_bytes,
                                           .bind = cpu_bind,
+                                          .set_scalars = cpu_set_scalars,
                                           .run = cpu_run,
                                           .release = cpu_release,
                                           .update = dt_cpu_update,
@@ -207,4 +284,10 @@ const struct dt_backend dt_backend_cpu = {.name = "cpu",
                                           .upload = cpu_upload,
                                           .set_tensor = dt_cpu_set_tensor,
                                           .get_tensor = dt_cpu_get_tensor,
-                                          .download = cpu_download};
+                                          .open_feed = cpu_open_feed,
+                                          .feed = cpu_upload,
+                                          .end_feed = cpu_nothing,
+                                          .pin = cpu_pin,
+                                          .unpin = cpu_unpin,
+                                          .download = cpu_download,
+                                          .sync = cpu_nothing};

@@ -30,6 +30,7 @@ struct dt_device {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     struct dt_device_options options;
+    struct dt_scalars scalars;
     struct dt_cpu_formats *formats;
     struct dt_counters counters;
     uint64_t n_allocs;
@@ -157,9 +158,8 @@ dt_status dt_cpu_run_primitive(struct dt_device *dev, struct dt_exec *exec,
                                const struct dt_scalars *scalars);
 
 /* pointwise.c */
-dt_status dt_cpu_update(struct dt_device *dev, float *params, float *momentum, const float *grads,
-                        const struct dt_segment *segments, int n_segments,
-                        const struct dt_scalars *scalars);
-dt_status dt_cpu_accumulate(struct dt_device *dev, float *dst, const float *src, size_t count);
+dt_status dt_cpu_update(struct dt_device *dev, const struct dt_update *update);
+dt_status dt_cpu_accumulate(struct dt_device *dev, float *dst, const void *src,
+                            enum dt_dtype src_type, size_t count, bool first);
 
 #endif

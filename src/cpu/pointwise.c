@@ -226,13 +226,13 @@ static void update_range(float *restrict w, float *restrict m, const float *rest
 
 /* The segments are short and many (batch norm), so one parallel region takes them all, each thread
  * its share of the elements. */
-dt_status dt_cpu_update(struct dt_device *dev, float *params, float *momentum, const float *grads,
-                        const struct dt_segment *segments, int n_segments,
-                        const struct dt_scalars *scalars)
+dt_status dt_cpu_update(struct dt_device *dev, const struct dt_update *update)
 {
+    const struct dt_scalars *scalars = &dev->scalars;
+    const float *grads = update->grads;
     size_t total = 0;
-    for (int i = 0; i < n_segments; i++)
-        total += segments[i].count;
+    for (int i = 0; i < update->n_segments; i++)
+        total += update->segments[i].count;
     omp_set_num_threads(dev->options.threads);
 
 #pragma omp parallel
@@ -241,8 +241,8 @@ dt_status dt_cpu_update(struct dt_device *dev, float *params, float *momentum, c
         size_t begin = total / n_threads * thread / 16 * 16;
         size_t end = thread + 1 == n_threads ? total : total / n_threads * (thread + 1) / 16 * 16;
         size_t at = 0; /* elements in the segments before this one */
-        for (int i = 0; i < n_segments && at < end; at += segments[i].count, i++) {
-            const struct dt_segment *segment = &segments[i];
+        for (int i = 0; i < update->n_segments && at < end; at += update->segments[i].count, i++) {
+            const struct dt_segment *segment = &update->segments[i];
             size_t first = begin > at ? begin - at : 0;
             size_t last = end - at < segment->count ? end - at : segment->count;
             if (first >= last)
@@ -250,17 +250,27 @@ dt_status dt_cpu_update(struct dt_device *dev, float *params, float *momentum, c
             size_t offset = segment->first + first;
             const struct sgd s = {scalars->lr, scalars->momentum,
                                   scalars->weight_decay * segment->decay, scalars->nesterov};
-            update_range(params + offset, momentum + offset, grads + offset, last - first, s);
+            update_range(update->params + offset, update->momentum + offset, grads + offset,
+                         last - first, s);
         }
     }
     return DT_OK;
 }
 
-dt_status dt_cpu_accumulate(struct dt_device *dev, float *dst, const float *src, size_t count)
+dt_status dt_cpu_accumulate(struct dt_device *dev, float *dst, const void *src,
+                            enum dt_dtype src_type, size_t count, bool first)
 {
+    const float *from = src;
+    (void)src_type; /* always fp32 */
     omp_set_num_threads(dev->options.threads);
+    if (first) {
 #pragma omp parallel for simd schedule(static)
-    for (size_t i = 0; i < count; i++)
-        dst[i] += src[i];
+        for (size_t i = 0; i < count; i++)
+            dst[i] = from[i];
+    } else {
+#pragma omp parallel for simd schedule(static)
+        for (size_t i = 0; i < count; i++)
+            dst[i] += from[i];
+    }
     return DT_OK;
 }

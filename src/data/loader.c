@@ -21,7 +21,7 @@
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
 
-enum { NAME_MAX_BYTES = 512, TEXT_MAX = 2048, GREY = 128 };
+enum { NAME_MAX_BYTES = 512, TEXT_MAX = 2048, GREY = 128, PAGE_BYTES = 4096 };
 
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_HELD };
 
@@ -29,7 +29,7 @@ struct slot {
     enum slot_state state;
     int n_pending; /* rows not yet finished */
     struct dt_batch batch;
-    uint8_t *pixels;
+    uint8_t *pixels; /* begins a page, and so do the labels, for a device that pins them */
     int32_t *labels;
     uint32_t *ids;
     struct dt_crop *crops;
@@ -263,16 +263,25 @@ static void *worker_main(void *argument)
 
 /* --- Life --- */
 
+static dt_status alloc_pages(void **out, size_t bytes)
+{
+    if (posix_memalign(out, PAGE_BYTES, bytes) != 0)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory: asked %zu bytes for a batch", bytes);
+    memset(*out, 0, bytes);
+    return DT_OK;
+}
+
 static dt_status create_slots(struct dt_loader *loader)
 {
     size_t n = (size_t)loader->options.micro_batch;
     DT_TRY(DT_NEW(loader->slots, (size_t)loader->n_slots));
     for (int i = 0; i < loader->n_slots; i++) {
         struct slot *slot = &loader->slots[i];
-        slot->pixels = dt_mem_alloc_aligned(n * loader->row_bytes, "the pixels of a batch");
-        if (!slot->pixels)
-            return DT_ERR_MEMORY;
-        DT_TRY(DT_NEW(slot->labels, n));
+        void *pixels, *labels;
+        DT_TRY(alloc_pages(&pixels, n * loader->row_bytes));
+        slot->pixels = pixels;
+        DT_TRY(alloc_pages(&labels, n * sizeof *slot->labels));
+        slot->labels = labels;
         DT_TRY(DT_NEW(slot->ids, n));
         DT_TRY(DT_NEW(slot->crops, n));
         slot->batch.pixels = slot->pixels;
@@ -371,6 +380,16 @@ void dt_loader_destroy(struct dt_loader *loader)
     pthread_cond_destroy(&loader->work);
     pthread_mutex_destroy(&loader->mutex);
     free(loader);
+}
+
+void *dt_loader_memory(const struct dt_loader *loader, int i, size_t *bytes)
+{
+    size_t n = (size_t)loader->options.micro_batch;
+    if (i >= 2 * loader->n_slots)
+        return NULL;
+    const struct slot *slot = &loader->slots[i / 2];
+    *bytes = i % 2 == 0 ? n * loader->row_bytes : n * sizeof *slot->labels;
+    return i % 2 == 0 ? (void *)slot->pixels : (void *)slot->labels;
 }
 
 uint64_t dt_loader_batches(const struct dt_loader *loader)

@@ -143,12 +143,6 @@ size_t dt_tensor_elements(const struct dt_tensor *tensor)
     return n;
 }
 
-size_t dt_dtype_bytes(enum dt_dtype dtype)
-{
-    static const size_t bytes[] = {[DT_U8] = 1, [DT_I32] = 4, [DT_F32] = 4};
-    return bytes[dtype];
-}
-
 int dt_graph_find(const struct dt_graph *g, const char *tensor_name)
 {
     for (int i = 0; i < g->n_tensors; i++) {

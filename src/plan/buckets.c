@@ -45,10 +45,36 @@ static dt_status check_every_param(const struct dt_graph *g, const int *order, i
     return DT_OK;
 }
 
+/* All gradients have one type, so that element i of params, grads and momentum belongs together. */
+static dt_status find_grads_type(struct dt_plan *plan, const int *order, int n_params)
+{
+    const struct dt_graph *g = plan->graph;
+    plan->grads_type = DT_F32;
+    for (int i = 0; i < n_params; i++) {
+        int diff = g->tensor[order[i]].diff;
+        if (diff < 0)
+            continue;
+        enum dt_dtype type = plan->backend->dtype(plan->device, g, diff);
+        if (i > 0 && type != plan->grads_type)
+            DT_FAIL(DT_ERR_INTERNAL, "the gradient of %s has a type of its own",
+                    g->tensor[order[i]].name);
+        plan->grads_type = type;
+    }
+    return DT_OK;
+}
+
+static bool has_shadow(const struct dt_plan *plan, const int *order, int n_params)
+{
+    for (int i = 0; i < n_params; i++)
+        if (plan->backend->dtype(plan->device, plan->graph, order[i]) != DT_F32)
+            return true;
+    return false;
+}
+
 static void place_persistent(struct dt_plan *plan, const int *order, int n_params)
 {
     const struct dt_graph *g = plan->graph;
-    size_t offset = 0;
+    size_t offset = 0, grad_bytes = dt_dtype_bytes(plan->grads_type);
     for (int i = 0; i < n_params; i++) {
         struct dt_place *place = &plan->place[order[i]];
         place->arena = DT_ARENA_PARAMS;
@@ -56,13 +82,14 @@ static void place_persistent(struct dt_plan *plan, const int *order, int n_param
         int diff = g->tensor[order[i]].diff;
         if (diff >= 0) {
             plan->place[diff].arena = DT_ARENA_GRADS;
-            plan->place[diff].offset = offset;
+            plan->place[diff].offset = offset / sizeof(float) * grad_bytes;
         }
         offset += dt_plan_align(place->bytes);
     }
     bool trains = n_params > 0 && g->tensor[order[0]].diff >= 0;
     plan->arena_bytes[DT_ARENA_PARAMS] = offset;
-    plan->arena_bytes[DT_ARENA_GRADS] = trains ? offset : 0;
+    plan->arena_bytes[DT_ARENA_SHADOW] = has_shadow(plan, order, n_params) ? offset / 2 : 0;
+    plan->arena_bytes[DT_ARENA_GRADS] = trains ? offset / sizeof(float) * grad_bytes : 0;
     plan->arena_bytes[DT_ARENA_MOMENTUM] = trains ? offset : 0;
     plan->arena_bytes[DT_ARENA_ACCUM] = trains && plan->options.accumulate ? offset : 0;
     for (int t = 0; t < g->n_tensors; t++) {
@@ -74,6 +101,12 @@ static void place_persistent(struct dt_plan *plan, const int *order, int n_param
     }
 }
 
+/* Bytes of parameters whose gradients have `bytes` on their way between the ranks. */
+static size_t on_the_wire(const struct dt_plan *plan, size_t bytes)
+{
+    return bytes / dt_dtype_bytes(dt_plan_sum_type(plan)) * sizeof(float);
+}
+
 /* Index of the first parameter of the small last bucket. */
 static int find_last_bucket(const struct dt_plan *plan, const int *order, int n_params)
 {
@@ -81,7 +114,7 @@ static int find_last_bucket(const struct dt_plan *plan, const int *order, int n_
     int first = n_params;
     while (first > 0) {
         bytes += dt_plan_align(plan->place[order[first - 1]].bytes);
-        if (bytes > plan->options.last_bucket_bytes)
+        if (bytes > on_the_wire(plan, plan->options.last_bucket_bytes))
             break;
         first--;
     }
@@ -117,7 +150,7 @@ static dt_status make_buckets(struct dt_plan *plan, const int *order, const int 
         int start = i, limit = i < last_start ? last_start : n_params;
         size_t first = plan->place[order[start]].offset, end = first;
         for (; i < limit; i++) {
-            if (end - first >= plan->options.bucket_bytes)
+            if (end - first >= on_the_wire(plan, plan->options.bucket_bytes))
                 break;
             end = plan->place[order[i]].offset + dt_plan_align(plan->place[order[i]].bytes);
         }
@@ -139,6 +172,7 @@ dt_status dt_plan_place_params(struct dt_plan *plan)
     DT_TRY_OUT(DT_NEW(ready, (size_t)g->n_tensors));
     int n_params = order_params(g, order, ready);
     DT_TRY_OUT(check_every_param(g, order, n_params));
+    DT_TRY_OUT(find_grads_type(plan, order, n_params));
     place_persistent(plan, order, n_params);
     if (plan->arena_bytes[DT_ARENA_GRADS] > 0)
         DT_TRY_OUT(make_buckets(plan, order, ready, n_params));
@@ -158,7 +192,7 @@ static void add_step(struct dt_plan *plan, enum dt_phase phase, enum dt_step_kin
 dt_status dt_plan_make_steps(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
-    size_t most = (size_t)g->n_nodes + 4 * (size_t)plan->n_buckets;
+    size_t most = (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 1;
     for (int phase = 0; phase < DT_N_PHASES; phase++)
         DT_TRY(DT_NEW(plan->steps[phase], most));
     int next = 0; /* bucket whose gradients are awaited */
@@ -171,10 +205,19 @@ dt_status dt_plan_make_steps(struct dt_plan *plan)
                 add_step(plan, DT_TRAIN, DT_STEP_REDUCE, -1, next);
         }
     }
-    for (int b = 0; b < plan->n_buckets; b++) {
+    bool scales = plan->options.loss_scaling && plan->n_buckets > 0;
+    /* Whether the step counts is known only when all gradients are checked. */
+    for (int b = 0; scales && b < plan->n_buckets; b++) {
         if (plan->options.n_ranks > 1)
+            add_step(plan, DT_TRAIN, DT_STEP_WAIT, -1, b);
+        add_step(plan, DT_TRAIN, DT_STEP_CHECK, -1, b);
+    }
+    for (int b = 0; b < plan->n_buckets; b++) {
+        if (!scales && plan->options.n_ranks > 1)
             add_step(plan, DT_TRAIN, DT_STEP_WAIT, -1, b);
         add_step(plan, DT_TRAIN, DT_STEP_UPDATE, -1, b);
     }
+    if (scales)
+        add_step(plan, DT_TRAIN, DT_STEP_RESCALE, -1, -1);
     return DT_OK;
 }

@@ -11,6 +11,23 @@ static inline size_t dt_plan_align(size_t bytes)
     return (bytes + DT_PLAN_ALIGN - 1) / DT_PLAN_ALIGN * DT_PLAN_ALIGN;
 }
 
+/* Where the gradients of the buckets are summed over the ranks, and their type there. */
+static inline enum dt_arena dt_plan_sum_arena(const struct dt_plan *plan)
+{
+    return plan->options.accumulate ? DT_ARENA_ACCUM : DT_ARENA_GRADS;
+}
+
+static inline enum dt_dtype dt_plan_sum_type(const struct dt_plan *plan)
+{
+    return plan->options.accumulate ? DT_F32 : plan->grads_type;
+}
+
+/* The 16-bit copy of a parameter. */
+static inline void *dt_plan_shadow(const struct dt_plan *plan, int param)
+{
+    return (char *)plan->arena[DT_ARENA_SHADOW] + plan->place[param].offset / 2;
+}
+
 /* place[].first_use, last_use and arena, from the nodes. */
 void dt_plan_find_lifetimes(struct dt_plan *plan);
 /* Offsets of parameters, gradients, momentum and statistics, and the buckets. */

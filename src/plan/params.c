@@ -7,30 +7,44 @@
 #include "dtrain/rng.h"
 #include "internal.h"
 
-static dt_status find_memory(const struct dt_plan *plan, enum dt_arena arena, int tensor,
+/* Where the values are; *tensor becomes the tensor whose format and type they have. */
+static dt_status find_memory(const struct dt_plan *plan, enum dt_arena arena, int *tensor,
                              void **memory)
 {
-    const struct dt_place *place = &plan->place[tensor];
-    bool param = place->arena == DT_ARENA_PARAMS && arena <= DT_ARENA_MOMENTUM;
-    if ((!param && place->arena != arena) || !plan->arena[arena])
-        DT_FAIL(DT_ERR_INTERNAL, "tensor %s is not in arena %d", plan->graph->tensor[tensor].name,
-                (int)arena);
-    *memory = (char *)plan->arena[arena] + place->offset;
+    const struct dt_tensor *t = &plan->graph->tensor[*tensor];
+    enum dt_arena home = plan->place[*tensor].arena;
+    size_t offset = plan->place[*tensor].offset;
+    bool same = home == arena || (home == DT_ARENA_PARAMS && arena == DT_ARENA_MOMENTUM);
+    if (home == DT_ARENA_PARAMS && arena == DT_ARENA_GRADS) {
+        same = true;
+        arena = dt_plan_sum_arena(plan); /* accum is fp32, as params */
+        if (arena == DT_ARENA_GRADS) {
+            *tensor = t->diff;
+            offset = plan->place[t->diff].offset;
+        }
+    }
+    if (!same || !plan->arena[arena])
+        DT_FAIL(DT_ERR_INTERNAL, "tensor %s is not in arena %d", t->name, (int)arena);
+    *memory = (char *)plan->arena[arena] + offset;
     return DT_OK;
 }
 
 dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out)
 {
     void *memory = NULL;
-    DT_TRY(find_memory(plan, arena, tensor, &memory));
+    DT_TRY(find_memory(plan, arena, &tensor, &memory));
     return plan->backend->get_tensor(plan->device, plan->graph, tensor, out, memory);
 }
 
 dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, const float *in)
 {
     void *memory = NULL;
-    DT_TRY(find_memory(plan, arena, tensor, &memory));
-    return plan->backend->set_tensor(plan->device, plan->graph, tensor, memory, in);
+    DT_TRY(find_memory(plan, arena, &tensor, &memory));
+    DT_TRY(plan->backend->set_tensor(plan->device, plan->graph, tensor, memory, in));
+    if (arena != DT_ARENA_PARAMS || !plan->arena[DT_ARENA_SHADOW])
+        return DT_OK;
+    return plan->backend->refresh(plan->device, dt_plan_shadow(plan, tensor), memory,
+                                  plan->place[tensor].bytes / sizeof(float));
 }
 
 static void fill(float *out, size_t count, const struct dt_tensor *tensor, uint64_t seed)

@@ -1,13 +1,15 @@
 /* The plan as text, for --dry-run: one line per step, then arenas and buckets. */
-#include "dtrain/plan.h"
+#include "internal.h"
 
 static const char *const kind_name[] = {
-    [DT_STEP_OP] = "op",     [DT_STEP_ACCUMULATE] = "accumulate", [DT_STEP_REDUCE] = "reduce",
-    [DT_STEP_WAIT] = "wait", [DT_STEP_UPDATE] = "update",
+    [DT_STEP_OP] = "op",           [DT_STEP_ACCUMULATE] = "accumulate", [DT_STEP_REDUCE] = "reduce",
+    [DT_STEP_WAIT] = "wait",       [DT_STEP_CHECK] = "check",           [DT_STEP_UPDATE] = "update",
+    [DT_STEP_RESCALE] = "rescale",
 };
 static const char *const arena_name[] = {
-    [DT_ARENA_PARAMS] = "params", [DT_ARENA_GRADS] = "grads", [DT_ARENA_MOMENTUM] = "momentum",
-    [DT_ARENA_ACCUM] = "accum",   [DT_ARENA_STATS] = "stats", [DT_ARENA_WORK] = "work",
+    [DT_ARENA_PARAMS] = "params", [DT_ARENA_SHADOW] = "shadow",     [DT_ARENA_GRADS] = "grads",
+    [DT_ARENA_ACCUM] = "accum",   [DT_ARENA_MOMENTUM] = "momentum", [DT_ARENA_STATS] = "stats",
+    [DT_ARENA_WORK] = "work",
 };
 static const char *const phase_name[] = {[DT_TRAIN] = "train", [DT_EVAL] = "eval"};
 
@@ -31,6 +33,19 @@ static void print_op(const struct dt_plan *plan, const struct dt_step *step, FIL
             node->residual ? "+add" : "", node->relu ? "+relu" : "");
 }
 
+static void print_bucket(const struct dt_plan *plan, const struct dt_step *step, FILE *out)
+{
+    if (step->bucket < 0) {
+        fprintf(out, "%s\n", kind_name[step->kind]);
+        return;
+    }
+    const struct dt_bucket *bucket = &plan->buckets[step->bucket];
+    size_t bytes = dt_dtype_bytes(dt_plan_sum_type(plan));
+    fprintf(out, "%-18s bucket %-21d %-20zu %10s %10.2f  %s+%zu\n", kind_name[step->kind],
+            step->bucket, bucket->count, "", mib(bucket->count * bytes),
+            arena_name[dt_plan_sum_arena(plan)], bucket->first * bytes);
+}
+
 static void print_steps(const struct dt_plan *plan, enum dt_phase phase, FILE *out)
 {
     double flops = 0, bytes = 0;
@@ -46,10 +61,7 @@ static void print_steps(const struct dt_plan *plan, enum dt_phase phase, FILE *o
             flops += dt_node_flops(plan->graph, &plan->graph->node[step->node]);
             bytes += dt_node_bytes(plan->graph, &plan->graph->node[step->node]);
         } else {
-            const struct dt_bucket *bucket = &plan->buckets[step->bucket];
-            fprintf(out, "%-18s bucket %-21d %-20zu %10s %10.2f  grads+%zu\n",
-                    kind_name[step->kind], step->bucket, bucket->count, "",
-                    mib(bucket->count * sizeof(float)), bucket->first * sizeof(float));
+            print_bucket(plan, step, out);
         }
     }
     fprintf(out, "%s total: %.2f GFLOP, %.1f MiB touched\n", phase_name[phase], flops * 1e-9,
@@ -72,6 +84,6 @@ void dt_plan_print(const struct dt_plan *plan, FILE *out)
     fprintf(out, "buckets: %d", plan->n_buckets);
     for (int b = 0; b < plan->n_buckets; b++)
         fprintf(out, "%s%.2f", b == 0 ? ", MiB in order of readiness: " : " ",
-                mib(plan->buckets[b].count * sizeof(float)));
+                mib(plan->buckets[b].count * dt_dtype_bytes(dt_plan_sum_type(plan))));
     fprintf(out, "\n");
 }

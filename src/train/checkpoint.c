@@ -132,6 +132,12 @@ static dt_status state_text(struct dt_jsonw *w, const struct dt_checkpoint *stat
     dt_jsonw_number(w, "best_top1", state->best_top1);
     dt_jsonw_bool(w, "eval_due", state->eval_due);
     dt_jsonw_integer(w, "ranks", state->n_ranks);
+    if (state->precision >= 0)
+        dt_jsonw_string(w, "precision", dt_precision_name((enum dt_precision)state->precision));
+    if (state->loss_scale.scale > 0) {
+        dt_jsonw_number(w, "loss_scale", (double)state->loss_scale.scale);
+        dt_jsonw_integer(w, "clean_steps", state->loss_scale.n_clean);
+    }
     dt_jsonw_string(w, "model", state->model);
     dt_jsonw_integer(w, "num_classes", state->num_classes);
     dt_jsonw_integer(w, "image_size", state->image_size);
@@ -289,6 +295,23 @@ static bool get_text(const struct dt_json *root, const char *key, char *out, siz
            (size_t)snprintf(out, bytes, "%s", value->string) < bytes;
 }
 
+/* What older versions did not record. */
+static void parse_precision(struct dt_checkpoint *state, const struct dt_json *root)
+{
+    char name[8];
+    int64_t n_clean;
+    const struct dt_json *scale = dt_json_get(root, "loss_scale");
+    state->precision = -1;
+    if (get_text(root, "precision", name, sizeof name))
+        for (int p = DT_PRECISION_FP32; p <= DT_PRECISION_FP16; p++)
+            if (strcmp(dt_precision_name((enum dt_precision)p), name) == 0)
+                state->precision = p;
+    if (scale && scale->type == DT_JSON_NUMBER && scale->number > 0 && scale->number <= 0x1p24 &&
+        dt_json_integer(dt_json_get(root, "clean_steps"), 0, INT32_MAX, &n_clean))
+        state->loss_scale =
+            (struct dt_loss_scale){.scale = (float)scale->number, .n_clean = (int32_t)n_clean};
+}
+
 static bool parse_state(struct dt_checkpoint *state, const struct dt_json *root)
 {
     int64_t format, n_ranks, num_classes, image_size, global_batch, seed;
@@ -314,6 +337,7 @@ static bool parse_state(struct dt_checkpoint *state, const struct dt_json *root)
     state->image_size = (int)image_size;
     state->global_batch = (int)global_batch;
     state->seed = (uint64_t)seed;
+    parse_precision(state, root);
     return true;
 }
 

@@ -20,6 +20,8 @@ struct dt_checkpoint {
     double best_top1;     /* per cent, -1 = no evaluation yet */
     bool eval_due;        /* the run stopped before an evaluation: it comes first now */
     int n_ranks;
+    int precision;                   /* enum dt_precision, -1 = not recorded */
+    struct dt_loss_scale loss_scale; /* fp16; a scale of 0 = none */
     /* What must be the same to go on. */
     char model[DT_MODEL_NAME_MAX];
     int num_classes, image_size, global_batch;

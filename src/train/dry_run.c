@@ -34,10 +34,12 @@ static void print_rates(const struct dt_session *s, FILE *out)
 
 void dt_session_print(const struct dt_session *s, FILE *out)
 {
+    char device[256];
     dt_plan_print(s->plan, out);
     fprintf(out, "\nglobal batch %d = %d rank(s) x %d pass(es) x %d images\n", s->global_batch,
             s->n_ranks, s->n_passes, s->micro_batch);
-    fprintf(out, "%d compute thread(s) per rank\n", s->n_threads);
+    s->backend->describe(s->device, device, sizeof device);
+    fprintf(out, "device %s\n", device);
     if (!s->train_set) {
         fprintf(out, "steps per epoch and learning rates: unknown, data.train cannot be read: %s\n",
                 s->data_problem);

@@ -16,10 +16,7 @@ static dt_status run_batches(struct dt_session *s)
         DT_TRY(dt_loader_next(s->val, &batch));
         if (!batch)
             return DT_OK;
-        dt_status status = dt_plan_feed(s->plan, DT_EVAL, batch->pixels, batch->labels);
-        dt_loader_release(s->val, batch);
-        DT_TRY(status);
-        DT_TRY(dt_plan_eval(s->plan));
+        DT_TRY(dt_session_eval_pass(s, batch));
         n_done += (int64_t)s->n_ranks * s->config->train.eval_batch;
         dt_report_progress(s->report, "evaluation", n_done < n_images ? n_done : n_images,
                            n_images);

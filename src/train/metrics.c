@@ -3,8 +3,16 @@
 #include "train/metrics.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "dtrain/clock.h"
+#include "dtrain/log.h"
+#include "dtrain/mem.h"
+
+/* Below this the gradients overflow whatever the loss is multiplied by: 2^-14, the smallest normal
+ * number of fp16. */
+static const float least_scale = 0x1p-14f;
 
 static void begin_interval(struct dt_metrics *metrics, const struct dt_session *s, int64_t step)
 {
@@ -40,47 +48,105 @@ static dt_status check_loss(struct dt_session *s, double loss, int64_t first, in
             checkpoint[0] ? "the last checkpoint is " : "there is no checkpoint yet", checkpoint);
 }
 
+/* Says what fp16 users know from elsewhere; ends a run whose gradients overflow at any scale. The
+ * device counts and scales alike on all ranks. */
+static dt_status check_scale(struct dt_loss_scale *scale, struct dt_session *s, int64_t n_skipped,
+                             int64_t last, const char *checkpoint)
+{
+    char what[48] = "step";
+    if (!dt_session_scales_loss(s))
+        return DT_OK;
+    DT_TRY(s->backend->get_loss_scale(s->device, scale));
+    if (n_skipped > 1)
+        snprintf(what, sizeof what, "%lld steps", (long long)n_skipped);
+    if (n_skipped > 0 && s->config->train.loss_scale > 0)
+        dt_log(DT_LOG_INFO,
+               "Gradient overflow. Skipping %s, train.loss_scale is %.9g; lower it, or set it to 0",
+               what, (double)scale->scale);
+    else if (n_skipped > 0)
+        dt_log(DT_LOG_INFO, "Gradient overflow. Skipping %s, loss scale reduced to %.9g", what,
+               (double)scale->scale);
+    if (s->config->train.loss_scale > 0 || scale->scale >= least_scale)
+        return DT_OK;
+    s->origin = 0;
+    DT_FAIL(DT_ERR_NUMERICAL,
+            "after step %lld gradients are not finite whatever the loss scale, which is down to "
+            "%.3g; %s%s; try a lower schedule.lr, more schedule.warmup_epochs, or train.precision "
+            "bf16",
+            (long long)last, (double)scale->scale,
+            checkpoint[0] ? "the last checkpoint is " : "there is no checkpoint yet", checkpoint);
+}
+
+/* Sums over the ranks. */
+enum {
+    SUM_LOSS,
+    SUM_IMAGES,
+    SUM_TOP1,
+    SUM_TOP5,
+    SUM_WAIT,
+    SUM_COMM,
+    SUM_ELAPSED,
+    SUM_BAD_NOW,
+    SUM_BAD_BEFORE,
+    N_SUMS
+};
+
+static dt_status sum_up(const struct dt_metrics *metrics, struct dt_session *s,
+                        const struct dt_counters *counters, double *sums)
+{
+    struct dt_plan_times times;
+    uint64_t n_bad_now, n_bad_before;
+    dt_plan_get_times(s->plan, &times);
+    dt_loader_bad_positions(s->train, &n_bad_now, &n_bad_before);
+    sums[SUM_LOSS] = counters->loss;
+    sums[SUM_IMAGES] = (double)counters->n;
+    sums[SUM_TOP1] = (double)counters->top1;
+    sums[SUM_TOP5] = (double)counters->top5;
+    sums[SUM_WAIT] = dt_loader_wait_s(s->train) - metrics->wait_s;
+    sums[SUM_COMM] = times.comm_s;
+    sums[SUM_ELAPSED] = dt_clock_s() - metrics->begin_s - metrics->paused_s;
+    sums[SUM_BAD_NOW] = (double)n_bad_now;
+    sums[SUM_BAD_BEFORE] = (double)n_bad_before;
+    return dt_comm_sum_f64(s->comm, sums, N_SUMS);
+}
+
 dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, int64_t step,
                             int64_t epoch, double lr, const char *checkpoint)
 {
     struct dt_counters counters;
-    struct dt_plan_times times;
-    uint64_t n_bad_now, n_bad_before;
-    double n_steps = (double)(step - metrics->first_step);
+    struct dt_loss_scale scale = {0};
+    double sums[N_SUMS], n_steps = (double)(step - metrics->first_step);
     DT_TRY(s->backend->download(s->device, &counters));
-    dt_plan_get_times(s->plan, &times);
-    dt_loader_bad_positions(s->train, &n_bad_now, &n_bad_before);
-    double elapsed_s = dt_clock_s() - metrics->begin_s - metrics->paused_s;
-    double sums[] = {counters.loss,
-                     (double)counters.n,
-                     (double)counters.top1,
-                     (double)counters.top5,
-                     dt_loader_wait_s(s->train) - metrics->wait_s,
-                     times.comm_s,
-                     elapsed_s,
-                     (double)n_bad_now,
-                     (double)n_bad_before};
-    DT_TRY(dt_comm_sum_f64(s->comm, sums, 9));
-    DT_TRY(dt_session_check_bad(s, s->train, fmax(sums[7], sums[8])));
-    DT_TRY(check_loss(s, sums[0], metrics->first_step, step, checkpoint));
+    DT_TRY(sum_up(metrics, s, &counters, sums));
+    DT_TRY(dt_session_check_bad(s, s->train, fmax(sums[SUM_BAD_NOW], sums[SUM_BAD_BEFORE])));
+    DT_TRY(check_loss(s, sums[SUM_LOSS], metrics->first_step, step, checkpoint));
+    DT_TRY(check_scale(&scale, s, counters.n_skipped, step, checkpoint));
 
-    double n = sums[1], rank_steps = n_steps * s->n_ranks;
-    double step_s = sums[6] / rank_steps;
+    double n = sums[SUM_IMAGES], rank_steps = n_steps * s->n_ranks;
+    double step_s = sums[SUM_ELAPSED] / rank_steps;
     metrics->step_s = metrics->step_s > 0 ? 0.7 * metrics->step_s + 0.3 * step_s : step_s;
-    const struct dt_field fields[] = {
+    const struct dt_field all[] = {
         DT_INT("step", step),
         DT_INT("total_steps", s->last_step),
         DT_INT("epoch", epoch),
-        DT_NUM("loss", sums[0] / n),
-        DT_NUM("top1", 100 * sums[2] / n),
-        DT_NUM("top5", 100 * sums[3] / n),
+        DT_NUM("loss", sums[SUM_LOSS] / n),
+        DT_NUM("top1", 100 * sums[SUM_TOP1] / n),
+        DT_NUM("top5", 100 * sums[SUM_TOP5] / n),
         DT_NUM("lr", lr),
         DT_NUM("images_per_s", n / n_steps / step_s),
-        DT_NUM("data_wait_s", sums[4] / rank_steps),
-        DT_NUM("comm_s", sums[5] / rank_steps),
+        DT_NUM("data_wait_s", sums[SUM_WAIT] / rank_steps),
         DT_NUM("eta_s", metrics->step_s * (double)(s->last_step - step)),
     };
-    dt_report_event(s->report, "step", fields, sizeof fields / sizeof *fields);
+    struct dt_field fields[DT_COUNT(all) + 3];
+    int n_fields = DT_COUNT(all);
+    memcpy(fields, all, sizeof all);
+    if (dt_session_has_times(s))
+        fields[n_fields++] = (struct dt_field)DT_NUM("comm_s", sums[SUM_COMM] / rank_steps);
+    if (dt_session_scales_loss(s)) {
+        fields[n_fields++] = (struct dt_field)DT_NUM("loss_scale", (double)scale.scale);
+        fields[n_fields++] = (struct dt_field)DT_INT("skipped_steps", counters.n_skipped);
+    }
+    dt_report_event(s->report, "step", fields, n_fields);
     begin_interval(metrics, s, step);
     return DT_OK;
 }

@@ -73,6 +73,7 @@ static struct dt_checkpoint describe(const struct dt_session *s)
     struct dt_checkpoint state = {
         .best_top1 = -1,
         .n_ranks = s->n_ranks,
+        .precision = (int)s->config->train.precision,
         .num_classes = s->config->model.num_classes,
         .image_size = s->config->model.image_size,
         .global_batch = s->global_batch,
@@ -99,6 +100,37 @@ static dt_status load(struct dt_session *s, const struct dt_resume *resume)
     return dt_weights_load(s->plan, path, s->model->head, true);
 }
 
+/* Weights and momentum are fp32 in a checkpoint, so any precision can go on from it. */
+static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved,
+                  const struct dt_session *s)
+{
+    *state = *saved;
+    state->n_ranks = s->n_ranks;
+    state->precision = (int)s->config->train.precision;
+    if (saved->n_ranks != s->n_ranks)
+        dt_log(DT_LOG_INFO,
+               "resuming a run of %d rank(s) on %d: same samples and schedule; results are equal "
+               "up to rounding, not bit for bit",
+               saved->n_ranks, s->n_ranks);
+    if (saved->precision >= 0 && saved->precision != state->precision)
+        dt_log(DT_LOG_INFO, "resuming a run of train.precision %s with %s",
+               dt_precision_name((enum dt_precision)saved->precision),
+               dt_precision_name(s->config->train.precision));
+}
+
+/* A fixed scale is the configuration's. */
+static dt_status load_loss_scale(struct dt_checkpoint *state, const struct dt_session *s)
+{
+    const struct dt_loss_scale saved = state->loss_scale;
+    bool dynamic = s->config->train.loss_scale == 0;
+    state->loss_scale = (struct dt_loss_scale){0};
+    if (!dt_session_scales_loss(s))
+        return DT_OK;
+    if (saved.scale > 0 && dynamic)
+        DT_TRY(s->backend->set_loss_scale(s->device, &saved));
+    return s->backend->get_loss_scale(s->device, &state->loss_scale);
+}
+
 dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *resume,
                          struct dt_session *s)
 {
@@ -106,15 +138,9 @@ dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *re
     if (resume->found) {
         dt_status status = dt_checkpoint_match(&resume->state, state, resume->path);
         DT_TRY(dt_session_agree(s, status));
-        *state = resume->state;
-        state->n_ranks = s->n_ranks;
-        if (resume->state.n_ranks != s->n_ranks)
-            dt_log(
-                DT_LOG_INFO,
-                "resuming a run of %d rank(s) on %d: same samples and schedule; results are equal "
-                "up to rounding, not bit for bit",
-                resume->state.n_ranks, s->n_ranks);
+        adopt(state, &resume->state, s);
     }
+    DT_TRY(dt_session_agree(s, load_loss_scale(state, s)));
     DT_TRY(dt_session_agree(s, load(s, resume)));
     return dt_plan_broadcast(s->plan);
 }

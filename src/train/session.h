@@ -9,6 +9,7 @@
 #include "dtrain/plan.h"
 #include "dtrain/report.h"
 #include "train/checkpoint.h"
+#include "train/devices.h"
 #include "train/schedule.h"
 
 struct dt_session {
@@ -20,6 +21,7 @@ struct dt_session {
     int global_batch, micro_batch, n_passes; /* global_batch = n_ranks * n_passes * micro_batch */
     int n_threads;
     const struct dt_backend *backend;
+    enum dt_plane plane;
     struct dt_device *device;
     struct dt_graph *graph;
     struct dt_plan *plan;
@@ -35,6 +37,7 @@ struct dt_session {
 /* What a sub-command needs. */
 struct dt_session_needs {
     bool train, eval;      /* phases: graph, data set, loader */
+    bool profile;          /* the plan times every step by itself */
     bool layout_only;      /* plan without memory, no validation data, no loaders; no training data
                               is no failure */
     const char *cache_dir; /* for indices of data sets, NULL = not kept */
@@ -50,6 +53,10 @@ dt_status dt_session_agree(struct dt_session *s, dt_status status);
 
 /* Ends all ranks with DT_ERR_DATA if `n_bad`, summed over them, is above the limit of `loader`. */
 dt_status dt_session_check_bad(struct dt_session *s, const struct dt_loader *loader, double n_bad);
+/* Whether gradients are computed times a loss scale: in fp16. */
+bool dt_session_scales_loss(const struct dt_session *s);
+/* Whether the walk's clocks mean something: on a device with queues only in a profile. */
+bool dt_session_has_times(const struct dt_session *s);
 /* Whether the configuration has a validation set. */
 bool dt_session_has_validation(const struct dt_session *s);
 
@@ -57,11 +64,12 @@ bool dt_session_has_validation(const struct dt_session *s);
  * INT64_MAX if unknown. `root` is "" or a folder that holds proc and sys, for tests. */
 uint64_t dt_memory_available(const char *root);
 
-/* step.c: what update number `step` (from 0) works with; one pass of it over a batch, which is
- * released in any case. */
+/* step.c: what update number `step` (from 0) works with; one pass of it, or of the evaluation, over
+ * a batch, which is released in any case. A device with queues is still at work then. */
 struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step);
 dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
                           const struct dt_scalars *scalars, int pass);
+dt_status dt_session_eval_pass(struct dt_session *s, const struct dt_batch *batch);
 
 /* dry_run.c: the plan and the schedule on stdout. Rank 0. */
 void dt_session_print(const struct dt_session *s, FILE *out);

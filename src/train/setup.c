@@ -1,10 +1,11 @@
 /* Opens what a sub-command works with: checks that need the number of ranks, data sets, device,
- * graph of both phases, plan, loaders. Each phase ends in dt_session_agree, so a failure on one
+ * graph of both phases, plan, loaders. Each part ends in dt_session_agree, so a failure on one
  * rank is one message and all ranks leave in good order. */
 #include "train/session.h"
 
 #include <stdio.h>
 
+#include "dtrain/log.h"
 #include "dtrain/train.h"
 
 void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt_config *config)
@@ -37,6 +38,16 @@ dt_status dt_session_check_bad(struct dt_session *s, const struct dt_loader *loa
     return status;
 }
 
+bool dt_session_scales_loss(const struct dt_session *s)
+{
+    return s->config->train.precision == DT_PRECISION_FP16 && s->backend->get_loss_scale;
+}
+
+bool dt_session_has_times(const struct dt_session *s)
+{
+    return !s->backend->stamp || s->plan->options.profile;
+}
+
 bool dt_session_has_validation(const struct dt_session *s)
 {
     const struct dt_config *config = s->config;
@@ -46,20 +57,15 @@ bool dt_session_has_validation(const struct dt_session *s)
 
 /* --- Checks --- */
 
-static dt_status check_device(const struct dt_config *config)
+/* Which device; the GPUs of all ranks count. Collective. */
+static dt_status choose_device(struct dt_session *s)
 {
-    static const char *const precisions[] = {"fp32", "tf32", "bf16", "fp16"};
-    if (config->device.kind == DT_DEVICE_CUDA)
-        DT_FAIL(DT_ERR_DEVICE,
-                "device.kind: this build has no CUDA backend; set device.kind to cpu");
-    if (config->comm.backend == DT_COMM_NCCL)
-        DT_FAIL(DT_ERR_DEVICE,
-                "comm.backend: this build has no NCCL backend; set comm.backend to mpi");
-    if (config->train.precision != DT_PRECISION_FP32)
-        DT_FAIL(
-            DT_ERR_CONFIG,
-            "train.precision: %s is not possible on the cpu device; set train.precision to fp32",
-            precisions[config->train.precision]);
+    struct dt_device_choice choice;
+    DT_TRY(dt_devices_agree(&choice, s->comm, s->config));
+    s->backend = choice.backend;
+    s->plane = choice.plane;
+    if (choice.fallback && s->rank == 0)
+        dt_log(DT_LOG_WARNING, "no GPU: %s; running on the CPU", choice.fallback);
     return DT_OK;
 }
 
@@ -88,7 +94,6 @@ static dt_status split_batch(struct dt_session *s)
 static dt_status check(struct dt_session *s, const struct dt_session_needs *needs)
 {
     const struct dt_config *config = s->config;
-    DT_TRY(check_device(config));
     s->model = dt_model_find(config->model.name);
     if (!s->model)
         return dt_error_pass(DT_ERR_CONFIG, __func__, __FILE__, __LINE__);
@@ -182,17 +187,51 @@ static dt_status open_data(struct dt_session *s, const struct dt_session_needs *
 
 /* --- Device, graph, plan --- */
 
+static dt_status share(void *context, dt_status mine, void *data, size_t bytes)
+{
+    struct dt_session *s = context;
+    DT_TRY(dt_session_agree(s, mine));
+    return dt_comm_bcast(s->comm, data, bytes, 0);
+}
+
+static dt_status poll(void *context)
+{
+    const struct dt_session *s = context;
+    return dt_comm_poll(s->comm);
+}
+
+static void show_progress(void *context, const char *what, int64_t done, int64_t total)
+{
+    const struct dt_session *s = context;
+    dt_report_progress(s->report, what, done, total);
+}
+
 static dt_status open_device(struct dt_session *s)
 {
-    s->n_threads = s->config->device.threads > 0 ? s->config->device.threads : cpus_per_rank(s);
+    const struct dt_config *config = s->config;
+    char cache_dir[DT_PATH_MAX];
+    bool on_cpu = s->backend == &dt_backend_cpu;
+    s->n_threads = config->device.threads > 0 ? config->device.threads : cpus_per_rank(s);
+    dt_devices_cache_dir(cache_dir, config);
     struct dt_device_options options = {
         .threads = s->n_threads,
-        .deterministic = s->config->train.deterministic,
-        .winograd = s->config->device.winograd,
-        .seed = s->config->train.seed,
+        .deterministic = config->train.deterministic,
+        .seed = config->train.seed,
+        .winograd = config->device.winograd,
+        .precision = config->train.precision,
+        .loss_scale = config->train.loss_scale,
+        .rank = s->rank,
+        .local_rank = dt_comm_local_rank(s->comm),
+        .timeout_s = config->device.timeout_s,
+        .cache_dir = cache_dir[0] ? cache_dir : NULL,
+        .share = s->n_ranks > 1 ? share : NULL,
+        .poll = poll,
+        .progress = show_progress,
+        .context = s,
     };
     DT_TRY(s->backend->open(&s->device, &options));
-    dt_comm_check_binding(s->comm, s->n_threads);
+    /* On a GPU the CPUs only decode. */
+    dt_comm_check_binding(s->comm, on_cpu ? s->n_threads : 1);
     return DT_OK;
 }
 
@@ -232,30 +271,51 @@ static dt_status build_graph(struct dt_session *s, const struct dt_session_needs
     return DT_OK;
 }
 
+/* What the plan may use of a device's free memory; the rest is for libraries and recordings. */
+static double device_budget(const struct dt_session *s)
+{
+    const double most_reserved = 1u << 30;
+    double bytes = (double)s->backend->free_bytes(s->device);
+    double reserved = bytes / 16 < most_reserved ? bytes / 16 : most_reserved;
+    int n_sharing = s->config->device.share ? dt_comm_local_size(s->comm) : 1;
+    return (bytes - reserved) / n_sharing;
+}
+
 /* Bytes each rank may use: the same number on all, so that they fail together. */
 static dt_status find_memory(struct dt_session *s, size_t *max_bytes)
 {
-    double least = -(double)dt_memory_available("") / dt_comm_local_size(s->comm);
+    double bytes = s->backend == &dt_backend_cpu
+                       ? (double)dt_memory_available("") / dt_comm_local_size(s->comm)
+                       : device_budget(s);
+    double least = -bytes;
     DT_TRY(dt_comm_max_f64(s->comm, &least, 1));
     *max_bytes = (size_t)-least;
     return DT_OK;
 }
 
-static dt_status build_plan(struct dt_session *s, bool layout_only)
+static dt_status build_plan(struct dt_session *s, const struct dt_session_needs *needs)
 {
     const struct dt_config *config = s->config;
+    enum dt_precision precision = config->train.precision;
+    bool narrow = precision == DT_PRECISION_FP16 || precision == DT_PRECISION_BF16;
     size_t max_bytes = 0;
     DT_TRY(find_memory(s, &max_bytes));
     struct dt_plan_options options = {
         .bucket_bytes = (size_t)(config->comm.bucket_mb * (1 << 20)),
         .last_bucket_bytes = (size_t)(config->comm.last_bucket_mb * (1 << 20)),
         .n_ranks = s->n_ranks,
-        .accumulate = s->n_passes > 1,
+        .comm = {.plane = s->plane,
+                 .ring = config->comm.algorithm == DT_ALGORITHM_RING,
+                 .timeout_s = config->device.timeout_s,
+                 .share = config->device.share},
+        .accumulate = s->n_passes > 1 || (narrow && config->comm.wire == DT_WIRE_FP32),
+        .loss_scaling = precision == DT_PRECISION_FP16,
+        .record = config->device.record,
+        .profile = needs->profile,
         .decay_norm_bias = config->optim.decay_norm_bias,
-        .ring = config->comm.algorithm == DT_ALGORITHM_RING,
         .max_bytes = max_bytes,
     };
-    if (layout_only)
+    if (needs->layout_only)
         return dt_plan_layout(&s->plan, s->graph, s->backend, s->device, &options);
     return dt_plan_build(&s->plan, s->graph, s->backend, s->device, s->n_ranks > 1 ? s->comm : NULL,
                          &options);
@@ -287,12 +347,33 @@ static dt_status create_loader(struct dt_session *s, bool train)
                             &options);
 }
 
+static dt_status pin(struct dt_session *s, const struct dt_loader *loader)
+{
+    void *memory;
+    size_t bytes;
+    for (int i = 0; (memory = dt_loader_memory(loader, i, &bytes)); i++)
+        DT_TRY(s->backend->pin(s->device, memory, bytes));
+    return DT_OK;
+}
+
+static void unpin(struct dt_session *s, const struct dt_loader *loader)
+{
+    void *memory;
+    size_t bytes;
+    for (int i = 0; loader && (memory = dt_loader_memory(loader, i, &bytes)); i++)
+        s->backend->unpin(s->device, memory);
+}
+
 static dt_status create_loaders(struct dt_session *s, const struct dt_session_needs *needs)
 {
-    if (needs->train)
+    if (needs->train) {
         DT_TRY(create_loader(s, true));
-    if (needs->eval)
+        DT_TRY(pin(s, s->train));
+    }
+    if (needs->eval) {
         DT_TRY(create_loader(s, false));
+        DT_TRY(pin(s, s->val));
+    }
     return DT_OK;
 }
 
@@ -300,11 +381,13 @@ static dt_status create_loaders(struct dt_session *s, const struct dt_session_ne
 
 dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *needs)
 {
+    DT_TRY(dt_session_agree(s, choose_device(s)));
     DT_TRY(dt_session_agree(s, check(s, needs)));
     DT_TRY(open_data(s, needs));
     DT_TRY(dt_session_agree(s, open_device(s)));
+    DT_TRY(dt_session_agree(s, dt_devices_check_twins(s->comm, s->backend, s->device, s->config)));
     DT_TRY(dt_session_agree(s, build_graph(s, needs)));
-    DT_TRY(dt_session_agree(s, build_plan(s, needs->layout_only)));
+    DT_TRY(dt_session_agree(s, build_plan(s, needs)));
     if (needs->layout_only)
         return DT_OK;
     return dt_session_agree(s, create_loaders(s, needs));
@@ -317,6 +400,10 @@ void dt_session_close(struct dt_session *s, dt_status status)
     bool failed = status != DT_OK && status != DT_STOPPED;
     if (failed && s->origin == DT_ORIGIN_LOCAL && s->n_ranks > 1)
         return;
+    if (s->device) {
+        unpin(s, s->train);
+        unpin(s, s->val);
+    }
     dt_loader_destroy(s->train);
     dt_loader_destroy(s->val);
     dt_plan_destroy(s->plan);

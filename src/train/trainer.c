@@ -88,7 +88,9 @@ static dt_status save(struct run *r)
     struct dt_session *s = &r->session;
     dt_status status = DT_OK;
     double begin_s = dt_clock_s();
-    if (s->rank == 0)
+    if (dt_session_scales_loss(s))
+        status = s->backend->get_loss_scale(s->device, &r->at.loss_scale);
+    if (s->rank == 0 && status == DT_OK)
         status = dt_checkpoint_save(r->last_checkpoint, r->checkpoints, s->plan, &r->at,
                                     r->config_json, s->config->checkpoint.keep);
     DT_TRY(dt_session_agree(s, status));

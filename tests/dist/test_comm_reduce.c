@@ -44,7 +44,8 @@ static void assert_all(bool is_good)
 
 static void open_reduce(bool ring)
 {
-    struct dt_comm_options options = {.ring = ring, .n_slots = N_SLOTS, .max_count = MAX_COUNT};
+    struct dt_comm_options options = {
+        .ring = ring, .n_slots = N_SLOTS, .max_count = MAX_COUNT, .dtype = DT_F32};
     assert_ok(dt_comm_open_reduce(comm, &options));
 }
 
@@ -278,6 +279,47 @@ static void test_misuse(void **state)
     assert_ok(dt_comm_barrier(comm));
 }
 
+/* What one rank gets wrong is refused on all, and a plane can be opened after that. */
+static void test_planes(void **state)
+{
+    (void)state;
+    struct dt_comm_options options = {.n_slots = 1, .max_count = 8, .dtype = DT_F32};
+    float values[8] = {0};
+    assert_true(dt_comm_has_plane(DT_PLANE_MPI));
+    assert_false(dt_comm_has_plane((enum dt_plane)99));
+    assert_ok(dt_comm_open_reduce(comm, &options));
+    void *memory = values;
+    assert_ok(dt_comm_alloc(comm, &memory, 64));
+    assert_null(memory);
+
+    options.dtype = rank == n - 1 ? DT_F16 : DT_F32;
+    assert_all(dt_comm_open_reduce(comm, &options) == DT_ERR_INTERNAL);
+    assert_all(strstr(dt_error_text(), "fp32 only") != NULL);
+    assert_int_equal(dt_comm_reduce(comm, 0, values, 8), DT_ERR_INTERNAL);
+    assert_int_equal(dt_comm_wait(comm, 0), DT_ERR_INTERNAL);
+    assert_int_equal(dt_comm_alloc(comm, &memory, 64), DT_ERR_INTERNAL);
+    assert_ok(dt_comm_poll(comm));
+    options.dtype = DT_F32;
+    options.n_slots = rank == 0 ? -1 : 1;
+    assert_all(dt_comm_open_reduce(comm, &options) == DT_ERR_INTERNAL);
+
+    options.n_slots = 1;
+    if (!dt_comm_has_plane(DT_PLANE_NCCL)) {
+        options.plane = DT_PLANE_NCCL;
+        assert_all(dt_comm_open_reduce(comm, &options) == DT_ERR_CONFIG);
+        assert_all(strstr(dt_error_text(), "no NCCL") != NULL);
+        options.plane = DT_PLANE_MPI;
+    }
+    for (size_t i = 0; i < DT_COUNT(values); i++)
+        values[i] = 1.0F;
+    assert_ok(dt_comm_open_reduce(comm, &options));
+    assert_ok(dt_comm_reduce(comm, 0, values, 8));
+    assert_ok(dt_comm_wait(comm, 0));
+    assert_all(values[7] == (float)n);
+    dt_comm_close_reduce(comm);
+    dt_comm_close_reduce(comm);
+}
+
 int main(int argc, char **argv)
 {
     if (dt_comm_open(&comm, &argc, &argv) != DT_OK) {
@@ -291,7 +333,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_counts_auto), cmocka_unit_test(test_slots_ring),
         cmocka_unit_test(test_slots_auto),  cmocka_unit_test(test_bits_ring),
         cmocka_unit_test(test_bits_auto),   cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_misuse),
+        cmocka_unit_test(test_misuse),      cmocka_unit_test(test_planes),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     dt_comm_close(comm);

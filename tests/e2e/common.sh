@@ -23,6 +23,12 @@ on_ranks() {
     fi
 }
 
+# Whether the program has the CUDA backend.
+has_cuda() {
+    "$dtrain" doctor > "$work/doctor" 2> /dev/null || true
+    ! grep -q "CUDA  *not in this build" "$work/doctor"
+}
+
 # Generated images: shapes NAME PER_CLASS SEED [SIZE]
 shapes() {
     "$dtrain" shapes "$work/$1" --per-class "$2" --size "${4:-32}" --seed "$3"
@@ -39,7 +45,7 @@ small_config() {
             "deterministic": true},
   "optim": {"momentum": 0.9, "weight_decay": 0.0001},
   "schedule": {"kind": "constant", "lr": 0.02, "lr_unit": "absolute", "warmup_epochs": 0},
-  "device": {"threads": 1},
+  "device": {"kind": "cpu", "threads": 1},
   "output": {"log_every": 5},
   "checkpoint": {"every_epochs": 0}
 }

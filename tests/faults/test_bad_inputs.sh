@@ -115,14 +115,28 @@ key 78 "data.std" data.std=[0,1,1]
 key 78 "train.micro_batch" train.global_batch=8 train.micro_batch=3
 key 78 "schedule.milestones" schedule.kind=step schedule.milestones=[60,30]
 key 78 "schedule.warmup_epochs" train.epochs=3 schedule.warmup_epochs=5
+key 78 "train.loss_scale" train.loss_scale=1024
+key 78 "train.loss_scale" train.loss_scale=1024 train.precision=bf16
+key 78 "train.loss_scale" train.loss_scale=33554432 train.precision=fp16
+key 78 "comm.backend" device.kind=cpu comm.backend=nccl
 key 78 "--set" train.epochs
 
 # What only a run can know
 run 78 "did you mean \"resnet50\"" model.name=resnet5O
 run 78 "too small" model.name=alexnet
 run 78 "train.precision" train.precision=bf16
-run 69 "no CUDA backend" device.kind=cuda
-run 69 "no NCCL backend" comm.backend=nccl
+run 78 "train.precision" train.precision=fp16 train.loss_scale=128
+if has_cuda; then
+    export CUDA_VISIBLE_DEVICES= # a GPU that may be there is hidden
+    run 69 "device.kind: cuda is not possible: " device.kind=cuda
+    run 78 "comm.backend: nccl sums in GPU memory" device.kind=auto comm.backend=nccl
+    run 78 "(the GPU is not used: " device.kind=auto train.precision=bf16
+    bad 69 "device.kind: cuda is not possible: " doctor --set device.kind=cuda
+else
+    run 69 "no CUDA backend" device.kind=cuda
+    run 69 "no NCCL backend" device.kind=auto comm.backend=nccl
+    bad 69 "no CUDA backend" doctor --set device.kind=cuda
+fi
 run 78 "more than the 30 training images" train.global_batch=31
 run 81 "the loss is" schedule.lr=1000 train.max_steps=100 optim.momentum=0.99
 run 66 "nowhere" model.init_from=nowhere.safetensors

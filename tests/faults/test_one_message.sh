@@ -22,7 +22,12 @@ expect 3 78 "the nearest global batch that can is 9" $good --set train.global_ba
 expect 2 78 "the nearest global batch that can is 16" $good --set train.global_batch=12 \
     --set train.micro_batch=4 --set train.max_steps=1 --set train.global_batch=20
 expect 3 66 "nowhere" $good --set data.train=nowhere
-expect 2 69 "no CUDA backend" $good --set device.kind=cuda
+if has_cuda; then
+    CUDA_VISIBLE_DEVICES='' expect 2 69 "device.kind: cuda is not possible: " $good \
+        --set device.kind=cuda
+else
+    expect 2 69 "no CUDA backend" $good --set device.kind=cuda
+fi
 expect 2 83 "no complete checkpoint" $good --resume must
 expect 2 71 "train.micro_batch" $good --set data.source=synthetic \
     --set data.synthetic_train=65536 --set train.global_batch=65536 --set model.name=vgg16 \

@@ -1,6 +1,6 @@
 /* Runs training steps on given weights and batches, for comparison with PyTorch.
  *
- *   steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT
+ *   steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT [cpu|cuda]
  *
  * WEIGHTS: safetensors. BATCHES: per step BATCH*SIZE*SIZE*3 bytes of pixels, then BATCH i32 labels.
  * Prints one loss per step. OUT gets "grad.<name>" (gradients of step 1) and "stat.<name>" (running
@@ -13,21 +13,25 @@
 #include "dtrain/mem.h"
 #include "dtrain/models.h"
 #include "dtrain/plan.h"
+#include "train/devices.h"
 #include "train/safetensors.h"
 
 struct run {
     const char *model;
     int classes, size, batch, steps;
     float lr;
-    const char *weights, *batches, *out;
+    const char *weights, *batches, *out, *device_kind;
+    const struct dt_backend *backend;
+    struct dt_device *device;
 };
 
-static bool supports(void *device, const struct dt_graph *g, const struct dt_node *node)
+static bool supports(void *context, const struct dt_graph *g, const struct dt_node *node)
 {
-    return dt_backend_cpu.supports(device, g, node);
+    const struct run *run = context;
+    return run->backend->supports(run->device, g, node);
 }
 
-static dt_status build_graph(struct dt_graph **g, const struct run *run, struct dt_device *device)
+static dt_status build_graph(struct dt_graph **g, struct run *run)
 {
     static const double mean[3] = {0.485, 0.456, 0.406}, std[3] = {0.229, 0.224, 0.225};
     const struct dt_model_options options = {.num_classes = run->classes, .dropout = 0};
@@ -39,7 +43,7 @@ static dt_status build_graph(struct dt_graph **g, const struct run *run, struct 
     int image = dt_graph_ingest(*g, mean, std);
     dt_graph_softmax_xent(*g, model->build(*g, image, model, &options), 0.1);
     DT_TRY(dt_graph_check(*g));
-    DT_TRY(dt_graph_fuse(*g, supports, device));
+    DT_TRY(dt_graph_fuse(*g, supports, run));
     return dt_graph_differentiate(*g);
 }
 
@@ -151,6 +155,7 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
             DT_FAIL(DT_ERR_DATA, "%s is too short", run->batches);
         DT_TRY(dt_plan_feed(plan, DT_TRAIN, pixels, labels));
         DT_TRY(dt_plan_train(plan, &scalars, 0, 1));
+        DT_TRY(dt_plan_end_feed(plan));
         DT_TRY(plan->backend->download(device, &counters));
         printf("%.9g\n", counters.loss / (double)counters.n);
         if (step == 0) {
@@ -165,42 +170,52 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
     return write_out(plan->graph, run->out, sections, 3);
 }
 
-static dt_status run_all(const struct run *run)
+static dt_status open_device(struct run *run)
 {
-    const struct dt_device_options device_options = {
-        .threads = 2, .deterministic = true, .seed = 1};
+    const struct dt_device_options options = {.threads = 2, .deterministic = true, .seed = 1};
+    struct dt_device_choice choice;
+    struct dt_config config;
+    dt_config_init(&config);
+    config.device.kind = strcmp(run->device_kind, "cuda") == 0 ? DT_DEVICE_CUDA : DT_DEVICE_CPU;
+    DT_TRY(dt_devices_choose(&choice, &config, 1));
+    run->backend = choice.backend;
+    return run->backend->open(&run->device, &options);
+}
+
+static dt_status run_all(struct run *run)
+{
     const struct dt_plan_options options = {
-        .bucket_bytes = 4 << 20, .last_bucket_bytes = 1 << 20, .n_ranks = 1};
-    struct dt_device *device = NULL;
+        .bucket_bytes = 4 << 20, .last_bucket_bytes = 1 << 20, .n_ranks = 1, .record = true};
     struct dt_graph *g = NULL;
     struct dt_plan *plan = NULL;
-    DT_TRY(dt_backend_cpu.open(&device, &device_options));
-    DT_TRY(build_graph(&g, run, device));
-    DT_TRY(dt_plan_build(&plan, g, &dt_backend_cpu, device, NULL, &options));
+    DT_TRY(open_device(run));
+    DT_TRY(build_graph(&g, run));
+    DT_TRY(dt_plan_build(&plan, g, run->backend, run->device, NULL, &options));
     DT_TRY(load_weights(plan, run->weights));
-    DT_TRY(train(plan, device, run));
+    DT_TRY(train(plan, run->device, run));
     dt_plan_destroy(plan);
     dt_graph_destroy(g);
-    dt_backend_cpu.close(device);
+    run->backend->close(run->device);
     return DT_OK;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 10) {
-        fprintf(stderr,
-                "usage: steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT\n");
+    if (argc < 10 || argc > 11) {
+        fprintf(stderr, "usage: steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT "
+                        "[cpu|cuda]\n");
         return DT_ERR_USAGE;
     }
-    const struct run run = {.model = argv[1],
-                            .classes = (int)strtol(argv[2], NULL, 10),
-                            .size = (int)strtol(argv[3], NULL, 10),
-                            .batch = (int)strtol(argv[4], NULL, 10),
-                            .steps = (int)strtol(argv[5], NULL, 10),
-                            .lr = strtof(argv[6], NULL),
-                            .weights = argv[7],
-                            .batches = argv[8],
-                            .out = argv[9]};
+    struct run run = {.model = argv[1],
+                      .classes = (int)strtol(argv[2], NULL, 10),
+                      .size = (int)strtol(argv[3], NULL, 10),
+                      .batch = (int)strtol(argv[4], NULL, 10),
+                      .steps = (int)strtol(argv[5], NULL, 10),
+                      .lr = strtof(argv[6], NULL),
+                      .weights = argv[7],
+                      .batches = argv[8],
+                      .out = argv[9],
+                      .device_kind = argc > 10 ? argv[10] : "cpu"};
     dt_status status = run_all(&run);
     if (status != DT_OK)
         fprintf(stderr, "steps_tool: %s\n%s\n", dt_error_text(), dt_error_trail());

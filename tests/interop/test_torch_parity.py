@@ -1,5 +1,7 @@
 """The same network, weights and batches in torchvision and in dtrain (fp32).
 
+    python3 test_torch_parity.py BUILD/dtrain [cuda]     dtrain on the CPU, or on the GPU
+
 For ResNet-18, ResNet-50 and VGG-11-BN: a file that `dtrain` wrote loads with strict=True; then ten
 steps: loss to 1e-5 at step 1 and 1e-3 at step 10, every gradient tensor to 1e-4 in norm at step 1,
 running statistics to 1e-5.
@@ -32,6 +34,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import safetensors_np  # noqa: E402
 
 DTRAIN = sys.argv[1]
+DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cpu"
 STEPS_TOOL = os.path.join(os.path.dirname(DTRAIN), "tests", "steps_tool")
 STEPS, MAX_BATCHES, MAX_CLEAN = 10, 40, 4
 
@@ -76,6 +79,7 @@ def dtrain_weights(name, classes, size, folder):
         "schedule.lr": 1e-6,
         "schedule.warmup_epochs": 0,
         "train.eval_batch": 4,
+        "device.kind": DEVICE,
     }
     config = os.path.join(folder, "config.json")
     with open(config, "w") as f:
@@ -137,7 +141,7 @@ def dtrain_steps(case, batches, folder, weights):
         for pixels, labels in batches:
             f.write(pixels.tobytes() + labels.tobytes())
     sizes = [case.classes, case.size, case.batch, len(batches), case.lr]
-    command = [STEPS_TOOL, case.name, *map(str, sizes), *files]
+    command = [STEPS_TOOL, case.name, *map(str, sizes), *files, DEVICE]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [float(line) for line in text.split()], safetensors_np.load(files[2])
 

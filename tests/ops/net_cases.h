@@ -170,7 +170,7 @@ static dt_status net_graph(struct suite *suite, struct dt_graph **g, const struc
         int logits = c->build(*g, dt_graph_ingest(*g, mean, std));
         dt_graph_softmax_xent(*g, logits, c->smoothing);
     }
-    rig_add_guard(*g);
+    rig_add_readers(*g);
     DT_TRY(dt_graph_check(*g));
     DT_TRY(net_fuse(suite, *g, fuse));
     DT_TRY(dt_graph_differentiate(*g));
@@ -197,7 +197,7 @@ static dt_status net_reference(struct ref *input, struct ref *want)
 {
     want->diff_scale = (double)case_scalars.diff_scale;
     for (uint64_t seed = 1; seed < 1000; seed++) {
-        fill_inputs(input, seed, NET_CLASSES, true);
+        fill_inputs(input, seed, NET_CLASSES, true, DT_PRECISION_FP32);
         copy_inputs(want, input);
         want->margin = INFINITY;
         net_run_reference(want, DT_TRAIN, false);
@@ -307,6 +307,8 @@ static void test_networks(void **state)
 {
     struct suite *suite = *state;
     int n_failed = 0;
+    if (suite->options.precision != DT_PRECISION_FP32)
+        return; /* errors of one op become inputs of the next: no bound per tensor */
     for (size_t i = 0; i < 2 * DT_COUNT(net_list); i++) {
         const struct net_case *c = &net_list[i / 2];
         if (run_net(suite, c, i % 2 == 0) == DT_OK)

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "dtrain/rng.h"
+#include "numbers.h"
 #include "op_build.h"
 #include "rig.h"
 
@@ -25,7 +26,8 @@ struct suite {
     bool covered[DT_N_OPS];
 };
 
-static const double case_bound[DT_N_OPS] = {
+/* Largest error of fp32, relative to the largest value of a tensor. */
+static const double cpu_bound[DT_N_OPS] = {
     [DT_OP_INGEST] = 1e-6,       [DT_OP_CONV] = 1e-5,
     [DT_OP_BN] = 1e-5,           [DT_OP_RELU] = 0,
     [DT_OP_ADD] = 1e-6,          [DT_OP_MAX_POOL] = 0,
@@ -37,6 +39,24 @@ static const double case_bound[DT_N_OPS] = {
     [DT_OP_DROPOUT] = 0,         [DT_OP_LINEAR_BWD_WEIGHTS] = 1e-5,
     [DT_OP_DROPOUT_BWD] = 0,
 };
+
+/* Inputs are rounded to the precision first, so products are exact and what remains is the order of
+ * the sums (on a GPU the library's choice: 1e-4 for convolution and linear) and, in 16 bits, the
+ * rounding of results: half a unit of the last place, 2^-11 in fp16 and 2^-8 in bf16; conv and
+ * linear round before and after they add the bias, bn_bwd several times. */
+static double case_bound(const struct suite *suite, enum dt_op op)
+{
+    bool product = op == DT_OP_CONV || op == DT_OP_CONV_BWD_DATA || op == DT_OP_CONV_BWD_WEIGHTS ||
+                   op == DT_OP_LINEAR || op == DT_OP_LINEAR_BWD_DATA ||
+                   op == DT_OP_LINEAR_BWD_WEIGHTS;
+    bool exact = op == DT_OP_RELU || op == DT_OP_MAX_POOL;
+    double bound = product && suite->backend != &dt_backend_cpu ? 1e-4 : cpu_bound[op];
+    double unit = suite->options.precision == DT_PRECISION_FP16   ? 0x1p-11
+                  : suite->options.precision == DT_PRECISION_BF16 ? 0x1p-8
+                                                                  : 0;
+    double n_roundings = op == DT_OP_BN_BWD ? 4 : op == DT_OP_CONV || op == DT_OP_LINEAR ? 2 : 1;
+    return exact ? 0 : bound + 1.01 * unit * n_roundings;
+}
 
 /* True if no node writes the tensor: the driver fills it. */
 static bool is_input(const struct dt_graph *g, int t)
@@ -62,8 +82,10 @@ static double random_value(struct dt_rng *rng, const struct dt_tensor *t, int n_
     return (float)(2 * u - 0.75);
 }
 
-/* Fills every input of the graph; the same seed gives the same values. */
-static void fill_inputs(struct ref *r, uint64_t seed, int n_labels, bool ignore)
+/* Fills every input of the graph; the same seed gives the same values. All but vectors (fp32
+ * everywhere) are rounded to what the precision holds. */
+static void fill_inputs(struct ref *r, uint64_t seed, int n_labels, bool ignore,
+                        enum dt_precision precision)
 {
     for (int t = 0; t < r->g->n_tensors; t++) {
         if (!r->value[t] || !is_input(r->g, t))
@@ -71,10 +93,12 @@ static void fill_inputs(struct ref *r, uint64_t seed, int n_labels, bool ignore)
         struct dt_rng rng;
         dt_rng_init(&rng, seed, DT_RNG_SYNTHETIC, 0, (uint32_t)t);
         const struct dt_tensor *tensor = &r->g->tensor[t];
-        bool identity = strcmp(tensor->name, COPY_WEIGHTS) == 0;
-        for (size_t i = 0; i < dt_tensor_elements(tensor); i++)
-            r->value[t][i] = identity ? i % ((size_t)tensor->dim[0] + 1) == 0
-                                      : random_value(&rng, tensor, n_labels, ignore);
+        bool identity = strcmp(tensor->name, COPY_WEIGHTS) == 0, is_vector = tensor->n_dims == 1;
+        for (size_t i = 0; i < dt_tensor_elements(tensor); i++) {
+            double value = identity ? i % ((size_t)tensor->dim[0] + 1) == 0
+                                    : random_value(&rng, tensor, n_labels, ignore);
+            r->value[t][i] = is_vector ? value : round_to(precision, value);
+        }
     }
 }
 
@@ -194,11 +218,14 @@ static dt_status run_on_backend(struct suite *suite, const struct dt_graph *g, i
                                 const struct ref *input, const struct ref *want)
 {
     struct rig rig;
+    double bound[DT_N_OPS];
+    for (int op = 0; op < DT_N_OPS; op++)
+        bound[op] = case_bound(suite, (enum dt_op)op);
     dt_status status = rig_open(&rig, suite->backend, &suite->options, g, alias);
     for (int round = 0; status == DT_OK && round < 2; round++) {
         DT_TRY_OUT(set_inputs(&rig, input));
         DT_TRY_OUT(rig_run(&rig, g->phase, &case_scalars));
-        DT_TRY_OUT(compare_outputs(&rig, g->phase, want, case_bound));
+        DT_TRY_OUT(compare_outputs(&rig, g->phase, want, bound));
         DT_TRY_OUT(check_sources(&rig, input));
         DT_TRY_OUT(rig_check_guards(&rig));
         DT_TRY_OUT(check_counters(&rig, &want->counters));
@@ -262,7 +289,7 @@ static dt_status build_graph(struct dt_graph **g, case_build_fn *build, const st
 {
     DT_TRY(dt_graph_create(g));
     DT_TRY(dt_graph_begin(*g, c->flags & F_EVAL ? DT_EVAL : DT_TRAIN, c->n, c->h));
-    rig_add_guard(*g);
+    rig_add_readers(*g);
     build(*g, c);
     DT_TRY(dt_graph_check(*g));
     return DT_OK;
@@ -280,13 +307,14 @@ static dt_status is_supported(struct suite *suite, const struct dt_graph *g, boo
 }
 
 /* bn recomputes what its ReLU masks: no value may be so near to 0 that rounding decides. */
-static dt_status run_reference(struct ref *input, struct ref *want, const struct op_case *c)
+static dt_status run_reference(struct ref *input, struct ref *want, const struct op_case *c,
+                               enum dt_precision precision)
 {
     bool masks = false;
     for (int i = 0; i < input->g->n_nodes; i++)
         masks |= input->g->node[i].op == DT_OP_BN_BWD && input->g->node[i].relu;
     for (uint64_t seed = 1; seed < 100; seed++) {
-        fill_inputs(input, seed, c->c, c->flags & F_IGNORE);
+        fill_inputs(input, seed, c->c, c->flags & F_IGNORE, precision);
         copy_inputs(want, input);
         want->diff_scale = (double)case_scalars.diff_scale;
         want->margin = INFINITY;
@@ -315,7 +343,7 @@ static dt_status run_case(struct suite *suite, case_build_fn *build, const struc
         DT_TRY_OUT(DT_ERROR(DT_ERR_INTERNAL, "the backend does not support this plain op"));
     DT_TRY_OUT(ref_open(&input, g, MAX_ELEMENTS));
     DT_TRY_OUT(ref_open(&want, g, MAX_ELEMENTS));
-    DT_TRY_OUT(run_reference(&input, &want, c));
+    DT_TRY_OUT(run_reference(&input, &want, c, suite->options.precision));
     DT_TRY_OUT(run_all_places(suite, g, &input, &want));
     for (int i = 0; i < g->n_nodes; i++)
         suite->covered[g->node[i].op] = true;

@@ -1,10 +1,11 @@
-/* A tiny executor for tests: one block of device memory per tensor, no plan.
+/* A tiny executor for tests: one block of device memory per tensor, no plan. A parameter that nodes
+ * read in 16 bits has a second one for its shadow.
  *
  * Each block carries guard words directly before and behind the tensor. Activations, gradients and
  * scratch start as NaN, as the plan's shared memory may hold anything; parameters, statistics and
  * gradients of parameters start at zero, as the plan's arenas do. Device memory is read through
- * get_tensor of a plain vector of 16 floats (`guard`) that every graph of a test has, so the same
- * code serves a device with memory of its own. */
+ * get_tensor of plain vectors (`readers`) that every graph of a test has, so the same code serves a
+ * device with memory of its own. */
 #ifndef DTRAIN_TESTS_RIG_H
 #define DTRAIN_TESTS_RIG_H
 
@@ -13,29 +14,37 @@
 
 #include "reference.h"
 
-enum { RIG_CHUNK = 64 }; /* bytes of the guard tensor; the alignment of device memory */
+enum { RIG_CHUNK = 64, RIG_N_READERS = 3 }; /* the alignment of device memory; bytes of a guard */
 
-#define RIG_GUARD_NAME "guard"
+static const struct {
+    const char *name;
+    int bytes;
+} rig_readers[RIG_N_READERS] = {{"reader1", 1 << 20}, {"reader2", 1 << 13}, {"reader3", RIG_CHUNK}};
 
 struct rig {
     const struct dt_backend *backend;
     struct dt_device *dev;
     const struct dt_graph *g;
     int *alias; /* per tensor: the tensor whose memory it takes over, -1 = own memory */
-    int guard;  /* tensor id of the guard vector */
+    int reader[RIG_N_READERS]; /* tensor ids */
     struct dt_exec **exec;
     void **block;
     size_t *block_bytes;
     void **address;
     size_t *bytes;
+    void **shadow; /* blocks, NULL = none */
+    size_t *shadow_block_bytes;
+    void **bound; /* what nodes see: address or shadow */
     void *scratch;
     size_t scratch_bytes, scratch_block_bytes;
 };
 
-static int rig_add_guard(struct dt_graph *g)
+static void rig_add_readers(struct dt_graph *g)
 {
-    const int dim[4] = {RIG_CHUNK / (int)sizeof(float), 1, 1, 1};
-    return dt_graph_tensor(g, RIG_GUARD_NAME, DT_STAT, DT_F32, 1, dim);
+    for (int i = 0; i < RIG_N_READERS; i++) {
+        const int dim[4] = {rig_readers[i].bytes / (int)sizeof(float), 1, 1, 1};
+        dt_graph_tensor(g, rig_readers[i].name, DT_STAT, DT_F32, 1, dim);
+    }
 }
 
 static unsigned char rig_guard_byte(size_t i)
@@ -48,14 +57,17 @@ static size_t rig_round(size_t bytes)
     return (bytes + RIG_CHUNK - 1) / RIG_CHUNK * RIG_CHUNK;
 }
 
-/* Bytes of device memory as they are; `bytes` is a multiple of RIG_CHUNK. */
+/* Bytes of device memory as they are; `bytes` is a multiple of RIG_CHUNK and `out` aligned. */
 static dt_status rig_read(struct rig *rig, void *out, const void *memory, size_t bytes)
 {
-    float chunk[RIG_CHUNK / sizeof(float)];
-    for (size_t i = 0; i < bytes; i += RIG_CHUNK) {
-        DT_TRY(rig->backend->get_tensor(rig->dev, rig->g, rig->guard, chunk,
-                                        (const char *)memory + i));
-        memcpy((char *)out + i, chunk, RIG_CHUNK);
+    size_t at = 0;
+    for (int i = 0; i < RIG_N_READERS; i++) {
+        const size_t chunk = (size_t)rig_readers[i].bytes;
+        for (; bytes - at >= chunk; at += chunk) {
+            float *to = (float *)(void *)((char *)out + at);
+            DT_TRY(rig->backend->get_tensor(rig->dev, rig->g, rig->reader[i], to,
+                                            (const char *)memory + at));
+        }
     }
     return DT_OK;
 }
@@ -83,7 +95,7 @@ static dt_status rig_alloc(struct rig *rig, void **block, size_t *block_bytes, s
 static dt_status rig_check_block(struct rig *rig, const void *block, size_t block_bytes,
                                  size_t bytes, const char *name)
 {
-    unsigned char image[3 * RIG_CHUNK]; /* the first chunk and the last two */
+    _Alignas(float) unsigned char image[3 * RIG_CHUNK]; /* the first chunk and the last two */
     size_t tail = block_bytes - 2 * RIG_CHUNK;
     DT_TRY(rig_read(rig, image, block, RIG_CHUNK));
     DT_TRY(rig_read(rig, image + RIG_CHUNK, (const char *)block + tail, 2 * RIG_CHUNK));
@@ -102,9 +114,12 @@ static dt_status rig_check_block(struct rig *rig, const void *block, size_t bloc
 static dt_status rig_check_guards(struct rig *rig)
 {
     for (int t = 0; t < rig->g->n_tensors; t++) {
+        const char *name = rig->g->tensor[t].name;
         if (rig->block[t])
-            DT_TRY(rig_check_block(rig, rig->block[t], rig->block_bytes[t], rig->bytes[t],
-                                   rig->g->tensor[t].name));
+            DT_TRY(rig_check_block(rig, rig->block[t], rig->block_bytes[t], rig->bytes[t], name));
+        if (rig->shadow[t])
+            DT_TRY(rig_check_block(rig, rig->shadow[t], rig->shadow_block_bytes[t],
+                                   rig->bytes[t] / 2, name));
     }
     if (rig->scratch)
         DT_TRY(rig_check_block(rig, rig->scratch, rig->scratch_block_bytes, rig->scratch_bytes,
@@ -120,6 +135,8 @@ static void rig_close(struct rig *rig)
     for (int t = 0; rig->block && t < rig->g->n_tensors; t++) {
         if (rig->block[t])
             backend->free(rig->dev, rig->block[t], rig->block_bytes[t]);
+        if (rig->shadow && rig->shadow[t])
+            backend->free(rig->dev, rig->shadow[t], rig->shadow_block_bytes[t]);
     }
     if (rig->scratch)
         backend->free(rig->dev, rig->scratch, rig->scratch_block_bytes);
@@ -128,8 +145,17 @@ static void rig_close(struct rig *rig)
     free(rig->block_bytes);
     free(rig->address);
     free(rig->bytes);
+    free(rig->shadow);
+    free(rig->shadow_block_bytes);
+    free(rig->bound);
     backend->close(rig->dev);
     *rig = (struct rig){.backend = backend};
+}
+
+/* The type of what address[t] holds: of a parameter fp32. */
+static enum dt_dtype rig_type(const struct rig *rig, int t)
+{
+    return rig->g->tensor[t].role == DT_PARAM ? DT_F32 : rig->backend->dtype(rig->dev, rig->g, t);
 }
 
 static dt_status rig_alloc_tensor(struct rig *rig, int t)
@@ -139,7 +165,7 @@ static dt_status rig_alloc_tensor(struct rig *rig, int t)
         return DT_OK;
     rig->bytes[t] = rig->backend->tensor_bytes(rig->dev, rig->g, t);
     if (tensor->dtype != DT_U8 || tensor->role != DT_SAVED) {
-        size_t least = dt_tensor_elements(tensor) * dt_dtype_bytes(tensor->dtype);
+        size_t least = dt_tensor_elements(tensor) * dt_dtype_bytes(rig_type(rig, t));
         if (rig->bytes[t] < least)
             DT_FAIL(DT_ERR_INTERNAL, "%s: %zu bytes cannot hold %zu", tensor->name, rig->bytes[t],
                     least);
@@ -148,26 +174,35 @@ static dt_status rig_alloc_tensor(struct rig *rig, int t)
     if (source >= 0 && rig->bytes[source] != rig->bytes[t])
         rig->alias[t] = source = -1; /* another format: the plan does not place it there either */
     if (source >= 0) {
-        rig->address[t] = rig->address[source];
+        rig->bound[t] = rig->address[t] = rig->address[source];
         return DT_OK;
     }
     bool kept =
         tensor->role == DT_PARAM || tensor->role == DT_STAT || tensor->role == DT_DIFF_PARAM;
     DT_TRY(rig_alloc(rig, &rig->block[t], &rig->block_bytes[t], rig->bytes[t], kept ? 0 : 0xff));
-    rig->address[t] = (char *)rig->block[t] + RIG_CHUNK;
+    rig->bound[t] = rig->address[t] = (char *)rig->block[t] + RIG_CHUNK;
+    if (tensor->role != DT_PARAM || rig->backend->dtype(rig->dev, rig->g, t) == DT_F32)
+        return DT_OK;
+    DT_TRY(rig_alloc(rig, &rig->shadow[t], &rig->shadow_block_bytes[t], rig->bytes[t] / 2, 0));
+    rig->bound[t] = (char *)rig->shadow[t] + RIG_CHUNK;
+    return DT_OK;
+}
+
+static dt_status rig_prepare_nodes(struct rig *rig)
+{
+    for (int i = 0; i < rig->g->n_nodes; i++)
+        DT_TRY(rig->backend->prepare(rig->dev, &rig->exec[i], rig->g, i));
     return DT_OK;
 }
 
 static dt_status rig_prepare(struct rig *rig)
 {
     const struct dt_backend *backend = rig->backend;
-    for (int i = 0; i < rig->g->n_nodes; i++) {
-        size_t bytes = 0;
-        DT_TRY(backend->prepare(rig->dev, &rig->exec[i], &bytes, rig->g, i));
-        rig->scratch_bytes = bytes > rig->scratch_bytes ? bytes : rig->scratch_bytes;
-    }
+    DT_TRY(backend->choose(rig->dev, rig_prepare_nodes(rig)));
     for (int i = 0; i < rig->g->n_nodes; i++) {
         const struct dt_node *node = &rig->g->node[i];
+        size_t bytes = backend->scratch_bytes(rig->dev, rig->exec[i]);
+        rig->scratch_bytes = bytes > rig->scratch_bytes ? bytes : rig->scratch_bytes;
         for (int k = 0; k < node->n_src; k++)
             DT_TRY(rig_alloc_tensor(rig, node->src[k]));
         for (int k = 0; k < node->n_dst; k++)
@@ -175,8 +210,7 @@ static dt_status rig_prepare(struct rig *rig)
     }
     DT_TRY(rig_alloc(rig, &rig->scratch, &rig->scratch_block_bytes, rig->scratch_bytes, 0xff));
     for (int i = 0; i < rig->g->n_nodes; i++)
-        DT_TRY(
-            backend->bind(rig->dev, rig->exec[i], rig->address, (char *)rig->scratch + RIG_CHUNK));
+        DT_TRY(backend->bind(rig->dev, rig->exec[i], rig->bound, (char *)rig->scratch + RIG_CHUNK));
     return DT_OK;
 }
 
@@ -189,13 +223,17 @@ static dt_status rig_open(struct rig *rig, const struct dt_backend *backend,
 {
     size_t n_tensors = (size_t)g->n_tensors;
     *rig = (struct rig){.backend = backend, .g = g, .alias = alias};
-    rig->guard = dt_graph_find(g, RIG_GUARD_NAME);
+    for (int i = 0; i < RIG_N_READERS; i++)
+        rig->reader[i] = dt_graph_find(g, rig_readers[i].name);
     DT_TRY(backend->open(&rig->dev, options));
     DT_TRY(DT_NEW(rig->exec, (size_t)g->n_nodes));
     DT_TRY(DT_NEW(rig->block, n_tensors));
     DT_TRY(DT_NEW(rig->block_bytes, n_tensors));
     DT_TRY(DT_NEW(rig->address, n_tensors));
     DT_TRY(DT_NEW(rig->bytes, n_tensors));
+    DT_TRY(DT_NEW(rig->shadow, n_tensors));
+    DT_TRY(DT_NEW(rig->shadow_block_bytes, n_tensors));
+    DT_TRY(DT_NEW(rig->bound, n_tensors));
     DT_TRY(rig_prepare(rig));
     return DT_OK;
 }
@@ -229,6 +267,9 @@ static dt_status rig_set(struct rig *rig, int t, const double *value)
                                    count * dt_dtype_bytes(tensor->dtype));
     free(host.any);
     DT_TRY(status);
+    if (rig->shadow[t])
+        DT_TRY(rig->backend->refresh(rig->dev, rig->bound[t], rig->address[t],
+                                     rig->bytes[t] / sizeof(float)));
     return DT_OK;
 }
 
@@ -246,9 +287,10 @@ static dt_status rig_get(struct rig *rig, int t, float **out)
 static dt_status rig_run(struct rig *rig, enum dt_phase phase, const struct dt_scalars *scalars)
 {
     uint64_t n_allocs = rig->backend->n_allocs(rig->dev);
+    DT_TRY(rig->backend->set_scalars(rig->dev, scalars));
     for (int i = 0; i < rig->g->n_nodes; i++) {
         if (rig->g->node[i].phase == phase)
-            DT_TRY(rig->backend->run(rig->dev, rig->exec[i], scalars));
+            DT_TRY(rig->backend->run(rig->dev, rig->exec[i]));
     }
     if (rig->backend->n_allocs(rig->dev) != n_allocs)
         DT_FAIL(DT_ERR_INTERNAL, "running allocated device memory");
@@ -293,14 +335,15 @@ static dt_status rig_compare(struct rig *rig, int t, const double *want, double 
 static dt_status rig_check_padding(struct rig *rig, int t)
 {
     size_t count = dt_tensor_elements(&rig->g->tensor[t]), n_nonzero = 0;
-    size_t total = rig_round(rig->bytes[t]);
-    if (rig->bytes[t] == count * sizeof(float))
+    size_t each = dt_dtype_bytes(rig_type(rig, t)), total = rig_round(rig->bytes[t]);
+    static const unsigned char zero[sizeof(float)];
+    if (rig->bytes[t] == count * each)
         return DT_OK;
-    float *raw;
-    DT_TRY(DT_NEW(raw, total / sizeof *raw));
+    unsigned char *raw;
+    DT_TRY(DT_NEW(raw, total));
     dt_status status = rig_read(rig, raw, rig->address[t], total);
-    for (size_t i = 0; i < rig->bytes[t] / sizeof *raw; i++)
-        n_nonzero += raw[i] != 0;
+    for (size_t i = 0; i < rig->bytes[t] / each; i++)
+        n_nonzero += memcmp(raw + i * each, zero, each) != 0;
     free(raw);
     DT_TRY(status);
     if (n_nonzero > count)

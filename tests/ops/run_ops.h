@@ -17,10 +17,15 @@ static void test_coverage(void **state)
     }
 }
 
-static int run_ops(const struct dt_backend *backend)
+static int run_ops(const struct dt_backend *backend, enum dt_precision precision)
 {
+    static const char *const names[] = {"fp32", "tf32", "bf16", "fp16"};
     struct suite suite = {.backend = backend,
-                          .options = {.threads = 2, .deterministic = true, .seed = 11}};
+                          .options = {.threads = 2,
+                                      .deterministic = true,
+                                      .seed = 11,
+                                      .precision = precision,
+                                      .loss_scale = precision == DT_PRECISION_FP16 ? 1 : 0}};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(test_ingest, &suite),
         cmocka_unit_test_prestate(test_conv, &suite),
@@ -36,12 +41,13 @@ static int run_ops(const struct dt_backend *backend)
         cmocka_unit_test_prestate(test_softmax_xent, &suite),
         cmocka_unit_test_prestate(test_update, &suite),
         cmocka_unit_test_prestate(test_accumulate, &suite),
+        cmocka_unit_test_prestate(test_overflow, &suite),
         cmocka_unit_test_prestate(test_networks, &suite),
         cmocka_unit_test_prestate(test_coverage, &suite),
     };
     int n_failed = cmocka_run_group_tests_name(backend->name, tests, NULL, NULL);
-    printf("%s: %d runs, %d failed, %d fused cases not supported\n", backend->name, suite.n_runs,
-           suite.n_failed, suite.n_unsupported);
+    printf("%s %s: %d runs, %d failed, %d fused cases not supported\n", backend->name,
+           names[precision], suite.n_runs, suite.n_failed, suite.n_unsupported);
     return n_failed;
 }
 

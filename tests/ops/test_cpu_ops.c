@@ -3,5 +3,5 @@
 
 int main(void)
 {
-    return run_ops(&dt_backend_cpu);
+    return run_ops(&dt_backend_cpu, DT_PRECISION_FP32);
 }

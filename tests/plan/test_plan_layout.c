@@ -18,6 +18,8 @@
 enum { BATCH = 4, EVAL_BATCH = 8 };
 
 static bool fuse_residual;
+static enum dt_dtype
+    null_type; /* of activations, of weights as nodes read them, and of gradients */
 
 static bool null_supports(void *context, const struct dt_graph *g, const struct dt_node *node)
 {
@@ -26,31 +28,56 @@ static bool null_supports(void *context, const struct dt_graph *g, const struct 
     return fuse_residual || !node->residual;
 }
 
-static dt_status null_prepare(struct dt_device *dev, struct dt_exec **exec, size_t *scratch_bytes,
+/* A prepared node is its number, counted from 1. */
+static dt_status null_prepare(struct dt_device *dev, struct dt_exec **exec,
                               const struct dt_graph *g, int node)
 {
     (void)dev;
     (void)g;
-    *exec = NULL;
-    *scratch_bytes = node % 3 == 0 ? 0 : (size_t)node * 100;
+    *exec = (struct dt_exec *)(intptr_t)(node + 1);
     return DT_OK;
+}
+
+static dt_status null_choose(struct dt_device *dev, dt_status prepared)
+{
+    (void)dev;
+    return prepared;
+}
+
+static size_t null_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec)
+{
+    (void)dev;
+    int node = (int)(intptr_t)exec - 1;
+    return node % 3 == 0 ? 0 : (size_t)node * 100;
+}
+
+static enum dt_dtype null_dtype(struct dt_device *dev, const struct dt_graph *g, int tensor)
+{
+    (void)dev;
+    const struct dt_tensor *t = &g->tensor[tensor];
+    bool is_vector = t->n_dims == 1 && t->role != DT_DIFF_PARAM;
+    return t->dtype != DT_F32 || is_vector ? t->dtype : null_type;
 }
 
 static size_t null_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int tensor)
 {
-    (void)dev;
-    return dt_tensor_elements(&g->tensor[tensor]) * dt_dtype_bytes(g->tensor[tensor].dtype);
+    const struct dt_tensor *t = &g->tensor[tensor];
+    enum dt_dtype type = t->role == DT_PARAM ? DT_F32 : null_dtype(dev, g, tensor);
+    return dt_tensor_elements(t) * dt_dtype_bytes(type);
 }
 
 static void null_release(struct dt_device *dev, struct dt_exec *exec)
 {
     (void)dev;
-    assert_null(exec);
+    (void)exec;
 }
 
 static const struct dt_backend null_backend = {
     .name = "null",
     .prepare = null_prepare,
+    .choose = null_choose,
+    .scratch_bytes = null_scratch_bytes,
+    .dtype = null_dtype,
     .tensor_bytes = null_tensor_bytes,
     .release = null_release,
 };
@@ -167,14 +194,21 @@ static void check_buckets(const struct dt_plan *plan)
         }
         assert_int_equal(inside, next);
     }
-    assert_int_equal(next * sizeof(float), plan->arena_bytes[DT_ARENA_GRADS]);
+    const size_t grad_bytes = dt_dtype_bytes(null_type);
+    assert_int_equal(plan->grads_type, null_type);
+    assert_int_equal(next * grad_bytes, plan->arena_bytes[DT_ARENA_GRADS]);
+    assert_int_equal(next * sizeof(float), plan->arena_bytes[DT_ARENA_PARAMS]);
+    assert_int_equal(next * sizeof(float), plan->arena_bytes[DT_ARENA_MOMENTUM]);
+    assert_int_equal(plan->options.accumulate ? next * sizeof(float) : 0,
+                     plan->arena_bytes[DT_ARENA_ACCUM]);
+    assert_int_equal(null_type != DT_F32 ? next * 2 : 0, plan->arena_bytes[DT_ARENA_SHADOW]);
     for (int t = 0; t < g->n_tensors; t++) {
         if (g->tensor[t].role != DT_PARAM)
             continue;
         const struct dt_place *place = &plan->place[t], *diff = &plan->place[g->tensor[t].diff];
         assert_int_equal(place->arena, DT_ARENA_PARAMS);
         assert_int_equal(diff->arena, DT_ARENA_GRADS);
-        assert_int_equal(place->offset, diff->offset);
+        assert_int_equal(place->offset / sizeof(float), diff->offset / grad_bytes);
         int n_in = 0;
         for (int b = 0; b < plan->n_buckets; b++) {
             const struct dt_bucket *bucket = &plan->buckets[b];
@@ -193,8 +227,11 @@ static void check_steps(const struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
     bool *written = calloc((size_t)g->n_tensors, sizeof(bool));
-    int state[512] = {0}; /* per bucket: 0 open, 1 accumulated, 2 reduced, 3 waited, 4 updated */
-    bool many = plan->options.n_ranks > 1;
+    /* Per bucket: 0 open, 1 accumulated, 2 reduced, 3 waited, 4 checked, 5 updated. */
+    int state[512] = {0}, n_checked = 0, n_rescaled = 0;
+    bool many = plan->options.n_ranks > 1, scales = plan->options.loss_scaling;
+    int ready = many ? 3 : plan->options.accumulate ? 1 : 0;
+    size_t grad_bytes = dt_dtype_bytes(plan->grads_type);
     assert_non_null(written);
     for (int i = 0; i < plan->n_steps[DT_TRAIN]; i++) {
         const struct dt_step *step = &plan->steps[DT_TRAIN][i];
@@ -218,8 +255,9 @@ static void check_steps(const struct dt_plan *plan)
                 }
             for (int t = 0; t < g->n_tensors; t++)
                 if (plan->place[t].arena == DT_ARENA_GRADS &&
-                    plan->place[t].offset / 4 >= plan->buckets[b].first &&
-                    plan->place[t].offset / 4 < plan->buckets[b].first + plan->buckets[b].count)
+                    plan->place[t].offset / grad_bytes >= plan->buckets[b].first &&
+                    plan->place[t].offset / grad_bytes <
+                        plan->buckets[b].first + plan->buckets[b].count)
                     assert_true(written[t]);
             state[b] = 2;
             break;
@@ -227,14 +265,28 @@ static void check_steps(const struct dt_plan *plan)
             assert_int_equal(state[b], 2);
             state[b] = 3;
             break;
-        case DT_STEP_UPDATE:
-            assert_int_equal(state[b], many ? 3 : plan->options.accumulate ? 1 : 0);
+        case DT_STEP_CHECK:
+            assert_true(scales);
+            assert_int_equal(state[b], ready);
             state[b] = 4;
+            n_checked++;
             break;
+        case DT_STEP_UPDATE:
+            assert_int_equal(state[b], scales ? 4 : ready);
+            assert_int_equal(n_checked, scales ? plan->n_buckets : 0); /* all before the first */
+            state[b] = 5;
+            break;
+        case DT_STEP_RESCALE:
+            assert_int_equal(i, plan->n_steps[DT_TRAIN] - 1);
+            n_rescaled++;
+            break;
+        case DT_N_STEP_KINDS:
+            fail();
         }
     }
+    assert_int_equal(n_rescaled, scales);
     for (int b = 0; b < plan->n_buckets; b++)
-        assert_int_equal(state[b], 4);
+        assert_int_equal(state[b], 5);
     for (int i = 0; i < plan->n_steps[DT_EVAL]; i++)
         assert_int_equal(plan->steps[DT_EVAL][i].kind, DT_STEP_OP);
     free(written);
@@ -254,6 +306,7 @@ static void test_every_model(void **state)
     for (size_t m = 0; m < DT_COUNT(models); m++)
         for (int variant = 0; variant < 4; variant++) {
             fuse_residual = variant & 1;
+            null_type = DT_F32;
             struct dt_graph *g = make_graph(models[m].model, models[m].size);
             struct dt_plan *plan = make_plan(g, variant & 2 ? 2 : 1, variant == 3);
             check_memory(plan, DT_TRAIN);
@@ -265,10 +318,75 @@ static void test_every_model(void **state)
         }
 }
 
+/* Mixed precision: types, shadow, fp32 sums of 16-bit gradients, loss scaling, 1 and 2 ranks. */
+static void test_mixed_precision(void **state)
+{
+    (void)state;
+    fuse_residual = true;
+    null_type = DT_F16;
+    for (size_t m = 0; m < DT_COUNT(models); m++)
+        for (int variant = 0; variant < 8; variant++) {
+            const struct dt_plan_options options = {.bucket_bytes = 4 << 20,
+                                                    .last_bucket_bytes = 1 << 20,
+                                                    .n_ranks = variant & 1 ? 2 : 1,
+                                                    .accumulate = variant & 2,
+                                                    .loss_scaling = variant & 4};
+            struct dt_graph *g = make_graph(models[m].model, models[m].size);
+            struct dt_plan *plan = NULL;
+            assert_int_equal(dt_plan_layout(&plan, g, &null_backend, NULL, &options), DT_OK);
+            check_memory(plan, DT_TRAIN);
+            check_memory(plan, DT_EVAL);
+            check_buckets(plan);
+            check_steps(plan);
+            dt_plan_destroy(plan);
+            dt_graph_destroy(g);
+        }
+    null_type = DT_F32;
+}
+
+static int count_nodes(const struct dt_graph *g, enum dt_phase phase, enum dt_op op, bool relu,
+                       bool residual)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        n += node->phase == phase && node->op == op && node->relu == relu &&
+             node->residual == residual;
+    }
+    return n;
+}
+
+/* A device that takes every fusion gets ResNet-50 as the fewest kernels: 53 convolutions, 53 batch
+ * norms that hold all ReLUs and all residual sums, and nothing of either left over. */
+static void test_no_fusion_is_lost(void **state)
+{
+    (void)state;
+    fuse_residual = true;
+    struct dt_graph *g = make_graph("resnet50", 64);
+    for (int phase = 0; phase < DT_N_PHASES; phase++) {
+        assert_int_equal(count_nodes(g, phase, DT_OP_BN, true, true), 16);
+        assert_int_equal(count_nodes(g, phase, DT_OP_BN, true, false), 33);
+        assert_int_equal(count_nodes(g, phase, DT_OP_BN, false, false), 4);
+        assert_int_equal(count_nodes(g, phase, DT_OP_CONV, false, false), 53);
+        for (int relu = 0; relu < 2; relu++) {
+            assert_int_equal(count_nodes(g, phase, DT_OP_RELU, relu, false), 0);
+            assert_int_equal(count_nodes(g, phase, DT_OP_RELU_BWD, relu, false), 0);
+        }
+    }
+    /* The gradient of a block's input has two terms; bn_bwd of the block before sums them itself,
+     * but after the stem's max pooling stands no bn. */
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ADD, false, false), 1);
+    assert_int_equal(count_nodes(g, DT_EVAL, DT_OP_ADD, false, false), 0);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN_BWD, true, true), 16);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_CONV_BWD_DATA, false, false), 52);
+    dt_graph_destroy(g);
+}
+
 static void test_bucket_sizes(void **state)
 {
     (void)state;
     fuse_residual = false;
+    null_type = DT_F32;
     struct dt_graph *g = make_graph("resnet50", 64);
     struct dt_plan *plan = make_plan(g, 2, false);
     /* The largest parameter has 9 MiB; the last bucket is small, the one before it takes the rest.
@@ -365,6 +483,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_model),          cmocka_unit_test(test_bucket_sizes),
+        cmocka_unit_test(test_mixed_precision),      cmocka_unit_test(test_no_fusion_is_lost),
         cmocka_unit_test(test_memory_limit),         cmocka_unit_test(test_memory_is_reused),
         cmocka_unit_test(test_close_to_lower_bound), cmocka_unit_test(test_print),
     };

@@ -73,8 +73,8 @@ static inline void rig_build(struct rig *rig)
     size_t scratch = 0;
     assert_true(rig->g->n_nodes <= RIG_MAX && rig->g->n_tensors <= RIG_MAX);
     for (int i = 0; i < rig->g->n_nodes; i++) {
-        size_t bytes = 0;
-        OK(dt_backend_cpu.prepare(rig->dev, &rig->exec[i], &bytes, rig->g, i));
+        OK(dt_backend_cpu.prepare(rig->dev, &rig->exec[i], rig->g, i));
+        size_t bytes = dt_backend_cpu.scratch_bytes(rig->dev, rig->exec[i]);
         rig->scratch_bytes[i] = bytes;
         scratch = bytes > scratch ? bytes : scratch;
     }
@@ -88,8 +88,10 @@ static inline void rig_build(struct rig *rig)
 
 static inline void rig_run(struct rig *rig, const struct dt_scalars *scalars)
 {
+    static const struct dt_scalars none;
+    OK(dt_backend_cpu.set_scalars(rig->dev, scalars ? scalars : &none));
     for (int i = 0; i < rig->g->n_nodes; i++)
-        OK(dt_backend_cpu.run(rig->dev, rig->exec[i], scalars));
+        OK(dt_backend_cpu.run(rig->dev, rig->exec[i]));
 }
 
 static inline void rig_close(struct rig *rig)

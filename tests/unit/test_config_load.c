@@ -308,7 +308,8 @@ static int n_different_lines(const char *a, const char *b, const char **where)
 static void check_key_alone(const char *path, const struct dt_json *rule, const char *before)
 {
     char set[512], value[256], line[128], *after = NULL;
-    const char *const sets[] = {"data.train=x", "data.val=x", set}, *where = "";
+    const char *const sets[] = {"data.train=x", "data.val=x", "train.precision=fp16", set};
+    const char *where = "";
     struct dt_config config;
     bool changed = false;
     snprintf(line, sizeof(line), "    \"%s\": ", strchr(path, '.') + 1);
@@ -331,7 +332,7 @@ static void check_key_alone(const char *path, const struct dt_json *rule, const 
 
 static void test_every_key_sets_its_own_field(void **state)
 {
-    static const char *const sets[] = {"data.train=x", "data.val=x"};
+    static const char *const sets[] = {"data.train=x", "data.val=x", "train.precision=fp16"};
     struct dt_config config;
     struct dt_json_doc *doc = NULL;
     char *schema = NULL, *before = NULL, section[64];

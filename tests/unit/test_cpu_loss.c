@@ -113,7 +113,7 @@ static void test_label_out_of_range(void **state)
     struct net net;
     open_net(&net, 0, false);
     set_labels(&net, labels);
-    assert_int_equal(dt_backend_cpu.run(net.rig.dev, net.rig.exec[0], NULL), DT_ERR_DATA);
+    assert_int_equal(dt_backend_cpu.run(net.rig.dev, net.rig.exec[0]), DT_ERR_DATA);
     assert_non_null(strstr(dt_error_text(), "label 7"));
     rig_close(&net.rig);
 }

@@ -58,7 +58,7 @@ static void open_net(struct net *net, int c, int threads, bool blocked)
 static void run_bn(struct net *net)
 {
     for (int i = net->rig.g->n_nodes - 2; i < net->rig.g->n_nodes; i++)
-        OK(dt_backend_cpu.run(net->rig.dev, net->rig.exec[i], NULL));
+        OK(dt_backend_cpu.run(net->rig.dev, net->rig.exec[i]));
 }
 
 static size_t at(const struct net *net, int n, int c, int i)

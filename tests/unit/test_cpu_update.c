@@ -35,8 +35,14 @@ static void check(const struct dt_scalars *scalars, int threads)
     fill(&got);
     fill(&was);
     rig_open(&rig, threads);
-    OK(dt_backend_cpu.update(rig.dev, got.w, got.m, got.g, SEGMENTS, (int)DT_COUNT(SEGMENTS),
-                             scalars));
+    const struct dt_update update = {.params = got.w,
+                                     .momentum = got.m,
+                                     .grads = got.g,
+                                     .grads_type = DT_F32,
+                                     .segments = SEGMENTS,
+                                     .n_segments = (int)DT_COUNT(SEGMENTS)};
+    OK(dt_backend_cpu.set_scalars(rig.dev, scalars));
+    OK(dt_backend_cpu.update(rig.dev, &update));
     for (size_t i = 0; i < N; i++) {
         int s = segment_of(i);
         double lr = (double)scalars->lr, momentum = (double)scalars->momentum;
@@ -71,8 +77,7 @@ static void test_update_of_nothing(void **state)
     (void)state;
     struct rig rig;
     rig_open(&rig, 2);
-    const struct dt_scalars scalars = {.lr = 1};
-    OK(dt_backend_cpu.update(rig.dev, NULL, NULL, NULL, NULL, 0, &scalars));
+    OK(dt_backend_cpu.update(rig.dev, &(struct dt_update){.n_segments = 0}));
     rig_close(&rig);
 }
 
@@ -86,10 +91,13 @@ static void test_accumulate(void **state)
         b[i] = rig_value(i + 37);
     }
     rig_open(&rig, 2);
-    OK(dt_backend_cpu.accumulate(rig.dev, a, b, 36));
+    OK(dt_backend_cpu.accumulate(rig.dev, a, b, DT_F32, 36, false));
     for (size_t i = 0; i < 36; i++)
         assert_true(a[i] == rig_value(i) + b[i]);
-    assert_true(a[36] == rig_value(36));
+    OK(dt_backend_cpu.accumulate(rig.dev, a, b, DT_F32, 35, true));
+    for (size_t i = 0; i < 35; i++)
+        assert_true(a[i] == b[i]);
+    assert_true(a[35] == rig_value(35) + b[35] && a[36] == rig_value(36));
     rig_close(&rig);
 }
 

@@ -284,6 +284,46 @@ static void test_holding_batches(void **state)
     dt_dataset_close(dataset);
 }
 
+static bool is_inside(const struct dt_loader *loader, const void *data, size_t bytes)
+{
+    const char *block;
+    size_t block_bytes;
+    for (int i = 0; (block = dt_loader_memory(loader, i, &block_bytes)); i++)
+        if ((const char *)data >= block && (const char *)data + bytes <= block + block_bytes)
+            return true;
+    return false;
+}
+
+/* What a device is to pin: all that batches point to, in blocks that share no page. */
+static void test_memory(void **state)
+{
+    (void)state;
+    const uintptr_t page = 4096;
+    struct dt_dataset *dataset = open_synthetic(N, SIZE);
+    struct dt_loader_options options = make_options(true, 0, 1, 2, 1);
+    struct dt_loader *loader = open_loader(dataset, &options);
+    uintptr_t pages[16];
+    size_t bytes;
+    int n = 0;
+    for (const char *block; (block = dt_loader_memory(loader, n, &bytes)); n++) {
+        assert_true(n < 16 && bytes > 0 && bytes < page);
+        pages[n] = (uintptr_t)block;
+        assert_int_equal(pages[n] % page, 0);
+        for (int i = 0; i < n; i++)
+            assert_true(pages[i] != pages[n]);
+    }
+    assert_int_equal(n, 2 * options.prefetch);
+    assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
+    for (int i = 0; i < 2 * options.prefetch; i++) {
+        const struct dt_batch *batch = next(loader);
+        assert_true(is_inside(loader, batch->pixels, 2 * SIZE * SIZE * 3));
+        assert_true(is_inside(loader, batch->labels, 2 * sizeof *batch->labels));
+        dt_loader_release(loader, batch);
+    }
+    dt_loader_destroy(loader);
+    dt_dataset_close(dataset);
+}
+
 /* Starts and ends while rows are being made. */
 static void test_any_moment(void **state)
 {
@@ -323,10 +363,15 @@ static void test_any_moment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks_and_workers), cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_evaluation),        cmocka_unit_test(test_synthetic),
-        cmocka_unit_test(test_worker_failure),    cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_holding_batches),   cmocka_unit_test(test_any_moment),
+        cmocka_unit_test(test_ranks_and_workers),
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_synthetic),
+        cmocka_unit_test(test_worker_failure),
+        cmocka_unit_test(test_wrong_options),
+        cmocka_unit_test(test_holding_batches),
+        cmocka_unit_test(test_any_moment),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

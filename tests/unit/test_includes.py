@@ -6,7 +6,7 @@ import sys
 
 ROOT = os.environ.get("DTRAIN_SOURCE_DIR", os.path.join(os.path.dirname(__file__), "..", ".."))
 
-BASE = {"status", "mem", "log", "rng", "json", "file", "clock", "isa"}
+BASE = {"status", "mem", "log", "rng", "json", "file", "clock", "isa", "dtype"}
 # module -> public headers it may include besides base and its own
 ALLOWED = {
     "base": set(),
@@ -16,9 +16,10 @@ ALLOWED = {
     "plan": {"graph", "backend", "comm", "plan"},
     "data": {"config", "data"},  # config: the enums only
     "cpu": {"graph", "backend"},
+    "cuda": {"graph", "backend", "gpu"},
     "comm": {"comm"},
     "report": {"report"},
-    "train": {"config", "models", "graph", "plan", "backend", "comm", "data", "report", "train"},
+    "train": {"config", "models", "graph", "plan", "backend", "comm", "data", "report", "train", "gpu"},
     "main": {"config", "models", "graph", "plan", "backend", "comm", "data", "report", "train"},
 }
 VENDOR = {
@@ -54,7 +55,10 @@ def check(path):
         if public and module and public[1] not in BASE | ALLOWED[module]:
             yield f"{path}: module {module} may not include dtrain/{public[1]}.h"
         own = re.fullmatch(r"(\w+)/\w+\.h", header)
-        if kind == '"' and own and own[1] not in ("dtrain", module):
+        if kind == '"' and own and own[1] == "kernels":
+            if module != "cuda":
+                yield f"{path}: {header} is for the module cuda"
+        elif kind == '"' and own and own[1] not in ("dtrain", module):
             yield f"{path}: {header} is internal to module {own[1]}"
 
 

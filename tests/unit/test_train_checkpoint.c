@@ -124,6 +124,8 @@ static struct dt_checkpoint example(int64_t step)
                                   .best_top1 = 12.625,
                                   .eval_due = true,
                                   .n_ranks = 4,
+                                  .precision = DT_PRECISION_FP16,
+                                  .loss_scale = {.scale = 0.015625f, .n_clean = 1999},
                                   .model = "hand",
                                   .num_classes = 3,
                                   .image_size = 8,
@@ -153,9 +155,48 @@ static void test_round_trip(void **state)
     assert_true(out.eval_due);
     assert_true(in.seed == out.seed && in.fingerprint == out.fingerprint);
     assert_true(in.n_ranks == out.n_ranks && in.n_train_images == out.n_train_images);
+    assert_int_equal(out.precision, DT_PRECISION_FP16);
+    assert_true(out.loss_scale.scale == in.loss_scale.scale);
+    assert_int_equal(out.loss_scale.n_clean, 1999);
     ok(dt_checkpoint_match(&out, &in, found));
     ok(dt_checkpoint_load(f->plan, found));
     visit(f, 1, true);
+}
+
+/* Checkpoints of older versions have neither precision nor loss scale; damaged ones are not taken
+ * over. */
+static void test_precision(void **state)
+{
+    struct fixture *f = *state;
+    struct dt_checkpoint in = example(3), out;
+    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    in.precision = -1;
+    in.loss_scale.scale = 0;
+    ok(dt_plan_init_params(f->plan, 1));
+    ok(dt_checkpoint_save(path, f->dir, f->plan, &in, "{}", 3));
+    ok(dt_checkpoint_read_state(&out, path));
+    assert_int_equal(out.precision, -1);
+    assert_true(out.loss_scale.scale == 0 && out.loss_scale.n_clean == 0);
+
+    static const char *const damaged[] = {"-4", "0", "1e9", "\"8\"", "null"};
+    ok(dt_file_path(file, "%s/state.json", path));
+    in = example(3);
+    ok(dt_checkpoint_save(path, f->dir, f->plan, &in, "{}", 3));
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        char *text, changed[4096];
+        size_t bytes;
+        ok(dt_file_load(&text, &bytes, file, sizeof changed / 2));
+        char *at = strstr(text, "\"loss_scale\": ");
+        assert_non_null(at);
+        at += strlen("\"loss_scale\": ");
+        int n = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, damaged[i],
+                         at + strcspn(at, ",\n"));
+        ok(dt_file_save(file, changed, (size_t)n));
+        free(text);
+        ok(dt_checkpoint_read_state(&out, path));
+        assert_true(out.loss_scale.scale == 0);
+        assert_int_equal(out.precision, DT_PRECISION_FP16);
+    }
 }
 
 static void test_torch_names(void **state)
@@ -275,6 +316,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_precision, setup, teardown),
         cmocka_unit_test_setup_teardown(test_torch_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_retention, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damage_falls_back, setup, teardown),

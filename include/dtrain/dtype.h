@@ -1,0 +1,19 @@
+/* Types of stored numbers, and the precision a run computes in. */
+#ifndef DTRAIN_DTYPE_H
+#define DTRAIN_DTYPE_H
+
+#include <stddef.h>
+
+enum dt_dtype { DT_U8, DT_I32, DT_F32, DT_F16, DT_BF16 };
+
+/* fp32: everything. tf32: fp32 storage, products of 10-bit mantissas. bf16, fp16: activations,
+ * gradients and a copy of the weights in 16 bits; master weights, momentum, batch norm, loss and
+ * sums in fp32. */
+enum dt_precision { DT_PRECISION_FP32, DT_PRECISION_TF32, DT_PRECISION_BF16, DT_PRECISION_FP16 };
+
+static inline size_t dt_dtype_bytes(enum dt_dtype dtype)
+{
+    return dtype == DT_U8 ? 1 : dtype == DT_F16 || dtype == DT_BF16 ? 2 : 4;
+}
+
+#endif

@@ -1,0 +1,116 @@
+/* The data plane as the other modules see it: picks the implementation, checks what is asked of it
+ * and makes all ranks agree where the call is collective. */
+#include "comm/comm_private.h"
+#include "dtrain/mem.h"
+
+static const struct dt_plane_ops *const planes[] = {
+    [DT_PLANE_MPI] = &dt_plane_mpi,
+#ifdef DTRAIN_HAVE_NCCL
+    [DT_PLANE_NCCL] = &dt_plane_nccl,
+#endif
+};
+
+bool dt_comm_has_plane(enum dt_plane plane)
+{
+    return (size_t)plane < DT_COUNT(planes) && planes[plane];
+}
+
+void dt_comm_describe_plane(enum dt_plane plane, char *out, size_t bytes)
+{
+    out[0] = '\0';
+    if (dt_comm_has_plane(plane))
+        planes[plane]->describe(out, bytes);
+}
+
+static dt_status open_plane(struct dt_comm *comm, const struct dt_comm_options *options)
+{
+    if (!dt_comm_has_plane(options->plane))
+        DT_FAIL(DT_ERR_CONFIG, "this build of dtrain has no NCCL; set comm.backend = mpi, or build "
+                               "with -DDTRAIN_CUDA=ON");
+    if (options->n_slots < 0)
+        DT_FAIL(DT_ERR_INTERNAL, "cannot reduce in %d slots", options->n_slots);
+    comm->plane = planes[options->plane];
+    comm->n_slots = options->n_slots;
+    comm->max_count = options->max_count;
+    comm->has_failed = false;
+    DT_TRY(comm->plane->open(comm, options));
+    return DT_OK;
+}
+
+/* Remembers a failure: a connection that has failed is not closed together with the other ranks. */
+static dt_status note(struct dt_comm *comm, dt_status status)
+{
+    if (status != DT_OK)
+        comm->has_failed = true;
+    return status;
+}
+
+dt_status dt_comm_open_reduce(struct dt_comm *comm, const struct dt_comm_options *options)
+{
+    dt_comm_close_reduce(comm);
+    dt_status status = note(comm, dt_comm_agree(comm, open_plane(comm, options), NULL));
+    if (status != DT_OK)
+        dt_comm_close_reduce(comm);
+    return status;
+}
+
+void dt_comm_close_reduce(struct dt_comm *comm)
+{
+    if (comm->reduce)
+        comm->plane->close(comm);
+    comm->reduce = NULL;
+    comm->plane = NULL;
+}
+
+static dt_status check_open(const struct dt_comm *comm)
+{
+    if (!comm->plane)
+        DT_FAIL(DT_ERR_INTERNAL, "the data plane was used before dt_comm_open_reduce");
+    return DT_OK;
+}
+
+static dt_status check_slot(const struct dt_comm *comm, int slot)
+{
+    DT_TRY(check_open(comm));
+    if (slot < 0 || slot >= comm->n_slots)
+        DT_FAIL(DT_ERR_INTERNAL, "reduction slot %d does not exist (there are %d)", slot,
+                comm->n_slots);
+    return DT_OK;
+}
+
+dt_status dt_comm_alloc(struct dt_comm *comm, void **out, size_t bytes)
+{
+    *out = NULL;
+    DT_TRY(check_open(comm));
+    if (!comm->plane->alloc || bytes == 0)
+        return DT_OK;
+    DT_TRY(note(comm, comm->plane->alloc(comm, out, bytes)));
+    return DT_OK;
+}
+
+dt_status dt_comm_reduce(struct dt_comm *comm, int slot, void *buffer, size_t count)
+{
+    DT_TRY(check_slot(comm, slot));
+    if (count > comm->max_count)
+        DT_FAIL(DT_ERR_INTERNAL, "a reduction of %zu elements is larger than the %zu announced",
+                count, comm->max_count);
+    DT_TRY(note(comm, comm->plane->reduce(comm, slot, buffer, count)));
+    return DT_OK;
+}
+
+dt_status dt_comm_poll(struct dt_comm *comm)
+{
+    if (!comm->plane)
+        return DT_OK;
+    DT_TRY(note(comm, comm->plane->poll(comm)));
+    return DT_OK;
+}
+
+dt_status dt_comm_wait(struct dt_comm *comm, int slot)
+{
+    DT_TRY(check_slot(comm, slot));
+    if (!comm->plane->wait)
+        return DT_OK;
+    DT_TRY(note(comm, comm->plane->wait(comm, slot)));
+    return DT_OK;
+}

@@ -1,0 +1,256 @@
+/* Walking the lists: the training step, in which everything that happens is an entry of
+ * plan->steps, and the evaluation.
+ *
+ * On a device with queues the walk only puts work into them. There, after a few walks, the training
+ * list is recorded once and then replayed; what changes from step to step is in device memory. */
+#include <string.h>
+
+#include "dtrain/clock.h"
+#include "dtrain/log.h"
+#include "internal.h"
+
+/* Walks before the recording: libraries set themselves up in the first ones. */
+enum { WARM_WALKS = 3 };
+
+/* --- Input --- */
+
+dt_status dt_plan_feed(struct dt_plan *plan, enum dt_phase phase, const uint8_t *pixels,
+                       const int32_t *labels)
+{
+    const int tensor[2] = {plan->graph->pixels[phase], plan->graph->labels[phase]};
+    const void *const data[2] = {pixels, labels};
+    for (int i = 0; i < 2; i++) {
+        const struct dt_place *place = &plan->place[tensor[i]];
+        void *dst = (char *)plan->arena[DT_ARENA_WORK] + place->offset;
+        DT_TRY(plan->backend->feed(plan->device, dst, data[i], place->bytes));
+    }
+    return DT_OK;
+}
+
+dt_status dt_plan_end_feed(struct dt_plan *plan)
+{
+    return plan->backend->end_feed(plan->device);
+}
+
+/* --- Steps --- */
+
+struct walk {
+    struct dt_plan *plan;
+    bool first, last; /* of the passes of an update */
+};
+
+static void *sum_address(const struct dt_plan *plan, const struct dt_bucket *bucket)
+{
+    char *arena = plan->arena[dt_plan_sum_arena(plan)];
+    return arena + bucket->first * dt_dtype_bytes(dt_plan_sum_type(plan));
+}
+
+static dt_status run_op(const struct walk *w, const struct dt_step *step)
+{
+    struct dt_plan *plan = w->plan;
+    return plan->backend->run(plan->device, plan->exec[step->node]);
+}
+
+static dt_status run_accumulate(const struct walk *w, const struct dt_step *step)
+{
+    struct dt_plan *plan = w->plan;
+    const struct dt_bucket *bucket = &plan->buckets[step->bucket];
+    size_t offset = bucket->first * dt_dtype_bytes(plan->grads_type);
+    return plan->backend->accumulate(plan->device, sum_address(plan, bucket),
+                                     (char *)plan->arena[DT_ARENA_GRADS] + offset, plan->grads_type,
+                                     bucket->count, w->first);
+}
+
+static dt_status run_reduce(const struct walk *w, const struct dt_step *step)
+{
+    struct dt_plan *plan = w->plan;
+    const struct dt_backend *backend = plan->backend;
+    const struct dt_bucket *bucket = &plan->buckets[step->bucket];
+    if (backend->fork)
+        DT_TRY(backend->fork(plan->device));
+    DT_TRY(dt_comm_reduce(plan->comm, step->bucket, sum_address(plan, bucket), bucket->count));
+    if (backend->mark)
+        DT_TRY(backend->mark(plan->device, step->bucket));
+    return DT_OK;
+}
+
+static dt_status run_wait(const struct walk *w, const struct dt_step *step)
+{
+    struct dt_plan *plan = w->plan;
+    DT_TRY(dt_comm_wait(plan->comm, step->bucket));
+    if (plan->backend->join)
+        DT_TRY(plan->backend->join(plan->device, step->bucket));
+    return DT_OK;
+}
+
+static dt_status run_check(const struct walk *w, const struct dt_step *step)
+{
+    struct dt_plan *plan = w->plan;
+    const struct dt_bucket *bucket = &plan->buckets[step->bucket];
+    return plan->backend->check(plan->device, sum_address(plan, bucket), dt_plan_sum_type(plan),
+                                bucket->count);
+}
+
+static dt_status run_update(const struct walk *w, const struct dt_step *step)
+{
+    struct dt_plan *plan = w->plan;
+    const struct dt_bucket *bucket = &plan->buckets[step->bucket];
+    const struct dt_update update = {
+        .params = plan->arena[DT_ARENA_PARAMS],
+        .momentum = plan->arena[DT_ARENA_MOMENTUM],
+        .shadow = plan->arena[DT_ARENA_SHADOW],
+        .grads = plan->arena[dt_plan_sum_arena(plan)],
+        .grads_type = dt_plan_sum_type(plan),
+        .segments = bucket->segments,
+        .n_segments = bucket->n_segments,
+    };
+    return plan->backend->update(plan->device, &update);
+}
+
+static dt_status run_rescale(const struct walk *w, const struct dt_step *step)
+{
+    (void)step;
+    return w->plan->backend->rescale(w->plan->device);
+}
+
+static const struct {
+    dt_status (*run)(const struct walk *w, const struct dt_step *step);
+    size_t clock;   /* in dt_plan_times */
+    bool last_only; /* in the last pass of an update */
+} kinds[DT_N_STEP_KINDS] = {
+    [DT_STEP_OP] = {run_op, offsetof(struct dt_plan_times, compute_s), false},
+    [DT_STEP_ACCUMULATE] = {run_accumulate, offsetof(struct dt_plan_times, compute_s), false},
+    [DT_STEP_REDUCE] = {run_reduce, offsetof(struct dt_plan_times, comm_s), true},
+    [DT_STEP_WAIT] = {run_wait, offsetof(struct dt_plan_times, comm_s), true},
+    [DT_STEP_CHECK] = {run_check, offsetof(struct dt_plan_times, update_s), true},
+    [DT_STEP_UPDATE] = {run_update, offsetof(struct dt_plan_times, update_s), true},
+    [DT_STEP_RESCALE] = {run_rescale, offsetof(struct dt_plan_times, update_s), true},
+};
+
+static void count_time(struct dt_plan *plan, const struct dt_step *step, double seconds)
+{
+    *(double *)((char *)&plan->times + kinds[step->kind].clock) += seconds;
+    if (step->kind != DT_STEP_OP)
+        return;
+    plan->times.op_s[plan->graph->node[step->node].op] += seconds;
+    if (plan->node_s)
+        plan->node_s[step->node] += seconds;
+}
+
+static dt_status run_step(const struct walk *w, const struct dt_step *step)
+{
+    struct dt_plan *plan = w->plan;
+    if (kinds[step->kind].last_only && !w->last)
+        return DT_OK;
+    double start = dt_clock_s();
+    DT_TRY(kinds[step->kind].run(w, step));
+    double end = dt_clock_s();
+    count_time(plan, step, end - start);
+    if (step->kind == DT_STEP_OP && plan->comm) {
+        DT_TRY(dt_comm_poll(plan->comm));
+        plan->times.comm_s += dt_clock_s() - end;
+    }
+    return DT_OK;
+}
+
+static dt_status walk_list(const struct walk *w, enum dt_phase phase)
+{
+    const struct dt_plan *plan = w->plan;
+    for (int i = 0; i < plan->n_steps[phase]; i++)
+        DT_TRY(run_step(w, &plan->steps[phase][i]));
+    return DT_OK;
+}
+
+/* On a device with queues: with a time stamp between the steps, read at the end. */
+static dt_status walk_stamped(const struct walk *w, enum dt_phase phase)
+{
+    struct dt_plan *plan = w->plan;
+    const struct dt_backend *backend = plan->backend;
+    const struct dt_step *steps = plan->steps[phase];
+    DT_TRY(backend->stamp(plan->device, 0));
+    for (int i = 0; i < plan->n_steps[phase]; i++) {
+        if (!kinds[steps[i].kind].last_only || w->last)
+            DT_TRY(kinds[steps[i].kind].run(w, &steps[i]));
+        DT_TRY(backend->stamp(plan->device, i + 1));
+    }
+    for (int i = 0; i < plan->n_steps[phase]; i++) {
+        double seconds;
+        DT_TRY(backend->elapsed(plan->device, i, i + 1, &seconds));
+        count_time(plan, &steps[i], seconds);
+    }
+    return DT_OK;
+}
+
+/* --- Recording --- */
+
+/* Records the list, or gives recording up with one warning; all ranks do the same. */
+static dt_status record(const struct walk *w, int kind)
+{
+    struct dt_plan *plan = w->plan;
+    const struct dt_backend *backend = plan->backend;
+    struct dt_recording *recording = NULL;
+    dt_status walked = DT_OK, status = backend->record(plan->device);
+    if (status == DT_OK) {
+        walked = walk_list(w, DT_TRAIN);
+        dt_status ended = backend->end_record(plan->device, &recording);
+        status = walked != DT_OK ? walked : ended;
+    }
+    if (plan->comm)
+        status = dt_comm_agree(plan->comm, status, NULL);
+    if (status == DT_OK) {
+        plan->recording[kind] = recording;
+        return DT_OK;
+    }
+    if (recording)
+        backend->release_recording(plan->device, recording);
+    plan->record = false;
+    dt_log(DT_LOG_WARNING, "the training step cannot be recorded and runs unrecorded, slower: %s",
+           dt_error_text());
+    return DT_OK;
+}
+
+static dt_status train_recorded(const struct walk *w)
+{
+    struct dt_plan *plan = w->plan;
+    int kind = w->first && w->last ? 0 : w->first ? 1 : w->last ? 3 : 2;
+    if (plan->n_warm[kind] < WARM_WALKS) {
+        plan->n_warm[kind]++;
+        return walk_list(w, DT_TRAIN);
+    }
+    if (!plan->recording[kind])
+        DT_TRY(record(w, kind));
+    if (!plan->recording[kind])
+        return walk_list(w, DT_TRAIN);
+    DT_TRY(plan->backend->replay(plan->device, plan->recording[kind]));
+    return plan->comm ? dt_comm_poll(plan->comm) : DT_OK;
+}
+
+dt_status dt_plan_train(struct dt_plan *plan, const struct dt_scalars *scalars, int pass,
+                        int n_passes)
+{
+    const struct walk w = {.plan = plan, .first = pass == 0, .last = pass == n_passes - 1};
+    DT_TRY(plan->backend->set_scalars(plan->device, scalars));
+    if (plan->options.profile && plan->backend->stamp)
+        return walk_stamped(&w, DT_TRAIN);
+    return plan->record ? train_recorded(&w) : walk_list(&w, DT_TRAIN);
+}
+
+dt_status dt_plan_eval(struct dt_plan *plan)
+{
+    static const struct dt_scalars none = {.diff_scale = 1.0f};
+    const struct walk w = {.plan = plan, .first = true, .last = true};
+    DT_TRY(plan->backend->set_scalars(plan->device, &none));
+    return walk_list(&w, DT_EVAL);
+}
+
+void dt_plan_reset_times(struct dt_plan *plan)
+{
+    plan->times = (struct dt_plan_times){0};
+    for (int n = 0; plan->node_s && n < plan->graph->n_nodes; n++)
+        plan->node_s[n] = 0;
+}
+
+void dt_plan_get_times(const struct dt_plan *plan, struct dt_plan_times *out)
+{
+    *out = plan->times;
+}

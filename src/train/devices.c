@@ -1,0 +1,197 @@
+/* Which device a run takes. device.kind cuda and cpu are orders; auto takes the GPU if every rank
+ * has one and the CPU if none has. */
+#include "train/devices.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dtrain/file.h"
+
+#ifdef DTRAIN_HAVE_CUDA
+static const struct dt_backend *const cuda = &dt_backend_cuda;
+
+const struct dt_gpu_report *dt_devices_gpus(void)
+{
+    static struct dt_gpu_report kept;
+    static bool is_known;
+    if (!is_known)
+        dt_gpu_probe(&kept);
+    is_known = true;
+    return &kept;
+}
+
+void dt_devices_gpus_free(struct dt_gpu_report *out)
+{
+    *out = *dt_devices_gpus();
+    dt_gpu_probe_memory(out);
+}
+#else
+static const struct dt_backend *const cuda = NULL;
+
+const struct dt_gpu_report *dt_devices_gpus(void)
+{
+    static const struct dt_gpu_report none = {.problem = "this build has no CUDA backend"};
+    return &none;
+}
+
+void dt_devices_gpus_free(struct dt_gpu_report *out)
+{
+    *out = *dt_devices_gpus();
+}
+#endif
+
+bool dt_devices_has_cuda(void)
+{
+    return cuda != NULL;
+}
+
+const char *dt_precision_name(enum dt_precision precision)
+{
+    static const char *const names[] = {"fp32", "tf32", "bf16", "fp16"};
+    return names[precision];
+}
+
+/* --- Checks of what goes with a device --- */
+
+static dt_status check_plane(const struct dt_device_choice *choice, const struct dt_config *config,
+                             int n_ranks)
+{
+    if (config->comm.backend == DT_COMM_NCCL && !dt_comm_has_plane(DT_PLANE_NCCL))
+        DT_FAIL(DT_ERR_DEVICE,
+                "comm.backend: this build has no NCCL backend; set comm.backend to mpi");
+    if (config->comm.backend == DT_COMM_NCCL && choice->backend != cuda)
+        DT_FAIL(DT_ERR_CONFIG,
+                "comm.backend: nccl sums in GPU memory, but the network runs on the cpu%s%s; set "
+                "comm.backend to auto or mpi",
+                choice->fallback ? ", for there is no GPU: " : "",
+                choice->fallback ? choice->fallback : "");
+    if (config->comm.backend == DT_COMM_MPI && choice->backend == cuda && n_ranks > 1)
+        DT_FAIL(DT_ERR_CONFIG,
+                "comm.backend: mpi sums in host memory, but the network runs on GPUs; set "
+                "comm.backend to auto or nccl, or device.kind to cpu");
+    return DT_OK;
+}
+
+static dt_status check_precision(const struct dt_device_choice *choice,
+                                 const struct dt_config *config)
+{
+    if (choice->backend == cuda || config->train.precision == DT_PRECISION_FP32)
+        return DT_OK;
+    DT_FAIL(DT_ERR_CONFIG,
+            "train.precision: %s is not possible on the cpu device; set train.precision to "
+            "fp32%s%s%s",
+            dt_precision_name(config->train.precision),
+            choice->fallback ? " (the GPU is not used: " : "",
+            choice->fallback ? choice->fallback : "", choice->fallback ? ")" : "");
+}
+
+static dt_status complete(struct dt_device_choice *choice, const struct dt_config *config,
+                          int n_ranks, bool has_gpu)
+{
+    bool automatic = config->device.kind == DT_DEVICE_AUTO;
+    bool on_gpu = cuda && config->device.kind != DT_DEVICE_CPU && has_gpu;
+    *choice = (struct dt_device_choice){
+        .backend = on_gpu ? cuda : &dt_backend_cpu,
+        .plane = on_gpu ? DT_PLANE_NCCL : DT_PLANE_MPI,
+        .fallback = cuda && automatic && !has_gpu ? dt_devices_gpus()->problem : NULL,
+    };
+    DT_TRY(check_plane(choice, config, n_ranks));
+    return check_precision(choice, config);
+}
+
+/* --- Choosing --- */
+
+/* Whether this process has a GPU; DT_ERR_DEVICE where it has none and must. */
+static dt_status look(const struct dt_config *config, bool *has_gpu)
+{
+    *has_gpu = config->device.kind != DT_DEVICE_CPU && cuda && !dt_devices_gpus()->problem[0];
+    if (config->device.kind != DT_DEVICE_CUDA || *has_gpu)
+        return DT_OK;
+    if (!cuda)
+        DT_FAIL(DT_ERR_DEVICE,
+                "device.kind: this build has no CUDA backend; set device.kind to cpu");
+    DT_FAIL(DT_ERR_DEVICE, "device.kind: cuda is not possible: %s; set device.kind to cpu or auto",
+            dt_devices_gpus()->problem);
+}
+
+dt_status dt_devices_choose(struct dt_device_choice *out, const struct dt_config *config,
+                            int n_ranks)
+{
+    bool has_gpu;
+    DT_TRY(look(config, &has_gpu));
+    return complete(out, config, n_ranks, has_gpu);
+}
+
+/* With device.kind auto: how many ranks have no GPU; if some but not all, DT_ERR_DISAGREE naming
+ * the first of them. */
+static dt_status check_same(struct dt_comm *comm, bool has_gpu)
+{
+    char host[DT_HOST_MAX] = {0};
+    int64_t n_without = !has_gpu;
+    DT_TRY(dt_comm_sum_i64(comm, &n_without, 1));
+    if (n_without == 0 || n_without == dt_comm_size(comm))
+        return DT_OK;
+    if (gethostname(host, sizeof host - 1) != 0)
+        host[0] = '?';
+    dt_status status = DT_OK;
+    if (!has_gpu)
+        status = DT_ERROR(DT_ERR_DISAGREE,
+                          "device.kind auto: %lld of %d ranks have no GPU, the first is rank %d on "
+                          "host %s (%s); start ranks where there is one, or set device.kind to cpu",
+                          (long long)n_without, dt_comm_size(comm), dt_comm_rank(comm), host,
+                          dt_devices_gpus()->problem);
+    return dt_comm_agree(comm, status, NULL);
+}
+
+dt_status dt_devices_agree(struct dt_device_choice *out, struct dt_comm *comm,
+                           const struct dt_config *config)
+{
+    bool has_gpu;
+    DT_TRY(dt_comm_agree(comm, look(config, &has_gpu), NULL));
+    DT_TRY(check_same(comm, has_gpu));
+    return dt_comm_agree(comm, complete(out, config, dt_comm_size(comm), has_gpu), NULL);
+}
+
+/* --- After opening --- */
+
+/* Of the GPU with that identity. */
+static const char *gpu_name(const char *identity)
+{
+    const struct dt_gpu_report *gpus = dt_devices_gpus();
+    for (int i = 0; i < gpus->n_devices && i < DT_GPU_MAX; i++)
+        if (strcmp(gpus->device[i].identity, identity) == 0)
+            return gpus->device[i].name;
+    return identity;
+}
+
+dt_status dt_devices_check_twins(struct dt_comm *comm, const struct dt_backend *backend,
+                                 struct dt_device *device, const struct dt_config *config)
+{
+    char identity[DT_IDENTITY_MAX] = "", host[DT_HOST_MAX];
+    int twin, rank = dt_comm_rank(comm);
+    backend->identity(device, identity);
+    DT_TRY(dt_comm_find_twin(comm, identity, sizeof identity, &twin, host));
+    if (twin < 0 || config->device.share)
+        return DT_OK;
+    DT_FAIL(DT_ERR_CONFIG,
+            "ranks %d and %d on host %s both use GPU %s: start at most one rank per GPU (mpirun "
+            "-npernode N, or give each its own CUDA_VISIBLE_DEVICES)",
+            rank < twin ? rank : twin, rank < twin ? twin : rank, host, gpu_name(identity));
+}
+
+void dt_devices_cache_dir(char *out, const struct dt_config *config)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    dt_status status = DT_OK;
+    out[0] = '\0';
+    if (config->device.cache_dir[0])
+        status = dt_file_path(out, "%s", config->device.cache_dir);
+    else if (cache && cache[0] == '/') /* a relative one is to be ignored, says the XDG standard */
+        status = dt_file_path(out, "%s/dtrain", cache);
+    else if (home && home[0] == '/')
+        status = dt_file_path(out, "%s/.cache/dtrain", home);
+    if (status != DT_OK)
+        out[0] = '\0';
+}

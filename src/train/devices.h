@@ -1,0 +1,42 @@
+/* Which device a run takes: the one place that knows what this build has. */
+#ifndef DTRAIN_TRAIN_DEVICES_H
+#define DTRAIN_TRAIN_DEVICES_H
+
+#include "dtrain/backend.h"
+#include "dtrain/comm.h"
+#include "dtrain/config.h"
+#include "dtrain/gpu.h"
+
+struct dt_device_choice {
+    const struct dt_backend *backend;
+    enum dt_plane plane;  /* of the gradients */
+    const char *fallback; /* why device.kind auto takes the CPU in a build with CUDA, else NULL */
+};
+
+/* "fp16" */
+const char *dt_precision_name(enum dt_precision precision);
+bool dt_devices_has_cuda(void); /* this build */
+/* The GPUs that this process can use, or why there is none (also: this build has no CUDA). Asks
+ * once; the answer stays. */
+const struct dt_gpu_report *dt_devices_gpus(void);
+/* The same with free_bytes. Slow, and uses memory of every GPU. */
+void dt_devices_gpus_free(struct dt_gpu_report *out);
+
+/* The device for one process of `n_ranks`, on its own knowledge: DT_ERR_DEVICE or DT_ERR_CONFIG
+ * with a sentence where it cannot be had, or precision or comm.backend do not go with it. Asks for
+ * GPUs only where device.kind does not say cpu. Local. */
+dt_status dt_devices_choose(struct dt_device_choice *out, const struct dt_config *config,
+                            int n_ranks);
+/* The same for all ranks of `comm`, which get the same device: DT_ERR_DISAGREE if only some have a
+ * GPU. Collective; all ranks return the same status. */
+dt_status dt_devices_agree(struct dt_device_choice *out, struct dt_comm *comm,
+                           const struct dt_config *config);
+/* DT_ERR_CONFIG if another rank has opened the same GPU and config.device.share does not allow it.
+ * Collective; the status is local. */
+dt_status dt_devices_check_twins(struct dt_comm *comm, const struct dt_backend *backend,
+                                 struct dt_device *device, const struct dt_config *config);
+/* The folder for chosen algorithms into out[DT_PATH_MAX]: device.cache_dir, or "dtrain" in the
+ * user's cache; "" if there is none. */
+void dt_devices_cache_dir(char *out, const struct dt_config *config);
+
+#endif

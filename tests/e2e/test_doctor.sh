@@ -1,0 +1,71 @@
+#!/bin/bash
+# dtrain doctor tells what the build and the machine have, which device a run would take and, with
+# the exit code too, why one that is asked for cannot be had.
+. "$(dirname "$0")/common.sh"
+export CUDA_VISIBLE_DEVICES= # a GPU that may be there is hidden
+doctor() { # exit code, settings...
+    local code=$1 got=0
+    shift
+    "$dtrain" doctor "$@" > "$work/out" 2> "$work/err" || got=$?
+    [ "$got" = "$code" ] ||
+        fail "exit code $got instead of $code: $*: $(cat "$work/out" "$work/err")"
+    ! grep -vE '^(build|CPU|GPU|a run)$|^  (ok|--|!!)  [^ ].{13} [^ ]' "$work/out" > "$work/odd" ||
+        fail "lines of another form: $(cat "$work/odd")"
+    [ $code != 0 ] || [ ! -s "$work/err" ] || fail "stderr: $(cat "$work/err")"
+}
+has() { # mark, label, text
+    grep -q -- "^  $1  $2  *.*$3" "$work/out" || fail "no $1 $2 $3 in: $(cat "$work/out")"
+}
+doctor 0
+has ok dtrain "$("$dtrain" --version | cut -d' ' -f2)"
+has ok communication MPI
+has ok CPUs "$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) allowed"
+has ok instructions all
+has ok library oneDNN
+has ok device "cpu, oneDNN"
+has ok precision fp32
+has ok gradients MPI
+has -- devices "none: "
+! grep -q '!!' "$work/out" || fail "something is wrong: $(cat "$work/out")"
+
+# What is asked for and cannot be had.
+doctor 69 --set device.kind=cuda
+has '!!' devices "none: "
+has '!!' device "device.kind: "
+doctor 78 --set train.precision=fp16
+has '!!' device "train.precision: fp16"
+doctor 0 --set device.kind=cpu
+has -- devices "none: "
+if has_cuda; then
+    doctor 0
+    has ok CUDA "[0-9], cuDNN [0-9].*, cuBLAS [0-9]"
+    has ok communication "NCCL [0-9]"
+    has -- devices "none: .*\(driver\|CUDA_VISIBLE_DEVICES\)"
+    grep -q "^  \(--\|ok\)  driver  " "$work/out" || fail "the driver is not named"
+else
+    doctor 0
+    has -- CUDA "not in this build"
+    has ok communication "no NCCL"
+fi
+
+# Configurations.
+small_config > "$work/config.json"
+doctor 0 --config "$work/config.json"
+has ok device "1 thread$"
+doctor 66 --config "$work/nowhere.json"
+[ ! -s "$work/out" ] || fail "a report for a configuration that is not there"
+
+# The folder for chosen algorithms: named, not made.
+XDG_CACHE_HOME=$work/cache doctor 0
+has ok "cache folder" "$work/cache/dtrain$"
+XDG_CACHE_HOME=relative HOME=$work/home doctor 0
+has ok "cache folder" "$work/home/.cache/dtrain$"
+doctor 0 --set device.cache_dir="$work/own"
+has ok "cache folder" "$work/own$"
+HOME='' XDG_CACHE_HOME='' doctor 0
+has -- "cache folder" "none: "
+touch "$work/file"
+doctor 0 --set device.cache_dir="$work/file/in"
+has -- "cache folder" "$work/file/in cannot be written: "
+[ ! -e "$work/cache" ] && [ ! -e "$work/home" ] && [ ! -e "$work/own" ] ||
+    fail "the doctor has made a folder"

@@ -1,0 +1,361 @@
+/* The walk of the training list on a device with queues that only writes down what it is told:
+ * when a step is recorded and replayed, per kind of pass, and what happens if that fails. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "dtrain/log.h"
+#include "dtrain/mem.h"
+#include "dtrain/models.h"
+#include "dtrain/plan.h"
+
+/* r: an op, a: accumulate, A: accumulate, first; u: update, c: check, s: rescale, f: feed, e: end
+ * of feed, (: record, ): end of recording, digit: replay of that recording. Ops in a row count
+ * once. */
+static char told[4096];
+static size_t n_told;
+static int n_recorded;
+static bool refuse_record;
+
+static void tell(char what)
+{
+    if (what == 'r' && n_told > 0 && told[n_told - 1] == 'r')
+        return;
+    assert_true(n_told + 1 < sizeof told);
+    told[n_told++] = what;
+    told[n_told] = 0;
+}
+
+static dt_status queue_alloc(struct dt_device *dev, void **out, size_t bytes)
+{
+    (void)dev;
+    *out = calloc(1, bytes);
+    return *out ? DT_OK : DT_ERR_MEMORY;
+}
+
+static void queue_free(struct dt_device *dev, void *memory, size_t bytes)
+{
+    (void)dev;
+    (void)bytes;
+    free(memory);
+}
+
+static dt_status queue_prepare(struct dt_device *dev, struct dt_exec **exec,
+                               const struct dt_graph *g, int node)
+{
+    (void)dev;
+    (void)g;
+    (void)node;
+    *exec = NULL;
+    return DT_OK;
+}
+
+static dt_status queue_choose(struct dt_device *dev, dt_status prepared)
+{
+    (void)dev;
+    return prepared;
+}
+
+static size_t queue_scratch(struct dt_device *dev, const struct dt_exec *exec)
+{
+    (void)dev;
+    (void)exec;
+    return 0;
+}
+
+static enum dt_dtype queue_dtype(struct dt_device *dev, const struct dt_graph *g, int tensor)
+{
+    (void)dev;
+    return g->tensor[tensor].dtype;
+}
+
+static size_t queue_bytes(struct dt_device *dev, const struct dt_graph *g, int tensor)
+{
+    return dt_tensor_elements(&g->tensor[tensor]) * dt_dtype_bytes(queue_dtype(dev, g, tensor));
+}
+
+static dt_status queue_bind(struct dt_device *dev, struct dt_exec *exec, void *const *address,
+                            void *scratch)
+{
+    (void)dev;
+    (void)exec;
+    (void)address;
+    (void)scratch;
+    return DT_OK;
+}
+
+static void queue_release(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    (void)exec;
+}
+
+static dt_status queue_set_scalars(struct dt_device *dev, const struct dt_scalars *scalars)
+{
+    (void)dev;
+    (void)scalars;
+    return DT_OK;
+}
+
+static dt_status queue_run(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    (void)exec;
+    tell('r');
+    return DT_OK;
+}
+
+static dt_status queue_accumulate(struct dt_device *dev, float *dst, const void *src,
+                                  enum dt_dtype src_type, size_t count, bool first)
+{
+    (void)dev;
+    (void)dst;
+    (void)src;
+    (void)src_type;
+    (void)count;
+    tell(first ? 'A' : 'a');
+    return DT_OK;
+}
+
+static dt_status queue_update(struct dt_device *dev, const struct dt_update *update)
+{
+    (void)dev;
+    assert_non_null(update->grads);
+    tell('u');
+    return DT_OK;
+}
+
+static dt_status queue_check(struct dt_device *dev, const void *grads, enum dt_dtype type,
+                             size_t count)
+{
+    (void)dev;
+    (void)grads;
+    (void)type;
+    (void)count;
+    tell('c');
+    return DT_OK;
+}
+
+static dt_status queue_rescale(struct dt_device *dev)
+{
+    (void)dev;
+    tell('s');
+    return DT_OK;
+}
+
+static dt_status queue_open_feed(struct dt_device *dev, size_t bytes)
+{
+    (void)dev;
+    assert_true(bytes > 0);
+    return DT_OK;
+}
+
+static dt_status queue_feed(struct dt_device *dev, void *dst, const void *src, size_t bytes)
+{
+    (void)dev;
+    (void)dst;
+    (void)src;
+    (void)bytes;
+    tell('f');
+    return DT_OK;
+}
+
+static dt_status queue_end_feed(struct dt_device *dev)
+{
+    (void)dev;
+    tell('e');
+    return DT_OK;
+}
+
+static dt_status queue_record(struct dt_device *dev)
+{
+    (void)dev;
+    tell('(');
+    return DT_OK;
+}
+
+static dt_status queue_end_record(struct dt_device *dev, struct dt_recording **out)
+{
+    (void)dev;
+    tell(')');
+    if (refuse_record)
+        DT_FAIL(DT_ERR_DEVICE, "a node that cannot be recorded");
+    *out = (struct dt_recording *)(intptr_t)++n_recorded;
+    return DT_OK;
+}
+
+static dt_status queue_replay(struct dt_device *dev, struct dt_recording *recording)
+{
+    (void)dev;
+    tell((char)('0' + (int)(intptr_t)recording));
+    return DT_OK;
+}
+
+static void queue_release_recording(struct dt_device *dev, struct dt_recording *recording)
+{
+    (void)dev;
+    (void)recording;
+    n_recorded--;
+}
+
+static const struct dt_backend queue_backend = {
+    .name = "queue",
+    .alloc = queue_alloc,
+    .free = queue_free,
+    .prepare = queue_prepare,
+    .choose = queue_choose,
+    .scratch_bytes = queue_scratch,
+    .dtype = queue_dtype,
+    .tensor_bytes = queue_bytes,
+    .bind = queue_bind,
+    .set_scalars = queue_set_scalars,
+    .run = queue_run,
+    .release = queue_release,
+    .update = queue_update,
+    .accumulate = queue_accumulate,
+    .check = queue_check,
+    .rescale = queue_rescale,
+    .open_feed = queue_open_feed,
+    .feed = queue_feed,
+    .end_feed = queue_end_feed,
+    .record = queue_record,
+    .end_record = queue_end_record,
+    .replay = queue_replay,
+    .release_recording = queue_release_recording,
+};
+
+static struct dt_graph *make_graph(void)
+{
+    static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.2, 0.2, 0.2};
+    const struct dt_model *model = dt_model_find("tiny");
+    const struct dt_model_options options = {.num_classes = 10};
+    struct dt_graph *g = NULL;
+    assert_int_equal(dt_graph_create(&g), DT_OK);
+    for (int phase = 0; phase < DT_N_PHASES; phase++) {
+        assert_int_equal(dt_graph_begin(g, phase, 2, 32), DT_OK);
+        int image = dt_graph_ingest(g, mean, std);
+        dt_graph_softmax_xent(g, model->build(g, image, model, &options), 0);
+    }
+    assert_int_equal(dt_graph_differentiate(g), DT_OK);
+    return g;
+}
+
+/* One bucket, so that the list is short. */
+static struct dt_plan *make_plan(const struct dt_graph *g, struct dt_plan_options options)
+{
+    struct dt_plan *plan = NULL;
+    options.bucket_bytes = options.last_bucket_bytes = 1 << 30;
+    options.n_ranks = 1;
+    assert_int_equal(dt_plan_build(&plan, g, &queue_backend, NULL, NULL, &options), DT_OK);
+    assert_int_equal(plan->n_buckets, 1);
+    n_told = 0;
+    told[0] = 0;
+    return plan;
+}
+
+static void train(struct dt_plan *plan, int n_steps, int n_passes)
+{
+    const struct dt_scalars scalars = {.lr = 1};
+    for (int step = 0; step < n_steps; step++)
+        for (int pass = 0; pass < n_passes; pass++)
+            assert_int_equal(dt_plan_train(plan, &scalars, pass, n_passes), DT_OK);
+}
+
+static void expect(const char *what)
+{
+    assert_string_equal(told, what);
+    n_told = 0;
+    told[0] = 0;
+}
+
+static void test_recorded_after_warm_up(void **state)
+{
+    (void)state;
+    struct dt_graph *g = make_graph();
+    struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
+    train(plan, 6, 1);
+    expect("rururu(ru)111");
+    assert_int_equal(dt_plan_eval(plan), DT_OK);
+    train(plan, 1, 1);
+    expect("r1");
+    dt_plan_destroy(plan);
+    assert_int_equal(n_recorded, 0);
+    dt_graph_destroy(g);
+}
+
+/* Three kinds of passes, each with a recording of its own. */
+static void test_every_kind_of_pass(void **state)
+{
+    (void)state;
+    struct dt_graph *g = make_graph();
+    struct dt_plan *plan = make_plan(
+        g, (struct dt_plan_options){.record = true, .accumulate = true, .loss_scaling = true});
+    train(plan, 1, 4);
+    expect("rArararacus");
+    train(plan, 2, 4); /* the fourth middle pass is the first one recorded */
+    expect("rAra(ra)1racusrA11racus");
+    train(plan, 2, 4);
+    expect("(rA)211(racus)32113");
+    dt_plan_destroy(plan);
+    assert_int_equal(n_recorded, 0);
+    dt_graph_destroy(g);
+}
+
+static void test_not_asked_for(void **state)
+{
+    (void)state;
+    struct dt_graph *g = make_graph();
+    struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = false});
+    train(plan, 5, 1);
+    expect("rururururu");
+    dt_plan_destroy(plan);
+    dt_graph_destroy(g);
+}
+
+/* The step that could not be recorded is walked, and so are all after it. */
+static void test_refused(void **state)
+{
+    (void)state;
+    struct dt_graph *g = make_graph();
+    struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
+    refuse_record = true;
+    train(plan, 6, 1);
+    expect("rururu(ru)rururu");
+    refuse_record = false;
+    dt_plan_destroy(plan);
+    dt_graph_destroy(g);
+}
+
+static void test_feed(void **state)
+{
+    (void)state;
+    struct dt_graph *g = make_graph();
+    struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
+    uint8_t pixels[1] = {0};
+    int32_t labels[1] = {0};
+    assert_int_equal(dt_plan_feed(plan, DT_TRAIN, pixels, labels), DT_OK);
+    train(plan, 1, 1);
+    assert_int_equal(dt_plan_end_feed(plan), DT_OK);
+    expect("ffrue");
+    dt_plan_destroy(plan);
+    dt_graph_destroy(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_recorded_after_warm_up),
+        cmocka_unit_test(test_every_kind_of_pass),
+        cmocka_unit_test(test_not_asked_for),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_feed),
+    };
+    dt_log_init(DT_LOG_ERROR, 0, 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
