@@ -1,0 +1,74 @@
+/* Launch geometry: how the work of a kernel is cut into blocks. Plain C, so that it can be tested
+ * without a GPU. */
+#ifndef DTRAIN_KERNELS_GEOMETRY_H
+#define DTRAIN_KERNELS_GEOMETRY_H
+
+#include <stddef.h>
+
+#ifdef __CUDACC__
+#define DT_HOST_DEVICE __host__ __device__
+#else
+#define DT_HOST_DEVICE
+#endif
+
+enum {
+    DT_BLOCK_THREADS = 256,
+    DT_GROUP = 8,        /* channels or elements of one thread */
+    DT_MAX_BLOCKS = 528, /* that walk: four on each of the 132 SMs of an H100 or H200 */
+    DT_MIN_ROWS_PER_THREAD = 4,
+};
+
+struct dt_geometry {
+    unsigned grid_x, grid_y, block_x, block_y;
+};
+
+/* Flat arrays: one thread for DT_GROUP elements. count is a multiple of DT_GROUP. */
+static inline struct dt_geometry dt_flat_geometry(size_t count)
+{
+    size_t threads = count / DT_GROUP;
+    return (struct dt_geometry){(unsigned)((threads + DT_BLOCK_THREADS - 1) / DT_BLOCK_THREADS), 1,
+                                DT_BLOCK_THREADS, 1};
+}
+
+/* Matrices rows x cp, where a thread keeps its group of channels and walks down the rows:
+ * threadIdx.x and blockIdx.x say which group (block_x groups side by side, a power of two, at most
+ * 32: one warp reads 512 contiguous bytes of 16-bit values), threadIdx.y and blockIdx.y which row
+ * first; rows are taken in steps of grid_y * block_y. Every block has at least one row. Sums over
+ * rows leave grid_y partial results, at most DT_MAX_BLOCKS. Depends on nothing but the shape, so
+ * that sums have the same bits on every device. */
+static inline struct dt_geometry dt_channel_geometry(size_t rows, int cp)
+{
+    unsigned groups = (unsigned)cp / DT_GROUP, x = 1;
+    while (x < groups && x < 32)
+        x *= 2;
+    /* Narrower if that leaves fewer threads without channels, but not below 64 bytes of a row. */
+    for (unsigned narrow = x / 2; narrow >= 4; narrow /= 2) {
+        if ((groups + narrow - 1) / narrow * narrow < (groups + x - 1) / x * x)
+            x = narrow;
+    }
+    unsigned y = DT_BLOCK_THREADS / x, grid_x = (groups + x - 1) / x;
+    size_t per_block = (size_t)y * DT_MIN_ROWS_PER_THREAD;
+    size_t grid_y = (rows + per_block - 1) / per_block;
+    size_t most = grid_x < DT_MAX_BLOCKS ? DT_MAX_BLOCKS / grid_x : 1;
+    if (grid_y > most)
+        grid_y = most;
+    return (struct dt_geometry){grid_x, grid_y < 1 ? 1 : (unsigned)grid_y, x, y};
+}
+
+/* Rows that block number `block` of n_blocks (grid_y) walks over; rows < 2^31. */
+static inline DT_HOST_DEVICE unsigned dt_channel_block_rows(unsigned rows, unsigned block,
+                                                            unsigned n_blocks, unsigned block_y)
+{
+    unsigned step = n_blocks * block_y, first = block * block_y, rest = rows % step;
+    unsigned last = rest <= first ? 0 : rest - first < block_y ? rest - first : block_y;
+    return rows / step * block_y + last;
+}
+
+/* Bytes of n_sums partial sums of every channel: floats [grid_y][n_sums][cp]. */
+static inline size_t dt_channel_partial_bytes(size_t rows, int cp, int n_sums)
+{
+    return (size_t)dt_channel_geometry(rows, cp).grid_y * (size_t)n_sums * (size_t)cp *
+           sizeof(float);
+}
+
+#endif

@@ -1,0 +1,159 @@
+/* Launchers of the hand-written CUDA kernels: plain C, asynchronous on `stream`, errors of the
+ * launch as cudaError_t.
+ *
+ * An activation is a matrix of rows x cp: a row per pixel (n, h, w), cp channels side by side
+ * (NHWC). cp is the number of channels rounded up to 8, so that a thread always moves 8 channels:
+ * one access of 16 bytes in 16-bit types, two in fp32. The channels of the padding are zero, and
+ * all kernels map zero to zero there. Only ingest writes rows of 4. Vectors of channels (scale,
+ * mean, ...) are fp32, cp long, zero in the padding. `type` is DT_F32, DT_F16 or DT_BF16;
+ * arithmetic is fp32. Nothing here uses atomics on floating-point numbers: results do not depend on
+ * timing. README.md has a table with the bytes each kernel moves. */
+#ifndef DTRAIN_KERNELS_H
+#define DTRAIN_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dtrain/dtype.h"
+#include "kernels/geometry.h"
+#include "kernels/step.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- step.cu: the values of a step, in device memory so that a recording can be replayed --- */
+
+cudaError_t dt_kernel_set_step(cudaStream_t stream, struct dt_step_values *step,
+                               const struct dt_step_values *values);
+cudaError_t dt_kernel_set_scale(cudaStream_t stream, struct dt_scale_state *state,
+                                const struct dt_scale_state *values);
+/* found = 1 if one of src[0 .. count) is not finite; never sets it to 0. count % 8 == 0. */
+cudaError_t dt_kernel_check(cudaStream_t stream, struct dt_scale_state *state, enum dt_dtype type,
+                            const void *src, size_t count);
+/* dt_scale_state_advance, on the device. */
+cudaError_t dt_kernel_rescale(cudaStream_t stream, struct dt_scale_state *state);
+
+/* --- update.cu --- */
+
+/* Momentum SGD over at most DT_MAX_RANGES (ranges.h) segments (dt_update in backend.h); `scale` may
+ * be NULL (no loss scale). */
+cudaError_t dt_kernel_update(cudaStream_t stream, float *params, float *momentum, void *shadow,
+                             enum dt_dtype shadow_type, const void *grads, enum dt_dtype grads_type,
+                             const struct dt_range *ranges, int n_ranges,
+                             const struct dt_step_values *step, const struct dt_scale_state *scale);
+/* dst = src, or dst += src. count % 8 == 0. */
+cudaError_t dt_kernel_accumulate(cudaStream_t stream, float *dst, enum dt_dtype type,
+                                 const void *src, size_t count, bool first);
+/* dst = src rounded to `type`. count % 8 == 0. */
+cudaError_t dt_kernel_convert(cudaStream_t stream, enum dt_dtype type, void *dst, const float *src,
+                              size_t count);
+
+/* --- pointwise.cu --- */
+
+/* dst rows x cp (cp = 4 or a multiple of 8) from u8 rows x channels (at most 3):
+ * dst = src * scale[c] + shift[c]. */
+cudaError_t dt_kernel_ingest(cudaStream_t stream, enum dt_dtype type, void *dst, const uint8_t *src,
+                             size_t rows, int channels, int cp, const float scale[3],
+                             const float shift[3]);
+/* dst = relu(src); relu lets NaN through. count % 8 == 0, here and below. */
+cudaError_t dt_kernel_relu(cudaStream_t stream, enum dt_dtype type, void *dst, const void *src,
+                           size_t count);
+/* dst = [relu](a + b) */
+cudaError_t dt_kernel_add(cudaStream_t stream, enum dt_dtype type, void *dst, const void *a,
+                          const void *b, size_t count, bool relu);
+/* diff_src = dst > 0 or NaN ? diff_dst [+ diff_dst2] : 0 */
+cudaError_t dt_kernel_relu_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
+                               const void *diff_dst, const void *diff_dst2, const void *dst,
+                               size_t count);
+/* In place: dst = [relu](dst [+ bias]); bias fp32, cp long, may be NULL. */
+cudaError_t dt_kernel_bias(cudaStream_t stream, enum dt_dtype type, void *dst, const float *bias,
+                           size_t rows, int cp, bool relu);
+/* diff_bias[c] = sum over rows; partial: dt_channel_partial_bytes(rows, cp, 1). */
+cudaError_t dt_kernel_bias_bwd(cudaStream_t stream, enum dt_dtype type, enum dt_dtype diff_type,
+                               void *diff_bias, float *partial, const void *diff_dst, size_t rows,
+                               int cp);
+/* Forward and backward. The mask of element (n, c, h, w) is word number
+ * first_row * C*H*W + ((n * C + c) * H + h) * W + w of the Philox stream (seed, DT_RNG_DROPOUT,
+ * step, stream), as src/base/rng.c has it: kept where word >= p * 2^32, times 1 / (1 - p). */
+cudaError_t dt_kernel_dropout(cudaStream_t stream, enum dt_dtype type, void *dst, const void *src,
+                              int n, int channels, int height, int width, int cp, float p,
+                              uint64_t seed, uint32_t dropout_stream,
+                              const struct dt_step_values *step);
+
+/* --- pool.cu --- */
+
+struct dt_pool_shape {
+    int n, cp, in_h, in_w, out_h, out_w;
+    int kernel, stride, pad; /* max_pool only */
+};
+/* where (may be NULL): one byte per element of dst, index in the window (row * kernel + column) of
+ * the first largest value; NaN counts as largest. */
+cudaError_t dt_kernel_max_pool(cudaStream_t stream, enum dt_dtype type, void *dst, uint8_t *where,
+                               const void *src, const struct dt_pool_shape *shape);
+cudaError_t dt_kernel_max_pool_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
+                                   const void *diff_dst, const uint8_t *where,
+                                   const struct dt_pool_shape *shape);
+/* Adaptive: output i takes inputs floor(i * in / out) .. ceil((i + 1) * in / out) - 1. */
+cudaError_t dt_kernel_avg_pool(cudaStream_t stream, enum dt_dtype type, void *dst, const void *src,
+                               const struct dt_pool_shape *shape);
+cudaError_t dt_kernel_avg_pool_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
+                                   const void *diff_dst, const struct dt_pool_shape *shape);
+
+/* --- loss.cu --- */
+
+/* Softmax cross entropy with label smoothing over n rows of `classes` logits (rows are cp long);
+ * adds to *counters; diff (may be NULL) = gradient * step->diff_scale * (scale ? scale->scale : 1).
+ * Labels < 0 are ignored (diff 0); a label >= classes sets counters->bad_label and is ignored.
+ * rows: scratch of n struct dt_loss_row. As src/cpu/loss.c. */
+cudaError_t dt_kernel_softmax_xent(cudaStream_t stream, enum dt_dtype type, void *diff,
+                                   struct dt_loss_counters *counters, struct dt_loss_row *rows,
+                                   const void *logits, const int32_t *labels, int n, int classes,
+                                   int cp, float smoothing, const struct dt_step_values *step,
+                                   const struct dt_scale_state *scale);
+
+/* --- norm.cu: batch norm over rows x cp --- */
+
+struct dt_norm_args {
+    size_t rows;
+    int cp;
+    float eps;
+    float momentum; /* running = (1 - momentum) * running + momentum * batch, variance unbiased */
+};
+/* Training: mean and squared deviations of parts of the rows (bn_stats), then mean, biased variance
+ * and running statistics of all (bn_finalize). partial: dt_channel_partial_bytes(rows, cp, 2). */
+cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type, float *partial,
+                               const void *src, const struct dt_norm_args *args);
+cudaError_t dt_kernel_bn_finalize(cudaStream_t stream, float *mean, float *variance,
+                                  float *running_mean, float *running_var, const float *partial,
+                                  const struct dt_norm_args *args);
+/* dst = [relu]((src - mean) * scale / sqrt(variance + eps) + shift [+ residual]); dst may be src.
+ * mask (with relu in training, else NULL): bit i of byte j says element 8 j + i of dst was > 0 or
+ * NaN, before it was rounded to `type`. */
+cudaError_t dt_kernel_bn_apply(cudaStream_t stream, enum dt_dtype type, void *dst, uint8_t *mask,
+                               const void *src, const void *residual, const float *scale,
+                               const float *shift, const float *mean, const float *variance,
+                               bool relu, const struct dt_norm_args *args);
+/* g = (diff_dst [+ diff_dst2]) where mask. First the sums of g and g * (src - mean) of parts of the
+ * rows, and diff_residual = g if wanted; then diff_scale and diff_shift (type diff_type) and the
+ * coefficients of diff_src = coefs[0][c] * g + coefs[1][c] * src + coefs[2][c] (floats [3][cp]);
+ * then diff_src, which may be diff_dst. With diff_residual, bwd_apply reads it as diff_dst, without
+ * mask. partial: dt_channel_partial_bytes(rows, cp, 2). */
+cudaError_t dt_kernel_bn_bwd_sums(cudaStream_t stream, enum dt_dtype type, float *partial,
+                                  void *diff_residual, const void *src, const void *diff_dst,
+                                  const void *diff_dst2, const uint8_t *mask, const float *mean,
+                                  const struct dt_norm_args *args);
+cudaError_t dt_kernel_bn_bwd_finalize(cudaStream_t stream, enum dt_dtype diff_type,
+                                      void *diff_scale, void *diff_shift, float *coefs,
+                                      const float *partial, const float *scale, const float *mean,
+                                      const float *variance, const struct dt_norm_args *args);
+cudaError_t dt_kernel_bn_bwd_apply(cudaStream_t stream, enum dt_dtype type, void *diff_src,
+                                   const void *src, const void *diff_dst, const void *diff_dst2,
+                                   const uint8_t *mask, const float *coefs,
+                                   const struct dt_norm_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,222 @@
+// Softmax cross entropy with label smoothing, its gradient, and the counters: one block per row,
+// then one block that adds the rows' results in a fixed order. Exponentials in fp32, sums in
+// double.
+#include "kernels/device.cuh"
+
+enum { ROW_THREADS = 128, TOTAL_THREADS = 256 };
+
+// Of a block: one element per thread, the result in element 0.
+struct row_shared {
+    float max[ROW_THREADS];
+    double exp[ROW_THREADS], logit[ROW_THREADS];
+    int rank[ROW_THREADS];
+    float label_logit;
+};
+
+template <typename T> struct loss_row {
+    T *diff; // may be NULL
+    const T *logits;
+    int classes, cp, label;
+    float smoothing;
+};
+
+// Largest logit (NaN left out: the sums show it), and the label's.
+template <typename T>
+static __device__ inline void find_max(struct row_shared &s, const struct loss_row<T> &row)
+{
+    const int t = threadIdx.x;
+    float max = -INFINITY, v[DT_GROUP];
+    for (int first = t * DT_GROUP; first < row.classes; first += ROW_THREADS * DT_GROUP) {
+        dt_load8(v, row.logits + first);
+        for (int k = 0; k < DT_GROUP && first + k < row.classes; k++) {
+            max = fmaxf(max, v[k]);
+            if (first + k == row.label)
+                s.label_logit = v[k];
+        }
+    }
+    s.max[t] = max;
+    for (int distance = ROW_THREADS / 2; distance > 0; distance /= 2) {
+        __syncthreads();
+        if (t < distance)
+            s.max[t] = fmaxf(s.max[t], s.max[t + distance]);
+    }
+    __syncthreads();
+}
+
+// Sums of exp(logit - max) and of logit - max; rank: how many classes beat the label's, that is,
+// are larger, or equal with a smaller index, or not a number (a diverged network scores zero).
+template <typename T>
+static __device__ inline void add_classes(struct row_shared &s, const struct loss_row<T> &row)
+{
+    const int t = threadIdx.x;
+    const float max = s.max[0], label_logit = s.label_logit;
+    double sum_exp = 0, sum = 0;
+    float v[DT_GROUP];
+    int rank = 0;
+    for (int first = t * DT_GROUP; first < row.classes; first += ROW_THREADS * DT_GROUP) {
+        dt_load8(v, row.logits + first);
+        for (int k = 0; k < DT_GROUP && first + k < row.classes; k++) {
+            const bool loses =
+                v[k] < label_logit || (v[k] == label_logit && first + k >= row.label);
+            rank += !loses;
+            sum_exp += (double)expf(v[k] - max);
+            sum += (double)(v[k] - max);
+        }
+    }
+    s.exp[t] = sum_exp;
+    s.logit[t] = sum;
+    s.rank[t] = rank;
+    for (int distance = ROW_THREADS / 2; distance > 0; distance /= 2) {
+        __syncthreads();
+        if (t < distance) {
+            s.exp[t] += s.exp[t + distance];
+            s.logit[t] += s.logit[t + distance];
+            s.rank[t] += s.rank[t + distance];
+        }
+    }
+    __syncthreads();
+}
+
+// diff_scale * (softmax - target); zero in the padding.
+template <typename T>
+static __device__ inline void store_diff(const struct row_shared &s, const struct loss_row<T> &row,
+                                         float diff_scale)
+{
+    const float scale = diff_scale / (float)s.exp[0], max = s.max[0];
+    const float uniform = diff_scale * row.smoothing / (float)row.classes;
+    float v[DT_GROUP];
+    for (int first = threadIdx.x * DT_GROUP; first < row.cp; first += ROW_THREADS * DT_GROUP) {
+        dt_load8(v, row.logits + first);
+        for (int k = 0; k < DT_GROUP; k++) {
+            const int c = first + k;
+            v[k] = c < row.classes ? expf(v[k] - max) * scale - uniform : 0;
+            if (c == row.label)
+                v[k] -= diff_scale * (1 - row.smoothing);
+        }
+        dt_store8(row.diff + first, v);
+    }
+}
+
+template <typename T> static __device__ inline void store_no_diff(const struct loss_row<T> &row)
+{
+    const float zero[DT_GROUP] = {0};
+    for (int first = threadIdx.x * DT_GROUP; first < row.cp; first += ROW_THREADS * DT_GROUP)
+        dt_store8(row.diff + first, zero);
+}
+
+static __device__ inline double loss_of(const struct row_shared &s, int classes, float smoothing)
+{
+    const double log_sum = log(s.exp[0]), a = (double)smoothing;
+    return (1 - a) * (log_sum - (double)(s.label_logit - s.max[0])) +
+           a * (log_sum - s.logit[0] / classes);
+}
+
+// Reads the logits once from memory (again from the caches), writes the gradient and 16 bytes.
+template <typename T>
+static __global__ void loss_rows_kernel(struct dt_loss_row *rows, struct loss_row<T> row,
+                                        const int32_t *labels, const struct dt_step_values *step,
+                                        const struct dt_scale_state *scale)
+{
+    __shared__ struct row_shared s;
+    const int i = blockIdx.x;
+    row.logits += (size_t)i * row.cp;
+    if (row.diff)
+        row.diff += (size_t)i * row.cp;
+    row.label = labels[i];
+    const bool counted = row.label >= 0 && row.label < row.classes; // the same in all threads
+
+    if (counted) {
+        find_max(s, row);
+        add_classes(s, row);
+        if (row.diff)
+            store_diff(s, row, step->diff_scale * (scale ? scale->scale : 1));
+    } else if (row.diff) {
+        store_no_diff(row);
+    }
+    if (threadIdx.x == 0) {
+        rows[i].loss = counted ? loss_of(s, row.classes, row.smoothing) : 0;
+        rows[i].rank = counted ? s.rank[0] : 0;
+        rows[i].counted = counted;
+    }
+}
+
+struct totals {
+    double loss[TOTAL_THREADS];
+    int n[TOTAL_THREADS], top1[TOTAL_THREADS], top5[TOTAL_THREADS];
+    int bad[TOTAL_THREADS]; // first row with a label that is no class
+};
+
+static __device__ inline void add_pair(struct totals &s, int to, int from)
+{
+    s.loss[to] += s.loss[from];
+    s.n[to] += s.n[from];
+    s.top1[to] += s.top1[from];
+    s.top5[to] += s.top5[from];
+    s.bad[to] = min(s.bad[to], s.bad[from]);
+}
+
+// Reads 20 bytes per row.
+static __global__ void loss_totals_kernel(struct dt_loss_counters *counters,
+                                          const struct dt_loss_row *rows, const int32_t *labels,
+                                          int n, int classes)
+{
+    __shared__ struct totals s;
+    const int t = threadIdx.x;
+    double loss = 0;
+    int counted = 0, top1 = 0, top5 = 0, bad = n;
+    for (int i = t; i < n; i += TOTAL_THREADS) {
+        const struct dt_loss_row row = rows[i];
+        loss += row.loss;
+        counted += row.counted;
+        top1 += row.counted && row.rank < 1;
+        top5 += row.counted && row.rank < 5;
+        if (labels[i] >= classes)
+            bad = min(bad, i);
+    }
+    s.loss[t] = loss;
+    s.n[t] = counted;
+    s.top1[t] = top1;
+    s.top5[t] = top5;
+    s.bad[t] = bad;
+    for (int distance = TOTAL_THREADS / 2; distance > 0; distance /= 2) {
+        __syncthreads();
+        if (t < distance)
+            add_pair(s, t, t + distance);
+    }
+    if (t > 0)
+        return;
+    counters->loss += s.loss[0];
+    counters->n += s.n[0];
+    counters->top1 += s.top1[0];
+    counters->top5 += s.top5[0];
+    if (s.bad[0] < n && !counters->bad_label) {
+        counters->bad_label = (int32_t)((uint32_t)labels[s.bad[0]] + 1);
+        counters->classes = classes;
+    }
+}
+
+template <typename T>
+static cudaError_t loss_rows(cudaStream_t stream, struct dt_loss_row *rows,
+                             const struct loss_row<T> &row, const int32_t *labels, int n,
+                             const struct dt_step_values *step, const struct dt_scale_state *scale)
+{
+    const struct dt_geometry geometry = {(unsigned)n, 1, ROW_THREADS, 1};
+    return dt_launch(loss_rows_kernel<T>, geometry, stream, rows, row, labels, step, scale);
+}
+
+cudaError_t dt_kernel_softmax_xent(cudaStream_t stream, enum dt_dtype type, void *diff,
+                                   struct dt_loss_counters *counters, struct dt_loss_row *rows,
+                                   const void *logits, const int32_t *labels, int n, int classes,
+                                   int cp, float smoothing, const struct dt_step_values *step,
+                                   const struct dt_scale_state *scale)
+{
+    const struct dt_geometry one_block = {1, 1, TOTAL_THREADS, 1};
+    cudaError_t error = DT_BY_TYPE(
+        type, (loss_rows<T>(stream, rows,
+                            loss_row<T>{static_cast<T *>(diff), static_cast<const T *>(logits),
+                                        classes, cp, 0, smoothing},
+                            labels, n, step, scale)));
+    if (error != cudaSuccess)
+        return error;
+    return dt_launch(loss_totals_kernel, one_block, stream, counters, rows, labels, n, classes);
+}

@@ -1,0 +1,497 @@
+// Batch norm over rows x cp. A thread keeps 8 channels, with what belongs to them in registers, and
+// walks over the rows; it reads the next rows of all tensors (64 to 96 bytes) before it works on
+// them, so that enough bytes are on the way. Sums over rows: in fp32 in a thread and in a block (a
+// tree), over the blocks in fp64 by the finalize kernels; all in a fixed order.
+//
+// Bytes moved, of N = rows * cp elements of e bytes:
+//   bn_stats      reads N e
+//   bn_apply      reads N e (with residual 2 N e), writes N e and for the mask N / 8
+//   bn_bwd_sums   reads 2 N e (with diff_dst2 3 N e) and the mask, writes N e for diff_residual
+//   bn_bwd_apply  reads as bn_bwd_sums, writes N e
+//   finalize      reads 8 * cp bytes per row of blocks of the kernel before it, about 1 MB at most
+// What reads a tensor first walks from the last row to the first, and what comes next the other
+// way: where both begin, the rows that were touched last may still be in the L2 cache.
+#include "kernels/device.cuh"
+
+enum {
+    BLOCKS_PER_SM = 4,   // as DT_MAX_BLOCKS has it: at most 64 registers
+    FINALIZE_LANES = 64, // threads that share the partial results of a channel
+};
+
+// How many rows a thread reads ahead in each of N tensors.
+template <typename T, int N>
+static constexpr int ROWS_AHEAD = (N == 1 ? 4 : 2) * 2 / (int)sizeof(T);
+
+// 8 elements as they lie in memory: half the registers of 8 floats where they only wait.
+template <typename T> struct raw8 {
+    uint4 part[1];
+};
+template <> struct raw8<float> {
+    float4 part[2];
+};
+
+template <typename T> static __device__ inline raw8<T> read8(const T *p)
+{
+    return *reinterpret_cast<const raw8<T> *>(p);
+}
+
+template <typename T> static __device__ inline void unpack8(float v[DT_GROUP], const raw8<T> &raw)
+{
+    dt_load8(v, reinterpret_cast<const T *>(&raw));
+}
+
+// The part of a matrix that a thread walks over, as dt_channel_geometry has it: rows first,
+// first + step, ... of channels c .. c + 7. Threads with c >= cp have nothing to do.
+struct walk {
+    unsigned first, step, rows;
+    int c, cp;
+};
+
+static __device__ inline struct walk walk_of(unsigned rows, int cp)
+{
+    return {blockIdx.y * blockDim.y + threadIdx.y, gridDim.y * blockDim.y, rows,
+            (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_GROUP, cp};
+}
+
+// Where the thread's elements of a row begin; rows counted from the first or from the last.
+static __device__ inline size_t at_row(const struct walk &w, unsigned row)
+{
+    return (size_t)row * w.cp + w.c;
+}
+
+static __device__ inline size_t at_row_from_end(const struct walk &w, unsigned row)
+{
+    return (size_t)(w.rows - 1 - row) * w.cp + w.c;
+}
+
+// Adds a and b up over the threads of a block that have the same channels; the sums arrive in those
+// with threadIdx.y == 0. All threads take part.
+static __device__ inline void fold_block(float a[DT_GROUP], float b[DT_GROUP])
+{
+    __shared__ float other[2 * DT_GROUP][DT_BLOCK_THREADS / 2];
+    const unsigned y = threadIdx.y;
+
+    for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
+        const unsigned slot = (y % half) * blockDim.x + threadIdx.x;
+        if (y >= half && y < 2 * half) {
+            for (int k = 0; k < DT_GROUP; k++) {
+                other[k][slot] = a[k];
+                other[DT_GROUP + k][slot] = b[k];
+            }
+        }
+        __syncthreads();
+        if (y < half) {
+            for (int k = 0; k < DT_GROUP; k++) {
+                a[k] += other[k][slot];
+                b[k] += other[DT_GROUP + k][slot];
+            }
+        }
+        __syncthreads();
+    }
+}
+
+// The sum of v over the FINALIZE_LANES threads of a channel, for all of them.
+static __device__ inline double fold_lanes(double v)
+{
+    __shared__ double sum[FINALIZE_LANES][DT_GROUP];
+
+    sum[threadIdx.y][threadIdx.x] = v;
+    for (unsigned half = FINALIZE_LANES / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.y < half)
+            sum[threadIdx.y][threadIdx.x] += sum[threadIdx.y + half][threadIdx.x];
+    }
+    __syncthreads();
+    v = sum[0][threadIdx.x];
+    __syncthreads();
+    return v;
+}
+
+// --- Forward ---
+
+// Mean and sum of squared deviations of every block's rows. The values are taken relative to those
+// of the block's first row, so that a mean far from zero costs no digits. Rows past the end read
+// that row once more, which adds nothing: no branch comes between the reads.
+template <typename T>
+static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
+    bn_stats_kernel(float *partial, const T *src, unsigned rows, int cp)
+{
+    constexpr int AHEAD = ROWS_AHEAD<T, 1>;
+    const struct walk w = walk_of(rows, cp);
+    const unsigned row0 = w.first - threadIdx.y;
+    float origin[DT_GROUP], sum[DT_GROUP] = {}, square[DT_GROUP] = {};
+
+    if (w.c < cp) {
+        dt_load8(origin, src + at_row_from_end(w, row0));
+        for (unsigned row = w.first; row < rows; row += AHEAD * w.step) {
+            raw8<T> raw[AHEAD];
+            for (int i = 0; i < AHEAD; i++) {
+                const unsigned r = row + i * w.step;
+                raw[i] = read8(src + at_row_from_end(w, r < rows ? r : row0));
+            }
+            for (int i = 0; i < AHEAD; i++) {
+                float x[DT_GROUP];
+                unpack8(x, raw[i]);
+                for (int k = 0; k < DT_GROUP; k++) {
+                    const float d = x[k] - origin[k];
+                    sum[k] += d;
+                    square[k] = fmaf(d, d, square[k]);
+                }
+            }
+        }
+    }
+    fold_block(sum, square);
+    if (w.c < cp && threadIdx.y == 0) {
+        const float n = (float)dt_channel_block_rows(rows, blockIdx.y, gridDim.y, blockDim.y);
+        float *out = partial + (size_t)blockIdx.y * 2 * cp + w.c;
+        for (int k = 0; k < DT_GROUP; k++) {
+            const float mean = sum[k] / n, m2 = fmaf(-mean, sum[k], square[k]);
+            sum[k] = origin[k] + mean;
+            square[k] = m2 < 0 ? 0 : m2; // lets NaN through
+        }
+        dt_store8(out, sum);
+        dt_store8(out + cp, square);
+    }
+}
+
+struct bn_statistics {
+    float *mean, *variance, *running_mean, *running_var;
+};
+
+// A block for 8 channels.
+static __global__ void bn_finalize_kernel(struct bn_statistics out, const float *partial,
+                                          struct dt_norm_args args, unsigned n_partials,
+                                          unsigned rows_at_once)
+{
+    const int c = (int)(blockIdx.x * DT_GROUP + threadIdx.x), cp = args.cp;
+    double sum = 0, m2 = 0;
+
+    for (unsigned i = threadIdx.y; i < n_partials; i += FINALIZE_LANES) {
+        const double n = (double)dt_channel_block_rows(args.rows, i, n_partials, rows_at_once);
+        sum += n * (double)partial[(size_t)i * 2 * cp + c];
+    }
+    const double mean = fold_lanes(sum) / (double)args.rows;
+    for (unsigned i = threadIdx.y; i < n_partials; i += FINALIZE_LANES) {
+        const double n = (double)dt_channel_block_rows(args.rows, i, n_partials, rows_at_once);
+        const double delta = (double)partial[(size_t)i * 2 * cp + c] - mean;
+        m2 += (double)partial[((size_t)i * 2 + 1) * cp + c] + n * delta * delta;
+    }
+    m2 = fold_lanes(m2);
+    if (threadIdx.y == 0) {
+        const double momentum = (double)args.momentum, n = (double)args.rows;
+        out.mean[c] = (float)mean;
+        out.variance[c] = (float)(m2 / n);
+        out.running_mean[c] =
+            (float)((1 - momentum) * (double)out.running_mean[c] + momentum * mean);
+        out.running_var[c] = (float)((1 - momentum) * (double)out.running_var[c] +
+                                     momentum * m2 / (n > 1 ? n - 1 : 1));
+    }
+}
+
+struct bn_channels {
+    const float *scale, *shift, *mean, *variance;
+};
+
+// y = a * x + b. The padding has scale = shift = 0, which makes it 0 for any eps > 0.
+static __device__ inline void forward_coefs(float a[DT_GROUP], float b[DT_GROUP],
+                                            const struct bn_channels &in, float eps, int c)
+{
+    float mean[DT_GROUP], variance[DT_GROUP];
+    dt_load8(a, in.scale + c);
+    dt_load8(b, in.shift + c);
+    dt_load8(mean, in.mean + c);
+    dt_load8(variance, in.variance + c);
+    for (int k = 0; k < DT_GROUP; k++) {
+        a[k] *= rsqrtf(variance[k] + eps);
+        b[k] = fmaf(-mean[k], a[k], b[k]);
+    }
+}
+
+// dst may be src. lowest: 0 for ReLU, else minus infinity.
+template <typename T, bool RESIDUAL>
+static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
+    bn_apply_kernel(T *dst, uint8_t *mask, const T *src, const T *residual, struct bn_channels in,
+                    float lowest, unsigned rows, int cp, float eps)
+{
+    constexpr int N_TENSORS = RESIDUAL ? 2 : 1, AHEAD = ROWS_AHEAD<T, N_TENSORS>;
+    const struct walk w = walk_of(rows, cp);
+    if (w.c >= cp)
+        return;
+    float a[DT_GROUP], b[DT_GROUP];
+    forward_coefs(a, b, in, eps, w.c);
+    for (unsigned row = w.first; row < rows; row += AHEAD * w.step) {
+        raw8<T> raw[AHEAD], raw_residual[AHEAD];
+        for (int i = 0; i < AHEAD; i++) {
+            const unsigned r = row + i * w.step;
+            const size_t at = at_row(w, r < rows ? r : row);
+            raw[i] = read8(src + at);
+            if (RESIDUAL)
+                raw_residual[i] = read8(residual + at);
+        }
+        for (int i = 0; i < AHEAD; i++) {
+            if (row + i * w.step >= rows)
+                break;
+            float y[DT_GROUP], r[DT_GROUP];
+            unsigned bits = 0;
+            unpack8(y, raw[i]);
+            if (RESIDUAL)
+                unpack8(r, raw_residual[i]);
+            for (int k = 0; k < DT_GROUP; k++) {
+                y[k] = fmaf(y[k], a[k], b[k]);
+                if (RESIDUAL)
+                    y[k] += r[k];
+                bits |= y[k] <= 0 ? 0 : 1u << k; // NaN counts as positive
+                y[k] = y[k] < lowest ? lowest : y[k];
+            }
+            const size_t at = at_row(w, row + i * w.step);
+            dt_store8(dst + at, y);
+            if (mask)
+                mask[at / DT_GROUP] = (uint8_t)bits;
+        }
+    }
+}
+
+// --- Backward ---
+
+template <typename T> struct bn_bwd_src {
+    const T *src, *diff_dst, *diff_dst2;
+    const uint8_t *mask; // may be NULL
+};
+
+// What is read of a row.
+template <typename T> struct bn_bwd_row {
+    raw8<T> src, diff, diff2;
+    unsigned bits;
+};
+
+template <typename T, bool TWO>
+static __device__ inline void read_bwd(bn_bwd_row<T> *row, const bn_bwd_src<T> &in, size_t at)
+{
+    row->bits = in.mask ? in.mask[at / DT_GROUP] : 0xff;
+    row->src = read8(in.src + at);
+    row->diff = read8(in.diff_dst + at);
+    if (TWO)
+        row->diff2 = read8(in.diff_dst2 + at);
+}
+
+// x = src, g = (diff_dst [+ diff_dst2]) where the mask has ones.
+template <typename T, bool TWO>
+static __device__ inline void unpack_bwd(float x[DT_GROUP], float g[DT_GROUP],
+                                         const bn_bwd_row<T> &row)
+{
+    unpack8(x, row.src);
+    unpack8(g, row.diff);
+    if (TWO) {
+        float g2[DT_GROUP];
+        unpack8(g2, row.diff2);
+        for (int k = 0; k < DT_GROUP; k++)
+            g[k] += g2[k];
+    }
+    for (int k = 0; k < DT_GROUP; k++)
+        g[k] = row.bits >> k & 1 ? g[k] : 0;
+}
+
+// Sums of g and of g * (src - mean) over every block's rows. diff_residual = g, unless it is NULL.
+// Rows past the end are `row` once more with an empty mask.
+template <typename T, bool TWO>
+static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
+    bn_bwd_sums_kernel(float *partial, T *diff_residual, bn_bwd_src<T> in, const float *means,
+                       unsigned rows, int cp)
+{
+    constexpr int AHEAD = ROWS_AHEAD<T, 2>;
+    const struct walk w = walk_of(rows, cp);
+    float sum[DT_GROUP] = {}, product[DT_GROUP] = {};
+
+    if (w.c < cp) {
+        float mean[DT_GROUP];
+        dt_load8(mean, means + w.c);
+        for (unsigned row = w.first; row < rows; row += AHEAD * w.step) {
+            bn_bwd_row<T> next[AHEAD];
+            for (int i = 0; i < AHEAD; i++) {
+                const unsigned r = row + i * w.step;
+                read_bwd<T, TWO>(&next[i], in, at_row_from_end(w, r < rows ? r : row));
+                if (r >= rows)
+                    next[i].bits = 0;
+            }
+            for (int i = 0; i < AHEAD; i++) {
+                float x[DT_GROUP], g[DT_GROUP];
+                unpack_bwd<T, TWO>(x, g, next[i]);
+                for (int k = 0; k < DT_GROUP; k++) {
+                    sum[k] += g[k];
+                    product[k] = fmaf(g[k], x[k] - mean[k], product[k]);
+                }
+                if (diff_residual && row + i * w.step < rows)
+                    dt_store8(diff_residual + at_row_from_end(w, row + i * w.step), g);
+            }
+        }
+    }
+    fold_block(sum, product);
+    if (w.c < cp && threadIdx.y == 0) {
+        float *out = partial + (size_t)blockIdx.y * 2 * cp + w.c;
+        dt_store8(out, sum);
+        dt_store8(out + cp, product);
+    }
+}
+
+// A block for 8 channels. With S1 = sum of g and S2 = sum of g * (x - mean) over the n rows:
+//   diff_src = a * (g - S1 / n - (x - mean) * S2 / (n * (variance + eps)))
+// with a = scale / sqrt(variance + eps), which is coefs[0] * g + coefs[1] * x + coefs[2].
+template <typename D>
+static __global__ void bn_bwd_finalize_kernel(D *diff_scale, D *diff_shift, float *coefs,
+                                              const float *partial, struct bn_channels in,
+                                              struct dt_norm_args args, unsigned n_partials)
+{
+    const int c = (int)(blockIdx.x * DT_GROUP + threadIdx.x), cp = args.cp;
+    double s1 = 0, s2 = 0;
+
+    for (unsigned i = threadIdx.y; i < n_partials; i += FINALIZE_LANES) {
+        s1 += (double)partial[(size_t)i * 2 * cp + c];
+        s2 += (double)partial[((size_t)i * 2 + 1) * cp + c];
+    }
+    s1 = fold_lanes(s1);
+    s2 = fold_lanes(s2);
+    if (threadIdx.y == 0) {
+        const double inverse = 1 / sqrt((double)in.variance[c] + (double)args.eps);
+        const double a = (double)in.scale[c] * inverse, n = (double)args.rows;
+        const double b = -a * s2 * inverse * inverse / n;
+        coefs[c] = (float)a;
+        coefs[cp + c] = (float)b;
+        coefs[2 * cp + c] = (float)(-a * s1 / n - b * (double)in.mean[c]);
+        dt_store1(diff_scale + c, (float)(s2 * inverse));
+        dt_store1(diff_shift + c, (float)s1);
+    }
+}
+
+// diff_src may be diff_dst.
+template <typename T, bool TWO>
+static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
+    bn_bwd_apply_kernel(T *diff_src, bn_bwd_src<T> in, const float *coefs, unsigned rows, int cp)
+{
+    constexpr int AHEAD = ROWS_AHEAD<T, 2>;
+    const struct walk w = walk_of(rows, cp);
+    if (w.c >= cp)
+        return;
+    float a[DT_GROUP], b[DT_GROUP], d[DT_GROUP];
+    dt_load8(a, coefs + w.c);
+    dt_load8(b, coefs + cp + w.c);
+    dt_load8(d, coefs + 2 * cp + w.c);
+    for (unsigned row = w.first; row < rows; row += AHEAD * w.step) {
+        bn_bwd_row<T> next[AHEAD];
+        for (int i = 0; i < AHEAD; i++) {
+            const unsigned r = row + i * w.step;
+            read_bwd<T, TWO>(&next[i], in, at_row(w, r < rows ? r : row));
+        }
+        for (int i = 0; i < AHEAD; i++) {
+            if (row + i * w.step >= rows)
+                break;
+            float x[DT_GROUP], g[DT_GROUP];
+            unpack_bwd<T, TWO>(x, g, next[i]);
+            for (int k = 0; k < DT_GROUP; k++)
+                g[k] = fmaf(a[k], g[k], fmaf(b[k], x[k], d[k]));
+            dt_store8(diff_src + at_row(w, row + i * w.step), g);
+        }
+    }
+}
+
+// --- Launchers ---
+
+static struct dt_geometry finalize_geometry(int cp)
+{
+    return {(unsigned)cp / DT_GROUP, 1, DT_GROUP, FINALIZE_LANES};
+}
+
+cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type, float *partial,
+                               const void *src, const struct dt_norm_args *args)
+{
+    const struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
+    return DT_BY_TYPE(
+        type, (dt_launch(bn_stats_kernel<T>, g, stream, partial, src, args->rows, args->cp)));
+}
+
+cudaError_t dt_kernel_bn_finalize(cudaStream_t stream, float *mean, float *variance,
+                                  float *running_mean, float *running_var, const float *partial,
+                                  const struct dt_norm_args *args)
+{
+    const struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
+    const struct bn_statistics out = {mean, variance, running_mean, running_var};
+    return dt_launch(bn_finalize_kernel, finalize_geometry(args->cp), stream, out, partial, *args,
+                     g.grid_y, g.block_y);
+}
+
+template <typename T>
+static cudaError_t bn_apply(cudaStream_t stream, void *dst, uint8_t *mask, const void *src,
+                            const void *residual, const struct bn_channels &in, bool relu,
+                            const struct dt_norm_args *args)
+{
+    const struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
+    const float lowest = relu ? 0 : -INFINITY;
+    return dt_launch(residual ? bn_apply_kernel<T, true> : bn_apply_kernel<T, false>, g, stream,
+                     dst, mask, src, residual, in, lowest, args->rows, args->cp, args->eps);
+}
+
+cudaError_t dt_kernel_bn_apply(cudaStream_t stream, enum dt_dtype type, void *dst, uint8_t *mask,
+                               const void *src, const void *residual, const float *scale,
+                               const float *shift, const float *mean, const float *variance,
+                               bool relu, const struct dt_norm_args *args)
+{
+    const struct bn_channels in = {scale, shift, mean, variance};
+    return DT_BY_TYPE(type, bn_apply<T>(stream, dst, mask, src, residual, in, relu, args));
+}
+
+template <typename T>
+static bn_bwd_src<T> bwd_src(const void *src, const void *diff_dst, const void *diff_dst2,
+                             const uint8_t *mask)
+{
+    return {static_cast<const T *>(src), static_cast<const T *>(diff_dst),
+            static_cast<const T *>(diff_dst2), mask};
+}
+
+template <typename T>
+static cudaError_t bn_bwd_sums(cudaStream_t stream, float *partial, void *diff_residual,
+                               const bn_bwd_src<T> &in, const float *mean,
+                               const struct dt_norm_args *args)
+{
+    const struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
+    return dt_launch(in.diff_dst2 ? bn_bwd_sums_kernel<T, true> : bn_bwd_sums_kernel<T, false>, g,
+                     stream, partial, diff_residual, in, mean, args->rows, args->cp);
+}
+
+cudaError_t dt_kernel_bn_bwd_sums(cudaStream_t stream, enum dt_dtype type, float *partial,
+                                  void *diff_residual, const void *src, const void *diff_dst,
+                                  const void *diff_dst2, const uint8_t *mask, const float *mean,
+                                  const struct dt_norm_args *args)
+{
+    return DT_BY_TYPE(type, bn_bwd_sums<T>(stream, partial, diff_residual,
+                                           bwd_src<T>(src, diff_dst, diff_dst2, mask), mean, args));
+}
+
+cudaError_t dt_kernel_bn_bwd_finalize(cudaStream_t stream, enum dt_dtype diff_type,
+                                      void *diff_scale, void *diff_shift, float *coefs,
+                                      const float *partial, const float *scale, const float *mean,
+                                      const float *variance, const struct dt_norm_args *args)
+{
+    const struct bn_channels in = {scale, NULL, mean, variance};
+    const unsigned n_partials = dt_channel_geometry(args->rows, args->cp).grid_y;
+    return DT_BY_TYPE(diff_type,
+                      (dt_launch(bn_bwd_finalize_kernel<T>, finalize_geometry(args->cp), stream,
+                                 diff_scale, diff_shift, coefs, partial, in, *args, n_partials)));
+}
+
+template <typename T>
+static cudaError_t bn_bwd_apply(cudaStream_t stream, void *diff_src, const bn_bwd_src<T> &in,
+                                const float *coefs, const struct dt_norm_args *args)
+{
+    const struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
+    return dt_launch(in.diff_dst2 ? bn_bwd_apply_kernel<T, true> : bn_bwd_apply_kernel<T, false>, g,
+                     stream, diff_src, in, coefs, args->rows, args->cp);
+}
+
+cudaError_t dt_kernel_bn_bwd_apply(cudaStream_t stream, enum dt_dtype type, void *diff_src,
+                                   const void *src, const void *diff_dst, const void *diff_dst2,
+                                   const uint8_t *mask, const float *coefs,
+                                   const struct dt_norm_args *args)
+{
+    return DT_BY_TYPE(
+        type,
+        bn_bwd_apply<T>(stream, diff_src, bwd_src<T>(src, diff_dst, diff_dst2, mask), coefs, args));
+}

@@ -1,0 +1,342 @@
+// Elementwise kernels over rows x cp, ingest from bytes, and the sum over rows of a bias gradient.
+// One thread for 8 elements. Sources and destinations may be the same memory except in ingest.
+#include "kernels/device.cuh"
+
+#include <Random123/philox.h>
+#include <stdint.h>
+
+#include "dtrain/rng.h"
+
+static __device__ inline void relu8(float v[DT_GROUP])
+{
+    for (int k = 0; k < DT_GROUP; k++)
+        v[k] = v[k] <= 0 ? 0 : v[k]; // not fmaxf: NaN has to stay
+}
+
+// --- Flat loops. Bytes per element: relu reads 1 and writes 1 element, add and relu_bwd read 2 (or
+// 3, with diff_dst2) and write 1. ---
+
+template <typename T> static __global__ void relu_kernel(T *dst, const T *src, size_t n_groups)
+{
+    const size_t i = dt_flat_group();
+    if (i >= n_groups)
+        return;
+    float v[DT_GROUP];
+    dt_load8(v, src + i * DT_GROUP);
+    relu8(v);
+    dt_store8(dst + i * DT_GROUP, v);
+}
+
+cudaError_t dt_kernel_relu(cudaStream_t stream, enum dt_dtype type, void *dst, const void *src,
+                           size_t count)
+{
+    return DT_BY_TYPE(type, (dt_launch(relu_kernel<T>, dt_flat_geometry(count), stream, dst, src,
+                                       count / DT_GROUP)));
+}
+
+template <typename T>
+static __global__ void add_kernel(T *dst, const T *a, const T *b, size_t n_groups, bool relu)
+{
+    const size_t i = dt_flat_group();
+    if (i >= n_groups)
+        return;
+    float sum[DT_GROUP], v[DT_GROUP];
+    dt_load8(sum, a + i * DT_GROUP);
+    dt_load8(v, b + i * DT_GROUP);
+    for (int k = 0; k < DT_GROUP; k++)
+        sum[k] += v[k];
+    if (relu)
+        relu8(sum);
+    dt_store8(dst + i * DT_GROUP, sum);
+}
+
+cudaError_t dt_kernel_add(cudaStream_t stream, enum dt_dtype type, void *dst, const void *a,
+                          const void *b, size_t count, bool relu)
+{
+    return DT_BY_TYPE(type, (dt_launch(add_kernel<T>, dt_flat_geometry(count), stream, dst, a, b,
+                                       count / DT_GROUP, relu)));
+}
+
+template <typename T>
+static __global__ void relu_bwd_kernel(T *diff_src, const T *diff_dst, const T *diff_dst2,
+                                       const T *dst, size_t n_groups)
+{
+    const size_t i = dt_flat_group();
+    if (i >= n_groups)
+        return;
+    float diff[DT_GROUP], v[DT_GROUP];
+    dt_load8(diff, diff_dst + i * DT_GROUP);
+    if (diff_dst2) {
+        dt_load8(v, diff_dst2 + i * DT_GROUP);
+        for (int k = 0; k < DT_GROUP; k++)
+            diff[k] += v[k];
+    }
+    dt_load8(v, dst + i * DT_GROUP);
+    for (int k = 0; k < DT_GROUP; k++)
+        diff[k] = v[k] <= 0 ? 0 : diff[k];
+    dt_store8(diff_src + i * DT_GROUP, diff);
+}
+
+cudaError_t dt_kernel_relu_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
+                               const void *diff_dst, const void *diff_dst2, const void *dst,
+                               size_t count)
+{
+    return DT_BY_TYPE(type, (dt_launch(relu_bwd_kernel<T>, dt_flat_geometry(count), stream,
+                                       diff_src, diff_dst, diff_dst2, dst, count / DT_GROUP)));
+}
+
+// --- Bias ---
+
+// Reads and writes each element once; the bias stays in the caches.
+template <typename T>
+static __global__ void bias_kernel(T *dst, const float *bias, size_t n_groups, unsigned cp,
+                                   bool relu)
+{
+    const size_t i = dt_flat_group();
+    if (i >= n_groups)
+        return;
+    float v[DT_GROUP], b[DT_GROUP];
+    dt_load8(v, dst + i * DT_GROUP);
+    if (bias) {
+        dt_load8(b, bias + (unsigned)i % (cp / DT_GROUP) * DT_GROUP);
+        for (int k = 0; k < DT_GROUP; k++)
+            v[k] += b[k];
+    }
+    if (relu)
+        relu8(v);
+    dt_store8(dst + i * DT_GROUP, v);
+}
+
+cudaError_t dt_kernel_bias(cudaStream_t stream, enum dt_dtype type, void *dst, const float *bias,
+                           size_t rows, int cp, bool relu)
+{
+    const size_t count = rows * (size_t)cp;
+    if (!bias && !relu)
+        return cudaSuccess;
+    if (count / DT_GROUP > UINT32_MAX)
+        return cudaErrorInvalidValue;
+    return DT_BY_TYPE(type, (dt_launch(bias_kernel<T>, dt_flat_geometry(count), stream, dst, bias,
+                                       count / DT_GROUP, cp, relu)));
+}
+
+// Reads each element once. A thread sums the rows of its group of channels, then the threads of a
+// group in the block are added in a tree.
+template <typename T>
+static __global__ void bias_sums_kernel(float *partial, const T *diff_dst, size_t rows, int cp)
+{
+    alignas(16) __shared__ float sums[DT_BLOCK_THREADS][DT_GROUP];
+    const int group = blockIdx.x * blockDim.x + threadIdx.x;
+    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+    const bool active = group < cp / DT_GROUP;
+    float sum[DT_GROUP] = {0}, v[DT_GROUP];
+
+    if (active) {
+        const size_t step = (size_t)gridDim.y * blockDim.y;
+        for (size_t row = (size_t)blockIdx.y * blockDim.y + threadIdx.y; row < rows; row += step) {
+            dt_load8(v, diff_dst + row * cp + group * DT_GROUP);
+            for (int k = 0; k < DT_GROUP; k++)
+                sum[k] += v[k];
+        }
+    }
+    dt_store8(sums[thread], sum);
+    for (unsigned distance = blockDim.y / 2; distance > 0; distance /= 2) {
+        __syncthreads();
+        if (threadIdx.y < distance)
+            for (int k = 0; k < DT_GROUP; k++)
+                sums[thread][k] += sums[thread + distance * blockDim.x][k];
+    }
+    if (active && threadIdx.y == 0) { // this thread wrote its sums itself
+        dt_load8(sum, sums[thread]);
+        dt_store8(partial + (size_t)blockIdx.y * cp + group * DT_GROUP, sum);
+    }
+}
+
+enum { BIAS_ADDERS = DT_BLOCK_THREADS / DT_GROUP }; // threads that share a channel
+
+// Adds the partial sums of 8 channels per block, in an order that depends on their number only.
+template <typename D>
+static __global__ void bias_finalize_kernel(D *diff_bias, const float *partial, int n_partials,
+                                            int cp)
+{
+    __shared__ float sums[BIAS_ADDERS][DT_GROUP];
+    const int x = threadIdx.x, y = threadIdx.y, channel = blockIdx.x * DT_GROUP + x;
+    float sum = 0;
+    for (int i = y; i < n_partials; i += BIAS_ADDERS)
+        sum += partial[(size_t)i * cp + channel];
+    sums[y][x] = sum;
+    for (int distance = BIAS_ADDERS / 2; distance > 0; distance /= 2) {
+        __syncthreads();
+        if (y < distance)
+            sums[y][x] += sums[y + distance][x];
+    }
+    if (y == 0)
+        dt_store1(diff_bias + channel, sums[0][x]);
+}
+
+cudaError_t dt_kernel_bias_bwd(cudaStream_t stream, enum dt_dtype type, enum dt_dtype diff_type,
+                               void *diff_bias, float *partial, const void *diff_dst, size_t rows,
+                               int cp)
+{
+    const struct dt_geometry sums = dt_channel_geometry(rows, cp);
+    const struct dt_geometry finalize = {(unsigned)cp / DT_GROUP, 1, DT_GROUP, BIAS_ADDERS};
+    cudaError_t error = DT_BY_TYPE(
+        type, (dt_launch(bias_sums_kernel<T>, sums, stream, partial, diff_dst, rows, cp)));
+    if (error != cudaSuccess)
+        return error;
+    return DT_BY_TYPE(diff_type, (dt_launch(bias_finalize_kernel<T>, finalize, stream, diff_bias,
+                                            partial, sums.grid_y, cp)));
+}
+
+// --- Dropout ---
+
+struct dropout_args {
+    unsigned channels, plane, groups; // plane: height * width; groups of 8 channels in a row
+    uint32_t stream, threshold;
+    uint64_t seed;
+    float scale;
+};
+
+// Words 4 * block .. 4 * block + 3 of the stream, as dt_rng_fill makes them.
+static __device__ inline philox4x32_ctr_t random_block(const struct dropout_args &a, uint32_t step,
+                                                       uint32_t block)
+{
+    const philox4x32_ctr_t counter = {{block, a.stream, step, DT_RNG_DROPOUT}};
+    const philox4x32_key_t key = {{(uint32_t)a.seed, (uint32_t)(a.seed >> 32)}};
+    return philox4x32(counter, key);
+}
+
+// Reads and writes each element once. Neighbours in memory are a plane apart in the stream, which
+// costs a block of random numbers per element, two per 8 elements where the plane is 1 x 1.
+template <typename T>
+static __global__ void dropout_kernel(T *dst, const T *src, size_t n_groups, struct dropout_args a,
+                                      const struct dt_step_values *step)
+{
+    const size_t i = dt_flat_group();
+    if (i >= n_groups)
+        return;
+    const unsigned row = (unsigned)i / a.groups, image = row / a.plane;
+    const unsigned first = ((unsigned)i - row * a.groups) * DT_GROUP;
+    const uint32_t step_number = step->step;
+    uint64_t word = (((uint64_t)step->first_row + image) * a.channels + first) * a.plane +
+                    (row - image * a.plane);
+    uint32_t block = (uint32_t)(word / 4);
+    philox4x32_ctr_t random = random_block(a, step_number, block);
+    float v[DT_GROUP];
+
+    dt_load8(v, src + i * DT_GROUP);
+    for (unsigned k = 0; k < DT_GROUP; k++, word += a.plane) {
+        if (first + k >= a.channels) {
+            v[k] = 0;
+            continue;
+        }
+        if ((uint32_t)(word / 4) != block) {
+            block = (uint32_t)(word / 4);
+            random = random_block(a, step_number, block);
+        }
+        const unsigned lane = (unsigned)word % 4;
+        const uint32_t low = lane & 1 ? random.v[1] : random.v[0];
+        const uint32_t high = lane & 1 ? random.v[3] : random.v[2];
+        v[k] = (lane & 2 ? high : low) >= a.threshold ? v[k] * a.scale : 0;
+    }
+    dt_store8(dst + i * DT_GROUP, v);
+}
+
+cudaError_t dt_kernel_dropout(cudaStream_t stream, enum dt_dtype type, void *dst, const void *src,
+                              int n, int channels, int height, int width, int cp, float p,
+                              uint64_t seed, uint32_t dropout_stream,
+                              const struct dt_step_values *step)
+{
+    const double limit = (double)p * 4294967296.0;
+    const size_t plane = (size_t)height * (size_t)width;
+    const size_t count = (size_t)n * plane * (size_t)cp;
+    struct dropout_args a;
+    if (count / DT_GROUP > UINT32_MAX)
+        return cudaErrorInvalidValue;
+    a.channels = (unsigned)channels;
+    a.plane = (unsigned)plane;
+    a.groups = (unsigned)cp / DT_GROUP;
+    a.stream = dropout_stream;
+    a.threshold = limit < 4294967296.0 ? (uint32_t)limit : UINT32_MAX;
+    a.seed = seed;
+    a.scale = p < 1 ? (float)(1 / (1 - (double)p)) : 0;
+    return DT_BY_TYPE(type, (dt_launch(dropout_kernel<T>, dt_flat_geometry(count), stream, dst, src,
+                                       count / DT_GROUP, a, step)));
+}
+
+// --- Ingest ---
+
+enum { INGEST_PIXELS = 4, INGEST_MAX_CHANNELS = 3 };
+
+struct ingest_args {
+    float scale[INGEST_MAX_CHANNELS], shift[INGEST_MAX_CHANNELS];
+};
+
+// Pixels `first` .. `first` + 3 as 4 values each, zero where there is no channel or no pixel.
+// Four pixels are CHANNELS words of 32 bits.
+template <int CHANNELS>
+static __device__ inline void read_pixels(float v[INGEST_PIXELS * 4], const uint8_t *src,
+                                          size_t first, size_t rows, const struct ingest_args &a)
+{
+    uint8_t byte[INGEST_PIXELS * CHANNELS] = {0};
+    const uint8_t *from = src + first * CHANNELS;
+    if (first + INGEST_PIXELS <= rows) {
+        for (int i = 0; i < CHANNELS; i++) {
+            const uint32_t word = reinterpret_cast<const uint32_t *>(from)[i];
+            for (int k = 0; k < 4; k++)
+                byte[4 * i + k] = (uint8_t)(word >> (8 * k));
+        }
+    } else {
+        for (size_t i = 0; i < INGEST_PIXELS * CHANNELS; i++)
+            byte[i] = i < (rows - first) * CHANNELS ? from[i] : 0;
+    }
+    for (int i = 0; i < INGEST_PIXELS; i++)
+        for (int c = 0; c < 4; c++)
+            v[4 * i + c] =
+                c < CHANNELS ? byte[i * CHANNELS + c % CHANNELS] * a.scale[c] + a.shift[c] : 0;
+}
+
+// One thread for 4 pixels. Per pixel: reads `channels` bytes, writes cp elements (3 + 8 bytes in 16
+// bits).
+template <typename T, int CHANNELS>
+static __global__ void ingest_kernel(T *dst, const uint8_t *src, size_t rows, int cp,
+                                     struct ingest_args a)
+{
+    const size_t first = dt_flat_group() * INGEST_PIXELS;
+    if (first >= rows)
+        return;
+    float v[INGEST_PIXELS * 4];
+    T *to = dst + first * cp;
+    read_pixels<CHANNELS>(v, src, first, rows, a);
+    if (cp == 4 && first + INGEST_PIXELS <= rows) {
+        dt_store8(to, v);
+        dt_store8(to + DT_GROUP, v + DT_GROUP);
+        return;
+    }
+    for (int i = 0; i < INGEST_PIXELS && first + i < rows; i++, to += cp)
+        for (int c = 0; c < cp; c++)
+            dt_store1(to + c, c < 4 ? v[4 * i + c] : 0);
+}
+
+template <typename T>
+static cudaError_t ingest(cudaStream_t stream, void *dst, const uint8_t *src, size_t rows,
+                          int channels, int cp, const struct ingest_args &a)
+{
+    const size_t threads = (rows + INGEST_PIXELS - 1) / INGEST_PIXELS;
+    const struct dt_geometry geometry = dt_flat_geometry(threads * DT_GROUP);
+    return channels == 3   ? dt_launch(ingest_kernel<T, 3>, geometry, stream, dst, src, rows, cp, a)
+           : channels == 2 ? dt_launch(ingest_kernel<T, 2>, geometry, stream, dst, src, rows, cp, a)
+           : channels == 1 ? dt_launch(ingest_kernel<T, 1>, geometry, stream, dst, src, rows, cp, a)
+                           : cudaErrorInvalidValue;
+}
+
+cudaError_t dt_kernel_ingest(cudaStream_t stream, enum dt_dtype type, void *dst, const uint8_t *src,
+                             size_t rows, int channels, int cp, const float scale[3],
+                             const float shift[3])
+{
+    struct ingest_args a;
+    for (int c = 0; c < INGEST_MAX_CHANNELS; c++) {
+        a.scale[c] = scale[c];
+        a.shift[c] = shift[c];
+    }
+    return DT_BY_TYPE(type, (ingest<T>(stream, dst, src, rows, channels, cp, a)));
+}

@@ -1,0 +1,67 @@
+/* The ranges of one update as the kernel gets them: a table that is passed by value, so that an
+ * update needs no copy to the device and a recording of it is complete. Plain C, so that it can be
+ * tested without a GPU. */
+#ifndef DTRAIN_KERNELS_RANGES_H
+#define DTRAIN_KERNELS_RANGES_H
+
+#include "kernels/geometry.h"
+#include "kernels/step.h"
+
+enum { DT_MAX_RANGES = 128 };
+
+/* Groups are of DT_GROUP elements: one thread's work. */
+struct dt_range_row {
+    uint32_t first; /* group of the arenas the range begins at */
+    uint32_t begin; /* groups in the ranges before it */
+    float decay;
+};
+
+struct dt_range_table {
+    uint32_t n_ranges, n_groups; /* groups of all ranges together */
+    struct dt_range_row row[DT_MAX_RANGES];
+};
+
+/* 0 if there are more than DT_MAX_RANGES, if a range is no whole number of groups, or if the
+ * numbers of groups need more than 32 bits. Empty ranges are left out. */
+static inline int dt_range_table_fill(struct dt_range_table *table, const struct dt_range *ranges,
+                                      int n_ranges)
+{
+    uint64_t n_groups = 0;
+    table->n_ranges = 0;
+    if (n_ranges > DT_MAX_RANGES)
+        return 0;
+    for (int i = 0; i < n_ranges; i++) {
+        const struct dt_range *range = &ranges[i];
+        uint64_t first = range->first / DT_GROUP, end = first + range->count / DT_GROUP;
+        if (range->first % DT_GROUP || range->count % DT_GROUP || end > UINT32_MAX)
+            return 0;
+        if (first == end)
+            continue;
+        struct dt_range_row *row = &table->row[table->n_ranges++];
+        row->first = (uint32_t)first;
+        row->begin = (uint32_t)n_groups;
+        row->decay = range->decay;
+        n_groups += end - first;
+        if (n_groups > UINT32_MAX)
+            return 0;
+    }
+    table->n_groups = (uint32_t)n_groups;
+    return 1;
+}
+
+/* The row that group `group` of all ranges belongs to; group < n_groups. */
+static inline DT_HOST_DEVICE uint32_t dt_range_table_find(const struct dt_range_table *table,
+                                                          uint32_t group)
+{
+    uint32_t low = 0, high = table->n_ranges - 1;
+    while (low < high) {
+        uint32_t middle = (low + high + 1) / 2;
+        if (table->row[middle].begin <= group)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+#endif

@@ -1,0 +1,68 @@
+/* What kernels keep in device memory between launches, and its rules, which run on the device and
+ * (in tests) on the host. */
+#ifndef DTRAIN_KERNELS_STEP_H
+#define DTRAIN_KERNELS_STEP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/geometry.h"
+
+/* dt_scalars of backend.h. */
+struct dt_step_values {
+    float lr, momentum, weight_decay, diff_scale;
+    int32_t nesterov;
+    uint32_t step, first_row;
+};
+
+/* dt_loss_scale of backend.h, and what the step under way has found. */
+struct dt_scale_state {
+    float scale;
+    int32_t n_clean;
+    int32_t dynamic; /* 0: the scale never changes */
+    int32_t found;   /* 1: a gradient was not finite, this step is left out */
+    int64_t n_skipped;
+};
+
+enum { DT_SCALE_GROWTH_STEPS = 2000 };
+#define DT_SCALE_START 65536.0f
+#define DT_SCALE_MAX   16777216.0f
+#define DT_SCALE_MIN   0x1p-24f /* 1 / scale stays finite even if the training has diverged */
+
+/* The end of a step: halve after an overflow, double after DT_SCALE_GROWTH_STEPS clean steps. */
+static inline DT_HOST_DEVICE void dt_scale_state_advance(struct dt_scale_state *s)
+{
+    if (s->found) {
+        s->n_skipped++;
+        s->n_clean = 0;
+        if (s->dynamic && s->scale > DT_SCALE_MIN)
+            s->scale *= 0.5f;
+    } else if (++s->n_clean >= DT_SCALE_GROWTH_STEPS) {
+        s->n_clean = 0;
+        if (s->dynamic && s->scale < DT_SCALE_MAX)
+            s->scale *= 2.0f;
+    }
+    s->found = 0;
+}
+
+/* Elements [first, first + count) of the arenas, multiples of 8; a dt_segment as kernels get it. */
+struct dt_range {
+    uint64_t first, count;
+    float decay;
+};
+
+struct dt_loss_row {
+    double loss;
+    int32_t rank;    /* classes that beat the label's */
+    int32_t counted; /* 0: ignored */
+};
+
+/* dt_counters of backend.h. */
+struct dt_loss_counters {
+    double loss;
+    int64_t n, top1, top5;
+    int32_t bad_label; /* 0, or 1 + the first label that is no class */
+    int32_t classes;   /* with bad_label: how many there are */
+};
+
+#endif

@@ -1,0 +1,61 @@
+# The CUDA side of the build: the toolkit, cuDNN and NCCL, the list of GPU architectures, and the
+# library of kernels. Sets DTRAIN_HAVE_CUDA. DTRAIN_CUDA=AUTO builds the backend where everything is
+# there, ON insists, OFF leaves it out. The backend itself is C; nvcc sees kernels/ alone.
+set(DTRAIN_HAVE_CUDA FALSE)
+if(NOT DTRAIN_CUDA STREQUAL "OFF")
+    include(CheckLanguage)
+    check_language(CUDA)
+    find_package(CUDAToolkit 12 QUIET)
+    find_package(CUDNN 9 QUIET)
+    find_package(NCCL 2.18 QUIET)
+    set(_missing "")
+    foreach(_part CMAKE_CUDA_COMPILER CUDAToolkit_FOUND CUDNN_FOUND NCCL_FOUND)
+        if(NOT ${_part})
+            string(REGEX REPLACE "_FOUND$" "" _name ${_part})
+            string(REPLACE "CMAKE_CUDA_COMPILER" "nvcc" _name ${_name})
+            list(APPEND _missing ${_name})
+        endif()
+    endforeach()
+    list(JOIN _missing ", " _missing)
+    if(NOT _missing)
+        set(DTRAIN_HAVE_CUDA TRUE)
+    elseif(DTRAIN_CUDA STREQUAL "ON")
+        message(FATAL_ERROR "DTRAIN_CUDA=ON, but not found: ${_missing}. Needed are the CUDA "
+            "toolkit >= 12, cuDNN >= 9 (CUDNN_ROOT) and NCCL >= 2.18 (NCCL_ROOT)")
+    else()
+        message(STATUS "no CUDA backend, not found: ${_missing}")
+    endif()
+endif()
+
+if(DTRAIN_HAVE_CUDA)
+    # Machine code for every architecture that the toolkit knows from Volta on, and PTX of the newest
+    # for those to come. -DCMAKE_CUDA_ARCHITECTURES=native builds for the GPU of this machine.
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+        set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real)
+        if(CUDAToolkit_VERSION VERSION_LESS 13)
+            list(PREPEND CMAKE_CUDA_ARCHITECTURES 70-real)
+        endif()
+        if(CUDAToolkit_VERSION VERSION_LESS 12.8)
+            list(APPEND CMAKE_CUDA_ARCHITECTURES 90)
+        else()
+            list(APPEND CMAKE_CUDA_ARCHITECTURES 90-real 100)
+        endif()
+    endif()
+    set(CMAKE_CUDA_STANDARD 17)
+    enable_language(CUDA)
+    message(STATUS "CUDA backend: toolkit ${CUDAToolkit_VERSION}, cuDNN ${CUDNN_VERSION}, "
+        "NCCL ${NCCL_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
+endif()
+
+# dt_kernels: kernels/*.cu behind plain C launchers.
+function(dt_kernels)
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.cu)
+    add_library(dt_kernels STATIC ${sources})
+    target_include_directories(dt_kernels PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include
+        PRIVATE ${RANDOM123_INCLUDE_DIR})
+    target_link_libraries(dt_kernels PUBLIC CUDA::cudart)
+    target_compile_options(dt_kernels PRIVATE -Xcompiler=-Wall,-Wextra)
+    if(DTRAIN_WERROR)
+        target_compile_options(dt_kernels PRIVATE -Werror=all-warnings)
+    endif()
+endfunction()

@@ -1,0 +1,362 @@
+/* The data plane over NCCL: sums in GPU memory, put into a stream and done in its order.
+ *
+ * The communicator is non-blocking: a call hands its work to a thread of NCCL and returns
+ * ncclInProgress, and a rank that is missing shows as a deadline that passes instead of a hang.
+ * Every call here waits until its work is in the stream (settle), which takes NCCL's thread a
+ * moment on the host, so a call may be followed by an event in the same stream and may stand inside
+ * a capture (begun as ThreadLocal or Relaxed: another thread calls CUDA). The first sums also
+ * connect the ranks.
+ *
+ * Sums run uncaptured in the warm-up steps, later captured, and evaluation has none. NCCL orders
+ * captured and uncaptured sums of one communicator as long as NCCL_GRAPH_MIXING_SUPPORT stays at
+ * its default; 0 would save a few events a step, but then a sum beside a replay is undefined. */
+#include <nccl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "comm/comm_private.h"
+#include "dtrain/clock.h"
+#include "dtrain/log.h"
+#include "dtrain/mem.h"
+
+#define HAS_BUFFERS (NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0))
+#define HAS_NAMES   (NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0))
+
+enum { MAX_BUFFERS = 4 };
+
+/* A sum is in the stream after some 50 us, connecting takes seconds: first awake, then asleep. */
+static const double awake_s = 2e-3;
+static const struct timespec nap = {.tv_nsec = 200000};
+/* Closing waits for sums of the other ranks that were started before; they end soon or never. */
+static const double close_timeout_s = 20.0;
+
+struct nccl_plane {
+    ncclComm_t nccl; /* NULL until connected */
+    ncclDataType_t type;
+    cudaStream_t stream;
+    double timeout_s;
+    struct {
+        void *memory, *handle;
+    } buffers[MAX_BUFFERS];
+    int n_buffers;
+};
+
+/* --- Calls --- */
+
+/* Waits until no work is in progress: NCCL's state then, or ncclInProgress at the deadline. */
+static ncclResult_t wait_ready(const struct nccl_plane *plane, double timeout_s)
+{
+    double start_s = dt_clock_s();
+    for (;;) {
+        ncclResult_t state, code = ncclCommGetAsyncError(plane->nccl, &state);
+        if (code != ncclSuccess)
+            return code;
+        if (state != ncclInProgress)
+            return state;
+        double waited_s = dt_clock_s() - start_s;
+        if (timeout_s > 0.0 && waited_s > timeout_s)
+            return ncclInProgress;
+        if (waited_s < awake_s)
+            sched_yield();
+        else
+            nanosleep(&nap, NULL);
+    }
+}
+
+/* The result of a call when its work is done. */
+static ncclResult_t settle(const struct nccl_plane *plane, ncclResult_t code, double timeout_s)
+{
+    if (plane->nccl && (code == ncclSuccess || code == ncclInProgress))
+        return wait_ready(plane, timeout_s);
+    return code;
+}
+
+static const char *advice(ncclResult_t code)
+{
+    switch (code) {
+    case ncclUnhandledCudaError:
+        return "the GPU or its driver failed";
+    case ncclInvalidArgument:
+    case ncclInvalidUsage:
+        return "NCCL refuses this use or an NCCL_... variable";
+    default:
+        return "a peer rank or the network failed";
+    }
+}
+
+static dt_status nccl_status(const struct dt_comm *comm, ncclResult_t code, const char *what,
+                             const char *file, int line)
+{
+    if (code == ncclSuccess)
+        return DT_OK;
+    const struct nccl_plane *plane = comm->reduce;
+    if (code == ncclInProgress)
+        return dt_error_set(
+            DT_ERR_DEVICE, file, line,
+            "rank %d waited %g s for NCCL to %s: a rank is missing or cannot be reached; "
+            "NCCL_DEBUG=INFO shows the connections, NCCL_SOCKET_IFNAME names the network "
+            "interface to use, device.timeout_s is how long to wait",
+            comm->rank, plane->timeout_s, what);
+    const char *detail = ncclGetLastError(plane->nccl);
+    if (!detail || !*detail)
+        detail = "no details";
+    if (strstr(detail, "Duplicate GPU"))
+        return dt_error_set(DT_ERR_CONFIG, file, line,
+                            "two ranks use the same GPU (NCCL: %s); start one rank for each GPU, "
+                            "or set device.share = true for a slow test",
+                            detail);
+    return dt_error_set(DT_ERR_DEVICE, file, line,
+                        "rank %d cannot %s with NCCL: %s: %s; %s (NCCL_DEBUG=INFO shows more)",
+                        comm->rank, what, ncclGetErrorString(code), detail, advice(code));
+}
+
+/* "what" completes "cannot ... with NCCL". */
+#define DT_NCCL(comm, what, call)                                                          \
+    do {                                                                                   \
+        const struct nccl_plane *dt_plane = (comm)->reduce;                                \
+        ncclResult_t dt_nccl_code = settle(dt_plane, (call), dt_plane->timeout_s);         \
+        dt_status dt_nccl = nccl_status((comm), dt_nccl_code, (what), __FILE__, __LINE__); \
+        if (dt_nccl != DT_OK)                                                              \
+            return dt_nccl;                                                                \
+    } while (0)
+
+/* Where things end a failure is told, but stops nothing. Returns whether there was none. */
+static bool is_good(ncclResult_t code, const char *call)
+{
+    if (code == ncclSuccess)
+        return true;
+    dt_log(DT_LOG_WARNING, "%s failed: %s: %s", call, ncclGetErrorString(code),
+           ncclGetLastError(NULL));
+    return false;
+}
+
+/* --- Opening --- */
+
+static dt_status set_default(const char *name, const char *value)
+{
+    if (setenv(name, value, 0) != 0)
+        DT_FAIL(DT_ERR_MEMORY, "cannot set %s in the environment: out of memory", name);
+    return DT_OK;
+}
+
+/* NCCL believes that ranks with different NCCL_HOSTID are on different nodes, which lets several
+ * share a GPU and leaves sockets as the only way between them. Few blocks, so that the kernel of
+ * one rank leaves room for that of the other. */
+static dt_status set_sharing(const struct dt_comm *comm)
+{
+    static const char *const settings[][2] = {
+        {"NCCL_NET", "Socket"},     {"NCCL_IB_DISABLE", "1"}, {"NCCL_SOCKET_IFNAME", "lo"},
+        {"NCCL_MNNVL_ENABLE", "0"}, {"NCCL_PROTO", "Simple"}, {"NCCL_MAX_CTAS", "2"},
+    };
+    char id[32];
+    snprintf(id, sizeof id, "dtrain-%d", comm->rank);
+    DT_TRY(set_default("NCCL_HOSTID", id));
+    for (size_t i = 0; i < DT_COUNT(settings); i++)
+        DT_TRY(set_default(settings[i][0], settings[i][1]));
+    return DT_OK;
+}
+
+/* Before the first call of NCCL, which reads some of it only once. What the user has set stays. */
+static dt_status set_environment(const struct dt_comm *comm, const struct dt_comm_options *options)
+{
+    const char *algorithm = getenv("NCCL_ALGO");
+    if (options->ring && algorithm && strcasecmp(algorithm, "ring") != 0)
+        dt_log(DT_LOG_INFO, "NCCL_ALGO=%s overrides comm.algorithm = ring", algorithm);
+    if (options->ring)
+        DT_TRY(set_default("NCCL_ALGO", "Ring"));
+    if (options->share)
+        DT_TRY(set_sharing(comm));
+    return DT_OK;
+}
+
+static dt_status find_type(ncclDataType_t *out, enum dt_dtype dtype)
+{
+    switch (dtype) {
+    case DT_F32:
+        *out = ncclFloat32;
+        return DT_OK;
+    case DT_F16:
+        *out = ncclFloat16;
+        return DT_OK;
+    case DT_BF16:
+        *out = ncclBfloat16;
+        return DT_OK;
+    default:
+        DT_FAIL(DT_ERR_INTERNAL, "gradients of type %d cannot be summed", (int)dtype);
+    }
+}
+
+/* All that can fail on one rank alone. */
+static dt_status prepare(struct dt_comm *comm, const struct dt_comm_options *options,
+                         ncclUniqueId *id)
+{
+    struct nccl_plane *plane;
+    DT_TRY(DT_NEW(plane, 1));
+    comm->reduce = plane;
+    plane->stream = options->stream;
+    plane->timeout_s = options->timeout_s;
+    DT_TRY(find_type(&plane->type, options->dtype));
+    DT_TRY(set_environment(comm, options));
+    if (comm->rank == 0)
+        DT_NCCL(comm, "open the address where ranks meet", ncclGetUniqueId(id));
+    return DT_OK;
+}
+
+static void abort_nccl(struct nccl_plane *plane)
+{
+    if (plane->nccl)
+        (void)is_good(ncclCommAbort(plane->nccl), "ncclCommAbort");
+    plane->nccl = NULL;
+}
+
+/* Whether the reason of such a failure is likely to be on another rank. */
+static bool is_consequence(ncclResult_t code)
+{
+    return code == ncclInProgress || code == ncclRemoteError || code == ncclSystemError;
+}
+
+static dt_status nccl_open(struct dt_comm *comm, const struct dt_comm_options *options)
+{
+    ncclUniqueId id = {{0}};
+    DT_TRY(dt_comm_agree(comm, prepare(comm, options, &id), NULL));
+    DT_TRY(dt_comm_bcast(comm, &id, sizeof id, 0));
+    struct nccl_plane *plane = comm->reduce;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+#if HAS_NAMES
+    config.commName = "dtrain";
+#endif
+    ncclResult_t code = ncclCommInitRankConfig(&plane->nccl, comm->size, id, comm->rank, &config);
+    code = settle(plane, code, plane->timeout_s);
+    dt_status status = nccl_status(comm, code, "connect the ranks", __FILE__, __LINE__);
+    if (status != DT_OK)
+        abort_nccl(plane); /* now: ranks that wait for this one notice it */
+    /* The message of the rank with the cause, not that of one which felt it. */
+    DT_TRY(dt_comm_agree(comm, is_consequence(code) ? DT_OK : status, NULL));
+    return status;
+}
+
+/* --- Buffers --- */
+
+#if HAS_BUFFERS
+static dt_status register_buffer(struct dt_comm *comm, void *memory, size_t bytes)
+{
+    struct nccl_plane *plane = comm->reduce;
+    int i = plane->n_buffers++;
+    plane->buffers[i].memory = memory;
+    DT_NCCL(comm, "register the memory of the gradients",
+            ncclCommRegister(plane->nccl, memory, bytes, &plane->buffers[i].handle));
+    return DT_OK;
+}
+
+/* Where NCCL has no memory of its own for all ranks none takes it, and the caller finds other. */
+static dt_status nccl_alloc(struct dt_comm *comm, void **out, size_t bytes)
+{
+    const struct nccl_plane *plane = comm->reduce;
+    if (plane->n_buffers == MAX_BUFFERS)
+        DT_FAIL(DT_ERR_INTERNAL, "more than %d buffers of reductions", MAX_BUFFERS);
+    void *memory = NULL;
+    ncclResult_t code = ncclMemAlloc(&memory, bytes);
+    int64_t n_without = code != ncclSuccess;
+    if (code != ncclSuccess)
+        dt_log(DT_LOG_DEBUG, "NCCL does not allocate %zu bytes: %s: %s", bytes,
+               ncclGetErrorString(code), ncclGetLastError(plane->nccl));
+    DT_TRY(dt_comm_sum_i64(comm, &n_without, 1));
+    if (n_without > 0) {
+        if (code == ncclSuccess)
+            DT_NCCL(comm, "free memory", ncclMemFree(memory));
+        return DT_OK;
+    }
+    DT_TRY(dt_comm_agree(comm, register_buffer(comm, memory, bytes), NULL));
+    *out = memory;
+    return DT_OK;
+}
+#endif
+
+/* --- Sums --- */
+
+static dt_status nccl_reduce(struct dt_comm *comm, int slot, void *buffer, size_t count)
+{
+    (void)slot;
+    const struct nccl_plane *plane = comm->reduce;
+    if (count == 0)
+        return DT_OK;
+    DT_NCCL(comm, "sum gradients",
+            ncclAllReduce(buffer, buffer, count, plane->type, ncclSum, plane->nccl, plane->stream));
+    return DT_OK;
+}
+
+static dt_status nccl_poll(struct dt_comm *comm)
+{
+    const struct nccl_plane *plane = comm->reduce;
+    ncclResult_t state, code = ncclCommGetAsyncError(plane->nccl, &state);
+    if (code == ncclSuccess && state != ncclInProgress)
+        code = state;
+    return nccl_status(comm, code, "sum gradients", __FILE__, __LINE__);
+}
+
+/* --- Closing --- */
+
+#if HAS_BUFFERS
+static bool deregister_buffers(const struct nccl_plane *plane)
+{
+    for (int i = 0; i < plane->n_buffers; i++) {
+        void *handle = plane->buffers[i].handle; /* NULL where NCCL has no use for it */
+        if (!handle)
+            continue;
+        ncclResult_t code = ncclCommDeregister(plane->nccl, handle);
+        if (!is_good(settle(plane, code, close_timeout_s), "ncclCommDeregister"))
+            return false;
+    }
+    return true;
+}
+#endif
+
+/* Leaves together with the other ranks; false, and the communicator is still there, if that did not
+ * work. */
+static bool leave(struct nccl_plane *plane)
+{
+#if HAS_BUFFERS
+    if (!deregister_buffers(plane))
+        return false;
+#endif
+    ncclResult_t code = ncclCommFinalize(plane->nccl);
+    if (!is_good(settle(plane, code, close_timeout_s), "ncclCommFinalize"))
+        return false;
+    (void)is_good(ncclCommDestroy(plane->nccl), "ncclCommDestroy");
+    plane->nccl = NULL;
+    return true;
+}
+
+static void nccl_close(struct dt_comm *comm)
+{
+    struct nccl_plane *plane = comm->reduce;
+    /* After a failure somebody may be missing: nobody waits for anybody. */
+    if (plane->nccl && (comm->has_failed || !leave(plane)))
+        abort_nccl(plane);
+#if HAS_BUFFERS
+    for (int i = 0; i < plane->n_buffers; i++)
+        (void)is_good(ncclMemFree(plane->buffers[i].memory), "ncclMemFree");
+#endif
+    free(plane);
+}
+
+static void nccl_describe(char *out, size_t bytes)
+{
+    snprintf(out, bytes, "NCCL %d.%d.%d", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
+}
+
+const struct dt_plane_ops dt_plane_nccl = {
+    .describe = nccl_describe,
+    .open = nccl_open,
+#if HAS_BUFFERS
+    .alloc = nccl_alloc,
+#endif
+    .reduce = nccl_reduce,
+    .poll = nccl_poll,
+    .close = nccl_close,
+};

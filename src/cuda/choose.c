@@ -1,0 +1,484 @@
+/* The choice of a plan for every convolution: candidates of cuDNN that the options allow are timed
+ * on the device, the fastest is taken. Rank 0 chooses for all ranks, so that they compute the same,
+ * and keeps its choices on the disk. */
+#include "conv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda.h"
+#include "dtrain/clock.h"
+#include "dtrain/mem.h"
+
+/* --- Which candidates are usable --- */
+
+struct dt_conv_rules dt_conv_rules(const struct dt_device_options *options)
+{
+    return (struct dt_conv_rules){
+        .deterministic = options->deterministic,
+        .tf32 = options->precision == DT_PRECISION_TF32,
+        .winograd = options->winograd,
+    };
+}
+
+#define NOTE(name) (1u << CUDNN_NUMERICAL_NOTE_##name)
+
+bool dt_conv_allows(const struct dt_conv_rules *rules, enum dt_dtype type, unsigned numerical)
+{
+    unsigned refused = 0;
+    if (rules->deterministic)
+        refused |= NOTE(NONDETERMINISTIC);
+    /* In 16 bits part of a sum may be passed on in the type of the result, as PyTorch allows too;
+     * Hopper's own engine for the stem is one of these. */
+    if (rules->deterministic || type == DT_F32)
+        refused |= NOTE(REDUCED_PRECISION_REDUCTION);
+    if (!rules->winograd)
+        refused |= NOTE(WINOGRAD) | NOTE(WINOGRAD_TILE_4x4) | NOTE(WINOGRAD_TILE_6x6) |
+                   NOTE(WINOGRAD_TILE_13x13);
+    if (type == DT_F32)
+        refused |= NOTE(DOWN_CONVERT_INPUTS);
+    /* Tensor cores round fp32 to TF32. */
+    if (type == DT_F32 && !rules->tf32)
+        refused |= NOTE(TENSOR_CORE);
+    return !(numerical & refused);
+}
+
+dt_status dt_conv_try(struct dt_dnn_plan *plan, const struct dt_dnn_target *target,
+                      struct dt_dnn_offer *offer, const struct dt_conv_rules *rules,
+                      enum dt_dtype type, int candidate)
+{
+    struct dt_dnn_engine engine;
+    *plan = (struct dt_dnn_plan){0};
+    DT_TRY(dt_dnn_engine(&engine, offer, candidate));
+    if (!dt_conv_allows(rules, type, engine.numerical))
+        DT_FAIL(DT_ERR_DEVICE, "engine %lld is not allowed by the options (its notes: 0x%x)",
+                (long long)engine.index, engine.numerical);
+    DT_TRY(dt_dnn_plan_create(plan, target, offer, candidate));
+    size_t bytes = plan->workspace_bytes;
+    if (bytes > DT_CONV_MAX_WORKSPACE) {
+        dt_dnn_plan_destroy(plan);
+        DT_FAIL(DT_ERR_DEVICE, "engine %lld wants a workspace of %zu MiB", (long long)engine.index,
+                bytes >> 20);
+    }
+    return DT_OK;
+}
+
+/* --- Timing --- */
+
+enum { N_ROUNDS = 3, MAX_RUNS = 10, MIN_TIMED = 4 };
+/* A round lasts about this long; a candidate this much slower than the best is not looked at again;
+ * a task gets this much time, unless few candidates were timed. */
+static const double round_s = 0.001, hopeless = 2, budget_s = 2;
+
+/* Memory and events of the timing; made when first needed. */
+struct bench {
+    struct dt_device *dev;
+    char *data, *workspace;
+    size_t input_bytes, output_bytes, workspace_bytes;
+    cudaEvent_t begin, end;
+};
+
+enum { BENCH_ALIGNMENT = 256 };
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + BENCH_ALIGNMENT - 1) / BENCH_ALIGNMENT * BENCH_ALIGNMENT;
+}
+
+struct sizes {
+    size_t x, w, y, inputs, output; /* bytes */
+};
+
+static struct sizes sizes_of(const struct dt_conv_task *t)
+{
+    size_t element = dt_dtype_bytes(t->type);
+    size_t in_pixels = (size_t)t->n * (size_t)t->h * (size_t)t->w;
+    size_t out_pixels = (size_t)t->n * (size_t)dt_conv_out_h(t) * (size_t)dt_conv_out_w(t);
+    struct sizes s = {
+        .x = aligned(in_pixels * (size_t)t->c * element),
+        .w = aligned((size_t)t->k * (size_t)t->r * (size_t)t->s * (size_t)t->c * element),
+        .y = aligned(out_pixels * (size_t)t->k * element),
+    };
+    s.output = t->kind == DT_CONV_FORWARD ? s.y : t->kind == DT_CONV_BWD_DATA ? s.x : s.w;
+    s.inputs = s.x + s.w + s.y - s.output;
+    return s;
+}
+
+/* Where the tensors of a task lie: results never overwrite what others read, so values stay small.
+ */
+static struct dt_dnn_memory memory_of(const struct bench *b, const struct dt_conv_task *t)
+{
+    const struct sizes s = sizes_of(t);
+    char *input = b->data, *output = b->data + b->input_bytes;
+    struct dt_dnn_memory m = {.workspace = b->workspace};
+    switch (t->kind) {
+    case DT_CONV_FORWARD:
+        m.x = input;
+        m.w = input + s.x;
+        m.y = output;
+        break;
+    case DT_CONV_BWD_DATA:
+        m.y = input;
+        m.w = input + s.y;
+        m.x = output;
+        break;
+    case DT_CONV_BWD_WEIGHTS:
+        m.x = input;
+        m.y = input + s.x;
+        m.w = output;
+        break;
+    }
+    return m;
+}
+
+/* Fills memory with random numbers of size 2^-7 to 2^-3 and either sign: what numbers are
+ * multiplied decides on a GPU's power, and with it on the clock. A piece is made on the host and
+ * doubled on the device. */
+static dt_status fill(struct bench *b, enum dt_dtype type, size_t bytes)
+{
+    enum { PIECE = 1 << 20 };
+    /* Sign, the two low bits of the exponent and the mantissa are random, of one number or two. */
+    const uint32_t mask = type == DT_F32 ? 0x81FFFFFF : type == DT_F16 ? 0x8FFF8FFF : 0x81FF81FF;
+    const uint32_t base = type == DT_F32 ? 0x3C000000 : type == DT_F16 ? 0x20002000 : 0x3C003C00;
+    cudaStream_t stream = b->dev->compute;
+    uint32_t *piece = NULL, random = 1;
+    dt_status status = DT_OK;
+    DT_TRY(DT_NEW(piece, PIECE / sizeof *piece));
+    for (size_t i = 0; i < PIECE / sizeof *piece; i++) {
+        random ^= random << 13, random ^= random >> 17, random ^= random << 5;
+        piece[i] = (random & mask) | base;
+    }
+    size_t filled = bytes < PIECE ? bytes : PIECE;
+    DT_TRY_OUT(DT_CUDA("filling memory for the timing of convolutions",
+                       cudaMemcpyAsync(b->data, piece, filled, cudaMemcpyHostToDevice, stream)));
+    for (size_t n; filled < bytes; filled += n) {
+        n = filled < bytes - filled ? filled : bytes - filled;
+        DT_TRY_OUT(DT_CUDA(
+            "filling memory for the timing of convolutions",
+            cudaMemcpyAsync(b->data + filled, b->data, n, cudaMemcpyDeviceToDevice, stream)));
+    }
+    DT_TRY_OUT(dt_cuda_wait_stream(b->dev, stream, "filling memory"));
+out:
+    free(piece);
+    return status;
+}
+
+/* Memory for the largest of all problems that wait for a plan. */
+static dt_status bench_open(struct bench *b, const struct dt_conv_problem *problems)
+{
+    for (const struct dt_conv_problem *p = problems; p; p = p->next) {
+        if (p->plan.plan)
+            continue;
+        const struct sizes s = sizes_of(&p->task);
+        b->input_bytes = s.inputs > b->input_bytes ? s.inputs : b->input_bytes;
+        b->output_bytes = s.output > b->output_bytes ? s.output : b->output_bytes;
+    }
+    DT_TRY(DT_CUDA("creating an event", cudaEventCreate(&b->begin)));
+    DT_TRY(DT_CUDA("creating an event", cudaEventCreate(&b->end)));
+    void *data = NULL;
+    size_t bytes = b->input_bytes + b->output_bytes;
+    char what[96];
+    snprintf(what, sizeof(what), "allocating %zu MiB of device memory to time convolutions",
+             bytes >> 20);
+    DT_TRY(DT_CUDA(what, cudaMalloc(&data, bytes)));
+    b->data = data;
+    return fill(b, problems->task.type, bytes);
+}
+
+static void bench_close(struct bench *b)
+{
+    if (b->begin)
+        (void)cudaEventDestroy(b->begin);
+    if (b->end)
+        (void)cudaEventDestroy(b->end);
+    (void)cudaFree(b->workspace);
+    (void)cudaFree(b->data);
+}
+
+static dt_status grow_workspace(struct bench *b, size_t bytes)
+{
+    void *workspace = NULL;
+    if (bytes <= b->workspace_bytes)
+        return DT_OK;
+    (void)cudaFree(b->workspace);
+    b->workspace = NULL;
+    b->workspace_bytes = 0;
+    DT_TRY(DT_CUDA("allocating a workspace", cudaMalloc(&workspace, bytes)));
+    b->workspace = workspace;
+    b->workspace_bytes = bytes;
+    return DT_OK;
+}
+
+/* Seconds of one of n runs. */
+static dt_status time_runs(struct bench *b, const struct dt_dnn_plan *plan,
+                           cudnnBackendDescriptor_t pack, int n, double *seconds)
+{
+    struct dt_device *dev = b->dev;
+    float ms = 0;
+    DT_TRY(DT_CUDA("recording an event", cudaEventRecord(b->begin, dev->compute)));
+    for (int i = 0; i < n; i++)
+        DT_TRY(dt_dnn_run(dev->dnn, plan, pack));
+    DT_TRY(DT_CUDA("recording an event", cudaEventRecord(b->end, dev->compute)));
+    DT_TRY(dt_cuda_wait(dev, b->end, "a convolution algorithm that is tried"));
+    DT_TRY(DT_CUDA("reading a time", cudaEventElapsedTime(&ms, b->begin, b->end)));
+    *seconds = (double)ms * 1e-3 / n;
+    return DT_OK;
+}
+
+/* `best`: of the candidates so far. */
+static dt_status time_plan(struct bench *b, const struct dt_conv_task *task,
+                           const struct dt_dnn_plan *plan, double best, double *seconds)
+{
+    cudnnBackendDescriptor_t pack = NULL;
+    dt_status status = DT_OK;
+    double once;
+    DT_TRY(grow_workspace(b, plan->workspace_bytes));
+    const struct dt_dnn_memory memory = memory_of(b, task);
+    DT_TRY_OUT(dt_dnn_pack_create(&pack, &memory));
+    DT_TRY_OUT(time_runs(b, plan, pack, 1, &once)); /* loads the kernels */
+    DT_TRY_OUT(time_runs(b, plan, pack, 1, &once));
+    *seconds = once;
+    if (once > hopeless * best)
+        goto out;
+    int n = once * MAX_RUNS > round_s ? (int)(round_s / once) : MAX_RUNS;
+    n = n < 1 ? 1 : n;
+    for (int i = 0; i < N_ROUNDS; i++) {
+        DT_TRY_OUT(time_runs(b, plan, pack, n, &once));
+        *seconds = once < *seconds ? once : *seconds;
+    }
+out:
+    dt_dnn_pack_destroy(pack);
+    return status;
+}
+
+/* --- The choice for one problem --- */
+
+struct chooser {
+    struct dt_device *dev;
+    struct dt_dnn_target target;
+    struct dt_conv_rules rules;
+    struct dt_plan_cache *cache;
+    struct bench bench;
+};
+
+/* A choice made elsewhere or earlier; DT_ERR_DEVICE where it does not fit. */
+static dt_status take(struct chooser *c, struct dt_conv_problem *problem,
+                      const struct dt_conv_choice *choice)
+{
+    struct dt_dnn_offer *offer = NULL;
+    struct dt_dnn_plan plan = {0};
+    dt_status status = DT_OK;
+    DT_TRY_OUT(dt_dnn_offer_create(&offer, &c->target, &problem->task));
+    if (choice->candidate < 0 || choice->candidate >= offer->n_candidates)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DEVICE, "cuDNN offers %d algorithms, not number %lld",
+                            offer->n_candidates, (long long)choice->candidate));
+    DT_TRY_OUT(dt_conv_try(&plan, &c->target, offer, &c->rules, problem->task.type,
+                           (int)choice->candidate));
+    if (plan.engine != choice->engine) {
+        long long engine = plan.engine;
+        dt_dnn_plan_destroy(&plan);
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DEVICE, "algorithm %lld is engine %lld, not %lld",
+                            (long long)choice->candidate, engine, (long long)choice->engine));
+    }
+    problem->plan = plan;
+out:
+    dt_dnn_offer_destroy(offer);
+    return status;
+}
+
+/* Times the candidates in their order; the first of equals is taken. The loop ends with DT_OK, what
+ * it found is in *best: candidate -1 if nothing. */
+static dt_status find_fastest(struct chooser *c, struct dt_dnn_offer *offer,
+                              struct dt_conv_problem *problem, struct dt_conv_choice *best)
+{
+    const double start = dt_clock_s();
+    double best_s = 1e30;
+    int n_timed = 0;
+    for (int i = 0; i < offer->n_candidates && n_timed < DT_CONV_MAX_TIMED; i++) {
+        struct dt_dnn_plan plan;
+        double seconds = 0;
+        if (n_timed >= MIN_TIMED && dt_clock_s() - start > budget_s)
+            break;
+        if (dt_conv_try(&plan, &c->target, offer, &c->rules, problem->task.type, i) != DT_OK)
+            continue;
+        dt_status status = time_plan(&c->bench, &problem->task, &plan, best_s, &seconds);
+        n_timed += status == DT_OK;
+        if (status == DT_OK && seconds < best_s) {
+            best_s = seconds;
+            *best = (struct dt_conv_choice){.candidate = i, .engine = plan.engine};
+            dt_dnn_plan_destroy(&problem->plan);
+            problem->plan = plan;
+            continue;
+        }
+        dt_dnn_plan_destroy(&plan);
+        /* A candidate may fail when it runs; a device that hangs or a job that ends is no matter of
+         * candidates. */
+        if (status != DT_OK && status != DT_ERR_DEVICE && status != DT_ERR_MEMORY)
+            DT_TRY(status);
+    }
+    return DT_OK;
+}
+
+/* Timings differ from run to run. Where runs have to repeat, the first usable candidate is taken,
+ * which is what the heuristics of cuDNN hold for the fastest. */
+static void find_first(struct chooser *c, struct dt_dnn_offer *offer,
+                       struct dt_conv_problem *problem, struct dt_conv_choice *best)
+{
+    for (int i = 0; i < offer->n_candidates; i++) {
+        if (dt_conv_try(&problem->plan, &c->target, offer, &c->rules, problem->task.type, i) !=
+            DT_OK)
+            continue;
+        *best = (struct dt_conv_choice){.candidate = i, .engine = problem->plan.engine};
+        return;
+    }
+}
+
+static dt_status find(struct chooser *c, struct dt_conv_problem *problem,
+                      struct dt_conv_choice *choice)
+{
+    struct dt_dnn_offer *offer = NULL;
+    char text[DT_CONV_TEXT_MAX], why[512];
+    dt_status status = DT_OK;
+    choice->candidate = -1;
+    dt_error_clear();
+    status = dt_dnn_offer_create(&offer, &c->target, &problem->task);
+    if (status == DT_OK && c->rules.deterministic)
+        find_first(c, offer, problem, choice);
+    else if (status == DT_OK)
+        status = find_fastest(c, offer, problem, choice);
+    dt_dnn_offer_destroy(offer);
+    if (status != DT_OK && status != DT_ERR_DEVICE)
+        DT_TRY(status);
+    if (choice->candidate < 0) {
+        snprintf(why, sizeof(why), "%s", dt_error_text());
+        DT_FAIL(DT_ERR_DEVICE, "cuDNN %zu has no algorithm on %s for %s%s; the last try: %s",
+                cudnnGetVersion(), c->dev->name, dt_conv_text(text, &problem->task),
+                c->rules.deterministic ? " with train.deterministic" : "",
+                why[0] ? why : "nothing was offered");
+    }
+    dt_error_clear();
+    return DT_OK;
+}
+
+static void make_key(char *out, size_t bytes, const struct chooser *c,
+                     const struct dt_conv_problem *problem)
+{
+    char text[DT_CONV_TEXT_MAX];
+    snprintf(out, bytes, "%s%s%s", dt_conv_text(text, &problem->task), c->rules.tf32 ? " tf32" : "",
+             c->rules.winograd ? " winograd" : "");
+}
+
+static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem,
+                            struct dt_conv_choice *choice)
+{
+    char key[DT_CONV_TEXT_MAX + 32];
+    make_key(key, sizeof(key), c, problem);
+    if (dt_plan_cache_get(c->cache, key, choice)) {
+        if (take(c, problem, choice) == DT_OK)
+            return DT_OK;
+        dt_error_clear(); /* the file is older than the driver, say: choose anew */
+    }
+    if (!c->bench.data && !c->rules.deterministic)
+        DT_TRY(bench_open(&c->bench, c->dev->problems));
+    DT_TRY(find(c, problem, choice));
+    return dt_plan_cache_put(c->cache, key, choice);
+}
+
+/* --- The choice for all --- */
+
+/* What rank 0 tells the others: who it is and a choice for each problem that waits for one. */
+struct table {
+    char gpu[64];
+    int64_t cudnn;
+    struct dt_conv_choice choice[];
+};
+
+static void progress(const struct dt_device *dev, int done, int total)
+{
+    if (dev->options.progress)
+        dev->options.progress(dev->options.context, "choosing convolution algorithms", done, total);
+}
+
+static dt_status choose_all(struct chooser *c, struct table *table, int n)
+{
+    struct dt_device *dev = c->dev;
+    char scope[128];
+    int i = 0;
+    dt_status status = DT_OK;
+    snprintf(table->gpu, sizeof(table->gpu), "%s", dev->name);
+    table->cudnn = (int64_t)cudnnGetVersion();
+    snprintf(scope, sizeof(scope), "%s, cuDNN %lld", dev->name, (long long)table->cudnn);
+    /* Choices of timed runs do not repeat, so a deterministic run does without the file. */
+    DT_TRY(dt_plan_cache_open(&c->cache, c->rules.deterministic ? "" : dev->cache_dir, scope));
+    for (struct dt_conv_problem *p = dev->problems; p; p = p->next) {
+        if (p->plan.plan)
+            continue;
+        progress(dev, i, n);
+        DT_TRY_OUT(choose_one(c, p, &table->choice[i++]));
+    }
+    progress(dev, n, n);
+out:
+    dt_plan_cache_save(c->cache); /* after a failure, too: what was timed is known */
+    dt_plan_cache_close(c->cache);
+    bench_close(&c->bench);
+    return status;
+}
+
+static dt_status adopt_all(struct chooser *c, const struct table *table)
+{
+    char text[DT_CONV_TEXT_MAX], why[512];
+    int i = 0;
+    for (struct dt_conv_problem *p = c->dev->problems; p; p = p->next) {
+        if (p->plan.plan)
+            continue;
+        if (take(c, p, &table->choice[i++]) == DT_OK)
+            continue;
+        snprintf(why, sizeof(why), "%s", dt_error_text());
+        DT_FAIL(DT_ERR_DISAGREE,
+                "rank 0 (%.64s, cuDNN %lld) chose an algorithm for %s that this rank (%s, cuDNN "
+                "%zu) does not have: %s; all ranks need the same kind of GPU and version of cuDNN",
+                table->gpu, (long long)table->cudnn, dt_conv_text(text, &p->task), c->dev->name,
+                cudnnGetVersion(), why);
+    }
+    return DT_OK;
+}
+
+dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared)
+{
+    const struct dt_device_options *options = &dev->options;
+    struct chooser c = {
+        .dev = dev, .target.handle = dev->dnn, .rules = dt_conv_rules(options), .bench.dev = dev};
+    struct table *table = NULL;
+    dt_status status = prepared;
+    int n = 0;
+    for (const struct dt_conv_problem *p = dev->problems; p; p = p->next)
+        n += !p->plan.plan;
+    size_t bytes = sizeof *table + (size_t)n * sizeof table->choice[0];
+    if (status == DT_OK) {
+        table = dt_mem_alloc(bytes, 1, "choices of algorithms");
+        status = table ? DT_OK : DT_ERR_MEMORY;
+    }
+    bool chooses = !options->share || options->rank == 0;
+    if (status == DT_OK && chooses && n > 0)
+        status = choose_all(&c, table, n);
+    /* Every rank comes here exactly once, whatever happened to it. */
+    if (options->share)
+        status = options->share(options->context, status, table, bytes);
+    if (status == DT_OK && !chooses)
+        status = adopt_all(&c, table);
+    free(table);
+    if (status != DT_OK)
+        return dt_error_pass(status, __func__, __FILE__, __LINE__);
+    return DT_OK;
+}
+
+void dt_cuda_problems_destroy(struct dt_device *dev)
+{
+    while (dev->problems) {
+        struct dt_conv_problem *next = dev->problems->next;
+        dt_dnn_plan_destroy(&dev->problems->plan);
+        free(dev->problems);
+        dev->problems = next;
+    }
+}

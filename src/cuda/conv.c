@@ -1,0 +1,163 @@
+/* Convolution and its two gradients by cuDNN, plans as choose.c chose them.
+ *
+ * Bias and ReLU follow as one kernel in place, the gradient of the bias as a sum over the rows of
+ * diff_dst. The addresses of a node never change, so cuDNN gets them once, when they are bound. */
+#include "conv.h"
+
+#include "cuda.h"
+#include "dtrain/mem.h"
+
+enum { WORKSPACE_ALIGNMENT = 256 }; /* as cudaMalloc's: plans are timed with such memory */
+
+/* Where a node has x, weights and y of its task, in its sources or destinations. */
+struct place {
+    bool dst;
+    int index;
+};
+static const struct {
+    enum dt_conv_kind kind;
+    struct place x, w, y;
+} layouts[DT_N_OPS] = {
+    [DT_OP_CONV] = {DT_CONV_FORWARD, {false, 0}, {false, 1}, {true, 0}},
+    [DT_OP_CONV_BWD_DATA] = {DT_CONV_BWD_DATA, {true, 0}, {false, 1}, {false, 0}},
+    [DT_OP_CONV_BWD_WEIGHTS] = {DT_CONV_BWD_WEIGHTS, {false, 0}, {true, 0}, {false, 1}},
+};
+
+static const struct dt_cuda_format *format_at(const struct dt_exec *exec, struct place place)
+{
+    return place.dst ? exec->dst[place.index] : exec->src[place.index];
+}
+
+static void *data_at(const struct dt_exec *exec, struct place place)
+{
+    return place.dst ? exec->dst_data[place.index] : exec->src_data[place.index];
+}
+
+static dt_status make_task(struct dt_conv_task *task, const struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_cuda_format *x = format_at(exec, layouts[node->op].x);
+    const struct dt_cuda_format *w = format_at(exec, layouts[node->op].w);
+    const struct dt_cuda_format *y = format_at(exec, layouts[node->op].y);
+    *task = (struct dt_conv_task){
+        .kind = layouts[node->op].kind,
+        .type = x->type,
+        .n = x->n,
+        .c = x->cp,
+        .h = x->h,
+        .w = x->w,
+        .k = w->np,
+        .r = w->h,
+        .s = w->w,
+        .stride = node->attr.conv.stride,
+        .pad = node->attr.conv.pad,
+    };
+    if (w->cp != x->cp || w->np != y->cp || w->type != x->type || y->type != x->type ||
+        y->n != x->n || y->h != dt_conv_out_h(task) || y->w != dt_conv_out_w(task))
+        DT_FAIL(DT_ERR_INTERNAL, "the formats of convolution '%s' do not fit together", node->name);
+    return DT_OK;
+}
+
+/* Finds the problem of a node or adds it at the end: the ranks, which prepare the same nodes, have
+ * the same list. */
+static dt_status prepare(struct dt_device *dev, struct dt_exec *exec)
+{
+    struct dt_conv_task task;
+    struct dt_conv_problem **end = &dev->problems;
+    DT_TRY(make_task(&task, exec));
+    while (*end && !dt_conv_equal(&(*end)->task, &task))
+        end = &(*end)->next;
+    if (!*end) {
+        DT_TRY(DT_NEW(*end, 1));
+        (*end)->task = task;
+    }
+    exec->problem = *end;
+    return DT_OK;
+}
+
+/* Partial sums of the gradient of the bias; they take the place of the workspace, which is free
+ * again by then. */
+static size_t partial_bytes(const struct dt_exec *exec)
+{
+    const struct dt_conv_task *task = &exec->problem->task;
+    if (exec->node->op != DT_OP_CONV_BWD_WEIGHTS || exec->node->n_dst < 2)
+        return 0;
+    size_t rows = (size_t)task->n * (size_t)dt_conv_out_h(task) * (size_t)dt_conv_out_w(task);
+    return dt_channel_partial_bytes(rows, task->k, 1);
+}
+
+static size_t scratch_bytes(const struct dt_exec *exec)
+{
+    size_t workspace = exec->problem->plan.workspace_bytes, partial = partial_bytes(exec);
+    size_t bytes = workspace > partial ? workspace : partial;
+    return bytes > 0 ? bytes + WORKSPACE_ALIGNMENT - 1 : 0;
+}
+
+static char *aligned_scratch(const struct dt_exec *exec)
+{
+    uintptr_t address = (uintptr_t)exec->scratch;
+    return (char *)((address + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT *
+                    WORKSPACE_ALIGNMENT);
+}
+
+static void release(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    dt_dnn_pack_destroy(exec->own);
+    exec->own = NULL;
+}
+
+static dt_status bind(struct dt_device *dev, struct dt_exec *exec)
+{
+    cudnnBackendDescriptor_t pack = NULL;
+    enum dt_op op = exec->node->op;
+    if (!exec->problem->plan.plan)
+        DT_FAIL(DT_ERR_INTERNAL, "no plan was chosen for convolution '%s'", exec->node->name);
+    const struct dt_dnn_memory memory = {
+        .x = data_at(exec, layouts[op].x),
+        .w = data_at(exec, layouts[op].w),
+        .y = data_at(exec, layouts[op].y),
+        .workspace = exec->problem->plan.workspace_bytes > 0 ? aligned_scratch(exec) : NULL,
+    };
+    release(dev, exec);
+    DT_TRY(dt_dnn_pack_create(&pack, &memory));
+    exec->own = pack;
+    return DT_OK;
+}
+
+static dt_status run_conv(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_cuda_format *dst = exec->dst[0];
+    const float *bias = exec->node->n_src > 2 ? exec->src_data[2] : NULL;
+    size_t rows = (size_t)dst->n * (size_t)dst->h * (size_t)dst->w;
+    DT_TRY(dt_dnn_run(dev->dnn, &exec->problem->plan, exec->own));
+    if (bias || exec->node->relu)
+        DT_TRY(DT_CUDA("adding the bias of a convolution",
+                       dt_kernel_bias(dev->compute, dst->type, exec->dst_data[0], bias, rows,
+                                      dst->cp, exec->node->relu)));
+    return DT_OK;
+}
+
+static dt_status run_bwd_data(struct dt_device *dev, struct dt_exec *exec)
+{
+    return dt_dnn_run(dev->dnn, &exec->problem->plan, exec->own);
+}
+
+static dt_status run_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_cuda_format *diff_dst = exec->src[1];
+    size_t rows = (size_t)diff_dst->n * (size_t)diff_dst->h * (size_t)diff_dst->w;
+    DT_TRY(dt_dnn_run(dev->dnn, &exec->problem->plan, exec->own));
+    if (exec->node->n_dst > 1)
+        DT_TRY(DT_CUDA("summing the gradient of a bias",
+                       dt_kernel_bias_bwd(dev->compute, diff_dst->type, exec->dst[1]->type,
+                                          exec->dst_data[1], (float *)aligned_scratch(exec),
+                                          exec->src_data[1], rows, diff_dst->cp)));
+    return DT_OK;
+}
+
+const struct dt_cuda_op dt_cuda_conv = {prepare, run_conv, scratch_bytes, bind, release};
+const struct dt_cuda_op dt_cuda_conv_bwd_data = {prepare, run_bwd_data, scratch_bytes, bind,
+                                                 release};
+const struct dt_cuda_op dt_cuda_conv_bwd_weights = {prepare, run_bwd_weights, scratch_bytes, bind,
+                                                    release};

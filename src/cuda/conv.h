@@ -1,0 +1,55 @@
+/* Convolutions of the device: the distinct tasks of its nodes and the plan chosen for each. */
+#ifndef DTRAIN_CUDA_CONV_H
+#define DTRAIN_CUDA_CONV_H
+
+#include "dnn_graph.h"
+#include "dtrain/backend.h"
+
+/* Nodes with equal tasks share one. Lives as long as the device; a later plan of the same network
+ * finds it chosen. */
+struct dt_conv_problem {
+    struct dt_conv_problem *next;
+    struct dt_conv_task task;
+    struct dt_dnn_plan plan; /* empty before choose */
+};
+
+/* --- Candidates (choose.c) --- */
+
+enum { DT_CONV_MAX_TIMED = 16 };
+#define DT_CONV_MAX_WORKSPACE ((size_t)1 << 30)
+
+/* Which candidates the options of a run allow. */
+struct dt_conv_rules {
+    bool deterministic, tf32, winograd;
+};
+struct dt_conv_rules dt_conv_rules(const struct dt_device_options *options);
+/* Whether an engine with these numerical notes may compute in `type`. */
+bool dt_conv_allows(const struct dt_conv_rules *rules, enum dt_dtype type, unsigned numerical);
+/* A plan of a candidate if it is allowed, can be made and is not too large; *plan stays empty if
+ * not, and the error text says why. Errors are those of memory. */
+dt_status dt_conv_try(struct dt_dnn_plan *plan, const struct dt_dnn_target *target,
+                      struct dt_dnn_offer *offer, const struct dt_conv_rules *rules,
+                      enum dt_dtype type, int candidate);
+
+/* Which candidate was taken: its place in the offer, and its engine as a check. */
+struct dt_conv_choice {
+    int64_t candidate, engine;
+};
+
+/* --- Choices of earlier runs (plan_cache.c): a JSON file that jobs may share. --- */
+
+struct dt_plan_cache;
+/* Reads the file in `folder`, "" = a cache that keeps nothing. A file that is missing is an empty
+ * cache, a damaged one is too and gets a warning. `scope` is what the choices depend on besides the
+ * key: GPU and version of cuDNN. */
+dt_status dt_plan_cache_open(struct dt_plan_cache **cache, const char *folder, const char *scope);
+bool dt_plan_cache_get(const struct dt_plan_cache *cache, const char *key,
+                       struct dt_conv_choice *out);
+dt_status dt_plan_cache_put(struct dt_plan_cache *cache, const char *key,
+                            const struct dt_conv_choice *choice);
+/* Writes what was put, together with what other jobs have written meanwhile; a failure is a
+ * warning. */
+void dt_plan_cache_save(struct dt_plan_cache *cache);
+void dt_plan_cache_close(struct dt_plan_cache *cache); /* accepts NULL */
+
+#endif

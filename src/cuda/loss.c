@@ -1,0 +1,71 @@
+/* The loss, and the way of its counters to the host. Labels are looked at on the device only: one
+ * that is no class is reported when the counters are read. */
+#include "cuda.h"
+
+static dt_status prepare_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    const struct dt_node *node = exec->node;
+    const struct dt_cuda_format *logits = exec->src[0];
+    bool alike =
+        node->n_dst == 0 || (exec->dst[0]->type == logits->type && exec->dst[0]->cp == logits->cp);
+    if (logits->h != 1 || logits->w != 1 || logits->cp % DT_GROUP != 0 || !alike)
+        DT_FAIL(DT_ERR_INTERNAL, "the logits of node '%s' are no rows of classes", node->name);
+    exec->scratch_bytes = (size_t)logits->n * sizeof(struct dt_loss_row);
+    return DT_OK;
+}
+
+static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_cuda_format *logits = exec->src[0];
+    void *diff = node->n_dst > 0 ? exec->dst_data[0] : NULL;
+    DT_TRY(DT_CUDA(node->name, dt_kernel_softmax_xent(
+                                   dev->compute, logits->type, diff, dev->counters,
+                                   (struct dt_loss_row *)(void *)exec->scratch, exec->src_data[0],
+                                   exec->src_data[1], logits->n, logits->c, logits->cp,
+                                   node->attr.xent.smoothing, dev->step, dev->scale)));
+    return DT_OK;
+}
+
+const struct dt_cuda_op dt_cuda_softmax_xent = {.prepare = prepare_softmax_xent,
+                                                .run = run_softmax_xent};
+
+/* In dev->pinned. */
+struct download {
+    struct dt_loss_counters counters;
+    struct dt_scale_state scale;
+};
+_Static_assert(sizeof(struct download) <= DT_CUDA_PINNED_BYTES, "a download is small");
+
+static dt_status fetch(struct dt_device *dev, struct download *to)
+{
+    DT_TRY(DT_CUDA("reading the counters",
+                   cudaMemcpyAsync(&to->counters, dev->counters, sizeof to->counters,
+                                   cudaMemcpyDeviceToHost, dev->compute)));
+    DT_TRY(DT_CUDA("resetting the counters",
+                   cudaMemsetAsync(dev->counters, 0, sizeof to->counters, dev->compute)));
+    if (dev->scale)
+        DT_TRY(DT_CUDA("reading the loss scale",
+                       cudaMemcpyAsync(&to->scale, dev->scale, sizeof to->scale,
+                                       cudaMemcpyDeviceToHost, dev->compute)));
+    DT_TRY(dt_cuda_wait_stream(dev, dev->compute, "the training step"));
+    return DT_OK;
+}
+
+dt_status dt_cuda_download(struct dt_device *dev, struct dt_counters *out)
+{
+    struct download *got = dev->pinned;
+    DT_TRY(fetch(dev, got));
+    const struct dt_loss_counters *c = &got->counters;
+    *out = (struct dt_counters){.loss = c->loss, .n = c->n, .top1 = c->top1, .top5 = c->top5};
+    if (dev->scale) {
+        out->n_skipped = got->scale.n_skipped - dev->n_skipped_before;
+        dev->n_skipped_before = got->scale.n_skipped;
+    }
+    if (c->bad_label)
+        DT_FAIL(DT_ERR_DATA,
+                "an image has label %d, but model.num_classes is %d; check data.label_offset",
+                (int)((uint32_t)c->bad_label - 1), (int)c->classes);
+    return DT_OK;
+}

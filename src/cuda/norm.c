@@ -1,0 +1,132 @@
+/* Batch normalisation: own kernels, because they fold the residual addition, the ReLU (kept as one
+ * bit per value) and the sum of two gradients into passes over memory that are needed anyway.
+ *
+ * Forward in training: statistics, then the normalisation; backward: sums, then the gradient. In
+ * between a small kernel combines the partial results of the blocks. They lie in the scratch,
+ * behind them (backward) the coefficients of the gradient. */
+#include "cuda.h"
+
+/* Of the activation that is normalised. */
+static struct dt_norm_args args_of(const struct dt_exec *exec)
+{
+    const struct dt_cuda_format *f = exec->src[0];
+    return (struct dt_norm_args){.rows = (size_t)f->n * (size_t)f->h * (size_t)f->w,
+                                 .cp = f->cp,
+                                 .eps = exec->node->attr.bn.eps,
+                                 .momentum = exec->node->attr.bn.momentum};
+}
+
+static bool lies_alike(const struct dt_cuda_format *f, const struct dt_cuda_format *like)
+{
+    return f->layout == DT_LAYOUT_ACTIVATION && f->type == like->type && f->cp == like->cp &&
+           f->elements == like->elements;
+}
+
+/* Of the workspace, bit i belongs to element i of the activation. */
+static bool is_mask(const struct dt_cuda_format *f, const struct dt_cuda_format *like)
+{
+    return f->layout == DT_LAYOUT_BITS && f->elements == like->elements / 8;
+}
+
+/* Ports by kind: a = activation like src[0], v = vector of its channels, w = workspace. */
+static dt_status prepare(struct dt_exec *exec, const char *src_kinds, const char *dst_kinds)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_cuda_format *like = exec->src[0];
+    size_t rows = args_of(exec).rows;
+
+    if (rows > INT32_MAX)
+        DT_FAIL(DT_ERR_CONFIG,
+                "batch norm '%s' has %zu pixels per pass, the GPU can do up to %d: use a smaller "
+                "batch",
+                node->name, rows, INT32_MAX);
+    for (int i = 0; i < node->n_src + node->n_dst; i++) {
+        bool is_src = i < node->n_src;
+        char kind = is_src ? src_kinds[i] : dst_kinds[i - node->n_src];
+        const struct dt_cuda_format *f = is_src ? exec->src[i] : exec->dst[i - node->n_src];
+        bool ok = kind == 'a'   ? lies_alike(f, like) && f->cp % DT_GROUP == 0
+                  : kind == 'w' ? is_mask(f, like)
+                                : f->layout == DT_LAYOUT_VECTOR && f->cp == like->cp;
+        if (!ok)
+            DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' do not lie alike (%s %d)",
+                    node->name, is_src ? "source" : "destination", is_src ? i : i - node->n_src);
+    }
+    return DT_OK;
+}
+
+static size_t partial_bytes(const struct dt_norm_args *args)
+{
+    return dt_channel_partial_bytes(args->rows, args->cp, 2);
+}
+
+static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    const struct dt_norm_args args = args_of(exec);
+    DT_TRY(prepare(exec, "avvvva", "avvw"));
+    exec->scratch_bytes = exec->node->n_dst > 1 ? partial_bytes(&args) : 0;
+    return DT_OK;
+}
+
+static dt_status prepare_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    const struct dt_norm_args args = args_of(exec);
+    DT_TRY(prepare(exec, exec->node->relu ? "aavvvvwa" : "aavvvva", "avva"));
+    exec->scratch_bytes = partial_bytes(&args) + 3 * (size_t)args.cp * sizeof(float);
+    return DT_OK;
+}
+
+static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_norm_args args = args_of(exec);
+    enum dt_dtype type = exec->src[0]->type;
+    void *const *src = exec->src_data, *const *dst = exec->dst_data;
+    bool train = node->n_dst > 1;
+    const float *mean = train ? dst[1] : src[3], *variance = train ? dst[2] : src[4];
+    float *partial = (void *)exec->scratch;
+
+    if (train) {
+        DT_TRY(DT_CUDA(node->name, dt_kernel_bn_stats(dev->compute, type, partial, src[0], &args)));
+        DT_TRY(DT_CUDA(node->name, dt_kernel_bn_finalize(dev->compute, dst[1], dst[2], src[3],
+                                                         src[4], partial, &args)));
+    }
+    DT_TRY(DT_CUDA(node->name,
+                   dt_kernel_bn_apply(dev->compute, type, dst[0], node->n_dst > 3 ? dst[3] : NULL,
+                                      src[0], node->residual ? src[5] : NULL, src[1], src[2], mean,
+                                      variance, node->relu, &args)));
+    return DT_OK;
+}
+
+static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_norm_args args = args_of(exec);
+    enum dt_dtype type = exec->src[0]->type;
+    void *const *src = exec->src_data, *const *dst = exec->dst_data;
+    int n_src = node->relu ? 7 : 6; /* without diff_dst2 */
+    const void *diff_dst = src[1], *diff_dst2 = node->n_src > n_src ? src[n_src] : NULL;
+    const uint8_t *mask = node->relu ? src[6] : NULL;
+    void *diff_residual = node->n_dst > 3 ? dst[3] : NULL;
+    float *partial = (void *)exec->scratch;
+    float *coefs = (void *)(exec->scratch + partial_bytes(&args));
+
+    DT_TRY(DT_CUDA(node->name,
+                   dt_kernel_bn_bwd_sums(dev->compute, type, partial, diff_residual, src[0],
+                                         diff_dst, diff_dst2, mask, src[4], &args)));
+    DT_TRY(DT_CUDA(node->name,
+                   dt_kernel_bn_bwd_finalize(dev->compute, exec->dst[1]->type, dst[1], dst[2],
+                                             coefs, partial, src[2], src[4], src[5], &args)));
+    if (diff_residual) {
+        diff_dst = diff_residual;
+        diff_dst2 = NULL;
+        mask = NULL;
+    }
+    DT_TRY(DT_CUDA(node->name, dt_kernel_bn_bwd_apply(dev->compute, type, dst[0], src[0], diff_dst,
+                                                      diff_dst2, mask, coefs, &args)));
+    return DT_OK;
+}
+
+const struct dt_cuda_op dt_cuda_bn = {.prepare = prepare_bn, .run = run_bn};
+const struct dt_cuda_op dt_cuda_bn_bwd = {.prepare = prepare_bn_bwd, .run = run_bn_bwd};

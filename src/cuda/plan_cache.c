@@ -1,0 +1,223 @@
+/* The choices of earlier runs in <folder>/cudnn-plans.json:
+ *
+ *   {"version": 1, "plans": {"<GPU, cuDNN: task, rules>": {"candidate": 3, "engine": 45}, ...}}
+ *
+ * The file is replaced as a whole by a rename from a name of this process alone, so that jobs which
+ * write at the same time never mix; of two such jobs one may lose what it added and choose again.
+ * The file may be lost or damaged at any time: it only saves time. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conv.h"
+#include "dtrain/file.h"
+#include "dtrain/json.h"
+#include "dtrain/log.h"
+#include "dtrain/mem.h"
+
+enum { VERSION = 1, KEY_MAX = 512 };
+
+/* Beyond these a file counts as damaged and is started anew. */
+static const struct dt_json_limits limits = {.bytes = 2 << 20, .n_values = 30000};
+
+struct entry {
+    char *key;
+    struct dt_conv_choice choice;
+};
+
+struct dt_plan_cache {
+    char folder[DT_PATH_MAX], path[DT_PATH_MAX];
+    char scope[KEY_MAX / 2];
+    struct entry *entries;
+    size_t n_entries, capacity;
+    bool changed;
+};
+
+static struct entry *find(const struct dt_plan_cache *cache, const char *key)
+{
+    for (size_t i = 0; i < cache->n_entries; i++)
+        if (strcmp(cache->entries[i].key, key) == 0)
+            return &cache->entries[i];
+    return NULL;
+}
+
+static dt_status add(struct dt_plan_cache *cache, const char *key,
+                     const struct dt_conv_choice *choice)
+{
+    size_t bytes = strlen(key) + 1;
+    void *block = cache->entries;
+    DT_TRY(dt_mem_grow(&block, &cache->capacity, cache->n_entries, sizeof *cache->entries,
+                       "choices of algorithms"));
+    cache->entries = block;
+    char *copy = dt_mem_alloc(bytes, 1, "a choice of an algorithm");
+    if (!copy)
+        return DT_ERR_MEMORY;
+    memcpy(copy, key, bytes);
+    cache->entries[cache->n_entries++] = (struct entry){.key = copy, .choice = *choice};
+    return DT_OK;
+}
+
+static void clear(struct dt_plan_cache *cache)
+{
+    for (size_t i = 0; i < cache->n_entries; i++)
+        free(cache->entries[i].key);
+    cache->n_entries = 0;
+}
+
+static void full_key(char out[KEY_MAX], const struct dt_plan_cache *cache, const char *key)
+{
+    snprintf(out, KEY_MAX, "%s: %s", cache->scope, key);
+}
+
+/* --- Reading --- */
+
+static dt_status read_entry(struct dt_plan_cache *cache, const struct dt_json *value)
+{
+    struct dt_conv_choice choice;
+    if (!dt_json_integer(dt_json_get(value, "candidate"), 0, DT_DNN_MAX_CANDIDATES - 1,
+                         &choice.candidate) ||
+        !dt_json_integer(dt_json_get(value, "engine"), 0, INT32_MAX, &choice.engine))
+        DT_FAIL(DT_ERR_DATA, "%s:%d:%d: a choice needs numbers 'candidate' and 'engine'",
+                cache->path, value->line, value->column);
+    /* What this process has put is newer. */
+    return find(cache, value->key) ? DT_OK : add(cache, value->key, &choice);
+}
+
+/* Adds what the file has. */
+static dt_status merge_file(struct dt_plan_cache *cache)
+{
+    struct dt_json_doc *doc = NULL;
+    int64_t version;
+    dt_status status = DT_OK;
+    if (!dt_file_exists(cache->path))
+        return DT_OK;
+    DT_TRY(dt_json_load(&doc, cache->path, &limits));
+    const struct dt_json *root = dt_json_root(doc), *plans = dt_json_get(root, "plans");
+    if (!dt_json_integer(dt_json_get(root, "version"), VERSION, VERSION, &version) || !plans ||
+        plans->type != DT_JSON_OBJECT)
+        DT_TRY_OUT(
+            DT_ERROR(DT_ERR_DATA, "%s: not a version %d list of algorithms", cache->path, VERSION));
+    for (const struct dt_json *value = plans->child; value; value = value->next)
+        DT_TRY_OUT(read_entry(cache, value));
+out:
+    dt_json_destroy(doc);
+    return status;
+}
+
+dt_status dt_plan_cache_open(struct dt_plan_cache **out, const char *folder, const char *scope)
+{
+    struct dt_plan_cache *cache = NULL;
+    dt_status status = DT_OK;
+    *out = NULL;
+    DT_TRY(DT_NEW(cache, 1));
+    snprintf(cache->scope, sizeof(cache->scope), "%s", scope);
+    if (folder[0]) {
+        DT_TRY_OUT(dt_file_path(cache->folder, "%s", folder));
+        DT_TRY_OUT(dt_file_path(cache->path, "%s/cudnn-plans.json", folder));
+        if (merge_file(cache) != DT_OK) {
+            dt_log(DT_LOG_WARNING, "%s; convolution algorithms are chosen anew", dt_error_text());
+            dt_error_clear();
+            clear(cache);
+        }
+    }
+    *out = cache;
+    cache = NULL;
+out:
+    dt_plan_cache_close(cache);
+    return status;
+}
+
+bool dt_plan_cache_get(const struct dt_plan_cache *cache, const char *key,
+                       struct dt_conv_choice *out)
+{
+    char full[KEY_MAX];
+    full_key(full, cache, key);
+    const struct entry *entry = find(cache, full);
+    if (entry)
+        *out = entry->choice;
+    return entry != NULL;
+}
+
+/* --- Writing --- */
+
+dt_status dt_plan_cache_put(struct dt_plan_cache *cache, const char *key,
+                            const struct dt_conv_choice *choice)
+{
+    char full[KEY_MAX];
+    full_key(full, cache, key);
+    struct entry *entry = find(cache, full);
+    cache->changed = true;
+    if (!entry)
+        return add(cache, full, choice);
+    entry->choice = *choice;
+    return DT_OK;
+}
+
+static dt_status print(struct dt_jsonw *w, const struct dt_plan_cache *cache)
+{
+    dt_jsonw_begin(w, NULL, '{');
+    dt_jsonw_integer(w, "version", VERSION);
+    dt_jsonw_begin(w, "plans", '{');
+    for (size_t i = 0; i < cache->n_entries; i++) {
+        dt_jsonw_begin(w, cache->entries[i].key, '{');
+        dt_jsonw_integer(w, "candidate", cache->entries[i].choice.candidate);
+        dt_jsonw_integer(w, "engine", cache->entries[i].choice.engine);
+        dt_jsonw_close(w, '}');
+    }
+    dt_jsonw_close(w, '}');
+    dt_jsonw_close(w, '}');
+    return dt_jsonw_end(w);
+}
+
+static dt_status replace(const struct dt_plan_cache *cache, const char *text, size_t bytes)
+{
+    char own[DT_PATH_MAX], host[64] = "";
+    if (gethostname(host, sizeof(host) - 1) != 0)
+        host[0] = '\0';
+    DT_TRY(dt_file_path(own, "%s.%s.%ld", cache->path, host, (long)getpid()));
+    DT_TRY(dt_file_save(own, text, bytes));
+    if (rename(own, cache->path) != 0) {
+        int error = errno;
+        unlink(own);
+        DT_FAIL(DT_ERR_CREATE, "cannot rename %s to %s: %s", own, cache->path, strerror(error));
+    }
+    return dt_file_sync_folder(cache->folder);
+}
+
+static dt_status save(struct dt_plan_cache *cache)
+{
+    struct dt_jsonw w;
+    dt_status status = DT_OK;
+    dt_jsonw_init(&w, true);
+    DT_TRY_OUT(dt_file_make_folder(cache->folder));
+    if (merge_file(cache) != DT_OK)
+        dt_error_clear(); /* opening it has said so: what can be read of it is kept */
+    DT_TRY_OUT(print(&w, cache));
+    DT_TRY_OUT(replace(cache, w.text, w.bytes));
+    cache->changed = false;
+out:
+    dt_jsonw_reset(&w);
+    return status;
+}
+
+void dt_plan_cache_save(struct dt_plan_cache *cache)
+{
+    if (!cache->folder[0] || !cache->changed)
+        return;
+    if (save(cache) != DT_OK) {
+        dt_log(DT_LOG_WARNING, "%s; the next run chooses convolution algorithms again",
+               dt_error_text());
+        dt_error_clear();
+    }
+}
+
+void dt_plan_cache_close(struct dt_plan_cache *cache)
+{
+    if (!cache)
+        return;
+    clear(cache);
+    free(cache->entries);
+    free(cache);
+}

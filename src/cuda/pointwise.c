@@ -1,0 +1,92 @@
+/* Ops without neighbours: ReLU, residual addition, dropout, ingest. All tensors of a node are seen
+ * as one flat array, padding included, so they must lie alike. */
+#include "cuda.h"
+
+/* All tensors in the format of dst[0]. */
+static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    const struct dt_node *node = exec->node;
+    const struct dt_cuda_format *like = exec->dst[0];
+    bool alike = like->layout == DT_LAYOUT_ACTIVATION && like->elements % DT_GROUP == 0;
+    for (int i = 0; i < node->n_src; i++) {
+        const struct dt_cuda_format *src = exec->src[i];
+        alike = alike && src->layout == like->layout && src->type == like->type &&
+                src->cp == like->cp && src->elements == like->elements;
+    }
+    if (!alike)
+        DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' do not lie alike", node->name);
+    return DT_OK;
+}
+
+static dt_status run_relu(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_cuda_format *f = exec->dst[0];
+    DT_TRY(DT_CUDA(exec->node->name, dt_kernel_relu(dev->compute, f->type, exec->dst_data[0],
+                                                    exec->src_data[0], f->elements)));
+    return DT_OK;
+}
+
+static dt_status run_add(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_cuda_format *f = exec->dst[0];
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_add(dev->compute, f->type, exec->dst_data[0], exec->src_data[0],
+                                 exec->src_data[1], f->elements, exec->node->relu)));
+    return DT_OK;
+}
+
+static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_cuda_format *f = exec->dst[0];
+    const void *diff_dst2 = exec->node->n_src > 2 ? exec->src_data[2] : NULL;
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_relu_bwd(dev->compute, f->type, exec->dst_data[0], exec->src_data[0],
+                                      diff_dst2, exec->src_data[1], f->elements)));
+    return DT_OK;
+}
+
+/* Forward and backward: the mask is a function of the element's place in the global batch. */
+static dt_status run_dropout(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_cuda_format *f = exec->dst[0];
+    DT_TRY(DT_CUDA(node->name,
+                   dt_kernel_dropout(dev->compute, f->type, exec->dst_data[0], exec->src_data[0],
+                                     f->n, f->c, f->h, f->w, f->cp, node->attr.dropout.p,
+                                     dev->options.seed, node->attr.dropout.stream, dev->step)));
+    return DT_OK;
+}
+
+static dt_status prepare_ingest(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    int channels = exec->src[0]->c;
+    if (channels > 3)
+        DT_FAIL(DT_ERR_INTERNAL, "node '%s' takes images of up to 3 channels, not %d",
+                exec->node->name, channels);
+    return DT_OK;
+}
+
+static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_cuda_format *f = exec->dst[0];
+    size_t rows = (size_t)f->n * (size_t)f->h * (size_t)f->w;
+    float scale[3] = {0}, shift[3] = {0};
+    for (int c = 0; c < f->c; c++) {
+        scale[c] = (float)(1 / (255 * (double)node->attr.ingest.std[c]));
+        shift[c] = -node->attr.ingest.mean[c] / node->attr.ingest.std[c];
+    }
+    DT_TRY(
+        DT_CUDA(node->name, dt_kernel_ingest(dev->compute, f->type, exec->dst_data[0],
+                                             exec->src_data[0], rows, f->c, f->cp, scale, shift)));
+    return DT_OK;
+}
+
+const struct dt_cuda_op dt_cuda_ingest = {.prepare = prepare_ingest, .run = run_ingest};
+const struct dt_cuda_op dt_cuda_relu = {.prepare = prepare_flat, .run = run_relu};
+const struct dt_cuda_op dt_cuda_add = {.prepare = prepare_flat, .run = run_add};
+const struct dt_cuda_op dt_cuda_relu_bwd = {.prepare = prepare_flat, .run = run_relu_bwd};
+const struct dt_cuda_op dt_cuda_dropout = {.prepare = prepare_flat, .run = run_dropout};
+const struct dt_cuda_op dt_cuda_dropout_bwd = {.prepare = prepare_flat, .run = run_dropout};

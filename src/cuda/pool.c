@@ -1,0 +1,85 @@
+/* Max pooling, which keeps one byte per output for its backward, and adaptive average pooling. */
+#include "cuda.h"
+
+/* `big` is the side of the image (src or diff_src), `small` the pooled side. */
+static struct dt_pool_shape shape_of(const struct dt_node *node, const struct dt_cuda_format *big,
+                                     const struct dt_cuda_format *small)
+{
+    struct dt_pool_shape shape = {.n = big->n,
+                                  .cp = big->cp,
+                                  .in_h = big->h,
+                                  .in_w = big->w,
+                                  .out_h = small->h,
+                                  .out_w = small->w};
+    if (node->op == DT_OP_MAX_POOL || node->op == DT_OP_MAX_POOL_BWD) {
+        shape.kernel = node->attr.pool.kernel;
+        shape.stride = node->attr.pool.stride;
+        shape.pad = node->attr.pool.pad;
+    }
+    return shape;
+}
+
+static dt_status prepare(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    const struct dt_node *node = exec->node;
+    const struct dt_cuda_format *src = exec->src[0], *dst = exec->dst[0];
+    if (src->n != dst->n || src->cp != dst->cp || src->cp % DT_GROUP != 0 || src->type != dst->type)
+        DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' do not lie alike", node->name);
+    return DT_OK;
+}
+
+static dt_status prepare_max_pool(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    enum { MAX_KERNEL = 16 }; /* a place in the window is one byte */
+    if (node->attr.pool.kernel > MAX_KERNEL)
+        DT_FAIL(DT_ERR_CONFIG, "max pooling '%s' has windows of %d x %d, the GPU can do up to %d",
+                node->name, node->attr.pool.kernel, node->attr.pool.kernel, MAX_KERNEL);
+    DT_TRY(prepare(dev, exec));
+    return DT_OK;
+}
+
+static dt_status run_max_pool(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_pool_shape shape = shape_of(node, exec->src[0], exec->dst[0]);
+    uint8_t *where = node->n_dst > 1 ? exec->dst_data[1] : NULL;
+    DT_TRY(
+        DT_CUDA(node->name, dt_kernel_max_pool(dev->compute, exec->dst[0]->type, exec->dst_data[0],
+                                               where, exec->src_data[0], &shape)));
+    return DT_OK;
+}
+
+static dt_status run_max_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_pool_shape shape = shape_of(exec->node, exec->dst[0], exec->src[0]);
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_max_pool_bwd(dev->compute, exec->dst[0]->type, exec->dst_data[0],
+                                          exec->src_data[0], exec->src_data[1], &shape)));
+    return DT_OK;
+}
+
+static dt_status run_avg_pool(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_pool_shape shape = shape_of(exec->node, exec->src[0], exec->dst[0]);
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_avg_pool(dev->compute, exec->dst[0]->type, exec->dst_data[0],
+                                      exec->src_data[0], &shape)));
+    return DT_OK;
+}
+
+static dt_status run_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_pool_shape shape = shape_of(exec->node, exec->dst[0], exec->src[0]);
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_avg_pool_bwd(dev->compute, exec->dst[0]->type, exec->dst_data[0],
+                                          exec->src_data[0], &shape)));
+    return DT_OK;
+}
+
+const struct dt_cuda_op dt_cuda_max_pool = {.prepare = prepare_max_pool, .run = run_max_pool};
+const struct dt_cuda_op dt_cuda_max_pool_bwd = {.prepare = prepare_max_pool,
+                                                .run = run_max_pool_bwd};
+const struct dt_cuda_op dt_cuda_avg_pool = {.prepare = prepare, .run = run_avg_pool};
+const struct dt_cuda_op dt_cuda_avg_pool_bwd = {.prepare = prepare, .run = run_avg_pool_bwd};

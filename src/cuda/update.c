@@ -1,0 +1,105 @@
+/* The parameters' side of a step: its values, the update, sums over passes, 16-bit copies, and the
+ * loss scale. All of it is put into the compute stream. */
+#include "cuda.h"
+#include "kernels/ranges.h"
+
+dt_status dt_cuda_set_scalars(struct dt_device *dev, const struct dt_scalars *scalars)
+{
+    const struct dt_step_values values = {.lr = scalars->lr,
+                                          .momentum = scalars->momentum,
+                                          .weight_decay = scalars->weight_decay,
+                                          .diff_scale = scalars->diff_scale,
+                                          .nesterov = scalars->nesterov,
+                                          .step = scalars->step,
+                                          .first_row = scalars->first_row};
+    DT_TRY(DT_CUDA("the values of a step", dt_kernel_set_step(dev->compute, dev->step, &values)));
+    return DT_OK;
+}
+
+dt_status dt_cuda_cut_ranges(struct dt_range *ranges, int *n_ranges,
+                             const struct dt_segment *segments, int n_segments, int *next)
+{
+    *n_ranges = 0;
+    for (; *next < n_segments && *n_ranges < DT_MAX_RANGES; ++*next) {
+        const struct dt_segment *s = &segments[*next];
+        if (s->first % DT_GROUP || s->count % DT_GROUP)
+            DT_FAIL(DT_ERR_INTERNAL, "segment %d (%zu elements from %zu) is not padded to %d",
+                    *next, s->count, s->first, DT_GROUP);
+        ranges[(*n_ranges)++] = (struct dt_range){s->first, s->count, s->decay};
+    }
+    return DT_OK;
+}
+
+dt_status dt_cuda_update(struct dt_device *dev, const struct dt_update *update)
+{
+    struct dt_range ranges[DT_MAX_RANGES];
+    for (int next = 0; next < update->n_segments;) {
+        int n_ranges;
+        DT_TRY(dt_cuda_cut_ranges(ranges, &n_ranges, update->segments, update->n_segments, &next));
+        DT_TRY(
+            DT_CUDA("updating the parameters",
+                    dt_kernel_update(dev->compute, update->params, update->momentum, update->shadow,
+                                     dev->type, update->grads, update->grads_type, ranges, n_ranges,
+                                     dev->step, dev->scale)));
+    }
+    return DT_OK;
+}
+
+dt_status dt_cuda_accumulate(struct dt_device *dev, float *dst, const void *src,
+                             enum dt_dtype src_type, size_t count, bool first)
+{
+    DT_TRY(DT_CUDA("adding up gradients",
+                   dt_kernel_accumulate(dev->compute, dst, src_type, src, count, first)));
+    return DT_OK;
+}
+
+dt_status dt_cuda_refresh(struct dt_device *dev, void *shadow, const float *params, size_t count)
+{
+    DT_TRY(DT_CUDA("copying the parameters to 16 bits",
+                   dt_kernel_convert(dev->compute, dev->type, shadow, params, count)));
+    return DT_OK;
+}
+
+/* --- The loss scale; without one (dev->scale is NULL) there is nothing to do. --- */
+
+dt_status dt_cuda_check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count)
+{
+    if (dev->scale)
+        DT_TRY(DT_CUDA("checking gradients",
+                       dt_kernel_check(dev->compute, dev->scale, type, grads, count)));
+    return DT_OK;
+}
+
+dt_status dt_cuda_rescale(struct dt_device *dev)
+{
+    if (dev->scale)
+        DT_TRY(DT_CUDA("adapting the loss scale", dt_kernel_rescale(dev->compute, dev->scale)));
+    return DT_OK;
+}
+
+dt_status dt_cuda_get_loss_scale(struct dt_device *dev, struct dt_loss_scale *out)
+{
+    const struct dt_scale_state *state = dev->pinned;
+    *out = (struct dt_loss_scale){.scale = 1};
+    if (!dev->scale)
+        return DT_OK;
+    DT_TRY(
+        DT_CUDA("reading the loss scale", cudaMemcpyAsync(dev->pinned, dev->scale, sizeof *state,
+                                                          cudaMemcpyDeviceToHost, dev->compute)));
+    DT_TRY(dt_cuda_wait_stream(dev, dev->compute, "the work before reading the loss scale"));
+    *out = (struct dt_loss_scale){.scale = state->scale, .n_clean = state->n_clean};
+    return DT_OK;
+}
+
+/* The count of skipped steps begins again. */
+dt_status dt_cuda_set_loss_scale(struct dt_device *dev, const struct dt_loss_scale *in)
+{
+    const struct dt_scale_state state = {
+        .scale = in->scale, .n_clean = in->n_clean, .dynamic = dev->options.loss_scale <= 0};
+    if (!dev->scale)
+        return DT_OK;
+    DT_TRY(
+        DT_CUDA("setting the loss scale", dt_kernel_set_scale(dev->compute, dev->scale, &state)));
+    dev->n_skipped_before = 0;
+    return DT_OK;
+}

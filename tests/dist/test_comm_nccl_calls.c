@@ -1,0 +1,490 @@
+/* What the NCCL plane does with NCCL, without a GPU: the functions of NCCL are defined here, note
+ * that they were called and answer as told. Errors and deadlines that hardware gives only by
+ * accident, what is set in the environment, the order of the calls at the end, on 1 to 4 ranks. */
+#include <nccl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "dtrain/comm.h"
+#include "dtrain/mem.h"
+
+enum { FOR_EVER = -1, BYTES = 4096 };
+
+static struct dt_comm *comm;
+static int n, rank;
+
+/* --- NCCL --- */
+
+static struct {
+    /* Answers. */
+    ncclResult_t id, init, reduce, finalize, alloc, registration; /* of the call */
+    ncclResult_t state;                                           /* of ncclCommGetAsyncError */
+    int n_polls; /* while ncclInProgress after a call that says so */
+    const char *last_error;
+    bool no_handle;
+    /* What was seen. */
+    int n_left;
+    char calls[400];
+    bool is_wrong;
+    ncclDataType_t type;
+    size_t count;
+    void *stream;
+    const void *buffer;
+} fake;
+
+/* A communicator is only ever a pointer here; in use between init and destroy or abort. */
+static int communicator, handle;
+static bool is_open;
+
+static void note(const char *call)
+{
+    strncat(fake.calls, call, sizeof fake.calls - strlen(fake.calls) - 2);
+    strcat(fake.calls, " ");
+}
+
+static void check(bool is_good)
+{
+    fake.is_wrong = fake.is_wrong || !is_good;
+}
+
+static ncclResult_t begin(const char *call, ncclComm_t used, ncclResult_t result)
+{
+    note(call);
+    check(is_open && used == (ncclComm_t)(void *)&communicator && fake.n_left == 0);
+    fake.n_left = result == ncclInProgress ? fake.n_polls : 0;
+    return result;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    note("id");
+    check(rank == 0);
+    memset(id->internal, 'i', sizeof id->internal);
+    return fake.id;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n_ranks, ncclUniqueId id, int own_rank,
+                                    ncclConfig_t *config)
+{
+    note("init");
+    check(!is_open && n_ranks == n && own_rank == rank && config->blocking == 0);
+    check(strcmp(config->commName, "dtrain") == 0 && config->magic == 0xcafebeef);
+    for (size_t i = 0; i < sizeof id.internal; i++)
+        check(id.internal[i] == 'i');
+    *out = NULL;
+    if (fake.init != ncclSuccess && fake.init != ncclInProgress)
+        return fake.init;
+    is_open = true;
+    *out = (ncclComm_t)(void *)&communicator;
+    fake.n_left = fake.init == ncclInProgress ? fake.n_polls : 0;
+    return fake.init;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t used, ncclResult_t *state)
+{
+    check(is_open && used == (ncclComm_t)(void *)&communicator);
+    *state = fake.n_left != 0 ? ncclInProgress : fake.state;
+    if (fake.n_left > 0)
+        fake.n_left--;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void *src, void *dst, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t used, cudaStream_t stream)
+{
+    check(src == dst && op == ncclSum);
+    fake.buffer = src;
+    fake.count = count;
+    fake.type = type;
+    fake.stream = stream;
+    return begin("reduce", used, fake.reduce);
+}
+
+ncclResult_t ncclMemAlloc(void **out, size_t bytes)
+{
+    note("alloc");
+    *out = fake.alloc == ncclSuccess ? malloc(bytes) : NULL;
+    return fake.alloc;
+}
+
+ncclResult_t ncclMemFree(void *memory)
+{
+    note("free");
+    free(memory);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t used, void *memory, size_t bytes, void **out)
+{
+    check(memory && bytes == BYTES);
+    *out = fake.no_handle ? NULL : &handle;
+    return begin("register", used, fake.registration);
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t used, void *registered)
+{
+    check(registered == &handle);
+    return begin("deregister", used, ncclSuccess);
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t used)
+{
+    return begin("finalize", used, fake.finalize);
+}
+
+static ncclResult_t end(const char *call, ncclComm_t used)
+{
+    note(call);
+    check(is_open && used == (ncclComm_t)(void *)&communicator);
+    is_open = false;
+    fake.n_left = 0;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t used)
+{
+    check(fake.n_left == 0);
+    return end("destroy", used);
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t used)
+{
+    return end("abort", used);
+}
+
+const char *ncclGetErrorString(ncclResult_t code)
+{
+    static char text[30];
+    snprintf(text, sizeof text, "text of %d", (int)code);
+    return text;
+}
+
+const char *ncclGetLastError(ncclComm_t used)
+{
+    (void)used;
+    return fake.last_error;
+}
+
+/* --- Checks --- */
+
+static void assert_ok(dt_status status)
+{
+    if (status != DT_OK) {
+        print_error("rank %d: %s\n%s\n", rank, dt_error_text(), dt_error_trail());
+        dt_comm_abort(comm, status);
+    }
+}
+
+/* Fails on all ranks if `is_good` is false on any. */
+static void assert_all(bool is_good)
+{
+    int64_t n_bad = is_good ? 0 : 1;
+    if (!is_good)
+        print_error("rank %d: calls \"%s\", %s, text \"%s\"\n", rank, fake.calls,
+                    fake.is_wrong ? "wrong arguments" : "good arguments", dt_error_text());
+    assert_ok(dt_comm_sum_i64(comm, &n_bad, 1));
+    assert_int_equal(n_bad, 0);
+}
+
+/* The calls since the last look, and that what they got was right. */
+static void assert_calls(const char *expected)
+{
+    assert_all(strcmp(fake.calls, expected) == 0 && !fake.is_wrong);
+    fake.calls[0] = '\0';
+}
+
+static void assert_text(dt_status status, dt_status expected, const char *word)
+{
+    assert_all(status == expected && strstr(dt_error_text(), word) != NULL);
+}
+
+static int before_each(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "NCCL_ALGO",          "NCCL_HOSTID",       "NCCL_NET",   "NCCL_IB_DISABLE",
+        "NCCL_SOCKET_IFNAME", "NCCL_MNNVL_ENABLE", "NCCL_PROTO", "NCCL_MAX_CTAS"};
+    for (size_t i = 0; i < DT_COUNT(names); i++)
+        unsetenv(names[i]);
+    memset(&fake, 0, sizeof fake);
+    fake.last_error = "";
+    dt_error_clear();
+    return 0;
+}
+
+static int stream;
+
+static struct dt_comm_options new_options(void)
+{
+    return (struct dt_comm_options){.plane = DT_PLANE_NCCL,
+                                    .ring = true,
+                                    .n_slots = 2,
+                                    .max_count = 1000,
+                                    .dtype = DT_F32,
+                                    .stream = &stream,
+                                    .timeout_s = 60.0};
+}
+
+static void open_plane(void)
+{
+    struct dt_comm_options options = new_options();
+    assert_ok(dt_comm_open_reduce(comm, &options));
+    assert_calls(rank == 0 ? "id init " : "init ");
+}
+
+static bool is_env(const char *name, const char *value)
+{
+    const char *text = getenv(name);
+    return text && value ? strcmp(text, value) == 0 : text == value;
+}
+
+/* --- Tests --- */
+
+static void test_open_close(void **state)
+{
+    (void)state;
+    fake.init = fake.finalize = ncclInProgress;
+    fake.n_polls = 300;
+    open_plane();
+    assert_all(fake.n_left == 0 && is_env("NCCL_ALGO", "Ring") && is_env("NCCL_HOSTID", NULL));
+    dt_comm_close_reduce(comm);
+    assert_calls("finalize destroy ");
+    open_plane(); /* again */
+    dt_comm_close_reduce(comm);
+    assert_calls("finalize destroy ");
+}
+
+static void test_environment(void **state)
+{
+    (void)state;
+    struct dt_comm_options options = new_options();
+    options.ring = false;
+    assert_ok(dt_comm_open_reduce(comm, &options));
+    assert_all(is_env("NCCL_ALGO", NULL));
+
+    setenv("NCCL_ALGO", "Tree", 1);
+    setenv("NCCL_PROTO", "LL", 1);
+    options.ring = options.share = true;
+    assert_ok(dt_comm_open_reduce(comm, &options));
+    char id[32];
+    snprintf(id, sizeof id, "dtrain-%d", rank);
+    assert_all(is_env("NCCL_ALGO", "Tree") && is_env("NCCL_PROTO", "LL"));
+    assert_all(is_env("NCCL_HOSTID", id) && is_env("NCCL_NET", "Socket") &&
+               is_env("NCCL_SOCKET_IFNAME", "lo") && is_env("NCCL_MAX_CTAS", "2") &&
+               is_env("NCCL_IB_DISABLE", "1") && is_env("NCCL_MNNVL_ENABLE", "0"));
+    dt_comm_close_reduce(comm);
+}
+
+static void test_reduce(void **state)
+{
+    (void)state;
+    static const struct {
+        enum dt_dtype dtype;
+        ncclDataType_t type;
+    } types[] = {{DT_F32, ncclFloat}, {DT_F16, ncclHalf}, {DT_BF16, ncclBfloat16}};
+    struct dt_comm_options options = new_options();
+    char buffer[8];
+    for (size_t i = 0; i < DT_COUNT(types); i++) {
+        options.dtype = types[i].dtype;
+        assert_ok(dt_comm_open_reduce(comm, &options));
+        fake.calls[0] = '\0';
+        fake.reduce = i % 2 ? ncclInProgress : ncclSuccess;
+        fake.n_polls = 20;
+        assert_ok(dt_comm_reduce(comm, 1, buffer, 100 + i));
+        assert_all(fake.n_left == 0 && fake.type == types[i].type && fake.count == 100 + i &&
+                   fake.buffer == buffer && fake.stream == &stream);
+        assert_ok(dt_comm_poll(comm));
+        assert_ok(dt_comm_wait(comm, 1));
+        assert_ok(dt_comm_reduce(comm, 0, buffer, 0));
+        assert_int_equal(dt_comm_reduce(comm, 2, buffer, 1), DT_ERR_INTERNAL);
+        assert_int_equal(dt_comm_reduce(comm, 0, buffer, 1001), DT_ERR_INTERNAL);
+        assert_calls("reduce ");
+    }
+    options.dtype = DT_I32;
+    assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_INTERNAL, "cannot be summed");
+    assert_calls("finalize destroy ");
+}
+
+static void test_buffer(void **state)
+{
+    (void)state;
+    open_plane();
+    void *memory;
+    assert_ok(dt_comm_alloc(comm, &memory, 0));
+    assert_all(memory == NULL);
+    assert_ok(dt_comm_alloc(comm, &memory, BYTES));
+    assert_all(memory != NULL);
+    fake.no_handle = true; /* NCCL has no use for it */
+    assert_ok(dt_comm_alloc(comm, &memory, BYTES));
+    assert_calls("alloc register alloc register ");
+    dt_comm_close_reduce(comm);
+    assert_calls("deregister finalize destroy free free ");
+}
+
+/* Either all ranks have memory of NCCL or none. */
+static void test_no_buffer(void **state)
+{
+    (void)state;
+    open_plane();
+    void *memory = &stream;
+    bool fails = rank == n - 1;
+    fake.alloc = fails ? ncclUnhandledCudaError : ncclSuccess;
+    assert_ok(dt_comm_alloc(comm, &memory, BYTES));
+    assert_all(memory == NULL);
+    assert_calls(fails ? "alloc " : "alloc free ");
+    dt_comm_close_reduce(comm);
+    assert_calls("finalize destroy ");
+
+    open_plane();
+    fake.alloc = ncclSuccess;
+    fake.registration = fails ? ncclSystemError : ncclSuccess;
+    fake.last_error = "no more";
+    assert_text(dt_comm_alloc(comm, &memory, BYTES), DT_ERR_DEVICE, "register the memory");
+    assert_all(strstr(dt_error_text(), "text of 2: no more") != NULL);
+    dt_comm_close_reduce(comm);
+    assert_calls("alloc register abort free ");
+}
+
+static void test_connect_fails(void **state)
+{
+    (void)state;
+    struct dt_comm_options options = new_options();
+    fake.id = ncclSystemError;
+    assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_DEVICE, "rank 0 cannot open");
+    assert_calls(rank == 0 ? "id " : "");
+
+    fake.id = ncclSuccess;
+    fake.init = rank == n - 1 ? ncclInvalidArgument : ncclSuccess;
+    char who[40];
+    snprintf(who, sizeof who, "rank %d cannot connect", n - 1);
+    assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_DEVICE, who);
+    assert_all(!is_open);
+    fake.calls[0] = '\0';
+
+    fake.init = ncclSuccess;
+    open_plane();
+    dt_comm_close_reduce(comm);
+    assert_calls("finalize destroy ");
+}
+
+/* One rank has the cause; the others notice that it is gone. */
+static void test_cause(void **state)
+{
+    (void)state;
+    struct dt_comm_options options = new_options();
+    bool has_cause = rank == n - 1;
+    fake.init = ncclInProgress;
+    fake.n_polls = 3;
+    fake.state = has_cause ? ncclUnhandledCudaError : ncclRemoteError;
+    fake.last_error = has_cause ? "out of memory" : "gone";
+    char who[60];
+    snprintf(who, sizeof who, "rank %d cannot connect the ranks with NCCL", n - 1);
+    assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_DEVICE, who);
+    assert_all(strstr(dt_error_text(), "out of memory; the GPU") != NULL);
+    assert_calls(rank == 0 ? "id init abort " : "init abort ");
+}
+
+static void test_twins(void **state)
+{
+    (void)state;
+    struct dt_comm_options options = new_options();
+    fake.init = ncclInProgress;
+    fake.state = ncclInvalidUsage;
+    fake.last_error = "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1b000";
+    assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_CONFIG, "device.share = true");
+    assert_calls(rank == 0 ? "id init abort " : "init abort ");
+}
+
+static void test_connect_deadline(void **state)
+{
+    (void)state;
+    struct dt_comm_options options = new_options();
+    options.timeout_s = 0.05;
+    fake.init = ncclInProgress;
+    fake.n_polls = rank == n - 1 ? FOR_EVER : 2;
+    char who[60];
+    snprintf(who, sizeof who, "rank %d waited 0.05 s", n - 1);
+    assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_DEVICE, who);
+    assert_all(strstr(dt_error_text(), "NCCL_SOCKET_IFNAME") != NULL);
+    assert_calls(rank == 0 ? "id init abort " : "init abort ");
+}
+
+static void test_reduce_fails(void **state)
+{
+    (void)state;
+    float values[4];
+    struct dt_comm_options options = new_options();
+    options.timeout_s = 0.05;
+    assert_ok(dt_comm_open_reduce(comm, &options));
+    fake.calls[0] = '\0';
+    fake.reduce = ncclInProgress;
+    fake.n_polls = FOR_EVER;
+    assert_text(dt_comm_reduce(comm, 0, values, 4), DT_ERR_DEVICE, "for NCCL to sum gradients");
+    dt_comm_close_reduce(comm);
+    assert_calls("reduce abort ");
+
+    fake.reduce = ncclInvalidArgument;
+    open_plane();
+    assert_text(dt_comm_reduce(comm, 0, values, 4), DT_ERR_DEVICE, "text of 4");
+    dt_comm_close_reduce(comm);
+    assert_calls("reduce abort ");
+}
+
+static void test_poll_fails(void **state)
+{
+    (void)state;
+    open_plane();
+    assert_ok(dt_comm_poll(comm));
+    fake.state = ncclRemoteError;
+    char who[40];
+    snprintf(who, sizeof who, "rank %d cannot sum gradients", rank);
+    assert_text(dt_comm_poll(comm), DT_ERR_DEVICE, who);
+    assert_text(dt_comm_poll(comm), DT_ERR_DEVICE, "a peer rank or the network failed");
+    dt_comm_close_reduce(comm);
+    assert_calls("abort ");
+}
+
+static void test_finalize_fails(void **state)
+{
+    (void)state;
+    open_plane();
+    fake.finalize = ncclInProgress;
+    fake.n_polls = 4;
+    fake.state = rank == 0 ? ncclSystemError : ncclSuccess;
+    dt_comm_close_reduce(comm);
+    assert_calls(rank == 0 ? "finalize abort " : "finalize destroy ");
+}
+
+int main(int argc, char **argv)
+{
+    if (dt_comm_open(&comm, &argc, &argv) != DT_OK) {
+        print_error("%s\n", dt_error_text());
+        return 1;
+    }
+    n = dt_comm_size(comm);
+    rank = dt_comm_rank(comm);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_open_close, before_each),
+        cmocka_unit_test_setup(test_environment, before_each),
+        cmocka_unit_test_setup(test_reduce, before_each),
+        cmocka_unit_test_setup(test_buffer, before_each),
+        cmocka_unit_test_setup(test_no_buffer, before_each),
+        cmocka_unit_test_setup(test_connect_fails, before_each),
+        cmocka_unit_test_setup(test_cause, before_each),
+        cmocka_unit_test_setup(test_twins, before_each),
+        cmocka_unit_test_setup(test_connect_deadline, before_each),
+        cmocka_unit_test_setup(test_reduce_fails, before_each),
+        cmocka_unit_test_setup(test_poll_fails, before_each),
+        cmocka_unit_test_setup(test_finalize_fails, before_each),
+    };
+    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    dt_comm_close(comm);
+    return n_failed ? 1 : 0;
+}

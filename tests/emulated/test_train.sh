@@ -1,0 +1,167 @@
+#!/bin/bash
+# Training on the emulated GPU in every precision, recorded and not, on one and two ranks, stopped
+# and resumed; and what cannot be.
+. "$(dirname "$0")/../e2e/common.sh"
+here=$(cd "$(dirname "$0")" && pwd)
+export DTRAIN_EMULATED_GPUS=1
+cat > "$work/config.json" <<JSON
+{
+  "model": {"name": "tiny", "num_classes": 10, "image_size": 16},
+  "data": {"synthetic_train": 24, "synthetic_val": 8, "workers": 1, "augment": "none"},
+  "train": {"epochs": 100, "max_steps": 8, "global_batch": 8, "eval_every": 0, "eval_batch": 8,
+            "deterministic": true},
+  "schedule": {"kind": "constant", "lr": 0.05, "lr_unit": "absolute", "warmup_epochs": 0},
+  "device": {"kind": "cuda", "threads": 1, "cache_dir": "$work/cache"},
+  "output": {"log_every": 1},
+  "checkpoint": {"every_epochs": 0}
+}
+JSON
+try() { # ranks, out, settings...: the exit code in $got, what was printed in $work/log
+    local ranks=$1 out=$2
+    shift 2
+    got=0
+    on_ranks "$ranks" "$dtrain" --config "$work/config.json" --out "$work/$out" "$@" \
+        > "$work/log" 2>&1 || got=$?
+}
+run() {
+    try "$@"
+    [ $got = 0 ] || fail "$*: exit code $got: $(cat "$work/log")"
+}
+losses() {
+    echo -n "$*: "
+    (cd "$work" && /usr/bin/python3 "$here/losses.py" "$@") || fail "losses of $*"
+}
+says() {
+    grep -qF -- "$1" "$work/log" || fail "no \"$1\" in: $(cat "$work/log")"
+}
+
+# Precisions, against the CPU.
+run 1 cpu --set device.kind=cpu
+run 1 cpu-bn --set device.kind=cpu --set model.name=resnet20 --set train.max_steps=5
+for precision in fp32 tf32 bf16 fp16; do
+    run 1 $precision --set train.precision=$precision
+    says "cuda:0 emulated H200"
+done
+run 1 fp32-bn --set model.name=resnet20 --set train.max_steps=5
+losses fp32 cpu 1e-3
+losses fp32-bn cpu-bn 1e-3
+losses tf32 cpu 0.01
+losses fp16 cpu 0.01
+losses bf16 cpu 0.03
+for precision in fp32 tf32 bf16 fp16; do losses $precision; done
+for precision in bf16 fp16; do
+    grep '"event": *"step"' "$work/$precision/metrics.jsonl" | tail -1 > "$work/$precision-step"
+done
+grep -q '"loss_scale":65536,"skipped_steps":0}' "$work/fp16-step" ||
+    fail "no loss scale in the step event: $(cat "$work/fp16-step")"
+! grep -q "loss_scale\|comm_s" "$work/bf16-step" || fail "$(cat "$work/bf16-step")"
+
+# Recorded or not, in one pass or two: the same numbers.
+for settings in "" "--set train.micro_batch=4" "--set train.precision=fp16"; do
+    run 1 recorded $settings
+    run 1 unrecorded $settings --set device.record=false
+    [ "$(hash_of "$work/recorded")" = "$(hash_of "$work/unrecorded")" ] ||
+        fail "recording changes the weights: $settings"
+    losses recorded unrecorded 0
+    rm -r "$work/recorded" "$work/unrecorded"
+done
+run 1 passes --set train.micro_batch=4
+losses passes fp32 1e-4
+"$dtrain" bench --config "$work/config.json" --json "$work/bench.json" --set bench.rounds=1 \
+    --set bench.steps_per_round=2 > /dev/null 2> "$work/log" || fail "$(cat "$work/log")"
+grep -q '"recorded": true' "$work/bench.json" || fail "not recorded: $(cat "$work/bench.json")"
+! grep -q compute_s "$work/bench.json" || fail "the host's clock is no time of the device"
+"$dtrain" bench --config "$work/config.json" --json "$work/bench.json" --set bench.rounds=1 \
+    --set bench.steps_per_round=2 --profile > "$work/table" 2> "$work/log" ||
+    fail "$(cat "$work/log")"
+grep -q "^conv2  *conv_bwd_weights  *[0-9]" "$work/table" || fail "no table: $(cat "$work/table")"
+/usr/bin/python3 - "$work/bench.json" <<'PY'
+import json, sys
+result = json.load(open(sys.argv[1]))
+assert result["backend"] == "cuda" and result["precision"] == "fp32", result
+assert not result["recorded"] and result["compute_s"] > 0, result
+nodes = {(node["name"], node["op"]): node for node in result["nodes"]}
+assert all(node["ms"] > 0 and node["mb"] > 0 for node in nodes.values()), nodes
+ms = sum(node["ms"] for node in nodes.values())
+assert ms <= 1e3 * result["compute_s"] * 1.001, (ms, result)
+# The logits of 8 images and 10 classes, padded to 16, their gradient, and the labels.
+assert nodes["softmax_xent", "softmax_xent"]["mb"] < 0.005, nodes
+PY
+
+# Two ranks with half the batch each: on one GPU, and on two.
+run 2 ranks --set device.share=true
+losses ranks fp32 1e-4
+DTRAIN_EMULATED_GPUS=2 run 2 gpus --set comm.bucket_mb=0.01 --set comm.last_bucket_mb=0.005
+losses gpus fp32 1e-4
+/usr/bin/python3 "$here/../e2e/compare.py" "$(model_of "$work/gpus")" \
+    "$(model_of "$work/fp32")" 1e-4
+for wire in auto fp32; do
+    run 2 "wire-$wire" --set device.share=true --set train.precision=fp16 --set comm.wire=$wire
+    losses "wire-$wire" fp16 0.01
+done
+
+# Evaluation of the same weights.
+for kind in cpu cuda; do
+    "$dtrain" eval --config "$work/config.json" --weights "$work/fp32" --set device.kind=$kind \
+        > "$work/eval-$kind" 2> "$work/log" || fail "$(cat "$work/log")"
+done
+/usr/bin/python3 - "$work/eval-cpu" "$work/eval-cuda" <<'PY'
+import json, sys
+cpu, cuda = (json.load(open(path)) for path in sys.argv[1:])
+assert cpu["images"] == cuda["images"] == 8 and cpu["top1"] == cuda["top1"], (cpu, cuda)
+assert abs(cpu["loss"] - cuda["loss"]) < 1e-4 * cpu["loss"], (cpu, cuda)
+PY
+
+# Stopped and resumed in fp16: the same bits, loss scale included.
+half="--set train.precision=fp16"
+run 1 resumed $half --set train.max_steps=4
+run 1 resumed $half --resume must
+[ "$(hash_of "$work/resumed")" = "$(hash_of "$work/fp16")" ] || fail "the resumed run differs"
+losses resumed fp16 0
+state=$work/resumed/checkpoints/step-000000008/state.json
+grep -q '"clean_steps": 8' "$state" || fail "no loss scale in $(cat "$state")"
+
+# Overflow, with a fixed scale and with one that adapts, which is the checkpoint's.
+run 1 fixed $half --set train.loss_scale=16777216 --set train.max_steps=2
+says "Gradient overflow. Skipping step, train.loss_scale is 16777216"
+sed -i 's/"loss_scale": 65536/"loss_scale": 16777216/' "$state"
+run 1 resumed $half --set train.max_steps=10
+says "Gradient overflow. Skipping step, loss scale reduced to 8388608"
+says "Gradient overflow. Skipping step, loss scale reduced to 4194304"
+sed 's/"loss_scale": 65536/"loss_scale": 16777216/' -i "$work"/fp16/checkpoints/*/state.json
+run 1 fp16 $half --set train.max_steps=10 --set output.log_every=2
+says "Gradient overflow. Skipping 2 steps, loss scale reduced to 4194304"
+state=$work/fp16/checkpoints/step-000000010/state.json
+sed -i 's/"loss_scale": 4194304/"loss_scale": 3e-05/' "$state"
+try 1 fp16 $half --set train.max_steps=12
+[ $got = 81 ] || fail "exit code $got for a loss scale of next to nothing: $(cat "$work/log")"
+says "gradients are not finite whatever the loss scale"
+
+# Another precision may go on from a checkpoint.
+run 1 bf16 --set train.max_steps=10
+says "resuming a run of train.precision bf16 with fp32"
+
+# What cannot be.
+try 2 twins
+[ $got = 78 ] || fail "two ranks on a GPU: exit code $got"
+says "both use GPU emulated H200: start at most one rank per GPU (mpirun -npernode N, or give each"
+[ "$(grep -c 'dtrain: error\[' "$work/log")" = 1 ] || fail "not one message: $(cat "$work/log")"
+try 2 planes --set device.share=true --set comm.backend=mpi
+[ $got = 78 ] || fail "MPI for GPUs: exit code $got"
+says "comm.backend: mpi sums in host memory"
+DTRAIN_EMULATED_GPUS=0 try 1 none
+[ $got = 69 ] || fail "no GPU: exit code $got"
+says "device.kind: cuda is not possible: there is an NVIDIA driver but no GPU"
+DTRAIN_EMULATED_GPUS=0 run 2 none --set device.kind=auto
+[ "$(grep -c 'warning: no GPU: .*; running on the CPU' "$work/log")" = 1 ] ||
+    fail "not one warning: $(cat "$work/log")"
+losses none cpu 1e-4
+got=0
+auto="$dtrain --config $work/config.json --out $work/mixed --set device.kind=auto"
+mpirun --oversubscribe --bind-to none -np 1 $auto : -np 1 -x DTRAIN_EMULATED_GPUS=0 $auto \
+    > "$work/log" 2>&1 || got=$?
+[ $got = 76 ] || fail "a GPU on one rank only: exit code $got: $(cat "$work/log")"
+says "device.kind auto: 1 of 2 ranks have no GPU, the first is rank 1 on host"
+DTRAIN_EMULATED_MEMORY_MB=64 try 1 memory --set model.name=vgg11 --set model.image_size=32
+[ $got = 71 ] || fail "a plan of more than the GPU's memory: exit code $got: $(cat "$work/log")"
+says "train.micro_batch"

@@ -1,0 +1,163 @@
+// The emulated cuDNN's engines: what a graph asks for, which engines take it, what they need and
+// what is noted about them. Included by cudnn.cpp only.
+#ifndef DTRAIN_EMULATOR_DNN_ENGINES_H
+#define DTRAIN_EMULATOR_DNN_ENGINES_H
+
+#include <cudnn.h>
+
+#include <vector>
+
+#include "convolution.h"
+
+namespace emu
+{
+
+struct dnn_tensor {
+    cudnnDataType_t type;
+    std::vector<int64_t> dims, strides;
+    int64_t id, alignment;
+    bool is_plain; // in memory: neither virtual nor given by value
+};
+
+struct dnn_problem {
+    conv_kind kind;
+    dnn_tensor x, w, y;
+    cudnnDataType_t sums;
+    cudnnConvolutionMode_t mode;
+    std::vector<int64_t> pre, post, dilations, strides;
+    double alpha, beta;
+};
+
+inline bool find_number(number *out, cudnnDataType_t type)
+{
+    *out = type == CUDNN_DATA_HALF       ? number::f16
+           : type == CUDNN_DATA_BFLOAT16 ? number::bf16
+                                         : number::f32;
+    return type == CUDNN_DATA_HALF || type == CUDNN_DATA_BFLOAT16 || type == CUDNN_DATA_FLOAT;
+}
+
+inline bool is_nhwc(const dnn_tensor &t)
+{
+    const auto &d = t.dims;
+    return t.is_plain && d.size() == 4 &&
+           t.strides == std::vector<int64_t>{d[1] * d[2] * d[3], 1, d[1] * d[3], d[1]};
+}
+
+// NULL, or what no engine can do.
+inline const char *why_not(const dnn_problem &p)
+{
+    number type;
+    if (!find_number(&type, p.x.type) || p.w.type != p.x.type || p.y.type != p.x.type)
+        return "the data types are not all fp32, fp16 or bf16";
+    if (p.sums != CUDNN_DATA_FLOAT)
+        return "the computation type is not fp32";
+    if (!is_nhwc(p.x) || !is_nhwc(p.w) || !is_nhwc(p.y))
+        return "a tensor is not packed NHWC in memory";
+    if (p.mode != CUDNN_CROSS_CORRELATION)
+        return "the mode is not cross correlation";
+    if (p.x.dims[1] != p.w.dims[1])
+        return "there are groups";
+    if (p.dilations != std::vector<int64_t>{1, 1})
+        return "there is dilation";
+    if (p.alpha != 1 || (p.beta != 0 && p.beta != 1))
+        return "alpha is not 1 or beta is neither 0 nor 1";
+    return nullptr;
+}
+
+inline conv_shape shape_of(const dnn_problem &p)
+{
+    const auto size = [](int64_t n) { return static_cast<size_t>(n); };
+    const auto &x = p.x.dims, &w = p.w.dims, &y = p.y.dims;
+    return {p.kind,
+            size(x[0]),
+            size(x[1]),
+            size(x[2]),
+            size(x[3]),
+            size(w[0]),
+            size(w[2]),
+            size(w[3]),
+            size(y[2]),
+            size(y[3]),
+            {size(p.strides[0]), size(p.strides[1])},
+            {size(p.pre[0]), size(p.pre[1])}};
+}
+
+// --- Engines ---
+
+enum engine_index : int64_t {
+    ENGINE_PLAIN,
+    ENGINE_RANDOM,      // adds in another order each time
+    ENGINE_TENSOR_CORE, // fp32 is rounded to TF32
+    ENGINE_WINOGRAD,
+    ENGINE_NO_KERNEL, // its plans cannot be made
+    N_ENGINES,
+};
+
+struct dnn_engine {
+    std::vector<cudnnBackendNumericalNote_t> numerical;
+    std::vector<cudnnBackendBehaviorNote_t> behavior;
+};
+
+inline const dnn_engine &engine_of(int64_t index)
+{
+    static const dnn_engine engines[N_ENGINES] = {
+        {{}, {CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API}},
+        {{CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}, {}},
+        {{CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, {CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API}},
+        {{CUDNN_NUMERICAL_NOTE_WINOGRAD, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4}, {}},
+        {{}, {CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION}},
+    };
+    return engines[index];
+}
+
+inline bool engine_takes(int64_t index, const dnn_problem &p)
+{
+    if (index < 0 || index >= N_ENGINES || why_not(p))
+        return false;
+    const bool is_3x3 = p.w.dims[2] == 3 && p.w.dims[3] == 3;
+    const bool is_dense = p.strides == std::vector<int64_t>{1, 1};
+    return index != ENGINE_WINOGRAD || (is_3x3 && is_dense);
+}
+
+// Sizes that are no round numbers, as the real ones.
+inline int64_t workspace_of(int64_t index, const dnn_problem &p)
+{
+    const conv_shape v = shape_of(p);
+    switch (index) {
+    case ENGINE_RANDOM:
+        return static_cast<int64_t>(v.w_size() * sizeof(float)) + 52;
+    case ENGINE_TENSOR_CORE:
+        return static_cast<int64_t>(v.y_size()) + 20;
+    case ENGINE_WINOGRAD:
+        return static_cast<int64_t>(v.w_size() * sizeof(float) * 4) + 4;
+    default:
+        return 0;
+    }
+}
+
+struct engine_config {
+    int64_t engine, tile; // tile: value of the one knob, 0 or 1
+};
+
+// Best first, as the modes of the heuristics list them.
+inline std::vector<engine_config> configs_of(cudnnBackendHeurMode_t mode, const dnn_problem &p)
+{
+    std::vector<engine_config> list;
+    if (mode == CUDNN_HEUR_MODE_FALLBACK)
+        list = {{ENGINE_PLAIN, 0}, {ENGINE_PLAIN, 1}};
+    else
+        list = {{ENGINE_TENSOR_CORE, 1},
+                {ENGINE_NO_KERNEL, 0},
+                {ENGINE_RANDOM, 0},
+                {ENGINE_WINOGRAD, 0},
+                {ENGINE_PLAIN, 0}};
+    std::vector<engine_config> out;
+    for (const engine_config &c : list)
+        if (engine_takes(c.engine, p))
+            out.push_back(c);
+    return out;
+}
+
+} // namespace emu
+
+#endif

@@ -1,0 +1,393 @@
+// NCCL for tests: all-reduce between processes of one machine, for communicators that block or not.
+//
+// Ranks meet in a piece of shared memory that the unique id names; a part of it for each rank
+// carries the data. A sum is work of its stream that goes on whenever it is looked at: a rank
+// copies a chunk to its part, waits until all have, adds the parts in the order of the ranks, in
+// fp32. (MPI would not do: work runs on any thread, and dtrain lets MPI be called by one only.)
+//
+// A communicator that does not block is as slow to answer as the real one: a call leaves
+// ncclInProgress behind, and the sum is in the stream only when that has passed.
+#include <nccl.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <random>
+#include <set>
+
+#include "nccl_state.h"
+
+using namespace emu;
+
+struct ncclComm {
+    comm_ref state;
+};
+
+namespace
+{
+
+enum { ID_MAGIC = 0x6e63636c };
+
+struct unique_id { // inside of ncclUniqueId
+    uint32_t magic;
+    char name[64];
+};
+
+std::set<const void *> live_comms, allocations;
+char last_error[1024];
+
+comm_ref state_of(ncclComm_t comm)
+{
+    if (!live_comms.count(comm))
+        emu_fail("NCCL: a communicator was destroyed or never created");
+    return comm->state;
+}
+
+// --- Groups ---
+
+thread_local int group_depth;
+thread_local std::vector<std::shared_ptr<sum>> group;
+
+ncclResult_t launch(const std::shared_ptr<sum> &s)
+{
+    s->comm->waiting.push_back(s);
+    return nccl_settle(s->comm.get());
+}
+
+// --- Opening ---
+
+void join(communicator *c)
+{
+    shared_rank &own = c->memory->rank(c->rank);
+    if (own.state.load() != ABSENT)
+        emu_fail("ncclCommInitRank: rank %d is there already", c->rank);
+    const char *host = getenv("NCCL_HOSTID");
+    if (host && *host)
+        snprintf(own.host, sizeof own.host, "id %s", host);
+    else
+        gethostname(own.host, sizeof own.host - 1);
+    c->memory->hold(c->rank);
+    own.n_ranks = c->n_ranks;
+    own.device = c->device;
+    own.state.store(JOINED, std::memory_order_release);
+}
+
+ncclResult_t open(ncclComm_t *out, int n_ranks, const ncclUniqueId &id, int rank, bool blocks)
+{
+    unique_id name;
+    memcpy(&name, &id, sizeof name);
+    if (group_depth > 0)
+        emu_fail("ncclCommInitRank in a group is not emulated");
+    if (emu_forbid_capture("ncclCommInitRank") != cudaSuccess)
+        return nccl_refuse(ncclUnhandledCudaError, "ncclCommInitRank: a stream is being captured");
+    if (!out || n_ranks < 1 || rank < 0 || rank >= n_ranks)
+        return nccl_refuse(ncclInvalidArgument, "Invalid rank requested : %d/%d", rank, n_ranks);
+    if (name.magic != ID_MAGIC)
+        return nccl_refuse(ncclInvalidArgument, "ncclCommInitRank: this is no unique id");
+    if (n_ranks > MAX_RANKS)
+        emu_fail("ncclCommInitRank: more than %d ranks are not emulated", MAX_RANKS);
+    const auto c = std::make_shared<communicator>();
+    c->rank = rank;
+    c->n_ranks = n_ranks;
+    c->device = emu_current_device();
+    c->blocks = blocks;
+    c->memory = std::make_unique<mapping>(name.name, n_ranks);
+    join(c.get());
+    *out = new ncclComm{c};
+    {
+        const auto lock = emu_lock();
+        live_comms.insert(*out);
+    }
+    const ncclResult_t code = nccl_settle(c.get());
+    if (code != ncclSuccess && code != ncclInProgress) {
+        ncclCommAbort(*out);
+        *out = nullptr;
+    }
+    return code;
+}
+
+void forget(ncclComm_t comm, rank_state last)
+{
+    comm->state->memory->rank(comm->state->rank).state.store(last, std::memory_order_release);
+    for (const auto &b : comm->state->buffers)
+        delete static_cast<char *>(b.first);
+    comm->state->buffers.clear();
+    live_comms.erase(comm);
+    delete comm;
+}
+
+} // namespace
+
+ncclResult_t emu::nccl_refuse(ncclResult_t code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(last_error, sizeof last_error, format, args);
+    va_end(args);
+    return code;
+}
+
+// --- The library ---
+
+extern "C" {
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    if (!version)
+        return ncclInvalidArgument;
+    *version = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t code)
+{
+    switch (code) {
+    case ncclSuccess:
+        return "no error";
+    case ncclUnhandledCudaError:
+        return "unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
+    case ncclSystemError:
+        return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
+    case ncclInternalError:
+        return "internal error - please report this issue to the NCCL developers";
+    case ncclInvalidArgument:
+        return "invalid argument (run with NCCL_DEBUG=WARN for details)";
+    case ncclInvalidUsage:
+        return "invalid usage (run with NCCL_DEBUG=WARN for details)";
+    case ncclRemoteError:
+        return "remote process exited or there was a network error";
+    case ncclInProgress:
+        return "NCCL operation in progress";
+    default:
+        return "unknown result code";
+    }
+}
+
+// Of any communicator, as the real one.
+const char *ncclGetLastError(ncclComm_t)
+{
+    return last_error;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *out)
+{
+    if (!out)
+        return nccl_refuse(ncclInvalidArgument, "ncclGetUniqueId : argument is NULL");
+    std::random_device random;
+    unique_id id = {ID_MAGIC, ""};
+    snprintf(id.name, sizeof id.name, "/dtrain-nccl-%d-%08x%08x", getpid(), random(), random());
+    memset(out, 0, sizeof *out);
+    memcpy(out, &id, sizeof id);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+    const ncclConfig_t known = NCCL_CONFIG_INITIALIZER;
+    if (config && (config->magic != known.magic || config->size != known.size))
+        return nccl_refuse(ncclInvalidArgument, "ncclConfig_t argument not initialized via "
+                                                "NCCL_CONFIG_INITIALIZER");
+    if (config && config->blocking != NCCL_CONFIG_UNDEF_INT && config->blocking != 0 &&
+        config->blocking != 1)
+        return nccl_refuse(ncclInvalidArgument, "Invalid config blocking attribute value %d",
+                           config->blocking);
+    return open(comm, n_ranks, id, rank, !config || config->blocking != 0);
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank)
+{
+    return open(comm, n_ranks, id, rank, true);
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
+{
+    if (!comm || !out)
+        return nccl_refuse(ncclInvalidArgument, "ncclGetAsyncError : argument is NULL");
+    const auto lock = emu_lock();
+    const comm_ref c = state_of(comm);
+    nccl_progress(c.get());
+    *out = nccl_result(*c);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+    if (!comm)
+        return ncclSuccess;
+    comm_ref c;
+    {
+        const auto lock = emu_lock();
+        c = state_of(comm);
+        const ncclResult_t ready = nccl_check_ready(*c, "ncclCommFinalize");
+        if (ready != ncclSuccess)
+            return ready;
+        c->now = FINALIZING;
+    }
+    return nccl_settle(c.get());
+}
+
+// Not finalized before: it is now, which waits for the other ranks.
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    if (!comm)
+        return ncclSuccess;
+    comm_ref c;
+    {
+        const auto lock = emu_lock();
+        c = state_of(comm);
+        if (nccl_result(*c) == ncclInProgress)
+            return nccl_refuse(ncclInvalidArgument,
+                               "ncclCommDestroy: an operation of the communicator is in progress");
+        if (c->now == READY && c->in_graphs.use_count() > 1)
+            emu_fail("ncclCommDestroy: a graph that contains a sum still exists, NCCL would wait "
+                     "for its end for ever");
+        if (c->now == READY)
+            c->now = FINALIZING;
+    }
+    c->blocks = true;
+    const ncclResult_t code = nccl_settle(c.get());
+    const auto lock = emu_lock();
+    forget(comm, GONE);
+    return code;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    if (!comm)
+        return ncclSuccess;
+    const auto lock = emu_lock();
+    const comm_ref c = state_of(comm);
+    c->aborted = true;
+    c->waiting.clear();
+    if (c->now == CONNECTING)
+        c->memory->unlink();
+    forget(comm, c->now == CLOSED ? GONE : ABORTED);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclMemAlloc(void **out, size_t bytes)
+{
+    if (!out || bytes == 0)
+        return nccl_refuse(ncclInvalidArgument, "ncclMemAlloc: nothing to allocate");
+    const cudaError_t code = cudaMalloc(out, bytes);
+    if (code != cudaSuccess)
+        return nccl_refuse(ncclUnhandledCudaError, "Cuda failure '%s'", cudaGetErrorString(code));
+    const auto lock = emu_lock();
+    allocations.insert(*out);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclMemFree(void *memory)
+{
+    if (!memory)
+        return ncclSuccess;
+    const auto lock = emu_lock();
+    if (!allocations.erase(memory))
+        emu_fail("ncclMemFree: the memory is not from ncclMemAlloc");
+    for (const void *comm : live_comms)
+        for (const auto &b : static_cast<const ncclComm *>(comm)->state->buffers)
+            if (b.second.begin == memory)
+                emu_fail("ncclMemFree: the memory is registered with a communicator");
+    if (cudaFree(memory) != cudaSuccess)
+        return nccl_refuse(ncclUnhandledCudaError, "Cuda failure in cudaFree");
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buffer, size_t bytes, void **handle)
+{
+    if (!comm || !buffer || bytes == 0 || !handle)
+        return nccl_refuse(ncclInvalidArgument, "ncclCommRegister : an argument is NULL");
+    const auto lock = emu_lock();
+    const comm_ref c = state_of(comm);
+    const ncclResult_t ready = nccl_check_ready(*c, "ncclCommRegister");
+    if (ready != ncclSuccess)
+        return ready;
+    emu_check_device(buffer, bytes, "ncclCommRegister");
+    *handle = new char;
+    c->buffers[*handle] = {buffer, bytes};
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
+{
+    if (!comm)
+        return nccl_refuse(ncclInvalidArgument, "ncclCommDeregister : comm argument is NULL");
+    const auto lock = emu_lock();
+    const comm_ref c = state_of(comm);
+    if (!c->buffers.erase(handle))
+        return nccl_refuse(ncclInvalidArgument, "Deregister: could not find handle");
+    delete static_cast<char *>(handle);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    number stored;
+    if (!comm)
+        return nccl_refuse(ncclInvalidArgument, "AllReduce : comm argument is NULL");
+    const auto lock = emu_lock();
+    const comm_ref c = state_of(comm);
+    const ncclResult_t ready = nccl_check_ready(*c, "ncclAllReduce");
+    if (ready != ncclSuccess)
+        return ready;
+    if (type < 0 || type >= ncclNumTypes || op < 0 || op >= ncclNumOps)
+        return nccl_refuse(ncclInvalidArgument, "AllReduce : invalid type %d or operation %d", type,
+                           op);
+    if (op != ncclSum || !nccl_number(&stored, type))
+        emu_fail("ncclAllReduce: operation %d on type %d is not emulated", op, type);
+    if (count == 0)
+        return ncclSuccess;
+    if (!from || !to)
+        return nccl_refuse(ncclInvalidArgument, "AllReduce : a buffer is NULL");
+    const size_t bytes = count * bytes_of(stored);
+    if (from != to && overlap({from, bytes}, {to, bytes}))
+        emu_fail("ncclAllReduce: the buffers overlap and are not the same");
+    if (emu_stream_device(stream) != c->device)
+        emu_fail("ncclAllReduce: the communicator is of device %d, the stream of device %d",
+                 c->device, emu_stream_device(stream));
+    if (c->has_stream && c->stream != stream)
+        emu_fail("ncclAllReduce: a communicator with sums in two streams is not emulated");
+    c->has_stream = true;
+    c->stream = stream;
+    const auto s = std::make_shared<sum>();
+    s->comm = c;
+    s->from = from;
+    s->to = to;
+    s->count = count;
+    s->type = type;
+    s->stream = stream;
+    s->ordinal = c->n_sums++;
+    if (group_depth == 0)
+        return launch(s);
+    group.push_back(s);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+    group_depth++;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    if (group_depth == 0)
+        return nccl_refuse(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
+    if (--group_depth > 0)
+        return ncclSuccess;
+    const auto lock = emu_lock();
+    ncclResult_t code = ncclSuccess;
+    for (const auto &s : group) {
+        const ncclResult_t one = launch(s);
+        code = one == ncclSuccess ? code : one;
+    }
+    group.clear();
+    return code;
+}
+
+} // extern "C"

@@ -1,0 +1,114 @@
+// Inside of the emulated runtime: nodes of work, streams, events, captures, memory.
+#ifndef DTRAIN_EMULATOR_RUNTIME_H
+#define DTRAIN_EMULATOR_RUNTIME_H
+
+#include <stdint.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "emulator.h"
+
+namespace emu
+{
+
+// --- Nodes (queue.cpp) ---
+
+// Work that runs once all nodes before it are done. Nodes before own those after.
+struct node {
+    std::function<bool()> work; // empty: nothing to do
+    std::string what;
+    int device;
+    int stream; // CUstream_st::id of where it was put in
+    int n_before;
+    bool done;
+    std::vector<std::shared_ptr<node>> after;
+    std::chrono::steady_clock::time_point done_at;
+};
+using node_ref = std::shared_ptr<node>;
+
+node_ref add_node(const node &what, const std::vector<node_ref> &before); // null ones are ignored
+void wait_for(const node_ref &n);                                         // null: returns
+void wait_for_all(int device);
+// Runs a few nodes, or none.
+void make_progress();
+uint64_t random_below(uint64_t n);
+// The device whose work runs now, -1: none does.
+int working_device();
+
+// --- Streams ---
+
+struct capture;
+struct graph_node;
+
+node_ref stream_add(cudaStream_t stream, const node &what); // not capturing
+void stream_wait(cudaStream_t stream, const node_ref &n);
+// nullptr and cudaStreamLegacy: the current device's legacy stream. Fails on what is no stream.
+cudaStream_t stream_of(cudaStream_t handle, const char *what);
+std::vector<cudaStream_t> streams_of(int device);
+
+// --- Captures (capture.cpp) ---
+
+// Adds to the stream's capture, if it has one that is valid; false if the stream is not capturing.
+bool capture_add(cudaStream_t stream, const graph_node &n);
+void capture_invalidate(const std::shared_ptr<capture> &c);
+// Of the calls of the runtime that a capture can forbid.
+cudaError_t forbid_capture();
+// The stream's own capture does: for cudaStreamSynchronize and the like.
+cudaError_t forbid_on_stream(cudaStream_t stream);
+// The legacy stream would depend on a stream that is being captured.
+cudaError_t forbid_implicit(cudaStream_t stream);
+cudaError_t capture_record(cudaEvent_t event, cudaStream_t stream);
+cudaError_t capture_wait(cudaStream_t stream, cudaEvent_t event);
+
+// --- Memory (memory.cpp) ---
+
+// While one exists, device memory can be accessed; and, as closing it is slow, mostly afterwards
+// too.
+struct device_access {
+    device_access();
+    ~device_access();
+    device_access(const device_access &) = delete;
+};
+void check_guards(const std::string &what);
+
+// --- Errors and devices (cudart.cpp) ---
+
+cudaError_t error(cudaError_t code); // becomes the thread's last error, unless cudaSuccess
+int n_devices();
+size_t device_memory();
+void event_recorded(cudaEvent_t event, const node_ref &n); // by a graph
+node_ref event_node(cudaEvent_t event);
+
+} // namespace emu
+
+struct CUstream_st {
+    int id, device;
+    bool blocking; // orders itself with the legacy stream
+    emu::node_ref last;
+    std::shared_ptr<emu::capture> capture; // while it takes part in one
+    std::vector<size_t> tail;              // nodes of the capture that the next one comes after
+};
+
+struct CUevent_st {
+    int device;
+    bool timing;
+    emu::node_ref node;                    // of the last record; null: none yet
+    std::shared_ptr<emu::capture> capture; // the last record was captured
+    std::vector<size_t> tail;
+};
+
+// A node of a graph; launching makes a node of it.
+struct emu::graph_node {
+    std::function<bool()> work;
+    std::string what;
+    int device, stream;
+    std::vector<size_t> before;
+    cudaEvent_t record, wait; // external event nodes
+};
+
+#endif

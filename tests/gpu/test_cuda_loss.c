@@ -1,0 +1,230 @@
+/* The kernel of loss.cu against fp64: smoothing, ignored rows, labels that are no class, ties,
+ * extreme logits, the loss scale, and counters that add up over passes. */
+#include "kernel_rig.h"
+
+struct problem {
+    int n, classes, cp;
+    double spread; /* of the logits */
+    float smoothing;
+};
+
+/* What the kernel keeps, on the GPU. */
+struct net {
+    struct array logits, labels, diff;
+    struct dt_loss_counters *counters;
+    struct dt_loss_row *rows;
+    struct dt_step_values *step;
+    struct dt_scale_state *scale;
+};
+
+static struct net net_create(enum dt_dtype type, const struct problem *p, float loss_scale)
+{
+    const struct dt_loss_counters zero = {0};
+    const struct dt_step_values values = {.diff_scale = 0.25f};
+    const struct dt_scale_state state = {.scale = loss_scale};
+    struct net net = {
+        .logits = array_rows(type, (size_t)p->n, p->classes, p->cp, p->spread, 1),
+        .labels = array_create(DT_I32, (size_t)p->n),
+        .diff = array_create(type, (size_t)p->n * (size_t)p->cp),
+        .counters = struct_create(&zero, sizeof zero),
+        .step = struct_create(&values, sizeof values),
+        .scale = loss_scale > 0 ? struct_create(&state, sizeof state) : NULL,
+    };
+    CUDA(cudaMalloc((void **)&net.rows, (size_t)p->n * sizeof *net.rows));
+    return net;
+}
+
+static void net_free(struct net *net)
+{
+    array_free(&net->logits);
+    array_free(&net->labels);
+    array_free(&net->diff);
+    CUDA(cudaFree(net->counters));
+    CUDA(cudaFree(net->step));
+    CUDA(cudaFree(net->scale));
+    CUDA(cudaFree(net->rows));
+}
+
+static void net_run(struct net *net, const struct problem *p, bool with_diff)
+{
+    CUDA(dt_kernel_softmax_xent(stream, net->logits.type, with_diff ? net->diff.memory : NULL,
+                                net->counters, net->rows, net->logits.memory, net->labels.memory,
+                                p->n, p->classes, p->cp, p->smoothing, net->step, net->scale));
+}
+
+/* One row: its loss; gradient[c] of the classes, before diff_scale. */
+static double reference(double *gradient, const float *x, int classes, int label, double smoothing)
+{
+    double max = (double)-INFINITY, sum = 0, loss = 0;
+    for (int c = 0; c < classes; c++)
+        max = fmax(max, (double)x[c]);
+    for (int c = 0; c < classes; c++)
+        sum += exp((double)x[c] - max);
+    for (int c = 0; c < classes; c++) {
+        double log_p = (double)x[c] - max - log(sum);
+        double target = (c == label ? 1 - smoothing : 0) + smoothing / classes;
+        loss -= target * log_p;
+        gradient[c] = exp(log_p) - target;
+    }
+    return loss;
+}
+
+static int rank_of(const float *x, int classes, int label)
+{
+    int rank = 0;
+    for (int c = 0; c < classes; c++)
+        rank += !(x[c] < x[label] || (x[c] == x[label] && c >= label));
+    return rank;
+}
+
+/* Adds row i to the counters and checks its gradient. */
+static void check_row(struct dt_loss_counters *want, const struct net *net, const struct problem *p,
+                      int i, double diff_scale)
+{
+    const float *x = net->logits.value + (size_t)i * (size_t)p->cp;
+    int label = (int)net->labels.value[i];
+    bool counted = label >= 0 && label < p->classes;
+    double *gradient = calloc((size_t)p->cp, sizeof *gradient);
+    assert_non_null(gradient);
+    if (counted) {
+        want->loss += reference(gradient, x, p->classes, label, (double)p->smoothing);
+        want->n++;
+        want->top1 += rank_of(x, p->classes, label) < 1;
+        want->top5 += rank_of(x, p->classes, label) < 5;
+    }
+    for (int c = 0; c < p->cp; c++)
+        assert_value(&net->diff, (size_t)i * (size_t)p->cp + (size_t)c, diff_scale * gradient[c],
+                     counted && c < p->classes ? 1e-6 * diff_scale : 0);
+    free(gradient);
+}
+
+static void assert_counters(const struct net *net, const struct dt_loss_counters *want, int times)
+{
+    struct dt_loss_counters got;
+    struct_get(&got, net->counters, sizeof got);
+    if (!(fabs(got.loss - times * want->loss) <= 1e-5 * times * fabs(want->loss)))
+        fail_msg("loss %.9g, not %.9g", got.loss, times * want->loss);
+    assert_int_equal(got.n, times * want->n);
+    assert_int_equal(got.top1, times * want->top1);
+    assert_int_equal(got.top5, times * want->top5);
+    assert_int_equal(got.bad_label, want->bad_label);
+    assert_int_equal(got.classes, want->classes);
+}
+
+static void check(enum dt_dtype type, const struct problem *p, float loss_scale)
+{
+    struct dt_loss_counters want = {0};
+    struct net net = net_create(type, p, loss_scale);
+    for (int i = 0; i < p->n; i++)
+        net.labels.value[i] = (float)(i % 7 == 6 ? -1 - i : (i * 31 + 5) % p->classes);
+    array_put(&net.labels);
+    net_run(&net, p, false);
+    array_get(&net.diff); /* only its guards say something yet */
+    net_run(&net, p, true);
+    array_get(&net.diff);
+    for (int i = 0; i < p->n; i++)
+        check_row(&want, &net, p, i, 0.25 * (loss_scale > 0 ? (double)loss_scale : 1));
+    assert_counters(&net, &want, 2);
+    net_free(&net);
+}
+
+static void test_against_reference(void **state)
+{
+    (void)state;
+    static const struct problem problems[] = {{1, 1, 8, 3, 0},
+                                              {6, 7, 8, 3, 0},
+                                              {6, 7, 8, 3, 0.1f},
+                                              {9, 16, 16, 1e4, 0.1f},
+                                              {300, 10, 16, 3, 0.1f},
+                                              {5, 1000, 1000, 5, 0.1f},
+                                              {20, 1000, 1000, 6e4, 0.1f},
+                                              {4, 1024, 1024, 5, 0},
+                                              {4, 1030, 1032, 5, 0.2f},
+                                              {2, 5000, 5000, 8, 0.1f}};
+    for (size_t t = 0; t < DT_COUNT(TYPES); t++)
+        for (size_t i = 0; i < DT_COUNT(problems); i++) {
+            check(TYPES[t], &problems[i], 0);
+            check(TYPES[t], &problems[i], 1024);
+        }
+}
+
+static void test_top_k(void **state)
+{
+    (void)state;
+    /* Ranks of the labels: 0; 4 and 5 around the edge of top 5; ties by index; not a number. */
+    static const float x[6][7] = {{9, 1, 2, 3, 4, 5, 6}, {5, 9, 8, 7, 6, 1, 2},
+                                  {4, 9, 8, 7, 6, 5, 2}, {1, 1, 1, 1, 1, 1, 1},
+                                  {1, 1, 1, 1, 1, 1, 1}, {NAN, NAN, NAN, NAN, NAN, NAN, NAN}};
+    static const float labels[6] = {0, 0, 0, 0, 5, 1};
+    const struct problem p = {6, 7, 8, 0, 0};
+    for (size_t t = 0; t < DT_COUNT(TYPES); t++) {
+        struct dt_loss_counters got;
+        struct net net = net_create(TYPES[t], &p, 0);
+        for (int i = 0; i < 6; i++) {
+            net.labels.value[i] = labels[i];
+            memcpy(net.logits.value + i * p.cp, x[i], sizeof x[i]);
+        }
+        array_put(&net.labels);
+        array_put(&net.logits);
+        net_run(&net, &p, false);
+        struct_get(&got, net.counters, sizeof got);
+        assert_int_equal(got.n, 6);
+        assert_int_equal(got.top1, 2); /* rows 0 and 3 */
+        assert_int_equal(got.top5, 3); /* and row 1 */
+        assert_true(isnan(got.loss));
+        net_free(&net);
+    }
+}
+
+/* The first label that is no class is kept over passes, and its rows are left out. */
+static void test_bad_label(void **state)
+{
+    (void)state;
+    const struct problem p = {700, 7, 8, 1, 0};
+    struct dt_loss_counters want = {0};
+    struct net net = net_create(DT_F32, &p, 0);
+    net.labels.value[613] = 9;
+    net.labels.value[300] = 7;
+    net.labels.value[699] = 8;
+    array_put(&net.labels);
+    net_run(&net, &p, true);
+    net.labels.value[0] = 12;
+    array_put(&net.labels);
+    net_run(&net, &p, true);
+    array_get(&net.diff);
+    for (int i = 0; i < p.n; i++)
+        check_row(&want, &net, &p, i, 0.25);
+    struct dt_loss_counters got;
+    struct_get(&got, net.counters, sizeof got);
+    assert_int_equal(got.bad_label, 8);
+    assert_int_equal(got.classes, 7);
+    assert_int_equal(got.n, 2 * want.n + 1);
+    net_free(&net);
+}
+
+/* The same bits whenever it runs. */
+static void test_repeats(void **state)
+{
+    (void)state;
+    const struct problem p = {1000, 100, 104, 3, 0.1f};
+    struct dt_loss_counters first = {0};
+    for (int i = 0; i < 3; i++) {
+        struct dt_loss_counters got;
+        struct net net = net_create(DT_F32, &p, 0);
+        array_put(&net.labels);
+        net_run(&net, &p, false);
+        struct_get(&got, net.counters, sizeof got);
+        if (i == 0)
+            first = got;
+        assert_true(got.n == 1000 && got.loss == first.loss);
+        net_free(&net);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_reference), cmocka_unit_test(test_top_k),
+        cmocka_unit_test(test_bad_label), cmocka_unit_test(test_repeats)};
+    return RUN_KERNEL_TESTS(tests);
+}

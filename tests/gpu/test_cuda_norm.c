@@ -1,0 +1,428 @@
+/* The kernels of norm.cu against plain loops in fp64: odd shapes, in place, values far from zero,
+ * NaN, one row, the same bits twice. */
+#include "kernel_rig.h"
+
+static const double EPS = 1e-5, MOMENTUM = 0.1;
+
+enum { RELU = 1, RESIDUAL = 2, TWO = 4, IN_PLACE = 8, ALL_FLAGS = 16, MAX_CHANNELS = 2048 };
+
+struct shape {
+    size_t rows;
+    int channels;
+};
+
+struct net {
+    unsigned flags;
+    enum dt_dtype type;
+    int channels;
+    double offset; /* of src */
+    struct dt_norm_args args;
+    struct array src, residual, diff_dst, diff_dst2, dst, mask, partial, coefs, diff_residual;
+    struct array scale, shift, running_mean, running_var, mean, variance;
+    struct array diff_scale, diff_shift, diff_src;
+    /* What is expected; `on` has the mask of the ReLU as bytes. */
+    double want_mean[MAX_CHANNELS], want_variance[MAX_CHANNELS];
+    uint8_t *on;
+};
+
+static struct array make_vector(const struct net *n, double center, double range, uint32_t seed)
+{
+    struct array a = array_create(DT_F32, (size_t)n->args.cp);
+    for (int c = 0; c < n->channels; c++)
+        a.value[c] = (float)(center + range * random_value((size_t)c, seed));
+    array_put(&a);
+    return a;
+}
+
+static struct array make_src(const struct net *n)
+{
+    struct array a = array_create(n->type, n->args.rows * (size_t)n->args.cp);
+    for (size_t i = 0; i < a.count; i++)
+        if ((int)(i % (size_t)n->args.cp) < n->channels)
+            a.value[i] = stored(n->type, n->offset + random_value(i, 1));
+    array_put(&a);
+    return a;
+}
+
+static struct net *open_net(struct shape shape, enum dt_dtype type, unsigned flags, double offset)
+{
+    struct net *n = calloc(1, sizeof *n);
+    assert_non_null(n);
+    n->flags = flags;
+    n->type = type;
+    n->channels = shape.channels;
+    n->offset = offset;
+    n->args = (struct dt_norm_args){.rows = shape.rows,
+                                    .cp = (shape.channels + 7) / 8 * 8,
+                                    .eps = (float)EPS,
+                                    .momentum = (float)MOMENTUM};
+    size_t cp = (size_t)n->args.cp, count = shape.rows * cp;
+    n->src = make_src(n);
+    n->residual = array_rows(type, shape.rows, shape.channels, n->args.cp, 1, 2);
+    n->diff_dst = array_rows(type, shape.rows, shape.channels, n->args.cp, 1, 3);
+    n->diff_dst2 = array_rows(type, shape.rows, shape.channels, n->args.cp, 1, 4);
+    n->dst = array_create(type, count);
+    n->mask = array_create(DT_U8, count / 8);
+    n->partial =
+        array_create(DT_F32, dt_channel_partial_bytes(shape.rows, n->args.cp, 2) / sizeof(float));
+    n->scale = make_vector(n, 1, 0.5, 5);
+    n->shift = make_vector(n, 0, 0.5, 6);
+    n->running_mean = make_vector(n, 0, 1, 7);
+    n->running_var = make_vector(n, 2, 1, 8);
+    n->mean = array_create(DT_F32, cp);
+    n->variance = array_create(DT_F32, cp);
+    n->coefs = array_create(DT_F32, 3 * cp);
+    n->diff_scale = array_create(type, cp);
+    n->diff_shift = array_create(type, cp);
+    n->diff_residual = array_create(type, count);
+    n->diff_src = array_create(type, count);
+    n->on = calloc(count, 1);
+    assert_non_null(n->on);
+    return n;
+}
+
+/* Also looks at the guards of all arrays. */
+static void close_net(struct net *n)
+{
+    struct array *arrays[] = {&n->src,           &n->residual, &n->diff_dst, &n->diff_dst2,
+                              &n->dst,           &n->mask,     &n->partial,  &n->coefs,
+                              &n->diff_residual, &n->scale,    &n->shift,    &n->running_mean,
+                              &n->running_var,   &n->mean,     &n->variance, &n->diff_scale,
+                              &n->diff_shift,    &n->diff_src};
+    for (size_t i = 0; i < DT_COUNT(arrays); i++) {
+        array_get(arrays[i]);
+        array_free(arrays[i]);
+    }
+    free(n->on);
+    free(n);
+}
+
+/* --- Launches --- */
+
+static void *memory_if(bool wanted, const struct array *a)
+{
+    return wanted ? a->memory : NULL;
+}
+
+static struct array *dst_of(struct net *n)
+{
+    return n->flags & IN_PLACE ? &n->src : &n->dst;
+}
+
+static struct array *diff_src_of(struct net *n)
+{
+    return n->flags & IN_PLACE ? &n->diff_dst : &n->diff_src;
+}
+
+static void launch_stats(struct net *n)
+{
+    CUDA(dt_kernel_bn_stats(stream, n->type, n->partial.memory, n->src.memory, &n->args));
+    CUDA(dt_kernel_bn_finalize(stream, n->mean.memory, n->variance.memory, n->running_mean.memory,
+                               n->running_var.memory, n->partial.memory, &n->args));
+}
+
+static void launch_apply(struct net *n, const struct array *mean, const struct array *variance,
+                         bool with_mask)
+{
+    CUDA(dt_kernel_bn_apply(stream, n->type, dst_of(n)->memory, memory_if(with_mask, &n->mask),
+                            n->src.memory, memory_if(n->flags & RESIDUAL, &n->residual),
+                            n->scale.memory, n->shift.memory, mean->memory, variance->memory,
+                            n->flags & RELU, &n->args));
+}
+
+static void launch_backward(struct net *n)
+{
+    const void *diff_dst = n->diff_dst.memory;
+    const void *diff_dst2 = memory_if(n->flags & TWO, &n->diff_dst2);
+    const uint8_t *mask = memory_if(n->flags & RELU, &n->mask);
+    void *diff_residual = memory_if(n->flags & RESIDUAL, &n->diff_residual);
+    CUDA(dt_kernel_bn_bwd_sums(stream, n->type, n->partial.memory, diff_residual, n->src.memory,
+                               diff_dst, diff_dst2, mask, n->mean.memory, &n->args));
+    CUDA(dt_kernel_bn_bwd_finalize(stream, n->type, n->diff_scale.memory, n->diff_shift.memory,
+                                   n->coefs.memory, n->partial.memory, n->scale.memory,
+                                   n->mean.memory, n->variance.memory, &n->args));
+    if (diff_residual)
+        diff_dst = diff_residual;
+    CUDA(dt_kernel_bn_bwd_apply(stream, n->type, diff_src_of(n)->memory, n->src.memory, diff_dst,
+                                diff_residual ? NULL : diff_dst2, diff_residual ? NULL : mask,
+                                n->coefs.memory, &n->args));
+}
+
+/* --- What they should give --- */
+
+static void check_padding(const struct net *n, const struct array *a)
+{
+    for (size_t i = 0; i < a->count; i++)
+        if ((int)(i % (size_t)n->args.cp) >= n->channels)
+            assert_true(a->value[i] == 0);
+}
+
+static void expect_statistics(struct net *n, int c)
+{
+    size_t cp = (size_t)n->args.cp;
+    double rows = (double)n->args.rows, mean = 0, m2 = 0;
+    for (size_t i = (size_t)c; i < n->src.count; i += cp)
+        mean += (double)n->src.value[i] / rows;
+    for (size_t i = (size_t)c; i < n->src.count; i += cp)
+        m2 += pow((double)n->src.value[i] - mean, 2);
+    n->want_mean[c] = mean;
+    n->want_variance[c] = m2 / rows;
+}
+
+static void check_statistics(struct net *n)
+{
+    double rows = (double)n->args.rows, unbiased = rows > 1 ? rows / (rows - 1) : 1;
+    struct array *vectors[] = {&n->mean, &n->variance, &n->running_mean, &n->running_var};
+    float old[2][MAX_CHANNELS];
+    for (int c = 0; c < n->channels; c++) {
+        old[0][c] = n->running_mean.value[c];
+        old[1][c] = n->running_var.value[c];
+    }
+    for (size_t i = 0; i < DT_COUNT(vectors); i++) {
+        array_get(vectors[i]);
+        check_padding(n, vectors[i]);
+    }
+    for (int c = 0; c < n->channels; c++) {
+        size_t i = (size_t)c;
+        double mean = n->want_mean[c], variance = n->want_variance[c];
+        assert_value(&n->mean, i, mean, 1e-7);
+        assert_value(&n->variance, i, variance, 2e-6 * variance);
+        assert_value(&n->running_mean, i, 0.9 * (double)old[0][c] + 0.1 * mean, 1e-7);
+        assert_value(&n->running_var, i, 0.9 * (double)old[1][c] + 0.1 * variance * unbiased, 1e-6);
+    }
+}
+
+static double factor_of(const struct net *n, int c)
+{
+    return (double)n->scale.value[c] / sqrt(n->want_variance[c] + EPS);
+}
+
+/* Around 0 rounding decides which side a value is on: there the mask is as the kernel says. */
+static void check_forward(struct net *n, const float *src, bool with_mask)
+{
+    struct array *dst = dst_of(n);
+    array_get(dst);
+    check_padding(n, dst);
+    if (with_mask)
+        array_get(&n->mask);
+    for (size_t i = 0; i < dst->count; i++) {
+        int c = (int)(i % (size_t)n->args.cp), bit = (int)n->mask.value[i / 8] >> i % 8 & 1;
+        if (c >= n->channels) {
+            assert_int_equal(with_mask ? bit : 0, 0);
+            continue;
+        }
+        double a = factor_of(n, c), size = fabs((double)src[i] * a) + fabs(n->want_mean[c] * a);
+        double y = ((double)src[i] - n->want_mean[c]) * a + (double)n->shift.value[c] +
+                   (n->flags & RESIDUAL ? (double)n->residual.value[i] : 0);
+        double slack = 3e-7 * (2 + size);
+        n->on[i] = with_mask && fabs(y) <= slack ? (uint8_t)bit : !(y <= 0);
+        if (with_mask)
+            assert_int_equal(bit, n->on[i]);
+        assert_value(dst, i, n->flags & RELU && y <= 0 ? 0 : y, slack);
+    }
+}
+
+static double expect_diff(const struct net *n, const float *diff_dst, size_t i)
+{
+    double g = (double)diff_dst[i] + (n->flags & TWO ? (double)n->diff_dst2.value[i] : 0);
+    return n->flags & RELU && !n->on[i] ? 0 : g;
+}
+
+/* After check_forward; src and diff_dst as they were. */
+static void check_backward_of(struct net *n, int c, const float *src, const float *diff_dst)
+{
+    size_t cp = (size_t)n->args.cp;
+    /* The kernels know the rounded mean. */
+    double rows = (double)n->args.rows, mean = (double)n->mean.value[c];
+    double inverse = 1 / sqrt(n->want_variance[c] + EPS), a = factor_of(n, c);
+    double s1 = 0, s2 = 0, size1 = 0, size2 = 0;
+    for (size_t i = (size_t)c; i < n->src.count; i += cp) {
+        double g = expect_diff(n, diff_dst, i), product = g * ((double)src[i] - mean) * inverse;
+        s1 += g;
+        s2 += product;
+        size1 += fabs(g);
+        size2 += fabs(product);
+    }
+    assert_value(&n->diff_shift, (size_t)c, s1, 1e-6 * size1);
+    assert_value(&n->diff_scale, (size_t)c, s2, 2e-6 * size2);
+    double slack = a * 1e-6 * (2 + fabs(mean) * inverse);
+    if (n->flags & RESIDUAL) /* g has been rounded */
+        slack += a * 2 * half_unit(n->type);
+    for (size_t i = (size_t)c; i < n->src.count; i += cp) {
+        double g = expect_diff(n, diff_dst, i);
+        double normal = ((double)src[i] - mean) * inverse;
+        assert_value(diff_src_of(n), i, a * (g - s1 / rows - normal * s2 / rows), slack);
+        if (n->flags & RESIDUAL)
+            assert_value(&n->diff_residual, i, g, 0);
+    }
+}
+
+static void check_backward(struct net *n, const float *src, const float *diff_dst)
+{
+    struct array *out[] = {&n->diff_scale, &n->diff_shift, diff_src_of(n), &n->diff_residual};
+    for (size_t i = 0; i < (n->flags & RESIDUAL ? 4 : 3); i++) {
+        array_get(out[i]);
+        check_padding(n, out[i]);
+    }
+    for (int c = 0; c < n->channels; c++)
+        check_backward_of(n, c, src, diff_dst);
+}
+
+static float *copy_values(const struct array *a)
+{
+    float *copy = malloc(a->count * sizeof *copy);
+    assert_non_null(copy);
+    memcpy(copy, a->value, a->count * sizeof *copy);
+    return copy;
+}
+
+/* One step of training: forward, src as it was, backward. */
+static void run_case(struct shape shape, enum dt_dtype type, unsigned flags, double offset)
+{
+    struct net *n = open_net(shape, type, flags, offset);
+    float *src = copy_values(&n->src), *diff_dst = copy_values(&n->diff_dst);
+    for (int c = 0; c < n->channels; c++)
+        expect_statistics(n, c);
+    launch_stats(n);
+    launch_apply(n, &n->mean, &n->variance, flags & RELU);
+    check_statistics(n);
+    check_forward(n, src, flags & RELU);
+    memcpy(n->src.value, src, n->src.count * sizeof *src);
+    array_put(&n->src);
+    launch_backward(n);
+    check_backward(n, src, diff_dst);
+    free(src);
+    free(diff_dst);
+    close_net(n);
+}
+
+/* --- Tests --- */
+
+static void test_all_forms(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {{2, 3},   {7, 20},    {33, 64},
+                                          {50, 92}, {300, 264}, {1500, 5}};
+    for (size_t i = 0; i < DT_COUNT(shapes); i++)
+        for (size_t k = 0; k < DT_COUNT(TYPES); k++)
+            for (unsigned flags = 0; flags < ALL_FLAGS; flags++)
+                run_case(shapes[i], TYPES[k], flags, 0);
+}
+
+/* As many blocks as there may be, rows that do not come out even, and the widest matrix. */
+static void test_large(void **state)
+{
+    (void)state;
+    run_case((struct shape){540673, 3}, DT_BF16, RELU, 0);
+    run_case((struct shape){8449, 512}, DT_F16, RELU | RESIDUAL | TWO, 0);
+    run_case((struct shape){300, 2048}, DT_F32, RELU, 0);
+}
+
+/* Sums of squares in fp32 would lose the variance here. */
+static void test_far_from_zero(void **state)
+{
+    (void)state;
+    run_case((struct shape){5000, 20}, DT_F32, 0, 1000);
+    run_case((struct shape){5000, 20}, DT_F32, RELU | RESIDUAL, -1000);
+    run_case((struct shape){5000, 20}, DT_F16, RELU, 30);
+}
+
+static void test_one_row(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < DT_COUNT(TYPES); k++)
+        run_case((struct shape){1, 12}, TYPES[k], RELU, 0);
+}
+
+static void test_evaluation(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < DT_COUNT(TYPES); k++) {
+        for (unsigned flags = 0; flags < ALL_FLAGS; flags++) {
+            if (flags & TWO)
+                continue;
+            struct net *n = open_net((struct shape){77, 20}, TYPES[k], flags, 1);
+            float *src = copy_values(&n->src);
+            for (int c = 0; c < n->channels; c++) {
+                n->want_mean[c] = (double)n->running_mean.value[c];
+                n->want_variance[c] = (double)n->running_var.value[c];
+            }
+            launch_apply(n, &n->running_mean, &n->running_var, false);
+            check_forward(n, src, false);
+            free(src);
+            close_net(n);
+        }
+    }
+}
+
+/* In evaluation NaN stays where it is, gets through the ReLU and has its bit in the mask. */
+static void test_nan_in_evaluation(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < DT_COUNT(TYPES); k++) {
+        struct net *n = open_net((struct shape){45, 20}, TYPES[k], RELU, 0);
+        size_t at = 17 * (size_t)n->args.cp + 5;
+        n->src.value[at] = NAN;
+        array_put(&n->src);
+        launch_apply(n, &n->running_mean, &n->running_var, true);
+        array_get(&n->dst);
+        array_get(&n->mask);
+        for (size_t i = 0; i < n->dst.count; i++)
+            assert_int_equal(isnan(n->dst.value[i]) != 0, i == at);
+        assert_int_equal((int)n->mask.value[at / 8] >> at % 8 & 1, 1);
+        close_net(n);
+    }
+}
+
+/* In training NaN takes its channel and no other, there and back. */
+static void test_nan_in_training(void **state)
+{
+    (void)state;
+    for (unsigned flags = RELU; flags < ALL_FLAGS; flags += 2) {
+        struct net *n = open_net((struct shape){3000, 12}, DT_BF16, flags & ~(unsigned)IN_PLACE, 0);
+        size_t cp = (size_t)n->args.cp;
+        n->src.value[1234 * cp + 7] = NAN;
+        array_put(&n->src);
+        launch_stats(n);
+        launch_apply(n, &n->mean, &n->variance, true);
+        launch_backward(n);
+        array_get(&n->dst);
+        array_get(&n->diff_src);
+        for (size_t i = 0; i < n->dst.count; i++) {
+            assert_int_equal(isnan(n->dst.value[i]) != 0, i % cp == 7);
+            assert_int_equal(isnan(n->diff_src.value[i]) != 0, i % cp == 7);
+        }
+        close_net(n);
+    }
+}
+
+static void test_same_bits_twice(void **state)
+{
+    (void)state;
+    struct net *n[2];
+    for (int i = 0; i < 2; i++) {
+        n[i] = open_net((struct shape){6000, 40}, DT_F32, RELU | RESIDUAL | TWO, 1);
+        launch_stats(n[i]);
+        launch_apply(n[i], &n[i]->mean, &n[i]->variance, true);
+        launch_backward(n[i]);
+        array_get(&n[i]->diff_src);
+        array_get(&n[i]->diff_scale);
+        array_get(&n[i]->running_var);
+    }
+    assert_memory_equal(n[0]->diff_src.value, n[1]->diff_src.value, 6000 * 40 * sizeof(float));
+    assert_memory_equal(n[0]->diff_scale.value, n[1]->diff_scale.value, 40 * sizeof(float));
+    assert_memory_equal(n[0]->running_var.value, n[1]->running_var.value, 40 * sizeof(float));
+    close_net(n[0]);
+    close_net(n[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all_forms),       cmocka_unit_test(test_large),
+        cmocka_unit_test(test_far_from_zero),   cmocka_unit_test(test_one_row),
+        cmocka_unit_test(test_evaluation),      cmocka_unit_test(test_nan_in_evaluation),
+        cmocka_unit_test(test_nan_in_training), cmocka_unit_test(test_same_bits_twice),
+    };
+    return RUN_KERNEL_TESTS(tests);
+}

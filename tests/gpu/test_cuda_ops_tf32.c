@@ -1,0 +1,7 @@
+/* The CUDA backend against the fp64 reference in tf32: every op, plain arenas, small networks. */
+#include "run_gpu_ops.h"
+
+int main(void)
+{
+    return run_gpu_ops(DT_PRECISION_TF32);
+}

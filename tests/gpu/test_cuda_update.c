@@ -1,0 +1,273 @@
+/* The kernels of update.cu and step.cu against plain loops. */
+#include "kernel_rig.h"
+#include "kernels/ranges.h"
+
+/* --- Update --- */
+
+enum { N = 4096 };
+
+static const struct dt_range RANGES[] = {
+    {8, 8, 1}, {32, 72, 0}, {112, 0, 1}, {112, 2400, 1}, {3000, 1000, 0}};
+
+struct arena {
+    struct array params, momentum, shadow, grads;
+};
+
+static struct arena arena_create(enum dt_dtype grads_type, enum dt_dtype shadow_type)
+{
+    return (struct arena){array_random(DT_F32, N, 1), array_random(DT_F32, N, 2),
+                          array_random(shadow_type, N, 3), array_random(grads_type, N, 4)};
+}
+
+static void arena_get(struct arena *a)
+{
+    array_get(&a->params);
+    array_get(&a->momentum);
+    array_get(&a->shadow);
+    array_get(&a->grads);
+}
+
+static void arena_free(struct arena *a)
+{
+    array_free(&a->params);
+    array_free(&a->momentum);
+    array_free(&a->shadow);
+    array_free(&a->grads);
+}
+
+/* Which range element i belongs to, -1 = padding. */
+static int range_of(size_t i)
+{
+    for (size_t r = 0; r < DT_COUNT(RANGES); r++)
+        if (i >= RANGES[r].first && i < RANGES[r].first + RANGES[r].count)
+            return (int)r;
+    return -1;
+}
+
+static void check_element(const struct arena *got, const struct arena *was, size_t i,
+                          const struct dt_step_values *v, double loss_scale, bool with_shadow)
+{
+    int r = range_of(i);
+    double w = (double)was->params.value[i], m = (double)was->momentum.value[i];
+    double g = (double)was->grads.value[i] / loss_scale;
+    double momentum = (double)v->momentum;
+    if (r >= 0) {
+        g += (double)RANGES[r].decay * (double)v->weight_decay * w;
+        m = momentum * m + g;
+        w -= (double)v->lr * (v->nesterov ? g + momentum * m : m);
+    }
+    assert_value(&got->params, i, w, 1e-6);
+    assert_value(&got->momentum, i, m, 1e-6);
+    /* The shadow is the new parameter as it is, rounded once. */
+    double shadow = r >= 0 && with_shadow
+                        ? (double)stored(got->shadow.type, (double)got->params.value[i])
+                        : (double)was->shadow.value[i];
+    assert_true((double)got->shadow.value[i] == shadow);
+    assert_true(got->grads.value[i] == was->grads.value[i]);
+    if (r < 0)
+        assert_true(got->params.value[i] == was->params.value[i] &&
+                    got->momentum.value[i] == was->momentum.value[i]);
+}
+
+static void check_update(enum dt_dtype grads_type, enum dt_dtype shadow_type, bool with_shadow,
+                         float loss_scale, const struct dt_step_values *values)
+{
+    struct arena got = arena_create(grads_type, shadow_type);
+    struct arena was = arena_create(grads_type, shadow_type);
+    const struct dt_scale_state state = {.scale = loss_scale};
+    struct dt_step_values *step = struct_create(values, sizeof *values);
+    struct dt_scale_state *scale = loss_scale > 0 ? struct_create(&state, sizeof state) : NULL;
+    CUDA(dt_kernel_update(stream, got.params.memory, got.momentum.memory,
+                          with_shadow ? got.shadow.memory : NULL, shadow_type, got.grads.memory,
+                          grads_type, RANGES, (int)DT_COUNT(RANGES), step, scale));
+    arena_get(&got);
+    for (size_t i = 0; i < N; i++)
+        check_element(&got, &was, i, values, loss_scale > 0 ? (double)loss_scale : 1, with_shadow);
+    arena_free(&got);
+    arena_free(&was);
+    CUDA(cudaFree(step));
+    CUDA(cudaFree(scale));
+}
+
+static void test_update(void **state)
+{
+    (void)state;
+    const struct dt_step_values plain = {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f};
+    struct dt_step_values nesterov = plain;
+    nesterov.nesterov = 1;
+    for (size_t g = 0; g < DT_COUNT(TYPES); g++)
+        for (size_t s = 0; s < DT_COUNT(TYPES); s++) {
+            check_update(TYPES[g], TYPES[s], true, 0, &plain);
+            check_update(TYPES[g], TYPES[s], true, 8, &nesterov);
+            check_update(TYPES[g], TYPES[s], false, 0, &nesterov);
+        }
+}
+
+/* Nothing happens after a gradient that is not finite, nor without ranges. */
+static void test_update_left_out(void **state)
+{
+    (void)state;
+    const struct dt_step_values values = {.lr = 0.1f};
+    const struct dt_scale_state found = {.scale = 2, .found = 1};
+    struct arena got = arena_create(DT_F16, DT_F16), was = arena_create(DT_F16, DT_F16);
+    struct dt_step_values *step = struct_create(&values, sizeof values);
+    struct dt_scale_state *scale = struct_create(&found, sizeof found);
+    CUDA(dt_kernel_update(stream, got.params.memory, got.momentum.memory, got.shadow.memory, DT_F16,
+                          got.grads.memory, DT_F16, RANGES, (int)DT_COUNT(RANGES), step, scale));
+    CUDA(dt_kernel_update(stream, got.params.memory, got.momentum.memory, got.shadow.memory, DT_F16,
+                          got.grads.memory, DT_F16, RANGES, 0, step, NULL));
+    arena_get(&got);
+    assert_memory_equal(got.params.value, was.params.value, N * sizeof(float));
+    assert_memory_equal(got.momentum.value, was.momentum.value, N * sizeof(float));
+    assert_memory_equal(got.shadow.value, was.shadow.value, N * sizeof(float));
+    arena_free(&got);
+    arena_free(&was);
+    CUDA(cudaFree(step));
+    CUDA(cudaFree(scale));
+}
+
+static void test_update_refuses(void **state)
+{
+    (void)state;
+    const struct dt_range odd = {0, 12, 1};
+    static const struct dt_range many[DT_MAX_RANGES + 1];
+    assert_int_equal(
+        dt_kernel_update(stream, NULL, NULL, NULL, DT_F32, NULL, DT_F32, &odd, 1, NULL, NULL),
+        cudaErrorInvalidValue);
+    assert_int_equal(dt_kernel_update(stream, NULL, NULL, NULL, DT_F32, NULL, DT_F32, many,
+                                      DT_MAX_RANGES + 1, NULL, NULL),
+                     cudaErrorInvalidValue);
+}
+
+/* --- Sums and conversion --- */
+
+static void check_accumulate(enum dt_dtype type, size_t count)
+{
+    struct array src = array_random(type, count, 1), dst = array_random(DT_F32, count, 2);
+    CUDA(dt_kernel_accumulate(stream, dst.memory, type, src.memory, count, true));
+    array_get(&dst);
+    for (size_t i = 0; i < count; i++)
+        assert_true(dst.value[i] == src.value[i]);
+    CUDA(dt_kernel_accumulate(stream, dst.memory, type, src.memory, count, false));
+    array_get(&dst);
+    for (size_t i = 0; i < count; i++)
+        assert_true(dst.value[i] == src.value[i] + src.value[i]);
+    array_free(&src);
+    array_free(&dst);
+}
+
+static void check_convert(enum dt_dtype type, size_t count)
+{
+    struct array src = array_random(DT_F32, count, 1), dst = array_create(type, count);
+    src.value[0] = NAN;
+    src.value[1] = 65519; /* fp16: the largest that is not infinite */
+    src.value[2] = 65520;
+    src.value[3] = 1e-7f;
+    src.value[4] = -3e38f;
+    array_put(&src);
+    CUDA(dt_kernel_convert(stream, type, dst.memory, src.memory, count));
+    array_get(&dst);
+    assert_true(isnan(dst.value[0]));
+    for (size_t i = 1; i < count; i++)
+        assert_true(dst.value[i] == stored(type, (double)src.value[i]));
+    array_free(&src);
+    array_free(&dst);
+}
+
+static void test_accumulate_and_convert(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < DT_COUNT(TYPES); t++) {
+        check_accumulate(TYPES[t], 8);
+        check_accumulate(TYPES[t], 5000);
+        check_convert(TYPES[t], 8);
+        check_convert(TYPES[t], 5000);
+    }
+}
+
+/* --- The step's values and the loss scale --- */
+
+static void check_found(enum dt_dtype type, struct dt_scale_state *scale, float value, size_t at,
+                        int32_t was, int32_t found)
+{
+    enum { COUNT = 4104 };
+    struct array src = array_random(type, COUNT, 1);
+    struct dt_scale_state got = {.found = was};
+    src.value[at] = value;
+    array_put(&src);
+    CUDA(dt_kernel_set_scale(stream, scale, &got));
+    CUDA(dt_kernel_check(stream, scale, type, src.memory, COUNT));
+    struct_get(&got, scale, sizeof got);
+    assert_int_equal(got.found, found);
+    array_free(&src);
+}
+
+static void test_check(void **state)
+{
+    (void)state;
+    const struct dt_scale_state zero = {0};
+    struct dt_scale_state *scale = struct_create(&zero, sizeof zero);
+    for (size_t t = 0; t < DT_COUNT(TYPES); t++) {
+        check_found(TYPES[t], scale, 1, 0, 0, 0);
+        check_found(TYPES[t], scale, 1, 0, 1, 1);
+        check_found(TYPES[t], scale, TYPES[t] == DT_F16 ? 65504 : 0x1p127f, 7, 0, 0);
+        check_found(TYPES[t], scale, NAN, 0, 0, 1);
+        check_found(TYPES[t], scale, INFINITY, 2051, 0, 1);
+        check_found(TYPES[t], scale, -INFINITY, 4103, 0, 1);
+    }
+    CUDA(cudaFree(scale));
+}
+
+static void test_rescale(void **state)
+{
+    (void)state;
+    struct dt_scale_state want = {
+        .scale = 1024, .n_clean = DT_SCALE_GROWTH_STEPS - 2, .dynamic = 1};
+    struct dt_scale_state *scale = struct_create(&want, sizeof want), got;
+    for (int i = 0; i < 6; i++) {
+        struct_get(&got, scale, sizeof got);
+        got.found = want.found = i == 3;
+        CUDA(dt_kernel_set_scale(stream, scale, &got));
+        CUDA(dt_kernel_rescale(stream, scale));
+        dt_scale_state_advance(&want);
+        struct_get(&got, scale, sizeof got);
+        assert_true(got.scale == want.scale && got.n_clean == want.n_clean &&
+                    got.found == want.found && got.n_skipped == want.n_skipped);
+    }
+    assert_true(want.scale == 1024 && want.n_skipped == 1 && want.n_clean == 2);
+    CUDA(cudaFree(scale));
+}
+
+/* Values are taken when the call is made, also where the stream is far behind. */
+static void test_set_step(void **state)
+{
+    (void)state;
+    const struct dt_step_values zero = {0};
+    struct dt_step_values *step = struct_create(&zero, sizeof zero), got[3];
+    struct dt_step_values values = {.lr = 0.5f, .nesterov = 1, .step = 7, .first_row = 9};
+    struct dt_step_values *copies = struct_create(got, sizeof got);
+    for (uint32_t i = 0; i < 3; i++) {
+        values.step = 7 + i;
+        CUDA(dt_kernel_set_step(stream, step, &values));
+        CUDA(cudaMemcpyAsync(&copies[i], step, sizeof *step, cudaMemcpyDeviceToDevice, stream));
+    }
+    values = zero;
+    struct_get(got, copies, sizeof got);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(got[i].step, 7 + i);
+        assert_int_equal(got[i].first_row, 9);
+        assert_true(got[i].lr == 0.5f && got[i].nesterov == 1);
+    }
+    CUDA(cudaFree(step));
+    CUDA(cudaFree(copies));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_update),         cmocka_unit_test(test_update_left_out),
+        cmocka_unit_test(test_update_refuses), cmocka_unit_test(test_accumulate_and_convert),
+        cmocka_unit_test(test_check),          cmocka_unit_test(test_rescale),
+        cmocka_unit_test(test_set_step)};
+    return RUN_KERNEL_TESTS(tests);
+}

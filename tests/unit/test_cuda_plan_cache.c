@@ -1,0 +1,281 @@
+/* The file of chosen algorithms: kept, shared between jobs, damaged, out of reach. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cuda/conv.h"
+#include "dtrain/file.h"
+#include "dtrain/json.h"
+#include "dtrain/mem.h"
+
+#define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
+
+static char base[] = "/tmp/dtrain-plans-XXXXXX";
+static char folder[DT_PATH_MAX], path[DT_PATH_MAX];
+static const char scope[] = "NVIDIA H200, cuDNN 91900";
+
+static int make_base(void **state)
+{
+    (void)state;
+    return mkdtemp(base) ? 0 : -1;
+}
+
+/* Each test has a folder of its own, which does not exist yet. */
+static int set_up(void **state)
+{
+    static int n;
+    (void)state;
+    n++;
+    return dt_file_path(folder, "%s/%d/cache", base, n) == DT_OK &&
+                   dt_file_path(path, "%s/cudnn-plans.json", folder) == DT_OK
+               ? 0
+               : -1;
+}
+
+static int remove_base(void **state)
+{
+    char command[64];
+    (void)state;
+    snprintf(command, sizeof(command), "rm -r %s", base);
+    return system(command);
+}
+
+static struct dt_plan_cache *open_cache(const char *where, const char *scope_text)
+{
+    struct dt_plan_cache *cache = NULL;
+    OK(dt_plan_cache_open(&cache, where, scope_text));
+    assert_non_null(cache);
+    return cache;
+}
+
+static void put(struct dt_plan_cache *cache, const char *key, int64_t candidate, int64_t engine)
+{
+    const struct dt_conv_choice choice = {candidate, engine};
+    OK(dt_plan_cache_put(cache, key, &choice));
+}
+
+static void check(const struct dt_plan_cache *cache, const char *key, int64_t candidate,
+                  int64_t engine)
+{
+    struct dt_conv_choice choice = {-1, -1};
+    assert_true(dt_plan_cache_get(cache, key, &choice));
+    assert_int_equal(choice.candidate, candidate);
+    assert_int_equal(choice.engine, engine);
+}
+
+static void check_absent(const struct dt_plan_cache *cache, const char *key)
+{
+    struct dt_conv_choice choice;
+    assert_false(dt_plan_cache_get(cache, key, &choice));
+}
+
+static void save_and_close(struct dt_plan_cache *cache)
+{
+    dt_plan_cache_save(cache);
+    assert_string_equal(dt_error_text(), "");
+    dt_plan_cache_close(cache);
+}
+
+/* Lines that opening a cache writes to stderr. */
+static int count_warnings(void)
+{
+    char name[DT_PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    int n = 0, old = dup(STDERR_FILENO);
+    OK(dt_file_path(name, "%s/stderr", base));
+    assert_non_null(freopen(name, "w", stderr));
+    struct dt_plan_cache *cache = open_cache(folder, scope);
+    fflush(stderr);
+    assert_int_equal(dup2(old, STDERR_FILENO), STDERR_FILENO);
+    close(old);
+    dt_plan_cache_close(cache);
+    OK(dt_file_load(&text, &bytes, name, 1 << 20));
+    for (const char *p = text; (p = strstr(p, "warning")); p++)
+        n++;
+    free(text);
+    return n;
+}
+
+static void test_keeps(void **state)
+{
+    (void)state;
+    struct dt_plan_cache *cache = open_cache(folder, scope);
+    check_absent(cache, "conv a");
+    dt_plan_cache_save(cache);
+    assert_false(dt_file_exists(folder)); /* nothing to keep, nothing is written */
+    put(cache, "conv a", 3, 45);
+    put(cache, "conv b", 0, 0);
+    put(cache, "conv a", 7, 46); /* the later one counts */
+    check(cache, "conv a", 7, 46);
+    save_and_close(cache);
+
+    assert_int_equal(count_warnings(), 0);
+    cache = open_cache(folder, scope);
+    check(cache, "conv a", 7, 46);
+    check(cache, "conv b", 0, 0);
+    check_absent(cache, "conv");
+    dt_plan_cache_close(cache);
+    cache = open_cache(folder, "NVIDIA H100, cuDNN 91900"); /* what another GPU chose is no use */
+    check_absent(cache, "conv a");
+    put(cache, "conv a", 1, 2);
+    save_and_close(cache);
+    cache = open_cache(folder, scope);
+    check(cache, "conv a", 7, 46);
+    dt_plan_cache_close(cache);
+}
+
+static void test_no_folder(void **state)
+{
+    (void)state;
+    struct dt_plan_cache *cache = open_cache("", scope);
+    put(cache, "conv a", 3, 45);
+    check(cache, "conv a", 3, 45);
+    save_and_close(cache);
+}
+
+/* Jobs that began with the same file do not lose each other's choices. */
+static void test_merges(void **state)
+{
+    (void)state;
+    struct dt_plan_cache *first = open_cache(folder, scope), *second = open_cache(folder, scope);
+    put(first, "conv a", 1, 10);
+    put(first, "conv c", 1, 10);
+    put(second, "conv b", 2, 20);
+    put(second, "conv c", 2, 20);
+    save_and_close(first);
+    save_and_close(second);
+    struct dt_plan_cache *cache = open_cache(folder, scope);
+    check(cache, "conv a", 1, 10);
+    check(cache, "conv b", 2, 20);
+    check(cache, "conv c", 2, 20);
+    dt_plan_cache_close(cache);
+}
+
+static void test_damaged(void **state)
+{
+    static const char *const texts[] = {
+        "",
+        "{\"version\": 1, \"plans\": {\"x\": {\"candidate\": 1, \"eng",
+        "[]",
+        "{\"plans\": {}}",
+        "{\"version\": 2, \"plans\": {}}",
+        "{\"version\": 1, \"plans\": 3}",
+        "{\"version\": 1, \"plans\": {\"x\": 3}}",
+        "{\"version\": 1, \"plans\": {\"x\": {\"candidate\": -1, \"engine\": 2}}}",
+        "{\"version\": 1, \"plans\": {\"x\": {\"candidate\": 1000, \"engine\": 2}}}",
+        "{\"version\": 1, \"plans\": {\"x\": {\"candidate\": 1.5, \"engine\": 2}}}",
+        "{\"version\": 1, \"plans\": {\"x\": {\"candidate\": 1}}}",
+    };
+    (void)state;
+    OK(dt_file_make_folder(folder));
+    for (size_t i = 0; i < DT_COUNT(texts); i++) {
+        OK(dt_file_save(path, texts[i], strlen(texts[i])));
+        assert_int_equal(count_warnings(), 1);
+        assert_string_equal(dt_error_text(), "");
+        struct dt_plan_cache *cache = open_cache(folder, scope);
+        put(cache, "conv a", 1, 2);
+        save_and_close(cache);
+        assert_int_equal(count_warnings(), 0);
+        cache = open_cache(folder, scope);
+        check(cache, "conv a", 1, 2);
+        dt_plan_cache_close(cache);
+    }
+}
+
+/* The folder cannot be made: a warning, and training goes on. */
+static void test_out_of_reach(void **state)
+{
+    char file[DT_PATH_MAX], below[DT_PATH_MAX];
+    (void)state;
+    OK(dt_file_path(file, "%s/file", base));
+    OK(dt_file_path(below, "%s/file/cache", base));
+    OK(dt_file_save(file, "", 0));
+    struct dt_plan_cache *cache = open_cache(below, scope);
+    put(cache, "conv a", 3, 45);
+    save_and_close(cache);
+    assert_false(dt_file_exists(below));
+}
+
+enum { N_JOBS = 6, N_SAVES = 15 };
+
+static int job(int number)
+{
+    for (int i = 0; i < N_SAVES; i++) {
+        struct dt_plan_cache *cache = NULL;
+        char key[64];
+        if (dt_plan_cache_open(&cache, folder, scope) != DT_OK)
+            return 1;
+        for (int k = 0; k < 40; k++) {
+            const struct dt_conv_choice choice = {number, i};
+            snprintf(key, sizeof(key), "conv of job %d, number %d", number, k);
+            if (dt_plan_cache_put(cache, key, &choice) != DT_OK)
+                return 1;
+        }
+        dt_plan_cache_save(cache);
+        dt_plan_cache_close(cache);
+    }
+    return 0;
+}
+
+static int count_files(void)
+{
+    int n = 0;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (const struct dirent *entry; (entry = readdir(dir));)
+        n += entry->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+/* Jobs write while others read: every state of the file is complete. */
+static void test_many_jobs(void **state)
+{
+    pid_t pids[N_JOBS];
+    int n_running = N_JOBS, n_read = 0;
+    (void)state;
+    for (int i = 0; i < N_JOBS; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0)
+            _exit(job(i));
+    }
+    while (n_running > 0) {
+        struct dt_json_doc *doc = NULL;
+        int result;
+        if (dt_file_exists(path)) {
+            OK(dt_json_load(&doc, path, NULL));
+            dt_json_destroy(doc);
+            n_read++;
+        }
+        if (waitpid(-1, &result, WNOHANG) > 0) {
+            assert_int_equal(result, 0);
+            n_running--;
+        }
+    }
+    assert_true(n_read > 0);
+    assert_int_equal(count_files(), 1);
+    assert_int_equal(count_warnings(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_keeps, set_up),
+        cmocka_unit_test_setup(test_no_folder, set_up),
+        cmocka_unit_test_setup(test_merges, set_up),
+        cmocka_unit_test_setup(test_damaged, set_up),
+        cmocka_unit_test_setup(test_out_of_reach, set_up),
+        cmocka_unit_test_setup(test_many_jobs, set_up),
+    };
+    return cmocka_run_group_tests(tests, make_base, remove_base);
+}

@@ -1,0 +1,341 @@
+/* Whether cuDNN can plan every convolution that dtrain asks for, on a GPU that need not be there:
+ * plans are made for the description of an H200. Without a driver cuDNN refuses its engines that
+ * are compiled at run time; those that come compiled must do. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cuda/conv.h"
+#include "cuda/cuda.h"
+#include "dtrain/mem.h"
+#include "dtrain/models.h"
+
+#define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
+
+/* As cuDNN reads it; yes and no are 1 and 0. */
+static const char h200[] =
+    "{\"deviceVer\":900,\"driverVer\":13000,\"deviceName\":\"NVIDIA H200\",\"cudaDeviceId\":0,"
+    "\"pciDeviceId\":590680286,\"multiProcessorCount\":132,\"warpSize\":32,"
+    "\"regsPerBlock\":65536,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,"
+    "\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"maxSharedMemoryPerBlock\":49152,"
+    "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,"
+    "\"isTccDriver\":0,\"supportCoopLaunch\":1,\"totalGlobalMem\":150754820096,"
+    "\"smClockRateKHz\":1980000,\"memClockRateKHz\":3201000,\"l2CacheSize\":62914560,"
+    "\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64]}";
+
+static struct dt_dnn_target target;
+
+static int describe(void **state)
+{
+    (void)state;
+    dt_status status = dt_dnn_describe(&target, h200);
+    if (status != DT_OK)
+        fprintf(stderr, "%s\n", dt_error_text());
+    return status == DT_OK ? 0 : -1;
+}
+
+static int forget(void **state)
+{
+    (void)state;
+    dt_dnn_forget(&target);
+    return 0;
+}
+
+/* What deterministic runs without Winograd may use: the fewest candidates of all. */
+static struct dt_conv_rules strictest(enum dt_precision precision)
+{
+    const struct dt_device_options options = {.deterministic = true, .precision = precision};
+    return dt_conv_rules(&options);
+}
+
+/* The first candidate that can be used. */
+static void check_plan(const struct dt_conv_task *task, enum dt_precision precision)
+{
+    const struct dt_conv_rules rules = strictest(precision);
+    struct dt_dnn_offer *offer = NULL;
+    struct dt_dnn_plan plan = {0};
+    char text[DT_CONV_TEXT_MAX];
+    dt_conv_text(text, task);
+    OK(dt_dnn_offer_create(&offer, &target, task));
+    int n = offer->n_candidates, i = 0;
+    while (i < n && dt_conv_try(&plan, &target, offer, &rules, task->type, i) != DT_OK)
+        i++;
+    if (i == n)
+        fail_msg("%s%s: none of %d candidates can be planned; the last one: %s", text,
+                 rules.tf32 ? " tf32" : "", n, dt_error_text());
+    printf("%s%s: %d + %d candidates, number %d is engine %lld with %.1f MiB of workspace\n", text,
+           rules.tf32 ? " tf32" : "", offer->n_first, n - offer->n_first, i, (long long)plan.engine,
+           (double)plan.workspace_bytes / (1 << 20));
+    assert_non_null(plan.plan);
+    assert_true(plan.engine >= 0);
+    assert_true(plan.workspace_bytes <= DT_CONV_MAX_WORKSPACE);
+    dt_dnn_plan_destroy(&plan);
+    dt_dnn_offer_destroy(offer);
+}
+
+/* --- ResNet-50 --- */
+
+static struct dt_graph *make_resnet50(int batch)
+{
+    static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.2, 0.2, 0.2};
+    const struct dt_model_options options = {.num_classes = 1000};
+    const struct dt_model *model = dt_model_find("resnet50");
+    struct dt_graph *g = NULL;
+    assert_non_null(model);
+    OK(dt_graph_create(&g));
+    for (int phase = 0; phase < DT_N_PHASES; phase++) {
+        OK(dt_graph_begin(g, (enum dt_phase)phase, batch, 224));
+        int image = dt_graph_ingest(g, mean, std);
+        dt_graph_softmax_xent(g, model->build(g, image, model, &options), 0.1);
+    }
+    OK(dt_graph_check(g));
+    OK(dt_graph_fuse(g, NULL, NULL));
+    OK(dt_graph_differentiate(g));
+    return g;
+}
+
+static const struct dt_cuda_op *conv_op(enum dt_op op)
+{
+    return op == DT_OP_CONV               ? &dt_cuda_conv
+           : op == DT_OP_CONV_BWD_DATA    ? &dt_cuda_conv_bwd_data
+           : op == DT_OP_CONV_BWD_WEIGHTS ? &dt_cuda_conv_bwd_weights
+                                          : NULL;
+}
+
+/* Prepares the convolutions as the backend does; returns how many there are. */
+static int prepare_convs(struct dt_device *dev, const struct dt_graph *g)
+{
+    int n = 0;
+    OK(dt_cuda_formats_acquire(dev, g));
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        struct dt_exec exec = {.op = conv_op(node->op), .graph = g, .node = node};
+        if (!exec.op)
+            continue;
+        for (int s = 0; s < node->n_src; s++)
+            OK(dt_cuda_format(dev, &exec.src[s], g, node->src[s]));
+        for (int d = 0; d < node->n_dst; d++)
+            OK(dt_cuda_format(dev, &exec.dst[d], g, node->dst[d]));
+        OK(exec.op->prepare(dev, &exec));
+        assert_non_null(exec.problem);
+        n++;
+    }
+    dt_cuda_formats_release(dev, g);
+    return n;
+}
+
+static void check_resnet50(enum dt_dtype type, enum dt_precision precision, int batch)
+{
+    struct dt_device dev = {.type = type, .options.precision = precision};
+    struct dt_graph *g = make_resnet50(batch);
+    int n[] = {0, 0, 0}, n_images = 0;
+    assert_int_equal(prepare_convs(&dev, g), 53 + 53 + 52 + 53);
+    for (const struct dt_conv_problem *p = dev.problems; p; p = p->next) {
+        n[p->task.kind]++;
+        n_images += p->task.c == 4;
+        assert_int_equal(p->task.type, type);
+        assert_int_equal(p->task.n, batch);
+        assert_int_equal(p->task.k % 8, 0);
+        check_plan(&p->task, precision);
+    }
+    assert_int_equal(n[DT_CONV_FORWARD], 23);
+    assert_int_equal(n[DT_CONV_BWD_DATA], 22);
+    assert_int_equal(n[DT_CONV_BWD_WEIGHTS], 23);
+    assert_int_equal(n_images, 2); /* the first layer has 3 channels in 4, and no bwd_data */
+    dt_cuda_problems_destroy(&dev);
+    assert_null(dev.problems);
+    dt_graph_destroy(g);
+}
+
+static void test_resnet50_fp16(void **state)
+{
+    (void)state;
+    check_resnet50(DT_F16, DT_PRECISION_FP16, 256);
+}
+
+static void test_resnet50_bf16(void **state)
+{
+    (void)state;
+    check_resnet50(DT_BF16, DT_PRECISION_BF16, 256);
+}
+
+static void test_resnet50_fp32(void **state)
+{
+    (void)state;
+    check_resnet50(DT_F32, DT_PRECISION_FP32, 64);
+}
+
+static void test_resnet50_tf32(void **state)
+{
+    (void)state;
+    check_resnet50(DT_F32, DT_PRECISION_TF32, 64);
+}
+
+/* --- Small and odd shapes, as other networks and the tests of the ops have them --- */
+
+static const struct dt_conv_task odd[] = {
+    {.n = 2, .c = 4, .h = 9, .w = 9, .k = 16, .r = 3, .s = 3, .stride = 1, .pad = 1},
+    {.n = 2, .c = 4, .h = 12, .w = 12, .k = 16, .r = 3, .s = 3, .stride = 2, .pad = 1},
+    {.n = 1, .c = 4, .h = 63, .w = 63, .k = 64, .r = 11, .s = 11, .stride = 4, .pad = 2},
+    {.n = 2, .c = 8, .h = 11, .w = 7, .k = 24, .r = 3, .s = 3, .stride = 2, .pad = 1},
+    {.n = 2, .c = 24, .h = 13, .w = 13, .k = 8, .r = 3, .s = 3, .stride = 1, .pad = 0},
+    {.n = 1, .c = 24, .h = 10, .w = 12, .k = 24, .r = 3, .s = 3, .stride = 2, .pad = 0},
+    {.n = 2, .c = 24, .h = 15, .w = 15, .k = 40, .r = 1, .s = 1, .stride = 1, .pad = 0},
+    {.n = 3, .c = 16, .h = 15, .w = 15, .k = 32, .r = 1, .s = 1, .stride = 2, .pad = 0},
+    {.n = 2, .c = 24, .h = 9, .w = 9, .k = 8, .r = 1, .s = 1, .stride = 2, .pad = 0},
+    {.n = 2, .c = 8, .h = 14, .w = 14, .k = 16, .r = 5, .s = 5, .stride = 1, .pad = 2},
+    {.n = 1, .c = 8, .h = 63, .w = 63, .k = 64, .r = 11, .s = 11, .stride = 4, .pad = 2},
+    {.n = 1, .c = 64, .h = 7, .w = 7, .k = 192, .r = 5, .s = 5, .stride = 1, .pad = 2},
+    {.n = 2, .c = 8, .h = 33, .w = 33, .k = 64, .r = 7, .s = 7, .stride = 2, .pad = 3},
+    {.n = 1, .c = 8, .h = 5, .w = 5, .k = 8, .r = 3, .s = 3, .stride = 1, .pad = 1},
+    {.n = 4, .c = 8, .h = 1, .w = 1, .k = 16, .r = 1, .s = 1, .stride = 1, .pad = 0},
+    {.n = 2, .c = 16, .h = 3, .w = 3, .k = 16, .r = 3, .s = 3, .stride = 1, .pad = 0},
+    {.n = 8, .c = 40, .h = 20, .w = 18, .k = 40, .r = 3, .s = 3, .stride = 1, .pad = 1},
+};
+
+static void test_odd_shapes(void **state)
+{
+    static const struct {
+        enum dt_dtype type;
+        enum dt_precision precision;
+    } modes[] = {{DT_F32, DT_PRECISION_FP32},
+                 {DT_F32, DT_PRECISION_TF32},
+                 {DT_BF16, DT_PRECISION_BF16},
+                 {DT_F16, DT_PRECISION_FP16}};
+    static const enum dt_conv_kind kinds[] = {DT_CONV_FORWARD, DT_CONV_BWD_DATA,
+                                              DT_CONV_BWD_WEIGHTS};
+    (void)state;
+    for (size_t i = 0; i < DT_COUNT(odd); i++)
+        for (size_t m = 0; m < DT_COUNT(modes); m++)
+            for (size_t k = 0; k < DT_COUNT(kinds); k++) {
+                struct dt_conv_task task = odd[i];
+                task.kind = kinds[k];
+                task.type = modes[m].type;
+                if (task.kind != DT_CONV_BWD_DATA || task.c % 8 == 0) /* not of images */
+                    check_plan(&task, modes[m].precision);
+            }
+}
+
+/* Adding to a result that is there, which a data gradient needs where branches meet. */
+static void test_accumulate(void **state)
+{
+    struct dt_conv_task task = {.kind = DT_CONV_BWD_DATA,
+                                .type = DT_F16,
+                                .n = 256,
+                                .c = 256,
+                                .h = 56,
+                                .w = 56,
+                                .k = 64,
+                                .r = 1,
+                                .s = 1,
+                                .stride = 1,
+                                .accumulate = true};
+    (void)state;
+    check_plan(&task, DT_PRECISION_FP16);
+    task.type = DT_BF16;
+    check_plan(&task, DT_PRECISION_BF16);
+}
+
+/* --- What surrounds the plans --- */
+
+/* Nothing offered, or a descriptor that cuDNN refuses; in either case a text and no leak. */
+static void test_impossible(void **state)
+{
+    const struct dt_conv_rules rules = strictest(DT_PRECISION_FP16);
+    struct dt_conv_task task = {.type = DT_F16,
+                                .n = 2,
+                                .c = 8,
+                                .h = 4,
+                                .w = 4,
+                                .k = 8,
+                                .r = 9, /* larger than the padded image */
+                                .s = 9,
+                                .stride = 1,
+                                .pad = 1};
+    struct dt_dnn_offer *offer = NULL;
+    struct dt_dnn_plan plan;
+    (void)state;
+    dt_error_clear();
+    if (dt_dnn_offer_create(&offer, &target, &task) != DT_OK) {
+        assert_null(offer);
+        assert_string_not_equal(dt_error_text(), "");
+        return;
+    }
+    for (int i = 0; i < offer->n_candidates; i++)
+        assert_int_not_equal(dt_conv_try(&plan, &target, offer, &rules, task.type, i), DT_OK);
+    dt_dnn_offer_destroy(offer);
+}
+
+#define NOTE(name) (1u << CUDNN_NUMERICAL_NOTE_##name)
+
+static void test_rules(void **state)
+{
+    const struct dt_conv_rules none = {0}, deterministic = {.deterministic = true},
+                               tf32 = {.tf32 = true}, winograd = {.winograd = true};
+    (void)state;
+    assert_true(dt_conv_allows(&none, DT_F32, 0));
+    assert_true(dt_conv_allows(&none, DT_F16, NOTE(TENSOR_CORE)));
+    assert_false(dt_conv_allows(&none, DT_F32, NOTE(TENSOR_CORE)));
+    assert_true(dt_conv_allows(&tf32, DT_F32, NOTE(TENSOR_CORE)));
+    assert_false(dt_conv_allows(&tf32, DT_F32, NOTE(TENSOR_CORE) | NOTE(DOWN_CONVERT_INPUTS)));
+    assert_true(dt_conv_allows(&none, DT_BF16, NOTE(REDUCED_PRECISION_REDUCTION)));
+    assert_false(dt_conv_allows(&none, DT_F32, NOTE(REDUCED_PRECISION_REDUCTION)));
+    assert_false(dt_conv_allows(&deterministic, DT_F16, NOTE(REDUCED_PRECISION_REDUCTION)));
+    assert_true(dt_conv_allows(&none, DT_F16, NOTE(NONDETERMINISTIC)));
+    assert_false(dt_conv_allows(&deterministic, DT_F16, NOTE(NONDETERMINISTIC)));
+    assert_false(dt_conv_allows(&none, DT_F16, NOTE(WINOGRAD)));
+    assert_false(dt_conv_allows(&none, DT_F32, NOTE(WINOGRAD_TILE_6x6)));
+    assert_true(dt_conv_allows(&winograd, DT_F32, NOTE(WINOGRAD) | NOTE(WINOGRAD_TILE_4x4)));
+}
+
+/* Every field of a task tells it apart, as the list of problems and the file of choices need. */
+static void test_distinct(void **state)
+{
+    const struct dt_conv_task base = {DT_CONV_FORWARD, DT_F16, 1, 8, 9, 9, 8, 3, 3, 1, 1, false};
+    char text[DT_CONV_TEXT_MAX], other[DT_CONV_TEXT_MAX];
+    struct dt_conv_task tasks[12];
+    (void)state;
+    for (size_t i = 0; i < DT_COUNT(tasks); i++)
+        tasks[i] = base;
+    tasks[0].kind = DT_CONV_BWD_DATA;
+    tasks[1].type = DT_BF16;
+    tasks[2].n = 2;
+    tasks[3].c = 16;
+    tasks[4].h = 10;
+    tasks[5].w = 10;
+    tasks[6].k = 16;
+    tasks[7].r = 5;
+    tasks[8].s = 5;
+    tasks[9].stride = 2;
+    tasks[10].pad = 2;
+    tasks[11].accumulate = true;
+    assert_true(dt_conv_equal(&base, &base));
+    for (size_t i = 0; i < DT_COUNT(tasks); i++) {
+        assert_false(dt_conv_equal(&base, &tasks[i]));
+        assert_string_not_equal(dt_conv_text(text, &base), dt_conv_text(other, &tasks[i]));
+    }
+    assert_int_equal(dt_conv_out_h(&tasks[4]), 10);
+    assert_int_equal(dt_conv_out_w(&tasks[9]), 5);
+}
+
+int main(void)
+{
+    if (cudnnGetVersion() < 90800) {
+        fprintf(stderr, "cuDNN before 9.8 cannot plan for a described device\n");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_resnet50_fp16), cmocka_unit_test(test_resnet50_bf16),
+        cmocka_unit_test(test_resnet50_fp32), cmocka_unit_test(test_resnet50_tf32),
+        cmocka_unit_test(test_odd_shapes),    cmocka_unit_test(test_accumulate),
+        cmocka_unit_test(test_impossible),    cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_distinct),
+    };
+    return cmocka_run_group_tests(tests, describe, forget);
+}

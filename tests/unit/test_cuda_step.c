@@ -1,0 +1,112 @@
+/* The loss scale from step to step: halving, growth, bounds, counting. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "kernels/step.h"
+
+static const struct dt_scale_state START = {.scale = DT_SCALE_START, .dynamic = 1};
+
+static void advance(struct dt_scale_state *s, int n_steps, bool found)
+{
+    for (int i = 0; i < n_steps; i++) {
+        s->found = found;
+        dt_scale_state_advance(s);
+        assert_int_equal(s->found, 0);
+    }
+}
+
+static void assert_state(const struct dt_scale_state *s, float scale, int n_clean, int n_skipped)
+{
+    assert_true(s->scale == scale);
+    assert_int_equal(s->n_clean, n_clean);
+    assert_int_equal(s->n_skipped, n_skipped);
+}
+
+static void test_halves(void **state)
+{
+    (void)state;
+    struct dt_scale_state s = START;
+    advance(&s, 7, false);
+    assert_state(&s, 65536, 7, 0);
+    advance(&s, 1, true);
+    assert_state(&s, 32768, 0, 1);
+    advance(&s, 3, true);
+    assert_state(&s, 4096, 0, 4);
+}
+
+static void test_doubles_after_clean_steps(void **state)
+{
+    (void)state;
+    struct dt_scale_state s = START;
+    advance(&s, DT_SCALE_GROWTH_STEPS - 1, false);
+    assert_state(&s, 65536, 1999, 0);
+    advance(&s, 1, false);
+    assert_state(&s, 131072, 0, 0);
+    advance(&s, 2000, false);
+    assert_state(&s, 262144, 0, 0);
+}
+
+static void test_overflow_restarts_the_count(void **state)
+{
+    (void)state;
+    struct dt_scale_state s = START;
+    advance(&s, 1999, false);
+    advance(&s, 1, true);
+    advance(&s, 1999, false);
+    assert_state(&s, 32768, 1999, 1);
+    advance(&s, 1, false);
+    assert_state(&s, 65536, 0, 1);
+}
+
+static void test_bounds(void **state)
+{
+    (void)state;
+    struct dt_scale_state s = START;
+    advance(&s, 2000 * 20, false);
+    assert_state(&s, DT_SCALE_MAX, 0, 0);
+    advance(&s, 1, true);
+    assert_state(&s, DT_SCALE_MAX / 2, 0, 1);
+    advance(&s, 500, true);
+    assert_state(&s, DT_SCALE_MIN, 0, 501);
+    assert_true(1 / s.scale < 1e9f);
+    advance(&s, 2000, false);
+    assert_state(&s, DT_SCALE_MIN * 2, 0, 501);
+}
+
+static void test_static_scale(void **state)
+{
+    (void)state;
+    struct dt_scale_state s = {.scale = 128};
+    advance(&s, 2 * DT_SCALE_GROWTH_STEPS, false);
+    assert_state(&s, 128, 0, 0);
+    advance(&s, 3, true);
+    assert_state(&s, 128, 0, 3);
+    advance(&s, 5, false);
+    assert_state(&s, 128, 5, 3);
+}
+
+/* A step goes on where the state of a checkpoint stopped. */
+static void test_goes_on(void **state)
+{
+    (void)state;
+    struct dt_scale_state s = {.scale = 1024, .n_clean = 1998, .dynamic = 1, .n_skipped = 9};
+    advance(&s, 2, false);
+    assert_state(&s, 2048, 0, 9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_doubles_after_clean_steps),
+        cmocka_unit_test(test_overflow_restarts_the_count),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_static_scale),
+        cmocka_unit_test(test_goes_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
