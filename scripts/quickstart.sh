@@ -20,7 +20,8 @@ fi
 echo "quickstart: training on 2 ranks"
 out=runs/quickstart
 rm -rf $out
-$MPIRUN -np 2 build/dtrain --config configs/quickstart.json --out $out --set device.threads=1
+$MPIRUN -np 2 build/dtrain --config configs/quickstart.json --out $out --set device.threads=1 \
+    --set device.kind=cpu
 
 # The last evaluation: {"event":"eval", ..., "top1":97.15, ...}
 top1=$(sed -n 's/.*"event":"eval".*"top1":\([0-9.]*\).*/\1/p' $out/metrics.jsonl | tail -n 1)

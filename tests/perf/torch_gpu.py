@@ -1,0 +1,151 @@
+"""PyTorch on the GPU, as a server of measurements: one request a line on stdin, one JSON answer a
+line on stdout. gpu_check.py starts it once, so that dtrain and PyTorch can be measured in turns.
+
+    images MODE BATCH SECONDS   ResNet-50 training, images per second of synthetic data that lie in
+                                GPU memory; MODE: eager (channels_last, AMP fp16, GradScaler),
+                                eager_bf16, fp32, tf32, compile (torch.compile of eager), graph
+                                (eager in a CUDA graph)
+    copy                        bytes per second of a device-to-device copy, read + written
+    matmul TYPE                 floating-point operations per second of an 8192^3 product
+"""
+
+import json
+import sys
+import time
+
+import torch
+import torchvision
+
+MODES = ("eager", "eager_bf16", "fp32", "tf32", "compile", "graph")
+
+
+class Trainer:
+    """One model and its optimizer; a step is forward, backward and update."""
+
+    def __init__(self, mode, batch):
+        torch.manual_seed(1)
+        torch.backends.cudnn.benchmark = True
+        self.tf32 = mode == "tf32"
+        self.dtype = {"eager_bf16": torch.bfloat16, "fp32": None, "tf32": None}.get(
+            mode, torch.half
+        )
+        self.set_tf32()
+        model = torchvision.models.resnet50(weights=None).cuda()
+        self.model = model.to(memory_format=torch.channels_last)
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, foreach=True
+        )
+        self.scaler = torch.amp.GradScaler("cuda", enabled=self.dtype == torch.half)
+        self.x = torch.randn(batch, 3, 224, 224, device="cuda")
+        self.x = self.x.contiguous(memory_format=torch.channels_last)
+        self.y = torch.randint(0, 1000, (batch,), device="cuda")
+        self.batch = batch
+        self.forward = torch.compile(self.loss) if mode == "compile" else self.loss
+        self.graph = None
+        for _ in range(3):
+            self.step()
+        if mode == "graph":
+            self.capture()
+        torch.cuda.synchronize()
+
+    def set_tf32(self):
+        torch.backends.cuda.matmul.allow_tf32 = self.tf32
+        torch.backends.cudnn.allow_tf32 = self.tf32
+
+    def loss(self):
+        with torch.autocast("cuda", dtype=self.dtype or torch.half, enabled=self.dtype is not None):
+            return torch.nn.functional.cross_entropy(self.model(self.x), self.y)
+
+    def step(self):
+        if self.graph:
+            self.graph.replay()
+        else:
+            self.optimizer.zero_grad(set_to_none=True)
+            self.scaler.scale(self.forward()).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def capture(self):
+        """Forward and backward as one graph; the update stays outside, as GradScaler decides there."""
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self.optimizer.zero_grad(set_to_none=True)
+            self.scaler.scale(self.loss()).backward()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.cuda.graph(graph):
+            self.optimizer.zero_grad(set_to_none=False)
+            self.scaler.scale(self.loss()).backward()
+        self.graph = graph
+
+    def images_per_s(self, seconds):
+        self.set_tf32()
+        self.step()
+        torch.cuda.synchronize()
+        start, n_steps = time.perf_counter(), 0
+        while time.perf_counter() - start < seconds:
+            for _ in range(5):
+                self.step()
+            torch.cuda.synchronize()
+            n_steps += 5
+        return n_steps * self.batch / (time.perf_counter() - start)
+
+
+def seconds_of(work, repeats):
+    work()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / repeats
+
+
+def copy():
+    source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda").zero_()
+    target = torch.empty_like(source)
+    return {"bytes_per_s": 2 * (1 << 30) / seconds_of(lambda: target.copy_(source), 20)}
+
+
+def matmul(kind):
+    dtype = {"fp16": torch.half, "bf16": torch.bfloat16, "tf32": torch.float, "fp32": torch.float}
+    torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
+    n = 8192 if kind != "fp32" else 4096
+    a = torch.randn(n, n, device="cuda", dtype=dtype[kind])
+    b = torch.randn(n, n, device="cuda", dtype=dtype[kind])
+    return {"flops_per_s": 2 * n**3 / seconds_of(lambda: a @ b, 10)}
+
+
+def answer(request, trainers):
+    words = request.split()
+    if words[0] == "copy":
+        return copy()
+    if words[0] == "matmul":
+        return matmul(words[1])
+    mode, batch, seconds = words[1], int(words[2]), float(words[3])
+    if mode not in MODES:
+        raise ValueError(f"no such mode: {mode}")
+    if (mode, batch) not in trainers:
+        for key in [key for key in trainers if key[1] != batch]:
+            del trainers[key]  # one batch size at a time, to leave memory to dtrain
+        torch.cuda.empty_cache()
+        trainers[mode, batch] = Trainer(mode, batch)
+    return {"images_per_s": trainers[mode, batch].images_per_s(seconds)}
+
+
+def main():
+    trainers = {}
+    ready = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
+    print(json.dumps({**ready, "device": torch.cuda.get_device_name()}), flush=True)
+    for request in sys.stdin:
+        try:
+            print(json.dumps(answer(request, trainers)), flush=True)
+        except Exception as error:  # told to the other side, which goes on without this number
+            trainers.clear()
+            torch.cuda.empty_cache()
+            print(json.dumps({"error": f"{type(error).__name__}: {error}"[:500]}), flush=True)
+
+
+main()
