@@ -16,6 +16,7 @@
 enum {
     BLOCKS_PER_SM = 4,   // as DT_MAX_BLOCKS has it: at most 64 registers
     FINALIZE_LANES = 64, // threads that share the partial results of a channel
+    PARTIALS_PER_LANE = (DT_MAX_BLOCKS + FINALIZE_LANES - 1) / FINALIZE_LANES, // at most
 };
 
 // How many rows a thread reads ahead in each of N tensors.
@@ -107,6 +108,28 @@ static __device__ inline double fold_lanes(double v)
     return v;
 }
 
+// A lane's share of the n partial results of channel c: numbers y, y + FINALIZE_LANES, ... All are
+// read before one is used, because these small kernels do little but wait for memory; no branch
+// comes between the reads. Past the end are zeros.
+struct lane_partials {
+    float first[PARTIALS_PER_LANE], second[PARTIALS_PER_LANE];
+};
+
+static __device__ inline void read_partials(struct lane_partials *out, const float *partial, int c,
+                                            int cp, unsigned n)
+{
+    for (int k = 0; k < PARTIALS_PER_LANE; k++) {
+        const unsigned i = threadIdx.y + k * FINALIZE_LANES;
+        const float *at = partial + (size_t)(i < n ? i : 0) * 2 * cp + c;
+        out->first[k] = at[0];
+        out->second[k] = at[cp];
+    }
+    for (int k = 0; k < PARTIALS_PER_LANE; k++) {
+        if (threadIdx.y + k * FINALIZE_LANES >= n)
+            out->first[k] = out->second[k] = 0;
+    }
+}
+
 // --- Forward ---
 
 // Mean and sum of squared deviations of every block's rows. The values are taken relative to those
@@ -164,17 +187,20 @@ static __global__ void bn_finalize_kernel(struct bn_statistics out, const float 
                                           unsigned rows_at_once)
 {
     const int c = (int)(blockIdx.x * DT_GROUP + threadIdx.x), cp = args.cp;
-    double sum = 0, m2 = 0;
+    double n_rows[PARTIALS_PER_LANE], sum = 0, m2 = 0;
+    struct lane_partials own;
 
-    for (unsigned i = threadIdx.y; i < n_partials; i += FINALIZE_LANES) {
-        const double n = (double)dt_channel_block_rows(args.rows, i, n_partials, rows_at_once);
-        sum += n * (double)partial[(size_t)i * 2 * cp + c];
+    read_partials(&own, partial, c, cp, n_partials);
+    for (int k = 0; k < PARTIALS_PER_LANE; k++) {
+        const unsigned i = threadIdx.y + k * FINALIZE_LANES;
+        const unsigned n = dt_channel_block_rows(args.rows, i, n_partials, rows_at_once);
+        n_rows[k] = i < n_partials ? (double)n : 0;
+        sum += n_rows[k] * (double)own.first[k];
     }
     const double mean = fold_lanes(sum) / (double)args.rows;
-    for (unsigned i = threadIdx.y; i < n_partials; i += FINALIZE_LANES) {
-        const double n = (double)dt_channel_block_rows(args.rows, i, n_partials, rows_at_once);
-        const double delta = (double)partial[(size_t)i * 2 * cp + c] - mean;
-        m2 += (double)partial[((size_t)i * 2 + 1) * cp + c] + n * delta * delta;
+    for (int k = 0; k < PARTIALS_PER_LANE; k++) {
+        const double delta = n_rows[k] > 0 ? (double)own.first[k] - mean : 0;
+        m2 += (double)own.second[k] + n_rows[k] * delta * delta;
     }
     m2 = fold_lanes(m2);
     if (threadIdx.y == 0) {
@@ -342,11 +368,13 @@ static __global__ void bn_bwd_finalize_kernel(D *diff_scale, D *diff_shift, floa
                                               struct dt_norm_args args, unsigned n_partials)
 {
     const int c = (int)(blockIdx.x * DT_GROUP + threadIdx.x), cp = args.cp;
+    struct lane_partials own;
     double s1 = 0, s2 = 0;
 
-    for (unsigned i = threadIdx.y; i < n_partials; i += FINALIZE_LANES) {
-        s1 += (double)partial[(size_t)i * 2 * cp + c];
-        s2 += (double)partial[((size_t)i * 2 + 1) * cp + c];
+    read_partials(&own, partial, c, cp, n_partials);
+    for (int k = 0; k < PARTIALS_PER_LANE; k++) {
+        s1 += (double)own.first[k];
+        s2 += (double)own.second[k];
     }
     s1 = fold_lanes(s1);
     s2 = fold_lanes(s2);

@@ -62,8 +62,15 @@ static __device__ inline void maxima_take(struct maxima *m, const float v[DT_GRO
     }
 }
 
-// Reads src once, writes dst and one byte per element of dst.
-template <typename T>
+static __device__ inline int clamp(int i, int n)
+{
+    return min(max(i, 0), n - 1);
+}
+
+// Reads src once, writes dst and one byte per element of dst. What would lie beyond the edge is the
+// pixel on it once more, which changes nothing: so no branch comes between the reads where the
+// compiler knows the size of the window (KERNEL; 0: s.kernel).
+template <typename T, int KERNEL>
 static __global__ void max_pool_kernel(T *dst, uint8_t *where, const T *src, struct dt_pool_shape s,
                                        size_t n_groups)
 {
@@ -72,24 +79,33 @@ static __global__ void max_pool_kernel(T *dst, uint8_t *where, const T *src, str
         return;
     const struct place at = place_of((unsigned)i, s.cp / DT_GROUP, s.out_h, s.out_w);
     const int top = (int)at.h * s.stride - s.pad, left = (int)at.w * s.stride - s.pad;
-    const int y_first = top < 0 ? -top : 0, x_first = left < 0 ? -left : 0;
-    const int y_end = min(s.kernel, s.in_h - top), x_end = min(s.kernel, s.in_w - left);
+    const int kernel = KERNEL > 0 ? KERNEL : s.kernel;
     struct maxima m;
 
     for (int k = 0; k < DT_GROUP; k++) {
         m.best[k] = -INFINITY;
-        m.index[k] = y_first * s.kernel + x_first;
+        m.index[k] = (clamp(top, s.in_h) - top) * kernel + clamp(left, s.in_w) - left;
     }
-    for (int y = y_first; y < y_end; y++) {
-        for (int x = x_first; x < x_end; x++) {
+    for (int y = 0; y < kernel; y++) {
+        for (int x = 0; x < kernel; x++) {
+            const int h = clamp(top + y, s.in_h), w = clamp(left + x, s.in_w);
             float v[DT_GROUP];
-            dt_load8(v, src + offset_of(at, top + y, left + x, s.in_h, s.in_w, s.cp));
-            maxima_take(&m, v, y * s.kernel + x);
+            dt_load8(v, src + offset_of(at, h, w, s.in_h, s.in_w, s.cp));
+            maxima_take(&m, v, (h - top) * kernel + w - left);
         }
     }
     dt_store8(dst + i * DT_GROUP, m.best);
     if (where)
         store_bytes8(where + i * DT_GROUP, m.index);
+}
+
+template <typename T>
+static cudaError_t max_pool(cudaStream_t stream, void *dst, uint8_t *where, const void *src,
+                            const struct dt_pool_shape *shape, size_t n_groups)
+{
+    return dt_launch(shape->kernel == 3 ? max_pool_kernel<T, 3> : max_pool_kernel<T, 0>,
+                     dt_flat_geometry(n_groups * DT_GROUP), stream, dst, where, src, *shape,
+                     n_groups);
 }
 
 cudaError_t dt_kernel_max_pool(cudaStream_t stream, enum dt_dtype type, void *dst, uint8_t *where,
@@ -98,8 +114,7 @@ cudaError_t dt_kernel_max_pool(cudaStream_t stream, enum dt_dtype type, void *ds
     const size_t n_groups = count_groups(shape, shape->out_h, shape->out_w);
     if (n_groups > UINT32_MAX || shape->kernel > 16)
         return cudaErrorInvalidValue;
-    return DT_BY_TYPE(type, (dt_launch(max_pool_kernel<T>, dt_flat_geometry(n_groups * DT_GROUP),
-                                       stream, dst, where, src, *shape, n_groups)));
+    return DT_BY_TYPE(type, max_pool<T>(stream, dst, where, src, shape, n_groups));
 }
 
 // Outputs whose window covers input `i`.

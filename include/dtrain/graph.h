@@ -180,9 +180,8 @@ const char *dt_op_name(enum dt_op op);
 unsigned dt_op_inplace(enum dt_op op); /* the bit mask of the op list */
 size_t dt_tensor_elements(const struct dt_tensor *tensor);
 int dt_graph_find(const struct dt_graph *g, const char *tensor_name); /* -1 if absent */
-/* Floating-point operations (2 per multiply-add) and bytes touched at least once, per pass. */
+/* Floating-point operations (2 per multiply-add) per pass. */
 double dt_node_flops(const struct dt_graph *g, const struct dt_node *node);
-double dt_node_bytes(const struct dt_graph *g, const struct dt_node *node);
 /* "64x3x7x7" into out[bytes]. */
 const char *dt_tensor_format_dims(char *out, size_t bytes, const struct dt_tensor *tensor);
 

@@ -154,6 +154,9 @@ dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, con
 void dt_plan_reset_times(struct dt_plan *plan);
 void dt_plan_get_times(const struct dt_plan *plan, struct dt_plan_times *out);
 
+/* What a node reads and writes in one pass, each tensor once and as the device stores it. */
+double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node);
+
 /* The step list with shape, bytes, flops, offset, bucket; then a summary of arenas and buckets. */
 void dt_plan_print(const struct dt_plan *plan, FILE *out);
 

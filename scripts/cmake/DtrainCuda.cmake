@@ -42,6 +42,9 @@ if(DTRAIN_HAVE_CUDA)
         endif()
     endif()
     set(CMAKE_CUDA_STANDARD 17)
+    # One runtime in a program: the C code links the shared one (CUDA::cudart), and what nvcc builds
+    # must register its kernels with the same.
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
     enable_language(CUDA)
     message(STATUS "CUDA backend: toolkit ${CUDAToolkit_VERSION}, cuDNN ${CUDNN_VERSION}, "
         "NCCL ${NCCL_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
@@ -54,7 +57,8 @@ function(dt_kernels)
     target_include_directories(dt_kernels PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include
         PRIVATE ${RANDOM123_INCLUDE_DIR})
     target_link_libraries(dt_kernels PUBLIC CUDA::cudart)
-    target_compile_options(dt_kernels PRIVATE -Xcompiler=-Wall,-Wextra)
+    target_compile_options(dt_kernels PRIVATE -Xcompiler=-Wall,-Wextra
+        -Wno-deprecated-gpu-targets) # the list begins with the oldest on purpose
     if(DTRAIN_WERROR)
         target_compile_options(dt_kernels PRIVATE -Werror=all-warnings)
     endif()

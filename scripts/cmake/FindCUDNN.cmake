@@ -1,7 +1,6 @@
-# cuDNN: the target CUDNN::CUDNN and CUDNN_VERSION. Looked for in CUDNN_ROOT (variable or
-# environment;
-# pip's nvidia/cudnn folder is one), the CUDA toolkit and the usual places. A library without the linker's
-# name (libcudnn.so), as pip packs it, is taken too.
+# cuDNN: the target CUDNN::CUDNN and CUDNN_VERSION. Looked for in CUDNN_ROOT (a variable or the environment;
+# pip's nvidia/cudnn folder is one), the CUDA toolkit and the usual places. A library without the
+# linker's name (libcudnn.so), as pip packs it, is taken too.
 find_path(CUDNN_INCLUDE_DIR cudnn_version.h
     HINTS ${CUDNN_ROOT} $ENV{CUDNN_ROOT} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
 find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9

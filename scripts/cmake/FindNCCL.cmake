@@ -1,6 +1,6 @@
-# NCCL: the target NCCL::NCCL and NCCL_VERSION. Looked for in NCCL_ROOT (variable or environment;
-# pip's nvidia/nccl folder is one), the CUDA toolkit and the usual places. A library without the linker's
-# name (libnccl.so), as pip packs it, is taken too.
+# NCCL: the target NCCL::NCCL and NCCL_VERSION. Looked for in NCCL_ROOT (a variable or the environment;
+# pip's nvidia/nccl folder is one), the CUDA toolkit and the usual places. A library without the
+# linker's name (libnccl.so), as pip packs it, is taken too.
 find_path(NCCL_INCLUDE_DIR nccl.h
     HINTS ${NCCL_ROOT} $ENV{NCCL_ROOT} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
 find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2

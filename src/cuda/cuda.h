@@ -113,6 +113,7 @@ struct dt_device {
     size_t feed_bytes, feed_used;
     int feed_slot;
     cudaEvent_t fed[DT_CUDA_FEED_SLOTS], taken[DT_CUDA_FEED_SLOTS];
+    bool told_unpinned; /* that host memory could not be pinned */
     cudaEvent_t *stamp; /* DT_CUDA_MAX_STAMPS, made as needed */
 };
 

@@ -75,17 +75,18 @@ dt_status dt_cuda_end_feed(struct dt_device *dev)
     return DT_OK;
 }
 
-/* Without pinning everything works; copies are slower and block. */
+/* Without pinning everything works; copies are slower and block. Said once. */
 dt_status dt_cuda_pin(struct dt_device *dev, void *memory, size_t bytes)
 {
-    (void)dev;
     cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterDefault);
     if (code == cudaSuccess)
         return DT_OK;
     (void)cudaGetLastError();
-    dt_log(DT_LOG_WARNING,
-           "cannot pin %zu MiB of host memory for input (%s: %s): copies to the GPU will be slow",
-           bytes >> 20, cudaGetErrorName(code), cudaGetErrorString(code));
+    if (!dev->told_unpinned)
+        dt_log(DT_LOG_WARNING,
+               "cannot pin host memory for input (%s: %s): copies to the GPU will be slow",
+               cudaGetErrorName(code), cudaGetErrorString(code));
+    dev->told_unpinned = true;
     return DT_OK;
 }
 

@@ -2,7 +2,7 @@
  * with shape inference, count of floating-point operations and gradient rule.
  *
  * Convolution and linear dominate the time and are counted exactly; the numbers of the other ops
- * are nominal, they are bound by bytes (dt_node_bytes). */
+ * are nominal, they are bound by bytes (dt_plan_node_bytes). */
 #include "ops.h"
 
 static const struct dt_tensor *tensor(const struct dt_graph *g, int id)
@@ -148,15 +148,4 @@ double dt_node_flops(const struct dt_graph *g, const struct dt_node *node)
     if (row->flops)
         return row->flops(g, node);
     return row->per_element * (double)dt_tensor_elements(tensor(g, node->src[0]));
-}
-
-double dt_node_bytes(const struct dt_graph *g, const struct dt_node *node)
-{
-    double bytes = 0;
-    for (int i = 0; i < node->n_src + node->n_dst; i++) {
-        int id = i < node->n_src ? node->src[i] : node->dst[i - node->n_src];
-        const struct dt_tensor *t = tensor(g, id);
-        bytes += (double)dt_tensor_elements(t) * (double)dt_dtype_bytes(t->dtype);
-    }
-    return bytes;
 }

@@ -141,16 +141,19 @@ static dt_status fill_segments(struct dt_plan *plan, struct dt_bucket *bucket, c
     return DT_OK;
 }
 
+/* One rank sums nothing and has one bucket: one update of everything. */
 static dt_status make_buckets(struct dt_plan *plan, const int *order, const int *ready,
                               int n_params)
 {
-    int last_start = find_last_bucket(plan, order, n_params);
+    bool many = plan->options.n_ranks > 1;
+    int last_start = many ? find_last_bucket(plan, order, n_params) : 0;
+    size_t most = many ? on_the_wire(plan, plan->options.bucket_bytes) : SIZE_MAX;
     DT_TRY(DT_NEW(plan->buckets, (size_t)n_params));
     for (int i = 0; i < n_params;) {
         int start = i, limit = i < last_start ? last_start : n_params;
         size_t first = plan->place[order[start]].offset, end = first;
         for (; i < limit; i++) {
-            if (end - first >= on_the_wire(plan, plan->options.bucket_bytes))
+            if (end - first >= most)
                 break;
             end = plan->place[order[i]].offset + dt_plan_align(plan->place[order[i]].bytes);
         }

@@ -164,8 +164,12 @@ dt_status dt_plan_build(struct dt_plan **out, const struct dt_graph *graph,
     plan->comm = options->n_ranks > 1 ? comm : NULL;
     if (plan->comm && plan->n_buckets > 0)
         DT_TRY_OUT(open_reduce(plan));
-    DT_TRY_OUT(allocate(plan));
-    DT_TRY_OUT(bind_nodes(plan));
+    status = allocate(plan);
+    if (status == DT_OK)
+        status = bind_nodes(plan);
+    if (plan->comm)
+        status = dt_comm_agree(comm, status, NULL); /* closing the plane is collective too */
+    DT_TRY_OUT(status);
     *out = plan;
     plan = NULL;
 out:

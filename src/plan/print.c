@@ -1,4 +1,5 @@
-/* The plan as text, for --dry-run: one line per step, then arenas and buckets. */
+/* The plan as text, for --dry-run: one line per step, then arenas and buckets; and what a node
+ * moves. */
 #include "internal.h"
 
 static const char *const kind_name[] = {
@@ -12,6 +13,21 @@ static const char *const arena_name[] = {
     [DT_ARENA_WORK] = "work",
 };
 static const char *const phase_name[] = {[DT_TRAIN] = "train", [DT_EVAL] = "eval"};
+
+/* Of a parameter the place has the fp32 master, which nodes do not read in mixed precision. */
+double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < node->n_src + node->n_dst; i++) {
+        int t = i < node->n_src ? node->src[i] : node->dst[i - node->n_src];
+        size_t own = plan->place[t].bytes;
+        if (plan->graph->tensor[t].role == DT_PARAM)
+            own = own / sizeof(float) *
+                  dt_dtype_bytes(plan->backend->dtype(plan->device, plan->graph, t));
+        bytes += own;
+    }
+    return (double)bytes;
+}
 
 static double mib(size_t bytes)
 {
@@ -29,7 +45,7 @@ static void print_op(const struct dt_plan *plan, const struct dt_step *step, FIL
         snprintf(where, sizeof(where), "%s+%zu", arena_name[place->arena], place->offset);
     }
     fprintf(out, "%-18s %-28s %-20s %10.3f %10.2f  %-18s %s%s\n", dt_op_name(node->op), node->name,
-            dims, dt_node_flops(g, node) * 1e-9, mib((size_t)dt_node_bytes(g, node)), where,
+            dims, dt_node_flops(g, node) * 1e-9, mib((size_t)dt_plan_node_bytes(plan, node)), where,
             node->residual ? "+add" : "", node->relu ? "+relu" : "");
 }
 
@@ -59,7 +75,7 @@ static void print_steps(const struct dt_plan *plan, enum dt_phase phase, FILE *o
         if (step->kind == DT_STEP_OP) {
             print_op(plan, step, out);
             flops += dt_node_flops(plan->graph, &plan->graph->node[step->node]);
-            bytes += dt_node_bytes(plan->graph, &plan->graph->node[step->node]);
+            bytes += dt_plan_node_bytes(plan, &plan->graph->node[step->node]);
         } else {
             print_bucket(plan, step, out);
         }

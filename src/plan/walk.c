@@ -204,8 +204,9 @@ static dt_status record(const struct walk *w, int kind)
     if (recording)
         backend->release_recording(plan->device, recording);
     plan->record = false;
-    dt_log(DT_LOG_WARNING, "the training step cannot be recorded and runs unrecorded, slower: %s",
-           dt_error_text());
+    if (!plan->comm || dt_comm_rank(plan->comm) == 0)
+        dt_log(DT_LOG_WARNING, "the training step cannot be recorded and runs unrecorded: %s",
+               dt_error_text());
     return DT_OK;
 }
 

@@ -162,21 +162,6 @@ struct node_row {
     double s, bytes, flops;
 };
 
-/* Read and written once, as stored. Of a parameter the place has the fp32 master. */
-static double stored_bytes(const struct dt_plan *plan, const struct dt_node *node)
-{
-    double bytes = 0;
-    for (int i = 0; i < node->n_src + node->n_dst; i++) {
-        int t = i < node->n_src ? node->src[i] : node->dst[i - node->n_src];
-        double own = (double)plan->place[t].bytes;
-        if (plan->graph->tensor[t].role == DT_PARAM)
-            own *= (double)dt_dtype_bytes(plan->backend->dtype(plan->device, plan->graph, t)) /
-                   (double)sizeof(float);
-        bytes += own;
-    }
-    return bytes;
-}
-
 static int slowest_first(const void *a, const void *b)
 {
     double x = ((const struct node_row *)a)->s, y = ((const struct node_row *)b)->s;
@@ -196,7 +181,7 @@ static dt_status list_nodes(const struct bench *b, struct node_row **rows, int *
             (*rows)[(*n)++] = (struct node_row){
                 .node = &g->node[i],
                 .s = plan->node_s[i] / b->n_steps,
-                .bytes = n_passes * stored_bytes(plan, &g->node[i]),
+                .bytes = n_passes * dt_plan_node_bytes(plan, &g->node[i]),
                 .flops = n_passes * dt_node_flops(g, &g->node[i]),
             };
     qsort(*rows, (size_t)*n, sizeof **rows, slowest_first);

@@ -159,6 +159,16 @@ static void say_cache(FILE *out, const struct dt_config *config)
         say(out, absent, "cache folder", "%s cannot be written: %s", path, strerror(errno));
 }
 
+static void say_plane(FILE *out, const struct dt_config *config, enum dt_plane plane)
+{
+    if (plane == DT_PLANE_NCCL && config->comm.backend == DT_COMM_MPI)
+        say(out, absent, "gradients",
+            "one rank only: comm.backend mpi cannot sum in GPU memory, auto and nccl can");
+    else
+        say(out, good, "gradients", "summed over the ranks by %s",
+            plane == DT_PLANE_NCCL ? "NCCL" : "MPI");
+}
+
 static dt_status say_run(FILE *out, const struct dt_config *config)
 {
     static const char *const kinds[] = {"auto", "cpu", "cuda"};
@@ -175,8 +185,7 @@ static dt_status say_run(FILE *out, const struct dt_config *config)
     }
     say(out, good, "device", "%s", text);
     say(out, good, "precision", "%s", dt_precision_name(config->train.precision));
-    say(out, good, "gradients", "summed over the ranks by %s",
-        choice.plane == DT_PLANE_NCCL ? "NCCL" : "MPI");
+    say_plane(out, config, choice.plane);
     say_cache(out, config);
     return DT_OK;
 }

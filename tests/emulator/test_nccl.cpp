@@ -83,6 +83,7 @@ static void fill(array &a, int r)
         emu::store_number(stored.data(), a.type, i, value_of(r, i));
     CHECK(cudaMemcpy(a.device, stored.data(), stored.size(), cudaMemcpyHostToDevice) ==
           cudaSuccess);
+    CHECK(cudaStreamSynchronize(nullptr) == cudaSuccess); // it may return before it is done
 }
 
 // `times`: an all-reduce in place multiplies by the number of ranks when repeated.

@@ -55,6 +55,7 @@ struct array {
         }
         OK(cudaMalloc(&device, stored.size()));
         OK(cudaMemcpy(device, stored.data(), stored.size(), cudaMemcpyHostToDevice));
+        OK(cudaStreamSynchronize(nullptr)); // the copy may return before it is done
     }
     ~array()
     {

@@ -18,8 +18,8 @@
 enum { BATCH = 4, EVAL_BATCH = 8 };
 
 static bool fuse_residual;
-static enum dt_dtype
-    null_type; /* of activations, of weights as nodes read them, and of gradients */
+/* Of activations, of weights as nodes read them, and of gradients. */
+static enum dt_dtype null_type;
 
 static bool null_supports(void *context, const struct dt_graph *g, const struct dt_node *node)
 {
@@ -344,6 +344,42 @@ static void test_mixed_precision(void **state)
     null_type = DT_F32;
 }
 
+/* A convolution moves half the bytes in 16 bits, weights included; pixels are bytes anyway. */
+static void test_node_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        enum dt_dtype type;
+        size_t bytes;
+    } types[] = {{DT_F32, 4}, {DT_F16, 2}};
+    fuse_residual = true;
+    for (size_t i = 0; i < DT_COUNT(types); i++) {
+        null_type = types[i].type;
+        struct dt_graph *g = make_graph("resnet20", 32);
+        struct dt_plan *plan = make_plan(g, 1, false);
+        size_t n_convs = 0;
+        for (int n = 0; n < g->n_nodes; n++) {
+            const struct dt_node *node = &g->node[n];
+            size_t elements = 0;
+            if (node->op != DT_OP_CONV && node->op != DT_OP_CONV_BWD_WEIGHTS)
+                continue;
+            for (int s = 0; s < node->n_src; s++)
+                elements += dt_tensor_elements(&g->tensor[node->src[s]]);
+            elements += dt_tensor_elements(&g->tensor[node->dst[0]]);
+            assert_true(dt_plan_node_bytes(plan, node) == (double)(elements * types[i].bytes));
+            n_convs++;
+        }
+        assert_true(n_convs > 0);
+        size_t pixels = dt_tensor_elements(&g->tensor[g->node[0].src[0]]);
+        assert_int_equal(g->node[0].op, DT_OP_INGEST);
+        assert_true(dt_plan_node_bytes(plan, &g->node[0]) ==
+                    (double)(pixels * (1 + types[i].bytes)));
+        dt_plan_destroy(plan);
+        dt_graph_destroy(g);
+    }
+    null_type = DT_F32;
+}
+
 static int count_nodes(const struct dt_graph *g, enum dt_phase phase, enum dt_op op, bool relu,
                        bool residual)
 {
@@ -486,6 +522,7 @@ int main(void)
         cmocka_unit_test(test_mixed_precision),      cmocka_unit_test(test_no_fusion_is_lost),
         cmocka_unit_test(test_memory_limit),         cmocka_unit_test(test_memory_is_reused),
         cmocka_unit_test(test_close_to_lower_bound), cmocka_unit_test(test_print),
+        cmocka_unit_test(test_node_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -345,8 +345,6 @@ static void test_flops_and_bytes(void **state)
     }
     for (int i = 0; i < g->n_nodes; i++)
         assert_true(dt_node_flops(g, &g->node[i]) > 0);
-    assert_true(dt_node_bytes(g, &g->node[0]) == 2 * 3 * 64 * (1 + 4));
-    assert_true(dt_node_bytes(g, &g->node[1]) == 4 * (2 * 3 * 64 + 4 * 27 + 2 * 4 * 16));
     dt_graph_destroy(g);
 }
 

@@ -1,0 +1,33 @@
+#!/bin/bash
+# dtrain doctor where there are GPUs, and where there is a driver only.
+. "$(dirname "$0")/../e2e/common.sh"
+export DTRAIN_EMULATED_GPUS=2 XDG_CACHE_HOME=$work
+doctor() { # exit code, settings...
+    local code=$1 got=0
+    shift
+    "$dtrain" doctor "$@" > "$work/out" 2> "$work/err" || got=$?
+    [ "$got" = "$code" ] ||
+        fail "exit code $got instead of $code: $*: $(cat "$work/out" "$work/err")"
+}
+has() { # mark, label, text
+    grep -q -- "^  $1  $2  *.*$3" "$work/out" || fail "no $1 $2 $3 in: $(cat "$work/out")"
+}
+doctor 0 --set train.precision=fp16
+has ok driver "runs CUDA up to [0-9]"
+has ok "device 0" "emulated H200, compute capability 9.0, 4.0 GiB (4.0 free)"
+has ok "device 1" "emulated H200"
+has ok device "cuda:0 emulated H200, .*fp16$"
+has ok precision fp16
+has ok gradients NCCL
+
+# What is possible for one rank only, and what is not at all.
+doctor 0 --set comm.backend=mpi
+has -- gradients "one rank only: comm.backend mpi"
+doctor 0 --set device.kind=cpu
+has ok "device 0" "emulated H200"
+has ok device "cpu, oneDNN"
+has ok gradients MPI
+DTRAIN_EMULATED_GPUS=0 doctor 69 --set device.kind=cuda
+has ok driver "runs CUDA"
+has '!!' devices "none: there is an NVIDIA driver but no GPU"
+grep -q "error\[DEVICE\] device.kind: cuda is not possible" "$work/err" || fail "$(cat "$work/err")"
