@@ -170,6 +170,12 @@ static dt_status set_environment(const struct dt_comm *comm, const struct dt_com
         DT_TRY(set_default("NCCL_ALGO", "Ring"));
     if (options->share)
         DT_TRY(set_sharing(comm));
+    /* Between nodes a replayed recording in which small sums follow large ones in registered memory
+     * can hang without an error (NVIDIA/nccl issue 2389); on one node registration is safe. */
+    if (comm->local_size < comm->size) {
+        DT_TRY(set_default("NCCL_GRAPH_REGISTER", "0"));
+        DT_TRY(set_default("NCCL_LOCAL_REGISTER", "0"));
+    }
     return DT_OK;
 }
 

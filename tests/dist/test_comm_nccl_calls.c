@@ -254,6 +254,7 @@ static void test_open_close(void **state)
     fake.n_polls = 300;
     open_plane();
     assert_all(fake.n_left == 0 && is_env("NCCL_ALGO", "Ring") && is_env("NCCL_HOSTID", NULL));
+    assert_all(is_env("NCCL_GRAPH_REGISTER", NULL)); /* one node */
     dt_comm_close_reduce(comm);
     assert_calls("finalize destroy ");
     open_plane(); /* again */
