@@ -69,7 +69,8 @@ dt_status dt_conv_try(struct dt_dnn_plan *plan, const struct dt_dnn_target *targ
 enum { N_ROUNDS = 3, MAX_RUNS = 10, MIN_TIMED = 4 };
 /* A round lasts about this long; a candidate this much slower than the best is not looked at again;
  * a task gets this much time, unless few candidates were timed. */
-static const double round_s = 0.001, hopeless = 2, budget_s = 2;
+static const double round_s = 0.001, hopeless = 2, budget_s = 1;
+static const double save_every_s = 5;
 
 /* Memory and events of the timing; made when first needed. */
 struct bench {
@@ -411,6 +412,7 @@ static dt_status choose_all(struct chooser *c, struct table *table, int n)
     char scope[128];
     int i = 0;
     dt_status status = DT_OK;
+    double saved_s = dt_clock_s();
     snprintf(table->gpu, sizeof(table->gpu), "%s", dev->name);
     table->cudnn = (int64_t)cudnnGetVersion();
     snprintf(scope, sizeof(scope), "%s, cuDNN %lld", dev->name, (long long)table->cudnn);
@@ -421,6 +423,11 @@ static dt_status choose_all(struct chooser *c, struct table *table, int n)
             continue;
         progress(dev, i, n);
         DT_TRY_OUT(choose_one(c, p, &table->choice[i++]));
+        /* The first start takes long: one that is cut short leaves the next less to do. */
+        if (dt_clock_s() - saved_s > save_every_s) {
+            dt_plan_cache_save(c->cache);
+            saved_s = dt_clock_s();
+        }
     }
     progress(dev, n, n);
 out:

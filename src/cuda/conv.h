@@ -47,8 +47,8 @@ bool dt_plan_cache_get(const struct dt_plan_cache *cache, const char *key,
                        struct dt_conv_choice *out);
 dt_status dt_plan_cache_put(struct dt_plan_cache *cache, const char *key,
                             const struct dt_conv_choice *choice);
-/* Writes what was put, together with what other jobs have written meanwhile; a failure is a
- * warning. */
+/* Writes what was put, together with what other jobs have written meanwhile; may be called again. A
+ * failure is one warning, after which nothing is kept. */
 void dt_plan_cache_save(struct dt_plan_cache *cache);
 void dt_plan_cache_close(struct dt_plan_cache *cache); /* accepts NULL */
 

@@ -210,6 +210,7 @@ void dt_plan_cache_save(struct dt_plan_cache *cache)
         dt_log(DT_LOG_WARNING, "%s; the next run chooses convolution algorithms again",
                dt_error_text());
         dt_error_clear();
+        cache->folder[0] = '\0'; /* said once */
     }
 }
 

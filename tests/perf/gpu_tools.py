@@ -156,7 +156,7 @@ class Dtrain:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "bench.json")
             what = ["bench", "--json", path] + (["--profile"] if profile else [])
-            ended = run(self.command(what, settings), min(90, self.clock.left()))
+            ended = run(self.command(what, settings), min(150, self.clock.left()))
             self.last_s = max(3.0, ended.seconds)
             if ended.error():
                 return ended.error("dtrain bench: ")
