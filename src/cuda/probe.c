@@ -22,10 +22,11 @@ static void explain_driver(char *out, size_t bytes)
     int driver = 0, runtime = 0;
     char newest[16], needed[16];
     if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
-        snprintf(out, bytes,
-                 "no NVIDIA driver was found on this machine: on a cluster, run on a GPU node (log "
-                 "in nodes often have none); in a container, start it with the GPUs (docker --gpus "
-                 "all, apptainer --nv)");
+        snprintf(
+            out, bytes,
+            "no NVIDIA driver was found on this machine: on a cluster, run on a GPU node (login "
+            "nodes often have none); in a container, start it with the GPUs (docker --gpus "
+            "all, apptainer --nv)");
         return;
     }
     if (cudaRuntimeGetVersion(&runtime) != cudaSuccess)
