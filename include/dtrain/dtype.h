@@ -11,6 +11,14 @@ enum dt_dtype { DT_U8, DT_I32, DT_F32, DT_F16, DT_BF16 };
  * sums in fp32. */
 enum dt_precision { DT_PRECISION_FP32, DT_PRECISION_TF32, DT_PRECISION_BF16, DT_PRECISION_FP16 };
 
+#define DT_PRECISION_NAMES "fp32", "tf32", "bf16", "fp16"
+
+static inline const char *dt_precision_name(enum dt_precision precision)
+{
+    static const char *const names[] = {DT_PRECISION_NAMES};
+    return names[precision];
+}
+
 static inline size_t dt_dtype_bytes(enum dt_dtype dtype)
 {
     return dtype == DT_U8 ? 1 : dtype == DT_F16 || dtype == DT_BF16 ? 2 : 4;

@@ -13,7 +13,7 @@ static_assert(sizeof(enum dt_source) == sizeof(int), "choices are stored as int"
 
 static const char *const sources[] = {"synthetic", "shards", "folder", NULL};
 static const char *const augments[] = {"none", "imagenet", "cifar", NULL};
-static const char *const precisions[] = {"fp32", "tf32", "bf16", "fp16", NULL};
+static const char *const precisions[] = {DT_PRECISION_NAMES, NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", "poly", NULL};
 static const char *const lr_units[] = {"absolute", "per_256", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};

@@ -16,14 +16,13 @@ static const struct dt_cuda_op *const OPS[DT_N_OPS] = {
 };
 
 static const struct {
-    const char *name;
     enum dt_dtype type;
     int capability; /* the least */
 } PRECISIONS[] = {
-    [DT_PRECISION_FP32] = {"fp32", DT_F32, 0},
-    [DT_PRECISION_TF32] = {"tf32", DT_F32, 80},
-    [DT_PRECISION_BF16] = {"bf16", DT_BF16, 80},
-    [DT_PRECISION_FP16] = {"fp16", DT_F16, 0},
+    [DT_PRECISION_FP32] = {DT_F32, 0},
+    [DT_PRECISION_TF32] = {DT_F32, 80},
+    [DT_PRECISION_BF16] = {DT_BF16, 80},
+    [DT_PRECISION_FP16] = {DT_F16, 0},
 };
 
 /* --- Opening and closing --- */
@@ -83,7 +82,8 @@ static dt_status check_precision(struct dt_device *dev)
         DT_FAIL(DT_ERR_CONFIG,
                 "train.precision: %s needs a GPU of compute capability 8.0 or later, but %s has "
                 "%d.%d; use fp16 or fp32",
-                PRECISIONS[precision].name, dev->name, dev->capability / 10, dev->capability % 10);
+                dt_precision_name(precision), dev->name, dev->capability / 10,
+                dev->capability % 10);
     dev->type = PRECISIONS[precision].type;
     return DT_OK;
 }
@@ -175,7 +175,7 @@ static void cuda_describe(struct dt_device *dev, char *out, size_t bytes)
     dt_cuda_format_version(version, sizeof version, runtime);
     snprintf(out, bytes, "cuda:%d %s, %.1f GiB, CUDA %s, cuDNN %zu.%zu.%zu, %s", dev->index,
              dev->name, (double)total_bytes / (1 << 30), version, dnn / 10000, dnn / 100 % 100,
-             dnn % 100, PRECISIONS[dev->options.precision].name);
+             dnn % 100, dt_precision_name(dev->options.precision));
 }
 
 static void cuda_identity(struct dt_device *dev, char out[DT_IDENTITY_MAX])
@@ -300,10 +300,12 @@ out:
     return status;
 }
 
+/* What the op wants, and what it takes to align it. */
 static size_t cuda_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec)
 {
     (void)dev;
-    return exec->op->scratch_bytes ? exec->op->scratch_bytes(exec) : exec->scratch_bytes;
+    size_t bytes = exec->op->scratch_bytes ? exec->op->scratch_bytes(exec) : exec->scratch_bytes;
+    return bytes > 0 ? bytes + DT_CUDA_ALIGN - 1 : 0;
 }
 
 static dt_status bind_tensors(struct dt_exec *exec, void **data, const int *tensor, int n,
@@ -327,8 +329,7 @@ static dt_status cuda_bind(struct dt_device *dev, struct dt_exec *exec, void *co
     if (!scratch && bytes > 0)
         DT_FAIL(DT_ERR_INTERNAL, "node '%s' needs %zu bytes of scratch and got none", node->name,
                 bytes);
-    exec->scratch = scratch;
-    exec->scratch_bytes = bytes;
+    exec->scratch = (char *)dt_cuda_align((uintptr_t)scratch);
     DT_TRY(bind_tensors(exec, exec->src_data, node->src, node->n_src, address));
     DT_TRY(bind_tensors(exec, exec->dst_data, node->dst, node->n_dst, address));
     if (exec->op->bind)

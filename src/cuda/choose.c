@@ -80,13 +80,6 @@ struct bench {
     cudaEvent_t begin, end;
 };
 
-enum { BENCH_ALIGNMENT = 256 };
-
-static size_t aligned(size_t bytes)
-{
-    return (bytes + BENCH_ALIGNMENT - 1) / BENCH_ALIGNMENT * BENCH_ALIGNMENT;
-}
-
 struct sizes {
     size_t x, w, y, inputs, output; /* bytes */
 };
@@ -97,9 +90,9 @@ static struct sizes sizes_of(const struct dt_conv_task *t)
     size_t in_pixels = (size_t)t->n * (size_t)t->h * (size_t)t->w;
     size_t out_pixels = (size_t)t->n * (size_t)dt_conv_out_h(t) * (size_t)dt_conv_out_w(t);
     struct sizes s = {
-        .x = aligned(in_pixels * (size_t)t->c * element),
-        .w = aligned((size_t)t->k * (size_t)t->r * (size_t)t->s * (size_t)t->c * element),
-        .y = aligned(out_pixels * (size_t)t->k * element),
+        .x = dt_cuda_align(in_pixels * (size_t)t->c * element),
+        .w = dt_cuda_align((size_t)t->k * (size_t)t->r * (size_t)t->s * (size_t)t->c * element),
+        .y = dt_cuda_align(out_pixels * (size_t)t->k * element),
     };
     s.output = t->kind == DT_CONV_FORWARD ? s.y : t->kind == DT_CONV_BWD_DATA ? s.x : s.w;
     s.inputs = s.x + s.w + s.y - s.output;

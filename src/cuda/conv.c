@@ -7,8 +7,6 @@
 #include "cuda.h"
 #include "dtrain/mem.h"
 
-enum { WORKSPACE_ALIGNMENT = 256 }; /* as cudaMalloc's: plans are timed with such memory */
-
 /* Where a node has x, weights and y of its task, in its sources or destinations. */
 struct place {
     bool dst;
@@ -89,15 +87,7 @@ static size_t partial_bytes(const struct dt_exec *exec)
 static size_t scratch_bytes(const struct dt_exec *exec)
 {
     size_t workspace = exec->problem->plan.workspace_bytes, partial = partial_bytes(exec);
-    size_t bytes = workspace > partial ? workspace : partial;
-    return bytes > 0 ? bytes + WORKSPACE_ALIGNMENT - 1 : 0;
-}
-
-static char *aligned_scratch(const struct dt_exec *exec)
-{
-    uintptr_t address = (uintptr_t)exec->scratch;
-    return (char *)((address + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT *
-                    WORKSPACE_ALIGNMENT);
+    return workspace > partial ? workspace : partial;
 }
 
 static void release(struct dt_device *dev, struct dt_exec *exec)
@@ -117,7 +107,7 @@ static dt_status bind(struct dt_device *dev, struct dt_exec *exec)
         .x = data_at(exec, layouts[op].x),
         .w = data_at(exec, layouts[op].w),
         .y = data_at(exec, layouts[op].y),
-        .workspace = exec->problem->plan.workspace_bytes > 0 ? aligned_scratch(exec) : NULL,
+        .workspace = exec->problem->plan.workspace_bytes > 0 ? exec->scratch : NULL,
     };
     release(dev, exec);
     DT_TRY(dt_dnn_pack_create(&pack, &memory));
@@ -151,7 +141,7 @@ static dt_status run_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
     if (exec->node->n_dst > 1)
         DT_TRY(DT_CUDA("summing the gradient of a bias",
                        dt_kernel_bias_bwd(dev->compute, diff_dst->type, exec->dst[1]->type,
-                                          exec->dst_data[1], (float *)aligned_scratch(exec),
+                                          exec->dst_data[1], (void *)exec->scratch,
                                           exec->src_data[1], rows, diff_dst->cp)));
     return DT_OK;
 }

@@ -117,6 +117,11 @@ struct dt_device {
     cudaEvent_t *stamp; /* DT_CUDA_MAX_STAMPS, made as needed */
 };
 
+static inline size_t dt_cuda_align(size_t bytes)
+{
+    return (bytes + DT_CUDA_ALIGN - 1) / DT_CUDA_ALIGN * DT_CUDA_ALIGN;
+}
+
 /* Waits for an event at most options.timeout_s, polling; `what` ("the training step") for the
  * message of DT_ERR_HANG. */
 dt_status dt_cuda_wait(struct dt_device *dev, cudaEvent_t event, const char *what);
@@ -140,7 +145,7 @@ struct dt_exec {
     const struct dt_node *node;
     const struct dt_cuda_format *src[DT_MAX_SRC], *dst[DT_MAX_DST];
     void *src_data[DT_MAX_SRC], *dst_data[DT_MAX_DST]; /* after bind */
-    char *scratch;
+    char *scratch;                                     /* after bind: aligned to DT_CUDA_ALIGN */
     size_t scratch_bytes;
     struct dt_conv_problem *problem; /* convolutions */
     void *own;                       /* of the op */

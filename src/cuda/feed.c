@@ -6,11 +6,6 @@
 #include "cuda.h"
 #include "dtrain/log.h"
 
-static size_t align(size_t bytes)
-{
-    return (bytes + DT_CUDA_ALIGN - 1) / DT_CUDA_ALIGN * DT_CUDA_ALIGN;
-}
-
 dt_status dt_cuda_upload(struct dt_device *dev, void *dst, const void *src, size_t bytes)
 {
     DT_TRY(
@@ -33,7 +28,7 @@ void dt_cuda_close_feed(struct dt_device *dev)
 dt_status dt_cuda_open_feed(struct dt_device *dev, size_t bytes)
 {
     enum { MAX_FEEDS = 8 }; /* each is aligned */
-    size_t wanted = align(bytes) + MAX_FEEDS * DT_CUDA_ALIGN;
+    size_t wanted = dt_cuda_align(bytes) + MAX_FEEDS * DT_CUDA_ALIGN;
     if (wanted <= dev->feed_bytes)
         return DT_OK;
     DT_TRY(dt_cuda_sync(dev));
@@ -55,7 +50,7 @@ dt_status dt_cuda_feed(struct dt_device *dev, void *dst, const void *src, size_t
     char *block = dev->feed_memory[slot] + dev->feed_used;
     if (dev->feed_used == 0)
         DT_TRY(DT_CUDA("input", cudaStreamWaitEvent(dev->copy, dev->taken[slot], 0)));
-    dev->feed_used += align(bytes);
+    dev->feed_used += dt_cuda_align(bytes);
     DT_TRY(DT_CUDA("input", cudaMemcpyAsync(block, src, bytes, cudaMemcpyHostToDevice, dev->copy)));
     DT_TRY(DT_CUDA("input", cudaEventRecord(dev->fed[slot], dev->copy)));
     DT_TRY(DT_CUDA("input", cudaStreamWaitEvent(dev->compute, dev->fed[slot], 0)));

@@ -127,15 +127,8 @@ static dt_status prepare_product(struct dt_device *dev, struct dt_exec *exec,
     for (int i = 0; i < 3; i++)
         DT_TRY(create_layout(&p->layout[i], name, p->format[i]));
     DT_TRY(choose_algorithm(dev, p, name));
-    if (p->workspace_bytes > 0) /* and what it takes to align it */
-        exec->scratch_bytes = p->workspace_bytes + DT_CUDA_ALIGN;
+    exec->scratch_bytes = p->workspace_bytes;
     return DT_OK;
-}
-
-static char *align_scratch(const struct dt_exec *exec)
-{
-    size_t rest = (uintptr_t)exec->scratch % DT_CUDA_ALIGN;
-    return exec->scratch + (rest > 0 ? DT_CUDA_ALIGN - rest : 0);
 }
 
 static dt_status multiply(struct dt_device *dev, struct dt_exec *exec, const void *a, const void *b,
@@ -143,7 +136,7 @@ static dt_status multiply(struct dt_device *dev, struct dt_exec *exec, const voi
 {
     static const float one = 1, zero = 0;
     const struct product *p = exec->own;
-    void *workspace = p->workspace_bytes > 0 ? align_scratch(exec) : NULL;
+    void *workspace = p->workspace_bytes > 0 ? exec->scratch : NULL;
     DT_TRY(DT_CUBLAS(exec->node->name,
                      cublasLtMatmul(dev->blas, p->desc, &one, a, p->layout[A], b, p->layout[B],
                                     &zero, out, p->layout[OUT], out, p->layout[OUT], &p->algo,

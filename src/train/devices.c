@@ -47,12 +47,6 @@ bool dt_devices_has_cuda(void)
     return cuda != NULL;
 }
 
-const char *dt_precision_name(enum dt_precision precision)
-{
-    static const char *const names[] = {"fp32", "tf32", "bf16", "fp16"};
-    return names[precision];
-}
-
 /* --- Checks of what goes with a device --- */
 
 static dt_status check_plane(const struct dt_device_choice *choice, const struct dt_config *config,
@@ -179,6 +173,19 @@ dt_status dt_devices_check_twins(struct dt_comm *comm, const struct dt_backend *
             "ranks %d and %d on host %s both use GPU %s: start at most one rank per GPU (mpirun "
             "-npernode N, or give each its own CUDA_VISIBLE_DEVICES)",
             rank < twin ? rank : twin, rank < twin ? twin : rank, host, gpu_name(identity));
+}
+
+struct dt_device_options dt_devices_options(const struct dt_config *config, int threads)
+{
+    return (struct dt_device_options){
+        .threads = threads,
+        .deterministic = config->train.deterministic,
+        .seed = config->train.seed,
+        .winograd = config->device.winograd,
+        .precision = config->train.precision,
+        .loss_scale = config->train.loss_scale,
+        .timeout_s = config->device.timeout_s,
+    };
 }
 
 void dt_devices_cache_dir(char *out, const struct dt_config *config)

@@ -13,8 +13,6 @@ struct dt_device_choice {
     const char *fallback; /* why device.kind auto takes the CPU in a build with CUDA, else NULL */
 };
 
-/* "fp16" */
-const char *dt_precision_name(enum dt_precision precision);
 bool dt_devices_has_cuda(void); /* this build */
 /* The GPUs that this process can use, or why there is none (also: this build has no CUDA). Asks
  * once; the answer stays. */
@@ -35,6 +33,8 @@ dt_status dt_devices_agree(struct dt_device_choice *out, struct dt_comm *comm,
  * Collective; the status is local. */
 dt_status dt_devices_check_twins(struct dt_comm *comm, const struct dt_backend *backend,
                                  struct dt_device *device, const struct dt_config *config);
+/* What the configuration says about a device; the rest is zero. */
+struct dt_device_options dt_devices_options(const struct dt_config *config, int threads);
 /* The folder for chosen algorithms into out[DT_PATH_MAX]: device.cache_dir, or "dtrain" in the
  * user's cache; "" if there is none. */
 void dt_devices_cache_dir(char *out, const struct dt_config *config);

@@ -75,15 +75,8 @@ static dt_status try_device(const struct dt_backend *backend, const struct dt_co
                             char *text, size_t bytes)
 {
     struct dt_device *device;
-    struct dt_device_options options = {
-        .threads = config->device.threads > 0 ? config->device.threads : count_allowed_cpus(),
-        .deterministic = config->train.deterministic,
-        .seed = config->train.seed,
-        .winograd = config->device.winograd,
-        .precision = config->train.precision,
-        .loss_scale = config->train.loss_scale,
-        .timeout_s = config->device.timeout_s,
-    };
+    int threads = config->device.threads > 0 ? config->device.threads : count_allowed_cpus();
+    struct dt_device_options options = dt_devices_options(config, threads);
     DT_TRY(backend->open(&device, &options));
     backend->describe(device, text, bytes);
     backend->close(device);

@@ -213,22 +213,14 @@ static dt_status open_device(struct dt_session *s)
     bool on_cpu = s->backend == &dt_backend_cpu;
     s->n_threads = config->device.threads > 0 ? config->device.threads : cpus_per_rank(s);
     dt_devices_cache_dir(cache_dir, config);
-    struct dt_device_options options = {
-        .threads = s->n_threads,
-        .deterministic = config->train.deterministic,
-        .seed = config->train.seed,
-        .winograd = config->device.winograd,
-        .precision = config->train.precision,
-        .loss_scale = config->train.loss_scale,
-        .rank = s->rank,
-        .local_rank = dt_comm_local_rank(s->comm),
-        .timeout_s = config->device.timeout_s,
-        .cache_dir = cache_dir[0] ? cache_dir : NULL,
-        .share = s->n_ranks > 1 ? share : NULL,
-        .poll = poll,
-        .progress = show_progress,
-        .context = s,
-    };
+    struct dt_device_options options = dt_devices_options(config, s->n_threads);
+    options.rank = s->rank;
+    options.local_rank = dt_comm_local_rank(s->comm);
+    options.cache_dir = cache_dir[0] ? cache_dir : NULL;
+    options.share = s->n_ranks > 1 ? share : NULL;
+    options.poll = poll;
+    options.progress = show_progress;
+    options.context = s;
     DT_TRY(s->backend->open(&s->device, &options));
     /* On a GPU the CPUs only decode. */
     dt_comm_check_binding(s->comm, on_cpu ? s->n_threads : 1);

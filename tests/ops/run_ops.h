@@ -19,7 +19,6 @@ static void test_coverage(void **state)
 
 static int run_ops(const struct dt_backend *backend, enum dt_precision precision)
 {
-    static const char *const names[] = {"fp32", "tf32", "bf16", "fp16"};
     struct suite suite = {.backend = backend,
                           .options = {.threads = 2,
                                       .deterministic = true,
@@ -47,7 +46,7 @@ static int run_ops(const struct dt_backend *backend, enum dt_precision precision
     };
     int n_failed = cmocka_run_group_tests_name(backend->name, tests, NULL, NULL);
     printf("%s %s: %d runs, %d failed, %d fused cases not supported\n", backend->name,
-           names[precision], suite.n_runs, suite.n_failed, suite.n_unsupported);
+           dt_precision_name(precision), suite.n_runs, suite.n_failed, suite.n_unsupported);
     return n_failed;
 }
 
