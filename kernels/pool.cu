@@ -22,9 +22,17 @@ static __device__ inline size_t offset_of(const struct place &at, int h, int w, 
     return (((size_t)at.n * height + h) * width + w) * cp + at.group * DT_GROUP;
 }
 
-static size_t count_groups(const struct dt_pool_shape *s, int height, int width)
+// One thread for every group of the matrix (n, height, width) x groups: `kernel` gets `args`, then
+// the shape and the number of groups.
+template <typename... P, typename... A>
+static cudaError_t launch(void (*kernel)(P...), const struct dt_pool_shape *s, int height,
+                          int width, cudaStream_t stream, A... args)
 {
-    return (size_t)s->n * (size_t)height * (size_t)width * ((size_t)s->cp / DT_GROUP);
+    const size_t n_groups =
+        (size_t)s->n * (size_t)height * (size_t)width * ((size_t)s->cp / DT_GROUP);
+    if (n_groups > UINT32_MAX)
+        return cudaErrorInvalidValue;
+    return dt_launch(kernel, dt_flat_geometry(n_groups * DT_GROUP), stream, args..., *s, n_groups);
 }
 
 // One byte each, the first in the lowest bits.
@@ -101,20 +109,18 @@ static __global__ void max_pool_kernel(T *dst, uint8_t *where, const T *src, str
 
 template <typename T>
 static cudaError_t max_pool(cudaStream_t stream, void *dst, uint8_t *where, const void *src,
-                            const struct dt_pool_shape *shape, size_t n_groups)
+                            const struct dt_pool_shape *shape)
 {
-    return dt_launch(shape->kernel == 3 ? max_pool_kernel<T, 3> : max_pool_kernel<T, 0>,
-                     dt_flat_geometry(n_groups * DT_GROUP), stream, dst, where, src, *shape,
-                     n_groups);
+    return launch(shape->kernel == 3 ? max_pool_kernel<T, 3> : max_pool_kernel<T, 0>, shape,
+                  shape->out_h, shape->out_w, stream, dst, where, src);
 }
 
 cudaError_t dt_kernel_max_pool(cudaStream_t stream, enum dt_dtype type, void *dst, uint8_t *where,
                                const void *src, const struct dt_pool_shape *shape)
 {
-    const size_t n_groups = count_groups(shape, shape->out_h, shape->out_w);
-    if (n_groups > UINT32_MAX || shape->kernel > 16)
+    if (shape->kernel > 16)
         return cudaErrorInvalidValue;
-    return DT_BY_TYPE(type, max_pool<T>(stream, dst, where, src, shape, n_groups));
+    return DT_BY_TYPE(type, max_pool<T>(stream, dst, where, src, shape));
 }
 
 // Outputs whose window covers input `i`.
@@ -162,12 +168,8 @@ cudaError_t dt_kernel_max_pool_bwd(cudaStream_t stream, enum dt_dtype type, void
                                    const void *diff_dst, const uint8_t *where,
                                    const struct dt_pool_shape *shape)
 {
-    const size_t n_groups = count_groups(shape, shape->in_h, shape->in_w);
-    if (n_groups > UINT32_MAX)
-        return cudaErrorInvalidValue;
-    return DT_BY_TYPE(type,
-                      (dt_launch(max_pool_bwd_kernel<T>, dt_flat_geometry(n_groups * DT_GROUP),
-                                 stream, diff_src, diff_dst, where, *shape, n_groups)));
+    return DT_BY_TYPE(type, (launch(max_pool_bwd_kernel<T>, shape, shape->in_h, shape->in_w, stream,
+                                    diff_src, diff_dst, where)));
 }
 
 // --- Adaptive average pooling ---
@@ -213,11 +215,8 @@ static __global__ void avg_pool_kernel(T *dst, const T *src, struct dt_pool_shap
 cudaError_t dt_kernel_avg_pool(cudaStream_t stream, enum dt_dtype type, void *dst, const void *src,
                                const struct dt_pool_shape *shape)
 {
-    const size_t n_groups = count_groups(shape, shape->out_h, shape->out_w);
-    if (n_groups > UINT32_MAX)
-        return cudaErrorInvalidValue;
-    return DT_BY_TYPE(type, (dt_launch(avg_pool_kernel<T>, dt_flat_geometry(n_groups * DT_GROUP),
-                                       stream, dst, src, *shape, n_groups)));
+    return DT_BY_TYPE(
+        type, (launch(avg_pool_kernel<T>, shape, shape->out_h, shape->out_w, stream, dst, src)));
 }
 
 // Reads diff_dst once, writes diff_src.
@@ -248,10 +247,6 @@ static __global__ void avg_pool_bwd_kernel(T *diff_src, const T *diff_dst, struc
 cudaError_t dt_kernel_avg_pool_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
                                    const void *diff_dst, const struct dt_pool_shape *shape)
 {
-    const size_t n_groups = count_groups(shape, shape->in_h, shape->in_w);
-    if (n_groups > UINT32_MAX)
-        return cudaErrorInvalidValue;
-    return DT_BY_TYPE(type,
-                      (dt_launch(avg_pool_bwd_kernel<T>, dt_flat_geometry(n_groups * DT_GROUP),
-                                 stream, diff_src, diff_dst, *shape, n_groups)));
+    return DT_BY_TYPE(type, (launch(avg_pool_bwd_kernel<T>, shape, shape->in_h, shape->in_w, stream,
+                                    diff_src, diff_dst)));
 }

@@ -170,6 +170,9 @@ struct dt_node *dt_graph_node(struct dt_graph *g, enum dt_op op, const char *nam
  * (NULL: everything can). Call after the models, before dt_graph_differentiate. */
 typedef bool dt_supports_fn(void *context, const struct dt_graph *g, const struct dt_node *node);
 dt_status dt_graph_fuse(struct dt_graph *g, dt_supports_fn *supports, void *context);
+/* Whether the node has nothing folded in but what dt_graph_fuse and its gradient fold: what a
+ * backend supports that can run all of it. */
+bool dt_node_is_foldable(const struct dt_node *node);
 /* Appends the backward nodes of phase DT_TRAIN; parameter gradients come in the order in which they
  * get ready. The gradient of a value with several readers is summed by add nodes; a sum whose only
  * reader is relu_bwd or bn_bwd is folded into it. Frees nothing, may be called once. */

@@ -119,9 +119,7 @@ static bool cpu_supports(struct dt_device *dev, const struct dt_graph *g,
 {
     (void)dev;
     (void)g;
-    bool bn = node->op == DT_OP_BN || node->op == DT_OP_BN_BWD;
-    bool relu_fuses = bn || node->op == DT_OP_CONV || node->op == DT_OP_ADD;
-    return (!node->relu || relu_fuses) && (!node->residual || bn);
+    return dt_node_is_foldable(node);
 }
 
 static void cpu_release(struct dt_device *dev, struct dt_exec *exec)

@@ -119,6 +119,13 @@ static dt_status allocate(struct fuser *f)
     return DT_OK;
 }
 
+bool dt_node_is_foldable(const struct dt_node *node)
+{
+    bool bn = node->op == DT_OP_BN || node->op == DT_OP_BN_BWD;
+    bool relu_fuses = bn || node->op == DT_OP_CONV || node->op == DT_OP_ADD;
+    return (!node->relu || relu_fuses) && (!node->residual || bn);
+}
+
 dt_status dt_graph_fuse(struct dt_graph *g, dt_supports_fn *supports, void *context)
 {
     dt_status status;

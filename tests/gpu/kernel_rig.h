@@ -12,9 +12,9 @@
 #include <cmocka.h>
 
 #include "../ops/numbers.h"
-#include "dtrain/gpu.h"
 #include "dtrain/mem.h"
 #include "kernels/kernels.h"
+#include "need_gpu.h"
 
 #define CUDA(call) assert_string_equal(cudaGetErrorName(call), "cudaSuccess")
 
@@ -36,18 +36,8 @@ static inline int rig_close(void **state)
     return cudaStreamDestroy(stream) != cudaSuccess;
 }
 
-/* 77, the exit code of a skipped test, where there is no GPU. */
 #define RUN_KERNEL_TESTS(tests) \
-    (has_gpu() ? cmocka_run_group_tests(tests, rig_open, rig_close) : 77)
-
-static inline bool has_gpu(void)
-{
-    struct dt_gpu_report report;
-    dt_gpu_probe(&report);
-    if (report.n_devices == 0)
-        printf("skipped: %s\n", report.problem);
-    return report.n_devices > 0;
-}
+    (has_gpu() ? cmocka_run_group_tests(tests, rig_open, rig_close) : SKIPPED)
 
 /* --- Values --- */
 

@@ -3,16 +3,12 @@
 #define DTRAIN_TESTS_RUN_GPU_OPS_H
 
 #include "../ops/run_ops.h"
-#include "dtrain/gpu.h"
+#include "need_gpu.h"
 
 static int run_gpu_ops(enum dt_precision precision)
 {
-    struct dt_gpu_report report;
-    dt_gpu_probe(&report);
-    if (report.n_devices == 0) {
-        printf("skipped: %s\n", report.problem);
-        return 77;
-    }
+    if (!has_gpu())
+        return SKIPPED;
     return run_ops(&dt_backend_cuda, precision);
 }
 

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "dtrain/backend.h"
-#include "dtrain/gpu.h"
+#include "need_gpu.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -263,11 +263,7 @@ int main(void)
         cmocka_unit_test(test_counters), cmocka_unit_test(test_bad_label),
         cmocka_unit_test(test_dynamic_scale), cmocka_unit_test(test_set_scale),
         cmocka_unit_test(test_fixed_scale)};
-    struct dt_gpu_report report;
-    dt_gpu_probe(&report);
-    if (report.n_devices == 0) {
-        printf("skipped: %s\n", report.problem);
-        return 77;
-    }
+    if (!has_gpu())
+        return SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "dtrain/backend.h"
-#include "dtrain/gpu.h"
 #include "dtrain/mem.h"
+#include "need_gpu.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -205,11 +205,7 @@ static void test_products(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_products)};
-    struct dt_gpu_report report;
-    dt_gpu_probe(&report);
-    if (report.n_devices == 0) {
-        printf("skipped: %s\n", report.problem);
-        return 77;
-    }
+    if (!has_gpu())
+        return SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

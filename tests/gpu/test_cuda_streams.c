@@ -12,6 +12,7 @@
 #include "cuda/cuda.h"
 #include "dtrain/gpu.h"
 #include "dtrain/mem.h"
+#include "need_gpu.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -538,11 +539,7 @@ int main(void)
         cmocka_unit_test(test_recording),    cmocka_unit_test(test_failed_recordings),
         cmocka_unit_test(test_stamps),       cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_poll)};
-    struct dt_gpu_report report;
-    dt_gpu_probe(&report);
-    if (report.n_devices == 0) {
-        printf("skipped: %s\n", report.problem);
-        return 77;
-    }
+    if (!has_gpu())
+        return SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

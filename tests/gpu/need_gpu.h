@@ -1,0 +1,22 @@
+/* For tests that are skipped where there is no GPU: return SKIPPED unless has_gpu(). */
+#ifndef DTRAIN_TESTS_NEED_GPU_H
+#define DTRAIN_TESTS_NEED_GPU_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "dtrain/gpu.h"
+
+enum { SKIPPED = 77 }; /* the exit code that ctest takes so */
+
+/* Says why, if not. */
+static inline bool has_gpu(void)
+{
+    struct dt_gpu_report report;
+    dt_gpu_probe(&report);
+    if (report.n_devices == 0)
+        printf("skipped: %s\n", report.problem);
+    return report.n_devices > 0;
+}
+
+#endif
