@@ -21,9 +21,11 @@ typedef enum dt_status {
     DT_ERR_DISAGREE = 76,      /* ranks disagree */
     DT_ERR_PERMISSION = 77,    /* no permission */
     DT_ERR_CONFIG = 78,        /* wrong configuration */
-    DT_ERR_HANG = 80,          /* the device did not finish in time */
-    DT_ERR_NUMERICAL = 81,     /* loss is not finite */
+    DT_ERR_HANG = 80,          /* a rank or its device did not move in time */
+    DT_ERR_NUMERICAL = 81,     /* loss or gradients are not finite */
+    DT_ERR_DIVERGED = 82,      /* the ranks' weights differ */
     DT_ERR_NO_CHECKPOINT = 83, /* resume demanded, nothing usable there */
+    DT_ERR_IN_USE = 84,        /* another job works in the run folder */
 } dt_status;
 
 /* Short name of a code ("CONFIG", "DATA", ...), never NULL. */

@@ -57,7 +57,7 @@ function(dt_kernels)
     target_include_directories(dt_kernels PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include
         PRIVATE ${RANDOM123_INCLUDE_DIR})
     target_link_libraries(dt_kernels PUBLIC CUDA::cudart)
-    target_compile_options(dt_kernels PRIVATE -Xcompiler=-Wall,-Wextra
+    target_compile_options(dt_kernels PRIVATE -Xcompiler=-Wall,-Wextra,-fPIE
         -Wno-deprecated-gpu-targets) # the list begins with the oldest on purpose
     if(DTRAIN_WERROR)
         target_compile_options(dt_kernels PRIVATE -Werror=all-warnings)

@@ -2,15 +2,18 @@
  * they are complete and on the disk. */
 #include "dtrain/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "dtrain/fault.h"
 #include "dtrain/mem.h"
 
 dt_status dt_file_input_status(int error)
@@ -65,20 +68,6 @@ dt_status dt_file_pread(int fd, void *out, size_t bytes, uint64_t offset, const 
     return DT_OK;
 }
 
-dt_status dt_file_write(int fd, const void *data, size_t bytes, const char *path)
-{
-    size_t done = 0;
-    while (done < bytes) {
-        ssize_t n = write(fd, (const char *)data + done, bytes - done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            DT_FAIL(DT_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-        done += (size_t)n;
-    }
-    return DT_OK;
-}
-
 dt_status dt_file_load(char **text, size_t *bytes, const char *path, size_t limit)
 {
     int fd = -1;
@@ -111,53 +100,221 @@ dt_status dt_file_path(char *out, const char *format, ...)
     return DT_OK;
 }
 
+/* --- Changes of the file system, each counted by the fault switches --- */
+
+static bool is_faulty(void)
+{
+    const int error = dt_fault_io(NULL);
+    if (error != 0)
+        errno = error;
+    return error != 0;
+}
+
+/* A call that returns -1 and sets errno, or the fault that is due instead of it. */
+#define CHANGE(call) (is_faulty() ? -1 : (call))
+
+static const char *why(int error)
+{
+    return error == EFBIG ? "it would be larger than the limit for files allows (ulimit -f)"
+                          : strerror(error);
+}
+
+static ssize_t write_some(int fd, const void *data, size_t bytes)
+{
+    bool crash;
+    const int error = dt_fault_io(&crash);
+    const ssize_t n = error ? -1 : write(fd, data, crash ? bytes / 2 : bytes);
+    if (crash)
+        dt_fault_crash();
+    if (error)
+        errno = error;
+    return n;
+}
+
+dt_status dt_file_write(int fd, const void *data, size_t bytes, const char *path)
+{
+    size_t done = 0;
+    while (done < bytes) {
+        ssize_t n = write_some(fd, (const char *)data + done, bytes - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            DT_FAIL(DT_ERR_IO, "cannot write %s: %s", path, n < 0 ? why(errno) : "no progress");
+        done += (size_t)n;
+    }
+    return DT_OK;
+}
+
+dt_status dt_file_create(int *fd, const char *path)
+{
+    do
+        *fd = CHANGE(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
+    while (*fd < 0 && errno == EINTR);
+    if (*fd < 0)
+        DT_FAIL(DT_ERR_CREATE, "cannot create %s: %s", path, strerror(errno));
+    return DT_OK;
+}
+
+/* Only EINTR allows another try: after other errors the kernel may have dropped what it could not
+ * write, and a second fsync would report success. */
+static int sync_fd(int fd)
+{
+    int result;
+    do
+        result = CHANGE(fsync(fd));
+    while (result != 0 && errno == EINTR);
+    return result == 0 ? 0 : errno;
+}
+
+/* The descriptor is gone in any case; Linux closes it also when it says EINTR. */
+static int close_written(int fd)
+{
+    const int fault = dt_fault_io(NULL), error = close(fd) == 0 || errno == EINTR ? 0 : errno;
+    return fault ? fault : error;
+}
+
+dt_status dt_file_finish(int *fd, const char *path)
+{
+    const int synced = sync_fd(*fd), closed = close_written(*fd);
+    *fd = -1;
+    if (synced != 0)
+        DT_FAIL(DT_ERR_IO, "cannot sync %s: %s", path, why(synced));
+    if (closed != 0)
+        DT_FAIL(DT_ERR_IO, "cannot close %s: %s", path, why(closed));
+    return DT_OK;
+}
+
+dt_status dt_file_rename(const char *from, const char *to)
+{
+    if (CHANGE(rename(from, to)) != 0)
+        DT_FAIL(DT_ERR_CREATE, "cannot rename %s to %s: %s", from, to, strerror(errno));
+    return DT_OK;
+}
+
+dt_status dt_file_remove(const char *path)
+{
+    if (CHANGE(unlink(path)) != 0 && errno != ENOENT)
+        DT_FAIL(DT_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
+    return DT_OK;
+}
+
+static dt_status remove_entries(DIR *folder, const char *path)
+{
+    struct dirent *entry;
+    while (errno = 0, (entry = readdir(folder))) {
+        const char *name = entry->d_name;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+            continue;
+        if (CHANGE(unlinkat(dirfd(folder), name, 0)) != 0 && errno != ENOENT)
+            DT_FAIL(DT_ERR_IO, "cannot remove %s/%s: %s", path, name, strerror(errno));
+    }
+    if (errno != 0)
+        DT_FAIL(DT_ERR_IO, "cannot read folder %s: %s", path, strerror(errno));
+    return DT_OK;
+}
+
+dt_status dt_file_remove_folder(const char *path)
+{
+    /* A link is not followed: what it points to is not ours. */
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    if (!folder) {
+        const int error = errno;
+        if (fd >= 0)
+            close(fd);
+        if (error == ENOENT || error == ENOTDIR)
+            return dt_file_remove(path);
+        DT_FAIL(DT_ERR_IO, "cannot open folder %s: %s", path, strerror(error));
+    }
+    const dt_status status = remove_entries(folder, path);
+    closedir(folder);
+    DT_TRY(status);
+    if (CHANGE(rmdir(path)) != 0 && errno != ENOENT)
+        DT_FAIL(DT_ERR_IO, "cannot remove folder %s: %s", path, strerror(errno));
+    return DT_OK;
+}
+
 dt_status dt_file_sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES)
+        return DT_OK; /* may be written but not read: only its owner can sync it */
     if (fd < 0)
         DT_FAIL(DT_ERR_IO, "cannot open folder %s: %s", path, strerror(errno));
-    int error = fsync(fd) != 0 ? errno : 0;
+    const int error = sync_fd(fd);
     close(fd);
     if (error != 0 && error != EINVAL && error != ENOTSUP) /* some file systems cannot */
         DT_FAIL(DT_ERR_IO, "cannot sync folder %s: %s", path, strerror(error));
     return DT_OK;
 }
 
+/* The folder that `path` is in, with its slash; "./" where it names none. */
+static dt_status parent_of(char *parent, const char *path)
+{
+    size_t bytes = strlen(path);
+    while (bytes > 1 && path[bytes - 1] == '/')
+        bytes--;
+    while (bytes > 0 && path[bytes - 1] != '/')
+        bytes--;
+    return dt_file_path(parent, "%.*s", bytes ? (int)bytes : 2, bytes ? path : "./");
+}
+
 static dt_status sync_parent(const char *path)
 {
     char parent[DT_PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    if (!slash)
-        return dt_file_sync_folder(".");
-    DT_TRY(dt_file_path(parent, "%.*s", (int)(slash - path + 1), path));
+    DT_TRY(parent_of(parent, path));
     return dt_file_sync_folder(parent);
+}
+
+/* A name beside `path` that nobody else has: another process that saves the same file now, or what
+ * a crash has left of an earlier save, is not in the way. */
+static dt_status temporary_name(char *out, const char *path)
+{
+    char parent[DT_PATH_MAX];
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    uint64_t token = 0;
+    DT_TRY(parent_of(parent, path));
+    if (getrandom(&token, sizeof token, 0) != (ssize_t)sizeof token)
+        DT_FAIL(DT_ERR_INTERNAL, "no random numbers for a temporary name: %s", strerror(errno));
+    return dt_file_path(out, "%s.tmp-%.150s-%016llx", parent, name, (unsigned long long)token);
 }
 
 dt_status dt_file_save(const char *path, const void *data, size_t bytes)
 {
     char temporary[DT_PATH_MAX];
     dt_status status = DT_OK;
-    DT_TRY(dt_file_path(temporary, "%s.tmp", path));
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0)
-        DT_FAIL(DT_ERR_CREATE, "cannot create %s: %s", temporary, strerror(errno));
+    int fd = -1;
+    DT_TRY(temporary_name(temporary, path));
+    DT_TRY(dt_file_create(&fd, temporary));
     DT_TRY_OUT(dt_file_write(fd, data, bytes, temporary));
-    if (fsync(fd) != 0)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_IO, "cannot sync %s: %s", temporary, strerror(errno)));
-    int closed = close(fd);
-    fd = -1;
-    if (closed != 0)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_IO, "cannot close %s: %s", temporary, strerror(errno)));
-    if (rename(temporary, path) != 0)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_CREATE, "cannot rename %s to %s: %s", temporary, path,
-                            strerror(errno)));
-    DT_TRY_OUT(sync_parent(path));
+    DT_TRY_OUT(dt_file_finish(&fd, temporary));
+    DT_TRY_OUT(dt_file_rename(temporary, path));
+    return sync_parent(path);
 out:
     if (fd >= 0)
-        close(fd);
-    if (status != DT_OK)
-        unlink(temporary);
+        close_written(fd);
+    (void)CHANGE(unlink(temporary));
     return status;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* Others may be making it at the same moment. */
+static dt_status make_one_folder(const char *path)
+{
+    if (is_folder(path))
+        return DT_OK;
+    if (CHANGE(mkdir(path, 0777)) == 0)
+        return sync_parent(path);
+    if (errno == EEXIST && is_folder(path))
+        return DT_OK;
+    if (errno == EEXIST)
+        DT_FAIL(DT_ERR_CREATE, "cannot use %s as a folder: it is something else", path);
+    DT_FAIL(DT_ERR_CREATE, "cannot create folder %s: %s", path, strerror(errno));
 }
 
 dt_status dt_file_make_folder(const char *path)
@@ -168,16 +325,10 @@ dt_status dt_file_make_folder(const char *path)
         if (*p != '/')
             continue;
         *p = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            DT_FAIL(DT_ERR_CREATE, "cannot create folder %s: %s", part, strerror(errno));
+        DT_TRY(make_one_folder(part));
         *p = '/';
     }
-    struct stat info;
-    if (mkdir(part, 0777) != 0 && errno != EEXIST)
-        DT_FAIL(DT_ERR_CREATE, "cannot create folder %s: %s", part, strerror(errno));
-    if (stat(part, &info) != 0 || !S_ISDIR(info.st_mode))
-        DT_FAIL(DT_ERR_CREATE, "cannot use %s as a folder: it is something else", part);
-    return DT_OK;
+    return make_one_folder(part);
 }
 
 bool dt_file_exists(const char *path)

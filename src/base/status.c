@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dtrain/log.h"
+
 enum { TEXT_BYTES = 16384, TRAIL_BYTES = 2048 };
 
 static _Thread_local struct {
@@ -33,7 +35,9 @@ static const struct {
     {DT_ERR_CONFIG, "CONFIG"},
     {DT_ERR_HANG, "HANG"},
     {DT_ERR_NUMERICAL, "NUMERICAL"},
+    {DT_ERR_DIVERGED, "DIVERGED"},
     {DT_ERR_NO_CHECKPOINT, "NO_CHECKPOINT"},
+    {DT_ERR_IN_USE, "IN_USE"},
 };
 
 const char *dt_status_name(dt_status status)
@@ -53,6 +57,7 @@ dt_status dt_error_set(dt_status status, const char *file, int line, const char 
     if (vsnprintf(next, sizeof(next), format, args) < 0)
         snprintf(next, sizeof(next), "(unprintable error text)");
     va_end(args);
+    dt_log_escape(next); /* names of outside files may be in it */
     memcpy(error.text, next, strlen(next) + 1);
     snprintf(error.trail, sizeof(error.trail), "%s:%d", file, line);
     return status;

@@ -5,11 +5,9 @@
  * The file is replaced as a whole by a rename from a name of this process alone, so that jobs which
  * write at the same time never mix; of two such jobs one may lose what it added and choose again.
  * The file may be lost or damaged at any time: it only saves time. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "conv.h"
 #include "dtrain/file.h"
@@ -171,21 +169,6 @@ static dt_status print(struct dt_jsonw *w, const struct dt_plan_cache *cache)
     return dt_jsonw_end(w);
 }
 
-static dt_status replace(const struct dt_plan_cache *cache, const char *text, size_t bytes)
-{
-    char own[DT_PATH_MAX], host[64] = "";
-    if (gethostname(host, sizeof(host) - 1) != 0)
-        host[0] = '\0';
-    DT_TRY(dt_file_path(own, "%s.%s.%ld", cache->path, host, (long)getpid()));
-    DT_TRY(dt_file_save(own, text, bytes));
-    if (rename(own, cache->path) != 0) {
-        int error = errno;
-        unlink(own);
-        DT_FAIL(DT_ERR_CREATE, "cannot rename %s to %s: %s", own, cache->path, strerror(error));
-    }
-    return dt_file_sync_folder(cache->folder);
-}
-
 static dt_status save(struct dt_plan_cache *cache)
 {
     struct dt_jsonw w;
@@ -195,7 +178,7 @@ static dt_status save(struct dt_plan_cache *cache)
     if (merge_file(cache) != DT_OK)
         dt_error_clear(); /* opening it has said so: what can be read of it is kept */
     DT_TRY_OUT(print(&w, cache));
-    DT_TRY_OUT(replace(cache, w.text, w.bytes));
+    DT_TRY_OUT(dt_file_save(cache->path, w.text, w.bytes));
     cache->changed = false;
 out:
     dt_jsonw_reset(&w);

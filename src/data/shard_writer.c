@@ -5,8 +5,6 @@
  * A folder may hold several prefixes (train, val): each is a split of the same _info.json. */
 #include <archive.h>
 #include <archive_entry.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,22 +128,21 @@ static dt_status write_shard(struct packing *packing, uint32_t shard)
     dt_status status = DT_OK;
     struct archive *archive = NULL;
     char path[DT_PATH_MAX];
+    int fd = -1;
 
     DT_TRY(shard_path(path, packing, shard, ".tmp"));
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0)
-        DT_FAIL(DT_ERR_CREATE, "cannot create %s: %s", path, strerror(errno));
+    DT_TRY(dt_file_remove(path)); /* of a run that was killed */
+    DT_TRY(dt_file_create(&fd, path));
     archive = archive_write_new();
     if (!archive)
         DT_TRY_OUT(DT_ERROR(DT_ERR_MEMORY, "out of memory: cannot write %s", path));
     DT_TRY_OUT(write_members(packing, archive, shard, fd, path));
-    if (fsync(fd))
-        DT_TRY_OUT(DT_ERROR(DT_ERR_IO, "cannot write %s: %s", path, strerror(errno)));
+    DT_TRY_OUT(dt_file_finish(&fd, path));
 out:
     if (archive)
         archive_write_free(archive);
-    if (close(fd) && status == DT_OK)
-        status = DT_ERROR(DT_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
     return status;
 }
 
@@ -281,9 +278,7 @@ static dt_status write_all(struct packing *packing)
     for (uint32_t i = 0; i < packing->n_shards; i++) {
         DT_TRY_OUT(shard_path(from, packing, i, ".tmp"));
         DT_TRY_OUT(shard_path(to, packing, i, ""));
-        if (rename(from, to))
-            DT_TRY_OUT(
-                DT_ERROR(DT_ERR_CREATE, "cannot rename %s to %s: %s", from, to, strerror(errno)));
+        DT_TRY_OUT(dt_file_rename(from, to));
     }
     DT_TRY_OUT(write_info(packing, &info));
     dt_log(DT_LOG_INFO, "packed %u images of %d classes into %u shards %s/%s-*.tar",
@@ -293,7 +288,7 @@ out:
     dt_log_progress("");
     for (uint32_t i = 0; status != DT_OK && i < n_begun; i++)
         if (shard_path(from, packing, i, ".tmp") == DT_OK)
-            unlink(from);
+            unlink(from); /* not dt_file_remove: the error to report is another one */
     dt_shard_info_reset(&info);
     return status;
 }

@@ -1,4 +1,5 @@
-/* Files, memory, durations and the error trail. */
+/* Files, also while their calls fail, are cut short or end the process; memory, durations and the
+ * error trail. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,12 +7,19 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "dtrain/clock.h"
+#include "dtrain/fault.h"
 #include "dtrain/file.h"
 #include "dtrain/mem.h"
 
@@ -28,10 +36,47 @@ static void make_path(char *out, const char *name)
     assert_int_equal(dt_file_path(out, "%s/%s", folder, name), DT_OK);
 }
 
+static int each_temporary(void (*visit)(const char *path))
+{
+    int n = 0;
+    char path[DT_PATH_MAX];
+    DIR *entries = opendir(folder);
+    assert_non_null(entries);
+    for (struct dirent *entry; (entry = readdir(entries));) {
+        if (strncmp(entry->d_name, ".tmp-", 5) != 0)
+            continue;
+        make_path(path, entry->d_name);
+        n++;
+        if (visit)
+            visit(path);
+    }
+    closedir(entries);
+    return n;
+}
+
+static int n_temporaries(void)
+{
+    return each_temporary(NULL);
+}
+
+static void remove_temporary(const char *path)
+{
+    assert_int_equal(dt_file_remove_folder(path), DT_OK); /* takes files too */
+}
+
+static void expect_text(const char *path, const char *expected)
+{
+    char *text;
+    size_t bytes;
+    assert_int_equal(dt_file_load(&text, &bytes, path, 1 << 20), DT_OK);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
 static void test_save_and_load(void **state)
 {
     (void)state;
-    char path[DT_PATH_MAX], temporary[DT_PATH_MAX + 4], *text = NULL;
+    char path[DT_PATH_MAX], *text = NULL;
     size_t bytes = 0;
     make_path(path, "a.txt");
     assert_int_equal(dt_file_save(path, "hello", 5), DT_OK);
@@ -40,8 +85,7 @@ static void test_save_and_load(void **state)
     assert_int_equal(bytes, 11);
     assert_string_equal(text, "hello again");
     free(text);
-    snprintf(temporary, sizeof(temporary), "%s.tmp", path);
-    assert_false(dt_file_exists(temporary));
+    assert_int_equal(n_temporaries(), 0);
     assert_int_equal(dt_file_load(&text, &bytes, path, 10), DT_ERR_DATA);
 }
 
@@ -88,6 +132,252 @@ static void test_outputs_that_cannot_be(void **state)
     assert_int_equal(dt_file_make_folder(path), DT_OK);
     assert_int_equal(dt_file_make_folder(path), DT_OK);
     assert_int_equal(dt_file_path(path, "%s/%2000s", folder, "long"), DT_ERR_USAGE);
+}
+
+static void test_create_and_finish(void **state)
+{
+    (void)state;
+    char path[DT_PATH_MAX], link[DT_PATH_MAX];
+    int fd = -1;
+    make_path(path, "created");
+    make_path(link, "link");
+    assert_int_equal(dt_file_create(&fd, path), DT_OK);
+    assert_int_equal(dt_file_write(fd, "text", 4, path), DT_OK);
+    assert_int_equal(dt_file_finish(&fd, path), DT_OK);
+    assert_int_equal(fd, -1);
+    expect_text(path, "text");
+    assert_int_equal(dt_file_create(&fd, path), DT_ERR_CREATE);
+    assert_int_equal(fd, -1);
+    assert_int_equal(symlink("nowhere", link), 0);
+    assert_int_equal(dt_file_create(&fd, link), DT_ERR_CREATE);
+    assert_int_equal(dt_file_remove(link), DT_OK);
+    assert_int_equal(dt_file_remove(link), DT_OK);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(dt_file_write(fd, "x", 1, path), DT_ERR_IO);
+    close(fd);
+    assert_int_equal(dt_file_remove(folder), DT_ERR_IO); /* a folder */
+    assert_int_equal(dt_file_remove(path), DT_OK);
+    assert_false(dt_file_exists(path));
+}
+
+static void test_folders_move_and_go(void **state)
+{
+    (void)state;
+    char a[DT_PATH_MAX], b[DT_PATH_MAX], file[DT_PATH_MAX], link[DT_PATH_MAX];
+    make_path(a, "one");
+    make_path(b, "two");
+    make_path(file, "one/file");
+    make_path(link, "to-two");
+    assert_int_equal(dt_file_make_folder(a), DT_OK);
+    assert_int_equal(dt_file_make_folder(b), DT_OK);
+    assert_int_equal(dt_file_save(file, "x", 1), DT_OK);
+    assert_int_equal(dt_file_rename(b, a), DT_ERR_CREATE); /* not empty */
+    assert_int_equal(dt_file_rename(a, b), DT_OK);         /* empty */
+    assert_false(dt_file_exists(a));
+    make_path(file, "two/file");
+    expect_text(file, "x");
+
+    assert_int_equal(symlink("two", link), 0); /* what a link points to stays */
+    assert_int_equal(dt_file_remove_folder(link), DT_OK);
+    expect_text(file, "x");
+    assert_int_equal(dt_file_remove_folder(link), DT_OK);
+    assert_int_equal(dt_file_remove_folder(b), DT_OK);
+    assert_false(dt_file_exists(b));
+    assert_int_equal(dt_file_remove_folder(b), DT_OK);
+
+    make_path(file, "two/deeper");
+    assert_int_equal(dt_file_make_folder(file), DT_OK);
+    assert_int_equal(dt_file_remove_folder(b), DT_ERR_IO);
+    assert_int_equal(dt_file_remove_folder(file), DT_OK);
+    assert_int_equal(dt_file_remove_folder(b), DT_OK);
+}
+
+static void set_fault(const char *kind, int call, const char *more)
+{
+    char list[64];
+    snprintf(list, sizeof list, "%s@io:%d%s", kind, call, more);
+    setenv("DTRAIN_FAULT", list, 1);
+    assert_int_equal(dt_fault_init(0), DT_OK);
+}
+
+static void no_fault(void)
+{
+    unsetenv("DTRAIN_FAULT");
+    assert_int_equal(dt_fault_init(0), DT_OK);
+}
+
+/* Each call of a save fails: the old content is there, or the new one if only the last sync did not
+ * work, and but for a disk that stays dead nothing is left over. */
+static void test_every_call_of_a_save_fails(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"enospc", "eio"}, *const mores[] = {"", "+"};
+    char path[DT_PATH_MAX];
+    make_path(path, "saved");
+    for (int k = 0; k < 4; k++) {
+        dt_status status = DT_ERR_IO;
+        int call = 0;
+        while (status != DT_OK) {
+            assert_int_equal(dt_file_save(path, "old", 3), DT_OK);
+            set_fault(kinds[k / 2], ++call, mores[k % 2]);
+            status = dt_file_save(path, "newer", 5);
+            no_fault();
+            expect_text(path, call >= 6 ? "newer" : "old");
+            assert_true(status == DT_OK || strstr(dt_error_text(), folder));
+            assert_true(k % 2 || n_temporaries() == 0);
+            each_temporary(remove_temporary);
+        }
+        /* create, write, fsync, close, rename, fsync of the folder */
+        assert_int_equal(call, 6 + 1);
+    }
+}
+
+static void test_every_call_of_making_folders_fails(void **state)
+{
+    (void)state;
+    char path[DT_PATH_MAX];
+    dt_status status = DT_ERR_IO;
+    int call = 0;
+    while (status != DT_OK) {
+        make_path(path, "m");
+        set_fault("enospc", ++call, "");
+        make_path(path, "m/n");
+        status = dt_file_make_folder(path);
+        no_fault();
+        assert_int_equal(dt_file_remove_folder(path), DT_OK);
+        make_path(path, "m");
+        assert_int_equal(dt_file_remove_folder(path), DT_OK);
+    }
+    assert_int_equal(call, 4 + 1); /* mkdir and fsync of the parent, twice */
+}
+
+static int n_half, n_all;
+
+static void count_bytes(const char *path)
+{
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    n_half += info.st_size == 5 / 2;
+    n_all += info.st_size == 5;
+}
+
+/* SIGKILL in each call of a save. A later save is not disturbed by what is left. */
+static void test_every_call_of_a_save_crashes(void **state)
+{
+    (void)state;
+    char path[DT_PATH_MAX];
+    int status = SIGKILL, call = 0;
+    make_path(path, "crashed");
+    while (status == SIGKILL) {
+        assert_int_equal(dt_file_save(path, "old", 3), DT_OK);
+        call++;
+        const pid_t child = fork();
+        if (child == 0) {
+            set_fault("crash", call, "");
+            _exit(dt_file_save(path, "newer", 5) == DT_OK ? 0 : 1);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        expect_text(path, call >= 6 ? "newer" : "old");
+    }
+    assert_int_equal(status, 0);
+    assert_int_equal(call, 6 + 1);
+
+    /* Killed in write, fsync, close or rename: with half of the bytes, then all. */
+    assert_int_equal(n_temporaries(), 4);
+    n_half = n_all = 0;
+    each_temporary(count_bytes);
+    assert_int_equal(n_half, 1);
+    assert_int_equal(n_all, 3);
+    each_temporary(remove_temporary);
+    assert_int_equal(n_temporaries(), 0);
+}
+
+static void test_limit_of_file_size(void **state)
+{
+    (void)state;
+    static char data[1000];
+    char path[DT_PATH_MAX];
+    int status;
+    make_path(path, "limited");
+    assert_int_equal(dt_file_save(path, "old", 3), DT_OK);
+    const pid_t child = fork();
+    if (child == 0) {
+        const struct rlimit limit = {.rlim_cur = 100, .rlim_max = 100};
+        setrlimit(RLIMIT_FSIZE, &limit);
+        signal(SIGXFSZ, SIG_IGN);
+        const bool failed = dt_file_save(path, data, sizeof data) == DT_ERR_IO;
+        _exit(failed && strstr(dt_error_text(), "ulimit -f") && n_temporaries() == 0 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    expect_text(path, "old");
+}
+
+/* Two processes save the same file over and over; a reader always finds one of the two. */
+static void test_two_processes_save(void **state)
+{
+    (void)state;
+    enum { BYTES = 20000, N_SAVES = 100 };
+    char path[DT_PATH_MAX], data[BYTES], *text;
+    pid_t children[2];
+    size_t bytes;
+    int n_alive = 2, status;
+    make_path(path, "shared");
+    assert_int_equal(dt_file_save(path, memset(data, 'a', BYTES), BYTES), DT_OK);
+    for (int i = 0; i < 2; i++)
+        if ((children[i] = fork()) == 0) {
+            dt_status result = DT_OK;
+            memset(data, 'a' + i, BYTES);
+            for (int k = 0; k < N_SAVES && result == DT_OK; k++)
+                result = dt_file_save(path, data, BYTES);
+            _exit(result);
+        }
+    while (n_alive > 0) {
+        assert_int_equal(dt_file_load(&text, &bytes, path, BYTES), DT_OK);
+        assert_int_equal(bytes, BYTES);
+        assert_memory_equal(text, memset(data, text[0], BYTES), BYTES);
+        free(text);
+        if (waitpid(-1, &status, WNOHANG) > 0) {
+            assert_int_equal(status, 0);
+            n_alive--;
+        }
+    }
+    assert_int_equal(n_temporaries(), 0);
+}
+
+static void on_alarm(int number)
+{
+    (void)number;
+}
+
+/* A timer interrupts writes to a pipe that is read slowly: they return early or with EINTR. */
+static void test_interrupted_writes_go_on(void **state)
+{
+    (void)state;
+    enum { BYTES = 1 << 22 };
+    const struct sigaction action = {.sa_handler = on_alarm}; /* no SA_RESTART */
+    const struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
+    static unsigned char data[BYTES], got[BYTES];
+    int ends[2], status;
+    for (size_t i = 0; i < BYTES; i++)
+        data[i] = (unsigned char)(i * 2654435761u >> 13);
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        size_t n_got = 0;
+        close(ends[1]);
+        for (ssize_t n; (n = read(ends[0], got + n_got, BYTES - n_got)) > 0; n_got += (size_t)n)
+            usleep(200);
+        _exit(n_got == BYTES && memcmp(got, data, BYTES) == 0 ? 0 : 1);
+    }
+    close(ends[0]);
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &often, NULL);
+    assert_int_equal(dt_file_write(ends[1], data, BYTES, "pipe"), DT_OK);
+    setitimer(ITIMER_REAL, &never, NULL);
+    close(ends[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
 }
 
 static dt_status raise_error(void)
@@ -146,9 +436,20 @@ static void test_durations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_save_and_load),       cmocka_unit_test(test_refused_inputs),
-        cmocka_unit_test(test_early_end_is_damage), cmocka_unit_test(test_outputs_that_cannot_be),
-        cmocka_unit_test(test_error_trail),         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_save_and_load),
+        cmocka_unit_test(test_refused_inputs),
+        cmocka_unit_test(test_early_end_is_damage),
+        cmocka_unit_test(test_outputs_that_cannot_be),
+        cmocka_unit_test(test_create_and_finish),
+        cmocka_unit_test(test_folders_move_and_go),
+        cmocka_unit_test(test_every_call_of_a_save_fails),
+        cmocka_unit_test(test_every_call_of_making_folders_fails),
+        cmocka_unit_test(test_every_call_of_a_save_crashes),
+        cmocka_unit_test(test_limit_of_file_size),
+        cmocka_unit_test(test_two_processes_save),
+        cmocka_unit_test(test_interrupted_writes_go_on),
+        cmocka_unit_test(test_error_trail),
+        cmocka_unit_test(test_memory),
         cmocka_unit_test(test_durations),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

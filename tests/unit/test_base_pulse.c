@@ -1,0 +1,141 @@
+/* Pulses: what the owner publishes is what a reader gets, also while the owner goes on; faults fire
+ * where they should. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "dtrain/fault.h"
+#include "dtrain/pulse.h"
+
+static void test_names(void **state)
+{
+    (void)state;
+    static const char *const names[DT_N_SECTIONS] = {"none",   "init", "data", "compute",
+                                                     "reduce", "eval", "save"};
+    for (int i = 0; i < DT_N_SECTIONS; i++)
+        assert_string_equal(dt_section_name((enum dt_section)i), names[i]);
+}
+
+static void test_moves_are_seen(void **state)
+{
+    (void)state;
+    struct dt_pulse_state was, is;
+    dt_pulse_read(&dt_pulse_main, &was);
+    assert_int_equal(dt_pulse_enter(&dt_pulse_main, DT_SECTION_DATA), was.section);
+    assert_int_equal(dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE), DT_SECTION_DATA);
+    dt_pulse_step(&dt_pulse_main, 57);
+    dt_pulse_beat(&dt_pulse_main);
+    dt_pulse_wait(&dt_pulse_main, "sum");
+    dt_pulse_read(&dt_pulse_main, &is);
+    assert_int_equal(is.section, DT_SECTION_COMPUTE);
+    assert_int_equal(is.step, 57);
+    assert_string_equal(is.waits_for, "sum");
+    assert_int_equal(is.n_moves - was.n_moves, 5);
+    dt_pulse_go_on(&dt_pulse_main);
+    dt_pulse_read(&dt_pulse_main, &is);
+    assert_null(is.waits_for);
+    assert_int_equal(is.n_moves - was.n_moves, 6);
+}
+
+static void test_history_keeps_the_last(void **state)
+{
+    (void)state;
+    struct dt_pulse_event events[DT_PULSE_EVENTS];
+    for (int i = 0; i < 3 * DT_PULSE_EVENTS + 5; i++) {
+        dt_pulse_step(&dt_pulse_main, i);
+        dt_pulse_beat(&dt_pulse_main); /* not an event */
+    }
+    assert_int_equal(dt_pulse_history(&dt_pulse_main, events), DT_PULSE_EVENTS);
+    for (int i = 0; i < DT_PULSE_EVENTS; i++) {
+        assert_int_equal(events[i].step, 2 * DT_PULSE_EVENTS + 5 + i);
+        assert_true(i == 0 || events[i].at_s >= events[i - 1].at_s);
+    }
+}
+
+static void test_pulses_are_apart(void **state)
+{
+    (void)state;
+    struct dt_pulse_state was, is;
+    struct dt_pulse_event events[DT_PULSE_EVENTS];
+    dt_pulse_read(&dt_pulse_saver, &was);
+    dt_pulse_step(&dt_pulse_main, 1);
+    dt_pulse_read(&dt_pulse_saver, &is);
+    assert_int_equal(is.n_moves, was.n_moves);
+    assert_int_equal(dt_pulse_history(&dt_pulse_saver, events), 0);
+}
+
+/* The owner keeps the step equal to the moves made: a reader that has seen n moves must not see an
+ * older step. */
+static void *own(void *arg)
+{
+    (void)arg;
+    for (int64_t i = 1; i <= 200000; i++)
+        dt_pulse_step(&dt_pulse_saver, i);
+    return NULL;
+}
+
+static void test_reader_beside_the_owner(void **state)
+{
+    (void)state;
+    struct dt_pulse_state start, is;
+    struct dt_pulse_event events[DT_PULSE_EVENTS];
+    dt_pulse_read(&dt_pulse_saver, &start);
+    pthread_t owner;
+    assert_int_equal(pthread_create(&owner, NULL, own, NULL), 0);
+    do {
+        dt_pulse_read(&dt_pulse_saver, &is);
+        assert_true(is.step >= (int64_t)(is.n_moves - start.n_moves));
+        dt_pulse_history(&dt_pulse_saver, events);
+    } while (is.step < 200000);
+    pthread_join(owner, NULL);
+}
+
+/* How a child with this DTRAIN_FAULT ends that enters eval and does steps 0 to 9. */
+static int end_with(const char *fault)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        setenv("DTRAIN_FAULT", fault, 1);
+        if (dt_fault_init(1) != DT_OK)
+            _exit(99);
+        dt_pulse_enter(&dt_pulse_main, DT_SECTION_EVAL);
+        for (int i = 0; i < 10; i++)
+            dt_pulse_step(&dt_pulse_main, i);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void test_faults_fire(void **state)
+{
+    (void)state;
+    assert_int_equal(end_with("kill@eval:1"), -SIGKILL);
+    assert_int_equal(end_with("kill@9:1"), -SIGKILL);
+    assert_int_equal(end_with("kill@eval:0,kill@9:0"), 0);
+    assert_int_equal(end_with("kill@save:1,kill@10:1"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_moves_are_seen),
+        cmocka_unit_test(test_history_keeps_the_last),
+        cmocka_unit_test(test_pulses_are_apart),
+        cmocka_unit_test(test_reader_beside_the_owner),
+        cmocka_unit_test(test_faults_fire),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
