@@ -65,6 +65,8 @@ struct dt_config {
         int eval_every;   /* epochs, 0 = only at the end */
         int eval_batch;   /* images per rank and pass in evaluation */
         double stop_top1; /* per cent of the validation set, 0 = off */
+        int64_t
+            check_every; /* steps between comparisons of the ranks' weights, 0 = at saves only */
     } train;
     struct {
         double momentum, weight_decay;
@@ -101,8 +103,16 @@ struct dt_config {
     struct {
         int every_epochs; /* 0 = only at the end */
         int64_t every_steps;
-        int keep;
+        double every_seconds; /* stretched so that saving takes at most 1 % of the time; 0 = off */
+        int keep;             /* newest ones that stay */
+        bool keep_best;       /* and the one with the best top-1 */
+        int64_t keep_every;   /* and those of steps that are multiples of it, 0 = none */
+        double retry_s;       /* between attempts after a failed save */
     } checkpoint;
+    struct {
+        double init_s, step_s, save_s; /* time limits of the sections, 0 = off; step_s: at least,
+                                          and at least 10 x the median step */
+    } watchdog;
     struct {
         int warmup_steps, rounds, steps_per_round;
     } bench;
@@ -121,6 +131,12 @@ dt_status dt_config_load(struct dt_config *config, const char *path, const char 
                          size_t n_sets);
 /* The complete configuration as pretty JSON text that dt_config_load accepts; caller frees. */
 dt_status dt_config_print(char **text, const struct dt_config *config);
+/* The keys that differ between a saved run and one that is to go on from it, a line
+ * "    key: old there, new now" each: into `refused` those that make it another run, into `inexact`
+ * those after which results are equal up to rounding only. Keys without influence on the result are
+ * not listed. Texts are cut at `bytes`. */
+void dt_config_compare(const struct dt_config *saved, const struct dt_config *now, char *refused,
+                       char *inexact, size_t bytes);
 /* JSON Schema (draft 2020-12), or help as text, one line per key with default and bounds. */
 dt_status dt_config_print_schema(FILE *out);
 dt_status dt_config_print_help(FILE *out);

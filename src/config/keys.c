@@ -27,48 +27,71 @@ static const double classic_milestones[] = {30, 60, 80};
 
 #define MAX_EXACT 9007199254740992.0 /* 2^53: integers up to here survive JSON */
 
+/* The rows end with the sentence, and with the effect of a change on resuming unless that is
+ * "another run". */
+#define FREE    .effect = DT_KEY_FREE
+#define INEXACT .effect = DT_KEY_INEXACT
+#define LENGTH  .effect = DT_KEY_LENGTH
+
 #define FIELD(member) .path = #member, .offset = offsetof(struct dt_config, member)
-#define BOOL(member, value, sentence)                                                       \
-    {                                                                                       \
-        FIELD(member), .type = DT_KEY_BOOL, .number = (value), .max = 1, .help = (sentence) \
+#define BOOL(member, value, ...)                                                             \
+    {                                                                                        \
+        FIELD(member), .type = DT_KEY_BOOL, .number = (value), .max = 1, .help = __VA_ARGS__ \
     }
-#define NUMBER(member, kind, value, low, high, sentence)                               \
+#define NUMBER(member, kind, value, low, high, ...)                                    \
     {                                                                                  \
         FIELD(member), .type = (kind), .number = (value), .min = (low), .max = (high), \
-                       .help = (sentence)                                              \
+                       .help = __VA_ARGS__                                             \
     }
-#define INT(member, value, low, high, sentence) \
-    NUMBER(member, DT_KEY_INT, value, low, high, sentence)
-#define REAL(member, value, low, high, sentence) \
-    NUMBER(member, DT_KEY_REAL, value, low, high, sentence)
-#define POSITIVE(member, value, high, sentence)                                                  \
+#define INT(member, value, low, high, ...) NUMBER(member, DT_KEY_INT, value, low, high, __VA_ARGS__)
+#define REAL(member, value, low, high, ...) \
+    NUMBER(member, DT_KEY_REAL, value, low, high, __VA_ARGS__)
+#define POSITIVE(member, value, high, ...)                                                       \
     {                                                                                            \
         FIELD(member), .type = DT_KEY_REAL, .number = (value), .above_min = true, .max = (high), \
-                       .help = (sentence)                                                        \
+                       .help = __VA_ARGS__                                                       \
     }
-#define FRACTION(member, value, sentence) /* 0 <= x < 1 */                                  \
+#define FRACTION(member, value, ...) /* 0 <= x < 1 */                                       \
     {                                                                                       \
         FIELD(member), .type = DT_KEY_REAL, .number = (value), .max = 1, .below_max = true, \
-                       .help = (sentence)                                                   \
+                       .help = __VA_ARGS__                                                  \
     }
-#define CHOICE(member, value, names, sentence)                                                    \
-    {                                                                                             \
-        FIELD(member), .type = DT_KEY_CHOICE, .number = (value),                                  \
-                       .max = (double)DT_COUNT(names) - 2, .choices = (names), .help = (sentence) \
+#define CHOICE(member, value, names, ...)                                                          \
+    {                                                                                              \
+        FIELD(member), .type = DT_KEY_CHOICE, .number = (value),                                   \
+                       .max = (double)DT_COUNT(names) - 2, .choices = (names), .help = __VA_ARGS__ \
     }
-#define STRING(member, value, shortest, sentence)                                        \
+#define STRING(member, value, shortest, ...)                                             \
     {                                                                                    \
         FIELD(member), .type = DT_KEY_STRING, .text = (value), .min_length = (shortest), \
                        .max_length = (int)sizeof(((struct dt_config *)0)->member) - 1,   \
-                       .help = (sentence)                                                \
+                       .help = __VA_ARGS__                                               \
     }
-#define LIST(member, values, shortest, longest, count, low, above, high, sentence)                 \
+#define LIST(member, values, shortest, longest, count, low, above, high, ...)                      \
     {                                                                                              \
         FIELD(member), .type = DT_KEY_LIST, .items = (values), .n_items = DT_COUNT(values),        \
                        .min_length = (shortest), .max_length = (longest), .count_offset = (count), \
-                       .min = (low), .above_min = (above), .max = (high), .help = (sentence)       \
+                       .min = (low), .above_min = (above), .max = (high), .help = __VA_ARGS__      \
     }
 
+/* Why a change on resuming is harmless (FREE) or changes rounding only (INEXACT):
+ *
+ *   model.init_from        only the first start uses it
+ *   data.train             the fingerprint of the data decides, not where they are
+ *   data.val, synthetic_val, train.eval_*   an evaluation changes nothing but reports
+ *   data.workers, prefetch order and augmentation do not depend on them
+ *   data.max_bad_fraction, train.max_steps, train.stop_top1   when to end, not how to get there
+ *   train.check_every      compares, changes nothing
+ *   train.epochs           the length of the run; kinds cosine and poly follow from it
+ *   train.micro_batch      the same sums in other pieces; batch norm sees batches of another size
+ *   train.precision, loss_scale, deterministic   weights and momentum are fp32 in any case
+ *   device.kind, threads, winograd, comm.*       the same sums in another order
+ *   device.record, share, timeout_s              the same kernels on the same numbers
+ *   device.cache_dir       choices of algorithms, which deterministic runs do not take from there
+ *   output.*, checkpoint.*, watchdog.*, bench.*  beside training
+ *
+ * All others are another run. model.zero_init_residual counts for the first weights only, but those
+ * are gone. */
 const struct dt_key dt_keys[] = {
     STRING(model.name, "resnet50", 1, "Network, such as resnet50, vgg16_bn, alexnet or resnet20"),
     INT(model.num_classes, 1000, 2, 1000000, "Outputs of the classifier"),
@@ -76,16 +99,17 @@ const struct dt_key dt_keys[] = {
     BOOL(model.zero_init_residual, false,
          "Start the last batch norm scale of each residual block at 0"),
     FRACTION(model.dropout, 0.5, "Dropout in the classifiers of VGG and AlexNet"),
-    STRING(model.init_from, "", 0, "Safetensors file with the first weights; empty: random ones"),
+    STRING(model.init_from, "", 0, "Safetensors file with the first weights; empty: random ones",
+           FREE),
 
     CHOICE(data.source, DT_SOURCE_SYNTHETIC, sources,
            "Made-up images, tar shards or a folder with one folder per class"),
-    STRING(data.train, "", 0, "Training data: a folder, or shards as train-{0000..0009}.tar"),
-    STRING(data.val, "", 0, "Validation data, written the same way; empty: no evaluation"),
+    STRING(data.train, "", 0, "Training data: a folder, or shards as train-{0000..0009}.tar", FREE),
+    STRING(data.val, "", 0, "Validation data, written the same way; empty: no evaluation", FREE),
     INT(data.synthetic_train, 12800, 1, 1 << 30, "Training images of the synthetic source"),
-    INT(data.synthetic_val, 1280, 0, 1 << 30, "Validation images of the synthetic source"),
-    INT(data.workers, 0, 0, 256, "Decoding threads per rank; 0: chosen from the CPUs"),
-    INT(data.prefetch, 3, 1, 64, "Batches held ready per rank"),
+    INT(data.synthetic_val, 1280, 0, 1 << 30, "Validation images of the synthetic source", FREE),
+    INT(data.workers, 0, 0, 256, "Decoding threads per rank; 0: chosen from the CPUs", FREE),
+    INT(data.prefetch, 3, 1, 64, "Batches held ready per rank", FREE),
     CHOICE(data.augment, DT_AUGMENT_IMAGENET, augments,
            "Random resized crop and flip (imagenet), or shift by up to 4 and flip (cifar)"),
     INT(data.resize, 0, 0, 4096,
@@ -93,22 +117,27 @@ const struct dt_key dt_keys[] = {
     LIST(data.mean, imagenet_mean, 3, 3, 0, 0, false, 1, "Mean of R, G, B for pixels in 0..1"),
     LIST(data.std, imagenet_std, 3, 3, 0, 0, true, 1, "Standard deviation of R, G, B"),
     INT(data.label_offset, 0, 0, 1000000, "Subtracted from every label in the files"),
-    REAL(data.max_bad_fraction, 0.001, 0, 1, "Share of unreadable images that ends the run"),
+    REAL(data.max_bad_fraction, 0.001, 0, 1, "Share of unreadable images that ends the run", FREE),
 
-    INT(train.epochs, 90, 1, 100000, "Passes over the training data"),
-    NUMBER(train.max_steps, DT_KEY_INT64, 0, 0, MAX_EXACT, "Last step of the run; 0: no limit"),
+    INT(train.epochs, 90, 1, 100000, "Passes over the training data", LENGTH),
+    NUMBER(train.max_steps, DT_KEY_INT64, 0, 0, MAX_EXACT, "Last step of the run; 0: no limit",
+           FREE),
     INT(train.global_batch, 256, 1, 1 << 20, "Images per update over all ranks"),
     INT(train.micro_batch, 0, 0, 1 << 16,
-        "Images per rank and pass; 0: global_batch / ranks in one pass"),
+        "Images per rank and pass; 0: global_batch / ranks in one pass", INEXACT),
     NUMBER(train.seed, DT_KEY_UINT64, 1, 0, MAX_EXACT, "Seed of weights, order and augmentation"),
-    CHOICE(train.precision, DT_PRECISION_FP32, precisions, "Arithmetic of the network"),
+    CHOICE(train.precision, DT_PRECISION_FP32, precisions, "Arithmetic of the network", INEXACT),
     REAL(train.loss_scale, 0, 0, 16777216,
-         "fp16: factor on the loss, so that small gradients survive; 0: adapted while training"),
-    BOOL(train.deterministic, false, "The same bits in every run on the same number of ranks"),
+         "fp16: factor on the loss, so that small gradients survive; 0: adapted while training",
+         INEXACT),
+    BOOL(train.deterministic, false, "The same bits in every run on the same number of ranks",
+         INEXACT),
     FRACTION(train.label_smoothing, 0, "Part of the target spread over all classes"),
-    INT(train.eval_every, 1, 0, 100000, "Epochs between evaluations; 0: only at the end"),
-    INT(train.eval_batch, 32, 1, 1 << 16, "Images per rank and pass in evaluation"),
-    REAL(train.stop_top1, 0, 0, 100, "Stop at this validation accuracy in per cent; 0: off"),
+    INT(train.eval_every, 1, 0, 100000, "Epochs between evaluations; 0: only at the end", FREE),
+    INT(train.eval_batch, 32, 1, 1 << 16, "Images per rank and pass in evaluation", FREE),
+    REAL(train.stop_top1, 0, 0, 100, "Stop at this validation accuracy in per cent; 0: off", FREE),
+    NUMBER(train.check_every, DT_KEY_INT64, 500, 0, MAX_EXACT,
+           "Steps between comparisons of the ranks' weights; 0: only before checkpoints", FREE),
 
     FRACTION(optim.momentum, 0.9, "Momentum of SGD"),
     REAL(optim.weight_decay, 1e-4, 0, 1, "L2 penalty added to the gradient"),
@@ -128,37 +157,55 @@ const struct dt_key dt_keys[] = {
     POSITIVE(schedule.power, 2, 10, "Kind poly: exponent"),
     REAL(schedule.end_lr, 0, 0, 1000, "Kinds cosine and poly: rate at the end, in the unit of lr"),
 
-    CHOICE(device.kind, DT_DEVICE_AUTO, devices, "Where the network runs"),
-    INT(device.threads, 0, 0, 1024,
-        "Compute threads per rank; 0: CPUs allowed / ranks on the node"),
+    CHOICE(device.kind, DT_DEVICE_AUTO, devices, "Where the network runs", INEXACT),
+    INT(device.threads, 0, 0, 1024, "Compute threads per rank; 0: CPUs allowed / ranks on the node",
+        INEXACT),
     BOOL(device.winograd, true,
-         "Winograd's algorithm for large 3x3 convolutions: faster, rounding slightly larger"),
-    BOOL(device.record, true, "GPU: record the training step once and replay it as a CUDA graph"),
-    BOOL(device.share, false, "GPU: ranks may share one, for tests; slow"),
+         "Winograd's algorithm for large 3x3 convolutions: faster, rounding slightly larger",
+         INEXACT),
+    BOOL(device.record, true, "GPU: record the training step once and replay it as a CUDA graph",
+         FREE),
+    BOOL(device.share, false, "GPU: ranks may share one, for tests; slow", FREE),
     REAL(device.timeout_s, 300, 0, 86400,
-         "GPU: seconds after which unfinished work is an error; 0: wait for ever"),
+         "GPU: seconds after which unfinished work is an error; 0: wait for ever", FREE),
     STRING(device.cache_dir, "", 0,
-           "GPU: folder for the convolution algorithms found; empty: ~/.cache/dtrain"),
+           "GPU: folder for the convolution algorithms found; empty: ~/.cache/dtrain", FREE),
 
-    CHOICE(comm.backend, DT_COMM_AUTO, backends, "Library that sums the gradients"),
+    CHOICE(comm.backend, DT_COMM_AUTO, backends, "Library that sums the gradients", INEXACT),
     CHOICE(comm.algorithm, DT_ALGORITHM_RING, algorithms,
-           "ring: fixed order, the same bits in every run; auto: chosen by the library"),
+           "ring: fixed order, the same bits in every run; auto: chosen by the library", INEXACT),
     CHOICE(comm.wire, DT_WIRE_AUTO, wires,
-           "Type of gradients between ranks; auto: as computed, 16 bits in bf16 and fp16"),
-    POSITIVE(comm.bucket_mb, 4, 4096, "Gradients are summed in buckets of this many MiB"),
-    POSITIVE(comm.last_bucket_mb, 1, 4096, "Largest last bucket, whose sum is not overlapped"),
+           "Type of gradients between ranks; auto: as computed, 16 bits in bf16 and fp16", INEXACT),
+    POSITIVE(comm.bucket_mb, 4, 4096, "Gradients are summed in buckets of this many MiB", INEXACT),
+    POSITIVE(comm.last_bucket_mb, 1, 4096, "Largest last bucket, whose sum is not overlapped",
+             INEXACT),
 
-    STRING(output.dir, "runs/default", 1, "Run folder"),
-    INT(output.log_every, 20, 1, 1000000, "Steps between lines of progress"),
+    STRING(output.dir, "runs/default", 1, "Run folder", FREE),
+    INT(output.log_every, 20, 1, 1000000, "Steps between lines of progress", FREE),
 
-    INT(checkpoint.every_epochs, 1, 0, 100000, "Epochs between checkpoints; 0: only at the end"),
+    INT(checkpoint.every_epochs, 1, 0, 100000, "Epochs between checkpoints; 0: only at the end",
+        FREE),
     NUMBER(checkpoint.every_steps, DT_KEY_INT64, 0, 0, MAX_EXACT,
-           "Steps between checkpoints within an epoch; 0: none"),
-    INT(checkpoint.keep, 3, 1, 1000000, "Newest checkpoints that are kept"),
+           "Steps between checkpoints within an epoch; 0: none", FREE),
+    REAL(checkpoint.every_seconds, 600, 0, 1e6,
+         "Seconds between checkpoints, stretched where saving takes more than 1 %; 0: off", FREE),
+    INT(checkpoint.keep, 3, 1, 1000000, "Newest checkpoints that are kept", FREE),
+    BOOL(checkpoint.keep_best, true, "Keep the checkpoint with the best top-1 too", FREE),
+    NUMBER(checkpoint.keep_every, DT_KEY_INT64, 0, 0, MAX_EXACT,
+           "Keep the checkpoints of steps that are multiples of this too; 0: none", FREE),
+    POSITIVE(checkpoint.retry_s, 60, 86400, "Seconds between attempts after a save has failed",
+             FREE),
 
-    INT(bench.warmup_steps, 5, 0, 1000000, "Steps before dtrain bench measures"),
-    INT(bench.rounds, 10, 1, 100000, "Measured rounds"),
-    INT(bench.steps_per_round, 10, 1, 100000, "Steps of one round"),
+    REAL(watchdog.init_s, 300, 0, 1e6, "Seconds without progress that end a start; 0: no limit",
+         FREE),
+    REAL(watchdog.step_s, 60, 0, 1e6,
+         "Seconds without progress that end a step, at least 10 x its median; 0: no limit", FREE),
+    REAL(watchdog.save_s, 600, 0, 1e6, "Seconds without progress that end a save; 0: no limit",
+         FREE),
+
+    INT(bench.warmup_steps, 5, 0, 1000000, "Steps before dtrain bench measures", FREE),
+    INT(bench.rounds, 10, 1, 100000, "Measured rounds", FREE),
+    INT(bench.steps_per_round, 10, 1, 100000, "Steps of one round", FREE),
 };
 
 size_t dt_config_n_keys(void)

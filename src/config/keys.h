@@ -15,6 +15,14 @@ enum dt_key_type {
     DT_KEY_LIST, /* of numbers */
 };
 
+/* What it means to change a key when a run is continued. */
+enum dt_key_effect {
+    DT_KEY_FIXED,   /* it would be another run */
+    DT_KEY_INEXACT, /* the same run up to rounding */
+    DT_KEY_FREE,    /* without influence on the weights */
+    DT_KEY_LENGTH,  /* free where the learning rate does not depend on the length of the run */
+};
+
 /* One row. Which members count depends on the type; the others are 0. */
 struct dt_key {
     const char *path; /* "train.epochs" */
@@ -30,6 +38,7 @@ struct dt_key {
     size_t count_offset;        /* int with the number of items; 0 = always max_length */
     const char *const *choices; /* names in the order of the enum, NULL at the end */
     const char *help;           /* one sentence without its full stop */
+    enum dt_key_effect effect;
 };
 
 extern const struct dt_key dt_keys[];
@@ -49,6 +58,10 @@ const double *dt_key_get_list(const struct dt_key *key, const struct dt_config *
                               int *n_items);
 void dt_key_set_list(const struct dt_key *key, struct dt_config *config, const double *items,
                      int n_items);
+/* The value as JSON. */
+struct dt_jsonw;
+void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key,
+                  const struct dt_config *config);
 /* "an integer from 1 to 100"; returns out. */
 const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key);
 /* Shortest readable form of a number. */

@@ -182,8 +182,10 @@ static void report_value(struct loading *l, const struct dt_key *key, const stru
 
 static void report_unknown(struct loading *l, struct place at, const char *path)
 {
-    char suggestion[512];
-    add_mistake(l, at, path, "unknown key%s", dt_key_suggest(suggestion, sizeof(suggestion), path));
+    char suggestion[512] = "";
+    if (l->n_left_out == 0) /* a search among all names, and there may be thousands of mistakes */
+        dt_key_suggest(suggestion, sizeof(suggestion), path);
+    add_mistake(l, at, path, "unknown key%s", suggestion);
 }
 
 static void apply(struct loading *l, const char *path, const struct dt_json *value);

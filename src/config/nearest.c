@@ -8,7 +8,7 @@
 
 #include "keys.h"
 
-enum { NAME_MAX_BYTES = 96, MAX_DISTANCE = 2, PREFIX_MIN_BYTES = 3, MAX_NAMES = 256 };
+enum { NAME_MAX_BYTES = 96, MAX_DISTANCE = 2, PREFIX_MIN_BYTES = 3, MAX_NAMES = 256, FAR = 96 };
 
 static int min3(int a, int b, int c)
 {
@@ -16,25 +16,31 @@ static int min3(int a, int b, int c)
     return low < c ? low : c;
 }
 
-/* Optimal string alignment distance; long names count as far away. */
+/* Optimal string alignment distance; anything above MAX_DISTANCE may come out as FAR, and names
+ * that are long always do. */
 static int distance(const char *a, const char *b)
 {
-    int rows[3][NAME_MAX_BYTES + 1];
+    int rows[3][NAME_MAX_BYTES + 1], least_above = 0;
     size_t n_a = strlen(a), n_b = strlen(b);
-    if (n_a > NAME_MAX_BYTES || n_b > NAME_MAX_BYTES)
-        return NAME_MAX_BYTES;
+    size_t n_longer = n_a > n_b ? n_a : n_b, n_shorter = n_a > n_b ? n_b : n_a;
+    if (n_longer > NAME_MAX_BYTES || n_longer > n_shorter + MAX_DISTANCE)
+        return FAR;
     for (size_t j = 0; j <= n_b; j++)
         rows[0][j] = (int)j;
     for (size_t i = 1; i <= n_a; i++) {
         int *row = rows[i % 3], *above = rows[(i + 2) % 3], *above2 = rows[(i + 1) % 3];
-        row[0] = (int)i;
+        int least = row[0] = (int)i;
         for (size_t j = 1; j <= n_b; j++) {
             int x = tolower((unsigned char)a[i - 1]), y = tolower((unsigned char)b[j - 1]);
             row[j] = min3(above[j] + 1, row[j - 1] + 1, above[j - 1] + (x != y));
             if (i > 1 && j > 1 && x == tolower((unsigned char)b[j - 2]) &&
                 y == tolower((unsigned char)a[i - 2]) && above2[j - 2] + 1 < row[j])
                 row[j] = above2[j - 2] + 1;
+            least = row[j] < least ? row[j] : least;
         }
+        if (least > MAX_DISTANCE && least_above > MAX_DISTANCE)
+            return FAR; /* the rows below follow from these two */
+        least_above = least;
     }
     return rows[n_a % 3][n_b];
 }

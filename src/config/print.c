@@ -35,8 +35,8 @@ static const char *leaf(const struct dt_key *key)
     return key->path + dt_key_section(key) + 1;
 }
 
-static void print_value(struct dt_jsonw *w, const char *name, const struct dt_key *key,
-                        const struct dt_config *config)
+void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key,
+                  const struct dt_config *config)
 {
     int n_items = 0;
     if (key->type == DT_KEY_STRING) {
@@ -63,7 +63,7 @@ static void print_value(struct dt_jsonw *w, const char *name, const struct dt_ke
 static void visit_value(struct dt_jsonw *w, const struct dt_key *key,
                         const struct dt_config *config)
 {
-    print_value(w, leaf(key), key, config);
+    dt_key_print(w, leaf(key), key, config);
 }
 
 static void end_object(struct dt_jsonw *w)
@@ -122,7 +122,7 @@ static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
     } else if (key->type != DT_KEY_BOOL) {
         print_bounds(w, key);
     }
-    print_value(w, "default", key, defaults);
+    dt_key_print(w, "default", key, defaults);
     dt_jsonw_close(w, '}');
 }
 
@@ -172,7 +172,7 @@ static dt_status help_line(FILE *out, const struct dt_key *key, const struct dt_
     struct dt_jsonw w;
     dt_jsonw_init(&w, false);
     dt_jsonw_begin(&w, NULL, '[');
-    print_value(&w, NULL, key, defaults);
+    dt_key_print(&w, NULL, key, defaults);
     dt_jsonw_close(&w, ']');
     dt_status status = dt_jsonw_end(&w);
     if (status == DT_OK &&

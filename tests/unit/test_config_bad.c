@@ -34,8 +34,8 @@ static const struct {
     {"{\"schedule\": {\"lr\": 1e999}}", 1, NULL, "too large"},
     {"{\"schedule\": {\"lr\": NaN}}", 1, NULL, "expected a value, got 'N'"},
     {"{'train': {}}", 1, NULL, "double quotes"},
-    {"{\"train\": {}, \n\"train\": {}}", 2, NULL, "key \"train\" appears twice"},
-    {"{\"train\": {\"seed\": 1,\n\n\"seed\": 2}}", 3, NULL, "key \"seed\" appears twice"},
+    {"{\"train\": {}, \n\"train\": {}}", 2, NULL, "train: key appears twice"},
+    {"{\"train\": {\"seed\": 1,\n\n\"seed\": 2}}", 3, NULL, "train.seed: key appears twice"},
     {"{\"output\": {\"dir\": \"a\xff\"}}", 1, NULL, "not UTF-8"},
     {"\xef\xbb\xbf{}", 1, NULL, "byte-order mark"},
     /* Wrong shape. */

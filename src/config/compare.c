@@ -1,0 +1,69 @@
+/* What a run may change when it goes on: every key of two configurations, by the table. */
+#include <stdio.h>
+#include <string.h>
+
+#include "dtrain/json.h"
+#include "keys.h"
+
+enum { VALUE_BYTES = 512 };
+
+static bool is_same(const struct dt_key *key, const struct dt_config *a, const struct dt_config *b)
+{
+    int n_a, n_b;
+    if (key->type == DT_KEY_STRING)
+        return strcmp(dt_key_get_string(key, a), dt_key_get_string(key, b)) == 0;
+    if (key->type != DT_KEY_LIST)
+        return dt_key_get_number(key, a) == dt_key_get_number(key, b);
+    const double *x = dt_key_get_list(key, a, &n_a), *y = dt_key_get_list(key, b, &n_b);
+    return n_a == n_b && memcmp(x, y, (size_t)n_a * sizeof *x) == 0;
+}
+
+static enum dt_key_effect effect_of(const struct dt_key *key, const struct dt_config *saved)
+{
+    bool is_open =
+        saved->schedule.kind == DT_SCHEDULE_CONSTANT || saved->schedule.kind == DT_SCHEDULE_STEP;
+    if (key->effect != DT_KEY_LENGTH)
+        return key->effect;
+    return is_open ? DT_KEY_FREE : DT_KEY_FIXED;
+}
+
+/* Names of choices without quotes. */
+static void format(char out[VALUE_BYTES], const struct dt_key *key, const struct dt_config *config)
+{
+    struct dt_jsonw w;
+    snprintf(out, VALUE_BYTES, "?");
+    if (key->type == DT_KEY_CHOICE) {
+        snprintf(out, VALUE_BYTES, "%s", key->choices[(int)dt_key_get_number(key, config)]);
+        return;
+    }
+    dt_jsonw_init(&w, false);
+    dt_key_print(&w, NULL, key, config);
+    if (dt_jsonw_end(&w) == DT_OK)
+        snprintf(out, VALUE_BYTES, "%s", w.text);
+    dt_jsonw_reset(&w);
+}
+
+static void add(char *list, size_t bytes, const struct dt_key *key, const struct dt_config *saved,
+                const struct dt_config *now)
+{
+    char old[VALUE_BYTES], new[VALUE_BYTES], line[2 * VALUE_BYTES + 128];
+    size_t used = strlen(list);
+    format(old, key, saved);
+    format(new, key, now);
+    int n = snprintf(line, sizeof line, "%s    %s: %s there, %s now", used ? "\n" : "", key->path,
+                     old, new);
+    if (used + (size_t)n < bytes) /* a line is in the list as a whole or not at all */
+        memcpy(list + used, line, (size_t)n + 1);
+}
+
+void dt_config_compare(const struct dt_config *saved, const struct dt_config *now, char *refused,
+                       char *inexact, size_t bytes)
+{
+    refused[0] = inexact[0] = '\0';
+    for (size_t i = 0; i < dt_config_n_keys(); i++) {
+        const struct dt_key *key = &dt_keys[i];
+        enum dt_key_effect effect = effect_of(key, saved);
+        if (effect != DT_KEY_FREE && !is_same(key, saved, now))
+            add(effect == DT_KEY_FIXED ? refused : inexact, bytes, key, saved, now);
+    }
+}

@@ -1,0 +1,173 @@
+/* Changes of the configuration on resuming: every key once, then several at a time. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "config/keys.h"
+#include "dtrain/mem.h"
+
+enum { LIST_BYTES = 4096 };
+
+/* What the promise to users is, written down once more: whole sections end in a dot. */
+static const char *const free_keys[] = {
+    "output.",         "checkpoint.",           "watchdog.",
+    "bench.",          "model.init_from",       "data.train",
+    "data.val",        "data.synthetic_val",    "data.workers",
+    "data.prefetch",   "data.max_bad_fraction", "train.epochs",
+    "train.max_steps", "train.eval_every",      "train.eval_batch",
+    "train.stop_top1", "train.check_every",     "device.record",
+    "device.share",    "device.timeout_s",      "device.cache_dir",
+};
+static const char *const inexact_keys[] = {
+    "comm.",
+    "train.micro_batch",
+    "train.precision",
+    "train.loss_scale",
+    "train.deterministic",
+    "device.kind",
+    "device.threads",
+    "device.winograd",
+};
+
+static bool is_among(const char *path, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes = strlen(list[i]);
+        bool is_section = list[i][bytes - 1] == '.';
+        if (is_section ? strncmp(path, list[i], bytes) == 0 : strcmp(path, list[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static double other_number(const struct dt_key *key, double value)
+{
+    if (key->type == DT_KEY_BOOL || key->type == DT_KEY_CHOICE)
+        return value < key->max ? value + 1 : 0;
+    if (key->type == DT_KEY_REAL)
+        return value > key->min ? (value + key->min) / 2 : (value + key->max) / 2;
+    return value < key->max ? value + 1 : value - 1;
+}
+
+static void change(const struct dt_key *key, struct dt_config *config)
+{
+    if (key->type == DT_KEY_STRING) {
+        char *text = (char *)config + key->offset;
+        text[0] = text[0] == 'x' ? 'y' : 'x';
+        text[1] = '\0';
+    } else if (key->type == DT_KEY_LIST) {
+        double items[DT_MAX_MILESTONES];
+        int n = 0;
+        const double *present = dt_key_get_list(key, config, &n);
+        memcpy(items, present, (size_t)n * sizeof *items);
+        items[n - 1] /= 2;
+        dt_key_set_list(key, config, items, n);
+    } else {
+        dt_key_set_number(key, config, other_number(key, dt_key_get_number(key, config)));
+    }
+}
+
+static void check_lists(const struct dt_config *saved, const struct dt_config *now,
+                        const char *path, bool is_free, bool is_inexact)
+{
+    char refused[LIST_BYTES], inexact[LIST_BYTES], line[128];
+    snprintf(line, sizeof line, "    %s: ", path);
+    dt_config_compare(saved, now, refused, inexact, LIST_BYTES);
+    if ((strstr(refused, line) == refused) != (!is_free && !is_inexact) ||
+        (strstr(inexact, line) == inexact) != is_inexact || strchr(refused, '\n') ||
+        strchr(inexact, '\n') || (is_free && (refused[0] || inexact[0])))
+        fail_msg("%s: refused \"%s\", inexact \"%s\"", path, refused, inexact);
+}
+
+static void test_every_key(void **state)
+{
+    int n_free = 0, n_inexact = 0;
+    struct dt_config saved, now;
+    (void)state;
+    for (size_t i = 0; i < dt_config_n_keys(); i++) {
+        const struct dt_key *key = &dt_keys[i];
+        bool is_free = is_among(key->path, free_keys, DT_COUNT(free_keys));
+        bool is_inexact = is_among(key->path, inexact_keys, DT_COUNT(inexact_keys));
+        dt_config_init(&saved);
+        now = saved;
+        change(key, &now);
+        check_lists(&saved, &now, key->path, is_free, is_inexact);
+        check_lists(&now, &saved, key->path, is_free, is_inexact);
+        n_free += is_free;
+        n_inexact += is_inexact;
+    }
+    printf("%zu keys: %d free, %d inexact\n", dt_config_n_keys(), n_free, n_inexact);
+}
+
+/* Where the rate goes to its end value, the end must not move. */
+static void test_epochs(void **state)
+{
+    static const enum dt_schedule_kind kinds[] = {DT_SCHEDULE_CONSTANT, DT_SCHEDULE_STEP,
+                                                  DT_SCHEDULE_COSINE, DT_SCHEDULE_POLY};
+    struct dt_config saved, now;
+    (void)state;
+    for (size_t i = 0; i < DT_COUNT(kinds); i++) {
+        dt_config_init(&saved);
+        saved.schedule.kind = kinds[i];
+        now = saved;
+        now.train.epochs = 91;
+        check_lists(&saved, &now, "train.epochs", i < 2, false);
+    }
+}
+
+static void test_text(void **state)
+{
+    char refused[LIST_BYTES], inexact[LIST_BYTES];
+    struct dt_config saved, now;
+    (void)state;
+    dt_config_init(&saved);
+    now = saved;
+    dt_config_compare(&saved, &now, refused, inexact, LIST_BYTES);
+    assert_string_equal(refused, "");
+    assert_string_equal(inexact, "");
+    now.train.seed = 5;
+    now.train.precision = DT_PRECISION_BF16;
+    now.optim.momentum = 0.9 + 1e-15;
+    now.schedule.n_milestones = 2;
+    now.data.workers = 7;
+    snprintf(now.model.name, sizeof now.model.name, "a\nb");
+    dt_config_compare(&saved, &now, refused, inexact, LIST_BYTES);
+    assert_string_equal(refused, "    model.name: \"resnet50\" there, \"a\\nb\" now\n"
+                                 "    train.seed: 1 there, 5 now\n"
+                                 "    optim.momentum: 0.9 there, 0.900000000000001 now\n"
+                                 "    schedule.milestones: [30,60,80] there, [30,60] now");
+    assert_string_equal(inexact, "    train.precision: fp32 there, bf16 now");
+}
+
+/* A list that is too short has whole lines. */
+static void test_cut(void **state)
+{
+    char refused[40], inexact[40];
+    struct dt_config saved, now;
+    (void)state;
+    dt_config_init(&saved);
+    now = saved;
+    now.train.seed = 5;
+    now.train.global_batch = 512;
+    now.optim.nesterov = true;
+    memset(refused, 'x', sizeof refused);
+    dt_config_compare(&saved, &now, refused, inexact, sizeof refused);
+    assert_string_equal(refused, "    train.seed: 1 there, 5 now");
+    assert_string_equal(inexact, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_key),
+        cmocka_unit_test(test_epochs),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
