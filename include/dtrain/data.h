@@ -36,6 +36,9 @@ uint64_t dt_dataset_fingerprint(const struct dt_dataset *dataset); /* names, siz
 int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id);
 /* "shard.tar: member.jpg" or a path, for messages. */
 const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
+/* Decodes one sample as for the evaluation, to see whether it can be: DT_ERR_DATA with the reason.
+ */
+dt_status dt_dataset_try(const struct dt_dataset *dataset, uint32_t id, int image_size);
 
 /* --- Sampler --- */
 

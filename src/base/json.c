@@ -54,8 +54,9 @@ static dt_status check_duplicates(const struct converter *c, const struct dt_jso
     }
     free(members);
     if (twice)
-        DT_FAIL(DT_ERR_DATA, "%s:%d:%d: key \"%s\" appears twice in this object, first in line %d",
-                c->source, twice->line, twice->column, twice->key, first->line);
+        DT_FAIL(DT_ERR_DATA, "%s:%d:%d: %s%s%s: key appears twice in this object, first in line %d",
+                c->source, twice->line, twice->column, object->key ? object->key : "",
+                object->key ? "." : "", twice->key, first->line);
     return DT_OK;
 }
 

@@ -14,10 +14,15 @@
 
 #include "dtrain/mem.h"
 
+enum { KEY_SHOWN = 64 };
+
 struct scanner {
     const char *text;
     size_t bytes, at, line_start;
     int line, depth;
+    struct {
+        size_t at, bytes;          /* between its quotes; 0 bytes: none */
+    } keys[DT_JSON_DEPTH_MAX + 1]; /* of the value being read, by depth */
     const char *source;
     const struct dt_json_limits *limits;
     struct dt_json_place *places;
@@ -26,17 +31,34 @@ struct scanner {
 
 static dt_status scan_value(struct scanner *s);
 
+/* "train.epochs: ", from the keys as they are written. */
+static void print_path(char *out, size_t bytes, const struct scanner *s)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 1; i <= s->depth && i <= DT_JSON_DEPTH_MAX && used < bytes; i++) {
+        int n = s->keys[i].bytes < KEY_SHOWN ? (int)s->keys[i].bytes : KEY_SHOWN;
+        if (n > 0)
+            used += (size_t)snprintf(out + used, bytes - used, "%s%.*s", used ? "." : "", n,
+                                     s->text + s->keys[i].at);
+    }
+    if (used > 0 && used < bytes)
+        snprintf(out + used, bytes - used, ": ");
+}
+
 /* An error at the current byte. */
 static dt_status refuse(const struct scanner *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 static dt_status refuse(const struct scanner *s, const char *format, ...)
 {
-    char what[256];
+    char what[256], path[256];
     va_list args;
     va_start(args, format);
     vsnprintf(what, sizeof(what), format, args);
     va_end(args);
-    DT_FAIL(DT_ERR_DATA, "%s:%d:%zu: %s", s->source, s->line, s->at - s->line_start + 1, what);
+    print_path(path, sizeof(path), s);
+    DT_FAIL(DT_ERR_DATA, "%s:%d:%zu: %s%s", s->source, s->line, s->at - s->line_start + 1, path,
+            what);
 }
 
 static int peek(const struct scanner *s)
@@ -212,6 +234,23 @@ static dt_status scan_literal(struct scanner *s)
     return refuse_here(s, "a value");
 }
 
+/* "key": before a value. */
+static dt_status scan_key(struct scanner *s)
+{
+    if (peek(s) != '"')
+        return refuse_here(s, "a key in double quotes");
+    size_t start = s->at + 1;
+    DT_TRY(scan_string(s));
+    s->keys[s->depth].at = start;
+    s->keys[s->depth].bytes = s->at - start - 1;
+    skip_space(s);
+    if (peek(s) != ':')
+        return refuse_here(s, "':' after the key");
+    s->at++;
+    skip_space(s);
+    return DT_OK;
+}
+
 /* Members of an object or items of an array, between the brackets. */
 static dt_status scan_container(struct scanner *s, char closing)
 {
@@ -219,20 +258,14 @@ static dt_status scan_container(struct scanner *s, char closing)
     struct scanner start = *s;
     if (++s->depth > DT_JSON_DEPTH_MAX)
         return refuse(s, "nested more than %d deep", DT_JSON_DEPTH_MAX);
+    s->keys[s->depth].bytes = 0;
     s->at++;
     skip_space(s);
     for (bool first = true; peek(s) != closing || !first; first = false) {
-        if (object) {
-            if (peek(s) != '"')
-                return refuse_here(s, "a key in double quotes");
-            DT_TRY(scan_string(s));
-            skip_space(s);
-            if (peek(s) != ':')
-                return refuse_here(s, "':' after the key");
-            s->at++;
-            skip_space(s);
-        }
+        if (object)
+            DT_TRY(scan_key(s));
         DT_TRY(scan_value(s));
+        s->keys[s->depth].bytes = 0;
         skip_space(s);
         if (peek(s) == closing)
             break;

@@ -10,6 +10,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "json_scan.h"
+
 enum { LINE_BYTES = 20480, MIN_COLUMNS = 40 };
 
 static struct {
@@ -51,12 +53,20 @@ static void write_all(const char *text, size_t bytes)
     }
 }
 
-/* Control characters (other than newline) would let file names steer the terminal. */
-static void escape_controls(char *text)
+void dt_log_escape(char *text)
 {
-    for (; *text; text++)
-        if (((unsigned char)*text < 0x20 && *text != '\n') || *text == 0x7f)
-            *text = '?';
+    size_t left = strlen(text), n;
+    for (; left > 0; text += n, left -= n) {
+        const unsigned char *c = (const unsigned char *)text;
+        n = dt_json_utf8(text, left);
+        bool control = (*c < 0x20 && *c != '\n') || *c == 0x7f;
+        bool control_c1 = n == 2 && c[0] == 0xc2 && c[1] < 0xa0;
+        if (n == 0)
+            n = 1;
+        else if (!control && !control_c1)
+            continue;
+        memset(text, '?', n);
+    }
 }
 
 void dt_log(enum dt_log_level level, const char *format, ...)
@@ -75,7 +85,7 @@ void dt_log(enum dt_log_level level, const char *format, ...)
     va_start(args, format);
     vsnprintf(line + used, sizeof(line) - used - 1, format, args);
     va_end(args);
-    escape_controls(line);
+    dt_log_escape(line);
     used = strlen(line);
     line[used++] = '\n';
 
@@ -94,7 +104,7 @@ void dt_log_progress(const char *text)
         return;
     char line[1024];
     snprintf(line, sizeof(line), "%.*s", width - 1, text);
-    escape_controls(line);
+    dt_log_escape(line);
     pthread_mutex_lock(&state.lock);
     write_all("\r\033[K", 4);
     write_all(line, strlen(line));

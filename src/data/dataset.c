@@ -70,6 +70,8 @@ const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char 
         dataset->kind->name(dataset, id, out, bytes);
     else
         snprintf(out, bytes, "sample %u of %u", (unsigned)id, (unsigned)dataset->n);
+    for (char *c = strchr(out, '\n'); c; c = strchr(c, '\n'))
+        *c = '?'; /* in a log, what follows would look like a line of its own */
     return out;
 }
 

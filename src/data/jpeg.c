@@ -20,6 +20,9 @@
 #include "dtrain/mem.h"
 
 enum { BYTES_MAX = 50000000, PIXELS_MAX = 100000000, MEMORY_MAX = 512000000, SCANS_MAX = 100 };
+/* Scans x pixels: a limit on time that is the same on every machine, as the list of bad files must
+ * be. The largest image in the usual ten scans is within it. */
+#define WORK_MAX UINT64_C(1000000000)
 
 struct dt_jpeg {
     struct jpeg_decompress_struct info;
@@ -101,8 +104,14 @@ static void on_message(j_common_ptr info, int level)
 
 static void on_progress(j_common_ptr info)
 {
-    if (((j_decompress_ptr)info)->input_scan_number > SCANS_MAX)
+    const struct jpeg_decompress_struct *image = (j_decompress_ptr)info;
+    uint64_t scans = (uint64_t)image->input_scan_number;
+    uint64_t pixels = (uint64_t)image->image_width * image->image_height;
+    if (scans > SCANS_MAX)
         refuse(info->client_data, DT_ERR_DATA, "more than %d scans", SCANS_MAX);
+    if (scans * pixels > WORK_MAX)
+        refuse(info->client_data, DT_ERR_DATA, "%d scans are too many for %llu pixels", (int)scans,
+               (unsigned long long)pixels);
 }
 
 /* The one place longjmp arrives at; no local variable lives across it. */

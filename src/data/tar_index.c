@@ -131,11 +131,16 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
 dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path)
 {
     struct pairing pairing = {.index = index, .path = path};
+    int n_skipped;
 
     index->n = 0;
     index->hash = 0;
-    DT_TRY(dt_tar_walk(path, visit_member, &pairing));
+    DT_TRY(dt_tar_walk(path, visit_member, &pairing, &n_skipped));
     DT_TRY(end_run(&pairing));
+    if (n_skipped > 0)
+        dt_log(DT_LOG_WARNING,
+               "shard %s: %d members are links, devices, FIFOs or sparse files and are left out",
+               path, n_skipped);
     return DT_OK;
 }
 

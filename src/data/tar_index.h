@@ -14,9 +14,11 @@ struct dt_tar_member {
     int fd;
 };
 typedef dt_status (*dt_tar_visit)(void *context, const struct dt_tar_member *member);
-/* Visits the regular files of a plain tar (ustar, pax, GNU) in order. A compressed, damaged or
- * truncated archive and unsafe names are DT_ERR_DATA with the byte they are at. */
-dt_status dt_tar_walk(const char *path, dt_tar_visit visit, void *context);
+/* Visits the regular files of a plain tar (ustar, pax, GNU) in order and counts what it leaves out:
+ * links, devices, FIFOs and sparse files. A compressed, damaged or truncated archive and unsafe
+ * names are DT_ERR_DATA with the byte they are at. Limits: 20 M members, names of 1,024 bytes,
+ * members of 8 GiB, 64 KiB of headers per member. */
+dt_status dt_tar_walk(const char *path, dt_tar_visit visit, void *context, int *n_skipped);
 
 struct dt_tar_entry {
     uint64_t offset; /* of the image data */

@@ -14,8 +14,25 @@
 #include "dtrain/file.h"
 #include "dtrain/mem.h"
 
-enum { READ_BLOCK = 16384, TAR_BLOCK = 512, MAX_NAME = 1024, MAX_MEMBERS = 20000000 };
+enum {
+    READ_BLOCK = 16384,
+    TAR_BLOCK = 512,
+    MAX_NAME = 1024,
+    MAX_MEMBERS = 20000000,
+    MAX_HEADER_BYTES = 65536 /* of one member, with its pax records and long names */
+};
 #define MAX_MEMBER_BYTES (UINT64_C(1) << 33)
+
+struct walk {
+    struct archive *archive;
+    int fd;
+    uint64_t file_bytes;
+    uint64_t end; /* of the last member's data, with its padding */
+    const char *path;
+    dt_tar_visit visit;
+    void *context;
+    int n_skipped;
+};
 
 /* A compressed archive cannot be read at random places. */
 static dt_status refuse_compressed(int fd, uint64_t bytes, const char *path)
@@ -55,35 +72,64 @@ static bool is_safe_name(const char *name)
     return true;
 }
 
-static dt_status visit_member(struct archive *archive, struct archive_entry *entry, int fd,
-                              uint64_t file_bytes, uint64_t *end, const char *path,
-                              dt_tar_visit visit, void *context)
+static bool has_control(const char *name)
 {
-    const char *name = archive_entry_pathname(entry);
-    struct dt_tar_member member = {.name = name ? name : archive_entry_pathname_utf8(entry),
-                                   .offset = (uint64_t)archive_filter_bytes(archive, 0),
-                                   .bytes = (uint64_t)archive_entry_size(entry),
-                                   .fd = fd};
-    const unsigned long long at = member.offset;
+    for (; *name; name++)
+        if ((unsigned char)*name < 0x20 || *name == 0x7f)
+            return true;
+    return false;
+}
 
-    if (!member.name || !member.name[0] || strlen(member.name) > MAX_NAME)
+static dt_status check_name(const char *name, unsigned long long at, const char *path)
+{
+    if (!name || !name[0] || strlen(name) > MAX_NAME)
         DT_FAIL(DT_ERR_DATA, "the member of shard %s at byte %llu has no name of 1 to %d bytes",
                 path, at, MAX_NAME);
-    if (member.bytes > MAX_MEMBER_BYTES || member.offset > file_bytes ||
-        member.bytes > file_bytes - member.offset)
+    if (has_control(name))
+        DT_FAIL(DT_ERR_DATA,
+                "the member of shard %s at byte %llu has a control character in its name", path,
+                at);
+    return DT_OK;
+}
+
+static dt_status check_place(struct walk *walk, const struct dt_tar_member *member)
+{
+    const unsigned long long at = member->offset;
+
+    if (member->offset > walk->end && member->offset - walk->end > MAX_HEADER_BYTES)
+        DT_FAIL(DT_ERR_DATA,
+                "the headers of member %s of shard %s take %llu bytes; at most %d are accepted",
+                member->name, walk->path, at - walk->end, MAX_HEADER_BYTES);
+    if (member->bytes > MAX_MEMBER_BYTES || member->offset > walk->file_bytes ||
+        member->bytes > walk->file_bytes - member->offset)
         DT_FAIL(DT_ERR_DATA,
                 "shard %s is truncated: member %s needs %llu bytes at byte %llu, but the file has "
                 "%llu; copy the shard again",
-                path, member.name, (unsigned long long)member.bytes, at,
-                (unsigned long long)file_bytes);
-    *end = member.offset + (member.bytes + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
+                walk->path, member->name, (unsigned long long)member->bytes, at,
+                (unsigned long long)walk->file_bytes);
+    return DT_OK;
+}
+
+static dt_status visit_member(struct walk *walk, struct archive_entry *entry)
+{
+    const char *name = archive_entry_pathname(entry);
+    struct dt_tar_member member = {.name = name ? name : archive_entry_pathname_utf8(entry),
+                                   .offset = (uint64_t)archive_filter_bytes(walk->archive, 0),
+                                   .bytes = (uint64_t)archive_entry_size(entry),
+                                   .fd = walk->fd};
+
+    DT_TRY(check_name(member.name, member.offset, walk->path));
+    DT_TRY(check_place(walk, &member));
+    walk->end = member.offset + (member.bytes + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
     if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) ||
-        archive_entry_symlink(entry) || archive_entry_sparse_count(entry) > 0)
+        archive_entry_symlink(entry) || archive_entry_sparse_count(entry) > 0) {
+        walk->n_skipped += archive_entry_filetype(entry) != AE_IFDIR;
         return DT_OK;
+    }
     if (!is_safe_name(member.name))
         DT_FAIL(DT_ERR_DATA, "member %s of shard %s at byte %llu leads out of the archive",
-                member.name, path, at);
-    return visit(context, &member);
+                member.name, walk->path, (unsigned long long)member.offset);
+    return walk->visit(walk->context, &member);
 }
 
 /* Behind the last member there must be zero blocks only: a file cut between two members, and
@@ -110,52 +156,58 @@ static dt_status check_end(int fd, uint64_t end, uint64_t file_bytes, const char
     return DT_OK;
 }
 
-static dt_status walk(struct archive *archive, int fd, uint64_t file_bytes, const char *path,
-                      dt_tar_visit visit, void *context)
+/* A name in another character set is used as it is; every other warning means that a header was
+ * understood in part only, so that the name, the size or the place of the data may be wrong. */
+static bool is_header_good(struct archive *archive, int result)
 {
-    struct archive_entry *entry;
-    uint64_t end = 0;
-
-    archive_read_support_format_tar(archive);
-    if (archive_read_open_fd(archive, fd, READ_BLOCK) != ARCHIVE_OK)
-        DT_FAIL(DT_ERR_DATA, "shard %s is not a tar archive: %s", path,
-                archive_error_string(archive));
-    for (int n_members = 0;; n_members++) {
-        const int result = archive_read_next_header(archive, &entry);
-        if (result == ARCHIVE_EOF)
-            break;
-        if (result != ARCHIVE_OK && result != ARCHIVE_WARN)
-            DT_FAIL(DT_ERR_DATA, "shard %s is damaged or truncated near byte %llu: %s", path,
-                    (unsigned long long)archive_filter_bytes(archive, 0),
-                    archive_error_string(archive));
-        if (n_members >= MAX_MEMBERS)
-            DT_FAIL(DT_ERR_DATA, "shard %s has more than %d members", path, MAX_MEMBERS);
-        DT_TRY(visit_member(archive, entry, fd, file_bytes, &end, path, visit, context));
-    }
-    return check_end(fd, end, file_bytes, path);
+    const char *text = archive_error_string(archive);
+    return result == ARCHIVE_OK ||
+           (result == ARCHIVE_WARN && text && strstr(text, "can't be converted"));
 }
 
-dt_status dt_tar_walk(const char *path, dt_tar_visit visit, void *context)
+static dt_status walk_members(struct walk *walk)
+{
+    struct archive_entry *entry;
+
+    archive_read_support_format_tar(walk->archive);
+    if (archive_read_open_fd(walk->archive, walk->fd, READ_BLOCK) != ARCHIVE_OK)
+        DT_FAIL(DT_ERR_DATA, "shard %s is not a tar archive: %s", walk->path,
+                archive_error_string(walk->archive));
+    for (int n_members = 0;; n_members++) {
+        const int result = archive_read_next_header(walk->archive, &entry);
+        if (result == ARCHIVE_EOF)
+            break;
+        if (!is_header_good(walk->archive, result))
+            DT_FAIL(DT_ERR_DATA, "shard %s is damaged or truncated near byte %llu: %s", walk->path,
+                    (unsigned long long)archive_filter_bytes(walk->archive, 0),
+                    archive_error_string(walk->archive));
+        if (n_members >= MAX_MEMBERS)
+            DT_FAIL(DT_ERR_DATA, "shard %s has more than %d members", walk->path, MAX_MEMBERS);
+        DT_TRY(visit_member(walk, entry));
+    }
+    return check_end(walk->fd, walk->end, walk->file_bytes, walk->path);
+}
+
+dt_status dt_tar_walk(const char *path, dt_tar_visit visit, void *context, int *n_skipped)
 {
     dt_status status = DT_OK;
-    struct archive *archive = NULL;
-    uint64_t bytes = 0;
-    int fd = -1;
+    struct walk walk = {.fd = -1, .path = path, .visit = visit, .context = context};
     /* libarchive turns pax names from UTF-8 into the locale's set; only this thread is changed. */
     locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
     locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
 
-    DT_TRY_OUT(dt_file_open(&fd, &bytes, path));
-    DT_TRY_OUT(refuse_compressed(fd, bytes, path));
-    archive = archive_read_new();
-    if (!archive)
+    DT_TRY_OUT(dt_file_open(&walk.fd, &walk.file_bytes, path));
+    DT_TRY_OUT(refuse_compressed(walk.fd, walk.file_bytes, path));
+    walk.archive = archive_read_new();
+    if (!walk.archive)
         DT_TRY_OUT(DT_ERROR(DT_ERR_MEMORY, "out of memory: cannot begin to read shard %s", path));
-    DT_TRY_OUT(walk(archive, fd, bytes, path, visit, context));
+    DT_TRY_OUT(walk_members(&walk));
+    *n_skipped = walk.n_skipped;
 out:
-    if (archive)
-        archive_read_free(archive);
-    if (fd >= 0)
-        close(fd);
+    if (walk.archive)
+        archive_read_free(walk.archive);
+    if (walk.fd >= 0)
+        close(walk.fd);
     if (utf8) {
         uselocale(before);
         freelocale(utf8);
@@ -180,7 +232,8 @@ static dt_status compare_offset(void *context, const struct dt_tar_member *membe
 void dt_tar_member_name(const char *path, uint64_t offset, char *out, size_t bytes)
 {
     struct search search = {offset, out, bytes};
+    int n_skipped;
     snprintf(out, bytes, "byte %llu", (unsigned long long)offset);
-    if (dt_tar_walk(path, compare_offset, &search) != DT_OK)
+    if (dt_tar_walk(path, compare_offset, &search, &n_skipped) != DT_OK)
         dt_error_clear(); /* the name is for a message about something else */
 }

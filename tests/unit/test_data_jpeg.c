@@ -128,6 +128,22 @@ static void test_bad_files(void **state)
     }
 }
 
+/* Each scan over a large image takes time, so there may be fewer of them. */
+static void test_work(void **state)
+{
+    (void)state;
+    struct jpeg_kind kind = jpeg_kinds[BASE_NOT_REFINED];
+    kind.width = kind.height = 4600; /* so that 300 scans fit in a file */
+    struct file file = jpeg_make(&kind);
+    uint8_t row[3];
+    int width, height;
+    repeat_scan(&file);
+    assert_int_equal(dt_jpeg_open(jpeg, &width, &height, file.data, file.bytes), DT_OK);
+    assert_int_equal(dt_jpeg_decode(jpeg, row, 0, 0, 1, 1), DT_ERR_DATA);
+    assert_non_null(strstr(dt_error_text(), "48 scans are too many for 21160000 pixels"));
+    free(file.data);
+}
+
 /* A file cut anywhere is bad, also when only its first row is asked for. */
 static void test_truncation(void **state)
 {
@@ -271,6 +287,7 @@ int main(void)
         cmocka_unit_test(test_bad_files), cmocka_unit_test(test_truncation),
         cmocka_unit_test(test_harmless),  cmocka_unit_test(test_no_memory_of_the_last_file),
         cmocka_unit_test(test_no_open),   cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_work),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

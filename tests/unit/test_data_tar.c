@@ -38,6 +38,7 @@ static void test_golden(void **state)
         {"gnu.tar", {"a.jpg", "a.cls", "xxxxxxxx", "\xc3\xa9.jpg"}},
     };
     const char *shared = getenv("DTRAIN_SHARED_DIR");
+    int n_skipped;
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct found found = {.n = 0};
@@ -45,7 +46,7 @@ static void test_golden(void **state)
         snprintf(path, sizeof path, "%s/golden/%s", shared ? shared : "", cases[i].file);
         if (access(path, R_OK))
             skip();
-        if (dt_tar_walk(path, note_hello, &found) != DT_OK)
+        if (dt_tar_walk(path, note_hello, &found, &n_skipped) != DT_OK)
             fail_msg("%s", dt_error_text());
         assert_int_equal(found.n, 4);
         for (int k = 0; k < 4; k++)
@@ -60,6 +61,7 @@ static void test_long_names(void **state)
     struct tar tar = {0};
     struct found found = {.n = 0};
     char out[256];
+    int n_skipped;
 
     tar_add(&tar, "global", 'g', "14 comment=abc\n", 15);
     tar_pax(&tar, "path", "d/" NAME_100 NAME_100 ".jpg");
@@ -71,9 +73,10 @@ static void test_long_names(void **state)
     tar_text(&tar, "\xff\xfe.jpg", "hello"); /* no UTF-8 */
     tar_end(&tar);
     tar_save(&tar, "long.tar");
-    if (dt_tar_walk(at("long.tar"), note_hello, &found) != DT_OK)
+    if (dt_tar_walk(at("long.tar"), note_hello, &found, &n_skipped) != DT_OK)
         fail_msg("%s", dt_error_text());
     assert_int_equal(found.n, 4);
+    assert_int_equal(n_skipped, 0);
     assert_string_equal(found.names[0], "d/" NAME_100 NAME_100 ".jpg");
     assert_string_equal(found.names[1], "\xc3\xa9.cls");
     assert_string_equal(found.names[2], NAME_100 "gnu.jpg");
@@ -127,6 +130,32 @@ static void test_pairing(void **state)
         assert_string_equal(name, expected[i].name);
     }
     dt_tar_index_reset(&index);
+}
+
+static dt_status ignore(void *context, const struct dt_tar_member *member)
+{
+    (void)context, (void)member;
+    return DT_OK;
+}
+
+/* Everything but folders and regular files is left out and counted. */
+static void test_skipped(void **state)
+{
+    (void)state;
+    struct tar tar = {0};
+    int n_skipped = 0;
+
+    tar_add(&tar, "folder/", '5', "", 0);
+    for (const char *type = "123466"; *type; type++)
+        tar_add(&tar, "special.jpg", *type, "", 0);
+    tar_add(&tar, "PaxHeaders/x", 'x', "24 GNU.sparse.size=1024\n24 GNU.sparse.map=512,1\n", 48);
+    tar_add(&tar, "sparse.jpg", '0', "x", 1);
+    tar_text(&tar, "0.jpg", "x");
+    tar_end(&tar);
+    tar_save(&tar, "special.tar");
+    if (dt_tar_walk(at("special.tar"), ignore, NULL, &n_skipped) != DT_OK)
+        fail_msg("%s", dt_error_text());
+    assert_int_equal(n_skipped, 7);
 }
 
 /* --- Archives that must be refused --- */
@@ -294,6 +323,30 @@ static void make_link(struct tar *tar)
     tar_end(tar);
 }
 
+static void make_control(struct tar *tar)
+{
+    tar_text(tar, "1\033[2J.jpg", "x");
+    tar_end(tar);
+}
+
+static void make_long_headers(struct tar *tar)
+{
+    enum { RECORDS = 7000, BYTES = 10 };
+    static char records[RECORDS * BYTES + 1];
+    for (int i = 0; i < RECORDS; i++)
+        memcpy(records + i * BYTES, "10 a=6789\n", BYTES);
+    tar_add(tar, "PaxHeaders/x", 'x', records, RECORDS * BYTES);
+    tar_text(tar, "1.jpg", "x");
+    tar_end(tar);
+}
+
+static void make_bad_pax(struct tar *tar)
+{
+    tar_add(tar, "PaxHeaders/x", 'x', "99 path=b.jpg\n", 14);
+    tar_text(tar, "1.jpg", "x");
+    tar_end(tar);
+}
+
 static void make_no_samples(struct tar *tar)
 {
     tar->bytes = 0;
@@ -329,6 +382,9 @@ static const struct {
     {make_absolute, "leads out of the archive"},
     {make_parent, "leads out of the archive"},
     {make_long_name, "has no name of 1 to 1024 bytes"},
+    {make_control, "at byte 2560 has a control character in its name"},
+    {make_long_headers, "the headers of member 1.jpg of shard * take"},
+    {make_bad_pax, "malformed pax"},
     {make_link, "no .jpg"},
     {make_no_samples, "holds no samples"},
 };
@@ -371,9 +427,8 @@ static void test_bad_shards(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_long_names),
-        cmocka_unit_test(test_pairing),
+        cmocka_unit_test(test_golden),     cmocka_unit_test(test_long_names),
+        cmocka_unit_test(test_pairing),    cmocka_unit_test(test_skipped),
         cmocka_unit_test(test_bad_shards),
     };
     return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);

@@ -1,0 +1,68 @@
+/* Names from outside in messages: nothing in them may steer the terminal or break the line. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "dtrain/log.h"
+#include "dtrain/mem.h"
+#include "dtrain/status.h"
+
+static const struct {
+    const char *text, *escaped;
+} cases[] = {
+    {"plain name.jpg", "plain name.jpg"},
+    {"caf\xc3\xa9 \xe4\xb8\xad \xf0\x9f\x98\x80", "caf\xc3\xa9 \xe4\xb8\xad \xf0\x9f\x98\x80"},
+    {"two\nlines",
+     "two\nlines"}, /* of our own texts; names are freed of them where they are read */
+    {"\x1b[2J\x1b]0;title\x07", "?[2J?]0;title?"},
+    {"a\rb\tc\bd\x7f", "a?b?c?d?"},
+    {"\xc2\x9b"
+     "31m \xc2\xa0",
+     "??31m \xc2\xa0"}, /* the same commands as one character, U+009B */
+    {"\x9b"
+     "31m",
+     "?31m"},
+    {"\xff\xfe cut \xe4\xb8", "?? cut ??"},
+    {"\xc0\xaf \xed\xa0\x80", "?? ???"},
+};
+
+static void test_texts(void **state)
+{
+    (void)state;
+    char text[256];
+    for (size_t i = 0; i < DT_COUNT(cases); i++) {
+        snprintf(text, sizeof text, "%s", cases[i].text);
+        dt_log_escape(text);
+        assert_string_equal(text, cases[i].escaped);
+        assert_int_equal(DT_ERROR(DT_ERR_DATA, "file %s", cases[i].text), DT_ERR_DATA);
+        assert_string_equal(dt_error_text() + strlen("file "), cases[i].escaped);
+    }
+}
+
+static void test_log(void **state)
+{
+    (void)state;
+    char got[512] = "";
+    int saved = dup(STDERR_FILENO);
+    FILE *captured = tmpfile();
+    dup2(fileno(captured), STDERR_FILENO);
+    dt_log(DT_LOG_WARNING, "bad \x1b[31m\xff");
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    rewind(captured);
+    assert_true(fread(got, 1, sizeof got - 1, captured) > 0);
+    fclose(captured);
+    assert_string_equal(got, "dtrain: warning: bad ?[31m?\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_log)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
