@@ -33,12 +33,12 @@ cudaError_t dt_kernel_set_scale(cudaStream_t stream, struct dt_scale_state *stat
 cudaError_t dt_kernel_check(cudaStream_t stream, struct dt_scale_state *state, enum dt_dtype type,
                             const void *src, size_t count);
 /* dt_scale_state_advance, on the device. */
-cudaError_t dt_kernel_rescale(cudaStream_t stream, struct dt_scale_state *state);
+cudaError_t dt_kernel_settle(cudaStream_t stream, struct dt_scale_state *state,
+                             struct dt_step_counters *counters);
 
 /* --- update.cu --- */
 
-/* Momentum SGD over at most DT_MAX_RANGES (ranges.h) segments (dt_update in backend.h); `scale` may
- * be NULL (no loss scale). */
+/* Momentum SGD over at most DT_MAX_RANGES (ranges.h) segments (dt_update in backend.h). */
 cudaError_t dt_kernel_update(cudaStream_t stream, float *params, float *momentum, void *shadow,
                              enum dt_dtype shadow_type, const void *grads, enum dt_dtype grads_type,
                              const struct dt_range *ranges, int n_ranges,
@@ -104,11 +104,12 @@ cudaError_t dt_kernel_avg_pool_bwd(cudaStream_t stream, enum dt_dtype type, void
 /* --- loss.cu --- */
 
 /* Softmax cross entropy with label smoothing over n rows of `classes` logits (rows are cp long);
- * adds to *counters; diff (may be NULL) = gradient * step->diff_scale * (scale ? scale->scale : 1).
- * Labels < 0 are ignored (diff 0); a label >= classes sets counters->bad_label and is ignored.
- * rows: scratch of n struct dt_loss_row. As src/cpu/loss.c. */
+ * adds to *counters; diff (may be NULL) = gradient * step->diff_scale * scale->scale. A loss that
+ * is not finite is no part of counters->loss and n_finite. Labels < 0 are ignored (diff 0); a label
+ * >= classes sets counters->bad_label and is ignored. rows: scratch of n struct dt_loss_row. As
+ * src/cpu/loss.c. */
 cudaError_t dt_kernel_softmax_xent(cudaStream_t stream, enum dt_dtype type, void *diff,
-                                   struct dt_loss_counters *counters, struct dt_loss_row *rows,
+                                   struct dt_step_counters *counters, struct dt_loss_row *rows,
                                    const void *logits, const int32_t *labels, int n, int classes,
                                    int cp, float smoothing, const struct dt_step_values *step,
                                    const struct dt_scale_state *scale);
@@ -119,7 +120,8 @@ struct dt_norm_args {
     size_t rows;
     int cp;
     float eps;
-    float momentum; /* running = (1 - momentum) * running + momentum * batch, variance unbiased */
+    float momentum; /* running = (1 - momentum) * running + momentum * batch, variance unbiased; not
+                       where that is not finite */
 };
 /* Training: mean and squared deviations of parts of the rows (bn_stats), then mean, biased variance
  * and running statistics of all (bn_finalize). partial: dt_channel_partial_bytes(rows, cp, 2). */

@@ -129,7 +129,7 @@ static __global__ void loss_rows_kernel(struct dt_loss_row *rows, struct loss_ro
         find_max(s, row);
         add_classes(s, row);
         if (row.diff)
-            store_diff(s, row, step->diff_scale * (scale ? scale->scale : 1));
+            store_diff(s, row, step->diff_scale * scale->scale);
     } else if (row.diff) {
         store_no_diff(row);
     }
@@ -142,7 +142,7 @@ static __global__ void loss_rows_kernel(struct dt_loss_row *rows, struct loss_ro
 
 struct totals {
     double loss[TOTAL_THREADS];
-    int n[TOTAL_THREADS], top1[TOTAL_THREADS], top5[TOTAL_THREADS];
+    int n[TOTAL_THREADS], finite[TOTAL_THREADS], top1[TOTAL_THREADS], top5[TOTAL_THREADS];
     int bad[TOTAL_THREADS]; // first row with a label that is no class
 };
 
@@ -150,23 +150,26 @@ static __device__ inline void add_pair(struct totals &s, int to, int from)
 {
     s.loss[to] += s.loss[from];
     s.n[to] += s.n[from];
+    s.finite[to] += s.finite[from];
     s.top1[to] += s.top1[from];
     s.top5[to] += s.top5[from];
     s.bad[to] = min(s.bad[to], s.bad[from]);
 }
 
 // Reads 20 bytes per row.
-static __global__ void loss_totals_kernel(struct dt_loss_counters *counters,
+static __global__ void loss_totals_kernel(struct dt_step_counters *counters,
                                           const struct dt_loss_row *rows, const int32_t *labels,
                                           int n, int classes)
 {
     __shared__ struct totals s;
     const int t = threadIdx.x;
     double loss = 0;
-    int counted = 0, top1 = 0, top5 = 0, bad = n;
+    int counted = 0, finite = 0, top1 = 0, top5 = 0, bad = n;
     for (int i = t; i < n; i += TOTAL_THREADS) {
         const struct dt_loss_row row = rows[i];
-        loss += row.loss;
+        const bool is_finite = row.counted && isfinite(row.loss);
+        loss += is_finite ? row.loss : 0;
+        finite += is_finite;
         counted += row.counted;
         top1 += row.counted && row.rank < 1;
         top5 += row.counted && row.rank < 5;
@@ -175,6 +178,7 @@ static __global__ void loss_totals_kernel(struct dt_loss_counters *counters,
     }
     s.loss[t] = loss;
     s.n[t] = counted;
+    s.finite[t] = finite;
     s.top1[t] = top1;
     s.top5[t] = top5;
     s.bad[t] = bad;
@@ -187,6 +191,7 @@ static __global__ void loss_totals_kernel(struct dt_loss_counters *counters,
         return;
     counters->loss += s.loss[0];
     counters->n += s.n[0];
+    counters->n_finite += s.finite[0];
     counters->top1 += s.top1[0];
     counters->top5 += s.top5[0];
     if (s.bad[0] < n && !counters->bad_label) {
@@ -205,7 +210,7 @@ static cudaError_t loss_rows(cudaStream_t stream, struct dt_loss_row *rows,
 }
 
 cudaError_t dt_kernel_softmax_xent(cudaStream_t stream, enum dt_dtype type, void *diff,
-                                   struct dt_loss_counters *counters, struct dt_loss_row *rows,
+                                   struct dt_step_counters *counters, struct dt_loss_row *rows,
                                    const void *logits, const int32_t *labels, int n, int classes,
                                    int cp, float smoothing, const struct dt_step_values *step,
                                    const struct dt_scale_state *scale)

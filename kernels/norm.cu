@@ -207,10 +207,14 @@ static __global__ void bn_finalize_kernel(struct bn_statistics out, const float 
         const double momentum = (double)args.momentum, n = (double)args.rows;
         out.mean[c] = (float)mean;
         out.variance[c] = (float)(m2 / n);
-        out.running_mean[c] =
+        const float running_mean =
             (float)((1 - momentum) * (double)out.running_mean[c] + momentum * mean);
-        out.running_var[c] = (float)((1 - momentum) * (double)out.running_var[c] +
-                                     momentum * m2 / (n > 1 ? n - 1 : 1));
+        const float running_var = (float)((1 - momentum) * (double)out.running_var[c] +
+                                          momentum * m2 / (n > 1 ? n - 1 : 1));
+        if (isfinite(running_mean) && isfinite(running_var)) { // else they would keep that for ever
+            out.running_mean[c] = running_mean;
+            out.running_var[c] = running_var;
+        }
     }
 }
 

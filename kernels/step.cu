@@ -1,5 +1,6 @@
-// What belongs to a step rather than to a tensor: its values, and the loss scale. The values
-// travel as kernel parameters: no host memory that a later step could overwrite too early.
+// What belongs to a step rather than to a tensor: its values, whether it counts, the loss scale.
+// The values travel as kernel parameters: no host memory that a later step could overwrite too
+// early.
 #include "kernels/device.cuh"
 
 static const struct dt_geometry ONE_THREAD = {1, 1, 1, 1};
@@ -14,9 +15,10 @@ static __global__ void set_scale_kernel(struct dt_scale_state *state, struct dt_
     *state = values;
 }
 
-static __global__ void rescale_kernel(struct dt_scale_state *state)
+static __global__ void settle_kernel(struct dt_scale_state *state,
+                                     struct dt_step_counters *counters)
 {
-    dt_scale_state_advance(state);
+    dt_scale_state_advance(state, counters);
 }
 
 // Reads each element once, writes nothing as long as all are finite.
@@ -54,7 +56,8 @@ cudaError_t dt_kernel_check(cudaStream_t stream, struct dt_scale_state *state, e
                                        count / DT_GROUP)));
 }
 
-cudaError_t dt_kernel_rescale(cudaStream_t stream, struct dt_scale_state *state)
+cudaError_t dt_kernel_settle(cudaStream_t stream, struct dt_scale_state *state,
+                             struct dt_step_counters *counters)
 {
-    return dt_launch(rescale_kernel, ONE_THREAD, stream, state);
+    return dt_launch(settle_kernel, ONE_THREAD, stream, state, counters);
 }

@@ -15,13 +15,23 @@ struct dt_step_values {
     uint32_t step, first_row;
 };
 
-/* dt_loss_scale of backend.h, and what the step under way has found. */
+/* dt_loss_scale of backend.h, and what the step under way has found. Without a loss scale it is 1
+ * and not dynamic. */
 struct dt_scale_state {
     float scale;
     int32_t n_clean;
-    int32_t dynamic; /* 0: the scale never changes */
-    int32_t found;   /* 1: a gradient was not finite, this step is left out */
-    int64_t n_skipped;
+    int32_t dynamic;    /* 0: the scale never changes */
+    int32_t found;      /* 1: a gradient was not finite, this step is left out */
+    int32_t n_in_a_row; /* steps left out up to now */
+};
+
+/* dt_counters of backend.h. */
+struct dt_step_counters {
+    double loss;
+    int64_t n, n_finite, top1, top5;
+    int64_t n_skipped, n_in_a_row;
+    int32_t bad_label; /* 0, or 1 + the first label that is no class */
+    int32_t classes;   /* with bad_label: how many there are */
 };
 
 enum { DT_SCALE_GROWTH_STEPS = 2000 };
@@ -30,10 +40,14 @@ enum { DT_SCALE_GROWTH_STEPS = 2000 };
 #define DT_SCALE_MIN   0x1p-24f /* 1 / scale stays finite even if the training has diverged */
 
 /* The end of a step: halve after an overflow, double after DT_SCALE_GROWTH_STEPS clean steps. */
-static inline DT_HOST_DEVICE void dt_scale_state_advance(struct dt_scale_state *s)
+static inline DT_HOST_DEVICE void dt_scale_state_advance(struct dt_scale_state *s,
+                                                         struct dt_step_counters *counters)
 {
+    s->n_in_a_row = s->found ? s->n_in_a_row + 1 : 0;
+    counters->n_skipped += s->found;
+    if (s->n_in_a_row > counters->n_in_a_row)
+        counters->n_in_a_row = s->n_in_a_row;
     if (s->found) {
-        s->n_skipped++;
         s->n_clean = 0;
         if (s->dynamic && s->scale > DT_SCALE_MIN)
             s->scale *= 0.5f;
@@ -55,14 +69,6 @@ struct dt_loss_row {
     double loss;
     int32_t rank;    /* classes that beat the label's */
     int32_t counted; /* 0: ignored */
-};
-
-/* dt_counters of backend.h. */
-struct dt_loss_counters {
-    double loss;
-    int64_t n, top1, top5;
-    int32_t bad_label; /* 0, or 1 + the first label that is no class */
-    int32_t classes;   /* with bad_label: how many there are */
 };
 
 #endif

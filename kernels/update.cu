@@ -32,12 +32,12 @@ static __global__ void update_kernel(struct update_memory memory, struct dt_rang
                                      const struct dt_scale_state *scale)
 {
     const size_t i = dt_flat_group();
-    if (i >= table.n_groups || (scale && scale->found))
+    if (i >= table.n_groups || scale->found)
         return;
     const struct dt_range_row &row = table.row[dt_range_table_find(&table, (uint32_t)i)];
     const size_t at = (row.first + (i - row.begin)) * DT_GROUP;
     const struct sgd s = {step->lr, step->momentum, step->weight_decay * row.decay,
-                          scale ? 1 / scale->scale : 1, step->nesterov != 0};
+                          1 / scale->scale, step->nesterov != 0};
     float w[DT_GROUP], m[DT_GROUP], g[DT_GROUP];
     dt_load8(w, memory.params + at);
     dt_load8(m, memory.momentum + at);

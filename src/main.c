@@ -13,6 +13,7 @@
 #include "dtrain/comm.h"
 #include "dtrain/config.h"
 #include "dtrain/data.h"
+#include "dtrain/fault.h"
 #include "dtrain/isa.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
@@ -24,7 +25,7 @@ struct arguments {
     size_t n_sets;
     double max_time_s;
     int64_t per_shard, per_class, size, seed;
-    bool dry_run, profile, help, version;
+    bool dry_run, allow_config_change, profile, help, version;
     char **positional;
     int n_positional;
 };
@@ -53,6 +54,8 @@ static const struct option_row option_rows[] = {
     {"max-time", DURATION, AT(max_time_s), 0, 0, "TIME",
      "saves and stops with exit code 75 after this time (90s, 30m, 2h, 1d)"},
     {"dry-run", FLAG, AT(dry_run), 0, 0, NULL, "prints the plan and the learning rate, and stops"},
+    {"allow-config-change", FLAG, AT(allow_config_change), 0, 0, NULL,
+     "resumes although the configuration makes it a different run"},
     {"weights", TEXT, AT(weights), 0, 0, "PATH",
      "safetensors file, checkpoint folder or run folder"},
     {"json", TEXT, AT(json), 0, 0, "FILE", "writes the results as JSON"},
@@ -143,6 +146,12 @@ static dt_status run_doctor(const struct arguments *args)
     return status;
 }
 
+static dt_status run_verify(const struct arguments *args)
+{
+    DT_TRY(dt_verify(args->positional[0], stdout));
+    return flush();
+}
+
 static dt_status run_shard(const struct arguments *args)
 {
     return dt_shard_write(args->positional[0], args->positional[1], args->prefix,
@@ -160,8 +169,10 @@ static dt_status run_shapes(const struct arguments *args)
 static dt_status run_train(struct dt_comm *comm, const struct dt_config *config,
                            const struct arguments *args, int *origin)
 {
-    struct dt_train_options options = {
-        .resume = args->resume, .max_time_s = args->max_time_s, .dry_run = args->dry_run};
+    struct dt_train_options options = {.resume = args->resume,
+                                       .max_time_s = args->max_time_s,
+                                       .dry_run = args->dry_run,
+                                       .allow_config_change = args->allow_config_change};
     return dt_train(comm, config, &options, origin);
 }
 
@@ -194,7 +205,7 @@ static const struct command commands[] = {
      "",
      "trains a network (the default)",
      0,
-     {"config", "set", "out", "resume", "max-time", "dry-run"},
+     {"config", "set", "out", "resume", "max-time", "dry-run", "allow-config-change"},
      {"config"},
      NULL,
      run_train},
@@ -214,6 +225,14 @@ static const struct command commands[] = {
      {0},
      NULL,
      run_bench},
+    {"verify",
+     "PATH",
+     "reads checkpoints and compares them with their checksums: one, or all of a run folder",
+     1,
+     {0},
+     {0},
+     run_verify,
+     NULL},
     {"shard",
      "SRC DST",
      "packs class folders of JPEG files into tar shards",
@@ -304,8 +323,8 @@ static dt_status print_help(const struct command *command)
         "Environment: DTRAIN_DEBUG=1 prints more messages, and where an error was raised.\n"
         "Exit codes: 0 done, 64 usage, 65 bad data, 66 input missing, 69 device, 70 internal,\n"
         "  71 memory, 73 cannot create output, 74 I/O, 75 stopped with a checkpoint (run again),\n"
-        "  76 ranks disagree, 77 permission, 78 configuration, 80 device hangs, 81 numerical,\n"
-        "  83 no checkpoint.\n");
+        "  76 ranks disagree, 77 permission, 78 configuration, 80 hang, 81 numerical,\n"
+        "  82 weights differ between ranks, 83 no checkpoint, 84 run folder in use.\n");
     return flush();
 }
 
@@ -489,6 +508,8 @@ static dt_status run_on_ranks(const struct command *command, const struct argume
     static struct dt_config config;
     struct dt_comm *comm;
     int origin = DT_ORIGIN_LOCAL;
+    if (command->run == run_train)
+        dt_train_catch_signals();
     dt_status status = dt_comm_open(&comm, &argc, &argv);
     if (status != DT_OK) {
         if (is_first_process())
@@ -497,7 +518,9 @@ static dt_status run_on_ranks(const struct command *command, const struct argume
     }
     int rank = dt_comm_rank(comm), n_ranks = dt_comm_size(comm);
     dt_log_init(getenv("DTRAIN_DEBUG") ? DT_LOG_DEBUG : DT_LOG_INFO, rank, n_ranks);
-    status = share_config(&config, comm, args, &origin);
+    status = dt_comm_agree(comm, dt_fault_init(rank), &origin);
+    if (status == DT_OK)
+        status = share_config(&config, comm, args, &origin);
     if (status == DT_OK)
         status = command->run(comm, &config, args, &origin);
     if (status != DT_OK && status != DT_STOPPED) {

@@ -58,14 +58,15 @@ struct dt_scalars {
 
 /* Sums since the last download. */
 struct dt_counters {
-    double loss; /* cross entropy with label smoothing, summed over images */
-    int64_t n, top1, top5;
-    int64_t n_skipped; /* steps left out because a gradient was not finite (fp16) */
+    double loss;         /* cross entropy with label smoothing, of the images where it is finite */
+    int64_t n, n_finite; /* images; those in `loss` */
+    int64_t top1, top5;  /* of all n */
+    int64_t n_skipped;   /* steps left out because a gradient was not finite */
+    int64_t n_in_a_row;  /* the most of them in a row; a row that began before counts whole */
 };
 
-/* fp16: gradients are computed times `scale`, so that small ones do not vanish. A step with a
- * gradient that is not finite is left out and, if dynamic, halves the scale; 2000 clean steps in a
- * row double it. */
+/* fp16: gradients are computed times `scale`, so that small ones do not vanish. A step that is left
+ * out, if dynamic, halves the scale; 2000 clean steps in a row double it. */
 struct dt_loss_scale {
     float scale;
     int32_t n_clean; /* clean steps since the last change */
@@ -131,18 +132,21 @@ struct dt_backend {
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* accepts NULL */
 
     /* Momentum SGD over segments, as PyTorch's: g += decay * weight_decay * w; m = momentum * m +
-     * g; w -= lr * (nesterov ? g + momentum * m : m). grads are unchanged. fp16: g is first divided
-     * by the loss scale; nothing happens if `check` found a value that is not finite. */
+     * g; w -= lr * (nesterov ? g + momentum * m : m). grads are unchanged. Nothing happens if
+     * `check` found a value that is not finite. fp16: g is first divided by the loss scale. */
     dt_status (*update)(struct dt_device *dev, const struct dt_update *update);
     /* dst = src, or dst += src. Here and below count is a multiple of 16. */
     dt_status (*accumulate)(struct dt_device *dev, float *dst, const void *src,
                             enum dt_dtype src_type, size_t count, bool first);
     /* shadow = params, rounded to the type of the shadow arena. */
     dt_status (*refresh)(struct dt_device *dev, void *shadow, const float *params, size_t count);
-    /* fp16 only, else NULL: looks for values that are not finite; and after the updates of a step
-     * adapts the loss scale and forgets what was found. */
+    /* Looks for values that are not finite; all gradients of a step, summed over the ranks, come
+     * before its first update, so that it is left out whole and on all ranks, or not at all. */
     dt_status (*check)(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count);
-    dt_status (*rescale)(struct dt_device *dev);
+    /* After the updates of a step: counts it if it was left out, forgets what was found; fp16:
+     * adapts the loss scale. */
+    dt_status (*settle)(struct dt_device *dev);
+    /* NULL where there is no fp16; in other precisions the scale is 1 and stays so. */
     dt_status (*get_loss_scale)(struct dt_device *dev, struct dt_loss_scale *out); /* waits */
     dt_status (*set_loss_scale)(struct dt_device *dev, const struct dt_loss_scale *in);
 

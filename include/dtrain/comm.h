@@ -50,7 +50,6 @@ dt_status dt_comm_sum_f64(struct dt_comm *comm, double *values,
                           int count); /* in place, all ranks */
 dt_status dt_comm_sum_i64(struct dt_comm *comm, int64_t *values, int count);
 dt_status dt_comm_max_f64(struct dt_comm *comm, double *values, int count);
-dt_status dt_comm_sum_f32(struct dt_comm *comm, float *values, size_t count); /* fixed order */
 /* Gathers `bytes` of each rank on all ranks: out has size * bytes. */
 dt_status dt_comm_gather(struct dt_comm *comm, void *out, const void *in, size_t bytes);
 /* Looks for another rank with the same identity, text in a field of `bytes` (the same on all

@@ -9,7 +9,8 @@
  *
  * A bucket is a range of elements that is summed over the ranks in one piece, in the grads arena
  * or, with accumulation, in accum: REDUCE directly after its last writer, WAIT and UPDATE after the
- * backward pass; fp16 adds CHECK before the updates and RESCALE after them. Nothing is allocated
+ * backward pass. CHECK of all buckets comes before the first UPDATE, SETTLE after the last: a step
+ * whose summed gradients are not finite changes no parameter, on any rank. Nothing is allocated
  * after dt_plan_build. Training is the list: forward, loss, backward, reduce, update are entries in
  * it. On a device that can, the list is recorded once and replayed. */
 #ifndef DTRAIN_PLAN_H
@@ -29,7 +30,7 @@ enum dt_step_kind {
     DT_STEP_WAIT,
     DT_STEP_CHECK,
     DT_STEP_UPDATE,
-    DT_STEP_RESCALE,
+    DT_STEP_SETTLE,
     DT_N_STEP_KINDS
 };
 
@@ -70,7 +71,6 @@ struct dt_plan_options {
     int n_ranks;                 /* 1: no REDUCE and WAIT at all */
     struct dt_comm_options comm; /* plane, ring, timeout_s and share; the plan fills in the rest */
     bool accumulate;             /* several passes per update, or fp32 sums of 16-bit gradients */
-    bool loss_scaling;           /* fp16: CHECK and RESCALE */
     bool record;                 /* record the training list and replay it, where the device can */
     bool profile;         /* time every step by itself (dt_plan_times); nothing is recorded */
     bool decay_norm_bias; /* weight decay on batch norm and bias too */
@@ -81,7 +81,7 @@ struct dt_plan_options {
  * device, step by step; comm_s is what WAIT takes); else its main thread's, which say little. */
 struct dt_plan_times {
     double compute_s;      /* OP and ACCUMULATE */
-    double update_s;       /* CHECK, UPDATE and RESCALE */
+    double update_s;       /* CHECK, UPDATE and SETTLE */
     double comm_s;         /* exposed: REDUCE, polls and WAIT */
     double op_s[DT_N_OPS]; /* compute_s by op */
 };
@@ -143,8 +143,13 @@ dt_status dt_plan_eval(struct dt_plan *plan);
 dt_status dt_plan_init_params(struct dt_plan *plan, uint64_t seed);
 /* Copies rank 0's params, momentum and stats to all ranks. Collective. */
 dt_status dt_plan_broadcast(struct dt_plan *plan);
-/* Replaces the running statistics by their mean over the ranks. Collective. */
-dt_status dt_plan_average_stats(struct dt_plan *plan);
+/* Sums known values over the ranks in the first and the last bucket, which are zero afterwards:
+ * *verdict says whether the sums are right (DT_ERR_DEVICE). Collective, but both statuses are
+ * local: agree on *verdict. Before training. */
+dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict);
+/* Copies rank 0's running statistics, of its own images, to all ranks. Its own never depend on when
+ * this is called, so a run that was interrupted continues with the same bits. Collective. */
+dt_status dt_plan_broadcast_stats(struct dt_plan *plan);
 /* Logical fp32 values of a tensor. For PARAM, `arena` PARAMS, GRADS (what the last update worked
  * with; fp16: times the loss scale) or MOMENTUM; for STAT, STATS. Setting PARAMS refreshes the
  * shadow. */

@@ -41,7 +41,7 @@ struct dt_field {
  *               data_wait_s, eta_s, [comm_s, where the device has no queues], [fp16: loss_scale,
  *               skipped_steps]; means since the last step event
  *   eval        epoch, step, images, loss, top1, top5
- *   checkpoint  step, path, seconds
+ *   checkpoint  step, path, seconds (of writing), stall_s (of training), bytes
  *   warning     text
  *   run_end     status, exit_code, steps, seconds, [top1] */
 struct dt_report;

@@ -15,11 +15,16 @@
 enum { DT_ORIGIN_LOCAL = -1 };
 
 struct dt_train_options {
-    const char *resume; /* "auto", "must", "never" or a checkpoint folder */
-    double max_time_s;  /* 0 = no limit */
-    bool dry_run;       /* print the plan and the schedule, stop */
+    const char *resume;       /* "auto", "must", "never" or a checkpoint folder */
+    double max_time_s;        /* 0 = no limit */
+    bool dry_run;             /* print the plan and the schedule, stop */
+    bool allow_config_change; /* resume although the configuration makes it another run */
 };
 
+/* Makes SIGUSR1, SIGUSR2, SIGTERM and SIGINT ask dt_train for a stop instead of ending the process,
+ * from here on; a second one, a second later or more, ends it at once. Before dt_comm_open, so that
+ * no moment is left out. Ignores SIGPIPE and SIGXFSZ: writing fails instead. */
+void dt_train_catch_signals(void);
 /* dtrain train: runs config.train.epochs epochs from the newest checkpoint or from scratch. Stops
  * with a checkpoint and DT_STOPPED (no error text) on SIGUSR1, SIGUSR2 or after max_time_s. A run
  * that is complete says so and changes nothing. */
@@ -37,6 +42,11 @@ struct dt_bench_options {
 /* dtrain bench: synthetic data, warm-up, rounds, images/s. */
 dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
                    const struct dt_bench_options *options, int *origin);
+
+/* dtrain verify: reads every byte of a checkpoint, or of all in a folder or run folder, newest
+ * first; a line each on `out`. DT_ERR_DATA if one is not as it was written, DT_ERR_NO_INPUT if
+ * there is none. Needs no MPI start. */
+dt_status dt_verify(const char *path, FILE *out);
 
 /* dtrain doctor: what this build and this machine have, and which device one process with `config`
  * would use, as text. The status says why it cannot have it (69, or 78 for a configuration that

@@ -11,10 +11,10 @@
 #include "comm/comm_private.h"
 #include "comm/launch.h"
 #include "dtrain/mem.h"
+#include "dtrain/pulse.h"
 
 enum {
     PIECE_BYTES = 1 << 30, /* MPI counts are ints: larger broadcasts go in pieces */
-    SUM_FLOATS = 1 << 16,  /* floats a rank gathers at once in dt_comm_sum_f32 */
     ERROR_BYTES = 16 * 1024,
 };
 
@@ -30,6 +30,17 @@ dt_status dt_comm_mpi_status(int code, const char *call, const char *file, int l
     return dt_error_set(DT_ERR_DEVICE, file, line, "MPI failed in %s: %s (code %d)", call,
                         length ? text : "unknown error", code);
 }
+
+/* DT_MPI around a call that ends only when other ranks make theirs; `what`: for the watchdog. */
+#define DT_MPI_WAIT(what, call)                                                               \
+    do {                                                                                      \
+        dt_pulse_wait(&dt_pulse_main, (what));                                                \
+        int dt_mpi_code = (call);                                                             \
+        dt_pulse_go_on(&dt_pulse_main);                                                       \
+        dt_status dt_mpi_status = dt_comm_mpi_status(dt_mpi_code, #call, __FILE__, __LINE__); \
+        if (dt_mpi_status != DT_OK)                                                           \
+            return dt_mpi_status;                                                             \
+    } while (0)
 
 /* A communicator of its own that reports errors instead of ending the process. */
 static dt_status dup_world(MPI_Comm *out)
@@ -124,7 +135,8 @@ dt_status dt_comm_bcast(struct dt_comm *comm, void *data, size_t bytes, int root
 {
     for (size_t done = 0; done < bytes;) {
         size_t piece = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
-        DT_MPI(MPI_Bcast((char *)data + done, (int)piece, MPI_BYTE, root, comm->control));
+        DT_MPI_WAIT("bcast",
+                    MPI_Bcast((char *)data + done, (int)piece, MPI_BYTE, root, comm->control));
         done += piece;
     }
     return DT_OK;
@@ -132,60 +144,31 @@ dt_status dt_comm_bcast(struct dt_comm *comm, void *data, size_t bytes, int root
 
 dt_status dt_comm_sum_f64(struct dt_comm *comm, double *values, int count)
 {
-    DT_MPI(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, comm->control));
+    DT_MPI_WAIT("sum",
+                MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_SUM, comm->control));
     return DT_OK;
 }
 
 dt_status dt_comm_sum_i64(struct dt_comm *comm, int64_t *values, int count)
 {
-    DT_MPI(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_INT64_T, MPI_SUM, comm->control));
+    DT_MPI_WAIT("sum",
+                MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_INT64_T, MPI_SUM, comm->control));
     return DT_OK;
 }
 
 dt_status dt_comm_max_f64(struct dt_comm *comm, double *values, int count)
 {
-    DT_MPI(MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_MAX, comm->control));
+    DT_MPI_WAIT("max",
+                MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_MAX, comm->control));
     return DT_OK;
-}
-
-/* One piece: rank 0 gathers, adds in the order of the ranks and hands the sums out. */
-static dt_status sum_piece(struct dt_comm *comm, float *values, int count, float *gathered)
-{
-    DT_MPI(MPI_Gather(values, count, MPI_FLOAT, gathered, count, MPI_FLOAT, 0, comm->control));
-    if (comm->rank == 0) {
-        for (int r = 1; r < comm->size; r++) {
-            const float *from = gathered + (size_t)r * (size_t)count;
-            for (int i = 0; i < count; i++)
-                values[i] += from[i];
-        }
-    }
-    DT_MPI(MPI_Bcast(values, count, MPI_FLOAT, 0, comm->control));
-    return DT_OK;
-}
-
-dt_status dt_comm_sum_f32(struct dt_comm *comm, float *values, size_t count)
-{
-    if (comm->size == 1 || count == 0)
-        return DT_OK;
-    size_t piece_max = count < SUM_FLOATS ? count : SUM_FLOATS;
-    float *gathered;
-    dt_status status = DT_OK;
-    DT_TRY(DT_NEW(gathered, comm->rank == 0 ? piece_max * (size_t)comm->size : 0));
-    for (size_t done = 0; done < count;) {
-        size_t piece = count - done < piece_max ? count - done : piece_max;
-        DT_TRY_OUT(sum_piece(comm, values + done, (int)piece, gathered));
-        done += piece;
-    }
-out:
-    free(gathered);
-    return status;
 }
 
 dt_status dt_comm_gather(struct dt_comm *comm, void *out, const void *in, size_t bytes)
 {
     if (bytes > INT_MAX)
         DT_FAIL(DT_ERR_INTERNAL, "cannot gather %zu bytes of each rank: the limit is 2 GiB", bytes);
-    DT_MPI(MPI_Allgather(in, (int)bytes, MPI_BYTE, out, (int)bytes, MPI_BYTE, comm->control));
+    DT_MPI_WAIT("gather",
+                MPI_Allgather(in, (int)bytes, MPI_BYTE, out, (int)bytes, MPI_BYTE, comm->control));
     return DT_OK;
 }
 
@@ -215,14 +198,14 @@ out:
 
 dt_status dt_comm_barrier(struct dt_comm *comm)
 {
-    DT_MPI(MPI_Barrier(comm->control));
+    DT_MPI_WAIT("barrier", MPI_Barrier(comm->control));
     return DT_OK;
 }
 
 dt_status dt_comm_agree(struct dt_comm *comm, dt_status status, int *origin)
 {
     int first = status == DT_OK ? comm->size : comm->rank;
-    DT_MPI(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm->control));
+    DT_MPI_WAIT("agree", MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm->control));
     if (origin)
         *origin = first < comm->size ? first : -1;
     if (first == comm->size)
@@ -234,7 +217,7 @@ dt_status dt_comm_agree(struct dt_comm *comm, dt_status status, int *origin)
     } message = {.status = (int32_t)status};
     if (comm->rank == first)
         strncpy(message.text, dt_error_text(), sizeof message.text - 1);
-    DT_MPI(MPI_Bcast(&message, (int)sizeof message, MPI_BYTE, first, comm->control));
+    DT_MPI_WAIT("agree", MPI_Bcast(&message, (int)sizeof message, MPI_BYTE, first, comm->control));
     if (comm->rank == first)
         return status; /* its own text and trail stay as they are */
     return dt_error_set((dt_status)message.status, __FILE__, __LINE__, "%s", message.text);

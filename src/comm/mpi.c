@@ -22,6 +22,7 @@
 #include "comm/ring.h"
 #include "dtrain/clock.h"
 #include "dtrain/mem.h"
+#include "dtrain/pulse.h"
 
 enum {
     N_LANES = 16,
@@ -193,7 +194,8 @@ static dt_status mpi_poll(struct dt_comm *comm)
     return DT_OK;
 }
 
-static dt_status mpi_wait(struct dt_comm *comm, int slot)
+/* To the watchdog only what arrives counts as a move. */
+static dt_status wait_for_slot(struct dt_comm *comm, int slot)
 {
     const struct mpi_plane *re = comm->reduce;
     const struct slot *s = &re->slots[slot];
@@ -204,6 +206,7 @@ static dt_status mpi_wait(struct dt_comm *comm, int slot)
         int n_done;
         DT_TRY(progress(comm, &n_done));
         if (n_done > 0) {
+            dt_pulse_beat(&dt_pulse_main);
             n_idle = 0;
             is_long = false;
             continue;
@@ -218,6 +221,17 @@ static dt_status mpi_wait(struct dt_comm *comm, int slot)
             sched_yield();
     }
     return DT_OK;
+}
+
+static dt_status mpi_wait(struct dt_comm *comm, int slot)
+{
+    const struct mpi_plane *re = comm->reduce;
+    if (!re->slots[slot].is_active)
+        return DT_OK;
+    dt_pulse_wait(&dt_pulse_main, "reduce");
+    dt_status status = wait_for_slot(comm, slot);
+    dt_pulse_go_on(&dt_pulse_main);
+    return status;
 }
 
 static dt_status mpi_reduce(struct dt_comm *comm, int slot, void *buffer, size_t count)

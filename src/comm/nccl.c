@@ -22,6 +22,7 @@
 #include "dtrain/clock.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
+#include "dtrain/pulse.h"
 
 #define HAS_BUFFERS (NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0))
 #define HAS_NAMES   (NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0))
@@ -67,11 +68,15 @@ static ncclResult_t wait_ready(const struct nccl_plane *plane, double timeout_s)
     }
 }
 
-/* The result of a call when its work is done. */
+/* The result of a call when its work is done, which takes the other ranks where it connects them.
+ */
 static ncclResult_t settle(const struct nccl_plane *plane, ncclResult_t code, double timeout_s)
 {
-    if (plane->nccl && (code == ncclSuccess || code == ncclInProgress))
-        return wait_ready(plane, timeout_s);
+    if (!plane->nccl || (code != ncclSuccess && code != ncclInProgress))
+        return code;
+    dt_pulse_wait(&dt_pulse_main, "NCCL");
+    code = wait_ready(plane, timeout_s);
+    dt_pulse_go_on(&dt_pulse_main);
     return code;
 }
 

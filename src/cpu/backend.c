@@ -1,8 +1,8 @@
 /* The CPU backend: opening and closing the device, memory, and the table from op to its code.
  *
  * Convolutions, max pooling and linear layers are oneDNN primitives (conv.c, pool.c, linear.c); the
- * rest are own OpenMP loops (norm.c, pointwise.c, loss.c, pool.c). All work is done when a call
- * returns: there is no queue. Results depend on the number of threads, never on timing. */
+ * rest are own OpenMP loops (norm.c, pointwise.c, loss.c, pool.c, update.c). All work is done when
+ * a call returns: there is no queue. Results depend on the number of threads, never on timing. */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -279,6 +279,8 @@ const struct dt_backend dt_backend_cpu = {.name = "cpu",
                                           .release = cpu_release,
                                           .update = dt_cpu_update,
                                           .accumulate = dt_cpu_accumulate,
+                                          .check = dt_cpu_check,
+                                          .settle = dt_cpu_settle,
                                           .upload = cpu_upload,
                                           .set_tensor = dt_cpu_set_tensor,
                                           .get_tensor = dt_cpu_get_tensor,

@@ -33,6 +33,8 @@ struct dt_device {
     struct dt_scalars scalars;
     struct dt_cpu_formats *formats;
     struct dt_counters counters;
+    bool found;         /* a gradient of the step under way is not finite */
+    int64_t n_in_a_row; /* steps left out up to now */
     uint64_t n_allocs;
 };
 
@@ -157,7 +159,9 @@ DT_OP_LIST(DT_CPU_DECLARE)
 dt_status dt_cpu_run_primitive(struct dt_device *dev, struct dt_exec *exec,
                                const struct dt_scalars *scalars);
 
-/* pointwise.c */
+/* update.c */
+dt_status dt_cpu_check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count);
+dt_status dt_cpu_settle(struct dt_device *dev);
 dt_status dt_cpu_update(struct dt_device *dev, const struct dt_update *update);
 dt_status dt_cpu_accumulate(struct dt_device *dev, float *dst, const void *src,
                             enum dt_dtype src_type, size_t count, bool first);

@@ -92,7 +92,10 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec,
     for (int i = 0; i < n; i++) {
         if (labels[i] < 0)
             continue;
-        dev->counters.loss += result[i].loss;
+        if (isfinite(result[i].loss)) {
+            dev->counters.loss += result[i].loss;
+            dev->counters.n_finite++;
+        }
         dev->counters.n++;
         dev->counters.top1 += result[i].rank < 1;
         dev->counters.top5 += result[i].rank < 5;

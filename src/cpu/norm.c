@@ -160,7 +160,8 @@ static void forward_coefs(struct dt_lanes_coefs *k, const struct bn *bn, int blo
     }
 }
 
-/* Saves the statistics of a block for the backward pass and moves the running ones. */
+/* Saves the statistics of a block for the backward pass and moves the running ones; those of a
+ * channel that is not finite would keep that for ever and stay as they are. */
 static void store_statistics(const struct bn *bn, int block, const struct statistics *s)
 {
     const struct dt_cpu_rows *rows = bn->rows;
@@ -171,10 +172,13 @@ static void store_statistics(const struct bn *bn, int block, const struct statis
         int c = block * rows->block + i;
         bn->mean[c] = (float)s->mean[i];
         bn->variance[c] = (float)s->variance[i];
-        bn->running_mean[c] =
-            (float)((1 - momentum) * (double)bn->running_mean[c] + momentum * s->mean[i]);
-        bn->running_var[c] = (float)((1 - momentum) * (double)bn->running_var[c] +
-                                     momentum * s->variance[i] * unbiased);
+        float mean = (float)((1 - momentum) * (double)bn->running_mean[c] + momentum * s->mean[i]);
+        float variance = (float)((1 - momentum) * (double)bn->running_var[c] +
+                                 momentum * s->variance[i] * unbiased);
+        if (!isfinite(mean) || !isfinite(variance))
+            continue;
+        bn->running_mean[c] = mean;
+        bn->running_var[c] = variance;
     }
 }
 

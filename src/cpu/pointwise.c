@@ -1,10 +1,8 @@
-/* Ops that treat tensors as flat arrays, as own OpenMP loops: ReLU, residual addition, dropout, and
- * the parameter update; and ingest, from bytes to the first activation.
+/* Ops that treat tensors as flat arrays, as own OpenMP loops: ReLU, residual addition, dropout; and
+ * ingest, from bytes to the first activation.
  *
  * All tensors of a node are seen in one format, padding included: padding is zero in every source
  * and all these functions map zero to zero. ReLU lets NaN through. Schedules are static. */
-#include <omp.h>
-
 #include "cpu.h"
 #include "dtrain/rng.h"
 
@@ -197,80 +195,3 @@ const struct dt_cpu_op dt_cpu_add = {prepare_like_src, run_add};
 const struct dt_cpu_op dt_cpu_relu_bwd = {prepare_relu_bwd, run_relu_bwd};
 const struct dt_cpu_op dt_cpu_dropout = {prepare_dropout, run_dropout};
 const struct dt_cpu_op dt_cpu_dropout_bwd = {prepare_dropout, run_dropout};
-
-/* --- Update --- */
-
-struct sgd {
-    float lr, momentum, decay;
-    bool nesterov;
-};
-
-static void update_range(float *restrict w, float *restrict m, const float *restrict grads,
-                         size_t n, struct sgd s)
-{
-    if (s.nesterov) {
-#pragma omp simd
-        for (size_t i = 0; i < n; i++) {
-            float g = grads[i] + s.decay * w[i];
-            m[i] = s.momentum * m[i] + g;
-            w[i] -= s.lr * (g + s.momentum * m[i]);
-        }
-    } else {
-#pragma omp simd
-        for (size_t i = 0; i < n; i++) {
-            m[i] = s.momentum * m[i] + (grads[i] + s.decay * w[i]);
-            w[i] -= s.lr * m[i];
-        }
-    }
-}
-
-/* The segments are short and many (batch norm), so one parallel region takes them all, each thread
- * its share of the elements. */
-dt_status dt_cpu_update(struct dt_device *dev, const struct dt_update *update)
-{
-    const struct dt_scalars *scalars = &dev->scalars;
-    const float *grads = update->grads;
-    size_t total = 0;
-    for (int i = 0; i < update->n_segments; i++)
-        total += update->segments[i].count;
-    omp_set_num_threads(dev->options.threads);
-
-#pragma omp parallel
-    {
-        size_t thread = (size_t)omp_get_thread_num(), n_threads = (size_t)omp_get_num_threads();
-        size_t begin = total / n_threads * thread / 16 * 16;
-        size_t end = thread + 1 == n_threads ? total : total / n_threads * (thread + 1) / 16 * 16;
-        size_t at = 0; /* elements in the segments before this one */
-        for (int i = 0; i < update->n_segments && at < end; at += update->segments[i].count, i++) {
-            const struct dt_segment *segment = &update->segments[i];
-            size_t first = begin > at ? begin - at : 0;
-            size_t last = end - at < segment->count ? end - at : segment->count;
-            if (first >= last)
-                continue;
-            size_t offset = segment->first + first;
-            const struct sgd s = {scalars->lr, scalars->momentum,
-                                  scalars->weight_decay * segment->decay, scalars->nesterov};
-            update_range(update->params + offset, update->momentum + offset, grads + offset,
-                         last - first, s);
-        }
-    }
-    return DT_OK;
-}
-
-dt_status dt_cpu_accumulate(struct dt_device *dev, float *dst, const void *src,
-                            enum dt_dtype src_type, size_t count, bool first)
-{
-    const float *from = src;
-    (void)src_type; /* always fp32 */
-    omp_set_num_threads(dev->options.threads);
-    if (first) {
-#pragma omp parallel for simd schedule(static)
-        for (size_t i = 0; i < count; i++)
-            dst[i] = from[i];
-    } else {
-#pragma omp parallel for simd schedule(static)
-        for (size_t i = 0; i < count; i++)
-            dst[i] += from[i];
-    }
-    return DT_OK;
-}

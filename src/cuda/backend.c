@@ -120,14 +120,13 @@ static dt_status open_state(struct dt_device *dev)
     char *block = NULL;
     DT_TRY(DT_CUDA("GPU memory for counters", cudaMalloc((void **)&block, bytes)));
     dev->step = (struct dt_step_values *)(block + STEP * DT_CUDA_ALIGN);
-    dev->counters = (struct dt_loss_counters *)(block + COUNTERS * DT_CUDA_ALIGN);
+    dev->counters = (struct dt_step_counters *)(block + COUNTERS * DT_CUDA_ALIGN);
     DT_TRY(DT_CUDA("GPU memory for counters", cudaMemsetAsync(block, 0, bytes, dev->compute)));
     DT_TRY(DT_CUDA("pinned host memory", cudaMallocHost(&dev->pinned, DT_CUDA_PINNED_BYTES)));
     memset(dev->pinned, 0, DT_CUDA_PINNED_BYTES);
     DT_TRY(start_step(dev));
-    if (dev->options.precision != DT_PRECISION_FP16)
-        return DT_OK;
-    const double fixed = dev->options.loss_scale;
+    const bool scales = dev->options.precision == DT_PRECISION_FP16;
+    const double fixed = scales ? dev->options.loss_scale : 1;
     const struct dt_scale_state state = {.scale = fixed > 0 ? (float)fixed : DT_SCALE_START,
                                          .dynamic = fixed > 0 ? 0 : 1};
     dev->scale = (struct dt_scale_state *)(block + SCALE * DT_CUDA_ALIGN);
@@ -364,7 +363,7 @@ const struct dt_backend dt_backend_cuda = {.name = "cuda",
                                            .accumulate = dt_cuda_accumulate,
                                            .refresh = dt_cuda_refresh,
                                            .check = dt_cuda_check,
-                                           .rescale = dt_cuda_rescale,
+                                           .settle = dt_cuda_settle,
                                            .get_loss_scale = dt_cuda_get_loss_scale,
                                            .set_loss_scale = dt_cuda_set_loss_scale,
                                            .upload = dt_cuda_upload,

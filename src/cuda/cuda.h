@@ -99,10 +99,9 @@ struct dt_device {
 
     /* Device memory: what kernels keep between launches. */
     struct dt_step_values *step;
-    struct dt_scale_state *scale; /* NULL without loss scaling */
-    struct dt_loss_counters *counters;
+    struct dt_scale_state *scale;
+    struct dt_step_counters *counters;
     void *pinned; /* host memory of small downloads */
-    int64_t n_skipped_before;
 
     cudaEvent_t fork, wait;
     cudaEvent_t *slot; /* marks of the comm stream */
@@ -176,7 +175,7 @@ dt_status dt_cuda_accumulate(struct dt_device *dev, float *dst, const void *src,
                              enum dt_dtype src_type, size_t count, bool first);
 dt_status dt_cuda_refresh(struct dt_device *dev, void *shadow, const float *params, size_t count);
 dt_status dt_cuda_check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count);
-dt_status dt_cuda_rescale(struct dt_device *dev);
+dt_status dt_cuda_settle(struct dt_device *dev);
 dt_status dt_cuda_get_loss_scale(struct dt_device *dev, struct dt_loss_scale *out);
 dt_status dt_cuda_set_loss_scale(struct dt_device *dev, const struct dt_loss_scale *in);
 dt_status dt_cuda_download(struct dt_device *dev, struct dt_counters *out); /* loss.c */

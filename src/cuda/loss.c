@@ -31,38 +31,29 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
 const struct dt_cuda_op dt_cuda_softmax_xent = {.prepare = prepare_softmax_xent,
                                                 .run = run_softmax_xent};
 
-/* In dev->pinned. */
-struct download {
-    struct dt_loss_counters counters;
-    struct dt_scale_state scale;
-};
-_Static_assert(sizeof(struct download) <= DT_CUDA_PINNED_BYTES, "a download is small");
+_Static_assert(sizeof(struct dt_step_counters) <= DT_CUDA_PINNED_BYTES, "a download is small");
 
-static dt_status fetch(struct dt_device *dev, struct download *to)
+static dt_status fetch(struct dt_device *dev, struct dt_step_counters *to)
 {
-    DT_TRY(DT_CUDA("reading the counters",
-                   cudaMemcpyAsync(&to->counters, dev->counters, sizeof to->counters,
-                                   cudaMemcpyDeviceToHost, dev->compute)));
+    DT_TRY(DT_CUDA("reading the counters", cudaMemcpyAsync(to, dev->counters, sizeof *to,
+                                                           cudaMemcpyDeviceToHost, dev->compute)));
     DT_TRY(DT_CUDA("resetting the counters",
-                   cudaMemsetAsync(dev->counters, 0, sizeof to->counters, dev->compute)));
-    if (dev->scale)
-        DT_TRY(DT_CUDA("reading the loss scale",
-                       cudaMemcpyAsync(&to->scale, dev->scale, sizeof to->scale,
-                                       cudaMemcpyDeviceToHost, dev->compute)));
+                   cudaMemsetAsync(dev->counters, 0, sizeof *to, dev->compute)));
     DT_TRY(dt_cuda_wait_stream(dev, dev->compute, "the training step"));
     return DT_OK;
 }
 
 dt_status dt_cuda_download(struct dt_device *dev, struct dt_counters *out)
 {
-    struct download *got = dev->pinned;
-    DT_TRY(fetch(dev, got));
-    const struct dt_loss_counters *c = &got->counters;
-    *out = (struct dt_counters){.loss = c->loss, .n = c->n, .top1 = c->top1, .top5 = c->top5};
-    if (dev->scale) {
-        out->n_skipped = got->scale.n_skipped - dev->n_skipped_before;
-        dev->n_skipped_before = got->scale.n_skipped;
-    }
+    struct dt_step_counters *c = dev->pinned;
+    DT_TRY(fetch(dev, c));
+    *out = (struct dt_counters){.loss = c->loss,
+                                .n = c->n,
+                                .n_finite = c->n_finite,
+                                .top1 = c->top1,
+                                .top5 = c->top5,
+                                .n_skipped = c->n_skipped,
+                                .n_in_a_row = c->n_in_a_row};
     if (c->bad_label)
         DT_FAIL(DT_ERR_DATA,
                 "an image has label %d, but model.num_classes is %d; check data.label_offset",

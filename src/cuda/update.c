@@ -1,5 +1,5 @@
-/* The parameters' side of a step: its values, the update, sums over passes, 16-bit copies, and the
- * loss scale. All of it is put into the compute stream. */
+/* The parameters' side of a step: its values, the update, sums over passes, 16-bit copies, whether
+ * it counts, and the loss scale. All of it is put into the compute stream. */
 #include "cuda.h"
 #include "kernels/ranges.h"
 
@@ -60,29 +60,24 @@ dt_status dt_cuda_refresh(struct dt_device *dev, void *shadow, const float *para
     return DT_OK;
 }
 
-/* --- The loss scale; without one (dev->scale is NULL) there is nothing to do. --- */
+/* --- Whether the step counts, and the loss scale --- */
 
 dt_status dt_cuda_check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count)
 {
-    if (dev->scale)
-        DT_TRY(DT_CUDA("checking gradients",
-                       dt_kernel_check(dev->compute, dev->scale, type, grads, count)));
+    DT_TRY(DT_CUDA("checking gradients",
+                   dt_kernel_check(dev->compute, dev->scale, type, grads, count)));
     return DT_OK;
 }
 
-dt_status dt_cuda_rescale(struct dt_device *dev)
+dt_status dt_cuda_settle(struct dt_device *dev)
 {
-    if (dev->scale)
-        DT_TRY(DT_CUDA("adapting the loss scale", dt_kernel_rescale(dev->compute, dev->scale)));
+    DT_TRY(DT_CUDA("settling a step", dt_kernel_settle(dev->compute, dev->scale, dev->counters)));
     return DT_OK;
 }
 
 dt_status dt_cuda_get_loss_scale(struct dt_device *dev, struct dt_loss_scale *out)
 {
     const struct dt_scale_state *state = dev->pinned;
-    *out = (struct dt_loss_scale){.scale = 1};
-    if (!dev->scale)
-        return DT_OK;
     DT_TRY(
         DT_CUDA("reading the loss scale", cudaMemcpyAsync(dev->pinned, dev->scale, sizeof *state,
                                                           cudaMemcpyDeviceToHost, dev->compute)));
@@ -91,15 +86,13 @@ dt_status dt_cuda_get_loss_scale(struct dt_device *dev, struct dt_loss_scale *ou
     return DT_OK;
 }
 
-/* The count of skipped steps begins again. */
 dt_status dt_cuda_set_loss_scale(struct dt_device *dev, const struct dt_loss_scale *in)
 {
     const struct dt_scale_state state = {
         .scale = in->scale, .n_clean = in->n_clean, .dynamic = dev->options.loss_scale <= 0};
-    if (!dev->scale)
+    if (dev->options.precision != DT_PRECISION_FP16)
         return DT_OK;
     DT_TRY(
         DT_CUDA("setting the loss scale", dt_kernel_set_scale(dev->compute, dev->scale, &state)));
-    dev->n_skipped_before = 0;
     return DT_OK;
 }

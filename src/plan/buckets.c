@@ -208,19 +208,15 @@ dt_status dt_plan_make_steps(struct dt_plan *plan)
                 add_step(plan, DT_TRAIN, DT_STEP_REDUCE, -1, next);
         }
     }
-    bool scales = plan->options.loss_scaling && plan->n_buckets > 0;
     /* Whether the step counts is known only when all gradients are checked. */
-    for (int b = 0; scales && b < plan->n_buckets; b++) {
+    for (int b = 0; b < plan->n_buckets; b++) {
         if (plan->options.n_ranks > 1)
             add_step(plan, DT_TRAIN, DT_STEP_WAIT, -1, b);
         add_step(plan, DT_TRAIN, DT_STEP_CHECK, -1, b);
     }
-    for (int b = 0; b < plan->n_buckets; b++) {
-        if (!scales && plan->options.n_ranks > 1)
-            add_step(plan, DT_TRAIN, DT_STEP_WAIT, -1, b);
+    for (int b = 0; b < plan->n_buckets; b++)
         add_step(plan, DT_TRAIN, DT_STEP_UPDATE, -1, b);
-    }
-    if (scales)
-        add_step(plan, DT_TRAIN, DT_STEP_RESCALE, -1, -1);
+    if (plan->n_buckets > 0)
+        add_step(plan, DT_TRAIN, DT_STEP_SETTLE, -1, -1);
     return DT_OK;
 }

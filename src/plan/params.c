@@ -1,4 +1,4 @@
-/* Values of parameters and statistics: start values, access by tensor, copies and means over ranks.
+/* Values of parameters and statistics: start values, access by tensor, copies to all ranks.
  * Everything goes through logical fp32 on the host, so ranks need not agree on memory formats. */
 #include <stdlib.h>
 #include <string.h>
@@ -118,15 +118,14 @@ static dt_status broadcast_arena(struct dt_plan *plan, enum dt_arena arena, floa
     return DT_OK;
 }
 
-dt_status dt_plan_broadcast(struct dt_plan *plan)
+static dt_status broadcast(struct dt_plan *plan, const enum dt_arena *arenas, size_t n_arenas)
 {
-    static const enum dt_arena arenas[] = {DT_ARENA_PARAMS, DT_ARENA_MOMENTUM, DT_ARENA_STATS};
     float *host = NULL;
     dt_status status = DT_OK;
     if (!plan->comm)
         return DT_OK;
     DT_TRY(alloc_host(plan, &host));
-    for (size_t i = 0; i < DT_COUNT(arenas); i++)
+    for (size_t i = 0; i < n_arenas; i++)
         if (plan->arena[arenas[i]])
             DT_TRY_OUT(broadcast_arena(plan, arenas[i], host));
 out:
@@ -134,33 +133,14 @@ out:
     return status;
 }
 
-dt_status dt_plan_average_stats(struct dt_plan *plan)
+dt_status dt_plan_broadcast(struct dt_plan *plan)
 {
-    const struct dt_graph *g = plan->graph;
-    float *host = NULL;
-    size_t count = 0, at = 0;
-    dt_status status = DT_OK;
-    for (int t = 0; t < g->n_tensors; t++)
-        if (plan->place[t].arena == DT_ARENA_STATS)
-            count += dt_tensor_elements(&g->tensor[t]);
-    if (!plan->comm || count == 0)
-        return DT_OK;
-    DT_TRY(DT_NEW(host, count));
-    for (int t = 0; t < g->n_tensors; t++)
-        if (plan->place[t].arena == DT_ARENA_STATS) {
-            DT_TRY_OUT(dt_plan_get(plan, DT_ARENA_STATS, t, host + at));
-            at += dt_tensor_elements(&g->tensor[t]);
-        }
-    DT_TRY_OUT(dt_comm_sum_f32(plan->comm, host, count));
-    for (size_t i = 0; i < count; i++)
-        host[i] /= (float)plan->options.n_ranks;
-    at = 0;
-    for (int t = 0; t < g->n_tensors; t++)
-        if (plan->place[t].arena == DT_ARENA_STATS) {
-            DT_TRY_OUT(dt_plan_set(plan, DT_ARENA_STATS, t, host + at));
-            at += dt_tensor_elements(&g->tensor[t]);
-        }
-out:
-    free(host);
-    return status;
+    static const enum dt_arena arenas[] = {DT_ARENA_PARAMS, DT_ARENA_MOMENTUM, DT_ARENA_STATS};
+    return broadcast(plan, arenas, DT_COUNT(arenas));
+}
+
+dt_status dt_plan_broadcast_stats(struct dt_plan *plan)
+{
+    static const enum dt_arena arenas[] = {DT_ARENA_STATS};
+    return broadcast(plan, arenas, DT_COUNT(arenas));
 }

@@ -3,9 +3,9 @@
 #include "internal.h"
 
 static const char *const kind_name[] = {
-    [DT_STEP_OP] = "op",           [DT_STEP_ACCUMULATE] = "accumulate", [DT_STEP_REDUCE] = "reduce",
-    [DT_STEP_WAIT] = "wait",       [DT_STEP_CHECK] = "check",           [DT_STEP_UPDATE] = "update",
-    [DT_STEP_RESCALE] = "rescale",
+    [DT_STEP_OP] = "op",         [DT_STEP_ACCUMULATE] = "accumulate", [DT_STEP_REDUCE] = "reduce",
+    [DT_STEP_WAIT] = "wait",     [DT_STEP_CHECK] = "check",           [DT_STEP_UPDATE] = "update",
+    [DT_STEP_SETTLE] = "settle",
 };
 static const char *const arena_name[] = {
     [DT_ARENA_PARAMS] = "params", [DT_ARENA_SHADOW] = "shadow",     [DT_ARENA_GRADS] = "grads",

@@ -7,6 +7,7 @@
 
 #include "dtrain/clock.h"
 #include "dtrain/log.h"
+#include "dtrain/pulse.h"
 #include "internal.h"
 
 /* Walks before the recording: libraries set themselves up in the first ones. */
@@ -77,9 +78,11 @@ static dt_status run_reduce(const struct walk *w, const struct dt_step *step)
 static dt_status run_wait(const struct walk *w, const struct dt_step *step)
 {
     struct dt_plan *plan = w->plan;
+    enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
     DT_TRY(dt_comm_wait(plan->comm, step->bucket));
     if (plan->backend->join)
         DT_TRY(plan->backend->join(plan->device, step->bucket));
+    dt_pulse_enter(&dt_pulse_main, before);
     return DT_OK;
 }
 
@@ -107,10 +110,10 @@ static dt_status run_update(const struct walk *w, const struct dt_step *step)
     return plan->backend->update(plan->device, &update);
 }
 
-static dt_status run_rescale(const struct walk *w, const struct dt_step *step)
+static dt_status run_settle(const struct walk *w, const struct dt_step *step)
 {
     (void)step;
-    return w->plan->backend->rescale(w->plan->device);
+    return w->plan->backend->settle(w->plan->device);
 }
 
 static const struct {
@@ -124,7 +127,7 @@ static const struct {
     [DT_STEP_WAIT] = {run_wait, offsetof(struct dt_plan_times, comm_s), true},
     [DT_STEP_CHECK] = {run_check, offsetof(struct dt_plan_times, update_s), true},
     [DT_STEP_UPDATE] = {run_update, offsetof(struct dt_plan_times, update_s), true},
-    [DT_STEP_RESCALE] = {run_rescale, offsetof(struct dt_plan_times, update_s), true},
+    [DT_STEP_SETTLE] = {run_settle, offsetof(struct dt_plan_times, update_s), true},
 };
 
 static void count_time(struct dt_plan *plan, const struct dt_step *step, double seconds)
@@ -145,6 +148,7 @@ static dt_status run_step(const struct walk *w, const struct dt_step *step)
     double start = dt_clock_s();
     DT_TRY(kinds[step->kind].run(w, step));
     double end = dt_clock_s();
+    dt_pulse_beat(&dt_pulse_main);
     count_time(plan, step, end - start);
     if (step->kind == DT_STEP_OP && plan->comm) {
         DT_TRY(dt_comm_poll(plan->comm));

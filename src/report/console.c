@@ -1,6 +1,6 @@
 /* What a person sees on stderr. A step is one self-rewriting line on a terminal and one plain line
  * in a log; everything else is a plain line. Parts whose field is absent or not a number are left
- * out. */
+ * out. The start of a run is not among them: the trainer has printed its summary. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -62,28 +62,6 @@ static void add_number(struct line *line, const struct event *e, const char *key
         add(line, "%s%.*f%s", before, decimals, number(e, key), after);
 }
 
-static void on_run_start(const struct event *e)
-{
-    struct line line = {.used = 0};
-    int64_t n_ranks = integer(e, "ranks");
-    add(&line, "%" PRId64 " rank%s on %s", n_ranks, n_ranks == 1 ? "" : "s",
-        dt_field_text(e->fields, e->n_fields, "device"));
-    add(&line, ", %.2f million parameters", number(e, "parameters") / 1e6);
-    add(&line, ", global batch %" PRId64, integer(e, "global_batch"));
-    if (integer(e, "passes") > 1)
-        add(&line, " in %" PRId64 " passes", integer(e, "passes"));
-    if (!isnan(number(e, "lr")))
-        add(&line, ", learning rate %.6g", number(e, "lr"));
-    dt_log(DT_LOG_INFO, "%s", line.text);
-    dt_log(DT_LOG_INFO,
-           "%" PRId64 " training and %" PRId64 " validation images, %" PRId64 " epochs of %" PRId64
-           " steps",
-           integer(e, "train_images"), integer(e, "val_images"), integer(e, "epochs"),
-           integer(e, "steps_per_epoch"));
-    if (integer(e, "start_step") > 0)
-        dt_log(DT_LOG_INFO, "going on after step %" PRId64, integer(e, "start_step"));
-}
-
 static void on_step(const struct event *e)
 {
     struct line line = {.used = 0};
@@ -141,8 +119,8 @@ static const struct {
     const char *event;
     void (*show)(const struct event *e);
 } shown[] = {
-    {"run_start", on_run_start},   {"step", on_step},       {"eval", on_eval},
-    {"checkpoint", on_checkpoint}, {"warning", on_warning}, {"run_end", on_run_end},
+    {"step", on_step},       {"eval", on_eval},       {"checkpoint", on_checkpoint},
+    {"warning", on_warning}, {"run_end", on_run_end},
 };
 
 static dt_status event_console(void *state, const char *event, const struct dt_field *fields,

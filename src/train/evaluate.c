@@ -4,44 +4,79 @@
 #include <stdio.h>
 
 #include "dtrain/json.h"
+#include "dtrain/mem.h"
+#include "dtrain/pulse.h"
 #include "dtrain/train.h"
 #include "train/session.h"
+#include "train/stop.h"
 
-static dt_status run_batches(struct dt_session *s)
+static dt_status run_batch(struct dt_session *s)
 {
-    int64_t n_images = dt_dataset_size(s->val_set), n_done = 0;
-    DT_TRY(dt_loader_start(s->val, 0, 0));
-    for (;;) {
-        const struct dt_batch *batch;
-        DT_TRY(dt_loader_next(s->val, &batch));
-        if (!batch)
-            return DT_OK;
-        DT_TRY(dt_session_eval_pass(s, batch));
-        n_done += (int64_t)s->n_ranks * s->config->train.eval_batch;
-        dt_report_progress(s->report, "evaluation", n_done < n_images ? n_done : n_images,
-                           n_images);
-    }
+    const struct dt_batch *batch;
+    DT_TRY(dt_loader_next(s->val, &batch));
+    if (!batch)
+        DT_FAIL(DT_ERR_INTERNAL, "the validation set ended too early");
+    return dt_session_eval_pass(s, batch);
 }
 
-dt_status dt_session_evaluate(struct dt_session *s, struct dt_eval_result *result)
+/* Nothing is exchanged between batches, so a rank that fails goes on without working until the
+ * ranks meet: at the end, or where they ask for a stop. */
+static dt_status run_batches(struct dt_session *s, struct dt_stop *stop, const char **reason)
+{
+    int64_t n_images = dt_dataset_size(s->val_set);
+    int64_t per_batch = (int64_t)s->n_ranks * s->config->train.eval_batch;
+    int64_t n_batches = (int64_t)dt_loader_batches(s->val);
+    struct dt_due due = {0};
+    dt_status status = dt_loader_start(s->val, 0, 0);
+    for (int64_t i = 1; i <= n_batches && !due.stop; i++) {
+        if (status == DT_OK)
+            status = run_batch(s);
+        dt_pulse_beat(&dt_pulse_main);
+        dt_report_progress(s->report, "evaluation",
+                           i * per_batch < n_images ? i * per_batch : n_images, n_images);
+        if (!stop || i < stop->next_step || i == n_batches)
+            continue;
+        DT_TRY(dt_session_agree(s, status));
+        DT_TRY(dt_stop_check(stop, s->comm, i, &due));
+    }
+    *reason = due.stop;
+    return dt_session_agree(s, status);
+}
+
+static dt_status evaluate(struct dt_session *s, struct dt_eval_result *result,
+                          const struct dt_stop *stop)
 {
     struct dt_counters counters;
+    struct dt_stop batches;
     uint64_t n_bad, unused;
-    /* Nothing is exchanged between batches, so a rank that fails among them fails here. */
-    DT_TRY(dt_session_agree(s, run_batches(s)));
+    if (stop)
+        dt_stop_begin_batches(&batches, stop);
+    DT_TRY(dt_plan_broadcast_stats(s->plan));
+    DT_TRY(run_batches(s, stop ? &batches : NULL, &result->stop));
     DT_TRY(s->backend->download(s->device, &counters));
+    if (result->stop)
+        return DT_OK;
     dt_loader_bad_positions(s->val, &n_bad, &unused);
-    double sums[] = {counters.loss, (double)counters.n, (double)counters.top1,
-                     (double)counters.top5, (double)n_bad};
-    DT_TRY(dt_comm_sum_f64(s->comm, sums, 5));
+    double sums[] = {counters.loss,         (double)counters.n, (double)counters.top1,
+                     (double)counters.top5, (double)n_bad,      (double)counters.n_finite};
+    DT_TRY(dt_comm_sum_f64(s->comm, sums, 6));
     DT_TRY(dt_session_check_bad(s, s->val, sums[4]));
     *result = (struct dt_eval_result){
         .n_images = (int64_t)sums[1],
-        .loss = sums[0] / sums[1],
+        .loss = sums[0] / sums[5],
         .top1 = 100 * sums[2] / sums[1],
         .top5 = 100 * sums[3] / sums[1],
     };
     return DT_OK;
+}
+
+dt_status dt_session_evaluate(struct dt_session *s, struct dt_eval_result *result,
+                              const struct dt_stop *stop)
+{
+    enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_EVAL);
+    dt_status status = evaluate(s, result, stop);
+    dt_pulse_enter(&dt_pulse_main, before);
+    return status;
 }
 
 static dt_status load_weights(struct dt_session *s, const char *weights)
@@ -76,7 +111,7 @@ static dt_status print_result(const struct dt_eval_result *result)
     return status;
 }
 
-static dt_status evaluate(struct dt_session *s, const char *weights)
+static dt_status load_and_evaluate(struct dt_session *s, const char *weights)
 {
     struct dt_eval_result result;
     struct dt_session_needs needs = {.eval = true};
@@ -85,7 +120,7 @@ static dt_status evaluate(struct dt_session *s, const char *weights)
     DT_TRY(dt_session_open(s, &needs));
     DT_TRY(dt_session_agree(s, load_weights(s, weights)));
     DT_TRY(dt_plan_broadcast(s->plan));
-    DT_TRY(dt_session_evaluate(s, &result));
+    DT_TRY(dt_session_evaluate(s, &result, NULL));
     return dt_session_agree(s, s->rank == 0 ? print_result(&result) : DT_OK);
 }
 
@@ -94,7 +129,7 @@ dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config, cons
 {
     struct dt_session s;
     dt_session_init(&s, comm, config);
-    dt_status status = evaluate(&s, weights);
+    dt_status status = load_and_evaluate(&s, weights);
     *origin = s.origin;
     dt_session_close(&s, status);
     return status;

@@ -1,8 +1,10 @@
 /* Weights and running statistics by name from a safetensors file: resume, evaluation, fine-tuning.
  * What does not fit is listed, in the words PyTorch's load_state_dict uses. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "dtrain/file.h"
 #include "dtrain/log.h"
@@ -11,6 +13,7 @@
 #include "train/session.h"
 
 enum { LIST_BYTES = 4096, LIST_NAMES = 5 };
+static const char model_file[] = "model.safetensors";
 
 /* The first few names, and how many there are. */
 struct list {
@@ -193,25 +196,45 @@ out:
     return status;
 }
 
+static dt_status find_checkpoint(char *out, const char *path)
+{
+    char dir[DT_PATH_MAX];
+    bool is_one;
+    struct dt_checkpoint state;
+    DT_TRY(dt_checkpoint_locate(dir, &is_one, path));
+    if (is_one) {
+        dt_status status = dt_checkpoint_verify(NULL, path);
+        if (status != DT_OK)
+            DT_FAIL(status, "cannot load weights from %s: %s", path, dt_error_text());
+        return dt_file_path(out, "%s", path);
+    }
+    DT_TRY(dt_checkpoint_find(out, &state, dir));
+    if (out[0] == '\0')
+        DT_FAIL(DT_ERR_NO_INPUT, "cannot load weights: %s holds no good checkpoint", dir);
+    return DT_OK;
+}
+
+/* Folders from elsewhere hold a model.safetensors without manifest; a checkpoint has one. */
+static bool is_model_folder(const char *path)
+{
+    char file[DT_PATH_MAX], dir[DT_PATH_MAX];
+    bool is_one;
+    return dt_file_path(file, "%s/%s", path, model_file) == DT_OK && dt_file_exists(file) &&
+           dt_checkpoint_locate(dir, &is_one, path) == DT_OK && !is_one;
+}
+
 dt_status dt_weights_find(char *out, const char *path)
 {
     char folder[DT_PATH_MAX];
-    struct dt_checkpoint state;
-    if (!dt_file_exists(path))
-        DT_FAIL(DT_ERR_NO_INPUT, "cannot load weights: %s does not exist", path);
-    DT_TRY(dt_file_path(out, "%s/model.safetensors", path));
-    if (dt_file_exists(out))
-        return DT_OK;
-    DT_TRY(dt_file_path(folder, "%s/checkpoints", path));
-    if (!dt_file_exists(folder)) { /* a folder of checkpoints, or a file */
-        DT_TRY(dt_file_path(folder, "%s/.", path));
-        if (!dt_file_exists(folder))
-            return dt_file_path(out, "%s", path);
+    struct stat info;
+    if (stat(path, &info) != 0)
+        DT_FAIL(dt_file_input_status(errno), "cannot load weights from %s: %s", path,
+                strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        return dt_file_path(out, "%s", path);
+    if (is_model_folder(path))
         DT_TRY(dt_file_path(folder, "%s", path));
-    }
-    DT_TRY(dt_checkpoint_find(out, &state, folder));
-    if (out[0] == '\0')
-        DT_FAIL(DT_ERR_NO_INPUT, "cannot load weights: %s holds no complete checkpoint", folder);
-    DT_TRY(dt_file_path(folder, "%s", out));
-    return dt_file_path(out, "%s/model.safetensors", folder);
+    else
+        DT_TRY(find_checkpoint(folder, path));
+    return dt_file_path(out, "%s/%s", folder, model_file);
 }

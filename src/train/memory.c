@@ -1,10 +1,13 @@
 /* How much memory there is: MemAvailable of the machine, and memory.max of this process's control
  * group (v2) and of the groups around it. What cannot be read sets no limit. */
+#include "train/memory.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "dtrain/file.h"
+#include "dtrain/mem.h"
 #include "train/session.h"
 
 /* Hands the lines of a file to `parse` until it takes one. */
@@ -47,15 +50,28 @@ static bool parse_group(const char *line, void *out)
     return true;
 }
 
-uint64_t dt_memory_available(const char *root)
+static bool parse_kills(const char *line, void *out)
+{
+    return sscanf(line, "oom_kill %" SCNd64, (int64_t *)out) == 1;
+}
+
+static bool parse_boot(const char *line, void *out)
+{
+    return sscanf(line, "%40s", (char *)out) == 1;
+}
+
+static bool find_group(char *group, const char *root)
+{
+    char path[DT_PATH_MAX];
+    return dt_file_path(path, "%s/proc/self/cgroup", root) == DT_OK &&
+           find_line(path, parse_group, group);
+}
+
+uint64_t dt_memory_limit(const char *root)
 {
     char path[DT_PATH_MAX], group[DT_PATH_MAX];
     uint64_t least = INT64_MAX, bytes;
-    if (dt_file_path(path, "%s/proc/meminfo", root) == DT_OK &&
-        find_line(path, parse_available, &bytes) && bytes < least)
-        least = bytes;
-    if (dt_file_path(path, "%s/proc/self/cgroup", root) != DT_OK ||
-        !find_line(path, parse_group, group))
+    if (!find_group(group, root))
         return least;
     for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
         *end = '\0';
@@ -64,4 +80,38 @@ uint64_t dt_memory_available(const char *root)
             least = bytes;
     }
     return least;
+}
+
+uint64_t dt_memory_available(const char *root)
+{
+    char path[DT_PATH_MAX];
+    uint64_t least = dt_memory_limit(root), bytes;
+    if (dt_file_path(path, "%s/proc/meminfo", root) == DT_OK &&
+        find_line(path, parse_available, &bytes) && bytes < least)
+        least = bytes;
+    return least;
+}
+
+bool dt_memory_read_kills(struct dt_memory_kills *out, const char *root)
+{
+    char path[DT_PATH_MAX], group[DT_PATH_MAX], boot[41];
+    if (!find_group(group, root) ||
+        dt_file_path(path, "%s/proc/sys/kernel/random/boot_id", root) != DT_OK ||
+        !find_line(path, parse_boot, boot))
+        return false;
+    int n = snprintf(out->group, sizeof out->group, "%s %s", boot, group);
+    return n < (int)sizeof out->group &&
+           dt_file_path(path, "%s/sys/fs/cgroup%s/memory.events", root, group) == DT_OK &&
+           find_line(path, parse_kills, &out->n);
+}
+
+const char *dt_memory_format(char *out, size_t bytes, uint64_t value)
+{
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB", "PB"};
+    size_t unit = 0;
+    double size = (double)value;
+    for (; size >= 999.5 && unit + 1 < DT_COUNT(units); unit++)
+        size /= 1000;
+    snprintf(out, bytes, "%.*f %s", unit > 0 && size < 9.95 ? 1 : 0, size, units[unit]);
+    return out;
 }

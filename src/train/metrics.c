@@ -14,6 +14,8 @@
  * number of fp16. */
 static const float least_scale = 0x1p-14f;
 
+enum { MOST_IN_A_ROW = 3 }; /* skipped steps; more end the run */
+
 static void begin_interval(struct dt_metrics *metrics, const struct dt_session *s, int64_t step)
 {
     metrics->first_step = step;
@@ -34,18 +36,63 @@ void dt_metrics_pause(struct dt_metrics *metrics, double seconds)
     metrics->paused_s += seconds;
 }
 
-/* All ranks see the same sum and decide the same, so they leave together. */
-static dt_status check_loss(struct dt_session *s, double loss, int64_t first, int64_t last,
-                            const char *checkpoint)
+/* The end of a message: what to go back to. */
+static const char *where_from(const char *checkpoint)
 {
-    if (isfinite(loss))
+    return checkpoint[0] ? "the last checkpoint is " : "there is no checkpoint yet";
+}
+
+/* All ranks see the same sums and decide the same, so they leave together. A loss that is not
+ * finite may be of steps that were skipped, see check_skipped. */
+static dt_status check_loss(struct dt_session *s, double n_finite, int64_t n_skipped, int64_t first,
+                            int64_t last, const char *checkpoint)
+{
+    bool all_skipped = !dt_session_scales_loss(s) && n_skipped == last - first;
+    if (n_finite > 0 || all_skipped)
         return DT_OK;
     s->origin = 0;
     DT_FAIL(DT_ERR_NUMERICAL,
-            "the loss is %s in steps %lld to %lld; %s%s; try a lower schedule.lr or more "
+            "the loss is not finite in steps %lld to %lld; %s%s; try a lower schedule.lr or more "
             "schedule.warmup_epochs",
-            isnan(loss) ? "NaN" : "infinite", (long long)first + 1, (long long)last,
-            checkpoint[0] ? "the last checkpoint is " : "there is no checkpoint yet", checkpoint);
+            (long long)first + 1, (long long)last, where_from(checkpoint), checkpoint);
+}
+
+static void format_steps(char *out, size_t bytes, int64_t first, int64_t last)
+{
+    if (last - first == 1)
+        snprintf(out, bytes, "step %lld", (long long)last);
+    else
+        snprintf(out, bytes, "steps %lld to %lld", (long long)first + 1, (long long)last);
+}
+
+static void warn_skipped(struct dt_session *s, int64_t n, const char *steps)
+{
+    char text[160];
+    snprintf(text, sizeof text, "%lld step%s skipped in %s: the gradients are not finite",
+             (long long)n, n > 1 ? "s" : "", steps);
+    const struct dt_field fields[] = {DT_TEXT("text", text)};
+    dt_report_event(s->report, "warning", fields, DT_COUNT(fields));
+}
+
+/* Not in fp16, where skipping is how the loss scale is found. The counts are those of every rank.
+ */
+static dt_status check_skipped(struct dt_session *s, const struct dt_counters *counters,
+                               int64_t first, int64_t last, double lr, const char *checkpoint)
+{
+    char steps[64];
+    if (dt_session_scales_loss(s) || counters->n_skipped == 0)
+        return DT_OK;
+    format_steps(steps, sizeof steps, first, last);
+    if (counters->n_in_a_row <= MOST_IN_A_ROW) {
+        warn_skipped(s, counters->n_skipped, steps);
+        return DT_OK;
+    }
+    s->origin = 0;
+    DT_FAIL(DT_ERR_NUMERICAL,
+            "%lld steps in a row were skipped, the last of them in %s, because their gradients are "
+            "not finite; schedule.lr is %.6g there; the weights are as they were before; %s%s; try "
+            "a lower schedule.lr or more schedule.warmup_epochs",
+            (long long)counters->n_in_a_row, steps, lr, where_from(checkpoint), checkpoint);
 }
 
 /* Says what fp16 users know from elsewhere; ends a run whose gradients overflow at any scale. The
@@ -73,14 +120,14 @@ static dt_status check_scale(struct dt_loss_scale *scale, struct dt_session *s, 
             "after step %lld gradients are not finite whatever the loss scale, which is down to "
             "%.3g; %s%s; try a lower schedule.lr, more schedule.warmup_epochs, or train.precision "
             "bf16",
-            (long long)last, (double)scale->scale,
-            checkpoint[0] ? "the last checkpoint is " : "there is no checkpoint yet", checkpoint);
+            (long long)last, (double)scale->scale, where_from(checkpoint), checkpoint);
 }
 
 /* Sums over the ranks. */
 enum {
     SUM_LOSS,
     SUM_IMAGES,
+    SUM_FINITE,
     SUM_TOP1,
     SUM_TOP5,
     SUM_WAIT,
@@ -100,6 +147,7 @@ static dt_status sum_up(const struct dt_metrics *metrics, struct dt_session *s,
     dt_loader_bad_positions(s->train, &n_bad_now, &n_bad_before);
     sums[SUM_LOSS] = counters->loss;
     sums[SUM_IMAGES] = (double)counters->n;
+    sums[SUM_FINITE] = (double)counters->n_finite;
     sums[SUM_TOP1] = (double)counters->top1;
     sums[SUM_TOP5] = (double)counters->top5;
     sums[SUM_WAIT] = dt_loader_wait_s(s->train) - metrics->wait_s;
@@ -119,7 +167,9 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
     DT_TRY(s->backend->download(s->device, &counters));
     DT_TRY(sum_up(metrics, s, &counters, sums));
     DT_TRY(dt_session_check_bad(s, s->train, fmax(sums[SUM_BAD_NOW], sums[SUM_BAD_BEFORE])));
-    DT_TRY(check_loss(s, sums[SUM_LOSS], metrics->first_step, step, checkpoint));
+    int64_t first = metrics->first_step;
+    DT_TRY(check_skipped(s, &counters, first, step, lr, checkpoint));
+    DT_TRY(check_loss(s, sums[SUM_FINITE], counters.n_skipped, first, step, checkpoint));
     DT_TRY(check_scale(&scale, s, counters.n_skipped, step, checkpoint));
 
     double n = sums[SUM_IMAGES], rank_steps = n_steps * s->n_ranks;
@@ -129,7 +179,7 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
         DT_INT("step", step),
         DT_INT("total_steps", s->last_step),
         DT_INT("epoch", epoch),
-        DT_NUM("loss", sums[SUM_LOSS] / n),
+        DT_NUM("loss", sums[SUM_LOSS] / sums[SUM_FINITE]),
         DT_NUM("top1", 100 * sums[SUM_TOP1] / n),
         DT_NUM("top5", 100 * sums[SUM_TOP5] / n),
         DT_NUM("lr", lr),

@@ -1,44 +1,92 @@
 /* Finding and loading the point at which a run begins. Rank 0 reads, the others get copies. */
 #include "train/resume.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "dtrain/file.h"
 #include "dtrain/log.h"
 
+enum { LIST_BYTES = 4096 };
+
+/* --- Which checkpoint --- */
+
 static dt_status find_path(struct dt_resume *resume, const char *path)
 {
-    char file[DT_PATH_MAX], dir[DT_PATH_MAX];
-    DT_TRY(dt_file_path(file, "%s/state.json", path));
-    DT_TRY(dt_file_path(dir, "%s/checkpoints", path));
-    if (dt_file_exists(file)) {
+    char dir[DT_PATH_MAX];
+    bool is_one;
+    if (dt_checkpoint_locate(dir, &is_one, path) != DT_OK)
+        DT_FAIL(DT_ERR_NO_CHECKPOINT, "cannot resume: %s", dt_error_text());
+    if (is_one) {
         DT_TRY(dt_file_path(resume->path, "%s", path));
-        if (dt_checkpoint_read_state(&resume->state, path) != DT_OK)
-            DT_FAIL(DT_ERR_NO_CHECKPOINT, "cannot resume: %s", dt_error_text());
+        if (dt_checkpoint_verify(&resume->state, path) != DT_OK)
+            DT_FAIL(DT_ERR_NO_CHECKPOINT, "cannot resume from %s: %s", path, dt_error_text());
         return DT_OK;
     }
     DT_TRY(dt_checkpoint_find(resume->path, &resume->state, dir));
     if (resume->path[0] == '\0')
-        DT_FAIL(DT_ERR_NO_CHECKPOINT,
-                "cannot resume: %s is neither a checkpoint folder nor a run folder with one", path);
+        DT_FAIL(DT_ERR_NO_CHECKPOINT, "cannot resume: %s holds no good checkpoint", dir);
     return DT_OK;
 }
 
 /* Going back inside a run folder would leave later checkpoints there that belong to another story.
- */
+ * Damaged ones do not count. */
 static dt_status check_no_later(const struct dt_resume *resume, const char *dir)
 {
-    struct dt_resume newest;
-    DT_TRY(dt_checkpoint_find(newest.path, &newest.state, dir));
-    if (newest.path[0] && newest.state.step > resume->state.step)
-        DT_FAIL(DT_ERR_CREATE,
+    char path[DT_PATH_MAX];
+    int64_t *steps = NULL;
+    int n_steps = 0;
+    dt_status status = DT_OK;
+    DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
+    for (int i = 0; i < n_steps && steps[i] > resume->state.step; i++) {
+        DT_TRY_OUT(dt_file_path(path, "%s/step-%09" PRId64, dir, steps[i]));
+        if (dt_checkpoint_verify(NULL, path) == DT_OK)
+            DT_TRY_OUT(DT_ERROR(
+                DT_ERR_CREATE,
                 "%s is later than %s and would be mixed up with the new run; choose another --out",
-                newest.path, resume->path);
+                path, resume->path));
+    }
+out:
+    free(steps);
+    return status;
+}
+
+/* The names of the checkpoints in `dir`, none of which is good; "" if there are none. */
+static dt_status list_bad(char *out, size_t bytes, const char *dir)
+{
+    int64_t *steps;
+    int n_steps;
+    size_t used = 0;
+    out[0] = '\0';
+    DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
+    for (int i = 0; i < n_steps && used < bytes; i++)
+        used += (size_t)snprintf(out + used, bytes - used, "%sstep-%09" PRId64, i ? ", " : "",
+                                 steps[i]);
+    free(steps);
     return DT_OK;
 }
 
-static dt_status find(struct dt_resume *resume, const char *rule, const char *dir)
+static dt_status find_newest(struct dt_resume *resume, bool must, const char *dir)
+{
+    char bad[LIST_BYTES];
+    DT_TRY(dt_checkpoint_find(resume->path, &resume->state, dir));
+    resume->found = resume->path[0] != '\0';
+    if (resume->found)
+        return DT_OK;
+    DT_TRY(list_bad(bad, sizeof bad, dir));
+    if (must && bad[0])
+        DT_FAIL(DT_ERR_NO_CHECKPOINT, "--resume must: %s holds no good checkpoint; damaged: %s",
+                dir, bad);
+    if (must)
+        DT_FAIL(DT_ERR_NO_CHECKPOINT, "--resume must: %s holds no complete checkpoint", dir);
+    if (bad[0])
+        dt_log(DT_LOG_WARNING, "%s holds no good checkpoint; training begins from scratch", dir);
+    return DT_OK;
+}
+
+static dt_status choose(struct dt_resume *resume, const char *rule, const char *dir)
 {
     bool never = strcmp(rule, "never") == 0, must = strcmp(rule, "must") == 0;
     if (!never && !must && strcmp(rule, "auto") != 0) {
@@ -47,32 +95,78 @@ static dt_status find(struct dt_resume *resume, const char *rule, const char *di
         resume->found = true;
         return DT_OK;
     }
-    DT_TRY(dt_checkpoint_find(resume->path, &resume->state, dir));
-    resume->found = resume->path[0] != '\0';
+    DT_TRY(find_newest(resume, must, dir));
     if (never && resume->found)
         DT_FAIL(
             DT_ERR_CREATE,
             "--resume never: %s is there from an earlier run; choose another --out, remove it, or "
             "use --resume auto",
             resume->path);
-    if (must && !resume->found)
-        DT_FAIL(DT_ERR_NO_CHECKPOINT, "--resume must: %s holds no complete checkpoint", dir);
     return DT_OK;
 }
 
-dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s, const char *rule,
-                         const char *dir)
+/* --- Whether this run may go on from it --- */
+
+/* A list of lines as one line of the log. */
+static const char *one_line(char *list)
 {
-    *resume = (struct dt_resume){0};
-    DT_TRY(dt_session_agree(s, s->rank == 0 ? find(resume, rule, dir) : DT_OK));
+    char *out = list;
+    const char *in = list + strspn(list, " ");
+    while (*in) {
+        bool ends = *in == '\n';
+        *out++ = ends ? ';' : *in;
+        in += ends ? strspn(in, "\n ") : 1;
+        if (ends)
+            *out++ = ' ';
+    }
+    *out = '\0';
+    return list;
+}
+
+static dt_status check_config(struct dt_resume *resume, struct dt_session *s)
+{
+    struct dt_config saved;
+    char refused[LIST_BYTES], inexact[LIST_BYTES];
+    DT_TRY(dt_checkpoint_config(&saved, resume->path));
+    dt_config_compare(&saved, s->config, refused, inexact, LIST_BYTES);
+    if (refused[0] && !resume->may_differ)
+        DT_FAIL(DT_ERR_CONFIG,
+                "cannot resume from %s, it is of a different run:\n%s\n    use the old values, "
+                "--allow-config-change, or another --out for a new run",
+                resume->path, refused);
+    if (refused[0])
+        dt_log(DT_LOG_WARNING, "going on as a different run: %s", one_line(refused));
+    if (inexact[0])
+        dt_log(DT_LOG_INFO, "not bit for bit the run as it was: %s", one_line(inexact));
+    if (saved.train.micro_batch == 0 && saved.train.global_batch == s->config->train.global_batch)
+        s->saved_micro_batch = resume->state.micro_batch;
+    return DT_OK;
+}
+
+static dt_status find(struct dt_resume *resume, struct dt_session *s, const char *rule,
+                      const char *dir)
+{
+    DT_TRY(choose(resume, rule, dir));
+    return resume->found ? check_config(resume, s) : DT_OK;
+}
+
+dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
+                         const struct dt_train_options *options, const char *dir)
+{
+    *resume = (struct dt_resume){.may_differ = options->allow_config_change};
+    DT_TRY(dt_session_agree(s, s->rank == 0 ? find(resume, s, options->resume, dir) : DT_OK));
+    DT_TRY(dt_comm_bcast(s->comm, &s->saved_micro_batch, sizeof s->saved_micro_batch, 0));
     return dt_comm_bcast(s->comm, resume, sizeof *resume, 0);
 }
+
+/* --- Going on --- */
 
 static struct dt_checkpoint describe(const struct dt_session *s)
 {
     struct dt_checkpoint state = {
         .best_top1 = -1,
         .n_ranks = s->n_ranks,
+        .micro_batch = s->micro_batch,
         .precision = (int)s->config->train.precision,
         .num_classes = s->config->model.num_classes,
         .image_size = s->config->model.image_size,
@@ -100,22 +194,53 @@ static dt_status load(struct dt_session *s, const struct dt_resume *resume)
     return dt_weights_load(s->plan, path, s->model->head, true);
 }
 
+static void log_changes(const struct dt_checkpoint *saved, const struct dt_session *s)
+{
+    char passes[128] = "the same micro-batches";
+    if (saved->micro_batch != s->micro_batch)
+        snprintf(
+            passes, sizeof passes,
+            "micro-batches of %d images instead of %d, of which batch norm takes its statistics",
+            s->micro_batch, saved->micro_batch);
+    if (saved->n_ranks != s->n_ranks)
+        dt_log(DT_LOG_INFO,
+               "resuming a run of %d rank(s) on %d: same samples and schedule, %s; results are "
+               "equal up to rounding, not bit for bit",
+               saved->n_ranks, s->n_ranks, passes);
+    if (saved->precision >= 0 && saved->precision != (int)s->config->train.precision)
+        dt_log(DT_LOG_INFO, "resuming a run of train.precision %s with %s",
+               dt_precision_name((enum dt_precision)saved->precision),
+               dt_precision_name(s->config->train.precision));
+}
+
+/* With other data or another global batch, the images of the epoch that are done are left out as
+ * far as can be. */
+static void move_in_epoch(struct dt_checkpoint *state, const struct dt_checkpoint *saved,
+                          const struct dt_session *s)
+{
+    if (saved->global_batch == s->global_batch && saved->n_train_images == state->n_train_images)
+        return;
+    state->batch = saved->batch * saved->global_batch / s->global_batch;
+    if (state->batch < s->steps_per_epoch)
+        return;
+    state->batch = 0;
+    state->epoch++;
+}
+
 /* Weights and momentum are fp32 in a checkpoint, so any precision can go on from it. */
 static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved,
                   const struct dt_session *s)
 {
-    *state = *saved;
-    state->n_ranks = s->n_ranks;
-    state->precision = (int)s->config->train.precision;
-    if (saved->n_ranks != s->n_ranks)
-        dt_log(DT_LOG_INFO,
-               "resuming a run of %d rank(s) on %d: same samples and schedule; results are equal "
-               "up to rounding, not bit for bit",
-               saved->n_ranks, s->n_ranks);
-    if (saved->precision >= 0 && saved->precision != state->precision)
-        dt_log(DT_LOG_INFO, "resuming a run of train.precision %s with %s",
-               dt_precision_name((enum dt_precision)saved->precision),
-               dt_precision_name(s->config->train.precision));
+    state->step = saved->step;
+    state->epoch = saved->epoch;
+    state->batch = saved->batch;
+    state->n_passes = saved->n_passes;
+    state->best_top1 = saved->best_top1;
+    state->best_step = saved->best_step;
+    state->eval_due = saved->eval_due;
+    state->loss_scale = saved->loss_scale;
+    move_in_epoch(state, saved, s);
+    log_changes(saved, s);
 }
 
 /* A fixed scale is the configuration's. */
@@ -136,8 +261,8 @@ dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *re
 {
     *state = describe(s);
     if (resume->found) {
-        dt_status status = dt_checkpoint_match(&resume->state, state, resume->path);
-        DT_TRY(dt_session_agree(s, status));
+        if (!resume->may_differ)
+            DT_TRY(dt_session_agree(s, dt_checkpoint_match(&resume->state, state, resume->path)));
         adopt(state, &resume->state, s);
     }
     DT_TRY(dt_session_agree(s, load_loss_scale(state, s)));

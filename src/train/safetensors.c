@@ -1,18 +1,13 @@
 /* Reading: the header is checked in full (sizes, names, offsets that follow each other without gap
  * up to the end of the file) before any tensor is looked at; tensors are then read with pread, so a
- * file that is cut later is an error and not a signal. Writing: the header follows from the
- * declared tensors, data is streamed into a temporary file that gets its name when all of it is on
- * the disk. */
+ * file that is cut later is an error and not a signal. Writing: only the header is made here, from
+ * the declared tensors. */
 #include "train/safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "dtrain/file.h"
@@ -24,6 +19,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-
 enum {
     LENGTH_BYTES = 8,
     HEADER_MAX = 16 << 20,
+    TENSORS_MAX = 10000,
     HEADER_ALIGN = 8, /* with the length before it this aligns all data */
     CONVERT_ELEMENTS = 4096,
 };
@@ -145,6 +141,9 @@ static dt_status parse_header(struct dt_st_reader *r, const struct dt_json *root
 {
     if (root->type != DT_JSON_OBJECT)
         DT_FAIL(DT_ERR_DATA, "%s: the header is not an object", r->path);
+    if (root->n_children > TENSORS_MAX)
+        DT_FAIL(DT_ERR_DATA, "%s: the header has %d entries; at most %d are accepted", r->path,
+                root->n_children, TENSORS_MAX);
     DT_TRY(DT_NEW(r->tensors, (size_t)root->n_children));
     for (const struct dt_json *entry = root->child; entry; entry = entry->next) {
         if (strcmp(entry->key, "__metadata__") == 0)
@@ -312,32 +311,30 @@ dt_status dt_st_read_i64(struct dt_st_reader *reader, const struct dt_st_tensor 
 
 /* --- Writing --- */
 
-struct dt_st_writer {
-    int fd;
-    char path[DT_PATH_MAX], temporary[DT_PATH_MAX];
-    bool has_temporary;
-    uint64_t data_bytes, n_written;
-};
-
-static dt_status place_tensors(struct dt_st_writer *w, struct dt_st_tensor *tensors, size_t n)
+static dt_status count_elements(struct dt_st_tensor *t)
 {
-    for (size_t i = 0; i < n; i++) {
+    t->elements = 1;
+    for (int d = 0; d < t->n_dims; d++)
+        if (t->dim[d] < 0 || t->dim[d] > integer_max ||
+            __builtin_mul_overflow(t->elements, (uint64_t)t->dim[d], &t->elements))
+            DT_FAIL(DT_ERR_INTERNAL, "the dimensions of tensor \"%s\" overflow", t->name);
+    return DT_OK;
+}
+
+dt_status dt_st_place(struct dt_st_tensor *tensors, size_t n_tensors)
+{
+    uint64_t end = 0;
+    for (size_t i = 0; i < n_tensors; i++) {
         struct dt_st_tensor *t = &tensors[i];
         if ((t->dtype != DT_ST_F32 && t->dtype != DT_ST_I64) || t->n_dims < 0 ||
             t->n_dims > DT_ST_MAX_DIMS || strcmp(t->name, "__metadata__") == 0)
-            DT_FAIL(DT_ERR_INTERNAL, "%s: tensor \"%s\" cannot be written", w->path, t->name);
-        t->elements = 1;
-        for (int d = 0; d < t->n_dims; d++) {
-            if (t->dim[d] < 0 || t->dim[d] > integer_max ||
-                __builtin_mul_overflow(t->elements, (uint64_t)t->dim[d], &t->elements))
-                DT_FAIL(DT_ERR_INTERNAL, "%s: the dimensions of tensor \"%s\" overflow", w->path,
-                        t->name);
-        }
-        t->offset = w->data_bytes;
+            DT_FAIL(DT_ERR_INTERNAL, "tensor \"%s\" cannot be written to a safetensors file",
+                    t->name);
+        DT_TRY(count_elements(t));
+        t->offset = end;
         if (__builtin_mul_overflow(t->elements, dtypes[t->dtype].bytes, &t->bytes) ||
-            __builtin_add_overflow(w->data_bytes, t->bytes, &w->data_bytes) ||
-            w->data_bytes > (uint64_t)integer_max)
-            DT_FAIL(DT_ERR_INTERNAL, "%s: too many bytes up to tensor \"%s\"", w->path, t->name);
+            __builtin_add_overflow(end, t->bytes, &end) || end > (uint64_t)integer_max)
+            DT_FAIL(DT_ERR_INTERNAL, "too many bytes up to tensor \"%s\"", t->name);
     }
     return DT_OK;
 }
@@ -365,111 +362,30 @@ static void put_header(struct dt_jsonw *json, const struct dt_st_tensor *tensors
     dt_jsonw_close(json, '}');
 }
 
-static dt_status write_header(struct dt_st_writer *w, const struct dt_st_tensor *tensors, size_t n)
+static dt_status join_head(char **head, size_t *bytes, const struct dt_jsonw *json)
 {
-    static const char spaces[HEADER_ALIGN + 1] = "        ";
+    uint64_t length = (json->bytes + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
+    if (length > HEADER_MAX)
+        DT_FAIL(DT_ERR_INTERNAL, "a safetensors header of %" PRIu64 " bytes is above the limit %d",
+                length, HEADER_MAX);
+    *bytes = LENGTH_BYTES + (size_t)length;
+    DT_TRY(DT_NEW(*head, *bytes));
+    memcpy(*head, &length, LENGTH_BYTES);
+    memset(*head + LENGTH_BYTES, ' ', (size_t)length);
+    memcpy(*head + LENGTH_BYTES, json->text, json->bytes);
+    return DT_OK;
+}
+
+dt_status dt_st_head(char **head, size_t *bytes, const struct dt_st_tensor *tensors,
+                     size_t n_tensors)
+{
     struct dt_jsonw json;
     dt_status status = DT_OK;
     dt_jsonw_init(&json, false);
-    put_header(&json, tensors, n);
+    put_header(&json, tensors, n_tensors);
     DT_TRY_OUT(dt_jsonw_end(&json));
-    size_t n_spaces = (HEADER_ALIGN - json.bytes % HEADER_ALIGN) % HEADER_ALIGN;
-    uint64_t length = json.bytes + n_spaces;
-    if (length > HEADER_MAX)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_INTERNAL, "%s: %zu tensors need a header of %" PRIu64 " bytes",
-                            w->path, n, length));
-    DT_TRY_OUT(dt_file_write(w->fd, &length, sizeof length, w->temporary));
-    DT_TRY_OUT(dt_file_write(w->fd, json.text, json.bytes, w->temporary));
-    DT_TRY_OUT(dt_file_write(w->fd, spaces, n_spaces, w->temporary));
+    DT_TRY_OUT(join_head(head, bytes, &json));
 out:
     dt_jsonw_reset(&json);
     return status;
-}
-
-static dt_status create_temporary(struct dt_st_writer *w, const char *path)
-{
-    struct stat info;
-    DT_TRY(dt_file_path(w->path, "%s", path));
-    DT_TRY(dt_file_path(w->temporary, "%s.tmp", path));
-    /* The rename at the end would replace a device or a pipe by the file. */
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
-        DT_FAIL(DT_ERR_CREATE, "cannot write %s: it is there and no regular file", path);
-    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (w->fd < 0)
-        DT_FAIL(DT_ERR_CREATE, "cannot create %s: %s", w->temporary, strerror(errno));
-    w->has_temporary = true;
-    return DT_OK;
-}
-
-dt_status dt_st_create(struct dt_st_writer **writer, const char *path, struct dt_st_tensor *tensors,
-                       size_t n_tensors)
-{
-    struct dt_st_writer *w = NULL;
-    dt_status status = DT_OK;
-    *writer = NULL;
-    DT_TRY(DT_NEW(w, 1));
-    w->fd = -1;
-    DT_TRY_OUT(create_temporary(w, path));
-    DT_TRY_OUT(place_tensors(w, tensors, n_tensors));
-    DT_TRY_OUT(write_header(w, tensors, n_tensors));
-    *writer = w;
-    return DT_OK;
-out:
-    dt_st_abandon(w);
-    return status;
-}
-
-dt_status dt_st_write(struct dt_st_writer *writer, const void *data, size_t bytes)
-{
-    if (bytes > writer->data_bytes - writer->n_written)
-        DT_FAIL(DT_ERR_INTERNAL, "%s: more data than declared", writer->path);
-    DT_TRY(dt_file_write(writer->fd, data, bytes, writer->temporary));
-    writer->n_written += bytes;
-    return DT_OK;
-}
-
-static dt_status sync_parent(const char *path)
-{
-    char folder[DT_PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    if (!slash)
-        return dt_file_sync_folder(".");
-    DT_TRY(dt_file_path(folder, "%.*s", (int)(slash - path + 1), path));
-    return dt_file_sync_folder(folder);
-}
-
-static dt_status publish(struct dt_st_writer *w)
-{
-    if (w->n_written != w->data_bytes)
-        DT_FAIL(DT_ERR_INTERNAL, "%s: %" PRIu64 " bytes of data written, %" PRIu64 " declared",
-                w->path, w->n_written, w->data_bytes);
-    if (fsync(w->fd) != 0)
-        DT_FAIL(DT_ERR_IO, "cannot sync %s: %s", w->temporary, strerror(errno));
-    int closed = close(w->fd);
-    w->fd = -1;
-    if (closed != 0)
-        DT_FAIL(DT_ERR_IO, "cannot close %s: %s", w->temporary, strerror(errno));
-    if (rename(w->temporary, w->path) != 0)
-        DT_FAIL(DT_ERR_CREATE, "cannot rename %s to %s: %s", w->temporary, w->path,
-                strerror(errno));
-    w->has_temporary = false;
-    return sync_parent(w->path);
-}
-
-dt_status dt_st_end(struct dt_st_writer *writer)
-{
-    dt_status status = publish(writer);
-    dt_st_abandon(writer);
-    return status;
-}
-
-void dt_st_abandon(struct dt_st_writer *writer)
-{
-    if (!writer)
-        return;
-    if (writer->fd >= 0)
-        close(writer->fd);
-    if (writer->has_temporary)
-        unlink(writer->temporary);
-    free(writer);
 }

@@ -1,7 +1,8 @@
 /* The safetensors file format: named tensors, validated before anything is allocated.
  * Format: u64 LE n | n bytes of JSON header | data (huggingface/safetensors). Read: F32, F16, BF16,
- * I64; written: F32 and I64. Rules enforced: header <= 16 MiB and inside the file, unique names,
- * offsets contiguous from 0 to the end of the file, sizes equal to the product of the dims. */
+ * I64; written: F32 and I64. Rules enforced: header <= 16 MiB and inside the file, at most 10,000
+ * tensors, unique names, offsets contiguous from 0 to the end of the file, sizes equal to the
+ * product of the dims. */
 #ifndef DTRAIN_TRAIN_SAFETENSORS_H
 #define DTRAIN_TRAIN_SAFETENSORS_H
 
@@ -33,14 +34,13 @@ const struct dt_st_tensor *dt_st_find(const struct dt_st_reader *reader, const c
 dt_status dt_st_read_f32(struct dt_st_reader *reader, const struct dt_st_tensor *t, float *out);
 dt_status dt_st_read_i64(struct dt_st_reader *reader, const struct dt_st_tensor *t, int64_t *out);
 
-/* --- Writing: begin with every tensor declared (dtype, dims and name set; offsets are computed),
- * then the data in the same order as declared, then end: fsync, rename from a temporary name. ---
+/* --- Writing --- */
+/* Computes elements, bytes and offset of tensors whose dtype (F32 or I64), dims and name are set.
  */
-struct dt_st_writer;
-dt_status dt_st_create(struct dt_st_writer **writer, const char *path, struct dt_st_tensor *tensors,
-                       size_t n_tensors); /* metadata {"format":"pt"}; header padded to 8 bytes */
-dt_status dt_st_write(struct dt_st_writer *writer, const void *data, size_t bytes);
-dt_status dt_st_end(struct dt_st_writer *writer); /* all data must have been written; frees */
-void dt_st_abandon(struct dt_st_writer *writer);  /* removes the temporary file; accepts NULL */
+dt_status dt_st_place(struct dt_st_tensor *tensors, size_t n_tensors);
+/* What the file begins with, header with {"format":"pt"} and padding to 8 bytes; the data of the
+ * tensors, placed before, follow in the same order. free(*head). */
+dt_status dt_st_head(char **head, size_t *bytes, const struct dt_st_tensor *tensors,
+                     size_t n_tensors);
 
 #endif

@@ -19,6 +19,7 @@ struct dt_session {
     int rank, n_ranks;
     int origin;                              /* train.h */
     int global_batch, micro_batch, n_passes; /* global_batch = n_ranks * n_passes * micro_batch */
+    int saved_micro_batch; /* of the run that goes on, 0 = none: used again where it divides */
     int n_threads;
     const struct dt_backend *backend;
     enum dt_plane plane;
@@ -81,12 +82,15 @@ dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *he
  * out[DT_PATH_MAX]. */
 dt_status dt_weights_find(char *out, const char *path);
 
-/* evaluate.c: the validation set once; sums over all ranks. The ranks' running statistics must be
- * the same. */
+/* evaluate.c: the validation set once, with rank 0's running statistics; sums over all ranks. With
+ * `stop` (else NULL) it looks now and then for reasons to stop. */
+struct dt_stop;
 struct dt_eval_result {
+    const char *stop; /* why it was left before the end, then the rest is not set; or NULL */
     int64_t n_images;
     double loss, top1, top5; /* mean; per cent */
 };
-dt_status dt_session_evaluate(struct dt_session *s, struct dt_eval_result *result);
+dt_status dt_session_evaluate(struct dt_session *s, struct dt_eval_result *result,
+                              const struct dt_stop *stop);
 
 #endif

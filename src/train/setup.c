@@ -72,6 +72,9 @@ static dt_status choose_device(struct dt_session *s)
 static dt_status split_batch(struct dt_session *s)
 {
     int batch = s->global_batch, micro = s->config->train.micro_batch;
+    if (micro == 0 && s->saved_micro_batch > 0 &&
+        batch % ((int64_t)s->n_ranks * s->saved_micro_batch) == 0)
+        micro = s->saved_micro_batch;
     int64_t unit = (int64_t)s->n_ranks * (micro > 0 ? micro : 1);
     if (batch % unit != 0) {
         int64_t lower = batch / unit * unit, upper = lower + unit;
@@ -301,7 +304,6 @@ static dt_status build_plan(struct dt_session *s, const struct dt_session_needs 
                  .timeout_s = config->device.timeout_s,
                  .share = config->device.share},
         .accumulate = s->n_passes > 1 || (narrow && config->comm.wire == DT_WIRE_FP32),
-        .loss_scaling = precision == DT_PRECISION_FP16,
         .record = config->device.record,
         .profile = needs->profile,
         .decay_norm_bias = config->optim.decay_norm_bias,

@@ -2,55 +2,158 @@
  * a small collective, so that every rank stops after the same step. */
 #include "train/stop.h"
 
+#include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <time.h>
 
 #include "dtrain/clock.h"
+#include "dtrain/log.h"
+#include "dtrain/mem.h"
 
-static volatile sig_atomic_t signal_seen;
+/* Ranks agree on the row, 0 = none; of several reasons the last one is given. */
+static const struct {
+    const char *text;
+    int signal;
+} reasons[] = {
+    {NULL, 0},
+    {"the end of the Slurm allocation", 0},
+    {"--max-time", 0},
+    {"SIGINT", SIGINT},
+    {"SIGTERM", SIGTERM},
+    {"SIGUSR2", SIGUSR2},
+    {"SIGUSR1", SIGUSR1},
+};
+enum { ALLOCATION = 1, MAX_TIME, FIRST_SIGNAL };
+
+/* Both are lock-free, so the handler may use them, in any thread. */
+static atomic_int seen;
+static _Atomic int64_t first_ns; /* of the monotonic clock; 0 = no signal yet */
 
 static void on_signal(int number)
 {
-    signal_seen = number;
+    const int64_t second_ns = 1000000000;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t now_ns = now.tv_sec * second_ns + now.tv_nsec, first = 0;
+    if (atomic_compare_exchange_strong(&first_ns, &first, now_ns)) {
+        seen = number;
+        return;
+    }
+    /* One request often arrives twice: from the scheduler and through mpirun. */
+    if (now_ns - first < second_ns)
+        return;
+    struct sigaction action = {.sa_handler = SIG_DFL};
+    sigaction(number, &action, NULL);
+    raise(number); /* it is blocked until this returns */
 }
 
 void dt_stop_catch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGUSR1, &action, NULL);
-    sigaction(SIGUSR2, &action, NULL);
+    for (size_t i = FIRST_SIGNAL; i < DT_COUNT(reasons); i++)
+        sigaddset(&action.sa_mask, reasons[i].signal);
+    for (size_t i = FIRST_SIGNAL; i < DT_COUNT(reasons); i++)
+        sigaction(reasons[i].signal, &action, NULL);
+    struct sigaction ignore = {.sa_handler = SIG_IGN};
+    sigaction(SIGXFSZ, &ignore, NULL);
+    sigaction(SIGPIPE, &ignore, NULL);
+}
+
+bool dt_stop_is_asked(void)
+{
+    return seen != 0;
+}
+
+/* When to be gone from the allocation, of the monotonic clock; INFINITY = no end known. */
+static double allocation_end_s(void)
+{
+    const double margin_s = 30, old_s = 60;
+    const char *text = getenv("SLURM_JOB_END_TIME");
+    if (!text)
+        return INFINITY;
+    char *rest;
+    double left_s = strtod(text, &rest) - (double)time(NULL);
+    if (rest == text || *rest || !isfinite(left_s) || left_s < -old_s) {
+        dt_log(
+            DT_LOG_WARNING,
+            "SLURM_JOB_END_TIME=%s is not a time to come (in seconds since 1970) and is ignored; "
+            "use --max-time",
+            text);
+        return INFINITY;
+    }
+    return dt_clock_s() + left_s - margin_s;
 }
 
 void dt_stop_init(struct dt_stop *stop, double limit_s, double begin_s, int64_t step)
 {
-    *stop = (struct dt_stop){.begin_s = begin_s,
-                             .limit_s = limit_s,
+    double allocation_s = allocation_end_s();
+    double limit_end_s = limit_s > 0 ? begin_s + limit_s : INFINITY;
+    bool allocation_first = allocation_s < limit_end_s;
+    *stop = (struct dt_stop){.end_s = allocation_first ? allocation_s : limit_end_s,
+                             .end_reason = reasons[allocation_first ? ALLOCATION : MAX_TIME].text,
+                             .save_at_s = INFINITY,
                              .checked_s = dt_clock_s(),
                              .checked_step = step,
-                             .next_step = step + 1};
+                             .next_step = step};
+}
+
+void dt_stop_begin_batches(struct dt_stop *batches, const struct dt_stop *stop)
+{
+    *batches = *stop;
+    batches->save_at_s = INFINITY; /* there is no saving between two batches */
+    batches->checked_s = dt_clock_s();
+    batches->checked_step = 0;
+    batches->next_step = 1;
+}
+
+void dt_stop_pause(struct dt_stop *stop, double seconds)
+{
+    stop->checked_s += seconds;
+}
+
+static int find_reason(int number)
+{
+    int row = (int)DT_COUNT(reasons) - 1;
+    while (reasons[row].signal != number)
+        row--;
+    return row;
+}
+
+/* Why this rank has to stop now: a row. */
+static int find_own_reason(const struct dt_stop *stop, double now_s)
+{
+    int number = seen;
+    if (number)
+        return find_reason(number);
+    if (now_s + 2 * (stop->save_s + stop->step_s) < stop->end_s)
+        return 0;
+    return stop->end_reason == reasons[ALLOCATION].text ? ALLOCATION : MAX_TIME;
 }
 
 dt_status dt_stop_check(struct dt_stop *stop, struct dt_comm *comm, int64_t step,
-                        const char **reason)
+                        struct dt_due *due)
 {
     enum { MAX_STEPS = 64 };
-    const double interval_s = 0.5;
-    *reason = NULL;
+    const double interval_s = 0.5, forget = 0.75;
+    *due = (struct dt_due){0};
     if (step < stop->next_step)
         return DT_OK;
-    double now = dt_clock_s();
-    double most[] = {signal_seen ? 1 : 0,
-                     stop->limit_s > 0 && now - stop->begin_s >= stop->limit_s ? 1 : 0,
-                     (now - stop->checked_s) / (double)(step - stop->checked_step)};
-    DT_TRY(dt_comm_max_f64(comm, most, 3));
-    double n_steps = most[2] > 0 ? interval_s / most[2] : MAX_STEPS;
+    double now_s = dt_clock_s();
+    int64_t n_new = step - stop->checked_step; /* 0 before the first step */
+    double step_s = n_new > 0 ? (now_s - stop->checked_s) / (double)n_new : 0;
+    stop->step_s = fmax(step_s, forget * stop->step_s);
+    bool save = dt_comm_rank(comm) == 0 && now_s >= stop->save_at_s;
+    double most[] = {find_own_reason(stop, now_s), save ? 1 : 0, stop->step_s};
+    DT_TRY(dt_comm_max_f64(comm, most, DT_COUNT(most)));
+    stop->step_s = most[2];
+    double n_steps = stop->step_s > 0 ? interval_s / stop->step_s : 1;
     stop->next_step = step + (n_steps < 1 ? 1 : n_steps > MAX_STEPS ? MAX_STEPS : (int)n_steps);
-    stop->checked_s = now;
+    stop->checked_s = now_s;
     stop->checked_step = step;
-    if (most[0] > 0)
-        *reason = "a signal (SIGUSR1 or SIGUSR2)";
-    else if (most[1] > 0)
-        *reason = "the time limit";
+    *due = (struct dt_due){.stop = reasons[(int)most[0]].text, .save = most[1] > 0};
     return DT_OK;
 }

@@ -1,22 +1,45 @@
-/* Reasons to stop early: SIGUSR1, SIGUSR2 and the time limit. */
+/* Reasons to stop early (signals, the time limit, the end of the scheduler's allocation), and the
+ * collective in which all ranks agree on what is due. */
 #ifndef DTRAIN_TRAIN_STOP_H
 #define DTRAIN_TRAIN_STOP_H
 
 #include "dtrain/comm.h"
 
 struct dt_stop {
-    double begin_s, limit_s; /* limit 0 = none */
+    double end_s;           /* dt_clock_s at which the run must be over, INFINITY = none */
+    double save_s;          /* the longest save so far; rank 0 keeps it up to date */
+    double save_at_s;       /* rank 0: dt_clock_s at which a timed save is due, INFINITY = none */
+    const char *end_reason; /* "--max-time" or "the end of the Slurm allocation" */
+    double step_s;          /* longest of late */
     double checked_s;
     int64_t checked_step, next_step;
 };
 
-/* From now on the two signals set a flag instead of ending the process. */
+/* What all ranks do now. */
+struct dt_due {
+    const char *stop; /* why, NULL = go on: the same on all ranks */
+    bool save;        /* rank 0's timed save */
+};
+
+/* From now on SIGUSR1, SIGUSR2, SIGTERM and SIGINT ask for a stop instead of ending the process; a
+ * second signal, at least a second later, ends it at once. SIGXFSZ and SIGPIPE are ignored: the
+ * call that met the limit or the closed pipe fails instead. To be called before dt_comm_open, so
+ * that no moment is left out. */
 void dt_stop_catch_signals(void);
-/* The time limit counts from begin_s. `step` updates are done. */
+/* Whether this rank has been asked. Local. */
+bool dt_stop_is_asked(void);
+/* The end is begin_s + limit_s (0 = none), or 30 s before SLURM_JOB_END_TIME if that comes first; a
+ * value of it that cannot be true is ignored with a warning. `step` updates are done. */
 void dt_stop_init(struct dt_stop *stop, double limit_s, double begin_s, int64_t step);
-/* *reason: why to stop now, agreed by all ranks, or NULL. Asks the others only about twice a
- * second, at steps that follow from numbers all ranks share. Collective: call after every step. */
+/* Asks the others only about twice a second, at steps that follow from numbers all ranks share.
+ * Before the end there is room for 2 x (save + step).
+ * Collective: call before the first step, after every step, and after every batch of an evaluation
+ * with a counter of batches and a dt_stop of its own (dt_stop_begin_batches). */
 dt_status dt_stop_check(struct dt_stop *stop, struct dt_comm *comm, int64_t step,
-                        const char **reason);
+                        struct dt_due *due);
+/* A stop with the same limits that counts batches from 0. */
+void dt_stop_begin_batches(struct dt_stop *batches, const struct dt_stop *stop);
+/* Leaves out `seconds` that were no steps: an evaluation. */
+void dt_stop_pause(struct dt_stop *stop, double seconds);
 
 #endif

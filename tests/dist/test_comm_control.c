@@ -123,29 +123,6 @@ static void test_sums(void **state)
     assert_all(max[0] == n - 1 && max[1] == -1.0);
 }
 
-static void test_sum_f32(void **state)
-{
-    (void)state;
-    static const size_t counts[] = {0, 1, 53120, 65536, 65537, 200001};
-    for (size_t c = 0; c < DT_COUNT(counts); c++) {
-        float *values = malloc(counts[c] * sizeof(float) + 1);
-        assert_ok(values ? DT_OK : DT_ERR_MEMORY);
-        /* The order of the ranks, and no other, gives these bits. */
-        for (size_t i = 0; i < counts[c]; i++)
-            values[i] = (float)(i + 1) / (float)(3 + 7 * rank);
-        assert_ok(dt_comm_sum_f32(comm, values, counts[c]));
-        bool is_good = true;
-        for (size_t i = 0; i < counts[c]; i++) {
-            float sum = (float)(i + 1) / 3.0F;
-            for (int r = 1; r < n; r++)
-                sum += (float)(i + 1) / (float)(3 + 7 * r);
-            is_good = is_good && values[i] == sum;
-        }
-        assert_all(is_good);
-        free(values);
-    }
-}
-
 static void test_gather(void **state)
 {
     (void)state;
@@ -261,9 +238,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_ranks),      cmocka_unit_test(test_agree_ok),
         cmocka_unit_test(test_agree_fail), cmocka_unit_test(test_agree_long_text),
         cmocka_unit_test(test_bcast),      cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_sum_f32),    cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_find_twin),  cmocka_unit_test(test_binding),
-        cmocka_unit_test(test_launch),
+        cmocka_unit_test(test_gather),     cmocka_unit_test(test_find_twin),
+        cmocka_unit_test(test_binding),    cmocka_unit_test(test_launch),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     dt_comm_close(comm);

@@ -33,23 +33,47 @@ done
 run 1 other --set train.seed=2
 [ "$(hash_of "$work/other")" != "$(hash_of "$work/tiny-1-a")" ] || fail "the seed changes nothing"
 
-# On another number of ranks: allowed, equal up to rounding.
+# On another number of ranks: allowed, equal up to rounding, batch norm sees the same micro-batches.
 run 2 tiny-mixed --set train.max_steps=10
 run 1 tiny-mixed
+grep -q "a run of 2 rank(s) on 1: same samples and schedule, the same micro-batches" "$work/log" ||
+    fail "the change of ranks is not explained: $(cat "$work/log")"
 /usr/bin/python3 "$here/compare.py" "$(model_of "$work/tiny-mixed")" \
     "$(model_of "$work/tiny-1-a")" 1e-5
+run 2 norm-mixed --set model.name=resnet20 --set train.max_steps=10
+run 1 norm-mixed --set model.name=resnet20
+grep -q '"micro_batch": *6,.*"passes": *2' "$work/norm-mixed/metrics.jsonl" ||
+    fail "12 images in passes of 6 were expected"
+momentum_of() {
+    echo "$(dirname "$(model_of "$work/$1")")/optim.safetensors"
+}
+same_momentum() {
+    /usr/bin/python3 "$here/compare.py" "$(momentum_of "$1")" "$(momentum_of "$2")" 1e-2
+}
+same_momentum norm-mixed resnet20-2-a || fail "not the micro-batches of two ranks"
+! same_momentum resnet20-1-a resnet20-2-a 2> /dev/null || fail "micro-batches make no difference"
+run 1 norm-back --set model.name=resnet20 --set train.max_steps=10
+run 2 norm-back --set model.name=resnet20
+grep -q "micro-batches of 6 images instead of 12" "$work/log" ||
+    fail "other micro-batches are not explained: $(cat "$work/log")"
 
 # What must agree, and what resume rules refuse.
 expect() { # code text settings...
+    local code=$1 text=$2
+    shift 2
+    ends "$code" "$text" train --config "$work/config.json" "$@"
+}
+ends() { # code text command...
     local code=$1 text=$2 got=0
     shift 2
-    "$dtrain" --config "$work/config.json" "$@" > /dev/null 2> "$work/log" || got=$?
+    "$dtrain" "$@" > "$work/lines" 2> "$work/log" || got=$?
     [ "$got" = "$code" ] || fail "exit code $got instead of $code: $*: $(cat "$work/log")"
-    grep -q -- "$text" "$work/log" || fail "no \"$text\" in: $(cat "$work/log")"
+    [ -z "$text" ] || grep -q -- "$text" "$work/log" || fail "no \"$text\" in: $(cat "$work/log")"
 }
 expect 78 "train.seed: 1 there, 5 now" --out "$work/tiny-1-a" --set train.seed=5
-expect 78 "model.name: tiny there" --out "$work/tiny-1-a" --set model.name=resnet20
+expect 78 "model.name: \"tiny\" there, \"resnet20\" now" --out "$work/tiny-1-a" --set model.name=resnet20
 expect 78 "train.global_batch: 12 there" --out "$work/tiny-1-a" --set train.global_batch=6
+expect 78 "allow-config-change" --out "$work/tiny-1-a" --set schedule.lr=0.01
 expect 78 "fingerprint" --out "$work/tiny-1-a" --set data.train="$work/val"
 expect 83 "no complete checkpoint" --out "$work/empty" --resume must
 expect 83 "cannot resume" --out "$work/empty" --resume "$work/nothing"
@@ -80,3 +104,35 @@ expect 0 "already finished after 20 steps (best Acc@1 [0-9.]*); raise train.max_
 unchanged "a finished run"
 expect 0 "already finished after 20 steps.*raise train.stop_top1 or choose another --out" \
     --out "$folder" --set train.max_steps=40 --set train.stop_top1=0.001
+
+# Changes that are no other run, or that are wanted.
+uncut=$(hash_of "$folder")
+expect 0 "not bit for bit the run as it was: train.micro_batch: 0 there, 6 now" \
+    --out "$folder" --set train.max_steps=21 --set train.epochs=90 --set train.micro_batch=6
+expect 0 "going on as a different run: train.global_batch: 12 there, 10 now; schedule.lr: " \
+    --out "$folder" --set train.max_steps=24 --set train.global_batch=10 --set schedule.lr=0.01 \
+    --allow-config-change
+
+# Damage: the checkpoint before is taken, and the end is the same.
+run 1 whole --set model.name=tiny
+ends 0 "" verify "$work/whole"
+[ "$(grep -c '^ok  ' "$work/lines")" = 2 ] || fail "two checkpoints: $(cat "$work/lines")"
+good=$work/whole/checkpoints/step-000000010
+newest=$work/whole/checkpoints/step-000000020
+printf 'xyz' | dd of="$newest/optim.safetensors" bs=1 seek=5000 conv=notrunc status=none
+ends 65 "1 of 2 checkpoints in $work/whole/checkpoints cannot be used" verify "$work/whole"
+grep -q "^!!  $newest  tensor momentum\..* in optim.safetensors is damaged" "$work/lines" ||
+    fail "the tensor is not named: $(cat "$work/lines")"
+grep -q "^ok  $good  step 10, " "$work/lines" || fail "the good one: $(cat "$work/lines")"
+expect 83 "cannot resume from $newest: tensor" --out "$work/other-out" --resume "$newest"
+ends 65 "$newest: tensor" eval --config "$work/config.json" --weights "$newest"
+ends 0 "$newest is not usable" eval --config "$work/config.json" --weights "$work/whole"
+expect 0 "$newest is not usable: tensor .*; trying the one before it" --out "$work/whole" \
+    --set checkpoint.every_steps=10
+grep -q "resuming from $good" "$work/log" || fail "not resumed from step 10: $(cat "$work/log")"
+[ "$(hash_of "$work/whole")" = "$uncut" ] || fail "other bits after damage"
+rm "$good/MANIFEST.json"
+: > "$newest/state.json"
+expect 83 "damaged: step-000000020, step-000000010" --out "$work/whole" --resume must
+ends 66 "holds no checkpoint" verify "$work"
+ends 66 "nowhere" verify "$work/nowhere"

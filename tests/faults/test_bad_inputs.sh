@@ -138,7 +138,7 @@ else
     bad 69 "no CUDA backend" doctor --set device.kind=cuda
 fi
 run 78 "more than the 30 training images" train.global_batch=31
-run 81 "the loss is" schedule.lr=1000 train.max_steps=100 optim.momentum=0.99
+run 81 "steps in a row were skipped" schedule.lr=1000 train.max_steps=100 optim.momentum=0.99
 run 66 "nowhere" model.init_from=nowhere.safetensors
 touch file
 bad 73 "file" --config good.json --out file/run

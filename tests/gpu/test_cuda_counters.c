@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "dtrain/backend.h"
+#include "dtrain/mem.h"
 #include "need_gpu.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
@@ -87,6 +88,7 @@ static void test_counters(void **state)
             net_run(&net, labels);
         OK(gpu->download(net.dev, &got));
         assert_int_equal(got.n, 5 * times);
+        assert_int_equal(got.n_finite, 5 * times);
         assert_int_equal(got.top1, 2 * times);
         assert_int_equal(got.top5, 3 * times);
         assert_int_equal(got.n_skipped, 0);
@@ -124,12 +126,16 @@ static void test_bad_label(void **state)
 /* params, momentum, grads and shadow of one segment, all on the GPU. */
 struct arenas {
     struct dt_device *dev;
+    enum dt_dtype type; /* of the shadow */
     void *params, *momentum, *shadow, *grads;
 };
 
-static void arenas_open(struct arenas *a, double loss_scale)
+static void arenas_open(struct arenas *a, enum dt_precision precision, double loss_scale)
 {
-    a->dev = open_gpu(DT_PRECISION_FP16, loss_scale);
+    a->dev = open_gpu(precision, loss_scale);
+    a->type = precision == DT_PRECISION_FP16   ? DT_F16
+              : precision == DT_PRECISION_BF16 ? DT_BF16
+                                               : DT_F32;
     OK(gpu->alloc(a->dev, &a->params, ARENA_BYTES));
     OK(gpu->alloc(a->dev, &a->momentum, ARENA_BYTES));
     OK(gpu->alloc(a->dev, &a->shadow, ARENA_BYTES));
@@ -164,7 +170,7 @@ static void take_step(struct arenas *a, float gradient, float last)
     OK(gpu->set_scalars(a->dev, &scalars));
     OK(gpu->check(a->dev, a->grads, DT_F32, N_PARAMS));
     OK(gpu->update(a->dev, &update));
-    OK(gpu->rescale(a->dev));
+    OK(gpu->settle(a->dev));
 }
 
 static void assert_scale(struct arenas *a, float scale, int32_t n_clean)
@@ -193,7 +199,7 @@ static void assert_params(struct arenas *a, float want)
     OK(gpu->get_tensor(a->dev, g, t, got, a->params));
     for (int i = 0; i < N_PARAMS; i++)
         assert_true(got[i] == want);
-    OK(gpu->accumulate(a->dev, a->grads, a->shadow, DT_F16, N_PARAMS, true));
+    OK(gpu->accumulate(a->dev, a->grads, a->shadow, a->type, N_PARAMS, true));
     OK(gpu->get_tensor(a->dev, g, t, got, a->grads));
     for (int i = 0; i < N_PARAMS; i++)
         assert_true(got[i] == want);
@@ -204,7 +210,7 @@ static void test_dynamic_scale(void **state)
 {
     (void)state;
     struct arenas a;
-    arenas_open(&a, 0);
+    arenas_open(&a, DT_PRECISION_FP16, 0);
     assert_scale(&a, 65536, 0);
     take_step(&a, 65536, 65536); /* a gradient of 1 */
     assert_params(&a, -1);
@@ -227,10 +233,10 @@ static void test_set_scale(void **state)
     (void)state;
     const struct dt_loss_scale set = {.scale = 8, .n_clean = 1998};
     struct arenas a;
-    arenas_open(&a, 0);
+    arenas_open(&a, DT_PRECISION_FP16, 0);
     take_step(&a, 0, (float)NAN);
     OK(gpu->set_loss_scale(a.dev, &set));
-    assert_skipped(&a, 0);
+    assert_skipped(&a, 1);
     take_step(&a, 16, 16);
     assert_params(&a, -2);
     assert_scale(&a, 8, 1999);
@@ -247,7 +253,7 @@ static void test_fixed_scale(void **state)
 {
     (void)state;
     struct arenas a;
-    arenas_open(&a, 128);
+    arenas_open(&a, DT_PRECISION_FP16, 128);
     assert_scale(&a, 128, 0);
     take_step(&a, 128, (float)NAN);
     take_step(&a, 128, 128);
@@ -257,12 +263,43 @@ static void test_fixed_scale(void **state)
     arenas_close(&a);
 }
 
+/* In the other precisions there is no scale, not even one that is set, but steps are left out. */
+static void test_no_scale(void **state)
+{
+    (void)state;
+    const enum dt_precision precisions[] = {DT_PRECISION_FP32, DT_PRECISION_TF32,
+                                            DT_PRECISION_BF16};
+    const struct dt_loss_scale set = {.scale = 8};
+    for (size_t i = 0; i < DT_COUNT(precisions); i++) {
+        struct arenas a;
+        struct dt_counters got;
+        arenas_open(&a, precisions[i], 128);
+        OK(gpu->set_loss_scale(a.dev, &set));
+        take_step(&a, 1, 1);
+        for (int k = 0; k < 3; k++)
+            take_step(&a, 1, (float)NAN);
+        assert_params(&a, -1);
+        assert_scale(&a, 1, 0);
+        OK(gpu->download(a.dev, &got));
+        assert_true(got.n_skipped == 3 && got.n_in_a_row == 3);
+        take_step(&a, 1, (float)INFINITY);
+        take_step(&a, 1, 1);
+        assert_params(&a, -2);
+        assert_scale(&a, 1, 1);
+        OK(gpu->download(a.dev, &got));
+        assert_true(got.n_skipped == 1 && got.n_in_a_row == 4);
+        OK(gpu->download(a.dev, &got));
+        assert_true(got.n_skipped == 0 && got.n_in_a_row == 0);
+        arenas_close(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counters), cmocka_unit_test(test_bad_label),
+        cmocka_unit_test(test_counters),      cmocka_unit_test(test_bad_label),
         cmocka_unit_test(test_dynamic_scale), cmocka_unit_test(test_set_scale),
-        cmocka_unit_test(test_fixed_scale)};
+        cmocka_unit_test(test_fixed_scale),   cmocka_unit_test(test_no_scale)};
     if (!has_gpu())
         return SKIPPED;
     return cmocka_run_group_tests(tests, NULL, NULL);

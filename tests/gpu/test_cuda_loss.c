@@ -11,7 +11,7 @@ struct problem {
 /* What the kernel keeps, on the GPU. */
 struct net {
     struct array logits, labels, diff;
-    struct dt_loss_counters *counters;
+    struct dt_step_counters *counters;
     struct dt_loss_row *rows;
     struct dt_step_values *step;
     struct dt_scale_state *scale;
@@ -19,7 +19,7 @@ struct net {
 
 static struct net net_create(enum dt_dtype type, const struct problem *p, float loss_scale)
 {
-    const struct dt_loss_counters zero = {0};
+    const struct dt_step_counters zero = {0};
     const struct dt_step_values values = {.diff_scale = 0.25f};
     const struct dt_scale_state state = {.scale = loss_scale};
     struct net net = {
@@ -28,7 +28,7 @@ static struct net net_create(enum dt_dtype type, const struct problem *p, float 
         .diff = array_create(type, (size_t)p->n * (size_t)p->cp),
         .counters = struct_create(&zero, sizeof zero),
         .step = struct_create(&values, sizeof values),
-        .scale = loss_scale > 0 ? struct_create(&state, sizeof state) : NULL,
+        .scale = struct_create(&state, sizeof state),
     };
     CUDA(cudaMalloc((void **)&net.rows, (size_t)p->n * sizeof *net.rows));
     return net;
@@ -78,7 +78,7 @@ static int rank_of(const float *x, int classes, int label)
 }
 
 /* Adds row i to the counters and checks its gradient. */
-static void check_row(struct dt_loss_counters *want, const struct net *net, const struct problem *p,
+static void check_row(struct dt_step_counters *want, const struct net *net, const struct problem *p,
                       int i, double diff_scale)
 {
     const float *x = net->logits.value + (size_t)i * (size_t)p->cp;
@@ -89,6 +89,7 @@ static void check_row(struct dt_loss_counters *want, const struct net *net, cons
     if (counted) {
         want->loss += reference(gradient, x, p->classes, label, (double)p->smoothing);
         want->n++;
+        want->n_finite++;
         want->top1 += rank_of(x, p->classes, label) < 1;
         want->top5 += rank_of(x, p->classes, label) < 5;
     }
@@ -98,13 +99,14 @@ static void check_row(struct dt_loss_counters *want, const struct net *net, cons
     free(gradient);
 }
 
-static void assert_counters(const struct net *net, const struct dt_loss_counters *want, int times)
+static void assert_counters(const struct net *net, const struct dt_step_counters *want, int times)
 {
-    struct dt_loss_counters got;
+    struct dt_step_counters got;
     struct_get(&got, net->counters, sizeof got);
     if (!(fabs(got.loss - times * want->loss) <= 1e-5 * times * fabs(want->loss)))
         fail_msg("loss %.9g, not %.9g", got.loss, times * want->loss);
     assert_int_equal(got.n, times * want->n);
+    assert_int_equal(got.n_finite, times * want->n_finite);
     assert_int_equal(got.top1, times * want->top1);
     assert_int_equal(got.top5, times * want->top5);
     assert_int_equal(got.bad_label, want->bad_label);
@@ -113,7 +115,7 @@ static void assert_counters(const struct net *net, const struct dt_loss_counters
 
 static void check(enum dt_dtype type, const struct problem *p, float loss_scale)
 {
-    struct dt_loss_counters want = {0};
+    struct dt_step_counters want = {0};
     struct net net = net_create(type, p, loss_scale);
     for (int i = 0; i < p->n; i++)
         net.labels.value[i] = (float)(i % 7 == 6 ? -1 - i : (i * 31 + 5) % p->classes);
@@ -123,7 +125,7 @@ static void check(enum dt_dtype type, const struct problem *p, float loss_scale)
     net_run(&net, p, true);
     array_get(&net.diff);
     for (int i = 0; i < p->n; i++)
-        check_row(&want, &net, p, i, 0.25 * (loss_scale > 0 ? (double)loss_scale : 1));
+        check_row(&want, &net, p, i, 0.25 * (double)loss_scale);
     assert_counters(&net, &want, 2);
     net_free(&net);
 }
@@ -143,7 +145,7 @@ static void test_against_reference(void **state)
                                               {2, 5000, 5000, 8, 0.1f}};
     for (size_t t = 0; t < DT_COUNT(TYPES); t++)
         for (size_t i = 0; i < DT_COUNT(problems); i++) {
-            check(TYPES[t], &problems[i], 0);
+            check(TYPES[t], &problems[i], 1);
             check(TYPES[t], &problems[i], 1024);
         }
 }
@@ -158,8 +160,8 @@ static void test_top_k(void **state)
     static const float labels[6] = {0, 0, 0, 0, 5, 1};
     const struct problem p = {6, 7, 8, 0, 0};
     for (size_t t = 0; t < DT_COUNT(TYPES); t++) {
-        struct dt_loss_counters got;
-        struct net net = net_create(TYPES[t], &p, 0);
+        struct dt_step_counters got;
+        struct net net = net_create(TYPES[t], &p, 1);
         for (int i = 0; i < 6; i++) {
             net.labels.value[i] = labels[i];
             memcpy(net.logits.value + i * p.cp, x[i], sizeof x[i]);
@@ -171,7 +173,11 @@ static void test_top_k(void **state)
         assert_int_equal(got.n, 6);
         assert_int_equal(got.top1, 2); /* rows 0 and 3 */
         assert_int_equal(got.top5, 3); /* and row 1 */
-        assert_true(isnan(got.loss));
+        assert_int_equal(got.n_finite, 5);
+        double gradient[8], loss = 0;
+        for (int i = 0; i < 5; i++)
+            loss += reference(gradient, x[i], p.classes, (int)labels[i], 0);
+        assert_true(fabs(got.loss - loss) <= 1e-5 * loss);
         net_free(&net);
     }
 }
@@ -181,8 +187,8 @@ static void test_bad_label(void **state)
 {
     (void)state;
     const struct problem p = {700, 7, 8, 1, 0};
-    struct dt_loss_counters want = {0};
-    struct net net = net_create(DT_F32, &p, 0);
+    struct dt_step_counters want = {0};
+    struct net net = net_create(DT_F32, &p, 1);
     net.labels.value[613] = 9;
     net.labels.value[300] = 7;
     net.labels.value[699] = 8;
@@ -194,7 +200,7 @@ static void test_bad_label(void **state)
     array_get(&net.diff);
     for (int i = 0; i < p.n; i++)
         check_row(&want, &net, &p, i, 0.25);
-    struct dt_loss_counters got;
+    struct dt_step_counters got;
     struct_get(&got, net.counters, sizeof got);
     assert_int_equal(got.bad_label, 8);
     assert_int_equal(got.classes, 7);
@@ -207,10 +213,10 @@ static void test_repeats(void **state)
 {
     (void)state;
     const struct problem p = {1000, 100, 104, 3, 0.1f};
-    struct dt_loss_counters first = {0};
+    struct dt_step_counters first = {0};
     for (int i = 0; i < 3; i++) {
-        struct dt_loss_counters got;
-        struct net net = net_create(DT_F32, &p, 0);
+        struct dt_step_counters got;
+        struct net net = net_create(DT_F32, &p, 1);
         array_put(&net.labels);
         net_run(&net, &p, false);
         struct_get(&got, net.counters, sizeof got);

@@ -95,10 +95,9 @@ static void test_open(void **state)
         assert_int_equal(strlen(identity), 32);
         assert_true(CUDA->free_bytes(dev) > 0);
         struct dt_loss_scale scale = {0};
-        if (p == DT_PRECISION_FP16) {
-            OK(CUDA->get_loss_scale(dev, &scale));
-            assert_true(scale.scale == DT_SCALE_START && scale.n_clean == 0);
-        }
+        OK(CUDA->get_loss_scale(dev, &scale));
+        assert_true(scale.scale == (p == DT_PRECISION_FP16 ? DT_SCALE_START : 1));
+        assert_int_equal(scale.n_clean, 0);
         struct dt_counters counters;
         OK(CUDA->download(dev, &counters));
         assert_true(counters.n == 0 && counters.loss == 0 && counters.n_skipped == 0);

@@ -76,13 +76,13 @@ static void check_update(enum dt_dtype grads_type, enum dt_dtype shadow_type, bo
     struct arena was = arena_create(grads_type, shadow_type);
     const struct dt_scale_state state = {.scale = loss_scale};
     struct dt_step_values *step = struct_create(values, sizeof *values);
-    struct dt_scale_state *scale = loss_scale > 0 ? struct_create(&state, sizeof state) : NULL;
+    struct dt_scale_state *scale = struct_create(&state, sizeof state);
     CUDA(dt_kernel_update(stream, got.params.memory, got.momentum.memory,
                           with_shadow ? got.shadow.memory : NULL, shadow_type, got.grads.memory,
                           grads_type, RANGES, (int)DT_COUNT(RANGES), step, scale));
     arena_get(&got);
     for (size_t i = 0; i < N; i++)
-        check_element(&got, &was, i, values, loss_scale > 0 ? (double)loss_scale : 1, with_shadow);
+        check_element(&got, &was, i, values, (double)loss_scale, with_shadow);
     arena_free(&got);
     arena_free(&was);
     CUDA(cudaFree(step));
@@ -97,9 +97,9 @@ static void test_update(void **state)
     nesterov.nesterov = 1;
     for (size_t g = 0; g < DT_COUNT(TYPES); g++)
         for (size_t s = 0; s < DT_COUNT(TYPES); s++) {
-            check_update(TYPES[g], TYPES[s], true, 0, &plain);
+            check_update(TYPES[g], TYPES[s], true, 1, &plain);
             check_update(TYPES[g], TYPES[s], true, 8, &nesterov);
-            check_update(TYPES[g], TYPES[s], false, 0, &nesterov);
+            check_update(TYPES[g], TYPES[s], false, 1, &nesterov);
         }
 }
 
@@ -115,7 +115,7 @@ static void test_update_left_out(void **state)
     CUDA(dt_kernel_update(stream, got.params.memory, got.momentum.memory, got.shadow.memory, DT_F16,
                           got.grads.memory, DT_F16, RANGES, (int)DT_COUNT(RANGES), step, scale));
     CUDA(dt_kernel_update(stream, got.params.memory, got.momentum.memory, got.shadow.memory, DT_F16,
-                          got.grads.memory, DT_F16, RANGES, 0, step, NULL));
+                          got.grads.memory, DT_F16, RANGES, 0, step, scale));
     arena_get(&got);
     assert_memory_equal(got.params.value, was.params.value, N * sizeof(float));
     assert_memory_equal(got.momentum.value, was.momentum.value, N * sizeof(float));
@@ -218,24 +218,29 @@ static void test_check(void **state)
     CUDA(cudaFree(scale));
 }
 
-static void test_rescale(void **state)
+static void test_settle(void **state)
 {
     (void)state;
     struct dt_scale_state want = {
         .scale = 1024, .n_clean = DT_SCALE_GROWTH_STEPS - 2, .dynamic = 1};
     struct dt_scale_state *scale = struct_create(&want, sizeof want), got;
+    struct dt_step_counters sums = {.n = 7}, read;
+    struct dt_step_counters *counters = struct_create(&sums, sizeof sums);
     for (int i = 0; i < 6; i++) {
         struct_get(&got, scale, sizeof got);
         got.found = want.found = i == 3;
         CUDA(dt_kernel_set_scale(stream, scale, &got));
-        CUDA(dt_kernel_rescale(stream, scale));
-        dt_scale_state_advance(&want);
+        CUDA(dt_kernel_settle(stream, scale, counters));
+        dt_scale_state_advance(&want, &sums);
         struct_get(&got, scale, sizeof got);
+        struct_get(&read, counters, sizeof read);
         assert_true(got.scale == want.scale && got.n_clean == want.n_clean &&
-                    got.found == want.found && got.n_skipped == want.n_skipped);
+                    got.found == want.found && got.n_in_a_row == want.n_in_a_row);
+        assert_memory_equal(&read, &sums, sizeof read);
     }
-    assert_true(want.scale == 1024 && want.n_skipped == 1 && want.n_clean == 2);
+    assert_true(want.scale == 1024 && sums.n_skipped == 1 && want.n_clean == 2);
     CUDA(cudaFree(scale));
+    CUDA(cudaFree(counters));
 }
 
 /* Values are taken when the call is made, also where the stream is far behind. */
@@ -267,7 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_update),         cmocka_unit_test(test_update_left_out),
         cmocka_unit_test(test_update_refuses), cmocka_unit_test(test_accumulate_and_convert),
-        cmocka_unit_test(test_check),          cmocka_unit_test(test_rescale),
+        cmocka_unit_test(test_check),          cmocka_unit_test(test_settle),
         cmocka_unit_test(test_set_step)};
     return RUN_KERNEL_TESTS(tests);
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dtrain/file.h"
 #include "dtrain/mem.h"
 #include "dtrain/models.h"
 #include "dtrain/plan.h"
@@ -97,8 +98,9 @@ static dt_status write_out(const struct dt_graph *g, const char *path,
 {
     struct dt_st_tensor *entries = NULL;
     const float **data = NULL;
-    struct dt_st_writer *writer = NULL;
-    size_t n = 0;
+    char *head = NULL;
+    size_t n = 0, head_bytes;
+    int fd;
     DT_TRY(DT_NEW(entries, (size_t)(n_sections * g->n_tensors)));
     DT_TRY(DT_NEW(data, (size_t)(n_sections * g->n_tensors)));
     for (int s = 0; s < n_sections; s++)
@@ -114,15 +116,20 @@ static dt_status write_out(const struct dt_graph *g, const char *path,
                 entry->dim[d] = g->tensor[t].dim[d];
             data[n++] = sections[s].values[t];
         }
-    DT_TRY(dt_st_create(&writer, path, entries, n));
+    DT_TRY(dt_st_place(entries, n));
+    DT_TRY(dt_st_head(&head, &head_bytes, entries, n));
+    DT_TRY(dt_file_remove(path));
+    DT_TRY(dt_file_create(&fd, path));
+    DT_TRY(dt_file_write(fd, head, head_bytes, path));
     for (size_t i = 0; i < n; i++)
-        DT_TRY(dt_st_write(writer, data[i], entries[i].elements * sizeof(float)));
-    DT_TRY(dt_st_end(writer));
+        DT_TRY(dt_file_write(fd, data[i], entries[i].bytes, path));
+    DT_TRY(dt_file_finish(&fd, path));
     for (int s = 0; s < n_sections; s++) {
         for (int t = 0; t < g->n_tensors; t++)
             free(sections[s].values[t]);
         free(sections[s].values);
     }
+    free(head);
     free(entries);
     free(data);
     return DT_OK;
@@ -157,7 +164,7 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
         DT_TRY(dt_plan_train(plan, &scalars, 0, 1));
         DT_TRY(dt_plan_end_feed(plan));
         DT_TRY(plan->backend->download(device, &counters));
-        printf("%.9g\n", counters.loss / (double)counters.n);
+        printf("%.9g\n", counters.loss / (double)counters.n_finite);
         if (step == 0) {
             DT_TRY(take(plan, &sections[0]));
             DT_TRY(take(plan, &sections[1]));

@@ -414,6 +414,7 @@ static void ref_softmax_xent(struct ref *r, const struct dt_node *node)
         if (label < 0)
             continue;
         r->counters.n++;
+        r->counters.n_finite++;
         r->counters.loss += loss;
         r->counters.top1 += n_above < 1;
         r->counters.top5 += n_above < 5;

@@ -15,7 +15,7 @@
 #include "dtrain/models.h"
 #include "dtrain/plan.h"
 
-/* r: an op, a: accumulate, A: accumulate, first; u: update, c: check, s: rescale, f: feed, e: end
+/* r: an op, a: accumulate, A: accumulate, first; c: check, u: update, s: settle, f: feed, e: end
  * of feed, (: record, ): end of recording, digit: replay of that recording. Ops in a row count
  * once. */
 static char told[4096];
@@ -142,7 +142,7 @@ static dt_status queue_check(struct dt_device *dev, const void *grads, enum dt_d
     return DT_OK;
 }
 
-static dt_status queue_rescale(struct dt_device *dev)
+static dt_status queue_settle(struct dt_device *dev)
 {
     (void)dev;
     tell('s');
@@ -220,7 +220,7 @@ static const struct dt_backend queue_backend = {
     .update = queue_update,
     .accumulate = queue_accumulate,
     .check = queue_check,
-    .rescale = queue_rescale,
+    .settle = queue_settle,
     .open_feed = queue_open_feed,
     .feed = queue_feed,
     .end_feed = queue_end_feed,
@@ -280,7 +280,7 @@ static void test_recorded_after_warm_up(void **state)
     struct dt_graph *g = make_graph();
     struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
     train(plan, 6, 1);
-    expect("rururu(ru)111");
+    expect("rcusrcusrcus(rcus)111");
     assert_int_equal(dt_plan_eval(plan), DT_OK);
     train(plan, 1, 1);
     expect("r1");
@@ -294,8 +294,8 @@ static void test_every_kind_of_pass(void **state)
 {
     (void)state;
     struct dt_graph *g = make_graph();
-    struct dt_plan *plan = make_plan(
-        g, (struct dt_plan_options){.record = true, .accumulate = true, .loss_scaling = true});
+    struct dt_plan *plan =
+        make_plan(g, (struct dt_plan_options){.record = true, .accumulate = true});
     train(plan, 1, 4);
     expect("rArararacus");
     train(plan, 2, 4); /* the fourth middle pass is the first one recorded */
@@ -313,7 +313,7 @@ static void test_not_asked_for(void **state)
     struct dt_graph *g = make_graph();
     struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = false});
     train(plan, 5, 1);
-    expect("rururururu");
+    expect("rcusrcusrcusrcusrcus");
     dt_plan_destroy(plan);
     dt_graph_destroy(g);
 }
@@ -326,7 +326,7 @@ static void test_refused(void **state)
     struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
     refuse_record = true;
     train(plan, 6, 1);
-    expect("rururu(ru)rururu");
+    expect("rcusrcusrcus(rcus)rcusrcusrcus");
     refuse_record = false;
     dt_plan_destroy(plan);
     dt_graph_destroy(g);
@@ -342,7 +342,7 @@ static void test_feed(void **state)
     assert_int_equal(dt_plan_feed(plan, DT_TRAIN, pixels, labels), DT_OK);
     train(plan, 1, 1);
     assert_int_equal(dt_plan_end_feed(plan), DT_OK);
-    expect("ffrue");
+    expect("ffrcuse");
     dt_plan_destroy(plan);
     dt_graph_destroy(g);
 }

@@ -4,7 +4,6 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -43,13 +42,6 @@ static inline int remove_folder(void **state)
     (void)state;
     unlink(path);
     return rmdir(folder); /* fails if a test left something behind */
-}
-
-static inline bool has_temporary(const char *name)
-{
-    char temporary[DT_PATH_MAX];
-    assert_ok(dt_file_path(temporary, "%s.tmp", name));
-    return dt_file_exists(temporary);
 }
 
 /* Without fsync, as thousands of files are written. */

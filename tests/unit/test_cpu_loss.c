@@ -103,6 +103,11 @@ static void test_top_k(void **state)
     assert_int_equal(counters.n, N);
     assert_int_equal(counters.top1, 2); /* rows 0 and 3 */
     assert_int_equal(counters.top5, 3); /* and row 1 */
+    assert_int_equal(counters.n_finite, N - 1);
+    double p[N_CLASSES], loss = 0;
+    for (int i = 0; i < N - 1; i++)
+        loss += reference(p, x[i], labels[i], 0);
+    assert_near(counters.loss, loss, 1e-6 * loss);
     rig_close(&net.rig);
 }
 

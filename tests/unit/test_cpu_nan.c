@@ -1,5 +1,8 @@
 /* NaN gets through every ReLU of the backend's own loops, forward and backward, as in PyTorch: a
- * ReLU that turned it into 0 would hide that the training has diverged. */
+ * ReLU that turned it into 0 would hide that the training has diverged. But it leaves no traces in
+ * running statistics, and a step with such gradients is left out. */
+#include <float.h>
+
 #include "cpu_rig.h"
 
 enum { N = 2, C = 20, SIZE = 5, COUNT = N * C * SIZE * SIZE };
@@ -104,9 +107,129 @@ static void test_bn_relu(void **state)
     rig_close(&rig);
 }
 
+/* In training NaN takes its channel, whose running statistics stay as they were; those of the
+ * others move. So does a variance beyond fp32. */
+static void test_bn_training(void **state)
+{
+    (void)state;
+    const float values[] = {NAN, INFINITY, -INFINITY, 3e38f};
+    const int channel = 11;
+    for (size_t v = 0; v < DT_COUNT(values); v++) {
+        struct rig rig;
+        rig_open(&rig, 2);
+        int src = add_act(&rig, "src", DT_ACT), dst = add_act(&rig, "dst", DT_ACT);
+        int scale = rig_vector(&rig, "scale", DT_PARAM, DT_F32, C);
+        int shift = rig_vector(&rig, "shift", DT_PARAM, DT_F32, C);
+        int mean = rig_vector(&rig, "mean", DT_STAT, DT_F32, C);
+        int variance = rig_vector(&rig, "variance", DT_STAT, DT_F32, C);
+        int batch_mean = rig_vector(&rig, "batch_mean", DT_SAVED, DT_F32, C);
+        int batch_var = rig_vector(&rig, "batch_var", DT_SAVED, DT_F32, C);
+        struct dt_node *node = rig_node(&rig, DT_OP_BN, RIG_IDS(src, scale, shift, mean, variance),
+                                        RIG_IDS(dst, batch_mean, batch_var));
+        node->attr.bn.momentum = 0.1f;
+        node->attr.bn.eps = 1e-5f;
+        rig_build(&rig);
+        free(rig_fill(&rig, scale, 1, 0));
+        free(rig_fill(&rig, mean, 5, 0));
+        free(rig_fill(&rig, variance, 7, 0));
+        float *in = rig_fill(&rig, src, 0, 1);
+        in[(1 * C + channel) * SIZE * SIZE + 3] = values[v];
+        rig_set(&rig, src, in);
+        rig_run(&rig, NULL);
+        float *got_mean = rig_get(&rig, mean), *got_var = rig_get(&rig, variance);
+        float *of_batch = rig_get(&rig, batch_var);
+        for (int c = 0; c < C; c++) {
+            assert_int_equal(got_mean[c] == 5, c == channel);
+            assert_int_equal(got_var[c] == 7, c == channel);
+            assert_int_equal(isfinite(of_batch[c]) != 0, c != channel);
+        }
+        free(in);
+        free(got_mean);
+        free(got_var);
+        free(of_batch);
+        rig_close(&rig);
+    }
+}
+
+/* Wherever a value that is not finite stands, with any number of threads; the largest finite ones
+ * are fine, and the step after a skipped one counts. */
+static void check_one_value(struct rig *rig, float *grads, size_t count, size_t at, float value)
+{
+    const struct dt_segment segment = {0, 1, 1};
+    const struct dt_scalars scalars = {.lr = 1};
+    float w = 3, m = 0, g = 1;
+    const struct dt_update update = {.params = &w,
+                                     .momentum = &m,
+                                     .grads = &g,
+                                     .grads_type = DT_F32,
+                                     .segments = &segment,
+                                     .n_segments = 1};
+    float was = grads[at];
+    grads[at] = value;
+    OK(dt_backend_cpu.set_scalars(rig->dev, &scalars));
+    OK(dt_backend_cpu.check(rig->dev, grads, DT_F32, count));
+    grads[at] = was;
+    OK(dt_backend_cpu.check(rig->dev, grads, DT_F32, count)); /* forgets nothing */
+    OK(dt_backend_cpu.update(rig->dev, &update));
+    assert_true(w == (isfinite(value) ? 2 : 3));
+    assert_true(m == (isfinite(value) ? 1 : 0));
+    OK(dt_backend_cpu.settle(rig->dev));
+    OK(dt_backend_cpu.update(rig->dev, &update));
+    assert_true(w == (isfinite(value) ? 1 : 2));
+}
+
+static void test_check(void **state)
+{
+    (void)state;
+    enum { N_GRADS = 48 };
+    const float values[] = {NAN, -NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, FLT_MIN / 2, -0.0f};
+    for (int threads = 1; threads <= 3; threads++) {
+        float grads[N_GRADS];
+        struct rig rig;
+        struct dt_counters counters;
+        rig_open(&rig, threads);
+        for (size_t i = 0; i < N_GRADS; i++)
+            grads[i] = rig_value(i);
+        for (size_t v = 0; v < DT_COUNT(values); v++)
+            for (size_t at = 0; at < N_GRADS; at++)
+                check_one_value(&rig, grads, N_GRADS, at, values[v]);
+        OK(dt_backend_cpu.download(rig.dev, &counters));
+        assert_int_equal(counters.n_skipped, 4 * N_GRADS);
+        assert_int_equal(counters.n_in_a_row, 4 * N_GRADS);
+        rig_close(&rig);
+    }
+}
+
+/* Skipped steps of a list of steps ('x': not finite, '.': clean, '|': download). */
+static void test_in_a_row(void **state)
+{
+    (void)state;
+    const char steps[] = "..xx.xxx.|.|xx|x|x.x|";
+    const int64_t expected[][2] = {{5, 3}, {0, 0}, {2, 2}, {1, 3}, {2, 4}};
+    const float good[16] = {1}, bad[16] = {INFINITY};
+    struct rig rig;
+    size_t n_downloads = 0;
+    rig_open(&rig, 1);
+    for (const char *step = steps; *step; step++) {
+        struct dt_counters counters;
+        if (*step != '|') {
+            OK(dt_backend_cpu.check(rig.dev, *step == 'x' ? bad : good, DT_F32, 16));
+            OK(dt_backend_cpu.settle(rig.dev));
+            continue;
+        }
+        OK(dt_backend_cpu.download(rig.dev, &counters));
+        assert_int_equal(counters.n_skipped, expected[n_downloads][0]);
+        assert_int_equal(counters.n_in_a_row, expected[n_downloads++][1]);
+    }
+    assert_int_equal(n_downloads, DT_COUNT(expected));
+    rig_close(&rig);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_relu), cmocka_unit_test(test_relu_bwd),
-                                       cmocka_unit_test(test_bn_relu)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_relu),    cmocka_unit_test(test_relu_bwd),
+        cmocka_unit_test(test_bn_relu), cmocka_unit_test(test_bn_training),
+        cmocka_unit_test(test_check),   cmocka_unit_test(test_in_a_row)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,13 +8,15 @@
 
 #include "kernels/step.h"
 
+static struct dt_step_counters counters;
+
 static const struct dt_scale_state START = {.scale = DT_SCALE_START, .dynamic = 1};
 
 static void advance(struct dt_scale_state *s, int n_steps, bool found)
 {
     for (int i = 0; i < n_steps; i++) {
         s->found = found;
-        dt_scale_state_advance(s);
+        dt_scale_state_advance(s, &counters);
         assert_int_equal(s->found, 0);
     }
 }
@@ -23,7 +25,7 @@ static void assert_state(const struct dt_scale_state *s, float scale, int n_clea
 {
     assert_true(s->scale == scale);
     assert_int_equal(s->n_clean, n_clean);
-    assert_int_equal(s->n_skipped, n_skipped);
+    assert_int_equal(counters.n_skipped, n_skipped);
 }
 
 static void test_halves(void **state)
@@ -93,20 +95,47 @@ static void test_static_scale(void **state)
 static void test_goes_on(void **state)
 {
     (void)state;
-    struct dt_scale_state s = {.scale = 1024, .n_clean = 1998, .dynamic = 1, .n_skipped = 9};
+    struct dt_scale_state s = {.scale = 1024, .n_clean = 1998, .dynamic = 1};
     advance(&s, 2, false);
-    assert_state(&s, 2048, 0, 9);
+    assert_state(&s, 2048, 0, 0);
+}
+
+/* The longest row, also where the counters begin anew in its middle. */
+static void test_in_a_row(void **state)
+{
+    (void)state;
+    struct dt_scale_state s = {.scale = 1};
+    advance(&s, 2, true);
+    advance(&s, 1, false);
+    advance(&s, 3, true);
+    assert_int_equal(counters.n_in_a_row, 3);
+    counters = (struct dt_step_counters){0};
+    advance(&s, 1, true);
+    assert_int_equal(counters.n_in_a_row, 4);
+    counters = (struct dt_step_counters){0};
+    advance(&s, 1, false);
+    assert_int_equal(counters.n_in_a_row, 0);
+    advance(&s, 1, true);
+    assert_int_equal(counters.n_in_a_row, 1);
+}
+
+static int reset_counters(void **state)
+{
+    (void)state;
+    counters = (struct dt_step_counters){0};
+    return 0;
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_halves),
-        cmocka_unit_test(test_doubles_after_clean_steps),
-        cmocka_unit_test(test_overflow_restarts_the_count),
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_static_scale),
-        cmocka_unit_test(test_goes_on),
+        cmocka_unit_test_setup(test_halves, reset_counters),
+        cmocka_unit_test_setup(test_doubles_after_clean_steps, reset_counters),
+        cmocka_unit_test_setup(test_overflow_restarts_the_count, reset_counters),
+        cmocka_unit_test_setup(test_bounds, reset_counters),
+        cmocka_unit_test_setup(test_static_scale, reset_counters),
+        cmocka_unit_test_setup(test_goes_on, reset_counters),
+        cmocka_unit_test_setup(test_in_a_row, reset_counters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,10 +102,6 @@ static char *run(const struct dt_report_options *options)
 static void test_plain_console(void **state)
 {
     static const char *const lines[] = {
-        "dtrain: 2 ranks on cpu, 25.56 million parameters, global batch 256 in 4 passes, "
-        "learning rate 0.256\n",
-        "dtrain: 1281167 training and 50000 validation images, 90 epochs of 5004 steps\n",
-        "dtrain: going on after step 120\n",
         "dtrain: epoch 0 step 140/450360:  loss 6.9123  top1 0.10  lr 0.01  1234.6 images/s  "
         "ETA 2 h 07 min\n",
         "dtrain:  * epoch 3: Acc@1 75.900 Acc@5 92.700 loss 1.0321 (10000 images)\n",

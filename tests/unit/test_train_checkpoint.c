@@ -1,327 +1,399 @@
-/* Checkpoints of a small hand-made network: everything comes back, damage is noticed, old ones go.
- */
-#include <ftw.h>
+/* Checkpoints of a small hand-made network as they are written: what is in the folder, which ones
+ * stay, what is never overwritten, and what failures leave behind. */
+#include <dirent.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
+#include <xxhash.h>
 
-#include "dtrain/file.h"
-#include "train/checkpoint.h"
-#include "train/safetensors.h"
-#include "train/session.h"
+#include "checkpoint_rig.h"
+#include "dtrain/mem.h"
+#include "dtrain/pulse.h"
 
-struct fixture {
-    struct dt_device *device;
-    struct dt_graph *graph;
-    struct dt_plan *plan;
-    char dir[64];
-};
-
-static void ok(dt_status status)
+/* Entries of a folder but for . and .. */
+static int count_entries(const char *path)
 {
-    if (status != DT_OK)
-        fail_msg("%s: %s (%s)", dt_status_name(status), dt_error_text(), dt_error_trail());
+    int n = 0;
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n - 2;
 }
 
-static int build(struct dt_graph *g)
+static void load(char **text, size_t *bytes, const char *folder, const char *name)
 {
-    const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.25, 0.25, 0.25};
-    struct dt_init normal = {DT_INIT_NORMAL, 0.1}, zero = {DT_INIT_CONSTANT, 0};
-    struct dt_conv_options conv = {
-        .out_channels = 5, .kernel = 3, .stride = 1, .pad = 1, .init = normal};
-    int x = dt_graph_ingest(g, mean, std);
-    x = dt_graph_conv(g, x, "conv1", conv);
-    x = dt_graph_bn(g, x, "bn1", 1);
-    x = dt_graph_relu(g, x, "relu");
-    x = dt_graph_avg_pool(g, x, "pool", 1);
-    return dt_graph_linear(g, x, "fc", 3, normal, zero);
+    char path[DT_PATH_MAX];
+    ok(dt_file_path(path, "%s/%s", folder, name));
+    ok(dt_file_load(text, bytes, path, 1 << 20));
 }
 
-static int setup(void **state)
+static void save(const char *folder, const char *name, const char *text)
 {
-    struct fixture *f = calloc(1, sizeof *f);
-    struct dt_device_options device = {.threads = 1, .deterministic = true, .seed = 1};
-    struct dt_plan_options options = {
-        .bucket_bytes = 1 << 20, .last_bucket_bytes = 1 << 20, .n_ranks = 1};
-    assert_non_null(f);
-    ok(dt_backend_cpu.open(&f->device, &device));
-    ok(dt_graph_create(&f->graph));
-    ok(dt_graph_begin(f->graph, DT_TRAIN, 2, 8));
-    dt_graph_softmax_xent(f->graph, build(f->graph), 0);
-    ok(dt_graph_check(f->graph));
-    ok(dt_graph_differentiate(f->graph));
-    ok(dt_plan_build(&f->plan, f->graph, &dt_backend_cpu, f->device, NULL, &options));
-    snprintf(f->dir, sizeof f->dir, "/tmp/dtrain-test-XXXXXX");
-    assert_non_null(mkdtemp(f->dir));
-    *state = f;
-    return 0;
+    char path[DT_PATH_MAX];
+    ok(dt_file_make_folder(folder));
+    ok(dt_file_path(path, "%s/%s", folder, name));
+    ok(dt_file_save(path, text, strlen(text)));
 }
 
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
+static void assert_latest(const struct rig *r, const char *expected)
 {
-    (void)info;
-    (void)type;
-    (void)where;
-    return remove(path);
+    char *text;
+    size_t bytes;
+    load(&text, &bytes, r->dir, "latest");
+    assert_string_equal(text, expected);
+    free(text);
 }
 
-static int teardown(void **state)
-{
-    struct fixture *f = *state;
-    assert_int_equal(nftw(f->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
-    dt_plan_destroy(f->plan);
-    dt_graph_destroy(f->graph);
-    dt_backend_cpu.close(f->device);
-    free(f);
-    return 0;
-}
-
-static enum dt_arena home(const struct dt_tensor *tensor)
-{
-    return tensor->role == DT_PARAM  ? DT_ARENA_PARAMS
-           : tensor->role == DT_STAT ? DT_ARENA_STATS
-                                     : DT_ARENA_NONE;
-}
-
-/* Every element of every tensor gets a value of its own, from `first` on, or is compared with it.
- */
-static void visit(struct fixture *f, float first, bool compare)
-{
-    float values[512], found[512];
-    for (int t = 0; t < f->graph->n_tensors; t++) {
-        const struct dt_tensor *tensor = &f->graph->tensor[t];
-        size_t n = dt_tensor_elements(tensor);
-        for (int pass = 0; pass < 2; pass++) {
-            enum dt_arena arena = pass == 0 ? home(tensor) : DT_ARENA_MOMENTUM;
-            if (home(tensor) == DT_ARENA_NONE || (pass == 1 && tensor->role != DT_PARAM))
-                continue;
-            assert_true(n <= 512);
-            for (size_t i = 0; i < n; i++)
-                values[i] = first + (float)t * 1000 + (float)pass * 500 + (float)i / 16;
-            if (!compare) {
-                ok(dt_plan_set(f->plan, arena, t, values));
-                continue;
-            }
-            ok(dt_plan_get(f->plan, arena, t, found));
-            assert_memory_equal(values, found, n * sizeof *values);
-        }
-    }
-}
-
-static struct dt_checkpoint example(int64_t step)
-{
-    struct dt_checkpoint state = {.step = step,
-                                  .epoch = 3,
-                                  .batch = 7,
-                                  .n_passes = 2 * step,
-                                  .best_top1 = 12.625,
-                                  .eval_due = true,
-                                  .n_ranks = 4,
-                                  .precision = DT_PRECISION_FP16,
-                                  .loss_scale = {.scale = 0.015625f, .n_clean = 1999},
-                                  .model = "hand",
-                                  .num_classes = 3,
-                                  .image_size = 8,
-                                  .global_batch = 64,
-                                  .seed = UINT64_C(9007199254740992),
-                                  .fingerprint = UINT64_C(0xfedcba9876543210),
-                                  .n_train_images = 1000};
-    return state;
-}
+/* --- What is written --- */
 
 static void test_round_trip(void **state)
 {
-    struct fixture *f = *state;
-    struct dt_checkpoint in = example(42), out;
+    struct rig *r = *state;
+    const struct dt_checkpoint in = rig_state(42);
+    struct dt_checkpoint out;
     char path[DT_PATH_MAX], found[DT_PATH_MAX];
-    ok(dt_plan_init_params(f->plan, 1));
-    visit(f, 1, false);
-    ok(dt_checkpoint_save(path, f->dir, f->plan, &in, "{\"train\": {\"seed\": 1}}", 3));
+    ok(rig_save(r, path, 42));
     assert_string_equal(strrchr(path, '/'), "/step-000000042");
-    visit(f, 5, false);
-    visit(f, 5, true);
-    ok(dt_checkpoint_find(found, &out, f->dir));
+    rig_check(r, path, 42);
+    ok(dt_checkpoint_find(found, &out, r->dir));
     assert_string_equal(found, path);
-    assert_memory_equal(&in.model, &out.model, sizeof in.model);
-    assert_true(in.step == out.step && in.epoch == out.epoch && in.batch == out.batch);
+    assert_string_equal(in.model, out.model);
+    assert_true(in.epoch == out.epoch && in.batch == out.batch && out.eval_due);
     assert_true(in.n_passes == out.n_passes && in.best_top1 == out.best_top1);
-    assert_true(out.eval_due);
+    assert_true(in.best_step == out.best_step && in.micro_batch == out.micro_batch);
     assert_true(in.seed == out.seed && in.fingerprint == out.fingerprint);
     assert_true(in.n_ranks == out.n_ranks && in.n_train_images == out.n_train_images);
-    assert_int_equal(out.precision, DT_PRECISION_FP16);
-    assert_true(out.loss_scale.scale == in.loss_scale.scale);
-    assert_int_equal(out.loss_scale.n_clean, 1999);
-    ok(dt_checkpoint_match(&out, &in, found));
-    ok(dt_checkpoint_load(f->plan, found));
-    visit(f, 1, true);
+    assert_true(in.precision == out.precision && in.loss_scale.scale == out.loss_scale.scale);
+    assert_int_equal(r->n_commits, 1);
+    assert_latest(r, "step-000000042\n");
+    assert_int_equal(count_entries(r->dir), 2);
 }
 
-/* Checkpoints of older versions have neither precision nor loss scale; damaged ones are not taken
- * over. */
-static void test_precision(void **state)
+static void test_files_and_manifest(void **state)
 {
-    struct fixture *f = *state;
-    struct dt_checkpoint in = example(3), out;
-    char path[DT_PATH_MAX], file[DT_PATH_MAX];
-    in.precision = -1;
-    in.loss_scale.scale = 0;
-    ok(dt_plan_init_params(f->plan, 1));
-    ok(dt_checkpoint_save(path, f->dir, f->plan, &in, "{}", 3));
-    ok(dt_checkpoint_read_state(&out, path));
-    assert_int_equal(out.precision, -1);
-    assert_true(out.loss_scale.scale == 0 && out.loss_scale.n_clean == 0);
-
-    static const char *const damaged[] = {"-4", "0", "1e9", "\"8\"", "null"};
-    ok(dt_file_path(file, "%s/state.json", path));
-    in = example(3);
-    ok(dt_checkpoint_save(path, f->dir, f->plan, &in, "{}", 3));
-    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
-        char *text, changed[4096];
-        size_t bytes;
-        ok(dt_file_load(&text, &bytes, file, sizeof changed / 2));
-        char *at = strstr(text, "\"loss_scale\": ");
-        assert_non_null(at);
-        at += strlen("\"loss_scale\": ");
-        int n = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, damaged[i],
-                         at + strcspn(at, ",\n"));
-        ok(dt_file_save(file, changed, (size_t)n));
+    static const char *const names[] = {"model.safetensors", "optim.safetensors", "state.json",
+                                        "config.json"};
+    struct rig *r = *state;
+    struct dt_manifest m;
+    char path[DT_PATH_MAX], *text;
+    size_t bytes;
+    ok(rig_save(r, path, 42));
+    assert_int_equal(count_entries(path), 5);
+    ok(dt_manifest_load(&m, path));
+    assert_true(m.step == 42 && m.epoch == 3 && m.batch == 7 && m.incarnation == 7);
+    assert_true(m.n_ranks == 4 && m.global_batch == 64);
+    assert_true(m.config_hash == r->target.config_hash);
+    assert_string_equal(m.run_id, r->target.run_id);
+    assert_string_equal(m.build_id, r->target.build_id);
+    assert_string_equal(m.repro, r->target.repro);
+    assert_int_equal(m.n_files, 4);
+    for (int i = 0; i < m.n_files; i++) {
+        assert_string_equal(m.files[i].name, names[i]);
+        load(&text, &bytes, path, names[i]);
+        XXH128_hash_t sum = XXH3_128bits(text, bytes);
+        assert_int_equal(m.files[i].bytes, bytes);
+        assert_true(m.files[i].hash.low == sum.low64 && m.files[i].hash.high == sum.high64);
         free(text);
-        ok(dt_checkpoint_read_state(&out, path));
-        assert_true(out.loss_scale.scale == 0);
-        assert_int_equal(out.precision, DT_PRECISION_FP16);
     }
+    load(&text, &bytes, path, "config.json");
+    assert_string_equal(text, r->target.config_json);
+    free(text);
+    dt_manifest_reset(&m);
 }
 
-static void test_torch_names(void **state)
+static void test_tensors(void **state)
 {
-    struct fixture *f = *state;
-    static const char *const names[] = {"conv1.weight",    "bn1.weight",
-                                        "bn1.bias",        "bn1.running_mean",
-                                        "bn1.running_var", "bn1.num_batches_tracked",
-                                        "fc.weight",       "fc.bias"};
-    struct dt_checkpoint in = example(5);
+    struct rig *r = *state;
     char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    struct dt_manifest m;
     struct dt_st_reader *reader;
     int64_t tracked = 0;
-    ok(dt_plan_init_params(f->plan, 1));
-    ok(dt_checkpoint_save(path, f->dir, f->plan, &in, "{}", 3));
+    float bias[3];
+    ok(rig_save(r, path, 5));
     ok(dt_file_path(file, "%s/model.safetensors", path));
     ok(dt_st_open(&reader, file));
-    assert_int_equal(dt_st_count(reader), sizeof names / sizeof *names);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        assert_non_null(dt_st_find(reader, names[i]));
-    const struct dt_st_tensor *counter = dt_st_find(reader, "bn1.num_batches_tracked");
-    assert_int_equal(counter->n_dims, 0);
-    ok(dt_st_read_i64(reader, counter, &tracked));
+    assert_int_equal(dt_st_count(reader), 8);
+    ok(dt_st_read_i64(reader, dt_st_find(reader, "bn1.num_batches_tracked"), &tracked));
     assert_int_equal(tracked, 10);
+    ok(dt_st_read_f32(reader, dt_st_find(reader, "fc.bias"), bias));
     dt_st_close(reader);
+    ok(dt_manifest_load(&m, path));
+    assert_int_equal(m.files[0].n_tensors, 8);
+    assert_int_equal(m.files[1].n_tensors, 5);
+    assert_int_equal(m.files[2].n_tensors, 0);
+    assert_string_equal(m.files[0].tensors[7].name, "fc.bias");
+    assert_true(m.files[0].tensors[7].hash == XXH3_64bits(bias, sizeof bias));
+    assert_string_equal(m.files[1].tensors[4].name, "momentum.fc.bias");
+    dt_manifest_reset(&m);
 }
 
-static bool is_there(const struct fixture *f, int64_t step)
+/* New files get the mode that the umask allows, and the pulse is left as it was. */
+static void test_mode_and_pulse(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    struct stat info;
+    struct dt_pulse_state before, after;
+    dt_pulse_read(&dt_pulse_saver, &before);
+    mode_t mask = umask(022);
+    ok(rig_save(r, path, 6));
+    umask(mask);
+    ok(dt_file_path(file, "%s/model.safetensors", path));
+    assert_int_equal(stat(file, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0644);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0755);
+    dt_pulse_read(&dt_pulse_saver, &after);
+    assert_int_equal(after.section, DT_SECTION_NONE);
+    assert_int_equal(after.step, 6);
+    assert_true(after.n_moves >= before.n_moves + 10);
+}
+
+/* --- Which ones stay --- */
+
+static void save_steps(struct rig *r, int64_t last)
 {
     char path[DT_PATH_MAX];
-    ok(dt_file_path(path, "%s/step-%09lld", f->dir, (long long)step));
-    return dt_file_exists(path);
+    for (int64_t step = 10; step <= last; step += 10)
+        ok(rig_save(r, path, step));
 }
 
-static void test_retention(void **state)
+/* Steps 10, 20, ... : '1' for each that must be there. */
+static void assert_steps(const struct rig *r, const char *expected)
 {
-    struct fixture *f = *state;
-    char path[DT_PATH_MAX], latest[DT_PATH_MAX], *text;
-    struct dt_checkpoint out;
-    size_t bytes;
-    ok(dt_plan_init_params(f->plan, 1));
-    for (int64_t step = 10; step <= 50; step += 10) {
-        struct dt_checkpoint in = example(step);
-        ok(dt_checkpoint_save(path, f->dir, f->plan, &in, "{}", 2));
+    int n = 1; /* latest */
+    for (int i = 0; expected[i]; i++) {
+        bool is_there = rig_has(r, 10 * (i + 1));
+        if (is_there != (expected[i] == '1'))
+            fail_msg("step %d %s", 10 * (i + 1), is_there ? "is there" : "is missing");
+        n += is_there;
     }
-    assert_false(is_there(f, 10) || is_there(f, 20) || is_there(f, 30));
-    assert_true(is_there(f, 40) && is_there(f, 50));
-    ok(dt_file_path(latest, "%s/latest", f->dir));
-    ok(dt_file_load(&text, &bytes, latest, 100));
-    assert_string_equal(text, "step-000000050\n");
-    free(text);
-    /* Saving the same step again replaces it; keeping one never removes the newest. */
-    struct dt_checkpoint in = example(50);
-    ok(dt_checkpoint_save(path, f->dir, f->plan, &in, "{}", 1));
-    assert_true(is_there(f, 50) && !is_there(f, 40));
-    ok(dt_checkpoint_find(path, &out, f->dir));
-    assert_int_equal(out.step, 50);
+    assert_int_equal(count_entries(r->dir), n);
 }
 
-static void cut(const char *path, const char *name)
+static void test_keep_newest(void **state)
 {
-    char file[DT_PATH_MAX];
-    ok(dt_file_path(file, "%s/%s", path, name));
-    assert_int_equal(truncate(file, 100), 0);
+    struct rig *r = *state;
+    r->target.keep = 2;
+    save_steps(r, 50);
+    assert_steps(r, "00011");
+    assert_latest(r, "step-000000050\n");
+    r->target.keep = 1;
+    save_steps(r, 60);
+    assert_steps(r, "000001");
 }
 
-static void test_damage_falls_back(void **state)
+static void test_keep_best_and_every(void **state)
 {
-    struct fixture *f = *state;
-    static const char *const names[] = {"model.safetensors", "optim.safetensors", "state.json"};
-    char path[DT_PATH_MAX], first[DT_PATH_MAX], found[DT_PATH_MAX];
-    struct dt_checkpoint out, in = example(1);
-    ok(dt_plan_init_params(f->plan, 1));
-    ok(dt_checkpoint_save(first, f->dir, f->plan, &in, "{}", 10));
-    for (int i = 0; i < 3; i++) {
-        in = example(2 + i);
-        ok(dt_checkpoint_save(path, f->dir, f->plan, &in, "{}", 10));
-        ok(dt_checkpoint_find(found, &out, f->dir));
-        assert_string_equal(found, path);
-        cut(path, names[i]);
-        ok(dt_checkpoint_find(found, &out, f->dir));
-        assert_string_equal(found, first);
+    struct rig *r = *state;
+    r->target.keep = 2;
+    r->target.keep_best = true; /* step 10 in rig_state */
+    save_steps(r, 50);
+    assert_steps(r, "10011");
+    r->target.keep_every = 40;
+    save_steps(r, 70);
+    assert_steps(r, "1001011");
+    r->target.keep_best = false;
+    save_steps(r, 80);
+    assert_steps(r, "00010011");
+}
+
+/* best_step means nothing before the first evaluation. */
+static void test_no_best_yet(void **state)
+{
+    struct rig *r = *state;
+    struct dt_checkpoint at;
+    char path[DT_PATH_MAX];
+    r->target.keep = 1;
+    r->target.keep_best = true;
+    for (int64_t step = 10; step <= 20; step += 10) {
+        at = rig_state(step);
+        at.best_top1 = -1;
+        ok(dt_snapshot_take(r->snapshot, &at));
+        ok(dt_checkpoint_write(path, &r->target, r->snapshot));
     }
-    cut(first, names[0]);
-    ok(dt_checkpoint_find(found, &out, f->dir));
-    assert_string_equal(found, "");
+    assert_steps(r, "01");
 }
 
-static void test_match_lists_all(void **state)
+/* A checkpoint of a later step was rejected when the run began: it takes nobody's place. */
+static void test_later_steps_do_not_count(void **state)
 {
-    (void)state;
-    struct dt_checkpoint a = example(1), b = example(9);
-    ok(dt_checkpoint_match(&a, &b, "x"));
-    b.seed = 2;
-    b.global_batch = 128;
-    snprintf(b.model, sizeof b.model, "other");
-    assert_int_equal(dt_checkpoint_match(&a, &b, "x"), DT_ERR_CONFIG);
-    assert_non_null(strstr(dt_error_text(), "train.seed"));
-    assert_non_null(strstr(dt_error_text(), "train.global_batch: 64 there, 128 now"));
-    assert_non_null(strstr(dt_error_text(), "model.name: hand there, other now"));
-    assert_null(strstr(dt_error_text(), "image_size"));
+    struct rig *r = *state;
+    char path[DT_PATH_MAX];
+    save_steps(r, 40);
+    assert_steps(r, "0111");
+    r->target.keep = 2;
+    ok(rig_save(r, path, 35));
+    assert_true(rig_has(r, 30) && rig_has(r, 35) && rig_has(r, 40));
+    assert_false(rig_has(r, 20));
 }
 
-static void test_nothing_there(void **state)
+/* --- What is there already --- */
+
+static void test_never_overwrites(void **state)
 {
-    struct fixture *f = *state;
-    char found[DT_PATH_MAX];
-    struct dt_checkpoint out;
-    ok(dt_checkpoint_find(found, &out, f->dir));
-    assert_string_equal(found, "");
-    ok(dt_checkpoint_find(found, &out, "/nonexistent/folder"));
-    assert_string_equal(found, "");
-    assert_int_equal(dt_checkpoint_read_state(&out, f->dir), DT_ERR_NO_INPUT);
+    struct rig *r = *state;
+    struct dt_checkpoint at = rig_state(20);
+    struct stat before, after;
+    char path[DT_PATH_MAX], again[DT_PATH_MAX];
+    ok(rig_save(r, path, 20));
+    assert_int_equal(stat(path, &before), 0);
+    rig_visit(r, 777, false);
+    ok(dt_snapshot_take(r->snapshot, &at));
+    ok(dt_checkpoint_write(again, &r->target, r->snapshot));
+    assert_string_equal(again, path);
+    assert_int_equal(stat(path, &after), 0);
+    assert_int_equal(after.st_ino, before.st_ino);
+    rig_check(r, path, 20);
+    assert_int_equal(count_entries(r->dir), 2);
+}
+
+static void test_replaces_damaged(void **state)
+{
+    static const char *const names[] = {"model.safetensors", "optim.safetensors", "state.json",
+                                        "config.json", "MANIFEST.json"};
+    struct rig *r = *state;
+    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    for (size_t i = 0; i < DT_COUNT(names); i++) {
+        ok(rig_save(r, path, 20));
+        ok(dt_file_path(file, "%s/%s", path, names[i]));
+        assert_int_equal(truncate(file, 20), 0);
+        assert_int_not_equal(dt_checkpoint_verify(NULL, path), DT_OK);
+        ok(rig_save(r, path, 20));
+        rig_check(r, path, 20);
+        assert_int_equal(count_entries(r->dir), 2);
+    }
+    ok(dt_file_remove_folder(path)); /* an empty folder of that name */
+    ok(dt_file_make_folder(path));
+    ok(rig_save(r, path, 20));
+    rig_check(r, path, 20);
+}
+
+/* What crashes have left does not disturb a save, and goes away. */
+static void test_leftovers(void **state)
+{
+    struct rig *r = *state;
+    char tmp[DT_PATH_MAX], other[DT_PATH_MAX], trash[DT_PATH_MAX], path[DT_PATH_MAX];
+    ok(dt_file_path(tmp, "%s/.tmp-step-000000030", r->dir));
+    ok(dt_file_path(other, "%s/.tmp-step-000000099", r->dir));
+    ok(dt_file_path(trash, "%s/.trash-step-000000020", r->dir));
+    r->target.keep = 1;
+    save_steps(r, 20);
+    save(tmp, "model.safetensors", "half of a mod");
+    save(tmp, "MANIFEST.json", "{}");
+    save(other, "optim.safetensors", "");
+    save(trash, "state.json", "old");
+    ok(rig_save(r, path, 30));
+    rig_check(r, path, 30);
+    assert_false(dt_file_exists(tmp) || dt_file_exists(trash));
+    save(trash, "state.json", "old");
+    save(r->dir, ".tmp-latest-0123", "step-0"); /* of the helper that writes small files */
+    save(r->dir, "notes.txt", "mine");
+    dt_checkpoint_clean(r->dir);
+    assert_false(dt_file_exists(other) || dt_file_exists(trash));
+    assert_int_equal(count_entries(r->dir), 3); /* step, latest, notes */
+    rig_check(r, path, 30);
+    dt_checkpoint_clean("/nonexistent/folder");
+}
+
+/* A link in the place of the temporary folder leads nowhere. */
+static void test_link_is_not_followed(void **state)
+{
+    struct rig *r = *state;
+    char tmp[DT_PATH_MAX], elsewhere[DT_PATH_MAX], path[DT_PATH_MAX];
+    ok(dt_file_path(tmp, "%s/.tmp-step-000000030", r->dir));
+    ok(dt_file_path(elsewhere, "%s/../elsewhere", r->dir));
+    ok(dt_file_make_folder(r->dir));
+    save(elsewhere, "precious", "x");
+    assert_int_equal(symlink(elsewhere, tmp), 0);
+    ok(rig_save(r, path, 30));
+    rig_check(r, path, 30);
+    assert_int_equal(count_entries(elsewhere), 1);
+    assert_int_equal(symlink(elsewhere, tmp), 0);
+    dt_checkpoint_clean(r->dir);
+    assert_int_equal(count_entries(elsewhere), 1);
+}
+
+/* --- Failures --- */
+
+static void assert_failed(struct rig *r, dt_status status, dt_status expected, const char *text)
+{
+    const char *const parts[] = {"cannot save the checkpoint of step 30 in ", r->dir, text,
+                                 "; older checkpoints are intact"};
+    char path[DT_PATH_MAX];
+    assert_int_equal(status, expected);
+    for (size_t i = 0; i < DT_COUNT(parts); i++)
+        if (!strstr(dt_error_text(), parts[i]))
+            fail_msg("\"%s\" is not in \"%s\"", parts[i], dt_error_text());
+    ok(dt_file_path(path, "%s/step-000000020", r->dir));
+    rig_check(r, path, 20);
+    assert_steps(r, "11");
+    assert_latest(r, "step-000000020\n");
+}
+
+static void test_may_not_commit(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX];
+    save_steps(r, 20);
+    r->target.keep = 1;
+    r->commit_status = DT_ERR_IN_USE;
+    assert_failed(r, rig_save(r, path, 30), DT_ERR_IN_USE, "another run has taken over");
+    r->commit_status = DT_OK;
+    ok(rig_save(r, path, 30));
+    rig_check(r, path, 30);
+}
+
+/* A limit on the size of files: write(2) fails in the middle of a file. */
+static void test_file_too_large(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX];
+    struct rlimit kept, small;
+    save_steps(r, 20);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &kept), 0);
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    small = (struct rlimit){.rlim_cur = 1000, .rlim_max = kept.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    dt_status status = rig_save(r, path, 30);
+    setrlimit(RLIMIT_FSIZE, &kept);
+    signal(SIGXFSZ, handler);
+    assert_failed(r, status, DT_ERR_IO, "ulimit -f");
+}
+
+static void test_no_folder(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    ok(dt_file_path(file, "%.*s", (int)(strrchr(r->dir, '/') - r->dir), r->dir));
+    save(file, "checkpoints", "a file");
+    assert_int_equal(rig_save(r, path, 30), DT_ERR_CREATE);
+    assert_non_null(strstr(dt_error_text(), "cannot save the checkpoint of step 30 in "));
+    struct dt_checkpoint_target target = r->target;
+    target.dir = "/proc/self/checkpoints"; /* no one may create files there, not even root */
+    assert_int_equal(dt_checkpoint_write(path, &target, r->snapshot), DT_ERR_CREATE);
 }
 
 int main(void)
 {
+#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_round_trip, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_precision, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_torch_names, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_retention, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_damage_falls_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_nothing_there, setup, teardown),
-        cmocka_unit_test(test_match_lists_all),
+        RIG_TEST(test_round_trip),       RIG_TEST(test_files_and_manifest),
+        RIG_TEST(test_tensors),          RIG_TEST(test_mode_and_pulse),
+        RIG_TEST(test_keep_newest),      RIG_TEST(test_keep_best_and_every),
+        RIG_TEST(test_no_best_yet),      RIG_TEST(test_later_steps_do_not_count),
+        RIG_TEST(test_never_overwrites), RIG_TEST(test_replaces_damaged),
+        RIG_TEST(test_leftovers),        RIG_TEST(test_link_is_not_followed),
+        RIG_TEST(test_may_not_commit),   RIG_TEST(test_file_too_large),
+        RIG_TEST(test_no_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

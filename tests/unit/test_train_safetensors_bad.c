@@ -118,6 +118,30 @@ static void test_long_name(void **state)
     }
 }
 
+/* The header is entered in full, so the number of its entries is limited. */
+static void test_many_tensors(void **state)
+{
+    (void)state;
+    enum { LIMIT = 10000, ENTRY = 64 };
+    struct dt_st_reader *reader;
+    char *block = malloc(8 + (LIMIT + 1) * ENTRY);
+    assert_non_null(block);
+    for (int n = LIMIT; n <= LIMIT + 1; n++) {
+        char *end = block + 8;
+        for (int i = 0; i < n; i++)
+            end += snprintf(end, ENTRY, "%c\"%d\":{\"dtype\":\"F32\",\"shape\":[0],%s}",
+                            i ? ',' : '{', i, "\"data_offsets\":[0,0]");
+        *end++ = '}';
+        uint64_t length = (uint64_t)(end - block - 8);
+        memcpy(block, &length, sizeof length);
+        save_bytes(block, (size_t)(end - block));
+        assert_int_equal(dt_st_open(&reader, path), n <= LIMIT ? DT_OK : DT_ERR_DATA);
+        dt_st_close(reader);
+    }
+    assert_non_null(strstr(dt_error_text(), "at most 10000"));
+    free(block);
+}
+
 static void test_short_files(void **state)
 {
     (void)state;
@@ -247,9 +271,10 @@ static void test_heavy_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_malformed),     cmocka_unit_test(test_long_name),
-        cmocka_unit_test(test_short_files),   cmocka_unit_test(test_cut_later),
-        cmocka_unit_test(test_single_damage), cmocka_unit_test(test_heavy_damage),
+        cmocka_unit_test(test_malformed),    cmocka_unit_test(test_long_name),
+        cmocka_unit_test(test_many_tensors), cmocka_unit_test(test_short_files),
+        cmocka_unit_test(test_cut_later),    cmocka_unit_test(test_single_damage),
+        cmocka_unit_test(test_heavy_damage),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,0 +1,130 @@
+/* Do the ranks really sum? Known values go through the data plane in the memory, slots and types of
+ * the training that follows. They are so small that the sums are exact in every type. */
+#include <stdlib.h>
+
+#include "dtrain/mem.h"
+#include "internal.h"
+
+/* At any element only three ranks have something, other ones at the next: 1 to 7 each. */
+enum { N_GIVERS = 3, N_BASES = 5 };
+
+static int value(size_t i, int rank, int n_ranks)
+{
+    int turn = (int)((i + (size_t)rank) % (size_t)n_ranks);
+    return turn < N_GIVERS ? 1 + (int)(i % N_BASES) + turn : 0;
+}
+
+static float sum(size_t i, int n_ranks)
+{
+    int total = 0, givers = n_ranks < N_GIVERS ? n_ranks : N_GIVERS;
+    for (int turn = 0; turn < givers; turn++)
+        total += 1 + (int)(i % N_BASES) + turn;
+    return (float)total;
+}
+
+static bool is_in(const struct dt_plan *plan, const struct dt_bucket *bucket, int tensor)
+{
+    const struct dt_place *place = &plan->place[tensor];
+    size_t first = place->offset / sizeof(float);
+    return place->arena == DT_ARENA_PARAMS && first >= bucket->first &&
+           first < bucket->first + bucket->count;
+}
+
+static dt_status fill(struct dt_plan *plan, const struct dt_bucket *bucket, float *host)
+{
+    int rank = dt_comm_rank(plan->comm), n_ranks = dt_comm_size(plan->comm);
+    for (int t = 0; t < plan->graph->n_tensors; t++) {
+        if (!is_in(plan, bucket, t))
+            continue;
+        size_t count = dt_tensor_elements(&plan->graph->tensor[t]);
+        for (size_t i = 0; i < count; i++)
+            host[i] = (float)value(i, rank, n_ranks);
+        DT_TRY(dt_plan_set(plan, DT_ARENA_GRADS, t, host));
+    }
+    return DT_OK;
+}
+
+static dt_status verify(struct dt_plan *plan, const struct dt_bucket *bucket, float *host)
+{
+    int n_ranks = dt_comm_size(plan->comm);
+    char plane[128];
+    dt_comm_describe_plane(plan->options.comm.plane, plane, sizeof plane);
+    for (int t = 0; t < plan->graph->n_tensors; t++) {
+        const struct dt_tensor *tensor = &plan->graph->tensor[t];
+        if (!is_in(plan, bucket, t))
+            continue;
+        DT_TRY(dt_plan_get(plan, DT_ARENA_GRADS, t, host));
+        for (size_t i = 0; i < dt_tensor_elements(tensor); i++)
+            if (!(host[i] == sum(i, n_ranks)))
+                DT_FAIL(DT_ERR_DEVICE,
+                        "rank %d: a test sum over %d ranks by %s is %g and should be %g (%s, "
+                        "element %zu); look for a fault of the network, the device or the library",
+                        dt_comm_rank(plan->comm), n_ranks, plane, host[i], sum(i, n_ranks),
+                        tensor->name, i);
+    }
+    return DT_OK;
+}
+
+static void *address(const struct dt_plan *plan, const struct dt_bucket *bucket)
+{
+    return (char *)plan->arena[dt_plan_sum_arena(plan)] +
+           bucket->first * dt_dtype_bytes(dt_plan_sum_type(plan));
+}
+
+static dt_status start(struct dt_plan *plan, int b)
+{
+    const struct dt_backend *backend = plan->backend;
+    if (backend->fork)
+        DT_TRY(backend->fork(plan->device));
+    DT_TRY(dt_comm_reduce(plan->comm, b, address(plan, &plan->buckets[b]), plan->buckets[b].count));
+    return backend->mark ? backend->mark(plan->device, b) : DT_OK;
+}
+
+static dt_status finish(struct dt_plan *plan, int b)
+{
+    DT_TRY(dt_comm_wait(plan->comm, b));
+    return plan->backend->join ? plan->backend->join(plan->device, b) : DT_OK;
+}
+
+static dt_status clear(struct dt_plan *plan, const struct dt_bucket *bucket)
+{
+    return plan->backend->zero(plan->device, address(plan, bucket),
+                               bucket->count * dt_dtype_bytes(dt_plan_sum_type(plan)));
+}
+
+static dt_status alloc_host(const struct dt_plan *plan, float **host)
+{
+    size_t most = 0;
+    for (int t = 0; t < plan->graph->n_tensors; t++) {
+        size_t count = dt_tensor_elements(&plan->graph->tensor[t]);
+        if (plan->place[t].arena == DT_ARENA_PARAMS && count > most)
+            most = count;
+    }
+    return DT_NEW(*host, most);
+}
+
+dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict)
+{
+    const int tested[] = {0, plan->n_buckets - 1};
+    int n = plan->n_buckets > 1 ? 2 : 1;
+    float *host = NULL;
+    dt_status status = DT_OK;
+    *verdict = DT_OK;
+    if (!plan->comm || plan->n_buckets == 0)
+        return DT_OK;
+    /* A rank that cannot fill takes part all the same: the others wait for it. */
+    *verdict = alloc_host(plan, &host);
+    for (int i = 0; i < n && *verdict == DT_OK; i++)
+        *verdict = fill(plan, &plan->buckets[tested[i]], host);
+    for (int i = 0; i < n; i++)
+        DT_TRY_OUT(start(plan, tested[i]));
+    for (int i = 0; i < n; i++)
+        DT_TRY_OUT(finish(plan, tested[i]));
+    for (int i = 0; i < n && *verdict == DT_OK; i++)
+        *verdict = verify(plan, &plan->buckets[tested[i]], host);
+    for (int i = 0; i < n && *verdict == DT_OK; i++)
+        *verdict = clear(plan, &plan->buckets[tested[i]]);
+out:
+    free(host);
+    return status;
+}

@@ -1,0 +1,12 @@
+/* hang-<rank>.txt: what a rank knows when the watchdog ends it. */
+#ifndef DTRAIN_TRAIN_HANG_REPORT_H
+#define DTRAIN_TRAIN_HANG_REPORT_H
+
+#include "train/verdict.h"
+#include "train/watchdog.h"
+
+/* Best effort, into options->dir; may block where the file system hangs. */
+void dt_hang_report_write(const struct dt_watchdog_options *options, double step_limit_s,
+                          const struct dt_verdict *verdict, const struct dt_view *ranks);
+
+#endif

@@ -1,0 +1,354 @@
+/* The checks before training, and the summary of what is about to run. */
+#include "train/preflight.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "dtrain/build.h"
+#include "dtrain/clock.h"
+#include "dtrain/log.h"
+#include "dtrain/mem.h"
+#include "dtrain/pulse.h"
+#include "dtrain/rng.h"
+#include "train/memory.h"
+#include "train/run_folder.h"
+
+enum { N_TRIED = 8 }; /* samples of each data set per rank */
+
+static const char *const set_keys[] = {"data.train", "data.val"};
+
+/* --- All ranks are the same --- */
+
+/* Without the first word, which says which of a node's devices it is. */
+static void describe_libraries(char *out, size_t bytes, const struct dt_session *s)
+{
+    char device[192] = "", plane[64];
+    if (s->device)
+        s->backend->describe(s->device, device, sizeof device);
+    const char *space = strchr(device, ' ');
+    dt_comm_describe_plane(s->plane, plane, sizeof plane);
+    snprintf(out, bytes, "%s; %s", space ? space + 1 : device, plane);
+}
+
+static void identify(struct dt_preflight_identity *out, const struct dt_session *s)
+{
+    const struct dt_dataset *const sets[] = {s->train_set, s->val_set};
+    *out = (struct dt_preflight_identity){.config_hash = XXH3_64bits(s->config, sizeof *s->config)};
+    if (gethostname(out->host, sizeof out->host - 1) != 0)
+        out->host[0] = '?';
+    snprintf(out->build_id, sizeof out->build_id, "%s", dt_build_id());
+    describe_libraries(out->libraries, sizeof out->libraries, s);
+    for (size_t i = 0; i < DT_COUNT(sets); i++)
+        if (sets[i]) {
+            out->fingerprint[i] = dt_dataset_fingerprint(sets[i]);
+            out->n_images[i] = dt_dataset_size(sets[i]);
+        }
+}
+
+static dt_status compare_data(const struct dt_preflight_identity *ranks, int r)
+{
+    const struct dt_preflight_identity *a = &ranks[r], *b = &ranks[0];
+    for (size_t i = 0; i < DT_COUNT(set_keys); i++)
+        if (a->n_images[i] != b->n_images[i] || a->fingerprint[i] != b->fingerprint[i])
+            DT_FAIL(DT_ERR_DISAGREE,
+                    "rank %d (%s) has other files in %s (%" PRIu32
+                    " images, fingerprint %016" PRIx64 ") than rank 0 (%s: %" PRIu32 ", %016" PRIx64
+                    "); all ranks must see the same folder or shards",
+                    r, a->host, set_keys[i], a->n_images[i], a->fingerprint[i], b->host,
+                    b->n_images[i], b->fingerprint[i]);
+    return DT_OK;
+}
+
+static dt_status compare_rank(const struct dt_preflight_identity *ranks, int r)
+{
+    const struct dt_preflight_identity *a = &ranks[r], *b = &ranks[0];
+    if (strcmp(a->build_id, b->build_id) != 0)
+        DT_FAIL(DT_ERR_DISAGREE,
+                "rank %d (%s) runs another build of dtrain (%.12s) than rank 0 (%s: %.12s); start "
+                "the same program on all nodes",
+                r, a->host, a->build_id, b->host, b->build_id);
+    if (a->config_hash != b->config_hash)
+        DT_FAIL(DT_ERR_DISAGREE,
+                "rank %d (%s) works with another configuration (%016" PRIx64
+                ") than rank 0 (%s: %016" PRIx64 "), which has sent it; look for a fault of memory "
+                "or network",
+                r, a->host, a->config_hash, b->host, b->config_hash);
+    return compare_data(ranks, r);
+}
+
+dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_ranks,
+                               char *warning, size_t bytes)
+{
+    warning[0] = '\0';
+    for (int r = 1; r < n_ranks; r++)
+        DT_TRY(compare_rank(ranks, r));
+    for (int r = 1; r < n_ranks && !warning[0]; r++)
+        if (strcmp(ranks[r].libraries, ranks[0].libraries) != 0)
+            snprintf(warning, bytes,
+                     "rank %d (%s) computes with %s, but rank 0 (%s) with %s: speed and last bits "
+                     "may differ",
+                     r, ranks[r].host, ranks[r].libraries, ranks[0].host, ranks[0].libraries);
+    return DT_OK;
+}
+
+dt_status dt_preflight_agree(struct dt_session *s)
+{
+    struct dt_preflight_identity own, *ranks = NULL;
+    char warning[1200];
+    dt_status status = DT_NEW(ranks, (size_t)s->n_ranks);
+    DT_TRY(dt_session_agree(s, status));
+    identify(&own, s);
+    DT_TRY_OUT(dt_comm_gather(s->comm, ranks, &own, sizeof own));
+    status = dt_preflight_compare(ranks, s->n_ranks, warning, sizeof warning);
+    if (status != DT_OK)
+        s->origin = 0; /* all ranks have the same text */
+    else if (warning[0] && s->rank == 0)
+        dt_log(DT_LOG_WARNING, "%s", warning);
+out:
+    free(ranks);
+    return status;
+}
+
+/* --- Trying things --- */
+
+/* Distinct ids of a set, other ones on every rank (Floyd's way to draw without repeats). */
+static int choose_samples(uint32_t ids[N_TRIED], uint32_t size, const struct dt_session *s)
+{
+    int n = 0;
+    struct dt_rng rng;
+    /* No training reaches this epoch. */
+    dt_rng_init(&rng, s->config->train.seed, DT_RNG_SHUFFLE, UINT32_MAX, (uint32_t)s->rank);
+    for (uint32_t top = size > N_TRIED ? size - N_TRIED : 0; top < size; top++) {
+        uint32_t id = dt_rng_below(&rng, top + 1);
+        for (int i = 0; i < n; i++)
+            if (ids[i] == id)
+                id = top;
+        ids[n++] = id;
+    }
+    return n;
+}
+
+static dt_status try_set(const struct dt_session *s, const struct dt_dataset *set, const char *key)
+{
+    uint32_t ids[N_TRIED];
+    int n = choose_samples(ids, dt_dataset_size(set), s), n_bad = 0;
+    char name[512], problem[2048];
+    for (int i = 0; i < n; i++) {
+        dt_pulse_beat(&dt_pulse_main);
+        dt_status status = dt_dataset_try(set, ids[i], s->config->model.image_size);
+        if (status == DT_ERR_DATA && n_bad++ == 0)
+            snprintf(problem, sizeof problem, "%s: %s",
+                     dt_dataset_name(set, ids[i], name, sizeof name), dt_error_text());
+        if (status != DT_ERR_DATA)
+            DT_TRY(status);
+    }
+    if (n_bad == n)
+        DT_FAIL(DT_ERR_DATA, "none of %d samples of %s could be decoded, the first is %s", n, key,
+                problem);
+    if (n_bad > 0)
+        dt_log(DT_LOG_WARNING, "%d of %d samples of %s could not be decoded, the first is %s",
+               n_bad, n, key, problem);
+    return DT_OK;
+}
+
+static dt_status try_sets(const struct dt_session *s)
+{
+    const struct dt_dataset *const sets[] = {s->train_set, s->val_set};
+    if (s->config->data.source == DT_SOURCE_SYNTHETIC)
+        return DT_OK;
+    for (size_t i = 0; i < DT_COUNT(sets); i++)
+        if (sets[i])
+            DT_TRY(try_set(s, sets[i], set_keys[i]));
+    return DT_OK;
+}
+
+dt_status dt_preflight_try(struct dt_session *s)
+{
+    dt_status verdict;
+    DT_TRY(dt_plan_test_reduce(s->plan, &verdict));
+    DT_TRY(dt_session_agree(s, verdict));
+    return dt_session_agree(s, try_sets(s));
+}
+
+dt_status dt_preflight_space(const struct dt_session *s, uint64_t bytes)
+{
+    const char *dir = s->config->output.dir;
+    char checkpoints[DT_PATH_MAX];
+    int64_t *steps;
+    int n_there, n = s->config->checkpoint.keep + 1;
+    DT_TRY(dt_file_path(checkpoints, "%s/checkpoints", dir));
+    DT_TRY(dt_checkpoint_list(&steps, &n_there, checkpoints));
+    free(steps);
+    return dt_run_folder_check_space(dir, n > n_there ? n - n_there : 1, bytes);
+}
+
+/* --- The summary --- */
+
+/* A line that grows; what does not fit is cut. */
+struct line {
+    char text[DT_PATH_MAX + 256];
+    size_t used;
+};
+
+static void add(struct line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct line *line, const char *format, ...)
+{
+    size_t room = sizeof line->text - line->used;
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(line->text + line->used, room, format, args);
+    va_end(args);
+    if (n > 0)
+        line->used += (size_t)n < room ? (size_t)n : room - 1;
+}
+
+static void add_bytes(struct line *line, const char *before, uint64_t bytes, const char *after)
+{
+    char text[32];
+    add(line, "%s%s%s", before, dt_memory_format(text, sizeof text, bytes), after);
+}
+
+static void add_time(struct line *line, const char *before, double seconds, const char *after)
+{
+    char text[32];
+    add(line, "%s%s%s", before, dt_clock_format(text, sizeof text, seconds), after);
+}
+
+static void print_model(struct line *line, const struct dt_session *s,
+                        const struct dt_preflight_summary *summary)
+{
+    const struct dt_config *config = s->config;
+    add(line, "%s, %.2f million parameters, %s, images of %d x %d, %d classes; build %.12s",
+        s->model->name, (double)summary->n_parameters / 1e6,
+        dt_precision_name(config->train.precision), config->model.image_size,
+        config->model.image_size, config->model.num_classes, dt_build_id());
+}
+
+static void print_device(struct line *line, const struct dt_session *s,
+                         const struct dt_preflight_summary *summary)
+{
+    char device[256], plane[64];
+    (void)summary;
+    s->backend->describe(s->device, device, sizeof device);
+    add(line, "%d rank%s on %s", s->n_ranks, s->n_ranks == 1 ? "" : "s", device);
+    dt_comm_describe_plane(s->plane, plane, sizeof plane);
+    if (s->n_ranks > 1)
+        add(line, "; %s", plane);
+}
+
+static void print_data(struct line *line, const struct dt_session *s,
+                       const struct dt_preflight_summary *summary)
+{
+    (void)summary;
+    add(line, "%" PRIu32 " training and %" PRIu32 " validation images%s",
+        dt_dataset_size(s->train_set), s->val_set ? dt_dataset_size(s->val_set) : 0,
+        s->config->data.source == DT_SOURCE_SYNTHETIC ? ", synthetic" : "");
+}
+
+static void print_schedule(struct line *line, const struct dt_session *s,
+                           const struct dt_preflight_summary *summary)
+{
+    (void)summary;
+    add(line, "%d epochs of %" PRId64 " steps, ", s->config->train.epochs, s->steps_per_epoch);
+    if (s->last_step < s->schedule.total_steps)
+        add(line, "%" PRId64 " steps in all, ", s->last_step);
+    add(line, "batch %d = %d rank%s x ", s->global_batch, s->n_ranks, s->n_ranks == 1 ? "" : "s");
+    if (s->n_passes > 1)
+        add(line, "%d passes x ", s->n_passes);
+    add(line, "%d images, learning rate %.6g", s->micro_batch, s->schedule.lr);
+}
+
+static void print_memory(struct line *line, const struct dt_session *s,
+                         const struct dt_preflight_summary *summary)
+{
+    const size_t *bytes = s->plan->arena_bytes;
+    uint64_t all = 0;
+    (void)summary;
+    for (int a = 0; a < DT_N_ARENAS; a++)
+        all += bytes[a];
+    add_bytes(line, "", all, " per rank: ");
+    add_bytes(line, "weights ",
+              bytes[DT_ARENA_PARAMS] + bytes[DT_ARENA_SHADOW] + bytes[DT_ARENA_STATS], ", ");
+    add_bytes(line, "gradients ", bytes[DT_ARENA_GRADS] + bytes[DT_ARENA_ACCUM], ", ");
+    add_bytes(line, "momentum ", bytes[DT_ARENA_MOMENTUM], ", ");
+    add_bytes(line, "activations ", bytes[DT_ARENA_WORK], "");
+}
+
+static void add_times_of_saves(struct line *line, const struct dt_config *config)
+{
+    if (config->checkpoint.every_seconds > 0)
+        add_time(line, "every ", config->checkpoint.every_seconds, ", ");
+    if (config->checkpoint.every_steps > 0)
+        add(line, "every %" PRId64 " steps, ", config->checkpoint.every_steps);
+    if (config->checkpoint.every_epochs == 1)
+        add(line, "every epoch, ");
+    else if (config->checkpoint.every_epochs > 1)
+        add(line, "every %d epochs, ", config->checkpoint.every_epochs);
+    add(line, "at the end");
+}
+
+static void print_checkpoints(struct line *line, const struct dt_session *s,
+                              const struct dt_preflight_summary *summary)
+{
+    const struct dt_config *config = s->config;
+    uint64_t there = dt_run_folder_free_bytes(summary->run_dir);
+    add_bytes(line, "", summary->checkpoint_bytes, ": ");
+    add_times_of_saves(line, config);
+    add(line, "; %s keeps the newest %d", summary->run_dir, config->checkpoint.keep);
+    if (config->checkpoint.keep_best)
+        add(line, ", the best");
+    if (config->checkpoint.keep_every > 0)
+        add(line, ", one every %" PRId64 " steps", config->checkpoint.keep_every);
+    if (there < INT64_MAX)
+        add_bytes(line, "; ", there, " free");
+}
+
+static void add_limit(struct line *line, const char *name, double seconds)
+{
+    if (seconds > 0)
+        add_time(line, name, seconds, "");
+    else
+        add(line, "%snone", name);
+}
+
+static void print_limits(struct line *line, const struct dt_session *s,
+                         const struct dt_preflight_summary *summary)
+{
+    const struct dt_config *config = s->config;
+    add_limit(line, "without progress: start ", config->watchdog.init_s);
+    add_limit(line, ", step ", config->watchdog.step_s);
+    add_limit(line, ", save ", config->watchdog.save_s);
+    if (summary->end[0])
+        add(line, "; stops in time for %s", summary->end);
+}
+
+static void print_start(struct line *line, const struct dt_session *s,
+                        const struct dt_preflight_summary *summary)
+{
+    (void)s;
+    add(line, "%s, checked in %.1f s", summary->start, summary->seconds);
+}
+
+void dt_preflight_print(const struct dt_session *s, const struct dt_preflight_summary *summary)
+{
+    static const struct {
+        const char *label;
+        void (*print)(struct line *line, const struct dt_session *s,
+                      const struct dt_preflight_summary *summary);
+    } rows[] = {
+        {"model", print_model},       {"device", print_device}, {"data", print_data},
+        {"schedule", print_schedule}, {"memory", print_memory}, {"checkpoints", print_checkpoints},
+        {"limits", print_limits},     {"start", print_start},
+    };
+    for (size_t i = 0; i < DT_COUNT(rows); i++) {
+        struct line line = {.used = 0};
+        rows[i].print(&line, s, summary);
+        dt_log(DT_LOG_INFO, "%-12s %s", rows[i].label, line.text);
+    }
+}

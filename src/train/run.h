@@ -1,0 +1,42 @@
+/* A training run: what the loop (trainer.c) and its beginning and end (begin.c) share. */
+#ifndef DTRAIN_TRAIN_RUN_H
+#define DTRAIN_TRAIN_RUN_H
+
+#include "dtrain/train.h"
+#include "train/metrics.h"
+#include "train/replicas.h"
+#include "train/run_folder.h"
+#include "train/saving.h"
+#include "train/session.h"
+#include "train/stop.h"
+#include "train/watchdog.h"
+
+enum { DT_STEP_TIMES = 63 };
+
+struct run {
+    struct dt_session session;
+    struct dt_checkpoint at; /* where training stands */
+    struct dt_metrics metrics;
+    struct dt_stop stop;
+    struct dt_saving saving;
+    struct dt_stragglers stragglers;
+    struct dt_run_folder folder; /* rank 0 */
+    struct dt_watchdog *watchdog;
+    const char *stop_reason; /* NULL = go on */
+    bool was_complete;       /* nothing to do */
+    double top1;             /* of the last evaluation, -1 = none */
+    double begin_s;
+    double step_s[DT_STEP_TIMES]; /* of the last steps, a ring */
+    int64_t n_step_s;
+    char *config_json;
+};
+
+/* From the lock of the run folder to the summary; afterwards the loop may start, unless
+ * was_complete. Collective. */
+dt_status dt_run_begin(struct run *r, const struct dt_train_options *options);
+/* The last event, and RUN. `status` is that of the loop. Collective unless it failed. */
+dt_status dt_run_end(struct run *r, dt_status status);
+bool dt_run_is_goal_reached(const struct run *r);
+bool dt_run_is_complete(const struct run *r);
+
+#endif

@@ -1,0 +1,368 @@
+/* The checks before training on 1 to 4 ranks: what differs on one rank is found on all, sums are
+ * tested in the plan's own memory, samples are decoded, space is counted. */
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "dtrain/mem.h"
+#include "train/preflight.h"
+
+static struct dt_comm *comm;
+static int n, rank;
+static char root[] = "/tmp/dtrain-preflight-XXXXXX";
+static struct dt_config config;
+
+static void assert_ok(dt_status status)
+{
+    if (status != DT_OK) {
+        print_error("rank %d: %s\n%s\n", rank, dt_error_text(), dt_error_trail());
+        dt_comm_abort(comm, status);
+    }
+}
+
+/* Fails on all ranks if `is_good` is false on any. */
+static void assert_all(bool is_good)
+{
+    int64_t n_bad = is_good ? 0 : 1;
+    if (!is_good)
+        print_error("rank %d: %s\n", rank, dt_error_text());
+    assert_ok(dt_comm_sum_i64(comm, &n_bad, 1));
+    assert_int_equal(n_bad, 0);
+}
+
+static bool has_text(const char *part)
+{
+    return strstr(dt_error_text(), part) != NULL;
+}
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
+{
+    (void)info;
+    (void)type;
+    (void)where;
+    return remove(path);
+}
+
+/* A small network on synthetic images, with several buckets; one folder for all ranks. */
+static int make_config(void **state)
+{
+    (void)state;
+    if (rank == 0)
+        assert_ok(mkdtemp(root) ? DT_OK : DT_ERR_IO);
+    assert_ok(dt_comm_bcast(comm, root, sizeof root, 0));
+    dt_config_init(&config);
+    snprintf(config.model.name, sizeof config.model.name, "tiny");
+    config.model.num_classes = 10;
+    config.model.image_size = 32;
+    config.data.source = DT_SOURCE_SYNTHETIC;
+    config.data.synthetic_train = 120;
+    config.data.synthetic_val = 24;
+    config.data.workers = 1;
+    config.train.global_batch = 12;
+    config.train.eval_batch = 4;
+    config.device.kind = DT_DEVICE_CPU;
+    config.device.threads = 1;
+    config.comm.bucket_mb = 0.01;
+    config.comm.last_bucket_mb = 0.001;
+    snprintf(config.output.dir, sizeof config.output.dir, "%s/run", root);
+    return 0;
+}
+
+static int remove_root(void **state)
+{
+    (void)state;
+    assert_ok(dt_comm_barrier(comm));
+    if (rank == 0)
+        assert_int_equal(nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+    snprintf(root, sizeof root, "/tmp/dtrain-preflight-XXXXXX");
+    return 0;
+}
+
+static void open_session(struct dt_session *s, const struct dt_config *with)
+{
+    const struct dt_session_needs needs = {.train = true, .eval = true};
+    dt_session_init(s, comm, with);
+    assert_ok(dt_session_open(s, &needs));
+}
+
+/* --- Comparing --- */
+
+static void fill_identity(struct dt_preflight_identity *identity, int r)
+{
+    *identity = (struct dt_preflight_identity){.build_id = "1a2b3c4d5e6f7a8b",
+                                               .config_hash = 17,
+                                               .fingerprint = {1, 2},
+                                               .n_images = {3, 4},
+                                               .libraries = "oneDNN 3.1.1"};
+    snprintf(identity->host, sizeof identity->host, "node%02d", r);
+}
+
+static void check_difference(const struct dt_preflight_identity *ranks, const char *const *parts)
+{
+    char warning[1200];
+    assert_int_equal(dt_preflight_compare(ranks, 4, warning, sizeof warning), DT_ERR_DISAGREE);
+    for (; *parts; parts++)
+        assert_true(has_text(*parts));
+    assert_string_equal(warning, "");
+}
+
+static void test_compare(void **state)
+{
+    struct dt_preflight_identity ranks[4];
+    char warning[1200];
+    (void)state;
+    for (int r = 0; r < 4; r++)
+        fill_identity(&ranks[r], r);
+    assert_ok(dt_preflight_compare(ranks, 4, warning, sizeof warning));
+    assert_string_equal(warning, "");
+    memcpy(ranks[2].libraries, "oneDNN 2.6.0", 13);
+    assert_ok(dt_preflight_compare(ranks, 4, warning, sizeof warning));
+    assert_non_null(strstr(warning, "rank 2 (node02) computes with oneDNN 2.6.0, but rank 0 "
+                                    "(node00) with oneDNN 3.1.1"));
+    fill_identity(&ranks[2], 2);
+
+    ranks[3].build_id[0] = '4';
+    check_difference(ranks, (const char *[]){"rank 3 (node03) runs another build of dtrain "
+                                             "(4a2b3c4d5e6f) than rank 0 (node00: 1a2b3c4d5e6f); "
+                                             "start the same program on all nodes",
+                                             NULL});
+    ranks[1].config_hash++;
+    check_difference(ranks, (const char *[]){"rank 1 (node01)", "another configuration", NULL});
+    fill_identity(&ranks[1], 1);
+    fill_identity(&ranks[3], 3);
+    for (int set = 0; set < 2; set++) {
+        const char *key = set == 0 ? "data.train" : "data.val";
+        ranks[2].fingerprint[set]++;
+        check_difference(ranks, (const char *[]){"rank 2 (node02) has other files in ", key, NULL});
+        fill_identity(&ranks[2], 2);
+        ranks[2].n_images[set] = 99;
+        check_difference(ranks, (const char *[]){"rank 2 (node02)", key, "(99 images", NULL});
+        fill_identity(&ranks[2], 2);
+    }
+}
+
+/* Whether the last rank alone being different is told by all, as an error of rank 0. */
+static void check_agree(struct dt_session *s, const char *part)
+{
+    char last[32];
+    snprintf(last, sizeof last, "rank %d (", n - 1);
+    dt_status status = dt_preflight_agree(s);
+    if (n == 1)
+        assert_all(status == DT_OK);
+    else
+        assert_all(status == DT_ERR_DISAGREE && s->origin == 0 && has_text(last) && has_text(part));
+}
+
+static void test_agree(void **state)
+{
+    static struct dt_config other;
+    struct dt_session s;
+    (void)state;
+    open_session(&s, &config);
+    assert_all(dt_preflight_agree(&s) == DT_OK);
+    other = config;
+    other.schedule.lr *= 2;
+    if (rank == n - 1)
+        s.config = &other;
+    check_agree(&s, "another configuration");
+    dt_session_close(&s, DT_OK);
+
+    other = config;
+    other.data.synthetic_val++;
+    open_session(&s, rank == n - 1 ? &other : &config);
+    s.config = &config;
+    check_agree(&s, "other files in data.val (25 images");
+    dt_session_close(&s, DT_OK);
+}
+
+/* --- Sums --- */
+
+/* Whether all gradients are zero. */
+static bool is_clear(struct dt_plan *plan)
+{
+    size_t n_wrong = 0;
+    for (int t = 0; t < plan->graph->n_tensors; t++) {
+        size_t count = dt_tensor_elements(&plan->graph->tensor[t]);
+        float *values = NULL;
+        if (plan->place[t].arena != DT_ARENA_PARAMS)
+            continue;
+        assert_ok(DT_NEW(values, count));
+        assert_ok(dt_plan_get(plan, DT_ARENA_GRADS, t, values));
+        for (size_t i = 0; i < count; i++)
+            n_wrong += values[i] != 0;
+        free(values);
+    }
+    return n_wrong == 0;
+}
+
+static void check_sums(const struct dt_config *with)
+{
+    struct dt_session s;
+    dt_status verdict;
+    open_session(&s, with);
+    assert_all(n == 1 || s.plan->n_buckets > 2);
+    assert_all(dt_plan_test_reduce(s.plan, &verdict) == DT_OK && verdict == DT_OK);
+    assert_all(is_clear(s.plan));
+    assert_all(dt_preflight_try(&s) == DT_OK);
+    dt_session_close(&s, DT_OK);
+}
+
+static void test_sums(void **state)
+{
+    struct dt_config other = config;
+    (void)state;
+    check_sums(&config);
+    other.train.micro_batch = 1; /* sums of several passes: another arena */
+    check_sums(&other);
+}
+
+static const struct dt_backend *real;
+
+/* A device that gets the value of one element wrong. */
+static dt_status set_wrong(struct dt_device *dev, const struct dt_graph *g, int tensor, void *dst,
+                           const float *src)
+{
+    float *changed;
+    size_t count = dt_tensor_elements(&g->tensor[tensor]);
+    DT_TRY(DT_NEW(changed, count));
+    memcpy(changed, src, count * sizeof *src);
+    changed[count - 1] += 1;
+    dt_status status = real->set_tensor(dev, g, tensor, dst, changed);
+    free(changed);
+    return status;
+}
+
+static dt_status get_wrong(struct dt_device *dev, const struct dt_graph *g, int tensor, float *dst,
+                           const void *src)
+{
+    DT_TRY(real->get_tensor(dev, g, tensor, dst, src));
+    dst[0] = -dst[0];
+    return DT_OK;
+}
+
+static void check_fault(const struct dt_backend *wrong, int guilty)
+{
+    struct dt_session s;
+    char name[64];
+    open_session(&s, &config);
+    if (rank == n - 1)
+        s.plan->backend = wrong;
+    dt_status status = dt_preflight_try(&s);
+    s.plan->backend = real;
+    snprintf(name, sizeof name, "rank %d: a test sum over %d", guilty, n);
+    assert_all(n == 1 ? status == DT_OK
+                      : status == DT_ERR_DEVICE && s.origin == guilty && has_text(name));
+    dt_session_close(&s, DT_OK);
+}
+
+static void test_wrong_sums(void **state)
+{
+    struct dt_backend sends, receives;
+    (void)state;
+    real = &dt_backend_cpu;
+    sends = receives = *real;
+    sends.set_tensor = set_wrong; /* all ranks see it */
+    receives.get_tensor = get_wrong;
+    check_fault(&sends, 0);
+    check_fault(&receives, n - 1);
+}
+
+/* --- Samples --- */
+
+static int truncate_file(const char *path, const struct stat *info, int type, struct FTW *where)
+{
+    (void)info;
+    (void)where;
+    return type == FTW_F ? truncate(path, 300) : 0;
+}
+
+static void test_samples(void **state)
+{
+    struct dt_session s;
+    struct dt_config other = config;
+    (void)state;
+    other.data.source = DT_SOURCE_FOLDER;
+    snprintf(other.data.train, sizeof other.data.train, "%s/train", root);
+    snprintf(other.data.val, sizeof other.data.val, "%s/val", root);
+    if (rank == 0) {
+        assert_ok(dt_shapes_write(other.data.train, 3, 32, 1));
+        assert_ok(dt_shapes_write(other.data.val, 1, 32, 2));
+    }
+    assert_ok(dt_comm_barrier(comm));
+    open_session(&s, &other);
+    assert_all(dt_preflight_try(&s) == DT_OK);
+    assert_ok(dt_comm_barrier(comm));
+
+    static const char *const bad[] = {"circle", "cross", "ring"}; /* 8 of 10 are tried */
+    for (size_t i = 0; i < DT_COUNT(bad) && rank == 0; i++) {
+        char path[DT_PATH_MAX];
+        assert_ok(dt_file_path(path, "%s/%s/00000.jpg", other.data.val, bad[i]));
+        assert_int_equal(truncate(path, 300), 0);
+    }
+    assert_ok(dt_comm_barrier(comm));
+    assert_all(dt_preflight_try(&s) == DT_OK); /* warnings only */
+    assert_ok(dt_comm_barrier(comm));
+
+    if (rank == 0)
+        assert_int_equal(nftw(other.data.train, truncate_file, 16, FTW_PHYS), 0);
+    assert_ok(dt_comm_barrier(comm));
+    dt_status status = dt_preflight_try(&s);
+    assert_all(status == DT_ERR_DATA && s.origin == 0 &&
+               has_text("none of 8 samples of data.train could be decoded, the first is ") &&
+               has_text(".jpg: "));
+    dt_session_close(&s, DT_OK);
+}
+
+/* --- Space --- */
+
+static void test_space(void **state)
+{
+    struct dt_session s;
+    const uint64_t bytes = (uint64_t)1 << 60;
+    char path[DT_PATH_MAX];
+    (void)state;
+    dt_session_init(&s, comm, &config);
+    if (rank == 0) {
+        assert_ok(dt_file_path(path, "%s/checkpoints/step-000000007", config.output.dir));
+        assert_ok(dt_file_make_folder(config.output.dir));
+        assert_int_equal(dt_preflight_space(&s, bytes), DT_ERR_CREATE);
+        assert_true(has_text(" free; 4 checkpoints of 1153 PB need 4612 PB; "));
+        assert_ok(dt_file_make_folder(path));
+        assert_int_equal(dt_preflight_space(&s, bytes), DT_ERR_CREATE);
+        assert_true(has_text("; 3 checkpoints of "));
+        config.checkpoint.keep = 1;
+        assert_ok(dt_file_path(path, "%s/checkpoints/step-000000008", config.output.dir));
+        assert_ok(dt_file_make_folder(path));
+        assert_int_equal(dt_preflight_space(&s, bytes), DT_ERR_CREATE);
+        assert_true(has_text("; 1 checkpoint of "));
+        assert_ok(dt_preflight_space(&s, 1000));
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_config, remove_root)
+
+int main(int argc, char **argv)
+{
+    if (dt_comm_open(&comm, &argc, &argv) != DT_OK) {
+        print_error("%s\n", dt_error_text());
+        return 1;
+    }
+    n = dt_comm_size(comm);
+    rank = dt_comm_rank(comm);
+    const struct CMUnitTest tests[] = {
+        TEST(test_compare),    TEST(test_agree),   TEST(test_sums),
+        TEST(test_wrong_sums), TEST(test_samples), TEST(test_space),
+    };
+    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    dt_comm_close(comm);
+    return n_failed ? 1 : 0;
+}

@@ -1,0 +1,274 @@
+/* Agreement on stops and timed saves on 1 to 4 ranks: one rank's reason is everybody's, with the
+ * same words; the end of the time leaves room for the last save. */
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "dtrain/clock.h"
+#include "dtrain/mem.h"
+#include "train/stop.h"
+
+static struct dt_comm *comm;
+static int n, rank;
+
+static const char allocation[] = "the end of the Slurm allocation";
+static const double far_s = 1e6;
+
+static void assert_ok(dt_status status)
+{
+    if (status != DT_OK) {
+        print_error("rank %d: %s\n%s\n", rank, dt_error_text(), dt_error_trail());
+        dt_comm_abort(comm, status);
+    }
+}
+
+/* Fails on all ranks if `is_good` is false on any. */
+static void assert_all(bool is_good)
+{
+    int64_t n_bad = is_good ? 0 : 1;
+    assert_ok(dt_comm_sum_i64(comm, &n_bad, 1));
+    assert_int_equal(n_bad, 0);
+}
+
+static void set_job_end(double seconds_from_now)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.0f", (double)time(NULL) + seconds_from_now);
+    setenv("SLURM_JOB_END_TIME", text, 1);
+}
+
+static void assert_due(struct dt_stop *stop, int64_t step, const char *reason, bool save)
+{
+    struct dt_due due;
+    assert_ok(dt_stop_check(stop, comm, step, &due));
+    bool same = due.stop && reason ? strcmp(due.stop, reason) == 0 : !due.stop && !reason;
+    assert_all(same && due.save == save);
+}
+
+static void test_no_limit(void **state)
+{
+    (void)state;
+    struct dt_stop stop;
+    dt_stop_init(&stop, 0, 0, 5);
+    assert_due(&stop, 5, NULL, false); /* nothing is known of steps yet */
+    assert_all(stop.next_step == 6);
+    assert_due(&stop, 6, NULL, false);
+    assert_all(stop.next_step > 6 && stop.next_step <= 6 + 64);
+    assert_due(&stop, stop.next_step, NULL, false);
+}
+
+/* Only one rank's time is over: ranks do not share a clock. */
+static void test_one_rank_ends(void **state)
+{
+    (void)state;
+    for (int last = 0; last < n; last++) {
+        struct dt_stop stop;
+        for (int64_t step = 0; step < 2; step++) {
+            dt_stop_init(&stop, 5, dt_clock_s() - (rank == last ? 10 : -far_s), 0);
+            assert_due(&stop, step, "--max-time", false);
+        }
+    }
+}
+
+/* Room for twice the save that rank 0 knows of. */
+static void test_room_for_save(void **state)
+{
+    (void)state;
+    static const struct {
+        double save;
+        const char *reason;
+    } cases[] = {{0.4, NULL}, {0.6, "--max-time"}};
+    for (size_t i = 0; i < DT_COUNT(cases); i++) {
+        struct dt_stop stop;
+        dt_stop_init(&stop, far_s, dt_clock_s(), 0);
+        stop.save_s = rank == 0 ? cases[i].save * far_s : 0;
+        assert_due(&stop, 1, cases[i].reason, false);
+    }
+}
+
+/* And for twice the longest step of late, of any rank, but not for what was no step. */
+static void test_room_for_step(void **state)
+{
+    (void)state;
+    static const struct {
+        double step, pause;
+        const char *reason;
+    } cases[] = {{0.4, 0, NULL}, {0.6, 0, "--max-time"}, {0.9, 0.6, NULL}};
+    for (size_t i = 0; i < DT_COUNT(cases); i++) {
+        struct dt_stop stop;
+        dt_stop_init(&stop, far_s, dt_clock_s(), 0);
+        stop.checked_s -= rank == n - 1 ? cases[i].step * far_s : 0;
+        dt_stop_pause(&stop, rank == n - 1 ? cases[i].pause * far_s : 0);
+        assert_due(&stop, 1, cases[i].reason, false);
+    }
+}
+
+/* A long step is kept in mind for a while; every rank learns of it. */
+static void test_long_step_fades(void **state)
+{
+    (void)state;
+    struct dt_stop stop;
+    dt_stop_init(&stop, 0, 0, 0);
+    stop.checked_s -= rank == 0 ? far_s : 0;
+    assert_due(&stop, 1, NULL, false);
+    assert_all(stop.step_s >= far_s && stop.next_step == 2);
+    assert_due(&stop, 2, NULL, false);
+    assert_all(stop.step_s > far_s / 2 && stop.step_s < far_s);
+    for (int64_t step = 3; step < 100; step++)
+        assert_due(&stop, step, NULL, false);
+    assert_all(stop.step_s < far_s / 1e6);
+}
+
+static void test_allocation(void **state)
+{
+    (void)state;
+    const double slack_s = 60; /* whole seconds, and a slow machine */
+    struct dt_stop stop;
+    set_job_end(far_s);
+    dt_stop_init(&stop, 0, dt_clock_s(), 0);
+    assert_all(fabs(stop.end_s - (dt_clock_s() + far_s - 30)) < slack_s);
+    assert_all(strcmp(stop.end_reason, allocation) == 0);
+    assert_due(&stop, 1, NULL, false);
+    dt_stop_init(&stop, far_s / 2, dt_clock_s(), 0);
+    assert_all(fabs(stop.end_s - (dt_clock_s() + far_s / 2)) < slack_s);
+    assert_all(strcmp(stop.end_reason, "--max-time") == 0);
+    set_job_end(29);
+    dt_stop_init(&stop, far_s, dt_clock_s(), 0);
+    assert_due(&stop, 1, allocation, false);
+    unsetenv("SLURM_JOB_END_TIME");
+}
+
+/* Words on stderr while dt_stop_init runs. */
+static bool init_warns(struct dt_stop *stop)
+{
+    char line[256] = "";
+    FILE *out = tmpfile();
+    int kept = dup(STDERR_FILENO);
+    assert_true(out && kept >= 0);
+    dup2(fileno(out), STDERR_FILENO);
+    dt_stop_init(stop, 0, 0, 0);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    rewind(out);
+    bool warns = fgets(line, sizeof line, out) && strstr(line, "warning: SLURM_JOB_END_TIME=");
+    fclose(out);
+    return warns;
+}
+
+static void test_absurd_allocation(void **state)
+{
+    (void)state;
+    static const char *const values[] = {"",      "x",    "12 h", "nan",       "inf",
+                                         "1e999", "-1e9", "0",    "1000000000"};
+    struct dt_stop stop;
+    for (size_t i = 0; i < DT_COUNT(values); i++) {
+        setenv("SLURM_JOB_END_TIME", values[i], 1);
+        assert_all(init_warns(&stop) && isinf(stop.end_s));
+    }
+    unsetenv("SLURM_JOB_END_TIME");
+    assert_all(!init_warns(&stop) && isinf(stop.end_s));
+}
+
+/* A timed save is rank 0's to ask for. */
+static void test_timed_save(void **state)
+{
+    (void)state;
+    for (int asking = 0; asking < n; asking++) {
+        struct dt_stop stop;
+        dt_stop_init(&stop, 0, 0, 0);
+        assert_all(isinf(stop.save_at_s));
+        stop.save_at_s = dt_clock_s() + (rank == asking ? -1 : far_s);
+        assert_due(&stop, 1, NULL, asking == 0);
+    }
+}
+
+/* With steps that take every rank another time, all ask each other at the same steps (or this never
+ * ends), and rarely. */
+static void test_same_steps(void **state)
+{
+    (void)state;
+    enum { STEPS = 400 };
+    struct dt_stop stop;
+    dt_stop_init(&stop, 0, 0, 0);
+    int64_t next[4];
+    int n_checks = 0;
+    for (int64_t step = 1; step <= STEPS; step++) {
+        struct dt_due due;
+        struct timespec pause = {.tv_nsec = (step * (rank + 3) % 7) * 100000};
+        nanosleep(&pause, NULL);
+        n_checks += step >= stop.next_step;
+        assert_ok(dt_stop_check(&stop, comm, step, &due));
+        assert_false(due.stop || due.save);
+        if (step % 20)
+            continue;
+        assert_ok(dt_comm_gather(comm, next, &stop.next_step, sizeof next[0]));
+        for (int r = 0; r < n; r++)
+            assert_int_equal(next[r], stop.next_step);
+    }
+    assert_true(n_checks >= STEPS / 64);
+}
+
+static void test_batches(void **state)
+{
+    (void)state;
+    struct dt_stop stop, batches;
+    dt_stop_init(&stop, 5, dt_clock_s() - 10, 1000);
+    stop.save_at_s = dt_clock_s() - 1;
+    dt_stop_begin_batches(&batches, &stop);
+    assert_all(batches.next_step == 1 && stop.next_step == 1000);
+    assert_due(&batches, 1, "--max-time", false);
+    assert_all(stop.checked_step == 1000);
+    assert_due(&stop, 1001, "--max-time", true);
+}
+
+/* The last test, for a signal is never forgotten. Rank 0 and the last rank get different ones while
+ * the time is over: the words are the same everywhere. */
+static void test_signals(void **state)
+{
+    (void)state;
+    struct dt_stop stop;
+    dt_stop_catch_signals();
+    assert_all(!dt_stop_is_asked());
+    if (rank == n - 1)
+        raise(SIGUSR2);
+    else if (rank == 0)
+        raise(SIGTERM);
+    assert_all(dt_stop_is_asked() == (rank == 0 || rank == n - 1));
+    dt_stop_init(&stop, 5, dt_clock_s() - 10, 0);
+    assert_due(&stop, 1, "SIGUSR2", false);
+    assert_due(&stop, stop.next_step, "SIGUSR2", false);
+    dt_stop_init(&stop, 0, 0, 0);
+    assert_due(&stop, 1, "SIGUSR2", false);
+}
+
+int main(int argc, char **argv)
+{
+    unsetenv("SLURM_JOB_END_TIME");
+    if (dt_comm_open(&comm, &argc, &argv) != DT_OK) {
+        print_error("%s\n", dt_error_text());
+        return 1;
+    }
+    n = dt_comm_size(comm);
+    rank = dt_comm_rank(comm);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_limit),          cmocka_unit_test(test_one_rank_ends),
+        cmocka_unit_test(test_room_for_save),     cmocka_unit_test(test_room_for_step),
+        cmocka_unit_test(test_long_step_fades),   cmocka_unit_test(test_allocation),
+        cmocka_unit_test(test_absurd_allocation), cmocka_unit_test(test_timed_save),
+        cmocka_unit_test(test_same_steps),        cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_signals),
+    };
+    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    dt_comm_close(comm);
+    return n_failed ? 1 : 0;
+}

@@ -1,0 +1,27 @@
+/* Opens every tar named on standard input, a line each, as a data set of 10 classes and says on a
+ * line each what became of it: the status, the number of samples, the error text. */
+#include <stdio.h>
+#include <string.h>
+
+#include "dtrain/data.h"
+#include "dtrain/file.h"
+#include "dtrain/log.h"
+
+int main(void)
+{
+    char path[DT_PATH_MAX];
+    dt_log_init(DT_LOG_ERROR, 0, 1);
+    while (fgets(path, sizeof path, stdin)) {
+        struct dt_dataset *dataset = NULL;
+        path[strcspn(path, "\n")] = '\0';
+        const struct dt_dataset_options options = {
+            .source = DT_SOURCE_SHARDS, .path = path, .num_classes = 10};
+        dt_status status = dt_dataset_open(&dataset, &options);
+        printf("%d\t%u\t%s\n", (int)status,
+               status == DT_OK ? (unsigned)dt_dataset_size(dataset) : 0,
+               status == DT_OK ? "" : dt_error_text());
+        fflush(stdout); /* after a crash the lines show which file it was */
+        dt_dataset_close(dataset);
+    }
+    return 0;
+}

@@ -1,0 +1,862 @@
+/* A library to preload that makes one process lose power: at the N-th call that changes files below
+ * a folder, the folder is put into a state that a disk could have after the loss, and the process
+ * gets SIGKILL.
+ *
+ *   LD_PRELOAD=.../power_loss.so POWER_LOSS_DIR=work POWER_LOSS_AT=17 dtrain --out work/run ...
+ *
+ *   POWER_LOSS_DIR      the folder; exists before, is no mount point, and this process alone
+ * changes it (of an MPI job rank 0: the others are left alone) POWER_LOSS_AT       lose power
+ * instead of the N-th counted call, from 1; absent: never POWER_LOSS_MODE     "all" (default):
+ * nothing survives but what was synced "some": of what was not synced, a random part survives
+ *   POWER_LOSS_SEED     of that part, default 1
+ *   POWER_LOSS_IGNORE   names of files, with colons, whose calls are not counted, since they come
+ * at random times (heartbeat.bin:metrics.jsonl) POWER_LOSS_REPORT   file for one line: "calls 123"
+ * when the process ends by itself, "lost at call 17: rename step-000000010, 3 of 5 changes of names
+ * dropped"
+ *
+ * The model. What the folder holds when the process first changes it is on the disk. Data of a file
+ * is on the disk after fsync or fdatasync of the file. A change of names (create, rename, unlink,
+ * mkdir, rmdir) is on the disk after fsync of its folder, together with the earlier changes of the
+ * same names; a rename survives as a whole or not at all. Syncing a file does not make its name
+ * durable, nor a rename the data. With "some", each change of names that was not synced survives
+ * with probability 1/2, in any order but for changes of the same name; a file that was not synced
+ * has its durable content, or the newest, or the newest cut at a random length, or a mixture by
+ * pages of 4 KiB of both (zeros where nothing was durable).
+ *
+ * Not seen: stdio, mmap, io_uring, writev, link, symlink, truncate by path. What is made by those
+ * is lost, and a file changed by mmap keeps it. The old content is kept beside the folder, in
+ * POWER_LOSS_DIR.power-loss-PID, by hard links; it goes at the end, and stays only after another
+ * SIGKILL. A program built with sanitizers does not start with it.
+ *
+ * Calls of the kernel are made directly, so that nothing here comes back to this file. */
+#undef _FORTIFY_SOURCE /* it would define some of the functions below */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { NAME_BYTES = 256, PAGE = 4096, MAX_NODES = 65536, MAX_CHANGES = 65536 };
+
+/* A file or folder. The files have a hard link with their number in the shadow folder. */
+struct node {
+    ino_t inode; /* 0 = a folder that was removed */
+    bool is_dir;
+    char name[NAME_BYTES]; /* the latest, for messages */
+    /* Of a file: what of it is on the disk. */
+    bool dirty, has_copy; /* has_copy: the durable content is in the file <number>.copy */
+    off_t durable_bytes;
+};
+
+/* (folder, name) is `node` from now on, or nothing. */
+struct change {
+    int dir, node; /* node -1 = nothing */
+    char name[NAME_BYTES];
+};
+
+/* Changes of names that survive together. */
+struct operation {
+    int n;
+    struct change change[2];
+    bool marked;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    bool enabled, ready, some;
+    char root[PATH_MAX], shadow[PATH_MAX];
+    dev_t device;
+    pid_t pid;
+    long at, n_calls;
+    uint64_t random;
+    const char *ignore, *report;
+    struct node *nodes; /* node 0 is the folder itself */
+    int n_nodes;
+    struct change *durable; /* the names that are on the disk */
+    int n_durable;
+    struct operation *pending;
+    int n_pending;
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void give_up(const char *what)
+{
+    fprintf(stderr, "power_loss: %s: %s\n", what, strerror(errno));
+    abort();
+}
+
+static void must(long result, const char *what)
+{
+    if (result < 0)
+        give_up(what);
+}
+
+static void shadow_path(char *out, int node, const char *ending)
+{
+    if (snprintf(out, PATH_MAX, "%s/%d%s", state.shadow, node, ending) >= PATH_MAX)
+        give_up("path too long");
+}
+
+static void join(char *out, const char *dir, const char *name)
+{
+    if (snprintf(out, PATH_MAX, "%s/%s", dir, name) >= PATH_MAX)
+        give_up("path too long");
+}
+
+static bool is_dots(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+/* --- The model --- */
+
+static int find_node(ino_t inode)
+{
+    for (int i = 0; i < state.n_nodes; i++)
+        if (state.nodes[i].inode == inode)
+            return i;
+    return -1;
+}
+
+static int add_node(const struct stat *info, const char *path, const char *name)
+{
+    char link[PATH_MAX];
+    const int i = state.n_nodes++;
+    if (i == MAX_NODES)
+        give_up("too many files");
+    struct node *node = &state.nodes[i];
+    node->inode = info->st_ino;
+    node->is_dir = S_ISDIR(info->st_mode);
+    node->durable_bytes = info->st_size;
+    snprintf(node->name, sizeof node->name, "%s", name);
+    shadow_path(link, i, "");
+    if (!node->is_dir)
+        must(syscall(SYS_linkat, AT_FDCWD, path, AT_FDCWD, link, 0), "link into the shadow");
+    return i;
+}
+
+static bool same_name(const struct change *a, const struct change *b)
+{
+    return a->dir == b->dir && strcmp(a->name, b->name) == 0;
+}
+
+static bool share_a_name(const struct operation *a, const struct operation *b)
+{
+    for (int i = 0; i < a->n; i++)
+        for (int j = 0; j < b->n; j++)
+            if (same_name(&a->change[i], &b->change[j]))
+                return true;
+    return false;
+}
+
+static void set_durable(const struct change *change)
+{
+    int i = 0;
+    while (i < state.n_durable && !same_name(&state.durable[i], change))
+        i++;
+    if (i == MAX_CHANGES)
+        give_up("too many names");
+    if (change->node < 0 && i < state.n_durable)
+        state.durable[i] = state.durable[--state.n_durable];
+    else if (change->node >= 0)
+        state.durable[i] = *change;
+    if (i == state.n_durable && change->node >= 0)
+        state.n_durable++;
+}
+
+static struct change make_change(int dir, const char *name, int node)
+{
+    struct change change = {.dir = dir, .node = node};
+    snprintf(change.name, sizeof change.name, "%s", name);
+    return change;
+}
+
+static void add_operation(const struct change *first, const struct change *second)
+{
+    struct operation *op = &state.pending[state.n_pending++];
+    if (state.n_pending > MAX_CHANGES)
+        give_up("too many changes");
+    *op = (struct operation){.n = second ? 2 : 1, .change = {*first}};
+    if (second)
+        op->change[1] = *second;
+}
+
+/* The folder was synced: its changes are on the disk, and what they rest on. */
+static void commit(int dir)
+{
+    int kept = 0;
+    for (int i = state.n_pending - 1; i >= 0; i--) {
+        struct operation *op = &state.pending[i];
+        op->marked = op->change[0].dir == dir || (op->n == 2 && op->change[1].dir == dir);
+        for (int later = i + 1; later < state.n_pending && !op->marked; later++)
+            op->marked = state.pending[later].marked && share_a_name(op, &state.pending[later]);
+    }
+    for (int i = 0; i < state.n_pending; i++) {
+        for (int k = 0; k < state.pending[i].n && state.pending[i].marked; k++)
+            set_durable(&state.pending[i].change[k]);
+        if (!state.pending[i].marked)
+            state.pending[kept++] = state.pending[i];
+    }
+    state.n_pending = kept;
+}
+
+/* --- Data of files --- */
+
+static void copy_range(int to, int from, off_t offset, off_t end)
+{
+    static char block[1 << 16];
+    while (offset < end) {
+        const size_t rest = (size_t)(end - offset);
+        const ssize_t n = pread(from, block, rest < sizeof block ? rest : sizeof block, offset);
+        must(n, "read");
+        if (n == 0)
+            return;
+        must(syscall(SYS_pwrite64, to, block, (size_t)n, offset), "write");
+        offset += n;
+    }
+}
+
+static int open_shadow(int node, const char *ending, int flags)
+{
+    char path[PATH_MAX];
+    shadow_path(path, node, ending);
+    const int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0666);
+    must(fd, path);
+    return fd;
+}
+
+/* Before data from `offset` on changes: what is on the disk of it is kept. */
+static void will_change(int i, off_t offset)
+{
+    struct node *node = &state.nodes[i];
+    if (!node->has_copy && offset < node->durable_bytes) {
+        const int from = open_shadow(i, "", O_RDONLY);
+        const int to = open_shadow(i, ".copy", O_WRONLY | O_CREAT | O_TRUNC);
+        copy_range(to, from, 0, node->durable_bytes);
+        syscall(SYS_close, to);
+        syscall(SYS_close, from);
+        node->has_copy = true;
+    }
+    node->dirty = true;
+}
+
+static void was_synced(int i, off_t bytes)
+{
+    struct node *node = &state.nodes[i];
+    char path[PATH_MAX];
+    shadow_path(path, i, ".copy");
+    if (node->has_copy)
+        syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+    node->has_copy = node->dirty = false;
+    node->durable_bytes = bytes;
+}
+
+static uint64_t random_below(uint64_t n)
+{
+    uint64_t x = state.random += 0x9e3779b97f4a7c15u; /* splitmix64 */
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return (x ^ x >> 31) % n;
+}
+
+/* Page `page` back to what was on the disk: of the copy, or of what has not changed; beyond the
+ * durable length zeros. */
+static void revert_page(int fd, int copy, off_t page, off_t bytes, off_t durable_bytes)
+{
+    static const char zeros[PAGE];
+    const off_t end = page + PAGE < bytes ? page + PAGE : bytes;
+    off_t from = page < durable_bytes ? durable_bytes : page;
+    if (from > end)
+        from = end;
+    if (copy >= 0)
+        copy_range(fd, copy, page, from);
+    if (from < end)
+        must(syscall(SYS_pwrite64, fd, zeros, (size_t)(end - from), from), "write");
+}
+
+static void cut(int fd, off_t bytes)
+{
+    must(syscall(SYS_ftruncate, fd, bytes), "truncate");
+}
+
+/* The file as the disk has it. */
+static void lose_data(int i)
+{
+    const struct node *node = &state.nodes[i];
+    struct stat info;
+    const int fd = open_shadow(i, "", O_RDWR);
+    const int copy = node->has_copy ? open_shadow(i, ".copy", O_RDONLY) : -1;
+    must(fstat(fd, &info), "fstat");
+    const off_t bytes = info.st_size, kept = node->durable_bytes;
+    switch (state.some ? random_below(4) : 0) {
+    case 0:
+        if (copy >= 0)
+            copy_range(fd, copy, 0, kept);
+        cut(fd, kept);
+        break;
+    case 1: /* written back by chance */
+        break;
+    case 2:
+        if (bytes > kept)
+            cut(fd, kept + (off_t)random_below((uint64_t)(bytes - kept) + 1));
+        break;
+    default:
+        for (off_t page = 0; page < bytes; page += PAGE)
+            if (random_below(2))
+                revert_page(fd, copy, page, bytes, kept);
+    }
+    syscall(SYS_close, fd);
+    if (copy >= 0)
+        syscall(SYS_close, copy);
+}
+
+/* --- The loss --- */
+
+static void build(int dir, const char *path)
+{
+    char to[PATH_MAX], from[PATH_MAX];
+    must(syscall(SYS_mkdirat, AT_FDCWD, path, 0777), path);
+    for (int i = 0; i < state.n_durable; i++) {
+        const struct change *entry = &state.durable[i];
+        if (entry->dir != dir)
+            continue;
+        join(to, path, entry->name);
+        shadow_path(from, entry->node, "");
+        if (state.nodes[entry->node].is_dir)
+            build(entry->node, to);
+        else
+            must(syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0), to);
+    }
+}
+
+static void remove_tree(const char *path)
+{
+    char inside[PATH_MAX];
+    DIR *entries = opendir(path);
+    for (struct dirent *entry; entries && (entry = readdir(entries));) {
+        if (is_dots(entry->d_name))
+            continue;
+        join(inside, path, entry->d_name);
+        if (syscall(SYS_unlinkat, AT_FDCWD, inside, 0) != 0)
+            remove_tree(inside);
+    }
+    if (entries)
+        closedir(entries);
+    syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR);
+}
+
+static void report(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void report(const char *format, ...)
+{
+    char text[2 * NAME_BYTES];
+    va_list args;
+    if (!state.report)
+        return;
+    va_start(args, format);
+    const int n = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    const int fd = (int)syscall(SYS_openat, AT_FDCWD, state.report,
+                                O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    must(fd, state.report);
+    must(syscall(SYS_write, fd, text, (size_t)n), state.report);
+    syscall(SYS_close, fd);
+}
+
+/* What is dropped of the changes of names; the others go to the disk. The number dropped. */
+static int drop_names(void)
+{
+    int n_dropped = 0;
+    for (int i = 0; i < state.n_pending; i++) {
+        struct operation *op = &state.pending[i];
+        op->marked = !state.some || random_below(2);
+        for (int before = 0; before < i && !op->marked; before++)
+            op->marked = state.pending[before].marked && share_a_name(op, &state.pending[before]);
+        n_dropped += op->marked;
+        for (int k = 0; k < op->n && !op->marked; k++)
+            set_durable(&op->change[k]);
+    }
+    return n_dropped;
+}
+
+static void lose_power(const char *call, const char *name)
+{
+    char fresh[PATH_MAX], old[PATH_MAX];
+    const int n_dropped = drop_names();
+    for (int i = 0; i < state.n_nodes; i++)
+        if (state.nodes[i].dirty)
+            lose_data(i);
+    join(fresh, state.shadow, "new");
+    join(old, state.shadow, "old");
+    build(0, fresh);
+    must(syscall(SYS_renameat2, AT_FDCWD, state.root, AT_FDCWD, old, 0), state.root);
+    must(syscall(SYS_renameat2, AT_FDCWD, fresh, AT_FDCWD, state.root, 0), fresh);
+    report("lost at call %ld: %s %s, %d of %d changes of names dropped\n", state.n_calls, call,
+           name, n_dropped, state.n_pending);
+    remove_tree(state.shadow);
+    for (;;)
+        kill(getpid(), SIGKILL);
+}
+
+/* --- Start and end --- */
+
+static void scan(int dir, const char *path)
+{
+    char inside[PATH_MAX];
+    struct stat info;
+    DIR *entries = opendir(path);
+    if (!entries)
+        give_up(path);
+    for (struct dirent *entry; (entry = readdir(entries));) {
+        if (is_dots(entry->d_name))
+            continue;
+        join(inside, path, entry->d_name);
+        must(lstat(inside, &info), inside);
+        const int node = add_node(&info, inside, entry->d_name);
+        const struct change change = make_change(dir, entry->d_name, node);
+        set_durable(&change);
+        if (S_ISDIR(info.st_mode))
+            scan(node, inside);
+    }
+    closedir(entries);
+}
+
+static void begin(void)
+{
+    struct stat info;
+    state.ready = true;
+    state.pid = getpid();
+    state.nodes = calloc(MAX_NODES, sizeof *state.nodes);
+    state.durable = calloc(MAX_CHANGES, sizeof *state.durable);
+    state.pending = calloc(MAX_CHANGES, sizeof *state.pending);
+    if (!state.nodes || !state.durable || !state.pending)
+        give_up("memory");
+    if (snprintf(state.shadow, sizeof state.shadow, "%s.power-loss-%ld", state.root,
+                 (long)getpid()) >= (int)sizeof state.shadow)
+        give_up("path too long");
+    remove_tree(state.shadow);
+    must(syscall(SYS_mkdirat, AT_FDCWD, state.shadow, 0777), state.shadow);
+    must(stat(state.root, &info), state.root);
+    add_node(&info, state.root, ".");
+    scan(0, state.root);
+}
+
+__attribute__((constructor)) static void load(void)
+{
+    const char *dir = getenv("POWER_LOSS_DIR"), *at = getenv("POWER_LOSS_AT");
+    const char *mode = getenv("POWER_LOSS_MODE"), *seed = getenv("POWER_LOSS_SEED");
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    struct stat info;
+    if (!dir || (rank && strcmp(rank, "0") != 0))
+        return;
+    if (!realpath(dir, state.root) || stat(state.root, &info) != 0)
+        give_up(dir);
+    state.device = info.st_dev;
+    state.at = at ? strtol(at, NULL, 10) : 0;
+    state.some = mode && strcmp(mode, "some") == 0;
+    if (mode && !state.some && strcmp(mode, "all") != 0)
+        give_up("POWER_LOSS_MODE is neither all nor some");
+    state.random = (seed ? strtoull(seed, NULL, 10) : 1) * 1000003 + (uint64_t)state.at;
+    state.ignore = getenv("POWER_LOSS_IGNORE");
+    state.report = getenv("POWER_LOSS_REPORT");
+    state.enabled = true;
+}
+
+__attribute__((destructor)) static void unload(void)
+{
+    if (!state.ready || state.pid != getpid())
+        return;
+    report("calls %ld\n", state.n_calls);
+    remove_tree(state.shadow);
+    state.enabled = false;
+}
+
+/* --- What a call is about --- */
+
+static bool is_below_root(const char *path)
+{
+    const size_t n = strlen(state.root);
+    return strncmp(path, state.root, n) == 0 && (path[n] == '/' || path[n] == '\0');
+}
+
+/* Number of the file or folder behind a descriptor, -1 if it is none of ours. */
+static int node_of_fd(int fd)
+{
+    struct stat info;
+    char link[64], path[PATH_MAX];
+    if (!state.enabled || fstat(fd, &info) != 0 || info.st_dev != state.device ||
+        (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)))
+        return -1;
+    if (!state.ready) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        const ssize_t n = readlink(link, path, sizeof path - 1);
+        path[n > 0 ? n : 0] = '\0';
+        if (!is_below_root(path))
+            return -1;
+        begin();
+    }
+    return find_node(info.st_ino);
+}
+
+struct place {
+    int dir, node; /* node -1 = nothing there */
+    char name[NAME_BYTES];
+};
+
+/* False if the folder that `path` is in is none of ours. Follows no link at the end. */
+static bool find_place(struct place *place, int at, const char *path)
+{
+    char parent[PATH_MAX], real[PATH_MAX];
+    struct stat info;
+    size_t n = strlen(path);
+    if (!state.enabled || n == 0 || n >= sizeof parent)
+        return false;
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    size_t start = n;
+    while (start > 0 && path[start - 1] != '/')
+        start--;
+    if (n - start >= NAME_BYTES)
+        return false;
+    snprintf(place->name, NAME_BYTES, "%.*s", (int)(n - start), path + start);
+    snprintf(parent, sizeof parent, "%.*s", start ? (int)start : 1, start ? path : ".");
+    if (fstatat(at, parent, &info, 0) != 0 || info.st_dev != state.device)
+        return false;
+    if (!state.ready) {
+        char full[PATH_MAX + 32];
+        snprintf(full, sizeof full, "/proc/self/fd/%d/%s", at, parent);
+        if (!realpath(at == AT_FDCWD || parent[0] == '/' ? parent : full, real) ||
+            !is_below_root(real))
+            return false;
+        begin();
+    }
+    place->dir = find_node(info.st_ino);
+    if (place->dir < 0)
+        return false;
+    place->node = -1;
+    if (fstatat(at, path, &info, AT_SYMLINK_NOFOLLOW) == 0) {
+        place->node = find_node(info.st_ino);
+        errno = ENOTSUP;
+        if (place->node < 0)
+            give_up("a file that was made by a call that is not watched");
+    }
+    return true;
+}
+
+static bool is_ignored(const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *at = state.ignore; at && *at; at += strcspn(at, ":"), at += *at == ':')
+        if (strcspn(at, ":") == n && strncmp(at, name, n) == 0)
+            return true;
+    return false;
+}
+
+static void count(const char *call, const char *name)
+{
+    if (!is_ignored(name) && ++state.n_calls == state.at)
+        lose_power(call, name);
+}
+
+static void count_fd(const char *call, int node)
+{
+    if (node >= 0)
+        count(call, state.nodes[node].name);
+}
+
+static void lock(void)
+{
+    pthread_mutex_lock(&state.lock);
+}
+
+/* The result of a call, with its errno. */
+static long unlock(long result, int error)
+{
+    pthread_mutex_unlock(&state.lock);
+    errno = error;
+    return result;
+}
+
+/* --- The calls --- */
+
+static void was_created(const struct place *place, int at, const char *path)
+{
+    struct stat info;
+    must(fstatat(at, path, &info, AT_SYMLINK_NOFOLLOW), path);
+    char full[PATH_MAX + 32];
+    snprintf(full, sizeof full, "/proc/self/fd/%d/%s", at, path);
+    const int node = add_node(&info, at == AT_FDCWD || path[0] == '/' ? path : full, place->name);
+    const struct change change = make_change(place->dir, place->name, node);
+    add_operation(&change, NULL);
+    state.nodes[node].durable_bytes = 0;
+}
+
+static int any_open(int at, const char *path, int flags, mode_t mode)
+{
+    struct place place;
+    lock();
+    const bool ours = (flags & (O_CREAT | O_TRUNC)) && find_place(&place, at, path);
+    const bool creates = ours && place.node < 0 && (flags & O_CREAT);
+    const bool cuts = ours && place.node >= 0 && (flags & O_TRUNC) && !(flags & O_EXCL) &&
+                      !state.nodes[place.node].is_dir;
+    if (creates || cuts)
+        count(creates ? "create" : "truncate", place.name);
+    if (cuts)
+        will_change(place.node, 0);
+    const int fd = (int)syscall(SYS_openat, at, path, flags, mode), error = errno;
+    if (fd >= 0 && creates)
+        was_created(&place, at, path);
+    return (int)unlock(fd, error);
+}
+
+static ssize_t any_write(int fd, const void *data, size_t bytes, off_t offset)
+{
+    lock();
+    const int node = node_of_fd(fd);
+    count_fd("write", node);
+    if (node >= 0) {
+        struct stat info;
+        const bool appends = offset < 0 && (fcntl(fd, F_GETFL) & O_APPEND);
+        const off_t at = offset >= 0 ? offset : lseek(fd, 0, SEEK_CUR);
+        must(fstat(fd, &info), "fstat");
+        will_change(node, appends ? info.st_size : at);
+    }
+    const long n = offset < 0 ? syscall(SYS_write, fd, data, bytes)
+                              : syscall(SYS_pwrite64, fd, data, bytes, offset);
+    const int error = errno;
+    return unlock(n, error);
+}
+
+static int any_sync(int fd, long number)
+{
+    lock();
+    const int node = node_of_fd(fd);
+    count_fd("fsync", node);
+    const long result = syscall(number, fd);
+    const int error = errno;
+    struct stat info;
+    if (node >= 0 && result == 0 && state.nodes[node].is_dir)
+        commit(node);
+    else if (node >= 0 && result == 0 && fstat(fd, &info) == 0)
+        was_synced(node, info.st_size);
+    return (int)unlock(result, error);
+}
+
+static int any_rename(int at1, const char *from, int at2, const char *to)
+{
+    struct place a, b;
+    lock();
+    const bool ours = find_place(&a, at1, from);
+    if (ours != find_place(&b, at2, to)) {
+        errno = EXDEV;
+        give_up("a rename into the folder or out of it");
+    }
+    if (ours)
+        count("rename", b.name);
+    const long result = syscall(SYS_renameat2, at1, from, at2, to, 0);
+    const int error = errno;
+    if (ours && result == 0) {
+        const struct change gone = make_change(a.dir, a.name, -1);
+        const struct change there = make_change(b.dir, b.name, a.node);
+        add_operation(&gone, &there);
+        snprintf(state.nodes[a.node].name, NAME_BYTES, "%s", b.name);
+        if (b.node >= 0 && b.node != a.node && state.nodes[b.node].is_dir)
+            state.nodes[b.node].inode = 0;
+    }
+    return (int)unlock(result, error);
+}
+
+static int any_unlink(int at, const char *path, int flags)
+{
+    struct place place;
+    lock();
+    const bool ours = find_place(&place, at, path);
+    if (ours)
+        count(flags & AT_REMOVEDIR ? "rmdir" : "unlink", place.name);
+    const long result = syscall(SYS_unlinkat, at, path, flags);
+    const int error = errno;
+    if (ours && result == 0) {
+        const struct change gone = make_change(place.dir, place.name, -1);
+        add_operation(&gone, NULL);
+        if (flags & AT_REMOVEDIR)
+            state.nodes[place.node].inode = 0; /* the next file may get its number */
+    }
+    return (int)unlock(result, error);
+}
+
+static int any_mkdir(int at, const char *path, mode_t mode)
+{
+    struct place place;
+    lock();
+    const bool ours = find_place(&place, at, path);
+    if (ours)
+        count("mkdir", place.name);
+    const long result = syscall(SYS_mkdirat, at, path, mode);
+    const int error = errno;
+    if (ours && result == 0)
+        was_created(&place, at, path);
+    return (int)unlock(result, error);
+}
+
+/* --- Their names in the C library --- */
+
+static mode_t mode_of(int flags, va_list args)
+{
+    const bool has_mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE;
+    return has_mode ? va_arg(args, mode_t) : 0;
+}
+
+#define DEFINE_OPEN(name)                             \
+    int name(const char *path, int flags, ...)        \
+    {                                                 \
+        va_list args;                                 \
+        va_start(args, flags);                        \
+        const mode_t mode = mode_of(flags, args);     \
+        va_end(args);                                 \
+        return any_open(AT_FDCWD, path, flags, mode); \
+    }
+#define DEFINE_OPENAT(name)                            \
+    int name(int at, const char *path, int flags, ...) \
+    {                                                  \
+        va_list args;                                  \
+        va_start(args, flags);                         \
+        const mode_t mode = mode_of(flags, args);      \
+        va_end(args);                                  \
+        return any_open(at, path, flags, mode);        \
+    }
+int __open_2(const char *path, int flags); /* with _FORTIFY_SOURCE */
+int __open64_2(const char *path, int flags);
+int __openat_2(int at, const char *path, int flags);
+int __openat64_2(int at, const char *path, int flags);
+
+DEFINE_OPEN(open)
+DEFINE_OPEN(open64)
+DEFINE_OPENAT(openat)
+DEFINE_OPENAT(openat64)
+
+int __open_2(const char *path, int flags)
+{
+    return any_open(AT_FDCWD, path, flags, 0);
+}
+
+int __open64_2(const char *path, int flags)
+{
+    return any_open(AT_FDCWD, path, flags, 0);
+}
+
+int __openat_2(int at, const char *path, int flags)
+{
+    return any_open(at, path, flags, 0);
+}
+
+int __openat64_2(int at, const char *path, int flags)
+{
+    return any_open(at, path, flags, 0);
+}
+
+int creat(const char *path, mode_t mode)
+{
+    return any_open(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC, mode);
+}
+
+int creat64(const char *path, mode_t mode)
+{
+    return creat(path, mode);
+}
+
+ssize_t write(int fd, const void *data, size_t bytes)
+{
+    return any_write(fd, data, bytes, -1);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
+{
+    return any_write(fd, data, bytes, offset);
+}
+
+ssize_t pwrite64(int fd, const void *data, size_t bytes, off64_t offset)
+{
+    return any_write(fd, data, bytes, offset);
+}
+
+int fsync(int fd)
+{
+    return any_sync(fd, SYS_fsync);
+}
+
+int fdatasync(int fd)
+{
+    return any_sync(fd, SYS_fdatasync);
+}
+
+int ftruncate(int fd, off_t bytes)
+{
+    lock();
+    const int node = node_of_fd(fd);
+    count_fd("ftruncate", node);
+    if (node >= 0)
+        will_change(node, bytes);
+    const long result = syscall(SYS_ftruncate, fd, bytes);
+    const int error = errno;
+    return (int)unlock(result, error);
+}
+
+int ftruncate64(int fd, off64_t bytes)
+{
+    return ftruncate(fd, bytes);
+}
+
+/* Closing loses nothing, but is a point at which power may fail. */
+int close(int fd)
+{
+    lock();
+    const int flags = state.ready ? fcntl(fd, F_GETFL) : -1;
+    if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY)
+        count_fd("close", node_of_fd(fd));
+    const long result = syscall(SYS_close, fd);
+    const int error = errno;
+    return (int)unlock(result, error);
+}
+
+int rename(const char *from, const char *to)
+{
+    return any_rename(AT_FDCWD, from, AT_FDCWD, to);
+}
+
+int renameat(int at1, const char *from, int at2, const char *to)
+{
+    return any_rename(at1, from, at2, to);
+}
+
+int unlink(const char *path)
+{
+    return any_unlink(AT_FDCWD, path, 0);
+}
+
+int unlinkat(int at, const char *path, int flags)
+{
+    return any_unlink(at, path, flags);
+}
+
+int rmdir(const char *path)
+{
+    return any_unlink(AT_FDCWD, path, AT_REMOVEDIR);
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    return any_mkdir(AT_FDCWD, path, mode);
+}
+
+int mkdirat(int at, const char *path, mode_t mode)
+{
+    return any_mkdir(at, path, mode);
+}

@@ -1,0 +1,107 @@
+#!/bin/bash
+# Gradients that are not finite, ranks that diverge, ranks that are slow. With --long 20 of each,
+# and figures.
+. "$(dirname "$0")/../e2e/common.sh"
+injections=1
+[ "${2:-}" = --long ] && injections=20
+shapes train 10 1
+shapes val 2 2
+small_config > "$work/config.json"
+
+# run RANKS OUT FAULT SETTINGS...: from scratch; the exit code goes to $code, what was printed to
+# $work/log. go_on: the same from where it stopped.
+run() {
+    rm -rf "${work:?}/$2"
+    go_on "$@"
+}
+go_on() {
+    local ranks=$1 out=$2 fault=$3
+    shift 3
+    code=0
+    DTRAIN_FAULT=$fault on_ranks "$ranks" "$dtrain" --config "$work/config.json" \
+        --out "$work/$out" "$@" > /dev/null 2> "$work/log" || code=$?
+}
+
+# expect CODE WHAT PATTERN...: the exit code, and lines that match each of the patterns.
+expect() {
+    local wanted=$1 what=$2 pattern
+    shift 2
+    [ "$code" = "$wanted" ] || { cat "$work/log" >&2; fail "$what: exit code $code, not $wanted"; }
+    for pattern; do
+        grep -Eq "$pattern" "$work/log" || { cat "$work/log" >&2; fail "$what: no '$pattern'"; }
+    done
+}
+
+last_step() {
+    sed 's/.*step-0*//' "$1/checkpoints/latest"
+}
+
+# n_steps OUT: updates done, by the last step event.
+n_steps() {
+    grep '"event":"step"' "$work/$1/metrics.jsonl" | tail -1 | sed 's/.*"step":\([0-9]*\).*/\1/'
+}
+
+# One step on one rank: skipped by all, one warning, as many steps as ever.
+skipped=0
+for ((i = 0; i < injections; i++)); do
+    step=$(((7 + 11 * i) % 20)) rank=$(((1 + i) % 2))
+    run 2 once "nan@$step:$rank"
+    expect 0 "nan once" "1 step skipped in steps [0-9]+ to [0-9]+: the gradients are not finite"
+    [ "$(grep -c 'the gradients are not finite' "$work/log")" = 1 ] || fail "not one warning"
+    [ "$(n_steps once)" = 20 ] || fail "$(n_steps once) steps"
+    grep -q '"event":"warning".*skipped' "$work/once/metrics.jsonl" || fail "no warning event"
+    skipped=$((skipped + 1))
+done
+echo "one step that is not finite: $skipped of $injections runs went on"
+
+# The same without the step: with steps numbered, every step is reported by itself.
+run 1 numbered nan@7:0 --set output.log_every=1
+expect 0 "nan on one rank" "1 step skipped in step 8:"
+
+# Four in a row end the run on all ranks; three do not.
+run 2 three nan@7:1,nan@8:1,nan@9:1 --set checkpoint.every_steps=5
+expect 0 "three in a row" "3 steps skipped in steps 6 to 10:"
+ended=0
+for ((i = 0; i < injections; i++)); do
+    step=$((5 + (5 * i) % 7)) rank=$(((1 + i) % 2)) fault=
+    for ((k = 0; k < 4; k++)); do
+        fault+=${fault:+,}nan@$((step + k)):$rank
+    done
+    run 2 four "" --set train.max_steps=5 # so that a checkpoint is there for sure
+    go_on 2 four "$fault" --set checkpoint.every_steps=5
+    expect 81 "four in a row" "4 steps in a row were skipped" "schedule.lr is 0.02" \
+        "last checkpoint is .*/four/checkpoints/step-0000000(05|10|15)"
+    ended=$((ended + 1))
+done
+echo "four in a row: $ended of $injections runs ended with 81 and named a checkpoint"
+
+# A bit of a weight: named before the next save, which does not happen.
+found=0
+for ((i = 0; i < injections; i++)); do
+    step=$(((12 + 7 * i) % 20)) rank=$(((1 + i) % 3))
+    run 3 flip "flip@$step:$rank" --set checkpoint.every_steps=5
+    expect 82 flip "rank $rank \(.*the 2 others"
+    good=$((step / 5 * 5))
+    if [ "$good" = 0 ]; then
+        [ ! -e "$work/flip/checkpoints/latest" ] || fail "saved after the flip in step $step"
+    else
+        [ "$(last_step "$work/flip")" -le $good ] || fail "saved after the flip in step $step"
+    fi
+    found=$((found + 1))
+done
+echo "a bit of a weight: $found of $injections found and the rank named"
+run 3 checked flip@3:2 --set train.check_every=2
+expect 82 "check_every" "rank 2 \(.*after step 4;"
+
+# A slow rank is named and changes no bit of the result.
+run 2 fast "" --set train.max_steps=320
+expect 0 fast
+named=0
+for ((i = 0; i < injections; i++)); do
+    rank=$(((1 + i) % 2))
+    run 2 slow "slow@$rank:3" --set train.max_steps=320
+    expect 0 slow "rank $rank \(.*in compute"
+    [ "$(hash_of "$work/fast")" = "$(hash_of "$work/slow")" ] || fail "slow: other results"
+    named=$((named + 1))
+done
+echo "a slow rank: $named of $injections named, all results the same to the bit"

@@ -1,0 +1,102 @@
+#!/bin/bash
+# What would fail at hour five fails in the first seconds: a second job in the run folder, no space,
+# another program on one rank, data that cannot be decoded, an output that cannot be written.
+# shellcheck source=../e2e/common.sh
+. "$(dirname "$0")/../e2e/common.sh"
+shapes train 3 1
+shapes val 1 2
+small_config > "$work/config.json"
+
+# expect CODE TEXT command...: one error message, and in time.
+expect() {
+    local code=$1 text=$2 got=0
+    shift 2
+    timeout 60 "$@" > "$work/log" 2>&1 || got=$?
+    [ "$got" = "$code" ] || fail "exit code $got instead of $code: $*: $(cat "$work/log")"
+    [ "$(grep -c 'dtrain: error\[' "$work/log")" = 1 ] || fail "not one message: $(cat "$work/log")"
+    grep 'dtrain: error\[' "$work/log" | grep -qF -- "$text" ||
+        fail "no \"$text\": $(cat "$work/log")"
+}
+mpi=(mpirun --oversubscribe --bind-to none)
+
+# --- A second job ---
+"$dtrain" --config "$work/config.json" --out "$work/run" --set train.max_steps=1000000 \
+    --set train.epochs=100000 --set output.log_every=1000000 > "$work/first" 2>&1 &
+first=$!
+for _ in $(seq 600); do
+    grep -qs '"running"' "$work/run/RUN" && break
+    kill -0 $first 2> /dev/null || fail "the first job has ended: $(cat "$work/first")"
+    sleep 0.1
+done
+expect 84 "run folder $work/run is in use by a job on $(hostname), process $first, since 20" \
+    "$dtrain" --config "$work/config.json" --out "$work/run"
+expect 84 "; wait for it, or choose another --out" \
+    "${mpi[@]}" -np 2 "$dtrain" --config "$work/config.json" --out "$work/run"
+kill -9 $first
+wait $first 2> /dev/null || true
+# Free at once, and the start says how the run before ended.
+"$dtrain" --config "$work/config.json" --out "$work/run" --set train.max_steps=4 \
+    > "$work/second" 2>&1 || fail "after a kill: $(cat "$work/second")"
+grep -q "ended without a final status" "$work/second" || fail "$(cat "$work/second")"
+grep -q '"ended"' "$work/run/RUN" || fail "RUN: $(cat "$work/run/RUN")"
+
+# --- The summary: once, in a log file too ---
+on_ranks 3 "$dtrain" --config "$work/config.json" --out "$work/once" --set train.max_steps=2 \
+    > "$work/log" 2>&1 || fail "$(cat "$work/log")"
+for label in model device data schedule memory checkpoints limits start; do
+    [ "$(grep -c "^dtrain: $label  *[^ ]" "$work/log")" = 1 ] ||
+        fail "not one line of $label: $(cat "$work/log")"
+done
+grep -q '"run_start"' "$work/once/metrics.jsonl" || fail "no event run_start"
+
+# --- No space, in a file system of its own ---
+mkdir "$work/small"
+# shellcheck disable=SC2016 # for the inner shell
+small=(unshare -m bash -c 'mount -t tmpfs -o size=500k none "$1" && shift && exec "$@"' run
+    "$work/small")
+if "${small[@]}" true 2> /dev/null; then
+    expect 73 "$work/small/run has " "${small[@]}" "$dtrain" --config "$work/config.json" \
+        --out "$work/small/run"
+    grep -q " free; 4 checkpoints of 19[0-9] kB need 7[0-9][0-9] kB; free space, lower" \
+        "$work/log" || fail "$(cat "$work/log")"
+    ! grep -q "^dtrain: epoch" "$work/log" || fail "training has begun: $(cat "$work/log")"
+    "${small[@]}" "$dtrain" --config "$work/config.json" --out "$work/small/run" \
+        --set checkpoint.keep=1 --set train.max_steps=2 > "$work/log" 2>&1 ||
+        fail "two checkpoints fit: $(cat "$work/log")"
+else
+    echo "no mount in a private namespace: the case without space is left out"
+fi
+
+# --- Another program on one rank ---
+section=.note.gnu.build-id
+if objcopy --dump-section $section="$work/note" "$dtrain" "$work/copy" 2> /dev/null &&
+    [ -s "$work/note" ]; then
+    printf 'another build id' | dd of="$work/note" bs=1 seek=16 conv=notrunc status=none
+    objcopy --update-section $section="$work/note" "$dtrain" "$work/other"
+    expect 76 "rank 1 ($(hostname)) runs another build of dtrain (616e6f746865) than rank 0" \
+        "${mpi[@]}" -np 1 "$dtrain" --config "$work/config.json" --out "$work/two" \
+        : -np 1 "$work/other" --config "$work/config.json" --out "$work/two"
+    [ ! -e "$work/two/config.json" ] || fail "a run that was refused has left a config.json"
+else
+    echo "no objcopy, or a program without a build id: that case is left out"
+fi
+
+# --- Data that cannot be decoded ---
+cp -r "$work/train" "$work/broken"
+truncate -s 300 "$work"/broken/*/*.jpg
+expect 65 "none of 8 samples of data.train could be decoded, the first is $work/broken/" \
+    "${mpi[@]}" -np 2 "$dtrain" --config "$work/config.json" --out "$work/bad" \
+    --set data.train="$work/broken"
+cp -r "$work/train" "$work/flawed"
+truncate -s 300 "$work"/flawed/*/00000.jpg
+on_ranks 1 "$dtrain" --config "$work/config.json" --out "$work/flawed.run" \
+    --set data.train="$work/flawed" --set data.max_bad_fraction=0.5 --set train.max_steps=2 \
+    > "$work/log" 2>&1 || fail "some bad samples: $(cat "$work/log")"
+grep -q "warning: [1-7] of 8 samples of data.train could not be decoded" "$work/log" ||
+    fail "$(cat "$work/log")"
+
+# --- An output that cannot be written ---
+touch "$work/file"
+expect 73 "$work/file" "${mpi[@]}" -np 2 "$dtrain" --config "$work/config.json" --out "$work/file"
+expect 73 "$work/file" "$dtrain" --config "$work/config.json" --out "$work/file/run"
+expect 73 "/proc/dtrain" "$dtrain" --config "$work/config.json" --out /proc/dtrain

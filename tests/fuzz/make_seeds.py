@@ -1,0 +1,156 @@
+"""Seeds for the fuzz targets other than jpeg: make_seeds.py FOLDER makes FOLDER/<target>/<name>."""
+
+import io
+import json
+import os
+import struct
+import sys
+import tarfile
+
+
+def save(folder, name, data):
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "wb") as file:
+        file.write(data)
+
+
+# --- Configuration ---
+
+CONFIGS = {
+    "empty": "{}",
+    "comment": '{"$schema": "x", "_comment": "a", "//": [1, 2], "train": {"epochs": 3}}',
+    "small": json.dumps(
+        {
+            "model": {"name": "resnet20", "num_classes": 10, "image_size": 32},
+            "data": {"source": "folder", "train": "a", "val": "b", "mean": [0.5, 0.5, 0.5]},
+            "train": {"epochs": 3, "global_batch": 16, "seed": 9007199254740992},
+            "schedule": {"kind": "step", "milestones": [1, 2], "lr": 1e-3},
+        }
+    ),
+    "cosine": '{"schedule":{"kind":"cosine","end_lr":0.001,"warmup_epochs":0},'
+    '"optim":{"nesterov":true},"train":{"precision":"bf16"}}',
+    "typo": '{"train": {"epoch": 3}, "modell": {}, "data": {"std": [0, 1, 1]}}',
+    "types": '{"train": [1], "data": {"train": null}, "optim": {"momentum": "0.9"}}',
+    "escapes": '{"output": {"dir": "a\\u00e9\\ud83d\\ude00\\n\\"\\\\/"}}',
+    "numbers": '{"train":{"seed":-0,"epochs":1e2,"max_steps":1.5e3,"stop_top1":99.9999999999}}',
+    "damaged": '{"train": {"epochs": 3}',
+    "twice": '{"train": {"epochs": 3, "epo\\u0063hs": 4}}',
+    "deep": "[" * 17 + "]" * 17,
+}
+SETS = {
+    "set": ["train.epochs=3", "output.dir=2024", "data.mean=[0,0,0]"],
+    "set-section": ['train={"epochs": 3, "global_batch": 8}', "schedule.kind=poly"],
+    "set-wrong": ["train.epochs", "=3", "train.epochs=x", "a.b.c=1", "model.name="],
+}
+
+
+def configs(folder):
+    for name, text in CONFIGS.items():
+        save(folder, name, b"f" + text.encode())
+    for name, sets in SETS.items():
+        save(folder, name, b"s" + b"".join(text.encode() + b"\0" for text in sets))
+
+
+# --- Tar ---
+
+
+def tar(members, form=tarfile.USTAR_FORMAT, headers=None):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form, pax_headers=headers) as archive:
+        for name, data, kind in members:
+            info = tarfile.TarInfo(name)
+            info.type = kind
+            info.size = len(data) if kind == tarfile.REGTYPE else 0
+            info.linkname = "a.jpg" if kind in (tarfile.SYMTYPE, tarfile.LNKTYPE) else ""
+            archive.addfile(info, io.BytesIO(data))
+    return out.getvalue()[:3584]  # members and end; tarfile fills up to 10 KiB
+
+
+def pair(key, data=b"x"):
+    return [(key + ".jpg", data, tarfile.REGTYPE), (key + ".cls", b"1", tarfile.REGTYPE)]
+
+
+def tars(folder):
+    long = "n" * 120
+    save(folder, "pair", tar(pair("a")))
+    save(folder, "folders", tar([("d", b"", tarfile.DIRTYPE)] + pair("d/a")))
+    save(folder, "link", tar([("l.jpg", b"", tarfile.SYMTYPE)] + pair("a")))
+    save(folder, "hard-link", tar([("l.jpg", b"", tarfile.LNKTYPE)] + pair("a")))
+    save(folder, "fifo", tar([("f.jpg", b"", tarfile.FIFOTYPE)] + pair("a")))
+    save(folder, "no-label", tar(pair("a")[:1]))
+    save(folder, "outside", tar(pair("../a")))
+    save(folder, "gnu-long", tar(pair(long)[:1], tarfile.GNU_FORMAT))
+    save(folder, "pax", tar(pair("\u00e9")[:1], tarfile.PAX_FORMAT))
+    save(folder, "pax-global", tar(pair("a")[:1], tarfile.PAX_FORMAT, {"comment": "c"}))
+    save(folder, "sparse", tar([("s.jpg", b"", tarfile.GNUTYPE_SPARSE)] + pair("a")))
+    save(folder, "cut", tar(pair("a"))[:700])
+
+
+# --- Safetensors and manifests ---
+
+
+def safetensors(header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return b"s" + struct.pack("<Q", len(text)) + text + data
+
+
+def tensor(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+MANIFEST = """{
+  "format": 1,
+  "step": 10,
+  "epoch": 1,
+  "batch": 2,
+  "incarnation": 1,
+  "ranks": 2,
+  "global_batch": 8,
+  "run_id": "20250101T000000-0123",
+  "build_id": "0123456789abcdef",
+  "repro": "cpu",
+  "config_hash": "0123456789abcdef",
+  "files": {
+    "model.safetensors": {
+      "bytes": 24,
+      "hash": "0123456789abcdef0123456789abcdef",
+      "tensors": {
+        "a": "0123456789abcdef",
+        "b.weight": "fedcba9876543210"
+      }
+    },
+    "state.json": {
+      "bytes": 2,
+      "hash": "00000000000000000000000000000000"
+    }
+  },
+  "checksum": "00000000000000000000000000000000"
+}"""
+
+
+def checkpoints(folder):
+    save(folder, "empty", safetensors({}))
+    save(folder, "f32", safetensors({"a": tensor("F32", [2], 0, 8)}, b"\0" * 8))
+    mixed = {
+        "__metadata__": {"format": "pt"},
+        "a": tensor("F16", [2, 1], 0, 4),
+        "b": tensor("BF16", [], 4, 6),
+        "module.c": tensor("I64", [1], 6, 14),
+        "e": tensor("F32", [0, 3], 14, 14),
+    }
+    save(folder, "mixed", safetensors(mixed, bytes(range(14))))
+    save(folder, "gap", safetensors({"a": tensor("F32", [1], 4, 8)}, b"\0" * 8))
+    save(folder, "overflow", safetensors({"a": tensor("F32", [1 << 32, 1 << 32], 0, 0)}))
+    save(folder, "cut", safetensors(b'{"a":{"dtype":"F32"'))
+    for mode in "mc":
+        save(folder, "manifest-" + mode, (mode + MANIFEST).encode())
+        save(folder, "manifest-end-" + mode, (mode + MANIFEST + "\n").encode())
+    save(folder, "manifest-cut", ("c" + MANIFEST[:300]).encode())
+
+
+def main():
+    for name, make in (("config", configs), ("tar_index", tars), ("safetensors", checkpoints)):
+        make(os.path.join(sys.argv[1], name))
+
+
+main()

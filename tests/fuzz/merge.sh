@@ -1,0 +1,34 @@
+#!/bin/bash
+# Renews the corpora of the repository after long runs: merge.sh [TARGET...]. The seeds made by
+# make_seeds.py and make_jpeg_seeds.c stay; added are the smallest of those inputs which together
+# reach all the code that the fuzzer has reached. At most 60 files of less than 4 KB per target;
+# regressions, files called finding-*, stay too.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+dir=${DTRAIN_FUZZ_DIR:-/tmp/dtrain-fuzz}
+targets=("$@")
+[ $# -gt 0 ] || targets=(config tar_index safetensors jpeg)
+export ASAN_OPTIONS=allocator_may_return_null=1
+
+"$here/build.sh" "$dir" "${targets[@]}" > /dev/null
+rm -rf "$dir/seeds"
+mkdir -p "$dir/seeds/jpeg"
+python3 "$here/make_seeds.py" "$dir/seeds"
+cc -I"$here/../support" "$here/make_jpeg_seeds.c" -ljpeg -o "$dir/make_jpeg_seeds"
+"$dir/make_jpeg_seeds" "$dir/seeds/jpeg"
+
+for target in "${targets[@]}"; do
+    corpus=$here/corpus/$target
+    merged=$dir/merged/$target
+    rm -rf "$merged"
+    mkdir -p "$merged" "$corpus" "$dir/corpus/$target"
+    nice "$dir/fuzz_$target" -set_cover_merge=1 -use_counters=0 -max_len=4095 -rss_limit_mb=2048 \
+        "$merged" "$dir/corpus/$target" "$dir/seeds/$target" "$corpus" \
+        > "$dir/$target.merge.log" 2>&1
+    find "$corpus" -type f ! -name 'finding-*' -delete
+    cp "$dir/seeds/$target"/* "$corpus"
+    room=$((60 - $(find "$corpus" -type f | wc -l)))
+    find "$merged" -type f -printf '%s %p\n' | sort -n | head -n "$room" | cut -d' ' -f2- |
+        xargs -d '\n' -r cp -n -t "$corpus"
+    echo "$target: $(find "$corpus" -type f | wc -l) files, $(du -sb "$corpus" | cut -f1) bytes"
+done

@@ -1,0 +1,198 @@
+/* A small hand-made network whose state is saved into a folder of the test's own. Include after
+ * cmocka.h's headers. */
+#ifndef DTRAIN_TEST_CHECKPOINT_RIG_H
+#define DTRAIN_TEST_CHECKPOINT_RIG_H
+
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dtrain/file.h"
+#include "train/checkpoint.h"
+#include "train/session.h"
+#include "train/snapshot.h"
+
+struct rig {
+    struct dt_device *device;
+    struct dt_graph *graph;
+    struct dt_plan *plan;
+    struct dt_snapshot *snapshot;
+    struct dt_checkpoint_target target;
+    char dir[96]; /* not there yet; its parent is */
+    dt_status commit_status;
+    int n_commits; /* times that may_commit was asked */
+};
+
+static inline void ok(dt_status status)
+{
+    if (status != DT_OK)
+        fail_msg("%s: %s (%s)", dt_status_name(status), dt_error_text(), dt_error_trail());
+}
+
+static inline int build_network(struct dt_graph *g)
+{
+    const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.25, 0.25, 0.25};
+    struct dt_init normal = {DT_INIT_NORMAL, 0.1}, zero = {DT_INIT_CONSTANT, 0};
+    struct dt_conv_options conv = {
+        .out_channels = 5, .kernel = 3, .stride = 1, .pad = 1, .init = normal};
+    int x = dt_graph_ingest(g, mean, std);
+    x = dt_graph_conv(g, x, "conv1", conv);
+    x = dt_graph_bn(g, x, "bn1", 1);
+    x = dt_graph_relu(g, x, "relu");
+    x = dt_graph_avg_pool(g, x, "pool", 1);
+    return dt_graph_linear(g, x, "fc", 3, normal, zero);
+}
+
+static inline dt_status rig_commit(void *context)
+{
+    struct rig *r = context;
+    r->n_commits++;
+    if (r->commit_status != DT_OK)
+        DT_FAIL(r->commit_status, "another run has taken over");
+    return DT_OK;
+}
+
+static inline int rig_setup(void **state)
+{
+    struct rig *r = calloc(1, sizeof *r);
+    struct dt_device_options device = {.threads = 1, .deterministic = true, .seed = 1};
+    struct dt_plan_options options = {
+        .bucket_bytes = 1 << 20, .last_bucket_bytes = 1 << 20, .n_ranks = 1};
+    char parent[64]; /* in memory if possible: thousands of fsyncs */
+    snprintf(parent, sizeof parent, "%s/dtrain-test-XXXXXX",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    assert_non_null(r);
+    ok(dt_backend_cpu.open(&r->device, &device));
+    ok(dt_graph_create(&r->graph));
+    ok(dt_graph_begin(r->graph, DT_TRAIN, 2, 8));
+    dt_graph_softmax_xent(r->graph, build_network(r->graph), 0);
+    ok(dt_graph_check(r->graph));
+    ok(dt_graph_differentiate(r->graph));
+    ok(dt_plan_build(&r->plan, r->graph, &dt_backend_cpu, r->device, NULL, &options));
+    ok(dt_plan_init_params(r->plan, 1));
+    ok(dt_snapshot_create(&r->snapshot, r->plan));
+    assert_non_null(mkdtemp(parent));
+    snprintf(r->dir, sizeof r->dir, "%s/checkpoints", parent);
+    r->target = (struct dt_checkpoint_target){.dir = r->dir,
+                                              .config_json = "{\"train\": {\"seed\": 1}}",
+                                              .config_hash = UINT64_C(0xfedcba9876543210),
+                                              .run_id = "0123-run",
+                                              .build_id = "build",
+                                              .repro = "a device; a library 1.2",
+                                              .incarnation = 7,
+                                              .keep = 3,
+                                              .may_commit = rig_commit,
+                                              .context = r};
+    *state = r;
+    return 0;
+}
+
+static inline int rig_remove_entry(const char *path, const struct stat *info, int type,
+                                   struct FTW *where)
+{
+    (void)info;
+    (void)type;
+    (void)where;
+    return remove(path);
+}
+
+/* A folder with all that is in it; absent is fine. */
+static inline void rig_remove_tree(const char *path)
+{
+    if (dt_file_exists(path))
+        assert_int_equal(nftw(path, rig_remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+static inline int rig_teardown(void **state)
+{
+    struct rig *r = *state;
+    *strrchr(r->dir, '/') = '\0';
+    rig_remove_tree(r->dir);
+    dt_snapshot_destroy(r->snapshot);
+    dt_plan_destroy(r->plan);
+    dt_graph_destroy(r->graph);
+    dt_backend_cpu.close(r->device);
+    free(r);
+    return 0;
+}
+
+/* Every element of every tensor gets a value of its own, from `first` on, or is compared with it.
+ */
+static inline void rig_visit(struct rig *r, float first, bool compare)
+{
+    enum { MAX = 512 };
+    float values[MAX], found[MAX];
+    for (int t = 0; t < r->graph->n_tensors; t++) {
+        const struct dt_tensor *tensor = &r->graph->tensor[t];
+        size_t n = dt_tensor_elements(tensor);
+        if (tensor->role != DT_PARAM && tensor->role != DT_STAT)
+            continue;
+        for (int pass = 0; pass < (tensor->role == DT_PARAM ? 2 : 1); pass++) {
+            enum dt_arena arena = tensor->role == DT_STAT ? DT_ARENA_STATS
+                                  : pass == 1             ? DT_ARENA_MOMENTUM
+                                                          : DT_ARENA_PARAMS;
+            assert_true(n <= MAX);
+            for (size_t i = 0; i < n; i++)
+                values[i] = first + (float)t * 1000 + (float)pass * 500 + (float)i / 16;
+            if (!compare) {
+                ok(dt_plan_set(r->plan, arena, t, values));
+                continue;
+            }
+            ok(dt_plan_get(r->plan, arena, t, found));
+            assert_memory_equal(values, found, n * sizeof *values);
+        }
+    }
+}
+
+static inline struct dt_checkpoint rig_state(int64_t step)
+{
+    return (struct dt_checkpoint){.step = step,
+                                  .epoch = 3,
+                                  .batch = 7,
+                                  .n_passes = 2 * step,
+                                  .best_top1 = 12.625,
+                                  .best_step = 10,
+                                  .eval_due = true,
+                                  .n_ranks = 4,
+                                  .micro_batch = 16,
+                                  .precision = DT_PRECISION_FP16,
+                                  .loss_scale = {.scale = 0.015625f, .n_clean = 1999},
+                                  .model = "hand",
+                                  .num_classes = 3,
+                                  .image_size = 8,
+                                  .global_batch = 64,
+                                  .seed = UINT64_C(9007199254740992),
+                                  .fingerprint = UINT64_C(0xfedcba9876543210),
+                                  .n_train_images = 1000};
+}
+
+/* Values that begin with the step, and a checkpoint of them. */
+static inline dt_status rig_save(struct rig *r, char *path, int64_t step)
+{
+    const struct dt_checkpoint at = rig_state(step);
+    rig_visit(r, (float)step, false);
+    ok(dt_snapshot_take(r->snapshot, &at));
+    return dt_checkpoint_write(path, &r->target, r->snapshot);
+}
+
+/* The checkpoint holds what rig_save has put there. */
+static inline void rig_check(struct rig *r, const char *path, int64_t step)
+{
+    struct dt_checkpoint found;
+    ok(dt_checkpoint_verify(&found, path));
+    assert_int_equal(found.step, step);
+    rig_visit(r, -1, false);
+    ok(dt_checkpoint_load(r->plan, path));
+    rig_visit(r, (float)step, true);
+}
+
+static inline bool rig_has(const struct rig *r, int64_t step)
+{
+    char path[DT_PATH_MAX];
+    ok(dt_file_path(path, "%s/step-%09lld", r->dir, (long long)step));
+    return dt_file_exists(path);
+}
+
+#endif
