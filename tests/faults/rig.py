@@ -1,0 +1,237 @@
+"""Runs of the real program for the campaigns in this folder: start, find the ranks, end, compare.
+
+A campaign is a script `test_name.py PROGRAM [--long]`: the short form belongs to the test suite, the long
+form to the figures in README.md. Both print one summary line per promise and exit with 1 if one of
+them is broken.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+SETTINGS = {
+    "model": {"name": "tiny", "num_classes": 10, "image_size": 32},
+    "data": {
+        "source": "synthetic",
+        "synthetic_train": 240,
+        "synthetic_val": 24,
+        "workers": 1,
+        "augment": "cifar",
+    },
+    "train": {
+        "epochs": 1000,
+        "max_steps": 400,
+        "global_batch": 12,
+        "eval_every": 5,
+        "eval_batch": 4,
+        "deterministic": True,
+    },
+    "schedule": {"kind": "constant", "lr": 0.02, "lr_unit": "absolute", "warmup_epochs": 0},
+    "device": {"kind": "cpu", "threads": 1},
+    "output": {"log_every": 50},
+    "checkpoint": {"every_epochs": 0, "every_steps": 10, "retry_s": 0.2},
+}
+
+ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    "OMP_WAIT_POLICY": "passive",
+}
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np"]
+
+
+class Run:
+    """One start of the program; `text` is its stderr, so far."""
+
+    def __init__(self, process, log, command):
+        self.process, self.log, self.command = process, log, command
+        self.begin = time.monotonic()
+
+    def ranks(self):
+        """Process ids of the ranks, in the order of their numbers (mpirun starts them so)."""
+        if "mpirun" not in self.command[0]:
+            return [self.process.pid]
+        found = []
+        for name in os.listdir("/proc"):
+            if not name.isdigit():
+                continue
+            try:
+                stat = open(f"/proc/{name}/stat", encoding="utf-8", errors="replace").read()
+            except OSError:
+                continue
+            fields = stat[stat.rindex(")") + 2 :].split()
+            if int(fields[1]) == self.process.pid and fields[0] != "Z":
+                found.append(int(name))
+        return sorted(found)
+
+    def wait(self, timeout=120):
+        """Exit code; a run that does not end is killed and counts as a failure."""
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired as problem:
+            self.kill()
+            raise AssertionError(f"still running after {timeout} s:\n{self.text()}") from problem
+        self.log.flush()
+        return code
+
+    def text(self):
+        with open(self.log.name, encoding="utf-8", errors="replace") as log:
+            return log.read()
+
+    def kill(self):
+        for pid in self.ranks() + [self.process.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process.wait()
+
+
+class Rig:
+    def __init__(self, program, long_form=False, seed=1):
+        self.program = os.path.abspath(program)
+        self.long = long_form
+        self.random = random.Random(seed)
+        self.work = tempfile.mkdtemp(prefix="dtrain-faults-")
+        self.n_runs = 0
+        self.failed = []
+        self.references = {}
+
+    def close(self):
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def folder(self, name):
+        path = os.path.join(self.work, name)
+        shutil.rmtree(path, ignore_errors=True)
+        return path
+
+    def start(self, n_ranks, out, sets=(), env=(), options=(), before=None):
+        """`sets`: pairs of key and value; `before`: called in the new process."""
+        self.n_runs += 1
+        config = os.path.join(self.work, "config.json")
+        if not os.path.exists(config):
+            with open(config, "w", encoding="utf-8") as file:
+                json.dump(SETTINGS, file)
+        command = [self.program, "--config", config, "--out", out, *options]
+        for key, value in dict(sets).items():
+            command += ["--set", f"{key}={value}"]
+        if n_ranks > 1:
+            command = MPIRUN + [str(n_ranks)] + command
+        log = open(os.path.join(self.work, f"log-{self.n_runs}"), "w", encoding="utf-8")
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **ENVIRONMENT, **dict(env)},
+            preexec_fn=before,
+        )
+        return Run(process, log, command)
+
+    def finish(self, n_ranks, out, **arguments):
+        """Runs to the end, which must be a good one."""
+        run = self.start(n_ranks, out, **arguments)
+        code = run.wait()
+        assert code == 0, f"exit code {code}: {' '.join(run.command)}\n{run.text()}"
+        return run
+
+    def reference(self, n_ranks, sets=()):
+        """State of an undisturbed run."""
+        key = (n_ranks, tuple(dict(sets).items()))
+        if key not in self.references:
+            out = self.folder(f"reference-{len(self.references)}")
+            self.finish(n_ranks, out, sets=sets)
+            self.references[key] = state_of(out)
+        return self.references[key]
+
+    def check(self, ok, what):
+        if not ok:
+            self.failed.append(what)
+            print(f"FAILED: {what}", flush=True)
+
+
+def checkpoints(out):
+    """Names of the checkpoint folders, oldest first."""
+    folder = os.path.join(out, "checkpoints")
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return sorted(name for name in names if re.fullmatch(r"step-\d{9}", name))
+
+
+def newest_step(out):
+    """-1 if there is no checkpoint."""
+    names = checkpoints(out)
+    return int(names[-1][len("step-") :]) if names else -1
+
+
+def reported_step(run):
+    """Of the last checkpoint that the program has called saved, -1 if none."""
+    found = re.findall(r"checkpoint of step (\d+) in ", run.text())
+    return int(found[-1]) if found else -1
+
+
+def hash_of(folder):
+    """Weights, running statistics, momentum and position."""
+    digest = hashlib.sha256()
+    for name in ("model.safetensors", "optim.safetensors"):
+        with open(os.path.join(folder, name), "rb") as file:
+            digest.update(file.read())
+    with open(os.path.join(folder, "state.json"), encoding="utf-8") as file:
+        state = json.load(file)
+    for key in ("step", "epoch", "batch", "passes", "best_top1", "best_step"):
+        digest.update(f"{key} {state[key]}\n".encode())
+    return digest.hexdigest()
+
+
+def state_of(out):
+    names = checkpoints(out)
+    assert names, f"no checkpoint in {out}"
+    return hash_of(os.path.join(out, "checkpoints", names[-1]))
+
+
+def bytes_of(folder):
+    """Content of every file, to see that nothing has been touched."""
+    result = {}
+    for top, _, names in os.walk(folder):
+        for name in names:
+            with open(os.path.join(top, name), "rb") as file:
+                result[os.path.join(top, name)] = file.read()
+    return result
+
+
+def events(out):
+    with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.endswith("\n")]
+
+
+def remove_shared_memory():
+    """What a killed mpirun leaves in /dev/shm, if no run is under way."""
+    for name in os.listdir("/dev/shm"):
+        if name.startswith("vader_segment."):
+            os.unlink(os.path.join("/dev/shm", name))
+
+
+def main(campaign, description):
+    """Runs campaign(rig) with the arguments of the command line."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("program")
+    parser.add_argument("--long", action="store_true", help="the full numbers")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    rig = Rig(arguments.program, arguments.long, arguments.seed)
+    begin = time.monotonic()
+    try:
+        campaign(rig)
+    finally:
+        rig.close()
+    seconds = time.monotonic() - begin
+    print(f"{rig.n_runs} starts in {seconds:.0f} s, {len(rig.failed)} broken promises", flush=True)
+    raise SystemExit(1 if rig.failed else 0)

@@ -1,0 +1,133 @@
+"""Full disks and I/O errors: earlier checkpoints stay as they were, and training goes on with the
+same result."""
+
+import os
+import resource
+import shutil
+import subprocess
+
+import rig as faults
+
+STEPS = {"train.max_steps": 60, "checkpoint.keep": 8, "checkpoint.retry_s": 0.05}
+
+
+def begin(rig, name):
+    out = rig.folder(name)
+    rig.finish(1, out, sets={**STEPS, "train.max_steps": 20})
+    return out
+
+
+def compare(rig, what, before, out):
+    after = faults.bytes_of(os.path.join(out, "checkpoints"))
+    changed = [path for path in before if after.get(path) != before[path]]
+    changed = [path for path in changed if not path.endswith("latest")]
+    rig.check(not changed, f"{what}: {changed} have changed")
+
+
+def fail_at(rig, start, fault, expected):
+    """One run with a failing call. Its exit code, 0 or 74 (or 73 before training)."""
+    out = rig.folder("disk")
+    shutil.copytree(start, out)
+    before = faults.bytes_of(os.path.join(out, "checkpoints"))
+    run = rig.start(1, out, sets=STEPS, env={"DTRAIN_FAULT": fault})
+    code = run.wait()
+    compare(rig, fault, before, out)
+    text = run.text()
+    if code == 0:
+        rig.check(faults.state_of(out) == expected, f"{fault}: another result")
+    else:
+        rig.check(code in (73, 74), f"{fault}: exit code {code}\n{text}")
+        rig.check(text.count("error[") == 1, f"{fault}: not one error:\n{text}")
+    return code
+
+
+def count_calls(rig, start):
+    """I/O calls of the run: the first N at which nothing crashes, by bisection."""
+    low, high = 0, 4096
+    while high - low > 1:
+        middle = (low + high) // 2
+        out = rig.folder("count")
+        shutil.copytree(start, out)
+        code = rig.start(1, out, sets=STEPS, env={"DTRAIN_FAULT": f"crash@io:{middle}"}).wait()
+        low, high = (low, middle) if code == 0 else (middle, high)
+    return low
+
+
+def failing_calls(rig, start, expected, n_calls):
+    """How often which exit code, over every call that fails once, and for ever."""
+    codes = {}
+    for kind in ("enospc", "eio"):
+        for forever in ("", "+"):
+            calls = range(1, n_calls + 1)
+            for n in calls if rig.long else sorted(rig.random.sample(calls, 4)):
+                code = fail_at(rig, start, f"{kind}@io:{n}{forever}", expected)
+                codes[code] = codes.get(code, 0) + 1
+    return codes
+
+
+def small_file_limit(rig, start, expected):
+    """RLIMIT_FSIZE below the size of a checkpoint's files, lifted by nobody: no save succeeds."""
+    out = rig.folder("limit")
+    shutil.copytree(start, out)
+    before = faults.bytes_of(os.path.join(out, "checkpoints"))
+    limit = 50000
+
+    def set_limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    run = rig.start(1, out, sets=STEPS, before=set_limit)
+    code = run.wait()
+    compare(rig, "RLIMIT_FSIZE", before, out)
+    rig.check(code == 74, f"RLIMIT_FSIZE: exit code {code}\n{run.text()}")
+    rig.finish(1, out, sets=STEPS)
+    rig.check(faults.state_of(out) == expected, "RLIMIT_FSIZE: another result afterwards")
+
+
+def small_file_system(rig, expected, factor, checkpoint_bytes):
+    """A tmpfs of `factor` checkpoints, in a mount namespace of its own."""
+    out = rig.folder("tmpfs")
+    os.makedirs(out)
+    size = int(factor * checkpoint_bytes)
+    config = os.path.join(rig.work, "config.json")
+    sets = "".join(f" --set {key}={value}" for key, value in STEPS.items())
+    keep = "--set checkpoint.keep=1"
+    script = (
+        f"mount -t tmpfs -o size={size} none {out} && "
+        f"{rig.program} --config {config} --out {out}{sets} {keep}; code=$?; "
+        f"{rig.program} verify {out}; echo verify $?; exit $code"
+    )
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script],
+        env={**os.environ, **faults.ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def small_file_systems(rig, expected, start):
+    names = faults.checkpoints(start)
+    folder = os.path.join(start, "checkpoints", names[-1])
+    size = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
+    if subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0:
+        print("tmpfs: no mount namespaces here, left out")
+        return
+    for factor, codes in ((0.5, (73,)), (1.2, (73,)), (2.5, (0,)), (8, (0,))):
+        code, text = small_file_system(rig, expected, factor, size)
+        rig.check(code in codes, f"tmpfs of {factor} checkpoints: exit code {code}\n{text}")
+        print(f"tmpfs of {factor} checkpoints: exit code {code}", flush=True)
+
+
+def campaign(rig):
+    expected = rig.reference(1, STEPS)
+    start = begin(rig, "start")
+    n_calls = count_calls(rig, start)
+    codes = failing_calls(rig, start, expected, n_calls)
+    print(f"failing calls of {n_calls}: exit codes {codes}", flush=True)
+    small_file_limit(rig, start, expected)
+    small_file_systems(rig, expected, start)
+
+
+if __name__ == "__main__":
+    faults.main(campaign, __doc__)

@@ -1,0 +1,173 @@
+"""Ranks that stop: the others must name the rank and its phase and end the job in time, and nothing
+may be left. A job that is suspended as a whole must go on as if nothing had been."""
+
+import os
+import re
+import signal
+import struct
+import time
+
+import rig as faults
+
+PHASES = ["none", "init", "data", "compute", "reduce", "eval", "save"]
+SLOT = struct.Struct("8sqiiIIQ64s" + 2 * "iiqQdd32s" + "Q")
+LIMIT = 5
+GRACE = 5  # seconds after the limit in which the job must be over
+SIDE_BY_SIDE = 3
+MESSAGE = re.compile(
+    r"dtrain: error\[HANG\] rank (\d+) \(\S+ pid (\d+)\) .* since step (\d+), phase (\w+), for \d+ s"
+)
+
+
+def slots(out):
+    """Per process id: rank, phase and step, as the others see them."""
+    try:
+        with open(os.path.join(out, "heartbeat.bin"), "rb") as file:
+            data = file.read()
+    except OSError:
+        return {}
+    data = data[: len(data) // SLOT.size * SLOT.size]
+    fields = [s for s in SLOT.iter_unpack(data) if s[0] == b"dtbeat01"]
+    return {s[3]: (s[2], PHASES[s[8]], s[10]) for s in fields}
+
+
+def state_of(pid):
+    try:
+        stat = open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace").read()
+    except OSError:
+        return "gone"
+    return stat[stat.rindex(")") + 2]
+
+
+def alive(pids):
+    return [pid for pid in pids if state_of(pid) not in ("gone", "Z", "X")]
+
+
+def send(pids, number):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
+class Case:
+    """One run in which one rank stops: by itself in `phase`, or by a signal from here."""
+
+    def __init__(self, rig, number, phase):
+        self.phase, self.n_ranks = phase, rig.random.randint(2, 4)
+        self.victim = rig.random.randrange(self.n_ranks)
+        self.out = rig.folder(f"hang-{number}")
+        self.delay = rig.random.uniform(0, 2.5)
+        sets = {
+            "watchdog.init_s": LIMIT,
+            "watchdog.step_s": LIMIT,
+            "watchdog.save_s": LIMIT,
+            "train.max_steps": 1000000,
+            "train.epochs": 100000,
+        }
+        env = {"DTRAIN_FAULT": f"stop@{phase}:{self.victim}"} if phase else {}
+        self.run = rig.start(self.n_ranks, self.out, sets=sets, env=env)
+        self.pids, self.stopped, self.seen, self.ended = set(), None, None, None
+
+    def look(self):
+        """To be called often, until it returns True: the run is over."""
+        now = time.monotonic()
+        if self.run.process.poll() is not None:
+            self.ended = self.ended or now
+            return True
+        if self.stopped is None:
+            self.pids.update(self.run.ranks())
+            self.stop_or_notice(now)
+        elif self.seen is None and now > self.stopped + 0.5:
+            self.seen = slots(self.out)
+        if now > self.run.begin + 90:
+            self.run.kill()
+        return False
+
+    def stop_or_notice(self, now):
+        if self.phase:
+            stopped = [pid for pid in self.pids if state_of(pid) == "T"]
+            self.stopped = now if stopped else None
+            return
+        there = {rank: pid for pid, (rank, _, _) in slots(self.out).items()}
+        if len(there) == self.n_ranks and self.delay <= 0:
+            send([there[self.victim]], signal.SIGSTOP)
+            self.stopped = now
+        elif len(there) == self.n_ranks:
+            self.delay -= 0.05
+
+    def check(self, rig):
+        """Seconds from the stop to the end of the job, None where there was no stop."""
+        name = f"stop of rank {self.victim} of {self.n_ranks} in {self.phase or 'a random moment'}"
+        text = self.run.text()
+        rig.check(self.stopped is not None, f"{name}: no rank stopped: {text}")
+        if self.stopped is None:
+            return None
+        rig.check(self.run.process.returncode == 80, f"{name}: {self.run.process.returncode}")
+        found = MESSAGE.findall(text)
+        rig.check(len(found) == 1, f"{name}: not one message: {text}")
+        for rank, pid, step, phase in found[:1]:
+            seen = (self.seen or {}).get(int(pid))
+            told = (int(rank), phase, int(step))
+            rig.check(int(rank) == self.victim, f"{name}: rank {rank} named: {text}")
+            rig.check(phase == (self.phase or phase), f"{name}: phase {phase} named: {text}")
+            rig.check(told == seen, f"{name}: told {told}, its heartbeat says {seen}")
+        seconds = self.ended - self.stopped
+        rig.check(seconds <= LIMIT + GRACE, f"{name}: over after {seconds:.1f} s")
+        time.sleep(0.2)
+        rig.check(not alive(self.pids), f"{name}: processes left: {alive(self.pids)}")
+        return seconds
+
+
+def stop_one_rank(rig, phases):
+    times = []
+    for first in range(0, len(phases), SIDE_BY_SIDE):
+        some = enumerate(phases[first : first + SIDE_BY_SIDE], first)
+        cases = [Case(rig, number, phase) for number, phase in some]
+        while not all([case.look() for case in cases]):
+            time.sleep(0.05)
+        times += [seconds for case in cases if (seconds := case.check(rig)) is not None]
+    if times:
+        print(
+            f"{len(times)} of {len(phases)} stops, limit {LIMIT} s: job over after"
+            f" {min(times):.1f} .. {sum(times) / len(times):.1f} .. {max(times):.1f} s"
+        )
+
+
+def suspend_all(rig, n_times, limit):
+    """Every rank and mpirun stopped for three times the limit."""
+    sets = {"train.max_steps": 200, "watchdog.step_s": limit, "watchdog.save_s": limit}
+    for number in range(n_times):
+        n_ranks = 2 + number % 3
+        expected = rig.reference(n_ranks, sets)
+        out = rig.folder("suspended")
+        run = rig.start(n_ranks, out, sets=sets)
+        while len(slots(out)) < n_ranks and run.process.poll() is None:
+            time.sleep(0.05)
+        time.sleep(rig.random.uniform(0.0, 1.0))
+        pids = run.ranks()
+        rig.check(len(pids) == n_ranks, f"suspended: over too early: {run.text()}")
+        send(pids, signal.SIGSTOP)
+        time.sleep(3 * limit)
+        send(pids, signal.SIGCONT)
+        code = run.wait(120)
+        rig.check(code == 0, f"suspended and continued: exit code {code}: {run.text()}")
+        rig.check("error[HANG]" not in run.text(), f"suspended: an alarm: {run.text()}")
+        rig.check(code != 0 or faults.state_of(out) == expected, "suspended: other weights")
+    print(f"{n_times} times all ranks stopped for {3 * limit} s and continued")
+
+
+def campaign(rig):
+    phases = PHASES[1:]
+    if rig.long:
+        stop_one_rank(rig, 5 * phases)
+        stop_one_rank(rig, 30 * [None])
+        suspend_all(rig, 10, LIMIT)
+    else:
+        stop_one_rank(rig, phases)
+        suspend_all(rig, 1, 2)
+
+
+if __name__ == "__main__":
+    faults.main(campaign, __doc__)

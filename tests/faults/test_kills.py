@@ -1,0 +1,100 @@
+"""Kill it anywhere, any time: SIGKILL of ranks and of mpirun at random moments. Every run must go on
+by itself and end with the state of an undisturbed run."""
+
+import os
+import signal
+import time
+
+import rig as faults
+
+
+def kill_some(rig, run, whole):
+    """Kills a random rank, or mpirun, or everything. False if the run was over before."""
+    ranks = run.ranks()
+    if run.process.poll() is not None or not ranks:
+        return False
+    victims = {
+        "rank": [rig.random.choice(ranks)],
+        "mpirun": [run.process.pid],
+        "all": ranks + [run.process.pid],
+    }[whole]
+    for pid in victims:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    return True
+
+
+def wait_for_mpirun(rig, run):
+    """Open MPI 4.1 can hang when a rank is killed while it connects to mpirun, before dtrain has
+    the word; nothing but that is forgiven."""
+    try:
+        run.wait(60)
+    except AssertionError as problem:
+        rig.n_hung_starts = getattr(rig, "n_hung_starts", 0) + 1
+        rig.check("PMIX ERROR" in str(problem) and "device" not in str(problem), str(problem))
+
+
+def wait_for_ranks(pids):
+    """After the end of mpirun its ranks end by themselves."""
+    for _ in range(100):
+        alive = [pid for pid in pids if is_running(pid)]
+        if not alive:
+            return []
+        time.sleep(0.1)
+    return alive
+
+
+def is_running(pid):
+    try:
+        stat = open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace").read()
+    except OSError:
+        return False
+    return stat[stat.rindex(")") + 2] != "Z"
+
+
+def one_run(rig, number, n_kills, whole):
+    """Number of kills that hit a living run."""
+    n_ranks = 2 + number % 3
+    out = rig.folder("killed")
+    expected = rig.reference(n_ranks)
+    done = 0
+    for _ in range(4 * n_kills):
+        if done == n_kills:
+            break
+        run = rig.start(n_ranks, out)
+        time.sleep(rig.random.uniform(0.1, 2.5))
+        pids = run.ranks()
+        hit = kill_some(rig, run, whole)
+        wait_for_mpirun(rig, run)
+        left = wait_for_ranks(pids)
+        rig.check(not left, f"{whole} killed, but {len(left)} rank(s) stay")
+        if not hit:
+            break
+        done += 1
+        kept, reported = faults.newest_step(out), faults.reported_step(run)
+        rig.check(kept >= reported, f"run {number}: step {reported} was reported, {kept} is left")
+        problems = [line for line in run.text().splitlines() if "is not usable" in line]
+        rig.check(not problems, f"run {number}: a kill has damaged a checkpoint: {problems}")
+    rig.finish(n_ranks, out)
+    rig.check(
+        faults.state_of(out) == expected,
+        f"run {number} on {n_ranks} ranks, {done} kills: the end is not that of a run without them",
+    )
+    return done
+
+
+def campaign(rig):
+    plan = [("rank", 20, 10), ("mpirun", 5, 10), ("all", 2, 5)] if rig.long else [("rank", 1, 4)]
+    for whole, n_runs, n_kills in plan:
+        total = sum(one_run(rig, number, n_kills, whole) for number in range(n_runs))
+        failed = len(rig.failed)
+        hung = getattr(rig, "n_hung_starts", 0)
+        print(f"kills of {whole}: {total} in {n_runs} runs, {failed} failures so far", flush=True)
+        print(f"    mpirun itself hung after a kill during its start: {hung}", flush=True)
+        faults.remove_shared_memory()
+
+
+if __name__ == "__main__":
+    faults.main(campaign, __doc__)
