@@ -3,4 +3,4 @@
 BUILD_PACKAGES="gcc g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libdnnl-dev
     libjpeg-dev libcjson-dev libarchive-dev libxxhash-dev librandom123-dev"
 TEST_PACKAGES="libcmocka-dev python3 python3-numpy python3-pil python3-jsonschema python3-torch
-    python3-torchvision shellcheck"
+    python3-torchvision shellcheck libjpeg-turbo-progs"

@@ -18,6 +18,7 @@
 #include "dtrain/file.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
+#include "dtrain/pulse.h"
 
 struct folder {
     char root[DT_PATH_MAX];
@@ -89,8 +90,10 @@ static dt_status scan_class(struct folder *folder, uint64_t *hash, size_t label)
         DT_TRY_OUT(DT_ERROR(dt_file_input_status(errno), "cannot open folder %s: %s", path,
                             strerror(errno)));
     *hash = XXH64(class, strlen(class), *hash);
-    for (size_t i = 0; i < entries.n; i++)
+    for (size_t i = 0; i < entries.n; i++) {
         DT_TRY_OUT(add_file(folder, hash, dir, path, dt_names_get(&entries, i)));
+        dt_pulse_beat(&dt_pulse_main);
+    }
     folder->first[label + 1] = (uint32_t)folder->files.n;
     if (folder->first[label + 1] == folder->first[label])
         dt_log(DT_LOG_WARNING, "class folder %s holds no .jpg or .jpeg files", path);

@@ -23,6 +23,7 @@
 #include "dtrain/file.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
+#include "dtrain/pulse.h"
 
 enum { MAX_LISTED = 20, MIN_OPEN = 8, MAX_OPEN = 1024 };
 
@@ -168,6 +169,7 @@ static dt_status build_index(struct shards *shards, struct dt_dataset *dataset,
         }
         DT_TRY_OUT(add_shard(shards, dataset, i, &info, options->cache_dir));
         draw_progress(i + 1, shards->n, start_s);
+        dt_pulse_beat(&dt_pulse_main);
     }
 out:
     dt_log_progress("");

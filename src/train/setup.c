@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "dtrain/log.h"
+#include "dtrain/pulse.h"
 #include "dtrain/train.h"
 
 void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt_config *config)
@@ -207,6 +208,7 @@ static void show_progress(void *context, const char *what, int64_t done, int64_t
 {
     const struct dt_session *s = context;
     dt_report_progress(s->report, what, done, total);
+    dt_pulse_beat(&dt_pulse_main);
 }
 
 static dt_status open_device(struct dt_session *s)
