@@ -10,10 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dtrain/build.h"
 #include "dtrain/comm.h"
 #include "dtrain/config.h"
 #include "dtrain/data.h"
 #include "dtrain/fault.h"
+#include "dtrain/host.h"
 #include "dtrain/isa.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
@@ -321,6 +323,7 @@ static dt_status print_help(const struct command *command)
         "  dtrain --help | --version\n\n"
         "Several processes: mpirun -np 2 --bind-to none dtrain --config FILE\n"
         "Environment: DTRAIN_DEBUG=1 prints more messages, and where an error was raised.\n"
+        "  DTRAIN_FAULT=stop@100:1 and the like make things fail, for tests (README.md).\n"
         "Exit codes: 0 done, 64 usage, 65 bad data, 66 input missing, 69 device, 70 internal,\n"
         "  71 memory, 73 cannot create output, 74 I/O, 75 stopped with a checkpoint (run again),\n"
         "  76 ranks disagree, 77 permission, 78 configuration, 80 hang, 81 numerical,\n"
@@ -493,6 +496,31 @@ static bool is_first_process(void)
     return true;
 }
 
+/* Comes first and never changes its size: another build would not understand anything else. */
+static dt_status check_build(struct dt_comm *comm)
+{
+    enum { BUILD_BYTES = 64 };
+    struct {
+        char build[BUILD_BYTES], host[BUILD_BYTES];
+    } own = {0}, *all;
+    char host[DT_HOST_MAX];
+    dt_status status = DT_OK;
+    snprintf(own.build, sizeof own.build, "%s", dt_build_id());
+    dt_host_name(host);
+    snprintf(own.host, sizeof own.host, "%.63s", host);
+    DT_TRY(DT_NEW(all, (size_t)dt_comm_size(comm)));
+    DT_TRY_OUT(dt_comm_gather(comm, all, &own, sizeof own));
+    for (int r = 1; r < dt_comm_size(comm); r++)
+        if (strcmp(all[r].build, all[0].build) != 0)
+            DT_TRY_OUT(DT_ERROR(DT_ERR_DISAGREE,
+                                "rank %d (%s) runs another build of dtrain (%.12s) than rank 0 "
+                                "(%.12s); start the same program on all nodes",
+                                r, all[r].host, all[r].build, all[0].build));
+out:
+    free(all);
+    return status;
+}
+
 static dt_status share_config(struct dt_config *config, struct dt_comm *comm,
                               const struct arguments *args, int *origin)
 {
@@ -507,7 +535,7 @@ static dt_status run_on_ranks(const struct command *command, const struct argume
 {
     static struct dt_config config;
     struct dt_comm *comm;
-    int origin = DT_ORIGIN_LOCAL;
+    int origin = 0; /* all ranks see another build alike */
     if (command->run == run_train)
         dt_train_catch_signals();
     dt_status status = dt_comm_open(&comm, &argc, &argv);
@@ -518,7 +546,9 @@ static dt_status run_on_ranks(const struct command *command, const struct argume
     }
     int rank = dt_comm_rank(comm), n_ranks = dt_comm_size(comm);
     dt_log_init(getenv("DTRAIN_DEBUG") ? DT_LOG_DEBUG : DT_LOG_INFO, rank, n_ranks);
-    status = dt_comm_agree(comm, dt_fault_init(rank), &origin);
+    status = check_build(comm);
+    if (status == DT_OK)
+        status = dt_comm_agree(comm, dt_fault_init(rank), &origin);
     if (status == DT_OK)
         status = share_config(&config, comm, args, &origin);
     if (status == DT_OK)

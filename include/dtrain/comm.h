@@ -9,11 +9,10 @@
 #include <stdint.h>
 
 #include "dtrain/dtype.h"
+#include "dtrain/host.h"
 #include "dtrain/status.h"
 
 struct dt_comm;
-
-enum { DT_HOST_MAX = 256 }; /* bytes of the name of a node */
 
 enum dt_plane { DT_PLANE_MPI, DT_PLANE_NCCL };
 

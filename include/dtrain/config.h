@@ -62,11 +62,10 @@ struct dt_config {
         double loss_scale; /* fp16: 0 = dynamic */
         bool deterministic;
         double label_smoothing;
-        int eval_every;   /* epochs, 0 = only at the end */
-        int eval_batch;   /* images per rank and pass in evaluation */
-        double stop_top1; /* per cent of the validation set, 0 = off */
-        int64_t
-            check_every; /* steps between comparisons of the ranks' weights, 0 = at saves only */
+        int eval_every;      /* epochs, 0 = only at the end */
+        int eval_batch;      /* images per rank and pass in evaluation */
+        double stop_top1;    /* per cent of the validation set, 0 = off */
+        int64_t check_every; /* steps between comparisons of the ranks, 0 = at saves only */
     } train;
     struct {
         double momentum, weight_decay;
@@ -109,9 +108,8 @@ struct dt_config {
         int64_t keep_every;   /* and those of steps that are multiples of it, 0 = none */
         double retry_s;       /* between attempts after a failed save */
     } checkpoint;
-    struct {
-        double init_s, step_s, save_s; /* time limits of the sections, 0 = off; step_s: at least,
-                                          and at least 10 x the median step */
+    struct { /* how long a section may stand still, 0 = for ever; a step at least 10 x its median */
+        double init_s, step_s, save_s;
     } watchdog;
     struct {
         int warmup_steps, rounds, steps_per_round;

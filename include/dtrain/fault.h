@@ -15,7 +15,6 @@
 #define DTRAIN_FAULT_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "dtrain/status.h"

@@ -26,6 +26,8 @@ dt_status dt_file_finish(int *fd, const char *path);
 /* DT_ERR_CREATE; of folders only if `to` is absent or an empty folder. Not durable before
  * dt_file_sync_folder of the parents. */
 dt_status dt_file_rename(const char *from, const char *to);
+/* The two swap their names in one step; *done is false where the file system cannot do that. */
+dt_status dt_file_exchange(bool *done, const char *a, const char *b);
 /* unlink; absent is DT_OK. */
 dt_status dt_file_remove(const char *path);
 /* A folder and the files in it, one level, or a single file or link; absent is DT_OK. */
@@ -35,6 +37,8 @@ dt_status dt_file_load(char **text, size_t *bytes, const char *path, size_t limi
 /* Writes a temporary name, fsync, rename, fsync of the folder. DT_ERR_CREATE or DT_ERR_IO. A crash
  * may leave the temporary file: ".tmp-*" in the same folder, a new name every time. */
 dt_status dt_file_save(const char *path, const void *data, size_t bytes);
+/* Removes what a crash in dt_file_save(path) has left. */
+void dt_file_clean(const char *path);
 /* mkdir -p; what it makes is durable. */
 dt_status dt_file_make_folder(const char *path);
 dt_status dt_file_sync_folder(const char *path);

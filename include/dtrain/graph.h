@@ -182,6 +182,8 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
 const char *dt_op_name(enum dt_op op);
 unsigned dt_op_inplace(enum dt_op op); /* the bit mask of the op list */
 size_t dt_tensor_elements(const struct dt_tensor *tensor);
+/* Elements of the largest tensor of a role, 0 if there is none. */
+size_t dt_graph_largest(const struct dt_graph *g, enum dt_role role);
 int dt_graph_find(const struct dt_graph *g, const char *tensor_name); /* -1 if absent */
 /* Floating-point operations (2 per multiply-add) per pass. */
 double dt_node_flops(const struct dt_graph *g, const struct dt_node *node);

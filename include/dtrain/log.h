@@ -1,7 +1,5 @@
-/* Human messages on stderr. Rank 0 speaks; other ranks print warnings and errors only, prefixed
- * with
- * "[rank 3 @ node2]". Thread-safe, one write per line. Control characters in the text are escaped.
- */
+/* Human messages on stderr. Rank 0 speaks; other ranks print warnings and errors only, beginning
+ * with "[rank 3 @ node2]". Thread-safe, one write per line. Control characters are escaped. */
 #ifndef DTRAIN_LOG_H
 #define DTRAIN_LOG_H
 

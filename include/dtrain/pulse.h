@@ -5,7 +5,6 @@
 #ifndef DTRAIN_PULSE_H
 #define DTRAIN_PULSE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 enum dt_section {

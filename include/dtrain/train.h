@@ -26,8 +26,9 @@ struct dt_train_options {
  * no moment is left out. Ignores SIGPIPE and SIGXFSZ: writing fails instead. */
 void dt_train_catch_signals(void);
 /* dtrain train: runs config.train.epochs epochs from the newest checkpoint or from scratch. Stops
- * with a checkpoint and DT_STOPPED (no error text) on SIGUSR1, SIGUSR2 or after max_time_s. A run
- * that is complete says so and changes nothing. */
+ * with a checkpoint and DT_STOPPED (no error text) on a signal (dt_train_catch_signals), after
+ * max_time_s or before the end of the scheduler's allocation. A run that is complete says so and
+ * changes nothing. */
 dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
                    const struct dt_train_options *options, int *origin);
 /* dtrain eval: loss, top-1 and top-5 of `weights` (a safetensors file, a checkpoint folder or a run

@@ -1,6 +1,7 @@
 /* Monotonic clock and human durations. */
 #include "dtrain/clock.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -9,6 +10,14 @@ double dt_clock_s(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+void dt_clock_sleep(double seconds)
+{
+    time_t whole = (time_t)seconds;
+    struct timespec left = {.tv_sec = whole, .tv_nsec = (long)(1e9 * (seconds - (double)whole))};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        continue;
 }
 
 const char *dt_clock_format(char *out, size_t bytes, double seconds)

@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dtrain/clock.h"
 #include "dtrain/log.h"
-#include "dtrain/mem.h"
 #include "dtrain/pulse.h"
 
 enum { MAX_FAULTS = 64, MAX_BYTES = 64, MAX_SLOWNESS = 1000 };
@@ -229,7 +229,7 @@ static void carry_out(struct fault *fault, int64_t step, const char *section)
                (long long)step);
     if (kills)
         dt_fault_crash();
-    sleep(WATCHDOG_PERIOD_S);
+    dt_clock_sleep(WATCHDOG_PERIOD_S);
     kill(getpid(), SIGSTOP);
 }
 

@@ -191,6 +191,14 @@ dt_status dt_file_rename(const char *from, const char *to)
     return DT_OK;
 }
 
+dt_status dt_file_exchange(bool *done, const char *a, const char *b)
+{
+    *done = CHANGE(renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE)) == 0;
+    if (!*done && errno != EINVAL && errno != ENOSYS)
+        DT_FAIL(DT_ERR_CREATE, "cannot exchange %s and %s: %s", a, b, strerror(errno));
+    return DT_OK;
+}
+
 dt_status dt_file_remove(const char *path)
 {
     if (CHANGE(unlink(path)) != 0 && errno != ENOENT)
@@ -315,6 +323,26 @@ static dt_status make_one_folder(const char *path)
     if (errno == EEXIST)
         DT_FAIL(DT_ERR_CREATE, "cannot use %s as a folder: it is something else", path);
     DT_FAIL(DT_ERR_CREATE, "cannot create folder %s: %s", path, strerror(errno));
+}
+
+void dt_file_clean(const char *path)
+{
+    enum { TOKEN_DIGITS = 16 };
+    char parent[DT_PATH_MAX], start[DT_PATH_MAX], file[DT_PATH_MAX];
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (parent_of(parent, path) != DT_OK || dt_file_path(start, ".tmp-%.150s-", name) != DT_OK)
+        return;
+    DIR *dir = opendir(parent);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        size_t n = strlen(start);
+        if (strncmp(entry->d_name, start, n) == 0 && strlen(entry->d_name) == n + TOKEN_DIGITS &&
+            strspn(entry->d_name + n, "0123456789abcdef") == TOKEN_DIGITS &&
+            dt_file_path(file, "%s%s", parent, entry->d_name) == DT_OK)
+            dt_file_remove(file);
+    }
+    if (dir)
+        closedir(dir);
+    dt_error_clear();
 }
 
 dt_status dt_file_make_folder(const char *path)

@@ -10,6 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "dtrain/host.h"
 #include "json_scan.h"
 
 enum { LINE_BYTES = 20480, MIN_COLUMNS = 40 };
@@ -74,10 +75,10 @@ void dt_log(enum dt_log_level level, const char *format, ...)
     static const char *const prefix[] = {"error: ", "warning: ", "", "debug: "};
     if (level > state.level || (state.rank != 0 && level > DT_LOG_WARNING))
         return;
-    char line[LINE_BYTES], host[64] = "";
+    char line[LINE_BYTES], host[DT_HOST_MAX];
     size_t used = 0;
     if (state.rank != 0) {
-        gethostname(host, sizeof(host) - 1);
+        dt_host_name(host);
         used = (size_t)snprintf(line, sizeof(line), "[rank %d @ %s] ", state.rank, host);
     }
     used += (size_t)snprintf(line + used, sizeof(line) - used, "dtrain: %s", prefix[level]);

@@ -10,6 +10,7 @@
 
 #include "comm/comm_private.h"
 #include "comm/launch.h"
+#include "dtrain/host.h"
 #include "dtrain/mem.h"
 #include "dtrain/pulse.h"
 
@@ -177,9 +178,8 @@ dt_status dt_comm_find_twin(struct dt_comm *comm, const char *identity, size_t b
 {
     *twin = -1;
     memset(host, 0, DT_HOST_MAX);
-    char here[DT_HOST_MAX] = {0}, *identities, *hosts;
-    if (gethostname(here, sizeof here - 1) != 0)
-        here[0] = '?';
+    char here[DT_HOST_MAX], *identities, *hosts;
+    dt_host_name(here);
     dt_status status = DT_OK;
     size_t n = (size_t)comm->size;
     DT_TRY(DT_NEW(identities, n * (bytes + DT_HOST_MAX)));

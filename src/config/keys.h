@@ -4,6 +4,8 @@
 
 #include "dtrain/config.h"
 
+struct dt_jsonw;
+
 enum dt_key_type {
     DT_KEY_BOOL,
     DT_KEY_INT,
@@ -58,8 +60,7 @@ const double *dt_key_get_list(const struct dt_key *key, const struct dt_config *
                               int *n_items);
 void dt_key_set_list(const struct dt_key *key, struct dt_config *config, const double *items,
                      int n_items);
-/* The value as JSON. */
-struct dt_jsonw;
+/* The value as JSON; `name` is NULL outside of an object. */
 void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key,
                   const struct dt_config *config);
 /* "an integer from 1 to 100"; returns out. */

@@ -8,6 +8,7 @@
 #include "cuda.h"
 #include "dtrain/clock.h"
 #include "dtrain/mem.h"
+#include "dtrain/pulse.h"
 
 /* --- Opening and closing --- */
 
@@ -86,7 +87,9 @@ static dt_status run_out_of_time(struct dt_device *dev, const char *what)
             what, dev->name, dev->options.timeout_s);
 }
 
-dt_status dt_cuda_wait(struct dt_device *dev, cudaEvent_t event, const char *what)
+/* *is_told: to the watchdog, that this rank may be waiting for others. */
+static dt_status wait_for_event(struct dt_device *dev, cudaEvent_t event, const char *what,
+                                bool *is_told)
 {
     const struct dt_device_options *options = &dev->options;
     const double start = dt_clock_s();
@@ -107,9 +110,24 @@ dt_status dt_cuda_wait(struct dt_device *dev, cudaEvent_t event, const char *wha
             DT_TRY(status);
             polled = now;
         }
-        if (now - start > SPIN_US * 1e-6)
-            nap();
+        if (now - start < SPIN_US * 1e-6)
+            continue;
+        if (options->share && !*is_told)
+            dt_pulse_wait(&dt_pulse_main, "GPU work");
+        *is_told = options->share;
+        nap();
     }
+}
+
+/* With several ranks the work may hold sums of NCCL, which end only when all ranks have got there:
+ * a rank that waits for the GPU is not to blame. */
+dt_status dt_cuda_wait(struct dt_device *dev, cudaEvent_t event, const char *what)
+{
+    bool is_told = false;
+    dt_status status = wait_for_event(dev, event, what, &is_told);
+    if (is_told)
+        dt_pulse_go_on(&dt_pulse_main);
+    return status;
 }
 
 dt_status dt_cuda_wait_stream(struct dt_device *dev, cudaStream_t stream, const char *what)

@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +19,7 @@
 #include "dtrain/data.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
+#include "dtrain/thread.h"
 
 enum { NAME_MAX_BYTES = 512, TEXT_MAX = 2048, GREY = 128, PAGE_BYTES = 4096 };
 
@@ -293,10 +293,8 @@ static dt_status create_slots(struct dt_loader *loader)
     return DT_OK;
 }
 
-/* Signals are the main thread's business, so the workers start with all of them blocked. */
 static dt_status start_workers(struct dt_loader *loader)
 {
-    sigset_t all, old;
     int error = 0;
     DT_TRY(DT_NEW(loader->workers, (size_t)loader->n_workers));
     for (int i = 0; i < loader->n_workers; i++) {
@@ -304,15 +302,12 @@ static dt_status start_workers(struct dt_loader *loader)
         worker->loader = loader;
         DT_TRY(dt_row_reader_create(&worker->reader, loader->dataset, &loader->options));
     }
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     for (; loader->n_started < loader->n_workers; loader->n_started++) {
         struct worker *worker = &loader->workers[loader->n_started];
-        error = pthread_create(&worker->thread, NULL, worker_main, worker);
+        error = dt_thread_start(&worker->thread, "dt-loader", worker_main, worker);
         if (error)
             break;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (error)
         DT_FAIL(DT_ERR_MEMORY,
                 "cannot start loader thread %d of %d: %s; lower data.workers or the limit on "

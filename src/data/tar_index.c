@@ -20,6 +20,7 @@
 #include "dtrain/file.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
+#include "dtrain/pulse.h"
 
 enum { MAX_KEY = 1024, MAX_LABEL_BYTES = 32, MAX_CACHE_BYTES = 1 << 30 };
 
@@ -113,6 +114,7 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
     const char *slash = strrchr(member->name, '/'), *base = slash ? slash + 1 : member->name;
     const char *dot = strchr(base, '.');
 
+    dt_pulse_beat(&dt_pulse_main); /* an index is built by the main thread, and may take long */
     if (!dot || dot == base || is_meta(member->name))
         return DT_OK;
     const size_t key_bytes = (size_t)(dot - member->name);

@@ -92,17 +92,6 @@ static dt_status clear(struct dt_plan *plan, const struct dt_bucket *bucket)
                                bucket->count * dt_dtype_bytes(dt_plan_sum_type(plan)));
 }
 
-static dt_status alloc_host(const struct dt_plan *plan, float **host)
-{
-    size_t most = 0;
-    for (int t = 0; t < plan->graph->n_tensors; t++) {
-        size_t count = dt_tensor_elements(&plan->graph->tensor[t]);
-        if (plan->place[t].arena == DT_ARENA_PARAMS && count > most)
-            most = count;
-    }
-    return DT_NEW(*host, most);
-}
-
 dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict)
 {
     const int tested[] = {0, plan->n_buckets - 1};
@@ -113,7 +102,7 @@ dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict)
     if (!plan->comm || plan->n_buckets == 0)
         return DT_OK;
     /* A rank that cannot fill takes part all the same: the others wait for it. */
-    *verdict = alloc_host(plan, &host);
+    *verdict = DT_NEW(host, dt_graph_largest(plan->graph, DT_PARAM));
     for (int i = 0; i < n && *verdict == DT_OK; i++)
         *verdict = fill(plan, &plan->buckets[tested[i]], host);
     for (int i = 0; i < n; i++)

@@ -1,17 +1,21 @@
 /* The beginning and the end of a training run. Nothing in the run folder changes before it is known
- * that this run may go on there, but for the lock and the heartbeats. */
+ * that this run may go on there, but for the lock, the heartbeats, and what crashes have left. */
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "dtrain/clock.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
 #include "dtrain/pulse.h"
 #include "train/preflight.h"
+#include "train/replicas.h"
 #include "train/resume.h"
 #include "train/run.h"
+#include "train/summary.h"
 
 bool dt_run_is_goal_reached(const struct run *r)
 {
@@ -39,6 +43,19 @@ static dt_status prepare_output(struct run *r)
     return dt_report_open(&s->report, &console);
 }
 
+/* Slots of an earlier start, which may have ended before it got a number in RUN, are no alarm. */
+static dt_status share_start_id(struct dt_session *s, int64_t *id)
+{
+    uint64_t random = 0;
+    dt_status status = DT_OK;
+    if (s->rank == 0 && getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        status =
+            DT_ERROR(DT_ERR_IO, "cannot get random numbers for the watchdog: %s", strerror(errno));
+    DT_TRY(dt_session_agree(s, status));
+    *id = (int64_t)(random & INT64_MAX);
+    return dt_comm_bcast(s->comm, id, sizeof *id, 0);
+}
+
 static dt_status start_watchdog(struct run *r)
 {
     struct dt_session *s = &r->session;
@@ -47,16 +64,25 @@ static dt_status start_watchdog(struct run *r)
         .dir = config->output.dir,
         .rank = s->rank,
         .n_ranks = s->n_ranks,
-        .incarnation = r->folder.incarnation + 1, /* which dt_run_folder_begin will begin */
         .init_s = config->watchdog.init_s,
         .step_s = config->watchdog.step_s,
         .save_s = config->watchdog.save_s,
     };
-    DT_TRY(dt_comm_bcast(s->comm, &options.incarnation, sizeof options.incarnation, 0));
+    DT_TRY(share_start_id(s, &options.start_id));
+    dt_watchdog_stop(r->watchdog); /* which knew this rank alone */
     DT_TRY(dt_watchdog_start(&r->watchdog, &options));
     dt_watchdog_set_step(r->watchdog, options.init_s / 10); /* the first step may take as long */
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
     return DT_OK;
+}
+
+/* Until the folder is known: this rank alone, without slots. */
+static dt_status watch_alone(struct run *r)
+{
+    const struct dt_session *s = &r->session;
+    const struct dt_watchdog_options options = {
+        .rank = s->rank, .n_ranks = s->n_ranks, .init_s = s->config->watchdog.init_s};
+    return dt_watchdog_start(&r->watchdog, &options);
 }
 
 static dt_status open_output(struct run *r, bool resumed)
@@ -145,7 +171,7 @@ static void print_start(const struct run *r, const struct dt_resume *resume)
     char from[DT_PATH_MAX + 8] = "from scratch";
     if (resume->found)
         snprintf(from, sizeof from, "from %s", resume->path);
-    struct dt_preflight_summary summary = {
+    struct dt_summary summary = {
         .run_dir = s->config->output.dir,
         .start = from,
         .n_parameters = n_parameters(s->graph),
@@ -154,7 +180,7 @@ static void print_start(const struct run *r, const struct dt_resume *resume)
         .end = isfinite(r->stop.end_s) ? r->stop.end_reason : "",
     };
     log_resumed(r, resume);
-    dt_preflight_print(s, &summary);
+    dt_summary_print(s, &summary);
     report_start(r);
 }
 
@@ -166,6 +192,7 @@ static dt_status open_session(struct run *r, struct dt_resume *resume,
     struct dt_session *s = &r->session;
     struct dt_session_needs needs = {
         .train = true, .eval = dt_session_has_validation(s), .cache_dir = s->config->output.dir};
+    DT_TRY(dt_session_agree(s, watch_alone(r)));
     DT_TRY(dt_session_agree(s, dt_saving_init(&r->saving, s)));
     DT_TRY(dt_session_agree(s, prepare_output(r)));
     DT_TRY(dt_session_agree(s, start_watchdog(r)));
@@ -191,7 +218,8 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     DT_TRY(dt_replicas_compare(s, r->at.step, resume.path)); /* all have what rank 0 has read */
     DT_TRY(dt_session_agree(s, open_output(r, resume.found)));
     memcpy(r->saving.last, resume.path, sizeof r->saving.last);
-    r->saving.begun_step = resume.found ? r->at.step : -1;
+    r->saving.begun_step = resume.is_own ? r->at.step : -1;
+    r->saving.target.resumed_step = resume.found ? r->at.step : -1;
     dt_stop_init(&r->stop, options->max_time_s, r->begin_s, r->at.step);
     dt_metrics_init(&r->metrics, s, r->at.step);
     dt_stragglers_init(&r->stragglers, r->at.step);

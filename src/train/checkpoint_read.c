@@ -18,10 +18,9 @@
 #include "train/checkpoint.h"
 #include "train/safetensors.h"
 #include "train/session.h"
+#include "train/snapshot.h"
 
 enum { BLOCK_BYTES = 1 << 20, LATEST_BYTES = 64 };
-
-static const char momentum_prefix[] = "momentum.";
 
 enum { MODEL, OPTIM, STATE, CONFIG, N_FILES };
 static const struct {
@@ -35,6 +34,11 @@ static const struct {
 };
 
 /* --- Folders --- */
+
+dt_status dt_checkpoint_path(char *path, const char *dir, int64_t step)
+{
+    return dt_file_path(path, "%s/step-%09" PRId64, dir, step);
+}
 
 static bool parse_name(int64_t *step, const char *name)
 {
@@ -243,10 +247,11 @@ static dt_status check_regular(const char *folder, const char *name, uint64_t *b
     char path[DT_PATH_MAX];
     struct stat info;
     DT_TRY(dt_file_path(path, "%s/%s", folder, name));
-    if (lstat(path, &info) != 0 && errno == ENOENT)
+    int error = lstat(path, &info) == 0 ? 0 : errno;
+    if (error == ENOENT)
         DT_FAIL(DT_ERR_NO_INPUT, "%s is missing", name);
-    if (lstat(path, &info) != 0)
-        DT_FAIL(dt_file_input_status(errno), "cannot inspect %s: %s", path, strerror(errno));
+    if (error != 0)
+        DT_FAIL(dt_file_input_status(error), "cannot inspect %s: %s", path, strerror(error));
     if (!S_ISREG(info.st_mode))
         DT_FAIL(DT_ERR_DATA, "%s is not a regular file", name);
     *bytes = (uint64_t)info.st_size;
@@ -323,8 +328,8 @@ static bool is_statistic(const char *name)
 
 static bool is_momentum_of(const struct dt_st_tensor *momentum, const struct dt_st_tensor *param)
 {
-    size_t n = sizeof momentum_prefix - 1;
-    return strncmp(momentum->name, momentum_prefix, n) == 0 &&
+    size_t n = strlen(DT_MOMENTUM_PREFIX);
+    return strncmp(momentum->name, DT_MOMENTUM_PREFIX, n) == 0 &&
            strcmp(momentum->name + n, param->name) == 0 && momentum->dtype == param->dtype &&
            momentum->n_dims == param->n_dims &&
            memcmp(momentum->dim, param->dim, sizeof param->dim) == 0;
@@ -410,6 +415,11 @@ dt_status dt_checkpoint_verify(struct dt_checkpoint *state, const char *path)
     return dt_checkpoint_verify_with(state, path, beat_main, NULL);
 }
 
+bool dt_checkpoint_is_damaged(dt_status status)
+{
+    return status == DT_ERR_DATA || status == DT_ERR_NO_INPUT;
+}
+
 /* --- The newest good one --- */
 
 /* Only a hint, so it is never followed; but whoever moved files by hand wants to know. */
@@ -432,8 +442,9 @@ static dt_status try_one(bool *found, struct dt_checkpoint *state, const char *p
 {
     dt_status status = dt_checkpoint_verify(state, path);
     *found = status == DT_OK;
-    if (status == DT_ERR_MEMORY || status == DT_ERR_INTERNAL) /* says nothing about the files */
-        return status;
+    /* A bad disk may never give it back; anything else may be right at the next start. */
+    if (!*found && !dt_checkpoint_is_damaged(status) && status != DT_ERR_IO)
+        return dt_error_pass(status, __func__, __FILE__, __LINE__);
     if (!*found)
         dt_log(DT_LOG_WARNING, "checkpoint %s is not usable: %s; %s", path, dt_error_text(),
                is_last ? "there is none before it" : "trying the one before it");
@@ -449,7 +460,7 @@ dt_status dt_checkpoint_find(char *path, struct dt_checkpoint *state, const char
     path[0] = '\0';
     DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
     for (int i = 0; i < n_steps && !found; i++) {
-        DT_TRY_OUT(dt_file_path(path, "%s/step-%09" PRId64, dir, steps[i]));
+        DT_TRY_OUT(dt_checkpoint_path(path, dir, steps[i]));
         DT_TRY_OUT(try_one(&found, state, path, i == n_steps - 1));
     }
     if (found)
@@ -490,7 +501,7 @@ static dt_status load_momentum(struct dt_plan *plan, struct dt_st_reader *file, 
 {
     const struct dt_tensor *tensor = &plan->graph->tensor[id];
     char name[DT_ST_NAME_MAX];
-    snprintf(name, sizeof name, "%s%s", momentum_prefix, tensor->name);
+    snprintf(name, sizeof name, DT_MOMENTUM_PREFIX "%s", tensor->name);
     const struct dt_st_tensor *saved = dt_st_find(file, name);
     bool fits = saved && saved->n_dims == tensor->n_dims;
     for (int i = 0; fits && i < saved->n_dims; i++)
@@ -499,15 +510,6 @@ static dt_status load_momentum(struct dt_plan *plan, struct dt_st_reader *file, 
         DT_FAIL(DT_ERR_DATA, "%s: tensor %s is missing or has another shape", path, name);
     DT_TRY(dt_st_read_f32(file, saved, values));
     return dt_plan_set(plan, DT_ARENA_MOMENTUM, id, values);
-}
-
-static size_t largest_param(const struct dt_graph *g)
-{
-    size_t most = 0;
-    for (int t = 0; t < g->n_tensors; t++)
-        if (g->tensor[t].role == DT_PARAM && dt_tensor_elements(&g->tensor[t]) > most)
-            most = dt_tensor_elements(&g->tensor[t]);
-    return most;
 }
 
 dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path)
@@ -520,7 +522,7 @@ dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path)
     DT_TRY(dt_file_path(file, "%s/%s", path, files[MODEL].name));
     DT_TRY(dt_weights_load(plan, file, NULL, false));
     DT_TRY(dt_file_path(file, "%s/%s", path, files[OPTIM].name));
-    DT_TRY_OUT(DT_NEW(values, largest_param(g)));
+    DT_TRY_OUT(DT_NEW(values, dt_graph_largest(g, DT_PARAM)));
     DT_TRY_OUT(dt_st_open(&reader, file));
     for (int t = 0; t < g->n_tensors; t++)
         if (g->tensor[t].role == DT_PARAM)

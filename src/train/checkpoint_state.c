@@ -1,7 +1,6 @@
 /* state.json. Every member is required; the manifest vouches for the bytes, so what does not fit
  * here is of another version. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -64,6 +63,8 @@ dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoi
     dt_jsonw_bool(w, "eval_due", state->eval_due);
     dt_jsonw_string(w, "model", state->model);
     dt_jsonw_string(w, "data_fingerprint", fingerprint);
+    if (state->origin[0])
+        dt_jsonw_string(w, "origin", state->origin);
     if (state->precision >= 0)
         dt_jsonw_string(w, "precision", dt_precision_name((enum dt_precision)state->precision));
     if (state->loss_scale.scale > 0) {
@@ -82,7 +83,7 @@ static bool parse_integers(struct dt_checkpoint *state, const struct dt_json *ro
             return false;
         set(state, i, value);
     }
-    return true;
+    return state->batch <= INT32_MAX; /* times global_batch it fits */
 }
 
 static bool parse_others(struct dt_checkpoint *state, const struct dt_json *root)
@@ -102,6 +103,18 @@ static bool parse_others(struct dt_checkpoint *state, const struct dt_json *root
     state->eval_due = due->boolean;
     memcpy(state->model, model->string, strlen(model->string) + 1);
     return sscanf(print->string, "%" SCNx64, &state->fingerprint) == 1;
+}
+
+/* Absent in a run that began in its own folder. */
+static bool parse_origin(struct dt_checkpoint *state, const struct dt_json *root)
+{
+    const struct dt_json *origin = dt_json_get(root, "origin");
+    if (!origin)
+        return true;
+    if (origin->type != DT_JSON_STRING || strlen(origin->string) >= sizeof state->origin)
+        return false;
+    memcpy(state->origin, origin->string, strlen(origin->string) + 1);
+    return true;
 }
 
 /* Not every run has them: absent, or right. */
@@ -138,7 +151,7 @@ dt_status dt_checkpoint_state_load(struct dt_checkpoint *state, const char *path
     const struct dt_json *root = dt_json_root(doc);
     bool ok = dt_json_integer(dt_json_get(root, "format"), FORMAT, FORMAT, &format) &&
               parse_integers(state, root) && parse_others(state, root) &&
-              parse_precision(state, root);
+              parse_precision(state, root) && parse_origin(state, root);
     dt_json_destroy(doc);
     if (!ok)
         DT_FAIL(DT_ERR_DATA, "%s: not a state of this version of dtrain (format %d)", file, FORMAT);

@@ -16,11 +16,15 @@
 #include "dtrain/mem.h"
 #include "dtrain/pulse.h"
 #include "train/checkpoint.h"
+#include "train/memory.h"
 #include "train/snapshot.h"
 
 enum { BLOCK_BYTES = 1 << 20 }; /* between two signs of life */
 
 static const char tmp_prefix[] = ".tmp-", trash_prefix[] = ".trash-";
+
+/* What has the name of the new one already. */
+enum present { ABSENT, DAMAGED, SAME, OTHER };
 
 struct save {
     const struct dt_checkpoint_target *target;
@@ -28,6 +32,8 @@ struct save {
     const struct dt_checkpoint *state;
     char *path;
     char temporary[DT_PATH_MAX];
+    enum present present;
+    bool is_temporary; /* the temporary folder is of this attempt and nothing else */
     struct dt_manifest manifest;
 };
 
@@ -96,7 +102,7 @@ static dt_status hash_tensors(struct dt_manifest_file *file, const struct dt_st_
 static dt_status write_tensors(struct save *s, const char *name, bool momentum)
 {
     int n;
-    struct piece head = {0}, data;
+    struct piece data;
     char *text = NULL;
     size_t bytes = 0;
     const struct dt_st_tensor *tensors = dt_snapshot_tensors(s->snapshot, momentum, &n);
@@ -104,8 +110,8 @@ static dt_status write_tensors(struct save *s, const char *name, bool momentum)
     data.data = dt_snapshot_data(s->snapshot, momentum, &data.bytes);
     DT_TRY(hash_tensors(file, tensors, n, data.data));
     DT_TRY(dt_st_head(&text, &bytes, tensors, (size_t)n));
-    head = (struct piece){.data = text, .bytes = bytes};
-    dt_status status = write_file(s, file, name, (struct piece[]){head, data}, 2);
+    const struct piece pieces[] = {{.data = text, .bytes = bytes}, data};
+    dt_status status = write_file(s, file, name, pieces, DT_COUNT(pieces));
     free(text);
     return status;
 }
@@ -175,14 +181,14 @@ static dt_status write_folder(struct save *s)
 static dt_status move_to_trash(const char *dir, int64_t step)
 {
     char path[DT_PATH_MAX], trash[DT_PATH_MAX];
-    DT_TRY(dt_file_path(path, "%s/step-%09" PRId64, dir, step));
+    DT_TRY(dt_checkpoint_path(path, dir, step));
     DT_TRY(dt_file_path(trash, "%s/%sstep-%09" PRId64, dir, trash_prefix, step));
     DT_TRY(dt_file_remove_folder(trash));
     return dt_file_rename(path, trash);
 }
 
 /* What stays is in nobody's way, so failing is a warning. */
-static void remove_folders(const char *dir, const char *prefix)
+static void remove_folders(const char *dir, const char *prefix, struct dt_pulse *pulse)
 {
     char path[DT_PATH_MAX];
     DIR *d = opendir(dir);
@@ -194,7 +200,7 @@ static void remove_folders(const char *dir, const char *prefix)
         if (dt_file_path(path, "%s/%s", dir, entry->d_name) != DT_OK ||
             dt_file_remove_folder(path) != DT_OK)
             dt_log(DT_LOG_WARNING, "%s", dt_error_text());
-        dt_pulse_beat(&dt_pulse_saver);
+        dt_pulse_beat(pulse);
     }
     closedir(d);
     dt_error_clear();
@@ -202,26 +208,84 @@ static void remove_folders(const char *dir, const char *prefix)
 
 void dt_checkpoint_clean(const char *dir)
 {
-    remove_folders(dir, tmp_prefix);
-    remove_folders(dir, trash_prefix);
+    remove_folders(dir, tmp_prefix, &dt_pulse_main);
+    remove_folders(dir, trash_prefix, &dt_pulse_main);
+}
+
+static void beat(void *context, uint64_t bytes)
+{
+    (void)context;
+    (void)bytes;
+    dt_pulse_beat(&dt_pulse_saver);
+}
+
+static bool names_best(const struct dt_checkpoint *state, const int64_t *steps, int n_steps)
+{
+    for (int i = 0; i < n_steps && state->best_top1 >= 0; i++)
+        if (steps[i] == state->best_step)
+            return true;
+    return false;
+}
+
+/* The step of the best one that is there, -1 = none. The save of the very best may have failed: the
+ * one before it, which older checkpoints name, stays until there is a better one. */
+static int64_t find_best(const struct save *s, const int64_t *steps, int n_steps)
+{
+    char path[DT_PATH_MAX];
+    struct dt_checkpoint state;
+    if (!s->target->keep_best || s->state->best_top1 < 0)
+        return -1;
+    if (names_best(s->state, steps, n_steps))
+        return s->state->best_step;
+    for (int i = 0; i < n_steps; i++)
+        if (steps[i] < s->state->step &&
+            dt_checkpoint_path(path, s->target->dir, steps[i]) == DT_OK &&
+            dt_checkpoint_state_load(&state, path) == DT_OK && names_best(&state, steps, n_steps))
+            return state.best_step;
+    return -1;
+}
+
+/* Whether this run has written it since it began. */
+static bool is_own(const struct save *s, const char *path)
+{
+    struct dt_manifest m;
+    bool same = dt_manifest_load(&m, path) == DT_OK && strcmp(m.run_id, s->target->run_id) == 0 &&
+                m.incarnation == s->target->incarnation;
+    dt_manifest_reset(&m);
+    return same;
+}
+
+/* DT_OK for one that is good as far as known. Those after the one that the run began with have been
+ * rejected then, so they are read again. */
+static dt_status judge(const struct save *s, int64_t step)
+{
+    char path[DT_PATH_MAX];
+    if (step <= s->target->resumed_step)
+        return DT_OK;
+    DT_TRY(dt_checkpoint_path(path, s->target->dir, step));
+    return is_own(s, path) ? DT_OK : dt_checkpoint_verify_with(NULL, path, beat, NULL);
 }
 
 /* Whether a checkpoint stays that is older than the new one; n_newer lie between the two. */
-static bool is_kept(const struct save *s, int64_t step, int n_newer)
+static bool is_kept(const struct save *s, int64_t step, int n_newer, int64_t best_step)
 {
     const struct dt_checkpoint_target *target = s->target;
-    return n_newer + 1 < target->keep ||
-           (target->keep_best && s->state->best_top1 >= 0 && step == s->state->best_step) ||
+    return n_newer + 1 < target->keep || step == best_step ||
            (target->keep_every > 0 && step % target->keep_every == 0);
 }
 
+/* Damaged ones go and take nobody's place, nor do those that cannot be read, but they stay. */
 static dt_status move_old(const struct save *s, const int64_t *steps, int n_steps)
 {
     const char *dir = s->target->dir;
+    int64_t best_step = find_best(s, steps, n_steps);
     int n_newer = 0, n_moved = 0;
     for (int i = 0; i < n_steps; i++) {
-        /* One of a later step has been rejected when the run began, and does not count. */
-        if (steps[i] >= s->state->step || is_kept(s, steps[i], n_newer++))
+        if (steps[i] >= s->state->step)
+            continue;
+        dt_status status = judge(s, steps[i]);
+        if (status == DT_OK ? is_kept(s, steps[i], n_newer++, best_step)
+                            : !dt_checkpoint_is_damaged(status))
             continue;
         DT_TRY(move_to_trash(dir, steps[i]));
         n_moved++;
@@ -239,7 +303,7 @@ static void retire_old(const struct save *s)
         status = move_old(s, steps, n_steps);
     free(steps);
     if (status == DT_OK)
-        remove_folders(s->target->dir, trash_prefix);
+        remove_folders(s->target->dir, trash_prefix, &dt_pulse_saver);
     else
         dt_log(DT_LOG_WARNING, "old checkpoints stay: %s", dt_error_text());
 }
@@ -255,37 +319,72 @@ static void point_latest(const struct save *s)
 
 /* --- The protocol --- */
 
-/* Whatever has the name by now does not verify. */
-static dt_status publish(const struct save *s)
+/* What may change at a step that is saved twice, as after an evaluation that a stop had cut short.
+ */
+static bool is_same(const struct dt_checkpoint *a, const struct dt_checkpoint *b)
+{
+    return a->eval_due == b->eval_due && a->best_top1 == b->best_top1 &&
+           a->best_step == b->best_step && a->loss_scale.scale == b->loss_scale.scale &&
+           a->loss_scale.n_clean == b->loss_scale.n_clean;
+}
+
+/* What cannot be read may be good: it is in nobody's way but this save's. */
+static dt_status look(struct save *s)
+{
+    struct dt_checkpoint found;
+    s->present = ABSENT;
+    if (!dt_file_exists(s->path))
+        return DT_OK;
+    dt_status status = dt_checkpoint_verify_with(&found, s->path, beat, NULL);
+    if (status != DT_OK && !dt_checkpoint_is_damaged(status))
+        return dt_error_pass(status, __func__, __FILE__, __LINE__);
+    s->present = status != DT_OK ? DAMAGED : is_same(&found, s->state) ? SAME : OTHER;
+    return DT_OK;
+}
+
+static dt_status exchange(struct save *s)
+{
+    bool done;
+    DT_TRY(dt_file_exchange(&done, s->temporary, s->path));
+    s->is_temporary = !done; /* the one before, which may be the durable one */
+    if (!done)
+        dt_log(DT_LOG_WARNING,
+               "%s stays as it was, without the last evaluation: its file system cannot exchange "
+               "folders",
+               s->path);
+    return DT_OK;
+}
+
+static dt_status publish(struct save *s)
 {
     const struct dt_checkpoint_target *target = s->target;
     DT_TRY(target->may_commit(target->context));
-    if (dt_file_exists(s->path))
+    if (s->present == OTHER)
+        return exchange(s);
+    if (s->present == DAMAGED)
         DT_TRY(move_to_trash(target->dir, s->state->step));
     return dt_file_rename(s->temporary, s->path);
 }
 
-static void beat(void *context, uint64_t bytes)
+static void remove_temporary(const struct save *s)
 {
-    (void)context;
-    (void)bytes;
-    dt_pulse_beat(&dt_pulse_saver);
-}
-
-static bool is_there(const struct save *s)
-{
-    return dt_file_exists(s->path) && dt_checkpoint_verify_with(NULL, s->path, beat, NULL) == DT_OK;
+    if (dt_file_remove_folder(s->temporary) != DT_OK)
+        dt_log(DT_LOG_WARNING, "%s", dt_error_text());
 }
 
 static dt_status save(struct save *s)
 {
     const char *dir = s->target->dir;
     DT_TRY(dt_file_make_folder(dir));
-    if (!is_there(s)) {
+    DT_TRY(look(s));
+    if (s->present != SAME) {
+        s->is_temporary = true;
         DT_TRY(write_folder(s));
         DT_TRY(publish(s));
     }
     DT_TRY(dt_file_sync_folder(dir));
+    if (s->present == SAME || s->present == OTHER)
+        remove_temporary(s); /* the one before: not earlier than the exchange is durable */
     point_latest(s);
     retire_old(s);
     dt_error_clear();
@@ -295,25 +394,25 @@ static dt_status save(struct save *s)
 /* The numbers that help where a disk or a quota is full. */
 static void describe_space(char *out, size_t bytes, const struct save *s, const char *problem)
 {
-    const double mega = 1e6;
     struct statvfs info;
+    char needed[32], there[32];
     out[0] = '\0';
     if (!strstr(problem, strerror(ENOSPC)) && !strstr(problem, strerror(EDQUOT)))
         return;
-    int n =
-        snprintf(out, bytes, " (it needs %.1f MB", (double)dt_snapshot_bytes(s->snapshot) / mega);
-    if (statvfs(s->target->dir, &info) == 0)
-        n += snprintf(out + n, bytes - (size_t)n, ", %.1f MB are free",
-                      (double)info.f_bavail * (double)info.f_frsize / mega);
-    snprintf(out + n, bytes - (size_t)n, ")");
+    dt_memory_format(needed, sizeof needed, dt_snapshot_bytes(s->snapshot));
+    if (statvfs(s->target->dir, &info) != 0)
+        snprintf(out, bytes, " (it needs %s)", needed);
+    else
+        snprintf(out, bytes, " (it needs %s, %s are free)", needed,
+                 dt_memory_format(there, sizeof there, (uint64_t)info.f_bavail * info.f_frsize));
 }
 
 static dt_status give_up(const struct save *s, dt_status why)
 {
     char problem[DT_PATH_MAX + 512], space[128];
     snprintf(problem, sizeof problem, "%s", dt_error_text());
-    if (dt_file_remove_folder(s->temporary) != DT_OK)
-        dt_log(DT_LOG_WARNING, "%s", dt_error_text());
+    if (s->is_temporary)
+        remove_temporary(s);
     describe_space(space, sizeof space, s, problem);
     DT_FAIL(why,
             "cannot save the checkpoint of step %" PRId64
@@ -326,9 +425,9 @@ dt_status dt_checkpoint_write(char *path, const struct dt_checkpoint_target *tar
 {
     struct save s = {
         .target = target, .snapshot = snapshot, .state = dt_snapshot_state(snapshot), .path = path};
-    DT_TRY(dt_file_path(path, "%s/step-%09" PRId64, target->dir, s.state->step));
-    DT_TRY(
-        dt_file_path(s.temporary, "%s/%sstep-%09" PRId64, target->dir, tmp_prefix, s.state->step));
+    DT_TRY(dt_checkpoint_path(path, target->dir, s.state->step));
+    DT_TRY(dt_file_path(s.temporary, "%s/%sstep-%09" PRId64 "-%" PRId64, target->dir, tmp_prefix,
+                        s.state->step, target->incarnation));
     describe(&s.manifest, target, s.state);
     enum dt_section before = dt_pulse_enter(&dt_pulse_saver, DT_SECTION_SAVE);
     dt_pulse_step(&dt_pulse_saver, s.state->step);

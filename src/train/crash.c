@@ -1,8 +1,6 @@
 /* What is said when this process crashes. Only async-signal-safe calls: the heap may be damaged. */
 #include <signal.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "dtrain/mem.h"
@@ -84,8 +82,7 @@ void dt_watchdog_catch_crashes(int rank)
                                .sa_flags = (int)(SA_ONSTACK | SA_RESETHAND | SA_NODEFER)};
     own_rank = rank;
     sigemptyset(&action.sa_mask);
-    bool has_stack = sigaltstack(&other, NULL) == 0;
-    if (!has_stack)
+    if (sigaltstack(&other, NULL) != 0)
         action.sa_flags &= ~SA_ONSTACK;
     for (size_t i = 0; i < DT_COUNT(crashes); i++)
         sigaction(crashes[i].signal, &action, NULL);

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "dtrain/file.h"
+#include "dtrain/host.h"
 
 #ifdef DTRAIN_HAVE_CUDA
 static const struct dt_backend *const cuda = &dt_backend_cuda;
@@ -122,13 +122,12 @@ dt_status dt_devices_choose(struct dt_device_choice *out, const struct dt_config
  * the first of them. */
 static dt_status check_same(struct dt_comm *comm, bool has_gpu)
 {
-    char host[DT_HOST_MAX] = {0};
+    char host[DT_HOST_MAX];
     int64_t n_without = !has_gpu;
     DT_TRY(dt_comm_sum_i64(comm, &n_without, 1));
     if (n_without == 0 || n_without == dt_comm_size(comm))
         return DT_OK;
-    if (gethostname(host, sizeof host - 1) != 0)
-        host[0] = '?';
+    dt_host_name(host);
     dt_status status = DT_OK;
     if (!has_gpu)
         status = DT_ERROR(DT_ERR_DISAGREE,

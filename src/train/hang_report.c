@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "dtrain/build.h"
@@ -91,11 +92,32 @@ static void print_threads(FILE *out)
         closedir(folder);
 }
 
+static void print_date(FILE *out)
+{
+    char text[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc) && strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &utc) > 0)
+        fprintf(out, "at %s UTC\n", text);
+}
+
+static dt_status find_path(char *path, const struct dt_watchdog_options *options)
+{
+    return dt_file_path(path, "%s/hang-%d.txt", options->dir, options->rank);
+}
+
+void dt_hang_report_remove(const struct dt_watchdog_options *options)
+{
+    char path[DT_PATH_MAX];
+    if (find_path(path, options) == DT_OK)
+        (void)unlink(path);
+}
+
 void dt_hang_report_write(const struct dt_watchdog_options *options, double step_limit_s,
                           const struct dt_verdict *verdict, const struct dt_view *ranks)
 {
     char path[DT_PATH_MAX];
-    if (dt_file_path(path, "%s/hang-%d.txt", options->dir, options->rank) != DT_OK)
+    if (find_path(path, options) != DT_OK)
         return;
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
@@ -105,8 +127,9 @@ void dt_hang_report_write(const struct dt_watchdog_options *options, double step
         return;
     }
     fprintf(out, "%s\n", verdict->text[0] ? verdict->text : "another rank has ended the job");
-    fprintf(out, "rank %d of %d, pid %d, incarnation %" PRId64 ", build %s\n", options->rank,
-            options->n_ranks, (int)getpid(), options->incarnation, dt_build_id());
+    fprintf(out, "rank %d of %d, pid %d, build %s\n", options->rank, options->n_ranks,
+            (int)getpid(), dt_build_id());
+    print_date(out);
     fprintf(out, "limits in s (0 = none): init %g, data, compute, reduce and eval %g, save %g\n",
             options->init_s, step_limit_s, options->save_s);
     print_ranks(out, ranks, options->n_ranks);

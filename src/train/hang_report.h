@@ -5,7 +5,9 @@
 #include "train/verdict.h"
 #include "train/watchdog.h"
 
-/* Best effort, into options->dir; may block where the file system hangs. */
+/* Best effort, in options->dir; may block where the file system hangs. remove: what an earlier
+ * start has left of this rank. */
+void dt_hang_report_remove(const struct dt_watchdog_options *options);
 void dt_hang_report_write(const struct dt_watchdog_options *options, double step_limit_s,
                           const struct dt_verdict *verdict, const struct dt_view *ranks);
 

@@ -8,29 +8,30 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <xxhash.h>
+
 #include "dtrain/file.h"
 #include "dtrain/mem.h"
-#include "train/watchdog.h"
 
 static const char magic[8] = {'d', 't', 'b', 'e', 'a', 't', '0', '1'};
 enum { MAX_SLOTS = 1 << 16 };
 
 _Static_assert(sizeof(struct dt_heartbeat) == 256, "a slot has no holes and is of a fixed size");
 
-/* FNV-1a: enough to notice a slot that was read half-written. */
 static uint64_t checksum(const struct dt_heartbeat *beat)
 {
-    const unsigned char *bytes = (const unsigned char *)beat;
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < offsetof(struct dt_heartbeat, checksum); i++)
-        hash = (hash ^ bytes[i]) * 1099511628211u;
-    return hash;
+    return XXH3_64bits(beat, offsetof(struct dt_heartbeat, checksum));
 }
 
 static bool is_whole(const struct dt_heartbeat *beat, int rank)
 {
     return memcmp(beat->magic, magic, sizeof magic) == 0 && beat->checksum == checksum(beat) &&
            beat->rank == rank;
+}
+
+dt_status dt_heartbeat_path(char *path, const char *dir)
+{
+    return dt_file_path(path, "%s/heartbeat.bin", dir);
 }
 
 dt_status dt_heartbeat_write(const char *path, struct dt_heartbeat *beat)
@@ -49,7 +50,7 @@ dt_status dt_heartbeat_write(const char *path, struct dt_heartbeat *beat)
     return DT_OK;
 }
 
-dt_status dt_heartbeat_read(const char *path, int64_t incarnation, struct dt_heartbeat *beats,
+dt_status dt_heartbeat_read(const char *path, int64_t start_id, struct dt_heartbeat *beats,
                             bool *valid, int n_ranks)
 {
     int fd;
@@ -61,36 +62,31 @@ dt_status dt_heartbeat_read(const char *path, int64_t incarnation, struct dt_hea
     int n = n_there < (uint64_t)n_ranks ? (int)n_there : n_ranks;
     DT_TRY_OUT(dt_file_pread(fd, beats, (size_t)n * sizeof *beats, 0, path));
     for (int r = 0; r < n; r++)
-        valid[r] =
-            is_whole(&beats[r], r) && (incarnation < 0 || beats[r].incarnation == incarnation);
+        valid[r] = is_whole(&beats[r], r) && (start_id < 0 || beats[r].start_id == start_id);
 out:
     close(fd);
     return status;
 }
 
-/* Of the newest incarnation: a run on fewer ranks leaves older slots behind its own. */
+/* A start on fewer ranks leaves older slots behind its own. */
 static int64_t last_step(const struct dt_heartbeat *beats, const bool *valid, int n)
 {
-    int64_t step = -1, incarnation = INT64_MIN;
-    for (int r = 0; r < n; r++) {
-        if (!valid[r] || beats[r].incarnation < incarnation)
-            continue;
-        if (beats[r].incarnation > incarnation)
-            step = -1;
-        incarnation = beats[r].incarnation;
-        if (beats[r].main.step > step)
+    int64_t step = -1;
+    int first = 0;
+    while (first < n && !valid[first])
+        first++;
+    for (int r = first; r < n; r++)
+        if (valid[r] && beats[r].start_id == beats[first].start_id && beats[r].main.step > step)
             step = beats[r].main.step;
-    }
     return step;
 }
 
-int64_t dt_watchdog_last_step(const char *dir)
+int64_t dt_heartbeat_last_step(const char *dir)
 {
     char path[DT_PATH_MAX];
     int fd;
     uint64_t bytes;
-    if (dt_file_path(path, "%s/heartbeat.bin", dir) != DT_OK ||
-        dt_file_open(&fd, &bytes, path) != DT_OK)
+    if (dt_heartbeat_path(path, dir) != DT_OK || dt_file_open(&fd, &bytes, path) != DT_OK)
         return -1;
     close(fd);
     uint64_t n_there = bytes / sizeof(struct dt_heartbeat);

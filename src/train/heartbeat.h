@@ -27,20 +27,24 @@ struct dt_heartbeat_thread {
 
 struct dt_heartbeat {
     char magic[8];
-    int64_t incarnation;
+    int64_t start_id; /* of all ranks of one start, random */
     int32_t rank, pid;
     uint32_t flags, unused;
     uint64_t beat; /* grows with every write */
     char host[64];
     struct dt_heartbeat_thread main, saver;
-    uint64_t checksum;
+    uint64_t checksum; /* XXH3 of what comes before: the slot was not read half-written */
 };
 
+/* <dir>/heartbeat.bin into path[DT_PATH_MAX]; too long is DT_ERR_USAGE. */
+dt_status dt_heartbeat_path(char *path, const char *dir);
 /* Fills in magic and checksum of *beat and writes it to the slot of its rank. DT_ERR_IO. */
 dt_status dt_heartbeat_write(const char *path, struct dt_heartbeat *beat);
-/* The slots of ranks 0 .. n_ranks-1; valid[r] tells whether slot r is whole and of this incarnation
- * (-1: any). DT_ERR_NO_INPUT, DT_ERR_IO, ... */
-dt_status dt_heartbeat_read(const char *path, int64_t incarnation, struct dt_heartbeat *beats,
+/* The slots of ranks 0 .. n_ranks-1; valid[r] tells whether slot r is whole and of this start (-1:
+ * any). DT_ERR_NO_INPUT, DT_ERR_IO, ... */
+dt_status dt_heartbeat_read(const char *path, int64_t start_id, struct dt_heartbeat *beats,
                             bool *valid, int n_ranks);
+/* The highest step in the slots of the last start, -1 if unknown. */
+int64_t dt_heartbeat_last_step(const char *dir);
 
 #endif

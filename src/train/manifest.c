@@ -21,21 +21,21 @@ static const struct dt_json_limits limits = {.bytes = DT_MANIFEST_MAX_BYTES,
                                              .n_values = DT_MANIFEST_MAX_TENSORS + OTHER_VALUES};
 
 /* The members that are plain numbers and texts, in the order of the file. */
-#define NUMBER(member) #member, offsetof(struct dt_manifest, member)
+#define MEMBER(member) #member, offsetof(struct dt_manifest, member)
 static const struct {
     const char *key;
     size_t offset; /* int64_t */
-} longs[] = {{NUMBER(step)}, {NUMBER(epoch)}, {NUMBER(batch)}, {NUMBER(incarnation)}};
+} longs[] = {{MEMBER(step)}, {MEMBER(epoch)}, {MEMBER(batch)}, {MEMBER(incarnation)}};
 static const struct {
     const char *key;
     size_t offset; /* int */
-} ints[] = {{"ranks", offsetof(struct dt_manifest, n_ranks)}, {NUMBER(global_batch)}};
+} ints[] = {{"ranks", offsetof(struct dt_manifest, n_ranks)}, {MEMBER(global_batch)}};
 static const struct {
     const char *key;
     size_t offset, bytes; /* char[] */
-} texts[] = {{NUMBER(run_id), DT_ID_MAX},
-             {NUMBER(build_id), DT_ID_MAX},
-             {NUMBER(repro), sizeof((struct dt_manifest *)0)->repro}};
+} texts[] = {{MEMBER(run_id), DT_ID_MAX},
+             {MEMBER(build_id), DT_ID_MAX},
+             {MEMBER(repro), sizeof((struct dt_manifest *)0)->repro}};
 
 /* --- Printing --- */
 

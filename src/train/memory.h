@@ -1,10 +1,15 @@
-/* Signs that a process was killed for memory: the count of such kills in its control group (v2). */
+/* How much memory there is, and signs that a process was killed for it: from the machine and from
+ * this process's control group (v2). */
 #ifndef DTRAIN_TRAIN_MEMORY_H
 #define DTRAIN_TRAIN_MEMORY_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Bytes this process can still get, of the machine and of its control group; INT64_MAX if unknown.
+ * `root` is "" or a folder that holds proc and sys, for tests. */
+uint64_t dt_memory_available(const char *root);
 
 enum { DT_GROUP_MAX = 512 };
 

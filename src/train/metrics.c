@@ -74,17 +74,18 @@ static void warn_skipped(struct dt_session *s, int64_t n, const char *steps)
     dt_report_event(s->report, "warning", fields, DT_COUNT(fields));
 }
 
-/* Not in fp16, where skipping is how the loss scale is found. The counts are those of every rank.
- */
+/* Not where skipping is how the loss scale is found. The counts are those of every rank. */
 static dt_status check_skipped(struct dt_session *s, const struct dt_counters *counters,
                                int64_t first, int64_t last, double lr, const char *checkpoint)
 {
     char steps[64];
-    if (dt_session_scales_loss(s) || counters->n_skipped == 0)
+    bool scales = dt_session_scales_loss(s);
+    if ((scales && s->config->train.loss_scale == 0) || counters->n_skipped == 0)
         return DT_OK;
     format_steps(steps, sizeof steps, first, last);
     if (counters->n_in_a_row <= MOST_IN_A_ROW) {
-        warn_skipped(s, counters->n_skipped, steps);
+        if (!scales) /* else check_scale says it */
+            warn_skipped(s, counters->n_skipped, steps);
         return DT_OK;
     }
     s->origin = 0;

@@ -1,22 +1,19 @@
-/* The checks before training, and the summary of what is about to run. */
+/* The checks before training. */
 #include "train/preflight.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <xxhash.h>
 
 #include "dtrain/build.h"
-#include "dtrain/clock.h"
+#include "dtrain/host.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
 #include "dtrain/pulse.h"
 #include "dtrain/rng.h"
-#include "train/memory.h"
 #include "train/run_folder.h"
 
 enum { N_TRIED = 8 }; /* samples of each data set per rank */
@@ -40,8 +37,7 @@ static void identify(struct dt_preflight_identity *out, const struct dt_session 
 {
     const struct dt_dataset *const sets[] = {s->train_set, s->val_set};
     *out = (struct dt_preflight_identity){.config_hash = XXH3_64bits(s->config, sizeof *s->config)};
-    if (gethostname(out->host, sizeof out->host - 1) != 0)
-        out->host[0] = '?';
+    dt_host_name(out->host);
     snprintf(out->build_id, sizeof out->build_id, "%s", dt_build_id());
     describe_libraries(out->libraries, sizeof out->libraries, s);
     for (size_t i = 0; i < DT_COUNT(sets); i++)
@@ -176,179 +172,19 @@ dt_status dt_preflight_try(struct dt_session *s)
     return dt_session_agree(s, try_sets(s));
 }
 
+enum { MOST_CHECKPOINTS = 9, TEXT_BYTES = 16384 /* of a checkpoint, beside its tensors */ };
+
 dt_status dt_preflight_space(const struct dt_session *s, uint64_t bytes)
 {
     const char *dir = s->config->output.dir;
     char checkpoints[DT_PATH_MAX];
     int64_t *steps;
-    int n_there, n = s->config->checkpoint.keep + 1;
+    /* One more than stay, for the new one comes before the old one goes; of very many, some. */
+    int keep = s->config->checkpoint.keep, n_there;
+    int n =
+        (keep < MOST_CHECKPOINTS ? keep : MOST_CHECKPOINTS) + 1 + s->config->checkpoint.keep_best;
     DT_TRY(dt_file_path(checkpoints, "%s/checkpoints", dir));
     DT_TRY(dt_checkpoint_list(&steps, &n_there, checkpoints));
     free(steps);
-    return dt_run_folder_check_space(dir, n > n_there ? n - n_there : 1, bytes);
-}
-
-/* --- The summary --- */
-
-/* A line that grows; what does not fit is cut. */
-struct line {
-    char text[DT_PATH_MAX + 256];
-    size_t used;
-};
-
-static void add(struct line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct line *line, const char *format, ...)
-{
-    size_t room = sizeof line->text - line->used;
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(line->text + line->used, room, format, args);
-    va_end(args);
-    if (n > 0)
-        line->used += (size_t)n < room ? (size_t)n : room - 1;
-}
-
-static void add_bytes(struct line *line, const char *before, uint64_t bytes, const char *after)
-{
-    char text[32];
-    add(line, "%s%s%s", before, dt_memory_format(text, sizeof text, bytes), after);
-}
-
-static void add_time(struct line *line, const char *before, double seconds, const char *after)
-{
-    char text[32];
-    add(line, "%s%s%s", before, dt_clock_format(text, sizeof text, seconds), after);
-}
-
-static void print_model(struct line *line, const struct dt_session *s,
-                        const struct dt_preflight_summary *summary)
-{
-    const struct dt_config *config = s->config;
-    add(line, "%s, %.2f million parameters, %s, images of %d x %d, %d classes; build %.12s",
-        s->model->name, (double)summary->n_parameters / 1e6,
-        dt_precision_name(config->train.precision), config->model.image_size,
-        config->model.image_size, config->model.num_classes, dt_build_id());
-}
-
-static void print_device(struct line *line, const struct dt_session *s,
-                         const struct dt_preflight_summary *summary)
-{
-    char device[256], plane[64];
-    (void)summary;
-    s->backend->describe(s->device, device, sizeof device);
-    add(line, "%d rank%s on %s", s->n_ranks, s->n_ranks == 1 ? "" : "s", device);
-    dt_comm_describe_plane(s->plane, plane, sizeof plane);
-    if (s->n_ranks > 1)
-        add(line, "; %s", plane);
-}
-
-static void print_data(struct line *line, const struct dt_session *s,
-                       const struct dt_preflight_summary *summary)
-{
-    (void)summary;
-    add(line, "%" PRIu32 " training and %" PRIu32 " validation images%s",
-        dt_dataset_size(s->train_set), s->val_set ? dt_dataset_size(s->val_set) : 0,
-        s->config->data.source == DT_SOURCE_SYNTHETIC ? ", synthetic" : "");
-}
-
-static void print_schedule(struct line *line, const struct dt_session *s,
-                           const struct dt_preflight_summary *summary)
-{
-    (void)summary;
-    add(line, "%d epochs of %" PRId64 " steps, ", s->config->train.epochs, s->steps_per_epoch);
-    if (s->last_step < s->schedule.total_steps)
-        add(line, "%" PRId64 " steps in all, ", s->last_step);
-    add(line, "batch %d = %d rank%s x ", s->global_batch, s->n_ranks, s->n_ranks == 1 ? "" : "s");
-    if (s->n_passes > 1)
-        add(line, "%d passes x ", s->n_passes);
-    add(line, "%d images, learning rate %.6g", s->micro_batch, s->schedule.lr);
-}
-
-static void print_memory(struct line *line, const struct dt_session *s,
-                         const struct dt_preflight_summary *summary)
-{
-    const size_t *bytes = s->plan->arena_bytes;
-    uint64_t all = 0;
-    (void)summary;
-    for (int a = 0; a < DT_N_ARENAS; a++)
-        all += bytes[a];
-    add_bytes(line, "", all, " per rank: ");
-    add_bytes(line, "weights ",
-              bytes[DT_ARENA_PARAMS] + bytes[DT_ARENA_SHADOW] + bytes[DT_ARENA_STATS], ", ");
-    add_bytes(line, "gradients ", bytes[DT_ARENA_GRADS] + bytes[DT_ARENA_ACCUM], ", ");
-    add_bytes(line, "momentum ", bytes[DT_ARENA_MOMENTUM], ", ");
-    add_bytes(line, "activations ", bytes[DT_ARENA_WORK], "");
-}
-
-static void add_times_of_saves(struct line *line, const struct dt_config *config)
-{
-    if (config->checkpoint.every_seconds > 0)
-        add_time(line, "every ", config->checkpoint.every_seconds, ", ");
-    if (config->checkpoint.every_steps > 0)
-        add(line, "every %" PRId64 " steps, ", config->checkpoint.every_steps);
-    if (config->checkpoint.every_epochs == 1)
-        add(line, "every epoch, ");
-    else if (config->checkpoint.every_epochs > 1)
-        add(line, "every %d epochs, ", config->checkpoint.every_epochs);
-    add(line, "at the end");
-}
-
-static void print_checkpoints(struct line *line, const struct dt_session *s,
-                              const struct dt_preflight_summary *summary)
-{
-    const struct dt_config *config = s->config;
-    uint64_t there = dt_run_folder_free_bytes(summary->run_dir);
-    add_bytes(line, "", summary->checkpoint_bytes, ": ");
-    add_times_of_saves(line, config);
-    add(line, "; %s keeps the newest %d", summary->run_dir, config->checkpoint.keep);
-    if (config->checkpoint.keep_best)
-        add(line, ", the best");
-    if (config->checkpoint.keep_every > 0)
-        add(line, ", one every %" PRId64 " steps", config->checkpoint.keep_every);
-    if (there < INT64_MAX)
-        add_bytes(line, "; ", there, " free");
-}
-
-static void add_limit(struct line *line, const char *name, double seconds)
-{
-    if (seconds > 0)
-        add_time(line, name, seconds, "");
-    else
-        add(line, "%snone", name);
-}
-
-static void print_limits(struct line *line, const struct dt_session *s,
-                         const struct dt_preflight_summary *summary)
-{
-    const struct dt_config *config = s->config;
-    add_limit(line, "without progress: start ", config->watchdog.init_s);
-    add_limit(line, ", step ", config->watchdog.step_s);
-    add_limit(line, ", save ", config->watchdog.save_s);
-    if (summary->end[0])
-        add(line, "; stops in time for %s", summary->end);
-}
-
-static void print_start(struct line *line, const struct dt_session *s,
-                        const struct dt_preflight_summary *summary)
-{
-    (void)s;
-    add(line, "%s, checked in %.1f s", summary->start, summary->seconds);
-}
-
-void dt_preflight_print(const struct dt_session *s, const struct dt_preflight_summary *summary)
-{
-    static const struct {
-        const char *label;
-        void (*print)(struct line *line, const struct dt_session *s,
-                      const struct dt_preflight_summary *summary);
-    } rows[] = {
-        {"model", print_model},       {"device", print_device}, {"data", print_data},
-        {"schedule", print_schedule}, {"memory", print_memory}, {"checkpoints", print_checkpoints},
-        {"limits", print_limits},     {"start", print_start},
-    };
-    for (size_t i = 0; i < DT_COUNT(rows); i++) {
-        struct line line = {.used = 0};
-        rows[i].print(&line, s, summary);
-        dt_log(DT_LOG_INFO, "%-12s %s", rows[i].label, line.text);
-    }
+    return dt_run_folder_check_space(dir, n > n_there ? n - n_there : 1, bytes + TEXT_BYTES);
 }

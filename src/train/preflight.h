@@ -28,14 +28,5 @@ dt_status dt_preflight_agree(struct dt_session *s);
 dt_status dt_preflight_try(struct dt_session *s);
 /* Space for keep + 1 checkpoints of `bytes`, less those that are there. Rank 0. */
 dt_status dt_preflight_space(const struct dt_session *s, uint64_t bytes);
-/* The summary, one block of lines. Rank 0. */
-struct dt_preflight_summary {
-    const char *run_dir, *start; /* "from scratch", "from .../step-N" */
-    uint64_t checkpoint_bytes;
-    int64_t n_parameters;
-    double seconds;  /* from the start of the program's work to here */
-    const char *end; /* why the run will stop by itself before its last step, or "" */
-};
-void dt_preflight_print(const struct dt_session *s, const struct dt_preflight_summary *summary);
 
 #endif

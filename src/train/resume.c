@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "dtrain/file.h"
 #include "dtrain/log.h"
@@ -21,8 +22,10 @@ static dt_status find_path(struct dt_resume *resume, const char *path)
         DT_FAIL(DT_ERR_NO_CHECKPOINT, "cannot resume: %s", dt_error_text());
     if (is_one) {
         DT_TRY(dt_file_path(resume->path, "%s", path));
-        if (dt_checkpoint_verify(&resume->state, path) != DT_OK)
+        dt_status status = dt_checkpoint_verify(&resume->state, path);
+        if (dt_checkpoint_is_damaged(status))
             DT_FAIL(DT_ERR_NO_CHECKPOINT, "cannot resume from %s: %s", path, dt_error_text());
+        DT_TRY(status);
         return DT_OK;
     }
     DT_TRY(dt_checkpoint_find(resume->path, &resume->state, dir));
@@ -41,11 +44,15 @@ static dt_status check_no_later(const struct dt_resume *resume, const char *dir)
     dt_status status = DT_OK;
     DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
     for (int i = 0; i < n_steps && steps[i] > resume->state.step; i++) {
-        DT_TRY_OUT(dt_file_path(path, "%s/step-%09" PRId64, dir, steps[i]));
-        if (dt_checkpoint_verify(NULL, path) == DT_OK)
+        DT_TRY_OUT(dt_checkpoint_path(path, dir, steps[i]));
+        dt_status found = dt_checkpoint_verify(NULL, path);
+        if (found != DT_OK && !dt_checkpoint_is_damaged(found))
+            DT_TRY_OUT(found);
+        if (found == DT_OK)
             DT_TRY_OUT(DT_ERROR(
                 DT_ERR_CREATE,
-                "%s is later than %s and would be mixed up with the new run; choose another --out",
+                "%s is later than %s and would be mixed up with the new run; choose another --out, "
+                "or use --resume auto to go on with it",
                 path, resume->path));
     }
 out:
@@ -68,34 +75,78 @@ static dt_status list_bad(char *out, size_t bytes, const char *dir)
     return DT_OK;
 }
 
-static dt_status find_newest(struct dt_resume *resume, bool must, const char *dir)
+/* No crash leaves only damaged ones, so it is not for a new run to write over them. */
+static dt_status find_newest(struct dt_resume *resume, const char *rule, const char *dir)
 {
     char bad[LIST_BYTES];
     DT_TRY(dt_checkpoint_find(resume->path, &resume->state, dir));
-    resume->found = resume->path[0] != '\0';
+    resume->found = resume->is_own = resume->path[0] != '\0';
     if (resume->found)
         return DT_OK;
     DT_TRY(list_bad(bad, sizeof bad, dir));
-    if (must && bad[0])
-        DT_FAIL(DT_ERR_NO_CHECKPOINT, "--resume must: %s holds no good checkpoint; damaged: %s",
-                dir, bad);
-    if (must)
-        DT_FAIL(DT_ERR_NO_CHECKPOINT, "--resume must: %s holds no complete checkpoint", dir);
     if (bad[0])
-        dt_log(DT_LOG_WARNING, "%s holds no good checkpoint; training begins from scratch", dir);
+        DT_FAIL(DT_ERR_NO_CHECKPOINT,
+                "--resume %s: %s holds no good checkpoint; damaged: %s; repair or remove them, or "
+                "choose another --out",
+                rule, dir, bad);
+    if (strcmp(rule, "must") == 0)
+        DT_FAIL(DT_ERR_NO_CHECKPOINT, "--resume must: %s holds no complete checkpoint", dir);
     return DT_OK;
+}
+
+static bool is_among(const char *path, const char *dir)
+{
+    char parent[DT_PATH_MAX];
+    struct stat a, b;
+    return (size_t)snprintf(parent, sizeof parent, "%s/..", path) < sizeof parent &&
+           stat(parent, &a) == 0 && stat(dir, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+static dt_status name_origin(char *out, size_t bytes, const char *path)
+{
+    struct dt_manifest m;
+    DT_TRY(dt_manifest_load(&m, path));
+    snprintf(out, bytes, "%s step %" PRId64, m.run_id, m.step);
+    dt_manifest_reset(&m);
+    return DT_OK;
+}
+
+/* The same command again, after a stop: it goes on with what it has done. */
+static dt_status take_descendant(struct dt_resume *resume, const char *dir)
+{
+    char path[DT_PATH_MAX], origin[DT_ORIGIN_MAX];
+    struct dt_checkpoint newest;
+    DT_TRY(name_origin(origin, sizeof origin, resume->path));
+    DT_TRY(dt_checkpoint_find(path, &newest, dir));
+    if (path[0] == '\0' || strcmp(newest.origin, origin) != 0) {
+        memcpy(resume->state.origin, origin, sizeof origin);
+        return DT_OK;
+    }
+    dt_log(DT_LOG_INFO, "%s, which began with %s, is there already: going on from it", path,
+           resume->path);
+    memcpy(resume->path, path, sizeof path);
+    resume->state = newest;
+    resume->is_own = true;
+    return DT_OK;
+}
+
+static dt_status choose_path(struct dt_resume *resume, const char *rule, const char *dir)
+{
+    DT_TRY(find_path(resume, rule));
+    resume->found = true;
+    resume->is_own = is_among(resume->path, dir);
+    if (!resume->is_own)
+        DT_TRY(take_descendant(resume, dir));
+    return check_no_later(resume, dir);
 }
 
 static dt_status choose(struct dt_resume *resume, const char *rule, const char *dir)
 {
-    bool never = strcmp(rule, "never") == 0, must = strcmp(rule, "must") == 0;
-    if (!never && !must && strcmp(rule, "auto") != 0) {
-        DT_TRY(find_path(resume, rule));
-        DT_TRY(check_no_later(resume, dir));
-        resume->found = true;
-        return DT_OK;
-    }
-    DT_TRY(find_newest(resume, must, dir));
+    bool never = strcmp(rule, "never") == 0;
+    if (!never && strcmp(rule, "must") != 0 && strcmp(rule, "auto") != 0)
+        return choose_path(resume, rule, dir);
+    DT_TRY(find_newest(resume, rule, dir));
     if (never && resume->found)
         DT_FAIL(
             DT_ERR_CREATE,
@@ -239,6 +290,7 @@ static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved
     state->best_step = saved->best_step;
     state->eval_due = saved->eval_due;
     state->loss_scale = saved->loss_scale;
+    memcpy(state->origin, saved->origin, sizeof state->origin);
     move_in_epoch(state, saved, s);
     log_changes(saved, s);
 }

@@ -4,11 +4,11 @@
 
 #include "dtrain/train.h"
 #include "train/metrics.h"
-#include "train/replicas.h"
 #include "train/run_folder.h"
 #include "train/saving.h"
 #include "train/session.h"
 #include "train/stop.h"
+#include "train/stragglers.h"
 #include "train/watchdog.h"
 
 enum { DT_STEP_TIMES = 63 };

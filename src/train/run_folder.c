@@ -16,20 +16,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "dtrain/clock.h"
+#include "dtrain/host.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
 #include "train/checkpoint.h"
+#include "train/heartbeat.h"
 #include "train/run_record.h"
-#include "train/watchdog.h"
 
 enum { HOLDER_MAX = 512, LEASE_S = 60, ID_BYTES = 16 };
-
-static void find_host(char host[DT_HOST_MAX])
-{
-    memset(host, 0, DT_HOST_MAX);
-    if (gethostname(host, DT_HOST_MAX - 1) != 0)
-        snprintf(host, DT_HOST_MAX, "?");
-}
 
 /* --- Who holds the lock --- */
 
@@ -51,7 +46,7 @@ static dt_status write_holder(const struct dt_run_folder *folder, const char *pa
     const char *job = find_job();
     time_t now = time(NULL);
     struct tm local;
-    find_host(host);
+    dt_host_name(host);
     if (localtime_r(&now, &local))
         strftime(since, sizeof since, "%Y-%m-%d %H:%M", &local);
     int n = snprintf(text, sizeof text, "%s%.64s on %s, process %d, since %s\n",
@@ -65,8 +60,7 @@ static dt_status write_holder(const struct dt_run_folder *folder, const char *pa
 static dt_status refuse(const struct dt_run_folder *folder)
 {
     char text[HOLDER_MAX] = "";
-    const struct timespec pause = {.tv_nsec = 50000000};
-    nanosleep(&pause, NULL); /* who has just taken the lock is still writing */
+    dt_clock_sleep(0.05); /* who has just taken the lock is still writing */
     ssize_t n = pread(folder->lock_fd, text, sizeof text - 1, 0);
     text[n > 0 ? n : 0] = '\0';
     text[strcspn(text, "\n")] = '\0';
@@ -135,7 +129,7 @@ static dt_status check_lease(const struct dt_run_folder *folder)
 {
     char path[DT_PATH_MAX];
     struct stat beat, now;
-    DT_TRY(dt_file_path(path, "%s/heartbeat.bin", folder->path));
+    DT_TRY(dt_heartbeat_path(path, folder->path));
     if (stat(path, &beat) != 0)
         return DT_OK;
     /* A file server has a clock of its own: what it says now is compared with what it said. */
@@ -156,7 +150,7 @@ static dt_status record_path(char path[DT_PATH_MAX], const struct dt_run_folder 
 static bool has_heartbeat(const struct dt_run_folder *folder)
 {
     char path[DT_PATH_MAX];
-    return dt_file_path(path, "%s/heartbeat.bin", folder->path) == DT_OK && dt_file_exists(path);
+    return dt_heartbeat_path(path, folder->path) == DT_OK && dt_file_exists(path);
 }
 
 /* The run before; all zero where there was none or where it is not known. */
@@ -200,7 +194,7 @@ static void learn(struct dt_run_folder *folder, const struct dt_run_record *reco
     bool is_known = record->incarnation > 0;
     folder->was_running = is_known && record->is_running;
     folder->last_exit_code = record->exit_code;
-    folder->last_step = record->is_running ? dt_watchdog_last_step(folder->path) : record->step;
+    folder->last_step = record->is_running ? dt_heartbeat_last_step(folder->path) : record->step;
     warn_of_kills(record);
 }
 
@@ -245,10 +239,21 @@ static dt_status save_record(const struct dt_run_folder *folder, struct dt_run_r
     memcpy(record->run_id, folder->run_id, sizeof record->run_id);
     record->incarnation = folder->incarnation;
     record->pid = getpid();
-    find_host(record->host);
+    dt_host_name(record->host);
     if (!dt_memory_read_kills(&record->kills, ""))
         record->kills = (struct dt_memory_kills){0};
     return dt_run_record_save(path, record);
+}
+
+static dt_status clean(const struct dt_run_folder *folder)
+{
+    static const char *const names[] = {"RUN", "config.json"};
+    char path[DT_PATH_MAX];
+    for (size_t i = 0; i < DT_COUNT(names); i++) {
+        DT_TRY(dt_file_path(path, "%s/%s", folder->path, names[i]));
+        dt_file_clean(path);
+    }
+    return DT_OK;
 }
 
 dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh)
@@ -257,7 +262,7 @@ dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh)
     if (fresh || !folder->run_id[0])
         DT_TRY(make_id(folder->run_id));
     folder->incarnation++;
-    dt_checkpoint_clean(folder->path); /* half a RUN or config.json that a crash has left */
+    DT_TRY(clean(folder));
     return save_record(folder, &record);
 }
 

@@ -4,8 +4,9 @@
  *   .lock          flock by rank 0 for as long as it lives, so that no stale lock is possible; its
  *                  text (host, pid, job, start) is for the message
  *   RUN            {"run_id", "incarnation", "state": "running" | "ended", "exit_code", "step",
- *                  "host", "pid"}: the id stays, the incarnation grows with every start. A writer
- *                  that finds another incarnation than its own must not commit anything.
+ *                  "host", "pid", "memory_group", "memory_kills", "check"} (run_record.h): the id
+ *                  stays, the incarnation grows with every start. A writer that finds another
+ *                  incarnation than its own must not commit anything.
  *   heartbeat.bin  slots of the watchdogs (watchdog.h)
  *
  * Where the file system has no flock (ENOSYS, ENOTSUP, ENOLCK), a heartbeat.bin younger than 60 s
@@ -32,9 +33,8 @@ struct dt_run_folder {
 
 /* Creates the folder if needed and takes the lock. DT_ERR_IN_USE with who has it since when;
  * DT_ERR_CREATE or DT_ERR_PERMISSION where nothing can be written, DT_ERR_CREATE if it belongs to
- * another user and anyone may write to it (without sticky bit). Reads RUN, and warns if the run
- * before was probably killed for memory; changes nothing else. *folder may be closed in any case.
- */
+ * another user and anyone may write to it (without sticky bit). Reads RUN, warns if the run before
+ * was probably killed for memory; changes nothing else. *folder may be closed in any case. */
 dt_status dt_run_folder_open(struct dt_run_folder *folder, const char *path);
 /* Begins a new incarnation: RUN says "running". With `fresh` under a new run id. */
 dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh);

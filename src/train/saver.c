@@ -3,7 +3,6 @@
 #include "train/saver.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
 #include "dtrain/pulse.h"
+#include "dtrain/thread.h"
 #include "train/snapshot.h"
 
 enum phase { IDLE, BUSY, ENDED }; /* ENDED: the result has not been taken */
@@ -61,21 +61,6 @@ static void *work(void *context)
     return NULL;
 }
 
-/* Signals are for the main thread, but for those that a thread raises by its own fault. */
-static int start_thread(struct dt_saver *s)
-{
-    static const int own_faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
-    sigset_t blocked, before;
-    sigfillset(&blocked);
-    for (size_t i = 0; i < DT_COUNT(own_faults); i++)
-        sigdelset(&blocked, own_faults[i]);
-    pthread_sigmask(SIG_SETMASK, &blocked, &before);
-    int error = pthread_create(&s->thread, NULL, work, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    s->has_thread = error == 0;
-    return error;
-}
-
 /* Waiting with a limit is by the monotonic clock. */
 static dt_status init_lock(struct dt_saver *s)
 {
@@ -103,7 +88,8 @@ dt_status dt_saver_create(struct dt_saver **saver, const struct dt_checkpoint_ta
     s->target = target;
     DT_TRY_OUT(dt_snapshot_create(&s->snapshot, plan));
     DT_TRY_OUT(init_lock(s));
-    int error = start_thread(s);
+    int error = dt_thread_start(&s->thread, "dt-saver", work, s);
+    s->has_thread = error == 0;
     if (error != 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_MEMORY, "cannot start the thread that writes checkpoints: %s",
                             strerror(error)));

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <xxhash.h>
 
@@ -18,10 +17,12 @@
 #include "train/replicas.h"
 #include "train/snapshot.h"
 
-enum { FINAL_ATTEMPTS = 10 };
+enum { FINAL_ATTEMPTS = 12 };
 
 /* Training may stand still for a hundredth of the time. */
 static const double most_stall = 0.01;
+static const double slow_disk = 1e8; /* bytes/s, until the first save has been timed */
+static const double final_retry_s = 10;
 
 /* --- Opening --- */
 
@@ -59,6 +60,7 @@ dt_status dt_saving_open(struct dt_saving *saving, struct dt_run_folder *folder,
         .context = folder,
     };
     DT_TRY(dt_saver_create(&saving->saver, &saving->target, s->plan));
+    saving->longest_s = (double)dt_saver_bytes(saving->saver) / slow_disk;
     return dt_preflight_space(s, dt_saver_bytes(saving->saver));
 }
 
@@ -85,9 +87,8 @@ static void report(const struct dt_saving *saving, const struct dt_saved *saved)
 static void warn(const struct dt_saving *saving, const struct dt_saved *saved)
 {
     char text[sizeof saved->problem + DT_PATH_MAX + 128];
-    snprintf(text, sizeof text,
-             "%s; the newest checkpoint is %s; training goes on, next try in %g s", saved->problem,
-             saving->last[0] ? saving->last : "none", saving->session->config->checkpoint.retry_s);
+    snprintf(text, sizeof text, "%s; the newest checkpoint is %s; it will be tried again",
+             saved->problem, saving->last[0] ? saving->last : "none");
     const struct dt_field fields[] = {DT_TEXT("text", text)};
     dt_report_event(saving->session->report, "warning", fields, DT_COUNT(fields));
 }
@@ -125,10 +126,21 @@ double dt_saving_due_s(const struct dt_saving *saving)
         return INFINITY;
     if (saving->n_failed > 0)
         return saving->ended_s + config->checkpoint.retry_s;
+    if (saving->is_late)
+        return saving->ended_s;
     return every_s > 0 ? saving->ended_s + fmax(every_s, saving->stall_s / most_stall) : INFINITY;
 }
 
 /* --- Saving --- */
+
+dt_status dt_saving_put_off(struct dt_saving *saving, bool *is_off)
+{
+    double busy = saving->saver && dt_saver_is_busy(saving->saver);
+    DT_TRY(dt_comm_max_f64(saving->session->comm, &busy, 1));
+    *is_off = busy > 0;
+    saving->is_late = saving->is_late || *is_off;
+    return DT_OK;
+}
 
 static dt_status begin(struct dt_saving *saving, struct dt_checkpoint *at)
 {
@@ -143,6 +155,7 @@ static dt_status begin(struct dt_saving *saving, struct dt_checkpoint *at)
         status = dt_saver_start(saving->saver, at);
     DT_TRY(dt_session_agree(s, status));
     saving->begun_step = at->step;
+    saving->is_late = false;
     return DT_OK;
 }
 
@@ -158,9 +171,8 @@ dt_status dt_saving_begin(struct dt_saving *saving, struct dt_checkpoint *at)
 
 static void sleep_for(double seconds)
 {
-    static const struct timespec piece = {.tv_nsec = 100000000};
     for (double end_s = dt_clock_s() + seconds; dt_clock_s() < end_s;) {
-        nanosleep(&piece, NULL);
+        dt_clock_sleep(0.1);
         dt_pulse_beat(&dt_pulse_main);
     }
 }
@@ -178,7 +190,7 @@ static dt_status wait_until_durable(struct dt_saving *saving, const struct dt_ch
                     "the checkpoint of step %lld could not be saved in %d attempts; the newest one "
                     "is %s; make space and run again",
                     (long long)at->step, attempt, saving->last[0] ? saving->last : "none");
-        sleep_for(saving->session->config->checkpoint.retry_s);
+        sleep_for(fmin(saving->session->config->checkpoint.retry_s, final_retry_s));
         DT_TRY(dt_saver_start(saving->saver, at));
     }
 }

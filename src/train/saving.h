@@ -16,6 +16,7 @@ struct dt_saving {
     char repro[256];
     int64_t begun_step; /* of the newest that has been begun or loaded, -1 = none; all ranks */
     int n_failed;       /* saves in a row */
+    bool is_late;       /* one was due while another was under way; rank 0 */
     double ended_s;     /* when the last save ended */
     double stall_s;     /* for which training stood still at the last one */
     double longest_s;   /* of all, until it was durable */
@@ -28,6 +29,9 @@ dt_status dt_saving_open(struct dt_saving *saving, struct dt_run_folder *folder,
                          const char *config_json);
 void dt_saving_close(struct dt_saving *saving); /* waits for the save under way */
 
+/* Whether a save is under way, agreed by all ranks; then the one that is due now is put off until
+ * that has ended (dt_saving_due_s): training does not wait for a slow disk. Collective. */
+dt_status dt_saving_put_off(struct dt_saving *saving, bool *is_off);
 /* Compares the ranks' weights, then begins a save; fills in what `at` lacks. Collective. */
 dt_status dt_saving_begin(struct dt_saving *saving, struct dt_checkpoint *at);
 /* Looks after a save under way: reports one that has ended, warns of one that has failed. Fails

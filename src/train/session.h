@@ -61,10 +61,6 @@ bool dt_session_has_times(const struct dt_session *s);
 /* Whether the configuration has a validation set. */
 bool dt_session_has_validation(const struct dt_session *s);
 
-/* memory.c: bytes this process can still get, of the machine and of its control group (v2);
- * INT64_MAX if unknown. `root` is "" or a folder that holds proc and sys, for tests. */
-uint64_t dt_memory_available(const char *root);
-
 /* step.c: what update number `step` (from 0) works with; one pass of it, or of the evaluation, over
  * a batch, which is released in any case. A device with queues is still at work then. */
 struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step);

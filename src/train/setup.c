@@ -8,6 +8,7 @@
 #include "dtrain/log.h"
 #include "dtrain/pulse.h"
 #include "dtrain/train.h"
+#include "train/memory.h"
 
 void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt_config *config)
 {

@@ -63,7 +63,7 @@ static dt_status list_contents(struct contents *c, const struct dt_graph *g, boo
     for (int t = 0; t < g->n_tensors; t++) {
         const struct dt_tensor *tensor = &g->tensor[t];
         if (tensor->role == DT_PARAM || (tensor->role == DT_STAT && !momentum))
-            add_tensor(c, momentum ? "momentum." : "", tensor, t);
+            add_tensor(c, momentum ? DT_MOMENTUM_PREFIX : "", tensor, t);
         if (is_running_var(tensor) && !momentum)
             add_counter(c, tensor);
     }

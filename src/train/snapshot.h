@@ -9,6 +9,9 @@
 
 struct dt_snapshot;
 
+/* Before the name of a parameter: the name of its momentum. */
+#define DT_MOMENTUM_PREFIX "momentum."
+
 /* Allocates for the tensors of `plan`, which is kept. */
 dt_status dt_snapshot_create(struct dt_snapshot **snapshot, struct dt_plan *plan);
 void dt_snapshot_destroy(struct dt_snapshot *snapshot); /* accepts NULL */

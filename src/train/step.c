@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "dtrain/clock.h"
 #include "dtrain/fault.h"
@@ -70,14 +69,6 @@ static double work_s(const struct dt_session *s)
     return times.compute_s + times.update_s;
 }
 
-static void sleep_s(double seconds)
-{
-    struct timespec left = {.tv_sec = (time_t)seconds,
-                            .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
-    while (nanosleep(&left, &left) != 0) /* a signal */
-        continue;
-}
-
 /* --- Passes --- */
 
 static dt_status train_pass(struct dt_session *s, const struct dt_batch *batch,
@@ -99,7 +90,7 @@ dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
         own.diff_scale = NAN;
     DT_TRY(train_pass(s, batch, &own, pass));
     if (slowness > 1)
-        sleep_s((slowness - 1) * (work_s(s) - begin_s));
+        dt_clock_sleep((slowness - 1) * (work_s(s) - begin_s));
     if (pass == s->n_passes - 1 && dt_fault_due(DT_FAULT_FLIP, scalars->step))
         DT_TRY(flip_bit(s->plan));
     return DT_OK;

@@ -9,6 +9,7 @@
 #include "dtrain/clock.h"
 #include "dtrain/mem.h"
 #include "dtrain/pulse.h"
+#include "train/replicas.h"
 #include "train/run.h"
 
 /* --- One step --- */
@@ -132,9 +133,15 @@ static dt_status evaluate(struct run *r, bool *is_best)
     return DT_OK;
 }
 
-static dt_status save(struct run *r)
+/* `must`: even if that means to wait for a save under way. */
+static dt_status save(struct run *r, bool must)
 {
     double begin_s = dt_clock_s();
+    bool is_off = false;
+    if (!must)
+        DT_TRY(dt_saving_put_off(&r->saving, &is_off));
+    if (is_off)
+        return DT_OK;
     DT_TRY(dt_saving_begin(&r->saving, &r->at));
     pause_clocks(r, dt_clock_s() - begin_s);
     return DT_OK;
@@ -187,10 +194,9 @@ static dt_status after_step(struct run *r)
         DT_TRY(evaluate(r, &is_best));
     if (check_due)
         DT_TRY(dt_replicas_compare(s, at->step, r->saving.last));
-    if (save_due || r->stop_reason || dt_run_is_goal_reached(r) ||
-        (is_best && config->checkpoint.keep_best))
-        DT_TRY(save(r));
-    return DT_OK;
+    bool must_save = end || r->stop_reason || dt_run_is_goal_reached(r) ||
+                     (is_best && config->checkpoint.keep_best);
+    return must_save || save_due ? save(r, must_save) : DT_OK;
 }
 
 static bool is_finished(const struct run *r)
@@ -209,7 +215,7 @@ static dt_status before_steps(struct run *r)
     if (r->at.eval_due && !r->stop_reason)
         DT_TRY(evaluate(r, &is_best));
     if (is_finished(r) && (r->saving.begun_step != r->at.step || !r->stop_reason))
-        return save(r);
+        return save(r, true);
     return DT_OK;
 }
 
@@ -278,6 +284,7 @@ dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
     r->top1 = -1;
     r->folder.lock_fd = -1;
     dt_session_init(&r->session, comm, config);
+    dt_watchdog_catch_crashes(r->session.rank);
     dt_status status = run(r, options);
     *origin = r->session.origin;
     close_run(r, status);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dtrain/mem.h"
 #include "dtrain/pulse.h"
 
 enum {
@@ -127,7 +128,7 @@ static int add_culprits(struct dt_verdict *out, const struct dt_verdict_case *c,
     /* Who is dead comes first: others may be stuck because of it. */
     static const enum state order[] = {DEAD, STUCK, SAVER_STUCK};
     int n = 0;
-    for (size_t k = 0; k < sizeof order / sizeof order[0]; k++)
+    for (size_t k = 0; k < DT_COUNT(order); k++)
         for (int r = 0; r < c->n_ranks; r++) {
             if (judge(c, r, patience_s) != order[k])
                 continue;
@@ -216,8 +217,11 @@ void dt_verdict_find(struct dt_verdict *out, const struct dt_verdict_case *c)
         out->text[0] = '\0';
         return;
     }
+    if (!c->has_folder)
+        return;
     if (c->is_blind)
         add(out, "; the file system of the run folder does not answer");
-    if (c->has_folder)
-        add(out, "; the newest checkpoint is intact; submit the job again to resume");
+    add(out, c->has_checkpoint
+                 ? "; the newest checkpoint is intact; submit the job again to resume"
+                 : "; there is no checkpoint yet; submit the job again to start anew");
 }

@@ -16,7 +16,8 @@ struct dt_verdict_case {
     const struct dt_view *ranks;
     int n_ranks, self;
     bool is_blind;   /* the slots cannot be read now: the ages stand still */
-    bool has_folder; /* of a run: there are checkpoints */
+    bool has_folder; /* of a run */
+    bool has_checkpoint;
     double period_s; /* of the watchdogs: how old a slot is in health */
     double slack_s;  /* the limits are that much shorter */
 };

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "dtrain/clock.h"
 #include "dtrain/file.h"
@@ -41,12 +42,12 @@ static dt_status count_tensors(int *n, const char *path)
     return DT_OK;
 }
 
-/* Names in damaged files may hold anything, and a terminal would obey it. */
+/* Names of folders and in damaged files may hold anything, and a terminal would obey it. */
 static void put_line(char *line, FILE *out)
 {
-    for (char *c = line; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            *c = '?';
+    for (char *c = line; (c = strchr(c, '\n'));)
+        *c = '?';
+    dt_log_escape(line);
     fprintf(out, "%s\n", line);
     fflush(out);
 }
@@ -79,7 +80,7 @@ static dt_status verify_all(const char *dir, FILE *out)
     dt_status status = DT_OK;
     DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
     for (int i = 0; i < n_steps; i++) {
-        DT_TRY_OUT(dt_file_path(path, "%s/step-%09" PRId64, dir, steps[i]));
+        DT_TRY_OUT(dt_checkpoint_path(path, dir, steps[i]));
         n_bad += verify_one(path, out) != DT_OK;
     }
     if (n_steps == 0)

@@ -4,10 +4,8 @@
  * the report. Whatever hangs then, the judge ends the process. */
 #include "train/watchdog.h"
 
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +15,11 @@
 
 #include "dtrain/clock.h"
 #include "dtrain/file.h"
+#include "dtrain/host.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
 #include "dtrain/pulse.h"
+#include "dtrain/thread.h"
 #include "train/hang_report.h"
 #include "train/verdict.h"
 
@@ -29,13 +29,14 @@ enum {
     PERIODS_OF_SLACK = 2, /* how far two ranks' views, or two that hang together, are apart */
     STEPS_OF_LIMIT = 10,  /* median steps */
 };
-static const double longest_period_s = 1.0;
+/* Of a period. With many ranks the file system gets that much less to do. */
+static const double normal_s = 1.0, longest_s = 5.0, ranks_per_s = 64.0;
 static const double blind_s = 3.0;  /* slots that were not read for so long and three periods */
-static const double leave_s = 2.0;  /* for all ranks to write their reports */
-static const double guard_s = 10.0; /* for everything at the end */
+static const double leave_s = 2.0;  /* at least, for all ranks to write their reports */
+static const double guard_s = 10.0; /* for everything else at the end */
 static const double stop_s = 5.0;   /* for a herald that may hang */
 
-enum thread { JUDGE, ACTOR, HERALD, N_THREADS };
+enum thread { JUDGE, ACTOR, HERALD, N_THREADS }; /* HERALD last: a process alone has none */
 
 struct progress {
     uint64_t n_moves;
@@ -65,10 +66,12 @@ struct dt_watchdog {
     double start_s;  /* of all times; later after a stall */
     double judged_s; /* when the judge has last looked */
     double read_s;   /* when the slots were read */
-    bool has_alarm;  /* another rank has expired */
+    bool has_alarm;  /* another rank has expired: */
+    int alarm_rank;
     bool must_write; /* the slot, now */
     uint32_t told;   /* the flags that have been written to the slot */
     bool has_left;   /* the herald */
+    bool has_checkpoint;
     struct dt_view *views;
     struct dt_verdict verdict;
 
@@ -85,6 +88,12 @@ static void wait_until(struct dt_watchdog *w, double until_s)
     struct timespec until = {.tv_sec = (time_t)until_s};
     until.tv_nsec = (long)((until_s - (double)until.tv_sec) * 1e9);
     pthread_cond_timedwait(&w->change, &w->lock, &until);
+}
+
+/* For all ranks to see what one of them has written, and to write their reports. */
+static double leave_time(const struct dt_watchdog *w)
+{
+    return fmax(leave_s, 2 * w->period_s);
 }
 
 /* --- Own pulses --- */
@@ -126,6 +135,9 @@ static void observe_self(struct dt_watchdog *w, double now_s)
     struct dt_heartbeat *own = &w->own;
     observe(&own->main, &w->main, w, &dt_pulse_main, now_s);
     observe(&own->saver, &w->saver, w, &dt_pulse_saver, now_s);
+    /* Before there is a folder, the run is on its way to INIT. */
+    if (!w->options.dir && own->main.section == DT_SECTION_NONE)
+        own->main.limit_s = w->options.init_s;
     /* A main thread that waits for its own saver moves as long as that does. */
     if (own->main.section == DT_SECTION_SAVE && own->saver.section == DT_SECTION_SAVE)
         own->main.idle_s = fmin(own->main.idle_s, own->saver.idle_s);
@@ -140,7 +152,9 @@ static void restart_times(struct dt_watchdog *w, double now_s)
 
 static bool is_blind(const struct dt_watchdog *w, double now_s)
 {
-    return w->options.dir && now_s - fmax(w->read_s, w->start_s) > blind_s + 3 * w->period_s;
+    if (!w->options.dir)
+        return w->options.n_ranks > 1;
+    return now_s - fmax(w->read_s, w->start_s) > blind_s + 3 * w->period_s;
 }
 
 /* What this rank knows, into w->views. While nothing can be read, nobody gets older. */
@@ -163,6 +177,7 @@ static struct dt_verdict_case case_of(const struct dt_watchdog *w, double now_s)
         .self = w->options.rank,
         .is_blind = is_blind(w, now_s),
         .has_folder = w->options.dir,
+        .has_checkpoint = w->has_checkpoint,
         .period_s = w->period_s,
     };
 }
@@ -184,7 +199,7 @@ static bool judge(struct dt_watchdog *w, double now_s)
 /* With the lock held, which others get while this waits for the actor to end the process. */
 static void end_process(struct dt_watchdog *w)
 {
-    double guard = dt_clock_s() + guard_s;
+    double guard = dt_clock_s() + guard_s + leave_time(w);
     w->own.flags |= DT_HEARTBEAT_EXPIRED;
     w->must_write = true;
     pthread_cond_broadcast(&w->change);
@@ -222,12 +237,20 @@ static void take_slots(struct dt_watchdog *w, double now_s)
         if (!w->valid[r] || (peer->is_known && peer->beat.beat == w->read[r].beat))
             continue;
         *peer = (struct peer){.beat = w->read[r], .is_known = true, .seen_s = now_s};
-        if (r != w->options.rank && (peer->beat.flags & DT_HEARTBEAT_EXPIRED))
-            w->has_alarm = true;
+        if (r == w->options.rank || !(peer->beat.flags & DT_HEARTBEAT_EXPIRED) || w->has_alarm)
+            continue;
+        w->has_alarm = true;
+        w->alarm_rank = r;
     }
     w->read_s = now_s;
     if (w->has_alarm)
         pthread_cond_broadcast(&w->change);
+}
+
+static bool is_checkpoint_there(const struct dt_watchdog *w)
+{
+    char path[DT_PATH_MAX];
+    return dt_file_path(path, "%s/checkpoints/latest", w->dir) == DT_OK && access(path, F_OK) == 0;
 }
 
 /* Once, with the lock held, which is not kept during the access. */
@@ -240,6 +263,7 @@ static void exchange(struct dt_watchdog *w)
     w->own.beat++;
     w->must_write = false;
     struct dt_heartbeat own = w->own;
+    bool has_checkpoint = w->has_checkpoint;
     pthread_mutex_unlock(&w->lock);
     bool is_written = dt_heartbeat_write(w->path, &own) == DT_OK;
     if (!is_written && !w->has_warned) {
@@ -248,9 +272,11 @@ static void exchange(struct dt_watchdog *w)
                w->options.rank, dt_error_text());
     }
     dt_status status =
-        dt_heartbeat_read(w->path, w->options.incarnation, w->read, w->valid, w->options.n_ranks);
+        dt_heartbeat_read(w->path, w->options.start_id, w->read, w->valid, w->options.n_ranks);
     double now_s = dt_clock_s();
+    has_checkpoint = has_checkpoint || is_checkpoint_there(w);
     pthread_mutex_lock(&w->lock);
+    w->has_checkpoint = has_checkpoint;
     if (is_written)
         w->told = own.flags;
     if (status == DT_OK)
@@ -289,7 +315,11 @@ static void set_flag(struct dt_watchdog *w, uint32_t flag)
 static void say(struct dt_watchdog *w)
 {
     char line[DT_VERDICT_TEXT + 2];
-    int n = snprintf(line, sizeof line, "%s\n", w->verdict.text);
+    int n = w->verdict.expired
+                ? snprintf(line, sizeof line, "%s\n", w->verdict.text)
+                : snprintf(line, sizeof line,
+                           "dtrain: error[HANG] rank %d reports a hang, see hang-%d.txt\n",
+                           w->alarm_rank, w->alarm_rank);
     for (ssize_t done = 0, k = 0; done < n && k >= 0; done += k)
         k = write(STDERR_FILENO, line + done, (size_t)(n - done));
     set_flag(w, DT_HEARTBEAT_SAID);
@@ -322,8 +352,7 @@ static bool has_one_said(struct dt_watchdog *w)
 
 static void act(struct dt_watchdog *w)
 {
-    static const struct timespec nap = {.tv_nsec = 50000000};
-    double until_s = dt_clock_s() + leave_s;
+    double until_s = dt_clock_s() + leave_time(w);
     bool is_speaker = w->verdict.speaker == w->options.rank && w->verdict.expired;
     if (is_speaker)
         say(w);
@@ -335,10 +364,10 @@ static void act(struct dt_watchdog *w)
         w->must_write = true; /* and reads those of the others */
         pthread_cond_broadcast(&w->change);
         pthread_mutex_unlock(&w->lock);
-        nanosleep(&nap, NULL);
+        dt_clock_sleep(0.05 * fmax(w->period_s, 1));
     }
     /* The rank that should have spoken did not. */
-    if (!is_speaker && w->verdict.expired && !has_one_said(w))
+    if (!is_speaker && !has_one_said(w))
         say(w);
 }
 
@@ -367,20 +396,14 @@ static const struct {
     [HERALD] = {run_herald, "dt-heartbeat"},
 };
 
-/* Signals are for the main thread. */
 static dt_status start_threads(struct dt_watchdog *w)
 {
-    sigset_t all, before;
     int error = 0, n = w->options.dir ? N_THREADS : HERALD;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (w->n_threads < n && error == 0) {
-        pthread_t *thread = &w->threads[w->n_threads];
-        error = pthread_create(thread, NULL, threads[w->n_threads].run, w);
-        if (error == 0)
-            pthread_setname_np(*thread, threads[w->n_threads++].name);
+        int i = w->n_threads;
+        error = dt_thread_start(&w->threads[i], threads[i].name, threads[i].run, w);
+        w->n_threads += error == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0)
         DT_FAIL(DT_ERR_MEMORY, "cannot start a thread of the watchdog: %s", strerror(error));
     return DT_OK;
@@ -389,7 +412,7 @@ static dt_status start_threads(struct dt_watchdog *w)
 static double find_period(const struct dt_watchdog_options *options)
 {
     const double limits[] = {options->init_s, options->step_s, options->save_s};
-    double period_s = longest_period_s;
+    double period_s = fmin(fmax(normal_s, options->n_ranks / ranks_per_s), longest_s);
     for (size_t i = 0; i < DT_COUNT(limits); i++)
         if (limits[i] > 0)
             period_s = fmin(period_s, limits[i] / PERIODS_OF_LIMIT);
@@ -399,6 +422,7 @@ static double find_period(const struct dt_watchdog_options *options)
 static dt_status prepare(struct dt_watchdog *w, const struct dt_watchdog_options *options)
 {
     size_t n = (size_t)options->n_ranks;
+    char host[DT_HOST_MAX];
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -413,17 +437,19 @@ static dt_status prepare(struct dt_watchdog *w, const struct dt_watchdog_options
     w->period_s = find_period(options);
     atomic_init(&w->step_limit_s, options->step_s);
     w->own = (struct dt_heartbeat){
-        .incarnation = options->incarnation, .rank = options->rank, .pid = (int32_t)getpid()};
-    if (gethostname(w->own.host, sizeof w->own.host - 1) != 0)
-        w->own.host[0] = '?';
+        .start_id = options->start_id, .rank = options->rank, .pid = (int32_t)getpid()};
+    dt_host_name(host);
+    memcpy(w->own.host, host, sizeof w->own.host - 1);
     w->judged_s = dt_clock_s();
     restart_times(w, w->judged_s);
     observe_self(w, w->start_s);
     if (!options->dir)
         return DT_OK;
     DT_TRY(dt_file_path(w->dir, "%s", options->dir));
-    DT_TRY(dt_file_path(w->path, "%s/heartbeat.bin", options->dir));
+    DT_TRY(dt_heartbeat_path(w->path, options->dir));
     w->options.dir = w->dir;
+    w->has_checkpoint = is_checkpoint_there(w);
+    dt_hang_report_remove(&w->options);
     return dt_heartbeat_write(w->path, &w->own); /* that it can be written is known now */
 }
 
@@ -461,31 +487,30 @@ void dt_watchdog_set_step(struct dt_watchdog *w, double median_s)
         atomic_store(&w->step_limit_s, fmax(w->options.step_s, STEPS_OF_LIMIT * median_s));
 }
 
-/* The herald may be stuck in the file system, and is then left behind. */
-static bool join(struct dt_watchdog *w, int thread)
+/* It may be stuck in the file system. */
+static bool has_herald_left(struct dt_watchdog *w)
 {
     double until_s = dt_clock_s() + stop_s;
     pthread_mutex_lock(&w->lock);
-    while (thread == HERALD && !w->has_left && dt_clock_s() < until_s)
+    while (!w->has_left && dt_clock_s() < until_s)
         wait_until(w, until_s);
-    bool has_ended = thread != HERALD || w->has_left;
+    bool has_left = w->has_left;
     pthread_mutex_unlock(&w->lock);
-    if (has_ended)
-        pthread_join(w->threads[thread], NULL);
-    return has_ended;
+    return has_left;
 }
 
 void dt_watchdog_stop(struct dt_watchdog *w)
 {
-    bool have_ended = true;
     if (!w)
         return;
     pthread_mutex_lock(&w->lock);
     w->must_stop = true;
     pthread_cond_broadcast(&w->change);
     pthread_mutex_unlock(&w->lock);
-    for (int i = 0; i < w->n_threads; i++)
-        have_ended = join(w, i) && have_ended;
-    if (have_ended)
-        release(w); /* else a thread still uses it */
+    for (int i = 0; i < w->n_threads; i++) {
+        if (i == HERALD && !has_herald_left(w))
+            return; /* left behind, with what it uses */
+        pthread_join(w->threads[i], NULL);
+    }
+    release(w);
 }

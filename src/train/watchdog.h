@@ -1,5 +1,5 @@
 /* Every rank watches itself and the others: a thread that looks at the pulses (pulse.h) about once
- * a second and writes a slot into <run folder>/heartbeat.bin.
+ * a second (with many ranks, every few seconds) and writes a slot into <run folder>/heartbeat.bin.
  *
  * A rank is stuck if its main thread, or its saver, has not moved for the limit of its section and
  * it does not wait for others; dead if its slot has not changed for the limit of the section in
@@ -18,9 +18,11 @@
 #include "dtrain/status.h"
 
 struct dt_watchdog_options {
-    const char *dir; /* run folder, which is there; NULL = this process alone, no file */
+    /* Run folder, which is there. NULL = there is none yet: nothing is known of other ranks, and
+     * waiting for them for longer than the limit ends this one. */
+    const char *dir;
     int rank, n_ranks;
-    int64_t incarnation;           /* slots of an earlier run are ignored */
+    int64_t start_id;              /* >= 0, random, of all ranks: other slots are ignored */
     double init_s, step_s, save_s; /* 0 = no limit */
 };
 
@@ -32,14 +34,12 @@ dt_status dt_watchdog_start(struct dt_watchdog **watchdog,
 void dt_watchdog_set_step(struct dt_watchdog *watchdog, double median_s);
 void dt_watchdog_stop(struct dt_watchdog *watchdog); /* ends the thread; accepts NULL */
 
-/* The highest step in the slots of the run before, -1 if unknown. */
-int64_t dt_watchdog_last_step(const char *dir);
-/* A process of its own hangs with a limit of a second; DT_ERR_INTERNAL if its watchdog does not end
- * it, as it should, with the right message. */
+/* watchdog_selftest.c: a process of its own hangs with a limit of a second; DT_ERR_INTERNAL if its
+ * watchdog does not end it, as it should, with the right message. */
 dt_status dt_watchdog_self_test(double *seconds);
 
-/* Prints rank, section and step when this process crashes (SIGSEGV, SIGBUS, SIGFPE, SIGILL,
- * SIGABRT), then lets it die of the signal. */
+/* crash.c: prints rank, section and step when this process crashes (SIGSEGV, SIGBUS, SIGFPE,
+ * SIGILL, SIGABRT), then lets it die of the signal. */
 void dt_watchdog_catch_crashes(int rank);
 
 #endif

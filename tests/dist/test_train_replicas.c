@@ -15,6 +15,7 @@
 #include "dtrain/file.h"
 #include "dtrain/mem.h"
 #include "train/replicas.h"
+#include "train/stragglers.h"
 
 enum { BATCH = 2, SIZE = 32, CLASSES = 10 };
 

@@ -113,6 +113,25 @@ expect 0 "going on as a different run: train.global_batch: 12 there, 10 now; sch
     --out "$folder" --set train.max_steps=24 --set train.global_batch=10 --set schedule.lr=0.01 \
     --allow-config-change
 
+# From a checkpoint of another folder. A stop before the first step saves it among the run's own,
+# and the same command goes on with what it has done.
+first=$work/tiny-1-a-first/checkpoints/step-000000010
+run 1 tiny-1-a-first --set train.max_steps=10
+SLURM_JOB_END_TIME=$(date +%s) expect 75 "" --out "$work/moved" --resume "$first"
+[ -f "$work/moved/checkpoints/step-000000010/MANIFEST.json" ] || fail "the stop has saved nothing"
+for steps in 15 20; do
+    expect 0 "moved/checkpoints/step-0000000.*, which began with $first, is there already" \
+        --out "$work/moved" --resume "$first" --set train.max_steps=$steps
+done
+grep -q "resuming from $work/moved/checkpoints/step-000000015" "$work/log" ||
+    fail "not resumed from step 15: $(cat "$work/log")"
+[ "$(hash_of "$work/moved")" = "$uncut" ] || fail "other bits after moving"
+expect 73 "or use --resume auto to go on" --out "$work/moved" \
+    --resume "$work/moved/checkpoints/step-000000015"
+run 1 tiny-1-a-other --set train.max_steps=10
+expect 73 "or use --resume auto to go on" --out "$work/moved" \
+    --resume "$work/tiny-1-a-other/checkpoints/step-000000010"
+
 # Damage: the checkpoint before is taken, and the end is the same.
 run 1 whole --set model.name=tiny
 ends 0 "" verify "$work/whole"
@@ -133,6 +152,9 @@ grep -q "resuming from $good" "$work/log" || fail "not resumed from step 10: $(c
 [ "$(hash_of "$work/whole")" = "$uncut" ] || fail "other bits after damage"
 rm "$good/MANIFEST.json"
 : > "$newest/state.json"
-expect 83 "damaged: step-000000020, step-000000010" --out "$work/whole" --resume must
+bad="damaged: step-000000020, step-000000010; repair or remove them, or choose another --out"
+for rule in must auto never; do
+    expect 83 "$bad" --out "$work/whole" --resume $rule
+done
 ends 66 "holds no checkpoint" verify "$work"
 ends 66 "nowhere" verify "$work/nowhere"

@@ -5,14 +5,15 @@
  *   LD_PRELOAD=.../power_loss.so POWER_LOSS_DIR=work POWER_LOSS_AT=17 dtrain --out work/run ...
  *
  *   POWER_LOSS_DIR      the folder; exists before, is no mount point, and this process alone
- * changes it (of an MPI job rank 0: the others are left alone) POWER_LOSS_AT       lose power
- * instead of the N-th counted call, from 1; absent: never POWER_LOSS_MODE     "all" (default):
- * nothing survives but what was synced "some": of what was not synced, a random part survives
+ *                       changes it (of an MPI job rank 0: the others are left alone)
+ *   POWER_LOSS_AT       lose power instead of the N-th counted call, from 1; absent: never
+ *   POWER_LOSS_MODE     "all" (default): nothing survives but what was synced;
+ *                       "some": of what was not synced, a random part survives
  *   POWER_LOSS_SEED     of that part, default 1
  *   POWER_LOSS_IGNORE   names of files, with colons, whose calls are not counted, since they come
- * at random times (heartbeat.bin:metrics.jsonl) POWER_LOSS_REPORT   file for one line: "calls 123"
- * when the process ends by itself, "lost at call 17: rename step-000000010, 3 of 5 changes of names
- * dropped"
+ *                       at random times (heartbeat.bin:metrics.jsonl)
+ *   POWER_LOSS_REPORT   file for one line: "calls 123" when the process ends by itself, else
+ *                       "lost at call 17: rename step-000000010, 3 of 5 changes of names dropped"
  *
  * The model. What the folder holds when the process first changes it is on the disk. Data of a file
  * is on the disk after fsync or fdatasync of the file. A change of names (create, rename, unlink,

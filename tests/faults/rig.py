@@ -49,6 +49,26 @@ ENVIRONMENT = {
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np"]
 
 
+def process_state(pid):
+    """Its letter and its parent, ("gone", 0) if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            stat = file.read()
+    except OSError:
+        return "gone", 0
+    state, parent = stat[stat.rindex(")") + 2 :].split()[:2]
+    return state, int(parent)
+
+
+def send(pids, number):
+    """A signal, also to those that have ended by now."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
 class Run:
     """One start of the program; `text` is its stderr, so far."""
 
@@ -64,12 +84,8 @@ class Run:
         for name in os.listdir("/proc"):
             if not name.isdigit():
                 continue
-            try:
-                stat = open(f"/proc/{name}/stat", encoding="utf-8", errors="replace").read()
-            except OSError:
-                continue
-            fields = stat[stat.rindex(")") + 2 :].split()
-            if int(fields[1]) == self.process.pid and fields[0] != "Z":
+            state, parent = process_state(int(name))
+            if parent == self.process.pid and state != "Z":
                 found.append(int(name))
         return sorted(found)
 
@@ -88,11 +104,7 @@ class Run:
             return log.read()
 
     def kill(self):
-        for pid in self.ranks() + [self.process.pid]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        send(self.ranks() + [self.process.pid], signal.SIGKILL)
         self.process.wait()
 
 
@@ -103,6 +115,7 @@ class Rig:
         self.random = random.Random(seed)
         self.work = tempfile.mkdtemp(prefix="dtrain-faults-")
         self.n_runs = 0
+        self.n_hung_starts = 0  # of mpirun, not of the program
         self.failed = []
         self.references = {}
 
@@ -114,8 +127,8 @@ class Rig:
         shutil.rmtree(path, ignore_errors=True)
         return path
 
-    def start(self, n_ranks, out, sets=(), env=(), options=(), before=None):
-        """`sets`: pairs of key and value; `before`: called in the new process."""
+    def start(self, n_ranks, out, sets=(), env=(), options=()):
+        """`sets`: pairs of key and value."""
         self.n_runs += 1
         config = os.path.join(self.work, "config.json")
         if not os.path.exists(config):
@@ -133,7 +146,6 @@ class Rig:
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, **ENVIRONMENT, **dict(env)},
-            preexec_fn=before,
         )
         return Run(process, log, command)
 

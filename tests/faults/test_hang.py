@@ -32,23 +32,11 @@ def slots(out):
 
 
 def state_of(pid):
-    try:
-        stat = open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace").read()
-    except OSError:
-        return "gone"
-    return stat[stat.rindex(")") + 2]
+    return faults.process_state(pid)[0]
 
 
 def alive(pids):
     return [pid for pid in pids if state_of(pid) not in ("gone", "Z", "X")]
-
-
-def send(pids, number):
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            pass
 
 
 class Case:
@@ -92,7 +80,7 @@ class Case:
             return
         there = {rank: pid for pid, (rank, _, _) in slots(self.out).items()}
         if len(there) == self.n_ranks and self.delay <= 0:
-            send([there[self.victim]], signal.SIGSTOP)
+            faults.send([there[self.victim]], signal.SIGSTOP)
             self.stopped = now
         elif len(there) == self.n_ranks:
             self.delay -= 0.05
@@ -135,6 +123,26 @@ def stop_one_rank(rig, phases):
         )
 
 
+def start_again(rig):
+    """A hang during the start leaves nothing that ends the next ones in the same folder."""
+    out = rig.folder("again")
+    sets = {"train.max_steps": 20, "watchdog.init_s": 3}
+    run = rig.start(3, out, sets=sets, env={"DTRAIN_FAULT": "stop@init:1"})
+    code = run.wait(60)
+    rig.check(code == 80, f"hang in init: exit code {code}: {run.text()}")
+    rig.check("there is no checkpoint yet" in run.text(), f"hang in init: {run.text()}")
+    rig.check(os.path.exists(os.path.join(out, "hang-0.txt")), "hang in init: no hang-0.txt")
+    for number in range(1, 4):
+        sets = {"train.max_steps": 20 * number}
+        run = rig.start(3, out, sets=sets)
+        code = run.wait(60)
+        rig.check(code == 0, f"start {number} after a hang: exit code {code}: {run.text()}")
+    rig.check(faults.newest_step(out) == 60, "starts after a hang: not at step 60")
+    left = [name for name in os.listdir(out) if name.startswith("hang-")]
+    rig.check(not left, f"starts after a hang: reports of the old one: {left}")
+    print("a hang during the start, and three good starts in the same folder")
+
+
 def suspend_all(rig, n_times, limit):
     """Every rank and mpirun stopped for three times the limit."""
     sets = {"train.max_steps": 200, "watchdog.step_s": limit, "watchdog.save_s": limit}
@@ -148,9 +156,9 @@ def suspend_all(rig, n_times, limit):
         time.sleep(rig.random.uniform(0.0, 1.0))
         pids = run.ranks()
         rig.check(len(pids) == n_ranks, f"suspended: over too early: {run.text()}")
-        send(pids, signal.SIGSTOP)
+        faults.send(pids, signal.SIGSTOP)
         time.sleep(3 * limit)
-        send(pids, signal.SIGCONT)
+        faults.send(pids, signal.SIGCONT)
         code = run.wait(120)
         rig.check(code == 0, f"suspended and continued: exit code {code}: {run.text()}")
         rig.check("error[HANG]" not in run.text(), f"suspended: an alarm: {run.text()}")
@@ -160,6 +168,7 @@ def suspend_all(rig, n_times, limit):
 
 def campaign(rig):
     phases = PHASES[1:]
+    start_again(rig)
     if rig.long:
         stop_one_rank(rig, 5 * phases)
         stop_one_rank(rig, 30 * [None])

@@ -1,14 +1,13 @@
 """Kill it anywhere, any time: SIGKILL of ranks and of mpirun at random moments. Every run must go on
 by itself and end with the state of an undisturbed run."""
 
-import os
 import signal
 import time
 
 import rig as faults
 
 
-def kill_some(rig, run, whole):
+def kill_some(rig, run, victim):
     """Kills a random rank, or mpirun, or everything. False if the run was over before."""
     ranks = run.ranks()
     if run.process.poll() is not None or not ranks:
@@ -17,12 +16,8 @@ def kill_some(rig, run, whole):
         "rank": [rig.random.choice(ranks)],
         "mpirun": [run.process.pid],
         "all": ranks + [run.process.pid],
-    }[whole]
-    for pid in victims:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    }[victim]
+    faults.send(victims, signal.SIGKILL)
     return True
 
 
@@ -32,7 +27,7 @@ def wait_for_mpirun(rig, run):
     try:
         run.wait(60)
     except AssertionError as problem:
-        rig.n_hung_starts = getattr(rig, "n_hung_starts", 0) + 1
+        rig.n_hung_starts += 1
         rig.check("PMIX ERROR" in str(problem) and "device" not in str(problem), str(problem))
 
 
@@ -47,14 +42,10 @@ def wait_for_ranks(pids):
 
 
 def is_running(pid):
-    try:
-        stat = open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace").read()
-    except OSError:
-        return False
-    return stat[stat.rindex(")") + 2] != "Z"
+    return faults.process_state(pid)[0] not in ("gone", "Z")
 
 
-def one_run(rig, number, n_kills, whole):
+def one_run(rig, number, n_kills, victim):
     """Number of kills that hit a living run."""
     n_ranks = 2 + number % 3
     out = rig.folder("killed")
@@ -66,10 +57,10 @@ def one_run(rig, number, n_kills, whole):
         run = rig.start(n_ranks, out)
         time.sleep(rig.random.uniform(0.1, 2.5))
         pids = run.ranks()
-        hit = kill_some(rig, run, whole)
+        hit = kill_some(rig, run, victim)
         wait_for_mpirun(rig, run)
         left = wait_for_ranks(pids)
-        rig.check(not left, f"{whole} killed, but {len(left)} rank(s) stay")
+        rig.check(not left, f"{victim} killed, but {len(left)} rank(s) stay")
         if not hit:
             break
         done += 1
@@ -87,11 +78,11 @@ def one_run(rig, number, n_kills, whole):
 
 def campaign(rig):
     plan = [("rank", 20, 10), ("mpirun", 5, 10), ("all", 2, 5)] if rig.long else [("rank", 1, 4)]
-    for whole, n_runs, n_kills in plan:
-        total = sum(one_run(rig, number, n_kills, whole) for number in range(n_runs))
+    for victim, n_runs, n_kills in plan:
+        total = sum(one_run(rig, number, n_kills, victim) for number in range(n_runs))
         failed = len(rig.failed)
-        hung = getattr(rig, "n_hung_starts", 0)
-        print(f"kills of {whole}: {total} in {n_runs} runs, {failed} failures so far", flush=True)
+        print(f"kills of {victim}: {total} in {n_runs} runs, {failed} failures so far", flush=True)
+        hung = rig.n_hung_starts
         print(f"    mpirun itself hung after a kill during its start: {hung}", flush=True)
         faults.remove_shared_memory()
 

@@ -52,12 +52,12 @@ grep -q '"run_start"' "$work/once/metrics.jsonl" || fail "no event run_start"
 # --- No space, in a file system of its own ---
 mkdir "$work/small"
 # shellcheck disable=SC2016 # for the inner shell
-small=(unshare -m bash -c 'mount -t tmpfs -o size=500k none "$1" && shift && exec "$@"' run
+small=(unshare -m bash -c 'mount -t tmpfs -o size=700k none "$1" && shift && exec "$@"' run
     "$work/small")
 if "${small[@]}" true 2> /dev/null; then
     expect 73 "$work/small/run has " "${small[@]}" "$dtrain" --config "$work/config.json" \
         --out "$work/small/run"
-    grep -q " free; 4 checkpoints of 19[0-9] kB need 7[0-9][0-9] kB; free space, lower" \
+    grep -q " free; 5 checkpoints of 2[0-9][0-9] kB need 1[.0-9]* MB; free space, lower" \
         "$work/log" || fail "$(cat "$work/log")"
     ! grep -q "^dtrain: epoch" "$work/log" || fail "training has begun: $(cat "$work/log")"
     "${small[@]}" "$dtrain" --config "$work/config.json" --out "$work/small/run" \

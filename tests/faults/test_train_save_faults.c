@@ -56,7 +56,7 @@ static void prepare_leftovers(struct rig *r)
 {
     char tmp[DT_PATH_MAX], trash[DT_PATH_MAX];
     prepare_retention(r);
-    ok(dt_file_path(tmp, "%s/.tmp-step-000000030", r->dir));
+    ok(dt_file_path(tmp, "%s/.tmp-step-000000030-7", r->dir));
     ok(dt_file_path(trash, "%s/.trash-step-000000010", r->dir));
     write_bytes(tmp, "model.safetensors", "half of");
     write_bytes(trash, "state.json", "{}");
@@ -112,10 +112,19 @@ static void check_text(const struct rig *r, bool is_full)
     be_careful(!strstr(text, " (it needs ") == !is_full, "needed bytes");
 }
 
-/* If only one call was to fail, nothing is left of the attempt, and the next one succeeds. */
+static bool is_good(const struct rig *r, int64_t step)
+{
+    char path[DT_PATH_MAX];
+    return dt_checkpoint_path(path, r->dir, step) == DT_OK &&
+           dt_checkpoint_verify(NULL, path) == DT_OK;
+}
+
+/* If only one call was to fail, nothing is left of the attempt, and the next one succeeds. Only
+ * what was exchanged stays until that is durable. */
 static void save_in_child(struct rig *r, const char *fault)
 {
     char path[DT_PATH_MAX];
+    bool exchanges = is_good(r, NEW);
     int n_older = rig_has(r, 10) + rig_has(r, 20);
     dt_log_init(DT_LOG_ERROR, 0, 1); /* thousands of warnings */
     be_careful(setenv("DTRAIN_FAULT", fault, 1) == 0 && dt_fault_init(0) == DT_OK, "fault");
@@ -125,8 +134,9 @@ static void save_in_child(struct rig *r, const char *fault)
     be_careful(rig_has(r, 10) + rig_has(r, 20) == n_older, "older checkpoints");
     if (strchr(fault, '+'))
         _exit(FAILED);
-    be_careful(count_names(r, ".tmp-step-") == 0, "temporary folder");
+    be_careful(count_names(r, ".tmp-step-") == 0 || exchanges, "temporary folder");
     be_careful(dt_checkpoint_write(path, &r->target, r->snapshot) == DT_OK, "second attempt");
+    be_careful(count_names(r, ".tmp-step-") == 0, "temporary folder at the end");
     _exit(FAILED);
 }
 
@@ -295,11 +305,62 @@ static void test_fail(void **state)
     print_message("%d failing calls, of which %d failed the save\n", n_points, n_failed);
 }
 
+/* --- Step 30 is there, before its evaluation --- */
+
+static void begin_exchange(struct rig *r)
+{
+    char path[DT_PATH_MAX];
+    struct dt_checkpoint at = rig_state(NEW);
+    rig_remove_tree(r->dir);
+    ok(rig_save(r, path, 20));
+    ok(rig_save_state(r, path, &at));
+    at.eval_due = false;
+    ok(dt_snapshot_take(r->snapshot, &at));
+}
+
+/* Whether it is evaluated; it is whole in any case, also after cleaning up. */
+static bool is_evaluated(struct rig *r)
+{
+    char path[DT_PATH_MAX];
+    struct dt_checkpoint found;
+    for (int i = 0; i < 2; i++) {
+        ok(dt_checkpoint_find(path, &found, r->dir));
+        rig_check(r, path, NEW);
+        dt_checkpoint_clean(r->dir);
+    }
+    assert_int_equal(count_names(r, "."), 2);
+    assert_true(rig_has(r, 20));
+    return !found.eval_due;
+}
+
+static void test_exchange(void **state)
+{
+    static const char *const kinds[] = {"crash", "eio", "enospc"};
+    struct rig *r = *state;
+    dt_log_init(DT_LOG_ERROR, 0, 1);
+    for (size_t k = 0; k < DT_COUNT(kinds); k++) {
+        int n = 0, n_new = 0, status;
+        for (;;) {
+            begin_exchange(r);
+            status = run(r, kinds[k], n + 1, "");
+            bool is_new = is_evaluated(r);
+            if (k > 0 ? n == n_calls[0] + MOST_CALLS / 10 : !WIFSIGNALED(status))
+                break;
+            assert_true(++n < MOST_CALLS);
+            assert_true(is_new || (k == 0 && n_new == 0)); /* never back; a second attempt */
+            n_new += is_new;
+        }
+        assert_true(n > 20 && n_new > 0 && (k > 0 || n_new < n));
+        print_message("exchange, %s: %d points, %d with the new state\n", kinds[k], n, n_new);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_crash, rig_setup, rig_teardown),
         cmocka_unit_test_setup_teardown(test_fail, rig_setup, rig_teardown),
+        cmocka_unit_test_setup_teardown(test_exchange, rig_setup, rig_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "dtrain/file.h"
@@ -82,6 +83,7 @@ static inline int rig_setup(void **state)
                                               .build_id = "build",
                                               .repro = "a device; a library 1.2",
                                               .incarnation = 7,
+                                              .resumed_step = -1,
                                               .keep = 3,
                                               .may_commit = rig_commit,
                                               .context = r};
@@ -169,12 +171,17 @@ static inline struct dt_checkpoint rig_state(int64_t step)
 }
 
 /* Values that begin with the step, and a checkpoint of them. */
+static inline dt_status rig_save_state(struct rig *r, char *path, const struct dt_checkpoint *at)
+{
+    rig_visit(r, (float)at->step, false);
+    ok(dt_snapshot_take(r->snapshot, at));
+    return dt_checkpoint_write(path, &r->target, r->snapshot);
+}
+
 static inline dt_status rig_save(struct rig *r, char *path, int64_t step)
 {
     const struct dt_checkpoint at = rig_state(step);
-    rig_visit(r, (float)step, false);
-    ok(dt_snapshot_take(r->snapshot, &at));
-    return dt_checkpoint_write(path, &r->target, r->snapshot);
+    return rig_save_state(r, path, &at);
 }
 
 /* The checkpoint holds what rig_save has put there. */
@@ -186,6 +193,24 @@ static inline void rig_check(struct rig *r, const char *path, int64_t step)
     rig_visit(r, -1, false);
     ok(dt_checkpoint_load(r->plan, path));
     rig_visit(r, (float)step, true);
+}
+
+/* No one may read the file, root neither, who is somebody else until rig_unlock. */
+static inline void rig_lock(const struct rig *r, const char *file)
+{
+    char parent[DT_PATH_MAX];
+    ok(dt_file_path(parent, "%.*s", (int)(strrchr(r->dir, '/') - r->dir), r->dir));
+    assert_int_equal(chmod(parent, 0755), 0);
+    assert_int_equal(chmod(file, 0), 0);
+    if (getuid() == 0)
+        assert_int_equal(seteuid(65534), 0);
+}
+
+static inline void rig_unlock(const char *file)
+{
+    if (getuid() == 0)
+        assert_int_equal(seteuid(0), 0);
+    assert_int_equal(chmod(file, 0644), 0);
 }
 
 static inline bool rig_has(const struct rig *r, int64_t step)

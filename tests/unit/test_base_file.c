@@ -292,6 +292,32 @@ static void test_every_call_of_a_save_crashes(void **state)
     assert_int_equal(n_temporaries(), 0);
 }
 
+static void test_clean(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        bool goes;
+    } files[] = {{".tmp-a.txt-0123456789abcdef", true},
+                 {".tmp-a.txt-0123456789abcde", false},
+                 {".tmp-b.txt-0123456789abcdef", false},
+                 {".tmp-a.txt-0123456789abcdeg", false},
+                 {".tmp-mynotes", false},
+                 {"a.txt", false}};
+    char path[DT_PATH_MAX];
+    for (size_t i = 0; i < DT_COUNT(files); i++) {
+        make_path(path, files[i].name);
+        assert_int_equal(dt_file_save(path, "x", 1), DT_OK);
+    }
+    make_path(path, "a.txt");
+    dt_file_clean(path);
+    for (size_t i = 0; i < DT_COUNT(files); i++) {
+        make_path(path, files[i].name);
+        assert_int_equal(dt_file_exists(path), !files[i].goes);
+        assert_int_equal(dt_file_remove(path), DT_OK);
+    }
+}
+
 static void test_limit_of_file_size(void **state)
 {
     (void)state;
@@ -445,6 +471,7 @@ int main(void)
         cmocka_unit_test(test_every_call_of_a_save_fails),
         cmocka_unit_test(test_every_call_of_making_folders_fails),
         cmocka_unit_test(test_every_call_of_a_save_crashes),
+        cmocka_unit_test(test_clean),
         cmocka_unit_test(test_limit_of_file_size),
         cmocka_unit_test(test_two_processes_save),
         cmocka_unit_test(test_interrupted_writes_go_on),

@@ -223,6 +223,82 @@ static void test_no_best_yet(void **state)
     assert_steps(r, "01");
 }
 
+static void save_best(struct rig *r, int64_t step, int64_t best_step)
+{
+    char path[DT_PATH_MAX];
+    struct dt_checkpoint at = rig_state(step);
+    at.best_step = best_step;
+    ok(rig_save_state(r, path, &at));
+}
+
+/* The save of the best could fail: the best one before it stays until there is a better one. */
+static void test_best_is_missing(void **state)
+{
+    struct rig *r = *state;
+    r->target.keep = 1;
+    r->target.keep_best = true;
+    save_best(r, 10, 10);
+    save_best(r, 20, 10);
+    save_best(r, 30, 25);
+    assert_steps(r, "101");
+    save_best(r, 40, 25);
+    assert_steps(r, "1001");
+    save_best(r, 50, 50);
+    save_best(r, 60, 50);
+    assert_steps(r, "000011");
+}
+
+static void damage(const char *folder, const char *name)
+{
+    char file[DT_PATH_MAX];
+    ok(dt_file_path(file, "%s/%s", folder, name));
+    assert_int_equal(truncate(file, 100), 0);
+}
+
+/* What was rejected when the run began does not count, and goes when there is a new one. */
+static void test_keeps_what_it_resumed_from(void **state)
+{
+    struct rig *r = *state;
+    char path[4][DT_PATH_MAX];
+    for (int i = 0; i < 4; i++)
+        ok(rig_save(r, path[i], 10 * (i + 1)));
+    assert_steps(r, "0111");
+    damage(path[2], "optim.safetensors");
+    damage(path[3], "MANIFEST.json");
+    r->target.incarnation++;
+    r->target.resumed_step = 20;
+    ok(rig_save(r, path[0], 45));
+    assert_true(rig_has(r, 20) && rig_has(r, 45));
+    assert_false(rig_has(r, 30) || rig_has(r, 40));
+    ok(rig_save(r, path[0], 50));
+    assert_true(rig_has(r, 20));
+    ok(rig_save(r, path[0], 60));
+    assert_false(rig_has(r, 20));
+    assert_true(rig_has(r, 45) && rig_has(r, 50) && rig_has(r, 60));
+}
+
+/* One that could not be read when the run began neither counts nor goes, unless it is found good.
+ */
+static void test_keeps_what_it_cannot_read(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    save_steps(r, 30);
+    ok(dt_file_path(file, "%s/step-000000030/state.json", r->dir));
+    r->target.incarnation++;
+    r->target.resumed_step = 20;
+    r->target.keep = 2;
+    assert_int_equal(chmod(r->dir, 0777), 0);
+    rig_lock(r, file);
+    dt_status status = rig_save(r, path, 40);
+    rig_unlock(file);
+    ok(status);
+    assert_true(rig_has(r, 20) && rig_has(r, 30) && rig_has(r, 40));
+    ok(rig_save(r, path, 50));
+    assert_true(rig_has(r, 40) && rig_has(r, 50));
+    assert_false(rig_has(r, 20) || rig_has(r, 30));
+}
+
 /* A checkpoint of a later step was rejected when the run began: it takes nobody's place. */
 static void test_later_steps_do_not_count(void **state)
 {
@@ -256,6 +332,59 @@ static void test_never_overwrites(void **state)
     assert_int_equal(count_entries(r->dir), 2);
 }
 
+static struct stat status_of(const char *path)
+{
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    return info;
+}
+
+/* A stop cuts an evaluation short; after the next start the step is saved with its result. */
+static void test_replaces_other_state(void **state)
+{
+    struct rig *r = *state;
+    struct dt_checkpoint at = rig_state(20), found;
+    char path[DT_PATH_MAX];
+    ok(rig_save_state(r, path, &at));
+    ino_t first = status_of(path).st_ino;
+    at.eval_due = false;
+    at.best_top1 = 100.0 / 3;
+    at.best_step = 20;
+    r->commit_status = DT_ERR_IN_USE;
+    assert_int_equal(rig_save_state(r, path, &at), DT_ERR_IN_USE);
+    assert_true(status_of(path).st_ino == first);
+    assert_int_equal(count_entries(r->dir), 2);
+    r->commit_status = DT_OK;
+    ok(rig_save_state(r, path, &at));
+    ino_t second = status_of(path).st_ino;
+    assert_true(second != first);
+    assert_int_equal(count_entries(r->dir), 2);
+    rig_check(r, path, 20);
+    ok(dt_checkpoint_verify(&found, path));
+    assert_false(found.eval_due);
+    assert_true(found.best_top1 == at.best_top1 && found.best_step == 20);
+    ok(rig_save_state(r, path, &at));
+    assert_true(status_of(path).st_ino == second);
+    at.loss_scale.n_clean++;
+    ok(rig_save_state(r, path, &at));
+    assert_true(status_of(path).st_ino != second);
+}
+
+/* It may be good. */
+static void test_leaves_what_it_cannot_read(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    ok(rig_save(r, path, 20));
+    ok(dt_file_path(file, "%s/optim.safetensors", path));
+    rig_lock(r, file);
+    dt_status status = rig_save(r, path, 20);
+    rig_unlock(file);
+    assert_int_equal(status, DT_ERR_PERMISSION);
+    rig_check(r, path, 20);
+    assert_int_equal(count_entries(r->dir), 2);
+}
+
 static void test_replaces_damaged(void **state)
 {
     static const char *const names[] = {"model.safetensors", "optim.safetensors", "state.json",
@@ -282,7 +411,7 @@ static void test_leftovers(void **state)
 {
     struct rig *r = *state;
     char tmp[DT_PATH_MAX], other[DT_PATH_MAX], trash[DT_PATH_MAX], path[DT_PATH_MAX];
-    ok(dt_file_path(tmp, "%s/.tmp-step-000000030", r->dir));
+    ok(dt_file_path(tmp, "%s/.tmp-step-000000030-7", r->dir));
     ok(dt_file_path(other, "%s/.tmp-step-000000099", r->dir));
     ok(dt_file_path(trash, "%s/.trash-step-000000020", r->dir));
     r->target.keep = 1;
@@ -309,7 +438,7 @@ static void test_link_is_not_followed(void **state)
 {
     struct rig *r = *state;
     char tmp[DT_PATH_MAX], elsewhere[DT_PATH_MAX], path[DT_PATH_MAX];
-    ok(dt_file_path(tmp, "%s/.tmp-step-000000030", r->dir));
+    ok(dt_file_path(tmp, "%s/.tmp-step-000000030-7", r->dir));
     ok(dt_file_path(elsewhere, "%s/../elsewhere", r->dir));
     ok(dt_file_make_folder(r->dir));
     save(elsewhere, "precious", "x");
@@ -386,14 +515,26 @@ int main(void)
 {
 #define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
     const struct CMUnitTest tests[] = {
-        RIG_TEST(test_round_trip),       RIG_TEST(test_files_and_manifest),
-        RIG_TEST(test_tensors),          RIG_TEST(test_mode_and_pulse),
-        RIG_TEST(test_keep_newest),      RIG_TEST(test_keep_best_and_every),
-        RIG_TEST(test_no_best_yet),      RIG_TEST(test_later_steps_do_not_count),
-        RIG_TEST(test_never_overwrites), RIG_TEST(test_replaces_damaged),
-        RIG_TEST(test_leftovers),        RIG_TEST(test_link_is_not_followed),
-        RIG_TEST(test_may_not_commit),   RIG_TEST(test_file_too_large),
+        RIG_TEST(test_round_trip),
+        RIG_TEST(test_files_and_manifest),
+        RIG_TEST(test_tensors),
+        RIG_TEST(test_mode_and_pulse),
+        RIG_TEST(test_keep_newest),
+        RIG_TEST(test_keep_best_and_every),
+        RIG_TEST(test_no_best_yet),
+        RIG_TEST(test_later_steps_do_not_count),
+        RIG_TEST(test_never_overwrites),
+        RIG_TEST(test_replaces_damaged),
+        RIG_TEST(test_leftovers),
+        RIG_TEST(test_link_is_not_followed),
+        RIG_TEST(test_may_not_commit),
+        RIG_TEST(test_file_too_large),
         RIG_TEST(test_no_folder),
+        RIG_TEST(test_best_is_missing),
+        RIG_TEST(test_keeps_what_it_resumed_from),
+        RIG_TEST(test_keeps_what_it_cannot_read),
+        RIG_TEST(test_replaces_other_state),
+        RIG_TEST(test_leaves_what_it_cannot_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

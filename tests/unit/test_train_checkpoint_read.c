@@ -179,6 +179,25 @@ static void test_find(void **state)
     assert_null(strstr(said, "latest"));
 }
 
+/* That nobody may read it now does not make it a bad one. */
+static void test_find_cannot_read(void **state)
+{
+    struct rig *r = *state;
+    struct dt_checkpoint found;
+    char path[2][DT_PATH_MAX], file[DT_PATH_MAX], out[DT_PATH_MAX];
+    ok(rig_save(r, path[0], 10));
+    ok(rig_save(r, path[1], 20));
+    ok(dt_file_path(file, "%s/MANIFEST.json", path[1]));
+    rig_lock(r, file);
+    dt_status status = dt_checkpoint_find(out, &found, r->dir);
+    rig_unlock(file);
+    assert_int_equal(status, DT_ERR_PERMISSION);
+    assert_string_equal(out, "");
+    expect_in(file, dt_error_text());
+    ok(dt_checkpoint_find(out, &found, r->dir));
+    assert_string_equal(out, path[1]);
+}
+
 static void test_latest_is_a_hint(void **state)
 {
     struct rig *r = *state;
@@ -329,6 +348,8 @@ static void test_state_is_strict(void **state)
         {"\"ranks\": 4", "\"ranks\": 4294967296"},
         {"\"epoch\": 3", "\"epoch\": -1"},
         {"\"batch\": 7", "\"batch\": 7.5"},
+        {"\"batch\": 7", "\"batch\": 2147483648"},
+        {"\"origin\": \"run step 5\"", "\"origin\": 5"},
         {"\"format\": 2", "\"format\": 1"},
         {"\"eval_due\": true", "\"eval_due\": 1"},
         {"\"best_top1\": 12.625", "\"best_top1\": null"},
@@ -344,6 +365,7 @@ static void test_state_is_strict(void **state)
     struct dt_checkpoint at = rig_state(20), out;
     struct dt_jsonw w;
     char changed[4096];
+    snprintf(at.origin, sizeof at.origin, "run step 5");
     ok(dt_file_make_folder(r->dir));
     ok(dt_checkpoint_state_print(&w, &at));
     for (size_t i = 0; i < DT_COUNT(changes); i++) {
@@ -355,14 +377,19 @@ static void test_state_is_strict(void **state)
         if (dt_checkpoint_state_load(&out, r->dir) != DT_ERR_DATA)
             fail_msg("%s was accepted", changes[i][1]);
     }
+    save_text(r->dir, "state.json", w.text, w.bytes);
+    ok(dt_checkpoint_state_load(&out, r->dir));
+    assert_string_equal(out.origin, at.origin);
     dt_jsonw_reset(&w);
     at.precision = -1;
     at.loss_scale.scale = 0;
+    at.origin[0] = '\0';
     ok(dt_checkpoint_state_print(&w, &at));
     save_text(r->dir, "state.json", w.text, w.bytes);
     dt_jsonw_reset(&w);
     ok(dt_checkpoint_state_load(&out, r->dir));
     assert_int_equal(out.precision, -1);
+    assert_string_equal(out.origin, "");
     assert_true(out.loss_scale.scale == 0);
 }
 
@@ -502,6 +529,7 @@ int main(void)
         RIG_TEST(test_list),
         RIG_TEST(test_locate),
         RIG_TEST(test_find),
+        RIG_TEST(test_find_cannot_read),
         RIG_TEST(test_latest_is_a_hint),
         RIG_TEST(test_names_in_the_manifest),
         RIG_TEST(test_tensors_in_the_manifest),

@@ -29,8 +29,11 @@ static struct dt_verdict_case at_work(int n_ranks)
         beat->main.limit_s = 60;
         snprintf(beat->host, sizeof beat->host, "node%d", r);
     }
-    return (struct dt_verdict_case){
-        .ranks = views, .n_ranks = n_ranks, .has_folder = true, .period_s = 1};
+    return (struct dt_verdict_case){.ranks = views,
+                                    .n_ranks = n_ranks,
+                                    .has_folder = true,
+                                    .has_checkpoint = true,
+                                    .period_s = 1};
 }
 
 static void let_wait(int rank, double seconds)
@@ -78,6 +81,10 @@ static void test_stuck(void **state)
                         "phase data, for 60 s; ranks 0, 2, 3 wait for it; the newest checkpoint is "
                         "intact; submit the job again to resume");
     assert_int_equal(verdict.speaker, 0);
+    c.has_checkpoint = false;
+    assert_non_null(strstr(text_of(&c), "; there is no checkpoint yet; submit the job again to"));
+    c.has_folder = false;
+    assert_null(strstr(text_of(&c), "checkpoint"));
 }
 
 static void test_dead(void **state)

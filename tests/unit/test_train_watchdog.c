@@ -260,9 +260,34 @@ static void long_steps(struct dt_watchdog *w, int rank)
     _exit(0);
 }
 
+/* Its slots cannot be seen: the one that waits speaks for itself. */
+static void no_folder_yet(struct dt_watchdog *w, int rank)
+{
+    (void)w;
+    dt_pulse_wait(&dt_pulse_main, "bcast");
+    if (rank == 1)
+        hang();
+    nap(1);
+    _exit(0);
+}
+
+/* The alarm of a rank that then says nothing, and whose reason nobody else sees. */
+static void alarm_only(struct dt_watchdog *w, int rank)
+{
+    if (rank == 0)
+        train(60, 0.02);
+    nap(1);
+    dt_watchdog_stop(w);
+    char path[256];
+    struct dt_heartbeat beat = {.start_id = 7, .rank = 1, .beat = 1000};
+    beat.flags = DT_HEARTBEAT_EXPIRED;
+    snprintf(path, sizeof path, "%s/alarm/heartbeat.bin", top);
+    _exit(dt_heartbeat_write(path, &beat) == DT_OK ? 0 : 3);
+}
+
 /* --- The watchdog's own end is in danger --- */
 
-/* hang-0.txt is a FIFO that nobody reads: opening it blocks. */
+/* hang-0.txt, which run_rank makes, is a FIFO that nobody reads: opening it blocks. */
 static void blocked_report(struct dt_watchdog *w, int rank)
 {
     (void)w;
@@ -311,6 +336,8 @@ enum {
     BLOCKED_REPORT,
     BLIND_STUCK,
     BLIND_WAITING,
+    NO_FOLDER,
+    ALARM_ONLY,
     N_SCENARIOS
 };
 
@@ -343,6 +370,8 @@ static struct scenario {
     [BLOCKED_REPORT] = {"blocked_report", blocked_report, 1},
     [BLIND_STUCK] = {"blind_stuck", blind_and_stuck, 1},
     [BLIND_WAITING] = {"blind_waiting", blind_and_waiting, 2},
+    [NO_FOLDER] = {"no_folder", no_folder_yet, 2},
+    [ALARM_ONLY] = {"alarm", alarm_only, 2},
 };
 
 static const double limit_s = 2.0; /* the period is then 0.4 s */
@@ -350,10 +379,11 @@ static const double limit_s = 2.0; /* the period is then 0.4 s */
 static void run_rank(const struct scenario *s, int rank, int out)
 {
     struct dt_watchdog *w;
-    const struct dt_watchdog_options options = {.dir = s->dir,
+    char path[256];
+    const struct dt_watchdog_options options = {.dir = s->run == no_folder_yet ? NULL : s->dir,
                                                 .rank = rank,
                                                 .n_ranks = s->n_ranks,
-                                                .incarnation = 7,
+                                                .start_id = 7,
                                                 .init_s = limit_s,
                                                 .step_s = limit_s,
                                                 .save_s = limit_s};
@@ -361,19 +391,45 @@ static void run_rank(const struct scenario *s, int rank, int out)
     dup2(out, STDERR_FILENO);
     if (dt_watchdog_start(&w, &options) != DT_OK)
         _exit(2);
+    snprintf(path, sizeof path, "%s/hang-0.txt", s->dir);
+    if (s->run == blocked_report && mkfifo(path, 0666) != 0)
+        _exit(2);
     s->run(w, rank);
     _exit(4);
+}
+
+/* Its slots report a hang. */
+static int leave_earlier_start(const struct scenario *s)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/heartbeat.bin", s->dir);
+    for (int r = 0; r < s->n_ranks; r++) {
+        struct dt_heartbeat beat = {
+            .start_id = 6, .rank = r, .flags = DT_HEARTBEAT_EXPIRED | DT_HEARTBEAT_SAID};
+        if (dt_heartbeat_write(path, &beat) != DT_OK)
+            return -1;
+    }
+    snprintf(path, sizeof path, "%s/hang-0.txt", s->dir);
+    return dt_file_save(path, "old", 3) == DT_OK ? 0 : -1;
+}
+
+static int save_checkpoint(const struct scenario *s)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/checkpoints", s->dir);
+    if (mkdir(path, 0777) != 0)
+        return -1;
+    snprintf(path, sizeof path, "%s/checkpoints/latest", s->dir);
+    return dt_file_save(path, "step", 4) == DT_OK ? 0 : -1;
 }
 
 static int start_scenario(struct scenario *s)
 {
     int ends[2];
-    char path[256];
     snprintf(s->dir, sizeof s->dir, "%s/%s", top, s->name);
     if (mkdir(s->dir, 0777) != 0 || pipe(ends) != 0)
         return -1;
-    snprintf(path, sizeof path, "%s/hang-0.txt", s->dir);
-    if (s->run == blocked_report && mkfifo(path, 0666) != 0)
+    if (leave_earlier_start(s) != 0 || (s->run != all_wait && save_checkpoint(s) != 0))
         return -1;
     for (int r = 0; r < s->n_ranks; r++) {
         s->pids[r] = fork();
@@ -413,8 +469,8 @@ static void remove_folder(const char *dir)
     DIR *folder = opendir(dir);
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
-        if (entry->d_name[0] != '.')
-            unlink(path);
+        if (entry->d_name[0] != '.' && unlink(path) != 0)
+            remove_folder(path);
     }
     if (folder)
         closedir(folder);
@@ -507,6 +563,7 @@ static void test_stuck_in_each_section(void **state)
         expect_text(s, "; ranks 0, 2 wait for it; ");
         expect_text(s, "the newest checkpoint is intact; submit the job again to resume");
         expect_report(s, 0, "waits in sum");
+        expect_report(s, 0, " UTC");
         expect_report(s, 1, "step 57");
         expect_report(s, 1, "dt-watchdog");
         expect_report(s, 2, "last 3 moves of the main thread");
@@ -553,7 +610,7 @@ static void test_all_wait(void **state)
     expect_ends(s, DT_ERR_HANG);
     expect_one_line(s);
     expect_text(s, "error[HANG] all ranks wait in sum at step 57, phase eval, for ");
-    expect_text(s, " s: the network?; ");
+    expect_text(s, " s: the network?; there is no checkpoint yet; submit the job again to start");
 }
 
 static void test_saver_stuck(void **state)
@@ -596,6 +653,32 @@ static void test_the_end_is_sure(void **state)
     expect_text(s, "the file system of the run folder does not answer");
 }
 
+static void test_no_folder_yet(void **state)
+{
+    (void)state;
+    struct scenario *s = &scenarios[NO_FOLDER];
+    assert_int_equal(end_of(s->pids[0]), 0);
+    assert_int_equal(end_of(s->pids[1]), DT_ERR_HANG);
+    read_text(s);
+    expect_one_line(s);
+    expect_text(s, "error[HANG] rank 1 (");
+    expect_text(s, "waits in bcast at step 0, phase none, for ");
+    if (strstr(s->text, "checkpoint") || strstr(s->text, "file system"))
+        fail_msg("%s", s->text);
+}
+
+static void test_an_alarm_is_passed_on(void **state)
+{
+    (void)state;
+    struct scenario *s = &scenarios[ALARM_ONLY];
+    assert_int_equal(end_of(s->pids[0]), DT_ERR_HANG);
+    assert_int_equal(end_of(s->pids[1]), 0);
+    read_text(s);
+    expect_one_line(s);
+    expect_text(s, "error[HANG] rank 1 reports a hang, see hang-1.txt\n");
+    expect_report(s, 0, "another rank has ended the job");
+}
+
 /* --- Slots --- */
 
 static void test_slots(void **state)
@@ -606,17 +689,17 @@ static void test_slots(void **state)
     bool valid[4];
     snprintf(dir, sizeof dir, "%s/slots", top);
     snprintf(path, sizeof path, "%s/heartbeat.bin", dir);
-    assert_int_equal(dt_watchdog_last_step(dir), -1);
+    assert_int_equal(dt_heartbeat_last_step(dir), -1);
     assert_int_equal(mkdir(dir, 0777), 0);
-    assert_int_equal(dt_watchdog_last_step(dir), -1);
+    assert_int_equal(dt_heartbeat_last_step(dir), -1);
     /* Four ranks, then a run on two. */
     for (int r = 3; r >= 0; r--) {
-        struct dt_heartbeat beat = {.rank = r, .incarnation = r < 2 ? 5 : 4};
+        struct dt_heartbeat beat = {.rank = r, .start_id = r < 2 ? 4 : 5};
         beat.main.step = r < 2 ? 100 + r : 200;
         assert_int_equal(dt_heartbeat_write(path, &beat), DT_OK);
     }
-    assert_int_equal(dt_watchdog_last_step(dir), 101);
-    assert_int_equal(dt_heartbeat_read(path, 5, beats, valid, 4), DT_OK);
+    assert_int_equal(dt_heartbeat_last_step(dir), 101);
+    assert_int_equal(dt_heartbeat_read(path, 4, beats, valid, 4), DT_OK);
     for (int r = 0; r < 4; r++)
         assert_int_equal(valid[r], r < 2);
     assert_int_equal(beats[1].main.step, 101);
@@ -624,11 +707,11 @@ static void test_slots(void **state)
     int fd = open(path, O_WRONLY);
     assert_int_equal(syscall(SYS_pwrite64, fd, "torn", 4, (long)sizeof beats[0] + 100), 4);
     close(fd);
-    assert_int_equal(dt_heartbeat_read(path, 5, beats, valid, 4), DT_OK);
+    assert_int_equal(dt_heartbeat_read(path, 4, beats, valid, 4), DT_OK);
     assert_true(valid[0] && !valid[1]);
-    assert_int_equal(dt_watchdog_last_step(dir), 100);
+    assert_int_equal(dt_heartbeat_last_step(dir), 100);
     assert_int_equal(truncate(path, 100), 0);
-    assert_int_equal(dt_watchdog_last_step(dir), -1);
+    assert_int_equal(dt_heartbeat_last_step(dir), -1);
     remove_folder(dir);
 }
 
@@ -689,6 +772,8 @@ int main(void)
         cmocka_unit_test(test_saver_stuck),
         cmocka_unit_test(test_no_false_alarm),
         cmocka_unit_test(test_the_end_is_sure),
+        cmocka_unit_test(test_no_folder_yet),
+        cmocka_unit_test(test_an_alarm_is_passed_on),
         cmocka_unit_test(test_slots),
         cmocka_unit_test(test_crashes_are_told),
         cmocka_unit_test(test_self_test),

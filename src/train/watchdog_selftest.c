@@ -54,7 +54,7 @@ static int end_of(pid_t child, double until_s)
     while (waitpid(child, &status, WNOHANG) == 0) {
         if (dt_clock_s() > until_s)
             kill(child, SIGKILL);
-        usleep(10000);
+        dt_clock_sleep(0.01);
     }
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }

@@ -1,0 +1,21 @@
+/* A blocked signal that a fault raises kills without a word, so those stay open. */
+#include "dtrain/thread.h"
+
+#include <signal.h>
+
+#include "dtrain/mem.h"
+
+int dt_thread_start(pthread_t *thread, const char *name, void *(*run)(void *context), void *context)
+{
+    static const int own_faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    sigset_t blocked, before;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < DT_COUNT(own_faults); i++)
+        sigdelset(&blocked, own_faults[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before);
+    int error = pthread_create(thread, NULL, run, context);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error == 0)
+        pthread_setname_np(*thread, name);
+    return error;
+}
