@@ -353,7 +353,9 @@ static bool has_one_said(struct dt_watchdog *w)
 static void act(struct dt_watchdog *w)
 {
     double until_s = dt_clock_s() + leave_time(w);
-    bool is_speaker = w->verdict.speaker == w->options.rank && w->verdict.expired;
+    /* A rank that was stopped, and goes on because mpirun ends it, comes late. */
+    bool is_speaker =
+        w->verdict.speaker == w->options.rank && w->verdict.expired && !has_one_said(w);
     if (is_speaker)
         say(w);
     if (w->options.dir)

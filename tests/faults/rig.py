@@ -89,7 +89,7 @@ class Run:
                 found.append(int(name))
         return sorted(found)
 
-    def wait(self, timeout=120):
+    def wait(self, timeout=300):
         """Exit code; a run that does not end is killed and counts as a failure."""
         try:
             code = self.process.wait(timeout)

@@ -6,6 +6,9 @@ import time
 
 import rig as faults
 
+# Long enough for all kills to hit a living run.
+LONG = {"train.max_steps": 3000, "checkpoint.every_steps": 25, "train.eval_every": 50}
+
 
 def kill_some(rig, run, victim):
     """Kills a random rank, or mpirun, or everything. False if the run was over before."""
@@ -49,12 +52,13 @@ def one_run(rig, number, n_kills, victim):
     """Number of kills that hit a living run."""
     n_ranks = 2 + number % 3
     out = rig.folder("killed")
-    expected = rig.reference(n_ranks)
+    sets = LONG if rig.long else ()
+    expected = rig.reference(n_ranks, sets)
     done = 0
     for _ in range(4 * n_kills):
         if done == n_kills:
             break
-        run = rig.start(n_ranks, out)
+        run = rig.start(n_ranks, out, sets=sets)
         time.sleep(rig.random.uniform(0.1, 2.5))
         pids = run.ranks()
         hit = kill_some(rig, run, victim)
@@ -68,7 +72,7 @@ def one_run(rig, number, n_kills, victim):
         rig.check(kept >= reported, f"run {number}: step {reported} was reported, {kept} is left")
         problems = [line for line in run.text().splitlines() if "is not usable" in line]
         rig.check(not problems, f"run {number}: a kill has damaged a checkpoint: {problems}")
-    rig.finish(n_ranks, out)
+    rig.finish(n_ranks, out, sets=sets)
     rig.check(
         faults.state_of(out) == expected,
         f"run {number} on {n_ranks} ranks, {done} kills: the end is not that of a run without them",
