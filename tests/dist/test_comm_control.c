@@ -12,27 +12,8 @@
 #include <cmocka.h>
 
 #include "comm/launch.h"
-#include "dtrain/comm.h"
+#include "dist_rig.h"
 #include "dtrain/mem.h"
-
-static struct dt_comm *comm;
-static int n, rank;
-
-static void assert_ok(dt_status status)
-{
-    if (status != DT_OK) {
-        print_error("rank %d: %s\n%s\n", rank, dt_error_text(), dt_error_trail());
-        dt_comm_abort(comm, status);
-    }
-}
-
-/* Fails on all ranks if `is_good` is false on any. */
-static void assert_all(bool is_good)
-{
-    int64_t n_bad = is_good ? 0 : 1;
-    assert_ok(dt_comm_sum_i64(comm, &n_bad, 1));
-    assert_int_equal(n_bad, 0);
-}
 
 static void test_ranks(void **state)
 {
@@ -228,12 +209,8 @@ static void test_launch(void **state)
 
 int main(int argc, char **argv)
 {
-    if (dt_comm_open(&comm, &argc, &argv) != DT_OK) {
-        print_error("%s\n", dt_error_text());
+    if (!open_ranks(&argc, &argv))
         return 1;
-    }
-    n = dt_comm_size(comm);
-    rank = dt_comm_rank(comm);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks),      cmocka_unit_test(test_agree_ok),
         cmocka_unit_test(test_agree_fail), cmocka_unit_test(test_agree_long_text),

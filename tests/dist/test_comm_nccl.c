@@ -11,37 +11,19 @@
 
 #include <cmocka.h>
 
-#include "dtrain/comm.h"
+#include "dist_rig.h"
 #include "dtrain/mem.h"
 #include "dtrain/rng.h"
 
 enum { MAX_COUNT = 300001, MAX_BYTES = 4 * MAX_COUNT, SKIPPED = 77 };
 
-static struct dt_comm *comm;
-static int n, rank;
 static bool is_shared; /* GPUs by ranks */
 static cudaStream_t compute, stream;
-
-static void assert_ok(dt_status status)
-{
-    if (status != DT_OK) {
-        print_error("rank %d: %s\n%s\n", rank, dt_error_text(), dt_error_trail());
-        dt_comm_abort(comm, status);
-    }
-}
 
 static void cuda(cudaError_t code)
 {
     assert_ok(code == cudaSuccess ? DT_OK
                                   : DT_ERROR(DT_ERR_DEVICE, "CUDA: %s", cudaGetErrorString(code)));
-}
-
-/* Fails on all ranks if `is_good` is false on any. */
-static void assert_all(bool is_good)
-{
-    int64_t n_bad = is_good ? 0 : 1;
-    assert_ok(dt_comm_sum_i64(comm, &n_bad, 1));
-    assert_int_equal(n_bad, 0);
 }
 
 static void open_plane(enum dt_dtype dtype)
@@ -249,12 +231,8 @@ static bool find_device(void)
 
 int main(int argc, char **argv)
 {
-    if (dt_comm_open(&comm, &argc, &argv) != DT_OK) {
-        print_error("%s\n", dt_error_text());
+    if (!open_ranks(&argc, &argv))
         return 1;
-    }
-    n = dt_comm_size(comm);
-    rank = dt_comm_rank(comm);
     if (!find_device()) {
         print_message("skipped: no GPU\n");
         dt_comm_close(comm);

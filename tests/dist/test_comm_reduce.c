@@ -12,35 +12,16 @@
 #include <cmocka.h>
 
 #include "comm/ring.h"
-#include "dtrain/comm.h"
+#include "dist_rig.h"
 #include "dtrain/mem.h"
 #include "dtrain/rng.h"
 
 enum { MAX_COUNT = (1 << 20) + 77, N_SLOTS = 5 };
 
-static struct dt_comm *comm;
-static int n, rank;
-
 static const size_t counts[] = {
     0,     1,     2,     3,      5,      15,     16,     17,     63,      1000,
     65535, 65536, 65537, 131072, 131073, 196609, 262144, 262145, 1 << 20, (1 << 20) + 77,
     999983};
-
-static void assert_ok(dt_status status)
-{
-    if (status != DT_OK) {
-        print_error("rank %d: %s\n%s\n", rank, dt_error_text(), dt_error_trail());
-        dt_comm_abort(comm, status);
-    }
-}
-
-/* Fails on all ranks if `is_good` is false on any. */
-static void assert_all(bool is_good)
-{
-    int64_t n_bad = is_good ? 0 : 1;
-    assert_ok(dt_comm_sum_i64(comm, &n_bad, 1));
-    assert_int_equal(n_bad, 0);
-}
 
 static void open_reduce(bool ring)
 {
@@ -322,12 +303,8 @@ static void test_planes(void **state)
 
 int main(int argc, char **argv)
 {
-    if (dt_comm_open(&comm, &argc, &argv) != DT_OK) {
-        print_error("%s\n", dt_error_text());
+    if (!open_ranks(&argc, &argv))
         return 1;
-    }
-    n = dt_comm_size(comm);
-    rank = dt_comm_rank(comm);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_segments),    cmocka_unit_test(test_counts_ring),
         cmocka_unit_test(test_counts_auto), cmocka_unit_test(test_slots_ring),

@@ -13,31 +13,12 @@
 
 #include <cmocka.h>
 
+#include "dist_rig.h"
 #include "dtrain/mem.h"
 #include "train/preflight.h"
 
-static struct dt_comm *comm;
-static int n, rank;
 static char root[] = "/tmp/dtrain-preflight-XXXXXX";
 static struct dt_config config;
-
-static void assert_ok(dt_status status)
-{
-    if (status != DT_OK) {
-        print_error("rank %d: %s\n%s\n", rank, dt_error_text(), dt_error_trail());
-        dt_comm_abort(comm, status);
-    }
-}
-
-/* Fails on all ranks if `is_good` is false on any. */
-static void assert_all(bool is_good)
-{
-    int64_t n_bad = is_good ? 0 : 1;
-    if (!is_good)
-        print_error("rank %d: %s\n", rank, dt_error_text());
-    assert_ok(dt_comm_sum_i64(comm, &n_bad, 1));
-    assert_int_equal(n_bad, 0);
-}
 
 static bool has_text(const char *part)
 {
@@ -352,12 +333,8 @@ static void test_space(void **state)
 
 int main(int argc, char **argv)
 {
-    if (dt_comm_open(&comm, &argc, &argv) != DT_OK) {
-        print_error("%s\n", dt_error_text());
+    if (!open_ranks(&argc, &argv))
         return 1;
-    }
-    n = dt_comm_size(comm);
-    rank = dt_comm_rank(comm);
     const struct CMUnitTest tests[] = {
         TEST(test_compare),    TEST(test_agree),   TEST(test_sums),
         TEST(test_wrong_sums), TEST(test_samples), TEST(test_space),

@@ -14,31 +14,13 @@
 
 #include <cmocka.h>
 
+#include "dist_rig.h"
 #include "dtrain/clock.h"
 #include "dtrain/mem.h"
 #include "train/stop.h"
 
-static struct dt_comm *comm;
-static int n, rank;
-
 static const char allocation[] = "the end of the Slurm allocation";
 static const double far_s = 1e6;
-
-static void assert_ok(dt_status status)
-{
-    if (status != DT_OK) {
-        print_error("rank %d: %s\n%s\n", rank, dt_error_text(), dt_error_trail());
-        dt_comm_abort(comm, status);
-    }
-}
-
-/* Fails on all ranks if `is_good` is false on any. */
-static void assert_all(bool is_good)
-{
-    int64_t n_bad = is_good ? 0 : 1;
-    assert_ok(dt_comm_sum_i64(comm, &n_bad, 1));
-    assert_int_equal(n_bad, 0);
-}
 
 static void set_job_end(double seconds_from_now)
 {
@@ -254,12 +236,8 @@ static void test_signals(void **state)
 int main(int argc, char **argv)
 {
     unsetenv("SLURM_JOB_END_TIME");
-    if (dt_comm_open(&comm, &argc, &argv) != DT_OK) {
-        print_error("%s\n", dt_error_text());
+    if (!open_ranks(&argc, &argv))
         return 1;
-    }
-    n = dt_comm_size(comm);
-    rank = dt_comm_rank(comm);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_limit),          cmocka_unit_test(test_one_rank_ends),
         cmocka_unit_test(test_room_for_save),     cmocka_unit_test(test_room_for_step),
