@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "dtrain/fault.h"
@@ -363,4 +364,12 @@ bool dt_file_exists(const char *path)
 {
     struct stat info;
     return stat(path, &info) == 0;
+}
+
+uint64_t dt_file_free_bytes(const char *path)
+{
+    struct statvfs info;
+    if (statvfs(path, &info) != 0 || info.f_blocks == 0)
+        return INT64_MAX;
+    return (uint64_t)info.f_bavail * info.f_frsize;
 }

@@ -11,6 +11,7 @@
 #include "dtrain/file.h"
 #include "dtrain/json.h"
 #include "dtrain/mem.h"
+#include "dtrain/sort.h"
 #include "dtrain/train.h"
 #include "train/session.h"
 
@@ -82,12 +83,6 @@ static dt_status run_rounds(struct bench *b)
     return DT_OK;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Value below which `part` of the sorted values lie, by linear interpolation. */
 static double percentile(const double *sorted, int n, double part)
 {
@@ -121,7 +116,7 @@ static dt_status summarise(struct bench *b)
     for (int i = 0; i < n_rounds; i++)
         squares += (b->images_per_s[i] - b->mean) * (b->images_per_s[i] - b->mean);
     b->spread = 1.96 * sqrt(squares / n_rounds);
-    qsort(b->step_s, (size_t)b->n_steps, sizeof *b->step_s, ascending);
+    dt_sort_f64(b->step_s, (size_t)b->n_steps);
     return DT_OK;
 }
 

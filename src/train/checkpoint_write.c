@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <xxhash.h>
@@ -394,17 +393,17 @@ static dt_status save(struct save *s)
 /* The numbers that help where a disk or a quota is full. */
 static void describe_space(char *out, size_t bytes, const struct save *s, const char *problem)
 {
-    struct statvfs info;
+    uint64_t free_bytes = dt_file_free_bytes(s->target->dir);
     char needed[32], there[32];
     out[0] = '\0';
     if (!strstr(problem, strerror(ENOSPC)) && !strstr(problem, strerror(EDQUOT)))
         return;
     dt_memory_format(needed, sizeof needed, dt_snapshot_bytes(s->snapshot));
-    if (statvfs(s->target->dir, &info) != 0)
+    if (free_bytes == INT64_MAX)
         snprintf(out, bytes, " (it needs %s)", needed);
     else
         snprintf(out, bytes, " (it needs %s, %s are free)", needed,
-                 dt_memory_format(there, sizeof there, (uint64_t)info.f_bavail * info.f_frsize));
+                 dt_memory_format(there, sizeof there, free_bytes));
 }
 
 static dt_status give_up(const struct save *s, dt_status why)

@@ -12,7 +12,6 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -312,18 +311,10 @@ void dt_run_folder_close(struct dt_run_folder *folder)
 
 /* --- Space --- */
 
-uint64_t dt_run_folder_free_bytes(const char *path)
-{
-    struct statvfs info;
-    if (statvfs(path, &info) != 0 || info.f_blocks == 0)
-        return INT64_MAX;
-    return (uint64_t)info.f_bavail * info.f_frsize;
-}
-
 dt_status dt_run_folder_check_space(const char *path, int n, uint64_t bytes)
 {
     char there[32], each[32], all[32];
-    uint64_t free_bytes = dt_run_folder_free_bytes(path), need;
+    uint64_t free_bytes = dt_file_free_bytes(path), need;
     if (__builtin_mul_overflow((uint64_t)n, bytes, &need))
         need = UINT64_MAX;
     if (need <= free_bytes)

@@ -48,8 +48,6 @@ void dt_run_folder_close(struct dt_run_folder *folder); /* gives the lock back *
 /* DT_ERR_CREATE if the file system of `path` has no room for `n` checkpoints of `bytes`, with all
  * numbers. */
 dt_status dt_run_folder_check_space(const char *path, int n, uint64_t bytes);
-/* Bytes that can still be written there; INT64_MAX if unknown. */
-uint64_t dt_run_folder_free_bytes(const char *path);
 
 /* dt_run_folder_open with another flock(2): a test plays a file system that has none. */
 dt_status dt_run_folder_open_by(struct dt_run_folder *folder, const char *path,

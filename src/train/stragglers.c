@@ -7,6 +7,7 @@
 #include "dtrain/host.h"
 #include "dtrain/mem.h"
 #include "dtrain/report.h"
+#include "dtrain/sort.h"
 
 enum { WINDOW_STEPS = 100, PATIENCE = 3 };
 static const double slow = 1.3;
@@ -31,16 +32,10 @@ static double own_s(const struct window *w)
     return w->data_s + w->work_s;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The lower one of two, so that a slow half of the ranks is slow too. */
 static double lower_median(double *values, int n)
 {
-    qsort(values, (size_t)n, sizeof *values, ascending);
+    dt_sort_f64(values, (size_t)n);
     return values[(n - 1) / 2];
 }
 

@@ -120,7 +120,7 @@ static void print_checkpoints(struct line *line, const struct dt_session *s,
                               const struct dt_summary *summary)
 {
     const struct dt_config *config = s->config;
-    uint64_t there = dt_run_folder_free_bytes(summary->run_dir);
+    uint64_t there = dt_file_free_bytes(summary->run_dir);
     add_bytes(line, "", summary->checkpoint_bytes, ": ");
     add_times_of_saves(line, config);
     add(line, "; %s keeps the newest %d", summary->run_dir, config->checkpoint.keep);

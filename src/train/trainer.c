@@ -9,6 +9,7 @@
 #include "dtrain/clock.h"
 #include "dtrain/mem.h"
 #include "dtrain/pulse.h"
+#include "dtrain/sort.h"
 #include "train/replicas.h"
 #include "train/run.h"
 
@@ -66,12 +67,6 @@ static void advance(struct dt_checkpoint *at, const struct dt_session *s)
     dt_pulse_step(&dt_pulse_main, at->step);
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The watchdog's limit follows the median of the last steps. */
 static void count_step(struct run *r, double seconds)
 {
@@ -82,7 +77,7 @@ static void count_step(struct run *r, double seconds)
     if (r->n_step_s % DT_STEP_TIMES != 0)
         return;
     memcpy(sorted, r->step_s, sizeof sorted);
-    qsort(sorted, DT_STEP_TIMES, sizeof sorted[0], ascending);
+    dt_sort_f64(sorted, DT_STEP_TIMES);
     dt_watchdog_set_step(r->watchdog, sorted[DT_STEP_TIMES / 2]);
 }
 

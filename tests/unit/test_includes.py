@@ -6,7 +6,7 @@ import sys
 
 ROOT = os.environ.get("DTRAIN_SOURCE_DIR", os.path.join(os.path.dirname(__file__), "..", ".."))
 
-BASE = {"status", "mem", "log", "rng", "json", "file", "clock", "isa", "dtype", "fault", "pulse", "build", "thread", "host"}
+BASE = {"status", "mem", "log", "rng", "json", "file", "clock", "isa", "dtype", "fault", "pulse", "build", "thread", "sort", "host"}
 # module -> public headers it may include besides base and its own
 ALLOWED = {
     "base": set(),

@@ -442,7 +442,7 @@ static void test_space(void **state)
     uint64_t mega = 1000000;
     (void)state;
     assert_ok(open_at(dir));
-    uint64_t there = dt_run_folder_free_bytes(dir);
+    uint64_t there = dt_file_free_bytes(dir);
     assert_true(there > 0 && there < INT64_MAX);
     assert_ok(dt_run_folder_check_space(dir, 4, 1000));
     assert_int_equal(dt_run_folder_check_space(dir, 4, 5000000 * (mega * mega)), DT_ERR_CREATE);
