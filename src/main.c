@@ -156,8 +156,14 @@ static dt_status run_verify(const struct arguments *args)
 
 static dt_status run_shard(const struct arguments *args)
 {
-    return dt_shard_write(args->positional[0], args->positional[1], args->prefix,
-                          (int)args->per_shard, (uint64_t)args->seed);
+    struct dt_shard_options options = {
+        .src = args->positional[0],
+        .dst = args->positional[1],
+        .prefix = args->prefix,
+        .per_shard = (int)args->per_shard,
+        .seed = (uint64_t)args->seed,
+    };
+    return dt_shard_write(&options);
 }
 
 static dt_status run_shapes(const struct arguments *args)

@@ -17,6 +17,9 @@
 
 enum dt_source { DT_SOURCE_SYNTHETIC, DT_SOURCE_SHARDS, DT_SOURCE_FOLDER };
 enum dt_augment { DT_AUGMENT_NONE, DT_AUGMENT_IMAGENET, DT_AUGMENT_CIFAR };
+enum dt_upsampling { DT_UPSAMPLING_FANCY, DT_UPSAMPLING_PLAIN };
+enum dt_dct { DT_DCT_ACCURATE, DT_DCT_FAST };
+enum dt_scaled_decode { DT_SCALED_NEVER, DT_SCALED_TRAIN, DT_SCALED_ALWAYS };
 enum dt_schedule_kind {
     DT_SCHEDULE_CONSTANT,
     DT_SCHEDULE_STEP,
@@ -46,7 +49,14 @@ struct dt_config {
         int synthetic_train, synthetic_val;        /* images of data.source synthetic */
         int workers;                               /* decoding threads per rank, 0 = auto */
         int prefetch;                              /* batches held ready per rank */
+        int cache_mb;                  /* encoded images kept in memory per rank, MiB; 0 = none */
+        enum dt_upsampling upsampling; /* JPEG: chroma by interpolation or repetition */
+        enum dt_dct dct;               /* JPEG: which inverse DCT */
+        enum dt_scaled_decode scaled_decode; /* JPEG: at 1/2, 1/4 or 1/8 where that is enough */
         enum dt_augment augment;
+        double color_jitter;    /* brightness, contrast, saturation times 1 - x .. 1 + x; 0 = off */
+        double random_erasing;  /* probability */
+        double mixup, cutmix;   /* alpha of the beta distribution, 0 = off */
         int resize;             /* eval: shorter side before the centre crop, 0 = size * 256/224 */
         double mean[3], std[3]; /* of pixels in 0..1, RGB */
         int label_offset;       /* subtracted from every label in the files */

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "dtrain/config.h"
 #include "dtrain/status.h"
@@ -39,6 +40,13 @@ const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char 
 /* Decodes one sample as for the evaluation, to see whether it can be: DT_ERR_DATA with the reason.
  */
 dt_status dt_dataset_try(const struct dt_dataset *dataset, uint32_t id, int image_size);
+/* Keeps encoded samples in memory as they are read, until `bytes` are full; later reads of those
+ * come from there. A fixed part of the set is what a random order profits most from. Once, before
+ * the first read. */
+dt_status dt_dataset_cache(struct dt_dataset *dataset, uint64_t bytes);
+/* Asks the system to drop its cached pages of the files, so that the next reads come from the disk
+ * (for benchmarks; file systems may ignore it). */
+void dt_dataset_forget(const struct dt_dataset *dataset);
 
 /* --- Sampler --- */
 
@@ -58,11 +66,27 @@ struct dt_crop {
 void dt_augment_draw(struct dt_crop *crop, enum dt_augment augment, bool train, uint64_t seed,
                      uint32_t epoch, uint32_t id, int width, int height, int size, int resize);
 
+/* How JPEG files are decoded. All false: the pixels of a full decode by libjpeg's defaults, which
+ * is what Pillow and torchvision have. */
+struct dt_decode_options {
+    bool plain_upsampling, fast_dct;
+    bool scaled; /* by 1/2, 1/4 or 1/8 in the inverse DCT, never below the size needed */
+};
+
+/* What changes pixels and labels after the crop; training only, of finished u8 rows. */
+struct dt_augment_options {
+    double color_jitter, random_erasing; /* strength 0 .. 1; probability */
+    uint8_t erase[3];                    /* RGB of what is erased: the mean colour */
+    double mixup, cutmix;                /* alpha, 0 = off; both: one of them, each pair anew */
+};
+
 /* --- Loader: a ring of batches kept full by worker threads --- */
 
 struct dt_batch {
     const uint8_t *pixels;       /* batch x size x size x 3, RGB; rows >= n are zero */
     const int32_t *labels;       /* batch; -1 for rows >= n */
+    const int32_t *labels2;      /* batch; of the image that is mixed in, else as labels */
+    const float *weights;        /* batch; share of labels, 0.5 .. 1; labels2 has the rest */
     const uint32_t *ids;         /* batch; sample ids as drawn (before replacement of bad ones) */
     const struct dt_crop *crops; /* batch */
     int n;                       /* valid rows */
@@ -75,9 +99,12 @@ struct dt_batch {
 struct dt_loader_options {
     bool train; /* shuffled, augmented, last partial global batch dropped */
     enum dt_augment augment;
+    struct dt_augment_options also;
+    struct dt_decode_options decode;
     int image_size, resize;
     int global_batch, micro_batch; /* train: global_batch = ranks * passes * micro_batch;
-                                      evaluation: global_batch = ranks * micro_batch */
+                                      evaluation: global_batch = ranks * micro_batch; micro_batch
+                                      is even where pairs are mixed */
     int rank, n_ranks;
     int workers, prefetch;
     uint64_t seed;
@@ -94,7 +121,9 @@ void dt_loader_destroy(struct dt_loader *loader); /* accepts NULL; stops and joi
 void *dt_loader_memory(const struct dt_loader *loader, int i, size_t *bytes);
 uint64_t dt_loader_batches(const struct dt_loader *loader); /* global batches per epoch */
 int dt_loader_passes(const struct dt_loader *loader);       /* micro-batches per global batch */
-/* Begins epoch `epoch` at global batch `first`; what an earlier epoch still held is dropped. */
+/* Begins epoch `epoch` at global batch `first`. Behind the end of an epoch the workers go on with
+ * the next one (evaluation: the same again), so that starting that one at 0 finds batches ready;
+ * any other start drops what is held. */
 dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t first);
 /* Waits for the next micro-batch in order; *batch is NULL at the end of the epoch. The batch
  * belongs to the caller until dt_loader_release. A bad image is logged once and replaced (train:
@@ -105,6 +134,17 @@ void dt_loader_release(struct dt_loader *loader, const struct dt_batch *batch);
 /* Seconds dt_loader_next has waited and distinct bad samples met by this rank, since the creation.
  */
 double dt_loader_wait_s(const struct dt_loader *loader);
+/* What the loader has done since its creation. */
+struct dt_loader_times {
+    double wait_s;         /* of the caller in dt_loader_next */
+    double longest_wait_s; /* of one call, the first after a start that dropped batches left out */
+    double read_s,
+        decode_s;           /* of the workers together: reading files; decoding, resizing, mixing */
+    double idle_s;          /* of the workers together: all slots were full */
+    uint64_t images, bytes; /* finished; encoded, as read */
+    int workers;
+};
+void dt_loader_times(const struct dt_loader *loader, struct dt_loader_times *out);
 uint64_t dt_loader_bad(const struct dt_loader *loader);
 /* Bad samples among the positions of this rank, in the epoch so far and in the one before. A
  * position belongs to one rank, so that sums over the ranks count no sample twice. */
@@ -114,14 +154,48 @@ dt_status dt_loader_check_bad(const struct dt_loader *loader, uint64_t n_bad);
 
 /* --- Tools --- */
 
-/* Packs class folders into WebDataset tars <prefix>-0000.tar ... of `per_shard` samples in shuffled
- * order, with classes.txt and _info.json, where the split is named like the prefix; other splits in
- * dst_dir are kept. The same input and seed give the same bytes. DT_ERR_CREATE if dst_dir holds
- * shards of this prefix already. */
-dt_status dt_shard_write(const char *src_dir, const char *dst_dir, const char *prefix,
-                         int per_shard, uint64_t seed);
+struct dt_shard_options {
+    const char *src;    /* a folder of class folders; ILSVRC2012_img_train.tar (a tar of one tar per
+                           class); ILSVRC2012_img_val.tar (images only, with `devkit`); TFRecord
+                           files, as a brace pattern */
+    const char *dst;    /* folder of the shards */
+    const char *prefix; /* shards are <prefix>-0000.tar ... */
+    const char *devkit; /* ILSVRC2012_devkit_t12.tar.gz, or NULL */
+    int per_shard;      /* samples */
+    int resize_short;   /* larger images are reduced so that the shorter side has this many pixels,
+                           and encoded anew; 0 = files are copied as they are */
+    int quality;        /* of what is encoded anew, 1 .. 100 */
+    int label_offset;   /* TFRecord: subtracted from labels */
+    int threads;        /* 0 = one per allowed CPU */
+    uint64_t seed;      /* of the order */
+};
+/* Packs a labelled set of images into WebDataset tars in shuffled order, with classes.txt where the
+ * classes have names, <shard>.idx (DALI's wds2idx v1.2), checksums.xxh64 (for `xxhsum -c`) and
+ * _info.json, where the split is named like the prefix; other splits in dst are kept. CMYK JPEG and
+ * PNG files become RGB JPEG files. The same input and seed give the same bytes for any number of
+ * threads. DT_ERR_CREATE if dst holds shards of this prefix already. */
+dt_status dt_shard_write(const struct dt_shard_options *options);
+/* Whether `path` is a folder that holds tar shards, or one shard. */
+bool dt_shards_found(const char *path);
+/* Reads the shards of a folder, or one: structure, pairing, _info.json, labels, .idx, checksums,
+ * and decodes n_decode samples spread over the set (-1 = all). A line for each fault and a summary
+ * on `out`; progress and the time left on the terminal. DT_ERR_DATA if anything is wrong. */
+dt_status dt_shards_verify(const char *path, int64_t n_decode, int threads, FILE *out);
 /* Generates `per_class` JPEG files for each of ten classes of coloured shapes with noise in
  * dir/<class>/<number>.jpg, a pure function of the seed. */
 dt_status dt_shapes_write(const char *dir, int per_class, int size, uint64_t seed);
+
+/* Where the time of one worker goes; seconds over n images. */
+struct dt_input_stages {
+    uint64_t images, bytes;
+    double read_s;
+    double entropy_s;   /* header and Huffman decoding down to the last row needed */
+    double transform_s; /* dequantising, inverse DCT, upsampling, colours, of what the crop needs */
+    double resize_s;    /* resize, flip and augmentation */
+};
+/* One thread makes the training rows of positions first .. first+n-1 of epoch 0, part by part with
+ * a clock in between. A JPEG file is decoded twice: once without the transform. */
+dt_status dt_input_measure(struct dt_input_stages *out, const struct dt_dataset *dataset,
+                           const struct dt_loader_options *options, uint32_t first, uint32_t n);
 
 #endif

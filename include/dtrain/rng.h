@@ -13,6 +13,8 @@ enum dt_rng_purpose {
     DT_RNG_INIT,        /* weights; id = hash of the parameter name */
     DT_RNG_DROPOUT,     /* epoch = step, id = dropout node's stream */
     DT_RNG_SYNTHETIC,   /* synthetic images; id = sample id */
+    DT_RNG_COLOUR,      /* colour jitter and erasing; id = sample id */
+    DT_RNG_MIX,         /* mixup and CutMix; id = sample id of the first of the pair */
 };
 
 struct dt_rng {

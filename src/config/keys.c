@@ -13,6 +13,9 @@ static_assert(sizeof(enum dt_source) == sizeof(int), "choices are stored as int"
 
 static const char *const sources[] = {"synthetic", "shards", "folder", NULL};
 static const char *const augments[] = {"none", "imagenet", "cifar", NULL};
+static const char *const upsamplings[] = {"fancy", "plain", NULL};
+static const char *const dcts[] = {"accurate", "fast", NULL};
+static const char *const scaled_decodes[] = {"never", "train", "always", NULL};
 static const char *const precisions[] = {DT_PRECISION_NAMES, NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", "poly", NULL};
 static const char *const lr_units[] = {"absolute", "per_256", NULL};
@@ -79,7 +82,7 @@ static const double classic_milestones[] = {30, 60, 80};
  *   model.init_from        only the first start uses it
  *   data.train             the fingerprint of the data decides, not where they are
  *   data.val, synthetic_val, train.eval_*   an evaluation changes nothing but reports
- *   data.workers, prefetch order and augmentation do not depend on them
+ *   data.workers, prefetch, cache_mb   order and augmentation do not depend on them
  *   data.max_bad_fraction, train.max_steps, train.stop_top1   when to end, not how to get there
  *   train.check_every      compares, changes nothing
  *   train.epochs           the length of the run; kinds cosine and poly follow from it
@@ -110,8 +113,21 @@ const struct dt_key dt_keys[] = {
     INT(data.synthetic_val, 1280, 0, 1 << 30, "Validation images of the synthetic source", FREE),
     INT(data.workers, 0, 0, 256, "Decoding threads per rank; 0: chosen from the CPUs", FREE),
     INT(data.prefetch, 3, 1, 64, "Batches held ready per rank", FREE),
+    INT(data.cache_mb, 0, 0, 1 << 24, "MiB of encoded images kept in memory per rank; 0: none",
+        FREE),
+    CHOICE(data.upsampling, DT_UPSAMPLING_FANCY, upsamplings,
+           "JPEG colours: interpolated as Pillow does (fancy), or repeated (plain)"),
+    CHOICE(data.dct, DT_DCT_ACCURATE, dcts,
+           "JPEG: libjpeg's accurate or its faster, coarser inverse DCT"),
+    CHOICE(data.scaled_decode, DT_SCALED_TRAIN, scaled_decodes,
+           "JPEG: decode at 1/2, 1/4 or 1/8 of the size where the crop stays large enough"),
     CHOICE(data.augment, DT_AUGMENT_IMAGENET, augments,
            "Random resized crop and flip (imagenet), or shift by up to 4 and flip (cifar)"),
+    REAL(data.color_jitter, 0, 0, 1,
+         "Brightness, contrast and saturation are changed by up to this part; 0: off"),
+    REAL(data.random_erasing, 0, 0, 1, "Probability that a rectangle of an image is erased"),
+    REAL(data.mixup, 0, 0, 100, "Alpha of mixup, which blends pairs of images; 0: off"),
+    REAL(data.cutmix, 0, 0, 100, "Alpha of CutMix, which swaps rectangles of pairs; 0: off"),
     INT(data.resize, 0, 0, 4096,
         "Evaluation: shorter side before the centre crop; 0: image_size * 256 / 224"),
     LIST(data.mean, imagenet_mean, 3, 3, 0, 0, false, 1, "Mean of R, G, B for pixels in 0..1"),

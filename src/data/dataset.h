@@ -16,6 +16,8 @@ struct dt_sample {
  * x image_size x 3 u8 RGB. Thread-safe. DT_ERR_DATA if this one sample cannot be read as indexed.
  */
 dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);
+/* A hint that the sample will be read soon. */
+void dt_dataset_will_need(const struct dt_dataset *dataset, uint32_t id);
 bool dt_dataset_is_raw(const struct dt_dataset *dataset);
 
 /* Limits of foreign data. */
@@ -27,6 +29,9 @@ struct dt_dataset_kind {
     bool raw;
     dt_status (*open)(struct dt_dataset *dataset, const struct dt_dataset_options *options);
     dt_status (*read)(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);
+    void (*will_need)(const struct dt_dataset *dataset,
+                      uint32_t id);                   /* may be NULL: start reading */
+    void (*forget)(const struct dt_dataset *dataset); /* may be NULL: dt_dataset_forget */
     int (*label)(const struct dt_dataset *dataset, uint32_t id);
     void (*name)(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
     void (*close)(struct dt_dataset *dataset);

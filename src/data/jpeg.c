@@ -225,8 +225,9 @@ static void decode_rows(struct dt_jpeg *jpeg)
         check_end(jpeg);
 }
 
-dt_status dt_jpeg_create(struct dt_jpeg **jpeg)
+dt_status dt_jpeg_create(struct dt_jpeg **jpeg, const struct dt_decode_options *options)
 {
+    (void)options;
     return DT_NEW(*jpeg, 1);
 }
 

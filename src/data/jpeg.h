@@ -9,10 +9,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "dtrain/status.h"
+#include "dtrain/data.h"
 
 struct dt_jpeg;
-dt_status dt_jpeg_create(struct dt_jpeg **jpeg);
+/* `options` NULL: the defaults, all false. Of them only upsampling and DCT are looked at here. */
+dt_status dt_jpeg_create(struct dt_jpeg **jpeg, const struct dt_decode_options *options);
 void dt_jpeg_destroy(struct dt_jpeg *jpeg); /* accepts NULL */
 
 /* Reads the header. `data` is kept until dt_jpeg_decode or the next dt_jpeg_open. DT_ERR_DATA with
@@ -20,11 +21,18 @@ void dt_jpeg_destroy(struct dt_jpeg *jpeg); /* accepts NULL */
  * acceptable JPEG file. */
 dt_status dt_jpeg_open(struct dt_jpeg *jpeg, int *width, int *height, const uint8_t *data,
                        size_t bytes);
-/* Decodes columns x .. x+w-1 of rows y .. y+h-1, inside the image, into out[h][w][3], RGB. To be
- * called once after dt_jpeg_open. Any damage met up to the last row asked for, and a missing end
- * marker wherever the file was cut, is DT_ERR_DATA; for a sequential file the entropy-coded data of
- * the rows below is not looked at. What libjpeg merely remarks on (junk before a marker, an odd
- * JFIF, Adobe or ICC header) is accepted. */
+/* Between open and decode: the image is to be 1/denominator (1, 2, 4 or 8) as large, rounded up,
+ * by inverse DCTs of fewer coefficients; *width and *height are its size then. */
+void dt_jpeg_scale(struct dt_jpeg *jpeg, int *width, int *height, int denominator);
+/* Decodes columns x .. x+w-1 of rows y .. y+h-1, inside the (scaled) image, into out[h][w][3], RGB:
+ * the pixels a decode of the whole image has there. To be called once after dt_jpeg_open. Any
+ * damage met up to the last row asked for, and a missing end marker wherever the file was cut, is
+ * DT_ERR_DATA; for a sequential file the entropy-coded data of the rows below is not looked at.
+ * What libjpeg merely remarks on (junk before a marker, an odd JFIF, Adobe or ICC header) is
+ * accepted. */
 dt_status dt_jpeg_decode(struct dt_jpeg *jpeg, uint8_t *out, int x, int y, int w, int h);
+/* Instead of decode: only the entropy-coded data of rows 0 .. y_end-1, without making pixels of it;
+ * for measuring. */
+dt_status dt_jpeg_skim(struct dt_jpeg *jpeg, int y_end);
 
 #endif

@@ -33,7 +33,7 @@ dt_status dt_row_reader_create(struct dt_row_reader **reader, const struct dt_da
     new->edge = DT_RESIZE_IMAGE;
     if (options->train && options->augment != DT_AUGMENT_NONE)
         new->edge = DT_RESIZE_CROP;
-    DT_TRY_OUT(dt_jpeg_create(&new->jpeg));
+    DT_TRY_OUT(dt_jpeg_create(&new->jpeg, &options->decode));
     DT_TRY_OUT(dt_resize_create(&new->resize));
     *reader = new;
     return DT_OK;

@@ -14,5 +14,11 @@ void dt_row_reader_destroy(struct dt_row_reader *reader); /* accepts NULL */
  * with the reason when this sample is bad; the row may be half written then. */
 dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
                       uint32_t epoch, uint32_t id);
+/* Seconds spent since the last call of this, and bytes read. */
+struct dt_row_times {
+    double read_s, decode_s;
+    uint64_t bytes;
+};
+struct dt_row_times dt_row_take_times(struct dt_row_reader *reader);
 
 #endif

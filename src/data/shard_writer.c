@@ -293,13 +293,14 @@ out:
     return status;
 }
 
-dt_status dt_shard_write(const char *src_dir, const char *dst_dir, const char *prefix,
-                         int per_shard, uint64_t seed)
+dt_status dt_shard_write(const struct dt_shard_options *shard_options)
 {
     dt_status status = DT_OK;
+    const char *prefix = shard_options->prefix;
+    const int per_shard = shard_options->per_shard;
     const struct dt_dataset_options options = {
-        .source = DT_SOURCE_FOLDER, .path = src_dir, .num_classes = INT_MAX};
-    struct packing packing = {.dir = dst_dir, .prefix = prefix, .start_s = dt_clock_s()};
+        .source = DT_SOURCE_FOLDER, .path = shard_options->src, .num_classes = INT_MAX};
+    struct packing packing = {.dir = shard_options->dst, .prefix = prefix, .start_s = dt_clock_s()};
 
     if (per_shard < 1)
         DT_FAIL(DT_ERR_USAGE, "a shard needs at least one sample, not %d", per_shard);
@@ -316,7 +317,7 @@ dt_status dt_shard_write(const char *src_dir, const char *dst_dir, const char *p
     packing.shard_digits = n_digits(packing.n_shards - 1, 4);
     packing.sample_digits = n_digits(packing.n - 1, 6);
     DT_TRY_OUT(DT_NEW(packing.order, packing.n));
-    dt_sampler_order(packing.order, packing.n, seed, 0, true);
+    dt_sampler_order(packing.order, packing.n, shard_options->seed, 0, true);
     DT_TRY_OUT(write_all(&packing));
 out:
     free(packing.order);

@@ -43,7 +43,7 @@ int main(void)
     struct dt_jpeg *jpeg;
     struct rusage usage;
     char path[DT_PATH_MAX];
-    if (dt_jpeg_create(&jpeg) != DT_OK)
+    if (dt_jpeg_create(&jpeg, NULL) != DT_OK)
         return 71;
     while (fgets(path, sizeof path, stdin)) {
         path[strcspn(path, "\n")] = '\0';

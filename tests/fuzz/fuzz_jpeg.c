@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct dt_jpeg *jpeg;
     struct image image = {.data = data, .bytes = bytes};
-    FUZZ_CHECK(dt_jpeg_create(&jpeg) == DT_OK);
+    FUZZ_CHECK(dt_jpeg_create(&jpeg, NULL) == DT_OK);
     dt_status status = dt_jpeg_open(jpeg, &image.width, &image.height, data, bytes);
     if (status != DT_OK)
         fuzz_check_refusal(status, DT_ERR_DATA);

@@ -66,7 +66,7 @@ int main(void)
 {
     struct tool tool = {0};
     char line[2048], path[DT_PATH_MAX];
-    dt_status status = dt_jpeg_create(&tool.jpeg);
+    dt_status status = dt_jpeg_create(&tool.jpeg, NULL);
     if (status == DT_OK)
         status = dt_resize_create(&tool.resize);
     while (status == DT_OK && fgets(line, sizeof line, stdin)) {

@@ -16,7 +16,7 @@ static struct dt_jpeg *jpeg;
 static int set_up(void **state)
 {
     (void)state;
-    return dt_jpeg_create(&jpeg) == DT_OK ? 0 : -1;
+    return dt_jpeg_create(&jpeg, NULL) == DT_OK ? 0 : -1;
 }
 
 static int tear_down(void **state)

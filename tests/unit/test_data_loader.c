@@ -39,7 +39,7 @@ static void check_pixels(const struct dt_dataset *dataset, const struct row *row
     struct dt_rect need;
     int width, height;
     uint8_t expected[SIZE * SIZE * 3];
-    assert_int_equal(dt_jpeg_create(&jpeg), DT_OK);
+    assert_int_equal(dt_jpeg_create(&jpeg, NULL), DT_OK);
     assert_int_equal(dt_resize_create(&resize), DT_OK);
     assert_int_equal(dt_dataset_read(dataset, row->id, &sample), DT_OK);
     assert_int_equal(dt_jpeg_open(jpeg, &width, &height, sample.data, sample.bytes), DT_OK);

@@ -6,6 +6,14 @@
 
 enum { PER_CLASS = 3, N = 10 * PER_CLASS };
 
+static dt_status write_shards(const char *src, const char *dst, const char *prefix, int per_shard,
+                              uint64_t seed)
+{
+    const struct dt_shard_options options = {
+        .src = src, .dst = dst, .prefix = prefix, .per_shard = per_shard, .seed = seed};
+    return dt_shard_write(&options);
+}
+
 static struct dt_dataset *open_good(enum dt_source source, const char *path)
 {
     struct dt_dataset *dataset;
@@ -92,7 +100,7 @@ static void test_encode_error(void **state)
 
 static void pack(const char *from, const char *to, const char *prefix, int per_shard, uint64_t seed)
 {
-    if (dt_shard_write(at(from), at(to), prefix, per_shard, seed) != DT_OK)
+    if (write_shards(at(from), at(to), prefix, per_shard, seed) != DT_OK)
         fail_msg("%s", dt_error_text());
 }
 
@@ -184,27 +192,27 @@ static void test_pack_splits(void **state)
     dataset = open_good(DT_SOURCE_SHARDS, at("packed/train-{0000..0003}.tar"));
     dt_dataset_close(dataset);
     expect_failure(DT_ERR_CREATE, "holds shards already",
-                   dt_shard_write(at("src"), at("packed"), "train", 4, 1));
+                   write_shards(at("src"), at("packed"), "train", 4, 1));
 
     make_folder("two");
     make_folder("two/a");
     write_text("two/a/1.jpg", "x");
     expect_failure(DT_ERR_DATA, "class folders differ",
-                   dt_shard_write(at("two"), at("packed"), "more", 4, 1));
+                   write_shards(at("two"), at("packed"), "more", 4, 1));
 
     /* An image that cannot be packed leaves nothing behind but classes.txt. */
     write_text("two/a/2.jpg", "");
-    expect_failure(DT_ERR_DATA, "two/a/2.jpg", dt_shard_write(at("two"), at("none"), "x", 1, 1));
+    expect_failure(DT_ERR_DATA, "two/a/2.jpg", write_shards(at("two"), at("none"), "x", 1, 1));
     assert_int_equal(dt_names_list(&names, at("none")), DT_OK);
     assert_int_equal(names.n, 1);
     dt_names_reset(&names);
-    expect_failure(DT_ERR_USAGE, "prefix", dt_shard_write(at("two"), at("none"), "a/b", 1, 1));
-    expect_failure(DT_ERR_USAGE, "prefix", dt_shard_write(at("two"), at("none"), "", 1, 1));
-    expect_failure(DT_ERR_USAGE, "at least one", dt_shard_write(at("two"), at("none"), "x", 0, 1));
-    expect_failure(DT_ERR_NO_INPUT, "absent", dt_shard_write(at("absent"), at("none"), "x", 1, 1));
+    expect_failure(DT_ERR_USAGE, "prefix", write_shards(at("two"), at("none"), "a/b", 1, 1));
+    expect_failure(DT_ERR_USAGE, "prefix", write_shards(at("two"), at("none"), "", 1, 1));
+    expect_failure(DT_ERR_USAGE, "at least one", write_shards(at("two"), at("none"), "x", 0, 1));
+    expect_failure(DT_ERR_NO_INPUT, "absent", write_shards(at("absent"), at("none"), "x", 1, 1));
     write_text("file", "");
     unlink(at("two/a/2.jpg"));
-    expect_failure(DT_ERR_CREATE, "file", dt_shard_write(at("two"), at("file"), "x", 1, 1));
+    expect_failure(DT_ERR_CREATE, "file", write_shards(at("two"), at("file"), "x", 1, 1));
 }
 
 int main(void)
