@@ -107,6 +107,7 @@ struct dt_loader_options {
                                       is even where pairs are mixed */
     int rank, n_ranks;
     int workers, prefetch;
+    uint32_t epochs; /* of the run: behind the last one nothing is made ahead; 0 = not known */
     uint64_t seed;
     double max_bad_fraction;
 };

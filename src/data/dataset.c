@@ -46,6 +46,7 @@ void dt_dataset_close(struct dt_dataset *dataset)
         return;
     if (dataset->state)
         dataset->kind->close(dataset);
+    dt_cache_destroy(dataset->cache);
     free(dataset);
 }
 
@@ -80,17 +81,49 @@ bool dt_dataset_is_raw(const struct dt_dataset *dataset)
     return dataset->kind->raw;
 }
 
-dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample)
+static dt_status read_files(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample)
 {
-    if (id >= dataset->n)
-        DT_FAIL(DT_ERR_INTERNAL, "sample %u of a data set of %u was asked for", (unsigned)id,
-                (unsigned)dataset->n);
     dt_status status = dataset->kind->read(dataset, id, sample);
     /* A file that was there when the data set was opened and is gone now is one bad sample. */
     if (status == DT_ERR_NO_INPUT || status == DT_ERR_PERMISSION)
         status = DT_ERR_DATA;
     DT_TRY(status);
     return DT_OK;
+}
+
+dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample)
+{
+    bool found = false;
+    if (id >= dataset->n)
+        DT_FAIL(DT_ERR_INTERNAL, "sample %u of a data set of %u was asked for", (unsigned)id,
+                (unsigned)dataset->n);
+    if (dataset->cache)
+        DT_TRY(dt_cache_get(dataset->cache, id, sample, &found));
+    if (found)
+        return DT_OK;
+    DT_TRY(read_files(dataset, id, sample));
+    if (dataset->cache)
+        dt_cache_put(dataset->cache, id, sample);
+    return DT_OK;
+}
+
+dt_status dt_dataset_cache(struct dt_dataset *dataset, uint64_t bytes)
+{
+    if (bytes == 0 || dataset->kind->raw)
+        return DT_OK;
+    return dt_cache_create(&dataset->cache, dataset->n, bytes);
+}
+
+void dt_dataset_will_need(const struct dt_dataset *dataset, uint32_t id)
+{
+    if (dataset->kind->will_need && !(dataset->cache && dt_cache_has(dataset->cache, id)))
+        dataset->kind->will_need(dataset, id);
+}
+
+void dt_dataset_forget(const struct dt_dataset *dataset)
+{
+    if (dataset->kind->forget)
+        dataset->kind->forget(dataset);
 }
 
 dt_status dt_sample_reserve(struct dt_sample *sample, size_t bytes)

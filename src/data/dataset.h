@@ -37,14 +37,29 @@ struct dt_dataset_kind {
     void (*close)(struct dt_dataset *dataset);
 };
 
+struct dt_cache;
+
 struct dt_dataset {
     const struct dt_dataset_kind *kind;
     void *state;
+    struct dt_cache *cache; /* NULL = none */
     uint32_t n;
     uint64_t fingerprint;
 };
 
 extern const struct dt_dataset_kind dt_dataset_synthetic, dt_dataset_folder, dt_dataset_shards;
+
+/* Encoded samples in memory, at most `limit` bytes of them, never dropped. Thread-safe after
+ * create.
+ */
+dt_status dt_cache_create(struct dt_cache **cache, uint32_t n_samples, uint64_t limit);
+void dt_cache_destroy(struct dt_cache *cache); /* accepts NULL */
+/* Copies sample `id` into `sample`; *found is false if it is not there. */
+dt_status dt_cache_get(const struct dt_cache *cache, uint32_t id, struct dt_sample *sample,
+                       bool *found);
+/* Keeps a copy if there is room for it. */
+void dt_cache_put(struct dt_cache *cache, uint32_t id, const struct dt_sample *sample);
+bool dt_cache_has(const struct dt_cache *cache, uint32_t id);
 
 /* Makes room for `bytes` and sets sample->bytes. */
 dt_status dt_sample_reserve(struct dt_sample *sample, size_t bytes);

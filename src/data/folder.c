@@ -193,6 +193,19 @@ static dt_status read_folder(const struct dt_dataset *dataset, uint32_t id,
     return DT_OK;
 }
 
+static void forget_folder(const struct dt_dataset *dataset)
+{
+    char path[2 * DT_PATH_MAX];
+    for (uint32_t id = 0; id < dataset->n; id++) {
+        name_folder(dataset, id, path, sizeof path);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            continue;
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        close(fd);
+    }
+}
+
 int dt_folder_n_classes(const struct dt_dataset *dataset)
 {
     return (int)((const struct folder *)dataset->state)->classes.n;
@@ -206,6 +219,7 @@ const char *dt_folder_class(const struct dt_dataset *dataset, int label)
 const struct dt_dataset_kind dt_dataset_folder = {
     .open = open_folder,
     .read = read_folder,
+    .forget = forget_folder,
     .label = label_folder,
     .name = name_folder,
     .close = close_folder,

@@ -1,7 +1,11 @@
 /* The ring of batches. Worker threads take single images (micro-batch, row) in order under one
  * mutex, fill the row without it, and the last row of a micro-batch makes its slot ready. A slot
- * goes FREE -> FILLING -> READY -> HELD (by the caller) -> FREE; micro-batch m of the epoch uses
- * slot m % n_slots.
+ * goes FREE -> FILLING -> READY -> HELD (by the caller) -> FREE, and slots are used in turn. Where
+ * pairs are mixed a task is two neighbouring rows: positions 2k and 2k+1 of the order belong
+ * together for any number of ranks.
+ *
+ * Behind the last micro-batch of an epoch the workers go on with the first of the next one, whose
+ * order one of them computes first; the caller gets those once it has started that epoch.
  *
  * What a row holds is a pure function of (seed, epoch, position): a bad sample is found bad anew
  * each time it is met, and the set of known bad ones only keeps the log and the count free of
@@ -14,6 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/dataset.h"
+#include "data/mix.h"
 #include "data/row.h"
 #include "dtrain/clock.h"
 #include "dtrain/data.h"
@@ -27,10 +33,13 @@ enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_HELD };
 
 struct slot {
     enum slot_state state;
+    uint64_t lap;
     int n_pending; /* rows not yet finished */
     struct dt_batch batch;
-    uint8_t *pixels; /* begins a page, and so do the labels, for a device that pins them */
-    int32_t *labels;
+    void *memory; /* pixels, labels, labels2 and weights in whole pages, for a device to pin */
+    uint8_t *pixels;
+    int32_t *labels, *labels2;
+    float *weights;
     uint32_t *ids;
     struct dt_crop *crops;
 };
@@ -41,19 +50,34 @@ struct worker {
     pthread_t thread;
 };
 
+/* Rows row .. row + rows_per_task - 1. */
 struct task {
     struct slot *slot;
     int row;
+};
+
+/* Micro-batch m of an epoch. Laps count the epochs passed one after the other, which in an
+ * evaluation all have the same number. */
+struct position {
+    uint32_t epoch;
+    uint64_t lap, m;
+};
+
+/* The order of one epoch. */
+struct order {
+    uint32_t *ids;
+    bool is_known;
+    uint32_t epoch;
+    int n_users; /* rows being made from it */
 };
 
 struct dt_loader {
     struct dt_dataset *dataset;
     struct dt_loader_options options;
     uint32_t n_samples;
-    uint32_t *order; /* of `epoch`; changed only while no worker is busy */
-    uint64_t n_batches;
-    int n_passes;
-    size_t row_bytes;
+    uint64_t n_batches, end; /* global batches and micro-batches of an epoch */
+    int n_passes, rows_per_task;
+    size_t row_bytes, slot_bytes;
     int n_slots, n_workers, n_started;
     struct slot *slots;
     struct worker *workers;
@@ -62,14 +86,18 @@ struct dt_loader {
     pthread_cond_t work;   /* workers: a row may be there to take, or stop */
     pthread_cond_t done;   /* caller: a slot is ready, all workers are idle, or failure */
     bool is_running, is_stopping;
+    bool is_ordering;      /* a worker computes an order */
+    struct order order[2]; /* of epochs with even and odd numbers; ids change without users only */
     int n_busy;
-    uint32_t epoch;
-    uint64_t fill, next, end; /* micro-batches: being handed out, to be given next, of the epoch */
+    struct position fill, next; /* being handed out; to be given to the caller next */
+    uint64_t n_filled, n_given; /* micro-batches, ever: they use the slots in turn */
     int fill_row;
     uint8_t *bad; /* one bit per sample */
     uint64_t n_bad;
-    uint64_t n_bad_now, n_bad_before; /* own positions, this epoch and the one before */
-    double wait_s;
+    uint64_t n_bad_ahead, n_bad_now, n_bad_before; /* own positions: of the lap after that of
+                                                      `next`, that one, and the one before */
+    bool is_fresh;                                 /* nothing could be made ahead of this wait */
+    struct dt_loader_times times;
     dt_status failure; /* the first one; final */
     char failure_text[TEXT_MAX];
 };
@@ -85,6 +113,9 @@ static dt_status check_options(const struct dt_loader_options *o, uint32_t n_sam
         DT_FAIL(DT_ERR_INTERNAL, "the loader was made for rank %d of %d", o->rank, o->n_ranks);
     if ((!o->train || o->augment == DT_AUGMENT_NONE) && o->resize < 1)
         DT_FAIL(DT_ERR_CONFIG, "the shorter side cannot be resized to %d pixels", o->resize);
+    if (o->train && dt_mix_is_on(&o->also) && o->micro_batch % 2 != 0)
+        DT_FAIL(DT_ERR_CONFIG, "pairs of images cannot be mixed in micro batches of %d",
+                o->micro_batch);
     int64_t pass = (int64_t)o->n_ranks * o->micro_batch;
     if (o->global_batch % pass != 0 || (!o->train && o->global_batch != pass))
         DT_FAIL(DT_ERR_CONFIG, "a global batch of %d is not %s %d ranks times micro batches of %d",
@@ -107,6 +138,16 @@ static uint64_t first_position(const struct dt_loader *loader, uint64_t m)
            pass * (uint64_t)o->micro_batch;
 }
 
+/* From the end of an epoch to the next one; an evaluation is followed by the same one. */
+static void wrap(struct position *position, const struct dt_loader *loader)
+{
+    if (position->m < loader->end)
+        return;
+    position->m = 0;
+    position->lap++;
+    position->epoch += loader->options.train;
+}
+
 /* --- Bad samples --- */
 
 dt_status dt_loader_check_bad(const struct dt_loader *loader, uint64_t n_bad)
@@ -123,14 +164,14 @@ dt_status dt_loader_check_bad(const struct dt_loader *loader, uint64_t n_bad)
 
 /* Logs and counts sample `id` when it is met for the first time; fails above the limit. The reason
  * is this thread's error text. Own: drawn at a position of this rank, not as a replacement. */
-static dt_status note_bad(struct dt_loader *loader, uint32_t id, bool is_own)
+static dt_status note_bad(struct dt_loader *loader, uint32_t id, uint64_t lap, bool is_own)
 {
     uint8_t mask = (uint8_t)(1u << (id % 8));
     pthread_mutex_lock(&loader->mutex);
     bool is_new = !(loader->bad[id / 8] & mask);
     loader->bad[id / 8] |= mask;
     loader->n_bad += is_new;
-    loader->n_bad_now += is_own;
+    *(lap == loader->next.lap ? &loader->n_bad_now : &loader->n_bad_ahead) += is_own;
     uint64_t n_bad = loader->n_bad;
     pthread_mutex_unlock(&loader->mutex);
     if (!is_new)
@@ -146,12 +187,13 @@ static dt_status note_bad(struct dt_loader *loader, uint32_t id, bool is_own)
     return DT_OK;
 }
 
-/* --- One row --- */
+/* --- One task --- */
 
 static void fill_blank(struct slot *slot, int row, size_t row_bytes)
 {
     memset(slot->pixels + (size_t)row * row_bytes, 0, row_bytes);
-    slot->labels[row] = -1;
+    slot->labels[row] = slot->labels2[row] = -1;
+    slot->weights[row] = 1;
     slot->ids[row] = 0;
     slot->crops[row] = (struct dt_crop){0};
 }
@@ -160,16 +202,18 @@ static void fill_blank(struct slot *slot, int row, size_t row_bytes)
 static dt_status fill_sample(struct worker *worker, struct slot *slot, int row, uint64_t position)
 {
     struct dt_loader *loader = worker->loader;
+    const uint32_t *order = loader->order[slot->batch.epoch % 2].ids;
     uint8_t *pixels = slot->pixels + (size_t)row * loader->row_bytes;
-    slot->ids[row] = loader->order[position];
+    slot->ids[row] = order[position];
+    slot->weights[row] = 1;
     for (uint32_t i = 0; i < loader->n_samples; i++) {
-        uint32_t id = loader->order[(position + i) % loader->n_samples];
+        uint32_t id = order[(position + i) % loader->n_samples];
         dt_status status =
             dt_row_read(worker->reader, pixels, &slot->crops[row], slot->batch.epoch, id);
-        slot->labels[row] = dt_dataset_label(loader->dataset, id);
+        slot->labels[row] = slot->labels2[row] = dt_dataset_label(loader->dataset, id);
         if (status != DT_ERR_DATA)
             return status;
-        DT_TRY(note_bad(loader, id, i == 0));
+        DT_TRY(note_bad(loader, id, slot->lap, i == 0));
         if (!loader->options.train) {
             memset(pixels, GREY, loader->row_bytes);
             slot->crops[row] = (struct dt_crop){0};
@@ -180,49 +224,136 @@ static dt_status fill_sample(struct worker *worker, struct slot *slot, int row, 
             loader->n_samples);
 }
 
-static dt_status fill_row(struct worker *worker, const struct task *task)
+/* Starts reading what will be asked for one micro-batch later. */
+static void announce(const struct dt_loader *loader, const struct slot *slot, uint64_t m, int row)
 {
-    struct slot *slot = task->slot;
-    const struct dt_loader *loader = worker->loader;
-    if (task->row >= slot->batch.n) {
-        fill_blank(slot, task->row, loader->row_bytes);
-        return DT_OK;
-    }
-    uint64_t m = slot->batch.index * (uint64_t)loader->n_passes + (uint64_t)slot->batch.pass;
-    return fill_sample(worker, slot, task->row, first_position(loader, m) + (uint64_t)task->row);
+    uint64_t position = first_position(loader, m + 1) + (uint64_t)row;
+    if (m + 1 < loader->end && position < loader->n_samples)
+        dt_dataset_will_need(loader->dataset, loader->order[slot->batch.epoch % 2].ids[position]);
 }
 
-/* --- Worker threads; the mutex is held in take_task and finish_task --- */
+static dt_status fill_row(struct worker *worker, struct slot *slot, int row)
+{
+    const struct dt_loader *loader = worker->loader;
+    uint64_t m = slot->batch.index * (uint64_t)loader->n_passes + (uint64_t)slot->batch.pass;
+    if (row >= slot->batch.n) {
+        fill_blank(slot, row, loader->row_bytes);
+        return DT_OK;
+    }
+    announce(loader, slot, m, row);
+    return fill_sample(worker, slot, row, first_position(loader, m) + (uint64_t)row);
+}
+
+static void mix_pair(const struct dt_loader *loader, struct slot *slot, int row)
+{
+    const struct dt_loader_options *o = &loader->options;
+    uint8_t *a = slot->pixels + (size_t)row * loader->row_bytes;
+    float weight = dt_mix_pair(a, a + loader->row_bytes, &o->also, o->seed, slot->batch.epoch,
+                               slot->ids[row], o->image_size);
+    slot->labels2[row] = slot->labels[row + 1];
+    slot->labels2[row + 1] = slot->labels[row];
+    slot->weights[row] = slot->weights[row + 1] = weight;
+}
+
+static dt_status run_task(struct worker *worker, const struct task *task)
+{
+    const struct dt_loader *loader = worker->loader;
+    for (int i = 0; i < loader->rows_per_task; i++)
+        DT_TRY(fill_row(worker, task->slot, task->row + i));
+    if (loader->rows_per_task == 2)
+        mix_pair(loader, task->slot, task->row);
+    return DT_OK;
+}
+
+/* --- Worker threads; the mutex is held where nothing else is said --- */
+
+static void leave(struct dt_loader *loader)
+{
+    if (--loader->n_busy == 0 && !loader->is_running)
+        pthread_cond_broadcast(&loader->done);
+}
+
+/* Whether a new micro-batch may be begun; at most one lap ahead of the caller. */
+static bool may_begin(const struct dt_loader *loader)
+{
+    uint32_t n_epochs = loader->options.epochs;
+    return loader->fill.lap <= loader->next.lap + 1 &&
+           (n_epochs == 0 || loader->fill.epoch < n_epochs);
+}
+
+static bool has_order(const struct dt_loader *loader)
+{
+    const struct order *order = &loader->order[loader->fill.epoch % 2];
+    return order->is_known && order->epoch == loader->fill.epoch;
+}
+
+/* Whether this worker is to compute the order of the epoch that comes next. */
+static bool lacks_order(const struct dt_loader *loader)
+{
+    return loader->is_running && loader->fill_row == 0 && may_begin(loader) && !has_order(loader) &&
+           !loader->is_ordering && loader->order[loader->fill.epoch % 2].n_users == 0;
+}
+
+static void make_order(struct dt_loader *loader)
+{
+    uint32_t epoch = loader->fill.epoch;
+    struct order *order = &loader->order[epoch % 2];
+    loader->is_ordering = true;
+    loader->n_busy++;
+    pthread_mutex_unlock(&loader->mutex);
+    dt_sampler_order(order->ids, loader->n_samples, loader->options.seed, epoch,
+                     loader->options.train);
+    pthread_mutex_lock(&loader->mutex);
+    order->is_known = true;
+    order->epoch = epoch;
+    loader->is_ordering = false;
+    pthread_cond_broadcast(&loader->work);
+    leave(loader);
+}
 
 static void begin_slot(struct dt_loader *loader, struct slot *slot)
 {
-    uint64_t m = loader->fill, position = first_position(loader, m);
+    uint64_t m = loader->fill.m, position = first_position(loader, m);
     uint64_t left = position < loader->n_samples ? loader->n_samples - position : 0;
     int micro_batch = loader->options.micro_batch;
     slot->state = SLOT_FILLING;
+    slot->lap = loader->fill.lap;
     slot->n_pending = micro_batch;
     slot->batch.n = left < (uint64_t)micro_batch ? (int)left : micro_batch;
-    slot->batch.epoch = loader->epoch;
+    slot->batch.epoch = loader->fill.epoch;
     slot->batch.index = m / (uint64_t)loader->n_passes;
     slot->batch.pass = (int)(m % (uint64_t)loader->n_passes);
 }
 
 static bool take_task(struct dt_loader *loader, struct task *task)
 {
-    if (!loader->is_running || loader->failure != DT_OK || loader->fill == loader->end)
+    struct slot *slot = &loader->slots[loader->n_filled % (uint64_t)loader->n_slots];
+    if (!loader->is_running || loader->failure != DT_OK)
         return false;
-    struct slot *slot = &loader->slots[loader->fill % (uint64_t)loader->n_slots];
     if (loader->fill_row == 0) {
-        if (slot->state != SLOT_FREE)
+        if (!may_begin(loader) || !has_order(loader) || slot->state != SLOT_FREE)
             return false;
         begin_slot(loader, slot);
     }
-    *task = (struct task){slot, loader->fill_row++};
+    *task = (struct task){slot, loader->fill_row};
+    loader->order[slot->batch.epoch % 2].n_users++;
+    loader->fill_row += loader->rows_per_task;
     if (loader->fill_row == loader->options.micro_batch) {
         loader->fill_row = 0;
-        loader->fill++;
+        loader->n_filled++;
+        loader->fill.m++;
+        wrap(&loader->fill, loader);
     }
     return true;
+}
+
+static void count_times(struct dt_loader *loader, struct worker *worker)
+{
+    struct dt_row_times times = dt_row_take_times(worker->reader);
+    loader->times.read_s += times.read_s;
+    loader->times.decode_s += times.decode_s;
+    loader->times.bytes += times.bytes;
+    loader->times.images += (uint64_t)loader->rows_per_task;
 }
 
 static void finish_task(struct dt_loader *loader, const struct task *task, dt_status status)
@@ -232,14 +363,27 @@ static void finish_task(struct dt_loader *loader, const struct task *task, dt_st
         snprintf(loader->failure_text, sizeof loader->failure_text, "%s", dt_error_text());
         pthread_cond_broadcast(&loader->done);
     }
-    if (--task->slot->n_pending == 0) {
+    struct order *order = &loader->order[task->slot->batch.epoch % 2];
+    if (--order->n_users == 0 && order->epoch != loader->fill.epoch)
+        pthread_cond_broadcast(&loader->work); /* its memory may be waited for */
+    task->slot->n_pending -= loader->rows_per_task;
+    if (task->slot->n_pending == 0) {
         task->slot->state = SLOT_READY;
         pthread_cond_broadcast(&loader->done);
     }
-    if (--loader->n_busy == 0 && !loader->is_running)
-        pthread_cond_broadcast(&loader->done);
+    leave(loader);
 }
 
+static void wait_for_work(struct dt_loader *loader)
+{
+    bool is_idle = loader->is_running;
+    double begin_s = dt_clock_s();
+    pthread_cond_wait(&loader->work, &loader->mutex);
+    if (is_idle)
+        loader->times.idle_s += dt_clock_s() - begin_s;
+}
+
+/* Takes the mutex itself. */
 static void *worker_main(void *argument)
 {
     struct worker *worker = argument;
@@ -247,14 +391,19 @@ static void *worker_main(void *argument)
     struct task task;
     pthread_mutex_lock(&loader->mutex);
     while (!loader->is_stopping) {
+        if (lacks_order(loader)) {
+            make_order(loader);
+            continue;
+        }
         if (!take_task(loader, &task)) {
-            pthread_cond_wait(&loader->work, &loader->mutex);
+            wait_for_work(loader);
             continue;
         }
         loader->n_busy++;
         pthread_mutex_unlock(&loader->mutex);
-        dt_status status = fill_row(worker, &task);
+        dt_status status = run_task(worker, &task);
         pthread_mutex_lock(&loader->mutex);
+        count_times(loader, worker);
         finish_task(loader, &task, status);
     }
     pthread_mutex_unlock(&loader->mutex);
@@ -263,33 +412,45 @@ static void *worker_main(void *argument)
 
 /* --- Life --- */
 
-static dt_status alloc_pages(void **out, size_t bytes)
+static size_t aligned(size_t bytes)
 {
-    if (posix_memalign(out, PAGE_BYTES, bytes) != 0)
-        DT_FAIL(DT_ERR_MEMORY, "out of memory: asked %zu bytes for a batch", bytes);
-    memset(*out, 0, bytes);
+    enum { ALIGN = 64 };
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static dt_status create_slot(struct slot *slot, const struct dt_loader *loader)
+{
+    size_t n = (size_t)loader->options.micro_batch, labels = aligned(n * sizeof *slot->labels);
+    if (posix_memalign(&slot->memory, PAGE_BYTES, loader->slot_bytes) != 0)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory: asked %zu bytes for a batch", loader->slot_bytes);
+    memset(slot->memory, 0, loader->slot_bytes);
+    char *memory = slot->memory, *after = memory + aligned(n * loader->row_bytes);
+    slot->pixels = (void *)memory;
+    slot->labels = (void *)after;
+    slot->labels2 = (void *)(after + labels);
+    slot->weights = (void *)(after + 2 * labels);
+    DT_TRY(DT_NEW(slot->ids, n));
+    DT_TRY(DT_NEW(slot->crops, n));
+    slot->batch = (struct dt_batch){
+        .pixels = slot->pixels,
+        .labels = slot->labels,
+        .labels2 = slot->labels2,
+        .weights = slot->weights,
+        .ids = slot->ids,
+        .crops = slot->crops,
+        .slot = (int)(slot - loader->slots),
+    };
     return DT_OK;
 }
 
 static dt_status create_slots(struct dt_loader *loader)
 {
     size_t n = (size_t)loader->options.micro_batch;
+    loader->slot_bytes = aligned(n * loader->row_bytes) + 2 * aligned(n * sizeof(int32_t)) +
+                         aligned(n * sizeof(float));
     DT_TRY(DT_NEW(loader->slots, (size_t)loader->n_slots));
-    for (int i = 0; i < loader->n_slots; i++) {
-        struct slot *slot = &loader->slots[i];
-        void *pixels, *labels;
-        DT_TRY(alloc_pages(&pixels, n * loader->row_bytes));
-        slot->pixels = pixels;
-        DT_TRY(alloc_pages(&labels, n * sizeof *slot->labels));
-        slot->labels = labels;
-        DT_TRY(DT_NEW(slot->ids, n));
-        DT_TRY(DT_NEW(slot->crops, n));
-        slot->batch.pixels = slot->pixels;
-        slot->batch.labels = slot->labels;
-        slot->batch.ids = slot->ids;
-        slot->batch.crops = slot->crops;
-        slot->batch.slot = i;
-    }
+    for (int i = 0; i < loader->n_slots; i++)
+        DT_TRY(create_slot(&loader->slots[i], loader));
     return DT_OK;
 }
 
@@ -335,10 +496,14 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
     new->n_batches = n / (uint64_t)options->global_batch;
     if (!options->train && n % (uint64_t)options->global_batch)
         new->n_batches++;
+    new->end = new->n_batches *(uint64_t) new->n_passes;
+    new->next.m = new->end; /* nothing is started */
+    new->rows_per_task = options->train &&dt_mix_is_on(&options->also) ? 2 : 1;
     new->row_bytes = (size_t)options->image_size *(size_t)options->image_size * 3;
     new->n_slots = options->prefetch > 2 ? options->prefetch : 2;
     new->n_workers = options->workers > 1 ? options->workers : 1;
-    DT_TRY_OUT(DT_NEW(new->order, n));
+    DT_TRY_OUT(DT_NEW(new->order[0].ids, n));
+    DT_TRY_OUT(DT_NEW(new->order[1].ids, n));
     DT_TRY_OUT(DT_NEW(new->bad, (size_t)n / 8 + 1));
     DT_TRY_OUT(create_slots(new));
     DT_TRY_OUT(start_workers(new));
@@ -362,14 +527,14 @@ void dt_loader_destroy(struct dt_loader *loader)
     for (int i = 0; loader->workers && i < loader->n_workers; i++)
         dt_row_reader_destroy(loader->workers[i].reader);
     for (int i = 0; loader->slots && i < loader->n_slots; i++) {
-        free(loader->slots[i].pixels);
-        free(loader->slots[i].labels);
+        free(loader->slots[i].memory);
         free(loader->slots[i].ids);
         free(loader->slots[i].crops);
     }
     free(loader->workers);
     free(loader->slots);
-    free(loader->order);
+    free(loader->order[0].ids);
+    free(loader->order[1].ids);
     free(loader->bad);
     pthread_cond_destroy(&loader->done);
     pthread_cond_destroy(&loader->work);
@@ -379,12 +544,8 @@ void dt_loader_destroy(struct dt_loader *loader)
 
 void *dt_loader_memory(const struct dt_loader *loader, int i, size_t *bytes)
 {
-    size_t n = (size_t)loader->options.micro_batch;
-    if (i >= 2 * loader->n_slots)
-        return NULL;
-    const struct slot *slot = &loader->slots[i / 2];
-    *bytes = i % 2 == 0 ? n * loader->row_bytes : n * sizeof *slot->labels;
-    return i % 2 == 0 ? (void *)slot->pixels : (void *)slot->labels;
+    *bytes = loader->slot_bytes;
+    return i < loader->n_slots ? loader->slots[i].memory : NULL;
 }
 
 uint64_t dt_loader_batches(const struct dt_loader *loader)
@@ -397,30 +558,48 @@ int dt_loader_passes(const struct dt_loader *loader)
     return loader->n_passes;
 }
 
+/* The workers have gone on behind the end of the epoch before this one: what they have made stays.
+ */
+static bool continues(const struct dt_loader *loader, uint32_t epoch, uint64_t first)
+{
+    return loader->is_running && first == 0 && loader->next.m == loader->end && loader->end > 0 &&
+           epoch == loader->next.epoch + loader->options.train;
+}
+
+/* Rows in flight are let finish: an image takes milliseconds, and nothing else may touch the slots
+ * while a worker does. The mutex is held. */
+static void drop_all(struct dt_loader *loader)
+{
+    loader->is_running = false;
+    while (loader->n_busy > 0)
+        pthread_cond_wait(&loader->done, &loader->mutex);
+    for (int i = 0; i < loader->n_slots; i++)
+        loader->slots[i].state = SLOT_FREE;
+    loader->n_filled = loader->n_given = 0;
+    loader->fill_row = 0;
+    loader->n_bad_ahead = 0;
+}
+
 dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t first)
 {
     if (first > loader->n_batches)
         DT_FAIL(DT_ERR_INTERNAL, "cannot begin epoch %" PRIu32 " at batch %" PRIu64 " of %" PRIu64,
                 epoch, first, loader->n_batches);
-    /* Rows in flight are let finish: an image takes milliseconds, and nothing else may touch the
-     * slots and the order while a worker does. */
     pthread_mutex_lock(&loader->mutex);
-    loader->is_running = false;
-    while (loader->n_busy > 0)
-        pthread_cond_wait(&loader->done, &loader->mutex);
-    pthread_mutex_unlock(&loader->mutex);
-    dt_sampler_order(loader->order, loader->n_samples, loader->options.seed, epoch,
-                     loader->options.train);
-    pthread_mutex_lock(&loader->mutex);
-    for (int i = 0; i < loader->n_slots; i++)
-        loader->slots[i].state = SLOT_FREE;
-    loader->epoch = epoch;
+    bool goes_on = continues(loader, epoch, first);
+    if (!goes_on)
+        drop_all(loader);
+    loader->next = (struct position){
+        .epoch = epoch, .lap = loader->next.lap + 1, .m = first * (uint64_t)loader->n_passes};
+    if (!goes_on) {
+        loader->fill = loader->next;
+        wrap(&loader->fill, loader);
+    }
+    loader->is_fresh = !goes_on;
     loader->n_bad_before = loader->n_bad_now;
-    loader->n_bad_now = 0;
-    loader->fill = loader->next = first * (uint64_t)loader->n_passes;
-    loader->end = loader->n_batches * (uint64_t)loader->n_passes;
-    loader->fill_row = 0;
-    loader->is_running = true;
+    loader->n_bad_now = loader->n_bad_ahead;
+    loader->n_bad_ahead = 0;
+    loader->is_running = loader->end > 0;
     pthread_cond_broadcast(&loader->work);
     pthread_mutex_unlock(&loader->mutex);
     return DT_OK;
@@ -436,7 +615,10 @@ static void wait_for(struct dt_loader *loader, const struct slot *slot)
     double begin_s = dt_clock_s();
     while (slot->state != SLOT_READY && loader->failure == DT_OK)
         pthread_cond_wait(&loader->done, &loader->mutex);
-    loader->wait_s += dt_clock_s() - begin_s;
+    double wait_s = dt_clock_s() - begin_s;
+    loader->times.wait_s += wait_s;
+    if (!loader->is_fresh && wait_s > loader->times.longest_wait_s)
+        loader->times.longest_wait_s = wait_s;
 }
 
 dt_status dt_loader_next(struct dt_loader *loader, const struct dt_batch **batch)
@@ -444,19 +626,21 @@ dt_status dt_loader_next(struct dt_loader *loader, const struct dt_batch **batch
     dt_status status = DT_OK;
     *batch = NULL;
     pthread_mutex_lock(&loader->mutex);
-    if (loader->next < loader->end) {
-        struct slot *slot = &loader->slots[loader->next % (uint64_t)loader->n_slots];
+    if (loader->next.m < loader->end) {
+        struct slot *slot = &loader->slots[loader->n_given % (uint64_t)loader->n_slots];
         if (slot->state == SLOT_HELD) {
             status =
                 DT_ERROR(DT_ERR_INTERNAL, "all %d batches of the loader are held by the caller",
                          loader->n_slots);
         } else {
             wait_for(loader, slot);
+            loader->is_fresh = false;
             status = loader->failure;
         }
         if (status == DT_OK) {
             slot->state = SLOT_HELD;
-            loader->next++;
+            loader->next.m++;
+            loader->n_given++;
             *batch = &slot->batch;
         } else if (loader->failure != DT_OK) {
             DT_ERROR(status, "%s", loader->failure_text);
@@ -479,7 +663,15 @@ void dt_loader_release(struct dt_loader *loader, const struct dt_batch *batch)
 
 double dt_loader_wait_s(const struct dt_loader *loader)
 {
-    return loader->wait_s; /* written by the caller's own thread only */
+    return loader->times.wait_s; /* written by the caller's own thread only */
+}
+
+void dt_loader_times(const struct dt_loader *loader, struct dt_loader_times *out)
+{
+    pthread_mutex_lock((pthread_mutex_t *)&loader->mutex);
+    *out = loader->times;
+    pthread_mutex_unlock((pthread_mutex_t *)&loader->mutex);
+    out->workers = loader->n_workers;
 }
 
 uint64_t dt_loader_bad(const struct dt_loader *loader)

@@ -10,10 +10,10 @@
 void dt_mix_recolour(uint8_t *pixels, const struct dt_augment_options *also, uint64_t seed,
                      uint32_t epoch, uint32_t id, int size);
 
-/* Mixup (Zhang et al. 2018) or CutMix (Yun et al. 2019) of rows a and b in place, one draw for both:
- * each gets the same share of the other. Returns the share of its own image that each row keeps,
- * 0.5 .. 1 (a draw below 0.5 stands for the same pair in the other order: 1 - draw is used, and
- * CutMix exchanges what is outside the rectangle). `id` is the sample drawn for row a. */
+/* Mixup (Zhang et al. 2018) or CutMix (Yun et al. 2019) of rows a and b in place, one draw for
+ * both: each gets the same share of the other. Returns the share of its own image that each row
+ * keeps, 0.5 .. 1 (a draw below 0.5 stands for the same pair in the other order: 1 - draw is used,
+ * and CutMix exchanges what is outside the rectangle). `id` is the sample drawn for row a. */
 float dt_mix_pair(uint8_t *a, uint8_t *b, const struct dt_augment_options *also, uint64_t seed,
                   uint32_t epoch, uint32_t id, int size);
 /* Whether pairs are mixed at all. */

@@ -8,6 +8,7 @@
 #include "data/dataset.h"
 #include "data/jpeg.h"
 #include "data/resize.h"
+#include "dtrain/clock.h"
 #include "dtrain/mem.h"
 
 struct dt_row_reader {
@@ -19,6 +20,7 @@ struct dt_row_reader {
     struct dt_resize *resize;
     uint8_t *decoded; /* the part of the image that the crop needs */
     size_t decoded_capacity;
+    struct dt_row_times times;
 };
 
 dt_status dt_row_reader_create(struct dt_row_reader **reader, const struct dt_dataset *dataset,
@@ -66,13 +68,12 @@ static dt_status copy_raw(const struct dt_row_reader *reader, uint8_t *pixels, s
     return DT_OK;
 }
 
-dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
-                      uint32_t epoch, uint32_t id)
+static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
+                          uint32_t epoch, uint32_t id)
 {
     const struct dt_loader_options *options = reader->options;
     int width, height;
     struct dt_rect need;
-    DT_TRY(dt_dataset_read(reader->dataset, id, &reader->sample));
     if (dt_dataset_is_raw(reader->dataset))
         return copy_raw(reader, pixels, crop);
     DT_TRY(dt_jpeg_open(reader->jpeg, &width, &height, reader->sample.data, reader->sample.bytes));
@@ -85,4 +86,25 @@ dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_c
     DT_TRY(dt_jpeg_decode(reader->jpeg, reader->decoded, need.x, need.y, need.w, need.h));
     dt_resize_run(reader->resize, pixels, reader->decoded);
     return DT_OK;
+}
+
+dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
+                      uint32_t epoch, uint32_t id)
+{
+    double begin_s = dt_clock_s();
+    dt_status status = dt_dataset_read(reader->dataset, id, &reader->sample);
+    double read_s = dt_clock_s();
+    reader->times.read_s += read_s - begin_s;
+    DT_TRY(status);
+    reader->times.bytes += reader->sample.bytes;
+    status = make_row(reader, pixels, crop, epoch, id);
+    reader->times.decode_s += dt_clock_s() - read_s;
+    return status;
+}
+
+struct dt_row_times dt_row_take_times(struct dt_row_reader *reader)
+{
+    struct dt_row_times times = reader->times;
+    reader->times = (struct dt_row_times){0};
+    return times;
 }

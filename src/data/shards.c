@@ -5,6 +5,7 @@
  * Reading is one pread on a descriptor kept open; with more shards than descriptors the one unused
  * for the longest time is closed. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -287,6 +288,8 @@ static dt_status acquire_shard(struct shards *shards, size_t index)
             close_oldest(shards);
         status = dt_file_open(&shard->fd, &bytes, path_of(shards, index));
         shards->n_open += status == DT_OK;
+        if (status == DT_OK) /* reading ahead would read what is not asked for */
+            (void)posix_fadvise(shard->fd, 0, 0, POSIX_FADV_RANDOM);
     }
     if (status == DT_OK)
         shard->n_users++;
@@ -317,6 +320,28 @@ static dt_status read_shards(const struct dt_dataset *dataset, uint32_t id,
     return DT_OK;
 }
 
+static void advise(struct shards *shards, size_t index, uint64_t offset, uint64_t bytes, int advice)
+{
+    if (acquire_shard(shards, index) != DT_OK)
+        return; /* the read that follows says why */
+    (void)posix_fadvise(shards->shard[index].fd, (off_t)offset, (off_t)bytes, advice);
+    release_shard(shards, index);
+}
+
+static void will_need_shards(const struct dt_dataset *dataset, uint32_t id)
+{
+    struct shards *shards = dataset->state;
+    const struct dt_tar_entry *entry = &shards->entries[id];
+    advise(shards, shard_of(shards, id), entry->offset, entry->bytes, POSIX_FADV_WILLNEED);
+}
+
+static void forget_shards(const struct dt_dataset *dataset)
+{
+    struct shards *shards = dataset->state;
+    for (size_t i = 0; i < shards->n; i++)
+        advise(shards, i, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 static int label_shards(const struct dt_dataset *dataset, uint32_t id)
 {
     return ((const struct shards *)dataset->state)->entries[id].label;
@@ -335,6 +360,8 @@ static void name_shards(const struct dt_dataset *dataset, uint32_t id, char *out
 const struct dt_dataset_kind dt_dataset_shards = {
     .open = open_shards,
     .read = read_shards,
+    .will_need = will_need_shards,
+    .forget = forget_shards,
     .label = label_shards,
     .name = name_shards,
     .close = close_shards,

@@ -206,12 +206,57 @@ static void test_folder_errors(void **state)
     dt_dataset_close(NULL);
 }
 
+/* --- Cache --- */
+
+static void read_as(const struct dt_dataset *dataset, uint32_t id, dt_status status,
+                    const char *text)
+{
+    struct dt_sample sample = {0};
+    assert_int_equal(dt_dataset_read(dataset, id, &sample), status);
+    if (status == DT_OK) {
+        assert_int_equal(sample.bytes, strlen(text));
+        assert_memory_equal(sample.data, text, sample.bytes);
+    }
+    free(sample.data);
+}
+
+/* Room for two of three samples: they stay readable when the files are gone. */
+static void test_cache(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"first", "another", "third"};
+    const struct dt_dataset_options options = {
+        .source = DT_SOURCE_FOLDER, .path = at("cached"), .num_classes = 2};
+    make_folder("cached");
+    make_folder("cached/a");
+    write_text("cached/a/1.jpg", texts[0]);
+    write_text("cached/a/2.jpg", texts[1]);
+    write_text("cached/a/3.jpg", texts[2]);
+    struct dt_dataset *dataset = open_good(&options);
+    assert_int_equal(dt_dataset_cache(dataset, 2 * (8 + 7)), DT_OK);
+    dt_dataset_forget(dataset);
+    for (int round = 0; round < 2; round++)
+        for (uint32_t id = 0; id < 3; id++) {
+            dt_dataset_will_need(dataset, id);
+            read_as(dataset, id, DT_OK, texts[id]);
+        }
+    for (int i = 1; i <= 3; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "cached/a/%d.jpg", i);
+        assert_int_equal(unlink(at(name)), 0);
+    }
+    read_as(dataset, 0, DT_OK, texts[0]);
+    read_as(dataset, 1, DT_OK, texts[1]);
+    read_as(dataset, 2, DT_ERR_DATA, NULL);
+    dt_dataset_close(dataset);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_synthetic),       cmocka_unit_test(test_synthetic_classes),
         cmocka_unit_test(test_synthetic_sizes), cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_folder_errors),
+        cmocka_unit_test(test_folder_errors),   cmocka_unit_test(test_cache),
     };
     return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);
 }

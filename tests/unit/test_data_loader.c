@@ -312,13 +312,85 @@ static void test_memory(void **state)
         for (int i = 0; i < n; i++)
             assert_true(pages[i] != pages[n]);
     }
-    assert_int_equal(n, 2 * options.prefetch);
+    assert_int_equal(n, options.prefetch);
     assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
     for (int i = 0; i < 2 * options.prefetch; i++) {
         const struct dt_batch *batch = next(loader);
         assert_true(is_inside(loader, batch->pixels, 2 * SIZE * SIZE * 3));
         assert_true(is_inside(loader, batch->labels, 2 * sizeof *batch->labels));
+        assert_true(is_inside(loader, batch->labels2, 2 * sizeof *batch->labels2));
+        assert_true(is_inside(loader, batch->weights, 2 * sizeof *batch->weights));
         dt_loader_release(loader, batch);
+    }
+    dt_loader_destroy(loader);
+    dt_dataset_close(dataset);
+}
+
+static void wait_for_images(const struct dt_loader *loader, uint64_t n)
+{
+    struct dt_loader_times times = {0};
+    for (int i = 0; i < 3000 && times.images < n; i++) {
+        usleep(10000);
+        dt_loader_times(loader, &times);
+    }
+    assert_int_equal(times.images, n);
+}
+
+/* Behind the end of an epoch all slots are filled from the next one, which then begins without
+ * waiting; behind the last epoch nothing is made. */
+static void test_ahead(void **state)
+{
+    (void)state;
+    const uint64_t per_epoch = BATCHES * GLOBAL;
+    struct folder folder;
+    struct run *expected = malloc(sizeof *expected), *run = malloc(sizeof *run);
+    folder_make(&folder);
+    folder_add_good(&folder, N);
+    struct dt_dataset *dataset = open_folder(&folder);
+    read_run(expected, dataset, 1, 4, 1);
+    for (int workers = 1; workers <= 4; workers += 3) {
+        struct dt_loader_options options = make_options(true, 0, 1, 4, workers);
+        options.epochs = EPOCHS;
+        struct dt_loader *loader = open_loader(dataset, &options);
+        memset(run, 0xee, sizeof *run);
+        for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
+            double wait_s = dt_loader_wait_s(loader);
+            assert_int_equal(dt_loader_start(loader, epoch, 0), DT_OK);
+            const struct dt_batch *first = next(loader);
+            if (epoch > 0)
+                assert_true(dt_loader_wait_s(loader) == wait_s); /* it was ready */
+            copy_rows(run->rows[epoch][0], first);
+            dt_loader_release(loader, first);
+            for (const struct dt_batch *batch; (batch = next(loader));) {
+                copy_rows(run->rows[epoch][batch->index] + batch->pass * 4, batch);
+                dt_loader_release(loader, batch);
+            }
+            bool is_last = epoch + 1 == EPOCHS;
+            wait_for_images(loader, per_epoch * (epoch + 1) + (is_last ? 0 : 3 * 4));
+        }
+        assert_memory_equal(run, expected, sizeof *run);
+        dt_loader_destroy(loader);
+    }
+    dt_dataset_close(dataset);
+    folder_remove(&folder);
+    free(expected);
+    free(run);
+}
+
+/* Evaluations of fewer batches than slots, one after the other. */
+static void test_small_evaluations(void **state)
+{
+    (void)state;
+    struct dt_dataset *dataset = open_synthetic(3, SIZE);
+    struct dt_loader_options options = make_options(false, 0, 1, 2, 4);
+    struct dt_loader *loader = open_loader(dataset, &options);
+    for (int i = 0; i < 20; i++) {
+        uint32_t id = 0;
+        assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
+        for (const struct dt_batch *batch; (batch = next(loader)); dt_loader_release(loader, batch))
+            for (int row = 0; row < batch->n; row++)
+                assert_int_equal(batch->ids[row], id++);
+        assert_int_equal(id, 3);
     }
     dt_loader_destroy(loader);
     dt_dataset_close(dataset);
@@ -370,6 +442,8 @@ int main(void)
         cmocka_unit_test(test_worker_failure),
         cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_holding_batches),
+        cmocka_unit_test(test_ahead),
+        cmocka_unit_test(test_small_evaluations),
         cmocka_unit_test(test_any_moment),
         cmocka_unit_test(test_memory),
     };

@@ -1,0 +1,81 @@
+/* Encoded samples in memory. A slot per sample goes from NULL to its block once; what does not fit
+ * any more is read from the files for ever. In a random order each sample is read once per epoch,
+ * so no rule that drops some for others would find more of them here. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/dataset.h"
+#include "dtrain/mem.h"
+
+struct block {
+    size_t bytes;
+    uint8_t data[];
+};
+
+struct dt_cache {
+    _Atomic(struct block *) *blocks;
+    uint32_t n;
+    uint64_t limit;
+    atomic_uint_fast64_t used;
+};
+
+dt_status dt_cache_create(struct dt_cache **cache, uint32_t n_samples, uint64_t limit)
+{
+    dt_status status = DT_OK;
+    struct dt_cache *new = NULL;
+    *cache = NULL;
+    DT_TRY(DT_NEW(new, 1));
+    new->n = n_samples;
+    new->limit = limit;
+    DT_TRY_OUT(DT_NEW(new->blocks, n_samples));
+    *cache = new;
+    return DT_OK;
+out:
+    dt_cache_destroy(new);
+    return status;
+}
+
+void dt_cache_destroy(struct dt_cache *cache)
+{
+    if (!cache)
+        return;
+    for (uint32_t i = 0; cache->blocks && i < cache->n; i++)
+        free(atomic_load(&cache->blocks[i]));
+    free(cache->blocks);
+    free(cache);
+}
+
+bool dt_cache_has(const struct dt_cache *cache, uint32_t id)
+{
+    return atomic_load(&cache->blocks[id]) != NULL;
+}
+
+dt_status dt_cache_get(const struct dt_cache *cache, uint32_t id, struct dt_sample *sample,
+                       bool *found)
+{
+    const struct block *block = atomic_load(&cache->blocks[id]);
+    *found = block != NULL;
+    if (!block)
+        return DT_OK;
+    DT_TRY(dt_sample_reserve(sample, block->bytes));
+    memcpy(sample->data, block->data, block->bytes);
+    return DT_OK;
+}
+
+void dt_cache_put(struct dt_cache *cache, uint32_t id, const struct dt_sample *sample)
+{
+    size_t bytes = sizeof(struct block) + sample->bytes;
+    struct block *none = NULL, *block = NULL;
+    if (atomic_fetch_add(&cache->used, bytes) + bytes <= cache->limit)
+        block = malloc(bytes);
+    if (block) {
+        block->bytes = sample->bytes;
+        memcpy(block->data, sample->data, sample->bytes);
+    }
+    /* Two threads may have read the same sample. */
+    if (!block || !atomic_compare_exchange_strong(&cache->blocks[id], &none, block)) {
+        atomic_fetch_sub(&cache->used, bytes);
+        free(block);
+    }
+}
