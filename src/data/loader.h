@@ -1,0 +1,93 @@
+/* Inside the loader: its state, and what loader.c (life and caller) and loader_work.c (workers)
+ * share.
+ *
+ * Worker threads take single images (micro-batch, row) in order under one mutex, fill the row
+ * without it, and the last row of a micro-batch makes its slot ready. A slot goes FREE -> FILLING
+ * -> READY -> HELD (by the caller) -> FREE, and slots are used in turn. Where pairs are mixed a
+ * task is two neighbouring rows: positions 2k and 2k+1 of the order belong together for any number
+ * of ranks.
+ *
+ * Behind the last micro-batch of an epoch the workers go on with the first of the next one, whose
+ * order one of them computes first; the caller gets those once it has started that epoch. */
+#ifndef DTRAIN_DATA_LOADER_H
+#define DTRAIN_DATA_LOADER_H
+
+#include <pthread.h>
+
+#include "data/row.h"
+
+enum { DT_LOADER_TEXT_MAX = 2048 };
+
+enum dt_slot_state { DT_SLOT_FREE, DT_SLOT_FILLING, DT_SLOT_READY, DT_SLOT_HELD };
+
+struct dt_slot {
+    enum dt_slot_state state;
+    uint64_t lap;
+    int n_pending; /* rows not yet finished */
+    struct dt_batch batch;
+    void *memory; /* pixels, labels, labels2 and weights in whole pages, for a device to pin */
+    uint8_t *pixels;
+    int32_t *labels, *labels2;
+    float *weights;
+    uint32_t *ids;
+    struct dt_crop *crops;
+};
+
+struct dt_worker {
+    struct dt_loader *loader;
+    struct dt_row_reader *reader;
+    pthread_t thread;
+};
+
+/* Micro-batch m of an epoch. Laps count the epochs passed one after the other, which in an
+ * evaluation all have the same number. */
+struct dt_position {
+    uint32_t epoch;
+    uint64_t lap, m;
+};
+
+/* The order of one epoch. */
+struct dt_order {
+    uint32_t *ids;
+    bool is_known;
+    uint32_t epoch;
+    int n_users; /* rows being made from it */
+};
+
+struct dt_loader {
+    struct dt_dataset *dataset;
+    struct dt_loader_options options;
+    uint32_t n_samples;
+    uint64_t n_batches, end; /* global batches and micro-batches of an epoch */
+    int n_passes, rows_per_task;
+    size_t row_bytes, slot_bytes;
+    int n_slots, n_workers, n_started;
+    struct dt_slot *slots;
+    struct dt_worker *workers;
+
+    pthread_mutex_t mutex; /* guards all below */
+    pthread_cond_t work;   /* workers: a row may be there to take, or stop */
+    pthread_cond_t done;   /* caller: a slot is ready, all workers are idle, or failure */
+    bool is_running, is_stopping;
+    bool is_ordering;         /* a worker computes an order */
+    struct dt_order order[2]; /* even and odd epochs; ids change without users only */
+    int n_busy;
+    struct dt_position fill, next; /* being handed out; to be given to the caller next */
+    uint64_t n_filled, n_given;    /* micro-batches, ever: they use the slots in turn */
+    int fill_row;
+    uint8_t *bad; /* one bit per sample */
+    uint64_t n_bad;
+    uint64_t n_bad_ahead, n_bad_now, n_bad_before; /* own positions: of the lap after that of
+                                                      `next`, that one, and the one before */
+    bool is_fresh;                                 /* nothing could be made ahead of this wait */
+    struct dt_loader_times times;
+    dt_status failure; /* the first one; final */
+    char failure_text[DT_LOADER_TEXT_MAX];
+};
+
+/* `argument`: a struct dt_worker. */
+void *dt_loader_work(void *argument);
+/* From the end of an epoch to the next one; an evaluation is followed by the same one. */
+void dt_loader_wrap(struct dt_position *position, const struct dt_loader *loader);
+
+#endif
