@@ -280,6 +280,20 @@ static double device_budget(const struct dt_session *s)
     return (bytes - reserved) / n_sharing;
 }
 
+/* What data.cache_mb leaves of host memory. */
+static dt_status keep_cache_free(const struct dt_session *s, size_t *left, double bytes)
+{
+    const double mebi = 1 << 20;
+    double cache = s->backend == &dt_backend_cpu ? s->config->data.cache_mb * mebi : 0;
+    if (cache > 0 && cache >= bytes)
+        DT_FAIL(DT_ERR_CONFIG,
+                "data.cache_mb: a rank can have at most %.0f MiB of memory here, so %d MiB for a "
+                "cache leave nothing for training",
+                bytes / mebi, s->config->data.cache_mb);
+    *left = (size_t)(bytes - cache);
+    return DT_OK;
+}
+
 /* Bytes each rank may use: the same number on all, so that they fail together. */
 static dt_status find_memory(struct dt_session *s, size_t *max_bytes)
 {
@@ -288,8 +302,7 @@ static dt_status find_memory(struct dt_session *s, size_t *max_bytes)
                        : device_budget(s);
     double least = -bytes;
     DT_TRY(dt_comm_max_f64(s->comm, &least, 1));
-    *max_bytes = (size_t)-least;
-    return DT_OK;
+    return keep_cache_free(s, max_bytes, -least);
 }
 
 static dt_status build_plan(struct dt_session *s, const struct dt_session_needs *needs)
