@@ -32,6 +32,9 @@ double dt_rng_uniform(struct dt_rng *rng);
 uint32_t dt_rng_below(struct dt_rng *rng, uint32_t n);
 /* Standard normal (Box-Muller; two uniforms a call). */
 double dt_rng_normal(struct dt_rng *rng);
+/* Beta(alpha, alpha) in [0, 1], alpha > 0: mean 1/2, variance 1 / (8 alpha + 4). From two gamma
+ * variates (Marsaglia and Tsang 2000), so the number of words used varies. */
+double dt_rng_beta(struct dt_rng *rng, double alpha);
 /* Words `first` .. `first + count - 1` of the stream (first a multiple of 4), for bulk use. A
  * stream repeats after 2^34 words. */
 void dt_rng_fill(uint32_t *out, uint64_t count, uint64_t seed, enum dt_rng_purpose purpose,

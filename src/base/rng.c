@@ -46,11 +46,44 @@ uint32_t dt_rng_below(struct dt_rng *rng, uint32_t n)
     return (uint32_t)(product >> 32);
 }
 
+/* Uniform in (0, 1], for logarithms. */
+static double positive(struct dt_rng *rng)
+{
+    return (dt_rng_u32(rng) + 1.0) * 0x1p-32;
+}
+
 double dt_rng_normal(struct dt_rng *rng)
 {
-    double u = (dt_rng_u32(rng) + 1.0) * 0x1p-32; /* (0, 1] */
+    double u = positive(rng);
     double v = dt_rng_u32(rng) * 0x1p-32;
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
+}
+
+/* Logarithm of a Gamma(shape, 1) variate, shape >= 1, by Marsaglia and Tsang's rejection. */
+static double log_gamma_variate(struct dt_rng *rng, double shape)
+{
+    double d = shape - 1.0 / 3.0, c = 1.0 / sqrt(9.0 * d);
+    for (;;) {
+        double x = dt_rng_normal(rng);
+        double v = (1.0 + c * x) * (1.0 + c * x) * (1.0 + c * x);
+        double u = positive(rng);
+        if (v > 0.0 && log(u) < 0.5 * x * x + d - d * v + d * log(v))
+            return log(d) + log(v);
+    }
+}
+
+double dt_rng_beta(struct dt_rng *rng, double alpha)
+{
+    /* Below 1, Gamma(alpha) is Gamma(alpha + 1) * u^(1 / alpha). In logarithms, since that power
+     * underflows for small alpha; their difference is divided, not each: no infinity - infinity. */
+    double shape = alpha < 1.0 ? alpha + 1.0 : alpha;
+    double log_odds = log_gamma_variate(rng, shape);
+    log_odds -= log_gamma_variate(rng, shape);
+    if (alpha < 1.0) {
+        double log_u = log(positive(rng));
+        log_odds += (log_u - log(positive(rng))) / alpha;
+    }
+    return 1.0 / (1.0 + exp(-log_odds));
 }
 
 void dt_rng_fill(uint32_t *out, uint64_t count, uint64_t seed, enum dt_rng_purpose purpose,

@@ -1,19 +1,35 @@
 /* What happens to finished rows of a training batch, size x size x 3 u8 RGB. Pure functions of
- * (seed, epoch, sample id). */
+ * (seed, epoch, sample id); what is switched off draws nothing. */
 #ifndef DTRAIN_DATA_MIX_H
 #define DTRAIN_DATA_MIX_H
 
+#include "data/resize.h"
 #include "dtrain/data.h"
 
-/* Colour jitter (torchvision's ColorJitter without hue: brightness, contrast and saturation in a
- * drawn order), then random erasing (torchvision's rule). Nothing where both are off. */
+enum dt_colour { DT_COLOUR_BRIGHTNESS, DT_COLOUR_CONTRAST, DT_COLOUR_SATURATION, DT_COLOURS };
+
+struct dt_recolour {
+    enum dt_colour order[DT_COLOURS];
+    float factors[DT_COLOURS]; /* of order[i]; 1 leaves the image as it is */
+    struct dt_rect erased;     /* w = 0: nothing */
+};
+/* Colour jitter as torchvision's ColorJitter without hue: a random order, each factor uniform in
+ * 1 - color_jitter .. 1 + color_jitter. Erasing as torchvision's RandomErasing with scale 0.02 ..
+ * 0.33 and ratio 0.3 .. 3.3: 10 tries for a rectangle smaller than the image, else nothing. */
+void dt_mix_draw_recolour(struct dt_recolour *recolour, const struct dt_augment_options *also,
+                          uint64_t seed, uint32_t epoch, uint32_t id, int size);
+/* Draws and does it: jitter first, to the bit what Pillow's ImageEnhance gives; what is erased gets
+ * the colour also->erase. */
 void dt_mix_recolour(uint8_t *pixels, const struct dt_augment_options *also, uint64_t seed,
                      uint32_t epoch, uint32_t id, int size);
 
 /* Mixup (Zhang et al. 2018) or CutMix (Yun et al. 2019) of rows a and b in place, one draw for
  * both: each gets the same share of the other. Returns the share of its own image that each row
  * keeps, 0.5 .. 1 (a draw below 0.5 stands for the same pair in the other order: 1 - draw is used,
- * and CutMix exchanges what is outside the rectangle). `id` is the sample drawn for row a. */
+ * and CutMix exchanges what is outside the rectangle). `id` is the sample drawn for row a. The
+ * share is what was done: mixup's is a multiple of 1/256, CutMix's is counted in pixels after the
+ * rectangle (timm's: centre uniform in the image, sides size * sqrt(1 - draw)) is clipped. Where
+ * both are on, each pair gets one of them, with probability 1/2. */
 float dt_mix_pair(uint8_t *a, uint8_t *b, const struct dt_augment_options *also, uint64_t seed,
                   uint32_t epoch, uint32_t id, int size);
 /* Whether pairs are mixed at all. */

@@ -7,6 +7,7 @@
 
 #include "data/dataset.h"
 #include "data/jpeg.h"
+#include "data/mix.h"
 #include "data/resize.h"
 #include "dtrain/clock.h"
 #include "dtrain/mem.h"
@@ -91,6 +92,7 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
 dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
                       uint32_t epoch, uint32_t id)
 {
+    const struct dt_loader_options *options = reader->options;
     double begin_s = dt_clock_s();
     dt_status status = dt_dataset_read(reader->dataset, id, &reader->sample);
     double read_s = dt_clock_s();
@@ -98,6 +100,8 @@ dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_c
     DT_TRY(status);
     reader->times.bytes += reader->sample.bytes;
     status = make_row(reader, pixels, crop, epoch, id);
+    if (status == DT_OK && options->train)
+        dt_mix_recolour(pixels, &options->also, options->seed, epoch, id, options->image_size);
     reader->times.decode_s += dt_clock_s() - read_s;
     return status;
 }

@@ -87,12 +87,67 @@ static void test_normal_moments(void **state)
     assert_true(fabs(squares / DRAWS - 1) < 0.02);
 }
 
+static void check_beta_moments(double alpha)
+{
+    enum { DRAWS = 100000 };
+    double sum = 0, squares = 0, variance = 1 / (8 * alpha + 4);
+    struct dt_rng rng;
+    dt_rng_init(&rng, 5, DT_RNG_MIX, 0, 1);
+    for (int i = 0; i < DRAWS; i++) {
+        double v = dt_rng_beta(&rng, alpha);
+        assert_true(v >= 0 && v <= 1);
+        sum += v - 0.5;
+        squares += (v - 0.5) * (v - 0.5);
+    }
+    assert_true(fabs(sum / DRAWS) < 4 * sqrt(variance / DRAWS));
+    assert_true(fabs(squares / DRAWS - variance) < 0.02 * variance);
+}
+
+static void test_beta_moments(void **state)
+{
+    (void)state;
+    /* The smallest: all weight at 0 and 1, and 1 / alpha is infinite. */
+    static const double alphas[] = {1e-320, 0.01, 0.2, 0.999, 1, 1.5, 8, 100};
+    for (size_t i = 0; i < sizeof alphas / sizeof alphas[0]; i++)
+        check_beta_moments(alphas[i]);
+}
+
+static void test_beta_of_one_is_uniform(void **state)
+{
+    (void)state;
+    enum { N = 10, DRAWS = 70000 };
+    int count[N] = {0};
+    double chi2 = 0;
+    struct dt_rng rng;
+    dt_rng_init(&rng, 5, DT_RNG_MIX, 0, 2);
+    for (int i = 0; i < DRAWS; i++)
+        count[(int)(dt_rng_beta(&rng, 1) * (N - 1e-9))]++;
+    for (int i = 0; i < N; i++)
+        chi2 += pow(count[i] - DRAWS / N, 2) / (DRAWS / N);
+    assert_true(chi2 < 27.9); /* 9 degrees of freedom, p = 0.001 */
+}
+
+static void test_beta_is_pure(void **state)
+{
+    (void)state;
+    struct dt_rng a, b, c;
+    dt_rng_init(&a, 5, DT_RNG_MIX, 3, 2);
+    dt_rng_init(&b, 5, DT_RNG_MIX, 3, 2);
+    dt_rng_init(&c, 5, DT_RNG_MIX, 4, 2);
+    for (int i = 0; i < 100; i++) {
+        double v = dt_rng_beta(&a, 0.2);
+        assert_true(v == dt_rng_beta(&b, 0.2));
+        assert_true(v != dt_rng_beta(&c, 0.2));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answer),   cmocka_unit_test(test_fill_equals_stream),
-        cmocka_unit_test(test_streams_differ), cmocka_unit_test(test_below_is_uniform),
-        cmocka_unit_test(test_normal_moments),
+        cmocka_unit_test(test_known_answer),           cmocka_unit_test(test_fill_equals_stream),
+        cmocka_unit_test(test_streams_differ),         cmocka_unit_test(test_below_is_uniform),
+        cmocka_unit_test(test_normal_moments),         cmocka_unit_test(test_beta_moments),
+        cmocka_unit_test(test_beta_of_one_is_uniform), cmocka_unit_test(test_beta_is_pure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
