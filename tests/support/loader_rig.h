@@ -135,7 +135,8 @@ static const struct dt_batch *next(struct dt_loader *loader)
 
 struct row {
     uint32_t id;
-    int32_t label;
+    int32_t label, label2;
+    float weight;
     struct dt_crop crop;
     uint8_t pixels[SIZE * SIZE * 3];
 };
@@ -152,6 +153,8 @@ static inline void copy_rows(struct row *rows, const struct dt_batch *batch)
         memset(&rows[i], 0, sizeof rows[i]);
         rows[i].id = batch->ids[i];
         rows[i].label = batch->labels[i];
+        rows[i].label2 = batch->labels2[i];
+        rows[i].weight = batch->weights[i];
         rows[i].crop.x = batch->crops[i].x; /* by member: the padding is nobody's */
         rows[i].crop.y = batch->crops[i].y;
         rows[i].crop.w = batch->crops[i].w;
@@ -186,13 +189,17 @@ static inline void read_epoch(struct run *run, struct dt_loader *loader, uint32_
     assert_null(next(loader));
 }
 
-static inline uint64_t read_run(struct run *run, struct dt_dataset *dataset, int n_ranks,
-                                int micro_batch, int workers)
+/* With `also` (else NULL) pixels and labels are changed after the crop. */
+static inline uint64_t read_run_with(struct run *run, struct dt_dataset *dataset, int n_ranks,
+                                     int micro_batch, int workers,
+                                     const struct dt_augment_options *also)
 {
     uint64_t n_bad = 0;
     memset(run, 0xee, sizeof *run);
     for (int rank = 0; rank < n_ranks; rank++) {
         struct dt_loader_options options = make_options(true, rank, n_ranks, micro_batch, workers);
+        if (also)
+            options.also = *also;
         struct dt_loader *loader = open_loader(dataset, &options);
         for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
             assert_int_equal(dt_loader_start(loader, epoch, 0), DT_OK);
@@ -202,6 +209,12 @@ static inline uint64_t read_run(struct run *run, struct dt_dataset *dataset, int
         dt_loader_destroy(loader);
     }
     return n_bad;
+}
+
+static inline uint64_t read_run(struct run *run, struct dt_dataset *dataset, int n_ranks,
+                                int micro_batch, int workers)
+{
+    return read_run_with(run, dataset, n_ranks, micro_batch, workers, NULL);
 }
 
 static const struct {

@@ -88,6 +88,45 @@ static void test_ranks_and_workers(void **state)
     free(run);
 }
 
+/* Neighbours in the order share their labels; crops are those without mixing; and all of it is the
+ * same for every split in even micro-batches. */
+static void test_mixing(void **state)
+{
+    (void)state;
+    static const struct dt_augment_options also = {
+        .color_jitter = 0.4, .random_erasing = 0.5, .mixup = 0.2, .cutmix = 1};
+    struct folder folder;
+    struct run *plain = malloc(sizeof *plain), *run = malloc(sizeof *run);
+    struct run *expected = malloc(sizeof *expected);
+    int n_mixed = 0;
+    folder_make(&folder);
+    folder_add_good(&folder, N);
+    struct dt_dataset *dataset = open_folder(&folder);
+    read_run(plain, dataset, 1, GLOBAL, 1);
+    read_run_with(expected, dataset, 1, GLOBAL, 1, &also);
+    for (int p = 0; p < EPOCHS * BATCHES * GLOBAL; p++) {
+        const struct row *rows = (const void *)expected->rows, *row = rows + p;
+        const struct row *other = rows + (p ^ 1), *before = (const struct row *)plain->rows + p;
+        assert_true(row->id == before->id && row->label == before->label);
+        assert_memory_equal(&row->crop, &before->crop, sizeof row->crop);
+        assert_true(before->label2 == before->label && before->weight == 1);
+        assert_true(row->label2 == other->label && row->weight == other->weight);
+        assert_true(row->weight >= 0.5f && row->weight <= 1);
+        n_mixed += row->weight < 1;
+    }
+    assert_true(n_mixed > EPOCHS * BATCHES * GLOBAL / 2);
+    for (int i = 0; i < N_SPLITS; i++)
+        for (int workers = 1; workers <= 4 && splits[i].micro_batch % 2 == 0; workers += 3) {
+            read_run_with(run, dataset, splits[i].ranks, splits[i].micro_batch, workers, &also);
+            assert_memory_equal(run, expected, sizeof *run);
+        }
+    dt_dataset_close(dataset);
+    folder_remove(&folder);
+    free(plain);
+    free(run);
+    free(expected);
+}
+
 static void test_restart(void **state)
 {
     (void)state;
@@ -226,8 +265,8 @@ static void test_wrong_options(void **state)
 {
     (void)state;
     struct dt_dataset *dataset = open_synthetic(N, SIZE);
-    struct dt_loader_options good = make_options(true, 0, 2, 3, 1), wrong[8];
-    for (int i = 0; i < 8; i++)
+    struct dt_loader_options good = make_options(true, 0, 2, 3, 1), wrong[9];
+    for (int i = 0; i < 9; i++)
         wrong[i] = good;
     wrong[0].global_batch = 13;
     wrong[1].micro_batch = 0;
@@ -239,7 +278,8 @@ static void test_wrong_options(void **state)
     wrong[7].train = false;
     wrong[7].global_batch = 6;
     wrong[7].resize = 0;
-    for (int i = 0; i < 8; i++) {
+    wrong[8].also.mixup = 0.2; /* of an odd number of images */
+    for (int i = 0; i < 9; i++) {
         struct dt_loader *loader;
         dt_status status = dt_loader_create(&loader, dataset, &wrong[i]);
         assert_int_equal(status, i == 3 || i == 4 ? DT_ERR_INTERNAL : DT_ERR_CONFIG);
@@ -436,6 +476,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_and_workers),
+        cmocka_unit_test(test_mixing),
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_synthetic),
