@@ -40,9 +40,12 @@ int dt_comm_rank(const struct dt_comm *comm);
 int dt_comm_size(const struct dt_comm *comm);
 int dt_comm_local_rank(const struct dt_comm *comm); /* on this node */
 int dt_comm_local_size(const struct dt_comm *comm);
-int dt_comm_allowed_cpus(const struct dt_comm *comm); /* sched_getaffinity of this rank; local */
-/* True if the ranks of this node are bound to different CPUs; else they share them. */
-bool dt_comm_is_bound(const struct dt_comm *comm);
+/* CPUs that this rank may use, and how many ranks of its node may use some of them, itself
+ * included: the masks of sched_getaffinity when find_binding was last called. Local. */
+int dt_comm_allowed_cpus(const struct dt_comm *comm);
+int dt_comm_sharing_ranks(const struct dt_comm *comm);
+/* dt_comm_open calls it; to be called again when ranks have bound themselves. */
+dt_status dt_comm_find_binding(struct dt_comm *comm);
 
 dt_status dt_comm_bcast(struct dt_comm *comm, void *data, size_t bytes, int root);
 dt_status dt_comm_sum_f64(struct dt_comm *comm, double *values,
@@ -93,7 +96,7 @@ dt_status dt_comm_poll(struct dt_comm *comm);
 /* MPI: waits. NCCL: nothing to do, the compute stream joins the comm stream. */
 dt_status dt_comm_wait(struct dt_comm *comm, int slot);
 /* Warns (once, from rank 0 of a node) when threads > CPUs this rank may use, or when binding leaves
- * CPUs of the job idle. Local. */
+ * CPUs of the job idle. To be called before ranks bind themselves. Local. */
 void dt_comm_check_binding(const struct dt_comm *comm, int threads);
 
 #endif

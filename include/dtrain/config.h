@@ -95,6 +95,7 @@ struct dt_config {
         int threads;      /* compute threads per rank, 0 = allowed CPUs / ranks on the node */
         bool winograd;    /* for large 3x3 convolutions */
         bool record;      /* CUDA: record the training step once and replay it */
+        bool bind;        /* CUDA: ranks run on the CPUs of their GPU's NUMA node */
         bool share;       /* CUDA: several ranks may use one GPU (for tests) */
         double timeout_s; /* of waiting for the device, 0 = for ever */
         char cache_dir[DT_PATH_MAX]; /* chosen algorithms are kept there; "" = the user's cache */

@@ -18,6 +18,7 @@ struct dt_gpu_report {
         int capability; /* 90 = 9.0 */
         size_t memory_bytes, free_bytes;
         char identity[DT_IDENTITY_MAX]; /* as backend.h has it */
+        char bus_id[24];                /* PCI: "0000:3b:00.0" */
     } device[DT_GPU_MAX];               /* the first min(n_devices, DT_GPU_MAX) */
 };
 

@@ -18,16 +18,27 @@ struct cpu_mask {
     uint64_t word[MASK_WORDS];
 };
 
+static bool have_common(const struct cpu_mask *a, const struct cpu_mask *b)
+{
+    for (int w = 0; w < MASK_WORDS; w++)
+        if (a->word[w] & b->word[w])
+            return true;
+    return false;
+}
+
+static int count_sharing(const struct cpu_mask *masks, int n, const struct cpu_mask *own)
+{
+    int n_sharing = 0;
+    for (int r = 0; r < n; r++)
+        n_sharing += have_common(&masks[r], own);
+    return n_sharing;
+}
+
 static bool is_any_shared(const struct cpu_mask *masks, int n)
 {
-    struct cpu_mask seen = {{0}};
-    for (int r = 0; r < n; r++) {
-        for (int w = 0; w < MASK_WORDS; w++) {
-            if (seen.word[w] & masks[r].word[w])
-                return true;
-            seen.word[w] |= masks[r].word[w];
-        }
-    }
+    for (int r = 0; r < n; r++)
+        if (count_sharing(masks, n, &masks[r]) > 1)
+            return true;
     return false;
 }
 
@@ -52,6 +63,7 @@ dt_status dt_comm_find_binding(struct dt_comm *comm)
     DT_TRY_OUT(dt_comm_mpi_status(
         MPI_Allgather(&mask, sizeof mask, MPI_BYTE, masks, sizeof mask, MPI_BYTE, comm->node),
         "MPI_Allgather of CPU masks", __FILE__, __LINE__));
+    comm->n_sharing = count_sharing(masks, comm->local_size, &mask);
     comm->is_bound = !is_any_shared(masks, comm->local_size);
 out:
     free(masks);
@@ -63,9 +75,9 @@ int dt_comm_allowed_cpus(const struct dt_comm *comm)
     return comm->n_allowed_cpus;
 }
 
-bool dt_comm_is_bound(const struct dt_comm *comm)
+int dt_comm_sharing_ranks(const struct dt_comm *comm)
 {
-    return comm->is_bound;
+    return comm->n_sharing;
 }
 
 /* CPUs that the launcher on this node may use: what the job was given, before it bound its ranks.

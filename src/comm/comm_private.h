@@ -29,8 +29,8 @@ struct dt_comm {
     MPI_Comm data;
     MPI_Comm node; /* the ranks that share memory with this one */
     int rank, size, local_rank, local_size;
-    int n_allowed_cpus;
-    bool is_bound;
+    int n_allowed_cpus, n_sharing; /* comm.h */
+    bool is_bound;                 /* no two ranks of the node share a CPU */
     /* The data plane: NULL until dt_comm_open_reduce. */
     const struct dt_plane_ops *plane;
     void *reduce; /* the plane's own */
@@ -47,8 +47,5 @@ dt_status dt_comm_mpi_status(int code, const char *call, const char *file, int l
         if (dt_mpi_status != DT_OK)                                                      \
             return dt_mpi_status;                                                        \
     } while (0)
-
-/* Fills n_allowed_cpus and is_bound (binding.c). Collective on `node`. */
-dt_status dt_comm_find_binding(struct dt_comm *comm);
 
 #endif

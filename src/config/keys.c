@@ -89,7 +89,7 @@ static const double classic_milestones[] = {30, 60, 80};
  *   train.micro_batch      the same sums in other pieces; batch norm sees batches of another size
  *   train.precision, loss_scale, deterministic   weights and momentum are fp32 in any case
  *   device.kind, threads, winograd, comm.*       the same sums in another order
- *   device.record, share, timeout_s              the same kernels on the same numbers
+ *   device.record, bind, share, timeout_s        the same kernels on the same numbers
  *   device.cache_dir       choices of algorithms, which deterministic runs do not take from there
  *   output.*, checkpoint.*, watchdog.*, bench.*  beside training
  *
@@ -182,6 +182,8 @@ const struct dt_key dt_keys[] = {
          INEXACT),
     BOOL(device.record, true, "GPU: record the training step once and replay it as a CUDA graph",
          FREE),
+    BOOL(device.bind, true,
+         "GPU: run each rank on the CPUs of its GPU's NUMA node, unless it is bound already", FREE),
     BOOL(device.share, false, "GPU: ranks may share one, for tests; slow", FREE),
     REAL(device.timeout_s, 300, 0, 86400,
          "GPU: seconds after which unfinished work is an error; 0: wait for ever", FREE),

@@ -97,6 +97,9 @@ void dt_gpu_probe(struct dt_gpu_report *out)
         out->device[i].capability = 10 * properties.major + properties.minor;
         out->device[i].memory_bytes = properties.totalGlobalMem;
         dt_cuda_format_uuid(out->device[i].identity, DT_IDENTITY_MAX, &properties.uuid);
+        snprintf(out->device[i].bus_id, sizeof out->device[i].bus_id, "%04x:%02x:%02x.0",
+                 (unsigned)properties.pciDomainID, (unsigned)properties.pciBusID,
+                 (unsigned)properties.pciDeviceID);
     }
     if (code != cudaSuccess) {
         out->n_devices = 0;

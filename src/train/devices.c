@@ -149,14 +149,28 @@ dt_status dt_devices_agree(struct dt_device_choice *out, struct dt_comm *comm,
 
 /* --- After opening --- */
 
-/* Of the GPU with that identity. */
-static const char *gpu_name(const char *identity)
+/* The place of the GPU with that identity in the report, -1 = not there. */
+static int find_gpu(const char *identity)
 {
     const struct dt_gpu_report *gpus = dt_devices_gpus();
     for (int i = 0; i < gpus->n_devices && i < DT_GPU_MAX; i++)
         if (strcmp(gpus->device[i].identity, identity) == 0)
-            return gpus->device[i].name;
-    return identity;
+            return i;
+    return -1;
+}
+
+static const char *gpu_name(const char *identity)
+{
+    int i = find_gpu(identity);
+    return i < 0 ? identity : dt_devices_gpus()->device[i].name;
+}
+
+const char *dt_devices_bus_id(const struct dt_backend *backend, struct dt_device *device)
+{
+    char identity[DT_IDENTITY_MAX] = "";
+    backend->identity(device, identity);
+    int i = find_gpu(identity);
+    return i < 0 ? "" : dt_devices_gpus()->device[i].bus_id;
 }
 
 dt_status dt_devices_check_twins(struct dt_comm *comm, const struct dt_backend *backend,

@@ -33,6 +33,8 @@ dt_status dt_devices_agree(struct dt_device_choice *out, struct dt_comm *comm,
  * Collective; the status is local. */
 dt_status dt_devices_check_twins(struct dt_comm *comm, const struct dt_backend *backend,
                                  struct dt_device *device, const struct dt_config *config);
+/* Where the opened GPU sits, "0000:3b:00.0"; "" if it is not among the GPUs of dt_devices_gpus. */
+const char *dt_devices_bus_id(const struct dt_backend *backend, struct dt_device *device);
 /* What the configuration says about a device; the rest is zero. */
 struct dt_device_options dt_devices_options(const struct dt_config *config, int threads);
 /* The folder for chosen algorithms into out[DT_PATH_MAX]: device.cache_dir, or "dtrain" in the

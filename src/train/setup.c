@@ -10,6 +10,7 @@
 #include "dtrain/pulse.h"
 #include "dtrain/train.h"
 #include "train/memory.h"
+#include "train/placement.h"
 
 void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt_config *config)
 {
@@ -113,9 +114,7 @@ static dt_status check(struct dt_session *s, const struct dt_session_needs *need
 
 static int cpus_per_rank(const struct dt_session *s)
 {
-    int cpus = dt_comm_allowed_cpus(s->comm);
-    if (!dt_comm_is_bound(s->comm))
-        cpus /= dt_comm_local_size(s->comm);
+    int cpus = dt_comm_allowed_cpus(s->comm) / dt_comm_sharing_ranks(s->comm);
     return cpus > 0 ? cpus : 1;
 }
 
@@ -232,6 +231,17 @@ static dt_status open_device(struct dt_session *s)
     /* On a GPU the CPUs only decode. */
     dt_comm_check_binding(s->comm, on_cpu ? s->n_threads : 1);
     return DT_OK;
+}
+
+/* The main thread, and with it the threads that come after: loaders, saver, NCCL's. Collective. */
+static dt_status bind_near_gpu(struct dt_session *s)
+{
+    char what[256];
+    if (s->backend == &dt_backend_cpu || !s->config->device.bind)
+        return DT_OK;
+    if (dt_placement_near_gpu(dt_devices_bus_id(s->backend, s->device), what, sizeof what))
+        dt_log(DT_LOG_DEBUG, "%s", what);
+    return dt_comm_find_binding(s->comm);
 }
 
 static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
@@ -426,6 +436,7 @@ dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *n
     DT_TRY(open_data(s, needs));
     DT_TRY(dt_session_agree(s, open_device(s)));
     DT_TRY(dt_session_agree(s, dt_devices_check_twins(s->comm, s->backend, s->device, s->config)));
+    DT_TRY(dt_session_agree(s, bind_near_gpu(s)));
     DT_TRY(dt_session_agree(s, build_graph(s, needs)));
     DT_TRY(dt_session_agree(s, build_plan(s, needs)));
     if (needs->layout_only)

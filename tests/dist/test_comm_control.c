@@ -1,5 +1,6 @@
 /* The control plane on 1 to 4 ranks: agreement on a status, broadcast, sums, gather, and what is
  * found out about the launch and the binding. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -153,13 +154,35 @@ static void test_find_twin(void **state)
 static void test_binding(void **state)
 {
     (void)state;
-    /* The tests run with --bind-to none: more than one rank means shared CPUs. */
-    assert_all(dt_comm_is_bound(comm) == (n == 1));
-    int is_bound[4], mine = dt_comm_is_bound(comm);
-    assert_ok(dt_comm_gather(comm, is_bound, &mine, sizeof mine));
-    for (int r = 0; r < n; r++)
-        assert_int_equal(is_bound[r], mine);
+    /* The tests run with --bind-to none: all ranks share the CPUs. */
+    assert_all(dt_comm_sharing_ranks(comm) == n);
     dt_comm_check_binding(comm, 1); /* says nothing */
+}
+
+static void bind_to(int cpu)
+{
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    CPU_SET(cpu, &cpus);
+    assert_int_equal(sched_setaffinity(0, sizeof cpus, &cpus), 0);
+}
+
+/* Rank 0 alone on CPU 0, the others together on CPU 1. */
+static void test_binding_again(void **state)
+{
+    (void)state;
+    cpu_set_t before;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    if (!CPU_ISSET(0, &before) || !CPU_ISSET(1, &before))
+        skip();
+    bind_to(rank == 0 ? 0 : 1);
+    assert_ok(dt_comm_find_binding(comm));
+    assert_all(dt_comm_allowed_cpus(comm) == 1);
+    assert_all(dt_comm_sharing_ranks(comm) == (rank == 0 ? 1 : n - 1));
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    assert_ok(dt_comm_find_binding(comm));
+    assert_all(dt_comm_allowed_cpus(comm) == CPU_COUNT(&before));
+    assert_all(dt_comm_sharing_ranks(comm) == n);
 }
 
 static const char *const launch_names[] = {"OMPI_COMM_WORLD_SIZE",
@@ -216,7 +239,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_agree_fail), cmocka_unit_test(test_agree_long_text),
         cmocka_unit_test(test_bcast),      cmocka_unit_test(test_sums),
         cmocka_unit_test(test_gather),     cmocka_unit_test(test_find_twin),
-        cmocka_unit_test(test_binding),    cmocka_unit_test(test_launch),
+        cmocka_unit_test(test_binding),    cmocka_unit_test(test_binding_again),
+        cmocka_unit_test(test_launch),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     dt_comm_close(comm);

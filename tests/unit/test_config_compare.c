@@ -15,13 +15,14 @@ enum { LIST_BYTES = 4096 };
 
 /* What the promise to users is, written down once more: whole sections end in a dot. */
 static const char *const free_keys[] = {
-    "output.",         "checkpoint.",           "watchdog.",
-    "bench.",          "model.init_from",       "data.train",
-    "data.val",        "data.synthetic_val",    "data.workers",
-    "data.prefetch",   "data.max_bad_fraction", "train.epochs",
-    "train.max_steps", "train.eval_every",      "train.eval_batch",
-    "train.stop_top1", "train.check_every",     "device.record",
-    "device.share",    "device.timeout_s",      "device.cache_dir",
+    "output.",          "checkpoint.",           "watchdog.",
+    "bench.",           "model.init_from",       "data.train",
+    "data.val",         "data.synthetic_val",    "data.workers",
+    "data.prefetch",    "data.max_bad_fraction", "train.epochs",
+    "train.max_steps",  "train.eval_every",      "train.eval_batch",
+    "train.stop_top1",  "train.check_every",     "device.record",
+    "device.bind",      "device.share",          "device.timeout_s",
+    "device.cache_dir",
 };
 static const char *const inexact_keys[] = {
     "comm.",

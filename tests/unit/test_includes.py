@@ -29,6 +29,7 @@ VENDOR = {
     r"jpeglib\.h|jerror\.h": r"src/data/jpeg",
     r"cjson/.*|cJSON\.h": r"src/base/json",
     r"archive.*\.h": r"src/data/",
+    r"hwloc\.h|hwloc/.*": r"src/train/placement\.c",
     r"Random123/.*": r"src/base/rng\.c",
     r"cuda.*|cudnn.*|cublas.*|nccl\.h": r"src/cuda/|kernels/|src/comm/nccl\.c",
 }
