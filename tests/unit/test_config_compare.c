@@ -22,7 +22,7 @@ static const char *const free_keys[] = {
     "train.max_steps",  "train.eval_every",      "train.eval_batch",
     "train.stop_top1",  "train.check_every",     "device.record",
     "device.bind",      "device.share",          "device.timeout_s",
-    "device.cache_dir",
+    "device.cache_dir", "data.cache_mb",
 };
 static const char *const inexact_keys[] = {
     "comm.",
