@@ -1,54 +1,44 @@
-/* Separable resampling with Pillow's arithmetic: a triangle filter as wide as the reduction (at
- * least one pixel), weights rounded to 22 bits, rows first into 8 bits, then columns. Each axis has
- * a table: for every output pixel the first source pixel and the weights. Pixels outside the image
- * keep their share of the weight and count as black, which is what resizing a zero-padded image
- * gives. */
+/* Separable resampling with Pillow's filter: a triangle as wide as the reduction (at least one
+ * pixel), rows first into 8 bits, then columns. Each axis has a table: for every output pixel the
+ * first source pixel and the weights. Pixels outside the image keep their share of the weight and
+ * count as black, which is what resizing a zero-padded image gives. The inner loops are in
+ * resize_<instruction set>.c. */
 #include "data/resize.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/resize_kernels.h"
 #include "dtrain/mem.h"
 
-enum { PRECISION = 32 - 8 - 2, ONE = 1 << PRECISION, HALF = 1 << (PRECISION - 1) };
-
-struct tap {
-    int first, n; /* source pixels first .. first+n-1; n = 0: black */
-};
+enum { ONE = 1 << DT_RESIZE_BITS };
 
 struct axis {
-    struct tap *taps;
-    size_t taps_capacity;
-    int32_t *weights; /* of output pixel i at i * stride */
-    size_t weights_capacity;
-    int stride;
-    int begin, end; /* source pixels used by any output pixel */
-    bool is_copy;
+    struct dt_resize_axis table;
+    size_t taps_capacity, weights_capacity;
+    int begin, end; /* source pixels used by any output pixel; equal when there are none */
 };
 
 struct dt_resize {
+    const struct dt_resize_kernels *kernels;
     struct axis x, y;
+    struct dt_rect need;
     int size;
-    bool flip;
-    uint8_t *rows; /* need.h x size x 3, after the pass over rows */
-    size_t rows_capacity;
-    int32_t *sums; /* size x 3 */
-    size_t sums_capacity;
+    bool flip, is_copy;
+    int left, top; /* is_copy: source position of output pixel 0, 0 */
+    uint8_t *rows; /* need.h x pitch, after the pass over rows; DT_RESIZE_ROWS more to write on */
+    size_t rows_capacity, pitch;
 };
 
-/* One axis of the problem: `length` pixels from `origin` become `size`; clip_begin .. clip_end are
- * the pixels the filter may use, 0 .. limit those that exist. */
+/* One axis of the problem: an output pixel for every `scale` pixels from `origin`. Positions count
+ * from the first pixel that the filter may use, `clip` of the image; it may use n_clip pixels, of
+ * which image_begin .. image_end exist. */
 struct span {
-    double origin, length;
-    int clip_begin, clip_end, limit, size;
+    double origin, scale, stretch; /* stretch: half the width of the triangle */
+    int clip, n_clip, image_begin, image_end, size;
+    bool flip;
 };
-
-static double triangle(double x)
-{
-    double y = 1.0 - fabs(x);
-    return y > 0.0 ? y : 0.0;
-}
 
 static int min_int(int a, int b)
 {
@@ -60,138 +50,219 @@ static int max_int(int a, int b)
     return a > b ? a : b;
 }
 
-/* Weights of the output pixel with its centre at `centre` (counted from clip_begin). */
-static struct tap build_tap(int32_t *weights, const struct span *span, double centre,
-                            double stretch)
+/* Into 0 .. limit. */
+static int clamp(int n, int limit)
 {
-    struct tap tap = {span->clip_begin, 0};
-    int n_clip = span->clip_end - span->clip_begin;
-    if (centre < 0.0 || centre >= n_clip)
-        return tap;
-    int low = max_int((int)(centre - stretch + 0.5), 0);
-    int high = min_int((int)(centre + stretch + 0.5), n_clip);
-    double total = 0.0;
-    for (int i = low; i < high; i++)
-        total += triangle((i - centre + 0.5) / stretch);
-    int begin = max_int(low, -span->clip_begin);
-    int end = min_int(high, span->limit - span->clip_begin);
-    for (int i = begin; i < end; i++) {
-        double share = triangle((i - centre + 0.5) / stretch) / total;
-        int32_t weight = (int32_t)(0.5 + share * ONE);
-        if (tap.n == 0) {
-            if (weight == 0)
-                continue;
-            tap.first = span->clip_begin + i;
-        }
-        weights[tap.n++] = weight;
+    return min_int(max_int(n, 0), limit);
+}
+
+static int round_up(int n, int multiple)
+{
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+static struct span make_span(float origin, float length, enum dt_resize_edge edge, int limit,
+                             int size, bool flip)
+{
+    int clip = 0, clip_end = limit;
+    if (edge == DT_RESIZE_CROP) {
+        clip = (int)floor((double)origin);
+        clip_end = (int)ceil((double)origin + (double)length);
     }
-    while (tap.n > 0 && weights[tap.n - 1] == 0)
-        tap.n--;
-    return tap;
+    int n_clip = clip_end - clip;
+    double scale = (double)length / size;
+    return (struct span){.origin = (double)origin - clip,
+                         .scale = scale,
+                         .stretch = fmax(scale, 1.0),
+                         .clip = clip,
+                         .n_clip = n_clip,
+                         .image_begin = clamp(-clip, n_clip),
+                         .image_end = clamp(limit - clip, n_clip),
+                         .size = size,
+                         .flip = flip};
+}
+
+static double centre_of(const struct span *span, int i)
+{
+    int at = span->flip ? span->size - 1 - i : i;
+    return span->origin + (at + 0.5) * span->scale;
+}
+
+/* The window of output pixel i before it is cut to the image; empty where the pixel is black. */
+static struct dt_resize_tap find_window(const struct span *span, int i)
+{
+    double centre = centre_of(span, i);
+    if (i >= span->size || centre < 0.0 || centre >= span->n_clip)
+        return (struct dt_resize_tap){span->image_begin, 0};
+    int low = max_int((int)(centre - span->stretch + 0.5), 0);
+    int high = min_int((int)(centre + span->stretch + 0.5), span->n_clip);
+    return (struct dt_resize_tap){low, high - low};
+}
+
+/* All windows, and what they use of the image. */
+static void find_windows(struct axis *axis, const struct span *span)
+{
+    int longest = 0;
+    axis->begin = span->image_end;
+    axis->end = span->image_begin;
+    for (int i = 0; i < axis->table.size; i++) {
+        struct dt_resize_tap window = find_window(span, i);
+        int begin = max_int(window.first, span->image_begin);
+        int end = min_int(window.first + window.n, span->image_end);
+        axis->table.taps[i] = window;
+        if (begin >= end)
+            continue;
+        axis->begin = min_int(axis->begin, begin);
+        axis->end = max_int(axis->end, end);
+        longest = max_int(longest, end - begin);
+    }
+    axis->end = max_int(axis->end, axis->begin);
+    axis->table.n_taps = round_up(longest, DT_RESIZE_TAPS);
+}
+
+/* The triangle's height at x from its centre. */
+static inline double triangle(double x, double per_pixel)
+{
+    double y = 1.0 - fabs(x) * per_pixel;
+    return y > 0.0 ? y : 0.0;
+}
+
+/* Sum of the triangle at n pixels on one side, the nearest one at x from the centre. */
+static inline double sum_side(double x, int n, double per_pixel)
+{
+    return n * (1.0 - (x + 0.5 * (n - 1)) * per_pixel);
+}
+
+/* The weights of a window: n of them from pixel `first` on, those outside the window being zero: an
+ * equal count for all output pixels saves more in mispredicted branches than the arithmetic costs.
+ * The running sum is rounded, not the weights: so they sum up to exactly one, and a flat area stays
+ * flat. What lies before `first` is outside the image. */
+static void write_weights(int16_t *weights, struct dt_resize_tap window, int first, int n,
+                          double centre, double per_pixel)
+{
+    int high = window.first + window.n;
+    int nearest = (int)(centre + 0.5); /* the first pixel right of the centre */
+    double from_centre = nearest + 0.5 - centre, sum = 0.5;
+    double total = sum_side(from_centre, high - nearest, per_pixel) +
+                   sum_side(1.0 - from_centre, nearest - window.first, per_pixel);
+    double to_weight = ONE / total;
+    for (int k = window.first; k < first; k++)
+        sum += triangle(k + 0.5 - centre, per_pixel) * to_weight;
+    int before = (int)sum;
+    double x = first + 0.5 - centre;
+    for (int k = 0; k < n; k++, x += 1.0) {
+        sum += triangle(x, per_pixel) * to_weight;
+        weights[k] = (int16_t)((int)sum - before);
+        before = (int)sum;
+    }
+}
+
+/* Turns window i into taps counted from the first needed pixel, and writes their weights. */
+static void fill_taps(struct axis *axis, const struct span *span, int i, double per_pixel)
+{
+    struct dt_resize_tap *tap = &axis->table.taps[i], window = *tap;
+    int n_taps = axis->table.n_taps;
+    int begin = max_int(window.first, axis->begin);
+    int end = min_int(window.first + window.n, axis->end);
+    /* n_taps are read from `first` on: near the end it has to move back. */
+    int first = max_int(min_int(begin, axis->end - n_taps), axis->begin);
+    *tap = (struct dt_resize_tap){first - axis->begin, 0};
+    if (begin >= end)
+        return;
+    tap->n = round_up(end - first, DT_RESIZE_TAPS);
+    write_weights(axis->table.weights + (size_t)i * (size_t)n_taps, window, first,
+                  min_int(n_taps, axis->end - first), centre_of(span, i), per_pixel);
 }
 
 static dt_status build_axis(struct axis *axis, const struct span *span)
 {
-    double scale = span->length / span->size;
-    double stretch = scale > 1.0 ? scale : 1.0;
-    size_t size = (size_t)span->size;
-    axis->stride = 2 * (int)ceil(stretch) + 1;
-    DT_TRY(dt_mem_grow((void **)&axis->taps, &axis->taps_capacity, size, sizeof *axis->taps,
-                       "a filter table"));
-    DT_TRY(dt_mem_grow((void **)&axis->weights, &axis->weights_capacity,
-                       size * (size_t)axis->stride, sizeof *axis->weights, "filter weights"));
-    axis->begin = span->limit;
-    axis->end = 0;
-    axis->is_copy = true;
-    for (int i = 0; i < span->size; i++) {
-        int32_t *weights = axis->weights + (size_t)i * (size_t)axis->stride;
-        double centre = span->origin - span->clip_begin + (i + 0.5) * scale;
-        struct tap tap = build_tap(weights, span, centre, stretch);
-        axis->taps[i] = tap;
-        if (tap.n == 0)
-            continue;
-        axis->begin = min_int(axis->begin, tap.first);
-        axis->end = max_int(axis->end, tap.first + tap.n);
-        axis->is_copy = axis->is_copy && tap.n == 1 && weights[0] == ONE;
-    }
+    struct dt_resize_axis *table = &axis->table;
+    table->size = round_up(span->size, DT_RESIZE_OUTPUTS);
+    DT_TRY(dt_mem_grow((void **)&table->taps, &axis->taps_capacity, (size_t)table->size,
+                       sizeof *table->taps, "a filter table"));
+    find_windows(axis, span);
+    DT_TRY(dt_mem_grow((void **)&table->weights, &axis->weights_capacity,
+                       (size_t)table->size * (size_t)table->n_taps, sizeof *table->weights,
+                       "filter weights"));
+    double per_pixel = 1.0 / span->stretch;
+    memset(table->weights, 0, (size_t)table->size * (size_t)table->n_taps * sizeof *table->weights);
+    for (int i = 0; i < table->size; i++)
+        fill_taps(axis, span, i, per_pixel);
     return DT_OK;
 }
 
-/* dst: one row of `size` pixels from a row of source pixels that begins at axis->begin. */
-static void filter_row(uint8_t *dst, const uint8_t *src, const struct axis *axis, int size,
-                       bool flip)
+const struct dt_resize_kernels *dt_resize_kernels(int i)
 {
-    for (int i = 0; i < size; i++) {
-        const int32_t *weights = axis->weights + (size_t)i * (size_t)axis->stride;
-        const struct tap *tap = &axis->taps[i];
-        const uint8_t *pixel = src + 3 * (ptrdiff_t)(tap->first - axis->begin);
-        int32_t r = HALF, g = HALF, b = HALF;
-        for (int t = 0; t < tap->n; t++, pixel += 3) {
-            r += weights[t] * pixel[0];
-            g += weights[t] * pixel[1];
-            b += weights[t] * pixel[2];
-        }
-        uint8_t *out = dst + 3 * (ptrdiff_t)(flip ? size - 1 - i : i);
-        out[0] = (uint8_t)min_int(r >> PRECISION, 255);
-        out[1] = (uint8_t)min_int(g >> PRECISION, 255);
-        out[2] = (uint8_t)min_int(b >> PRECISION, 255);
-    }
+#if defined(__x86_64__)
+    static const struct dt_resize_kernels *const sets[] = {&dt_resize_avx2, &dt_resize_plain, NULL};
+    return sets[min_int(__builtin_cpu_supports("avx2") ? i : i + 1, 2)];
+#elif defined(__aarch64__)
+    static const struct dt_resize_kernels *const sets[] = {&dt_resize_neon, &dt_resize_plain, NULL};
+    return sets[min_int(i, 2)];
+#else
+    return i == 0 ? &dt_resize_plain : NULL;
+#endif
 }
 
-/* dst[n] = the weighted sum of rows of n values; whole rows at a time, so it vectorises. */
-static void filter_columns(uint8_t *dst, const uint8_t *rows, int32_t *restrict sums, size_t n,
-                           const int32_t *weights, int n_weights)
+void dt_resize_use(struct dt_resize *resize, const struct dt_resize_kernels *kernels)
 {
-    for (size_t c = 0; c < n; c++)
-        sums[c] = HALF;
-    for (int t = 0; t < n_weights; t++, rows += n) {
-        int32_t weight = weights[t];
-        for (size_t c = 0; c < n; c++)
-            sums[c] += weight * rows[c];
-    }
-    for (size_t c = 0; c < n; c++)
-        dst[c] = (uint8_t)min_int(sums[c] >> PRECISION, 255);
-}
-
-/* Same size and whole pixels: nothing to filter. */
-static void copy_pixels(const struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels)
-{
-    const struct axis *x = &resize->x, *y = &resize->y;
-    int size = resize->size, width = x->end - x->begin;
-    memset(dst, 0, (size_t)size * (size_t)size * 3);
-    for (int j = 0; j < size; j++) {
-        if (y->taps[j].n == 0)
-            continue;
-        const uint8_t *src = pixels + 3 * (ptrdiff_t)(y->taps[j].first - y->begin) * width;
-        uint8_t *row = dst + 3 * (ptrdiff_t)j * size;
-        for (int i = 0; i < size; i++) {
-            if (x->taps[i].n == 0)
-                continue;
-            const uint8_t *pixel = src + 3 * (ptrdiff_t)(x->taps[i].first - x->begin);
-            uint8_t *out = row + 3 * (ptrdiff_t)(resize->flip ? size - 1 - i : i);
-            out[0] = pixel[0];
-            out[1] = pixel[1];
-            out[2] = pixel[2];
-        }
-    }
+    resize->kernels = kernels;
 }
 
 dt_status dt_resize_create(struct dt_resize **resize)
 {
-    return DT_NEW(*resize, 1);
+    DT_TRY(DT_NEW(*resize, 1));
+    (*resize)->kernels = dt_resize_kernels(0);
+    return DT_OK;
 }
 
 void dt_resize_destroy(struct dt_resize *resize)
 {
     if (!resize)
         return;
-    free(resize->x.taps);
-    free(resize->x.weights);
-    free(resize->y.taps);
-    free(resize->y.weights);
+    free(resize->x.table.taps);
+    free(resize->x.table.weights);
+    free(resize->y.table.taps);
+    free(resize->y.table.weights);
     free(resize->rows);
-    free(resize->sums);
     free(resize);
+}
+
+/* Same size and whole pixels: nothing to filter, no tables. */
+static bool is_copy(const struct dt_crop *crop, int size)
+{
+    return crop->w == (float)size && crop->h == (float)size && crop->x == floorf(crop->x) &&
+           crop->y == floorf(crop->y);
+}
+
+static dt_status prepare_copy(struct dt_resize *resize, const struct dt_crop *crop, int width,
+                              int height)
+{
+    struct dt_rect *need = &resize->need;
+    resize->left = (int)crop->x;
+    resize->top = (int)crop->y;
+    need->x = clamp(resize->left, width);
+    need->y = clamp(resize->top, height);
+    need->w = max_int(min_int(resize->left + resize->size, width) - need->x, 0);
+    need->h = max_int(min_int(resize->top + resize->size, height) - need->y, 0);
+    return DT_OK;
+}
+
+static dt_status prepare_filter(struct dt_resize *resize, const struct dt_crop *crop,
+                                enum dt_resize_edge edge, int width, int height)
+{
+    struct axis *x = &resize->x, *y = &resize->y;
+    struct span across = make_span(crop->x, crop->w, edge, width, resize->size, crop->flip);
+    struct span down = make_span(crop->y, crop->h, edge, height, resize->size, false);
+    DT_TRY(build_axis(x, &across));
+    DT_TRY(build_axis(y, &down));
+    resize->need =
+        (struct dt_rect){clamp(across.clip + x->begin, width), clamp(down.clip + y->begin, height),
+                         x->end - x->begin, y->end - y->begin};
+    resize->pitch = 3 * (size_t)x->table.size + 4;
+    return dt_mem_grow((void **)&resize->rows, &resize->rows_capacity,
+                       (size_t)(resize->need.h + DT_RESIZE_ROWS) * resize->pitch, 1,
+                       "resized rows");
 }
 
 dt_status dt_resize_prepare(struct dt_resize *resize, struct dt_rect *need,
@@ -201,46 +272,67 @@ dt_status dt_resize_prepare(struct dt_resize *resize, struct dt_rect *need,
     if (!(crop->w > 0.0f) || !(crop->h > 0.0f) || size < 1)
         DT_FAIL(DT_ERR_INTERNAL, "cannot resize a rectangle of %g x %g to %d pixels", crop->w,
                 crop->h, size);
-    struct span x = {crop->x, crop->w, 0, width, width, size};
-    struct span y = {crop->y, crop->h, 0, height, height, size};
-    if (edge == DT_RESIZE_CROP) {
-        x.clip_begin = (int)floor(x.origin);
-        x.clip_end = (int)ceil(x.origin + x.length);
-        y.clip_begin = (int)floor(y.origin);
-        y.clip_end = (int)ceil(y.origin + y.length);
-    }
-    DT_TRY(build_axis(&resize->x, &x));
-    DT_TRY(build_axis(&resize->y, &y));
-    need->x = min_int(resize->x.begin, resize->x.end);
-    need->y = min_int(resize->y.begin, resize->y.end);
-    need->w = max_int(resize->x.end - resize->x.begin, 0);
-    need->h = max_int(resize->y.end - resize->y.begin, 0);
     resize->size = size;
     resize->flip = crop->flip;
-    size_t row_values = (size_t)size * 3;
-    DT_TRY(dt_mem_grow((void **)&resize->rows, &resize->rows_capacity, (size_t)need->h * row_values,
-                       1, "resized rows"));
-    return dt_mem_grow((void **)&resize->sums, &resize->sums_capacity, row_values,
-                       sizeof *resize->sums, "a row of sums");
+    resize->is_copy = is_copy(crop, size);
+    if (resize->is_copy)
+        DT_TRY(prepare_copy(resize, crop, width, height));
+    else
+        DT_TRY(prepare_filter(resize, crop, edge, width, height));
+    *need = resize->need;
+    return DT_OK;
+}
+
+static void copy_row(uint8_t *dst, const uint8_t *src, int n, bool flip)
+{
+    if (!flip) {
+        memcpy(dst, src, 3 * (size_t)n);
+        return;
+    }
+    for (int i = 0; i < n; i++, src += 3) {
+        uint8_t *out = dst + 3 * (ptrdiff_t)(n - 1 - i);
+        out[0] = src[0];
+        out[1] = src[1];
+        out[2] = src[2];
+    }
+}
+
+static void copy_pixels(const struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels)
+{
+    const struct dt_rect *need = &resize->need;
+    int size = resize->size, column = need->x - resize->left;
+    if (resize->flip)
+        column = size - column - need->w;
+    if (need->w < size || need->h < size)
+        memset(dst, 0, (size_t)size * (size_t)size * 3);
+    dst += 3 * ((ptrdiff_t)(need->y - resize->top) * size + column);
+    for (int row = 0; row < need->h; row++)
+        copy_row(dst + 3 * (ptrdiff_t)row * size, pixels + 3 * (ptrdiff_t)row * need->w, need->w,
+                 resize->flip);
+}
+
+static void filter_rows(struct dt_resize *resize, const uint8_t *pixels, int row)
+{
+    size_t width = 3 * (size_t)resize->need.w;
+    resize->kernels->rows(resize->rows + (size_t)row * resize->pitch, resize->pitch,
+                          pixels + (size_t)row * width, width,
+                          min_int(resize->need.h - row, DT_RESIZE_ROWS), &resize->x.table);
 }
 
 void dt_resize_run(struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels)
 {
-    const struct axis *x = &resize->x, *y = &resize->y;
-    if (x->is_copy && y->is_copy) {
+    const struct dt_resize_axis *y = &resize->y.table;
+    size_t row_values = (size_t)resize->size * 3;
+    int done = 0; /* rows; each is made when it is first needed, so that it is still in the cache */
+    if (resize->is_copy) {
         copy_pixels(resize, dst, pixels);
         return;
     }
-    int size = resize->size;
-    size_t row_values = (size_t)size * 3;
-    for (int row = 0; row < y->end - y->begin; row++)
-        filter_row(resize->rows + (size_t)row * row_values,
-                   pixels + 3 * (ptrdiff_t)row * (x->end - x->begin), x, size, resize->flip);
-    for (int j = 0; j < size; j++) {
-        const struct tap *tap = &y->taps[j];
-        const uint8_t *rows =
-            resize->rows + (size_t)(tap->n ? tap->first - y->begin : 0) * row_values;
-        filter_columns(dst + (size_t)j * row_values, rows, resize->sums, row_values,
-                       y->weights + (size_t)j * (size_t)y->stride, tap->n);
+    for (int j = 0; j < resize->size; j++, dst += row_values) {
+        const struct dt_resize_tap *tap = &y->taps[j];
+        for (; done < min_int(tap->first + tap->n, resize->need.h); done += DT_RESIZE_ROWS)
+            filter_rows(resize, pixels, done);
+        resize->kernels->columns(dst, row_values, resize->rows + (size_t)tap->first * resize->pitch,
+                                 resize->pitch, y->weights + (size_t)j * (size_t)y->n_taps, tap->n);
     }
 }

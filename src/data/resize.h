@@ -1,6 +1,7 @@
 /* A rectangle of an image to size x size pixels as Pillow's BILINEAR filter with antialiasing does
- * it (to the bit, for the same input pixels). One object per thread; tables and buffers are reused.
- */
+ * it, but with weights of 14 bits instead of 22. For the same input pixels no value differs by more
+ * than 2 of 255 (photos: 2 of 1000 by 1, one in 10 million by 2). The same bits on every CPU. One
+ * object per thread; tables and buffers are reused. */
 #ifndef DTRAIN_DATA_RESIZE_H
 #define DTRAIN_DATA_RESIZE_H
 
@@ -12,6 +13,9 @@
 /* Which pixels the filter may look at near the edges of the crop: those of the crop only (crop,
  * then resize: training), or all of the image (resize, then crop: evaluation). */
 enum dt_resize_edge { DT_RESIZE_CROP, DT_RESIZE_IMAGE };
+
+/* Bytes behind the pixels that dt_resize_run may read, but does not use. */
+enum { DT_RESIZE_PAD = 16 };
 
 struct dt_rect {
     int x, y, w, h;
@@ -26,7 +30,8 @@ void dt_resize_destroy(struct dt_resize *resize); /* accepts NULL */
 dt_status dt_resize_prepare(struct dt_resize *resize, struct dt_rect *need,
                             const struct dt_crop *crop, enum dt_resize_edge edge, int width,
                             int height, int size);
-/* dst[size][size][3] from pixels[need.h][need.w][3]; what lies outside the image is black. */
+/* dst[size][size][3] from pixels[need.h][need.w][3], a buffer with DT_RESIZE_PAD bytes more; what
+ * lies outside the image is black. */
 void dt_resize_run(struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels);
 
 #endif
