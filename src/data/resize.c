@@ -24,7 +24,7 @@ struct dt_resize {
     const struct dt_resize_kernels *kernels;
     struct axis x, y;
     struct dt_rect need;
-    int size;
+    int width, height; /* of the result */
     bool flip, is_copy;
     int left, top; /* is_copy: source position of output pixel 0, 0 */
     uint8_t *rows; /* need.h x pitch, after the pass over rows; DT_RESIZE_ROWS more to write on */
@@ -229,9 +229,9 @@ void dt_resize_destroy(struct dt_resize *resize)
 }
 
 /* Same size and whole pixels: nothing to filter, no tables. */
-static bool is_copy(const struct dt_crop *crop, int size)
+static bool is_copy(const struct dt_crop *crop, int width, int height)
 {
-    return crop->w == (float)size && crop->h == (float)size && crop->x == floorf(crop->x) &&
+    return crop->w == (float)width && crop->h == (float)height && crop->x == floorf(crop->x) &&
            crop->y == floorf(crop->y);
 }
 
@@ -243,8 +243,8 @@ static dt_status prepare_copy(struct dt_resize *resize, const struct dt_crop *cr
     resize->top = (int)crop->y;
     need->x = clamp(resize->left, width);
     need->y = clamp(resize->top, height);
-    need->w = max_int(min_int(resize->left + resize->size, width) - need->x, 0);
-    need->h = max_int(min_int(resize->top + resize->size, height) - need->y, 0);
+    need->w = max_int(min_int(resize->left + resize->width, width) - need->x, 0);
+    need->h = max_int(min_int(resize->top + resize->height, height) - need->y, 0);
     return DT_OK;
 }
 
@@ -252,8 +252,8 @@ static dt_status prepare_filter(struct dt_resize *resize, const struct dt_crop *
                                 enum dt_resize_edge edge, int width, int height)
 {
     struct axis *x = &resize->x, *y = &resize->y;
-    struct span across = make_span(crop->x, crop->w, edge, width, resize->size, crop->flip);
-    struct span down = make_span(crop->y, crop->h, edge, height, resize->size, false);
+    struct span across = make_span(crop->x, crop->w, edge, width, resize->width, crop->flip);
+    struct span down = make_span(crop->y, crop->h, edge, height, resize->height, false);
     DT_TRY(build_axis(x, &across));
     DT_TRY(build_axis(y, &down));
     resize->need =
@@ -267,14 +267,15 @@ static dt_status prepare_filter(struct dt_resize *resize, const struct dt_crop *
 
 dt_status dt_resize_prepare(struct dt_resize *resize, struct dt_rect *need,
                             const struct dt_crop *crop, enum dt_resize_edge edge, int width,
-                            int height, int size)
+                            int height, int out_width, int out_height)
 {
-    if (!(crop->w > 0.0f) || !(crop->h > 0.0f) || size < 1)
-        DT_FAIL(DT_ERR_INTERNAL, "cannot resize a rectangle of %g x %g to %d pixels", crop->w,
-                crop->h, size);
-    resize->size = size;
+    if (!(crop->w > 0.0f) || !(crop->h > 0.0f) || out_width < 1 || out_height < 1)
+        DT_FAIL(DT_ERR_INTERNAL, "cannot resize a rectangle of %g x %g to %d x %d pixels", crop->w,
+                crop->h, out_width, out_height);
+    resize->width = out_width;
+    resize->height = out_height;
     resize->flip = crop->flip;
-    resize->is_copy = is_copy(crop, size);
+    resize->is_copy = is_copy(crop, out_width, out_height);
     if (resize->is_copy)
         DT_TRY(prepare_copy(resize, crop, width, height));
     else
@@ -300,14 +301,14 @@ static void copy_row(uint8_t *dst, const uint8_t *src, int n, bool flip)
 static void copy_pixels(const struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels)
 {
     const struct dt_rect *need = &resize->need;
-    int size = resize->size, column = need->x - resize->left;
+    int width = resize->width, column = need->x - resize->left;
     if (resize->flip)
-        column = size - column - need->w;
-    if (need->w < size || need->h < size)
-        memset(dst, 0, (size_t)size * (size_t)size * 3);
-    dst += 3 * ((ptrdiff_t)(need->y - resize->top) * size + column);
+        column = width - column - need->w;
+    if (need->w < width || need->h < resize->height)
+        memset(dst, 0, (size_t)width * (size_t)resize->height * 3);
+    dst += 3 * ((ptrdiff_t)(need->y - resize->top) * width + column);
     for (int row = 0; row < need->h; row++)
-        copy_row(dst + 3 * (ptrdiff_t)row * size, pixels + 3 * (ptrdiff_t)row * need->w, need->w,
+        copy_row(dst + 3 * (ptrdiff_t)row * width, pixels + 3 * (ptrdiff_t)row * need->w, need->w,
                  resize->flip);
 }
 
@@ -322,13 +323,13 @@ static void filter_rows(struct dt_resize *resize, const uint8_t *pixels, int row
 void dt_resize_run(struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels)
 {
     const struct dt_resize_axis *y = &resize->y.table;
-    size_t row_values = (size_t)resize->size * 3;
+    size_t row_values = (size_t)resize->width * 3;
     int done = 0; /* rows; each is made when it is first needed, so that it is still in the cache */
     if (resize->is_copy) {
         copy_pixels(resize, dst, pixels);
         return;
     }
-    for (int j = 0; j < resize->size; j++, dst += row_values) {
+    for (int j = 0; j < resize->height; j++, dst += row_values) {
         const struct dt_resize_tap *tap = &y->taps[j];
         for (; done < min_int(tap->first + tap->n, resize->need.h); done += DT_RESIZE_ROWS)
             filter_rows(resize, pixels, done);

@@ -81,7 +81,7 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
     dt_augment_draw(crop, options->augment, options->train, options->seed, epoch, id, width, height,
                     options->image_size, options->resize);
     DT_TRY(dt_resize_prepare(reader->resize, &need, crop, reader->edge, width, height,
-                             options->image_size));
+                             options->image_size, options->image_size));
     DT_TRY(dt_mem_grow((void **)&reader->decoded, &reader->decoded_capacity,
                        (size_t)need.w * (size_t)need.h * 3 + DT_RESIZE_PAD, 1, "a decoded image"));
     DT_TRY(dt_jpeg_decode(reader->jpeg, reader->decoded, need.x, need.y, need.w, need.h));

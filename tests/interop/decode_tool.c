@@ -45,7 +45,7 @@ static dt_status decode(struct tool *tool, const char *path, const char *line)
         crop.flip = flip != 0;
     }
     if (size > 0)
-        DT_TRY_OUT(dt_resize_prepare(tool->resize, &need, &crop, edge, width, height, size));
+        DT_TRY_OUT(dt_resize_prepare(tool->resize, &need, &crop, edge, width, height, size, size));
     DT_TRY_OUT(DT_NEW(pixels, (size_t)need.w * (size_t)need.h * 3 + DT_RESIZE_PAD));
     DT_TRY_OUT(dt_jpeg_decode(tool->jpeg, pixels, need.x, need.y, need.w, need.h));
     if (size > 0) {

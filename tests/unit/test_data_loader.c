@@ -45,7 +45,7 @@ static void check_pixels(const struct dt_dataset *dataset, const struct row *row
     assert_int_equal(dt_jpeg_open(jpeg, &width, &height, sample.data, sample.bytes), DT_OK);
     uint8_t *all = malloc((size_t)width * (size_t)height * 3 + DT_RESIZE_PAD);
     assert_int_equal(dt_jpeg_decode(jpeg, all, 0, 0, width, height), DT_OK);
-    assert_int_equal(dt_resize_prepare(resize, &need, &row->crop, edge, width, height, SIZE),
+    assert_int_equal(dt_resize_prepare(resize, &need, &row->crop, edge, width, height, SIZE, SIZE),
                      DT_OK);
     for (int y = 0; y < need.h; y++)
         memmove(all + y * need.w * 3, all + ((need.y + y) * width + need.x) * 3,

@@ -66,7 +66,8 @@ static double weight(double origin, double length, int size, int i, int at)
 }
 
 static double reference(const struct image *image, const struct dt_crop *crop,
-                        enum dt_resize_edge edge, int size, int i, int j, int c)
+                        enum dt_resize_edge edge, int out_width, int out_height, int i, int j,
+                        int c)
 {
     int x0 = 0, y0 = 0, x1 = image->width, y1 = image->height;
     if (edge == DT_RESIZE_CROP) {
@@ -77,9 +78,9 @@ static double reference(const struct image *image, const struct dt_crop *crop,
     }
     double total = 0.0, sum = 0.0;
     for (int y = y0; y < y1; y++) {
-        double wy = weight(crop->y, crop->h, size, j, y);
+        double wy = weight(crop->y, crop->h, out_height, j, y);
         for (int x = x0; wy > 0.0 && x < x1; x++) {
-            double w = wy * weight(crop->x, crop->w, size, i, x);
+            double w = wy * weight(crop->x, crop->w, out_width, i, x);
             total += w;
             sum += w * pixel(image, x, y, c);
         }
@@ -106,14 +107,16 @@ static struct guarded guarded_make(size_t bytes)
 }
 
 static uint8_t *apply(const struct image *image, const struct dt_crop *crop,
-                      enum dt_resize_edge edge, int size)
+                      enum dt_resize_edge edge, int out_width, int out_height)
 {
     struct dt_rect need;
-    assert_int_equal(
-        dt_resize_prepare(resize, &need, crop, edge, image->width, image->height, size), DT_OK);
+    assert_int_equal(dt_resize_prepare(resize, &need, crop, edge, image->width, image->height,
+                                       out_width, out_height),
+                     DT_OK);
     assert_true(need.x >= 0 && need.y >= 0 && need.x + need.w <= image->width &&
                 need.y + need.h <= image->height);
-    size_t bytes = (size_t)need.w * (size_t)need.h * 3, n = (size_t)size * (size_t)size * 3;
+    size_t bytes = (size_t)need.w * (size_t)need.h * 3,
+           n = (size_t)out_width * (size_t)out_height * 3;
     struct guarded part = guarded_make(bytes + DT_RESIZE_PAD), out = guarded_make(n);
     for (int row = 0; row < need.h; row++)
         memcpy(part.data + row * need.w * 3,
@@ -134,36 +137,39 @@ static void test_against_reference(void **state)
 {
     (void)state;
     static const struct {
-        int width, height, size;
+        int width, height, out_width, out_height;
         struct dt_crop crop;
         enum dt_resize_edge edge;
     } cases[] = {
-        {60, 50, 16, {0, 0, 60, 50, false}, DT_RESIZE_CROP},
-        {60, 50, 16, {0, 0, 60, 50, true}, DT_RESIZE_IMAGE},
-        {60, 50, 16, {7, 9, 31, 22, false}, DT_RESIZE_CROP},
-        {60, 50, 16, {7, 9, 31, 22, true}, DT_RESIZE_IMAGE},
-        {60, 50, 16, {7.3f, 9.6f, 31.25f, 22.5f, false}, DT_RESIZE_IMAGE},
-        {60, 50, 40, {20, 10, 9, 30, true}, DT_RESIZE_CROP},  /* one side up, one down */
-        {60, 50, 40, {20, 10, 5, 3, false}, DT_RESIZE_IMAGE}, /* both up */
-        {60, 50, 33, {59, 49, 1, 1, false}, DT_RESIZE_CROP},  /* one pixel */
-        {1, 50, 12, {0, 0, 1, 50, true}, DT_RESIZE_CROP},     /* a column */
-        {60, 1, 12, {0, 0, 60, 1, true}, DT_RESIZE_IMAGE},    /* a row */
-        {60, 50, 1, {0, 0, 60, 50, false}, DT_RESIZE_CROP},   /* to one pixel */
-        {60, 50, 16, {-4, 3, 60, 50, false}, DT_RESIZE_CROP}, /* padding left and below */
-        {60, 50, 16, {4, -3, 60, 50, true}, DT_RESIZE_CROP},  /* padding right and above */
-        {32, 32, 32, {0, 0, 32, 32, true}, DT_RESIZE_CROP},
-        {32, 40, 32, {0, 4, 32, 32, false}, DT_RESIZE_IMAGE},
-        {4000, 3, 2, {0, 0, 4000, 3, false}, DT_RESIZE_CROP}, /* weights that are mostly below */
-        {3, 9000, 1, {0, 0, 3, 9000, true}, DT_RESIZE_IMAGE}, /* or near the smallest one */
+        {60, 50, 16, 16, {0, 0, 60, 50, false}, DT_RESIZE_CROP},
+        {60, 50, 16, 16, {0, 0, 60, 50, true}, DT_RESIZE_IMAGE},
+        {60, 50, 16, 16, {7, 9, 31, 22, false}, DT_RESIZE_CROP},
+        {60, 50, 16, 16, {7, 9, 31, 22, true}, DT_RESIZE_IMAGE},
+        {60, 50, 16, 16, {7.3f, 9.6f, 31.25f, 22.5f, false}, DT_RESIZE_IMAGE},
+        {60, 50, 40, 40, {20, 10, 9, 30, true}, DT_RESIZE_CROP},  /* one side up, one down */
+        {60, 50, 40, 40, {20, 10, 5, 3, false}, DT_RESIZE_IMAGE}, /* both up */
+        {60, 50, 40, 9, {7, 9, 31, 22, true}, DT_RESIZE_CROP},    /* to a rectangle */
+        {60, 50, 9, 50, {0, 0, 60, 50, false}, DT_RESIZE_IMAGE},
+        {60, 50, 33, 33, {59, 49, 1, 1, false}, DT_RESIZE_CROP},  /* one pixel */
+        {1, 50, 12, 12, {0, 0, 1, 50, true}, DT_RESIZE_CROP},     /* a column */
+        {60, 1, 12, 12, {0, 0, 60, 1, true}, DT_RESIZE_IMAGE},    /* a row */
+        {60, 50, 1, 1, {0, 0, 60, 50, false}, DT_RESIZE_CROP},    /* to one pixel */
+        {60, 50, 16, 16, {-4, 3, 60, 50, false}, DT_RESIZE_CROP}, /* padding left and below */
+        {60, 50, 16, 16, {4, -3, 60, 50, true}, DT_RESIZE_CROP},  /* padding right and above */
+        {32, 32, 32, 32, {0, 0, 32, 32, true}, DT_RESIZE_CROP},
+        {32, 40, 32, 32, {0, 4, 32, 32, false}, DT_RESIZE_IMAGE},
+        {4000, 3, 2, 2, {0, 0, 4000, 3, false}, DT_RESIZE_CROP}, /* weights that are mostly below */
+        {3, 9000, 1, 1, {0, 0, 3, 9000, true}, DT_RESIZE_IMAGE}, /* or near the smallest one */
     };
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         struct image image = make_image(cases[k].width, cases[k].height);
-        int size = cases[k].size;
-        uint8_t *dst = apply(&image, &cases[k].crop, cases[k].edge, size);
-        for (int i = 0; i < size * size * 3; i++) {
-            int x = i / 3 % size, y = i / 3 / size;
-            double expected = reference(&image, &cases[k].crop, cases[k].edge, size,
-                                        cases[k].crop.flip ? size - 1 - x : x, y, i % 3);
+        int out_width = cases[k].out_width, out_height = cases[k].out_height;
+        uint8_t *dst = apply(&image, &cases[k].crop, cases[k].edge, out_width, out_height);
+        for (int i = 0; i < out_width * out_height * 3; i++) {
+            int x = i / 3 % out_width, y = i / 3 / out_width;
+            double expected =
+                reference(&image, &cases[k].crop, cases[k].edge, out_width, out_height,
+                          cases[k].crop.flip ? out_width - 1 - x : x, y, i % 3);
             /* Each pass rounds by up to one half, and its weights are rounded. */
             if (!(fabs(dst[i] - expected) <= 1.1))
                 fail_msg("case %zu: %d instead of %g at %d,%d", k, dst[i], expected, x, y);
@@ -181,7 +187,7 @@ static void test_copy(void **state)
     for (int y = -40; y <= 40; y += 4) {
         for (int x = -40; x <= 40; x += 4) {
             struct dt_crop crop = {(float)x, (float)y, 32, 32, (x + y) / 4 % 2 != 0};
-            uint8_t *dst = apply(&image, &crop, DT_RESIZE_CROP, 32);
+            uint8_t *dst = apply(&image, &crop, DT_RESIZE_CROP, 32, 32);
             for (int i = 0; i < 32 * 32 * 3; i++) {
                 int column = i / 3 % 32;
                 assert_int_equal(dst[i], pixel(&image, x + (crop.flip ? 31 - column : column),
@@ -200,7 +206,7 @@ static void test_black_frame(void **state)
     struct image image = make_image(40, 40);
     memset(image.rgb, 255, 40 * 40 * 3);
     struct dt_crop crop = {-10, -10, 60, 60, false}; /* resized to 20, padded to 30 */
-    uint8_t *dst = apply(&image, &crop, DT_RESIZE_IMAGE, 30);
+    uint8_t *dst = apply(&image, &crop, DT_RESIZE_IMAGE, 30, 30);
     for (int i = 0; i < 30 * 30; i++) {
         bool is_inside = i % 30 >= 5 && i % 30 < 25 && i / 30 >= 5 && i / 30 < 25;
         assert_int_equal(dst[i * 3], is_inside ? 255 : 0);
@@ -213,7 +219,7 @@ static void check_flat(int width, int height, struct dt_crop crop, int size, uin
 {
     struct image image = make_image(width, height);
     memset(image.rgb, value, (size_t)width * (size_t)height * 3);
-    uint8_t *dst = apply(&image, &crop, DT_RESIZE_CROP, size);
+    uint8_t *dst = apply(&image, &crop, DT_RESIZE_CROP, size, size);
     for (int i = 0; i < size * size * 3; i++)
         assert_int_equal(dst[i], value);
     free(dst);
@@ -254,11 +260,11 @@ static struct dt_crop draw_crop(struct dt_rng *rng, enum dt_resize_edge edge, in
 static void check_sets_agree(const struct image *image, const struct dt_crop *crop,
                              enum dt_resize_edge edge, int size)
 {
-    uint8_t *expected = apply(image, crop, edge, size);
+    uint8_t *expected = apply(image, crop, edge, size, size);
     for (int i = 0; dt_resize_kernels(i) != &dt_resize_plain; i++) {
         const struct dt_resize_kernels *set = dt_resize_kernels(i);
         dt_resize_use(resize, set);
-        uint8_t *dst = apply(image, crop, edge, size);
+        uint8_t *dst = apply(image, crop, edge, size, size);
         if (memcmp(dst, expected, (size_t)size * (size_t)size * 3) != 0)
             fail_msg("%s differs from plain: %d x %d, crop %g %g %g %g to %d", set->name,
                      image->width, image->height, crop->x, crop->y, crop->w, crop->h, size);
@@ -303,9 +309,9 @@ static void test_wrong_rectangle(void **state)
     (void)state;
     struct dt_rect need;
     struct dt_crop crop = {0, 0, 0, 5, false}, nan = {0, 0, 5, NAN, false};
-    assert_int_equal(dt_resize_prepare(resize, &need, &crop, DT_RESIZE_CROP, 9, 9, 4),
+    assert_int_equal(dt_resize_prepare(resize, &need, &crop, DT_RESIZE_CROP, 9, 9, 4, 4),
                      DT_ERR_INTERNAL);
-    assert_int_equal(dt_resize_prepare(resize, &need, &nan, DT_RESIZE_CROP, 9, 9, 4),
+    assert_int_equal(dt_resize_prepare(resize, &need, &nan, DT_RESIZE_CROP, 9, 9, 4, 4),
                      DT_ERR_INTERNAL);
 }
 
