@@ -103,15 +103,23 @@ cudaError_t dt_kernel_avg_pool_bwd(cudaStream_t stream, enum dt_dtype type, void
 
 /* --- loss.cu --- */
 
-/* Softmax cross entropy with label smoothing over n rows of `classes` logits (rows are cp long);
- * adds to *counters; diff (may be NULL) = gradient * step->diff_scale * scale->scale. A loss that
- * is not finite is no part of counters->loss and n_finite. Labels < 0 are ignored (diff 0); a label
- * >= classes sets counters->bad_label and is ignored. rows: scratch of n struct dt_loss_row. As
- * src/cpu/loss.c. */
+struct dt_loss_batch {
+    const void *logits; /* n rows of `classes`, cp long */
+    const int32_t *labels;
+    const int32_t *labels2; /* mixed labels: the target is weights * onehot(labels) */
+    const float *weights;   /* + (1 - weights) * onehot(labels2); both NULL: onehot(labels) */
+    int n, classes, cp;
+    float smoothing;
+};
+/* Softmax cross entropy with label smoothing; adds to *counters (ranks are those of labels); diff
+ * (may be NULL) = gradient * step->diff_scale * scale->scale. A loss that is not finite is no part
+ * of counters->loss and n_finite. Rows with labels < 0 are ignored (diff 0); so are those with a
+ * label that is no class, the first of which goes to counters->bad_label. rows: scratch of n struct
+ * dt_loss_row. As src/cpu/loss.c. */
 cudaError_t dt_kernel_softmax_xent(cudaStream_t stream, enum dt_dtype type, void *diff,
                                    struct dt_step_counters *counters, struct dt_loss_row *rows,
-                                   const void *logits, const int32_t *labels, int n, int classes,
-                                   int cp, float smoothing, const struct dt_step_values *step,
+                                   const struct dt_loss_batch *batch,
+                                   const struct dt_step_values *step,
                                    const struct dt_scale_state *scale);
 
 /* --- norm.cu: batch norm over rows x cp --- */

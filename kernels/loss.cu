@@ -1,6 +1,6 @@
 // Softmax cross entropy with label smoothing, its gradient, and the counters: one block per row,
 // then one block that adds the rows' results in a fixed order. Exponentials in fp32, sums in
-// double.
+// double. With mixed labels a row has a second label and the weight of the first one.
 #include "kernels/device.cuh"
 
 enum { ROW_THREADS = 128, TOTAL_THREADS = 256 };
@@ -10,17 +10,44 @@ struct row_shared {
     float max[ROW_THREADS];
     double exp[ROW_THREADS], logit[ROW_THREADS];
     int rank[ROW_THREADS];
-    float label_logit;
+    float label_logit, label2_logit;
+};
+
+// Without mixed labels label2 is label and weight 1.
+struct target {
+    int label, label2;
+    float weight;
 };
 
 template <typename T> struct loss_row {
     T *diff; // may be NULL
     const T *logits;
-    int classes, cp, label;
+    int classes, cp;
     float smoothing;
+    struct target target;
 };
 
-// Largest logit (NaN left out: the sums show it), and the label's.
+static __device__ inline struct target target_of(const struct dt_loss_batch &b, int i)
+{
+    const int label = b.labels[i];
+    if (!b.labels2)
+        return {label, label, 1};
+    return {label, b.labels2[i], b.weights[i]};
+}
+
+static __device__ inline bool is_class(int label, int classes)
+{
+    return label >= 0 && label < classes;
+}
+
+template <typename T>
+static __device__ inline struct loss_row<T> row_of(const struct dt_loss_batch &b, T *diff, int i) {
+    const size_t first = (size_t)i * b.cp;
+    const T *logits = static_cast<const T *>(b.logits) + first;
+    return {diff ? diff + first : NULL, logits, b.classes, b.cp, b.smoothing, target_of(b, i)};
+}
+
+// Largest logit (NaN left out: the sums show it), and those of the labels.
 template <typename T>
 static __device__ inline void find_max(struct row_shared &s, const struct loss_row<T> &row)
 {
@@ -30,8 +57,10 @@ static __device__ inline void find_max(struct row_shared &s, const struct loss_r
         dt_load8(v, row.logits + first);
         for (int k = 0; k < DT_GROUP && first + k < row.classes; k++) {
             max = fmaxf(max, v[k]);
-            if (first + k == row.label)
+            if (first + k == row.target.label)
                 s.label_logit = v[k];
+            if (first + k == row.target.label2)
+                s.label2_logit = v[k];
         }
     }
     s.max[t] = max;
@@ -57,7 +86,7 @@ static __device__ inline void add_classes(struct row_shared &s, const struct los
         dt_load8(v, row.logits + first);
         for (int k = 0; k < DT_GROUP && first + k < row.classes; k++) {
             const bool loses =
-                v[k] < label_logit || (v[k] == label_logit && first + k >= row.label);
+                v[k] < label_logit || (v[k] == label_logit && first + k >= row.target.label);
             rank += !loses;
             sum_exp += (double)expf(v[k] - max);
             sum += (double)(v[k] - max);
@@ -84,14 +113,18 @@ static __device__ inline void store_diff(const struct row_shared &s, const struc
 {
     const float scale = diff_scale / (float)s.exp[0], max = s.max[0];
     const float uniform = diff_scale * row.smoothing / (float)row.classes;
+    const float share = (1 - row.smoothing) * row.target.weight;
+    const float share2 = (1 - row.smoothing) * (1 - row.target.weight);
     float v[DT_GROUP];
     for (int first = threadIdx.x * DT_GROUP; first < row.cp; first += ROW_THREADS * DT_GROUP) {
         dt_load8(v, row.logits + first);
         for (int k = 0; k < DT_GROUP; k++) {
             const int c = first + k;
             v[k] = c < row.classes ? expf(v[k] - max) * scale - uniform : 0;
-            if (c == row.label)
-                v[k] -= diff_scale * (1 - row.smoothing);
+            if (c == row.target.label)
+                v[k] -= diff_scale * share;
+            if (c == row.target.label2)
+                v[k] -= diff_scale * share2;
         }
         dt_store8(row.diff + first, v);
     }
@@ -104,26 +137,27 @@ template <typename T> static __device__ inline void store_no_diff(const struct l
         dt_store8(row.diff + first, zero);
 }
 
-static __device__ inline double loss_of(const struct row_shared &s, int classes, float smoothing)
+static __device__ inline double loss_of(const struct row_shared &s, float weight, int classes,
+                                        float smoothing)
 {
-    const double log_sum = log(s.exp[0]), a = (double)smoothing;
-    return (1 - a) * (log_sum - (double)(s.label_logit - s.max[0])) +
-           a * (log_sum - s.logit[0] / classes);
+    const double log_sum = log(s.exp[0]), a = (double)smoothing, w = (double)weight;
+    const double at_labels =
+        w * (double)(s.label_logit - s.max[0]) + (1 - w) * (double)(s.label2_logit - s.max[0]);
+    return (1 - a) * (log_sum - at_labels) + a * (log_sum - s.logit[0] / classes);
 }
 
 // Reads the logits once from memory (again from the caches), writes the gradient and 16 bytes.
 template <typename T>
-static __global__ void loss_rows_kernel(struct dt_loss_row *rows, struct loss_row<T> row,
-                                        const int32_t *labels, const struct dt_step_values *step,
+static __global__ void loss_rows_kernel(struct dt_loss_row *rows, T *diff,
+                                        struct dt_loss_batch batch,
+                                        const struct dt_step_values *step,
                                         const struct dt_scale_state *scale)
 {
     __shared__ struct row_shared s;
     const int i = blockIdx.x;
-    row.logits += (size_t)i * row.cp;
-    if (row.diff)
-        row.diff += (size_t)i * row.cp;
-    row.label = labels[i];
-    const bool counted = row.label >= 0 && row.label < row.classes; // the same in all threads
+    const struct loss_row<T> row = row_of(batch, diff, i);
+    const bool counted = is_class(row.target.label, row.classes) &&
+                         is_class(row.target.label2, row.classes); // the same in all threads
 
     if (counted) {
         find_max(s, row);
@@ -134,7 +168,7 @@ static __global__ void loss_rows_kernel(struct dt_loss_row *rows, struct loss_ro
         store_no_diff(row);
     }
     if (threadIdx.x == 0) {
-        rows[i].loss = counted ? loss_of(s, row.classes, row.smoothing) : 0;
+        rows[i].loss = counted ? loss_of(s, row.target.weight, row.classes, row.smoothing) : 0;
         rows[i].rank = counted ? s.rank[0] : 0;
         rows[i].counted = counted;
     }
@@ -158,10 +192,11 @@ static __device__ inline void add_pair(struct totals &s, int to, int from)
 
 // Reads 20 bytes per row.
 static __global__ void loss_totals_kernel(struct dt_step_counters *counters,
-                                          const struct dt_loss_row *rows, const int32_t *labels,
-                                          int n, int classes)
+                                          const struct dt_loss_row *rows,
+                                          struct dt_loss_batch batch)
 {
     __shared__ struct totals s;
+    const int n = batch.n;
     const int t = threadIdx.x;
     double loss = 0;
     int counted = 0, finite = 0, top1 = 0, top5 = 0, bad = n;
@@ -173,7 +208,7 @@ static __global__ void loss_totals_kernel(struct dt_step_counters *counters,
         counted += row.counted;
         top1 += row.counted && row.rank < 1;
         top5 += row.counted && row.rank < 5;
-        if (labels[i] >= classes)
+        if (!row.counted && batch.labels[i] >= 0)
             bad = min(bad, i);
     }
     s.loss[t] = loss;
@@ -194,34 +229,32 @@ static __global__ void loss_totals_kernel(struct dt_step_counters *counters,
     counters->n_finite += s.finite[0];
     counters->top1 += s.top1[0];
     counters->top5 += s.top5[0];
-    if (s.bad[0] < n && !counters->bad_label) {
-        counters->bad_label = (int32_t)((uint32_t)labels[s.bad[0]] + 1);
-        counters->classes = classes;
+    if (s.bad[0] < n && !counters->classes) {
+        const struct target target = target_of(batch, s.bad[0]);
+        counters->bad_label = is_class(target.label, batch.classes) ? target.label2 : target.label;
+        counters->classes = batch.classes;
     }
 }
 
 template <typename T>
-static cudaError_t loss_rows(cudaStream_t stream, struct dt_loss_row *rows,
-                             const struct loss_row<T> &row, const int32_t *labels, int n,
-                             const struct dt_step_values *step, const struct dt_scale_state *scale)
+static cudaError_t loss_rows(cudaStream_t stream, struct dt_loss_row *rows, T *diff,
+                             const struct dt_loss_batch &batch, const struct dt_step_values *step,
+                             const struct dt_scale_state *scale)
 {
-    const struct dt_geometry geometry = {(unsigned)n, 1, ROW_THREADS, 1};
-    return dt_launch(loss_rows_kernel<T>, geometry, stream, rows, row, labels, step, scale);
+    const struct dt_geometry geometry = {(unsigned)batch.n, 1, ROW_THREADS, 1};
+    return dt_launch(loss_rows_kernel<T>, geometry, stream, rows, diff, batch, step, scale);
 }
 
 cudaError_t dt_kernel_softmax_xent(cudaStream_t stream, enum dt_dtype type, void *diff,
                                    struct dt_step_counters *counters, struct dt_loss_row *rows,
-                                   const void *logits, const int32_t *labels, int n, int classes,
-                                   int cp, float smoothing, const struct dt_step_values *step,
+                                   const struct dt_loss_batch *batch,
+                                   const struct dt_step_values *step,
                                    const struct dt_scale_state *scale)
 {
     const struct dt_geometry one_block = {1, 1, TOTAL_THREADS, 1};
-    cudaError_t error = DT_BY_TYPE(
-        type, (loss_rows<T>(stream, rows,
-                            loss_row<T>{static_cast<T *>(diff), static_cast<const T *>(logits),
-                                        classes, cp, 0, smoothing},
-                            labels, n, step, scale)));
+    cudaError_t error =
+        DT_BY_TYPE(type, (loss_rows<T>(stream, rows, static_cast<T *>(diff), *batch, step, scale)));
     if (error != cudaSuccess)
         return error;
-    return dt_launch(loss_totals_kernel, one_block, stream, counters, rows, labels, n, classes);
+    return dt_launch(loss_totals_kernel, one_block, stream, counters, rows, *batch);
 }

@@ -30,8 +30,8 @@ struct dt_step_counters {
     double loss;
     int64_t n, n_finite, top1, top5;
     int64_t n_skipped, n_in_a_row;
-    int32_t bad_label; /* 0, or 1 + the first label that is no class */
-    int32_t classes;   /* with bad_label: how many there are */
+    int32_t bad_label; /* with classes: the first label that is no class */
+    int32_t classes;   /* 0 = no bad label, else how many classes there are */
 };
 
 enum { DT_SCALE_GROWTH_STEPS = 2000 };

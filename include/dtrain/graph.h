@@ -18,7 +18,7 @@ enum { DT_NAME_MAX = 64, DT_MAX_SRC = 8, DT_MAX_DST = 4 };
 
 enum dt_phase { DT_TRAIN, DT_EVAL, DT_N_PHASES };
 enum dt_role {
-    DT_INPUT,      /* filled by the caller before a run: pixels, labels */
+    DT_INPUT,      /* filled by the caller before a run: pixels, labels, labels2, weights */
     DT_PARAM,      /* trained */
     DT_STAT,       /* running mean and variance: kept, saved, not trained */
     DT_ACT,        /* forward value */
@@ -59,9 +59,12 @@ struct dt_tensor {
  *   avg_pool           src -> dst                        adaptive: window from the two shapes
  *   linear             src weights bias -> dst           weights O x (C*H*W)
  *   dropout            src -> dst                        mask from (seed, step, stream, element)
- *   softmax_xent       logits labels -> [diff_src]       adds to the device's counters; labels < 0
- *                                                        are ignored; diff_src is multiplied by
- *                                                        diff_scale
+ *   softmax_xent       logits labels [labels2 weights] -> [diff_src]
+ *                                                        against weights * onehot(labels) +
+ *                                                        (1 - weights) * onehot(labels2), smoothed;
+ *                                                        adds to the device's counters, top-k by
+ *                                                        labels alone; labels < 0 are ignored;
+ *                                                        diff_src is multiplied by diff_scale
  *   conv_bwd_data      diff_dst weights -> diff_src
  *   conv_bwd_weights   src diff_dst -> diff_weights [diff_bias]
  *   bn_bwd             src diff_dst scale shift mean variance [workspace, with .relu] [diff_dst2]
@@ -82,7 +85,7 @@ struct dt_tensor {
     X(AVG_POOL, avg_pool, 1, 1, 1, 1, 0)                                                          \
     X(LINEAR, linear, 3, 3, 1, 1, 0)                                                              \
     X(DROPOUT, dropout, 1, 1, 1, 1, 1)                                                            \
-    X(SOFTMAX_XENT, softmax_xent, 2, 2, 0, 1, 0)                                                  \
+    X(SOFTMAX_XENT, softmax_xent, 2, 4, 0, 1, 0)                                                  \
     X(CONV_BWD_DATA, conv_bwd_data, 2, 2, 1, 1, 0)                                                \
     X(CONV_BWD_WEIGHTS, conv_bwd_weights, 2, 2, 1, 2, 0)                                          \
     X(BN_BWD, bn_bwd, 6, 8, 3, 4, 2)                                                              \
@@ -126,6 +129,7 @@ struct dt_graph {
     enum dt_phase phase; /* nodes are added to this phase */
     int batch;           /* images per pass of this phase */
     int pixels[DT_N_PHASES], labels[DT_N_PHASES], logits[DT_N_PHASES]; /* tensor ids, -1 = none */
+    int labels2[DT_N_PHASES], weights[DT_N_PHASES]; /* of mixed labels, both or none */
     dt_status status;    /* the first error of building, kept for dt_graph_check */
 };
 
@@ -134,6 +138,9 @@ void dt_graph_destroy(struct dt_graph *graph);
 
 /* Starts a phase; inputs: pixels (u8, N x 3 x size x size, stored N,H,W,C) and labels (i32, N). */
 dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int image_size);
+/* The phase's images are mixed from two each (mixup, CutMix); two more inputs: labels2 (i32, N), of
+ * the second image, and weights (f32, N), the share of labels. dt_graph_softmax_xent reads them. */
+dt_status dt_graph_mix_labels(struct dt_graph *g);
 
 /* --- What models are built from. Each adds a node and returns the id of dst[0]. An error (bad
  * shape, memory) is remembered: later calls do nothing and return -1, and dt_graph_check reports

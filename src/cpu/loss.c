@@ -2,7 +2,8 @@
  *
  * Rows are independent and computed in parallel; their results are added up in row order, so the
  * sums do not depend on threads. As PyTorch: loss = (1 - s) * CE + s * mean over classes of -log p,
- * that is, cross entropy against the target (1 - s) * onehot + s / n_classes. */
+ * that is, cross entropy against the target (1 - s) * onehot + s / n_classes. With mixed labels
+ * (mixup, CutMix) onehot is the mean of two, weighted. */
 #include <math.h>
 #include <string.h>
 
@@ -13,11 +14,63 @@ struct row_result {
     int rank; /* classes that beat the label's */
 };
 
+/* Without mixed labels label2 is label and weight 1. */
+struct target {
+    int label, label2;
+    float weight;
+};
+
+struct batch {
+    const float *logits;
+    const int32_t *labels, *labels2;
+    const float *weights; /* NULL, as labels2: the labels are not mixed */
+    int n, n_classes;
+    float smoothing, diff_scale;
+};
+
 static dt_status prepare_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
 {
     size_t n = (size_t)exec->graph->tensor[exec->node->src[0]].dim[0];
     DT_TRY(dt_cpu_port_add_plain(dev, exec));
     exec->work_offset = dt_cpu_reserve(exec, n * sizeof(struct row_result));
+    return DT_OK;
+}
+
+static struct batch batch_of(const struct dt_exec *exec, const struct dt_scalars *scalars)
+{
+    const struct dt_node *node = exec->node;
+    const int *dim = exec->graph->tensor[node->src[0]].dim;
+    bool mixed = node->n_src > 2;
+    return (struct batch){
+        .logits = dt_cpu_src(exec, 0),
+        .labels = dt_cpu_src(exec, 1),
+        .labels2 = mixed ? dt_cpu_src(exec, 2) : NULL,
+        .weights = mixed ? dt_cpu_src(exec, 3) : NULL,
+        .n = dim[0],
+        .n_classes = dim[1],
+        .smoothing = node->attr.xent.smoothing,
+        .diff_scale = node->n_dst > 0 ? scalars->diff_scale : 0,
+    };
+}
+
+static struct target target_of(const struct batch *b, int i)
+{
+    if (!b->labels2)
+        return (struct target){b->labels[i], b->labels[i], 1};
+    return (struct target){b->labels[i], b->labels2[i], b->weights[i]};
+}
+
+static dt_status check_labels(const struct batch *b)
+{
+    for (int i = 0; i < b->n; i++) {
+        struct target t = target_of(b, i);
+        int label = t.label < b->n_classes ? t.label2 : t.label;
+        if (t.label >= 0 && (label < 0 || label >= b->n_classes))
+            DT_FAIL(DT_ERR_DATA,
+                    "image %d of the batch has label %d, but model.num_classes is %d; check "
+                    "data.label_offset",
+                    i, label, b->n_classes);
+    }
     return DT_OK;
 }
 
@@ -33,9 +86,9 @@ static int rank_of(const float *logits, int n_classes, int label)
     return rank;
 }
 
-static double row_loss(float *diff, const float *logits, int n_classes, int label, float smoothing,
-                       float diff_scale)
+static double row_loss(float *diff, const float *logits, const struct batch *b, struct target t)
 {
+    const int n_classes = b->n_classes;
     float max = logits[0];
     double sum_exp = 0, sum = 0;
 
@@ -48,58 +101,58 @@ static double row_loss(float *diff, const float *logits, int n_classes, int labe
         sum_exp += (double)e;
         sum += (double)(logits[c] - max);
     }
-    double log_sum = log(sum_exp), s = (double)smoothing;
     if (diff) {
-        float scale = diff_scale / (float)sum_exp;
-        float uniform = diff_scale * smoothing / (float)n_classes;
+        float scale = b->diff_scale / (float)sum_exp;
+        float uniform = b->diff_scale * b->smoothing / (float)n_classes;
+        float share = (1 - b->smoothing) * t.weight;
+        float share2 = (1 - b->smoothing) * (1 - t.weight);
         for (int c = 0; c < n_classes; c++)
             diff[c] = diff[c] * scale - uniform;
-        diff[label] -= diff_scale * (1 - smoothing);
+        diff[t.label] -= b->diff_scale * share;
+        diff[t.label2] -= b->diff_scale * share2;
     }
-    return (1 - s) * (log_sum - (double)(logits[label] - max)) + s * (log_sum - sum / n_classes);
+    double log_sum = log(sum_exp), s = (double)b->smoothing, weight = (double)t.weight;
+    double at_labels =
+        weight * (double)(logits[t.label] - max) + (1 - weight) * (double)(logits[t.label2] - max);
+    return (1 - s) * (log_sum - at_labels) + s * (log_sum - sum / n_classes);
+}
+
+static void count(struct dt_counters *counters, const struct batch *b,
+                  const struct row_result *result)
+{
+    for (int i = 0; i < b->n; i++) {
+        if (b->labels[i] < 0)
+            continue;
+        if (isfinite(result[i].loss)) {
+            counters->loss += result[i].loss;
+            counters->n_finite++;
+        }
+        counters->n++;
+        counters->top1 += result[i].rank < 1;
+        counters->top5 += result[i].rank < 5;
+    }
 }
 
 static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec,
                                   const struct dt_scalars *scalars)
 {
-    const struct dt_node *node = exec->node;
-    const struct dt_tensor *t = &exec->graph->tensor[node->src[0]];
-    int n = t->dim[0], n_classes = t->dim[1];
-    const float *logits = dt_cpu_src(exec, 0);
-    const int32_t *labels = dt_cpu_src(exec, 1);
-    float *diff = node->n_dst > 0 ? dt_cpu_dst(exec, 0) : NULL;
+    const struct batch b = batch_of(exec, scalars);
+    float *diff = exec->node->n_dst > 0 ? dt_cpu_dst(exec, 0) : NULL;
     struct row_result *result = exec->work;
 
-    for (int i = 0; i < n; i++) {
-        if (labels[i] >= n_classes)
-            DT_FAIL(DT_ERR_DATA,
-                    "image %d of the batch has label %d, but model.num_classes is %d; check "
-                    "data.label_offset",
-                    i, (int)labels[i], n_classes);
-    }
+    DT_TRY(check_labels(&b));
 #pragma omp parallel for schedule(static)
-    for (int i = 0; i < n; i++) {
-        const float *row = logits + (size_t)i * (size_t)n_classes;
-        float *diff_row = diff ? diff + (size_t)i * (size_t)n_classes : NULL;
-        if (labels[i] >= 0) {
-            result[i].loss = row_loss(diff_row, row, n_classes, labels[i],
-                                      node->attr.xent.smoothing, diff ? scalars->diff_scale : 0);
-            result[i].rank = rank_of(row, n_classes, labels[i]);
+    for (int i = 0; i < b.n; i++) {
+        size_t first = (size_t)i * (size_t)b.n_classes;
+        float *diff_row = diff ? diff + first : NULL;
+        if (b.labels[i] >= 0) {
+            result[i].loss = row_loss(diff_row, b.logits + first, &b, target_of(&b, i));
+            result[i].rank = rank_of(b.logits + first, b.n_classes, b.labels[i]);
         } else if (diff) {
-            memset(diff_row, 0, (size_t)n_classes * sizeof(float));
+            memset(diff_row, 0, (size_t)b.n_classes * sizeof(float));
         }
     }
-    for (int i = 0; i < n; i++) {
-        if (labels[i] < 0)
-            continue;
-        if (isfinite(result[i].loss)) {
-            dev->counters.loss += result[i].loss;
-            dev->counters.n_finite++;
-        }
-        dev->counters.n++;
-        dev->counters.top1 += result[i].rank < 1;
-        dev->counters.top5 += result[i].rank < 5;
-    }
+    count(&dev->counters, &b, result);
     return DT_OK;
 }
 

@@ -19,12 +19,22 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *logits = exec->src[0];
+    const bool mixed = node->n_src > 2;
+    const struct dt_loss_batch batch = {
+        .logits = exec->src_data[0],
+        .labels = exec->src_data[1],
+        .labels2 = mixed ? exec->src_data[2] : NULL,
+        .weights = mixed ? exec->src_data[3] : NULL,
+        .n = logits->n,
+        .classes = logits->c,
+        .cp = logits->cp,
+        .smoothing = node->attr.xent.smoothing,
+    };
     void *diff = node->n_dst > 0 ? exec->dst_data[0] : NULL;
-    DT_TRY(DT_CUDA(node->name, dt_kernel_softmax_xent(
-                                   dev->compute, logits->type, diff, dev->counters,
-                                   (struct dt_loss_row *)(void *)exec->scratch, exec->src_data[0],
-                                   exec->src_data[1], logits->n, logits->c, logits->cp,
-                                   node->attr.xent.smoothing, dev->step, dev->scale)));
+    DT_TRY(
+        DT_CUDA(node->name, dt_kernel_softmax_xent(dev->compute, logits->type, diff, dev->counters,
+                                                   (struct dt_loss_row *)(void *)exec->scratch,
+                                                   &batch, dev->step, dev->scale)));
     return DT_OK;
 }
 
@@ -54,9 +64,9 @@ dt_status dt_cuda_download(struct dt_device *dev, struct dt_counters *out)
                                 .top5 = c->top5,
                                 .n_skipped = c->n_skipped,
                                 .n_in_a_row = c->n_in_a_row};
-    if (c->bad_label)
+    if (c->classes)
         DT_FAIL(DT_ERR_DATA,
                 "an image has label %d, but model.num_classes is %d; check data.label_offset",
-                (int)((uint32_t)c->bad_label - 1), (int)c->classes);
+                (int)c->bad_label, (int)c->classes);
     return DT_OK;
 }

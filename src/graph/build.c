@@ -278,6 +278,10 @@ void dt_graph_softmax_xent(struct dt_graph *g, int logits, double smoothing)
     if (g->status != DT_OK)
         return;
     draft.src[draft.n_src++] = g->labels[g->phase];
+    if (g->labels2[g->phase] >= 0) {
+        draft.src[draft.n_src++] = g->labels2[g->phase];
+        draft.src[draft.n_src++] = g->weights[g->phase];
+    }
     draft.attr.xent.smoothing = (float)smoothing;
     if (g->phase == DT_TRAIN) {
         const struct dt_tensor *t = &g->tensor[logits];

@@ -15,15 +15,25 @@ enum { WARM_WALKS = 3 };
 
 /* --- Input --- */
 
-dt_status dt_plan_feed(struct dt_plan *plan, enum dt_phase phase, const uint8_t *pixels,
-                       const int32_t *labels)
+static dt_status feed(struct dt_plan *plan, int tensor, const void *data)
 {
-    const int tensor[2] = {plan->graph->pixels[phase], plan->graph->labels[phase]};
-    const void *const data[2] = {pixels, labels};
-    for (int i = 0; i < 2; i++) {
-        const struct dt_place *place = &plan->place[tensor[i]];
-        void *dst = (char *)plan->arena[DT_ARENA_WORK] + place->offset;
-        DT_TRY(plan->backend->feed(plan->device, dst, data[i], place->bytes));
+    const struct dt_place *place = &plan->place[tensor];
+    if (!data)
+        DT_FAIL(DT_ERR_INTERNAL, "the batch has no %s, but the graph reads it",
+                plan->graph->tensor[tensor].name);
+    void *dst = (char *)plan->arena[DT_ARENA_WORK] + place->offset;
+    DT_TRY(plan->backend->feed(plan->device, dst, data, place->bytes));
+    return DT_OK;
+}
+
+dt_status dt_plan_feed(struct dt_plan *plan, enum dt_phase phase, const struct dt_feed *batch)
+{
+    const struct dt_graph *g = plan->graph;
+    DT_TRY(feed(plan, g->pixels[phase], batch->pixels));
+    DT_TRY(feed(plan, g->labels[phase], batch->labels));
+    if (g->labels2[phase] >= 0) {
+        DT_TRY(feed(plan, g->labels2[phase], batch->labels2));
+        DT_TRY(feed(plan, g->weights[phase], batch->weights));
     }
     return DT_OK;
 }

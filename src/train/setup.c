@@ -73,6 +73,21 @@ static dt_status choose_device(struct dt_session *s)
     return DT_OK;
 }
 
+static bool mixes_labels(const struct dt_config *config)
+{
+    return config->data.mixup > 0 || config->data.cutmix > 0;
+}
+
+static dt_status check_pairs(const struct dt_session *s)
+{
+    if (mixes_labels(s->config) && s->micro_batch % 2 != 0)
+        DT_FAIL(DT_ERR_CONFIG,
+                "data.mixup and data.cutmix mix pairs, so the images per rank and pass "
+                "(train.micro_batch) must be even, not %d",
+                s->micro_batch);
+    return DT_OK;
+}
+
 static dt_status split_batch(struct dt_session *s)
 {
     int batch = s->global_batch, micro = s->config->train.micro_batch;
@@ -95,6 +110,7 @@ static dt_status split_batch(struct dt_session *s)
     }
     s->micro_batch = micro > 0 ? micro : batch / s->n_ranks;
     s->n_passes = (int)(batch / ((int64_t)s->micro_batch * s->n_ranks));
+    DT_TRY(check_pairs(s));
     return DT_OK;
 }
 
@@ -254,6 +270,8 @@ static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
     };
     int batch = phase == DT_TRAIN ? s->micro_batch : config->train.eval_batch;
     DT_TRY(dt_graph_begin(s->graph, phase, batch, config->model.image_size));
+    if (phase == DT_TRAIN && mixes_labels(config))
+        DT_TRY(dt_graph_mix_labels(s->graph));
     int src = dt_graph_ingest(s->graph, config->data.mean, config->data.std);
     int logits = s->model->build(s->graph, src, s->model, &options);
     /* Validation loss is the plain cross entropy, comparable between recipes. */

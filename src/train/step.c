@@ -71,10 +71,16 @@ static double work_s(const struct dt_session *s)
 
 /* --- Passes --- */
 
+static dt_status feed(struct dt_session *s, enum dt_phase phase, const struct dt_batch *batch)
+{
+    const struct dt_feed input = {batch->pixels, batch->labels, batch->labels2, batch->weights};
+    return dt_plan_feed(s->plan, phase, &input);
+}
+
 static dt_status train_pass(struct dt_session *s, const struct dt_batch *batch,
                             const struct dt_scalars *scalars, int pass)
 {
-    dt_status status = dt_plan_feed(s->plan, DT_TRAIN, batch->pixels, batch->labels);
+    dt_status status = feed(s, DT_TRAIN, batch);
     if (status == DT_OK)
         status = dt_plan_train(s->plan, scalars, pass, s->n_passes);
     return end_feed(s, s->train, batch, status);
@@ -98,7 +104,7 @@ dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
 
 dt_status dt_session_eval_pass(struct dt_session *s, const struct dt_batch *batch)
 {
-    dt_status status = dt_plan_feed(s->plan, DT_EVAL, batch->pixels, batch->labels);
+    dt_status status = feed(s, DT_EVAL, batch);
     if (status == DT_OK)
         status = dt_plan_eval(s->plan);
     return end_feed(s, s->val, batch, status);

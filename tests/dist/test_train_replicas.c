@@ -74,7 +74,8 @@ static void train_step(float diff_scale)
     const struct dt_scalars scalars = {.lr = 0.1f, .momentum = 0.9f, .diff_scale = diff_scale};
     for (size_t i = 0; i < sizeof pixels; i++)
         pixels[i] = (uint8_t)(i * 7 + i / 97 + (size_t)rank * 31);
-    assert_ok(dt_plan_feed(session.plan, DT_TRAIN, pixels, labels));
+    const struct dt_feed batch = {.pixels = pixels, .labels = labels};
+    assert_ok(dt_plan_feed(session.plan, DT_TRAIN, &batch));
     assert_ok(dt_plan_train(session.plan, &scalars, 0, 1));
     assert_ok(dt_plan_end_feed(session.plan));
 }

@@ -21,6 +21,8 @@ expect 2 78 "train.epochs" $good --set train.epochs=0
 expect 3 78 "the nearest global batch that can is 9" $good --set train.global_batch=10
 expect 2 78 "the nearest global batch that can is 16" $good --set train.global_batch=12 \
     --set train.micro_batch=4 --set train.max_steps=1 --set train.global_batch=20
+expect 3 78 "(train.micro_batch) must be even, not 3" $good --set train.global_batch=9 \
+    --set data.cutmix=1
 expect 3 66 "nowhere" $good --set data.train=nowhere
 if has_cuda; then
     CUDA_VISIBLE_DEVICES='' expect 2 69 "device.kind: cuda is not possible: " $good \

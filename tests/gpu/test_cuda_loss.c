@@ -1,5 +1,5 @@
-/* The kernel of loss.cu against fp64: smoothing, ignored rows, labels that are no class, ties,
- * extreme logits, the loss scale, and counters that add up over passes. */
+/* The kernel of loss.cu against fp64: smoothing, mixed labels, ignored rows, labels that are no
+ * class, ties, extreme logits, the loss scale, and counters that add up over passes. */
 #include "kernel_rig.h"
 
 struct problem {
@@ -10,7 +10,7 @@ struct problem {
 
 /* What the kernel keeps, on the GPU. */
 struct net {
-    struct array logits, labels, diff;
+    struct array logits, labels, labels2, weights, diff;
     struct dt_step_counters *counters;
     struct dt_loss_row *rows;
     struct dt_step_values *step;
@@ -25,6 +25,8 @@ static struct net net_create(enum dt_dtype type, const struct problem *p, float 
     struct net net = {
         .logits = array_rows(type, (size_t)p->n, p->classes, p->cp, p->spread, 1),
         .labels = array_create(DT_I32, (size_t)p->n),
+        .labels2 = array_create(DT_I32, (size_t)p->n),
+        .weights = array_create(DT_F32, (size_t)p->n),
         .diff = array_create(type, (size_t)p->n * (size_t)p->cp),
         .counters = struct_create(&zero, sizeof zero),
         .step = struct_create(&values, sizeof values),
@@ -38,6 +40,8 @@ static void net_free(struct net *net)
 {
     array_free(&net->logits);
     array_free(&net->labels);
+    array_free(&net->labels2);
+    array_free(&net->weights);
     array_free(&net->diff);
     CUDA(cudaFree(net->counters));
     CUDA(cudaFree(net->step));
@@ -45,15 +49,41 @@ static void net_free(struct net *net)
     CUDA(cudaFree(net->rows));
 }
 
-static void net_run(struct net *net, const struct problem *p, bool with_diff)
+enum { PLAIN, MIXED };
+
+static void net_run(struct net *net, const struct problem *p, int labels, bool with_diff)
 {
+    const struct dt_loss_batch batch = {
+        .logits = net->logits.memory,
+        .labels = net->labels.memory,
+        .labels2 = labels == MIXED ? net->labels2.memory : NULL,
+        .weights = labels == MIXED ? net->weights.memory : NULL,
+        .n = p->n,
+        .classes = p->classes,
+        .cp = p->cp,
+        .smoothing = p->smoothing,
+    };
     CUDA(dt_kernel_softmax_xent(stream, net->logits.type, with_diff ? net->diff.memory : NULL,
-                                net->counters, net->rows, net->logits.memory, net->labels.memory,
-                                p->n, p->classes, p->cp, p->smoothing, net->step, net->scale));
+                                net->counters, net->rows, &batch, net->step, net->scale));
+}
+
+/* What a row is trained towards. */
+struct target {
+    int label, label2;
+    double weight;
+};
+
+static struct target target_of(const struct net *net, int i, int labels)
+{
+    int label = (int)net->labels.value[i];
+    if (labels == PLAIN)
+        return (struct target){label, label, 1};
+    return (struct target){label, (int)net->labels2.value[i], (double)net->weights.value[i]};
 }
 
 /* One row: its loss; gradient[c] of the classes, before diff_scale. */
-static double reference(double *gradient, const float *x, int classes, int label, double smoothing)
+static double reference(double *gradient, const float *x, int classes, struct target t,
+                        double smoothing)
 {
     double max = (double)-INFINITY, sum = 0, loss = 0;
     for (int c = 0; c < classes; c++)
@@ -62,7 +92,8 @@ static double reference(double *gradient, const float *x, int classes, int label
         sum += exp((double)x[c] - max);
     for (int c = 0; c < classes; c++) {
         double log_p = (double)x[c] - max - log(sum);
-        double target = (c == label ? 1 - smoothing : 0) + smoothing / classes;
+        double onehot = (c == t.label ? t.weight : 0) + (c == t.label2 ? 1 - t.weight : 0);
+        double target = (1 - smoothing) * onehot + smoothing / classes;
         loss -= target * log_p;
         gradient[c] = exp(log_p) - target;
     }
@@ -79,19 +110,19 @@ static int rank_of(const float *x, int classes, int label)
 
 /* Adds row i to the counters and checks its gradient. */
 static void check_row(struct dt_step_counters *want, const struct net *net, const struct problem *p,
-                      int i, double diff_scale)
+                      int i, int labels, double diff_scale)
 {
     const float *x = net->logits.value + (size_t)i * (size_t)p->cp;
-    int label = (int)net->labels.value[i];
-    bool counted = label >= 0 && label < p->classes;
+    const struct target t = target_of(net, i, labels);
+    bool counted = t.label >= 0 && t.label < p->classes && t.label2 >= 0 && t.label2 < p->classes;
     double *gradient = calloc((size_t)p->cp, sizeof *gradient);
     assert_non_null(gradient);
     if (counted) {
-        want->loss += reference(gradient, x, p->classes, label, (double)p->smoothing);
+        want->loss += reference(gradient, x, p->classes, t, (double)p->smoothing);
         want->n++;
         want->n_finite++;
-        want->top1 += rank_of(x, p->classes, label) < 1;
-        want->top5 += rank_of(x, p->classes, label) < 5;
+        want->top1 += rank_of(x, p->classes, t.label) < 1;
+        want->top5 += rank_of(x, p->classes, t.label) < 5;
     }
     for (int c = 0; c < p->cp; c++)
         assert_value(&net->diff, (size_t)i * (size_t)p->cp + (size_t)c, diff_scale * gradient[c],
@@ -113,19 +144,32 @@ static void assert_counters(const struct net *net, const struct dt_step_counters
     assert_int_equal(got.classes, want->classes);
 }
 
-static void check(enum dt_dtype type, const struct problem *p, float loss_scale)
+/* Every seventh row is ignored; of the mixed ones every third has the same label twice, and weights
+ * of 1 and 0.5 come too. */
+static void put_labels(struct net *net, const struct problem *p)
+{
+    for (int i = 0; i < p->n; i++) {
+        net->labels.value[i] = (float)(i % 7 == 6 ? -1 - i : (i * 31 + 5) % p->classes);
+        net->labels2.value[i] =
+            i % 3 == 1 ? net->labels.value[i] : (float)((i * 17 + 2) % p->classes);
+        net->weights.value[i] = 0.5f + 0.125f * (float)(i % 5);
+    }
+    array_put(&net->labels);
+    array_put(&net->labels2);
+    array_put(&net->weights);
+}
+
+static void check(enum dt_dtype type, const struct problem *p, int labels, float loss_scale)
 {
     struct dt_step_counters want = {0};
     struct net net = net_create(type, p, loss_scale);
-    for (int i = 0; i < p->n; i++)
-        net.labels.value[i] = (float)(i % 7 == 6 ? -1 - i : (i * 31 + 5) % p->classes);
-    array_put(&net.labels);
-    net_run(&net, p, false);
+    put_labels(&net, p);
+    net_run(&net, p, labels, false);
     array_get(&net.diff); /* only its guards say something yet */
-    net_run(&net, p, true);
+    net_run(&net, p, labels, true);
     array_get(&net.diff);
     for (int i = 0; i < p->n; i++)
-        check_row(&want, &net, p, i, 0.25 * (double)loss_scale);
+        check_row(&want, &net, p, i, labels, 0.25 * (double)loss_scale);
     assert_counters(&net, &want, 2);
     net_free(&net);
 }
@@ -145,8 +189,9 @@ static void test_against_reference(void **state)
                                               {2, 5000, 5000, 8, 0.1f}};
     for (size_t t = 0; t < DT_COUNT(TYPES); t++)
         for (size_t i = 0; i < DT_COUNT(problems); i++) {
-            check(TYPES[t], &problems[i], 1);
-            check(TYPES[t], &problems[i], 1024);
+            check(TYPES[t], &problems[i], PLAIN, 1);
+            check(TYPES[t], &problems[i], PLAIN, 1024);
+            check(TYPES[t], &problems[i], MIXED, 1024);
         }
 }
 
@@ -168,7 +213,7 @@ static void test_top_k(void **state)
         }
         array_put(&net.labels);
         array_put(&net.logits);
-        net_run(&net, &p, false);
+        net_run(&net, &p, PLAIN, false);
         struct_get(&got, net.counters, sizeof got);
         assert_int_equal(got.n, 6);
         assert_int_equal(got.top1, 2); /* rows 0 and 3 */
@@ -176,7 +221,7 @@ static void test_top_k(void **state)
         assert_int_equal(got.n_finite, 5);
         double gradient[8], loss = 0;
         for (int i = 0; i < 5; i++)
-            loss += reference(gradient, x[i], p.classes, (int)labels[i], 0);
+            loss += reference(gradient, x[i], p.classes, target_of(&net, i, PLAIN), 0);
         assert_true(fabs(got.loss - loss) <= 1e-5 * loss);
         net_free(&net);
     }
@@ -193,19 +238,68 @@ static void test_bad_label(void **state)
     net.labels.value[300] = 7;
     net.labels.value[699] = 8;
     array_put(&net.labels);
-    net_run(&net, &p, true);
+    net_run(&net, &p, PLAIN, true);
     net.labels.value[0] = 12;
     array_put(&net.labels);
-    net_run(&net, &p, true);
+    net_run(&net, &p, PLAIN, true);
     array_get(&net.diff);
     for (int i = 0; i < p.n; i++)
-        check_row(&want, &net, &p, i, 0.25);
+        check_row(&want, &net, &p, i, PLAIN, 0.25);
     struct dt_step_counters got;
     struct_get(&got, net.counters, sizeof got);
-    assert_int_equal(got.bad_label, 8);
+    assert_int_equal(got.bad_label, 7);
     assert_int_equal(got.classes, 7);
     assert_int_equal(got.n, 2 * want.n + 1);
     net_free(&net);
+}
+
+/* The same of second labels, which may not be -1 either; those of ignored rows are not read. */
+static void test_bad_label2(void **state)
+{
+    (void)state;
+    const struct problem p = {9, 7, 8, 1, 0.1f};
+    static const float bad[] = {-1, 7, 123456};
+    for (size_t k = 0; k < DT_COUNT(bad); k++) {
+        struct dt_step_counters want = {.bad_label = (int32_t)bad[k], .classes = 7};
+        struct net net = net_create(DT_F32, &p, 1);
+        put_labels(&net, &p);
+        net.labels2.value[6] = 99;
+        net.labels2.value[4] = bad[k];
+        array_put(&net.labels2);
+        net_run(&net, &p, MIXED, true);
+        array_get(&net.diff);
+        for (int i = 0; i < p.n; i++)
+            check_row(&want, &net, &p, i, MIXED, 0.25);
+        assert_int_equal(want.n, 7);
+        assert_counters(&net, &want, 1);
+        net_free(&net);
+    }
+}
+
+/* A second label without a share changes no bit. */
+static void test_full_weight(void **state)
+{
+    (void)state;
+    const struct problem p = {50, 100, 104, 3, 0.1f};
+    for (size_t t = 0; t < DT_COUNT(TYPES); t++) {
+        struct dt_step_counters counters[2];
+        struct net net[2];
+        for (int labels = PLAIN; labels <= MIXED; labels++) {
+            net[labels] = net_create(TYPES[t], &p, 3);
+            put_labels(&net[labels], &p);
+            for (int i = 0; i < p.n; i++)
+                net[labels].weights.value[i] = 1;
+            array_put(&net[labels].weights);
+            net_run(&net[labels], &p, labels, true);
+            array_get(&net[labels].diff);
+            struct_get(&counters[labels], net[labels].counters, sizeof *counters);
+        }
+        assert_memory_equal(net[PLAIN].diff.value, net[MIXED].diff.value,
+                            net[PLAIN].diff.count * sizeof(float));
+        assert_true(counters[PLAIN].n > 0 && counters[PLAIN].loss == counters[MIXED].loss);
+        net_free(&net[PLAIN]);
+        net_free(&net[MIXED]);
+    }
 }
 
 /* The same bits whenever it runs. */
@@ -218,7 +312,7 @@ static void test_repeats(void **state)
         struct dt_step_counters got;
         struct net net = net_create(DT_F32, &p, 1);
         array_put(&net.labels);
-        net_run(&net, &p, false);
+        net_run(&net, &p, PLAIN, false);
         struct_get(&got, net.counters, sizeof got);
         if (i == 0)
             first = got;
@@ -231,6 +325,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_reference), cmocka_unit_test(test_top_k),
-        cmocka_unit_test(test_bad_label), cmocka_unit_test(test_repeats)};
+        cmocka_unit_test(test_bad_label),         cmocka_unit_test(test_bad_label2),
+        cmocka_unit_test(test_full_weight),       cmocka_unit_test(test_repeats)};
     return RUN_KERNEL_TESTS(tests);
 }

@@ -1,8 +1,9 @@
 /* Runs training steps on given weights and batches, for comparison with PyTorch.
  *
- *   steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT [cpu|cuda]
+ *   steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT [cpu|cuda [mixed]]
  *
- * WEIGHTS: safetensors. BATCHES: per step BATCH*SIZE*SIZE*3 bytes of pixels, then BATCH i32 labels.
+ * WEIGHTS: safetensors. BATCHES: per step BATCH*SIZE*SIZE*3 bytes of pixels, then BATCH i32 labels;
+ * mixed: then BATCH i32 second labels and BATCH f32 weights of the first ones.
  * Prints one loss per step. OUT gets "grad.<name>" (gradients of step 1) and "stat.<name>" (running
  * statistics after step 1), and "param.<name>" (weights after the last step). SGD momentum 0.9,
  * weight decay 1e-4 on conv and linear weights. */
@@ -22,6 +23,7 @@ struct run {
     int classes, size, batch, steps;
     float lr;
     const char *weights, *batches, *out, *device_kind;
+    bool mixed;
     const struct dt_backend *backend;
     struct dt_device *device;
 };
@@ -41,6 +43,8 @@ static dt_status build_graph(struct dt_graph **g, struct run *run)
         return DT_ERR_CONFIG;
     DT_TRY(dt_graph_create(g));
     DT_TRY(dt_graph_begin(*g, DT_TRAIN, run->batch, run->size));
+    if (run->mixed)
+        DT_TRY(dt_graph_mix_labels(*g));
     int image = dt_graph_ingest(*g, mean, std);
     dt_graph_softmax_xent(*g, model->build(*g, image, model, &options), 0.1);
     DT_TRY(dt_graph_check(*g));
@@ -135,6 +139,24 @@ static dt_status write_out(const struct dt_graph *g, const char *path,
     return DT_OK;
 }
 
+/* The parts of a step of BATCHES, in its order; without mixing the last two stay as they are. */
+struct batch {
+    uint8_t *pixels;
+    int32_t *labels, *labels2;
+    float *weights;
+};
+
+static dt_status read_batch(struct batch *b, FILE *in, const struct run *run)
+{
+    size_t n = (size_t)run->batch, pixel_bytes = n * (size_t)run->size * (size_t)run->size * 3;
+    if (fread(b->pixels, 1, pixel_bytes, in) != pixel_bytes ||
+        fread(b->labels, sizeof *b->labels, n, in) != n ||
+        (run->mixed && (fread(b->labels2, sizeof *b->labels2, n, in) != n ||
+                        fread(b->weights, sizeof *b->weights, n, in) != n)))
+        DT_FAIL(DT_ERR_DATA, "%s is too short", run->batches);
+    return DT_OK;
+}
+
 static dt_status train(struct dt_plan *plan, struct dt_device *device, const struct run *run)
 {
     struct section sections[] = {
@@ -142,11 +164,13 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
         {"stat", DT_STAT, DT_ARENA_STATS, NULL},
         {"param", DT_PARAM, DT_ARENA_PARAMS, NULL},
     };
-    size_t pixel_bytes = (size_t)run->batch * (size_t)run->size * (size_t)run->size * 3;
-    uint8_t *pixels = NULL;
-    int32_t *labels = NULL;
-    DT_TRY(DT_NEW(pixels, pixel_bytes));
-    DT_TRY(DT_NEW(labels, (size_t)run->batch));
+    size_t n = (size_t)run->batch;
+    struct batch b = {NULL};
+    DT_TRY(DT_NEW(b.pixels, n * (size_t)run->size * (size_t)run->size * 3));
+    DT_TRY(DT_NEW(b.labels, n));
+    DT_TRY(DT_NEW(b.labels2, n));
+    DT_TRY(DT_NEW(b.weights, n));
+    const struct dt_feed input = {b.pixels, b.labels, b.labels2, b.weights};
     FILE *in = fopen(run->batches, "rb");
     if (!in)
         DT_FAIL(DT_ERR_NO_INPUT, "cannot open %s", run->batches);
@@ -157,10 +181,8 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
                                            .diff_scale = 1.0f / (float)run->batch,
                                            .step = (uint32_t)step};
         struct dt_counters counters;
-        if (fread(pixels, 1, pixel_bytes, in) != pixel_bytes ||
-            fread(labels, sizeof(int32_t), (size_t)run->batch, in) != (size_t)run->batch)
-            DT_FAIL(DT_ERR_DATA, "%s is too short", run->batches);
-        DT_TRY(dt_plan_feed(plan, DT_TRAIN, pixels, labels));
+        DT_TRY(read_batch(&b, in, run));
+        DT_TRY(dt_plan_feed(plan, DT_TRAIN, &input));
         DT_TRY(dt_plan_train(plan, &scalars, 0, 1));
         DT_TRY(dt_plan_end_feed(plan));
         DT_TRY(plan->backend->download(device, &counters));
@@ -171,8 +193,10 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
         }
     }
     fclose(in);
-    free(pixels);
-    free(labels);
+    free(b.pixels);
+    free(b.labels);
+    free(b.labels2);
+    free(b.weights);
     DT_TRY(take(plan, &sections[2]));
     return write_out(plan->graph, run->out, sections, 3);
 }
@@ -208,9 +232,9 @@ static dt_status run_all(struct run *run)
 
 int main(int argc, char **argv)
 {
-    if (argc < 10 || argc > 11) {
+    if (argc < 10 || argc > 12) {
         fprintf(stderr, "usage: steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT "
-                        "[cpu|cuda]\n");
+                        "[cpu|cuda [mixed]]\n");
         return DT_ERR_USAGE;
     }
     struct run run = {.model = argv[1],
@@ -222,7 +246,8 @@ int main(int argc, char **argv)
                       .weights = argv[7],
                       .batches = argv[8],
                       .out = argv[9],
-                      .device_kind = argc > 10 ? argv[10] : "cpu"};
+                      .device_kind = argc > 10 ? argv[10] : "cpu",
+                      .mixed = argc > 11};
     dt_status status = run_all(&run);
     if (status != DT_OK)
         fprintf(stderr, "steps_tool: %s\n%s\n", dt_error_text(), dt_error_trail());

@@ -4,7 +4,7 @@
 
 For ResNet-18, ResNet-50 and VGG-11-BN: a file that `dtrain` wrote loads with strict=True; then ten
 steps: loss to 1e-5 at step 1 and 1e-3 at step 10, every gradient tensor to 1e-4 in norm at step 1,
-running statistics to 1e-5.
+running statistics to 1e-5. VGG-11-BN has mixed labels: PyTorch gets them as probabilities.
 
 Gradients need care. ReLU has a kink: an input within rounding of 0 may fall on either side, and
 one such value changes gradients by 1e-3 and more; PyTorch's own fp32 then differs as much from its
@@ -47,6 +47,7 @@ class Case(typing.NamedTuple):
     lr: float
     damping: float  # of residual branches: bn3.weight
     first_draw: int  # a batch known to be clean on one machine; others are tried after it
+    mixed: bool = False  # labels, as of mixup and CutMix
 
 
 # The residual branches of ResNet-50 are damped, as the backward pass through 16 of them with random
@@ -54,7 +55,7 @@ class Case(typing.NamedTuple):
 CASES = [
     Case("resnet18", 1000, 64, 4, 0.001, 1.0, 0),
     Case("resnet50", 1000, 64, 4, 0.0003, 0.2, 9),
-    Case("vgg11_bn", 100, 32, 4, 0.001, 1.0, 0),
+    Case("vgg11_bn", 100, 32, 4, 0.001, 1.0, 0, mixed=True),
 ]
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 
@@ -91,44 +92,67 @@ def dtrain_weights(name, classes, size, folder):
     return os.path.join(out, "checkpoints", "step-000000001", "model.safetensors")
 
 
+class Batch(typing.NamedTuple):
+    """In the order of a step in the file of steps_tool; the last two are written if mixed."""
+
+    pixels: np.ndarray
+    labels: np.ndarray
+    labels2: np.ndarray
+    weights: np.ndarray  # of labels; one row has the same label twice, one has all of the weight
+
+
 def draw_batch(case, index):
     rng = np.random.default_rng(index)
     shape = (case.batch, case.size, case.size, 3)
-    return (
-        rng.integers(0, 256, shape, dtype=np.uint8),
-        rng.integers(0, case.classes, case.batch, dtype=np.int32),
+    pixels = rng.integers(0, 256, shape, dtype=np.uint8)
+    labels, labels2 = rng.integers(0, case.classes, (2, case.batch), dtype=np.int32)
+    labels2[0] = labels[0]
+    weights = rng.uniform(0.5, 1, case.batch).astype(np.float32)
+    weights[1] = 1
+    return Batch(pixels, labels, labels2, weights)
+
+
+def torch_target(case, batch):
+    labels, labels2 = torch.from_numpy(batch.labels).long(), torch.from_numpy(batch.labels2).long()
+    if not case.mixed:
+        return labels
+    one_hot = torch.nn.functional.one_hot
+    share = torch.from_numpy(batch.weights).double()[:, None]
+    return share * one_hot(labels, case.classes) + (1 - share) * one_hot(labels2, case.classes)
+
+
+def torch_loss(case, model, batch, dtype=torch.float32):
+    x = ((torch.from_numpy(batch.pixels).to(dtype) / 255 - MEAN) / STD).to(dtype)
+    target = torch_target(case, batch)
+    criterion = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
+    return criterion(
+        model(x.permute(0, 3, 1, 2).contiguous()), target.to(dtype) if case.mixed else target
     )
 
 
-def torch_loss(model, pixels, labels, dtype=torch.float32):
-    x = ((torch.from_numpy(pixels).to(dtype) / 255 - MEAN) / STD).to(dtype)
-    criterion = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
-    return criterion(model(x.permute(0, 3, 1, 2).contiguous()), torch.from_numpy(labels).long())
-
-
-def torch_gradients(model, pixels, labels, dtype):
+def torch_gradients(case, model, batch, dtype):
     model = copy.deepcopy(model).to(dtype)
     model.train()
-    torch_loss(model, pixels, labels, dtype).backward()
+    torch_loss(case, model, batch, dtype).backward()
     grads = {n: p.grad.double().numpy() for n, p in model.named_parameters()}
     return grads, {n: b.double().numpy() for n, b in model.named_buffers() if b.ndim}
 
 
-def torch_losses(model, batches, lr):
+def torch_losses(case, model, batches):
     params = list(model.named_parameters())
     optimizer = torch.optim.SGD(
         [
             {"params": [p for _, p in params if p.ndim > 1], "weight_decay": 1e-4},
             {"params": [p for _, p in params if p.ndim <= 1], "weight_decay": 0},
         ],
-        lr=lr,
+        lr=case.lr,
         momentum=0.9,
     )
     model.train()
     losses = []
-    for pixels, labels in batches:
+    for batch in batches:
         optimizer.zero_grad()
-        loss = torch_loss(model, pixels, labels)
+        loss = torch_loss(case, model, batch)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -138,10 +162,11 @@ def torch_losses(model, batches, lr):
 def dtrain_steps(case, batches, folder, weights):
     files = [weights, os.path.join(folder, "batches"), os.path.join(folder, "out")]
     with open(files[1], "wb") as f:
-        for pixels, labels in batches:
-            f.write(pixels.tobytes() + labels.tobytes())
+        for batch in batches:
+            f.write(b"".join(part.tobytes() for part in (batch if case.mixed else batch[:2])))
     sizes = [case.classes, case.size, case.batch, len(batches), case.lr]
     command = [STEPS_TOOL, case.name, *map(str, sizes), *files, DEVICE]
+    command += ["mixed"] if case.mixed else []
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [float(line) for line in text.split()], safetensors_np.load(files[2])
 
@@ -165,8 +190,8 @@ def find_clean_batch(case, model, folder, weights):
     results = []
     for i in range(case.first_draw, case.first_draw + MAX_BATCHES):
         first = draw_batch(case, i)
-        exact, statistics = torch_gradients(model, *first, torch.float64)
-        if worst(torch_gradients(model, *first, torch.float32)[0], exact)[0] > 3e-5:
+        exact, statistics = torch_gradients(case, model, first, torch.float64)
+        if worst(torch_gradients(case, model, first, torch.float32)[0], exact)[0] > 3e-5:
             continue
         _, result = dtrain_steps(case, [first], folder, weights)
         grads = {k[5:]: v for k, v in result.items() if k.startswith("grad.")}
@@ -190,7 +215,7 @@ def check_case(case, folder):
     gradient, statistic, n_params, first = find_clean_batch(case, model, folder, weights)
     batches = [first] + [draw_batch(case, -i % 1000) for i in range(1, STEPS)]
     ours, _ = dtrain_steps(case, batches, folder, weights)
-    theirs = torch_losses(model, batches, case.lr)
+    theirs = torch_losses(case, model, batches)
     failed = False
     for what, error, bound in (
         ("loss of step 1", abs(ours[0] / theirs[0] - 1), 1e-5),

@@ -14,6 +14,7 @@ enum {
     F_IGNORE = 16, /* some labels are -1 */
     F_TWO = 32,    /* relu_bwd and bn_bwd sum two gradients */
     F_COPY = 64,   /* src comes out of a convolution, in the format that one prefers */
+    F_MIXED = 128, /* labels2 and weights */
 };
 
 struct op_case {
@@ -248,9 +249,10 @@ static void build_linear(struct dt_graph *g, const struct op_case *c)
 
 static void build_softmax_xent(struct dt_graph *g, const struct op_case *c)
 {
-    int src[2] = {add_src(g, c), g->labels[g->phase]};
+    bool mixed = c->flags & F_MIXED && dt_graph_mix_labels(g) == DT_OK;
+    int src[4] = {add_src(g, c), g->labels[g->phase], g->labels2[g->phase], g->weights[g->phase]};
     int diff = add_like(g, "diff_src", DT_DIFF, DT_F32, src[0]);
-    add_node(g, c, DT_OP_SOFTMAX_XENT, 2, src, c->flags & F_EVAL ? 0 : 1, &diff);
+    add_node(g, c, DT_OP_SOFTMAX_XENT, mixed ? 4 : 2, src, c->flags & F_EVAL ? 0 : 1, &diff);
 }
 
 #endif

@@ -68,6 +68,12 @@ static bool is_input(const struct dt_graph *g, int t)
     return true;
 }
 
+/* Shares of labels; also exactly all and exactly half. */
+static double random_weight(double u)
+{
+    return u < 0.2 ? 1 : u < 0.4 ? 0.5 : (float)(0.5 + 0.5 * u);
+}
+
 static double random_value(struct dt_rng *rng, const struct dt_tensor *t, int n_labels, bool ignore)
 {
     double u = dt_rng_uniform(rng);
@@ -75,6 +81,8 @@ static double random_value(struct dt_rng *rng, const struct dt_tensor *t, int n_
         return floor(u * 256);
     if (t->dtype == DT_I32)
         return ignore && u < 0.2 ? -1.0 : (double)dt_rng_below(rng, (uint32_t)n_labels);
+    if (t->role == DT_INPUT)
+        return random_weight(u);
     if (t->role == DT_STAT)
         return (float)(u + 0.25); /* also a variance */
     if (t->role == DT_PARAM && t->n_dims > 1)
@@ -94,9 +102,10 @@ static void fill_inputs(struct ref *r, uint64_t seed, int n_labels, bool ignore,
         dt_rng_init(&rng, seed, DT_RNG_SYNTHETIC, 0, (uint32_t)t);
         const struct dt_tensor *tensor = &r->g->tensor[t];
         bool identity = strcmp(tensor->name, COPY_WEIGHTS) == 0, is_vector = tensor->n_dims == 1;
+        bool is_labels = t == r->g->labels[DT_TRAIN] || t == r->g->labels[DT_EVAL];
         for (size_t i = 0; i < dt_tensor_elements(tensor); i++) {
             double value = identity ? i % ((size_t)tensor->dim[0] + 1) == 0
-                                    : random_value(&rng, tensor, n_labels, ignore);
+                                    : random_value(&rng, tensor, n_labels, ignore && is_labels);
             r->value[t][i] = is_vector ? value : round_to(precision, value);
         }
     }

@@ -147,6 +147,12 @@ static const struct op_case softmax_xent_cases[] = {
     {1, 17, 1, 1, 0, 0, 0, 0, 0, 0.05},
     {33, 10, 1, 1, 0, 0, 0, 0, F_EVAL | F_IGNORE, 0.1},
     {3, 1000, 1, 1, 0, 0, 0, 0, F_EVAL, 0},
+    /* With few classes some rows have the same label twice. */
+    {15, 2, 1, 1, 0, 0, 0, 0, F_MIXED, 0},
+    {33, 3, 1, 1, 0, 0, 0, 0, F_MIXED | F_IGNORE, 0.1},
+    {7, 1000, 1, 1, 0, 0, 0, 0, F_MIXED, 0.1},
+    {21, 17, 1, 1, 0, 0, 0, 0, F_MIXED | F_IGNORE, 0},
+    {9, 10, 1, 1, 0, 0, 0, 0, F_MIXED | F_EVAL, 0.1},
 };
 
 static const struct op_case ingest_cases[] = {

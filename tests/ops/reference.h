@@ -389,11 +389,23 @@ static void ref_bn_bwd(struct ref *r, const struct dt_node *node)
     }
 }
 
-/* Cross entropy against (1 - s) * onehot + s / classes, as PyTorch's label_smoothing. */
+/* Weight of the class in (1 - s) * onehot(label) + s / classes, as PyTorch's label_smoothing; with
+ * mixed labels onehot is the weighted mean of two. */
+static double ref_target(const struct ref *r, const struct dt_node *node, int row, int k)
+{
+    const int classes = ref_dim(r, node->src[0])[1];
+    bool mixed = node->n_src == 4;
+    double smoothing = (double)node->attr.xent.smoothing;
+    double weight = mixed ? ref_src(r, node, 3)[row] : 1;
+    double onehot = k == (int)ref_src(r, node, 1)[row] ? weight : 0;
+    if (mixed && k == (int)ref_src(r, node, 2)[row])
+        onehot += 1 - weight;
+    return (1 - smoothing) * onehot + smoothing / classes;
+}
+
 static void ref_softmax_xent(struct ref *r, const struct dt_node *node)
 {
     const int *dim = ref_dim(r, node->src[0]);
-    double smoothing = (double)node->attr.xent.smoothing;
     for (int b = 0; b < dim[0]; b++) {
         const double *logits = ref_src(r, node, 0) + (size_t)b * (size_t)dim[1];
         int label = (int)ref_src(r, node, 1)[b], n_above = 0;
@@ -403,7 +415,7 @@ static void ref_softmax_xent(struct ref *r, const struct dt_node *node)
         for (int k = 0; k < dim[1]; k++)
             sum += exp(logits[k] - top);
         for (int k = 0; k < dim[1]; k++) {
-            double target = (k == label ? 1 - smoothing : 0) + smoothing / dim[1];
+            double target = ref_target(r, node, b, k);
             double log_p = logits[k] - top - log(sum);
             loss -= target * log_p;
             n_above += label >= 0 && logits[k] > logits[label];

@@ -17,7 +17,7 @@
 
 enum { BATCH = 4, EVAL_BATCH = 8 };
 
-static bool fuse_residual;
+static bool fuse_residual, mix_labels;
 /* Of activations, of weights as nodes read them, and of gradients. */
 static enum dt_dtype null_type;
 
@@ -88,6 +88,8 @@ static void add_phase(struct dt_graph *g, const struct dt_model *model, enum dt_
     static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.2, 0.2, 0.2};
     const struct dt_model_options options = {.num_classes = 10, .dropout = 0.5};
     assert_int_equal(dt_graph_begin(g, phase, batch, size), DT_OK);
+    if (mix_labels && phase == DT_TRAIN)
+        assert_int_equal(dt_graph_mix_labels(g), DT_OK);
     int image = dt_graph_ingest(g, mean, std);
     dt_graph_softmax_xent(g, model->build(g, image, model, &options), 0.1);
     assert_int_equal(dt_graph_check(g), DT_OK);
@@ -317,6 +319,34 @@ static void test_every_model(void **state)
         }
 }
 
+/* Two more inputs, which live from the beginning to the loss; nothing else is added. */
+static void test_mixed_labels(void **state)
+{
+    (void)state;
+    fuse_residual = true;
+    struct dt_graph *plain = make_graph("tiny", 32);
+    mix_labels = true;
+    struct dt_graph *g = make_graph("tiny", 32);
+    mix_labels = false;
+    struct dt_plan *plan = make_plan(g, 1, false);
+    assert_int_equal(g->n_nodes, plain->n_nodes);
+    assert_int_equal(g->n_tensors, plain->n_tensors + 2);
+    const int inputs[2] = {g->labels2[DT_TRAIN], g->weights[DT_TRAIN]};
+    for (int i = 0; i < 2; i++) {
+        const struct dt_place *place = &plan->place[inputs[i]];
+        assert_int_equal(place->arena, DT_ARENA_WORK);
+        assert_int_equal(place->bytes, BATCH * 4);
+        assert_int_equal(place->first_use[DT_TRAIN], 0);
+        assert_int_equal(g->node[place->last_use[DT_TRAIN]].op, DT_OP_SOFTMAX_XENT);
+        assert_int_equal(place->first_use[DT_EVAL], -1);
+    }
+    check_memory(plan, DT_TRAIN);
+    check_memory(plan, DT_EVAL);
+    dt_plan_destroy(plan);
+    dt_graph_destroy(g);
+    dt_graph_destroy(plain);
+}
+
 /* Mixed precision: types, shadow, fp32 sums of 16-bit gradients, 1 and 2 ranks. */
 static void test_mixed_precision(void **state)
 {
@@ -520,7 +550,7 @@ int main(void)
         cmocka_unit_test(test_mixed_precision),      cmocka_unit_test(test_no_fusion_is_lost),
         cmocka_unit_test(test_memory_limit),         cmocka_unit_test(test_memory_is_reused),
         cmocka_unit_test(test_close_to_lower_bound), cmocka_unit_test(test_print),
-        cmocka_unit_test(test_node_bytes),
+        cmocka_unit_test(test_node_bytes),           cmocka_unit_test(test_mixed_labels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

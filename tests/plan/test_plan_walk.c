@@ -149,19 +149,20 @@ static dt_status queue_settle(struct dt_device *dev)
     return DT_OK;
 }
 
+static size_t feed_bytes; /* as announced */
+
 static dt_status queue_open_feed(struct dt_device *dev, size_t bytes)
 {
     (void)dev;
-    assert_true(bytes > 0);
+    feed_bytes = bytes;
     return DT_OK;
 }
 
 static dt_status queue_feed(struct dt_device *dev, void *dst, const void *src, size_t bytes)
 {
     (void)dev;
-    (void)dst;
-    (void)src;
-    (void)bytes;
+    assert_true(bytes <= feed_bytes);
+    memcpy(dst, src, bytes);
     tell('f');
     return DT_OK;
 }
@@ -230,7 +231,7 @@ static const struct dt_backend queue_backend = {
     .release_recording = queue_release_recording,
 };
 
-static struct dt_graph *make_graph(void)
+static struct dt_graph *make_mixed_graph(bool mixed)
 {
     static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.2, 0.2, 0.2};
     const struct dt_model *model = dt_model_find("tiny");
@@ -239,11 +240,18 @@ static struct dt_graph *make_graph(void)
     assert_int_equal(dt_graph_create(&g), DT_OK);
     for (int phase = 0; phase < DT_N_PHASES; phase++) {
         assert_int_equal(dt_graph_begin(g, phase, 2, 32), DT_OK);
+        if (mixed && phase == DT_TRAIN)
+            assert_int_equal(dt_graph_mix_labels(g), DT_OK);
         int image = dt_graph_ingest(g, mean, std);
         dt_graph_softmax_xent(g, model->build(g, image, model, &options), 0);
     }
     assert_int_equal(dt_graph_differentiate(g), DT_OK);
     return g;
+}
+
+static struct dt_graph *make_graph(void)
+{
+    return make_mixed_graph(false);
 }
 
 /* One bucket, so that the list is short. */
@@ -337,12 +345,43 @@ static void test_feed(void **state)
     (void)state;
     struct dt_graph *g = make_graph();
     struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
-    uint8_t pixels[1] = {0};
-    int32_t labels[1] = {0};
-    assert_int_equal(dt_plan_feed(plan, DT_TRAIN, pixels, labels), DT_OK);
+    static const uint8_t pixels[2 * 32 * 32 * 3];
+    const int32_t labels[2] = {0};
+    const struct dt_feed batch = {.pixels = pixels, .labels = labels};
+    assert_int_equal(dt_plan_feed(plan, DT_TRAIN, &batch), DT_OK);
     train(plan, 1, 1);
     assert_int_equal(dt_plan_end_feed(plan), DT_OK);
     expect("ffrcuse");
+    dt_plan_destroy(plan);
+    dt_graph_destroy(g);
+}
+
+static const void *input_of(const struct dt_plan *plan, int tensor)
+{
+    return (const char *)plan->arena[DT_ARENA_WORK] + plan->place[tensor].offset;
+}
+
+/* Each input gets to its place; the evaluation has none of the second ones. */
+static void test_feed_mixed(void **state)
+{
+    (void)state;
+    struct dt_graph *g = make_mixed_graph(true);
+    struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
+    static const uint8_t pixels[2 * 32 * 32 * 3] = {7};
+    const int32_t labels[2] = {1, 2}, labels2[2] = {3, 4};
+    const float weights[2] = {0.75f, 0.5f};
+    const struct dt_feed plain = {.pixels = pixels, .labels = labels};
+    const struct dt_feed mixed = {pixels, labels, labels2, weights};
+    assert_int_equal(dt_plan_feed(plan, DT_TRAIN, &mixed), DT_OK);
+    expect("ffff");
+    assert_memory_equal(input_of(plan, g->pixels[DT_TRAIN]), pixels, sizeof pixels);
+    assert_memory_equal(input_of(plan, g->labels[DT_TRAIN]), labels, sizeof labels);
+    assert_memory_equal(input_of(plan, g->labels2[DT_TRAIN]), labels2, sizeof labels2);
+    assert_memory_equal(input_of(plan, g->weights[DT_TRAIN]), weights, sizeof weights);
+    assert_int_equal(dt_plan_feed(plan, DT_EVAL, &mixed), DT_OK);
+    expect("ff");
+    assert_int_equal(dt_plan_feed(plan, DT_TRAIN, &plain), DT_ERR_INTERNAL);
+    assert_non_null(strstr(dt_error_text(), "the batch has no labels2"));
     dt_plan_destroy(plan);
     dt_graph_destroy(g);
 }
@@ -355,6 +394,7 @@ int main(void)
         cmocka_unit_test(test_not_asked_for),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_feed),
+        cmocka_unit_test(test_feed_mixed),
     };
     dt_log_init(DT_LOG_ERROR, 0, 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

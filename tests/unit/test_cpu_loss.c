@@ -1,33 +1,50 @@
-/* Softmax cross entropy against fp64: smoothing, ignored rows, ties, extreme logits, counters. */
+/* Softmax cross entropy against fp64: smoothing, mixed labels, ignored rows, ties, extreme logits,
+ * counters. */
 #include "cpu_rig.h"
 
 enum { N = 6, N_CLASSES = 7 };
 
 struct net {
     struct rig rig;
-    int logits, labels, diff;
+    int logits, labels, labels2, weights, diff;
 };
 
-static void open_net(struct net *net, float smoothing, bool train)
+enum kind { EVAL, TRAIN, TRAIN_MIXED };
+
+static void open_net(struct net *net, float smoothing, enum kind kind)
 {
     rig_open(&net->rig, 2);
     net->logits = rig_tensor(&net->rig, "logits", DT_ACT, N, N_CLASSES, 1, 1);
     net->labels = rig_vector(&net->rig, "labels", DT_INPUT, DT_I32, N);
     net->diff = rig_tensor(&net->rig, "diff", DT_DIFF, N, N_CLASSES, 1, 1);
-    struct dt_node *node = rig_node(&net->rig, DT_OP_SOFTMAX_XENT,
-                                    RIG_IDS(net->logits, net->labels), train ? 1 : 0, &net->diff);
+    net->labels2 = rig_vector(&net->rig, "labels2", DT_INPUT, DT_I32, N);
+    net->weights = rig_vector(&net->rig, "weights", DT_INPUT, DT_F32, N);
+    const int src[4] = {net->logits, net->labels, net->labels2, net->weights};
+    struct dt_node *node = rig_node(&net->rig, DT_OP_SOFTMAX_XENT, kind == TRAIN_MIXED ? 4 : 2, src,
+                                    kind == EVAL ? 0 : 1, &net->diff);
     node->attr.xent.smoothing = smoothing;
     rig_build(&net->rig);
 }
 
-static void set_labels(struct net *net, const int32_t *labels)
+static void set_labels(struct net *net, int tensor, const int32_t *labels)
 {
-    OK(dt_backend_cpu.upload(net->rig.dev, net->rig.address[net->labels], labels,
-                             N * sizeof *labels));
+    OK(dt_backend_cpu.upload(net->rig.dev, net->rig.address[tensor], labels, N * sizeof *labels));
+}
+
+/* What a row is trained towards. */
+struct target {
+    int label, label2;
+    double weight;
+};
+
+static double share_of(struct target t, int c, double smoothing)
+{
+    double onehot = (c == t.label ? t.weight : 0) + (c == t.label2 ? 1 - t.weight : 0);
+    return (1 - smoothing) * onehot + smoothing / N_CLASSES;
 }
 
 /* Loss of one row; p[c] receives the probabilities. */
-static double reference(double p[N_CLASSES], const float *x, int label, double smoothing)
+static double reference(double p[N_CLASSES], const float *x, struct target t, double smoothing)
 {
     double max = (double)x[0], sum = 0, loss = 0;
     for (int c = 1; c < N_CLASSES; c++)
@@ -37,20 +54,22 @@ static double reference(double p[N_CLASSES], const float *x, int label, double s
     for (int c = 0; c < N_CLASSES; c++) {
         double log_p = (double)x[c] - max - log(sum);
         p[c] = exp(log_p);
-        double target = (c == label ? 1 - smoothing : 0) + smoothing / N_CLASSES;
-        loss -= target * log_p;
+        loss -= share_of(t, c, smoothing) * log_p;
     }
     return loss;
 }
 
-static void check(float smoothing, float scale)
+static void check(enum kind kind, float smoothing, float scale)
 {
-    const int32_t labels[N] = {0, 3, -1, 6, 2, -5};
+    const int32_t labels[N] = {0, 3, -1, 6, 2, -5}, labels2[N] = {4, 3, 9, 0, 5, -5};
+    const float weights[N] = {0.75f, 0.6f, 0.5f, 1, 0.5f, 1};
     const struct dt_scalars scalars = {.diff_scale = 0.25f};
     struct net net;
-    open_net(&net, smoothing, true);
+    open_net(&net, smoothing, kind);
     float *x = rig_fill(&net.rig, net.logits, 0, scale);
-    set_labels(&net, labels);
+    set_labels(&net, net.labels, labels);
+    set_labels(&net, net.labels2, labels2);
+    rig_set(&net.rig, net.weights, weights);
     rig_run(&net.rig, &scalars);
     float *diff = rig_get(&net.rig, net.diff);
 
@@ -59,13 +78,13 @@ static void check(float smoothing, float scale)
     double loss = 0;
     for (int i = 0; i < N; i++) {
         double p[N_CLASSES], s = (double)smoothing;
+        struct target t = {labels[i], labels2[i], kind == TRAIN_MIXED ? (double)weights[i] : 1};
         if (labels[i] >= 0)
-            loss += reference(p, x + i * N_CLASSES, labels[i], s);
-        for (int c = 0; c < N_CLASSES; c++) {
-            double target = (c == labels[i] ? 1 - s : 0) + s / N_CLASSES;
-            assert_near((double)diff[i * N_CLASSES + c], labels[i] < 0 ? 0 : 0.25 * (p[c] - target),
+            loss += reference(p, x + i * N_CLASSES, t, s);
+        for (int c = 0; c < N_CLASSES; c++)
+            assert_near((double)diff[i * N_CLASSES + c],
+                        labels[i] < 0 ? 0 : 0.25 * (p[c] - share_of(t, c, s)),
                         labels[i] < 0 ? 0 : 1e-7);
-        }
     }
     assert_near(counters.loss, loss, 1e-6 * (1 + fabs(loss)));
     assert_int_equal(counters.n, 4);
@@ -80,9 +99,38 @@ static void check(float smoothing, float scale)
 static void test_against_reference(void **state)
 {
     (void)state;
-    check(0, 3);
-    check(0.1f, 3);
-    check(0.1f, 1e4f); /* exp would overflow without the shift by the maximum */
+    for (enum kind kind = TRAIN; kind <= TRAIN_MIXED; kind++) {
+        check(kind, 0, 3);
+        check(kind, 0.1f, 3);
+        check(kind, 0.1f, 1e4f); /* exp would overflow without the shift by the maximum */
+    }
+}
+
+/* A second label without a share changes no bit. */
+static void test_full_weight(void **state)
+{
+    (void)state;
+    const int32_t labels[N] = {0, 3, -1, 6, 2, 5}, labels2[N] = {6, 3, -1, 1, 4, 0};
+    const float weights[N] = {1, 1, 1, 1, 1, 1};
+    const struct dt_scalars scalars = {.diff_scale = 1 / 3.0f};
+    struct dt_counters counters[2];
+    float *diff[2];
+    for (int mixed = 0; mixed < 2; mixed++) {
+        struct net net;
+        open_net(&net, 0.1f, mixed ? TRAIN_MIXED : TRAIN);
+        free(rig_fill(&net.rig, net.logits, 0, 3));
+        set_labels(&net, net.labels, labels);
+        set_labels(&net, net.labels2, labels2);
+        rig_set(&net.rig, net.weights, weights);
+        rig_run(&net.rig, &scalars);
+        diff[mixed] = rig_get(&net.rig, net.diff);
+        OK(dt_backend_cpu.download(net.rig.dev, &counters[mixed]));
+        rig_close(&net.rig);
+    }
+    assert_memory_equal(diff[0], diff[1], N * N_CLASSES * sizeof **diff);
+    assert_true(counters[0].loss == counters[1].loss);
+    free(diff[0]);
+    free(diff[1]);
 }
 
 static void test_top_k(void **state)
@@ -95,9 +143,9 @@ static void test_top_k(void **state)
     const int32_t labels[N] = {0, 0, 0, 0, 5, 1};
     struct net net;
     struct dt_counters counters;
-    open_net(&net, 0, false);
+    open_net(&net, 0, EVAL);
     rig_set(&net.rig, net.logits, &x[0][0]);
-    set_labels(&net, labels);
+    set_labels(&net, net.labels, labels);
     rig_run(&net.rig, NULL);
     OK(dt_backend_cpu.download(net.rig.dev, &counters));
     assert_int_equal(counters.n, N);
@@ -106,7 +154,7 @@ static void test_top_k(void **state)
     assert_int_equal(counters.n_finite, N - 1);
     double p[N_CLASSES], loss = 0;
     for (int i = 0; i < N - 1; i++)
-        loss += reference(p, x[i], labels[i], 0);
+        loss += reference(p, x[i], (struct target){labels[i], labels[i], 1}, 0);
     assert_near(counters.loss, loss, 1e-6 * loss);
     rig_close(&net.rig);
 }
@@ -114,19 +162,27 @@ static void test_top_k(void **state)
 static void test_label_out_of_range(void **state)
 {
     (void)state;
-    const int32_t labels[N] = {0, 0, 0, N_CLASSES, 0, 0};
+    const int32_t good[N] = {0}, bad[N] = {0, 0, 0, N_CLASSES, 0, 0}, negative[N] = {0, -1};
     struct net net;
-    open_net(&net, 0, false);
-    set_labels(&net, labels);
+    open_net(&net, 0, TRAIN_MIXED);
+    set_labels(&net, net.labels, bad);
+    set_labels(&net, net.labels2, good);
     assert_int_equal(dt_backend_cpu.run(net.rig.dev, net.rig.exec[0]), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "label 7"));
+    assert_non_null(strstr(dt_error_text(), "image 3 of the batch has label 7"));
+    set_labels(&net, net.labels, good);
+    set_labels(&net, net.labels2, bad);
+    assert_int_equal(dt_backend_cpu.run(net.rig.dev, net.rig.exec[0]), DT_ERR_DATA);
+    assert_non_null(strstr(dt_error_text(), "image 3 of the batch has label 7"));
+    set_labels(&net, net.labels2, negative);
+    assert_int_equal(dt_backend_cpu.run(net.rig.dev, net.rig.exec[0]), DT_ERR_DATA);
+    assert_non_null(strstr(dt_error_text(), "image 1 of the batch has label -1"));
     rig_close(&net.rig);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_reference),
-                                       cmocka_unit_test(test_top_k),
-                                       cmocka_unit_test(test_label_out_of_range)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_reference), cmocka_unit_test(test_full_weight),
+        cmocka_unit_test(test_top_k), cmocka_unit_test(test_label_out_of_range)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,6 +80,38 @@ static void test_inputs(void **state)
     dt_graph_destroy(NULL);
 }
 
+static void test_mixed_labels(void **state)
+{
+    (void)state;
+    int src;
+    struct dt_graph *g = begin(DT_TRAIN, 6, 8, &src);
+    assert_int_equal(g->labels2[DT_TRAIN], -1);
+    assert_int_equal(g->weights[DT_TRAIN], -1);
+    assert_int_equal(dt_graph_mix_labels(g), DT_OK);
+    const int labels2 = g->labels2[DT_TRAIN], weights = g->weights[DT_TRAIN];
+    assert_dims(g, labels2, "6");
+    assert_dims(g, weights, "6");
+    assert_int_equal(g->tensor[labels2].dtype, DT_I32);
+    assert_int_equal(g->tensor[weights].dtype, DT_F32);
+    assert_int_equal(g->tensor[labels2].role, DT_INPUT);
+    assert_int_equal(g->tensor[weights].role, DT_INPUT);
+    assert_int_equal(g->labels2[DT_EVAL], -1);
+    dt_graph_softmax_xent(g, dt_graph_linear(g, src, "fc", 10, init, init), 0.1);
+    const struct dt_node *loss = &g->node[g->n_nodes - 1];
+    assert_int_equal(loss->n_src, 4);
+    assert_int_equal(loss->src[1], g->labels[DT_TRAIN]);
+    assert_int_equal(loss->src[2], labels2);
+    assert_int_equal(loss->src[3], weights);
+    assert_int_equal(loss->n_dst, 1);
+    assert_int_equal(dt_graph_differentiate(g), DT_OK);
+    dt_graph_destroy(g);
+
+    g = new_graph();
+    assert_int_equal(dt_graph_mix_labels(g), DT_ERR_INTERNAL);
+    assert_non_null(strstr(dt_error_text(), "dt_graph_begin first"));
+    dt_graph_destroy(g);
+}
+
 static void test_shapes(void **state)
 {
     (void)state;
@@ -108,6 +140,7 @@ static void test_shapes(void **state)
 
     const struct dt_node *loss = &g->node[g->n_nodes - 1];
     assert_int_equal(loss->op, DT_OP_SOFTMAX_XENT);
+    assert_int_equal(loss->n_src, 2);
     assert_int_equal(loss->src[1], g->labels[DT_TRAIN]);
     assert_int_equal(loss->n_dst, 1);
     assert_dims(g, loss->dst[0], "2x10x1x1");
@@ -369,6 +402,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_inputs),
+        cmocka_unit_test(test_mixed_labels),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_parameters),
         cmocka_unit_test(test_phases_share_parameters),
