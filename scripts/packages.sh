@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034
 # The Debian and Ubuntu packages that dtrain needs; sourced by setup.sh. (g++: nvcc compiles with it.)
 BUILD_PACKAGES="gcc g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libdnnl-dev
-    libjpeg-dev libcjson-dev libarchive-dev libxxhash-dev librandom123-dev libhwloc-dev"
+    libjpeg-dev libpng-dev zlib1g-dev libcjson-dev libarchive-dev libxxhash-dev
+    librandom123-dev libhwloc-dev"
 TEST_PACKAGES="libcmocka-dev python3 python3-numpy python3-pil python3-jsonschema python3-torch
-    python3-torchvision shellcheck libjpeg-turbo-progs"
+    python3-torchvision python3-scipy shellcheck libjpeg-turbo-progs"

@@ -22,12 +22,12 @@
 #include "dtrain/train.h"
 
 struct arguments {
-    const char *config, *resume, *out, *weights, *json, *prefix;
+    const char *config, *resume, *out, *weights, *json, *prefix, *devkit, *decode;
     const char **sets;
     size_t n_sets;
     double max_time_s;
-    int64_t per_shard, per_class, size, seed;
-    bool dry_run, allow_config_change, profile, help, version;
+    int64_t per_shard, per_class, size, seed, resize_short, quality, label_offset, threads;
+    bool dry_run, allow_config_change, profile, skip_bad, help, version;
     char **positional;
     int n_positional;
 };
@@ -65,6 +65,18 @@ static const struct option_row option_rows[] = {
     {"prefix", TEXT, AT(prefix), 0, 0, "P",
      "shards are named P-0000.tar and so on (default: train)"},
     {"per-shard", INTEGER, AT(per_shard), 1, INT_MAX, "N", "images in a shard (default: 1000)"},
+    {"devkit", TEXT, AT(devkit), 0, 0, "FILE",
+     "ILSVRC2012_devkit_t12.tar.gz: the labels of ILSVRC2012_img_val.tar"},
+    {"resize-short", INTEGER, AT(resize_short), 32, 4096, "S",
+     "reduces larger images so that the shorter side has S pixels"},
+    {"quality", INTEGER, AT(quality), 1, 100, "Q",
+     "of the JPEG files made anew: reduced, CMYK, PNG (default: 95)"},
+    {"label-offset", INTEGER, AT(label_offset), 0, 1000000, "N",
+     "subtracted from labels of TFRecord files (default: 1)"},
+    {"skip-bad", FLAG, AT(skip_bad), 0, 0, NULL, "leaves out images that cannot be used"},
+    {"threads", INTEGER, AT(threads), 1, 1024, "N", "worker threads (default: one per CPU)"},
+    {"decode", TEXT, AT(decode), 0, 0, "all|N",
+     "images of shards that are decoded, spread over all (default: all)"},
     {"per-class", INTEGER, AT(per_class), 1, 1000000, "N", "images of each class (default: 100)"},
     {"size", INTEGER, AT(size), 8, 2048, "S", "height and width in pixels (default: 64)"},
     {"seed", INTEGER, AT(seed), 0, INT64_C(1) << 53, "S",
@@ -78,6 +90,18 @@ enum {
     MAX_OPTIONS = sizeof option_rows / sizeof option_rows[0],
     MAX_COMMAND_OPTIONS = 10
 };
+
+static dt_status parse_integer(int64_t *out, const struct option_row *row, const char *text)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || value < row->min || value > row->max)
+        DT_FAIL(DT_ERR_USAGE, "--%s: \"%s\" is not an integer in %" PRId64 "..%" PRId64, row->name,
+                text, row->min, row->max);
+    *out = value;
+    return DT_OK;
+}
 
 /* --- Sub-commands that need no MPI --- */
 
@@ -148,9 +172,23 @@ static dt_status run_doctor(const struct arguments *args)
     return status;
 }
 
+/* --decode all|N: -1 = all */
+static dt_status parse_decode(int64_t *out, const char *text)
+{
+    static const struct option_row number = {"decode", INTEGER, 0, 0, INT_MAX, NULL, NULL};
+    *out = -1;
+    return !text || strcmp(text, "all") == 0 ? DT_OK : parse_integer(out, &number, text);
+}
+
 static dt_status run_verify(const struct arguments *args)
 {
-    DT_TRY(dt_verify(args->positional[0], stdout));
+    const char *path = args->positional[0];
+    int64_t n_decode;
+    DT_TRY(parse_decode(&n_decode, args->decode));
+    if (dt_shards_found(path))
+        DT_TRY(dt_shards_verify(path, n_decode, (int)args->threads, stdout));
+    else
+        DT_TRY(dt_verify(path, stdout));
     return flush();
 }
 
@@ -160,7 +198,13 @@ static dt_status run_shard(const struct arguments *args)
         .src = args->positional[0],
         .dst = args->positional[1],
         .prefix = args->prefix,
+        .devkit = args->devkit,
         .per_shard = (int)args->per_shard,
+        .resize_short = (int)args->resize_short,
+        .quality = (int)args->quality,
+        .label_offset = (int)args->label_offset,
+        .threads = (int)args->threads,
+        .skip_bad = args->skip_bad,
         .seed = (uint64_t)args->seed,
     };
     return dt_shard_write(&options);
@@ -235,17 +279,19 @@ static const struct command commands[] = {
      run_bench},
     {"verify",
      "PATH",
-     "reads checkpoints and compares them with their checksums: one, or all of a run folder",
+     "checks checkpoints against their checksums (one, or a run folder), or shards (a folder, or "
+     "one)",
      1,
-     {0},
+     {"decode", "threads"},
      {0},
      run_verify,
      NULL},
     {"shard",
      "SRC DST",
-     "packs class folders of JPEG files into tar shards",
+     "packs images into tar shards: class folders, ILSVRC2012_img_train.tar or _val.tar, TFRecord",
      2,
-     {"prefix", "per-shard", "seed"},
+     {"prefix", "per-shard", "seed", "threads", "resize-short", "quality", "skip-bad", "devkit",
+      "label-offset"},
      {0},
      run_shard,
      NULL},
@@ -344,18 +390,6 @@ static dt_status print_version(void)
 }
 
 /* --- Parsing --- */
-
-static dt_status parse_integer(int64_t *out, const struct option_row *row, const char *text)
-{
-    char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || value < row->min || value > row->max)
-        DT_FAIL(DT_ERR_USAGE, "--%s: \"%s\" is not an integer in %" PRId64 "..%" PRId64, row->name,
-                text, row->min, row->max);
-    *out = value;
-    return DT_OK;
-}
 
 /* "90", "90s", "1h30m", "0.5d" */
 static dt_status parse_duration(double *out, const struct option_row *row, const char *text)
@@ -580,6 +614,8 @@ static dt_status run_command(int argc, char **argv)
     struct arguments args = {.resume = "auto",
                              .prefix = "train",
                              .per_shard = 1000,
+                             .quality = 95,
+                             .label_offset = 1,
                              .per_class = 100,
                              .size = 64,
                              .seed = 1};

@@ -168,13 +168,16 @@ struct dt_shard_options {
     int quality;        /* of what is encoded anew, 1 .. 100 */
     int label_offset;   /* TFRecord: subtracted from labels */
     int threads;        /* 0 = one per allowed CPU */
+    bool skip_bad;      /* images that cannot be used are left out with a warning, else DT_ERR_DATA;
+                           the other samples keep their shards and names */
     uint64_t seed;      /* of the order */
 };
 /* Packs a labelled set of images into WebDataset tars in shuffled order, with classes.txt where the
  * classes have names, <shard>.idx (DALI's wds2idx v1.2), checksums.xxh64 (for `xxhsum -c`) and
- * _info.json, where the split is named like the prefix; other splits in dst are kept. CMYK JPEG and
- * PNG files become RGB JPEG files. The same input and seed give the same bytes for any number of
- * threads. DT_ERR_CREATE if dst holds shards of this prefix already. */
+ * _info.json, where the split is named like the prefix; other splits in dst are kept. All images
+ * are decoded, to see whether they can be; CMYK JPEG and PNG files become RGB JPEG files. The same
+ * input and seed give the same bytes for any number of threads. DT_ERR_CREATE if dst holds shards
+ * of this prefix already. */
 dt_status dt_shard_write(const struct dt_shard_options *options);
 /* Whether `path` is a folder that holds tar shards, or one shard. */
 bool dt_shards_found(const char *path);

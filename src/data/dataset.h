@@ -34,6 +34,8 @@ struct dt_dataset_kind {
     void (*forget)(const struct dt_dataset *dataset); /* may be NULL: dt_dataset_forget */
     int (*label)(const struct dt_dataset *dataset, uint32_t id);
     void (*name)(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
+    /* Name of a class; NULL past the last, and for all where they have none. May be NULL: none. */
+    const char *(*class_name)(const struct dt_dataset *dataset, int label);
     void (*close)(struct dt_dataset *dataset);
 };
 
@@ -48,6 +50,8 @@ struct dt_dataset {
 };
 
 extern const struct dt_dataset_kind dt_dataset_synthetic, dt_dataset_folder, dt_dataset_shards;
+/* The folder with .png files too: for `dtrain shard`, which makes JPEG files of them. */
+extern const struct dt_dataset_kind dt_dataset_folder_png;
 
 /* Encoded samples in memory, at most `limit` bytes of them, never dropped. Thread-safe after
  * create.
@@ -68,9 +72,5 @@ dt_status dt_sample_read(struct dt_sample *sample, int fd, uint64_t offset, uint
                          const char *path);
 /* True for .jpg and .jpeg in any case. */
 bool dt_is_jpeg_suffix(const char *suffix);
-
-/* Of a folder data set: class names in the order of their labels. */
-int dt_folder_n_classes(const struct dt_dataset *dataset);
-const char *dt_folder_class(const struct dt_dataset *dataset, int label);
 
 #endif

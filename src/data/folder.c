@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@ struct folder {
     struct dt_names classes, files;
     uint32_t *first; /* first[c] .. first[c + 1] - 1 are the samples of class c */
     size_t n_ignored;
+    bool with_png;
 };
 
 static dt_status find_classes(struct folder *folder)
@@ -49,14 +51,20 @@ out:
     return status;
 }
 
+static bool is_image(const struct folder *folder, const char *name)
+{
+    const char *suffix = strrchr(name, '.');
+    return suffix &&
+           (dt_is_jpeg_suffix(suffix + 1) || (folder->with_png && strcasecmp(suffix, ".png") == 0));
+}
+
 /* Adds the image `name` of the folder open as `dir`; other files are counted and left out. */
 static dt_status add_file(struct folder *folder, uint64_t *hash, int dir, const char *path,
                           const char *name)
 {
-    const char *suffix = strrchr(name, '.');
     struct stat info;
 
-    if (!suffix || !dt_is_jpeg_suffix(suffix + 1)) {
+    if (!is_image(folder, name)) {
         folder->n_ignored++;
         return DT_OK;
     }
@@ -117,13 +125,15 @@ static void draw_progress(const char *root, size_t done, size_t total, double st
     dt_log_progress(text);
 }
 
-static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+static dt_status open_images(struct dt_dataset *dataset, const struct dt_dataset_options *options,
+                             bool with_png)
 {
     struct folder *folder;
     const double start_s = dt_clock_s();
 
     DT_TRY(DT_NEW(folder, 1));
     dataset->state = folder;
+    folder->with_png = with_png;
     DT_TRY(dt_file_path(folder->root, "%s", options->path));
     DT_TRY(find_classes(folder));
     const size_t n_classes = folder->classes.n;
@@ -139,10 +149,22 @@ static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset
     }
     dt_log_progress("");
     if (folder->n_ignored)
-        dt_log(DT_LOG_WARNING, "%zu entries under %s are not .jpg or .jpeg files and are left out",
-               folder->n_ignored, folder->root);
+        dt_log(DT_LOG_WARNING,
+               "%zu entries under %s are not .jpg or .jpeg%s files and are left out",
+               folder->n_ignored, folder->root, with_png ? " or .png" : "");
     dataset->n = (uint32_t)folder->files.n;
     return DT_OK;
+}
+
+static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+{
+    return open_images(dataset, options, false);
+}
+
+static dt_status open_folder_png(struct dt_dataset *dataset,
+                                 const struct dt_dataset_options *options)
+{
+    return open_images(dataset, options, true);
 }
 
 static void close_folder(struct dt_dataset *dataset)
@@ -206,21 +228,15 @@ static void forget_folder(const struct dt_dataset *dataset)
     }
 }
 
-int dt_folder_n_classes(const struct dt_dataset *dataset)
+static const char *class_name(const struct dt_dataset *dataset, int label)
 {
-    return (int)((const struct folder *)dataset->state)->classes.n;
+    const struct dt_names *classes = &((const struct folder *)dataset->state)->classes;
+    return (size_t)label < classes->n ? dt_names_get(classes, (size_t)label) : NULL;
 }
 
-const char *dt_folder_class(const struct dt_dataset *dataset, int label)
-{
-    return dt_names_get(&((const struct folder *)dataset->state)->classes, (size_t)label);
-}
+#define FOLDER_FUNCTIONS                                                                    \
+    .read = read_folder, .label = label_folder, .name = name_folder, .close = close_folder, \
+    .class_name = class_name, .forget = forget_folder
 
-const struct dt_dataset_kind dt_dataset_folder = {
-    .open = open_folder,
-    .read = read_folder,
-    .forget = forget_folder,
-    .label = label_folder,
-    .name = name_folder,
-    .close = close_folder,
-};
+const struct dt_dataset_kind dt_dataset_folder = {.open = open_folder, FOLDER_FUNCTIONS};
+const struct dt_dataset_kind dt_dataset_folder_png = {.open = open_folder_png, FOLDER_FUNCTIONS};

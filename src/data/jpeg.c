@@ -252,6 +252,11 @@ dt_status dt_jpeg_open(struct dt_jpeg *jpeg, int *width, int *height, const uint
     return DT_OK;
 }
 
+int dt_jpeg_components(const struct dt_jpeg *jpeg)
+{
+    return jpeg->info.num_components;
+}
+
 dt_status dt_jpeg_decode(struct dt_jpeg *jpeg, uint8_t *out, int x, int y, int w, int h)
 {
     if (!jpeg->is_open)

@@ -21,6 +21,8 @@ void dt_jpeg_destroy(struct dt_jpeg *jpeg); /* accepts NULL */
  * acceptable JPEG file. */
 dt_status dt_jpeg_open(struct dt_jpeg *jpeg, int *width, int *height, const uint8_t *data,
                        size_t bytes);
+/* Between open and decode: components of the file; 1 is grey, 4 is CMYK or YCCK. */
+int dt_jpeg_components(const struct dt_jpeg *jpeg);
 /* Between open and decode: the image is to be 1/denominator (1, 2, 4 or 8) as large, rounded up,
  * by inverse DCTs of fewer coefficients; *width and *height are its size then. */
 void dt_jpeg_scale(struct dt_jpeg *jpeg, int *width, int *height, int denominator);

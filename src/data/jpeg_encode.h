@@ -1,4 +1,4 @@
-/* JPEG encoding, for generated data. */
+/* JPEG encoding, for generated data and for what `dtrain shard` makes anew. */
 #ifndef DTRAIN_DATA_JPEG_ENCODE_H
 #define DTRAIN_DATA_JPEG_ENCODE_H
 

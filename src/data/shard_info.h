@@ -3,6 +3,7 @@
 #define DTRAIN_DATA_SHARD_INFO_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "data/names.h"
 
@@ -11,6 +12,7 @@ struct dt_shard_info {
     char path[1024]; /* of _info.json */
     int n_splits;
     struct dt_names splits;    /* names */
+    int64_t *num_samples;      /* of each split as stated, -1 = not */
     struct dt_names filenames; /* of all splits, in order */
     uint32_t *lengths;         /* samples of each file */
     uint32_t *split;           /* of each file */

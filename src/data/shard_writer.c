@@ -1,35 +1,25 @@
-/* Packs class folders into WebDataset tars: plain ustar, members NNNNNN.cls and NNNNNN.jpg, samples
- * shuffled once, no times and owners, so that the same input and seed give the same bytes.
+/* `dtrain shard`: the shards of a split and what describes them.
  *
- * All shards are written under temporary names and renamed together at the end; _info.json follows.
- * A folder may hold several prefixes (train, val): each is a split of the same _info.json. */
-#include <archive.h>
-#include <archive_entry.h>
-#include <limits.h>
+ * Shards are written in parallel under temporary names and renamed together at the end;
+ * checksums.xxh64 and _info.json follow. A folder may hold several prefixes (train, val): each is a
+ * split of the same _info.json. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "data/dataset.h"
-#include "data/names.h"
+#include "data/checksums.h"
+#include "data/images.h"
+#include "data/parallel.h"
 #include "data/shard_info.h"
+#include "data/shard_pack.h"
 #include "dtrain/clock.h"
 #include "dtrain/file.h"
 #include "dtrain/json.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
 
-enum { MAX_PREFIX = 64, MAX_CLASSES_BYTES = 64 << 20, TAR_RECORD = 10240 };
-
-struct packing {
-    struct dt_dataset *source;
-    const char *dir, *prefix;
-    uint32_t *order;
-    uint32_t n, per_shard, n_shards;
-    int shard_digits, sample_digits;
-    double start_s, drawn_s;
-};
+enum { MAX_PREFIX = 64, MAX_CLASSES_BYTES = 64 << 20, MAX_THREADS = 1024 };
 
 static int n_digits(uint32_t value, int at_least)
 {
@@ -37,137 +27,73 @@ static int n_digits(uint32_t value, int at_least)
     return n > at_least ? n : at_least;
 }
 
-static dt_status shard_path(char *out, const struct packing *packing, uint32_t shard,
-                            const char *ending)
+static const char *base_of(const char *path)
 {
-    return dt_file_path(out, "%s/%s-%0*u.tar%s", packing->dir, packing->prefix,
-                        packing->shard_digits, (unsigned)shard, ending);
+    return strrchr(path, '/') + 1; /* of "<folder>/<file>" */
 }
 
-static uint32_t shard_length(const struct packing *packing, uint32_t shard)
+/* Whether a file is named like a shard of this prefix. */
+static bool is_shard_name(const char *name, const char *prefix)
 {
-    const uint32_t rest = packing->n - shard * packing->per_shard;
-    return rest < packing->per_shard ? rest : packing->per_shard;
+    const size_t bytes = strlen(prefix);
+    if (strncmp(name, prefix, bytes) != 0 || name[bytes] != '-')
+        return false;
+    const char *number = name + bytes + 1;
+    return strcmp(number + strspn(number, "0123456789"), ".tar") == 0;
 }
-
-/* --- One shard --- */
-
-static dt_status add_member(struct archive *archive, struct archive_entry *entry, const char *name,
-                            const void *data, size_t bytes, const char *path)
-{
-    archive_entry_clear(entry);
-    archive_entry_set_pathname(entry, name);
-    archive_entry_set_filetype(entry, AE_IFREG);
-    archive_entry_set_perm(entry, 0444);
-    archive_entry_set_mtime(entry, 0, 0);
-    archive_entry_set_uid(entry, 0);
-    archive_entry_set_gid(entry, 0);
-    archive_entry_set_size(entry, (la_int64_t)bytes);
-    if (archive_write_header(archive, entry) != ARCHIVE_OK ||
-        archive_write_data(archive, data, bytes) != (la_ssize_t)bytes)
-        DT_FAIL(DT_ERR_IO, "cannot write member %s of %s: %s", name, path,
-                archive_error_string(archive));
-    return DT_OK;
-}
-
-static dt_status add_sample(struct packing *packing, struct archive *archive,
-                            struct archive_entry *entry, uint32_t position,
-                            struct dt_sample *sample, const char *path)
-{
-    const uint32_t id = packing->order[position];
-    char name[32], label[16], text[128], left[32];
-
-    DT_TRY(dt_dataset_read(packing->source, id, sample));
-    const int n = snprintf(label, sizeof label, "%d", dt_dataset_label(packing->source, id));
-    snprintf(name, sizeof name, "%0*u.cls", packing->sample_digits, (unsigned)position);
-    DT_TRY(add_member(archive, entry, name, label, (size_t)n, path));
-    snprintf(name, sizeof name, "%0*u.jpg", packing->sample_digits, (unsigned)position);
-    DT_TRY(add_member(archive, entry, name, sample->data, sample->bytes, path));
-
-    const double now_s = dt_clock_s();
-    if (now_s - packing->drawn_s > 0.2) {
-        const double done = position + 1.0;
-        packing->drawn_s = now_s;
-        dt_clock_format(left, sizeof left, (now_s - packing->start_s) / done * (packing->n - done));
-        snprintf(text, sizeof text, "packing: %.0f of %u images, about %s left", done,
-                 (unsigned)packing->n, left);
-        dt_log_progress(text);
-    }
-    return DT_OK;
-}
-
-static dt_status write_members(struct packing *packing, struct archive *archive, uint32_t shard,
-                               int fd, const char *path)
-{
-    dt_status status = DT_OK;
-    struct dt_sample sample = {0};
-    struct archive_entry *entry = archive_entry_new();
-    const uint32_t first = shard * packing->per_shard;
-
-    if (!entry)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_MEMORY, "out of memory: cannot write %s", path));
-    if (archive_write_set_format_ustar(archive) != ARCHIVE_OK ||
-        archive_write_set_bytes_per_block(archive, TAR_RECORD) != ARCHIVE_OK ||
-        archive_write_set_bytes_in_last_block(archive, TAR_RECORD) != ARCHIVE_OK ||
-        archive_write_open_fd(archive, fd) != ARCHIVE_OK)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_CREATE, "cannot begin to write %s: %s", path,
-                            archive_error_string(archive)));
-    for (uint32_t i = 0; i < shard_length(packing, shard); i++)
-        DT_TRY_OUT(add_sample(packing, archive, entry, first + i, &sample, path));
-    if (archive_write_close(archive) != ARCHIVE_OK)
-        DT_TRY_OUT(
-            DT_ERROR(DT_ERR_IO, "cannot finish %s: %s", path, archive_error_string(archive)));
-out:
-    archive_entry_free(entry);
-    free(sample.data);
-    return status;
-}
-
-static dt_status write_shard(struct packing *packing, uint32_t shard)
-{
-    dt_status status = DT_OK;
-    struct archive *archive = NULL;
-    char path[DT_PATH_MAX];
-    int fd = -1;
-
-    DT_TRY(shard_path(path, packing, shard, ".tmp"));
-    DT_TRY(dt_file_remove(path)); /* of a run that was killed */
-    DT_TRY(dt_file_create(&fd, path));
-    archive = archive_write_new();
-    if (!archive)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_MEMORY, "out of memory: cannot write %s", path));
-    DT_TRY_OUT(write_members(packing, archive, shard, fd, path));
-    DT_TRY_OUT(dt_file_finish(&fd, path));
-out:
-    if (archive)
-        archive_write_free(archive);
-    if (fd >= 0)
-        close(fd);
-    return status;
-}
-
-/* --- The folder --- */
 
 /* Left-overs of another run would become part of the data set. */
-static dt_status refuse_old_shards(const struct packing *packing)
+static dt_status refuse_old_shards(const struct dt_shard_options *options)
 {
     dt_status status = DT_OK;
     struct dt_names entries = {0};
-    const size_t prefix_bytes = strlen(packing->prefix);
 
-    DT_TRY_OUT(dt_names_list(&entries, packing->dir));
-    for (size_t i = 0; i < entries.n; i++) {
-        const char *name = dt_names_get(&entries, i), *dot = strrchr(name, '.');
-        if (!strncmp(name, packing->prefix, prefix_bytes) && name[prefix_bytes] == '-' && dot &&
-            !strcmp(dot, ".tar"))
+    DT_TRY_OUT(dt_names_list(&entries, options->dst));
+    for (size_t i = 0; i < entries.n; i++)
+        if (is_shard_name(dt_names_get(&entries, i), options->prefix))
             DT_TRY_OUT(DT_ERROR(
                 DT_ERR_CREATE, "%s holds shards already (%s): remove them or choose another folder",
-                packing->dir, name));
-    }
+                options->dst, dt_names_get(&entries, i)));
 out:
     dt_names_reset(&entries);
     return status;
 }
+
+/* --- classes.txt --- */
+
+/* One class name a line, in the order of the labels; *n = 0: the classes have no names. */
+static dt_status list_classes(struct dt_names *text, int *n, const struct dt_dataset *source)
+{
+    const char *name;
+
+    for (*n = 0; (name = source->kind->class_name(source, *n)); ++*n) {
+        DT_TRY(dt_names_add(text, name, strlen(name)));
+        text->text[text->bytes - 1] = '\n';
+    }
+    return DT_OK;
+}
+
+/* The splits of a folder must agree on the classes. */
+static dt_status compare_classes(const struct dt_names *text, const char *path)
+{
+    dt_status status = DT_OK;
+    char *old = NULL;
+    size_t bytes = 0;
+
+    if (text->n == 0 || !dt_file_exists(path))
+        return DT_OK;
+    DT_TRY_OUT(dt_file_load(&old, &bytes, path, MAX_CLASSES_BYTES));
+    if (bytes != text->bytes || memcmp(old, text->text, bytes) != 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
+                            "the classes differ from those in %s, so labels would mean different "
+                            "things: choose another folder",
+                            path));
+out:
+    free(old);
+    return status;
+}
+
+/* --- _info.json and checksums.xxh64 --- */
 
 static void put_split(struct dt_jsonw *json, const char *name, const struct dt_names *filenames,
                       const uint32_t *lengths, size_t first, size_t n)
@@ -190,23 +116,28 @@ static void put_split(struct dt_jsonw *json, const char *name, const struct dt_n
     dt_jsonw_close(json, '}');
 }
 
-/* Other splits of `info` are kept. */
-static dt_status write_info(const struct packing *packing, const struct dt_shard_info *info)
+/* Names and lengths of the new shards. */
+static dt_status list_shards(struct dt_names *names, const struct dt_packing *packing)
 {
-    dt_status status = DT_OK;
-    struct dt_names filenames = {0};
-    struct dt_jsonw json;
-    uint32_t *lengths = NULL;
     char path[DT_PATH_MAX];
 
-    dt_jsonw_init(&json, true);
-    DT_TRY_OUT(DT_NEW(lengths, packing->n_shards));
     for (uint32_t i = 0; i < packing->n_shards; i++) {
-        DT_TRY_OUT(shard_path(path, packing, i, ""));
-        const char *name = path + strlen(packing->dir) + 1;
-        DT_TRY_OUT(dt_names_add(&filenames, name, strlen(name)));
-        lengths[i] = shard_length(packing, i);
+        DT_TRY(dt_packing_tar(path, packing, i, ""));
+        DT_TRY(dt_names_add(names, base_of(path), strlen(base_of(path))));
     }
+    return DT_OK;
+}
+
+/* Other splits of `info` are kept. */
+static dt_status write_info(const struct dt_packing *packing, const struct dt_names *names,
+                            const struct dt_shard_info *info)
+{
+    dt_status status = DT_OK;
+    struct dt_jsonw json;
+    char path[DT_PATH_MAX];
+    const char *prefix = packing->options->prefix;
+
+    dt_jsonw_init(&json, true);
     dt_jsonw_begin(&json, NULL, '{');
     dt_jsonw_begin(&json, "splits", '{');
     size_t first = 0;
@@ -215,112 +146,213 @@ static dt_status write_info(const struct packing *packing, const struct dt_shard
         size_t n = 0;
         while (first + n < info->n_lengths && info->split[first + n] == (uint32_t)split)
             n++;
-        if (strcmp(name, packing->prefix) != 0)
+        if (strcmp(name, prefix) != 0)
             put_split(&json, name, &info->filenames, info->lengths, first, n);
         first += n;
     }
-    put_split(&json, packing->prefix, &filenames, lengths, 0, packing->n_shards);
+    put_split(&json, prefix, names, packing->lengths, 0, names->n);
     dt_jsonw_close(&json, '}');
     dt_jsonw_close(&json, '}');
     DT_TRY_OUT(dt_jsonw_end(&json));
-    DT_TRY_OUT(dt_file_path(path, "%s/_info.json", packing->dir));
+    DT_TRY_OUT(dt_file_path(path, "%s/_info.json", packing->options->dst));
     DT_TRY_OUT(dt_file_save(path, json.text, json.bytes));
 out:
     dt_jsonw_reset(&json);
-    dt_names_reset(&filenames);
-    free(lengths);
     return status;
 }
 
-/* One class name a line, in the order of the labels. The splits of a folder must agree on it. */
-static dt_status write_classes(const struct packing *packing)
+/* Lines of other splits are kept, those of shards of this prefix that are gone are not. */
+static dt_status write_checksums(const struct dt_packing *packing, const struct dt_names *names,
+                                 const struct dt_checksums *old)
 {
     dt_status status = DT_OK;
-    struct dt_names text = {0};
-    char *old = NULL, path[DT_PATH_MAX];
-    size_t old_bytes = 0;
+    struct dt_checksums sums = {0};
 
-    for (int i = 0; i < dt_folder_n_classes(packing->source); i++) {
-        const char *name = dt_folder_class(packing->source, i);
-        DT_TRY_OUT(dt_names_add(&text, name, strlen(name)));
-        text.text[text.bytes - 1] = '\n';
-    }
-    DT_TRY_OUT(dt_file_path(path, "%s/classes.txt", packing->dir));
-    if (!dt_file_exists(path)) {
-        DT_TRY_OUT(dt_file_save(path, text.text, text.bytes));
-        goto out;
-    }
-    DT_TRY_OUT(dt_file_load(&old, &old_bytes, path, MAX_CLASSES_BYTES));
-    if (old_bytes != text.bytes || memcmp(old, text.text, old_bytes) != 0)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
-                            "the class folders differ from those in %s, so labels would mean "
-                            "different things: choose another folder",
-                            path));
+    for (size_t i = 0; i < old->files.n; i++)
+        if (!is_shard_name(dt_names_get(&old->files, i), packing->options->prefix))
+            DT_TRY_OUT(dt_checksums_add(&sums, dt_names_get(&old->files, i), old->sums[i]));
+    for (size_t i = 0; i < names->n; i++)
+        DT_TRY_OUT(dt_checksums_add(&sums, dt_names_get(names, i), packing->sums[i]));
+    DT_TRY_OUT(dt_checksums_save(&sums, packing->options->dst));
 out:
-    dt_names_reset(&text);
-    free(old);
+    dt_checksums_reset(&sums);
     return status;
 }
 
-static dt_status write_all(struct packing *packing)
+/* --- The folder --- */
+
+/* What the folder held before. */
+struct before {
+    struct dt_shard_info info;
+    struct dt_checksums sums;
+};
+
+static dt_status load_before(struct before *before, const char *dir)
+{
+    DT_TRY(dt_shard_info_load(&before->info, dir));
+    DT_TRY(dt_checksums_load(&before->sums, dir));
+    if (before->sums.bad_line > 0)
+        DT_FAIL(DT_ERR_DATA,
+                "line %zu of %s/" DT_CHECKSUMS_NAME " is no check sum: repair it or "
+                "choose another folder",
+                before->sums.bad_line, dir);
+    return DT_OK;
+}
+
+typedef dt_status (*path_of)(char *out, const struct dt_packing *packing, uint32_t shard,
+                             const char *ending);
+static const path_of paths[] = {dt_packing_index, dt_packing_tar};
+
+static dt_status rename_all(const struct dt_packing *packing)
+{
+    char from[DT_PATH_MAX], to[DT_PATH_MAX];
+
+    for (size_t k = 0; k < DT_COUNT(paths); k++)
+        for (uint32_t i = 0; i < packing->n_shards; i++) {
+            DT_TRY(paths[k](from, packing, i, DT_SHARD_TEMPORARY));
+            DT_TRY(paths[k](to, packing, i, ""));
+            DT_TRY(dt_file_rename(from, to));
+        }
+    return DT_OK;
+}
+
+/* Not with dt_file_remove: the error to report is another one. */
+static void remove_temporary(const struct dt_packing *packing)
+{
+    char path[DT_PATH_MAX];
+
+    for (size_t k = 0; k < DT_COUNT(paths); k++)
+        for (uint32_t i = 0; i < packing->n_shards; i++)
+            if (paths[k](path, packing, i, DT_SHARD_TEMPORARY) == DT_OK)
+                unlink(path);
+}
+
+static dt_status publish(const struct dt_packing *packing, const struct before *before,
+                         const struct dt_names *classes)
 {
     dt_status status = DT_OK;
-    struct dt_shard_info info = {0};
-    char from[DT_PATH_MAX], to[DT_PATH_MAX];
-    uint32_t n_begun = 0;
+    struct dt_names names = {0};
+    char path[DT_PATH_MAX];
 
-    DT_TRY_OUT(dt_file_make_folder(packing->dir));
-    DT_TRY_OUT(refuse_old_shards(packing));
-    DT_TRY_OUT(dt_shard_info_load(&info, packing->dir));
-    DT_TRY_OUT(write_classes(packing));
-    while (n_begun < packing->n_shards)
-        DT_TRY_OUT(write_shard(packing, n_begun++));
-    for (uint32_t i = 0; i < packing->n_shards; i++) {
-        DT_TRY_OUT(shard_path(from, packing, i, ".tmp"));
-        DT_TRY_OUT(shard_path(to, packing, i, ""));
-        DT_TRY_OUT(dt_file_rename(from, to));
+    DT_TRY_OUT(list_shards(&names, packing));
+    if (classes->n > 0) {
+        DT_TRY_OUT(dt_file_path(path, "%s/classes.txt", packing->options->dst));
+        DT_TRY_OUT(dt_file_save(path, classes->text, classes->bytes));
     }
-    DT_TRY_OUT(write_info(packing, &info));
-    dt_log(DT_LOG_INFO, "packed %u images of %d classes into %u shards %s/%s-*.tar",
-           (unsigned)packing->n, dt_folder_n_classes(packing->source), (unsigned)packing->n_shards,
-           packing->dir, packing->prefix);
+    DT_TRY_OUT(rename_all(packing));
+    DT_TRY_OUT(write_checksums(packing, &names, &before->sums));
+    DT_TRY_OUT(write_info(packing, &names, &before->info));
+out:
+    dt_names_reset(&names);
+    return status;
+}
+
+static dt_status make_converters(struct dt_packing *packing)
+{
+    DT_TRY(DT_NEW(packing->converters, (size_t)packing->n_threads));
+    for (int i = 0; i < packing->n_threads; i++)
+        DT_TRY(dt_convert_create(&packing->converters[i], packing->options));
+    return DT_OK;
+}
+
+static dt_status write_shards(struct dt_packing *packing)
+{
+    dt_status status = DT_OK;
+
+    pthread_mutex_init(&packing->lock, NULL); /* without attributes it cannot fail */
+    packing->start_s = packing->drawn_s = dt_clock_s();
+    DT_TRY_OUT(make_converters(packing));
+    DT_TRY_OUT(dt_parallel_run(packing->n_shards, packing->n_threads, dt_pack_shard, packing));
 out:
     dt_log_progress("");
-    for (uint32_t i = 0; status != DT_OK && i < n_begun; i++)
-        if (shard_path(from, packing, i, ".tmp") == DT_OK)
-            unlink(from); /* not dt_file_remove: the error to report is another one */
-    dt_shard_info_reset(&info);
+    pthread_mutex_destroy(&packing->lock);
+    for (int i = 0; packing->converters && i < packing->n_threads; i++)
+        dt_convert_destroy(packing->converters[i]);
+    free(packing->converters);
     return status;
 }
 
-dt_status dt_shard_write(const struct dt_shard_options *shard_options)
+static void tell(const struct dt_packing *packing, int n_classes)
+{
+    const uint32_t *counts = packing->counts;
+    dt_log(DT_LOG_INFO,
+           "packed %u images of %d classes into %u shards %s/%s-*.tar (%u as they are, %u "
+           "converted, %u reduced; %u bad ones left out)",
+           (unsigned)(packing->n - packing->n_bad), n_classes, (unsigned)packing->n_shards,
+           packing->options->dst, packing->options->prefix, (unsigned)counts[DT_KEPT],
+           (unsigned)counts[DT_CONVERTED], (unsigned)counts[DT_REDUCED], (unsigned)packing->n_bad);
+}
+
+static dt_status write_all(struct dt_packing *packing)
 {
     dt_status status = DT_OK;
-    const char *prefix = shard_options->prefix;
-    const int per_shard = shard_options->per_shard;
-    const struct dt_dataset_options options = {
-        .source = DT_SOURCE_FOLDER, .path = shard_options->src, .num_classes = INT_MAX};
-    struct packing packing = {.dir = shard_options->dst, .prefix = prefix, .start_s = dt_clock_s()};
+    struct before before = {0};
+    struct dt_names classes = {0};
+    const char *dir = packing->options->dst;
+    char path[DT_PATH_MAX];
+    bool has_begun = false;
+    int n_classes;
 
-    if (per_shard < 1)
-        DT_FAIL(DT_ERR_USAGE, "a shard needs at least one sample, not %d", per_shard);
+    DT_TRY_OUT(dt_file_make_folder(dir));
+    DT_TRY_OUT(refuse_old_shards(packing->options));
+    DT_TRY_OUT(load_before(&before, dir));
+    DT_TRY_OUT(list_classes(&classes, &n_classes, packing->source));
+    DT_TRY_OUT(dt_file_path(path, "%s/classes.txt", dir));
+    DT_TRY_OUT(compare_classes(&classes, path));
+    has_begun = true;
+    DT_TRY_OUT(write_shards(packing));
+    DT_TRY_OUT(publish(packing, &before, &classes));
+    tell(packing, n_classes);
+out:
+    if (status != DT_OK && has_begun)
+        remove_temporary(packing);
+    dt_names_reset(&classes);
+    dt_shard_info_reset(&before.info);
+    dt_checksums_reset(&before.sums);
+    return status;
+}
+
+static dt_status check_options(const struct dt_shard_options *options)
+{
+    const char *prefix = options->prefix;
+
+    if (options->per_shard < 1)
+        DT_FAIL(DT_ERR_USAGE, "a shard needs at least one sample, not %d", options->per_shard);
+    if (options->quality < 1 || options->quality > 100)
+        DT_FAIL(DT_ERR_USAGE, "the quality of JPEG files is 1 to 100, not %d", options->quality);
+    if (options->threads < 0 || options->threads > MAX_THREADS)
+        DT_FAIL(DT_ERR_USAGE, "the number of threads is 1 to %d, or 0 for one per CPU, not %d",
+                MAX_THREADS, options->threads);
     if (!prefix[0] || strlen(prefix) > MAX_PREFIX || prefix[0] == '.' ||
         strpbrk(prefix, "/{},:") != NULL)
         DT_FAIL(DT_ERR_USAGE,
                 "the prefix of shard names must have 1 to %d characters, none of / { } , : and no "
                 "leading dot, not '%s'",
                 MAX_PREFIX, prefix);
-    DT_TRY(dt_dataset_open(&packing.source, &options));
+    return DT_OK;
+}
+
+dt_status dt_shard_write(const struct dt_shard_options *options)
+{
+    dt_status status = DT_OK;
+    struct dt_packing packing = {.options = options};
+
+    DT_TRY(check_options(options));
+    DT_TRY(dt_source_open(&packing.source, options));
     packing.n = dt_dataset_size(packing.source);
-    packing.per_shard = (uint32_t)per_shard;
-    packing.n_shards = (packing.n - 1) / packing.per_shard + 1;
+    packing.n_shards = (packing.n - 1) / (uint32_t)options->per_shard + 1;
     packing.shard_digits = n_digits(packing.n_shards - 1, 4);
     packing.sample_digits = n_digits(packing.n - 1, 6);
+    packing.n_threads = dt_parallel_threads(options->threads, packing.n_shards);
     DT_TRY_OUT(DT_NEW(packing.order, packing.n));
-    dt_sampler_order(packing.order, packing.n, shard_options->seed, 0, true);
+    DT_TRY_OUT(DT_NEW(packing.lengths, packing.n_shards));
+    DT_TRY_OUT(DT_NEW(packing.sums, packing.n_shards));
+    dt_sampler_order(packing.order, packing.n, options->seed, 0, true);
     DT_TRY_OUT(write_all(&packing));
 out:
     free(packing.order);
+    free(packing.lengths);
+    free(packing.sums);
     dt_dataset_close(packing.source);
     return status;
 }

@@ -59,7 +59,7 @@ static dt_status end_run(struct pairing *pairing)
     return DT_OK;
 }
 
-static dt_status read_label(int32_t *label, const struct dt_tar_member *member, const char *path)
+dt_status dt_tar_label(int32_t *label, const struct dt_tar_member *member, const char *path)
 {
     char text[MAX_LABEL_BYTES + 1] = {0}, *end = text;
     long value = 0;
@@ -86,6 +86,13 @@ static bool is_meta(const char *name)
     return bytes >= 4 && !strncmp(name, "__", 2) && !strncmp(name + bytes - 2, "__", 2);
 }
 
+size_t dt_tar_key(const char *name)
+{
+    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+    const char *dot = strchr(base, '.');
+    return dot && dot != base && !is_meta(name) ? (size_t)(dot - name) : 0;
+}
+
 static dt_status add_member(struct pairing *pairing, const struct dt_tar_member *member,
                             const char *suffix)
 {
@@ -102,7 +109,7 @@ static dt_status add_member(struct pairing *pairing, const struct dt_tar_member 
         pairing->entry.bytes = member->bytes < UINT32_MAX ? (uint32_t)member->bytes : UINT32_MAX;
     }
     if (is_label) {
-        DT_TRY(read_label(&pairing->entry.label, member, pairing->path));
+        DT_TRY(dt_tar_label(&pairing->entry.label, member, pairing->path));
         pairing->has_label = true;
     }
     return DT_OK;
@@ -111,13 +118,11 @@ static dt_status add_member(struct pairing *pairing, const struct dt_tar_member 
 static dt_status visit_member(void *context, const struct dt_tar_member *member)
 {
     struct pairing *pairing = context;
-    const char *slash = strrchr(member->name, '/'), *base = slash ? slash + 1 : member->name;
-    const char *dot = strchr(base, '.');
+    const size_t key_bytes = dt_tar_key(member->name);
 
     dt_pulse_beat(&dt_pulse_main); /* an index is built by the main thread, and may take long */
-    if (!dot || dot == base || is_meta(member->name))
+    if (!key_bytes)
         return DT_OK;
-    const size_t key_bytes = (size_t)(dot - member->name);
     if (!pairing->in_run || strncmp(pairing->key, member->name, key_bytes) != 0 ||
         pairing->key[key_bytes] != 0) {
         DT_TRY(end_run(pairing));
@@ -126,7 +131,7 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
         memcpy(pairing->key, member->name, key_bytes); /* dt_tar_walk refuses longer names */
         pairing->key[key_bytes] = 0;
     }
-    DT_TRY(add_member(pairing, member, dot + 1));
+    DT_TRY(add_member(pairing, member, member->name + key_bytes + 1));
     return DT_OK;
 }
 

@@ -19,6 +19,20 @@ typedef dt_status (*dt_tar_visit)(void *context, const struct dt_tar_member *mem
  * names are DT_ERR_DATA with the byte they are at. Limits: 20 M members, names of 1,024 bytes,
  * members of 8 GiB, 64 KiB of headers per member. */
 dt_status dt_tar_walk(const char *path, dt_tar_visit visit, void *context, int *n_skipped);
+/* The same for a tar that fills a part of a file: a member of another tar. Offsets are those in the
+ * file. */
+struct dt_tar_range {
+    uint64_t offset, bytes;
+};
+dt_status dt_tar_walk_range(const char *path, const struct dt_tar_range *range, dt_tar_visit visit,
+                            void *context, int *n_skipped);
+
+/* Bytes of the sample's key in the name of a member, WebDataset's rule: up to the first dot of the
+ * base name; behind it comes the kind of member. 0 = of no sample: no such dot, hidden, __meta__.
+ */
+size_t dt_tar_key(const char *name);
+/* The number in a .cls member; DT_ERR_DATA names shard and member. */
+dt_status dt_tar_label(int32_t *label, const struct dt_tar_member *member, const char *path);
 
 struct dt_tar_entry {
     uint64_t offset; /* of the image data */

@@ -4,6 +4,7 @@
  * libarchive seeks over the data, so a walk reads little more than the headers. */
 #include <archive.h>
 #include <archive_entry.h>
+#include <errno.h>
 #include <locale.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -26,8 +27,8 @@ enum {
 struct walk {
     struct archive *archive;
     int fd;
-    uint64_t file_bytes;
-    uint64_t end; /* of the last member's data, with its padding */
+    uint64_t first, past; /* of the file, the bytes that the archive fills */
+    uint64_t end;         /* of the last member's data, with its padding */
     const char *path;
     dt_tar_visit visit;
     void *context;
@@ -35,7 +36,7 @@ struct walk {
 };
 
 /* A compressed archive cannot be read at random places. */
-static dt_status refuse_compressed(int fd, uint64_t bytes, const char *path)
+static dt_status refuse_compressed(int fd, struct dt_tar_range range, const char *path)
 {
     static const struct {
         const char *magic, *tool;
@@ -48,10 +49,10 @@ static dt_status refuse_compressed(int fd, uint64_t bytes, const char *path)
                    {"\x04\x22\x4d\x18", "unlz4"}};
     char head[8] = {0};
 
-    if (bytes < TAR_BLOCK)
+    if (range.bytes < TAR_BLOCK)
         DT_FAIL(DT_ERR_DATA, "shard %s is not a tar archive: it has only %llu bytes", path,
-                (unsigned long long)bytes);
-    DT_TRY(dt_file_pread(fd, head, sizeof head, 0, path));
+                (unsigned long long)range.bytes);
+    DT_TRY(dt_file_pread(fd, head, sizeof head, range.offset, path));
     for (size_t i = 0; i < DT_COUNT(formats); i++)
         if (!memcmp(head, formats[i].magic, strlen(formats[i].magic)))
             DT_FAIL(DT_ERR_DATA,
@@ -100,13 +101,13 @@ static dt_status check_place(struct walk *walk, const struct dt_tar_member *memb
         DT_FAIL(DT_ERR_DATA,
                 "the headers of member %s of shard %s take %llu bytes; at most %d are accepted",
                 member->name, walk->path, at - walk->end, MAX_HEADER_BYTES);
-    if (member->bytes > MAX_MEMBER_BYTES || member->offset > walk->file_bytes ||
-        member->bytes > walk->file_bytes - member->offset)
+    if (member->bytes > MAX_MEMBER_BYTES || member->offset > walk->past ||
+        member->bytes > walk->past - member->offset)
         DT_FAIL(DT_ERR_DATA,
-                "shard %s is truncated: member %s needs %llu bytes at byte %llu, but the file has "
-                "%llu; copy the shard again",
+                "shard %s is truncated: member %s needs %llu bytes at byte %llu, but the archive "
+                "ends at %llu; copy the shard again",
                 walk->path, member->name, (unsigned long long)member->bytes, at,
-                (unsigned long long)walk->file_bytes);
+                (unsigned long long)walk->past);
     return DT_OK;
 }
 
@@ -114,7 +115,8 @@ static dt_status visit_member(struct walk *walk, struct archive_entry *entry)
 {
     const char *name = archive_entry_pathname(entry);
     struct dt_tar_member member = {.name = name ? name : archive_entry_pathname_utf8(entry),
-                                   .offset = (uint64_t)archive_filter_bytes(walk->archive, 0),
+                                   .offset = walk->first +
+                                             (uint64_t)archive_filter_bytes(walk->archive, 0),
                                    .bytes = (uint64_t)archive_entry_size(entry),
                                    .fd = walk->fd};
 
@@ -134,17 +136,17 @@ static dt_status visit_member(struct walk *walk, struct archive_entry *entry)
 
 /* Behind the last member there must be zero blocks only: a file cut between two members, and
  * archives joined by cat, would otherwise lose samples without a word. */
-static dt_status check_end(int fd, uint64_t end, uint64_t file_bytes, const char *path)
+static dt_status check_end(int fd, uint64_t end, uint64_t past, const char *path)
 {
     char tail[READ_BLOCK];
 
-    if (end + TAR_BLOCK > file_bytes)
+    if (end + TAR_BLOCK > past)
         DT_FAIL(
             DT_ERR_DATA,
             "shard %s is truncated: it ends at byte %llu without the end mark of a tar; copy or "
             "write it again",
-            path, (unsigned long long)file_bytes);
-    const uint64_t rest = file_bytes - end;
+            path, (unsigned long long)past);
+    const uint64_t rest = past - end;
     const size_t bytes = rest < sizeof tail ? (size_t)rest : sizeof tail;
     DT_TRY(dt_file_pread(fd, tail, bytes, end, path));
     for (size_t i = 0; i < bytes; i++)
@@ -179,16 +181,33 @@ static dt_status walk_members(struct walk *walk)
             break;
         if (!is_header_good(walk->archive, result))
             DT_FAIL(DT_ERR_DATA, "shard %s is damaged or truncated near byte %llu: %s", walk->path,
-                    (unsigned long long)archive_filter_bytes(walk->archive, 0),
+                    (unsigned long long)(walk->first +
+                                         (uint64_t)archive_filter_bytes(walk->archive, 0)),
                     archive_error_string(walk->archive));
         if (n_members >= MAX_MEMBERS)
             DT_FAIL(DT_ERR_DATA, "shard %s has more than %d members", walk->path, MAX_MEMBERS);
         DT_TRY(visit_member(walk, entry));
     }
-    return check_end(walk->fd, walk->end, walk->file_bytes, walk->path);
+    return check_end(walk->fd, walk->end, walk->past, walk->path);
 }
 
-dt_status dt_tar_walk(const char *path, dt_tar_visit visit, void *context, int *n_skipped)
+/* range NULL: the whole file. */
+static dt_status open_range(struct walk *walk, const struct dt_tar_range *range)
+{
+    uint64_t file_bytes;
+
+    DT_TRY(dt_file_open(&walk->fd, &file_bytes, walk->path));
+    const struct dt_tar_range all = {0, file_bytes}, part = range ? *range : all;
+    walk->first = walk->end = part.offset;
+    walk->past = part.offset + part.bytes;
+    if (lseek(walk->fd, (off_t)part.offset, SEEK_SET) < 0)
+        DT_FAIL(DT_ERR_IO, "cannot go to byte %llu of %s: %s", (unsigned long long)part.offset,
+                walk->path, strerror(errno));
+    return refuse_compressed(walk->fd, part, walk->path);
+}
+
+dt_status dt_tar_walk_range(const char *path, const struct dt_tar_range *range, dt_tar_visit visit,
+                            void *context, int *n_skipped)
 {
     dt_status status = DT_OK;
     struct walk walk = {.fd = -1, .path = path, .visit = visit, .context = context};
@@ -196,8 +215,7 @@ dt_status dt_tar_walk(const char *path, dt_tar_visit visit, void *context, int *
     locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
     locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
 
-    DT_TRY_OUT(dt_file_open(&walk.fd, &walk.file_bytes, path));
-    DT_TRY_OUT(refuse_compressed(walk.fd, walk.file_bytes, path));
+    DT_TRY_OUT(open_range(&walk, range));
     walk.archive = archive_read_new();
     if (!walk.archive)
         DT_TRY_OUT(DT_ERROR(DT_ERR_MEMORY, "out of memory: cannot begin to read shard %s", path));
@@ -213,6 +231,11 @@ out:
         freelocale(utf8);
     }
     return status;
+}
+
+dt_status dt_tar_walk(const char *path, dt_tar_visit visit, void *context, int *n_skipped)
+{
+    return dt_tar_walk_range(path, NULL, visit, context, n_skipped);
 }
 
 struct search {

@@ -1,0 +1,624 @@
+"""`dtrain shard` from every kind of source, and `dtrain verify` on what it makes and on 20 faults."""
+
+import io
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+import numpy as np
+from PIL import Image
+
+DTRAIN = os.path.realpath(sys.argv[1])
+MASK = 2**64 - 1
+
+
+def run(*args, code=0):
+    done = subprocess.run([DTRAIN, *map(str, args)], capture_output=True, text=True, timeout=100)
+    assert done.returncode == code, (args, done.returncode, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+def read(*path):
+    with open(os.path.join(*path), "rb") as file:
+        return file.read()
+
+
+def write(path, data):
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def tree(folder):
+    return {name: read(folder, name) for name in sorted(os.listdir(folder))}
+
+
+def same(a, b):
+    x, y = tree(a), tree(b)
+    assert x.keys() == y.keys(), (a, sorted(x), b, sorted(y))
+    for name in x:
+        assert x[name] == y[name], f"{name} differs between {a} and {b}"
+
+
+# --- References: XXH64, CRC-32C, TFRecord, wds2idx v1.2 ---
+
+
+def xxh64(data):
+    """The specification, seed 0."""
+    p1, p2, p3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+    p4, p5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+    rotate = lambda x, r: (x << r | x >> (64 - r)) & MASK
+    mix = lambda acc, lane: rotate((acc + lane * p2) & MASK, 31) * p1 & MASK
+    at = 0
+    if len(data) >= 32:
+        acc = [(p1 + p2) & MASK, p2, 0, -p1 & MASK]
+        while at + 32 <= len(data):
+            lanes = struct.unpack_from("<4Q", data, at)
+            acc = [mix(a, lane) for a, lane in zip(acc, lanes)]
+            at += 32
+        sum_ = sum(rotate(a, r) for a, r in zip(acc, (1, 7, 12, 18))) & MASK
+        for a in acc:
+            sum_ = ((sum_ ^ mix(0, a)) * p1 + p4) & MASK
+    else:
+        sum_ = p5
+    sum_ = (sum_ + len(data)) & MASK
+    while at + 8 <= len(data):
+        lane = struct.unpack_from("<Q", data, at)[0]
+        sum_ = (rotate(sum_ ^ mix(0, lane), 27) * p1 + p4) & MASK
+        at += 8
+    if at + 4 <= len(data):
+        lane = struct.unpack_from("<I", data, at)[0]
+        sum_ = (rotate(sum_ ^ lane * p1 & MASK, 23) * p2 + p3) & MASK
+        at += 4
+    for byte in data[at:]:
+        sum_ = rotate(sum_ ^ byte * p5 & MASK, 11) * p1 & MASK
+    sum_ = (sum_ ^ sum_ >> 33) * p2 & MASK
+    sum_ = (sum_ ^ sum_ >> 29) * p3 & MASK
+    return sum_ ^ sum_ >> 32
+
+
+def crc32c_masked(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def varint(value):
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
+
+
+def part(number, data):
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def record(image, label, synset, packed):
+    features = {
+        "image/width": part(3, part(1, varint(500))),
+        "image/object/bbox/xmin": part(2, part(1, struct.pack("<f", 0.5))),
+        "image/encoded": part(1, part(1, image)),
+        "image/class/label": part(3, part(1, varint(label)) if packed else b"\x08" + varint(label)),
+        "image/class/synset": part(1, part(1, synset.encode())),
+        "image/format": part(1, part(1, b"JPEG")),
+    }
+    entries = [part(1, part(1, key.encode()) + part(2, value)) for key, value in features.items()]
+    data = part(1, b"".join(entries))
+    head = struct.pack("<Q", len(data))
+    return (
+        head
+        + struct.pack("<I", crc32c_masked(head))
+        + data
+        + struct.pack("<I", crc32c_masked(data))
+    )
+
+
+def wds2idx(tar):
+    samples = []
+    with tarfile.open(tar) as archive:
+        for member in archive:
+            key, kind = member.name.split(".", 1)
+            if not samples or samples[-1][0] != key:
+                samples.append((key, []))
+            samples[-1][1].append(f"{kind} {member.offset_data} {member.size} {member.name}")
+    lines = [f"v1.2 {len(samples)}"] + [" ".join(members) for _, members in samples]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def samples_of(folder, prefix="train"):
+    """(label, image) in the order of the shards."""
+    out, label = [], None
+    for name in sorted(os.listdir(folder)):
+        if name.startswith(prefix) and name.endswith(".tar"):
+            with tarfile.open(os.path.join(folder, name)) as archive:
+                for member in archive:
+                    data = archive.extractfile(member).read()
+                    if member.name.endswith(".cls"):
+                        label = int(data)
+                    else:
+                        out.append((label, data))
+    return out
+
+
+def tar_of(path, members):
+    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+
+
+# --- Sources ---
+
+
+def make_classes():
+    """Class folders named like WordNet ids, the order of the names another than that of the files."""
+    run("shapes", "shapes", "--per-class", 4, "--size", 40)
+    for i, name in enumerate(sorted(os.listdir("shapes"))):
+        wnid = f"n{(i * 7919) % 10 * 11111 + 10000:08d}"
+        for file in os.listdir(f"shapes/{name}"):
+            write(f"src/{wnid}/{wnid}_{file[:-4]}.JPEG", read("shapes", name, file))
+
+
+def list_images(folder):
+    for wnid in sorted(os.listdir(folder)):
+        for file in sorted(os.listdir(f"{folder}/{wnid}")):
+            yield wnid, file, read(folder, wnid, file)
+
+
+def test_folder():
+    run("shard", "src", "folder", "--per-shard", 7, "--threads", 1)
+    assert sorted(tree("folder")) == sorted(
+        ["_info.json", "checksums.xxh64", "classes.txt"]
+        + [f"train-{i:04d}.{end}" for i in range(6) for end in ("tar", "idx")]
+    )
+    run("shard", "src", "threads", "--per-shard", 7, "--threads", 3)
+    same("folder", "threads")
+    images = {(sorted(os.listdir("src")).index(w), data) for w, _, data in list_images("src")}
+    assert set(samples_of("folder")) == images and len(images) == 40
+    lines = read("folder/checksums.xxh64").decode().splitlines()
+    assert lines == [
+        f"{xxh64(read('folder', f'train-{i:04d}.tar')):016x}  train-{i:04d}.tar" for i in range(6)
+    ]
+    assert read("folder/train-0003.idx") == wds2idx("folder/train-0003.tar")
+    if shutil.which("xxhsum"):
+        subprocess.run(["xxhsum", "-c", "checksums.xxh64"], cwd="folder", check=True)
+    assert "40 samples" in run("verify", "folder")
+
+
+def test_splits():
+    shutil.copytree("folder", "splits")
+    run("shard", "src", "splits", "--prefix", "train-b", "--per-shard", 30)
+    run("shard", "src", "splits", "--prefix", "val", "--per-shard", 30)
+    splits = json.loads(read("splits/_info.json"))["splits"]
+    assert list(splits) == ["train", "train-b", "val"]
+    assert len(read("splits/checksums.xxh64").splitlines()) == 6 + 2 + 2
+    assert "10 shards, 120 samples" in run("verify", "splits")
+    assert "1 shards, 10 samples" in run("verify", "splits/val-0001.tar")
+    run("shard", "src", "splits", "--prefix", "val", code=73)
+    os.chdir("splits")
+    assert "1 shards, 30 samples" in run("verify", "val-0000.tar")
+    os.chdir("..")
+
+
+def test_train_tar():
+    members = []
+    for wnid in sorted(os.listdir("src"), reverse=True):
+        files = [(f, d) for w, f, d in list_images("src") if w == wnid]
+        tar_of("class.tar", files[::-1])
+        members.append((f"{wnid}.tar", read("class.tar")))
+    tar_of("ILSVRC2012_img_train.tar", members)
+    for name in "train_tar", "train_tar2":
+        run("shard", "ILSVRC2012_img_train.tar", name, "--per-shard", 7, "--threads", 2)
+        same("folder", name)
+    # The end mark of an inner tar is cut off: the next class would be taken for images of it.
+    data = members[3][1]
+    tar_of(
+        "cut.tar", members[:3] + [(members[3][0], data[: len(data) // 1024 * 512])] + members[4:]
+    )
+    assert members[3][0] in run("shard", "cut.tar", "cut", code=65)
+    tar_of("twice.tar", members[:1] * 2)
+    assert "two members" in run("shard", "twice.tar", "none", code=65)
+
+
+def make_devkit(name, ids, truth, **changes):
+    import scipy.io
+
+    kinds = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O"), ("num_children", "O")]
+    synsets = np.zeros((len(ids), 1), dtype=kinds)
+    for i, (number, wnid, children) in enumerate(ids):
+        synsets[i, 0] = (float(number), wnid, f"word {i}", np.uint8(children))
+    mat = io.BytesIO()
+    scipy.io.savemat(mat, {"other": np.arange(9.0), "synsets": synsets}, do_compression=True)
+    files = {
+        "meta.mat": mat.getvalue(),
+        "ILSVRC2012_validation_ground_truth.txt": "".join(f"{t}\n" for t in truth).encode(),
+    }
+    files.update(changes)
+    with tarfile.open(name, "w:gz") as archive:
+        for file, data in files.items():
+            info = tarfile.TarInfo(f"ILSVRC2012_devkit_t12/data/{file}")
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return files["meta.mat"]
+
+
+def test_val_tar():
+    try:
+        import scipy.io  # noqa: F401
+    except ImportError:
+        print("no scipy: the development kit is left out")
+        return
+    images = list(list_images("src"))
+    wnids = sorted(os.listdir("src"))
+    numbers = {wnid: (i * 3) % 10 + 1 for i, wnid in enumerate(wnids)}
+    ids = [(numbers[w], w, 0) for w in wnids[::-1]] + [(11, "n00000001", 10)]
+    files = [(f"ILSVRC2012_val_{i + 1:08d}.JPEG", data) for i, (_, _, data) in enumerate(images)]
+    truth = [numbers[w] for w, _, _ in images]
+    tar_of("ILSVRC2012_img_val.tar", files[::-1])
+    meta = make_devkit("devkit.tar.gz", ids, truth)
+    run("shard", "ILSVRC2012_img_val.tar", "val", "--devkit", "devkit.tar.gz", "--per-shard", 7)
+    assert samples_of("val") == samples_of("folder")
+    same("folder", "val")
+    assert "--devkit" in run("shard", "ILSVRC2012_img_val.tar", "none", code=65)
+    assert "goes with" in run("shard", "src", "none", "--devkit", "devkit.tar.gz", code=64)
+
+    def refused(text, *args, **changes):
+        make_devkit("bad.tar.gz", *args, **changes)
+        out = run("shard", "ILSVRC2012_img_val.tar", "none", "--devkit", "bad.tar.gz", code=65)
+        assert text in out and "bad.tar.gz" in out, (text, out)
+
+    refused("labels for 39", ids, truth[1:])
+    refused("line 40", ids, truth[1:] + [11])
+    refused("numbered 1 to", ids[1:], truth)
+    refused("numbered 1 to", ids[:1] + ids, truth)
+    refused("meta.mat", ids, truth, **{"meta.mat": meta[:-40]})
+    refused("meta.mat", ids, truth, **{"meta.mat": b"x" * 300})
+    out = run("shard", "ILSVRC2012_img_val.tar", "none", "--devkit", "class.tar", code=65)
+    assert "does not hold" in out
+
+
+def test_tfrecord():
+    wnids = sorted(os.listdir("src"))
+    records = [
+        record(data, wnids.index(wnid) + 1, wnid, i % 2)
+        for i, (wnid, _, data) in enumerate(list_images("src"))
+    ]
+    for i in range(4):
+        write(f"tf/train-{i:05d}-of-00004", b"".join(records[i * 10 : i * 10 + 10]))
+    pattern = "tf/train-{00000..00003}-of-00004"
+    run("shard", pattern, "tfrecord", "--per-shard", 7, "--threads", 2)
+    same("folder", "tfrecord")
+    run("shard", "tf/train-00001-of-00004", "one")
+    assert len(samples_of("one")) == 10
+    assert "label-offset 2" in run("shard", pattern, "none", "--label-offset", 2, code=65)
+    assert "cannot open" in run("shard", "tf/{0..1}", "none", code=66)
+    whole = read("tf/train-00002-of-00004")
+    start = len(records[20])
+
+    def refused(text, data):
+        write("tf/bad", data)
+        out = run("shard", "tf/{train-00001-of-00004,bad}", "none", code=65)
+        assert text in out and "tf/bad" in out, (text, out)
+
+    def flipped(at):
+        return whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+
+    refused("its check sum", flipped(start + 1))
+    refused("cut", whole[:-1])
+    refused("truncated", whole[: start + 5])
+    refused("check sum differs", flipped(len(records[20]) // 2))
+    refused("no tf.Example", reframe(b"\x0a\xff\x01"))
+    refused("no image/encoded", reframe(part(1, b"")))
+
+
+def reframe(data):
+    head = struct.pack("<Q", len(data))
+    return head + struct.pack("<I", crc32c_masked(head)) + data + b"\0\0\0\0"
+
+
+# --- What is converted ---
+
+
+def jpeg(mode, size, **options):
+    rng = np.random.default_rng(3)
+    small = rng.integers(0, 256, (4, 5, len(Image.new(mode, (1, 1)).getbands())), dtype=np.uint8)
+    image = Image.fromarray(small.squeeze(), mode).resize(size, Image.BICUBIC)
+    out = io.BytesIO()
+    image.save(out, **options)
+    return image, out.getvalue()
+
+
+def test_convert():
+    cmyk, data = jpeg("CMYK", (61, 40), format="JPEG", quality=95)
+    write("odd/a/cmyk.jpg", data)
+    grey, data = jpeg("L", (50, 50), format="JPEG")
+    write("odd/a/grey.jpg", data)
+    rgba, data = jpeg("RGBA", (33, 40), format="PNG")
+    write("odd/b/named.jpg", data)
+    write("odd/b/other.png", data)
+    out = run("shard", "odd", "odd1", "--seed", 4)
+    images = {len(data): Image.open(io.BytesIO(data)) for _, data in samples_of("odd1")}
+    if "not .jpg or .jpeg files" in out or "libpng" in out:
+        raise AssertionError("the build has no libpng")
+    assert "4 images of 2 classes" in out and "1 as they are, 3 converted" in out, out
+    assert sorted((i.mode, i.size) for i in images.values()) == [
+        ("L", (50, 50)),
+        ("RGB", (33, 40)),
+        ("RGB", (61, 40)),
+    ]
+    for image in images.values():
+        want = {(33, 40): rgba, (61, 40): cmyk, (50, 50): grey}[image.size].convert("RGB")
+        error = np.abs(np.float32(image.convert("RGB")) - np.float32(want)).mean()
+        assert error < 6, (image, error)
+    assert "0 faults" in run("verify", "odd1")
+    for name, size, text in ("wide", (65501, 1), "do not fit"), ("cut", (60, 60), "damaged PNG"):
+        data = jpeg("RGB", size, format="PNG")[1]
+        write(f"png/a/{name}.png", data[: -len(data) // 3] if name == "cut" else data)
+        out = run("shard", "png", "none", code=65)
+        assert text in out and f"{name}.png" in out and os.listdir("none") == [], out
+        os.unlink(f"png/a/{name}.png")
+
+
+def test_resize():
+    for i, size in enumerate([(120, 80), (81, 300), (64, 64), (50, 300), (65, 64)]):
+        write(f"large/a/{i}.jpg", jpeg("RGB", size, format="JPEG", quality=90)[1])
+    out = run("shard", "large", "small", "--resize-short", 64, "--quality", 90, "--threads", 2)
+    assert "3 as they are, 0 converted, 2 reduced" in out, out
+    images = [Image.open(io.BytesIO(data)) for _, data in samples_of("small")]
+    assert sorted(i.size for i in images) == [(50, 300), (64, 64), (64, 237), (65, 64), (96, 64)]
+    for image in images:
+        if image.size in ((96, 64), (64, 237)):
+            source = Image.open("large/a/0.jpg" if image.size[0] == 96 else "large/a/1.jpg")
+            want = np.float32(source.resize(image.size, Image.BILINEAR))
+            assert np.abs(np.float32(image) - want).mean() < 2
+    better = run("shard", "large", "small2", "--resize-short", 64, "--threads", 1)
+    assert len(samples_of("small2")) == 5 and "2 reduced" in better
+    assert sum(len(d) for _, d in samples_of("small2")) > sum(
+        len(d) for _, d in samples_of("small")
+    )
+    run("shard", "large", "none", "--resize-short", 31, code=64)
+    run("shard", "large", "none", "--quality", 101, code=64)
+
+
+def test_bad():
+    shutil.copytree("src", "bad")
+    wnid = sorted(os.listdir("bad"))[4]
+    path = f"bad/{wnid}/{wnid}_00002.JPEG"
+    write(path, read(path)[:-200])
+    out = run("shard", "bad", "kept", "--per-shard", 7, code=65)
+    assert path in out and "--skip-bad" in out and os.listdir("kept") == [], out
+    for threads in 1, 3:
+        options = ["--per-shard", 7, "--threads", threads, "--skip-bad"]
+        out = run("shard", "bad", f"skip{threads}", *options)
+        assert f"{path} is left out" in out and "1 bad ones left out" in out, out
+    same("skip1", "skip3")
+    info = json.loads(read("skip1/_info.json"))["splits"]["train"]
+    assert info["num_samples"] == 39 and sum(info["shard_lengths"]) == 39
+    assert "39 samples" in run("verify", "skip1")
+
+
+# --- Twenty faults ---
+
+
+def members_of(path):
+    with tarfile.open(path) as archive:
+        return [[m.name, archive.extractfile(m).read()] for m in archive]
+
+
+def seal(folder, shard):
+    """Index and check sum of a shard anew, so that only the fault meant is there."""
+    write(f"{folder}/{shard}.idx", wds2idx(f"{folder}/{shard}.tar"))
+    seal_sum(folder, shard)
+
+
+def seal_sum(folder, shard):
+    lines = read(folder, "checksums.xxh64").decode().splitlines()
+    sums = dict(line.split("  ")[::-1] for line in lines)
+    sums[f"{shard}.tar"] = f"{xxh64(read(folder, f'{shard}.tar')):016x}"
+    text = "".join(f"{sum_}  {name}\n" for name, sum_ in sums.items())
+    write(f"{folder}/checksums.xxh64", text.encode())
+
+
+def edit(change):
+    """A fault in the members of train-0002."""
+
+    def plant(folder):
+        members = members_of(f"{folder}/train-0002.tar")
+        change(members)
+        tar_of(f"{folder}/train-0002.tar", members)
+        seal(folder, "train-0002")
+
+    return plant
+
+
+def at(name, data):
+    def change(members):
+        for member in members:
+            if member[0] == name:
+                member[1] = data(member[1]) if callable(data) else data
+
+    return edit(change)
+
+
+def drop(name):
+    return edit(lambda members: members.remove(next(m for m in members if m[0] == name)))
+
+
+def repeat_key(members):
+    members += [["000014.cls", b"1"], ["000014.jpg", members[1][1]]]
+
+
+def patch(file, change, sealed=False):
+    def plant(folder):
+        write(f"{folder}/{file}", change(bytearray(read(folder, file))))
+        if sealed:
+            seal_sum(folder, file[:-4])
+
+    return plant
+
+
+def flip(at_, mask=1):
+    def change(data):
+        data[at_] ^= mask
+        return data
+
+    return change
+
+
+def json_edit(change):
+    def edit_(data):
+        info = json.loads(data)
+        change(info["splits"]["train"])
+        return json.dumps(info).encode()
+
+    return patch("_info.json", edit_)
+
+
+def wrong_length(split):
+    split["shard_lengths"][2] -= 1
+    split["num_samples"] -= 1
+
+
+def two_keys(folder):
+    """A sample of train-0001 has the key of one of train-0002."""
+    members = members_of(f"{folder}/train-0001.tar")
+    members[0][0], members[1][0] = "000014.cls", "000014.jpg"
+    tar_of(f"{folder}/train-0001.tar", members)
+    seal(folder, "train-0001")
+
+
+def remove_lines(name):
+    return lambda data: b"".join(x for x in bytes(data).splitlines(True) if name not in x)
+
+
+def extra(folder):
+    members = [["900000.cls", b"1"], ["900000.jpg", members_of(f"{folder}/train-0000.tar")[1][1]]]
+    tar_of(f"{folder}/train-0009.tar", members)
+    seal(folder, "train-0009")
+
+
+def damage_scan(data):
+    """Ones where entropy-coded data were: no Huffman code."""
+    return data[: len(data) // 2] + b"\xff\0" * 20 + data[len(data) // 2 + 40 :]
+
+
+PNG = b"\x89PNG\r\n\x1a\n"
+SHARD = "train-0002.tar"
+# what is done, words that must be in the line of the fault, number of lines
+FAULTS = {
+    "bit flip": (patch(SHARD, flip(2500)), [SHARD, "check sum"], None),
+    "cut tar": (patch(SHARD, lambda d: d[:9000], True), [SHARD, "truncated"], 1),
+    "no end mark": (patch(SHARD, lambda d: d[: d.rstrip(b"\0").__len__() // 512 * 512 + 512], True),
+                    [SHARD, "without the end mark"], 1),
+    "missing shard": (lambda f: os.unlink(f"{f}/{SHARD}"), [SHARD, "missing"], 1),
+    "extra shard": (extra, ["train-0009.tar", "does not list"], 1),
+    "wrong length": (json_edit(wrong_length), [SHARD, "7 samples", "says 6"], 1),
+    "wrong total": (json_edit(lambda s: s.update(num_samples=41)), ["num_samples", "41"], 1),
+    "label": (at("000015.cls", b"10"), [SHARD, "label 10", "000015.cls", "0 to 9"], 1),
+    "no label": (at("000015.cls", b"cat"), [SHARD, "000015.cls", "not an integer"], 1),
+    "no .cls": (drop("000016.cls"), [SHARD, "sample 000016 has no .cls"], 2),
+    "no .jpg": (drop("000016.jpg"), [SHARD, "sample 000016 has no .jpg"], 2),
+    "second image": (edit(lambda m: m.insert(2, ["000014.jpeg", m[1][1]])),
+                     [SHARD, "000014.jpeg", "second image"], 1),
+    "same key": (edit(repeat_key), [SHARD, "key 000014", "twice"], 2),
+    "key elsewhere": (two_keys, [SHARD, "key 000014", "train-0001.tar"], 1),
+    "cut image": (at("000017.jpg", lambda d: d[:-150]), [SHARD, "000017.jpg", "Premature"], 1),
+    "scrambled": (at("000017.jpg", damage_scan), [SHARD, "000017.jpg", "Corrupt JPEG"], 1),
+    "PNG": (at("000018.jpg", lambda d: PNG + d), [SHARD, "000018.jpg", "a PNG file"], 1),
+    "empty": (at("000018.jpg", b""), [SHARD, "000018.jpg", "empty"], 1),
+    "CMYK": (at("000018.jpg", lambda _: jpeg("CMYK", (40, 40), format="JPEG")[1]),
+             [SHARD, "000018.jpg", "CMYK"], 1),
+    "tar header": (patch(SHARD, flip(1024), True), [SHARD, "damaged"], 1),
+    "wrong sum": (patch("checksums.xxh64", lambda d: d.replace(d[:2], b"00", 1)),
+                  ["train-0000.tar", "check sum"], 1),
+    "no sum": (patch("checksums.xxh64", remove_lines(b"0002.tar")), [SHARD, "has no line"], 1),
+    "bad line": (patch("checksums.xxh64", lambda d: d + b"what\n"), ["checksums.xxh64: line", "is no check sum"], 1),
+    "index": (patch("train-0002.idx", flip(30)), [SHARD, "line 2 of its .idx"], 1),
+    "other index": (lambda f: shutil.copy(f"{f}/train-0001.idx", f"{f}/train-0002.idx"),
+                    [SHARD, "line 2 of its .idx"], 1),
+    "no index": (lambda f: os.unlink(f"{f}/train-0002.idx"), [SHARD, "its .idx is missing"], 1),
+    "bad info": (patch("_info.json", lambda d: d[:-9]), ["_info.json"], 1),
+    "classes": (patch("classes.txt", remove_lines(b"n00010000")), ["label 9", "0 to 8"], 4),
+}  # fmt: skip
+
+
+def faults_in(*args):
+    out = run("verify", *args, code=65)
+    lines = [line for line in out.splitlines() if line.startswith("!!  ")]
+    assert lines[-1].split()[1] == args[0] and f"{len(lines) - 1} faults" in lines[-1], out
+    return lines[:-1], out
+
+
+def test_faults():
+    for name, (plant, words, n) in FAULTS.items():
+        shutil.rmtree("broken", ignore_errors=True)
+        shutil.copytree("folder", "broken")
+        plant("broken")
+        lines, out = faults_in("broken", "--threads", 2)
+        assert any(all(word in line for word in words) for line in lines), (name, words, out)
+        assert n is None or len(lines) == n, (name, out)
+    print(f"{len(FAULTS)} faults: each found and named")
+
+
+def test_many_faults():
+    """One fault does not hide the others, and the lines do not depend on threads."""
+    names = ["cut tar", "extra shard", "wrong total", "bad line"]
+    shutil.rmtree("broken")
+    shutil.copytree("folder", "broken")
+    for name in names:
+        FAULTS[name][0]("broken")
+    os.unlink("broken/train-0004.tar")
+    patch("train-0005.tar", flip(2048, 255))("broken")
+    lines, out = faults_in("broken", "--threads", 1)
+    for words in [FAULTS[n][1] for n in names] + [["train-0004.tar"], ["train-0005.tar"]]:
+        assert any(all(word in line for word in words) for line in lines), (words, out)
+    assert lines == faults_in("broken", "--threads", 3)[0]
+
+
+def test_decode():
+    shutil.rmtree("broken")
+    shutil.copytree("folder", "broken")
+    FAULTS["scrambled"][0]("broken")
+    assert " 0 images decoded" in run("verify", "broken", "--decode", 0)
+    assert " 40 images decoded" in faults_in("broken", "--decode", 100)[1]
+    assert " 11 images decoded" in run("verify", "folder", "--decode", 11)
+    run("verify", "folder", "--decode", "some", code=64)
+    run("verify", "src", code=66)
+    run("verify", "absent", code=66)
+
+
+work = tempfile.mkdtemp()
+try:
+    os.chdir(work)
+    assert xxh64(b"") == 0xEF46DB3751D8E999 and xxh64(b"abc") == 0x44BC2CF5AD770999
+    make_classes()
+    for test in (
+        test_folder,
+        test_splits,
+        test_train_tar,
+        test_val_tar,
+        test_tfrecord,
+        test_convert,
+        test_resize,
+        test_bad,
+        test_faults,
+        test_many_faults,
+        test_decode,
+    ):
+        test()
+        print(f"{test.__name__}: ok", flush=True)
+finally:
+    os.chdir("/")
+    shutil.rmtree(work)
