@@ -24,3 +24,20 @@ for out in ranks2 ranks3 ranks4 passes automatic; do
     echo -n "$out: "
     /usr/bin/python3 "$here/compare.py" "$(model_of "$work/$out")" "$(model_of "$work/ranks1")" 1e-5
 done
+
+# Pairs are neighbours in the order, so mixing does not depend on the number of ranks either.
+mix=(--set data.color_jitter=0.4 --set data.random_erasing=0.25 --set data.mixup=0.2
+    --set data.cutmix=1)
+for ranks in 1 2 3; do
+    run $ranks "mixed$ranks" "${mix[@]}"
+done
+for out in mixed2 mixed3; do
+    echo -n "$out: "
+    /usr/bin/python3 "$here/compare.py" "$(model_of "$work/$out")" "$(model_of "$work/mixed1")" 1e-5
+done
+! /usr/bin/python3 "$here/compare.py" "$(model_of "$work/ranks1")" "$(model_of "$work/mixed1")" 1e-3 \
+    2> /dev/null || fail "mixing changes nothing"
+got=0
+on_ranks 4 "$dtrain" --config "$work/config.json" --out "$work/odd" "${mix[@]}" 2> "$work/log" || got=$?
+[ "$got" = 78 ] || fail "exit code $got instead of 78 for pairs of 3 images"
+grep -q "must be even, not 3" "$work/log" || fail "odd micro-batch: $(cat "$work/log")"
