@@ -34,6 +34,9 @@ struct dt_jpeg {
     char reason[JMSG_LENGTH_MAX];
     const uint8_t *data;
     size_t bytes;
+    bool fancy_upsampling;
+    J_DCT_METHOD dct;
+    int width, height, denominator; /* of the image after scaling; what by */
     uint8_t *out;
     int x, y, w, h; /* what to decode */
     uint8_t *line;
@@ -195,29 +198,81 @@ static void check_end(struct dt_jpeg *jpeg)
     const struct jpeg_source_mgr *src = info->src;
     if (jpeg_input_complete(&jpeg->info) || info->unread_marker == JPEG_EOI)
         return;
-    if (!memmem(src->next_input_byte, src->bytes_in_buffer, "\xff\xd9", 2))
+    const uint8_t *rest = src->next_input_byte;
+    size_t n = src->bytes_in_buffer;
+    if (n >= 2 && memcmp(rest + n - 2, "\xff\xd9", 2) == 0) /* its usual place */
+        return;
+    if (!memmem(rest, n, "\xff\xd9", 2))
         refuse(jpeg, DT_ERR_DATA, "Premature end of JPEG file");
 }
 
-static void decode_rows(struct dt_jpeg *jpeg)
+static int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static int max_int(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static void start(struct dt_jpeg *jpeg)
 {
     struct jpeg_decompress_struct *info = &jpeg->info;
-    bool is_cmyk = info->num_components == 4;
-    info->out_color_space = is_cmyk ? JCS_CMYK : JCS_RGB;
-    info->dct_method = JDCT_ISLOW;
+    info->out_color_space = info->num_components == 4 ? JCS_CMYK : JCS_RGB;
+    info->do_fancy_upsampling = jpeg->fancy_upsampling;
+    info->dct_method = jpeg->dct;
+    info->scale_num = 1;
+    info->scale_denom = (unsigned)jpeg->denominator;
     jpeg_start_decompress(info);
-    bool is_direct = !is_cmyk && (JDIMENSION)jpeg->w == info->output_width;
-    size_t row_bytes = (size_t)jpeg->w * 3;
-    for (int row = 0; row < jpeg->y + jpeg->h; row++) {
-        uint8_t *dst = row < jpeg->y ? NULL : jpeg->out + (size_t)(row - jpeg->y) * row_bytes;
-        JSAMPROW line = dst && is_direct ? dst : jpeg->line;
+}
+
+/* Restricts decoding to the columns needed and returns the first that is decoded, which is at the
+ * edge of a block. At the edges of the restricted image libjpeg behaves as at those of a whole one,
+ * so for the same pixels some columns more are asked for. */
+static int crop_columns(struct dt_jpeg *jpeg)
+{
+    enum {
+        NEIGHBOUR = 1, /* fancy upsampling looks one column of chroma to each side, */
+        MIN_WIDTH = 16 /* and is replaced by plain upsampling where there are less than three */
+    };
+    struct jpeg_decompress_struct *info = &jpeg->info;
+    /* libjpeg-turbo 2.1.5 takes components that scaling enlarges in part (4:1:0) for too narrow. */
+    if (jpeg->denominator > 1 && info->max_h_samp_factor > 2)
+        return 0;
+    int left = jpeg->x - NEIGHBOUR;
+    if (info->progressive_mode) /* smoothing of unrefined files looks two blocks to the left */
+        left -= 2 * DCTSIZE / jpeg->denominator * info->max_h_samp_factor;
+    left = max_int(min_int(left, jpeg->width - MIN_WIDTH), 0);
+    int right = max_int(jpeg->x + jpeg->w + NEIGHBOUR, left + MIN_WIDTH);
+    JDIMENSION first = (JDIMENSION)left, n = (JDIMENSION)(min_int(right, jpeg->width) - left);
+    jpeg_crop_scanline(info, &first, &n);
+    return (int)first;
+}
+
+static void copy_row(struct dt_jpeg *jpeg, uint8_t *dst, int first)
+{
+    ptrdiff_t at = jpeg->x - first;
+    if (jpeg->info.num_components == 4)
+        cmyk_to_rgb(dst, jpeg->line + 4 * at, jpeg->w, jpeg->info.saw_Adobe_marker);
+    else
+        memcpy(dst, jpeg->line + 3 * at, (size_t)jpeg->w * 3);
+}
+
+static void decode_rectangle(struct dt_jpeg *jpeg)
+{
+    struct jpeg_decompress_struct *info = &jpeg->info;
+    start(jpeg);
+    int first = crop_columns(jpeg);
+    bool is_direct = info->num_components != 4 && info->output_width == (JDIMENSION)jpeg->w;
+    if (jpeg->h > 0) /* a skip over all rows would read nothing */
+        jpeg_skip_scanlines(info, (JDIMENSION)jpeg->y);
+    for (int row = 0; row < jpeg->h; row++) {
+        uint8_t *dst = jpeg->w > 0 ? jpeg->out + (ptrdiff_t)row * jpeg->w * 3 : NULL;
+        JSAMPROW line = is_direct ? dst : jpeg->line;
         jpeg_read_scanlines(info, &line, 1);
-        if (!dst || is_direct)
-            continue;
-        if (is_cmyk)
-            cmyk_to_rgb(dst, line + 4 * jpeg->x, jpeg->w, info->saw_Adobe_marker);
-        else
-            memcpy(dst, line + 3 * jpeg->x, row_bytes);
+        if (dst && !is_direct)
+            copy_row(jpeg, dst, first);
     }
     if (info->output_scanline == info->output_height)
         jpeg_finish_decompress(info);
@@ -227,8 +282,10 @@ static void decode_rows(struct dt_jpeg *jpeg)
 
 dt_status dt_jpeg_create(struct dt_jpeg **jpeg, const struct dt_decode_options *options)
 {
-    (void)options;
-    return DT_NEW(*jpeg, 1);
+    DT_TRY(DT_NEW(*jpeg, 1));
+    (*jpeg)->fancy_upsampling = !options || !options->plain_upsampling;
+    (*jpeg)->dct = options && options->fast_dct ? JDCT_IFAST : JDCT_ISLOW;
+    return DT_OK;
 }
 
 void dt_jpeg_destroy(struct dt_jpeg *jpeg)
@@ -247,8 +304,7 @@ dt_status dt_jpeg_open(struct dt_jpeg *jpeg, int *width, int *height, const uint
     jpeg->data = data;
     jpeg->bytes = bytes;
     DT_TRY(run(jpeg, read_header));
-    *width = (int)jpeg->info.image_width;
-    *height = (int)jpeg->info.image_height;
+    dt_jpeg_scale(jpeg, width, height, 1);
     return DT_OK;
 }
 
@@ -257,11 +313,21 @@ int dt_jpeg_components(const struct dt_jpeg *jpeg)
     return jpeg->info.num_components;
 }
 
+/* The other scales (7/8, 3/4, 5/8, 3/8) have plain C transforms, slower than a full decode. */
+void dt_jpeg_scale(struct dt_jpeg *jpeg, int *width, int *height, int denominator)
+{
+    jpeg->denominator = denominator;
+    jpeg->width = ((int)jpeg->info.image_width + denominator - 1) / denominator;
+    jpeg->height = ((int)jpeg->info.image_height + denominator - 1) / denominator;
+    *width = jpeg->width;
+    *height = jpeg->height;
+}
+
 dt_status dt_jpeg_decode(struct dt_jpeg *jpeg, uint8_t *out, int x, int y, int w, int h)
 {
     if (!jpeg->is_open)
         DT_FAIL(DT_ERR_INTERNAL, "JPEG decoding was asked for without an open image");
-    int width = (int)jpeg->info.image_width, height = (int)jpeg->info.image_height;
+    int width = jpeg->width, height = jpeg->height;
     if (x < 0 || y < 0 || w < 0 || h < 0 || w > width - x || h > height - y)
         DT_FAIL(DT_ERR_INTERNAL, "rectangle %d,%d %dx%d is outside the JPEG image of %dx%d", x, y,
                 w, h, width, height);
@@ -272,7 +338,12 @@ dt_status dt_jpeg_decode(struct dt_jpeg *jpeg, uint8_t *out, int x, int y, int w
     jpeg->y = y;
     jpeg->w = w;
     jpeg->h = h;
-    DT_TRY(run(jpeg, decode_rows));
+    DT_TRY(run(jpeg, decode_rectangle));
     close_image(jpeg);
     return DT_OK;
+}
+
+dt_status dt_jpeg_skim(struct dt_jpeg *jpeg, int y, int h)
+{
+    return dt_jpeg_decode(jpeg, NULL, 0, y, 0, h);
 }

@@ -33,8 +33,8 @@ void dt_jpeg_scale(struct dt_jpeg *jpeg, int *width, int *height, int denominato
  * What libjpeg merely remarks on (junk before a marker, an odd JFIF, Adobe or ICC header) is
  * accepted. */
 dt_status dt_jpeg_decode(struct dt_jpeg *jpeg, uint8_t *out, int x, int y, int w, int h);
-/* Instead of decode: only the entropy-coded data of rows 0 .. y_end-1, without making pixels of it;
- * for measuring. */
-dt_status dt_jpeg_skim(struct dt_jpeg *jpeg, int y_end);
+/* Instead of decode, for measuring: the same work on the entropy-coded data of rows y .. y+h-1 and
+ * of those above, with the same faults, but of pixels only those of a few columns. */
+dt_status dt_jpeg_skim(struct dt_jpeg *jpeg, int y, int h);
 
 #endif

@@ -69,6 +69,25 @@ static dt_status copy_raw(const struct dt_row_reader *reader, uint8_t *pixels, s
     return DT_OK;
 }
 
+static bool is_inside(const struct dt_crop *crop, int width, int height)
+{
+    return crop->x >= 0.0f && crop->y >= 0.0f && crop->x + crop->w <= (float)width &&
+           crop->y + crop->h <= (float)height;
+}
+
+int dt_row_scale(struct dt_crop *scaled, const struct dt_crop *crop, int width, int height,
+                 int image_size)
+{
+    float shorter = crop->w < crop->h ? crop->w : crop->h;
+    int denominator = is_inside(crop, width, height) ? 8 : 1;
+    while (denominator > 1 && shorter < (float)(image_size * denominator))
+        denominator /= 2;
+    float factor = 1.0f / (float)denominator;
+    *scaled = (struct dt_crop){crop->x * factor, crop->y * factor, crop->w * factor,
+                               crop->h * factor, crop->flip};
+    return denominator;
+}
+
 static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
                           uint32_t epoch, uint32_t id)
 {
@@ -80,7 +99,11 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
     DT_TRY(dt_jpeg_open(reader->jpeg, &width, &height, reader->sample.data, reader->sample.bytes));
     dt_augment_draw(crop, options->augment, options->train, options->seed, epoch, id, width, height,
                     options->image_size, options->resize);
-    DT_TRY(dt_resize_prepare(reader->resize, &need, crop, reader->edge, width, height,
+    struct dt_crop scaled = *crop;
+    if (options->decode.scaled)
+        dt_jpeg_scale(reader->jpeg, &width, &height,
+                      dt_row_scale(&scaled, crop, width, height, options->image_size));
+    DT_TRY(dt_resize_prepare(reader->resize, &need, &scaled, reader->edge, width, height,
                              options->image_size, options->image_size));
     DT_TRY(dt_mem_grow((void **)&reader->decoded, &reader->decoded_capacity,
                        (size_t)need.w * (size_t)need.h * 3 + DT_RESIZE_PAD, 1, "a decoded image"));
@@ -93,16 +116,16 @@ dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_c
                       uint32_t epoch, uint32_t id)
 {
     const struct dt_loader_options *options = reader->options;
+    struct dt_row_times *times = &reader->times;
     double begin_s = dt_clock_s();
-    dt_status status = dt_dataset_read(reader->dataset, id, &reader->sample);
+    DT_TRY(dt_dataset_read(reader->dataset, id, &reader->sample));
     double read_s = dt_clock_s();
-    reader->times.read_s += read_s - begin_s;
-    DT_TRY(status);
-    reader->times.bytes += reader->sample.bytes;
-    status = make_row(reader, pixels, crop, epoch, id);
+    dt_status status = make_row(reader, pixels, crop, epoch, id);
     if (status == DT_OK && options->train)
         dt_mix_recolour(pixels, &options->also, options->seed, epoch, id, options->image_size);
-    reader->times.decode_s += dt_clock_s() - read_s;
+    times->read_s += read_s - begin_s;
+    times->decode_s += dt_clock_s() - read_s;
+    times->bytes += reader->sample.bytes;
     return status;
 }
 

@@ -14,6 +14,13 @@ void dt_row_reader_destroy(struct dt_row_reader *reader); /* accepts NULL */
  * with the reason when this sample is bad; the row may be half written then. */
 dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
                       uint32_t epoch, uint32_t id);
+/* The largest of libjpeg's divisors 1, 2, 4 and 8 that leaves `crop`, of a width x height image, at
+ * least image_size x image_size pixels; *scaled is that crop in the image that is so much smaller.
+ * A pixel there stands for denominator x denominator pixels, in the last column and row for what is
+ * left, so coordinates shrink by just the denominator; and since an edge of the image may thus lie
+ * inside a pixel, a crop that reaches over it is not scaled. */
+int dt_row_scale(struct dt_crop *scaled, const struct dt_crop *crop, int width, int height,
+                 int image_size);
 /* Seconds spent since the last call of this, and bytes read. */
 struct dt_row_times {
     double read_s, decode_s;

@@ -1,5 +1,7 @@
-/* The JPEG decoder: the whole image, and a rectangle of it, which must have the same pixels.
- * Images above a megapixel are opened only: decoding them costs time and finds nothing new. */
+/* The JPEG decoder: the whole image, a rectangle of it, which must have the same pixels, and its
+ * entropy-coded data alone, which must have the same faults; the length of the input says by which
+ * options and scale. Images above a megapixel are opened only: decoding them costs time and finds
+ * nothing new. */
 #include "data/jpeg.h"
 #include "fuzz.h"
 
@@ -8,17 +10,23 @@ enum { PIXELS_DECODED = 1 << 20 };
 struct image {
     const uint8_t *data;
     size_t bytes;
-    int width, height;
+    int width, height, denominator;
 };
 
-/* Columns x .. x+w-1 of rows y .. y+h-1; NULL if the file is bad. */
-static uint8_t *decode(struct dt_jpeg *jpeg, const struct image *image, int x, int y, int w, int h)
+static void open_image(struct dt_jpeg *jpeg, struct image *image)
 {
-    int width, height;
+    FUZZ_CHECK(dt_jpeg_open(jpeg, &image->width, &image->height, image->data, image->bytes) ==
+               DT_OK);
+    dt_jpeg_scale(jpeg, &image->width, &image->height, image->denominator);
+    FUZZ_CHECK(image->width > 0 && image->height > 0);
+}
+
+/* Columns x .. x+w-1 of rows y .. y+h-1; NULL if the file is bad. */
+static uint8_t *decode(struct dt_jpeg *jpeg, struct image *image, int x, int y, int w, int h)
+{
     uint8_t *pixels = malloc((size_t)w * (size_t)h * 3);
     FUZZ_CHECK(pixels);
-    FUZZ_CHECK(dt_jpeg_open(jpeg, &width, &height, image->data, image->bytes) == DT_OK);
-    FUZZ_CHECK(width == image->width && height == image->height);
+    open_image(jpeg, image);
     dt_status status = dt_jpeg_decode(jpeg, pixels, x, y, w, h);
     if (status == DT_OK)
         return pixels;
@@ -27,7 +35,7 @@ static uint8_t *decode(struct dt_jpeg *jpeg, const struct image *image, int x, i
     return NULL;
 }
 
-static void check_rectangle(struct dt_jpeg *jpeg, const struct image *image, const uint8_t *whole)
+static void check_rectangle(struct dt_jpeg *jpeg, struct image *image, const uint8_t *whole)
 {
     int x = image->width / 4, y = image->height / 4;
     int w = (image->width + 1) / 2, h = (image->height + 1) / 2;
@@ -40,19 +48,29 @@ static void check_rectangle(struct dt_jpeg *jpeg, const struct image *image, con
     free(part);
 }
 
+static void check_skim(struct dt_jpeg *jpeg, struct image *image, const uint8_t *whole)
+{
+    open_image(jpeg, image);
+    dt_status status = dt_jpeg_skim(jpeg, image->height / 2, (image->height + 1) / 2);
+    FUZZ_CHECK((status == DT_OK) == (whole != NULL));
+    if (status != DT_OK)
+        fuzz_check_refusal(status, DT_ERR_DATA);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct dt_jpeg *jpeg;
-    struct image image = {.data = data, .bytes = bytes};
-    FUZZ_CHECK(dt_jpeg_create(&jpeg, NULL) == DT_OK);
+    struct dt_decode_options options = {.plain_upsampling = bytes & 4, .fast_dct = bytes & 8};
+    struct image image = {.data = data, .bytes = bytes, .denominator = 1 << (bytes & 3)};
+    FUZZ_CHECK(dt_jpeg_create(&jpeg, &options) == DT_OK);
     dt_status status = dt_jpeg_open(jpeg, &image.width, &image.height, data, bytes);
     if (status != DT_OK)
         fuzz_check_refusal(status, DT_ERR_DATA);
-    else
-        FUZZ_CHECK(image.width > 0 && image.height > 0);
     if (status == DT_OK && (uint64_t)image.width * (uint64_t)image.height <= PIXELS_DECODED) {
+        open_image(jpeg, &image); /* the scaled size */
         uint8_t *whole = decode(jpeg, &image, 0, 0, image.width, image.height);
         check_rectangle(jpeg, &image, whole);
+        check_skim(jpeg, &image, whole);
         free(whole);
     }
     dt_jpeg_destroy(jpeg);

@@ -2,20 +2,43 @@
  * one a line; the answer is raw RGB on stdout:
  *   crop PATH SIZE X Y W H FLIP     crop, then resize to SIZE x SIZE (training)
  *   eval PATH SIZE RESIZE           shorter side to RESIZE, then centre crop (evaluation)
- *   full PATH                       all pixels */
+ *   full PATH                       all pixels
+ * usage: decode_tool [scaled | whole]
+ * scaled: large crops by a smaller inverse DCT; whole: all of an image is decoded, then cropped. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/jpeg.h"
 #include "data/resize.h"
+#include "data/row.h"
 #include "dtrain/file.h"
 #include "dtrain/mem.h"
 
 struct tool {
     struct dt_jpeg *jpeg;
     struct dt_resize *resize;
+    bool scaled, whole;
 };
+
+/* need.h x need.w pixels, of which those outside the rectangle are not decoded unless `whole`. */
+static dt_status decode_part(const struct tool *tool, uint8_t *out, const struct dt_rect *need,
+                             int width, int height)
+{
+    dt_status status = DT_OK;
+    uint8_t *all = NULL;
+    if (!tool->whole)
+        return dt_jpeg_decode(tool->jpeg, out, need->x, need->y, need->w, need->h);
+    DT_TRY_OUT(DT_NEW(all, (size_t)width * (size_t)height * 3));
+    DT_TRY_OUT(dt_jpeg_decode(tool->jpeg, all, 0, 0, width, height));
+    for (int y = 0; y < need->h; y++)
+        memcpy(out + (size_t)y * (size_t)need->w * 3,
+               all + ((size_t)(need->y + y) * (size_t)width + (size_t)need->x) * 3,
+               (size_t)need->w * 3);
+out:
+    free(all);
+    return status;
+}
 
 static dt_status write_out(const uint8_t *pixels, size_t bytes)
 {
@@ -44,10 +67,12 @@ static dt_status decode(struct tool *tool, const char *path, const char *line)
                       &flip) == 6) {
         crop.flip = flip != 0;
     }
+    if (size > 0 && tool->scaled)
+        dt_jpeg_scale(tool->jpeg, &width, &height, dt_row_scale(&crop, &crop, width, height, size));
     if (size > 0)
         DT_TRY_OUT(dt_resize_prepare(tool->resize, &need, &crop, edge, width, height, size, size));
     DT_TRY_OUT(DT_NEW(pixels, (size_t)need.w * (size_t)need.h * 3 + DT_RESIZE_PAD));
-    DT_TRY_OUT(dt_jpeg_decode(tool->jpeg, pixels, need.x, need.y, need.w, need.h));
+    DT_TRY_OUT(decode_part(tool, pixels, &need, width, height));
     if (size > 0) {
         DT_TRY_OUT(DT_NEW(dst, (size_t)size * (size_t)size * 3));
         dt_resize_run(tool->resize, dst, pixels);
@@ -62,10 +87,12 @@ out:
     return status;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct tool tool = {0};
     char line[2048], path[DT_PATH_MAX];
+    tool.scaled = argc > 1 && strcmp(argv[1], "scaled") == 0;
+    tool.whole = argc > 1 && strcmp(argv[1], "whole") == 0;
     dt_status status = dt_jpeg_create(&tool.jpeg, NULL);
     if (status == DT_OK)
         status = dt_resize_create(&tool.resize);

@@ -20,10 +20,11 @@ struct jpeg_kind {
     const char *name;
     int width, height;
     J_COLOR_SPACE pixels, stored; /* of the samples given and of the file */
-    int subsampling;              /* 1 or 2, of the first component */
+    const char *sampling;         /* "22 11 11": across and down of each component; NULL: all 1 */
     int restart;                  /* rows of blocks, 0 = none */
-    int progressive;              /* 1: libjpeg's script; 2, for grey: DC, then AC, not refined */
+    enum { ONE_SCAN, PROGRESSIVE, DC_THEN_AC, UNREFINED, SEPARATE } scans;
     bool adobe;
+    bool noisy; /* neighbours differ, so that no column or row can be taken for another */
 };
 
 static inline int kind_channels(const struct jpeg_kind *kind)
@@ -31,12 +32,33 @@ static inline int kind_channels(const struct jpeg_kind *kind)
     return kind->pixels == JCS_GRAYSCALE ? 1 : kind->pixels == JCS_CMYK ? 4 : 3;
 }
 
-/* A smooth picture, so that compression loses little: channel c at (x, y). */
+/* Unless it is noisy, a smooth picture, so that compression loses little: channel c at (x, y). */
 static inline uint8_t picture(const struct jpeg_kind *kind, int x, int y, int c)
 {
+    if (kind->noisy)
+        return (uint8_t)(((unsigned)(x + 1) * 2654435761u ^ (unsigned)(y + 3) * 2246822519u ^
+                          (unsigned)(c + 5) * 3266489917u) *
+                             668265263u >>
+                         24);
     int u = 60 + 130 * x / kind->width, v = 50 + 150 * y / kind->height;
     const int values[] = {u, v, 255 - (u + v) / 2, (u + v) / 4};
     return (uint8_t)values[c];
+}
+
+static inline void jpeg_set_scans(struct jpeg_compress_struct *info, int scans)
+{
+    static const jpeg_scan_info scripts[][3] = {
+        [DC_THEN_AC] = {{1, {0}, 0, 0, 0, 0}, {1, {0}, 1, 63, 0, 0}}, /* grey */
+        /* The decoder guesses what is missing, from the blocks around. */
+        [UNREFINED] = {{3, {0, 1, 2}, 0, 0, 0, 0}, {1, {0}, 1, 63, 0, 2}},
+        [SEPARATE] = {{1, {0}, 0, 63, 0, 0}, {1, {1}, 0, 63, 0, 0}, {1, {2}, 0, 63, 0, 0}},
+    };
+    if (scans == PROGRESSIVE)
+        jpeg_simple_progression(info);
+    if (scans > PROGRESSIVE) {
+        info->scan_info = scripts[scans];
+        info->num_scans = scans == SEPARATE ? 3 : 2;
+    }
 }
 
 static inline struct file jpeg_make(const struct jpeg_kind *kind)
@@ -59,19 +81,12 @@ static inline struct file jpeg_make(const struct jpeg_kind *kind)
     jpeg_set_quality(&info, 97, TRUE);
     if (kind->stored == JCS_CMYK || kind->stored == JCS_YCCK)
         info.write_Adobe_marker = kind->adobe;
-    if (n > 1) {
-        info.comp_info[0].h_samp_factor = info.comp_info[0].v_samp_factor = kind->subsampling;
-        if (n == 4)
-            info.comp_info[3].h_samp_factor = info.comp_info[3].v_samp_factor = kind->subsampling;
+    for (int c = 0; c < n; c++) {
+        info.comp_info[c].h_samp_factor = kind->sampling ? kind->sampling[3 * c] - '0' : 1;
+        info.comp_info[c].v_samp_factor = kind->sampling ? kind->sampling[3 * c + 1] - '0' : 1;
     }
     info.restart_in_rows = kind->restart;
-    static const jpeg_scan_info scans[] = {{1, {0}, 0, 0, 0, 0}, {1, {0}, 1, 63, 0, 0}};
-    if (kind->progressive == 1)
-        jpeg_simple_progression(&info);
-    if (kind->progressive == 2) {
-        info.scan_info = scans;
-        info.num_scans = 2;
-    }
+    jpeg_set_scans(&info, kind->scans);
     jpeg_start_compress(&info, TRUE);
     for (int y = 0; y < kind->height; y++) {
         for (int x = 0; x < kind->width; x++) {
@@ -91,20 +106,21 @@ static inline struct file jpeg_make(const struct jpeg_kind *kind)
 }
 
 static const struct jpeg_kind jpeg_kinds[] = {
-    {"rgb 4:4:4", 97, 65, JCS_RGB, JCS_YCbCr, 1, 0, 0, false},
-    {"rgb 4:2:0", 97, 65, JCS_RGB, JCS_YCbCr, 2, 0, 0, false},
-    {"stored as rgb", 40, 30, JCS_RGB, JCS_RGB, 1, 0, 0, false},
-    {"grey", 97, 65, JCS_GRAYSCALE, JCS_GRAYSCALE, 1, 0, 0, false},
-    {"cmyk adobe", 64, 48, JCS_CMYK, JCS_CMYK, 1, 0, 0, true},
-    {"cmyk plain", 64, 48, JCS_CMYK, JCS_CMYK, 1, 0, 0, false},
-    {"ycck adobe", 64, 48, JCS_CMYK, JCS_YCCK, 2, 0, 0, true},
-    {"progressive", 97, 65, JCS_RGB, JCS_YCbCr, 2, 0, 1, false},
-    {"progressive grey", 33, 65, JCS_GRAYSCALE, JCS_GRAYSCALE, 1, 0, 1, false},
-    {"progressive, not refined", 33, 65, JCS_GRAYSCALE, JCS_GRAYSCALE, 1, 0, 2, false},
-    {"restart markers", 97, 65, JCS_RGB, JCS_YCbCr, 2, 1, 0, false},
-    {"1 pixel wide", 1, 65, JCS_RGB, JCS_YCbCr, 2, 0, 0, false},
-    {"1 pixel high", 65, 1, JCS_RGB, JCS_YCbCr, 2, 0, 0, false},
-    {"1 pixel", 1, 1, JCS_RGB, JCS_YCbCr, 1, 0, 0, false},
+    {"rgb 4:4:4", 97, 65, JCS_RGB, JCS_YCbCr, NULL, 0, ONE_SCAN, false, false},
+    {"rgb 4:2:0", 97, 65, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, false},
+    {"stored as rgb", 40, 30, JCS_RGB, JCS_RGB, NULL, 0, ONE_SCAN, false, false},
+    {"grey", 97, 65, JCS_GRAYSCALE, JCS_GRAYSCALE, NULL, 0, ONE_SCAN, false, false},
+    {"cmyk adobe", 64, 48, JCS_CMYK, JCS_CMYK, NULL, 0, ONE_SCAN, true, false},
+    {"cmyk plain", 64, 48, JCS_CMYK, JCS_CMYK, NULL, 0, ONE_SCAN, false, false},
+    {"ycck adobe", 64, 48, JCS_CMYK, JCS_YCCK, "22 11 11 22", 0, ONE_SCAN, true, false},
+    {"progressive", 97, 65, JCS_RGB, JCS_YCbCr, "22 11 11", 0, PROGRESSIVE, false, false},
+    {"progressive grey", 33, 65, JCS_GRAYSCALE, JCS_GRAYSCALE, NULL, 0, PROGRESSIVE, false, false},
+    {"progressive, not refined", 33, 65, JCS_GRAYSCALE, JCS_GRAYSCALE, NULL, 0, DC_THEN_AC, false,
+     false},
+    {"restart markers", 97, 65, JCS_RGB, JCS_YCbCr, "22 11 11", 1, ONE_SCAN, false, false},
+    {"1 pixel wide", 1, 65, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, false},
+    {"1 pixel high", 65, 1, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, false},
+    {"1 pixel", 1, 1, JCS_RGB, JCS_YCbCr, NULL, 0, ONE_SCAN, false, false},
 };
 enum { N_JPEG_KINDS = sizeof jpeg_kinds / sizeof jpeg_kinds[0] };
 
