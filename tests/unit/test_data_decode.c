@@ -339,8 +339,9 @@ static void make_row_plainly(uint8_t *out, const struct file *file, const struct
     uint8_t *whole = malloc((size_t)width * (size_t)height * 3);
     assert_int_equal(dt_jpeg_decode(jpeg, whole, 0, 0, width, height), DT_OK);
     enum dt_resize_edge edge = train ? DT_RESIZE_CROP : DT_RESIZE_IMAGE;
-    assert_int_equal(dt_resize_prepare(resize, &need, crop, edge, width, height, SIZE), DT_OK);
-    uint8_t *part = malloc((size_t)need.w * (size_t)need.h * 3);
+    assert_int_equal(dt_resize_prepare(resize, &need, crop, edge, width, height, SIZE, SIZE),
+                     DT_OK);
+    uint8_t *part = malloc((size_t)need.w * (size_t)need.h * 3 + DT_RESIZE_PAD);
     for (int y = 0; y < need.h; y++)
         memcpy(part + (size_t)y * (size_t)need.w * 3,
                whole + ((size_t)(need.y + y) * (size_t)width + (size_t)need.x) * 3,
