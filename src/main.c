@@ -27,7 +27,7 @@ struct arguments {
     size_t n_sets;
     double max_time_s;
     int64_t per_shard, per_class, size, seed, resize_short, quality, label_offset, threads;
-    bool dry_run, allow_config_change, profile, skip_bad, help, version;
+    bool dry_run, allow_config_change, profile, input, skip_bad, help, version;
     char **positional;
     int n_positional;
 };
@@ -62,6 +62,7 @@ static const struct option_row option_rows[] = {
      "safetensors file, checkpoint folder or run folder"},
     {"json", TEXT, AT(json), 0, 0, "FILE", "writes the results as JSON"},
     {"profile", FLAG, AT(profile), 0, 0, NULL, "prints the time of every op"},
+    {"input", FLAG, AT(input), 0, 0, NULL, "measures the input pipeline alone, on the real data"},
     {"prefix", TEXT, AT(prefix), 0, 0, "P",
      "shards are named P-0000.tar and so on (default: train)"},
     {"per-shard", INTEGER, AT(per_shard), 1, INT_MAX, "N", "images in a shard (default: 1000)"},
@@ -237,6 +238,11 @@ static dt_status run_eval(struct dt_comm *comm, const struct dt_config *config,
 static dt_status run_bench(struct dt_comm *comm, const struct dt_config *config,
                            const struct arguments *args, int *origin)
 {
+    *origin = 0; /* all ranks see the same command line */
+    if (args->input && args->profile)
+        DT_FAIL(DT_ERR_USAGE, "--profile: dtrain bench --input runs no ops; see dtrain --help");
+    if (args->input)
+        return dt_bench_input(comm, config, args->json, origin);
     struct dt_bench_options options = {.json_path = args->json, .profile = args->profile};
     return dt_bench(comm, config, &options, origin);
 }
@@ -271,9 +277,9 @@ static const struct command commands[] = {
      run_eval},
     {"bench",
      "",
-     "images per second on synthetic data",
+     "images per second on synthetic data, or of the input pipeline",
      0,
-     {"config", "set", "json", "profile"},
+     {"config", "set", "json", "profile", "input"},
      {0},
      NULL,
      run_bench},

@@ -44,6 +44,12 @@ struct dt_bench_options {
 dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
                    const struct dt_bench_options *options, int *origin);
 
+/* dtrain bench --input: how many images/s the input pipeline makes by itself, per stage and for 1,
+ * 2, 4 ... workers, from the disk and from memory, and what limits it; as text on stdout and, if
+ * json_path is not NULL, as JSON. Of config it uses the data, the image size and bench.rounds. */
+dt_status dt_bench_input(struct dt_comm *comm, const struct dt_config *config,
+                         const char *json_path, int *origin);
+
 /* dtrain verify: reads every byte of a checkpoint, or of all in a folder or run folder, newest
  * first; a line each on `out`. DT_ERR_DATA if one is not as it was written, DT_ERR_NO_INPUT if
  * there is none. Needs no MPI start. */

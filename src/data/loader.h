@@ -37,6 +37,7 @@ struct dt_worker {
     struct dt_loader *loader;
     struct dt_row_reader *reader;
     pthread_t thread;
+    double mix_s; /* of the task under way */
 };
 
 /* Micro-batch m of an epoch. Laps count the epochs passed one after the other, which in an

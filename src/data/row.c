@@ -21,6 +21,8 @@ struct dt_row_reader {
     struct dt_resize *resize;
     uint8_t *decoded; /* the part of the image that the crop needs */
     size_t decoded_capacity;
+    int height, y, y_end; /* of the last image; rows y .. y_end-1 of it were needed */
+    double lap_s;
     struct dt_row_times times;
 };
 
@@ -56,6 +58,14 @@ void dt_row_reader_destroy(struct dt_row_reader *reader)
     free(reader);
 }
 
+/* Adds the time since the last lap to one of the parts. */
+static void lap(struct dt_row_reader *reader, double *part_s)
+{
+    double now_s = dt_clock_s();
+    *part_s += now_s - reader->lap_s;
+    reader->lap_s = now_s;
+}
+
 /* Finished pixels of a synthetic data set are taken as they are. */
 static dt_status copy_raw(const struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop)
 {
@@ -88,6 +98,14 @@ int dt_row_scale(struct dt_crop *scaled, const struct dt_crop *crop, int width, 
     return denominator;
 }
 
+/* The rows of the file that `need`, of the decoded and perhaps smaller image, is made from. */
+static void note_rows(struct dt_row_reader *reader, const struct dt_rect *need, int decoded_height)
+{
+    int64_t height = reader->height;
+    reader->y = (int)(need->y * height / decoded_height);
+    reader->y_end = (int)(((need->y + need->h) * height + decoded_height - 1) / decoded_height);
+}
+
 static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
                           uint32_t epoch, uint32_t id)
 {
@@ -97,6 +115,8 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
     if (dt_dataset_is_raw(reader->dataset))
         return copy_raw(reader, pixels, crop);
     DT_TRY(dt_jpeg_open(reader->jpeg, &width, &height, reader->sample.data, reader->sample.bytes));
+    lap(reader, &reader->times.decode_s);
+    reader->height = height;
     dt_augment_draw(crop, options->augment, options->train, options->seed, epoch, id, width, height,
                     options->image_size, options->resize);
     struct dt_crop scaled = *crop;
@@ -107,7 +127,10 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
                              options->image_size, options->image_size));
     DT_TRY(dt_mem_grow((void **)&reader->decoded, &reader->decoded_capacity,
                        (size_t)need.w * (size_t)need.h * 3 + DT_RESIZE_PAD, 1, "a decoded image"));
+    note_rows(reader, &need, height);
+    lap(reader, &reader->times.resize_s);
     DT_TRY(dt_jpeg_decode(reader->jpeg, reader->decoded, need.x, need.y, need.w, need.h));
+    lap(reader, &reader->times.decode_s);
     dt_resize_run(reader->resize, pixels, reader->decoded);
     return DT_OK;
 }
@@ -116,17 +139,25 @@ dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_c
                       uint32_t epoch, uint32_t id)
 {
     const struct dt_loader_options *options = reader->options;
-    struct dt_row_times *times = &reader->times;
-    double begin_s = dt_clock_s();
-    DT_TRY(dt_dataset_read(reader->dataset, id, &reader->sample));
-    double read_s = dt_clock_s();
-    dt_status status = make_row(reader, pixels, crop, epoch, id);
+    reader->lap_s = dt_clock_s();
+    dt_status status = dt_dataset_read(reader->dataset, id, &reader->sample);
+    lap(reader, &reader->times.read_s);
+    DT_TRY(status);
+    reader->times.bytes += reader->sample.bytes;
+    status = make_row(reader, pixels, crop, epoch, id);
     if (status == DT_OK && options->train)
         dt_mix_recolour(pixels, &options->also, options->seed, epoch, id, options->image_size);
-    times->read_s += read_s - begin_s;
-    times->decode_s += dt_clock_s() - read_s;
-    times->bytes += reader->sample.bytes;
+    lap(reader, &reader->times.resize_s);
     return status;
+}
+
+dt_status dt_row_skim(struct dt_row_reader *reader)
+{
+    int width, height;
+    if (dt_dataset_is_raw(reader->dataset))
+        return DT_OK;
+    DT_TRY(dt_jpeg_open(reader->jpeg, &width, &height, reader->sample.data, reader->sample.bytes));
+    return dt_jpeg_skim(reader->jpeg, reader->y, reader->y_end - reader->y);
 }
 
 struct dt_row_times dt_row_take_times(struct dt_row_reader *reader)

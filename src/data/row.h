@@ -14,6 +14,10 @@ void dt_row_reader_destroy(struct dt_row_reader *reader); /* accepts NULL */
  * with the reason when this sample is bad; the row may be half written then. */
 dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
                       uint32_t epoch, uint32_t id);
+/* Reads the header of the sample dt_row_read was last called with, and decodes its entropy-coded
+ * data as far as that had to, without making pixels: to be timed by the caller. Nothing for
+ * finished pixels. */
+dt_status dt_row_skim(struct dt_row_reader *reader);
 /* The largest of libjpeg's divisors 1, 2, 4 and 8 that leaves `crop`, of a width x height image, at
  * least image_size x image_size pixels; *scaled is that crop in the image that is so much smaller.
  * A pixel there stands for denominator x denominator pixels, in the last column and row for what is
@@ -21,9 +25,10 @@ dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_c
  * inside a pixel, a crop that reaches over it is not scaled. */
 int dt_row_scale(struct dt_crop *scaled, const struct dt_crop *crop, int width, int height,
                  int image_size);
-/* Seconds spent since the last call of this, and bytes read. */
+/* Seconds spent in dt_row_read since the last call of this, and bytes read. */
 struct dt_row_times {
     double read_s, decode_s;
+    double resize_s; /* and drawing, filter tables, flip, colours; copies of finished pixels */
     uint64_t bytes;
 };
 struct dt_row_times dt_row_take_times(struct dt_row_reader *reader);

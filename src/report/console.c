@@ -102,6 +102,11 @@ static void on_warning(const struct event *e)
     dt_log(DT_LOG_WARNING, "%s", dt_field_text(e->fields, e->n_fields, "text"));
 }
 
+static void on_input(const struct event *e)
+{
+    dt_log(DT_LOG_INFO, "%s", dt_field_text(e->fields, e->n_fields, "text"));
+}
+
 static void on_run_end(const struct event *e)
 {
     struct line line = {.used = 0};
@@ -119,8 +124,8 @@ static const struct {
     const char *event;
     void (*show)(const struct event *e);
 } shown[] = {
-    {"step", on_step},       {"eval", on_eval},       {"checkpoint", on_checkpoint},
-    {"warning", on_warning}, {"run_end", on_run_end},
+    {"step", on_step},   {"eval", on_eval},       {"checkpoint", on_checkpoint},
+    {"input", on_input}, {"warning", on_warning}, {"run_end", on_run_end},
 };
 
 static dt_status event_console(void *state, const char *event, const struct dt_field *fields,

@@ -9,6 +9,8 @@
 #include "dtrain/clock.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
+#include "train/input_verdict.h"
+#include "train/memory.h"
 
 /* Below this the gradients overflow whatever the loss is multiplied by: 2^-14, the smallest normal
  * number of fp16. */
@@ -34,6 +36,7 @@ void dt_metrics_init(struct dt_metrics *metrics, const struct dt_session *s, int
 void dt_metrics_pause(struct dt_metrics *metrics, double seconds)
 {
     metrics->paused_s += seconds;
+    metrics->input.paused_s += seconds;
 }
 
 /* The end of a message: what to go back to. */
@@ -199,5 +202,106 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
     }
     dt_report_event(s->report, "step", fields, n_fields);
     begin_interval(metrics, s, step);
+    return DT_OK;
+}
+
+/* --- The input of a stretch of training --- */
+
+enum {
+    INPUT_WAIT,
+    INPUT_ELAPSED,
+    INPUT_READ,
+    INPUT_WORK,
+    INPUT_IMAGES,
+    INPUT_BYTES,
+    INPUT_CAPACITY,
+    INPUT_DEMAND,
+    N_INPUT_SUMS
+};
+
+void dt_metrics_begin_input(struct dt_metrics *metrics, const struct dt_session *s, int64_t step)
+{
+    metrics->input = (struct dt_input_mark){.step = step, .begin_s = dt_clock_s()};
+    dt_loader_times(s->train, &metrics->input.times);
+}
+
+static dt_status sum_input(const struct dt_input_mark *mark, struct dt_session *s, int64_t step,
+                           double *sums, double *longest_wait_s)
+{
+    struct dt_loader_times now;
+    dt_loader_times(s->train, &now);
+    double elapsed_s = dt_clock_s() - mark->begin_s - mark->paused_s;
+    double wait_s = now.wait_s - mark->times.wait_s, read_s = now.read_s - mark->times.read_s;
+    double work_s = now.decode_s - mark->times.decode_s;
+    double n = (double)(now.images - mark->times.images);
+    double n_taken = (double)(step - mark->step) * s->global_batch / s->n_ranks;
+    sums[INPUT_WAIT] = wait_s;
+    sums[INPUT_ELAPSED] = elapsed_s;
+    sums[INPUT_READ] = read_s;
+    sums[INPUT_WORK] = work_s;
+    sums[INPUT_IMAGES] = n;
+    sums[INPUT_BYTES] = (double)(now.bytes - mark->times.bytes);
+    sums[INPUT_CAPACITY] = n > 0 ? n / (read_s + work_s) * now.workers : 0;
+    sums[INPUT_DEMAND] = n_taken / (elapsed_s - wait_s);
+    *longest_wait_s = now.longest_wait_s;
+    DT_TRY(dt_comm_max_f64(s->comm, longest_wait_s, 1));
+    return dt_comm_sum_f64(s->comm, sums, N_INPUT_SUMS);
+}
+
+/* Rank 0's settings stand for all. */
+static struct dt_input_case input_case(const struct dt_session *s, const double *sums)
+{
+    struct dt_loader_options options = dt_session_loader_options(s, true);
+    bool on_cpu = s->backend == &dt_backend_cpu;
+    double mean_bytes = sums[INPUT_IMAGES] > 0 ? sums[INPUT_BYTES] / sums[INPUT_IMAGES] : 0;
+    return (struct dt_input_case){
+        .wait_share = sums[INPUT_WAIT] / sums[INPUT_ELAPSED],
+        .read_s = sums[INPUT_READ] / s->n_ranks,
+        .work_s = sums[INPUT_WORK] / s->n_ranks,
+        .capacity = sums[INPUT_CAPACITY] / s->n_ranks,
+        .demand = sums[INPUT_DEMAND] / s->n_ranks,
+        .workers = options.workers,
+        .prefetch = options.prefetch,
+        .cpus = dt_session_cpus(s),
+        .threads = on_cpu ? s->n_threads : 1,
+        .on_cpu = on_cpu,
+        .is_raw = s->config->data.source == DT_SOURCE_SYNTHETIC,
+        .mean_bytes = mean_bytes,
+        .resize = options.resize,
+        .set_bytes = mean_bytes * dt_dataset_size(s->train_set),
+        .free_bytes = (double)dt_memory_available("") / dt_comm_local_size(s->comm),
+        .cache_bytes = (double)s->config->data.cache_mb * (1 << 20),
+    };
+}
+
+dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_session *s, int64_t step,
+                                  int64_t epoch, int64_t least)
+{
+    char text[DT_INPUT_TEXT];
+    double sums[N_INPUT_SUMS], longest_wait_s;
+    int64_t n_steps = step - metrics->input.step;
+    if (n_steps < least)
+        return DT_OK;
+    DT_TRY(sum_input(&metrics->input, s, step, sums, &longest_wait_s));
+    dt_metrics_begin_input(metrics, s, step);
+    if (s->rank != 0)
+        return DT_OK;
+    struct dt_input_case c = input_case(s, sums);
+    double busy_s = sums[INPUT_READ] + sums[INPUT_WORK];
+    dt_input_verdict(text, &c);
+    const struct dt_field fields[] = {
+        DT_INT("epoch", epoch),
+        DT_INT("step", step),
+        DT_INT("steps", n_steps),
+        DT_NUM("wait_share", c.wait_share),
+        DT_NUM("busy_share", busy_s / sums[INPUT_ELAPSED] / c.workers),
+        DT_NUM("read_share", busy_s > 0 ? sums[INPUT_READ] / busy_s : 0),
+        DT_NUM("longest_wait_s", longest_wait_s),
+        DT_NUM("capacity_images_per_s", sums[INPUT_CAPACITY]),
+        DT_NUM("demand_images_per_s", sums[INPUT_DEMAND]),
+        DT_INT("workers", c.workers),
+        DT_TEXT("text", text),
+    };
+    dt_report_event(s->report, "input", fields, DT_COUNT(fields));
     return DT_OK;
 }

@@ -4,12 +4,20 @@
 
 #include "train/session.h"
 
+/* Where the clocks stood when a stretch of training began. */
+struct dt_input_mark {
+    int64_t step;
+    double begin_s, paused_s;
+    struct dt_loader_times times;
+};
+
 struct dt_metrics {
     int64_t first_step; /* of the interval */
     double begin_s;     /* when it began */
     double wait_s;      /* dt_loader_wait_s then */
     double paused_s;    /* evaluation and saving inside the interval */
     double step_s;      /* mean over intervals so far, weighted towards recent ones */
+    struct dt_input_mark input;
 };
 
 void dt_metrics_init(struct dt_metrics *metrics, const struct dt_session *s, int64_t step);
@@ -20,6 +28,13 @@ void dt_metrics_init(struct dt_metrics *metrics, const struct dt_session *s, int
  * loss is finite though steps count; `checkpoint` is named then. Collective. */
 dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, int64_t step,
                             int64_t epoch, double lr, const char *checkpoint);
+/* Begins the stretch that dt_metrics_report_input tells about: after the first step of a run, which
+ * waits for an empty ring to be filled. Local. */
+void dt_metrics_begin_input(struct dt_metrics *metrics, const struct dt_session *s, int64_t step);
+/* Sends the input event, at the end of `epoch` or of the run in it, and begins the next stretch;
+ * nothing after less than `least` steps. Collective. */
+dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_session *s, int64_t step,
+                                  int64_t epoch, int64_t least);
 /* Time that does not belong to training. */
 void dt_metrics_pause(struct dt_metrics *metrics, double seconds);
 

@@ -39,6 +39,7 @@ struct dt_session {
 struct dt_session_needs {
     bool train, eval;      /* phases: graph, data set, loader */
     bool profile;          /* the plan times every step by itself */
+    bool input_only;       /* data sets only: no model, device, plan, loaders */
     bool layout_only;      /* plan without memory, no validation data, no loaders; no training data
                               is no failure */
     const char *cache_dir; /* for indices of data sets, NULL = not kept */
@@ -60,6 +61,11 @@ bool dt_session_scales_loss(const struct dt_session *s);
 bool dt_session_has_times(const struct dt_session *s);
 /* Whether the configuration has a validation set. */
 bool dt_session_has_validation(const struct dt_session *s);
+
+/* CPUs this rank may use: its own, or its share of those the ranks of the node use together. */
+int dt_session_cpus(const struct dt_session *s);
+/* What the loader of the training or validation data is made with. */
+struct dt_loader_options dt_session_loader_options(const struct dt_session *s, bool train);
 
 /* step.c: what update number `step` (from 0) works with; one pass of it, or of the evaluation, over
  * a batch, which is released in any case. A device with queues is still at work then. */

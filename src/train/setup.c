@@ -128,7 +128,7 @@ static dt_status check(struct dt_session *s, const struct dt_session_needs *need
 
 /* --- Data --- */
 
-static int cpus_per_rank(const struct dt_session *s)
+int dt_session_cpus(const struct dt_session *s)
 {
     int cpus = dt_comm_allowed_cpus(s->comm) / dt_comm_sharing_ranks(s->comm);
     return cpus > 0 ? cpus : 1;
@@ -201,7 +201,7 @@ static dt_status open_data(struct dt_session *s, const struct dt_session_needs *
             status = open_sets(s, needs);
     }
     dt_report_progress(s->report, "reading the data index", 1, 1);
-    if (status == DT_OK && needs->train)
+    if (status == DT_OK && needs->train && !needs->input_only)
         status = count_steps(s);
     return dt_session_agree(s, status);
 }
@@ -233,7 +233,7 @@ static dt_status open_device(struct dt_session *s)
     const struct dt_config *config = s->config;
     char cache_dir[DT_PATH_MAX];
     bool on_cpu = s->backend == &dt_backend_cpu;
-    s->n_threads = config->device.threads > 0 ? config->device.threads : cpus_per_rank(s);
+    s->n_threads = config->device.threads > 0 ? config->device.threads : dt_session_cpus(s);
     dt_devices_cache_dir(cache_dir, config);
     struct dt_device_options options = dt_devices_options(config, s->n_threads);
     options.rank = s->rank;
@@ -366,7 +366,7 @@ static dt_status build_plan(struct dt_session *s, const struct dt_session_needs 
 static int auto_workers(const struct dt_session *s)
 {
     int taken = s->backend == &dt_backend_cpu ? s->n_threads : 1;
-    int left = cpus_per_rank(s) - taken;
+    int left = dt_session_cpus(s) - taken;
     return left > 1 ? left : 1;
 }
 
@@ -383,11 +383,11 @@ static struct dt_augment_options augment_options(const struct dt_config *config)
     return also;
 }
 
-static dt_status create_loader(struct dt_session *s, bool train)
+struct dt_loader_options dt_session_loader_options(const struct dt_session *s, bool train)
 {
     const struct dt_config *config = s->config;
     int size = config->model.image_size;
-    struct dt_loader_options options = {
+    return (struct dt_loader_options){
         .train = train,
         .augment = config->data.augment,
         .also = augment_options(config),
@@ -410,6 +410,11 @@ static dt_status create_loader(struct dt_session *s, bool train)
         .seed = config->train.seed,
         .max_bad_fraction = config->data.max_bad_fraction,
     };
+}
+
+static dt_status create_loader(struct dt_session *s, bool train)
+{
+    struct dt_loader_options options = dt_session_loader_options(s, train);
     return dt_loader_create(train ? &s->train : &s->val, train ? s->train_set : s->val_set,
                             &options);
 }
@@ -449,6 +454,8 @@ static dt_status create_loaders(struct dt_session *s, const struct dt_session_ne
 
 dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *needs)
 {
+    if (needs->input_only)
+        return open_data(s, needs);
     DT_TRY(dt_session_agree(s, choose_device(s)));
     DT_TRY(dt_session_agree(s, check(s, needs)));
     DT_TRY(open_data(s, needs));

@@ -88,6 +88,8 @@ static dt_status step(struct run *r)
     DT_TRY(train_step(r, &own));
     advance(&r->at, &r->session);
     count_step(r, dt_clock_s() - begin_s);
+    if (r->n_step_s == 1)
+        dt_metrics_begin_input(&r->metrics, &r->session, r->at.step);
     return dt_stragglers_step(&r->stragglers, &r->session, r->at.step, own.data_s, own.work_s);
 }
 
@@ -214,6 +216,15 @@ static dt_status before_steps(struct run *r)
     return DT_OK;
 }
 
+/* At the end of an epoch, or of the run inside of one. */
+static dt_status report_input(struct run *r)
+{
+    enum { LEAST_STEPS = 10 }; /* of a part of an epoch */
+    bool epoch_end = r->at.batch == 0;
+    return dt_metrics_report_input(&r->metrics, &r->session, r->at.step, r->at.epoch + !epoch_end,
+                                   epoch_end ? 1 : LEAST_STEPS);
+}
+
 static dt_status train(struct run *r)
 {
     struct dt_session *s = &r->session;
@@ -224,6 +235,7 @@ static dt_status train(struct run *r)
             DT_TRY(step(r));
             DT_TRY(after_step(r));
         } while (r->at.batch != 0 && !is_finished(r));
+        DT_TRY(report_input(r));
     }
     DT_TRY(dt_saving_finish(&r->saving, &r->at));
     return r->stop_reason ? DT_STOPPED : DT_OK;

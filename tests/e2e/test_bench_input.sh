@@ -1,0 +1,109 @@
+#!/bin/bash
+# dtrain bench --input on a folder, on shards and on synthetic data, with one rank and with two; and
+# the line about the input at the end of an epoch.
+. "$(dirname "$0")/../e2e/common.sh"
+shapes train 10 1 64
+"$dtrain" shard "$work/train" "$work/shards" --per-shard 40 2> /dev/null
+small_config > "$work/config.json"
+
+measure() { # ranks settings...
+    local n=$1
+    shift
+    on_ranks "$n" "$dtrain" bench --input --config "$work/config.json" --set bench.rounds=1 \
+        --set output.dir="$work/none" --json "$work/bench.json" "$@" \
+        > "$work/table" 2> "$work/log" || fail "$*: $(cat "$work/log")"
+    [ ! -e "$work/none" ] || fail "$*: a run folder was made"
+    grep -q "limit\|Synthetic" "$work/table" || fail "$*: no verdict: $(cat "$work/table")"
+}
+check() { # ranks, workers that are among those measured, limits allowed
+    /usr/bin/python3 - "$work/bench.json" "$@" <<'PY' || fail "$(cat "$work/bench.json")"
+import json, math, sys
+
+result = json.load(open(sys.argv[1], encoding="utf-8"))
+ranks, workers, limits = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(",")
+synthetic = limits == ["generating"]
+assert result["ranks"] == ranks and result["limit"] in limits, result["limit"]
+stages = {"read_ms", "resize_ms"} if synthetic else {
+    "read_cold_ms", "read_ms", "entropy_ms", "transform_ms", "resize_ms"}
+assert set(result["stages"]) == stages | {"images"}
+assert all(value >= 0 for value in result["stages"].values())
+points = {(p["workers"], p["cold"]): p for p in result["loader"]}
+assert len(points) == len(result["loader"])
+counts = {w for w, _ in points}
+assert {1, workers, result["workers"]} <= counts, counts
+assert set(points) == {(w, c) for w in counts for c in ([False] if synthetic else [False, True])}
+for p in points.values():
+    assert p["images_per_s"] > 0 and math.isclose(
+        p["images_per_s_per_worker"], p["images_per_s"] / p["workers"] / ranks)
+    shares = [p[k] for k in ("read_share", "decode_share", "wait_share")]
+    assert min(shares) >= 0 and 0.99 < sum(shares) < 1.2, shares
+best = points[result["workers"], result["limit"] == "reading"]
+assert math.isclose(result["images_per_s_per_rank"], best["images_per_s"] / ranks)
+PY
+}
+
+measure 1
+check 1 1 reading,decoding
+measure 2 --set data.source=shards --set data.train="$work/shards" --set data.workers=3 \
+    --set data.mixup=0.2 --set model.image_size=48 --set data.resize=48 --set data.augment=imagenet
+check 2 3 reading,decoding
+measure 1 --set data.source=synthetic
+check 1 1 generating
+
+# A data set smaller than a global batch, and one smaller than the ranks.
+mkdir -p "$work/two/a"
+cp "$(find "$work/train" -name '*.jpg' | head -1)" "$work/two/a/1.jpg"
+measure 1 --set data.train="$work/two"
+check 1 1 reading,decoding
+code=0
+on_ranks 2 "$dtrain" bench --input --config "$work/config.json" --set data.train="$work/two" \
+    > /dev/null 2> "$work/log" || code=$?
+if [ "$code" != 78 ] || ! grep -q "fewer images than there are ranks" "$work/log"; then
+    fail "$(cat "$work/log")"
+fi
+
+# No image can be decoded.
+echo "no image" > "$work/two/a/1.jpg"
+code=0
+"$dtrain" bench --input --config "$work/config.json" --set data.train="$work/two" \
+    > /dev/null 2> "$work/log" || code=$?
+if [ "$code" != 65 ] || ! grep -q "none of the images" "$work/log"; then
+    fail "$(cat "$work/log")"
+fi
+
+code=0
+"$dtrain" bench --input --profile > /dev/null 2> "$work/log" || code=$?
+[ "$code" = 64 ] || fail "$(cat "$work/log")"
+
+# Training: for a tiny network and one worker 256 x 256 pixels are many.
+shapes large 4 1 256
+shapes val 2 2
+for ranks in 1 2; do
+    on_ranks "$ranks" "$dtrain" --config "$work/config.json" --out "$work/run-$ranks" \
+        --set data.train="$work/large" --set data.augment=none > "$work/log" 2>&1 ||
+        fail "$(cat "$work/log")"
+    grep -q "input.*: ranks wait [0-9.]* % of the step for data" "$work/log" ||
+        fail "$(cat "$work/log")"
+    /usr/bin/python3 - "$work/run-$ranks/metrics.jsonl" "$ranks" <<'PY' ||
+import json, sys
+
+events = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
+events = [event for event in events if event["event"] == "input"]
+# 3 steps an epoch, the first of the run left out; the run ends inside of the seventh, after too few
+# steps for a line.
+assert [e["step"] for e in events] == list(range(3, 19, 3)), events
+assert [e["epoch"] for e in events] == list(range(1, 7)), events
+assert [e["steps"] for e in events] == [2, 3, 3, 3, 3, 3], events
+for e in events:
+    assert 0 <= e["wait_share"] <= 1 and 0 <= e["read_share"] < 1 and e["workers"] == 1
+    bound = e["wait_share"] > 0.05
+    assert e["text"].startswith("input-bound: " if bound else "input: "), e
+# Two ranks on busy CPUs may wait for each other longer than for data.
+if sys.argv[2] == "1":
+    for e in events[1:]:
+        assert e["wait_share"] > 0.05 and e["longest_wait_s"] > 0 and e["busy_share"] > 0.5
+        assert 0 < e["capacity_images_per_s"] < e["demand_images_per_s"]
+        assert "decoding is the limit; try " in e["text"]
+PY
+        fail "$(cat "$work/run-$ranks/metrics.jsonl")"
+done
