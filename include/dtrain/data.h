@@ -114,7 +114,7 @@ struct dt_loader_options {
                                       is even where pairs are mixed */
     int rank, n_ranks;
     int workers, prefetch;
-    uint32_t epochs; /* of the run: behind the last one nothing is made ahead; 0 = not known */
+    uint32_t epochs; /* of the run: none behind the last is made before it is started; 0 = no end */
     uint64_t seed;
     double max_bad_fraction;
 };

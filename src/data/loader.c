@@ -124,6 +124,8 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
     dt_status status = DT_OK;
     struct dt_loader *new = NULL;
     uint32_t n = dt_dataset_size(dataset);
+    size_t size = (size_t)options->image_size;
+    bool mixes = options->train && dt_mix_is_on(&options->also);
     *loader = NULL;
     DT_TRY(check_options(options, n));
     DT_TRY(DT_NEW(new, 1));
@@ -137,10 +139,10 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
     new->n_batches = n / (uint64_t)options->global_batch;
     if (!options->train && n % (uint64_t)options->global_batch)
         new->n_batches++;
-    new->end = new->n_batches *(uint64_t) new->n_passes;
+    new->end = (uint64_t) new->n_passes *new->n_batches;
     new->next.m = new->end; /* nothing is started */
-    new->rows_per_task = options->train &&dt_mix_is_on(&options->also) ? 2 : 1;
-    new->row_bytes = (size_t)options->image_size *(size_t)options->image_size * 3;
+    new->rows_per_task = mixes ? 2 : 1;
+    new->row_bytes = 3 * size *size;
     new->n_slots = options->prefetch > 2 ? options->prefetch : 2;
     new->n_workers = options->workers > 1 ? options->workers : 1;
     DT_TRY_OUT(DT_NEW(new->order[0].ids, n));

@@ -160,12 +160,13 @@ static void leave(struct dt_loader *loader)
         pthread_cond_broadcast(&loader->done);
 }
 
-/* Whether a new micro-batch may be begun; at most one lap ahead of the caller. */
+/* Whether a new micro-batch may be begun: of the lap that the caller has started, or of the next
+ * one if the run has it. */
 static bool may_begin(const struct dt_loader *loader)
 {
     uint32_t n_epochs = loader->options.epochs;
-    return loader->fill.lap <= loader->next.lap + 1 &&
-           (n_epochs == 0 || loader->fill.epoch < n_epochs);
+    uint64_t ahead = loader->fill.lap - loader->next.lap;
+    return ahead == 0 || (ahead == 1 && (n_epochs == 0 || loader->fill.epoch < n_epochs));
 }
 
 static bool has_order(const struct dt_loader *loader)

@@ -409,6 +409,8 @@ static void test_ahead(void **state)
             wait_for_images(loader, per_epoch * (epoch + 1) + (is_last ? 0 : 3 * 4));
         }
         assert_memory_equal(run, expected, sizeof *run);
+        assert_int_equal(dt_loader_start(loader, EPOCHS, 0), DT_OK); /* `dtrain bench` goes on */
+        assert_int_equal(next(loader)->epoch, EPOCHS);
         dt_loader_destroy(loader);
     }
     dt_dataset_close(dataset);
