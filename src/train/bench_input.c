@@ -4,40 +4,27 @@
  * batches, for 1, 2, 4 ... workers. Every measurement begins with the same images: first after the
  * system was asked to drop its cached pages (cold: from the disk), then those again (warm: from the
  * page cache). All ranks measure at the same time; data.cache_mb is not used. */
+#include "train/bench_input.h"
+
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "dtrain/clock.h"
 #include "dtrain/file.h"
-#include "dtrain/json.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
 #include "dtrain/sort.h"
 #include "dtrain/train.h"
-#include "train/input_verdict.h"
-#include "train/memory.h"
 #include "train/session.h"
 
 enum {
-    BATCH_MOST = 32,   /* rows of a batch: the clock is read after each */
-    ROUND_LEAST = 32,  /* images of a rank in a round */
-    STAGES_LEAST = 16, /* images of a rank for the table of stages */
-    POINTS_MOST = 80,
-    VERDICT_TEXT = 512
+    BATCH_MOST = 32,  /* rows of a batch: the clock is read after each */
+    ROUND_LEAST = 32, /* images of a rank in a round */
+    STAGES_LEAST = 16 /* images of a rank for the table of stages */
 };
 static const double round_s = 0.3, stages_s = 0.3;
-
-/* What one thread does for an image. */
-enum stage { READ_COLD, READ_WARM, ENTROPY, TRANSFORM, RESIZE, N_STAGES };
-
-struct point {
-    int workers;
-    bool is_cold;
-    double images_per_s, bytes_per_s;            /* of all ranks, median of the rounds */
-    double read_share, decode_share, wait_share; /* of the workers' time */
-};
 
 /* One round of one rank; then sums over the ranks. */
 struct round {
@@ -49,18 +36,9 @@ enum { N_ROUND_NUMBERS = sizeof(struct round) / sizeof(double) };
 struct bench {
     struct dt_session session;
     struct dt_loader_options options;
-    bool is_raw;
-    int n_rounds, cpus;
-    double stage_s[N_STAGES];         /* per image: medians of the rounds, mean over the ranks */
-    double stage_images, stage_bytes; /* measured warm, of all ranks */
-    struct point points[POINTS_MOST];
-    int n_points;
-    double *rounds[N_STAGES]; /* numbers of each round, for the median */
+    struct dt_input_result result;
+    double *rounds[DT_N_INPUT_STAGES]; /* numbers of each round, for the median */
     double begin_s, planned_s;
-    const char *limit;
-    int workers;           /* what the verdict is about */
-    double per_rank_per_s; /* images; from the disk where that is the limit */
-    char verdict[VERDICT_TEXT];
 
     /* The point that is measured: */
     struct dt_loader *loader;
@@ -70,11 +48,6 @@ struct bench {
     double mark_s;                /* when the loader's work was counted last */
     struct dt_loader_times times; /* then */
 };
-
-static double mean_bytes(const struct bench *b)
-{
-    return b->stage_bytes / b->stage_images;
-}
 
 static double median(double *values, int n)
 {
@@ -129,12 +102,12 @@ static dt_status run_stage_round(struct bench *b, uint32_t first, uint32_t n, in
     DT_TRY(measure(b, &warm, first, n));
     if (warm.images == 0)
         return DT_OK;
-    const double seconds[N_STAGES] = {cold.read_s, warm.read_s, warm.entropy_s, warm.transform_s,
-                                      warm.resize_s};
-    for (int i = 0; i < N_STAGES; i++)
+    const double seconds[DT_N_INPUT_STAGES] = {cold.read_s, warm.read_s, warm.entropy_s,
+                                               warm.transform_s, warm.resize_s};
+    for (int i = 0; i < DT_N_INPUT_STAGES; i++)
         b->rounds[i][*n_rounds] = seconds[i] / (double)warm.images;
-    b->stage_images += (double)warm.images;
-    b->stage_bytes += (double)warm.bytes;
+    b->result.stage_images += (double)warm.images;
+    b->result.stage_bytes += (double)warm.bytes;
     (*n_rounds)++;
     return DT_OK;
 }
@@ -144,15 +117,15 @@ static dt_status measure_stages(struct bench *b)
     uint32_t most = images_per_rank(b), first = 0, n;
     int n_rounds = 0;
     DT_TRY(choose_images(b, most, &n));
-    for (int i = 0; i < b->n_rounds; i++) {
+    for (int i = 0; i < b->result.n_rounds; i++) {
         DT_TRY(run_stage_round(b, first, n, &n_rounds));
         first = first + 2 * n <= most ? first + n : 0;
     }
     if (n_rounds == 0)
         DT_FAIL(DT_ERR_DATA, "none of the images tried can be decoded; dtrain verify looks at all "
                              "of a folder of shards");
-    for (int i = 0; i < N_STAGES; i++)
-        b->stage_s[i] = median(b->rounds[i], n_rounds);
+    for (int i = 0; i < DT_N_INPUT_STAGES; i++)
+        b->result.stage_s[i] = median(b->rounds[i], n_rounds);
     return DT_OK;
 }
 
@@ -161,11 +134,11 @@ static dt_status run_stages(struct bench *b)
     struct dt_session *s = &b->session;
     show_progress(b, "one thread, stage by stage");
     DT_TRY(dt_session_agree(s, measure_stages(b)));
-    DT_TRY(dt_comm_sum_f64(s->comm, &b->stage_images, 1));
-    DT_TRY(dt_comm_sum_f64(s->comm, &b->stage_bytes, 1));
-    DT_TRY(dt_comm_sum_f64(s->comm, b->stage_s, N_STAGES));
-    for (int i = 0; i < N_STAGES; i++)
-        b->stage_s[i] /= s->n_ranks;
+    DT_TRY(dt_comm_sum_f64(s->comm, &b->result.stage_images, 1));
+    DT_TRY(dt_comm_sum_f64(s->comm, &b->result.stage_bytes, 1));
+    DT_TRY(dt_comm_sum_f64(s->comm, b->result.stage_s, DT_N_INPUT_STAGES));
+    for (int i = 0; i < DT_N_INPUT_STAGES; i++)
+        b->result.stage_s[i] /= s->n_ranks;
     return DT_OK;
 }
 
@@ -233,13 +206,13 @@ static dt_status run_round(struct bench *b, struct round *round)
     return DT_OK;
 }
 
-static dt_status run_rounds(struct bench *b, struct point *point)
+static dt_status run_rounds(struct bench *b, struct dt_input_point *point)
 {
     struct round round;
     double read_s = 0, decode_s = 0, workers_s = 0;
     char what[64];
     snprintf(what, sizeof what, "%d worker(s), %s", point->workers, b->is_cold ? "cold" : "warm");
-    for (int i = 0; i < b->n_rounds; i++) {
+    for (int i = 0; i < b->result.n_rounds; i++) {
         show_progress(b, what);
         DT_TRY(dt_session_agree(&b->session, run_round(b, &round)));
         DT_TRY(dt_comm_sum_f64(b->session.comm, (double *)&round, N_ROUND_NUMBERS));
@@ -249,8 +222,8 @@ static dt_status run_rounds(struct bench *b, struct point *point)
         decode_s += round.decode_s;
         workers_s += round.workers_s;
     }
-    point->images_per_s = median(b->rounds[0], b->n_rounds);
-    point->bytes_per_s = median(b->rounds[1], b->n_rounds);
+    point->images_per_s = median(b->rounds[0], b->result.n_rounds);
+    point->bytes_per_s = median(b->rounds[1], b->result.n_rounds);
     point->read_share = read_s / workers_s;
     point->decode_share = decode_s / workers_s;
     point->wait_share = fmax(1 - point->read_share - point->decode_share, 0);
@@ -259,7 +232,7 @@ static dt_status run_rounds(struct bench *b, struct point *point)
 
 /* One batch first, so that the order of the epoch is known when the clock starts. A cold pass ends
  * with its epoch: the images of the next one are no longer cold. */
-static dt_status open_loader(struct bench *b, const struct point *point)
+static dt_status open_loader(struct bench *b, const struct dt_input_point *point)
 {
     struct dt_loader_options options = b->options;
     options.workers = point->workers;
@@ -271,7 +244,7 @@ static dt_status open_loader(struct bench *b, const struct point *point)
     DT_TRY(take_batch(b));
     if (b->is_cold)
         b->end = 0;
-    else if (b->is_raw)
+    else if (b->result.is_raw)
         b->end = dt_loader_batches(b->loader);
     b->batch = 0;
     return begin_pass(b);
@@ -279,8 +252,8 @@ static dt_status open_loader(struct bench *b, const struct point *point)
 
 static dt_status run_point(struct bench *b, int workers, bool is_cold)
 {
-    struct point *point = &b->points[b->n_points++];
-    *point = (struct point){.workers = workers, .is_cold = is_cold};
+    struct dt_input_point *point = &b->result.points[b->result.n_points++];
+    *point = (struct dt_input_point){.workers = workers, .is_cold = is_cold};
     DT_TRY(dt_session_agree(&b->session, open_loader(b, point)));
     DT_TRY(run_rounds(b, point));
     dt_loader_destroy(b->loader);
@@ -290,15 +263,14 @@ static dt_status run_point(struct bench *b, int workers, bool is_cold)
 
 static bool is_measured(const struct bench *b, int workers)
 {
-    int given = b->session.config->data.workers;
     bool is_power = (workers & (workers - 1)) == 0;
-    return workers == given || workers == b->cpus || (is_power && workers < b->cpus);
+    return workers == b->result.workers || workers == b->result.cpus ||
+           (is_power && workers < b->result.cpus);
 }
 
 static int most_workers(const struct bench *b)
 {
-    int given = b->session.config->data.workers;
-    return given > b->cpus ? given : b->cpus;
+    return b->result.workers > b->result.cpus ? b->result.workers : b->result.cpus;
 }
 
 static dt_status run_points(struct bench *b)
@@ -306,238 +278,11 @@ static dt_status run_points(struct bench *b)
     for (int workers = 1; workers <= most_workers(b); workers++) {
         if (!is_measured(b, workers))
             continue;
-        if (!b->is_raw)
+        if (!b->result.is_raw)
             DT_TRY(run_point(b, workers, true));
         DT_TRY(run_point(b, workers, false));
     }
     return DT_OK;
-}
-
-/* --- Verdict --- */
-
-static void say_decoding(struct bench *b, const struct point *cold, const struct point *warm)
-{
-    double n_ranks = b->session.n_ranks;
-    char advice[160] = "";
-    int resize = b->options.resize;
-    if (dt_input_is_large(mean_bytes(b), resize))
-        snprintf(advice, sizeof advice,
-                 " Shards resized to %d (dtrain shard --resize-short %d) take less decoding.",
-                 resize, resize);
-    b->limit = "decoding";
-    b->per_rank_per_s = warm->images_per_s / n_ranks;
-    snprintf(b->verdict, sizeof b->verdict,
-             "Decoding is the limit: with %d worker(s) a rank gets %.0f images/s (%.1f MB/s) from "
-             "memory, %.0f from the disk. Training that takes more will wait for data.%s",
-             warm->workers, b->per_rank_per_s, warm->bytes_per_s / n_ranks / 1e6,
-             cold->images_per_s / n_ranks, advice);
-}
-
-static void say_reading(struct bench *b, const struct point *cold, const struct point *warm)
-{
-    double n_ranks = b->session.n_ranks;
-    double set_mib = mean_bytes(b) * dt_dataset_size(b->session.train_set) / (1 << 20);
-    b->limit = "reading";
-    b->per_rank_per_s = cold->images_per_s / n_ranks;
-    snprintf(b->verdict, sizeof b->verdict,
-             "Reading is the limit: with %d worker(s) a rank gets %.0f images/s (%.1f MB/s) from "
-             "the disk, %.0f from memory. Training that takes more will wait for data, unless the "
-             "data set (%.0f MiB) stays in the page cache or in data.cache_mb.",
-             cold->workers, b->per_rank_per_s, cold->bytes_per_s / n_ranks / 1e6,
-             warm->images_per_s / n_ranks, ceil(set_mib));
-}
-
-static void say_raw(struct bench *b, const struct point *warm)
-{
-    b->limit = "generating";
-    b->per_rank_per_s = warm->images_per_s / b->session.n_ranks;
-    snprintf(b->verdict, sizeof b->verdict,
-             "Synthetic images, nothing is read from a disk or decoded: with %d worker(s) a rank "
-             "gets %.0f images/s.",
-             warm->workers, b->per_rank_per_s);
-}
-
-static const struct point *find_point(const struct bench *b, bool is_cold)
-{
-    for (int i = 0; i < b->n_points; i++)
-        if (b->points[i].workers == b->workers && b->points[i].is_cold == is_cold)
-            return &b->points[i];
-    return NULL;
-}
-
-static void find_verdict(struct bench *b)
-{
-    b->workers = b->session.config->data.workers;
-    if (b->workers == 0)
-        b->workers = b->cpus;
-    const struct point *cold = find_point(b, true), *warm = find_point(b, false);
-    if (!cold)
-        say_raw(b, warm);
-    else if (cold->read_share > cold->decode_share)
-        say_reading(b, cold, warm);
-    else
-        say_decoding(b, cold, warm);
-}
-
-/* --- Results --- */
-
-struct stage_row {
-    const char *name, *key;
-    enum stage stage;
-};
-
-static const struct stage_row stages_of_files[] = {
-    {"read, cold", "read_cold_ms", READ_COLD}, {"read, warm", "read_ms", READ_WARM},
-    {"entropy decode", "entropy_ms", ENTROPY}, {"transform", "transform_ms", TRANSFORM},
-    {"resize", "resize_ms", RESIZE},
-};
-static const struct stage_row stages_of_raw[] = {
-    {"generate", "read_ms", READ_WARM},
-    {"copy", "resize_ms", RESIZE},
-};
-
-static const struct stage_row *list_stages(const struct bench *b, int *n)
-{
-    *n = b->is_raw ? DT_COUNT(stages_of_raw) : DT_COUNT(stages_of_files);
-    return b->is_raw ? stages_of_raw : stages_of_files;
-}
-
-static double all_stages_s(const struct bench *b)
-{
-    double sum = 0;
-    for (int i = READ_WARM; i < N_STAGES; i++)
-        sum += b->stage_s[i];
-    return sum;
-}
-
-/* share < 0: none */
-static void print_stage(const struct bench *b, const char *name, double s, double share)
-{
-    char text[16] = "-", rate[16] = "-";
-    if (share >= 0)
-        snprintf(text, sizeof text, "%.1f %%", 100 * share);
-    if (s > 0)
-        snprintf(rate, sizeof rate, "%.1f", mean_bytes(b) / 1e6 / s);
-    printf("  %-16s %9.3f %9s %9s\n", name, 1e3 * s, text, rate);
-}
-
-static void print_stages(const struct bench *b)
-{
-    int n;
-    const struct stage_row *rows = list_stages(b, &n);
-    double sum = all_stages_s(b);
-    printf("#\n# One thread, %.0f images: where the time of an image goes\n", b->stage_images);
-    printf("# %-16s %9s %9s %9s\n", "stage", "ms/image", "share", "MB/s");
-    for (int i = 0; i < n; i++) {
-        double s = b->stage_s[rows[i].stage];
-        print_stage(b, rows[i].name, s, rows[i].stage == READ_COLD ? -1 : s / sum);
-    }
-    print_stage(b, "all, warm", sum, 1);
-}
-
-static void print_points(const struct bench *b)
-{
-    printf(
-        "#\n# The loader alone, all ranks together; medians of %d rounds of %.1f s or more. read, "
-        "decode and wait:\n# shares of the workers' time; wait: for a free row, or between rows.\n",
-        b->n_rounds, round_s);
-    printf("# %7s %6s %10s %9s %11s %8s %8s %8s\n", "workers", "files", "images/s", "MB/s",
-           "per worker", "read", "decode", "wait");
-    for (int i = 0; i < b->n_points; i++) {
-        const struct point *p = &b->points[i];
-        printf("  %7d %6s %10.1f %9.1f %11.1f %6.1f %% %6.1f %% %6.1f %%\n", p->workers,
-               p->is_cold ? "cold" : "warm", p->images_per_s, p->bytes_per_s / 1e6,
-               p->images_per_s / p->workers / b->session.n_ranks, 100 * p->read_share,
-               100 * p->decode_share, 100 * p->wait_share);
-    }
-}
-
-static void print_head(const struct bench *b)
-{
-    const struct dt_session *s = &b->session;
-    double n = dt_dataset_size(s->train_set);
-    char bytes[32];
-    printf("# dtrain bench --input: what the input pipeline delivers when nothing trains\n");
-    printf("# data     %.0f images, %.1f KB each, %s in all: %s\n", n, mean_bytes(b) / 1e3,
-           dt_memory_format(bytes, sizeof bytes, (uint64_t)(n * mean_bytes(b))),
-           b->is_raw ? "synthetic" : s->config->data.train);
-    printf("# rows     %d x %d pixels\n", b->options.image_size, b->options.image_size);
-    printf("# ranks    %d, each with %d CPU(s)\n", s->n_ranks, b->cpus);
-    printf("# MB/s are of encoded bytes. cold: the page cache was dropped before, where the file "
-           "system allows it.\n");
-}
-
-static void write_points(const struct bench *b, struct dt_jsonw *w)
-{
-    dt_jsonw_begin(w, "loader", '[');
-    for (int i = 0; i < b->n_points; i++) {
-        const struct point *p = &b->points[i];
-        dt_jsonw_begin(w, NULL, '{');
-        dt_jsonw_integer(w, "workers", p->workers);
-        dt_jsonw_bool(w, "cold", p->is_cold);
-        dt_jsonw_number(w, "images_per_s", p->images_per_s);
-        dt_jsonw_number(w, "mb_per_s", p->bytes_per_s / 1e6);
-        dt_jsonw_number(w, "images_per_s_per_worker",
-                        p->images_per_s / p->workers / b->session.n_ranks);
-        dt_jsonw_number(w, "read_share", p->read_share);
-        dt_jsonw_number(w, "decode_share", p->decode_share);
-        dt_jsonw_number(w, "wait_share", p->wait_share);
-        dt_jsonw_close(w, '}');
-    }
-    dt_jsonw_close(w, ']');
-}
-
-static void write_stages(const struct bench *b, struct dt_jsonw *w)
-{
-    int n;
-    const struct stage_row *rows = list_stages(b, &n);
-    dt_jsonw_begin(w, "stages", '{');
-    dt_jsonw_number(w, "images", b->stage_images);
-    for (int i = 0; i < n; i++)
-        dt_jsonw_number(w, rows[i].key, 1e3 * b->stage_s[rows[i].stage]);
-    dt_jsonw_close(w, '}');
-}
-
-static dt_status save_json(const struct bench *b, const char *path)
-{
-    const struct dt_session *s = &b->session;
-    struct dt_jsonw w;
-    dt_jsonw_init(&w, true);
-    dt_jsonw_begin(&w, NULL, '{');
-    dt_jsonw_string(&w, "dtrain", DTRAIN_VERSION);
-    dt_jsonw_integer(&w, "images", dt_dataset_size(s->train_set));
-    dt_jsonw_number(&w, "mean_bytes", mean_bytes(b));
-    dt_jsonw_integer(&w, "image_size", b->options.image_size);
-    dt_jsonw_integer(&w, "ranks", s->n_ranks);
-    dt_jsonw_integer(&w, "cpus_per_rank", b->cpus);
-    dt_jsonw_integer(&w, "rounds", b->n_rounds);
-    write_stages(b, &w);
-    write_points(b, &w);
-    dt_jsonw_string(&w, "limit", b->limit);
-    dt_jsonw_integer(&w, "workers", b->workers);
-    dt_jsonw_number(&w, "images_per_s_per_rank", b->per_rank_per_s);
-    dt_jsonw_string(&w, "verdict", b->verdict);
-    dt_jsonw_close(&w, '}');
-    dt_status status = dt_jsonw_end(&w);
-    if (status == DT_OK)
-        status = dt_file_save(path, w.text, w.bytes);
-    dt_jsonw_reset(&w);
-    return status;
-}
-
-static dt_status print_results(struct bench *b, const char *json_path)
-{
-    dt_log_progress("");
-    if (b->session.rank != 0)
-        return DT_OK;
-    find_verdict(b);
-    print_head(b);
-    print_stages(b);
-    print_points(b);
-    printf("#\n# %s\n", b->verdict);
-    if (fflush(stdout) != 0)
-        DT_FAIL(DT_ERR_IO, "cannot write the result to standard output");
-    return json_path ? save_json(b, json_path) : DT_OK;
 }
 
 /* --- Together --- */
@@ -554,8 +299,34 @@ static void choose_options(struct bench *b)
     s->micro_batch = batch;
     s->global_batch = s->n_ranks * batch;
     b->options = dt_session_loader_options(s, true);
-    b->is_raw = s->config->data.source == DT_SOURCE_SYNTHETIC;
-    b->cpus = dt_session_cpus(s);
+}
+
+/* Fewest of all ranks: they must measure the same points. */
+static dt_status count_cpus(const struct dt_session *s, int *cpus)
+{
+    double fewest = -dt_session_cpus(s);
+    DT_TRY(dt_comm_max_f64(s->comm, &fewest, 1));
+    *cpus = (int)-fewest;
+    return DT_OK;
+}
+
+static dt_status begin_result(struct bench *b)
+{
+    const struct dt_session *s = &b->session;
+    const struct dt_config *config = s->config;
+    b->result = (struct dt_input_result){
+        .path = config->data.train,
+        .is_raw = config->data.source == DT_SOURCE_SYNTHETIC,
+        .n_images = dt_dataset_size(s->train_set),
+        .image_size = b->options.image_size,
+        .resize = b->options.resize,
+        .n_ranks = s->n_ranks,
+        .n_rounds = config->bench.rounds,
+        .round_s = round_s,
+    };
+    DT_TRY(count_cpus(s, &b->result.cpus));
+    b->result.workers = config->data.workers > 0 ? config->data.workers : b->result.cpus;
+    return DT_OK;
 }
 
 static double plan_s(const struct bench *b)
@@ -563,7 +334,7 @@ static double plan_s(const struct bench *b)
     int n = 0;
     for (int workers = 1; workers <= most_workers(b); workers++)
         n += is_measured(b, workers);
-    return b->n_rounds * (2 * stages_s + n * (2 - b->is_raw) * round_s);
+    return b->result.n_rounds * (2 * stages_s + n * (2 - b->result.is_raw) * round_s);
 }
 
 /* The index that training keeps in its run folder is used, but none is made there. */
@@ -588,22 +359,28 @@ static dt_status open_set(struct bench *b)
 
 static dt_status make_room(struct bench *b)
 {
-    b->n_rounds = b->session.config->bench.rounds;
-    for (int i = 0; i < N_STAGES; i++)
-        DT_TRY(DT_NEW(b->rounds[i], (size_t)b->n_rounds));
+    for (int i = 0; i < DT_N_INPUT_STAGES; i++)
+        DT_TRY(DT_NEW(b->rounds[i], (size_t)b->result.n_rounds));
     return DT_OK;
+}
+
+static dt_status report(const struct bench *b, const char *json_path)
+{
+    return b->session.rank == 0 ? dt_input_result_report(&b->result, json_path) : DT_OK;
 }
 
 static dt_status run(struct bench *b, const char *json_path)
 {
     DT_TRY(open_set(b));
     choose_options(b);
+    DT_TRY(begin_result(b));
     DT_TRY(dt_session_agree(&b->session, make_room(b)));
     b->begin_s = dt_clock_s();
     b->planned_s = plan_s(b);
     DT_TRY(run_stages(b));
     DT_TRY(run_points(b));
-    return dt_session_agree(&b->session, print_results(b, json_path));
+    dt_log_progress("");
+    return dt_session_agree(&b->session, report(b, json_path));
 }
 
 dt_status dt_bench_input(struct dt_comm *comm, const struct dt_config *config,
@@ -617,7 +394,7 @@ dt_status dt_bench_input(struct dt_comm *comm, const struct dt_config *config,
     *origin = b->session.origin;
     dt_loader_destroy(b->loader);
     dt_session_close(&b->session, status);
-    for (int i = 0; i < N_STAGES; i++)
+    for (int i = 0; i < DT_N_INPUT_STAGES; i++)
         free(b->rounds[i]);
     free(b);
     return status;
