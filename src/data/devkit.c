@@ -127,6 +127,8 @@ static dt_status read_leaves(struct dt_names *wnids, int *id_of_name,
         id_of_name[wnids->n] = id;
         DT_TRY(dt_names_add(wnids, wnid, strlen(wnid)));
     }
+    if (wnids->n == 0)
+        DT_FAIL(DT_ERR_DATA, "%s: synsets of meta.mat has no classes (num_children 0)", path);
     return DT_OK;
 }
 

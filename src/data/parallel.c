@@ -33,7 +33,9 @@ int dt_parallel_threads(int asked, uint32_t n)
     cpu_set_t allowed;
     if (asked == 0)
         asked = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-    return (uint32_t)asked < n ? asked : (int)n;
+    if ((uint32_t)asked > n)
+        asked = (int)n;
+    return asked > 1 ? asked : 1;
 }
 
 static void keep_failure(struct run *run, uint32_t index, dt_status status)

@@ -30,7 +30,8 @@ static dt_status decode(png_image *image, uint8_t **pixels, size_t *capacity)
     void *block = *pixels;
 
     if (n > MAX_PIXELS)
-        DT_FAIL(DT_ERR_DATA, "pixels %llu > %d", (unsigned long long)n, MAX_PIXELS);
+        DT_FAIL(DT_ERR_DATA, "a PNG file of %llu pixels; at most %d are accepted",
+                (unsigned long long)n, MAX_PIXELS);
     DT_TRY(dt_mem_grow(&block, capacity, n * 4, 1, "pixels of a PNG file"));
     *pixels = block;
     image->format = PNG_FORMAT_RGBA;

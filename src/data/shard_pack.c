@@ -237,6 +237,8 @@ dt_status dt_pack_shard(void *context, uint32_t shard, int thread)
     packing->lengths[shard] = output.n;
     packing->sums[shard] = XXH64_digest(output.sum);
 out:
+    if (status != DT_OK && output.archive)
+        archive_write_fail(output.archive); /* else free would write the rest */
     archive_write_free(output.archive);
     archive_entry_free(output.entry);
     XXH64_freeState(output.sum);

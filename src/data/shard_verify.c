@@ -262,14 +262,11 @@ static dt_status check_all(struct dt_verify *verify, int threads)
     DT_TRY(DT_NEW(verify->tools, (size_t)verify->n_threads));
     for (int i = 0; i < verify->n_threads; i++)
         DT_TRY(dt_jpeg_create(&verify->tools[i].jpeg, NULL));
-    if (verify->n > 0)
-        DT_TRY(dt_parallel_run(verify->n, verify->n_threads, dt_shard_walk, verify));
+    DT_TRY(dt_parallel_run(verify->n, verify->n_threads, dt_shard_walk, verify));
     DT_TRY(dt_shards_compare(verify));
     print_lines(verify, &verify->faults);
     verify->start_s = dt_clock_s();
-    if (verify->n > 0)
-        DT_TRY(dt_parallel_run(verify->n, verify->n_threads, read_shard, verify));
-    return DT_OK;
+    return dt_parallel_run(verify->n, verify->n_threads, read_shard, verify);
 }
 
 static void close_all(struct dt_verify *verify)

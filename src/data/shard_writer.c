@@ -67,6 +67,8 @@ static dt_status list_classes(struct dt_names *text, int *n, const struct dt_dat
     const char *name;
 
     for (*n = 0; (name = source->kind->class_name(source, *n)); ++*n) {
+        if (strchr(name, '\n'))
+            DT_FAIL(DT_ERR_DATA, "the name of class %d has a line break: rename it", *n);
         DT_TRY(dt_names_add(text, name, strlen(name)));
         text->text[text->bytes - 1] = '\n';
     }

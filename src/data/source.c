@@ -1,15 +1,9 @@
 /* What `dtrain shard` packs: the kind is seen from the thing itself. */
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include "data/images.h"
 #include "data/png.h"
-#include "data/tar_index.h"
-#include "dtrain/file.h"
 #include "dtrain/mem.h"
 
 typedef dt_status (*opener)(struct dt_dataset *dataset, const struct dt_shard_options *options);
@@ -35,7 +29,7 @@ static dt_status choose(const struct dt_dataset_kind **kind, opener *open,
     if (exists && S_ISDIR(info.st_mode)) {
         *kind = dt_png_is_known() ? &dt_dataset_folder_png : &dt_dataset_folder;
         *open = open_folder;
-    } else if (!exists || dt_tfrecord_found(options->src)) {
+    } else if ((!exists && !options->devkit) || dt_tfrecord_found(options->src)) {
         *kind = &tfrecord;
         *open = dt_tfrecord_open;
     }

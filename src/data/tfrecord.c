@@ -134,7 +134,7 @@ static dt_status read_text(struct reader *reader, struct span span, char *out)
     return DT_OK;
 }
 
-/* Feature -> list -> its first value: bytes. */
+/* Feature -> list -> its last value: bytes. */
 static dt_status find_bytes(struct reader *reader, struct span feature, struct span *out)
 {
     struct field list, value;

@@ -273,6 +273,7 @@ def test_val_tar():
     same("folder", "val")
     assert "--devkit" in run("shard", "ILSVRC2012_img_val.tar", "none", code=65)
     assert "goes with" in run("shard", "src", "none", "--devkit", "devkit.tar.gz", code=64)
+    assert "absent.tar" in run("shard", "absent.tar", "none", "--devkit", "devkit.tar.gz", code=66)
 
     def refused(text, *args, **changes):
         make_devkit("bad.tar.gz", *args, **changes)
@@ -282,6 +283,7 @@ def test_val_tar():
     refused("labels for 39", ids, truth[1:])
     refused("line 40", ids, truth[1:] + [11])
     refused("numbered 1 to", ids[1:], truth)
+    refused("no classes", [(number, wnid, 1) for number, wnid, _ in ids], truth)
     refused("numbered 1 to", ids[:1] + ids, truth)
     refused("meta.mat", ids, truth, **{"meta.mat": meta[:-40]})
     refused("meta.mat", ids, truth, **{"meta.mat": b"x" * 300})
@@ -363,6 +365,8 @@ def test_convert():
         error = np.abs(np.float32(image.convert("RGB")) - np.float32(want)).mean()
         assert error < 6, (image, error)
     assert "0 faults" in run("verify", "odd1")
+    write("lines/a\nb/grey.jpg", data)
+    assert "line break" in run("shard", "lines", "none", code=65)
     for name, size, text in ("wide", (65501, 1), "do not fit"), ("cut", (60, 60), "damaged PNG"):
         data = jpeg("RGB", size, format="PNG")[1]
         write(f"png/a/{name}.png", data[: -len(data) // 3] if name == "cut" else data)

@@ -309,6 +309,8 @@ static void test_parallel(void **state)
         assert_int_equal(counts.seen[99], 1);
     }
     assert_int_equal(dt_parallel_threads(8, 3), 3);
+    assert_int_equal(dt_parallel_threads(8, 0), 1);
+    assert_int_equal(dt_parallel_run(0, 1, count_index, &counts), DT_OK);
     assert_true(dt_parallel_threads(0, 1000) >= 1);
 }
 
