@@ -44,7 +44,7 @@ int dt_comm_local_size(const struct dt_comm *comm);
  * included: the masks of sched_getaffinity when find_binding was last called. Local. */
 int dt_comm_allowed_cpus(const struct dt_comm *comm);
 int dt_comm_sharing_ranks(const struct dt_comm *comm);
-/* dt_comm_open calls it; to be called again when ranks have bound themselves. */
+/* Collective. dt_comm_open calls it; to be called again when ranks have bound themselves. */
 dt_status dt_comm_find_binding(struct dt_comm *comm);
 
 dt_status dt_comm_bcast(struct dt_comm *comm, void *data, size_t bytes, int root);

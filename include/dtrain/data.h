@@ -1,9 +1,9 @@
 /* From files to full host batches. Knows no graph and no device.
  *
- * Order is a pure function of (seed, epoch); augmentation of (seed, epoch, sample id). Global batch
- * g of an epoch is positions [g*G, (g+1)*G) of that order and rank r takes the r-th of R equal
- * slices, so for a fixed G the data depend neither on the number of workers nor on the number of
- * ranks. */
+ * Order is a pure function of (seed, epoch), augmentation of (seed, epoch, sample id), mixing of
+ * these and of which two samples are neighbours, 2k and 2k+1, in the order. Global batch g of an
+ * epoch is positions [g*G, (g+1)*G) of that order and rank r takes the r-th of R equal slices, so
+ * for a fixed G the data depend neither on the number of workers nor on the number of ranks. */
 #ifndef DTRAIN_DATA_H
 #define DTRAIN_DATA_H
 
@@ -124,8 +124,8 @@ struct dt_loader;
 dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset,
                            const struct dt_loader_options *options);
 void dt_loader_destroy(struct dt_loader *loader); /* accepts NULL; stops and joins the workers */
-/* Block i of the memory that pixels and labels of all batches lie in, NULL past the last: begins a
- * page, the same until dt_loader_destroy. For a device that wants it pinned. */
+/* Block i of the memory that pixels, labels and weights of all batches lie in, NULL past the last:
+ * begins a page, the same until dt_loader_destroy. For a device that wants it pinned. */
 void *dt_loader_memory(const struct dt_loader *loader, int i, size_t *bytes);
 uint64_t dt_loader_batches(const struct dt_loader *loader); /* global batches per epoch */
 int dt_loader_passes(const struct dt_loader *loader);       /* micro-batches per global batch */
@@ -139,20 +139,21 @@ dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t fir
  * when this rank alone has met more than max_bad_fraction of the data set. */
 dt_status dt_loader_next(struct dt_loader *loader, const struct dt_batch **batch);
 void dt_loader_release(struct dt_loader *loader, const struct dt_batch *batch);
-/* Seconds dt_loader_next has waited and distinct bad samples met by this rank, since the creation.
- */
+/* Seconds dt_loader_next has waited since the creation. */
 double dt_loader_wait_s(const struct dt_loader *loader);
 /* What the loader has done since its creation. */
 struct dt_loader_times {
     double wait_s;         /* of the caller in dt_loader_next */
     double longest_wait_s; /* of one call, the first after a start that dropped batches left out */
-    double read_s,
-        decode_s;           /* of the workers together: reading files; decoding, resizing, mixing */
-    double idle_s;          /* of the workers together: all slots were full */
+    /* Of the workers together: */
+    double read_s;          /* reading files */
+    double decode_s;        /* decoding, resizing, mixing */
+    double idle_s;          /* nothing to do: all slots were full */
     uint64_t images, bytes; /* finished; encoded, as read */
     int workers;
 };
 void dt_loader_times(const struct dt_loader *loader, struct dt_loader_times *out);
+/* Distinct bad samples met by this rank since the creation. */
 uint64_t dt_loader_bad(const struct dt_loader *loader);
 /* Bad samples among the positions of this rank, in the epoch so far and in the one before. A
  * position belongs to one rank, so that sums over the ranks count no sample twice. */

@@ -44,6 +44,8 @@ dt_status dt_file_make_folder(const char *path);
 dt_status dt_file_sync_folder(const char *path);
 /* snprintf of a path into out[DT_PATH_MAX]; too long is DT_ERR_USAGE. */
 dt_status dt_file_path(char *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* What follows the last slash of a path. */
+const char *dt_file_base(const char *path);
 bool dt_file_exists(const char *path);
 /* Bytes that can still be written in the file system of `path`; INT64_MAX if unknown. */
 uint64_t dt_file_free_bytes(const char *path);

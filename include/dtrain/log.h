@@ -4,6 +4,7 @@
 #define DTRAIN_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum dt_log_level { DT_LOG_ERROR, DT_LOG_WARNING, DT_LOG_INFO, DT_LOG_DEBUG };
 
@@ -23,5 +24,9 @@ void dt_log_escape(char *text);
 bool dt_log_is_terminal(void);
 /* Draws `text` in place of the last progress line; does nothing when not a terminal. "" clears. */
 void dt_log_progress(const char *text);
+/* Draws "<what>: <done> of <total> <things>, about <time> left" from the second on that follows
+ * start_s (of dt_clock_s); done is at least 1. */
+void dt_log_progress_of(const char *what, size_t done, size_t total, const char *things,
+                        double start_s);
 
 #endif

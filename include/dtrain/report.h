@@ -43,11 +43,12 @@ struct dt_field {
  *   eval        epoch, step, images, loss, top1, top5
  *   checkpoint  step, path, seconds (of writing), stall_s (of training), bytes
  *   input       epoch, step, steps, wait_share (of the step time the ranks wait for data),
- * busy_share (of the workers' time), read_share (of what they are busy with), longest_wait_s (of a
- *               rank since the start), capacity_images_per_s (all workers, never idle),
- *               demand_images_per_s (if no rank ever waited), workers (per rank), text; of an
- * epoch, or of the steps done of it warning     text run_end     status, exit_code, steps, seconds,
- * [top1] */
+ *               busy_share (of the workers' time), read_share (of what they are busy with),
+ *               longest_wait_s (of a rank since the start), capacity_images_per_s (all workers,
+ *               never idle), demand_images_per_s (if no rank ever waited), workers (per rank),
+ *               text; of an epoch, or of the steps done of it
+ *   warning     text
+ *   run_end     status, exit_code, steps, seconds, [top1] */
 struct dt_report;
 
 struct dt_report_options {

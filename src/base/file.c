@@ -280,7 +280,7 @@ static dt_status sync_parent(const char *path)
 static dt_status temporary_name(char *out, const char *path)
 {
     char parent[DT_PATH_MAX];
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = dt_file_base(path);
     uint64_t token = 0;
     DT_TRY(parent_of(parent, path));
     if (getrandom(&token, sizeof token, 0) != (ssize_t)sizeof token)
@@ -330,7 +330,7 @@ void dt_file_clean(const char *path)
 {
     enum { TOKEN_DIGITS = 16 };
     char parent[DT_PATH_MAX], start[DT_PATH_MAX], file[DT_PATH_MAX];
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *name = dt_file_base(path);
     if (parent_of(parent, path) != DT_OK || dt_file_path(start, ".tmp-%.150s-", name) != DT_OK)
         return;
     DIR *dir = opendir(parent);
@@ -358,6 +358,12 @@ dt_status dt_file_make_folder(const char *path)
         *p = '/';
     }
     return make_one_folder(part);
+}
+
+const char *dt_file_base(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
 }
 
 bool dt_file_exists(const char *path)

@@ -10,6 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "dtrain/clock.h"
 #include "dtrain/host.h"
 #include "json_scan.h"
 
@@ -111,4 +112,17 @@ void dt_log_progress(const char *text)
     write_all(line, strlen(line));
     state.progress_shown = line[0] != '\0';
     pthread_mutex_unlock(&state.lock);
+}
+
+void dt_log_progress_of(const char *what, size_t done, size_t total, const char *things,
+                        double start_s)
+{
+    char text[160], left[32];
+    double elapsed_s = dt_clock_s() - start_s;
+    if (elapsed_s < 1)
+        return;
+    dt_clock_format(left, sizeof(left), elapsed_s / (double)done * (double)(total - done));
+    snprintf(text, sizeof(text), "%s: %zu of %zu %s, about %s left", what, done, total, things,
+             left);
+    dt_log_progress(text);
 }

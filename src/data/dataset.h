@@ -29,9 +29,9 @@ struct dt_dataset_kind {
     bool raw;
     dt_status (*open)(struct dt_dataset *dataset, const struct dt_dataset_options *options);
     dt_status (*read)(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);
-    void (*will_need)(const struct dt_dataset *dataset,
-                      uint32_t id);                   /* may be NULL: start reading */
-    void (*forget)(const struct dt_dataset *dataset); /* may be NULL: dt_dataset_forget */
+    /* dt_dataset_will_need and dt_dataset_forget; may be NULL. */
+    void (*will_need)(const struct dt_dataset *dataset, uint32_t id);
+    void (*forget)(const struct dt_dataset *dataset);
     int (*label)(const struct dt_dataset *dataset, uint32_t id);
     void (*name)(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
     /* Name of a class; NULL past the last, and for all where they have none. May be NULL: none. */
@@ -53,9 +53,7 @@ extern const struct dt_dataset_kind dt_dataset_synthetic, dt_dataset_folder, dt_
 /* The folder with .png files too: for `dtrain shard`, which makes JPEG files of them. */
 extern const struct dt_dataset_kind dt_dataset_folder_png;
 
-/* Encoded samples in memory, at most `limit` bytes of them, never dropped. Thread-safe after
- * create.
- */
+/* Encoded samples in memory, at most `limit` bytes, never dropped. Thread-safe after create. */
 dt_status dt_cache_create(struct dt_cache **cache, uint32_t n_samples, uint64_t limit);
 void dt_cache_destroy(struct dt_cache *cache); /* accepts NULL */
 /* Copies sample `id` into `sample`; *found is false if it is not there. */

@@ -112,19 +112,6 @@ out:
     return status;
 }
 
-static void draw_progress(const char *root, size_t done, size_t total, double start_s)
-{
-    char text[256], left[32];
-    const double elapsed_s = dt_clock_s() - start_s;
-
-    if (elapsed_s < 1)
-        return;
-    dt_clock_format(left, sizeof left, elapsed_s / (double)done * (double)(total - done));
-    snprintf(text, sizeof text, "listing %.60s: %zu of %zu classes, about %s left", root, done,
-             total, left);
-    dt_log_progress(text);
-}
-
 static dt_status open_images(struct dt_dataset *dataset, const struct dt_dataset_options *options,
                              bool with_png)
 {
@@ -145,7 +132,7 @@ static dt_status open_images(struct dt_dataset *dataset, const struct dt_dataset
     DT_TRY(DT_NEW(folder->first, n_classes + 1));
     for (size_t label = 0; label < n_classes; label++) {
         DT_TRY(scan_class(folder, &dataset->fingerprint, label));
-        draw_progress(folder->root, label + 1, n_classes, start_s);
+        dt_log_progress_of("listing", label + 1, n_classes, "classes", start_s);
     }
     dt_log_progress("");
     if (folder->n_ignored)

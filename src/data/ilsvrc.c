@@ -2,7 +2,6 @@
  * like the class. Validation: images only, with labels from the development kit. Classes and images
  * are sorted by the bytes of their names, so that the samples come in the order of class folders
  * unpacked from the same tars. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -11,14 +10,9 @@
 #include "data/images.h"
 #include "data/tar_index.h"
 #include "dtrain/clock.h"
+#include "dtrain/file.h"
 #include "dtrain/log.h"
 #include "dtrain/mem.h"
-
-static const char *base_of(const char *name)
-{
-    const char *slash = strrchr(name, '/');
-    return slash ? slash + 1 : name;
-}
 
 static bool has_suffix(const char *base, const char *suffix)
 {
@@ -36,7 +30,7 @@ struct adding {
 static dt_status add_image(void *context, const struct dt_tar_member *member)
 {
     struct adding *adding = context;
-    const char *base = base_of(member->name);
+    const char *base = dt_file_base(member->name);
 
     if (!has_suffix(base, ".jpg") && !has_suffix(base, ".jpeg") && !has_suffix(base, ".png")) {
         adding->n_ignored++;
@@ -74,7 +68,7 @@ struct class_tars {
 static dt_status add_class(void *context, const struct dt_tar_member *member)
 {
     struct class_tars *tars = context;
-    const char *base = base_of(member->name);
+    const char *base = dt_file_base(member->name);
     void *block = tars->tar;
 
     if (!has_suffix(base, ".tar")) {
@@ -95,19 +89,6 @@ static dt_status add_class(void *context, const struct dt_tar_member *member)
 static int compare_classes(const void *a, const void *b)
 {
     return strcmp(((const struct class_tar *)a)->name, ((const struct class_tar *)b)->name);
-}
-
-static void draw_progress(const char *path, size_t done, size_t total, double start_s)
-{
-    char text[256], left[32];
-    const double elapsed_s = dt_clock_s() - start_s;
-
-    if (elapsed_s < 1)
-        return;
-    dt_clock_format(left, sizeof left, elapsed_s / (double)done * (double)(total - done));
-    snprintf(text, sizeof text, "listing %.60s: %zu of %zu classes, about %s left", base_of(path),
-             done, total, left);
-    dt_log_progress(text);
 }
 
 static dt_status scan_class(struct adding *adding, const struct class_tar *tar, const char *path)
@@ -141,7 +122,7 @@ static dt_status scan_classes(struct adding *adding, const struct class_tars *ta
             DT_FAIL(DT_ERR_DATA, "%s holds two members named %s.tar", path, tars->tar[i].name);
         adding->label = (int32_t)i;
         DT_TRY(scan_class(adding, &tars->tar[i], path));
-        draw_progress(path, i + 1, tars->n, start_s);
+        dt_log_progress_of("listing", i + 1, tars->n, "classes", start_s);
     }
     return DT_OK;
 }

@@ -1,8 +1,8 @@
 /* JPEG files to RGB pixels. One decoder object per thread; the result is a pure function of the
- * bytes of the file and of the rectangle asked for. Limits: file 50 MB, 8 bits, Huffman coded, 1, 3
- * or 4 components, 100 M pixels, 512 MB of working memory, 100 scans, 1000 M pixels times scans (1
- * to 2 s; a limit in seconds would make the list of bad files depend on the machine). Grey, CMYK
- * and YCCK become RGB. */
+ * bytes of the file, the options, the scale and the rectangle asked for. Limits: file 50 MB, 8
+ * bits, Huffman coded, 1, 3 or 4 components, 100 M pixels, 512 MB of working memory, 100 scans,
+ * 1000 M pixels times scans (1 to 2 s; a limit in seconds would make the list of bad files depend
+ * on the machine). Grey, CMYK and YCCK become RGB. */
 #ifndef DTRAIN_DATA_JPEG_H
 #define DTRAIN_DATA_JPEG_H
 

@@ -297,8 +297,8 @@ void dt_loader_release(struct dt_loader *loader, const struct dt_batch *batch)
 {
     struct dt_slot *slot = &loader->slots[batch->slot];
     pthread_mutex_lock(&loader->mutex);
-    if (slot->state ==
-        DT_SLOT_HELD) { /* else the epoch it came from was dropped by dt_loader_start */
+    /* Else dt_loader_start has dropped the epoch it came from. */
+    if (slot->state == DT_SLOT_HELD) {
         slot->state = DT_SLOT_FREE;
         pthread_cond_broadcast(&loader->work);
     }

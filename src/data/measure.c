@@ -27,8 +27,8 @@ static dt_status measure_row(struct dt_input_stages *stages, struct measurement 
     if (status == DT_ERR_DATA)
         return DT_OK;
     DT_TRY(status);
-    if (entropy_s >
-        times.decode_s) /* of finished pixels; noise where there is little to transform */
+    /* Of finished pixels, and by noise where there is little to transform. */
+    if (entropy_s > times.decode_s)
         entropy_s = times.decode_s;
     stages->images++;
     stages->bytes += times.bytes;

@@ -1,5 +1,5 @@
-/* One row of a batch: read a sample, decode what its crop needs, resize, flip. No threads in here:
- * every loader thread owns one reader. */
+/* One row of a batch: read a sample, decode what its crop needs, resize, flip, and in training
+ * change its colours and erase. No threads in here: every loader thread owns one reader. */
 #ifndef DTRAIN_DATA_ROW_H
 #define DTRAIN_DATA_ROW_H
 

@@ -22,12 +22,6 @@ enum { MAX_CLASSES_BYTES = 64 << 20, BLOCK = 1 << 20 };
 
 static const double redraw_s = 0.2;
 
-static const char *base_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static bool is_tar(const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -217,7 +211,7 @@ static dt_status open_shards(struct dt_verify *verify)
     for (uint32_t i = 0; i < verify->n; i++) {
         struct dt_shard_check *shard = &verify->shards[i];
         shard->path = dt_names_get(&verify->paths, i);
-        shard->base = base_of(shard->path);
+        shard->base = dt_file_base(shard->path);
         DT_TRY(dt_wds_index_path(path, shard->path));
         verify->has_indices = verify->has_indices || dt_file_exists(path);
     }

@@ -27,11 +27,6 @@ static int n_digits(uint32_t value, int at_least)
     return n > at_least ? n : at_least;
 }
 
-static const char *base_of(const char *path)
-{
-    return strrchr(path, '/') + 1; /* of "<folder>/<file>" */
-}
-
 /* Whether a file is named like a shard of this prefix. */
 static bool is_shard_name(const char *name, const char *prefix)
 {
@@ -125,7 +120,8 @@ static dt_status list_shards(struct dt_names *names, const struct dt_packing *pa
 
     for (uint32_t i = 0; i < packing->n_shards; i++) {
         DT_TRY(dt_packing_tar(path, packing, i, ""));
-        DT_TRY(dt_names_add(names, base_of(path), strlen(base_of(path))));
+        const char *base = dt_file_base(path);
+        DT_TRY(dt_names_add(names, base, strlen(base)));
     }
     return DT_OK;
 }

@@ -52,12 +52,6 @@ static const char *path_of(const struct shards *shards, size_t index)
     return dt_names_get(&shards->paths, index);
 }
 
-static const char *base_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* --- Opening --- */
 
 static dt_status check_missing(const struct shards *shards)
@@ -71,8 +65,9 @@ static dt_status check_missing(const struct shards *shards)
         if (!stat(path, &info) || (errno != ENOENT && errno != ENOTDIR))
             continue; /* other errors get their own message when the shard is opened */
         if (n_missing++ < MAX_LISTED && used < sizeof list) {
-            const int n = snprintf(list + used, sizeof list - used, "%s%s",
-                                   n_missing > 1 ? ", " : "", n_missing > 1 ? base_of(path) : path);
+            const int n =
+                snprintf(list + used, sizeof list - used, "%s%s", n_missing > 1 ? ", " : "",
+                         n_missing > 1 ? dt_file_base(path) : path);
             used += (size_t)n;
         }
     }
@@ -95,23 +90,11 @@ static dt_status check_folder(struct shards *shards, struct dt_shard_info *info,
                 dt_names_get(&info->splits, 1), folder);
     size_t n_found = 0;
     for (size_t i = 0; i < shards->n; i++)
-        n_found += dt_shard_info_find(info, base_of(path_of(shards, i)), &length);
+        n_found += dt_shard_info_find(info, dt_file_base(path_of(shards, i)), &length);
     if (n_found < info->filenames.n)
         DT_FAIL(DT_ERR_NO_INPUT, "%s lists %zu shards, but %zu of them are missing", info->path,
                 info->filenames.n, info->filenames.n - n_found);
     return DT_OK;
-}
-
-static void draw_progress(size_t done, size_t total, double start_s)
-{
-    char text[160], left[32];
-    const double elapsed_s = dt_clock_s() - start_s;
-
-    if (elapsed_s < 1)
-        return;
-    dt_clock_format(left, sizeof left, elapsed_s / (double)done * (double)(total - done));
-    snprintf(text, sizeof text, "indexing: %zu of %zu shards, about %s left", done, total, left);
-    dt_log_progress(text);
 }
 
 static dt_status add_shard(struct shards *shards, struct dt_dataset *dataset, size_t i,
@@ -119,7 +102,7 @@ static dt_status add_shard(struct shards *shards, struct dt_dataset *dataset, si
 {
     dt_status status = DT_OK;
     struct dt_tar_index index = {0};
-    const char *path = path_of(shards, i), *base = base_of(path);
+    const char *path = path_of(shards, i), *base = dt_file_base(path);
     void *entries = shards->entries;
     uint32_t length;
 
@@ -159,7 +142,7 @@ static dt_status build_index(struct shards *shards, struct dt_dataset *dataset,
 
     for (size_t i = 0; i < shards->n; i++) {
         const char *path = path_of(shards, i);
-        const int n = (int)(base_of(path) - path);
+        const int n = (int)(dt_file_base(path) - path);
         DT_TRY_OUT(dt_file_path(folder, "%.*s", n ? n - 1 : 1, n ? path : "."));
         if (strcmp(folder, last_folder) != 0) {
             memcpy(last_folder, folder, sizeof last_folder);
@@ -169,7 +152,7 @@ static dt_status build_index(struct shards *shards, struct dt_dataset *dataset,
                 DT_TRY_OUT(check_folder(shards, &info, folder));
         }
         DT_TRY_OUT(add_shard(shards, dataset, i, &info, options->cache_dir));
-        draw_progress(i + 1, shards->n, start_s);
+        dt_log_progress_of("indexing", i + 1, shards->n, "shards", start_s);
         dt_pulse_beat(&dt_pulse_main);
     }
 out:

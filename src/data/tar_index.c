@@ -88,8 +88,7 @@ static bool is_meta(const char *name)
 
 size_t dt_tar_key(const char *name)
 {
-    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
-    const char *dot = strchr(base, '.');
+    const char *base = dt_file_base(name), *dot = strchr(base, '.');
     return dot && dot != base && !is_meta(name) ? (size_t)(dot - name) : 0;
 }
 
@@ -183,14 +182,12 @@ static uint64_t check_sum(const struct cache_header *header, const struct dt_tar
 static dt_status cache_path(char *out, const char *path, const char *cache_dir)
 {
     char *full = realpath(path, NULL);
-    const char *slash = strrchr(path, '/');
     const char *key = full ? full : path;
     const XXH128_hash_t hash = XXH3_128bits(key, strlen(key));
 
     free(full);
-    return dt_file_path(out, "%s/index/%.100s-%016llx%016llx.index", cache_dir,
-                        slash ? slash + 1 : path, (unsigned long long)hash.high64,
-                        (unsigned long long)hash.low64);
+    return dt_file_path(out, "%s/index/%.100s-%016llx%016llx.index", cache_dir, dt_file_base(path),
+                        (unsigned long long)hash.high64, (unsigned long long)hash.low64);
 }
 
 /* Fills header and index from the file; false if it is not a complete cache file. */

@@ -353,18 +353,6 @@ static dt_status name_classes(struct opening *opening)
     return DT_OK;
 }
 
-static void draw_progress(size_t done, size_t total, double start_s)
-{
-    char text[160], left[32];
-    const double elapsed_s = dt_clock_s() - start_s;
-
-    if (elapsed_s < 1)
-        return;
-    dt_clock_format(left, sizeof left, elapsed_s / (double)done * (double)(total - done));
-    snprintf(text, sizeof text, "listing: %zu of %zu files, about %s left", done, total, left);
-    dt_log_progress(text);
-}
-
 dt_status dt_tfrecord_open(struct dt_dataset *dataset, const struct dt_shard_options *options)
 {
     dt_status status = DT_OK;
@@ -377,7 +365,7 @@ dt_status dt_tfrecord_open(struct dt_dataset *dataset, const struct dt_shard_opt
     DT_TRY_OUT(dt_brace_expand(&paths, options->src));
     for (size_t i = 0; i < paths.n; i++) {
         DT_TRY_OUT(read_file(&opening, dt_names_get(&paths, i)));
-        draw_progress(i + 1, paths.n, start_s);
+        dt_log_progress_of("listing", i + 1, paths.n, "files", start_s);
     }
     DT_TRY_OUT(name_classes(&opening));
     dataset->n = (uint32_t)opening.images->n;
