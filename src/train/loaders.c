@@ -1,0 +1,104 @@
+/* The loaders of a session: options from the configuration, the cache, memory pinned for the
+ * device.
+ */
+#include "train/session.h"
+
+#include <math.h>
+
+/* The CPUs that computing leaves; beside a GPU that is all but the one that feeds it. */
+static int auto_workers(const struct dt_session *s)
+{
+    int taken = s->backend == &dt_backend_cpu ? s->n_threads : 1;
+    int left = dt_session_cpus(s) - taken;
+    return left > 1 ? left : 1;
+}
+
+static struct dt_augment_options augment_options(const struct dt_config *config)
+{
+    struct dt_augment_options also = {
+        .color_jitter = config->data.color_jitter,
+        .random_erasing = config->data.random_erasing,
+        .mixup = config->data.mixup,
+        .cutmix = config->data.cutmix,
+    };
+    for (int c = 0; c < 3; c++)
+        also.erase[c] = (uint8_t)lrint(255 * config->data.mean[c]);
+    return also;
+}
+
+struct dt_loader_options dt_session_loader_options(const struct dt_session *s, bool train)
+{
+    const struct dt_config *config = s->config;
+    int size = config->model.image_size;
+    return (struct dt_loader_options){
+        .train = train,
+        .augment = config->data.augment,
+        .also = augment_options(config),
+        .decode =
+            {
+                .plain_upsampling = config->data.upsampling == DT_UPSAMPLING_PLAIN,
+                .fast_dct = config->data.dct == DT_DCT_FAST,
+                .scaled =
+                    (int)config->data.scaled_decode > (train ? DT_SCALED_NEVER : DT_SCALED_TRAIN),
+            },
+        .image_size = size,
+        .resize = config->data.resize > 0 ? config->data.resize : (size * 256 + 112) / 224,
+        .global_batch = train ? s->global_batch : s->n_ranks * config->train.eval_batch,
+        .micro_batch = train ? s->micro_batch : config->train.eval_batch,
+        .rank = s->rank,
+        .n_ranks = s->n_ranks,
+        .workers = config->data.workers > 0 ? config->data.workers : auto_workers(s),
+        .prefetch = config->data.prefetch,
+        .epochs = train ? (uint32_t)config->train.epochs : 0,
+        .seed = config->train.seed,
+        .max_bad_fraction = config->data.max_bad_fraction,
+    };
+}
+
+static dt_status create_loader(struct dt_session *s, bool train)
+{
+    struct dt_loader_options options = dt_session_loader_options(s, train);
+    return dt_loader_create(train ? &s->train : &s->val, train ? s->train_set : s->val_set,
+                            &options);
+}
+
+static dt_status pin(struct dt_session *s, const struct dt_loader *loader)
+{
+    void *memory;
+    size_t bytes;
+    for (int i = 0; (memory = dt_loader_memory(loader, i, &bytes)); i++)
+        DT_TRY(s->backend->pin(s->device, memory, bytes));
+    return DT_OK;
+}
+
+static void unpin(struct dt_session *s, const struct dt_loader *loader)
+{
+    void *memory;
+    size_t bytes;
+    for (int i = 0; loader && (memory = dt_loader_memory(loader, i, &bytes)); i++)
+        s->backend->unpin(s->device, memory);
+}
+
+dt_status dt_session_create_loaders(struct dt_session *s, const struct dt_session_needs *needs)
+{
+    if (needs->train) {
+        DT_TRY(dt_dataset_cache(s->train_set, (uint64_t)s->config->data.cache_mb << 20));
+        DT_TRY(create_loader(s, true));
+        DT_TRY(pin(s, s->train));
+    }
+    if (needs->eval) {
+        DT_TRY(create_loader(s, false));
+        DT_TRY(pin(s, s->val));
+    }
+    return DT_OK;
+}
+
+void dt_session_destroy_loaders(struct dt_session *s)
+{
+    if (s->device) {
+        unpin(s, s->train);
+        unpin(s, s->val);
+    }
+    dt_loader_destroy(s->train);
+    dt_loader_destroy(s->val);
+}
