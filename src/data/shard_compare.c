@@ -51,10 +51,11 @@ static dt_status check_totals(struct dt_verify *verify)
 {
     const struct dt_shard_info *info = &verify->info;
 
+    size_t i = 0; /* the files of a split follow each other */
     for (int split = 0; split < info->n_splits; split++) {
         int64_t total = 0;
-        for (size_t i = 0; i < info->n_lengths; i++)
-            total += info->split[i] == (uint32_t)split ? info->lengths[i] : 0;
+        for (; i < info->n_lengths && info->split[i] == (uint32_t)split; i++)
+            total += info->lengths[i];
         if (info->num_samples[split] >= 0 && info->num_samples[split] != total)
             DT_TRY(dt_fault_add(&verify->faults,
                                 "_info.json: num_samples of split %s is %" PRId64
