@@ -28,6 +28,7 @@ struct output {
     char path[DT_PATH_MAX];
     int fd;
     dt_status status; /* of writing to the file */
+    bool is_given_up; /* nothing is written any more, and no error replaces the first one */
     struct archive *archive;
     struct archive_entry *entry;
     XXH64_state_t *sum;
@@ -59,6 +60,8 @@ static la_ssize_t write_out(struct archive *archive, void *context, const void *
 {
     struct output *output = context;
     (void)archive;
+    if (output->is_given_up)
+        return (la_ssize_t)bytes;
     XXH64_update(output->sum, data, bytes);
     output->status = dt_file_write(output->fd, data, bytes, output->path);
     return output->status == DT_OK ? (la_ssize_t)bytes : -1;
@@ -237,9 +240,8 @@ dt_status dt_pack_shard(void *context, uint32_t shard, int thread)
     packing->lengths[shard] = output.n;
     packing->sums[shard] = XXH64_digest(output.sum);
 out:
-    if (status != DT_OK && output.archive)
-        archive_write_fail(output.archive); /* else free would write the rest */
-    archive_write_free(output.archive);
+    output.is_given_up = status != DT_OK;
+    archive_write_free(output.archive); /* writes the rest */
     archive_entry_free(output.entry);
     XXH64_freeState(output.sum);
     if (output.fd >= 0)
