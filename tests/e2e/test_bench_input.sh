@@ -75,8 +75,8 @@ code=0
 "$dtrain" bench --input --profile > /dev/null 2> "$work/log" || code=$?
 [ "$code" = 64 ] || fail "$(cat "$work/log")"
 
-# Training: for a tiny network and one worker 256 x 256 pixels are many.
-shapes large 4 1 256
+# Training: for a tiny network and one worker 1024 x 1024 pixels are many.
+shapes large 4 1 1024
 shapes val 2 2
 for ranks in 1 2; do
     on_ranks "$ranks" "$dtrain" --config "$work/config.json" --out "$work/run-$ranks" \
@@ -98,9 +98,10 @@ for e in events:
     assert 0 <= e["wait_share"] <= 1 and 0 <= e["read_share"] < 1 and e["workers"] == 1
     bound = e["wait_share"] > 0.05
     assert e["text"].startswith("input-bound: " if bound else "input: "), e
-# Two ranks on busy CPUs may wait for each other longer than for data.
+# Two ranks on busy CPUs may wait for each other longer than for data; and the slots still hold what
+# was made while the first step took its time.
 if sys.argv[2] == "1":
-    for e in events[1:]:
+    for e in events[2:]:
         assert e["wait_share"] > 0.05 and e["longest_wait_s"] > 0 and e["busy_share"] > 0.5
         assert 0 < e["capacity_images_per_s"] < e["demand_images_per_s"]
         assert "decoding is the limit; try " in e["text"]
