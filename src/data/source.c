@@ -24,15 +24,26 @@ static dt_status open_folder(struct dt_dataset *dataset, const struct dt_shard_o
     return dataset->kind->open(dataset, &of_folder);
 }
 
+/* A folder that holds shards, or a pattern of them; one tar alone is ILSVRC's. */
+static bool is_shards(const char *src, bool exists, bool is_folder)
+{
+    const char *end = strrchr(src, '.');
+    return exists ? is_folder && dt_shards_found(src) : end && strcmp(end, ".tar") == 0;
+}
+
 static dt_status choose(const struct dt_dataset_kind **kind, opener *open,
                         const struct dt_shard_options *options)
 {
     struct stat info;
     const bool exists = stat(options->src, &info) == 0;
+    const bool is_folder = exists && S_ISDIR(info.st_mode);
 
     *kind = &ilsvrc;
     *open = options->devkit ? dt_ilsvrc_open_val : dt_ilsvrc_open_train;
-    if (exists && S_ISDIR(info.st_mode)) {
+    if (is_shards(options->src, exists, is_folder)) {
+        *kind = &dt_dataset_reshard;
+        *open = dt_reshard_open;
+    } else if (is_folder) {
         *kind = dt_png_is_known() ? &dt_dataset_folder_png : &dt_dataset_folder;
         *open = open_folder;
     } else if (!exists || dt_tfrecord_found(options->src)) {
