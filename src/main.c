@@ -294,7 +294,7 @@ static const struct command commands[] = {
      NULL},
     {"shard",
      "SRC DST",
-     "packs images into tar shards: class folders, ILSVRC2012_img_train.tar or _val.tar, TFRecord",
+     "packs images into tar shards: class folders, ILSVRC tars, TFRecord, or other shards",
      2,
      {"prefix", "per-shard", "seed", "threads", "resize-short", "quality", "skip-bad", "devkit",
       "label-offset"},

@@ -165,8 +165,8 @@ dt_status dt_loader_check_bad(const struct dt_loader *loader, uint64_t n_bad);
 
 struct dt_shard_options {
     const char *src;    /* a folder of class folders; ILSVRC2012_img_train.tar (a tar of one tar per
-                           class); ILSVRC2012_img_val.tar (images only, with `devkit`); TFRecord
-                           files, as a brace pattern */
+                           class); ILSVRC2012_img_val.tar (images only, with `devkit`); shards
+                           (a folder of tars or a brace pattern); TFRecord files, as a pattern */
     const char *dst;    /* folder of the shards */
     const char *prefix; /* shards are <prefix>-0000.tar ... */
     const char *devkit; /* ILSVRC2012_devkit_t12.tar.gz, or NULL */

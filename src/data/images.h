@@ -46,10 +46,12 @@ void dt_images_close(struct dt_dataset *dataset);
 /* Opens what options->src names (data.h), by looking at it. */
 dt_status dt_source_open(struct dt_dataset **dataset, const struct dt_shard_options *options);
 
-/* Each fills dataset->state and n; after a failure dt_images_close releases what there is. */
+/* Each fills dataset->state and n; after a failure the kind's close releases what there is. */
 dt_status dt_ilsvrc_open_train(struct dt_dataset *dataset, const struct dt_shard_options *options);
 dt_status dt_ilsvrc_open_val(struct dt_dataset *dataset, const struct dt_shard_options *options);
 dt_status dt_tfrecord_open(struct dt_dataset *dataset, const struct dt_shard_options *options);
+dt_status dt_reshard_open(struct dt_dataset *dataset, const struct dt_shard_options *options);
+extern const struct dt_dataset_kind dt_dataset_reshard;
 /* dt_images_read with the check sum of the record. */
 dt_status dt_tfrecord_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);
 /* Whether the file begins like TFRecord: a length with its check sum. */

@@ -1,5 +1,6 @@
 /* What `dtrain shard` packs: the kind is seen from the thing itself. */
 #include <limits.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "data/images.h"
@@ -18,18 +19,31 @@ static dt_status open_folder(struct dt_dataset *dataset, const struct dt_shard_o
     return dataset->kind->open(dataset, &of_folder);
 }
 
+/* Of a pattern: the ending of its last file. */
+static bool ends_in_tar(const char *src)
+{
+    const char *end = strrchr(src, '.');
+    return end && strcmp(end, ".tar") == 0;
+}
+
+/* One tar alone is ILSVRC's; what is not there as such is a pattern, of shards or of TFRecord. */
 static dt_status choose(const struct dt_dataset_kind **kind, opener *open,
                         const struct dt_shard_options *options)
 {
     struct stat info;
     const bool exists = stat(options->src, &info) == 0;
+    const bool is_folder = exists && S_ISDIR(info.st_mode);
+    const bool is_pattern = !exists && !options->devkit;
 
     *kind = &ilsvrc;
     *open = options->devkit ? dt_ilsvrc_open_val : dt_ilsvrc_open_train;
-    if (exists && S_ISDIR(info.st_mode)) {
+    if ((is_folder && dt_shards_found(options->src)) || (is_pattern && ends_in_tar(options->src))) {
+        *kind = &dt_dataset_reshard;
+        *open = dt_reshard_open;
+    } else if (is_folder) {
         *kind = dt_png_is_known() ? &dt_dataset_folder_png : &dt_dataset_folder;
         *open = open_folder;
-    } else if ((!exists && !options->devkit) || dt_tfrecord_found(options->src)) {
+    } else if (is_pattern || dt_tfrecord_found(options->src)) {
         *kind = &tfrecord;
         *open = dt_tfrecord_open;
     }

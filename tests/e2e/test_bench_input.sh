@@ -105,9 +105,10 @@ for e in events:
     assert 0 <= e["wait_share"] <= 1 and 0 <= e["read_share"] < 1 and e["workers"] == 1
     bound = e["wait_share"] > 0.05
     assert e["text"].startswith("input-bound: " if bound else "input: "), e
-# Two ranks on busy CPUs may wait for each other longer than for data.
+# Two ranks on busy CPUs may wait for each other longer than for data; and the slots still hold what
+# was made while the first step took its time.
 if sys.argv[2] == "1":
-    for e in events[1:]:
+    for e in events[2:]:
         assert e["wait_share"] > 0.05 and e["longest_wait_s"] > 0 and e["busy_share"] > 0.5
         assert 0 < e["capacity_images_per_s"] < e["demand_images_per_s"]
         assert "decoding is the limit; try " in e["text"]

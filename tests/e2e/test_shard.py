@@ -212,6 +212,17 @@ def test_splits():
     os.chdir("..")
 
 
+def test_shards():
+    """Shards as a source: the same images, labels and classes, in another order and size."""
+    run("shard", "folder", "again", "--per-shard", 15, "--seed", 5)
+    run("shard", "folder/train-{0000..0005}.tar", "pattern", "--per-shard", 15, "--seed", 5)
+    same("again", "pattern")
+    assert sorted(samples_of("again")) == sorted(samples_of("folder"))
+    assert samples_of("again") != samples_of("folder")
+    assert read("again", "classes.txt") == read("folder", "classes.txt")
+    run("verify", "again")
+
+
 def test_train_tar():
     members = []
     for wnid in sorted(os.listdir("src"), reverse=True):
@@ -611,6 +622,7 @@ try:
     for test in (
         test_folder,
         test_splits,
+        test_shards,
         test_train_tar,
         test_val_tar,
         test_tfrecord,

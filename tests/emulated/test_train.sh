@@ -44,6 +44,11 @@ for precision in fp32 tf32 bf16 fp16; do
 done
 run 1 fp32-bn --set model.name=resnet20 --set train.max_steps=5
 losses fp32 cpu 1e-3
+mix=(--set data.mixup=0.2 --set data.cutmix=1 --set data.random_erasing=0.5)
+run 1 cpu-mixed --set device.kind=cpu "${mix[@]}"
+run 1 fp16-mixed --set train.precision=fp16 "${mix[@]}"
+losses fp16-mixed cpu-mixed 0.01
+if (losses cpu-mixed cpu 1e-3) > /dev/null 2>&1; then fail "mixing changes nothing"; fi
 losses fp32-bn cpu-bn 1e-3
 losses tf32 cpu 0.01
 losses fp16 cpu 0.01
