@@ -68,7 +68,7 @@ static const struct option_row option_rows[] = {
     {"per-shard", INTEGER, AT(per_shard), 1, INT_MAX, "N", "images in a shard (default: 1000)"},
     {"devkit", TEXT, AT(devkit), 0, 0, "FILE",
      "ILSVRC2012_devkit_t12.tar.gz: the labels of ILSVRC2012_img_val.tar"},
-    {"resize-short", INTEGER, AT(resize_short), 32, 4096, "S",
+    {"resize-short", INTEGER, AT(resize_short), DT_RESIZE_SHORT_LEAST, DT_RESIZE_SHORT_MOST, "S",
      "reduces larger images so that the shorter side has S pixels"},
     {"quality", INTEGER, AT(quality), 1, 100, "Q",
      "of the JPEG files made anew: reduced, CMYK, PNG (default: 95)"},

@@ -163,6 +163,9 @@ dt_status dt_loader_check_bad(const struct dt_loader *loader, uint64_t n_bad);
 
 /* --- Tools --- */
 
+/* Smallest and largest resize_short. */
+enum { DT_RESIZE_SHORT_LEAST = 32, DT_RESIZE_SHORT_MOST = 4096 };
+
 struct dt_shard_options {
     const char *src;    /* a folder of class folders; ILSVRC2012_img_train.tar (a tar of one tar per
                            class); ILSVRC2012_img_val.tar (images only, with `devkit`); shards

@@ -25,7 +25,7 @@ typedef enum dt_status {
     DT_ERR_NUMERICAL = 81,     /* loss or gradients are not finite */
     DT_ERR_DIVERGED = 82,      /* the ranks' weights differ */
     DT_ERR_NO_CHECKPOINT = 83, /* resume demanded, nothing usable there */
-    DT_ERR_IN_USE = 84,        /* another job works in the run folder */
+    DT_ERR_IN_USE = 84,        /* another process works in the run folder, or packs into it */
 } dt_status;
 
 /* Short name of a code ("CONFIG", "DATA", ...), never NULL. */

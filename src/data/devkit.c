@@ -78,11 +78,14 @@ static dt_status read_archive(struct blob *blobs, size_t n, const char *path)
 
     if (!archive)
         DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot begin to read %s", path);
-    archive_read_support_filter_all(archive);
+    archive_read_support_filter_gzip(archive); /* others may start programs */
     archive_read_support_format_tar(archive);
-    if (archive_read_open_filename(archive, path, BLOCK) != ARCHIVE_OK)
-        DT_TRY_OUT(DT_ERROR(dt_file_input_status(archive_errno(archive)), "cannot open %s: %s",
-                            path, archive_error_string(archive)));
+    if (archive_read_open_filename(archive, path, BLOCK) != ARCHIVE_OK) {
+        const dt_status of_file = dt_file_input_status(archive_errno(archive));
+        DT_TRY_OUT(DT_ERROR(of_file == DT_ERR_IO ? DT_ERR_DATA : of_file,
+                            "cannot read %s as the development kit, a tar.gz file: %s", path,
+                            archive_error_string(archive)));
+    }
     DT_TRY_OUT(read_members(blobs, n, archive, path));
 out:
     archive_read_free(archive);

@@ -125,7 +125,8 @@ static dt_status open_images(struct dt_dataset *dataset, const struct dt_dataset
     DT_TRY(find_classes(folder));
     const size_t n_classes = folder->classes.n;
     if (n_classes == 0)
-        DT_FAIL(DT_ERR_DATA, "folder %s holds no class folders with images", folder->root);
+        DT_FAIL(DT_ERR_DATA, "folder %s holds no class folders with images, and no shards",
+                folder->root);
     if (n_classes > (size_t)options->num_classes)
         DT_FAIL(DT_ERR_DATA, "folder %s holds %zu class folders, but model.num_classes is %d",
                 folder->root, n_classes, options->num_classes);

@@ -17,7 +17,7 @@
 static bool has_suffix(const char *base, const char *suffix)
 {
     const char *dot = strrchr(base, '.');
-    return dot && dot != base && strcasecmp(dot, suffix) == 0;
+    return dot && base[0] != '.' && strcasecmp(dot, suffix) == 0; /* "._x.jpg" is no image */
 }
 
 /* What is added to and what the images get. */

@@ -1,6 +1,8 @@
-/* PNG through libpng's simplified interface. */
+/* PNG through libpng's simplified interface. What a file says about its colours (gamma, profile) is
+ * taken out before, since Pillow and with it torchvision do not look at it either. */
 #include "data/png.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #ifdef DTRAIN_HAVE_PNG
@@ -16,7 +18,40 @@ bool dt_png_found(const uint8_t *data, size_t bytes)
 
 #ifdef DTRAIN_HAVE_PNG
 
-enum { MAX_PIXELS = 100000000 };
+enum { MAX_PIXELS = 100000000, SIGNATURE = 8, CHUNK_AROUND = 12 };
+
+static bool is_about_colours(const uint8_t *type)
+{
+    static const char *const types[] = {"gAMA", "cHRM", "sRGB", "iCCP"};
+    for (size_t i = 0; i < DT_COUNT(types); i++)
+        if (memcmp(type, types[i], 4) == 0)
+            return true;
+    return false;
+}
+
+/* A copy of the file without those chunks into a new block; what is no chunk is libpng's business.
+ */
+static dt_status strip_colours(uint8_t **out, size_t *n_out, const uint8_t *data, size_t bytes)
+{
+    size_t at = SIGNATURE, n = SIGNATURE;
+    DT_TRY(DT_NEW(*out, bytes));
+    memcpy(*out, data, SIGNATURE);
+    while (bytes - at >= CHUNK_AROUND) {
+        const uint8_t *chunk = data + at;
+        const uint64_t size = CHUNK_AROUND + ((uint64_t)chunk[0] << 24 | (uint64_t)chunk[1] << 16 |
+                                              (uint64_t)chunk[2] << 8 | chunk[3]);
+        if (size > bytes - at)
+            break;
+        if (!is_about_colours(chunk + 4)) {
+            memcpy(*out + n, chunk, size);
+            n += size;
+        }
+        at += size;
+    }
+    memcpy(*out + n, data + at, bytes - at);
+    *n_out = n + (bytes - at);
+    return DT_OK;
+}
 
 bool dt_png_is_known(void)
 {
@@ -35,6 +70,7 @@ static dt_status decode(png_image *image, uint8_t **pixels, size_t *capacity)
     DT_TRY(dt_mem_grow(&block, capacity, n * 4, 1, "pixels of a PNG file"));
     *pixels = block;
     image->format = PNG_FORMAT_RGBA;
+    image->flags |= PNG_IMAGE_FLAG_16BIT_sRGB; /* 16 bits are cut to 8, not taken as linear */
     if (!png_image_finish_read(image, NULL, *pixels, 0, NULL))
         DT_FAIL(DT_ERR_DATA, "damaged PNG file: %s", image->message);
     for (uint64_t i = 0; i < n; i++)
@@ -45,16 +81,21 @@ static dt_status decode(png_image *image, uint8_t **pixels, size_t *capacity)
 dt_status dt_png_decode(uint8_t **pixels, size_t *capacity, int *width, int *height,
                         const uint8_t *data, size_t bytes)
 {
+    dt_status status = DT_OK;
     png_image image = {.version = PNG_IMAGE_VERSION};
+    uint8_t *plain = NULL;
+    size_t n;
 
-    if (!png_image_begin_read_from_memory(&image, data, bytes))
-        DT_FAIL(DT_ERR_DATA, "damaged PNG file: %s", image.message);
+    DT_TRY_OUT(strip_colours(&plain, &n, data, bytes));
+    if (!png_image_begin_read_from_memory(&image, plain, n))
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "damaged PNG file: %s", image.message));
     *width = (int)image.width;
     *height = (int)image.height;
-    const dt_status status = decode(&image, pixels, capacity);
+    DT_TRY_OUT(decode(&image, pixels, capacity));
+out:
     png_image_free(&image);
-    DT_TRY(status);
-    return DT_OK;
+    free(plain);
+    return status;
 }
 
 #else

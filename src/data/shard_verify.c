@@ -258,6 +258,8 @@ static dt_status check_all(struct dt_verify *verify, int threads)
         DT_TRY(dt_jpeg_create(&verify->tools[i].jpeg, NULL));
     DT_TRY(dt_parallel_run(verify->n, verify->n_threads, dt_shard_walk, verify));
     DT_TRY(dt_shards_compare(verify));
+    if (verify->n_samples == 0)
+        DT_TRY(dt_fault_add(&verify->faults, "no samples in %s", verify->path));
     print_lines(verify, &verify->faults);
     verify->start_s = dt_clock_s();
     return dt_parallel_run(verify->n, verify->n_threads, read_shard, verify);
@@ -293,9 +295,10 @@ static dt_status sum_up(const struct dt_verify *verify, double begin_s)
     dt_clock_format(took, sizeof took, dt_clock_s() - begin_s);
     snprintf(line, sizeof line,
              "%s  %s  %u shards, %" PRIu64 " samples, %.1f MiB, %" PRIu64
-             " images decoded, %" PRIu64 " faults, %s",
+             " images decoded, %" PRIu64 " faults%s, %s",
              verify->n_faults ? "!!" : "ok", verify->path, (unsigned)verify->n, verify->n_samples,
-             (double)verify->bytes / (1024 * 1024), verify->n_decoded, verify->n_faults, took);
+             (double)verify->bytes / (1024 * 1024), verify->n_decoded, verify->n_faults,
+             verify->sums.found ? "" : " (no " DT_CHECKSUMS_NAME " to compare with)", took);
     dt_log_escape(line);
     fprintf(verify->out, "%s\n", line);
     if (verify->n_faults > 0)

@@ -3,9 +3,12 @@
  * Shards are written in parallel under temporary names and renamed together at the end;
  * checksums.xxh64 and _info.json follow. A folder may hold several prefixes (train, val): each is a
  * split of the same _info.json. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "data/checksums.h"
@@ -27,14 +30,39 @@ static int n_digits(uint32_t value, int at_least)
     return n > at_least ? n : at_least;
 }
 
-/* Whether a file is named like a shard of this prefix. */
-static bool is_shard_name(const char *name, const char *prefix)
+/* What follows "<prefix>-<number>" in the name of a file, NULL if it does not begin so. */
+static const char *ending_of(const char *name, const char *prefix)
 {
     const size_t bytes = strlen(prefix);
     if (strncmp(name, prefix, bytes) != 0 || name[bytes] != '-')
-        return false;
+        return NULL;
     const char *number = name + bytes + 1;
-    return strcmp(number + strspn(number, "0123456789"), ".tar") == 0;
+    return number + strspn(number, "0123456789");
+}
+
+static bool is_shard_name(const char *name, const char *prefix)
+{
+    const char *ending = ending_of(name, prefix);
+    return ending && strcmp(ending, ".tar") == 0;
+}
+
+static bool is_temporary_name(const char *name, const char *prefix)
+{
+    const char *ending = ending_of(name, prefix);
+    return ending && (strcmp(ending, ".tar" DT_SHARD_TEMPORARY) == 0 ||
+                      strcmp(ending, ".idx" DT_SHARD_TEMPORARY) == 0);
+}
+
+/* For as long as *fd is open. File systems without flock do without. */
+static dt_status lock_folder(int *fd, const char *dir)
+{
+    *fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0)
+        DT_FAIL(dt_file_input_status(errno), "cannot open folder %s: %s", dir, strerror(errno));
+    if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        DT_FAIL(DT_ERR_IN_USE,
+                "another dtrain shard writes into %s: wait for it, or choose another folder", dir);
+    return DT_OK;
 }
 
 /* Left-overs of another run would become part of the data set. */
@@ -197,6 +225,24 @@ static dt_status load_before(struct before *before, const char *dir)
     return DT_OK;
 }
 
+/* Of this run, or of one that was killed. Not with dt_file_remove: where an error is to be reported
+ * it is another one. */
+static void remove_temporary(const struct dt_shard_options *options)
+{
+    struct dt_names entries = {0};
+    char path[DT_PATH_MAX];
+
+    if (dt_names_list(&entries, options->dst) != DT_OK)
+        return;
+    for (size_t i = 0; i < entries.n; i++) {
+        const char *name = dt_names_get(&entries, i);
+        if (is_temporary_name(name, options->prefix) &&
+            dt_file_path(path, "%s/%s", options->dst, name) == DT_OK)
+            unlink(path);
+    }
+    dt_names_reset(&entries);
+}
+
 typedef dt_status (*path_of)(char *out, const struct dt_packing *packing, uint32_t shard,
                              const char *ending);
 static const path_of paths[] = {dt_packing_index, dt_packing_tar};
@@ -214,17 +260,8 @@ static dt_status rename_all(const struct dt_packing *packing)
     return DT_OK;
 }
 
-/* Not with dt_file_remove: the error to report is another one. */
-static void remove_temporary(const struct dt_packing *packing)
-{
-    char path[DT_PATH_MAX];
-
-    for (size_t k = 0; k < DT_COUNT(paths); k++)
-        for (uint32_t i = 0; i < packing->n_shards; i++)
-            if (paths[k](path, packing, i, DT_SHARD_TEMPORARY) == DT_OK)
-                unlink(path);
-}
-
+/* What describes the shards comes first: where only some of them get their names because the
+ * machine stops, they are known to be too few. */
 static dt_status publish(const struct dt_packing *packing, const struct before *before,
                          const struct dt_names *classes)
 {
@@ -237,9 +274,9 @@ static dt_status publish(const struct dt_packing *packing, const struct before *
         DT_TRY_OUT(dt_file_path(path, "%s/classes.txt", packing->options->dst));
         DT_TRY_OUT(dt_file_save(path, classes->text, classes->bytes));
     }
-    DT_TRY_OUT(rename_all(packing));
     DT_TRY_OUT(write_checksums(packing, &names, &before->sums));
     DT_TRY_OUT(write_info(packing, &names, &before->info));
+    DT_TRY_OUT(rename_all(packing));
 out:
     dt_names_reset(&names);
     return status;
@@ -270,14 +307,19 @@ out:
     return status;
 }
 
+/* With the pattern that data.train takes. */
 static void tell(const struct dt_packing *packing, int n_classes)
 {
     const uint32_t *counts = packing->counts;
+    char classes[32] = "";
+    if (n_classes > 0)
+        snprintf(classes, sizeof classes, " of %d classes", n_classes);
     dt_log(DT_LOG_INFO,
-           "packed %u images of %d classes into %u shards %s/%s-*.tar (%u as they are, %u "
-           "converted, %u reduced; %u bad ones left out)",
-           (unsigned)(packing->n - packing->n_bad), n_classes, (unsigned)packing->n_shards,
-           packing->options->dst, packing->options->prefix, (unsigned)counts[DT_KEPT],
+           "packed %u images%s into %s/%s-{%0*u..%0*u}.tar (%u as they are, %u converted, %u "
+           "reduced; %u bad ones left out)",
+           (unsigned)(packing->n - packing->n_bad), classes, packing->options->dst,
+           packing->options->prefix, packing->shard_digits, 0u, packing->shard_digits,
+           (unsigned)packing->n_shards - 1, (unsigned)counts[DT_KEPT],
            (unsigned)counts[DT_CONVERTED], (unsigned)counts[DT_REDUCED], (unsigned)packing->n_bad);
 }
 
@@ -289,21 +331,28 @@ static dt_status write_all(struct dt_packing *packing)
     const char *dir = packing->options->dst;
     char path[DT_PATH_MAX];
     bool has_begun = false;
-    int n_classes;
+    int n_classes, lock_fd = -1;
 
     DT_TRY_OUT(dt_file_make_folder(dir));
+    DT_TRY_OUT(lock_folder(&lock_fd, dir));
     DT_TRY_OUT(refuse_old_shards(packing->options));
     DT_TRY_OUT(load_before(&before, dir));
     DT_TRY_OUT(list_classes(&classes, &n_classes, packing->source));
     DT_TRY_OUT(dt_file_path(path, "%s/classes.txt", dir));
     DT_TRY_OUT(compare_classes(&classes, path));
     has_begun = true;
+    remove_temporary(packing->options);
     DT_TRY_OUT(write_shards(packing));
+    if (packing->n_bad == packing->n)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "none of the %u images of %s can be used",
+                            (unsigned)packing->n, packing->options->src));
     DT_TRY_OUT(publish(packing, &before, &classes));
     tell(packing, n_classes);
 out:
     if (status != DT_OK && has_begun)
-        remove_temporary(packing);
+        remove_temporary(packing->options);
+    if (lock_fd >= 0)
+        close(lock_fd);
     dt_names_reset(&classes);
     dt_shard_info_reset(&before.info);
     dt_checksums_reset(&before.sums);

@@ -72,8 +72,9 @@ static dt_status check_missing(const struct shards *shards)
         }
     }
     if (n_missing)
-        DT_FAIL(DT_ERR_NO_INPUT, "%zu of %zu shards are missing: %s%s", n_missing, shards->n, list,
-                n_missing > MAX_LISTED ? ", ..." : "");
+        DT_FAIL(DT_ERR_NO_INPUT, "%zu of %zu shards are missing: %s%s%s", n_missing, shards->n,
+                list, n_missing > MAX_LISTED ? ", ..." : "",
+                strchr(list, '*') ? "; write a range like {0000..0009} instead of *" : "");
     return DT_OK;
 }
 

@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "dtrain/data.h"
+
 static const double reserve = 1.1;      /* workers are not quite even */
 static const double least_cached = 0.1; /* of the data set; less is not worth its memory */
 static const double mib = 1024.0 * 1024.0;
@@ -39,7 +41,7 @@ static bool begin_advice(struct line *line)
 
 bool dt_input_is_large(double mean_bytes, int resize)
 {
-    return mean_bytes > (double)resize * resize;
+    return resize >= DT_RESIZE_SHORT_LEAST && mean_bytes > (double)resize * resize;
 }
 
 static int workers_needed(const struct dt_input_case *c)

@@ -294,7 +294,7 @@ dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_session 
         DT_INT("step", step),
         DT_INT("steps", n_steps),
         DT_NUM("wait_share", c.wait_share),
-        DT_NUM("busy_share", busy_s / sums[INPUT_ELAPSED] / c.workers),
+        DT_NUM("busy_share", fmin(busy_s / sums[INPUT_ELAPSED] / c.workers, 1)),
         DT_NUM("read_share", busy_s > 0 ? sums[INPUT_READ] / busy_s : 0),
         DT_NUM("longest_wait_s", longest_wait_s),
         DT_NUM("capacity_images_per_s", sums[INPUT_CAPACITY]),

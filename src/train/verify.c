@@ -84,7 +84,7 @@ static dt_status verify_all(const char *dir, FILE *out)
         n_bad += verify_one(path, out) != DT_OK;
     }
     if (n_steps == 0)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_NO_INPUT, "%s holds no checkpoint", dir));
+        DT_TRY_OUT(DT_ERROR(DT_ERR_NO_INPUT, "%s holds no checkpoint and no shards", dir));
     if (n_bad > 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "%d of %d checkpoints in %s cannot be used", n_bad,
                             n_steps, dir));

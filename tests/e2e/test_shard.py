@@ -1,5 +1,6 @@
 """`dtrain shard` from every kind of source, and `dtrain verify` on what it makes and on 20 faults."""
 
+import fcntl
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zlib
 
 import numpy as np
 from PIL import Image
@@ -294,6 +296,9 @@ def test_val_tar():
     refused("labels for 39", ids, truth[1:])
     refused("line 40", ids, truth[1:] + [11])
     refused("numbered 1 to", ids[1:], truth)
+    write("plain.mat", meta)
+    out = run("shard", "ILSVRC2012_img_val.tar", "none", "--devkit", "plain.mat", code=65)
+    assert "cannot read plain.mat as the development kit" in out, out
     refused("no classes", [(number, wnid, 1) for number, wnid, _ in ids], truth)
     refused("numbered 1 to", ids[:1] + ids, truth)
     refused("meta.mat", ids, truth, **{"meta.mat": meta[:-40]})
@@ -386,6 +391,49 @@ def test_convert():
         os.unlink(f"png/a/{name}.png")
 
 
+def png_of(rows, depth, *chunks):
+    """RGB of 8 or 16 bits, with more chunks before the pixels."""
+    pack = ">%dB" if depth == 8 else ">%dH"
+    scale = 1 if depth == 8 else 257
+    lines = [b"\0" + struct.pack(pack % row.size, *(row.ravel() * scale)) for row in rows]
+
+    def chunk(kind, data):
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    head = struct.pack(">IIBBBBB", rows.shape[1], rows.shape[0], depth, 2, 0, 0, 0)
+    parts = [chunk(b"IHDR", head)] + [chunk(*c) for c in chunks]
+    parts += [chunk(b"IDAT", zlib.compress(b"".join(lines))), chunk(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def test_png_colours():
+    """As in Pillow, neither 16 bits nor a gamma change the values."""
+    ramp = np.repeat(np.arange(0, 256, 5), 8)[None, :, None].repeat(16, 0).repeat(3, 2)
+    write("ramp/a/plain.png", png_of(ramp, 8))
+    write("ramp/a/gamma.png", png_of(ramp, 8, (b"gAMA", struct.pack(">I", 100000))))
+    write("ramp/a/deep.png", png_of(ramp, 16))
+    run("shard", "ramp", "ramp1")
+    samples = samples_of("ramp1")
+    assert len(samples) == 3 and len({data for _, data in samples}) == 1
+    got = np.asarray(Image.open(io.BytesIO(samples[0][1])), dtype=int)
+    assert np.abs(got - ramp).max() <= 6, got[0, :, 0]
+
+
+def test_one_at_a_time():
+    """Two runs must not write into one folder; what a killed one has left is removed."""
+    write("shared/train-0042.tar.tmp", b"left over")
+    write("shared/train-0042.idx.tmp", b"left over")
+    write("shared/val-0001.tar.tmp", b"of another split")
+    folder = os.open("shared", os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    assert "another dtrain shard" in run("shard", "src", "shared", "--prefix", "val", code=84)
+    os.close(folder)
+    run("shard", "src", "shared", "--per-shard", 20)
+    assert sorted(n for n in os.listdir("shared") if n.endswith(".tmp")) == ["val-0001.tar.tmp"]
+
+
 def test_resize():
     for i, size in enumerate([(120, 80), (81, 300), (64, 64), (50, 300), (65, 64)]):
         write(f"large/a/{i}.jpg", jpeg("RGB", size, format="JPEG", quality=90)[1])
@@ -405,6 +453,12 @@ def test_resize():
     )
     run("shard", "large", "none", "--resize-short", 31, code=64)
     run("shard", "large", "none", "--quality", 101, code=64)
+
+
+def test_all_bad():
+    write("useless/a/1.jpg", b"no image")
+    out = run("shard", "useless", "none", "--skip-bad", code=65)
+    assert "none of the 1 images" in out and os.listdir("none") == [], out
 
 
 def test_bad():
@@ -609,6 +663,11 @@ def test_decode():
     assert " 0 images decoded" in run("verify", "broken", "--decode", 0)
     assert " 40 images decoded" in faults_in("broken", "--decode", 100)[1]
     assert " 11 images decoded" in run("verify", "folder", "--decode", 11)
+    shutil.copytree("folder", "unsealed")
+    os.unlink("unsealed/checksums.xxh64")
+    assert "no checksums.xxh64 to compare with" in run("verify", "unsealed")
+    tar_of("nothing.tar", [])
+    assert "no samples" in run("verify", "nothing.tar", code=65)
     run("verify", "folder", "--decode", "some", code=64)
     run("verify", "src", code=66)
     run("verify", "absent", code=66)
@@ -627,8 +686,11 @@ try:
         test_val_tar,
         test_tfrecord,
         test_convert,
+        test_png_colours,
+        test_one_at_a_time,
         test_resize,
         test_bad,
+        test_all_bad,
         test_faults,
         test_many_faults,
         test_decode,
