@@ -222,7 +222,9 @@ static dt_status run_rounds(struct bench *b, struct dt_input_point *point)
         decode_s += round.decode_s;
         workers_s += round.workers_s;
     }
-    point->images_per_s = median(b->rounds[0], b->result.n_rounds);
+    point->images_per_s = median(b->rounds[0], b->result.n_rounds); /* sorts */
+    point->slowest = b->rounds[0][0];
+    point->fastest = b->rounds[0][b->result.n_rounds - 1];
     point->bytes_per_s = median(b->rounds[1], b->result.n_rounds);
     point->read_share = read_s / workers_s;
     point->decode_share = decode_s / workers_s;

@@ -22,6 +22,7 @@ struct dt_input_point {
     int workers;
     bool is_cold;
     double images_per_s, bytes_per_s;            /* of all ranks, median of the rounds */
+    double slowest, fastest;                     /* round: images/s */
     double read_share, decode_share, wait_share; /* of the workers' time */
 };
 

@@ -147,19 +147,29 @@ static void print_stages(const struct dt_input_result *r)
 
 static void print_points(const struct dt_input_result *r)
 {
-    printf(
-        "#\n# The loader alone, all ranks together; medians of %d rounds of %.1f s or more. read, "
-        "decode and wait:\n# shares of the workers' time; wait: for a free row, or between rows.\n",
-        r->n_rounds, r->round_s);
-    printf("# %7s %6s %10s %9s %11s %8s %8s %8s\n", "workers", "files", "images/s", "MB/s",
-           "per worker", "read", "decode", "wait");
+    printf("#\n# The loader alone, all ranks together; medians of %d rounds of %.1f s or more, of "
+           "which "
+           "from and to are\n# the slowest and the fastest. read, decode and wait: shares of the "
+           "workers' time; wait: for a free row,\n# or between rows.\n",
+           r->n_rounds, r->round_s);
+    printf("# %7s %6s %10s %9s %9s %9s %11s %8s %8s %8s\n", "workers", "files", "images/s", "from",
+           "to", "MB/s", "per worker", "read", "decode", "wait");
     for (int i = 0; i < r->n_points; i++) {
         const struct dt_input_point *p = &r->points[i];
-        printf("  %7d %6s %10.1f %9.1f %11.1f %6.1f %% %6.1f %% %6.1f %%\n", p->workers,
-               p->is_cold ? "cold" : "warm", p->images_per_s, p->bytes_per_s / 1e6,
-               p->images_per_s / p->workers / r->n_ranks, 100 * p->read_share,
+        printf("  %7d %6s %10.1f %9.1f %9.1f %9.1f %11.1f %6.1f %% %6.1f %% %6.1f %%\n", p->workers,
+               p->is_cold ? "cold" : "warm", p->images_per_s, p->slowest, p->fastest,
+               p->bytes_per_s / 1e6, p->images_per_s / p->workers / r->n_ranks, 100 * p->read_share,
                100 * p->decode_share, 100 * p->wait_share);
     }
+}
+
+/* The fastest round by the slowest, where they differ most. */
+static double widest_spread(const struct dt_input_result *r)
+{
+    double widest = 1;
+    for (int i = 0; i < r->n_points; i++)
+        widest = fmax(widest, r->points[i].fastest / r->points[i].slowest);
+    return widest;
 }
 
 static void print_head(const struct dt_input_result *r)
@@ -185,6 +195,8 @@ static void write_points(const struct dt_input_result *r, struct dt_jsonw *w)
         dt_jsonw_integer(w, "workers", p->workers);
         dt_jsonw_bool(w, "cold", p->is_cold);
         dt_jsonw_number(w, "images_per_s", p->images_per_s);
+        dt_jsonw_number(w, "images_per_s_slowest", p->slowest);
+        dt_jsonw_number(w, "images_per_s_fastest", p->fastest);
         dt_jsonw_number(w, "mb_per_s", p->bytes_per_s / 1e6);
         dt_jsonw_number(w, "images_per_s_per_worker", p->images_per_s / p->workers / r->n_ranks);
         dt_jsonw_number(w, "read_share", p->read_share);
@@ -240,6 +252,10 @@ dt_status dt_input_result_report(const struct dt_input_result *result, const cha
     print_head(result);
     print_stages(result);
     print_points(result);
+    if (widest_spread(result) > 1.5)
+        printf("#\n# The rounds differ by up to %.1f times: the machine is busy with something "
+               "else, and so the figures\n# are too low.\n",
+               widest_spread(result));
     printf("#\n# %s\n", verdict.text);
     if (fflush(stdout) != 0)
         DT_FAIL(DT_ERR_IO, "cannot write the result to standard output");

@@ -35,6 +35,7 @@ assert set(points) == {(w, c) for w in counts for c in ([False] if synthetic els
 for p in points.values():
     assert p["images_per_s"] > 0 and math.isclose(
         p["images_per_s_per_worker"], p["images_per_s"] / p["workers"] / ranks)
+    assert p["images_per_s_slowest"] <= p["images_per_s"] <= p["images_per_s_fastest"]
     shares = [p[k] for k in ("read_share", "decode_share", "wait_share")]
     assert min(shares) >= 0 and 0.99 < sum(shares) < 1.2, shares
 best = points[result["workers"], result["limit"] == "reading"]
