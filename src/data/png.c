@@ -84,7 +84,7 @@ dt_status dt_png_decode(uint8_t **pixels, size_t *capacity, int *width, int *hei
     dt_status status = DT_OK;
     png_image image = {.version = PNG_IMAGE_VERSION};
     uint8_t *plain = NULL;
-    size_t n;
+    size_t n = 0;
 
     DT_TRY_OUT(strip_colours(&plain, &n, data, bytes));
     if (!png_image_begin_read_from_memory(&image, plain, n))
