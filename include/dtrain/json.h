@@ -74,6 +74,8 @@ void dt_jsonw_bool(struct dt_jsonw *w, const char *key, bool value);
 /* Embeds a complete JSON value, without the space between its tokens. */
 void dt_jsonw_raw(struct dt_jsonw *w, const char *key, const char *json);
 dt_status dt_jsonw_end(struct dt_jsonw *w);
+/* end, then the text becomes the file `path` (dt_file_save); the writer is reset in any case. */
+dt_status dt_jsonw_save(struct dt_jsonw *w, const char *path);
 void dt_jsonw_reset(struct dt_jsonw *w); /* frees the buffer */
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dtrain/file.h"
 #include "dtrain/mem.h"
 #include "json_scan.h"
 
@@ -172,6 +173,15 @@ dt_status dt_jsonw_end(struct dt_jsonw *w)
     if (w->depth != 0)
         DT_FAIL(DT_ERR_INTERNAL, "JSON text ended with %d open brackets", w->depth);
     return DT_OK;
+}
+
+dt_status dt_jsonw_save(struct dt_jsonw *w, const char *path)
+{
+    dt_status status = dt_jsonw_end(w);
+    if (status == DT_OK)
+        status = dt_file_save(path, w->text, w->bytes);
+    dt_jsonw_reset(w);
+    return status;
 }
 
 void dt_jsonw_reset(struct dt_jsonw *w)

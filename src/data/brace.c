@@ -105,24 +105,12 @@ static dt_status expand(struct dt_names *names, const char *done, const char *re
 
 static dt_status expand_folder(struct dt_names *names, const char *folder)
 {
-    dt_status status = DT_OK;
-    struct dt_names entries = {0};
-    char path[DT_PATH_MAX];
     const size_t n_before = names->n;
 
-    DT_TRY_OUT(dt_names_list(&entries, folder));
-    for (size_t i = 0; i < entries.n; i++) {
-        const char *name = dt_names_get(&entries, i), *dot = strrchr(name, '.');
-        if (!dot || strcmp(dot, ".tar") != 0)
-            continue;
-        DT_TRY_OUT(dt_file_path(path, "%s/%s", folder, name));
-        DT_TRY_OUT(dt_names_add(names, path, strlen(path)));
-    }
+    DT_TRY(dt_names_list_tars(names, folder));
     if (names->n == n_before)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_NO_INPUT, "folder %s holds no .tar files", folder));
-out:
-    dt_names_reset(&entries);
-    return status;
+        DT_FAIL(DT_ERR_NO_INPUT, "folder %s holds no .tar files", folder);
+    return DT_OK;
 }
 
 dt_status dt_brace_expand(struct dt_names *names, const char *pattern)

@@ -79,3 +79,28 @@ void dt_names_reset(struct dt_names *names)
     free(names->offset);
     *names = (struct dt_names){0};
 }
+
+bool dt_is_tar_name(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && strcmp(dot, ".tar") == 0;
+}
+
+dt_status dt_names_list_tars(struct dt_names *names, const char *folder)
+{
+    dt_status status = DT_OK;
+    struct dt_names entries = {0};
+    char path[DT_PATH_MAX];
+
+    DT_TRY_OUT(dt_names_list(&entries, folder));
+    for (size_t i = 0; i < entries.n; i++) {
+        const char *name = dt_names_get(&entries, i);
+        if (!dt_is_tar_name(name))
+            continue;
+        DT_TRY_OUT(dt_file_path(path, "%s/%s", folder, name));
+        DT_TRY_OUT(dt_names_add(names, path, strlen(path)));
+    }
+out:
+    dt_names_reset(&entries);
+    return status;
+}

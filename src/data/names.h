@@ -2,6 +2,7 @@
 #ifndef DTRAIN_DATA_NAMES_H
 #define DTRAIN_DATA_NAMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,10 @@ void dt_names_sort(struct dt_names *names); /* by bytes */
 /* Adds the entries of a folder, sorted by bytes; names that begin with a dot are left out. */
 dt_status dt_names_list(struct dt_names *names, const char *folder);
 void dt_names_reset(struct dt_names *names);
+/* Whether a file name ends in ".tar". */
+bool dt_is_tar_name(const char *name);
+/* Adds the paths of the tars in a folder, sorted by bytes; there may be none. */
+dt_status dt_names_list_tars(struct dt_names *names, const char *folder);
 
 /* Expands "a-{00..11}.tar::b-{x,y}.tar" into paths, in order. Zero padding of a range is kept,
  * several braces multiply, a part that names an existing folder stands for its *.tar files, sorted.

@@ -22,12 +22,6 @@ enum { MAX_CLASSES_BYTES = 64 << 20, BLOCK = 1 << 20 };
 
 static const double redraw_s = 0.2;
 
-static bool is_tar(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    return dot && strcmp(dot, ".tar") == 0;
-}
-
 static void print_lines(struct dt_verify *verify, const struct dt_names *lines)
 {
     for (size_t i = 0; i < lines->n; i++)
@@ -183,22 +177,9 @@ static dt_status read_shard(void *context, uint32_t index, int thread)
 
 static dt_status list_shards(struct dt_verify *verify)
 {
-    dt_status status = DT_OK;
-    struct dt_names entries = {0};
-    char path[DT_PATH_MAX];
-
-    if (!verify->is_folder)
-        return dt_names_add(&verify->paths, verify->path, strlen(verify->path));
-    DT_TRY_OUT(dt_names_list(&entries, verify->folder));
-    for (size_t i = 0; i < entries.n; i++) {
-        if (!is_tar(dt_names_get(&entries, i)))
-            continue;
-        DT_TRY_OUT(dt_file_path(path, "%s/%s", verify->folder, dt_names_get(&entries, i)));
-        DT_TRY_OUT(dt_names_add(&verify->paths, path, strlen(path)));
-    }
-out:
-    dt_names_reset(&entries);
-    return status;
+    if (verify->is_folder)
+        return dt_names_list_tars(&verify->paths, verify->folder);
+    return dt_names_add(&verify->paths, verify->path, strlen(verify->path));
 }
 
 static dt_status open_shards(struct dt_verify *verify)
@@ -349,11 +330,11 @@ bool dt_shards_found(const char *path)
     if (stat(path, &info) != 0)
         return false;
     if (!S_ISDIR(info.st_mode))
-        return is_tar(path);
+        return dt_is_tar_name(path);
     if (dt_names_list(&entries, path) != DT_OK)
         dt_error_clear(); /* whoever opens it next says why */
     for (size_t i = 0; i < entries.n && !found; i++)
-        found = is_tar(dt_names_get(&entries, i)) ||
+        found = dt_is_tar_name(dt_names_get(&entries, i)) ||
                 strcmp(dt_names_get(&entries, i), "_info.json") == 0;
     dt_names_reset(&entries);
     return found;

@@ -158,11 +158,11 @@ static dt_status list_shards(struct dt_names *names, const struct dt_packing *pa
 static dt_status write_info(const struct dt_packing *packing, const struct dt_names *names,
                             const struct dt_shard_info *info)
 {
-    dt_status status = DT_OK;
     struct dt_jsonw json;
     char path[DT_PATH_MAX];
     const char *prefix = packing->options->prefix;
 
+    DT_TRY(dt_file_path(path, "%s/_info.json", packing->options->dst));
     dt_jsonw_init(&json, true);
     dt_jsonw_begin(&json, NULL, '{');
     dt_jsonw_begin(&json, "splits", '{');
@@ -179,12 +179,7 @@ static dt_status write_info(const struct dt_packing *packing, const struct dt_na
     put_split(&json, prefix, names, packing->lengths, 0, names->n);
     dt_jsonw_close(&json, '}');
     dt_jsonw_close(&json, '}');
-    DT_TRY_OUT(dt_jsonw_end(&json));
-    DT_TRY_OUT(dt_file_path(path, "%s/_info.json", packing->options->dst));
-    DT_TRY_OUT(dt_file_save(path, json.text, json.bytes));
-out:
-    dt_jsonw_reset(&json);
-    return status;
+    return dt_jsonw_save(&json, path);
 }
 
 /* Lines of other splits are kept, those of shards of this prefix that are gone are not. */

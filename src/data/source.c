@@ -19,13 +19,6 @@ static dt_status open_folder(struct dt_dataset *dataset, const struct dt_shard_o
     return dataset->kind->open(dataset, &of_folder);
 }
 
-/* Of a pattern: the ending of its last file. */
-static bool ends_in_tar(const char *src)
-{
-    const char *end = strrchr(src, '.');
-    return end && strcmp(end, ".tar") == 0;
-}
-
 /* One tar alone is ILSVRC's; what is not there as such is a pattern, of shards or of TFRecord. */
 static dt_status choose(const struct dt_dataset_kind **kind, opener *open,
                         const struct dt_shard_options *options)
@@ -37,7 +30,8 @@ static dt_status choose(const struct dt_dataset_kind **kind, opener *open,
 
     *kind = &ilsvrc;
     *open = options->devkit ? dt_ilsvrc_open_val : dt_ilsvrc_open_train;
-    if ((is_folder && dt_shards_found(options->src)) || (is_pattern && ends_in_tar(options->src))) {
+    if ((is_folder && dt_shards_found(options->src)) ||
+        (is_pattern && dt_is_tar_name(options->src))) {
         *kind = &dt_dataset_reshard;
         *open = dt_reshard_open;
     } else if (is_folder) {

@@ -8,7 +8,6 @@
 #include <sys/resource.h>
 
 #include "dtrain/clock.h"
-#include "dtrain/file.h"
 #include "dtrain/json.h"
 #include "dtrain/mem.h"
 #include "dtrain/sort.h"
@@ -83,14 +82,6 @@ static dt_status run_rounds(struct bench *b)
     return DT_OK;
 }
 
-/* Value below which `part` of the sorted values lie, by linear interpolation. */
-static double percentile(const double *sorted, int n, double part)
-{
-    double at = part * (n - 1);
-    int low = (int)at, high = low + 1 < n ? low + 1 : low;
-    return sorted[low] + (at - low) * (sorted[high] - sorted[low]);
-}
-
 static dt_status summarise(struct bench *b)
 {
     struct dt_session *s = &b->session;
@@ -123,7 +114,7 @@ static dt_status summarise(struct bench *b)
 static void write_numbers(const struct bench *b, struct dt_jsonw *w)
 {
     const struct dt_session *s = &b->session;
-    double median_s = percentile(b->step_s, b->n_steps, 0.5), mean_s = 0;
+    double median_s = dt_percentile_f64(b->step_s, (size_t)b->n_steps, 0.5), mean_s = 0;
     for (int i = 0; i < b->n_steps; i++)
         mean_s += b->step_s[i] / b->n_steps;
     const struct {
@@ -135,7 +126,7 @@ static void write_numbers(const struct bench *b, struct dt_jsonw *w)
         {"images_per_s", b->mean * s->n_ranks, true},
         {"images_per_s_spread", b->spread * s->n_ranks, true},
         {"step_median_s", median_s, true},
-        {"step_p95_s", percentile(b->step_s, b->n_steps, 0.95), true},
+        {"step_p95_s", dt_percentile_f64(b->step_s, (size_t)b->n_steps, 0.95), true},
         {"step_mean_s", mean_s, true},
         {"data_wait_s", b->wait_s, true},
         {"compute_s", b->compute_s, b->has_times},
@@ -243,11 +234,7 @@ static dt_status save_json(const struct bench *b, const char *path, const struct
     write_numbers(b, &w);
     write_nodes(rows, n_rows, &w);
     dt_jsonw_close(&w, '}');
-    dt_status status = dt_jsonw_end(&w);
-    if (status == DT_OK)
-        status = dt_file_save(path, w.text, w.bytes);
-    dt_jsonw_reset(&w);
-    return status;
+    return dt_jsonw_save(&w, path);
 }
 
 static void print_profile(const struct bench *b, FILE *out)

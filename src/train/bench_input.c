@@ -52,7 +52,7 @@ struct bench {
 static double median(double *values, int n)
 {
     dt_sort_f64(values, (size_t)n);
-    return (values[(n - 1) / 2] + values[n / 2]) / 2;
+    return dt_percentile_f64(values, (size_t)n, 0.5);
 }
 
 static void show_progress(const struct bench *b, const char *what)

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "dtrain/file.h"
 #include "dtrain/json.h"
 #include "dtrain/mem.h"
 #include "train/input_verdict.h"
@@ -238,24 +237,21 @@ static dt_status save_json(const struct dt_input_result *r, const struct verdict
     dt_jsonw_number(&w, "images_per_s_per_rank", v->per_rank_per_s);
     dt_jsonw_string(&w, "verdict", v->text);
     dt_jsonw_close(&w, '}');
-    dt_status status = dt_jsonw_end(&w);
-    if (status == DT_OK)
-        status = dt_file_save(path, w.text, w.bytes);
-    dt_jsonw_reset(&w);
-    return status;
+    return dt_jsonw_save(&w, path);
 }
 
 dt_status dt_input_result_report(const struct dt_input_result *result, const char *json_path)
 {
     struct verdict verdict;
+    const double spread = widest_spread(result);
     find_verdict(&verdict, result);
     print_head(result);
     print_stages(result);
     print_points(result);
-    if (widest_spread(result) > 1.5)
+    if (spread > 1.5)
         printf("#\n# The rounds differ by up to %.1f times: the machine is busy with something "
                "else, and so the figures\n# are too low.\n",
-               widest_spread(result));
+               spread);
     printf("#\n# %s\n", verdict.text);
     if (fflush(stdout) != 0)
         DT_FAIL(DT_ERR_IO, "cannot write the result to standard output");
