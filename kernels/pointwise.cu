@@ -5,7 +5,7 @@
 #include <Random123/philox.h>
 #include <stdint.h>
 
-#include "dtrain/rng.h"
+#include "base/rng.h"
 
 static __device__ inline void relu8(float v[DT_GROUP])
 {

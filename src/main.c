@@ -10,15 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/build.h"
+#include "base/build.h"
+#include "base/fault.h"
+#include "base/host.h"
+#include "base/isa.h"
+#include "base/log.h"
+#include "base/mem.h"
 #include "dtrain/comm.h"
 #include "dtrain/config.h"
 #include "dtrain/data.h"
-#include "dtrain/fault.h"
-#include "dtrain/host.h"
-#include "dtrain/isa.h"
-#include "dtrain/log.h"
-#include "dtrain/mem.h"
 #include "dtrain/train.h"
 
 struct arguments {

@@ -8,9 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/host.h"
+#include "base/status.h"
 #include "dtrain/dtype.h"
-#include "dtrain/host.h"
-#include "dtrain/status.h"
 
 struct dt_comm;
 

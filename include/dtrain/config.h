@@ -11,9 +11,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/file.h"
+#include "base/status.h"
 #include "dtrain/dtype.h"
-#include "dtrain/file.h"
-#include "dtrain/status.h"
 
 enum dt_source { DT_SOURCE_SYNTHETIC, DT_SOURCE_SHARDS, DT_SOURCE_FOLDER };
 enum dt_augment { DT_AUGMENT_NONE, DT_AUGMENT_IMAGENET, DT_AUGMENT_CIFAR };

@@ -12,8 +12,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/status.h"
 #include "dtrain/config.h"
-#include "dtrain/status.h"
 
 /* --- Data set: encoded samples by id 0 .. n-1. Thread-safe after open. --- */
 

@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 #include "dtrain/dtype.h"
-#include "dtrain/status.h"
+#include "base/status.h"
 
 enum { DT_NAME_MAX = 64, DT_MAX_SRC = 8, DT_MAX_DST = 4 };
 

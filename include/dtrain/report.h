@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "dtrain/status.h"
+#include "base/status.h"
 
 /* A named value of an event. */
 enum dt_field_kind { DT_FIELD_INT, DT_FIELD_NUMBER, DT_FIELD_TEXT, DT_FIELD_JSON };

@@ -54,7 +54,7 @@ endif()
 function(dt_kernels)
     file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.cu)
     add_library(dt_kernels STATIC ${sources})
-    target_include_directories(dt_kernels PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include
+    target_include_directories(dt_kernels PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
         PRIVATE ${RANDOM123_INCLUDE_DIR})
     target_link_libraries(dt_kernels PUBLIC CUDA::cudart)
     target_compile_options(dt_kernels PRIVATE -Xcompiler=-Wall,-Wextra,-fPIE

@@ -1,6 +1,6 @@
 /* The build id is a note that the linker writes into the program; it is read where the loader has
  * put it in memory. */
-#include "dtrain/build.h"
+#include "base/build.h"
 
 #include <link.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* Monotonic clock and human durations. */
-#include "dtrain/clock.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <stdio.h>

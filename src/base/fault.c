@@ -1,6 +1,6 @@
 /* Fault switches. What is meant for another rank is checked and dropped, so that what is kept is
  * small and a test of "none" is one load. */
-#include "dtrain/fault.h"
+#include "base/fault.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "dtrain/clock.h"
-#include "dtrain/log.h"
-#include "dtrain/pulse.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/pulse.h"
 
 enum { MAX_FAULTS = 64, MAX_BYTES = 64, MAX_SLOWNESS = 1000 };
 

@@ -1,6 +1,6 @@
 /* File helpers: short reads and writes are continued, outputs appear under their name only when
  * they are complete and on the disk. */
-#include "dtrain/file.h"
+#include "base/file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "dtrain/fault.h"
-#include "dtrain/mem.h"
+#include "base/fault.h"
+#include "base/mem.h"
 
 dt_status dt_file_input_status(int error)
 {

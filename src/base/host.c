@@ -1,5 +1,5 @@
 /* gethostname, which need not end the name it cuts. */
-#include "dtrain/host.h"
+#include "base/host.h"
 
 #include <string.h>
 #include <unistd.h>

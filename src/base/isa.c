@@ -1,5 +1,5 @@
 /* The widest instruction sets that the compiler may have used, compared with those of this CPU. */
-#include "dtrain/isa.h"
+#include "base/isa.h"
 
 dt_status dt_isa_check(void)
 {

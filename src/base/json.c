@@ -2,16 +2,16 @@
  * parses it, and the tree is turned into read-only nodes that carry those places. cJSON's own tree
  * stays behind them, because the nodes borrow its strings. Duplicate keys are found here, where
  * keys are already decoded ("a" and "\u0061" are the same key). */
-#include "dtrain/json.h"
+#include "base/json.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/file.h"
-#include "dtrain/mem.h"
-#include "json_scan.h"
+#include "base/file.h"
+#include "base/json_scan.h"
+#include "base/mem.h"
 
 const struct dt_json_limits dt_json_default_limits = {.bytes = 1 << 20, .n_values = 10000};
 

@@ -2,7 +2,7 @@
  * values. It refuses what cJSON lets through (byte-order mark, bad UTF-8, control characters,
  * \u0000, lone surrogates, numbers like 01 or 1e999, trailing text) and everything beyond the
  * limits, so the parser behind it only ever sees clean, small, shallow text. */
-#include "json_scan.h"
+#include "base/json_scan.h"
 
 #include <ctype.h>
 #include <limits.h>
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/mem.h"
+#include "base/mem.h"
 
 enum { KEY_SHOWN = 64 };
 

@@ -2,7 +2,7 @@
 #ifndef DTRAIN_BASE_JSON_SCAN_H
 #define DTRAIN_BASE_JSON_SCAN_H
 
-#include "dtrain/json.h"
+#include "base/json.h"
 
 enum { DT_JSON_DEPTH_MAX = 16, DT_JSON_STRING_MAX = 4096, DT_JSON_NUMBER_MAX = 63 };
 

@@ -1,7 +1,7 @@
 /* The JSON writer. Objects are spread over lines when `pretty`; arrays, which here are short lists
  * of numbers, stay on one line. Bytes that are not UTF-8 (file names may hold any) become U+FFFD,
  * so the output always parses. */
-#include "dtrain/json.h"
+#include "base/json.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/file.h"
-#include "dtrain/mem.h"
-#include "json_scan.h"
+#include "base/file.h"
+#include "base/json_scan.h"
+#include "base/mem.h"
 
 enum { INDENT = 2 };
 

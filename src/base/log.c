@@ -1,6 +1,6 @@
 /* Messages and the progress line on stderr. Every line goes out in one write, so lines of different
  * threads and ranks do not mix. */
-#include "dtrain/log.h"
+#include "base/log.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -10,9 +10,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "dtrain/clock.h"
-#include "dtrain/host.h"
-#include "json_scan.h"
+#include "base/clock.h"
+#include "base/host.h"
+#include "base/json_scan.h"
 
 enum { LINE_BYTES = 20480, MIN_COLUMNS = 40 };
 

@@ -1,5 +1,5 @@
 /* Zeroed host memory; failures become an error text instead of a crash. */
-#include "dtrain/mem.h"
+#include "base/mem.h"
 
 #include <stdint.h>
 #include <stdlib.h>

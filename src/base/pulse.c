@@ -1,12 +1,12 @@
 /* Pulses: written by one thread with relaxed stores, read by the watchdog. The counter of moves is
  * stored last and loaded first, so a reader never pairs a new counter with an old section. */
-#include "dtrain/pulse.h"
+#include "base/pulse.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "dtrain/clock.h"
-#include "dtrain/fault.h"
+#include "base/clock.h"
+#include "base/fault.h"
 
 struct event {
     _Atomic double at_s;

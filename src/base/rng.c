@@ -1,5 +1,5 @@
 /* Philox4x32-10 streams. The counter is {block number, id, epoch, purpose}, the key is the seed. */
-#include "dtrain/rng.h"
+#include "base/rng.h"
 
 #include <Random123/philox.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* qsort with its comparison. */
-#include "dtrain/sort.h"
+#include "base/sort.h"
 
 #include <stdlib.h>
 

@@ -1,13 +1,13 @@
 /* Status names and the error trail: one record per thread, filled where an error is raised and
  * extended by every caller it passes through. */
-#include "dtrain/status.h"
+#include "base/status.h"
 
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "dtrain/log.h"
+#include "base/log.h"
 
 enum { TEXT_BYTES = 16384, TRAIL_BYTES = 2048 };
 

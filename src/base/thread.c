@@ -1,9 +1,9 @@
 /* A blocked signal that a fault raises kills without a word, so those stay open. */
-#include "dtrain/thread.h"
+#include "base/thread.h"
 
 #include <signal.h>
 
-#include "dtrain/mem.h"
+#include "base/mem.h"
 
 int dt_thread_start(pthread_t *thread, const char *name, void *(*run)(void *context), void *context)
 {

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/comm_private.h"
-#include "dtrain/log.h"
-#include "dtrain/mem.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "comm/internal.h"
 
 /* Enough for the largest machines; sched_getaffinity fails on masks smaller than the kernel's. */
 enum { MAX_CPUS = 8192, MASK_WORDS = MAX_CPUS / 64 };

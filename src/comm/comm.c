@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/comm_private.h"
+#include "base/host.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "comm/internal.h"
 #include "comm/launch.h"
-#include "dtrain/host.h"
-#include "dtrain/mem.h"
-#include "dtrain/pulse.h"
 
 enum {
     PIECE_BYTES = 1 << 30, /* MPI counts are ints: larger broadcasts go in pieces */

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "dtrain/mem.h"
+#include "base/mem.h"
 
 struct launcher {
     const char *count;  /* variable with the number of processes */

@@ -2,7 +2,7 @@
 #ifndef DTRAIN_COMM_LAUNCH_H
 #define DTRAIN_COMM_LAUNCH_H
 
-#include "dtrain/status.h"
+#include "base/status.h"
 
 /* DT_ERR_USAGE with the command to type when a launcher started several processes but MPI sees only
  * this one: n_ranks is MPI's size. Then every process would train alone. */

@@ -18,11 +18,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "comm/comm_private.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "comm/internal.h"
 #include "comm/ring.h"
-#include "dtrain/clock.h"
-#include "dtrain/mem.h"
-#include "dtrain/pulse.h"
 
 enum {
     N_LANES = 16,

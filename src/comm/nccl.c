@@ -18,11 +18,11 @@
 #include <strings.h>
 #include <time.h>
 
-#include "comm/comm_private.h"
-#include "dtrain/clock.h"
-#include "dtrain/log.h"
-#include "dtrain/mem.h"
-#include "dtrain/pulse.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "comm/internal.h"
 
 #define HAS_BUFFERS (NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0))
 #define HAS_NAMES   (NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0))

@@ -1,7 +1,7 @@
 /* The data plane as the other modules see it: picks the implementation, checks what is asked of it
  * and makes all ranks agree where the call is collective. */
-#include "comm/comm_private.h"
-#include "dtrain/mem.h"
+#include "base/mem.h"
+#include "comm/internal.h"
 
 static const struct dt_plane_ops *const planes[] = {
     [DT_PLANE_MPI] = &dt_plane_mpi,

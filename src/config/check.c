@@ -2,8 +2,8 @@
  * says which key to blame. They run when every key alone is valid. */
 #include <stdio.h>
 
-#include "dtrain/mem.h"
-#include "keys.h"
+#include "base/mem.h"
+#include "config/keys.h"
 
 enum { WHAT_BYTES = 256 };
 

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dtrain/json.h"
-#include "keys.h"
+#include "base/json.h"
+#include "config/keys.h"
 
 enum { VALUE_BYTES = 512 };
 

@@ -1,13 +1,13 @@
 /* The key table: every key of the configuration in one row. Loading, overrides, help, JSON Schema,
  * the dump and the tests all walk it. The path of a key is the name of its field. */
-#include "keys.h"
+#include "config/keys.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "dtrain/mem.h"
+#include "base/mem.h"
 
 static_assert(sizeof(enum dt_source) == sizeof(int), "choices are stored as int");
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/json.h"
-#include "dtrain/mem.h"
-#include "keys.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "config/keys.h"
 
 enum { TEXT_BYTES = 12288, PATH_BYTES = 256 };
 

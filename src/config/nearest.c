@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "keys.h"
+#include "config/keys.h"
 
 enum { NAME_MAX_BYTES = 96, MAX_DISTANCE = 2, PREFIX_MIN_BYTES = 3, MAX_NAMES = 256, FAR = 96 };
 

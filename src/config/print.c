@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/json.h"
-#include "dtrain/mem.h"
-#include "keys.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "config/keys.h"
 
 typedef void visit(struct dt_jsonw *w, const struct dt_key *key, const struct dt_config *config);
 

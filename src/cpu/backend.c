@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cpu.h"
-#include "dtrain/mem.h"
+#include "base/mem.h"
+#include "cpu/internal.h"
 
 static const struct dt_cpu_op *const OPS[DT_N_OPS] = {
 #define ROW(NAME, name, ...) [DT_OP_##NAME] = &dt_cpu_##name,

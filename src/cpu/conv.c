@@ -8,9 +8,9 @@
  * Large 3x3 convolutions use Winograd's algorithm if the options allow, by a rule of the shapes so
  * that runs repeat. oneDNN's ReLU after a convolution turns NaN into 0; the backend's own does not.
  */
-#include "cpu.h"
+#include "cpu/internal.h"
 
-#include "dtrain/mem.h"
+#include "base/mem.h"
 
 enum {
     MAX_IMAGE_CHANNELS = 4,

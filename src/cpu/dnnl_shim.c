@@ -1,11 +1,11 @@
 /* The two faces of oneDNN behind one set of functions. 2.x fills an operation descriptor and
  * creates a primitive descriptor from it; 3.x creates it directly. In both, the descriptors passed
  * in are copied, so the caller may destroy them afterwards. */
-#include "dnnl_shim.h"
+#include "cpu/dnnl_shim.h"
 
 #include <stdlib.h>
 
-#include "dtrain/mem.h"
+#include "base/mem.h"
 
 static const dnnl_dims_t NO_DILATION; /* 0 = none, in both versions */
 

@@ -8,7 +8,7 @@
 
 #include <dnnl.h>
 
-#include "dtrain/status.h"
+#include "base/status.h"
 
 /* An owned memory descriptor on the heap, and a borrowed one. */
 #if DNNL_VERSION_MAJOR >= 3

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu.h"
-#include "dtrain/mem.h"
+#include "base/mem.h"
+#include "cpu/internal.h"
 
 static const dnnl_format_tag_t PLAIN_TAG[] = {dnnl_format_tag_undef, dnnl_a, dnnl_ab, dnnl_abc,
                                               dnnl_abcd};

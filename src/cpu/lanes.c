@@ -1,6 +1,6 @@
 /* Inner loops of batch normalisation on vectors of 16 floats (GNU C vectors: one AVX-512 register,
  * or several smaller ones). The rest of a row that does not fill a vector goes through a buffer. */
-#include "lanes.h"
+#include "cpu/lanes.h"
 
 #include <string.h>
 

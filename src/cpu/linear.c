@@ -7,7 +7,7 @@
  * product. */
 #include <string.h>
 
-#include "cpu.h"
+#include "cpu/internal.h"
 
 enum kind { FORWARD, BWD_DATA, BWD_WEIGHTS };
 

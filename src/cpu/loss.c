@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cpu.h"
+#include "cpu/internal.h"
 
 struct row_result {
     double loss;

@@ -9,8 +9,8 @@
 #include <math.h>
 #include <omp.h>
 
-#include "cpu.h"
-#include "lanes.h"
+#include "cpu/internal.h"
+#include "cpu/lanes.h"
 
 /* Two sums per lane of a row: mean and squared deviation, or the sums of the backward pass. */
 struct pair {

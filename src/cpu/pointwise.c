@@ -3,8 +3,8 @@
  *
  * All tensors of a node are seen in one format, padding included: padding is zero in every source
  * and all these functions map zero to zero. ReLU lets NaN through. Schedules are static. */
-#include "cpu.h"
-#include "dtrain/rng.h"
+#include "base/rng.h"
+#include "cpu/internal.h"
 
 /* All ports in the format of tensor `like`, plain where it has none yet. */
 static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec, int like)

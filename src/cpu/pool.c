@@ -2,7 +2,7 @@
  * own loops over rows, which need no case for windows that do not divide the image. */
 #include <string.h>
 
-#include "cpu.h"
+#include "cpu/internal.h"
 
 struct shapes {
     dt_md src, dst;

@@ -3,7 +3,7 @@
  * prepare and bind, so that running only executes. */
 #include <stdlib.h>
 
-#include "cpu.h"
+#include "cpu/internal.h"
 
 size_t dt_cpu_reserve(struct dt_exec *exec, size_t bytes)
 {

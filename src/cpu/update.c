@@ -2,7 +2,7 @@
  * over passes. */
 #include <omp.h>
 
-#include "cpu.h"
+#include "cpu/internal.h"
 
 /* An exponent of ones carries into the top bit. */
 dt_status dt_cpu_check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count)

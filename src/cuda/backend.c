@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda.h"
-#include "dtrain/mem.h"
+#include "base/mem.h"
+#include "cuda/internal.h"
 
 static const struct dt_cuda_op *const OPS[DT_N_OPS] = {
 #define ROW(NAME, name, ...) [DT_OP_##NAME] = &dt_cuda_##name,

@@ -1,15 +1,15 @@
 /* The choice of a plan for every convolution: candidates of cuDNN that the options allow are timed
  * on the device, the fastest is taken. Rank 0 chooses for all ranks, so that they compute the same,
  * and keeps its choices on the disk. */
-#include "conv.h"
+#include "cuda/conv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda.h"
-#include "dtrain/clock.h"
-#include "dtrain/mem.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cuda/internal.h"
 
 /* --- Which candidates are usable --- */
 

@@ -2,10 +2,10 @@
  *
  * Bias and ReLU follow as one kernel in place, the gradient of the bias as a sum over the rows of
  * diff_dst. The addresses of a node never change, so cuDNN gets them once, when they are bound. */
-#include "conv.h"
+#include "cuda/conv.h"
 
-#include "cuda.h"
-#include "dtrain/mem.h"
+#include "base/mem.h"
+#include "cuda/internal.h"
 
 /* Where a node has x, weights and y of its task, in its sources or destinations. */
 struct place {

@@ -2,7 +2,7 @@
 #ifndef DTRAIN_CUDA_CONV_H
 #define DTRAIN_CUDA_CONV_H
 
-#include "dnn_graph.h"
+#include "cuda/dnn_graph.h"
 #include "dtrain/backend.h"
 
 /* Nodes with equal tasks share one. Lives as long as the device; a later plan of the same network

@@ -1,13 +1,13 @@
 /* Descriptors of cuDNN's graph API: created, given their attributes, finalized, and destroyed with
  * the offer or the plan they belong to. */
-#include "dnn_graph.h"
+#include "cuda/dnn_graph.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda.h"
-#include "dtrain/mem.h"
+#include "base/mem.h"
+#include "cuda/internal.h"
 
 typedef cudnnBackendDescriptor_t descriptor;
 

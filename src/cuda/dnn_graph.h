@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/status.h"
 #include "dtrain/dtype.h"
-#include "dtrain/status.h"
 
 enum dt_conv_kind { DT_CONV_FORWARD, DT_CONV_BWD_DATA, DT_CONV_BWD_WEIGHTS };
 

@@ -3,8 +3,8 @@
  * The host's bytes go to one of two blocks of device memory on the copy stream, and from there to
  * their tensors on the compute stream, where the tensors are free. end_feed waits for the first leg
  * only. The blocks alternate: the host can be ahead of the device by as many passes. */
-#include "cuda.h"
-#include "dtrain/log.h"
+#include "base/log.h"
+#include "cuda/internal.h"
 
 dt_status dt_cuda_upload(struct dt_device *dev, void *dst, const void *src, size_t bytes)
 {

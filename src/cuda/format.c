@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda.h"
-#include "dtrain/mem.h"
-#include "half.h"
+#include "base/mem.h"
+#include "cuda/half.h"
+#include "cuda/internal.h"
 
 static int round8(int value)
 {

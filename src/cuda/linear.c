@@ -5,8 +5,8 @@
  * here is width x rows there, with leading dimension width, and the factors change places. */
 #include <stdlib.h>
 
-#include "cuda.h"
-#include "dtrain/mem.h"
+#include "base/mem.h"
+#include "cuda/internal.h"
 
 enum {
     MAX_WORKSPACE = 32 << 20,

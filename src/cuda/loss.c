@@ -1,6 +1,6 @@
 /* The loss, and the way of its counters to the host. Labels are looked at on the device only: one
  * that is no class is reported when the counters are read. */
-#include "cuda.h"
+#include "cuda/internal.h"
 
 static dt_status prepare_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
 {

@@ -4,7 +4,7 @@
  * Forward in training: statistics, then the normalisation; backward: sums, then the gradient. In
  * between a small kernel combines the partial results of the blocks. They lie in the scratch,
  * behind them (backward) the coefficients of the gradient. */
-#include "cuda.h"
+#include "cuda/internal.h"
 
 /* Of the activation that is normalised. */
 static struct dt_norm_args args_of(const struct dt_exec *exec)

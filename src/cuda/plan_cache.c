@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conv.h"
-#include "dtrain/file.h"
-#include "dtrain/json.h"
-#include "dtrain/log.h"
-#include "dtrain/mem.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cuda/conv.h"
 
 enum { VERSION = 1, KEY_MAX = 512 };
 

@@ -1,6 +1,6 @@
 /* Ops without neighbours: ReLU, residual addition, dropout, ingest. All tensors of a node are seen
  * as one flat array, padding included, so they must lie alike. */
-#include "cuda.h"
+#include "cuda/internal.h"
 
 /* All tensors in the format of dst[0]. */
 static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec)

@@ -1,5 +1,5 @@
 /* Max pooling, which keeps one byte per output for its backward, and adaptive average pooling. */
-#include "cuda.h"
+#include "cuda/internal.h"
 
 /* `big` is the side of the image (src or diff_src), `small` the pooled side. */
 static struct dt_pool_shape shape_of(const struct dt_node *node, const struct dt_cuda_format *big,

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cuda.h"
+#include "cuda/internal.h"
 #include "dtrain/gpu.h"
 
 void dt_cuda_format_version(char *out, size_t bytes, int version)

@@ -1,6 +1,6 @@
 /* Errors of the CUDA libraries as dt_status: what was attempted, the library's name for the error
  * and its text. */
-#include "cuda.h"
+#include "cuda/internal.h"
 
 dt_status dt_cuda_status(const char *what, cudaError_t code, const char *file, int line)
 {

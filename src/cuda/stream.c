@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "cuda.h"
-#include "dtrain/clock.h"
-#include "dtrain/mem.h"
-#include "dtrain/pulse.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "cuda/internal.h"
 
 /* --- Opening and closing --- */
 

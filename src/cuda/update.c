@@ -1,6 +1,6 @@
 /* The parameters' side of a step: its values, the update, sums over passes, 16-bit copies, whether
  * it counts, and the loss scale. All of it is put into the compute stream. */
-#include "cuda.h"
+#include "cuda/internal.h"
 #include "kernels/ranges.h"
 
 dt_status dt_cuda_set_scalars(struct dt_device *dev, const struct dt_scalars *scalars)

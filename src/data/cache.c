@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "data/dataset.h"
-#include "dtrain/mem.h"
 
 struct block {
     size_t bytes;

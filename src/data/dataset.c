@@ -6,8 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "dtrain/file.h"
-#include "dtrain/mem.h"
+#include "base/file.h"
+#include "base/mem.h"
 
 static const struct dt_dataset_kind *const kinds[] = {
     [DT_SOURCE_SYNTHETIC] = &dt_dataset_synthetic,

@@ -13,13 +13,13 @@
 
 #include <xxhash.h>
 
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pulse.h"
 #include "data/dataset.h"
 #include "data/names.h"
-#include "dtrain/clock.h"
-#include "dtrain/file.h"
-#include "dtrain/log.h"
-#include "dtrain/mem.h"
-#include "dtrain/pulse.h"
 
 struct folder {
     char root[DT_PATH_MAX];

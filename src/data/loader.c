@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/thread.h"
 #include "data/mix.h"
-#include "dtrain/clock.h"
-#include "dtrain/mem.h"
-#include "dtrain/thread.h"
 
 enum { PAGE_BYTES = 4096 };
 

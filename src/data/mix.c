@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "dtrain/rng.h"
+#include "base/rng.h"
 
 static const double ERASE_MIN = 0.02, ERASE_MAX = 0.33;
 static const double RATIO_MIN = 0.3, RATIO_MAX = 3.3;

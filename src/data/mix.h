@@ -3,8 +3,8 @@
 #ifndef DTRAIN_DATA_MIX_H
 #define DTRAIN_DATA_MIX_H
 
-#include "data/resize.h"
 #include "dtrain/data.h"
+#include "image/resize.h"
 
 enum dt_colour { DT_COLOUR_BRIGHTNESS, DT_COLOUR_CONTRAST, DT_COLOUR_SATURATION, DT_COLOURS };
 

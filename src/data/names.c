@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/file.h"
-#include "dtrain/mem.h"
+#include "base/file.h"
+#include "base/mem.h"
 
 dt_status dt_names_add(struct dt_names *names, const char *text, size_t bytes)
 {

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "dtrain/status.h"
+#include "base/status.h"
 
 /* Starts as {0}. */
 struct dt_names {

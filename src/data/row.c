@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/mem.h"
 #include "data/dataset.h"
-#include "data/jpeg.h"
 #include "data/mix.h"
-#include "data/resize.h"
-#include "dtrain/clock.h"
-#include "dtrain/mem.h"
+#include "image/jpeg.h"
+#include "image/resize.h"
 
 struct dt_row_reader {
     const struct dt_dataset *dataset;

@@ -1,7 +1,7 @@
 /* The order of an epoch: a Fisher-Yates shuffle of all sample ids, drawn from (seed, epoch) alone.
  */
+#include "base/rng.h"
 #include "dtrain/data.h"
-#include "dtrain/rng.h"
 
 void dt_sampler_order(uint32_t *order, uint32_t n, uint64_t seed, uint32_t epoch, bool shuffle)
 {

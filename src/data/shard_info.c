@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/file.h"
-#include "dtrain/json.h"
-#include "dtrain/mem.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
 
 static const struct dt_json_limits info_limits = {.bytes = 64 << 20, .n_values = 2100000};
 

@@ -16,15 +16,15 @@
 
 #include <xxhash.h>
 
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pulse.h"
 #include "data/dataset.h"
 #include "data/names.h"
 #include "data/shard_info.h"
 #include "data/tar_index.h"
-#include "dtrain/clock.h"
-#include "dtrain/file.h"
-#include "dtrain/log.h"
-#include "dtrain/mem.h"
-#include "dtrain/pulse.h"
 
 enum { MAX_LISTED = 20, MIN_OPEN = 8, MAX_OPEN = 1024 };
 

@@ -9,9 +9,9 @@
 
 #include <xxhash.h>
 
+#include "base/mem.h"
+#include "base/rng.h"
 #include "data/dataset.h"
-#include "dtrain/mem.h"
-#include "dtrain/rng.h"
 
 enum {
     OFFSETS = 1 << 20, /* different windows, one pixel apart */

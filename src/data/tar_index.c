@@ -16,11 +16,11 @@
 
 #include <xxhash.h>
 
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pulse.h"
 #include "data/dataset.h"
-#include "dtrain/file.h"
-#include "dtrain/log.h"
-#include "dtrain/mem.h"
-#include "dtrain/pulse.h"
 
 enum { MAX_KEY = 1024, MAX_LABEL_BYTES = 32, MAX_CACHE_BYTES = 1 << 30 };
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "dtrain/status.h"
+#include "base/status.h"
 
 /* A regular file in a tar, valid during the visit; fd allows pread at `offset`. */
 struct dt_tar_member {

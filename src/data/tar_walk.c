@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
+#include "base/mem.h"
 #include "data/tar_index.h"
-#include "dtrain/file.h"
-#include "dtrain/mem.h"
 
 enum {
     READ_BLOCK = 16384,

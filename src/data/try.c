@@ -1,8 +1,8 @@
 /* A look at one sample before training, through the same code as in training. */
 #include <stdlib.h>
 
+#include "base/mem.h"
 #include "data/row.h"
-#include "dtrain/mem.h"
 
 dt_status dt_dataset_try(const struct dt_dataset *dataset, uint32_t id, int image_size)
 {

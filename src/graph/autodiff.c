@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/mem.h"
-#include "ops.h"
+#include "base/mem.h"
+#include "graph/ops.h"
 
 struct value {
     bool needs;   /* depends on a parameter */

@@ -4,8 +4,8 @@
  * A parameter that exists from the other phase is shared; its shape must agree. */
 #include <string.h>
 
-#include "dtrain/rng.h"
-#include "ops.h"
+#include "base/rng.h"
+#include "graph/ops.h"
 
 static const struct dt_init zeros = {DT_INIT_CONSTANT, 0}, ones = {DT_INIT_CONSTANT, 1};
 

@@ -5,8 +5,8 @@
  * nodes folded into it; therefore the other summand must exist before the bn runs. */
 #include <stdlib.h>
 
-#include "dtrain/mem.h"
-#include "ops.h"
+#include "base/mem.h"
+#include "graph/ops.h"
 
 struct fuser {
     struct dt_graph *g;

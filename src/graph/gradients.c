@@ -1,6 +1,6 @@
 /* The gradient rules of the op table: each takes the gradient of the node's dst out of the book,
  * appends the backward nodes and gives every source that wants one its gradient. */
-#include "ops.h"
+#include "graph/ops.h"
 
 /* Appends a backward node of `node`: same name and attributes. */
 static void append(struct dt_autodiff *ad, enum dt_op op, const struct dt_node *node, int n_src,

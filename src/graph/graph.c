@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/mem.h"
-#include "ops.h"
+#include "base/mem.h"
+#include "graph/ops.h"
 
 dt_status dt_graph_create(struct dt_graph **graph)
 {

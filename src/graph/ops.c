@@ -3,7 +3,7 @@
  *
  * Convolution and linear dominate the time and are counted exactly; the numbers of the other ops
  * are nominal, they are bound by bytes (dt_plan_node_bytes). */
-#include "ops.h"
+#include "graph/ops.h"
 
 static const struct dt_tensor *tensor(const struct dt_graph *g, int id)
 {

@@ -2,7 +2,7 @@
  * response normalisation). Everything starts from PyTorch's default initialisation. */
 #include <stdio.h>
 
-#include "layers.h"
+#include "models/layers.h"
 
 static const struct {
     int index; /* features.<index>, its ReLU is the next one */

@@ -1,5 +1,5 @@
 /* Initial distributions and option checks shared by the models. */
-#include "layers.h"
+#include "models/layers.h"
 
 #include <math.h>
 

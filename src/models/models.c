@@ -1,8 +1,8 @@
 /* The list of models, and finding one by name. */
 #include <string.h>
 
-#include "dtrain/mem.h"
-#include "layers.h"
+#include "base/mem.h"
+#include "models/layers.h"
 
 /* name, build, variant, batch norm, smallest image, classifier. The smallest images: 32 keeps
  * ResNet's and VGG's last stage at 1x1 or more; AlexNet's windows need 63. */

@@ -6,7 +6,7 @@
  */
 #include <stdio.h>
 
-#include "layers.h"
+#include "models/layers.h"
 
 enum { MAX_STAGES = 4 };
 

@@ -1,6 +1,6 @@
 /* A small network without batch norm and dropout: what one image contributes does not depend on the
  * others, so N ranks must agree with one. For tests and first runs. */
-#include "layers.h"
+#include "models/layers.h"
 
 static int conv_relu(struct dt_graph *g, int src, const char *conv, const char *relu, int channels,
                      int stride)

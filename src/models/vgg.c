@@ -3,7 +3,7 @@
  * Convolutions start from Kaiming normal fan_out, linear layers from normal(0.01), bias 0. */
 #include <stdio.h>
 
-#include "layers.h"
+#include "models/layers.h"
 
 enum { N_STAGES = 5 };
 

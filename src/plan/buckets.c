@@ -5,8 +5,8 @@
  * bucket_bytes, so that the small parameters after a large one join it. */
 #include <stdlib.h>
 
-#include "dtrain/mem.h"
-#include "internal.h"
+#include "base/mem.h"
+#include "plan/internal.h"
 
 /* order[]: PARAM tensors by the node that writes their gradient; without a backward pass by id.
  * ready[]: that node. */

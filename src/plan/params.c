@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/mem.h"
-#include "dtrain/rng.h"
-#include "internal.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "plan/internal.h"
 
 /* Where the values are; *tensor becomes the tensor whose format and type they have. */
 static dt_status find_memory(const struct dt_plan *plan, enum dt_arena arena, int *tensor,

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/mem.h"
-#include "internal.h"
+#include "base/mem.h"
+#include "plan/internal.h"
 
 static dt_status prepare_nodes(struct dt_plan *plan)
 {

@@ -1,6 +1,6 @@
 /* The plan as text, for --dry-run: one line per step, then arenas and buckets; and what a node
  * moves. */
-#include "internal.h"
+#include "plan/internal.h"
 
 static const char *const kind_name[] = {
     [DT_STEP_OP] = "op",         [DT_STEP_ACCUMULATE] = "accumulate", [DT_STEP_REDUCE] = "reduce",

@@ -2,8 +2,8 @@
  * the training that follows. They are so small that the sums are exact in every type. */
 #include <stdlib.h>
 
-#include "dtrain/mem.h"
-#include "internal.h"
+#include "base/mem.h"
+#include "plan/internal.h"
 
 /* At any element only three ranks have something, other ones at the next: 1 to 7 each. */
 enum { N_GIVERS = 3, N_BASES = 5 };

@@ -5,10 +5,10 @@
  * list is recorded once and then replayed; what changes from step to step is in device memory. */
 #include <string.h>
 
-#include "dtrain/clock.h"
-#include "dtrain/log.h"
-#include "dtrain/pulse.h"
-#include "internal.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/pulse.h"
+#include "plan/internal.h"
 
 /* Walks before the recording: libraries set themselves up in the first ones. */
 enum { WARM_WALKS = 3 };

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/mem.h"
-#include "internal.h"
+#include "base/mem.h"
+#include "plan/internal.h"
 
 struct block {
     int phase, first, last; /* life as node ids */

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/clock.h"
-#include "dtrain/log.h"
-#include "dtrain/mem.h"
-#include "sink.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "report/internal.h"
 
 static const double redraw_s = 0.1; /* between two progress lines */
 

@@ -9,10 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "dtrain/file.h"
-#include "dtrain/json.h"
-#include "dtrain/mem.h"
-#include "sink.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "report/internal.h"
 
 struct jsonl {
     int fd;

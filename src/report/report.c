@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/log.h"
-#include "dtrain/mem.h"
-#include "sink.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "report/internal.h"
 
 static const struct dt_sink *const sinks[] = {&dt_sink_console, &dt_sink_jsonl};
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/file.h"
-#include "dtrain/host.h"
+#include "base/file.h"
+#include "base/host.h"
 
 #ifdef DTRAIN_HAVE_CUDA
 static const struct dt_backend *const cuda = &dt_backend_cuda;

@@ -3,9 +3,9 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "dtrain/json.h"
-#include "dtrain/mem.h"
-#include "dtrain/pulse.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/pulse.h"
 #include "dtrain/train.h"
 #include "train/session.h"
 #include "train/stop.h"

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dtrain/clock.h"
-#include "dtrain/log.h"
-#include "dtrain/mem.h"
-#include "train/input_verdict.h"
-#include "train/memory.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/memory.h"
+#include "train/input_advice.h"
 
 /* Below this the gradients overflow whatever the loss is multiplied by: 2^-14, the smallest normal
  * number of fp16. */

@@ -8,13 +8,13 @@
 
 #include <xxhash.h>
 
-#include "dtrain/build.h"
-#include "dtrain/host.h"
-#include "dtrain/log.h"
-#include "dtrain/mem.h"
-#include "dtrain/pulse.h"
-#include "dtrain/rng.h"
-#include "train/run_folder.h"
+#include "base/build.h"
+#include "base/host.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "base/rng.h"
+#include "checkpoint/run_folder.h"
 
 enum { N_TRIED = 8 }; /* samples of each data set per rank */
 

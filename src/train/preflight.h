@@ -2,7 +2,7 @@
 #ifndef DTRAIN_TRAIN_PREFLIGHT_H
 #define DTRAIN_TRAIN_PREFLIGHT_H
 
-#include "train/manifest.h"
+#include "checkpoint/manifest.h"
 #include "train/session.h"
 
 /* What must be the same on all ranks. */

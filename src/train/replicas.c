@@ -7,8 +7,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "dtrain/host.h"
-#include "dtrain/mem.h"
+#include "base/host.h"
+#include "base/mem.h"
 
 /* --- What a rank holds --- */
 

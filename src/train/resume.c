@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "dtrain/file.h"
-#include "dtrain/log.h"
+#include "base/file.h"
+#include "base/log.h"
 
 enum { LIST_BYTES = 4096 };
 

@@ -2,14 +2,14 @@
 #ifndef DTRAIN_TRAIN_RUN_H
 #define DTRAIN_TRAIN_RUN_H
 
+#include "checkpoint/run_folder.h"
 #include "dtrain/train.h"
 #include "train/metrics.h"
-#include "train/run_folder.h"
-#include "train/saving.h"
+#include "train/save_policy.h"
 #include "train/session.h"
 #include "train/stop.h"
-#include "train/stragglers.h"
-#include "train/watchdog.h"
+#include "watch/stragglers.h"
+#include "watch/watchdog.h"
 
 enum { DT_STEP_TIMES = 63 };
 

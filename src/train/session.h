@@ -2,13 +2,13 @@
 #ifndef DTRAIN_TRAIN_SESSION_H
 #define DTRAIN_TRAIN_SESSION_H
 
+#include "checkpoint/checkpoint.h"
 #include "dtrain/comm.h"
 #include "dtrain/config.h"
 #include "dtrain/data.h"
 #include "dtrain/models.h"
 #include "dtrain/plan.h"
 #include "dtrain/report.h"
-#include "train/checkpoint.h"
 #include "train/devices.h"
 #include "train/schedule.h"
 

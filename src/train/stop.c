@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "dtrain/clock.h"
-#include "dtrain/log.h"
-#include "dtrain/mem.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
 
 /* Ranks agree on the row, 0 = none; of several reasons the last one is given. */
 static const struct {

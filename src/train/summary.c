@@ -5,13 +5,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "dtrain/build.h"
-#include "dtrain/clock.h"
-#include "dtrain/file.h"
-#include "dtrain/log.h"
-#include "dtrain/mem.h"
-#include "train/memory.h"
-#include "train/run_folder.h"
+#include "base/build.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/memory.h"
+#include "checkpoint/run_folder.h"
 
 /* A line that grows; what does not fit is cut. */
 struct line {

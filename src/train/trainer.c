@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/clock.h"
-#include "dtrain/mem.h"
-#include "dtrain/pulse.h"
-#include "dtrain/sort.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "base/sort.h"
 #include "train/replicas.h"
 #include "train/run.h"
 

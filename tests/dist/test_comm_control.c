@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "comm/launch.h"
 #include "dist_rig.h"
-#include "dtrain/mem.h"
 
 static void test_ranks(void **state)
 {

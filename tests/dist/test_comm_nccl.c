@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
+#include "base/rng.h"
 #include "dist_rig.h"
-#include "dtrain/mem.h"
-#include "dtrain/rng.h"
 
 enum { MAX_COUNT = 300001, MAX_BYTES = 4 * MAX_COUNT, SKIPPED = 77 };
 

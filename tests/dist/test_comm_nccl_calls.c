@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "dtrain/comm.h"
-#include "dtrain/mem.h"
 
 enum { FOR_EVER = -1, BYTES = 4096 };
 

@@ -11,10 +11,10 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
+#include "base/rng.h"
 #include "comm/ring.h"
 #include "dist_rig.h"
-#include "dtrain/mem.h"
-#include "dtrain/rng.h"
 
 enum { MAX_COUNT = (1 << 20) + 77, N_SLOTS = 5 };
 

@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "dist_rig.h"
-#include "dtrain/mem.h"
 #include "train/preflight.h"
 
 static char root[] = "/tmp/dtrain-preflight-XXXXXX";

@@ -12,11 +12,11 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
+#include "base/mem.h"
 #include "dist_rig.h"
-#include "dtrain/file.h"
-#include "dtrain/mem.h"
 #include "train/replicas.h"
-#include "train/stragglers.h"
+#include "watch/stragglers.h"
 
 enum { BATCH = 2, SIZE = 32, CLASSES = 10 };
 

@@ -14,9 +14,9 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
+#include "base/mem.h"
 #include "dist_rig.h"
-#include "dtrain/clock.h"
-#include "dtrain/mem.h"
 #include "train/stop.h"
 
 static const char allocation[] = "the end of the Slurm allocation";

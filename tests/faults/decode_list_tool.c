@@ -7,9 +7,9 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "data/jpeg.h"
-#include "dtrain/file.h"
-#include "dtrain/mem.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "image/jpeg.h"
 
 enum { ROWS = 16, BYTES_MAX = 60000000 };
 

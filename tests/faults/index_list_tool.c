@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
+#include "base/log.h"
 #include "dtrain/data.h"
-#include "dtrain/file.h"
-#include "dtrain/log.h"
 
 int main(void)
 {

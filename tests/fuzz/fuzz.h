@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/file.h"
-#include "dtrain/status.h"
+#include "base/file.h"
+#include "base/status.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -2,8 +2,8 @@
  * entropy-coded data alone, which must have the same faults; the length of the input says by which
  * options and scale. Images above a megapixel are opened only: decoding them costs time and finds
  * nothing new. */
-#include "data/jpeg.h"
 #include "fuzz.h"
+#include "image/jpeg.h"
 
 enum { PIXELS_DECODED = 1 << 20 };
 

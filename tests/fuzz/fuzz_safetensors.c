@@ -6,9 +6,9 @@
 
 #include <xxhash.h>
 
+#include "checkpoint/manifest.h"
+#include "checkpoint/safetensors.h"
 #include "fuzz.h"
-#include "train/manifest.h"
-#include "train/safetensors.h"
 
 static void check_tensor(struct dt_st_reader *reader, const struct dt_st_tensor *t, size_t bytes)
 {

@@ -1,6 +1,6 @@
 /* The index of a tar shard. What is accepted lies inside the file and has names. */
+#include "base/log.h"
 #include "data/tar_index.h"
-#include "dtrain/log.h"
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

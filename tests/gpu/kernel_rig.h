@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "../ops/numbers.h"
-#include "dtrain/mem.h"
+#include "base/mem.h"
 #include "kernels/kernels.h"
 #include "need_gpu.h"
 

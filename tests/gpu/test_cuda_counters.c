@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "dtrain/backend.h"
-#include "dtrain/mem.h"
 #include "need_gpu.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")

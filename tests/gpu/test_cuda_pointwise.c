@@ -1,5 +1,5 @@
 /* The kernels of pointwise.cu against plain loops. */
-#include "dtrain/rng.h"
+#include "base/rng.h"
 #include "kernel_rig.h"
 
 static const size_t COUNTS[] = {8, 2048, 2056, 40000};

@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "cuda/cuda.h"
+#include "base/mem.h"
+#include "cuda/internal.h"
 #include "dtrain/gpu.h"
-#include "dtrain/mem.h"
 #include "need_gpu.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")

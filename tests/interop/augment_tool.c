@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "data/mix.h"
-#include "dtrain/mem.h"
 
 enum { SEED = 7, EPOCH = 1 };
 

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/jpeg.h"
-#include "data/resize.h"
+#include "base/file.h"
+#include "base/mem.h"
 #include "data/row.h"
-#include "dtrain/file.h"
-#include "dtrain/mem.h"
+#include "image/jpeg.h"
+#include "image/resize.h"
 
 struct tool {
     struct dt_jpeg *jpeg;

@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dtrain/file.h"
-#include "dtrain/mem.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "checkpoint/safetensors.h"
 #include "dtrain/models.h"
 #include "dtrain/plan.h"
 #include "train/devices.h"
-#include "train/safetensors.h"
 
 struct run {
     const char *model;

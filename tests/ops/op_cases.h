@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "dtrain/rng.h"
+#include "base/rng.h"
 #include "numbers.h"
 #include "op_build.h"
 #include "rig.h"

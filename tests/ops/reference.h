@@ -12,8 +12,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/mem.h"
 #include "dtrain/backend.h"
-#include "dtrain/mem.h"
 
 struct ref {
     const struct dt_graph *g;

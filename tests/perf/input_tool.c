@@ -19,13 +19,13 @@
 
 #include <jpeglib.h>
 
+#include "base/clock.h"
+#include "base/mem.h"
 #include "data/dataset.h"
-#include "data/jpeg.h"
-#include "data/resize.h"
 #include "data/row.h"
-#include "dtrain/clock.h"
 #include "dtrain/data.h"
-#include "dtrain/mem.h"
+#include "image/jpeg.h"
+#include "image/resize.h"
 
 enum { SEED = 1, BATCH = 16, CLASSES = 1000 };
 

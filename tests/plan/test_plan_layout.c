@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 
-#include "dtrain/mem.h"
+#include "base/mem.h"
 #include "dtrain/models.h"
 #include "dtrain/plan.h"
 

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "dtrain/log.h"
-#include "dtrain/mem.h"
+#include "base/log.h"
+#include "base/mem.h"
 #include "dtrain/models.h"
 #include "dtrain/plan.h"
 

@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "dtrain/file.h"
-#include "train/checkpoint.h"
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/snapshot.h"
 #include "train/session.h"
-#include "train/snapshot.h"
 
 struct rig {
     struct dt_device *device;

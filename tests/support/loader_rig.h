@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "dtrain/data.h"
-#include "dtrain/file.h"
 #include "jpeg_make.h"
 
 enum { CLASSES = 3, N = 53, GLOBAL = 12, SIZE = 24, EPOCHS = 3, SEED = 9 };

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "dtrain/file.h"
+#include "base/file.h"
 
 /* A header entry, and a header whose data are 8 bytes. */
 #define T(name, dtype, shape, offsets) \

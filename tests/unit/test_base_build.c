@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "dtrain/build.h"
+#include "base/build.h"
 
 static void test_same_as_readelf(void **state)
 {

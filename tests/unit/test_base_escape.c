@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "dtrain/log.h"
-#include "dtrain/mem.h"
-#include "dtrain/status.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/status.h"
 
 static const struct {
     const char *text, *escaped;

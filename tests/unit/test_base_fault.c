@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "dtrain/fault.h"
+#include "base/fault.h"
 
 static dt_status init(const char *list, int rank)
 {

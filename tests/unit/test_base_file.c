@@ -18,10 +18,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "dtrain/clock.h"
-#include "dtrain/fault.h"
-#include "dtrain/file.h"
-#include "dtrain/mem.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/mem.h"
 
 static char folder[] = "/tmp/dtrain-file-XXXXXX";
 

@@ -14,8 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "dtrain/json.h"
-#include "dtrain/mem.h"
+#include "base/json.h"
+#include "base/mem.h"
 
 static const struct {
     const char *text;

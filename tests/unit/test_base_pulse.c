@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "dtrain/fault.h"
-#include "dtrain/pulse.h"
+#include "base/fault.h"
+#include "base/pulse.h"
 
 static void test_names(void **state)
 {

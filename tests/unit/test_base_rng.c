@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "dtrain/rng.h"
+#include "base/rng.h"
 
 /* philox4x32 10 rounds with counter 0 and key 0, from Random123's kat_vectors; the counter of a
  * stream with purpose 0, epoch 0, id 0 is all zero. */

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "dtrain/config.h"
-#include "dtrain/mem.h"
 
 static char file[] = "/tmp/dtrain-config-XXXXXX";
 

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "config/keys.h"
-#include "dtrain/mem.h"
 
 enum { LIST_BYTES = 4096 };
 

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
+#include "base/mem.h"
 #include "dtrain/config.h"
-#include "dtrain/json.h"
-#include "dtrain/mem.h"
 
 static char file[] = "/tmp/dtrain-config-XXXXXX";
 

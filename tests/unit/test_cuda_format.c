@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "cuda/cuda.h"
+#include "cuda/internal.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 

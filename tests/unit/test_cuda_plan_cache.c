@@ -12,10 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
 #include "cuda/conv.h"
-#include "dtrain/file.h"
-#include "dtrain/json.h"
-#include "dtrain/mem.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 

@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "cuda/conv.h"
-#include "cuda/cuda.h"
-#include "dtrain/mem.h"
+#include "cuda/internal.h"
 #include "dtrain/models.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")

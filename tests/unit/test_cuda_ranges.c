@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "cuda/cuda.h"
+#include "cuda/internal.h"
 #include "kernels/ranges.h"
 
 enum { MAX_SEGMENTS = 400, MAX_ELEMENTS = MAX_SEGMENTS * 64 };

@@ -10,12 +10,12 @@
 
 #include <cmocka.h>
 
-#include "data/jpeg.h"
-#include "data/resize.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/rng.h"
 #include "data/row.h"
-#include "dtrain/file.h"
-#include "dtrain/mem.h"
-#include "dtrain/rng.h"
+#include "image/jpeg.h"
+#include "image/resize.h"
 #include "jpeg_make.h"
 
 static const struct jpeg_kind layouts[] = {

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "data/dataset.h"
-#include "data/jpeg.h"
-#include "data/resize.h"
+#include "image/jpeg.h"
+#include "image/resize.h"
 #include "loader_rig.h"
 
 /* The crop that a good sample must have got in this epoch. */

@@ -10,10 +10,10 @@
 
 #include <cmocka.h>
 
+#include "base/rng.h"
 #include "data/dataset.h"
 #include "data/mix.h"
 #include "data/row.h"
-#include "dtrain/rng.h"
 
 enum { SIZE = 224, BYTES = SIZE * SIZE * 3 };
 

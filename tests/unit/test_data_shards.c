@@ -2,10 +2,10 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
+#include "base/log.h"
 #include "data/dataset.h"
 #include "data/names.h"
 #include "data_files.h"
-#include "dtrain/log.h"
 
 static dt_status open_path(struct dt_dataset **dataset, const char *path, const char *cache)
 {

@@ -16,9 +16,9 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "dtrain/file.h"
-#include "dtrain/json.h"
-#include "dtrain/mem.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
 #include "dtrain/report.h"
 
 static char folder[] = "/tmp/dtrain-report-XXXXXX";

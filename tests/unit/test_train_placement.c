@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "dtrain/file.h"
-#include "dtrain/mem.h"
+#include "base/file.h"
+#include "base/mem.h"
 #include "train/placement.h"
 
 #ifdef DTRAIN_HAVE_HWLOC

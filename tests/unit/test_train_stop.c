@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "dtrain/mem.h"
+#include "base/mem.h"
 #include "train/stop.h"
 
 static const int signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT};

@@ -1,0 +1,25 @@
+/* Host memory. All memory is zeroed; running out is a dt_status, never an abort. */
+#ifndef DTRAIN_BASE_MEM_H
+#define DTRAIN_BASE_MEM_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+/* count * size bytes, overflow checked; NULL with the error recorded on failure. `what` names the
+ * purpose for the message. Free with free(). A count of 0 gives a valid one-byte block. */
+void *dt_mem_alloc(size_t count, size_t size, const char *what);
+/* Same, aligned to 64 bytes (one cache line, one AVX-512 register). Free with free(). */
+void *dt_mem_alloc_aligned(size_t bytes, const char *what);
+
+/* DT_TRY(DT_NEW(pointer, count)): `pointer` may have any object type. */
+#define DT_NEW(pointer, count) \
+    (((pointer) = dt_mem_alloc((count), sizeof *(pointer), #pointer)) ? DT_OK : DT_ERR_MEMORY)
+
+/* Grows array `pointer` (capacity in `capacity`) so that index `count` fits; contents are kept. */
+dt_status dt_mem_grow(void **pointer, size_t *capacity, size_t count, size_t size,
+                      const char *what);
+
+#define DT_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+#endif

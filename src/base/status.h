@@ -1,0 +1,67 @@
+/* Status codes and the error trail.
+ *
+ * Every function that can fail returns dt_status; results go through out-parameters. The code is
+ * also the exit code of the program (sysexits where one exists). The text of the last error, the
+ * place it was raised at and the callers it passed through are kept per thread until the next error
+ * or dt_error_clear. Only main.c prints them, once. */
+#ifndef DTRAIN_BASE_STATUS_H
+#define DTRAIN_BASE_STATUS_H
+
+typedef enum dt_status {
+    DT_OK = 0,
+    DT_ERR_USAGE = 64,         /* wrong command line */
+    DT_ERR_DATA = 65,          /* input data is damaged or inconsistent */
+    DT_ERR_NO_INPUT = 66,      /* an input file or folder is missing */
+    DT_ERR_DEVICE = 69,        /* device or its library failed */
+    DT_ERR_INTERNAL = 70,      /* a bug in dtrain */
+    DT_ERR_MEMORY = 71,        /* out of memory */
+    DT_ERR_CREATE = 73,        /* cannot create an output */
+    DT_ERR_IO = 74,            /* reading or writing failed */
+    DT_STOPPED = 75,           /* stopped on request, checkpoint saved: run again to go on */
+    DT_ERR_DISAGREE = 76,      /* ranks disagree */
+    DT_ERR_PERMISSION = 77,    /* no permission */
+    DT_ERR_CONFIG = 78,        /* wrong configuration */
+    DT_ERR_HANG = 80,          /* a rank or its device did not move in time */
+    DT_ERR_NUMERICAL = 81,     /* loss or gradients are not finite */
+    DT_ERR_DIVERGED = 82,      /* the ranks' weights differ */
+    DT_ERR_NO_CHECKPOINT = 83, /* resume demanded, nothing usable there */
+    DT_ERR_IN_USE = 84,        /* another process works in the run folder, or packs into it */
+} dt_status;
+
+/* Short name of a code ("CONFIG", "DATA", ...), never NULL. */
+const char *dt_status_name(dt_status status);
+
+/* Records text and origin, starts a new trail, returns `status`. Text is cut at 16 KiB. */
+dt_status dt_error_set(dt_status status, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Appends "function (file:line)" to the trail, returns `status`. */
+dt_status dt_error_pass(dt_status status, const char *function, const char *file, int line);
+/* Text and trail of this thread's last error; "" where there is none. Valid until the next error.
+ */
+const char *dt_error_text(void);
+const char *dt_error_trail(void);
+void dt_error_clear(void);
+
+/* An error as an expression, for use inside DT_TRY_OUT: DT_TRY_OUT(DT_ERROR(DT_ERR_IO, "...")). */
+#define DT_ERROR(code, ...) dt_error_set((code), __FILE__, __LINE__, __VA_ARGS__)
+
+#define DT_FAIL(code, ...) return DT_ERROR(code, __VA_ARGS__)
+
+#define DT_TRY(call)                                                           \
+    do {                                                                       \
+        dt_status dt_try_status = (call);                                      \
+        if (dt_try_status != DT_OK)                                            \
+            return dt_error_pass(dt_try_status, __func__, __FILE__, __LINE__); \
+    } while (0)
+
+/* Needs a local `dt_status status` and a label `out:` that releases and returns it. */
+#define DT_TRY_OUT(call)                                         \
+    do {                                                         \
+        status = (call);                                         \
+        if (status != DT_OK) {                                   \
+            dt_error_pass(status, __func__, __FILE__, __LINE__); \
+            goto out;                                            \
+        }                                                        \
+    } while (0)
+
+#endif

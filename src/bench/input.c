@@ -1,0 +1,403 @@
+/* `dtrain bench --input`: what the input pipeline can deliver, without a device or a network.
+ *
+ * First one thread makes rows part by part; then the loader alone, with a caller that only takes
+ * batches, for 1, 2, 4 ... workers. Every measurement begins with the same images: first after the
+ * system was asked to drop its cached pages (cold: from the disk), then those again (warm: from the
+ * page cache). All ranks measure at the same time; data.cache_mb is not used. */
+#include "bench/input.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sort.h"
+#include "dtrain/train.h"
+#include "train/session.h"
+
+enum {
+    BATCH_MOST = 32,  /* rows of a batch: the clock is read after each */
+    ROUND_LEAST = 32, /* images of a rank in a round */
+    STAGES_LEAST = 16 /* images of a rank for the table of stages */
+};
+static const double round_s = 0.3, stages_s = 0.3;
+
+/* One round of one rank; then sums over the ranks. */
+struct round {
+    double images_per_s, bytes_per_s, read_s, decode_s, workers_s;
+    double seconds, images, bytes;
+};
+enum { N_ROUND_NUMBERS = sizeof(struct round) / sizeof(double) };
+
+struct bench {
+    struct dt_session session;
+    struct dt_loader_options options;
+    struct dt_input_result result;
+    double *rounds[DT_N_INPUT_STAGES]; /* numbers of each round, for the median */
+    double begin_s, planned_s;
+
+    /* The point that is measured: */
+    struct dt_loader *loader;
+    bool is_cold;
+    uint32_t epoch;
+    uint64_t batch, end;          /* the next one; what is behind was not read when it was cold */
+    double mark_s;                /* when the loader's work was counted last */
+    struct dt_loader_times times; /* then */
+};
+
+static double median(double *values, int n)
+{
+    dt_sort_f64(values, (size_t)n);
+    return dt_percentile_f64(values, (size_t)n, 0.5);
+}
+
+static void show_progress(const struct bench *b, const char *what)
+{
+    char text[160], left[32];
+    double left_s = b->planned_s - (dt_clock_s() - b->begin_s);
+    snprintf(text, sizeof text, "bench --input: %s, about %s left", what,
+             dt_clock_format(left, sizeof left, left_s > 0 ? left_s : 0));
+    dt_log_progress(text);
+}
+
+/* --- Stages: one thread --- */
+
+static uint32_t images_per_rank(const struct bench *b)
+{
+    return dt_dataset_size(b->session.train_set) / (uint32_t)b->session.n_ranks;
+}
+
+/* Of the images of this rank. */
+static dt_status measure(const struct bench *b, struct dt_input_stages *out, uint32_t first,
+                         uint32_t n)
+{
+    first += images_per_rank(b) * (uint32_t)b->session.rank;
+    return dt_input_measure(out, b->session.train_set, &b->options, first, n);
+}
+
+/* Images of a round that takes stages_s; most is what the rank has. */
+static dt_status choose_images(struct bench *b, uint32_t most, uint32_t *n)
+{
+    struct dt_input_stages stages;
+    *n = most < STAGES_LEAST ? most : STAGES_LEAST;
+    double begin_s = dt_clock_s();
+    DT_TRY(measure(b, &stages, 0, *n));
+    double wanted = *n * stages_s / (dt_clock_s() - begin_s);
+    if (wanted > *n)
+        *n = wanted < most ? (uint32_t)wanted : most;
+    return DT_OK;
+}
+
+/* Files that were not read in an earlier round are cold without asking again. */
+static dt_status run_stage_round(struct bench *b, uint32_t first, uint32_t n, int *n_rounds)
+{
+    struct dt_input_stages cold, warm;
+    if (first == 0)
+        dt_dataset_forget(b->session.train_set);
+    DT_TRY(measure(b, &cold, first, n));
+    DT_TRY(measure(b, &warm, first, n));
+    if (warm.images == 0)
+        return DT_OK;
+    const double seconds[DT_N_INPUT_STAGES] = {cold.read_s, warm.read_s, warm.entropy_s,
+                                               warm.transform_s, warm.resize_s};
+    for (int i = 0; i < DT_N_INPUT_STAGES; i++)
+        b->rounds[i][*n_rounds] = seconds[i] / (double)warm.images;
+    b->result.stage_images += (double)warm.images;
+    b->result.stage_bytes += (double)warm.bytes;
+    (*n_rounds)++;
+    return DT_OK;
+}
+
+static dt_status measure_stages(struct bench *b)
+{
+    uint32_t most = images_per_rank(b), first = 0, n;
+    int n_rounds = 0;
+    DT_TRY(choose_images(b, most, &n));
+    for (int i = 0; i < b->result.n_rounds; i++) {
+        DT_TRY(run_stage_round(b, first, n, &n_rounds));
+        first = first + 2 * n <= most ? first + n : 0;
+    }
+    if (n_rounds == 0)
+        DT_FAIL(DT_ERR_DATA, "none of the images tried can be decoded; dtrain verify looks at all "
+                             "of a folder of shards");
+    for (int i = 0; i < DT_N_INPUT_STAGES; i++)
+        b->result.stage_s[i] = median(b->rounds[i], n_rounds);
+    return DT_OK;
+}
+
+static dt_status run_stages(struct bench *b)
+{
+    struct dt_session *s = &b->session;
+    show_progress(b, "one thread, stage by stage");
+    DT_TRY(dt_session_agree(s, measure_stages(b)));
+    DT_TRY(dt_comm_sum_f64(s->comm, &b->result.stage_images, 1));
+    DT_TRY(dt_comm_sum_f64(s->comm, &b->result.stage_bytes, 1));
+    DT_TRY(dt_comm_sum_f64(s->comm, b->result.stage_s, DT_N_INPUT_STAGES));
+    for (int i = 0; i < DT_N_INPUT_STAGES; i++)
+        b->result.stage_s[i] /= s->n_ranks;
+    return DT_OK;
+}
+
+/* --- The loader alone --- */
+
+static dt_status take_batch(struct bench *b)
+{
+    const struct dt_batch *batch;
+    DT_TRY(dt_loader_next(b->loader, &batch));
+    if (!batch)
+        DT_FAIL(DT_ERR_INTERNAL, "the epoch ended before batch %" PRIu64, b->batch);
+    dt_loader_release(b->loader, batch);
+    b->batch++;
+    if (b->is_cold && b->batch > b->end)
+        b->end = b->batch;
+    return DT_OK;
+}
+
+static void mark(struct bench *b)
+{
+    b->mark_s = dt_clock_s();
+    dt_loader_times(b->loader, &b->times);
+}
+
+/* Cold: dropping the pages takes time that does not count. Warm: a whole epoch goes on into the
+ * next one without a break. */
+static dt_status begin_pass(struct bench *b)
+{
+    bool goes_on = !b->is_cold && b->batch == dt_loader_batches(b->loader);
+    b->epoch = goes_on ? b->epoch + 1 : 0;
+    b->batch = 0;
+    if (b->is_cold)
+        dt_dataset_forget(b->session.train_set);
+    DT_TRY(dt_loader_start(b->loader, b->epoch, 0));
+    if (b->is_cold)
+        mark(b);
+    return DT_OK;
+}
+
+static void count(struct bench *b, struct round *round)
+{
+    double before_s = b->mark_s;
+    struct dt_loader_times before = b->times;
+    mark(b);
+    round->seconds += b->mark_s - before_s;
+    round->images += (double)(b->times.images - before.images);
+    round->bytes += (double)(b->times.bytes - before.bytes);
+    round->read_s += b->times.read_s - before.read_s;
+    round->decode_s += b->times.decode_s - before.decode_s;
+}
+
+static dt_status run_round(struct bench *b, struct round *round)
+{
+    *round = (struct round){0};
+    mark(b); /* the ranks have waited for each other */
+    while (round->seconds < round_s || round->images < ROUND_LEAST) {
+        DT_TRY(take_batch(b));
+        count(b, round);
+        if (b->batch == (b->is_cold ? dt_loader_batches(b->loader) : b->end))
+            DT_TRY(begin_pass(b));
+    }
+    round->images_per_s = round->images / round->seconds;
+    round->bytes_per_s = round->bytes / round->seconds;
+    round->workers_s = round->seconds * b->times.workers;
+    return DT_OK;
+}
+
+static dt_status run_rounds(struct bench *b, struct dt_input_point *point)
+{
+    struct round round;
+    double read_s = 0, decode_s = 0, workers_s = 0;
+    char what[64];
+    snprintf(what, sizeof what, "%d worker(s), %s", point->workers, b->is_cold ? "cold" : "warm");
+    for (int i = 0; i < b->result.n_rounds; i++) {
+        show_progress(b, what);
+        DT_TRY(dt_session_agree(&b->session, run_round(b, &round)));
+        DT_TRY(dt_comm_sum_f64(b->session.comm, (double *)&round, N_ROUND_NUMBERS));
+        b->rounds[0][i] = round.images_per_s;
+        b->rounds[1][i] = round.bytes_per_s;
+        read_s += round.read_s;
+        decode_s += round.decode_s;
+        workers_s += round.workers_s;
+    }
+    point->images_per_s = median(b->rounds[0], b->result.n_rounds); /* sorts */
+    point->slowest = b->rounds[0][0];
+    point->fastest = b->rounds[0][b->result.n_rounds - 1];
+    point->bytes_per_s = median(b->rounds[1], b->result.n_rounds);
+    point->read_share = read_s / workers_s;
+    point->decode_share = decode_s / workers_s;
+    point->wait_share = fmax(1 - point->read_share - point->decode_share, 0);
+    return DT_OK;
+}
+
+/* One batch first, so that the order of the epoch is known when the clock starts. A cold pass ends
+ * with its epoch: the images of the next one are no longer cold. */
+static dt_status open_loader(struct bench *b, const struct dt_input_point *point)
+{
+    struct dt_loader_options options = b->options;
+    options.workers = point->workers;
+    options.epochs = point->is_cold ? 1 : 0;
+    b->is_cold = point->is_cold;
+    b->batch = 0;
+    DT_TRY(dt_loader_create(&b->loader, b->session.train_set, &options));
+    DT_TRY(dt_loader_start(b->loader, 0, 0));
+    DT_TRY(take_batch(b));
+    if (b->is_cold)
+        b->end = 0;
+    else if (b->result.is_raw)
+        b->end = dt_loader_batches(b->loader);
+    b->batch = 0;
+    return begin_pass(b);
+}
+
+static dt_status run_point(struct bench *b, int workers, bool is_cold)
+{
+    struct dt_input_point *point = &b->result.points[b->result.n_points++];
+    *point = (struct dt_input_point){.workers = workers, .is_cold = is_cold};
+    DT_TRY(dt_session_agree(&b->session, open_loader(b, point)));
+    DT_TRY(run_rounds(b, point));
+    dt_loader_destroy(b->loader);
+    b->loader = NULL;
+    return DT_OK;
+}
+
+static bool is_measured(const struct bench *b, int workers)
+{
+    bool is_power = (workers & (workers - 1)) == 0;
+    return workers == b->result.workers || workers == b->result.cpus ||
+           (is_power && workers < b->result.cpus);
+}
+
+static int most_workers(const struct bench *b)
+{
+    return b->result.workers > b->result.cpus ? b->result.workers : b->result.cpus;
+}
+
+static dt_status run_points(struct bench *b)
+{
+    for (int workers = 1; workers <= most_workers(b); workers++) {
+        if (!is_measured(b, workers))
+            continue;
+        if (!b->result.is_raw)
+            DT_TRY(run_point(b, workers, true));
+        DT_TRY(run_point(b, workers, false));
+    }
+    return DT_OK;
+}
+
+/* --- Together --- */
+
+/* Batches are small and one to a step: that changes no rate. */
+static void choose_options(struct bench *b)
+{
+    struct dt_session *s = &b->session;
+    int given = s->config->train.micro_batch;
+    uint32_t most = images_per_rank(b) < BATCH_MOST ? images_per_rank(b) : BATCH_MOST;
+    int batch = given > 0 && given < (int)most ? given : (int)most;
+    if (batch % 2 != 0 && batch > 1)
+        batch--; /* pairs may be mixed */
+    s->micro_batch = batch;
+    s->global_batch = s->n_ranks * batch;
+    b->options = dt_session_loader_options(s, true);
+}
+
+/* Fewest of all ranks: they must measure the same points. */
+static dt_status count_cpus(const struct dt_session *s, int *cpus)
+{
+    double fewest = -dt_session_cpus(s);
+    DT_TRY(dt_comm_max_f64(s->comm, &fewest, 1));
+    *cpus = (int)-fewest;
+    return DT_OK;
+}
+
+static dt_status begin_result(struct bench *b)
+{
+    const struct dt_session *s = &b->session;
+    const struct dt_config *config = s->config;
+    b->result = (struct dt_input_result){
+        .path = config->data.train,
+        .is_raw = config->data.source == DT_SOURCE_SYNTHETIC,
+        .n_images = dt_dataset_size(s->train_set),
+        .image_size = b->options.image_size,
+        .resize = b->options.resize,
+        .n_ranks = s->n_ranks,
+        .n_rounds = config->bench.rounds,
+        .round_s = round_s,
+    };
+    DT_TRY(count_cpus(s, &b->result.cpus));
+    b->result.workers = config->data.workers > 0 ? config->data.workers : b->result.cpus;
+    return DT_OK;
+}
+
+static double plan_s(const struct bench *b)
+{
+    int n = 0;
+    for (int workers = 1; workers <= most_workers(b); workers++)
+        n += is_measured(b, workers);
+    return b->result.n_rounds * (2 * stages_s + n * (2 - b->result.is_raw) * round_s);
+}
+
+/* The index that training keeps in its run folder is used, but none is made there. */
+static dt_status open_set(struct bench *b)
+{
+    struct dt_session *s = &b->session;
+    char index[DT_PATH_MAX];
+    const char *dir = s->config->output.dir;
+    struct dt_session_needs needs = {.train = true, .input_only = true};
+    int64_t found = 0;
+    if (s->rank == 0 && dt_file_path(index, "%s/index", dir) == DT_OK)
+        found = dt_file_exists(index);
+    DT_TRY(dt_comm_sum_i64(s->comm, &found, 1));
+    if (found)
+        needs.cache_dir = dir;
+    DT_TRY(dt_session_open(s, &needs));
+    if (images_per_rank(b) > 0)
+        return DT_OK;
+    s->origin = 0;
+    DT_FAIL(DT_ERR_CONFIG, "the training data have fewer images than there are ranks");
+}
+
+static dt_status make_room(struct bench *b)
+{
+    for (int i = 0; i < DT_N_INPUT_STAGES; i++)
+        DT_TRY(DT_NEW(b->rounds[i], (size_t)b->result.n_rounds));
+    return DT_OK;
+}
+
+static dt_status report(const struct bench *b, const char *json_path)
+{
+    return b->session.rank == 0 ? dt_input_result_report(&b->result, json_path) : DT_OK;
+}
+
+static dt_status run(struct bench *b, const char *json_path)
+{
+    DT_TRY(open_set(b));
+    choose_options(b);
+    DT_TRY(begin_result(b));
+    DT_TRY(dt_session_agree(&b->session, make_room(b)));
+    b->begin_s = dt_clock_s();
+    b->planned_s = plan_s(b);
+    DT_TRY(run_stages(b));
+    DT_TRY(run_points(b));
+    dt_log_progress("");
+    return dt_session_agree(&b->session, report(b, json_path));
+}
+
+dt_status dt_bench_input(struct dt_comm *comm, const struct dt_config *config,
+                         const char *json_path, int *origin)
+{
+    struct bench *b = NULL;
+    *origin = DT_ORIGIN_LOCAL;
+    DT_TRY(DT_NEW(b, 1));
+    dt_session_init(&b->session, comm, config);
+    dt_status status = run(b, json_path);
+    *origin = b->session.origin;
+    dt_loader_destroy(b->loader);
+    dt_session_close(&b->session, status);
+    for (int i = 0; i < DT_N_INPUT_STAGES; i++)
+        free(b->rounds[i]);
+    free(b);
+    return status;
+}

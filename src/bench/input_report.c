@@ -1,0 +1,259 @@
+/* `dtrain bench --input`: what the measurements mean, as tables, a sentence and JSON. */
+#include "bench/input.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/memory.h"
+#include "train/input_advice.h"
+
+struct verdict {
+    const char *limit;
+    double per_rank_per_s; /* images; from the disk where that is the limit */
+    char text[512];
+};
+
+static double mean_bytes(const struct dt_input_result *r)
+{
+    return r->stage_bytes / r->stage_images;
+}
+
+/* --- Verdict --- */
+
+static void say_decoding(struct verdict *v, const struct dt_input_result *r,
+                         const struct dt_input_point *cold, const struct dt_input_point *warm)
+{
+    double n_ranks = r->n_ranks;
+    char advice[160] = "";
+    int resize = r->resize;
+    if (dt_input_is_large(mean_bytes(r), resize))
+        snprintf(advice, sizeof advice,
+                 " Shards resized to %d (dtrain shard --resize-short %d) take less decoding.",
+                 resize, resize);
+    v->limit = "decoding";
+    v->per_rank_per_s = warm->images_per_s / n_ranks;
+    snprintf(v->text, sizeof v->text,
+             "Decoding is the limit: with %d worker(s) a rank gets %.0f images/s (%.1f MB/s) from "
+             "memory, %.0f from the disk. Training that takes more will wait for data.%s",
+             warm->workers, v->per_rank_per_s, warm->bytes_per_s / n_ranks / 1e6,
+             cold->images_per_s / n_ranks, advice);
+}
+
+static void say_reading(struct verdict *v, const struct dt_input_result *r,
+                        const struct dt_input_point *cold, const struct dt_input_point *warm)
+{
+    double n_ranks = r->n_ranks;
+    double set_mib = mean_bytes(r) * r->n_images / (1 << 20);
+    v->limit = "reading";
+    v->per_rank_per_s = cold->images_per_s / n_ranks;
+    snprintf(v->text, sizeof v->text,
+             "Reading is the limit: with %d worker(s) a rank gets %.0f images/s (%.1f MB/s) from "
+             "the disk, %.0f from memory. Training that takes more will wait for data, unless the "
+             "data set (%.0f MiB) stays in the page cache or in data.cache_mb.",
+             cold->workers, v->per_rank_per_s, cold->bytes_per_s / n_ranks / 1e6,
+             warm->images_per_s / n_ranks, ceil(set_mib));
+}
+
+static void say_raw(struct verdict *v, const struct dt_input_result *r,
+                    const struct dt_input_point *warm)
+{
+    v->limit = "generating";
+    v->per_rank_per_s = warm->images_per_s / r->n_ranks;
+    snprintf(v->text, sizeof v->text,
+             "Synthetic images, nothing is read from a disk or decoded: with %d worker(s) a rank "
+             "gets %.0f images/s.",
+             warm->workers, v->per_rank_per_s);
+}
+
+static const struct dt_input_point *find_point(const struct dt_input_result *r, bool is_cold)
+{
+    for (int i = 0; i < r->n_points; i++)
+        if (r->points[i].workers == r->workers && r->points[i].is_cold == is_cold)
+            return &r->points[i];
+    return NULL;
+}
+
+static void find_verdict(struct verdict *v, const struct dt_input_result *r)
+{
+    const struct dt_input_point *cold = find_point(r, true), *warm = find_point(r, false);
+    if (!cold)
+        say_raw(v, r, warm);
+    else if (cold->read_share > cold->decode_share)
+        say_reading(v, r, cold, warm);
+    else
+        say_decoding(v, r, cold, warm);
+}
+
+/* --- Text --- */
+
+struct stage_row {
+    const char *name, *key;
+    enum dt_input_stage stage;
+};
+
+static const struct stage_row stages_of_files[] = {
+    {"read, cold", "read_cold_ms", DT_INPUT_READ_COLD},
+    {"read, warm", "read_ms", DT_INPUT_READ_WARM},
+    {"entropy decode", "entropy_ms", DT_INPUT_ENTROPY},
+    {"transform", "transform_ms", DT_INPUT_TRANSFORM},
+    {"resize", "resize_ms", DT_INPUT_RESIZE},
+};
+static const struct stage_row stages_of_raw[] = {
+    {"generate", "read_ms", DT_INPUT_READ_WARM},
+    {"copy", "resize_ms", DT_INPUT_RESIZE},
+};
+
+static const struct stage_row *list_stages(const struct dt_input_result *r, int *n)
+{
+    *n = r->is_raw ? DT_COUNT(stages_of_raw) : DT_COUNT(stages_of_files);
+    return r->is_raw ? stages_of_raw : stages_of_files;
+}
+
+static double all_stages_s(const struct dt_input_result *r)
+{
+    double sum = 0;
+    for (int i = DT_INPUT_READ_WARM; i < DT_N_INPUT_STAGES; i++)
+        sum += r->stage_s[i];
+    return sum;
+}
+
+/* share < 0: none */
+static void print_stage(const struct dt_input_result *r, const char *name, double s, double share)
+{
+    char text[16] = "-", rate[16] = "-";
+    if (share >= 0)
+        snprintf(text, sizeof text, "%.1f %%", 100 * share);
+    if (s > 0)
+        snprintf(rate, sizeof rate, "%.1f", mean_bytes(r) / 1e6 / s);
+    printf("  %-16s %9.3f %9s %9s\n", name, 1e3 * s, text, rate);
+}
+
+static void print_stages(const struct dt_input_result *r)
+{
+    int n;
+    const struct stage_row *rows = list_stages(r, &n);
+    double sum = all_stages_s(r);
+    printf("#\n# One thread, %.0f images: where the time of an image goes\n", r->stage_images);
+    printf("# %-16s %9s %9s %9s\n", "stage", "ms/image", "share", "MB/s");
+    for (int i = 0; i < n; i++) {
+        double s = r->stage_s[rows[i].stage];
+        print_stage(r, rows[i].name, s, rows[i].stage == DT_INPUT_READ_COLD ? -1 : s / sum);
+    }
+    print_stage(r, "all, warm", sum, 1);
+}
+
+static void print_points(const struct dt_input_result *r)
+{
+    printf("#\n# The loader alone, all ranks together; medians of %d rounds of %.1f s or more, of "
+           "which "
+           "from and to are\n# the slowest and the fastest. read, decode and wait: shares of the "
+           "workers' time; wait: for a free row,\n# or between rows.\n",
+           r->n_rounds, r->round_s);
+    printf("# %7s %6s %10s %9s %9s %9s %11s %8s %8s %8s\n", "workers", "files", "images/s", "from",
+           "to", "MB/s", "per worker", "read", "decode", "wait");
+    for (int i = 0; i < r->n_points; i++) {
+        const struct dt_input_point *p = &r->points[i];
+        printf("  %7d %6s %10.1f %9.1f %9.1f %9.1f %11.1f %6.1f %% %6.1f %% %6.1f %%\n", p->workers,
+               p->is_cold ? "cold" : "warm", p->images_per_s, p->slowest, p->fastest,
+               p->bytes_per_s / 1e6, p->images_per_s / p->workers / r->n_ranks, 100 * p->read_share,
+               100 * p->decode_share, 100 * p->wait_share);
+    }
+}
+
+/* The fastest round by the slowest, where they differ most. */
+static double widest_spread(const struct dt_input_result *r)
+{
+    double widest = 1;
+    for (int i = 0; i < r->n_points; i++)
+        widest = fmax(widest, r->points[i].fastest / r->points[i].slowest);
+    return widest;
+}
+
+static void print_head(const struct dt_input_result *r)
+{
+    double n = r->n_images;
+    char bytes[32];
+    printf("# dtrain bench --input: what the input pipeline delivers when nothing trains\n");
+    printf("# data     %.0f images, %.1f KB each, %s in all: %s\n", n, mean_bytes(r) / 1e3,
+           dt_memory_format(bytes, sizeof bytes, (uint64_t)(n * mean_bytes(r))),
+           r->is_raw ? "synthetic" : r->path);
+    printf("# rows     %d x %d pixels\n", r->image_size, r->image_size);
+    printf("# ranks    %d, each with %d CPU(s)\n", r->n_ranks, r->cpus);
+    printf("# MB/s are of encoded bytes. cold: the page cache was dropped before, where the file "
+           "system allows it.\n");
+}
+
+static void write_points(const struct dt_input_result *r, struct dt_jsonw *w)
+{
+    dt_jsonw_begin(w, "loader", '[');
+    for (int i = 0; i < r->n_points; i++) {
+        const struct dt_input_point *p = &r->points[i];
+        dt_jsonw_begin(w, NULL, '{');
+        dt_jsonw_integer(w, "workers", p->workers);
+        dt_jsonw_bool(w, "cold", p->is_cold);
+        dt_jsonw_number(w, "images_per_s", p->images_per_s);
+        dt_jsonw_number(w, "images_per_s_slowest", p->slowest);
+        dt_jsonw_number(w, "images_per_s_fastest", p->fastest);
+        dt_jsonw_number(w, "mb_per_s", p->bytes_per_s / 1e6);
+        dt_jsonw_number(w, "images_per_s_per_worker", p->images_per_s / p->workers / r->n_ranks);
+        dt_jsonw_number(w, "read_share", p->read_share);
+        dt_jsonw_number(w, "decode_share", p->decode_share);
+        dt_jsonw_number(w, "wait_share", p->wait_share);
+        dt_jsonw_close(w, '}');
+    }
+    dt_jsonw_close(w, ']');
+}
+
+static void write_stages(const struct dt_input_result *r, struct dt_jsonw *w)
+{
+    int n;
+    const struct stage_row *rows = list_stages(r, &n);
+    dt_jsonw_begin(w, "stages", '{');
+    dt_jsonw_number(w, "images", r->stage_images);
+    for (int i = 0; i < n; i++)
+        dt_jsonw_number(w, rows[i].key, 1e3 * r->stage_s[rows[i].stage]);
+    dt_jsonw_close(w, '}');
+}
+
+static dt_status save_json(const struct dt_input_result *r, const struct verdict *v,
+                           const char *path)
+{
+    struct dt_jsonw w;
+    dt_jsonw_init(&w, true);
+    dt_jsonw_begin(&w, NULL, '{');
+    dt_jsonw_string(&w, "dtrain", DTRAIN_VERSION);
+    dt_jsonw_integer(&w, "images", r->n_images);
+    dt_jsonw_number(&w, "mean_bytes", mean_bytes(r));
+    dt_jsonw_integer(&w, "image_size", r->image_size);
+    dt_jsonw_integer(&w, "ranks", r->n_ranks);
+    dt_jsonw_integer(&w, "cpus_per_rank", r->cpus);
+    dt_jsonw_integer(&w, "rounds", r->n_rounds);
+    write_stages(r, &w);
+    write_points(r, &w);
+    dt_jsonw_string(&w, "limit", v->limit);
+    dt_jsonw_integer(&w, "workers", r->workers);
+    dt_jsonw_number(&w, "images_per_s_per_rank", v->per_rank_per_s);
+    dt_jsonw_string(&w, "verdict", v->text);
+    dt_jsonw_close(&w, '}');
+    return dt_jsonw_save(&w, path);
+}
+
+dt_status dt_input_result_report(const struct dt_input_result *result, const char *json_path)
+{
+    struct verdict verdict;
+    const double spread = widest_spread(result);
+    find_verdict(&verdict, result);
+    print_head(result);
+    print_stages(result);
+    print_points(result);
+    if (spread > 1.5)
+        printf("#\n# The rounds differ by up to %.1f times: the machine is busy with something "
+               "else, and so the figures\n# are too low.\n",
+               spread);
+    printf("#\n# %s\n", verdict.text);
+    if (fflush(stdout) != 0)
+        DT_FAIL(DT_ERR_IO, "cannot write the result to standard output");
+    return json_path ? save_json(result, &verdict, json_path) : DT_OK;
+}

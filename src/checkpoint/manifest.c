@@ -1,0 +1,287 @@
+/* Printing is the one definition of the text: a manifest is accepted only if printing what was read
+ * gives the same bytes again, checksum included, so no damage can hide in spaces, in the order of
+ * the members, in a number written differently or behind the end. */
+#include "checkpoint/manifest.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+const char dt_manifest_name[] = "MANIFEST.json";
+
+enum { HASH_DIGITS = 16, OTHER_VALUES = 128 };
+static const int64_t integer_max = INT64_C(1) << 53; /* exact in JSON's doubles */
+static const struct dt_json_limits limits = {.bytes = DT_MANIFEST_MAX_BYTES,
+                                             .n_values = DT_MANIFEST_MAX_TENSORS + OTHER_VALUES};
+
+/* The members that are plain numbers and texts, in the order of the file. */
+#define MEMBER(member) #member, offsetof(struct dt_manifest, member)
+static const struct {
+    const char *key;
+    size_t offset; /* int64_t */
+} longs[] = {{MEMBER(step)}, {MEMBER(epoch)}, {MEMBER(batch)}, {MEMBER(incarnation)}};
+static const struct {
+    const char *key;
+    size_t offset; /* int */
+} ints[] = {{"ranks", offsetof(struct dt_manifest, n_ranks)}, {MEMBER(global_batch)}};
+static const struct {
+    const char *key;
+    size_t offset, bytes; /* char[] */
+} texts[] = {{MEMBER(run_id), DT_ID_MAX},
+             {MEMBER(build_id), DT_ID_MAX},
+             {MEMBER(repro), sizeof((struct dt_manifest *)0)->repro}};
+
+/* --- Printing --- */
+
+static bool is_printable(char c)
+{
+    return c >= ' ' && c <= '~';
+}
+
+/* Names of devices and libraries may hold anything; cut and converted they must still fit. */
+static void print_text(struct dt_jsonw *w, const char *key, const char *text)
+{
+    char clean[sizeof((struct dt_manifest *)0)->repro];
+    snprintf(clean, sizeof clean, "%s", text);
+    for (char *c = clean; *c; c++)
+        if (!is_printable(*c))
+            *c = '?';
+    dt_jsonw_string(w, key, clean);
+}
+
+static void print_hash(struct dt_jsonw *w, const char *key, uint64_t hash)
+{
+    char text[HASH_DIGITS + 1];
+    snprintf(text, sizeof text, "%016" PRIx64, hash);
+    dt_jsonw_string(w, key, text);
+}
+
+static void print_wide_hash(struct dt_jsonw *w, const char *key, struct dt_hash hash)
+{
+    char text[2 * HASH_DIGITS + 1];
+    snprintf(text, sizeof text, "%016" PRIx64 "%016" PRIx64, hash.high, hash.low);
+    dt_jsonw_string(w, key, text);
+}
+
+static void print_file(struct dt_jsonw *w, const struct dt_manifest_file *file)
+{
+    dt_jsonw_begin(w, file->name, '{');
+    dt_jsonw_integer(w, "bytes", (int64_t)file->bytes);
+    print_wide_hash(w, "hash", file->hash);
+    if (file->n_tensors > 0) {
+        dt_jsonw_begin(w, "tensors", '{');
+        for (int i = 0; i < file->n_tensors; i++)
+            print_hash(w, file->tensors[i].name, file->tensors[i].hash);
+        dt_jsonw_close(w, '}');
+    }
+    dt_jsonw_close(w, '}');
+}
+
+static dt_status print(struct dt_jsonw *w, const struct dt_manifest *manifest)
+{
+    const char *base = (const char *)manifest;
+    dt_jsonw_init(w, true);
+    dt_jsonw_begin(w, NULL, '{');
+    dt_jsonw_integer(w, "format", DT_MANIFEST_FORMAT);
+    for (size_t i = 0; i < DT_COUNT(longs); i++)
+        dt_jsonw_integer(w, longs[i].key, *(const int64_t *)(base + longs[i].offset));
+    for (size_t i = 0; i < DT_COUNT(ints); i++)
+        dt_jsonw_integer(w, ints[i].key, *(const int *)(base + ints[i].offset));
+    for (size_t i = 0; i < DT_COUNT(texts); i++)
+        print_text(w, texts[i].key, base + texts[i].offset);
+    print_hash(w, "config_hash", manifest->config_hash);
+    dt_jsonw_begin(w, "files", '{');
+    for (int i = 0; i < manifest->n_files; i++)
+        print_file(w, &manifest->files[i]);
+    dt_jsonw_close(w, '}');
+    if (w->failed)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory while writing %s", dt_manifest_name);
+    XXH128_hash_t sum = XXH3_128bits(w->text, w->bytes);
+    print_wide_hash(w, "checksum", (struct dt_hash){.low = sum.low64, .high = sum.high64});
+    dt_jsonw_close(w, '}');
+    return dt_jsonw_end(w);
+}
+
+/* --- Reading --- */
+
+static bool get_hash(uint64_t *out, const char *digits)
+{
+    *out = 0;
+    for (int i = 0; i < HASH_DIGITS; i++) {
+        const char *digit = digits[i] ? strchr("0123456789abcdef", digits[i]) : NULL;
+        if (!digit)
+            return false;
+        *out = *out << 4 | (uint64_t)(digit - "0123456789abcdef");
+    }
+    return true;
+}
+
+static const char *get_string(const struct dt_json *object, const char *key)
+{
+    const struct dt_json *value = dt_json_get(object, key);
+    return value && value->type == DT_JSON_STRING ? value->string : NULL;
+}
+
+static bool get_wide_hash(struct dt_hash *out, const struct dt_json *object, const char *key)
+{
+    const char *text = get_string(object, key);
+    return text && strlen(text) == 2 * HASH_DIGITS && get_hash(&out->high, text) &&
+           get_hash(&out->low, text + HASH_DIGITS);
+}
+
+static bool is_printable_text(const char *text)
+{
+    while (is_printable(*text))
+        text++;
+    return *text == '\0';
+}
+
+/* Not "..", nothing hidden, and nothing that leads out of the folder. */
+static bool is_file_name(const char *name)
+{
+    return name[0] != '\0' && name[0] != '.' && strlen(name) < DT_MANIFEST_NAME_MAX &&
+           !strchr(name, '/') && is_printable_text(name);
+}
+
+static dt_status parse_tensors(struct dt_manifest_file *file, const struct dt_json *list,
+                               int *n_left, const char *path)
+{
+    if (list->type != DT_JSON_OBJECT || list->n_children > *n_left)
+        DT_FAIL(DT_ERR_DATA, "%s: the tensors of %s are not a list of at most %d", path, file->name,
+                DT_MANIFEST_MAX_TENSORS);
+    *n_left -= list->n_children;
+    DT_TRY(DT_NEW(file->tensors, (size_t)list->n_children));
+    for (const struct dt_json *t = list->child; t; t = t->next) {
+        struct dt_manifest_tensor *tensor = &file->tensors[file->n_tensors++];
+        bool ok = strlen(t->key) < sizeof tensor->name && is_printable_text(t->key) &&
+                  t->type == DT_JSON_STRING && strlen(t->string) == HASH_DIGITS &&
+                  get_hash(&tensor->hash, t->string);
+        if (!ok)
+            DT_FAIL(DT_ERR_DATA, "%s:%d:%d: not a tensor's checksum", path, t->line, t->column);
+        snprintf(tensor->name, sizeof tensor->name, "%s", t->key);
+    }
+    return DT_OK;
+}
+
+static dt_status parse_file(struct dt_manifest_file *file, const struct dt_json *entry, int *n_left,
+                            const char *path)
+{
+    int64_t bytes;
+    bool ok = is_file_name(entry->key) &&
+              dt_json_integer(dt_json_get(entry, "bytes"), 0, integer_max, &bytes) &&
+              get_wide_hash(&file->hash, entry, "hash");
+    if (!ok)
+        DT_FAIL(DT_ERR_DATA, "%s:%d:%d: not the name, size and checksum of a file", path,
+                entry->line, entry->column);
+    snprintf(file->name, sizeof file->name, "%s", entry->key);
+    file->bytes = (uint64_t)bytes;
+    const struct dt_json *tensors = dt_json_get(entry, "tensors");
+    return tensors ? parse_tensors(file, tensors, n_left, path) : DT_OK;
+}
+
+static bool parse_members(struct dt_manifest *manifest, const struct dt_json *root)
+{
+    char *base = (char *)manifest;
+    int64_t value;
+    for (size_t i = 0; i < DT_COUNT(longs); i++)
+        if (!dt_json_integer(dt_json_get(root, longs[i].key), 0, integer_max,
+                             (int64_t *)(base + longs[i].offset)))
+            return false;
+    for (size_t i = 0; i < DT_COUNT(ints); i++) {
+        if (!dt_json_integer(dt_json_get(root, ints[i].key), 0, INT32_MAX, &value))
+            return false;
+        *(int *)(base + ints[i].offset) = (int)value;
+    }
+    for (size_t i = 0; i < DT_COUNT(texts); i++) {
+        const char *text = get_string(root, texts[i].key);
+        if (!text || strlen(text) >= texts[i].bytes)
+            return false;
+        memcpy(base + texts[i].offset, text, strlen(text) + 1);
+    }
+    const char *hash = get_string(root, "config_hash");
+    return hash && strlen(hash) == HASH_DIGITS && get_hash(&manifest->config_hash, hash);
+}
+
+static dt_status parse(struct dt_manifest *manifest, const struct dt_json *root, const char *path)
+{
+    int64_t format;
+    int n_left = DT_MANIFEST_MAX_TENSORS;
+    const struct dt_json *files = dt_json_get(root, "files");
+    if (!dt_json_integer(dt_json_get(root, "format"), 0, integer_max, &format) ||
+        format != DT_MANIFEST_FORMAT)
+        DT_FAIL(DT_ERR_DATA, "%s: not a manifest of this version of dtrain (format %d)", path,
+                DT_MANIFEST_FORMAT);
+    if (!parse_members(manifest, root) || !files || files->n_children > DT_MANIFEST_MAX_FILES)
+        DT_FAIL(DT_ERR_DATA, "%s: members are missing or have wrong values", path);
+    for (const struct dt_json *entry = files->child; entry; entry = entry->next)
+        DT_TRY(parse_file(&manifest->files[manifest->n_files++], entry, &n_left, path));
+    return DT_OK;
+}
+
+static dt_status check_text(const struct dt_manifest *manifest, const char *text, size_t bytes,
+                            const char *path)
+{
+    struct dt_jsonw w;
+    dt_status status = print(&w, manifest);
+    bool same = status == DT_OK && w.bytes == bytes && memcmp(w.text, text, bytes) == 0;
+    dt_jsonw_reset(&w);
+    DT_TRY(status);
+    if (!same)
+        DT_FAIL(DT_ERR_DATA, "%s: its text does not agree with its checksum", path);
+    return DT_OK;
+}
+
+static dt_status read_text(struct dt_manifest *manifest, const char *text, size_t bytes,
+                           const char *path)
+{
+    struct dt_json_doc *doc = NULL;
+    dt_status status = DT_OK;
+    *manifest = (struct dt_manifest){0};
+    DT_TRY(dt_json_parse(&doc, text, bytes, path, &limits));
+    DT_TRY_OUT(parse(manifest, dt_json_root(doc), path));
+    DT_TRY_OUT(check_text(manifest, text, bytes, path));
+out:
+    dt_json_destroy(doc);
+    if (status != DT_OK)
+        dt_manifest_reset(manifest);
+    return status;
+}
+
+/* --- Interface --- */
+
+/* What cannot be read back must not be written either. */
+dt_status dt_manifest_print(struct dt_jsonw *w, const struct dt_manifest *manifest)
+{
+    struct dt_manifest *back = NULL;
+    DT_TRY(print(w, manifest));
+    DT_TRY(DT_NEW(back, 1));
+    dt_status status = read_text(back, w->text, w->bytes, dt_manifest_name);
+    dt_manifest_reset(back);
+    free(back);
+    return status == DT_OK ? DT_OK : dt_error_pass(status, __func__, __FILE__, __LINE__);
+}
+
+dt_status dt_manifest_load(struct dt_manifest *manifest, const char *folder)
+{
+    char path[DT_PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    *manifest = (struct dt_manifest){0};
+    DT_TRY(dt_file_path(path, "%s/%s", folder, dt_manifest_name));
+    DT_TRY(dt_file_load(&text, &bytes, path, DT_MANIFEST_MAX_BYTES));
+    dt_status status = read_text(manifest, text, bytes, path);
+    free(text);
+    return status == DT_OK ? DT_OK : dt_error_pass(status, __func__, __FILE__, __LINE__);
+}
+
+void dt_manifest_reset(struct dt_manifest *manifest)
+{
+    for (int i = 0; i < manifest->n_files; i++)
+        free(manifest->files[i].tensors);
+    *manifest = (struct dt_manifest){0};
+}

@@ -1,0 +1,66 @@
+/* MANIFEST.json: what a checkpoint folder holds, with sizes and checksums (XXH3). It is written
+ * last, so a folder without it is no checkpoint.
+ *
+ *   {"format", "step", "epoch", "batch", "incarnation", "ranks", "global_batch", "run_id",
+ *    "build_id", "repro", "config_hash",
+ *    "files": {"NAME": {"bytes", "hash", "tensors": {"NAME": hash, ...}}, ...}, "checksum"}
+ *
+ * Hashes are lower-case hexadecimal, 16 digits of XXH3-64 or 32 of XXH3-128 (high half first);
+ * "checksum" is the XXH3-128 of all bytes of the file before the comma in front of it. The text has
+ * one form only, and no other is accepted. Files without tensors have no "tensors". */
+#ifndef DTRAIN_CHECKPOINT_MANIFEST_H
+#define DTRAIN_CHECKPOINT_MANIFEST_H
+
+#include <stdint.h>
+
+#include "base/json.h"
+#include "checkpoint/safetensors.h"
+
+enum {
+    DT_MANIFEST_FORMAT = 1,
+    DT_MANIFEST_MAX_FILES = 8,
+    DT_MANIFEST_NAME_MAX = 64,
+    DT_MANIFEST_MAX_TENSORS = 10000, /* of all files */
+    DT_MANIFEST_MAX_BYTES = 8 << 20,
+    DT_ID_MAX = 48 /* run and build ids, NUL included */
+};
+extern const char dt_manifest_name[]; /* "MANIFEST.json" */
+
+struct dt_hash {
+    uint64_t low, high; /* XXH3, 128 bits */
+};
+
+struct dt_manifest_tensor {
+    char name[DT_ST_NAME_MAX];
+    uint64_t hash; /* XXH3, 64 bits, of its bytes in the file */
+};
+
+struct dt_manifest_file {
+    char name[DT_MANIFEST_NAME_MAX]; /* a plain file name */
+    uint64_t bytes;
+    struct dt_hash hash;
+    struct dt_manifest_tensor *tensors; /* of a safetensors file, in the order of the data */
+    int n_tensors;
+};
+
+struct dt_manifest {
+    int64_t step, epoch, batch, incarnation; /* incarnation: of the run, from 1 */
+    char run_id[DT_ID_MAX], build_id[DT_ID_MAX];
+    uint64_t config_hash;
+    int n_ranks, global_batch;
+    char repro[256]; /* device and libraries, which bits depend on */
+    struct dt_manifest_file files[DT_MANIFEST_MAX_FILES];
+    int n_files;
+};
+
+/* The text of the file into `w`, which it initialises; dt_jsonw_reset afterwards, also on failure.
+ * Bytes of run_id, build_id and repro that are not printable ASCII become '?'. Names of files and
+ * tensors that a load would refuse (not printable ASCII; of files: with '/' or a leading '.';
+ * twice) and too many of them are DT_ERR_DATA. */
+dt_status dt_manifest_print(struct dt_jsonw *w, const struct dt_manifest *manifest);
+/* Reads and checks folder/MANIFEST.json. DT_ERR_NO_INPUT if it is missing, DT_ERR_DATA for anything
+ * that is not as print has written it. */
+dt_status dt_manifest_load(struct dt_manifest *manifest, const char *folder);
+void dt_manifest_reset(struct dt_manifest *manifest); /* frees the tensors */
+
+#endif

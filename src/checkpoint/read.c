@@ -1,0 +1,534 @@
+/* Reading checkpoints. Nothing is believed that the manifest does not confirm: a checkpoint is good
+ * or it is passed over, there is nothing between. */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/snapshot.h"
+#include "train/session.h"
+
+enum { BLOCK_BYTES = 1 << 20, LATEST_BYTES = 64 };
+
+enum { MODEL, OPTIM, STATE, CONFIG, N_FILES };
+static const struct {
+    const char *name;
+    bool has_tensors;
+} files[N_FILES] = {
+    [MODEL] = {"model.safetensors", true},
+    [OPTIM] = {"optim.safetensors", true},
+    [STATE] = {"state.json", false},
+    [CONFIG] = {"config.json", false},
+};
+
+/* --- Folders --- */
+
+dt_status dt_checkpoint_path(char *path, const char *dir, int64_t step)
+{
+    return dt_file_path(path, "%s/step-%09" PRId64, dir, step);
+}
+
+static bool parse_name(int64_t *step, const char *name)
+{
+    char again[64];
+    if (sscanf(name, "step-%" SCNd64, step) != 1 || *step < 0)
+        return false;
+    snprintf(again, sizeof again, "step-%09" PRId64, *step);
+    return strcmp(again, name) == 0;
+}
+
+static int descending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+static dt_status collect(int64_t **steps, int *n_steps, DIR *d, const char *dir)
+{
+    void *block = NULL;
+    size_t capacity = 0;
+    struct dirent *entry;
+    while (errno = 0, (entry = readdir(d))) {
+        int64_t step;
+        if (!parse_name(&step, entry->d_name))
+            continue;
+        DT_TRY(dt_mem_grow(&block, &capacity, (size_t)*n_steps, sizeof **steps, "checkpoints"));
+        *steps = block;
+        (*steps)[(*n_steps)++] = step;
+    }
+    if (errno != 0)
+        DT_FAIL(DT_ERR_IO, "cannot list %s: %s", dir, strerror(errno));
+    if (*n_steps > 0)
+        qsort(*steps, (size_t)*n_steps, sizeof **steps, descending);
+    return DT_OK;
+}
+
+dt_status dt_checkpoint_list(int64_t **steps, int *n_steps, const char *dir)
+{
+    *steps = NULL;
+    *n_steps = 0;
+    DIR *d = opendir(dir);
+    if (!d && errno == ENOENT)
+        return DT_OK;
+    if (!d)
+        DT_FAIL(dt_file_input_status(errno), "cannot list %s: %s", dir, strerror(errno));
+    dt_status status = collect(steps, n_steps, d, dir);
+    closedir(d);
+    if (status == DT_OK)
+        return DT_OK;
+    free(*steps);
+    *steps = NULL;
+    *n_steps = 0;
+    return dt_error_pass(status, __func__, __FILE__, __LINE__);
+}
+
+/* The step in the name of the folder `path`, whatever way leads there. */
+static bool folder_step(int64_t *step, const char *path)
+{
+    char *real = realpath(path, NULL);
+    const char *slash = real ? strrchr(real, '/') : NULL;
+    bool is_named = slash && parse_name(step, slash + 1);
+    free(real);
+    return is_named;
+}
+
+static bool is_in(const char *folder, const char *name)
+{
+    char path[DT_PATH_MAX];
+    return (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path &&
+           dt_file_exists(path);
+}
+
+dt_status dt_checkpoint_locate(char *dir, bool *is_one, const char *path)
+{
+    struct stat info;
+    int64_t step;
+    if (stat(path, &info) != 0)
+        DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", path, strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        DT_FAIL(DT_ERR_NO_INPUT, "%s is not a folder", path);
+    *is_one =
+        folder_step(&step, path) || is_in(path, dt_manifest_name) || is_in(path, files[STATE].name);
+    return dt_file_path(dir, is_in(path, "checkpoints") && !*is_one ? "%s/checkpoints" : "%s",
+                        path);
+}
+
+/* --- Checksums --- */
+
+struct verifying {
+    const char *path; /* of the folder */
+    dt_checkpoint_beat *beat;
+    void *context;
+    struct dt_manifest manifest;
+    struct dt_manifest_file *listed[N_FILES]; /* in the manifest */
+    struct dt_st_reader *tables[N_FILES];     /* of files with tensors */
+    size_t block_bytes;
+    char *block;
+};
+
+/* One file on its way through the checksums. */
+struct scan {
+    const struct dt_manifest_file *listed;
+    const struct dt_st_reader *table;
+    XXH3_state_t *whole, *part; /* of the file, of the present tensor */
+    uint64_t header;            /* bytes still to come before the data */
+    uint64_t left;              /* bytes still to come of the tensor */
+    int tensor;
+};
+
+static void begin_tensor(struct scan *scan)
+{
+    if (scan->tensor < scan->listed->n_tensors)
+        scan->left = dt_st_get(scan->table, (size_t)scan->tensor)->bytes;
+    XXH3_64bits_reset(scan->part);
+}
+
+static dt_status end_tensor(struct scan *scan)
+{
+    const struct dt_manifest_tensor *tensor = &scan->listed->tensors[scan->tensor];
+    uint64_t found = XXH3_64bits_digest(scan->part);
+    if (found != tensor->hash)
+        DT_FAIL(DT_ERR_DATA,
+                "tensor %s in %s is damaged: its checksum is %016" PRIx64
+                ", the manifest says %016" PRIx64,
+                tensor->name, scan->listed->name, found, tensor->hash);
+    scan->tensor++;
+    begin_tensor(scan);
+    return DT_OK;
+}
+
+static dt_status feed(struct scan *scan, const char *data, size_t bytes)
+{
+    XXH3_128bits_update(scan->whole, data, bytes);
+    size_t skipped = scan->header < bytes ? (size_t)scan->header : bytes;
+    scan->header -= skipped;
+    data += skipped;
+    bytes -= skipped;
+    while (scan->header == 0 && scan->tensor < scan->listed->n_tensors) {
+        size_t n = scan->left < bytes ? (size_t)scan->left : bytes;
+        XXH3_64bits_update(scan->part, data, n);
+        scan->left -= n;
+        data += n;
+        bytes -= n;
+        if (scan->left > 0)
+            break; /* it goes on in the next block */
+        DT_TRY(end_tensor(scan));
+    }
+    return DT_OK;
+}
+
+static dt_status end_file(const struct scan *scan)
+{
+    const struct dt_hash *hash = &scan->listed->hash;
+    XXH128_hash_t found = XXH3_128bits_digest(scan->whole);
+    if (found.low64 != hash->low || found.high64 != hash->high)
+        DT_FAIL(DT_ERR_DATA, "%s is damaged: its checksum is not the one in the manifest",
+                scan->listed->name);
+    return DT_OK;
+}
+
+static dt_status scan_file(struct verifying *v, struct scan *scan, int fd, const char *path)
+{
+    uint64_t n;
+    for (uint64_t done = 0; done < scan->listed->bytes; done += n) {
+        n = scan->listed->bytes - done;
+        n = n < v->block_bytes ? n : v->block_bytes;
+        DT_TRY(dt_file_pread(fd, v->block, (size_t)n, done, path));
+        DT_TRY(feed(scan, v->block, (size_t)n));
+        v->beat(v->context, n);
+    }
+    return end_file(scan);
+}
+
+static dt_status check_sums(struct verifying *v, int file)
+{
+    char path[DT_PATH_MAX];
+    int fd = -1;
+    uint64_t bytes;
+    dt_status status = DT_OK;
+    struct scan scan = {.listed = v->listed[file],
+                        .table = v->tables[file],
+                        .whole = XXH3_createState(),
+                        .part = XXH3_createState(),
+                        .header = v->listed[file]->bytes};
+    if (!scan.whole || !scan.part)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_MEMORY, "out of memory for checksums"));
+    for (int i = 0; i < scan.listed->n_tensors; i++)
+        scan.header -= dt_st_get(scan.table, (size_t)i)->bytes;
+    XXH3_128bits_reset(scan.whole);
+    begin_tensor(&scan);
+    DT_TRY_OUT(dt_file_path(path, "%s/%s", v->path, scan.listed->name));
+    DT_TRY_OUT(dt_file_open(&fd, &bytes, path));
+    DT_TRY_OUT(scan_file(v, &scan, fd, path));
+out:
+    if (fd >= 0)
+        close(fd);
+    XXH3_freeState(scan.whole);
+    XXH3_freeState(scan.part);
+    return status;
+}
+
+/* --- Everything else that must be as it was written --- */
+
+static dt_status check_regular(const char *folder, const char *name, uint64_t *bytes)
+{
+    char path[DT_PATH_MAX];
+    struct stat info;
+    DT_TRY(dt_file_path(path, "%s/%s", folder, name));
+    int error = lstat(path, &info) == 0 ? 0 : errno;
+    if (error == ENOENT)
+        DT_FAIL(DT_ERR_NO_INPUT, "%s is missing", name);
+    if (error != 0)
+        DT_FAIL(dt_file_input_status(error), "cannot inspect %s: %s", path, strerror(error));
+    if (!S_ISREG(info.st_mode))
+        DT_FAIL(DT_ERR_DATA, "%s is not a regular file", name);
+    *bytes = (uint64_t)info.st_size;
+    return DT_OK;
+}
+
+static int file_of_name(const char *name)
+{
+    for (int i = 0; i < N_FILES; i++)
+        if (strcmp(files[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+/* Exactly the files of a checkpoint, with the sizes they have. */
+static dt_status check_files(struct verifying *v)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < v->manifest.n_files; i++) {
+        struct dt_manifest_file *listed = &v->manifest.files[i];
+        int file = file_of_name(listed->name);
+        if (file < 0)
+            DT_FAIL(DT_ERR_DATA, "the manifest names %s, which is no file of a checkpoint",
+                    listed->name);
+        v->listed[file] = listed;
+        DT_TRY(check_regular(v->path, listed->name, &bytes));
+        if (bytes != listed->bytes)
+            DT_FAIL(DT_ERR_DATA, "%s has %" PRIu64 " bytes, the manifest says %" PRIu64,
+                    listed->name, bytes, listed->bytes);
+        bytes = bytes < BLOCK_BYTES ? bytes : BLOCK_BYTES;
+        v->block_bytes = bytes > v->block_bytes ? (size_t)bytes : v->block_bytes;
+    }
+    for (int i = 0; i < N_FILES; i++)
+        if (!v->listed[i])
+            DT_FAIL(DT_ERR_DATA, "the manifest does not name %s", files[i].name);
+    return DT_OK;
+}
+
+/* The header's own table of contents against the manifest's. */
+static dt_status check_table(struct verifying *v, int file)
+{
+    char path[DT_PATH_MAX];
+    const struct dt_manifest_file *listed = v->listed[file];
+    if (!files[file].has_tensors && listed->n_tensors > 0)
+        DT_FAIL(DT_ERR_DATA, "the manifest has tensors in %s", listed->name);
+    if (!files[file].has_tensors)
+        return DT_OK;
+    DT_TRY(dt_file_path(path, "%s/%s", v->path, listed->name));
+    DT_TRY(dt_st_open(&v->tables[file], path));
+    const struct dt_st_reader *table = v->tables[file];
+    if (dt_st_count(table) != (size_t)listed->n_tensors)
+        DT_FAIL(DT_ERR_DATA, "%s has %zu tensors, the manifest says %d", listed->name,
+                dt_st_count(table), listed->n_tensors);
+    for (int i = 0; i < listed->n_tensors; i++) {
+        const char *name = dt_st_get(table, (size_t)i)->name;
+        if (strcmp(name, listed->tensors[i].name) != 0)
+            DT_FAIL(DT_ERR_DATA, "tensor %d of %s is %s, the manifest says %s", i, listed->name,
+                    name, listed->tensors[i].name);
+    }
+    return DT_OK;
+}
+
+static bool is_statistic(const char *name)
+{
+    static const char *const ends[] = {".running_mean", ".running_var", ".num_batches_tracked"};
+    size_t bytes = strlen(name);
+    for (size_t i = 0; i < DT_COUNT(ends); i++) {
+        size_t n = strlen(ends[i]);
+        if (bytes > n && strcmp(name + bytes - n, ends[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_momentum_of(const struct dt_st_tensor *momentum, const struct dt_st_tensor *param)
+{
+    size_t n = strlen(DT_MOMENTUM_PREFIX);
+    return strncmp(momentum->name, DT_MOMENTUM_PREFIX, n) == 0 &&
+           strcmp(momentum->name + n, param->name) == 0 && momentum->dtype == param->dtype &&
+           momentum->n_dims == param->n_dims &&
+           memcmp(momentum->dim, param->dim, sizeof param->dim) == 0;
+}
+
+/* The momentum of every parameter, in the same order, and nothing else. */
+static dt_status check_momentum(const struct verifying *v)
+{
+    const struct dt_st_reader *model = v->tables[MODEL], *optim = v->tables[OPTIM];
+    size_t n_done = 0;
+    for (size_t i = 0; i < dt_st_count(model); i++) {
+        const struct dt_st_tensor *param = dt_st_get(model, i);
+        if (is_statistic(param->name))
+            continue;
+        if (n_done == dt_st_count(optim) || !is_momentum_of(dt_st_get(optim, n_done), param))
+            DT_FAIL(DT_ERR_DATA, "%s does not hold the momentum of %s in its place",
+                    files[OPTIM].name, param->name);
+        n_done++;
+    }
+    if (n_done != dt_st_count(optim))
+        DT_FAIL(DT_ERR_DATA, "%s is momentum of a tensor that %s does not have",
+                dt_st_get(optim, n_done)->name, files[MODEL].name);
+    return DT_OK;
+}
+
+static dt_status check_state(struct dt_checkpoint *state, const struct verifying *v)
+{
+    const struct dt_manifest *m = &v->manifest;
+    int64_t named;
+    DT_TRY(dt_checkpoint_state_load(state, v->path));
+    if (state->step != m->step || state->epoch != m->epoch || state->batch != m->batch ||
+        state->n_ranks != m->n_ranks || state->global_batch != m->global_batch)
+        DT_FAIL(DT_ERR_DATA,
+                "%s is of step %" PRId64 ", the manifest of another state, step %" PRId64,
+                files[STATE].name, state->step, m->step);
+    if (folder_step(&named, v->path) && named != m->step)
+        DT_FAIL(DT_ERR_DATA,
+                "its files are of step %" PRId64 ", but the folder is named step %" PRId64, m->step,
+                named);
+    return DT_OK;
+}
+
+static dt_status verify(struct verifying *v, struct dt_checkpoint *state)
+{
+    uint64_t bytes;
+    DT_TRY(check_regular(v->path, dt_manifest_name, &bytes));
+    DT_TRY(dt_manifest_load(&v->manifest, v->path));
+    DT_TRY(check_files(v));
+    DT_TRY(DT_NEW(v->block, v->block_bytes));
+    for (int i = N_FILES - 1; i >= 0; i--) { /* short ones first */
+        DT_TRY(check_table(v, i));
+        DT_TRY(check_sums(v, i));
+    }
+    DT_TRY(check_momentum(v));
+    return check_state(state, v);
+}
+
+dt_status dt_checkpoint_verify_with(struct dt_checkpoint *state, const char *path,
+                                    dt_checkpoint_beat *beat, void *context)
+{
+    struct verifying *v = NULL;
+    struct dt_checkpoint unused;
+    DT_TRY(DT_NEW(v, 1));
+    *v = (struct verifying){.path = path, .beat = beat, .context = context};
+    dt_status status = verify(v, state ? state : &unused);
+    for (int i = 0; i < N_FILES; i++)
+        dt_st_close(v->tables[i]);
+    dt_manifest_reset(&v->manifest);
+    free(v->block);
+    free(v);
+    return status == DT_OK ? DT_OK : dt_error_pass(status, __func__, __FILE__, __LINE__);
+}
+
+static void beat_main(void *context, uint64_t bytes)
+{
+    (void)context;
+    (void)bytes;
+    dt_pulse_beat(&dt_pulse_main);
+}
+
+dt_status dt_checkpoint_verify(struct dt_checkpoint *state, const char *path)
+{
+    return dt_checkpoint_verify_with(state, path, beat_main, NULL);
+}
+
+bool dt_checkpoint_is_damaged(dt_status status)
+{
+    return status == DT_ERR_DATA || status == DT_ERR_NO_INPUT;
+}
+
+/* --- The newest good one --- */
+
+/* Only a hint, so it is never followed; but whoever moved files by hand wants to know. */
+static void compare_latest(const char *dir, const char *path)
+{
+    char latest[DT_PATH_MAX], *text;
+    size_t bytes;
+    const char *name = strrchr(path, '/') + 1;
+    if (dt_file_path(latest, "%s/latest", dir) != DT_OK ||
+        dt_file_load(&text, &bytes, latest, LATEST_BYTES) != DT_OK)
+        return;
+    text[strcspn(text, "\n")] = '\0';
+    if (strcmp(text, name) != 0)
+        dt_log(DT_LOG_WARNING, "%s names %s, but the newest good checkpoint is %s", latest, text,
+               name);
+    free(text);
+}
+
+static dt_status try_one(bool *found, struct dt_checkpoint *state, const char *path, bool is_last)
+{
+    dt_status status = dt_checkpoint_verify(state, path);
+    *found = status == DT_OK;
+    /* A bad disk may never give it back; anything else may be right at the next start. */
+    if (!*found && !dt_checkpoint_is_damaged(status) && status != DT_ERR_IO)
+        return dt_error_pass(status, __func__, __FILE__, __LINE__);
+    if (!*found)
+        dt_log(DT_LOG_WARNING, "checkpoint %s is not usable: %s; %s", path, dt_error_text(),
+               is_last ? "there is none before it" : "trying the one before it");
+    return DT_OK;
+}
+
+dt_status dt_checkpoint_find(char *path, struct dt_checkpoint *state, const char *dir)
+{
+    int64_t *steps = NULL;
+    int n_steps = 0;
+    bool found = false;
+    dt_status status = DT_OK;
+    path[0] = '\0';
+    DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
+    for (int i = 0; i < n_steps && !found; i++) {
+        DT_TRY_OUT(dt_checkpoint_path(path, dir, steps[i]));
+        DT_TRY_OUT(try_one(&found, state, path, i == n_steps - 1));
+    }
+    if (found)
+        compare_latest(dir, path);
+out:
+    if (!found)
+        path[0] = '\0';
+    free(steps);
+    return status;
+}
+
+/* --- Using one --- */
+
+dt_status dt_checkpoint_config(struct dt_config *config, const char *path)
+{
+    char file[DT_PATH_MAX];
+    DT_TRY(dt_file_path(file, "%s/%s", path, files[CONFIG].name));
+    return dt_config_load(config, file, NULL, 0);
+}
+
+dt_status dt_checkpoint_match(const struct dt_checkpoint *saved,
+                              const struct dt_checkpoint *current, const char *path)
+{
+    if (saved->n_train_images != current->n_train_images ||
+        saved->fingerprint != current->fingerprint)
+        DT_FAIL(DT_ERR_CONFIG,
+                "cannot resume from %s, it is of a run on other data: %" PRId64
+                " training images with the fingerprint %016" PRIx64 " there, %" PRId64
+                " with %016" PRIx64
+                " now; use the old data, --allow-config-change, or another --out",
+                path, saved->n_train_images, saved->fingerprint, current->n_train_images,
+                current->fingerprint);
+    return DT_OK;
+}
+
+static dt_status load_momentum(struct dt_plan *plan, struct dt_st_reader *file, const char *path,
+                               int id, float *values)
+{
+    const struct dt_tensor *tensor = &plan->graph->tensor[id];
+    char name[DT_ST_NAME_MAX];
+    snprintf(name, sizeof name, DT_MOMENTUM_PREFIX "%s", tensor->name);
+    const struct dt_st_tensor *saved = dt_st_find(file, name);
+    bool fits = saved && saved->n_dims == tensor->n_dims;
+    for (int i = 0; fits && i < saved->n_dims; i++)
+        fits = saved->dim[i] == tensor->dim[i];
+    if (!fits)
+        DT_FAIL(DT_ERR_DATA, "%s: tensor %s is missing or has another shape", path, name);
+    DT_TRY(dt_st_read_f32(file, saved, values));
+    return dt_plan_set(plan, DT_ARENA_MOMENTUM, id, values);
+}
+
+dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path)
+{
+    char file[DT_PATH_MAX];
+    struct dt_st_reader *reader = NULL;
+    float *values = NULL;
+    dt_status status = DT_OK;
+    const struct dt_graph *g = plan->graph;
+    DT_TRY(dt_file_path(file, "%s/%s", path, files[MODEL].name));
+    DT_TRY(dt_weights_load(plan, file, NULL, false));
+    DT_TRY(dt_file_path(file, "%s/%s", path, files[OPTIM].name));
+    DT_TRY_OUT(DT_NEW(values, dt_graph_largest(g, DT_PARAM)));
+    DT_TRY_OUT(dt_st_open(&reader, file));
+    for (int t = 0; t < g->n_tensors; t++)
+        if (g->tensor[t].role == DT_PARAM)
+            DT_TRY_OUT(load_momentum(plan, reader, file, t, values));
+out:
+    dt_st_close(reader);
+    free(values);
+    return status;
+}

@@ -1,0 +1,328 @@
+/* The lock of the run folder and the file RUN. The lock is the kernel's, so it goes with the
+ * process; where it cannot be had, the heartbeats of the watchdog and the incarnation in RUN keep
+ * two jobs apart. */
+#include "checkpoint/run_folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/host.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/run_record.h"
+#include "watch/heartbeat.h"
+
+enum { HOLDER_MAX = 512, LEASE_S = 60, ID_BYTES = 16 };
+
+/* --- Who holds the lock --- */
+
+static const char *find_job(void)
+{
+    static const char *const names[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
+    for (size_t i = 0; i < DT_COUNT(names); i++) {
+        const char *job = getenv(names[i]);
+        if (job && job[0])
+            return job;
+    }
+    return NULL;
+}
+
+/* "job 8123 on node01, process 4411, since 2026-01-31 10:02". */
+static dt_status write_holder(const struct dt_run_folder *folder, const char *path)
+{
+    char text[HOLDER_MAX], host[DT_HOST_MAX], since[32] = "?";
+    const char *job = find_job();
+    time_t now = time(NULL);
+    struct tm local;
+    dt_host_name(host);
+    if (localtime_r(&now, &local))
+        strftime(since, sizeof since, "%Y-%m-%d %H:%M", &local);
+    int n = snprintf(text, sizeof text, "%s%.64s on %s, process %d, since %s\n",
+                     job ? "job " : "a job", job ? job : "", host, (int)getpid(), since);
+    if (ftruncate(folder->lock_fd, 0) != 0)
+        DT_FAIL(DT_ERR_CREATE, "cannot write %s: %s", path, strerror(errno));
+    DT_TRY(dt_file_write(folder->lock_fd, text, (size_t)n, path));
+    return DT_OK;
+}
+
+static dt_status refuse(const struct dt_run_folder *folder)
+{
+    char text[HOLDER_MAX] = "";
+    dt_clock_sleep(0.05); /* who has just taken the lock is still writing */
+    ssize_t n = pread(folder->lock_fd, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    dt_log_escape(text);
+    DT_FAIL(DT_ERR_IN_USE, "run folder %s is in use by %s; wait for it, or choose another --out",
+            folder->path, text[0] ? text : "another job");
+}
+
+/* --- The lock --- */
+
+static dt_status refuse_path(const char *path, int error)
+{
+    DT_FAIL(error == EACCES || error == EPERM ? DT_ERR_PERMISSION : DT_ERR_CREATE,
+            "cannot create %s: %s; choose another --out", path, strerror(error));
+}
+
+static dt_status check_owner(const struct dt_run_folder *folder, int dir_fd)
+{
+    struct stat info;
+    if (fstat(dir_fd, &info) != 0)
+        DT_FAIL(DT_ERR_IO, "cannot inspect %s: %s", folder->path, strerror(errno));
+    if (info.st_uid != geteuid() && (info.st_mode & S_IWOTH) && !(info.st_mode & S_ISVTX))
+        DT_FAIL(DT_ERR_CREATE,
+                "run folder %s belongs to another user (number %u) and everyone may write to it; "
+                "choose another --out",
+                folder->path, (unsigned)info.st_uid);
+    return DT_OK;
+}
+
+static dt_status open_lock(struct dt_run_folder *folder, const char *path)
+{
+    struct stat info;
+    int dir_fd = open(folder->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd < 0)
+        return refuse_path(folder->path, errno);
+    dt_status status = check_owner(folder, dir_fd);
+    if (status == DT_OK) {
+        folder->lock_fd = openat(dir_fd, ".lock", O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0644);
+        if (folder->lock_fd < 0)
+            status = refuse_path(path, errno);
+    }
+    close(dir_fd);
+    DT_TRY(status);
+    if (fstat(folder->lock_fd, &info) != 0 || !S_ISREG(info.st_mode))
+        DT_FAIL(DT_ERR_CREATE, "%s is not a regular file; remove it", path);
+    return DT_OK;
+}
+
+/* *locked is false where the file system has no locks. */
+static dt_status take_lock(struct dt_run_folder *folder, const char *path,
+                           int (*lock)(int fd, int operation), bool *locked)
+{
+    int error;
+    do {
+        error = lock(folder->lock_fd, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+    } while (error == EINTR);
+    *locked = error == 0;
+    if (error == EWOULDBLOCK)
+        return refuse(folder);
+    if (error != 0 && error != ENOSYS && error != ENOTSUP && error != ENOLCK)
+        DT_FAIL(DT_ERR_CREATE, "cannot lock %s: %s; choose another --out", path, strerror(error));
+    return DT_OK;
+}
+
+static dt_status check_lease(const struct dt_run_folder *folder)
+{
+    char path[DT_PATH_MAX];
+    struct stat beat, now;
+    DT_TRY(dt_heartbeat_path(path, folder->path));
+    if (stat(path, &beat) != 0)
+        return DT_OK;
+    /* A file server has a clock of its own: what it says now is compared with what it said. */
+    if (futimens(folder->lock_fd, NULL) != 0 || fstat(folder->lock_fd, &now) != 0)
+        DT_FAIL(DT_ERR_CREATE, "cannot write %s/.lock: %s", folder->path, strerror(errno));
+    if (now.st_mtime - beat.st_mtime < LEASE_S)
+        return refuse(folder);
+    return DT_OK;
+}
+
+/* --- RUN --- */
+
+static dt_status record_path(char path[DT_PATH_MAX], const struct dt_run_folder *folder)
+{
+    return dt_file_path(path, "%s/RUN", folder->path);
+}
+
+static bool has_heartbeat(const struct dt_run_folder *folder)
+{
+    char path[DT_PATH_MAX];
+    return dt_heartbeat_path(path, folder->path) == DT_OK && dt_file_exists(path);
+}
+
+/* The run before; all zero where there was none or where it is not known. */
+static dt_status read_record(struct dt_run_folder *folder, struct dt_run_record *record)
+{
+    char path[DT_PATH_MAX];
+    DT_TRY(record_path(path, folder));
+    dt_status status = dt_run_record_load(record, path);
+    if (status == DT_OK) {
+        memcpy(folder->run_id, record->run_id, sizeof folder->run_id);
+        folder->incarnation = record->incarnation;
+        return DT_OK;
+    }
+    *record = (struct dt_run_record){.is_running = true};
+    bool is_missing = status == DT_ERR_NO_INPUT;
+    if (!is_missing)
+        dt_log(DT_LOG_WARNING, "%s; the run goes on under a new id", dt_error_text());
+    dt_error_clear();
+    /* Traces of an unknown number of starts: the time in seconds is more. */
+    if (!is_missing || has_heartbeat(folder))
+        folder->incarnation = (int64_t)time(NULL);
+    return DT_OK;
+}
+
+static void warn_of_kills(const struct dt_run_record *record)
+{
+    struct dt_memory_kills now;
+    char limit[32];
+    if (!record->is_running || !dt_memory_read_kills(&now, "") ||
+        strcmp(now.group, record->kills.group) != 0 || now.n <= record->kills.n)
+        return;
+    uint64_t bytes = dt_memory_limit("");
+    dt_log(DT_LOG_WARNING,
+           "the run before was probably killed for memory (limit %s); lower data.workers, "
+           "data.prefetch or train.micro_batch",
+           bytes < INT64_MAX ? dt_memory_format(limit, sizeof limit, bytes) : "of the machine");
+}
+
+static void learn(struct dt_run_folder *folder, const struct dt_run_record *record)
+{
+    bool is_known = record->incarnation > 0;
+    folder->was_running = is_known && record->is_running;
+    folder->last_exit_code = record->exit_code;
+    folder->last_step = record->is_running ? dt_heartbeat_last_step(folder->path) : record->step;
+    warn_of_kills(record);
+}
+
+dt_status dt_run_folder_open_by(struct dt_run_folder *folder, const char *path,
+                                int (*lock)(int fd, int operation))
+{
+    char lock_path[DT_PATH_MAX];
+    struct dt_run_record record;
+    bool locked;
+    *folder = (struct dt_run_folder){.lock_fd = -1, .last_step = -1};
+    DT_TRY(dt_file_path(folder->path, "%s", path));
+    DT_TRY(dt_file_path(lock_path, "%s/.lock", path));
+    DT_TRY(dt_file_make_folder(path));
+    DT_TRY(open_lock(folder, lock_path));
+    DT_TRY(take_lock(folder, lock_path, lock, &locked));
+    DT_TRY(read_record(folder, &record));
+    if (!locked && record.is_running)
+        DT_TRY(check_lease(folder));
+    learn(folder, &record);
+    return write_holder(folder, lock_path);
+}
+
+dt_status dt_run_folder_open(struct dt_run_folder *folder, const char *path)
+{
+    return dt_run_folder_open_by(folder, path, flock);
+}
+
+static dt_status make_id(char id[DT_ID_MAX])
+{
+    unsigned char bytes[ID_BYTES];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        DT_FAIL(DT_ERR_IO, "cannot get random numbers for the id of the run: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(id + 2 * i, 3, "%02x", bytes[i]);
+    return DT_OK;
+}
+
+static dt_status save_record(const struct dt_run_folder *folder, struct dt_run_record *record)
+{
+    char path[DT_PATH_MAX];
+    DT_TRY(record_path(path, folder));
+    memcpy(record->run_id, folder->run_id, sizeof record->run_id);
+    record->incarnation = folder->incarnation;
+    record->pid = getpid();
+    dt_host_name(record->host);
+    if (!dt_memory_read_kills(&record->kills, ""))
+        record->kills = (struct dt_memory_kills){0};
+    return dt_run_record_save(path, record);
+}
+
+static dt_status clean(const struct dt_run_folder *folder)
+{
+    static const char *const names[] = {"RUN", "config.json"};
+    char path[DT_PATH_MAX];
+    for (size_t i = 0; i < DT_COUNT(names); i++) {
+        DT_TRY(dt_file_path(path, "%s/%s", folder->path, names[i]));
+        dt_file_clean(path);
+    }
+    return DT_OK;
+}
+
+dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh)
+{
+    struct dt_run_record record = {.is_running = true, .step = -1};
+    if (fresh || !folder->run_id[0])
+        DT_TRY(make_id(folder->run_id));
+    folder->incarnation++;
+    DT_TRY(clean(folder));
+    return save_record(folder, &record);
+}
+
+/* Only a good record of another run tells that there is one: a new RUN appears in one piece. */
+dt_status dt_run_folder_check(void *context)
+{
+    const struct dt_run_folder *folder = context;
+    char path[DT_PATH_MAX];
+    struct dt_run_record record;
+    DT_TRY(record_path(path, folder));
+    dt_status status = dt_run_record_load(&record, path);
+    if (status == DT_ERR_NO_INPUT || status == DT_ERR_DATA) {
+        dt_log(DT_LOG_WARNING, "%s", dt_error_text());
+        dt_error_clear();
+        return DT_OK;
+    }
+    DT_TRY(status);
+    if (record.incarnation == folder->incarnation && strcmp(record.run_id, folder->run_id) == 0)
+        return DT_OK;
+    DT_FAIL(DT_ERR_IN_USE,
+            "another job has taken over run folder %s (process %" PRId64
+            " on %s, incarnation %" PRId64 "; this one is %" PRId64 "); nothing more is saved",
+            folder->path, record.pid, record.host, record.incarnation, folder->incarnation);
+}
+
+/* The error that ended the run is still to be printed. */
+void dt_run_folder_end(struct dt_run_folder *folder, dt_status ended, int64_t step)
+{
+    struct dt_run_record record = {.exit_code = (int)ended, .step = step};
+    char *kept = strdup(dt_error_text());
+    dt_status status = dt_run_folder_check(folder);
+    if (status == DT_OK)
+        status = save_record(folder, &record);
+    if (status != DT_OK)
+        dt_log(DT_LOG_WARNING, "the end of the run is not recorded: %s", dt_error_text());
+    if (kept && strcmp(kept, dt_error_text()) != 0)
+        (void)DT_ERROR(ended, "%s", kept);
+    free(kept);
+}
+
+void dt_run_folder_close(struct dt_run_folder *folder)
+{
+    if (folder->lock_fd >= 0)
+        close(folder->lock_fd);
+    folder->lock_fd = -1;
+}
+
+/* --- Space --- */
+
+dt_status dt_run_folder_check_space(const char *path, int n, uint64_t bytes)
+{
+    char there[32], each[32], all[32];
+    uint64_t free_bytes = dt_file_free_bytes(path), need;
+    if (__builtin_mul_overflow((uint64_t)n, bytes, &need))
+        need = UINT64_MAX;
+    if (need <= free_bytes)
+        return DT_OK;
+    DT_FAIL(DT_ERR_CREATE,
+            "%s has %s free; %d checkpoint%s of %s need%s %s; free space, lower checkpoint.keep, "
+            "or choose another --out",
+            path, dt_memory_format(there, sizeof there, free_bytes), n, n == 1 ? "" : "s",
+            dt_memory_format(each, sizeof each, bytes), n == 1 ? "s" : "",
+            dt_memory_format(all, sizeof all, need));
+}

@@ -1,0 +1,56 @@
+/* The run folder as a whole: who may work in it, which run it belongs to, and how the last one
+ * ended. Rank 0 only.
+ *
+ *   .lock          flock by rank 0 for as long as it lives, so that no stale lock is possible; its
+ *                  text (host, pid, job, start) is for the message
+ *   RUN            {"run_id", "incarnation", "state": "running" | "ended", "exit_code", "step",
+ *                  "host", "pid", "memory_group", "memory_kills", "check"} (run_record.h): the id
+ *                  stays, the incarnation grows with every start. A writer that finds another
+ *                  incarnation than its own must not commit anything.
+ *   heartbeat.bin  slots of the watchdogs (watchdog.h)
+ *
+ * Where the file system has no flock (ENOSYS, ENOTSUP, ENOLCK), a heartbeat.bin younger than 60 s
+ * means in use, unless RUN says "ended".
+ *
+ * A damaged RUN is a warning: the run goes on under a new id and with an incarnation above all
+ * earlier ones. */
+#ifndef DTRAIN_CHECKPOINT_RUN_FOLDER_H
+#define DTRAIN_CHECKPOINT_RUN_FOLDER_H
+
+#include "base/file.h"
+#include "checkpoint/manifest.h"
+
+struct dt_run_folder {
+    char path[DT_PATH_MAX];
+    int lock_fd; /* -1 = not locked */
+    char run_id[DT_ID_MAX];
+    int64_t incarnation;
+    /* The run before this one. */
+    bool was_running;   /* it did not end by itself */
+    int last_exit_code; /* of one that did */
+    int64_t last_step;  /* it had reached, at least; -1 = unknown */
+};
+
+/* Creates the folder if needed and takes the lock. DT_ERR_IN_USE with who has it since when;
+ * DT_ERR_CREATE or DT_ERR_PERMISSION where nothing can be written, DT_ERR_CREATE if it belongs to
+ * another user and anyone may write to it (without sticky bit). Reads RUN, warns if the run before
+ * was probably killed for memory; changes nothing else. *folder may be closed in any case. */
+dt_status dt_run_folder_open(struct dt_run_folder *folder, const char *path);
+/* Begins a new incarnation: RUN says "running". With `fresh` under a new run id. */
+dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh);
+/* DT_ERR_IN_USE if another incarnation has begun. Any thread (may_commit of the checkpoints;
+ * context = the folder). */
+dt_status dt_run_folder_check(void *folder);
+/* RUN says "ended". Failing to write it is only a warning. */
+void dt_run_folder_end(struct dt_run_folder *folder, dt_status status, int64_t step);
+void dt_run_folder_close(struct dt_run_folder *folder); /* gives the lock back */
+
+/* DT_ERR_CREATE if the file system of `path` has no room for `n` checkpoints of `bytes`, with all
+ * numbers. */
+dt_status dt_run_folder_check_space(const char *path, int n, uint64_t bytes);
+
+/* dt_run_folder_open with another flock(2): a test plays a file system that has none. */
+dt_status dt_run_folder_open_by(struct dt_run_folder *folder, const char *path,
+                                int (*lock)(int fd, int operation));
+
+#endif

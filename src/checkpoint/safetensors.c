@@ -1,0 +1,391 @@
+/* Reading: the header is checked in full (sizes, names, offsets that follow each other without gap
+ * up to the end of the file) before any tensor is looked at; tensors are then read with pread, so a
+ * file that is cut later is an error and not a signal. Writing: only the header is made here, from
+ * the declared tensors. */
+#include "checkpoint/safetensors.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-endian");
+
+enum {
+    LENGTH_BYTES = 8,
+    HEADER_MAX = 16 << 20,
+    TENSORS_MAX = 10000,
+    HEADER_ALIGN = 8, /* with the length before it this aligns all data */
+    CONVERT_ELEMENTS = 4096,
+};
+
+static const int64_t integer_max = INT64_C(1) << 53; /* exact in JSON's doubles */
+static const struct dt_json_limits header_limits = {.bytes = HEADER_MAX, .n_values = 200000};
+
+static const struct {
+    const char *name;
+    uint64_t bytes;
+} dtypes[] = {
+    [DT_ST_F32] = {"F32", 4},
+    [DT_ST_F16] = {"F16", 2},
+    [DT_ST_BF16] = {"BF16", 2},
+    [DT_ST_I64] = {"I64", 8},
+};
+
+/* --- Reading --- */
+
+struct dt_st_reader {
+    int fd;
+    char path[DT_PATH_MAX];
+    uint64_t data_offset; /* of the first data byte in the file */
+    struct dt_st_tensor *tensors;
+    size_t n_tensors;
+};
+
+static dt_status parse_dtype(struct dt_st_tensor *t, const struct dt_json *value, const char *path)
+{
+    if (!value || value->type != DT_JSON_STRING)
+        DT_FAIL(DT_ERR_DATA, "%s: tensor \"%s\" has no dtype", path, t->name);
+    for (size_t i = 0; i < DT_COUNT(dtypes); i++) {
+        if (strcmp(value->string, dtypes[i].name) == 0) {
+            t->dtype = (enum dt_st_dtype)i;
+            return DT_OK;
+        }
+    }
+    DT_FAIL(DT_ERR_DATA,
+            "%s: tensor \"%s\" has dtype %.20s; F32, F16, BF16 and I64 can be read, so convert it",
+            path, t->name, value->string);
+}
+
+static dt_status parse_shape(struct dt_st_tensor *t, const struct dt_json *value, const char *path)
+{
+    if (!value || value->type != DT_JSON_ARRAY)
+        DT_FAIL(DT_ERR_DATA, "%s: tensor \"%s\" has no shape", path, t->name);
+    if (value->n_children > DT_ST_MAX_DIMS)
+        DT_FAIL(DT_ERR_DATA, "%s: tensor \"%s\" has %d dimensions; at most %d are accepted", path,
+                t->name, value->n_children, DT_ST_MAX_DIMS);
+    t->elements = 1;
+    for (const struct dt_json *d = value->child; d; d = d->next) {
+        int64_t dim;
+        if (!dt_json_integer(d, 0, integer_max, &dim))
+            DT_FAIL(DT_ERR_DATA, "%s: dimension %d of tensor \"%s\" is not a size", path, t->n_dims,
+                    t->name);
+        if (__builtin_mul_overflow(t->elements, (uint64_t)dim, &t->elements))
+            DT_FAIL(DT_ERR_DATA, "%s: the dimensions of tensor \"%s\" overflow", path, t->name);
+        t->dim[t->n_dims++] = dim;
+    }
+    if (__builtin_mul_overflow(t->elements, dtypes[t->dtype].bytes, &t->bytes))
+        DT_FAIL(DT_ERR_DATA, "%s: the size of tensor \"%s\" overflows", path, t->name);
+    return DT_OK;
+}
+
+static dt_status parse_offsets(struct dt_st_tensor *t, const struct dt_json *value,
+                               const char *path)
+{
+    int64_t begin, end;
+    if (!value || value->type != DT_JSON_ARRAY || value->n_children != 2 ||
+        !dt_json_integer(value->child, 0, integer_max, &begin) ||
+        !dt_json_integer(value->child->next, begin, integer_max, &end))
+        DT_FAIL(DT_ERR_DATA, "%s: tensor \"%s\" has no valid data_offsets", path, t->name);
+    if ((uint64_t)(end - begin) != t->bytes)
+        DT_FAIL(DT_ERR_DATA,
+                "%s: tensor \"%s\" occupies %" PRId64 " bytes, but its shape needs %" PRIu64, path,
+                t->name, end - begin, t->bytes);
+    t->offset = (uint64_t)begin;
+    return DT_OK;
+}
+
+static dt_status parse_tensor(struct dt_st_tensor *t, const struct dt_json *entry, const char *path)
+{
+    if (strlen(entry->key) >= DT_ST_NAME_MAX)
+        DT_FAIL(DT_ERR_DATA, "%s: tensor name \"%.40s...\" has more than %d bytes", path,
+                entry->key, DT_ST_NAME_MAX - 1);
+    snprintf(t->name, sizeof t->name, "%s", entry->key);
+    if (entry->type != DT_JSON_OBJECT || entry->n_children != 3)
+        DT_FAIL(DT_ERR_DATA, "%s: tensor \"%s\" must have dtype, shape and data_offsets, no more",
+                path, t->name);
+    DT_TRY(parse_dtype(t, dt_json_get(entry, "dtype"), path));
+    DT_TRY(parse_shape(t, dt_json_get(entry, "shape"), path));
+    return parse_offsets(t, dt_json_get(entry, "data_offsets"), path);
+}
+
+static dt_status check_metadata(const struct dt_json *metadata, const char *path)
+{
+    if (metadata->type != DT_JSON_OBJECT)
+        DT_FAIL(DT_ERR_DATA, "%s: __metadata__ is not an object", path);
+    for (const struct dt_json *m = metadata->child; m; m = m->next) {
+        if (m->type != DT_JSON_STRING)
+            DT_FAIL(DT_ERR_DATA, "%s: \"%s\" in __metadata__ is not a string", path, m->key);
+    }
+    return DT_OK;
+}
+
+/* Empty tensors share their offset with the next one and come first. */
+static int compare_offsets(const void *left, const void *right)
+{
+    const struct dt_st_tensor *a = left, *b = right;
+    if (a->offset != b->offset)
+        return a->offset < b->offset ? -1 : 1;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+static dt_status parse_header(struct dt_st_reader *r, const struct dt_json *root,
+                              uint64_t data_bytes)
+{
+    if (root->type != DT_JSON_OBJECT)
+        DT_FAIL(DT_ERR_DATA, "%s: the header is not an object", r->path);
+    if (root->n_children > TENSORS_MAX)
+        DT_FAIL(DT_ERR_DATA, "%s: the header has %d entries; at most %d are accepted", r->path,
+                root->n_children, TENSORS_MAX);
+    DT_TRY(DT_NEW(r->tensors, (size_t)root->n_children));
+    for (const struct dt_json *entry = root->child; entry; entry = entry->next) {
+        if (strcmp(entry->key, "__metadata__") == 0)
+            DT_TRY(check_metadata(entry, r->path));
+        else
+            DT_TRY(parse_tensor(&r->tensors[r->n_tensors++], entry, r->path));
+    }
+    qsort(r->tensors, r->n_tensors, sizeof *r->tensors, compare_offsets);
+    uint64_t end = 0;
+    for (size_t i = 0; i < r->n_tensors; i++) {
+        const struct dt_st_tensor *t = &r->tensors[i];
+        if (t->offset != end)
+            DT_FAIL(DT_ERR_DATA,
+                    "%s: tensor \"%s\" begins at byte %" PRIu64 " of the data, not at %" PRIu64
+                    " where the one before it ends",
+                    r->path, t->name, t->offset, end);
+        end += t->bytes; /* at most 2^53: checked by parse_offsets */
+    }
+    if (end != data_bytes)
+        DT_FAIL(DT_ERR_DATA, "%s has %" PRIu64 " bytes of data, but its header describes %" PRIu64,
+                r->path, data_bytes, end);
+    return DT_OK;
+}
+
+static dt_status read_header(struct dt_st_reader *r, uint64_t file_bytes)
+{
+    uint64_t length;
+    char *text = NULL;
+    struct dt_json_doc *doc = NULL;
+    dt_status status = DT_OK;
+    if (file_bytes < LENGTH_BYTES)
+        DT_FAIL(DT_ERR_DATA, "%s is too short for a safetensors file", r->path);
+    DT_TRY(dt_file_pread(r->fd, &length, sizeof length, 0, r->path));
+    if (length > HEADER_MAX || length > file_bytes - LENGTH_BYTES)
+        DT_FAIL(DT_ERR_DATA,
+                "%s is not a safetensors file: a header of %" PRIu64 " bytes in a file of %" PRIu64
+                " (limit %d)",
+                r->path, length, file_bytes, HEADER_MAX);
+    r->data_offset = LENGTH_BYTES + length;
+    DT_TRY(DT_NEW(text, (size_t)length + 1));
+    DT_TRY_OUT(dt_file_pread(r->fd, text, (size_t)length, LENGTH_BYTES, r->path));
+    if (text[0] != '{')
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "%s: the header does not begin with {", r->path));
+    DT_TRY_OUT(dt_json_parse(&doc, text, (size_t)length, r->path, &header_limits));
+    DT_TRY_OUT(parse_header(r, dt_json_root(doc), file_bytes - r->data_offset));
+out:
+    dt_json_destroy(doc);
+    free(text);
+    return status;
+}
+
+dt_status dt_st_open(struct dt_st_reader **reader, const char *path)
+{
+    struct dt_st_reader *r = NULL;
+    uint64_t file_bytes = 0;
+    dt_status status = DT_OK;
+    *reader = NULL;
+    DT_TRY(DT_NEW(r, 1));
+    r->fd = -1;
+    DT_TRY_OUT(dt_file_path(r->path, "%s", path));
+    DT_TRY_OUT(dt_file_open(&r->fd, &file_bytes, path));
+    DT_TRY_OUT(read_header(r, file_bytes));
+    *reader = r;
+    return DT_OK;
+out:
+    dt_st_close(r);
+    return status;
+}
+
+void dt_st_close(struct dt_st_reader *reader)
+{
+    if (!reader)
+        return;
+    if (reader->fd >= 0)
+        close(reader->fd);
+    free(reader->tensors);
+    free(reader);
+}
+
+size_t dt_st_count(const struct dt_st_reader *reader)
+{
+    return reader->n_tensors;
+}
+
+const struct dt_st_tensor *dt_st_get(const struct dt_st_reader *reader, size_t index)
+{
+    return &reader->tensors[index];
+}
+
+const struct dt_st_tensor *dt_st_find(const struct dt_st_reader *reader, const char *name)
+{
+    static const char prefix[] = "module.";
+    const struct dt_st_tensor *prefixed = NULL;
+    for (size_t i = 0; i < reader->n_tensors; i++) {
+        const struct dt_st_tensor *t = &reader->tensors[i];
+        if (strcmp(t->name, name) == 0)
+            return t;
+        if (strncmp(t->name, prefix, sizeof prefix - 1) == 0 &&
+            strcmp(t->name + sizeof prefix - 1, name) == 0)
+            prefixed = t;
+    }
+    return prefixed;
+}
+
+static float bits_to_f32(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static float bf16_to_f32(uint16_t bits)
+{
+    return bits_to_f32((uint32_t)bits << 16);
+}
+
+/* IEEE 754 binary16: 1 sign, 5 exponent (bias 15), 10 fraction bits. */
+static float f16_to_f32(uint16_t bits)
+{
+    uint32_t sign = (uint32_t)(bits & 0x8000U) << 16;
+    uint32_t exponent = (bits >> 10) & 31U, fraction = bits & 1023U;
+    if (exponent == 0) { /* zero or subnormal: fraction * 2^-24, exact in fp32 */
+        float value = (float)fraction * 0x1p-24F;
+        return sign ? -value : value;
+    }
+    exponent = exponent == 31 ? 255 : exponent + (127 - 15);
+    return bits_to_f32(sign | exponent << 23 | fraction << 13);
+}
+
+static dt_status read_converted(struct dt_st_reader *r, const struct dt_st_tensor *t, float *out)
+{
+    uint16_t raw[CONVERT_ELEMENTS];
+    float (*convert)(uint16_t) = t->dtype == DT_ST_F16 ? f16_to_f32 : bf16_to_f32;
+    for (uint64_t done = 0; done < t->elements;) {
+        uint64_t left = t->elements - done;
+        size_t n = left < CONVERT_ELEMENTS ? (size_t)left : CONVERT_ELEMENTS;
+        uint64_t at = r->data_offset + t->offset + done * sizeof *raw;
+        DT_TRY(dt_file_pread(r->fd, raw, n * sizeof *raw, at, r->path));
+        for (size_t i = 0; i < n; i++)
+            out[done + i] = convert(raw[i]);
+        done += n;
+    }
+    return DT_OK;
+}
+
+dt_status dt_st_read_f32(struct dt_st_reader *reader, const struct dt_st_tensor *t, float *out)
+{
+    if (t->dtype == DT_ST_I64)
+        DT_FAIL(DT_ERR_DATA, "%s: tensor \"%s\" is I64, but floating point is needed", reader->path,
+                t->name);
+    if (t->dtype != DT_ST_F32)
+        return read_converted(reader, t, out);
+    return dt_file_pread(reader->fd, out, (size_t)t->bytes, reader->data_offset + t->offset,
+                         reader->path);
+}
+
+dt_status dt_st_read_i64(struct dt_st_reader *reader, const struct dt_st_tensor *t, int64_t *out)
+{
+    if (t->dtype != DT_ST_I64)
+        DT_FAIL(DT_ERR_DATA, "%s: tensor \"%s\" is %s, but I64 is needed", reader->path, t->name,
+                dtypes[t->dtype].name);
+    return dt_file_pread(reader->fd, out, (size_t)t->bytes, reader->data_offset + t->offset,
+                         reader->path);
+}
+
+/* --- Writing --- */
+
+static dt_status count_elements(struct dt_st_tensor *t)
+{
+    t->elements = 1;
+    for (int d = 0; d < t->n_dims; d++)
+        if (t->dim[d] < 0 || t->dim[d] > integer_max ||
+            __builtin_mul_overflow(t->elements, (uint64_t)t->dim[d], &t->elements))
+            DT_FAIL(DT_ERR_INTERNAL, "the dimensions of tensor \"%s\" overflow", t->name);
+    return DT_OK;
+}
+
+dt_status dt_st_place(struct dt_st_tensor *tensors, size_t n_tensors)
+{
+    uint64_t end = 0;
+    for (size_t i = 0; i < n_tensors; i++) {
+        struct dt_st_tensor *t = &tensors[i];
+        if ((t->dtype != DT_ST_F32 && t->dtype != DT_ST_I64) || t->n_dims < 0 ||
+            t->n_dims > DT_ST_MAX_DIMS || strcmp(t->name, "__metadata__") == 0)
+            DT_FAIL(DT_ERR_INTERNAL, "tensor \"%s\" cannot be written to a safetensors file",
+                    t->name);
+        DT_TRY(count_elements(t));
+        t->offset = end;
+        if (__builtin_mul_overflow(t->elements, dtypes[t->dtype].bytes, &t->bytes) ||
+            __builtin_add_overflow(end, t->bytes, &end) || end > (uint64_t)integer_max)
+            DT_FAIL(DT_ERR_INTERNAL, "too many bytes up to tensor \"%s\"", t->name);
+    }
+    return DT_OK;
+}
+
+static void put_header(struct dt_jsonw *json, const struct dt_st_tensor *tensors, size_t n)
+{
+    dt_jsonw_begin(json, NULL, '{');
+    dt_jsonw_begin(json, "__metadata__", '{');
+    dt_jsonw_string(json, "format", "pt"); /* without it transformers refuses the file */
+    dt_jsonw_close(json, '}');
+    for (size_t i = 0; i < n; i++) {
+        const struct dt_st_tensor *t = &tensors[i];
+        dt_jsonw_begin(json, t->name, '{');
+        dt_jsonw_string(json, "dtype", dtypes[t->dtype].name);
+        dt_jsonw_begin(json, "shape", '[');
+        for (int d = 0; d < t->n_dims; d++)
+            dt_jsonw_integer(json, NULL, t->dim[d]);
+        dt_jsonw_close(json, ']');
+        dt_jsonw_begin(json, "data_offsets", '[');
+        dt_jsonw_integer(json, NULL, (int64_t)t->offset);
+        dt_jsonw_integer(json, NULL, (int64_t)(t->offset + t->bytes));
+        dt_jsonw_close(json, ']');
+        dt_jsonw_close(json, '}');
+    }
+    dt_jsonw_close(json, '}');
+}
+
+static dt_status join_head(char **head, size_t *bytes, const struct dt_jsonw *json)
+{
+    uint64_t length = (json->bytes + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
+    if (length > HEADER_MAX)
+        DT_FAIL(DT_ERR_INTERNAL, "a safetensors header of %" PRIu64 " bytes is above the limit %d",
+                length, HEADER_MAX);
+    *bytes = LENGTH_BYTES + (size_t)length;
+    DT_TRY(DT_NEW(*head, *bytes));
+    memcpy(*head, &length, LENGTH_BYTES);
+    memset(*head + LENGTH_BYTES, ' ', (size_t)length);
+    memcpy(*head + LENGTH_BYTES, json->text, json->bytes);
+    return DT_OK;
+}
+
+dt_status dt_st_head(char **head, size_t *bytes, const struct dt_st_tensor *tensors,
+                     size_t n_tensors)
+{
+    struct dt_jsonw json;
+    dt_status status = DT_OK;
+    dt_jsonw_init(&json, false);
+    put_header(&json, tensors, n_tensors);
+    DT_TRY_OUT(dt_jsonw_end(&json));
+    DT_TRY_OUT(join_head(head, bytes, &json));
+out:
+    dt_jsonw_reset(&json);
+    return status;
+}

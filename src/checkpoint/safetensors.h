@@ -1,0 +1,46 @@
+/* The safetensors file format: named tensors, validated before anything is allocated.
+ * Format: u64 LE n | n bytes of JSON header | data (huggingface/safetensors). Read: F32, F16, BF16,
+ * I64; written: F32 and I64. Rules enforced: header <= 16 MiB and inside the file, at most 10,000
+ * tensors, unique names, offsets contiguous from 0 to the end of the file, sizes equal to the
+ * product of the dims. */
+#ifndef DTRAIN_CHECKPOINT_SAFETENSORS_H
+#define DTRAIN_CHECKPOINT_SAFETENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { DT_ST_MAX_DIMS = 8, DT_ST_NAME_MAX = 256 };
+enum dt_st_dtype { DT_ST_F32, DT_ST_F16, DT_ST_BF16, DT_ST_I64 };
+
+struct dt_st_tensor {
+    char name[DT_ST_NAME_MAX];
+    enum dt_st_dtype dtype;
+    int n_dims;
+    int64_t dim[DT_ST_MAX_DIMS];
+    uint64_t offset, bytes, elements; /* offset from the start of the data */
+};
+
+/* --- Reading --- */
+struct dt_st_reader;
+dt_status dt_st_open(struct dt_st_reader **reader, const char *path);
+void dt_st_close(struct dt_st_reader *reader); /* accepts NULL */
+size_t dt_st_count(const struct dt_st_reader *reader);
+const struct dt_st_tensor *dt_st_get(const struct dt_st_reader *reader, size_t index);
+/* By name, or by "module." + name (as DDP saves them); NULL if absent. */
+const struct dt_st_tensor *dt_st_find(const struct dt_st_reader *reader, const char *name);
+/* All elements as fp32 (F32, F16, BF16) or as int64 (I64). */
+dt_status dt_st_read_f32(struct dt_st_reader *reader, const struct dt_st_tensor *t, float *out);
+dt_status dt_st_read_i64(struct dt_st_reader *reader, const struct dt_st_tensor *t, int64_t *out);
+
+/* --- Writing --- */
+/* Computes elements, bytes and offset of tensors whose dtype (F32 or I64), dims and name are set.
+ */
+dt_status dt_st_place(struct dt_st_tensor *tensors, size_t n_tensors);
+/* What the file begins with, header with {"format":"pt"} and padding to 8 bytes; the data of the
+ * tensors, placed before, follow in the same order. free(*head). */
+dt_status dt_st_head(char **head, size_t *bytes, const struct dt_st_tensor *tensors,
+                     size_t n_tensors);
+
+#endif

@@ -1,0 +1,162 @@
+/* One block of memory holds the data of both files as they will lie on the disk, so that a file is
+ * written from one piece. It is allocated once and touched then, not while training waits. */
+#include "checkpoint/snapshot.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static const char stat_end[] = "running_var"; /* PyTorch has num_batches_tracked after it */
+
+/* The tensors of one file: graph tensors, and a counter after each running_var (graph id -1). */
+struct contents {
+    struct dt_st_tensor *tensors;
+    int *ids;
+    int n;
+    uint64_t bytes;
+    char *data;
+};
+
+struct dt_snapshot {
+    struct dt_plan *plan;
+    struct dt_checkpoint state;
+    struct contents files[2]; /* model, optim */
+    char *block;
+};
+
+/* --- Contents --- */
+
+static void add_tensor(struct contents *c, const char *prefix, const struct dt_tensor *tensor,
+                       int id)
+{
+    struct dt_st_tensor *t = &c->tensors[c->n];
+    snprintf(t->name, sizeof t->name, "%s%s", prefix, tensor->name);
+    t->dtype = DT_ST_F32;
+    t->n_dims = tensor->n_dims;
+    for (int i = 0; i < tensor->n_dims; i++)
+        t->dim[i] = tensor->dim[i];
+    c->ids[c->n++] = id;
+}
+
+static void add_counter(struct contents *c, const struct dt_tensor *running_var)
+{
+    struct dt_st_tensor *t = &c->tensors[c->n];
+    int n_module = (int)(strlen(running_var->name) - strlen(stat_end));
+    snprintf(t->name, sizeof t->name, "%.*snum_batches_tracked", n_module, running_var->name);
+    t->dtype = DT_ST_I64;
+    t->n_dims = 0;
+    c->ids[c->n++] = -1;
+}
+
+static bool is_running_var(const struct dt_tensor *tensor)
+{
+    size_t n = strlen(tensor->name), n_end = strlen(stat_end);
+    return tensor->role == DT_STAT && n > n_end && strcmp(tensor->name + n - n_end, stat_end) == 0;
+}
+
+static dt_status list_contents(struct contents *c, const struct dt_graph *g, bool momentum)
+{
+    DT_TRY(DT_NEW(c->tensors, 2 * (size_t)g->n_tensors));
+    DT_TRY(DT_NEW(c->ids, 2 * (size_t)g->n_tensors));
+    for (int t = 0; t < g->n_tensors; t++) {
+        const struct dt_tensor *tensor = &g->tensor[t];
+        if (tensor->role == DT_PARAM || (tensor->role == DT_STAT && !momentum))
+            add_tensor(c, momentum ? DT_MOMENTUM_PREFIX : "", tensor, t);
+        if (is_running_var(tensor) && !momentum)
+            add_counter(c, tensor);
+    }
+    DT_TRY(dt_st_place(c->tensors, (size_t)c->n));
+    for (int i = 0; i < c->n; i++)
+        c->bytes += c->tensors[i].bytes;
+    return DT_OK;
+}
+
+/* --- Interface --- */
+
+dt_status dt_snapshot_create(struct dt_snapshot **snapshot, struct dt_plan *plan)
+{
+    struct dt_snapshot *s = NULL;
+    dt_status status = DT_OK;
+    *snapshot = NULL;
+    DT_TRY(DT_NEW(s, 1));
+    s->plan = plan;
+    for (int f = 0; f < 2; f++)
+        DT_TRY_OUT(list_contents(&s->files[f], plan->graph, f == 1));
+    s->block = dt_mem_alloc_aligned(dt_snapshot_bytes(s), "the copy that is saved");
+    if (!s->block)
+        DT_TRY_OUT(DT_ERR_MEMORY);
+    s->files[0].data = s->block;
+    s->files[1].data = s->block + s->files[0].bytes;
+    *snapshot = s;
+    return DT_OK;
+out:
+    dt_snapshot_destroy(s);
+    return status;
+}
+
+void dt_snapshot_destroy(struct dt_snapshot *snapshot)
+{
+    if (!snapshot)
+        return;
+    for (int f = 0; f < 2; f++) {
+        free(snapshot->files[f].tensors);
+        free(snapshot->files[f].ids);
+    }
+    free(snapshot->block);
+    free(snapshot);
+}
+
+uint64_t dt_snapshot_bytes(const struct dt_snapshot *snapshot)
+{
+    return snapshot->files[0].bytes + snapshot->files[1].bytes;
+}
+
+static enum dt_arena find_arena(const struct dt_tensor *tensor, bool momentum)
+{
+    if (tensor->role == DT_STAT)
+        return DT_ARENA_STATS;
+    return momentum ? DT_ARENA_MOMENTUM : DT_ARENA_PARAMS;
+}
+
+static dt_status take_file(struct dt_snapshot *s, struct contents *c, bool momentum)
+{
+    for (int i = 0; i < c->n; i++) {
+        char *out = c->data + c->tensors[i].offset;
+        int id = c->ids[i];
+        if (id < 0) {
+            memcpy(out, &s->state.n_passes, sizeof s->state.n_passes); /* not always aligned */
+            continue;
+        }
+        enum dt_arena arena = find_arena(&s->plan->graph->tensor[id], momentum);
+        DT_TRY(dt_plan_get(s->plan, arena, id, (float *)(void *)out));
+    }
+    return DT_OK;
+}
+
+dt_status dt_snapshot_take(struct dt_snapshot *snapshot, const struct dt_checkpoint *state)
+{
+    snapshot->state = *state;
+    for (int f = 0; f < 2; f++)
+        DT_TRY(take_file(snapshot, &snapshot->files[f], f == 1));
+    return DT_OK;
+}
+
+const struct dt_checkpoint *dt_snapshot_state(const struct dt_snapshot *snapshot)
+{
+    return &snapshot->state;
+}
+
+const struct dt_st_tensor *dt_snapshot_tensors(const struct dt_snapshot *snapshot, bool momentum,
+                                               int *n)
+{
+    *n = snapshot->files[momentum].n;
+    return snapshot->files[momentum].tensors;
+}
+
+const void *dt_snapshot_data(const struct dt_snapshot *snapshot, bool momentum, uint64_t *bytes)
+{
+    *bytes = snapshot->files[momentum].bytes;
+    return snapshot->files[momentum].data;
+}

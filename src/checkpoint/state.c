@@ -1,0 +1,159 @@
+/* state.json. Every member is required; the manifest vouches for the bytes, so what does not fit
+ * here is of another version. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "checkpoint/checkpoint.h"
+
+enum { FORMAT = 2, FINGERPRINT_DIGITS = 16 };
+static const int64_t integer_max = INT64_C(1) << 53; /* exact in JSON's doubles */
+static const double scale_max = 0x1p24;
+
+/* The members that are integers, in the order of the file. */
+static const struct {
+    const char *key;
+    size_t offset;
+    bool wide; /* int64_t, else int */
+    int64_t min;
+} integers[] = {
+    {"step", offsetof(struct dt_checkpoint, step), true, 0},
+    {"epoch", offsetof(struct dt_checkpoint, epoch), true, 0},
+    {"batch", offsetof(struct dt_checkpoint, batch), true, 0},
+    {"passes", offsetof(struct dt_checkpoint, n_passes), true, 0},
+    {"best_step", offsetof(struct dt_checkpoint, best_step), true, -1},
+    {"ranks", offsetof(struct dt_checkpoint, n_ranks), false, 1},
+    {"micro_batch", offsetof(struct dt_checkpoint, micro_batch), false, 0},
+    {"num_classes", offsetof(struct dt_checkpoint, num_classes), false, 0},
+    {"image_size", offsetof(struct dt_checkpoint, image_size), false, 0},
+    {"global_batch", offsetof(struct dt_checkpoint, global_batch), false, 1},
+    {"seed", offsetof(struct dt_checkpoint, seed), true, 0},
+    {"train_images", offsetof(struct dt_checkpoint, n_train_images), true, 0},
+};
+
+static int64_t get(const struct dt_checkpoint *state, size_t i)
+{
+    const void *field = (const char *)state + integers[i].offset;
+    return integers[i].wide ? *(const int64_t *)field : *(const int *)field;
+}
+
+static void set(struct dt_checkpoint *state, size_t i, int64_t value)
+{
+    void *field = (char *)state + integers[i].offset;
+    if (integers[i].wide)
+        *(int64_t *)field = value;
+    else
+        *(int *)field = (int)value;
+}
+
+dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoint *state)
+{
+    char fingerprint[FINGERPRINT_DIGITS + 1];
+    snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, state->fingerprint);
+    dt_jsonw_init(w, true);
+    dt_jsonw_begin(w, NULL, '{');
+    dt_jsonw_integer(w, "format", FORMAT);
+    dt_jsonw_string(w, "dtrain", DTRAIN_VERSION);
+    for (size_t i = 0; i < DT_COUNT(integers); i++)
+        dt_jsonw_integer(w, integers[i].key, get(state, i));
+    dt_jsonw_number(w, "best_top1", state->best_top1);
+    dt_jsonw_bool(w, "eval_due", state->eval_due);
+    dt_jsonw_string(w, "model", state->model);
+    dt_jsonw_string(w, "data_fingerprint", fingerprint);
+    if (state->origin[0])
+        dt_jsonw_string(w, "origin", state->origin);
+    if (state->precision >= 0)
+        dt_jsonw_string(w, "precision", dt_precision_name((enum dt_precision)state->precision));
+    if (state->loss_scale.scale > 0) {
+        dt_jsonw_number(w, "loss_scale", (double)state->loss_scale.scale);
+        dt_jsonw_integer(w, "clean_steps", state->loss_scale.n_clean);
+    }
+    dt_jsonw_close(w, '}');
+    return dt_jsonw_end(w);
+}
+
+static bool parse_integers(struct dt_checkpoint *state, const struct dt_json *root)
+{
+    for (size_t i = 0; i < DT_COUNT(integers); i++) {
+        int64_t value, max = integers[i].wide ? integer_max : INT32_MAX;
+        if (!dt_json_integer(dt_json_get(root, integers[i].key), integers[i].min, max, &value))
+            return false;
+        set(state, i, value);
+    }
+    return state->batch <= INT32_MAX; /* times global_batch it fits */
+}
+
+static bool parse_others(struct dt_checkpoint *state, const struct dt_json *root)
+{
+    const struct dt_json *best = dt_json_get(root, "best_top1");
+    const struct dt_json *due = dt_json_get(root, "eval_due");
+    const struct dt_json *model = dt_json_get(root, "model");
+    const struct dt_json *print = dt_json_get(root, "data_fingerprint");
+    bool ok = best && best->type == DT_JSON_NUMBER && due && due->type == DT_JSON_BOOL && model &&
+              model->type == DT_JSON_STRING && strlen(model->string) < sizeof state->model &&
+              print && print->type == DT_JSON_STRING &&
+              strlen(print->string) == FINGERPRINT_DIGITS &&
+              strspn(print->string, "0123456789abcdef") == FINGERPRINT_DIGITS;
+    if (!ok)
+        return false;
+    state->best_top1 = best->number;
+    state->eval_due = due->boolean;
+    memcpy(state->model, model->string, strlen(model->string) + 1);
+    return sscanf(print->string, "%" SCNx64, &state->fingerprint) == 1;
+}
+
+/* Absent in a run that began in its own folder. */
+static bool parse_origin(struct dt_checkpoint *state, const struct dt_json *root)
+{
+    const struct dt_json *origin = dt_json_get(root, "origin");
+    if (!origin)
+        return true;
+    if (origin->type != DT_JSON_STRING || strlen(origin->string) >= sizeof state->origin)
+        return false;
+    memcpy(state->origin, origin->string, strlen(origin->string) + 1);
+    return true;
+}
+
+/* Not every run has them: absent, or right. */
+static bool parse_precision(struct dt_checkpoint *state, const struct dt_json *root)
+{
+    const struct dt_json *name = dt_json_get(root, "precision");
+    const struct dt_json *scale = dt_json_get(root, "loss_scale");
+    int64_t n_clean;
+    state->precision = -1;
+    for (int p = DT_PRECISION_FP32; name && p <= DT_PRECISION_FP16; p++)
+        if (name->type == DT_JSON_STRING &&
+            strcmp(dt_precision_name((enum dt_precision)p), name->string) == 0)
+            state->precision = p;
+    if (name && state->precision < 0)
+        return false;
+    if (!scale)
+        return true;
+    if (scale->type != DT_JSON_NUMBER || !(scale->number > 0) || scale->number > scale_max ||
+        !dt_json_integer(dt_json_get(root, "clean_steps"), 0, INT32_MAX, &n_clean))
+        return false;
+    state->loss_scale =
+        (struct dt_loss_scale){.scale = (float)scale->number, .n_clean = (int32_t)n_clean};
+    return true;
+}
+
+dt_status dt_checkpoint_state_load(struct dt_checkpoint *state, const char *path)
+{
+    char file[DT_PATH_MAX];
+    struct dt_json_doc *doc;
+    int64_t format;
+    *state = (struct dt_checkpoint){0};
+    DT_TRY(dt_file_path(file, "%s/%s", path, "state.json"));
+    DT_TRY(dt_json_load(&doc, file, NULL));
+    const struct dt_json *root = dt_json_root(doc);
+    bool ok = dt_json_integer(dt_json_get(root, "format"), FORMAT, FORMAT, &format) &&
+              parse_integers(state, root) && parse_others(state, root) &&
+              parse_precision(state, root) && parse_origin(state, root);
+    dt_json_destroy(doc);
+    if (!ok)
+        DT_FAIL(DT_ERR_DATA, "%s: not a state of this version of dtrain (format %d)", file, FORMAT);
+    return DT_OK;
+}

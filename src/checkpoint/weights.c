@@ -1,0 +1,240 @@
+/* Weights and running statistics by name from a safetensors file: resume, evaluation, fine-tuning.
+ * What does not fit is listed, in the words PyTorch's load_state_dict uses. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "checkpoint/safetensors.h"
+#include "train/session.h"
+
+enum { LIST_BYTES = 4096, LIST_NAMES = 5 };
+static const char model_file[] = "model.safetensors";
+
+/* The first few names, and how many there are. */
+struct list {
+    int n;
+    size_t used;
+    char text[LIST_BYTES];
+};
+
+struct loading {
+    struct dt_plan *plan;
+    const struct dt_graph *graph;
+    struct dt_st_reader *file;
+    const char *head; /* prefix of parameters that may be left as they are; NULL = none */
+    float *values;
+    struct list missing, unexpected, mismatched, kept;
+};
+
+static void list_add(struct list *list, const char *before, const char *text, const char *after)
+{
+    if (++list->n > LIST_NAMES)
+        return;
+    int n =
+        snprintf(list->text + list->used, LIST_BYTES - list->used, "%s%s%s", before, text, after);
+    if (n > 0 && (size_t)n < LIST_BYTES - list->used)
+        list->used += (size_t)n;
+    else
+        list->text[list->used] = '\0'; /* full: the list ends with a whole name */
+}
+
+/* " and 7 more" for what the text leaves out. */
+static void list_end(struct list *list, const char *before)
+{
+    if (list->n > LIST_NAMES)
+        snprintf(list->text + list->used, LIST_BYTES - list->used, "%sand %d more", before,
+                 list->n - LIST_NAMES);
+}
+
+static void list_name(struct list *list, const char *name)
+{
+    list_add(list, list->n > 0 ? ", \"" : "\"", name, "\"");
+}
+
+static bool is_wanted(const struct dt_tensor *tensor)
+{
+    return tensor->role == DT_PARAM || tensor->role == DT_STAT;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), n_end = strlen(end);
+    return n >= n_end && strcmp(text + n - n_end, end) == 0;
+}
+
+static bool is_head(const struct loading *l, const char *name)
+{
+    size_t n = l->head ? strlen(l->head) : 0;
+    return n > 0 && strncmp(name, l->head, n) == 0 && name[n] == '.';
+}
+
+static bool same_shape(const struct dt_st_tensor *saved, const struct dt_tensor *tensor)
+{
+    if (saved->n_dims != tensor->n_dims)
+        return false;
+    for (int i = 0; i < saved->n_dims; i++)
+        if (saved->dim[i] != tensor->dim[i])
+            return false;
+    return true;
+}
+
+static void format_shape(char *out, size_t bytes, int n_dims, const int64_t *dim)
+{
+    size_t used = (size_t)snprintf(out, bytes, "[");
+    for (int i = 0; i < n_dims && used < bytes; i++)
+        used += (size_t)snprintf(out + used, bytes - used, "%s%lld", i > 0 ? ", " : "",
+                                 (long long)dim[i]);
+    if (used < bytes)
+        snprintf(out + used, bytes - used, "]");
+}
+
+static void list_mismatch(struct list *list, const struct dt_st_tensor *saved,
+                          const struct dt_tensor *tensor)
+{
+    char text[512], from[128], to[128];
+    int64_t dim[4];
+    for (int i = 0; i < 4; i++)
+        dim[i] = tensor->dim[i];
+    format_shape(from, sizeof from, saved->n_dims, saved->dim);
+    format_shape(to, sizeof to, tensor->n_dims, dim);
+    snprintf(text, sizeof text,
+             "size mismatch for %s: copying a param with shape %s from checkpoint, the shape in "
+             "current model is %s.",
+             tensor->name, from, to);
+    list_add(list, "\n    ", text, "");
+}
+
+/* Finds what fits; nothing is changed yet, so that a file that does not fit changes nothing. */
+static void compare(struct loading *l)
+{
+    for (int t = 0; t < l->graph->n_tensors; t++) {
+        const struct dt_tensor *tensor = &l->graph->tensor[t];
+        if (!is_wanted(tensor))
+            continue;
+        const struct dt_st_tensor *saved = dt_st_find(l->file, tensor->name);
+        bool fits = saved && same_shape(saved, tensor) && saved->dtype != DT_ST_I64;
+        if (!fits && is_head(l, tensor->name))
+            list_name(&l->kept, tensor->name);
+        else if (!saved)
+            list_name(&l->missing, tensor->name);
+        else if (!fits)
+            list_mismatch(&l->mismatched, saved, tensor);
+    }
+    for (size_t i = 0; i < dt_st_count(l->file); i++) {
+        const char *name = dt_st_get(l->file, i)->name;
+        if (strncmp(name, "module.", 7) == 0)
+            name += 7;
+        int t = dt_graph_find(l->graph, name);
+        if ((t < 0 || !is_wanted(&l->graph->tensor[t])) &&
+            !ends_with(name, "num_batches_tracked") && !is_head(l, name))
+            list_name(&l->unexpected, name);
+    }
+    list_end(&l->kept, " ");
+    list_end(&l->missing, " ");
+    list_end(&l->unexpected, " ");
+    list_end(&l->mismatched, "\n    ");
+}
+
+static dt_status report(const struct loading *l, const char *path)
+{
+    const struct list *missing = &l->missing, *unexpected = &l->unexpected;
+    if (missing->n + unexpected->n + l->mismatched.n == 0)
+        return DT_OK;
+    DT_FAIL(DT_ERR_CONFIG, "%s does not fit the model:%s%s%s%s%s%s%s", path,
+            missing->n ? "\n    Missing key(s) in state_dict: " : "", missing->text,
+            missing->n ? "." : "", unexpected->n ? "\n    Unexpected key(s) in state_dict: " : "",
+            unexpected->text, unexpected->n ? "." : "", l->mismatched.text);
+}
+
+static dt_status copy(struct loading *l)
+{
+    size_t most = 0;
+    for (int t = 0; t < l->graph->n_tensors; t++) {
+        size_t n = dt_tensor_elements(&l->graph->tensor[t]);
+        if (is_wanted(&l->graph->tensor[t]) && n > most)
+            most = n;
+    }
+    DT_TRY(DT_NEW(l->values, most));
+    for (int t = 0; t < l->graph->n_tensors; t++) {
+        const struct dt_tensor *tensor = &l->graph->tensor[t];
+        if (!is_wanted(tensor))
+            continue;
+        const struct dt_st_tensor *saved = dt_st_find(l->file, tensor->name);
+        if (!saved || !same_shape(saved, tensor))
+            continue; /* the new head */
+        DT_TRY(dt_st_read_f32(l->file, saved, l->values));
+        enum dt_arena arena = tensor->role == DT_PARAM ? DT_ARENA_PARAMS : DT_ARENA_STATS;
+        DT_TRY(dt_plan_set(l->plan, arena, t, l->values));
+    }
+    return DT_OK;
+}
+
+dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *head, bool new_head)
+{
+    struct loading *l = NULL;
+    dt_status status = DT_OK;
+    DT_TRY(DT_NEW(l, 1));
+    l->plan = plan;
+    l->graph = plan->graph;
+    l->head = new_head ? head : NULL;
+    DT_TRY_OUT(dt_st_open(&l->file, path));
+    compare(l);
+    DT_TRY_OUT(report(l, path));
+    DT_TRY_OUT(copy(l));
+    if (l->kept.n > 0)
+        dt_log(DT_LOG_INFO, "new classifier: %s of %s left out, initialised anew", l->kept.text,
+               path);
+out:
+    dt_st_close(l->file);
+    free(l->values);
+    free(l);
+    return status;
+}
+
+static dt_status find_checkpoint(char *out, const char *path)
+{
+    char dir[DT_PATH_MAX];
+    bool is_one;
+    struct dt_checkpoint state;
+    DT_TRY(dt_checkpoint_locate(dir, &is_one, path));
+    if (is_one) {
+        dt_status status = dt_checkpoint_verify(NULL, path);
+        if (status != DT_OK)
+            DT_FAIL(status, "cannot load weights from %s: %s", path, dt_error_text());
+        return dt_file_path(out, "%s", path);
+    }
+    DT_TRY(dt_checkpoint_find(out, &state, dir));
+    if (out[0] == '\0')
+        DT_FAIL(DT_ERR_NO_INPUT, "cannot load weights: %s holds no good checkpoint", dir);
+    return DT_OK;
+}
+
+/* Folders from elsewhere hold a model.safetensors without manifest; a checkpoint has one. */
+static bool is_model_folder(const char *path)
+{
+    char file[DT_PATH_MAX], dir[DT_PATH_MAX];
+    bool is_one;
+    return dt_file_path(file, "%s/%s", path, model_file) == DT_OK && dt_file_exists(file) &&
+           dt_checkpoint_locate(dir, &is_one, path) == DT_OK && !is_one;
+}
+
+dt_status dt_weights_find(char *out, const char *path)
+{
+    char folder[DT_PATH_MAX];
+    struct stat info;
+    if (stat(path, &info) != 0)
+        DT_FAIL(dt_file_input_status(errno), "cannot load weights from %s: %s", path,
+                strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        return dt_file_path(out, "%s", path);
+    if (is_model_folder(path))
+        DT_TRY(dt_file_path(folder, "%s", path));
+    else
+        DT_TRY(find_checkpoint(folder, path));
+    return dt_file_path(out, "%s/%s", folder, model_file);
+}

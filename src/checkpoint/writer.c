@@ -1,0 +1,189 @@
+/* One thread, one snapshot, one save at a time. The snapshot belongs to the main thread while the
+ * state is not BUSY, and to the thread while it is; the lock hands it over. */
+#include "checkpoint/writer.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "base/thread.h"
+#include "checkpoint/snapshot.h"
+
+enum phase { IDLE, BUSY, ENDED }; /* ENDED: the result has not been taken */
+
+struct dt_saver {
+    const struct dt_checkpoint_target *target;
+    struct dt_snapshot *snapshot;
+    pthread_t thread;
+    bool has_lock, has_changed, has_thread;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    enum phase phase;
+    bool stop;
+    struct dt_saved saved;
+};
+
+/* --- The thread --- */
+
+static void write_snapshot(struct dt_saver *s, struct dt_saved *saved)
+{
+    double begin_s = dt_clock_s();
+    saved->status = dt_checkpoint_write(saved->path, s->target, s->snapshot);
+    saved->seconds = dt_clock_s() - begin_s;
+    if (saved->status != DT_OK)
+        snprintf(saved->problem, sizeof saved->problem, "%s", dt_error_text());
+}
+
+static void *work(void *context)
+{
+    struct dt_saver *s = context;
+    pthread_mutex_lock(&s->lock);
+    for (;;) {
+        while (s->phase != BUSY && !s->stop)
+            pthread_cond_wait(&s->changed, &s->lock);
+        if (s->phase != BUSY)
+            break;
+        struct dt_saved saved = s->saved;
+        pthread_mutex_unlock(&s->lock);
+        write_snapshot(s, &saved);
+        pthread_mutex_lock(&s->lock);
+        s->saved = saved;
+        s->phase = ENDED;
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* Waiting with a limit is by the monotonic clock. */
+static dt_status init_lock(struct dt_saver *s)
+{
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0)
+        DT_FAIL(DT_ERR_MEMORY, "cannot make a lock for the thread that writes checkpoints");
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    s->has_lock = pthread_mutex_init(&s->lock, NULL) == 0;
+    s->has_changed = pthread_cond_init(&s->changed, &attributes) == 0;
+    pthread_condattr_destroy(&attributes);
+    if (!s->has_lock || !s->has_changed)
+        DT_FAIL(DT_ERR_MEMORY, "cannot make a lock for the thread that writes checkpoints");
+    return DT_OK;
+}
+
+/* --- Interface --- */
+
+dt_status dt_saver_create(struct dt_saver **saver, const struct dt_checkpoint_target *target,
+                          struct dt_plan *plan)
+{
+    struct dt_saver *s = NULL;
+    dt_status status = DT_OK;
+    *saver = NULL;
+    DT_TRY(DT_NEW(s, 1));
+    s->target = target;
+    DT_TRY_OUT(dt_snapshot_create(&s->snapshot, plan));
+    DT_TRY_OUT(init_lock(s));
+    int error = dt_thread_start(&s->thread, "dt-saver", work, s);
+    s->has_thread = error == 0;
+    if (error != 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_MEMORY, "cannot start the thread that writes checkpoints: %s",
+                            strerror(error)));
+    *saver = s;
+    return DT_OK;
+out:
+    dt_saver_destroy(s);
+    return status;
+}
+
+static void warn_of_untaken(const struct dt_saver *s)
+{
+    if (s->phase == ENDED && s->saved.status != DT_OK)
+        dt_log(DT_LOG_WARNING, "%s", s->saved.problem);
+}
+
+static void stop_thread(struct dt_saver *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    warn_of_untaken(s);
+}
+
+void dt_saver_destroy(struct dt_saver *saver)
+{
+    if (!saver)
+        return;
+    if (saver->has_thread)
+        stop_thread(saver);
+    if (saver->has_changed)
+        pthread_cond_destroy(&saver->changed);
+    if (saver->has_lock)
+        pthread_mutex_destroy(&saver->lock);
+    dt_snapshot_destroy(saver->snapshot);
+    free(saver);
+}
+
+uint64_t dt_saver_bytes(const struct dt_saver *saver)
+{
+    return dt_snapshot_bytes(saver->snapshot);
+}
+
+/* With the lock held. The thread has a pulse of its own, so waiting for it is no standstill. */
+static void wait_until_free(struct dt_saver *s)
+{
+    while (s->phase == BUSY) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec++;
+        pthread_cond_timedwait(&s->changed, &s->lock, &until);
+        dt_pulse_beat(&dt_pulse_main);
+    }
+}
+
+dt_status dt_saver_start(struct dt_saver *saver, const struct dt_checkpoint *state)
+{
+    double begin_s = dt_clock_s();
+    pthread_mutex_lock(&saver->lock);
+    wait_until_free(saver);
+    warn_of_untaken(saver);
+    saver->phase = IDLE;
+    pthread_mutex_unlock(&saver->lock);
+    DT_TRY(dt_snapshot_take(saver->snapshot, state));
+    pthread_mutex_lock(&saver->lock);
+    saver->saved = (struct dt_saved){.step = state->step,
+                                     .stall_s = dt_clock_s() - begin_s,
+                                     .bytes = dt_snapshot_bytes(saver->snapshot)};
+    saver->phase = BUSY;
+    pthread_cond_broadcast(&saver->changed);
+    pthread_mutex_unlock(&saver->lock);
+    return DT_OK;
+}
+
+bool dt_saver_is_busy(struct dt_saver *saver)
+{
+    pthread_mutex_lock(&saver->lock);
+    bool busy = saver->phase == BUSY;
+    pthread_mutex_unlock(&saver->lock);
+    return busy;
+}
+
+bool dt_saver_take_result(struct dt_saver *saver, struct dt_saved *saved, bool wait)
+{
+    pthread_mutex_lock(&saver->lock);
+    if (wait)
+        wait_until_free(saver);
+    bool ended = saver->phase == ENDED;
+    if (ended) {
+        *saved = saver->saved;
+        saver->phase = IDLE;
+    }
+    pthread_mutex_unlock(&saver->lock);
+    return ended;
+}

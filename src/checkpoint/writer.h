@@ -1,0 +1,37 @@
+/* Saving beside training: the main thread copies the state, a thread of its own writes it. Rank 0
+ * only. */
+#ifndef DTRAIN_CHECKPOINT_WRITER_H
+#define DTRAIN_CHECKPOINT_WRITER_H
+
+#include "checkpoint/checkpoint.h"
+
+struct dt_saver;
+
+/* What became of a save. */
+struct dt_saved {
+    dt_status status;        /* of the writing; its text in `problem` */
+    int64_t step;            /* updates done */
+    double seconds, stall_s; /* of the thread; of training */
+    uint64_t bytes;          /* of tensors */
+    char path[DT_PATH_MAX];  /* of the checkpoint */
+    char problem[DT_PATH_MAX + 1024];
+};
+
+/* Allocates the snapshot and starts the thread. `target` and `plan` are kept. */
+dt_status dt_saver_create(struct dt_saver **saver, const struct dt_checkpoint_target *target,
+                          struct dt_plan *plan);
+/* Waits for the save under way, stops the thread; accepts NULL. */
+void dt_saver_destroy(struct dt_saver *saver);
+
+/* Bytes of the tensors of a checkpoint. */
+uint64_t dt_saver_bytes(const struct dt_saver *saver);
+
+/* Copies the state and starts writing it. Waits for a save that is still under way (its result must
+ * have been taken, or is dropped after a warning). */
+dt_status dt_saver_start(struct dt_saver *saver, const struct dt_checkpoint *state);
+bool dt_saver_is_busy(struct dt_saver *saver);
+/* True if a save has ended since the last call; its result goes to *saved. With `wait` it first
+ * waits for the one under way. */
+bool dt_saver_take_result(struct dt_saver *saver, struct dt_saved *saved, bool wait);
+
+#endif

@@ -1,0 +1,51 @@
+/* Inside the comm module: the communicator, the wrapper around MPI calls, what a data plane is. */
+#ifndef DTRAIN_COMM_INTERNAL_H
+#define DTRAIN_COMM_INTERNAL_H
+
+#include <mpi.h>
+
+#include "dtrain/comm.h"
+
+/* A way to sum gradients. plane.c has checked the arguments and that the plane is open. */
+struct dt_plane_ops {
+    void (*describe)(char *out, size_t bytes); /* as dt_comm_describe_plane */
+    /* Sets comm->reduce. Collective; ranks may return different statuses, of which plane.c makes
+     * one. */
+    dt_status (*open)(struct dt_comm *comm, const struct dt_comm_options *options);
+    /* As dt_comm_alloc. NULL: any memory will do. */
+    dt_status (*alloc)(struct dt_comm *comm, void **out, size_t bytes);
+    dt_status (*reduce)(struct dt_comm *comm, int slot, void *buffer, size_t count);
+    dt_status (*poll)(struct dt_comm *comm);
+    dt_status (*wait)(struct dt_comm *comm, int slot); /* NULL: nothing to wait for */
+    /* Frees comm->reduce, also a half-made one; not called if that is NULL. */
+    void (*close)(struct dt_comm *comm);
+};
+
+extern const struct dt_plane_ops dt_plane_mpi;
+extern const struct dt_plane_ops dt_plane_nccl; /* with DTRAIN_HAVE_NCCL only */
+
+struct dt_comm {
+    MPI_Comm control; /* MPI_COMM_NULL until open has made it */
+    MPI_Comm data;
+    MPI_Comm node; /* the ranks that share memory with this one */
+    int rank, size, local_rank, local_size;
+    int n_allowed_cpus, n_sharing; /* comm.h */
+    bool is_bound;                 /* no two ranks of the node share a CPU */
+    /* The data plane: NULL until dt_comm_open_reduce. */
+    const struct dt_plane_ops *plane;
+    void *reduce; /* the plane's own */
+    int n_slots;
+    size_t max_count;
+    bool has_failed; /* one of its calls, here or, in open and alloc, on another rank */
+};
+
+/* DT_OK, or DT_ERR_DEVICE with the call and MPI's text recorded. */
+dt_status dt_comm_mpi_status(int code, const char *call, const char *file, int line);
+#define DT_MPI(call)                                                                     \
+    do {                                                                                 \
+        dt_status dt_mpi_status = dt_comm_mpi_status((call), #call, __FILE__, __LINE__); \
+        if (dt_mpi_status != DT_OK)                                                      \
+            return dt_mpi_status;                                                        \
+    } while (0)
+
+#endif

@@ -1,0 +1,212 @@
+/* Inside of the CUDA backend: device, formats, prepared nodes, wrappers around library calls.
+ *
+ * Activations are NHWC with channels padded to a multiple of 8 (of what ingest writes: to 4);
+ * weights of convolutions O R S I, of linear layers O x (H W C), both padded alike; vectors of
+ * channels are padded to 8. Padding is zero everywhere and stays zero. `type` is the type of
+ * activations and their gradients, of the shadow copy of weights, and of the gradients of
+ * parameters; everything else is fp32. */
+#ifndef DTRAIN_CUDA_INTERNAL_H
+#define DTRAIN_CUDA_INTERNAL_H
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+#include "dtrain/backend.h"
+#include "kernels/kernels.h"
+
+/* --- Library calls: DT_TRY(DT_CUDA("what is done", cudaCall(...))) --- */
+/* DT_OK, or DT_ERR_DEVICE (memory: DT_ERR_MEMORY) with `what`, the library's name for the error and
+ * its text. */
+dt_status dt_cuda_status(const char *what, cudaError_t code, const char *file, int line);
+dt_status dt_cudnn_status(const char *what, cudnnStatus_t code, const char *file, int line);
+dt_status dt_cublas_status(const char *what, cublasStatus_t code, const char *file, int line);
+#define DT_CUDA(what, call)   dt_cuda_status((what), (call), __FILE__, __LINE__)
+#define DT_CUDNN(what, call)  dt_cudnn_status((what), (call), __FILE__, __LINE__)
+#define DT_CUBLAS(what, call) dt_cublas_status((what), (call), __FILE__, __LINE__)
+
+/* --- Formats (format.c) --- */
+
+enum dt_layout {
+    DT_LAYOUT_PLAIN,          /* as it is on the host: pixels, labels */
+    DT_LAYOUT_VECTOR,         /* fp32 or `type`, channels padded to 8 */
+    DT_LAYOUT_ACTIVATION,     /* rows x cp */
+    DT_LAYOUT_BITS,           /* one bit per element of rows x cp: workspace of bn */
+    DT_LAYOUT_BYTES,          /* one byte per element of rows x cp: workspace of max_pool */
+    DT_LAYOUT_CONV_WEIGHTS,   /* op x R x S x ip */
+    DT_LAYOUT_LINEAR_WEIGHTS, /* op x (H W ip) */
+};
+
+struct dt_cuda_format {
+    enum dt_layout layout;
+    enum dt_dtype type; /* in which nodes read and write it */
+    int n, c, h, w;     /* logical; weights: O, I, R, S (linear: of the activation it multiplies) */
+    int cp;             /* c padded */
+    int np;             /* weights: n padded to 8; else n */
+    size_t elements;    /* padding included; bits: rounded up to whole bytes by rows * cp / 8 */
+};
+
+/* The formats of one graph, made when its first node is prepared; the graph is complete then. They
+ * die with the last node, so a later graph at the same address never sees stale ones. */
+struct dt_cuda_formats {
+    struct dt_cuda_formats *next;
+    const struct dt_graph *graph;
+    struct dt_cuda_format *format; /* one per tensor */
+    int n_tensors;
+    int n_users; /* prepared nodes */
+};
+
+/* Counts one more node of `g` as user of its formats; release undoes it. DT_ERR_MEMORY. */
+dt_status dt_cuda_formats_acquire(struct dt_device *dev, const struct dt_graph *g);
+void dt_cuda_formats_release(struct dt_device *dev, const struct dt_graph *g);
+/* Of a tensor. Where no node is prepared, the formats are made anew and valid until the next call
+ * of a function of this file. DT_ERR_MEMORY. */
+dt_status dt_cuda_format(struct dt_device *dev, const struct dt_cuda_format **out,
+                         const struct dt_graph *g, int tensor);
+enum dt_dtype dt_cuda_dtype(struct dt_device *dev, const struct dt_graph *g, int tensor);
+size_t dt_cuda_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int tensor);
+dt_status dt_cuda_set_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor, void *dst,
+                             const float *src);
+dt_status dt_cuda_get_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor,
+                             float *dst, const void *src);
+void dt_cuda_formats_destroy(struct dt_cuda_formats *formats);
+
+/* --- Device --- */
+
+enum {
+    DT_CUDA_FEED_SLOTS = 2,
+    DT_CUDA_MAX_STAMPS = 4096,
+    DT_CUDA_ALIGN = 256,         /* bytes: of what libraries want aligned best */
+    DT_CUDA_PINNED_BYTES = 4096, /* of dt_device.pinned */
+};
+
+struct dt_conv_problem; /* conv.h */
+
+struct dt_device {
+    struct dt_device_options options;
+    char cache_dir[1024]; /* copy of options.cache_dir, "" = none */
+    int index;
+    char name[64], identity[DT_IDENTITY_MAX];
+    int capability; /* 90 */
+    enum dt_dtype type;
+    cudaStream_t compute, comm, copy;
+    cudnnHandle_t dnn;
+    cublasLtHandle_t blas;
+    struct dt_cuda_formats *formats;
+    struct dt_conv_problem *problems;
+    uint64_t n_allocs;
+    bool hung; /* a wait was given up: freeing might wait for ever, and is left out */
+
+    /* Device memory: what kernels keep between launches. */
+    struct dt_step_values *step;
+    struct dt_scale_state *scale;
+    struct dt_step_counters *counters;
+    void *pinned; /* host memory of small downloads */
+
+    cudaEvent_t fork, wait;
+    cudaEvent_t *slot; /* marks of the comm stream */
+    int n_slots;
+    /* Feeding: a pass's input goes to device memory `feed_memory[i]` on the copy stream, from there
+     * to its tensors on the compute stream; the slots alternate from pass to pass. */
+    char *feed_memory[DT_CUDA_FEED_SLOTS];
+    size_t feed_bytes, feed_used;
+    int feed_slot;
+    cudaEvent_t fed[DT_CUDA_FEED_SLOTS], taken[DT_CUDA_FEED_SLOTS];
+    bool told_unpinned; /* that host memory could not be pinned */
+    cudaEvent_t *stamp; /* DT_CUDA_MAX_STAMPS, made as needed */
+};
+
+static inline size_t dt_cuda_align(size_t bytes)
+{
+    return (bytes + DT_CUDA_ALIGN - 1) / DT_CUDA_ALIGN * DT_CUDA_ALIGN;
+}
+
+/* Waits for an event at most options.timeout_s, polling; `what` ("the training step") for the
+ * message of DT_ERR_HANG. */
+dt_status dt_cuda_wait(struct dt_device *dev, cudaEvent_t event, const char *what);
+/* Waits in this way for what a stream holds now. */
+dt_status dt_cuda_wait_stream(struct dt_device *dev, cudaStream_t stream, const char *what);
+
+/* probe.c: why there is no GPU to be used, in words; `code` is what cudaGetDeviceCount said. */
+void dt_cuda_explain(char *out, size_t bytes, cudaError_t code);
+/* "13.0" from 13000. */
+void dt_cuda_format_version(char *out, size_t bytes, int version);
+/* Hexadecimal, 33 bytes. */
+void dt_cuda_format_uuid(char *out, size_t bytes, const cudaUUID_t *uuid);
+
+/* --- Nodes --- */
+
+struct dt_cuda_op;
+
+struct dt_exec {
+    const struct dt_cuda_op *op;
+    const struct dt_graph *graph;
+    const struct dt_node *node;
+    const struct dt_cuda_format *src[DT_MAX_SRC], *dst[DT_MAX_DST];
+    void *src_data[DT_MAX_SRC], *dst_data[DT_MAX_DST]; /* after bind */
+    char *scratch;                                     /* after bind: aligned to DT_CUDA_ALIGN */
+    size_t scratch_bytes;
+    struct dt_conv_problem *problem; /* convolutions */
+    void *own;                       /* of the op */
+};
+
+struct dt_cuda_op {
+    /* src and dst (formats) are filled in. Sets scratch_bytes where it is known by now. */
+    dt_status (*prepare)(struct dt_device *dev, struct dt_exec *exec);
+    dt_status (*run)(struct dt_device *dev, struct dt_exec *exec);
+    /* May be NULL: */
+    size_t (*scratch_bytes)(const struct dt_exec *exec); /* after choose, else exec's field */
+    dt_status (*bind)(struct dt_device *dev, struct dt_exec *exec); /* addresses are filled in */
+    void (*release)(struct dt_device *dev, struct dt_exec *exec); /* also after a failed prepare */
+};
+
+/* One per op of the op list, in conv.c, norm.c, pool.c, linear.c, pointwise.c, loss.c. */
+#define DT_CUDA_DECLARE(NAME, name, ...) extern const struct dt_cuda_op dt_cuda_##name;
+DT_OP_LIST(DT_CUDA_DECLARE)
+#undef DT_CUDA_DECLARE
+
+/* update.c */
+dt_status dt_cuda_set_scalars(struct dt_device *dev, const struct dt_scalars *scalars);
+dt_status dt_cuda_update(struct dt_device *dev, const struct dt_update *update);
+/* Segments from *next on as ranges[0 .. DT_MAX_RANGES) of one launch; *next moves on. */
+dt_status dt_cuda_cut_ranges(struct dt_range *ranges, int *n_ranges,
+                             const struct dt_segment *segments, int n_segments, int *next);
+dt_status dt_cuda_accumulate(struct dt_device *dev, float *dst, const void *src,
+                             enum dt_dtype src_type, size_t count, bool first);
+dt_status dt_cuda_refresh(struct dt_device *dev, void *shadow, const float *params, size_t count);
+dt_status dt_cuda_check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count);
+dt_status dt_cuda_settle(struct dt_device *dev);
+dt_status dt_cuda_get_loss_scale(struct dt_device *dev, struct dt_loss_scale *out);
+dt_status dt_cuda_set_loss_scale(struct dt_device *dev, const struct dt_loss_scale *in);
+dt_status dt_cuda_download(struct dt_device *dev, struct dt_counters *out); /* loss.c */
+
+/* feed.c */
+dt_status dt_cuda_upload(struct dt_device *dev, void *dst, const void *src, size_t bytes);
+dt_status dt_cuda_open_feed(struct dt_device *dev, size_t bytes);
+void dt_cuda_close_feed(struct dt_device *dev);
+dt_status dt_cuda_feed(struct dt_device *dev, void *dst, const void *src, size_t bytes);
+dt_status dt_cuda_end_feed(struct dt_device *dev);
+dt_status dt_cuda_pin(struct dt_device *dev, void *memory, size_t bytes);
+void dt_cuda_unpin(struct dt_device *dev, void *memory);
+
+/* stream.c: order of the streams, recordings, stamps. */
+dt_status dt_cuda_open_streams(struct dt_device *dev);
+void dt_cuda_close_streams(struct dt_device *dev); /* also half-open ones */
+void *dt_cuda_comm_stream(struct dt_device *dev);
+dt_status dt_cuda_open_slots(struct dt_device *dev, int n);
+dt_status dt_cuda_fork(struct dt_device *dev);
+dt_status dt_cuda_mark(struct dt_device *dev, int slot);
+dt_status dt_cuda_join(struct dt_device *dev, int slot);
+dt_status dt_cuda_record(struct dt_device *dev);
+dt_status dt_cuda_end_record(struct dt_device *dev, struct dt_recording **out);
+dt_status dt_cuda_replay(struct dt_device *dev, struct dt_recording *recording);
+void dt_cuda_release_recording(struct dt_device *dev, struct dt_recording *recording);
+dt_status dt_cuda_stamp(struct dt_device *dev, int i);
+dt_status dt_cuda_elapsed(struct dt_device *dev, int from, int to, double *seconds);
+dt_status dt_cuda_sync(struct dt_device *dev);
+
+/* choose.c */
+dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared);
+void dt_cuda_problems_destroy(struct dt_device *dev);
+
+#endif

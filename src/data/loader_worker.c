@@ -1,0 +1,299 @@
+/* What the worker threads of the loader do.
+ *
+ * What a row holds is a pure function of (seed, epoch, position): a bad sample is found bad anew
+ * each time it is met, and the set of known bad ones only keeps the log and the count free of
+ * repeats. If it were used to skip work, a sample that decodes for one crop and not for another
+ * would make the data depend on which thread met it first. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "data/dataset.h"
+#include "data/loader.h"
+#include "data/mix.h"
+
+enum { NAME_MAX_BYTES = 512, GREY = 128 };
+
+/* Rows row .. row + rows_per_task - 1. */
+struct task {
+    struct dt_slot *slot;
+    int row;
+};
+
+/* Position in the epoch's order of row 0 of micro-batch m. */
+static uint64_t first_position(const struct dt_loader *loader, uint64_t m)
+{
+    const struct dt_loader_options *o = &loader->options;
+    uint64_t batch = m / (uint64_t)loader->n_passes, pass = m % (uint64_t)loader->n_passes;
+    uint64_t per_rank = (uint64_t)loader->n_passes * (uint64_t)o->micro_batch;
+    return batch * (uint64_t)o->global_batch + (uint64_t)o->rank * per_rank +
+           pass * (uint64_t)o->micro_batch;
+}
+
+void dt_loader_wrap(struct dt_position *position, const struct dt_loader *loader)
+{
+    if (position->m < loader->end)
+        return;
+    position->m = 0;
+    position->lap++;
+    position->epoch += loader->options.train;
+}
+
+/* --- Bad samples --- */
+
+/* Logs and counts sample `id` when it is met for the first time; fails above the limit. The reason
+ * is this thread's error text. Own: drawn at a position of this rank, not as a replacement. */
+static dt_status note_bad(struct dt_loader *loader, uint32_t id, uint64_t lap, bool is_own)
+{
+    uint8_t mask = (uint8_t)(1u << (id % 8));
+    pthread_mutex_lock(&loader->mutex);
+    bool is_new = !(loader->bad[id / 8] & mask);
+    loader->bad[id / 8] |= mask;
+    loader->n_bad += is_new;
+    *(lap == loader->next.lap ? &loader->n_bad_now : &loader->n_bad_ahead) += is_own;
+    uint64_t n_bad = loader->n_bad;
+    pthread_mutex_unlock(&loader->mutex);
+    if (!is_new)
+        return DT_OK;
+    char name[NAME_MAX_BYTES], reason[DT_LOADER_TEXT_MAX];
+    snprintf(reason, sizeof reason, "%s", dt_error_text());
+    dt_dataset_name(loader->dataset, id, name, sizeof name);
+    dt_log(DT_LOG_WARNING, "bad sample %s: %s; %s", name, reason,
+           loader->options.train ? "the next one in the order takes its place"
+                                 : "a grey image takes its place");
+    if (dt_loader_check_bad(loader, n_bad) != DT_OK)
+        DT_FAIL(DT_ERR_DATA, "%s; the last one is %s: %s", dt_error_text(), name, reason);
+    return DT_OK;
+}
+
+/* --- One task --- */
+
+static void fill_blank(struct dt_slot *slot, int row, size_t row_bytes)
+{
+    memset(slot->pixels + (size_t)row * row_bytes, 0, row_bytes);
+    slot->labels[row] = slot->labels2[row] = -1;
+    slot->weights[row] = 1;
+    slot->ids[row] = 0;
+    slot->crops[row] = (struct dt_crop){0};
+}
+
+/* The sample at `position`, or in training the next one of the order that can be used. */
+static dt_status fill_sample(struct dt_worker *worker, struct dt_slot *slot, int row,
+                             uint64_t position)
+{
+    struct dt_loader *loader = worker->loader;
+    const uint32_t *order = loader->order[slot->batch.epoch % 2].ids;
+    uint8_t *pixels = slot->pixels + (size_t)row * loader->row_bytes;
+    slot->ids[row] = order[position];
+    slot->weights[row] = 1;
+    for (uint32_t i = 0; i < loader->n_samples; i++) {
+        uint32_t id = order[(position + i) % loader->n_samples];
+        dt_status status =
+            dt_row_read(worker->reader, pixels, &slot->crops[row], slot->batch.epoch, id);
+        slot->labels[row] = slot->labels2[row] = dt_dataset_label(loader->dataset, id);
+        if (status != DT_ERR_DATA)
+            return status;
+        DT_TRY(note_bad(loader, id, slot->lap, i == 0));
+        if (!loader->options.train) {
+            memset(pixels, GREY, loader->row_bytes);
+            slot->crops[row] = (struct dt_crop){0};
+            return DT_OK;
+        }
+    }
+    DT_FAIL(DT_ERR_DATA, "none of the %" PRIu32 " samples of the data set can be used",
+            loader->n_samples);
+}
+
+/* Starts reading what will be asked for one micro-batch later. */
+static void announce(const struct dt_loader *loader, const struct dt_slot *slot, uint64_t m,
+                     int row)
+{
+    uint64_t position = first_position(loader, m + 1) + (uint64_t)row;
+    if (m + 1 < loader->end && position < loader->n_samples)
+        dt_dataset_will_need(loader->dataset, loader->order[slot->batch.epoch % 2].ids[position]);
+}
+
+static dt_status fill_row(struct dt_worker *worker, struct dt_slot *slot, int row)
+{
+    const struct dt_loader *loader = worker->loader;
+    uint64_t m = slot->batch.index * (uint64_t)loader->n_passes + (uint64_t)slot->batch.pass;
+    if (row >= slot->batch.n) {
+        fill_blank(slot, row, loader->row_bytes);
+        return DT_OK;
+    }
+    announce(loader, slot, m, row);
+    return fill_sample(worker, slot, row, first_position(loader, m) + (uint64_t)row);
+}
+
+static void mix_pair(const struct dt_loader *loader, struct dt_slot *slot, int row)
+{
+    const struct dt_loader_options *o = &loader->options;
+    uint8_t *a = slot->pixels + (size_t)row * loader->row_bytes;
+    float weight = dt_mix_pair(a, a + loader->row_bytes, &o->also, o->seed, slot->batch.epoch,
+                               slot->ids[row], o->image_size);
+    slot->labels2[row] = slot->labels[row + 1];
+    slot->labels2[row + 1] = slot->labels[row];
+    slot->weights[row] = slot->weights[row + 1] = weight;
+}
+
+static dt_status run_task(struct dt_worker *worker, const struct task *task)
+{
+    const struct dt_loader *loader = worker->loader;
+    worker->mix_s = 0;
+    for (int i = 0; i < loader->rows_per_task; i++)
+        DT_TRY(fill_row(worker, task->slot, task->row + i));
+    if (loader->rows_per_task == 1)
+        return DT_OK;
+    double begin_s = dt_clock_s();
+    mix_pair(loader, task->slot, task->row);
+    worker->mix_s = dt_clock_s() - begin_s;
+    return DT_OK;
+}
+
+/* --- Worker threads; the mutex is held where nothing else is said --- */
+
+static void leave(struct dt_loader *loader)
+{
+    if (--loader->n_busy == 0 && !loader->is_running)
+        pthread_cond_broadcast(&loader->done);
+}
+
+/* Whether a new micro-batch may be begun: of the lap that the caller has started, or of the next
+ * one if the run has it. */
+static bool may_begin(const struct dt_loader *loader)
+{
+    uint32_t n_epochs = loader->options.epochs;
+    uint64_t ahead = loader->fill.lap - loader->next.lap;
+    return ahead == 0 || (ahead == 1 && (n_epochs == 0 || loader->fill.epoch < n_epochs));
+}
+
+static bool has_order(const struct dt_loader *loader)
+{
+    const struct dt_order *order = &loader->order[loader->fill.epoch % 2];
+    return order->is_known && order->epoch == loader->fill.epoch;
+}
+
+/* Whether this worker is to compute the order of the epoch that comes next. */
+static bool lacks_order(const struct dt_loader *loader)
+{
+    return loader->is_running && loader->fill_row == 0 && may_begin(loader) && !has_order(loader) &&
+           !loader->is_ordering && loader->order[loader->fill.epoch % 2].n_users == 0;
+}
+
+static void make_order(struct dt_loader *loader)
+{
+    uint32_t epoch = loader->fill.epoch;
+    struct dt_order *order = &loader->order[epoch % 2];
+    loader->is_ordering = true;
+    loader->n_busy++;
+    pthread_mutex_unlock(&loader->mutex);
+    dt_sampler_order(order->ids, loader->n_samples, loader->options.seed, epoch,
+                     loader->options.train);
+    pthread_mutex_lock(&loader->mutex);
+    order->is_known = true;
+    order->epoch = epoch;
+    loader->is_ordering = false;
+    pthread_cond_broadcast(&loader->work);
+    leave(loader);
+}
+
+static void begin_slot(struct dt_loader *loader, struct dt_slot *slot)
+{
+    uint64_t m = loader->fill.m, position = first_position(loader, m);
+    uint64_t left = position < loader->n_samples ? loader->n_samples - position : 0;
+    int micro_batch = loader->options.micro_batch;
+    slot->state = DT_SLOT_FILLING;
+    slot->lap = loader->fill.lap;
+    slot->n_pending = micro_batch;
+    slot->batch.n = left < (uint64_t)micro_batch ? (int)left : micro_batch;
+    slot->batch.epoch = loader->fill.epoch;
+    slot->batch.index = m / (uint64_t)loader->n_passes;
+    slot->batch.pass = (int)(m % (uint64_t)loader->n_passes);
+}
+
+static bool take_task(struct dt_loader *loader, struct task *task)
+{
+    struct dt_slot *slot = &loader->slots[loader->n_filled % (uint64_t)loader->n_slots];
+    if (!loader->is_running || loader->failure != DT_OK)
+        return false;
+    if (loader->fill_row == 0) {
+        if (!may_begin(loader) || !has_order(loader) || slot->state != DT_SLOT_FREE)
+            return false;
+        begin_slot(loader, slot);
+    }
+    *task = (struct task){slot, loader->fill_row};
+    loader->order[slot->batch.epoch % 2].n_users++;
+    loader->fill_row += loader->rows_per_task;
+    if (loader->fill_row == loader->options.micro_batch) {
+        loader->fill_row = 0;
+        loader->n_filled++;
+        loader->fill.m++;
+        dt_loader_wrap(&loader->fill, loader);
+    }
+    return true;
+}
+
+static void count_times(struct dt_loader *loader, const struct dt_worker *worker)
+{
+    struct dt_row_times times = dt_row_take_times(worker->reader);
+    loader->times.read_s += times.read_s;
+    loader->times.decode_s += times.decode_s + times.resize_s + worker->mix_s;
+    loader->times.bytes += times.bytes;
+    loader->times.images += (uint64_t)loader->rows_per_task;
+}
+
+static void finish_task(struct dt_loader *loader, const struct task *task, dt_status status)
+{
+    if (status != DT_OK && loader->failure == DT_OK) {
+        loader->failure = status;
+        snprintf(loader->failure_text, sizeof loader->failure_text, "%s", dt_error_text());
+        pthread_cond_broadcast(&loader->done);
+    }
+    struct dt_order *order = &loader->order[task->slot->batch.epoch % 2];
+    if (--order->n_users == 0 && order->epoch != loader->fill.epoch)
+        pthread_cond_broadcast(&loader->work); /* its memory may be waited for */
+    task->slot->n_pending -= loader->rows_per_task;
+    if (task->slot->n_pending == 0) {
+        task->slot->state = DT_SLOT_READY;
+        pthread_cond_broadcast(&loader->done);
+    }
+    leave(loader);
+}
+
+static void wait_for_work(struct dt_loader *loader)
+{
+    bool is_idle = loader->is_running;
+    double begin_s = dt_clock_s();
+    pthread_cond_wait(&loader->work, &loader->mutex);
+    if (is_idle)
+        loader->times.idle_s += dt_clock_s() - begin_s;
+}
+
+/* Takes the mutex itself. */
+void *dt_loader_work(void *argument)
+{
+    struct dt_worker *worker = argument;
+    struct dt_loader *loader = worker->loader;
+    struct task task;
+    pthread_mutex_lock(&loader->mutex);
+    while (!loader->is_stopping) {
+        if (lacks_order(loader)) {
+            make_order(loader);
+            continue;
+        }
+        if (!take_task(loader, &task)) {
+            wait_for_work(loader);
+            continue;
+        }
+        loader->n_busy++;
+        pthread_mutex_unlock(&loader->mutex);
+        dt_status status = run_task(worker, &task);
+        pthread_mutex_lock(&loader->mutex);
+        count_times(loader, worker);
+        finish_task(loader, &task, status);
+    }
+    pthread_mutex_unlock(&loader->mutex);
+    return NULL;
+}

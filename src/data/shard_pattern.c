@@ -1,0 +1,135 @@
+/* Patterns of shard names: "a-{0000..0009}.tar", "{x,y}", several joined by "::", or folders. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "data/names.h"
+
+enum { MAX_PATHS = 1000000, MAX_DIGITS = 9 };
+
+/* Part of a pattern: bytes first .. last - 1. */
+struct span {
+    const char *first, *last;
+};
+
+static dt_status expand(struct dt_names *names, const char *done, const char *rest);
+
+static dt_status expand_one(struct dt_names *names, const char *done, struct span before,
+                            struct span choice, const char *rest)
+{
+    char path[DT_PATH_MAX];
+    DT_TRY(dt_file_path(path, "%s%.*s%.*s", done, (int)(before.last - before.first), before.first,
+                        (int)(choice.last - choice.first), choice.first));
+    return expand(names, path, rest);
+}
+
+static dt_status expand_list(struct dt_names *names, const char *done, struct span before,
+                             struct span body, const char *rest)
+{
+    struct span choice = {.first = body.first};
+    for (;;) {
+        choice.last = choice.first;
+        while (choice.last < body.last && *choice.last != ',')
+            choice.last++;
+        DT_TRY(expand_one(names, done, before, choice, rest));
+        if (choice.last == body.last)
+            return DT_OK;
+        choice.first = choice.last + 1;
+    }
+}
+
+/* True if `body` reads digits..digits. */
+static bool find_range(struct span body, struct span *low, struct span *high)
+{
+    const char *digits = "0123456789";
+    const size_t n_low = strspn(body.first, digits);
+
+    if (n_low < 1 || strncmp(body.first + n_low, "..", 2) != 0)
+        return false;
+    *low = (struct span){body.first, body.first + n_low};
+    high->first = low->last + 2;
+    high->last = high->first + strspn(high->first, digits);
+    return high->last > high->first && high->last == body.last;
+}
+
+static dt_status expand_range(struct dt_names *names, const char *done, struct span before,
+                              struct span low, struct span high, const char *rest)
+{
+    const int n_low = (int)(low.last - low.first), n_high = (int)(high.last - high.first);
+    const bool padded = (*low.first == '0' && n_low > 1) || (*high.first == '0' && n_high > 1);
+    const int width = !padded ? 0 : n_low > n_high ? n_low : n_high;
+    char number[16];
+
+    if (n_low > MAX_DIGITS || n_high > MAX_DIGITS)
+        DT_FAIL(DT_ERR_CONFIG, "a number in the range {%.*s..%.*s} has more than %d digits", n_low,
+                low.first, n_high, high.first, MAX_DIGITS);
+    const long from = strtol(low.first, NULL, 10), to = strtol(high.first, NULL, 10);
+    if (from > to)
+        DT_FAIL(DT_ERR_CONFIG, "the range {%.*s..%.*s} of shards goes backwards", n_low, low.first,
+                n_high, high.first);
+    for (long i = from; i <= to; i++) {
+        const int n = snprintf(number, sizeof number, "%0*ld", width, i);
+        DT_TRY(expand_one(names, done, before, (struct span){number, number + n}, rest));
+    }
+    return DT_OK;
+}
+
+/* `done` is expanded already; every way to expand `rest` is appended to it. */
+static dt_status expand(struct dt_names *names, const char *done, const char *rest)
+{
+    const size_t n_before = strcspn(rest, "{}");
+    const struct span before = {rest, rest + n_before};
+
+    if (rest[n_before] == 0) {
+        char path[DT_PATH_MAX];
+        if (names->n >= MAX_PATHS)
+            DT_FAIL(DT_ERR_CONFIG, "a pattern of shards stands for more than %d files", MAX_PATHS);
+        DT_TRY(dt_file_path(path, "%s%s", done, rest));
+        return dt_names_add(names, path, strlen(path));
+    }
+    const struct span body = {before.last + 1, before.last + 1 + strcspn(before.last + 1, "{}")};
+    if (*before.last != '{' || *body.last != '}')
+        DT_FAIL(DT_ERR_CONFIG, "the braces in %s%s do not match (they cannot be nested)", done,
+                rest);
+    struct span low, high;
+    if (find_range(body, &low, &high))
+        return expand_range(names, done, before, low, high, body.last + 1);
+    if (memchr(body.first, ',', (size_t)(body.last - body.first)))
+        return expand_list(names, done, before, body, body.last + 1);
+    DT_FAIL(DT_ERR_CONFIG, "{%.*s} in %s%s is neither a range like {0000..0009} nor a list {a,b}",
+            (int)(body.last - body.first), body.first, done, rest);
+}
+
+static dt_status expand_folder(struct dt_names *names, const char *folder)
+{
+    const size_t n_before = names->n;
+
+    DT_TRY(dt_names_list_tars(names, folder));
+    if (names->n == n_before)
+        DT_FAIL(DT_ERR_NO_INPUT, "folder %s holds no .tar files", folder);
+    return DT_OK;
+}
+
+dt_status dt_brace_expand(struct dt_names *names, const char *pattern)
+{
+    char spec[DT_PATH_MAX];
+    struct stat info;
+
+    for (const char *first = pattern;;) {
+        const char *joint = strstr(first, "::");
+        DT_TRY(
+            dt_file_path(spec, "%.*s", (int)(joint ? joint - first : (long)strlen(first)), first));
+        if (!spec[0])
+            DT_FAIL(DT_ERR_CONFIG, "the pattern of shards '%s' has an empty part", pattern);
+        if (stat(spec, &info) == 0 && S_ISDIR(info.st_mode))
+            DT_TRY(expand_folder(names, spec));
+        else
+            DT_TRY(expand(names, "", spec));
+        if (!joint)
+            return DT_OK;
+        first = joint + 2;
+    }
+}

@@ -1,0 +1,127 @@
+/* Decode, maybe resize, maybe encode. */
+#include "image/convert.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "image/jpeg.h"
+#include "image/jpeg_encode.h"
+#include "image/png.h"
+#include "image/resize.h"
+
+enum { MAX_SIDE = 65500 }; /* libjpeg's */
+
+struct dt_convert {
+    const struct dt_shard_options *options;
+    struct dt_jpeg *jpeg;
+    struct dt_resize *resize;
+    uint8_t *pixels, *reduced;
+    size_t pixels_capacity, reduced_capacity;
+    int width, height; /* of pixels */
+    uint8_t *encoded;
+};
+
+dt_status dt_convert_create(struct dt_convert **convert, const struct dt_shard_options *options)
+{
+    dt_status status = DT_OK;
+    struct dt_convert *new = NULL;
+
+    *convert = NULL;
+    DT_TRY(DT_NEW(new, 1));
+    new->options = options;
+    DT_TRY_OUT(dt_jpeg_create(&new->jpeg, NULL));
+    DT_TRY_OUT(dt_resize_create(&new->resize));
+    *convert = new;
+    return DT_OK;
+out:
+    dt_convert_destroy(new);
+    return status;
+}
+
+void dt_convert_destroy(struct dt_convert *convert)
+{
+    if (!convert)
+        return;
+    dt_jpeg_destroy(convert->jpeg);
+    dt_resize_destroy(convert->resize);
+    free(convert->pixels);
+    free(convert->reduced);
+    free(convert->encoded);
+    free(convert);
+}
+
+static dt_status decode_jpeg(struct dt_convert *convert, const struct dt_sample *sample,
+                             bool *is_plain)
+{
+    void *block = convert->pixels;
+
+    DT_TRY(dt_jpeg_open(convert->jpeg, &convert->width, &convert->height, sample->data,
+                        sample->bytes));
+    *is_plain = dt_jpeg_components(convert->jpeg) != 4;
+    const size_t n = (size_t)convert->width * (size_t)convert->height;
+    DT_TRY(dt_mem_grow(&block, &convert->pixels_capacity, n * 3 + DT_RESIZE_PAD, 1,
+                       "pixels of an image"));
+    convert->pixels = block;
+    return dt_jpeg_decode(convert->jpeg, convert->pixels, 0, 0, convert->width, convert->height);
+}
+
+static dt_status reduce(struct dt_convert *convert)
+{
+    const int width = convert->width, height = convert->height;
+    const int side = convert->options->resize_short;
+    const int64_t shorter = width < height ? width : height;
+    const int out_width = (int)((int64_t)width * side / shorter);
+    const int out_height = (int)((int64_t)height * side / shorter);
+    const struct dt_crop all = {0, 0, (float)width, (float)height, false};
+    struct dt_rect need;
+    void *block = convert->reduced;
+
+    DT_TRY(dt_mem_grow(&block, &convert->reduced_capacity,
+                       (size_t)out_width * (size_t)out_height * 3, 1, "pixels of an image"));
+    convert->reduced = block;
+    DT_TRY(dt_resize_prepare(convert->resize, &need, &all, DT_RESIZE_IMAGE, width, height,
+                             out_width, out_height));
+    dt_resize_run(convert->resize, convert->reduced, convert->pixels);
+    convert->width = out_width;
+    convert->height = out_height;
+    return DT_OK;
+}
+
+static bool is_large(const struct dt_convert *convert)
+{
+    const int side = convert->options->resize_short;
+    return side > 0 && convert->width > side && convert->height > side;
+}
+
+static dt_status encode(struct dt_convert *convert, const uint8_t *pixels, size_t *bytes)
+{
+    if (convert->width > MAX_SIDE || convert->height > MAX_SIDE)
+        DT_FAIL(DT_ERR_DATA, "%d x %d pixels do not fit into a JPEG file", convert->width,
+                convert->height);
+    free(convert->encoded);
+    convert->encoded = NULL;
+    return dt_jpeg_encode(&convert->encoded, bytes, pixels, convert->width, convert->height,
+                          convert->options->quality);
+}
+
+dt_status dt_convert_run(struct dt_convert *convert, enum dt_conversion *done, const uint8_t **data,
+                         size_t *bytes, const struct dt_sample *sample)
+{
+    bool is_plain = false;
+
+    if (dt_png_found(sample->data, sample->bytes))
+        DT_TRY(dt_png_decode(&convert->pixels, &convert->pixels_capacity, &convert->width,
+                             &convert->height, sample->data, sample->bytes));
+    else
+        DT_TRY(decode_jpeg(convert, sample, &is_plain));
+    *done = is_large(convert) ? DT_REDUCED : is_plain ? DT_KEPT : DT_CONVERTED;
+    *data = sample->data;
+    *bytes = sample->bytes;
+    if (*done == DT_KEPT)
+        return DT_OK;
+    if (*done == DT_REDUCED)
+        DT_TRY(reduce(convert));
+    DT_TRY(encode(convert, *done == DT_REDUCED ? convert->reduced : convert->pixels, bytes));
+    *data = convert->encoded;
+    return DT_OK;
+}

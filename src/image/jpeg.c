@@ -1,0 +1,349 @@
+/* The only user of libjpeg's decoder. libjpeg reports errors by a callback that must not return, so
+ * each piece of work runs under one setjmp (run) and leaves by longjmp (refuse).
+ *
+ * libjpeg calls a half-cut or scrambled file a success with warnings; here warnings about the data
+ * are errors and only the few in `harmless` pass. The libjpeg object is made anew for each image:
+ * when it is reused, tables of the last file stay, and a file without tables would decode to
+ * something that depends on what the thread saw before. */
+#include "image/jpeg.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jerror.h>
+#include <jpeglib.h>
+
+#include "base/mem.h"
+
+enum { BYTES_MAX = 50000000, PIXELS_MAX = 100000000, MEMORY_MAX = 512000000, SCANS_MAX = 100 };
+/* Scans x pixels: a limit on time that is the same on every machine, as the list of bad files must
+ * be. The largest image in the usual ten scans is within it. */
+#define WORK_MAX UINT64_C(1000000000)
+
+struct dt_jpeg {
+    struct jpeg_decompress_struct info;
+    struct jpeg_error_mgr errors;
+    struct jpeg_progress_mgr progress;
+    jmp_buf escape;
+    bool is_open; /* `info` holds a libjpeg object */
+    dt_status status;
+    char reason[JMSG_LENGTH_MAX];
+    const uint8_t *data;
+    size_t bytes;
+    bool fancy_upsampling;
+    J_DCT_METHOD dct;
+    int width, height, denominator; /* of the image after scaling; what by */
+    uint8_t *out;
+    int x, y, w, h; /* what to decode */
+    uint8_t *line;
+    size_t line_capacity;
+};
+
+static const int harmless[] = {JWRN_EXTRANEOUS_DATA, JWRN_ADOBE_XFORM, JWRN_JFIF_MAJOR,
+                               JWRN_NOT_SEQUENTIAL, JWRN_BOGUS_ICC};
+
+static const struct {
+    const char *magic;
+    size_t bytes;
+    const char *name;
+} other_formats[] = {
+    {"\x89PNG", 4, "a PNG file"},
+    {"GIF8", 4, "a GIF file"},
+    {"RIFF", 4, "a WebP or RIFF file"},
+    {"II*\0", 4, "a TIFF file"},
+    {"MM\0*", 4, "a TIFF file"},
+    {"%PDF", 4, "a PDF file"},
+    {"BM", 2, "a BMP file"},
+    {"\x1f\x8b", 2, "a gzip file"},
+    {"PK", 2, "a zip file"},
+    {"<", 1, "an HTML or XML file"},
+};
+
+static void close_image(struct dt_jpeg *jpeg)
+{
+    if (jpeg->is_open)
+        jpeg_destroy_decompress(&jpeg->info);
+    jpeg->is_open = false;
+}
+
+static _Noreturn void refuse(struct dt_jpeg *jpeg, dt_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static _Noreturn void refuse(struct dt_jpeg *jpeg, dt_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(jpeg->reason, sizeof jpeg->reason, format, arguments);
+    va_end(arguments);
+    jpeg->status = status;
+    longjmp(jpeg->escape, 1);
+}
+
+static _Noreturn void on_error(j_common_ptr info)
+{
+    char text[JMSG_LENGTH_MAX];
+    int code = info->err->msg_code;
+    info->err->format_message(info, text);
+    if (code == JERR_NO_BACKING_STORE)
+        refuse(info->client_data, DT_ERR_DATA, "decoding needs more than %d MB",
+               MEMORY_MAX / 1000000);
+    refuse(info->client_data, code == JERR_OUT_OF_MEMORY ? DT_ERR_MEMORY : DT_ERR_DATA, "%s", text);
+}
+
+static void on_message(j_common_ptr info, int level)
+{
+    if (level >= 0)
+        return;
+    for (size_t i = 0; i < DT_COUNT(harmless); i++) {
+        if (info->err->msg_code == harmless[i])
+            return;
+    }
+    on_error(info);
+}
+
+static void on_progress(j_common_ptr info)
+{
+    const struct jpeg_decompress_struct *image = (j_decompress_ptr)info;
+    uint64_t scans = (uint64_t)image->input_scan_number;
+    uint64_t pixels = (uint64_t)image->image_width * image->image_height;
+    if (scans > SCANS_MAX)
+        refuse(info->client_data, DT_ERR_DATA, "more than %d scans", SCANS_MAX);
+    if (scans * pixels > WORK_MAX)
+        refuse(info->client_data, DT_ERR_DATA, "%d scans are too many for %llu pixels", (int)scans,
+               (unsigned long long)pixels);
+}
+
+/* The one place longjmp arrives at; no local variable lives across it. */
+static dt_status run(struct dt_jpeg *jpeg, void (*work)(struct dt_jpeg *jpeg))
+{
+    if (setjmp(jpeg->escape)) {
+        close_image(jpeg);
+        DT_FAIL(jpeg->status, "%s", jpeg->reason);
+    }
+    work(jpeg);
+    return DT_OK;
+}
+
+static void check_format(struct dt_jpeg *jpeg)
+{
+    const uint8_t *data = jpeg->data;
+    if (jpeg->bytes == 0)
+        refuse(jpeg, DT_ERR_DATA, "the file is empty");
+    if (jpeg->bytes > BYTES_MAX)
+        refuse(jpeg, DT_ERR_DATA, "bytes %zu > %d", jpeg->bytes, BYTES_MAX);
+    if (jpeg->bytes >= 2 && data[0] == 0xff && data[1] == 0xd8)
+        return;
+    for (size_t i = 0; i < DT_COUNT(other_formats); i++) {
+        size_t n = other_formats[i].bytes;
+        if (jpeg->bytes >= n && memcmp(data, other_formats[i].magic, n) == 0)
+            refuse(jpeg, DT_ERR_DATA, "%s, not a JPEG file", other_formats[i].name);
+    }
+    refuse(jpeg, DT_ERR_DATA, "not a JPEG file: starts with 0x%02x 0x%02x", data[0],
+           jpeg->bytes > 1 ? data[1] : 0);
+}
+
+static void read_header(struct dt_jpeg *jpeg)
+{
+    struct jpeg_decompress_struct *info = &jpeg->info;
+    check_format(jpeg);
+    info->err = jpeg_std_error(&jpeg->errors);
+    jpeg->errors.error_exit = on_error;
+    jpeg->errors.emit_message = on_message;
+    info->client_data = jpeg;
+    jpeg->is_open = true; /* a half-made object may be destroyed too */
+    jpeg_create_decompress(info);
+    info->mem->max_memory_to_use = MEMORY_MAX;
+    jpeg->progress.progress_monitor = on_progress;
+    info->progress = &jpeg->progress;
+    jpeg_mem_src(info, jpeg->data, jpeg->bytes);
+    jpeg_read_header(info, TRUE);
+    uint64_t pixels = (uint64_t)info->image_width * info->image_height;
+    if (pixels > PIXELS_MAX)
+        refuse(jpeg, DT_ERR_DATA, "pixels %llu > %d", (unsigned long long)pixels, PIXELS_MAX);
+    if (info->arith_code)
+        refuse(jpeg, DT_ERR_DATA, "arithmetic coding is not supported");
+    int n = info->num_components;
+    if (n != 1 && n != 3 && n != 4)
+        refuse(jpeg, DT_ERR_DATA, "%d colour components, expected 1, 3 or 4", n);
+}
+
+/* (a * b) / 255, rounded. */
+static unsigned scale_255(unsigned a, unsigned b)
+{
+    unsigned t = a * b + 128;
+    return ((t >> 8) + t) >> 8;
+}
+
+/* Adobe programs store CMYK inverted (255 = no ink) and say so by their marker. */
+static void cmyk_to_rgb(uint8_t *rgb, const uint8_t *cmyk, int n, bool inverted)
+{
+    for (int i = 0; i < n; i++, rgb += 3, cmyk += 4) {
+        unsigned white = inverted ? cmyk[3] : 255u - cmyk[3];
+        for (int c = 0; c < 3; c++) {
+            unsigned ink = inverted ? 255u - cmyk[c] : cmyk[c];
+            rgb[c] = (uint8_t)(white - scale_255(ink, white));
+        }
+    }
+}
+
+/* The rows below the last needed one are not decoded, but a file that was cut short is bad for
+ * every rectangle: inside entropy-coded data the two bytes of the end marker cannot occur. */
+static void check_end(struct dt_jpeg *jpeg)
+{
+    const struct jpeg_decompress_struct *info = &jpeg->info;
+    const struct jpeg_source_mgr *src = info->src;
+    if (jpeg_input_complete(&jpeg->info) || info->unread_marker == JPEG_EOI)
+        return;
+    const uint8_t *rest = src->next_input_byte;
+    size_t n = src->bytes_in_buffer;
+    if (n >= 2 && memcmp(rest + n - 2, "\xff\xd9", 2) == 0) /* its usual place */
+        return;
+    if (!memmem(rest, n, "\xff\xd9", 2))
+        refuse(jpeg, DT_ERR_DATA, "Premature end of JPEG file");
+}
+
+static int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static int max_int(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static void start(struct dt_jpeg *jpeg)
+{
+    struct jpeg_decompress_struct *info = &jpeg->info;
+    info->out_color_space = info->num_components == 4 ? JCS_CMYK : JCS_RGB;
+    info->do_fancy_upsampling = jpeg->fancy_upsampling;
+    info->dct_method = jpeg->dct;
+    info->scale_num = 1;
+    info->scale_denom = (unsigned)jpeg->denominator;
+    jpeg_start_decompress(info);
+}
+
+/* Restricts decoding to the columns needed and returns the first that is decoded, which is at the
+ * edge of a block. At the edges of the restricted image libjpeg behaves as at those of a whole one,
+ * so for the same pixels some columns more are asked for. */
+static int crop_columns(struct dt_jpeg *jpeg)
+{
+    enum {
+        NEIGHBOUR = 1, /* fancy upsampling looks one column of chroma to each side, */
+        MIN_WIDTH = 16 /* and is replaced by plain upsampling where there are less than three */
+    };
+    struct jpeg_decompress_struct *info = &jpeg->info;
+    /* libjpeg-turbo 2.1.5 takes components that scaling enlarges in part (4:1:0) for too narrow. */
+    if (jpeg->denominator > 1 && info->max_h_samp_factor > 2)
+        return 0;
+    int left = jpeg->x - NEIGHBOUR;
+    if (info->progressive_mode) /* smoothing of unrefined files looks two blocks to the left */
+        left -= 2 * DCTSIZE / jpeg->denominator * info->max_h_samp_factor;
+    left = max_int(min_int(left, jpeg->width - MIN_WIDTH), 0);
+    int right = max_int(jpeg->x + jpeg->w + NEIGHBOUR, left + MIN_WIDTH);
+    JDIMENSION first = (JDIMENSION)left, n = (JDIMENSION)(min_int(right, jpeg->width) - left);
+    jpeg_crop_scanline(info, &first, &n);
+    return (int)first;
+}
+
+static void copy_row(struct dt_jpeg *jpeg, uint8_t *dst, int first)
+{
+    ptrdiff_t at = jpeg->x - first;
+    if (jpeg->info.num_components == 4)
+        cmyk_to_rgb(dst, jpeg->line + 4 * at, jpeg->w, jpeg->info.saw_Adobe_marker);
+    else
+        memcpy(dst, jpeg->line + 3 * at, (size_t)jpeg->w * 3);
+}
+
+static void decode_rectangle(struct dt_jpeg *jpeg)
+{
+    struct jpeg_decompress_struct *info = &jpeg->info;
+    start(jpeg);
+    int first = crop_columns(jpeg);
+    bool is_direct = info->num_components != 4 && info->output_width == (JDIMENSION)jpeg->w;
+    if (jpeg->h > 0) /* a skip over all rows would read nothing */
+        jpeg_skip_scanlines(info, (JDIMENSION)jpeg->y);
+    for (int row = 0; row < jpeg->h; row++) {
+        uint8_t *dst = jpeg->w > 0 ? jpeg->out + (ptrdiff_t)row * jpeg->w * 3 : NULL;
+        JSAMPROW line = is_direct ? dst : jpeg->line;
+        jpeg_read_scanlines(info, &line, 1);
+        if (dst && !is_direct)
+            copy_row(jpeg, dst, first);
+    }
+    if (info->output_scanline == info->output_height)
+        jpeg_finish_decompress(info);
+    else
+        check_end(jpeg);
+}
+
+dt_status dt_jpeg_create(struct dt_jpeg **jpeg, const struct dt_decode_options *options)
+{
+    DT_TRY(DT_NEW(*jpeg, 1));
+    (*jpeg)->fancy_upsampling = !options || !options->plain_upsampling;
+    (*jpeg)->dct = options && options->fast_dct ? JDCT_IFAST : JDCT_ISLOW;
+    return DT_OK;
+}
+
+void dt_jpeg_destroy(struct dt_jpeg *jpeg)
+{
+    if (!jpeg)
+        return;
+    close_image(jpeg);
+    free(jpeg->line);
+    free(jpeg);
+}
+
+dt_status dt_jpeg_open(struct dt_jpeg *jpeg, int *width, int *height, const uint8_t *data,
+                       size_t bytes)
+{
+    close_image(jpeg);
+    jpeg->data = data;
+    jpeg->bytes = bytes;
+    DT_TRY(run(jpeg, read_header));
+    dt_jpeg_scale(jpeg, width, height, 1);
+    return DT_OK;
+}
+
+int dt_jpeg_components(const struct dt_jpeg *jpeg)
+{
+    return jpeg->info.num_components;
+}
+
+/* The other scales (7/8, 3/4, 5/8, 3/8) have plain C transforms, slower than a full decode. */
+void dt_jpeg_scale(struct dt_jpeg *jpeg, int *width, int *height, int denominator)
+{
+    jpeg->denominator = denominator;
+    jpeg->width = ((int)jpeg->info.image_width + denominator - 1) / denominator;
+    jpeg->height = ((int)jpeg->info.image_height + denominator - 1) / denominator;
+    *width = jpeg->width;
+    *height = jpeg->height;
+}
+
+dt_status dt_jpeg_decode(struct dt_jpeg *jpeg, uint8_t *out, int x, int y, int w, int h)
+{
+    if (!jpeg->is_open)
+        DT_FAIL(DT_ERR_INTERNAL, "JPEG decoding was asked for without an open image");
+    int width = jpeg->width, height = jpeg->height;
+    if (x < 0 || y < 0 || w < 0 || h < 0 || w > width - x || h > height - y)
+        DT_FAIL(DT_ERR_INTERNAL, "rectangle %d,%d %dx%d is outside the JPEG image of %dx%d", x, y,
+                w, h, width, height);
+    DT_TRY(dt_mem_grow((void **)&jpeg->line, &jpeg->line_capacity, (size_t)width * 4, 1,
+                       "a line of a JPEG image"));
+    jpeg->out = out;
+    jpeg->x = x;
+    jpeg->y = y;
+    jpeg->w = w;
+    jpeg->h = h;
+    DT_TRY(run(jpeg, decode_rectangle));
+    close_image(jpeg);
+    return DT_OK;
+}
+
+dt_status dt_jpeg_skim(struct dt_jpeg *jpeg, int y, int h)
+{
+    return dt_jpeg_decode(jpeg, NULL, 0, y, 0, h);
+}

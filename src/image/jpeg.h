@@ -1,0 +1,40 @@
+/* JPEG files to RGB pixels. One decoder object per thread; the result is a pure function of the
+ * bytes of the file, the options, the scale and the rectangle asked for. Limits: file 50 MB, 8
+ * bits, Huffman coded, 1, 3 or 4 components, 100 M pixels, 512 MB of working memory, 100 scans,
+ * 1000 M pixels times scans (1 to 2 s; a limit in seconds would make the list of bad files depend
+ * on the machine). Grey, CMYK and YCCK become RGB. */
+#ifndef DTRAIN_IMAGE_JPEG_H
+#define DTRAIN_IMAGE_JPEG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "dtrain/data.h"
+
+struct dt_jpeg;
+/* `options` NULL: the defaults, all false. Of them only upsampling and DCT are looked at here. */
+dt_status dt_jpeg_create(struct dt_jpeg **jpeg, const struct dt_decode_options *options);
+void dt_jpeg_destroy(struct dt_jpeg *jpeg); /* accepts NULL */
+
+/* Reads the header. `data` is kept until dt_jpeg_decode or the next dt_jpeg_open. DT_ERR_DATA with
+ * the reason in the error text (which names no file: the caller knows it) for what is not an
+ * acceptable JPEG file. */
+dt_status dt_jpeg_open(struct dt_jpeg *jpeg, int *width, int *height, const uint8_t *data,
+                       size_t bytes);
+/* Between open and decode: components of the file; 1 is grey, 4 is CMYK or YCCK. */
+int dt_jpeg_components(const struct dt_jpeg *jpeg);
+/* Between open and decode: the image is to be 1/denominator (1, 2, 4 or 8) as large, rounded up,
+ * by inverse DCTs of fewer coefficients; *width and *height are its size then. */
+void dt_jpeg_scale(struct dt_jpeg *jpeg, int *width, int *height, int denominator);
+/* Decodes columns x .. x+w-1 of rows y .. y+h-1, inside the (scaled) image, into out[h][w][3], RGB:
+ * the pixels a decode of the whole image has there. To be called once after dt_jpeg_open. Any
+ * damage met up to the last row asked for, and a missing end marker wherever the file was cut, is
+ * DT_ERR_DATA; for a sequential file the entropy-coded data of the rows below is not looked at.
+ * What libjpeg merely remarks on (junk before a marker, an odd JFIF, Adobe or ICC header) is
+ * accepted. */
+dt_status dt_jpeg_decode(struct dt_jpeg *jpeg, uint8_t *out, int x, int y, int w, int h);
+/* Instead of decode, for measuring: the same work on the entropy-coded data of rows y .. y+h-1 and
+ * of those above, with the same faults, but of pixels only those of a few columns. */
+dt_status dt_jpeg_skim(struct dt_jpeg *jpeg, int y, int h);
+
+#endif

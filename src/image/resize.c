@@ -1,0 +1,339 @@
+/* Separable resampling with Pillow's filter: a triangle as wide as the reduction (at least one
+ * pixel), rows first into 8 bits, then columns. Each axis has a table: for every output pixel the
+ * first source pixel and the weights. Pixels outside the image keep their share of the weight and
+ * count as black, which is what resizing a zero-padded image gives. The inner loops are in
+ * resize_<instruction set>.c. */
+#include "image/resize.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "image/resize_kernels.h"
+
+enum { ONE = 1 << DT_RESIZE_BITS };
+
+struct axis {
+    struct dt_resize_axis table;
+    size_t taps_capacity, weights_capacity;
+    int begin, end; /* source pixels used by any output pixel; equal when there are none */
+};
+
+struct dt_resize {
+    const struct dt_resize_kernels *kernels;
+    struct axis x, y;
+    struct dt_rect need;
+    int width, height; /* of the result */
+    bool flip, is_copy;
+    int left, top; /* is_copy: source position of output pixel 0, 0 */
+    uint8_t *rows; /* need.h x pitch, after the pass over rows; DT_RESIZE_ROWS more to write on */
+    size_t rows_capacity, pitch;
+};
+
+/* One axis of the problem: an output pixel for every `scale` pixels from `origin`. Positions count
+ * from the first pixel that the filter may use, `clip` of the image; it may use n_clip pixels, of
+ * which image_begin .. image_end exist. */
+struct span {
+    double origin, scale, stretch; /* stretch: half the width of the triangle */
+    int clip, n_clip, image_begin, image_end, size;
+    bool flip;
+};
+
+static int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static int max_int(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* Into 0 .. limit. */
+static int clamp(int n, int limit)
+{
+    return min_int(max_int(n, 0), limit);
+}
+
+static int round_up(int n, int multiple)
+{
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+static struct span make_span(float origin, float length, enum dt_resize_edge edge, int limit,
+                             int size, bool flip)
+{
+    int clip = 0, clip_end = limit;
+    if (edge == DT_RESIZE_CROP) {
+        clip = (int)floor((double)origin);
+        clip_end = (int)ceil((double)origin + (double)length);
+    }
+    int n_clip = clip_end - clip;
+    double scale = (double)length / size;
+    return (struct span){.origin = (double)origin - clip,
+                         .scale = scale,
+                         .stretch = fmax(scale, 1.0),
+                         .clip = clip,
+                         .n_clip = n_clip,
+                         .image_begin = clamp(-clip, n_clip),
+                         .image_end = clamp(limit - clip, n_clip),
+                         .size = size,
+                         .flip = flip};
+}
+
+static double centre_of(const struct span *span, int i)
+{
+    int at = span->flip ? span->size - 1 - i : i;
+    return span->origin + (at + 0.5) * span->scale;
+}
+
+/* The window of output pixel i before it is cut to the image; empty where the pixel is black. */
+static struct dt_resize_tap find_window(const struct span *span, int i)
+{
+    double centre = centre_of(span, i);
+    if (i >= span->size || centre < 0.0 || centre >= span->n_clip)
+        return (struct dt_resize_tap){span->image_begin, 0};
+    int low = max_int((int)(centre - span->stretch + 0.5), 0);
+    int high = min_int((int)(centre + span->stretch + 0.5), span->n_clip);
+    return (struct dt_resize_tap){low, high - low};
+}
+
+/* All windows, and what they use of the image. */
+static void find_windows(struct axis *axis, const struct span *span)
+{
+    int longest = 0;
+    axis->begin = span->image_end;
+    axis->end = span->image_begin;
+    for (int i = 0; i < axis->table.size; i++) {
+        struct dt_resize_tap window = find_window(span, i);
+        int begin = max_int(window.first, span->image_begin);
+        int end = min_int(window.first + window.n, span->image_end);
+        axis->table.taps[i] = window;
+        if (begin >= end)
+            continue;
+        axis->begin = min_int(axis->begin, begin);
+        axis->end = max_int(axis->end, end);
+        longest = max_int(longest, end - begin);
+    }
+    axis->end = max_int(axis->end, axis->begin);
+    axis->table.n_taps = round_up(longest, DT_RESIZE_TAPS);
+}
+
+/* The triangle's height at x from its centre. */
+static inline double triangle(double x, double per_pixel)
+{
+    double y = 1.0 - fabs(x) * per_pixel;
+    return y > 0.0 ? y : 0.0;
+}
+
+/* Sum of the triangle at n pixels on one side, the nearest one at x from the centre. */
+static inline double sum_side(double x, int n, double per_pixel)
+{
+    return n * (1.0 - (x + 0.5 * (n - 1)) * per_pixel);
+}
+
+/* The weights of a window: n of them from pixel `first` on, those outside the window being zero: an
+ * equal count for all output pixels saves more in mispredicted branches than the arithmetic costs.
+ * The running sum is rounded, not the weights: so they sum up to exactly one, and a flat area stays
+ * flat. What lies before `first` is outside the image. */
+static void write_weights(int16_t *weights, struct dt_resize_tap window, int first, int n,
+                          double centre, double per_pixel)
+{
+    int high = window.first + window.n;
+    int nearest = (int)(centre + 0.5); /* the first pixel right of the centre */
+    double from_centre = nearest + 0.5 - centre, sum = 0.5;
+    double total = sum_side(from_centre, high - nearest, per_pixel) +
+                   sum_side(1.0 - from_centre, nearest - window.first, per_pixel);
+    double to_weight = ONE / total;
+    for (int k = window.first; k < first; k++)
+        sum += triangle(k + 0.5 - centre, per_pixel) * to_weight;
+    int before = (int)sum;
+    double x = first + 0.5 - centre;
+    for (int k = 0; k < n; k++, x += 1.0) {
+        sum += triangle(x, per_pixel) * to_weight;
+        weights[k] = (int16_t)((int)sum - before);
+        before = (int)sum;
+    }
+}
+
+/* Turns window i into taps counted from the first needed pixel, and writes their weights. */
+static void fill_taps(struct axis *axis, const struct span *span, int i, double per_pixel)
+{
+    struct dt_resize_tap *tap = &axis->table.taps[i], window = *tap;
+    int n_taps = axis->table.n_taps;
+    int begin = max_int(window.first, axis->begin);
+    int end = min_int(window.first + window.n, axis->end);
+    /* n_taps are read from `first` on: near the end it has to move back. */
+    int first = max_int(min_int(begin, axis->end - n_taps), axis->begin);
+    *tap = (struct dt_resize_tap){first - axis->begin, 0};
+    if (begin >= end)
+        return;
+    tap->n = round_up(end - first, DT_RESIZE_TAPS);
+    write_weights(axis->table.weights + (size_t)i * (size_t)n_taps, window, first,
+                  min_int(n_taps, axis->end - first), centre_of(span, i), per_pixel);
+}
+
+static dt_status build_axis(struct axis *axis, const struct span *span)
+{
+    struct dt_resize_axis *table = &axis->table;
+    table->size = round_up(span->size, DT_RESIZE_OUTPUTS);
+    DT_TRY(dt_mem_grow((void **)&table->taps, &axis->taps_capacity, (size_t)table->size,
+                       sizeof *table->taps, "a filter table"));
+    find_windows(axis, span);
+    DT_TRY(dt_mem_grow((void **)&table->weights, &axis->weights_capacity,
+                       (size_t)table->size * (size_t)table->n_taps, sizeof *table->weights,
+                       "filter weights"));
+    double per_pixel = 1.0 / span->stretch;
+    memset(table->weights, 0, (size_t)table->size * (size_t)table->n_taps * sizeof *table->weights);
+    for (int i = 0; i < table->size; i++)
+        fill_taps(axis, span, i, per_pixel);
+    return DT_OK;
+}
+
+const struct dt_resize_kernels *dt_resize_kernels(int i)
+{
+#if defined(__x86_64__)
+    static const struct dt_resize_kernels *const sets[] = {&dt_resize_avx2, &dt_resize_plain, NULL};
+    return sets[min_int(__builtin_cpu_supports("avx2") ? i : i + 1, 2)];
+#elif defined(__aarch64__)
+    static const struct dt_resize_kernels *const sets[] = {&dt_resize_neon, &dt_resize_plain, NULL};
+    return sets[min_int(i, 2)];
+#else
+    return i == 0 ? &dt_resize_plain : NULL;
+#endif
+}
+
+void dt_resize_use(struct dt_resize *resize, const struct dt_resize_kernels *kernels)
+{
+    resize->kernels = kernels;
+}
+
+dt_status dt_resize_create(struct dt_resize **resize)
+{
+    DT_TRY(DT_NEW(*resize, 1));
+    (*resize)->kernels = dt_resize_kernels(0);
+    return DT_OK;
+}
+
+void dt_resize_destroy(struct dt_resize *resize)
+{
+    if (!resize)
+        return;
+    free(resize->x.table.taps);
+    free(resize->x.table.weights);
+    free(resize->y.table.taps);
+    free(resize->y.table.weights);
+    free(resize->rows);
+    free(resize);
+}
+
+/* Same size and whole pixels: nothing to filter, no tables. */
+static bool is_copy(const struct dt_crop *crop, int width, int height)
+{
+    return crop->w == (float)width && crop->h == (float)height && crop->x == floorf(crop->x) &&
+           crop->y == floorf(crop->y);
+}
+
+static dt_status prepare_copy(struct dt_resize *resize, const struct dt_crop *crop, int width,
+                              int height)
+{
+    struct dt_rect *need = &resize->need;
+    resize->left = (int)crop->x;
+    resize->top = (int)crop->y;
+    need->x = clamp(resize->left, width);
+    need->y = clamp(resize->top, height);
+    need->w = max_int(min_int(resize->left + resize->width, width) - need->x, 0);
+    need->h = max_int(min_int(resize->top + resize->height, height) - need->y, 0);
+    return DT_OK;
+}
+
+static dt_status prepare_filter(struct dt_resize *resize, const struct dt_crop *crop,
+                                enum dt_resize_edge edge, int width, int height)
+{
+    struct axis *x = &resize->x, *y = &resize->y;
+    struct span across = make_span(crop->x, crop->w, edge, width, resize->width, crop->flip);
+    struct span down = make_span(crop->y, crop->h, edge, height, resize->height, false);
+    DT_TRY(build_axis(x, &across));
+    DT_TRY(build_axis(y, &down));
+    resize->need =
+        (struct dt_rect){clamp(across.clip + x->begin, width), clamp(down.clip + y->begin, height),
+                         x->end - x->begin, y->end - y->begin};
+    resize->pitch = 3 * (size_t)x->table.size + 4;
+    return dt_mem_grow((void **)&resize->rows, &resize->rows_capacity,
+                       (size_t)(resize->need.h + DT_RESIZE_ROWS) * resize->pitch, 1,
+                       "resized rows");
+}
+
+dt_status dt_resize_prepare(struct dt_resize *resize, struct dt_rect *need,
+                            const struct dt_crop *crop, enum dt_resize_edge edge, int width,
+                            int height, int out_width, int out_height)
+{
+    if (!(crop->w > 0.0f) || !(crop->h > 0.0f) || out_width < 1 || out_height < 1)
+        DT_FAIL(DT_ERR_INTERNAL, "cannot resize a rectangle of %g x %g to %d x %d pixels", crop->w,
+                crop->h, out_width, out_height);
+    resize->width = out_width;
+    resize->height = out_height;
+    resize->flip = crop->flip;
+    resize->is_copy = is_copy(crop, out_width, out_height);
+    if (resize->is_copy)
+        DT_TRY(prepare_copy(resize, crop, width, height));
+    else
+        DT_TRY(prepare_filter(resize, crop, edge, width, height));
+    *need = resize->need;
+    return DT_OK;
+}
+
+static void copy_row(uint8_t *dst, const uint8_t *src, int n, bool flip)
+{
+    if (!flip) {
+        memcpy(dst, src, 3 * (size_t)n);
+        return;
+    }
+    for (int i = 0; i < n; i++, src += 3) {
+        uint8_t *out = dst + 3 * (ptrdiff_t)(n - 1 - i);
+        out[0] = src[0];
+        out[1] = src[1];
+        out[2] = src[2];
+    }
+}
+
+static void copy_pixels(const struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels)
+{
+    const struct dt_rect *need = &resize->need;
+    int width = resize->width, column = need->x - resize->left;
+    if (resize->flip)
+        column = width - column - need->w;
+    if (need->w < width || need->h < resize->height)
+        memset(dst, 0, (size_t)width * (size_t)resize->height * 3);
+    dst += 3 * ((ptrdiff_t)(need->y - resize->top) * width + column);
+    for (int row = 0; row < need->h; row++)
+        copy_row(dst + 3 * (ptrdiff_t)row * width, pixels + 3 * (ptrdiff_t)row * need->w, need->w,
+                 resize->flip);
+}
+
+static void filter_rows(struct dt_resize *resize, const uint8_t *pixels, int row)
+{
+    size_t width = 3 * (size_t)resize->need.w;
+    resize->kernels->rows(resize->rows + (size_t)row * resize->pitch, resize->pitch,
+                          pixels + (size_t)row * width, width,
+                          min_int(resize->need.h - row, DT_RESIZE_ROWS), &resize->x.table);
+}
+
+void dt_resize_run(struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels)
+{
+    const struct dt_resize_axis *y = &resize->y.table;
+    size_t row_values = (size_t)resize->width * 3;
+    int done = 0; /* rows; each is made when it is first needed, so that it is still in the cache */
+    if (resize->is_copy) {
+        copy_pixels(resize, dst, pixels);
+        return;
+    }
+    for (int j = 0; j < resize->height; j++, dst += row_values) {
+        const struct dt_resize_tap *tap = &y->taps[j];
+        for (; done < min_int(tap->first + tap->n, resize->need.h); done += DT_RESIZE_ROWS)
+            filter_rows(resize, pixels, done);
+        resize->kernels->columns(dst, row_values, resize->rows + (size_t)tap->first * resize->pitch,
+                                 resize->pitch, y->weights + (size_t)j * (size_t)y->n_taps, tap->n);
+    }
+}

@@ -1,0 +1,102 @@
+/* A short list, searched from the front: some thousand shards. */
+#include "pack/checksums.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+enum { MAX_FILE = 256 << 20, DIGITS = 16, NAME_AT = DIGITS + 2 };
+
+dt_status dt_checksums_add(struct dt_checksums *sums, const char *file, uint64_t sum)
+{
+    void *block = sums->sums;
+    DT_TRY(dt_mem_grow(&block, &sums->capacity, sums->files.n, sizeof *sums->sums, "check sums"));
+    sums->sums = block;
+    sums->sums[sums->files.n] = sum;
+    return dt_names_add(&sums->files, file, strlen(file));
+}
+
+/* xxhsum writes two blanks, or a blank and a star for "binary". */
+static bool parse_line(const char *line, uint64_t *sum)
+{
+    char digits[DIGITS + 1] = {0};
+    if (strspn(line, "0123456789abcdefABCDEF") != DIGITS || line[DIGITS] != ' ' ||
+        (line[DIGITS + 1] != ' ' && line[DIGITS + 1] != '*') || !line[NAME_AT])
+        return false;
+    memcpy(digits, line, DIGITS);
+    *sum = strtoull(digits, NULL, 16);
+    return true;
+}
+
+static dt_status parse(struct dt_checksums *sums, char *text)
+{
+    uint64_t sum;
+    size_t number = 1;
+
+    for (char *line = text, *next; *line; line = next, number++) {
+        char *end = line + strcspn(line, "\n");
+        next = end + (*end == '\n');
+        *end = 0;
+        if (parse_line(line, &sum))
+            DT_TRY(dt_checksums_add(sums, line + NAME_AT, sum));
+        else if (sums->bad_line == 0)
+            sums->bad_line = number;
+    }
+    return DT_OK;
+}
+
+dt_status dt_checksums_load(struct dt_checksums *sums, const char *folder)
+{
+    char path[DT_PATH_MAX], *text = NULL;
+    size_t bytes;
+
+    DT_TRY(dt_file_path(path, "%s/" DT_CHECKSUMS_NAME, folder));
+    sums->found = dt_file_exists(path);
+    if (!sums->found)
+        return DT_OK;
+    DT_TRY(dt_file_load(&text, &bytes, path, MAX_FILE));
+    const dt_status status = parse(sums, text);
+    free(text);
+    DT_TRY(status);
+    return DT_OK;
+}
+
+bool dt_checksums_find(const struct dt_checksums *sums, const char *file, uint64_t *sum)
+{
+    for (size_t i = 0; i < sums->files.n; i++)
+        if (strcmp(dt_names_get(&sums->files, i), file) == 0) {
+            *sum = sums->sums[i];
+            return true;
+        }
+    return false;
+}
+
+dt_status dt_checksums_save(const struct dt_checksums *sums, const char *folder)
+{
+    dt_status status = DT_OK;
+    struct dt_names text = {0};
+    char path[DT_PATH_MAX], line[DT_PATH_MAX];
+
+    for (size_t i = 0; i < sums->files.n; i++) {
+        DT_TRY_OUT(
+            dt_file_path(line, "%016" PRIx64 "  %s", sums->sums[i], dt_names_get(&sums->files, i)));
+        DT_TRY_OUT(dt_names_add(&text, line, strlen(line)));
+        text.text[text.bytes - 1] = '\n';
+    }
+    DT_TRY_OUT(dt_file_path(path, "%s/" DT_CHECKSUMS_NAME, folder));
+    DT_TRY_OUT(dt_file_save(path, text.text, text.bytes));
+out:
+    dt_names_reset(&text);
+    return status;
+}
+
+void dt_checksums_reset(struct dt_checksums *sums)
+{
+    dt_names_reset(&sums->files);
+    free(sums->sums);
+    *sums = (struct dt_checksums){0};
+}

@@ -1,0 +1,184 @@
+/* The two tars that ILSVRC2012 comes in, read in place. Training: a tar of one tar per class, named
+ * like the class. Validation: images only, with labels from the development kit. Classes and images
+ * are sorted by the bytes of their names, so that the samples come in the order of class folders
+ * unpacked from the same tars. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "data/tar_index.h"
+#include "pack/devkit.h"
+#include "pack/images.h"
+
+static bool has_suffix(const char *base, const char *suffix)
+{
+    const char *dot = strrchr(base, '.');
+    return dot && base[0] != '.' && strcasecmp(dot, suffix) == 0; /* "._x.jpg" is no image */
+}
+
+/* What is added to and what the images get. */
+struct adding {
+    struct dt_images *images;
+    int32_t label;
+    size_t n_ignored;
+};
+
+static dt_status add_image(void *context, const struct dt_tar_member *member)
+{
+    struct adding *adding = context;
+    const char *base = dt_file_base(member->name);
+
+    if (!has_suffix(base, ".jpg") && !has_suffix(base, ".jpeg") && !has_suffix(base, ".png")) {
+        adding->n_ignored++;
+        return DT_OK;
+    }
+    return dt_images_add(adding->images, base, member->offset, member->bytes, 0, adding->label);
+}
+
+static dt_status begin(struct dt_dataset *dataset, struct dt_images **images, const char *path)
+{
+    DT_TRY(DT_NEW(*images, 1));
+    dataset->state = *images;
+    return dt_names_add(&(*images)->files, path, strlen(path));
+}
+
+static void warn_ignored(size_t n, const char *path)
+{
+    if (n)
+        dt_log(DT_LOG_WARNING, "%zu members of %s are not .jpg, .jpeg or .png and are left out", n,
+               path);
+}
+
+/* --- Training --- */
+
+struct class_tar {
+    char *name;
+    struct dt_tar_range range;
+};
+
+struct class_tars {
+    struct class_tar *tar;
+    size_t n, capacity, n_ignored;
+};
+
+static dt_status add_class(void *context, const struct dt_tar_member *member)
+{
+    struct class_tars *tars = context;
+    const char *base = dt_file_base(member->name);
+    void *block = tars->tar;
+
+    if (!has_suffix(base, ".tar")) {
+        tars->n_ignored++;
+        return DT_OK;
+    }
+    DT_TRY(dt_mem_grow(&block, &tars->capacity, tars->n, sizeof *tars->tar, "classes"));
+    tars->tar = block;
+    struct class_tar *tar = &tars->tar[tars->n];
+    tar->range = (struct dt_tar_range){member->offset, member->bytes};
+    tar->name = strndup(base, strlen(base) - strlen(".tar"));
+    if (!tar->name)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot keep the name of class %s", base);
+    tars->n++;
+    return DT_OK;
+}
+
+static int compare_classes(const void *a, const void *b)
+{
+    return strcmp(((const struct class_tar *)a)->name, ((const struct class_tar *)b)->name);
+}
+
+static dt_status scan_class(struct adding *adding, const struct class_tar *tar, const char *path)
+{
+    const size_t first = adding->images->n;
+    int n_skipped;
+
+    const dt_status status = dt_tar_walk_range(path, &tar->range, add_image, adding, &n_skipped);
+    if (status != DT_OK)
+        DT_FAIL(status, "in its member %s.tar: %s", tar->name, dt_error_text());
+    adding->n_ignored += (size_t)n_skipped;
+    if (adding->images->n == first)
+        dt_log(DT_LOG_WARNING, "member %s.tar of %s holds no images", tar->name, path);
+    DT_TRY(dt_images_sort(adding->images, first));
+    return dt_names_add(&adding->images->classes, tar->name, strlen(tar->name));
+}
+
+static dt_status scan_classes(struct adding *adding, const struct class_tars *tars,
+                              const char *path)
+{
+    const double start_s = dt_clock_s();
+
+    if (tars->n == 0)
+        DT_FAIL(
+            DT_ERR_DATA,
+            "%s holds no class tars; if it is ILSVRC2012_img_val.tar, name the development kit too "
+            "with --devkit",
+            path);
+    for (size_t i = 0; i < tars->n; i++) {
+        if (i > 0 && compare_classes(&tars->tar[i - 1], &tars->tar[i]) == 0)
+            DT_FAIL(DT_ERR_DATA, "%s holds two members named %s.tar", path, tars->tar[i].name);
+        adding->label = (int32_t)i;
+        DT_TRY(scan_class(adding, &tars->tar[i], path));
+        dt_log_progress_of("listing", i + 1, tars->n, "classes", start_s);
+    }
+    return DT_OK;
+}
+
+dt_status dt_ilsvrc_open_train(struct dt_dataset *dataset, const struct dt_shard_options *options)
+{
+    dt_status status = DT_OK;
+    struct class_tars tars = {0};
+    struct adding adding = {0};
+    int n_skipped;
+
+    DT_TRY(begin(dataset, &adding.images, options->src));
+    DT_TRY_OUT(dt_tar_walk(options->src, add_class, &tars, &n_skipped));
+    if (tars.n > 1)
+        qsort(tars.tar, tars.n, sizeof *tars.tar, compare_classes);
+    DT_TRY_OUT(scan_classes(&adding, &tars, options->src));
+    warn_ignored(adding.n_ignored + tars.n_ignored + (size_t)n_skipped, options->src);
+    dataset->n = (uint32_t)adding.images->n;
+out:
+    dt_log_progress("");
+    for (size_t i = 0; i < tars.n; i++)
+        free(tars.tar[i].name);
+    free(tars.tar);
+    return status;
+}
+
+/* --- Validation --- */
+
+static dt_status set_labels(struct dt_images *images, struct dt_devkit *devkit,
+                            const struct dt_shard_options *options)
+{
+    if (devkit->n != images->n)
+        DT_FAIL(DT_ERR_DATA, "%s holds %zu images, but %s has labels for %zu", options->src,
+                images->n, options->devkit, devkit->n);
+    for (size_t i = 0; i < images->n; i++)
+        images->image[i].label = devkit->labels[i];
+    images->classes = devkit->wnids;
+    devkit->wnids = (struct dt_names){0};
+    return DT_OK;
+}
+
+dt_status dt_ilsvrc_open_val(struct dt_dataset *dataset, const struct dt_shard_options *options)
+{
+    dt_status status = DT_OK;
+    struct dt_devkit devkit = {0};
+    struct adding adding = {0};
+    int n_skipped;
+
+    DT_TRY(begin(dataset, &adding.images, options->src));
+    DT_TRY(dt_tar_walk(options->src, add_image, &adding, &n_skipped));
+    DT_TRY(dt_images_sort(adding.images, 0));
+    warn_ignored(adding.n_ignored + (size_t)n_skipped, options->src);
+    DT_TRY_OUT(dt_devkit_load(&devkit, options->devkit));
+    DT_TRY_OUT(set_labels(adding.images, &devkit, options));
+    dataset->n = (uint32_t)adding.images->n;
+out:
+    dt_devkit_reset(&devkit);
+    return status;
+}

@@ -1,0 +1,254 @@
+/* One shard: samples are read, converted and handed to libarchive, whose output passes through the
+ * check sum into the file. */
+#include "pack/shard.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "pack/wds_index.h"
+
+enum { TAR_BLOCK = 512, TAR_RECORD = 10240, WRITE_BYTES = 1 << 20 };
+
+static const double redraw_s = 0.2;
+
+/* The shard under work. */
+struct output {
+    struct dt_packing *packing;
+    struct dt_convert *convert;
+    char path[DT_PATH_MAX];
+    int fd;
+    dt_status status; /* of writing to the file */
+    bool is_given_up; /* nothing is written any more, and no error replaces the first one */
+    struct archive *archive;
+    struct archive_entry *entry;
+    XXH64_state_t *sum;
+    uint64_t position; /* in the tar, of the next header */
+    struct dt_wds_index index;
+    struct dt_sample sample;
+    uint32_t n; /* samples written */
+};
+
+dt_status dt_packing_tar(char *out, const struct dt_packing *packing, uint32_t shard,
+                         const char *ending)
+{
+    return dt_file_path(out, "%s/%s-%0*u.tar%s", packing->options->dst, packing->options->prefix,
+                        packing->shard_digits, (unsigned)shard, ending);
+}
+
+dt_status dt_packing_index(char *out, const struct dt_packing *packing, uint32_t shard,
+                           const char *ending)
+{
+    char tar[DT_PATH_MAX], index[DT_PATH_MAX];
+    DT_TRY(dt_packing_tar(tar, packing, shard, ""));
+    DT_TRY(dt_wds_index_path(index, tar));
+    return dt_file_path(out, "%s%s", index, ending);
+}
+
+/* --- The tar --- */
+
+static la_ssize_t write_out(struct archive *archive, void *context, const void *data, size_t bytes)
+{
+    struct output *output = context;
+    (void)archive;
+    if (output->is_given_up)
+        return (la_ssize_t)bytes;
+    XXH64_update(output->sum, data, bytes);
+    output->status = dt_file_write(output->fd, data, bytes, output->path);
+    return output->status == DT_OK ? (la_ssize_t)bytes : -1;
+}
+
+/* What libarchive reports as its own failure may come from write_out. */
+static dt_status archive_failure(const struct output *output, const char *what)
+{
+    DT_TRY(output->status);
+    DT_FAIL(DT_ERR_IO, "cannot write %s of %s: %s", what, output->path,
+            archive_error_string(output->archive));
+}
+
+static dt_status begin_archive(struct output *output)
+{
+    struct archive *archive = output->archive = archive_write_new();
+
+    output->entry = archive_entry_new();
+    output->sum = XXH64_createState();
+    if (!archive || !output->entry || !output->sum)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot write %s", output->path);
+    XXH64_reset(output->sum, 0);
+    if (archive_write_set_format_ustar(archive) != ARCHIVE_OK ||
+        archive_write_set_bytes_per_block(archive, WRITE_BYTES) != ARCHIVE_OK ||
+        archive_write_set_bytes_in_last_block(archive, TAR_RECORD) != ARCHIVE_OK ||
+        archive_write_open(archive, output, NULL, write_out, NULL) != ARCHIVE_OK)
+        return archive_failure(output, "the beginning");
+    return DT_OK;
+}
+
+/* A ustar header takes one block, and data are padded to whole ones. */
+static dt_status add_member(struct output *output, const char *name, const void *data, size_t bytes)
+{
+    struct archive_entry *entry = output->entry;
+
+    archive_entry_clear(entry);
+    archive_entry_set_pathname(entry, name);
+    archive_entry_set_filetype(entry, AE_IFREG);
+    archive_entry_set_perm(entry, 0444);
+    archive_entry_set_mtime(entry, 0, 0);
+    archive_entry_set_uid(entry, 0);
+    archive_entry_set_gid(entry, 0);
+    archive_entry_set_size(entry, (la_int64_t)bytes);
+    if (archive_write_header(output->archive, entry) != ARCHIVE_OK ||
+        archive_write_data(output->archive, data, bytes) != (la_ssize_t)bytes)
+        return archive_failure(output, name);
+    DT_TRY(dt_wds_index_add(&output->index, name, output->position + TAR_BLOCK, bytes));
+    output->position += TAR_BLOCK + (bytes + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
+    return DT_OK;
+}
+
+/* --- Samples --- */
+
+static void count(struct dt_packing *packing, uint32_t *counter)
+{
+    char text[160], left[32];
+
+    pthread_mutex_lock(&packing->lock);
+    ++*counter;
+    ++packing->n_done;
+    const double now_s = dt_clock_s(), elapsed_s = now_s - packing->start_s;
+    if (now_s - packing->drawn_s > redraw_s) {
+        packing->drawn_s = now_s;
+        dt_clock_format(left, sizeof left,
+                        elapsed_s / packing->n_done * (packing->n - packing->n_done));
+        snprintf(text, sizeof text, "packing: %u of %u images, %.0f images/s, about %s left",
+                 (unsigned)packing->n_done, (unsigned)packing->n, packing->n_done / elapsed_s,
+                 left);
+        dt_log_progress(text);
+    }
+    pthread_mutex_unlock(&packing->lock);
+}
+
+static dt_status write_sample(struct output *output, uint32_t position, const uint8_t *data,
+                              size_t bytes)
+{
+    const struct dt_packing *packing = output->packing;
+    char name[32], label[16];
+
+    const int n = snprintf(label, sizeof label, "%d",
+                           dt_dataset_label(packing->source, packing->order[position]));
+    snprintf(name, sizeof name, "%0*u.cls", packing->sample_digits, (unsigned)position);
+    DT_TRY(add_member(output, name, label, (size_t)n));
+    snprintf(name, sizeof name, "%0*u.jpg", packing->sample_digits, (unsigned)position);
+    DT_TRY(add_member(output, name, data, bytes));
+    output->n++;
+    return DT_OK;
+}
+
+static dt_status read_sample(struct output *output, uint32_t id, enum dt_conversion *done,
+                             const uint8_t **data, size_t *bytes)
+{
+    const struct dt_dataset *source = output->packing->source;
+    /* Not dt_dataset_read, to which a file that may not be read is one more bad sample. */
+    DT_TRY(source->kind->read(source, id, &output->sample));
+    return dt_convert_run(output->convert, done, data, bytes, &output->sample);
+}
+
+static dt_status add_sample(struct output *output, uint32_t position)
+{
+    struct dt_packing *packing = output->packing;
+    const uint32_t id = packing->order[position];
+    char name[2 * DT_PATH_MAX];
+    const uint8_t *data;
+    size_t bytes;
+    enum dt_conversion done;
+
+    const dt_status status = read_sample(output, id, &done, &data, &bytes);
+    if (status == DT_OK) {
+        DT_TRY(write_sample(output, position, data, bytes));
+        count(packing, &packing->counts[done]);
+        return DT_OK;
+    }
+    if (status != DT_ERR_DATA)
+        return status;
+    dt_dataset_name(packing->source, id, name, sizeof name);
+    if (!packing->options->skip_bad)
+        DT_FAIL(DT_ERR_DATA,
+                "%s cannot be packed: %s; remove it, or leave such images out with --skip-bad",
+                name, dt_error_text());
+    dt_log(DT_LOG_WARNING, "%s is left out: %s", name, dt_error_text());
+    dt_error_clear();
+    count(packing, &packing->n_bad);
+    return DT_OK;
+}
+
+/* --- Files --- */
+
+static dt_status create_file(int *fd, const char *path)
+{
+    DT_TRY(dt_file_remove(path)); /* of a run that was killed */
+    return dt_file_create(fd, path);
+}
+
+static dt_status write_index(const struct output *output, uint32_t shard)
+{
+    dt_status status = DT_OK;
+    char path[DT_PATH_MAX], *text = NULL;
+    size_t bytes;
+    int fd = -1;
+
+    DT_TRY(dt_wds_index_finish(&output->index, &text, &bytes));
+    DT_TRY_OUT(dt_packing_index(path, output->packing, shard, DT_SHARD_TEMPORARY));
+    DT_TRY_OUT(create_file(&fd, path));
+    DT_TRY_OUT(dt_file_write(fd, text, bytes, path));
+    DT_TRY_OUT(dt_file_finish(&fd, path));
+out:
+    if (fd >= 0)
+        close(fd);
+    free(text);
+    return status;
+}
+
+static dt_status write_tar(struct output *output, uint32_t shard)
+{
+    const struct dt_packing *packing = output->packing;
+    const uint32_t per_shard = (uint32_t)packing->options->per_shard;
+    const uint32_t first = shard * per_shard, rest = packing->n - first;
+
+    DT_TRY(create_file(&output->fd, output->path));
+    DT_TRY(begin_archive(output));
+    for (uint32_t i = 0; i < per_shard && i < rest; i++)
+        DT_TRY(add_sample(output, first + i));
+    if (archive_write_close(output->archive) != ARCHIVE_OK)
+        return archive_failure(output, "the end");
+    return dt_file_finish(&output->fd, output->path);
+}
+
+dt_status dt_pack_shard(void *context, uint32_t shard, int thread)
+{
+    dt_status status = DT_OK;
+    struct dt_packing *packing = context;
+    struct output output = {.packing = packing, .convert = packing->converters[thread], .fd = -1};
+
+    DT_TRY(dt_packing_tar(output.path, packing, shard, DT_SHARD_TEMPORARY));
+    DT_TRY_OUT(write_tar(&output, shard));
+    DT_TRY_OUT(write_index(&output, shard));
+    packing->lengths[shard] = output.n;
+    packing->sums[shard] = XXH64_digest(output.sum);
+out:
+    output.is_given_up = status != DT_OK;
+    archive_write_free(output.archive); /* writes the rest */
+    archive_entry_free(output.entry);
+    XXH64_freeState(output.sum);
+    if (output.fd >= 0)
+        close(output.fd);
+    dt_wds_index_reset(&output.index);
+    free(output.sample.data);
+    return status;
+}

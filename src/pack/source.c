@@ -1,0 +1,67 @@
+/* What `dtrain shard` packs: the kind is seen from the thing itself. */
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/mem.h"
+#include "image/png.h"
+#include "pack/images.h"
+
+typedef dt_status (*opener)(struct dt_dataset *dataset, const struct dt_shard_options *options);
+
+static const struct dt_dataset_kind ilsvrc = {.read = dt_images_read, DT_IMAGES_FUNCTIONS};
+static const struct dt_dataset_kind tfrecord = {.read = dt_tfrecord_read, DT_IMAGES_FUNCTIONS};
+
+static dt_status open_folder(struct dt_dataset *dataset, const struct dt_shard_options *options)
+{
+    const struct dt_dataset_options of_folder = {
+        .source = DT_SOURCE_FOLDER, .path = options->src, .num_classes = INT_MAX};
+    return dataset->kind->open(dataset, &of_folder);
+}
+
+/* One tar alone is ILSVRC's; what is not there as such is a pattern, of shards or of TFRecord. */
+static dt_status choose(const struct dt_dataset_kind **kind, opener *open,
+                        const struct dt_shard_options *options)
+{
+    struct stat info;
+    const bool exists = stat(options->src, &info) == 0;
+    const bool is_folder = exists && S_ISDIR(info.st_mode);
+    const bool is_pattern = !exists && !options->devkit;
+
+    *kind = &ilsvrc;
+    *open = options->devkit ? dt_ilsvrc_open_val : dt_ilsvrc_open_train;
+    if ((is_folder && dt_shards_found(options->src)) ||
+        (is_pattern && dt_is_tar_name(options->src))) {
+        *kind = &dt_dataset_reshard;
+        *open = dt_reshard_open;
+    } else if (is_folder) {
+        *kind = dt_png_is_known() ? &dt_dataset_folder_png : &dt_dataset_folder;
+        *open = open_folder;
+    } else if (is_pattern || dt_tfrecord_found(options->src)) {
+        *kind = &tfrecord;
+        *open = dt_tfrecord_open;
+    }
+    if (options->devkit && *open != dt_ilsvrc_open_val)
+        DT_FAIL(DT_ERR_USAGE, "--devkit goes with ILSVRC2012_img_val.tar, not with %s",
+                options->src);
+    return DT_OK;
+}
+
+dt_status dt_source_open(struct dt_dataset **dataset, const struct dt_shard_options *options)
+{
+    dt_status status = DT_OK;
+    struct dt_dataset *new = NULL;
+    opener open;
+
+    *dataset = NULL;
+    DT_TRY(DT_NEW(new, 1));
+    DT_TRY_OUT(choose(&new->kind, &open, options));
+    DT_TRY_OUT(open(new, options));
+    if (new->n == 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "%s holds no images", options->src));
+    *dataset = new;
+    return DT_OK;
+out:
+    dt_dataset_close(new);
+    return status;
+}

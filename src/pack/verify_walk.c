@@ -1,0 +1,225 @@
+/* Headers of one shard: what WebDataset's rules make of the members, and the index beside them. */
+#include "pack/verify.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "data/tar_index.h"
+
+enum { MAX_LINE = 4096, MAX_INDEX_BYTES = 1 << 30 };
+
+static const double redraw_s = 0.2;
+
+/* --- Faults --- */
+
+dt_status dt_fault_add(struct dt_names *faults, const char *format, ...)
+{
+    char line[MAX_LINE];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    for (char *c = line; (c = strchr(c, '\n'));)
+        *c = '?';
+    dt_log_escape(line); /* names in damaged files may hold anything */
+    return dt_names_add(faults, line, strlen(line));
+}
+
+dt_status dt_fault_of(struct dt_names *faults, const char *what, dt_status status)
+{
+    if (status == DT_OK || status == DT_ERR_MEMORY)
+        return status;
+    DT_TRY(dt_fault_add(faults, "%s: %s", what, dt_error_text()));
+    dt_error_clear();
+    return DT_OK;
+}
+
+/* --- Structure --- */
+
+static dt_status end_sample(struct dt_shard_check *shard)
+{
+    struct dt_shard_run *run = &shard->run;
+
+    if (!run->is_open)
+        return DT_OK;
+    run->is_open = false;
+    if (!run->has_image && !run->has_label)
+        return DT_OK;
+    if (!run->has_image || !run->has_label)
+        DT_TRY(dt_fault_add(&shard->faults, "%s: sample %s has no %s", shard->base, run->key,
+                            run->has_image ? ".cls member" : ".jpg or .jpeg member"));
+    shard->n_samples += run->has_image && run->has_label;
+    return dt_names_add(&shard->keys, run->key, strlen(run->key));
+}
+
+static dt_status add_image(struct dt_shard_check *shard, const struct dt_tar_member *member)
+{
+    void *block = shard->images;
+
+    if (member->bytes == 0)
+        return dt_fault_add(&shard->faults, "%s: member %s is empty", shard->base, member->name);
+    if (member->bytes > DT_MAX_ENCODED_BYTES)
+        return dt_fault_add(&shard->faults, "%s: member %s has %" PRIu64 " bytes, allowed are %d",
+                            shard->base, member->name, member->bytes, DT_MAX_ENCODED_BYTES);
+    DT_TRY(dt_mem_grow(&block, &shard->capacity, shard->n, sizeof *shard->images, "images"));
+    shard->images = block;
+    DT_TRY(dt_names_add(&shard->names, member->name, strlen(member->name)));
+    shard->images[shard->n++] = (struct dt_shard_image){member->offset, (uint32_t)member->bytes,
+                                                        (uint32_t)(shard->names.n - 1)};
+    return DT_OK;
+}
+
+static dt_status check_label(struct dt_shard_check *shard, const struct dt_tar_member *member,
+                             int n_classes)
+{
+    int32_t label = 0;
+    const dt_status status = dt_tar_label(&label, member, shard->path);
+
+    DT_TRY(dt_fault_of(&shard->faults, shard->base, status));
+    if (label < 0 || (n_classes >= 0 && label >= n_classes))
+        return dt_fault_add(&shard->faults, "%s: label %d in member %s is not in 0 to %d",
+                            shard->base, (int)label, member->name,
+                            n_classes >= 0 ? n_classes - 1 : INT32_MAX);
+    return DT_OK;
+}
+
+/* What dt_tar_walk hands to visit. */
+struct walk {
+    struct dt_shard_check *shard;
+    int n_classes;
+};
+
+static dt_status add_member(const struct walk *walk, const struct dt_tar_member *member,
+                            const char *kind)
+{
+    struct dt_shard_check *shard = walk->shard;
+    const bool is_image = dt_is_jpeg_suffix(kind), is_label = strcasecmp(kind, "cls") == 0;
+    bool *has = is_image ? &shard->run.has_image : &shard->run.has_label;
+
+    if (!is_image && !is_label)
+        return DT_OK;
+    if (*has)
+        return dt_fault_add(&shard->faults, "%s: member %s is a second %s of its sample",
+                            shard->base, member->name, is_image ? "image" : "label");
+    *has = true;
+    return is_image ? add_image(shard, member) : check_label(shard, member, walk->n_classes);
+}
+
+static dt_status visit(void *context, const struct dt_tar_member *member)
+{
+    const struct walk *walk = context;
+    struct dt_shard_check *shard = walk->shard;
+    struct dt_shard_run *run = &shard->run;
+    const size_t key_bytes = dt_tar_key(member->name);
+
+    if (key_bytes == 0)
+        return DT_OK;
+    DT_TRY(dt_wds_index_add(&shard->index, member->name, member->offset, member->bytes));
+    if (!run->is_open || strncmp(run->key, member->name, key_bytes) != 0 || run->key[key_bytes]) {
+        DT_TRY(end_sample(shard));
+        *run = (struct dt_shard_run){.is_open = true};
+        memcpy(run->key, member->name, key_bytes); /* dt_tar_walk refuses longer names */
+    }
+    return add_member(walk, member, member->name + key_bytes + 1);
+}
+
+/* --- The index beside it --- */
+
+size_t dt_line_at(const char *text, size_t bytes)
+{
+    size_t n = 1;
+    for (size_t i = 0; i < bytes; i++)
+        n += text[i] == '\n';
+    return n;
+}
+
+static dt_status compare_index(struct dt_shard_check *shard, const char *path)
+{
+    dt_status status = DT_OK;
+    char *want = NULL, *have = NULL;
+    size_t n_want = 0, n_have = 0, at = 0;
+
+    DT_TRY_OUT(dt_wds_index_finish(&shard->index, &want, &n_want));
+    DT_TRY_OUT(dt_file_load(&have, &n_have, path, MAX_INDEX_BYTES));
+    while (at < n_want && at < n_have && want[at] == have[at])
+        at++;
+    if (at < n_want || at < n_have)
+        DT_TRY_OUT(dt_fault_add(&shard->faults, "%s: line %zu of its .idx does not agree with it",
+                                shard->base, dt_line_at(want, at)));
+out:
+    free(want);
+    free(have);
+    return status;
+}
+
+static dt_status check_index(const struct dt_verify *verify, struct dt_shard_check *shard)
+{
+    char path[DT_PATH_MAX];
+
+    if (!verify->has_indices || !shard->is_whole)
+        return DT_OK;
+    DT_TRY(dt_wds_index_path(path, shard->path));
+    if (!dt_file_exists(path))
+        return dt_fault_add(&shard->faults, "%s: its .idx is missing", shard->base);
+    return dt_fault_of(&shard->faults, shard->base, compare_index(shard, path));
+}
+
+/* --- First pass: headers --- */
+
+static dt_status check_size(struct dt_shard_check *shard)
+{
+    struct stat info;
+    if (stat(shard->path, &info) != 0)
+        DT_FAIL(dt_file_input_status(errno), "cannot look at it: %s", strerror(errno));
+    shard->bytes = (uint64_t)info.st_size;
+    return DT_OK;
+}
+
+static void draw_walk(struct dt_verify *verify)
+{
+    char text[128];
+
+    pthread_mutex_lock(&verify->lock);
+    verify->n_walked++;
+    if (dt_clock_s() - verify->drawn_s > redraw_s) {
+        verify->drawn_s = dt_clock_s();
+        snprintf(text, sizeof text, "reading headers: %u of %u shards", (unsigned)verify->n_walked,
+                 (unsigned)verify->n);
+        dt_log_progress(text);
+    }
+    pthread_mutex_unlock(&verify->lock);
+}
+
+dt_status dt_shard_walk(void *context, uint32_t index, int thread)
+{
+    struct dt_verify *verify = context;
+    struct dt_shard_check *shard = &verify->shards[index];
+    struct walk walk = {shard, verify->n_classes};
+    int n_skipped = 0;
+
+    (void)thread;
+    DT_TRY(dt_fault_of(&shard->faults, shard->base, check_size(shard)));
+    const dt_status status = dt_tar_walk(shard->path, visit, &walk, &n_skipped);
+    shard->is_whole = status == DT_OK;
+    DT_TRY(dt_fault_of(&shard->faults, shard->base, status));
+    /* Where the walk broke off, the other half of the last sample may only be out of sight. */
+    if (shard->is_whole)
+        DT_TRY(end_sample(shard));
+    if (n_skipped > 0)
+        DT_TRY(dt_fault_add(&shard->faults,
+                            "%s: %d members are links, devices, FIFOs or sparse files", shard->base,
+                            n_skipped));
+    DT_TRY(check_index(verify, shard));
+    dt_wds_index_reset(&shard->index); /* 100 bytes a sample */
+    draw_walk(verify);
+    return DT_OK;
+}

@@ -1,0 +1,111 @@
+/* One pass over one batch, for training, evaluation and the benchmark; and the faults that happen
+ * in it. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/mem.h"
+#include "train/session.h"
+
+struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step)
+{
+    return (struct dt_scalars){
+        .lr = (float)dt_schedule_lr(&s->schedule, step),
+        .momentum = (float)s->config->optim.momentum,
+        .weight_decay = (float)s->config->optim.weight_decay,
+        .nesterov = s->config->optim.nesterov,
+        .diff_scale = 1.0f / (float)s->global_batch,
+        .step = (uint32_t)step,
+    };
+}
+
+/* The device may read the batch until the feed has ended, also when the walk has failed. */
+static dt_status end_feed(struct dt_session *s, struct dt_loader *loader,
+                          const struct dt_batch *batch, dt_status status)
+{
+    char text[2048];
+    snprintf(text, sizeof text, "%s", status == DT_OK ? "" : dt_error_text());
+    dt_status ended = dt_plan_end_feed(s->plan);
+    dt_loader_release(loader, batch);
+    if (status != DT_OK && ended != DT_OK)
+        DT_FAIL(status, "%s", text); /* the first error counts */
+    return status != DT_OK ? status : ended;
+}
+
+/* --- Faults (fault.h) --- */
+
+/* Of the first parameter's first value, a bit in the middle of the mantissa: it stays finite, and
+ * no rounding of later steps makes it equal again. */
+static dt_status flip_bit(struct dt_plan *plan)
+{
+    int t = 0;
+    float *values = NULL;
+    uint32_t bits;
+    dt_status status = DT_OK;
+    while (plan->graph->tensor[t].role != DT_PARAM)
+        t++;
+    DT_TRY(DT_NEW(values, dt_tensor_elements(&plan->graph->tensor[t])));
+    DT_TRY_OUT(dt_plan_get(plan, DT_ARENA_PARAMS, t, values));
+    memcpy(&bits, values, sizeof bits);
+    bits ^= 1u << 16;
+    memcpy(values, &bits, sizeof bits);
+    DT_TRY_OUT(dt_plan_set(plan, DT_ARENA_PARAMS, t, values));
+out:
+    free(values);
+    return status;
+}
+
+/* What this rank has computed so far, without waiting for others; on a device with queues the time
+ * that has passed. */
+static double work_s(const struct dt_session *s)
+{
+    struct dt_plan_times times;
+    if (!dt_session_has_times(s))
+        return dt_clock_s();
+    dt_plan_get_times(s->plan, &times);
+    return times.compute_s + times.update_s;
+}
+
+/* --- Passes --- */
+
+static dt_status feed(struct dt_session *s, enum dt_phase phase, const struct dt_batch *batch)
+{
+    const struct dt_feed input = {batch->pixels, batch->labels, batch->labels2, batch->weights};
+    return dt_plan_feed(s->plan, phase, &input);
+}
+
+static dt_status train_pass(struct dt_session *s, const struct dt_batch *batch,
+                            const struct dt_scalars *scalars, int pass)
+{
+    dt_status status = feed(s, DT_TRAIN, batch);
+    if (status == DT_OK)
+        status = dt_plan_train(s->plan, scalars, pass, s->n_passes);
+    return end_feed(s, s->train, batch, status);
+}
+
+dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
+                          const struct dt_scalars *scalars, int pass)
+{
+    struct dt_scalars own = *scalars;
+    double begin_s = work_s(s), slowness = dt_fault_slowness();
+    own.first_row = (uint32_t)((s->rank * s->n_passes + pass) * s->micro_batch);
+    if (dt_fault_due(DT_FAULT_NAN, scalars->step))
+        own.diff_scale = NAN;
+    DT_TRY(train_pass(s, batch, &own, pass));
+    if (slowness > 1)
+        dt_clock_sleep((slowness - 1) * (work_s(s) - begin_s));
+    if (pass == s->n_passes - 1 && dt_fault_due(DT_FAULT_FLIP, scalars->step))
+        DT_TRY(flip_bit(s->plan));
+    return DT_OK;
+}
+
+dt_status dt_session_eval_pass(struct dt_session *s, const struct dt_batch *batch)
+{
+    dt_status status = feed(s, DT_EVAL, batch);
+    if (status == DT_OK)
+        status = dt_plan_eval(s->plan);
+    return end_feed(s, s->val, batch, status);
+}

@@ -1,0 +1,268 @@
+/* The beginning and the end of a training run. Nothing in the run folder changes before it is known
+ * that this run may go on there, but for the lock, the heartbeats, and what crashes have left. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "train/preflight.h"
+#include "train/replicas.h"
+#include "train/resume.h"
+#include "train/run.h"
+#include "train/summary.h"
+
+bool dt_run_is_goal_reached(const struct run *r)
+{
+    double goal = r->session.config->train.stop_top1;
+    return goal > 0 && r->at.best_top1 >= goal;
+}
+
+bool dt_run_is_complete(const struct run *r)
+{
+    return r->at.step >= r->session.last_step || dt_run_is_goal_reached(r);
+}
+
+/* --- The folder --- */
+
+/* Lock, and the console for progress lines. */
+static dt_status prepare_output(struct run *r)
+{
+    struct dt_session *s = &r->session;
+    struct dt_report_options console = {.dir = NULL};
+    if (s->rank != 0)
+        return DT_OK;
+    DT_TRY(dt_run_folder_open(&r->folder, s->config->output.dir));
+    dt_checkpoint_clean(r->saving.dir);
+    DT_TRY(dt_config_print(&r->config_json, s->config));
+    return dt_report_open(&s->report, &console);
+}
+
+/* Slots of an earlier start, which may have ended before it got a number in RUN, are no alarm. */
+static dt_status share_start_id(struct dt_session *s, int64_t *id)
+{
+    uint64_t random = 0;
+    dt_status status = DT_OK;
+    if (s->rank == 0 && getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+        status =
+            DT_ERROR(DT_ERR_IO, "cannot get random numbers for the watchdog: %s", strerror(errno));
+    DT_TRY(dt_session_agree(s, status));
+    *id = (int64_t)(random & INT64_MAX);
+    return dt_comm_bcast(s->comm, id, sizeof *id, 0);
+}
+
+static dt_status start_watchdog(struct run *r)
+{
+    struct dt_session *s = &r->session;
+    const struct dt_config *config = s->config;
+    struct dt_watchdog_options options = {
+        .dir = config->output.dir,
+        .rank = s->rank,
+        .n_ranks = s->n_ranks,
+        .init_s = config->watchdog.init_s,
+        .step_s = config->watchdog.step_s,
+        .save_s = config->watchdog.save_s,
+    };
+    DT_TRY(share_start_id(s, &options.start_id));
+    dt_watchdog_stop(r->watchdog); /* which knew this rank alone */
+    DT_TRY(dt_watchdog_start(&r->watchdog, &options));
+    dt_watchdog_set_step(r->watchdog, options.init_s / 10); /* the first step may take as long */
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
+    return DT_OK;
+}
+
+/* Until the folder is known: this rank alone, without slots. */
+static dt_status watch_alone(struct run *r)
+{
+    const struct dt_session *s = &r->session;
+    const struct dt_watchdog_options options = {
+        .rank = s->rank, .n_ranks = s->n_ranks, .init_s = s->config->watchdog.init_s};
+    return dt_watchdog_start(&r->watchdog, &options);
+}
+
+static dt_status open_output(struct run *r, bool resumed)
+{
+    struct dt_session *s = &r->session;
+    const char *dir = s->config->output.dir;
+    char path[DT_PATH_MAX];
+    struct dt_report_options report = {.dir = dir, .append = resumed};
+    if (s->rank != 0)
+        return DT_OK;
+    DT_TRY(dt_saving_open(&r->saving, &r->folder, r->config_json));
+    DT_TRY(dt_run_folder_begin(&r->folder, !resumed));
+    r->saving.target.incarnation = r->folder.incarnation;
+    DT_TRY(dt_file_path(path, "%s/config.json", dir));
+    DT_TRY(dt_file_save(path, r->config_json, strlen(r->config_json)));
+    dt_report_close(s->report);
+    s->report = NULL;
+    return dt_report_open(&s->report, &report);
+}
+
+/* --- Messages --- */
+
+static int64_t n_parameters(const struct dt_graph *g)
+{
+    int64_t n = 0;
+    for (int t = 0; t < g->n_tensors; t++)
+        if (g->tensor[t].role == DT_PARAM)
+            n += (int64_t)dt_tensor_elements(&g->tensor[t]);
+    return n;
+}
+
+static void report_start(const struct run *r)
+{
+    const struct dt_session *s = &r->session;
+    char device[256];
+    s->backend->describe(s->device, device, sizeof device);
+    const struct dt_field fields[] = {
+        DT_JSONV("config", r->config_json),
+        DT_INT("ranks", s->n_ranks),
+        DT_TEXT("device", device),
+        DT_INT("global_batch", s->global_batch),
+        DT_INT("micro_batch", s->micro_batch),
+        DT_INT("passes", s->n_passes),
+        DT_NUM("lr", s->schedule.lr),
+        DT_INT("steps_per_epoch", s->steps_per_epoch),
+        DT_INT("epochs", s->config->train.epochs),
+        DT_INT("parameters", n_parameters(s->graph)),
+        DT_INT("train_images", dt_dataset_size(s->train_set)),
+        DT_INT("val_images", s->val_set ? dt_dataset_size(s->val_set) : 0),
+        DT_INT("start_step", r->at.step),
+    };
+    dt_report_event(s->report, "run_start", fields, DT_COUNT(fields));
+}
+
+static void log_finished(const struct run *r)
+{
+    char best[64] = "";
+    if (r->at.best_top1 >= 0)
+        snprintf(best, sizeof best, " (best Acc@1 %.3f)", r->at.best_top1);
+    dt_log(DT_LOG_INFO,
+           "already finished after %" PRId64 " steps%s; raise %s or choose another --out",
+           r->at.step, best,
+           dt_run_is_goal_reached(r)                                ? "train.stop_top1"
+           : r->session.last_step < r->session.schedule.total_steps ? "train.max_steps"
+                                                                    : "train.epochs");
+}
+
+/* What became of the run before, and where this one goes on. */
+static void log_resumed(const struct run *r, const struct dt_resume *resume)
+{
+    char lost[96] = "";
+    if (r->folder.was_running && r->folder.last_step > r->at.step)
+        snprintf(lost, sizeof lost, "; %" PRId64 " step(s) will be done again",
+                 r->folder.last_step - r->at.step);
+    if (r->folder.was_running)
+        dt_log(DT_LOG_INFO,
+               "the run before ended without a final status at step >= %" PRId64 " (killed?)",
+               r->folder.last_step > r->at.step ? r->folder.last_step : r->at.step);
+    if (resume->found)
+        dt_log(DT_LOG_INFO, "resuming from %s%s", resume->path, lost);
+}
+
+static void print_start(const struct run *r, const struct dt_resume *resume)
+{
+    const struct dt_session *s = &r->session;
+    char from[DT_PATH_MAX + 8] = "from scratch";
+    if (resume->found)
+        snprintf(from, sizeof from, "from %s", resume->path);
+    struct dt_summary summary = {
+        .run_dir = s->config->output.dir,
+        .start = from,
+        .n_parameters = n_parameters(s->graph),
+        .checkpoint_bytes = dt_saver_bytes(r->saving.saver),
+        .seconds = dt_clock_s() - r->begin_s,
+        .end = isfinite(r->stop.end_s) ? r->stop.end_reason : "",
+    };
+    log_resumed(r, resume);
+    dt_summary_print(s, &summary);
+    report_start(r);
+}
+
+/* --- Together --- */
+
+static dt_status open_session(struct run *r, struct dt_resume *resume,
+                              const struct dt_train_options *options)
+{
+    struct dt_session *s = &r->session;
+    struct dt_session_needs needs = {
+        .train = true, .eval = dt_session_has_validation(s), .cache_dir = s->config->output.dir};
+    DT_TRY(dt_session_agree(s, watch_alone(r)));
+    DT_TRY(dt_session_agree(s, dt_saving_init(&r->saving, s)));
+    DT_TRY(dt_session_agree(s, prepare_output(r)));
+    DT_TRY(dt_session_agree(s, start_watchdog(r)));
+    DT_TRY(dt_resume_find(resume, s, options, r->saving.dir));
+    DT_TRY(dt_session_open(s, &needs));
+    return dt_preflight_agree(s);
+}
+
+dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
+{
+    struct dt_session *s = &r->session;
+    struct dt_resume resume;
+    bool validated = dt_session_has_validation(s);
+    DT_TRY(open_session(r, &resume, options));
+    DT_TRY(dt_preflight_try(s)); /* before the weights: it works in their gradients */
+    DT_TRY(dt_resume_load(&r->at, &resume, s));
+    r->at.eval_due = r->at.eval_due && validated;
+    r->was_complete = resume.found && dt_run_is_complete(r) && !r->at.eval_due;
+    if (r->was_complete) {
+        log_finished(r);
+        return DT_OK;
+    }
+    DT_TRY(dt_replicas_compare(s, r->at.step, resume.path)); /* all have what rank 0 has read */
+    DT_TRY(dt_session_agree(s, open_output(r, resume.found)));
+    memcpy(r->saving.last, resume.path, sizeof r->saving.last);
+    r->saving.begun_step = resume.is_own ? r->at.step : -1;
+    r->saving.target.resumed_step = resume.found ? r->at.step : -1;
+    dt_stop_init(&r->stop, options->max_time_s, r->begin_s, r->at.step);
+    dt_metrics_init(&r->metrics, s, r->at.step);
+    dt_stragglers_init(&r->stragglers, r->at.step);
+    if (s->rank == 0)
+        print_start(r, &resume);
+    return DT_OK;
+}
+
+/* --- The end --- */
+
+static dt_status report_bad_images(struct run *r)
+{
+    struct dt_session *s = &r->session;
+    uint64_t now[2] = {0}, before[2] = {0};
+    dt_loader_bad_positions(s->train, &now[0], &before[0]);
+    if (s->val)
+        dt_loader_bad_positions(s->val, &now[1], &before[1]);
+    int64_t sums[] = {(int64_t)now[0], (int64_t)before[0], (int64_t)now[1]};
+    DT_TRY(dt_comm_sum_i64(s->comm, sums, 3));
+    int64_t n_bad = (sums[0] > sums[1] ? sums[0] : sums[1]) + sums[2];
+    if (n_bad > 0)
+        dt_log(DT_LOG_WARNING, "%" PRId64 " unreadable image(s) were replaced", n_bad);
+    return DT_OK;
+}
+
+dt_status dt_run_end(struct run *r, dt_status status)
+{
+    struct dt_session *s = &r->session;
+    if (status == DT_OK || status == DT_STOPPED)
+        DT_TRY(report_bad_images(r));
+    const struct dt_field fields[] = {
+        DT_TEXT("status", dt_status_name(status)),
+        DT_INT("exit_code", status),
+        DT_INT("steps", r->at.step),
+        DT_NUM("seconds", dt_clock_s() - r->begin_s),
+        DT_NUM("top1", r->top1),
+    };
+    if (status == DT_STOPPED)
+        dt_log(DT_LOG_INFO, "stopped after step %" PRId64 " by %s; run again to go on from %s",
+               r->at.step, r->stop_reason, r->saving.last);
+    /* Without an evaluation there is no top1. */
+    dt_report_event(s->report, "run_end", fields, (int)DT_COUNT(fields) - (r->top1 < 0));
+    if (s->rank == 0)
+        dt_run_folder_end(&r->folder, status, r->at.step);
+    return status;
+}

@@ -1,0 +1,398 @@
+/* Opens what a sub-command works with: checks that need the number of ranks, data sets, device,
+ * graph of both phases, plan, loaders. Each part ends in dt_session_agree, so a failure on one
+ * rank is one message and all ranks leave in good order. */
+#include "train/session.h"
+
+#include <stdio.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/pulse.h"
+#include "dtrain/train.h"
+#include "train/placement.h"
+
+void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt_config *config)
+{
+    *s = (struct dt_session){
+        .comm = comm,
+        .config = config,
+        .rank = dt_comm_rank(comm),
+        .n_ranks = dt_comm_size(comm),
+        .origin = DT_ORIGIN_LOCAL,
+        .backend = &dt_backend_cpu,
+        .global_batch = config->train.global_batch,
+    };
+}
+
+dt_status dt_session_agree(struct dt_session *s, dt_status status)
+{
+    int origin = 0;
+    dt_status agreed = dt_comm_agree(s->comm, status, &origin);
+    if (agreed != DT_OK)
+        s->origin = origin;
+    return agreed;
+}
+
+dt_status dt_session_check_bad(struct dt_session *s, const struct dt_loader *loader, double n_bad)
+{
+    dt_status status = dt_loader_check_bad(loader, (uint64_t)n_bad);
+    if (status != DT_OK)
+        s->origin = 0; /* all ranks have the same number */
+    return status;
+}
+
+bool dt_session_scales_loss(const struct dt_session *s)
+{
+    return s->config->train.precision == DT_PRECISION_FP16 && s->backend->get_loss_scale;
+}
+
+bool dt_session_has_times(const struct dt_session *s)
+{
+    return !s->backend->stamp || s->plan->options.profile;
+}
+
+bool dt_session_has_validation(const struct dt_session *s)
+{
+    const struct dt_config *config = s->config;
+    return config->data.source == DT_SOURCE_SYNTHETIC ? config->data.synthetic_val > 0
+                                                      : config->data.val[0] != '\0';
+}
+
+/* --- Checks --- */
+
+/* Which device; the GPUs of all ranks count. Collective. */
+static dt_status choose_device(struct dt_session *s)
+{
+    struct dt_device_choice choice;
+    DT_TRY(dt_devices_agree(&choice, s->comm, s->config));
+    s->backend = choice.backend;
+    s->plane = choice.plane;
+    if (choice.fallback && s->rank == 0)
+        dt_log(DT_LOG_WARNING, "no GPU: %s; running on the CPU", choice.fallback);
+    return DT_OK;
+}
+
+static bool mixes_labels(const struct dt_config *config)
+{
+    return config->data.mixup > 0 || config->data.cutmix > 0;
+}
+
+static dt_status check_pairs(const struct dt_session *s)
+{
+    if (mixes_labels(s->config) && s->micro_batch % 2 != 0)
+        DT_FAIL(DT_ERR_CONFIG,
+                "data.mixup and data.cutmix mix pairs, so the images per rank and pass "
+                "(train.micro_batch) must be even, not %d",
+                s->micro_batch);
+    return DT_OK;
+}
+
+static dt_status split_batch(struct dt_session *s)
+{
+    int batch = s->global_batch, micro = s->config->train.micro_batch;
+    if (micro == 0 && s->saved_micro_batch > 0 &&
+        batch % ((int64_t)s->n_ranks * s->saved_micro_batch) == 0)
+        micro = s->saved_micro_batch;
+    int64_t unit = (int64_t)s->n_ranks * (micro > 0 ? micro : 1);
+    if (batch % unit != 0) {
+        int64_t lower = batch / unit * unit, upper = lower + unit;
+        int64_t nearest = lower > 0 && batch - lower <= upper - batch ? lower : upper;
+        if (micro > 0)
+            DT_FAIL(DT_ERR_CONFIG,
+                    "train.global_batch: %d cannot be split over %d rank(s) in passes of "
+                    "train.micro_batch %d; the nearest global batch that can is %lld",
+                    batch, s->n_ranks, micro, (long long)nearest);
+        DT_FAIL(DT_ERR_CONFIG,
+                "train.global_batch: %d cannot be split evenly over %d ranks; the nearest global "
+                "batch that can is %lld",
+                batch, s->n_ranks, (long long)nearest);
+    }
+    s->micro_batch = micro > 0 ? micro : batch / s->n_ranks;
+    s->n_passes = (int)(batch / ((int64_t)s->micro_batch * s->n_ranks));
+    DT_TRY(check_pairs(s));
+    return DT_OK;
+}
+
+static dt_status check(struct dt_session *s, const struct dt_session_needs *needs)
+{
+    const struct dt_config *config = s->config;
+    s->model = dt_model_find(config->model.name);
+    if (!s->model)
+        return dt_error_pass(DT_ERR_CONFIG, __func__, __FILE__, __LINE__);
+    if (config->model.image_size < s->model->min_image_size)
+        DT_FAIL(DT_ERR_CONFIG, "model.image_size: %d is too small for %s, which needs at least %d",
+                config->model.image_size, s->model->name, s->model->min_image_size);
+    return needs->train ? split_batch(s) : DT_OK;
+}
+
+/* --- Data --- */
+
+int dt_session_cpus(const struct dt_session *s)
+{
+    int cpus = dt_comm_allowed_cpus(s->comm) / dt_comm_sharing_ranks(s->comm);
+    return cpus > 0 ? cpus : 1;
+}
+
+static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool train,
+                          const char *cache_dir)
+{
+    const struct dt_config *config = s->config;
+    const char *path = train ? config->data.train : config->data.val;
+    if (config->data.source != DT_SOURCE_SYNTHETIC && path[0] == '\0')
+        DT_FAIL(DT_ERR_CONFIG, "data.%s: no path given; name a folder or shards",
+                train ? "train" : "val");
+    struct dt_dataset_options options = {
+        .source = config->data.source,
+        .path = path,
+        .cache_dir = cache_dir,
+        .num_classes = config->model.num_classes,
+        .label_offset = config->data.label_offset,
+        .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
+        .image_size = config->model.image_size,
+        .seed = config->train.seed + !train, /* other synthetic images, of the same classes */
+    };
+    return dt_dataset_open(set, &options);
+}
+
+static dt_status open_sets(struct dt_session *s, const struct dt_session_needs *needs)
+{
+    dt_status status = DT_OK;
+    if (needs->train)
+        status = open_set(s, &s->train_set, true, needs->cache_dir);
+    if (needs->layout_only) {
+        snprintf(s->data_problem, sizeof s->data_problem, "%s",
+                 status == DT_OK ? "" : dt_error_text());
+        return DT_OK;
+    }
+    if (status == DT_OK && needs->eval)
+        status = open_set(s, &s->val_set, false, needs->cache_dir);
+    return status;
+}
+
+static dt_status count_steps(struct dt_session *s)
+{
+    const struct dt_config *config = s->config;
+    if (!s->train_set)
+        return DT_OK;
+    uint32_t n_images = dt_dataset_size(s->train_set);
+    s->steps_per_epoch = n_images / s->global_batch;
+    if (s->steps_per_epoch == 0)
+        DT_FAIL(DT_ERR_CONFIG,
+                "train.global_batch: %d is more than the %u training images; make it smaller",
+                s->global_batch, n_images);
+    dt_schedule_init(&s->schedule, config, s->steps_per_epoch);
+    s->last_step = s->schedule.total_steps;
+    if (config->train.max_steps > 0 && config->train.max_steps < s->last_step)
+        s->last_step = config->train.max_steps;
+    return DT_OK;
+}
+
+/* With a cache rank 0 goes first, so that the others find the index instead of building it too. */
+static dt_status open_data(struct dt_session *s, const struct dt_session_needs *needs)
+{
+    dt_status status = DT_OK;
+    dt_report_progress(s->report, "reading the data index", 0, 1);
+    if (s->rank == 0 || !needs->cache_dir)
+        status = open_sets(s, needs);
+    if (needs->cache_dir) {
+        DT_TRY(dt_session_agree(s, status));
+        if (s->rank != 0)
+            status = open_sets(s, needs);
+    }
+    dt_report_progress(s->report, "reading the data index", 1, 1);
+    if (status == DT_OK && needs->train && !needs->input_only)
+        status = count_steps(s);
+    return dt_session_agree(s, status);
+}
+
+/* --- Device, graph, plan --- */
+
+static dt_status share(void *context, dt_status mine, void *data, size_t bytes)
+{
+    struct dt_session *s = context;
+    DT_TRY(dt_session_agree(s, mine));
+    return dt_comm_bcast(s->comm, data, bytes, 0);
+}
+
+static dt_status poll(void *context)
+{
+    const struct dt_session *s = context;
+    return dt_comm_poll(s->comm);
+}
+
+static void show_progress(void *context, const char *what, int64_t done, int64_t total)
+{
+    const struct dt_session *s = context;
+    dt_report_progress(s->report, what, done, total);
+    dt_pulse_beat(&dt_pulse_main);
+}
+
+static dt_status open_device(struct dt_session *s)
+{
+    const struct dt_config *config = s->config;
+    char cache_dir[DT_PATH_MAX];
+    bool on_cpu = s->backend == &dt_backend_cpu;
+    s->n_threads = config->device.threads > 0 ? config->device.threads : dt_session_cpus(s);
+    dt_devices_cache_dir(cache_dir, config);
+    struct dt_device_options options = dt_devices_options(config, s->n_threads);
+    options.rank = s->rank;
+    options.local_rank = dt_comm_local_rank(s->comm);
+    options.cache_dir = cache_dir[0] ? cache_dir : NULL;
+    options.share = s->n_ranks > 1 ? share : NULL;
+    options.poll = poll;
+    options.progress = show_progress;
+    options.context = s;
+    DT_TRY(s->backend->open(&s->device, &options));
+    /* On a GPU the CPUs only decode. */
+    dt_comm_check_binding(s->comm, on_cpu ? s->n_threads : 1);
+    return DT_OK;
+}
+
+/* The main thread, and with it the threads that come after: loaders, saver, NCCL's. Collective. */
+static dt_status bind_near_gpu(struct dt_session *s)
+{
+    char what[256];
+    if (s->backend == &dt_backend_cpu || !s->config->device.bind)
+        return DT_OK;
+    if (dt_placement_near_gpu(dt_devices_bus_id(s->backend, s->device), what, sizeof what))
+        dt_log(DT_LOG_DEBUG, "%s", what);
+    return dt_comm_find_binding(s->comm);
+}
+
+static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
+{
+    const struct dt_config *config = s->config;
+    struct dt_model_options options = {
+        .num_classes = config->model.num_classes,
+        .zero_init_residual = config->model.zero_init_residual,
+        .dropout = config->model.dropout,
+    };
+    int batch = phase == DT_TRAIN ? s->micro_batch : config->train.eval_batch;
+    DT_TRY(dt_graph_begin(s->graph, phase, batch, config->model.image_size));
+    if (phase == DT_TRAIN && mixes_labels(config))
+        DT_TRY(dt_graph_mix_labels(s->graph));
+    int src = dt_graph_ingest(s->graph, config->data.mean, config->data.std);
+    int logits = s->model->build(s->graph, src, s->model, &options);
+    /* Validation loss is the plain cross entropy, comparable between recipes. */
+    dt_graph_softmax_xent(s->graph, logits, phase == DT_TRAIN ? config->train.label_smoothing : 0);
+    return dt_graph_check(s->graph);
+}
+
+static bool supports(void *context, const struct dt_graph *g, const struct dt_node *node)
+{
+    const struct dt_session *s = context;
+    return s->backend->supports(s->device, g, node);
+}
+
+static dt_status build_graph(struct dt_session *s, const struct dt_session_needs *needs)
+{
+    DT_TRY(dt_graph_create(&s->graph));
+    if (needs->train)
+        DT_TRY(build_phase(s, DT_TRAIN));
+    if (needs->eval)
+        DT_TRY(build_phase(s, DT_EVAL));
+    DT_TRY(dt_graph_fuse(s->graph, supports, s));
+    if (needs->train)
+        DT_TRY(dt_graph_differentiate(s->graph));
+    return DT_OK;
+}
+
+/* What the plan may use of a device's free memory; the rest is for libraries and recordings. */
+static double device_budget(const struct dt_session *s)
+{
+    const double most_reserved = 1u << 30;
+    double bytes = (double)s->backend->free_bytes(s->device);
+    double reserved = bytes / 16 < most_reserved ? bytes / 16 : most_reserved;
+    int n_sharing = s->config->device.share ? dt_comm_local_size(s->comm) : 1;
+    return (bytes - reserved) / n_sharing;
+}
+
+/* What data.cache_mb leaves of host memory. */
+static dt_status keep_cache_free(const struct dt_session *s, size_t *left, double bytes)
+{
+    const double mebi = 1 << 20;
+    double cache = s->backend == &dt_backend_cpu ? s->config->data.cache_mb * mebi : 0;
+    if (cache > 0 && cache >= bytes)
+        DT_FAIL(DT_ERR_CONFIG,
+                "data.cache_mb: a rank can have at most %.0f MiB of memory here, so %d MiB for a "
+                "cache leave nothing for training",
+                bytes / mebi, s->config->data.cache_mb);
+    *left = (size_t)(bytes - cache);
+    return DT_OK;
+}
+
+/* Bytes each rank may use: the same number on all, so that they fail together. */
+static dt_status find_memory(struct dt_session *s, size_t *max_bytes)
+{
+    double bytes = s->backend == &dt_backend_cpu
+                       ? (double)dt_memory_available("") / dt_comm_local_size(s->comm)
+                       : device_budget(s);
+    double least = -bytes;
+    DT_TRY(dt_comm_max_f64(s->comm, &least, 1));
+    return keep_cache_free(s, max_bytes, -least);
+}
+
+static dt_status build_plan(struct dt_session *s, const struct dt_session_needs *needs)
+{
+    const struct dt_config *config = s->config;
+    enum dt_precision precision = config->train.precision;
+    bool narrow = precision == DT_PRECISION_FP16 || precision == DT_PRECISION_BF16;
+    size_t max_bytes = 0;
+    DT_TRY(find_memory(s, &max_bytes));
+    struct dt_plan_options options = {
+        .bucket_bytes = (size_t)(config->comm.bucket_mb * (1 << 20)),
+        .last_bucket_bytes = (size_t)(config->comm.last_bucket_mb * (1 << 20)),
+        .n_ranks = s->n_ranks,
+        .comm = {.plane = s->plane,
+                 .ring = config->comm.algorithm == DT_ALGORITHM_RING,
+                 .timeout_s = config->device.timeout_s,
+                 .share = config->device.share},
+        .accumulate = s->n_passes > 1 || (narrow && config->comm.wire == DT_WIRE_FP32),
+        .record = config->device.record,
+        .profile = needs->profile,
+        .decay_norm_bias = config->optim.decay_norm_bias,
+        .max_bytes = max_bytes,
+    };
+    if (needs->layout_only)
+        return dt_plan_layout(&s->plan, s->graph, s->backend, s->device, &options);
+    return dt_plan_build(&s->plan, s->graph, s->backend, s->device, s->n_ranks > 1 ? s->comm : NULL,
+                         &options);
+}
+
+/* --- Together --- */
+
+dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *needs)
+{
+    if (needs->input_only)
+        return open_data(s, needs);
+    DT_TRY(dt_session_agree(s, choose_device(s)));
+    DT_TRY(dt_session_agree(s, check(s, needs)));
+    DT_TRY(open_data(s, needs));
+    DT_TRY(dt_session_agree(s, open_device(s)));
+    DT_TRY(dt_session_agree(s, dt_devices_check_twins(s->comm, s->backend, s->device, s->config)));
+    DT_TRY(dt_session_agree(s, bind_near_gpu(s)));
+    DT_TRY(dt_session_agree(s, build_graph(s, needs)));
+    DT_TRY(dt_session_agree(s, build_plan(s, needs)));
+    if (needs->layout_only)
+        return DT_OK;
+    return dt_session_agree(s, dt_session_create_loaders(s, needs));
+}
+
+/* A rank that failed alone may have reductions under way and must not wait for anything: the job
+ * ends with it, so nothing is released. */
+void dt_session_close(struct dt_session *s, dt_status status)
+{
+    bool failed = status != DT_OK && status != DT_STOPPED;
+    if (failed && s->origin == DT_ORIGIN_LOCAL && s->n_ranks > 1)
+        return;
+    dt_session_destroy_loaders(s);
+    dt_plan_destroy(s->plan);
+    dt_graph_destroy(s->graph);
+    if (s->device)
+        s->backend->close(s->device);
+    if (s->train_set)
+        dt_dataset_close(s->train_set);
+    if (s->val_set)
+        dt_dataset_close(s->val_set);
+    dt_report_close(s->report);
+}

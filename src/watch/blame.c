@@ -1,0 +1,227 @@
+/* The rules in one pass over the ranks, and the sentence. */
+#include "watch/blame.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/pulse.h"
+
+enum {
+    PERIODS_TO_ANSWER = 3, /* a slot of that age is late: its rank does not answer */
+    MAX_NAMED = 8,
+};
+
+enum state {
+    MOVES, /* or nothing is expected of it, or its time is not up */
+    HAS_LEFT,
+    WAITS,      /* for other ranks, its time is not up */
+    WAITS_LONG, /* and it is */
+    STUCK,      /* its main thread */
+    SAVER_STUCK,
+    ANSWERS_NOT,
+    DEAD, /* and that for long while others wait */
+};
+
+static bool has_left(const struct dt_view *view)
+{
+    return view->is_known && (view->beat.flags & DT_HEARTBEAT_HAS_LEFT);
+}
+
+bool dt_verdict_answers(const struct dt_verdict_case *c, int rank)
+{
+    const struct dt_view *view = &c->ranks[rank];
+    if (rank == c->self)
+        return true;
+    return view->is_known && !has_left(view) && view->age_s <= PERIODS_TO_ANSWER * c->period_s;
+}
+
+static bool is_over(const struct dt_verdict_case *c, const struct dt_heartbeat_thread *thread,
+                    double age_s)
+{
+    return thread->limit_s > 0 && thread->idle_s + age_s > fmax(thread->limit_s - c->slack_s, 0);
+}
+
+/* Without the last step to DEAD, which depends on the others. */
+static enum state find_state(const struct dt_verdict_case *c, int rank)
+{
+    const struct dt_view *view = &c->ranks[rank];
+    const struct dt_heartbeat_thread *main = &view->beat.main;
+    if (has_left(view))
+        return HAS_LEFT;
+    if (!dt_verdict_answers(c, rank))
+        return ANSWERS_NOT;
+    if (is_over(c, &view->beat.saver, view->age_s))
+        return SAVER_STUCK;
+    bool over = is_over(c, main, view->age_s);
+    if (main->waits_for[0])
+        return over ? WAITS_LONG : WAITS;
+    return over ? STUCK : MOVES;
+}
+
+/* The shortest limit at which somebody has noticed: a silent rank is dead after that time. */
+static double patience(const struct dt_verdict_case *c)
+{
+    double shortest = INFINITY;
+    for (int r = 0; r < c->n_ranks; r++) {
+        enum state state = find_state(c, r);
+        if (state == WAITS_LONG || state == STUCK)
+            shortest = fmin(shortest, c->ranks[r].beat.main.limit_s);
+    }
+    return fmax(shortest - c->slack_s, PERIODS_TO_ANSWER * c->period_s);
+}
+
+static enum state judge(const struct dt_verdict_case *c, int rank, double patience_s)
+{
+    enum state state = find_state(c, rank);
+    const struct dt_view *view = &c->ranks[rank];
+    if (state == ANSWERS_NOT && view->beat.main.idle_s + view->age_s > patience_s)
+        return DEAD;
+    return state;
+}
+
+/* --- The sentence --- */
+
+static void add(struct dt_verdict *out, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void add(struct dt_verdict *out, const char *format, ...)
+{
+    size_t used = strlen(out->text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(out->text + used, sizeof out->text - used, format, args);
+    va_end(args);
+}
+
+static void add_where(struct dt_verdict *out, const struct dt_heartbeat_thread *thread)
+{
+    add(out, "since step %" PRId64 ", phase %s", thread->step,
+        dt_section_name((enum dt_section)thread->section));
+}
+
+static void add_culprit(struct dt_verdict *out, const struct dt_view *view, int rank,
+                        enum state state)
+{
+    const struct dt_heartbeat *beat = &view->beat;
+    if (!view->is_known) {
+        add(out, "rank %d has not answered at all for %.0f s", rank, view->age_s);
+        return;
+    }
+    add(out, "rank %d (%s pid %d) ", rank, beat->host, (int)beat->pid);
+    if (state == DEAD) {
+        add(out, "does not answer (stopped, killed or its node is gone) ");
+        add_where(out, &beat->main);
+        add(out, ", for %.0f s", view->age_s);
+        return;
+    }
+    const struct dt_heartbeat_thread *thread = state == STUCK ? &beat->main : &beat->saver;
+    add(out, state == STUCK ? "has not moved " : "has not moved while it writes a checkpoint ");
+    add_where(out, thread);
+    add(out, ", for %.0f s", thread->idle_s + view->age_s);
+}
+
+static int add_culprits(struct dt_verdict *out, const struct dt_verdict_case *c, double patience_s)
+{
+    /* Who is dead comes first: others may be stuck because of it. */
+    static const enum state order[] = {DEAD, STUCK, SAVER_STUCK};
+    int n = 0;
+    for (size_t k = 0; k < DT_COUNT(order); k++)
+        for (int r = 0; r < c->n_ranks; r++) {
+            if (judge(c, r, patience_s) != order[k])
+                continue;
+            if (n++ >= MAX_NAMED)
+                continue;
+            add(out, n > 1 ? "; " : "");
+            add_culprit(out, &c->ranks[r], r, order[k]);
+        }
+    if (n > MAX_NAMED)
+        add(out, "; and %d more", n - MAX_NAMED);
+    return n;
+}
+
+static bool waits(const struct dt_verdict_case *c, int rank)
+{
+    enum state state = find_state(c, rank);
+    return state == WAITS || state == WAITS_LONG;
+}
+
+static void add_waiting(struct dt_verdict *out, const struct dt_verdict_case *c, int n_culprits)
+{
+    int n = 0, n_named = 0;
+    for (int r = 0; r < c->n_ranks; r++)
+        n += waits(c, r);
+    if (n == 0)
+        return;
+    add(out, n == 1 ? "; rank" : "; ranks");
+    for (int r = 0; r < c->n_ranks && n_named < MAX_NAMED; r++)
+        if (waits(c, r))
+            add(out, "%s %d", n_named++ ? "," : "", r);
+    if (n > n_named)
+        add(out, " and %d more", n - n_named);
+    add(out, " %s for %s", n == 1 ? "waits" : "wait", n_culprits == 1 ? "it" : "them");
+}
+
+/* Every rank that is still there waits, and for long. */
+static bool all_wait(const struct dt_verdict_case *c)
+{
+    int n = 0;
+    for (int r = 0; r < c->n_ranks; r++) {
+        enum state state = find_state(c, r);
+        if (state != WAITS_LONG && state != HAS_LEFT)
+            return false;
+        n += state == WAITS_LONG;
+    }
+    return n > 0;
+}
+
+static void add_wait(struct dt_verdict *out, const struct dt_verdict_case *c)
+{
+    const struct dt_heartbeat_thread *main = &c->ranks[c->self].beat.main;
+    add(out, "in %s at step %" PRId64 ", phase %s, for %.0f s", main->waits_for, main->step,
+        dt_section_name((enum dt_section)main->section), main->idle_s);
+}
+
+static bool accuse(struct dt_verdict *out, const struct dt_verdict_case *c)
+{
+    int n = add_culprits(out, c, patience(c));
+    if (n > 0) {
+        add_waiting(out, c, n);
+        return true;
+    }
+    if (c->is_blind && find_state(c, c->self) == WAITS_LONG) {
+        add(out, "rank %d (%s pid %d) waits ", c->self, c->ranks[c->self].beat.host,
+            (int)c->ranks[c->self].beat.pid);
+        add_wait(out, c);
+        return true;
+    }
+    if (!all_wait(c))
+        return false;
+    add(out, c->n_ranks == 1 ? "the only rank waits " : "all ranks wait ");
+    add_wait(out, c);
+    add(out, ": the network?");
+    return true;
+}
+
+void dt_verdict_find(struct dt_verdict *out, const struct dt_verdict_case *c)
+{
+    static const char prefix[] = "dtrain: error[HANG] ";
+    memcpy(out->text, prefix, sizeof prefix);
+    out->speaker = 0;
+    while (!dt_verdict_answers(c, out->speaker))
+        out->speaker++;
+    out->expired = accuse(out, c);
+    if (!out->expired) {
+        out->text[0] = '\0';
+        return;
+    }
+    if (!c->has_folder)
+        return;
+    if (c->is_blind)
+        add(out, "; the file system of the run folder does not answer");
+    add(out, c->has_checkpoint
+                 ? "; the newest checkpoint is intact; submit the job again to resume"
+                 : "; there is no checkpoint yet; submit the job again to start anew");
+}

@@ -1,0 +1,103 @@
+/* Slots of fixed size, one per rank. */
+#include "watch/heartbeat.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+static const char magic[8] = {'d', 't', 'b', 'e', 'a', 't', '0', '1'};
+enum { MAX_SLOTS = 1 << 16 };
+
+_Static_assert(sizeof(struct dt_heartbeat) == 256, "a slot has no holes and is of a fixed size");
+
+static uint64_t checksum(const struct dt_heartbeat *beat)
+{
+    return XXH3_64bits(beat, offsetof(struct dt_heartbeat, checksum));
+}
+
+static bool is_whole(const struct dt_heartbeat *beat, int rank)
+{
+    return memcmp(beat->magic, magic, sizeof magic) == 0 && beat->checksum == checksum(beat) &&
+           beat->rank == rank;
+}
+
+dt_status dt_heartbeat_path(char *path, const char *dir)
+{
+    return dt_file_path(path, "%s/heartbeat.bin", dir);
+}
+
+dt_status dt_heartbeat_write(const char *path, struct dt_heartbeat *beat)
+{
+    memcpy(beat->magic, magic, sizeof magic);
+    beat->checksum = checksum(beat);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (fd < 0)
+        DT_FAIL(DT_ERR_IO, "cannot open %s for writing: %s", path, strerror(errno));
+    ssize_t n = pwrite(fd, beat, sizeof *beat, (off_t)beat->rank * (off_t)sizeof *beat);
+    int error = n < 0 ? errno : n != (ssize_t)sizeof *beat ? ENOSPC : 0;
+    if (close(fd) != 0 && error == 0)
+        error = errno;
+    if (error != 0)
+        DT_FAIL(DT_ERR_IO, "cannot write %s: %s", path, strerror(error));
+    return DT_OK;
+}
+
+dt_status dt_heartbeat_read(const char *path, int64_t start_id, struct dt_heartbeat *beats,
+                            bool *valid, int n_ranks)
+{
+    int fd;
+    uint64_t bytes;
+    dt_status status = DT_OK;
+    memset(valid, 0, (size_t)n_ranks * sizeof *valid);
+    DT_TRY(dt_file_open(&fd, &bytes, path));
+    uint64_t n_there = bytes / sizeof *beats;
+    int n = n_there < (uint64_t)n_ranks ? (int)n_there : n_ranks;
+    DT_TRY_OUT(dt_file_pread(fd, beats, (size_t)n * sizeof *beats, 0, path));
+    for (int r = 0; r < n; r++)
+        valid[r] = is_whole(&beats[r], r) && (start_id < 0 || beats[r].start_id == start_id);
+out:
+    close(fd);
+    return status;
+}
+
+/* A start on fewer ranks leaves older slots behind its own. */
+static int64_t last_step(const struct dt_heartbeat *beats, const bool *valid, int n)
+{
+    int64_t step = -1;
+    int first = 0;
+    while (first < n && !valid[first])
+        first++;
+    for (int r = first; r < n; r++)
+        if (valid[r] && beats[r].start_id == beats[first].start_id && beats[r].main.step > step)
+            step = beats[r].main.step;
+    return step;
+}
+
+int64_t dt_heartbeat_last_step(const char *dir)
+{
+    char path[DT_PATH_MAX];
+    int fd;
+    uint64_t bytes;
+    if (dt_heartbeat_path(path, dir) != DT_OK || dt_file_open(&fd, &bytes, path) != DT_OK)
+        return -1;
+    close(fd);
+    uint64_t n_there = bytes / sizeof(struct dt_heartbeat);
+    int n = n_there < MAX_SLOTS ? (int)n_there : MAX_SLOTS;
+    struct dt_heartbeat *beats = NULL;
+    bool *valid = NULL;
+    int64_t step = -1;
+    if (DT_NEW(beats, (size_t)n + 1) == DT_OK && DT_NEW(valid, (size_t)n + 1) == DT_OK &&
+        dt_heartbeat_read(path, -1, beats, valid, n) == DT_OK)
+        step = last_step(beats, valid, n);
+    free(valid);
+    free(beats);
+    return step;
+}

@@ -1,0 +1,140 @@
+/* The times of the ranks, put side by side. */
+#include "watch/stragglers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/host.h"
+#include "base/mem.h"
+#include "base/sort.h"
+#include "dtrain/report.h"
+
+enum { WINDOW_STEPS = 100, PATIENCE = 3 };
+static const double slow = 1.3;
+
+struct window {
+    double data_s, work_s;
+};
+
+/* Of all ranks, one window. */
+struct comparison {
+    double median_s, median_data_s;
+    int rank; /* that counts as slow, -1 = none */
+};
+
+void dt_stragglers_init(struct dt_stragglers *stragglers, int64_t step)
+{
+    *stragglers = (struct dt_stragglers){.next_step = step + WINDOW_STEPS, .rank = -1};
+}
+
+static double own_s(const struct window *w)
+{
+    return w->data_s + w->work_s;
+}
+
+/* The lower one of two, so that a slow half of the ranks is slow too. */
+static double lower_median(double *values, int n)
+{
+    dt_sort_f64(values, (size_t)n);
+    return values[(n - 1) / 2];
+}
+
+/* On a device with queues the host's time of a pass contains waiting for others; the least of all
+ * ranks is what the work takes at most. Only a rank slow in its data is found there. */
+static void leave_out_waiting(struct window *windows, int n)
+{
+    double least = windows[0].work_s;
+    for (int i = 1; i < n; i++)
+        least = windows[i].work_s < least ? windows[i].work_s : least;
+    for (int i = 0; i < n; i++)
+        windows[i].work_s = least;
+}
+
+/* `scratch` holds n values. A rank that was slow before comes first. */
+static struct comparison compare(const struct window *windows, int n, int before, double *scratch)
+{
+    struct comparison c = {.rank = 0};
+    for (int i = 0; i < n; i++)
+        scratch[i] = windows[i].data_s;
+    c.median_data_s = lower_median(scratch, n);
+    for (int i = 0; i < n; i++) {
+        scratch[i] = own_s(&windows[i]);
+        if (scratch[i] > own_s(&windows[c.rank]))
+            c.rank = i;
+    }
+    c.median_s = lower_median(scratch, n);
+    if (before >= 0 && own_s(&windows[before]) > slow * c.median_s)
+        c.rank = before;
+    if (!(own_s(&windows[c.rank]) > slow * c.median_s))
+        c.rank = -1;
+    return c;
+}
+
+static bool is_to_be_named(struct dt_stragglers *stragglers, int rank)
+{
+    if (rank < 0 || rank != stragglers->rank) {
+        stragglers->warned = false;
+        stragglers->n_windows = 0;
+    }
+    stragglers->rank = rank;
+    if (rank >= 0)
+        stragglers->n_windows++;
+    return !stragglers->warned && stragglers->n_windows >= PATIENCE;
+}
+
+/* The others wait for what it takes longer than they do. */
+static dt_status name_straggler(struct dt_session *s, const struct window *windows,
+                                const struct comparison *c)
+{
+    const struct window *w = &windows[c->rank];
+    double late_s = own_s(w) - c->median_s, late_data_s = w->data_s - c->median_data_s;
+    char host[DT_HOST_MAX] = "", text[DT_HOST_MAX + 256];
+    if (s->rank == c->rank)
+        dt_host_name(host);
+    DT_TRY(dt_comm_bcast(s->comm, host, sizeof host, c->rank));
+    snprintf(text, sizeof text,
+             "rank %d (%s) takes %.1f times as long for a step as the median of the ranks, most of "
+             "it in %s; %.0f %% of the job's time is spent waiting for it",
+             c->rank, host, own_s(w) / c->median_s, 2 * late_data_s > late_s ? "data" : "compute",
+             100 * late_s / own_s(w));
+    const struct dt_field fields[] = {DT_TEXT("text", text)};
+    dt_report_event(s->report, "warning", fields, DT_COUNT(fields));
+    return DT_OK;
+}
+
+static dt_status compare_ranks(struct dt_stragglers *stragglers, struct dt_session *s,
+                               struct window *windows, double *scratch)
+{
+    const struct window own = {stragglers->data_s, stragglers->work_s};
+    DT_TRY(dt_comm_gather(s->comm, windows, &own, sizeof own));
+    if (!dt_session_has_times(s))
+        leave_out_waiting(windows, s->n_ranks);
+    const struct comparison c = compare(windows, s->n_ranks, stragglers->rank, scratch);
+    if (!is_to_be_named(stragglers, c.rank))
+        return DT_OK;
+    stragglers->warned = true;
+    return name_straggler(s, windows, &c);
+}
+
+dt_status dt_stragglers_step(struct dt_stragglers *stragglers, struct dt_session *s, int64_t step,
+                             double data_s, double work_s)
+{
+    struct window *windows = NULL;
+    double *scratch = NULL;
+    dt_status status = DT_OK;
+    stragglers->data_s += data_s;
+    stragglers->work_s += work_s;
+    if (s->n_ranks == 1 || step < stragglers->next_step)
+        return DT_OK;
+    status = DT_NEW(windows, (size_t)s->n_ranks);
+    if (status == DT_OK)
+        status = DT_NEW(scratch, (size_t)s->n_ranks);
+    DT_TRY_OUT(dt_session_agree(s, status));
+    DT_TRY_OUT(compare_ranks(stragglers, s, windows, scratch));
+    stragglers->data_s = stragglers->work_s = 0;
+    stragglers->next_step = step + WINDOW_STEPS;
+out:
+    free(windows);
+    free(scratch);
+    return status;
+}

@@ -1,0 +1,518 @@
+/* Three threads. The judge looks at the pulses and at what is known of the others, decides, and is
+ * never blocked by anything; the herald writes this rank's slot and reads those of the others, and
+ * may be stuck in the file system; the third sleeps until the end, says who is to blame and writes
+ * the report. Whatever hangs then, the judge ends the process. */
+#include "watch/watchdog.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/host.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "base/thread.h"
+#include "watch/blame.h"
+#include "watch/hang_report.h"
+
+enum {
+    PERIODS_OF_LIMIT = 5,
+    PERIODS_OF_STALL = 4, /* one that was asked for, and three more */
+    PERIODS_OF_SLACK = 2, /* how far two ranks' views, or two that hang together, are apart */
+    STEPS_OF_LIMIT = 10,  /* median steps */
+};
+/* Of a period. With many ranks the file system gets that much less to do. */
+static const double normal_s = 1.0, longest_s = 5.0, ranks_per_s = 64.0;
+static const double blind_s = 3.0;  /* slots that were not read for so long and three periods */
+static const double leave_s = 2.0;  /* at least, for all ranks to write their reports */
+static const double guard_s = 10.0; /* for everything else at the end */
+static const double stop_s = 5.0;   /* for a herald that may hang */
+
+enum thread { JUDGE, ACTOR, HERALD, N_THREADS }; /* HERALD last: a process alone has none */
+
+struct progress {
+    uint64_t n_moves;
+    double moved_s;
+};
+
+struct peer {
+    struct dt_heartbeat beat;
+    bool is_known;
+    double seen_s; /* when its slot has changed */
+};
+
+struct dt_watchdog {
+    struct dt_watchdog_options options;
+    char dir[DT_PATH_MAX], path[DT_PATH_MAX]; /* of the run folder, of its heartbeat.bin */
+    double period_s;
+    _Atomic double step_limit_s;
+    pthread_t threads[N_THREADS];
+    int n_threads; /* started */
+
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t change;
+    bool must_stop;
+    struct dt_heartbeat own;
+    struct progress main, saver;
+    struct peer *peers;
+    double start_s;  /* of all times; later after a stall */
+    double judged_s; /* when the judge has last looked */
+    double read_s;   /* when the slots were read */
+    bool has_alarm;  /* another rank has expired: */
+    int alarm_rank;
+    bool must_write; /* the slot, now */
+    uint32_t told;   /* the flags that have been written to the slot */
+    bool has_left;   /* the herald */
+    bool has_checkpoint;
+    struct dt_view *views;
+    struct dt_verdict verdict;
+
+    struct dt_heartbeat *read; /* the herald's own */
+    bool *valid;
+    bool has_warned;
+};
+
+/* --- Waiting --- */
+
+/* Until `until_s`, or something has changed. With the lock held. */
+static void wait_until(struct dt_watchdog *w, double until_s)
+{
+    struct timespec until = {.tv_sec = (time_t)until_s};
+    until.tv_nsec = (long)((until_s - (double)until.tv_sec) * 1e9);
+    pthread_cond_timedwait(&w->change, &w->lock, &until);
+}
+
+/* For all ranks to see what one of them has written, and to write their reports. */
+static double leave_time(const struct dt_watchdog *w)
+{
+    return fmax(leave_s, 2 * w->period_s);
+}
+
+/* --- Own pulses --- */
+
+static double limit_of(const struct dt_watchdog *w, enum dt_section section)
+{
+    switch (section) {
+    case DT_SECTION_NONE:
+        return 0;
+    case DT_SECTION_INIT:
+        return w->options.init_s;
+    case DT_SECTION_SAVE:
+        return w->options.save_s;
+    default:
+        return atomic_load(&w->step_limit_s);
+    }
+}
+
+static void observe(struct dt_heartbeat_thread *out, struct progress *progress,
+                    const struct dt_watchdog *w, const struct dt_pulse *pulse, double now_s)
+{
+    struct dt_pulse_state state;
+    dt_pulse_read(pulse, &state);
+    if (state.n_moves != progress->n_moves)
+        *progress = (struct progress){state.n_moves, now_s};
+    *out = (struct dt_heartbeat_thread){
+        .section = (int32_t)state.section,
+        .step = state.step,
+        .n_moves = state.n_moves,
+        .idle_s = now_s - progress->moved_s,
+        .limit_s = limit_of(w, state.section),
+    };
+    if (state.waits_for)
+        snprintf(out->waits_for, sizeof out->waits_for, "%s", state.waits_for);
+}
+
+static void observe_self(struct dt_watchdog *w, double now_s)
+{
+    struct dt_heartbeat *own = &w->own;
+    observe(&own->main, &w->main, w, &dt_pulse_main, now_s);
+    observe(&own->saver, &w->saver, w, &dt_pulse_saver, now_s);
+    /* Before there is a folder, the run is on its way to INIT. */
+    if (!w->options.dir && own->main.section == DT_SECTION_NONE)
+        own->main.limit_s = w->options.init_s;
+    /* A main thread that waits for its own saver moves as long as that does. */
+    if (own->main.section == DT_SECTION_SAVE && own->saver.section == DT_SECTION_SAVE)
+        own->main.idle_s = fmin(own->main.idle_s, own->saver.idle_s);
+}
+
+static void restart_times(struct dt_watchdog *w, double now_s)
+{
+    w->start_s = w->main.moved_s = w->saver.moved_s = now_s;
+}
+
+/* --- The judge --- */
+
+static bool is_blind(const struct dt_watchdog *w, double now_s)
+{
+    if (!w->options.dir)
+        return w->options.n_ranks > 1;
+    return now_s - fmax(w->read_s, w->start_s) > blind_s + 3 * w->period_s;
+}
+
+/* What this rank knows, into w->views. While nothing can be read, nobody gets older. */
+static void look_around(struct dt_watchdog *w)
+{
+    for (int r = 0; r < w->options.n_ranks; r++) {
+        const struct peer *peer = &w->peers[r];
+        double since_s = fmax(peer->is_known ? peer->seen_s : 0, w->start_s);
+        w->views[r] = (struct dt_view){
+            .beat = peer->beat, .is_known = peer->is_known, .age_s = fmax(w->read_s - since_s, 0)};
+    }
+    w->views[w->options.rank] = (struct dt_view){.beat = w->own, .is_known = true};
+}
+
+static struct dt_verdict_case case_of(const struct dt_watchdog *w, double now_s)
+{
+    return (struct dt_verdict_case){
+        .ranks = w->views,
+        .n_ranks = w->options.n_ranks,
+        .self = w->options.rank,
+        .is_blind = is_blind(w, now_s),
+        .has_folder = w->options.dir,
+        .has_checkpoint = w->has_checkpoint,
+        .period_s = w->period_s,
+    };
+}
+
+/* Whether it is time to end. */
+static bool judge(struct dt_watchdog *w, double now_s)
+{
+    observe_self(w, now_s);
+    look_around(w);
+    struct dt_verdict_case c = case_of(w, now_s);
+    dt_verdict_find(&w->verdict, &c);
+    if (!w->verdict.expired && !w->has_alarm)
+        return false;
+    c.slack_s = PERIODS_OF_SLACK * w->period_s;
+    dt_verdict_find(&w->verdict, &c); /* names those too whose time is all but up */
+    return true;
+}
+
+/* With the lock held, which others get while this waits for the actor to end the process. */
+static void end_process(struct dt_watchdog *w)
+{
+    double guard = dt_clock_s() + guard_s + leave_time(w);
+    w->own.flags |= DT_HEARTBEAT_EXPIRED;
+    w->must_write = true;
+    pthread_cond_broadcast(&w->change);
+    while (dt_clock_s() < guard)
+        wait_until(w, guard);
+    _exit(DT_ERR_HANG);
+}
+
+static void *run_judge(void *arg)
+{
+    struct dt_watchdog *w = arg;
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        double now_s, last_s = w->judged_s, until_s = last_s + w->period_s;
+        while ((now_s = dt_clock_s()) < until_s && !w->must_stop && !w->has_alarm)
+            wait_until(w, until_s);
+        if (w->must_stop)
+            break;
+        if (now_s - last_s > PERIODS_OF_STALL * w->period_s)
+            restart_times(w, now_s); /* suspended: nobody could move */
+        w->judged_s = now_s;
+        if (judge(w, now_s))
+            end_process(w);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* --- The herald --- */
+
+static void take_slots(struct dt_watchdog *w, double now_s)
+{
+    for (int r = 0; r < w->options.n_ranks; r++) {
+        struct peer *peer = &w->peers[r];
+        if (!w->valid[r] || (peer->is_known && peer->beat.beat == w->read[r].beat))
+            continue;
+        *peer = (struct peer){.beat = w->read[r], .is_known = true, .seen_s = now_s};
+        if (r == w->options.rank || !(peer->beat.flags & DT_HEARTBEAT_EXPIRED) || w->has_alarm)
+            continue;
+        w->has_alarm = true;
+        w->alarm_rank = r;
+    }
+    w->read_s = now_s;
+    if (w->has_alarm)
+        pthread_cond_broadcast(&w->change);
+}
+
+static bool is_checkpoint_there(const struct dt_watchdog *w)
+{
+    char path[DT_PATH_MAX];
+    return dt_file_path(path, "%s/checkpoints/latest", w->dir) == DT_OK && access(path, F_OK) == 0;
+}
+
+/* Once, with the lock held, which is not kept during the access. */
+static void exchange(struct dt_watchdog *w)
+{
+    /* As new as can be; but after a stall the judge comes first, or all would look stuck. */
+    double begin_s = dt_clock_s();
+    if (begin_s - w->judged_s < 2 * w->period_s)
+        observe_self(w, begin_s);
+    w->own.beat++;
+    w->must_write = false;
+    struct dt_heartbeat own = w->own;
+    bool has_checkpoint = w->has_checkpoint;
+    pthread_mutex_unlock(&w->lock);
+    bool is_written = dt_heartbeat_write(w->path, &own) == DT_OK;
+    if (!is_written && !w->has_warned) {
+        w->has_warned = true;
+        dt_log(DT_LOG_WARNING, "the watchdog of rank %d is not seen by the others: %s",
+               w->options.rank, dt_error_text());
+    }
+    dt_status status =
+        dt_heartbeat_read(w->path, w->options.start_id, w->read, w->valid, w->options.n_ranks);
+    double now_s = dt_clock_s();
+    has_checkpoint = has_checkpoint || is_checkpoint_there(w);
+    pthread_mutex_lock(&w->lock);
+    w->has_checkpoint = has_checkpoint;
+    if (is_written)
+        w->told = own.flags;
+    if (status == DT_OK)
+        take_slots(w, now_s);
+}
+
+static void *run_herald(void *arg)
+{
+    struct dt_watchdog *w = arg;
+    pthread_mutex_lock(&w->lock);
+    while (!w->must_stop) {
+        exchange(w);
+        double until_s = dt_clock_s() + w->period_s;
+        while (dt_clock_s() < until_s && !w->must_stop && !w->must_write)
+            wait_until(w, until_s);
+    }
+    w->own.flags |= DT_HEARTBEAT_HAS_LEFT;
+    exchange(w);
+    w->has_left = true;
+    pthread_cond_broadcast(&w->change);
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+/* --- The end --- */
+
+static void set_flag(struct dt_watchdog *w, uint32_t flag)
+{
+    pthread_mutex_lock(&w->lock);
+    w->own.flags |= flag;
+    w->must_write = true;
+    pthread_cond_broadcast(&w->change);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void say(struct dt_watchdog *w)
+{
+    char line[DT_VERDICT_TEXT + 2];
+    int n = w->verdict.expired
+                ? snprintf(line, sizeof line, "%s\n", w->verdict.text)
+                : snprintf(line, sizeof line,
+                           "dtrain: error[HANG] rank %d reports a hang, see hang-%d.txt\n",
+                           w->alarm_rank, w->alarm_rank);
+    for (ssize_t done = 0, k = 0; done < n && k >= 0; done += k)
+        k = write(STDERR_FILENO, line + done, (size_t)(n - done));
+    set_flag(w, DT_HEARTBEAT_SAID);
+}
+
+/* Whether all others that answer have written their reports, and can know that this rank has. */
+static bool have_all_written(struct dt_watchdog *w)
+{
+    pthread_mutex_lock(&w->lock);
+    bool all = !w->options.dir || (w->told & DT_HEARTBEAT_WRITTEN);
+    look_around(w);
+    struct dt_verdict_case c = case_of(w, dt_clock_s());
+    for (int r = 0; r < w->options.n_ranks; r++)
+        if (r != w->options.rank && dt_verdict_answers(&c, r))
+            all = all && (w->peers[r].beat.flags & DT_HEARTBEAT_WRITTEN);
+    pthread_mutex_unlock(&w->lock);
+    return all;
+}
+
+/* Whether another rank, which may have ended since, has said who is to blame. */
+static bool has_one_said(struct dt_watchdog *w)
+{
+    bool any = false;
+    pthread_mutex_lock(&w->lock);
+    for (int r = 0; r < w->options.n_ranks; r++)
+        any = any || (r != w->options.rank && (w->peers[r].beat.flags & DT_HEARTBEAT_SAID));
+    pthread_mutex_unlock(&w->lock);
+    return any;
+}
+
+static void act(struct dt_watchdog *w)
+{
+    double until_s = dt_clock_s() + leave_time(w);
+    /* A rank that was stopped, and goes on because mpirun ends it, comes late. */
+    bool is_speaker =
+        w->verdict.speaker == w->options.rank && w->verdict.expired && !has_one_said(w);
+    if (is_speaker)
+        say(w);
+    if (w->options.dir)
+        dt_hang_report_write(&w->options, atomic_load(&w->step_limit_s), &w->verdict, w->views);
+    set_flag(w, DT_HEARTBEAT_WRITTEN);
+    while (dt_clock_s() < until_s && !(is_speaker && have_all_written(w))) {
+        pthread_mutex_lock(&w->lock);
+        w->must_write = true; /* and reads those of the others */
+        pthread_cond_broadcast(&w->change);
+        pthread_mutex_unlock(&w->lock);
+        dt_clock_sleep(0.05 * fmax(w->period_s, 1));
+    }
+    /* The rank that should have spoken did not. */
+    if (!is_speaker && !has_one_said(w))
+        say(w);
+}
+
+static void *run_actor(void *arg)
+{
+    struct dt_watchdog *w = arg;
+    pthread_mutex_lock(&w->lock);
+    while (!w->must_stop && !(w->own.flags & DT_HEARTBEAT_EXPIRED))
+        pthread_cond_wait(&w->change, &w->lock);
+    bool expired = w->own.flags & DT_HEARTBEAT_EXPIRED;
+    pthread_mutex_unlock(&w->lock);
+    if (!expired)
+        return NULL;
+    act(w);
+    _exit(DT_ERR_HANG);
+}
+
+/* --- Beginning and stopping --- */
+
+static const struct {
+    void *(*run)(void *w);
+    char name[16];
+} threads[N_THREADS] = {
+    [JUDGE] = {run_judge, "dt-watchdog"},
+    [ACTOR] = {run_actor, "dt-hang"},
+    [HERALD] = {run_herald, "dt-heartbeat"},
+};
+
+static dt_status start_threads(struct dt_watchdog *w)
+{
+    int error = 0, n = w->options.dir ? N_THREADS : HERALD;
+    while (w->n_threads < n && error == 0) {
+        int i = w->n_threads;
+        error = dt_thread_start(&w->threads[i], threads[i].name, threads[i].run, w);
+        w->n_threads += error == 0;
+    }
+    if (error != 0)
+        DT_FAIL(DT_ERR_MEMORY, "cannot start a thread of the watchdog: %s", strerror(error));
+    return DT_OK;
+}
+
+static double find_period(const struct dt_watchdog_options *options)
+{
+    const double limits[] = {options->init_s, options->step_s, options->save_s};
+    double period_s = fmin(fmax(normal_s, options->n_ranks / ranks_per_s), longest_s);
+    for (size_t i = 0; i < DT_COUNT(limits); i++)
+        if (limits[i] > 0)
+            period_s = fmin(period_s, limits[i] / PERIODS_OF_LIMIT);
+    return period_s;
+}
+
+static dt_status prepare(struct dt_watchdog *w, const struct dt_watchdog_options *options)
+{
+    size_t n = (size_t)options->n_ranks;
+    char host[DT_HOST_MAX];
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->change, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&w->lock, NULL);
+    DT_TRY(DT_NEW(w->peers, n));
+    DT_TRY(DT_NEW(w->views, n));
+    DT_TRY(DT_NEW(w->read, n));
+    DT_TRY(DT_NEW(w->valid, n));
+    w->options = *options;
+    w->period_s = find_period(options);
+    atomic_init(&w->step_limit_s, options->step_s);
+    w->own = (struct dt_heartbeat){
+        .start_id = options->start_id, .rank = options->rank, .pid = (int32_t)getpid()};
+    dt_host_name(host);
+    memcpy(w->own.host, host, sizeof w->own.host - 1);
+    w->judged_s = dt_clock_s();
+    restart_times(w, w->judged_s);
+    observe_self(w, w->start_s);
+    if (!options->dir)
+        return DT_OK;
+    DT_TRY(dt_file_path(w->dir, "%s", options->dir));
+    DT_TRY(dt_heartbeat_path(w->path, options->dir));
+    w->options.dir = w->dir;
+    w->has_checkpoint = is_checkpoint_there(w);
+    dt_hang_report_remove(&w->options);
+    return dt_heartbeat_write(w->path, &w->own); /* that it can be written is known now */
+}
+
+static void release(struct dt_watchdog *w)
+{
+    pthread_cond_destroy(&w->change);
+    pthread_mutex_destroy(&w->lock);
+    free(w->valid);
+    free(w->read);
+    free(w->views);
+    free(w->peers);
+    free(w);
+}
+
+dt_status dt_watchdog_start(struct dt_watchdog **watchdog,
+                            const struct dt_watchdog_options *options)
+{
+    struct dt_watchdog *w;
+    *watchdog = NULL;
+    DT_TRY(DT_NEW(w, 1));
+    dt_status status = prepare(w, options);
+    if (status == DT_OK)
+        status = start_threads(w);
+    if (status != DT_OK) {
+        dt_watchdog_stop(w);
+        return dt_error_pass(status, __func__, __FILE__, __LINE__);
+    }
+    *watchdog = w;
+    return DT_OK;
+}
+
+void dt_watchdog_set_step(struct dt_watchdog *w, double median_s)
+{
+    if (w->options.step_s > 0)
+        atomic_store(&w->step_limit_s, fmax(w->options.step_s, STEPS_OF_LIMIT * median_s));
+}
+
+/* It may be stuck in the file system. */
+static bool has_herald_left(struct dt_watchdog *w)
+{
+    double until_s = dt_clock_s() + stop_s;
+    pthread_mutex_lock(&w->lock);
+    while (!w->has_left && dt_clock_s() < until_s)
+        wait_until(w, until_s);
+    bool has_left = w->has_left;
+    pthread_mutex_unlock(&w->lock);
+    return has_left;
+}
+
+void dt_watchdog_stop(struct dt_watchdog *w)
+{
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->must_stop = true;
+    pthread_cond_broadcast(&w->change);
+    pthread_mutex_unlock(&w->lock);
+    for (int i = 0; i < w->n_threads; i++) {
+        if (i == HERALD && !has_herald_left(w))
+            return; /* left behind, with what it uses */
+        pthread_join(w->threads[i], NULL);
+    }
+    release(w);
+}

@@ -1,0 +1,131 @@
+/* The memory that is there and the kills for want of it, read from made-up proc and cgroup files.
+ */
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/memory.h"
+#include "train/session.h"
+
+static int make_root(void **state)
+{
+    char *root = strdup("/tmp/dtrain-memory-XXXXXX");
+    assert_non_null(root);
+    assert_non_null(mkdtemp(root));
+    *state = root;
+    return 0;
+}
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
+{
+    (void)info;
+    (void)type;
+    (void)where;
+    return remove(path);
+}
+
+static int remove_root(void **state)
+{
+    assert_int_equal(nftw(*state, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+    free(*state);
+    return 0;
+}
+
+static void put(const char *root, const char *folder, const char *name, const char *text)
+{
+    char path[DT_PATH_MAX];
+    assert_int_equal(dt_file_path(path, "%s/%s", root, folder), DT_OK);
+    assert_int_equal(dt_file_make_folder(path), DT_OK);
+    assert_int_equal(dt_file_path(path, "%s/%s/%s", root, folder, name), DT_OK);
+    assert_int_equal(dt_file_save(path, text, strlen(text)), DT_OK);
+}
+
+static void test_least_of_all(void **state)
+{
+    const char *root = *state;
+    assert_true(dt_memory_available(root) == INT64_MAX); /* nothing known, no limit */
+    put(root, "proc", "meminfo", "MemTotal:  9000 kB\nMemFree:  10 kB\nMemAvailable:  8000 kB\n");
+    assert_int_equal(dt_memory_available(root), 8000 * 1024);
+    put(root, "proc/self", "cgroup", "4:memory:/old\n0::/jobs/7\n");
+    assert_int_equal(dt_memory_available(root), 8000 * 1024);
+    put(root, "sys/fs/cgroup/old", "memory.max", "5\n");
+    put(root, "sys/fs/cgroup/jobs/7", "memory.max", "max\n");
+    assert_int_equal(dt_memory_available(root), 8000 * 1024);
+    put(root, "sys/fs/cgroup/jobs", "memory.max", "300000\n");
+    assert_int_equal(dt_memory_available(root), 300000);
+    put(root, "sys/fs/cgroup/jobs/7", "memory.max", "200000\n");
+    assert_int_equal(dt_memory_available(root), 200000);
+    put(root, "sys/fs/cgroup", "memory.max", "100000\n"); /* a container sees itself as the root */
+    assert_int_equal(dt_memory_available(root), 100000);
+}
+
+static void test_limit(void **state)
+{
+    const char *root = *state;
+    assert_true(dt_memory_limit(root) == INT64_MAX);
+    put(root, "proc/self", "cgroup", "0::/jobs/7\n");
+    put(root, "proc", "meminfo", "MemAvailable:  1 kB\n");
+    put(root, "sys/fs/cgroup/jobs", "memory.max", "300000\n");
+    put(root, "sys/fs/cgroup/jobs/7", "memory.max", "400000\n");
+    assert_int_equal(dt_memory_limit(root), 300000);
+}
+
+static void test_kills(void **state)
+{
+    const char *root = *state;
+    struct dt_memory_kills kills;
+    assert_false(dt_memory_read_kills(&kills, root));
+    put(root, "proc/sys/kernel/random", "boot_id", "13fa2aed-2b4c\n");
+    put(root, "proc/self", "cgroup", "4:memory:/old\n0::/jobs/7\n");
+    assert_false(dt_memory_read_kills(&kills, root));
+    put(root, "sys/fs/cgroup/jobs/7", "memory.events", "low 0\nmax 4\noom 2\n");
+    assert_false(dt_memory_read_kills(&kills, root));
+    put(root, "sys/fs/cgroup/jobs/7", "memory.events",
+        "low 0\nmax 4\noom 2\noom_kill 3\noom_group_kill 1\n");
+    assert_true(dt_memory_read_kills(&kills, root));
+    assert_string_equal(kills.group, "13fa2aed-2b4c /jobs/7");
+    assert_int_equal(kills.n, 3);
+}
+
+static void test_format(void **state)
+{
+    static const struct {
+        uint64_t value;
+        const char *text;
+    } cases[] = {{0, "0 bytes"},        {999, "999 bytes"},      {1000, "1.0 kB"},
+                 {9949, "9.9 kB"},      {31400000, "31 MB"},     {205000000, "205 MB"},
+                 {999499999, "999 MB"}, {999500000, "1.0 GB"},   {1500000000, "1.5 GB"},
+                 {84u << 20, "88 MB"},  {UINT64_MAX, "18447 PB"}};
+    char text[32];
+    (void)state;
+    for (size_t i = 0; i < DT_COUNT(cases); i++)
+        assert_string_equal(dt_memory_format(text, sizeof text, cases[i].value), cases[i].text);
+}
+
+static void test_this_machine(void **state)
+{
+    (void)state;
+    uint64_t bytes = dt_memory_available("");
+    assert_true(bytes > 1 << 20 && bytes < (uint64_t)1 << 50);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_least_of_all, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(test_limit, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(test_kills, make_root, remove_root),
+        cmocka_unit_test(test_format),
+        cmocka_unit_test(test_this_machine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,546 @@
+/* Reading checkpoints: what is found in a folder and what is passed over, manifests that are in
+ * order by themselves but not with their files, and what users are told. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+#include <xxhash.h>
+
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "checkpoint_rig.h"
+#include "dtrain/train.h"
+
+/* --- Helpers --- */
+
+static void save_text(const char *folder, const char *name, const char *text, size_t bytes)
+{
+    char path[DT_PATH_MAX];
+    ok(dt_file_path(path, "%s/%s", folder, name));
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void load_text(char **text, size_t *bytes, const char *folder, const char *name)
+{
+    char path[DT_PATH_MAX];
+    ok(dt_file_path(path, "%s/%s", folder, name));
+    ok(dt_file_load(text, bytes, path, 1 << 20));
+}
+
+/* What `dt_checkpoint_find` says on stderr; the path it finds goes to `found`. */
+static void find_and_listen(char *said, size_t bytes, char *found, const struct rig *r)
+{
+    struct dt_checkpoint state;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    fflush(stderr);
+    int kept = dup(STDERR_FILENO);
+    dup2(fileno(file), STDERR_FILENO);
+    dt_status status = dt_checkpoint_find(found, &state, r->dir);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    ok(status);
+    rewind(file);
+    said[fread(said, 1, bytes - 1, file)] = '\0';
+    fclose(file);
+}
+
+static void expect_in(const char *part, const char *text)
+{
+    if (!strstr(text, part))
+        fail_msg("no \"%s\" in \"%s\"", part, text);
+}
+
+static void expect_bad(const char *path, const char *part)
+{
+    dt_status status = dt_checkpoint_verify(NULL, path);
+    if (status != DT_ERR_DATA && status != DT_ERR_NO_INPUT)
+        fail_msg("%s: %s", part, dt_status_name(status));
+    expect_in(part, dt_error_text());
+}
+
+static void print_manifest(const struct dt_manifest *m, const char *folder)
+{
+    struct dt_jsonw w;
+    ok(dt_manifest_print(&w, m));
+    save_text(folder, dt_manifest_name, w.text, w.bytes);
+    dt_jsonw_reset(&w);
+}
+
+/* A file with other contents, confirmed by the manifest. */
+static void replace(const char *folder, int file, const char *text, size_t bytes)
+{
+    struct dt_manifest m;
+    ok(dt_manifest_load(&m, folder));
+    save_text(folder, m.files[file].name, text, bytes);
+    XXH128_hash_t sum = XXH3_128bits(text, bytes);
+    m.files[file].hash = (struct dt_hash){.low = sum.low64, .high = sum.high64};
+    m.files[file].bytes = bytes;
+    print_manifest(&m, folder);
+    dt_manifest_reset(&m);
+}
+
+/* --- Folders --- */
+
+static void test_list(void **state)
+{
+    static const char *const folders[] = {
+        "step-000000020",  "step-000000003", "step-1000000000",     "step-20",
+        "step-000000020x", "step--00000020", ".tmp-step-000000040", ".trash-step-000000050",
+        "notes",           "step-0000000020"};
+    struct rig *r = *state;
+    char path[DT_PATH_MAX];
+    int64_t *steps;
+    int n_steps;
+    ok(dt_checkpoint_list(&steps, &n_steps, r->dir));
+    assert_int_equal(n_steps, 0);
+    free(steps);
+    for (size_t i = 0; i < DT_COUNT(folders); i++) {
+        ok(dt_file_path(path, "%s/%s", r->dir, folders[i]));
+        ok(dt_file_make_folder(path));
+    }
+    ok(dt_checkpoint_list(&steps, &n_steps, r->dir));
+    assert_int_equal(n_steps, 3);
+    assert_true(steps[0] == 1000000000 && steps[1] == 20 && steps[2] == 3);
+    free(steps);
+    /* What cannot be listed must not look empty: a run would begin from scratch. */
+    ok(dt_file_path(path, "%s/step-000000020/file", r->dir));
+    save_text(r->dir, "step-000000020/file", "x", 1);
+    assert_int_equal(dt_checkpoint_list(&steps, &n_steps, path), DT_ERR_NO_INPUT);
+}
+
+static void test_locate(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX], run[DT_PATH_MAX], copy[DT_PATH_MAX], dir[DT_PATH_MAX];
+    bool is_one;
+    ok(rig_save(r, path, 20));
+    ok(dt_file_path(run, "%.*s", (int)(strrchr(r->dir, '/') - r->dir), r->dir));
+    ok(dt_checkpoint_locate(dir, &is_one, run));
+    assert_false(is_one);
+    assert_string_equal(dir, r->dir);
+    ok(dt_checkpoint_locate(dir, &is_one, r->dir));
+    assert_false(is_one);
+    assert_string_equal(dir, r->dir);
+    ok(dt_checkpoint_locate(dir, &is_one, path));
+    assert_true(is_one);
+    ok(dt_file_path(copy, "%s/best", run));
+    assert_int_equal(rename(path, copy), 0);
+    ok(dt_checkpoint_locate(dir, &is_one, copy));
+    assert_true(is_one);
+    ok(dt_checkpoint_verify(NULL, copy)); /* under a name that promises no step */
+    ok(dt_file_path(copy, "%s/best/state.json", run));
+    assert_int_equal(dt_checkpoint_locate(dir, &is_one, copy), DT_ERR_NO_INPUT);
+    assert_int_equal(dt_checkpoint_locate(dir, &is_one, "/nonexistent"), DT_ERR_NO_INPUT);
+}
+
+/* --- The newest good one --- */
+
+static void test_find(void **state)
+{
+    struct rig *r = *state;
+    char path[3][DT_PATH_MAX], found[DT_PATH_MAX], file[DT_PATH_MAX], said[4096];
+    find_and_listen(said, sizeof said, found, r);
+    assert_string_equal(found, "");
+    assert_string_equal(said, "");
+    for (int i = 0; i < 3; i++)
+        ok(rig_save(r, path[i], 10 * (i + 1)));
+    find_and_listen(said, sizeof said, found, r);
+    assert_string_equal(found, path[2]);
+    assert_string_equal(said, "");
+
+    ok(dt_file_path(file, "%s/model.safetensors", path[2]));
+    assert_int_equal(truncate(file, 100), 0);
+    ok(dt_file_path(file, "%s/MANIFEST.json", path[1]));
+    assert_int_equal(unlink(file), 0);
+    find_and_listen(said, sizeof said, found, r);
+    assert_string_equal(found, path[0]);
+    expect_in("step-000000030 is not usable: model.safetensors has 100 bytes, the manifest says ",
+              said);
+    expect_in("; trying the one before it\n", said);
+    expect_in("step-000000020 is not usable: MANIFEST.json is missing; trying the one before it\n",
+              said);
+    expect_in("latest names step-000000030, but the newest good checkpoint is step-000000010\n",
+              said);
+
+    ok(dt_file_path(file, "%s/state.json", path[0]));
+    assert_int_equal(unlink(file), 0);
+    find_and_listen(said, sizeof said, found, r);
+    assert_string_equal(found, "");
+    expect_in("step-000000010 is not usable: state.json is missing; there is none before it\n",
+              said);
+    assert_null(strstr(said, "latest"));
+}
+
+/* That nobody may read it now does not make it a bad one. */
+static void test_find_cannot_read(void **state)
+{
+    struct rig *r = *state;
+    struct dt_checkpoint found;
+    char path[2][DT_PATH_MAX], file[DT_PATH_MAX], out[DT_PATH_MAX];
+    ok(rig_save(r, path[0], 10));
+    ok(rig_save(r, path[1], 20));
+    ok(dt_file_path(file, "%s/MANIFEST.json", path[1]));
+    rig_lock(r, file);
+    dt_status status = dt_checkpoint_find(out, &found, r->dir);
+    rig_unlock(file);
+    assert_int_equal(status, DT_ERR_PERMISSION);
+    assert_string_equal(out, "");
+    expect_in(file, dt_error_text());
+    ok(dt_checkpoint_find(out, &found, r->dir));
+    assert_string_equal(out, path[1]);
+}
+
+static void test_latest_is_a_hint(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX], found[DT_PATH_MAX], said[4096];
+    static const char *const texts[] = {"step-000000010\n", "", "../../etc", "\x1b[2J"};
+    ok(rig_save(r, path, 10));
+    ok(rig_save(r, path, 20));
+    for (size_t i = 0; i < DT_COUNT(texts); i++) {
+        save_text(r->dir, "latest", texts[i], strlen(texts[i]));
+        find_and_listen(said, sizeof said, found, r);
+        assert_string_equal(found, path);
+        expect_in("but the newest good checkpoint is step-000000020", said);
+        assert_null(strchr(said, '\x1b'));
+    }
+    ok(dt_file_path(found, "%s/latest", r->dir));
+    unlink(found);
+    find_and_listen(said, sizeof said, found, r);
+    assert_string_equal(found, path);
+    assert_string_equal(said, "");
+}
+
+/* --- Manifests that are in order by themselves --- */
+
+static void test_names_in_the_manifest(void **state)
+{
+    struct rig *r = *state;
+    struct dt_manifest m;
+    char path[DT_PATH_MAX];
+    ok(rig_save(r, path, 20));
+    ok(dt_manifest_load(&m, path));
+    m.n_files = 3;
+    print_manifest(&m, path);
+    expect_bad(path, "the manifest does not name config.json");
+    m.n_files = 4;
+    snprintf(m.files[3].name, sizeof m.files[3].name, "notes.txt");
+    print_manifest(&m, path);
+    expect_bad(path, "the manifest names notes.txt, which is no file of a checkpoint");
+    dt_manifest_reset(&m);
+}
+
+static void test_tensors_in_the_manifest(void **state)
+{
+    struct rig *r = *state;
+    struct dt_manifest m;
+    char path[DT_PATH_MAX];
+    ok(rig_save(r, path, 20));
+    ok(dt_manifest_load(&m, path));
+    struct dt_manifest_tensor *t = m.files[0].tensors, kept = t[0];
+    t[0].hash ^= 1;
+    print_manifest(&m, path);
+    expect_bad(path, "tensor conv1.weight in model.safetensors is damaged: its checksum is ");
+    t[0] = t[1];
+    t[1] = kept;
+    print_manifest(&m, path);
+    expect_bad(path, "tensor 0 of model.safetensors is conv1.weight, the manifest says bn1.weight");
+    t[1] = t[0];
+    t[0] = kept;
+    m.files[0].n_tensors--;
+    print_manifest(&m, path);
+    expect_bad(path, "model.safetensors has 8 tensors, the manifest says 7");
+    m.files[0].n_tensors++;
+    m.files[0].hash.high ^= 1;
+    print_manifest(&m, path);
+    expect_bad(path, "model.safetensors is damaged: its checksum is not the one in the manifest");
+    m.files[0].hash.high ^= 1;
+    print_manifest(&m, path);
+    ok(dt_checkpoint_verify(NULL, path));
+    m.files[3].tensors = t;
+    m.files[3].n_tensors = 1;
+    print_manifest(&m, path);
+    expect_bad(path, "the manifest has tensors in config.json");
+    m.files[3].n_tensors = 0;
+    m.files[3].tensors = NULL;
+    dt_manifest_reset(&m);
+}
+
+/* State and manifest of different moments, both intact. */
+static void test_state_and_manifest(void **state)
+{
+    struct rig *r = *state;
+    struct dt_checkpoint other;
+    struct dt_jsonw w;
+    char path[DT_PATH_MAX], renamed[DT_PATH_MAX];
+    ok(rig_save(r, path, 20));
+    for (int i = 0; i < 5; i++) {
+        other = rig_state(20);
+        int64_t *const longs[] = {&other.step, &other.epoch, &other.batch};
+        int *const ints[] = {&other.n_ranks, &other.global_batch};
+        if (i < 3)
+            ++*longs[i];
+        else
+            ++*ints[i - 3];
+        ok(dt_checkpoint_state_print(&w, &other));
+        replace(path, 2, w.text, w.bytes);
+        dt_jsonw_reset(&w);
+        expect_bad(path, "the manifest of another state");
+    }
+    other = rig_state(20);
+    ok(dt_checkpoint_state_print(&w, &other));
+    replace(path, 2, w.text, w.bytes);
+    dt_jsonw_reset(&w);
+    ok(dt_checkpoint_verify(&other, path));
+    assert_int_equal(other.step, 20);
+    ok(dt_file_path(renamed, "%s/step-000000021", r->dir));
+    assert_int_equal(rename(path, renamed), 0);
+    expect_bad(renamed, "its files are of step 20, but the folder is named step 21");
+    ok(dt_file_path(path, "%s/step-000000021/", r->dir));
+    expect_bad(path, "but the folder is named step 21");
+}
+
+/* The momentum of other parameters, confirmed by the manifest. */
+static void test_momentum_of_others(void **state)
+{
+    static const char *const changes[][2] = {{"momentum.fc.bias", "momentum.fc.bijs"},
+                                             {"momentum.fc.bias", "momentun.fc.bias"},
+                                             {"[5,3,3,3]", "[3,5,3,3]"}};
+    struct rig *r = *state;
+    for (size_t i = 0; i < DT_COUNT(changes); i++) {
+        struct dt_manifest m;
+        char path[DT_PATH_MAX], *text;
+        size_t bytes;
+        ok(rig_save(r, path, 20 + (int64_t)i));
+        load_text(&text, &bytes, path, "optim.safetensors");
+        char *at = memmem(text, bytes, changes[i][0], strlen(changes[i][0]));
+        assert_non_null(at);
+        memcpy(at, changes[i][1], strlen(changes[i][1]));
+        replace(path, 1, text, bytes);
+        free(text);
+        if (i < 2) {
+            ok(dt_manifest_load(&m, path));
+            snprintf(m.files[1].tensors[4].name, DT_ST_NAME_MAX, "%s", changes[i][1]);
+            print_manifest(&m, path);
+            dt_manifest_reset(&m);
+        }
+        expect_bad(path, "optim.safetensors does not hold the momentum of ");
+    }
+}
+
+/* --- state.json --- */
+
+static void test_state_is_strict(void **state)
+{
+    static const char *const changes[][2] = {
+        {"\"step\"", "\"stop\""},
+        {"\"best_step\"", "\"best\""},
+        {"\"micro_batch\"", "\"micro\""},
+        {"\"ranks\": 4", "\"ranks\": 0"},
+        {"\"ranks\": 4", "\"ranks\": 4294967296"},
+        {"\"epoch\": 3", "\"epoch\": -1"},
+        {"\"batch\": 7", "\"batch\": 7.5"},
+        {"\"batch\": 7", "\"batch\": 2147483648"},
+        {"\"origin\": \"run step 5\"", "\"origin\": 5"},
+        {"\"format\": 2", "\"format\": 1"},
+        {"\"eval_due\": true", "\"eval_due\": 1"},
+        {"\"best_top1\": 12.625", "\"best_top1\": null"},
+        {"\"model\": \"hand\"", "\"model\": 5"},
+        {"\"fp16\"", "\"fp17\""},
+        {"fedcba9876543210", "fedcba987654321"},
+        {"fedcba9876543210", "fedcba987654321X"},
+        {"\"loss_scale\": 0.015625", "\"loss_scale\": -4"},
+        {"\"loss_scale\": 0.015625", "\"loss_scale\": 1e9"},
+        {"\"clean_steps\": 1999", "\"clean_steps\": \"1999\""},
+    };
+    struct rig *r = *state;
+    struct dt_checkpoint at = rig_state(20), out;
+    struct dt_jsonw w;
+    char changed[4096];
+    snprintf(at.origin, sizeof at.origin, "run step 5");
+    ok(dt_file_make_folder(r->dir));
+    ok(dt_checkpoint_state_print(&w, &at));
+    for (size_t i = 0; i < DT_COUNT(changes); i++) {
+        char *found = strstr(w.text, changes[i][0]);
+        assert_non_null(found);
+        int n = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(found - w.text), w.text,
+                         changes[i][1], found + strlen(changes[i][0]));
+        save_text(r->dir, "state.json", changed, (size_t)n);
+        if (dt_checkpoint_state_load(&out, r->dir) != DT_ERR_DATA)
+            fail_msg("%s was accepted", changes[i][1]);
+    }
+    save_text(r->dir, "state.json", w.text, w.bytes);
+    ok(dt_checkpoint_state_load(&out, r->dir));
+    assert_string_equal(out.origin, at.origin);
+    dt_jsonw_reset(&w);
+    at.precision = -1;
+    at.loss_scale.scale = 0;
+    at.origin[0] = '\0';
+    ok(dt_checkpoint_state_print(&w, &at));
+    save_text(r->dir, "state.json", w.text, w.bytes);
+    dt_jsonw_reset(&w);
+    ok(dt_checkpoint_state_load(&out, r->dir));
+    assert_int_equal(out.precision, -1);
+    assert_string_equal(out.origin, "");
+    assert_true(out.loss_scale.scale == 0);
+}
+
+/* --- Use --- */
+
+static void test_config(void **state)
+{
+    struct rig *r = *state;
+    struct dt_config config;
+    char path[DT_PATH_MAX];
+    r->target.config_json = "{\"train\": {\"seed\": 77}}";
+    ok(rig_save(r, path, 20));
+    ok(dt_checkpoint_config(&config, path));
+    assert_int_equal(config.train.seed, 77);
+    assert_int_equal(config.train.epochs, 90);
+}
+
+static void test_match(void **state)
+{
+    struct dt_checkpoint a = rig_state(1), b = rig_state(9);
+    (void)state;
+    b.seed = 2; /* the configuration's business */
+    b.global_batch = 128;
+    ok(dt_checkpoint_match(&a, &b, "x"));
+    b.n_train_images = 999;
+    assert_int_equal(dt_checkpoint_match(&a, &b, "x"), DT_ERR_CONFIG);
+    expect_in("1000 training images with the fingerprint fedcba9876543210 there, 999 with ",
+              dt_error_text());
+    b = rig_state(9);
+    b.fingerprint ^= 1;
+    assert_int_equal(dt_checkpoint_match(&a, &b, "x"), DT_ERR_CONFIG);
+    expect_in("fedcba9876543210 there, 1000 with fedcba9876543211 now", dt_error_text());
+}
+
+static void test_weights(void **state)
+{
+    struct rig *r = *state;
+    char path[2][DT_PATH_MAX], out[DT_PATH_MAX], expected[DT_PATH_MAX], file[DT_PATH_MAX];
+    ok(rig_save(r, path[0], 10));
+    ok(rig_save(r, path[1], 20));
+    ok(dt_weights_find(out, r->dir));
+    ok(dt_file_path(expected, "%s/model.safetensors", path[1]));
+    assert_string_equal(out, expected);
+    ok(dt_weights_find(out, expected)); /* a file is taken as it is */
+    assert_string_equal(out, expected);
+    ok(dt_file_path(file, "%s/optim.safetensors", path[1]));
+    assert_int_equal(truncate(file, 100), 0);
+    assert_int_equal(dt_weights_find(out, path[1]), DT_ERR_DATA);
+    expect_in("optim.safetensors has 100 bytes", dt_error_text());
+    ok(dt_weights_find(out, r->dir));
+    ok(dt_file_path(expected, "%s/model.safetensors", path[0]));
+    assert_string_equal(out, expected);
+    ok(dt_file_path(file, "%s/MANIFEST.json", path[0]));
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(dt_weights_find(out, path[0]), DT_ERR_NO_INPUT);
+    assert_int_equal(dt_weights_find(out, r->dir), DT_ERR_NO_INPUT);
+    /* From elsewhere: a model without the rest. */
+    ok(dt_file_path(file, "%s/../elsewhere", r->dir));
+    ok(dt_file_make_folder(file));
+    save_text(file, "model.safetensors", "x", 1);
+    ok(dt_weights_find(out, file));
+    ok(dt_file_path(expected, "%s/model.safetensors", file));
+    assert_string_equal(out, expected);
+    assert_int_equal(dt_weights_find(out, "/nonexistent"), DT_ERR_NO_INPUT);
+}
+
+/* `dtrain verify`: the lines, and the status. */
+static void run_verify(const char *path, dt_status expected, char *said, size_t bytes)
+{
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    dt_status status = dt_verify(path, file);
+    if (status != expected)
+        fail_msg("%s: %s %s", path, dt_status_name(status), dt_error_text());
+    rewind(file);
+    said[fread(said, 1, bytes - 1, file)] = '\0';
+    fclose(file);
+}
+
+static void test_verify_command(void **state)
+{
+    struct rig *r = *state;
+    char path[2][DT_PATH_MAX], run[DT_PATH_MAX], file[DT_PATH_MAX], said[4096], line[2048];
+    ok(dt_file_path(run, "%.*s", (int)(strrchr(r->dir, '/') - r->dir), r->dir));
+    run_verify(run, DT_ERR_NO_INPUT, said, sizeof said);
+    run_verify("/nonexistent", DT_ERR_NO_INPUT, said, sizeof said);
+    ok(rig_save(r, path[0], 10));
+    ok(rig_save(r, path[1], 20));
+    run_verify(run, DT_OK, said, sizeof said);
+    snprintf(line, sizeof line, "ok  %s  step 20, 0.0 MiB, 13 tensors, ", path[1]);
+    assert_ptr_equal(strstr(said, line), said);
+    snprintf(line, sizeof line, "\nok  %s  step 10, ", path[0]);
+    expect_in(line, said);
+    ok(dt_file_path(file, "%s/config.json", path[0]));
+    assert_int_equal(truncate(file, 3), 0);
+    run_verify(path[1], DT_OK, said, sizeof said);
+    run_verify(path[0], DT_ERR_DATA, said, sizeof said);
+    snprintf(line, sizeof line, "!!  %s  config.json has 3 bytes, the manifest says ", path[0]);
+    assert_ptr_equal(strstr(said, line), said);
+    run_verify(r->dir, DT_ERR_DATA, said, sizeof said);
+    expect_in(line, said);
+    expect_in("1 of 2 checkpoints", dt_error_text());
+}
+
+static void count_bytes(void *context, uint64_t bytes)
+{
+    *(uint64_t *)context += bytes;
+}
+
+/* Long checks show that they move: the main thread's pulse, or whoever asks. */
+static void test_beats(void **state)
+{
+    struct rig *r = *state;
+    struct dt_pulse_state before, after;
+    uint64_t bytes = 0, expected = 0;
+    struct dt_manifest m;
+    char path[DT_PATH_MAX];
+    ok(rig_save(r, path, 20));
+    ok(dt_manifest_load(&m, path));
+    for (int i = 0; i < m.n_files; i++)
+        expected += m.files[i].bytes;
+    dt_manifest_reset(&m);
+    dt_pulse_read(&dt_pulse_main, &before);
+    ok(dt_checkpoint_verify_with(NULL, path, count_bytes, &bytes));
+    assert_int_equal(bytes, expected);
+    dt_pulse_read(&dt_pulse_main, &after);
+    assert_true(after.n_moves == before.n_moves);
+    ok(dt_checkpoint_verify(NULL, path));
+    dt_pulse_read(&dt_pulse_main, &after);
+    assert_true(after.n_moves >= before.n_moves + 4);
+}
+
+int main(void)
+{
+#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(test_list),
+        RIG_TEST(test_locate),
+        RIG_TEST(test_find),
+        RIG_TEST(test_find_cannot_read),
+        RIG_TEST(test_latest_is_a_hint),
+        RIG_TEST(test_names_in_the_manifest),
+        RIG_TEST(test_tensors_in_the_manifest),
+        RIG_TEST(test_state_and_manifest),
+        RIG_TEST(test_momentum_of_others),
+        RIG_TEST(test_state_is_strict),
+        RIG_TEST(test_config),
+        cmocka_unit_test(test_match),
+        RIG_TEST(test_weights),
+        RIG_TEST(test_verify_command),
+        RIG_TEST(test_beats),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,540 @@
+/* Checkpoints of a small hand-made network as they are written: what is in the folder, which ones
+ * stay, what is never overwritten, and what failures leave behind. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+#include <xxhash.h>
+
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "checkpoint_rig.h"
+
+/* Entries of a folder but for . and .. */
+static int count_entries(const char *path)
+{
+    int n = 0;
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n - 2;
+}
+
+static void load(char **text, size_t *bytes, const char *folder, const char *name)
+{
+    char path[DT_PATH_MAX];
+    ok(dt_file_path(path, "%s/%s", folder, name));
+    ok(dt_file_load(text, bytes, path, 1 << 20));
+}
+
+static void save(const char *folder, const char *name, const char *text)
+{
+    char path[DT_PATH_MAX];
+    ok(dt_file_make_folder(folder));
+    ok(dt_file_path(path, "%s/%s", folder, name));
+    ok(dt_file_save(path, text, strlen(text)));
+}
+
+static void assert_latest(const struct rig *r, const char *expected)
+{
+    char *text;
+    size_t bytes;
+    load(&text, &bytes, r->dir, "latest");
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+/* --- What is written --- */
+
+static void test_round_trip(void **state)
+{
+    struct rig *r = *state;
+    const struct dt_checkpoint in = rig_state(42);
+    struct dt_checkpoint out;
+    char path[DT_PATH_MAX], found[DT_PATH_MAX];
+    ok(rig_save(r, path, 42));
+    assert_string_equal(strrchr(path, '/'), "/step-000000042");
+    rig_check(r, path, 42);
+    ok(dt_checkpoint_find(found, &out, r->dir));
+    assert_string_equal(found, path);
+    assert_string_equal(in.model, out.model);
+    assert_true(in.epoch == out.epoch && in.batch == out.batch && out.eval_due);
+    assert_true(in.n_passes == out.n_passes && in.best_top1 == out.best_top1);
+    assert_true(in.best_step == out.best_step && in.micro_batch == out.micro_batch);
+    assert_true(in.seed == out.seed && in.fingerprint == out.fingerprint);
+    assert_true(in.n_ranks == out.n_ranks && in.n_train_images == out.n_train_images);
+    assert_true(in.precision == out.precision && in.loss_scale.scale == out.loss_scale.scale);
+    assert_int_equal(r->n_commits, 1);
+    assert_latest(r, "step-000000042\n");
+    assert_int_equal(count_entries(r->dir), 2);
+}
+
+static void test_files_and_manifest(void **state)
+{
+    static const char *const names[] = {"model.safetensors", "optim.safetensors", "state.json",
+                                        "config.json"};
+    struct rig *r = *state;
+    struct dt_manifest m;
+    char path[DT_PATH_MAX], *text;
+    size_t bytes;
+    ok(rig_save(r, path, 42));
+    assert_int_equal(count_entries(path), 5);
+    ok(dt_manifest_load(&m, path));
+    assert_true(m.step == 42 && m.epoch == 3 && m.batch == 7 && m.incarnation == 7);
+    assert_true(m.n_ranks == 4 && m.global_batch == 64);
+    assert_true(m.config_hash == r->target.config_hash);
+    assert_string_equal(m.run_id, r->target.run_id);
+    assert_string_equal(m.build_id, r->target.build_id);
+    assert_string_equal(m.repro, r->target.repro);
+    assert_int_equal(m.n_files, 4);
+    for (int i = 0; i < m.n_files; i++) {
+        assert_string_equal(m.files[i].name, names[i]);
+        load(&text, &bytes, path, names[i]);
+        XXH128_hash_t sum = XXH3_128bits(text, bytes);
+        assert_int_equal(m.files[i].bytes, bytes);
+        assert_true(m.files[i].hash.low == sum.low64 && m.files[i].hash.high == sum.high64);
+        free(text);
+    }
+    load(&text, &bytes, path, "config.json");
+    assert_string_equal(text, r->target.config_json);
+    free(text);
+    dt_manifest_reset(&m);
+}
+
+static void test_tensors(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    struct dt_manifest m;
+    struct dt_st_reader *reader;
+    int64_t tracked = 0;
+    float bias[3];
+    ok(rig_save(r, path, 5));
+    ok(dt_file_path(file, "%s/model.safetensors", path));
+    ok(dt_st_open(&reader, file));
+    assert_int_equal(dt_st_count(reader), 8);
+    ok(dt_st_read_i64(reader, dt_st_find(reader, "bn1.num_batches_tracked"), &tracked));
+    assert_int_equal(tracked, 10);
+    ok(dt_st_read_f32(reader, dt_st_find(reader, "fc.bias"), bias));
+    dt_st_close(reader);
+    ok(dt_manifest_load(&m, path));
+    assert_int_equal(m.files[0].n_tensors, 8);
+    assert_int_equal(m.files[1].n_tensors, 5);
+    assert_int_equal(m.files[2].n_tensors, 0);
+    assert_string_equal(m.files[0].tensors[7].name, "fc.bias");
+    assert_true(m.files[0].tensors[7].hash == XXH3_64bits(bias, sizeof bias));
+    assert_string_equal(m.files[1].tensors[4].name, "momentum.fc.bias");
+    dt_manifest_reset(&m);
+}
+
+/* New files get the mode that the umask allows, and the pulse is left as it was. */
+static void test_mode_and_pulse(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    struct stat info;
+    struct dt_pulse_state before, after;
+    dt_pulse_read(&dt_pulse_saver, &before);
+    mode_t mask = umask(022);
+    ok(rig_save(r, path, 6));
+    umask(mask);
+    ok(dt_file_path(file, "%s/model.safetensors", path));
+    assert_int_equal(stat(file, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0644);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0755);
+    dt_pulse_read(&dt_pulse_saver, &after);
+    assert_int_equal(after.section, DT_SECTION_NONE);
+    assert_int_equal(after.step, 6);
+    assert_true(after.n_moves >= before.n_moves + 10);
+}
+
+/* --- Which ones stay --- */
+
+static void save_steps(struct rig *r, int64_t last)
+{
+    char path[DT_PATH_MAX];
+    for (int64_t step = 10; step <= last; step += 10)
+        ok(rig_save(r, path, step));
+}
+
+/* Steps 10, 20, ... : '1' for each that must be there. */
+static void assert_steps(const struct rig *r, const char *expected)
+{
+    int n = 1; /* latest */
+    for (int i = 0; expected[i]; i++) {
+        bool is_there = rig_has(r, 10 * (i + 1));
+        if (is_there != (expected[i] == '1'))
+            fail_msg("step %d %s", 10 * (i + 1), is_there ? "is there" : "is missing");
+        n += is_there;
+    }
+    assert_int_equal(count_entries(r->dir), n);
+}
+
+static void test_keep_newest(void **state)
+{
+    struct rig *r = *state;
+    r->target.keep = 2;
+    save_steps(r, 50);
+    assert_steps(r, "00011");
+    assert_latest(r, "step-000000050\n");
+    r->target.keep = 1;
+    save_steps(r, 60);
+    assert_steps(r, "000001");
+}
+
+static void test_keep_best_and_every(void **state)
+{
+    struct rig *r = *state;
+    r->target.keep = 2;
+    r->target.keep_best = true; /* step 10 in rig_state */
+    save_steps(r, 50);
+    assert_steps(r, "10011");
+    r->target.keep_every = 40;
+    save_steps(r, 70);
+    assert_steps(r, "1001011");
+    r->target.keep_best = false;
+    save_steps(r, 80);
+    assert_steps(r, "00010011");
+}
+
+/* best_step means nothing before the first evaluation. */
+static void test_no_best_yet(void **state)
+{
+    struct rig *r = *state;
+    struct dt_checkpoint at;
+    char path[DT_PATH_MAX];
+    r->target.keep = 1;
+    r->target.keep_best = true;
+    for (int64_t step = 10; step <= 20; step += 10) {
+        at = rig_state(step);
+        at.best_top1 = -1;
+        ok(dt_snapshot_take(r->snapshot, &at));
+        ok(dt_checkpoint_write(path, &r->target, r->snapshot));
+    }
+    assert_steps(r, "01");
+}
+
+static void save_best(struct rig *r, int64_t step, int64_t best_step)
+{
+    char path[DT_PATH_MAX];
+    struct dt_checkpoint at = rig_state(step);
+    at.best_step = best_step;
+    ok(rig_save_state(r, path, &at));
+}
+
+/* The save of the best could fail: the best one before it stays until there is a better one. */
+static void test_best_is_missing(void **state)
+{
+    struct rig *r = *state;
+    r->target.keep = 1;
+    r->target.keep_best = true;
+    save_best(r, 10, 10);
+    save_best(r, 20, 10);
+    save_best(r, 30, 25);
+    assert_steps(r, "101");
+    save_best(r, 40, 25);
+    assert_steps(r, "1001");
+    save_best(r, 50, 50);
+    save_best(r, 60, 50);
+    assert_steps(r, "000011");
+}
+
+static void damage(const char *folder, const char *name)
+{
+    char file[DT_PATH_MAX];
+    ok(dt_file_path(file, "%s/%s", folder, name));
+    assert_int_equal(truncate(file, 100), 0);
+}
+
+/* What was rejected when the run began does not count, and goes when there is a new one. */
+static void test_keeps_what_it_resumed_from(void **state)
+{
+    struct rig *r = *state;
+    char path[4][DT_PATH_MAX];
+    for (int i = 0; i < 4; i++)
+        ok(rig_save(r, path[i], 10 * (i + 1)));
+    assert_steps(r, "0111");
+    damage(path[2], "optim.safetensors");
+    damage(path[3], "MANIFEST.json");
+    r->target.incarnation++;
+    r->target.resumed_step = 20;
+    ok(rig_save(r, path[0], 45));
+    assert_true(rig_has(r, 20) && rig_has(r, 45));
+    assert_false(rig_has(r, 30) || rig_has(r, 40));
+    ok(rig_save(r, path[0], 50));
+    assert_true(rig_has(r, 20));
+    ok(rig_save(r, path[0], 60));
+    assert_false(rig_has(r, 20));
+    assert_true(rig_has(r, 45) && rig_has(r, 50) && rig_has(r, 60));
+}
+
+/* One that could not be read when the run began neither counts nor goes, unless it is found good.
+ */
+static void test_keeps_what_it_cannot_read(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    save_steps(r, 30);
+    ok(dt_file_path(file, "%s/step-000000030/state.json", r->dir));
+    r->target.incarnation++;
+    r->target.resumed_step = 20;
+    r->target.keep = 2;
+    assert_int_equal(chmod(r->dir, 0777), 0);
+    rig_lock(r, file);
+    dt_status status = rig_save(r, path, 40);
+    rig_unlock(file);
+    ok(status);
+    assert_true(rig_has(r, 20) && rig_has(r, 30) && rig_has(r, 40));
+    ok(rig_save(r, path, 50));
+    assert_true(rig_has(r, 40) && rig_has(r, 50));
+    assert_false(rig_has(r, 20) || rig_has(r, 30));
+}
+
+/* A checkpoint of a later step was rejected when the run began: it takes nobody's place. */
+static void test_later_steps_do_not_count(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX];
+    save_steps(r, 40);
+    assert_steps(r, "0111");
+    r->target.keep = 2;
+    ok(rig_save(r, path, 35));
+    assert_true(rig_has(r, 30) && rig_has(r, 35) && rig_has(r, 40));
+    assert_false(rig_has(r, 20));
+}
+
+/* --- What is there already --- */
+
+static void test_never_overwrites(void **state)
+{
+    struct rig *r = *state;
+    struct dt_checkpoint at = rig_state(20);
+    struct stat before, after;
+    char path[DT_PATH_MAX], again[DT_PATH_MAX];
+    ok(rig_save(r, path, 20));
+    assert_int_equal(stat(path, &before), 0);
+    rig_visit(r, 777, false);
+    ok(dt_snapshot_take(r->snapshot, &at));
+    ok(dt_checkpoint_write(again, &r->target, r->snapshot));
+    assert_string_equal(again, path);
+    assert_int_equal(stat(path, &after), 0);
+    assert_int_equal(after.st_ino, before.st_ino);
+    rig_check(r, path, 20);
+    assert_int_equal(count_entries(r->dir), 2);
+}
+
+static struct stat status_of(const char *path)
+{
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    return info;
+}
+
+/* A stop cuts an evaluation short; after the next start the step is saved with its result. */
+static void test_replaces_other_state(void **state)
+{
+    struct rig *r = *state;
+    struct dt_checkpoint at = rig_state(20), found;
+    char path[DT_PATH_MAX];
+    ok(rig_save_state(r, path, &at));
+    ino_t first = status_of(path).st_ino;
+    at.eval_due = false;
+    at.best_top1 = 100.0 / 3;
+    at.best_step = 20;
+    r->commit_status = DT_ERR_IN_USE;
+    assert_int_equal(rig_save_state(r, path, &at), DT_ERR_IN_USE);
+    assert_true(status_of(path).st_ino == first);
+    assert_int_equal(count_entries(r->dir), 2);
+    r->commit_status = DT_OK;
+    ok(rig_save_state(r, path, &at));
+    ino_t second = status_of(path).st_ino;
+    assert_true(second != first);
+    assert_int_equal(count_entries(r->dir), 2);
+    rig_check(r, path, 20);
+    ok(dt_checkpoint_verify(&found, path));
+    assert_false(found.eval_due);
+    assert_true(found.best_top1 == at.best_top1 && found.best_step == 20);
+    ok(rig_save_state(r, path, &at));
+    assert_true(status_of(path).st_ino == second);
+    at.loss_scale.n_clean++;
+    ok(rig_save_state(r, path, &at));
+    assert_true(status_of(path).st_ino != second);
+}
+
+/* It may be good. */
+static void test_leaves_what_it_cannot_read(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    ok(rig_save(r, path, 20));
+    ok(dt_file_path(file, "%s/optim.safetensors", path));
+    rig_lock(r, file);
+    dt_status status = rig_save(r, path, 20);
+    rig_unlock(file);
+    assert_int_equal(status, DT_ERR_PERMISSION);
+    rig_check(r, path, 20);
+    assert_int_equal(count_entries(r->dir), 2);
+}
+
+static void test_replaces_damaged(void **state)
+{
+    static const char *const names[] = {"model.safetensors", "optim.safetensors", "state.json",
+                                        "config.json", "MANIFEST.json"};
+    struct rig *r = *state;
+    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    for (size_t i = 0; i < DT_COUNT(names); i++) {
+        ok(rig_save(r, path, 20));
+        ok(dt_file_path(file, "%s/%s", path, names[i]));
+        assert_int_equal(truncate(file, 20), 0);
+        assert_int_not_equal(dt_checkpoint_verify(NULL, path), DT_OK);
+        ok(rig_save(r, path, 20));
+        rig_check(r, path, 20);
+        assert_int_equal(count_entries(r->dir), 2);
+    }
+    ok(dt_file_remove_folder(path)); /* an empty folder of that name */
+    ok(dt_file_make_folder(path));
+    ok(rig_save(r, path, 20));
+    rig_check(r, path, 20);
+}
+
+/* What crashes have left does not disturb a save, and goes away. */
+static void test_leftovers(void **state)
+{
+    struct rig *r = *state;
+    char tmp[DT_PATH_MAX], other[DT_PATH_MAX], trash[DT_PATH_MAX], path[DT_PATH_MAX];
+    ok(dt_file_path(tmp, "%s/.tmp-step-000000030-7", r->dir));
+    ok(dt_file_path(other, "%s/.tmp-step-000000099", r->dir));
+    ok(dt_file_path(trash, "%s/.trash-step-000000020", r->dir));
+    r->target.keep = 1;
+    save_steps(r, 20);
+    save(tmp, "model.safetensors", "half of a mod");
+    save(tmp, "MANIFEST.json", "{}");
+    save(other, "optim.safetensors", "");
+    save(trash, "state.json", "old");
+    ok(rig_save(r, path, 30));
+    rig_check(r, path, 30);
+    assert_false(dt_file_exists(tmp) || dt_file_exists(trash));
+    save(trash, "state.json", "old");
+    save(r->dir, ".tmp-latest-0123", "step-0"); /* of the helper that writes small files */
+    save(r->dir, "notes.txt", "mine");
+    dt_checkpoint_clean(r->dir);
+    assert_false(dt_file_exists(other) || dt_file_exists(trash));
+    assert_int_equal(count_entries(r->dir), 3); /* step, latest, notes */
+    rig_check(r, path, 30);
+    dt_checkpoint_clean("/nonexistent/folder");
+}
+
+/* A link in the place of the temporary folder leads nowhere. */
+static void test_link_is_not_followed(void **state)
+{
+    struct rig *r = *state;
+    char tmp[DT_PATH_MAX], elsewhere[DT_PATH_MAX], path[DT_PATH_MAX];
+    ok(dt_file_path(tmp, "%s/.tmp-step-000000030-7", r->dir));
+    ok(dt_file_path(elsewhere, "%s/../elsewhere", r->dir));
+    ok(dt_file_make_folder(r->dir));
+    save(elsewhere, "precious", "x");
+    assert_int_equal(symlink(elsewhere, tmp), 0);
+    ok(rig_save(r, path, 30));
+    rig_check(r, path, 30);
+    assert_int_equal(count_entries(elsewhere), 1);
+    assert_int_equal(symlink(elsewhere, tmp), 0);
+    dt_checkpoint_clean(r->dir);
+    assert_int_equal(count_entries(elsewhere), 1);
+}
+
+/* --- Failures --- */
+
+static void assert_failed(struct rig *r, dt_status status, dt_status expected, const char *text)
+{
+    const char *const parts[] = {"cannot save the checkpoint of step 30 in ", r->dir, text,
+                                 "; older checkpoints are intact"};
+    char path[DT_PATH_MAX];
+    assert_int_equal(status, expected);
+    for (size_t i = 0; i < DT_COUNT(parts); i++)
+        if (!strstr(dt_error_text(), parts[i]))
+            fail_msg("\"%s\" is not in \"%s\"", parts[i], dt_error_text());
+    ok(dt_file_path(path, "%s/step-000000020", r->dir));
+    rig_check(r, path, 20);
+    assert_steps(r, "11");
+    assert_latest(r, "step-000000020\n");
+}
+
+static void test_may_not_commit(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX];
+    save_steps(r, 20);
+    r->target.keep = 1;
+    r->commit_status = DT_ERR_IN_USE;
+    assert_failed(r, rig_save(r, path, 30), DT_ERR_IN_USE, "another run has taken over");
+    r->commit_status = DT_OK;
+    ok(rig_save(r, path, 30));
+    rig_check(r, path, 30);
+}
+
+/* A limit on the size of files: write(2) fails in the middle of a file. */
+static void test_file_too_large(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX];
+    struct rlimit kept, small;
+    save_steps(r, 20);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &kept), 0);
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    small = (struct rlimit){.rlim_cur = 1000, .rlim_max = kept.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    dt_status status = rig_save(r, path, 30);
+    setrlimit(RLIMIT_FSIZE, &kept);
+    signal(SIGXFSZ, handler);
+    assert_failed(r, status, DT_ERR_IO, "ulimit -f");
+}
+
+static void test_no_folder(void **state)
+{
+    struct rig *r = *state;
+    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    ok(dt_file_path(file, "%.*s", (int)(strrchr(r->dir, '/') - r->dir), r->dir));
+    save(file, "checkpoints", "a file");
+    assert_int_equal(rig_save(r, path, 30), DT_ERR_CREATE);
+    assert_non_null(strstr(dt_error_text(), "cannot save the checkpoint of step 30 in "));
+    struct dt_checkpoint_target target = r->target;
+    target.dir = "/proc/self/checkpoints"; /* no one may create files there, not even root */
+    assert_int_equal(dt_checkpoint_write(path, &target, r->snapshot), DT_ERR_CREATE);
+}
+
+int main(void)
+{
+#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(test_round_trip),
+        RIG_TEST(test_files_and_manifest),
+        RIG_TEST(test_tensors),
+        RIG_TEST(test_mode_and_pulse),
+        RIG_TEST(test_keep_newest),
+        RIG_TEST(test_keep_best_and_every),
+        RIG_TEST(test_no_best_yet),
+        RIG_TEST(test_later_steps_do_not_count),
+        RIG_TEST(test_never_overwrites),
+        RIG_TEST(test_replaces_damaged),
+        RIG_TEST(test_leftovers),
+        RIG_TEST(test_link_is_not_followed),
+        RIG_TEST(test_may_not_commit),
+        RIG_TEST(test_file_too_large),
+        RIG_TEST(test_no_folder),
+        RIG_TEST(test_best_is_missing),
+        RIG_TEST(test_keeps_what_it_resumed_from),
+        RIG_TEST(test_keeps_what_it_cannot_read),
+        RIG_TEST(test_replaces_other_state),
+        RIG_TEST(test_leaves_what_it_cannot_read),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,232 @@
+/* The thread that saves: training goes on beside it, saves do not overlap, failures come back as
+ * results, nothing is lost when it is stopped. */
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "checkpoint/writer.h"
+#include "checkpoint_rig.h"
+
+/* Holds a save directly before it becomes visible until the test lets it go. */
+static struct {
+    sem_t reached, open;
+    pthread_t thread;
+    sigset_t blocked;
+    dt_status status;
+} gate;
+
+static dt_status pass_gate(void *context)
+{
+    (void)context;
+    gate.thread = pthread_self();
+    pthread_sigmask(SIG_BLOCK, NULL, &gate.blocked);
+    sem_post(&gate.reached);
+    sem_wait(&gate.open);
+    if (gate.status != DT_OK)
+        DT_FAIL(gate.status, "another run has taken over");
+    return DT_OK;
+}
+
+static int setup(void **state)
+{
+    rig_setup(state);
+    struct rig *r = *state;
+    r->target.may_commit = pass_gate;
+    gate.status = DT_OK;
+    return sem_init(&gate.reached, 0, 0) || sem_init(&gate.open, 0, 0);
+}
+
+static int teardown(void **state)
+{
+    sem_destroy(&gate.reached);
+    sem_destroy(&gate.open);
+    return rig_teardown(state);
+}
+
+static void begin(struct rig *r, struct dt_saver *saver, int64_t step)
+{
+    const struct dt_checkpoint at = rig_state(step);
+    rig_visit(r, (float)step, false);
+    ok(dt_saver_start(saver, &at));
+}
+
+static void test_beside_training(void **state)
+{
+    struct rig *r = *state;
+    struct dt_saver *saver;
+    struct dt_saved saved;
+    ok(dt_saver_create(&saver, &r->target, r->plan));
+    assert_false(dt_saver_is_busy(saver));
+    assert_false(dt_saver_take_result(saver, &saved, false));
+    assert_false(dt_saver_take_result(saver, &saved, true));
+    begin(r, saver, 10);
+    sem_wait(&gate.reached);
+    assert_true(dt_saver_is_busy(saver));
+    assert_false(dt_saver_take_result(saver, &saved, false));
+    assert_false(rig_has(r, 10));
+    rig_visit(r, 555, false); /* training goes on */
+    sem_post(&gate.open);
+    assert_true(dt_saver_take_result(saver, &saved, true));
+    assert_false(dt_saver_is_busy(saver));
+    assert_false(dt_saver_take_result(saver, &saved, true));
+    rig_visit(r, 555, true);
+    ok(saved.status);
+    assert_int_equal(saved.step, 10);
+    assert_int_equal(saved.bytes, dt_saver_bytes(saver));
+    assert_int_equal(saved.bytes, dt_snapshot_bytes(r->snapshot));
+    assert_true(saved.seconds > 0 && saved.stall_s > 0);
+    assert_string_equal(saved.problem, "");
+    rig_check(r, saved.path, 10);
+    dt_saver_destroy(saver);
+}
+
+/* A start waits for the save under way. */
+static void *let_go(void *context)
+{
+    (void)context;
+    sem_wait(&gate.reached);
+    sem_post(&gate.open);
+    sem_wait(&gate.reached);
+    sem_post(&gate.open);
+    return NULL;
+}
+
+static void test_one_at_a_time(void **state)
+{
+    struct rig *r = *state;
+    struct dt_saver *saver;
+    struct dt_saved saved;
+    pthread_t helper;
+    char first[DT_PATH_MAX];
+    ok(dt_saver_create(&saver, &r->target, r->plan));
+    assert_int_equal(pthread_create(&helper, NULL, let_go, NULL), 0);
+    begin(r, saver, 10);
+    begin(r, saver, 20); /* drops the first result, which is no failure */
+    assert_true(rig_has(r, 10));
+    assert_true(dt_saver_take_result(saver, &saved, true));
+    pthread_join(helper, NULL);
+    ok(saved.status);
+    assert_int_equal(saved.step, 20);
+    rig_check(r, saved.path, 20);
+    ok(dt_file_path(first, "%s/step-000000010", r->dir));
+    rig_check(r, first, 10);
+    dt_saver_destroy(saver);
+}
+
+/* Many saves, polled as the trainer does. */
+static void test_many(void **state)
+{
+    enum { N_SAVES = 30 };
+    struct rig *r = *state;
+    struct dt_saver *saver;
+    struct dt_saved saved;
+    int n_results = 0;
+    r->target.may_commit = rig_commit;
+    ok(dt_saver_create(&saver, &r->target, r->plan));
+    for (int i = 1; i <= N_SAVES; i++) {
+        begin(r, saver, i);
+        for (int k = 0; k < i % 5 && dt_saver_is_busy(saver); k++)
+            rig_visit(r, (float)k, false);
+        if (dt_saver_take_result(saver, &saved, i % 3 != 0)) {
+            ok(saved.status);
+            assert_int_equal(saved.step, i);
+            n_results++;
+        }
+    }
+    n_results += dt_saver_take_result(saver, &saved, true);
+    assert_true(n_results >= N_SAVES * 2 / 3);
+    dt_saver_destroy(saver);
+    for (int i = 1; i <= N_SAVES; i++)
+        assert_int_equal(rig_has(r, i), i > N_SAVES - r->target.keep);
+}
+
+static void test_failure_is_a_result(void **state)
+{
+    struct rig *r = *state;
+    struct dt_saver *saver;
+    struct dt_saved saved;
+    ok(dt_saver_create(&saver, &r->target, r->plan));
+    dt_error_clear();
+    gate.status = DT_ERR_IN_USE;
+    sem_post(&gate.open);
+    begin(r, saver, 30);
+    assert_true(dt_saver_take_result(saver, &saved, true));
+    assert_int_equal(saved.status, DT_ERR_IN_USE);
+    assert_int_equal(saved.step, 30);
+    assert_non_null(strstr(saved.problem, "cannot save the checkpoint of step 30 in "));
+    assert_non_null(strstr(saved.problem, "another run has taken over"));
+    assert_string_equal(dt_error_text(), ""); /* of this thread */
+    assert_false(rig_has(r, 30));
+    gate.status = DT_OK;
+    sem_post(&gate.open);
+    begin(r, saver, 30); /* the next attempt */
+    assert_true(dt_saver_take_result(saver, &saved, true));
+    ok(saved.status);
+    assert_string_equal(saved.problem, "");
+    rig_check(r, saved.path, 30);
+    dt_saver_destroy(saver);
+}
+
+/* Destroying waits for the save, whether the thread has begun it or not. */
+static void test_destroy_while_busy(void **state)
+{
+    struct rig *r = *state;
+    struct dt_saver *saver;
+    char path[DT_PATH_MAX];
+    for (int64_t step = 1; step <= 20; step++) {
+        ok(dt_saver_create(&saver, &r->target, r->plan));
+        begin(r, saver, step);
+        sem_post(&gate.open);
+        dt_saver_destroy(saver);
+        ok(dt_file_path(path, "%s/step-%09lld", r->dir, (long long)step));
+        rig_check(r, path, step);
+    }
+    ok(dt_saver_create(&saver, &r->target, r->plan)); /* never used */
+    dt_saver_destroy(saver);
+    dt_saver_destroy(NULL);
+}
+
+/* Requests to stop must reach the main thread; faults of its own the thread must not ignore. */
+static void test_signals(void **state)
+{
+    static const int blocked[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGXFSZ, SIGPIPE};
+    static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    struct rig *r = *state;
+    struct dt_saver *saver;
+    struct dt_saved saved;
+    sigset_t before, after;
+    pthread_sigmask(SIG_BLOCK, NULL, &before);
+    ok(dt_saver_create(&saver, &r->target, r->plan));
+    pthread_sigmask(SIG_BLOCK, NULL, &after);
+    sem_post(&gate.open);
+    begin(r, saver, 10);
+    assert_true(dt_saver_take_result(saver, &saved, true));
+    assert_false(pthread_equal(gate.thread, pthread_self()));
+    for (size_t i = 0; i < sizeof blocked / sizeof *blocked; i++) {
+        assert_int_equal(sigismember(&gate.blocked, blocked[i]), 1);
+        assert_int_equal(sigismember(&after, blocked[i]), sigismember(&before, blocked[i]));
+    }
+    for (size_t i = 0; i < sizeof open / sizeof *open; i++)
+        assert_int_equal(sigismember(&gate.blocked, open[i]), 0);
+    dt_saver_destroy(saver);
+}
+
+int main(void)
+{
+#define GATE_TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        GATE_TEST(test_beside_training),
+        GATE_TEST(test_one_at_a_time),
+        GATE_TEST(test_many),
+        GATE_TEST(test_failure_is_a_result),
+        GATE_TEST(test_destroy_while_busy),
+        GATE_TEST(test_signals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

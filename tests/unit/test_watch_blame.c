@@ -1,0 +1,206 @@
+/* The rules of the watchdog on made-up views of the ranks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/pulse.h"
+#include "watch/blame.h"
+
+enum { N_MAX = 32 };
+
+static struct dt_view views[N_MAX];
+static struct dt_verdict verdict;
+
+/* All ranks compute and have moved just now. */
+static struct dt_verdict_case at_work(int n_ranks)
+{
+    for (int r = 0; r < n_ranks; r++) {
+        views[r] = (struct dt_view){.is_known = true};
+        struct dt_heartbeat *beat = &views[r].beat;
+        beat->rank = r;
+        beat->pid = 100 + r;
+        beat->main.section = DT_SECTION_COMPUTE;
+        beat->main.step = 57;
+        beat->main.limit_s = 60;
+        snprintf(beat->host, sizeof beat->host, "node%d", r);
+    }
+    return (struct dt_verdict_case){.ranks = views,
+                                    .n_ranks = n_ranks,
+                                    .has_folder = true,
+                                    .has_checkpoint = true,
+                                    .period_s = 1};
+}
+
+static void let_wait(int rank, double seconds)
+{
+    views[rank].beat.main.section = DT_SECTION_REDUCE;
+    views[rank].beat.main.idle_s = seconds;
+    strcpy(views[rank].beat.main.waits_for, "sum");
+}
+
+static const char *text_of(const struct dt_verdict_case *c)
+{
+    dt_verdict_find(&verdict, c);
+    assert_int_equal(verdict.expired, verdict.text[0] != '\0');
+    return verdict.text;
+}
+
+static void test_moving(void **state)
+{
+    (void)state;
+    struct dt_verdict_case c = at_work(3);
+    assert_string_equal(text_of(&c), "");
+    views[1].beat.main.idle_s = 60;
+    assert_string_equal(text_of(&c), "");
+    /* Others may wait for a rank that moves as long as it takes. */
+    let_wait(0, 1000);
+    let_wait(2, 1000);
+    views[1].beat.main.idle_s = 1;
+    assert_string_equal(text_of(&c), "");
+    /* Without a limit nothing is too long. */
+    views[1].beat.main = (struct dt_heartbeat_thread){.idle_s = 1e6};
+    assert_string_equal(text_of(&c), "");
+}
+
+static void test_stuck(void **state)
+{
+    (void)state;
+    struct dt_verdict_case c = at_work(4);
+    for (int r = 0; r < 4; r++)
+        let_wait(r, 59);
+    views[1].beat.main = (struct dt_heartbeat_thread){
+        .section = DT_SECTION_DATA, .step = 57, .limit_s = 60, .idle_s = 59.5};
+    views[1].age_s = 0.7;
+    assert_string_equal(text_of(&c),
+                        "dtrain: error[HANG] rank 1 (node1 pid 101) has not moved since step 57, "
+                        "phase data, for 60 s; ranks 0, 2, 3 wait for it; the newest checkpoint is "
+                        "intact; submit the job again to resume");
+    assert_int_equal(verdict.speaker, 0);
+    c.has_checkpoint = false;
+    assert_non_null(strstr(text_of(&c), "; there is no checkpoint yet; submit the job again to"));
+    c.has_folder = false;
+    assert_null(strstr(text_of(&c), "checkpoint"));
+}
+
+static void test_dead(void **state)
+{
+    (void)state;
+    struct dt_verdict_case c = at_work(3);
+    c.self = 2;
+    /* Nobody misses it yet. */
+    views[0].age_s = 1000;
+    assert_string_equal(text_of(&c), "");
+    let_wait(1, 59);
+    let_wait(2, 59);
+    assert_string_equal(text_of(&c), "");
+    let_wait(1, 61);
+    assert_string_equal(
+        text_of(&c),
+        "dtrain: error[HANG] rank 0 (node0 pid 100) does not answer (stopped, killed or its node "
+        "is gone) since step 57, phase compute, for 1000 s; ranks 1, 2 wait for it; the newest "
+        "checkpoint is intact; submit the job again to resume");
+    assert_int_equal(verdict.speaker, 1);
+    /* A slot is at most a few periods old in health. */
+    views[0].age_s = 2.5;
+    assert_string_equal(text_of(&c), "");
+    /* It has never been heard of. */
+    views[0] = (struct dt_view){.age_s = 61};
+    assert_non_null(strstr(text_of(&c), "] rank 0 has not answered at all for 61 s; ranks 1, 2"));
+    /* Who has left in good order is not missed; the others then wait for nobody. */
+    c = at_work(3);
+    views[0].age_s = 1000;
+    views[0].beat.flags = DT_HEARTBEAT_HAS_LEFT;
+    let_wait(1, 61);
+    assert_string_equal(text_of(&c), "");
+    let_wait(2, 61);
+    c.self = 1;
+    assert_non_null(strstr(text_of(&c), "all ranks wait in sum at step 57, phase reduce"));
+}
+
+/* A dead rank first: others may be stuck because of it. Many are counted. */
+static void test_several(void **state)
+{
+    (void)state;
+    struct dt_verdict_case c = at_work(3);
+    views[0].beat.main.idle_s = views[1].beat.main.idle_s = 61;
+    views[2].age_s = 62;
+    text_of(&c);
+    const char *dead = strstr(verdict.text, "] rank 2 ("),
+               *stuck = strstr(verdict.text, "; rank 0 (");
+    assert_true(dead && stuck && dead < stuck);
+    c = at_work(N_MAX);
+    for (int r = 0; r < N_MAX; r++)
+        views[r].beat.main.idle_s = 61;
+    assert_non_null(strstr(text_of(&c), "; and 24 more; the newest"));
+    for (int r = 1; r < N_MAX; r++)
+        let_wait(r, 61);
+    assert_non_null(strstr(text_of(&c), "; ranks 1, 2, 3, 4, 5, 6, 7, 8 and 23 more wait for it"));
+}
+
+static void test_all_wait(void **state)
+{
+    (void)state;
+    struct dt_verdict_case c = at_work(3);
+    let_wait(0, 61);
+    let_wait(1, 61);
+    let_wait(2, 59);
+    assert_string_equal(text_of(&c), "");
+    let_wait(2, 61);
+    assert_non_null(strstr(text_of(&c), "all ranks wait in sum at step 57, phase reduce, for 61 s: "
+                                        "the network?"));
+    /* A rank with nothing under way is not waiting. */
+    views[1].beat.main = (struct dt_heartbeat_thread){.section = DT_SECTION_NONE};
+    assert_string_equal(text_of(&c), "");
+}
+
+static void test_saver(void **state)
+{
+    (void)state;
+    struct dt_verdict_case c = at_work(2);
+    views[0].beat.saver = (struct dt_heartbeat_thread){
+        .section = DT_SECTION_SAVE, .step = 40, .limit_s = 600, .idle_s = 600};
+    assert_string_equal(text_of(&c), "");
+    views[0].beat.saver.idle_s = 601;
+    assert_non_null(strstr(text_of(&c), "rank 0 (node0 pid 100) has not moved while it writes a "
+                                        "checkpoint since step 40, phase save, for 601 s; the"));
+}
+
+/* Slots that cannot be read accuse nobody but the file system. */
+static void test_blind(void **state)
+{
+    (void)state;
+    struct dt_verdict_case c = at_work(2);
+    c.is_blind = true;
+    assert_string_equal(text_of(&c), "");
+    let_wait(0, 61);
+    assert_non_null(strstr(text_of(&c), "rank 0 (node0 pid 100) waits in sum at step 57"));
+    assert_non_null(strstr(verdict.text, "the file system of the run folder does not answer"));
+}
+
+static void test_slack(void **state)
+{
+    (void)state;
+    struct dt_verdict_case c = at_work(3);
+    views[1].beat.main.idle_s = 61;
+    views[2].beat.main.idle_s = 58.5;
+    text_of(&c);
+    assert_null(strstr(verdict.text, "rank 2"));
+    c.slack_s = 2;
+    assert_non_null(strstr(text_of(&c), "; rank 2 (node2 pid 102) has not moved"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_moving),   cmocka_unit_test(test_stuck),
+        cmocka_unit_test(test_dead),     cmocka_unit_test(test_several),
+        cmocka_unit_test(test_all_wait), cmocka_unit_test(test_saver),
+        cmocka_unit_test(test_blind),    cmocka_unit_test(test_slack),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,782 @@
+/* The watchdog with real processes that play ranks: what they publish is made up, the rest is real.
+ * All scenarios run side by side; the tests collect how each has ended. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "watch/heartbeat.h"
+#include "watch/watchdog.h"
+
+enum { MAX_RANKS = 3, TEXT_BYTES = 16384 };
+
+static char top[64]; /* folder of all scenarios */
+
+/* A file system that hangs: pwrite of this whole program does not return. */
+static atomic_bool file_system_hangs;
+ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
+{
+    while (atomic_load(&file_system_hangs))
+        usleep(100000);
+    return syscall(SYS_pwrite64, fd, data, bytes, offset);
+}
+
+/* --- What a rank can do --- */
+
+static void nap(double seconds)
+{
+    usleep((useconds_t)(seconds * 1e6));
+}
+
+static void hang(void)
+{
+    for (;;)
+        pause();
+}
+
+/* Trains, as it looks from outside. */
+static void train(double seconds, double step_s)
+{
+    double end_s = dt_clock_s() + seconds;
+    for (int64_t step = 1; dt_clock_s() < end_s; step++) {
+        dt_pulse_enter(&dt_pulse_main, DT_SECTION_DATA);
+        dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
+        nap(step_s);
+        dt_pulse_wait(&dt_pulse_main, "sum");
+        dt_pulse_go_on(&dt_pulse_main);
+        dt_pulse_step(&dt_pulse_main, step);
+    }
+}
+
+static void wait_for_others(enum dt_section section)
+{
+    dt_pulse_step(&dt_pulse_main, 57);
+    dt_pulse_enter(&dt_pulse_main, section);
+    dt_pulse_wait(&dt_pulse_main, "sum");
+    hang();
+}
+
+static void stop_moving(enum dt_section section)
+{
+    dt_pulse_step(&dt_pulse_main, 57);
+    dt_pulse_enter(&dt_pulse_main, section);
+    hang();
+}
+
+static void stuck_in(enum dt_section section, int rank)
+{
+    if (rank == 1)
+        stop_moving(section);
+    wait_for_others(section);
+}
+
+static void init(struct dt_watchdog *w, int rank)
+{
+    (void)w;
+    stuck_in(DT_SECTION_INIT, rank);
+}
+static void data(struct dt_watchdog *w, int rank)
+{
+    (void)w;
+    stuck_in(DT_SECTION_DATA, rank);
+}
+static void compute(struct dt_watchdog *w, int rank)
+{
+    (void)w;
+    stuck_in(DT_SECTION_COMPUTE, rank);
+}
+static void reduce(struct dt_watchdog *w, int rank)
+{
+    (void)w;
+    stuck_in(DT_SECTION_REDUCE, rank);
+}
+static void eval(struct dt_watchdog *w, int rank)
+{
+    (void)w;
+    stuck_in(DT_SECTION_EVAL, rank);
+}
+static void save(struct dt_watchdog *w, int rank)
+{
+    (void)w;
+    stuck_in(DT_SECTION_SAVE, rank);
+}
+
+static void first_stuck(struct dt_watchdog *w, int rank)
+{
+    (void)w;
+    if (rank == 0)
+        stop_moving(DT_SECTION_DATA);
+    wait_for_others(DT_SECTION_DATA);
+}
+
+static void two_stuck(struct dt_watchdog *w, int rank)
+{
+    (void)w;
+    if (rank > 0)
+        stop_moving(DT_SECTION_COMPUTE);
+    wait_for_others(DT_SECTION_COMPUTE);
+}
+
+/* Long enough in its section for a slot that says so. */
+static void stop_process(struct dt_watchdog *w, int rank)
+{
+    (void)w;
+    if (rank != 0)
+        wait_for_others(DT_SECTION_COMPUTE);
+    dt_pulse_step(&dt_pulse_main, 57);
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_DATA);
+    nap(0.9);
+    raise(SIGSTOP);
+}
+
+static void all_wait(struct dt_watchdog *w, int rank)
+{
+    (void)w;
+    (void)rank;
+    wait_for_others(DT_SECTION_EVAL);
+}
+
+static void *hang_as_saver(void *arg)
+{
+    (void)arg;
+    dt_pulse_step(&dt_pulse_saver, 40);
+    dt_pulse_enter(&dt_pulse_saver, DT_SECTION_SAVE);
+    hang();
+    return NULL;
+}
+
+static void saver_stuck(struct dt_watchdog *w, int rank)
+{
+    pthread_t saver;
+    (void)w;
+    if (rank == 0 && pthread_create(&saver, NULL, hang_as_saver, NULL) != 0)
+        _exit(3);
+    train(60, 0.02);
+}
+
+/* --- No alarm --- */
+
+static void healthy(struct dt_watchdog *w, int rank)
+{
+    (void)rank;
+    train(12, 0.02);
+    dt_watchdog_stop(w);
+    _exit(0);
+}
+
+static void slow(struct dt_watchdog *w, int rank)
+{
+    if (rank == 0) {
+        dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
+        for (int i = 0; i < 60; i++) {
+            nap(0.1);
+            dt_pulse_beat(&dt_pulse_main);
+        }
+    } else {
+        dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
+        dt_pulse_wait(&dt_pulse_main, "reduce");
+        nap(6);
+        dt_pulse_go_on(&dt_pulse_main);
+    }
+    dt_watchdog_stop(w);
+    _exit(0);
+}
+
+/* The main thread waits for the saver, which gets on; the other rank for the main thread. */
+static void *save_slowly(void *arg)
+{
+    (void)arg;
+    dt_pulse_enter(&dt_pulse_saver, DT_SECTION_SAVE);
+    for (int i = 0; i < 60; i++) {
+        nap(0.1);
+        dt_pulse_beat(&dt_pulse_saver);
+    }
+    dt_pulse_enter(&dt_pulse_saver, DT_SECTION_NONE);
+    return NULL;
+}
+
+static void long_save(struct dt_watchdog *w, int rank)
+{
+    pthread_t saver;
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
+    if (rank == 0) {
+        if (pthread_create(&saver, NULL, save_slowly, NULL) != 0 || pthread_join(saver, NULL) != 0)
+            _exit(3);
+    } else {
+        dt_pulse_wait(&dt_pulse_main, "agree");
+        nap(6);
+    }
+    dt_watchdog_stop(w);
+    _exit(0);
+}
+
+static void nothing_under_way(struct dt_watchdog *w, int rank)
+{
+    dt_pulse_enter(&dt_pulse_main, rank == 0 ? DT_SECTION_NONE : DT_SECTION_INIT);
+    if (rank != 0)
+        dt_pulse_wait(&dt_pulse_main, "bcast");
+    nap(6);
+    dt_watchdog_stop(w);
+    _exit(0);
+}
+
+/* One rank has left in good order, the others are still at work. */
+static void leave_early(struct dt_watchdog *w, int rank)
+{
+    if (rank != 1)
+        train(6, 0.02);
+    dt_watchdog_stop(w);
+    nap(rank == 1 ? 6 : 0);
+    _exit(0);
+}
+
+static void long_steps(struct dt_watchdog *w, int rank)
+{
+    (void)rank;
+    dt_watchdog_set_step(w, 10);
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
+    nap(6);
+    dt_watchdog_stop(w);
+    _exit(0);
+}
+
+/* Its slots cannot be seen: the one that waits speaks for itself. */
+static void no_folder_yet(struct dt_watchdog *w, int rank)
+{
+    (void)w;
+    dt_pulse_wait(&dt_pulse_main, "bcast");
+    if (rank == 1)
+        hang();
+    nap(1);
+    _exit(0);
+}
+
+/* The alarm of a rank that then says nothing, and whose reason nobody else sees. */
+static void alarm_only(struct dt_watchdog *w, int rank)
+{
+    if (rank == 0)
+        train(60, 0.02);
+    nap(1);
+    dt_watchdog_stop(w);
+    char path[256];
+    struct dt_heartbeat beat = {.start_id = 7, .rank = 1, .beat = 1000};
+    beat.flags = DT_HEARTBEAT_EXPIRED;
+    snprintf(path, sizeof path, "%s/alarm/heartbeat.bin", top);
+    _exit(dt_heartbeat_write(path, &beat) == DT_OK ? 0 : 3);
+}
+
+/* --- The watchdog's own end is in danger --- */
+
+/* hang-0.txt, which run_rank makes, is a FIFO that nobody reads: opening it blocks. */
+static void blocked_report(struct dt_watchdog *w, int rank)
+{
+    (void)w;
+    (void)rank;
+    stop_moving(DT_SECTION_DATA);
+}
+
+static void blind_and_stuck(struct dt_watchdog *w, int rank)
+{
+    (void)w;
+    (void)rank;
+    atomic_store(&file_system_hangs, true);
+    stop_moving(DT_SECTION_DATA);
+}
+
+static void blind_and_waiting(struct dt_watchdog *w, int rank)
+{
+    (void)w;
+    if (rank == 1)
+        raise(SIGSTOP);
+    nap(0.5);
+    atomic_store(&file_system_hangs, true);
+    wait_for_others(DT_SECTION_REDUCE);
+}
+
+/* --- Scenarios --- */
+
+enum {
+    STUCK_INIT,
+    STUCK_DATA,
+    STUCK_COMPUTE,
+    STUCK_REDUCE,
+    STUCK_EVAL,
+    STUCK_SAVE,
+    FIRST_STUCK,
+    TWO_STUCK,
+    STOPPED,
+    ALL_WAIT,
+    SAVER_STUCK,
+    SUSPENDED,
+    SLOW,
+    LONG_SAVE,
+    NOTHING,
+    LEAVE_EARLY,
+    LONG_STEPS,
+    BLOCKED_REPORT,
+    BLIND_STUCK,
+    BLIND_WAITING,
+    NO_FOLDER,
+    ALARM_ONLY,
+    N_SCENARIOS
+};
+
+static struct scenario {
+    const char *name;
+    void (*run)(struct dt_watchdog *w, int rank);
+    int n_ranks;
+    pid_t pids[MAX_RANKS];
+    int out; /* stderr of all */
+    char dir[128];
+    char text[TEXT_BYTES];
+} scenarios[N_SCENARIOS] = {
+    [STUCK_INIT] = {"init", init, 3},
+    [STUCK_DATA] = {"data", data, 3},
+    [STUCK_COMPUTE] = {"compute", compute, 3},
+    [STUCK_REDUCE] = {"reduce", reduce, 3},
+    [STUCK_EVAL] = {"eval", eval, 3},
+    [STUCK_SAVE] = {"save", save, 3},
+    [FIRST_STUCK] = {"first", first_stuck, 2},
+    [TWO_STUCK] = {"two", two_stuck, 3},
+    [STOPPED] = {"stopped", stop_process, 3},
+    [ALL_WAIT] = {"all_wait", all_wait, 3},
+    [SAVER_STUCK] = {"saver", saver_stuck, 2},
+    [SUSPENDED] = {"suspended", healthy, 3},
+    [SLOW] = {"slow", slow, 2},
+    [LONG_SAVE] = {"long_save", long_save, 2},
+    [NOTHING] = {"nothing", nothing_under_way, 2},
+    [LEAVE_EARLY] = {"leave", leave_early, 2},
+    [LONG_STEPS] = {"long_steps", long_steps, 1},
+    [BLOCKED_REPORT] = {"blocked_report", blocked_report, 1},
+    [BLIND_STUCK] = {"blind_stuck", blind_and_stuck, 1},
+    [BLIND_WAITING] = {"blind_waiting", blind_and_waiting, 2},
+    [NO_FOLDER] = {"no_folder", no_folder_yet, 2},
+    [ALARM_ONLY] = {"alarm", alarm_only, 2},
+};
+
+static const double limit_s = 2.0; /* the period is then 0.4 s */
+
+static void run_rank(const struct scenario *s, int rank, int out)
+{
+    struct dt_watchdog *w;
+    char path[256];
+    const struct dt_watchdog_options options = {.dir = s->run == no_folder_yet ? NULL : s->dir,
+                                                .rank = rank,
+                                                .n_ranks = s->n_ranks,
+                                                .start_id = 7,
+                                                .init_s = limit_s,
+                                                .step_s = limit_s,
+                                                .save_s = limit_s};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(out, STDERR_FILENO);
+    if (dt_watchdog_start(&w, &options) != DT_OK)
+        _exit(2);
+    snprintf(path, sizeof path, "%s/hang-0.txt", s->dir);
+    if (s->run == blocked_report && mkfifo(path, 0666) != 0)
+        _exit(2);
+    s->run(w, rank);
+    _exit(4);
+}
+
+/* Its slots report a hang. */
+static int leave_earlier_start(const struct scenario *s)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/heartbeat.bin", s->dir);
+    for (int r = 0; r < s->n_ranks; r++) {
+        struct dt_heartbeat beat = {
+            .start_id = 6, .rank = r, .flags = DT_HEARTBEAT_EXPIRED | DT_HEARTBEAT_SAID};
+        if (dt_heartbeat_write(path, &beat) != DT_OK)
+            return -1;
+    }
+    snprintf(path, sizeof path, "%s/hang-0.txt", s->dir);
+    return dt_file_save(path, "old", 3) == DT_OK ? 0 : -1;
+}
+
+static int save_checkpoint(const struct scenario *s)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/checkpoints", s->dir);
+    if (mkdir(path, 0777) != 0)
+        return -1;
+    snprintf(path, sizeof path, "%s/checkpoints/latest", s->dir);
+    return dt_file_save(path, "step", 4) == DT_OK ? 0 : -1;
+}
+
+static int start_scenario(struct scenario *s)
+{
+    int ends[2];
+    snprintf(s->dir, sizeof s->dir, "%s/%s", top, s->name);
+    if (mkdir(s->dir, 0777) != 0 || pipe(ends) != 0)
+        return -1;
+    if (leave_earlier_start(s) != 0 || (s->run != all_wait && save_checkpoint(s) != 0))
+        return -1;
+    for (int r = 0; r < s->n_ranks; r++) {
+        s->pids[r] = fork();
+        if (s->pids[r] == 0)
+            run_rank(s, r, ends[1]);
+    }
+    close(ends[1]);
+    s->out = ends[0];
+    return 0;
+}
+
+static void signal_all(const struct scenario *s, int number)
+{
+    for (int r = 0; r < s->n_ranks; r++)
+        kill(s->pids[r], number);
+}
+
+static int start_all(void **state)
+{
+    (void)state;
+    snprintf(top, sizeof top, "/tmp/dtrain-watchdog-XXXXXX");
+    if (!mkdtemp(top))
+        return -1;
+    for (int i = 0; i < N_SCENARIOS; i++)
+        if (start_scenario(&scenarios[i]) != 0)
+            return -1;
+    nap(1);
+    signal_all(&scenarios[SUSPENDED], SIGSTOP);
+    nap(3 * limit_s);
+    signal_all(&scenarios[SUSPENDED], SIGCONT);
+    return 0;
+}
+
+static void remove_folder(const char *dir)
+{
+    char path[600];
+    DIR *folder = opendir(dir);
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
+        if (entry->d_name[0] != '.' && unlink(path) != 0)
+            remove_folder(path);
+    }
+    if (folder)
+        closedir(folder);
+    rmdir(dir);
+}
+
+static int end_all(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_SCENARIOS; i++)
+        remove_folder(scenarios[i].dir);
+    rmdir(top);
+    return 0;
+}
+
+/* The exit code of a rank, or minus the signal. One that is still there after a minute is killed.
+ */
+static int end_of(pid_t pid)
+{
+    int status;
+    for (int i = 0; waitpid(pid, &status, WNOHANG) == 0; i++) {
+        if (i == 6000)
+            kill(pid, SIGKILL);
+        nap(0.01);
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/* What the ranks have said, all of which have ended. */
+static void read_text(struct scenario *s)
+{
+    size_t used = 0;
+    ssize_t n;
+    while ((n = read(s->out, s->text + used, sizeof s->text - 1 - used)) > 0)
+        used += (size_t)n;
+    s->text[used] = '\0';
+    close(s->out);
+    assert_null(strstr(s->text, "Sanitizer"));
+}
+
+static void expect_ends(struct scenario *s, int code)
+{
+    for (int r = 0; r < s->n_ranks; r++) {
+        int got = end_of(s->pids[r]);
+        if (got != code)
+            fail_msg("%s: rank %d ended with %d", s->name, r, got);
+    }
+    read_text(s);
+}
+
+static void expect_text(const struct scenario *s, const char *text)
+{
+    if (!strstr(s->text, text))
+        fail_msg("%s: no \"%s\" in: %s", s->name, text, s->text);
+}
+
+static void expect_one_line(const struct scenario *s)
+{
+    const char *first = strstr(s->text, "dtrain: error[HANG] ");
+    assert_non_null(first);
+    if (strstr(first + 1, "dtrain: error[HANG]"))
+        fail_msg("%s: more than one message: %s", s->name, s->text);
+    assert_non_null(strchr(first, '\n'));
+}
+
+static void expect_report(const struct scenario *s, int rank, const char *text)
+{
+    char path[256], *report;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/hang-%d.txt", s->dir, rank);
+    assert_int_equal(dt_file_load(&report, &bytes, path, 1 << 20), DT_OK);
+    if (!strstr(report, text))
+        fail_msg("%s: no \"%s\" in %s: %s", s->name, text, path, report);
+    free(report);
+}
+
+static void test_stuck_in_each_section(void **state)
+{
+    (void)state;
+    for (int i = STUCK_INIT; i <= STUCK_SAVE; i++) {
+        struct scenario *s = &scenarios[i];
+        char who[64], where[64];
+        expect_ends(s, DT_ERR_HANG);
+        expect_one_line(s);
+        snprintf(who, sizeof who, " pid %d) has not moved", (int)s->pids[1]);
+        snprintf(where, sizeof where, "since step 57, phase %s, for ", s->name);
+        expect_text(s, "error[HANG] rank 1 (");
+        expect_text(s, who);
+        expect_text(s, where);
+        expect_text(s, "; ranks 0, 2 wait for it; ");
+        expect_text(s, "the newest checkpoint is intact; submit the job again to resume");
+        expect_report(s, 0, "waits in sum");
+        expect_report(s, 0, " UTC");
+        expect_report(s, 1, "step 57");
+        expect_report(s, 1, "dt-watchdog");
+        expect_report(s, 2, "last 3 moves of the main thread");
+    }
+}
+
+static void test_any_rank_can_be_stuck(void **state)
+{
+    (void)state;
+    struct scenario *s = &scenarios[FIRST_STUCK];
+    expect_ends(s, DT_ERR_HANG);
+    expect_one_line(s);
+    expect_text(s, "error[HANG] rank 0 (");
+    expect_text(s, "; rank 1 waits for it");
+    s = &scenarios[TWO_STUCK];
+    expect_ends(s, DT_ERR_HANG);
+    expect_one_line(s);
+    expect_text(s, "error[HANG] rank 1 (");
+    expect_text(s, "; rank 2 (");
+    expect_text(s, "; rank 0 waits for them");
+}
+
+static void test_a_stopped_process_is_named(void **state)
+{
+    (void)state;
+    struct scenario *s = &scenarios[STOPPED];
+    assert_int_equal(end_of(s->pids[1]), DT_ERR_HANG);
+    assert_int_equal(end_of(s->pids[2]), DT_ERR_HANG);
+    assert_int_equal(waitpid(s->pids[0], NULL, WNOHANG), 0);
+    kill(s->pids[0], SIGKILL);
+    assert_int_equal(end_of(s->pids[0]), -SIGKILL);
+    read_text(s);
+    expect_one_line(s);
+    expect_text(s, "error[HANG] rank 0 (");
+    expect_text(s,
+                "does not answer (stopped, killed or its node is gone) since step 57, phase data");
+    expect_text(s, "; ranks 1, 2 wait for it");
+}
+
+static void test_all_wait(void **state)
+{
+    (void)state;
+    struct scenario *s = &scenarios[ALL_WAIT];
+    expect_ends(s, DT_ERR_HANG);
+    expect_one_line(s);
+    expect_text(s, "error[HANG] all ranks wait in sum at step 57, phase eval, for ");
+    expect_text(s, " s: the network?; there is no checkpoint yet; submit the job again to start");
+}
+
+static void test_saver_stuck(void **state)
+{
+    (void)state;
+    struct scenario *s = &scenarios[SAVER_STUCK];
+    expect_ends(s, DT_ERR_HANG);
+    expect_one_line(s);
+    expect_text(s, "error[HANG] rank 0 (");
+    expect_text(s, "has not moved while it writes a checkpoint since step 40, phase save");
+}
+
+static void test_no_false_alarm(void **state)
+{
+    (void)state;
+    for (int i = SUSPENDED; i <= LONG_STEPS; i++) {
+        expect_ends(&scenarios[i], 0);
+        assert_string_equal(scenarios[i].text, "");
+    }
+}
+
+static void test_the_end_is_sure(void **state)
+{
+    (void)state;
+    struct scenario *s = &scenarios[BLOCKED_REPORT];
+    expect_ends(s, DT_ERR_HANG);
+    expect_one_line(s);
+    expect_text(s, "has not moved since step 57, phase data");
+    s = &scenarios[BLIND_STUCK];
+    expect_ends(s, DT_ERR_HANG);
+    expect_one_line(s);
+    expect_text(s, "has not moved since step 57, phase data");
+    s = &scenarios[BLIND_WAITING];
+    assert_int_equal(end_of(s->pids[0]), DT_ERR_HANG);
+    kill(s->pids[1], SIGKILL);
+    assert_int_equal(end_of(s->pids[1]), -SIGKILL);
+    read_text(s);
+    expect_one_line(s);
+    expect_text(s, "waits in sum at step 57, phase reduce");
+    expect_text(s, "the file system of the run folder does not answer");
+}
+
+static void test_no_folder_yet(void **state)
+{
+    (void)state;
+    struct scenario *s = &scenarios[NO_FOLDER];
+    assert_int_equal(end_of(s->pids[0]), 0);
+    assert_int_equal(end_of(s->pids[1]), DT_ERR_HANG);
+    read_text(s);
+    expect_one_line(s);
+    expect_text(s, "error[HANG] rank 1 (");
+    expect_text(s, "waits in bcast at step 0, phase none, for ");
+    if (strstr(s->text, "checkpoint") || strstr(s->text, "file system"))
+        fail_msg("%s", s->text);
+}
+
+static void test_an_alarm_is_passed_on(void **state)
+{
+    (void)state;
+    struct scenario *s = &scenarios[ALARM_ONLY];
+    assert_int_equal(end_of(s->pids[0]), DT_ERR_HANG);
+    assert_int_equal(end_of(s->pids[1]), 0);
+    read_text(s);
+    expect_one_line(s);
+    expect_text(s, "error[HANG] rank 1 reports a hang, see hang-1.txt\n");
+    expect_report(s, 0, "another rank has ended the job");
+}
+
+/* --- Slots --- */
+
+static void test_slots(void **state)
+{
+    (void)state;
+    char dir[128], path[160];
+    struct dt_heartbeat beats[4];
+    bool valid[4];
+    snprintf(dir, sizeof dir, "%s/slots", top);
+    snprintf(path, sizeof path, "%s/heartbeat.bin", dir);
+    assert_int_equal(dt_heartbeat_last_step(dir), -1);
+    assert_int_equal(mkdir(dir, 0777), 0);
+    assert_int_equal(dt_heartbeat_last_step(dir), -1);
+    /* Four ranks, then a run on two. */
+    for (int r = 3; r >= 0; r--) {
+        struct dt_heartbeat beat = {.rank = r, .start_id = r < 2 ? 4 : 5};
+        beat.main.step = r < 2 ? 100 + r : 200;
+        assert_int_equal(dt_heartbeat_write(path, &beat), DT_OK);
+    }
+    assert_int_equal(dt_heartbeat_last_step(dir), 101);
+    assert_int_equal(dt_heartbeat_read(path, 4, beats, valid, 4), DT_OK);
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(valid[r], r < 2);
+    assert_int_equal(beats[1].main.step, 101);
+    /* Half of a slot is of another moment. */
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(syscall(SYS_pwrite64, fd, "torn", 4, (long)sizeof beats[0] + 100), 4);
+    close(fd);
+    assert_int_equal(dt_heartbeat_read(path, 4, beats, valid, 4), DT_OK);
+    assert_true(valid[0] && !valid[1]);
+    assert_int_equal(dt_heartbeat_last_step(dir), 100);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_int_equal(dt_heartbeat_last_step(dir), -1);
+    remove_folder(dir);
+}
+
+/* --- Crashes, and the test of the watchdog by itself --- */
+
+static int crash(const struct scenario *s, int number)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd = open(s->dir, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        dup2(fd, STDERR_FILENO);
+        dt_watchdog_catch_crashes(3);
+        dt_pulse_step(&dt_pulse_main, 57);
+        dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
+        if (number == SIGABRT)
+            abort();
+        raise(number);
+        _exit(0);
+    }
+    return end_of(pid);
+}
+
+static void test_crashes_are_told(void **state)
+{
+    (void)state;
+    static const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    static const char *const names[] = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"};
+    struct scenario s = {.n_ranks = 0};
+    snprintf(s.dir, sizeof s.dir, "%s/crash.txt", top);
+    for (size_t i = 0; i < DT_COUNT(numbers); i++) {
+        char *text, who[128];
+        size_t bytes;
+        assert_int_equal(crash(&s, numbers[i]), -numbers[i]);
+        assert_int_equal(dt_file_load(&text, &bytes, s.dir, 1 << 20), DT_OK);
+        snprintf(who, sizeof who, ") died of %s at step 57, phase compute;", names[i]);
+        assert_int_equal(strncmp(text, "dtrain: error[CRASH] rank 3 (pid ", 33), 0);
+        assert_non_null(strstr(text, who));
+        free(text);
+    }
+    unlink(s.dir);
+}
+
+static void test_self_test(void **state)
+{
+    (void)state;
+    double seconds = -1;
+    assert_int_equal(dt_watchdog_self_test(&seconds), DT_OK);
+    assert_true(seconds >= 1 && seconds < 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stuck_in_each_section),
+        cmocka_unit_test(test_any_rank_can_be_stuck),
+        cmocka_unit_test(test_a_stopped_process_is_named),
+        cmocka_unit_test(test_all_wait),
+        cmocka_unit_test(test_saver_stuck),
+        cmocka_unit_test(test_no_false_alarm),
+        cmocka_unit_test(test_the_end_is_sure),
+        cmocka_unit_test(test_no_folder_yet),
+        cmocka_unit_test(test_an_alarm_is_passed_on),
+        cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_crashes_are_told),
+        cmocka_unit_test(test_self_test),
+    };
+    return cmocka_run_group_tests(tests, start_all, end_all);
+}
