@@ -20,6 +20,8 @@
 #include "dtrain/config.h"
 #include "dtrain/data.h"
 #include "dtrain/train.h"
+#include "image/convert.h"
+#include "pack/pack.h"
 
 struct arguments {
     const char *config, *resume, *out, *weights, *json, *prefix, *devkit, *decode;

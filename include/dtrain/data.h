@@ -10,10 +10,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "base/status.h"
 #include "dtrain/config.h"
+#include "image/colour.h"
+#include "image/crop.h"
+#include "image/jpeg.h"
 
 /* --- Data set: encoded samples by id 0 .. n-1. Thread-safe after open. --- */
 
@@ -52,40 +54,6 @@ void dt_dataset_forget(const struct dt_dataset *dataset);
 
 /* order[0 .. n): the permutation of epoch `epoch` (identity if not shuffled). */
 void dt_sampler_order(uint32_t *order, uint32_t n, uint64_t seed, uint32_t epoch, bool shuffle);
-
-/* --- Augmentation: the part of the image that is used, drawn before decoding --- */
-
-struct dt_crop {
-    float x, y, w, h; /* source rectangle in pixels; may reach outside (padding is black) */
-    bool flip;        /* left-right */
-};
-/* Training crops: imagenet = random resized crop (scale 0.08..1, ratio 3/4..4/3, torchvision's
- * rule), cifar = zero pad by 4 and random crop at the original size; both flip with probability
- * 1/2. none, and evaluation (train = false): resize of the shorter side to `resize`, centre crop.
- */
-void dt_augment_draw(struct dt_crop *crop, enum dt_augment augment, bool train, uint64_t seed,
-                     uint32_t epoch, uint32_t id, int width, int height, int size, int resize);
-
-/* How JPEG files are decoded. All false: the pixels of a full decode by libjpeg's defaults, which
- * is what Pillow and torchvision have. What each costs and gains, over 240 ImageNet photos (500 x
- * 375; 58 with reduced chroma) with libjpeg-turbo 2.1.5 on AVX2; differences of 255:
- *   plain_upsampling  mean 0.15, worst photo 1.9, pixel 69; 3 to 5 % faster (32 x 32: 19 % slower,
- *                     as libjpeg fills tables for it)
- *   fast_dct          mean 1.2, worst photo 2.2, pixel 22; 0 to 4 % faster
- *   scaled            of rows that are scaled, after the resize: mean 1.6, worst photo 8.2, pixel
- *                     76 (tested: 2, 10, 90); others are equal. Few crops of such photos are large
- *                     enough at 224: 1 to 3 % faster */
-struct dt_decode_options {
-    bool plain_upsampling, fast_dct;
-    bool scaled; /* by 1/2, 1/4 or 1/8 in the inverse DCT, never below the size needed */
-};
-
-/* What changes pixels and labels after the crop; training only, of finished u8 rows. */
-struct dt_augment_options {
-    double color_jitter, random_erasing; /* strength 0 .. 1; probability */
-    uint8_t erase[3];                    /* RGB of what is erased: the mean colour */
-    double mixup, cutmix;                /* alpha, 0 = off; both: one of them, each pair anew */
-};
 
 /* --- Loader: a ring of batches kept full by worker threads --- */
 
@@ -160,45 +128,6 @@ uint64_t dt_loader_bad(const struct dt_loader *loader);
 void dt_loader_bad_positions(const struct dt_loader *loader, uint64_t *now, uint64_t *before);
 /* DT_ERR_DATA if n_bad samples are more than max_bad_fraction of the data set. */
 dt_status dt_loader_check_bad(const struct dt_loader *loader, uint64_t n_bad);
-
-/* --- Tools --- */
-
-/* Smallest and largest resize_short. */
-enum { DT_RESIZE_SHORT_LEAST = 32, DT_RESIZE_SHORT_MOST = 4096 };
-
-struct dt_shard_options {
-    const char *src;    /* a folder of class folders; ILSVRC2012_img_train.tar (a tar of one tar per
-                           class); ILSVRC2012_img_val.tar (images only, with `devkit`); shards
-                           (a folder of tars or a brace pattern); TFRecord files, as a pattern */
-    const char *dst;    /* folder of the shards */
-    const char *prefix; /* shards are <prefix>-0000.tar ... */
-    const char *devkit; /* ILSVRC2012_devkit_t12.tar.gz, or NULL */
-    int per_shard;      /* samples */
-    int resize_short;   /* larger images are reduced so that the shorter side has this many pixels,
-                           and encoded anew; 0 = files are copied as they are */
-    int quality;        /* of what is encoded anew, 1 .. 100 */
-    int label_offset;   /* TFRecord: subtracted from labels */
-    int threads;        /* 0 = one per allowed CPU */
-    bool skip_bad;      /* images that cannot be used are left out with a warning, else DT_ERR_DATA;
-                           the other samples keep their shards and names */
-    uint64_t seed;      /* of the order */
-};
-/* Packs a labelled set of images into WebDataset tars in shuffled order, with classes.txt where the
- * classes have names, <shard>.idx (DALI's wds2idx v1.2), checksums.xxh64 (for `xxhsum -c`) and
- * _info.json, where the split is named like the prefix; other splits in dst are kept. All images
- * are decoded, to see whether they can be; CMYK JPEG and PNG files become RGB JPEG files. The same
- * input and seed give the same bytes for any number of threads. DT_ERR_CREATE if dst holds shards
- * of this prefix already. */
-dt_status dt_shard_write(const struct dt_shard_options *options);
-/* Whether `path` is a folder that holds tar shards, or one shard. */
-bool dt_shards_found(const char *path);
-/* Reads the shards of a folder, or one: structure, pairing, _info.json, labels, .idx, checksums,
- * and decodes n_decode samples spread over the set (-1 = all). A line for each fault and a summary
- * on `out`; progress and the time left on the terminal. DT_ERR_DATA if anything is wrong. */
-dt_status dt_shards_verify(const char *path, int64_t n_decode, int threads, FILE *out);
-/* Generates `per_class` JPEG files for each of ten classes of coloured shapes with noise in
- * dir/<class>/<number>.jpg, a pure function of the seed. */
-dt_status dt_shapes_write(const char *dir, int per_class, int size, uint64_t seed);
 
 /* Where the time of one worker goes; seconds over n images. */
 struct dt_input_stages {

@@ -14,7 +14,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/pulse.h"
 
 enum { MAX_FAULTS = 64, MAX_BYTES = 64, MAX_SLOWNESS = 1000 };
 
@@ -45,8 +44,8 @@ static const struct {
 struct fault {
     enum dt_fault kind;
     int rank;
-    int64_t at;          /* step, -1 = a section; or number of the I/O call */
-    const char *section; /* NULL = none */
+    int64_t at;              /* step, -1 = a section; or number of the I/O call */
+    enum dt_section section; /* DT_SECTION_NONE: at a step */
     double factor;
     bool and_all_that_follow;
     atomic_flag done; /* KILL and STOP happen once */
@@ -82,12 +81,13 @@ static bool read_rank(int *out, const char *text)
     return rest && !*rest;
 }
 
-static const char *find_section(const char *name)
+static enum dt_section find_section(const char *name)
 {
-    for (int i = DT_SECTION_NONE + 1; i < DT_N_SECTIONS; i++)
-        if (strcmp(name, dt_section_name((enum dt_section)i)) == 0)
-            return dt_section_name((enum dt_section)i);
-    return NULL;
+    int section = DT_N_SECTIONS - 1;
+    while (section > DT_SECTION_NONE &&
+           strcmp(name, dt_section_name((enum dt_section)section)) != 0)
+        section--;
+    return (enum dt_section)section;
 }
 
 static bool read_step(struct fault *fault, const char *where, const char *rank)
@@ -96,7 +96,7 @@ static bool read_step(struct fault *fault, const char *where, const char *rank)
     if (!rest && kinds[fault->kind].form == STEP_OR_SECTION) {
         fault->at = -1;
         fault->section = find_section(where);
-        rest = fault->section ? "" : NULL;
+        rest = fault->section != DT_SECTION_NONE ? "" : NULL;
     }
     return rest && !*rest && read_rank(&fault->rank, rank);
 }
@@ -217,13 +217,14 @@ void dt_fault_crash(void)
 /* So long, and the watchdog's last word before a stop says where it happened. */
 enum { WATCHDOG_PERIOD_S = 2 };
 
-static void carry_out(struct fault *fault, int64_t step, const char *section)
+static void carry_out(struct fault *fault, int64_t step)
 {
     const bool kills = fault->kind == DT_FAULT_KILL;
     if ((!kills && fault->kind != DT_FAULT_STOP) || atomic_flag_test_and_set(&fault->done))
         return;
-    if (section)
-        dt_log(DT_LOG_WARNING, "DTRAIN_FAULT: %s in section %s", kinds[fault->kind].name, section);
+    if (fault->section != DT_SECTION_NONE)
+        dt_log(DT_LOG_WARNING, "DTRAIN_FAULT: %s in section %s", kinds[fault->kind].name,
+               dt_section_name(fault->section));
     else
         dt_log(DT_LOG_WARNING, "DTRAIN_FAULT: %s at step %lld", kinds[fault->kind].name,
                (long long)step);
@@ -236,15 +237,15 @@ static void carry_out(struct fault *fault, int64_t step, const char *section)
 void dt_fault_at_step(int64_t step)
 {
     for (int i = 0; i < state.n; i++)
-        if (!state.faults[i].section && state.faults[i].at == step)
-            carry_out(&state.faults[i], step, NULL);
+        if (state.faults[i].section == DT_SECTION_NONE && state.faults[i].at == step)
+            carry_out(&state.faults[i], step);
 }
 
-void dt_fault_at_section(const char *section)
+void dt_fault_at_section(enum dt_section section)
 {
     for (int i = 0; i < state.n; i++)
-        if (state.faults[i].section && strcmp(state.faults[i].section, section) == 0)
-            carry_out(&state.faults[i], -1, section);
+        if (section != DT_SECTION_NONE && state.faults[i].section == section)
+            carry_out(&state.faults[i], -1);
 }
 
 double dt_fault_slowness(void)

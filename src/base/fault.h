@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/pulse.h"
 #include "base/status.h"
 
 enum dt_fault {
@@ -37,9 +38,9 @@ enum dt_fault {
 dt_status dt_fault_init(int rank);
 /* Whether NAN or FLIP is due on this rank at this step. */
 bool dt_fault_due(enum dt_fault kind, int64_t step);
-/* Carries out KILL and STOP that are due at this step, or on entering the section of that name. */
+/* The places where KILL and STOP happen: after `step` updates, and after a section was entered. */
 void dt_fault_at_step(int64_t step);
-void dt_fault_at_section(const char *section);
+void dt_fault_at_section(enum dt_section section);
 /* Factor of SLOW for this rank, 1 if none. */
 double dt_fault_slowness(void);
 /* Counts an I/O call. 0, or the errno with which it must fail. *crash (may be NULL) says that half

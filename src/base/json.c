@@ -5,6 +5,7 @@
 #include "base/json.h"
 
 #include <cjson/cJSON.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +120,15 @@ static dt_status parse_tree(cJSON **tree, const char *text, size_t bytes, const 
     return DT_OK;
 }
 
+static dt_status check_bytes(size_t bytes, size_t limit, const char *source)
+{
+    size_t most = limit < INT_MAX ? limit : INT_MAX;
+    if (bytes > most)
+        DT_FAIL(DT_ERR_DATA, "%s: %zu bytes of JSON; at most %zu are accepted", source, bytes,
+                most);
+    return DT_OK;
+}
+
 dt_status dt_json_parse(struct dt_json_doc **doc, const char *text, size_t bytes,
                         const char *source, const struct dt_json_limits *limits)
 {
@@ -126,9 +136,10 @@ dt_status dt_json_parse(struct dt_json_doc **doc, const char *text, size_t bytes
     struct dt_json_doc *made = NULL;
     struct dt_json_place *places = NULL;
     const struct dt_json *root = NULL;
+    limits = limits ? limits : &dt_json_default_limits;
+    DT_TRY(check_bytes(bytes, limits->bytes, source));
     DT_TRY_OUT(DT_NEW(made, 1));
-    DT_TRY_OUT(dt_json_scan(&places, &made->n_nodes, text, bytes, source,
-                            limits ? limits : &dt_json_default_limits));
+    DT_TRY_OUT(dt_json_scan(&places, &made->n_nodes, text, bytes, source, limits->n_values));
     DT_TRY_OUT(DT_NEW(made->nodes, (size_t)made->n_nodes + 1));
     DT_TRY_OUT(parse_tree(&made->tree, text, bytes, source));
     struct converter c = {.doc = made, .places = places, .source = source};

@@ -5,14 +5,15 @@
 #include "base/json_scan.h"
 
 #include <ctype.h>
-#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 
 enum { KEY_SHOWN = 64 };
 
@@ -24,7 +25,7 @@ struct scanner {
         size_t at, bytes;          /* between its quotes; 0 bytes: none */
     } keys[DT_JSON_DEPTH_MAX + 1]; /* of the value being read, by depth */
     const char *source;
-    const struct dt_json_limits *limits;
+    int max_values;
     struct dt_json_place *places;
     size_t n_values, capacity;
 };
@@ -97,25 +98,6 @@ static void skip_space(struct scanner *s)
     }
 }
 
-size_t dt_json_utf8(const char *text, size_t bytes)
-{
-    const unsigned char *p = (const unsigned char *)text;
-    if (bytes == 0)
-        return 0;
-    if (p[0] < 0x80)
-        return 1;
-    size_t n = p[0] >= 0xc2 && p[0] <= 0xdf ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : 4;
-    if (p[0] < 0xc2 || p[0] > 0xf4 || n > bytes)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    bool overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
-    bool surrogate = p[0] == 0xed && p[1] > 0x9f;
-    bool too_large = p[0] == 0xf4 && p[1] > 0x8f;
-    return overlong || surrogate || too_large ? 0 : n;
-}
-
 /* The four digits after "\u"; -1 if they are not hexadecimal. */
 static int hex4(const struct scanner *s, size_t at)
 {
@@ -161,7 +143,7 @@ static dt_status scan_string(struct scanner *s)
         if (s->at - start.at > DT_JSON_STRING_MAX)
             return refuse(&start, "string of more than %d bytes", DT_JSON_STRING_MAX);
         if (c != '\\') {
-            size_t n = dt_json_utf8(s->text + s->at, s->bytes - s->at);
+            size_t n = dt_utf8_length(s->text + s->at, s->bytes - s->at);
             if (n == 0)
                 return refuse(s, "byte 0x%02x is not UTF-8", c);
             s->at += n;
@@ -286,8 +268,8 @@ static dt_status scan_container(struct scanner *s, char closing)
 static dt_status scan_value(struct scanner *s)
 {
     int c = peek(s);
-    if (s->n_values >= (size_t)s->limits->n_values)
-        return refuse(s, "more than %d values", s->limits->n_values);
+    if (s->n_values >= (size_t)s->max_values)
+        return refuse(s, "more than %d values", s->max_values);
     void *places = s->places;
     DT_TRY(dt_mem_grow(&places, &s->capacity, s->n_values, sizeof(*s->places), "JSON places"));
     s->places = places;
@@ -306,9 +288,6 @@ static dt_status scan_value(struct scanner *s)
 
 static dt_status scan_text(struct scanner *s)
 {
-    if (s->bytes > s->limits->bytes || s->bytes > INT_MAX)
-        DT_FAIL(DT_ERR_DATA, "%s: %zu bytes of JSON; at most %zu are accepted", s->source, s->bytes,
-                s->limits->bytes < INT_MAX ? s->limits->bytes : (size_t)INT_MAX);
     if (s->bytes >= 3 && memcmp(s->text, "\xef\xbb\xbf", 3) == 0)
         return refuse(s, "the text begins with a byte-order mark; save it as plain UTF-8");
     skip_space(s);
@@ -320,10 +299,10 @@ static dt_status scan_text(struct scanner *s)
 }
 
 dt_status dt_json_scan(struct dt_json_place **places, int *n_values, const char *text, size_t bytes,
-                       const char *source, const struct dt_json_limits *limits)
+                       const char *source, int max_values)
 {
     struct scanner s = {
-        .text = text, .bytes = bytes, .line = 1, .source = source, .limits = limits};
+        .text = text, .bytes = bytes, .line = 1, .source = source, .max_values = max_values};
     dt_status status = scan_text(&s);
     if (status != DT_OK) {
         free(s.places);

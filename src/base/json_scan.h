@@ -2,7 +2,9 @@
 #ifndef DTRAIN_BASE_JSON_SCAN_H
 #define DTRAIN_BASE_JSON_SCAN_H
 
-#include "base/json.h"
+#include <stddef.h>
+
+#include "base/status.h"
 
 enum { DT_JSON_DEPTH_MAX = 16, DT_JSON_STRING_MAX = 4096, DT_JSON_NUMBER_MAX = 63 };
 
@@ -10,11 +12,10 @@ struct dt_json_place {
     int line, column; /* from 1; column counts bytes */
 };
 
-/* Accepts exactly RFC 8259 within the limits. places[i] is where value i begins, counted in
- * document order; free() it. Error DT_ERR_DATA "source:line:column: what". */
+/* Accepts exactly RFC 8259 within the limits above and `max_values`; `bytes` fit in an int.
+ * places[i] is where value i begins, counted in document order; free() it. Error DT_ERR_DATA
+ * "source:line:column: what". */
 dt_status dt_json_scan(struct dt_json_place **places, int *n_values, const char *text, size_t bytes,
-                       const char *source, const struct dt_json_limits *limits);
-/* Length of the well-formed UTF-8 sequence at `text` (1..4), 0 if it is not one. */
-size_t dt_json_utf8(const char *text, size_t bytes);
+                       const char *source, int max_values);
 
 #endif

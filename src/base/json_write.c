@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json_scan.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 enum { INDENT = 2 };
 
@@ -56,7 +56,7 @@ static void put_string(struct dt_jsonw *w, const char *value)
     put_text(w, "\"");
     while (left > 0) {
         char escape[8];
-        size_t n = dt_json_utf8(value, left);
+        size_t n = dt_utf8_length(value, left);
         const char *short_form = strchr(plain, *value);
         if (n == 0) {
             put_text(w, "\xef\xbf\xbd");

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/host.h"
-#include "base/json_scan.h"
+#include "base/utf8.h"
 
 enum { LINE_BYTES = 20480, MIN_COLUMNS = 40 };
 
@@ -55,22 +55,6 @@ static void write_all(const char *text, size_t bytes)
     }
 }
 
-void dt_log_escape(char *text)
-{
-    size_t left = strlen(text), n;
-    for (; left > 0; text += n, left -= n) {
-        const unsigned char *c = (const unsigned char *)text;
-        n = dt_json_utf8(text, left);
-        bool control = (*c < 0x20 && *c != '\n') || *c == 0x7f;
-        bool control_c1 = n == 2 && c[0] == 0xc2 && c[1] < 0xa0;
-        if (n == 0)
-            n = 1;
-        else if (!control && !control_c1)
-            continue;
-        memset(text, '?', n);
-    }
-}
-
 void dt_log(enum dt_log_level level, const char *format, ...)
 {
     static const char *const prefix[] = {"error: ", "warning: ", "", "debug: "};
@@ -87,7 +71,7 @@ void dt_log(enum dt_log_level level, const char *format, ...)
     va_start(args, format);
     vsnprintf(line + used, sizeof(line) - used - 1, format, args);
     va_end(args);
-    dt_log_escape(line);
+    dt_utf8_escape(line);
     used = strlen(line);
     line[used++] = '\n';
 
@@ -106,7 +90,7 @@ void dt_log_progress(const char *text)
         return;
     char line[1024];
     snprintf(line, sizeof(line), "%.*s", width - 1, text);
-    dt_log_escape(line);
+    dt_utf8_escape(line);
     pthread_mutex_lock(&state.lock);
     write_all("\r\033[K", 4);
     write_all(line, strlen(line));

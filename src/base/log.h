@@ -14,10 +14,6 @@ void dt_log_init(enum dt_log_level level, int rank, int n_ranks);
 /* Lines look like "dtrain: warning: text". A transient line (dt_log_progress) is cleared first. */
 void dt_log(enum dt_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Control characters (other than newline) and what is not UTF-8 become '?', in place: names from
- * outside must not steer the terminal. dt_log and the error texts are passed through it. */
-void dt_log_escape(char *text);
-
 /* True when stderr is a terminal wide enough for a self-rewriting line: isatty(2), columns > 0,
  * TERM not dumb, rank 0. Under mpirun stdout looks like a terminal even in a job log, so stdout is
  * never asked. */

@@ -8,7 +8,6 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "train/session.h"
 
 /* Hands the lines of a file to `parse` until it takes one. */
 static bool find_line(const char *path, bool (*parse)(const char *line, void *out), void *out)

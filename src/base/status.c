@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"
+#include "base/utf8.h"
 
 enum { TEXT_BYTES = 16384, TRAIL_BYTES = 2048 };
 
@@ -57,7 +57,7 @@ dt_status dt_error_set(dt_status status, const char *file, int line, const char 
     if (vsnprintf(next, sizeof(next), format, args) < 0)
         snprintf(next, sizeof(next), "(unprintable error text)");
     va_end(args);
-    dt_log_escape(next); /* names of outside files may be in it */
+    dt_utf8_escape(next); /* names of outside files may be in it */
     memcpy(error.text, next, strlen(next) + 1);
     snprintf(error.trail, sizeof(error.trail), "%s:%d", file, line);
     return status;

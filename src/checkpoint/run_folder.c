@@ -19,6 +19,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/run_record.h"
 #include "watch/heartbeat.h"
@@ -63,7 +64,7 @@ static dt_status refuse(const struct dt_run_folder *folder)
     ssize_t n = pread(folder->lock_fd, text, sizeof text - 1, 0);
     text[n > 0 ? n : 0] = '\0';
     text[strcspn(text, "\n")] = '\0';
-    dt_log_escape(text);
+    dt_utf8_escape(text);
     DT_FAIL(DT_ERR_IN_USE, "run folder %s is in use by %s; wait for it, or choose another --out",
             folder->path, text[0] ? text : "another job");
 }

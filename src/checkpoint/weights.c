@@ -1,5 +1,7 @@
 /* Weights and running statistics by name from a safetensors file: resume, evaluation, fine-tuning.
  * What does not fit is listed, in the words PyTorch's load_state_dict uses. */
+#include "checkpoint/weights.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +11,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
-#include "train/session.h"
 
 enum { LIST_BYTES = 4096, LIST_NAMES = 5 };
 static const char model_file[] = "model.safetensors";

@@ -10,6 +10,7 @@
 
 #include <xxhash.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -429,6 +430,7 @@ dt_status dt_checkpoint_write(char *path, const struct dt_checkpoint_target *tar
                         s.state->step, target->incarnation));
     describe(&s.manifest, target, s.state);
     enum dt_section before = dt_pulse_enter(&dt_pulse_saver, DT_SECTION_SAVE);
+    dt_fault_at_section(DT_SECTION_SAVE);
     dt_pulse_step(&dt_pulse_saver, s.state->step);
     dt_status status = save(&s);
     if (status != DT_OK)

@@ -11,7 +11,6 @@
 #include "base/isa.h"
 #include "dtrain/train.h"
 #include "train/session.h"
-#include "watch/watchdog.h"
 
 static const char good[] = "ok", absent[] = "--", bad[] = "!!";
 
@@ -163,20 +162,6 @@ static void say_plane(FILE *out, const struct dt_config *config, enum dt_plane p
             plane == DT_PLANE_NCCL ? "NCCL" : "MPI");
 }
 
-struct watchdog_test {
-    dt_status status;
-    double seconds;
-    char problem[1024];
-};
-
-static void say_watchdog(FILE *out, const struct watchdog_test *test)
-{
-    if (test->status == DT_OK)
-        say(out, good, "watchdog", "ended a hanging process after %.1f s", test->seconds);
-    else
-        say(out, bad, "watchdog", "%s", test->problem);
-}
-
 static dt_status say_run(FILE *out, const struct dt_config *config)
 {
     static const char *const kinds[] = {"auto", "cpu", "cuda"};
@@ -200,17 +185,8 @@ static dt_status say_run(FILE *out, const struct dt_config *config)
 
 dt_status dt_doctor(const struct dt_config *config, FILE *out)
 {
-    /* First, as long as there is only one thread: it forks. */
-    struct watchdog_test test;
-    test.status = dt_watchdog_self_test(&test.seconds);
-    if (test.status != DT_OK)
-        snprintf(test.problem, sizeof test.problem, "%s", dt_error_text());
     say_build(out);
     DT_TRY(say_cpu(out, config));
     say_gpus(out, config);
-    DT_TRY(say_run(out, config));
-    say_watchdog(out, &test);
-    if (test.status != DT_OK)
-        DT_FAIL(test.status, "%s", test.problem);
-    return DT_OK;
+    return say_run(out, config);
 }

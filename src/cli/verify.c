@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "checkpoint/checkpoint.h"
 #include "dtrain/train.h"
 
@@ -47,7 +48,7 @@ static void put_line(char *line, FILE *out)
 {
     for (char *c = line; (c = strchr(c, '\n'));)
         *c = '?';
-    dt_log_escape(line);
+    dt_utf8_escape(line);
     fprintf(out, "%s\n", line);
     fflush(out);
 }

@@ -1,27 +1,9 @@
-/* What happens to finished rows of a training batch, size x size x 3 u8 RGB. Pure functions of
- * (seed, epoch, sample id); what is switched off draws nothing. */
+/* Pairs of finished rows of a training batch, size x size x 3 u8 RGB, mixed with each other. Pure
+ * functions of (seed, epoch, sample id). */
 #ifndef DTRAIN_DATA_MIX_H
 #define DTRAIN_DATA_MIX_H
 
-#include "dtrain/data.h"
-#include "image/resize.h"
-
-enum dt_colour { DT_COLOUR_BRIGHTNESS, DT_COLOUR_CONTRAST, DT_COLOUR_SATURATION, DT_COLOURS };
-
-struct dt_recolour {
-    enum dt_colour order[DT_COLOURS];
-    float factors[DT_COLOURS]; /* of order[i]; 1 leaves the image as it is */
-    struct dt_rect erased;     /* w = 0: nothing */
-};
-/* Colour jitter as torchvision's ColorJitter without hue: a random order, each factor uniform in
- * 1 - color_jitter .. 1 + color_jitter. Erasing as torchvision's RandomErasing with scale 0.02 ..
- * 0.33 and ratio 0.3 .. 3.3: 10 tries for a rectangle smaller than the image, else nothing. */
-void dt_mix_draw_recolour(struct dt_recolour *recolour, const struct dt_augment_options *also,
-                          uint64_t seed, uint32_t epoch, uint32_t id, int size);
-/* Draws and does it: jitter first, to the bit what Pillow's ImageEnhance gives; what is erased gets
- * the colour also->erase. */
-void dt_mix_recolour(uint8_t *pixels, const struct dt_augment_options *also, uint64_t seed,
-                     uint32_t epoch, uint32_t id, int size);
+#include "image/colour.h"
 
 /* Mixup (Zhang et al. 2018) or CutMix (Yun et al. 2019) of rows a and b in place, one draw for
  * both: each gets the same share of the other. Returns the share of its own image that each row

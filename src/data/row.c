@@ -117,8 +117,8 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
     DT_TRY(dt_jpeg_open(reader->jpeg, &width, &height, reader->sample.data, reader->sample.bytes));
     lap(reader, &reader->times.decode_s);
     reader->height = height;
-    dt_augment_draw(crop, options->augment, options->train, options->seed, epoch, id, width, height,
-                    options->image_size, options->resize);
+    dt_crop_draw(crop, options->augment, options->train, options->seed, epoch, id, width, height,
+                 options->image_size, options->resize);
     struct dt_crop scaled = *crop;
     if (options->decode.scaled)
         dt_jpeg_scale(reader->jpeg, &width, &height,
@@ -146,7 +146,7 @@ dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_c
     reader->times.bytes += reader->sample.bytes;
     status = make_row(reader, pixels, crop, epoch, id);
     if (status == DT_OK && options->train)
-        dt_mix_recolour(pixels, &options->also, options->seed, epoch, id, options->image_size);
+        dt_colour_apply(pixels, &options->also, options->seed, epoch, id, options->image_size);
     lap(reader, &reader->times.resize_s);
     return status;
 }

@@ -1,6 +1,7 @@
 /* Decode, maybe resize, maybe encode. */
 #include "image/convert.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -12,7 +13,7 @@
 enum { MAX_SIDE = 65500 }; /* libjpeg's */
 
 struct dt_convert {
-    const struct dt_shard_options *options;
+    int resize_short, quality;
     struct dt_jpeg *jpeg;
     struct dt_resize *resize;
     uint8_t *pixels, *reduced;
@@ -21,14 +22,15 @@ struct dt_convert {
     uint8_t *encoded;
 };
 
-dt_status dt_convert_create(struct dt_convert **convert, const struct dt_shard_options *options)
+dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int quality)
 {
     dt_status status = DT_OK;
     struct dt_convert *new = NULL;
 
     *convert = NULL;
     DT_TRY(DT_NEW(new, 1));
-    new->options = options;
+    new->resize_short = resize_short;
+    new->quality = quality;
     DT_TRY_OUT(dt_jpeg_create(&new->jpeg, NULL));
     DT_TRY_OUT(dt_resize_create(&new->resize));
     *convert = new;
@@ -50,13 +52,12 @@ void dt_convert_destroy(struct dt_convert *convert)
     free(convert);
 }
 
-static dt_status decode_jpeg(struct dt_convert *convert, const struct dt_sample *sample,
+static dt_status decode_jpeg(struct dt_convert *convert, const uint8_t *data, size_t bytes,
                              bool *is_plain)
 {
     void *block = convert->pixels;
 
-    DT_TRY(dt_jpeg_open(convert->jpeg, &convert->width, &convert->height, sample->data,
-                        sample->bytes));
+    DT_TRY(dt_jpeg_open(convert->jpeg, &convert->width, &convert->height, data, bytes));
     *is_plain = dt_jpeg_components(convert->jpeg) != 4;
     const size_t n = (size_t)convert->width * (size_t)convert->height;
     DT_TRY(dt_mem_grow(&block, &convert->pixels_capacity, n * 3 + DT_RESIZE_PAD, 1,
@@ -68,7 +69,7 @@ static dt_status decode_jpeg(struct dt_convert *convert, const struct dt_sample 
 static dt_status reduce(struct dt_convert *convert)
 {
     const int width = convert->width, height = convert->height;
-    const int side = convert->options->resize_short;
+    const int side = convert->resize_short;
     const int64_t shorter = width < height ? width : height;
     const int out_width = (int)((int64_t)width * side / shorter);
     const int out_height = (int)((int64_t)height * side / shorter);
@@ -89,7 +90,7 @@ static dt_status reduce(struct dt_convert *convert)
 
 static bool is_large(const struct dt_convert *convert)
 {
-    const int side = convert->options->resize_short;
+    const int side = convert->resize_short;
     return side > 0 && convert->width > side && convert->height > side;
 }
 
@@ -101,27 +102,27 @@ static dt_status encode(struct dt_convert *convert, const uint8_t *pixels, size_
     free(convert->encoded);
     convert->encoded = NULL;
     return dt_jpeg_encode(&convert->encoded, bytes, pixels, convert->width, convert->height,
-                          convert->options->quality);
+                          convert->quality);
 }
 
-dt_status dt_convert_run(struct dt_convert *convert, enum dt_conversion *done, const uint8_t **data,
-                         size_t *bytes, const struct dt_sample *sample)
+dt_status dt_convert_run(struct dt_convert *convert, enum dt_conversion *done, const uint8_t **out,
+                         size_t *out_bytes, const uint8_t *data, size_t bytes)
 {
     bool is_plain = false;
 
-    if (dt_png_found(sample->data, sample->bytes))
+    if (dt_png_found(data, bytes))
         DT_TRY(dt_png_decode(&convert->pixels, &convert->pixels_capacity, &convert->width,
-                             &convert->height, sample->data, sample->bytes));
+                             &convert->height, data, bytes));
     else
-        DT_TRY(decode_jpeg(convert, sample, &is_plain));
+        DT_TRY(decode_jpeg(convert, data, bytes, &is_plain));
     *done = is_large(convert) ? DT_REDUCED : is_plain ? DT_KEPT : DT_CONVERTED;
-    *data = sample->data;
-    *bytes = sample->bytes;
+    *out = data;
+    *out_bytes = bytes;
     if (*done == DT_KEPT)
         return DT_OK;
     if (*done == DT_REDUCED)
         DT_TRY(reduce(convert));
-    DT_TRY(encode(convert, *done == DT_REDUCED ? convert->reduced : convert->pixels, bytes));
-    *data = convert->encoded;
+    DT_TRY(encode(convert, *done == DT_REDUCED ? convert->reduced : convert->pixels, out_bytes));
+    *out = convert->encoded;
     return DT_OK;
 }

@@ -4,21 +4,28 @@
 #ifndef DTRAIN_IMAGE_CONVERT_H
 #define DTRAIN_IMAGE_CONVERT_H
 
-#include "data/dataset.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* Smallest and largest resize_short. */
+enum { DT_RESIZE_SHORT_LEAST = 32, DT_RESIZE_SHORT_MOST = 4096 };
 
 enum dt_conversion { DT_KEPT, DT_CONVERTED, DT_REDUCED, DT_N_CONVERSIONS };
 
 struct dt_convert;
-/* `options` is kept: resize_short and quality. */
-dt_status dt_convert_create(struct dt_convert **convert, const struct dt_shard_options *options);
+/* Images whose shorter side is longer than `resize_short` are reduced to it (0 = none are); quality
+ * 1 .. 100 of files that are encoded anew. */
+dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int quality);
 void dt_convert_destroy(struct dt_convert *convert); /* accepts NULL */
 
-/* Decodes the whole file. *data is `sample`'s or belongs to `convert` and is valid until the next
- * call. PNG, CMYK and YCCK files become JPEG files; with resize_short, images whose shorter side is
- * larger are reduced to it, the longer side in proportion and rounded down (torchvision's Resize).
- * EXIF data, an orientation in them too, are lost where a file is encoded anew. DT_ERR_DATA with
- * the reason, which names no file. */
-dt_status dt_convert_run(struct dt_convert *convert, enum dt_conversion *done, const uint8_t **data,
-                         size_t *bytes, const struct dt_sample *sample);
+/* Decodes the whole file data[0 .. bytes). *out is `data` or belongs to `convert` and is valid
+ * until the next call. PNG, CMYK and YCCK files become JPEG files; with resize_short, images whose
+ * shorter side is larger are reduced to it, the longer side in proportion and rounded down
+ * (torchvision's Resize). EXIF data, an orientation in them too, are lost where a file is encoded
+ * anew. DT_ERR_DATA with the reason, which names no file. */
+dt_status dt_convert_run(struct dt_convert *convert, enum dt_conversion *done, const uint8_t **out,
+                         size_t *out_bytes, const uint8_t *data, size_t bytes);
 
 #endif

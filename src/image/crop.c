@@ -1,10 +1,11 @@
 /* Which part of an image a sample shows, as pure functions of (seed, epoch, sample id) and the size
  * of the image. The training crop follows torchvision's RandomResizedCrop, the evaluation crop its
  * Resize + CenterCrop, written back into coordinates of the original image. */
+#include "image/crop.h"
+
 #include <math.h>
 
 #include "base/rng.h"
-#include "dtrain/data.h"
 
 static const double SCALE_MIN = 0.08, SCALE_MAX = 1.0;
 static const double RATIO_MIN = 3.0 / 4.0, RATIO_MAX = 4.0 / 3.0;
@@ -72,8 +73,8 @@ static void centre_crop(struct dt_crop *crop, int width, int height, int size, i
     set_crop(crop, x, y, w, h);
 }
 
-void dt_augment_draw(struct dt_crop *crop, enum dt_augment augment, bool train, uint64_t seed,
-                     uint32_t epoch, uint32_t id, int width, int height, int size, int resize)
+void dt_crop_draw(struct dt_crop *crop, enum dt_augment augment, bool train, uint64_t seed,
+                  uint32_t epoch, uint32_t id, int width, int height, int size, int resize)
 {
     crop->flip = false;
     if (!train || augment == DT_AUGMENT_NONE) {

@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "dtrain/data.h"
+#include "base/status.h"
+#include "image/crop.h"
 
 /* Which pixels the filter may look at near the edges of the crop: those of the crop only (crop,
  * then resize: training), or all of the image (resize, then crop: evaluation). */

@@ -13,6 +13,7 @@
 #include "data/tar_index.h"
 #include "pack/devkit.h"
 #include "pack/images.h"
+#include "pack/pack.h"
 
 static bool has_suffix(const char *base, const char *suffix)
 {

@@ -7,6 +7,7 @@
 
 #include "data/dataset.h"
 #include "data/names.h"
+#include "pack/pack.h"
 
 struct dt_image {
     uint64_t offset; /* of the encoded image in its file */

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "data/names.h"
 #include "pack/images.h"
+#include "pack/pack.h"
 
 enum { MAX_CLASSES_BYTES = 64 << 20 };
 

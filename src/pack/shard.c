@@ -157,7 +157,8 @@ static dt_status read_sample(struct output *output, uint32_t id, enum dt_convers
     const struct dt_dataset *source = output->packing->source;
     /* Not dt_dataset_read, to which a file that may not be read is one more bad sample. */
     DT_TRY(source->kind->read(source, id, &output->sample));
-    return dt_convert_run(output->convert, done, data, bytes, &output->sample);
+    return dt_convert_run(output->convert, done, data, bytes, output->sample.data,
+                          output->sample.bytes);
 }
 
 static dt_status add_sample(struct output *output, uint32_t position)

@@ -7,6 +7,7 @@
 
 #include "data/dataset.h"
 #include "image/convert.h"
+#include "pack/pack.h"
 
 #define DT_SHARD_TEMPORARY ".tmp"
 

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "image/png.h"
 #include "pack/images.h"
+#include "pack/pack.h"
 
 typedef dt_status (*opener)(struct dt_dataset *dataset, const struct dt_shard_options *options);
 

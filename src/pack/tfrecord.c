@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "pack/crc32c.h"
 #include "pack/images.h"
+#include "pack/pack.h"
 
 enum {
     HEAD_BYTES = 12,

@@ -14,7 +14,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "image/jpeg.h"
+#include "pack/pack.h"
 #include "pack/parallel.h"
 #include "pack/verify.h"
 
@@ -280,7 +282,7 @@ static dt_status sum_up(const struct dt_verify *verify, double begin_s)
              verify->n_faults ? "!!" : "ok", verify->path, (unsigned)verify->n, verify->n_samples,
              (double)verify->bytes / (1024 * 1024), verify->n_decoded, verify->n_faults,
              verify->sums.found ? "" : " (no " DT_CHECKSUMS_NAME " to compare with)", took);
-    dt_log_escape(line);
+    dt_utf8_escape(line);
     fprintf(verify->out, "%s\n", line);
     if (verify->n_faults > 0)
         DT_FAIL(DT_ERR_DATA, "the shards in %s have %" PRIu64 " faults", verify->path,

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "data/tar_index.h"
 
 enum { MAX_LINE = 4096, MAX_INDEX_BYTES = 1 << 30 };
@@ -30,7 +31,7 @@ dt_status dt_fault_add(struct dt_names *faults, const char *format, ...)
     va_end(arguments);
     for (char *c = line; (c = strchr(c, '\n'));)
         *c = '?';
-    dt_log_escape(line); /* names in damaged files may hold anything */
+    dt_utf8_escape(line); /* names in damaged files may hold anything */
     return dt_names_add(faults, line, strlen(line));
 }
 

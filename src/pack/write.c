@@ -19,6 +19,7 @@
 #include "data/shard_info.h"
 #include "pack/checksums.h"
 #include "pack/images.h"
+#include "pack/pack.h"
 #include "pack/parallel.h"
 #include "pack/shard.h"
 
@@ -281,7 +282,8 @@ static dt_status make_converters(struct dt_packing *packing)
 {
     DT_TRY(DT_NEW(packing->converters, (size_t)packing->n_threads));
     for (int i = 0; i < packing->n_threads; i++)
-        DT_TRY(dt_convert_create(&packing->converters[i], packing->options));
+        DT_TRY(dt_convert_create(&packing->converters[i], packing->options->resize_short,
+                                 packing->options->quality));
     return DT_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/pulse.h"
 #include "plan/internal.h"
@@ -89,6 +90,7 @@ static dt_status run_wait(const struct walk *w, const struct dt_step *step)
 {
     struct dt_plan *plan = w->plan;
     enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
+    dt_fault_at_section(DT_SECTION_REDUCE);
     DT_TRY(dt_comm_wait(plan->comm, step->bucket));
     if (plan->backend->join)
         DT_TRY(plan->backend->join(plan->device, step->bucket));

@@ -3,9 +3,11 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/fault.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "checkpoint/weights.h"
 #include "dtrain/train.h"
 #include "train/session.h"
 #include "train/stop.h"
@@ -74,6 +76,7 @@ dt_status dt_session_evaluate(struct dt_session *s, struct dt_eval_result *resul
                               const struct dt_stop *stop)
 {
     enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_EVAL);
+    dt_fault_at_section(DT_SECTION_EVAL);
     dt_status status = evaluate(s, result, stop);
     dt_pulse_enter(&dt_pulse_main, before);
     return status;

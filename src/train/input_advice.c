@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "dtrain/data.h"
+#include "image/convert.h"
 
 static const double reserve = 1.1;      /* workers are not quite even */
 static const double least_cached = 0.1; /* of the data set; less is not worth its memory */

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "checkpoint/weights.h"
 
 enum { LIST_BYTES = 4096 };
 

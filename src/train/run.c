@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
@@ -73,6 +74,7 @@ static dt_status start_watchdog(struct run *r)
     DT_TRY(dt_watchdog_start(&r->watchdog, &options));
     dt_watchdog_set_step(r->watchdog, options.init_s / 10); /* the first step may take as long */
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
+    dt_fault_at_section(DT_SECTION_INIT);
     return DT_OK;
 }
 
@@ -222,7 +224,7 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     r->saving.target.resumed_step = resume.found ? r->at.step : -1;
     dt_stop_init(&r->stop, options->max_time_s, r->begin_s, r->at.step);
     dt_metrics_init(&r->metrics, s, r->at.step);
-    dt_stragglers_init(&r->stragglers, r->at.step);
+    dt_stragglers_init(&r->stragglers, s->comm, s->report, !dt_session_has_times(s), r->at.step);
     if (s->rank == 0)
         print_start(r, &resume);
     return DT_OK;

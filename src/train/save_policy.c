@@ -10,6 +10,7 @@
 
 #include "base/build.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
@@ -162,6 +163,7 @@ static dt_status begin(struct dt_saving *saving, struct dt_checkpoint *at)
 dt_status dt_saving_begin(struct dt_saving *saving, struct dt_checkpoint *at)
 {
     enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
+    dt_fault_at_section(DT_SECTION_SAVE);
     double begin_s = dt_clock_s();
     dt_status status = begin(saving, at);
     saving->stall_s = dt_clock_s() - begin_s;
@@ -198,6 +200,7 @@ static dt_status wait_until_durable(struct dt_saving *saving, const struct dt_ch
 dt_status dt_saving_finish(struct dt_saving *saving, const struct dt_checkpoint *at)
 {
     enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
+    dt_fault_at_section(DT_SECTION_SAVE);
     dt_status status = dt_session_agree(saving->session, wait_until_durable(saving, at));
     dt_pulse_enter(&dt_pulse_main, before);
     return status;

@@ -80,13 +80,6 @@ dt_status dt_session_eval_pass(struct dt_session *s, const struct dt_batch *batc
 /* dry_run.c: the plan and the schedule on stdout. Rank 0. */
 void dt_session_print(const struct dt_session *s, FILE *out);
 
-/* init_from.c: weights and running statistics by name from a safetensors file. Local. With
- * `new_head` a classifier of another shape is left as it is and named in a message. */
-dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *head, bool new_head);
-/* The model file behind a file, a checkpoint, a folder of checkpoints or a run folder, into
- * out[DT_PATH_MAX]. */
-dt_status dt_weights_find(char *out, const char *path);
-
 /* evaluate.c: the validation set once, with rank 0's running statistics; sums over all ranks. With
  * `stop` (else NULL) it looks now and then for reasons to stop. */
 struct dt_stop;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/sort.h"
@@ -31,6 +32,7 @@ static dt_status next_batch(struct run *r, const struct dt_batch **batch, struct
 {
     double begin_s = dt_clock_s();
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_DATA);
+    dt_fault_at_section(DT_SECTION_DATA);
     dt_status status = dt_saving_poll(&r->saving);
     if (status == DT_OK)
         status = dt_loader_next(r->session.train, batch);
@@ -50,6 +52,7 @@ static dt_status train_step(struct run *r, struct own_time *own)
             DT_FAIL(DT_ERR_INTERNAL, "the epoch ended before step %u", scalars.step);
         double begin_s = dt_clock_s(), waited_s = comm_s(s);
         dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
+        dt_fault_at_section(DT_SECTION_COMPUTE);
         DT_TRY(dt_session_pass(s, batch, &scalars, pass));
         own->work_s += dt_clock_s() - begin_s - (comm_s(s) - waited_s);
     }
@@ -65,6 +68,7 @@ static void advance(struct dt_checkpoint *at, const struct dt_session *s)
         at->epoch++;
     }
     dt_pulse_step(&dt_pulse_main, at->step);
+    dt_fault_at_step(at->step);
 }
 
 /* The watchdog's limit follows the median of the last steps. */
@@ -90,7 +94,7 @@ static dt_status step(struct run *r)
     count_step(r, dt_clock_s() - begin_s);
     if (r->n_step_s == 1)
         dt_metrics_begin_input(&r->metrics, &r->session, r->at.step);
-    return dt_stragglers_step(&r->stragglers, &r->session, r->at.step, own.data_s, own.work_s);
+    return dt_stragglers_step(&r->stragglers, r->at.step, own.data_s, own.work_s);
 }
 
 /* --- What is due after a step --- */

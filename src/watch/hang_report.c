@@ -101,23 +101,22 @@ static void print_date(FILE *out)
         fprintf(out, "at %s UTC\n", text);
 }
 
-static dt_status find_path(char *path, const struct dt_watchdog_options *options)
+static dt_status find_path(char *path, const char *dir, int rank)
 {
-    return dt_file_path(path, "%s/hang-%d.txt", options->dir, options->rank);
+    return dt_file_path(path, "%s/hang-%d.txt", dir, rank);
 }
 
-void dt_hang_report_remove(const struct dt_watchdog_options *options)
+void dt_hang_report_remove(const char *dir, int rank)
 {
     char path[DT_PATH_MAX];
-    if (find_path(path, options) == DT_OK)
+    if (find_path(path, dir, rank) == DT_OK)
         (void)unlink(path);
 }
 
-void dt_hang_report_write(const struct dt_watchdog_options *options, double step_limit_s,
-                          const struct dt_verdict *verdict, const struct dt_view *ranks)
+void dt_hang_report_write(const struct dt_hang_report *report)
 {
     char path[DT_PATH_MAX];
-    if (find_path(path, options) != DT_OK)
+    if (find_path(path, report->dir, report->rank) != DT_OK)
         return;
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
@@ -126,13 +125,14 @@ void dt_hang_report_write(const struct dt_watchdog_options *options, double step
             close(fd);
         return;
     }
-    fprintf(out, "%s\n", verdict->text[0] ? verdict->text : "another rank has ended the job");
-    fprintf(out, "rank %d of %d, pid %d, build %s\n", options->rank, options->n_ranks,
-            (int)getpid(), dt_build_id());
+    const char *text = report->verdict->text;
+    fprintf(out, "%s\n", text[0] ? text : "another rank has ended the job");
+    fprintf(out, "rank %d of %d, pid %d, build %s\n", report->rank, report->n_ranks, (int)getpid(),
+            dt_build_id());
     print_date(out);
     fprintf(out, "limits in s (0 = none): init %g, data, compute, reduce and eval %g, save %g\n",
-            options->init_s, step_limit_s, options->save_s);
-    print_ranks(out, ranks, options->n_ranks);
+            report->init_s, report->step_s, report->save_s);
+    print_ranks(out, report->ranks, report->n_ranks);
     print_history(out, "main", &dt_pulse_main);
     print_history(out, "saver", &dt_pulse_saver);
     print_threads(out);

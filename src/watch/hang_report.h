@@ -3,12 +3,17 @@
 #define DTRAIN_WATCH_HANG_REPORT_H
 
 #include "watch/blame.h"
-#include "watch/watchdog.h"
 
-/* Best effort, in options->dir; may block where the file system hangs. remove: what an earlier
- * start has left of this rank. */
-void dt_hang_report_remove(const struct dt_watchdog_options *options);
-void dt_hang_report_write(const struct dt_watchdog_options *options, double step_limit_s,
-                          const struct dt_verdict *verdict, const struct dt_view *ranks);
+struct dt_hang_report {
+    const char *dir; /* run folder */
+    int rank, n_ranks;
+    double init_s, step_s, save_s; /* limits, 0 = none */
+    const struct dt_verdict *verdict;
+    const struct dt_view *ranks;
+};
+/* Best effort; may block where the file system hangs. */
+void dt_hang_report_write(const struct dt_hang_report *report);
+/* Removes the file that an earlier start has left for this rank. */
+void dt_hang_report_remove(const char *dir, int rank);
 
 #endif

@@ -22,9 +22,14 @@ struct comparison {
     int rank; /* that counts as slow, -1 = none */
 };
 
-void dt_stragglers_init(struct dt_stragglers *stragglers, int64_t step)
+void dt_stragglers_init(struct dt_stragglers *stragglers, struct dt_comm *comm,
+                        struct dt_report *report, bool has_queues, int64_t step)
 {
-    *stragglers = (struct dt_stragglers){.next_step = step + WINDOW_STEPS, .rank = -1};
+    *stragglers = (struct dt_stragglers){.comm = comm,
+                                         .report = report,
+                                         .has_queues = has_queues,
+                                         .next_step = step + WINDOW_STEPS,
+                                         .rank = -1};
 }
 
 static double own_s(const struct window *w)
@@ -83,13 +88,13 @@ static bool is_to_be_named(struct dt_stragglers *stragglers, int rank)
 }
 
 /* The others wait for what it takes longer than they do. */
-static dt_status name_straggler(struct dt_session *s, const struct window *windows,
+static dt_status name_straggler(struct dt_stragglers *s, const struct window *windows,
                                 const struct comparison *c)
 {
     const struct window *w = &windows[c->rank];
     double late_s = own_s(w) - c->median_s, late_data_s = w->data_s - c->median_data_s;
     char host[DT_HOST_MAX] = "", text[DT_HOST_MAX + 256];
-    if (s->rank == c->rank)
+    if (dt_comm_rank(s->comm) == c->rank)
         dt_host_name(host);
     DT_TRY(dt_comm_bcast(s->comm, host, sizeof host, c->rank));
     snprintf(text, sizeof text,
@@ -102,37 +107,37 @@ static dt_status name_straggler(struct dt_session *s, const struct window *windo
     return DT_OK;
 }
 
-static dt_status compare_ranks(struct dt_stragglers *stragglers, struct dt_session *s,
-                               struct window *windows, double *scratch)
+static dt_status compare_ranks(struct dt_stragglers *s, struct window *windows, double *scratch)
 {
-    const struct window own = {stragglers->data_s, stragglers->work_s};
+    const struct window own = {s->data_s, s->work_s};
+    const int n_ranks = dt_comm_size(s->comm);
     DT_TRY(dt_comm_gather(s->comm, windows, &own, sizeof own));
-    if (!dt_session_has_times(s))
-        leave_out_waiting(windows, s->n_ranks);
-    const struct comparison c = compare(windows, s->n_ranks, stragglers->rank, scratch);
-    if (!is_to_be_named(stragglers, c.rank))
+    if (s->has_queues)
+        leave_out_waiting(windows, n_ranks);
+    const struct comparison c = compare(windows, n_ranks, s->rank, scratch);
+    if (!is_to_be_named(s, c.rank))
         return DT_OK;
-    stragglers->warned = true;
+    s->warned = true;
     return name_straggler(s, windows, &c);
 }
 
-dt_status dt_stragglers_step(struct dt_stragglers *stragglers, struct dt_session *s, int64_t step,
-                             double data_s, double work_s)
+dt_status dt_stragglers_step(struct dt_stragglers *s, int64_t step, double data_s, double work_s)
 {
     struct window *windows = NULL;
     double *scratch = NULL;
     dt_status status = DT_OK;
-    stragglers->data_s += data_s;
-    stragglers->work_s += work_s;
-    if (s->n_ranks == 1 || step < stragglers->next_step)
+    const size_t n_ranks = (size_t)dt_comm_size(s->comm);
+    s->data_s += data_s;
+    s->work_s += work_s;
+    if (n_ranks == 1 || step < s->next_step)
         return DT_OK;
-    status = DT_NEW(windows, (size_t)s->n_ranks);
+    status = DT_NEW(windows, n_ranks);
     if (status == DT_OK)
-        status = DT_NEW(scratch, (size_t)s->n_ranks);
-    DT_TRY_OUT(dt_session_agree(s, status));
-    DT_TRY_OUT(compare_ranks(stragglers, s, windows, scratch));
-    stragglers->data_s = stragglers->work_s = 0;
-    stragglers->next_step = step + WINDOW_STEPS;
+        status = DT_NEW(scratch, n_ranks);
+    DT_TRY_OUT(dt_comm_agree(s->comm, status, NULL));
+    DT_TRY_OUT(compare_ranks(s, windows, scratch));
+    s->data_s = s->work_s = 0;
+    s->next_step = step + WINDOW_STEPS;
 out:
     free(windows);
     free(scratch);

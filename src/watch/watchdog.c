@@ -350,6 +350,21 @@ static bool has_one_said(struct dt_watchdog *w)
     return any;
 }
 
+static void write_report(struct dt_watchdog *w)
+{
+    const struct dt_hang_report report = {
+        .dir = w->options.dir,
+        .rank = w->options.rank,
+        .n_ranks = w->options.n_ranks,
+        .init_s = w->options.init_s,
+        .step_s = atomic_load(&w->step_limit_s),
+        .save_s = w->options.save_s,
+        .verdict = &w->verdict,
+        .ranks = w->views,
+    };
+    dt_hang_report_write(&report);
+}
+
 static void act(struct dt_watchdog *w)
 {
     double until_s = dt_clock_s() + leave_time(w);
@@ -359,7 +374,7 @@ static void act(struct dt_watchdog *w)
     if (is_speaker)
         say(w);
     if (w->options.dir)
-        dt_hang_report_write(&w->options, atomic_load(&w->step_limit_s), &w->verdict, w->views);
+        write_report(w);
     set_flag(w, DT_HEARTBEAT_WRITTEN);
     while (dt_clock_s() < until_s && !(is_speaker && have_all_written(w))) {
         pthread_mutex_lock(&w->lock);
@@ -451,7 +466,7 @@ static dt_status prepare(struct dt_watchdog *w, const struct dt_watchdog_options
     DT_TRY(dt_heartbeat_path(w->path, options->dir));
     w->options.dir = w->dir;
     w->has_checkpoint = is_checkpoint_there(w);
-    dt_hang_report_remove(&w->options);
+    dt_hang_report_remove(w->options.dir, w->options.rank);
     return dt_heartbeat_write(w->path, &w->own); /* that it can be written is known now */
 }
 

@@ -34,10 +34,6 @@ dt_status dt_watchdog_start(struct dt_watchdog **watchdog,
 void dt_watchdog_set_step(struct dt_watchdog *watchdog, double median_s);
 void dt_watchdog_stop(struct dt_watchdog *watchdog); /* ends the thread; accepts NULL */
 
-/* watchdog_selftest.c: a process of its own hangs with a limit of a second; DT_ERR_INTERNAL if its
- * watchdog does not end it, as it should, with the right message. */
-dt_status dt_watchdog_self_test(double *seconds);
-
 /* crash.c: prints rank, section and step when this process crashes (SIGSEGV, SIGBUS, SIGFPE,
  * SIGILL, SIGABRT), then lets it die of the signal. */
 void dt_watchdog_catch_crashes(int rank);

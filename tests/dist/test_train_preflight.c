@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "dist_rig.h"
+#include "pack/pack.h"
 #include "train/preflight.h"
 
 static char root[] = "/tmp/dtrain-preflight-XXXXXX";

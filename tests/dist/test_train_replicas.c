@@ -272,12 +272,13 @@ static void watch_open(struct watch *w)
 {
     snprintf(w->dir, sizeof w->dir, "/tmp/dtrain-replicas-XXXXXX");
     w->step = 1000;
-    dt_stragglers_init(&w->stragglers, w->step);
-    if (rank > 0)
-        return;
-    assert_non_null(mkdtemp(w->dir));
-    const struct dt_report_options options = {.dir = w->dir};
-    assert_ok(dt_report_open(&session.report, &options));
+    if (rank == 0) {
+        assert_non_null(mkdtemp(w->dir));
+        const struct dt_report_options options = {.dir = w->dir};
+        assert_ok(dt_report_open(&session.report, &options));
+    }
+    dt_stragglers_init(&w->stragglers, session.comm, session.report,
+                       !dt_session_has_times(&session), w->step);
 }
 
 /* The warnings so far; removes the folder. */
@@ -299,7 +300,7 @@ static char *watch_close(struct watch *w)
 static void run_windows(struct watch *w, int n_windows, double data_s, double work_s)
 {
     for (int i = 0; i < 100 * n_windows; i++)
-        assert_ok(dt_stragglers_step(&w->stragglers, &session, ++w->step, data_s, work_s));
+        assert_ok(dt_stragglers_step(&w->stragglers, ++w->step, data_s, work_s));
 }
 
 static int count(const char *text, const char *word)

@@ -21,12 +21,12 @@ struct command {
 
 static void recolour(uint8_t *rows, const struct command *command)
 {
-    struct dt_recolour drawn;
+    struct dt_colour_change drawn;
     const struct dt_augment_options also = {.color_jitter = command->first,
                                             .random_erasing = command->second,
                                             .erase = {124, 116, 104}};
-    dt_mix_draw_recolour(&drawn, &also, SEED, EPOCH, command->id, command->size);
-    dt_mix_recolour(rows, &also, SEED, EPOCH, command->id, command->size);
+    dt_colour_draw(&drawn, &also, SEED, EPOCH, command->id, command->size);
+    dt_colour_apply(rows, &also, SEED, EPOCH, command->id, command->size);
     for (int i = 0; i < DT_COLOURS; i++)
         printf("%d ", (int)drawn.order[i]);
     for (int i = 0; i < DT_COLOURS; i++)

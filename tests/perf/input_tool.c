@@ -102,8 +102,8 @@ static dt_status find_need(struct tool *t, uint32_t i, int width, int height,
 {
     const struct dt_loader_options *o = &t->options;
     struct dt_crop crop;
-    dt_augment_draw(&crop, o->augment, true, SEED, t->epoch, t->order[i], width, height,
-                    o->image_size, o->resize);
+    dt_crop_draw(&crop, o->augment, true, SEED, t->epoch, t->order[i], width, height, o->image_size,
+                 o->resize);
     return dt_resize_prepare(resize, need, &crop, DT_RESIZE_CROP, width, height, o->image_size,
                              o->image_size);
 }

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "base/utf8.h"
 
 static const struct {
     const char *text, *escaped;
@@ -38,7 +39,7 @@ static void test_texts(void **state)
     char text[256];
     for (size_t i = 0; i < DT_COUNT(cases); i++) {
         snprintf(text, sizeof text, "%s", cases[i].text);
-        dt_log_escape(text);
+        dt_utf8_escape(text);
         assert_string_equal(text, cases[i].escaped);
         assert_int_equal(DT_ERROR(DT_ERR_DATA, "file %s", cases[i].text), DT_ERR_DATA);
         assert_string_equal(dt_error_text() + strlen("file "), cases[i].escaped);

@@ -38,7 +38,7 @@ static void test_none(void **state)
         assert_false(dt_fault_due(DT_FAULT_NAN, 0));
         assert_true(dt_fault_slowness() == 1);
         dt_fault_at_step(0);
-        dt_fault_at_section("save");
+        dt_fault_at_section(DT_SECTION_SAVE);
     }
 }
 
@@ -185,8 +185,8 @@ static int run_child(const char *list, int rank, int *n_stops)
             _exit(1);
         for (int step = 0; step < 5; step++) {
             dt_fault_at_step(step);
-            dt_fault_at_section("compute");
-            dt_fault_at_section("save");
+            dt_fault_at_section(DT_SECTION_COMPUTE);
+            dt_fault_at_section(DT_SECTION_SAVE);
             dt_fault_io(NULL);
         }
         _exit(9);

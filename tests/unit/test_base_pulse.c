@@ -4,16 +4,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 #include <pthread.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/fault.h"
 #include "base/pulse.h"
 
 static void test_names(void **state)
@@ -99,34 +95,6 @@ static void test_reader_beside_the_owner(void **state)
     pthread_join(owner, NULL);
 }
 
-/* How a child with this DTRAIN_FAULT ends that enters eval and does steps 0 to 9. */
-static int end_with(const char *fault)
-{
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        setenv("DTRAIN_FAULT", fault, 1);
-        if (dt_fault_init(1) != DT_OK)
-            _exit(99);
-        dt_pulse_enter(&dt_pulse_main, DT_SECTION_EVAL);
-        for (int i = 0; i < 10; i++)
-            dt_pulse_step(&dt_pulse_main, i);
-        _exit(0);
-    }
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-static void test_faults_fire(void **state)
-{
-    (void)state;
-    assert_int_equal(end_with("kill@eval:1"), -SIGKILL);
-    assert_int_equal(end_with("kill@9:1"), -SIGKILL);
-    assert_int_equal(end_with("kill@eval:0,kill@9:0"), 0);
-    assert_int_equal(end_with("kill@save:1,kill@10:1"), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -135,7 +103,6 @@ int main(void)
         cmocka_unit_test(test_history_keeps_the_last),
         cmocka_unit_test(test_pulses_are_apart),
         cmocka_unit_test(test_reader_beside_the_owner),
-        cmocka_unit_test(test_faults_fire),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

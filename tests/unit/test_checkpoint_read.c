@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "checkpoint/weights.h"
 #include "checkpoint_rig.h"
 #include "dtrain/train.h"
 

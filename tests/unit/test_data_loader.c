@@ -23,8 +23,8 @@ static void check_crop(const struct dt_dataset *dataset, const struct row *row, 
     struct dt_crop crop;
     const char *number = strrchr(dt_dataset_name(dataset, row->id, name, sizeof name), '/') + 1;
     int i = (int)strtol(number, NULL, 10);
-    dt_augment_draw(&crop, DT_AUGMENT_IMAGENET, true, SEED, epoch, row->id, good_width(i),
-                    good_height(i), SIZE, SIZE + 4);
+    dt_crop_draw(&crop, DT_AUGMENT_IMAGENET, true, SEED, epoch, row->id, good_width(i),
+                 good_height(i), SIZE, SIZE + 4);
     assert_true(row->crop.x == crop.x && row->crop.y == crop.y && row->crop.w == crop.w &&
                 row->crop.h == crop.h && row->crop.flip == crop.flip);
 }

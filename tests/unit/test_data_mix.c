@@ -88,10 +88,10 @@ static void plain_erase(uint8_t *pixels, const struct dt_rect *rect, const uint8
 
 static void check_recolour(const struct dt_augment_options *also, uint32_t id, int size)
 {
-    struct dt_recolour drawn;
+    struct dt_colour_change drawn;
     fill_both(size, id);
-    dt_mix_draw_recolour(&drawn, also, 7, 2, id, size);
-    dt_mix_recolour(g_a, also, 7, 2, id, size);
+    dt_colour_draw(&drawn, also, 7, 2, id, size);
+    dt_colour_apply(g_a, also, 7, 2, id, size);
     for (int i = 0; i < DT_COLOURS && also->color_jitter > 0; i++)
         plain_adjust(g_old_a, bytes_of(size), drawn.order[i], drawn.factors[i]);
     plain_erase(g_old_a, &drawn.erased, also->erase, size);
@@ -129,8 +129,8 @@ static void test_factors_and_orders(void **state)
     int orders[27] = {0}, n_orders = 0;
     double sum[3] = {0}, squares[3] = {0};
     for (uint32_t id = 0; id < DRAWS; id++) {
-        struct dt_recolour drawn;
-        dt_mix_draw_recolour(&drawn, &also, 7, 0, id, SIZE);
+        struct dt_colour_change drawn;
+        dt_colour_draw(&drawn, &also, 7, 0, id, SIZE);
         assert_int_equal(1 << drawn.order[0] | 1 << drawn.order[1] | 1 << drawn.order[2], 7);
         orders[drawn.order[0] * 9 + drawn.order[1] * 3 + drawn.order[2]]++;
         for (int i = 0; i < 3; i++) {
@@ -159,8 +159,8 @@ static void test_rectangles(void **state)
     const struct dt_augment_options also = {.random_erasing = 0.25};
     double n = 0, area = 0, log_ratio = 0;
     for (uint32_t id = 0; id < DRAWS; id++) {
-        struct dt_recolour drawn;
-        dt_mix_draw_recolour(&drawn, &also, 7, 0, id, SIZE);
+        struct dt_colour_change drawn;
+        dt_colour_draw(&drawn, &also, 7, 0, id, SIZE);
         const struct dt_rect *rect = &drawn.erased;
         if (rect->w == 0)
             continue;
@@ -186,9 +186,9 @@ static void test_pure(void **state)
     float share = 0;
     for (size_t k = 0; k < 4; k++) {
         fill_both(32, 0);
-        dt_mix_recolour(g_a, &also, 7, 2, 5, 32);
-        dt_mix_recolour(g_b, &also, keys[k][0], keys[k][1], keys[k][2], 32);
-        dt_mix_recolour(g_old_b, &also, 7, 2, 5, 32);
+        dt_colour_apply(g_a, &also, 7, 2, 5, 32);
+        dt_colour_apply(g_b, &also, keys[k][0], keys[k][1], keys[k][2], 32);
+        dt_colour_apply(g_old_b, &also, 7, 2, 5, 32);
         assert_true((memcmp(g_b, g_old_b, bytes_of(32)) == 0) == (k == 0));
         float drawn = dt_mix_pair(g_a, g_b, &also, keys[k][0], keys[k][1], keys[k][2], 32);
         assert_true(k == 0 || drawn != share);
@@ -203,7 +203,7 @@ static void test_off_changes_nothing(void **state)
     const struct dt_augment_options also = {.erase = {1, 2, 3}};
     fill_both(SIZE, 0);
     for (uint32_t id = 0; id < 10; id++) {
-        dt_mix_recolour(g_a, &also, 7, 0, id, SIZE);
+        dt_colour_apply(g_a, &also, 7, 0, id, SIZE);
         assert_true(dt_mix_pair(g_a, g_b, &also, 7, 0, id, SIZE) == 1.0f);
     }
     assert_memory_equal(g_a, g_old_a, BYTES);
@@ -374,7 +374,7 @@ static void test_rows_are_recoloured(void **state)
     assert_memory_equal(g_a, g_old_a, bytes_of(32));
     read_row(g_a, dataset, true, &on);
     assert_memory_not_equal(g_a, g_old_a, bytes_of(32));
-    dt_mix_recolour(g_old_a, &on, 7, 3, 5, 32);
+    dt_colour_apply(g_old_a, &on, 7, 3, 5, 32);
     assert_memory_equal(g_a, g_old_a, bytes_of(32));
     dt_dataset_close(dataset);
 }

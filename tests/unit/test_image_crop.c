@@ -16,7 +16,7 @@ static struct dt_crop draw(enum dt_augment augment, uint64_t seed, uint32_t epoc
                            int width, int height)
 {
     struct dt_crop crop;
-    dt_augment_draw(&crop, augment, true, seed, epoch, id, width, height, 224, 256);
+    dt_crop_draw(&crop, augment, true, seed, epoch, id, width, height, 224, 256);
     return crop;
 }
 
@@ -151,8 +151,8 @@ static void test_evaluation(void **state)
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         for (int a = 0; a < 4; a++) { /* the fourth: no augmentation while training */
             struct dt_crop crop;
-            dt_augment_draw(&crop, kinds[a % 3], a == 3, 1, 2, 3, cases[k].width, cases[k].height,
-                            cases[k].size, cases[k].resize);
+            dt_crop_draw(&crop, kinds[a % 3], a == 3, 1, 2, 3, cases[k].width, cases[k].height,
+                         cases[k].size, cases[k].resize);
             assert_false(crop.flip);
             assert_true(fabs(crop.x - cases[k].x) < 1e-4 && fabs(crop.y - cases[k].y) < 1e-4);
             assert_true(fabs(crop.w - cases[k].w) < 1e-4 && fabs(crop.h - cases[k].h) < 1e-4);

@@ -3,6 +3,7 @@
 #include "data/names.h"
 #include "data_files.h"
 #include "image/jpeg_encode.h"
+#include "pack/pack.h"
 
 enum { PER_CLASS = 3, N = 10 * PER_CLASS };
 

@@ -7,6 +7,7 @@
 #include "pack/crc32c.h"
 #include "pack/images.h"
 #include "pack/mat5.h"
+#include "pack/pack.h"
 #include "pack/parallel.h"
 
 /* --- CRC-32C: RFC 3720 B.4 --- */

@@ -754,14 +754,6 @@ static void test_crashes_are_told(void **state)
     unlink(s.dir);
 }
 
-static void test_self_test(void **state)
-{
-    (void)state;
-    double seconds = -1;
-    assert_int_equal(dt_watchdog_self_test(&seconds), DT_OK);
-    assert_true(seconds >= 1 && seconds < 20);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -776,7 +768,6 @@ int main(void)
         cmocka_unit_test(test_an_alarm_is_passed_on),
         cmocka_unit_test(test_slots),
         cmocka_unit_test(test_crashes_are_told),
-        cmocka_unit_test(test_self_test),
     };
     return cmocka_run_group_tests(tests, start_all, end_all);
 }

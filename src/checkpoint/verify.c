@@ -1,9 +1,7 @@
-/* Reading checkpoints. Nothing is believed that the manifest does not confirm: a checkpoint is good
- * or it is passed over, there is nothing between. */
-#include <dirent.h>
+/* Verifying a checkpoint. Nothing is believed that the manifest does not confirm: a checkpoint is
+ * good or it is passed over, there is nothing between. */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,118 +10,25 @@
 #include <xxhash.h>
 
 #include "base/file.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/internal.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/snapshot.h"
-#include "train/session.h"
 
-enum { BLOCK_BYTES = 1 << 20, LATEST_BYTES = 64 };
+enum { BLOCK_BYTES = 1 << 20 };
 
 enum { MODEL, OPTIM, STATE, CONFIG, N_FILES };
 static const struct {
     const char *name;
     bool has_tensors;
 } files[N_FILES] = {
-    [MODEL] = {"model.safetensors", true},
-    [OPTIM] = {"optim.safetensors", true},
-    [STATE] = {"state.json", false},
-    [CONFIG] = {"config.json", false},
+    [MODEL] = {DT_MODEL_FILE, true},
+    [OPTIM] = {DT_OPTIM_FILE, true},
+    [STATE] = {DT_STATE_FILE, false},
+    [CONFIG] = {DT_CONFIG_FILE, false},
 };
-
-/* --- Folders --- */
-
-dt_status dt_checkpoint_path(char *path, const char *dir, int64_t step)
-{
-    return dt_file_path(path, "%s/step-%09" PRId64, dir, step);
-}
-
-static bool parse_name(int64_t *step, const char *name)
-{
-    char again[64];
-    if (sscanf(name, "step-%" SCNd64, step) != 1 || *step < 0)
-        return false;
-    snprintf(again, sizeof again, "step-%09" PRId64, *step);
-    return strcmp(again, name) == 0;
-}
-
-static int descending(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x < y) - (x > y);
-}
-
-static dt_status collect(int64_t **steps, int *n_steps, DIR *d, const char *dir)
-{
-    void *block = NULL;
-    size_t capacity = 0;
-    struct dirent *entry;
-    while (errno = 0, (entry = readdir(d))) {
-        int64_t step;
-        if (!parse_name(&step, entry->d_name))
-            continue;
-        DT_TRY(dt_mem_grow(&block, &capacity, (size_t)*n_steps, sizeof **steps, "checkpoints"));
-        *steps = block;
-        (*steps)[(*n_steps)++] = step;
-    }
-    if (errno != 0)
-        DT_FAIL(DT_ERR_IO, "cannot list %s: %s", dir, strerror(errno));
-    if (*n_steps > 0)
-        qsort(*steps, (size_t)*n_steps, sizeof **steps, descending);
-    return DT_OK;
-}
-
-dt_status dt_checkpoint_list(int64_t **steps, int *n_steps, const char *dir)
-{
-    *steps = NULL;
-    *n_steps = 0;
-    DIR *d = opendir(dir);
-    if (!d && errno == ENOENT)
-        return DT_OK;
-    if (!d)
-        DT_FAIL(dt_file_input_status(errno), "cannot list %s: %s", dir, strerror(errno));
-    dt_status status = collect(steps, n_steps, d, dir);
-    closedir(d);
-    if (status == DT_OK)
-        return DT_OK;
-    free(*steps);
-    *steps = NULL;
-    *n_steps = 0;
-    return dt_error_pass(status, __func__, __FILE__, __LINE__);
-}
-
-/* The step in the name of the folder `path`, whatever way leads there. */
-static bool folder_step(int64_t *step, const char *path)
-{
-    char *real = realpath(path, NULL);
-    const char *slash = real ? strrchr(real, '/') : NULL;
-    bool is_named = slash && parse_name(step, slash + 1);
-    free(real);
-    return is_named;
-}
-
-static bool is_in(const char *folder, const char *name)
-{
-    char path[DT_PATH_MAX];
-    return (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path &&
-           dt_file_exists(path);
-}
-
-dt_status dt_checkpoint_locate(char *dir, bool *is_one, const char *path)
-{
-    struct stat info;
-    int64_t step;
-    if (stat(path, &info) != 0)
-        DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", path, strerror(errno));
-    if (!S_ISDIR(info.st_mode))
-        DT_FAIL(DT_ERR_NO_INPUT, "%s is not a folder", path);
-    *is_one =
-        folder_step(&step, path) || is_in(path, dt_manifest_name) || is_in(path, files[STATE].name);
-    return dt_file_path(dir, is_in(path, "checkpoints") && !*is_one ? "%s/checkpoints" : "%s",
-                        path);
-}
 
 /* --- Checksums --- */
 
@@ -365,7 +270,7 @@ static dt_status check_state(struct dt_checkpoint *state, const struct verifying
         DT_FAIL(DT_ERR_DATA,
                 "%s is of step %" PRId64 ", the manifest of another state, step %" PRId64,
                 files[STATE].name, state->step, m->step);
-    if (folder_step(&named, v->path) && named != m->step)
+    if (dt_checkpoint_folder_step(&named, v->path) && named != m->step)
         DT_FAIL(DT_ERR_DATA,
                 "its files are of step %" PRId64 ", but the folder is named step %" PRId64, m->step,
                 named);
@@ -418,117 +323,4 @@ dt_status dt_checkpoint_verify(struct dt_checkpoint *state, const char *path)
 bool dt_checkpoint_is_damaged(dt_status status)
 {
     return status == DT_ERR_DATA || status == DT_ERR_NO_INPUT;
-}
-
-/* --- The newest good one --- */
-
-/* Only a hint, so it is never followed; but whoever moved files by hand wants to know. */
-static void compare_latest(const char *dir, const char *path)
-{
-    char latest[DT_PATH_MAX], *text;
-    size_t bytes;
-    const char *name = strrchr(path, '/') + 1;
-    if (dt_file_path(latest, "%s/latest", dir) != DT_OK ||
-        dt_file_load(&text, &bytes, latest, LATEST_BYTES) != DT_OK)
-        return;
-    text[strcspn(text, "\n")] = '\0';
-    if (strcmp(text, name) != 0)
-        dt_log(DT_LOG_WARNING, "%s names %s, but the newest good checkpoint is %s", latest, text,
-               name);
-    free(text);
-}
-
-static dt_status try_one(bool *found, struct dt_checkpoint *state, const char *path, bool is_last)
-{
-    dt_status status = dt_checkpoint_verify(state, path);
-    *found = status == DT_OK;
-    /* A bad disk may never give it back; anything else may be right at the next start. */
-    if (!*found && !dt_checkpoint_is_damaged(status) && status != DT_ERR_IO)
-        return dt_error_pass(status, __func__, __FILE__, __LINE__);
-    if (!*found)
-        dt_log(DT_LOG_WARNING, "checkpoint %s is not usable: %s; %s", path, dt_error_text(),
-               is_last ? "there is none before it" : "trying the one before it");
-    return DT_OK;
-}
-
-dt_status dt_checkpoint_find(char *path, struct dt_checkpoint *state, const char *dir)
-{
-    int64_t *steps = NULL;
-    int n_steps = 0;
-    bool found = false;
-    dt_status status = DT_OK;
-    path[0] = '\0';
-    DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
-    for (int i = 0; i < n_steps && !found; i++) {
-        DT_TRY_OUT(dt_checkpoint_path(path, dir, steps[i]));
-        DT_TRY_OUT(try_one(&found, state, path, i == n_steps - 1));
-    }
-    if (found)
-        compare_latest(dir, path);
-out:
-    if (!found)
-        path[0] = '\0';
-    free(steps);
-    return status;
-}
-
-/* --- Using one --- */
-
-dt_status dt_checkpoint_config(struct dt_config *config, const char *path)
-{
-    char file[DT_PATH_MAX];
-    DT_TRY(dt_file_path(file, "%s/%s", path, files[CONFIG].name));
-    return dt_config_load(config, file, NULL, 0);
-}
-
-dt_status dt_checkpoint_match(const struct dt_checkpoint *saved,
-                              const struct dt_checkpoint *current, const char *path)
-{
-    if (saved->n_train_images != current->n_train_images ||
-        saved->fingerprint != current->fingerprint)
-        DT_FAIL(DT_ERR_CONFIG,
-                "cannot resume from %s, it is of a run on other data: %" PRId64
-                " training images with the fingerprint %016" PRIx64 " there, %" PRId64
-                " with %016" PRIx64
-                " now; use the old data, --allow-config-change, or another --out",
-                path, saved->n_train_images, saved->fingerprint, current->n_train_images,
-                current->fingerprint);
-    return DT_OK;
-}
-
-static dt_status load_momentum(struct dt_plan *plan, struct dt_st_reader *file, const char *path,
-                               int id, float *values)
-{
-    const struct dt_tensor *tensor = &plan->graph->tensor[id];
-    char name[DT_ST_NAME_MAX];
-    snprintf(name, sizeof name, DT_MOMENTUM_PREFIX "%s", tensor->name);
-    const struct dt_st_tensor *saved = dt_st_find(file, name);
-    bool fits = saved && saved->n_dims == tensor->n_dims;
-    for (int i = 0; fits && i < saved->n_dims; i++)
-        fits = saved->dim[i] == tensor->dim[i];
-    if (!fits)
-        DT_FAIL(DT_ERR_DATA, "%s: tensor %s is missing or has another shape", path, name);
-    DT_TRY(dt_st_read_f32(file, saved, values));
-    return dt_plan_set(plan, DT_ARENA_MOMENTUM, id, values);
-}
-
-dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path)
-{
-    char file[DT_PATH_MAX];
-    struct dt_st_reader *reader = NULL;
-    float *values = NULL;
-    dt_status status = DT_OK;
-    const struct dt_graph *g = plan->graph;
-    DT_TRY(dt_file_path(file, "%s/%s", path, files[MODEL].name));
-    DT_TRY(dt_weights_load(plan, file, NULL, false));
-    DT_TRY(dt_file_path(file, "%s/%s", path, files[OPTIM].name));
-    DT_TRY_OUT(DT_NEW(values, dt_graph_largest(g, DT_PARAM)));
-    DT_TRY_OUT(dt_st_open(&reader, file));
-    for (int t = 0; t < g->n_tensors; t++)
-        if (g->tensor[t].role == DT_PARAM)
-            DT_TRY_OUT(load_momentum(plan, reader, file, t, values));
-out:
-    dt_st_close(reader);
-    free(values);
-    return status;
 }

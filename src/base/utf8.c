@@ -1,0 +1,40 @@
+/* Well-formed UTF-8 as in RFC 3629. */
+#include "base/utf8.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+size_t dt_utf8_length(const char *text, size_t bytes)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    if (bytes == 0)
+        return 0;
+    if (p[0] < 0x80)
+        return 1;
+    size_t n = p[0] >= 0xc2 && p[0] <= 0xdf ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : 4;
+    if (p[0] < 0xc2 || p[0] > 0xf4 || n > bytes)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    bool overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
+    bool surrogate = p[0] == 0xed && p[1] > 0x9f;
+    bool too_large = p[0] == 0xf4 && p[1] > 0x8f;
+    return overlong || surrogate || too_large ? 0 : n;
+}
+
+void dt_utf8_escape(char *text)
+{
+    size_t left = strlen(text), n;
+    for (; left > 0; text += n, left -= n) {
+        const unsigned char *c = (const unsigned char *)text;
+        n = dt_utf8_length(text, left);
+        bool control = (*c < 0x20 && *c != '\n') || *c == 0x7f;
+        bool control_c1 = n == 2 && c[0] == 0xc2 && c[1] < 0xa0;
+        if (n == 0)
+            n = 1;
+        else if (!control && !control_c1)
+            continue;
+        memset(text, '?', n);
+    }
+}

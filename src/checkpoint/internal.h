@@ -1,0 +1,16 @@
+/* The files of a checkpoint folder, for what reads and writes them. */
+#ifndef DTRAIN_CHECKPOINT_INTERNAL_H
+#define DTRAIN_CHECKPOINT_INTERNAL_H
+
+#define DT_MODEL_FILE  "model.safetensors"
+#define DT_OPTIM_FILE  "optim.safetensors"
+#define DT_STATE_FILE  "state.json"
+#define DT_CONFIG_FILE "config.json"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The step in the name of the folder `path`, whatever way leads there; false if it has none. */
+bool dt_checkpoint_folder_step(int64_t *step, const char *path);
+
+#endif

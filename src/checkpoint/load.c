@@ -1,0 +1,71 @@
+/* Loading a checkpoint that has been verified. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/internal.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/snapshot.h"
+#include "checkpoint/weights.h"
+
+dt_status dt_checkpoint_config(struct dt_config *config, const char *path)
+{
+    char file[DT_PATH_MAX];
+    DT_TRY(dt_file_path(file, "%s/%s", path, DT_CONFIG_FILE));
+    return dt_config_load(config, file, NULL, 0);
+}
+
+dt_status dt_checkpoint_match(const struct dt_checkpoint *saved,
+                              const struct dt_checkpoint *current, const char *path)
+{
+    if (saved->n_train_images != current->n_train_images ||
+        saved->fingerprint != current->fingerprint)
+        DT_FAIL(DT_ERR_CONFIG,
+                "cannot resume from %s, it is of a run on other data: %" PRId64
+                " training images with the fingerprint %016" PRIx64 " there, %" PRId64
+                " with %016" PRIx64
+                " now; use the old data, --allow-config-change, or another --out",
+                path, saved->n_train_images, saved->fingerprint, current->n_train_images,
+                current->fingerprint);
+    return DT_OK;
+}
+
+static dt_status load_momentum(struct dt_plan *plan, struct dt_st_reader *file, const char *path,
+                               int id, float *values)
+{
+    const struct dt_tensor *tensor = &plan->graph->tensor[id];
+    char name[DT_ST_NAME_MAX];
+    snprintf(name, sizeof name, DT_MOMENTUM_PREFIX "%s", tensor->name);
+    const struct dt_st_tensor *saved = dt_st_find(file, name);
+    bool fits = saved && saved->n_dims == tensor->n_dims;
+    for (int i = 0; fits && i < saved->n_dims; i++)
+        fits = saved->dim[i] == tensor->dim[i];
+    if (!fits)
+        DT_FAIL(DT_ERR_DATA, "%s: tensor %s is missing or has another shape", path, name);
+    DT_TRY(dt_st_read_f32(file, saved, values));
+    return dt_plan_set(plan, DT_ARENA_MOMENTUM, id, values);
+}
+
+dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path)
+{
+    char file[DT_PATH_MAX];
+    struct dt_st_reader *reader = NULL;
+    float *values = NULL;
+    dt_status status = DT_OK;
+    const struct dt_graph *g = plan->graph;
+    DT_TRY(dt_file_path(file, "%s/%s", path, DT_MODEL_FILE));
+    DT_TRY(dt_weights_load(plan, file, NULL, false));
+    DT_TRY(dt_file_path(file, "%s/%s", path, DT_OPTIM_FILE));
+    DT_TRY_OUT(DT_NEW(values, dt_graph_largest(g, DT_PARAM)));
+    DT_TRY_OUT(dt_st_open(&reader, file));
+    for (int t = 0; t < g->n_tensors; t++)
+        if (g->tensor[t].role == DT_PARAM)
+            DT_TRY_OUT(load_momentum(plan, reader, file, t, values));
+out:
+    dt_st_close(reader);
+    free(values);
+    return status;
+}

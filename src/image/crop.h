@@ -1,0 +1,21 @@
+/* The part of an image that is used, drawn before the image is decoded. */
+#ifndef DTRAIN_IMAGE_CROP_H
+#define DTRAIN_IMAGE_CROP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dtrain/config.h"
+
+struct dt_crop {
+    float x, y, w, h; /* source rectangle in pixels; may reach outside (padding is black) */
+    bool flip;        /* left-right */
+};
+/* Training crops: imagenet = random resized crop (scale 0.08..1, ratio 3/4..4/3, torchvision's
+ * rule), cifar = zero pad by 4 and random crop at the original size; both flip with probability
+ * 1/2. none, and evaluation (train = false): resize of the shorter side to `resize`, centre crop.
+ */
+void dt_crop_draw(struct dt_crop *crop, enum dt_augment augment, bool train, uint64_t seed,
+                  uint32_t epoch, uint32_t id, int width, int height, int size, int resize);
+
+#endif
