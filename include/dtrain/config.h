@@ -26,11 +26,10 @@ enum dt_schedule_kind {
     DT_SCHEDULE_COSINE,
     DT_SCHEDULE_POLY
 };
-enum dt_lr_unit { DT_LR_ABSOLUTE, DT_LR_PER_256 };
 enum dt_device_kind { DT_DEVICE_AUTO, DT_DEVICE_CPU, DT_DEVICE_CUDA };
 enum dt_comm_kind { DT_COMM_AUTO, DT_COMM_MPI, DT_COMM_NCCL };
 enum dt_comm_algorithm { DT_ALGORITHM_RING, DT_ALGORITHM_AUTO };
-enum dt_wire { DT_WIRE_AUTO, DT_WIRE_FP32 };
+enum dt_grad_dtype { DT_GRAD_AUTO, DT_GRAD_FP32, DT_GRAD_FP16, DT_GRAD_BF16 };
 
 enum { DT_MAX_MILESTONES = 16, DT_CONFIG_NAME_MAX = 64 };
 
@@ -40,8 +39,8 @@ struct dt_config {
         int num_classes;
         int image_size; /* pixels, height = width */
         bool zero_init_residual;
-        double dropout;              /* VGG and AlexNet classifiers */
-        char init_from[DT_PATH_MAX]; /* safetensors file for fine-tuning; "" = none */
+        double dropout;                       /* VGG and AlexNet classifiers */
+        char initial_checkpoint[DT_PATH_MAX]; /* safetensors file for fine-tuning; "" = none */
     } model;
     struct {
         enum dt_source source;
@@ -57,26 +56,30 @@ struct dt_config {
         double color_jitter;    /* brightness, contrast, saturation times 1 - x .. 1 + x; 0 = off */
         double random_erasing;  /* probability */
         double mixup, cutmix;   /* alpha of the beta distribution, 0 = off */
-        int resize;             /* eval: shorter side before the centre crop, 0 = size * 256/224 */
+        int val_resize;         /* eval: shorter side before the centre crop, 0 = size * 256/224 */
         double mean[3], std[3]; /* of pixels in 0..1, RGB */
         int label_offset;       /* subtracted from every label in the files */
         double max_bad_fraction;
     } data;
     struct {
         int epochs;
-        int64_t max_steps; /* 0 = no limit */
-        int global_batch;  /* images per update over all ranks */
-        int micro_batch;   /* images per rank and pass, 0 = global_batch / ranks */
-        uint64_t seed;     /* 0 .. 2^53 */
+        int64_t max_steps;     /* 0 = no limit */
+        int global_batch_size; /* images per update over all ranks */
+        int micro_batch_size;  /* images per rank and pass, 0 = global_batch_size / ranks */
+        uint64_t seed;         /* 0 .. 2^53 */
         enum dt_precision precision;
         double loss_scale; /* fp16: 0 = dynamic */
         bool deterministic;
         double label_smoothing;
-        int eval_every;      /* epochs, 0 = only at the end */
-        int eval_batch;      /* images per rank and pass in evaluation */
-        double stop_top1;    /* per cent of the validation set, 0 = off */
-        int64_t check_every; /* steps between comparisons of the ranks, 0 = at saves only */
+        int64_t replica_check_every; /* steps between comparisons of the ranks, 0 = at saves only */
     } train;
+    struct {
+        int every_epochs;        /* 0 = only at the end */
+        int batch_size_per_rank; /* images per pass */
+    } eval;
+    struct {
+        double target; /* per cent top-1 of the validation set, 0 = off */
+    } early_stop;
     struct {
         double momentum, weight_decay;
         bool nesterov, decay_norm_bias; /* weight decay on batch norm and bias too */
@@ -84,27 +87,28 @@ struct dt_config {
     struct {
         enum dt_schedule_kind kind;
         double lr;
-        enum dt_lr_unit lr_unit;              /* per_256: lr * global_batch / 256 */
+        int lr_base_size; /* lr is that of so many images an update: times global_batch_size /
+                             lr_base_size; 0 = lr is absolute */
         double warmup_epochs, warmup_start;   /* linear from warmup_start * lr */
         double milestones[DT_MAX_MILESTONES]; /* epochs */
         int n_milestones;
-        double gamma, power, end_lr;
+        double gamma, power, min_lr;
     } schedule;
     struct {
         enum dt_device_kind kind;
-        int threads;      /* compute threads per rank, 0 = allowed CPUs / ranks on the node */
-        bool winograd;    /* for large 3x3 convolutions */
-        bool record;      /* CUDA: record the training step once and replay it */
-        bool bind;        /* CUDA: ranks run on the CPUs of their GPU's NUMA node */
-        bool share;       /* CUDA: several ranks may use one GPU (for tests) */
-        double timeout_s; /* of waiting for the device, 0 = for ever */
+        int threads;           /* compute threads per rank, 0 = allowed CPUs / ranks on the node */
+        bool winograd;         /* for large 3x3 convolutions */
+        bool cuda_graph;       /* CUDA: record the training step once and replay it */
+        bool numa_bind;        /* CUDA: ranks run on the CPUs of their GPU's NUMA node */
+        bool allow_shared_gpu; /* CUDA: several ranks may use one GPU (for tests) */
+        double timeout_s;      /* of waiting for the device, 0 = for ever */
         char cache_dir[DT_PATH_MAX]; /* chosen algorithms are kept there; "" = the user's cache */
     } device;
     struct {
         enum dt_comm_kind backend;
         enum dt_comm_algorithm algorithm;
-        enum dt_wire wire; /* type of gradients between ranks: auto = as computed */
-        double bucket_mb, last_bucket_mb;
+        enum dt_grad_dtype grad_dtype; /* of gradients between ranks: auto = as computed */
+        double bucket_cap_mb, last_bucket_cap_mb;
     } comm;
     struct {
         char dir[DT_PATH_MAX];
@@ -120,7 +124,7 @@ struct dt_config {
         double retry_s;       /* between attempts after a failed save */
     } checkpoint;
     struct { /* how long a section may stand still, 0 = for ever; a step at least 10 x its median */
-        double init_s, step_s, save_s;
+        double init_timeout_s, step_timeout_s, save_timeout_s;
     } watchdog;
     struct {
         int warmup_steps, rounds, steps_per_round;
@@ -130,7 +134,7 @@ struct dt_config {
 /* What one row of the key table says; for help, tests and tools. */
 struct dt_key;
 size_t dt_config_n_keys(void);
-const char *dt_config_key_path(size_t index); /* "train.global_batch" */
+const char *dt_config_key_path(size_t index); /* "train.global_batch_size" */
 
 void dt_config_init(struct dt_config *config); /* every key at its default */
 /* Defaults, then the file (NULL = none), then overrides "key.path=value" (value: JSON, else a plain

@@ -77,9 +77,10 @@ struct dt_loader_options {
     struct dt_augment_options also;
     struct dt_decode_options decode;
     int image_size, resize;
-    int global_batch, micro_batch; /* train: global_batch = ranks * passes * micro_batch;
-                                      evaluation: global_batch = ranks * micro_batch; micro_batch
-                                      is even where pairs are mixed */
+    int global_batch_size,
+        micro_batch_size; /* train: global_batch_size = ranks * passes * micro_batch_size;
+                   evaluation: global_batch_size = ranks * micro_batch_size; micro_batch_size
+                   is even where pairs are mixed */
     int rank, n_ranks;
     int workers, prefetch;
     uint32_t epochs; /* of the run: none behind the last is made before it is started; 0 = no end */

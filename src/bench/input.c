@@ -293,13 +293,13 @@ static dt_status run_points(struct bench *b)
 static void choose_options(struct bench *b)
 {
     struct dt_session *s = &b->session;
-    int given = s->config->train.micro_batch;
+    int given = s->config->train.micro_batch_size;
     uint32_t most = images_per_rank(b) < BATCH_MOST ? images_per_rank(b) : BATCH_MOST;
     int batch = given > 0 && given < (int)most ? given : (int)most;
     if (batch % 2 != 0 && batch > 1)
         batch--; /* pairs may be mixed */
-    s->micro_batch = batch;
-    s->global_batch = s->n_ranks * batch;
+    s->micro_batch_size = batch;
+    s->global_batch_size = s->n_ranks * batch;
     b->options = dt_session_loader_options(s, true);
 }
 

@@ -76,7 +76,7 @@ static dt_status run_rounds(struct bench *b)
         }
         double round_s = last_s - begin_s;
         DT_TRY(dt_comm_max_f64(s->comm, &round_s, 1));
-        b->images_per_s[round] = (double)n_steps * s->global_batch / s->n_ranks / round_s;
+        b->images_per_s[round] = (double)n_steps * s->global_batch_size / s->n_ranks / round_s;
     }
     b->wait_s = dt_loader_wait_s(s->train) - wait_s;
     return DT_OK;
@@ -124,7 +124,7 @@ static void write_numbers(const struct bench *b, struct dt_jsonw *w)
     } numbers[] = {
         {"images_per_s_per_rank", b->mean, true},
         {"images_per_s", b->mean * s->n_ranks, true},
-        {"images_per_s_spread", b->spread * s->n_ranks, true},
+        {"images_per_s_ci95", b->spread * s->n_ranks, true},
         {"step_median_s", median_s, true},
         {"step_p95_s", dt_percentile_f64(b->step_s, (size_t)b->n_steps, 0.95), true},
         {"step_mean_s", mean_s, true},
@@ -228,8 +228,8 @@ static dt_status save_json(const struct bench *b, const char *path, const struct
     dt_jsonw_integer(&w, "image_size", b->config.model.image_size);
     dt_jsonw_integer(&w, "ranks", s->n_ranks);
     dt_jsonw_integer(&w, "threads", s->n_threads);
-    dt_jsonw_integer(&w, "global_batch", s->global_batch);
-    dt_jsonw_integer(&w, "micro_batch", s->micro_batch);
+    dt_jsonw_integer(&w, "global_batch_size", s->global_batch_size);
+    dt_jsonw_integer(&w, "micro_batch_size", s->micro_batch_size);
     dt_jsonw_integer(&w, "steps", b->n_steps);
     write_numbers(b, &w);
     write_nodes(rows, n_rows, &w);
@@ -295,8 +295,8 @@ dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
     DT_TRY(DT_NEW(b, 1));
     b->config = *config;
     b->config.data.source = DT_SOURCE_SYNTHETIC;
-    if (b->config.data.synthetic_train < b->config.train.global_batch)
-        b->config.data.synthetic_train = b->config.train.global_batch;
+    if (b->config.data.synthetic_train < b->config.train.global_batch_size)
+        b->config.data.synthetic_train = b->config.train.global_batch_size;
     b->n_steps = config->bench.rounds * config->bench.steps_per_round;
     dt_session_init(&b->session, comm, &b->config);
     DT_TRY_OUT(DT_NEW(b->step_s, (size_t)b->n_steps));

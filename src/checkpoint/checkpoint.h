@@ -25,13 +25,13 @@ struct dt_checkpoint {
     double best_top1;     /* per cent, -1 = no evaluation yet */
     int64_t best_step;    /* of best_top1 */
     bool eval_due;        /* the run stopped before an evaluation: it comes first now */
-    int n_ranks, micro_batch;
+    int n_ranks, micro_batch_size;
     int precision;                   /* enum dt_precision, -1 = not recorded */
     struct dt_loss_scale loss_scale; /* fp16; a scale of 0 = none */
     char origin[DT_ORIGIN_MAX];      /* the checkpoint of another folder it began with, "" = none */
     /* What must be the same to go on. */
     char model[DT_MODEL_NAME_MAX];
-    int num_classes, image_size, global_batch;
+    int num_classes, image_size, global_batch_size;
     uint64_t seed, fingerprint;
     int64_t n_train_images;
 };

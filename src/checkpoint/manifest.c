@@ -29,7 +29,7 @@ static const struct {
 static const struct {
     const char *key;
     size_t offset; /* int */
-} ints[] = {{"ranks", offsetof(struct dt_manifest, n_ranks)}, {MEMBER(global_batch)}};
+} ints[] = {{"ranks", offsetof(struct dt_manifest, n_ranks)}, {MEMBER(global_batch_size)}};
 static const struct {
     const char *key;
     size_t offset, bytes; /* char[] */

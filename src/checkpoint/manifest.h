@@ -1,7 +1,7 @@
 /* MANIFEST.json: what a checkpoint folder holds, with sizes and checksums (XXH3). It is written
  * last, so a folder without it is no checkpoint.
  *
- *   {"format", "step", "epoch", "batch", "incarnation", "ranks", "global_batch", "run_id",
+ *   {"format", "step", "epoch", "batch", "incarnation", "ranks", "global_batch_size", "run_id",
  *    "build_id", "repro", "config_hash",
  *    "files": {"NAME": {"bytes", "hash", "tensors": {"NAME": hash, ...}}, ...}, "checksum"}
  *
@@ -47,7 +47,7 @@ struct dt_manifest {
     int64_t step, epoch, batch, incarnation; /* incarnation: of the run, from 1 */
     char run_id[DT_ID_MAX], build_id[DT_ID_MAX];
     uint64_t config_hash;
-    int n_ranks, global_batch;
+    int n_ranks, global_batch_size;
     char repro[256]; /* device and libraries, which bits depend on */
     struct dt_manifest_file files[DT_MANIFEST_MAX_FILES];
     int n_files;

@@ -185,7 +185,7 @@ static void warn_of_kills(const struct dt_run_record *record)
     uint64_t bytes = dt_memory_limit("");
     dt_log(DT_LOG_WARNING,
            "the run before was probably killed for memory (limit %s); lower data.workers, "
-           "data.prefetch or train.micro_batch",
+           "data.prefetch or train.micro_batch_size",
            bytes < INT64_MAX ? dt_memory_format(limit, sizeof limit, bytes) : "of the machine");
 }
 

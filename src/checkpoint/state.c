@@ -26,10 +26,10 @@ static const struct {
     {"passes", offsetof(struct dt_checkpoint, n_passes), true, 0},
     {"best_step", offsetof(struct dt_checkpoint, best_step), true, -1},
     {"ranks", offsetof(struct dt_checkpoint, n_ranks), false, 1},
-    {"micro_batch", offsetof(struct dt_checkpoint, micro_batch), false, 0},
+    {"micro_batch_size", offsetof(struct dt_checkpoint, micro_batch_size), false, 0},
     {"num_classes", offsetof(struct dt_checkpoint, num_classes), false, 0},
     {"image_size", offsetof(struct dt_checkpoint, image_size), false, 0},
-    {"global_batch", offsetof(struct dt_checkpoint, global_batch), false, 1},
+    {"global_batch_size", offsetof(struct dt_checkpoint, global_batch_size), false, 1},
     {"seed", offsetof(struct dt_checkpoint, seed), true, 0},
     {"train_images", offsetof(struct dt_checkpoint, n_train_images), true, 0},
 };
@@ -83,7 +83,7 @@ static bool parse_integers(struct dt_checkpoint *state, const struct dt_json *ro
             return false;
         set(state, i, value);
     }
-    return state->batch <= INT32_MAX; /* times global_batch it fits */
+    return state->batch <= INT32_MAX; /* times global_batch_size it fits */
 }
 
 static bool parse_others(struct dt_checkpoint *state, const struct dt_json *root)

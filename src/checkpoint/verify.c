@@ -266,7 +266,7 @@ static dt_status check_state(struct dt_checkpoint *state, const struct verifying
     int64_t named;
     DT_TRY(dt_checkpoint_state_load(state, v->path));
     if (state->step != m->step || state->epoch != m->epoch || state->batch != m->batch ||
-        state->n_ranks != m->n_ranks || state->global_batch != m->global_batch)
+        state->n_ranks != m->n_ranks || state->global_batch_size != m->global_batch_size)
         DT_FAIL(DT_ERR_DATA,
                 "%s is of step %" PRId64 ", the manifest of another state, step %" PRId64,
                 files[STATE].name, state->step, m->step);

@@ -156,7 +156,7 @@ static void describe(struct dt_manifest *m, const struct dt_checkpoint_target *t
         .incarnation = target->incarnation,
         .config_hash = target->config_hash,
         .n_ranks = state->n_ranks,
-        .global_batch = state->global_batch,
+        .global_batch_size = state->global_batch_size,
     };
     snprintf(m->run_id, sizeof m->run_id, "%s", target->run_id);
     snprintf(m->build_id, sizeof m->build_id, "%s", target->build_id);

@@ -112,7 +112,7 @@ static dt_status nccl_status(const struct dt_comm *comm, ncclResult_t code, cons
     if (strstr(detail, "Duplicate GPU"))
         return dt_error_set(DT_ERR_CONFIG, file, line,
                             "two ranks use the same GPU (NCCL: %s); start one rank for each GPU, "
-                            "or set device.share = true for a slow test",
+                            "or set device.allow_shared_gpu = true for a slow test",
                             detail);
     return dt_error_set(DT_ERR_DEVICE, file, line,
                         "rank %d cannot %s with NCCL: %s: %s; %s (NCCL_DEBUG=INFO shows more)",

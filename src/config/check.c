@@ -20,25 +20,27 @@ static bool train_data(const struct dt_config *c, char *what)
 
 static bool synthetic_train(const struct dt_config *c, char *what)
 {
-    if (c->data.source == DT_SOURCE_SYNTHETIC && c->data.synthetic_train < c->train.global_batch)
-        WRONG("%d images are less than one train.global_batch of %d", c->data.synthetic_train,
-              c->train.global_batch);
+    if (c->data.source == DT_SOURCE_SYNTHETIC &&
+        c->data.synthetic_train < c->train.global_batch_size)
+        WRONG("%d images are less than one train.global_batch_size of %d", c->data.synthetic_train,
+              c->train.global_batch_size);
     return false;
 }
 
-static bool resize(const struct dt_config *c, char *what)
+static bool val_resize(const struct dt_config *c, char *what)
 {
-    if (c->data.resize != 0 && c->data.resize < c->model.image_size)
+    if (c->data.val_resize != 0 && c->data.val_resize < c->model.image_size)
         WRONG("%d is smaller than model.image_size %d, so the centre crop does not fit",
-              c->data.resize, c->model.image_size);
+              c->data.val_resize, c->model.image_size);
     return false;
 }
 
-static bool micro_batch(const struct dt_config *c, char *what)
+static bool micro_batch_size(const struct dt_config *c, char *what)
 {
-    if (c->train.micro_batch > 0 && c->train.global_batch % c->train.micro_batch != 0)
-        WRONG("train.global_batch %d is not a multiple of %d", c->train.global_batch,
-              c->train.micro_batch);
+    if (c->train.micro_batch_size > 0 &&
+        c->train.global_batch_size % c->train.micro_batch_size != 0)
+        WRONG("train.global_batch_size %d is not a multiple of %d", c->train.global_batch_size,
+              c->train.micro_batch_size);
     return false;
 }
 
@@ -49,13 +51,13 @@ static bool deterministic(const struct dt_config *c, char *what)
     return false;
 }
 
-static bool stop_top1(const struct dt_config *c, char *what)
+static bool early_stop(const struct dt_config *c, char *what)
 {
     bool no_data =
         c->data.source == DT_SOURCE_SYNTHETIC ? c->data.synthetic_val == 0 : !c->data.val[0];
-    if (c->train.stop_top1 > 0 && no_data)
+    if (c->early_stop.target > 0 && no_data)
         WRONG("there is no validation data to reach %g per cent on; set data.val",
-              c->train.stop_top1);
+              c->early_stop.target);
     return false;
 }
 
@@ -92,11 +94,11 @@ static bool milestones(const struct dt_config *c, char *what)
     return false;
 }
 
-static bool end_lr(const struct dt_config *c, char *what)
+static bool min_lr(const struct dt_config *c, char *what)
 {
     bool used = c->schedule.kind == DT_SCHEDULE_COSINE || c->schedule.kind == DT_SCHEDULE_POLY;
-    if (used && c->schedule.end_lr > c->schedule.lr)
-        WRONG("%g is larger than schedule.lr %g", c->schedule.end_lr, c->schedule.lr);
+    if (used && c->schedule.min_lr > c->schedule.lr)
+        WRONG("%g is larger than schedule.lr %g", c->schedule.min_lr, c->schedule.lr);
     return false;
 }
 
@@ -107,22 +109,33 @@ static bool comm_backend(const struct dt_config *c, char *what)
     return false;
 }
 
+static bool grad_dtype(const struct dt_config *c, char *what)
+{
+    bool fp16 = c->comm.grad_dtype == DT_GRAD_FP16, bf16 = c->comm.grad_dtype == DT_GRAD_BF16;
+    if ((fp16 && c->train.precision != DT_PRECISION_FP16) ||
+        (bf16 && c->train.precision != DT_PRECISION_BF16))
+        WRONG("\"%s\" needs train.precision \"%s\"; \"auto\" takes the type they are computed in",
+              fp16 ? "fp16" : "bf16", fp16 ? "fp16" : "bf16");
+    return false;
+}
+
 static const struct {
     const char *path;
     bool (*is_broken)(const struct dt_config *config, char *what);
 } rules[] = {
     {"data.train", train_data},
     {"data.synthetic_train", synthetic_train},
-    {"data.resize", resize},
-    {"train.micro_batch", micro_batch},
+    {"data.val_resize", val_resize},
+    {"train.micro_batch_size", micro_batch_size},
     {"train.deterministic", deterministic},
-    {"train.stop_top1", stop_top1},
+    {"early_stop.target", early_stop},
     {"train.loss_scale", loss_scale},
     {"optim.nesterov", nesterov},
     {"schedule.warmup_epochs", warmup_epochs},
     {"schedule.milestones", milestones},
-    {"schedule.end_lr", end_lr},
+    {"schedule.min_lr", min_lr},
     {"comm.backend", comm_backend},
+    {"comm.grad_dtype", grad_dtype},
 };
 
 void dt_config_check(const struct dt_config *config, dt_config_report *report, void *context)

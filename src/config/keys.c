@@ -18,11 +18,10 @@ static const char *const dcts[] = {"accurate", "fast", NULL};
 static const char *const scaled_decodes[] = {"never", "train", "always", NULL};
 static const char *const precisions[] = {DT_PRECISION_NAMES, NULL};
 static const char *const schedules[] = {"constant", "step", "cosine", "poly", NULL};
-static const char *const lr_units[] = {"absolute", "per_256", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
 static const char *const algorithms[] = {"ring", "auto", NULL};
-static const char *const wires[] = {"auto", "fp32", NULL};
+static const char *const grad_dtypes[] = {"auto", "fp32", "fp16", "bf16", NULL};
 
 static const double imagenet_mean[] = {0.485, 0.456, 0.406};
 static const double imagenet_std[] = {0.229, 0.224, 0.225};
@@ -79,19 +78,19 @@ static const double classic_milestones[] = {30, 60, 80};
 
 /* Why a change on resuming is harmless (FREE) or changes rounding only (INEXACT):
  *
- *   model.init_from        only the first start uses it
+ *   model.initial_checkpoint        only the first start uses it
  *   data.train             the fingerprint of the data decides, not where they are
- *   data.val, synthetic_val, train.eval_*   an evaluation changes nothing but reports
+ *   data.val, synthetic_val, eval.*   an evaluation changes nothing but reports
  *   data.workers, prefetch, cache_mb   order and augmentation do not depend on them
- *   data.max_bad_fraction, train.max_steps, train.stop_top1   when to end, not how to get there
- *   train.check_every      compares, changes nothing
+ *   data.max_bad_fraction, train.max_steps, early_stop.*   when to end, not how to get there
+ *   train.replica_check_every      compares, changes nothing
  *   train.epochs           the length of the run; kinds cosine and poly follow from it
- *   train.micro_batch      the same sums in other pieces; batch norm sees batches of another size
- *   train.precision, loss_scale, deterministic   weights and momentum are fp32 in any case
+ *   train.micro_batch_size      the same sums in other pieces; batch norm sees batches of another
+ * size train.precision, loss_scale, deterministic   weights and momentum are fp32 in any case
  *   device.kind, threads, winograd, comm.*       the same sums in another order
- *   device.record, bind, share, timeout_s        the same kernels on the same numbers
- *   device.cache_dir       choices of algorithms, which deterministic runs do not take from there
- *   output.*, checkpoint.*, watchdog.*, bench.*  beside training
+ *   device.cuda_graph, numa_bind, allow_shared_gpu, timeout_s        the same kernels on the same
+ * numbers device.cache_dir       choices of algorithms, which deterministic runs do not take from
+ * there output.*, checkpoint.*, watchdog.*, bench.*  beside training
  *
  * All others are another run. model.zero_init_residual counts for the first weights only, but those
  * are gone. */
@@ -102,8 +101,8 @@ const struct dt_key dt_keys[] = {
     BOOL(model.zero_init_residual, false,
          "Start the last batch norm scale of each residual block at 0"),
     FRACTION(model.dropout, 0.5, "Dropout in the classifiers of VGG and AlexNet"),
-    STRING(model.init_from, "", 0, "Safetensors file with the first weights; empty: random ones",
-           FREE),
+    STRING(model.initial_checkpoint, "", 0,
+           "Safetensors file with the first weights; empty: random ones", FREE),
 
     CHOICE(data.source, DT_SOURCE_SYNTHETIC, sources,
            "Made-up images, tar shards or a folder with one folder per class"),
@@ -131,7 +130,7 @@ const struct dt_key dt_keys[] = {
          "Alpha of mixup, which blends pairs of images, so micro-batches must be even; 0: off"),
     REAL(data.cutmix, 0, 0, 100,
          "Alpha of CutMix, which swaps rectangles of pairs of images; 0: off"),
-    INT(data.resize, 0, 0, 4096,
+    INT(data.val_resize, 0, 0, 4096,
         "Evaluation: shorter side before the centre crop; 0: image_size * 256 / 224"),
     LIST(data.mean, imagenet_mean, 3, 3, 0, 0, false, 1, "Mean of R, G, B for pixels in 0..1"),
     LIST(data.std, imagenet_std, 3, 3, 0, 0, true, 1, "Standard deviation of R, G, B"),
@@ -141,9 +140,9 @@ const struct dt_key dt_keys[] = {
     INT(train.epochs, 90, 1, 100000, "Passes over the training data", LENGTH),
     NUMBER(train.max_steps, DT_KEY_INT64, 0, 0, MAX_EXACT, "Last step of the run; 0: no limit",
            FREE),
-    INT(train.global_batch, 256, 1, 1 << 20, "Images per update over all ranks"),
-    INT(train.micro_batch, 0, 0, 1 << 16,
-        "Images per rank and pass; 0: global_batch / ranks in one pass", INEXACT),
+    INT(train.global_batch_size, 256, 1, 1 << 20, "Images per update over all ranks"),
+    INT(train.micro_batch_size, 0, 0, 1 << 16,
+        "Images per rank and pass; 0: global_batch_size / ranks in one pass", INEXACT),
     NUMBER(train.seed, DT_KEY_UINT64, 1, 0, MAX_EXACT, "Seed of weights, order and augmentation"),
     CHOICE(train.precision, DT_PRECISION_FP32, precisions, "Arithmetic of the network", INEXACT),
     REAL(train.loss_scale, 0, 0, 16777216,
@@ -152,11 +151,14 @@ const struct dt_key dt_keys[] = {
     BOOL(train.deterministic, false, "The same bits in every run on the same number of ranks",
          INEXACT),
     FRACTION(train.label_smoothing, 0, "Part of the target spread over all classes"),
-    INT(train.eval_every, 1, 0, 100000, "Epochs between evaluations; 0: only at the end", FREE),
-    INT(train.eval_batch, 32, 1, 1 << 16, "Images per rank and pass in evaluation", FREE),
-    REAL(train.stop_top1, 0, 0, 100, "Stop at this validation accuracy in per cent; 0: off", FREE),
-    NUMBER(train.check_every, DT_KEY_INT64, 500, 0, MAX_EXACT,
+    NUMBER(train.replica_check_every, DT_KEY_INT64, 500, 0, MAX_EXACT,
            "Steps between comparisons of the ranks' weights; 0: only before checkpoints", FREE),
+
+    INT(eval.every_epochs, 1, 0, 100000, "Epochs between evaluations; 0: only at the end", FREE),
+    INT(eval.batch_size_per_rank, 32, 1, 1 << 16, "Images per rank and pass in evaluation", FREE),
+
+    REAL(early_stop.target, 0, 0, 100, "Stop at this validation accuracy in per cent; 0: off",
+         FREE),
 
     FRACTION(optim.momentum, 0.9, "Momentum of SGD"),
     REAL(optim.weight_decay, 1e-4, 0, 1, "L2 penalty added to the gradient"),
@@ -165,8 +167,9 @@ const struct dt_key dt_keys[] = {
 
     CHOICE(schedule.kind, DT_SCHEDULE_STEP, schedules, "Shape of the learning rate after warm-up"),
     POSITIVE(schedule.lr, 0.1, 1000, "Peak learning rate"),
-    CHOICE(schedule.lr_unit, DT_LR_PER_256, lr_units,
-           "per_256: lr and end_lr are multiplied by global_batch / 256"),
+    INT(schedule.lr_base_size, 256, 0, 1 << 20,
+        "Images per update that lr and min_lr are meant for: both are multiplied by "
+        "global_batch_size / lr_base_size; 0: not multiplied"),
     REAL(schedule.warmup_epochs, 5, 0, 100000, "Length of the linear warm-up"),
     REAL(schedule.warmup_start, 0, 0, 1, "Warm-up begins at this part of lr"),
     LIST(schedule.milestones, classic_milestones, 0, DT_MAX_MILESTONES,
@@ -174,7 +177,7 @@ const struct dt_key dt_keys[] = {
          "Kind step: epochs at which the rate is multiplied by gamma, ascending"),
     POSITIVE(schedule.gamma, 0.1, 1, "Kind step: factor at each milestone"),
     POSITIVE(schedule.power, 2, 10, "Kind poly: exponent"),
-    REAL(schedule.end_lr, 0, 0, 1000, "Kinds cosine and poly: rate at the end, in the unit of lr"),
+    REAL(schedule.min_lr, 0, 0, 1000, "Kinds cosine and poly: rate at the end, in the unit of lr"),
 
     CHOICE(device.kind, DT_DEVICE_AUTO, devices, "Where the network runs", INEXACT),
     INT(device.threads, 0, 0, 1024, "Compute threads per rank; 0: CPUs allowed / ranks on the node",
@@ -182,11 +185,11 @@ const struct dt_key dt_keys[] = {
     BOOL(device.winograd, true,
          "Winograd's algorithm for large 3x3 convolutions: faster, rounding slightly larger",
          INEXACT),
-    BOOL(device.record, true, "GPU: record the training step once and replay it as a CUDA graph",
-         FREE),
-    BOOL(device.bind, true,
+    BOOL(device.cuda_graph, true,
+         "GPU: record the training step once and replay it as a CUDA graph", FREE),
+    BOOL(device.numa_bind, true,
          "GPU: run each rank on the CPUs of its GPU's NUMA node, unless it is bound already", FREE),
-    BOOL(device.share, false, "GPU: ranks may share one, for tests; slow", FREE),
+    BOOL(device.allow_shared_gpu, false, "GPU: ranks may share one, for tests; slow", FREE),
     REAL(device.timeout_s, 300, 0, 86400,
          "GPU: seconds after which unfinished work is an error; 0: wait for ever", FREE),
     STRING(device.cache_dir, "", 0,
@@ -195,10 +198,11 @@ const struct dt_key dt_keys[] = {
     CHOICE(comm.backend, DT_COMM_AUTO, backends, "Library that sums the gradients", INEXACT),
     CHOICE(comm.algorithm, DT_ALGORITHM_RING, algorithms,
            "ring: fixed order, the same bits in every run; auto: chosen by the library", INEXACT),
-    CHOICE(comm.wire, DT_WIRE_AUTO, wires,
+    CHOICE(comm.grad_dtype, DT_GRAD_AUTO, grad_dtypes,
            "Type of gradients between ranks; auto: as computed, 16 bits in bf16 and fp16", INEXACT),
-    POSITIVE(comm.bucket_mb, 4, 4096, "Gradients are summed in buckets of this many MiB", INEXACT),
-    POSITIVE(comm.last_bucket_mb, 1, 4096, "Largest last bucket, whose sum is not overlapped",
+    POSITIVE(comm.bucket_cap_mb, 4, 4096, "Gradients are summed in buckets of this many MiB",
+             INEXACT),
+    POSITIVE(comm.last_bucket_cap_mb, 1, 4096, "Largest last bucket, whose sum is not overlapped",
              INEXACT),
 
     STRING(output.dir, "runs/default", 1, "Run folder", FREE),
@@ -217,12 +221,12 @@ const struct dt_key dt_keys[] = {
     POSITIVE(checkpoint.retry_s, 60, 86400, "Seconds between attempts after a save has failed",
              FREE),
 
-    REAL(watchdog.init_s, 300, 0, 1e6, "Seconds without progress that end a start; 0: no limit",
-         FREE),
-    REAL(watchdog.step_s, 60, 0, 1e6,
+    REAL(watchdog.init_timeout_s, 300, 0, 1e6,
+         "Seconds without progress that end a start; 0: no limit", FREE),
+    REAL(watchdog.step_timeout_s, 60, 0, 1e6,
          "Seconds without progress that end a step, at least 10 x its median; 0: no limit", FREE),
-    REAL(watchdog.save_s, 600, 0, 1e6, "Seconds without progress that end a save; 0: no limit",
-         FREE),
+    REAL(watchdog.save_timeout_s, 600, 0, 1e6,
+         "Seconds without progress that end a save; 0: no limit", FREE),
 
     INT(bench.warmup_steps, 5, 0, 1000000, "Steps before dtrain bench measures", FREE),
     INT(bench.rounds, 10, 1, 100000, "Measured rounds", FREE),

@@ -223,10 +223,11 @@ static dt_status cuda_alloc(struct dt_device *dev, void **out, size_t bytes)
     cudaError_t code = cudaMalloc(&block, bytes ? bytes : 1);
     if (code == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        DT_FAIL(DT_ERR_MEMORY,
-                "out of GPU memory: asked %zu MiB for tensors, %zu MiB are free on %s; use a "
-                "smaller train.micro_batch, or look for another process on this GPU (nvidia-smi)",
-                bytes >> 20, cuda_free_bytes(dev) >> 20, dev->name);
+        DT_FAIL(
+            DT_ERR_MEMORY,
+            "out of GPU memory: asked %zu MiB for tensors, %zu MiB are free on %s; use a "
+            "smaller train.micro_batch_size, or look for another process on this GPU (nvidia-smi)",
+            bytes >> 20, cuda_free_bytes(dev) >> 20, dev->name);
     }
     DT_TRY(DT_CUDA("GPU memory for tensors", code));
     dt_status status = cuda_zero(dev, block, bytes);

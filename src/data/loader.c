@@ -17,25 +17,25 @@ enum { PAGE_BYTES = 4096 };
 
 static dt_status check_options(const struct dt_loader_options *o, uint32_t n_samples)
 {
-    if (o->image_size < 1 || o->micro_batch < 1 || o->global_batch < 1)
+    if (o->image_size < 1 || o->micro_batch_size < 1 || o->global_batch_size < 1)
         DT_FAIL(DT_ERR_CONFIG, "image size %d, micro batch %d and global batch %d must be positive",
-                o->image_size, o->micro_batch, o->global_batch);
+                o->image_size, o->micro_batch_size, o->global_batch_size);
     if (o->n_ranks < 1 || o->rank < 0 || o->rank >= o->n_ranks)
         DT_FAIL(DT_ERR_INTERNAL, "the loader was made for rank %d of %d", o->rank, o->n_ranks);
     if ((!o->train || o->augment == DT_AUGMENT_NONE) && o->resize < 1)
         DT_FAIL(DT_ERR_CONFIG, "the shorter side cannot be resized to %d pixels", o->resize);
-    if (o->train && dt_mix_is_on(&o->also) && o->micro_batch % 2 != 0)
+    if (o->train && dt_mix_is_on(&o->also) && o->micro_batch_size % 2 != 0)
         DT_FAIL(DT_ERR_CONFIG, "pairs of images cannot be mixed in micro batches of %d",
-                o->micro_batch);
-    int64_t pass = (int64_t)o->n_ranks * o->micro_batch;
-    if (o->global_batch % pass != 0 || (!o->train && o->global_batch != pass))
+                o->micro_batch_size);
+    int64_t pass = (int64_t)o->n_ranks * o->micro_batch_size;
+    if (o->global_batch_size % pass != 0 || (!o->train && o->global_batch_size != pass))
         DT_FAIL(DT_ERR_CONFIG, "a global batch of %d is not %s %d ranks times micro batches of %d",
-                o->global_batch, o->train ? "a multiple of" : "equal to", o->n_ranks,
-                o->micro_batch);
-    if (o->train && n_samples < (uint32_t)o->global_batch)
+                o->global_batch_size, o->train ? "a multiple of" : "equal to", o->n_ranks,
+                o->micro_batch_size);
+    if (o->train && n_samples < (uint32_t)o->global_batch_size)
         DT_FAIL(DT_ERR_CONFIG,
                 "the training set has %" PRIu32 " samples, less than one global batch of %d",
-                n_samples, o->global_batch);
+                n_samples, o->global_batch_size);
     return DT_OK;
 }
 
@@ -61,7 +61,7 @@ static size_t aligned(size_t bytes)
 
 static dt_status create_slot(struct dt_slot *slot, const struct dt_loader *loader)
 {
-    size_t n = (size_t)loader->options.micro_batch, labels = aligned(n * sizeof *slot->labels);
+    size_t n = (size_t)loader->options.micro_batch_size, labels = aligned(n * sizeof *slot->labels);
     if (posix_memalign(&slot->memory, PAGE_BYTES, loader->slot_bytes) != 0)
         DT_FAIL(DT_ERR_MEMORY, "out of memory: asked %zu bytes for a batch", loader->slot_bytes);
     memset(slot->memory, 0, loader->slot_bytes);
@@ -86,7 +86,7 @@ static dt_status create_slot(struct dt_slot *slot, const struct dt_loader *loade
 
 static dt_status create_slots(struct dt_loader *loader)
 {
-    size_t n = (size_t)loader->options.micro_batch;
+    size_t n = (size_t)loader->options.micro_batch_size;
     loader->slot_bytes = aligned(n * loader->row_bytes) + 2 * aligned(n * sizeof(int32_t)) +
                          aligned(n * sizeof(float));
     DT_TRY(DT_NEW(loader->slots, (size_t)loader->n_slots));
@@ -135,9 +135,9 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
     new->dataset = dataset;
     new->options = *options;
     new->n_samples = n;
-    new->n_passes = options->global_batch / (options->n_ranks * options->micro_batch);
-    new->n_batches = n / (uint64_t)options->global_batch;
-    if (!options->train && n % (uint64_t)options->global_batch)
+    new->n_passes = options->global_batch_size / (options->n_ranks * options->micro_batch_size);
+    new->n_batches = n / (uint64_t)options->global_batch_size;
+    if (!options->train && n % (uint64_t)options->global_batch_size)
         new->n_batches++;
     new->end = (uint64_t) new->n_passes *new->n_batches;
     new->next.m = new->end; /* nothing is started */

@@ -27,9 +27,9 @@ static uint64_t first_position(const struct dt_loader *loader, uint64_t m)
 {
     const struct dt_loader_options *o = &loader->options;
     uint64_t batch = m / (uint64_t)loader->n_passes, pass = m % (uint64_t)loader->n_passes;
-    uint64_t per_rank = (uint64_t)loader->n_passes * (uint64_t)o->micro_batch;
-    return batch * (uint64_t)o->global_batch + (uint64_t)o->rank * per_rank +
-           pass * (uint64_t)o->micro_batch;
+    uint64_t per_rank = (uint64_t)loader->n_passes * (uint64_t)o->micro_batch_size;
+    return batch * (uint64_t)o->global_batch_size + (uint64_t)o->rank * per_rank +
+           pass * (uint64_t)o->micro_batch_size;
 }
 
 void dt_loader_wrap(struct dt_position *position, const struct dt_loader *loader)
@@ -203,11 +203,11 @@ static void begin_slot(struct dt_loader *loader, struct dt_slot *slot)
 {
     uint64_t m = loader->fill.m, position = first_position(loader, m);
     uint64_t left = position < loader->n_samples ? loader->n_samples - position : 0;
-    int micro_batch = loader->options.micro_batch;
+    int micro_batch_size = loader->options.micro_batch_size;
     slot->state = DT_SLOT_FILLING;
     slot->lap = loader->fill.lap;
-    slot->n_pending = micro_batch;
-    slot->batch.n = left < (uint64_t)micro_batch ? (int)left : micro_batch;
+    slot->n_pending = micro_batch_size;
+    slot->batch.n = left < (uint64_t)micro_batch_size ? (int)left : micro_batch_size;
     slot->batch.epoch = loader->fill.epoch;
     slot->batch.index = m / (uint64_t)loader->n_passes;
     slot->batch.pass = (int)(m % (uint64_t)loader->n_passes);
@@ -226,7 +226,7 @@ static bool take_task(struct dt_loader *loader, struct task *task)
     *task = (struct task){slot, loader->fill_row};
     loader->order[slot->batch.epoch % 2].n_users++;
     loader->fill_row += loader->rows_per_task;
-    if (loader->fill_row == loader->options.micro_batch) {
+    if (loader->fill_row == loader->options.micro_batch_size) {
         loader->fill_row = 0;
         loader->n_filled++;
         loader->fill.m++;

@@ -180,7 +180,7 @@ dt_status dt_devices_check_twins(struct dt_comm *comm, const struct dt_backend *
     int twin, rank = dt_comm_rank(comm);
     backend->identity(device, identity);
     DT_TRY(dt_comm_find_twin(comm, identity, sizeof identity, &twin, host));
-    if (twin < 0 || config->device.share)
+    if (twin < 0 || config->device.allow_shared_gpu)
         return DT_OK;
     DT_FAIL(DT_ERR_CONFIG,
             "ranks %d and %d on host %s both use GPU %s: start at most one rank per GPU (mpirun "

@@ -29,8 +29,8 @@ dt_status dt_devices_choose(struct dt_device_choice *out, const struct dt_config
  * GPU. Collective; all ranks return the same status. */
 dt_status dt_devices_agree(struct dt_device_choice *out, struct dt_comm *comm,
                            const struct dt_config *config);
-/* DT_ERR_CONFIG if another rank has opened the same GPU and config.device.share does not allow it.
- * Collective; the status is local. */
+/* DT_ERR_CONFIG if another rank has opened the same GPU and config.device.allow_shared_gpu does not
+ * allow it. Collective; the status is local. */
 dt_status dt_devices_check_twins(struct dt_comm *comm, const struct dt_backend *backend,
                                  struct dt_device *device, const struct dt_config *config);
 /* Where the opened GPU sits, "0000:3b:00.0"; "" if it is not among the GPUs of dt_devices_gpus. */

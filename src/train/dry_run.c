@@ -36,8 +36,8 @@ void dt_session_print(const struct dt_session *s, FILE *out)
 {
     char device[256];
     dt_plan_print(s->plan, out);
-    fprintf(out, "\nglobal batch %d = %d rank(s) x %d pass(es) x %d images\n", s->global_batch,
-            s->n_ranks, s->n_passes, s->micro_batch);
+    fprintf(out, "\nglobal batch %d = %d rank(s) x %d pass(es) x %d images\n", s->global_batch_size,
+            s->n_ranks, s->n_passes, s->micro_batch_size);
     s->backend->describe(s->device, device, sizeof device);
     fprintf(out, "device %s\n", device);
     if (!s->train_set) {

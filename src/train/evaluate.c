@@ -26,7 +26,7 @@ static dt_status run_batch(struct dt_session *s)
 static dt_status run_batches(struct dt_session *s, struct dt_stop *stop, const char **reason)
 {
     int64_t n_images = dt_dataset_size(s->val_set);
-    int64_t per_batch = (int64_t)s->n_ranks * s->config->train.eval_batch;
+    int64_t per_batch = (int64_t)s->n_ranks * s->config->eval.batch_size_per_rank;
     int64_t n_batches = (int64_t)dt_loader_batches(s->val);
     struct dt_due due = {0};
     dt_status status = dt_loader_start(s->val, 0, 0);

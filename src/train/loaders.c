@@ -42,9 +42,10 @@ struct dt_loader_options dt_session_loader_options(const struct dt_session *s, b
                     (int)config->data.scaled_decode > (train ? DT_SCALED_NEVER : DT_SCALED_TRAIN),
             },
         .image_size = size,
-        .resize = config->data.resize > 0 ? config->data.resize : (size * 256 + 112) / 224,
-        .global_batch = train ? s->global_batch : s->n_ranks * config->train.eval_batch,
-        .micro_batch = train ? s->micro_batch : config->train.eval_batch,
+        .resize = config->data.val_resize > 0 ? config->data.val_resize : (size * 256 + 112) / 224,
+        .global_batch_size =
+            train ? s->global_batch_size : s->n_ranks * config->eval.batch_size_per_rank,
+        .micro_batch_size = train ? s->micro_batch_size : config->eval.batch_size_per_rank,
         .rank = s->rank,
         .n_ranks = s->n_ranks,
         .workers = config->data.workers > 0 ? config->data.workers : auto_workers(s),

@@ -234,7 +234,7 @@ static dt_status sum_input(const struct dt_input_mark *mark, struct dt_session *
     double wait_s = now.wait_s - mark->times.wait_s, read_s = now.read_s - mark->times.read_s;
     double work_s = now.decode_s - mark->times.decode_s;
     double n = (double)(now.images - mark->times.images);
-    double n_taken = (double)(step - mark->step) * s->global_batch / s->n_ranks;
+    double n_taken = (double)(step - mark->step) * s->global_batch_size / s->n_ranks;
     sums[INPUT_WAIT] = wait_s;
     sums[INPUT_ELAPSED] = elapsed_s;
     sums[INPUT_READ] = read_s;

@@ -17,7 +17,7 @@ struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step)
         .momentum = (float)s->config->optim.momentum,
         .weight_decay = (float)s->config->optim.weight_decay,
         .nesterov = s->config->optim.nesterov,
-        .diff_scale = 1.0f / (float)s->global_batch,
+        .diff_scale = 1.0f / (float)s->global_batch_size,
         .step = (uint32_t)step,
     };
 }
@@ -91,7 +91,7 @@ dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
 {
     struct dt_scalars own = *scalars;
     double begin_s = work_s(s), slowness = dt_fault_slowness();
-    own.first_row = (uint32_t)((s->rank * s->n_passes + pass) * s->micro_batch);
+    own.first_row = (uint32_t)((s->rank * s->n_passes + pass) * s->micro_batch_size);
     if (dt_fault_due(DT_FAULT_NAN, scalars->step))
         own.diff_scale = NAN;
     DT_TRY(train_pass(s, batch, &own, pass));

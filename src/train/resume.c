@@ -190,8 +190,9 @@ static dt_status check_config(struct dt_resume *resume, struct dt_session *s)
         dt_log(DT_LOG_WARNING, "going on as a different run: %s", one_line(refused));
     if (inexact[0])
         dt_log(DT_LOG_INFO, "not bit for bit the run as it was: %s", one_line(inexact));
-    if (saved.train.micro_batch == 0 && saved.train.global_batch == s->config->train.global_batch)
-        s->saved_micro_batch = resume->state.micro_batch;
+    if (saved.train.micro_batch_size == 0 &&
+        saved.train.global_batch_size == s->config->train.global_batch_size)
+        s->saved_micro_batch_size = resume->state.micro_batch_size;
     return DT_OK;
 }
 
@@ -207,7 +208,7 @@ dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
 {
     *resume = (struct dt_resume){.may_differ = options->allow_config_change};
     DT_TRY(dt_session_agree(s, s->rank == 0 ? find(resume, s, options->resume, dir) : DT_OK));
-    DT_TRY(dt_comm_bcast(s->comm, &s->saved_micro_batch, sizeof s->saved_micro_batch, 0));
+    DT_TRY(dt_comm_bcast(s->comm, &s->saved_micro_batch_size, sizeof s->saved_micro_batch_size, 0));
     return dt_comm_bcast(s->comm, resume, sizeof *resume, 0);
 }
 
@@ -218,11 +219,11 @@ static struct dt_checkpoint describe(const struct dt_session *s)
     struct dt_checkpoint state = {
         .best_top1 = -1,
         .n_ranks = s->n_ranks,
-        .micro_batch = s->micro_batch,
+        .micro_batch_size = s->micro_batch_size,
         .precision = (int)s->config->train.precision,
         .num_classes = s->config->model.num_classes,
         .image_size = s->config->model.image_size,
-        .global_batch = s->global_batch,
+        .global_batch_size = s->global_batch_size,
         .seed = s->config->train.seed,
         .fingerprint = dt_dataset_fingerprint(s->train_set),
         .n_train_images = dt_dataset_size(s->train_set),
@@ -233,27 +234,27 @@ static struct dt_checkpoint describe(const struct dt_session *s)
 
 static dt_status load(struct dt_session *s, const struct dt_resume *resume)
 {
-    const char *init_from = s->config->model.init_from;
+    const char *initial_checkpoint = s->config->model.initial_checkpoint;
     if (s->rank != 0)
         return DT_OK;
     if (resume->found)
         return dt_checkpoint_load(s->plan, resume->path);
     DT_TRY(dt_plan_init_params(s->plan, s->config->train.seed));
-    if (init_from[0] == '\0')
+    if (initial_checkpoint[0] == '\0')
         return DT_OK;
     char path[DT_PATH_MAX];
-    DT_TRY(dt_weights_find(path, init_from));
+    DT_TRY(dt_weights_find(path, initial_checkpoint));
     return dt_weights_load(s->plan, path, s->model->head, true);
 }
 
 static void log_changes(const struct dt_checkpoint *saved, const struct dt_session *s)
 {
     char passes[128] = "the same micro-batches";
-    if (saved->micro_batch != s->micro_batch)
+    if (saved->micro_batch_size != s->micro_batch_size)
         snprintf(
             passes, sizeof passes,
             "micro-batches of %d images instead of %d, of which batch norm takes its statistics",
-            s->micro_batch, saved->micro_batch);
+            s->micro_batch_size, saved->micro_batch_size);
     if (saved->n_ranks != s->n_ranks)
         dt_log(DT_LOG_INFO,
                "resuming a run of %d rank(s) on %d: same samples and schedule, %s; results are "
@@ -270,9 +271,10 @@ static void log_changes(const struct dt_checkpoint *saved, const struct dt_sessi
 static void move_in_epoch(struct dt_checkpoint *state, const struct dt_checkpoint *saved,
                           const struct dt_session *s)
 {
-    if (saved->global_batch == s->global_batch && saved->n_train_images == state->n_train_images)
+    if (saved->global_batch_size == s->global_batch_size &&
+        saved->n_train_images == state->n_train_images)
         return;
-    state->batch = saved->batch * saved->global_batch / s->global_batch;
+    state->batch = saved->batch * saved->global_batch_size / s->global_batch_size;
     if (state->batch < s->steps_per_epoch)
         return;
     state->batch = 0;

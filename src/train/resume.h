@@ -18,8 +18,8 @@ struct dt_resume {
  * (DT_ERR_NO_CHECKPOINT if it is not good). If there are checkpoints in `dir` and none is good, all
  * but a path are DT_ERR_NO_CHECKPOINT. With the path of one of another folder, the newest in `dir`
  * is taken if its run has begun with that one. DT_ERR_CONFIG if the configuration has changed in
- * what makes it another run. Sets s->saved_micro_batch. Before dt_session_open. Collective; all
- * ranks get the same. */
+ * what makes it another run. Sets s->saved_micro_batch_size. Before dt_session_open. Collective;
+ * all ranks get the same. */
 dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
                          const struct dt_train_options *options, const char *dir);
 /* Sets weights, running statistics and momentum of all ranks. *state is where training stands: that

@@ -20,7 +20,7 @@
 
 bool dt_run_is_goal_reached(const struct run *r)
 {
-    double goal = r->session.config->train.stop_top1;
+    double goal = r->session.config->early_stop.target;
     return goal > 0 && r->at.best_top1 >= goal;
 }
 
@@ -65,9 +65,9 @@ static dt_status start_watchdog(struct run *r)
         .dir = config->output.dir,
         .rank = s->rank,
         .n_ranks = s->n_ranks,
-        .init_s = config->watchdog.init_s,
-        .step_s = config->watchdog.step_s,
-        .save_s = config->watchdog.save_s,
+        .init_s = config->watchdog.init_timeout_s,
+        .step_s = config->watchdog.step_timeout_s,
+        .save_s = config->watchdog.save_timeout_s,
     };
     DT_TRY(share_start_id(s, &options.start_id));
     dt_watchdog_stop(r->watchdog); /* which knew this rank alone */
@@ -83,7 +83,7 @@ static dt_status watch_alone(struct run *r)
 {
     const struct dt_session *s = &r->session;
     const struct dt_watchdog_options options = {
-        .rank = s->rank, .n_ranks = s->n_ranks, .init_s = s->config->watchdog.init_s};
+        .rank = s->rank, .n_ranks = s->n_ranks, .init_s = s->config->watchdog.init_timeout_s};
     return dt_watchdog_start(&r->watchdog, &options);
 }
 
@@ -125,8 +125,8 @@ static void report_start(const struct run *r)
         DT_JSONV("config", r->config_json),
         DT_INT("ranks", s->n_ranks),
         DT_TEXT("device", device),
-        DT_INT("global_batch", s->global_batch),
-        DT_INT("micro_batch", s->micro_batch),
+        DT_INT("global_batch_size", s->global_batch_size),
+        DT_INT("micro_batch_size", s->micro_batch_size),
         DT_INT("passes", s->n_passes),
         DT_NUM("lr", s->schedule.lr),
         DT_INT("steps_per_epoch", s->steps_per_epoch),
@@ -147,7 +147,7 @@ static void log_finished(const struct run *r)
     dt_log(DT_LOG_INFO,
            "already finished after %" PRId64 " steps%s; raise %s or choose another --out",
            r->at.step, best,
-           dt_run_is_goal_reached(r)                                ? "train.stop_top1"
+           dt_run_is_goal_reached(r)                                ? "early_stop.target"
            : r->session.last_step < r->session.schedule.total_steps ? "train.max_steps"
                                                                     : "train.epochs");
 }

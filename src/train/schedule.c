@@ -7,13 +7,13 @@ void dt_schedule_init(struct dt_schedule *schedule, const struct dt_config *conf
                       int64_t steps_per_epoch)
 {
     double per_epoch = (double)steps_per_epoch;
-    double factor =
-        config->schedule.lr_unit == DT_LR_PER_256 ? config->train.global_batch / 256.0 : 1.0;
+    int base_size = config->schedule.lr_base_size;
+    double factor = base_size > 0 ? (double)config->train.global_batch_size / base_size : 1.0;
     *schedule = (struct dt_schedule){
         .kind = config->schedule.kind,
         .lr = config->schedule.lr * factor,
         .start_lr = config->schedule.warmup_start * config->schedule.lr * factor,
-        .end_lr = config->schedule.end_lr * factor,
+        .min_lr = config->schedule.min_lr * factor,
         .gamma = config->schedule.gamma,
         .power = config->schedule.power,
         .warmup_steps = llround(config->schedule.warmup_epochs * per_epoch),
@@ -50,12 +50,12 @@ static double step_lr(const struct dt_schedule *s, int64_t step)
 static double cosine_lr(const struct dt_schedule *s, int64_t step)
 {
     const double pi = 3.14159265358979323846;
-    return s->end_lr + (s->lr - s->end_lr) * 0.5 * (1 + cos(pi * fraction(s, step)));
+    return s->min_lr + (s->lr - s->min_lr) * 0.5 * (1 + cos(pi * fraction(s, step)));
 }
 
 static double poly_lr(const struct dt_schedule *s, int64_t step)
 {
-    return s->end_lr + (s->lr - s->end_lr) * pow(1 - fraction(s, step), s->power);
+    return s->min_lr + (s->lr - s->min_lr) * pow(1 - fraction(s, step), s->power);
 }
 
 double dt_schedule_lr(const struct dt_schedule *schedule, int64_t step)

@@ -6,7 +6,7 @@
 
 struct dt_schedule {
     enum dt_schedule_kind kind;
-    double lr, start_lr, end_lr; /* absolute: the factor of the batch size is applied */
+    double lr, start_lr, min_lr; /* absolute: the factor of the batch size is applied */
     double gamma, power;
     int64_t warmup_steps, total_steps;
     int64_t milestones[DT_MAX_MILESTONES]; /* steps */
@@ -21,7 +21,7 @@ void dt_schedule_init(struct dt_schedule *schedule, const struct dt_config *conf
  * lr: step < W    start + (lr - start) * (step + 1) / W constant    lr step        lr *
  * gamma^(milestones already passed) cosine      end + (lr - end) * (1 + cos(pi * t)) / 2    t =
  * (step - W) / (T - W) poly        end + (lr - end) * (1 - t)^power as PyTorch's MultiStepLR,
- * CosineAnnealingLR and PolynomialLR with T_max = T - W: end_lr would be the rate of the step after
+ * CosineAnnealingLR and PolynomialLR with T_max = T - W: min_lr would be the rate of the step after
  * the last one. */
 double dt_schedule_lr(const struct dt_schedule *schedule, int64_t step);
 

@@ -20,7 +20,7 @@ void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt
         .n_ranks = dt_comm_size(comm),
         .origin = DT_ORIGIN_LOCAL,
         .backend = &dt_backend_cpu,
-        .global_batch = config->train.global_batch,
+        .global_batch_size = config->train.global_batch_size,
     };
 }
 
@@ -79,36 +79,37 @@ static bool mixes_labels(const struct dt_config *config)
 
 static dt_status check_pairs(const struct dt_session *s)
 {
-    if (mixes_labels(s->config) && s->micro_batch % 2 != 0)
+    if (mixes_labels(s->config) && s->micro_batch_size % 2 != 0)
         DT_FAIL(DT_ERR_CONFIG,
                 "data.mixup and data.cutmix mix pairs, so the images per rank and pass "
-                "(train.micro_batch) must be even, not %d",
-                s->micro_batch);
+                "(train.micro_batch_size) must be even, not %d",
+                s->micro_batch_size);
     return DT_OK;
 }
 
 static dt_status split_batch(struct dt_session *s)
 {
-    int batch = s->global_batch, micro = s->config->train.micro_batch;
-    if (micro == 0 && s->saved_micro_batch > 0 &&
-        batch % ((int64_t)s->n_ranks * s->saved_micro_batch) == 0)
-        micro = s->saved_micro_batch;
+    int batch = s->global_batch_size, micro = s->config->train.micro_batch_size;
+    if (micro == 0 && s->saved_micro_batch_size > 0 &&
+        batch % ((int64_t)s->n_ranks * s->saved_micro_batch_size) == 0)
+        micro = s->saved_micro_batch_size;
     int64_t unit = (int64_t)s->n_ranks * (micro > 0 ? micro : 1);
     if (batch % unit != 0) {
         int64_t lower = batch / unit * unit, upper = lower + unit;
         int64_t nearest = lower > 0 && batch - lower <= upper - batch ? lower : upper;
         if (micro > 0)
             DT_FAIL(DT_ERR_CONFIG,
-                    "train.global_batch: %d cannot be split over %d rank(s) in passes of "
-                    "train.micro_batch %d; the nearest global batch that can is %lld",
+                    "train.global_batch_size: %d cannot be split over %d rank(s) in passes of "
+                    "train.micro_batch_size %d; the nearest global batch that can is %lld",
                     batch, s->n_ranks, micro, (long long)nearest);
-        DT_FAIL(DT_ERR_CONFIG,
-                "train.global_batch: %d cannot be split evenly over %d ranks; the nearest global "
-                "batch that can is %lld",
-                batch, s->n_ranks, (long long)nearest);
+        DT_FAIL(
+            DT_ERR_CONFIG,
+            "train.global_batch_size: %d cannot be split evenly over %d ranks; the nearest global "
+            "batch that can is %lld",
+            batch, s->n_ranks, (long long)nearest);
     }
-    s->micro_batch = micro > 0 ? micro : batch / s->n_ranks;
-    s->n_passes = (int)(batch / ((int64_t)s->micro_batch * s->n_ranks));
+    s->micro_batch_size = micro > 0 ? micro : batch / s->n_ranks;
+    s->n_passes = (int)(batch / ((int64_t)s->micro_batch_size * s->n_ranks));
     DT_TRY(check_pairs(s));
     return DT_OK;
 }
@@ -175,11 +176,11 @@ static dt_status count_steps(struct dt_session *s)
     if (!s->train_set)
         return DT_OK;
     uint32_t n_images = dt_dataset_size(s->train_set);
-    s->steps_per_epoch = n_images / s->global_batch;
+    s->steps_per_epoch = n_images / s->global_batch_size;
     if (s->steps_per_epoch == 0)
         DT_FAIL(DT_ERR_CONFIG,
-                "train.global_batch: %d is more than the %u training images; make it smaller",
-                s->global_batch, n_images);
+                "train.global_batch_size: %d is more than the %u training images; make it smaller",
+                s->global_batch_size, n_images);
     dt_schedule_init(&s->schedule, config, s->steps_per_epoch);
     s->last_step = s->schedule.total_steps;
     if (config->train.max_steps > 0 && config->train.max_steps < s->last_step)
@@ -252,7 +253,7 @@ static dt_status open_device(struct dt_session *s)
 static dt_status bind_near_gpu(struct dt_session *s)
 {
     char what[256];
-    if (s->backend == &dt_backend_cpu || !s->config->device.bind)
+    if (s->backend == &dt_backend_cpu || !s->config->device.numa_bind)
         return DT_OK;
     if (dt_placement_near_gpu(dt_devices_bus_id(s->backend, s->device), what, sizeof what))
         dt_log(DT_LOG_DEBUG, "%s", what);
@@ -267,7 +268,7 @@ static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
         .zero_init_residual = config->model.zero_init_residual,
         .dropout = config->model.dropout,
     };
-    int batch = phase == DT_TRAIN ? s->micro_batch : config->train.eval_batch;
+    int batch = phase == DT_TRAIN ? s->micro_batch_size : config->eval.batch_size_per_rank;
     DT_TRY(dt_graph_begin(s->graph, phase, batch, config->model.image_size));
     if (phase == DT_TRAIN && mixes_labels(config))
         DT_TRY(dt_graph_mix_labels(s->graph));
@@ -303,7 +304,7 @@ static double device_budget(const struct dt_session *s)
     const double most_reserved = 1u << 30;
     double bytes = (double)s->backend->free_bytes(s->device);
     double reserved = bytes / 16 < most_reserved ? bytes / 16 : most_reserved;
-    int n_sharing = s->config->device.share ? dt_comm_local_size(s->comm) : 1;
+    int n_sharing = s->config->device.allow_shared_gpu ? dt_comm_local_size(s->comm) : 1;
     return (bytes - reserved) / n_sharing;
 }
 
@@ -340,15 +341,15 @@ static dt_status build_plan(struct dt_session *s, const struct dt_session_needs 
     size_t max_bytes = 0;
     DT_TRY(find_memory(s, &max_bytes));
     struct dt_plan_options options = {
-        .bucket_bytes = (size_t)(config->comm.bucket_mb * (1 << 20)),
-        .last_bucket_bytes = (size_t)(config->comm.last_bucket_mb * (1 << 20)),
+        .bucket_bytes = (size_t)(config->comm.bucket_cap_mb * (1 << 20)),
+        .last_bucket_bytes = (size_t)(config->comm.last_bucket_cap_mb * (1 << 20)),
         .n_ranks = s->n_ranks,
         .comm = {.plane = s->plane,
                  .ring = config->comm.algorithm == DT_ALGORITHM_RING,
                  .timeout_s = config->device.timeout_s,
-                 .share = config->device.share},
-        .accumulate = s->n_passes > 1 || (narrow && config->comm.wire == DT_WIRE_FP32),
-        .record = config->device.record,
+                 .share = config->device.allow_shared_gpu},
+        .accumulate = s->n_passes > 1 || (narrow && config->comm.grad_dtype == DT_GRAD_FP32),
+        .record = config->device.cuda_graph,
         .profile = needs->profile,
         .decay_norm_bias = config->optim.decay_norm_bias,
         .max_bytes = max_bytes,

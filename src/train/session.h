@@ -17,9 +17,10 @@ struct dt_session {
     const struct dt_config *config;
     const struct dt_model *model;
     int rank, n_ranks;
-    int origin;                              /* train.h */
-    int global_batch, micro_batch, n_passes; /* global_batch = n_ranks * n_passes * micro_batch */
-    int saved_micro_batch; /* of the run that goes on, 0 = none: used again where it divides */
+    int origin; /* train.h */
+    int global_batch_size, micro_batch_size,
+        n_passes;               /* global_batch_size = n_ranks * n_passes * micro_batch_size */
+    int saved_micro_batch_size; /* of the run that goes on, 0 = none: used again where it divides */
     int n_threads;
     const struct dt_backend *backend;
     enum dt_plane plane;

@@ -81,10 +81,11 @@ static void print_schedule(struct line *line, const struct dt_session *s,
     add(line, "%d epochs of %" PRId64 " steps, ", s->config->train.epochs, s->steps_per_epoch);
     if (s->last_step < s->schedule.total_steps)
         add(line, "%" PRId64 " steps in all, ", s->last_step);
-    add(line, "batch %d = %d rank%s x ", s->global_batch, s->n_ranks, s->n_ranks == 1 ? "" : "s");
+    add(line, "batch %d = %d rank%s x ", s->global_batch_size, s->n_ranks,
+        s->n_ranks == 1 ? "" : "s");
     if (s->n_passes > 1)
         add(line, "%d passes x ", s->n_passes);
-    add(line, "%d images, learning rate %.6g", s->micro_batch, s->schedule.lr);
+    add(line, "%d images, learning rate %.6g", s->micro_batch_size, s->schedule.lr);
 }
 
 static void print_memory(struct line *line, const struct dt_session *s,
@@ -144,9 +145,9 @@ static void print_limits(struct line *line, const struct dt_session *s,
                          const struct dt_summary *summary)
 {
     const struct dt_config *config = s->config;
-    add_limit(line, "without progress: start ", config->watchdog.init_s);
-    add_limit(line, ", step ", config->watchdog.step_s);
-    add_limit(line, ", save ", config->watchdog.save_s);
+    add_limit(line, "without progress: start ", config->watchdog.init_timeout_s);
+    add_limit(line, ", step ", config->watchdog.step_timeout_s);
+    add_limit(line, ", save ", config->watchdog.save_timeout_s);
     if (summary->end[0])
         add(line, "; stops in time for %s", summary->end);
 }

@@ -180,11 +180,11 @@ static dt_status after_step(struct run *r)
     bool epoch_end = at->batch == 0, end = at->step == s->last_step, is_best = false;
     if (!end)
         DT_TRY(find_due(r, &due));
-    bool eval_due = s->val && (end || (epoch_end && is_due(at->epoch, config->train.eval_every)));
+    bool eval_due = s->val && (end || (epoch_end && is_due(at->epoch, config->eval.every_epochs)));
     bool save_due = end || due.save || due.stop ||
                     is_due(at->step, config->checkpoint.every_steps) ||
                     (epoch_end && is_due(at->epoch, config->checkpoint.every_epochs));
-    bool check_due = !save_due && is_due(at->step, config->train.check_every);
+    bool check_due = !save_due && is_due(at->step, config->train.replica_check_every);
     if (due.stop) { /* little time may be left: it is the first thing in the next run */
         r->at.eval_due = eval_due;
         eval_due = false;

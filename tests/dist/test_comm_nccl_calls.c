@@ -399,7 +399,8 @@ static void test_twins(void **state)
     fake.init = ncclInProgress;
     fake.state = ncclInvalidUsage;
     fake.last_error = "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1b000";
-    assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_CONFIG, "device.share = true");
+    assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_CONFIG,
+                "device.allow_shared_gpu = true");
     assert_calls(rank == 0 ? "id init abort " : "init abort ");
 }
 

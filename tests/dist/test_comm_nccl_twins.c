@@ -1,6 +1,6 @@
-/* All ranks on one GPU without device.share: NCCL refuses it and the message says what to do. A
- * program of its own because NCCL finds out only once what makes ranks neighbours. With a GPU or
- * with the emulator of one; exits with 77 without. */
+/* All ranks on one GPU without device.allow_shared_gpu: NCCL refuses it and the message says what
+ * to do. A program of its own because NCCL finds out only once what makes ranks neighbours. With a
+ * GPU or with the emulator of one; exits with 77 without. */
 #include <cuda_runtime_api.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,7 +35,7 @@ static void test_twins(void **state)
         print_error("%s\n", dt_error_text());
     assert_int_equal(status, DT_ERR_CONFIG);
     assert_non_null(strstr(dt_error_text(), "two ranks use the same GPU"));
-    assert_non_null(strstr(dt_error_text(), "device.share = true"));
+    assert_non_null(strstr(dt_error_text(), "device.allow_shared_gpu = true"));
 }
 
 static bool find_device(void)

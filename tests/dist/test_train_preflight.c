@@ -49,12 +49,12 @@ static int make_config(void **state)
     config.data.synthetic_train = 120;
     config.data.synthetic_val = 24;
     config.data.workers = 1;
-    config.train.global_batch = 12;
-    config.train.eval_batch = 4;
+    config.train.global_batch_size = 12;
+    config.eval.batch_size_per_rank = 4;
     config.device.kind = DT_DEVICE_CPU;
     config.device.threads = 1;
-    config.comm.bucket_mb = 0.01;
-    config.comm.last_bucket_mb = 0.001;
+    config.comm.bucket_cap_mb = 0.01;
+    config.comm.last_bucket_cap_mb = 0.001;
     snprintf(config.output.dir, sizeof config.output.dir, "%s/run", root);
     return 0;
 }
@@ -203,7 +203,7 @@ static void test_sums(void **state)
     struct dt_config other = config;
     (void)state;
     check_sums(&config);
-    other.train.micro_batch = 1; /* sums of several passes: another arena */
+    other.train.micro_batch_size = 1; /* sums of several passes: another arena */
     check_sums(&other);
 }
 

@@ -40,11 +40,12 @@ small_config() {
 {
   "model": {"name": "tiny", "num_classes": 10, "image_size": 32},
   "data": {"source": "folder", "train": "$work/train", "val": "$work/val", "workers": 1,
-           "augment": "cifar", "resize": 32},
-  "train": {"epochs": 100, "max_steps": 20, "global_batch": 12, "eval_every": 0, "eval_batch": 8,
+           "augment": "cifar", "val_resize": 32},
+  "train": {"epochs": 100, "max_steps": 20, "global_batch_size": 12,
             "deterministic": true},
+  "eval": {"every_epochs": 0, "batch_size_per_rank": 8},
   "optim": {"momentum": 0.9, "weight_decay": 0.0001},
-  "schedule": {"kind": "constant", "lr": 0.02, "lr_unit": "absolute", "warmup_epochs": 0},
+  "schedule": {"kind": "constant", "lr": 0.02, "lr_base_size": 0, "warmup_epochs": 0},
   "device": {"kind": "cpu", "threads": 1},
   "output": {"log_every": 5},
   "checkpoint": {"every_epochs": 0}

@@ -46,7 +46,7 @@ PY
 measure 1
 check 1 1 reading,decoding
 measure 2 --set data.source=shards --set data.train="$work/shards" --set data.workers=3 \
-    --set data.mixup=0.2 --set model.image_size=48 --set data.resize=48 --set data.augment=imagenet
+    --set data.mixup=0.2 --set model.image_size=48 --set data.val_resize=48 --set data.augment=imagenet
 check 2 3 reading,decoding
 measure 1 --set data.source=synthetic
 check 1 1 generating

@@ -1,5 +1,5 @@
 #!/bin/bash
-# model.init_from: the body is taken over, a head with another number of classes is replaced,
+# model.initial_checkpoint: the body is taken over, a head with another number of classes is replaced,
 # anything else that does not fit is named the way PyTorch names it.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
@@ -11,7 +11,7 @@ run() { # out settings...
     local out=$1
     shift
     "$dtrain" --config "$work/config.json" --out "$work/$out" \
-        --set model.init_from="$weights" "$@" 2> "$work/log" || {
+        --set model.initial_checkpoint="$weights" "$@" 2> "$work/log" || {
         cat "$work/log" >&2
         fail "$out"
     }
@@ -40,7 +40,7 @@ for name in new:
 PY
 got=0
 "$dtrain" --config "$work/config.json" --out "$work/wrong" --set model.name=resnet20 \
-    --set model.init_from="$weights" 2> "$work/log" || got=$?
+    --set model.initial_checkpoint="$weights" 2> "$work/log" || got=$?
 [ $got = 78 ] || fail "exit code $got for weights of another network"
 for text in 'Missing key(s) in state_dict: "' 'Unexpected key(s) in state_dict: "'; do
     grep -qF "$text" "$work/log" || fail "no '$text' in $(cat "$work/log")"

@@ -17,9 +17,9 @@ run() { # ranks out settings...
 for ranks in 1 2 3 4; do
     run $ranks "ranks$ranks" --set data.workers=$((ranks % 2 + 1))
 done
-run 1 passes --set train.micro_batch=3
+run 1 passes --set train.micro_batch_size=3
 run 2 automatic --set comm.algorithm=auto --set train.deterministic=false \
-    --set comm.bucket_mb=0.01 --set comm.last_bucket_mb=0.005
+    --set comm.bucket_cap_mb=0.01 --set comm.last_bucket_cap_mb=0.005
 for out in ranks2 ranks3 ranks4 passes automatic; do
     echo -n "$out: "
     /usr/bin/python3 "$here/compare.py" "$(model_of "$work/$out")" "$(model_of "$work/ranks1")" 1e-5

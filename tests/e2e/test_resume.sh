@@ -42,7 +42,7 @@ grep -q "a run of 2 rank(s) on 1: same samples and schedule, the same micro-batc
     "$(model_of "$work/tiny-1-a")" 1e-5
 run 2 norm-mixed --set model.name=resnet20 --set train.max_steps=10
 run 1 norm-mixed --set model.name=resnet20
-grep -q '"micro_batch": *6,.*"passes": *2' "$work/norm-mixed/metrics.jsonl" ||
+grep -q '"micro_batch_size": *6,.*"passes": *2' "$work/norm-mixed/metrics.jsonl" ||
     fail "12 images in passes of 6 were expected"
 momentum_of() {
     echo "$(dirname "$(model_of "$work/$1")")/optim.safetensors"
@@ -72,7 +72,7 @@ ends() { # code text command...
 }
 expect 78 "train.seed: 1 there, 5 now" --out "$work/tiny-1-a" --set train.seed=5
 expect 78 "model.name: \"tiny\" there, \"resnet20\" now" --out "$work/tiny-1-a" --set model.name=resnet20
-expect 78 "train.global_batch: 12 there" --out "$work/tiny-1-a" --set train.global_batch=6
+expect 78 "train.global_batch_size: 12 there" --out "$work/tiny-1-a" --set train.global_batch_size=6
 expect 78 "allow-config-change" --out "$work/tiny-1-a" --set schedule.lr=0.01
 expect 78 "fingerprint" --out "$work/tiny-1-a" --set data.train="$work/val"
 expect 83 "no complete checkpoint" --out "$work/empty" --resume must
@@ -102,15 +102,15 @@ cp "$folder/config.json" "$folder/metrics.jsonl" "$work/before/"
 expect 0 "already finished after 20 steps (best Acc@1 [0-9.]*); raise train.max_steps" \
     --out "$folder" --set checkpoint.every_steps=10
 unchanged "a finished run"
-expect 0 "already finished after 20 steps.*raise train.stop_top1 or choose another --out" \
-    --out "$folder" --set train.max_steps=40 --set train.stop_top1=0.001
+expect 0 "already finished after 20 steps.*raise early_stop.target or choose another --out" \
+    --out "$folder" --set train.max_steps=40 --set early_stop.target=0.001
 
 # Changes that are no other run, or that are wanted.
 uncut=$(hash_of "$folder")
-expect 0 "not bit for bit the run as it was: train.micro_batch: 0 there, 6 now" \
-    --out "$folder" --set train.max_steps=21 --set train.epochs=90 --set train.micro_batch=6
-expect 0 "going on as a different run: train.global_batch: 12 there, 10 now; schedule.lr: " \
-    --out "$folder" --set train.max_steps=24 --set train.global_batch=10 --set schedule.lr=0.01 \
+expect 0 "not bit for bit the run as it was: train.micro_batch_size: 0 there, 6 now" \
+    --out "$folder" --set train.max_steps=21 --set train.epochs=90 --set train.micro_batch_size=6
+expect 0 "going on as a different run: train.global_batch_size: 12 there, 10 now; schedule.lr: " \
+    --out "$folder" --set train.max_steps=24 --set train.global_batch_size=10 --set schedule.lr=0.01 \
     --allow-config-change
 
 # From a checkpoint of another folder. A stop before the first step saves it among the run's own,

@@ -58,7 +58,7 @@ done
 
 # An evaluation that was due at the stop is the first thing the next run does. Every step ends an
 # epoch here, so one always is.
-each=(--set train.global_batch=100 --set train.eval_every=1)
+each=(--set train.global_batch_size=100 --set eval.every_epochs=1)
 got=0
 "$dtrain" --config "$work/config.json" --out "$work/due" "${long[@]}" "${each[@]}" --max-time 2s ||
     got=$?

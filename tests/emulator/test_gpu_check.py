@@ -15,7 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = os.path.join(HERE, "..", "perf", "gpu_check.py")
 SETTINGS = (
     "model.name=tiny model.num_classes=10 model.image_size=16 data.synthetic_train=32 "
-    "data.workers=1 data.augment=none train.global_batch=8 train.max_steps=4 device.threads=1 "
+    "data.workers=1 data.augment=none train.global_batch_size=8 train.max_steps=4 device.threads=1 "
     "bench.warmup_steps=2 bench.steps_per_round=2 output.log_every=1 checkpoint.every_epochs=0"
 ).split()
 PARTS = "doctor ceilings compare profile tests curves recording parity memcheck ranks sweep".split()

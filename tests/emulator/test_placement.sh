@@ -11,7 +11,8 @@ cat > "$work/config.json" <<JSON
 {
   "model": {"name": "tiny", "num_classes": 10, "image_size": 16},
   "data": {"synthetic_train": 16, "synthetic_val": 8, "workers": 2, "augment": "none"},
-  "train": {"epochs": 100000, "global_batch": 8, "eval_every": 0, "eval_batch": 8},
+  "train": {"epochs": 100000, "global_batch_size": 8},
+  "eval": {"every_epochs": 0, "batch_size_per_rank": 8},
   "schedule": {"kind": "constant", "lr": 0.001},
   "device": {"kind": "cuda", "cache_dir": "$work/cache"},
   "checkpoint": {"every_epochs": 0}
@@ -63,7 +64,7 @@ check 1 1 main dt-loader
 stop
 grep -q "debug: bound to CPUs 0 near GPU 0000:01:00.0" "$work/log" || fail "$(cat "$work/log")"
 
-start --set device.bind=false
+start --set device.numa_bind=false
 check 0 0-1 main dt-loader dt-saver
 check 1 0-1 main dt-loader
 stop

@@ -8,9 +8,10 @@ cat > "$work/config.json" <<JSON
 {
   "model": {"name": "tiny", "num_classes": 10, "image_size": 16},
   "data": {"synthetic_train": 24, "synthetic_val": 8, "workers": 1, "augment": "none"},
-  "train": {"epochs": 100, "max_steps": 8, "global_batch": 8, "eval_every": 0, "eval_batch": 8,
+  "train": {"epochs": 100, "max_steps": 8, "global_batch_size": 8,
             "deterministic": true},
-  "schedule": {"kind": "constant", "lr": 0.05, "lr_unit": "absolute", "warmup_epochs": 0},
+  "eval": {"every_epochs": 0, "batch_size_per_rank": 8},
+  "schedule": {"kind": "constant", "lr": 0.05, "lr_base_size": 0, "warmup_epochs": 0},
   "device": {"kind": "cuda", "threads": 1, "cache_dir": "$work/cache"},
   "output": {"log_every": 1},
   "checkpoint": {"every_epochs": 0}
@@ -62,15 +63,15 @@ grep -q '"loss_scale":65536,"skipped_steps":0}' "$work/fp16-step" ||
 ! grep -q "loss_scale\|comm_s" "$work/bf16-step" || fail "$(cat "$work/bf16-step")"
 
 # Recorded or not, in one pass or two: the same numbers.
-for settings in "" "--set train.micro_batch=4" "--set train.precision=fp16"; do
+for settings in "" "--set train.micro_batch_size=4" "--set train.precision=fp16"; do
     run 1 recorded $settings
-    run 1 unrecorded $settings --set device.record=false
+    run 1 unrecorded $settings --set device.cuda_graph=false
     [ "$(hash_of "$work/recorded")" = "$(hash_of "$work/unrecorded")" ] ||
         fail "recording changes the weights: $settings"
     losses recorded unrecorded 0
     rm -r "$work/recorded" "$work/unrecorded"
 done
-run 1 passes --set train.micro_batch=4
+run 1 passes --set train.micro_batch_size=4
 losses passes fp32 1e-4
 "$dtrain" bench --config "$work/config.json" --json "$work/bench.json" --set bench.rounds=1 \
     --set bench.steps_per_round=2 > /dev/null 2> "$work/log" || fail "$(cat "$work/log")"
@@ -94,14 +95,14 @@ assert nodes["softmax_xent", "softmax_xent"]["mb"] < 0.005, nodes
 PY
 
 # Two ranks with half the batch each: on one GPU, and on two.
-run 2 ranks --set device.share=true
+run 2 ranks --set device.allow_shared_gpu=true
 losses ranks fp32 1e-4
-DTRAIN_EMULATED_GPUS=2 run 2 gpus --set comm.bucket_mb=0.01 --set comm.last_bucket_mb=0.005
+DTRAIN_EMULATED_GPUS=2 run 2 gpus --set comm.bucket_cap_mb=0.01 --set comm.last_bucket_cap_mb=0.005
 losses gpus fp32 1e-4
 /usr/bin/python3 "$here/../e2e/compare.py" "$(model_of "$work/gpus")" \
     "$(model_of "$work/fp32")" 1e-4
 for wire in auto fp32; do
-    run 2 "wire-$wire" --set device.share=true --set train.precision=fp16 --set comm.wire=$wire
+    run 2 "wire-$wire" --set device.allow_shared_gpu=true --set train.precision=fp16 --set comm.grad_dtype=$wire
     losses "wire-$wire" fp16 0.01
 done
 
@@ -148,7 +149,7 @@ try 2 twins
 [ $got = 78 ] || fail "two ranks on a GPU: exit code $got"
 says "both use GPU emulated H200: start at most one rank per GPU (mpirun -npernode N, or give each"
 [ "$(grep -c 'dtrain: error\[' "$work/log")" = 1 ] || fail "not one message: $(cat "$work/log")"
-try 2 planes --set device.share=true --set comm.backend=mpi
+try 2 planes --set device.allow_shared_gpu=true --set comm.backend=mpi
 [ $got = 78 ] || fail "MPI for GPUs: exit code $got"
 says "comm.backend: mpi sums in host memory"
 DTRAIN_EMULATED_GPUS=0 try 1 none
@@ -166,4 +167,4 @@ mpirun --oversubscribe --bind-to none -np 1 $auto : -np 1 -x DTRAIN_EMULATED_GPU
 says "device.kind auto: 1 of 2 ranks have no GPU, the first is rank 1 on host"
 DTRAIN_EMULATED_MEMORY_MB=64 try 1 memory --set model.name=vgg11 --set model.image_size=32
 [ $got = 71 ] || fail "a plan of more than the GPU's memory: exit code $got: $(cat "$work/log")"
-says "train.micro_batch"
+says "train.micro_batch_size"

@@ -99,11 +99,11 @@ mkdir folder.json
 bad 66 "folder.json" config show --config folder.json
 
 # Keys
-key 78 "did you mean train.global_batch" train.global_bach=8
+key 78 "did you mean train.global_batch_size" train.global_bach=8
 key 78 "did you mean" trian.epochs=8
 key 78 "train.epochs" train.epochs=0
 key 78 "train.epochs" train.epochs=100001
-key 78 "train.global_batch" train.global_batch=-4
+key 78 "train.global_batch_size" train.global_batch_size=-4
 key 78 "optim.momentum" optim.momentum=1
 key 78 "schedule.lr" schedule.lr=0
 key 78 "schedule.kind" schedule.kind=cosin
@@ -112,7 +112,7 @@ key 78 "data.source" data.source=imagenet
 key 78 "train.deterministic" train.deterministic=yes
 key 78 "data.train" data.source=shards
 key 78 "data.std" data.std=[0,1,1]
-key 78 "train.micro_batch" train.global_batch=8 train.micro_batch=3
+key 78 "train.micro_batch_size" train.global_batch_size=8 train.micro_batch_size=3
 key 78 "schedule.milestones" schedule.kind=step schedule.milestones=[60,30]
 key 78 "schedule.warmup_epochs" train.epochs=3 schedule.warmup_epochs=5
 key 78 "train.loss_scale" train.loss_scale=1024
@@ -137,13 +137,13 @@ else
     run 69 "no NCCL backend" device.kind=auto comm.backend=nccl
     bad 69 "no CUDA backend" doctor --set device.kind=cuda
 fi
-run 78 "more than the 30 training images" train.global_batch=31
+run 78 "more than the 30 training images" train.global_batch_size=31
 run 81 "steps in a row were skipped" schedule.lr=1000 train.max_steps=100 optim.momentum=0.99
-run 66 "nowhere" model.init_from=nowhere.safetensors
+run 66 "nowhere" model.initial_checkpoint=nowhere.safetensors
 touch file
 bad 73 "file" --config good.json --out file/run
-run 71 "train.micro_batch" data.source=synthetic data.synthetic_train=65536 \
-    train.global_batch=65536 model.image_size=256 model.name=vgg16 data.resize=0
+run 71 "train.micro_batch_size" data.source=synthetic data.synthetic_train=65536 \
+    train.global_batch_size=65536 model.image_size=256 model.name=vgg16 data.val_resize=0
 bad 83 "no complete checkpoint" --config good.json --out run2 --resume must
 bad 83 "nowhere" --config good.json --out run2 --resume nowhere
 
@@ -214,9 +214,9 @@ done
 
 # Weights
 printf 'x' > short.safetensors
-run 65 "short.safetensors" model.init_from=short.safetensors
+run 65 "short.safetensors" model.initial_checkpoint=short.safetensors
 head -c 4096 /dev/urandom > noise.safetensors
-run 65 "noise.safetensors" model.init_from=noise.safetensors
+run 65 "noise.safetensors" model.initial_checkpoint=noise.safetensors
 
 echo "$n_cases cases, $n_failed failed"
 [ "$n_failed" = 0 ]

@@ -48,9 +48,9 @@ class Case:
         self.out = rig.folder(f"hang-{number}")
         self.delay = rig.random.uniform(0, 2.5)
         sets = {
-            "watchdog.init_s": LIMIT,
-            "watchdog.step_s": LIMIT,
-            "watchdog.save_s": LIMIT,
+            "watchdog.init_timeout_s": LIMIT,
+            "watchdog.step_timeout_s": LIMIT,
+            "watchdog.save_timeout_s": LIMIT,
             "train.max_steps": 1000000,
             "train.epochs": 100000,
         }
@@ -126,7 +126,7 @@ def stop_one_rank(rig, phases):
 def start_again(rig):
     """A hang during the start leaves nothing that ends the next ones in the same folder."""
     out = rig.folder("again")
-    sets = {"train.max_steps": 20, "watchdog.init_s": 3}
+    sets = {"train.max_steps": 20, "watchdog.init_timeout_s": 3}
     run = rig.start(3, out, sets=sets, env={"DTRAIN_FAULT": "stop@init:1"})
     code = run.wait(60)
     rig.check(code == 80, f"hang in init: exit code {code}: {run.text()}")
@@ -145,7 +145,7 @@ def start_again(rig):
 
 def suspend_all(rig, n_times, limit):
     """Every rank and mpirun stopped for three times the limit."""
-    sets = {"train.max_steps": 200, "watchdog.step_s": limit, "watchdog.save_s": limit}
+    sets = {"train.max_steps": 200, "watchdog.step_timeout_s": limit, "watchdog.save_timeout_s": limit}
     for number in range(n_times):
         n_ranks = 2 + number % 3
         expected = rig.reference(n_ranks, sets)

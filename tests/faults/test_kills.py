@@ -7,7 +7,7 @@ import time
 import rig as faults
 
 # Long enough for all kills to hit a living run.
-LONG = {"train.max_steps": 3000, "checkpoint.every_steps": 25, "train.eval_every": 50}
+LONG = {"train.max_steps": 3000, "checkpoint.every_steps": 25, "eval.every_epochs": 50}
 
 
 def kill_some(rig, run, victim):

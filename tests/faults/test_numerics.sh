@@ -90,8 +90,8 @@ for ((i = 0; i < injections; i++)); do
     found=$((found + 1))
 done
 echo "a bit of a weight: $found of $injections found and the rank named"
-run 3 checked flip@3:2 --set train.check_every=2
-expect 82 "check_every" "rank 2 \(.*after step 4;"
+run 3 checked flip@3:2 --set train.replica_check_every=2
+expect 82 "replica_check_every" "rank 2 \(.*after step 4;"
 
 # A slow rank is named and changes no bit of the result.
 run 2 fast "" --set train.max_steps=320

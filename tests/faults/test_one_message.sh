@@ -18,10 +18,10 @@ good="--config $work/config.json --out $work/run"
 expect 2 64 "did you mean --config" --confg x
 expect 2 66 "nowhere.json" --config nowhere.json
 expect 2 78 "train.epochs" $good --set train.epochs=0
-expect 3 78 "the nearest global batch that can is 9" $good --set train.global_batch=10
-expect 2 78 "the nearest global batch that can is 16" $good --set train.global_batch=12 \
-    --set train.micro_batch=4 --set train.max_steps=1 --set train.global_batch=20
-expect 3 78 "(train.micro_batch) must be even, not 3" $good --set train.global_batch=9 \
+expect 3 78 "the nearest global batch that can is 9" $good --set train.global_batch_size=10
+expect 2 78 "the nearest global batch that can is 16" $good --set train.global_batch_size=12 \
+    --set train.micro_batch_size=4 --set train.max_steps=1 --set train.global_batch_size=20
+expect 3 78 "(train.micro_batch_size) must be even, not 3" $good --set train.global_batch_size=9 \
     --set data.cutmix=1
 expect 3 66 "nowhere" $good --set data.train=nowhere
 if has_cuda; then
@@ -31,9 +31,9 @@ else
     expect 2 69 "no CUDA backend" $good --set device.kind=cuda
 fi
 expect 2 83 "no complete checkpoint" $good --resume must
-expect 2 71 "train.micro_batch" $good --set data.source=synthetic \
-    --set data.synthetic_train=65536 --set train.global_batch=65536 --set model.name=vgg16 \
-    --set model.image_size=256 --set data.resize=0
+expect 2 71 "train.micro_batch_size" $good --set data.source=synthetic \
+    --set data.synthetic_train=65536 --set train.global_batch_size=65536 --set model.name=vgg16 \
+    --set model.image_size=256 --set data.val_resize=0
 [ ! -e "$work/run/config.json" ] || fail "a run that was refused has left a config.json"
 expect 2 81 "steps in a row were skipped" $good --set schedule.lr=1000 --set train.max_steps=200
 tail -1 "$work/run/metrics.jsonl" | grep '"run_end"' | grep -q '"exit_code": *81' ||
@@ -57,7 +57,7 @@ cp -r "$work/train" "$work/four"
 truncate -s 400 "$work"/four/{circle,cross,diamond,ring}/00000.jpg
 expect 2 65 "4 of 30 training images are bad, but data.max_bad_fraction allows at most 10 % of 30" \
     --config "$work/config.json" --out "$work/sum" --set data.train="$work/four" \
-    --set train.global_batch=30 --set data.max_bad_fraction=0.1 --set output.log_every=1 \
+    --set train.global_batch_size=30 --set data.max_bad_fraction=0.1 --set output.log_every=1 \
     --set train.epochs=1
 ! grep -q "the last one is" "$work/log" || fail "one rank met all: choose another seed"
 ended_by_data sum
@@ -67,5 +67,5 @@ cp -r "$work/val" "$work/flawed"
 truncate -s 400 "$work"/flawed/{circle,square}/00000.jpg
 expect 2 65 "2 of 10 validation images are bad, but data.max_bad_fraction allows at most 10 %" \
     --config "$work/config.json" --out "$work/eval" --set data.val="$work/flawed" \
-    --set data.max_bad_fraction=0.1 --set train.max_steps=1 --set train.eval_batch=1
+    --set data.max_bad_fraction=0.1 --set train.max_steps=1 --set eval.batch_size_per_rank=1
 ended_by_data eval

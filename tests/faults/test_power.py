@@ -6,7 +6,7 @@ import shutil
 
 import rig as faults
 
-STEPS = {"train.max_steps": 40, "checkpoint.keep": 2, "train.eval_every": 1}
+STEPS = {"train.max_steps": 40, "checkpoint.keep": 2, "eval.every_epochs": 1}
 
 
 def begin(rig, name):

@@ -13,7 +13,7 @@ import rig as faults
 EPOCH = 20  # steps
 SETS = {
     "train.max_steps": 400,
-    "train.eval_every": 1,
+    "eval.every_epochs": 1,
     "data.synthetic_val": 240,
     "checkpoint.every_steps": 9,
     "output.log_every": 1,
@@ -186,8 +186,8 @@ def terminate(rig, n_times):
 
 def second_signal(rig):
     """The first signal has to wait for the end of a step, which takes long here."""
-    out, sets = rig.folder("impatient"), {"train.global_batch": 240, "train.max_steps": 2}
-    sets["train.eval_every"] = 1
+    out, sets = rig.folder("impatient"), {"train.global_batch_size": 240, "train.max_steps": 2}
+    sets["eval.every_epochs"] = 1
     rig.finish(2, out, sets=sets)
     sets["train.max_steps"] = 4
     run = rig.start(2, out, sets=sets, env={"DTRAIN_FAULT": "slow@0:1000,slow@1:1000"})

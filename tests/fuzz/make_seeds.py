@@ -23,23 +23,23 @@ CONFIGS = {
         {
             "model": {"name": "resnet20", "num_classes": 10, "image_size": 32},
             "data": {"source": "folder", "train": "a", "val": "b", "mean": [0.5, 0.5, 0.5]},
-            "train": {"epochs": 3, "global_batch": 16, "seed": 9007199254740992},
+            "train": {"epochs": 3, "global_batch_size": 16, "seed": 9007199254740992},
             "schedule": {"kind": "step", "milestones": [1, 2], "lr": 1e-3},
         }
     ),
-    "cosine": '{"schedule":{"kind":"cosine","end_lr":0.001,"warmup_epochs":0},'
+    "cosine": '{"schedule":{"kind":"cosine","min_lr":0.001,"warmup_epochs":0},'
     '"optim":{"nesterov":true},"train":{"precision":"bf16"}}',
     "typo": '{"train": {"epoch": 3}, "modell": {}, "data": {"std": [0, 1, 1]}}',
     "types": '{"train": [1], "data": {"train": null}, "optim": {"momentum": "0.9"}}',
     "escapes": '{"output": {"dir": "a\\u00e9\\ud83d\\ude00\\n\\"\\\\/"}}',
-    "numbers": '{"train":{"seed":-0,"epochs":1e2,"max_steps":1.5e3,"stop_top1":99.9999999999}}',
+    "numbers": '{"train":{"seed":-0,"epochs":1e2,"max_steps":1.5e3},"early_stop":{"target":99.9999999999}}',
     "damaged": '{"train": {"epochs": 3}',
     "twice": '{"train": {"epochs": 3, "epo\\u0063hs": 4}}',
     "deep": "[" * 17 + "]" * 17,
 }
 SETS = {
     "set": ["train.epochs=3", "output.dir=2024", "data.mean=[0,0,0]"],
-    "set-section": ['train={"epochs": 3, "global_batch": 8}', "schedule.kind=poly"],
+    "set-section": ['train={"epochs": 3, "global_batch_size": 8}', "schedule.kind=poly"],
     "set-wrong": ["train.epochs", "=3", "train.epochs=x", "a.b.c=1", "model.name="],
 }
 
@@ -105,7 +105,7 @@ MANIFEST = """{
   "batch": 2,
   "incarnation": 1,
   "ranks": 2,
-  "global_batch": 8,
+  "global_batch_size": 8,
   "run_id": "20250101T000000-0123",
   "build_id": "0123456789abcdef",
   "repro": "cpu",

@@ -158,7 +158,7 @@ static void test_memory(void **state)
     CUDA->free(dev, memory, COUNT * sizeof(float));
     void *huge = NULL;
     assert_int_equal(CUDA->alloc(dev, &huge, (size_t)1 << 50), DT_ERR_MEMORY);
-    assert_non_null(strstr(dt_error_text(), "train.micro_batch"));
+    assert_non_null(strstr(dt_error_text(), "train.micro_batch_size"));
     assert_null(huge);
     memory = make(dev); /* an error before it does no harm */
     CUDA->free(dev, memory, COUNT * sizeof(float));

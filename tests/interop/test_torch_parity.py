@@ -75,11 +75,11 @@ def dtrain_weights(name, classes, size, folder):
         "data.source": "synthetic",
         "data.synthetic_train": 8,
         "data.synthetic_val": 8,
-        "train.global_batch": 4,
+        "train.global_batch_size": 4,
         "train.max_steps": 1,
         "schedule.lr": 1e-6,
         "schedule.warmup_epochs": 0,
-        "train.eval_batch": 4,
+        "eval.batch_size_per_rank": 4,
         "device.kind": DEVICE,
     }
     config = os.path.join(folder, "config.json")

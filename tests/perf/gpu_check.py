@@ -40,11 +40,11 @@ RESNET20 = {
     "model.image_size": 32,
     "model.num_classes": 10,
     "data.synthetic_train": 25600,
-    "train.global_batch": 128,
+    "train.global_batch_size": 128,
     "train.max_steps": 200,
     "train.label_smoothing": 0.1,
     "schedule.lr": 0.05,
-    "schedule.lr_unit": "absolute",
+    "schedule.lr_base_size": "0",
 }
 # No batch norm: two halves of a batch then have the gradients of the whole.
 VGG11 = {
@@ -52,9 +52,9 @@ VGG11 = {
     "model.image_size": 64,
     "model.num_classes": 10,
     "model.dropout": 0,
-    "device.share": "true",
-    "comm.bucket_mb": 512,
-    "train.global_batch": 64,
+    "device.allow_shared_gpu": "true",
+    "comm.bucket_cap_mb": 512,
+    "train.global_batch_size": 64,
     "train.max_steps": 20,
     "train.deterministic": "true",
     "schedule.lr": 0.01,
@@ -368,12 +368,12 @@ def recording(part):
                 "train.precision": "fp16",
                 "train.max_steps": 30,
                 "train.deterministic": "true",
-                "device.record": record,
+                "device.cuda_graph": record,
                 "output.log_every": 1,
             }
             runs[record] = part.check.small.train(os.path.join(folder, record), 1, sets)
             if "error" in runs[record]:
-                part.problem(f"device.record {record}: {runs[record]['error']}")
+                part.problem(f"device.cuda_graph {record}: {runs[record]['error']}")
                 return
     same = distance(runs["true"], runs["false"]) == 0
     part.check.data["recording"]["same"] = same

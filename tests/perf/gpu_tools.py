@@ -146,9 +146,9 @@ class Dtrain:
     def bench(self, precision, batch, record=True, profile=False, steps=10):
         self.clock.need(self.last_s)
         settings = {
-            "device.record": str(record).lower(),
+            "device.cuda_graph": str(record).lower(),
             "train.precision": precision,
-            "train.global_batch": batch,
+            "train.global_batch_size": batch,
             "bench.warmup_steps": 8,
             "bench.rounds": 1,
             "bench.steps_per_round": steps,

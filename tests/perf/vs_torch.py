@@ -92,7 +92,7 @@ def run_dtrain(program, case):
         "model.num_classes": classes,
         "model.image_size": size,
         "data.source": "synthetic",
-        "train.global_batch": batch * ranks,
+        "train.global_batch_size": batch * ranks,
         "device.threads": 2 if ranks == 1 else 1,
         "data.workers": 1,
         "bench.warmup_steps": warmup,

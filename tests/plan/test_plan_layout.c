@@ -478,7 +478,7 @@ static void test_memory_limit(void **state)
         .bucket_bytes = 4 << 20, .last_bucket_bytes = 1 << 20, .n_ranks = 1, .max_bytes = 64 << 20};
     assert_int_equal(dt_plan_build(&plan, g, &null_backend, NULL, NULL, &options), DT_ERR_MEMORY);
     assert_null(plan);
-    assert_non_null(strstr(dt_error_text(), "train.micro_batch"));
+    assert_non_null(strstr(dt_error_text(), "train.micro_batch_size"));
     dt_graph_destroy(g);
 }
 

@@ -96,15 +96,15 @@ static inline struct dt_dataset *open_folder(const struct folder *folder)
 }
 
 static inline struct dt_loader_options make_options(bool train, int rank, int n_ranks,
-                                                    int micro_batch, int workers)
+                                                    int micro_batch_size, int workers)
 {
     return (struct dt_loader_options){
         .train = train,
         .augment = DT_AUGMENT_IMAGENET,
         .image_size = SIZE,
         .resize = SIZE + 4,
-        .global_batch = train ? GLOBAL : n_ranks * micro_batch,
-        .micro_batch = micro_batch,
+        .global_batch_size = train ? GLOBAL : n_ranks * micro_batch_size,
+        .micro_batch_size = micro_batch_size,
         .rank = rank,
         .n_ranks = n_ranks,
         .workers = workers,
@@ -171,7 +171,7 @@ static inline void read_epoch(struct run *run, struct dt_loader *loader, uint32_
     int passes = dt_loader_passes(loader), per_rank = GLOBAL / options->n_ranks;
     const struct dt_batch *batch;
     assert_int_equal(dt_loader_batches(loader), BATCHES);
-    assert_int_equal(passes * options->micro_batch, per_rank);
+    assert_int_equal(passes * options->micro_batch_size, per_rank);
     for (int g = first; g < BATCHES; g++) {
         for (int pass = 0; pass < passes; pass++) {
             batch = next(loader);
@@ -179,8 +179,9 @@ static inline void read_epoch(struct run *run, struct dt_loader *loader, uint32_
             assert_int_equal(batch->epoch, epoch);
             assert_int_equal(batch->index, g);
             assert_int_equal(batch->pass, pass);
-            assert_int_equal(batch->n, options->micro_batch);
-            copy_rows(run->rows[epoch][g] + options->rank * per_rank + pass * options->micro_batch,
+            assert_int_equal(batch->n, options->micro_batch_size);
+            copy_rows(run->rows[epoch][g] + options->rank * per_rank +
+                          pass * options->micro_batch_size,
                       batch);
             dt_loader_release(loader, batch);
         }
@@ -191,13 +192,14 @@ static inline void read_epoch(struct run *run, struct dt_loader *loader, uint32_
 
 /* With `also` (else NULL) pixels and labels are changed after the crop. */
 static inline uint64_t read_run_with(struct run *run, struct dt_dataset *dataset, int n_ranks,
-                                     int micro_batch, int workers,
+                                     int micro_batch_size, int workers,
                                      const struct dt_augment_options *also)
 {
     uint64_t n_bad = 0;
     memset(run, 0xee, sizeof *run);
     for (int rank = 0; rank < n_ranks; rank++) {
-        struct dt_loader_options options = make_options(true, rank, n_ranks, micro_batch, workers);
+        struct dt_loader_options options =
+            make_options(true, rank, n_ranks, micro_batch_size, workers);
         if (also)
             options.also = *also;
         struct dt_loader *loader = open_loader(dataset, &options);
@@ -212,13 +214,13 @@ static inline uint64_t read_run_with(struct run *run, struct dt_dataset *dataset
 }
 
 static inline uint64_t read_run(struct run *run, struct dt_dataset *dataset, int n_ranks,
-                                int micro_batch, int workers)
+                                int micro_batch_size, int workers)
 {
-    return read_run_with(run, dataset, n_ranks, micro_batch, workers, NULL);
+    return read_run_with(run, dataset, n_ranks, micro_batch_size, workers, NULL);
 }
 
 static const struct {
-    int ranks, micro_batch;
+    int ranks, micro_batch_size;
 } splits[] = {{1, 12}, {1, 4}, {2, 6}, {2, 3}, {3, 4}, {3, 1}, {4, 3}, {4, 1}};
 enum { N_SPLITS = sizeof splits / sizeof splits[0] };
 
@@ -227,7 +229,7 @@ static inline void check_same_for_all_splits(struct dt_dataset *dataset, const s
     struct run *run = malloc(sizeof *run);
     for (size_t i = 0; i < N_SPLITS; i++) {
         for (int workers = 1; workers <= 4; workers += 3) {
-            read_run(run, dataset, splits[i].ranks, splits[i].micro_batch, workers);
+            read_run(run, dataset, splits[i].ranks, splits[i].micro_batch_size, workers);
             assert_memory_equal(run, expected, sizeof *run);
         }
     }

@@ -55,7 +55,7 @@ static void example(struct dt_manifest *m, struct dt_manifest_tensor tensors[2])
         .incarnation = 2,
         .config_hash = UINT64_C(0xfedcba9876543210),
         .n_ranks = 4,
-        .global_batch = 256,
+        .global_batch_size = 256,
         .run_id = "run-1",
         .build_id = "0123abcd",
         .repro = "CPU \"x\" \\ 2",
@@ -90,7 +90,8 @@ static void test_round_trip(void **state)
     put(w.text, w.bytes);
     ok(dt_manifest_load(&out, folder));
     assert_true(out.step == in.step && out.epoch == 3 && out.batch == 7 && out.incarnation == 2);
-    assert_true(out.config_hash == in.config_hash && out.n_ranks == 4 && out.global_batch == 256);
+    assert_true(out.config_hash == in.config_hash && out.n_ranks == 4 &&
+                out.global_batch_size == 256);
     assert_string_equal(out.run_id, "run-1");
     assert_string_equal(out.build_id, "0123abcd");
     assert_string_equal(out.repro, in.repro);

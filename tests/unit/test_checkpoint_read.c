@@ -286,7 +286,7 @@ static void test_state_and_manifest(void **state)
     for (int i = 0; i < 5; i++) {
         other = rig_state(20);
         int64_t *const longs[] = {&other.step, &other.epoch, &other.batch};
-        int *const ints[] = {&other.n_ranks, &other.global_batch};
+        int *const ints[] = {&other.n_ranks, &other.global_batch_size};
         if (i < 3)
             ++*longs[i];
         else
@@ -344,7 +344,7 @@ static void test_state_is_strict(void **state)
     static const char *const changes[][2] = {
         {"\"step\"", "\"stop\""},
         {"\"best_step\"", "\"best\""},
-        {"\"micro_batch\"", "\"micro\""},
+        {"\"micro_batch_size\"", "\"micro\""},
         {"\"ranks\": 4", "\"ranks\": 0"},
         {"\"ranks\": 4", "\"ranks\": 4294967296"},
         {"\"epoch\": 3", "\"epoch\": -1"},
@@ -413,7 +413,7 @@ static void test_match(void **state)
     struct dt_checkpoint a = rig_state(1), b = rig_state(9);
     (void)state;
     b.seed = 2; /* the configuration's business */
-    b.global_batch = 128;
+    b.global_batch_size = 128;
     ok(dt_checkpoint_match(&a, &b, "x"));
     b.n_train_images = 999;
     assert_int_equal(dt_checkpoint_match(&a, &b, "x"), DT_ERR_CONFIG);

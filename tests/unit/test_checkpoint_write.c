@@ -68,7 +68,7 @@ static void test_round_trip(void **state)
     assert_string_equal(in.model, out.model);
     assert_true(in.epoch == out.epoch && in.batch == out.batch && out.eval_due);
     assert_true(in.n_passes == out.n_passes && in.best_top1 == out.best_top1);
-    assert_true(in.best_step == out.best_step && in.micro_batch == out.micro_batch);
+    assert_true(in.best_step == out.best_step && in.micro_batch_size == out.micro_batch_size);
     assert_true(in.seed == out.seed && in.fingerprint == out.fingerprint);
     assert_true(in.n_ranks == out.n_ranks && in.n_train_images == out.n_train_images);
     assert_true(in.precision == out.precision && in.loss_scale.scale == out.loss_scale.scale);
@@ -89,7 +89,7 @@ static void test_files_and_manifest(void **state)
     assert_int_equal(count_entries(path), 5);
     ok(dt_manifest_load(&m, path));
     assert_true(m.step == 42 && m.epoch == 3 && m.batch == 7 && m.incarnation == 7);
-    assert_true(m.n_ranks == 4 && m.global_batch == 64);
+    assert_true(m.n_ranks == 4 && m.global_batch_size == 64);
     assert_true(m.config_hash == r->target.config_hash);
     assert_string_equal(m.run_id, r->target.run_id);
     assert_string_equal(m.build_id, r->target.build_id);

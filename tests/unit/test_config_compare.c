@@ -15,18 +15,33 @@ enum { LIST_BYTES = 4096 };
 
 /* What the promise to users is, written down once more: whole sections end in a dot. */
 static const char *const free_keys[] = {
-    "output.",          "checkpoint.",           "watchdog.",
-    "bench.",           "model.init_from",       "data.train",
-    "data.val",         "data.synthetic_val",    "data.workers",
-    "data.prefetch",    "data.max_bad_fraction", "train.epochs",
-    "train.max_steps",  "train.eval_every",      "train.eval_batch",
-    "train.stop_top1",  "train.check_every",     "device.record",
-    "device.bind",      "device.share",          "device.timeout_s",
-    "device.cache_dir", "data.cache_mb",
+    "output.",
+    "checkpoint.",
+    "watchdog.",
+    "bench.",
+    "model.initial_checkpoint",
+    "data.train",
+    "data.val",
+    "data.synthetic_val",
+    "data.workers",
+    "data.prefetch",
+    "data.max_bad_fraction",
+    "train.epochs",
+    "train.max_steps",
+    "eval.every_epochs",
+    "eval.batch_size_per_rank",
+    "early_stop.target",
+    "train.replica_check_every",
+    "device.cuda_graph",
+    "device.numa_bind",
+    "device.allow_shared_gpu",
+    "device.timeout_s",
+    "device.cache_dir",
+    "data.cache_mb",
 };
 static const char *const inexact_keys[] = {
     "comm.",
-    "train.micro_batch",
+    "train.micro_batch_size",
     "train.precision",
     "train.loss_scale",
     "train.deterministic",
@@ -154,7 +169,7 @@ static void test_cut(void **state)
     dt_config_init(&saved);
     now = saved;
     now.train.seed = 5;
-    now.train.global_batch = 512;
+    now.train.global_batch_size = 512;
     now.optim.nesterov = true;
     memset(refused, 'x', sizeof refused);
     dt_config_compare(&saved, &now, refused, inexact, sizeof refused);

@@ -78,8 +78,8 @@ static void test_every_kind_of_key(void **state)
         "\"data\": {\"source\": \"shards\", \"train\": \"a-{00..09}.tar\", \"val\": \"\\u00e9\", "
         "\"mean\": [0, 1, 0.25], \"std\": [1, 0.5, 1e-3], \"//\": \"x\", \"augment\": \"cifar\"},\n"
         "\"train\": {\"max_steps\": 9007199254740992, \"seed\": 9007199254740992, "
-        "\"precision\": \"fp16\", \"global_batch\": 2e2, \"label_smoothing\": 0.1},\n"
-        "\"schedule\": {\"kind\": \"cosine\", \"lr_unit\": \"absolute\", \"milestones\": [0.5], "
+        "\"precision\": \"fp16\", \"global_batch_size\": 2e2, \"label_smoothing\": 0.1},\n"
+        "\"schedule\": {\"kind\": \"cosine\", \"lr_base_size\": 0, \"milestones\": [0.5], "
         "\"lr\": 1000},\n"
         "\"device\": {\"kind\": \"cuda\", \"threads\": 7}, \"comm\": {\"backend\": \"nccl\"}}");
     load(&c, file, NULL, 0);
@@ -94,9 +94,9 @@ static void test_every_kind_of_key(void **state)
     assert_int_equal(c.train.max_steps, INT64_C(9007199254740992));
     assert_int_equal(c.train.seed, UINT64_C(9007199254740992));
     assert_int_equal(c.train.precision, DT_PRECISION_FP16);
-    assert_int_equal(c.train.global_batch, 200);
+    assert_int_equal(c.train.global_batch_size, 200);
     assert_int_equal(c.schedule.kind, DT_SCHEDULE_COSINE);
-    assert_int_equal(c.schedule.lr_unit, DT_LR_ABSOLUTE);
+    assert_int_equal(c.schedule.lr_base_size, 0);
     assert_int_equal(c.schedule.n_milestones, 1);
     assert_true(c.schedule.milestones[0] == 0.5 && c.schedule.milestones[1] == 0);
     assert_int_equal(c.device.kind, DT_DEVICE_CUDA);
@@ -119,7 +119,7 @@ static void test_overrides(void **state)
                                        "schedule.warmup_epochs=0",
                                        "data={\"workers\": 3}",
                                        "train.precision=bf16",
-                                       "model.init_from=true"};
+                                       "model.initial_checkpoint=true"};
     struct dt_config c;
     (void)state;
     write_file("{\"train\": {\"epochs\": 5, \"seed\": 4}}");
@@ -130,7 +130,7 @@ static void test_overrides(void **state)
     assert_string_equal(c.output.dir, "2024");
     assert_string_equal(c.data.train, "with space");
     assert_string_equal(c.data.val, "a=b,[c");
-    assert_string_equal(c.model.init_from, "true");
+    assert_string_equal(c.model.initial_checkpoint, "true");
     assert_true(c.optim.nesterov);
     assert_int_equal(c.schedule.n_milestones, 2);
     assert_int_equal(c.data.workers, 3);
@@ -149,7 +149,7 @@ static void test_round_trip_of_odd_values(void **state)
     memset(c.data.val, 'v', sizeof(c.data.val) - 1);
     c.schedule.lr = 1.0 / 3;
     c.optim.weight_decay = 1.0 / 32768;
-    c.train.stop_top1 = 75.9;
+    c.early_stop.target = 75.9;
     c.schedule.n_milestones = DT_MAX_MILESTONES;
     for (int i = 0; i < DT_MAX_MILESTONES; i++)
         c.schedule.milestones[i] = 1 + i / 7.0;

@@ -116,8 +116,9 @@ static void test_mixing(void **state)
     }
     assert_true(n_mixed > EPOCHS * BATCHES * GLOBAL / 2);
     for (int i = 0; i < N_SPLITS; i++)
-        for (int workers = 1; workers <= 4 && splits[i].micro_batch % 2 == 0; workers += 3) {
-            read_run_with(run, dataset, splits[i].ranks, splits[i].micro_batch, workers, &also);
+        for (int workers = 1; workers <= 4 && splits[i].micro_batch_size % 2 == 0; workers += 3) {
+            read_run_with(run, dataset, splits[i].ranks, splits[i].micro_batch_size, workers,
+                          &also);
             assert_memory_equal(run, expected, sizeof *run);
         }
     dt_dataset_close(dataset);
@@ -158,12 +159,13 @@ static void test_restart(void **state)
 /* Every id once over all ranks, rows past the end blank, and equal numbers of batches on all ranks.
  */
 static void check_evaluation(struct dt_dataset *dataset, struct row *rows, int n_ranks,
-                             int micro_batch, int workers)
+                             int micro_batch_size, int workers)
 {
     int n = (int)dt_dataset_size(dataset), seen[N] = {0};
-    int per_step = n_ranks * micro_batch;
+    int per_step = n_ranks * micro_batch_size;
     for (int rank = 0; rank < n_ranks; rank++) {
-        struct dt_loader_options options = make_options(false, rank, n_ranks, micro_batch, workers);
+        struct dt_loader_options options =
+            make_options(false, rank, n_ranks, micro_batch_size, workers);
         struct dt_loader *loader = open_loader(dataset, &options);
         const struct dt_batch *batch;
         int n_batches = 0;
@@ -171,7 +173,7 @@ static void check_evaluation(struct dt_dataset *dataset, struct row *rows, int n
         assert_int_equal(dt_loader_passes(loader), 1);
         assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
         for (; (batch = next(loader)); n_batches++) {
-            struct row *scratch = calloc((size_t)micro_batch, sizeof *scratch);
+            struct row *scratch = calloc((size_t)micro_batch_size, sizeof *scratch);
             copy_rows(scratch, batch);
             for (int i = 0; i < batch->n; i++) {
                 seen[batch->ids[i]]++;
@@ -181,7 +183,7 @@ static void check_evaluation(struct dt_dataset *dataset, struct row *rows, int n
                 else
                     rows[batch->ids[i]] = scratch[i];
             }
-            for (int i = batch->n; i < micro_batch; i++) {
+            for (int i = batch->n; i < micro_batch_size; i++) {
                 assert_int_equal(batch->labels[i], -1);
                 for (int k = 0; k < SIZE * SIZE * 3; k++)
                     assert_int_equal(batch->pixels[i * SIZE * SIZE * 3 + k], 0);
@@ -268,15 +270,15 @@ static void test_wrong_options(void **state)
     struct dt_loader_options good = make_options(true, 0, 2, 3, 1), wrong[9];
     for (int i = 0; i < 9; i++)
         wrong[i] = good;
-    wrong[0].global_batch = 13;
-    wrong[1].micro_batch = 0;
+    wrong[0].global_batch_size = 13;
+    wrong[1].micro_batch_size = 0;
     wrong[2].image_size = 0;
     wrong[3].rank = 2;
     wrong[4].n_ranks = 0;
-    wrong[5].global_batch = 60; /* more than the 53 samples */
-    wrong[6].train = false;     /* two passes in evaluation */
+    wrong[5].global_batch_size = 60; /* more than the 53 samples */
+    wrong[6].train = false;          /* two passes in evaluation */
     wrong[7].train = false;
-    wrong[7].global_batch = 6;
+    wrong[7].global_batch_size = 6;
     wrong[7].resize = 0;
     wrong[8].also.mixup = 0.2; /* of an odd number of images */
     for (int i = 0; i < 9; i++) {

@@ -43,7 +43,7 @@ static void send_run(struct dt_report *report)
     const struct dt_field start[] = {DT_JSONV("config", "{\n  \"a b\": [1, 2]\n}"),
                                      DT_INT("ranks", 2),
                                      DT_TEXT("device", "cpu"),
-                                     DT_INT("global_batch", 256),
+                                     DT_INT("global_batch_size", 256),
                                      DT_INT("passes", 4),
                                      DT_NUM("lr", 0.256),
                                      DT_INT("steps_per_epoch", 5004),

@@ -14,10 +14,10 @@ static struct dt_config base(enum dt_schedule_kind kind)
     struct dt_config config;
     dt_config_init(&config);
     config.train.epochs = 10;
-    config.train.global_batch = 512;
+    config.train.global_batch_size = 512;
     config.schedule.kind = kind;
     config.schedule.lr = 0.1;
-    config.schedule.lr_unit = DT_LR_PER_256; /* 0.2 */
+    config.schedule.lr_base_size = 256; /* 0.2 */
     config.schedule.warmup_epochs = 1;
     config.schedule.warmup_start = 0.1;
     config.schedule.n_milestones = 2;
@@ -25,7 +25,7 @@ static struct dt_config base(enum dt_schedule_kind kind)
     config.schedule.milestones[1] = 6.5;
     config.schedule.gamma = 0.1;
     config.schedule.power = 2;
-    config.schedule.end_lr = 0.01; /* 0.02 */
+    config.schedule.min_lr = 0.01; /* 0.02 */
     return config;
 }
 
@@ -78,9 +78,9 @@ static void test_units_and_edges(void **state)
     (void)state;
     struct dt_config config = base(DT_SCHEDULE_COSINE);
     struct dt_schedule schedule;
-    config.schedule.lr_unit = DT_LR_ABSOLUTE;
+    config.schedule.lr_base_size = 0;
     config.schedule.warmup_epochs = 0;
-    config.schedule.end_lr = 0;
+    config.schedule.min_lr = 0;
     dt_schedule_init(&schedule, &config, 20);
     assert_int_equal(schedule.warmup_steps, 0);
     assert_true(dt_schedule_lr(&schedule, 0) == 0.1);
