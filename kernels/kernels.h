@@ -17,7 +17,7 @@
 
 #include "dtrain/dtype.h"
 #include "kernels/geometry.h"
-#include "kernels/step.h"
+#include "kernels/train_step.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,7 +5,7 @@
 #define DTRAIN_KERNELS_RANGES_H
 
 #include "kernels/geometry.h"
-#include "kernels/step.h"
+#include "kernels/train_step.h"
 
 enum { DT_MAX_RANGES = 128 };
 

@@ -175,12 +175,12 @@ struct dt_backend {
     /* The comm stream (a cudaStream_t), for what sums gradients. */
     void *(*comm_stream)(struct dt_device *dev);
     /* fork: what is put into the comm stream from now on begins after what the compute stream holds
-     * now. mark: remembers as `slot` (0 .. n - 1, n given to open_slots) what the comm stream
-     * holds. join: the compute stream goes on after mark `slot`. */
-    dt_status (*open_slots)(struct dt_device *dev, int n);
+     * now. mark: remembers as `mark` (0 .. n - 1, n given to open_marks) what the comm stream
+     * holds. join: the compute stream goes on after mark `mark`. */
+    dt_status (*open_marks)(struct dt_device *dev, int n);
     dt_status (*fork)(struct dt_device *dev);
-    dt_status (*mark)(struct dt_device *dev, int slot);
-    dt_status (*join)(struct dt_device *dev, int slot);
+    dt_status (*mark)(struct dt_device *dev, int mark);
+    dt_status (*join)(struct dt_device *dev, int mark);
     /* Between record and end_record calls put their work into a recording instead of a queue. On
      * failure of end_record nothing was recorded. */
     dt_status (*record)(struct dt_device *dev);

@@ -20,7 +20,7 @@ struct dt_comm_options {
     enum dt_plane plane;
     bool ring;           /* ring in a fixed order, the same bits in every run; else the library's
                             choice */
-    int n_slots;         /* reductions that can be under way at once: the number of buckets */
+    int n_reductions;    /* reductions that can be under way at once: the number of buckets */
     size_t max_count;    /* largest count of a reduction, in elements */
     enum dt_dtype dtype; /* of the elements: MPI sums DT_F32 only */
     /* NCCL: */
@@ -86,15 +86,15 @@ dt_status dt_comm_alloc(struct dt_comm *comm, void **out, size_t bytes);
  * recordings with reductions must have been released (it waits for that), the device must still be
  * open. */
 void dt_comm_close_reduce(struct dt_comm *comm);
-/* Starts the sum of buffer[0 .. count) in `slot` and returns at once. MPI: the buffer must stay
- * untouched until dt_comm_wait. NCCL: the sum is put into the stream, and happens in its order. All
- * ranks start slots in the same order. */
-dt_status dt_comm_reduce(struct dt_comm *comm, int slot, void *buffer, size_t count);
+/* Starts the sum of buffer[0 .. count) in `reduction` and returns at once. MPI: the buffer must
+ * stay untouched until dt_comm_wait. NCCL: the sum is put into the stream, and happens in its
+ * order. All ranks start reductions in the same order. */
+dt_status dt_comm_reduce(struct dt_comm *comm, int reduction, void *buffer, size_t count);
 /* Moves reductions on without blocking (MPI), looks for errors of the connections (NCCL); called
  * between steps of the plan and while waiting for the device. */
 dt_status dt_comm_poll(struct dt_comm *comm);
 /* MPI: waits. NCCL: nothing to do, the compute stream joins the comm stream. */
-dt_status dt_comm_wait(struct dt_comm *comm, int slot);
+dt_status dt_comm_wait(struct dt_comm *comm, int reduction);
 /* Warns (once, from rank 0 of a node) when threads > CPUs this rank may use, or when binding leaves
  * CPUs of the job idle. To be called before ranks bind themselves. Local. */
 void dt_comm_check_binding(const struct dt_comm *comm, int threads);

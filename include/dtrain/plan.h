@@ -23,19 +23,19 @@
 #include "dtrain/comm.h"
 #include "dtrain/graph.h"
 
-enum dt_step_kind {
-    DT_STEP_OP,
-    DT_STEP_ACCUMULATE,
-    DT_STEP_REDUCE,
-    DT_STEP_WAIT,
-    DT_STEP_CHECK,
-    DT_STEP_UPDATE,
-    DT_STEP_SETTLE,
-    DT_N_STEP_KINDS
+enum dt_action_kind {
+    DT_ACTION_OP,
+    DT_ACTION_ACCUMULATE,
+    DT_ACTION_REDUCE,
+    DT_ACTION_WAIT,
+    DT_ACTION_CHECK,
+    DT_ACTION_UPDATE,
+    DT_ACTION_SETTLE,
+    DT_N_ACTION_KINDS
 };
 
-struct dt_step {
-    enum dt_step_kind kind;
+struct dt_action {
+    enum dt_action_kind kind;
     int node;   /* OP: node id, else -1 */
     int bucket; /* ACCUMULATE, REDUCE, WAIT, CHECK, UPDATE: bucket, else -1 */
 };
@@ -96,8 +96,8 @@ struct dt_plan {
     struct dt_device *device;
     struct dt_comm *comm; /* NULL with one rank */
     struct dt_plan_options options;
-    struct dt_step *steps[DT_N_PHASES];
-    int n_steps[DT_N_PHASES];
+    struct dt_action *actions[DT_N_PHASES];
+    int n_actions[DT_N_PHASES];
     struct dt_bucket *buckets;
     int n_buckets;
     struct dt_place *place; /* one per tensor */

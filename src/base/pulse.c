@@ -23,7 +23,7 @@ struct dt_pulse {
     struct event events[DT_PULSE_EVENTS]; /* a ring */
 };
 
-struct dt_pulse dt_pulse_main, dt_pulse_saver;
+struct dt_pulse dt_pulse_main, dt_pulse_writer;
 
 static const char *const names[DT_N_SECTIONS] = {
     [DT_SECTION_NONE] = "none",       [DT_SECTION_INIT] = "init",     [DT_SECTION_DATA] = "data",

@@ -20,7 +20,7 @@ enum dt_section {
 const char *dt_section_name(enum dt_section section); /* "data" */
 
 struct dt_pulse;
-extern struct dt_pulse dt_pulse_main, dt_pulse_saver;
+extern struct dt_pulse dt_pulse_main, dt_pulse_writer;
 
 /* By the thread that owns the pulse. enter returns the section before, to go back to it. A move is
  * any of these calls. */

@@ -60,13 +60,13 @@ struct dt_checkpoint_target {
 };
 
 /* Writes the snapshot as a checkpoint, makes it durable, removes what need not be kept. Does
- * nothing but file I/O and beats of dt_pulse_saver: any thread. The path goes to path[DT_PATH_MAX].
- * A checkpoint of that step that is there already, verifies and stands where this one does is kept
- * instead; if it differs in evaluation or loss scale, the two are exchanged in one step. Nothing is
- * removed because it cannot be read: what has the name and is not known to be damaged fails the
- * save, and those after resumed_step that another incarnation has written count as kept ones only
- * if they verify. On failure the older checkpoints are as they were and the temporary folder is
- * gone, if that can be done. */
+ * nothing but file I/O and beats of dt_pulse_writer: any thread. The path goes to
+ * path[DT_PATH_MAX]. A checkpoint of that step that is there already, verifies and stands where
+ * this one does is kept instead; if it differs in evaluation or loss scale, the two are exchanged
+ * in one step. Nothing is removed because it cannot be read: what has the name and is not known to
+ * be damaged fails the save, and those after resumed_step that another incarnation has written
+ * count as kept ones only if they verify. On failure the older checkpoints are as they were and the
+ * temporary folder is gone, if that can be done. */
 dt_status dt_checkpoint_write(char *path, const struct dt_checkpoint_target *target,
                               const struct dt_snapshot *snapshot);
 /* Removes what crashes have left: .tmp-* and .trash-*. Only while the run folder is locked. Main

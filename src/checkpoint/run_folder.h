@@ -7,7 +7,7 @@
  *                  "host", "pid", "memory_group", "memory_kills", "check"} (run_record.h): the id
  *                  stays, the incarnation grows with every start. A writer that finds another
  *                  incarnation than its own must not commit anything.
- *   heartbeat.bin  slots of the watchdogs (watchdog.h)
+ *   heartbeat.bin  beats of the watchdogs (watchdog.h)
  *
  * Where the file system has no flock (ENOSYS, ENOTSUP, ENOLCK), a heartbeat.bin younger than 60 s
  * means in use, unless RUN says "ended".

@@ -52,7 +52,7 @@ static dt_status write_piece(int fd, const struct piece *piece, XXH3_state_t *ha
         n = piece->bytes - done < BLOCK_BYTES ? piece->bytes - done : BLOCK_BYTES;
         XXH3_128bits_update(hash, data + done, (size_t)n);
         DT_TRY(dt_file_write(fd, data + done, (size_t)n, path));
-        dt_pulse_beat(&dt_pulse_saver);
+        dt_pulse_beat(&dt_pulse_writer);
     }
     return DT_OK;
 }
@@ -74,7 +74,7 @@ static dt_status write_file(const struct save *s, struct dt_manifest_file *file,
         file->bytes += pieces[i].bytes;
     }
     DT_TRY_OUT(dt_file_finish(&fd, path));
-    dt_pulse_beat(&dt_pulse_saver);
+    dt_pulse_beat(&dt_pulse_writer);
     XXH128_hash_t sum = XXH3_128bits_digest(hash);
     file->hash = (struct dt_hash){.low = sum.low64, .high = sum.high64};
     snprintf(file->name, sizeof file->name, "%s", name);
@@ -94,7 +94,7 @@ static dt_status hash_tensors(struct dt_manifest_file *file, const struct dt_st_
         const struct dt_st_tensor *t = &tensors[i];
         memcpy(file->tensors[i].name, t->name, sizeof t->name);
         file->tensors[i].hash = XXH3_64bits(data + t->offset, (size_t)t->bytes);
-        dt_pulse_beat(&dt_pulse_saver);
+        dt_pulse_beat(&dt_pulse_writer);
     }
     return DT_OK;
 }
@@ -216,7 +216,7 @@ static void beat(void *context, uint64_t bytes)
 {
     (void)context;
     (void)bytes;
-    dt_pulse_beat(&dt_pulse_saver);
+    dt_pulse_beat(&dt_pulse_writer);
 }
 
 static bool names_best(const struct dt_checkpoint *state, const int64_t *steps, int n_steps)
@@ -303,7 +303,7 @@ static void retire_old(const struct save *s)
         status = move_old(s, steps, n_steps);
     free(steps);
     if (status == DT_OK)
-        remove_folders(s->target->dir, trash_prefix, &dt_pulse_saver);
+        remove_folders(s->target->dir, trash_prefix, &dt_pulse_writer);
     else
         dt_log(DT_LOG_WARNING, "old checkpoints stay: %s", dt_error_text());
 }
@@ -429,13 +429,13 @@ dt_status dt_checkpoint_write(char *path, const struct dt_checkpoint_target *tar
     DT_TRY(dt_file_path(s.temporary, "%s/%sstep-%09" PRId64 "-%" PRId64, target->dir, tmp_prefix,
                         s.state->step, target->incarnation));
     describe(&s.manifest, target, s.state);
-    enum dt_section before = dt_pulse_enter(&dt_pulse_saver, DT_SECTION_SAVE);
+    enum dt_section before = dt_pulse_enter(&dt_pulse_writer, DT_SECTION_SAVE);
     dt_fault_at_section(DT_SECTION_SAVE);
-    dt_pulse_step(&dt_pulse_saver, s.state->step);
+    dt_pulse_step(&dt_pulse_writer, s.state->step);
     dt_status status = save(&s);
     if (status != DT_OK)
         status = give_up(&s, status);
-    dt_pulse_enter(&dt_pulse_saver, before);
+    dt_pulse_enter(&dt_pulse_writer, before);
     dt_manifest_reset(&s.manifest);
     return status;
 }

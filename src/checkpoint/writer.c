@@ -17,7 +17,7 @@
 
 enum phase { IDLE, BUSY, ENDED }; /* ENDED: the result has not been taken */
 
-struct dt_saver {
+struct dt_writer {
     const struct dt_checkpoint_target *target;
     struct dt_snapshot *snapshot;
     pthread_t thread;
@@ -31,7 +31,7 @@ struct dt_saver {
 
 /* --- The thread --- */
 
-static void write_snapshot(struct dt_saver *s, struct dt_saved *saved)
+static void write_snapshot(struct dt_writer *s, struct dt_saved *saved)
 {
     double begin_s = dt_clock_s();
     saved->status = dt_checkpoint_write(saved->path, s->target, s->snapshot);
@@ -42,7 +42,7 @@ static void write_snapshot(struct dt_saver *s, struct dt_saved *saved)
 
 static void *work(void *context)
 {
-    struct dt_saver *s = context;
+    struct dt_writer *s = context;
     pthread_mutex_lock(&s->lock);
     for (;;) {
         while (s->phase != BUSY && !s->stop)
@@ -62,7 +62,7 @@ static void *work(void *context)
 }
 
 /* Waiting with a limit is by the monotonic clock. */
-static dt_status init_lock(struct dt_saver *s)
+static dt_status init_lock(struct dt_writer *s)
 {
     pthread_condattr_t attributes;
     if (pthread_condattr_init(&attributes) != 0)
@@ -78,35 +78,35 @@ static dt_status init_lock(struct dt_saver *s)
 
 /* --- Interface --- */
 
-dt_status dt_saver_create(struct dt_saver **saver, const struct dt_checkpoint_target *target,
-                          struct dt_plan *plan)
+dt_status dt_writer_create(struct dt_writer **writer, const struct dt_checkpoint_target *target,
+                           struct dt_plan *plan)
 {
-    struct dt_saver *s = NULL;
+    struct dt_writer *s = NULL;
     dt_status status = DT_OK;
-    *saver = NULL;
+    *writer = NULL;
     DT_TRY(DT_NEW(s, 1));
     s->target = target;
     DT_TRY_OUT(dt_snapshot_create(&s->snapshot, plan));
     DT_TRY_OUT(init_lock(s));
-    int error = dt_thread_start(&s->thread, "dt-saver", work, s);
+    int error = dt_thread_start(&s->thread, "dt-writer", work, s);
     s->has_thread = error == 0;
     if (error != 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_MEMORY, "cannot start the thread that writes checkpoints: %s",
                             strerror(error)));
-    *saver = s;
+    *writer = s;
     return DT_OK;
 out:
-    dt_saver_destroy(s);
+    dt_writer_destroy(s);
     return status;
 }
 
-static void warn_of_untaken(const struct dt_saver *s)
+static void warn_of_untaken(const struct dt_writer *s)
 {
     if (s->phase == ENDED && s->saved.status != DT_OK)
         dt_log(DT_LOG_WARNING, "%s", s->saved.problem);
 }
 
-static void stop_thread(struct dt_saver *s)
+static void stop_thread(struct dt_writer *s)
 {
     pthread_mutex_lock(&s->lock);
     s->stop = true;
@@ -116,27 +116,27 @@ static void stop_thread(struct dt_saver *s)
     warn_of_untaken(s);
 }
 
-void dt_saver_destroy(struct dt_saver *saver)
+void dt_writer_destroy(struct dt_writer *writer)
 {
-    if (!saver)
+    if (!writer)
         return;
-    if (saver->has_thread)
-        stop_thread(saver);
-    if (saver->has_changed)
-        pthread_cond_destroy(&saver->changed);
-    if (saver->has_lock)
-        pthread_mutex_destroy(&saver->lock);
-    dt_snapshot_destroy(saver->snapshot);
-    free(saver);
+    if (writer->has_thread)
+        stop_thread(writer);
+    if (writer->has_changed)
+        pthread_cond_destroy(&writer->changed);
+    if (writer->has_lock)
+        pthread_mutex_destroy(&writer->lock);
+    dt_snapshot_destroy(writer->snapshot);
+    free(writer);
 }
 
-uint64_t dt_saver_bytes(const struct dt_saver *saver)
+uint64_t dt_writer_bytes(const struct dt_writer *writer)
 {
-    return dt_snapshot_bytes(saver->snapshot);
+    return dt_snapshot_bytes(writer->snapshot);
 }
 
 /* With the lock held. The thread has a pulse of its own, so waiting for it is no standstill. */
-static void wait_until_free(struct dt_saver *s)
+static void wait_until_free(struct dt_writer *s)
 {
     while (s->phase == BUSY) {
         struct timespec until;
@@ -147,43 +147,43 @@ static void wait_until_free(struct dt_saver *s)
     }
 }
 
-dt_status dt_saver_start(struct dt_saver *saver, const struct dt_checkpoint *state)
+dt_status dt_writer_start(struct dt_writer *writer, const struct dt_checkpoint *state)
 {
     double begin_s = dt_clock_s();
-    pthread_mutex_lock(&saver->lock);
-    wait_until_free(saver);
-    warn_of_untaken(saver);
-    saver->phase = IDLE;
-    pthread_mutex_unlock(&saver->lock);
-    DT_TRY(dt_snapshot_take(saver->snapshot, state));
-    pthread_mutex_lock(&saver->lock);
-    saver->saved = (struct dt_saved){.step = state->step,
-                                     .stall_s = dt_clock_s() - begin_s,
-                                     .bytes = dt_snapshot_bytes(saver->snapshot)};
-    saver->phase = BUSY;
-    pthread_cond_broadcast(&saver->changed);
-    pthread_mutex_unlock(&saver->lock);
+    pthread_mutex_lock(&writer->lock);
+    wait_until_free(writer);
+    warn_of_untaken(writer);
+    writer->phase = IDLE;
+    pthread_mutex_unlock(&writer->lock);
+    DT_TRY(dt_snapshot_take(writer->snapshot, state));
+    pthread_mutex_lock(&writer->lock);
+    writer->saved = (struct dt_saved){.step = state->step,
+                                      .stall_s = dt_clock_s() - begin_s,
+                                      .bytes = dt_snapshot_bytes(writer->snapshot)};
+    writer->phase = BUSY;
+    pthread_cond_broadcast(&writer->changed);
+    pthread_mutex_unlock(&writer->lock);
     return DT_OK;
 }
 
-bool dt_saver_is_busy(struct dt_saver *saver)
+bool dt_writer_is_busy(struct dt_writer *writer)
 {
-    pthread_mutex_lock(&saver->lock);
-    bool busy = saver->phase == BUSY;
-    pthread_mutex_unlock(&saver->lock);
+    pthread_mutex_lock(&writer->lock);
+    bool busy = writer->phase == BUSY;
+    pthread_mutex_unlock(&writer->lock);
     return busy;
 }
 
-bool dt_saver_take_result(struct dt_saver *saver, struct dt_saved *saved, bool wait)
+bool dt_writer_take_result(struct dt_writer *writer, struct dt_saved *saved, bool wait)
 {
-    pthread_mutex_lock(&saver->lock);
+    pthread_mutex_lock(&writer->lock);
     if (wait)
-        wait_until_free(saver);
-    bool ended = saver->phase == ENDED;
+        wait_until_free(writer);
+    bool ended = writer->phase == ENDED;
     if (ended) {
-        *saved = saver->saved;
-        saver->phase = IDLE;
+        *saved = writer->saved;
+        writer->phase = IDLE;
     }
-    pthread_mutex_unlock(&saver->lock);
+    pthread_mutex_unlock(&writer->lock);
     return ended;
 }

@@ -5,7 +5,7 @@
 
 #include "checkpoint/checkpoint.h"
 
-struct dt_saver;
+struct dt_writer;
 
 /* What became of a save. */
 struct dt_saved {
@@ -18,20 +18,20 @@ struct dt_saved {
 };
 
 /* Allocates the snapshot and starts the thread. `target` and `plan` are kept. */
-dt_status dt_saver_create(struct dt_saver **saver, const struct dt_checkpoint_target *target,
-                          struct dt_plan *plan);
+dt_status dt_writer_create(struct dt_writer **writer, const struct dt_checkpoint_target *target,
+                           struct dt_plan *plan);
 /* Waits for the save under way, stops the thread; accepts NULL. */
-void dt_saver_destroy(struct dt_saver *saver);
+void dt_writer_destroy(struct dt_writer *writer);
 
 /* Bytes of the tensors of a checkpoint. */
-uint64_t dt_saver_bytes(const struct dt_saver *saver);
+uint64_t dt_writer_bytes(const struct dt_writer *writer);
 
 /* Copies the state and starts writing it. Waits for a save that is still under way (its result must
  * have been taken, or is dropped after a warning). */
-dt_status dt_saver_start(struct dt_saver *saver, const struct dt_checkpoint *state);
-bool dt_saver_is_busy(struct dt_saver *saver);
+dt_status dt_writer_start(struct dt_writer *writer, const struct dt_checkpoint *state);
+bool dt_writer_is_busy(struct dt_writer *writer);
 /* True if a save has ended since the last call; its result goes to *saved. With `wait` it first
  * waits for the one under way. */
-bool dt_saver_take_result(struct dt_saver *saver, struct dt_saved *saved, bool wait);
+bool dt_writer_take_result(struct dt_writer *writer, struct dt_saved *saved, bool wait);
 
 #endif

@@ -14,9 +14,9 @@ struct dt_plane_ops {
     dt_status (*open)(struct dt_comm *comm, const struct dt_comm_options *options);
     /* As dt_comm_alloc. NULL: any memory will do. */
     dt_status (*alloc)(struct dt_comm *comm, void **out, size_t bytes);
-    dt_status (*reduce)(struct dt_comm *comm, int slot, void *buffer, size_t count);
+    dt_status (*reduce)(struct dt_comm *comm, int reduction, void *buffer, size_t count);
     dt_status (*poll)(struct dt_comm *comm);
-    dt_status (*wait)(struct dt_comm *comm, int slot); /* NULL: nothing to wait for */
+    dt_status (*wait)(struct dt_comm *comm, int reduction); /* NULL: nothing to wait for */
     /* Frees comm->reduce, also a half-made one; not called if that is NULL. */
     void (*close)(struct dt_comm *comm);
 };
@@ -34,7 +34,7 @@ struct dt_comm {
     /* The data plane: NULL until dt_comm_open_reduce. */
     const struct dt_plane_ops *plane;
     void *reduce; /* the plane's own */
-    int n_slots;
+    int n_reductions;
     size_t max_count;
     bool has_failed; /* one of its calls, here or, in open and alloc, on another rank */
 };

@@ -1,16 +1,16 @@
 /* The data plane over MPI: several sums under way at once, moved on by dt_comm_poll from the main
  * thread.
  *
- * Ring: a slot's buffer is cut into ranges, and each range goes round the ring in a lane of its
- * own: n - 1 steps in which a segment is received into the lane's memory and added
+ * Ring: a reduction's buffer is cut into ranges, and each range goes round the ring in a lane of
+ * its own: n - 1 steps in which a segment is received into the lane's memory and added
  * (reduce-scatter), then n - 1 steps in which finished segments are received in place (all-gather).
  * In step k rank r sends segment r - k to its right neighbour and receives segment r - k - 1 from
  * its left one (mod n), so the order of the additions is fixed (ring.h). A lane has one send and
  * one receive under way; N_LANES of them keep messages flowing while others are being added. Lanes
- * take ranges in the order in which slots were started, which is the same on all ranks: a running
- * number is the tag.
+ * take ranges in the order in which reductions were started, which is the same on all ranks: a
+ * running number is the tag.
  *
- * Without the ring every slot is one MPI_Iallreduce. */
+ * Without the ring every reduction is one MPI_Iallreduce. */
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
@@ -35,16 +35,16 @@ enum {
 static const double awake_s = 1e-3;
 static const struct timespec nap = {.tv_nsec = 50000};
 
-struct slot {
+struct reduction {
     float *buffer;
     size_t count;
     size_t n_started; /* floats given to lanes */
-    int n_lanes;      /* lanes that work for this slot */
+    int n_lanes;      /* lanes that work for this reduction */
     bool is_active;
 };
 
 struct lane {
-    int slot; /* -1: free */
+    int reduction; /* -1: free */
     float *buffer;
     size_t count;
     float *received; /* DT_RING_SEGMENT floats of the lane's own */
@@ -54,15 +54,15 @@ struct lane {
 
 struct mpi_plane {
     bool ring;
-    int n_slots, n_active;
-    struct slot *slots;
-    /* Slots with ranges not yet given to a lane, oldest first: a circle of n_slots entries. */
+    int n_reductions, n_active;
+    struct reduction *reductions;
+    /* Slots with ranges not yet given to a lane, oldest first: a circle of n_reductions entries. */
     int *queue;
     int queue_first, queue_count;
     int n_lanes, n_free_lanes, next_tag;
     struct lane lanes[N_LANES];
     float *received;
-    /* Ring: lane l receives with request 2 l and sends with 2 l + 1. Else: one per slot. */
+    /* Ring: lane l receives with request 2 l and sends with 2 l + 1. Else: one per reduction. */
     int n_requests;
     MPI_Request *requests;
     int *completed; /* indices, for MPI_Testsome */
@@ -103,28 +103,28 @@ static void add(float *restrict sum, const float *restrict values, int count)
         sum[i] += values[i];
 }
 
-/* Gives ranges of waiting slots to free lanes. */
+/* Gives ranges of waiting reductions to free lanes. */
 static dt_status start_lanes(struct dt_comm *comm)
 {
     struct mpi_plane *re = comm->reduce;
     size_t range_max = (size_t)DT_RING_SEGMENT * (size_t)comm->size;
     for (int i = 0; i < re->n_lanes && re->n_free_lanes > 0 && re->queue_count > 0; i++) {
         struct lane *lane = &re->lanes[i];
-        if (lane->slot >= 0)
+        if (lane->reduction >= 0)
             continue;
-        lane->slot = re->queue[re->queue_first];
-        struct slot *slot = &re->slots[lane->slot];
-        size_t left = slot->count - slot->n_started;
-        lane->buffer = slot->buffer + slot->n_started;
+        lane->reduction = re->queue[re->queue_first];
+        struct reduction *reduction = &re->reductions[lane->reduction];
+        size_t left = reduction->count - reduction->n_started;
+        lane->buffer = reduction->buffer + reduction->n_started;
         lane->count = left < range_max ? left : range_max;
         lane->tag = re->next_tag;
         lane->step = 0;
         re->next_tag = (re->next_tag + 1) % N_TAGS;
         re->n_free_lanes--;
-        slot->n_lanes++;
-        slot->n_started += lane->count;
-        if (slot->n_started == slot->count) {
-            re->queue_first = (re->queue_first + 1) % re->n_slots;
+        reduction->n_lanes++;
+        reduction->n_started += lane->count;
+        if (reduction->n_started == reduction->count) {
+            re->queue_first = (re->queue_first + 1) % re->n_reductions;
             re->queue_count--;
         }
         DT_TRY(lane_send_receive(comm, i));
@@ -144,11 +144,11 @@ static dt_status end_lane_step(struct dt_comm *comm, int index)
     }
     if (++lane->step < 2 * (comm->size - 1))
         return lane_send_receive(comm, index);
-    struct slot *slot = &re->slots[lane->slot];
-    lane->slot = -1;
+    struct reduction *reduction = &re->reductions[lane->reduction];
+    lane->reduction = -1;
     re->n_free_lanes++;
-    if (--slot->n_lanes == 0 && slot->n_started == slot->count) {
-        slot->is_active = false;
+    if (--reduction->n_lanes == 0 && reduction->n_started == reduction->count) {
+        reduction->is_active = false;
         re->n_active--;
     }
     return DT_OK;
@@ -158,7 +158,7 @@ static dt_status complete(struct dt_comm *comm, int request)
 {
     struct mpi_plane *re = comm->reduce;
     if (!re->ring) {
-        re->slots[request].is_active = false;
+        re->reductions[request].is_active = false;
         re->n_active--;
         return DT_OK;
     }
@@ -195,10 +195,10 @@ static dt_status mpi_poll(struct dt_comm *comm)
 }
 
 /* To the watchdog only what arrives counts as a move. */
-static dt_status wait_for_slot(struct dt_comm *comm, int slot)
+static dt_status wait_for_reduction(struct dt_comm *comm, int reduction)
 {
     const struct mpi_plane *re = comm->reduce;
-    const struct slot *s = &re->slots[slot];
+    const struct reduction *s = &re->reductions[reduction];
     double idle_since_s = 0.0;
     int n_idle = 0;
     bool is_long = false;
@@ -223,33 +223,34 @@ static dt_status wait_for_slot(struct dt_comm *comm, int slot)
     return DT_OK;
 }
 
-static dt_status mpi_wait(struct dt_comm *comm, int slot)
+static dt_status mpi_wait(struct dt_comm *comm, int reduction)
 {
     const struct mpi_plane *re = comm->reduce;
-    if (!re->slots[slot].is_active)
+    if (!re->reductions[reduction].is_active)
         return DT_OK;
     dt_pulse_wait(&dt_pulse_main, "reduce");
-    dt_status status = wait_for_slot(comm, slot);
+    dt_status status = wait_for_reduction(comm, reduction);
     dt_pulse_go_on(&dt_pulse_main);
     return status;
 }
 
-static dt_status mpi_reduce(struct dt_comm *comm, int slot, void *buffer, size_t count)
+static dt_status mpi_reduce(struct dt_comm *comm, int reduction, void *buffer, size_t count)
 {
     struct mpi_plane *re = comm->reduce;
-    struct slot *s = &re->slots[slot];
+    struct reduction *s = &re->reductions[reduction];
     if (s->is_active)
-        DT_FAIL(DT_ERR_INTERNAL, "reduction slot %d was started again before its end", slot);
+        DT_FAIL(DT_ERR_INTERNAL, "reduction reduction %d was started again before its end",
+                reduction);
     if (comm->size == 1 || count == 0)
         return DT_OK;
-    *s = (struct slot){.buffer = buffer, .count = count, .is_active = true};
+    *s = (struct reduction){.buffer = buffer, .count = count, .is_active = true};
     re->n_active++;
     if (!re->ring) {
         DT_MPI(MPI_Iallreduce(MPI_IN_PLACE, buffer, (int)count, MPI_FLOAT, MPI_SUM, comm->data,
-                              &re->requests[slot]));
+                              &re->requests[reduction]));
         return DT_OK;
     }
-    re->queue[(re->queue_first + re->queue_count) % re->n_slots] = slot;
+    re->queue[(re->queue_first + re->queue_count) % re->n_reductions] = reduction;
     re->queue_count++;
     DT_TRY(start_lanes(comm));
     return DT_OK;
@@ -261,9 +262,9 @@ static dt_status allocate(struct dt_comm *comm, const struct dt_comm_options *op
 {
     struct mpi_plane *re = comm->reduce;
     re->ring = options->ring;
-    re->n_slots = options->n_slots;
-    DT_TRY(DT_NEW(re->slots, (size_t)re->n_slots));
-    DT_TRY(DT_NEW(re->queue, (size_t)re->n_slots));
+    re->n_reductions = options->n_reductions;
+    DT_TRY(DT_NEW(re->reductions, (size_t)re->n_reductions));
+    DT_TRY(DT_NEW(re->queue, (size_t)re->n_reductions));
     if (comm->size == 1)
         return DT_OK;
     if (re->ring) {
@@ -273,10 +274,10 @@ static dt_status allocate(struct dt_comm *comm, const struct dt_comm_options *op
         if (!re->received)
             return DT_ERR_MEMORY;
         for (int i = 0; i < N_LANES; i++)
-            re->lanes[i] =
-                (struct lane){.slot = -1, .received = re->received + (size_t)i * DT_RING_SEGMENT};
+            re->lanes[i] = (struct lane){.reduction = -1,
+                                         .received = re->received + (size_t)i * DT_RING_SEGMENT};
     }
-    re->n_requests = re->ring ? 2 * N_LANES : re->n_slots;
+    re->n_requests = re->ring ? 2 * N_LANES : re->n_reductions;
     DT_TRY(DT_NEW(re->requests, (size_t)re->n_requests));
     for (int i = 0; i < re->n_requests; i++)
         re->requests[i] = MPI_REQUEST_NULL;
@@ -305,7 +306,7 @@ static void mpi_close(struct dt_comm *comm)
     free(re->requests);
     free(re->received);
     free(re->queue);
-    free(re->slots);
+    free(re->reductions);
     free(re);
 }
 

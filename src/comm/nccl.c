@@ -290,9 +290,9 @@ static dt_status nccl_alloc(struct dt_comm *comm, void **out, size_t bytes)
 
 /* --- Sums --- */
 
-static dt_status nccl_reduce(struct dt_comm *comm, int slot, void *buffer, size_t count)
+static dt_status nccl_reduce(struct dt_comm *comm, int reduction, void *buffer, size_t count)
 {
-    (void)slot;
+    (void)reduction;
     const struct nccl_plane *plane = comm->reduce;
     if (count == 0)
         return DT_OK;

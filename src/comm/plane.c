@@ -27,10 +27,10 @@ static dt_status open_plane(struct dt_comm *comm, const struct dt_comm_options *
     if (!dt_comm_has_plane(options->plane))
         DT_FAIL(DT_ERR_CONFIG, "this build of dtrain has no NCCL; set comm.backend = mpi, or build "
                                "with -DDTRAIN_CUDA=ON");
-    if (options->n_slots < 0)
-        DT_FAIL(DT_ERR_INTERNAL, "cannot reduce in %d slots", options->n_slots);
+    if (options->n_reductions < 0)
+        DT_FAIL(DT_ERR_INTERNAL, "cannot reduce in %d reductions", options->n_reductions);
     comm->plane = planes[options->plane];
-    comm->n_slots = options->n_slots;
+    comm->n_reductions = options->n_reductions;
     comm->max_count = options->max_count;
     comm->has_failed = false;
     DT_TRY(comm->plane->open(comm, options));
@@ -69,12 +69,12 @@ static dt_status check_open(const struct dt_comm *comm)
     return DT_OK;
 }
 
-static dt_status check_slot(const struct dt_comm *comm, int slot)
+static dt_status check_reduction(const struct dt_comm *comm, int reduction)
 {
     DT_TRY(check_open(comm));
-    if (slot < 0 || slot >= comm->n_slots)
-        DT_FAIL(DT_ERR_INTERNAL, "reduction slot %d does not exist (there are %d)", slot,
-                comm->n_slots);
+    if (reduction < 0 || reduction >= comm->n_reductions)
+        DT_FAIL(DT_ERR_INTERNAL, "reduction reduction %d does not exist (there are %d)", reduction,
+                comm->n_reductions);
     return DT_OK;
 }
 
@@ -88,13 +88,13 @@ dt_status dt_comm_alloc(struct dt_comm *comm, void **out, size_t bytes)
     return DT_OK;
 }
 
-dt_status dt_comm_reduce(struct dt_comm *comm, int slot, void *buffer, size_t count)
+dt_status dt_comm_reduce(struct dt_comm *comm, int reduction, void *buffer, size_t count)
 {
-    DT_TRY(check_slot(comm, slot));
+    DT_TRY(check_reduction(comm, reduction));
     if (count > comm->max_count)
         DT_FAIL(DT_ERR_INTERNAL, "a reduction of %zu elements is larger than the %zu announced",
                 count, comm->max_count);
-    DT_TRY(note(comm, comm->plane->reduce(comm, slot, buffer, count)));
+    DT_TRY(note(comm, comm->plane->reduce(comm, reduction, buffer, count)));
     return DT_OK;
 }
 
@@ -106,11 +106,11 @@ dt_status dt_comm_poll(struct dt_comm *comm)
     return DT_OK;
 }
 
-dt_status dt_comm_wait(struct dt_comm *comm, int slot)
+dt_status dt_comm_wait(struct dt_comm *comm, int reduction)
 {
-    DT_TRY(check_slot(comm, slot));
+    DT_TRY(check_reduction(comm, reduction));
     if (!comm->plane->wait)
         return DT_OK;
-    DT_TRY(note(comm, comm->plane->wait(comm, slot)));
+    DT_TRY(note(comm, comm->plane->wait(comm, reduction)));
     return DT_OK;
 }

@@ -46,12 +46,12 @@ static void format(char out[VALUE_BYTES], const struct dt_key *key, const struct
 static void add(char *list, size_t bytes, const struct dt_key *key, const struct dt_config *saved,
                 const struct dt_config *now)
 {
-    char old[VALUE_BYTES], new[VALUE_BYTES], line[2 * VALUE_BYTES + 128];
+    char old[VALUE_BYTES], current[VALUE_BYTES], line[2 * VALUE_BYTES + 128];
     size_t used = strlen(list);
     format(old, key, saved);
-    format(new, key, now);
+    format(current, key, now);
     int n = snprintf(line, sizeof line, "%s    %s: %s there, %s now", used ? "\n" : "", key->path,
-                     old, new);
+                     old, current);
     if (used + (size_t)n < bytes) /* a line is in the list as a whole or not at all */
         memcpy(list + used, line, (size_t)n + 1);
 }

@@ -104,10 +104,10 @@ struct dt_device {
     void *pinned; /* host memory of small downloads */
 
     cudaEvent_t fork, wait;
-    cudaEvent_t *slot; /* marks of the comm stream */
-    int n_slots;
+    cudaEvent_t *mark; /* marks of the comm stream */
+    int n_marks;
     /* Feeding: a pass's input goes to device memory `feed_memory[i]` on the copy stream, from there
-     * to its tensors on the compute stream; the slots alternate from pass to pass. */
+     * to its tensors on the compute stream; the marks alternate from pass to pass. */
     char *feed_memory[DT_CUDA_FEED_SLOTS];
     size_t feed_bytes, feed_used;
     int feed_slot;
@@ -193,10 +193,10 @@ void dt_cuda_unpin(struct dt_device *dev, void *memory);
 dt_status dt_cuda_open_streams(struct dt_device *dev);
 void dt_cuda_close_streams(struct dt_device *dev); /* also half-open ones */
 void *dt_cuda_comm_stream(struct dt_device *dev);
-dt_status dt_cuda_open_slots(struct dt_device *dev, int n);
+dt_status dt_cuda_open_marks(struct dt_device *dev, int n);
 dt_status dt_cuda_fork(struct dt_device *dev);
-dt_status dt_cuda_mark(struct dt_device *dev, int slot);
-dt_status dt_cuda_join(struct dt_device *dev, int slot);
+dt_status dt_cuda_mark(struct dt_device *dev, int mark);
+dt_status dt_cuda_join(struct dt_device *dev, int mark);
 dt_status dt_cuda_record(struct dt_device *dev);
 dt_status dt_cuda_end_record(struct dt_device *dev, struct dt_recording **out);
 dt_status dt_cuda_replay(struct dt_device *dev, struct dt_recording *recording);

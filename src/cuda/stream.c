@@ -45,19 +45,19 @@ dt_status dt_cuda_open_streams(struct dt_device *dev)
     return DT_OK;
 }
 
-static void close_slots(struct dt_device *dev)
+static void close_marks(struct dt_device *dev)
 {
-    destroy_events(dev->slot, dev->n_slots);
-    free(dev->slot);
-    dev->slot = NULL;
-    dev->n_slots = 0;
+    destroy_events(dev->mark, dev->n_marks);
+    free(dev->mark);
+    dev->mark = NULL;
+    dev->n_marks = 0;
 }
 
 void dt_cuda_close_streams(struct dt_device *dev)
 {
     destroy_events(dev->stamp, DT_CUDA_MAX_STAMPS);
     free(dev->stamp);
-    close_slots(dev);
+    close_marks(dev);
     destroy_events(dev->taken, DT_CUDA_FEED_SLOTS);
     destroy_events(dev->fed, DT_CUDA_FEED_SLOTS);
     destroy_events(&dev->wait, 1);
@@ -152,21 +152,21 @@ void *dt_cuda_comm_stream(struct dt_device *dev)
     return dev->comm;
 }
 
-dt_status dt_cuda_open_slots(struct dt_device *dev, int n)
+dt_status dt_cuda_open_marks(struct dt_device *dev, int n)
 {
-    close_slots(dev);
-    DT_TRY(DT_NEW(dev->slot, (size_t)n));
-    dev->n_slots = n;
+    close_marks(dev);
+    DT_TRY(DT_NEW(dev->mark, (size_t)n));
+    dev->n_marks = n;
     for (int i = 0; i < n; i++)
-        DT_TRY(create_event(&dev->slot[i]));
+        DT_TRY(create_event(&dev->mark[i]));
     return DT_OK;
 }
 
-static dt_status check_slot(const struct dt_device *dev, int slot)
+static dt_status check_mark(const struct dt_device *dev, int mark)
 {
-    if (slot < 0 || slot >= dev->n_slots)
-        DT_FAIL(DT_ERR_INTERNAL, "slot %d of the comm stream, but only %d are open", slot,
-                dev->n_slots);
+    if (mark < 0 || mark >= dev->n_marks)
+        DT_FAIL(DT_ERR_INTERNAL, "mark %d of the comm stream, but only %d are open", mark,
+                dev->n_marks);
     return DT_OK;
 }
 
@@ -177,18 +177,18 @@ dt_status dt_cuda_fork(struct dt_device *dev)
     return DT_OK;
 }
 
-dt_status dt_cuda_mark(struct dt_device *dev, int slot)
+dt_status dt_cuda_mark(struct dt_device *dev, int mark)
 {
-    DT_TRY(check_slot(dev, slot));
-    DT_TRY(DT_CUDA("mark of the comm stream", cudaEventRecord(dev->slot[slot], dev->comm)));
+    DT_TRY(check_mark(dev, mark));
+    DT_TRY(DT_CUDA("mark of the comm stream", cudaEventRecord(dev->mark[mark], dev->comm)));
     return DT_OK;
 }
 
-dt_status dt_cuda_join(struct dt_device *dev, int slot)
+dt_status dt_cuda_join(struct dt_device *dev, int mark)
 {
-    DT_TRY(check_slot(dev, slot));
+    DT_TRY(check_mark(dev, mark));
     DT_TRY(
-        DT_CUDA("join of the comm stream", cudaStreamWaitEvent(dev->compute, dev->slot[slot], 0)));
+        DT_CUDA("join of the comm stream", cudaStreamWaitEvent(dev->compute, dev->mark[mark], 0)));
     return DT_OK;
 }
 

@@ -23,16 +23,16 @@ struct dt_cache {
 dt_status dt_cache_create(struct dt_cache **cache, uint32_t n_samples, uint64_t limit)
 {
     dt_status status = DT_OK;
-    struct dt_cache *new = NULL;
+    struct dt_cache *made = NULL;
     *cache = NULL;
-    DT_TRY(DT_NEW(new, 1));
-    new->n = n_samples;
-    new->limit = limit;
-    DT_TRY_OUT(DT_NEW(new->blocks, n_samples));
-    *cache = new;
+    DT_TRY(DT_NEW(made, 1));
+    made->n = n_samples;
+    made->limit = limit;
+    DT_TRY_OUT(DT_NEW(made->blocks, n_samples));
+    *cache = made;
     return DT_OK;
 out:
-    dt_cache_destroy(new);
+    dt_cache_destroy(made);
     return status;
 }
 

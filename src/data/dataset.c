@@ -18,7 +18,7 @@ static const struct dt_dataset_kind *const kinds[] = {
 dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_options *options)
 {
     dt_status status = DT_OK;
-    struct dt_dataset *new = NULL;
+    struct dt_dataset *made = NULL;
 
     *dataset = NULL;
     if ((size_t)options->source >= DT_COUNT(kinds))
@@ -27,16 +27,16 @@ dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_o
         DT_FAIL(DT_ERR_CONFIG, "a data set needs at least one class, not %d", options->num_classes);
     if (options->source != DT_SOURCE_SYNTHETIC && (!options->path || !options->path[0]))
         DT_FAIL(DT_ERR_CONFIG, "no path is given for the data set: set data.train and data.val");
-    DT_TRY(DT_NEW(new, 1));
-    new->kind = kinds[options->source];
-    DT_TRY_OUT(new->kind->open(new, options));
-    if (new->n == 0)
+    DT_TRY(DT_NEW(made, 1));
+    made->kind = kinds[options->source];
+    DT_TRY_OUT(made->kind->open(made, options));
+    if (made->n == 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "data set %s holds no samples",
                             options->path ? options->path : "synthetic"));
-    *dataset = new;
+    *dataset = made;
     return DT_OK;
 out:
-    dt_dataset_close(new);
+    dt_dataset_close(made);
     return status;
 }
 

@@ -122,38 +122,38 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
                            const struct dt_loader_options *options)
 {
     dt_status status = DT_OK;
-    struct dt_loader *new = NULL;
+    struct dt_loader *made = NULL;
     uint32_t n = dt_dataset_size(dataset);
     size_t size = (size_t)options->image_size;
     bool mixes = options->train && dt_mix_is_on(&options->also);
     *loader = NULL;
     DT_TRY(check_options(options, n));
-    DT_TRY(DT_NEW(new, 1));
-    pthread_mutex_init(&new->mutex, NULL);
-    pthread_cond_init(&new->work, NULL);
-    pthread_cond_init(&new->done, NULL);
-    new->dataset = dataset;
-    new->options = *options;
-    new->n_samples = n;
-    new->n_passes = options->global_batch_size / (options->n_ranks * options->micro_batch_size);
-    new->n_batches = n / (uint64_t)options->global_batch_size;
+    DT_TRY(DT_NEW(made, 1));
+    pthread_mutex_init(&made->mutex, NULL);
+    pthread_cond_init(&made->work, NULL);
+    pthread_cond_init(&made->done, NULL);
+    made->dataset = dataset;
+    made->options = *options;
+    made->n_samples = n;
+    made->n_passes = options->global_batch_size / (options->n_ranks * options->micro_batch_size);
+    made->n_batches = n / (uint64_t)options->global_batch_size;
     if (!options->train && n % (uint64_t)options->global_batch_size)
-        new->n_batches++;
-    new->end = (uint64_t) new->n_passes *new->n_batches;
-    new->next.m = new->end; /* nothing is started */
-    new->rows_per_task = mixes ? 2 : 1;
-    new->row_bytes = 3 * size *size;
-    new->n_slots = options->prefetch > 2 ? options->prefetch : 2;
-    new->n_workers = options->workers > 1 ? options->workers : 1;
-    DT_TRY_OUT(DT_NEW(new->order[0].ids, n));
-    DT_TRY_OUT(DT_NEW(new->order[1].ids, n));
-    DT_TRY_OUT(DT_NEW(new->bad, (size_t)n / 8 + 1));
-    DT_TRY_OUT(create_slots(new));
-    DT_TRY_OUT(start_workers(new));
-    *loader = new;
+        made->n_batches++;
+    made->end = (uint64_t)made->n_passes * made->n_batches;
+    made->next.m = made->end; /* nothing is started */
+    made->rows_per_task = mixes ? 2 : 1;
+    made->row_bytes = 3 * size * size;
+    made->n_slots = options->prefetch > 2 ? options->prefetch : 2;
+    made->n_workers = options->workers > 1 ? options->workers : 1;
+    DT_TRY_OUT(DT_NEW(made->order[0].ids, n));
+    DT_TRY_OUT(DT_NEW(made->order[1].ids, n));
+    DT_TRY_OUT(DT_NEW(made->bad, (size_t)n / 8 + 1));
+    DT_TRY_OUT(create_slots(made));
+    DT_TRY_OUT(start_workers(made));
+    *loader = made;
     return DT_OK;
 out:
-    dt_loader_destroy(new);
+    dt_loader_destroy(made);
     return status;
 }
 

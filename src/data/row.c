@@ -30,20 +30,20 @@ dt_status dt_row_reader_create(struct dt_row_reader **reader, const struct dt_da
                                const struct dt_loader_options *options)
 {
     dt_status status = DT_OK;
-    struct dt_row_reader *new = NULL;
+    struct dt_row_reader *made = NULL;
     *reader = NULL;
-    DT_TRY(DT_NEW(new, 1));
-    new->dataset = dataset;
-    new->options = options;
-    new->edge = DT_RESIZE_IMAGE;
+    DT_TRY(DT_NEW(made, 1));
+    made->dataset = dataset;
+    made->options = options;
+    made->edge = DT_RESIZE_IMAGE;
     if (options->train && options->augment != DT_AUGMENT_NONE)
-        new->edge = DT_RESIZE_CROP;
-    DT_TRY_OUT(dt_jpeg_create(&new->jpeg, &options->decode));
-    DT_TRY_OUT(dt_resize_create(&new->resize));
-    *reader = new;
+        made->edge = DT_RESIZE_CROP;
+    DT_TRY_OUT(dt_jpeg_create(&made->jpeg, &options->decode));
+    DT_TRY_OUT(dt_resize_create(&made->resize));
+    *reader = made;
     return DT_OK;
 out:
-    dt_row_reader_destroy(new);
+    dt_row_reader_destroy(made);
     return status;
 }
 

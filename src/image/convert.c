@@ -25,18 +25,18 @@ struct dt_convert {
 dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int quality)
 {
     dt_status status = DT_OK;
-    struct dt_convert *new = NULL;
+    struct dt_convert *made = NULL;
 
     *convert = NULL;
-    DT_TRY(DT_NEW(new, 1));
-    new->resize_short = resize_short;
-    new->quality = quality;
-    DT_TRY_OUT(dt_jpeg_create(&new->jpeg, NULL));
-    DT_TRY_OUT(dt_resize_create(&new->resize));
-    *convert = new;
+    DT_TRY(DT_NEW(made, 1));
+    made->resize_short = resize_short;
+    made->quality = quality;
+    DT_TRY_OUT(dt_jpeg_create(&made->jpeg, NULL));
+    DT_TRY_OUT(dt_resize_create(&made->resize));
+    *convert = made;
     return DT_OK;
 out:
-    dt_convert_destroy(new);
+    dt_convert_destroy(made);
     return status;
 }
 

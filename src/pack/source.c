@@ -51,18 +51,18 @@ static dt_status choose(const struct dt_dataset_kind **kind, opener *open,
 dt_status dt_source_open(struct dt_dataset **dataset, const struct dt_shard_options *options)
 {
     dt_status status = DT_OK;
-    struct dt_dataset *new = NULL;
+    struct dt_dataset *made = NULL;
     opener open;
 
     *dataset = NULL;
-    DT_TRY(DT_NEW(new, 1));
-    DT_TRY_OUT(choose(&new->kind, &open, options));
-    DT_TRY_OUT(open(new, options));
-    if (new->n == 0)
+    DT_TRY(DT_NEW(made, 1));
+    DT_TRY_OUT(choose(&made->kind, &open, options));
+    DT_TRY_OUT(open(made, options));
+    if (made->n == 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "%s holds no images", options->src));
-    *dataset = new;
+    *dataset = made;
     return DT_OK;
 out:
-    dt_dataset_close(new);
+    dt_dataset_close(made);
     return status;
 }

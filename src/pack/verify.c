@@ -28,7 +28,7 @@ static void print_lines(struct dt_verify *verify, const struct dt_names *lines)
 {
     for (size_t i = 0; i < lines->n; i++)
         fprintf(verify->out, "!!  %s\n", dt_names_get(lines, i));
-    verify->n_faults += lines->n;
+    verify->n_findings += lines->n;
     if (lines->n > 0)
         fflush(verify->out);
 }
@@ -69,16 +69,16 @@ static dt_status check_sum(const struct dt_verify *verify, struct dt_shard_check
     if (!verify->sums.found)
         return DT_OK;
     if (!dt_checksums_find(&verify->sums, shard->base, &want))
-        return dt_fault_add(&shard->faults, "%s: " DT_CHECKSUMS_NAME " has no line for it",
-                            shard->base);
+        return dt_finding_add(&shard->findings, "%s: " DT_CHECKSUMS_NAME " has no line for it",
+                              shard->base);
     const dt_status status = hash_file(&have, shard->path);
     if (status != DT_OK)
-        return dt_fault_of(&shard->faults, shard->base, status);
+        return dt_finding_of(&shard->findings, shard->base, status);
     if (have != want)
-        return dt_fault_add(&shard->faults,
-                            "%s: its check sum is %016" PRIx64 ", but " DT_CHECKSUMS_NAME
-                            " says %016" PRIx64,
-                            shard->base, have, want);
+        return dt_finding_add(&shard->findings,
+                              "%s: its check sum is %016" PRIx64 ", but " DT_CHECKSUMS_NAME
+                              " says %016" PRIx64,
+                              shard->base, have, want);
     return DT_OK;
 }
 
@@ -138,7 +138,7 @@ static dt_status decode_images(struct dt_verify *verify, struct dt_shard_check *
             continue;
         snprintf(what, sizeof what, "%s: member %s", shard->base,
                  dt_names_get(&shard->names, image->name));
-        DT_TRY(dt_fault_of(&shard->faults, what, decode(tool, fd, image, shard->path)));
+        DT_TRY(dt_finding_of(&shard->findings, what, decode(tool, fd, image, shard->path)));
         draw_contents(verify, image->bytes, 1);
     }
     return DT_OK;
@@ -150,7 +150,7 @@ static void finish_shard(struct dt_verify *verify, struct dt_shard_check *shard)
     pthread_mutex_lock(&verify->lock);
     shard->is_done = true;
     while (verify->n_printed < verify->n && verify->shards[verify->n_printed].is_done)
-        print_lines(verify, &verify->shards[verify->n_printed++].faults);
+        print_lines(verify, &verify->shards[verify->n_printed++].findings);
     pthread_mutex_unlock(&verify->lock);
 }
 
@@ -167,7 +167,7 @@ static dt_status read_shard(void *context, uint32_t index, int thread)
         status = decode_images(verify, shard, &verify->tools[thread], fd);
         close(fd);
     }
-    DT_TRY(dt_fault_of(&shard->faults, shard->base, status));
+    DT_TRY(dt_finding_of(&shard->findings, shard->base, status));
     for (size_t i = 0; i < shard->n; i++)
         rest -= is_chosen(verify, shard->first + i) ? shard->images[i].bytes : 0;
     draw_contents(verify, rest, 0);
@@ -222,13 +222,13 @@ static dt_status open_beside(struct dt_verify *verify)
     dt_status status = dt_shard_info_load(&verify->info, verify->folder);
     if (status != DT_OK)
         dt_shard_info_reset(&verify->info);
-    DT_TRY(dt_fault_of(&verify->faults, "_info.json", status));
+    DT_TRY(dt_finding_of(&verify->findings, "_info.json", status));
     status = dt_checksums_load(&verify->sums, verify->folder);
-    DT_TRY(dt_fault_of(&verify->faults, DT_CHECKSUMS_NAME, status));
+    DT_TRY(dt_finding_of(&verify->findings, DT_CHECKSUMS_NAME, status));
     if (verify->sums.bad_line > 0)
-        DT_TRY(dt_fault_add(&verify->faults, DT_CHECKSUMS_NAME ": line %zu is no check sum",
-                            verify->sums.bad_line));
-    return dt_fault_of(&verify->faults, "classes.txt", count_classes(verify));
+        DT_TRY(dt_finding_add(&verify->findings, DT_CHECKSUMS_NAME ": line %zu is no check sum",
+                              verify->sums.bad_line));
+    return dt_finding_of(&verify->findings, "classes.txt", count_classes(verify));
 }
 
 static dt_status check_all(struct dt_verify *verify, int threads)
@@ -242,8 +242,8 @@ static dt_status check_all(struct dt_verify *verify, int threads)
     DT_TRY(dt_parallel_run(verify->n, verify->n_threads, dt_shard_walk, verify));
     DT_TRY(dt_shards_compare(verify));
     if (verify->n_samples == 0)
-        DT_TRY(dt_fault_add(&verify->faults, "no samples in %s", verify->path));
-    print_lines(verify, &verify->faults);
+        DT_TRY(dt_finding_add(&verify->findings, "no samples in %s", verify->path));
+    print_lines(verify, &verify->findings);
     verify->start_s = dt_clock_s();
     return dt_parallel_run(verify->n, verify->n_threads, read_shard, verify);
 }
@@ -252,7 +252,7 @@ static void close_all(struct dt_verify *verify)
 {
     for (uint32_t i = 0; verify->shards && i < verify->n; i++) {
         struct dt_shard_check *shard = &verify->shards[i];
-        dt_names_reset(&shard->faults);
+        dt_names_reset(&shard->findings);
         dt_names_reset(&shard->names);
         dt_names_reset(&shard->keys);
         dt_wds_index_reset(&shard->index);
@@ -266,7 +266,7 @@ static void close_all(struct dt_verify *verify)
     free(verify->shards);
     free(verify->tools);
     dt_names_reset(&verify->paths);
-    dt_names_reset(&verify->faults);
+    dt_names_reset(&verify->findings);
     dt_shard_info_reset(&verify->info);
     dt_checksums_reset(&verify->sums);
 }
@@ -279,14 +279,14 @@ static dt_status sum_up(const struct dt_verify *verify, double begin_s)
     snprintf(line, sizeof line,
              "%s  %s  %u shards, %" PRIu64 " samples, %.1f MiB, %" PRIu64
              " images decoded, %" PRIu64 " faults%s, %s",
-             verify->n_faults ? "!!" : "ok", verify->path, (unsigned)verify->n, verify->n_samples,
-             (double)verify->bytes / (1024 * 1024), verify->n_decoded, verify->n_faults,
+             verify->n_findings ? "!!" : "ok", verify->path, (unsigned)verify->n, verify->n_samples,
+             (double)verify->bytes / (1024 * 1024), verify->n_decoded, verify->n_findings,
              verify->sums.found ? "" : " (no " DT_CHECKSUMS_NAME " to compare with)", took);
     dt_utf8_escape(line);
     fprintf(verify->out, "%s\n", line);
-    if (verify->n_faults > 0)
+    if (verify->n_findings > 0)
         DT_FAIL(DT_ERR_DATA, "the shards in %s have %" PRIu64 " faults", verify->path,
-                verify->n_faults);
+                verify->n_findings);
     return DT_OK;
 }
 

@@ -32,7 +32,7 @@ struct dt_shard_run {
 struct dt_shard_check {
     const char *path, *base;
     uint64_t bytes;
-    struct dt_names faults, names, keys; /* lines; members of the images; keys of all samples */
+    struct dt_names findings, names, keys; /* lines; members of the images; keys of all samples */
     struct dt_shard_image *images;
     size_t n, capacity;
     uint32_t n_samples;
@@ -57,7 +57,7 @@ struct dt_verify {
     struct dt_names paths;
     struct dt_shard_check *shards;
     uint32_t n;
-    struct dt_names faults; /* of no shard that is there */
+    struct dt_names findings; /* of no shard that is there */
     struct dt_shard_info info;
     struct dt_checksums sums;
     int n_classes; /* -1 = not known */
@@ -69,15 +69,15 @@ struct dt_verify {
     FILE *out;
     pthread_mutex_t lock; /* of what follows */
     uint32_t n_printed, n_walked;
-    uint64_t n_faults, n_decoded, bytes_done;
+    uint64_t n_findings, n_decoded, bytes_done;
     double start_s, drawn_s;
 };
 
 /* One line for people, made harmless for a terminal. */
-dt_status dt_fault_add(struct dt_names *faults, const char *format, ...)
+dt_status dt_finding_add(struct dt_names *findings, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* A failed call as a fault of the thing `what`, unless memory has run out. */
-dt_status dt_fault_of(struct dt_names *faults, const char *what, dt_status status);
+dt_status dt_finding_of(struct dt_names *findings, const char *what, dt_status status);
 
 /* First pass, a dt_work on struct dt_verify: the headers of a shard, the pairs, the labels, the
  * .idx. */

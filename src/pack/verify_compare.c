@@ -16,10 +16,10 @@ static dt_status check_listed(struct dt_verify *verify, struct dt_shard_check *s
     if (verify->info.n_splits == 0)
         return DT_OK;
     if (!dt_shard_info_find(&verify->info, shard->base, &length))
-        return dt_fault_add(&shard->faults, "%s: _info.json does not list it", shard->base);
+        return dt_finding_add(&shard->findings, "%s: _info.json does not list it", shard->base);
     if (shard->is_whole && length != shard->n_samples)
-        return dt_fault_add(&shard->faults, "%s: it holds %u samples, but _info.json says %u",
-                            shard->base, (unsigned)shard->n_samples, (unsigned)length);
+        return dt_finding_add(&shard->findings, "%s: it holds %u samples, but _info.json says %u",
+                              shard->base, (unsigned)shard->n_samples, (unsigned)length);
     return DT_OK;
 }
 
@@ -36,13 +36,13 @@ static dt_status check_missing(struct dt_verify *verify)
 
     for (size_t i = 0; i < listed->n; i++)
         if (!is_present(verify, dt_names_get(listed, i)))
-            DT_TRY(dt_fault_add(&verify->faults, "%s: it is missing, but _info.json lists it",
-                                dt_names_get(listed, i)));
+            DT_TRY(dt_finding_add(&verify->findings, "%s: it is missing, but _info.json lists it",
+                                  dt_names_get(listed, i)));
     for (size_t i = 0; i < summed->n; i++) {
         const char *name = dt_names_get(summed, i);
         if (!dt_shard_info_find(&verify->info, name, &length) && !is_present(verify, name))
-            DT_TRY(dt_fault_add(&verify->faults,
-                                "%s: it is missing, but " DT_CHECKSUMS_NAME " lists it", name));
+            DT_TRY(dt_finding_add(&verify->findings,
+                                  "%s: it is missing, but " DT_CHECKSUMS_NAME " lists it", name));
     }
     return DT_OK;
 }
@@ -57,11 +57,11 @@ static dt_status check_totals(struct dt_verify *verify)
         for (; i < info->n_lengths && info->split[i] == (uint32_t)split; i++)
             total += info->lengths[i];
         if (info->num_samples[split] >= 0 && info->num_samples[split] != total)
-            DT_TRY(dt_fault_add(&verify->faults,
-                                "_info.json: num_samples of split %s is %" PRId64
-                                ", but its shard_lengths make %" PRId64,
-                                dt_names_get(&info->splits, (size_t)split),
-                                info->num_samples[split], total));
+            DT_TRY(dt_finding_add(&verify->findings,
+                                  "_info.json: num_samples of split %s is %" PRId64
+                                  ", but its shard_lengths make %" PRId64,
+                                  dt_names_get(&info->splits, (size_t)split),
+                                  info->num_samples[split], total));
     }
     return DT_OK;
 }
@@ -115,9 +115,9 @@ static dt_status check_keys(struct dt_verify *verify)
         const char *key = dt_names_get(&shard->keys, keys[i].at);
         if (keys[i].hash != keys[i - 1].hash)
             continue;
-        DT_TRY_OUT(dt_fault_add(&shard->faults, "%s: key %s is there twice, %s%s", shard->base, key,
-                                before == shard ? "not one after the other" : "also in ",
-                                before == shard ? "" : before->base));
+        DT_TRY_OUT(dt_finding_add(&shard->findings, "%s: key %s is there twice, %s%s", shard->base,
+                                  key, before == shard ? "not one after the other" : "also in ",
+                                  before == shard ? "" : before->base));
     }
 out:
     free(keys);

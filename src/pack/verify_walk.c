@@ -21,7 +21,7 @@ static const double redraw_s = 0.2;
 
 /* --- Faults --- */
 
-dt_status dt_fault_add(struct dt_names *faults, const char *format, ...)
+dt_status dt_finding_add(struct dt_names *findings, const char *format, ...)
 {
     char line[MAX_LINE];
     va_list arguments;
@@ -32,14 +32,14 @@ dt_status dt_fault_add(struct dt_names *faults, const char *format, ...)
     for (char *c = line; (c = strchr(c, '\n'));)
         *c = '?';
     dt_utf8_escape(line); /* names in damaged files may hold anything */
-    return dt_names_add(faults, line, strlen(line));
+    return dt_names_add(findings, line, strlen(line));
 }
 
-dt_status dt_fault_of(struct dt_names *faults, const char *what, dt_status status)
+dt_status dt_finding_of(struct dt_names *findings, const char *what, dt_status status)
 {
     if (status == DT_OK || status == DT_ERR_MEMORY)
         return status;
-    DT_TRY(dt_fault_add(faults, "%s: %s", what, dt_error_text()));
+    DT_TRY(dt_finding_add(findings, "%s: %s", what, dt_error_text()));
     dt_error_clear();
     return DT_OK;
 }
@@ -56,8 +56,8 @@ static dt_status end_sample(struct dt_shard_check *shard)
     if (!run->has_image && !run->has_label)
         return DT_OK;
     if (!run->has_image || !run->has_label)
-        DT_TRY(dt_fault_add(&shard->faults, "%s: sample %s has no %s", shard->base, run->key,
-                            run->has_image ? ".cls member" : ".jpg or .jpeg member"));
+        DT_TRY(dt_finding_add(&shard->findings, "%s: sample %s has no %s", shard->base, run->key,
+                              run->has_image ? ".cls member" : ".jpg or .jpeg member"));
     shard->n_samples += run->has_image && run->has_label;
     return dt_names_add(&shard->keys, run->key, strlen(run->key));
 }
@@ -67,10 +67,12 @@ static dt_status add_image(struct dt_shard_check *shard, const struct dt_tar_mem
     void *block = shard->images;
 
     if (member->bytes == 0)
-        return dt_fault_add(&shard->faults, "%s: member %s is empty", shard->base, member->name);
+        return dt_finding_add(&shard->findings, "%s: member %s is empty", shard->base,
+                              member->name);
     if (member->bytes > DT_MAX_ENCODED_BYTES)
-        return dt_fault_add(&shard->faults, "%s: member %s has %" PRIu64 " bytes, allowed are %d",
-                            shard->base, member->name, member->bytes, DT_MAX_ENCODED_BYTES);
+        return dt_finding_add(&shard->findings,
+                              "%s: member %s has %" PRIu64 " bytes, allowed are %d", shard->base,
+                              member->name, member->bytes, DT_MAX_ENCODED_BYTES);
     DT_TRY(dt_mem_grow(&block, &shard->capacity, shard->n, sizeof *shard->images, "images"));
     shard->images = block;
     DT_TRY(dt_names_add(&shard->names, member->name, strlen(member->name)));
@@ -85,11 +87,11 @@ static dt_status check_label(struct dt_shard_check *shard, const struct dt_tar_m
     int32_t label = 0;
     const dt_status status = dt_tar_label(&label, member, shard->path);
 
-    DT_TRY(dt_fault_of(&shard->faults, shard->base, status));
+    DT_TRY(dt_finding_of(&shard->findings, shard->base, status));
     if (label < 0 || (n_classes >= 0 && label >= n_classes))
-        return dt_fault_add(&shard->faults, "%s: label %d in member %s is not in 0 to %d",
-                            shard->base, (int)label, member->name,
-                            n_classes >= 0 ? n_classes - 1 : INT32_MAX);
+        return dt_finding_add(&shard->findings, "%s: label %d in member %s is not in 0 to %d",
+                              shard->base, (int)label, member->name,
+                              n_classes >= 0 ? n_classes - 1 : INT32_MAX);
     return DT_OK;
 }
 
@@ -109,8 +111,8 @@ static dt_status add_member(const struct walk *walk, const struct dt_tar_member 
     if (!is_image && !is_label)
         return DT_OK;
     if (*has)
-        return dt_fault_add(&shard->faults, "%s: member %s is a second %s of its sample",
-                            shard->base, member->name, is_image ? "image" : "label");
+        return dt_finding_add(&shard->findings, "%s: member %s is a second %s of its sample",
+                              shard->base, member->name, is_image ? "image" : "label");
     *has = true;
     return is_image ? add_image(shard, member) : check_label(shard, member, walk->n_classes);
 }
@@ -154,8 +156,9 @@ static dt_status compare_index(struct dt_shard_check *shard, const char *path)
     while (at < n_want && at < n_have && want[at] == have[at])
         at++;
     if (at < n_want || at < n_have)
-        DT_TRY_OUT(dt_fault_add(&shard->faults, "%s: line %zu of its .idx does not agree with it",
-                                shard->base, dt_line_at(want, at)));
+        DT_TRY_OUT(dt_finding_add(&shard->findings,
+                                  "%s: line %zu of its .idx does not agree with it", shard->base,
+                                  dt_line_at(want, at)));
 out:
     free(want);
     free(have);
@@ -170,8 +173,8 @@ static dt_status check_index(const struct dt_verify *verify, struct dt_shard_che
         return DT_OK;
     DT_TRY(dt_wds_index_path(path, shard->path));
     if (!dt_file_exists(path))
-        return dt_fault_add(&shard->faults, "%s: its .idx is missing", shard->base);
-    return dt_fault_of(&shard->faults, shard->base, compare_index(shard, path));
+        return dt_finding_add(&shard->findings, "%s: its .idx is missing", shard->base);
+    return dt_finding_of(&shard->findings, shard->base, compare_index(shard, path));
 }
 
 /* --- First pass: headers --- */
@@ -208,17 +211,17 @@ dt_status dt_shard_walk(void *context, uint32_t index, int thread)
     int n_skipped = 0;
 
     (void)thread;
-    DT_TRY(dt_fault_of(&shard->faults, shard->base, check_size(shard)));
+    DT_TRY(dt_finding_of(&shard->findings, shard->base, check_size(shard)));
     const dt_status status = dt_tar_walk(shard->path, visit, &walk, &n_skipped);
     shard->is_whole = status == DT_OK;
-    DT_TRY(dt_fault_of(&shard->faults, shard->base, status));
+    DT_TRY(dt_finding_of(&shard->findings, shard->base, status));
     /* Where the walk broke off, the other half of the last sample may only be out of sight. */
     if (shard->is_whole)
         DT_TRY(end_sample(shard));
     if (n_skipped > 0)
-        DT_TRY(dt_fault_add(&shard->faults,
-                            "%s: %d members are links, devices, FIFOs or sparse files", shard->base,
-                            n_skipped));
+        DT_TRY(dt_finding_add(&shard->findings,
+                              "%s: %d members are links, devices, FIFOs or sparse files",
+                              shard->base, n_skipped));
     DT_TRY(check_index(verify, shard));
     dt_wds_index_reset(&shard->index); /* 100 bytes a sample */
     draw_walk(verify);

@@ -185,38 +185,38 @@ out:
     return status;
 }
 
-static void add_step(struct dt_plan *plan, enum dt_phase phase, enum dt_step_kind kind, int node,
-                     int bucket)
+static void add_action(struct dt_plan *plan, enum dt_phase phase, enum dt_action_kind kind,
+                       int node, int bucket)
 {
-    plan->steps[phase][plan->n_steps[phase]++] =
-        (struct dt_step){.kind = kind, .node = node, .bucket = bucket};
+    plan->actions[phase][plan->n_actions[phase]++] =
+        (struct dt_action){.kind = kind, .node = node, .bucket = bucket};
 }
 
-dt_status dt_plan_make_steps(struct dt_plan *plan)
+dt_status dt_plan_make_actions(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
     size_t most = (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 1;
     for (int phase = 0; phase < DT_N_PHASES; phase++)
-        DT_TRY(DT_NEW(plan->steps[phase], most));
+        DT_TRY(DT_NEW(plan->actions[phase], most));
     int next = 0; /* bucket whose gradients are awaited */
     for (int n = 0; n < g->n_nodes; n++) {
-        add_step(plan, g->node[n].phase, DT_STEP_OP, n, -1);
+        add_action(plan, g->node[n].phase, DT_ACTION_OP, n, -1);
         for (; next < plan->n_buckets && plan->buckets[next].last_writer == n; next++) {
             if (plan->options.accumulate)
-                add_step(plan, DT_TRAIN, DT_STEP_ACCUMULATE, -1, next);
+                add_action(plan, DT_TRAIN, DT_ACTION_ACCUMULATE, -1, next);
             if (plan->options.n_ranks > 1)
-                add_step(plan, DT_TRAIN, DT_STEP_REDUCE, -1, next);
+                add_action(plan, DT_TRAIN, DT_ACTION_REDUCE, -1, next);
         }
     }
     /* Whether the step counts is known only when all gradients are checked. */
     for (int b = 0; b < plan->n_buckets; b++) {
         if (plan->options.n_ranks > 1)
-            add_step(plan, DT_TRAIN, DT_STEP_WAIT, -1, b);
-        add_step(plan, DT_TRAIN, DT_STEP_CHECK, -1, b);
+            add_action(plan, DT_TRAIN, DT_ACTION_WAIT, -1, b);
+        add_action(plan, DT_TRAIN, DT_ACTION_CHECK, -1, b);
     }
     for (int b = 0; b < plan->n_buckets; b++)
-        add_step(plan, DT_TRAIN, DT_STEP_UPDATE, -1, b);
+        add_action(plan, DT_TRAIN, DT_ACTION_UPDATE, -1, b);
     if (plan->n_buckets > 0)
-        add_step(plan, DT_TRAIN, DT_STEP_SETTLE, -1, -1);
+        add_action(plan, DT_TRAIN, DT_ACTION_SETTLE, -1, -1);
     return DT_OK;
 }

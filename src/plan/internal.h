@@ -34,6 +34,6 @@ void dt_plan_find_lifetimes(struct dt_plan *plan);
 dt_status dt_plan_place_params(struct dt_plan *plan);
 /* Offsets of everything in the work arena, in place where an op allows it. */
 dt_status dt_plan_place_work(struct dt_plan *plan);
-dt_status dt_plan_make_steps(struct dt_plan *plan);
+dt_status dt_plan_make_actions(struct dt_plan *plan);
 
 #endif

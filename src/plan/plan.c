@@ -53,7 +53,7 @@ dt_status dt_plan_layout(struct dt_plan **out, const struct dt_graph *graph,
     DT_TRY_OUT(choose(plan));
     DT_TRY_OUT(dt_plan_place_params(plan));
     DT_TRY_OUT(dt_plan_place_work(plan));
-    DT_TRY_OUT(dt_plan_make_steps(plan));
+    DT_TRY_OUT(dt_plan_make_actions(plan));
     *out = plan;
     plan = NULL;
 out:
@@ -67,7 +67,7 @@ static dt_status open_reduce(struct dt_plan *plan)
     const struct dt_backend *backend = plan->backend;
     struct dt_comm_options options = plan->options.comm;
     enum dt_arena arena = dt_plan_sum_arena(plan);
-    options.n_slots = plan->n_buckets;
+    options.n_reductions = plan->n_buckets;
     options.dtype = dt_plan_sum_type(plan);
     for (int b = 0; b < plan->n_buckets; b++)
         if (plan->buckets[b].count > options.max_count)
@@ -79,8 +79,8 @@ static dt_status open_reduce(struct dt_plan *plan)
     plan->owned_by_comm[arena] = plan->arena[arena];
     if (plan->owned_by_comm[arena])
         DT_TRY(backend->zero(plan->device, plan->arena[arena], plan->arena_bytes[arena]));
-    if (backend->open_slots)
-        DT_TRY(backend->open_slots(plan->device, plan->n_buckets));
+    if (backend->open_marks)
+        DT_TRY(backend->open_marks(plan->device, plan->n_buckets));
     return DT_OK;
 }
 
@@ -195,7 +195,7 @@ void dt_plan_destroy(struct dt_plan *plan)
     for (int b = 0; b < plan->n_buckets; b++)
         free(plan->buckets[b].segments);
     for (int phase = 0; phase < DT_N_PHASES; phase++)
-        free(plan->steps[phase]);
+        free(plan->actions[phase]);
     free(plan->buckets);
     free(plan->place);
     free(plan->exec);

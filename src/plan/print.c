@@ -3,9 +3,10 @@
 #include "plan/internal.h"
 
 static const char *const kind_name[] = {
-    [DT_STEP_OP] = "op",         [DT_STEP_ACCUMULATE] = "accumulate", [DT_STEP_REDUCE] = "reduce",
-    [DT_STEP_WAIT] = "wait",     [DT_STEP_CHECK] = "check",           [DT_STEP_UPDATE] = "update",
-    [DT_STEP_SETTLE] = "settle",
+    [DT_ACTION_OP] = "op",         [DT_ACTION_ACCUMULATE] = "accumulate",
+    [DT_ACTION_REDUCE] = "reduce", [DT_ACTION_WAIT] = "wait",
+    [DT_ACTION_CHECK] = "check",   [DT_ACTION_UPDATE] = "update",
+    [DT_ACTION_SETTLE] = "settle",
 };
 static const char *const arena_name[] = {
     [DT_ARENA_PARAMS] = "params", [DT_ARENA_SHADOW] = "shadow",     [DT_ARENA_GRADS] = "grads",
@@ -34,10 +35,10 @@ static double mib(size_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-static void print_op(const struct dt_plan *plan, const struct dt_step *step, FILE *out)
+static void print_op(const struct dt_plan *plan, const struct dt_action *action, FILE *out)
 {
     const struct dt_graph *g = plan->graph;
-    const struct dt_node *node = &g->node[step->node];
+    const struct dt_node *node = &g->node[action->node];
     char dims[48] = "-", where[48] = "-";
     if (node->n_dst > 0) {
         const struct dt_place *place = &plan->place[node->dst[0]];
@@ -49,35 +50,35 @@ static void print_op(const struct dt_plan *plan, const struct dt_step *step, FIL
             node->residual ? "+add" : "", node->relu ? "+relu" : "");
 }
 
-static void print_bucket(const struct dt_plan *plan, const struct dt_step *step, FILE *out)
+static void print_bucket(const struct dt_plan *plan, const struct dt_action *action, FILE *out)
 {
-    if (step->bucket < 0) {
-        fprintf(out, "%s\n", kind_name[step->kind]);
+    if (action->bucket < 0) {
+        fprintf(out, "%s\n", kind_name[action->kind]);
         return;
     }
-    const struct dt_bucket *bucket = &plan->buckets[step->bucket];
+    const struct dt_bucket *bucket = &plan->buckets[action->bucket];
     size_t bytes = dt_dtype_bytes(dt_plan_sum_type(plan));
-    fprintf(out, "%-18s bucket %-21d %-20zu %10s %10.2f  %s+%zu\n", kind_name[step->kind],
-            step->bucket, bucket->count, "", mib(bucket->count * bytes),
+    fprintf(out, "%-18s bucket %-21d %-20zu %10s %10.2f  %s+%zu\n", kind_name[action->kind],
+            action->bucket, bucket->count, "", mib(bucket->count * bytes),
             arena_name[dt_plan_sum_arena(plan)], bucket->first * bytes);
 }
 
-static void print_steps(const struct dt_plan *plan, enum dt_phase phase, FILE *out)
+static void print_actions(const struct dt_plan *plan, enum dt_phase phase, FILE *out)
 {
     double flops = 0, bytes = 0;
-    fprintf(out, "\n%s: %d steps, batch %d\n%5s %-18s %-28s %-20s %10s %10s  %s\n",
-            phase_name[phase], plan->n_steps[phase],
-            plan->graph->tensor[plan->graph->labels[phase]].dim[0], "", "step", "name", "dst",
+    fprintf(out, "\n%s: %d actions, batch %d\n%5s %-18s %-28s %-20s %10s %10s  %s\n",
+            phase_name[phase], plan->n_actions[phase],
+            plan->graph->tensor[plan->graph->labels[phase]].dim[0], "", "action", "name", "dst",
             "GFLOP", "MiB", "memory");
-    for (int i = 0; i < plan->n_steps[phase]; i++) {
-        const struct dt_step *step = &plan->steps[phase][i];
+    for (int i = 0; i < plan->n_actions[phase]; i++) {
+        const struct dt_action *action = &plan->actions[phase][i];
         fprintf(out, "%5d ", i);
-        if (step->kind == DT_STEP_OP) {
-            print_op(plan, step, out);
-            flops += dt_node_flops(plan->graph, &plan->graph->node[step->node]);
-            bytes += dt_plan_node_bytes(plan, &plan->graph->node[step->node]);
+        if (action->kind == DT_ACTION_OP) {
+            print_op(plan, action, out);
+            flops += dt_node_flops(plan->graph, &plan->graph->node[action->node]);
+            bytes += dt_plan_node_bytes(plan, &plan->graph->node[action->node]);
         } else {
-            print_bucket(plan, step, out);
+            print_bucket(plan, action, out);
         }
     }
     fprintf(out, "%s total: %.2f GFLOP, %.1f MiB touched\n", phase_name[phase], flops * 1e-9,
@@ -88,8 +89,8 @@ void dt_plan_print(const struct dt_plan *plan, FILE *out)
 {
     size_t sum = 0;
     for (int phase = 0; phase < DT_N_PHASES; phase++)
-        if (plan->n_steps[phase] > 0)
-            print_steps(plan, (enum dt_phase)phase, out);
+        if (plan->n_actions[phase] > 0)
+            print_actions(plan, (enum dt_phase)phase, out);
     fprintf(out, "\nmemory per rank\n");
     for (int a = 0; a < DT_N_ARENAS; a++) {
         fprintf(out, "  %-10s %10.1f MiB\n", arena_name[a], mib(plan->arena_bytes[a]));

@@ -1,5 +1,5 @@
 /* Walking the lists: the training step, in which everything that happens is an entry of
- * plan->steps, and the evaluation.
+ * plan->actions, and the evaluation.
  *
  * On a device with queues the walk only puts work into them. There, after a few walks, the training
  * list is recorded once and then replayed; what changes from step to step is in device memory. */
@@ -44,7 +44,7 @@ dt_status dt_plan_end_feed(struct dt_plan *plan)
     return plan->backend->end_feed(plan->device);
 }
 
-/* --- Steps --- */
+/* --- Actions --- */
 
 struct walk {
     struct dt_plan *plan;
@@ -57,59 +57,59 @@ static void *sum_address(const struct dt_plan *plan, const struct dt_bucket *buc
     return arena + bucket->first * dt_dtype_bytes(dt_plan_sum_type(plan));
 }
 
-static dt_status run_op(const struct walk *w, const struct dt_step *step)
+static dt_status run_op(const struct walk *w, const struct dt_action *action)
 {
     struct dt_plan *plan = w->plan;
-    return plan->backend->run(plan->device, plan->exec[step->node]);
+    return plan->backend->run(plan->device, plan->exec[action->node]);
 }
 
-static dt_status run_accumulate(const struct walk *w, const struct dt_step *step)
+static dt_status run_accumulate(const struct walk *w, const struct dt_action *action)
 {
     struct dt_plan *plan = w->plan;
-    const struct dt_bucket *bucket = &plan->buckets[step->bucket];
+    const struct dt_bucket *bucket = &plan->buckets[action->bucket];
     size_t offset = bucket->first * dt_dtype_bytes(plan->grads_type);
     return plan->backend->accumulate(plan->device, sum_address(plan, bucket),
                                      (char *)plan->arena[DT_ARENA_GRADS] + offset, plan->grads_type,
                                      bucket->count, w->first);
 }
 
-static dt_status run_reduce(const struct walk *w, const struct dt_step *step)
+static dt_status run_reduce(const struct walk *w, const struct dt_action *action)
 {
     struct dt_plan *plan = w->plan;
     const struct dt_backend *backend = plan->backend;
-    const struct dt_bucket *bucket = &plan->buckets[step->bucket];
+    const struct dt_bucket *bucket = &plan->buckets[action->bucket];
     if (backend->fork)
         DT_TRY(backend->fork(plan->device));
-    DT_TRY(dt_comm_reduce(plan->comm, step->bucket, sum_address(plan, bucket), bucket->count));
+    DT_TRY(dt_comm_reduce(plan->comm, action->bucket, sum_address(plan, bucket), bucket->count));
     if (backend->mark)
-        DT_TRY(backend->mark(plan->device, step->bucket));
+        DT_TRY(backend->mark(plan->device, action->bucket));
     return DT_OK;
 }
 
-static dt_status run_wait(const struct walk *w, const struct dt_step *step)
+static dt_status run_wait(const struct walk *w, const struct dt_action *action)
 {
     struct dt_plan *plan = w->plan;
     enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
     dt_fault_at_section(DT_SECTION_REDUCE);
-    DT_TRY(dt_comm_wait(plan->comm, step->bucket));
+    DT_TRY(dt_comm_wait(plan->comm, action->bucket));
     if (plan->backend->join)
-        DT_TRY(plan->backend->join(plan->device, step->bucket));
+        DT_TRY(plan->backend->join(plan->device, action->bucket));
     dt_pulse_enter(&dt_pulse_main, before);
     return DT_OK;
 }
 
-static dt_status run_check(const struct walk *w, const struct dt_step *step)
+static dt_status run_check(const struct walk *w, const struct dt_action *action)
 {
     struct dt_plan *plan = w->plan;
-    const struct dt_bucket *bucket = &plan->buckets[step->bucket];
+    const struct dt_bucket *bucket = &plan->buckets[action->bucket];
     return plan->backend->check(plan->device, sum_address(plan, bucket), dt_plan_sum_type(plan),
                                 bucket->count);
 }
 
-static dt_status run_update(const struct walk *w, const struct dt_step *step)
+static dt_status run_update(const struct walk *w, const struct dt_action *action)
 {
     struct dt_plan *plan = w->plan;
-    const struct dt_bucket *bucket = &plan->buckets[step->bucket];
+    const struct dt_bucket *bucket = &plan->buckets[action->bucket];
     const struct dt_update update = {
         .params = plan->arena[DT_ARENA_PARAMS],
         .momentum = plan->arena[DT_ARENA_MOMENTUM],
@@ -122,47 +122,47 @@ static dt_status run_update(const struct walk *w, const struct dt_step *step)
     return plan->backend->update(plan->device, &update);
 }
 
-static dt_status run_settle(const struct walk *w, const struct dt_step *step)
+static dt_status run_settle(const struct walk *w, const struct dt_action *action)
 {
-    (void)step;
+    (void)action;
     return w->plan->backend->settle(w->plan->device);
 }
 
 static const struct {
-    dt_status (*run)(const struct walk *w, const struct dt_step *step);
+    dt_status (*run)(const struct walk *w, const struct dt_action *action);
     size_t clock;   /* in dt_plan_times */
     bool last_only; /* in the last pass of an update */
-} kinds[DT_N_STEP_KINDS] = {
-    [DT_STEP_OP] = {run_op, offsetof(struct dt_plan_times, compute_s), false},
-    [DT_STEP_ACCUMULATE] = {run_accumulate, offsetof(struct dt_plan_times, compute_s), false},
-    [DT_STEP_REDUCE] = {run_reduce, offsetof(struct dt_plan_times, comm_s), true},
-    [DT_STEP_WAIT] = {run_wait, offsetof(struct dt_plan_times, comm_s), true},
-    [DT_STEP_CHECK] = {run_check, offsetof(struct dt_plan_times, update_s), true},
-    [DT_STEP_UPDATE] = {run_update, offsetof(struct dt_plan_times, update_s), true},
-    [DT_STEP_SETTLE] = {run_settle, offsetof(struct dt_plan_times, update_s), true},
+} kinds[DT_N_ACTION_KINDS] = {
+    [DT_ACTION_OP] = {run_op, offsetof(struct dt_plan_times, compute_s), false},
+    [DT_ACTION_ACCUMULATE] = {run_accumulate, offsetof(struct dt_plan_times, compute_s), false},
+    [DT_ACTION_REDUCE] = {run_reduce, offsetof(struct dt_plan_times, comm_s), true},
+    [DT_ACTION_WAIT] = {run_wait, offsetof(struct dt_plan_times, comm_s), true},
+    [DT_ACTION_CHECK] = {run_check, offsetof(struct dt_plan_times, update_s), true},
+    [DT_ACTION_UPDATE] = {run_update, offsetof(struct dt_plan_times, update_s), true},
+    [DT_ACTION_SETTLE] = {run_settle, offsetof(struct dt_plan_times, update_s), true},
 };
 
-static void count_time(struct dt_plan *plan, const struct dt_step *step, double seconds)
+static void count_time(struct dt_plan *plan, const struct dt_action *action, double seconds)
 {
-    *(double *)((char *)&plan->times + kinds[step->kind].clock) += seconds;
-    if (step->kind != DT_STEP_OP)
+    *(double *)((char *)&plan->times + kinds[action->kind].clock) += seconds;
+    if (action->kind != DT_ACTION_OP)
         return;
-    plan->times.op_s[plan->graph->node[step->node].op] += seconds;
+    plan->times.op_s[plan->graph->node[action->node].op] += seconds;
     if (plan->node_s)
-        plan->node_s[step->node] += seconds;
+        plan->node_s[action->node] += seconds;
 }
 
-static dt_status run_step(const struct walk *w, const struct dt_step *step)
+static dt_status run_action(const struct walk *w, const struct dt_action *action)
 {
     struct dt_plan *plan = w->plan;
-    if (kinds[step->kind].last_only && !w->last)
+    if (kinds[action->kind].last_only && !w->last)
         return DT_OK;
     double start = dt_clock_s();
-    DT_TRY(kinds[step->kind].run(w, step));
+    DT_TRY(kinds[action->kind].run(w, action));
     double end = dt_clock_s();
     dt_pulse_beat(&dt_pulse_main);
-    count_time(plan, step, end - start);
-    if (step->kind == DT_STEP_OP && plan->comm) {
+    count_time(plan, action, end - start);
+    if (action->kind == DT_ACTION_OP && plan->comm) {
         DT_TRY(dt_comm_poll(plan->comm));
         plan->times.comm_s += dt_clock_s() - end;
     }
@@ -172,8 +172,8 @@ static dt_status run_step(const struct walk *w, const struct dt_step *step)
 static dt_status walk_list(const struct walk *w, enum dt_phase phase)
 {
     const struct dt_plan *plan = w->plan;
-    for (int i = 0; i < plan->n_steps[phase]; i++)
-        DT_TRY(run_step(w, &plan->steps[phase][i]));
+    for (int i = 0; i < plan->n_actions[phase]; i++)
+        DT_TRY(run_action(w, &plan->actions[phase][i]));
     return DT_OK;
 }
 
@@ -182,17 +182,17 @@ static dt_status walk_stamped(const struct walk *w, enum dt_phase phase)
 {
     struct dt_plan *plan = w->plan;
     const struct dt_backend *backend = plan->backend;
-    const struct dt_step *steps = plan->steps[phase];
+    const struct dt_action *actions = plan->actions[phase];
     DT_TRY(backend->stamp(plan->device, 0));
-    for (int i = 0; i < plan->n_steps[phase]; i++) {
-        if (!kinds[steps[i].kind].last_only || w->last)
-            DT_TRY(kinds[steps[i].kind].run(w, &steps[i]));
+    for (int i = 0; i < plan->n_actions[phase]; i++) {
+        if (!kinds[actions[i].kind].last_only || w->last)
+            DT_TRY(kinds[actions[i].kind].run(w, &actions[i]));
         DT_TRY(backend->stamp(plan->device, i + 1));
     }
-    for (int i = 0; i < plan->n_steps[phase]; i++) {
+    for (int i = 0; i < plan->n_actions[phase]; i++) {
         double seconds;
         DT_TRY(backend->elapsed(plan->device, i, i + 1, &seconds));
-        count_time(plan, &steps[i], seconds);
+        count_time(plan, &actions[i], seconds);
     }
     return DT_OK;
 }

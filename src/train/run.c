@@ -39,7 +39,7 @@ static dt_status prepare_output(struct run *r)
     if (s->rank != 0)
         return DT_OK;
     DT_TRY(dt_run_folder_open(&r->folder, s->config->output.dir));
-    dt_checkpoint_clean(r->saving.dir);
+    dt_checkpoint_clean(r->save_policy.dir);
     DT_TRY(dt_config_print(&r->config_json, s->config));
     return dt_report_open(&s->report, &console);
 }
@@ -78,7 +78,7 @@ static dt_status start_watchdog(struct run *r)
     return DT_OK;
 }
 
-/* Until the folder is known: this rank alone, without slots. */
+/* Until the folder is known: this rank alone, without beats. */
 static dt_status watch_alone(struct run *r)
 {
     const struct dt_session *s = &r->session;
@@ -95,9 +95,9 @@ static dt_status open_output(struct run *r, bool resumed)
     struct dt_report_options report = {.dir = dir, .append = resumed};
     if (s->rank != 0)
         return DT_OK;
-    DT_TRY(dt_saving_open(&r->saving, &r->folder, r->config_json));
+    DT_TRY(dt_save_policy_open(&r->save_policy, &r->folder, r->config_json));
     DT_TRY(dt_run_folder_begin(&r->folder, !resumed));
-    r->saving.target.incarnation = r->folder.incarnation;
+    r->save_policy.target.incarnation = r->folder.incarnation;
     DT_TRY(dt_file_path(path, "%s/config.json", dir));
     DT_TRY(dt_file_save(path, r->config_json, strlen(r->config_json)));
     dt_report_close(s->report);
@@ -177,7 +177,7 @@ static void print_start(const struct run *r, const struct dt_resume *resume)
         .run_dir = s->config->output.dir,
         .start = from,
         .n_parameters = n_parameters(s->graph),
-        .checkpoint_bytes = dt_saver_bytes(r->saving.saver),
+        .checkpoint_bytes = dt_writer_bytes(r->save_policy.writer),
         .seconds = dt_clock_s() - r->begin_s,
         .end = isfinite(r->stop.end_s) ? r->stop.end_reason : "",
     };
@@ -195,10 +195,10 @@ static dt_status open_session(struct run *r, struct dt_resume *resume,
     struct dt_session_needs needs = {
         .train = true, .eval = dt_session_has_validation(s), .cache_dir = s->config->output.dir};
     DT_TRY(dt_session_agree(s, watch_alone(r)));
-    DT_TRY(dt_session_agree(s, dt_saving_init(&r->saving, s)));
+    DT_TRY(dt_session_agree(s, dt_save_policy_init(&r->save_policy, s)));
     DT_TRY(dt_session_agree(s, prepare_output(r)));
     DT_TRY(dt_session_agree(s, start_watchdog(r)));
-    DT_TRY(dt_resume_find(resume, s, options, r->saving.dir));
+    DT_TRY(dt_resume_find(resume, s, options, r->save_policy.dir));
     DT_TRY(dt_session_open(s, &needs));
     return dt_preflight_agree(s);
 }
@@ -219,9 +219,9 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     }
     DT_TRY(dt_replicas_compare(s, r->at.step, resume.path)); /* all have what rank 0 has read */
     DT_TRY(dt_session_agree(s, open_output(r, resume.found)));
-    memcpy(r->saving.last, resume.path, sizeof r->saving.last);
-    r->saving.begun_step = resume.is_own ? r->at.step : -1;
-    r->saving.target.resumed_step = resume.found ? r->at.step : -1;
+    memcpy(r->save_policy.last, resume.path, sizeof r->save_policy.last);
+    r->save_policy.begun_step = resume.is_own ? r->at.step : -1;
+    r->save_policy.target.resumed_step = resume.found ? r->at.step : -1;
     dt_stop_init(&r->stop, options->max_time_s, r->begin_s, r->at.step);
     dt_metrics_init(&r->metrics, s, r->at.step);
     dt_stragglers_init(&r->stragglers, s->comm, s->report, !dt_session_has_times(s), r->at.step);
@@ -261,7 +261,7 @@ dt_status dt_run_end(struct run *r, dt_status status)
     };
     if (status == DT_STOPPED)
         dt_log(DT_LOG_INFO, "stopped after step %" PRId64 " by %s; run again to go on from %s",
-               r->at.step, r->stop_reason, r->saving.last);
+               r->at.step, r->stop_reason, r->save_policy.last);
     /* Without an evaluation there is no top1. */
     dt_report_event(s->report, "run_end", fields, (int)DT_COUNT(fields) - (r->top1 < 0));
     if (s->rank == 0)

@@ -18,7 +18,7 @@ struct run {
     struct dt_checkpoint at; /* where training stands */
     struct dt_metrics metrics;
     struct dt_stop stop;
-    struct dt_saving saving;
+    struct dt_save_policy save_policy;
     struct dt_stragglers stragglers;
     struct dt_run_folder folder; /* rank 0 */
     struct dt_watchdog *watchdog;

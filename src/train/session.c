@@ -249,7 +249,7 @@ static dt_status open_device(struct dt_session *s)
     return DT_OK;
 }
 
-/* The main thread, and with it the threads that come after: loaders, saver, NCCL's. Collective. */
+/* The main thread, and with it the threads that come after: loaders, writer, NCCL's. Collective. */
 static dt_status bind_near_gpu(struct dt_session *s)
 {
     char what[256];

@@ -33,7 +33,7 @@ static dt_status next_batch(struct run *r, const struct dt_batch **batch, struct
     double begin_s = dt_clock_s();
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_DATA);
     dt_fault_at_section(DT_SECTION_DATA);
-    dt_status status = dt_saving_poll(&r->saving);
+    dt_status status = dt_save_policy_poll(&r->save_policy);
     if (status == DT_OK)
         status = dt_loader_next(r->session.train, batch);
     own->data_s += dt_clock_s() - begin_s;
@@ -140,10 +140,10 @@ static dt_status save(struct run *r, bool must)
     double begin_s = dt_clock_s();
     bool is_off = false;
     if (!must)
-        DT_TRY(dt_saving_put_off(&r->saving, &is_off));
+        DT_TRY(dt_save_policy_put_off(&r->save_policy, &is_off));
     if (is_off)
         return DT_OK;
-    DT_TRY(dt_saving_begin(&r->saving, &r->at));
+    DT_TRY(dt_save_policy_begin(&r->save_policy, &r->at));
     pause_clocks(r, dt_clock_s() - begin_s);
     return DT_OK;
 }
@@ -159,13 +159,13 @@ static dt_status report_metrics(struct run *r)
     const struct dt_checkpoint *at = &r->at;
     bool epoch_end = at->batch == 0;
     return dt_metrics_report(&r->metrics, s, at->step, at->epoch + !epoch_end,
-                             dt_schedule_lr(&s->schedule, at->step - 1), r->saving.last);
+                             dt_schedule_lr(&s->schedule, at->step - 1), r->save_policy.last);
 }
 
 static dt_status find_due(struct run *r, struct dt_due *due)
 {
-    r->stop.save_at_s = dt_saving_due_s(&r->saving);
-    r->stop.save_s = r->saving.longest_s;
+    r->stop.save_at_s = dt_save_policy_due_s(&r->save_policy);
+    r->stop.save_s = r->save_policy.longest_s;
     DT_TRY(dt_stop_check(&r->stop, r->session.comm, r->at.step, due));
     r->stop_reason = due->stop;
     return DT_OK;
@@ -194,7 +194,7 @@ static dt_status after_step(struct run *r)
     if (eval_due)
         DT_TRY(evaluate(r, &is_best));
     if (check_due)
-        DT_TRY(dt_replicas_compare(s, at->step, r->saving.last));
+        DT_TRY(dt_replicas_compare(s, at->step, r->save_policy.last));
     bool must_save = end || r->stop_reason || dt_run_is_goal_reached(r) ||
                      (is_best && config->checkpoint.keep_best);
     return must_save || save_due ? save(r, must_save) : DT_OK;
@@ -215,7 +215,7 @@ static dt_status before_steps(struct run *r)
     DT_TRY(find_due(r, &due));
     if (r->at.eval_due && !r->stop_reason)
         DT_TRY(evaluate(r, &is_best));
-    if (is_finished(r) && (r->saving.begun_step != r->at.step || !r->stop_reason))
+    if (is_finished(r) && (r->save_policy.begun_step != r->at.step || !r->stop_reason))
         return save(r, true);
     return DT_OK;
 }
@@ -241,7 +241,7 @@ static dt_status train(struct run *r)
         } while (r->at.batch != 0 && !is_finished(r));
         DT_TRY(report_input(r));
     }
-    DT_TRY(dt_saving_finish(&r->saving, &r->at));
+    DT_TRY(dt_save_policy_finish(&r->save_policy, &r->at));
     return r->stop_reason ? DT_STOPPED : DT_OK;
 }
 
@@ -271,7 +271,7 @@ static dt_status run(struct run *r, const struct dt_train_options *options)
 static void close_run(struct run *r, dt_status status)
 {
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
-    dt_saving_close(&r->saving);
+    dt_save_policy_close(&r->save_policy);
     dt_session_close(&r->session, status);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_NONE);
     dt_watchdog_stop(r->watchdog);

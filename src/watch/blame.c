@@ -11,7 +11,7 @@
 #include "base/pulse.h"
 
 enum {
-    PERIODS_TO_ANSWER = 3, /* a slot of that age is late: its rank does not answer */
+    PERIODS_TO_ANSWER = 3, /* a beat of that age is late: its rank does not answer */
     MAX_NAMED = 8,
 };
 
@@ -21,7 +21,7 @@ enum state {
     WAITS,      /* for other ranks, its time is not up */
     WAITS_LONG, /* and it is */
     STUCK,      /* its main thread */
-    SAVER_STUCK,
+    WRITER_STUCK,
     ANSWERS_NOT,
     DEAD, /* and that for long while others wait */
 };
@@ -54,8 +54,8 @@ static enum state find_state(const struct dt_verdict_case *c, int rank)
         return HAS_LEFT;
     if (!dt_verdict_answers(c, rank))
         return ANSWERS_NOT;
-    if (is_over(c, &view->beat.saver, view->age_s))
-        return SAVER_STUCK;
+    if (is_over(c, &view->beat.writer, view->age_s))
+        return WRITER_STUCK;
     bool over = is_over(c, main, view->age_s);
     if (main->waits_for[0])
         return over ? WAITS_LONG : WAITS;
@@ -98,7 +98,7 @@ static void add(struct dt_verdict *out, const char *format, ...)
 
 static void add_where(struct dt_verdict *out, const struct dt_heartbeat_thread *thread)
 {
-    add(out, "since step %" PRId64 ", phase %s", thread->step,
+    add(out, "since step %" PRId64 ", section %s", thread->step,
         dt_section_name((enum dt_section)thread->section));
 }
 
@@ -117,7 +117,7 @@ static void add_culprit(struct dt_verdict *out, const struct dt_view *view, int 
         add(out, ", for %.0f s", view->age_s);
         return;
     }
-    const struct dt_heartbeat_thread *thread = state == STUCK ? &beat->main : &beat->saver;
+    const struct dt_heartbeat_thread *thread = state == STUCK ? &beat->main : &beat->writer;
     add(out, state == STUCK ? "has not moved " : "has not moved while it writes a checkpoint ");
     add_where(out, thread);
     add(out, ", for %.0f s", thread->idle_s + view->age_s);
@@ -126,7 +126,7 @@ static void add_culprit(struct dt_verdict *out, const struct dt_view *view, int 
 static int add_culprits(struct dt_verdict *out, const struct dt_verdict_case *c, double patience_s)
 {
     /* Who is dead comes first: others may be stuck because of it. */
-    static const enum state order[] = {DEAD, STUCK, SAVER_STUCK};
+    static const enum state order[] = {DEAD, STUCK, WRITER_STUCK};
     int n = 0;
     for (size_t k = 0; k < DT_COUNT(order); k++)
         for (int r = 0; r < c->n_ranks; r++) {
@@ -180,7 +180,7 @@ static bool all_wait(const struct dt_verdict_case *c)
 static void add_wait(struct dt_verdict *out, const struct dt_verdict_case *c)
 {
     const struct dt_heartbeat_thread *main = &c->ranks[c->self].beat.main;
-    add(out, "in %s at step %" PRId64 ", phase %s, for %.0f s", main->waits_for, main->step,
+    add(out, "in %s at step %" PRId64 ", section %s, for %.0f s", main->waits_for, main->step,
         dt_section_name((enum dt_section)main->section), main->idle_s);
 }
 

@@ -8,17 +8,17 @@
 
 struct dt_view {
     struct dt_heartbeat beat;
-    bool is_known; /* it has written its slot in this run */
-    double age_s;  /* since its slot changed, or since the start; 0 for oneself */
+    bool is_known; /* it has written its beat in this run */
+    double age_s;  /* since its beat changed, or since the start; 0 for oneself */
 };
 
 struct dt_verdict_case {
     const struct dt_view *ranks;
     int n_ranks, self;
-    bool is_blind;   /* the slots cannot be read now: the ages stand still */
+    bool is_blind;   /* the beats cannot be read now: the ages stand still */
     bool has_folder; /* of a run */
     bool has_checkpoint;
-    double period_s; /* of the watchdogs: how old a slot is in health */
+    double period_s; /* of the watchdogs: how old a beat is in health */
     double slack_s;  /* the limits are that much shorter */
 };
 
@@ -30,7 +30,7 @@ struct dt_verdict {
 };
 
 void dt_verdict_find(struct dt_verdict *out, const struct dt_verdict_case *c);
-/* Whether that rank still writes its slot. */
+/* Whether that rank still writes its beat. */
 bool dt_verdict_answers(const struct dt_verdict_case *c, int rank);
 
 #endif

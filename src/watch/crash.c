@@ -67,7 +67,7 @@ static void report(int number)
     add(&line, name_of(number));
     add(&line, " at step ");
     add_number(&line, at.step);
-    add(&line, ", phase ");
+    add(&line, ", section ");
     add(&line, dt_section_name(at.section));
     add(&line, "; checkpoints are intact; submit the job again to resume\n");
     ssize_t written = write(STDERR_FILENO, line.text, line.used);

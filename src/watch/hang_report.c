@@ -1,4 +1,4 @@
-/* Text for humans: the verdict, all slots, the last moves, the threads of this process. */
+/* Text for humans: the verdict, all beats, the last moves, the threads of this process. */
 #include "watch/hang_report.h"
 
 #include <dirent.h>
@@ -36,7 +36,7 @@ static void print_ranks(FILE *out, const struct dt_view *ranks, int n_ranks)
         fprintf(out, "%s pid %d, heard %.1f s ago%s", view->beat.host, (int)view->beat.pid,
                 view->age_s, view->beat.flags & DT_HEARTBEAT_HAS_LEFT ? ", has left" : "");
         print_thread(out, "main", &view->beat.main);
-        print_thread(out, "saver", &view->beat.saver);
+        print_thread(out, "writer", &view->beat.writer);
         fputc('\n', out);
     }
 }
@@ -134,7 +134,7 @@ void dt_hang_report_write(const struct dt_hang_report *report)
             report->init_s, report->step_s, report->save_s);
     print_ranks(out, report->ranks, report->n_ranks);
     print_history(out, "main", &dt_pulse_main);
-    print_history(out, "saver", &dt_pulse_saver);
+    print_history(out, "writer", &dt_pulse_writer);
     print_threads(out);
     fclose(out);
 }

@@ -16,7 +16,7 @@
 static const char magic[8] = {'d', 't', 'b', 'e', 'a', 't', '0', '1'};
 enum { MAX_SLOTS = 1 << 16 };
 
-_Static_assert(sizeof(struct dt_heartbeat) == 256, "a slot has no holes and is of a fixed size");
+_Static_assert(sizeof(struct dt_heartbeat) == 256, "a beat has no holes and is of a fixed size");
 
 static uint64_t checksum(const struct dt_heartbeat *beat)
 {
@@ -68,7 +68,7 @@ out:
     return status;
 }
 
-/* A start on fewer ranks leaves older slots behind its own. */
+/* A start on fewer ranks leaves older beats behind its own. */
 static int64_t last_step(const struct dt_heartbeat *beats, const bool *valid, int n)
 {
     int64_t step = -1;

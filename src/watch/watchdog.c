@@ -1,5 +1,5 @@
 /* Three threads. The judge looks at the pulses and at what is known of the others, decides, and is
- * never blocked by anything; the herald writes this rank's slot and reads those of the others, and
+ * never blocked by anything; the herald writes this rank's beat and reads those of the others, and
  * may be stuck in the file system; the third sleeps until the end, says who is to blame and writes
  * the report. Whatever hangs then, the judge ends the process. */
 #include "watch/watchdog.h"
@@ -31,7 +31,7 @@ enum {
 };
 /* Of a period. With many ranks the file system gets that much less to do. */
 static const double normal_s = 1.0, longest_s = 5.0, ranks_per_s = 64.0;
-static const double blind_s = 3.0;  /* slots that were not read for so long and three periods */
+static const double blind_s = 3.0;  /* beats that were not read for so long and three periods */
 static const double leave_s = 2.0;  /* at least, for all ranks to write their reports */
 static const double guard_s = 10.0; /* for everything else at the end */
 static const double stop_s = 5.0;   /* for a herald that may hang */
@@ -46,7 +46,7 @@ struct progress {
 struct peer {
     struct dt_heartbeat beat;
     bool is_known;
-    double seen_s; /* when its slot has changed */
+    double seen_s; /* when its beat has changed */
 };
 
 struct dt_watchdog {
@@ -61,15 +61,15 @@ struct dt_watchdog {
     pthread_cond_t change;
     bool must_stop;
     struct dt_heartbeat own;
-    struct progress main, saver;
+    struct progress main, writer;
     struct peer *peers;
     double start_s;  /* of all times; later after a stall */
     double judged_s; /* when the judge has last looked */
-    double read_s;   /* when the slots were read */
+    double read_s;   /* when the beats were read */
     bool has_alarm;  /* another rank has expired: */
     int alarm_rank;
-    bool must_write; /* the slot, now */
-    uint32_t told;   /* the flags that have been written to the slot */
+    bool must_write; /* the beat, now */
+    uint32_t told;   /* the flags that have been written to the beat */
     bool has_left;   /* the herald */
     bool has_checkpoint;
     struct dt_view *views;
@@ -134,18 +134,18 @@ static void observe_self(struct dt_watchdog *w, double now_s)
 {
     struct dt_heartbeat *own = &w->own;
     observe(&own->main, &w->main, w, &dt_pulse_main, now_s);
-    observe(&own->saver, &w->saver, w, &dt_pulse_saver, now_s);
+    observe(&own->writer, &w->writer, w, &dt_pulse_writer, now_s);
     /* Before there is a folder, the run is on its way to INIT. */
     if (!w->options.dir && own->main.section == DT_SECTION_NONE)
         own->main.limit_s = w->options.init_s;
-    /* A main thread that waits for its own saver moves as long as that does. */
-    if (own->main.section == DT_SECTION_SAVE && own->saver.section == DT_SECTION_SAVE)
-        own->main.idle_s = fmin(own->main.idle_s, own->saver.idle_s);
+    /* A main thread that waits for its own writer moves as long as that does. */
+    if (own->main.section == DT_SECTION_SAVE && own->writer.section == DT_SECTION_SAVE)
+        own->main.idle_s = fmin(own->main.idle_s, own->writer.idle_s);
 }
 
 static void restart_times(struct dt_watchdog *w, double now_s)
 {
-    w->start_s = w->main.moved_s = w->saver.moved_s = now_s;
+    w->start_s = w->main.moved_s = w->writer.moved_s = now_s;
 }
 
 /* --- The judge --- */
@@ -230,7 +230,7 @@ static void *run_judge(void *arg)
 
 /* --- The herald --- */
 
-static void take_slots(struct dt_watchdog *w, double now_s)
+static void take_beats(struct dt_watchdog *w, double now_s)
 {
     for (int r = 0; r < w->options.n_ranks; r++) {
         struct peer *peer = &w->peers[r];
@@ -280,7 +280,7 @@ static void exchange(struct dt_watchdog *w)
     if (is_written)
         w->told = own.flags;
     if (status == DT_OK)
-        take_slots(w, now_s);
+        take_beats(w, now_s);
 }
 
 static void *run_herald(void *arg)

@@ -1,8 +1,8 @@
 /* Every rank watches itself and the others: a thread that looks at the pulses (pulse.h) about once
- * a second (with many ranks, every few seconds) and writes a slot into <run folder>/heartbeat.bin.
+ * a second (with many ranks, every few seconds) and writes a beat into <run folder>/heartbeat.bin.
  *
- * A rank is stuck if its main thread, or its saver, has not moved for the limit of its section and
- * it does not wait for others; dead if its slot has not changed for the limit of the section in
+ * A rank is stuck if its main thread, or its writer, has not moved for the limit of its section and
+ * it does not wait for others; dead if its beat has not changed for the limit of the section in
  * which the others wait. If every rank waits, all are stuck: the network. A rank that waits for one
  * that moves is fine. When a rank is stuck or dead, the lowest live rank prints which rank, host,
  * section and step, every live rank writes hang-<rank>.txt (its last moves), and all leave with
@@ -22,7 +22,7 @@ struct dt_watchdog_options {
      * waiting for them for longer than the limit ends this one. */
     const char *dir;
     int rank, n_ranks;
-    int64_t start_id;              /* >= 0, random, of all ranks: other slots are ignored */
+    int64_t start_id;              /* >= 0, random, of all ranks: other beats are ignored */
     double init_s, step_s, save_s; /* 0 = no limit */
 };
 

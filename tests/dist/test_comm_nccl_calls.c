@@ -225,7 +225,7 @@ static struct dt_comm_options new_options(void)
 {
     return (struct dt_comm_options){.plane = DT_PLANE_NCCL,
                                     .ring = true,
-                                    .n_slots = 2,
+                                    .n_reductions = 2,
                                     .max_count = 1000,
                                     .dtype = DT_F32,
                                     .stream = &stream,

@@ -21,7 +21,7 @@ static void test_twins(void **state)
 {
     (void)state;
     struct dt_comm_options options = {.plane = DT_PLANE_NCCL,
-                                      .n_slots = 1,
+                                      .n_reductions = 1,
                                       .max_count = 8,
                                       .dtype = DT_F32,
                                       .stream = stream,

@@ -26,7 +26,7 @@ static const size_t counts[] = {
 static void open_reduce(bool ring)
 {
     struct dt_comm_options options = {
-        .ring = ring, .n_slots = N_SLOTS, .max_count = MAX_COUNT, .dtype = DT_F32};
+        .ring = ring, .n_reductions = N_SLOTS, .max_count = MAX_COUNT, .dtype = DT_F32};
     assert_ok(dt_comm_open_reduce(comm, &options));
 }
 
@@ -264,7 +264,7 @@ static void test_misuse(void **state)
 static void test_planes(void **state)
 {
     (void)state;
-    struct dt_comm_options options = {.n_slots = 1, .max_count = 8, .dtype = DT_F32};
+    struct dt_comm_options options = {.n_reductions = 1, .max_count = 8, .dtype = DT_F32};
     float values[8] = {0};
     assert_true(dt_comm_has_plane(DT_PLANE_MPI));
     assert_false(dt_comm_has_plane((enum dt_plane)99));
@@ -281,10 +281,10 @@ static void test_planes(void **state)
     assert_int_equal(dt_comm_alloc(comm, &memory, 64), DT_ERR_INTERNAL);
     assert_ok(dt_comm_poll(comm));
     options.dtype = DT_F32;
-    options.n_slots = rank == 0 ? -1 : 1;
+    options.n_reductions = rank == 0 ? -1 : 1;
     assert_all(dt_comm_open_reduce(comm, &options) == DT_ERR_INTERNAL);
 
-    options.n_slots = 1;
+    options.n_reductions = 1;
     if (!dt_comm_has_plane(DT_PLANE_NCCL)) {
         options.plane = DT_PLANE_NCCL;
         assert_all(dt_comm_open_reduce(comm, &options) == DT_ERR_CONFIG);

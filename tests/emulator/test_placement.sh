@@ -59,13 +59,13 @@ check() { # rank, CPUs, threads...
 }
 
 start
-check 0 0 main dt-loader dt-saver
+check 0 0 main dt-loader dt-writer
 check 1 1 main dt-loader
 stop
 grep -q "debug: bound to CPUs 0 near GPU 0000:01:00.0" "$work/log" || fail "$(cat "$work/log")"
 
 start --set device.numa_bind=false
-check 0 0-1 main dt-loader dt-saver
+check 0 0-1 main dt-loader dt-writer
 check 1 0-1 main dt-loader
 stop
 ! grep -q "bound to" "$work/log" || fail "$(cat "$work/log")"

@@ -16,5 +16,5 @@ kill -SEGV "$victim"
 code=0
 wait $pid || code=$?
 [ $code = 139 ] || fail "exit code $code: $(cat "$work/log")"
-grep -Eq "error\[CRASH\] rank [01] \(pid $victim\) died of SIGSEGV at step [0-9]+, phase [a-z]+;" \
+grep -Eq "error\[CRASH\] rank [01] \(pid $victim\) died of SIGSEGV at step [0-9]+, section [a-z]+;" \
     "$work/log" || fail "no word about the crash: $(cat "$work/log")"

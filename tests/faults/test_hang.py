@@ -1,4 +1,4 @@
-"""Ranks that stop: the others must name the rank and its phase and end the job in time, and nothing
+"""Ranks that stop: the others must name the rank and its section and end the job in time, and nothing
 may be left. A job that is suspended as a whole must go on as if nothing had been."""
 
 import os
@@ -9,18 +9,18 @@ import time
 
 import rig as faults
 
-PHASES = ["none", "init", "data", "compute", "reduce", "eval", "save"]
+SECTIONS = ["none", "init", "data", "compute", "reduce", "eval", "save"]
 SLOT = struct.Struct("8sqiiIIQ64s" + 2 * "iiqQdd32s" + "Q")
 LIMIT = 5
 GRACE = 5  # seconds after the limit in which the job must be over
 SIDE_BY_SIDE = 3
 MESSAGE = re.compile(
-    r"dtrain: error\[HANG\] rank (\d+) \(\S+ pid (\d+)\) .* since step (\d+), phase (\w+), for \d+ s"
+    r"dtrain: error\[HANG\] rank (\d+) \(\S+ pid (\d+)\) .* since step (\d+), section (\w+), for \d+ s"
 )
 
 
 def slots(out):
-    """Per process id: rank, phase and step, as the others see them."""
+    """Per process id: rank, section and step, as the others see them."""
     try:
         with open(os.path.join(out, "heartbeat.bin"), "rb") as file:
             data = file.read()
@@ -28,7 +28,7 @@ def slots(out):
         return {}
     data = data[: len(data) // SLOT.size * SLOT.size]
     fields = [s for s in SLOT.iter_unpack(data) if s[0] == b"dtbeat01"]
-    return {s[3]: (s[2], PHASES[s[8]], s[10]) for s in fields}
+    return {s[3]: (s[2], SECTIONS[s[8]], s[10]) for s in fields}
 
 
 def state_of(pid):
@@ -40,10 +40,10 @@ def alive(pids):
 
 
 class Case:
-    """One run in which one rank stops: by itself in `phase`, or by a signal from here."""
+    """One run in which one rank stops: by itself in `section`, or by a signal from here."""
 
-    def __init__(self, rig, number, phase):
-        self.phase, self.n_ranks = phase, rig.random.randint(2, 4)
+    def __init__(self, rig, number, section):
+        self.section, self.n_ranks = section, rig.random.randint(2, 4)
         self.victim = rig.random.randrange(self.n_ranks)
         self.out = rig.folder(f"hang-{number}")
         self.delay = rig.random.uniform(0, 2.5)
@@ -54,7 +54,7 @@ class Case:
             "train.max_steps": 1000000,
             "train.epochs": 100000,
         }
-        env = {"DTRAIN_FAULT": f"stop@{phase}:{self.victim}"} if phase else {}
+        env = {"DTRAIN_FAULT": f"stop@{section}:{self.victim}"} if section else {}
         self.run = rig.start(self.n_ranks, self.out, sets=sets, env=env)
         self.pids, self.stopped, self.seen, self.ended = set(), None, None, None
 
@@ -74,7 +74,7 @@ class Case:
         return False
 
     def stop_or_notice(self, now):
-        if self.phase:
+        if self.section:
             stopped = [pid for pid in self.pids if state_of(pid) == "T"]
             self.stopped = now if stopped else None
             return
@@ -87,7 +87,7 @@ class Case:
 
     def check(self, rig):
         """Seconds from the stop to the end of the job, None where there was no stop."""
-        name = f"stop of rank {self.victim} of {self.n_ranks} in {self.phase or 'a random moment'}"
+        name = f"stop of rank {self.victim} of {self.n_ranks} in {self.section or 'a random moment'}"
         text = self.run.text()
         rig.check(self.stopped is not None, f"{name}: no rank stopped: {text}")
         if self.stopped is None:
@@ -95,11 +95,11 @@ class Case:
         rig.check(self.run.process.returncode == 80, f"{name}: {self.run.process.returncode}")
         found = MESSAGE.findall(text)
         rig.check(len(found) == 1, f"{name}: not one message: {text}")
-        for rank, pid, step, phase in found[:1]:
+        for rank, pid, step, section in found[:1]:
             seen = (self.seen or {}).get(int(pid))
-            told = (int(rank), phase, int(step))
+            told = (int(rank), section, int(step))
             rig.check(int(rank) == self.victim, f"{name}: rank {rank} named: {text}")
-            rig.check(phase == (self.phase or phase), f"{name}: phase {phase} named: {text}")
+            rig.check(section == (self.section or section), f"{name}: section {section} named: {text}")
             rig.check(told == seen, f"{name}: told {told}, its heartbeat says {seen}")
         seconds = self.ended - self.stopped
         rig.check(seconds <= LIMIT + GRACE, f"{name}: over after {seconds:.1f} s")
@@ -108,17 +108,17 @@ class Case:
         return seconds
 
 
-def stop_one_rank(rig, phases):
+def stop_one_rank(rig, sections):
     times = []
-    for first in range(0, len(phases), SIDE_BY_SIDE):
-        some = enumerate(phases[first : first + SIDE_BY_SIDE], first)
-        cases = [Case(rig, number, phase) for number, phase in some]
+    for first in range(0, len(sections), SIDE_BY_SIDE):
+        some = enumerate(sections[first : first + SIDE_BY_SIDE], first)
+        cases = [Case(rig, number, section) for number, section in some]
         while not all([case.look() for case in cases]):
             time.sleep(0.05)
         times += [seconds for case in cases if (seconds := case.check(rig)) is not None]
     if times:
         print(
-            f"{len(times)} of {len(phases)} stops, limit {LIMIT} s: job over after"
+            f"{len(times)} of {len(sections)} stops, limit {LIMIT} s: job over after"
             f" {min(times):.1f} .. {sum(times) / len(times):.1f} .. {max(times):.1f} s"
         )
 
@@ -167,14 +167,14 @@ def suspend_all(rig, n_times, limit):
 
 
 def campaign(rig):
-    phases = PHASES[1:]
+    sections = SECTIONS[1:]
     start_again(rig)
     if rig.long:
-        stop_one_rank(rig, 5 * phases)
+        stop_one_rank(rig, 5 * sections)
         stop_one_rank(rig, 30 * [None])
         suspend_all(rig, 10, LIMIT)
     else:
-        stop_one_rank(rig, phases)
+        stop_one_rank(rig, sections)
         suspend_all(rig, 1, 2)
 
 

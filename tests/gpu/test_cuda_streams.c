@@ -336,8 +336,8 @@ static void open_work(struct work *w)
     for (size_t i = 0; i < DT_COUNT(vectors); i++)
         *vectors[i] = make(w->dev);
     fill(w->dev, w->one, 1);
-    OK(CUDA->open_slots(w->dev, 7));
-    OK(CUDA->open_slots(w->dev, 2)); /* another plan */
+    OK(CUDA->open_marks(w->dev, 7));
+    OK(CUDA->open_marks(w->dev, 2)); /* another plan */
 }
 
 static void close_work(struct work *w)

@@ -235,24 +235,24 @@ static void check_steps(const struct dt_plan *plan)
     int ready = many ? 3 : plan->options.accumulate ? 1 : 0;
     size_t grad_bytes = dt_dtype_bytes(plan->grads_type);
     assert_non_null(written);
-    for (int i = 0; i < plan->n_steps[DT_TRAIN]; i++) {
-        const struct dt_step *step = &plan->steps[DT_TRAIN][i];
+    for (int i = 0; i < plan->n_actions[DT_TRAIN]; i++) {
+        const struct dt_action *step = &plan->actions[DT_TRAIN][i];
         int b = step->bucket;
         switch (step->kind) {
-        case DT_STEP_OP:
+        case DT_ACTION_OP:
             for (int d = 0; d < g->node[step->node].n_dst; d++)
                 written[g->node[step->node].dst[d]] = true;
             break;
-        case DT_STEP_ACCUMULATE:
+        case DT_ACTION_ACCUMULATE:
             assert_int_equal(state[b], 0);
             state[b] = 1;
             break;
-        case DT_STEP_REDUCE:
+        case DT_ACTION_REDUCE:
             assert_int_equal(state[b], plan->options.accumulate ? 1 : 0);
             /* Directly after its last writer (other bucket steps may stand between). */
             for (int j = i - 1; j >= 0; j--)
-                if (plan->steps[DT_TRAIN][j].kind == DT_STEP_OP) {
-                    assert_int_equal(plan->steps[DT_TRAIN][j].node, plan->buckets[b].last_writer);
+                if (plan->actions[DT_TRAIN][j].kind == DT_ACTION_OP) {
+                    assert_int_equal(plan->actions[DT_TRAIN][j].node, plan->buckets[b].last_writer);
                     break;
                 }
             for (int t = 0; t < g->n_tensors; t++)
@@ -263,33 +263,33 @@ static void check_steps(const struct dt_plan *plan)
                     assert_true(written[t]);
             state[b] = 2;
             break;
-        case DT_STEP_WAIT:
+        case DT_ACTION_WAIT:
             assert_int_equal(state[b], 2);
             state[b] = 3;
             break;
-        case DT_STEP_CHECK:
+        case DT_ACTION_CHECK:
             assert_int_equal(state[b], ready);
             state[b] = 4;
             n_checked++;
             break;
-        case DT_STEP_UPDATE:
+        case DT_ACTION_UPDATE:
             assert_int_equal(state[b], 4);
             assert_int_equal(n_checked, plan->n_buckets); /* all before the first */
             state[b] = 5;
             break;
-        case DT_STEP_SETTLE:
-            assert_int_equal(i, plan->n_steps[DT_TRAIN] - 1);
+        case DT_ACTION_SETTLE:
+            assert_int_equal(i, plan->n_actions[DT_TRAIN] - 1);
             n_settled++;
             break;
-        case DT_N_STEP_KINDS:
+        case DT_N_ACTION_KINDS:
             fail();
         }
     }
     assert_int_equal(n_settled, 1);
     for (int b = 0; b < plan->n_buckets; b++)
         assert_int_equal(state[b], 5);
-    for (int i = 0; i < plan->n_steps[DT_EVAL]; i++)
-        assert_int_equal(plan->steps[DT_EVAL][i].kind, DT_STEP_OP);
+    for (int i = 0; i < plan->n_actions[DT_EVAL]; i++)
+        assert_int_equal(plan->actions[DT_EVAL][i].kind, DT_ACTION_OP);
     free(written);
 }
 

@@ -62,11 +62,11 @@ static void test_pulses_are_apart(void **state)
     (void)state;
     struct dt_pulse_state was, is;
     struct dt_pulse_event events[DT_PULSE_EVENTS];
-    dt_pulse_read(&dt_pulse_saver, &was);
+    dt_pulse_read(&dt_pulse_writer, &was);
     dt_pulse_step(&dt_pulse_main, 1);
-    dt_pulse_read(&dt_pulse_saver, &is);
+    dt_pulse_read(&dt_pulse_writer, &is);
     assert_int_equal(is.n_moves, was.n_moves);
-    assert_int_equal(dt_pulse_history(&dt_pulse_saver, events), 0);
+    assert_int_equal(dt_pulse_history(&dt_pulse_writer, events), 0);
 }
 
 /* The owner keeps the step equal to the moves made: a reader that has seen n moves must not see an
@@ -75,7 +75,7 @@ static void *own(void *arg)
 {
     (void)arg;
     for (int64_t i = 1; i <= 200000; i++)
-        dt_pulse_step(&dt_pulse_saver, i);
+        dt_pulse_step(&dt_pulse_writer, i);
     return NULL;
 }
 
@@ -84,13 +84,13 @@ static void test_reader_beside_the_owner(void **state)
     (void)state;
     struct dt_pulse_state start, is;
     struct dt_pulse_event events[DT_PULSE_EVENTS];
-    dt_pulse_read(&dt_pulse_saver, &start);
+    dt_pulse_read(&dt_pulse_writer, &start);
     pthread_t owner;
     assert_int_equal(pthread_create(&owner, NULL, own, NULL), 0);
     do {
-        dt_pulse_read(&dt_pulse_saver, &is);
+        dt_pulse_read(&dt_pulse_writer, &is);
         assert_true(is.step >= (int64_t)(is.n_moves - start.n_moves));
-        dt_pulse_history(&dt_pulse_saver, events);
+        dt_pulse_history(&dt_pulse_writer, events);
     } while (is.step < 200000);
     pthread_join(owner, NULL);
 }

@@ -142,7 +142,7 @@ static void test_mode_and_pulse(void **state)
     char path[DT_PATH_MAX], file[DT_PATH_MAX];
     struct stat info;
     struct dt_pulse_state before, after;
-    dt_pulse_read(&dt_pulse_saver, &before);
+    dt_pulse_read(&dt_pulse_writer, &before);
     mode_t mask = umask(022);
     ok(rig_save(r, path, 6));
     umask(mask);
@@ -151,7 +151,7 @@ static void test_mode_and_pulse(void **state)
     assert_int_equal(info.st_mode & 0777, 0644);
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0755);
-    dt_pulse_read(&dt_pulse_saver, &after);
+    dt_pulse_read(&dt_pulse_writer, &after);
     assert_int_equal(after.section, DT_SECTION_NONE);
     assert_int_equal(after.step, 6);
     assert_true(after.n_moves >= before.n_moves + 10);

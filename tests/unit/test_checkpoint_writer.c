@@ -49,41 +49,41 @@ static int teardown(void **state)
     return rig_teardown(state);
 }
 
-static void begin(struct rig *r, struct dt_saver *saver, int64_t step)
+static void begin(struct rig *r, struct dt_writer *writer, int64_t step)
 {
     const struct dt_checkpoint at = rig_state(step);
     rig_visit(r, (float)step, false);
-    ok(dt_saver_start(saver, &at));
+    ok(dt_writer_start(writer, &at));
 }
 
 static void test_beside_training(void **state)
 {
     struct rig *r = *state;
-    struct dt_saver *saver;
+    struct dt_writer *writer;
     struct dt_saved saved;
-    ok(dt_saver_create(&saver, &r->target, r->plan));
-    assert_false(dt_saver_is_busy(saver));
-    assert_false(dt_saver_take_result(saver, &saved, false));
-    assert_false(dt_saver_take_result(saver, &saved, true));
-    begin(r, saver, 10);
+    ok(dt_writer_create(&writer, &r->target, r->plan));
+    assert_false(dt_writer_is_busy(writer));
+    assert_false(dt_writer_take_result(writer, &saved, false));
+    assert_false(dt_writer_take_result(writer, &saved, true));
+    begin(r, writer, 10);
     sem_wait(&gate.reached);
-    assert_true(dt_saver_is_busy(saver));
-    assert_false(dt_saver_take_result(saver, &saved, false));
+    assert_true(dt_writer_is_busy(writer));
+    assert_false(dt_writer_take_result(writer, &saved, false));
     assert_false(rig_has(r, 10));
     rig_visit(r, 555, false); /* training goes on */
     sem_post(&gate.open);
-    assert_true(dt_saver_take_result(saver, &saved, true));
-    assert_false(dt_saver_is_busy(saver));
-    assert_false(dt_saver_take_result(saver, &saved, true));
+    assert_true(dt_writer_take_result(writer, &saved, true));
+    assert_false(dt_writer_is_busy(writer));
+    assert_false(dt_writer_take_result(writer, &saved, true));
     rig_visit(r, 555, true);
     ok(saved.status);
     assert_int_equal(saved.step, 10);
-    assert_int_equal(saved.bytes, dt_saver_bytes(saver));
+    assert_int_equal(saved.bytes, dt_writer_bytes(writer));
     assert_int_equal(saved.bytes, dt_snapshot_bytes(r->snapshot));
     assert_true(saved.seconds > 0 && saved.stall_s > 0);
     assert_string_equal(saved.problem, "");
     rig_check(r, saved.path, 10);
-    dt_saver_destroy(saver);
+    dt_writer_destroy(writer);
 }
 
 /* A start waits for the save under way. */
@@ -100,23 +100,23 @@ static void *let_go(void *context)
 static void test_one_at_a_time(void **state)
 {
     struct rig *r = *state;
-    struct dt_saver *saver;
+    struct dt_writer *writer;
     struct dt_saved saved;
     pthread_t helper;
     char first[DT_PATH_MAX];
-    ok(dt_saver_create(&saver, &r->target, r->plan));
+    ok(dt_writer_create(&writer, &r->target, r->plan));
     assert_int_equal(pthread_create(&helper, NULL, let_go, NULL), 0);
-    begin(r, saver, 10);
-    begin(r, saver, 20); /* drops the first result, which is no failure */
+    begin(r, writer, 10);
+    begin(r, writer, 20); /* drops the first result, which is no failure */
     assert_true(rig_has(r, 10));
-    assert_true(dt_saver_take_result(saver, &saved, true));
+    assert_true(dt_writer_take_result(writer, &saved, true));
     pthread_join(helper, NULL);
     ok(saved.status);
     assert_int_equal(saved.step, 20);
     rig_check(r, saved.path, 20);
     ok(dt_file_path(first, "%s/step-000000010", r->dir));
     rig_check(r, first, 10);
-    dt_saver_destroy(saver);
+    dt_writer_destroy(writer);
 }
 
 /* Many saves, polled as the trainer does. */
@@ -124,24 +124,24 @@ static void test_many(void **state)
 {
     enum { N_SAVES = 30 };
     struct rig *r = *state;
-    struct dt_saver *saver;
+    struct dt_writer *writer;
     struct dt_saved saved;
     int n_results = 0;
     r->target.may_commit = rig_commit;
-    ok(dt_saver_create(&saver, &r->target, r->plan));
+    ok(dt_writer_create(&writer, &r->target, r->plan));
     for (int i = 1; i <= N_SAVES; i++) {
-        begin(r, saver, i);
-        for (int k = 0; k < i % 5 && dt_saver_is_busy(saver); k++)
+        begin(r, writer, i);
+        for (int k = 0; k < i % 5 && dt_writer_is_busy(writer); k++)
             rig_visit(r, (float)k, false);
-        if (dt_saver_take_result(saver, &saved, i % 3 != 0)) {
+        if (dt_writer_take_result(writer, &saved, i % 3 != 0)) {
             ok(saved.status);
             assert_int_equal(saved.step, i);
             n_results++;
         }
     }
-    n_results += dt_saver_take_result(saver, &saved, true);
+    n_results += dt_writer_take_result(writer, &saved, true);
     assert_true(n_results >= N_SAVES * 2 / 3);
-    dt_saver_destroy(saver);
+    dt_writer_destroy(writer);
     for (int i = 1; i <= N_SAVES; i++)
         assert_int_equal(rig_has(r, i), i > N_SAVES - r->target.keep);
 }
@@ -149,14 +149,14 @@ static void test_many(void **state)
 static void test_failure_is_a_result(void **state)
 {
     struct rig *r = *state;
-    struct dt_saver *saver;
+    struct dt_writer *writer;
     struct dt_saved saved;
-    ok(dt_saver_create(&saver, &r->target, r->plan));
+    ok(dt_writer_create(&writer, &r->target, r->plan));
     dt_error_clear();
     gate.status = DT_ERR_IN_USE;
     sem_post(&gate.open);
-    begin(r, saver, 30);
-    assert_true(dt_saver_take_result(saver, &saved, true));
+    begin(r, writer, 30);
+    assert_true(dt_writer_take_result(writer, &saved, true));
     assert_int_equal(saved.status, DT_ERR_IN_USE);
     assert_int_equal(saved.step, 30);
     assert_non_null(strstr(saved.problem, "cannot save the checkpoint of step 30 in "));
@@ -165,31 +165,31 @@ static void test_failure_is_a_result(void **state)
     assert_false(rig_has(r, 30));
     gate.status = DT_OK;
     sem_post(&gate.open);
-    begin(r, saver, 30); /* the next attempt */
-    assert_true(dt_saver_take_result(saver, &saved, true));
+    begin(r, writer, 30); /* the next attempt */
+    assert_true(dt_writer_take_result(writer, &saved, true));
     ok(saved.status);
     assert_string_equal(saved.problem, "");
     rig_check(r, saved.path, 30);
-    dt_saver_destroy(saver);
+    dt_writer_destroy(writer);
 }
 
 /* Destroying waits for the save, whether the thread has begun it or not. */
 static void test_destroy_while_busy(void **state)
 {
     struct rig *r = *state;
-    struct dt_saver *saver;
+    struct dt_writer *writer;
     char path[DT_PATH_MAX];
     for (int64_t step = 1; step <= 20; step++) {
-        ok(dt_saver_create(&saver, &r->target, r->plan));
-        begin(r, saver, step);
+        ok(dt_writer_create(&writer, &r->target, r->plan));
+        begin(r, writer, step);
         sem_post(&gate.open);
-        dt_saver_destroy(saver);
+        dt_writer_destroy(writer);
         ok(dt_file_path(path, "%s/step-%09lld", r->dir, (long long)step));
         rig_check(r, path, step);
     }
-    ok(dt_saver_create(&saver, &r->target, r->plan)); /* never used */
-    dt_saver_destroy(saver);
-    dt_saver_destroy(NULL);
+    ok(dt_writer_create(&writer, &r->target, r->plan)); /* never used */
+    dt_writer_destroy(writer);
+    dt_writer_destroy(NULL);
 }
 
 /* Requests to stop must reach the main thread; faults of its own the thread must not ignore. */
@@ -198,15 +198,15 @@ static void test_signals(void **state)
     static const int blocked[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGXFSZ, SIGPIPE};
     static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     struct rig *r = *state;
-    struct dt_saver *saver;
+    struct dt_writer *writer;
     struct dt_saved saved;
     sigset_t before, after;
     pthread_sigmask(SIG_BLOCK, NULL, &before);
-    ok(dt_saver_create(&saver, &r->target, r->plan));
+    ok(dt_writer_create(&writer, &r->target, r->plan));
     pthread_sigmask(SIG_BLOCK, NULL, &after);
     sem_post(&gate.open);
-    begin(r, saver, 10);
-    assert_true(dt_saver_take_result(saver, &saved, true));
+    begin(r, writer, 10);
+    assert_true(dt_writer_take_result(writer, &saved, true));
     assert_false(pthread_equal(gate.thread, pthread_self()));
     for (size_t i = 0; i < sizeof blocked / sizeof *blocked; i++) {
         assert_int_equal(sigismember(&gate.blocked, blocked[i]), 1);
@@ -214,7 +214,7 @@ static void test_signals(void **state)
     }
     for (size_t i = 0; i < sizeof open / sizeof *open; i++)
         assert_int_equal(sigismember(&gate.blocked, open[i]), 0);
-    dt_saver_destroy(saver);
+    dt_writer_destroy(writer);
 }
 
 int main(void)

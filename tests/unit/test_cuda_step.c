@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/step.h"
+#include "kernels/train_step.h"
 
 static struct dt_step_counters counters;
 

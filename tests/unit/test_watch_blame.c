@@ -76,10 +76,10 @@ static void test_stuck(void **state)
     views[1].beat.main = (struct dt_heartbeat_thread){
         .section = DT_SECTION_DATA, .step = 57, .limit_s = 60, .idle_s = 59.5};
     views[1].age_s = 0.7;
-    assert_string_equal(text_of(&c),
-                        "dtrain: error[HANG] rank 1 (node1 pid 101) has not moved since step 57, "
-                        "phase data, for 60 s; ranks 0, 2, 3 wait for it; the newest checkpoint is "
-                        "intact; submit the job again to resume");
+    assert_string_equal(
+        text_of(&c), "dtrain: error[HANG] rank 1 (node1 pid 101) has not moved since step 57, "
+                     "section data, for 60 s; ranks 0, 2, 3 wait for it; the newest checkpoint is "
+                     "intact; submit the job again to resume");
     assert_int_equal(verdict.speaker, 0);
     c.has_checkpoint = false;
     assert_non_null(strstr(text_of(&c), "; there is no checkpoint yet; submit the job again to"));
@@ -102,7 +102,7 @@ static void test_dead(void **state)
     assert_string_equal(
         text_of(&c),
         "dtrain: error[HANG] rank 0 (node0 pid 100) does not answer (stopped, killed or its node "
-        "is gone) since step 57, phase compute, for 1000 s; ranks 1, 2 wait for it; the newest "
+        "is gone) since step 57, section compute, for 1000 s; ranks 1, 2 wait for it; the newest "
         "checkpoint is intact; submit the job again to resume");
     assert_int_equal(verdict.speaker, 1);
     /* A slot is at most a few periods old in health. */
@@ -119,7 +119,7 @@ static void test_dead(void **state)
     assert_string_equal(text_of(&c), "");
     let_wait(2, 61);
     c.self = 1;
-    assert_non_null(strstr(text_of(&c), "all ranks wait in sum at step 57, phase reduce"));
+    assert_non_null(strstr(text_of(&c), "all ranks wait in sum at step 57, section reduce"));
 }
 
 /* A dead rank first: others may be stuck because of it. Many are counted. */
@@ -151,23 +151,24 @@ static void test_all_wait(void **state)
     let_wait(2, 59);
     assert_string_equal(text_of(&c), "");
     let_wait(2, 61);
-    assert_non_null(strstr(text_of(&c), "all ranks wait in sum at step 57, phase reduce, for 61 s: "
-                                        "the network?"));
+    assert_non_null(strstr(text_of(&c),
+                           "all ranks wait in sum at step 57, section reduce, for 61 s: "
+                           "the network?"));
     /* A rank with nothing under way is not waiting. */
     views[1].beat.main = (struct dt_heartbeat_thread){.section = DT_SECTION_NONE};
     assert_string_equal(text_of(&c), "");
 }
 
-static void test_saver(void **state)
+static void test_writer(void **state)
 {
     (void)state;
     struct dt_verdict_case c = at_work(2);
-    views[0].beat.saver = (struct dt_heartbeat_thread){
+    views[0].beat.writer = (struct dt_heartbeat_thread){
         .section = DT_SECTION_SAVE, .step = 40, .limit_s = 600, .idle_s = 600};
     assert_string_equal(text_of(&c), "");
-    views[0].beat.saver.idle_s = 601;
+    views[0].beat.writer.idle_s = 601;
     assert_non_null(strstr(text_of(&c), "rank 0 (node0 pid 100) has not moved while it writes a "
-                                        "checkpoint since step 40, phase save, for 601 s; the"));
+                                        "checkpoint since step 40, section save, for 601 s; the"));
 }
 
 /* Slots that cannot be read accuse nobody but the file system. */
@@ -199,7 +200,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_moving),   cmocka_unit_test(test_stuck),
         cmocka_unit_test(test_dead),     cmocka_unit_test(test_several),
-        cmocka_unit_test(test_all_wait), cmocka_unit_test(test_saver),
+        cmocka_unit_test(test_all_wait), cmocka_unit_test(test_writer),
         cmocka_unit_test(test_blind),    cmocka_unit_test(test_slack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

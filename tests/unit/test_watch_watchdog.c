@@ -156,20 +156,20 @@ static void all_wait(struct dt_watchdog *w, int rank)
     wait_for_others(DT_SECTION_EVAL);
 }
 
-static void *hang_as_saver(void *arg)
+static void *hang_as_writer(void *arg)
 {
     (void)arg;
-    dt_pulse_step(&dt_pulse_saver, 40);
-    dt_pulse_enter(&dt_pulse_saver, DT_SECTION_SAVE);
+    dt_pulse_step(&dt_pulse_writer, 40);
+    dt_pulse_enter(&dt_pulse_writer, DT_SECTION_SAVE);
     hang();
     return NULL;
 }
 
-static void saver_stuck(struct dt_watchdog *w, int rank)
+static void writer_stuck(struct dt_watchdog *w, int rank)
 {
-    pthread_t saver;
+    pthread_t writer;
     (void)w;
-    if (rank == 0 && pthread_create(&saver, NULL, hang_as_saver, NULL) != 0)
+    if (rank == 0 && pthread_create(&writer, NULL, hang_as_writer, NULL) != 0)
         _exit(3);
     train(60, 0.02);
 }
@@ -202,25 +202,26 @@ static void slow(struct dt_watchdog *w, int rank)
     _exit(0);
 }
 
-/* The main thread waits for the saver, which gets on; the other rank for the main thread. */
+/* The main thread waits for the writer, which gets on; the other rank for the main thread. */
 static void *save_slowly(void *arg)
 {
     (void)arg;
-    dt_pulse_enter(&dt_pulse_saver, DT_SECTION_SAVE);
+    dt_pulse_enter(&dt_pulse_writer, DT_SECTION_SAVE);
     for (int i = 0; i < 60; i++) {
         nap(0.1);
-        dt_pulse_beat(&dt_pulse_saver);
+        dt_pulse_beat(&dt_pulse_writer);
     }
-    dt_pulse_enter(&dt_pulse_saver, DT_SECTION_NONE);
+    dt_pulse_enter(&dt_pulse_writer, DT_SECTION_NONE);
     return NULL;
 }
 
 static void long_save(struct dt_watchdog *w, int rank)
 {
-    pthread_t saver;
+    pthread_t writer;
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
     if (rank == 0) {
-        if (pthread_create(&saver, NULL, save_slowly, NULL) != 0 || pthread_join(saver, NULL) != 0)
+        if (pthread_create(&writer, NULL, save_slowly, NULL) != 0 ||
+            pthread_join(writer, NULL) != 0)
             _exit(3);
     } else {
         dt_pulse_wait(&dt_pulse_main, "agree");
@@ -326,7 +327,7 @@ enum {
     TWO_STUCK,
     STOPPED,
     ALL_WAIT,
-    SAVER_STUCK,
+    WRITER_STUCK,
     SUSPENDED,
     SLOW,
     LONG_SAVE,
@@ -360,7 +361,7 @@ static struct scenario {
     [TWO_STUCK] = {"two", two_stuck, 3},
     [STOPPED] = {"stopped", stop_process, 3},
     [ALL_WAIT] = {"all_wait", all_wait, 3},
-    [SAVER_STUCK] = {"saver", saver_stuck, 2},
+    [WRITER_STUCK] = {"writer", writer_stuck, 2},
     [SUSPENDED] = {"suspended", healthy, 3},
     [SLOW] = {"slow", slow, 2},
     [LONG_SAVE] = {"long_save", long_save, 2},
@@ -556,7 +557,7 @@ static void test_stuck_in_each_section(void **state)
         expect_ends(s, DT_ERR_HANG);
         expect_one_line(s);
         snprintf(who, sizeof who, " pid %d) has not moved", (int)s->pids[1]);
-        snprintf(where, sizeof where, "since step 57, phase %s, for ", s->name);
+        snprintf(where, sizeof where, "since step 57, section %s, for ", s->name);
         expect_text(s, "error[HANG] rank 1 (");
         expect_text(s, who);
         expect_text(s, where);
@@ -598,8 +599,8 @@ static void test_a_stopped_process_is_named(void **state)
     read_text(s);
     expect_one_line(s);
     expect_text(s, "error[HANG] rank 0 (");
-    expect_text(s,
-                "does not answer (stopped, killed or its node is gone) since step 57, phase data");
+    expect_text(
+        s, "does not answer (stopped, killed or its node is gone) since step 57, section data");
     expect_text(s, "; ranks 1, 2 wait for it");
 }
 
@@ -609,18 +610,18 @@ static void test_all_wait(void **state)
     struct scenario *s = &scenarios[ALL_WAIT];
     expect_ends(s, DT_ERR_HANG);
     expect_one_line(s);
-    expect_text(s, "error[HANG] all ranks wait in sum at step 57, phase eval, for ");
+    expect_text(s, "error[HANG] all ranks wait in sum at step 57, section eval, for ");
     expect_text(s, " s: the network?; there is no checkpoint yet; submit the job again to start");
 }
 
-static void test_saver_stuck(void **state)
+static void test_writer_stuck(void **state)
 {
     (void)state;
-    struct scenario *s = &scenarios[SAVER_STUCK];
+    struct scenario *s = &scenarios[WRITER_STUCK];
     expect_ends(s, DT_ERR_HANG);
     expect_one_line(s);
     expect_text(s, "error[HANG] rank 0 (");
-    expect_text(s, "has not moved while it writes a checkpoint since step 40, phase save");
+    expect_text(s, "has not moved while it writes a checkpoint since step 40, section save");
 }
 
 static void test_no_false_alarm(void **state)
@@ -638,18 +639,18 @@ static void test_the_end_is_sure(void **state)
     struct scenario *s = &scenarios[BLOCKED_REPORT];
     expect_ends(s, DT_ERR_HANG);
     expect_one_line(s);
-    expect_text(s, "has not moved since step 57, phase data");
+    expect_text(s, "has not moved since step 57, section data");
     s = &scenarios[BLIND_STUCK];
     expect_ends(s, DT_ERR_HANG);
     expect_one_line(s);
-    expect_text(s, "has not moved since step 57, phase data");
+    expect_text(s, "has not moved since step 57, section data");
     s = &scenarios[BLIND_WAITING];
     assert_int_equal(end_of(s->pids[0]), DT_ERR_HANG);
     kill(s->pids[1], SIGKILL);
     assert_int_equal(end_of(s->pids[1]), -SIGKILL);
     read_text(s);
     expect_one_line(s);
-    expect_text(s, "waits in sum at step 57, phase reduce");
+    expect_text(s, "waits in sum at step 57, section reduce");
     expect_text(s, "the file system of the run folder does not answer");
 }
 
@@ -662,7 +663,7 @@ static void test_no_folder_yet(void **state)
     read_text(s);
     expect_one_line(s);
     expect_text(s, "error[HANG] rank 1 (");
-    expect_text(s, "waits in bcast at step 0, phase none, for ");
+    expect_text(s, "waits in bcast at step 0, section none, for ");
     if (strstr(s->text, "checkpoint") || strstr(s->text, "file system"))
         fail_msg("%s", s->text);
 }
@@ -746,7 +747,7 @@ static void test_crashes_are_told(void **state)
         size_t bytes;
         assert_int_equal(crash(&s, numbers[i]), -numbers[i]);
         assert_int_equal(dt_file_load(&text, &bytes, s.dir, 1 << 20), DT_OK);
-        snprintf(who, sizeof who, ") died of %s at step 57, phase compute;", names[i]);
+        snprintf(who, sizeof who, ") died of %s at step 57, section compute;", names[i]);
         assert_int_equal(strncmp(text, "dtrain: error[CRASH] rank 3 (pid ", 33), 0);
         assert_non_null(strstr(text, who));
         free(text);
@@ -761,7 +762,7 @@ int main(void)
         cmocka_unit_test(test_any_rank_can_be_stuck),
         cmocka_unit_test(test_a_stopped_process_is_named),
         cmocka_unit_test(test_all_wait),
-        cmocka_unit_test(test_saver_stuck),
+        cmocka_unit_test(test_writer_stuck),
         cmocka_unit_test(test_no_false_alarm),
         cmocka_unit_test(test_the_end_is_sure),
         cmocka_unit_test(test_no_folder_yet),

@@ -1,7 +1,7 @@
 /* What kernels keep in device memory between launches, and its rules, which run on the device and
  * (in tests) on the host. */
-#ifndef DTRAIN_KERNELS_STEP_H
-#define DTRAIN_KERNELS_STEP_H
+#ifndef DTRAIN_KERNELS_TRAIN_STEP_H
+#define DTRAIN_KERNELS_TRAIN_STEP_H
 
 #include <stddef.h>
 #include <stdint.h>
