@@ -61,9 +61,9 @@ dt_status dt_comm_find_twin(struct dt_comm *comm, const char *identity, size_t b
                             char host[DT_HOST_MAX]);
 dt_status dt_comm_barrier(struct dt_comm *comm);
 /* Ends a phase: every rank passes its own status and all return the same one: DT_OK, or the status
- * of the lowest failing rank. The error text of that rank becomes the error text everywhere;
- * *origin (may be NULL) says which rank it was, so that only that one message is printed. */
-dt_status dt_comm_agree(struct dt_comm *comm, dt_status status, int *origin);
+ * of the lowest failing rank. The error text of that rank becomes the error text everywhere,
+ * and dt_error_origin says which rank it was, so that only that one message is printed. */
+dt_status dt_comm_agree(struct dt_comm *comm, dt_status status);
 /* Ends the job of all ranks at once, for a failure in the middle of a step. Local, does not return.
  */
 void dt_comm_abort(struct dt_comm *comm, dt_status status) __attribute__((noreturn));

@@ -150,11 +150,14 @@ dt_status dt_config_print(char **text, const struct dt_config *config);
  * not listed. Texts are cut at `bytes`. */
 void dt_config_compare(const struct dt_config *saved, const struct dt_config *now, char *refused,
                        char *inexact, size_t bytes);
-/* JSON Schema (draft 2020-12), or help as text, one line per key with default and bounds. */
+/* JSON Schema (draft 2020-12), or help as text, one line per key with default and bounds: of all
+ * keys by section (NULL), of one, or of those that begin with "keys."; DT_ERR_USAGE if none does.
+ */
 dt_status dt_config_print_schema(FILE *out);
-dt_status dt_config_print_help(FILE *out);
+dt_status dt_config_print_help(FILE *out, const char *keys);
 
-/* Nearest of `names` by edit distance (<= 2, or a prefix), NULL if none: for "did you mean". */
-const char *dt_config_nearest(const char *name, const char *const *names, size_t n_names);
+/* For an option that there is not: "use --set train.global_batch_size=..." for "batch-size". False
+ * if no key is known by that name. */
+bool dt_config_option_hint(char *out, size_t bytes, const char *name);
 
 #endif

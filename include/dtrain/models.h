@@ -23,7 +23,7 @@ struct dt_model {
     const char *head; /* prefix of the classifier's parameters: replaced when classes differ */
 };
 
-/* NULL with error DT_ERR_CONFIG that names the nearest model. */
+/* NULL with error DT_ERR_CONFIG that names the nearest model, or all where none is near. */
 const struct dt_model *dt_model_find(const char *name);
 size_t dt_model_list(const struct dt_model **models);
 

@@ -1,18 +1,14 @@
 /* The trainer and its sub-commands. What takes a `comm` is collective over its ranks.
  *
- * On failure *origin says who prints: the number of the rank the error comes from (all ranks return
- * the same status and text and leave in good order), or DT_ORIGIN_LOCAL: only this rank knows, the
- * others may wait in a collective call, so it prints and ends the job with dt_comm_abort. */
+ * On failure dt_error_origin (base/status.h) says which rank prints, and whether it must end the
+ * job with dt_comm_abort because the others may wait in a collective call. */
 #ifndef DTRAIN_TRAIN_H
 #define DTRAIN_TRAIN_H
 
 #include <stdbool.h>
-#include <stdio.h>
 
 #include "dtrain/comm.h"
 #include "dtrain/config.h"
-
-enum { DT_ORIGIN_LOCAL = -1 };
 
 struct dt_train_options {
     const char *resume;       /* "auto", "must", "never" or a checkpoint folder */
@@ -30,11 +26,10 @@ void dt_train_catch_signals(void);
  * max_time_s or before the end of the scheduler's allocation. A run that is complete says so and
  * changes nothing. */
 dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
-                   const struct dt_train_options *options, int *origin);
+                   const struct dt_train_options *options);
 /* dtrain eval: loss, top-1 and top-5 of `weights` (a safetensors file, a checkpoint folder or a run
  * folder) on the validation set; one JSON line on stdout. */
-dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config, const char *weights,
-                      int *origin);
+dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config, const char *weights);
 
 struct dt_bench_options {
     const char *json_path; /* NULL = no file */
@@ -42,22 +37,12 @@ struct dt_bench_options {
 };
 /* dtrain bench: synthetic data, warm-up, rounds, images/s. */
 dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
-                   const struct dt_bench_options *options, int *origin);
+                   const struct dt_bench_options *options);
 
 /* dtrain bench --input: how many images/s the input pipeline makes by itself, per stage and for 1,
  * 2, 4 ... workers, from the disk and from memory, and what limits it; as text on stdout and, if
  * json_path is not NULL, as JSON. Of config it uses the data, the image size and bench.rounds. */
 dt_status dt_bench_input(struct dt_comm *comm, const struct dt_config *config,
-                         const char *json_path, int *origin);
-
-/* dtrain verify: reads every byte of a checkpoint, or of all in a folder or run folder, newest
- * first; a line each on `out`. DT_ERR_DATA if one is not as it was written, DT_ERR_NO_INPUT if
- * there is none. Needs no MPI start. */
-dt_status dt_verify(const char *path, FILE *out);
-
-/* dtrain doctor: what this build and this machine have, and which device one process with `config`
- * would use, as text. The status says why it cannot have it (69, or 78 for a configuration that
- * does not go with the device). Needs no MPI start. */
-dt_status dt_doctor(const struct dt_config *config, FILE *out);
+                         const char *json_path);
 
 #endif

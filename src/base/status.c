@@ -14,6 +14,7 @@ enum { TEXT_BYTES = 16384, TRAIL_BYTES = 2048 };
 static _Thread_local struct {
     char text[TEXT_BYTES];
     char trail[TRAIL_BYTES];
+    int origin;
 } error;
 
 static const struct {
@@ -60,6 +61,7 @@ dt_status dt_error_set(dt_status status, const char *file, int line, const char 
     dt_utf8_escape(next); /* names of outside files may be in it */
     memcpy(error.text, next, strlen(next) + 1);
     snprintf(error.trail, sizeof(error.trail), "%s:%d", file, line);
+    error.origin = DT_ORIGIN_LOCAL;
     return status;
 }
 
@@ -78,6 +80,16 @@ const char *dt_error_text(void)
 const char *dt_error_trail(void)
 {
     return error.trail;
+}
+
+int dt_error_origin(void)
+{
+    return error.origin;
+}
+
+void dt_error_set_origin(int rank)
+{
+    error.origin = rank;
 }
 
 void dt_error_clear(void)

@@ -3,7 +3,7 @@
  * Every function that can fail returns dt_status; results go through out-parameters. The code is
  * also the exit code of the program (sysexits where one exists). The text of the last error, the
  * place it was raised at and the callers it passed through are kept per thread until the next error
- * or dt_error_clear. Only main.c prints them, once. */
+ * or dt_error_clear. Only the command line prints them, once. */
 #ifndef DTRAIN_BASE_STATUS_H
 #define DTRAIN_BASE_STATUS_H
 
@@ -31,7 +31,7 @@ typedef enum dt_status {
 /* Short name of a code ("CONFIG", "DATA", ...), never NULL. */
 const char *dt_status_name(dt_status status);
 
-/* Records text and origin, starts a new trail, returns `status`. Text is cut at 16 KiB. */
+/* Records the text, starts a new trail, returns `status`. Text is cut at 16 KiB. */
 dt_status dt_error_set(dt_status status, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Appends "function (file:line)" to the trail, returns `status`. */
@@ -40,12 +40,26 @@ dt_status dt_error_pass(dt_status status, const char *function, const char *file
  */
 const char *dt_error_text(void);
 const char *dt_error_trail(void);
+/* The rank that prints the last error: the one it comes from when all ranks have agreed on it
+ * (dt_comm_agree) and leave in good order, or DT_ORIGIN_LOCAL when only this rank knows: it prints,
+ * and ends the job, as the others may wait in a collective call. */
+enum { DT_ORIGIN_LOCAL = -1 };
+int dt_error_origin(void);
+void dt_error_set_origin(int rank);
 void dt_error_clear(void);
 
 /* An error as an expression, for use inside DT_TRY_OUT: DT_TRY_OUT(DT_ERROR(DT_ERR_IO, "...")). */
 #define DT_ERROR(code, ...) dt_error_set((code), __FILE__, __LINE__, __VA_ARGS__)
 
 #define DT_FAIL(code, ...) return DT_ERROR(code, __VA_ARGS__)
+
+/* For a failure that all ranks see alike in numbers they share. */
+#define DT_FAIL_ALIKE(code, ...)                          \
+    do {                                                  \
+        dt_status dt_alike = DT_ERROR(code, __VA_ARGS__); \
+        dt_error_set_origin(0);                           \
+        return dt_alike;                                  \
+    } while (0)
 
 #define DT_TRY(call)                                                           \
     do {                                                                       \

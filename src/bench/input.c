@@ -133,7 +133,7 @@ static dt_status run_stages(struct bench *b)
 {
     struct dt_session *s = &b->session;
     show_progress(b, "one thread, stage by stage");
-    DT_TRY(dt_session_agree(s, measure_stages(b)));
+    DT_TRY(dt_comm_agree(s->comm, measure_stages(b)));
     DT_TRY(dt_comm_sum_f64(s->comm, &b->result.stage_images, 1));
     DT_TRY(dt_comm_sum_f64(s->comm, &b->result.stage_bytes, 1));
     DT_TRY(dt_comm_sum_f64(s->comm, b->result.stage_s, DT_N_INPUT_STAGES));
@@ -214,7 +214,7 @@ static dt_status run_rounds(struct bench *b, struct dt_input_point *point)
     snprintf(what, sizeof what, "%d worker(s), %s", point->workers, b->is_cold ? "cold" : "warm");
     for (int i = 0; i < b->result.n_rounds; i++) {
         show_progress(b, what);
-        DT_TRY(dt_session_agree(&b->session, run_round(b, &round)));
+        DT_TRY(dt_comm_agree(b->session.comm, run_round(b, &round)));
         DT_TRY(dt_comm_sum_f64(b->session.comm, (double *)&round, N_ROUND_NUMBERS));
         b->rounds[0][i] = round.images_per_s;
         b->rounds[1][i] = round.bytes_per_s;
@@ -256,7 +256,7 @@ static dt_status run_point(struct bench *b, int workers, bool is_cold)
 {
     struct dt_input_point *point = &b->result.points[b->result.n_points++];
     *point = (struct dt_input_point){.workers = workers, .is_cold = is_cold};
-    DT_TRY(dt_session_agree(&b->session, open_loader(b, point)));
+    DT_TRY(dt_comm_agree(b->session.comm, open_loader(b, point)));
     DT_TRY(run_rounds(b, point));
     dt_loader_destroy(b->loader);
     b->loader = NULL;
@@ -355,8 +355,7 @@ static dt_status open_set(struct bench *b)
     DT_TRY(dt_session_open(s, &needs));
     if (images_per_rank(b) > 0)
         return DT_OK;
-    s->origin = 0;
-    DT_FAIL(DT_ERR_CONFIG, "the training data have fewer images than there are ranks");
+    DT_FAIL_ALIKE(DT_ERR_CONFIG, "the training data have fewer images than there are ranks");
 }
 
 static dt_status make_room(struct bench *b)
@@ -376,24 +375,22 @@ static dt_status run(struct bench *b, const char *json_path)
     DT_TRY(open_set(b));
     choose_options(b);
     DT_TRY(begin_result(b));
-    DT_TRY(dt_session_agree(&b->session, make_room(b)));
+    DT_TRY(dt_comm_agree(b->session.comm, make_room(b)));
     b->begin_s = dt_clock_s();
     b->planned_s = plan_s(b);
     DT_TRY(run_stages(b));
     DT_TRY(run_points(b));
     dt_log_progress("");
-    return dt_session_agree(&b->session, report(b, json_path));
+    return dt_comm_agree(b->session.comm, report(b, json_path));
 }
 
 dt_status dt_bench_input(struct dt_comm *comm, const struct dt_config *config,
-                         const char *json_path, int *origin)
+                         const char *json_path)
 {
     struct bench *b = NULL;
-    *origin = DT_ORIGIN_LOCAL;
     DT_TRY(DT_NEW(b, 1));
     dt_session_init(&b->session, comm, config);
     dt_status status = run(b, json_path);
-    *origin = b->session.origin;
     dt_loader_destroy(b->loader);
     dt_session_close(&b->session, status);
     for (int i = 0; i < DT_N_INPUT_STAGES; i++)

@@ -283,15 +283,14 @@ static dt_status run(struct bench *b, const struct dt_bench_options *options)
     DT_TRY(dt_plan_broadcast(s->plan));
     DT_TRY(run_rounds(b));
     DT_TRY(summarise(b));
-    return dt_session_agree(s, print_results(b, options));
+    return dt_comm_agree(s->comm, print_results(b, options));
 }
 
 dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
-                   const struct dt_bench_options *options, int *origin)
+                   const struct dt_bench_options *options)
 {
     struct bench *b = NULL;
     dt_status status = DT_OK;
-    *origin = DT_ORIGIN_LOCAL;
     DT_TRY(DT_NEW(b, 1));
     b->config = *config;
     b->config.data.source = DT_SOURCE_SYNTHETIC;
@@ -303,7 +302,6 @@ dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
     DT_TRY_OUT(DT_NEW(b->images_per_s, (size_t)config->bench.rounds));
     status = run(b, options);
 out:
-    *origin = b->session.origin;
     dt_session_close(&b->session, status);
     free(b->step_s);
     free(b->images_per_s);

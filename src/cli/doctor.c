@@ -1,5 +1,7 @@
-/* `dtrain doctor`: what this build and this machine have. A line begins with "ok", "--" (not there,
- * and not needed) or "!!" (what the configuration asks for does not work). */
+/* dtrain doctor: what this build and this machine have, and which device one process with the
+ * configuration would use. The status says why it cannot have it (69, or 78 for a configuration
+ * that does not go with the device). A line begins with "ok", "--" (not there, and not needed) or
+ * "!!" (what the configuration asks for does not work). */
 #include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -9,8 +11,9 @@
 
 #include "base/file.h"
 #include "base/isa.h"
-#include "dtrain/train.h"
-#include "train/session.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "train/devices.h"
 
 static const char good[] = "ok", absent[] = "--", bad[] = "!!";
 
@@ -183,10 +186,17 @@ static dt_status say_run(FILE *out, const struct dt_config *config)
     return DT_OK;
 }
 
-dt_status dt_doctor(const struct dt_config *config, FILE *out)
+static dt_status say_all(const struct dt_config *config, FILE *out)
 {
     say_build(out);
     DT_TRY(say_cpu(out, config));
     say_gpus(out, config);
     return say_run(out, config);
+}
+
+dt_status dt_cmd_doctor(const struct dt_arguments *args)
+{
+    static struct dt_config config;
+    DT_TRY(dt_arguments_config(&config, args));
+    return say_all(&config, stdout);
 }

@@ -1,4 +1,6 @@
-/* dtrain verify: every checkpoint of a folder against its manifest. */
+/* dtrain verify: reads every byte of shards, or of a checkpoint, or of all in a folder or run
+ * folder, newest first; a line each. DT_ERR_DATA if one is not as it was written, DT_ERR_NO_INPUT
+ * if there is none. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +11,8 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "checkpoint/checkpoint.h"
-#include "dtrain/train.h"
+#include "cli/commands.h"
+#include "pack/pack.h"
 
 static const double mebi = 1024 * 1024, redraw_s = 0.2;
 
@@ -94,7 +97,7 @@ out:
     return status;
 }
 
-dt_status dt_verify(const char *path, FILE *out)
+static dt_status verify_checkpoints(const char *path, FILE *out)
 {
     char dir[DT_PATH_MAX];
     bool is_one;
@@ -104,4 +107,12 @@ dt_status dt_verify(const char *path, FILE *out)
     if (verify_one(path, out) != DT_OK)
         DT_FAIL(DT_ERR_DATA, "%s cannot be used", path);
     return DT_OK;
+}
+
+dt_status dt_cmd_verify(const struct dt_arguments *args)
+{
+    const char *path = args->operands[0];
+    if (dt_shards_found(path))
+        return dt_shards_verify(path, args->decode, (int)args->threads, stdout);
+    return verify_checkpoints(path, stdout);
 }

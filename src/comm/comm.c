@@ -202,12 +202,10 @@ dt_status dt_comm_barrier(struct dt_comm *comm)
     return DT_OK;
 }
 
-dt_status dt_comm_agree(struct dt_comm *comm, dt_status status, int *origin)
+dt_status dt_comm_agree(struct dt_comm *comm, dt_status status)
 {
     int first = status == DT_OK ? comm->size : comm->rank;
     DT_MPI_WAIT("agree", MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, comm->control));
-    if (origin)
-        *origin = first < comm->size ? first : -1;
     if (first == comm->size)
         return DT_OK;
 
@@ -218,9 +216,10 @@ dt_status dt_comm_agree(struct dt_comm *comm, dt_status status, int *origin)
     if (comm->rank == first)
         strncpy(message.text, dt_error_text(), sizeof message.text - 1);
     DT_MPI_WAIT("agree", MPI_Bcast(&message, (int)sizeof message, MPI_BYTE, first, comm->control));
-    if (comm->rank == first)
-        return status; /* its own text and trail stay as they are */
-    return dt_error_set((dt_status)message.status, __FILE__, __LINE__, "%s", message.text);
+    if (comm->rank != first) /* whose own text and trail stay as they are */
+        status = DT_ERROR((dt_status)message.status, "%s", message.text);
+    dt_error_set_origin(first);
+    return status;
 }
 
 void dt_comm_abort(struct dt_comm *comm, dt_status status)

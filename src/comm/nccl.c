@@ -233,7 +233,7 @@ static bool is_consequence(ncclResult_t code)
 static dt_status nccl_open(struct dt_comm *comm, const struct dt_comm_options *options)
 {
     ncclUniqueId id = {{0}};
-    DT_TRY(dt_comm_agree(comm, prepare(comm, options, &id), NULL));
+    DT_TRY(dt_comm_agree(comm, prepare(comm, options, &id)));
     DT_TRY(dt_comm_bcast(comm, &id, sizeof id, 0));
     struct nccl_plane *plane = comm->reduce;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -247,7 +247,7 @@ static dt_status nccl_open(struct dt_comm *comm, const struct dt_comm_options *o
     if (status != DT_OK)
         abort_nccl(plane); /* now: ranks that wait for this one notice it */
     /* The message of the rank with the cause, not that of one which felt it. */
-    DT_TRY(dt_comm_agree(comm, is_consequence(code) ? DT_OK : status, NULL));
+    DT_TRY(dt_comm_agree(comm, is_consequence(code) ? DT_OK : status));
     return status;
 }
 
@@ -282,7 +282,7 @@ static dt_status nccl_alloc(struct dt_comm *comm, void **out, size_t bytes)
             DT_NCCL(comm, "free memory", ncclMemFree(memory));
         return DT_OK;
     }
-    DT_TRY(dt_comm_agree(comm, register_buffer(comm, memory, bytes), NULL));
+    DT_TRY(dt_comm_agree(comm, register_buffer(comm, memory, bytes)));
     *out = memory;
     return DT_OK;
 }

@@ -48,7 +48,7 @@ static dt_status note(struct dt_comm *comm, dt_status status)
 dt_status dt_comm_open_reduce(struct dt_comm *comm, const struct dt_comm_options *options)
 {
     dt_comm_close_reduce(comm);
-    dt_status status = note(comm, dt_comm_agree(comm, open_plane(comm, options), NULL));
+    dt_status status = note(comm, dt_comm_agree(comm, open_plane(comm, options)));
     if (status != DT_OK)
         dt_comm_close_reduce(comm);
     return status;

@@ -68,7 +68,16 @@ const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key);
 /* Shortest readable form of a number. */
 const char *dt_key_format(char out[32], double value);
 
-/* For an unknown path: "; did you mean train.epochs?", "; train has the keys ..." or "". */
+/* Names that are no keys, and what to say instead: a key, with the value that is meant unless that
+ * is NULL, or advice. */
+struct dt_hint {
+    const char *names; /* words: last parts of paths, or whole paths; NULL ends the list */
+    const char *key, *value, *advice;
+};
+extern const struct dt_hint dt_hints[];
+
+/* For an unknown path: "; did you mean train.epochs?", "; use train.precision=fp16",
+ * "; train has the keys ..." or "". */
 const char *dt_key_suggest(char *out, size_t bytes, const char *path);
 
 /* Rules over several keys, for a configuration whose keys are each valid. Calls `report` for every

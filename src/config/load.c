@@ -8,7 +8,9 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "config/keys.h"
+#include "dtrain/models.h"
 
 enum { TEXT_BYTES = 12288, PATH_BYTES = 256 };
 
@@ -169,7 +171,7 @@ static void report_value(struct loading *l, const struct dt_key *key, const stru
     while (key->choices && key->choices[n_choices])
         n_choices++;
     if (n_choices > 0 && value->type == DT_JSON_STRING) {
-        const char *near = dt_config_nearest(value->string, key->choices, n_choices);
+        const char *near = dt_nearest(value->string, key->choices, n_choices);
         if (near)
             snprintf(hint, sizeof(hint), "; did you mean \"%s\"?", near);
     } else if (key->type == DT_KEY_LIST && value->type == DT_JSON_ARRAY) {
@@ -314,6 +316,8 @@ static dt_status load(struct loading *l, const char *path, const char *const *se
         DT_TRY(apply_file(l, path));
     for (size_t i = 0; i < n_sets; i++)
         DT_TRY(apply_override(l, sets[i]));
+    if (!dt_model_find(l->config->model.name))
+        report_rule(l, "model.name", dt_error_text());
     if (l->used == 0)
         dt_config_check(l->config, report_rule, l);
     if (l->n_left_out > 0)

@@ -183,15 +183,23 @@ static dt_status help_line(FILE *out, const struct dt_key *key, const struct dt_
     return status;
 }
 
-dt_status dt_config_print_help(FILE *out)
+dt_status dt_config_print_help(FILE *out, const char *keys)
 {
     struct dt_config defaults;
+    char hint[512];
+    size_t n_printed = 0, bytes = keys ? strlen(keys) : 0;
     dt_config_init(&defaults);
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
         const struct dt_key *key = &dt_keys[i];
-        if (dt_key_begins_section(key))
+        char end = key->path[strnlen(key->path, bytes)];
+        if (keys && (strncmp(key->path, keys, bytes) != 0 || (end != '.' && end != '\0')))
+            continue;
+        if (!keys && dt_key_begins_section(key))
             fprintf(out, "%s## %.*s\n\n", i ? "\n" : "", dt_key_section(key), key->path);
         DT_TRY(help_line(out, key, &defaults));
+        n_printed++;
     }
+    if (n_printed == 0)
+        DT_FAIL(DT_ERR_USAGE, "%s: unknown key%s", keys, dt_key_suggest(hint, sizeof hint, keys));
     return put_file(out, "");
 }

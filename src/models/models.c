@@ -1,7 +1,9 @@
 /* The list of models, and finding one by name. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "models/layers.h"
 
 /* name, build, variant, batch norm, smallest image, classifier. The smallest images: 32 keeps
@@ -35,41 +37,21 @@ size_t dt_model_list(const struct dt_model **list)
     return DT_COUNT(models);
 }
 
-static size_t min_of(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Levenshtein distance; only the first characters of `a` count. */
-static size_t distance(const char *a, const char *b)
-{
-    enum { MAX = 32 };
-    size_t row[MAX + 1];
-    const size_t n = strnlen(a, MAX), m = strlen(b);
-    for (size_t i = 0; i <= n; i++)
-        row[i] = i;
-    for (size_t k = 0; k < m; k++) {
-        size_t diagonal = row[0];
-        row[0] = k + 1;
-        for (size_t i = 0; i < n; i++) {
-            size_t above = row[i + 1];
-            row[i + 1] = min_of(min_of(above, row[i]) + 1, diagonal + (a[i] != b[k]));
-            diagonal = above;
-        }
-    }
-    return row[n];
-}
-
 const struct dt_model *dt_model_find(const char *name)
 {
-    const struct dt_model *nearest = &models[0];
+    const char *names[DT_COUNT(models)];
+    char list[32 * DT_COUNT(models)];
+    int used = 0;
     for (size_t i = 0; i < DT_COUNT(models); i++) {
-        if (strcmp(models[i].name, name) == 0)
+        names[i] = models[i].name;
+        if (strcmp(names[i], name) == 0)
             return &models[i];
-        if (distance(name, models[i].name) < distance(name, nearest->name))
-            nearest = &models[i];
+        used += snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
     }
-    DT_ERROR(DT_ERR_CONFIG, "model.name: there is no model \"%s\"; did you mean \"%s\"?", name,
-             nearest->name);
+    const char *nearest = dt_nearest(name, names, DT_COUNT(names));
+    if (nearest)
+        DT_ERROR(DT_ERR_CONFIG, "there is no model \"%.63s\"; did you mean \"%s\"?", name, nearest);
+    else
+        DT_ERROR(DT_ERR_CONFIG, "there is no model \"%.63s\"; the models are %s", name, list);
     return NULL;
 }

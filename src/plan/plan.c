@@ -160,7 +160,7 @@ dt_status dt_plan_build(struct dt_plan **out, const struct dt_graph *graph,
     if (status == DT_OK)
         status = check_memory(plan);
     if (options->n_ranks > 1)
-        status = dt_comm_agree(comm, status, NULL); /* what follows is collective */
+        status = dt_comm_agree(comm, status); /* what follows is collective */
     DT_TRY_OUT(status);
     plan->comm = options->n_ranks > 1 ? comm : NULL;
     if (plan->comm && plan->n_buckets > 0)
@@ -169,7 +169,7 @@ dt_status dt_plan_build(struct dt_plan **out, const struct dt_graph *graph,
     if (status == DT_OK)
         status = bind_nodes(plan);
     if (plan->comm)
-        status = dt_comm_agree(comm, status, NULL); /* closing the plane is collective too */
+        status = dt_comm_agree(comm, status); /* closing the plane is collective too */
     DT_TRY_OUT(status);
     *out = plan;
     plan = NULL;

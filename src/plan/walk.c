@@ -212,7 +212,7 @@ static dt_status record(const struct walk *w, int kind)
         status = walked != DT_OK ? walked : ended;
     }
     if (plan->comm)
-        status = dt_comm_agree(plan->comm, status, NULL);
+        status = dt_comm_agree(plan->comm, status);
     if (status == DT_OK) {
         plan->recording[kind] = recording;
         return DT_OK;

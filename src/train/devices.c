@@ -135,16 +135,16 @@ static dt_status check_same(struct dt_comm *comm, bool has_gpu)
                           "host %s (%s); start ranks where there is one, or set device.kind to cpu",
                           (long long)n_without, dt_comm_size(comm), dt_comm_rank(comm), host,
                           dt_devices_gpus()->problem);
-    return dt_comm_agree(comm, status, NULL);
+    return dt_comm_agree(comm, status);
 }
 
 dt_status dt_devices_agree(struct dt_device_choice *out, struct dt_comm *comm,
                            const struct dt_config *config)
 {
     bool has_gpu;
-    DT_TRY(dt_comm_agree(comm, look(config, &has_gpu), NULL));
+    DT_TRY(dt_comm_agree(comm, look(config, &has_gpu)));
     DT_TRY(check_same(comm, has_gpu));
-    return dt_comm_agree(comm, complete(out, config, dt_comm_size(comm), has_gpu), NULL);
+    return dt_comm_agree(comm, complete(out, config, dt_comm_size(comm), has_gpu));
 }
 
 /* --- After opening --- */

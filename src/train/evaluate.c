@@ -38,11 +38,11 @@ static dt_status run_batches(struct dt_session *s, struct dt_stop *stop, const c
                            i * per_batch < n_images ? i * per_batch : n_images, n_images);
         if (!stop || i < stop->next_step || i == n_batches)
             continue;
-        DT_TRY(dt_session_agree(s, status));
+        DT_TRY(dt_comm_agree(s->comm, status));
         DT_TRY(dt_stop_check(stop, s->comm, i, &due));
     }
     *reason = due.stop;
-    return dt_session_agree(s, status);
+    return dt_comm_agree(s->comm, status);
 }
 
 static dt_status evaluate(struct dt_session *s, struct dt_eval_result *result,
@@ -62,7 +62,7 @@ static dt_status evaluate(struct dt_session *s, struct dt_eval_result *result,
     double sums[] = {counters.loss,         (double)counters.n, (double)counters.top1,
                      (double)counters.top5, (double)n_bad,      (double)counters.n_finite};
     DT_TRY(dt_comm_sum_f64(s->comm, sums, 6));
-    DT_TRY(dt_session_check_bad(s, s->val, sums[4]));
+    DT_TRY(dt_session_check_bad(s->val, sums[4]));
     *result = (struct dt_eval_result){
         .n_images = (int64_t)sums[1],
         .loss = sums[0] / sums[5],
@@ -119,21 +119,19 @@ static dt_status load_and_evaluate(struct dt_session *s, const char *weights)
     struct dt_eval_result result;
     struct dt_session_needs needs = {.eval = true};
     struct dt_report_options report = {.dir = NULL};
-    DT_TRY(dt_session_agree(s, s->rank == 0 ? dt_report_open(&s->report, &report) : DT_OK));
+    DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? dt_report_open(&s->report, &report) : DT_OK));
     DT_TRY(dt_session_open(s, &needs));
-    DT_TRY(dt_session_agree(s, load_weights(s, weights)));
+    DT_TRY(dt_comm_agree(s->comm, load_weights(s, weights)));
     DT_TRY(dt_plan_broadcast(s->plan));
     DT_TRY(dt_session_evaluate(s, &result, NULL));
-    return dt_session_agree(s, s->rank == 0 ? print_result(&result) : DT_OK);
+    return dt_comm_agree(s->comm, s->rank == 0 ? print_result(&result) : DT_OK);
 }
 
-dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config, const char *weights,
-                      int *origin)
+dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config, const char *weights)
 {
     struct dt_session s;
     dt_session_init(&s, comm, config);
     dt_status status = load_and_evaluate(&s, weights);
-    *origin = s.origin;
     dt_session_close(&s, status);
     return status;
 }

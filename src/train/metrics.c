@@ -53,11 +53,11 @@ static dt_status check_loss(struct dt_session *s, double n_finite, int64_t n_ski
     bool all_skipped = !dt_session_scales_loss(s) && n_skipped == last - first;
     if (n_finite > 0 || all_skipped)
         return DT_OK;
-    s->origin = 0;
-    DT_FAIL(DT_ERR_NUMERICAL,
-            "the loss is not finite in steps %lld to %lld; %s%s; try a lower schedule.lr or more "
-            "schedule.warmup_epochs",
-            (long long)first + 1, (long long)last, where_from(checkpoint), checkpoint);
+    DT_FAIL_ALIKE(
+        DT_ERR_NUMERICAL,
+        "the loss is not finite in steps %lld to %lld; %s%s; try a lower schedule.lr or more "
+        "schedule.warmup_epochs",
+        (long long)first + 1, (long long)last, where_from(checkpoint), checkpoint);
 }
 
 static void format_steps(char *out, size_t bytes, int64_t first, int64_t last)
@@ -91,12 +91,12 @@ static dt_status check_skipped(struct dt_session *s, const struct dt_counters *c
             warn_skipped(s, counters->n_skipped, steps);
         return DT_OK;
     }
-    s->origin = 0;
-    DT_FAIL(DT_ERR_NUMERICAL,
-            "%lld steps in a row were skipped, the last of them in %s, because their gradients are "
-            "not finite; schedule.lr is %.6g there; the weights are as they were before; %s%s; try "
-            "a lower schedule.lr or more schedule.warmup_epochs",
-            (long long)counters->n_in_a_row, steps, lr, where_from(checkpoint), checkpoint);
+    DT_FAIL_ALIKE(
+        DT_ERR_NUMERICAL,
+        "%lld steps in a row were skipped, the last of them in %s, because their gradients are "
+        "not finite; schedule.lr is %.6g there; the weights are as they were before; %s%s; try "
+        "a lower schedule.lr or more schedule.warmup_epochs",
+        (long long)counters->n_in_a_row, steps, lr, where_from(checkpoint), checkpoint);
 }
 
 /* Says what fp16 users know from elsewhere; ends a run whose gradients overflow at any scale. The
@@ -119,12 +119,12 @@ static dt_status check_scale(struct dt_loss_scale *scale, struct dt_session *s, 
                (double)scale->scale);
     if (s->config->train.loss_scale > 0 || scale->scale >= least_scale)
         return DT_OK;
-    s->origin = 0;
-    DT_FAIL(DT_ERR_NUMERICAL,
-            "after step %lld gradients are not finite whatever the loss scale, which is down to "
-            "%.3g; %s%s; try a lower schedule.lr, more schedule.warmup_epochs, or train.precision "
-            "bf16",
-            (long long)last, (double)scale->scale, where_from(checkpoint), checkpoint);
+    DT_FAIL_ALIKE(
+        DT_ERR_NUMERICAL,
+        "after step %lld gradients are not finite whatever the loss scale, which is down to "
+        "%.3g; %s%s; try a lower schedule.lr, more schedule.warmup_epochs, or train.precision "
+        "bf16",
+        (long long)last, (double)scale->scale, where_from(checkpoint), checkpoint);
 }
 
 /* Sums over the ranks. */
@@ -170,7 +170,7 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
     double sums[N_SUMS], n_steps = (double)(step - metrics->first_step);
     DT_TRY(s->backend->download(s->device, &counters));
     DT_TRY(sum_up(metrics, s, &counters, sums));
-    DT_TRY(dt_session_check_bad(s, s->train, fmax(sums[SUM_BAD_NOW], sums[SUM_BAD_BEFORE])));
+    DT_TRY(dt_session_check_bad(s->train, fmax(sums[SUM_BAD_NOW], sums[SUM_BAD_BEFORE])));
     int64_t first = metrics->first_step;
     DT_TRY(check_skipped(s, &counters, first, step, lr, checkpoint));
     DT_TRY(check_loss(s, sums[SUM_FINITE], counters.n_skipped, first, step, checkpoint));

@@ -23,9 +23,9 @@ struct dt_metrics {
 void dt_metrics_init(struct dt_metrics *metrics, const struct dt_session *s, int64_t step);
 /* Sums the counters of the steps since the last call over the ranks and sends the step event; the
  * loss is the mean over images where it is finite. `step` updates are done, the last one in
- * `epoch`, with rate `lr`. Skipped steps are a warning. DT_ERR_NUMERICAL on all ranks (see origin)
- * if more than 3 were skipped in a row (fp16: if the loss scale is down to its least), or if no
- * loss is finite though steps count; `checkpoint` is named then. Collective. */
+ * `epoch`, with rate `lr`. Skipped steps are a warning. DT_ERR_NUMERICAL on all ranks
+ * (DT_FAIL_ALIKE) if more than 3 were skipped in a row (fp16: if the loss scale is down to its
+ * least), or if no loss is finite though steps count; `checkpoint` is named then. Collective. */
 dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, int64_t step,
                             int64_t epoch, double lr, const char *checkpoint);
 /* Begins the stretch that dt_metrics_report_input tells about: after the first step of a run, which

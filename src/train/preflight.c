@@ -8,7 +8,6 @@
 
 #include <xxhash.h>
 
-#include "base/build.h"
 #include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -38,7 +37,6 @@ static void identify(struct dt_preflight_identity *out, const struct dt_session 
     const struct dt_dataset *const sets[] = {s->train_set, s->val_set};
     *out = (struct dt_preflight_identity){.config_hash = XXH3_64bits(s->config, sizeof *s->config)};
     dt_host_name(out->host);
-    snprintf(out->build_id, sizeof out->build_id, "%s", dt_build_id());
     describe_libraries(out->libraries, sizeof out->libraries, s);
     for (size_t i = 0; i < DT_COUNT(sets); i++)
         if (sets[i]) {
@@ -64,11 +62,6 @@ static dt_status compare_data(const struct dt_preflight_identity *ranks, int r)
 static dt_status compare_rank(const struct dt_preflight_identity *ranks, int r)
 {
     const struct dt_preflight_identity *a = &ranks[r], *b = &ranks[0];
-    if (strcmp(a->build_id, b->build_id) != 0)
-        DT_FAIL(DT_ERR_DISAGREE,
-                "rank %d (%s) runs another build of dtrain (%.12s) than rank 0 (%s: %.12s); start "
-                "the same program on all nodes",
-                r, a->host, a->build_id, b->host, b->build_id);
     if (a->config_hash != b->config_hash)
         DT_FAIL(DT_ERR_DISAGREE,
                 "rank %d (%s) works with another configuration (%016" PRIx64
@@ -98,12 +91,12 @@ dt_status dt_preflight_agree(struct dt_session *s)
     struct dt_preflight_identity own, *ranks = NULL;
     char warning[1200];
     dt_status status = DT_NEW(ranks, (size_t)s->n_ranks);
-    DT_TRY(dt_session_agree(s, status));
+    DT_TRY(dt_comm_agree(s->comm, status));
     identify(&own, s);
     DT_TRY_OUT(dt_comm_gather(s->comm, ranks, &own, sizeof own));
     status = dt_preflight_compare(ranks, s->n_ranks, warning, sizeof warning);
     if (status != DT_OK)
-        s->origin = 0; /* all ranks have the same text */
+        dt_error_set_origin(0); /* all ranks have the same text */
     else if (warning[0] && s->rank == 0)
         dt_log(DT_LOG_WARNING, "%s", warning);
 out:
@@ -168,8 +161,8 @@ dt_status dt_preflight_try(struct dt_session *s)
 {
     dt_status verdict;
     DT_TRY(dt_plan_test_reduce(s->plan, &verdict));
-    DT_TRY(dt_session_agree(s, verdict));
-    return dt_session_agree(s, try_sets(s));
+    DT_TRY(dt_comm_agree(s->comm, verdict));
+    return dt_comm_agree(s->comm, try_sets(s));
 }
 
 enum { MOST_CHECKPOINTS = 9, TEXT_BYTES = 16384 /* of a checkpoint, beside its tensors */ };

@@ -8,7 +8,6 @@
 /* What must be the same on all ranks. */
 struct dt_preflight_identity {
     char host[DT_HOST_MAX];
-    char build_id[DT_ID_MAX];
     uint64_t config_hash;
     uint64_t fingerprint[2]; /* of training and validation data */
     uint32_t n_images[2];
@@ -19,9 +18,9 @@ struct dt_preflight_identity {
 dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_ranks,
                                char *warning, size_t bytes);
 
-/* All ranks run the same program with the same configuration (bytes), libraries and data index:
- * DT_ERR_DISAGREE names the rank, host and thing that differ; other library versions are a warning.
- * After the data sets are open. */
+/* All ranks have the same configuration (bytes), libraries and data index: DT_ERR_DISAGREE names
+ * the rank, host and thing that differ; other library versions are a warning. After the data sets
+ * are open. */
 dt_status dt_preflight_agree(struct dt_session *s);
 /* Sums a known vector over the ranks by the plan's plane and compares: DT_ERR_DEVICE. Decodes a few
  * samples of each data set per rank: DT_ERR_DATA if a rank can decode none, else a warning. */

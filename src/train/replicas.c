@@ -149,14 +149,14 @@ dt_status dt_replicas_compare(struct dt_session *s, int64_t step, const char *la
 {
     struct digest own = {0}, *digests = NULL;
     dt_status status = DT_OK;
-    DT_TRY(dt_session_agree(s, make_digest(&own, s)));
-    DT_TRY(dt_session_agree(s, DT_NEW(digests, (size_t)s->n_ranks)));
+    DT_TRY(dt_comm_agree(s->comm, make_digest(&own, s)));
+    DT_TRY(dt_comm_agree(s->comm, DT_NEW(digests, (size_t)s->n_ranks)));
     DT_TRY_OUT(dt_comm_gather(s->comm, digests, &own, sizeof own));
     if (s->rank == 0) /* who knows `last_good` */
         status = judge_finite(digests, s->n_ranks, step, last_good);
     if (s->rank == 0 && status == DT_OK)
         status = judge_equal(digests, s->n_ranks, step, last_good);
-    DT_TRY_OUT(dt_session_agree(s, status));
+    DT_TRY_OUT(dt_comm_agree(s->comm, status));
 out:
     free(digests);
     return status;

@@ -207,7 +207,7 @@ dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
                          const struct dt_train_options *options, const char *dir)
 {
     *resume = (struct dt_resume){.may_differ = options->allow_config_change};
-    DT_TRY(dt_session_agree(s, s->rank == 0 ? find(resume, s, options->resume, dir) : DT_OK));
+    DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? find(resume, s, options->resume, dir) : DT_OK));
     DT_TRY(dt_comm_bcast(s->comm, &s->saved_micro_batch_size, sizeof s->saved_micro_batch_size, 0));
     return dt_comm_bcast(s->comm, resume, sizeof *resume, 0);
 }
@@ -317,10 +317,11 @@ dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *re
     *state = describe(s);
     if (resume->found) {
         if (!resume->may_differ)
-            DT_TRY(dt_session_agree(s, dt_checkpoint_match(&resume->state, state, resume->path)));
+            DT_TRY(
+                dt_comm_agree(s->comm, dt_checkpoint_match(&resume->state, state, resume->path)));
         adopt(state, &resume->state, s);
     }
-    DT_TRY(dt_session_agree(s, load_loss_scale(state, s)));
-    DT_TRY(dt_session_agree(s, load(s, resume)));
+    DT_TRY(dt_comm_agree(s->comm, load_loss_scale(state, s)));
+    DT_TRY(dt_comm_agree(s->comm, load(s, resume)));
     return dt_plan_broadcast(s->plan);
 }

@@ -52,7 +52,7 @@ static dt_status share_start_id(struct dt_session *s, int64_t *id)
     if (s->rank == 0 && getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
         status =
             DT_ERROR(DT_ERR_IO, "cannot get random numbers for the watchdog: %s", strerror(errno));
-    DT_TRY(dt_session_agree(s, status));
+    DT_TRY(dt_comm_agree(s->comm, status));
     *id = (int64_t)(random & INT64_MAX);
     return dt_comm_bcast(s->comm, id, sizeof *id, 0);
 }
@@ -194,10 +194,10 @@ static dt_status open_session(struct run *r, struct dt_resume *resume,
     struct dt_session *s = &r->session;
     struct dt_session_needs needs = {
         .train = true, .eval = dt_session_has_validation(s), .cache_dir = s->config->output.dir};
-    DT_TRY(dt_session_agree(s, watch_alone(r)));
-    DT_TRY(dt_session_agree(s, dt_save_policy_init(&r->save_policy, s)));
-    DT_TRY(dt_session_agree(s, prepare_output(r)));
-    DT_TRY(dt_session_agree(s, start_watchdog(r)));
+    DT_TRY(dt_comm_agree(s->comm, watch_alone(r)));
+    DT_TRY(dt_comm_agree(s->comm, dt_save_policy_init(&r->save_policy, s)));
+    DT_TRY(dt_comm_agree(s->comm, prepare_output(r)));
+    DT_TRY(dt_comm_agree(s->comm, start_watchdog(r)));
     DT_TRY(dt_resume_find(resume, s, options, r->save_policy.dir));
     DT_TRY(dt_session_open(s, &needs));
     return dt_preflight_agree(s);
@@ -218,7 +218,7 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
         return DT_OK;
     }
     DT_TRY(dt_replicas_compare(s, r->at.step, resume.path)); /* all have what rank 0 has read */
-    DT_TRY(dt_session_agree(s, open_output(r, resume.found)));
+    DT_TRY(dt_comm_agree(s->comm, open_output(r, resume.found)));
     memcpy(r->save_policy.last, resume.path, sizeof r->save_policy.last);
     r->save_policy.begun_step = resume.is_own ? r->at.step : -1;
     r->save_policy.target.resumed_step = resume.found ? r->at.step : -1;

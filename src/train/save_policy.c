@@ -154,7 +154,7 @@ static dt_status begin(struct dt_save_policy *policy, struct dt_checkpoint *at)
         status = take_result(policy, true);
     if (status == DT_OK && policy->writer)
         status = dt_writer_start(policy->writer, at);
-    DT_TRY(dt_session_agree(s, status));
+    DT_TRY(dt_comm_agree(s->comm, status));
     policy->begun_step = at->step;
     policy->is_late = false;
     return DT_OK;
@@ -201,7 +201,7 @@ dt_status dt_save_policy_finish(struct dt_save_policy *policy, const struct dt_c
 {
     enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
     dt_fault_at_section(DT_SECTION_SAVE);
-    dt_status status = dt_session_agree(policy->session, wait_until_durable(policy, at));
+    dt_status status = dt_comm_agree(policy->session->comm, wait_until_durable(policy, at));
     dt_pulse_enter(&dt_pulse_main, before);
     return status;
 }

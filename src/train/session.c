@@ -1,5 +1,5 @@
 /* Opens what a sub-command works with: checks that need the number of ranks, data sets, device,
- * graph of both phases, plan, loaders. Each part ends in dt_session_agree, so a failure on one
+ * graph of both phases, plan, loaders. Each part ends in dt_comm_agree, so a failure on one
  * rank is one message and all ranks leave in good order. */
 #include "train/session.h"
 
@@ -18,26 +18,16 @@ void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt
         .config = config,
         .rank = dt_comm_rank(comm),
         .n_ranks = dt_comm_size(comm),
-        .origin = DT_ORIGIN_LOCAL,
         .backend = &dt_backend_cpu,
         .global_batch_size = config->train.global_batch_size,
     };
 }
 
-dt_status dt_session_agree(struct dt_session *s, dt_status status)
-{
-    int origin = 0;
-    dt_status agreed = dt_comm_agree(s->comm, status, &origin);
-    if (agreed != DT_OK)
-        s->origin = origin;
-    return agreed;
-}
-
-dt_status dt_session_check_bad(struct dt_session *s, const struct dt_loader *loader, double n_bad)
+dt_status dt_session_check_bad(const struct dt_loader *loader, double n_bad)
 {
     dt_status status = dt_loader_check_bad(loader, (uint64_t)n_bad);
     if (status != DT_OK)
-        s->origin = 0; /* all ranks have the same number */
+        dt_error_set_origin(0); /* all ranks have the same number */
     return status;
 }
 
@@ -196,14 +186,14 @@ static dt_status open_data(struct dt_session *s, const struct dt_session_needs *
     if (s->rank == 0 || !needs->cache_dir)
         status = open_sets(s, needs);
     if (needs->cache_dir) {
-        DT_TRY(dt_session_agree(s, status));
+        DT_TRY(dt_comm_agree(s->comm, status));
         if (s->rank != 0)
             status = open_sets(s, needs);
     }
     dt_report_progress(s->report, "reading the data index", 1, 1);
     if (status == DT_OK && needs->train && !needs->input_only)
         status = count_steps(s);
-    return dt_session_agree(s, status);
+    return dt_comm_agree(s->comm, status);
 }
 
 /* --- Device, graph, plan --- */
@@ -211,7 +201,7 @@ static dt_status open_data(struct dt_session *s, const struct dt_session_needs *
 static dt_status share(void *context, dt_status mine, void *data, size_t bytes)
 {
     struct dt_session *s = context;
-    DT_TRY(dt_session_agree(s, mine));
+    DT_TRY(dt_comm_agree(s->comm, mine));
     return dt_comm_bcast(s->comm, data, bytes, 0);
 }
 
@@ -366,17 +356,18 @@ dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *n
 {
     if (needs->input_only)
         return open_data(s, needs);
-    DT_TRY(dt_session_agree(s, choose_device(s)));
-    DT_TRY(dt_session_agree(s, check(s, needs)));
+    DT_TRY(dt_comm_agree(s->comm, choose_device(s)));
+    DT_TRY(dt_comm_agree(s->comm, check(s, needs)));
     DT_TRY(open_data(s, needs));
-    DT_TRY(dt_session_agree(s, open_device(s)));
-    DT_TRY(dt_session_agree(s, dt_devices_check_twins(s->comm, s->backend, s->device, s->config)));
-    DT_TRY(dt_session_agree(s, bind_near_gpu(s)));
-    DT_TRY(dt_session_agree(s, build_graph(s, needs)));
-    DT_TRY(dt_session_agree(s, build_plan(s, needs)));
+    DT_TRY(dt_comm_agree(s->comm, open_device(s)));
+    DT_TRY(
+        dt_comm_agree(s->comm, dt_devices_check_twins(s->comm, s->backend, s->device, s->config)));
+    DT_TRY(dt_comm_agree(s->comm, bind_near_gpu(s)));
+    DT_TRY(dt_comm_agree(s->comm, build_graph(s, needs)));
+    DT_TRY(dt_comm_agree(s->comm, build_plan(s, needs)));
     if (needs->layout_only)
         return DT_OK;
-    return dt_session_agree(s, dt_session_create_loaders(s, needs));
+    return dt_comm_agree(s->comm, dt_session_create_loaders(s, needs));
 }
 
 /* A rank that failed alone may have reductions under way and must not wait for anything: the job
@@ -384,7 +375,7 @@ dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *n
 void dt_session_close(struct dt_session *s, dt_status status)
 {
     bool failed = status != DT_OK && status != DT_STOPPED;
-    if (failed && s->origin == DT_ORIGIN_LOCAL && s->n_ranks > 1)
+    if (failed && dt_error_origin() == DT_ORIGIN_LOCAL && s->n_ranks > 1)
         return;
     dt_session_destroy_loaders(s);
     dt_plan_destroy(s->plan);

@@ -17,7 +17,6 @@ struct dt_session {
     const struct dt_config *config;
     const struct dt_model *model;
     int rank, n_ranks;
-    int origin; /* train.h */
     int global_batch_size, micro_batch_size,
         n_passes;               /* global_batch_size = n_ranks * n_passes * micro_batch_size */
     int saved_micro_batch_size; /* of the run that goes on, 0 = none: used again where it divides */
@@ -51,11 +50,9 @@ struct dt_session_needs {
 void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt_config *config);
 dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *needs);
 void dt_session_close(struct dt_session *s, dt_status status);
-/* Ends a phase that may fail on some ranks only: afterwards all ranks have the same status. */
-dt_status dt_session_agree(struct dt_session *s, dt_status status);
 
 /* Ends all ranks with DT_ERR_DATA if `n_bad`, summed over them, is above the limit of `loader`. */
-dt_status dt_session_check_bad(struct dt_session *s, const struct dt_loader *loader, double n_bad);
+dt_status dt_session_check_bad(const struct dt_loader *loader, double n_bad);
 /* Whether gradients are computed times a loss scale: in fp16. */
 bool dt_session_scales_loss(const struct dt_session *s);
 /* Whether the walk's clocks mean something: on a device with queues only in a profile. */

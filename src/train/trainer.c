@@ -38,7 +38,7 @@ static dt_status next_batch(struct run *r, const struct dt_batch **batch, struct
         status = dt_loader_next(r->session.train, batch);
     own->data_s += dt_clock_s() - begin_s;
     /* Reading is what fails in the middle of a run: all ranks leave with one message. */
-    return dt_session_agree(&r->session, status);
+    return dt_comm_agree(r->session.comm, status);
 }
 
 static dt_status train_step(struct run *r, struct own_time *own)
@@ -286,10 +286,9 @@ void dt_train_catch_signals(void)
 }
 
 dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
-                   const struct dt_train_options *options, int *origin)
+                   const struct dt_train_options *options)
 {
     struct run *r = NULL;
-    *origin = DT_ORIGIN_LOCAL;
     DT_TRY(DT_NEW(r, 1));
     r->begin_s = dt_clock_s();
     r->top1 = -1;
@@ -297,7 +296,6 @@ dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
     dt_session_init(&r->session, comm, config);
     dt_watchdog_catch_crashes(r->session.rank);
     dt_status status = run(r, options);
-    *origin = r->session.origin;
     close_run(r, status);
     return status;
 }

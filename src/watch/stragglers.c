@@ -134,7 +134,7 @@ dt_status dt_stragglers_step(struct dt_stragglers *s, int64_t step, double data_
     status = DT_NEW(windows, n_ranks);
     if (status == DT_OK)
         status = DT_NEW(scratch, n_ranks);
-    DT_TRY_OUT(dt_comm_agree(s->comm, status, NULL));
+    DT_TRY_OUT(dt_comm_agree(s->comm, status));
     DT_TRY_OUT(compare_ranks(s, windows, scratch));
     s->data_s = s->work_s = 0;
     s->next_step = step + WINDOW_STEPS;

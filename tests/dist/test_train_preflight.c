@@ -80,11 +80,8 @@ static void open_session(struct dt_session *s, const struct dt_config *with)
 
 static void fill_identity(struct dt_preflight_identity *identity, int r)
 {
-    *identity = (struct dt_preflight_identity){.build_id = "1a2b3c4d5e6f7a8b",
-                                               .config_hash = 17,
-                                               .fingerprint = {1, 2},
-                                               .n_images = {3, 4},
-                                               .libraries = "oneDNN 3.1.1"};
+    *identity = (struct dt_preflight_identity){
+        .config_hash = 17, .fingerprint = {1, 2}, .n_images = {3, 4}, .libraries = "oneDNN 3.1.1"};
     snprintf(identity->host, sizeof identity->host, "node%02d", r);
 }
 
@@ -112,15 +109,9 @@ static void test_compare(void **state)
                                     "(node00) with oneDNN 3.1.1"));
     fill_identity(&ranks[2], 2);
 
-    ranks[3].build_id[0] = '4';
-    check_difference(ranks, (const char *[]){"rank 3 (node03) runs another build of dtrain "
-                                             "(4a2b3c4d5e6f) than rank 0 (node00: 1a2b3c4d5e6f); "
-                                             "start the same program on all nodes",
-                                             NULL});
     ranks[1].config_hash++;
     check_difference(ranks, (const char *[]){"rank 1 (node01)", "another configuration", NULL});
     fill_identity(&ranks[1], 1);
-    fill_identity(&ranks[3], 3);
     for (int set = 0; set < 2; set++) {
         const char *key = set == 0 ? "data.train" : "data.val";
         ranks[2].fingerprint[set]++;
@@ -141,7 +132,8 @@ static void check_agree(struct dt_session *s, const char *part)
     if (n == 1)
         assert_all(status == DT_OK);
     else
-        assert_all(status == DT_ERR_DISAGREE && s->origin == 0 && has_text(last) && has_text(part));
+        assert_all(status == DT_ERR_DISAGREE && dt_error_origin() == 0 && has_text(last) &&
+                   has_text(part));
 }
 
 static void test_agree(void **state)
@@ -242,7 +234,7 @@ static void check_fault(const struct dt_backend *wrong, int guilty)
     s.plan->backend = real;
     snprintf(name, sizeof name, "rank %d: a test sum over %d", guilty, n);
     assert_all(n == 1 ? status == DT_OK
-                      : status == DT_ERR_DEVICE && s.origin == guilty && has_text(name));
+                      : status == DT_ERR_DEVICE && dt_error_origin() == guilty && has_text(name));
     dt_session_close(&s, DT_OK);
 }
 
@@ -298,7 +290,7 @@ static void test_samples(void **state)
         assert_int_equal(nftw(other.data.train, truncate_file, 16, FTW_PHYS), 0);
     assert_ok(dt_comm_barrier(comm));
     dt_status status = dt_preflight_try(&s);
-    assert_all(status == DT_ERR_DATA && s.origin == 0 &&
+    assert_all(status == DT_ERR_DATA && dt_error_origin() == 0 &&
                has_text("none of 8 samples of data.train could be decoded, the first is ") &&
                has_text(".jpg: "));
     dt_session_close(&s, DT_OK);

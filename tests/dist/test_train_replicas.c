@@ -170,9 +170,9 @@ static void test_broadcast_stats(void **state)
 static void expect(dt_status status, const char *const words[5])
 {
     dt_error_clear();
-    session.origin = -9;
+    dt_error_set_origin(-9);
     dt_status got = dt_replicas_compare(&session, 12, rank == 0 ? "/x/step-000000010" : "");
-    bool is_good = got == status && (status == DT_OK || session.origin == 0);
+    bool is_good = got == status && (status == DT_OK || dt_error_origin() == 0);
     for (int i = 0; i < 5 && words[i]; i++)
         is_good = is_good && strstr(dt_error_text(), words[i]);
     if (!is_good)

@@ -48,17 +48,18 @@ small_config > good.json
 
 # Command lines
 bad 64 "did you mean train" trian
+bad 64 "did you mean demo-data" shapes there
 bad 64 "did you mean --config" --confg good.json
 bad 64 "did you mean --max-time" train --max-tine=2h --config good.json
 bad 64 "needs --config FILE"
 bad 64 "needs --weights PATH" eval --config good.json
-bad 64 "a value must follow" --config
+bad 64 "--config requires a value" --config
 bad 64 "not a time" --config good.json --max-time soon
 bad 64 "not a time" --config good.json --max-time -5s
 bad 64 "unexpected argument" --config good.json again
 bad 64 "needs SRC DST" shard only-one
 bad 64 "not an integer" shard a b --per-shard 0
-bad 64 "not an integer" shapes there --size 12cm
+bad 64 "not an integer" demo-data there --size 12cm
 bad 64 "did you mean show" config shwo
 bad 64 "needs show|schema|help" config
 bad 64 "no such option" eval --config good.json --weights x --dry-run
@@ -70,8 +71,19 @@ bad 64 "--resume: the value is empty" --config good.json --resume ""
 bad 64 "--weights: the value is empty" eval --config good.json --weights ""
 bad 64 "--out: the value is empty" --config good.json --out=
 bad 64 "did you mean train" help trian
+bad 64 "-hx: dtrain train has no such option" -hx
+bad 64 "did you mean --help" -help
+bad 64 "use --set train.global_batch_size=..." --batch-size 32
+bad 64 "use --set train.global_batch_size=..." -b 32
+bad 64 "use --set schedule.lr=..." eval --lr=0.1
+bad 64 "use --set train.precision=fp16 (or bf16)" --amp
+bad 64 "use --set model.initial_checkpoint=FILE" --pretrained
+bad 64 "--lr: dtrain shard has no such option; see dtrain --help" shard a b --lr 1
+bad 64 "did you mean train.epochs" config help train.epoch
+bad 64 "did you mean train.global_batch_size" config help batch_size
+bad 64 "unexpected argument of dtrain config show" config show train
 bad 66 "nowhere.json" --config nowhere.json
-bad 64 "--set: a value must follow" config show --set
+bad 64 "--set requires a value" config show --set
 bad 66 "nowhere" eval --config good.json --weights nowhere
 bad 66 "nowhere" shard nowhere to
 
@@ -99,7 +111,7 @@ mkdir folder.json
 bad 66 "folder.json" config show --config folder.json
 
 # Keys
-key 78 "did you mean train.global_batch_size" train.global_bach=8
+key 78 "did you mean train.global_batch_size" train.global_batch_sise=8
 key 78 "did you mean" trian.epochs=8
 key 78 "train.epochs" train.epochs=0
 key 78 "train.epochs" train.epochs=100001
@@ -120,9 +132,11 @@ key 78 "train.loss_scale" train.loss_scale=1024 train.precision=bf16
 key 78 "train.loss_scale" train.loss_scale=33554432 train.precision=fp16
 key 78 "comm.backend" device.kind=cpu comm.backend=nccl
 key 78 "--set" train.epochs
+key 78 "did you mean \"resnet50\"" model.name=resnet5O
+key 78 "model.name: there is no model \"mobilenet_v2\"; the models are" model.name=mobilenet_v2 train.epochs=0
+key 78 "use train.precision=fp16 (or bf16)" amp=true
 
 # What only a run can know
-run 78 "did you mean \"resnet50\"" model.name=resnet5O
 run 78 "too small" model.name=alexnet
 run 78 "train.precision" train.precision=bf16
 run 78 "train.precision" train.precision=fp16 train.loss_scale=128
@@ -207,7 +221,7 @@ for damage in cut text empty png; do
 done
 
 # Help
-for words in "help" "help train" "train help" "train --help" "shapes help" "--help"; do
+for words in "help" "help train" "train help" "train --help" "demo-data help" "--help" "-h" "eval -h"; do
     "$dtrain" $words > out 2> err || fail "$words: $(cat err)"
     grep -q "usage:" out || fail "$words: no help"
 done

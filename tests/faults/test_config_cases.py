@@ -137,6 +137,8 @@ TIED = {
     "schedule.milestones": [],
     "device.kind": "auto",
     "comm.backend": "auto",
+    "comm.grad_dtype": "auto",
+    "model.name": "resnet20",
 }
 
 

@@ -14,7 +14,6 @@
 #include "base/pulse.h"
 #include "checkpoint/weights.h"
 #include "checkpoint_rig.h"
-#include "dtrain/train.h"
 
 /* --- Helpers --- */
 
@@ -457,44 +456,6 @@ static void test_weights(void **state)
     assert_int_equal(dt_weights_find(out, "/nonexistent"), DT_ERR_NO_INPUT);
 }
 
-/* `dtrain verify`: the lines, and the status. */
-static void run_verify(const char *path, dt_status expected, char *said, size_t bytes)
-{
-    FILE *file = tmpfile();
-    assert_non_null(file);
-    dt_status status = dt_verify(path, file);
-    if (status != expected)
-        fail_msg("%s: %s %s", path, dt_status_name(status), dt_error_text());
-    rewind(file);
-    said[fread(said, 1, bytes - 1, file)] = '\0';
-    fclose(file);
-}
-
-static void test_verify_command(void **state)
-{
-    struct rig *r = *state;
-    char path[2][DT_PATH_MAX], run[DT_PATH_MAX], file[DT_PATH_MAX], said[4096], line[2048];
-    ok(dt_file_path(run, "%.*s", (int)(strrchr(r->dir, '/') - r->dir), r->dir));
-    run_verify(run, DT_ERR_NO_INPUT, said, sizeof said);
-    run_verify("/nonexistent", DT_ERR_NO_INPUT, said, sizeof said);
-    ok(rig_save(r, path[0], 10));
-    ok(rig_save(r, path[1], 20));
-    run_verify(run, DT_OK, said, sizeof said);
-    snprintf(line, sizeof line, "ok  %s  step 20, 0.0 MiB, 13 tensors, ", path[1]);
-    assert_ptr_equal(strstr(said, line), said);
-    snprintf(line, sizeof line, "\nok  %s  step 10, ", path[0]);
-    expect_in(line, said);
-    ok(dt_file_path(file, "%s/config.json", path[0]));
-    assert_int_equal(truncate(file, 3), 0);
-    run_verify(path[1], DT_OK, said, sizeof said);
-    run_verify(path[0], DT_ERR_DATA, said, sizeof said);
-    snprintf(line, sizeof line, "!!  %s  config.json has 3 bytes, the manifest says ", path[0]);
-    assert_ptr_equal(strstr(said, line), said);
-    run_verify(r->dir, DT_ERR_DATA, said, sizeof said);
-    expect_in(line, said);
-    expect_in("1 of 2 checkpoints", dt_error_text());
-}
-
 static void count_bytes(void *context, uint64_t bytes)
 {
     *(uint64_t *)context += bytes;
@@ -540,7 +501,6 @@ int main(void)
         RIG_TEST(test_config),
         cmocka_unit_test(test_match),
         RIG_TEST(test_weights),
-        RIG_TEST(test_verify_command),
         RIG_TEST(test_beats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,6 +67,9 @@ static const struct {
     {"{\"train\": {\"deterministic\": 1}}", 1, "train.deterministic",
      "expected true or false, got 1"},
     {"{\"optim\": {\"nesterov\": \"yes\"}}", 1, "optim.nesterov", "got \"yes\""},
+    {"{\"model\": {\"name\":\n\"resnet5O\"}}", 2, "model.name",
+     "there is no model \"resnet5O\"; did you mean \"resnet50\"?"},
+    {"{\"model\": {\"name\": \"mobilenet_v2\"}}", 1, "model.name", "the models are resnet18, "},
     {"{\"model\": {\"name\": 50}}", 1, "model.name", "expected a string of 1 to 63 bytes, got 50"},
     {"{\"output\": {\"dir\": null}}", 1, "output.dir", "got null"},
     {"{\"schedule\": {\"lr\": \"0.1\"}}", 1, "schedule.lr", "expected a number above 0"},
@@ -209,12 +212,13 @@ static void test_misspelling_of_every_key(void **state)
 static void test_all_mistakes_at_once(void **state)
 {
     static const char text[] = "{\n\"train\": {\"epochs\": 0,\n\"foo\": 1},\n\"zoo\": 3,\n"
-                               "\"data\": {\"workers\": -1}}";
+                               "\"data\": {\"workers\": -1},\n\"model\": {\"name\": \"vgg\"}}";
     static const char *const sets[] = {"train.seed=x", "train.epochz=1", "nonsense"};
     static const char *const lines[] = {":2:21: train.epochs: ",
                                         ":3:8: train.foo: ",
                                         ":4:8: zoo: ",
                                         ":5:21: data.workers: ",
+                                        ":6:19: model.name: there is no model ",
                                         "--set: train.seed: ",
                                         "--set: train.epochz: ",
                                         "--set: nonsense: expected key.path=value"};

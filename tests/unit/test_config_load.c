@@ -194,12 +194,17 @@ static void capture(char **text, dt_status (*print)(FILE *out))
     assert_int_equal(fclose(out), 0);
 }
 
+static dt_status print_all_keys(FILE *out)
+{
+    return dt_config_print_help(out, NULL);
+}
+
 static void test_help_and_readme(void **state)
 {
     char start[160], path[512], *help = NULL;
     char *readme = calloc(1, 1 << 17);
     (void)state;
-    capture(&help, dt_config_print_help);
+    capture(&help, print_all_keys);
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
         snprintf(start, sizeof(start), "\n- `%s`: ", dt_config_key_path(i));
         const char *line = strstr(help, start);
@@ -279,7 +284,7 @@ static bool other_value(char *out, size_t bytes, const struct dt_json *rule, int
     if (strcmp(type, "boolean") == 0)
         return i == 0 && snprintf(out, bytes, now->boolean ? "false" : "true") > 0;
     if (strcmp(type, "string") == 0)
-        return i == 0 && snprintf(out, bytes, "other") > 0;
+        return i < 2 && snprintf(out, bytes, "%s", i == 0 ? "other" : "resnet18") > 0;
     if (strcmp(type, "array") == 0)
         return i == 0 && snprintf(out, bytes, "[0.25, 0.5, 0.75]") > 0;
     double min = bound(rule, "minimum", "exclusiveMinimum");
@@ -354,6 +359,36 @@ static void test_every_key_sets_its_own_field(void **state)
     free(before);
 }
 
+static dt_status print_section(FILE *out)
+{
+    return dt_config_print_help(out, "checkpoint");
+}
+
+static dt_status print_one_key(FILE *out)
+{
+    return dt_config_print_help(out, "checkpoint.keep"); /* not keep_best */
+}
+
+static void test_help_on_keys(void **state)
+{
+    char *help;
+    (void)state;
+    capture(&help, print_one_key);
+    assert_string_equal(help, "- `checkpoint.keep`: Newest checkpoints that are kept. Takes an "
+                              "integer from 1 to 1000000; default `3`.\n");
+    free(help);
+    capture(&help, print_section);
+    int n_lines = 0;
+    for (const char *line = help; *line; line = strchr(line, '\n') + 1, n_lines++)
+        assert_int_equal(strncmp(line, "- `checkpoint.", 14), 0);
+    assert_true(n_lines > 3);
+    free(help);
+    assert_int_equal(dt_config_print_help(stdout, "check"), DT_ERR_USAGE);
+    assert_int_equal(dt_config_print_help(stdout, ""), DT_ERR_USAGE);
+    assert_int_equal(dt_config_print_help(stdout, "train.epoch"), DT_ERR_USAGE);
+    assert_string_equal(dt_error_text(), "train.epoch: unknown key; did you mean train.epochs?");
+}
+
 static void test_full_disk(void **state)
 {
     (void)state;
@@ -361,34 +396,8 @@ static void test_full_disk(void **state)
     if (!full)
         skip();
     assert_int_equal(dt_config_print_schema(full), DT_ERR_IO);
-    assert_int_equal(dt_config_print_help(full), DT_ERR_IO);
+    assert_int_equal(dt_config_print_help(full, NULL), DT_ERR_IO);
     fclose(full);
-}
-
-static void test_nearest(void **state)
-{
-    static const char *const names[] = {"resnet18", "resnet50", "vgg16_bn", "lr", "epochs"};
-    static const struct {
-        const char *name, *nearest;
-    } rows[] = {{"resnet50", "resnet50"},
-                {"resent50", "resnet50"},
-                {"ResNet50", "resnet50"},
-                {"vgg16", "vgg16_bn"},
-                {"epohcs", "epochs"},
-                {"epoch", "epochs"},
-                {"rl", "lr"},
-                {"xy", NULL},
-                {"transformer", NULL},
-                {"", NULL}};
-    (void)state;
-    for (size_t i = 0; i < DT_COUNT(rows); i++) {
-        const char *near = dt_config_nearest(rows[i].name, names, DT_COUNT(names));
-        if (near && rows[i].nearest)
-            assert_string_equal(near, rows[i].nearest);
-        else
-            assert_ptr_equal(near, rows[i].nearest);
-    }
-    assert_null(dt_config_nearest("a", names, 0));
 }
 
 static int make_file(void **state)
@@ -415,8 +424,8 @@ int main(void)
         cmocka_unit_test(test_help_and_readme),
         cmocka_unit_test(test_schema),
         cmocka_unit_test(test_every_key_sets_its_own_field),
+        cmocka_unit_test(test_help_on_keys),
         cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_nearest),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);
 }

@@ -12,9 +12,9 @@ ROOT = os.environ.get("DTRAIN_SOURCE_DIR", os.path.join(os.path.dirname(__file__
 # room -> rooms it may include besides base and itself
 ALLOWED = {
     "base": set(),
-    "config": set(),
     "graph": set(),
     "models": {"graph"},
+    "config": {"models"},
     "backend": {"graph"},
     "cpu": {"graph", "backend"},
     "cuda": {"graph", "backend", "kernels"},

@@ -1,0 +1,26 @@
+/* What the command line says, for the sub-commands. */
+#ifndef DTRAIN_CLI_ARGUMENTS_H
+#define DTRAIN_CLI_ARGUMENTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct dt_command;
+
+/* Texts point into argv. */
+struct dt_arguments {
+    const struct dt_command *command;
+    bool named; /* the command was given, not taken by default */
+    const char *config, *resume, *out, *weights, *json, *prefix, *devkit;
+    const char **sets;
+    size_t n_sets;
+    double max_time_s;
+    int64_t per_shard, per_class, size, seed, resize_short, quality, label_offset, threads;
+    int64_t decode; /* -1 = all */
+    bool dry_run, allow_config_change, profile, input, skip_bad, help, version;
+    char **operands;
+    int n_operands;
+};
+
+#endif

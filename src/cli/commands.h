@@ -1,0 +1,76 @@
+/* The sub-commands: one list, from which their prototypes and the table are made.
+ * A new one: src/cli/x.c with dt_cmd_x and a row here. */
+#ifndef DTRAIN_CLI_COMMANDS_H
+#define DTRAIN_CLI_COMMANDS_H
+
+#include "base/status.h"
+#include "cli/arguments.h"
+#include "dtrain/comm.h"
+#include "dtrain/config.h"
+
+/* Function, name, operands (those in brackets may be missing), what it does, number of options that
+ * must be given, and all its options, these first. LOCAL: one process, without MPI; RANKS:
+ * collective. The first one is the default. */
+#define DT_COMMAND_LIST(LOCAL, RANKS)                                                              \
+    RANKS(train, "train", "", "Train a network (the default).", 1, "config", "set", "out",         \
+          "resume", "max-time", "dry-run", "allow-config-change")                                  \
+    RANKS(eval, "eval", "", "Compute loss and accuracy of saved weights on the validation data.",  \
+          2, "config", "weights", "set")                                                           \
+    RANKS(bench, "bench", "",                                                                      \
+          "Measure images per second, on synthetic data or of the input pipeline alone.", 0,       \
+          "config", "set", "json", "profile", "input")                                             \
+    LOCAL(verify, "verify", "PATH",                                                                \
+          "Check a checkpoint, a run folder, a shard or a folder of shards against checksums.", 0, \
+          "decode", "threads")                                                                     \
+    LOCAL(shard, "shard", "SRC DST",                                                               \
+          "Pack images into tar shards: class folders, ILSVRC tars, TFRecord files or shards.", 0, \
+          "prefix", "per-shard", "seed", "threads", "resize-short", "quality", "skip-bad",         \
+          "devkit", "label-offset")                                                                \
+    LOCAL(demo_data, "demo-data", "DIR", "Generate labelled JPEG files for a first run.", 0,       \
+          "per-class", "size", "seed")                                                             \
+    LOCAL(doctor, "doctor", "",                                                                    \
+          "Show what this build and this machine support, and which device a run would use.", 0,   \
+          "config", "set")                                                                         \
+    LOCAL(models, "models", "",                                                                    \
+          "List the networks with their number of parameters and smallest image size.", 0, NULL)   \
+    LOCAL(config, "config", "show|schema|help [KEY]",                                              \
+          "Print the resolved configuration, its JSON Schema, or help on all keys, a section or "  \
+          "one key.",                                                                              \
+          0, "config", "set", "out")
+
+enum { DT_COMMAND_OPTIONS = 10 }; /* of one sub-command, at most */
+
+struct dt_command {
+    const char *name, *operands, *summary;
+    int n_required;
+    const char *options[DT_COMMAND_OPTIONS]; /* NULL at the end */
+    dt_status (*run)(const struct dt_arguments *args);
+    dt_status (*run_on_ranks)(struct dt_comm *comm, const struct dt_config *config,
+                              const struct dt_arguments *args);
+};
+
+extern const struct dt_command dt_commands[];
+extern const size_t dt_n_commands;
+
+/* NULL with DT_ERR_USAGE that names the nearest. */
+const struct dt_command *dt_command_find(const char *name);
+/* How many operands it takes: at least and at most. */
+void dt_command_operands(const struct dt_command *command, int *least, int *most);
+
+/* NULL: of all sub-commands. */
+void dt_help_print(const struct dt_command *command);
+
+/* Starts MPI and runs args->command on its ranks. Errors have been printed. */
+dt_status dt_run_on_ranks(const struct dt_arguments *args, int argc, char **argv);
+/* The error of a process without MPI, on stderr; of several, the first one prints. */
+void dt_error_print(dt_status status);
+
+#define DT_COMMAND_LOCAL(id, ...) dt_status dt_cmd_##id(const struct dt_arguments *args);
+#define DT_COMMAND_RANKS(id, ...)                                               \
+    dt_status dt_cmd_##id(struct dt_comm *comm, const struct dt_config *config, \
+                          const struct dt_arguments *args);
+DT_COMMAND_LIST(DT_COMMAND_LOCAL, DT_COMMAND_RANKS)
+#undef DT_COMMAND_LOCAL
+#undef DT_COMMAND_RANKS
+
+#endif

@@ -1,0 +1,276 @@
+/* The option table, and reading a command line by it. */
+#include "cli/options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/isa.h"
+#include "base/mem.h"
+#include "base/nearest.h"
+#include "cli/commands.h"
+#include "image/convert.h"
+
+#define AT(field) offsetof(struct dt_arguments, field)
+
+static const struct dt_option options[] = {
+    {"config", DT_OPTION_TEXT, AT(config), 0, 0, "FILE",
+     "read the configuration from this JSON file (keys: dtrain config help)"},
+    {"set", DT_OPTION_SETTING, AT(sets), 0, 0, "KEY=VALUE", "override one key; may be repeated"},
+    {"out", DT_OPTION_TEXT, AT(out), 0, 0, "DIR",
+     "use this run folder; short for --set output.dir=DIR"},
+    {"resume", DT_OPTION_TEXT, AT(resume), 0, 0, "RULE",
+     "auto (default), must, never, or the folder of a checkpoint"},
+    {"max-time", DT_OPTION_DURATION, AT(max_time_s), 0, 0, "TIME",
+     "save and stop with exit code 75 after this time (90s, 30m, 2h, 1d)"},
+    {"dry-run", DT_OPTION_FLAG, AT(dry_run), 0, 0, NULL,
+     "print the plan and the learning rate, then exit"},
+    {"allow-config-change", DT_OPTION_FLAG, AT(allow_config_change), 0, 0, NULL,
+     "resume even if the changed configuration alters the result"},
+    {"weights", DT_OPTION_TEXT, AT(weights), 0, 0, "PATH",
+     "load a safetensors file, a checkpoint or the newest one of a run folder"},
+    {"json", DT_OPTION_TEXT, AT(json), 0, 0, "FILE", "write the results as JSON"},
+    {"profile", DT_OPTION_FLAG, AT(profile), 0, 0, NULL, "print the time of every op"},
+    {"input", DT_OPTION_FLAG, AT(input), 0, 0, NULL,
+     "measure the input pipeline alone, on the real data"},
+    {"prefix", DT_OPTION_TEXT, AT(prefix), 0, 0, "P",
+     "name the shards P-0000.tar, P-0001.tar, ... (default: train)"},
+    {"per-shard", DT_OPTION_INTEGER, AT(per_shard), 1, INT_MAX, "N",
+     "images per shard (default: 1000)"},
+    {"devkit", DT_OPTION_TEXT, AT(devkit), 0, 0, "FILE",
+     "take labels for ILSVRC2012_img_val.tar from ILSVRC2012_devkit_t12.tar.gz"},
+    {"resize-short", DT_OPTION_INTEGER, AT(resize_short), DT_RESIZE_SHORT_LEAST,
+     DT_RESIZE_SHORT_MOST, "S", "shrink larger images until the shorter side has S pixels"},
+    {"quality", DT_OPTION_INTEGER, AT(quality), 1, 100, "Q",
+     "JPEG quality of images that are re-encoded: shrunk, CMYK, PNG (default: 95)"},
+    {"label-offset", DT_OPTION_INTEGER, AT(label_offset), 0, 1000000, "N",
+     "subtract N from the labels in TFRecord files (default: 1)"},
+    {"skip-bad", DT_OPTION_FLAG, AT(skip_bad), 0, 0, NULL,
+     "skip unusable images instead of aborting"},
+    {"threads", DT_OPTION_INTEGER, AT(threads), 1, 1024, "N",
+     "worker threads (default: one per CPU)"},
+    {"decode", DT_OPTION_ALL_OR_INTEGER, AT(decode), 0, INT_MAX, "all|N",
+     "decode all images, or N spread evenly over the shards (default: all)"},
+    {"per-class", DT_OPTION_INTEGER, AT(per_class), 1, 1000000, "N",
+     "images per class (default: 100)"},
+    {"size", DT_OPTION_INTEGER, AT(size), 8, 2048, "S", "height and width in pixels (default: 64)"},
+    {"seed", DT_OPTION_INTEGER, AT(seed), 0, INT64_C(1) << 53, "S",
+     "seed of the random number generator (default: 1)"},
+    {"help", DT_OPTION_FLAG, AT(help), 0, 0, NULL, "print this help (also -h)"},
+    {"version", DT_OPTION_FLAG, AT(version), 0, 0, NULL, "print the version"},
+};
+/* LONG_OPTION: what getopt_long returns for the first one, above all characters. */
+enum { LONG_OPTION = 256 };
+
+const struct dt_option *dt_option_find(const char *name)
+{
+    for (size_t i = 0; i < DT_COUNT(options); i++)
+        if (strcmp(options[i].name, name) == 0)
+            return &options[i];
+    return NULL;
+}
+
+/* --- Values --- */
+
+static dt_status parse_integer(int64_t *out, const struct dt_option *row, const char *text)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || value < row->min || value > row->max)
+        DT_FAIL(DT_ERR_USAGE, "--%s: \"%s\" is not an integer in %" PRId64 "..%" PRId64, row->name,
+                text, row->min, row->max);
+    *out = value;
+    return DT_OK;
+}
+
+/* "90", "90s", "1h30m", "0.5d" */
+static dt_status parse_duration(double *out, const struct dt_option *row, const char *text)
+{
+    static const struct {
+        char name;
+        double seconds;
+    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}, {'\0', 1}};
+    const char *at = text;
+    double sum = 0;
+    bool ok = *text != '\0';
+    while (ok && *at) {
+        char *end;
+        size_t u = 0;
+        double value = strtod(at, &end);
+        while (u < DT_COUNT(units) && units[u].name != *end)
+            u++;
+        ok = end != at && isfinite(value) && value >= 0 && u < DT_COUNT(units);
+        if (ok)
+            sum += value * units[u].seconds;
+        at = *end ? end + 1 : end;
+    }
+    if (!ok || sum <= 0)
+        DT_FAIL(DT_ERR_USAGE, "--%s: \"%s\" is not a time such as 90s, 30m or 2h", row->name, text);
+    *out = sum;
+    return DT_OK;
+}
+
+static dt_status store(struct dt_arguments *args, const struct dt_option *row, const char *text)
+{
+    char *field = (char *)args + row->offset;
+    switch (row->kind) {
+    case DT_OPTION_TEXT:
+        if (text[0] == '\0')
+            DT_FAIL(DT_ERR_USAGE, "--%s: the value is empty", row->name);
+        *(const char **)field = text;
+        return DT_OK;
+    case DT_OPTION_FLAG:
+        *(bool *)field = true;
+        return DT_OK;
+    case DT_OPTION_INTEGER:
+        return parse_integer((int64_t *)field, row, text);
+    case DT_OPTION_ALL_OR_INTEGER:
+        *(int64_t *)field = -1;
+        return strcmp(text, "all") == 0 ? DT_OK : parse_integer((int64_t *)field, row, text);
+    case DT_OPTION_DURATION:
+        return parse_duration((double *)field, row, text);
+    case DT_OPTION_SETTING:
+        args->sets[args->n_sets++] = text;
+        return DT_OK;
+    }
+    return DT_OK;
+}
+
+/* The argument getopt_long stopped at: it moves past a group of short options, "-hx", with the last
+ * one of them. */
+static const char *stopped_at(char *const *argv)
+{
+    const char *last = argv[optind - 1];
+    bool in_group = optopt > 0 && optopt < LONG_OPTION &&
+                    !(last[0] == '-' && last[1] != '-' && strchr(last, optopt));
+    return in_group ? argv[optind] : last;
+}
+
+static bool takes_settings(const struct dt_command *command)
+{
+    for (int i = 0; i < DT_COMMAND_OPTIONS && command->options[i]; i++)
+        if (strcmp(command->options[i], "set") == 0)
+            return true;
+    return false;
+}
+
+static dt_status refuse(const char *text, const struct dt_command *command, bool lacks_value)
+{
+    const char *names[DT_COMMAND_OPTIONS + 1] = {"help"};
+    char name[64], hint[128];
+    size_t n = 1;
+    if (lacks_value)
+        DT_FAIL(DT_ERR_USAGE, "%s requires a value", text);
+    if (optopt >= LONG_OPTION)
+        DT_FAIL(DT_ERR_USAGE, "%s: --%.*s takes no value", text, (int)strcspn(text, "=") - 2,
+                text + 2);
+    for (; n <= DT_COMMAND_OPTIONS && command->options[n - 1]; n++)
+        names[n] = command->options[n - 1];
+    size_t n_dashes = strspn(text, "-");
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(text + n_dashes, "="), text + n_dashes);
+    if (takes_settings(command) && dt_config_option_hint(hint, sizeof hint, name))
+        DT_FAIL(DT_ERR_USAGE, "%s: dtrain %s has no such option; %s", text, command->name, hint);
+    const char *nearest = dt_nearest(name, names, n);
+    DT_FAIL(DT_ERR_USAGE, "%s: dtrain %s has no such option; %s%s%s", text, command->name,
+            nearest ? "did you mean --" : "see dtrain --help", nearest ? nearest : "",
+            nearest ? "?" : "");
+}
+
+static dt_status check_given(const struct dt_arguments *args)
+{
+    const struct dt_command *command = args->command;
+    int least, most;
+    dt_command_operands(command, &least, &most);
+    if (args->n_operands > most)
+        DT_FAIL(DT_ERR_USAGE, "%s: unexpected argument of dtrain %s; see dtrain --help",
+                args->operands[most], command->name);
+    if (args->n_operands < least)
+        DT_FAIL(DT_ERR_USAGE, "dtrain %s needs %s", command->name, command->operands);
+    for (int i = 0; i < command->n_required; i++) {
+        const struct dt_option *row = dt_option_find(command->options[i]);
+        if (!*(const char *const *)((const char *)args + row->offset))
+            DT_FAIL(DT_ERR_USAGE, "dtrain %s needs --%s %s; see dtrain --help", command->name,
+                    row->name, row->value);
+    }
+    return DT_OK;
+}
+
+static dt_status parse_options(struct dt_arguments *args, int argc, char **argv)
+{
+    const struct dt_option *rows[DT_COUNT(options)];
+    struct option known[DT_COUNT(options) + 1] = {0};
+    int n = 0, found;
+    for (int i = 0; i < DT_COMMAND_OPTIONS && args->command->options[i]; i++)
+        rows[n++] = dt_option_find(args->command->options[i]);
+    rows[n++] = dt_option_find("help");
+    rows[n++] = dt_option_find("version");
+    for (int i = 0; i < n; i++)
+        known[i] = (struct option){
+            rows[i]->name, rows[i]->kind == DT_OPTION_FLAG ? no_argument : required_argument, NULL,
+            LONG_OPTION + i};
+    opterr = 0;
+    while ((found = getopt_long(argc, argv, ":h", known, NULL)) != -1) {
+        if (found == '?' || found == ':')
+            return refuse(stopped_at(argv), args->command, found == ':');
+        if (found == 'h')
+            args->help = true;
+        else
+            DT_TRY(store(args, rows[found - LONG_OPTION], optarg));
+    }
+    args->operands = argv + optind;
+    args->n_operands = argc - optind;
+    return args->help || args->version ? DT_OK : check_given(args);
+}
+
+/* The sub-command, which comes first: "train ..."; help on it: "help train", "train help". */
+static dt_status choose_command(struct dt_arguments *args, int argc, char **argv)
+{
+    bool help_first = argc > 1 && argc <= 3 && strcmp(argv[1], "help") == 0;
+    args->help = help_first;
+    args->named = argc > 1 + help_first && argv[1 + help_first][0] != '-';
+    args->command = args->named ? dt_command_find(argv[1 + help_first]) : dt_commands;
+    if (!args->command)
+        return dt_error_pass(DT_ERR_USAGE, __func__, __FILE__, __LINE__);
+    if (args->named && argc == 3 && strcmp(argv[2], "help") == 0)
+        args->help |= args->command->run != dt_cmd_config; /* "dtrain config help" lists the keys */
+    return DT_OK;
+}
+
+dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
+{
+    *args = (struct dt_arguments){.resume = "auto",
+                                  .prefix = "train",
+                                  .decode = -1,
+                                  .per_shard = 1000,
+                                  .quality = 95,
+                                  .label_offset = 1,
+                                  .per_class = 100,
+                                  .size = 64,
+                                  .seed = 1};
+    DT_TRY(choose_command(args, argc, argv));
+    if (args->command->run != dt_cmd_doctor) /* which says it among other things */
+        DT_TRY(dt_isa_check());
+    if (args->help)
+        return DT_OK;
+    DT_TRY(DT_NEW(args->sets, (size_t)argc));
+    return parse_options(args, argc - args->named, argv + args->named);
+}
+
+void dt_arguments_reset(struct dt_arguments *args)
+{
+    free(args->sets);
+}
+
+dt_status dt_arguments_config(struct dt_config *config, const struct dt_arguments *args)
+{
+    DT_TRY(dt_config_load(config, args->config, args->sets, args->n_sets));
+    if (!args->out)
+        return DT_OK;
+    return dt_file_path(config->output.dir, "%s", args->out);
+}

@@ -1,0 +1,142 @@
+/* Sub-commands that run on all MPI ranks: rank 0 reads the configuration and the others get a copy.
+ * An error is printed once, by the rank it comes from. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/build.h"
+#include "base/fault.h"
+#include "base/host.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "dtrain/comm.h"
+#include "dtrain/train.h"
+
+/* --- Errors --- */
+
+static void print_error(dt_status status)
+{
+    dt_log_progress("");
+    fprintf(stderr, "dtrain: error[%s] %s\n", dt_status_name(status), dt_error_text());
+    if (getenv("DTRAIN_DEBUG"))
+        fprintf(stderr, "  at %s\n", dt_error_trail());
+}
+
+/* Before MPI has started, the launcher's environment says whether this process is the first. */
+static bool is_first_process(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                        "SLURM_PROCID"};
+    for (size_t i = 0; i < DT_COUNT(names); i++) {
+        const char *rank = getenv(names[i]);
+        if (rank)
+            return strcmp(rank, "0") == 0;
+    }
+    return true;
+}
+
+void dt_error_print(dt_status status)
+{
+    if (is_first_process())
+        print_error(status);
+}
+
+/* --- Start --- */
+
+/* Comes first and never changes its size: another build would not understand anything else. */
+static dt_status check_build(struct dt_comm *comm)
+{
+    enum { BUILD_BYTES = 64 };
+    struct {
+        char build[BUILD_BYTES], host[BUILD_BYTES];
+    } own = {0}, *all;
+    char host[DT_HOST_MAX];
+    dt_status status = DT_OK;
+    snprintf(own.build, sizeof own.build, "%s", dt_build_id());
+    dt_host_name(host);
+    snprintf(own.host, sizeof own.host, "%.63s", host);
+    DT_TRY(DT_NEW(all, (size_t)dt_comm_size(comm)));
+    DT_TRY_OUT(dt_comm_gather(comm, all, &own, sizeof own));
+    for (int r = 1; r < dt_comm_size(comm); r++)
+        if (strcmp(all[r].build, all[0].build) != 0)
+            DT_TRY_OUT(DT_ERROR(DT_ERR_DISAGREE,
+                                "rank %d (%s) runs another build of dtrain (%.12s) than rank 0 "
+                                "(%.12s); start the same program on all nodes",
+                                r, all[r].host, all[r].build, all[0].build));
+out:
+    if (status != DT_OK)
+        dt_error_set_origin(0); /* all ranks see the same */
+    free(all);
+    return status;
+}
+
+static dt_status share_config(struct dt_config *config, struct dt_comm *comm,
+                              const struct dt_arguments *args)
+{
+    dt_status status = dt_comm_rank(comm) == 0 ? dt_arguments_config(config, args) : DT_OK;
+    DT_TRY(dt_comm_agree(comm, status));
+    return dt_comm_bcast(comm, config, sizeof *config, 0);
+}
+
+dt_status dt_run_on_ranks(const struct dt_arguments *args, int argc, char **argv)
+{
+    static struct dt_config config;
+    struct dt_comm *comm;
+    if (args->command->run_on_ranks == dt_cmd_train)
+        dt_train_catch_signals();
+    dt_status status = dt_comm_open(&comm, &argc, &argv);
+    if (status != DT_OK) {
+        dt_error_print(status);
+        return status;
+    }
+    int rank = dt_comm_rank(comm), n_ranks = dt_comm_size(comm);
+    dt_log_init(getenv("DTRAIN_DEBUG") ? DT_LOG_DEBUG : DT_LOG_INFO, rank, n_ranks);
+    status = check_build(comm);
+    if (status == DT_OK)
+        status = dt_comm_agree(comm, dt_fault_init(rank));
+    if (status == DT_OK)
+        status = share_config(&config, comm, args);
+    if (status == DT_OK)
+        status = args->command->run_on_ranks(comm, &config, args);
+    if (status != DT_OK && status != DT_STOPPED) {
+        int origin = dt_error_origin();
+        if (origin == DT_ORIGIN_LOCAL || origin == rank)
+            print_error(status);
+        if (origin == DT_ORIGIN_LOCAL && n_ranks > 1)
+            dt_comm_abort(comm, status);
+    }
+    dt_comm_close(comm);
+    return status;
+}
+
+/* --- The sub-commands --- */
+
+dt_status dt_cmd_train(struct dt_comm *comm, const struct dt_config *config,
+                       const struct dt_arguments *args)
+{
+    struct dt_train_options options = {.resume = args->resume,
+                                       .max_time_s = args->max_time_s,
+                                       .dry_run = args->dry_run,
+                                       .allow_config_change = args->allow_config_change};
+    return dt_train(comm, config, &options);
+}
+
+dt_status dt_cmd_eval(struct dt_comm *comm, const struct dt_config *config,
+                      const struct dt_arguments *args)
+{
+    return dt_evaluate(comm, config, args->weights);
+}
+
+dt_status dt_cmd_bench(struct dt_comm *comm, const struct dt_config *config,
+                       const struct dt_arguments *args)
+{
+    if (args->input && args->profile)
+        DT_FAIL_ALIKE(DT_ERR_USAGE,
+                      "--profile: dtrain bench --input runs no ops; see dtrain --help");
+    if (args->input)
+        return dt_bench_input(comm, config, args->json);
+    struct dt_bench_options options = {.json_path = args->json, .profile = args->profile};
+    return dt_bench(comm, config, &options);
+}

@@ -1,0 +1,155 @@
+/* The tables of sub-commands and options, and command lines read by them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+
+enum { MAX_WORDS = 8 };
+
+/* `line`: words with one blank between them. */
+static dt_status parse(struct dt_arguments *args, char *line)
+{
+    static char program[] = "dtrain";
+    char *argv[MAX_WORDS + 1] = {program};
+    int argc = 1;
+    for (; *line; argv[argc++] = line, line += strlen(line) + 1)
+        line[strcspn(line, " ")] = '\0';
+    argv[argc] = NULL;
+    optind = 0; /* a new start for getopt */
+    dt_status status = dt_arguments_parse(args, argc, argv);
+    args->operands = NULL; /* argv ends here */
+    return status;
+}
+
+static dt_status parse_words(struct dt_arguments *args, const char *words)
+{
+    char line[128] = "";
+    size_t bytes = strlen(words);
+    assert_true(bytes + 2 < sizeof line);
+    memcpy(line, words, bytes);
+    return parse(args, line);
+}
+
+static void test_tables(void **state)
+{
+    (void)state;
+    for (size_t c = 0; c < dt_n_commands; c++) {
+        const struct dt_command *command = &dt_commands[c];
+        int n = 0;
+        assert_true(!command->run != !command->run_on_ranks);
+        for (; n < DT_COMMAND_OPTIONS && command->options[n]; n++) {
+            const struct dt_option *option = dt_option_find(command->options[n]);
+            if (!option)
+                fail_msg("dtrain %s: no option %s", command->name, command->options[n]);
+            assert_true(n >= command->n_required || option->kind == DT_OPTION_TEXT);
+        }
+        assert_true(n >= command->n_required);
+        assert_ptr_equal(dt_command_find(command->name), command);
+    }
+}
+
+static void test_commands(void **state)
+{
+    static const struct {
+        const char *words, *command;
+        bool named, help;
+        int n_operands;
+    } rows[] = {
+        {"--config x", "train", false, false, 0},
+        {"train --config x", "train", true, false, 0},
+        {"help", "train", false, true, 0},
+        {"help eval", "eval", true, true, 0},
+        {"eval help", "eval", true, true, 0},
+        {"eval -h", "eval", true, true, 0},
+        {"-h", "train", false, true, 0},
+        {"shard --help", "shard", true, true, 0},
+        {"shard a b", "shard", true, false, 2},
+        {"shard --threads 2 a b", "shard", true, false, 2},
+        {"config help", "config", true, false, 1},
+        {"config help train.lr", "config", true, false, 2},
+        {"config -h", "config", true, true, 0},
+        {"models", "models", true, false, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < DT_COUNT(rows); i++) {
+        struct dt_arguments args;
+        if (parse_words(&args, rows[i].words) != DT_OK)
+            fail_msg("%s: %s", rows[i].words, dt_error_text());
+        assert_string_equal(args.command->name, rows[i].command);
+        assert_int_equal(args.named, rows[i].named);
+        assert_int_equal(args.help, rows[i].help);
+        assert_int_equal(args.n_operands, rows[i].n_operands);
+        dt_arguments_reset(&args);
+    }
+}
+
+static void test_values(void **state)
+{
+    struct dt_arguments args;
+    (void)state;
+    assert_int_equal(parse_words(&args, "--config x --max-time 1h30m --set a=1 --set b=2"), DT_OK);
+    assert_true(args.max_time_s == 5400);
+    assert_int_equal(args.n_sets, 2);
+    assert_string_equal(args.resume, "auto");
+    dt_arguments_reset(&args);
+    assert_int_equal(parse_words(&args, "--config x --max-time 0.5d --dry-run"), DT_OK);
+    assert_true(args.max_time_s == 43200);
+    assert_true(args.dry_run);
+    dt_arguments_reset(&args);
+    assert_int_equal(parse_words(&args, "verify x"), DT_OK);
+    assert_int_equal(args.decode, -1);
+    dt_arguments_reset(&args);
+    assert_int_equal(parse_words(&args, "verify x --decode 5"), DT_OK);
+    assert_int_equal(args.decode, 5);
+    dt_arguments_reset(&args);
+    assert_int_equal(parse_words(&args, "verify x --decode all"), DT_OK);
+    assert_int_equal(args.decode, -1);
+    dt_arguments_reset(&args);
+}
+
+static void test_wrong_lines(void **state)
+{
+    static const struct {
+        const char *words, *text;
+    } rows[] = {
+        {"trian", "did you mean train?"},
+        {"shapes x", "did you mean demo-data?"},
+        {"verify x --decode some", "--decode: \"some\" is not an integer in 0..2147483647"},
+        {"--config x --max-time 0", "not a time"},
+        {"--config x --max-time 3w", "not a time"},
+        {"shard a", "dtrain shard needs SRC DST"},
+        {"shard a b c", "c: unexpected argument"},
+        {"config", "dtrain config needs show|schema|help"},
+        {"-h --foo", "--foo: dtrain train has no such option"},
+        {"-hx", "-hx: dtrain train has no such option"},
+        {"--batch-size=32", "--batch-size=32: dtrain train has no such option; use --set train."},
+        {"eval --config x", "dtrain eval needs --weights PATH"},
+    };
+    (void)state;
+    for (size_t i = 0; i < DT_COUNT(rows); i++) {
+        struct dt_arguments args;
+        assert_int_equal(parse_words(&args, rows[i].words), DT_ERR_USAGE);
+        if (!strstr(dt_error_text(), rows[i].text))
+            fail_msg("%s: %s", rows[i].words, dt_error_text());
+        dt_arguments_reset(&args);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tables),
+        cmocka_unit_test(test_commands),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_wrong_lines),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,65 @@
+/* dtrain verify: the lines on standard output, and the status. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "checkpoint_rig.h"
+#include "cli/commands.h"
+
+static void run_verify(char *path, dt_status expected, char *said, size_t bytes)
+{
+    struct dt_arguments args = {.operands = &path, .n_operands = 1, .decode = -1};
+    FILE *file = tmpfile();
+    int old = dup(STDOUT_FILENO);
+    assert_non_null(file);
+    assert_true(old >= 0);
+    fflush(stdout);
+    assert_true(dup2(fileno(file), STDOUT_FILENO) >= 0);
+    dt_status status = dt_cmd_verify(&args);
+    fflush(stdout);
+    assert_true(dup2(old, STDOUT_FILENO) >= 0);
+    close(old);
+    if (status != expected)
+        fail_msg("%s: %s %s", path, dt_status_name(status), dt_error_text());
+    rewind(file);
+    said[fread(said, 1, bytes - 1, file)] = '\0';
+    fclose(file);
+}
+
+static void test_checkpoints(void **state)
+{
+    struct rig *r = *state;
+    char path[2][DT_PATH_MAX], run[DT_PATH_MAX], file[DT_PATH_MAX], said[4096], line[2048];
+    char nowhere[] = "/nonexistent";
+    ok(dt_file_path(run, "%.*s", (int)(strrchr(r->dir, '/') - r->dir), r->dir));
+    run_verify(run, DT_ERR_NO_INPUT, said, sizeof said);
+    run_verify(nowhere, DT_ERR_NO_INPUT, said, sizeof said);
+    ok(rig_save(r, path[0], 10));
+    ok(rig_save(r, path[1], 20));
+    run_verify(run, DT_OK, said, sizeof said);
+    snprintf(line, sizeof line, "ok  %s  step 20, 0.0 MiB, 13 tensors, ", path[1]);
+    assert_ptr_equal(strstr(said, line), said);
+    snprintf(line, sizeof line, "\nok  %s  step 10, ", path[0]);
+    assert_non_null(strstr(said, line));
+    ok(dt_file_path(file, "%s/config.json", path[0]));
+    assert_int_equal(truncate(file, 3), 0);
+    run_verify(path[1], DT_OK, said, sizeof said);
+    run_verify(path[0], DT_ERR_DATA, said, sizeof said);
+    snprintf(line, sizeof line, "!!  %s  config.json has 3 bytes, the manifest says ", path[0]);
+    assert_ptr_equal(strstr(said, line), said);
+    run_verify(r->dir, DT_ERR_DATA, said, sizeof said);
+    assert_non_null(strstr(said, line));
+    assert_non_null(strstr(dt_error_text(), "1 of 2 checkpoints"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_checkpoints, rig_setup, rig_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
