@@ -112,7 +112,8 @@ struct dt_config {
     } comm;
     struct {
         char dir[DT_PATH_MAX];
-        int log_every; /* steps */
+        int log_every;      /* steps */
+        double log_every_s; /* seconds, 0 = by steps only */
     } output;
     struct {
         int every_epochs; /* 0 = only at the end */

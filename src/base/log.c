@@ -2,12 +2,14 @@
  * threads and ranks do not mix. */
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -20,11 +22,31 @@ static struct {
     pthread_mutex_t lock;
     enum dt_log_level level;
     int rank, n_ranks;
+    int terminal; /* that shows what goes to stderr, if it is one */
     bool progress_shown;
-} state = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = DT_LOG_INFO, .n_ranks = 1};
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER,
+           .level = DT_LOG_INFO,
+           .n_ranks = 1,
+           .terminal = STDERR_FILENO};
+
+/* mpirun gives each rank a pipe for stderr and copies it to its own stderr, which may be a
+ * terminal; it is the parent of the ranks on its own node. */
+static int find_terminal(void)
+{
+    char path[64];
+    struct stat info;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getppid(), STDERR_FILENO);
+    if (isatty(STDERR_FILENO) || !getenv("OMPI_COMM_WORLD_RANK") || stat(path, &info) != 0 ||
+        !S_ISCHR(info.st_mode))
+        return STDERR_FILENO;
+    int fd = open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+    return fd >= 0 ? fd : STDERR_FILENO;
+}
 
 void dt_log_init(enum dt_log_level level, int rank, int n_ranks)
 {
+    if (rank == 0 && state.terminal == STDERR_FILENO)
+        state.terminal = find_terminal();
     state.level = level;
     state.rank = rank;
     state.n_ranks = n_ranks;
@@ -34,9 +56,9 @@ static int columns(void)
 {
     struct winsize size;
     const char *term = getenv("TERM");
-    if (state.rank != 0 || !isatty(STDERR_FILENO) || !term || strcmp(term, "dumb") == 0)
+    if (state.rank != 0 || !isatty(state.terminal) || !term || strcmp(term, "dumb") == 0)
         return 0;
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+    return ioctl(state.terminal, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 bool dt_log_is_terminal(void)

@@ -14,9 +14,9 @@ void dt_log_init(enum dt_log_level level, int rank, int n_ranks);
 /* Lines look like "dtrain: warning: text". A transient line (dt_log_progress) is cleared first. */
 void dt_log(enum dt_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* True when stderr is a terminal wide enough for a self-rewriting line: isatty(2), columns > 0,
- * TERM not dumb, rank 0. Under mpirun stdout looks like a terminal even in a job log, so stdout is
- * never asked. */
+/* True when what rank 0 writes to stderr reaches a terminal wide enough for a self-rewriting line
+ * (columns > 0, TERM not dumb), directly or through mpirun. Under mpirun stdout looks like a
+ * terminal even in a job log, so stdout is never asked. */
 bool dt_log_is_terminal(void);
 /* Draws `text` in place of the last progress line; does nothing when not a terminal. "" clears. */
 void dt_log_progress(const char *text);

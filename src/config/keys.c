@@ -206,7 +206,9 @@ const struct dt_key dt_keys[] = {
              INEXACT),
 
     STRING(output.dir, "runs/default", 1, "Run folder", FREE),
-    INT(output.log_every, 20, 1, 1000000, "Steps between lines of progress", FREE),
+    INT(output.log_every, 20, 1, 1000000, "Steps between lines of progress, at most", FREE),
+    REAL(output.log_every_s, 10, 0, 1e6, "Seconds between lines of progress, at most; 0: no limit",
+         FREE),
 
     INT(checkpoint.every_epochs, 1, 0, 100000, "Epochs between checkpoints; 0: only at the end",
         FREE),

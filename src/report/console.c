@@ -65,16 +65,19 @@ static void add_number(struct line *line, const struct event *e, const char *key
 static void on_step(const struct event *e)
 {
     struct line line = {.used = 0};
-    char eta[32];
-    double eta_s = number(e, "eta_s");
+    char elapsed[32], eta[32];
+    double elapsed_s = number(e, "elapsed_s"), eta_s = number(e, "eta_s");
     add(&line, "epoch %" PRId64 " step %" PRId64, integer(e, "epoch"), integer(e, "step"));
-    if (!isnan(number(e, "total_steps")))
-        add(&line, "/%" PRId64, integer(e, "total_steps"));
+    if (number(e, "total_steps") > 0)
+        add(&line, "/%" PRId64 " (%.0f %%)", integer(e, "total_steps"),
+            floor(100 * number(e, "step") / number(e, "total_steps")));
     add(&line, ":  loss %.4f", number(e, "loss")); /* also when it is not finite */
     add_number(&line, e, "top1", "  top1 ", 2, "");
     if (!isnan(number(e, "lr")))
         add(&line, "  lr %.4g", number(e, "lr"));
     add_number(&line, e, "images_per_s", "  ", 1, " images/s");
+    if (isfinite(elapsed_s))
+        add(&line, "  elapsed %s", dt_clock_format(elapsed, sizeof(elapsed), elapsed_s));
     if (isfinite(eta_s))
         add(&line, "  ETA %s", dt_clock_format(eta, sizeof(eta), eta_s));
     if (dt_log_is_terminal())
@@ -85,8 +88,7 @@ static void on_step(const struct event *e)
 
 static void on_eval(const struct event *e)
 {
-    dt_log(DT_LOG_INFO,
-           " * epoch %" PRId64 ": Acc@1 %.3f Acc@5 %.3f loss %.4f (%" PRId64 " images)",
+    dt_log(DT_LOG_INFO, " * epoch %" PRId64 ": top1 %.3f top5 %.3f loss %.4f (%" PRId64 " images)",
            integer(e, "epoch"), number(e, "top1"), number(e, "top5"), number(e, "loss"),
            integer(e, "images"));
 }
@@ -102,9 +104,12 @@ static void on_warning(const struct event *e)
     dt_log(DT_LOG_WARNING, "%s", dt_field_text(e->fields, e->n_fields, "text"));
 }
 
+/* Most runs have nothing to say here. */
 static void on_input(const struct event *e)
 {
-    dt_log(DT_LOG_INFO, "%s", dt_field_text(e->fields, e->n_fields, "text"));
+    const double least = 0.01;
+    if (!(number(e, "wait_share") < least))
+        dt_log(DT_LOG_INFO, "%s", dt_field_text(e->fields, e->n_fields, "text"));
 }
 
 static void on_run_end(const struct event *e)
@@ -116,7 +121,7 @@ static void on_run_end(const struct event *e)
         integer(e, "steps"));
     if (isfinite(seconds))
         add(&line, ", %s", dt_clock_format(duration, sizeof(duration), seconds));
-    add_number(&line, e, "top1", ", Acc@1 ", 3, "");
+    add_number(&line, e, "top1", ", top1 ", 3, "");
     dt_log(DT_LOG_INFO, "%s", line.text);
 }
 

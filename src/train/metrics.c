@@ -29,7 +29,7 @@ static void begin_interval(struct dt_metrics *metrics, const struct dt_session *
 
 void dt_metrics_init(struct dt_metrics *metrics, const struct dt_session *s, int64_t step)
 {
-    *metrics = (struct dt_metrics){0};
+    *metrics = (struct dt_metrics){.start_s = dt_clock_s()};
     begin_interval(metrics, s, step);
 }
 
@@ -37,6 +37,12 @@ void dt_metrics_pause(struct dt_metrics *metrics, double seconds)
 {
     metrics->paused_s += seconds;
     metrics->input.paused_s += seconds;
+}
+
+double dt_metrics_due_s(const struct dt_metrics *metrics, const struct dt_session *s)
+{
+    double every_s = s->config->output.log_every_s;
+    return every_s > 0 ? metrics->begin_s + metrics->paused_s + every_s : INFINITY;
 }
 
 /* The end of a message: what to go back to. */
@@ -189,6 +195,7 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
         DT_NUM("lr", lr),
         DT_NUM("images_per_s", n / n_steps / step_s),
         DT_NUM("data_wait_s", sums[SUM_WAIT] / rank_steps),
+        DT_NUM("elapsed_s", dt_clock_s() - metrics->start_s),
         DT_NUM("eta_s", metrics->step_s * (double)(s->last_step - step)),
     };
     struct dt_field fields[DT_COUNT(all) + 3];

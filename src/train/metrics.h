@@ -12,6 +12,7 @@ struct dt_input_mark {
 };
 
 struct dt_metrics {
+    double start_s;     /* when the first interval began */
     int64_t first_step; /* of the interval */
     double begin_s;     /* when it began */
     double wait_s;      /* dt_loader_wait_s then */
@@ -35,6 +36,8 @@ void dt_metrics_begin_input(struct dt_metrics *metrics, const struct dt_session 
  * nothing after less than `least` steps. Collective. */
 dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_session *s, int64_t step,
                                   int64_t epoch, int64_t least);
+/* The dt_clock_s at which the next line of progress is due by output.log_every_s. */
+double dt_metrics_due_s(const struct dt_metrics *metrics, const struct dt_session *s);
 /* Time that does not belong to training. */
 void dt_metrics_pause(struct dt_metrics *metrics, double seconds);
 

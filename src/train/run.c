@@ -143,7 +143,7 @@ static void log_finished(const struct run *r)
 {
     char best[64] = "";
     if (r->at.best_top1 >= 0)
-        snprintf(best, sizeof best, " (best Acc@1 %.3f)", r->at.best_top1);
+        snprintf(best, sizeof best, " (best top1 %.3f)", r->at.best_top1);
     dt_log(DT_LOG_INFO,
            "already finished after %" PRId64 " steps%s; raise %s or choose another --out",
            r->at.step, best,

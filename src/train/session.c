@@ -4,6 +4,7 @@
 #include "train/session.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -58,7 +59,8 @@ static dt_status choose_device(struct dt_session *s)
     s->backend = choice.backend;
     s->plane = choice.plane;
     if (choice.fallback && s->rank == 0)
-        dt_log(DT_LOG_WARNING, "no GPU: %s; running on the CPU", choice.fallback);
+        dt_log(DT_LOG_WARNING, "no GPU: %.*s; running on the CPU (dtrain doctor says more)",
+               (int)strcspn(choice.fallback, ":"), choice.fallback);
     return DT_OK;
 }
 

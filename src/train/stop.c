@@ -96,6 +96,7 @@ void dt_stop_init(struct dt_stop *stop, double limit_s, double begin_s, int64_t 
     *stop = (struct dt_stop){.end_s = allocation_first ? allocation_s : limit_end_s,
                              .end_reason = reasons[allocation_first ? ALLOCATION : MAX_TIME].text,
                              .save_at_s = INFINITY,
+                             .log_at_s = INFINITY,
                              .checked_s = dt_clock_s(),
                              .checked_step = step,
                              .next_step = step};
@@ -104,7 +105,7 @@ void dt_stop_init(struct dt_stop *stop, double limit_s, double begin_s, int64_t 
 void dt_stop_begin_batches(struct dt_stop *batches, const struct dt_stop *stop)
 {
     *batches = *stop;
-    batches->save_at_s = INFINITY; /* there is no saving between two batches */
+    batches->save_at_s = batches->log_at_s = INFINITY; /* neither happens between two batches */
     batches->checked_s = dt_clock_s();
     batches->checked_step = 0;
     batches->next_step = 1;
@@ -146,14 +147,16 @@ dt_status dt_stop_check(struct dt_stop *stop, struct dt_comm *comm, int64_t step
     int64_t n_new = step - stop->checked_step; /* 0 before the first step */
     double step_s = n_new > 0 ? (now_s - stop->checked_s) / (double)n_new : 0;
     stop->step_s = fmax(step_s, forget * stop->step_s);
-    bool save = dt_comm_rank(comm) == 0 && now_s >= stop->save_at_s;
-    double most[] = {find_own_reason(stop, now_s), save ? 1 : 0, stop->step_s};
+    bool decides = dt_comm_rank(comm) == 0;
+    double most[] = {find_own_reason(stop, now_s), decides && now_s >= stop->save_at_s,
+                     decides && now_s >= stop->log_at_s, stop->step_s};
     DT_TRY(dt_comm_max_f64(comm, most, DT_COUNT(most)));
-    stop->step_s = most[2];
+    stop->step_s = most[3];
     double n_steps = stop->step_s > 0 ? interval_s / stop->step_s : 1;
     stop->next_step = step + (n_steps < 1 ? 1 : n_steps > MAX_STEPS ? MAX_STEPS : (int)n_steps);
     stop->checked_s = now_s;
     stop->checked_step = step;
-    *due = (struct dt_due){.stop = reasons[(int)most[0]].text, .save = most[1] > 0};
+    *due = (struct dt_due){
+        .stop = reasons[(int)most[0]].text, .save = most[1] > 0, .log = most[2] > 0};
     return DT_OK;
 }

@@ -9,6 +9,7 @@ struct dt_stop {
     double end_s;           /* dt_clock_s at which the run must be over, INFINITY = none */
     double save_s;          /* the longest save so far; rank 0 keeps it up to date */
     double save_at_s;       /* rank 0: dt_clock_s at which a timed save is due, INFINITY = none */
+    double log_at_s;        /* rank 0: the same for a line of progress */
     const char *end_reason; /* "--max-time" or "the end of the Slurm allocation" */
     double step_s;          /* longest of late */
     double checked_s;
@@ -19,6 +20,7 @@ struct dt_stop {
 struct dt_due {
     const char *stop; /* why, NULL = go on: the same on all ranks */
     bool save;        /* rank 0's timed save */
+    bool log;         /* rank 0's timed line of progress */
 };
 
 /* From now on SIGUSR1, SIGUSR2, SIGTERM and SIGINT ask for a stop instead of ending the process; a

@@ -166,6 +166,7 @@ static dt_status find_due(struct run *r, struct dt_due *due)
 {
     r->stop.save_at_s = dt_save_policy_due_s(&r->save_policy);
     r->stop.save_s = r->save_policy.longest_s;
+    r->stop.log_at_s = dt_metrics_due_s(&r->metrics, &r->session);
     DT_TRY(dt_stop_check(&r->stop, r->session.comm, r->at.step, due));
     r->stop_reason = due->stop;
     return DT_OK;
@@ -189,7 +190,7 @@ static dt_status after_step(struct run *r)
         r->at.eval_due = eval_due;
         eval_due = false;
     }
-    if (eval_due || save_due || is_due(at->step, config->output.log_every))
+    if (eval_due || save_due || due.log || is_due(at->step, config->output.log_every))
         DT_TRY(report_metrics(r));
     if (eval_due)
         DT_TRY(evaluate(r, &is_best));

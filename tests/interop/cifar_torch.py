@@ -107,7 +107,7 @@ def main():
             step += 1
         seconds = time.time() - start
         print(
-            f"epoch {epoch + 1}: Acc@1 {evaluate(model, test, test_labels):.2f} "
+            f"epoch {epoch + 1}: top1 {evaluate(model, test, test_labels):.2f} "
             f"({per_epoch * BATCH / seconds:.0f} images/s)",
             flush=True,
         )

@@ -102,9 +102,9 @@ static char *run(const struct dt_report_options *options)
 static void test_plain_console(void **state)
 {
     static const char *const lines[] = {
-        "dtrain: epoch 0 step 140/450360:  loss 6.9123  top1 0.10  lr 0.01  1234.6 images/s  "
+        "dtrain: epoch 0 step 140/450360 (0 %):  loss 6.9123  top1 0.10  lr 0.01  1234.6 images/s  "
         "ETA 2 h 07 min\n",
-        "dtrain:  * epoch 3: Acc@1 75.900 Acc@5 92.700 loss 1.0321 (10000 images)\n",
+        "dtrain:  * epoch 3: top1 75.900 top5 92.700 loss 1.0321 (10000 images)\n",
         "dtrain: checkpoint of step 500 in runs/?[2J\"x\" (1.2 s)\n",
         "dtrain: warning: one bad image\n",
     };
@@ -310,7 +310,7 @@ static void test_terminal(void **state)
     read_until(master, text, sizeof(text), "(25 %)\r\033[K");
     close(slave);
     close(master);
-    const char *step = strstr(text, "\r\033[Kepoch 0 step 140/450360:  loss 6.9123");
+    const char *step = strstr(text, "\r\033[Kepoch 0 step 140/450360 (0 %):  loss 6.9123");
     assert_non_null(step);
     assert_null(memchr(step, '\n', 59)); /* cut to the width, then rewritten by the next line */
     assert_memory_equal(step + 4 + 59, "\r\033[Kdtrain:  * epoch 3", 22);
