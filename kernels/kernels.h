@@ -106,8 +106,8 @@ cudaError_t dt_kernel_avg_pool_bwd(cudaStream_t stream, enum dt_dtype type, void
 struct dt_loss_batch {
     const void *logits; /* n rows of `classes`, cp long */
     const int32_t *labels;
-    const int32_t *labels2; /* mixed labels: the target is weights * onehot(labels) */
-    const float *weights;   /* + (1 - weights) * onehot(labels2); both NULL: onehot(labels) */
+    const int32_t *labels2;  /* mixed labels: the target is mix_shares * onehot(labels) */
+    const float *mix_shares; /* + (1 - mix_shares) * onehot(labels2); both NULL: onehot(labels) */
     int n, classes, cp;
     float smoothing;
 };

@@ -1,6 +1,6 @@
 // Softmax cross entropy with label smoothing, its gradient, and the counters: one block per row,
 // then one block that adds the rows' results in a fixed order. Exponentials in fp32, sums in
-// double. With mixed labels a row has a second label and the weight of the first one.
+// double. With mixed labels a row has a second label and the share of the first one.
 #include "kernels/device.cuh"
 
 enum { ROW_THREADS = 128, TOTAL_THREADS = 256 };
@@ -13,10 +13,10 @@ struct row_shared {
     float label_logit, label2_logit;
 };
 
-// Without mixed labels label2 is label and weight 1.
+// Without mixed labels label2 is label and share 1.
 struct target {
     int label, label2;
-    float weight;
+    float share;
 };
 
 template <typename T> struct loss_row {
@@ -32,7 +32,7 @@ static __device__ inline struct target target_of(const struct dt_loss_batch &b, 
     const int label = b.labels[i];
     if (!b.labels2)
         return {label, label, 1};
-    return {label, b.labels2[i], b.weights[i]};
+    return {label, b.labels2[i], b.mix_shares[i]};
 }
 
 static __device__ inline bool is_class(int label, int classes)
@@ -113,8 +113,8 @@ static __device__ inline void store_diff(const struct row_shared &s, const struc
 {
     const float scale = diff_scale / (float)s.exp[0], max = s.max[0];
     const float uniform = diff_scale * row.smoothing / (float)row.classes;
-    const float share = (1 - row.smoothing) * row.target.weight;
-    const float share2 = (1 - row.smoothing) * (1 - row.target.weight);
+    const float share = (1 - row.smoothing) * row.target.share;
+    const float share2 = (1 - row.smoothing) * (1 - row.target.share);
     float v[DT_GROUP];
     for (int first = threadIdx.x * DT_GROUP; first < row.cp; first += ROW_THREADS * DT_GROUP) {
         dt_load8(v, row.logits + first);
@@ -137,12 +137,12 @@ template <typename T> static __device__ inline void store_no_diff(const struct l
         dt_store8(row.diff + first, zero);
 }
 
-static __device__ inline double loss_of(const struct row_shared &s, float weight, int classes,
+static __device__ inline double loss_of(const struct row_shared &s, float share, int classes,
                                         float smoothing)
 {
-    const double log_sum = log(s.exp[0]), a = (double)smoothing, w = (double)weight;
+    const double log_sum = log(s.exp[0]), a = (double)smoothing, own = (double)share;
     const double at_labels =
-        w * (double)(s.label_logit - s.max[0]) + (1 - w) * (double)(s.label2_logit - s.max[0]);
+        own * (double)(s.label_logit - s.max[0]) + (1 - own) * (double)(s.label2_logit - s.max[0]);
     return (1 - a) * (log_sum - at_labels) + a * (log_sum - s.logit[0] / classes);
 }
 
@@ -168,7 +168,7 @@ static __global__ void loss_rows_kernel(struct dt_loss_row *rows, T *diff,
         store_no_diff(row);
     }
     if (threadIdx.x == 0) {
-        rows[i].loss = counted ? loss_of(s, row.target.weight, row.classes, row.smoothing) : 0;
+        rows[i].loss = counted ? loss_of(s, row.target.share, row.classes, row.smoothing) : 0;
         rows[i].rank = counted ? s.rank[0] : 0;
         rows[i].counted = counted;
     }

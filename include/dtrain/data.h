@@ -61,7 +61,7 @@ struct dt_batch {
     const uint8_t *pixels;       /* batch x size x size x 3, RGB; rows >= n are zero */
     const int32_t *labels;       /* batch; -1 for rows >= n */
     const int32_t *labels2;      /* batch; of the image that is mixed in, else as labels */
-    const float *weights;        /* batch; share of labels, 0.5 .. 1; labels2 has the rest */
+    const float *mix_shares;     /* batch; share of labels, 0.5 .. 1; labels2 has the rest */
     const uint32_t *ids;         /* batch; sample ids as drawn (before replacement of bad ones) */
     const struct dt_crop *crops; /* batch */
     int n;                       /* valid rows */
@@ -93,7 +93,7 @@ struct dt_loader;
 dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset,
                            const struct dt_loader_options *options);
 void dt_loader_destroy(struct dt_loader *loader); /* accepts NULL; stops and joins the workers */
-/* Block i of the memory that pixels, labels and weights of all batches lie in, NULL past the last:
+/* Block i of the memory that pixels, labels and shares of all batches lie in, NULL past the last:
  * begins a page, the same until dt_loader_destroy. For a device that wants it pinned. */
 void *dt_loader_memory(const struct dt_loader *loader, int i, size_t *bytes);
 uint64_t dt_loader_batches(const struct dt_loader *loader); /* global batches per epoch */

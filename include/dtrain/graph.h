@@ -18,7 +18,7 @@ enum { DT_NAME_MAX = 64, DT_MAX_SRC = 8, DT_MAX_DST = 4 };
 
 enum dt_phase { DT_TRAIN, DT_EVAL, DT_N_PHASES };
 enum dt_role {
-    DT_INPUT,      /* filled by the caller before a run: pixels, labels, labels2, weights */
+    DT_INPUT,      /* filled by the caller before a run: pixels, labels, labels2, mix_share */
     DT_PARAM,      /* trained */
     DT_STAT,       /* running mean and variance: kept, saved, not trained */
     DT_ACT,        /* forward value */
@@ -46,7 +46,9 @@ struct dt_tensor {
 };
 
 /* One row per op: X(NAME, name, minimum and maximum of n_src, of n_dst, bit mask of the sources
- * whose memory dst[0] may take over when they die there).
+ * whose memory dst[0] may take over when they die there). Forward ops come first, softmax_xent last
+ * of them. A row wants dt_rule_<name> in src/graph, dt_cpu_<name> in src/cpu, dt_cuda_<name> in
+ * src/cuda and op_test_<name> in tests/ops; the build names what is missing.
  *
  * Order of tensors (training; in brackets: only if listed):
  *   ingest             pixels -> dst                     u8 N,H,W,C to normalised f32
@@ -59,9 +61,9 @@ struct dt_tensor {
  *   avg_pool           src -> dst                        adaptive: window from the two shapes
  *   linear             src weights bias -> dst           weights O x (C*H*W)
  *   dropout            src -> dst                        mask from (seed, step, stream, element)
- *   softmax_xent       logits labels [labels2 weights] -> [diff_src]
- *                                                        against weights * onehot(labels) +
- *                                                        (1 - weights) * onehot(labels2), smoothed;
+ *   softmax_xent       logits labels [labels2 mix_share] -> [diff_src]
+ *                                                        against mix_share * onehot(labels) + the
+ *                                                        rest * onehot(labels2), smoothed;
  *                                                        adds to the device's counters, top-k by
  *                                                        labels alone; labels < 0 are ignored;
  *                                                        diff_src is multiplied by diff_scale
@@ -129,7 +131,7 @@ struct dt_graph {
     enum dt_phase phase; /* nodes are added to this phase */
     int batch;           /* images per pass of this phase */
     int pixels[DT_N_PHASES], labels[DT_N_PHASES], logits[DT_N_PHASES]; /* tensor ids, -1 = none */
-    int labels2[DT_N_PHASES], weights[DT_N_PHASES]; /* of mixed labels, both or none */
+    int labels2[DT_N_PHASES], mix_share[DT_N_PHASES]; /* of mixed labels, both or none */
     dt_status status;    /* the first error of building, kept for dt_graph_check */
 };
 
@@ -139,7 +141,7 @@ void dt_graph_destroy(struct dt_graph *graph);
 /* Starts a phase; inputs: pixels (u8, N x 3 x size x size, stored N,H,W,C) and labels (i32, N). */
 dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int image_size);
 /* The phase's images are mixed from two each (mixup, CutMix); two more inputs: labels2 (i32, N), of
- * the second image, and weights (f32, N), the share of labels. dt_graph_softmax_xent reads them. */
+ * the second image, and mix_share (f32, N), the share of labels. Read by dt_graph_softmax_xent. */
 dt_status dt_graph_mix_labels(struct dt_graph *g);
 
 /* --- What models are built from. Each adds a node and returns the id of dst[0]. An error (bad

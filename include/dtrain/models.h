@@ -1,10 +1,35 @@
 /* The list of models. A model is a function that adds nodes to a graph; names, shapes and
  * initialisation are torchvision's (ResNet is v1.5: stride on the 3x3 convolution).
- * A new model: src/models/x.c and one row in src/models/models.c. */
+ * A new model: src/models/x.c with its dt_build_x, and one row in DT_MODEL_LIST. */
 #ifndef DTRAIN_MODELS_H
 #define DTRAIN_MODELS_H
 
 #include "dtrain/graph.h"
+
+/* One row per model: X(name, function that builds it, then the fields of struct dt_model from
+ * variant on). The smallest images: 32 keeps ResNet's and VGG's last stage at 1x1 or more;
+ * AlexNet's windows need 63. */
+#define DT_MODEL_LIST(X)                              \
+    X(resnet18, resnet, 18, true, 32, "fc")           \
+    X(resnet34, resnet, 34, true, 32, "fc")           \
+    X(resnet50, resnet, 50, true, 32, "fc")           \
+    X(resnet101, resnet, 101, true, 32, "fc")         \
+    X(resnet152, resnet, 152, true, 32, "fc")         \
+    X(resnet20, resnet_cifar, 20, true, 8, "fc")      \
+    X(resnet32, resnet_cifar, 32, true, 8, "fc")      \
+    X(resnet44, resnet_cifar, 44, true, 8, "fc")      \
+    X(resnet56, resnet_cifar, 56, true, 8, "fc")      \
+    X(resnet110, resnet_cifar, 110, true, 8, "fc")    \
+    X(vgg11, vgg, 11, false, 32, "classifier.6")      \
+    X(vgg13, vgg, 13, false, 32, "classifier.6")      \
+    X(vgg16, vgg, 16, false, 32, "classifier.6")      \
+    X(vgg19, vgg, 19, false, 32, "classifier.6")      \
+    X(vgg11_bn, vgg, 11, true, 32, "classifier.6")    \
+    X(vgg13_bn, vgg, 13, true, 32, "classifier.6")    \
+    X(vgg16_bn, vgg, 16, true, 32, "classifier.6")    \
+    X(vgg19_bn, vgg, 19, true, 32, "classifier.6")    \
+    X(alexnet, alexnet, 0, false, 63, "classifier.6") \
+    X(tiny, tiny, 0, false, 8, "fc")
 
 struct dt_model_options {
     int num_classes;

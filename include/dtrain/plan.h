@@ -128,13 +128,13 @@ dt_status dt_plan_layout(struct dt_plan **plan, const struct dt_graph *graph,
                          const struct dt_backend *backend, struct dt_device *device,
                          const struct dt_plan_options *options);
 
-/* One batch of N images, borrowed. labels2 and weights may be NULL where the graph's labels are not
- * mixed. */
+/* One batch of N images, borrowed. labels2 and mix_shares may be NULL where the graph's labels are
+ * not mixed. */
 struct dt_feed {
-    const uint8_t *pixels;  /* N,H,W,C */
-    const int32_t *labels;  /* N; -1 = ignore the image */
-    const int32_t *labels2; /* N; of the image mixed in, as labels where there is none */
-    const float *weights;   /* N; share of labels; labels2 has the rest */
+    const uint8_t *pixels;   /* N,H,W,C */
+    const int32_t *labels;   /* N; -1 = ignore the image */
+    const int32_t *labels2;  /* N; of the image mixed in, as labels where there is none */
+    const float *mix_shares; /* N; share of labels; labels2 has the rest */
 };
 /* Copies a batch into the inputs of a phase. The device may still read it until dt_plan_end_feed,
  * which is called after the walk is started. */

@@ -3,7 +3,7 @@
  * Rows are independent and computed in parallel; their results are added up in row order, so the
  * sums do not depend on threads. As PyTorch: loss = (1 - s) * CE + s * mean over classes of -log p,
  * that is, cross entropy against the target (1 - s) * onehot + s / n_classes. With mixed labels
- * (mixup, CutMix) onehot is the mean of two, weighted. */
+ * (mixup, CutMix) onehot is that of two labels, each by its share. */
 #include <math.h>
 #include <string.h>
 
@@ -14,16 +14,16 @@ struct row_result {
     int rank; /* classes that beat the label's */
 };
 
-/* Without mixed labels label2 is label and weight 1. */
+/* Without mixed labels label2 is label and share 1. */
 struct target {
     int label, label2;
-    float weight;
+    float share;
 };
 
 struct batch {
     const float *logits;
     const int32_t *labels, *labels2;
-    const float *weights; /* NULL, as labels2: the labels are not mixed */
+    const float *mix_shares; /* NULL, as labels2: the labels are not mixed */
     int n, n_classes;
     float smoothing, diff_scale;
 };
@@ -45,7 +45,7 @@ static struct batch batch_of(const struct dt_exec *exec, const struct dt_scalars
         .logits = dt_cpu_src(exec, 0),
         .labels = dt_cpu_src(exec, 1),
         .labels2 = mixed ? dt_cpu_src(exec, 2) : NULL,
-        .weights = mixed ? dt_cpu_src(exec, 3) : NULL,
+        .mix_shares = mixed ? dt_cpu_src(exec, 3) : NULL,
         .n = dim[0],
         .n_classes = dim[1],
         .smoothing = node->attr.xent.smoothing,
@@ -57,7 +57,7 @@ static struct target target_of(const struct batch *b, int i)
 {
     if (!b->labels2)
         return (struct target){b->labels[i], b->labels[i], 1};
-    return (struct target){b->labels[i], b->labels2[i], b->weights[i]};
+    return (struct target){b->labels[i], b->labels2[i], b->mix_shares[i]};
 }
 
 static dt_status check_labels(const struct batch *b)
@@ -104,16 +104,16 @@ static double row_loss(float *diff, const float *logits, const struct batch *b, 
     if (diff) {
         float scale = b->diff_scale / (float)sum_exp;
         float uniform = b->diff_scale * b->smoothing / (float)n_classes;
-        float share = (1 - b->smoothing) * t.weight;
-        float share2 = (1 - b->smoothing) * (1 - t.weight);
+        float share = (1 - b->smoothing) * t.share;
+        float share2 = (1 - b->smoothing) * (1 - t.share);
         for (int c = 0; c < n_classes; c++)
             diff[c] = diff[c] * scale - uniform;
         diff[t.label] -= b->diff_scale * share;
         diff[t.label2] -= b->diff_scale * share2;
     }
-    double log_sum = log(sum_exp), s = (double)b->smoothing, weight = (double)t.weight;
+    double log_sum = log(sum_exp), s = (double)b->smoothing, own = (double)t.share;
     double at_labels =
-        weight * (double)(logits[t.label] - max) + (1 - weight) * (double)(logits[t.label2] - max);
+        own * (double)(logits[t.label] - max) + (1 - own) * (double)(logits[t.label2] - max);
     return (1 - s) * (log_sum - at_labels) + s * (log_sum - sum / n_classes);
 }
 

@@ -24,7 +24,7 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
         .logits = exec->src_data[0],
         .labels = exec->src_data[1],
         .labels2 = mixed ? exec->src_data[2] : NULL,
-        .weights = mixed ? exec->src_data[3] : NULL,
+        .mix_shares = mixed ? exec->src_data[3] : NULL,
         .n = logits->n,
         .classes = logits->c,
         .cp = logits->cp,

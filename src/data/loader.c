@@ -69,14 +69,14 @@ static dt_status create_slot(struct dt_slot *slot, const struct dt_loader *loade
     slot->pixels = (void *)memory;
     slot->labels = (void *)after;
     slot->labels2 = (void *)(after + labels);
-    slot->weights = (void *)(after + 2 * labels);
+    slot->mix_shares = (void *)(after + 2 * labels);
     DT_TRY(DT_NEW(slot->ids, n));
     DT_TRY(DT_NEW(slot->crops, n));
     slot->batch = (struct dt_batch){
         .pixels = slot->pixels,
         .labels = slot->labels,
         .labels2 = slot->labels2,
-        .weights = slot->weights,
+        .mix_shares = slot->mix_shares,
         .ids = slot->ids,
         .crops = slot->crops,
         .slot = (int)(slot - loader->slots),

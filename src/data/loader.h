@@ -25,10 +25,10 @@ struct dt_slot {
     uint64_t lap;
     int n_pending; /* rows not yet finished */
     struct dt_batch batch;
-    void *memory; /* pixels, labels, labels2 and weights in whole pages, for a device to pin */
+    void *memory; /* pixels, labels, labels2 and mix_shares in whole pages, for a device to pin */
     uint8_t *pixels;
     int32_t *labels, *labels2;
-    float *weights;
+    float *mix_shares;
     uint32_t *ids;
     struct dt_crop *crops;
 };

@@ -74,7 +74,7 @@ static void fill_blank(struct dt_slot *slot, int row, size_t row_bytes)
 {
     memset(slot->pixels + (size_t)row * row_bytes, 0, row_bytes);
     slot->labels[row] = slot->labels2[row] = -1;
-    slot->weights[row] = 1;
+    slot->mix_shares[row] = 1;
     slot->ids[row] = 0;
     slot->crops[row] = (struct dt_crop){0};
 }
@@ -87,7 +87,7 @@ static dt_status fill_sample(struct dt_worker *worker, struct dt_slot *slot, int
     const uint32_t *order = loader->order[slot->batch.epoch % 2].ids;
     uint8_t *pixels = slot->pixels + (size_t)row * loader->row_bytes;
     slot->ids[row] = order[position];
-    slot->weights[row] = 1;
+    slot->mix_shares[row] = 1;
     for (uint32_t i = 0; i < loader->n_samples; i++) {
         uint32_t id = order[(position + i) % loader->n_samples];
         dt_status status =
@@ -131,11 +131,11 @@ static void mix_pair(const struct dt_loader *loader, struct dt_slot *slot, int r
 {
     const struct dt_loader_options *o = &loader->options;
     uint8_t *a = slot->pixels + (size_t)row * loader->row_bytes;
-    float weight = dt_mix_pair(a, a + loader->row_bytes, &o->also, o->seed, slot->batch.epoch,
-                               slot->ids[row], o->image_size);
+    float share = dt_mix_pair(a, a + loader->row_bytes, &o->also, o->seed, slot->batch.epoch,
+                              slot->ids[row], o->image_size);
     slot->labels2[row] = slot->labels[row + 1];
     slot->labels2[row + 1] = slot->labels[row];
-    slot->weights[row] = slot->weights[row + 1] = weight;
+    slot->mix_shares[row] = slot->mix_shares[row + 1] = share;
 }
 
 static dt_status run_task(struct dt_worker *worker, const struct task *task)

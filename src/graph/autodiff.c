@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "graph/ops.h"
+#include "graph/internal.h"
 
 struct value {
     bool needs;   /* depends on a parameter */
@@ -22,11 +22,6 @@ struct dt_autodiff {
     struct value *value; /* one per forward tensor */
     int n_values;
 };
-
-struct dt_graph *dt_autodiff_graph(struct dt_autodiff *ad)
-{
-    return ad->g;
-}
 
 bool dt_autodiff_needs(const struct dt_autodiff *ad, int value)
 {
@@ -90,17 +85,71 @@ void dt_autodiff_give(struct dt_autodiff *ad, int value, int diff)
     v->term[v->n_terms++] = diff;
 }
 
-int dt_autodiff_take(struct dt_autodiff *ad, int value)
+int dt_autodiff_take_terms(struct dt_autodiff *ad, int value, int term[2])
 {
+    memcpy(term, ad->value[value].term, sizeof ad->value[value].term);
+    return ad->value[value].n_terms;
+}
+
+int dt_autodiff_take(struct dt_autodiff *ad, const struct dt_node *node)
+{
+    const int value = node->dst[0];
+    if (node->relu)
+        return dt_autodiff_through_relu(ad, node, value);
     if (ad->value[value].n_terms == 2)
         add_terms(ad, value);
     return ad->value[value].term[0];
 }
 
-int dt_autodiff_take_terms(struct dt_autodiff *ad, int value, int term[2])
+struct dt_node *dt_autodiff_append(struct dt_autodiff *ad, enum dt_op op,
+                                   const struct dt_node *node, int n_src, const int *src, int n_dst,
+                                   const int *dst)
 {
-    memcpy(term, ad->value[value].term, sizeof ad->value[value].term);
-    return ad->value[value].n_terms;
+    struct dt_node *backward = dt_graph_node(ad->g, op, node->name, n_src, src, n_dst, dst);
+    if (backward)
+        backward->attr = node->attr;
+    return backward;
+}
+
+int dt_autodiff_through_relu(struct dt_autodiff *ad, const struct dt_node *node, int value)
+{
+    int term[2];
+    int n_terms = dt_autodiff_take_terms(ad, node->dst[0], term);
+    int src[3] = {term[0], node->dst[0], term[1]};
+    int diff_src = dt_autodiff_new(ad, value);
+    dt_autodiff_append(ad, DT_OP_RELU_BWD, node, 1 + n_terms, src, 1, &diff_src);
+    return diff_src;
+}
+
+static void append_one_to_one(struct dt_autodiff *ad, enum dt_op op, const struct dt_node *node,
+                              int diff_dst, int second)
+{
+    int src[2] = {diff_dst, second};
+    int diff_src = dt_autodiff_new(ad, node->src[0]);
+    dt_autodiff_append(ad, op, node, second >= 0 ? 2 : 1, src, 1, &diff_src);
+    dt_autodiff_give(ad, node->src[0], diff_src);
+}
+
+void dt_autodiff_one_to_one(struct dt_autodiff *ad, enum dt_op op, const struct dt_node *node,
+                            int saved)
+{
+    append_one_to_one(ad, op, node, dt_autodiff_take(ad, node), saved);
+}
+
+/* Weights first: their gradient is on its way to the other ranks while the data gradient computes.
+ */
+void dt_autodiff_weights_then_data(struct dt_autodiff *ad, const struct dt_node *node,
+                                   enum dt_op bwd_weights, enum dt_op bwd_data)
+{
+    int diff_dst = dt_autodiff_take(ad, node);
+    int src[2] = {node->src[0], diff_dst};
+    int dst[2];
+    int n_dst = 0;
+    for (int i = 1; i < node->n_src; i++)
+        dst[n_dst++] = dt_autodiff_new_param(ad, node->src[i]);
+    dt_autodiff_append(ad, bwd_weights, node, 2, src, n_dst, dst);
+    if (dt_autodiff_needs(ad, node->src[0]))
+        append_one_to_one(ad, bwd_data, node, diff_dst, node->src[1]);
 }
 
 static dt_status check_start(const struct dt_graph *g)
@@ -147,7 +196,7 @@ static void walk_back(struct dt_autodiff *ad)
             continue;
         const struct value *v = node.n_dst > 0 ? &ad->value[node.dst[0]] : NULL;
         if (node.op == DT_OP_SOFTMAX_XENT || (v && v->needs && v->n_terms > 0))
-            dt_op_row(node.op)->gradient(ad, &node);
+            dt_op_row(node.op)->rule->gradient(ad, &node);
     }
 }
 

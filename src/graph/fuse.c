@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "graph/ops.h"
+#include "graph/internal.h"
 
 struct fuser {
     struct dt_graph *g;

@@ -14,15 +14,11 @@ int dt_layer_linear(struct dt_graph *g, int src, const char *name, int out_featu
 bool dt_model_check(struct dt_graph *g, int src, const struct dt_model *model,
                     const struct dt_model_options *options);
 
-int dt_build_resnet(struct dt_graph *g, int src, const struct dt_model *model,
-                    const struct dt_model_options *options);
-int dt_build_resnet_cifar(struct dt_graph *g, int src, const struct dt_model *model,
+/* dt_build_x in x.c; families with several models are declared several times. */
+#define DT_BUILD_DECLARE(name, family, ...)                                          \
+    int dt_build_##family(struct dt_graph *g, int src, const struct dt_model *model, \
                           const struct dt_model_options *options);
-int dt_build_vgg(struct dt_graph *g, int src, const struct dt_model *model,
-                 const struct dt_model_options *options);
-int dt_build_alexnet(struct dt_graph *g, int src, const struct dt_model *model,
-                     const struct dt_model_options *options);
-int dt_build_tiny(struct dt_graph *g, int src, const struct dt_model *model,
-                  const struct dt_model_options *options);
+DT_MODEL_LIST(DT_BUILD_DECLARE)
+#undef DT_BUILD_DECLARE
 
 #endif

@@ -34,7 +34,7 @@ dt_status dt_plan_feed(struct dt_plan *plan, enum dt_phase phase, const struct d
     DT_TRY(feed(plan, g->labels[phase], batch->labels));
     if (g->labels2[phase] >= 0) {
         DT_TRY(feed(plan, g->labels2[phase], batch->labels2));
-        DT_TRY(feed(plan, g->weights[phase], batch->weights));
+        DT_TRY(feed(plan, g->mix_share[phase], batch->mix_shares));
     }
     return DT_OK;
 }

@@ -73,7 +73,7 @@ static double work_s(const struct dt_session *s)
 
 static dt_status feed(struct dt_session *s, enum dt_phase phase, const struct dt_batch *batch)
 {
-    const struct dt_feed input = {batch->pixels, batch->labels, batch->labels2, batch->weights};
+    const struct dt_feed input = {batch->pixels, batch->labels, batch->labels2, batch->mix_shares};
     return dt_plan_feed(s->plan, phase, &input);
 }
 

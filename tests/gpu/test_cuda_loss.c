@@ -10,7 +10,7 @@ struct problem {
 
 /* What the kernel keeps, on the GPU. */
 struct net {
-    struct array logits, labels, labels2, weights, diff;
+    struct array logits, labels, labels2, mix_shares, diff;
     struct dt_step_counters *counters;
     struct dt_loss_row *rows;
     struct dt_step_values *step;
@@ -26,7 +26,7 @@ static struct net net_create(enum dt_dtype type, const struct problem *p, float 
         .logits = array_rows(type, (size_t)p->n, p->classes, p->cp, p->spread, 1),
         .labels = array_create(DT_I32, (size_t)p->n),
         .labels2 = array_create(DT_I32, (size_t)p->n),
-        .weights = array_create(DT_F32, (size_t)p->n),
+        .mix_shares = array_create(DT_F32, (size_t)p->n),
         .diff = array_create(type, (size_t)p->n * (size_t)p->cp),
         .counters = struct_create(&zero, sizeof zero),
         .step = struct_create(&values, sizeof values),
@@ -41,7 +41,7 @@ static void net_free(struct net *net)
     array_free(&net->logits);
     array_free(&net->labels);
     array_free(&net->labels2);
-    array_free(&net->weights);
+    array_free(&net->mix_shares);
     array_free(&net->diff);
     CUDA(cudaFree(net->counters));
     CUDA(cudaFree(net->step));
@@ -57,7 +57,7 @@ static void net_run(struct net *net, const struct problem *p, int labels, bool w
         .logits = net->logits.memory,
         .labels = net->labels.memory,
         .labels2 = labels == MIXED ? net->labels2.memory : NULL,
-        .weights = labels == MIXED ? net->weights.memory : NULL,
+        .mix_shares = labels == MIXED ? net->mix_shares.memory : NULL,
         .n = p->n,
         .classes = p->classes,
         .cp = p->cp,
@@ -70,7 +70,7 @@ static void net_run(struct net *net, const struct problem *p, int labels, bool w
 /* What a row is trained towards. */
 struct target {
     int label, label2;
-    double weight;
+    double share;
 };
 
 static struct target target_of(const struct net *net, int i, int labels)
@@ -78,7 +78,7 @@ static struct target target_of(const struct net *net, int i, int labels)
     int label = (int)net->labels.value[i];
     if (labels == PLAIN)
         return (struct target){label, label, 1};
-    return (struct target){label, (int)net->labels2.value[i], (double)net->weights.value[i]};
+    return (struct target){label, (int)net->labels2.value[i], (double)net->mix_shares.value[i]};
 }
 
 /* One row: its loss; gradient[c] of the classes, before diff_scale. */
@@ -92,7 +92,7 @@ static double reference(double *gradient, const float *x, int classes, struct ta
         sum += exp((double)x[c] - max);
     for (int c = 0; c < classes; c++) {
         double log_p = (double)x[c] - max - log(sum);
-        double onehot = (c == t.label ? t.weight : 0) + (c == t.label2 ? 1 - t.weight : 0);
+        double onehot = (c == t.label ? t.share : 0) + (c == t.label2 ? 1 - t.share : 0);
         double target = (1 - smoothing) * onehot + smoothing / classes;
         loss -= target * log_p;
         gradient[c] = exp(log_p) - target;
@@ -144,7 +144,7 @@ static void assert_counters(const struct net *net, const struct dt_step_counters
     assert_int_equal(got.classes, want->classes);
 }
 
-/* Every seventh row is ignored; of the mixed ones every third has the same label twice, and weights
+/* Every seventh row is ignored; of the mixed ones every third has the same label twice, and shares
  * of 1 and 0.5 come too. */
 static void put_labels(struct net *net, const struct problem *p)
 {
@@ -152,11 +152,11 @@ static void put_labels(struct net *net, const struct problem *p)
         net->labels.value[i] = (float)(i % 7 == 6 ? -1 - i : (i * 31 + 5) % p->classes);
         net->labels2.value[i] =
             i % 3 == 1 ? net->labels.value[i] : (float)((i * 17 + 2) % p->classes);
-        net->weights.value[i] = 0.5f + 0.125f * (float)(i % 5);
+        net->mix_shares.value[i] = 0.5f + 0.125f * (float)(i % 5);
     }
     array_put(&net->labels);
     array_put(&net->labels2);
-    array_put(&net->weights);
+    array_put(&net->mix_shares);
 }
 
 static void check(enum dt_dtype type, const struct problem *p, int labels, float loss_scale)
@@ -277,7 +277,7 @@ static void test_bad_label2(void **state)
 }
 
 /* A second label without a share changes no bit. */
-static void test_full_weight(void **state)
+static void test_full_share(void **state)
 {
     (void)state;
     const struct problem p = {50, 100, 104, 3, 0.1f};
@@ -288,8 +288,8 @@ static void test_full_weight(void **state)
             net[labels] = net_create(TYPES[t], &p, 3);
             put_labels(&net[labels], &p);
             for (int i = 0; i < p.n; i++)
-                net[labels].weights.value[i] = 1;
-            array_put(&net[labels].weights);
+                net[labels].mix_shares.value[i] = 1;
+            array_put(&net[labels].mix_shares);
             net_run(&net[labels], &p, labels, true);
             array_get(&net[labels].diff);
             struct_get(&counters[labels], net[labels].counters, sizeof *counters);
@@ -326,6 +326,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_reference), cmocka_unit_test(test_top_k),
         cmocka_unit_test(test_bad_label),         cmocka_unit_test(test_bad_label2),
-        cmocka_unit_test(test_full_weight),       cmocka_unit_test(test_repeats)};
+        cmocka_unit_test(test_full_share),        cmocka_unit_test(test_repeats)};
     return RUN_KERNEL_TESTS(tests);
 }

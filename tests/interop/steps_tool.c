@@ -3,7 +3,7 @@
  *   steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT [cpu|cuda [mixed]]
  *
  * WEIGHTS: safetensors. BATCHES: per step BATCH*SIZE*SIZE*3 bytes of pixels, then BATCH i32 labels;
- * mixed: then BATCH i32 second labels and BATCH f32 weights of the first ones.
+ * mixed: then BATCH i32 second labels and BATCH f32 shares of the first ones.
  * Prints one loss per step. OUT gets "grad.<name>" (gradients of step 1) and "stat.<name>" (running
  * statistics after step 1), and "param.<name>" (weights after the last step). SGD momentum 0.9,
  * weight decay 1e-4 on conv and linear weights. */
@@ -143,7 +143,7 @@ static dt_status write_out(const struct dt_graph *g, const char *path,
 struct batch {
     uint8_t *pixels;
     int32_t *labels, *labels2;
-    float *weights;
+    float *mix_shares;
 };
 
 static dt_status read_batch(struct batch *b, FILE *in, const struct run *run)
@@ -152,7 +152,7 @@ static dt_status read_batch(struct batch *b, FILE *in, const struct run *run)
     if (fread(b->pixels, 1, pixel_bytes, in) != pixel_bytes ||
         fread(b->labels, sizeof *b->labels, n, in) != n ||
         (run->mixed && (fread(b->labels2, sizeof *b->labels2, n, in) != n ||
-                        fread(b->weights, sizeof *b->weights, n, in) != n)))
+                        fread(b->mix_shares, sizeof *b->mix_shares, n, in) != n)))
         DT_FAIL(DT_ERR_DATA, "%s is too short", run->batches);
     return DT_OK;
 }
@@ -169,8 +169,8 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
     DT_TRY(DT_NEW(b.pixels, n * (size_t)run->size * (size_t)run->size * 3));
     DT_TRY(DT_NEW(b.labels, n));
     DT_TRY(DT_NEW(b.labels2, n));
-    DT_TRY(DT_NEW(b.weights, n));
-    const struct dt_feed input = {b.pixels, b.labels, b.labels2, b.weights};
+    DT_TRY(DT_NEW(b.mix_shares, n));
+    const struct dt_feed input = {b.pixels, b.labels, b.labels2, b.mix_shares};
     FILE *in = fopen(run->batches, "rb");
     if (!in)
         DT_FAIL(DT_ERR_NO_INPUT, "cannot open %s", run->batches);
@@ -196,7 +196,7 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
     free(b.pixels);
     free(b.labels);
     free(b.labels2);
-    free(b.weights);
+    free(b.mix_shares);
     DT_TRY(take(plan, &sections[2]));
     return write_out(plan->graph, run->out, sections, 3);
 }

@@ -98,7 +98,7 @@ class Batch(typing.NamedTuple):
     pixels: np.ndarray
     labels: np.ndarray
     labels2: np.ndarray
-    weights: np.ndarray  # of labels; one row has the same label twice, one has all of the weight
+    shares: np.ndarray  # of labels; one row has the same label twice, one has a share of 1
 
 
 def draw_batch(case, index):
@@ -107,9 +107,9 @@ def draw_batch(case, index):
     pixels = rng.integers(0, 256, shape, dtype=np.uint8)
     labels, labels2 = rng.integers(0, case.classes, (2, case.batch), dtype=np.int32)
     labels2[0] = labels[0]
-    weights = rng.uniform(0.5, 1, case.batch).astype(np.float32)
-    weights[1] = 1
-    return Batch(pixels, labels, labels2, weights)
+    shares = rng.uniform(0.5, 1, case.batch).astype(np.float32)
+    shares[1] = 1
+    return Batch(pixels, labels, labels2, shares)
 
 
 def torch_target(case, batch):
@@ -117,7 +117,7 @@ def torch_target(case, batch):
     if not case.mixed:
         return labels
     one_hot = torch.nn.functional.one_hot
-    share = torch.from_numpy(batch.weights).double()[:, None]
+    share = torch.from_numpy(batch.shares).double()[:, None]
     return share * one_hot(labels, case.classes) + (1 - share) * one_hot(labels2, case.classes)
 
 

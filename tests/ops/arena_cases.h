@@ -1,11 +1,8 @@
-/* What a backend does besides deterministic ops: update and accumulate over plain arenas, and
- * dropout, whose mask is random and is checked by its statistics. */
+/* What a backend does besides ops: update and accumulate over plain arenas. */
 #ifndef DTRAIN_TESTS_ARENA_CASES_H
 #define DTRAIN_TESTS_ARENA_CASES_H
 
 #include "op_cases.h"
-
-/* --- update and accumulate --- */
 
 enum { PARAMS, MOMENTUM, GRADS, SHADOW, N_ARENAS };
 
@@ -293,16 +290,6 @@ static dt_status run_overflow(struct suite *suite, struct arenas *a)
     return check_skipped(suite, a, 0, 0);
 }
 
-static void report(struct suite *suite, const char *what, dt_status status)
-{
-    suite->n_runs++;
-    if (status != DT_OK) {
-        suite->n_failed++;
-        fprintf(stderr, "FAIL %s: %s\n    %s\n", what, dt_error_text(), dt_error_trail());
-    }
-    assert_int_equal(status, DT_OK);
-}
-
 static void test_update(void **state)
 {
     for (int nesterov = 0; nesterov < 2; nesterov++) {
@@ -337,159 +324,6 @@ static void test_overflow(void **state)
     arenas_close(&a);
     suite->options.loss_scale = fixed;
     report(suite, "overflow", status);
-}
-
-/* --- dropout --- */
-
-struct dropout_case {
-    const char *name;
-    float p;
-    int dim[4];
-    uint32_t stream;
-};
-
-/* src -> dst, diff_dst -> diff_src with the same mask. */
-static dt_status dropout_graph(struct dt_graph **g, const struct dropout_case *c)
-{
-    DT_TRY(dt_graph_create(g));
-    DT_TRY(dt_graph_begin(*g, DT_TRAIN, c->dim[0], 1));
-    rig_add_readers(*g);
-    int src = dt_graph_tensor(*g, "src", DT_ACT, DT_F32, 4, c->dim);
-    int dst = dt_graph_tensor(*g, "dst", DT_ACT, DT_F32, 4, c->dim);
-    int diff_dst = dt_graph_tensor(*g, "diff_dst", DT_DIFF, DT_F32, 4, c->dim);
-    int diff_src = dt_graph_tensor(*g, "diff_src", DT_DIFF, DT_F32, 4, c->dim);
-    struct dt_node *fwd = dt_graph_node(*g, DT_OP_DROPOUT, "drop", 1, &src, 1, &dst);
-    if (fwd) {
-        fwd->attr.dropout.p = c->p;
-        fwd->attr.dropout.stream = c->stream;
-    }
-    struct dt_node *bwd = dt_graph_node(*g, DT_OP_DROPOUT_BWD, "drop", 1, &diff_dst, 1, &diff_src);
-    if (bwd) {
-        bwd->attr.dropout.p = c->p;
-        bwd->attr.dropout.stream = c->stream;
-    }
-    DT_TRY(dt_graph_check(*g));
-    return DT_OK;
-}
-
-/* Sources of ones and twos: dst is the scaled mask and diff_src twice that. */
-static dt_status dropout_run(struct rig *rig, uint32_t step, float **mask, float **diff)
-{
-    struct dt_scalars scalars = {.diff_scale = 1, .step = step};
-    int src = dt_graph_find(rig->g, "src"), diff_dst = dt_graph_find(rig->g, "diff_dst");
-    size_t count = dt_tensor_elements(&rig->g->tensor[src]);
-    double *value;
-    DT_TRY(DT_NEW(value, count));
-    for (size_t i = 0; i < count; i++)
-        value[i] = 1;
-    dt_status status = rig_set(rig, src, value);
-    for (size_t i = 0; i < count; i++)
-        value[i] = 2;
-    if (status == DT_OK)
-        status = rig_set(rig, diff_dst, value);
-    free(value);
-    DT_TRY(status);
-    DT_TRY(rig_run(rig, DT_TRAIN, &scalars));
-    DT_TRY(rig_check_guards(rig));
-    DT_TRY(rig_get(rig, dt_graph_find(rig->g, "dst"), mask));
-    DT_TRY(rig_get(rig, dt_graph_find(rig->g, "diff_src"), diff));
-    return DT_OK;
-}
-
-static dt_status dropout_check(const struct dropout_case *c, const float *mask, const float *diff,
-                               size_t count)
-{
-    double p = (double)c->p, kept = 0;
-    for (size_t i = 0; i < count; i++) {
-        bool is_kept = mask[i] != 0;
-        kept += is_kept;
-        if (is_kept && !(fabs((double)mask[i] * (1 - p) - 1) < 1e-6))
-            DT_FAIL(DT_ERR_NUMERICAL, "element %zu is %.9g, neither 0 nor 1 / (1 - p)", i,
-                    (double)mask[i]);
-        if (diff[i] != 2 * mask[i])
-            DT_FAIL(DT_ERR_NUMERICAL, "element %zu: backward %.9g does not fit forward %.9g", i,
-                    (double)diff[i], (double)mask[i]);
-    }
-    double deviation = fabs(kept - (1 - p) * (double)count);
-    if (!(deviation <= 5 * sqrt(p * (1 - p) * (double)count)))
-        DT_FAIL(DT_ERR_NUMERICAL, "%g of %zu elements kept with p = %g", kept, count, p);
-    return DT_OK;
-}
-
-/* How often two masks agree; independent ones: p * p + (1 - p) * (1 - p) of the elements. */
-static dt_status dropout_independent(double p, const float *a, const float *b, size_t count,
-                                     const char *what)
-{
-    double agree = 0, q = p * p + (1 - p) * (1 - p);
-    for (size_t i = 0; i < count; i++)
-        agree += (a[i] != 0) == (b[i] != 0);
-    if (p > 0 && !(fabs(agree - q * (double)count) <= 5 * sqrt(q * (1 - q) * (double)count)))
-        DT_FAIL(DT_ERR_NUMERICAL, "masks of another %s agree in %g of %zu elements", what, agree,
-                count);
-    return DT_OK;
-}
-
-/* One mask on a device of its own; the caller frees *mask. */
-static dt_status dropout_mask(struct suite *suite, const struct dropout_case *c, uint64_t seed,
-                              uint32_t step, bool in_place, float **mask)
-{
-    struct suite other = *suite;
-    struct dt_graph *g = NULL;
-    struct rig rig = {.backend = suite->backend};
-    float *diff = NULL;
-    int *alias = NULL;
-    dt_status status;
-    *mask = NULL;
-    other.options.seed = seed;
-    DT_TRY_OUT(dropout_graph(&g, c));
-    DT_TRY_OUT(DT_NEW(alias, (size_t)g->n_tensors));
-    make_alias(g, alias, 0);
-    DT_TRY_OUT(rig_open(&rig, other.backend, &other.options, g, in_place ? alias : NULL));
-    DT_TRY_OUT(dropout_run(&rig, step, mask, &diff));
-    DT_TRY_OUT(
-        dropout_check(c, *mask, diff, dt_tensor_elements(&g->tensor[dt_graph_find(g, "src")])));
-    suite->covered[DT_OP_DROPOUT] = suite->covered[DT_OP_DROPOUT_BWD] = true;
-out:
-    rig_close(&rig);
-    free(alias);
-    free(diff);
-    dt_graph_destroy(g);
-    return status;
-}
-
-static dt_status run_dropout(struct suite *suite, const struct dropout_case *c)
-{
-    enum { BASE, IN_PLACE, OTHER_SEED, OTHER_STEP, OTHER_STREAM, N_MASKS };
-    static const char *const what[N_MASKS] = {"", "place", "seed", "step", "stream"};
-    struct dropout_case other_stream = *c;
-    other_stream.stream++;
-    float *mask[N_MASKS] = {NULL};
-    size_t count = (size_t)c->dim[0] * (size_t)c->dim[1] * (size_t)c->dim[2] * (size_t)c->dim[3];
-    dt_status status;
-    for (int i = 0; i < N_MASKS; i++)
-        DT_TRY_OUT(dropout_mask(suite, i == OTHER_STREAM ? &other_stream : c,
-                                i == OTHER_SEED ? 12 : 11, i == OTHER_STEP ? 6 : 5, i == IN_PLACE,
-                                &mask[i]));
-    if (memcmp(mask[BASE], mask[IN_PLACE], count * sizeof(float)) != 0)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_NUMERICAL, "two runs with the same seed and step differ"));
-    for (int i = OTHER_SEED; i < N_MASKS; i++)
-        DT_TRY_OUT(dropout_independent((double)c->p, mask[BASE], mask[i], count, what[i]));
-out:
-    for (int i = 0; i < N_MASKS; i++)
-        free(mask[i]);
-    return status;
-}
-
-static void test_dropout(void **state)
-{
-    static const struct dropout_case cases[] = {
-        {"dropout 0.5", 0.5f, {4, 4096, 1, 1}, 77},
-        {"dropout 0.2", 0.2f, {3, 17, 9, 5}, 78},
-        {"dropout 0.9", 0.9f, {2, 64, 6, 6}, 79},
-        {"dropout 0", 0, {2, 20, 3, 3}, 80},
-    };
-    for (size_t i = 0; i < DT_COUNT(cases); i++)
-        report(*state, cases[i].name, run_dropout(*state, &cases[i]));
 }
 
 #endif

@@ -7,11 +7,7 @@
 #ifndef DTRAIN_TESTS_OP_CASES_H
 #define DTRAIN_TESTS_OP_CASES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 #include "base/rng.h"
 #include "numbers.h"
@@ -26,36 +22,16 @@ struct suite {
     bool covered[DT_N_OPS];
 };
 
-/* Largest error of fp32, relative to the largest value of a tensor. */
-static const double cpu_bound[DT_N_OPS] = {
-    [DT_OP_INGEST] = 1e-6,       [DT_OP_CONV] = 1e-5,
-    [DT_OP_BN] = 1e-5,           [DT_OP_RELU] = 0,
-    [DT_OP_ADD] = 1e-6,          [DT_OP_MAX_POOL] = 0,
-    [DT_OP_AVG_POOL] = 1e-6,     [DT_OP_LINEAR] = 1e-5,
-    [DT_OP_SOFTMAX_XENT] = 1e-5, [DT_OP_CONV_BWD_DATA] = 1e-5,
-    [DT_OP_BN_BWD] = 2e-5,       [DT_OP_CONV_BWD_WEIGHTS] = 2e-5,
-    [DT_OP_RELU_BWD] = 1e-6,     [DT_OP_MAX_POOL_BWD] = 1e-6,
-    [DT_OP_AVG_POOL_BWD] = 1e-6, [DT_OP_LINEAR_BWD_DATA] = 1e-5,
-    [DT_OP_DROPOUT] = 0,         [DT_OP_LINEAR_BWD_WEIGHTS] = 1e-5,
-    [DT_OP_DROPOUT_BWD] = 0,
-};
-
-/* Inputs are rounded to the precision first, so products are exact and what remains is the order of
- * the sums (on a GPU the library's choice: 1e-4 for convolution and linear) and, in 16 bits, the
- * rounding of results: half a unit of the last place, 2^-11 in fp16 and 2^-8 in bf16; conv and
- * linear round before and after they add the bias, bn_bwd several times. */
+/* Half a unit of the last place is 2^-11 in fp16 and 2^-8 in bf16. */
 static double case_bound(const struct suite *suite, enum dt_op op)
 {
-    bool product = op == DT_OP_CONV || op == DT_OP_CONV_BWD_DATA || op == DT_OP_CONV_BWD_WEIGHTS ||
-                   op == DT_OP_LINEAR || op == DT_OP_LINEAR_BWD_DATA ||
-                   op == DT_OP_LINEAR_BWD_WEIGHTS;
-    bool exact = op == DT_OP_RELU || op == DT_OP_MAX_POOL;
-    double bound = product && suite->backend != &dt_backend_cpu ? 1e-4 : cpu_bound[op];
-    double unit = suite->options.precision == DT_PRECISION_FP16   ? 0x1p-11
-                  : suite->options.precision == DT_PRECISION_BF16 ? 0x1p-8
-                                                                  : 0;
-    double n_roundings = op == DT_OP_BN_BWD ? 4 : op == DT_OP_CONV || op == DT_OP_LINEAR ? 2 : 1;
-    return exact ? 0 : bound + 1.01 * unit * n_roundings;
+    const struct op_test *test = op_test_of(op);
+    const bool gpu = suite->backend != &dt_backend_cpu;
+    const double unit = suite->options.precision == DT_PRECISION_FP16   ? 0x1p-11
+                        : suite->options.precision == DT_PRECISION_BF16 ? 0x1p-8
+                                                                        : 0;
+    return (gpu && test->gpu_bound > 0 ? test->gpu_bound : test->bound) +
+           1.01 * unit * test->n_roundings;
 }
 
 /* True if no node writes the tensor: the driver fills it. */
@@ -69,7 +45,7 @@ static bool is_input(const struct dt_graph *g, int t)
 }
 
 /* Shares of labels; also exactly all and exactly half. */
-static double random_weight(double u)
+static double random_share(double u)
 {
     return u < 0.2 ? 1 : u < 0.4 ? 0.5 : (float)(0.5 + 0.5 * u);
 }
@@ -82,7 +58,7 @@ static double random_value(struct dt_rng *rng, const struct dt_tensor *t, int n_
     if (t->dtype == DT_I32)
         return ignore && u < 0.2 ? -1.0 : (double)dt_rng_below(rng, (uint32_t)n_labels);
     if (t->role == DT_INPUT)
-        return random_weight(u);
+        return random_share(u);
     if (t->role == DT_STAT)
         return (float)(u + 0.25); /* also a variance */
     if (t->role == DT_PARAM && t->n_dims > 1)
@@ -188,7 +164,8 @@ static dt_status check_counters(struct rig *rig, const struct dt_counters *want)
     return DT_OK;
 }
 
-/* Every tensor a node of `phase` wrote, except what only the backend can read. */
+/* Every tensor a node of `phase` wrote, except what only the backend can read, and its statistics.
+ */
 static dt_status compare_outputs(struct rig *rig, enum dt_phase phase, const struct ref *want,
                                  const double *bound)
 {
@@ -199,9 +176,10 @@ static dt_status compare_outputs(struct rig *rig, enum dt_phase phase, const str
             if (rig->g->tensor[t].dtype == DT_F32 && !is_overwritten(rig->g, rig->alias, t))
                 DT_TRY(rig_compare(rig, t, want->value[t], bound[node->op]));
         }
-        if (node->op == DT_OP_BN && node->phase == phase) {
-            DT_TRY(rig_compare(rig, node->src[3], want->value[node->src[3]], bound[node->op]));
-            DT_TRY(rig_compare(rig, node->src[4], want->value[node->src[4]], bound[node->op]));
+        for (int k = 0; k < node->n_src && node->phase == phase; k++) {
+            int t = node->src[k];
+            if (rig->g->tensor[t].role == DT_STAT)
+                DT_TRY(rig_compare(rig, t, want->value[t], bound[node->op]));
         }
     }
     return DT_OK;
@@ -390,6 +368,23 @@ static void run_cases(struct suite *suite, const char *what, case_build_fn *buil
             n_failed += !report_case(suite, what, build, &c);
     }
     assert_int_equal(n_failed, 0);
+}
+
+#define OP_TEST(name, build, copy)                                                   \
+    static void test_##name(void **state)                                            \
+    {                                                                                \
+        run_cases(*state, #name, build, copy, name##_cases, DT_COUNT(name##_cases)); \
+    }
+
+/* One check that is no case. */
+static void report(struct suite *suite, const char *what, dt_status status)
+{
+    suite->n_runs++;
+    if (status != DT_OK) {
+        suite->n_failed++;
+        fprintf(stderr, "FAIL %s: %s\n    %s\n", what, dt_error_text(), dt_error_trail());
+    }
+    assert_int_equal(status, DT_OK);
 }
 
 #endif

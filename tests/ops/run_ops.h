@@ -3,8 +3,23 @@
 #define DTRAIN_TESTS_RUN_OPS_H
 
 #include "arena_cases.h"
+#include "conv.h"
+#include "linear.h"
+#include "loss.h"
 #include "net_cases.h"
-#include "op_table.h"
+#include "norm.h"
+#include "pointwise.h"
+#include "pool.h"
+
+static const struct op_test *op_test_of(enum dt_op op)
+{
+    static const struct op_test *const table[DT_N_OPS] = {
+#define ROW(NAME, name, ...) [DT_OP_##NAME] = &op_test_##name,
+        DT_OP_LIST(ROW)
+#undef ROW
+    };
+    return table[op];
+}
 
 /* Last: every op of the op list was compared at least once. */
 static void test_coverage(void **state)
@@ -17,6 +32,17 @@ static void test_coverage(void **state)
     }
 }
 
+enum { OP_TESTS = DT_COUNT(((struct op_test *)NULL)->tests) };
+
+/* The tests of every op in the order of the op list; cmocka skips empty entries. */
+static void list_op_tests(struct CMUnitTest *tests, struct suite *suite)
+{
+    for (int i = 0; i < DT_N_OPS * OP_TESTS; i++) {
+        tests[i] = op_test_of(i / OP_TESTS)->tests[i % OP_TESTS];
+        tests[i].initial_state = suite;
+    }
+}
+
 static int run_ops(const struct dt_backend *backend, enum dt_precision precision)
 {
     struct suite suite = {.backend = backend,
@@ -25,25 +51,16 @@ static int run_ops(const struct dt_backend *backend, enum dt_precision precision
                                       .seed = 11,
                                       .precision = precision,
                                       .loss_scale = precision == DT_PRECISION_FP16 ? 1 : 0}};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(test_ingest, &suite),
-        cmocka_unit_test_prestate(test_conv, &suite),
-        cmocka_unit_test_prestate(test_resnet50, &suite),
-        cmocka_unit_test_prestate(test_winograd, &suite),
-        cmocka_unit_test_prestate(test_bn, &suite),
-        cmocka_unit_test_prestate(test_relu, &suite),
-        cmocka_unit_test_prestate(test_add, &suite),
-        cmocka_unit_test_prestate(test_max_pool, &suite),
-        cmocka_unit_test_prestate(test_avg_pool, &suite),
-        cmocka_unit_test_prestate(test_linear, &suite),
-        cmocka_unit_test_prestate(test_dropout, &suite),
-        cmocka_unit_test_prestate(test_softmax_xent, &suite),
+    const struct CMUnitTest others[] = {
         cmocka_unit_test_prestate(test_update, &suite),
         cmocka_unit_test_prestate(test_accumulate, &suite),
         cmocka_unit_test_prestate(test_overflow, &suite),
         cmocka_unit_test_prestate(test_networks, &suite),
         cmocka_unit_test_prestate(test_coverage, &suite),
     };
+    struct CMUnitTest tests[DT_N_OPS * OP_TESTS + DT_COUNT(others)];
+    list_op_tests(tests, &suite);
+    memcpy(tests + DT_N_OPS * OP_TESTS, others, sizeof others);
     int n_failed = cmocka_run_group_tests_name(backend->name, tests, NULL, NULL);
     printf("%s %s: %d runs, %d failed, %d fused cases not supported\n", backend->name,
            dt_precision_name(precision), suite.n_runs, suite.n_failed, suite.n_unsupported);

@@ -331,7 +331,7 @@ static void test_mixed_labels(void **state)
     struct dt_plan *plan = make_plan(g, 1, false);
     assert_int_equal(g->n_nodes, plain->n_nodes);
     assert_int_equal(g->n_tensors, plain->n_tensors + 2);
-    const int inputs[2] = {g->labels2[DT_TRAIN], g->weights[DT_TRAIN]};
+    const int inputs[2] = {g->labels2[DT_TRAIN], g->mix_share[DT_TRAIN]};
     for (int i = 0; i < 2; i++) {
         const struct dt_place *place = &plan->place[inputs[i]];
         assert_int_equal(place->arena, DT_ARENA_WORK);

@@ -369,15 +369,15 @@ static void test_feed_mixed(void **state)
     struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
     static const uint8_t pixels[2 * 32 * 32 * 3] = {7};
     const int32_t labels[2] = {1, 2}, labels2[2] = {3, 4};
-    const float weights[2] = {0.75f, 0.5f};
+    const float shares[2] = {0.75f, 0.5f};
     const struct dt_feed plain = {.pixels = pixels, .labels = labels};
-    const struct dt_feed mixed = {pixels, labels, labels2, weights};
+    const struct dt_feed mixed = {pixels, labels, labels2, shares};
     assert_int_equal(dt_plan_feed(plan, DT_TRAIN, &mixed), DT_OK);
     expect("ffff");
     assert_memory_equal(input_of(plan, g->pixels[DT_TRAIN]), pixels, sizeof pixels);
     assert_memory_equal(input_of(plan, g->labels[DT_TRAIN]), labels, sizeof labels);
     assert_memory_equal(input_of(plan, g->labels2[DT_TRAIN]), labels2, sizeof labels2);
-    assert_memory_equal(input_of(plan, g->weights[DT_TRAIN]), weights, sizeof weights);
+    assert_memory_equal(input_of(plan, g->mix_share[DT_TRAIN]), shares, sizeof shares);
     assert_int_equal(dt_plan_feed(plan, DT_EVAL, &mixed), DT_OK);
     expect("ff");
     assert_int_equal(dt_plan_feed(plan, DT_TRAIN, &plain), DT_ERR_INTERNAL);

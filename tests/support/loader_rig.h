@@ -136,7 +136,7 @@ static const struct dt_batch *next(struct dt_loader *loader)
 struct row {
     uint32_t id;
     int32_t label, label2;
-    float weight;
+    float share;
     struct dt_crop crop;
     uint8_t pixels[SIZE * SIZE * 3];
 };
@@ -154,7 +154,7 @@ static inline void copy_rows(struct row *rows, const struct dt_batch *batch)
         rows[i].id = batch->ids[i];
         rows[i].label = batch->labels[i];
         rows[i].label2 = batch->labels2[i];
-        rows[i].weight = batch->weights[i];
+        rows[i].share = batch->mix_shares[i];
         rows[i].crop.x = batch->crops[i].x; /* by member: the padding is nobody's */
         rows[i].crop.y = batch->crops[i].y;
         rows[i].crop.w = batch->crops[i].w;

@@ -6,7 +6,7 @@ enum { N = 6, N_CLASSES = 7 };
 
 struct net {
     struct rig rig;
-    int logits, labels, labels2, weights, diff;
+    int logits, labels, labels2, mix_share, diff;
 };
 
 enum kind { EVAL, TRAIN, TRAIN_MIXED };
@@ -18,8 +18,8 @@ static void open_net(struct net *net, float smoothing, enum kind kind)
     net->labels = rig_vector(&net->rig, "labels", DT_INPUT, DT_I32, N);
     net->diff = rig_tensor(&net->rig, "diff", DT_DIFF, N, N_CLASSES, 1, 1);
     net->labels2 = rig_vector(&net->rig, "labels2", DT_INPUT, DT_I32, N);
-    net->weights = rig_vector(&net->rig, "weights", DT_INPUT, DT_F32, N);
-    const int src[4] = {net->logits, net->labels, net->labels2, net->weights};
+    net->mix_share = rig_vector(&net->rig, "mix_share", DT_INPUT, DT_F32, N);
+    const int src[4] = {net->logits, net->labels, net->labels2, net->mix_share};
     struct dt_node *node = rig_node(&net->rig, DT_OP_SOFTMAX_XENT, kind == TRAIN_MIXED ? 4 : 2, src,
                                     kind == EVAL ? 0 : 1, &net->diff);
     node->attr.xent.smoothing = smoothing;
@@ -34,12 +34,12 @@ static void set_labels(struct net *net, int tensor, const int32_t *labels)
 /* What a row is trained towards. */
 struct target {
     int label, label2;
-    double weight;
+    double share;
 };
 
 static double share_of(struct target t, int c, double smoothing)
 {
-    double onehot = (c == t.label ? t.weight : 0) + (c == t.label2 ? 1 - t.weight : 0);
+    double onehot = (c == t.label ? t.share : 0) + (c == t.label2 ? 1 - t.share : 0);
     return (1 - smoothing) * onehot + smoothing / N_CLASSES;
 }
 
@@ -62,14 +62,14 @@ static double reference(double p[N_CLASSES], const float *x, struct target t, do
 static void check(enum kind kind, float smoothing, float scale)
 {
     const int32_t labels[N] = {0, 3, -1, 6, 2, -5}, labels2[N] = {4, 3, 9, 0, 5, -5};
-    const float weights[N] = {0.75f, 0.6f, 0.5f, 1, 0.5f, 1};
+    const float shares[N] = {0.75f, 0.6f, 0.5f, 1, 0.5f, 1};
     const struct dt_scalars scalars = {.diff_scale = 0.25f};
     struct net net;
     open_net(&net, smoothing, kind);
     float *x = rig_fill(&net.rig, net.logits, 0, scale);
     set_labels(&net, net.labels, labels);
     set_labels(&net, net.labels2, labels2);
-    rig_set(&net.rig, net.weights, weights);
+    rig_set(&net.rig, net.mix_share, shares);
     rig_run(&net.rig, &scalars);
     float *diff = rig_get(&net.rig, net.diff);
 
@@ -78,7 +78,7 @@ static void check(enum kind kind, float smoothing, float scale)
     double loss = 0;
     for (int i = 0; i < N; i++) {
         double p[N_CLASSES], s = (double)smoothing;
-        struct target t = {labels[i], labels2[i], kind == TRAIN_MIXED ? (double)weights[i] : 1};
+        struct target t = {labels[i], labels2[i], kind == TRAIN_MIXED ? (double)shares[i] : 1};
         if (labels[i] >= 0)
             loss += reference(p, x + i * N_CLASSES, t, s);
         for (int c = 0; c < N_CLASSES; c++)
@@ -107,11 +107,11 @@ static void test_against_reference(void **state)
 }
 
 /* A second label without a share changes no bit. */
-static void test_full_weight(void **state)
+static void test_full_share(void **state)
 {
     (void)state;
     const int32_t labels[N] = {0, 3, -1, 6, 2, 5}, labels2[N] = {6, 3, -1, 1, 4, 0};
-    const float weights[N] = {1, 1, 1, 1, 1, 1};
+    const float shares[N] = {1, 1, 1, 1, 1, 1};
     const struct dt_scalars scalars = {.diff_scale = 1 / 3.0f};
     struct dt_counters counters[2];
     float *diff[2];
@@ -121,7 +121,7 @@ static void test_full_weight(void **state)
         free(rig_fill(&net.rig, net.logits, 0, 3));
         set_labels(&net, net.labels, labels);
         set_labels(&net, net.labels2, labels2);
-        rig_set(&net.rig, net.weights, weights);
+        rig_set(&net.rig, net.mix_share, shares);
         rig_run(&net.rig, &scalars);
         diff[mixed] = rig_get(&net.rig, net.diff);
         OK(dt_backend_cpu.download(net.rig.dev, &counters[mixed]));
@@ -182,7 +182,7 @@ static void test_label_out_of_range(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_reference), cmocka_unit_test(test_full_weight),
+        cmocka_unit_test(test_against_reference), cmocka_unit_test(test_full_share),
         cmocka_unit_test(test_top_k), cmocka_unit_test(test_label_out_of_range)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,10 +109,10 @@ static void test_mixing(void **state)
         const struct row *other = rows + (p ^ 1), *before = (const struct row *)plain->rows + p;
         assert_true(row->id == before->id && row->label == before->label);
         assert_memory_equal(&row->crop, &before->crop, sizeof row->crop);
-        assert_true(before->label2 == before->label && before->weight == 1);
-        assert_true(row->label2 == other->label && row->weight == other->weight);
-        assert_true(row->weight >= 0.5f && row->weight <= 1);
-        n_mixed += row->weight < 1;
+        assert_true(before->label2 == before->label && before->share == 1);
+        assert_true(row->label2 == other->label && row->share == other->share);
+        assert_true(row->share >= 0.5f && row->share <= 1);
+        n_mixed += row->share < 1;
     }
     assert_true(n_mixed > EPOCHS * BATCHES * GLOBAL / 2);
     for (int i = 0; i < N_SPLITS; i++)
@@ -361,7 +361,7 @@ static void test_memory(void **state)
         assert_true(is_inside(loader, batch->pixels, 2 * SIZE * SIZE * 3));
         assert_true(is_inside(loader, batch->labels, 2 * sizeof *batch->labels));
         assert_true(is_inside(loader, batch->labels2, 2 * sizeof *batch->labels2));
-        assert_true(is_inside(loader, batch->weights, 2 * sizeof *batch->weights));
+        assert_true(is_inside(loader, batch->mix_shares, 2 * sizeof *batch->mix_shares));
         dt_loader_release(loader, batch);
     }
     dt_loader_destroy(loader);

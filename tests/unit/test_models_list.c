@@ -308,7 +308,7 @@ static void test_every_model_differentiates(void **state)
     dt_supports_fn *const ways[] = {NULL, no_residual, nothing};
     const struct dt_model *list;
     const size_t n_models = dt_model_list(&list);
-    assert_int_equal(n_models, 20);
+    assert_true(n_models >= 20);
     for (size_t i = 0; i < 3 * n_models; i++) {
         const struct dt_model *model = &list[i / 3];
         const struct dt_model_options options = {.num_classes = 7, .dropout = 0.5};

@@ -1,0 +1,47 @@
+/* Softmax cross entropy. */
+#include "graph/internal.h"
+
+static dt_status check_logits(const struct dt_graph *g, int logits, double smoothing)
+{
+    const struct dt_tensor *t = &g->tensor[logits];
+    if (t->dim[0] != g->batch || t->dim[2] != 1 || t->dim[3] != 1)
+        DT_FAIL(DT_ERR_INTERNAL, "softmax_xent: %s does not have the shape of logits", t->name);
+    if (g->labels[g->phase] < 0)
+        DT_FAIL(DT_ERR_INTERNAL, "softmax_xent needs labels: call dt_graph_begin first");
+    if (!(smoothing >= 0 && smoothing < 1))
+        DT_FAIL(DT_ERR_CONFIG, "train.label_smoothing: %g is not in [0, 1)", smoothing);
+    return DT_OK;
+}
+
+void dt_graph_softmax_xent(struct dt_graph *g, int logits, double smoothing)
+{
+    struct dt_node draft;
+    if (!dt_draft_begin(g, &draft, DT_OP_SOFTMAX_XENT, "softmax_xent", logits))
+        return;
+    dt_graph_remember(g, check_logits(g, logits, smoothing));
+    if (g->status != DT_OK)
+        return;
+    draft.src[draft.n_src++] = g->labels[g->phase];
+    if (g->labels2[g->phase] >= 0) {
+        draft.src[draft.n_src++] = g->labels2[g->phase];
+        draft.src[draft.n_src++] = g->mix_share[g->phase];
+    }
+    draft.attr.xent.smoothing = (float)smoothing;
+    if (g->phase == DT_TRAIN) {
+        const struct dt_tensor *t = &g->tensor[logits];
+        char name[2 * DT_NAME_MAX];
+        snprintf(name, sizeof name, "diff_%.*s", DT_NAME_MAX - 6, t->name);
+        draft.dst[draft.n_dst++] = dt_graph_tensor(g, name, DT_DIFF, DT_F32, t->n_dims, t->dim);
+    }
+    dt_draft_commit(g, &draft);
+    g->logits[g->phase] = logits;
+}
+
+/* The forward node has computed the gradient of the logits already. */
+static void gradient_softmax_xent(struct dt_autodiff *ad, const struct dt_node *node)
+{
+    dt_autodiff_give(ad, node->src[0], node->dst[0]);
+}
+
+const struct dt_op_rule dt_rule_softmax_xent = {.per_element = 5,
+                                                .gradient = gradient_softmax_xent};

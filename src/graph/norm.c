@@ -1,0 +1,56 @@
+/* Batch norm. */
+#include "graph/internal.h"
+
+int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init)
+{
+    struct dt_node draft;
+    if (!dt_draft_begin(g, &draft, DT_OP_BN, name, src))
+        return -1;
+    draft.attr.bn.eps = 1e-5f;
+    draft.attr.bn.momentum = 0.1f;
+    const int channels[4] = {g->tensor[src].dim[1], 1, 1, 1};
+    const struct dt_init scale = {DT_INIT_CONSTANT, scale_init};
+    const struct dt_init zeros = {DT_INIT_CONSTANT, 0}, ones = {DT_INIT_CONSTANT, 1};
+    dt_draft_param(g, &draft, "weight", DT_PARAM, 1, channels, scale);
+    dt_draft_param(g, &draft, "bias", DT_PARAM, 1, channels, zeros);
+    dt_draft_param(g, &draft, "running_mean", DT_STAT, 1, channels, zeros);
+    dt_draft_param(g, &draft, "running_var", DT_STAT, 1, channels, ones);
+    dt_draft_infer(g, &draft, NULL);
+    if (g->phase == DT_TRAIN) {
+        dt_draft_dst(g, &draft, ".mean", DT_SAVED, DT_F32, 1, channels);
+        dt_draft_dst(g, &draft, ".variance", DT_SAVED, DT_F32, 1, channels);
+    }
+    return dt_draft_commit(g, &draft);
+}
+
+/* A fused ReLU is undone inside bn_bwd, with the help of the workspace; the sum of two terms is
+ * folded in. */
+static void gradient_bn(struct dt_autodiff *ad, const struct dt_node *node)
+{
+    int term[2];
+    int n_terms = dt_autodiff_take_terms(ad, node->dst[0], term);
+    int src[DT_MAX_SRC] = {node->src[0], term[0], node->src[1], node->src[2]};
+    int n_src = 4;
+    for (int i = 1; i < node->n_dst; i++)
+        src[n_src++] = node->dst[i]; /* mean, variance and, with ReLU, workspace */
+    if (n_terms == 2)
+        src[n_src++] = term[1];
+    int dst[DT_MAX_DST] = {dt_autodiff_new(ad, node->src[0]),
+                           dt_autodiff_new_param(ad, node->src[1]),
+                           dt_autodiff_new_param(ad, node->src[2])};
+    int n_dst = 3;
+    int residual = node->residual ? node->src[node->n_src - 1] : -1;
+    if (residual >= 0 && dt_autodiff_needs(ad, residual))
+        dst[n_dst++] = dt_autodiff_new(ad, residual);
+    struct dt_node *backward = dt_autodiff_append(ad, DT_OP_BN_BWD, node, n_src, src, n_dst, dst);
+    if (!backward)
+        return;
+    backward->relu = node->relu;
+    backward->residual = n_dst == 4;
+    dt_autodiff_give(ad, node->src[0], dst[0]);
+    if (n_dst == 4)
+        dt_autodiff_give(ad, residual, dst[3]);
+}
+
+const struct dt_op_rule dt_rule_bn = {.per_element = 5, .gradient = gradient_bn};
+const struct dt_op_rule dt_rule_bn_bwd = {.per_element = 8};

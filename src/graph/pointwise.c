@@ -1,0 +1,107 @@
+/* Ops on single elements: ingest, ReLU, addition, dropout. */
+#include "base/rng.h"
+#include "graph/internal.h"
+
+static dt_status check_ingest(const struct dt_graph *g, const double std[3])
+{
+    if (g->pixels[g->phase] < 0)
+        DT_FAIL(DT_ERR_INTERNAL, "ingest needs pixels: call dt_graph_begin first");
+    for (int i = 0; i < 3; i++) {
+        if (!(std[i] > 0))
+            DT_FAIL(DT_ERR_CONFIG, "data.std: %g is not a positive standard deviation", std[i]);
+    }
+    return DT_OK;
+}
+
+int dt_graph_ingest(struct dt_graph *g, const double mean[3], const double std[3])
+{
+    if (g->status == DT_OK)
+        dt_graph_remember(g, check_ingest(g, std));
+    if (g->status != DT_OK)
+        return -1;
+    struct dt_node draft = {.op = DT_OP_INGEST, .name = "ingest", .n_src = 1};
+    draft.src[0] = g->pixels[g->phase];
+    for (int i = 0; i < 3; i++) {
+        draft.attr.ingest.mean[i] = (float)mean[i];
+        draft.attr.ingest.std[i] = (float)std[i];
+    }
+    dt_draft_infer(g, &draft, NULL);
+    return dt_draft_commit(g, &draft);
+}
+
+int dt_graph_relu(struct dt_graph *g, int src, const char *name)
+{
+    struct dt_node draft;
+    if (!dt_draft_begin(g, &draft, DT_OP_RELU, name, src))
+        return -1;
+    dt_draft_infer(g, &draft, NULL);
+    return dt_draft_commit(g, &draft);
+}
+
+static void gradient_relu(struct dt_autodiff *ad, const struct dt_node *node)
+{
+    dt_autodiff_give(ad, node->src[0], dt_autodiff_through_relu(ad, node, node->src[0]));
+}
+
+static dt_status infer_add(const struct dt_graph *g, const struct dt_node *node, int dim[4])
+{
+    const struct dt_tensor *b = &g->tensor[node->src[1]];
+    for (int i = 0; i < 4; i++) {
+        if (b->dim[i] != dim[i]) {
+            char text_a[48], text_b[48];
+            DT_FAIL(DT_ERR_INTERNAL, "%s: cannot add %s and %s", node->name,
+                    dt_tensor_format_dims(text_a, sizeof text_a, &g->tensor[node->src[0]]),
+                    dt_tensor_format_dims(text_b, sizeof text_b, b));
+        }
+    }
+    return DT_OK;
+}
+
+int dt_graph_add(struct dt_graph *g, int a, int b, const char *name)
+{
+    struct dt_node draft;
+    if (!dt_draft_begin(g, &draft, DT_OP_ADD, name, b) ||
+        !dt_draft_begin(g, &draft, DT_OP_ADD, name, a))
+        return -1;
+    draft.src[draft.n_src++] = b;
+    dt_draft_infer(g, &draft, NULL);
+    return dt_draft_commit(g, &draft);
+}
+
+/* The gradient of a sum is the gradient of both summands: one tensor, no copy. */
+static void gradient_add(struct dt_autodiff *ad, const struct dt_node *node)
+{
+    int diff = dt_autodiff_take(ad, node);
+    for (int i = 0; i < 2; i++)
+        dt_autodiff_give(ad, node->src[i], diff);
+}
+
+int dt_graph_dropout(struct dt_graph *g, int src, const char *name, double p)
+{
+    struct dt_node draft;
+    if (!dt_draft_begin(g, &draft, DT_OP_DROPOUT, name, src))
+        return -1;
+    if (!(p >= 0 && p < 1)) {
+        dt_graph_remember(g, DT_ERROR(DT_ERR_CONFIG, "%s: dropout %g is not in [0, 1)", name, p));
+        return -1;
+    }
+    if (g->phase == DT_EVAL || p == 0)
+        return src; /* the identity needs no node */
+    draft.attr.dropout.p = (float)p;
+    draft.attr.dropout.stream = dt_rng_hash(name);
+    dt_draft_infer(g, &draft, NULL);
+    return dt_draft_commit(g, &draft);
+}
+
+static void gradient_dropout(struct dt_autodiff *ad, const struct dt_node *node)
+{
+    dt_autodiff_one_to_one(ad, DT_OP_DROPOUT_BWD, node, -1);
+}
+
+const struct dt_op_rule dt_rule_ingest = {.per_element = 2};
+const struct dt_op_rule dt_rule_relu = {.per_element = 1, .gradient = gradient_relu};
+const struct dt_op_rule dt_rule_relu_bwd = {.per_element = 1};
+const struct dt_op_rule dt_rule_add = {
+    .infer = infer_add, .per_element = 1, .gradient = gradient_add};
+const struct dt_op_rule dt_rule_dropout = {.per_element = 1, .gradient = gradient_dropout};
+const struct dt_op_rule dt_rule_dropout_bwd = {.per_element = 1};

@@ -1,0 +1,182 @@
+/* Convolution. */
+#ifndef DTRAIN_TESTS_OPS_CONV_H
+#define DTRAIN_TESTS_OPS_CONV_H
+
+#include "op_cases.h"
+
+static void build_conv(struct dt_graph *g, const struct op_case *c)
+{
+    struct dt_node like = {.relu = c->flags & F_RELU, .attr.conv = {c->stride, c->pad}};
+    int n_bias = c->flags & F_BIAS ? 1 : 0;
+    int src = add_src(g, c);
+    int weights = add4(g, "weights", DT_PARAM, c->k, c->c, c->kernel, c->kernel);
+    int bias = n_bias ? add1(g, "bias", DT_PARAM, c->k) : -1;
+    int dst = add4(g, "dst", DT_ACT, c->n, c->k, window_out(c->h, c), window_out(c->w, c));
+    int fwd[3] = {src, weights, bias};
+    add_node(g, &like, DT_OP_CONV, 2 + n_bias, fwd, 1, &dst);
+    if (c->flags & F_EVAL)
+        return;
+    like.relu = false;
+    int diff_dst = add_like(g, "diff_dst", DT_DIFF, DT_F32, dst);
+    int diff_src = add_like(g, "diff_src", DT_DIFF, DT_F32, src);
+    int diff_weights = add_diff_param(g, "diff_weights", weights);
+    int diff_bias = n_bias ? add_diff_param(g, "diff_bias", bias) : -1;
+    int bwd_weights[2] = {src, diff_dst}, diffs[2] = {diff_weights, diff_bias};
+    add_node(g, &like, DT_OP_CONV_BWD_WEIGHTS, 2, bwd_weights, 1 + n_bias, diffs);
+    int bwd_data[2] = {diff_dst, weights};
+    add_node(g, &like, DT_OP_CONV_BWD_DATA, 2, bwd_data, 1, &diff_src);
+}
+
+static double ref_conv(struct ref *r, const struct dt_node *node, int which, size_t i)
+{
+    (void)which;
+    const double *src = ref_src(r, node, 0), *weights = ref_src(r, node, 1);
+    const int *sd = ref_dim(r, node->src[0]), *wd = ref_dim(r, node->src[1]);
+    int stride = node->attr.conv.stride, pad = node->attr.conv.pad, at[4];
+    ref_decode(at, ref_dim(r, node->dst[0]), i);
+    double sum = node->n_src == 3 ? ref_src(r, node, 2)[at[1]] : 0;
+    for (int c = 0; c < wd[1]; c++)
+        for (int y = 0; y < wd[2]; y++)
+            for (int x = 0; x < wd[3]; x++) {
+                int h = at[2] * stride - pad + y, w = at[3] * stride - pad + x;
+                if (h >= 0 && h < sd[2] && w >= 0 && w < sd[3])
+                    sum +=
+                        src[ref_index(sd, at[0], c, h, w)] * weights[ref_index(wd, at[1], c, y, x)];
+            }
+    return ref_relu(r, node->relu, sum);
+}
+
+static double ref_conv_bwd_data(struct ref *r, const struct dt_node *node, int which, size_t i)
+{
+    (void)which;
+    const double *diff_dst = ref_src(r, node, 0), *weights = ref_src(r, node, 1);
+    const int *dd = ref_dim(r, node->src[0]), *wd = ref_dim(r, node->src[1]);
+    int stride = node->attr.conv.stride, pad = node->attr.conv.pad, at[4];
+    ref_decode(at, ref_dim(r, node->dst[0]), i);
+    double sum = 0;
+    for (int y = 0; y < wd[2]; y++)
+        for (int x = 0; x < wd[3]; x++) {
+            int h = at[2] + pad - y, w = at[3] + pad - x;
+            if (h < 0 || w < 0 || h % stride != 0 || w % stride != 0)
+                continue;
+            h /= stride;
+            w /= stride;
+            if (h >= dd[2] || w >= dd[3])
+                continue;
+            for (int k = 0; k < wd[0]; k++)
+                sum += diff_dst[ref_index(dd, at[0], k, h, w)] *
+                       weights[ref_index(wd, k, at[1], y, x)];
+        }
+    return sum;
+}
+
+static double ref_conv_bwd_weights(struct ref *r, const struct dt_node *node, int which, size_t i)
+{
+    const double *src = ref_src(r, node, 0), *diff_dst = ref_src(r, node, 1);
+    const int *sd = ref_dim(r, node->src[0]), *dd = ref_dim(r, node->src[1]);
+    int stride = node->attr.conv.stride, pad = node->attr.conv.pad, at[4];
+    ref_decode(at, ref_dim(r, node->dst[which]), i);
+    double sum = 0;
+    for (int n = 0; n < dd[0]; n++)
+        for (int y = 0; y < dd[2]; y++)
+            for (int x = 0; x < dd[3]; x++) {
+                double diff = diff_dst[ref_index(dd, n, at[0], y, x)];
+                int h = y * stride - pad + at[2], w = x * stride - pad + at[3];
+                if (which == 1)
+                    sum += diff;
+                else if (h >= 0 && h < sd[2] && w >= 0 && w < sd[3])
+                    sum += diff * src[ref_index(sd, n, at[1], h, w)];
+            }
+    return sum;
+}
+
+static const struct op_case conv_cases[] = {
+    /* Channels that fill no block, odd sizes, every kernel size in use. */
+    {2, 3, 9, 9, 16, 3, 1, 1, 0, 0},
+    {2, 5, 11, 7, 17, 3, 2, 1, F_BIAS, 0},
+    {2, 17, 13, 13, 5, 3, 1, 0, F_BIAS, 0},
+    {1, 20, 10, 12, 20, 3, 2, 0, 0, 0},
+    {2, 20, 15, 15, 33, 1, 1, 0, F_BIAS, 0},
+    {3, 16, 15, 15, 32, 1, 2, 0, 0, 0},
+    {2, 17, 9, 9, 3, 1, 2, 0, 0, 0},
+    {2, 6, 14, 14, 16, 5, 1, 2, F_BIAS, 0},
+    {1, 3, 63, 63, 64, 11, 4, 2, F_BIAS, 0},
+    {1, 64, 7, 7, 192, 5, 1, 2, F_BIAS, 0},
+    {1, 3, 32, 32, 16, 3, 1, 1, 0, 0},
+    {2, 16, 32, 32, 32, 3, 2, 1, 0, 0},
+    {1, 1, 5, 5, 1, 3, 1, 1, F_BIAS, 0},
+    {4, 8, 1, 1, 12, 1, 1, 0, F_BIAS, 0},
+    {2, 16, 3, 3, 16, 3, 1, 0, 0, 0},
+    /* Fused ReLU. */
+    {2, 3, 12, 12, 16, 3, 1, 1, F_BIAS | F_RELU, 0},
+    {2, 17, 11, 11, 20, 3, 2, 1, F_RELU, 0},
+    {1, 64, 14, 14, 64, 3, 1, 1, F_BIAS | F_RELU, 0},
+    {1, 3, 63, 63, 64, 11, 4, 2, F_BIAS | F_RELU, 0},
+    /* Evaluation: forward alone. */
+    {2, 3, 33, 33, 64, 7, 2, 3, F_EVAL, 0},
+    {3, 17, 8, 8, 20, 3, 1, 1, F_BIAS | F_RELU | F_EVAL, 0},
+};
+
+/* Every distinct convolution of ResNet-50 v1.5 at 224 pixels. */
+static const struct op_case resnet50_cases[] = {
+    {1, 3, 224, 224, 64, 7, 2, 3, 0, 0},    {1, 64, 56, 56, 64, 1, 1, 0, 0, 0},
+    {1, 64, 56, 56, 64, 3, 1, 1, 0, 0},     {1, 64, 56, 56, 256, 1, 1, 0, 0, 0},
+    {1, 256, 56, 56, 64, 1, 1, 0, 0, 0},    {1, 256, 56, 56, 128, 1, 1, 0, 0, 0},
+    {1, 128, 56, 56, 128, 3, 2, 1, 0, 0},   {1, 128, 28, 28, 512, 1, 1, 0, 0, 0},
+    {1, 256, 56, 56, 512, 1, 2, 0, 0, 0},   {1, 512, 28, 28, 128, 1, 1, 0, 0, 0},
+    {1, 128, 28, 28, 128, 3, 1, 1, 0, 0},   {1, 512, 28, 28, 256, 1, 1, 0, 0, 0},
+    {1, 256, 28, 28, 256, 3, 2, 1, 0, 0},   {1, 256, 14, 14, 1024, 1, 1, 0, 0, 0},
+    {1, 512, 28, 28, 1024, 1, 2, 0, 0, 0},  {1, 1024, 14, 14, 256, 1, 1, 0, 0, 0},
+    {1, 256, 14, 14, 256, 3, 1, 1, 0, 0},   {1, 1024, 14, 14, 512, 1, 1, 0, 0, 0},
+    {1, 512, 14, 14, 512, 3, 2, 1, 0, 0},   {1, 512, 7, 7, 2048, 1, 1, 0, 0, 0},
+    {1, 1024, 14, 14, 2048, 1, 2, 0, 0, 0}, {1, 2048, 7, 7, 512, 1, 1, 0, 0, 0},
+    {2, 512, 7, 7, 512, 3, 1, 1, 0, 0},
+};
+
+/* 3x3 convolutions with many channels and images: those of ResNet-20 at 32 pixels and of ResNet-18
+ * at 224, and some whose tiles of 4x4 and blocks of channels do not come out even. */
+static const struct op_case winograd_cases[] = {
+    {128, 32, 16, 16, 32, 3, 1, 1, 0, 0},
+    {128, 64, 8, 8, 64, 3, 1, 1, 0, 0},
+    {16, 64, 56, 56, 64, 3, 1, 1, 0, 0},
+    {16, 128, 28, 28, 128, 3, 1, 1, 0, 0},
+    {16, 256, 14, 14, 256, 3, 1, 1, 0, 0},
+    {16, 512, 7, 7, 512, 3, 1, 1, 0, 0},
+    {6, 64, 13, 15, 48, 3, 1, 1, F_BIAS, 0},
+    {8, 33, 20, 18, 40, 3, 1, 1, F_BIAS, 0},
+    {4, 64, 28, 28, 64, 3, 1, 1, F_BIAS | F_RELU, 0},
+    {5, 32, 19, 30, 64, 3, 1, 1, F_BIAS | F_RELU | F_EVAL, 0},
+};
+
+OP_TEST(conv, build_conv, true)
+OP_TEST(resnet50, build_conv, false)
+
+/* The same bounds; all other tests run without Winograd. */
+static void test_winograd(void **state)
+{
+    struct suite *suite = *state;
+    suite->options.winograd = true;
+    run_cases(suite, "winograd", build_conv, false, winograd_cases, DT_COUNT(winograd_cases));
+    suite->options.winograd = false;
+}
+
+static const struct op_test op_test_conv = {.element = ref_conv,
+                                            .sampled = true,
+                                            .bound = 1e-5,
+                                            .gpu_bound = 1e-4,
+                                            .n_roundings = 2,
+                                            .tests = {cmocka_unit_test(test_conv),
+                                                      cmocka_unit_test(test_resnet50),
+                                                      cmocka_unit_test(test_winograd)}};
+static const struct op_test op_test_conv_bwd_data = {.element = ref_conv_bwd_data,
+                                                     .sampled = true,
+                                                     .bound = 1e-5,
+                                                     .gpu_bound = 1e-4,
+                                                     .n_roundings = 1};
+static const struct op_test op_test_conv_bwd_weights = {.element = ref_conv_bwd_weights,
+                                                        .sampled = true,
+                                                        .bound = 2e-5,
+                                                        .gpu_bound = 1e-4,
+                                                        .n_roundings = 1};
+
+#endif

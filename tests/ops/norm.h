@@ -1,0 +1,176 @@
+/* Batch norm. */
+#ifndef DTRAIN_TESTS_OPS_NORM_H
+#define DTRAIN_TESTS_OPS_NORM_H
+
+#include "op_cases.h"
+
+static void build_bn(struct dt_graph *g, const struct op_case *c)
+{
+    const struct dt_node like = {.relu = c->flags & F_RELU,
+                                 .residual = c->flags & F_RESIDUAL,
+                                 .attr.bn = {.eps = 1e-5f, .momentum = 0.1f}};
+    bool train = !(c->flags & F_EVAL);
+    int n_residual = c->flags & F_RESIDUAL ? 1 : 0, n_mask = c->flags & F_RELU ? 1 : 0;
+    int fwd[6] = {add_src(g, c),
+                  add1(g, "scale", DT_PARAM, c->c),
+                  add1(g, "shift", DT_PARAM, c->c),
+                  add1(g, "running_mean", DT_STAT, c->c),
+                  add1(g, "running_var", DT_STAT, c->c),
+                  -1};
+    if (n_residual)
+        fwd[5] = add_like(g, "residual", DT_ACT, DT_F32, fwd[0]);
+    int dst[4] = {add_like(g, "dst", DT_ACT, DT_F32, fwd[0]), -1, -1, -1};
+    if (train) {
+        dst[1] = add1(g, "mean", DT_SAVED, c->c);
+        dst[2] = add1(g, "variance", DT_SAVED, c->c);
+        if (n_mask)
+            dst[3] = add_like(g, "workspace", DT_SAVED, DT_U8, fwd[0]);
+    }
+    add_node(g, &like, DT_OP_BN, 5 + n_residual, fwd, train ? 3 + n_mask : 1, dst);
+    if (!train)
+        return;
+    int n_two = c->flags & F_TWO ? 1 : 0;
+    int bwd[8] = {
+        fwd[0], add_like(g, "diff_dst", DT_DIFF, DT_F32, fwd[0]), fwd[1], fwd[2], dst[1], dst[2],
+        dst[3]};
+    if (n_two)
+        bwd[6 + n_mask] = add_like(g, "diff_dst2", DT_DIFF, DT_F32, fwd[0]);
+    int diffs[4] = {add_like(g, "diff_src", DT_DIFF, DT_F32, fwd[0]),
+                    add_diff_param(g, "diff_scale", fwd[1]),
+                    add_diff_param(g, "diff_shift", fwd[2]), -1};
+    if (n_residual)
+        diffs[3] = add_like(g, "diff_residual", DT_DIFF, DT_F32, fwd[0]);
+    add_node(g, &like, DT_OP_BN_BWD, 6 + n_mask + n_two, bwd, 3 + n_residual, diffs);
+}
+
+static void ref_bn_statistics(const struct ref *r, const struct dt_node *node, int c, double *mean,
+                              double *variance)
+{
+    const int *dim = ref_dim(r, node->src[0]);
+    size_t plane = (size_t)dim[2] * (size_t)dim[3];
+    double n = (double)dim[0] * (double)plane;
+    *mean = 0;
+    *variance = 0;
+    for (int b = 0; b < dim[0]; b++)
+        for (size_t i = 0; i < plane; i++)
+            *mean += ref_src(r, node, 0)[ref_index(dim, b, c, 0, 0) + i] / n;
+    for (int b = 0; b < dim[0]; b++)
+        for (size_t i = 0; i < plane; i++) {
+            double d = ref_src(r, node, 0)[ref_index(dim, b, c, 0, 0) + i] - *mean;
+            *variance += d * d / n;
+        }
+}
+
+static void ref_bn(struct ref *r, const struct dt_node *node)
+{
+    const int *dim = ref_dim(r, node->src[0]);
+    size_t plane = (size_t)dim[2] * (size_t)dim[3];
+    double n = (double)dim[0] * (double)plane, momentum = (double)node->attr.bn.momentum;
+    const double *scale = ref_src(r, node, 1), *shift = ref_src(r, node, 2);
+    double *running_mean = r->value[node->src[3]], *running_var = r->value[node->src[4]];
+    for (int c = 0; c < dim[1]; c++) {
+        double mean = running_mean[c], variance = running_var[c];
+        if (node->n_dst > 1) {
+            ref_bn_statistics(r, node, c, &mean, &variance);
+            r->value[node->dst[1]][c] = mean;
+            r->value[node->dst[2]][c] = variance;
+            running_mean[c] += momentum * (mean - running_mean[c]);
+            running_var[c] += momentum * (variance * n / (n - 1) - running_var[c]);
+        }
+        double factor = scale[c] / sqrt(variance + (double)node->attr.bn.eps);
+        for (int b = 0; b < dim[0]; b++)
+            for (size_t i = 0; i < plane; i++) {
+                size_t at = ref_index(dim, b, c, 0, 0) + i;
+                double y = (ref_src(r, node, 0)[at] - mean) * factor + shift[c];
+                if (node->residual)
+                    y += ref_src(r, node, node->n_src - 1)[at];
+                r->value[node->dst[0]][at] = ref_relu(r, node->relu, y);
+                if (node->n_dst == 4)
+                    r->value[node->dst[3]][at] = !node->relu || y > 0;
+            }
+    }
+}
+
+/* diff_dst [+ diff_dst2], where the ReLU was active. */
+static double ref_bn_diff(const struct ref *r, const struct dt_node *node, size_t at)
+{
+    int n_src = node->relu ? 7 : 6;
+    double diff = ref_src(r, node, 1)[at] + (node->n_src > n_src ? ref_src(r, node, n_src)[at] : 0);
+    return node->relu ? diff * ref_src(r, node, 6)[at] : diff;
+}
+
+static void ref_bn_bwd(struct ref *r, const struct dt_node *node)
+{
+    const int *dim = ref_dim(r, node->src[0]);
+    size_t plane = (size_t)dim[2] * (size_t)dim[3];
+    double n = (double)dim[0] * (double)plane;
+    const double *src = ref_src(r, node, 0);
+    for (int c = 0; c < dim[1]; c++) {
+        double mean = ref_src(r, node, 4)[c];
+        double inverse = 1 / sqrt(ref_src(r, node, 5)[c] + (double)node->attr.bn.eps);
+        double diff_scale = 0, diff_shift = 0;
+        for (int b = 0; b < dim[0]; b++)
+            for (size_t i = 0; i < plane; i++) {
+                size_t at = ref_index(dim, b, c, 0, 0) + i;
+                double diff = ref_bn_diff(r, node, at);
+                diff_shift += diff;
+                diff_scale += diff * (src[at] - mean) * inverse;
+            }
+        r->value[node->dst[1]][c] = diff_scale;
+        r->value[node->dst[2]][c] = diff_shift;
+        for (int b = 0; b < dim[0]; b++)
+            for (size_t i = 0; i < plane; i++) {
+                size_t at = ref_index(dim, b, c, 0, 0) + i;
+                double diff = ref_bn_diff(r, node, at);
+                double normal = (src[at] - mean) * inverse;
+                r->value[node->dst[0]][at] = ref_src(r, node, 2)[c] * inverse *
+                                             (diff - diff_shift / n - normal * diff_scale / n);
+                if (node->n_dst == 4)
+                    r->value[node->dst[3]][at] = diff;
+            }
+    }
+}
+
+static const struct op_case bn_cases[] = {
+    {2, 1, 5, 5, 0, 0, 0, 0, 0, 0},
+    {2, 3, 4, 4, 0, 0, 0, 0, 0, 0},
+    {4, 16, 6, 6, 0, 0, 0, 0, 0, 0},
+    {3, 20, 7, 5, 0, 0, 0, 0, 0, 0},
+    {2, 64, 14, 14, 0, 0, 0, 0, 0, 0},
+    {2, 2048, 7, 7, 0, 0, 0, 0, 0, 0},
+    {8, 16, 1, 1, 0, 0, 0, 0, 0, 0},
+    {16, 3, 1, 1, 0, 0, 0, 0, 0, 0},
+    {1, 64, 56, 56, 0, 0, 0, 0, 0, 0},
+    {2, 1, 5, 5, 0, 0, 0, 0, F_RELU, 0},
+    {2, 3, 4, 4, 0, 0, 0, 0, F_RELU, 0},
+    {4, 16, 6, 6, 0, 0, 0, 0, F_RELU, 0},
+    {3, 20, 7, 5, 0, 0, 0, 0, F_RELU, 0},
+    {2, 64, 14, 14, 0, 0, 0, 0, F_RELU, 0},
+    {1, 33, 7, 7, 0, 0, 0, 0, F_RELU, 0},
+    {2, 3, 4, 4, 0, 0, 0, 0, F_RELU | F_RESIDUAL, 0},
+    {4, 16, 6, 6, 0, 0, 0, 0, F_RELU | F_RESIDUAL, 0},
+    {3, 20, 7, 5, 0, 0, 0, 0, F_RELU | F_RESIDUAL, 0},
+    {2, 64, 14, 14, 0, 0, 0, 0, F_RELU | F_RESIDUAL, 0},
+    {2, 3, 4, 4, 0, 0, 0, 0, F_TWO, 0},
+    {3, 20, 7, 5, 0, 0, 0, 0, F_TWO, 0},
+    {3, 20, 7, 5, 0, 0, 0, 0, F_RELU | F_TWO, 0},
+    {2, 64, 14, 14, 0, 0, 0, 0, F_RELU | F_TWO, 0},
+    {2, 3, 4, 4, 0, 0, 0, 0, F_RELU | F_RESIDUAL | F_TWO, 0},
+    {3, 20, 7, 5, 0, 0, 0, 0, F_RELU | F_RESIDUAL | F_TWO, 0},
+    {2, 64, 14, 14, 0, 0, 0, 0, F_RELU | F_RESIDUAL | F_TWO, 0},
+    {2, 3, 4, 4, 0, 0, 0, 0, F_EVAL, 0},
+    {1, 16, 1, 1, 0, 0, 0, 0, F_EVAL, 0},
+    {2, 20, 7, 5, 0, 0, 0, 0, F_EVAL, 0},
+    {2, 64, 14, 14, 0, 0, 0, 0, F_EVAL | F_RELU, 0},
+    {3, 17, 5, 5, 0, 0, 0, 0, F_EVAL | F_RELU, 0},
+    {2, 64, 14, 14, 0, 0, 0, 0, F_EVAL | F_RELU | F_RESIDUAL, 0},
+    {3, 17, 5, 5, 0, 0, 0, 0, F_EVAL | F_RELU | F_RESIDUAL, 0},
+};
+
+OP_TEST(bn, build_bn, true)
+
+static const struct op_test op_test_bn = {
+    .whole = ref_bn, .bound = 1e-5, .n_roundings = 1, .tests = {cmocka_unit_test(test_bn)}};
+static const struct op_test op_test_bn_bwd = {.whole = ref_bn_bwd, .bound = 2e-5, .n_roundings = 4};
+
+#endif
