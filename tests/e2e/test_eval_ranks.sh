@@ -1,6 +1,6 @@
 #!/bin/bash
 # dtrain eval prints the same line on 1, 2 and 3 ranks, for a number of images that does not divide,
-# and the training run's last evaluation says the same.
+# and the training run's last evaluation says the same. Label: numeric.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
 shapes val 7 2

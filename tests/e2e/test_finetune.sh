@@ -1,6 +1,6 @@
 #!/bin/bash
 # model.initial_checkpoint: the body is taken over, a head with another number of classes is replaced,
-# anything else that does not fit is named the way PyTorch names it.
+# anything else that does not fit is named the way PyTorch names it. Label: numeric.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
 shapes val 2 2

@@ -5,7 +5,7 @@ shapes train 12 1
 cp -r "$work/train" "$work/val"
 small_config > "$work/config.json"
 "$dtrain" --config "$work/config.json" --out "$work/run" --set data.augment=none \
-    --set train.max_steps=2000 --set train.epochs=200 --set eval.every_epochs=5 \
+    --set train.max_steps=6000 --set train.epochs=600 --set eval.every_epochs=5 \
     --set early_stop.target=99
 grep '"event": *"run_end"' "$work/run/metrics.jsonl" | grep -q '"exit_code": *0' ||
     fail "no good run_end event"

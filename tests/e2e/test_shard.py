@@ -1,4 +1,5 @@
-"""`dtrain shard` from every kind of source, and `dtrain verify` on what it makes and on 20 faults."""
+"""`dtrain shard` from every kind of source, and `dtrain verify` on what it makes and on 20 faults.
+Label: numeric."""
 
 import fcntl
 import io

@@ -1,5 +1,5 @@
 // The emulated cuBLASLt: products against plain sums in fp64, and that it refuses what the real one
-// refuses, with the same status.
+// refuses, with the same status. Label: numeric.
 #include <cublasLt.h>
 
 #include "test_rig.h"

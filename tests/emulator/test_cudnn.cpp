@@ -1,5 +1,5 @@
 // The emulated cuDNN: convolutions of every engine against plain sums in fp64, what the engines say
-// of themselves, and the use of plans.
+// of themselves, and the use of plans. Label: numeric.
 #include "dnn_rig.h"
 
 // --- Results ---

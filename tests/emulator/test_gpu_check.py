@@ -2,7 +2,9 @@
 the memory checker and nvidia-smi: all parts are there, a failing one does not stop the others, what
 does not fit is left out, and what hangs is ended with all it started.
 
-    python3 test_gpu_check.py BUILD/dtrain-emulated"""
+    python3 test_gpu_check.py BUILD/dtrain-emulated
+
+Label: numeric."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 /* What comes back from the GPU in numbers: loss and counters, a label that is no class, skipped
- * steps and the loss scale. */
+ * steps and the loss scale. Label: numeric. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

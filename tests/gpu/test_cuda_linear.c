@@ -1,5 +1,6 @@
 /* Linear layers on the CUDA device: the three products against sums in fp64, with channels and
- * outputs that need padding, in all precisions; twice the same bits; padding stays zero. */
+ * outputs that need padding, in all precisions; twice the same bits; padding stays zero.
+ * Label: numeric. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

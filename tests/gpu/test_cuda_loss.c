@@ -1,5 +1,6 @@
 /* The kernel of loss.cu against fp64: smoothing, mixed labels, ignored rows, labels that are no
- * class, ties, extreme logits, the loss scale, and counters that add up over passes. */
+ * class, ties, extreme logits, the loss scale, and counters that add up over passes.
+ * Label: numeric. */
 #include "kernel_rig.h"
 
 struct problem {

@@ -1,4 +1,5 @@
-/* The CUDA backend against the fp64 reference in tf32: every op, plain arenas, small networks. */
+/* The CUDA backend against the fp64 reference in tf32: every op, plain arenas, small networks.
+ * Label: numeric. */
 #include "run_gpu_ops.h"
 
 int main(void)

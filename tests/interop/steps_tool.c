@@ -6,7 +6,7 @@
  * mixed: then BATCH i32 second labels and BATCH f32 shares of the first ones.
  * Prints one loss per step. OUT gets "grad.<name>" (gradients of step 1) and "stat.<name>" (running
  * statistics after step 1), and "param.<name>" (weights after the last step). SGD momentum 0.9,
- * weight decay 1e-4 on conv and linear weights. */
+ * weight decay 0.1 on conv and linear weights. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,7 +177,7 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
     for (int step = 0; step < run->steps; step++) {
         const struct dt_scalars scalars = {.lr = run->lr,
                                            .momentum = 0.9f,
-                                           .weight_decay = 1e-4f,
+                                           .weight_decay = 0.1f,
                                            .diff_scale = 1.0f / (float)run->batch,
                                            .step = (uint32_t)step};
         struct dt_counters counters;

@@ -1,5 +1,6 @@
 """Colour jitter, erasing, mixup and CutMix: pixels against Pillow for the same factors, and what is
-drawn against torchvision's RandomErasing and timm's rectangles (written out here)."""
+drawn against torchvision's RandomErasing and timm's rectangles (written out here).
+Label: numeric."""
 
 import os
 import subprocess

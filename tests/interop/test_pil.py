@@ -3,7 +3,7 @@ no pixel off by more than 2. Decoding of the crop only against decoding of the w
 the bit. Scaled decoding against both: the bounds that dtrain/data.h states, over photos.
 
 Photos: the ImageNet sample beside the checkout, where it is there; and generated files of the rarer
-kinds (grey, CMYK, progressive, subsampled, rotated by EXIF, one pixel wide)."""
+kinds (grey, CMYK, progressive, subsampled, rotated by EXIF, one pixel wide). Label: numeric."""
 
 import glob
 import io

@@ -1,4 +1,5 @@
-/* The CPU backend against the fp64 reference: every op, plain arenas, small networks. */
+/* The CPU backend against the fp64 reference: every op, plain arenas, small networks.
+ * Label: numeric. */
 #include "run_ops.h"
 
 int main(void)

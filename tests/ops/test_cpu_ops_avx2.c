@@ -1,5 +1,5 @@
 /* The same on a CPU without AVX-512, as far as oneDNN is concerned: it then picks blocks of 8
- * channels instead of 16, and the backend's own loops take their other path. */
+ * channels instead of 16, and the backend's own loops take their other path. Label: numeric. */
 #include "run_ops.h"
 
 int main(void)

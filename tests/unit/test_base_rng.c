@@ -1,4 +1,5 @@
-/* Random numbers: Random123's known answers, independence of streams, bounds, moments. */
+/* Random numbers: Random123's known answers, independence of streams, bounds, moments.
+ * Label: numeric. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Dropout: rate and scale, the same mask forward and backward, and what the mask depends on. */
+/* Dropout: rate and scale, the same mask forward and backward, and what the mask depends on.
+ * Label: numeric. */
 #include "cpu_rig.h"
 
 enum { N = 4, C = 20, SIZE = 16, COUNT = N * C * SIZE * SIZE };

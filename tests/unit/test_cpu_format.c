@@ -1,5 +1,6 @@
 /* Memory formats: logical values survive the way in and out, padding stays zero, gradients share
- * the format of their parameter, tables die with their graph, running allocates nothing. */
+ * the format of their parameter, tables die with their graph, running allocates nothing.
+ * Label: numeric. */
 #include "cpu_rig.h"
 
 /* Convolution of c channels to 20, forward and weight gradient. */

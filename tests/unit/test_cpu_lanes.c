@@ -1,5 +1,5 @@
 /* The inner loops of batch norm against plain loops: rows of many lengths, with and without mask,
- * residual and writing past the caches, in place. */
+ * residual and writing past the caches, in place. Label: numeric. */
 #include "cpu/lanes.h"
 #include "cpu_rig.h"
 

@@ -1,5 +1,5 @@
 /* Softmax cross entropy against fp64: smoothing, mixed labels, ignored rows, ties, extreme logits,
- * counters. */
+ * counters. Label: numeric. */
 #include "cpu_rig.h"
 
 enum { N = 6, N_CLASSES = 7 };

@@ -1,5 +1,6 @@
 /* Batch norm beyond the op table: running statistics, values far from zero, all row formats, the
- * same bits for any number of threads, fused ReLU and residual against separate nodes. */
+ * same bits for any number of threads, fused ReLU and residual against separate nodes.
+ * Label: numeric. */
 #include "cpu_rig.h"
 
 enum { N = 3, SIZE = 5, AREA = SIZE * SIZE };

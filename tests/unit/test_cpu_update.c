@@ -1,4 +1,4 @@
-/* Momentum SGD and accumulation against plain loops. */
+/* Momentum SGD and accumulation against plain loops. Label: numeric. */
 #include "cpu_rig.h"
 
 enum { N = 1000 };

@@ -1,5 +1,5 @@
 /* Colour jitter, erasing, mixup and CutMix against plain loops in double, and what is drawn for
- * them against the distributions asked for. */
+ * them against the distributions asked for. Label: numeric. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

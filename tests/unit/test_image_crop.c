@@ -1,5 +1,5 @@
 /* Crops: inside their bounds, pure, distributed as asked, and torchvision's numbers for evaluation.
- */
+ * Label: numeric. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* The plain resampler against loops in double precision, its exact cases, and the other sets of
- * kernels against the plain one. */
+ * kernels against the plain one. Label: numeric. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* The models against torchvision: parameter counts, names and shapes, operations, initial values;
- * and every model through fusion and autodiff. */
+ * and every model through fusion and autodiff. Label: numeric. */
 #include <math.h>
 
 #include "graph_check.h"

@@ -1,4 +1,5 @@
-/* Learning rates against values worked out by hand and closed forms written down a second time. */
+/* Learning rates against values worked out by hand and closed forms written down a second time.
+ * Label: numeric. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
