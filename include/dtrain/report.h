@@ -36,15 +36,19 @@ struct dt_field {
 
 /* Events and their fields, optional ones in brackets:
  *   run_start   config, ranks, device, global_batch_size, micro_batch_size, passes, lr,
- * steps_per_epoch, epochs, parameters, train_images, val_images, start_step step        step,
- * total_steps, epoch, loss, top1, top5 (per cent), lr, images_per_s, data_wait_s, eta_s, [comm_s,
- * where the device has no queues], [fp16: loss_scale, skipped_steps]; means since the last step
- * event eval        epoch, step, images, loss, top1, top5 checkpoint  step, path, seconds (of
- * writing), stall_s (of training), bytes input       epoch, step, steps, wait_share (of the step
- * time the ranks wait for data), busy_share (of the workers' time), read_share (of what they are
- * busy with), longest_wait_s (of a rank since the start), capacity_images_per_s (all workers, never
- * idle), demand_images_per_s (if no rank ever waited), workers (per rank), text; of an epoch, or of
- * the steps done of it warning     text run_end     status, exit_code, steps, seconds, [top1] */
+ *               steps_per_epoch, epochs, parameters, train_images, val_images, start_step
+ *   step        step, total_steps, epoch, loss, top1, top5 (per cent), lr, images_per_s,
+ *               data_wait_s, elapsed_s (since the start), eta_s, [comm_s, where the device has no
+ *               queues], [fp16: loss_scale, skipped_steps]; means since the last step event
+ *   eval        epoch, step, images, loss, top1, top5
+ *   checkpoint  step, path, seconds (of writing), stall_s (of training), bytes
+ *   input       epoch, step, steps, wait_share (of the step time the ranks wait for data),
+ *               busy_share (of the workers' time), read_share (of what they are busy with),
+ *               longest_wait_s (of a rank since the start), capacity_images_per_s (all workers,
+ *               never idle), demand_images_per_s (if no rank ever waited), workers (per rank),
+ *               text; of an epoch, or of the steps done of it
+ *   warning     text
+ *   run_end     status, exit_code, steps, seconds, [top1] */
 struct dt_report;
 
 struct dt_report_options {

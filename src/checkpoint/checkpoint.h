@@ -39,7 +39,7 @@ struct dt_checkpoint {
 /* <dir>/step-NNNNNNNNN into path[DT_PATH_MAX]. */
 dt_status dt_checkpoint_path(char *path, const char *dir, int64_t step);
 
-/* --- Writing: checkpoint_write.c --- */
+/* --- Writing: write.c --- */
 
 struct dt_snapshot;
 
@@ -73,7 +73,7 @@ dt_status dt_checkpoint_write(char *path, const struct dt_checkpoint_target *tar
  * thread: beats dt_pulse_main. */
 void dt_checkpoint_clean(const char *dir);
 
-/* --- Reading: checkpoint_read.c --- */
+/* --- Reading: find.c, verify.c, load.c --- */
 
 /* Steps of the folders "step-NNN" in `dir`, newest first; a missing folder has none. free(). */
 dt_status dt_checkpoint_list(int64_t **steps, int *n_steps, const char *dir);
@@ -106,7 +106,7 @@ dt_status dt_checkpoint_match(const struct dt_checkpoint *saved,
  * verified. DT_ERR_CONFIG or DT_ERR_DATA if names and shapes are not the plan's. */
 dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path);
 
-/* --- Text of state.json: checkpoint_state.c --- */
+/* --- Text of state.json: state.c --- */
 
 dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoint *state);
 dt_status dt_checkpoint_state_load(struct dt_checkpoint *state, const char *path);

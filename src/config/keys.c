@@ -78,22 +78,22 @@ static const double classic_milestones[] = {30, 60, 80};
 
 /* Why a change on resuming is harmless (FREE) or changes rounding only (INEXACT):
  *
- *   model.initial_checkpoint        only the first start uses it
- *   data.train             the fingerprint of the data decides, not where they are
- *   data.val, synthetic_val, eval.*   an evaluation changes nothing but reports
- *   data.workers, prefetch, cache_mb   order and augmentation do not depend on them
- *   data.max_bad_fraction, train.max_steps, early_stop.*   when to end, not how to get there
- *   train.replica_check_every      compares, changes nothing
- *   train.epochs           the length of the run; kinds cosine and poly follow from it
- *   train.micro_batch_size      the same sums in other pieces; batch norm sees batches of another
- * size train.precision, loss_scale, deterministic   weights and momentum are fp32 in any case
- *   device.kind, threads, winograd, comm.*       the same sums in another order
- *   device.cuda_graph, numa_bind, allow_shared_gpu, timeout_s        the same kernels on the same
- * numbers device.cache_dir       choices of algorithms, which deterministic runs do not take from
- * there output.*, checkpoint.*, watchdog.*, bench.*  beside training
+ *   model.initial_checkpoint    only the first start uses it
+ *   data.train                  the fingerprint of the data decides, not their place
+ *   data.val, synthetic_val, eval.*       an evaluation changes nothing but reports
+ *   data.workers, prefetch, cache_mb      order and augmentation do not depend on them
+ *   data.max_bad_fraction, train.max_steps, early_stop.*   decide when to end, not how to get there
+ *   train.replica_check_every   compares and changes nothing
+ *   train.epochs                the length of the run; kinds cosine and poly follow from it
+ *   train.micro_batch_size      the same sums in other pieces; batch norm sees other batches
+ *   train.precision, loss_scale, deterministic      weights and momentum are fp32 in any case
+ *   device.kind, threads, winograd, comm.*          the same sums in another order
+ *   device.cuda_graph, numa_bind, allow_shared_gpu, timeout_s   the same kernels and numbers
+ *   device.cache_dir            chosen algorithms, which deterministic runs do not take from there
+ *   output.*, checkpoint.*, watchdog.*, bench.*     do not take part in training
  *
- * All others are another run. model.zero_init_residual counts for the first weights only, but those
- * are gone. */
+ * Any other key makes it a different run. model.zero_init_residual matters for the first weights
+ * only, but those are gone. */
 const struct dt_key dt_keys[] = {
     STRING(model.name, "resnet50", 1, "Network, such as resnet50, vgg16_bn, alexnet or resnet20"),
     INT(model.num_classes, 1000, 2, 1000000, "Outputs of the classifier"),
@@ -191,7 +191,7 @@ const struct dt_key dt_keys[] = {
          "GPU: run each rank on the CPUs of its GPU's NUMA node, unless it is bound already", FREE),
     BOOL(device.allow_shared_gpu, false, "GPU: ranks may share one, for tests; slow", FREE),
     REAL(device.timeout_s, 300, 0, 86400,
-         "GPU: seconds after which unfinished work is an error; 0: wait for ever", FREE),
+         "GPU: seconds after which unfinished work is an error; 0: no limit", FREE),
     STRING(device.cache_dir, "", 0,
            "GPU: folder for the convolution algorithms found; empty: ~/.cache/dtrain", FREE),
 

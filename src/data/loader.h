@@ -1,4 +1,4 @@
-/* Inside the loader: its state, and what loader.c (life and caller) and loader_work.c (workers)
+/* Inside the loader: its state, and what loader.c (life and caller) and loader_worker.c (workers)
  * share.
  *
  * Worker threads take single images (micro-batch, row) in order under one mutex, fill the row

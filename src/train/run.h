@@ -1,4 +1,4 @@
-/* A training run: what the loop (trainer.c) and its beginning and end (begin.c) share. */
+/* A training run: what the loop (trainer.c) and its beginning and end (run.c) share. */
 #ifndef DTRAIN_TRAIN_RUN_H
 #define DTRAIN_TRAIN_RUN_H
 

@@ -45,7 +45,7 @@ struct dt_session_needs {
     const char *cache_dir; /* for indices of data sets, NULL = not kept */
 };
 
-/* setup.c. Collective; on failure all ranks return the same status. close takes the status of the
+/* session.c. Collective; on failure all ranks return the same status. close takes the status of the
  * work and accepts a session that is partly open. */
 void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt_config *config);
 dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *needs);
@@ -68,7 +68,7 @@ struct dt_loader_options dt_session_loader_options(const struct dt_session *s, b
 dt_status dt_session_create_loaders(struct dt_session *s, const struct dt_session_needs *needs);
 void dt_session_destroy_loaders(struct dt_session *s); /* also where not all were made */
 
-/* step.c: what update number `step` (from 0) works with; one pass of it, or of the evaluation, over
+/* pass.c: what update number `step` (from 0) works with; one pass of it, or of the evaluation, over
  * a batch, which is released in any case. A device with queues is still at work then. */
 struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step);
 dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,

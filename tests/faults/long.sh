@@ -31,7 +31,7 @@ part disk $python tests/faults/test_disk.py "$build/dtrain" --long
 part hang $python tests/faults/test_hang.py "$build/dtrain" --long
 part stops $python tests/faults/test_stops.py "$build/dtrain" --long
 part numerics bash tests/faults/test_numerics.sh "$build/dtrain" --long
-part corruption env DTRAIN_LONG=1 "$build/tests/faults_train_corruption"
+part corruption env DTRAIN_LONG=1 "$build/tests/faults_checkpoint_corruption"
 part config $python tests/faults/test_config_cases.py "$build/dtrain" --long
 part jpeg $python tests/faults/test_malformed_jpeg.py "$build/dtrain" --long
 part tar $python tests/faults/test_tar_cases.py "$build/dtrain" --long
