@@ -3,8 +3,9 @@
 #
 #   scripts/setup.sh [build|test] [PRESET] [CMAKE OPTIONS]
 #
-# build: packages to build and run. test: those for the tests as well. PRESET: release (default),
-# dev, asan, tsan. Without root rights it asks sudo. DTRAIN_NO_INSTALL=1 leaves packages alone.
+# build: packages to build and run, and the program. test: those for the tests, and these as well.
+# PRESET: release (default), dev, asan, tsan. Without root rights it asks sudo. DTRAIN_NO_INSTALL=1
+# leaves packages alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
@@ -34,4 +35,6 @@ build=build
 echo "setup: building $preset in $build"
 cmake --preset "$preset" -G Ninja "$@" >"$build.log" 2>&1 || { cat "$build.log" >&2; exit 1; }
 rm -f "$build.log"
-cmake --build "$build" -j "$(nproc)"
+target=all
+[ "$what" = test ] || target=dtrain
+cmake --build "$build" -j "$(nproc)" --target "$target"

@@ -41,24 +41,42 @@ inline void add_scaled(float *to, const float *from, float factor, size_t n)
         to[i] += factor * from[i];
 }
 
-// Calls visit(offset of the pixel in x, tap) for the taps of output (i, j) that lie inside of the
-// image; tap = r * S + s.
-template <typename F> void for_taps(const conv_shape &v, size_t image, size_t i, size_t j, F visit)
+// Outputs `begin` to `end` of a row, which all have the same tap (r * S + s) inside of the image,
+// and the offsets of their pixels in x: `pixel` and so on in steps of `step`.
+struct conv_taps {
+    size_t tap, begin, end, pixel, step;
+};
+
+inline size_t divide_up(size_t a, size_t b)
 {
+    return (a + b - 1) / b;
+}
+
+// Calls visit(conv_taps) for the taps of row i of the outputs; those of bwd_data from right to
+// left, which adds to each pixel of x in the order of the outputs.
+template <typename F> void for_taps(const conv_shape &v, size_t image, size_t i, F visit)
+{
+    const size_t stride = v.stride[1], pad = v.pad[1];
     for (size_t r = 0; r < v.r; r++) {
         const size_t y = i * v.stride[0] + r; // in padded coordinates
         if (y < v.pad[0] || y - v.pad[0] >= v.h)
             continue;
-        for (size_t s = 0; s < v.s; s++) {
-            const size_t x = j * v.stride[1] + s;
-            if (x < v.pad[1] || x - v.pad[1] >= v.w)
+        const size_t row = (image * v.h + y - v.pad[0]) * v.w;
+        for (size_t n = 0; n < v.s; n++) {
+            const size_t s = v.kind == conv_kind::bwd_data ? v.s - 1 - n : n;
+            if (s >= v.w + pad)
                 continue;
-            visit(((image * v.h + y - v.pad[0]) * v.w + x - v.pad[1]) * v.c, r * v.s + s);
+            const size_t begin = s < pad ? divide_up(pad - s, stride) : 0;
+            const size_t end = std::min(v.q, divide_up(v.w + pad - s, stride));
+            if (begin < end)
+                visit(conv_taps{r * v.s + s, begin, end, (row + begin * stride + s - pad) * v.c,
+                                stride * v.c});
         }
     }
 }
 
-// `first`: where in their order the terms of a sum begin; another one rounds otherwise.
+// `first`: where in their order the terms of a sum begin; another one rounds otherwise. Each row of
+// weights is used for a whole row of outputs while it is in the cache.
 inline void conv_forward(const conv_shape &v, const float *x, const float *w, float *y,
                          size_t first)
 {
@@ -68,31 +86,30 @@ inline void conv_forward(const conv_shape &v, const float *x, const float *w, fl
         for (size_t t = 0; t < n_taps; t++)
             for (size_t c = 0; c < v.c; c++)
                 turned[(t * v.c + c) * v.k + k] = w[(k * n_taps + t) * v.c + c];
-    float *sums = y;
-    for (size_t image = 0; image < v.n; image++)
-        for (size_t i = 0; i < v.p; i++)
-            for (size_t j = 0; j < v.q; j++, sums += v.k)
-                for_taps(v, image, i, j, [&](size_t pixel, size_t tap) {
-                    for (size_t l = 0; l < v.c; l++) {
-                        const size_t c = (l + first) % v.c;
-                        add_scaled(sums, &turned[(tap * v.c + c) * v.k], x[pixel + c], v.k);
-                    }
-                });
+    for (size_t row = 0; row < v.n * v.p; row++, y += v.q * v.k)
+        for_taps(v, row / v.p, row % v.p, [&](const conv_taps &t) {
+            for (size_t l = 0; l < v.c; l++) {
+                const size_t c = (l + first) % v.c;
+                const float *from = x + t.pixel + c;
+                for (size_t j = t.begin; j < t.end; j++, from += t.step)
+                    add_scaled(y + j * v.k, &turned[(t.tap * v.c + c) * v.k], *from, v.k);
+            }
+        });
 }
 
 inline void conv_bwd_data(const conv_shape &v, float *dx, const float *w, const float *dy,
                           size_t first)
 {
     const size_t n_taps = v.r * v.s;
-    for (size_t image = 0; image < v.n; image++)
-        for (size_t i = 0; i < v.p; i++)
-            for (size_t j = 0; j < v.q; j++, dy += v.k)
-                for_taps(v, image, i, j, [&](size_t pixel, size_t tap) {
-                    for (size_t l = 0; l < v.k; l++) {
-                        const size_t k = (l + first) % v.k;
-                        add_scaled(dx + pixel, w + (k * n_taps + tap) * v.c, dy[k], v.c);
-                    }
-                });
+    for (size_t row = 0; row < v.n * v.p; row++, dy += v.q * v.k)
+        for_taps(v, row / v.p, row % v.p, [&](const conv_taps &t) {
+            for (size_t l = 0; l < v.k; l++) {
+                const size_t k = (l + first) % v.k;
+                float *to = dx + t.pixel;
+                for (size_t j = t.begin; j < t.end; j++, to += t.step)
+                    add_scaled(to, w + (k * n_taps + t.tap) * v.c, dy[j * v.k + k], v.c);
+            }
+        });
 }
 
 // Rows of the output are summed on their own first: long sums lose little that way.
@@ -100,17 +117,18 @@ inline void conv_bwd_filter(const conv_shape &v, const float *x, float *dw, cons
                             size_t first)
 {
     const size_t n_taps = v.r * v.s, n_rows = v.n * v.p;
-    std::vector<float> part(v.w_size());
+    std::vector<float> part(v.c);
     for (size_t l = 0; l < n_rows; l++) {
         const size_t row = (l + first) % n_rows;
-        std::fill(part.begin(), part.end(), 0.0f);
-        const float *from = dy + row * v.q * v.k;
-        for (size_t j = 0; j < v.q; j++, from += v.k)
-            for_taps(v, row / v.p, row % v.p, j, [&](size_t pixel, size_t tap) {
-                for (size_t k = 0; k < v.k; k++)
-                    add_scaled(&part[(k * n_taps + tap) * v.c], x + pixel, from[k], v.c);
-            });
-        add_scaled(dw, part.data(), 1.0f, v.w_size());
+        for_taps(v, row / v.p, row % v.p, [&](const conv_taps &t) {
+            for (size_t k = 0; k < v.k; k++) {
+                const float *from = x + t.pixel;
+                std::fill(part.begin(), part.end(), 0.0f);
+                for (size_t j = t.begin; j < t.end; j++, from += t.step)
+                    add_scaled(part.data(), from, dy[(row * v.q + j) * v.k + k], v.c);
+                add_scaled(dw + (k * n_taps + t.tap) * v.c, part.data(), 1.0f, v.c);
+            }
+        });
     }
 }
 

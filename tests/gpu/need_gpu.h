@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "dtrain/gpu.h"
 
@@ -17,6 +18,14 @@ static inline bool has_gpu(void)
     if (report.n_devices == 0)
         printf("skipped: %s\n", report.problem);
     return report.n_devices > 0;
+}
+
+/* Of a GPU that is there. */
+static inline bool is_emulated(void)
+{
+    struct dt_gpu_report report;
+    dt_gpu_probe(&report);
+    return strstr(report.device[0].name, "emulated") != NULL;
 }
 
 #endif

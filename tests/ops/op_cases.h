@@ -18,6 +18,7 @@
 struct suite {
     const struct dt_backend *backend;
     struct dt_device_options options;
+    bool few_images; /* the emulator is slow, and computes all convolutions in the same way */
     int n_runs, n_failed, n_unsupported;
     bool covered[DT_N_OPS];
 };

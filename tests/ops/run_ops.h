@@ -43,9 +43,10 @@ static void list_op_tests(struct CMUnitTest *tests, struct suite *suite)
     }
 }
 
-static int run_ops(const struct dt_backend *backend, enum dt_precision precision)
+static int run_ops(const struct dt_backend *backend, enum dt_precision precision, bool few_images)
 {
     struct suite suite = {.backend = backend,
+                          .few_images = few_images,
                           .options = {.threads = 2,
                                       .deterministic = true,
                                       .seed = 11,
@@ -61,6 +62,7 @@ static int run_ops(const struct dt_backend *backend, enum dt_precision precision
     struct CMUnitTest tests[DT_N_OPS * OP_TESTS + DT_COUNT(others)];
     list_op_tests(tests, &suite);
     memcpy(tests + DT_N_OPS * OP_TESTS, others, sizeof others);
+    cmocka_set_test_filter(getenv("DTRAIN_TEST")); /* such as test_conv; NULL: all */
     int n_failed = cmocka_run_group_tests_name(backend->name, tests, NULL, NULL);
     printf("%s %s: %d runs, %d failed, %d fused cases not supported\n", backend->name,
            dt_precision_name(precision), suite.n_runs, suite.n_failed, suite.n_unsupported);

@@ -7,5 +7,5 @@ int main(void)
     /* Read once, by oneDNN's first call. */
     if (setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1) != 0)
         return 1;
-    return run_ops(&dt_backend_cpu, DT_PRECISION_FP32);
+    return run_ops(&dt_backend_cpu, DT_PRECISION_FP32, false);
 }
