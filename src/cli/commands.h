@@ -62,7 +62,8 @@ void dt_help_print(const struct dt_command *command);
 
 /* Starts MPI and runs args->command on its ranks. Errors have been printed. */
 dt_status dt_run_on_ranks(const struct dt_arguments *args, int argc, char **argv);
-/* The error of a process without MPI, on stderr; of several, the first one prints. */
+/* Prints the error of a process without MPI on stderr. Of several processes only the first prints;
+ * the others wait a little, so that no launcher ends it before. */
 void dt_error_print(dt_status status);
 
 #define DT_COMMAND_LOCAL(id, ...) dt_status dt_cmd_##id(const struct dt_arguments *args);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/build.h"
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/host.h"
 #include "base/log.h"
@@ -37,10 +38,14 @@ static bool is_first_process(void)
     return true;
 }
 
+/* Launchers end all processes once one has failed, so the others give the first time to print. */
 void dt_error_print(dt_status status)
 {
+    enum { TIME_TO_PRINT_S = 5 };
     if (is_first_process())
         print_error(status);
+    else
+        dt_clock_sleep(TIME_TO_PRINT_S);
 }
 
 /* --- Start --- */

@@ -170,8 +170,9 @@ DTRAIN_EMULATED_GPUS=0 run 2 none --set device.kind=auto
     fail "not one warning: $(cat "$work/log")"
 losses none cpu 1e-4
 got=0
-auto="$dtrain --config $work/config.json --out $work/mixed --set device.kind=auto"
-mpirun --oversubscribe --bind-to none -np 1 $auto : -np 1 -x DTRAIN_EMULATED_GPUS=0 $auto \
+# shellcheck disable=SC2016 # for the inner shell
+on_ranks 2 bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export DTRAIN_EMULATED_GPUS=0; exec "$@"' \
+    rank "$dtrain" --config "$work/config.json" --out "$work/mixed" --set device.kind=auto \
     > "$work/log" 2>&1 || got=$?
 [ $got = 76 ] || fail "a GPU on one rank only: exit code $got: $(cat "$work/log")"
 says "device.kind auto: 1 of 2 ranks have no GPU, the first is rank 1 on host"

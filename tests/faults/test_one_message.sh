@@ -15,7 +15,14 @@ expect() { # ranks code text arguments...
         fail "no \"$text\": $(cat "$work/log")"
 }
 good="--config $work/config.json --out $work/run"
-expect 2 64 "did you mean --config" --confg x
+# The rank that prints starts last.
+cat > "$work/late" <<SH
+#!/bin/sh
+[ "\$OMPI_COMM_WORLD_RANK" != 0 ] || sleep 1
+exec "$dtrain" "\$@"
+SH
+chmod +x "$work/late"
+dtrain=$work/late expect 2 64 "did you mean --config" --confg x
 expect 2 66 "nowhere.json" --config nowhere.json
 expect 2 78 "train.epochs" $good --set train.epochs=0
 expect 3 78 "the nearest global batch that can is 9" $good --set train.global_batch_size=10

@@ -72,10 +72,13 @@ section=.note.gnu.build-id
 if objcopy --dump-section $section="$work/note" "$dtrain" "$work/copy" 2> /dev/null &&
     [ -s "$work/note" ]; then
     printf 'another build id' | dd of="$work/note" bs=1 seek=16 conv=notrunc status=none
-    objcopy --update-section $section="$work/note" "$dtrain" "$work/other"
+    ln -s "$dtrain" "$work/rank.0"
+    objcopy --update-section $section="$work/note" "$dtrain" "$work/rank.1"
+    # Not `mpirun A : B`, which crashes in Debian 13 before it starts A (open-mpi/ompi issue 13303).
+    # shellcheck disable=SC2016 # for the inner shell
     expect 76 "rank 1 ($(hostname)) runs another build of dtrain (616e6f746865) than rank 0" \
-        "${mpi[@]}" -np 1 "$dtrain" --config "$work/config.json" --out "$work/two" \
-        : -np 1 "$work/other" --config "$work/config.json" --out "$work/two"
+        "${mpi[@]}" -np 2 bash -c 'exec "$0.$OMPI_COMM_WORLD_RANK" "$@"' "$work/rank" \
+        --config "$work/config.json" --out "$work/two"
     [ ! -e "$work/two/config.json" ] || fail "a run that was refused has left a config.json"
 else
     echo "no objcopy, or a program without a build id: that case is left out"
