@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/utf8.h"
 
 enum { KEY_SHOWN = 64 };
@@ -35,16 +36,14 @@ static dt_status scan_value(struct scanner *s);
 /* "train.epochs: ", from the keys as they are written. */
 static void print_path(char *out, size_t bytes, const struct scanner *s)
 {
-    size_t used = 0;
-    out[0] = '\0';
-    for (int i = 1; i <= s->depth && i <= DT_JSON_DEPTH_MAX && used < bytes; i++) {
+    struct dt_text text = dt_text_in(out, bytes);
+    for (int i = 1; i <= s->depth && i <= DT_JSON_DEPTH_MAX; i++) {
         int n = s->keys[i].bytes < KEY_SHOWN ? (int)s->keys[i].bytes : KEY_SHOWN;
         if (n > 0)
-            used += (size_t)snprintf(out + used, bytes - used, "%s%.*s", used ? "." : "", n,
-                                     s->text + s->keys[i].at);
+            dt_text_add(&text, "%s%.*s", text.used ? "." : "", n, s->text + s->keys[i].at);
     }
-    if (used > 0 && used < bytes)
-        snprintf(out + used, bytes - used, ": ");
+    if (text.used > 0)
+        dt_text_add(&text, ": ");
 }
 
 /* An error at the current byte. */

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "base/text.h"
 #include "config/keys.h"
 #include "dtrain/models.h"
 
@@ -24,8 +25,7 @@ struct loading {
     struct dt_config *config;
     const char *source;   /* of what is being read now */
     struct place *places; /* one per key: where its value comes from */
-    char *text;           /* the mistakes so far */
-    size_t used;
+    struct dt_text text;  /* the mistakes so far */
     int n_left_out;
 };
 
@@ -34,14 +34,7 @@ static void add_line(struct loading *l, char *line)
     for (char *p = line; *p; p++)
         if (*p == '\n') /* from a key or a string: a mistake is one line */
             *p = '?';
-    size_t left = TEXT_BYTES - l->used;
-    int n = snprintf(l->text + l->used, left, "%s%s", l->used ? "\n" : "", line);
-    if (n > 0 && (size_t)n < left) {
-        l->used += (size_t)n;
-    } else {
-        l->text[l->used] = '\0';
-        l->n_left_out++;
-    }
+    l->n_left_out += !dt_text_add_whole(&l->text, "%s%s", l->text.used ? "\n" : "", line);
 }
 
 static void add_mistake(struct loading *l, struct place at, const char *path, const char *format,
@@ -318,12 +311,12 @@ static dt_status load(struct loading *l, const char *path, const char *const *se
         DT_TRY(apply_override(l, sets[i]));
     if (!dt_model_find(l->config->model.name))
         report_rule(l, "model.name", dt_error_text());
-    if (l->used == 0)
+    if (l->text.used == 0)
         dt_config_check(l->config, report_rule, l);
     if (l->n_left_out > 0)
-        DT_FAIL(DT_ERR_CONFIG, "%s\n(and %d more mistakes)", l->text, l->n_left_out);
-    if (l->used > 0)
-        DT_FAIL(DT_ERR_CONFIG, "%s", l->text);
+        DT_FAIL(DT_ERR_CONFIG, "%s\n(and %d more mistakes)", l->text.at, l->n_left_out);
+    if (l->text.used > 0)
+        DT_FAIL(DT_ERR_CONFIG, "%s", l->text.at);
     dt_error_clear(); /* values of --set that are no JSON have left one */
     return DT_OK;
 }
@@ -333,11 +326,13 @@ dt_status dt_config_load(struct dt_config *config, const char *path, const char 
 {
     dt_status status = DT_OK;
     struct loading l = {.config = config};
-    DT_TRY_OUT(DT_NEW(l.text, TEXT_BYTES));
+    char *text = NULL;
+    DT_TRY_OUT(DT_NEW(text, TEXT_BYTES));
+    l.text = dt_text_in(text, TEXT_BYTES);
     DT_TRY_OUT(DT_NEW(l.places, dt_config_n_keys()));
     DT_TRY_OUT(load(&l, path, sets, n_sets));
 out:
-    free(l.text);
+    free(text);
     free(l.places);
     return status;
 }

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "checkpoint/weights.h"
 
 enum { LIST_BYTES = 4096 };
@@ -66,12 +67,10 @@ static dt_status list_bad(char *out, size_t bytes, const char *dir)
 {
     int64_t *steps;
     int n_steps;
-    size_t used = 0;
-    out[0] = '\0';
+    struct dt_text text = dt_text_in(out, bytes);
     DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
-    for (int i = 0; i < n_steps && used < bytes; i++)
-        used += (size_t)snprintf(out + used, bytes - used, "%sstep-%09" PRId64, i ? ", " : "",
-                                 steps[i]);
+    for (int i = 0; i < n_steps; i++)
+        dt_text_add(&text, "%sstep-%09" PRId64, i ? ", " : "", steps[i]);
     free(steps);
     return DT_OK;
 }
