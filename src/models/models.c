@@ -1,5 +1,4 @@
 /* The list of models, and finding one by name. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"

@@ -3,7 +3,6 @@
  * out. The start of a run is not among them: the trainer has printed its summary. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

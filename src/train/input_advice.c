@@ -4,7 +4,6 @@
 #include <math.h>
 
 #include "base/text.h"
-#include "dtrain/data.h"
 #include "image/convert.h"
 
 static const double reserve = 1.1;      /* workers are not quite even */

@@ -11,7 +11,6 @@
 #include "base/build.h"
 #include "base/clock.h"
 #include "base/fault.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "checkpoint/snapshot.h"

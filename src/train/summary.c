@@ -2,7 +2,6 @@
 #include "train/summary.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "base/build.h"
 #include "base/clock.h"
