@@ -149,7 +149,6 @@ static void wait_until_free(struct dt_writer *s)
 
 dt_status dt_writer_start(struct dt_writer *writer, const struct dt_checkpoint *state)
 {
-    double begin_s = dt_clock_s();
     pthread_mutex_lock(&writer->lock);
     wait_until_free(writer);
     warn_of_untaken(writer);
@@ -157,9 +156,8 @@ dt_status dt_writer_start(struct dt_writer *writer, const struct dt_checkpoint *
     pthread_mutex_unlock(&writer->lock);
     DT_TRY(dt_snapshot_take(writer->snapshot, state));
     pthread_mutex_lock(&writer->lock);
-    writer->saved = (struct dt_saved){.step = state->step,
-                                      .stall_s = dt_clock_s() - begin_s,
-                                      .bytes = dt_snapshot_bytes(writer->snapshot)};
+    writer->saved =
+        (struct dt_saved){.step = state->step, .bytes = dt_snapshot_bytes(writer->snapshot)};
     writer->phase = BUSY;
     pthread_cond_broadcast(&writer->changed);
     pthread_mutex_unlock(&writer->lock);

@@ -241,11 +241,6 @@ size_t dt_config_n_keys(void)
     return DT_COUNT(dt_keys);
 }
 
-const char *dt_config_key_path(size_t index)
-{
-    return dt_keys[index].path;
-}
-
 const struct dt_key *dt_key_find(const char *path)
 {
     for (size_t i = 0; i < DT_COUNT(dt_keys); i++)
