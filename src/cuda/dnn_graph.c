@@ -37,16 +37,16 @@ bool dt_conv_equal(const struct dt_conv_task *a, const struct dt_conv_task *b)
 {
     return a->kind == b->kind && a->type == b->type && a->n == b->n && a->c == b->c &&
            a->h == b->h && a->w == b->w && a->k == b->k && a->r == b->r && a->s == b->s &&
-           a->stride == b->stride && a->pad == b->pad && a->accumulate == b->accumulate;
+           a->stride == b->stride && a->pad == b->pad;
 }
 
 const char *dt_conv_text(char out[DT_CONV_TEXT_MAX], const struct dt_conv_task *task)
 {
     static const char *const kinds[] = {"conv", "conv_bwd_data", "conv_bwd_weights"};
     const char *type = task->type == DT_F16 ? "fp16" : task->type == DT_BF16 ? "bf16" : "fp32";
-    snprintf(out, DT_CONV_TEXT_MAX, "%s %s x %dx%dx%dx%d w %dx%dx%dx%d stride %d pad %d%s",
+    snprintf(out, DT_CONV_TEXT_MAX, "%s %s x %dx%dx%dx%d w %dx%dx%dx%d stride %d pad %d",
              kinds[task->kind], type, task->n, task->c, task->h, task->w, task->k, task->c, task->r,
-             task->s, task->stride, task->pad, task->accumulate ? " accumulate" : "");
+             task->s, task->stride, task->pad);
     return out;
 }
 
@@ -162,7 +162,7 @@ static dt_status make_op(struct dt_dnn_offer *offer, const struct dt_conv_task *
                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
     };
-    const float alpha = 1, beta = task->accumulate ? 1 : 0;
+    const float alpha = 1, beta = 0;
     const struct attribute attributes[] = {
         {ops[task->kind].conv, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &offer->conv},
         {ops[task->kind].x, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &offer->x},

@@ -24,9 +24,6 @@ struct dt_conv_task {
     enum dt_dtype type;
     int n, c, h, w, k, r, s;
     int stride, pad;
-    /* Adds to the result instead of replacing it (beta = 1): for a fusion that sums two gradients
-     * in a data gradient. Today bn_bwd sums them, which moves as many bytes. */
-    bool accumulate;
 };
 
 enum { DT_CONV_TEXT_MAX = 160 };
