@@ -4,7 +4,7 @@
 #include <strings.h>
 
 #include "base/file.h"
-#include "data/dataset.h"
+#include "data/sample.h"
 
 /* Names like __meta__ and __meta__/x carry no samples. */
 static bool is_meta(const char *name)
