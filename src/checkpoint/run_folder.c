@@ -74,7 +74,7 @@ static dt_status write_holder(const struct dt_run_folder *folder, const char *pa
     return DT_OK;
 }
 
-static dt_status refuse(const struct dt_run_folder *folder)
+static dt_status refuse_in_use(const struct dt_run_folder *folder)
 {
     char text[HOLDER_MAX] = "";
     dt_clock_sleep(0.05); /* who has just taken the lock is still writing */
@@ -136,7 +136,7 @@ static dt_status take_lock(struct dt_run_folder *folder, const char *path,
     } while (error == EINTR);
     *locked = error == 0;
     if (error == EWOULDBLOCK)
-        return refuse(folder);
+        return refuse_in_use(folder);
     if (error != 0 && error != ENOSYS && error != ENOTSUP && error != ENOLCK)
         DT_FAIL(DT_ERR_CREATE, "cannot lock %s: %s; choose another --out", path, strerror(error));
     return DT_OK;
@@ -153,7 +153,7 @@ static dt_status check_lease(const struct dt_run_folder *folder)
     if (futimens(folder->lock_fd, NULL) != 0 || fstat(folder->lock_fd, &now) != 0)
         DT_FAIL(DT_ERR_CREATE, "cannot write %s/.lock: %s", folder->path, strerror(errno));
     if (now.st_mtime - beat.st_mtime < LEASE_S)
-        return refuse(folder);
+        return refuse_in_use(folder);
     return DT_OK;
 }
 
@@ -301,7 +301,7 @@ static void warn_of_kills(const struct record *record)
            bytes < INT64_MAX ? dt_memory_format(limit, sizeof limit, bytes) : "of the machine");
 }
 
-static void learn(struct dt_run_folder *folder, const struct record *record)
+static void learn_last_run(struct dt_run_folder *folder, const struct record *record)
 {
     bool is_known = record->incarnation > 0;
     folder->was_running = is_known && record->is_running;
@@ -324,7 +324,7 @@ dt_status dt_run_folder_open_by(struct dt_run_folder *folder, const char *path,
     DT_TRY(read_record(folder, &record));
     if (!locked && record.is_running)
         DT_TRY(check_lease(folder));
-    learn(folder, &record);
+    learn_last_run(folder, &record);
     return write_holder(folder, lock_path);
 }
 
@@ -356,7 +356,7 @@ static dt_status save_record(const struct dt_run_folder *folder, struct record *
     return write_record(path, record);
 }
 
-static dt_status clean(const struct dt_run_folder *folder)
+static dt_status remove_leftovers(const struct dt_run_folder *folder)
 {
     static const char *const names[] = {"RUN", "config.json"};
     char path[DT_PATH_MAX];
@@ -373,7 +373,7 @@ dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh)
     if (fresh || !folder->run_id[0])
         DT_TRY(make_id(folder->run_id));
     folder->incarnation++;
-    DT_TRY(clean(folder));
+    DT_TRY(remove_leftovers(folder));
     return save_record(folder, &record);
 }
 

@@ -106,7 +106,7 @@ static void list_mismatch(struct list *list, const struct dt_st_tensor *saved,
 }
 
 /* Finds what fits; nothing is changed yet, so that a file that does not fit changes nothing. */
-static void compare(struct loading *l)
+static void compare_tensors(struct loading *l)
 {
     for (int t = 0; t < l->graph->n_tensors; t++) {
         const struct dt_tensor *tensor = &l->graph->tensor[t];
@@ -136,7 +136,7 @@ static void compare(struct loading *l)
     list_end(&l->mismatched, "\n    ");
 }
 
-static dt_status report(const struct loading *l, const char *path)
+static dt_status refuse_misfit(const struct loading *l, const char *path)
 {
     const struct list *missing = &l->missing, *unexpected = &l->unexpected;
     if (missing->n + unexpected->n + l->mismatched.n == 0)
@@ -147,7 +147,7 @@ static dt_status report(const struct loading *l, const char *path)
             unexpected->text.at, unexpected->n ? "." : "", l->mismatched.text.at);
 }
 
-static dt_status copy(struct loading *l)
+static dt_status copy_tensors(struct loading *l)
 {
     size_t most = 0;
     for (int t = 0; t < l->graph->n_tensors; t++) {
@@ -182,9 +182,9 @@ dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *he
     for (size_t i = 0; i < DT_COUNT(lists); i++)
         lists[i]->text = dt_text_in(lists[i]->buffer, LIST_BYTES);
     DT_TRY_OUT(dt_st_open(&l->file, path));
-    compare(l);
-    DT_TRY_OUT(report(l, path));
-    DT_TRY_OUT(copy(l));
+    compare_tensors(l);
+    DT_TRY_OUT(refuse_misfit(l, path));
+    DT_TRY_OUT(copy_tensors(l));
     if (l->kept.n > 0)
         dt_log(DT_LOG_INFO, "new classifier: %s of %s left out, initialised anew", l->kept.text.at,
                path);

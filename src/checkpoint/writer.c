@@ -40,7 +40,7 @@ static void write_snapshot(struct dt_writer *s, struct dt_saved *saved)
         snprintf(saved->problem, sizeof saved->problem, "%s", dt_error_text());
 }
 
-static void *work(void *context)
+static void *write_saves(void *context)
 {
     struct dt_writer *s = context;
     pthread_mutex_lock(&s->lock);
@@ -88,7 +88,7 @@ dt_status dt_writer_create(struct dt_writer **writer, const struct dt_checkpoint
     s->target = target;
     DT_TRY_OUT(dt_snapshot_create(&s->snapshot, plan));
     DT_TRY_OUT(init_lock(s));
-    int error = dt_thread_start(&s->thread, "dt-writer", work, s);
+    int error = dt_thread_start(&s->thread, "dt-writer", write_saves, s);
     s->has_thread = error == 0;
     if (error != 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_MEMORY, "cannot start the thread that writes checkpoints: %s",

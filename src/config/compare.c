@@ -29,7 +29,8 @@ static enum dt_key_effect effect_of(const struct dt_key *key, const struct dt_co
 }
 
 /* Names of choices without quotes. */
-static void format(char out[VALUE_BYTES], const struct dt_key *key, const struct dt_config *config)
+static void format_value(char out[VALUE_BYTES], const struct dt_key *key,
+                         const struct dt_config *config)
 {
     struct dt_jsonw w;
     snprintf(out, VALUE_BYTES, "?");
@@ -48,8 +49,8 @@ static void list_key(struct dt_text *list, const struct dt_key *key, const struc
                      const struct dt_config *now)
 {
     char old[VALUE_BYTES], current[VALUE_BYTES];
-    format(old, key, saved);
-    format(current, key, now);
+    format_value(old, key, saved);
+    format_value(current, key, now);
     dt_text_add_whole(list, "%s    %s: %s there, %s now", list->used ? "\n" : "", key->path, old,
                       current);
 }

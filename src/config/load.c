@@ -61,7 +61,7 @@ static struct place place_of(const struct loading *l, const struct dt_json *valu
     return (struct place){l->source, in_file ? value->line : 0, value->column};
 }
 
-static const char *describe(char *out, size_t bytes, const struct dt_json *value)
+static const char *describe_value(char *out, size_t bytes, const struct dt_json *value)
 {
     static const char *const names[] = {
         [DT_JSON_NULL] = "null", [DT_JSON_ARRAY] = "a list", [DT_JSON_OBJECT] = "an object"};
@@ -171,8 +171,8 @@ static void report_value(struct loading *l, const struct dt_key *key, const stru
         snprintf(hint, sizeof(hint), " of %d", value->n_children);
     }
     add_mistake(l, place_of(l, value), key->path, "expected %s, got %s%s",
-                dt_key_expects(expects, sizeof(expects), key), describe(got, sizeof(got), value),
-                hint);
+                dt_key_expects(expects, sizeof(expects), key),
+                describe_value(got, sizeof(got), value), hint);
 }
 
 static void report_unknown(struct loading *l, struct place at, const char *path)
@@ -183,7 +183,7 @@ static void report_unknown(struct loading *l, struct place at, const char *path)
     add_mistake(l, at, path, "unknown key%s", suggestion);
 }
 
-static void apply(struct loading *l, const char *path, const struct dt_json *value);
+static void apply_value(struct loading *l, const char *path, const struct dt_json *value);
 
 static bool is_comment(const char *name)
 {
@@ -202,12 +202,12 @@ static void apply_members(struct loading *l, const char *prefix, const struct dt
             add_mistake(l, place_of(l, m), path,
                         "unknown key; a dot in a path stands for an object in an object");
         else
-            apply(l, path, m);
+            apply_value(l, path, m);
     }
 }
 
 /* Sets the key or section `path` from `value`. */
-static void apply(struct loading *l, const char *path, const struct dt_json *value)
+static void apply_value(struct loading *l, const char *path, const struct dt_json *value)
 {
     char got[160];
     const struct dt_key *key = dt_key_find(path);
@@ -220,7 +220,7 @@ static void apply(struct loading *l, const char *path, const struct dt_json *val
         report_unknown(l, place_of(l, value), path);
     else if (value->type != DT_JSON_OBJECT)
         add_mistake(l, place_of(l, value), path, "expected an object with the keys of %s, got %s",
-                    path, describe(got, sizeof(got), value));
+                    path, describe_value(got, sizeof(got), value));
     else
         apply_members(l, path, value);
 }
@@ -243,7 +243,7 @@ static dt_status apply_file(struct loading *l, const char *path)
         apply_members(l, "", root);
     else
         add_mistake(l, place_of(l, root), "configuration", "expected an object, got %s",
-                    describe(got, sizeof(got), root));
+                    describe_value(got, sizeof(got), root));
     dt_json_destroy(doc);
     return DT_OK;
 }
@@ -285,10 +285,10 @@ static dt_status apply_override(struct loading *l, const char *set)
             add_mistake(l, at, path, "the value is too long or not UTF-8");
             status = DT_OK;
         } else if (status == DT_OK) {
-            apply(l, path, dt_json_root(doc));
+            apply_value(l, path, dt_json_root(doc));
         }
     } else if (status == DT_OK) {
-        apply(l, path, dt_json_root(doc));
+        apply_value(l, path, dt_json_root(doc));
     }
     dt_json_destroy(doc);
     return status;
@@ -300,7 +300,8 @@ static void report_rule(void *context, const char *path, const char *what)
     add_mistake(l, l->places[dt_key_find(path) - dt_keys], path, "%s", what);
 }
 
-static dt_status load(struct loading *l, const char *path, const char *const *sets, size_t n_sets)
+static dt_status load_config(struct loading *l, const char *path, const char *const *sets,
+                             size_t n_sets)
 {
     dt_config_init(l->config);
     for (size_t i = 0; i < dt_config_n_keys(); i++)
@@ -330,7 +331,7 @@ dt_status dt_config_load(struct dt_config *config, const char *path, const char 
     DT_TRY_OUT(DT_NEW(text, TEXT_BYTES));
     l.text = dt_text_in(text, TEXT_BYTES);
     DT_TRY_OUT(DT_NEW(l.places, dt_config_n_keys()));
-    DT_TRY_OUT(load(&l, path, sets, n_sets));
+    DT_TRY_OUT(load_config(&l, path, sets, n_sets));
 out:
     free(text);
     free(l.places);

@@ -52,7 +52,7 @@ const char *dt_conv_text(char out[DT_CONV_TEXT_MAX], const struct dt_conv_task *
 
 /* --- Descriptors --- */
 
-static dt_status create(descriptor *d, cudnnBackendDescriptorType_t type)
+static dt_status create_descriptor(descriptor *d, cudnnBackendDescriptorType_t type)
 {
     return DT_CUDNN("creating a cuDNN descriptor", cudnnBackendCreateDescriptor(type, d));
 }
@@ -72,7 +72,7 @@ struct attribute {
     const void *values;
 };
 
-static dt_status set(descriptor d, const struct attribute *attributes, size_t n)
+static dt_status set_attributes(descriptor d, const struct attribute *attributes, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const struct attribute *a = &attributes[i];
@@ -85,11 +85,11 @@ static dt_status set(descriptor d, const struct attribute *attributes, size_t n)
 
 /* Creates, sets and finalizes; on failure *d may hold an unfinished descriptor, which its owner
  * destroys. */
-static dt_status make(descriptor *d, cudnnBackendDescriptorType_t type,
-                      const struct attribute *attributes, size_t n, const char *what)
+static dt_status make_descriptor(descriptor *d, cudnnBackendDescriptorType_t type,
+                                 const struct attribute *attributes, size_t n, const char *what)
 {
-    DT_TRY(create(d, type));
-    DT_TRY(set(*d, attributes, n));
+    DT_TRY(create_descriptor(d, type));
+    DT_TRY(set_attributes(*d, attributes, n));
     DT_TRY(DT_CUDNN(what, cudnnBackendFinalize(*d)));
     return DT_OK;
 }
@@ -110,8 +110,8 @@ static dt_status make_tensor(descriptor *d, int64_t id, enum dt_dtype type, int 
         {CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id},
         {CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment},
     };
-    return make(d, CUDNN_BACKEND_TENSOR_DESCRIPTOR, attributes, DT_COUNT(attributes),
-                "describing a tensor of a convolution");
+    return make_descriptor(d, CUDNN_BACKEND_TENSOR_DESCRIPTOR, attributes, DT_COUNT(attributes),
+                           "describing a tensor of a convolution");
 }
 
 static dt_status make_window(descriptor *d, const struct dt_conv_task *task)
@@ -129,8 +129,8 @@ static dt_status make_window(descriptor *d, const struct dt_conv_task *task)
         {CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilations},
         {CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides},
     };
-    return make(d, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, attributes, DT_COUNT(attributes),
-                "describing the window of a convolution");
+    return make_descriptor(d, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, attributes,
+                           DT_COUNT(attributes), "describing the window of a convolution");
 }
 
 static dt_status make_op(struct dt_dnn_offer *offer, const struct dt_conv_task *task)
@@ -171,8 +171,8 @@ static dt_status make_op(struct dt_dnn_offer *offer, const struct dt_conv_task *
         {ops[task->kind].alpha, CUDNN_TYPE_FLOAT, 1, &alpha},
         {ops[task->kind].beta, CUDNN_TYPE_FLOAT, 1, &beta},
     };
-    return make(&offer->op, ops[task->kind].type, attributes, DT_COUNT(attributes),
-                "describing a convolution");
+    return make_descriptor(&offer->op, ops[task->kind].type, attributes, DT_COUNT(attributes),
+                           "describing a convolution");
 }
 
 static dt_status make_graph(struct dt_dnn_offer *offer, const struct dt_dnn_target *target,
@@ -188,8 +188,8 @@ static dt_status make_graph(struct dt_dnn_offer *offer, const struct dt_dnn_targ
         {CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &offer->op},
         {CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target->handle},
     };
-    return make(&offer->graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, attributes,
-                target->handle ? 2 : 1, "making the graph of a convolution");
+    return make_descriptor(&offer->graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, attributes,
+                           target->handle ? 2 : 1, "making the graph of a convolution");
 }
 
 /* --- Devices that are not there --- */
@@ -205,8 +205,8 @@ dt_status dt_dnn_describe(struct dt_dnn_target *target, const char *json)
     const struct attribute text = {CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                                    (int64_t)strlen(json), json};
     *target = (struct dt_dnn_target){0};
-    dt_status status = make(&target->described, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &text, 1,
-                            "describing a device to cuDNN");
+    dt_status status = make_descriptor(&target->described, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR,
+                                       &text, 1, "describing a device to cuDNN");
     if (status != DT_OK)
         dt_dnn_forget(target);
     return status;
@@ -238,7 +238,7 @@ static dt_status fetch(struct dt_dnn_offer *offer, descriptor heuristics)
     int64_t n = 0;
     dt_status status = DT_OK;
     for (int i = 0; i < DT_DNN_LIST_MAX; i++)
-        DT_TRY_OUT(create(&list[i], CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
+        DT_TRY_OUT(create_descriptor(&list[i], CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
     DT_TRY_OUT(DT_CUDNN("asking cuDNN for algorithms of a convolution",
                         cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, DT_DNN_LIST_MAX, &n,
@@ -263,8 +263,8 @@ static dt_status add_list(struct dt_dnn_offer *offer, const struct dt_dnn_target
     };
     descriptor heuristics = NULL;
     dt_status status = DT_OK;
-    DT_TRY_OUT(create(&heuristics, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR));
-    DT_TRY_OUT(set(heuristics, attributes, target->described ? 3 : 2));
+    DT_TRY_OUT(create_descriptor(&heuristics, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR));
+    DT_TRY_OUT(set_attributes(heuristics, attributes, target->described ? 3 : 2));
     if (cudnnBackendFinalize(heuristics) == CUDNN_STATUS_SUCCESS)
         DT_TRY_OUT(fetch(offer, heuristics));
 out:
@@ -341,7 +341,7 @@ dt_status dt_dnn_engine(struct dt_dnn_engine *out, const struct dt_dnn_offer *of
     int64_t n = 0;
     dt_status status = DT_OK;
     *out = (struct dt_dnn_engine){.index = -1};
-    DT_TRY_OUT(create(&engine, CUDNN_BACKEND_ENGINE_DESCRIPTOR));
+    DT_TRY_OUT(create_descriptor(&engine, CUDNN_BACKEND_ENGINE_DESCRIPTOR));
     DT_TRY_OUT(
         DT_CUDNN("asking for the engine of an algorithm",
                  cudnnBackendGetAttribute(offer->candidate[candidate], CUDNN_ATTR_ENGINECFG_ENGINE,
@@ -376,8 +376,8 @@ dt_status dt_dnn_plan_create(struct dt_dnn_plan *plan, const struct dt_dnn_targe
                        : (struct attribute){(cudnnBackendAttributeName_t)DEVICE_OF_PLAN,
                                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &target->described},
     };
-    DT_TRY_OUT(make(&plan->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, attributes,
-                    DT_COUNT(attributes), "making a plan of a convolution"));
+    DT_TRY_OUT(make_descriptor(&plan->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, attributes,
+                               DT_COUNT(attributes), "making a plan of a convolution"));
     DT_TRY_OUT(
         DT_CUDNN("asking for the workspace of a convolution",
                  cudnnBackendGetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
@@ -408,8 +408,8 @@ dt_status dt_dnn_pack_create(cudnnBackendDescriptor_t *pack, const struct dt_dnn
         {CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &memory->workspace},
     };
     *pack = NULL;
-    dt_status status = make(pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, attributes,
-                            DT_COUNT(attributes), "binding the memory of a convolution");
+    dt_status status = make_descriptor(pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, attributes,
+                                       DT_COUNT(attributes), "binding the memory of a convolution");
     if (status != DT_OK)
         destroy(pack);
     return status;

@@ -72,7 +72,7 @@ static double patience(const struct dt_verdict_case *c)
     return fmax(shortest - c->slack_s, PERIODS_TO_ANSWER * c->period_s);
 }
 
-static enum state judge(const struct dt_verdict_case *c, int rank, double patience_s)
+static enum state judge_rank(const struct dt_verdict_case *c, int rank, double patience_s)
 {
     enum state state = find_state(c, rank);
     const struct dt_view *view = &c->ranks[rank];
@@ -117,7 +117,7 @@ static int add_culprits(struct dt_text *out, const struct dt_verdict_case *c, do
     int n = 0;
     for (size_t k = 0; k < DT_COUNT(order); k++)
         for (int r = 0; r < c->n_ranks; r++) {
-            if (judge(c, r, patience_s) != order[k])
+            if (judge_rank(c, r, patience_s) != order[k])
                 continue;
             if (n++ >= MAX_NAMED)
                 continue;
