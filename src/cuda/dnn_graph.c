@@ -281,7 +281,6 @@ dt_status dt_dnn_offer_create(struct dt_dnn_offer **out, const struct dt_dnn_tar
     DT_TRY_OUT(DT_NEW(offer, 1));
     DT_TRY_OUT(make_graph(offer, target, task));
     DT_TRY_OUT(add_list(offer, target, CUDNN_HEUR_MODE_A));
-    offer->n_first = offer->n_candidates;
     DT_TRY_OUT(add_list(offer, target, CUDNN_HEUR_MODE_FALLBACK));
     *out = offer;
     offer = NULL;
@@ -322,19 +321,6 @@ static dt_status get_numerical(unsigned *bits, descriptor engine)
     return DT_OK;
 }
 
-static dt_status get_behavior(unsigned *bits, descriptor engine)
-{
-    cudnnBackendBehaviorNote_t notes[MAX_NOTES];
-    int64_t n = 0;
-    *bits = 0;
-    DT_TRY(DT_CUDNN("asking for the behavior notes of an algorithm",
-                    cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
-                                             CUDNN_TYPE_BEHAVIOR_NOTE, MAX_NOTES, &n, notes)));
-    for (int64_t i = 0; i < n && i < MAX_NOTES; i++)
-        *bits |= 1u << ((unsigned)notes[i] % MAX_NOTES);
-    return DT_OK;
-}
-
 dt_status dt_dnn_engine(struct dt_dnn_engine *out, const struct dt_dnn_offer *offer, int candidate)
 {
     descriptor engine = NULL;
@@ -350,7 +336,6 @@ dt_status dt_dnn_engine(struct dt_dnn_engine *out, const struct dt_dnn_offer *of
                         cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
                                                  CUDNN_TYPE_INT64, 1, &n, &out->index)));
     DT_TRY_OUT(get_numerical(&out->numerical, engine));
-    DT_TRY_OUT(get_behavior(&out->behavior, engine));
 out:
     destroy(&engine);
     return status;

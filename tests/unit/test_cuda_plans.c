@@ -69,8 +69,8 @@ static void check_plan(const struct dt_conv_task *task, enum dt_precision precis
     if (i == n)
         fail_msg("%s%s: none of %d candidates can be planned; the last one: %s", text,
                  rules.tf32 ? " tf32" : "", n, dt_error_text());
-    printf("%s%s: %d + %d candidates, number %d is engine %lld with %.1f MiB of workspace\n", text,
-           rules.tf32 ? " tf32" : "", offer->n_first, n - offer->n_first, i, (long long)plan.engine,
+    printf("%s%s: %d candidates, number %d is engine %lld with %.1f MiB of workspace\n", text,
+           rules.tf32 ? " tf32" : "", n, i, (long long)plan.engine,
            (double)plan.workspace_bytes / (1 << 20));
     assert_non_null(plan.plan);
     assert_true(plan.engine >= 0);
