@@ -370,7 +370,7 @@ static dt_status report_result(const struct bench *b, const char *json_path)
     return b->session.rank == 0 ? dt_input_result_report(&b->result, json_path) : DT_OK;
 }
 
-static dt_status run_bench(struct bench *b, const char *json_path)
+static dt_status run_input_bench(struct bench *b, const char *json_path)
 {
     DT_TRY(open_set(b));
     choose_options(b);
@@ -390,7 +390,7 @@ dt_status dt_bench_input(struct dt_comm *comm, const struct dt_config *config,
     struct bench *b = NULL;
     DT_TRY(DT_NEW(b, 1));
     dt_session_init(&b->session, comm, config);
-    dt_status status = run_bench(b, json_path);
+    dt_status status = run_input_bench(b, json_path);
     dt_loader_destroy(b->loader);
     dt_session_close(&b->session, status);
     for (int i = 0; i < DT_N_INPUT_STAGES; i++)
