@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 
-static dt_status run(const struct dt_arguments *args)
+static dt_status run_command(const struct dt_arguments *args)
 {
     if (args->help)
         dt_help_print(args->named ? args->command : NULL);
@@ -32,7 +32,7 @@ int main(int argc, char **argv)
         status = dt_run_on_ranks(&args, argc, argv);
     } else {
         if (status == DT_OK)
-            status = flush(run(&args)); /* before the error on stderr */
+            status = flush(run_command(&args)); /* before the error on stderr */
         if (status != DT_OK)
             dt_error_print(status);
     }

@@ -132,11 +132,6 @@ struct dt_config {
     } bench;
 };
 
-/* What one row of the key table says; for help, tests and tools. */
-struct dt_key;
-size_t dt_config_n_keys(void);
-const char *dt_config_key_path(size_t index); /* "train.global_batch_size" */
-
 void dt_config_init(struct dt_config *config); /* every key at its default */
 /* Defaults, then the file (NULL = none), then overrides "key.path=value" (value: JSON, else a plain
  * string). All mistakes are reported in one error text, a line each: "file:line:column: path: what;

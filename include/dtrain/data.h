@@ -97,7 +97,6 @@ void dt_loader_destroy(struct dt_loader *loader); /* accepts NULL; stops and joi
  * begins a page, the same until dt_loader_destroy. For a device that wants it pinned. */
 void *dt_loader_memory(const struct dt_loader *loader, int i, size_t *bytes);
 uint64_t dt_loader_batches(const struct dt_loader *loader); /* global batches per epoch */
-int dt_loader_passes(const struct dt_loader *loader);       /* micro-batches per global batch */
 /* Begins epoch `epoch` at global batch `first`. Behind the end of an epoch the workers go on with
  * the next one (evaluation: the same again), so that starting that one at 0 finds batches ready;
  * any other start drops what is held. */
@@ -122,8 +121,6 @@ struct dt_loader_times {
     int workers;
 };
 void dt_loader_times(const struct dt_loader *loader, struct dt_loader_times *out);
-/* Distinct bad samples met by this rank since the creation. */
-uint64_t dt_loader_bad(const struct dt_loader *loader);
 /* Bad samples among the positions of this rank, in the epoch so far and in the one before. A
  * position belongs to one rank, so that sums over the ranks count no sample twice. */
 void dt_loader_bad_positions(const struct dt_loader *loader, uint64_t *now, uint64_t *before);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/utf8.h"
 
 enum { KEY_SHOWN = 64 };
@@ -35,22 +36,20 @@ static dt_status scan_value(struct scanner *s);
 /* "train.epochs: ", from the keys as they are written. */
 static void print_path(char *out, size_t bytes, const struct scanner *s)
 {
-    size_t used = 0;
-    out[0] = '\0';
-    for (int i = 1; i <= s->depth && i <= DT_JSON_DEPTH_MAX && used < bytes; i++) {
+    struct dt_text text = dt_text_in(out, bytes);
+    for (int i = 1; i <= s->depth && i <= DT_JSON_DEPTH_MAX; i++) {
         int n = s->keys[i].bytes < KEY_SHOWN ? (int)s->keys[i].bytes : KEY_SHOWN;
         if (n > 0)
-            used += (size_t)snprintf(out + used, bytes - used, "%s%.*s", used ? "." : "", n,
-                                     s->text + s->keys[i].at);
+            dt_text_add(&text, "%s%.*s", text.used ? "." : "", n, s->text + s->keys[i].at);
     }
-    if (used > 0 && used < bytes)
-        snprintf(out + used, bytes - used, ": ");
+    if (text.used > 0)
+        dt_text_add(&text, ": ");
 }
 
 /* An error at the current byte. */
-static dt_status refuse(const struct scanner *s, const char *format, ...)
+static dt_status refuse_text(const struct scanner *s, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-static dt_status refuse(const struct scanner *s, const char *format, ...)
+static dt_status refuse_text(const struct scanner *s, const char *format, ...)
 {
     char what[256], path[256];
     va_list args;
@@ -73,7 +72,7 @@ static dt_status refuse_here(const struct scanner *s, const char *expected)
     int c = peek(s);
     const char *hint = "";
     if (c < 0)
-        return refuse(s, "expected %s, but the text ends here", expected);
+        return refuse_text(s, "expected %s, but the text ends here", expected);
     if (c == '/' || c == '#')
         hint = "; JSON has no comments, use a key \"_comment\"";
     else if (c == '\'')
@@ -81,8 +80,8 @@ static dt_status refuse_here(const struct scanner *s, const char *expected)
     else if (c == 'N' || c == 'I' || c == '+' || c == '.')
         hint = "; JSON numbers look like -1, 0.5 or 1e-4";
     if (c > 0x20 && c < 0x7f)
-        return refuse(s, "expected %s, got '%c'%s", expected, c, hint);
-    return refuse(s, "expected %s, got byte 0x%02x", expected, c);
+        return refuse_text(s, "expected %s, got '%c'%s", expected, c, hint);
+    return refuse_text(s, "expected %s, got byte 0x%02x", expected, c);
 }
 
 static void skip_space(struct scanner *s)
@@ -115,16 +114,16 @@ static dt_status scan_unicode_escape(struct scanner *s)
 {
     int code = hex4(s, s->at + 2);
     if (code < 0)
-        return refuse(s, "\\u needs four hexadecimal digits");
+        return refuse_text(s, "\\u needs four hexadecimal digits");
     if (code == 0)
-        return refuse(s, "\\u0000 in a string");
+        return refuse_text(s, "\\u0000 in a string");
     size_t n = 6;
     if (code >= 0xd800 && code <= 0xdfff) {
         bool pair = code <= 0xdbff && s->at + 8 <= s->bytes && s->text[s->at + 6] == '\\' &&
                     s->text[s->at + 7] == 'u';
         int low = pair ? hex4(s, s->at + 8) : -1;
         if (low < 0xdc00 || low > 0xdfff)
-            return refuse(s, "half of a surrogate pair in a string");
+            return refuse_text(s, "half of a surrogate pair in a string");
         n = 12;
     }
     s->at += n;
@@ -137,15 +136,16 @@ static dt_status scan_string(struct scanner *s)
     for (s->at++; peek(s) != '"';) {
         int c = peek(s);
         if (c < 0)
-            return refuse(&start, "string without its closing quote");
+            return refuse_text(&start, "string without its closing quote");
         if (c < 0x20)
-            return refuse(s, "control character 0x%02x in a string (write it as an escape)", c);
+            return refuse_text(s, "control character 0x%02x in a string (write it as an escape)",
+                               c);
         if (s->at - start.at > DT_JSON_STRING_MAX)
-            return refuse(&start, "string of more than %d bytes", DT_JSON_STRING_MAX);
+            return refuse_text(&start, "string of more than %d bytes", DT_JSON_STRING_MAX);
         if (c != '\\') {
             size_t n = dt_utf8_length(s->text + s->at, s->bytes - s->at);
             if (n == 0)
-                return refuse(s, "byte 0x%02x is not UTF-8", c);
+                return refuse_text(s, "byte 0x%02x is not UTF-8", c);
             s->at += n;
             continue;
         }
@@ -155,8 +155,9 @@ static dt_status scan_string(struct scanner *s)
         } else if (escape > 0 && strchr("\"\\/bfnrt", escape)) {
             s->at += 2;
         } else {
-            return refuse(s, "unknown escape in a string (known: \\\" \\\\ \\/ \\b \\f \\n \\r "
-                             "\\t \\uXXXX)");
+            return refuse_text(s,
+                               "unknown escape in a string (known: \\\" \\\\ \\/ \\b \\f \\n \\r "
+                               "\\t \\uXXXX)");
         }
     }
     s->at++;
@@ -181,7 +182,7 @@ static dt_status scan_number(struct scanner *s)
     if (n_digits == 0)
         return refuse_here(s, "a digit");
     if (n_digits > 1 && s->text[first] == '0')
-        return refuse(&start, "number with a leading zero");
+        return refuse_text(&start, "number with a leading zero");
     if (peek(s) == '.') {
         s->at++;
         if (skip_digits(s) == 0)
@@ -196,10 +197,10 @@ static dt_status scan_number(struct scanner *s)
     }
     char copy[DT_JSON_NUMBER_MAX + 1] = "";
     if (s->at - start.at >= sizeof(copy)) /* cJSON would cut it silently */
-        return refuse(&start, "number of more than %d characters", DT_JSON_NUMBER_MAX);
+        return refuse_text(&start, "number of more than %d characters", DT_JSON_NUMBER_MAX);
     memcpy(copy, s->text + start.at, s->at - start.at);
     if (!isfinite(strtod(copy, NULL)))
-        return refuse(&start, "number %s is too large", copy);
+        return refuse_text(&start, "number %s is too large", copy);
     return DT_OK;
 }
 
@@ -239,7 +240,7 @@ static dt_status scan_container(struct scanner *s, char closing)
     bool object = closing == '}';
     struct scanner start = *s;
     if (++s->depth > DT_JSON_DEPTH_MAX)
-        return refuse(s, "nested more than %d deep", DT_JSON_DEPTH_MAX);
+        return refuse_text(s, "nested more than %d deep", DT_JSON_DEPTH_MAX);
     s->keys[s->depth].bytes = 0;
     s->at++;
     skip_space(s);
@@ -252,13 +253,13 @@ static dt_status scan_container(struct scanner *s, char closing)
         if (peek(s) == closing)
             break;
         if (peek(s) < 0)
-            return refuse(&start, "'%c' without its '%c'", object ? '{' : '[', closing);
+            return refuse_text(&start, "'%c' without its '%c'", object ? '{' : '[', closing);
         if (peek(s) != ',')
             return refuse_here(s, object ? "',' or '}'" : "',' or ']'");
         s->at++;
         skip_space(s);
         if (peek(s) == closing)
-            return refuse(s, "comma before '%c'", closing);
+            return refuse_text(s, "comma before '%c'", closing);
     }
     s->at++;
     s->depth--;
@@ -269,7 +270,7 @@ static dt_status scan_value(struct scanner *s)
 {
     int c = peek(s);
     if (s->n_values >= (size_t)s->max_values)
-        return refuse(s, "more than %d values", s->max_values);
+        return refuse_text(s, "more than %d values", s->max_values);
     void *places = s->places;
     DT_TRY(dt_mem_grow(&places, &s->capacity, s->n_values, sizeof(*s->places), "JSON places"));
     s->places = places;
@@ -289,7 +290,7 @@ static dt_status scan_value(struct scanner *s)
 static dt_status scan_text(struct scanner *s)
 {
     if (s->bytes >= 3 && memcmp(s->text, "\xef\xbb\xbf", 3) == 0)
-        return refuse(s, "the text begins with a byte-order mark; save it as plain UTF-8");
+        return refuse_text(s, "the text begins with a byte-order mark; save it as plain UTF-8");
     skip_space(s);
     DT_TRY(scan_value(s));
     skip_space(s);

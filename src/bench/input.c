@@ -72,8 +72,8 @@ static uint32_t images_per_rank(const struct bench *b)
 }
 
 /* Of the images of this rank. */
-static dt_status measure(const struct bench *b, struct dt_input_stages *out, uint32_t first,
-                         uint32_t n)
+static dt_status measure_share(const struct bench *b, struct dt_input_stages *out, uint32_t first,
+                               uint32_t n)
 {
     first += images_per_rank(b) * (uint32_t)b->session.rank;
     return dt_input_measure(out, b->session.train_set, &b->options, first, n);
@@ -85,7 +85,7 @@ static dt_status choose_images(struct bench *b, uint32_t most, uint32_t *n)
     struct dt_input_stages stages;
     *n = most < STAGES_LEAST ? most : STAGES_LEAST;
     double begin_s = dt_clock_s();
-    DT_TRY(measure(b, &stages, 0, *n));
+    DT_TRY(measure_share(b, &stages, 0, *n));
     double wanted = *n * stages_s / (dt_clock_s() - begin_s);
     if (wanted > *n)
         *n = wanted < most ? (uint32_t)wanted : most;
@@ -98,8 +98,8 @@ static dt_status run_stage_round(struct bench *b, uint32_t first, uint32_t n, in
     struct dt_input_stages cold, warm;
     if (first == 0)
         dt_dataset_forget(b->session.train_set);
-    DT_TRY(measure(b, &cold, first, n));
-    DT_TRY(measure(b, &warm, first, n));
+    DT_TRY(measure_share(b, &cold, first, n));
+    DT_TRY(measure_share(b, &warm, first, n));
     if (warm.images == 0)
         return DT_OK;
     const double seconds[DT_N_INPUT_STAGES] = {cold.read_s, warm.read_s, warm.entropy_s,
@@ -157,7 +157,7 @@ static dt_status take_batch(struct bench *b)
     return DT_OK;
 }
 
-static void mark(struct bench *b)
+static void mark_round(struct bench *b)
 {
     b->mark_s = dt_clock_s();
     dt_loader_times(b->loader, &b->times);
@@ -174,15 +174,15 @@ static dt_status begin_pass(struct bench *b)
         dt_dataset_forget(b->session.train_set);
     DT_TRY(dt_loader_start(b->loader, b->epoch, 0));
     if (b->is_cold)
-        mark(b);
+        mark_round(b);
     return DT_OK;
 }
 
-static void count(struct bench *b, struct round *round)
+static void count_round(struct bench *b, struct round *round)
 {
     double before_s = b->mark_s;
     struct dt_loader_times before = b->times;
-    mark(b);
+    mark_round(b);
     round->seconds += b->mark_s - before_s;
     round->images += (double)(b->times.images - before.images);
     round->bytes += (double)(b->times.bytes - before.bytes);
@@ -193,10 +193,10 @@ static void count(struct bench *b, struct round *round)
 static dt_status run_round(struct bench *b, struct round *round)
 {
     *round = (struct round){0};
-    mark(b); /* the ranks have waited for each other */
+    mark_round(b); /* the ranks have waited for each other */
     while (round->seconds < round_s || round->images < ROUND_LEAST) {
         DT_TRY(take_batch(b));
-        count(b, round);
+        count_round(b, round);
         if (b->batch == (b->is_cold ? dt_loader_batches(b->loader) : b->end))
             DT_TRY(begin_pass(b));
     }
@@ -365,12 +365,12 @@ static dt_status make_room(struct bench *b)
     return DT_OK;
 }
 
-static dt_status report(const struct bench *b, const char *json_path)
+static dt_status report_result(const struct bench *b, const char *json_path)
 {
     return b->session.rank == 0 ? dt_input_result_report(&b->result, json_path) : DT_OK;
 }
 
-static dt_status run(struct bench *b, const char *json_path)
+static dt_status run_input_bench(struct bench *b, const char *json_path)
 {
     DT_TRY(open_set(b));
     choose_options(b);
@@ -381,7 +381,7 @@ static dt_status run(struct bench *b, const char *json_path)
     DT_TRY(run_stages(b));
     DT_TRY(run_points(b));
     dt_log_progress("");
-    return dt_comm_agree(b->session.comm, report(b, json_path));
+    return dt_comm_agree(b->session.comm, report_result(b, json_path));
 }
 
 dt_status dt_bench_input(struct dt_comm *comm, const struct dt_config *config,
@@ -390,7 +390,7 @@ dt_status dt_bench_input(struct dt_comm *comm, const struct dt_config *config,
     struct bench *b = NULL;
     DT_TRY(DT_NEW(b, 1));
     dt_session_init(&b->session, comm, config);
-    dt_status status = run(b, json_path);
+    dt_status status = run_input_bench(b, json_path);
     dt_loader_destroy(b->loader);
     dt_session_close(&b->session, status);
     for (int i = 0; i < DT_N_INPUT_STAGES; i++)

@@ -1,4 +1,4 @@
-/* `dtrain bench --input` between its halves: bench_input.c measures, bench_input_report.c tells. */
+/* `dtrain bench --input` between its halves: input.c measures, input_report.c prints. */
 #ifndef DTRAIN_BENCH_INPUT_H
 #define DTRAIN_BENCH_INPUT_H
 

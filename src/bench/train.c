@@ -274,7 +274,7 @@ static dt_status print_results(const struct bench *b, const struct dt_bench_opti
     return status;
 }
 
-static dt_status run(struct bench *b, const struct dt_bench_options *options)
+static dt_status run_train_bench(struct bench *b, const struct dt_bench_options *options)
 {
     struct dt_session *s = &b->session;
     struct dt_session_needs needs = {.train = true, .profile = options->profile};
@@ -300,7 +300,7 @@ dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
     dt_session_init(&b->session, comm, &b->config);
     DT_TRY_OUT(DT_NEW(b->step_s, (size_t)b->n_steps));
     DT_TRY_OUT(DT_NEW(b->images_per_s, (size_t)config->bench.rounds));
-    status = run(b, options);
+    status = run_train_bench(b, options);
 out:
     dt_session_close(&b->session, status);
     free(b->step_s);

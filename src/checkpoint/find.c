@@ -37,7 +37,7 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static dt_status collect(int64_t **steps, int *n_steps, DIR *d, const char *dir)
+static dt_status collect_steps(int64_t **steps, int *n_steps, DIR *d, const char *dir)
 {
     void *block = NULL;
     size_t capacity = 0;
@@ -66,7 +66,7 @@ dt_status dt_checkpoint_list(int64_t **steps, int *n_steps, const char *dir)
         return DT_OK;
     if (!d)
         DT_FAIL(dt_file_input_status(errno), "cannot list %s: %s", dir, strerror(errno));
-    dt_status status = collect(steps, n_steps, d, dir);
+    dt_status status = collect_steps(steps, n_steps, d, dir);
     closedir(d);
     if (status == DT_OK)
         return DT_OK;

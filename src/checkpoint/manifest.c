@@ -83,7 +83,7 @@ static void print_file(struct dt_jsonw *w, const struct dt_manifest_file *file)
     dt_jsonw_close(w, '}');
 }
 
-static dt_status print(struct dt_jsonw *w, const struct dt_manifest *manifest)
+static dt_status print_manifest(struct dt_jsonw *w, const struct dt_manifest *manifest)
 {
     const char *base = (const char *)manifest;
     dt_jsonw_init(w, true);
@@ -208,7 +208,8 @@ static bool parse_members(struct dt_manifest *manifest, const struct dt_json *ro
     return hash && strlen(hash) == HASH_DIGITS && get_hash(&manifest->config_hash, hash);
 }
 
-static dt_status parse(struct dt_manifest *manifest, const struct dt_json *root, const char *path)
+static dt_status parse_manifest(struct dt_manifest *manifest, const struct dt_json *root,
+                                const char *path)
 {
     int64_t format;
     int n_left = DT_MANIFEST_MAX_TENSORS;
@@ -228,7 +229,7 @@ static dt_status check_text(const struct dt_manifest *manifest, const char *text
                             const char *path)
 {
     struct dt_jsonw w;
-    dt_status status = print(&w, manifest);
+    dt_status status = print_manifest(&w, manifest);
     bool same = status == DT_OK && w.bytes == bytes && memcmp(w.text, text, bytes) == 0;
     dt_jsonw_reset(&w);
     DT_TRY(status);
@@ -244,7 +245,7 @@ static dt_status read_text(struct dt_manifest *manifest, const char *text, size_
     dt_status status = DT_OK;
     *manifest = (struct dt_manifest){0};
     DT_TRY(dt_json_parse(&doc, text, bytes, path, &limits));
-    DT_TRY_OUT(parse(manifest, dt_json_root(doc), path));
+    DT_TRY_OUT(parse_manifest(manifest, dt_json_root(doc), path));
     DT_TRY_OUT(check_text(manifest, text, bytes, path));
 out:
     dt_json_destroy(doc);
@@ -259,7 +260,7 @@ out:
 dt_status dt_manifest_print(struct dt_jsonw *w, const struct dt_manifest *manifest)
 {
     struct dt_manifest *back = NULL;
-    DT_TRY(print(w, manifest));
+    DT_TRY(print_manifest(w, manifest));
     DT_TRY(DT_NEW(back, 1));
     dt_status status = read_text(back, w->text, w->bytes, dt_manifest_name);
     dt_manifest_reset(back);

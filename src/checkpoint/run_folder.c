@@ -15,16 +15,33 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <xxhash.h>
+
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/host.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/memory.h"
 #include "base/utf8.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/run_record.h"
 #include "watch/heartbeat.h"
 
-enum { HOLDER_MAX = 512, LEASE_S = 60, ID_BYTES = 16 };
+enum { HOLDER_MAX = 512, LEASE_S = 60, ID_BYTES = 16, CHECK_MAX = 17 };
+static const int64_t most = INT64_C(1) << 53; /* exact in JSON */
+
+/* What RUN holds. */
+struct record {
+    char run_id[DT_ID_MAX];
+    int64_t incarnation;
+    bool is_running;
+    int exit_code; /* of a run that has ended, and its steps */
+    int64_t step;
+    char host[DT_HOST_MAX]; /* of rank 0 */
+    int64_t pid;
+    struct dt_memory_kills kills; /* at its start; group "" = unknown */
+};
 
 /* --- Who holds the lock --- */
 
@@ -57,7 +74,7 @@ static dt_status write_holder(const struct dt_run_folder *folder, const char *pa
     return DT_OK;
 }
 
-static dt_status refuse(const struct dt_run_folder *folder)
+static dt_status refuse_in_use(const struct dt_run_folder *folder)
 {
     char text[HOLDER_MAX] = "";
     dt_clock_sleep(0.05); /* who has just taken the lock is still writing */
@@ -119,7 +136,7 @@ static dt_status take_lock(struct dt_run_folder *folder, const char *path,
     } while (error == EINTR);
     *locked = error == 0;
     if (error == EWOULDBLOCK)
-        return refuse(folder);
+        return refuse_in_use(folder);
     if (error != 0 && error != ENOSYS && error != ENOTSUP && error != ENOLCK)
         DT_FAIL(DT_ERR_CREATE, "cannot lock %s: %s; choose another --out", path, strerror(error));
     return DT_OK;
@@ -136,11 +153,106 @@ static dt_status check_lease(const struct dt_run_folder *folder)
     if (futimens(folder->lock_fd, NULL) != 0 || fstat(folder->lock_fd, &now) != 0)
         DT_FAIL(DT_ERR_CREATE, "cannot write %s/.lock: %s", folder->path, strerror(errno));
     if (now.st_mtime - beat.st_mtime < LEASE_S)
-        return refuse(folder);
+        return refuse_in_use(folder);
     return DT_OK;
 }
 
-/* --- RUN --- */
+/* --- The text of RUN: JSON whose last member is a checksum of the record as it is printed without
+ * one, so that damage is found and white space does not matter --- */
+
+static dt_status print_record(struct dt_jsonw *w, const struct record *record, const char *check)
+{
+    dt_jsonw_init(w, true);
+    dt_jsonw_begin(w, NULL, '{');
+    dt_jsonw_string(w, "run_id", record->run_id);
+    dt_jsonw_integer(w, "incarnation", record->incarnation);
+    dt_jsonw_string(w, "state", record->is_running ? "running" : "ended");
+    dt_jsonw_integer(w, "exit_code", record->exit_code);
+    dt_jsonw_integer(w, "step", record->step);
+    dt_jsonw_string(w, "host", record->host);
+    dt_jsonw_integer(w, "pid", record->pid);
+    dt_jsonw_string(w, "memory_group", record->kills.group);
+    dt_jsonw_integer(w, "memory_kills", record->kills.n);
+    if (check)
+        dt_jsonw_string(w, "check", check);
+    dt_jsonw_close(w, '}');
+    return dt_jsonw_end(w);
+}
+
+static dt_status compute_check(char check[CHECK_MAX], const struct record *record)
+{
+    struct dt_jsonw w;
+    dt_status status = print_record(&w, record, NULL);
+    if (status == DT_OK)
+        snprintf(check, CHECK_MAX, "%016" PRIx64, (uint64_t)XXH3_64bits(w.text, w.bytes));
+    dt_jsonw_reset(&w);
+    return status;
+}
+
+static dt_status write_record(const char *path, const struct record *record)
+{
+    char check[CHECK_MAX];
+    struct dt_jsonw w;
+    DT_TRY(compute_check(check, record));
+    dt_status status = print_record(&w, record, check);
+    if (status == DT_OK)
+        status = dt_file_save(path, w.text, w.bytes);
+    dt_jsonw_reset(&w);
+    DT_TRY(status);
+    return DT_OK;
+}
+
+/* False if the member is no string of fewer than `bytes` bytes. */
+static bool get_text(char *out, size_t bytes, const struct dt_json *object, const char *key)
+{
+    const struct dt_json *value = dt_json_get(object, key);
+    return value && value->type == DT_JSON_STRING &&
+           snprintf(out, bytes, "%s", value->string) < (int)bytes;
+}
+
+static bool get_integer(int64_t *out, const struct dt_json *object, const char *key, int64_t least)
+{
+    const struct dt_json *value = dt_json_get(object, key);
+    return value && dt_json_integer(value, least, most, out);
+}
+
+static bool parse_record(struct record *record, char check[CHECK_MAX], const struct dt_json *root)
+{
+    char state[16];
+    int64_t exit_code;
+    bool good = get_text(record->run_id, sizeof record->run_id, root, "run_id") &&
+                get_integer(&record->incarnation, root, "incarnation", 1) &&
+                get_text(state, sizeof state, root, "state") &&
+                get_integer(&exit_code, root, "exit_code", 0) && exit_code <= 255 &&
+                get_integer(&record->step, root, "step", -1) &&
+                get_text(record->host, sizeof record->host, root, "host") &&
+                get_integer(&record->pid, root, "pid", 0) &&
+                get_text(record->kills.group, sizeof record->kills.group, root, "memory_group") &&
+                get_integer(&record->kills.n, root, "memory_kills", 0) &&
+                get_text(check, CHECK_MAX, root, "check");
+    if (!good)
+        return false;
+    record->is_running = strcmp(state, "running") == 0;
+    record->exit_code = (int)exit_code;
+    return record->is_running || strcmp(state, "ended") == 0;
+}
+
+static dt_status load_record(struct record *record, const char *path)
+{
+    char found[CHECK_MAX], expected[CHECK_MAX];
+    struct dt_json_doc *doc;
+    *record = (struct record){0};
+    DT_TRY(dt_json_load(&doc, path, NULL));
+    bool good = parse_record(record, found, dt_json_root(doc));
+    dt_json_destroy(doc);
+    if (good)
+        DT_TRY(compute_check(expected, record));
+    if (!good || strcmp(found, expected) != 0)
+        DT_FAIL(DT_ERR_DATA, "%s is damaged: it is not as it was written", path);
+    return DT_OK;
+}
+
+/* --- RUN and this run --- */
 
 static dt_status record_path(char path[DT_PATH_MAX], const struct dt_run_folder *folder)
 {
@@ -154,17 +266,17 @@ static bool has_heartbeat(const struct dt_run_folder *folder)
 }
 
 /* The run before; all zero where there was none or where it is not known. */
-static dt_status read_record(struct dt_run_folder *folder, struct dt_run_record *record)
+static dt_status read_record(struct dt_run_folder *folder, struct record *record)
 {
     char path[DT_PATH_MAX];
     DT_TRY(record_path(path, folder));
-    dt_status status = dt_run_record_load(record, path);
+    dt_status status = load_record(record, path);
     if (status == DT_OK) {
         memcpy(folder->run_id, record->run_id, sizeof folder->run_id);
         folder->incarnation = record->incarnation;
         return DT_OK;
     }
-    *record = (struct dt_run_record){.is_running = true};
+    *record = (struct record){.is_running = true};
     bool is_missing = status == DT_ERR_NO_INPUT;
     if (!is_missing)
         dt_log(DT_LOG_WARNING, "%s; the run goes on under a new id", dt_error_text());
@@ -175,7 +287,7 @@ static dt_status read_record(struct dt_run_folder *folder, struct dt_run_record 
     return DT_OK;
 }
 
-static void warn_of_kills(const struct dt_run_record *record)
+static void warn_of_kills(const struct record *record)
 {
     struct dt_memory_kills now;
     char limit[32];
@@ -189,11 +301,10 @@ static void warn_of_kills(const struct dt_run_record *record)
            bytes < INT64_MAX ? dt_memory_format(limit, sizeof limit, bytes) : "of the machine");
 }
 
-static void learn(struct dt_run_folder *folder, const struct dt_run_record *record)
+static void learn_last_run(struct dt_run_folder *folder, const struct record *record)
 {
     bool is_known = record->incarnation > 0;
     folder->was_running = is_known && record->is_running;
-    folder->last_exit_code = record->exit_code;
     folder->last_step = record->is_running ? dt_heartbeat_last_step(folder->path) : record->step;
     warn_of_kills(record);
 }
@@ -202,7 +313,7 @@ dt_status dt_run_folder_open_by(struct dt_run_folder *folder, const char *path,
                                 int (*lock)(int fd, int operation))
 {
     char lock_path[DT_PATH_MAX];
-    struct dt_run_record record;
+    struct record record;
     bool locked;
     *folder = (struct dt_run_folder){.lock_fd = -1, .last_step = -1};
     DT_TRY(dt_file_path(folder->path, "%s", path));
@@ -213,7 +324,7 @@ dt_status dt_run_folder_open_by(struct dt_run_folder *folder, const char *path,
     DT_TRY(read_record(folder, &record));
     if (!locked && record.is_running)
         DT_TRY(check_lease(folder));
-    learn(folder, &record);
+    learn_last_run(folder, &record);
     return write_holder(folder, lock_path);
 }
 
@@ -232,7 +343,7 @@ static dt_status make_id(char id[DT_ID_MAX])
     return DT_OK;
 }
 
-static dt_status save_record(const struct dt_run_folder *folder, struct dt_run_record *record)
+static dt_status save_record(const struct dt_run_folder *folder, struct record *record)
 {
     char path[DT_PATH_MAX];
     DT_TRY(record_path(path, folder));
@@ -242,10 +353,10 @@ static dt_status save_record(const struct dt_run_folder *folder, struct dt_run_r
     dt_host_name(record->host);
     if (!dt_memory_read_kills(&record->kills, ""))
         record->kills = (struct dt_memory_kills){0};
-    return dt_run_record_save(path, record);
+    return write_record(path, record);
 }
 
-static dt_status clean(const struct dt_run_folder *folder)
+static dt_status remove_leftovers(const struct dt_run_folder *folder)
 {
     static const char *const names[] = {"RUN", "config.json"};
     char path[DT_PATH_MAX];
@@ -258,11 +369,11 @@ static dt_status clean(const struct dt_run_folder *folder)
 
 dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh)
 {
-    struct dt_run_record record = {.is_running = true, .step = -1};
+    struct record record = {.is_running = true, .step = -1};
     if (fresh || !folder->run_id[0])
         DT_TRY(make_id(folder->run_id));
     folder->incarnation++;
-    DT_TRY(clean(folder));
+    DT_TRY(remove_leftovers(folder));
     return save_record(folder, &record);
 }
 
@@ -271,9 +382,9 @@ dt_status dt_run_folder_check(void *context)
 {
     const struct dt_run_folder *folder = context;
     char path[DT_PATH_MAX];
-    struct dt_run_record record;
+    struct record record;
     DT_TRY(record_path(path, folder));
-    dt_status status = dt_run_record_load(&record, path);
+    dt_status status = load_record(&record, path);
     if (status == DT_ERR_NO_INPUT || status == DT_ERR_DATA) {
         dt_log(DT_LOG_WARNING, "%s", dt_error_text());
         dt_error_clear();
@@ -291,7 +402,7 @@ dt_status dt_run_folder_check(void *context)
 /* The error that ended the run is still to be printed. */
 void dt_run_folder_end(struct dt_run_folder *folder, dt_status ended, int64_t step)
 {
-    struct dt_run_record record = {.exit_code = (int)ended, .step = step};
+    struct record record = {.exit_code = (int)ended, .step = step};
     char *kept = strdup(dt_error_text());
     dt_status status = dt_run_folder_check(folder);
     if (status == DT_OK)

@@ -4,9 +4,9 @@
  *   .lock          flock by rank 0 for as long as it lives, so that no stale lock is possible; its
  *                  text (host, pid, job, start) is for the message
  *   RUN            {"run_id", "incarnation", "state": "running" | "ended", "exit_code", "step",
- *                  "host", "pid", "memory_group", "memory_kills", "check"} (run_record.h): the id
- *                  stays, the incarnation grows with every start. A writer that finds another
- *                  incarnation than its own must not commit anything.
+ *                  "host", "pid", "memory_group", "memory_kills", "check"}; the id stays, the
+ *                  incarnation grows with every start. A writer that finds another incarnation
+ *                  than its own must not commit anything.
  *   heartbeat.bin  beats of the watchdogs (watchdog.h)
  *
  * Where the file system has no flock (ENOSYS, ENOTSUP, ENOLCK), a heartbeat.bin younger than 60 s
@@ -26,9 +26,8 @@ struct dt_run_folder {
     char run_id[DT_ID_MAX];
     int64_t incarnation;
     /* The run before this one. */
-    bool was_running;   /* it did not end by itself */
-    int last_exit_code; /* of one that did */
-    int64_t last_step;  /* it had reached, at least; -1 = unknown */
+    bool was_running;  /* it did not end by itself */
+    int64_t last_step; /* it had reached, at least; -1 = unknown */
 };
 
 /* Creates the folder if needed and takes the lock. DT_ERR_IN_USE with who has it since when;

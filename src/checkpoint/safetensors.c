@@ -300,15 +300,6 @@ dt_status dt_st_read_f32(struct dt_st_reader *reader, const struct dt_st_tensor 
                          reader->path);
 }
 
-dt_status dt_st_read_i64(struct dt_st_reader *reader, const struct dt_st_tensor *t, int64_t *out)
-{
-    if (t->dtype != DT_ST_I64)
-        DT_FAIL(DT_ERR_DATA, "%s: tensor \"%s\" is %s, but I64 is needed", reader->path, t->name,
-                dtypes[t->dtype].name);
-    return dt_file_pread(reader->fd, out, (size_t)t->bytes, reader->data_offset + t->offset,
-                         reader->path);
-}
-
 /* --- Writing --- */
 
 static dt_status count_elements(struct dt_st_tensor *t)

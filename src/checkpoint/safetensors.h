@@ -1,8 +1,8 @@
 /* The safetensors file format: named tensors, validated before anything is allocated.
- * Format: u64 LE n | n bytes of JSON header | data (huggingface/safetensors). Read: F32, F16, BF16,
- * I64; written: F32 and I64. Rules enforced: header <= 16 MiB and inside the file, at most 10,000
- * tensors, unique names, offsets contiguous from 0 to the end of the file, sizes equal to the
- * product of the dims. */
+ * Format: u64 LE n | n bytes of JSON header | data (huggingface/safetensors). Read: F32, F16, BF16;
+ * accepted: I64; written: F32 and I64. Rules enforced: header <= 16 MiB and inside the file, at
+ * most 10,000 tensors, unique names, offsets contiguous from 0 to the end of the file, sizes equal
+ * to the product of the dims. */
 #ifndef DTRAIN_CHECKPOINT_SAFETENSORS_H
 #define DTRAIN_CHECKPOINT_SAFETENSORS_H
 
@@ -30,9 +30,8 @@ size_t dt_st_count(const struct dt_st_reader *reader);
 const struct dt_st_tensor *dt_st_get(const struct dt_st_reader *reader, size_t index);
 /* By name, or by "module." + name (as DDP saves them); NULL if absent. */
 const struct dt_st_tensor *dt_st_find(const struct dt_st_reader *reader, const char *name);
-/* All elements as fp32 (F32, F16, BF16) or as int64 (I64). */
+/* All elements as fp32; DT_ERR_DATA for I64, which nothing needs. */
 dt_status dt_st_read_f32(struct dt_st_reader *reader, const struct dt_st_tensor *t, float *out);
-dt_status dt_st_read_i64(struct dt_st_reader *reader, const struct dt_st_tensor *t, int64_t *out);
 
 /* --- Writing --- */
 /* Computes elements, bytes and offset of tensors whose dtype (F32 or I64), dims and name are set.

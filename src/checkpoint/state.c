@@ -40,7 +40,7 @@ static int64_t get(const struct dt_checkpoint *state, size_t i)
     return integers[i].wide ? *(const int64_t *)field : *(const int *)field;
 }
 
-static void set(struct dt_checkpoint *state, size_t i, int64_t value)
+static void set_integer(struct dt_checkpoint *state, size_t i, int64_t value)
 {
     void *field = (char *)state + integers[i].offset;
     if (integers[i].wide)
@@ -81,7 +81,7 @@ static bool parse_integers(struct dt_checkpoint *state, const struct dt_json *ro
         int64_t value, max = integers[i].wide ? integer_max : INT32_MAX;
         if (!dt_json_integer(dt_json_get(root, integers[i].key), integers[i].min, max, &value))
             return false;
-        set(state, i, value);
+        set_integer(state, i, value);
     }
     return state->batch <= INT32_MAX; /* times global_batch_size it fits */
 }

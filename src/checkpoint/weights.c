@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 
@@ -20,8 +21,8 @@ static const char model_file[] = "model.safetensors";
 /* The first few names, and how many there are. */
 struct list {
     int n;
-    size_t used;
-    char text[LIST_BYTES];
+    struct dt_text text;
+    char buffer[LIST_BYTES];
 };
 
 struct loading {
@@ -37,20 +38,14 @@ static void list_add(struct list *list, const char *before, const char *text, co
 {
     if (++list->n > LIST_NAMES)
         return;
-    int n =
-        snprintf(list->text + list->used, LIST_BYTES - list->used, "%s%s%s", before, text, after);
-    if (n > 0 && (size_t)n < LIST_BYTES - list->used)
-        list->used += (size_t)n;
-    else
-        list->text[list->used] = '\0'; /* full: the list ends with a whole name */
+    dt_text_add_whole(&list->text, "%s%s%s", before, text, after);
 }
 
 /* " and 7 more" for what the text leaves out. */
 static void list_end(struct list *list, const char *before)
 {
     if (list->n > LIST_NAMES)
-        snprintf(list->text + list->used, LIST_BYTES - list->used, "%sand %d more", before,
-                 list->n - LIST_NAMES);
+        dt_text_add(&list->text, "%sand %d more", before, list->n - LIST_NAMES);
 }
 
 static void list_name(struct list *list, const char *name)
@@ -87,12 +82,11 @@ static bool same_shape(const struct dt_st_tensor *saved, const struct dt_tensor 
 
 static void format_shape(char *out, size_t bytes, int n_dims, const int64_t *dim)
 {
-    size_t used = (size_t)snprintf(out, bytes, "[");
-    for (int i = 0; i < n_dims && used < bytes; i++)
-        used += (size_t)snprintf(out + used, bytes - used, "%s%lld", i > 0 ? ", " : "",
-                                 (long long)dim[i]);
-    if (used < bytes)
-        snprintf(out + used, bytes - used, "]");
+    struct dt_text text = dt_text_in(out, bytes);
+    dt_text_add(&text, "[");
+    for (int i = 0; i < n_dims; i++)
+        dt_text_add(&text, "%s%lld", i > 0 ? ", " : "", (long long)dim[i]);
+    dt_text_add(&text, "]");
 }
 
 static void list_mismatch(struct list *list, const struct dt_st_tensor *saved,
@@ -112,7 +106,7 @@ static void list_mismatch(struct list *list, const struct dt_st_tensor *saved,
 }
 
 /* Finds what fits; nothing is changed yet, so that a file that does not fit changes nothing. */
-static void compare(struct loading *l)
+static void compare_tensors(struct loading *l)
 {
     for (int t = 0; t < l->graph->n_tensors; t++) {
         const struct dt_tensor *tensor = &l->graph->tensor[t];
@@ -142,18 +136,18 @@ static void compare(struct loading *l)
     list_end(&l->mismatched, "\n    ");
 }
 
-static dt_status report(const struct loading *l, const char *path)
+static dt_status refuse_misfit(const struct loading *l, const char *path)
 {
     const struct list *missing = &l->missing, *unexpected = &l->unexpected;
     if (missing->n + unexpected->n + l->mismatched.n == 0)
         return DT_OK;
     DT_FAIL(DT_ERR_CONFIG, "%s does not fit the model:%s%s%s%s%s%s%s", path,
-            missing->n ? "\n    Missing key(s) in state_dict: " : "", missing->text,
+            missing->n ? "\n    Missing key(s) in state_dict: " : "", missing->text.at,
             missing->n ? "." : "", unexpected->n ? "\n    Unexpected key(s) in state_dict: " : "",
-            unexpected->text, unexpected->n ? "." : "", l->mismatched.text);
+            unexpected->text.at, unexpected->n ? "." : "", l->mismatched.text.at);
 }
 
-static dt_status copy(struct loading *l)
+static dt_status copy_tensors(struct loading *l)
 {
     size_t most = 0;
     for (int t = 0; t < l->graph->n_tensors; t++) {
@@ -184,12 +178,15 @@ dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *he
     l->plan = plan;
     l->graph = plan->graph;
     l->head = new_head ? head : NULL;
+    struct list *lists[] = {&l->missing, &l->unexpected, &l->mismatched, &l->kept};
+    for (size_t i = 0; i < DT_COUNT(lists); i++)
+        lists[i]->text = dt_text_in(lists[i]->buffer, LIST_BYTES);
     DT_TRY_OUT(dt_st_open(&l->file, path));
-    compare(l);
-    DT_TRY_OUT(report(l, path));
-    DT_TRY_OUT(copy(l));
+    compare_tensors(l);
+    DT_TRY_OUT(refuse_misfit(l, path));
+    DT_TRY_OUT(copy_tensors(l));
     if (l->kept.n > 0)
-        dt_log(DT_LOG_INFO, "new classifier: %s of %s left out, initialised anew", l->kept.text,
+        dt_log(DT_LOG_INFO, "new classifier: %s of %s left out, initialised anew", l->kept.text.at,
                path);
 out:
     dt_st_close(l->file);

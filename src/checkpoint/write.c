@@ -146,8 +146,8 @@ out:
     return status;
 }
 
-static void describe(struct dt_manifest *m, const struct dt_checkpoint_target *target,
-                     const struct dt_checkpoint *state)
+static void describe_checkpoint(struct dt_manifest *m, const struct dt_checkpoint_target *target,
+                                const struct dt_checkpoint *state)
 {
     *m = (struct dt_manifest){
         .step = state->step,
@@ -257,7 +257,7 @@ static bool is_own(const struct save *s, const char *path)
 
 /* DT_OK for one that is good as far as known. Those after the one that the run began with have been
  * rejected then, so they are read again. */
-static dt_status judge(const struct save *s, int64_t step)
+static dt_status judge_old(const struct save *s, int64_t step)
 {
     char path[DT_PATH_MAX];
     if (step <= s->target->resumed_step)
@@ -283,7 +283,7 @@ static dt_status move_old(const struct save *s, const int64_t *steps, int n_step
     for (int i = 0; i < n_steps; i++) {
         if (steps[i] >= s->state->step)
             continue;
-        dt_status status = judge(s, steps[i]);
+        dt_status status = judge_old(s, steps[i]);
         if (status == DT_OK ? is_kept(s, steps[i], n_newer++, best_step)
                             : !dt_checkpoint_is_damaged(status))
             continue;
@@ -372,7 +372,7 @@ static void remove_temporary(const struct save *s)
         dt_log(DT_LOG_WARNING, "%s", dt_error_text());
 }
 
-static dt_status save(struct save *s)
+static dt_status save_checkpoint(struct save *s)
 {
     const char *dir = s->target->dir;
     DT_TRY(dt_file_make_folder(dir));
@@ -428,11 +428,11 @@ dt_status dt_checkpoint_write(char *path, const struct dt_checkpoint_target *tar
     DT_TRY(dt_checkpoint_path(path, target->dir, s.state->step));
     DT_TRY(dt_file_path(s.temporary, "%s/%sstep-%09" PRId64 "-%" PRId64, target->dir, tmp_prefix,
                         s.state->step, target->incarnation));
-    describe(&s.manifest, target, s.state);
+    describe_checkpoint(&s.manifest, target, s.state);
     enum dt_section before = dt_pulse_enter(&dt_pulse_writer, DT_SECTION_SAVE);
     dt_fault_at_section(DT_SECTION_SAVE);
     dt_pulse_step(&dt_pulse_writer, s.state->step);
-    dt_status status = save(&s);
+    dt_status status = save_checkpoint(&s);
     if (status != DT_OK)
         status = give_up(&s, status);
     dt_pulse_enter(&dt_pulse_writer, before);

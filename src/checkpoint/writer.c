@@ -40,7 +40,7 @@ static void write_snapshot(struct dt_writer *s, struct dt_saved *saved)
         snprintf(saved->problem, sizeof saved->problem, "%s", dt_error_text());
 }
 
-static void *work(void *context)
+static void *write_saves(void *context)
 {
     struct dt_writer *s = context;
     pthread_mutex_lock(&s->lock);
@@ -88,7 +88,7 @@ dt_status dt_writer_create(struct dt_writer **writer, const struct dt_checkpoint
     s->target = target;
     DT_TRY_OUT(dt_snapshot_create(&s->snapshot, plan));
     DT_TRY_OUT(init_lock(s));
-    int error = dt_thread_start(&s->thread, "dt-writer", work, s);
+    int error = dt_thread_start(&s->thread, "dt-writer", write_saves, s);
     s->has_thread = error == 0;
     if (error != 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_MEMORY, "cannot start the thread that writes checkpoints: %s",
@@ -149,7 +149,6 @@ static void wait_until_free(struct dt_writer *s)
 
 dt_status dt_writer_start(struct dt_writer *writer, const struct dt_checkpoint *state)
 {
-    double begin_s = dt_clock_s();
     pthread_mutex_lock(&writer->lock);
     wait_until_free(writer);
     warn_of_untaken(writer);
@@ -157,9 +156,8 @@ dt_status dt_writer_start(struct dt_writer *writer, const struct dt_checkpoint *
     pthread_mutex_unlock(&writer->lock);
     DT_TRY(dt_snapshot_take(writer->snapshot, state));
     pthread_mutex_lock(&writer->lock);
-    writer->saved = (struct dt_saved){.step = state->step,
-                                      .stall_s = dt_clock_s() - begin_s,
-                                      .bytes = dt_snapshot_bytes(writer->snapshot)};
+    writer->saved =
+        (struct dt_saved){.step = state->step, .bytes = dt_snapshot_bytes(writer->snapshot)};
     writer->phase = BUSY;
     pthread_cond_broadcast(&writer->changed);
     pthread_mutex_unlock(&writer->lock);

@@ -9,11 +9,11 @@ struct dt_writer;
 
 /* What became of a save. */
 struct dt_saved {
-    dt_status status;        /* of the writing; its text in `problem` */
-    int64_t step;            /* updates done */
-    double seconds, stall_s; /* of the thread; of training */
-    uint64_t bytes;          /* of tensors */
-    char path[DT_PATH_MAX];  /* of the checkpoint */
+    dt_status status;       /* of the writing; its text in `problem` */
+    int64_t step;           /* updates done */
+    double seconds;         /* of the thread */
+    uint64_t bytes;         /* of tensors */
+    char path[DT_PATH_MAX]; /* of the checkpoint */
     char problem[DT_PATH_MAX + 1024];
 };
 

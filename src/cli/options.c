@@ -116,7 +116,8 @@ static dt_status parse_duration(double *out, const struct dt_option *row, const 
     return DT_OK;
 }
 
-static dt_status store(struct dt_arguments *args, const struct dt_option *row, const char *text)
+static dt_status store_option(struct dt_arguments *args, const struct dt_option *row,
+                              const char *text)
 {
     char *field = (char *)args + row->offset;
     switch (row->kind) {
@@ -160,7 +161,7 @@ static bool takes_settings(const struct dt_command *command)
     return false;
 }
 
-static dt_status refuse(const char *text, const struct dt_command *command, bool lacks_value)
+static dt_status refuse_option(const char *text, const struct dt_command *command, bool lacks_value)
 {
     const char *names[DT_COMMAND_OPTIONS + 1] = {"help"};
     char name[64], hint[128];
@@ -217,11 +218,11 @@ static dt_status parse_options(struct dt_arguments *args, int argc, char **argv)
     opterr = 0;
     while ((found = getopt_long(argc, argv, ":h", known, NULL)) != -1) {
         if (found == '?' || found == ':')
-            return refuse(stopped_at(argv), args->command, found == ':');
+            return refuse_option(stopped_at(argv), args->command, found == ':');
         if (found == 'h')
             args->help = true;
         else
-            DT_TRY(store(args, rows[found - LONG_OPTION], optarg));
+            DT_TRY(store_option(args, rows[found - LONG_OPTION], optarg));
     }
     args->operands = argv + optind;
     args->n_operands = argc - optind;

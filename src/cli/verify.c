@@ -22,7 +22,7 @@ struct progress {
     double drawn_s;
 };
 
-static void draw(void *context, uint64_t bytes)
+static void draw_progress(void *context, uint64_t bytes)
 {
     struct progress *p = context;
     char text[DT_PATH_MAX + 64];
@@ -63,7 +63,7 @@ static dt_status verify_one(const char *path, FILE *out)
     double begin_s = dt_clock_s();
     struct progress progress = {.path = path, .drawn_s = begin_s};
     int n_tensors = 0;
-    dt_status status = dt_checkpoint_verify_with(&state, path, draw, &progress);
+    dt_status status = dt_checkpoint_verify_with(&state, path, draw_progress, &progress);
     if (status == DT_OK)
         status = count_tensors(&n_tensors, path);
     dt_log_progress("");

@@ -97,7 +97,7 @@ static dt_status lane_send_receive(struct dt_comm *comm, int index)
     return DT_OK;
 }
 
-static void add(float *restrict sum, const float *restrict values, int count)
+static void add_floats(float *restrict sum, const float *restrict values, int count)
 {
     for (int i = 0; i < count; i++)
         sum[i] += values[i];
@@ -140,7 +140,7 @@ static dt_status end_lane_step(struct dt_comm *comm, int index)
     if (lane->step < comm->size - 1) {
         int count;
         float *sum = lane_segment(lane, comm, lane->step + 1, &count);
-        add(sum, lane->received, count);
+        add_floats(sum, lane->received, count);
     }
     if (++lane->step < 2 * (comm->size - 1))
         return lane_send_receive(comm, index);

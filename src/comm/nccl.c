@@ -202,8 +202,8 @@ static dt_status find_type(ncclDataType_t *out, enum dt_dtype dtype)
 }
 
 /* All that can fail on one rank alone. */
-static dt_status prepare(struct dt_comm *comm, const struct dt_comm_options *options,
-                         ncclUniqueId *id)
+static dt_status prepare_plane(struct dt_comm *comm, const struct dt_comm_options *options,
+                               ncclUniqueId *id)
 {
     struct nccl_plane *plane;
     DT_TRY(DT_NEW(plane, 1));
@@ -233,7 +233,7 @@ static bool is_consequence(ncclResult_t code)
 static dt_status nccl_open(struct dt_comm *comm, const struct dt_comm_options *options)
 {
     ncclUniqueId id = {{0}};
-    DT_TRY(dt_comm_agree(comm, prepare(comm, options, &id)));
+    DT_TRY(dt_comm_agree(comm, prepare_plane(comm, options, &id)));
     DT_TRY(dt_comm_bcast(comm, &id, sizeof id, 0));
     struct nccl_plane *plane = comm->reduce;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -329,7 +329,7 @@ static bool deregister_buffers(const struct nccl_plane *plane)
 
 /* Leaves together with the other ranks; false, and the communicator is still there, if that did not
  * work. */
-static bool leave(struct nccl_plane *plane)
+static bool leave_plane(struct nccl_plane *plane)
 {
 #if HAS_BUFFERS
     if (!deregister_buffers(plane))
@@ -347,7 +347,7 @@ static void nccl_close(struct dt_comm *comm)
 {
     struct nccl_plane *plane = comm->reduce;
     /* After a failure somebody may be missing: nobody waits for anybody. */
-    if (plane->nccl && (comm->has_failed || !leave(plane)))
+    if (plane->nccl && (comm->has_failed || !leave_plane(plane)))
         abort_nccl(plane);
 #if HAS_BUFFERS
     for (int i = 0; i < plane->n_buffers; i++)

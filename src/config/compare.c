@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "config/keys.h"
 
 enum { VALUE_BYTES = 512 };
@@ -28,7 +29,8 @@ static enum dt_key_effect effect_of(const struct dt_key *key, const struct dt_co
 }
 
 /* Names of choices without quotes. */
-static void format(char out[VALUE_BYTES], const struct dt_key *key, const struct dt_config *config)
+static void format_value(char out[VALUE_BYTES], const struct dt_key *key,
+                         const struct dt_config *config)
 {
     struct dt_jsonw w;
     snprintf(out, VALUE_BYTES, "?");
@@ -43,27 +45,24 @@ static void format(char out[VALUE_BYTES], const struct dt_key *key, const struct
     dt_jsonw_reset(&w);
 }
 
-static void add(char *list, size_t bytes, const struct dt_key *key, const struct dt_config *saved,
-                const struct dt_config *now)
+static void list_key(struct dt_text *list, const struct dt_key *key, const struct dt_config *saved,
+                     const struct dt_config *now)
 {
-    char old[VALUE_BYTES], current[VALUE_BYTES], line[2 * VALUE_BYTES + 128];
-    size_t used = strlen(list);
-    format(old, key, saved);
-    format(current, key, now);
-    int n = snprintf(line, sizeof line, "%s    %s: %s there, %s now", used ? "\n" : "", key->path,
-                     old, current);
-    if (used + (size_t)n < bytes) /* a line is in the list as a whole or not at all */
-        memcpy(list + used, line, (size_t)n + 1);
+    char old[VALUE_BYTES], current[VALUE_BYTES];
+    format_value(old, key, saved);
+    format_value(current, key, now);
+    dt_text_add_whole(list, "%s    %s: %s there, %s now", list->used ? "\n" : "", key->path, old,
+                      current);
 }
 
 void dt_config_compare(const struct dt_config *saved, const struct dt_config *now, char *refused,
                        char *inexact, size_t bytes)
 {
-    refused[0] = inexact[0] = '\0';
+    struct dt_text fixed = dt_text_in(refused, bytes), other = dt_text_in(inexact, bytes);
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
         const struct dt_key *key = &dt_keys[i];
         enum dt_key_effect effect = effect_of(key, saved);
         if (effect != DT_KEY_FREE && !is_same(key, saved, now))
-            add(effect == DT_KEY_FIXED ? refused : inexact, bytes, key, saved, now);
+            list_key(effect == DT_KEY_FIXED ? &fixed : &other, key, saved, now);
     }
 }

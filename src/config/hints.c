@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
+#include "base/text.h"
 #include "config/keys.h"
 
 enum { MAX_NAMES = 256 };
@@ -113,17 +114,17 @@ static const struct dt_hint *find_hint(const char *path)
 /* "train has the keys epochs, max_steps, ...", for a path within a known section. */
 static void list_section(char *out, size_t bytes, const char *path)
 {
-    size_t section = strcspn(path, "."), used = 0;
-    for (size_t i = 0; i < dt_config_n_keys() && used < bytes; i++) {
+    size_t section = strcspn(path, ".");
+    struct dt_text text = dt_text_in(out, bytes);
+    for (size_t i = 0; i < dt_config_n_keys(); i++) {
         const char *known = dt_keys[i].path;
         if (strncmp(known, path, section + 1) != 0)
             continue;
-        if (used == 0)
-            used = (size_t)snprintf(out, bytes, "; %.*s has the keys ", (int)section, path);
+        if (text.used == 0)
+            dt_text_add(&text, "; %.*s has the keys ", (int)section, path);
         else
-            used += (size_t)snprintf(out + used, bytes - used, ", ");
-        if (used < bytes)
-            used += (size_t)snprintf(out + used, bytes - used, "%s", known + section + 1);
+            dt_text_add(&text, ", ");
+        dt_text_add(&text, "%s", known + section + 1);
     }
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 
 static_assert(sizeof(enum dt_source) == sizeof(int), "choices are stored as int");
 
@@ -240,11 +241,6 @@ size_t dt_config_n_keys(void)
     return DT_COUNT(dt_keys);
 }
 
-const char *dt_config_key_path(size_t index)
-{
-    return dt_keys[index].path;
-}
-
 const struct dt_key *dt_key_find(const char *path)
 {
     for (size_t i = 0; i < DT_COUNT(dt_keys); i++)
@@ -374,9 +370,10 @@ static void format_range(char *out, size_t bytes, const struct dt_key *key)
 
 static void format_choices(char *out, size_t bytes, const struct dt_key *key)
 {
-    size_t used = (size_t)snprintf(out, bytes, "one of");
-    for (const char *const *name = key->choices; *name && used < bytes; name++)
-        used += (size_t)snprintf(out + used, bytes - used, " \"%s\"%s", *name, name[1] ? "," : "");
+    struct dt_text text = dt_text_in(out, bytes);
+    dt_text_add(&text, "one of");
+    for (const char *const *name = key->choices; *name; name++)
+        dt_text_add(&text, " \"%s\"%s", *name, name[1] ? "," : "");
 }
 
 const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key)

@@ -44,6 +44,7 @@ struct dt_key {
 };
 
 extern const struct dt_key dt_keys[];
+size_t dt_config_n_keys(void);
 
 /* The row of a path, NULL if there is none. */
 const struct dt_key *dt_key_find(const char *path);

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "base/text.h"
 #include "config/keys.h"
 #include "dtrain/models.h"
 
@@ -24,8 +25,7 @@ struct loading {
     struct dt_config *config;
     const char *source;   /* of what is being read now */
     struct place *places; /* one per key: where its value comes from */
-    char *text;           /* the mistakes so far */
-    size_t used;
+    struct dt_text text;  /* the mistakes so far */
     int n_left_out;
 };
 
@@ -34,14 +34,7 @@ static void add_line(struct loading *l, char *line)
     for (char *p = line; *p; p++)
         if (*p == '\n') /* from a key or a string: a mistake is one line */
             *p = '?';
-    size_t left = TEXT_BYTES - l->used;
-    int n = snprintf(l->text + l->used, left, "%s%s", l->used ? "\n" : "", line);
-    if (n > 0 && (size_t)n < left) {
-        l->used += (size_t)n;
-    } else {
-        l->text[l->used] = '\0';
-        l->n_left_out++;
-    }
+    l->n_left_out += !dt_text_add_whole(&l->text, "%s%s", l->text.used ? "\n" : "", line);
 }
 
 static void add_mistake(struct loading *l, struct place at, const char *path, const char *format,
@@ -68,7 +61,7 @@ static struct place place_of(const struct loading *l, const struct dt_json *valu
     return (struct place){l->source, in_file ? value->line : 0, value->column};
 }
 
-static const char *describe(char *out, size_t bytes, const struct dt_json *value)
+static const char *describe_value(char *out, size_t bytes, const struct dt_json *value)
 {
     static const char *const names[] = {
         [DT_JSON_NULL] = "null", [DT_JSON_ARRAY] = "a list", [DT_JSON_OBJECT] = "an object"};
@@ -178,8 +171,8 @@ static void report_value(struct loading *l, const struct dt_key *key, const stru
         snprintf(hint, sizeof(hint), " of %d", value->n_children);
     }
     add_mistake(l, place_of(l, value), key->path, "expected %s, got %s%s",
-                dt_key_expects(expects, sizeof(expects), key), describe(got, sizeof(got), value),
-                hint);
+                dt_key_expects(expects, sizeof(expects), key),
+                describe_value(got, sizeof(got), value), hint);
 }
 
 static void report_unknown(struct loading *l, struct place at, const char *path)
@@ -190,7 +183,7 @@ static void report_unknown(struct loading *l, struct place at, const char *path)
     add_mistake(l, at, path, "unknown key%s", suggestion);
 }
 
-static void apply(struct loading *l, const char *path, const struct dt_json *value);
+static void apply_value(struct loading *l, const char *path, const struct dt_json *value);
 
 static bool is_comment(const char *name)
 {
@@ -209,12 +202,12 @@ static void apply_members(struct loading *l, const char *prefix, const struct dt
             add_mistake(l, place_of(l, m), path,
                         "unknown key; a dot in a path stands for an object in an object");
         else
-            apply(l, path, m);
+            apply_value(l, path, m);
     }
 }
 
 /* Sets the key or section `path` from `value`. */
-static void apply(struct loading *l, const char *path, const struct dt_json *value)
+static void apply_value(struct loading *l, const char *path, const struct dt_json *value)
 {
     char got[160];
     const struct dt_key *key = dt_key_find(path);
@@ -227,7 +220,7 @@ static void apply(struct loading *l, const char *path, const struct dt_json *val
         report_unknown(l, place_of(l, value), path);
     else if (value->type != DT_JSON_OBJECT)
         add_mistake(l, place_of(l, value), path, "expected an object with the keys of %s, got %s",
-                    path, describe(got, sizeof(got), value));
+                    path, describe_value(got, sizeof(got), value));
     else
         apply_members(l, path, value);
 }
@@ -250,7 +243,7 @@ static dt_status apply_file(struct loading *l, const char *path)
         apply_members(l, "", root);
     else
         add_mistake(l, place_of(l, root), "configuration", "expected an object, got %s",
-                    describe(got, sizeof(got), root));
+                    describe_value(got, sizeof(got), root));
     dt_json_destroy(doc);
     return DT_OK;
 }
@@ -292,10 +285,10 @@ static dt_status apply_override(struct loading *l, const char *set)
             add_mistake(l, at, path, "the value is too long or not UTF-8");
             status = DT_OK;
         } else if (status == DT_OK) {
-            apply(l, path, dt_json_root(doc));
+            apply_value(l, path, dt_json_root(doc));
         }
     } else if (status == DT_OK) {
-        apply(l, path, dt_json_root(doc));
+        apply_value(l, path, dt_json_root(doc));
     }
     dt_json_destroy(doc);
     return status;
@@ -307,7 +300,8 @@ static void report_rule(void *context, const char *path, const char *what)
     add_mistake(l, l->places[dt_key_find(path) - dt_keys], path, "%s", what);
 }
 
-static dt_status load(struct loading *l, const char *path, const char *const *sets, size_t n_sets)
+static dt_status load_config(struct loading *l, const char *path, const char *const *sets,
+                             size_t n_sets)
 {
     dt_config_init(l->config);
     for (size_t i = 0; i < dt_config_n_keys(); i++)
@@ -318,12 +312,12 @@ static dt_status load(struct loading *l, const char *path, const char *const *se
         DT_TRY(apply_override(l, sets[i]));
     if (!dt_model_find(l->config->model.name))
         report_rule(l, "model.name", dt_error_text());
-    if (l->used == 0)
+    if (l->text.used == 0)
         dt_config_check(l->config, report_rule, l);
     if (l->n_left_out > 0)
-        DT_FAIL(DT_ERR_CONFIG, "%s\n(and %d more mistakes)", l->text, l->n_left_out);
-    if (l->used > 0)
-        DT_FAIL(DT_ERR_CONFIG, "%s", l->text);
+        DT_FAIL(DT_ERR_CONFIG, "%s\n(and %d more mistakes)", l->text.at, l->n_left_out);
+    if (l->text.used > 0)
+        DT_FAIL(DT_ERR_CONFIG, "%s", l->text.at);
     dt_error_clear(); /* values of --set that are no JSON have left one */
     return DT_OK;
 }
@@ -333,11 +327,13 @@ dt_status dt_config_load(struct dt_config *config, const char *path, const char 
 {
     dt_status status = DT_OK;
     struct loading l = {.config = config};
-    DT_TRY_OUT(DT_NEW(l.text, TEXT_BYTES));
+    char *text = NULL;
+    DT_TRY_OUT(DT_NEW(text, TEXT_BYTES));
+    l.text = dt_text_in(text, TEXT_BYTES);
     DT_TRY_OUT(DT_NEW(l.places, dt_config_n_keys()));
-    DT_TRY_OUT(load(&l, path, sets, n_sets));
+    DT_TRY_OUT(load_config(&l, path, sets, n_sets));
 out:
-    free(l.text);
+    free(text);
     free(l.places);
     return status;
 }

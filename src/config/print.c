@@ -1,6 +1,5 @@
 /* What is printed from the key table: the resolved configuration, its JSON Schema, and the help. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"

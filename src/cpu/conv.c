@@ -121,8 +121,8 @@ static dnnl_status_t make_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t e
 }
 
 /* The caller destroys *pd. Not every instruction set and version of oneDNN has Winograd. */
-static dt_status make(dnnl_primitive_desc_t *pd, struct dt_device *dev, const struct dt_node *node,
-                      struct shapes *s, make_fn *make_pd)
+static dt_status make_conv_pd(dnnl_primitive_desc_t *pd, struct dt_device *dev,
+                              const struct dt_node *node, struct shapes *s, make_fn *make_pd)
 {
     dnnl_primitive_attr_t attr = NULL;
     DT_TRY(DT_DNNL(node->name, dt_attr_create(&attr, node->relu)));
@@ -147,16 +147,16 @@ struct port {
 };
 
 /* src, weights, bias, dst: as in shapes_init. */
-static dt_status prepare(struct dt_device *dev, struct dt_exec *exec, int src, int weights,
-                         int bias, int dst, make_fn *make_pd, const struct port *ports,
-                         size_t n_ports)
+static dt_status prepare_primitive(struct dt_device *dev, struct dt_exec *exec, int src,
+                                   int weights, int bias, int dst, make_fn *make_pd,
+                                   const struct port *ports, size_t n_ports)
 {
     dt_status status = DT_OK;
     struct shapes s = {0};
     dnnl_primitive_desc_t pd = NULL;
 
     DT_TRY_OUT(shapes_init(&s, dev, exec, src, weights, bias, dst));
-    DT_TRY_OUT(make(&pd, dev, exec->node, &s, make_pd));
+    DT_TRY_OUT(make_conv_pd(&pd, dev, exec->node, &s, make_pd));
     for (size_t i = 0; i < n_ports; i++) {
         const struct port *port = &ports[i];
         if (port->index == 1 && bias < 0)
@@ -181,8 +181,8 @@ static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
                                         {dnnl_query_dst_md, 0, DNNL_ARG_DST}};
     const struct dt_node *node = exec->node;
     int bias = node->n_src > 2 ? node->src[2] : -1;
-    return prepare(dev, exec, node->src[0], node->src[1], bias, node->dst[0], make_forward, ports,
-                   DT_COUNT(ports));
+    return prepare_primitive(dev, exec, node->src[0], node->src[1], bias, node->dst[0],
+                             make_forward, ports, DT_COUNT(ports));
 }
 
 static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *exec)
@@ -191,8 +191,8 @@ static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *ex
                                         {dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS},
                                         {dnnl_query_diff_src_md, 0, DNNL_ARG_DIFF_SRC}};
     const struct dt_node *node = exec->node;
-    return prepare(dev, exec, node->dst[0], node->src[1], -1, node->src[0], make_bwd_data, ports,
-                   DT_COUNT(ports));
+    return prepare_primitive(dev, exec, node->dst[0], node->src[1], -1, node->src[0], make_bwd_data,
+                             ports, DT_COUNT(ports));
 }
 
 static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
@@ -203,8 +203,8 @@ static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec 
                                         {dnnl_query_diff_weights_md, 1, DNNL_ARG_DIFF_BIAS}};
     const struct dt_node *node = exec->node;
     int bias = node->n_dst > 1 ? node->dst[1] : -1;
-    return prepare(dev, exec, node->src[0], node->dst[0], bias, node->src[1], make_bwd_weights,
-                   ports, DT_COUNT(ports));
+    return prepare_primitive(dev, exec, node->src[0], node->dst[0], bias, node->src[1],
+                             make_bwd_weights, ports, DT_COUNT(ports));
 }
 
 const struct dt_cpu_op dt_cpu_conv = {prepare_conv, dt_cpu_run_primitive};

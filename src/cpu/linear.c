@@ -187,7 +187,7 @@ static dt_status add_ports(struct dt_device *dev, struct dt_exec *exec, const st
     return DT_OK;
 }
 
-static dt_status prepare(struct dt_device *dev, struct dt_exec *exec, enum kind kind)
+static dt_status prepare_product(struct dt_device *dev, struct dt_exec *exec, enum kind kind)
 {
     dt_status status = DT_OK;
     struct product p = {0};
@@ -203,19 +203,19 @@ out:
 
 static dt_status prepare_linear(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(prepare(dev, exec, FORWARD));
+    DT_TRY(prepare_product(dev, exec, FORWARD));
     return DT_OK;
 }
 
 static dt_status prepare_linear_bwd_data(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(prepare(dev, exec, BWD_DATA));
+    DT_TRY(prepare_product(dev, exec, BWD_DATA));
     return DT_OK;
 }
 
 static dt_status prepare_linear_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(prepare(dev, exec, BWD_WEIGHTS));
+    DT_TRY(prepare_product(dev, exec, BWD_WEIGHTS));
     return DT_OK;
 }
 

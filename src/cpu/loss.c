@@ -117,8 +117,8 @@ static double row_loss(float *diff, const float *logits, const struct batch *b, 
     return (1 - s) * (log_sum - at_labels) + s * (log_sum - sum / n_classes);
 }
 
-static void count(struct dt_counters *counters, const struct batch *b,
-                  const struct row_result *result)
+static void count_hits(struct dt_counters *counters, const struct batch *b,
+                       const struct row_result *result)
 {
     for (int i = 0; i < b->n; i++) {
         if (b->labels[i] < 0)
@@ -152,7 +152,7 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec,
             memset(diff_row, 0, (size_t)b.n_classes * sizeof(float));
         }
     }
-    count(&dev->counters, &b, result);
+    count_hits(&dev->counters, &b, result);
     return DT_OK;
 }
 

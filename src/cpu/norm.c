@@ -182,7 +182,7 @@ static void store_statistics(const struct bn *bn, int block, const struct statis
     }
 }
 
-static void apply(const struct bn *bn, const struct dt_lanes_coefs *k, int image, int block)
+static void apply_coefs(const struct bn *bn, const struct dt_lanes_coefs *k, int image, int block)
 {
     size_t offset = row_offset(bn, image, block);
     dt_lanes_apply(bn->dst + offset, row_mask(bn, image, block), bn->src + offset,
@@ -207,7 +207,7 @@ static void forward_block(const struct bn *bn, int block)
 
 static void forward_apply(const struct bn *bn, int image, int block)
 {
-    apply(bn, &bn->coefs[block], image, block);
+    apply_coefs(bn, &bn->coefs[block], image, block);
 }
 
 /* Inside a parallel region. */
@@ -222,7 +222,7 @@ static void forward_eval(const struct bn *bn)
         load_channels(s.mean, bn->running_mean, bn, block);
         load_channels(s.variance, bn->running_var, bn, block);
         forward_coefs(&k, bn, block, &s);
-        apply(bn, &k, image, block);
+        apply_coefs(bn, &k, image, block);
     }
 }
 
@@ -344,8 +344,8 @@ static void run_stages(const struct bn *bn, const struct stages *stages)
 /* --- Nodes --- */
 
 /* Ports by kind: a = activation in the row format of src[0], p = plain, w = workspace. */
-static dt_status prepare(struct dt_device *dev, struct dt_exec *exec, const char *src_kinds,
-                         const char *dst_kinds)
+static dt_status prepare_rows(struct dt_device *dev, struct dt_exec *exec, const char *src_kinds,
+                              const char *dst_kinds)
 {
     const struct dt_node *node = exec->node;
     dt_status status = DT_OK;
@@ -371,13 +371,13 @@ out:
 
 static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(prepare(dev, exec, "appppa", "appw"));
+    DT_TRY(prepare_rows(dev, exec, "appppa", "appw"));
     return DT_OK;
 }
 
 static dt_status prepare_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(prepare(dev, exec, exec->node->relu ? "aappppwa" : "aappppa", "appa"));
+    DT_TRY(prepare_rows(dev, exec, exec->node->relu ? "aappppwa" : "aappppa", "appa"));
     return DT_OK;
 }
 

@@ -129,7 +129,7 @@ static struct dt_dnn_memory memory_of(const struct bench *b, const struct dt_con
 /* Fills memory with random numbers of size 2^-7 to 2^-3 and either sign: what numbers are
  * multiplied decides on a GPU's power, and with it on the clock. A piece is made on the host and
  * doubled on the device. */
-static dt_status fill(struct bench *b, enum dt_dtype type, size_t bytes)
+static dt_status fill_tensor(struct bench *b, enum dt_dtype type, size_t bytes)
 {
     enum { PIECE = 1 << 20 };
     /* Sign, the two low bits of the exponent and the mantissa are random, of one number or two. */
@@ -177,7 +177,7 @@ static dt_status bench_open(struct bench *b, const struct dt_conv_problem *probl
              bytes >> 20);
     DT_TRY(DT_CUDA(what, cudaMalloc(&data, bytes)));
     b->data = data;
-    return fill(b, problems->task.type, bytes);
+    return fill_tensor(b, problems->task.type, bytes);
 }
 
 /* On a device that hangs each of these calls would wait for it. */
@@ -261,8 +261,8 @@ struct chooser {
 };
 
 /* A choice made elsewhere or earlier; DT_ERR_DEVICE where it does not fit. */
-static dt_status take(struct chooser *c, struct dt_conv_problem *problem,
-                      const struct dt_conv_choice *choice)
+static dt_status take_choice(struct chooser *c, struct dt_conv_problem *problem,
+                             const struct dt_conv_choice *choice)
 {
     struct dt_dnn_offer *offer = NULL;
     struct dt_dnn_plan plan = {0};
@@ -333,8 +333,8 @@ static void find_first(struct chooser *c, struct dt_dnn_offer *offer,
     }
 }
 
-static dt_status find(struct chooser *c, struct dt_conv_problem *problem,
-                      struct dt_conv_choice *choice)
+static dt_status find_choice(struct chooser *c, struct dt_conv_problem *problem,
+                             struct dt_conv_choice *choice)
 {
     struct dt_dnn_offer *offer = NULL;
     char text[DT_CONV_TEXT_MAX], why[512];
@@ -374,13 +374,13 @@ static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem,
     char key[DT_CONV_TEXT_MAX + 32];
     make_key(key, sizeof(key), c, problem);
     if (dt_plan_cache_get(c->cache, key, choice)) {
-        if (take(c, problem, choice) == DT_OK)
+        if (take_choice(c, problem, choice) == DT_OK)
             return DT_OK;
         dt_error_clear(); /* the file is older than the driver, say: choose anew */
     }
     if (!c->bench.data && !c->rules.deterministic)
         DT_TRY(bench_open(&c->bench, c->dev->problems));
-    DT_TRY(find(c, problem, choice));
+    DT_TRY(find_choice(c, problem, choice));
     return dt_plan_cache_put(c->cache, key, choice);
 }
 
@@ -437,7 +437,7 @@ static dt_status adopt_all(struct chooser *c, const struct table *table)
     for (struct dt_conv_problem *p = c->dev->problems; p; p = p->next) {
         if (p->plan.plan)
             continue;
-        if (take(c, p, &table->choice[i++]) == DT_OK)
+        if (take_choice(c, p, &table->choice[i++]) == DT_OK)
             continue;
         snprintf(why, sizeof(why), "%s", dt_error_text());
         DT_FAIL(DT_ERR_DISAGREE,

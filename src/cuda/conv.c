@@ -58,7 +58,7 @@ static dt_status make_task(struct dt_conv_task *task, const struct dt_exec *exec
 
 /* Finds the problem of a node or adds it at the end: the ranks, which prepare the same nodes, have
  * the same list. */
-static dt_status prepare(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
 {
     struct dt_conv_task task;
     struct dt_conv_problem **end = &dev->problems;
@@ -90,7 +90,7 @@ static size_t scratch_bytes(const struct dt_exec *exec)
     return workspace > partial ? workspace : partial;
 }
 
-static void release(struct dt_device *dev, struct dt_exec *exec)
+static void release_conv(struct dt_device *dev, struct dt_exec *exec)
 {
     (void)dev;
     dt_dnn_pack_destroy(exec->own);
@@ -109,7 +109,7 @@ static dt_status bind(struct dt_device *dev, struct dt_exec *exec)
         .y = data_at(exec, layouts[op].y),
         .workspace = exec->problem->plan.workspace_bytes > 0 ? exec->scratch : NULL,
     };
-    release(dev, exec);
+    release_conv(dev, exec);
     DT_TRY(dt_dnn_pack_create(&pack, &memory));
     exec->own = pack;
     return DT_OK;
@@ -146,8 +146,8 @@ static dt_status run_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-const struct dt_cuda_op dt_cuda_conv = {prepare, run_conv, scratch_bytes, bind, release};
-const struct dt_cuda_op dt_cuda_conv_bwd_data = {prepare, run_bwd_data, scratch_bytes, bind,
-                                                 release};
-const struct dt_cuda_op dt_cuda_conv_bwd_weights = {prepare, run_bwd_weights, scratch_bytes, bind,
-                                                    release};
+const struct dt_cuda_op dt_cuda_conv = {prepare_conv, run_conv, scratch_bytes, bind, release_conv};
+const struct dt_cuda_op dt_cuda_conv_bwd_data = {prepare_conv, run_bwd_data, scratch_bytes, bind,
+                                                 release_conv};
+const struct dt_cuda_op dt_cuda_conv_bwd_weights = {prepare_conv, run_bwd_weights, scratch_bytes,
+                                                    bind, release_conv};

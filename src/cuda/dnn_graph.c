@@ -37,22 +37,22 @@ bool dt_conv_equal(const struct dt_conv_task *a, const struct dt_conv_task *b)
 {
     return a->kind == b->kind && a->type == b->type && a->n == b->n && a->c == b->c &&
            a->h == b->h && a->w == b->w && a->k == b->k && a->r == b->r && a->s == b->s &&
-           a->stride == b->stride && a->pad == b->pad && a->accumulate == b->accumulate;
+           a->stride == b->stride && a->pad == b->pad;
 }
 
 const char *dt_conv_text(char out[DT_CONV_TEXT_MAX], const struct dt_conv_task *task)
 {
     static const char *const kinds[] = {"conv", "conv_bwd_data", "conv_bwd_weights"};
     const char *type = task->type == DT_F16 ? "fp16" : task->type == DT_BF16 ? "bf16" : "fp32";
-    snprintf(out, DT_CONV_TEXT_MAX, "%s %s x %dx%dx%dx%d w %dx%dx%dx%d stride %d pad %d%s",
+    snprintf(out, DT_CONV_TEXT_MAX, "%s %s x %dx%dx%dx%d w %dx%dx%dx%d stride %d pad %d",
              kinds[task->kind], type, task->n, task->c, task->h, task->w, task->k, task->c, task->r,
-             task->s, task->stride, task->pad, task->accumulate ? " accumulate" : "");
+             task->s, task->stride, task->pad);
     return out;
 }
 
 /* --- Descriptors --- */
 
-static dt_status create(descriptor *d, cudnnBackendDescriptorType_t type)
+static dt_status create_descriptor(descriptor *d, cudnnBackendDescriptorType_t type)
 {
     return DT_CUDNN("creating a cuDNN descriptor", cudnnBackendCreateDescriptor(type, d));
 }
@@ -72,7 +72,7 @@ struct attribute {
     const void *values;
 };
 
-static dt_status set(descriptor d, const struct attribute *attributes, size_t n)
+static dt_status set_attributes(descriptor d, const struct attribute *attributes, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const struct attribute *a = &attributes[i];
@@ -85,11 +85,11 @@ static dt_status set(descriptor d, const struct attribute *attributes, size_t n)
 
 /* Creates, sets and finalizes; on failure *d may hold an unfinished descriptor, which its owner
  * destroys. */
-static dt_status make(descriptor *d, cudnnBackendDescriptorType_t type,
-                      const struct attribute *attributes, size_t n, const char *what)
+static dt_status make_descriptor(descriptor *d, cudnnBackendDescriptorType_t type,
+                                 const struct attribute *attributes, size_t n, const char *what)
 {
-    DT_TRY(create(d, type));
-    DT_TRY(set(*d, attributes, n));
+    DT_TRY(create_descriptor(d, type));
+    DT_TRY(set_attributes(*d, attributes, n));
     DT_TRY(DT_CUDNN(what, cudnnBackendFinalize(*d)));
     return DT_OK;
 }
@@ -110,8 +110,8 @@ static dt_status make_tensor(descriptor *d, int64_t id, enum dt_dtype type, int 
         {CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id},
         {CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment},
     };
-    return make(d, CUDNN_BACKEND_TENSOR_DESCRIPTOR, attributes, DT_COUNT(attributes),
-                "describing a tensor of a convolution");
+    return make_descriptor(d, CUDNN_BACKEND_TENSOR_DESCRIPTOR, attributes, DT_COUNT(attributes),
+                           "describing a tensor of a convolution");
 }
 
 static dt_status make_window(descriptor *d, const struct dt_conv_task *task)
@@ -129,8 +129,8 @@ static dt_status make_window(descriptor *d, const struct dt_conv_task *task)
         {CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilations},
         {CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides},
     };
-    return make(d, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, attributes, DT_COUNT(attributes),
-                "describing the window of a convolution");
+    return make_descriptor(d, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, attributes,
+                           DT_COUNT(attributes), "describing the window of a convolution");
 }
 
 static dt_status make_op(struct dt_dnn_offer *offer, const struct dt_conv_task *task)
@@ -162,7 +162,7 @@ static dt_status make_op(struct dt_dnn_offer *offer, const struct dt_conv_task *
                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
     };
-    const float alpha = 1, beta = task->accumulate ? 1 : 0;
+    const float alpha = 1, beta = 0;
     const struct attribute attributes[] = {
         {ops[task->kind].conv, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &offer->conv},
         {ops[task->kind].x, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &offer->x},
@@ -171,8 +171,8 @@ static dt_status make_op(struct dt_dnn_offer *offer, const struct dt_conv_task *
         {ops[task->kind].alpha, CUDNN_TYPE_FLOAT, 1, &alpha},
         {ops[task->kind].beta, CUDNN_TYPE_FLOAT, 1, &beta},
     };
-    return make(&offer->op, ops[task->kind].type, attributes, DT_COUNT(attributes),
-                "describing a convolution");
+    return make_descriptor(&offer->op, ops[task->kind].type, attributes, DT_COUNT(attributes),
+                           "describing a convolution");
 }
 
 static dt_status make_graph(struct dt_dnn_offer *offer, const struct dt_dnn_target *target,
@@ -188,8 +188,8 @@ static dt_status make_graph(struct dt_dnn_offer *offer, const struct dt_dnn_targ
         {CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &offer->op},
         {CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target->handle},
     };
-    return make(&offer->graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, attributes,
-                target->handle ? 2 : 1, "making the graph of a convolution");
+    return make_descriptor(&offer->graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, attributes,
+                           target->handle ? 2 : 1, "making the graph of a convolution");
 }
 
 /* --- Devices that are not there --- */
@@ -205,8 +205,8 @@ dt_status dt_dnn_describe(struct dt_dnn_target *target, const char *json)
     const struct attribute text = {CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                                    (int64_t)strlen(json), json};
     *target = (struct dt_dnn_target){0};
-    dt_status status = make(&target->described, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &text, 1,
-                            "describing a device to cuDNN");
+    dt_status status = make_descriptor(&target->described, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR,
+                                       &text, 1, "describing a device to cuDNN");
     if (status != DT_OK)
         dt_dnn_forget(target);
     return status;
@@ -238,7 +238,7 @@ static dt_status fetch(struct dt_dnn_offer *offer, descriptor heuristics)
     int64_t n = 0;
     dt_status status = DT_OK;
     for (int i = 0; i < DT_DNN_LIST_MAX; i++)
-        DT_TRY_OUT(create(&list[i], CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
+        DT_TRY_OUT(create_descriptor(&list[i], CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
     DT_TRY_OUT(DT_CUDNN("asking cuDNN for algorithms of a convolution",
                         cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, DT_DNN_LIST_MAX, &n,
@@ -263,8 +263,8 @@ static dt_status add_list(struct dt_dnn_offer *offer, const struct dt_dnn_target
     };
     descriptor heuristics = NULL;
     dt_status status = DT_OK;
-    DT_TRY_OUT(create(&heuristics, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR));
-    DT_TRY_OUT(set(heuristics, attributes, target->described ? 3 : 2));
+    DT_TRY_OUT(create_descriptor(&heuristics, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR));
+    DT_TRY_OUT(set_attributes(heuristics, attributes, target->described ? 3 : 2));
     if (cudnnBackendFinalize(heuristics) == CUDNN_STATUS_SUCCESS)
         DT_TRY_OUT(fetch(offer, heuristics));
 out:
@@ -281,7 +281,6 @@ dt_status dt_dnn_offer_create(struct dt_dnn_offer **out, const struct dt_dnn_tar
     DT_TRY_OUT(DT_NEW(offer, 1));
     DT_TRY_OUT(make_graph(offer, target, task));
     DT_TRY_OUT(add_list(offer, target, CUDNN_HEUR_MODE_A));
-    offer->n_first = offer->n_candidates;
     DT_TRY_OUT(add_list(offer, target, CUDNN_HEUR_MODE_FALLBACK));
     *out = offer;
     offer = NULL;
@@ -322,26 +321,13 @@ static dt_status get_numerical(unsigned *bits, descriptor engine)
     return DT_OK;
 }
 
-static dt_status get_behavior(unsigned *bits, descriptor engine)
-{
-    cudnnBackendBehaviorNote_t notes[MAX_NOTES];
-    int64_t n = 0;
-    *bits = 0;
-    DT_TRY(DT_CUDNN("asking for the behavior notes of an algorithm",
-                    cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
-                                             CUDNN_TYPE_BEHAVIOR_NOTE, MAX_NOTES, &n, notes)));
-    for (int64_t i = 0; i < n && i < MAX_NOTES; i++)
-        *bits |= 1u << ((unsigned)notes[i] % MAX_NOTES);
-    return DT_OK;
-}
-
 dt_status dt_dnn_engine(struct dt_dnn_engine *out, const struct dt_dnn_offer *offer, int candidate)
 {
     descriptor engine = NULL;
     int64_t n = 0;
     dt_status status = DT_OK;
     *out = (struct dt_dnn_engine){.index = -1};
-    DT_TRY_OUT(create(&engine, CUDNN_BACKEND_ENGINE_DESCRIPTOR));
+    DT_TRY_OUT(create_descriptor(&engine, CUDNN_BACKEND_ENGINE_DESCRIPTOR));
     DT_TRY_OUT(
         DT_CUDNN("asking for the engine of an algorithm",
                  cudnnBackendGetAttribute(offer->candidate[candidate], CUDNN_ATTR_ENGINECFG_ENGINE,
@@ -350,7 +336,6 @@ dt_status dt_dnn_engine(struct dt_dnn_engine *out, const struct dt_dnn_offer *of
                         cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
                                                  CUDNN_TYPE_INT64, 1, &n, &out->index)));
     DT_TRY_OUT(get_numerical(&out->numerical, engine));
-    DT_TRY_OUT(get_behavior(&out->behavior, engine));
 out:
     destroy(&engine);
     return status;
@@ -376,8 +361,8 @@ dt_status dt_dnn_plan_create(struct dt_dnn_plan *plan, const struct dt_dnn_targe
                        : (struct attribute){(cudnnBackendAttributeName_t)DEVICE_OF_PLAN,
                                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &target->described},
     };
-    DT_TRY_OUT(make(&plan->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, attributes,
-                    DT_COUNT(attributes), "making a plan of a convolution"));
+    DT_TRY_OUT(make_descriptor(&plan->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, attributes,
+                               DT_COUNT(attributes), "making a plan of a convolution"));
     DT_TRY_OUT(
         DT_CUDNN("asking for the workspace of a convolution",
                  cudnnBackendGetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
@@ -408,8 +393,8 @@ dt_status dt_dnn_pack_create(cudnnBackendDescriptor_t *pack, const struct dt_dnn
         {CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &memory->workspace},
     };
     *pack = NULL;
-    dt_status status = make(pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, attributes,
-                            DT_COUNT(attributes), "binding the memory of a convolution");
+    dt_status status = make_descriptor(pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, attributes,
+                                       DT_COUNT(attributes), "binding the memory of a convolution");
     if (status != DT_OK)
         destroy(pack);
     return status;

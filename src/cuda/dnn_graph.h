@@ -24,9 +24,6 @@ struct dt_conv_task {
     enum dt_dtype type;
     int n, c, h, w, k, r, s;
     int stride, pad;
-    /* Adds to the result instead of replacing it (beta = 1): for a fusion that sums two gradients
-     * in a data gradient. Today bn_bwd sums them, which moves as many bytes. */
-    bool accumulate;
 };
 
 enum { DT_CONV_TEXT_MAX = 160 };
@@ -55,7 +52,7 @@ enum { DT_DNN_LIST_MAX = 64, DT_DNN_MAX_CANDIDATES = 2 * DT_DNN_LIST_MAX };
 struct dt_dnn_offer {
     cudnnBackendDescriptor_t x, w, y, conv, op, graph;
     cudnnBackendDescriptor_t candidate[DT_DNN_MAX_CANDIDATES]; /* NULL: taken by a plan */
-    int n_candidates, n_first;                                 /* of both lists, of the first */
+    int n_candidates;
 };
 /* An unsupported task is no error but an empty offer. */
 dt_status dt_dnn_offer_create(struct dt_dnn_offer **offer, const struct dt_dnn_target *target,
@@ -63,8 +60,8 @@ dt_status dt_dnn_offer_create(struct dt_dnn_offer **offer, const struct dt_dnn_t
 void dt_dnn_offer_destroy(struct dt_dnn_offer *offer); /* accepts NULL */
 
 struct dt_dnn_engine {
-    int64_t index;                /* cuDNN's number of the engine */
-    unsigned numerical, behavior; /* bit i: note i of CUDNN_NUMERICAL_NOTE_, _BEHAVIOR_NOTE_ */
+    int64_t index;      /* cuDNN's number of the engine */
+    unsigned numerical; /* bit i: note i of CUDNN_NUMERICAL_NOTE_ */
 };
 dt_status dt_dnn_engine(struct dt_dnn_engine *out, const struct dt_dnn_offer *offer, int candidate);
 

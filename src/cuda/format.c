@@ -32,7 +32,7 @@ static enum dt_dtype type_of(const struct dt_device *dev, const struct dt_tensor
 
 /* --- The table --- */
 
-static struct dt_cuda_format finish(struct dt_cuda_format f)
+static struct dt_cuda_format finish_format(struct dt_cuda_format f)
 {
     f.elements = (size_t)f.np * (size_t)f.h * (size_t)f.w * (size_t)f.cp;
     if (f.layout == DT_LAYOUT_BITS)
@@ -57,7 +57,7 @@ static struct dt_cuda_format plain_format(const struct dt_device *dev, const str
         f.layout = DT_LAYOUT_BYTES;
     f.cp = f.layout == DT_LAYOUT_PLAIN ? f.c : round8(f.c);
     f.np = f.n;
-    return finish(f);
+    return finish_format(f);
 }
 
 /* Only convolutions read rows of 4 channels. */
@@ -82,7 +82,7 @@ static void set_ingest(struct dt_cuda_format *format, const struct dt_graph *g,
     if (node->op != DT_OP_INGEST || dst->c > 4 || !feeds_convolutions_only(g, node->dst[0]))
         return;
     dst->cp = 4;
-    *dst = finish(*dst);
+    *dst = finish_format(*dst);
 }
 
 /* Weights lie as the activation they multiply. */
@@ -97,13 +97,13 @@ static void set_weights(struct dt_cuda_format *weights, enum dt_layout layout,
         weights->w = src->w;
     }
     weights->np = round8(weights->n);
-    *weights = finish(*weights);
+    *weights = finish_format(*weights);
 }
 
 static void set_bits(struct dt_cuda_format *workspace)
 {
     workspace->layout = DT_LAYOUT_BITS;
-    *workspace = finish(*workspace);
+    *workspace = finish_format(*workspace);
 }
 
 static void set_used(struct dt_cuda_format *format, const struct dt_node *node)
@@ -271,7 +271,7 @@ size_t dt_cuda_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int
 
 /* --- Values --- */
 
-static float load(enum dt_dtype type, const void *memory, size_t i)
+static float load_element(enum dt_dtype type, const void *memory, size_t i)
 {
     if (type == DT_F16)
         return dt_fp16_to_float(((const uint16_t *)memory)[i]);
@@ -280,7 +280,7 @@ static float load(enum dt_dtype type, const void *memory, size_t i)
     return ((const float *)memory)[i];
 }
 
-static void store(enum dt_dtype type, void *memory, size_t i, float value)
+static void store_element(enum dt_dtype type, void *memory, size_t i, float value)
 {
     if (type == DT_F16)
         ((uint16_t *)memory)[i] = dt_float_to_fp16(value);
@@ -300,9 +300,9 @@ static void permute(const struct dt_cuda_format *f, enum dt_dtype type, float *l
             for (size_t p = 0; p < area; p++) {
                 size_t from = (n * c + i) * area + p, to = (n * area + p) * cp + i;
                 if (to_logical)
-                    logical[from] = load(type, stored, to);
+                    logical[from] = load_element(type, stored, to);
                 else
-                    store(type, stored, to, logical[from]);
+                    store_element(type, stored, to, logical[from]);
             }
 }
 

@@ -29,7 +29,7 @@ static bool is_mask(const struct dt_cuda_format *f, const struct dt_cuda_format 
 }
 
 /* Ports by kind: a = activation like src[0], v = vector of its channels, w = workspace. */
-static dt_status prepare(struct dt_exec *exec, const char *src_kinds, const char *dst_kinds)
+static dt_status prepare_rows(struct dt_exec *exec, const char *src_kinds, const char *dst_kinds)
 {
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *like = exec->src[0];
@@ -63,7 +63,7 @@ static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
 {
     (void)dev;
     const struct dt_norm_args args = args_of(exec);
-    DT_TRY(prepare(exec, "avvvva", "avvw"));
+    DT_TRY(prepare_rows(exec, "avvvva", "avvw"));
     exec->scratch_bytes = exec->node->n_dst > 1 ? partial_bytes(&args) : 0;
     return DT_OK;
 }
@@ -72,7 +72,7 @@ static dt_status prepare_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     (void)dev;
     const struct dt_norm_args args = args_of(exec);
-    DT_TRY(prepare(exec, exec->node->relu ? "aavvvvwa" : "aavvvva", "avva"));
+    DT_TRY(prepare_rows(exec, exec->node->relu ? "aavvvvwa" : "aavvvva", "avva"));
     exec->scratch_bytes = partial_bytes(&args) + 3 * (size_t)args.cp * sizeof(float);
     return DT_OK;
 }

@@ -33,7 +33,7 @@ struct dt_plan_cache {
     bool changed;
 };
 
-static struct entry *find(const struct dt_plan_cache *cache, const char *key)
+static struct entry *find_entry(const struct dt_plan_cache *cache, const char *key)
 {
     for (size_t i = 0; i < cache->n_entries; i++)
         if (strcmp(cache->entries[i].key, key) == 0)
@@ -41,8 +41,8 @@ static struct entry *find(const struct dt_plan_cache *cache, const char *key)
     return NULL;
 }
 
-static dt_status add(struct dt_plan_cache *cache, const char *key,
-                     const struct dt_conv_choice *choice)
+static dt_status add_entry(struct dt_plan_cache *cache, const char *key,
+                           const struct dt_conv_choice *choice)
 {
     size_t bytes = strlen(key) + 1;
     void *block = cache->entries;
@@ -80,7 +80,7 @@ static dt_status read_entry(struct dt_plan_cache *cache, const struct dt_json *v
         DT_FAIL(DT_ERR_DATA, "%s:%d:%d: a choice needs numbers 'candidate' and 'engine'",
                 cache->path, value->line, value->column);
     /* What this process has put is newer. */
-    return find(cache, value->key) ? DT_OK : add(cache, value->key, &choice);
+    return find_entry(cache, value->key) ? DT_OK : add_entry(cache, value->key, &choice);
 }
 
 /* Adds what the file has. */
@@ -132,7 +132,7 @@ bool dt_plan_cache_get(const struct dt_plan_cache *cache, const char *key,
 {
     char full[KEY_MAX];
     full_key(full, cache, key);
-    const struct entry *entry = find(cache, full);
+    const struct entry *entry = find_entry(cache, full);
     if (entry)
         *out = entry->choice;
     return entry != NULL;
@@ -145,15 +145,15 @@ dt_status dt_plan_cache_put(struct dt_plan_cache *cache, const char *key,
 {
     char full[KEY_MAX];
     full_key(full, cache, key);
-    struct entry *entry = find(cache, full);
+    struct entry *entry = find_entry(cache, full);
     cache->changed = true;
     if (!entry)
-        return add(cache, full, choice);
+        return add_entry(cache, full, choice);
     entry->choice = *choice;
     return DT_OK;
 }
 
-static dt_status print(struct dt_jsonw *w, const struct dt_plan_cache *cache)
+static dt_status print_entries(struct dt_jsonw *w, const struct dt_plan_cache *cache)
 {
     dt_jsonw_begin(w, NULL, '{');
     dt_jsonw_integer(w, "version", VERSION);
@@ -169,7 +169,7 @@ static dt_status print(struct dt_jsonw *w, const struct dt_plan_cache *cache)
     return dt_jsonw_end(w);
 }
 
-static dt_status save(struct dt_plan_cache *cache)
+static dt_status save_entries(struct dt_plan_cache *cache)
 {
     struct dt_jsonw w;
     dt_status status = DT_OK;
@@ -177,7 +177,7 @@ static dt_status save(struct dt_plan_cache *cache)
     DT_TRY_OUT(dt_file_make_folder(cache->folder));
     if (merge_file(cache) != DT_OK)
         dt_error_clear(); /* opening it has said so: what can be read of it is kept */
-    DT_TRY_OUT(print(&w, cache));
+    DT_TRY_OUT(print_entries(&w, cache));
     DT_TRY_OUT(dt_file_save(cache->path, w.text, w.bytes));
     cache->changed = false;
 out:
@@ -189,7 +189,7 @@ void dt_plan_cache_save(struct dt_plan_cache *cache)
 {
     if (!cache->folder[0] || !cache->changed)
         return;
-    if (save(cache) != DT_OK) {
+    if (save_entries(cache) != DT_OK) {
         dt_log(DT_LOG_WARNING, "%s; the next run chooses convolution algorithms again",
                dt_error_text());
         dt_error_clear();

@@ -19,7 +19,7 @@ static struct dt_pool_shape shape_of(const struct dt_node *node, const struct dt
     return shape;
 }
 
-static dt_status prepare(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_pool(struct dt_device *dev, struct dt_exec *exec)
 {
     (void)dev;
     const struct dt_node *node = exec->node;
@@ -36,7 +36,7 @@ static dt_status prepare_max_pool(struct dt_device *dev, struct dt_exec *exec)
     if (node->attr.pool.kernel > MAX_KERNEL)
         DT_FAIL(DT_ERR_CONFIG, "max pooling '%s' has windows of %d x %d, the GPU can do up to %d",
                 node->name, node->attr.pool.kernel, node->attr.pool.kernel, MAX_KERNEL);
-    DT_TRY(prepare(dev, exec));
+    DT_TRY(prepare_pool(dev, exec));
     return DT_OK;
 }
 
@@ -81,5 +81,5 @@ static dt_status run_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
 const struct dt_cuda_op dt_cuda_max_pool = {.prepare = prepare_max_pool, .run = run_max_pool};
 const struct dt_cuda_op dt_cuda_max_pool_bwd = {.prepare = prepare_max_pool,
                                                 .run = run_max_pool_bwd};
-const struct dt_cuda_op dt_cuda_avg_pool = {.prepare = prepare, .run = run_avg_pool};
-const struct dt_cuda_op dt_cuda_avg_pool_bwd = {.prepare = prepare, .run = run_avg_pool_bwd};
+const struct dt_cuda_op dt_cuda_avg_pool = {.prepare = prepare_pool, .run = run_avg_pool};
+const struct dt_cuda_op dt_cuda_avg_pool_bwd = {.prepare = prepare_pool, .run = run_avg_pool_bwd};

@@ -4,10 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
-#include "base/file.h"
 #include "base/mem.h"
+#include "data/cache.h"
 
 static const struct dt_dataset_kind *const kinds[] = {
     [DT_SOURCE_SYNTHETIC] = &dt_dataset_synthetic,
@@ -124,31 +123,4 @@ void dt_dataset_forget(const struct dt_dataset *dataset)
 {
     if (dataset->kind->forget)
         dataset->kind->forget(dataset);
-}
-
-dt_status dt_sample_reserve(struct dt_sample *sample, size_t bytes)
-{
-    if (bytes > sample->capacity) {
-        void *data = sample->data;
-        DT_TRY(dt_mem_grow(&data, &sample->capacity, bytes - 1, 1, "sample"));
-        sample->data = data;
-    }
-    sample->bytes = bytes;
-    return DT_OK;
-}
-
-dt_status dt_sample_read(struct dt_sample *sample, int fd, uint64_t offset, uint64_t bytes,
-                         const char *path)
-{
-    if (bytes < 1 || bytes > DT_MAX_ENCODED_BYTES)
-        DT_FAIL(DT_ERR_DATA, "image at byte %llu of %s has %llu bytes, allowed are 1 to %d",
-                (unsigned long long)offset, path, (unsigned long long)bytes, DT_MAX_ENCODED_BYTES);
-    DT_TRY(dt_sample_reserve(sample, (size_t)bytes));
-    DT_TRY(dt_file_pread(fd, sample->data, (size_t)bytes, offset, path));
-    return DT_OK;
-}
-
-bool dt_is_jpeg_suffix(const char *suffix)
-{
-    return !strcasecmp(suffix, "jpg") || !strcasecmp(suffix, "jpeg");
 }

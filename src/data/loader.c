@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -196,11 +195,6 @@ uint64_t dt_loader_batches(const struct dt_loader *loader)
     return loader->n_batches;
 }
 
-int dt_loader_passes(const struct dt_loader *loader)
-{
-    return loader->n_passes;
-}
-
 /* The workers have gone on behind the end of the epoch before this one: what they have made stays.
  */
 static bool continues(const struct dt_loader *loader, uint32_t epoch, uint64_t first)
@@ -316,14 +310,6 @@ void dt_loader_times(const struct dt_loader *loader, struct dt_loader_times *out
     *out = loader->times;
     pthread_mutex_unlock((pthread_mutex_t *)&loader->mutex);
     out->workers = loader->n_workers;
-}
-
-uint64_t dt_loader_bad(const struct dt_loader *loader)
-{
-    pthread_mutex_lock((pthread_mutex_t *)&loader->mutex);
-    uint64_t n_bad = loader->n_bad;
-    pthread_mutex_unlock((pthread_mutex_t *)&loader->mutex);
-    return n_bad;
 }
 
 void dt_loader_bad_positions(const struct dt_loader *loader, uint64_t *now, uint64_t *before)

@@ -154,7 +154,7 @@ static dt_status run_task(struct dt_worker *worker, const struct task *task)
 
 /* --- Worker threads; the mutex is held where nothing else is said --- */
 
-static void leave(struct dt_loader *loader)
+static void leave_task(struct dt_loader *loader)
 {
     if (--loader->n_busy == 0 && !loader->is_running)
         pthread_cond_broadcast(&loader->done);
@@ -196,7 +196,7 @@ static void make_order(struct dt_loader *loader)
     order->epoch = epoch;
     loader->is_ordering = false;
     pthread_cond_broadcast(&loader->work);
-    leave(loader);
+    leave_task(loader);
 }
 
 static void begin_slot(struct dt_loader *loader, struct dt_slot *slot)
@@ -259,7 +259,7 @@ static void finish_task(struct dt_loader *loader, const struct task *task, dt_st
         task->slot->state = DT_SLOT_READY;
         pthread_cond_broadcast(&loader->done);
     }
-    leave(loader);
+    leave_task(loader);
 }
 
 static void wait_for_work(struct dt_loader *loader)

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "data/dataset.h"
-#include "data/mix.h"
+#include "image/colour.h"
 #include "image/jpeg.h"
 #include "image/resize.h"
 

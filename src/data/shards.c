@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/text.h"
 #include "data/dataset.h"
 #include "data/names.h"
 #include "data/shard_info.h"
@@ -58,18 +59,16 @@ static dt_status check_missing(const struct shards *shards)
 {
     char list[MAX_LISTED * 128];
     struct stat info;
-    size_t n_missing = 0, used = 0;
+    size_t n_missing = 0;
+    struct dt_text text = dt_text_in(list, sizeof list);
 
     for (size_t i = 0; i < shards->n; i++) {
         const char *path = path_of(shards, i);
         if (!stat(path, &info) || (errno != ENOENT && errno != ENOTDIR))
             continue; /* other errors get their own message when the shard is opened */
-        if (n_missing++ < MAX_LISTED && used < sizeof list) {
-            const int n =
-                snprintf(list + used, sizeof list - used, "%s%s", n_missing > 1 ? ", " : "",
-                         n_missing > 1 ? dt_file_base(path) : path);
-            used += (size_t)n;
-        }
+        if (n_missing++ < MAX_LISTED)
+            dt_text_add(&text, "%s%s", n_missing > 1 ? ", " : "",
+                        n_missing > 1 ? dt_file_base(path) : path);
     }
     if (n_missing)
         DT_FAIL(DT_ERR_NO_INPUT, "%zu of %zu shards are missing: %s%s%s", n_missing, shards->n,

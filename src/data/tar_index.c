@@ -1,17 +1,12 @@
-/* The index of one shard: pairs of image and label, and the file it is kept in between runs.
- *
- * A sample is a run of consecutive members with the same key, the path up to the first dot of the
- * base name; what follows the dot tells image (jpg, jpeg) from label (cls), and other members are
- * left out. The cache holds labels as written, so that label_offset and num_classes may change. */
+/* The index of one shard: pairs of image and label, and the file it is kept in between runs. The
+ * cache holds labels as written, so that label_offset and num_classes may change. */
 #include "data/tar_index.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include <xxhash.h>
@@ -21,31 +16,32 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "data/dataset.h"
+#include "data/wds_pair.h"
 
-enum { MAX_KEY = 1024, MAX_LABEL_BYTES = 32, MAX_CACHE_BYTES = 1 << 30 };
+enum { MAX_LABEL_BYTES = 32, MAX_CACHE_BYTES = 1 << 30 };
 
 /* The sample that is being put together. */
 struct pairing {
     struct dt_tar_index *index;
     const char *path;
-    char key[MAX_KEY + 1];
-    bool in_run, has_image, has_label;
+    struct dt_wds_pair pair;
     struct dt_tar_entry entry;
 };
 
-static dt_status end_run(struct pairing *pairing)
+static dt_status end_sample(struct pairing *pairing)
 {
+    const struct dt_wds_pair *pair = &pairing->pair;
     struct dt_tar_index *index = pairing->index;
     void *entries = index->entries;
 
-    if (pairing->has_image != pairing->has_label)
+    if (pair->has_image != pair->has_label)
         DT_FAIL(DT_ERR_DATA,
                 "sample %s of shard %s has %s; the .jpg or .jpeg and the .cls of a sample must be "
                 "neighbours in the archive",
-                pairing->key, pairing->path,
-                pairing->has_image ? "an image but no .cls member"
-                                   : "a .cls member but no .jpg or .jpeg");
-    if (!pairing->has_image)
+                pair->key, pairing->path,
+                pair->has_image ? "an image but no .cls member"
+                                : "a .cls member but no .jpg or .jpeg");
+    if (!pair->has_image)
         return DT_OK;
     if (index->n >= DT_MAX_SAMPLES)
         DT_FAIL(DT_ERR_DATA, "shard %s holds more than %d samples", pairing->path, DT_MAX_SAMPLES);
@@ -53,7 +49,7 @@ static dt_status end_run(struct pairing *pairing)
         dt_mem_grow(&entries, &index->capacity, index->n, sizeof *index->entries, "shard index"));
     index->entries = entries;
     index->entries[index->n++] = pairing->entry;
-    index->hash = XXH64(pairing->key, strlen(pairing->key), index->hash);
+    index->hash = XXH64(pair->key, strlen(pair->key), index->hash);
     index->hash = XXH64(&pairing->entry.bytes, sizeof pairing->entry.bytes, index->hash);
     index->hash = XXH64(&pairing->entry.label, sizeof pairing->entry.label, index->hash);
     return DT_OK;
@@ -79,58 +75,27 @@ dt_status dt_tar_label(int32_t *label, const struct dt_tar_member *member, const
     return DT_OK;
 }
 
-/* Names like __meta__ and __meta__/x carry no samples. */
-static bool is_meta(const char *name)
+static dt_status visit_member(void *context, const struct dt_tar_member *member)
 {
-    const size_t bytes = strcspn(name, "/");
-    return bytes >= 4 && !strncmp(name, "__", 2) && !strncmp(name + bytes - 2, "__", 2);
-}
+    struct pairing *pairing = context;
 
-size_t dt_tar_key(const char *name)
-{
-    const char *base = dt_file_base(name), *dot = strchr(base, '.');
-    return dot && dot != base && !is_meta(name) ? (size_t)(dot - name) : 0;
-}
-
-static dt_status add_member(struct pairing *pairing, const struct dt_tar_member *member,
-                            const char *suffix)
-{
-    const bool is_image = dt_is_jpeg_suffix(suffix), is_label = !strcasecmp(suffix, "cls");
-
-    if ((is_image && pairing->has_image) || (is_label && pairing->has_label))
+    dt_pulse_beat(&dt_pulse_main); /* an index is built by the main thread, and may take long */
+    if (!dt_wds_key(member->name))
+        return DT_OK;
+    if (dt_wds_begins(&pairing->pair, member->name))
+        DT_TRY(end_sample(pairing));
+    const enum dt_wds_kind kind = dt_wds_add(&pairing->pair, member->name);
+    if (kind == DT_WDS_SECOND_IMAGE || kind == DT_WDS_SECOND_LABEL)
         DT_FAIL(DT_ERR_DATA, "member %s of shard %s at byte %llu is a second %s of its sample",
                 member->name, pairing->path, (unsigned long long)member->offset,
-                is_image ? "image" : "label");
-    if (is_image) {
-        pairing->has_image = true;
+                kind == DT_WDS_SECOND_IMAGE ? "image" : "label");
+    if (kind == DT_WDS_LABEL)
+        DT_TRY(dt_tar_label(&pairing->entry.label, member, pairing->path));
+    if (kind == DT_WDS_IMAGE) {
         pairing->entry.offset = member->offset;
         /* Too large for the field is far above what reading accepts. */
         pairing->entry.bytes = member->bytes < UINT32_MAX ? (uint32_t)member->bytes : UINT32_MAX;
     }
-    if (is_label) {
-        DT_TRY(dt_tar_label(&pairing->entry.label, member, pairing->path));
-        pairing->has_label = true;
-    }
-    return DT_OK;
-}
-
-static dt_status visit_member(void *context, const struct dt_tar_member *member)
-{
-    struct pairing *pairing = context;
-    const size_t key_bytes = dt_tar_key(member->name);
-
-    dt_pulse_beat(&dt_pulse_main); /* an index is built by the main thread, and may take long */
-    if (!key_bytes)
-        return DT_OK;
-    if (!pairing->in_run || strncmp(pairing->key, member->name, key_bytes) != 0 ||
-        pairing->key[key_bytes] != 0) {
-        DT_TRY(end_run(pairing));
-        pairing->in_run = true;
-        pairing->has_image = pairing->has_label = false;
-        memcpy(pairing->key, member->name, key_bytes); /* dt_tar_walk refuses longer names */
-        pairing->key[key_bytes] = 0;
-    }
-    DT_TRY(add_member(pairing, member, member->name + key_bytes + 1));
     return DT_OK;
 }
 
@@ -142,7 +107,7 @@ dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path)
     index->n = 0;
     index->hash = 0;
     DT_TRY(dt_tar_walk(path, visit_member, &pairing, &n_skipped));
-    DT_TRY(end_run(&pairing));
+    DT_TRY(end_sample(&pairing));
     if (n_skipped > 0)
         dt_log(DT_LOG_WARNING,
                "shard %s: %d members are links, devices, FIFOs or sparse files and are left out",

@@ -27,10 +27,6 @@ struct dt_tar_range {
 dt_status dt_tar_walk_range(const char *path, const struct dt_tar_range *range, dt_tar_visit visit,
                             void *context, int *n_skipped);
 
-/* Bytes of the sample's key in the name of a member, WebDataset's rule: up to the first dot of the
- * base name; behind it comes the kind of member. 0 = of no sample: no such dot, hidden, __meta__.
- */
-size_t dt_tar_key(const char *name);
 /* The number in a .cls member; DT_ERR_DATA names shard and member. */
 dt_status dt_tar_label(int32_t *label, const struct dt_tar_member *member, const char *path);
 

@@ -1,5 +1,5 @@
 /* The only user of libjpeg's decoder. libjpeg reports errors by a callback that must not return, so
- * each piece of work runs under one setjmp (run) and leaves by longjmp (refuse).
+ * each piece of work runs under one setjmp (run_guarded) and leaves by longjmp (refuse).
  *
  * libjpeg calls a half-cut or scrambled file a success with warnings; here warnings about the data
  * are errors and only the few in `harmless` pass. The libjpeg object is made anew for each image:
@@ -118,7 +118,7 @@ static void on_progress(j_common_ptr info)
 }
 
 /* The one place longjmp arrives at; no local variable lives across it. */
-static dt_status run(struct dt_jpeg *jpeg, void (*work)(struct dt_jpeg *jpeg))
+static dt_status run_guarded(struct dt_jpeg *jpeg, void (*work)(struct dt_jpeg *jpeg))
 {
     if (setjmp(jpeg->escape)) {
         close_image(jpeg);
@@ -303,7 +303,7 @@ dt_status dt_jpeg_open(struct dt_jpeg *jpeg, int *width, int *height, const uint
     close_image(jpeg);
     jpeg->data = data;
     jpeg->bytes = bytes;
-    DT_TRY(run(jpeg, read_header));
+    DT_TRY(run_guarded(jpeg, read_header));
     dt_jpeg_scale(jpeg, width, height, 1);
     return DT_OK;
 }
@@ -338,7 +338,7 @@ dt_status dt_jpeg_decode(struct dt_jpeg *jpeg, uint8_t *out, int x, int y, int w
     jpeg->y = y;
     jpeg->w = w;
     jpeg->h = h;
-    DT_TRY(run(jpeg, decode_rectangle));
+    DT_TRY(run_guarded(jpeg, decode_rectangle));
     close_image(jpeg);
     return DT_OK;
 }

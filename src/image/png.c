@@ -59,7 +59,7 @@ bool dt_png_is_known(void)
 }
 
 /* With alpha and then without it: the interface would else blend with a background. */
-static dt_status decode(png_image *image, uint8_t **pixels, size_t *capacity)
+static dt_status decode_png(png_image *image, uint8_t **pixels, size_t *capacity)
 {
     const uint64_t n = (uint64_t)image->width * image->height;
     void *block = *pixels;
@@ -91,7 +91,7 @@ dt_status dt_png_decode(uint8_t **pixels, size_t *capacity, int *width, int *hei
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "damaged PNG file: %s", image.message));
     *width = (int)image.width;
     *height = (int)image.height;
-    DT_TRY_OUT(decode(&image, pixels, capacity));
+    DT_TRY_OUT(decode_png(&image, pixels, capacity));
 out:
     png_image_free(&image);
     free(plain);

@@ -5,7 +5,6 @@
 #ifndef DTRAIN_IMAGE_RESIZE_H
 #define DTRAIN_IMAGE_RESIZE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"

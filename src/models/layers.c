@@ -22,8 +22,8 @@ int dt_layer_linear(struct dt_graph *g, int src, const char *name, int out_featu
     return dt_graph_linear(g, src, name, out_features, init, init);
 }
 
-static dt_status check(const struct dt_graph *g, int src, const struct dt_model *model,
-                       const struct dt_model_options *options)
+static dt_status check_input(const struct dt_graph *g, int src, const struct dt_model *model,
+                             const struct dt_model_options *options)
 {
     DT_TRY(g->status);
     if (src < 0 || src >= g->n_tensors)
@@ -44,7 +44,7 @@ static dt_status check(const struct dt_graph *g, int src, const struct dt_model 
 bool dt_model_check(struct dt_graph *g, int src, const struct dt_model *model,
                     const struct dt_model_options *options)
 {
-    dt_status status = check(g, src, model, options);
+    dt_status status = check_input(g, src, model, options);
     if (g->status == DT_OK)
         g->status = status;
     return status == DT_OK;

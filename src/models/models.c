@@ -1,9 +1,9 @@
 /* The list of models, and finding one by name. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "base/text.h"
 #include "models/layers.h"
 
 static const struct dt_model models[] = {
@@ -22,12 +22,12 @@ const struct dt_model *dt_model_find(const char *name)
 {
     const char *names[DT_COUNT(models)];
     char list[32 * DT_COUNT(models)];
-    int used = 0;
+    struct dt_text text = dt_text_in(list, sizeof list);
     for (size_t i = 0; i < DT_COUNT(models); i++) {
         names[i] = models[i].name;
         if (strcmp(names[i], name) == 0)
             return &models[i];
-        used += snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
+        dt_text_add(&text, "%s%s", i ? ", " : "", names[i]);
     }
     const char *nearest = dt_nearest(name, names, DT_COUNT(names));
     if (nearest)

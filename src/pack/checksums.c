@@ -2,7 +2,6 @@
 #include "pack/checksums.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +31,7 @@ static bool parse_line(const char *line, uint64_t *sum)
     return true;
 }
 
-static dt_status parse(struct dt_checksums *sums, char *text)
+static dt_status parse_sums(struct dt_checksums *sums, char *text)
 {
     uint64_t sum;
     size_t number = 1;
@@ -59,7 +58,7 @@ dt_status dt_checksums_load(struct dt_checksums *sums, const char *folder)
     if (!sums->found)
         return DT_OK;
     DT_TRY(dt_file_load(&text, &bytes, path, MAX_FILE));
-    const dt_status status = parse(sums, text);
+    const dt_status status = parse_sums(sums, text);
     free(text);
     DT_TRY(status);
     return DT_OK;

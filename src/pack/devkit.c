@@ -7,7 +7,6 @@
 #include <archive_entry.h>
 #include <limits.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

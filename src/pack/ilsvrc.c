@@ -40,7 +40,8 @@ static dt_status add_image(void *context, const struct dt_tar_member *member)
     return dt_images_add(adding->images, base, member->offset, member->bytes, 0, adding->label);
 }
 
-static dt_status begin(struct dt_dataset *dataset, struct dt_images **images, const char *path)
+static dt_status begin_images(struct dt_dataset *dataset, struct dt_images **images,
+                              const char *path)
 {
     DT_TRY(DT_NEW(*images, 1));
     dataset->state = *images;
@@ -135,7 +136,7 @@ dt_status dt_ilsvrc_open_train(struct dt_dataset *dataset, const struct dt_shard
     struct adding adding = {0};
     int n_skipped;
 
-    DT_TRY(begin(dataset, &adding.images, options->src));
+    DT_TRY(begin_images(dataset, &adding.images, options->src));
     DT_TRY_OUT(dt_tar_walk(options->src, add_class, &tars, &n_skipped));
     if (tars.n > 1)
         qsort(tars.tar, tars.n, sizeof *tars.tar, compare_classes);
@@ -172,7 +173,7 @@ dt_status dt_ilsvrc_open_val(struct dt_dataset *dataset, const struct dt_shard_o
     struct adding adding = {0};
     int n_skipped;
 
-    DT_TRY(begin(dataset, &adding.images, options->src));
+    DT_TRY(begin_images(dataset, &adding.images, options->src));
     DT_TRY(dt_tar_walk(options->src, add_image, &adding, &n_skipped));
     DT_TRY(dt_images_sort(adding.images, 0));
     warn_ignored(adding.n_ignored + (size_t)n_skipped, options->src);

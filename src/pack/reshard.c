@@ -79,7 +79,7 @@ static int label(const struct dt_dataset *dataset, uint32_t id)
     return dt_dataset_label(state_of(dataset)->shards, id);
 }
 
-static void name(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes)
+static void name_sample(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes)
 {
     dt_dataset_name(state_of(dataset)->shards, id, out, bytes);
 }
@@ -100,6 +100,6 @@ static void close_reshard(struct dt_dataset *dataset)
 
 const struct dt_dataset_kind dt_dataset_reshard = {.read = read_reshard,
                                                    .label = label,
-                                                   .name = name,
+                                                   .name = name_sample,
                                                    .class_name = class_name,
                                                    .close = close_reshard};

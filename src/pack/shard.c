@@ -115,7 +115,7 @@ static dt_status add_member(struct output *output, const char *name, const void 
 
 /* --- Samples --- */
 
-static void count(struct dt_packing *packing, uint32_t *counter)
+static void count_done(struct dt_packing *packing, uint32_t *counter)
 {
     char text[160], left[32];
 
@@ -173,7 +173,7 @@ static dt_status add_sample(struct output *output, uint32_t position)
     const dt_status status = read_sample(output, id, &done, &data, &bytes);
     if (status == DT_OK) {
         DT_TRY(write_sample(output, position, data, bytes));
-        count(packing, &packing->counts[done]);
+        count_done(packing, &packing->counts[done]);
         return DT_OK;
     }
     if (status != DT_ERR_DATA)
@@ -185,7 +185,7 @@ static dt_status add_sample(struct output *output, uint32_t position)
                 name, dt_error_text());
     dt_log(DT_LOG_WARNING, "%s is left out: %s", name, dt_error_text());
     dt_error_clear();
-    count(packing, &packing->n_bad);
+    count_done(packing, &packing->n_bad);
     return DT_OK;
 }
 

@@ -21,8 +21,8 @@ static dt_status open_folder(struct dt_dataset *dataset, const struct dt_shard_o
 }
 
 /* One tar alone is ILSVRC's; what is not there as such is a pattern, of shards or of TFRecord. */
-static dt_status choose(const struct dt_dataset_kind **kind, opener *open,
-                        const struct dt_shard_options *options)
+static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
+                             const struct dt_shard_options *options)
 {
     struct stat info;
     const bool exists = stat(options->src, &info) == 0;
@@ -56,7 +56,7 @@ dt_status dt_source_open(struct dt_dataset **dataset, const struct dt_shard_opti
 
     *dataset = NULL;
     DT_TRY(DT_NEW(made, 1));
-    DT_TRY_OUT(choose(&made->kind, &open, options));
+    DT_TRY_OUT(choose_kind(&made->kind, &open, options));
     DT_TRY_OUT(open(made, options));
     if (made->n == 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "%s holds no images", options->src));

@@ -82,8 +82,8 @@ static dt_status check_sum(const struct dt_verify *verify, struct dt_shard_check
     return DT_OK;
 }
 
-static dt_status decode(struct dt_verify_tool *tool, int fd, const struct dt_shard_image *image,
-                        const char *path)
+static dt_status decode_image(struct dt_verify_tool *tool, int fd,
+                              const struct dt_shard_image *image, const char *path)
 {
     void *block = tool->pixels;
     int width, height;
@@ -138,7 +138,7 @@ static dt_status decode_images(struct dt_verify *verify, struct dt_shard_check *
             continue;
         snprintf(what, sizeof what, "%s: member %s", shard->base,
                  dt_names_get(&shard->names, image->name));
-        DT_TRY(dt_finding_of(&shard->findings, what, decode(tool, fd, image, shard->path)));
+        DT_TRY(dt_finding_of(&shard->findings, what, decode_image(tool, fd, image, shard->path)));
         draw_contents(verify, image->bytes, 1);
     }
     return DT_OK;

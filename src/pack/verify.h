@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 #include "data/names.h"
 #include "data/shard_info.h"
+#include "data/wds_pair.h"
 #include "pack/checksums.h"
 #include "pack/wds_index.h"
 
@@ -23,12 +24,6 @@ struct dt_shard_image {
     uint32_t name; /* of the member, in names */
 };
 
-/* The sample whose members are coming by. */
-struct dt_shard_run {
-    char key[DT_PATH_MAX + 1];
-    bool is_open, has_image, has_label;
-};
-
 struct dt_shard_check {
     const char *path, *base;
     uint64_t bytes;
@@ -37,7 +32,7 @@ struct dt_shard_check {
     size_t n, capacity;
     uint32_t n_samples;
     uint64_t first; /* images in the shards before */
-    struct dt_shard_run run;
+    struct dt_wds_pair pair;
     struct dt_wds_index index;
     bool is_whole; /* the walk came to its end */
     bool is_done;

@@ -6,7 +6,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
@@ -48,18 +47,15 @@ dt_status dt_finding_of(struct dt_names *findings, const char *what, dt_status s
 
 static dt_status end_sample(struct dt_shard_check *shard)
 {
-    struct dt_shard_run *run = &shard->run;
+    const struct dt_wds_pair *pair = &shard->pair;
 
-    if (!run->is_open)
+    if (!pair->has_image && !pair->has_label)
         return DT_OK;
-    run->is_open = false;
-    if (!run->has_image && !run->has_label)
-        return DT_OK;
-    if (!run->has_image || !run->has_label)
-        DT_TRY(dt_finding_add(&shard->findings, "%s: sample %s has no %s", shard->base, run->key,
-                              run->has_image ? ".cls member" : ".jpg or .jpeg member"));
-    shard->n_samples += run->has_image && run->has_label;
-    return dt_names_add(&shard->keys, run->key, strlen(run->key));
+    if (!pair->has_image || !pair->has_label)
+        DT_TRY(dt_finding_add(&shard->findings, "%s: sample %s has no %s", shard->base, pair->key,
+                              pair->has_image ? ".cls member" : ".jpg or .jpeg member"));
+    shard->n_samples += pair->has_image && pair->has_label;
+    return dt_names_add(&shard->keys, pair->key, strlen(pair->key));
 }
 
 static dt_status add_image(struct dt_shard_check *shard, const struct dt_tar_member *member)
@@ -95,44 +91,41 @@ static dt_status check_label(struct dt_shard_check *shard, const struct dt_tar_m
     return DT_OK;
 }
 
-/* What dt_tar_walk hands to visit. */
+static dt_status add_second(struct dt_shard_check *shard, const struct dt_tar_member *member,
+                            const char *kind)
+{
+    return dt_finding_add(&shard->findings, "%s: member %s is a second %s of its sample",
+                          shard->base, member->name, kind);
+}
+
+/* What dt_tar_walk hands to visit_member. */
 struct walk {
     struct dt_shard_check *shard;
     int n_classes;
 };
 
-static dt_status add_member(const struct walk *walk, const struct dt_tar_member *member,
-                            const char *kind)
-{
-    struct dt_shard_check *shard = walk->shard;
-    const bool is_image = dt_is_jpeg_suffix(kind), is_label = strcasecmp(kind, "cls") == 0;
-    bool *has = is_image ? &shard->run.has_image : &shard->run.has_label;
-
-    if (!is_image && !is_label)
-        return DT_OK;
-    if (*has)
-        return dt_finding_add(&shard->findings, "%s: member %s is a second %s of its sample",
-                              shard->base, member->name, is_image ? "image" : "label");
-    *has = true;
-    return is_image ? add_image(shard, member) : check_label(shard, member, walk->n_classes);
-}
-
-static dt_status visit(void *context, const struct dt_tar_member *member)
+static dt_status visit_member(void *context, const struct dt_tar_member *member)
 {
     const struct walk *walk = context;
     struct dt_shard_check *shard = walk->shard;
-    struct dt_shard_run *run = &shard->run;
-    const size_t key_bytes = dt_tar_key(member->name);
 
-    if (key_bytes == 0)
+    if (!dt_wds_key(member->name))
         return DT_OK;
     DT_TRY(dt_wds_index_add(&shard->index, member->name, member->offset, member->bytes));
-    if (!run->is_open || strncmp(run->key, member->name, key_bytes) != 0 || run->key[key_bytes]) {
+    if (dt_wds_begins(&shard->pair, member->name))
         DT_TRY(end_sample(shard));
-        *run = (struct dt_shard_run){.is_open = true};
-        memcpy(run->key, member->name, key_bytes); /* dt_tar_walk refuses longer names */
+    switch (dt_wds_add(&shard->pair, member->name)) {
+    case DT_WDS_IMAGE:
+        return add_image(shard, member);
+    case DT_WDS_LABEL:
+        return check_label(shard, member, walk->n_classes);
+    case DT_WDS_SECOND_IMAGE:
+        return add_second(shard, member, "image");
+    case DT_WDS_SECOND_LABEL:
+        return add_second(shard, member, "label");
+    default:
+        return DT_OK;
     }
-    return add_member(walk, member, member->name + key_bytes + 1);
 }
 
 /* --- The index beside it --- */
@@ -212,7 +205,7 @@ dt_status dt_shard_walk(void *context, uint32_t index, int thread)
 
     (void)thread;
     DT_TRY(dt_finding_of(&shard->findings, shard->base, check_size(shard)));
-    const dt_status status = dt_tar_walk(shard->path, visit, &walk, &n_skipped);
+    const dt_status status = dt_tar_walk(shard->path, visit_member, &walk, &n_skipped);
     shard->is_whole = status == DT_OK;
     DT_TRY(dt_finding_of(&shard->findings, shard->base, status));
     /* Where the walk broke off, the other half of the last sample may only be out of sight. */

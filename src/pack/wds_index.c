@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "data/tar_index.h"
+#include "data/wds_pair.h"
 
 static dt_status append(struct dt_wds_index *index, const char *text, size_t bytes)
 {
@@ -25,7 +25,7 @@ dt_status dt_wds_index_add(struct dt_wds_index *index, const char *name, uint64_
                            uint64_t bytes)
 {
     char text[2 * sizeof index->key + 64];
-    const size_t key_bytes = dt_tar_key(name);
+    const size_t key_bytes = dt_wds_key(name);
 
     if (key_bytes == 0 || key_bytes >= sizeof index->key)
         return DT_OK;

@@ -47,7 +47,7 @@ dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, con
                                   plan->place[tensor].bytes / sizeof(float));
 }
 
-static void fill(float *out, size_t count, const struct dt_tensor *tensor, uint64_t seed)
+static void fill_param(float *out, size_t count, const struct dt_tensor *tensor, uint64_t seed)
 {
     const struct dt_init *init = &tensor->init;
     struct dt_rng rng;
@@ -91,7 +91,7 @@ dt_status dt_plan_init_params(struct dt_plan *plan, uint64_t seed)
         size_t count = dt_tensor_elements(&g->tensor[t]);
         if (arena != DT_ARENA_PARAMS && arena != DT_ARENA_STATS)
             continue;
-        fill(host, count, &g->tensor[t], seed);
+        fill_param(host, count, &g->tensor[t], seed);
         DT_TRY_OUT(dt_plan_set(plan, arena, t, host));
         if (arena == DT_ARENA_PARAMS && plan->arena[DT_ARENA_MOMENTUM]) {
             memset(host, 0, count * sizeof(float));

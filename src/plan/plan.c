@@ -14,7 +14,7 @@ static dt_status prepare_nodes(struct dt_plan *plan)
     return DT_OK;
 }
 
-static dt_status choose(struct dt_plan *plan)
+static dt_status choose_formats(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
     const struct dt_backend *backend = plan->backend;
@@ -50,7 +50,7 @@ dt_status dt_plan_layout(struct dt_plan **out, const struct dt_graph *graph,
     for (size_t t = 0; t < n_tensors; t++)
         plan->place[t].arena = DT_ARENA_NONE;
     dt_plan_find_lifetimes(plan);
-    DT_TRY_OUT(choose(plan));
+    DT_TRY_OUT(choose_formats(plan));
     DT_TRY_OUT(dt_plan_place_params(plan));
     DT_TRY_OUT(dt_plan_place_work(plan));
     DT_TRY_OUT(dt_plan_make_actions(plan));

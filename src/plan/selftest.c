@@ -30,7 +30,7 @@ static bool is_in(const struct dt_plan *plan, const struct dt_bucket *bucket, in
            first < bucket->first + bucket->count;
 }
 
-static dt_status fill(struct dt_plan *plan, const struct dt_bucket *bucket, float *host)
+static dt_status fill_bucket(struct dt_plan *plan, const struct dt_bucket *bucket, float *host)
 {
     int rank = dt_comm_rank(plan->comm), n_ranks = dt_comm_size(plan->comm);
     for (int t = 0; t < plan->graph->n_tensors; t++) {
@@ -71,7 +71,7 @@ static void *address(const struct dt_plan *plan, const struct dt_bucket *bucket)
            bucket->first * dt_dtype_bytes(dt_plan_sum_type(plan));
 }
 
-static dt_status start(struct dt_plan *plan, int b)
+static dt_status start_reduction(struct dt_plan *plan, int b)
 {
     const struct dt_backend *backend = plan->backend;
     if (backend->fork)
@@ -80,7 +80,7 @@ static dt_status start(struct dt_plan *plan, int b)
     return backend->mark ? backend->mark(plan->device, b) : DT_OK;
 }
 
-static dt_status finish(struct dt_plan *plan, int b)
+static dt_status finish_reduction(struct dt_plan *plan, int b)
 {
     DT_TRY(dt_comm_wait(plan->comm, b));
     return plan->backend->join ? plan->backend->join(plan->device, b) : DT_OK;
@@ -104,11 +104,11 @@ dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict)
     /* A rank that cannot fill takes part all the same: the others wait for it. */
     *verdict = DT_NEW(host, dt_graph_largest(plan->graph, DT_PARAM));
     for (int i = 0; i < n && *verdict == DT_OK; i++)
-        *verdict = fill(plan, &plan->buckets[tested[i]], host);
+        *verdict = fill_bucket(plan, &plan->buckets[tested[i]], host);
     for (int i = 0; i < n; i++)
-        DT_TRY_OUT(start(plan, tested[i]));
+        DT_TRY_OUT(start_reduction(plan, tested[i]));
     for (int i = 0; i < n; i++)
-        DT_TRY_OUT(finish(plan, tested[i]));
+        DT_TRY_OUT(finish_reduction(plan, tested[i]));
     for (int i = 0; i < n && *verdict == DT_OK; i++)
         *verdict = verify(plan, &plan->buckets[tested[i]], host);
     for (int i = 0; i < n && *verdict == DT_OK; i++)

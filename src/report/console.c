@@ -3,16 +3,16 @@
  * out. The start of a run is not among them: the trainer has printed its summary. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "report/internal.h"
 
+enum { LINE_BYTES = 512 };
 static const double redraw_s = 0.1; /* between two progress lines */
 
 struct console {
@@ -23,25 +23,6 @@ struct event {
     const struct dt_field *fields;
     int n_fields;
 };
-
-/* A line that grows by parts; what does not fit is cut. */
-struct line {
-    char text[512];
-    size_t used;
-};
-
-static void add(struct line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct line *line, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(line->text + line->used, sizeof(line->text) - line->used, format, args);
-    va_end(args);
-    if (n > 0)
-        line->used += (size_t)n;
-    if (line->used >= sizeof(line->text))
-        line->used = sizeof(line->text) - 1;
-}
 
 static double number(const struct event *e, const char *key)
 {
@@ -55,35 +36,36 @@ static int64_t integer(const struct event *e, const char *key)
 }
 
 /* ", loss 2.3026": only if the field is there. */
-static void add_number(struct line *line, const struct event *e, const char *key,
+static void add_number(struct dt_text *line, const struct event *e, const char *key,
                        const char *before, int decimals, const char *after)
 {
     if (!isnan(number(e, key)))
-        add(line, "%s%.*f%s", before, decimals, number(e, key), after);
+        dt_text_add(line, "%s%.*f%s", before, decimals, number(e, key), after);
 }
 
 static void on_step(const struct event *e)
 {
-    struct line line = {.used = 0};
+    char text[LINE_BYTES];
+    struct dt_text line = dt_text_in(text, sizeof text);
     char elapsed[32], eta[32];
     double elapsed_s = number(e, "elapsed_s"), eta_s = number(e, "eta_s");
-    add(&line, "epoch %" PRId64 " step %" PRId64, integer(e, "epoch"), integer(e, "step"));
+    dt_text_add(&line, "epoch %" PRId64 " step %" PRId64, integer(e, "epoch"), integer(e, "step"));
     if (number(e, "total_steps") > 0)
-        add(&line, "/%" PRId64 " (%.0f %%)", integer(e, "total_steps"),
-            floor(100 * number(e, "step") / number(e, "total_steps")));
-    add(&line, ":  loss %.4f", number(e, "loss")); /* also when it is not finite */
+        dt_text_add(&line, "/%" PRId64 " (%.0f %%)", integer(e, "total_steps"),
+                    floor(100 * number(e, "step") / number(e, "total_steps")));
+    dt_text_add(&line, ":  loss %.4f", number(e, "loss")); /* also when it is not finite */
     add_number(&line, e, "top1", "  top1 ", 2, "");
     if (!isnan(number(e, "lr")))
-        add(&line, "  lr %.4g", number(e, "lr"));
+        dt_text_add(&line, "  lr %.4g", number(e, "lr"));
     add_number(&line, e, "images_per_s", "  ", 1, " images/s");
     if (isfinite(elapsed_s))
-        add(&line, "  elapsed %s", dt_clock_format(elapsed, sizeof(elapsed), elapsed_s));
+        dt_text_add(&line, "  elapsed %s", dt_clock_format(elapsed, sizeof(elapsed), elapsed_s));
     if (isfinite(eta_s))
-        add(&line, "  ETA %s", dt_clock_format(eta, sizeof(eta), eta_s));
+        dt_text_add(&line, "  ETA %s", dt_clock_format(eta, sizeof(eta), eta_s));
     if (dt_log_is_terminal())
-        dt_log_progress(line.text);
+        dt_log_progress(text);
     else
-        dt_log(DT_LOG_INFO, "%s", line.text);
+        dt_log(DT_LOG_INFO, "%s", text);
 }
 
 static void on_eval(const struct event *e)
@@ -114,15 +96,16 @@ static void on_input(const struct event *e)
 
 static void on_run_end(const struct event *e)
 {
-    struct line line = {.used = 0};
+    char text[LINE_BYTES];
+    struct dt_text line = dt_text_in(text, sizeof text);
     char duration[32];
     double seconds = number(e, "seconds");
-    add(&line, "end: %s after %" PRId64 " steps", dt_field_text(e->fields, e->n_fields, "status"),
-        integer(e, "steps"));
+    dt_text_add(&line, "end: %s after %" PRId64 " steps",
+                dt_field_text(e->fields, e->n_fields, "status"), integer(e, "steps"));
     if (isfinite(seconds))
-        add(&line, ", %s", dt_clock_format(duration, sizeof(duration), seconds));
+        dt_text_add(&line, ", %s", dt_clock_format(duration, sizeof(duration), seconds));
     add_number(&line, e, "top1", ", top1 ", 3, "");
-    dt_log(DT_LOG_INFO, "%s", line.text);
+    dt_log(DT_LOG_INFO, "%s", text);
 }
 
 static const struct {
@@ -147,15 +130,16 @@ static dt_status event_console(void *state, const char *event, const struct dt_f
 static void progress_console(void *state, const char *what, int64_t done, int64_t total)
 {
     struct console *console = state;
-    struct line line = {.used = 0};
+    char text[LINE_BYTES];
+    struct dt_text line = dt_text_in(text, sizeof text);
     double now_s = dt_clock_s();
     if (!dt_log_is_terminal() || now_s - console->drawn_at_s < redraw_s)
         return;
     console->drawn_at_s = now_s;
-    add(&line, "%s: %" PRId64, what, done);
+    dt_text_add(&line, "%s: %" PRId64, what, done);
     if (total > 0)
-        add(&line, "/%" PRId64 " (%.0f %%)", total, 100.0 * (double)done / (double)total);
-    dt_log_progress(line.text);
+        dt_text_add(&line, "/%" PRId64 " (%.0f %%)", total, 100.0 * (double)done / (double)total);
+    dt_log_progress(text);
 }
 
 static dt_status open_console(void **state, const struct dt_report_options *options)

@@ -2,7 +2,6 @@
  * has one and the CPU if none has. */
 #include "train/devices.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

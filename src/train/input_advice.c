@@ -2,10 +2,8 @@
 #include "train/input_advice.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 
-#include "dtrain/data.h"
+#include "base/text.h"
 #include "image/convert.h"
 
 static const double reserve = 1.1;      /* workers are not quite even */
@@ -14,29 +12,16 @@ static const double mib = 1024.0 * 1024.0;
 enum { MOST_ADVICE = 3 };
 
 struct line {
-    char *text;
-    size_t used;
+    struct dt_text text;
     int n_advice;
 };
-
-static void add(struct line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct line *line, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(line->text + line->used, DT_INPUT_TEXT - line->used, format, args);
-    va_end(args);
-    line->used += n > 0 ? (size_t)n : 0;
-    if (line->used >= DT_INPUT_TEXT)
-        line->used = DT_INPUT_TEXT - 1;
-}
 
 /* Whether there is room for one more piece of advice; begins it. */
 static bool begin_advice(struct line *line)
 {
     if (line->n_advice == MOST_ADVICE)
         return false;
-    add(line, "%s", line->n_advice++ ? " or " : "; try ");
+    dt_text_add(&line->text, "%s", line->n_advice++ ? " or " : "; try ");
     return true;
 }
 
@@ -57,22 +42,23 @@ static void advise_cache(struct line *line, const struct dt_input_case *c)
         return;
     if (!begin_advice(line))
         return;
-    add(line, "data.cache_mb=%.0f", ceil(bytes / mib));
+    dt_text_add(&line->text, "data.cache_mb=%.0f", ceil(bytes / mib));
     if (bytes < c->set_bytes)
-        add(line, " (%.0f %% of the data set)", 100 * bytes / c->set_bytes);
+        dt_text_add(&line->text, " (%.0f %% of the data set)", 100 * bytes / c->set_bytes);
 }
 
 static void advise_workers(struct line *line, const struct dt_input_case *c)
 {
     int room = c->cpus - c->threads, n = workers_needed(c) < room ? workers_needed(c) : room;
     if (n > c->workers && begin_advice(line))
-        add(line, "data.workers=%d", n);
+        dt_text_add(&line->text, "data.workers=%d", n);
 }
 
 static void advise_smaller(struct line *line, const struct dt_input_case *c)
 {
     if (!c->is_raw && dt_input_is_large(c->mean_bytes, c->resize) && begin_advice(line))
-        add(line, "shards resized to %d (dtrain shard --resize-short %d)", c->resize, c->resize);
+        dt_text_add(&line->text, "shards resized to %d (dtrain shard --resize-short %d)", c->resize,
+                    c->resize);
 }
 
 /* Where the workers that are needed do not fit beside computing. With fewer computing threads fewer
@@ -86,31 +72,31 @@ static void advise_cpus(struct line *line, const struct dt_input_case *c)
     if (needed <= c->cpus - c->threads)
         return;
     if (c->on_cpu && threads < c->threads && begin_advice(line))
-        add(line, "device.threads=%d", threads);
+        dt_text_add(&line->text, "device.threads=%d", threads);
     else if (begin_advice(line))
-        add(line, "more CPUs per rank (%d would do)", needed + c->threads);
+        dt_text_add(&line->text, "more CPUs per rank (%d would do)", needed + c->threads);
 }
 
 static void add_limit(struct line *line, const struct dt_input_case *c, bool reading)
 {
     if (c->is_raw)
-        add(line, "; making the synthetic images is the limit");
+        dt_text_add(&line->text, "; making the synthetic images is the limit");
     else
-        add(line, "; %s is the limit", reading ? "reading" : "decoding");
+        dt_text_add(&line->text, "; %s is the limit", reading ? "reading" : "decoding");
 }
 
 void dt_input_verdict(char out[DT_INPUT_TEXT], const struct dt_input_case *c)
 {
-    struct line line = {.text = out};
+    struct line line = {.text = dt_text_in(out, DT_INPUT_TEXT)};
     bool reading = !c->is_raw && c->read_s > c->work_s;
-    out[0] = '\0';
-    add(&line, "%s: ranks wait %.*f %% of the step for data",
-        c->wait_share > DT_INPUT_BOUND ? "input-bound" : "input", c->wait_share < 0.0995,
-        100 * c->wait_share);
+    dt_text_add(&line.text, "%s: ranks wait %.*f %% of the step for data",
+                c->wait_share > DT_INPUT_BOUND ? "input-bound" : "input", c->wait_share < 0.0995,
+                100 * c->wait_share);
     if (c->wait_share <= DT_INPUT_BOUND || !(c->capacity > 0))
         return;
     if (workers_needed(c) <= c->workers) {
-        add(&line,
+        dt_text_add(
+            &line.text,
             "; the workers could make %.1f times the images taken, but not when they are needed; "
             "try data.prefetch=%d",
             c->capacity / c->demand, 2 * c->prefetch);
@@ -124,5 +110,5 @@ void dt_input_verdict(char out[DT_INPUT_TEXT], const struct dt_input_case *c)
     if (!reading)
         advise_cpus(&line, c);
     else if (begin_advice(&line))
-        add(&line, "a faster disk");
+        dt_text_add(&line.text, "a faster disk");
 }

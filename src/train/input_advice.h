@@ -4,7 +4,6 @@
 #define DTRAIN_TRAIN_INPUT_ADVICE_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 /* Means over the ranks of a stretch of training. */
 struct dt_input_case {

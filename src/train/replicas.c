@@ -9,6 +9,7 @@
 
 #include "base/host.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 /* --- What a rank holds --- */
 
@@ -95,15 +96,14 @@ static int find_majority(const struct digest *digests, int n)
 static int name_odd(char *out, size_t bytes, const struct digest *digests, int n, int majority)
 {
     int n_odd = 0, n_named = 0;
-    size_t used = 0;
+    struct dt_text text = dt_text_in(out, bytes);
     for (int i = 0; i < n; i++)
         n_odd += majority < 0 || digests[i].hash != digests[majority].hash;
-    for (int i = 0; i < n && used < bytes; i++) {
+    for (int i = 0; i < n; i++) {
         if (majority >= 0 && digests[i].hash == digests[majority].hash)
             continue;
         const char *before = n_named == 0 ? "" : n_named == n_odd - 1 ? " and " : ", ";
-        used += (size_t)snprintf(out + used, bytes - used, "%srank %d (%s)", before, i,
-                                 digests[i].where);
+        dt_text_add(&text, "%srank %d (%s)", before, i, digests[i].where);
         n_named++;
     }
     return n_odd;

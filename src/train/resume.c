@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "checkpoint/weights.h"
 
 enum { LIST_BYTES = 4096 };
@@ -66,12 +67,10 @@ static dt_status list_bad(char *out, size_t bytes, const char *dir)
 {
     int64_t *steps;
     int n_steps;
-    size_t used = 0;
-    out[0] = '\0';
+    struct dt_text text = dt_text_in(out, bytes);
     DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
-    for (int i = 0; i < n_steps && used < bytes; i++)
-        used += (size_t)snprintf(out + used, bytes - used, "%sstep-%09" PRId64, i ? ", " : "",
-                                 steps[i]);
+    for (int i = 0; i < n_steps; i++)
+        dt_text_add(&text, "%sstep-%09" PRId64, i ? ", " : "", steps[i]);
     free(steps);
     return DT_OK;
 }
@@ -142,7 +141,7 @@ static dt_status choose_path(struct dt_resume *resume, const char *rule, const c
     return check_no_later(resume, dir);
 }
 
-static dt_status choose(struct dt_resume *resume, const char *rule, const char *dir)
+static dt_status choose_checkpoint(struct dt_resume *resume, const char *rule, const char *dir)
 {
     bool never = strcmp(rule, "never") == 0;
     if (!never && strcmp(rule, "must") != 0 && strcmp(rule, "auto") != 0)
@@ -196,10 +195,10 @@ static dt_status check_config(struct dt_resume *resume, struct dt_session *s)
     return DT_OK;
 }
 
-static dt_status find(struct dt_resume *resume, struct dt_session *s, const char *rule,
-                      const char *dir)
+static dt_status find_start(struct dt_resume *resume, struct dt_session *s, const char *rule,
+                            const char *dir)
 {
-    DT_TRY(choose(resume, rule, dir));
+    DT_TRY(choose_checkpoint(resume, rule, dir));
     return resume->found ? check_config(resume, s) : DT_OK;
 }
 
@@ -207,14 +206,15 @@ dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
                          const struct dt_train_options *options, const char *dir)
 {
     *resume = (struct dt_resume){.may_differ = options->allow_config_change};
-    DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? find(resume, s, options->resume, dir) : DT_OK));
+    DT_TRY(
+        dt_comm_agree(s->comm, s->rank == 0 ? find_start(resume, s, options->resume, dir) : DT_OK));
     DT_TRY(dt_comm_bcast(s->comm, &s->saved_micro_batch_size, sizeof s->saved_micro_batch_size, 0));
     return dt_comm_bcast(s->comm, resume, sizeof *resume, 0);
 }
 
 /* --- Going on --- */
 
-static struct dt_checkpoint describe(const struct dt_session *s)
+static struct dt_checkpoint describe_start(const struct dt_session *s)
 {
     struct dt_checkpoint state = {
         .best_top1 = -1,
@@ -232,7 +232,7 @@ static struct dt_checkpoint describe(const struct dt_session *s)
     return state;
 }
 
-static dt_status load(struct dt_session *s, const struct dt_resume *resume)
+static dt_status load_state(struct dt_session *s, const struct dt_resume *resume)
 {
     const char *initial_checkpoint = s->config->model.initial_checkpoint;
     if (s->rank != 0)
@@ -314,7 +314,7 @@ static dt_status load_loss_scale(struct dt_checkpoint *state, const struct dt_se
 dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *resume,
                          struct dt_session *s)
 {
-    *state = describe(s);
+    *state = describe_start(s);
     if (resume->found) {
         if (!resume->may_differ)
             DT_TRY(
@@ -322,6 +322,6 @@ dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *re
         adopt(state, &resume->state, s);
     }
     DT_TRY(dt_comm_agree(s->comm, load_loss_scale(state, s)));
-    DT_TRY(dt_comm_agree(s->comm, load(s, resume)));
+    DT_TRY(dt_comm_agree(s->comm, load_state(s, resume)));
     return dt_plan_broadcast(s->plan);
 }

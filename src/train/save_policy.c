@@ -11,7 +11,6 @@
 #include "base/build.h"
 #include "base/clock.h"
 #include "base/fault.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "checkpoint/snapshot.h"
@@ -34,7 +33,7 @@ dt_status dt_save_policy_init(struct dt_save_policy *policy, struct dt_session *
 }
 
 /* What the bits of a run depend on beside configuration and data. */
-static void describe(char *out, size_t bytes, const struct dt_session *s)
+static void describe_machine(char *out, size_t bytes, const struct dt_session *s)
 {
     char device[128], comm[96];
     s->backend->describe(s->device, device, sizeof device);
@@ -46,7 +45,7 @@ dt_status dt_save_policy_open(struct dt_save_policy *policy, struct dt_run_folde
                               const char *config_json)
 {
     struct dt_session *s = policy->session;
-    describe(policy->repro, sizeof policy->repro, s);
+    describe_machine(policy->repro, sizeof policy->repro, s);
     policy->target = (struct dt_checkpoint_target){
         .dir = policy->dir,
         .config_json = config_json,
@@ -73,7 +72,7 @@ void dt_save_policy_close(struct dt_save_policy *policy)
 
 /* --- What became of a save --- */
 
-static void report(const struct dt_save_policy *policy, const struct dt_saved *saved)
+static void report_save(const struct dt_save_policy *policy, const struct dt_saved *saved)
 {
     const struct dt_field fields[] = {
         DT_INT("step", saved->step),
@@ -85,7 +84,7 @@ static void report(const struct dt_save_policy *policy, const struct dt_saved *s
     dt_report_event(policy->session->report, "checkpoint", fields, DT_COUNT(fields));
 }
 
-static void warn(const struct dt_save_policy *policy, const struct dt_saved *saved)
+static void warn_of_failure(const struct dt_save_policy *policy, const struct dt_saved *saved)
 {
     char text[sizeof saved->problem + DT_PATH_MAX + 128];
     snprintf(text, sizeof text, "%s; the newest checkpoint is %s; it will be tried again",
@@ -104,13 +103,13 @@ static dt_status take_result(struct dt_save_policy *policy, bool wait)
     if (saved.status == DT_OK) {
         policy->n_failed = 0;
         memcpy(policy->last, saved.path, sizeof policy->last);
-        report(policy, &saved);
+        report_save(policy, &saved);
         return DT_OK;
     }
     if (saved.status == DT_ERR_IN_USE)
         DT_FAIL(saved.status, "%s", saved.problem);
     policy->n_failed++;
-    warn(policy, &saved);
+    warn_of_failure(policy, &saved);
     return DT_OK;
 }
 
@@ -143,7 +142,7 @@ dt_status dt_save_policy_put_off(struct dt_save_policy *policy, bool *is_off)
     return DT_OK;
 }
 
-static dt_status begin(struct dt_save_policy *policy, struct dt_checkpoint *at)
+static dt_status begin_save(struct dt_save_policy *policy, struct dt_checkpoint *at)
 {
     struct dt_session *s = policy->session;
     DT_TRY(dt_replicas_compare(s, at->step, policy->last));
@@ -165,7 +164,7 @@ dt_status dt_save_policy_begin(struct dt_save_policy *policy, struct dt_checkpoi
     enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
     dt_fault_at_section(DT_SECTION_SAVE);
     double begin_s = dt_clock_s();
-    dt_status status = begin(policy, at);
+    dt_status status = begin_save(policy, at);
     policy->stall_s = dt_clock_s() - begin_s;
     dt_pulse_enter(&dt_pulse_main, before);
     return status;

@@ -106,7 +106,7 @@ static dt_status split_batch(struct dt_session *s)
     return DT_OK;
 }
 
-static dt_status check(struct dt_session *s, const struct dt_session_needs *needs)
+static dt_status check_model(struct dt_session *s, const struct dt_session_needs *needs)
 {
     const struct dt_config *config = s->config;
     s->model = dt_model_find(config->model.name);
@@ -359,7 +359,7 @@ dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *n
     if (needs->input_only)
         return open_data(s, needs);
     DT_TRY(dt_comm_agree(s->comm, choose_device(s)));
-    DT_TRY(dt_comm_agree(s->comm, check(s, needs)));
+    DT_TRY(dt_comm_agree(s->comm, check_model(s, needs)));
     DT_TRY(open_data(s, needs));
     DT_TRY(dt_comm_agree(s->comm, open_device(s)));
     DT_TRY(

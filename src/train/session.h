@@ -75,7 +75,7 @@ dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
                           const struct dt_scalars *scalars, int pass);
 dt_status dt_session_eval_pass(struct dt_session *s, const struct dt_batch *batch);
 
-/* dry_run.c: the plan and the schedule on stdout. Rank 0. */
+/* summary.c: the plan and the schedule on stdout. Rank 0. */
 void dt_session_print(const struct dt_session *s, FILE *out);
 
 /* evaluate.c: the validation set once, with rank 0's running statistics; sums over all ranks. With

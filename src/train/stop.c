@@ -63,11 +63,6 @@ void dt_stop_catch_signals(void)
     sigaction(SIGPIPE, &ignore, NULL);
 }
 
-bool dt_stop_is_asked(void)
-{
-    return seen != 0;
-}
-
 /* When to be gone from the allocation, of the monotonic clock; INFINITY = no end known. */
 static double allocation_end_s(void)
 {

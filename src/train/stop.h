@@ -28,8 +28,6 @@ struct dt_due {
  * call that met the limit or the closed pipe fails instead. To be called before dt_comm_open, so
  * that no moment is left out. */
 void dt_stop_catch_signals(void);
-/* Whether this rank has been asked. Local. */
-bool dt_stop_is_asked(void);
 /* The end is begin_s + limit_s (0 = none), or 30 s before SLURM_JOB_END_TIME if that comes first; a
  * value of it that cannot be true is ignored with a warning. `step` updates are done. */
 void dt_stop_init(struct dt_stop *stop, double limit_s, double begin_s, int64_t step);

@@ -2,8 +2,6 @@
 #include "train/summary.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 
 #include "base/build.h"
 #include "base/clock.h"
@@ -11,84 +9,68 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "checkpoint/run_folder.h"
 
-/* A line that grows; what does not fit is cut. */
-struct line {
-    char text[DT_PATH_MAX + 256];
-    size_t used;
-};
-
-static void add(struct line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct line *line, const char *format, ...)
-{
-    size_t room = sizeof line->text - line->used;
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(line->text + line->used, room, format, args);
-    va_end(args);
-    if (n > 0)
-        line->used += (size_t)n < room ? (size_t)n : room - 1;
-}
-
-static void add_bytes(struct line *line, const char *before, uint64_t bytes, const char *after)
+static void add_bytes(struct dt_text *line, const char *before, uint64_t bytes, const char *after)
 {
     char text[32];
-    add(line, "%s%s%s", before, dt_memory_format(text, sizeof text, bytes), after);
+    dt_text_add(line, "%s%s%s", before, dt_memory_format(text, sizeof text, bytes), after);
 }
 
-static void add_time(struct line *line, const char *before, double seconds, const char *after)
+static void add_time(struct dt_text *line, const char *before, double seconds, const char *after)
 {
     char text[32];
-    add(line, "%s%s%s", before, dt_clock_format(text, sizeof text, seconds), after);
+    dt_text_add(line, "%s%s%s", before, dt_clock_format(text, sizeof text, seconds), after);
 }
 
-static void print_model(struct line *line, const struct dt_session *s,
+static void print_model(struct dt_text *line, const struct dt_session *s,
                         const struct dt_summary *summary)
 {
     const struct dt_config *config = s->config;
-    add(line, "%s, %.2f million parameters, %s, images of %d x %d, %d classes; build %.12s",
-        s->model->name, (double)summary->n_parameters / 1e6,
-        dt_precision_name(config->train.precision), config->model.image_size,
-        config->model.image_size, config->model.num_classes, dt_build_id());
+    dt_text_add(line, "%s, %.2f million parameters, %s, images of %d x %d, %d classes; build %.12s",
+                s->model->name, (double)summary->n_parameters / 1e6,
+                dt_precision_name(config->train.precision), config->model.image_size,
+                config->model.image_size, config->model.num_classes, dt_build_id());
 }
 
-static void print_device(struct line *line, const struct dt_session *s,
+static void print_device(struct dt_text *line, const struct dt_session *s,
                          const struct dt_summary *summary)
 {
     char device[256], plane[64];
     (void)summary;
     s->backend->describe(s->device, device, sizeof device);
-    add(line, "%d rank%s on %s", s->n_ranks, s->n_ranks == 1 ? "" : "s", device);
+    dt_text_add(line, "%d rank%s on %s", s->n_ranks, s->n_ranks == 1 ? "" : "s", device);
     dt_comm_describe_plane(s->plane, plane, sizeof plane);
     if (s->n_ranks > 1)
-        add(line, "; %s", plane);
+        dt_text_add(line, "; %s", plane);
 }
 
-static void print_data(struct line *line, const struct dt_session *s,
+static void print_data(struct dt_text *line, const struct dt_session *s,
                        const struct dt_summary *summary)
 {
     (void)summary;
-    add(line, "%" PRIu32 " training and %" PRIu32 " validation images%s",
-        dt_dataset_size(s->train_set), s->val_set ? dt_dataset_size(s->val_set) : 0,
-        s->config->data.source == DT_SOURCE_SYNTHETIC ? ", synthetic" : "");
+    dt_text_add(line, "%" PRIu32 " training and %" PRIu32 " validation images%s",
+                dt_dataset_size(s->train_set), s->val_set ? dt_dataset_size(s->val_set) : 0,
+                s->config->data.source == DT_SOURCE_SYNTHETIC ? ", synthetic" : "");
 }
 
-static void print_schedule(struct line *line, const struct dt_session *s,
+static void print_schedule(struct dt_text *line, const struct dt_session *s,
                            const struct dt_summary *summary)
 {
     (void)summary;
-    add(line, "%d epochs of %" PRId64 " steps, ", s->config->train.epochs, s->steps_per_epoch);
+    dt_text_add(line, "%d epochs of %" PRId64 " steps, ", s->config->train.epochs,
+                s->steps_per_epoch);
     if (s->last_step < s->schedule.total_steps)
-        add(line, "%" PRId64 " steps in all, ", s->last_step);
-    add(line, "batch %d = %d rank%s x ", s->global_batch_size, s->n_ranks,
-        s->n_ranks == 1 ? "" : "s");
+        dt_text_add(line, "%" PRId64 " steps in all, ", s->last_step);
+    dt_text_add(line, "batch %d = %d rank%s x ", s->global_batch_size, s->n_ranks,
+                s->n_ranks == 1 ? "" : "s");
     if (s->n_passes > 1)
-        add(line, "%d passes x ", s->n_passes);
-    add(line, "%d images, learning rate %.6g", s->micro_batch_size, s->schedule.lr);
+        dt_text_add(line, "%d passes x ", s->n_passes);
+    dt_text_add(line, "%d images, learning rate %.6g", s->micro_batch_size, s->schedule.lr);
 }
 
-static void print_memory(struct line *line, const struct dt_session *s,
+static void print_memory(struct dt_text *line, const struct dt_session *s,
                          const struct dt_summary *summary)
 {
     const size_t *bytes = s->plan->arena_bytes;
@@ -104,44 +86,44 @@ static void print_memory(struct line *line, const struct dt_session *s,
     add_bytes(line, "activations ", bytes[DT_ARENA_WORK], "");
 }
 
-static void add_times_of_saves(struct line *line, const struct dt_config *config)
+static void add_times_of_saves(struct dt_text *line, const struct dt_config *config)
 {
     if (config->checkpoint.every_seconds > 0)
         add_time(line, "every ", config->checkpoint.every_seconds, ", ");
     if (config->checkpoint.every_steps > 0)
-        add(line, "every %" PRId64 " steps, ", config->checkpoint.every_steps);
+        dt_text_add(line, "every %" PRId64 " steps, ", config->checkpoint.every_steps);
     if (config->checkpoint.every_epochs == 1)
-        add(line, "every epoch, ");
+        dt_text_add(line, "every epoch, ");
     else if (config->checkpoint.every_epochs > 1)
-        add(line, "every %d epochs, ", config->checkpoint.every_epochs);
-    add(line, "at the end");
+        dt_text_add(line, "every %d epochs, ", config->checkpoint.every_epochs);
+    dt_text_add(line, "at the end");
 }
 
-static void print_checkpoints(struct line *line, const struct dt_session *s,
+static void print_checkpoints(struct dt_text *line, const struct dt_session *s,
                               const struct dt_summary *summary)
 {
     const struct dt_config *config = s->config;
     uint64_t there = dt_file_free_bytes(summary->run_dir);
     add_bytes(line, "", summary->checkpoint_bytes, ": ");
     add_times_of_saves(line, config);
-    add(line, "; %s keeps the newest %d", summary->run_dir, config->checkpoint.keep);
+    dt_text_add(line, "; %s keeps the newest %d", summary->run_dir, config->checkpoint.keep);
     if (config->checkpoint.keep_best)
-        add(line, ", the best");
+        dt_text_add(line, ", the best");
     if (config->checkpoint.keep_every > 0)
-        add(line, ", one every %" PRId64 " steps", config->checkpoint.keep_every);
+        dt_text_add(line, ", one every %" PRId64 " steps", config->checkpoint.keep_every);
     if (there < INT64_MAX)
         add_bytes(line, "; ", there, " free");
 }
 
-static void add_limit(struct line *line, const char *name, double seconds)
+static void add_limit(struct dt_text *line, const char *name, double seconds)
 {
     if (seconds > 0)
         add_time(line, name, seconds, "");
     else
-        add(line, "%snone", name);
+        dt_text_add(line, "%snone", name);
 }
 
-static void print_limits(struct line *line, const struct dt_session *s,
+static void print_limits(struct dt_text *line, const struct dt_session *s,
                          const struct dt_summary *summary)
 {
     const struct dt_config *config = s->config;
@@ -149,21 +131,21 @@ static void print_limits(struct line *line, const struct dt_session *s,
     add_limit(line, ", step ", config->watchdog.step_timeout_s);
     add_limit(line, ", save ", config->watchdog.save_timeout_s);
     if (summary->end[0])
-        add(line, "; stops in time for %s", summary->end);
+        dt_text_add(line, "; stops in time for %s", summary->end);
 }
 
-static void print_start(struct line *line, const struct dt_session *s,
+static void print_start(struct dt_text *line, const struct dt_session *s,
                         const struct dt_summary *summary)
 {
     (void)s;
-    add(line, "%s, checked in %.1f s", summary->start, summary->seconds);
+    dt_text_add(line, "%s, checked in %.1f s", summary->start, summary->seconds);
 }
 
 void dt_summary_print(const struct dt_session *s, const struct dt_summary *summary)
 {
     static const struct {
         const char *label;
-        void (*print)(struct line *line, const struct dt_session *s,
+        void (*print)(struct dt_text *line, const struct dt_session *s,
                       const struct dt_summary *summary);
     } rows[] = {
         {"model", print_model},       {"device", print_device}, {"data", print_data},
@@ -171,8 +153,58 @@ void dt_summary_print(const struct dt_session *s, const struct dt_summary *summa
         {"limits", print_limits},     {"start", print_start},
     };
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
-        struct line line = {.used = 0};
+        char text[DT_PATH_MAX + 256];
+        struct dt_text line = dt_text_in(text, sizeof text);
         rows[i].print(&line, s, summary);
-        dt_log(DT_LOG_INFO, "%-12s %s", rows[i].label, line.text);
+        dt_log(DT_LOG_INFO, "%-12s %s", rows[i].label, text);
     }
+}
+
+/* --- --dry-run: the plan, then the numbers a run would have --- */
+
+static void print_rate(const struct dt_session *s, const char *what, int64_t step, FILE *out)
+{
+    fprintf(out, "  step %9" PRId64 "  epoch %8.3f  %.6g  (%s)\n", step,
+            (double)step / (double)s->steps_per_epoch, dt_schedule_lr(&s->schedule, step), what);
+}
+
+/* Training may end before. */
+static void print_early(const struct dt_session *s, const char *what, int64_t step, FILE *out)
+{
+    if (step < s->last_step - 1)
+        print_rate(s, what, step, out);
+}
+
+static void print_rates(const struct dt_session *s, FILE *out)
+{
+    const struct dt_schedule *schedule = &s->schedule;
+    int64_t warmup = schedule->warmup_steps;
+    fprintf(out, "learning rate\n");
+    print_rate(s, "first", 0, out);
+    if (warmup > 1)
+        print_early(s, "last of the warm-up", warmup - 1, out);
+    if (schedule->kind == DT_SCHEDULE_STEP)
+        for (int i = 0; i < schedule->n_milestones; i++)
+            print_early(s, "milestone", schedule->milestones[i], out);
+    else if (schedule->kind != DT_SCHEDULE_CONSTANT)
+        print_early(s, "half way", (warmup + schedule->total_steps) / 2, out);
+    print_rate(s, "last", s->last_step - 1, out);
+}
+
+void dt_session_print(const struct dt_session *s, FILE *out)
+{
+    char device[256];
+    dt_plan_print(s->plan, out);
+    fprintf(out, "\nglobal batch %d = %d rank(s) x %d pass(es) x %d images\n", s->global_batch_size,
+            s->n_ranks, s->n_passes, s->micro_batch_size);
+    s->backend->describe(s->device, device, sizeof device);
+    fprintf(out, "device %s\n", device);
+    if (!s->train_set) {
+        fprintf(out, "steps per epoch and learning rates: unknown, data.train cannot be read: %s\n",
+                s->data_problem);
+        return;
+    }
+    fprintf(out, "%u training images, %" PRId64 " steps per epoch, %" PRId64 " steps in all\n",
+            dt_dataset_size(s->train_set), s->steps_per_epoch, s->last_step);
+    print_rates(s, out);
 }

@@ -85,7 +85,7 @@ static void count_step(struct run *r, double seconds)
     dt_watchdog_set_step(r->watchdog, sorted[DT_STEP_TIMES / 2]);
 }
 
-static dt_status step(struct run *r)
+static dt_status run_step(struct run *r)
 {
     struct own_time own = {0};
     double begin_s = dt_clock_s();
@@ -135,7 +135,7 @@ static dt_status evaluate(struct run *r, bool *is_best)
 }
 
 /* `must`: even if that means to wait for a save under way. */
-static dt_status save(struct run *r, bool must)
+static dt_status save_state(struct run *r, bool must)
 {
     double begin_s = dt_clock_s();
     bool is_off = false;
@@ -198,7 +198,7 @@ static dt_status after_step(struct run *r)
         DT_TRY(dt_replicas_compare(s, at->step, r->save_policy.last));
     bool must_save = end || r->stop_reason || dt_run_is_goal_reached(r) ||
                      (is_best && config->checkpoint.keep_best);
-    return must_save || save_due ? save(r, must_save) : DT_OK;
+    return must_save || save_due ? save_state(r, must_save) : DT_OK;
 }
 
 static bool is_finished(const struct run *r)
@@ -217,7 +217,7 @@ static dt_status before_steps(struct run *r)
     if (r->at.eval_due && !r->stop_reason)
         DT_TRY(evaluate(r, &is_best));
     if (is_finished(r) && (r->save_policy.begun_step != r->at.step || !r->stop_reason))
-        return save(r, true);
+        return save_state(r, true);
     return DT_OK;
 }
 
@@ -237,7 +237,7 @@ static dt_status train(struct run *r)
     while (!is_finished(r)) {
         DT_TRY(dt_loader_start(s->train, (uint32_t)r->at.epoch, (uint64_t)r->at.batch));
         do {
-            DT_TRY(step(r));
+            DT_TRY(run_step(r));
             DT_TRY(after_step(r));
         } while (r->at.batch != 0 && !is_finished(r));
         DT_TRY(report_input(r));
@@ -258,7 +258,7 @@ static dt_status dry_run(struct dt_session *s)
     return DT_OK;
 }
 
-static dt_status run(struct run *r, const struct dt_train_options *options)
+static dt_status run_training(struct run *r, const struct dt_train_options *options)
 {
     if (options->dry_run)
         return dry_run(&r->session);
@@ -296,7 +296,7 @@ dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
     r->folder.lock_fd = -1;
     dt_session_init(&r->session, comm, config);
     dt_watchdog_catch_crashes(r->session.rank);
-    dt_status status = run(r, options);
+    dt_status status = run_training(r, options);
     close_run(r, status);
     return status;
 }

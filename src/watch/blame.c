@@ -3,12 +3,10 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/text.h"
 
 enum {
     PERIODS_TO_ANSWER = 3, /* a beat of that age is late: its rank does not answer */
@@ -74,7 +72,7 @@ static double patience(const struct dt_verdict_case *c)
     return fmax(shortest - c->slack_s, PERIODS_TO_ANSWER * c->period_s);
 }
 
-static enum state judge(const struct dt_verdict_case *c, int rank, double patience_s)
+static enum state judge_rank(const struct dt_verdict_case *c, int rank, double patience_s)
 {
     enum state state = find_state(c, rank);
     const struct dt_view *view = &c->ranks[rank];
@@ -85,60 +83,49 @@ static enum state judge(const struct dt_verdict_case *c, int rank, double patien
 
 /* --- The sentence --- */
 
-static void add(struct dt_verdict *out, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void add(struct dt_verdict *out, const char *format, ...)
+static void add_where(struct dt_text *out, const struct dt_heartbeat_thread *thread)
 {
-    size_t used = strlen(out->text);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(out->text + used, sizeof out->text - used, format, args);
-    va_end(args);
+    dt_text_add(out, "since step %" PRId64 ", section %s", thread->step,
+                dt_section_name((enum dt_section)thread->section));
 }
 
-static void add_where(struct dt_verdict *out, const struct dt_heartbeat_thread *thread)
-{
-    add(out, "since step %" PRId64 ", section %s", thread->step,
-        dt_section_name((enum dt_section)thread->section));
-}
-
-static void add_culprit(struct dt_verdict *out, const struct dt_view *view, int rank,
-                        enum state state)
+static void add_culprit(struct dt_text *out, const struct dt_view *view, int rank, enum state state)
 {
     const struct dt_heartbeat *beat = &view->beat;
     if (!view->is_known) {
-        add(out, "rank %d has not answered at all for %.0f s", rank, view->age_s);
+        dt_text_add(out, "rank %d has not answered at all for %.0f s", rank, view->age_s);
         return;
     }
-    add(out, "rank %d (%s pid %d) ", rank, beat->host, (int)beat->pid);
+    dt_text_add(out, "rank %d (%s pid %d) ", rank, beat->host, (int)beat->pid);
     if (state == DEAD) {
-        add(out, "does not answer (stopped, killed or its node is gone) ");
+        dt_text_add(out, "does not answer (stopped, killed or its node is gone) ");
         add_where(out, &beat->main);
-        add(out, ", for %.0f s", view->age_s);
+        dt_text_add(out, ", for %.0f s", view->age_s);
         return;
     }
     const struct dt_heartbeat_thread *thread = state == STUCK ? &beat->main : &beat->writer;
-    add(out, state == STUCK ? "has not moved " : "has not moved while it writes a checkpoint ");
+    dt_text_add(out,
+                state == STUCK ? "has not moved " : "has not moved while it writes a checkpoint ");
     add_where(out, thread);
-    add(out, ", for %.0f s", thread->idle_s + view->age_s);
+    dt_text_add(out, ", for %.0f s", thread->idle_s + view->age_s);
 }
 
-static int add_culprits(struct dt_verdict *out, const struct dt_verdict_case *c, double patience_s)
+static int add_culprits(struct dt_text *out, const struct dt_verdict_case *c, double patience_s)
 {
     /* Who is dead comes first: others may be stuck because of it. */
     static const enum state order[] = {DEAD, STUCK, WRITER_STUCK};
     int n = 0;
     for (size_t k = 0; k < DT_COUNT(order); k++)
         for (int r = 0; r < c->n_ranks; r++) {
-            if (judge(c, r, patience_s) != order[k])
+            if (judge_rank(c, r, patience_s) != order[k])
                 continue;
             if (n++ >= MAX_NAMED)
                 continue;
-            add(out, n > 1 ? "; " : "");
+            dt_text_add(out, n > 1 ? "; " : "");
             add_culprit(out, &c->ranks[r], r, order[k]);
         }
     if (n > MAX_NAMED)
-        add(out, "; and %d more", n - MAX_NAMED);
+        dt_text_add(out, "; and %d more", n - MAX_NAMED);
     return n;
 }
 
@@ -148,20 +135,20 @@ static bool waits(const struct dt_verdict_case *c, int rank)
     return state == WAITS || state == WAITS_LONG;
 }
 
-static void add_waiting(struct dt_verdict *out, const struct dt_verdict_case *c, int n_culprits)
+static void add_waiting(struct dt_text *out, const struct dt_verdict_case *c, int n_culprits)
 {
     int n = 0, n_named = 0;
     for (int r = 0; r < c->n_ranks; r++)
         n += waits(c, r);
     if (n == 0)
         return;
-    add(out, n == 1 ? "; rank" : "; ranks");
+    dt_text_add(out, n == 1 ? "; rank" : "; ranks");
     for (int r = 0; r < c->n_ranks && n_named < MAX_NAMED; r++)
         if (waits(c, r))
-            add(out, "%s %d", n_named++ ? "," : "", r);
+            dt_text_add(out, "%s %d", n_named++ ? "," : "", r);
     if (n > n_named)
-        add(out, " and %d more", n - n_named);
-    add(out, " %s for %s", n == 1 ? "waits" : "wait", n_culprits == 1 ? "it" : "them");
+        dt_text_add(out, " and %d more", n - n_named);
+    dt_text_add(out, " %s for %s", n == 1 ? "waits" : "wait", n_culprits == 1 ? "it" : "them");
 }
 
 /* Every rank that is still there waits, and for long. */
@@ -177,14 +164,14 @@ static bool all_wait(const struct dt_verdict_case *c)
     return n > 0;
 }
 
-static void add_wait(struct dt_verdict *out, const struct dt_verdict_case *c)
+static void add_wait(struct dt_text *out, const struct dt_verdict_case *c)
 {
     const struct dt_heartbeat_thread *main = &c->ranks[c->self].beat.main;
-    add(out, "in %s at step %" PRId64 ", section %s, for %.0f s", main->waits_for, main->step,
-        dt_section_name((enum dt_section)main->section), main->idle_s);
+    dt_text_add(out, "in %s at step %" PRId64 ", section %s, for %.0f s", main->waits_for,
+                main->step, dt_section_name((enum dt_section)main->section), main->idle_s);
 }
 
-static bool accuse(struct dt_verdict *out, const struct dt_verdict_case *c)
+static bool accuse(struct dt_text *out, const struct dt_verdict_case *c)
 {
     int n = add_culprits(out, c, patience(c));
     if (n > 0) {
@@ -192,27 +179,27 @@ static bool accuse(struct dt_verdict *out, const struct dt_verdict_case *c)
         return true;
     }
     if (c->is_blind && find_state(c, c->self) == WAITS_LONG) {
-        add(out, "rank %d (%s pid %d) waits ", c->self, c->ranks[c->self].beat.host,
-            (int)c->ranks[c->self].beat.pid);
+        dt_text_add(out, "rank %d (%s pid %d) waits ", c->self, c->ranks[c->self].beat.host,
+                    (int)c->ranks[c->self].beat.pid);
         add_wait(out, c);
         return true;
     }
     if (!all_wait(c))
         return false;
-    add(out, c->n_ranks == 1 ? "the only rank waits " : "all ranks wait ");
+    dt_text_add(out, c->n_ranks == 1 ? "the only rank waits " : "all ranks wait ");
     add_wait(out, c);
-    add(out, ": the network?");
+    dt_text_add(out, ": the network?");
     return true;
 }
 
 void dt_verdict_find(struct dt_verdict *out, const struct dt_verdict_case *c)
 {
-    static const char prefix[] = "dtrain: error[HANG] ";
-    memcpy(out->text, prefix, sizeof prefix);
+    struct dt_text text = dt_text_in(out->text, sizeof out->text);
+    dt_text_add(&text, "dtrain: error[HANG] ");
     out->speaker = 0;
     while (!dt_verdict_answers(c, out->speaker))
         out->speaker++;
-    out->expired = accuse(out, c);
+    out->expired = accuse(&text, c);
     if (!out->expired) {
         out->text[0] = '\0';
         return;
@@ -220,8 +207,8 @@ void dt_verdict_find(struct dt_verdict *out, const struct dt_verdict_case *c)
     if (!c->has_folder)
         return;
     if (c->is_blind)
-        add(out, "; the file system of the run folder does not answer");
-    add(out, c->has_checkpoint
-                 ? "; the newest checkpoint is intact; submit the job again to resume"
-                 : "; there is no checkpoint yet; submit the job again to start anew");
+        dt_text_add(&text, "; the file system of the run folder does not answer");
+    dt_text_add(&text, c->has_checkpoint
+                           ? "; the newest checkpoint is intact; submit the job again to resume"
+                           : "; there is no checkpoint yet; submit the job again to start anew");
 }

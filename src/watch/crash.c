@@ -25,7 +25,7 @@ struct line {
     size_t used;
 };
 
-static void add(struct line *line, const char *text)
+static void add_text(struct line *line, const char *text)
 {
     while (*text && line->used < sizeof line->text)
         line->text[line->used++] = *text++;
@@ -42,7 +42,7 @@ static void add_number(struct line *line, int64_t value)
     while (rest /= 10);
     if (value < 0)
         digits[--i] = '-';
-    add(line, digits + i);
+    add_text(line, digits + i);
 }
 
 static const char *name_of(int number)
@@ -54,22 +54,22 @@ static const char *name_of(int number)
 }
 
 /* The action is the default one again: the signal, sent anew, ends the process. */
-static void report(int number)
+static void report_crash(int number)
 {
     struct line line = {.used = 0};
     struct dt_pulse_state at;
     dt_pulse_read(&dt_pulse_main, &at);
-    add(&line, "dtrain: error[CRASH] rank ");
+    add_text(&line, "dtrain: error[CRASH] rank ");
     add_number(&line, own_rank);
-    add(&line, " (pid ");
+    add_text(&line, " (pid ");
     add_number(&line, getpid());
-    add(&line, ") died of ");
-    add(&line, name_of(number));
-    add(&line, " at step ");
+    add_text(&line, ") died of ");
+    add_text(&line, name_of(number));
+    add_text(&line, " at step ");
     add_number(&line, at.step);
-    add(&line, ", section ");
-    add(&line, dt_section_name(at.section));
-    add(&line, "; checkpoints are intact; submit the job again to resume\n");
+    add_text(&line, ", section ");
+    add_text(&line, dt_section_name(at.section));
+    add_text(&line, "; checkpoints are intact; submit the job again to resume\n");
     ssize_t written = write(STDERR_FILENO, line.text, line.used);
     (void)written;
     raise(number);
@@ -78,7 +78,7 @@ static void report(int number)
 void dt_watchdog_catch_crashes(int rank)
 {
     const stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};
-    struct sigaction action = {.sa_handler = report,
+    struct sigaction action = {.sa_handler = report_crash,
                                .sa_flags = (int)(SA_ONSTACK | SA_RESETHAND | SA_NODEFER)};
     own_rank = rank;
     sigemptyset(&action.sa_mask);

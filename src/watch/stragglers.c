@@ -56,7 +56,8 @@ static void leave_out_waiting(struct window *windows, int n)
 }
 
 /* `scratch` holds n values. A rank that was slow before comes first. */
-static struct comparison compare(const struct window *windows, int n, int before, double *scratch)
+static struct comparison compare_windows(const struct window *windows, int n, int before,
+                                         double *scratch)
 {
     struct comparison c = {.rank = 0};
     for (int i = 0; i < n; i++)
@@ -114,7 +115,7 @@ static dt_status compare_ranks(struct dt_stragglers *s, struct window *windows, 
     DT_TRY(dt_comm_gather(s->comm, windows, &own, sizeof own));
     if (s->has_queues)
         leave_out_waiting(windows, n_ranks);
-    const struct comparison c = compare(windows, n_ranks, s->rank, scratch);
+    const struct comparison c = compare_windows(windows, n_ranks, s->rank, scratch);
     if (!is_to_be_named(s, c.rank))
         return DT_OK;
     s->warned = true;

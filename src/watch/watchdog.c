@@ -183,7 +183,7 @@ static struct dt_verdict_case case_of(const struct dt_watchdog *w, double now_s)
 }
 
 /* Whether it is time to end. */
-static bool judge(struct dt_watchdog *w, double now_s)
+static bool judge_run(struct dt_watchdog *w, double now_s)
 {
     observe_self(w, now_s);
     look_around(w);
@@ -221,7 +221,7 @@ static void *run_judge(void *arg)
         if (now_s - last_s > PERIODS_OF_STALL * w->period_s)
             restart_times(w, now_s); /* suspended: nobody could move */
         w->judged_s = now_s;
-        if (judge(w, now_s))
+        if (judge_run(w, now_s))
             end_process(w);
     }
     pthread_mutex_unlock(&w->lock);
@@ -436,7 +436,7 @@ static double find_period(const struct dt_watchdog_options *options)
     return period_s;
 }
 
-static dt_status prepare(struct dt_watchdog *w, const struct dt_watchdog_options *options)
+static dt_status prepare_watchdog(struct dt_watchdog *w, const struct dt_watchdog_options *options)
 {
     size_t n = (size_t)options->n_ranks;
     char host[DT_HOST_MAX];
@@ -470,7 +470,7 @@ static dt_status prepare(struct dt_watchdog *w, const struct dt_watchdog_options
     return dt_heartbeat_write(w->path, &w->own); /* that it can be written is known now */
 }
 
-static void release(struct dt_watchdog *w)
+static void release_watchdog(struct dt_watchdog *w)
 {
     pthread_cond_destroy(&w->change);
     pthread_mutex_destroy(&w->lock);
@@ -487,7 +487,7 @@ dt_status dt_watchdog_start(struct dt_watchdog **watchdog,
     struct dt_watchdog *w;
     *watchdog = NULL;
     DT_TRY(DT_NEW(w, 1));
-    dt_status status = prepare(w, options);
+    dt_status status = prepare_watchdog(w, options);
     if (status == DT_OK)
         status = start_threads(w);
     if (status != DT_OK) {
@@ -529,5 +529,5 @@ void dt_watchdog_stop(struct dt_watchdog *w)
             return; /* left behind, with what it uses */
         pthread_join(w->threads[i], NULL);
     }
-    release(w);
+    release_watchdog(w);
 }

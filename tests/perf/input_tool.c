@@ -6,16 +6,12 @@
  *     input_tool crop   PATH SIZE AUGMENT EPOCH N     decode of what the rows need, from memory
  *     input_tool row    PATH SIZE AUGMENT EPOCH N     rows: read, decode, resize
  *     input_tool loader PATH SIZE AUGMENT EPOCH N WORKERS     the loader, epochs from EPOCH on
- *     input_tool epochs PATH SIZE AUGMENT EPOCH N WORKERS     N epochs from EPOCH on, at three
- *         quarters of the loader's speed: per epoch a line with the wait for its first batch, the
- *         longest other wait, and the memory of the process
  *     input_tool index  PATH CACHE                    opens a data set */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <jpeglib.h>
 
@@ -184,63 +180,6 @@ out:
     return status;
 }
 
-/* --- Whole epochs --- */
-
-static long resident_kib(void)
-{
-    long pages = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (file && fscanf(file, "%*d %ld", &pages) != 1)
-        pages = 0;
-    if (file)
-        fclose(file);
-    return pages * (sysconf(_SC_PAGESIZE) / 1024);
-}
-
-/* What the workers need for a batch. */
-static double batch_s(const struct dt_loader *loader)
-{
-    struct dt_loader_times times;
-    dt_loader_times(loader, &times);
-    return (times.read_s + times.decode_s) / (double)(times.images + 1) * BATCH / times.workers;
-}
-
-static dt_status run_epoch(struct dt_loader *loader, uint32_t epoch)
-{
-    const struct dt_batch *batch;
-    double first_s = -1, longest_s = 0;
-    DT_TRY(dt_loader_start(loader, epoch, 0));
-    for (;;) {
-        double begin_s = dt_clock_s();
-        DT_TRY(dt_loader_next(loader, &batch));
-        double wait_s = dt_clock_s() - begin_s;
-        if (!batch)
-            break;
-        if (first_s < 0)
-            first_s = wait_s;
-        else if (wait_s > longest_s)
-            longest_s = wait_s;
-        dt_loader_release(loader, batch);
-        dt_clock_sleep(batch_s(loader) / 0.75);
-    }
-    printf("{\"epoch\": %u, \"first_wait_ms\": %.3f, \"longest_wait_ms\": %.3f, "
-           "\"batch_ms\": %.3f, \"rss_kib\": %ld}\n",
-           (unsigned)epoch, 1e3 * first_s, 1e3 * longest_s, 1e3 * batch_s(loader), resident_kib());
-    return DT_OK;
-}
-
-static dt_status run_epochs(struct tool *t)
-{
-    struct dt_loader *loader = NULL;
-    dt_status status;
-    DT_TRY_OUT(dt_loader_create(&loader, t->dataset, &t->options));
-    for (uint32_t i = 0; i < t->n; i++)
-        DT_TRY_OUT(run_epoch(loader, t->epoch + i));
-out:
-    dt_loader_destroy(loader);
-    return status;
-}
-
 /* --- Index --- */
 
 /* The most memory this process has had. */
@@ -306,8 +245,7 @@ static dt_status run(struct tool *t, int argc, char **argv)
     } parts[] = {{"full", 7, true, decode_full},
                  {"crop", 7, true, decode_crops},
                  {"row", 7, false, make_rows},
-                 {"loader", 8, false, run_loader},
-                 {"epochs", 8, false, run_epochs}};
+                 {"loader", 8, false, run_loader}};
     if (argc == 4 && strcmp(argv[1], "index") == 0)
         return open_index(argv[2], argv[3]);
     for (size_t i = 0; i < DT_COUNT(parts); i++) {

@@ -232,7 +232,8 @@ static void test_lease(void **state)
 static void test_incarnations(void **state)
 {
     struct dt_run_folder folder;
-    char id[DT_ID_MAX];
+    char id[DT_ID_MAX], *text;
+    size_t bytes;
     (void)state;
     assert_ok(dt_run_folder_open(&folder, dir));
     assert_true(folder.incarnation == 0 && !folder.run_id[0] && !folder.was_running);
@@ -251,9 +252,12 @@ static void test_incarnations(void **state)
     assert_string_equal(folder.run_id, id);
     dt_run_folder_end(&folder, DT_STOPPED, 4120);
     dt_run_folder_close(&folder);
+    assert_ok(dt_file_load(&text, &bytes, path_of("RUN"), 1 << 16));
+    assert_non_null(strstr(text, "\"exit_code\": 75,"));
+    free(text);
 
     assert_ok(dt_run_folder_open(&folder, dir));
-    assert_true(!folder.was_running && folder.last_exit_code == 75 && folder.last_step == 4120);
+    assert_true(!folder.was_running && folder.last_step == 4120);
     assert_ok(dt_run_folder_begin(&folder, true));
     assert_int_equal(folder.incarnation, 3);
     assert_string_not_equal(folder.run_id, id);

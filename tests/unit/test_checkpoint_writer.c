@@ -80,7 +80,7 @@ static void test_beside_training(void **state)
     assert_int_equal(saved.step, 10);
     assert_int_equal(saved.bytes, dt_writer_bytes(writer));
     assert_int_equal(saved.bytes, dt_snapshot_bytes(r->snapshot));
-    assert_true(saved.seconds > 0 && saved.stall_s > 0);
+    assert_true(saved.seconds > 0);
     assert_string_equal(saved.problem, "");
     rig_check(r, saved.path, 10);
     dt_writer_destroy(writer);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "config/keys.h"
 #include "dtrain/config.h"
 
 static char file[] = "/tmp/dtrain-config-XXXXXX";
@@ -177,7 +178,7 @@ static void test_wrong_types_of_every_key(void **state)
     long_string[0] = long_string[sizeof(long_string) - 2] = '"';
     long_string[sizeof(long_string) - 1] = '\0';
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
-        const char *path = dt_config_key_path(i), *key = strchr(path, '.') + 1;
+        const char *path = dt_keys[i].path, *key = strchr(path, '.') + 1;
         for (size_t j = 0; j < DT_COUNT(wrong_for_all); j++) {
             write_key(text, sizeof(text), path, key, wrong_for_all[j]);
             check(text, load_text(&config, text), 2, path, "expected ");
@@ -193,7 +194,7 @@ static void test_misspelling_of_every_key(void **state)
     char text[512], key[80], path[128], what[160];
     (void)state;
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
-        const char *right = dt_config_key_path(i);
+        const char *right = dt_keys[i].path;
         int section = (int)strcspn(right, ".") + 1;
         snprintf(what, sizeof(what), "unknown key; did you mean %s?", right);
         for (int kind = 0; kind < 3; kind++) {

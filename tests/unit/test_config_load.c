@@ -14,6 +14,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "config/keys.h"
 #include "dtrain/config.h"
 
 static char file[] = "/tmp/dtrain-config-XXXXXX";
@@ -206,7 +207,7 @@ static void test_help_and_readme(void **state)
     (void)state;
     capture(&help, print_all_keys);
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
-        snprintf(start, sizeof(start), "\n- `%s`: ", dt_config_key_path(i));
+        snprintf(start, sizeof(start), "\n- `%s`: ", dt_keys[i].path);
         const char *line = strstr(help, start);
         assert_non_null(line);
         assert_non_null(strstr(line, "default `"));
@@ -347,7 +348,7 @@ static void test_every_key_sets_its_own_field(void **state)
     assert_int_equal(dt_config_print(&before, &config), DT_OK);
     assert_int_equal(dt_json_parse(&doc, schema, strlen(schema), "schema", NULL), DT_OK);
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
-        const char *path = dt_config_key_path(i), *dot = strchr(path, '.');
+        const char *path = dt_keys[i].path, *dot = strchr(path, '.');
         const struct dt_json *at = dt_json_get(dt_json_root(doc), "properties");
         snprintf(section, sizeof(section), "%.*s", (int)(dot - path), path);
         at = dt_json_get(dt_json_get(dt_json_get(at, section), "properties"), dot + 1);

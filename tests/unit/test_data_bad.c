@@ -74,7 +74,7 @@ static void test_bad_training_samples(void **state)
     folder_add_good(&folder, N - 26);
     struct dt_dataset *dataset = open_folder(&folder);
     capture_begin();
-    uint64_t n_bad = read_run(run, dataset, 1, GLOBAL, 4);
+    read_run(run, dataset, 1, GLOBAL, 4);
     int n_lines = capture_end(text, sizeof text);
 
     int n_met = 0, n_replaced = 0, is_met[N] = {0};
@@ -98,7 +98,6 @@ static void test_bad_training_samples(void **state)
         }
     }
     assert_true(n_replaced >= 6 && n_met >= 5);
-    assert_int_equal(n_bad, n_met);
     assert_int_equal(n_lines, n_met); /* one warning each, though met in every epoch */
     for (uint32_t id = 0; id < N; id++) {
         char name[256];
@@ -143,7 +142,6 @@ static void test_bad_evaluation_samples(void **state)
         }
     }
     assert_int_equal(capture_end(text, sizeof text), 2);
-    assert_int_equal(dt_loader_bad(loader), 2);
     uint64_t now, before;
     dt_loader_bad_positions(loader, &now, &before);
     assert_true(now == 2 && before == 2); /* of the last evaluation and the one before */

@@ -1,0 +1,22 @@
+/* A text that grows by parts in a buffer of the caller's, always terminated. */
+#ifndef DTRAIN_BASE_TEXT_H
+#define DTRAIN_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct dt_text {
+    char *at;
+    size_t bytes, used; /* of the buffer; of the text, without its end */
+};
+
+/* An empty text in a buffer of at least one byte. */
+struct dt_text dt_text_in(char *buffer, size_t bytes);
+/* Appends, cutting what does not fit. */
+void dt_text_add(struct dt_text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Appends all or nothing; false if it does not fit. */
+bool dt_text_add_whole(struct dt_text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

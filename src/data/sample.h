@@ -1,0 +1,27 @@
+/* The encoded bytes of one sample. */
+#ifndef DTRAIN_DATA_SAMPLE_H
+#define DTRAIN_DATA_SAMPLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { DT_MAX_ENCODED_BYTES = 50000000 };
+
+/* A growing buffer owned by one worker thread; start from {0}, release with free(data). */
+struct dt_sample {
+    uint8_t *data;
+    size_t bytes, capacity;
+};
+
+/* Makes room for `bytes` and sets sample->bytes. */
+dt_status dt_sample_reserve(struct dt_sample *sample, size_t bytes);
+/* reserve + exact read; an empty or too large file is DT_ERR_DATA. */
+dt_status dt_sample_read(struct dt_sample *sample, int fd, uint64_t offset, uint64_t bytes,
+                         const char *path);
+/* True for .jpg and .jpeg in any case. */
+bool dt_is_jpeg_suffix(const char *suffix);
+
+#endif

@@ -1,0 +1,64 @@
+/* A growing text: what fits, what is cut, what is left as it was. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/text.h"
+
+static void test_parts(void **state)
+{
+    char buffer[16];
+    struct dt_text text = dt_text_in(buffer, sizeof buffer);
+    (void)state;
+    assert_string_equal(buffer, "");
+    dt_text_add(&text, "%s%d", "rank ", 7);
+    assert_true(dt_text_add_whole(&text, "%s", ", pid"));
+    assert_string_equal(buffer, "rank 7, pid");
+    assert_int_equal(text.used, 11);
+}
+
+/* Every length around the end of the buffer; the byte after it stays. */
+static void test_end(void **state)
+{
+    (void)state;
+    for (size_t bytes = 1; bytes <= 8; bytes++)
+        for (int length = 0; length <= 8; length++) {
+            char cut[9] = "########", whole[9] = "########";
+            struct dt_text text = dt_text_in(cut, bytes), all = dt_text_in(whole, bytes);
+            size_t kept = (size_t)length < bytes ? (size_t)length : bytes - 1;
+            dt_text_add(&text, "%.*s", length, "abcdefgh");
+            assert_int_equal(text.used, kept);
+            assert_memory_equal(cut, "abcdefgh", kept);
+            assert_true(dt_text_add_whole(&all, "%.*s", length, "abcdefgh") ==
+                        ((size_t)length < bytes));
+            assert_int_equal(all.used, (size_t)length < bytes ? length : 0);
+            assert_true(cut[text.used] == '\0' && whole[all.used] == '\0');
+            assert_true(bytes == 8 || (cut[bytes] == '#' && whole[bytes] == '#'));
+        }
+}
+
+static void test_full(void **state)
+{
+    char buffer[4];
+    struct dt_text text = dt_text_in(buffer, sizeof buffer);
+    (void)state;
+    dt_text_add(&text, "abcdef");
+    dt_text_add(&text, "g");
+    assert_false(dt_text_add_whole(&text, "h"));
+    assert_true(dt_text_add_whole(&text, "%s", ""));
+    assert_string_equal(buffer, "abc");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_end),
+        cmocka_unit_test(test_full),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
