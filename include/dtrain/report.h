@@ -1,5 +1,5 @@
 /* One stream of events to many sinks. Rank 0 only; main thread only.
- * A new sink: src/report/x.c and one row in src/report/report.c. */
+ * A new sink: src/report/x.c and one row in src/report/internal.h. */
 #ifndef DTRAIN_REPORT_H
 #define DTRAIN_REPORT_H
 

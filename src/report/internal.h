@@ -13,7 +13,11 @@ struct dt_sink {
     void (*close)(void *state);
 };
 
-extern const struct dt_sink dt_sink_console, dt_sink_jsonl;
+/* All sinks: src/report/<name>.c defines dt_sink_<name>. Events go to them in this order. */
+#define DT_SINK_LIST(ROW) ROW(console) ROW(jsonl)
+#define DT_SINK(name)     extern const struct dt_sink dt_sink_##name;
+DT_SINK_LIST(DT_SINK)
+#undef DT_SINK
 
 /* The field of that name, NULL if the event has none. */
 const struct dt_field *dt_field_find(const struct dt_field *fields, int n_fields, const char *key);

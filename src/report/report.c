@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "report/internal.h"
 
-static const struct dt_sink *const sinks[] = {&dt_sink_console, &dt_sink_jsonl};
+#define ROW(name) &dt_sink_##name,
+static const struct dt_sink *const sinks[] = {DT_SINK_LIST(ROW)};
 
 struct dt_report {
     void *states[DT_COUNT(sinks)]; /* NULL: not in use, or given up */
