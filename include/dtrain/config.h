@@ -15,7 +15,15 @@
 #include "base/status.h"
 #include "dtrain/dtype.h"
 
-enum dt_source { DT_SOURCE_SYNTHETIC, DT_SOURCE_SHARDS, DT_SOURCE_FOLDER };
+/* Kinds of data sets: `upper` names the value of the enumeration, `lower` the value of the key and
+ * dt_dataset_<lower>, which src/data/<lower>.c defines. */
+#define DT_SOURCE_LIST(ROW)   \
+    ROW(SYNTHETIC, synthetic) \
+    ROW(SHARDS, shards)       \
+    ROW(FOLDER, folder)
+#define DT_SOURCE_VALUE(upper, lower) DT_SOURCE_##upper,
+enum dt_source { DT_SOURCE_LIST(DT_SOURCE_VALUE) };
+#undef DT_SOURCE_VALUE
 enum dt_augment { DT_AUGMENT_NONE, DT_AUGMENT_IMAGENET, DT_AUGMENT_CIFAR };
 enum dt_upsampling { DT_UPSAMPLING_FANCY, DT_UPSAMPLING_PLAIN };
 enum dt_dct { DT_DCT_ACCURATE, DT_DCT_FAST };
@@ -33,8 +41,9 @@ enum dt_grad_dtype { DT_GRAD_AUTO, DT_GRAD_FP32, DT_GRAD_FP16, DT_GRAD_BF16 };
 
 enum { DT_MAX_MILESTONES = 16, DT_CONFIG_NAME_MAX = 64 };
 
+/* A struct for each section: modules take the section they need and read its fields directly. */
 struct dt_config {
-    struct {
+    struct dt_config_model {
         char name[DT_CONFIG_NAME_MAX]; /* row of the list of models, dt_model_find */
         int num_classes;
         int image_size; /* pixels, height = width */
@@ -42,7 +51,7 @@ struct dt_config {
         double dropout;                       /* VGG and AlexNet classifiers */
         char initial_checkpoint[DT_PATH_MAX]; /* safetensors file for fine-tuning; "" = none */
     } model;
-    struct {
+    struct dt_config_data {
         enum dt_source source;
         char train[DT_PATH_MAX], val[DT_PATH_MAX]; /* brace range of tars, or a folder */
         int synthetic_train, synthetic_val;        /* images of data.source synthetic */
@@ -61,7 +70,7 @@ struct dt_config {
         int label_offset;       /* subtracted from every label in the files */
         double max_bad_fraction;
     } data;
-    struct {
+    struct dt_config_train {
         int epochs;
         int64_t max_steps;     /* 0 = no limit */
         int global_batch_size; /* images per update over all ranks */
@@ -73,18 +82,18 @@ struct dt_config {
         double label_smoothing;
         int64_t replica_check_every; /* steps between comparisons of the ranks, 0 = at saves only */
     } train;
-    struct {
+    struct dt_config_eval {
         int every_epochs;        /* 0 = only at the end */
         int batch_size_per_rank; /* images per pass */
     } eval;
-    struct {
+    struct dt_config_early_stop {
         double target; /* per cent top-1 of the validation set, 0 = off */
     } early_stop;
-    struct {
+    struct dt_config_optim {
         double momentum, weight_decay;
         bool nesterov, decay_norm_bias; /* weight decay on batch norm and bias too */
     } optim;
-    struct {
+    struct dt_config_schedule {
         enum dt_schedule_kind kind;
         double lr;
         int lr_base_size; /* lr is that of so many images an update: times global_batch_size /
@@ -94,7 +103,7 @@ struct dt_config {
         int n_milestones;
         double gamma, power, min_lr;
     } schedule;
-    struct {
+    struct dt_config_device {
         enum dt_device_kind kind;
         int threads;           /* compute threads per rank, 0 = allowed CPUs / ranks on the node */
         bool winograd;         /* for large 3x3 convolutions */
@@ -104,18 +113,18 @@ struct dt_config {
         double timeout_s;      /* of waiting for the device, 0 = for ever */
         char cache_dir[DT_PATH_MAX]; /* chosen algorithms are kept there; "" = the user's cache */
     } device;
-    struct {
+    struct dt_config_comm {
         enum dt_comm_kind backend;
         enum dt_comm_algorithm algorithm;
         enum dt_grad_dtype grad_dtype; /* of gradients between ranks: auto = as computed */
         double bucket_cap_mb, last_bucket_cap_mb;
     } comm;
-    struct {
+    struct dt_config_output {
         char dir[DT_PATH_MAX];
         int log_every;      /* steps */
         double log_every_s; /* seconds, 0 = by steps only */
     } output;
-    struct {
+    struct dt_config_checkpoint {
         int every_epochs; /* 0 = only at the end */
         int64_t every_steps;
         double every_seconds; /* stretched so that saving takes at most 1 % of the time; 0 = off */
@@ -124,10 +133,11 @@ struct dt_config {
         int64_t keep_every;   /* and those of steps that are multiples of it, 0 = none */
         double retry_s;       /* between attempts after a failed save */
     } checkpoint;
-    struct { /* how long a section may stand still, 0 = for ever; a step at least 10 x its median */
+    /* How long a section may stand still, 0 = for ever; a step at least 10 x its median. */
+    struct dt_config_watchdog {
         double init_timeout_s, step_timeout_s, save_timeout_s;
     } watchdog;
-    struct {
+    struct dt_config_bench {
         int warmup_steps, rounds, steps_per_round;
     } bench;
 };

@@ -13,19 +13,16 @@
 
 #include "base/status.h"
 #include "dtrain/config.h"
-#include "image/colour.h"
 #include "image/crop.h"
-#include "image/jpeg.h"
 
 /* --- Data set: encoded samples by id 0 .. n-1. Thread-safe after open. --- */
 
 struct dt_dataset_options {
-    enum dt_source source;
+    const struct dt_config_data *data; /* source, label_offset */
     const char *path;      /* brace range of tars ("x-{0000..0009}.tar", several joined by "::"), or
                               a folder: of tars for shards, of class folders for folder */
     const char *cache_dir; /* shard indices are kept there; NULL = not kept */
     int num_classes;       /* labels outside 0..num_classes-1 are DT_ERR_DATA */
-    int label_offset;
     int synthetic_images, image_size; /* of source synthetic */
     uint64_t seed;
 };
@@ -72,20 +69,16 @@ struct dt_batch {
 };
 
 struct dt_loader_options {
-    bool train; /* shuffled, augmented, last partial global batch dropped */
-    enum dt_augment augment;
-    struct dt_augment_options also;
-    struct dt_decode_options decode;
-    int image_size, resize;
-    int global_batch_size,
-        micro_batch_size; /* train: global_batch_size = ranks * passes * micro_batch_size;
-                   evaluation: global_batch_size = ranks * micro_batch_size; micro_batch_size
-                   is even where pairs are mixed */
+    bool train;                        /* shuffled, augmented, last partial global batch dropped */
+    const struct dt_config_data *data; /* kept until dt_loader_destroy */
+    int image_size;
+    /* Training: global = ranks * passes * micro; evaluation: global = ranks * micro. The size of a
+     * micro-batch is even where pairs are mixed. */
+    int global_batch_size, micro_batch_size;
     int rank, n_ranks;
-    int workers, prefetch;
+    int workers;     /* threads; data->workers is only what the user asked for, perhaps 0 */
     uint32_t epochs; /* of the run: none behind the last is made before it is started; 0 = no end */
     uint64_t seed;
-    double max_bad_fraction;
 };
 
 struct dt_loader;

@@ -321,7 +321,7 @@ static dt_status begin_result(struct bench *b)
         .is_raw = config->data.source == DT_SOURCE_SYNTHETIC,
         .n_images = dt_dataset_size(s->train_set),
         .image_size = b->options.image_size,
-        .resize = b->options.resize,
+        .resize = dt_crop_resize(&config->data, b->options.image_size),
         .n_ranks = s->n_ranks,
         .n_rounds = config->bench.rounds,
         .round_s = round_s,

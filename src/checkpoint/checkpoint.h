@@ -51,9 +51,7 @@ struct dt_checkpoint_target {
     const char *run_id, *build_id, *repro;
     int64_t incarnation;
     int64_t resumed_step; /* of the checkpoint the run began with, -1 = from scratch */
-    int keep;             /* newest ones that stay, >= 1 */
-    bool keep_best;
-    int64_t keep_every; /* 0 = none */
+    struct dt_config_checkpoint config; /* keep, keep_best, keep_every */
     /* Called directly before the rename that makes a checkpoint visible; a failure abandons it. */
     dt_status (*may_commit)(void *context);
     void *context;

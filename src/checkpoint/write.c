@@ -233,7 +233,7 @@ static int64_t find_best(const struct save *s, const int64_t *steps, int n_steps
 {
     char path[DT_PATH_MAX];
     struct dt_checkpoint state;
-    if (!s->target->keep_best || s->state->best_top1 < 0)
+    if (!s->target->config.keep_best || s->state->best_top1 < 0)
         return -1;
     if (names_best(s->state, steps, n_steps))
         return s->state->best_step;
@@ -270,8 +270,8 @@ static dt_status judge(const struct save *s, int64_t step)
 static bool is_kept(const struct save *s, int64_t step, int n_newer, int64_t best_step)
 {
     const struct dt_checkpoint_target *target = s->target;
-    return n_newer + 1 < target->keep || step == best_step ||
-           (target->keep_every > 0 && step % target->keep_every == 0);
+    return n_newer + 1 < target->config.keep || step == best_step ||
+           (target->config.keep_every > 0 && step % target->config.keep_every == 0);
 }
 
 /* Damaged ones go and take nobody's place, nor do those that cannot be read, but they stay. */

@@ -11,10 +11,10 @@ enum { WHAT_BYTES = 256 };
 
 static bool train_data(const struct dt_config *c, char *what)
 {
-    if (c->data.source == DT_SOURCE_SHARDS && !c->data.train[0])
-        WRONG("empty, but data.source is \"shards\"; name the files, like train-{0000..0009}.tar");
-    if (c->data.source == DT_SOURCE_FOLDER && !c->data.train[0])
-        WRONG("empty, but data.source is \"folder\"; name a folder with one folder per class");
+    if (c->data.source != DT_SOURCE_SYNTHETIC && !c->data.train[0])
+        WRONG("empty, but data.source is \"%s\"; name its folder, or shards as in "
+              "train-{0000..0009}.tar",
+              dt_key_find("data.source")->choices[c->data.source]);
     return false;
 }
 

@@ -11,7 +11,8 @@
 
 static_assert(sizeof(enum dt_source) == sizeof(int), "choices are stored as int");
 
-static const char *const sources[] = {"synthetic", "shards", "folder", NULL};
+#define SOURCE_NAME(upper, lower) #lower,
+static const char *const sources[] = {DT_SOURCE_LIST(SOURCE_NAME) NULL};
 static const char *const augments[] = {"none", "imagenet", "cifar", NULL};
 static const char *const upsamplings[] = {"fancy", "plain", NULL};
 static const char *const dcts[] = {"accurate", "fast", NULL};

@@ -9,26 +9,22 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-static const struct dt_dataset_kind *const kinds[] = {
-    [DT_SOURCE_SYNTHETIC] = &dt_dataset_synthetic,
-    [DT_SOURCE_SHARDS] = &dt_dataset_shards,
-    [DT_SOURCE_FOLDER] = &dt_dataset_folder,
-};
+#define ROW(upper, lower) &dt_dataset_##lower,
+static const struct dt_dataset_kind *const kinds[] = {DT_SOURCE_LIST(ROW)};
 
 dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_options *options)
 {
     dt_status status = DT_OK;
     struct dt_dataset *made = NULL;
+    enum dt_source source = options->data->source;
 
     *dataset = NULL;
-    if ((size_t)options->source >= DT_COUNT(kinds))
-        DT_FAIL(DT_ERR_INTERNAL, "there is no kind of data set number %d", (int)options->source);
     if (options->num_classes < 1)
         DT_FAIL(DT_ERR_CONFIG, "a data set needs at least one class, not %d", options->num_classes);
-    if (options->source != DT_SOURCE_SYNTHETIC && (!options->path || !options->path[0]))
+    if (source != DT_SOURCE_SYNTHETIC && (!options->path || !options->path[0]))
         DT_FAIL(DT_ERR_CONFIG, "no path is given for the data set: set data.train and data.val");
     DT_TRY(DT_NEW(made, 1));
-    made->kind = kinds[options->source];
+    made->kind = kinds[source];
     DT_TRY_OUT(made->kind->open(made, options));
     if (made->n == 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "data set %s holds no samples",

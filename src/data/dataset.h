@@ -1,6 +1,7 @@
 /* Inside the data module: what every kind of data set provides, and how the loader reads samples.
  *
- * A new kind of data set: one file with its struct dt_dataset_kind and one row in dataset.c. */
+ * A new kind of data set: one file with its struct dt_dataset_kind and a row of DT_SOURCE_LIST in
+ * config.h. */
 #ifndef DTRAIN_DATA_DATASET_H
 #define DTRAIN_DATA_DATASET_H
 
@@ -49,7 +50,9 @@ struct dt_dataset {
     uint64_t fingerprint;
 };
 
-extern const struct dt_dataset_kind dt_dataset_synthetic, dt_dataset_folder, dt_dataset_shards;
+#define DT_DATASET_KIND(upper, lower) extern const struct dt_dataset_kind dt_dataset_##lower;
+DT_SOURCE_LIST(DT_DATASET_KIND)
+#undef DT_DATASET_KIND
 /* The folder with .png files too: for `dtrain shard`, which makes JPEG files of them. */
 extern const struct dt_dataset_kind dt_dataset_folder_png;
 

@@ -22,9 +22,7 @@ static dt_status check_options(const struct dt_loader_options *o, uint32_t n_sam
                 o->image_size, o->micro_batch_size, o->global_batch_size);
     if (o->n_ranks < 1 || o->rank < 0 || o->rank >= o->n_ranks)
         DT_FAIL(DT_ERR_INTERNAL, "the loader was made for rank %d of %d", o->rank, o->n_ranks);
-    if ((!o->train || o->augment == DT_AUGMENT_NONE) && o->resize < 1)
-        DT_FAIL(DT_ERR_CONFIG, "the shorter side cannot be resized to %d pixels", o->resize);
-    if (o->train && dt_mix_is_on(&o->also) && o->micro_batch_size % 2 != 0)
+    if (o->train && dt_mix_is_on(o->data) && o->micro_batch_size % 2 != 0)
         DT_FAIL(DT_ERR_CONFIG, "pairs of images cannot be mixed in micro batches of %d",
                 o->micro_batch_size);
     int64_t pass = (int64_t)o->n_ranks * o->micro_batch_size;
@@ -41,7 +39,7 @@ static dt_status check_options(const struct dt_loader_options *o, uint32_t n_sam
 
 dt_status dt_loader_check_bad(const struct dt_loader *loader, uint64_t n_bad)
 {
-    double fraction = loader->options.max_bad_fraction, limit = fraction * loader->n_samples;
+    double fraction = loader->options.data->max_bad_fraction, limit = fraction * loader->n_samples;
     if ((double)n_bad > limit)
         DT_FAIL(DT_ERR_DATA,
                 "%" PRIu64 " of %" PRIu32 " %s images are bad, but data.max_bad_fraction allows "
@@ -125,7 +123,7 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
     struct dt_loader *made = NULL;
     uint32_t n = dt_dataset_size(dataset);
     size_t size = (size_t)options->image_size;
-    bool mixes = options->train && dt_mix_is_on(&options->also);
+    bool mixes = options->train && dt_mix_is_on(options->data);
     *loader = NULL;
     DT_TRY(check_options(options, n));
     DT_TRY(DT_NEW(made, 1));
@@ -143,7 +141,7 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
     made->next.m = made->end; /* nothing is started */
     made->rows_per_task = mixes ? 2 : 1;
     made->row_bytes = 3 * size * size;
-    made->n_slots = options->prefetch > 2 ? options->prefetch : 2;
+    made->n_slots = options->data->prefetch > 2 ? options->data->prefetch : 2;
     made->n_workers = options->workers > 1 ? options->workers : 1;
     DT_TRY_OUT(DT_NEW(made->order[0].ids, n));
     DT_TRY_OUT(DT_NEW(made->order[1].ids, n));

@@ -131,7 +131,7 @@ static void mix_pair(const struct dt_loader *loader, struct dt_slot *slot, int r
 {
     const struct dt_loader_options *o = &loader->options;
     uint8_t *a = slot->pixels + (size_t)row * loader->row_bytes;
-    float share = dt_mix_pair(a, a + loader->row_bytes, &o->also, o->seed, slot->batch.epoch,
+    float share = dt_mix_pair(a, a + loader->row_bytes, o->data, o->seed, slot->batch.epoch,
                               slot->ids[row], o->image_size);
     slot->labels2[row] = slot->labels[row + 1];
     slot->labels2[row + 1] = slot->labels[row];

@@ -68,22 +68,22 @@ static float mix_pair(uint8_t *a, uint8_t *b, double share, int size)
     return (float)kept / ONE;
 }
 
-bool dt_mix_is_on(const struct dt_augment_options *also)
+bool dt_mix_is_on(const struct dt_config_data *data)
 {
-    return also->mixup > 0 || also->cutmix > 0;
+    return data->mixup > 0 || data->cutmix > 0;
 }
 
-float dt_mix_pair(uint8_t *a, uint8_t *b, const struct dt_augment_options *also, uint64_t seed,
+float dt_mix_pair(uint8_t *a, uint8_t *b, const struct dt_config_data *data, uint64_t seed,
                   uint32_t epoch, uint32_t id, int size)
 {
     struct dt_rng rng;
-    if (!dt_mix_is_on(also))
+    if (!dt_mix_is_on(data))
         return 1.0f;
     dt_rng_init(&rng, seed, DT_RNG_MIX, epoch, id);
-    bool cut = also->cutmix > 0;
-    if (cut && also->mixup > 0)
+    bool cut = data->cutmix > 0;
+    if (cut && data->mixup > 0)
         cut = dt_rng_uniform(&rng) < 0.5;
     if (cut)
-        return cut_pair(a, b, &rng, dt_rng_beta(&rng, also->cutmix), size);
-    return mix_pair(a, b, dt_rng_beta(&rng, also->mixup), size);
+        return cut_pair(a, b, &rng, dt_rng_beta(&rng, data->cutmix), size);
+    return mix_pair(a, b, dt_rng_beta(&rng, data->mixup), size);
 }

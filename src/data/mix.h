@@ -3,7 +3,10 @@
 #ifndef DTRAIN_DATA_MIX_H
 #define DTRAIN_DATA_MIX_H
 
-#include "image/colour.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "dtrain/config.h"
 
 /* Mixup (Zhang et al. 2018) or CutMix (Yun et al. 2019) of rows a and b in place, one draw for
  * both: each gets the same share of the other. Returns the share of its own image that each row
@@ -12,9 +15,9 @@
  * share is what was done: mixup's is a multiple of 1/256, CutMix's is counted in pixels after the
  * rectangle (timm's: centre uniform in the image, sides size * sqrt(1 - draw)) is clipped. Where
  * both are on, each pair gets one of them, with probability 1/2. */
-float dt_mix_pair(uint8_t *a, uint8_t *b, const struct dt_augment_options *also, uint64_t seed,
+float dt_mix_pair(uint8_t *a, uint8_t *b, const struct dt_config_data *data, uint64_t seed,
                   uint32_t epoch, uint32_t id, int size);
 /* Whether pairs are mixed at all. */
-bool dt_mix_is_on(const struct dt_augment_options *also);
+bool dt_mix_is_on(const struct dt_config_data *data);
 
 #endif

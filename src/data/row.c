@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "data/dataset.h"
-#include "data/mix.h"
+#include "image/colour.h"
 #include "image/jpeg.h"
 #include "image/resize.h"
 
@@ -36,9 +36,9 @@ dt_status dt_row_reader_create(struct dt_row_reader **reader, const struct dt_da
     made->dataset = dataset;
     made->options = options;
     made->edge = DT_RESIZE_IMAGE;
-    if (options->train && options->augment != DT_AUGMENT_NONE)
+    if (options->train && options->data->augment != DT_AUGMENT_NONE)
         made->edge = DT_RESIZE_CROP;
-    DT_TRY_OUT(dt_jpeg_create(&made->jpeg, &options->decode));
+    DT_TRY_OUT(dt_jpeg_create(&made->jpeg, options->data));
     DT_TRY_OUT(dt_resize_create(&made->resize));
     *reader = made;
     return DT_OK;
@@ -106,6 +106,11 @@ static void note_rows(struct dt_row_reader *reader, const struct dt_rect *need, 
     reader->y_end = (int)(((need->y + need->h) * height + decoded_height - 1) / decoded_height);
 }
 
+static bool is_scaled(const struct dt_loader_options *options)
+{
+    return (int)options->data->scaled_decode > (options->train ? DT_SCALED_NEVER : DT_SCALED_TRAIN);
+}
+
 static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
                           uint32_t epoch, uint32_t id)
 {
@@ -117,10 +122,10 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
     DT_TRY(dt_jpeg_open(reader->jpeg, &width, &height, reader->sample.data, reader->sample.bytes));
     lap(reader, &reader->times.decode_s);
     reader->height = height;
-    dt_crop_draw(crop, options->augment, options->train, options->seed, epoch, id, width, height,
-                 options->image_size, options->resize);
+    dt_crop_draw(crop, options->data, options->train, options->seed, epoch, id, width, height,
+                 options->image_size);
     struct dt_crop scaled = *crop;
-    if (options->decode.scaled)
+    if (is_scaled(options))
         dt_jpeg_scale(reader->jpeg, &width, &height,
                       dt_row_scale(&scaled, crop, width, height, options->image_size));
     DT_TRY(dt_resize_prepare(reader->resize, &need, &scaled, reader->edge, width, height,
@@ -146,7 +151,7 @@ dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_c
     reader->times.bytes += reader->sample.bytes;
     status = make_row(reader, pixels, crop, epoch, id);
     if (status == DT_OK && options->train)
-        dt_colour_apply(pixels, &options->also, options->seed, epoch, id, options->image_size);
+        dt_colour_apply(pixels, options->data, options->seed, epoch, id, options->image_size);
     lap(reader, &reader->times.resize_s);
     return status;
 }

@@ -182,7 +182,7 @@ static dt_status check_labels(const struct shards *shards, const struct dt_datas
 
     for (size_t i = 0; i < shards->n_entries; i++) {
         struct dt_tar_entry *entry = &shards->entries[i];
-        const int64_t label = (int64_t)entry->label - options->label_offset;
+        const int64_t label = (int64_t)entry->label - options->data->label_offset;
         if (label >= 0 && label < options->num_classes) {
             entry->label = (int32_t)label;
             continue;
@@ -192,9 +192,9 @@ static dt_status check_labels(const struct shards *shards, const struct dt_datas
         DT_FAIL(DT_ERR_DATA,
                 "label %d of %s in shard %s is out of range: with data.label_offset %d and "
                 "model.num_classes %d labels must be %lld to %lld",
-                (int)entry->label, name, path, options->label_offset, options->num_classes,
-                (long long)options->label_offset,
-                (long long)options->label_offset + options->num_classes - 1);
+                (int)entry->label, name, path, options->data->label_offset, options->num_classes,
+                (long long)options->data->label_offset,
+                (long long)options->data->label_offset + options->num_classes - 1);
     }
     return DT_OK;
 }

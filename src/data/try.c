@@ -6,8 +6,8 @@
 
 dt_status dt_dataset_try(const struct dt_dataset *dataset, uint32_t id, int image_size)
 {
-    struct dt_loader_options options = {
-        .augment = DT_AUGMENT_NONE, .image_size = image_size, .resize = image_size};
+    const struct dt_config_data data = {.val_resize = image_size};
+    struct dt_loader_options options = {.data = &data, .image_size = image_size};
     struct dt_row_reader *reader = NULL;
     struct dt_crop crop;
     uint8_t *pixels = NULL;

@@ -143,8 +143,10 @@ static void draw_erased(struct dt_rect *erased, struct dt_rng *rng, double proba
     }
 }
 
-static void erase(uint8_t *pixels, const struct dt_rect *erased, const uint8_t colour[3], int size)
+static void erase(uint8_t *pixels, const struct dt_rect *erased, const double mean[3], int size)
 {
+    const uint8_t colour[3] = {(uint8_t)lrint(255 * mean[0]), (uint8_t)lrint(255 * mean[1]),
+                               (uint8_t)lrint(255 * mean[2])};
     for (int y = erased->y; y < erased->y + erased->h; y++) {
         uint8_t *rgb = pixels + ((size_t)y * (size_t)size + (size_t)erased->x) * 3;
         for (int x = 0; x < erased->w; x++, rgb += 3)
@@ -152,7 +154,7 @@ static void erase(uint8_t *pixels, const struct dt_rect *erased, const uint8_t c
     }
 }
 
-void dt_colour_draw(struct dt_colour_change *recolour, const struct dt_augment_options *also,
+void dt_colour_draw(struct dt_colour_change *recolour, const struct dt_config_data *data,
                     uint64_t seed, uint32_t epoch, uint32_t id, int size)
 {
     struct dt_rng rng;
@@ -161,18 +163,18 @@ void dt_colour_draw(struct dt_colour_change *recolour, const struct dt_augment_o
         .factors = {1.0f, 1.0f, 1.0f},
     };
     dt_rng_init(&rng, seed, DT_RNG_COLOUR, epoch, id);
-    if (also->color_jitter > 0)
-        draw_jitter(recolour, &rng, also->color_jitter);
-    if (also->random_erasing > 0)
-        draw_erased(&recolour->erased, &rng, also->random_erasing, size);
+    if (data->color_jitter > 0)
+        draw_jitter(recolour, &rng, data->color_jitter);
+    if (data->random_erasing > 0)
+        draw_erased(&recolour->erased, &rng, data->random_erasing, size);
 }
 
-void dt_colour_apply(uint8_t *pixels, const struct dt_augment_options *also, uint64_t seed,
+void dt_colour_apply(uint8_t *pixels, const struct dt_config_data *data, uint64_t seed,
                      uint32_t epoch, uint32_t id, int size)
 {
     struct dt_colour_change recolour;
-    dt_colour_draw(&recolour, also, seed, epoch, id, size);
-    if (also->color_jitter > 0)
+    dt_colour_draw(&recolour, data, seed, epoch, id, size);
+    if (data->color_jitter > 0)
         jitter(pixels, &recolour, size);
-    erase(pixels, &recolour.erased, also->erase, size);
+    erase(pixels, &recolour.erased, data->mean, size);
 }

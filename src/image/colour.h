@@ -3,14 +3,8 @@
 #ifndef DTRAIN_IMAGE_COLOUR_H
 #define DTRAIN_IMAGE_COLOUR_H
 
+#include "dtrain/config.h"
 #include "image/resize.h"
-
-/* What changes pixels and labels after the crop; training only, of finished u8 rows. */
-struct dt_augment_options {
-    double color_jitter, random_erasing; /* strength 0 .. 1; probability */
-    uint8_t erase[3];                    /* RGB of what is erased: the mean colour */
-    double mixup, cutmix;                /* alpha, 0 = off; both: one of them, each pair anew */
-};
 
 enum dt_colour { DT_COLOUR_BRIGHTNESS, DT_COLOUR_CONTRAST, DT_COLOUR_SATURATION, DT_COLOURS };
 
@@ -22,11 +16,11 @@ struct dt_colour_change {
 /* Colour jitter as torchvision's ColorJitter without hue: a random order, each factor uniform in
  * 1 - color_jitter .. 1 + color_jitter. Erasing as torchvision's RandomErasing with scale 0.02 ..
  * 0.33 and ratio 0.3 .. 3.3: 10 tries for a rectangle smaller than the image, else nothing. */
-void dt_colour_draw(struct dt_colour_change *recolour, const struct dt_augment_options *also,
+void dt_colour_draw(struct dt_colour_change *recolour, const struct dt_config_data *data,
                     uint64_t seed, uint32_t epoch, uint32_t id, int size);
 /* Draws and does it: jitter first, to the bit what Pillow's ImageEnhance gives; what is erased gets
- * the colour also->erase. */
-void dt_colour_apply(uint8_t *pixels, const struct dt_augment_options *also, uint64_t seed,
+ * the colour data->mean. */
+void dt_colour_apply(uint8_t *pixels, const struct dt_config_data *data, uint64_t seed,
                      uint32_t epoch, uint32_t id, int size);
 
 #endif

@@ -73,17 +73,22 @@ static void centre_crop(struct dt_crop *crop, int width, int height, int size, i
     set_crop(crop, x, y, w, h);
 }
 
-void dt_crop_draw(struct dt_crop *crop, enum dt_augment augment, bool train, uint64_t seed,
-                  uint32_t epoch, uint32_t id, int width, int height, int size, int resize)
+int dt_crop_resize(const struct dt_config_data *data, int size)
+{
+    return data->val_resize > 0 ? data->val_resize : (size * 256 + 112) / 224;
+}
+
+void dt_crop_draw(struct dt_crop *crop, const struct dt_config_data *data, bool train,
+                  uint64_t seed, uint32_t epoch, uint32_t id, int width, int height, int size)
 {
     crop->flip = false;
-    if (!train || augment == DT_AUGMENT_NONE) {
-        centre_crop(crop, width, height, size, resize);
+    if (!train || data->augment == DT_AUGMENT_NONE) {
+        centre_crop(crop, width, height, size, dt_crop_resize(data, size));
         return;
     }
     struct dt_rng rng;
     dt_rng_init(&rng, seed, DT_RNG_AUGMENT, epoch, id);
-    if (augment == DT_AUGMENT_CIFAR) {
+    if (data->augment == DT_AUGMENT_CIFAR) {
         int y = (int)dt_rng_below(&rng, 2 * CIFAR_PAD + 1) - CIFAR_PAD;
         int x = (int)dt_rng_below(&rng, 2 * CIFAR_PAD + 1) - CIFAR_PAD;
         set_crop(crop, x, y, width, height);

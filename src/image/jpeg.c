@@ -280,11 +280,11 @@ static void decode_rectangle(struct dt_jpeg *jpeg)
         check_end(jpeg);
 }
 
-dt_status dt_jpeg_create(struct dt_jpeg **jpeg, const struct dt_decode_options *options)
+dt_status dt_jpeg_create(struct dt_jpeg **jpeg, const struct dt_config_data *data)
 {
     DT_TRY(DT_NEW(*jpeg, 1));
-    (*jpeg)->fancy_upsampling = !options || !options->plain_upsampling;
-    (*jpeg)->dct = options && options->fast_dct ? JDCT_IFAST : JDCT_ISLOW;
+    (*jpeg)->fancy_upsampling = !data || data->upsampling == DT_UPSAMPLING_FANCY;
+    (*jpeg)->dct = data && data->dct == DT_DCT_FAST ? JDCT_IFAST : JDCT_ISLOW;
     return DT_OK;
 }
 

@@ -11,24 +11,20 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "dtrain/config.h"
 
-/* How JPEG files are decoded. All false: the pixels of a full decode by libjpeg's defaults, which
- * is what Pillow and torchvision have. What each costs and gains, over 240 ImageNet photos (500 x
- * 375; 58 with reduced chroma) with libjpeg-turbo 2.1.5 on AVX2; differences of 255:
- *   plain_upsampling  mean 0.15, worst photo 1.9, pixel 69; 3 to 5 % faster (32 x 32: 19 % slower,
+/* How JPEG files are decoded. Upsampling fancy and DCT accurate without scaling give the pixels of
+ * a full decode by libjpeg's defaults, as in Pillow and torchvision. The others, over 240 ImageNet
+ * photos (500 x 375; 58 with reduced chroma) with libjpeg-turbo 2.1.5 on AVX2; differences of 255:
+ *   upsampling plain  mean 0.15, worst photo 1.9, pixel 69; 3 to 5 % faster (32 x 32: 19 % slower,
  *                     as libjpeg fills tables for it)
- *   fast_dct          mean 1.2, worst photo 2.2, pixel 22; 0 to 4 % faster
- *   scaled            of rows that are scaled, after the resize: mean 1.6, worst photo 8.2, pixel
+ *   dct fast          mean 1.2, worst photo 2.2, pixel 22; 0 to 4 % faster
+ *   scaled_decode     of rows that are scaled, after the resize: mean 1.6, worst photo 8.2, pixel
  *                     76 (tested: 2, 10, 90); others are equal. Few crops of such photos are large
  *                     enough at 224: 1 to 3 % faster */
-struct dt_decode_options {
-    bool plain_upsampling, fast_dct;
-    bool scaled; /* by 1/2, 1/4 or 1/8 in the inverse DCT, never below the size needed */
-};
-
 struct dt_jpeg;
-/* `options` NULL: the defaults, all false. Of them only upsampling and DCT are looked at here. */
-dt_status dt_jpeg_create(struct dt_jpeg **jpeg, const struct dt_decode_options *options);
+/* Upsampling and DCT as `data` says; NULL: fancy and accurate. */
+dt_status dt_jpeg_create(struct dt_jpeg **jpeg, const struct dt_config_data *data);
 void dt_jpeg_destroy(struct dt_jpeg *jpeg); /* accepts NULL */
 
 /* Reads the header. `data` is kept until dt_jpeg_decode or the next dt_jpeg_open. DT_ERR_DATA with

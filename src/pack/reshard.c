@@ -52,8 +52,9 @@ out:
 
 dt_status dt_reshard_open(struct dt_dataset *dataset, const struct dt_shard_options *options)
 {
+    const struct dt_config_data data = {.source = DT_SOURCE_SHARDS};
     const struct dt_dataset_options of_shards = {
-        .source = DT_SOURCE_SHARDS, .path = options->src, .num_classes = INT_MAX};
+        .data = &data, .path = options->src, .num_classes = INT_MAX};
     struct reshard *reshard;
     DT_TRY(DT_NEW(reshard, 1));
     dataset->state = reshard;

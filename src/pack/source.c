@@ -15,8 +15,7 @@ static const struct dt_dataset_kind tfrecord = {.read = dt_tfrecord_read, DT_IMA
 
 static dt_status open_folder(struct dt_dataset *dataset, const struct dt_shard_options *options)
 {
-    const struct dt_dataset_options of_folder = {
-        .source = DT_SOURCE_FOLDER, .path = options->src, .num_classes = INT_MAX};
+    const struct dt_dataset_options of_folder = {.path = options->src, .num_classes = INT_MAX};
     return dataset->kind->open(dataset, &of_folder);
 }
 

@@ -3,8 +3,6 @@
  */
 #include "train/session.h"
 
-#include <math.h>
-
 /* The CPUs that computing leaves; beside a GPU that is all but the one that feeds it. */
 static int auto_workers(const struct dt_session *s)
 {
@@ -13,46 +11,21 @@ static int auto_workers(const struct dt_session *s)
     return left > 1 ? left : 1;
 }
 
-static struct dt_augment_options augment_options(const struct dt_config *config)
-{
-    struct dt_augment_options also = {
-        .color_jitter = config->data.color_jitter,
-        .random_erasing = config->data.random_erasing,
-        .mixup = config->data.mixup,
-        .cutmix = config->data.cutmix,
-    };
-    for (int c = 0; c < 3; c++)
-        also.erase[c] = (uint8_t)lrint(255 * config->data.mean[c]);
-    return also;
-}
-
 struct dt_loader_options dt_session_loader_options(const struct dt_session *s, bool train)
 {
     const struct dt_config *config = s->config;
-    int size = config->model.image_size;
     return (struct dt_loader_options){
         .train = train,
-        .augment = config->data.augment,
-        .also = augment_options(config),
-        .decode =
-            {
-                .plain_upsampling = config->data.upsampling == DT_UPSAMPLING_PLAIN,
-                .fast_dct = config->data.dct == DT_DCT_FAST,
-                .scaled =
-                    (int)config->data.scaled_decode > (train ? DT_SCALED_NEVER : DT_SCALED_TRAIN),
-            },
-        .image_size = size,
-        .resize = config->data.val_resize > 0 ? config->data.val_resize : (size * 256 + 112) / 224,
+        .data = &config->data,
+        .image_size = config->model.image_size,
         .global_batch_size =
             train ? s->global_batch_size : s->n_ranks * config->eval.batch_size_per_rank,
         .micro_batch_size = train ? s->micro_batch_size : config->eval.batch_size_per_rank,
         .rank = s->rank,
         .n_ranks = s->n_ranks,
         .workers = config->data.workers > 0 ? config->data.workers : auto_workers(s),
-        .prefetch = config->data.prefetch,
         .epochs = train ? (uint32_t)config->train.epochs : 0,
         .seed = config->train.seed,
-        .max_bad_fraction = config->data.max_bad_fraction,
     };
 }
 

@@ -65,14 +65,13 @@ static dt_status start_watchdog(struct run *r)
         .dir = config->output.dir,
         .rank = s->rank,
         .n_ranks = s->n_ranks,
-        .init_s = config->watchdog.init_timeout_s,
-        .step_s = config->watchdog.step_timeout_s,
-        .save_s = config->watchdog.save_timeout_s,
+        .limits = config->watchdog,
     };
     DT_TRY(share_start_id(s, &options.start_id));
     dt_watchdog_stop(r->watchdog); /* which knew this rank alone */
     DT_TRY(dt_watchdog_start(&r->watchdog, &options));
-    dt_watchdog_set_step(r->watchdog, options.init_s / 10); /* the first step may take as long */
+    /* The first step may take as long as the start. */
+    dt_watchdog_set_step(r->watchdog, config->watchdog.init_timeout_s / 10);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
     dt_fault_at_section(DT_SECTION_INIT);
     return DT_OK;
@@ -83,7 +82,10 @@ static dt_status watch_alone(struct run *r)
 {
     const struct dt_session *s = &r->session;
     const struct dt_watchdog_options options = {
-        .rank = s->rank, .n_ranks = s->n_ranks, .init_s = s->config->watchdog.init_timeout_s};
+        .rank = s->rank,
+        .n_ranks = s->n_ranks,
+        .limits = {.init_timeout_s = s->config->watchdog.init_timeout_s},
+    };
     return dt_watchdog_start(&r->watchdog, &options);
 }
 

@@ -54,9 +54,7 @@ dt_status dt_save_policy_open(struct dt_save_policy *policy, struct dt_run_folde
         .run_id = folder->run_id,
         .build_id = dt_build_id(),
         .repro = policy->repro,
-        .keep = s->config->checkpoint.keep,
-        .keep_best = s->config->checkpoint.keep_best,
-        .keep_every = s->config->checkpoint.keep_every,
+        .config = s->config->checkpoint,
         .may_commit = dt_run_folder_check,
         .context = folder,
     };

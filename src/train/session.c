@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/pulse.h"
+#include "data/mix.h"
 #include "dtrain/train.h"
 #include "train/placement.h"
 
@@ -64,14 +65,9 @@ static dt_status choose_device(struct dt_session *s)
     return DT_OK;
 }
 
-static bool mixes_labels(const struct dt_config *config)
-{
-    return config->data.mixup > 0 || config->data.cutmix > 0;
-}
-
 static dt_status check_pairs(const struct dt_session *s)
 {
-    if (mixes_labels(s->config) && s->micro_batch_size % 2 != 0)
+    if (dt_mix_is_on(&s->config->data) && s->micro_batch_size % 2 != 0)
         DT_FAIL(DT_ERR_CONFIG,
                 "data.mixup and data.cutmix mix pairs, so the images per rank and pass "
                 "(train.micro_batch_size) must be even, not %d",
@@ -135,11 +131,10 @@ static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool tr
         DT_FAIL(DT_ERR_CONFIG, "data.%s: no path given; name a folder or shards",
                 train ? "train" : "val");
     struct dt_dataset_options options = {
-        .source = config->data.source,
+        .data = &config->data,
         .path = path,
         .cache_dir = cache_dir,
         .num_classes = config->model.num_classes,
-        .label_offset = config->data.label_offset,
         .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
         .image_size = config->model.image_size,
         .seed = config->train.seed + !train, /* other synthetic images, of the same classes */
@@ -262,7 +257,7 @@ static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
     };
     int batch = phase == DT_TRAIN ? s->micro_batch_size : config->eval.batch_size_per_rank;
     DT_TRY(dt_graph_begin(s->graph, phase, batch, config->model.image_size));
-    if (phase == DT_TRAIN && mixes_labels(config))
+    if (phase == DT_TRAIN && dt_mix_is_on(&config->data))
         DT_TRY(dt_graph_mix_labels(s->graph));
     int src = dt_graph_ingest(s->graph, config->data.mean, config->data.std);
     int logits = s->model->build(s->graph, src, s->model, &options);

@@ -104,9 +104,9 @@ static double limit_of(const struct dt_watchdog *w, enum dt_section section)
     case DT_SECTION_NONE:
         return 0;
     case DT_SECTION_INIT:
-        return w->options.init_s;
+        return w->options.limits.init_timeout_s;
     case DT_SECTION_SAVE:
-        return w->options.save_s;
+        return w->options.limits.save_timeout_s;
     default:
         return atomic_load(&w->step_limit_s);
     }
@@ -137,7 +137,7 @@ static void observe_self(struct dt_watchdog *w, double now_s)
     observe(&own->writer, &w->writer, w, &dt_pulse_writer, now_s);
     /* Before there is a folder, the run is on its way to INIT. */
     if (!w->options.dir && own->main.section == DT_SECTION_NONE)
-        own->main.limit_s = w->options.init_s;
+        own->main.limit_s = w->options.limits.init_timeout_s;
     /* A main thread that waits for its own writer moves as long as that does. */
     if (own->main.section == DT_SECTION_SAVE && own->writer.section == DT_SECTION_SAVE)
         own->main.idle_s = fmin(own->main.idle_s, own->writer.idle_s);
@@ -356,9 +356,9 @@ static void write_report(struct dt_watchdog *w)
         .dir = w->options.dir,
         .rank = w->options.rank,
         .n_ranks = w->options.n_ranks,
-        .init_s = w->options.init_s,
+        .init_s = w->options.limits.init_timeout_s,
         .step_s = atomic_load(&w->step_limit_s),
-        .save_s = w->options.save_s,
+        .save_s = w->options.limits.save_timeout_s,
         .verdict = &w->verdict,
         .ranks = w->views,
     };
@@ -428,7 +428,8 @@ static dt_status start_threads(struct dt_watchdog *w)
 
 static double find_period(const struct dt_watchdog_options *options)
 {
-    const double limits[] = {options->init_s, options->step_s, options->save_s};
+    const double limits[] = {options->limits.init_timeout_s, options->limits.step_timeout_s,
+                             options->limits.save_timeout_s};
     double period_s = fmin(fmax(normal_s, options->n_ranks / ranks_per_s), longest_s);
     for (size_t i = 0; i < DT_COUNT(limits); i++)
         if (limits[i] > 0)
@@ -452,7 +453,7 @@ static dt_status prepare(struct dt_watchdog *w, const struct dt_watchdog_options
     DT_TRY(DT_NEW(w->valid, n));
     w->options = *options;
     w->period_s = find_period(options);
-    atomic_init(&w->step_limit_s, options->step_s);
+    atomic_init(&w->step_limit_s, options->limits.step_timeout_s);
     w->own = (struct dt_heartbeat){
         .start_id = options->start_id, .rank = options->rank, .pid = (int32_t)getpid()};
     dt_host_name(host);
@@ -500,8 +501,9 @@ dt_status dt_watchdog_start(struct dt_watchdog **watchdog,
 
 void dt_watchdog_set_step(struct dt_watchdog *w, double median_s)
 {
-    if (w->options.step_s > 0)
-        atomic_store(&w->step_limit_s, fmax(w->options.step_s, STEPS_OF_LIMIT * median_s));
+    if (w->options.limits.step_timeout_s > 0)
+        atomic_store(&w->step_limit_s,
+                     fmax(w->options.limits.step_timeout_s, STEPS_OF_LIMIT * median_s));
 }
 
 /* It may be stuck in the file system. */

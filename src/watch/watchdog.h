@@ -16,21 +16,23 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "dtrain/config.h"
 
 struct dt_watchdog_options {
     /* Run folder, which is there. NULL = there is none yet: nothing is known of other ranks, and
      * waiting for them for longer than the limit ends this one. */
     const char *dir;
     int rank, n_ranks;
-    int64_t start_id;              /* >= 0, random, of all ranks: other beats are ignored */
-    double init_s, step_s, save_s; /* 0 = no limit */
+    int64_t start_id; /* >= 0, random, of all ranks: other beats are ignored */
+    struct dt_config_watchdog limits;
 };
 
 struct dt_watchdog;
 /* Starts the thread. Local; one per process. */
 dt_status dt_watchdog_start(struct dt_watchdog **watchdog,
                             const struct dt_watchdog_options *options);
-/* The limit of data, compute, reduce and eval becomes max(step_s, 10 x median_s). Main thread. */
+/* The limit of data, compute, reduce and eval becomes max(step_timeout_s, 10 x median_s). Main
+ * thread. */
 void dt_watchdog_set_step(struct dt_watchdog *watchdog, double median_s);
 void dt_watchdog_stop(struct dt_watchdog *watchdog); /* ends the thread; accepts NULL */
 

@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "dtrain/data.h"
 
+static const struct dt_config_data shards_data = {.source = DT_SOURCE_SHARDS};
+
 int main(void)
 {
     char path[DT_PATH_MAX];
@@ -15,7 +17,7 @@ int main(void)
         struct dt_dataset *dataset = NULL;
         path[strcspn(path, "\n")] = '\0';
         const struct dt_dataset_options options = {
-            .source = DT_SOURCE_SHARDS, .path = path, .num_classes = 10};
+            .data = &shards_data, .path = path, .num_classes = 10};
         dt_status status = dt_dataset_open(&dataset, &options);
         printf("%d\t%u\t%s\n", (int)status,
                status == DT_OK ? (unsigned)dt_dataset_size(dataset) : 0,

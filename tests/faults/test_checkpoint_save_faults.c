@@ -30,14 +30,14 @@ static void write_bytes(const char *folder, const char *name, const char *text)
 
 static void prepare_nothing(struct rig *r)
 {
-    r->target.keep = 3;
+    r->target.config.keep = 3;
 }
 
 /* Step 10 has to go when 30 is there. */
 static void prepare_retention(struct rig *r)
 {
     char path[DT_PATH_MAX];
-    r->target.keep = 2;
+    r->target.config.keep = 2;
     ok(rig_save(r, path, 10));
     ok(rig_save(r, path, 20));
 }
@@ -45,7 +45,7 @@ static void prepare_retention(struct rig *r)
 static void prepare_damaged(struct rig *r)
 {
     char path[DT_PATH_MAX], file[DT_PATH_MAX];
-    r->target.keep = 2;
+    r->target.config.keep = 2;
     ok(rig_save(r, path, 20));
     ok(rig_save(r, path, NEW));
     ok(dt_file_path(file, "%s/optim.safetensors", path));

@@ -60,9 +60,11 @@ static void check_skim(struct dt_jpeg *jpeg, struct image *image, const uint8_t 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct dt_jpeg *jpeg;
-    struct dt_decode_options options = {.plain_upsampling = bytes & 4, .fast_dct = bytes & 8};
+    const struct dt_config_data data_keys = {.upsampling = bytes & 4 ? DT_UPSAMPLING_PLAIN
+                                                                     : DT_UPSAMPLING_FANCY,
+                                             .dct = bytes & 8 ? DT_DCT_FAST : DT_DCT_ACCURATE};
     struct image image = {.data = data, .bytes = bytes, .denominator = 1 << (bytes & 3)};
-    FUZZ_CHECK(dt_jpeg_create(&jpeg, &options) == DT_OK);
+    FUZZ_CHECK(dt_jpeg_create(&jpeg, &data_keys) == DT_OK);
     dt_status status = dt_jpeg_open(jpeg, &image.width, &image.height, data, bytes);
     if (status != DT_OK)
         fuzz_check_refusal(status, DT_ERR_DATA);

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "data/mix.h"
+#include "image/colour.h"
 
 enum { SEED = 7, EPOCH = 1 };
 
@@ -22,11 +23,11 @@ struct command {
 static void recolour(uint8_t *rows, const struct command *command)
 {
     struct dt_colour_change drawn;
-    const struct dt_augment_options also = {.color_jitter = command->first,
-                                            .random_erasing = command->second,
-                                            .erase = {124, 116, 104}};
-    dt_colour_draw(&drawn, &also, SEED, EPOCH, command->id, command->size);
-    dt_colour_apply(rows, &also, SEED, EPOCH, command->id, command->size);
+    const struct dt_config_data data = {.color_jitter = command->first,
+                                        .random_erasing = command->second,
+                                        .mean = {0.485, 0.456, 0.406}};
+    dt_colour_draw(&drawn, &data, SEED, EPOCH, command->id, command->size);
+    dt_colour_apply(rows, &data, SEED, EPOCH, command->id, command->size);
     for (int i = 0; i < DT_COLOURS; i++)
         printf("%d ", (int)drawn.order[i]);
     for (int i = 0; i < DT_COLOURS; i++)
@@ -37,8 +38,8 @@ static void recolour(uint8_t *rows, const struct command *command)
 static void pair(uint8_t *rows, const struct command *command)
 {
     uint8_t *second = rows + (size_t)command->size * (size_t)command->size * 3;
-    const struct dt_augment_options also = {.mixup = command->first, .cutmix = command->second};
-    float share = dt_mix_pair(rows, second, &also, SEED, EPOCH, command->id, command->size);
+    const struct dt_config_data data = {.mixup = command->first, .cutmix = command->second};
+    float share = dt_mix_pair(rows, second, &data, SEED, EPOCH, command->id, command->size);
     printf("%.9g\n", (double)share);
 }
 

@@ -62,7 +62,8 @@ static dt_status decode(struct tool *tool, const char *path, const char *line)
     need = (struct dt_rect){0, 0, width, height};
     if (sscanf(line, "eval %*s %d %d", &size, &resize) == 2) {
         edge = DT_RESIZE_IMAGE;
-        dt_crop_draw(&crop, DT_AUGMENT_IMAGENET, false, 0, 0, 0, width, height, size, resize);
+        const struct dt_config_data data = {.val_resize = resize};
+        dt_crop_draw(&crop, &data, false, 0, 0, 0, width, height, size);
     } else if (sscanf(line, "crop %*s %d %f %f %f %f %d", &size, &crop.x, &crop.y, &crop.w, &crop.h,
                       &flip) == 6) {
         crop.flip = flip != 0;

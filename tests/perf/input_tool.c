@@ -27,10 +27,13 @@
 #include "image/jpeg.h"
 #include "image/resize.h"
 
+static const struct dt_config_data shards_data = {.source = DT_SOURCE_SHARDS};
+
 enum { SEED = 1, BATCH = 16, CLASSES = 1000 };
 
 struct tool {
     struct dt_dataset *dataset;
+    struct dt_config_data data;
     struct dt_loader_options options;
     uint32_t epoch, n, n_samples, *order;
     struct dt_sample *samples; /* by position, where they are kept in memory */
@@ -102,8 +105,7 @@ static dt_status find_need(struct tool *t, uint32_t i, int width, int height,
 {
     const struct dt_loader_options *o = &t->options;
     struct dt_crop crop;
-    dt_crop_draw(&crop, o->augment, true, SEED, t->epoch, t->order[i], width, height, o->image_size,
-                 o->resize);
+    dt_crop_draw(&crop, o->data, true, SEED, t->epoch, t->order[i], width, height, o->image_size);
     return dt_resize_prepare(resize, need, &crop, DT_RESIZE_CROP, width, height, o->image_size,
                              o->image_size);
 }
@@ -255,7 +257,7 @@ static dt_status open_index(const char *path, const char *cache)
 {
     struct dt_dataset *dataset;
     struct dt_dataset_options options = {
-        .source = DT_SOURCE_SHARDS, .path = path, .cache_dir = cache, .num_classes = CLASSES};
+        .data = &shards_data, .path = path, .cache_dir = cache, .num_classes = CLASSES};
     long before_kib = peak_kib();
     double begin_cpu_s = cpu_s(), begin_s = dt_clock_s();
     DT_TRY(dt_dataset_open(&dataset, &options));
@@ -270,23 +272,25 @@ static dt_status open_index(const char *path, const char *cache)
 static dt_status open_tool(struct tool *t, char **argv, int workers)
 {
     int size = atoi(argv[3]);
-    struct dt_dataset_options set = {
-        .source = DT_SOURCE_SHARDS, .path = argv[2], .num_classes = CLASSES};
+    struct dt_dataset_options set = {.data = &shards_data, .path = argv[2], .num_classes = CLASSES};
     DT_TRY(dt_dataset_open(&t->dataset, &set));
     t->n_samples = dt_dataset_size(t->dataset);
     t->epoch = (uint32_t)atoi(argv[5]);
     t->n = (uint32_t)atoi(argv[6]);
+    t->data = (struct dt_config_data){
+        .augment = strcmp(argv[4], "cifar") == 0 ? DT_AUGMENT_CIFAR : DT_AUGMENT_IMAGENET,
+        .scaled_decode = strcmp(argv[4], "scaled") == 0 ? DT_SCALED_TRAIN : DT_SCALED_NEVER,
+        .val_resize = size,
+        .prefetch = 3,
+    };
     t->options = (struct dt_loader_options){
         .train = true,
-        .augment = strcmp(argv[4], "cifar") == 0 ? DT_AUGMENT_CIFAR : DT_AUGMENT_IMAGENET,
-        .decode = {.scaled = strcmp(argv[4], "scaled") == 0},
+        .data = &t->data,
         .image_size = size,
-        .resize = size,
         .global_batch_size = BATCH,
         .micro_batch_size = BATCH,
         .n_ranks = 1,
         .workers = workers,
-        .prefetch = 3,
         .seed = SEED,
     };
     DT_TRY(DT_NEW(t->order, t->n_samples));

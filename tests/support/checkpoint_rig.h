@@ -84,7 +84,7 @@ static inline int rig_setup(void **state)
                                               .repro = "a device; a library 1.2",
                                               .incarnation = 7,
                                               .resumed_step = -1,
-                                              .keep = 3,
+                                              .config.keep = 3,
                                               .may_commit = rig_commit,
                                               .context = r};
     *state = r;

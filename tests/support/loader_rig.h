@@ -19,6 +19,8 @@
 #include "dtrain/data.h"
 #include "jpeg_make.h"
 
+static const struct dt_config_data folder_data = {.source = DT_SOURCE_FOLDER};
+
 enum { CLASSES = 3, N = 53, GLOBAL = 12, SIZE = 24, EPOCHS = 3, SEED = 9 };
 
 /* --- Folders of files --- */
@@ -87,7 +89,7 @@ static inline void folder_remove(struct folder *folder)
 static inline struct dt_dataset *open_folder(const struct folder *folder)
 {
     struct dt_dataset_options options = {
-        .source = DT_SOURCE_FOLDER, .path = folder->path, .num_classes = CLASSES};
+        .data = &folder_data, .path = folder->path, .num_classes = CLASSES};
     struct dt_dataset *dataset;
     if (dt_dataset_open(&dataset, &options) != DT_OK)
         fail_msg("%s", dt_error_text());
@@ -95,22 +97,23 @@ static inline struct dt_dataset *open_folder(const struct folder *folder)
     return dataset;
 }
 
+#define RIG_DATA \
+    .augment = DT_AUGMENT_IMAGENET, .val_resize = SIZE + 4, .prefetch = 3, .max_bad_fraction = 1.0
+static const struct dt_config_data rig_data = {RIG_DATA};
+
 static inline struct dt_loader_options make_options(bool train, int rank, int n_ranks,
                                                     int micro_batch_size, int workers)
 {
     return (struct dt_loader_options){
         .train = train,
-        .augment = DT_AUGMENT_IMAGENET,
+        .data = &rig_data,
         .image_size = SIZE,
-        .resize = SIZE + 4,
         .global_batch_size = train ? GLOBAL : n_ranks * micro_batch_size,
         .micro_batch_size = micro_batch_size,
         .rank = rank,
         .n_ranks = n_ranks,
         .workers = workers,
-        .prefetch = 3,
         .seed = SEED,
-        .max_bad_fraction = 1.0,
     };
 }
 
@@ -190,18 +193,16 @@ static inline void read_epoch(struct run *run, struct dt_loader *loader, uint32_
     assert_null(next(loader));
 }
 
-/* With `also` (else NULL) pixels and labels are changed after the crop. */
 static inline uint64_t read_run_with(struct run *run, struct dt_dataset *dataset, int n_ranks,
                                      int micro_batch_size, int workers,
-                                     const struct dt_augment_options *also)
+                                     const struct dt_config_data *data)
 {
     uint64_t n_bad = 0;
     memset(run, 0xee, sizeof *run);
     for (int rank = 0; rank < n_ranks; rank++) {
         struct dt_loader_options options =
             make_options(true, rank, n_ranks, micro_batch_size, workers);
-        if (also)
-            options.also = *also;
+        options.data = data;
         struct dt_loader *loader = open_loader(dataset, &options);
         for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
             assert_int_equal(dt_loader_start(loader, epoch, 0), DT_OK);
@@ -216,7 +217,7 @@ static inline uint64_t read_run_with(struct run *run, struct dt_dataset *dataset
 static inline uint64_t read_run(struct run *run, struct dt_dataset *dataset, int n_ranks,
                                 int micro_batch_size, int workers)
 {
-    return read_run_with(run, dataset, n_ranks, micro_batch_size, workers, NULL);
+    return read_run_with(run, dataset, n_ranks, micro_batch_size, workers, &rig_data);
 }
 
 static const struct {

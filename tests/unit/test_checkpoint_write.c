@@ -182,11 +182,11 @@ static void assert_steps(const struct rig *r, const char *expected)
 static void test_keep_newest(void **state)
 {
     struct rig *r = *state;
-    r->target.keep = 2;
+    r->target.config.keep = 2;
     save_steps(r, 50);
     assert_steps(r, "00011");
     assert_latest(r, "step-000000050\n");
-    r->target.keep = 1;
+    r->target.config.keep = 1;
     save_steps(r, 60);
     assert_steps(r, "000001");
 }
@@ -194,14 +194,14 @@ static void test_keep_newest(void **state)
 static void test_keep_best_and_every(void **state)
 {
     struct rig *r = *state;
-    r->target.keep = 2;
-    r->target.keep_best = true; /* step 10 in rig_state */
+    r->target.config.keep = 2;
+    r->target.config.keep_best = true; /* step 10 in rig_state */
     save_steps(r, 50);
     assert_steps(r, "10011");
-    r->target.keep_every = 40;
+    r->target.config.keep_every = 40;
     save_steps(r, 70);
     assert_steps(r, "1001011");
-    r->target.keep_best = false;
+    r->target.config.keep_best = false;
     save_steps(r, 80);
     assert_steps(r, "00010011");
 }
@@ -212,8 +212,8 @@ static void test_no_best_yet(void **state)
     struct rig *r = *state;
     struct dt_checkpoint at;
     char path[DT_PATH_MAX];
-    r->target.keep = 1;
-    r->target.keep_best = true;
+    r->target.config.keep = 1;
+    r->target.config.keep_best = true;
     for (int64_t step = 10; step <= 20; step += 10) {
         at = rig_state(step);
         at.best_top1 = -1;
@@ -235,8 +235,8 @@ static void save_best(struct rig *r, int64_t step, int64_t best_step)
 static void test_best_is_missing(void **state)
 {
     struct rig *r = *state;
-    r->target.keep = 1;
-    r->target.keep_best = true;
+    r->target.config.keep = 1;
+    r->target.config.keep_best = true;
     save_best(r, 10, 10);
     save_best(r, 20, 10);
     save_best(r, 30, 25);
@@ -287,7 +287,7 @@ static void test_keeps_what_it_cannot_read(void **state)
     ok(dt_file_path(file, "%s/step-000000030/state.json", r->dir));
     r->target.incarnation++;
     r->target.resumed_step = 20;
-    r->target.keep = 2;
+    r->target.config.keep = 2;
     assert_int_equal(chmod(r->dir, 0777), 0);
     rig_lock(r, file);
     dt_status status = rig_save(r, path, 40);
@@ -306,7 +306,7 @@ static void test_later_steps_do_not_count(void **state)
     char path[DT_PATH_MAX];
     save_steps(r, 40);
     assert_steps(r, "0111");
-    r->target.keep = 2;
+    r->target.config.keep = 2;
     ok(rig_save(r, path, 35));
     assert_true(rig_has(r, 30) && rig_has(r, 35) && rig_has(r, 40));
     assert_false(rig_has(r, 20));
@@ -414,7 +414,7 @@ static void test_leftovers(void **state)
     ok(dt_file_path(tmp, "%s/.tmp-step-000000030-7", r->dir));
     ok(dt_file_path(other, "%s/.tmp-step-000000099", r->dir));
     ok(dt_file_path(trash, "%s/.trash-step-000000020", r->dir));
-    r->target.keep = 1;
+    r->target.config.keep = 1;
     save_steps(r, 20);
     save(tmp, "model.safetensors", "half of a mod");
     save(tmp, "MANIFEST.json", "{}");
@@ -473,7 +473,7 @@ static void test_may_not_commit(void **state)
     struct rig *r = *state;
     char path[DT_PATH_MAX];
     save_steps(r, 20);
-    r->target.keep = 1;
+    r->target.config.keep = 1;
     r->commit_status = DT_ERR_IN_USE;
     assert_failed(r, rig_save(r, path, 30), DT_ERR_IN_USE, "another run has taken over");
     r->commit_status = DT_OK;

@@ -143,7 +143,7 @@ static void test_many(void **state)
     assert_true(n_results >= N_SAVES * 2 / 3);
     dt_writer_destroy(writer);
     for (int i = 1; i <= N_SAVES; i++)
-        assert_int_equal(rig_has(r, i), i > N_SAVES - r->target.keep);
+        assert_int_equal(rig_has(r, i), i > N_SAVES - r->target.config.keep);
 }
 
 static void test_failure_is_a_result(void **state)

@@ -92,8 +92,8 @@ static const struct {
     /* Not one of the choices. */
     {"{\"train\": {\"precision\": \"fp23\"}}", 1, "train.precision", "did you mean \"fp32\"?"},
     {"{\"train\": {\"precision\": \"FP32\"}}", 1, "train.precision", "did you mean \"fp32\"?"},
-    {"{\"data\": {\"source\": \"webdataset\"}}", 1, "data.source",
-     "expected one of \"synthetic\", \"shards\", \"folder\", got \"webdataset\""},
+    {"{\"data\": {\"scaled_decode\": \"half\"}}", 1, "data.scaled_decode",
+     "expected one of \"never\", \"train\", \"always\", got \"half\""},
     {"{\"schedule\": {\"kind\": 3}}", 1, "schedule.kind", "expected one of \"constant\""},
     /* Each key valid, together wrong. */
     {"{\"data\": {\n\"source\": \"shards\"}}", 0, "data.train", "data.source is \"shards\""},

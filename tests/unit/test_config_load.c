@@ -220,7 +220,8 @@ static void test_help_and_readme(void **state)
     assert_true(fread(readme, 1, (1 << 17) - 1, in) > 0);
     fclose(in);
     if (!strstr(readme, help))
-        fail_msg("configs/README.md is out of date: append the output of `dtrain config help`");
+        fail_msg("out of date; run: sed -i '/^## model$/,$d' configs/README.md && "
+                 "build-dev/dtrain config help >> configs/README.md");
     free(readme);
     free(help);
 }

@@ -124,7 +124,9 @@ static void test_bad_evaluation_samples(void **state)
     folder_add_bad(&folder, "cut-tenth");
     struct dt_dataset *dataset = open_folder(&folder);
     struct dt_loader_options options = make_options(false, 0, 1, 4, 2);
-    options.max_bad_fraction = 2.0 / 7.0; /* exactly as many as there are */
+    struct dt_config_data data = rig_data;
+    data.max_bad_fraction = 2.0 / 7.0; /* exactly as many as there are */
+    options.data = &data;
     struct dt_loader *loader = open_loader(dataset, &options);
     const struct dt_batch *batch;
     capture_begin();
@@ -170,7 +172,7 @@ static void test_each_bad_file_ends_the_job(void **state)
         folder_add_bad(&folder, bad_files[k].name);
         struct dt_dataset *dataset = open_folder(&folder);
         struct dt_loader_options options = make_options(false, 0, 1, 2, 2);
-        options.max_bad_fraction = 0.0;
+        options.data = &(const struct dt_config_data){.val_resize = SIZE + 4, .prefetch = 3};
         struct dt_loader *loader = open_loader(dataset, &options);
         capture_begin();
         assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);

@@ -2,6 +2,9 @@
 #include "data/dataset.h"
 #include "data_files.h"
 
+static const struct dt_config_data synthetic_data = {.source = DT_SOURCE_SYNTHETIC};
+static const struct dt_config_data folder_data = {.source = DT_SOURCE_FOLDER};
+
 enum { SIZE = 40 };
 
 static struct dt_dataset *open_good(const struct dt_dataset_options *options)
@@ -27,7 +30,7 @@ static void expect_error(dt_status expected, const char *text,
 static void test_synthetic(void **state)
 {
     (void)state;
-    const struct dt_dataset_options options = {.source = DT_SOURCE_SYNTHETIC,
+    const struct dt_dataset_options options = {.data = &synthetic_data,
                                                .num_classes = 7,
                                                .synthetic_images = 50,
                                                .image_size = SIZE,
@@ -65,7 +68,7 @@ static void test_synthetic_classes(void **state)
     struct dt_sample sample = {0};
 
     for (uint64_t seed = 0; seed < 2; seed++) {
-        const struct dt_dataset_options options = {.source = DT_SOURCE_SYNTHETIC,
+        const struct dt_dataset_options options = {.data = &synthetic_data,
                                                    .num_classes = 6,
                                                    .synthetic_images = 6,
                                                    .image_size = SIZE,
@@ -97,7 +100,7 @@ static void test_synthetic_sizes(void **state)
 {
     (void)state;
     static const int sizes[] = {1, 2, 63, 64, 65, 224};
-    struct dt_dataset_options options = {.source = DT_SOURCE_SYNTHETIC, .num_classes = 2};
+    struct dt_dataset_options options = {.data = &synthetic_data, .num_classes = 2};
     struct dt_sample sample = {0};
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -146,7 +149,7 @@ static void test_folder(void **state)
         write_text(name, expected[i].name);
     }
     const struct dt_dataset_options options = {
-        .source = DT_SOURCE_FOLDER, .path = at("set"), .num_classes = 4};
+        .data = &folder_data, .path = at("set"), .num_classes = 4};
     struct dt_dataset *dataset = open_good(&options);
     assert_int_equal(dt_dataset_size(dataset), 4);
     assert_false(dt_dataset_is_raw(dataset));
@@ -182,7 +185,7 @@ static void test_folder(void **state)
 static void test_folder_errors(void **state)
 {
     (void)state;
-    struct dt_dataset_options options = {.source = DT_SOURCE_FOLDER, .num_classes = 2};
+    struct dt_dataset_options options = {.data = &folder_data, .num_classes = 2};
 
     make_folder("bad");
     options.path = at("bad");
@@ -226,7 +229,7 @@ static void test_cache(void **state)
     (void)state;
     static const char *const texts[] = {"first", "another", "third"};
     const struct dt_dataset_options options = {
-        .source = DT_SOURCE_FOLDER, .path = at("cached"), .num_classes = 2};
+        .data = &folder_data, .path = at("cached"), .num_classes = 2};
     make_folder("cached");
     make_folder("cached/a");
     write_text("cached/a/1.jpg", texts[0]);

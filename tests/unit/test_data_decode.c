@@ -18,6 +18,8 @@
 #include "image/resize.h"
 #include "jpeg_make.h"
 
+static const struct dt_config_data folder_data = {.source = DT_SOURCE_FOLDER};
+
 static const struct jpeg_kind layouts[] = {
     {"4:4:4", 101, 67, JCS_RGB, JCS_YCbCr, NULL, 0, ONE_SCAN, false, true},
     {"4:2:2", 101, 67, JCS_RGB, JCS_YCbCr, "21 11 11", 0, ONE_SCAN, false, true},
@@ -55,17 +57,17 @@ static const struct jpeg_kind layouts[] = {
 };
 enum { N_LAYOUTS = sizeof layouts / sizeof layouts[0], ROUNDS = 12 };
 
-static const struct dt_decode_options all_options[] = {
-    {.plain_upsampling = false},
-    {.plain_upsampling = true},
-    {.fast_dct = true},
-    {.plain_upsampling = true, .fast_dct = true},
+static const struct dt_config_data all_options[] = {
+    {.upsampling = DT_UPSAMPLING_FANCY},
+    {.upsampling = DT_UPSAMPLING_PLAIN},
+    {.dct = DT_DCT_FAST},
+    {.upsampling = DT_UPSAMPLING_PLAIN, .dct = DT_DCT_FAST},
 };
 static const int denominators[] = {1, 2, 4, 8};
 
 struct image {
     const struct jpeg_kind *kind;
-    const struct dt_decode_options *options;
+    const struct dt_config_data *options;
     int denominator, width, height;
     struct file file;
     uint8_t *pixels; /* of the whole image */
@@ -93,8 +95,8 @@ static void decode_plainly(uint8_t *out, const struct image *image)
     jpeg_mem_src(&info, image->file.data, image->file.bytes);
     jpeg_read_header(&info, TRUE);
     info.out_color_space = JCS_RGB;
-    info.do_fancy_upsampling = !image->options->plain_upsampling;
-    info.dct_method = image->options->fast_dct ? JDCT_IFAST : JDCT_ISLOW;
+    info.do_fancy_upsampling = image->options->upsampling == DT_UPSAMPLING_FANCY;
+    info.dct_method = image->options->dct == DT_DCT_FAST ? JDCT_IFAST : JDCT_ISLOW;
     info.scale_num = 8 / (unsigned)image->denominator;
     info.scale_denom = 8;
     jpeg_start_decompress(&info);
@@ -131,8 +133,8 @@ static void check_rectangle(struct dt_jpeg *jpeg, struct image *image, int x, in
         size_t at = ((size_t)(y + row) * (size_t)image->width + (size_t)x) * 3;
         if (memcmp(part + (size_t)row * (size_t)w * 3, image->pixels + at, (size_t)w * 3) != 0)
             fail_msg("%s, plain %d, fast %d, 1/%d: row %d of %dx%d at %d,%d", image->kind->name,
-                     image->options->plain_upsampling, image->options->fast_dct, image->denominator,
-                     row, w, h, x, y);
+                     image->options->upsampling, image->options->dct, image->denominator, row, w, h,
+                     x, y);
     }
     free(part);
 }
@@ -307,7 +309,7 @@ static void make_rows(struct rows *rows)
         assert_int_equal(dt_file_save(path, rows->files[i].data, rows->files[i].bytes), DT_OK);
     }
     struct dt_dataset_options options = {
-        .source = DT_SOURCE_FOLDER, .path = rows->folder, .num_classes = 1};
+        .data = &folder_data, .path = rows->folder, .num_classes = 1};
     assert_int_equal(dt_dataset_open(&rows->dataset, &options), DT_OK);
 }
 
@@ -363,10 +365,12 @@ static void check_near(const uint8_t *a, const uint8_t *b, int max)
 static void check_rows(const struct rows *rows, uint32_t id, bool train, int *met)
 {
     enum { EPOCHS = 25 };
-    struct dt_loader_options options = {
-        .train = train, .augment = DT_AUGMENT_IMAGENET, .image_size = SIZE, .resize = SIZE + 3};
-    struct dt_loader_options scaled_options = options;
-    scaled_options.decode.scaled = true;
+    const struct dt_config_data data = {.augment = DT_AUGMENT_IMAGENET, .val_resize = SIZE + 3};
+    struct dt_config_data scaled_data = data;
+    scaled_data.scaled_decode = DT_SCALED_ALWAYS;
+    const struct dt_loader_options options = {.train = train, .data = &data, .image_size = SIZE};
+    const struct dt_loader_options scaled_options = {
+        .train = train, .data = &scaled_data, .image_size = SIZE};
     struct dt_row_reader *reader, *scaled_reader;
     assert_int_equal(dt_row_reader_create(&reader, rows->dataset, &options), DT_OK);
     assert_int_equal(dt_row_reader_create(&scaled_reader, rows->dataset, &scaled_options), DT_OK);
@@ -411,7 +415,8 @@ static void test_times(void **state)
     struct dt_crop crop;
     uint8_t pixels[ROW];
     make_rows(&rows);
-    struct dt_loader_options options = {.image_size = SIZE, .resize = SIZE};
+    const struct dt_config_data data = {.val_resize = SIZE};
+    const struct dt_loader_options options = {.data = &data, .image_size = SIZE};
     assert_int_equal(dt_row_reader_create(&reader, rows.dataset, &options), DT_OK);
     for (uint32_t id = 0; id < N_ROW_KINDS; id++)
         assert_int_equal(dt_row_read(reader, pixels, &crop, 0, id), DT_OK);

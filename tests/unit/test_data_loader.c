@@ -16,6 +16,8 @@
 #include "image/resize.h"
 #include "loader_rig.h"
 
+static const struct dt_config_data synthetic_data = {.source = DT_SOURCE_SYNTHETIC};
+
 /* The crop that a good sample must have got in this epoch. */
 static void check_crop(const struct dt_dataset *dataset, const struct row *row, uint32_t epoch)
 {
@@ -23,8 +25,7 @@ static void check_crop(const struct dt_dataset *dataset, const struct row *row, 
     struct dt_crop crop;
     const char *number = strrchr(dt_dataset_name(dataset, row->id, name, sizeof name), '/') + 1;
     int i = (int)strtol(number, NULL, 10);
-    dt_crop_draw(&crop, DT_AUGMENT_IMAGENET, true, SEED, epoch, row->id, good_width(i),
-                 good_height(i), SIZE, SIZE + 4);
+    dt_crop_draw(&crop, &rig_data, true, SEED, epoch, row->id, good_width(i), good_height(i), SIZE);
     assert_true(row->crop.x == crop.x && row->crop.y == crop.y && row->crop.w == crop.w &&
                 row->crop.h == crop.h && row->crop.flip == crop.flip);
 }
@@ -93,8 +94,8 @@ static void test_ranks_and_workers(void **state)
 static void test_mixing(void **state)
 {
     (void)state;
-    static const struct dt_augment_options also = {
-        .color_jitter = 0.4, .random_erasing = 0.5, .mixup = 0.2, .cutmix = 1};
+    static const struct dt_config_data data = {RIG_DATA, .color_jitter = 0.4, .random_erasing = 0.5,
+                                               .mixup = 0.2, .cutmix = 1};
     struct folder folder;
     struct run *plain = malloc(sizeof *plain), *run = malloc(sizeof *run);
     struct run *expected = malloc(sizeof *expected);
@@ -103,7 +104,7 @@ static void test_mixing(void **state)
     folder_add_good(&folder, N);
     struct dt_dataset *dataset = open_folder(&folder);
     read_run(plain, dataset, 1, GLOBAL, 1);
-    read_run_with(expected, dataset, 1, GLOBAL, 1, &also);
+    read_run_with(expected, dataset, 1, GLOBAL, 1, &data);
     for (int p = 0; p < EPOCHS * BATCHES * GLOBAL; p++) {
         const struct row *rows = (const void *)expected->rows, *row = rows + p;
         const struct row *other = rows + (p ^ 1), *before = (const struct row *)plain->rows + p;
@@ -118,7 +119,7 @@ static void test_mixing(void **state)
     for (int i = 0; i < N_SPLITS; i++)
         for (int workers = 1; workers <= 4 && splits[i].micro_batch_size % 2 == 0; workers += 3) {
             read_run_with(run, dataset, splits[i].ranks, splits[i].micro_batch_size, workers,
-                          &also);
+                          &data);
             assert_memory_equal(run, expected, sizeof *run);
         }
     dt_dataset_close(dataset);
@@ -222,7 +223,7 @@ static void test_evaluation(void **state)
 
 static struct dt_dataset *open_synthetic(int n, int size)
 {
-    struct dt_dataset_options options = {.source = DT_SOURCE_SYNTHETIC,
+    struct dt_dataset_options options = {.data = &synthetic_data,
                                          .num_classes = CLASSES,
                                          .synthetic_images = n,
                                          .image_size = size,
@@ -267,8 +268,9 @@ static void test_wrong_options(void **state)
 {
     (void)state;
     struct dt_dataset *dataset = open_synthetic(N, SIZE);
-    struct dt_loader_options good = make_options(true, 0, 2, 3, 1), wrong[9];
-    for (int i = 0; i < 9; i++)
+    struct dt_loader_options good = make_options(true, 0, 2, 3, 1), wrong[8];
+    const struct dt_config_data mixed = {RIG_DATA, .mixup = 0.2};
+    for (int i = 0; i < 8; i++)
         wrong[i] = good;
     wrong[0].global_batch_size = 13;
     wrong[1].micro_batch_size = 0;
@@ -277,11 +279,8 @@ static void test_wrong_options(void **state)
     wrong[4].n_ranks = 0;
     wrong[5].global_batch_size = 60; /* more than the 53 samples */
     wrong[6].train = false;          /* two passes in evaluation */
-    wrong[7].train = false;
-    wrong[7].global_batch_size = 6;
-    wrong[7].resize = 0;
-    wrong[8].also.mixup = 0.2; /* of an odd number of images */
-    for (int i = 0; i < 9; i++) {
+    wrong[7].data = &mixed;          /* of an odd number of images */
+    for (int i = 0; i < 8; i++) {
         struct dt_loader *loader;
         dt_status status = dt_loader_create(&loader, dataset, &wrong[i]);
         assert_int_equal(status, i == 3 || i == 4 ? DT_ERR_INTERNAL : DT_ERR_CONFIG);
@@ -354,9 +353,9 @@ static void test_memory(void **state)
         for (int i = 0; i < n; i++)
             assert_true(pages[i] != pages[n]);
     }
-    assert_int_equal(n, options.prefetch);
+    assert_int_equal(n, options.data->prefetch);
     assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
-    for (int i = 0; i < 2 * options.prefetch; i++) {
+    for (int i = 0; i < 2 * options.data->prefetch; i++) {
         const struct dt_batch *batch = next(loader);
         assert_true(is_inside(loader, batch->pixels, 2 * SIZE * SIZE * 3));
         assert_true(is_inside(loader, batch->labels, 2 * sizeof *batch->labels));

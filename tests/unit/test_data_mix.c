@@ -14,6 +14,9 @@
 #include "data/dataset.h"
 #include "data/mix.h"
 #include "data/row.h"
+#include "image/colour.h"
+
+static const struct dt_config_data synthetic_data = {.source = DT_SOURCE_SYNTHETIC};
 
 enum { SIZE = 224, BYTES = SIZE * SIZE * 3 };
 
@@ -76,27 +79,26 @@ static void plain_adjust(uint8_t *pixels, size_t n, enum dt_colour colour, doubl
     }
 }
 
-static void plain_erase(uint8_t *pixels, const struct dt_rect *rect, const uint8_t *colour,
-                        int size)
+static void plain_erase(uint8_t *pixels, const struct dt_rect *rect, const double *mean, int size)
 {
     for (int i = 0; i < size * size * 3; i++) {
         int x = i / 3 % size - rect->x, y = i / 3 / size - rect->y;
         if (x >= 0 && x < rect->w && y >= 0 && y < rect->h)
-            pixels[i] = colour[i % 3];
+            pixels[i] = (uint8_t)floor(255 * mean[i % 3] + 0.5);
     }
 }
 
-static void check_recolour(const struct dt_augment_options *also, uint32_t id, int size)
+static void check_recolour(const struct dt_config_data *data, uint32_t id, int size)
 {
     struct dt_colour_change drawn;
     fill_both(size, id);
-    dt_colour_draw(&drawn, also, 7, 2, id, size);
-    dt_colour_apply(g_a, also, 7, 2, id, size);
-    for (int i = 0; i < DT_COLOURS && also->color_jitter > 0; i++)
+    dt_colour_draw(&drawn, data, 7, 2, id, size);
+    dt_colour_apply(g_a, data, 7, 2, id, size);
+    for (int i = 0; i < DT_COLOURS && data->color_jitter > 0; i++)
         plain_adjust(g_old_a, bytes_of(size), drawn.order[i], drawn.factors[i]);
-    plain_erase(g_old_a, &drawn.erased, also->erase, size);
+    plain_erase(g_old_a, &drawn.erased, data->mean, size);
     for (size_t i = 0; i < bytes_of(size); i++)
-        if (abs(g_a[i] - g_old_a[i]) > 1)
+        if (abs(g_a[i] - g_old_a[i]) > (data->color_jitter > 0))
             fail_msg("sample %u of size %d: byte %zu is %d, expected %d", id, size, i, g_a[i],
                      g_old_a[i]);
     /* Nothing behind the row. */
@@ -106,11 +108,11 @@ static void check_recolour(const struct dt_augment_options *also, uint32_t id, i
 static void test_recolour_equals_plain(void **state)
 {
     (void)state;
-    static const struct dt_augment_options all[] = {
+    static const struct dt_config_data all[] = {
         {.color_jitter = 0.4},
         {.color_jitter = 1.0},
-        {.random_erasing = 1.0, .erase = {124, 116, 104}},
-        {.color_jitter = 0.4, .random_erasing = 0.5, .erase = {1, 2, 3}},
+        {.random_erasing = 1.0, .mean = {0.485, 0.456, 0.406}},
+        {.color_jitter = 0.4, .random_erasing = 0.5, .mean = {1 / 255.0, 2 / 255.0, 3 / 255.0}},
     };
     static const int sizes[] = {1, 2, 7, 16, 33, SIZE};
     for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
@@ -125,12 +127,12 @@ static void test_factors_and_orders(void **state)
 {
     (void)state;
     enum { DRAWS = 30000 };
-    const struct dt_augment_options also = {.color_jitter = 0.4};
+    const struct dt_config_data data = {.color_jitter = 0.4};
     int orders[27] = {0}, n_orders = 0;
     double sum[3] = {0}, squares[3] = {0};
     for (uint32_t id = 0; id < DRAWS; id++) {
         struct dt_colour_change drawn;
-        dt_colour_draw(&drawn, &also, 7, 0, id, SIZE);
+        dt_colour_draw(&drawn, &data, 7, 0, id, SIZE);
         assert_int_equal(1 << drawn.order[0] | 1 << drawn.order[1] | 1 << drawn.order[2], 7);
         orders[drawn.order[0] * 9 + drawn.order[1] * 3 + drawn.order[2]]++;
         for (int i = 0; i < 3; i++) {
@@ -156,11 +158,11 @@ static void test_rectangles(void **state)
 {
     (void)state;
     enum { DRAWS = 20000 };
-    const struct dt_augment_options also = {.random_erasing = 0.25};
+    const struct dt_config_data data = {.random_erasing = 0.25};
     double n = 0, area = 0, log_ratio = 0;
     for (uint32_t id = 0; id < DRAWS; id++) {
         struct dt_colour_change drawn;
-        dt_colour_draw(&drawn, &also, 7, 0, id, SIZE);
+        dt_colour_draw(&drawn, &data, 7, 0, id, SIZE);
         const struct dt_rect *rect = &drawn.erased;
         if (rect->w == 0)
             continue;
@@ -181,36 +183,36 @@ static void test_rectangles(void **state)
 static void test_pure(void **state)
 {
     (void)state;
-    const struct dt_augment_options also = {.color_jitter = 0.4, .random_erasing = 1, .mixup = 1};
+    const struct dt_config_data data = {.color_jitter = 0.4, .random_erasing = 1, .mixup = 1};
     static const uint32_t keys[][3] = {{7, 2, 5}, {8, 2, 5}, {7, 3, 5}, {7, 2, 6}};
     float share = 0;
     for (size_t k = 0; k < 4; k++) {
         fill_both(32, 0);
-        dt_colour_apply(g_a, &also, 7, 2, 5, 32);
-        dt_colour_apply(g_b, &also, keys[k][0], keys[k][1], keys[k][2], 32);
-        dt_colour_apply(g_old_b, &also, 7, 2, 5, 32);
+        dt_colour_apply(g_a, &data, 7, 2, 5, 32);
+        dt_colour_apply(g_b, &data, keys[k][0], keys[k][1], keys[k][2], 32);
+        dt_colour_apply(g_old_b, &data, 7, 2, 5, 32);
         assert_true((memcmp(g_b, g_old_b, bytes_of(32)) == 0) == (k == 0));
-        float drawn = dt_mix_pair(g_a, g_b, &also, keys[k][0], keys[k][1], keys[k][2], 32);
+        float drawn = dt_mix_pair(g_a, g_b, &data, keys[k][0], keys[k][1], keys[k][2], 32);
         assert_true(k == 0 || drawn != share);
         share = k == 0 ? drawn : share;
-        assert_true(dt_mix_pair(g_a, g_b, &also, 7, 2, 5, 32) == share);
+        assert_true(dt_mix_pair(g_a, g_b, &data, 7, 2, 5, 32) == share);
     }
 }
 
 static void test_off_changes_nothing(void **state)
 {
     (void)state;
-    const struct dt_augment_options also = {.erase = {1, 2, 3}};
+    const struct dt_config_data data = {.mean = {1 / 255.0, 2 / 255.0, 3 / 255.0}};
     fill_both(SIZE, 0);
     for (uint32_t id = 0; id < 10; id++) {
-        dt_colour_apply(g_a, &also, 7, 0, id, SIZE);
-        assert_true(dt_mix_pair(g_a, g_b, &also, 7, 0, id, SIZE) == 1.0f);
+        dt_colour_apply(g_a, &data, 7, 0, id, SIZE);
+        assert_true(dt_mix_pair(g_a, g_b, &data, 7, 0, id, SIZE) == 1.0f);
     }
     assert_memory_equal(g_a, g_old_a, BYTES);
     assert_memory_equal(g_b, g_old_b, BYTES);
-    assert_false(dt_mix_is_on(&also));
-    assert_true(dt_mix_is_on(&(struct dt_augment_options){.mixup = 0.2}));
-    assert_true(dt_mix_is_on(&(struct dt_augment_options){.cutmix = 1}));
+    assert_false(dt_mix_is_on(&data));
+    assert_true(dt_mix_is_on(&(struct dt_config_data){.mixup = 0.2}));
+    assert_true(dt_mix_is_on(&(struct dt_config_data){.cutmix = 1}));
 }
 
 /* --- Pairs --- */
@@ -228,12 +230,12 @@ static void check_mixed(const uint8_t *row, const uint8_t *own, const uint8_t *o
 static void test_mixup_equals_plain(void **state)
 {
     (void)state;
-    const struct dt_augment_options also = {.mixup = 1};
+    const struct dt_config_data data = {.mixup = 1};
     static const int sizes[] = {1, 7, 33, SIZE};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
         for (uint32_t id = 0; id < 20; id++) {
             fill_both(sizes[s], id);
-            double share = (double)dt_mix_pair(g_a, g_b, &also, 7, 1, id, sizes[s]);
+            double share = (double)dt_mix_pair(g_a, g_b, &data, 7, 1, id, sizes[s]);
             assert_true(share >= 0.5 && share <= 1 && share * 256 == floor(share * 256));
             check_mixed(g_a, g_old_a, g_old_b, share, sizes[s]);
             check_mixed(g_b, g_old_b, g_old_a, share, sizes[s]);
@@ -273,11 +275,11 @@ static void check_union(int size)
 static void check_cut(uint32_t id, int size)
 {
     bool in, out;
-    const struct dt_augment_options also = {.cutmix = 1};
+    const struct dt_config_data data = {.cutmix = 1};
     fill_both(size, id);
     for (size_t i = 0; i < BYTES; i++) /* no pixel is the same in both */
         g_b[i] = g_old_b[i] = (uint8_t)(g_a[i] + 1 + g_b[i] % 255);
-    float share = dt_mix_pair(g_a, g_b, &also, 7, 1, id, size);
+    float share = dt_mix_pair(g_a, g_b, &data, 7, 1, id, size);
     check_union(size);
     int kept = count_pixels(&in, true, size), given = count_pixels(&out, false, size);
     assert_true(in || out);
@@ -301,13 +303,13 @@ static void test_cutmix_moves_rectangles(void **state)
 static void check_mixup_mean(double alpha)
 {
     enum { DRAWS = 20000 };
-    const struct dt_augment_options also = {.mixup = alpha};
+    const struct dt_config_data data = {.mixup = alpha};
     double log_beta = 2 * lgamma(alpha) - lgamma(2 * alpha);
     double expected = 0.5 - exp(-alpha * log(4) - log_beta) / alpha;
     double sum = 0;
     uint8_t a[3] = {0}, b[3] = {0};
     for (uint32_t id = 0; id < DRAWS; id++)
-        sum += 1 - (double)dt_mix_pair(a, b, &also, 7, 0, id, 1);
+        sum += 1 - (double)dt_mix_pair(a, b, &data, 7, 0, id, 1);
     check_near(sum / DRAWS, expected, 4 * 0.17 / sqrt(DRAWS), "mean share of the other");
 }
 
@@ -325,12 +327,12 @@ static void test_one_of_both(void **state)
 {
     (void)state;
     enum { DRAWS = 2000, SMALL = 16 };
-    const struct dt_augment_options also = {.mixup = 1, .cutmix = 1};
+    const struct dt_config_data data = {.mixup = 1, .cutmix = 1};
     int n_mixed = 0, n_cut = 0;
     for (uint32_t id = 0; id < DRAWS; id++) {
         memset(g_a, 0, bytes_of(SMALL));
         memset(g_b, 255, bytes_of(SMALL));
-        if (dt_mix_pair(g_a, g_b, &also, 7, 0, id, SMALL) == 1.0f)
+        if (dt_mix_pair(g_a, g_b, &data, 7, 0, id, SMALL) == 1.0f)
             continue;
         n_mixed += g_a[0] != 0 && g_a[0] != 255;
         n_cut += g_a[0] == 0 || g_a[0] == 255;
@@ -343,16 +345,12 @@ static void test_one_of_both(void **state)
 /* --- Where it is called --- */
 
 static void read_row(uint8_t *pixels, const struct dt_dataset *dataset, bool train,
-                     const struct dt_augment_options *also)
+                     const struct dt_config_data *data)
 {
     struct dt_row_reader *reader;
     struct dt_crop crop;
-    const struct dt_loader_options options = {.train = train,
-                                              .augment = DT_AUGMENT_NONE,
-                                              .also = *also,
-                                              .image_size = 32,
-                                              .resize = 32,
-                                              .seed = 7};
+    const struct dt_loader_options options = {
+        .train = train, .data = data, .image_size = 32, .seed = 7};
     assert_int_equal(dt_row_reader_create(&reader, dataset, &options), DT_OK);
     assert_int_equal(dt_row_read(reader, pixels, &crop, 3, 5), DT_OK);
     dt_row_reader_destroy(reader);
@@ -361,8 +359,8 @@ static void read_row(uint8_t *pixels, const struct dt_dataset *dataset, bool tra
 static void test_rows_are_recoloured(void **state)
 {
     (void)state;
-    const struct dt_augment_options off = {0}, on = {.color_jitter = 0.4, .random_erasing = 1};
-    const struct dt_dataset_options options = {.source = DT_SOURCE_SYNTHETIC,
+    const struct dt_config_data off = {0}, on = {.color_jitter = 0.4, .random_erasing = 1};
+    const struct dt_dataset_options options = {.data = &synthetic_data,
                                                .num_classes = 10,
                                                .synthetic_images = 10,
                                                .image_size = 32,

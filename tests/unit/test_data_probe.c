@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "loader_rig.h"
 
+static const struct dt_config_data synthetic_data = {.source = DT_SOURCE_SYNTHETIC};
+
 static struct dt_input_stages measure(const struct dt_dataset *dataset,
                                       const struct dt_loader_options *options, uint32_t first,
                                       uint32_t n)
@@ -87,7 +89,7 @@ static void test_bad_images_are_left_out(void **state)
 static void test_synthetic(void **state)
 {
     (void)state;
-    struct dt_dataset_options set = {.source = DT_SOURCE_SYNTHETIC,
+    struct dt_dataset_options set = {.data = &synthetic_data,
                                      .num_classes = CLASSES,
                                      .synthetic_images = 30,
                                      .image_size = SIZE};
@@ -113,7 +115,8 @@ static void test_loader_times(void **state)
     for (int mixed = 0; mixed <= 1; mixed++) {
         struct dt_loader_options options = make_options(true, 0, 1, 4, 2);
         options.epochs = 1;
-        options.also.mixup = mixed * 0.4;
+        const struct dt_config_data data = {RIG_DATA, .mixup = mixed * 0.4};
+        options.data = &data;
         struct dt_loader *loader = open_loader(dataset, &options);
         struct dt_loader_times times;
         double begin_s = dt_clock_s();

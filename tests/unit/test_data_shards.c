@@ -7,10 +7,12 @@
 #include "data/names.h"
 #include "data_files.h"
 
+static const struct dt_config_data shards_data = {.source = DT_SOURCE_SHARDS};
+
 static dt_status open_path(struct dt_dataset **dataset, const char *path, const char *cache)
 {
     const struct dt_dataset_options options = {
-        .source = DT_SOURCE_SHARDS, .path = path, .cache_dir = cache, .num_classes = 10};
+        .data = &shards_data, .path = path, .cache_dir = cache, .num_classes = 10};
     return dt_dataset_open(dataset, &options);
 }
 
@@ -152,16 +154,16 @@ static void test_label_offset(void **state)
 {
     (void)state;
     struct dt_dataset *dataset;
-    struct dt_dataset_options options = {.source = DT_SOURCE_SHARDS, .num_classes = 5};
+    struct dt_config_data data = {.source = DT_SOURCE_SHARDS, .label_offset = 5};
+    struct dt_dataset_options options = {.data = &data, .num_classes = 5};
 
     make_shard("offset.tar", 5, 5); /* labels 5 to 9 */
     options.path = at("offset.tar");
-    options.label_offset = 5;
     assert_int_equal(dt_dataset_open(&dataset, &options), DT_OK);
     assert_int_equal(dt_dataset_label(dataset, 0), 0);
     assert_int_equal(dt_dataset_label(dataset, 4), 4);
     dt_dataset_close(dataset);
-    options.label_offset = 4;
+    data.label_offset = 4;
     assert_int_equal(dt_dataset_open(&dataset, &options), DT_ERR_DATA);
     assert_non_null(strstr(dt_error_text(), "label 9 of 000009.jpg"));
     assert_non_null(strstr(dt_error_text(), "labels must be 4 to 8"));

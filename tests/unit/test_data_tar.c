@@ -4,6 +4,8 @@
 #include "data_files.h"
 #include "dtrain/data.h"
 
+static const struct dt_config_data shards_data = {.source = DT_SOURCE_SHARDS};
+
 #define NAME_100                                                                                   \
     "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn" \
     "nnnnnnnn"
@@ -415,7 +417,7 @@ static void test_bad_shards(void **state)
         bad_shards[i].make(&tar);
         tar_save(&tar, "bad.tar");
         const struct dt_dataset_options options = {
-            .source = DT_SOURCE_SHARDS, .path = at("bad.tar"), .num_classes = 10};
+            .data = &shards_data, .path = at("bad.tar"), .num_classes = 10};
         const dt_status status = dt_dataset_open(&dataset, &options);
         if (status != DT_ERR_DATA || !occurs(dt_error_text(), bad_shards[i].text) || dataset ||
             !strstr(dt_error_text(), "bad.tar"))

@@ -16,7 +16,8 @@ static struct dt_crop draw(enum dt_augment augment, uint64_t seed, uint32_t epoc
                            int width, int height)
 {
     struct dt_crop crop;
-    dt_crop_draw(&crop, augment, true, seed, epoch, id, width, height, 224, 256);
+    const struct dt_config_data data = {.augment = augment};
+    dt_crop_draw(&crop, &data, true, seed, epoch, id, width, height, 224);
     return crop;
 }
 
@@ -151,8 +152,10 @@ static void test_evaluation(void **state)
     for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
         for (int a = 0; a < 4; a++) { /* the fourth: no augmentation while training */
             struct dt_crop crop;
-            dt_crop_draw(&crop, kinds[a % 3], a == 3, 1, 2, 3, cases[k].width, cases[k].height,
-                         cases[k].size, cases[k].resize);
+            const struct dt_config_data data = {.augment = kinds[a % 3],
+                                                .val_resize = cases[k].resize};
+            dt_crop_draw(&crop, &data, a == 3, 1, 2, 3, cases[k].width, cases[k].height,
+                         cases[k].size);
             assert_false(crop.flip);
             assert_true(fabs(crop.x - cases[k].x) < 1e-4 && fabs(crop.y - cases[k].y) < 1e-4);
             assert_true(fabs(crop.w - cases[k].w) < 1e-4 && fabs(crop.h - cases[k].h) < 1e-4);

@@ -8,6 +8,8 @@
 
 #include "dtrain/data.h"
 
+static const struct dt_config_data shards_data = {.source = DT_SOURCE_SHARDS};
+
 enum { SHARDS = 64, SAMPLES = 512, MOST_BYTES_PER_SAMPLE = 40 };
 
 static size_t heap_bytes(void)
@@ -30,10 +32,8 @@ static void make_shards(void)
 
 static void open_set(struct dt_dataset **dataset)
 {
-    const struct dt_dataset_options options = {.source = DT_SOURCE_SHARDS,
-                                               .path = at("shards"),
-                                               .cache_dir = at("run"),
-                                               .num_classes = 10};
+    const struct dt_dataset_options options = {
+        .data = &shards_data, .path = at("shards"), .cache_dir = at("run"), .num_classes = 10};
     if (dt_dataset_open(dataset, &options) != DT_OK)
         fail_msg("%s", dt_error_text());
     assert_int_equal(dt_dataset_size(*dataset), SHARDS * SAMPLES);

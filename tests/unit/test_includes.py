@@ -24,7 +24,7 @@ ALLOWED = {
     "data": {"config", "image"},
     "pack": {"config", "image", "data"},
     "report": set(),
-    "watch": {"comm", "report"},
+    "watch": {"config", "comm", "report"},
     "checkpoint": {"config", "graph", "plan", "comm", "watch"},
     "train": {"config", "models", "graph", "plan", "backend", "comm", "image", "data", "report", "watch", "checkpoint"},
 }

@@ -5,6 +5,8 @@
 #include "image/jpeg_encode.h"
 #include "pack/pack.h"
 
+static const struct dt_config_data shards_data = {.source = DT_SOURCE_SHARDS};
+
 enum { PER_CLASS = 3, N = 10 * PER_CLASS };
 
 static dt_status write_shards(const char *src, const char *dst, const char *prefix, int per_shard,
@@ -23,7 +25,8 @@ static dt_status write_shards(const char *src, const char *dst, const char *pref
 static struct dt_dataset *open_good(enum dt_source source, const char *path)
 {
     struct dt_dataset *dataset;
-    const struct dt_dataset_options options = {.source = source, .path = path, .num_classes = 10};
+    const struct dt_dataset_options options = {
+        .data = &(const struct dt_config_data){.source = source}, .path = path, .num_classes = 10};
     if (dt_dataset_open(&dataset, &options) != DT_OK)
         fail_msg("%s", dt_error_text());
     return dataset;
@@ -189,7 +192,7 @@ static void test_pack_splits(void **state)
     struct dt_dataset *dataset;
     struct dt_names names = {0};
     const struct dt_dataset_options both = {
-        .source = DT_SOURCE_SHARDS, .path = at("packed"), .num_classes = 10};
+        .data = &shards_data, .path = at("packed"), .num_classes = 10};
 
     pack("again", "packed", "val", 100, 1);
     expect_failure(DT_ERR_CONFIG, "2 splits (train, val", dt_dataset_open(&dataset, &both));

@@ -385,9 +385,7 @@ static void run_rank(const struct scenario *s, int rank, int out)
                                                 .rank = rank,
                                                 .n_ranks = s->n_ranks,
                                                 .start_id = 7,
-                                                .init_s = limit_s,
-                                                .step_s = limit_s,
-                                                .save_s = limit_s};
+                                                .limits = {limit_s, limit_s, limit_s}};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(out, STDERR_FILENO);
     if (dt_watchdog_start(&w, &options) != DT_OK)
