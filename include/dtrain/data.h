@@ -72,12 +72,11 @@ struct dt_loader_options {
     bool train;                        /* shuffled, augmented, last partial global batch dropped */
     const struct dt_config_data *data; /* kept until dt_loader_destroy */
     int image_size;
-    int global_batch_size,
-        micro_batch_size; /* train: global_batch_size = ranks * passes * micro_batch_size;
-                   evaluation: global_batch_size = ranks * micro_batch_size; micro_batch_size
-                   is even where pairs are mixed */
+    /* Training: global = ranks * passes * micro; evaluation: global = ranks * micro. The size of a
+     * micro-batch is even where pairs are mixed. */
+    int global_batch_size, micro_batch_size;
     int rank, n_ranks;
-    int workers;     /* threads: as data->workers, which may leave the choice to the caller */
+    int workers;     /* threads; data->workers is only what the user asked for, perhaps 0 */
     uint32_t epochs; /* of the run: none behind the last is made before it is started; 0 = no end */
     uint64_t seed;
 };
