@@ -77,15 +77,6 @@ static dt_status feed(struct dt_session *s, enum dt_phase phase, const struct dt
     return dt_plan_feed(s->plan, phase, &input);
 }
 
-static dt_status train_pass(struct dt_session *s, const struct dt_batch *batch,
-                            const struct dt_scalars *scalars, int pass)
-{
-    dt_status status = feed(s, DT_TRAIN, batch);
-    if (status == DT_OK)
-        status = dt_plan_train(s->plan, scalars, pass, s->n_passes);
-    return end_feed(s, s->train, batch, status);
-}
-
 dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
                           const struct dt_scalars *scalars, int pass)
 {
@@ -94,7 +85,10 @@ dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
     own.first_row = (uint32_t)((s->rank * s->n_passes + pass) * s->micro_batch_size);
     if (dt_fault_due(DT_FAULT_NAN, scalars->step))
         own.diff_scale = NAN;
-    DT_TRY(train_pass(s, batch, &own, pass));
+    dt_status status = feed(s, DT_TRAIN, batch);
+    if (status == DT_OK)
+        status = dt_plan_train(s->plan, &own, pass, s->n_passes);
+    DT_TRY(end_feed(s, s->train, batch, status));
     if (slowness > 1)
         dt_clock_sleep((slowness - 1) * (work_s(s) - begin_s));
     if (pass == s->n_passes - 1 && dt_fault_due(DT_FAULT_FLIP, scalars->step))

@@ -258,16 +258,6 @@ static dt_status dry_run(struct dt_session *s)
     return DT_OK;
 }
 
-static dt_status run_training(struct run *r, const struct dt_train_options *options)
-{
-    if (options->dry_run)
-        return dry_run(&r->session);
-    DT_TRY(dt_run_begin(r, options));
-    if (r->was_complete)
-        return DT_OK;
-    return dt_run_end(r, train(r));
-}
-
 /* A rank that failed alone must not wait for anything, see dt_session_close. */
 static void close_run(struct run *r, dt_status status)
 {
@@ -296,7 +286,9 @@ dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
     r->folder.lock_fd = -1;
     dt_session_init(&r->session, comm, config);
     dt_watchdog_catch_crashes(r->session.rank);
-    dt_status status = run_training(r, options);
+    dt_status status = options->dry_run ? dry_run(&r->session) : dt_run_begin(r, options);
+    if (status == DT_OK && !options->dry_run && !r->was_complete)
+        status = dt_run_end(r, train(r));
     close_run(r, status);
     return status;
 }
