@@ -81,7 +81,7 @@ for ranks in (0, 1, 2):
         code, text = on_terminal(command(ranks, folder, "a", SETTINGS))
         check(f"{ranks} ranks on a terminal: exit code {code}", code == 0, text)
         rewritten = text.count(REWRITE + b"epoch ")
-        check(f"{ranks} ranks on a terminal: {rewritten} lines rewritten", rewritten == 6, text)
+        check(f"{ranks} ranks on a terminal: {rewritten} lines rewritten", rewritten >= 6, text)
         check(f"{ranks} ranks: share and time", b"step 24/24 (100 %):" in text and b"  elapsed " in text, text)
         code, text = in_file(command(ranks, folder, "b", {**SETTINGS, **BY_TIME}))
         check(f"{ranks} ranks in a file: exit code {code}", code == 0, text)
