@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-/* --- step.cu: the values of a step, in device memory so that a recording can be replayed --- */
+/* --- train_step.cu: the values of a step, in device memory so that a recording can be replayed --- */
 
 cudaError_t dt_kernel_set_step(cudaStream_t stream, struct dt_step_values *step,
                                const struct dt_step_values *values);
