@@ -334,10 +334,10 @@ def test_tfrecord():
     def flipped(at):
         return whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
 
-    refused("its check sum", flipped(start + 1))
-    refused("cut", whole[:-1])
+    refused("its checksum", flipped(start + 1))
+    refused("the file is truncated", whole[:-1])
     refused("truncated", whole[: start + 5])
-    refused("check sum differs", flipped(len(records[20]) // 2))
+    refused("checksum differs", flipped(len(records[20]) // 2))
     refused("no tf.Example", reframe(b"\x0a\xff\x01"))
     refused("no image/encoded", reframe(part(1, b"")))
 
@@ -371,7 +371,7 @@ def test_convert():
     images = {len(data): Image.open(io.BytesIO(data)) for _, data in samples_of("odd1")}
     if "not .jpg or .jpeg files" in out or "libpng" in out:
         raise AssertionError("the build has no libpng")
-    assert "4 images of 2 classes" in out and "1 as they are, 3 converted" in out, out
+    assert "4 images of 2 classes" in out and "1 unchanged, 3 converted" in out, out
     assert sorted((i.mode, i.size) for i in images.values()) == [
         ("L", (50, 50)),
         ("RGB", (33, 40)),
@@ -439,7 +439,7 @@ def test_resize():
     for i, size in enumerate([(120, 80), (81, 300), (64, 64), (50, 300), (65, 64)]):
         write(f"large/a/{i}.jpg", jpeg("RGB", size, format="JPEG", quality=90)[1])
     out = run("shard", "large", "small", "--resize-short", 64, "--quality", 90, "--threads", 2)
-    assert "3 as they are, 0 converted, 2 reduced" in out, out
+    assert "3 unchanged, 0 converted, 2 resized" in out, out
     images = [Image.open(io.BytesIO(data)) for _, data in samples_of("small")]
     assert sorted(i.size for i in images) == [(50, 300), (64, 64), (64, 237), (65, 64), (96, 64)]
     for image in images:
@@ -448,7 +448,7 @@ def test_resize():
             want = np.float32(source.resize(image.size, Image.BILINEAR))
             assert np.abs(np.float32(image) - want).mean() < 2
     better = run("shard", "large", "small2", "--resize-short", 64, "--threads", 1)
-    assert len(samples_of("small2")) == 5 and "2 reduced" in better
+    assert len(samples_of("small2")) == 5 and "2 resized" in better
     assert sum(len(d) for _, d in samples_of("small2")) > sum(
         len(d) for _, d in samples_of("small")
     )
@@ -472,7 +472,7 @@ def test_bad():
     for threads in 1, 3:
         options = ["--per-shard", 7, "--threads", threads, "--skip-bad"]
         out = run("shard", "bad", f"skip{threads}", *options)
-        assert f"{path} is left out" in out and "1 bad ones left out" in out, out
+        assert f"{path} is skipped" in out and "1 bad ones skipped" in out, out
     same("skip1", "skip3")
     info = json.loads(read("skip1/_info.json"))["splits"]["train"]
     assert info["num_samples"] == 39 and sum(info["shard_lengths"]) == 39
@@ -588,7 +588,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 SHARD = "train-0002.tar"
 # what is done, words that must be in the line of the fault, number of lines
 FAULTS = {
-    "bit flip": (patch(SHARD, flip(2500)), [SHARD, "check sum"], None),
+    "bit flip": (patch(SHARD, flip(2500)), [SHARD, "checksum"], None),
     "cut tar": (patch(SHARD, lambda d: d[:9000], True), [SHARD, "truncated"], 1),
     "no end mark": (patch(SHARD, lambda d: d[: d.rstrip(b"\0").__len__() // 512 * 512 + 512], True),
                     [SHARD, "without the end mark"], 1),
@@ -612,9 +612,9 @@ FAULTS = {
              [SHARD, "000018.jpg", "CMYK"], 1),
     "tar header": (patch(SHARD, flip(1024), True), [SHARD, "damaged"], 1),
     "wrong sum": (patch("checksums.xxh64", lambda d: d.replace(d[:2], b"00", 1)),
-                  ["train-0000.tar", "check sum"], 1),
+                  ["train-0000.tar", "checksum"], 1),
     "no sum": (patch("checksums.xxh64", remove_lines(b"0002.tar")), [SHARD, "has no line"], 1),
-    "bad line": (patch("checksums.xxh64", lambda d: d + b"what\n"), ["checksums.xxh64: line", "is no check sum"], 1),
+    "bad line": (patch("checksums.xxh64", lambda d: d + b"what\n"), ["checksums.xxh64: line", "is not a checksum"], 1),
     "index": (patch("train-0002.idx", flip(30)), [SHARD, "line 2 of its .idx"], 1),
     "other index": (lambda f: shutil.copy(f"{f}/train-0001.idx", f"{f}/train-0002.idx"),
                     [SHARD, "line 2 of its .idx"], 1),
