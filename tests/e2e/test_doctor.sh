@@ -66,6 +66,6 @@ HOME='' XDG_CACHE_HOME='' doctor 0
 has -- "cache folder" "none: "
 touch "$work/file"
 doctor 0 --set device.cache_dir="$work/file/in"
-has -- "cache folder" "$work/file/in cannot be written: "
+has -- "cache folder" "$work/file/in is not writable: "
 [ ! -e "$work/cache" ] && [ ! -e "$work/home" ] && [ ! -e "$work/own" ] ||
     fail "the doctor has made a folder"
