@@ -1,4 +1,4 @@
-"""`dtrain shard` from every kind of source, and `dtrain verify` on what it makes and on 20 faults.
+"""`dtrain shard` from every kind of source; `dtrain verify` on its output and on planted faults.
 Label: numeric."""
 
 import fcntl
@@ -52,7 +52,7 @@ def same(a, b):
 
 
 def xxh64(data):
-    """The specification, seed 0."""
+    """XXH64 as specified, with seed 0."""
     p1, p2, p3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
     p4, p5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
     rotate = lambda x, r: (x << r | x >> (64 - r)) & MASK
@@ -140,7 +140,7 @@ def wds2idx(tar):
 
 
 def samples_of(folder, prefix="train"):
-    """(label, image) in the order of the shards."""
+    """(label, image) in shard order."""
     out, label = [], None
     for name in sorted(os.listdir(folder)):
         if name.startswith(prefix) and name.endswith(".tar"):
@@ -166,7 +166,7 @@ def tar_of(path, members):
 
 
 def make_classes():
-    """Class folders named like WordNet ids, the order of the names another than that of the files."""
+    """Class folders named like WordNet IDs; classes and files are ordered differently."""
     run("demo-data", "shapes", "--per-class", 4, "--size", 40)
     for i, name in enumerate(sorted(os.listdir("shapes"))):
         wnid = f"n{(i * 7919) % 10 * 11111 + 10000:08d}"
@@ -216,7 +216,7 @@ def test_splits():
 
 
 def test_shards():
-    """Shards as a source: the same images, labels and classes, in another order and size."""
+    """Shards as a source: the same images, labels and classes in another order and shard size."""
     run("shard", "folder", "again", "--per-shard", 15, "--seed", 5)
     run("shard", "folder/train-{0000..0005}.tar", "pattern", "--per-shard", 15, "--seed", 5)
     same("again", "pattern")
@@ -236,7 +236,7 @@ def test_train_tar():
     for name in "train_tar", "train_tar2":
         run("shard", "ILSVRC2012_img_train.tar", name, "--per-shard", 7, "--threads", 2)
         same("folder", name)
-    # The end mark of an inner tar is cut off: the next class would be taken for images of it.
+    # Without the end mark of an inner tar, the next class would be mistaken for images of it.
     data = members[3][1]
     tar_of(
         "cut.tar", members[:3] + [(members[3][0], data[: len(data) // 1024 * 512])] + members[4:]
@@ -272,7 +272,7 @@ def test_val_tar():
     try:
         import scipy.io  # noqa: F401
     except ImportError:
-        print("no scipy: the development kit is left out")
+        print("no scipy: the development kit is not tested")
         return
     images = list(list_images("src"))
     wnids = sorted(os.listdir("src"))
@@ -347,7 +347,7 @@ def reframe(data):
     return head + struct.pack("<I", crc32c_masked(head)) + data + b"\0\0\0\0"
 
 
-# --- What is converted ---
+# --- Conversion ---
 
 
 def jpeg(mode, size, **options):
@@ -410,7 +410,7 @@ def png_of(rows, depth, *chunks):
 
 
 def test_png_colours():
-    """As in Pillow, neither 16 bits nor a gamma change the values."""
+    """As in Pillow, neither 16 bits nor a gamma changes the values."""
     ramp = np.repeat(np.arange(0, 256, 5), 8)[None, :, None].repeat(16, 0).repeat(3, 2)
     write("ramp/a/plain.png", png_of(ramp, 8))
     write("ramp/a/gamma.png", png_of(ramp, 8, (b"gAMA", struct.pack(">I", 100000))))
@@ -423,7 +423,7 @@ def test_png_colours():
 
 
 def test_one_at_a_time():
-    """Two runs must not write into one folder; what a killed one has left is removed."""
+    """Two runs must not write to the same folder; files left by a killed run are removed."""
     write("shared/train-0042.tar.tmp", b"left over")
     write("shared/train-0042.idx.tmp", b"left over")
     write("shared/val-0001.tar.tmp", b"of another split")
@@ -479,7 +479,7 @@ def test_bad():
     assert "39 samples" in run("verify", "skip1")
 
 
-# --- Twenty faults ---
+# --- Faults ---
 
 
 def members_of(path):
@@ -488,7 +488,7 @@ def members_of(path):
 
 
 def seal(folder, shard):
-    """Index and check sum of a shard anew, so that only the fault meant is there."""
+    """Renews index and checksum of a shard, so that it has only the intended fault."""
     write(f"{folder}/{shard}.idx", wds2idx(f"{folder}/{shard}.tar"))
     seal_sum(folder, shard)
 
@@ -502,7 +502,7 @@ def seal_sum(folder, shard):
 
 
 def edit(change):
-    """A fault in the members of train-0002."""
+    """Plants a fault in the members of train-0002."""
 
     def plant(folder):
         members = members_of(f"{folder}/train-0002.tar")
@@ -562,7 +562,7 @@ def wrong_length(split):
 
 
 def two_keys(folder):
-    """A sample of train-0001 has the key of one of train-0002."""
+    """Gives a sample of train-0001 the key of one in train-0002."""
     members = members_of(f"{folder}/train-0001.tar")
     members[0][0], members[1][0] = "000014.cls", "000014.jpg"
     tar_of(f"{folder}/train-0001.tar", members)
@@ -580,13 +580,13 @@ def extra(folder):
 
 
 def damage_scan(data):
-    """Ones where entropy-coded data were: no Huffman code."""
+    """Replaces entropy-coded data by ones, which are not a Huffman code."""
     return data[: len(data) // 2] + b"\xff\0" * 20 + data[len(data) // 2 + 40 :]
 
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SHARD = "train-0002.tar"
-# what is done, words that must be in the line of the fault, number of lines
+# edit, words that the line of the fault must contain, number of lines
 FAULTS = {
     "bit flip": (patch(SHARD, flip(2500)), [SHARD, "checksum"], None),
     "cut tar": (patch(SHARD, lambda d: d[:9000], True), [SHARD, "truncated"], 1),
