@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What mpirun needs on a small machine and in a container; sourced by the other scripts.
-# MPIRUN: the launcher with ranks unbound (Open MPI binds each rank to one core when there are two).
+# Settings that mpirun needs on small machines and in containers; sourced by the other scripts.
+# MPIRUN: the launcher, with ranks unbound (Open MPI binds each of two ranks to a single core).
 if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034
-# The Debian and Ubuntu packages that dtrain needs; sourced by setup.sh. (g++: nvcc compiles with it.)
+# The Debian and Ubuntu packages that dtrain needs; sourced by setup.sh. (nvcc needs g++.)
 BUILD_PACKAGES="gcc g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libdnnl-dev
     libjpeg-dev libpng-dev zlib1g-dev libcjson-dev libarchive-dev libxxhash-dev
     librandom123-dev libhwloc-dev"

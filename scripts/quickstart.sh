@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a fresh machine to a trained network: installs, builds, generates labelled JPEG files, packs
-# them into shards and trains on them with two MPI ranks. Ends with the accuracy on the validation set.
+# them into shards, trains on them with two MPI ranks and prints the accuracy on the validation set.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/mpi_env.sh
@@ -26,7 +26,7 @@ $MPIRUN -np 2 build/dtrain --config configs/quickstart.json --out $out --set dev
 # The last evaluation: {"event":"eval", ..., "top1":97.15, ...}
 top1=$(sed -n 's/.*"event":"eval".*"top1":\([0-9.]*\).*/\1/p' $out/metrics.jsonl | tail -n 1)
 awk -v top1="$top1" 'BEGIN {
-    printf "quickstart: top-1 %.2f %% on the validation set, above 90 %% expected\n", top1
+    printf "quickstart: top-1 %.2f %% on the validation set (expected: above 90 %%)\n", top1
     exit !(top1 > 90)
 }'
 echo "quickstart: curves in $out/metrics.jsonl, weights in $out/checkpoints"

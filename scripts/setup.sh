@@ -3,9 +3,9 @@
 #
 #   scripts/setup.sh [build|test] [PRESET] [CMAKE OPTIONS]
 #
-# build: packages to build and run, and the program. test: those for the tests, and these as well.
-# PRESET: release (default), dev, asan, tsan. Without root rights it asks sudo. DTRAIN_NO_INSTALL=1
-# leaves packages alone.
+# build: installs the packages to build and run, builds the program. test: also those for the tests,
+# and the tests. PRESET: release (default), dev, asan, tsan. Uses sudo unless run as root.
+# DTRAIN_NO_INSTALL=1 installs nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}

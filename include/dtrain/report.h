@@ -38,15 +38,15 @@ struct dt_field {
  *   run_start   config, ranks, device, global_batch_size, micro_batch_size, passes, lr,
  *               steps_per_epoch, epochs, parameters, train_images, val_images, start_step
  *   step        step, total_steps, epoch, loss, top1, top5 (per cent), lr, images_per_s,
- *               data_wait_s, elapsed_s (since the start), eta_s, [comm_s, where the device has no
- *               queues], [fp16: loss_scale, skipped_steps]; means since the last step event
+ *               data_wait_s, elapsed_s, eta_s, [comm_s: devices without queues],
+ *               [fp16: loss_scale, skipped_steps]; means since the previous step event
  *   eval        epoch, step, images, loss, top1, top5
- *   checkpoint  step, path, seconds (of writing), stall_s (of training), bytes
- *   input       epoch, step, steps, wait_share (of the step time the ranks wait for data),
- *               busy_share (of the workers' time), read_share (of what they are busy with),
- *               longest_wait_s (of a rank since the start), capacity_images_per_s (all workers,
- *               never idle), demand_images_per_s (if no rank ever waited), workers (per rank),
- *               text; of an epoch, or of the steps done of it
+ *   checkpoint  step, path, seconds (writing), stall_s (training blocked), bytes
+ *   input       per epoch, or per part of it that was trained:
+ *               epoch, step, steps, wait_share (fraction of step time spent waiting for data),
+ *               busy_share (fraction of the workers' time), read_share (fraction of busy time),
+ *               longest_wait_s (of any rank since the start), capacity_images_per_s (all workers
+ *               always busy), demand_images_per_s (no rank ever waiting), workers (per rank), text
  *   warning     text
  *   run_end     status, exit_code, steps, seconds, [top1] */
 struct dt_report;
@@ -57,11 +57,11 @@ struct dt_report_options {
 };
 dt_status dt_report_open(struct dt_report **report, const struct dt_report_options *options);
 void dt_report_close(struct dt_report *report); /* accepts NULL */
-/* Sends an event; accepts a NULL report (other ranks). A sink that cannot write warns once and goes
- * silent: reporting never ends a run. */
+/* Sends an event; accepts a NULL report (other ranks). A sink that cannot write warns once and is
+ * disabled: reporting never ends a run. */
 void dt_report_event(struct dt_report *report, const char *event, const struct dt_field *fields,
                      int n_fields);
-/* Work that has no event yet (evaluation, index building): a transient progress line. */
+/* Shows a transient progress line for work that has no event (evaluation, building an index). */
 void dt_report_progress(struct dt_report *report, const char *what, int64_t done, int64_t total);
 
 #endif

@@ -1,6 +1,6 @@
 # The CUDA side of the build: the toolkit, cuDNN and NCCL, the list of GPU architectures, and the
-# library of kernels. Sets DTRAIN_HAVE_CUDA. DTRAIN_CUDA=AUTO builds the backend where everything is
-# there, ON insists, OFF leaves it out. The backend itself is C; nvcc sees kernels/ alone.
+# library of kernels. Sets DTRAIN_HAVE_CUDA. DTRAIN_CUDA=AUTO builds the backend if everything is
+# found, ON requires it, OFF disables it. The backend itself is C; nvcc compiles kernels/ only.
 set(DTRAIN_HAVE_CUDA FALSE)
 if(NOT DTRAIN_CUDA STREQUAL "OFF")
     include(CheckLanguage)
@@ -20,16 +20,16 @@ if(NOT DTRAIN_CUDA STREQUAL "OFF")
     if(NOT _missing)
         set(DTRAIN_HAVE_CUDA TRUE)
     elseif(DTRAIN_CUDA STREQUAL "ON")
-        message(FATAL_ERROR "DTRAIN_CUDA=ON, but not found: ${_missing}. Needed are the CUDA "
-            "toolkit >= 12, cuDNN >= 9 (CUDNN_ROOT) and NCCL >= 2.18 (NCCL_ROOT)")
+        message(FATAL_ERROR "DTRAIN_CUDA=ON, but not found: ${_missing}. The CUDA toolkit >= 12, "
+            "cuDNN >= 9 (CUDNN_ROOT) and NCCL >= 2.18 (NCCL_ROOT) are required")
     else()
         message(STATUS "no CUDA backend, not found: ${_missing}")
     endif()
 endif()
 
 if(DTRAIN_HAVE_CUDA)
-    # Machine code for every architecture that the toolkit knows from Volta on, and PTX of the newest
-    # for those to come. -DCMAKE_CUDA_ARCHITECTURES=native builds for the GPU of this machine.
+    # Machine code for every architecture from Volta on that the toolkit supports, and PTX of the
+    # newest for future ones. -DCMAKE_CUDA_ARCHITECTURES=native builds for the GPU of this machine.
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
         set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real)
         if(CUDAToolkit_VERSION VERSION_LESS 13)
@@ -42,15 +42,15 @@ if(DTRAIN_HAVE_CUDA)
         endif()
     endif()
     set(CMAKE_CUDA_STANDARD 17)
-    # One runtime in a program: the C code links the shared one (CUDA::cudart), and what nvcc builds
-    # must register its kernels with the same.
+    # A program must contain one runtime: the C code links the shared one (CUDA::cudart), and nvcc's
+    # objects must register their kernels with the same.
     set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
     enable_language(CUDA)
     message(STATUS "CUDA backend: toolkit ${CUDAToolkit_VERSION}, cuDNN ${CUDNN_VERSION}, "
         "NCCL ${NCCL_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
 endif()
 
-# dt_kernels: kernels/*.cu behind plain C launchers.
+# dt_kernels: kernels/*.cu with plain C launchers.
 function(dt_kernels)
     file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.cu)
     add_library(dt_kernels STATIC ${sources})
@@ -58,7 +58,7 @@ function(dt_kernels)
         PRIVATE ${RANDOM123_INCLUDE_DIR})
     target_link_libraries(dt_kernels PUBLIC CUDA::cudart)
     target_compile_options(dt_kernels PRIVATE -Xcompiler=-Wall,-Wextra,-fPIE
-        -Wno-deprecated-gpu-targets) # the list begins with the oldest on purpose
+        -Wno-deprecated-gpu-targets) # old architectures are intended
     if(DTRAIN_WERROR)
         target_compile_options(dt_kernels PRIVATE -Werror=all-warnings)
     endif()

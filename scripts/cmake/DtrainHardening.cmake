@@ -1,5 +1,5 @@
-# A build id for every program; in release builds also what makes bugs harder to exploit, as far as
-# compiler and linker know it. Sanitizers and debug builds go without: the checks get in their way.
+# A build id for every program; in release builds also hardening flags, if compiler and linker
+# support them. Sanitizer and debug builds omit them, as the two interfere.
 include(CheckLinkerFlag)
 include(CheckPIESupported)
 
@@ -15,7 +15,7 @@ if(CMAKE_BUILD_TYPE MATCHES "^(Release|RelWithDebInfo)$" AND NOT DTRAIN_SANITIZE
             target_compile_options(dt_options INTERFACE $<$<COMPILE_LANGUAGE:C>:${flag}>)
         endif()
     endforeach()
-    # Some distributions have a lower level by default.
+    # Some distributions set a lower level by default.
     target_compile_options(dt_options INTERFACE
         "$<$<COMPILE_LANGUAGE:C>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=3>")
     foreach(flag relro now noexecstack)

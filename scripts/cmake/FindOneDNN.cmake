@@ -1,5 +1,5 @@
 # Finds oneDNN by header and library: target OneDNN::OneDNN, variable OneDNN_VERSION.
-# Debian's own dnnl-config.cmake asks for OpenCL's development files, which dtrain does not need.
+# Debian's dnnl-config.cmake requires OpenCL's development files, which dtrain does not need.
 find_path(OneDNN_INCLUDE_DIR dnnl.h)
 find_library(OneDNN_LIBRARY dnnl)
 mark_as_advanced(OneDNN_INCLUDE_DIR OneDNN_LIBRARY)

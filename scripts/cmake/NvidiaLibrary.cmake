@@ -1,7 +1,7 @@
-# find_nvidia_library(NAME library header so-version part-of-the-version...): the body of FindCUDNN
-# and FindNCCL. Makes the target NAME::NAME and NAME_VERSION. Looked for in NAME_ROOT (a variable or
-# the environment; pip's nvidia/<library> folder is one), the CUDA toolkit and the usual places. A
-# library without the linker's name (lib<library>.so), as pip packs it, is taken too.
+# find_nvidia_library(NAME library header so-version version-component...): the body of FindCUDNN
+# and FindNCCL. Defines the target NAME::NAME and NAME_VERSION. Searches NAME_ROOT (a CMake or
+# environment variable, such as pip's nvidia/<library> folder), the CUDA toolkit and the default
+# places. Also accepts a library without the linker name lib<library>.so, as in pip's packages.
 include(FindPackageHandleStandardArgs)
 
 macro(find_nvidia_library name library header so_version)

@@ -1,9 +1,9 @@
-/* `dtrain bench --input`: what the input pipeline can deliver, without a device or a network.
+/* `dtrain bench --input`: throughput of the input pipeline, without a device or a network.
  *
- * First one thread makes rows part by part; then the loader alone, with a caller that only takes
- * batches, for 1, 2, 4 ... workers. Every measurement begins with the same images: first after the
- * system was asked to drop its cached pages (cold: from the disk), then those again (warm: from the
- * page cache). All ranks measure at the same time; data.cache_mb is not used. */
+ * First one thread produces rows stage by stage; then the loader runs alone, with a caller that
+ * only takes batches, for 1, 2, 4 ... workers. Every measurement uses the same images twice: cold,
+ * after asking the system to drop its cached pages, and then warm, from the page cache. All ranks
+ * measure at the same time; data.cache_mb is not used. */
 #include "bench/input.h"
 
 #include <inttypes.h>
@@ -20,13 +20,13 @@
 #include "train/session.h"
 
 enum {
-    BATCH_MOST = 32,  /* rows of a batch: the clock is read after each */
-    ROUND_LEAST = 32, /* images of a rank in a round */
-    STAGES_LEAST = 16 /* images of a rank for the table of stages */
+    BATCH_MOST = 32,  /* rows per batch: the clock is read after each batch */
+    ROUND_LEAST = 32, /* images per rank and round */
+    STAGES_LEAST = 16 /* images per rank for the table of stages */
 };
 static const double round_s = 0.3, stages_s = 0.3;
 
-/* One round of one rank; then sums over the ranks. */
+/* One round: of one rank first, then summed over the ranks. */
 struct round {
     double images_per_s, bytes_per_s, read_s, decode_s, workers_s;
     double seconds, images, bytes;
@@ -37,16 +37,16 @@ struct bench {
     struct dt_session session;
     struct dt_loader_options options;
     struct dt_input_result result;
-    double *rounds[DT_N_INPUT_STAGES]; /* numbers of each round, for the median */
+    double *rounds[DT_N_INPUT_STAGES]; /* values of each round, for the median */
     double begin_s, planned_s;
 
-    /* The point that is measured: */
+    /* The point being measured: */
     struct dt_loader *loader;
     bool is_cold;
     uint32_t epoch;
-    uint64_t batch, end;          /* the next one; what is behind was not read when it was cold */
-    double mark_s;                /* when the loader's work was counted last */
-    struct dt_loader_times times; /* then */
+    uint64_t batch, end;          /* next batch; batches from `end` on were not read cold */
+    double mark_s;                /* when the loader's times were last read */
+    struct dt_loader_times times; /* their values at that time */
 };
 
 static double median(double *values, int n)
@@ -71,7 +71,7 @@ static uint32_t images_per_rank(const struct bench *b)
     return dt_dataset_size(b->session.train_set) / (uint32_t)b->session.n_ranks;
 }
 
-/* Of the images of this rank. */
+/* Measures images first .. first+n-1 of this rank's part. */
 static dt_status measure_share(const struct bench *b, struct dt_input_stages *out, uint32_t first,
                                uint32_t n)
 {
@@ -79,7 +79,7 @@ static dt_status measure_share(const struct bench *b, struct dt_input_stages *ou
     return dt_input_measure(out, b->session.train_set, &b->options, first, n);
 }
 
-/* Images of a round that takes stages_s; most is what the rank has. */
+/* Chooses n so that a round takes stages_s; `most` is the number of images of the rank. */
 static dt_status choose_images(struct bench *b, uint32_t most, uint32_t *n)
 {
     struct dt_input_stages stages;
@@ -92,7 +92,7 @@ static dt_status choose_images(struct bench *b, uint32_t most, uint32_t *n)
     return DT_OK;
 }
 
-/* Files that were not read in an earlier round are cold without asking again. */
+/* Files not read in an earlier round are still cold. */
 static dt_status run_stage_round(struct bench *b, uint32_t first, uint32_t n, int *n_rounds)
 {
     struct dt_input_stages cold, warm;
@@ -122,8 +122,8 @@ static dt_status measure_stages(struct bench *b)
         first = first + 2 * n <= most ? first + n : 0;
     }
     if (n_rounds == 0)
-        DT_FAIL(DT_ERR_DATA, "none of the images tried can be decoded; dtrain verify looks at all "
-                             "of a folder of shards");
+        DT_FAIL(DT_ERR_DATA, "none of the images tried can be decoded; dtrain verify checks all "
+                             "images of a folder of shards");
     for (int i = 0; i < DT_N_INPUT_STAGES; i++)
         b->result.stage_s[i] = median(b->rounds[i], n_rounds);
     return DT_OK;
@@ -163,8 +163,8 @@ static void mark_round(struct bench *b)
     dt_loader_times(b->loader, &b->times);
 }
 
-/* Cold: dropping the pages takes time that does not count. Warm: a whole epoch goes on into the
- * next one without a break. */
+/* Cold: the time for dropping the pages is not counted. Warm: after a whole epoch the next one
+ * follows without a pause. */
 static dt_status begin_pass(struct bench *b)
 {
     bool goes_on = !b->is_cold && b->batch == dt_loader_batches(b->loader);
@@ -193,7 +193,7 @@ static void count_round(struct bench *b, struct round *round)
 static dt_status run_round(struct bench *b, struct round *round)
 {
     *round = (struct round){0};
-    mark_round(b); /* the ranks have waited for each other */
+    mark_round(b); /* exclude the time the ranks waited for each other */
     while (round->seconds < round_s || round->images < ROUND_LEAST) {
         DT_TRY(take_batch(b));
         count_round(b, round);
@@ -232,8 +232,8 @@ static dt_status run_rounds(struct bench *b, struct dt_input_point *point)
     return DT_OK;
 }
 
-/* One batch first, so that the order of the epoch is known when the clock starts. A cold pass ends
- * with its epoch: the images of the next one are no longer cold. */
+/* Takes one batch first, so that the epoch is shuffled before the clock starts. A cold pass ends
+ * with its epoch, because afterwards the images are no longer cold. */
 static dt_status open_loader(struct bench *b, const struct dt_input_point *point)
 {
     struct dt_loader_options options = b->options;
@@ -287,9 +287,9 @@ static dt_status run_points(struct bench *b)
     return DT_OK;
 }
 
-/* --- Together --- */
+/* --- All measurements --- */
 
-/* Batches are small and one to a step: that changes no rate. */
+/* Small batches, one per step; neither changes the rates. */
 static void choose_options(struct bench *b)
 {
     struct dt_session *s = &b->session;
@@ -297,13 +297,13 @@ static void choose_options(struct bench *b)
     uint32_t most = images_per_rank(b) < BATCH_MOST ? images_per_rank(b) : BATCH_MOST;
     int batch = given > 0 && given < (int)most ? given : (int)most;
     if (batch % 2 != 0 && batch > 1)
-        batch--; /* pairs may be mixed */
+        batch--; /* mixup and CutMix need pairs */
     s->micro_batch_size = batch;
     s->global_batch_size = s->n_ranks * batch;
     b->options = dt_session_loader_options(s, true);
 }
 
-/* Fewest of all ranks: they must measure the same points. */
+/* Minimum over the ranks, as all must measure the same points. */
 static dt_status count_cpus(const struct dt_session *s, int *cpus)
 {
     double fewest = -dt_session_cpus(s);
@@ -339,7 +339,7 @@ static double plan_s(const struct bench *b)
     return b->result.n_rounds * (2 * stages_s + n * (2 - b->result.is_raw) * round_s);
 }
 
-/* The index that training keeps in its run folder is used, but none is made there. */
+/* Uses the index that training stores in its run folder, but does not create one there. */
 static dt_status open_set(struct bench *b)
 {
     struct dt_session *s = &b->session;

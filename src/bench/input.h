@@ -1,4 +1,4 @@
-/* `dtrain bench --input` between its halves: input.c measures, input_report.c prints. */
+/* `dtrain bench --input`: interface between input.c, which measures, and input_report.c. */
 #ifndef DTRAIN_BENCH_INPUT_H
 #define DTRAIN_BENCH_INPUT_H
 
@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 
-/* What one thread does for an image. */
+/* The stages in which one thread processes an image. */
 enum dt_input_stage {
     DT_INPUT_READ_COLD,
     DT_INPUT_READ_WARM,
@@ -17,34 +17,34 @@ enum dt_input_stage {
     DT_N_INPUT_STAGES
 };
 
-/* The loader alone with so many workers. */
+/* The loader alone, with a given number of workers. */
 struct dt_input_point {
     int workers;
     bool is_cold;
-    double images_per_s, bytes_per_s;            /* of all ranks, median of the rounds */
-    double slowest, fastest;                     /* round: images/s */
-    double read_share, decode_share, wait_share; /* of the workers' time */
+    double images_per_s, bytes_per_s;            /* sum over ranks, median of the rounds */
+    double slowest, fastest;                     /* round, in images/s */
+    double read_share, decode_share, wait_share; /* fractions of the workers' time */
 };
 
-/* Powers of two of workers, what is given, and the CPUs; cold and warm. */
+/* Workers: powers of two, the configured number and the number of CPUs; each cold and warm. */
 enum { DT_INPUT_POINTS_MOST = 80 };
 
 struct dt_input_result {
-    const char *path; /* of the data, borrowed */
+    const char *path; /* of the data set, borrowed */
     bool is_raw;      /* synthetic: nothing is read or decoded, all points are warm */
     uint32_t n_images;
-    int image_size, resize; /* resize: shorter side that is enough for image_size */
-    int n_ranks, cpus;      /* cpus: that every rank has */
+    int image_size, resize; /* resize: shorter side that suffices for image_size */
+    int n_ranks, cpus;      /* cpus: available to every rank */
     int n_rounds;
-    double round_s;                    /* that a round takes at least */
-    double stage_s[DT_N_INPUT_STAGES]; /* per image: medians of the rounds, mean over the ranks */
-    double stage_images, stage_bytes;  /* measured warm, of all ranks */
+    double round_s;                    /* minimum duration of a round */
+    double stage_s[DT_N_INPUT_STAGES]; /* per image: median of the rounds, mean over the ranks */
+    double stage_images, stage_bytes;  /* measured warm, sum over the ranks */
     struct dt_input_point points[DT_INPUT_POINTS_MOST];
     int n_points;
-    int workers; /* the verdict is about so many; there are points for them */
+    int workers; /* number that the verdict is about; it has been measured */
 };
 
-/* Tables and verdict on stdout and, if json_path is not NULL, as JSON. */
+/* Prints tables and verdict on stdout and, if json_path is not NULL, writes them as JSON. */
 dt_status dt_input_result_report(const struct dt_input_result *result, const char *json_path);
 
 #endif

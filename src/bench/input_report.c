@@ -1,4 +1,4 @@
-/* `dtrain bench --input`: what the measurements mean, as tables, a sentence and JSON. */
+/* `dtrain bench --input`: the results as tables, a verdict and JSON. */
 #include "bench/input.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 
 struct verdict {
     const char *limit;
-    double per_rank_per_s; /* images; from the disk where that is the limit */
+    double per_rank_per_s; /* images; from the disk if reading is the limit */
     char text[512];
 };
 
@@ -30,13 +30,13 @@ static void say_decoding(struct verdict *v, const struct dt_input_result *r,
     int resize = r->resize;
     if (dt_input_is_large(mean_bytes(r), resize))
         snprintf(advice, sizeof advice,
-                 " Shards resized to %d (dtrain shard --resize-short %d) take less decoding.",
-                 resize, resize);
+                 " Shards resized to %d (dtrain shard --resize-short %d) decode faster.", resize,
+                 resize);
     v->limit = "decoding";
     v->per_rank_per_s = warm->images_per_s / n_ranks;
     snprintf(v->text, sizeof v->text,
              "Decoding is the limit: with %d worker(s) a rank gets %.0f images/s (%.1f MB/s) from "
-             "memory, %.0f from the disk. Training that takes more will wait for data.%s",
+             "memory, %.0f from the disk. Training that needs more will wait for data.%s",
              warm->workers, v->per_rank_per_s, warm->bytes_per_s / n_ranks / 1e6,
              cold->images_per_s / n_ranks, advice);
 }
@@ -50,7 +50,7 @@ static void say_reading(struct verdict *v, const struct dt_input_result *r,
     v->per_rank_per_s = cold->images_per_s / n_ranks;
     snprintf(v->text, sizeof v->text,
              "Reading is the limit: with %d worker(s) a rank gets %.0f images/s (%.1f MB/s) from "
-             "the disk, %.0f from memory. Training that takes more will wait for data, unless the "
+             "the disk, %.0f from memory. Training that needs more will wait for data, unless the "
              "data set (%.0f MiB) stays in the page cache or in data.cache_mb.",
              cold->workers, v->per_rank_per_s, cold->bytes_per_s / n_ranks / 1e6,
              warm->images_per_s / n_ranks, ceil(set_mib));
@@ -62,7 +62,7 @@ static void say_raw(struct verdict *v, const struct dt_input_result *r,
     v->limit = "generating";
     v->per_rank_per_s = warm->images_per_s / r->n_ranks;
     snprintf(v->text, sizeof v->text,
-             "Synthetic images, nothing is read from a disk or decoded: with %d worker(s) a rank "
+             "Synthetic images are neither read from a disk nor decoded: with %d worker(s) a rank "
              "gets %.0f images/s.",
              warm->workers, v->per_rank_per_s);
 }
@@ -119,7 +119,7 @@ static double all_stages_s(const struct dt_input_result *r)
     return sum;
 }
 
-/* share < 0: none */
+/* share < 0 is printed as "-" */
 static void print_stage(const struct dt_input_result *r, const char *name, double s, double share)
 {
     char text[16] = "-", rate[16] = "-";
@@ -135,24 +135,23 @@ static void print_stages(const struct dt_input_result *r)
     int n;
     const struct stage_row *rows = list_stages(r, &n);
     double sum = all_stages_s(r);
-    printf("#\n# One thread, %.0f images: where the time of an image goes\n", r->stage_images);
+    printf("#\n# One thread, %.0f images: time per image by stage\n", r->stage_images);
     printf("# %-16s %9s %9s %9s\n", "stage", "ms/image", "share", "MB/s");
     for (int i = 0; i < n; i++) {
         double s = r->stage_s[rows[i].stage];
         print_stage(r, rows[i].name, s, rows[i].stage == DT_INPUT_READ_COLD ? -1 : s / sum);
     }
-    print_stage(r, "all, warm", sum, 1);
+    print_stage(r, "total, warm", sum, 1);
 }
 
 static void print_points(const struct dt_input_result *r)
 {
-    printf("#\n# The loader alone, all ranks together; medians of %d rounds of %.1f s or more, of "
-           "which "
-           "from and to are\n# the slowest and the fastest. read, decode and wait: shares of the "
-           "workers' time; wait: for a free row,\n# or between rows.\n",
+    printf("#\n# The loader alone, all ranks together: medians of %d rounds of at least %.1f s.\n"
+           "# min and max: the slowest and the fastest round. read, decode and wait: shares of the "
+           "workers' time;\n# wait: for a free row, or between rows.\n",
            r->n_rounds, r->round_s);
-    printf("# %7s %6s %10s %9s %9s %9s %11s %8s %8s %8s\n", "workers", "files", "images/s", "from",
-           "to", "MB/s", "per worker", "read", "decode", "wait");
+    printf("# %7s %6s %10s %9s %9s %9s %11s %8s %8s %8s\n", "workers", "files", "images/s", "min",
+           "max", "MB/s", "per worker", "read", "decode", "wait");
     for (int i = 0; i < r->n_points; i++) {
         const struct dt_input_point *p = &r->points[i];
         printf("  %7d %6s %10.1f %9.1f %9.1f %9.1f %11.1f %6.1f %% %6.1f %% %6.1f %%\n", p->workers,
@@ -162,7 +161,7 @@ static void print_points(const struct dt_input_result *r)
     }
 }
 
-/* The fastest round by the slowest, where they differ most. */
+/* Largest ratio of the fastest to the slowest round of a point. */
 static double widest_spread(const struct dt_input_result *r)
 {
     double widest = 1;
@@ -175,13 +174,13 @@ static void print_head(const struct dt_input_result *r)
 {
     double n = r->n_images;
     char bytes[32];
-    printf("# dtrain bench --input: what the input pipeline delivers when nothing trains\n");
-    printf("# data     %.0f images, %.1f KB each, %s in all: %s\n", n, mean_bytes(r) / 1e3,
+    printf("# dtrain bench --input: throughput of the input pipeline without training\n");
+    printf("# data     %.0f images, %.1f KB each, %s in total: %s\n", n, mean_bytes(r) / 1e3,
            dt_memory_format(bytes, sizeof bytes, (uint64_t)(n * mean_bytes(r))),
            r->is_raw ? "synthetic" : r->path);
     printf("# rows     %d x %d pixels\n", r->image_size, r->image_size);
     printf("# ranks    %d, each with %d CPU(s)\n", r->n_ranks, r->cpus);
-    printf("# MB/s are of encoded bytes. cold: the page cache was dropped before, where the file "
+    printf("# MB/s counts encoded bytes. cold: the page cache was dropped first, if the file "
            "system allows it.\n");
 }
 
@@ -249,9 +248,10 @@ dt_status dt_input_result_report(const struct dt_input_result *result, const cha
     print_stages(result);
     print_points(result);
     if (spread > 1.5)
-        printf("#\n# The rounds differ by up to %.1f times: the machine is busy with something "
-               "else, and so the figures\n# are too low.\n",
-               spread);
+        printf(
+            "#\n# The rounds differ by up to a factor of %.1f: the machine is busy with something "
+            "else,\n# so the figures are too low.\n",
+            spread);
     printf("#\n# %s\n", verdict.text);
     if (fflush(stdout) != 0)
         DT_FAIL(DT_ERR_IO, "cannot write the result to standard output");

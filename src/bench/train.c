@@ -1,6 +1,6 @@
-/* `dtrain bench`: the training loop on synthetic data that goes through the loader like real data.
- * Warm-up steps, then rounds; a round counts with the time of its slowest rank. The console lines
- * have the form of Horovod's synthetic benchmark. A profile times every op by itself. */
+/* `dtrain bench`: the training loop on synthetic data that passes through the loader like real
+ * data. Warm-up steps, then rounds; the slowest rank determines the time of a round. The console
+ * lines have the format of Horovod's synthetic benchmark. A profile times every op separately. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -19,13 +19,13 @@ struct bench {
     struct dt_config config; /* as given, with synthetic data */
     uint32_t epoch;
     int64_t step;
-    int n_steps;                      /* measured */
-    double *step_s;                   /* one per measured step: of the slowest rank */
-    double *images_per_s;             /* one per round: of one rank */
+    int n_steps;                      /* measured steps */
+    double *step_s;                   /* one per measured step: slowest rank */
+    double *images_per_s;             /* one per round: per rank */
     double wait_s, compute_s, comm_s; /* seconds per step, mean over ranks */
-    double mean, spread;              /* of images_per_s: mean, 1.96 standard deviations */
-    bool has_times;                   /* compute_s and comm_s mean something */
-    double rss_bytes;                 /* largest of all ranks */
+    double mean, spread;              /* of images_per_s: mean and 1.96 standard deviations */
+    bool has_times;                   /* compute_s and comm_s are valid */
+    double rss_bytes;                 /* maximum over the ranks */
 };
 
 static dt_status next_batch(struct bench *b, const struct dt_batch **batch)
@@ -68,7 +68,7 @@ static dt_status run_rounds(struct bench *b)
         double begin_s = dt_clock_s(), last_s = begin_s;
         for (int i = 0; i < n_steps; i++) {
             DT_TRY(run_step(b));
-            if (i == n_steps - 1) /* before, the host is ahead: times of steps are their pace */
+            if (i == n_steps - 1) /* the host runs ahead until here: step times show its pace */
                 DT_TRY(s->backend->sync(s->device));
             double now_s = dt_clock_s();
             b->step_s[round * n_steps + i] = now_s - last_s;
@@ -141,7 +141,7 @@ static void write_numbers(const struct bench *b, struct dt_jsonw *w)
             dt_jsonw_number(w, numbers[i].key, numbers[i].value);
 }
 
-/* --- Nodes: one line for each of the training list, per step of rank 0 --- */
+/* --- Nodes: one line per node of the training list, times per step of rank 0 --- */
 
 struct node_row {
     const struct dt_node *node;
@@ -154,7 +154,7 @@ static int slowest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Slowest first; *n = 0 without a profile. */
+/* Sorted by time, slowest first; *n = 0 without a profile. */
 static dt_status list_nodes(const struct bench *b, struct node_row **rows, int *n)
 {
     const struct dt_plan *plan = b->session.plan;

@@ -1,4 +1,4 @@
-/* What the command line says, for the sub-commands. */
+/* The parsed command line, for the sub-commands. */
 #ifndef DTRAIN_CLI_ARGUMENTS_H
 #define DTRAIN_CLI_ARGUMENTS_H
 
@@ -11,7 +11,7 @@ struct dt_command;
 /* Texts point into argv. */
 struct dt_arguments {
     const struct dt_command *command;
-    bool named; /* the command was given, not taken by default */
+    bool named; /* the command was named, not assumed by default */
     const char *config, *resume, *out, *weights, *json, *prefix, *devkit;
     const char **sets;
     size_t n_sets;

@@ -1,4 +1,4 @@
-/* The table of sub-commands, and finding one by name. */
+/* The table of sub-commands and lookup by name. */
 #include "cli/commands.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@
 const struct dt_command dt_commands[] = {DT_COMMAND_LIST(LOCAL, RANKS)};
 const size_t dt_n_commands = DT_COUNT(dt_commands);
 
-/* What other programs and earlier versions call them. */
+/* Names of these commands in other programs and earlier versions. */
 static const char *const other_names[][2] = {{"shapes", "demo-data"}, {"benchmark", "bench"},
                                              {"evaluate", "eval"},    {"test", "eval"},
                                              {"validate", "eval"},    {"fit", "train"}};

@@ -1,4 +1,4 @@
-/* The sub-commands: one list, from which their prototypes and the table are made.
+/* The sub-commands: one list, which generates their prototypes and the table.
  * A new one: src/cli/x.c with dt_cmd_x and a row here. */
 #ifndef DTRAIN_CLI_COMMANDS_H
 #define DTRAIN_CLI_COMMANDS_H
@@ -8,9 +8,9 @@
 #include "dtrain/comm.h"
 #include "dtrain/config.h"
 
-/* Function, name, operands (those in brackets may be missing), what it does, number of options that
- * must be given, and all its options, these first. LOCAL: one process, without MPI; RANKS:
- * collective. The first one is the default. */
+/* Function, name, operands (optional ones in brackets), summary, number of required options, and
+ * all options, the required ones first. LOCAL: one process, without MPI; RANKS: collective. The
+ * first row is the default command. */
 #define DT_COMMAND_LIST(LOCAL, RANKS)                                                              \
     RANKS(train, "train", "", "Train a network (the default).", 1, "config", "set", "out",         \
           "resume", "max-time", "dry-run", "allow-config-change")                                  \
@@ -38,7 +38,7 @@
           "one key.",                                                                              \
           0, "config", "set", "out")
 
-enum { DT_COMMAND_OPTIONS = 10 }; /* of one sub-command, at most */
+enum { DT_COMMAND_OPTIONS = 10 }; /* most per sub-command */
 
 struct dt_command {
     const char *name, *operands, *summary;
@@ -52,12 +52,12 @@ struct dt_command {
 extern const struct dt_command dt_commands[];
 extern const size_t dt_n_commands;
 
-/* NULL with DT_ERR_USAGE that names the nearest. */
+/* NULL, with DT_ERR_USAGE set that suggests the nearest name, if there is no such command. */
 const struct dt_command *dt_command_find(const char *name);
-/* How many operands it takes: at least and at most. */
+/* Minimum and maximum number of operands. */
 void dt_command_operands(const struct dt_command *command, int *least, int *most);
 
-/* NULL: of all sub-commands. */
+/* NULL: help on all sub-commands. */
 void dt_help_print(const struct dt_command *command);
 
 /* Starts MPI and runs args->command on its ranks. Errors have been printed. */

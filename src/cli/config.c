@@ -1,4 +1,4 @@
-/* dtrain config: the resolved configuration, its JSON Schema, all keys. */
+/* dtrain config: prints the resolved configuration, its JSON Schema, or help on keys. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +46,6 @@ dt_status dt_cmd_config(const struct dt_arguments *args)
             return actions[i](args);
     const char *nearest = dt_nearest(name, names, DT_COUNT(names));
     DT_FAIL(DT_ERR_USAGE, "dtrain config %s: unknown; %s%s%s", name,
-            nearest ? "did you mean " : "there are show, schema and help", nearest ? nearest : "",
+            nearest ? "did you mean " : "use show, schema or help", nearest ? nearest : "",
             nearest ? "?" : "");
 }

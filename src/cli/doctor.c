@@ -1,7 +1,7 @@
-/* dtrain doctor: what this build and this machine have, and which device one process with the
- * configuration would use. The status says why it cannot have it (69, or 78 for a configuration
- * that does not go with the device). A line begins with "ok", "--" (not there, and not needed) or
- * "!!" (what the configuration asks for does not work). */
+/* dtrain doctor: shows what this build and this machine support, and which device one process would
+ * use with the configuration. If it cannot use it, the status tells why (69, or 78 for a
+ * configuration that does not suit the device). A line starts with "ok", "--" (absent but not
+ * needed) or "!!" (required by the configuration but not working). */
 #include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -70,7 +70,7 @@ static int count_allowed_cpus(void)
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         return CPU_COUNT(&set);
-    return (int)sysconf(_SC_NPROCESSORS_ONLN); /* more CPUs than the set has room for */
+    return (int)sysconf(_SC_NPROCESSORS_ONLN); /* more CPUs than fit into the set */
 }
 
 /* Opens the device, as a run would, and closes it. */
@@ -98,7 +98,7 @@ static dt_status say_cpu(FILE *out, const struct dt_config *config)
     say(out, status == DT_OK ? good : bad, "instructions", "%s",
         status == DT_OK ? "all that this build uses" : dt_error_text());
     if (status != DT_OK)
-        return status; /* nothing compiled for other CPUs is run */
+        return status; /* do not run code compiled for other CPUs */
     plain.train.precision = DT_PRECISION_FP32;
     plain.train.loss_scale = 0;
     status = try_device(&dt_backend_cpu, &plain, text, sizeof text);
@@ -130,9 +130,9 @@ static void say_gpus(FILE *out, const struct dt_config *config)
     }
 }
 
-/* --- What a run would do --- */
+/* --- A run --- */
 
-/* The first folder on the way to `path` that is there must let this process in. */
+/* The deepest existing folder of the path must be writable. */
 static void say_cache(FILE *out, const struct dt_config *config)
 {
     char path[DT_PATH_MAX], there[DT_PATH_MAX];
@@ -145,14 +145,14 @@ static void say_cache(FILE *out, const struct dt_config *config)
     while (access(there, F_OK) != 0 && errno == ENOENT) {
         char *slash = strrchr(there, '/');
         if (!slash)
-            memcpy(there, ".", 2); /* a relative path, nothing of which is there */
+            memcpy(there, ".", 2); /* no part of a relative path exists */
         else
             slash[slash == there] = '\0';
     }
     if (access(there, W_OK | X_OK) == 0)
         say(out, good, "cache folder", "%s", path);
     else
-        say(out, absent, "cache folder", "%s cannot be written: %s", path, strerror(errno));
+        say(out, absent, "cache folder", "%s is not writable: %s", path, strerror(errno));
 }
 
 static void say_plane(FILE *out, const struct dt_config *config, enum dt_plane plane)

@@ -1,4 +1,4 @@
-/* The help texts, from the tables of sub-commands and options. */
+/* Help texts, generated from the tables of sub-commands and options. */
 #include <stdio.h>
 
 #include "cli/commands.h"

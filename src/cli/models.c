@@ -1,4 +1,4 @@
-/* dtrain models: a line for each. */
+/* dtrain models: one line per network. */
 #include <stdio.h>
 
 #include "cli/commands.h"

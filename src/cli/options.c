@@ -1,4 +1,4 @@
-/* The option table, and reading a command line by it. */
+/* The option table and the command line parser. */
 #include "cli/options.h"
 
 #include <errno.h>
@@ -64,7 +64,7 @@ static const struct dt_option options[] = {
     {"help", DT_OPTION_FLAG, AT(help), 0, 0, NULL, "print this help (also -h)"},
     {"version", DT_OPTION_FLAG, AT(version), 0, 0, NULL, "print the version"},
 };
-/* LONG_OPTION: what getopt_long returns for the first one, above all characters. */
+/* LONG_OPTION: getopt_long's value for the first option, above all characters. */
 enum { LONG_OPTION = 256 };
 
 const struct dt_option *dt_option_find(const char *name)
@@ -143,8 +143,8 @@ static dt_status store_option(struct dt_arguments *args, const struct dt_option 
     return DT_OK;
 }
 
-/* The argument getopt_long stopped at: it moves past a group of short options, "-hx", with the last
- * one of them. */
+/* The argument at which getopt_long stopped. It advances past a group of short options such as
+ * "-hx" only with the last of them. */
 static const char *stopped_at(char *const *argv)
 {
     const char *last = argv[optind - 1];
@@ -229,7 +229,7 @@ static dt_status parse_options(struct dt_arguments *args, int argc, char **argv)
     return args->help || args->version ? DT_OK : check_given(args);
 }
 
-/* The sub-command, which comes first: "train ..."; help on it: "help train", "train help". */
+/* Parses the leading sub-command, "train ...", or help on it, "help train" or "train help". */
 static dt_status choose_command(struct dt_arguments *args, int argc, char **argv)
 {
     bool help_first = argc > 1 && argc <= 3 && strcmp(argv[1], "help") == 0;
@@ -255,7 +255,7 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
                                   .size = 64,
                                   .seed = 1};
     DT_TRY(choose_command(args, argc, argv));
-    if (args->command->run != dt_cmd_doctor) /* which says it among other things */
+    if (args->command->run != dt_cmd_doctor) /* doctor reports it itself */
         DT_TRY(dt_isa_check());
     if (args->help)
         return DT_OK;

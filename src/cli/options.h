@@ -1,4 +1,4 @@
-/* Options of the command line: one table says what each takes and where it is kept. */
+/* Command line options: one table tells what value each takes and where it is stored. */
 #ifndef DTRAIN_CLI_OPTIONS_H
 #define DTRAIN_CLI_OPTIONS_H
 
@@ -13,7 +13,7 @@ enum dt_option_kind {
     DT_OPTION_TEXT,
     DT_OPTION_FLAG,
     DT_OPTION_INTEGER,
-    DT_OPTION_ALL_OR_INTEGER, /* "all" is -1 */
+    DT_OPTION_ALL_OR_INTEGER, /* "all" becomes -1 */
     DT_OPTION_DURATION,
     DT_OPTION_SETTING, /* may be repeated */
 };
@@ -26,15 +26,15 @@ struct dt_option {
     const char *value, *help;
 };
 
-/* NULL if there is none. */
+/* NULL if there is no such option. */
 const struct dt_option *dt_option_find(const char *name);
 
-/* Sub-command, options and operands of argv, checked; DT_ERR_USAGE, or DT_ERR_DEVICE where this CPU
- * cannot run the program. With help or version nothing else has been checked. reset in any case. */
+/* Parses and checks argv; DT_ERR_USAGE, or DT_ERR_DEVICE if this CPU cannot run the program. With
+ * help or version nothing else is checked. Call reset in any case. */
 dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv);
 void dt_arguments_reset(struct dt_arguments *args);
 
-/* The configuration that --config, --set and --out ask for. */
+/* The configuration given by --config, --set and --out. */
 dt_status dt_arguments_config(struct dt_config *config, const struct dt_arguments *args);
 
 #endif

@@ -1,5 +1,5 @@
 /* Sub-commands that run on all MPI ranks: rank 0 reads the configuration and the others get a copy.
- * An error is printed once, by the rank it comes from. */
+ * An error is printed once, by the rank where it originated. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void print_error(dt_status status)
         fprintf(stderr, "  at %s\n", dt_error_trail());
 }
 
-/* Before MPI has started, the launcher's environment says whether this process is the first. */
+/* Before MPI has started, the launcher's environment tells whether this process is the first. */
 static bool is_first_process(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
@@ -50,7 +50,7 @@ void dt_error_print(dt_status status)
 
 /* --- Start --- */
 
-/* Comes first and never changes its size: another build would not understand anything else. */
+/* Must be the first message and never change its size, so that any two builds can exchange it. */
 static dt_status check_build(struct dt_comm *comm)
 {
     enum { BUILD_BYTES = 64 };
@@ -72,7 +72,7 @@ static dt_status check_build(struct dt_comm *comm)
                                 r, all[r].host, all[r].build, all[0].build));
 out:
     if (status != DT_OK)
-        dt_error_set_origin(0); /* all ranks see the same */
+        dt_error_set_origin(0); /* all ranks have the same error */
     free(all);
     return status;
 }

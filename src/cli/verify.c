@@ -1,6 +1,6 @@
-/* dtrain verify: reads every byte of shards, or of a checkpoint, or of all in a folder or run
- * folder, newest first; a line each. DT_ERR_DATA if one is not as it was written, DT_ERR_NO_INPUT
- * if there is none. */
+/* dtrain verify: reads every byte of shards, of one checkpoint, or of all checkpoints in a folder
+ * or run folder, newest first, and prints a line for each. DT_ERR_DATA if one is damaged,
+ * DT_ERR_NO_INPUT if there is none. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static dt_status count_tensors(int *n, const char *path)
     return DT_OK;
 }
 
-/* Names of folders and in damaged files may hold anything, and a terminal would obey it. */
+/* Names of folders, and names in damaged files, may contain terminal escape sequences. */
 static void put_line(char *line, FILE *out)
 {
     for (char *c = line; (c = strchr(c, '\n'));)

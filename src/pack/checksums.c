@@ -1,4 +1,4 @@
-/* A short list, searched from the front: some thousand shards. */
+/* A short list, searched linearly: a few thousand shards at most. */
 #include "pack/checksums.h"
 
 #include <inttypes.h>
@@ -13,13 +13,13 @@ enum { MAX_FILE = 256 << 20, DIGITS = 16, NAME_AT = DIGITS + 2 };
 dt_status dt_checksums_add(struct dt_checksums *sums, const char *file, uint64_t sum)
 {
     void *block = sums->sums;
-    DT_TRY(dt_mem_grow(&block, &sums->capacity, sums->files.n, sizeof *sums->sums, "check sums"));
+    DT_TRY(dt_mem_grow(&block, &sums->capacity, sums->files.n, sizeof *sums->sums, "checksums"));
     sums->sums = block;
     sums->sums[sums->files.n] = sum;
     return dt_names_add(&sums->files, file, strlen(file));
 }
 
-/* xxhsum writes two blanks, or a blank and a star for "binary". */
+/* xxhsum writes two spaces, or a space and an asterisk for binary mode. */
 static bool parse_line(const char *line, uint64_t *sum)
 {
     char digits[DIGITS + 1] = {0};

@@ -1,5 +1,5 @@
-/* checksums.xxh64 beside the shards: "<16 hex digits>  <file name>" a line, what `xxhsum -H64`
- * writes and `xxhsum -c` checks. */
+/* checksums.xxh64 in the folder of the shards: one line "<16 hex digits>  <file name>" per shard,
+ * as `xxhsum -H64` writes and `xxhsum -c` reads it. */
 #ifndef DTRAIN_PACK_CHECKSUMS_H
 #define DTRAIN_PACK_CHECKSUMS_H
 
@@ -12,14 +12,14 @@
 
 /* Starts as {0}. */
 struct dt_checksums {
-    bool found; /* there is such a file */
+    bool found; /* the file exists */
     struct dt_names files;
-    uint64_t *sums; /* of each */
+    uint64_t *sums; /* one per file */
     size_t capacity;
-    size_t bad_line; /* the first that is no check sum, from 1; 0 = none */
+    size_t bad_line; /* first malformed line, counted from 1; 0 = none */
 };
 
-/* Lines that cannot be read are left out, see bad_line. A missing file is no error. */
+/* Skips malformed lines, see bad_line. A missing file is not an error. */
 dt_status dt_checksums_load(struct dt_checksums *sums, const char *folder);
 dt_status dt_checksums_add(struct dt_checksums *sums, const char *file, uint64_t sum);
 bool dt_checksums_find(const struct dt_checksums *sums, const char *file, uint64_t *sum);

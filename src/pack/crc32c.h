@@ -1,4 +1,4 @@
-/* CRC-32C (Castagnoli, RFC 3720 appendix B.4) as TFRecord files have it. */
+/* CRC-32C (Castagnoli, RFC 3720 appendix B.4) as used in TFRecord files. */
 #ifndef DTRAIN_PACK_CRC32C_H
 #define DTRAIN_PACK_CRC32C_H
 
@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 uint32_t dt_crc32c(const void *data, size_t bytes);
-/* Rotated and shifted, so that the sum of data with sums in them is not trivial (TFRecord). */
+/* TFRecord's masked CRC: rotated and offset, because the CRC of data that contain their own CRC
+ * is trivial. */
 uint32_t dt_crc32c_masked(const void *data, size_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
-/* The ground truth is a number 1 .. 1000 a line, the ILSVRC2012_ID, which is not the order of the
- * WordNet ids; meta.mat, a struct array `synsets`, maps one to the other. Only its leaves (no
- * children) are classes. */
+/* The ground truth holds one ILSVRC2012_ID, 1 .. 1000, per line. These IDs do not follow the order
+ * of the WordNet IDs; the struct array `synsets` in meta.mat maps one to the other. Only its leaves
+ * (no children) are classes. */
 #include "pack/devkit.h"
 
 #include <archive.h>
@@ -20,7 +20,7 @@ enum { MAX_FILE = 64 << 20, BLOCK = 65536, MAX_WNID = 32 };
 
 struct blob {
     const char *name; /* end of the member's path */
-    char *data;       /* with a NUL behind the last byte */
+    char *data;       /* NUL-terminated */
     size_t bytes;
 };
 
@@ -36,12 +36,12 @@ static dt_status read_member(struct blob *blob, struct archive *archive,
     const int64_t bytes = archive_entry_size(entry);
 
     if (bytes < 1 || bytes > MAX_FILE || blob->data)
-        DT_FAIL(DT_ERR_DATA, "%s: %s has %lld bytes or is there twice; expected are 1 to %d", path,
+        DT_FAIL(DT_ERR_DATA, "%s: %s has %lld bytes or occurs twice; expected 1 to %d bytes", path,
                 blob->name, (long long)bytes, MAX_FILE);
     DT_TRY(DT_NEW(blob->data, (size_t)bytes + 1));
     if (archive_read_data(archive, blob->data, (size_t)bytes) != bytes)
         DT_FAIL(DT_ERR_DATA, "%s is damaged at %s: %s", path, blob->name,
-                archive_error_string(archive) ? archive_error_string(archive) : "it is cut");
+                archive_error_string(archive) ? archive_error_string(archive) : "it is truncated");
     blob->bytes = (size_t)bytes;
     return DT_OK;
 }
@@ -60,7 +60,7 @@ static dt_status read_members(struct blob *blobs, size_t n, struct archive *arch
                 DT_TRY(read_member(&blobs[i], archive, entry, path));
     }
     if (result != ARCHIVE_EOF)
-        DT_FAIL(DT_ERR_DATA, "%s is damaged or no tar archive: %s", path,
+        DT_FAIL(DT_ERR_DATA, "%s is damaged or not a tar archive: %s", path,
                 archive_error_string(archive));
     for (size_t i = 0; i < n; i++)
         if (!blobs[i].data)
@@ -76,13 +76,13 @@ static dt_status read_archive(struct blob *blobs, size_t n, const char *path)
     struct archive *archive = archive_read_new();
 
     if (!archive)
-        DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot begin to read %s", path);
-    archive_read_support_filter_gzip(archive); /* others may start programs */
+        DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot read %s", path);
+    archive_read_support_filter_gzip(archive); /* other filters may run external programs */
     archive_read_support_format_tar(archive);
     if (archive_read_open_filename(archive, path, BLOCK) != ARCHIVE_OK) {
         const dt_status of_file = dt_file_input_status(archive_errno(archive));
         DT_TRY_OUT(DT_ERROR(of_file == DT_ERR_IO ? DT_ERR_DATA : of_file,
-                            "cannot read %s as the development kit, a tar.gz file: %s", path,
+                            "cannot read %s as the development kit (a tar.gz file): %s", path,
                             archive_error_string(archive)));
     }
     DT_TRY_OUT(read_members(blobs, n, archive, path));
@@ -93,7 +93,7 @@ out:
 
 /* --- meta.mat --- */
 
-/* False if the cells hold something else. */
+/* False if the cells have unexpected contents. */
 static bool read_synset(char *wnid, int *id, bool *is_leaf, const struct dt_mat_struct *synsets,
                         uint32_t element, const int fields[3])
 {
@@ -108,7 +108,7 @@ static bool read_synset(char *wnid, int *id, bool *is_leaf, const struct dt_mat_
     return true;
 }
 
-/* Names and numbers of the leaves, in the order of the file. */
+/* Names and IDs of the leaves, in file order. */
 static dt_status read_leaves(struct dt_names *wnids, int *id_of_name,
                              const struct dt_mat_struct *synsets, const char *path)
 {
@@ -134,13 +134,13 @@ static dt_status read_leaves(struct dt_names *wnids, int *id_of_name,
     return DT_OK;
 }
 
-/* label_of_id[1 .. n]: the leaves must have these numbers, each once. */
+/* Fills in label_of_id[1 .. n]; every ID in 1 .. n must occur exactly once among the leaves. */
 static dt_status map_ids(int32_t *label_of_id, struct dt_names *wnids, const int *id_of_name,
                          const char *path)
 {
     dt_status status = DT_OK;
     const uint32_t n = (uint32_t)wnids->n;
-    uint32_t *before = NULL; /* offsets in the order of id_of_name */
+    uint32_t *before = NULL; /* offsets before sorting, parallel to id_of_name */
 
     DT_TRY(DT_NEW(before, n));
     memcpy(before, wnids->offset, n * sizeof *before);

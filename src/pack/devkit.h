@@ -1,4 +1,4 @@
-/* What ILSVRC2012_devkit_t12.tar.gz says about the validation images. */
+/* Labels of the ILSVRC2012 validation images, from ILSVRC2012_devkit_t12.tar.gz. */
 #ifndef DTRAIN_PACK_DEVKIT_H
 #define DTRAIN_PACK_DEVKIT_H
 
@@ -8,13 +8,13 @@
 
 /* Starts as {0}. */
 struct dt_devkit {
-    struct dt_names wnids; /* of the classes, sorted by bytes: the index is the label */
-    int32_t *labels;       /* of validation image i in the order of the file names */
+    struct dt_names wnids; /* WordNet IDs of the classes, sorted bytewise; index = label */
+    int32_t *labels;       /* one per validation image, in order of file name */
     size_t n;
 };
 
-/* `path` is a tar, compressed in any way libarchive knows, with data/meta.mat and
- * data/ILSVRC2012_validation_ground_truth.txt. DT_ERR_DATA if they do not fit together. */
+/* `path` is a tar, plain or gzipped, with data/meta.mat and
+ * data/ILSVRC2012_validation_ground_truth.txt. DT_ERR_DATA if the two are inconsistent. */
 dt_status dt_devkit_load(struct dt_devkit *devkit, const char *path);
 void dt_devkit_reset(struct dt_devkit *devkit);
 

@@ -1,7 +1,7 @@
-/* The two tars that ILSVRC2012 comes in, read in place. Training: a tar of one tar per class, named
- * like the class. Validation: images only, with labels from the development kit. Classes and images
- * are sorted by the bytes of their names, so that the samples come in the order of class folders
- * unpacked from the same tars. */
+/* The two tars of ILSVRC2012, read in place. Training: a tar of one tar per class, named after the
+ * class. Validation: images only, with labels from the development kit. Classes and images are
+ * sorted bytewise by name, so that the order of the samples is that of the class folders unpacked
+ * from the same tars. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -18,10 +18,10 @@
 static bool has_suffix(const char *base, const char *suffix)
 {
     const char *dot = strrchr(base, '.');
-    return dot && base[0] != '.' && strcasecmp(dot, suffix) == 0; /* "._x.jpg" is no image */
+    return dot && base[0] != '.' && strcasecmp(dot, suffix) == 0; /* "._x.jpg" is not an image */
 }
 
-/* What is added to and what the images get. */
+/* Context of add_image: the destination, and the label of the images. */
 struct adding {
     struct dt_images *images;
     int32_t label;
@@ -51,7 +51,7 @@ static dt_status begin_images(struct dt_dataset *dataset, struct dt_images **ima
 static void warn_ignored(size_t n, const char *path)
 {
     if (n)
-        dt_log(DT_LOG_WARNING, "%zu members of %s are not .jpg, .jpeg or .png and are left out", n,
+        dt_log(DT_LOG_WARNING, "%zu members of %s are not .jpg, .jpeg or .png and were skipped", n,
                path);
 }
 
@@ -114,11 +114,10 @@ static dt_status scan_classes(struct adding *adding, const struct class_tars *ta
     const double start_s = dt_clock_s();
 
     if (tars->n == 0)
-        DT_FAIL(
-            DT_ERR_DATA,
-            "%s holds no class tars; if it is ILSVRC2012_img_val.tar, name the development kit too "
-            "with --devkit",
-            path);
+        DT_FAIL(DT_ERR_DATA,
+                "%s holds no class tars; if it is ILSVRC2012_img_val.tar, also give the "
+                "development kit with --devkit",
+                path);
     for (size_t i = 0; i < tars->n; i++) {
         if (i > 0 && compare_classes(&tars->tar[i - 1], &tars->tar[i]) == 0)
             DT_FAIL(DT_ERR_DATA, "%s holds two members named %s.tar", path, tars->tar[i].name);

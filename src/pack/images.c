@@ -1,5 +1,5 @@
-/* A table of images in larger files. Files are opened for each read: there may be more of them than
- * a process may have open, and an image is large beside that. */
+/* A table of images stored in larger files. Each read opens its file, as there may be more files
+ * than a process may have open; the cost is small compared with reading an image. */
 #include "pack/images.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* A file is a header of 128 bytes and elements: a tag (type, bytes), then data padded to 8 bytes.
- * Data of at most 4 bytes may sit in the tag. A variable is an element of type matrix, usually
- * inside one that zlib has packed; a matrix is again elements: flags, sizes, name, contents; a
- * struct array has a matrix for every field of every element. */
+/* A file is a 128-byte header followed by elements: a tag (type, bytes), then data padded to 8
+ * bytes. Data of at most 4 bytes may be stored in the tag. A variable is an element of type matrix,
+ * usually wrapped in a zlib-compressed element. A matrix consists of elements itself: flags, sizes,
+ * name, contents. A struct array has a matrix for every field of every element. */
 #include "pack/mat5.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ enum {
     CLASS_STRUCT = 2
 };
 
-/* What is left to read. */
+/* The unread rest of a buffer. */
 struct cursor {
     const uint8_t *at;
     size_t left;
@@ -38,7 +38,7 @@ static uint32_t u32(const uint8_t *at)
     return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
-/* Takes one element off; packed ones are not padded. False: it reaches over the end. */
+/* Reads the next element; compressed ones are not padded. False if it extends past the end. */
 static bool next_element(struct cursor *cursor, struct element *element)
 {
     if (cursor->left < 8)
@@ -60,7 +60,7 @@ static bool next_element(struct cursor *cursor, struct element *element)
     return true;
 }
 
-/* The elements that every matrix begins with. */
+/* The elements at the start of every matrix. */
 struct matrix {
     unsigned class;
     uint64_t n; /* product of the sizes */
@@ -88,7 +88,7 @@ static bool open_matrix(struct matrix *matrix, const uint8_t *data, size_t bytes
 
 /* --- Finding the variable --- */
 
-/* Inflates into array->data, in steps: the size is not told beforehand. */
+/* Inflates into array->data piece by piece, as the size is not stored in the file. */
 static dt_status inflate_all(struct dt_mat_struct *array, const struct element *packed)
 {
     dt_status status = DT_OK;
@@ -100,7 +100,7 @@ static dt_status inflate_all(struct dt_mat_struct *array, const struct element *
 
     array->bytes = 0;
     if (inflateInit(&stream) != Z_OK)
-        DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot begin to decompress");
+        DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot decompress");
     do {
         if (array->bytes >= MAX_VARIABLE)
             DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "a variable has more than %d bytes", MAX_VARIABLE));
@@ -112,7 +112,7 @@ static dt_status inflate_all(struct dt_mat_struct *array, const struct element *
         array->bytes = capacity - stream.avail_out;
     } while (result == Z_OK);
     if (result != Z_STREAM_END)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "compressed data are damaged or cut"));
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "compressed data are damaged or truncated"));
 out:
     inflateEnd(&stream);
     return status;
@@ -141,14 +141,14 @@ static dt_status find_variable(struct dt_mat_struct *array, struct matrix *matri
 
     while (file.left > 0) {
         if (!next_element(&file, &element))
-            DT_FAIL(DT_ERR_DATA, "an element reaches over the end of the file");
+            DT_FAIL(DT_ERR_DATA, "an element extends past the end of the file");
         DT_TRY(unpack(array, &element, &variable));
         if (variable.type == TYPE_MATRIX && open_matrix(matrix, variable.data, variable.bytes) &&
             matrix->name.bytes == strlen(name) &&
             memcmp(matrix->name.data, name, matrix->name.bytes) == 0)
             return DT_OK;
     }
-    DT_FAIL(DT_ERR_DATA, "there is no variable named %s", name);
+    DT_FAIL(DT_ERR_DATA, "it has no variable named %s", name);
 }
 
 /* --- The struct --- */
@@ -158,11 +158,11 @@ static dt_status read_field_names(struct dt_mat_struct *array, struct cursor *cu
     struct element length, names;
 
     if (!next_element(cursor, &length) || length.bytes != 4 || !next_element(cursor, &names))
-        DT_FAIL(DT_ERR_DATA, "the names of the fields are damaged");
+        DT_FAIL(DT_ERR_DATA, "the field names are damaged");
     const uint32_t width = u32(length.data);
     if (width < 1 || width > sizeof array->fields[0] || names.bytes % width != 0 ||
         names.bytes / width > MAX_FIELDS)
-        DT_FAIL(DT_ERR_DATA, "the names of the fields are damaged");
+        DT_FAIL(DT_ERR_DATA, "the field names are damaged");
     array->n_fields = (uint32_t)(names.bytes / width);
     DT_TRY(DT_NEW(array->fields, array->n_fields));
     for (uint32_t i = 0; i < array->n_fields; i++)
@@ -176,11 +176,11 @@ static dt_status read_cells(struct dt_mat_struct *array, struct cursor *cursor)
     struct element element;
 
     if (n > cursor->left / 8)
-        DT_FAIL(DT_ERR_DATA, "the struct array is cut");
+        DT_FAIL(DT_ERR_DATA, "the struct array is truncated");
     DT_TRY(DT_NEW(array->cells, n));
     for (size_t i = 0; i < n; i++) {
         if (!next_element(cursor, &element) || element.type != TYPE_MATRIX)
-            DT_FAIL(DT_ERR_DATA, "field %zu of the struct array is damaged or cut", i);
+            DT_FAIL(DT_ERR_DATA, "field %zu of the struct array is damaged or truncated", i);
         array->cells[i] = (struct dt_mat_cell){element.data, element.bytes};
     }
     return DT_OK;
@@ -221,7 +221,7 @@ int dt_mat_field(const struct dt_mat_struct *array, const char *name)
 
 /* --- Cells --- */
 
-/* How numbers are stored: whatever type is small enough for the values. */
+/* Numbers are stored in the smallest type that holds all values of the array. */
 #define NUMBER(type)                                      \
     static double read_##type(const uint8_t *at)          \
     {                                                     \
@@ -248,7 +248,7 @@ static const struct {
     [17] = {2, read_uint16_t},                                                    /* UTF-16 */
 };
 
-/* Value i of a cell; false where there is none. */
+/* Value i of a cell; false if the cell has no such value. */
 static bool value_at(const struct element *values, size_t i, double *out)
 {
     if (values->type >= DT_COUNT(number_types) || !number_types[values->type].read)

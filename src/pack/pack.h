@@ -1,4 +1,4 @@
-/* The tools for data sets: packing shards, checking them, generating images. */
+/* Data set tools: packing shards, verifying them, generating images. */
 #ifndef DTRAIN_PACK_PACK_H
 #define DTRAIN_PACK_PACK_H
 
@@ -12,31 +12,32 @@ struct dt_shard_options {
     const char *src;    /* a folder of class folders; ILSVRC2012_img_train.tar (a tar of one tar per
                            class); ILSVRC2012_img_val.tar (images only, with `devkit`); shards
                            (a folder of tars or a brace pattern); TFRecord files, as a pattern */
-    const char *dst;    /* folder of the shards */
+    const char *dst;    /* output folder */
     const char *prefix; /* shards are <prefix>-0000.tar ... */
     const char *devkit; /* ILSVRC2012_devkit_t12.tar.gz, or NULL */
     int per_shard;      /* samples */
-    int resize_short;   /* larger images are reduced so that the shorter side has this many pixels,
-                           and encoded anew; 0 = files are copied as they are */
-    int quality;        /* of what is encoded anew, 1 .. 100 */
+    int resize_short;   /* larger images are scaled down until the shorter side has this many
+                           pixels, and re-encoded; 0 = files are copied unchanged */
+    int quality;        /* JPEG quality of re-encoded images, 1 .. 100 */
     int label_offset;   /* TFRecord: subtracted from labels */
     int threads;        /* 0 = one per allowed CPU */
-    bool skip_bad;      /* images that cannot be used are left out with a warning, else DT_ERR_DATA;
+    bool skip_bad;      /* unusable images are skipped with a warning, else DT_ERR_DATA;
                            the other samples keep their shards and names */
-    uint64_t seed;      /* of the order */
+    uint64_t seed;      /* of the shuffle */
 };
-/* Packs a labelled set of images into WebDataset tars in shuffled order, with classes.txt where the
+/* Packs labelled images into WebDataset tars in shuffled order. Also writes classes.txt if the
  * classes have names, <shard>.idx (DALI's wds2idx v1.2), checksums.xxh64 (for `xxhsum -c`) and
- * _info.json, where the split is named like the prefix; other splits in dst are kept. All images
- * are decoded, to see whether they can be; CMYK JPEG and PNG files become RGB JPEG files. The same
- * input and seed give the same bytes for any number of threads. DT_ERR_CREATE if dst holds shards
- * of this prefix already. */
+ * _info.json, in which the split is named after the prefix; other splits in dst are kept. Every
+ * image is decoded, as a check; CMYK JPEG and PNG files become RGB JPEG files. The same input and
+ * seed give the same bytes for any number of threads. DT_ERR_CREATE if dst already holds shards of
+ * this prefix. */
 dt_status dt_shard_write(const struct dt_shard_options *options);
-/* Whether `path` is a folder that holds tar shards, or one shard. */
+/* Whether `path` is a folder of tar shards, or a single shard. */
 bool dt_shards_found(const char *path);
-/* Reads the shards of a folder, or one: structure, pairing, _info.json, labels, .idx, checksums,
- * and decodes n_decode samples spread over the set (-1 = all). A line for each fault and a summary
- * on `out`; progress and the time left on the terminal. DT_ERR_DATA if anything is wrong. */
+/* Checks the shards of a folder, or a single one: structure, pairing, _info.json, labels, .idx and
+ * checksums; decodes n_decode samples spread over the set (-1 = all). Prints a line per fault and a
+ * summary on `out`, and progress with the remaining time on the terminal. DT_ERR_DATA if anything
+ * is wrong. */
 dt_status dt_shards_verify(const char *path, int64_t n_decode, int threads, FILE *out);
 /* Generates `per_class` JPEG files for each of ten classes of coloured shapes with noise in
  * dir/<class>/<number>.jpg, a pure function of the seed. */

@@ -1,5 +1,5 @@
-/* Threads that take one number after the other. Error texts are kept per thread, so that of the
- * failure to report is carried over. */
+/* Each thread takes the next index from a counter. Error texts are thread-local, so the text of the
+ * failure to report is copied to the caller. */
 #include "pack/parallel.h"
 
 #include <pthread.h>
@@ -16,10 +16,10 @@ struct run {
     void *context;
     uint32_t n;
     _Atomic uint64_t next;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the members below */
     dt_status status;
     uint32_t failed; /* index */
-    char *text;      /* NULL: there was no memory to copy it */
+    char *text;      /* NULL if copying it ran out of memory */
 };
 
 struct worker {
@@ -73,10 +73,10 @@ dt_status dt_parallel_run(uint32_t n, int n_threads, dt_work work, void *context
     int n_started = 1; /* the caller */
 
     DT_TRY(DT_NEW(workers, (size_t)n_threads));
-    pthread_mutex_init(&run.lock, NULL); /* without attributes it cannot fail */
+    pthread_mutex_init(&run.lock, NULL); /* cannot fail without attributes */
     for (int i = 0; i < n_threads; i++)
         workers[i] = (struct worker){.run = &run, .number = i};
-    /* Fewer threads than wanted do the same work. */
+    /* If a thread cannot be started, fewer threads do the same work. */
     while (n_started < n_threads &&
            dt_thread_start(&workers[n_started].thread, "tool", work_on, &workers[n_started]) == 0)
         n_started++;

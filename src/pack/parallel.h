@@ -1,4 +1,4 @@
-/* The same work for many things on several threads, for the tools. */
+/* A parallel loop over 0 .. n-1, for the tools. */
 #ifndef DTRAIN_PACK_PARALLEL_H
 #define DTRAIN_PACK_PARALLEL_H
 
@@ -6,14 +6,14 @@
 
 #include "base/status.h"
 
-/* `index` is worked on by thread `thread` of 0 .. n_threads-1. */
+/* Processes item `index` on thread `thread`, one of 0 .. n_threads-1. */
 typedef dt_status (*dt_work)(void *context, uint32_t index, int thread);
 
-/* CPUs this process may use if asked is 0, else `asked`; at most `n`, at least 1. */
+/* `asked`, or the number of CPUs this process may use if that is 0; at least 1, at most n. */
 int dt_parallel_threads(int asked, uint32_t n);
-/* Calls work for 0 .. n-1, begun in this order; returns when all threads are through. After a
- * failure nothing new is begun; of several failures the one of the lowest index is returned, with
- * its text. The caller is one of the threads. */
+/* Calls work for 0 .. n-1, started in this order; returns when all threads have finished. No new
+ * item is started after a failure; if several fail, the error of the lowest index is returned. The
+ * caller is one of the threads. */
 dt_status dt_parallel_run(uint32_t n, int n_threads, dt_work work, void *context);
 
 #endif

@@ -1,5 +1,5 @@
-/* Shards as a source of `dtrain shard`: to make others of them, with smaller images or of another
- * size. Reading is left to the data set of shards; the class names come from classes.txt. */
+/* Shards as a source of `dtrain shard`, to repack them with smaller images or another shard size.
+ * Reading is delegated to the data set of shards; class names come from classes.txt. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ struct reshard {
     struct dt_names classes;
 };
 
-/* classes.txt beside the first shard, into out[DT_PATH_MAX]. */
+/* Path of classes.txt in the folder of the first shard, into out[DT_PATH_MAX]. */
 static dt_status find_classes(char *out, const char *pattern)
 {
     dt_status status = DT_OK;
@@ -30,7 +30,7 @@ out:
     return status;
 }
 
-/* A line for each class; a missing file is no error. */
+/* One class per line; a missing file is not an error. */
 static dt_status load_classes(struct dt_names *classes, const char *pattern)
 {
     char path[DT_PATH_MAX], *text = NULL;

@@ -1,7 +1,8 @@
-/* Generated JPEG files of ten shapes, for a first training run that needs nothing from outside.
+/* Generated JPEG files of ten shapes, for a first training run without a download.
  *
- * Place, size, tilt, colours, background, spots and noise are drawn from (seed, class, number). A
- * shape is a test "is this point inside" in its own coordinates; a pixel asks it at 3 x 3 points.
+ * Position, size, tilt, colours, background, spots and noise are drawn from (seed, class, number).
+ * A shape is a function that tells whether a point in its own coordinates is inside; a pixel
+ * evaluates it at 3 x 3 points.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,7 @@
 enum { N_SPOTS = 3, N_SUB = 3, QUALITY = 90, MIN_CONTRAST = 150, MAX_PER_CLASS = 1000000 };
 static const double pi = 3.14159265358979323846;
 
-/* --- Shapes: true inside; u, v in -1 .. 1 --- */
+/* --- Shapes: true if (u, v) is inside; u, v in -1 .. 1 --- */
 
 static bool in_checker(double u, double v)
 {
@@ -62,7 +63,7 @@ static bool in_square(double u, double v)
     return fmax(fabs(u), fabs(v)) < 0.78;
 }
 
-/* Five points: folded into one tenth, the star is what lies on the inner side of one edge. */
+/* Five points: folded into one tenth, the inside of the star is one side of a single edge. */
 static bool in_star(double u, double v)
 {
     const double sector = 2 * pi / 5, inner = 0.42;
@@ -96,11 +97,11 @@ static const struct shape {
 
 /* --- One image --- */
 
-/* What is drawn; lengths in image sizes, colours 0 .. 255. */
+/* Parameters of one image; lengths relative to the image size, colours 0 .. 255. */
 struct scene {
     const struct shape *shape;
     double x, y, radius, cosine, sine;
-    double color[3], background[2][3]; /* background from top to bottom */
+    double color[3], background[2][3]; /* background: at the top and at the bottom */
     struct {
         double x, y, radius, color[3];
     } spot[N_SPOTS];

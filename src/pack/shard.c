@@ -1,5 +1,5 @@
-/* One shard: samples are read, converted and handed to libarchive, whose output passes through the
- * check sum into the file. */
+/* One shard: samples are read, converted and passed to libarchive, whose output is hashed and
+ * written to the file. */
 #include "pack/shard.h"
 
 #include <archive.h>
@@ -21,18 +21,18 @@ enum { TAR_BLOCK = 512, TAR_RECORD = 10240, WRITE_BYTES = 1 << 20 };
 
 static const double redraw_s = 0.2;
 
-/* The shard under work. */
+/* The shard being written. */
 struct output {
     struct dt_packing *packing;
     struct dt_convert *convert;
     char path[DT_PATH_MAX];
     int fd;
-    dt_status status; /* of writing to the file */
-    bool is_given_up; /* nothing is written any more, and no error replaces the first one */
+    dt_status status; /* first error of writing to the file */
+    bool is_given_up; /* nothing more is written, and the first error is kept */
     struct archive *archive;
     struct archive_entry *entry;
     XXH64_state_t *sum;
-    uint64_t position; /* in the tar, of the next header */
+    uint64_t position; /* offset of the next header in the tar */
     struct dt_wds_index index;
     struct dt_sample sample;
     uint32_t n; /* samples written */
@@ -67,7 +67,7 @@ static la_ssize_t write_out(struct archive *archive, void *context, const void *
     return output->status == DT_OK ? (la_ssize_t)bytes : -1;
 }
 
-/* What libarchive reports as its own failure may come from write_out. */
+/* An error reported by libarchive may originate in write_out. */
 static dt_status archive_failure(const struct output *output, const char *what)
 {
     DT_TRY(output->status);
@@ -88,11 +88,11 @@ static dt_status begin_archive(struct output *output)
         archive_write_set_bytes_per_block(archive, WRITE_BYTES) != ARCHIVE_OK ||
         archive_write_set_bytes_in_last_block(archive, TAR_RECORD) != ARCHIVE_OK ||
         archive_write_open(archive, output, NULL, write_out, NULL) != ARCHIVE_OK)
-        return archive_failure(output, "the beginning");
+        return archive_failure(output, "the start");
     return DT_OK;
 }
 
-/* A ustar header takes one block, and data are padded to whole ones. */
+/* A ustar header takes one block, and data are padded to whole blocks. */
 static dt_status add_member(struct output *output, const char *name, const void *data, size_t bytes)
 {
     struct archive_entry *entry = output->entry;
@@ -155,7 +155,7 @@ static dt_status read_sample(struct output *output, uint32_t id, enum dt_convers
                              const uint8_t **data, size_t *bytes)
 {
     const struct dt_dataset *source = output->packing->source;
-    /* Not dt_dataset_read, to which a file that may not be read is one more bad sample. */
+    /* Not dt_dataset_read, which would count a file without read permission as a bad sample. */
     DT_TRY(source->kind->read(source, id, &output->sample));
     return dt_convert_run(output->convert, done, data, bytes, output->sample.data,
                           output->sample.bytes);
@@ -181,9 +181,9 @@ static dt_status add_sample(struct output *output, uint32_t position)
     dt_dataset_name(packing->source, id, name, sizeof name);
     if (!packing->options->skip_bad)
         DT_FAIL(DT_ERR_DATA,
-                "%s cannot be packed: %s; remove it, or leave such images out with --skip-bad",
-                name, dt_error_text());
-    dt_log(DT_LOG_WARNING, "%s is left out: %s", name, dt_error_text());
+                "%s cannot be packed: %s; remove it, or skip such images with --skip-bad", name,
+                dt_error_text());
+    dt_log(DT_LOG_WARNING, "%s is skipped: %s", name, dt_error_text());
     dt_error_clear();
     count_done(packing, &packing->n_bad);
     return DT_OK;
@@ -193,7 +193,7 @@ static dt_status add_sample(struct output *output, uint32_t position)
 
 static dt_status create_file(int *fd, const char *path)
 {
-    DT_TRY(dt_file_remove(path)); /* of a run that was killed */
+    DT_TRY(dt_file_remove(path)); /* left over from a killed run */
     return dt_file_create(fd, path);
 }
 
@@ -244,7 +244,7 @@ dt_status dt_pack_shard(void *context, uint32_t shard, int thread)
     packing->sums[shard] = XXH64_digest(output.sum);
 out:
     output.is_given_up = status != DT_OK;
-    archive_write_free(output.archive); /* writes the rest */
+    archive_write_free(output.archive); /* flushes the rest */
     archive_entry_free(output.entry);
     XXH64_freeState(output.sum);
     if (output.fd >= 0)

@@ -1,5 +1,5 @@
-/* Writes single shards: plain ustar, members NNNNNN.cls and NNNNNN.jpg, no times and owners, and
- * the index beside it; both under temporary names. */
+/* Writes one shard, a plain ustar file with members NNNNNN.cls and NNNNNN.jpg without times or
+ * owners, and its index, both under temporary names. */
 #ifndef DTRAIN_PACK_SHARD_H
 #define DTRAIN_PACK_SHARD_H
 
@@ -18,22 +18,22 @@ struct dt_packing {
     uint32_t n, n_shards;
     int shard_digits, sample_digits, n_threads;
     struct dt_convert **converters; /* one per thread */
-    /* Of each shard that is written: samples in it, XXH64 of the tar. */
+    /* One per shard written: number of samples, XXH64 of the tar. */
     uint32_t *lengths;
     uint64_t *sums;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the members below */
     uint32_t n_done, n_bad, counts[DT_N_CONVERSIONS];
     double start_s, drawn_s;
 };
 
-/* Path of a shard with `ending` behind it ("" or DT_SHARD_TEMPORARY) into out[DT_PATH_MAX], and of
- * its index. */
+/* Path of a shard, and of its index, followed by `ending` ("" or DT_SHARD_TEMPORARY), into
+ * out[DT_PATH_MAX]. */
 dt_status dt_packing_tar(char *out, const struct dt_packing *packing, uint32_t shard,
                          const char *ending);
 dt_status dt_packing_index(char *out, const struct dt_packing *packing, uint32_t shard,
                            const char *ending);
-/* A dt_work on struct dt_packing. Sample names and places depend on `order` only. Images that
- * cannot be used are DT_ERR_DATA, or with skip_bad a warning and a gap in the names. */
+/* A dt_work on struct dt_packing. Names and positions of samples depend on `order` only. An
+ * unusable image is DT_ERR_DATA, or with skip_bad a warning and a gap in the names. */
 dt_status dt_pack_shard(void *packing, uint32_t shard, int thread);
 
 #endif

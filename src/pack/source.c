@@ -1,4 +1,4 @@
-/* What `dtrain shard` packs: the kind is seen from the thing itself. */
+/* Sources of `dtrain shard`: the kind is detected from the path and its contents. */
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,7 +19,8 @@ static dt_status open_folder(struct dt_dataset *dataset, const struct dt_shard_o
     return dataset->kind->open(dataset, &of_folder);
 }
 
-/* One tar alone is ILSVRC's; what is not there as such is a pattern, of shards or of TFRecord. */
+/* A single tar is one of ILSVRC's; a path that does not exist is a pattern of shards or TFRecord
+ * files. */
 static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
                              const struct dt_shard_options *options)
 {
@@ -42,7 +43,7 @@ static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
         *open = dt_tfrecord_open;
     }
     if (options->devkit && *open != dt_ilsvrc_open_val)
-        DT_FAIL(DT_ERR_USAGE, "--devkit goes with ILSVRC2012_img_val.tar, not with %s",
+        DT_FAIL(DT_ERR_USAGE, "--devkit goes with ILSVRC2012_img_val.tar only, not with %s",
                 options->src);
     return DT_OK;
 }

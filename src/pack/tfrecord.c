@@ -1,10 +1,10 @@
-/* TFRecord files of image/encoded, image/class/label and maybe image/class/synset.
+/* TFRecord files with image/encoded, image/class/label and optionally image/class/synset.
  *
- * A record: length u64, masked CRC-32C of it, data, masked CRC-32C of the data. The data are a
- * protobuf message tf.Example { Features features = 1; }, Features { map<string, Feature> feature =
- * 1; }, Feature { BytesList 1, FloatList 2, Int64List 3 }, each list { repeated value = 1; }. The
- * index reads the structure through a small window and steps over the images; the sum of the data
- * is checked when a sample is read. */
+ * A record: length u64, masked CRC-32C of the length, data, masked CRC-32C of the data. The data
+ * are a protobuf message tf.Example { Features features = 1; }, Features { map<string, Feature>
+ * feature = 1; }, Feature { BytesList 1, FloatList 2, Int64List 3 }, each list { repeated value =
+ * 1; }. Indexing reads the structure through a small window and skips the images; the CRC of the
+ * data is checked when a sample is read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,20 +33,20 @@ enum {
 struct reader {
     int fd;
     const char *path;
-    uint64_t bytes; /* of the file */
-    uint64_t first; /* in the file, of what the window holds */
+    uint64_t bytes; /* size of the file */
+    uint64_t first; /* file offset of the window */
     size_t held;
     uint8_t window[WINDOW];
 };
 
-/* Part of the file: what is left of a message. */
+/* Part of the file: the unread rest of a message. */
 struct span {
     uint64_t at, end;
 };
 
 struct field {
-    uint64_t number, wire, value; /* value: of a varint */
-    struct span span;             /* of WIRE_BYTES */
+    uint64_t number, wire, value; /* value: varints only */
+    struct span span;             /* WIRE_BYTES only */
 };
 
 static dt_status next_byte(struct reader *reader, uint64_t at, uint8_t *out)
@@ -76,7 +76,7 @@ static dt_status next_varint(struct reader *reader, struct span *message, uint64
     return DT_OK;
 }
 
-/* Takes one field off the message. */
+/* Reads the next field of the message. */
 static dt_status next_field(struct reader *reader, struct span *message, struct field *field)
 {
     static const uint64_t fixed[] = {[WIRE_64] = 8, [WIRE_32] = 4};
@@ -99,7 +99,7 @@ static dt_status next_field(struct reader *reader, struct span *message, struct 
     return DT_OK;
 }
 
-/* The last field `number` of the message with this wire type; *found is false if there is none. */
+/* The last field of the message with this number and wire type; sets *found. */
 static dt_status find_field(struct reader *reader, struct span message, uint64_t number,
                             uint64_t wire, struct field *out, bool *found)
 {
@@ -135,7 +135,7 @@ static dt_status read_text(struct reader *reader, struct span span, char *out)
     return DT_OK;
 }
 
-/* Feature -> list -> its last value: bytes. */
+/* The last bytes value of a Feature's list. */
 static dt_status find_bytes(struct reader *reader, struct span feature, struct span *out)
 {
     struct field list, value;
@@ -149,7 +149,7 @@ static dt_status find_bytes(struct reader *reader, struct span feature, struct s
     return DT_OK;
 }
 
-/* The same of an integer, packed or not. */
+/* The last integer of a Feature's list, packed or not. */
 static dt_status find_integer(struct reader *reader, struct span feature, struct example *example)
 {
     struct field list, value;
@@ -213,8 +213,8 @@ static dt_status read_example(struct reader *reader, struct span data, struct ex
 struct opening {
     struct dt_images *images;
     int label_offset;
-    struct dt_names synsets; /* as met */
-    uint32_t *synset;        /* of each label, 1 + its place in synsets; 0 = none */
+    struct dt_names synsets; /* in order of appearance */
+    uint32_t *synset;        /* per label: 1 + index in synsets; 0 = none */
     size_t n_labels, capacity;
 };
 
@@ -237,7 +237,7 @@ bool dt_tfrecord_found(const char *path)
     uint64_t bytes;
     int fd = -1;
     if (dt_file_open(&fd, &bytes, path) != DT_OK) {
-        dt_error_clear(); /* whoever opens it next says why */
+        dt_error_clear(); /* the next call to open it reports the error */
         return false;
     }
     const bool found =
@@ -267,7 +267,7 @@ static dt_status keep_synset(struct opening *opening, uint32_t label, const char
         *synset = (uint32_t)opening->synsets.n;
     }
     if (strcmp(dt_names_get(&opening->synsets, *synset - 1), name) != 0)
-        DT_FAIL(DT_ERR_DATA, "%s: label %u is of class %s here and of %s before", path,
+        DT_FAIL(DT_ERR_DATA, "%s: label %u is class %s here but was %s before", path,
                 (unsigned)label, name, dt_names_get(&opening->synsets, *synset - 1));
     return DT_OK;
 }
@@ -309,13 +309,13 @@ static dt_status read_records(struct opening *opening, struct reader *reader)
         const uint64_t bytes = little_endian(head, 8);
         if (!is_head(head))
             DT_FAIL(DT_ERR_DATA,
-                    "%s is damaged or no TFRecord file: the length at byte %llu does not agree "
-                    "with its check sum",
+                    "%s is damaged or not a TFRecord file: the length at byte %llu does not match "
+                    "its checksum",
                     reader->path, (unsigned long long)at);
         if (bytes > DT_MAX_ENCODED_BYTES || bytes > reader->bytes - at - HEAD_BYTES - SUM_BYTES)
             DT_FAIL(DT_ERR_DATA,
-                    "%s: the record at byte %llu has %llu bytes; the file is cut, or the record is "
-                    "larger than %d",
+                    "%s: the record at byte %llu has %llu bytes; the file is truncated, or the "
+                    "record is larger than %d",
                     reader->path, (unsigned long long)at, (unsigned long long)bytes,
                     DT_MAX_ENCODED_BYTES);
         at += HEAD_BYTES;
@@ -337,14 +337,14 @@ static dt_status read_file(struct opening *opening, const char *path)
     return DT_OK;
 }
 
-/* Only if all labels 0 .. the highest have one. */
+/* Class names are kept only if every label from 0 to the highest has one. */
 static dt_status name_classes(struct opening *opening)
 {
     for (size_t i = 0; i < opening->n_labels; i++)
         if (opening->synset[i] == 0) {
             if (opening->synsets.n > 0)
                 dt_log(DT_LOG_WARNING,
-                       "label %zu has no image/class/synset: no class names are kept", i);
+                       "label %zu has no image/class/synset, so no class names are written", i);
             return DT_OK;
         }
     for (size_t i = 0; i < opening->n_labels; i++) {
@@ -386,7 +386,7 @@ dt_status dt_tfrecord_read(const struct dt_dataset *dataset, uint32_t id, struct
     DT_TRY(dt_images_read(dataset, id, sample));
     const size_t bytes = sample->bytes - SUM_BYTES;
     if (dt_crc32c_masked(sample->data, bytes) != little_endian(sample->data + bytes, SUM_BYTES))
-        DT_FAIL(DT_ERR_DATA, "%s of %s is damaged: its check sum differs",
+        DT_FAIL(DT_ERR_DATA, "%s of %s is damaged: its checksum differs",
                 dt_names_get(&images->names, image->name),
                 dt_names_get(&images->files, image->file));
     memmove(sample->data, sample->data + image->before, image->bytes);

@@ -1,6 +1,6 @@
-/* `dtrain verify` for shards. First all headers are walked, in parallel; then, shard by shard, the
- * check sum and the images, while the file is in the system's cache. Lines come out in the order of
- * the shards. */
+/* `dtrain verify` for shards. The first pass walks all headers in parallel. The second verifies
+ * checksum and images of each shard together, so that the images are read from the page cache.
+ * Lines are printed in shard order. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,7 +44,7 @@ static dt_status hash_file(uint64_t *out, const char *path)
     int fd = -1;
 
     if (!state)
-        DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot sum up %s", path);
+        DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot hash %s", path);
     XXH64_reset(state, 0);
     DT_TRY_OUT(DT_NEW(block, BLOCK));
     DT_TRY_OUT(dt_file_open(&fd, &bytes, path));
@@ -76,7 +76,7 @@ static dt_status check_sum(const struct dt_verify *verify, struct dt_shard_check
         return dt_finding_of(&shard->findings, shard->base, status);
     if (have != want)
         return dt_finding_add(&shard->findings,
-                              "%s: its check sum is %016" PRIx64 ", but " DT_CHECKSUMS_NAME
+                              "%s: its checksum is %016" PRIx64 ", but " DT_CHECKSUMS_NAME
                               " says %016" PRIx64,
                               shard->base, have, want);
     return DT_OK;
@@ -92,7 +92,7 @@ static dt_status decode_image(struct dt_verify_tool *tool, int fd,
     DT_TRY(dt_jpeg_open(tool->jpeg, &width, &height, tool->sample.data, tool->sample.bytes));
     if (dt_jpeg_components(tool->jpeg) == 4)
         DT_FAIL(DT_ERR_DATA, "a CMYK JPEG file, which many programs show in wrong colours; dtrain "
-                             "shard makes an RGB file of it");
+                             "shard converts it to RGB");
     DT_TRY(dt_mem_grow(&block, &tool->capacity, (size_t)width * (size_t)height * 3, 1, "pixels"));
     tool->pixels = block;
     return dt_jpeg_decode(tool->jpeg, tool->pixels, 0, 0, width, height);
@@ -119,7 +119,7 @@ static void draw_contents(struct dt_verify *verify, uint64_t bytes, uint64_t n_d
     pthread_mutex_unlock(&verify->lock);
 }
 
-/* n_decode of n_images, spread evenly. */
+/* Selects n_decode of n_images, evenly spread. */
 static bool is_chosen(const struct dt_verify *verify, uint64_t id)
 {
     if (verify->n_decode < 0 || (uint64_t)verify->n_decode >= verify->n_images)
@@ -144,7 +144,7 @@ static dt_status decode_images(struct dt_verify *verify, struct dt_shard_check *
     return DT_OK;
 }
 
-/* Prints what is complete in the order of the shards. */
+/* Prints the lines of finished shards, in shard order. */
 static void finish_shard(struct dt_verify *verify, struct dt_shard_check *shard)
 {
     pthread_mutex_lock(&verify->lock);
@@ -175,7 +175,7 @@ static dt_status read_shard(void *context, uint32_t index, int thread)
     return DT_OK;
 }
 
-/* --- Beginning and end --- */
+/* --- Start and end --- */
 
 static dt_status list_shards(struct dt_verify *verify)
 {
@@ -216,7 +216,8 @@ static dt_status count_classes(struct dt_verify *verify)
     return DT_OK;
 }
 
-/* What lies beside the shards; what of it cannot be read is a fault and is done without. */
+/* Loads the files that accompany the shards; an unreadable one is recorded as a fault and skipped.
+ */
 static dt_status open_beside(struct dt_verify *verify)
 {
     dt_status status = dt_shard_info_load(&verify->info, verify->folder);
@@ -226,7 +227,7 @@ static dt_status open_beside(struct dt_verify *verify)
     status = dt_checksums_load(&verify->sums, verify->folder);
     DT_TRY(dt_finding_of(&verify->findings, DT_CHECKSUMS_NAME, status));
     if (verify->sums.bad_line > 0)
-        DT_TRY(dt_finding_add(&verify->findings, DT_CHECKSUMS_NAME ": line %zu is no check sum",
+        DT_TRY(dt_finding_add(&verify->findings, DT_CHECKSUMS_NAME ": line %zu is not a checksum",
                               verify->sums.bad_line));
     return dt_finding_of(&verify->findings, "classes.txt", count_classes(verify));
 }
@@ -312,7 +313,7 @@ dt_status dt_shards_verify(const char *path, int64_t n_decode, int threads, FILE
     const double begin_s = dt_clock_s();
 
     DT_TRY(locate(&verify));
-    pthread_mutex_init(&verify.lock, NULL); /* without attributes it cannot fail */
+    pthread_mutex_init(&verify.lock, NULL); /* cannot fail without attributes */
     DT_TRY_OUT(check_all(&verify, threads));
     dt_log_progress("");
     DT_TRY_OUT(sum_up(&verify, begin_s));
@@ -334,7 +335,7 @@ bool dt_shards_found(const char *path)
     if (!S_ISDIR(info.st_mode))
         return dt_is_tar_name(path);
     if (dt_names_list(&entries, path) != DT_OK)
-        dt_error_clear(); /* whoever opens it next says why */
+        dt_error_clear(); /* the next call to open it reports the error */
     for (size_t i = 0; i < entries.n && !found; i++)
         found = dt_is_tar_name(dt_names_get(&entries, i)) ||
                 strcmp(dt_names_get(&entries, i), "_info.json") == 0;

@@ -1,6 +1,6 @@
-/* Inside `dtrain verify` for shards: what is known about them, in three files. A fault is a line
- * that belongs to its shard and stops nothing; only what keeps the check itself from going on
- * (memory, the output) is a failure of these functions. */
+/* Internals of `dtrain verify` for shards, shared by three files. A fault is recorded as a line of
+ * its shard and does not stop the check; these functions fail only if the check itself cannot
+ * continue (memory, output). */
 #ifndef DTRAIN_PACK_VERIFY_H
 #define DTRAIN_PACK_VERIFY_H
 
@@ -21,7 +21,7 @@
 struct dt_shard_image {
     uint64_t offset;
     uint32_t bytes;
-    uint32_t name; /* of the member, in names */
+    uint32_t name; /* index of the member's name in names */
 };
 
 struct dt_shard_check {
@@ -31,10 +31,10 @@ struct dt_shard_check {
     struct dt_shard_image *images;
     size_t n, capacity;
     uint32_t n_samples;
-    uint64_t first; /* images in the shards before */
+    uint64_t first; /* images in all earlier shards */
     struct dt_wds_pair pair;
     struct dt_wds_index index;
-    bool is_whole; /* the walk came to its end */
+    bool is_whole; /* the walk reached the end */
     bool is_done;
 };
 
@@ -48,38 +48,38 @@ struct dt_verify_tool {
 struct dt_verify {
     const char *path;
     char folder[DT_PATH_MAX];
-    bool is_folder; /* all of it is looked at, not one shard */
+    bool is_folder; /* the whole folder is checked, not one shard */
     struct dt_names paths;
     struct dt_shard_check *shards;
     uint32_t n;
-    struct dt_names findings; /* of no shard that is there */
+    struct dt_names findings; /* faults that belong to no existing shard */
     struct dt_shard_info info;
     struct dt_checksums sums;
-    int n_classes; /* -1 = not known */
+    int n_classes; /* -1 = unknown */
     bool has_indices;
     uint64_t n_images, n_samples, bytes;
     int64_t n_decode;
     int n_threads;
     struct dt_verify_tool *tools;
     FILE *out;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the members below */
     uint32_t n_printed, n_walked;
     uint64_t n_findings, n_decoded, bytes_done;
     double start_s, drawn_s;
 };
 
-/* One line for people, made harmless for a terminal. */
+/* Adds one line of text, escaped so that it is safe to print on a terminal. */
 dt_status dt_finding_add(struct dt_names *findings, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* A failed call as a fault of the thing `what`, unless memory has run out. */
+/* Records a failed call as a fault of `what`, unless memory has run out. */
 dt_status dt_finding_of(struct dt_names *findings, const char *what, dt_status status);
 
-/* First pass, a dt_work on struct dt_verify: the headers of a shard, the pairs, the labels, the
- * .idx. */
+/* First pass, a dt_work on struct dt_verify: checks headers, pairing, labels and .idx of a shard.
+ */
 dt_status dt_shard_walk(void *verify, uint32_t index, int thread);
-/* Between the passes: _info.json, what is missing, keys that are there twice. */
+/* Between the passes: checks _info.json, missing files and duplicate keys. */
 dt_status dt_shards_compare(struct dt_verify *verify);
-/* Number of the line that byte `bytes` of the text is in, from 1. */
+/* Number, from 1, of the line that contains byte `bytes` of the text. */
 size_t dt_line_at(const char *text, size_t bytes);
 
 #endif

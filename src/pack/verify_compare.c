@@ -1,4 +1,4 @@
-/* What _info.json, checksums.xxh64 and the shards say about each other. */
+/* Whether _info.json, checksums.xxh64 and the shards are consistent. */
 #include "pack/verify.h"
 
 #include <inttypes.h>
@@ -18,7 +18,7 @@ static dt_status check_listed(struct dt_verify *verify, struct dt_shard_check *s
     if (!dt_shard_info_find(&verify->info, shard->base, &length))
         return dt_finding_add(&shard->findings, "%s: _info.json does not list it", shard->base);
     if (shard->is_whole && length != shard->n_samples)
-        return dt_finding_add(&shard->findings, "%s: it holds %u samples, but _info.json says %u",
+        return dt_finding_add(&shard->findings, "%s: holds %u samples, but _info.json says %u",
                               shard->base, (unsigned)shard->n_samples, (unsigned)length);
     return DT_OK;
 }
@@ -36,13 +36,13 @@ static dt_status check_missing(struct dt_verify *verify)
 
     for (size_t i = 0; i < listed->n; i++)
         if (!is_present(verify, dt_names_get(listed, i)))
-            DT_TRY(dt_finding_add(&verify->findings, "%s: it is missing, but _info.json lists it",
+            DT_TRY(dt_finding_add(&verify->findings, "%s: missing, but listed in _info.json",
                                   dt_names_get(listed, i)));
     for (size_t i = 0; i < summed->n; i++) {
         const char *name = dt_names_get(summed, i);
         if (!dt_shard_info_find(&verify->info, name, &length) && !is_present(verify, name))
             DT_TRY(dt_finding_add(&verify->findings,
-                                  "%s: it is missing, but " DT_CHECKSUMS_NAME " lists it", name));
+                                  "%s: missing, but listed in " DT_CHECKSUMS_NAME, name));
     }
     return DT_OK;
 }
@@ -51,7 +51,7 @@ static dt_status check_totals(struct dt_verify *verify)
 {
     const struct dt_shard_info *info = &verify->info;
 
-    size_t i = 0; /* the files of a split follow each other */
+    size_t i = 0; /* the files of a split are adjacent */
     for (int split = 0; split < info->n_splits; split++) {
         int64_t total = 0;
         for (; i < info->n_lengths && info->split[i] == (uint32_t)split; i++)
@@ -59,14 +59,14 @@ static dt_status check_totals(struct dt_verify *verify)
         if (info->num_samples[split] >= 0 && info->num_samples[split] != total)
             DT_TRY(dt_finding_add(&verify->findings,
                                   "_info.json: num_samples of split %s is %" PRId64
-                                  ", but its shard_lengths make %" PRId64,
+                                  ", but its shard_lengths add up to %" PRId64,
                                   dt_names_get(&info->splits, (size_t)split),
                                   info->num_samples[split], total));
     }
     return DT_OK;
 }
 
-/* A key of a sample, by the hash of it and of the split: the shard's name up to the last '-'. */
+/* A sample's key, hashed together with its split, the shard's name up to the last '-'. */
 struct key {
     uint64_t hash;
     uint32_t shard, at;
@@ -115,8 +115,8 @@ static dt_status check_keys(struct dt_verify *verify)
         const char *key = dt_names_get(&shard->keys, keys[i].at);
         if (keys[i].hash != keys[i - 1].hash)
             continue;
-        DT_TRY_OUT(dt_finding_add(&shard->findings, "%s: key %s is there twice, %s%s", shard->base,
-                                  key, before == shard ? "not one after the other" : "also in ",
+        DT_TRY_OUT(dt_finding_add(&shard->findings, "%s: key %s occurs twice, %s%s", shard->base,
+                                  key, before == shard ? "not in adjacent members" : "also in ",
                                   before == shard ? "" : before->base));
     }
 out:

@@ -1,4 +1,4 @@
-/* Headers of one shard: what WebDataset's rules make of the members, and the index beside them. */
+/* Headers of one shard: checks its members against WebDataset's rules, and its index. */
 #include "pack/verify.h"
 
 #include <errno.h>
@@ -66,9 +66,8 @@ static dt_status add_image(struct dt_shard_check *shard, const struct dt_tar_mem
         return dt_finding_add(&shard->findings, "%s: member %s is empty", shard->base,
                               member->name);
     if (member->bytes > DT_MAX_ENCODED_BYTES)
-        return dt_finding_add(&shard->findings,
-                              "%s: member %s has %" PRIu64 " bytes, allowed are %d", shard->base,
-                              member->name, member->bytes, DT_MAX_ENCODED_BYTES);
+        return dt_finding_add(&shard->findings, "%s: member %s has %" PRIu64 " bytes, more than %d",
+                              shard->base, member->name, member->bytes, DT_MAX_ENCODED_BYTES);
     DT_TRY(dt_mem_grow(&block, &shard->capacity, shard->n, sizeof *shard->images, "images"));
     shard->images = block;
     DT_TRY(dt_names_add(&shard->names, member->name, strlen(member->name)));
@@ -98,7 +97,7 @@ static dt_status add_second(struct dt_shard_check *shard, const struct dt_tar_me
                           shard->base, member->name, kind);
 }
 
-/* What dt_tar_walk hands to visit_member. */
+/* The context that dt_tar_walk passes to visit_member. */
 struct walk {
     struct dt_shard_check *shard;
     int n_classes;
@@ -128,7 +127,7 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
     }
 }
 
-/* --- The index beside it --- */
+/* --- Its index --- */
 
 size_t dt_line_at(const char *text, size_t bytes)
 {
@@ -149,9 +148,8 @@ static dt_status compare_index(struct dt_shard_check *shard, const char *path)
     while (at < n_want && at < n_have && want[at] == have[at])
         at++;
     if (at < n_want || at < n_have)
-        DT_TRY_OUT(dt_finding_add(&shard->findings,
-                                  "%s: line %zu of its .idx does not agree with it", shard->base,
-                                  dt_line_at(want, at)));
+        DT_TRY_OUT(dt_finding_add(&shard->findings, "%s: line %zu of its .idx does not match it",
+                                  shard->base, dt_line_at(want, at)));
 out:
     free(want);
     free(have);
@@ -176,7 +174,7 @@ static dt_status check_size(struct dt_shard_check *shard)
 {
     struct stat info;
     if (stat(shard->path, &info) != 0)
-        DT_FAIL(dt_file_input_status(errno), "cannot look at it: %s", strerror(errno));
+        DT_FAIL(dt_file_input_status(errno), "cannot stat it: %s", strerror(errno));
     shard->bytes = (uint64_t)info.st_size;
     return DT_OK;
 }
@@ -208,7 +206,7 @@ dt_status dt_shard_walk(void *context, uint32_t index, int thread)
     const dt_status status = dt_tar_walk(shard->path, visit_member, &walk, &n_skipped);
     shard->is_whole = status == DT_OK;
     DT_TRY(dt_finding_of(&shard->findings, shard->base, status));
-    /* Where the walk broke off, the other half of the last sample may only be out of sight. */
+    /* After an aborted walk the other half of the last sample may exist beyond that point. */
     if (shard->is_whole)
         DT_TRY(end_sample(shard));
     if (n_skipped > 0)
@@ -216,7 +214,7 @@ dt_status dt_shard_walk(void *context, uint32_t index, int thread)
                               "%s: %d members are links, devices, FIFOs or sparse files",
                               shard->base, n_skipped));
     DT_TRY(check_index(verify, shard));
-    dt_wds_index_reset(&shard->index); /* 100 bytes a sample */
+    dt_wds_index_reset(&shard->index); /* about 100 bytes per sample */
     draw_walk(verify);
     return DT_OK;
 }

@@ -1,4 +1,4 @@
-/* Text that grows by a member at a time. */
+/* The text is appended to member by member. */
 #include "pack/wds_index.h"
 
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* `dtrain shard`: the shards of a split and what describes them.
+/* `dtrain shard`: the shards of a split and the files that describe them.
  *
  * Shards are written in parallel under temporary names and renamed together at the end;
  * checksums.xxh64 and _info.json follow. A folder may hold several prefixes (train, val): each is a
@@ -31,7 +31,7 @@ static int n_digits(uint32_t value, int at_least)
     return n > at_least ? n : at_least;
 }
 
-/* What follows "<prefix>-<number>" in the name of a file, NULL if it does not begin so. */
+/* The rest of a file name after "<prefix>-<number>", or NULL if it does not start that way. */
 static const char *ending_of(const char *name, const char *prefix)
 {
     const size_t bytes = strlen(prefix);
@@ -54,7 +54,7 @@ static bool is_temporary_name(const char *name, const char *prefix)
                       strcmp(ending, ".idx" DT_SHARD_TEMPORARY) == 0);
 }
 
-/* For as long as *fd is open. File systems without flock do without. */
+/* The lock is held while *fd is open. File systems without flock are not locked. */
 static dt_status lock_folder(int *fd, const char *dir)
 {
     *fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -62,11 +62,12 @@ static dt_status lock_folder(int *fd, const char *dir)
         DT_FAIL(dt_file_input_status(errno), "cannot open folder %s: %s", dir, strerror(errno));
     if (flock(*fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         DT_FAIL(DT_ERR_IN_USE,
-                "another dtrain shard writes into %s: wait for it, or choose another folder", dir);
+                "another dtrain shard is writing to %s: wait for it, or choose another folder",
+                dir);
     return DT_OK;
 }
 
-/* Left-overs of another run would become part of the data set. */
+/* Shards left over from another run would become part of the data set. */
 static dt_status refuse_old_shards(const struct dt_shard_options *options)
 {
     dt_status status = DT_OK;
@@ -76,7 +77,7 @@ static dt_status refuse_old_shards(const struct dt_shard_options *options)
     for (size_t i = 0; i < entries.n; i++)
         if (is_shard_name(dt_names_get(&entries, i), options->prefix))
             DT_TRY_OUT(DT_ERROR(
-                DT_ERR_CREATE, "%s holds shards already (%s): remove them or choose another folder",
+                DT_ERR_CREATE, "%s already holds shards (%s): remove them or choose another folder",
                 options->dst, dt_names_get(&entries, i)));
 out:
     dt_names_reset(&entries);
@@ -85,14 +86,14 @@ out:
 
 /* --- classes.txt --- */
 
-/* One class name a line, in the order of the labels; *n = 0: the classes have no names. */
+/* One class name per line, in label order; *n = 0 if the classes have no names. */
 static dt_status list_classes(struct dt_names *text, int *n, const struct dt_dataset *source)
 {
     const char *name;
 
     for (*n = 0; (name = source->kind->class_name(source, *n)); ++*n) {
         if (strchr(name, '\n'))
-            DT_FAIL(DT_ERR_DATA, "the name of class %d has a line break: rename it", *n);
+            DT_FAIL(DT_ERR_DATA, "the name of class %d contains a line break: rename it", *n);
         DT_TRY(dt_names_add(text, name, strlen(name)));
         text->text[text->bytes - 1] = '\n';
     }
@@ -110,10 +111,11 @@ static dt_status compare_classes(const struct dt_names *text, const char *path)
         return DT_OK;
     DT_TRY_OUT(dt_file_load(&old, &bytes, path, MAX_CLASSES_BYTES));
     if (bytes != text->bytes || memcmp(old, text->text, bytes) != 0)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
-                            "the classes differ from those in %s, so labels would mean different "
-                            "things: choose another folder",
-                            path));
+        DT_TRY_OUT(
+            DT_ERROR(DT_ERR_DATA,
+                     "the classes differ from those in %s, so the labels would mean different "
+                     "things: choose another folder",
+                     path));
 out:
     free(old);
     return status;
@@ -183,7 +185,7 @@ static dt_status write_info(const struct dt_packing *packing, const struct dt_na
     return dt_jsonw_save(&json, path);
 }
 
-/* Lines of other splits are kept, those of shards of this prefix that are gone are not. */
+/* Keeps the lines of other splits, but drops those of vanished shards of this prefix. */
 static dt_status write_checksums(const struct dt_packing *packing, const struct dt_names *names,
                                  const struct dt_checksums *old)
 {
@@ -203,7 +205,7 @@ out:
 
 /* --- The folder --- */
 
-/* What the folder held before. */
+/* Previous contents of the folder. */
 struct before {
     struct dt_shard_info info;
     struct dt_checksums sums;
@@ -215,14 +217,14 @@ static dt_status load_before(struct before *before, const char *dir)
     DT_TRY(dt_checksums_load(&before->sums, dir));
     if (before->sums.bad_line > 0)
         DT_FAIL(DT_ERR_DATA,
-                "line %zu of %s/" DT_CHECKSUMS_NAME " is no check sum: repair it or "
+                "line %zu of %s/" DT_CHECKSUMS_NAME " is not a checksum: repair it or "
                 "choose another folder",
                 before->sums.bad_line, dir);
     return DT_OK;
 }
 
-/* Of this run, or of one that was killed. Not with dt_file_remove: where an error is to be reported
- * it is another one. */
+/* Removes temporary files of this run or of a killed one. Not with dt_file_remove, whose error
+ * would replace the one to be reported. */
 static void remove_temporary(const struct dt_shard_options *options)
 {
     struct dt_names entries = {0};
@@ -256,8 +258,8 @@ static dt_status rename_all(const struct dt_packing *packing)
     return DT_OK;
 }
 
-/* What describes the shards comes first: where only some of them get their names because the
- * machine stops, they are known to be too few. */
+/* The describing files come first: if the machine stops while shards are being renamed, they reveal
+ * that some are missing. */
 static dt_status publish(const struct dt_packing *packing, const struct before *before,
                          const struct dt_names *classes)
 {
@@ -291,7 +293,7 @@ static dt_status write_shards(struct dt_packing *packing)
 {
     dt_status status = DT_OK;
 
-    pthread_mutex_init(&packing->lock, NULL); /* without attributes it cannot fail */
+    pthread_mutex_init(&packing->lock, NULL); /* cannot fail without attributes */
     packing->start_s = packing->drawn_s = dt_clock_s();
     DT_TRY_OUT(make_converters(packing));
     DT_TRY_OUT(dt_parallel_run(packing->n_shards, packing->n_threads, dt_pack_shard, packing));
@@ -304,7 +306,7 @@ out:
     return status;
 }
 
-/* With the pattern that data.train takes. */
+/* Prints the pattern to use as data.train. */
 static void tell(const struct dt_packing *packing, int n_classes)
 {
     const uint32_t *counts = packing->counts;
@@ -312,8 +314,8 @@ static void tell(const struct dt_packing *packing, int n_classes)
     if (n_classes > 0)
         snprintf(classes, sizeof classes, " of %d classes", n_classes);
     dt_log(DT_LOG_INFO,
-           "packed %u images%s into %s/%s-{%0*u..%0*u}.tar (%u as they are, %u converted, %u "
-           "reduced; %u bad ones left out)",
+           "packed %u images%s into %s/%s-{%0*u..%0*u}.tar (%u unchanged, %u converted, %u "
+           "resized; %u bad ones skipped)",
            (unsigned)(packing->n - packing->n_bad), classes, packing->options->dst,
            packing->options->prefix, packing->shard_digits, 0u, packing->shard_digits,
            (unsigned)packing->n_shards - 1, (unsigned)counts[DT_KEPT],
@@ -341,7 +343,7 @@ static dt_status write_all(struct dt_packing *packing)
     remove_temporary(packing->options);
     DT_TRY_OUT(write_shards(packing));
     if (packing->n_bad == packing->n)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "none of the %u images of %s can be used",
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "none of the %u images of %s is usable",
                             (unsigned)packing->n, packing->options->src));
     DT_TRY_OUT(publish(packing, &before, &classes));
     tell(packing, n_classes);
@@ -361,17 +363,17 @@ static dt_status check_options(const struct dt_shard_options *options)
     const char *prefix = options->prefix;
 
     if (options->per_shard < 1)
-        DT_FAIL(DT_ERR_USAGE, "a shard needs at least one sample, not %d", options->per_shard);
+        DT_FAIL(DT_ERR_USAGE, "a shard must hold at least one sample, not %d", options->per_shard);
     if (options->quality < 1 || options->quality > 100)
-        DT_FAIL(DT_ERR_USAGE, "the quality of JPEG files is 1 to 100, not %d", options->quality);
+        DT_FAIL(DT_ERR_USAGE, "JPEG quality must be 1 to 100, not %d", options->quality);
     if (options->threads < 0 || options->threads > MAX_THREADS)
-        DT_FAIL(DT_ERR_USAGE, "the number of threads is 1 to %d, or 0 for one per CPU, not %d",
+        DT_FAIL(DT_ERR_USAGE, "the number of threads must be 1 to %d, or 0 for one per CPU, not %d",
                 MAX_THREADS, options->threads);
     if (!prefix[0] || strlen(prefix) > MAX_PREFIX || prefix[0] == '.' ||
         strpbrk(prefix, "/{},:") != NULL)
         DT_FAIL(DT_ERR_USAGE,
-                "the prefix of shard names must have 1 to %d characters, none of / { } , : and no "
-                "leading dot, not '%s'",
+                "the prefix of shard names must have 1 to %d characters, none of / { } , :, and no "
+                "leading dot; '%s' does not",
                 MAX_PREFIX, prefix);
     return DT_OK;
 }

@@ -1,6 +1,6 @@
-/* What a person sees on stderr. A step is one self-rewriting line on a terminal and one plain line
- * in a log; everything else is a plain line. Parts whose field is absent or not a number are left
- * out. The start of a run is not among them: the trainer has printed its summary. */
+/* Human-readable output on stderr. On a terminal, steps rewrite one line; in a log, each is a plain
+ * line, like every other event. Parts whose field is absent or not a number are omitted. run_start
+ * is not printed, because the trainer prints a summary of its own. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "report/internal.h"
 
 enum { LINE_BYTES = 512 };
-static const double redraw_s = 0.1; /* between two progress lines */
+static const double redraw_s = 0.1; /* minimum between two progress lines */
 
 struct console {
     double drawn_at_s;
@@ -35,7 +35,7 @@ static int64_t integer(const struct event *e, const char *key)
     return isnan(value) ? 0 : (int64_t)value;
 }
 
-/* ", loss 2.3026": only if the field is there. */
+/* ", loss 2.3026", only if the event has the field. */
 static void add_number(struct dt_text *line, const struct event *e, const char *key,
                        const char *before, int decimals, const char *after)
 {
@@ -53,7 +53,7 @@ static void on_step(const struct event *e)
     if (number(e, "total_steps") > 0)
         dt_text_add(&line, "/%" PRId64 " (%.0f %%)", integer(e, "total_steps"),
                     floor(100 * number(e, "step") / number(e, "total_steps")));
-    dt_text_add(&line, ":  loss %.4f", number(e, "loss")); /* also when it is not finite */
+    dt_text_add(&line, ":  loss %.4f", number(e, "loss")); /* even if it is not finite */
     add_number(&line, e, "top1", "  top1 ", 2, "");
     if (!isnan(number(e, "lr")))
         dt_text_add(&line, "  lr %.4g", number(e, "lr"));
@@ -86,7 +86,7 @@ static void on_warning(const struct event *e)
     dt_log(DT_LOG_WARNING, "%s", dt_field_text(e->fields, e->n_fields, "text"));
 }
 
-/* Most runs have nothing to say here. */
+/* Printed only if input is slow; most runs print nothing. */
 static void on_input(const struct event *e)
 {
     const double least = 0.01;

@@ -1,4 +1,4 @@
-/* Inside the report module: what a sink of events is. */
+/* Internals of the report module: the interface of an event sink. */
 #ifndef DTRAIN_REPORT_INTERNAL_H
 #define DTRAIN_REPORT_INTERNAL_H
 
@@ -6,7 +6,7 @@
 
 struct dt_sink {
     const char *name;
-    /* *state stays NULL where the options do not ask for this sink. */
+    /* *state stays NULL if the options do not ask for this sink. */
     dt_status (*open)(void **state, const struct dt_report_options *options);
     dt_status (*event)(void *state, const char *event, const struct dt_field *fields, int n_fields);
     void (*progress)(void *state, const char *what, int64_t done, int64_t total); /* or NULL */
@@ -21,9 +21,9 @@ DT_SINK_LIST(DT_SINK)
 
 /* The field of that name, NULL if the event has none. */
 const struct dt_field *dt_field_find(const struct dt_field *fields, int n_fields, const char *key);
-/* Value of an integer or number field, NAN if there is none. */
+/* Value of an integer or number field, NAN if the event has none. */
 double dt_field_number(const struct dt_field *fields, int n_fields, const char *key);
-/* Text of a field, "" if there is none. */
+/* Text of a field, "" if the event has none. */
 const char *dt_field_text(const struct dt_field *fields, int n_fields, const char *key);
 
 #endif

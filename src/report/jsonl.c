@@ -1,6 +1,6 @@
 /* metrics.jsonl in the run folder: one JSON object per line, each written by one write(2) to a file
- * opened for appending, so that a reader never sees half a line of a living run. A line torn by a
- * crash is cut off before a resumed run goes on. */
+ * opened for appending, so that a reader never sees half a line of a live run. A resumed run first
+ * removes a partial line left by a crash. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ static void close_jsonl(void *state)
     free(jsonl);
 }
 
-/* Shortens the file to its last complete line. */
+/* Truncates the file after its last complete line. */
 static dt_status cut_torn_line(const struct jsonl *jsonl)
 {
     char block[4096];
@@ -43,7 +43,7 @@ static dt_status cut_torn_line(const struct jsonl *jsonl)
         found = bytes > 0;
     }
     if (end < 0 || (keep != end && ftruncate(jsonl->fd, keep) != 0))
-        DT_FAIL(DT_ERR_IO, "cannot cut the incomplete last line of %s: %s", jsonl->path,
+        DT_FAIL(DT_ERR_IO, "cannot remove the incomplete last line of %s: %s", jsonl->path,
                 strerror(errno));
     return DT_OK;
 }
@@ -104,7 +104,7 @@ static void put_field(struct dt_jsonw *w, const struct dt_field *field)
 static dt_status write_line(const struct jsonl *jsonl, const struct dt_jsonw *w)
 {
     ssize_t n;
-    w->text[w->bytes] = '\n'; /* in place of the NUL: text and end go out together */
+    w->text[w->bytes] = '\n'; /* replaces the NUL: text and newline are written together */
     do {
         n = write(jsonl->fd, w->text, w->bytes + 1);
     } while (n < 0 && errno == EINTR);

@@ -1,5 +1,4 @@
-/* Hands every event to every sink in the table. A sink that fails says so once and is left out from
- * then on. */
+/* Passes every event to every sink in the table. A sink that fails warns once and is disabled. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,7 @@
 static const struct dt_sink *const sinks[] = {DT_SINK_LIST(ROW)};
 
 struct dt_report {
-    void *states[DT_COUNT(sinks)]; /* NULL: not in use, or given up */
+    void *states[DT_COUNT(sinks)]; /* NULL: unused or disabled */
 };
 
 dt_status dt_report_open(struct dt_report **report, const struct dt_report_options *options)
@@ -46,7 +45,8 @@ void dt_report_event(struct dt_report *report, const char *event, const struct d
         void *state = report->states[i];
         if (!state || sinks[i]->event(state, event, fields, n_fields) == DT_OK)
             continue;
-        dt_log(DT_LOG_WARNING, "no more events go to %s: %s", sinks[i]->name, dt_error_text());
+        dt_log(DT_LOG_WARNING, "no more events are written to %s: %s", sinks[i]->name,
+               dt_error_text());
         sinks[i]->close(state);
         report->states[i] = NULL;
     }

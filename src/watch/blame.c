@@ -1,4 +1,4 @@
-/* The rules in one pass over the ranks, and the sentence. */
+/* Applies the rules to every rank and writes the message. */
 #include "watch/blame.h"
 
 #include <inttypes.h>
@@ -9,19 +9,19 @@
 #include "base/text.h"
 
 enum {
-    PERIODS_TO_ANSWER = 3, /* a beat of that age is late: its rank does not answer */
+    PERIODS_TO_ANSWER = 3, /* a rank with an older beat does not answer */
     MAX_NAMED = 8,
 };
 
 enum state {
-    MOVES, /* or nothing is expected of it, or its time is not up */
+    MOVES, /* or is idle, or is within its limit */
     HAS_LEFT,
-    WAITS,      /* for other ranks, its time is not up */
-    WAITS_LONG, /* and it is */
-    STUCK,      /* its main thread */
+    WAITS,      /* for other ranks, within the limit */
+    WAITS_LONG, /* for other ranks, beyond the limit */
+    STUCK,      /* the main thread */
     WRITER_STUCK,
     ANSWERS_NOT,
-    DEAD, /* and that for long while others wait */
+    DEAD, /* has not answered for long while others wait */
 };
 
 static bool has_left(const struct dt_view *view)
@@ -43,7 +43,7 @@ static bool is_over(const struct dt_verdict_case *c, const struct dt_heartbeat_t
     return thread->limit_s > 0 && thread->idle_s + age_s > fmax(thread->limit_s - c->slack_s, 0);
 }
 
-/* Without the last step to DEAD, which depends on the others. */
+/* Any state but DEAD, which depends on the other ranks. */
 static enum state find_state(const struct dt_verdict_case *c, int rank)
 {
     const struct dt_view *view = &c->ranks[rank];
@@ -60,7 +60,7 @@ static enum state find_state(const struct dt_verdict_case *c, int rank)
     return over ? STUCK : MOVES;
 }
 
-/* The shortest limit at which somebody has noticed: a silent rank is dead after that time. */
+/* A silent rank is dead after this time: the shortest limit at which another rank noticed. */
 static double patience(const struct dt_verdict_case *c)
 {
     double shortest = INFINITY;
@@ -81,7 +81,7 @@ static enum state judge_rank(const struct dt_verdict_case *c, int rank, double p
     return state;
 }
 
-/* --- The sentence --- */
+/* --- The message --- */
 
 static void add_where(struct dt_text *out, const struct dt_heartbeat_thread *thread)
 {
@@ -112,7 +112,7 @@ static void add_culprit(struct dt_text *out, const struct dt_view *view, int ran
 
 static int add_culprits(struct dt_text *out, const struct dt_verdict_case *c, double patience_s)
 {
-    /* Who is dead comes first: others may be stuck because of it. */
+    /* Dead ranks come first, as others may be stuck because of them. */
     static const enum state order[] = {DEAD, STUCK, WRITER_STUCK};
     int n = 0;
     for (size_t k = 0; k < DT_COUNT(order); k++)
@@ -151,7 +151,7 @@ static void add_waiting(struct dt_text *out, const struct dt_verdict_case *c, in
     dt_text_add(out, " %s for %s", n == 1 ? "waits" : "wait", n_culprits == 1 ? "it" : "them");
 }
 
-/* Every rank that is still there waits, and for long. */
+/* Every rank that has not left waits beyond its limit. */
 static bool all_wait(const struct dt_verdict_case *c)
 {
     int n = 0;
@@ -208,7 +208,8 @@ void dt_verdict_find(struct dt_verdict *out, const struct dt_verdict_case *c)
         return;
     if (c->is_blind)
         dt_text_add(&text, "; the file system of the run folder does not answer");
-    dt_text_add(&text, c->has_checkpoint
-                           ? "; the newest checkpoint is intact; submit the job again to resume"
-                           : "; there is no checkpoint yet; submit the job again to start anew");
+    dt_text_add(&text,
+                c->has_checkpoint
+                    ? "; the newest checkpoint is intact; submit the job again to resume"
+                    : "; there is no checkpoint yet; submit the job again to start from scratch");
 }

@@ -1,4 +1,5 @@
-/* Who is to blame: the rules of watchdog.h as a function of what a rank sees of all others. */
+/* Finds the rank to blame: the rules of watchdog.h as a function of one rank's view of all ranks.
+ */
 #ifndef DTRAIN_WATCH_BLAME_H
 #define DTRAIN_WATCH_BLAME_H
 
@@ -8,25 +9,25 @@
 
 struct dt_view {
     struct dt_heartbeat beat;
-    bool is_known; /* it has written its beat in this run */
+    bool is_known; /* has written its beat in this run */
     double age_s;  /* since its beat changed, or since the start; 0 for oneself */
 };
 
 struct dt_verdict_case {
     const struct dt_view *ranks;
     int n_ranks, self;
-    bool is_blind;   /* the beats cannot be read now: the ages stand still */
-    bool has_folder; /* of a run */
+    bool is_blind;   /* the beats cannot be read now, so the ages are frozen */
+    bool has_folder; /* the run folder exists */
     bool has_checkpoint;
-    double period_s; /* of the watchdogs: how old a beat is in health */
-    double slack_s;  /* the limits are that much shorter */
+    double period_s; /* between two beats of a healthy rank */
+    double slack_s;  /* subtracted from all limits */
 };
 
 enum { DT_VERDICT_TEXT = 2048 };
 struct dt_verdict {
     bool expired;
     int speaker;                /* the lowest rank that answers */
-    char text[DT_VERDICT_TEXT]; /* one line without its end; "" if not expired */
+    char text[DT_VERDICT_TEXT]; /* one line without newline; "" if not expired */
 };
 
 void dt_verdict_find(struct dt_verdict *out, const struct dt_verdict_case *c);

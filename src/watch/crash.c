@@ -1,4 +1,4 @@
-/* What is said when this process crashes. Only async-signal-safe calls: the heap may be damaged. */
+/* Crash message. Uses async-signal-safe calls only, as the heap may be corrupted. */
 #include <signal.h>
 #include <stdint.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ static const struct {
                {SIGABRT, "SIGABRT"}};
 
 enum { STACK_BYTES = 64 * 1024, LINE_BYTES = 256 };
-static char stack[STACK_BYTES]; /* the crash may be that of the ordinary one */
+static char stack[STACK_BYTES]; /* the normal stack may have overflowed */
 static int own_rank;
 
 struct line {
@@ -53,7 +53,7 @@ static const char *name_of(int number)
     return "a signal";
 }
 
-/* The action is the default one again: the signal, sent anew, ends the process. */
+/* The default action is restored, so raising the signal again ends the process. */
 static void report_crash(int number)
 {
     struct line line = {.used = 0};

@@ -1,4 +1,4 @@
-/* Text for humans: the verdict, all beats, the last moves, the threads of this process. */
+/* Plain text: the verdict, all beats, the last moves, the threads of this process. */
 #include "watch/hang_report.h"
 
 #include <dirent.h>
@@ -25,15 +25,15 @@ static void print_thread(FILE *out, const char *name, const struct dt_heartbeat_
 
 static void print_ranks(FILE *out, const struct dt_view *ranks, int n_ranks)
 {
-    fprintf(out, "\nranks, as this one sees them\n");
+    fprintf(out, "\nranks, as seen by this one\n");
     for (int r = 0; r < n_ranks; r++) {
         const struct dt_view *view = &ranks[r];
         fprintf(out, "  rank %d: ", r);
         if (!view->is_known) {
-            fprintf(out, "nothing heard for %.1f s\n", view->age_s);
+            fprintf(out, "no beat for %.1f s\n", view->age_s);
             continue;
         }
-        fprintf(out, "%s pid %d, heard %.1f s ago%s", view->beat.host, (int)view->beat.pid,
+        fprintf(out, "%s pid %d, last beat %.1f s ago%s", view->beat.host, (int)view->beat.pid,
                 view->age_s, view->beat.flags & DT_HEARTBEAT_HAS_LEFT ? ", has left" : "");
         print_thread(out, "main", &view->beat.main);
         print_thread(out, "writer", &view->beat.writer);
@@ -54,7 +54,7 @@ static void print_history(FILE *out, const char *name, const struct dt_pulse *pu
                 events[i].waits_for ? events[i].waits_for : "");
 }
 
-/* One line of /proc/self/task/<thread>/<name>, "-" if it cannot be had. */
+/* One line of /proc/self/task/<thread>/<name>, "-" if it cannot be read. */
 static const char *read_task(char *line, int bytes, const char *thread, const char *name)
 {
     char path[DT_PATH_MAX];
@@ -68,7 +68,7 @@ static const char *read_task(char *line, int bytes, const char *thread, const ch
     return line;
 }
 
-/* The state is the letter behind the name in brackets. */
+/* The state is the letter after the parenthesised name. */
 static char find_state(const char *stat)
 {
     const char *bracket = strrchr(stat, ')');
@@ -79,7 +79,7 @@ static void print_threads(FILE *out)
 {
     char name[64], stat[512], where[128];
     DIR *folder = opendir("/proc/self/task");
-    fprintf(out, "\nthreads of this process: id, name, state, where in the kernel\n");
+    fprintf(out, "\nthreads of this process: id, name, state, kernel function\n");
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         if (entry->d_name[0] == '.')
             continue;

@@ -1,4 +1,4 @@
-/* hang-<rank>.txt: what a rank knows when the watchdog ends it. */
+/* hang-<rank>.txt: the state of a rank when the watchdog ends it. */
 #ifndef DTRAIN_WATCH_HANG_REPORT_H
 #define DTRAIN_WATCH_HANG_REPORT_H
 
@@ -11,9 +11,9 @@ struct dt_hang_report {
     const struct dt_verdict *verdict;
     const struct dt_view *ranks;
 };
-/* Best effort; may block where the file system hangs. */
+/* Best effort; may block if the file system hangs. */
 void dt_hang_report_write(const struct dt_hang_report *report);
-/* Removes the file that an earlier start has left for this rank. */
+/* Removes this rank's file of an earlier start. */
 void dt_hang_report_remove(const char *dir, int rank);
 
 #endif

@@ -1,4 +1,4 @@
-/* Slots of fixed size, one per rank. */
+/* One fixed-size slot per rank. */
 #include "watch/heartbeat.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 static const char magic[8] = {'d', 't', 'b', 'e', 'a', 't', '0', '1'};
 enum { MAX_SLOTS = 1 << 16 };
 
-_Static_assert(sizeof(struct dt_heartbeat) == 256, "a beat has no holes and is of a fixed size");
+_Static_assert(sizeof(struct dt_heartbeat) == 256, "a beat has a fixed size and no padding");
 
 static uint64_t checksum(const struct dt_heartbeat *beat)
 {
@@ -68,7 +68,7 @@ out:
     return status;
 }
 
-/* A start on fewer ranks leaves older beats behind its own. */
+/* After a start on fewer ranks, beats of older starts follow its own. */
 static int64_t last_step(const struct dt_heartbeat *beats, const bool *valid, int n)
 {
     int64_t step = -1;

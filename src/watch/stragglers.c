@@ -1,4 +1,4 @@
-/* The times of the ranks, put side by side. */
+/* Compares the step times of the ranks. */
 #include "watch/stragglers.h"
 
 #include <stdio.h>
@@ -16,10 +16,10 @@ struct window {
     double data_s, work_s;
 };
 
-/* Of all ranks, one window. */
+/* Result of comparing all ranks over one window. */
 struct comparison {
     double median_s, median_data_s;
-    int rank; /* that counts as slow, -1 = none */
+    int rank; /* the slow rank, -1 = none */
 };
 
 void dt_stragglers_init(struct dt_stragglers *stragglers, struct dt_comm *comm,
@@ -37,15 +37,15 @@ static double own_s(const struct window *w)
     return w->data_s + w->work_s;
 }
 
-/* The lower one of two, so that a slow half of the ranks is slow too. */
+/* Lower median, so that ranks still count as slow if half of them are. */
 static double lower_median(double *values, int n)
 {
     dt_sort_f64(values, (size_t)n);
     return values[(n - 1) / 2];
 }
 
-/* On a device with queues the host's time of a pass contains waiting for others; the least of all
- * ranks is what the work takes at most. Only a rank slow in its data is found there. */
+/* On a device with queues the host's time of a pass includes waiting for others, so the minimum
+ * over the ranks is used as everybody's work. Only a rank with slow data is detected there. */
 static void leave_out_waiting(struct window *windows, int n)
 {
     double least = windows[0].work_s;
@@ -55,7 +55,7 @@ static void leave_out_waiting(struct window *windows, int n)
         windows[i].work_s = least;
 }
 
-/* `scratch` holds n values. A rank that was slow before comes first. */
+/* `scratch` holds n values. `before`, the rank that was slow before, takes precedence. */
 static struct comparison compare_windows(const struct window *windows, int n, int before,
                                          double *scratch)
 {
@@ -88,7 +88,7 @@ static bool is_to_be_named(struct dt_stragglers *stragglers, int rank)
     return !stragglers->warned && stragglers->n_windows >= PATIENCE;
 }
 
-/* The others wait for what it takes longer than they do. */
+/* The others wait for as long as its step exceeds the median. */
 static dt_status name_straggler(struct dt_stragglers *s, const struct window *windows,
                                 const struct comparison *c)
 {
@@ -99,8 +99,8 @@ static dt_status name_straggler(struct dt_stragglers *s, const struct window *wi
         dt_host_name(host);
     DT_TRY(dt_comm_bcast(s->comm, host, sizeof host, c->rank));
     snprintf(text, sizeof text,
-             "rank %d (%s) takes %.1f times as long for a step as the median of the ranks, most of "
-             "it in %s; %.0f %% of the job's time is spent waiting for it",
+             "rank %d (%s) takes %.1f times as long per step as the median rank, mostly in %s; "
+             "%.0f %% of the job's time is spent waiting for it",
              c->rank, host, own_s(w) / c->median_s, 2 * late_data_s > late_s ? "data" : "compute",
              100 * late_s / own_s(w));
     const struct dt_field fields[] = {DT_TEXT("text", text)};

@@ -1,4 +1,4 @@
-/* The ranks compared: is one of them slow. Collective. */
+/* Detects ranks that are slower than the others. Collective. */
 #ifndef DTRAIN_WATCH_STRAGGLERS_H
 #define DTRAIN_WATCH_STRAGGLERS_H
 
@@ -11,19 +11,20 @@
 /* Own time per rank: waiting for data, and computing without waiting for others. */
 struct dt_stragglers {
     struct dt_comm *comm;
-    struct dt_report *report; /* of rank 0, else NULL */
-    bool has_queues;          /* of the device: work_s contains waiting for other ranks */
-    int64_t next_step;        /* of the next comparison */
-    double data_s, work_s;    /* sums since the last one */
-    int n_windows;            /* in a row with the same rank slow */
-    int rank;                 /* that one, -1 = none */
+    struct dt_report *report; /* rank 0 only, else NULL */
+    bool has_queues;          /* the device has queues: work_s includes waiting for other ranks */
+    int64_t next_step;        /* next comparison */
+    double data_s, work_s;    /* sums since the last comparison */
+    int n_windows;            /* consecutive windows with the same slow rank */
+    int rank;                 /* the slow rank, -1 = none */
     bool warned;
 };
-/* `step` updates are done; comm and report are kept. */
+/* `step`: updates done so far. comm and report are borrowed. */
 void dt_stragglers_init(struct dt_stragglers *stragglers, struct dt_comm *comm,
                         struct dt_report *report, bool has_queues, int64_t step);
-/* Adds one step; every 100 steps compares: a rank 1.3 x slower than the median in 3 comparisons in
- * a row is named once with host and phase, again after it has recovered. */
+/* Adds one step and compares the ranks every 100 steps. A rank 1.3 times slower than the median in
+ * 3 consecutive comparisons is reported once, with host and phase, and again only after it has
+ * recovered. */
 dt_status dt_stragglers_step(struct dt_stragglers *stragglers, int64_t step, double data_s,
                              double work_s);
 

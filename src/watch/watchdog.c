@@ -1,7 +1,7 @@
-/* Three threads. The judge looks at the pulses and at what is known of the others, decides, and is
- * never blocked by anything; the herald writes this rank's beat and reads those of the others, and
- * may be stuck in the file system; the third sleeps until the end, says who is to blame and writes
- * the report. Whatever hangs then, the judge ends the process. */
+/* Three threads. The judge checks the pulses and the beats, decides, and never blocks. The herald
+ * writes this rank's beat and reads those of the others; it may get stuck in the file system. The
+ * actor sleeps until a hang, then prints who is to blame and writes the report. Even if one of them
+ * hangs then, the judge ends the process. */
 #include "watch/watchdog.h"
 
 #include <math.h>
@@ -25,18 +25,18 @@
 
 enum {
     PERIODS_OF_LIMIT = 5,
-    PERIODS_OF_STALL = 4, /* one that was asked for, and three more */
-    PERIODS_OF_SLACK = 2, /* how far two ranks' views, or two that hang together, are apart */
+    PERIODS_OF_STALL = 4, /* the requested one and three more */
+    PERIODS_OF_SLACK = 2, /* delay between two ranks' views, or between two ranks of one hang */
     STEPS_OF_LIMIT = 10,  /* median steps */
 };
-/* Of a period. With many ranks the file system gets that much less to do. */
+/* Length of a period: more ranks poll less often, to spare the file system. */
 static const double normal_s = 1.0, longest_s = 5.0, ranks_per_s = 64.0;
-static const double blind_s = 3.0;  /* beats that were not read for so long and three periods */
-static const double leave_s = 2.0;  /* at least, for all ranks to write their reports */
-static const double guard_s = 10.0; /* for everything else at the end */
-static const double stop_s = 5.0;   /* for a herald that may hang */
+static const double blind_s = 3.0;  /* plus three periods without reading the beats: blind */
+static const double leave_s = 2.0;  /* minimum for all ranks to write their reports */
+static const double guard_s = 10.0; /* for everything else before the process ends */
+static const double stop_s = 5.0;   /* to wait for a herald that may hang */
 
-enum thread { JUDGE, ACTOR, HERALD, N_THREADS }; /* HERALD last: a process alone has none */
+enum thread { JUDGE, ACTOR, HERALD, N_THREADS }; /* HERALD last: not started without a folder */
 
 struct progress {
     uint64_t n_moves;
@@ -46,43 +46,43 @@ struct progress {
 struct peer {
     struct dt_heartbeat beat;
     bool is_known;
-    double seen_s; /* when its beat has changed */
+    double seen_s; /* when its beat last changed */
 };
 
 struct dt_watchdog {
     struct dt_watchdog_options options;
-    char dir[DT_PATH_MAX], path[DT_PATH_MAX]; /* of the run folder, of its heartbeat.bin */
+    char dir[DT_PATH_MAX], path[DT_PATH_MAX]; /* run folder, its heartbeat.bin */
     double period_s;
     _Atomic double step_limit_s;
     pthread_t threads[N_THREADS];
     int n_threads; /* started */
 
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards the members up to `verdict` */
     pthread_cond_t change;
     bool must_stop;
     struct dt_heartbeat own;
     struct progress main, writer;
     struct peer *peers;
-    double start_s;  /* of all times; later after a stall */
-    double judged_s; /* when the judge has last looked */
-    double read_s;   /* when the beats were read */
-    bool has_alarm;  /* another rank has expired: */
+    double start_s;  /* all timers start here; moved by a stall */
+    double judged_s; /* last check by the judge */
+    double read_s;   /* when the beats were last read */
+    bool has_alarm;  /* another rank, alarm_rank, has expired */
     int alarm_rank;
-    bool must_write; /* the beat, now */
-    uint32_t told;   /* the flags that have been written to the beat */
-    bool has_left;   /* the herald */
+    bool must_write; /* the beat must be written now */
+    uint32_t told;   /* flags already written to the beat */
+    bool has_left;   /* the herald has finished */
     bool has_checkpoint;
     struct dt_view *views;
     struct dt_verdict verdict;
 
-    struct dt_heartbeat *read; /* the herald's own */
+    struct dt_heartbeat *read; /* from here on: used by the herald only */
     bool *valid;
     bool has_warned;
 };
 
 /* --- Waiting --- */
 
-/* Until `until_s`, or something has changed. With the lock held. */
+/* Waits until `until_s` or a change. Call with the lock held. */
 static void wait_until(struct dt_watchdog *w, double until_s)
 {
     struct timespec until = {.tv_sec = (time_t)until_s};
@@ -90,7 +90,7 @@ static void wait_until(struct dt_watchdog *w, double until_s)
     pthread_cond_timedwait(&w->change, &w->lock, &until);
 }
 
-/* For all ranks to see what one of them has written, and to write their reports. */
+/* Time for all ranks to see a beat and to write their reports. */
 static double leave_time(const struct dt_watchdog *w)
 {
     return fmax(leave_s, 2 * w->period_s);
@@ -135,10 +135,10 @@ static void observe_self(struct dt_watchdog *w, double now_s)
     struct dt_heartbeat *own = &w->own;
     observe(&own->main, &w->main, w, &dt_pulse_main, now_s);
     observe(&own->writer, &w->writer, w, &dt_pulse_writer, now_s);
-    /* Before there is a folder, the run is on its way to INIT. */
+    /* Without a folder the run has not reached INIT yet. */
     if (!w->options.dir && own->main.section == DT_SECTION_NONE)
         own->main.limit_s = w->options.limits.init_timeout_s;
-    /* A main thread that waits for its own writer moves as long as that does. */
+    /* A main thread that waits for its own writer moves as long as the writer does. */
     if (own->main.section == DT_SECTION_SAVE && own->writer.section == DT_SECTION_SAVE)
         own->main.idle_s = fmin(own->main.idle_s, own->writer.idle_s);
 }
@@ -157,7 +157,7 @@ static bool is_blind(const struct dt_watchdog *w, double now_s)
     return now_s - fmax(w->read_s, w->start_s) > blind_s + 3 * w->period_s;
 }
 
-/* What this rank knows, into w->views. While nothing can be read, nobody gets older. */
+/* Fills w->views with what this rank knows. Nobody ages while the beats cannot be read. */
 static void look_around(struct dt_watchdog *w)
 {
     for (int r = 0; r < w->options.n_ranks; r++) {
@@ -182,7 +182,7 @@ static struct dt_verdict_case case_of(const struct dt_watchdog *w, double now_s)
     };
 }
 
-/* Whether it is time to end. */
+/* Whether the process must end. */
 static bool judge_run(struct dt_watchdog *w, double now_s)
 {
     observe_self(w, now_s);
@@ -192,11 +192,11 @@ static bool judge_run(struct dt_watchdog *w, double now_s)
     if (!w->verdict.expired && !w->has_alarm)
         return false;
     c.slack_s = PERIODS_OF_SLACK * w->period_s;
-    dt_verdict_find(&w->verdict, &c); /* names those too whose time is all but up */
+    dt_verdict_find(&w->verdict, &c); /* also names ranks whose time is almost up */
     return true;
 }
 
-/* With the lock held, which others get while this waits for the actor to end the process. */
+/* Call with the lock held; it is released while waiting for the actor to end the process. */
 static void end_process(struct dt_watchdog *w)
 {
     double guard = dt_clock_s() + guard_s + leave_time(w);
@@ -219,7 +219,7 @@ static void *run_judge(void *arg)
         if (w->must_stop)
             break;
         if (now_s - last_s > PERIODS_OF_STALL * w->period_s)
-            restart_times(w, now_s); /* suspended: nobody could move */
+            restart_times(w, now_s); /* the job was suspended */
         w->judged_s = now_s;
         if (judge_run(w, now_s))
             end_process(w);
@@ -253,10 +253,10 @@ static bool is_checkpoint_there(const struct dt_watchdog *w)
     return dt_file_path(path, "%s/checkpoints/latest", w->dir) == DT_OK && access(path, F_OK) == 0;
 }
 
-/* Once, with the lock held, which is not kept during the access. */
+/* Writes and reads the beats once. Call with the lock held; it is released during the access. */
 static void exchange(struct dt_watchdog *w)
 {
-    /* As new as can be; but after a stall the judge comes first, or all would look stuck. */
+    /* Use the latest state. But after a stall the judge must run first, or all would look stuck. */
     double begin_s = dt_clock_s();
     if (begin_s - w->judged_s < 2 * w->period_s)
         observe_self(w, begin_s);
@@ -268,7 +268,7 @@ static void exchange(struct dt_watchdog *w)
     bool is_written = dt_heartbeat_write(w->path, &own) == DT_OK;
     if (!is_written && !w->has_warned) {
         w->has_warned = true;
-        dt_log(DT_LOG_WARNING, "the watchdog of rank %d is not seen by the others: %s",
+        dt_log(DT_LOG_WARNING, "the other ranks cannot see the watchdog of rank %d: %s",
                w->options.rank, dt_error_text());
     }
     dt_status status =
@@ -325,7 +325,7 @@ static void say(struct dt_watchdog *w)
     set_flag(w, DT_HEARTBEAT_SAID);
 }
 
-/* Whether all others that answer have written their reports, and can know that this rank has. */
+/* Whether all others that answer have written their reports, and can see that this rank has. */
 static bool have_all_written(struct dt_watchdog *w)
 {
     pthread_mutex_lock(&w->lock);
@@ -339,7 +339,7 @@ static bool have_all_written(struct dt_watchdog *w)
     return all;
 }
 
-/* Whether another rank, which may have ended since, has said who is to blame. */
+/* Whether another rank, which may have ended since, has printed a verdict. */
 static bool has_one_said(struct dt_watchdog *w)
 {
     bool any = false;
@@ -368,7 +368,7 @@ static void write_report(struct dt_watchdog *w)
 static void act(struct dt_watchdog *w)
 {
     double until_s = dt_clock_s() + leave_time(w);
-    /* A rank that was stopped, and goes on because mpirun ends it, comes late. */
+    /* A stopped rank that is woken by mpirun's signal comes too late to speak. */
     bool is_speaker =
         w->verdict.speaker == w->options.rank && w->verdict.expired && !has_one_said(w);
     if (is_speaker)
@@ -378,12 +378,12 @@ static void act(struct dt_watchdog *w)
     set_flag(w, DT_HEARTBEAT_WRITTEN);
     while (dt_clock_s() < until_s && !(is_speaker && have_all_written(w))) {
         pthread_mutex_lock(&w->lock);
-        w->must_write = true; /* and reads those of the others */
+        w->must_write = true; /* also reads the other beats */
         pthread_cond_broadcast(&w->change);
         pthread_mutex_unlock(&w->lock);
         dt_clock_sleep(0.05 * fmax(w->period_s, 1));
     }
-    /* The rank that should have spoken did not. */
+    /* The designated speaker was silent. */
     if (!is_speaker && !has_one_said(w))
         say(w);
 }
@@ -402,7 +402,7 @@ static void *run_actor(void *arg)
     _exit(DT_ERR_HANG);
 }
 
-/* --- Beginning and stopping --- */
+/* --- Start and stop --- */
 
 static const struct {
     void *(*run)(void *w);
@@ -422,7 +422,7 @@ static dt_status start_threads(struct dt_watchdog *w)
         w->n_threads += error == 0;
     }
     if (error != 0)
-        DT_FAIL(DT_ERR_MEMORY, "cannot start a thread of the watchdog: %s", strerror(error));
+        DT_FAIL(DT_ERR_MEMORY, "cannot start a watchdog thread: %s", strerror(error));
     return DT_OK;
 }
 
@@ -468,7 +468,7 @@ static dt_status prepare_watchdog(struct dt_watchdog *w, const struct dt_watchdo
     w->options.dir = w->dir;
     w->has_checkpoint = is_checkpoint_there(w);
     dt_hang_report_remove(w->options.dir, w->options.rank);
-    return dt_heartbeat_write(w->path, &w->own); /* that it can be written is known now */
+    return dt_heartbeat_write(w->path, &w->own); /* fails now if it cannot be written */
 }
 
 static void release_watchdog(struct dt_watchdog *w)
@@ -506,7 +506,7 @@ void dt_watchdog_set_step(struct dt_watchdog *w, double median_s)
                      fmax(w->options.limits.step_timeout_s, STEPS_OF_LIMIT * median_s));
 }
 
-/* It may be stuck in the file system. */
+/* Waits for a limited time, as the herald may be stuck in the file system. */
 static bool has_herald_left(struct dt_watchdog *w)
 {
     double until_s = dt_clock_s() + stop_s;
@@ -528,7 +528,7 @@ void dt_watchdog_stop(struct dt_watchdog *w)
     pthread_mutex_unlock(&w->lock);
     for (int i = 0; i < w->n_threads; i++) {
         if (i == HERALD && !has_herald_left(w))
-            return; /* left behind, with what it uses */
+            return; /* leaks the thread and the memory it uses */
         pthread_join(w->threads[i], NULL);
     }
     release_watchdog(w);

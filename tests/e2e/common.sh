@@ -1,4 +1,4 @@
-# Shared by the scripts of tests/e2e and tests/faults: $dtrain, $work (removed at the end), helpers.
+# Shared by the scripts in tests/e2e and tests/faults: $dtrain, $work (removed at exit), helpers.
 set -euo pipefail
 dtrain=$(realpath "$1")
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -23,7 +23,7 @@ on_ranks() {
     fi
 }
 
-# Whether the program has the CUDA backend.
+# Tests whether the program has the CUDA backend.
 has_cuda() {
     "$dtrain" doctor > "$work/doctor" 2> /dev/null || true
     ! grep -q "CUDA  *not in this build" "$work/doctor"
@@ -68,10 +68,10 @@ momentum_of() {
     echo "$(dirname "$(model_of "$1")")/optim.safetensors"
 }
 
-# some_seed CHECK ARGUMENTS...: calls CHECK SEED ARGUMENTS... for seeds until one of them agrees.
-# Rounding changes training by some 1e-6, unless it carries an input of ReLU across 0 or makes
-# another pixel a maximum: then by up to a few percent, on another CPU for another seed. CHECK returns
-# 3 for a difference of that size; a larger one is an error for any seed.
+# some_seed CHECK ARGUMENTS...: calls CHECK SEED ARGUMENTS... with several seeds until one agrees.
+# Rounding usually changes training by about 1e-6. If it moves an input of ReLU across 0, or makes
+# another pixel the maximum, the change is up to a few percent; which seeds do depends on the CPU.
+# CHECK returns 3 for a difference of that size; a larger one is an error for any seed.
 some_seed() {
     local check=$1 seed got
     shift

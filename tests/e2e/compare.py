@@ -1,4 +1,4 @@
-"""compare.py A B TOLERANCE [JUMP]: largest relative difference (in norm) of any tensor of two files.
+"""compare.py A B TOLERANCE [JUMP]: largest relative difference (in norm) of two files' tensors.
 
 Exit code 3 above TOLERANCE but not above JUMP: see some_seed in common.sh."""
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # dtrain bench --input on a folder, on shards and on synthetic data, with one rank and with two; and
-# the line about the input at the end of an epoch.
+# the input report at the end of an epoch.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1 64
 "$dtrain" shard "$work/train" "$work/shards" --per-shard 40 2> /dev/null
@@ -15,7 +15,7 @@ measure() { # ranks settings...
     [ ! -e "$work/none" ] || fail "$*: a run folder was made"
     grep -q "limit\|Synthetic" "$work/table" || fail "$*: no verdict: $(cat "$work/table")"
 }
-check() { # ranks, workers that are among those measured, limits allowed
+check() { # ranks, a number of workers that must have been measured, allowed limits
     /usr/bin/python3 - "$work/bench.json" "$@" <<'PY' || fail "$(cat "$work/bench.json")"
 import json, math, sys
 
@@ -51,7 +51,7 @@ check 2 3 reading,decoding
 measure 1 --set data.source=synthetic
 check 1 1 generating
 
-# A data set smaller than a global batch, and one smaller than the ranks.
+# A data set smaller than a global batch, and one with fewer images than ranks.
 mkdir -p "$work/two/a"
 cp "$(find "$work/train" -name '*.jpg' | head -1)" "$work/two/a/1.jpg"
 measure 1 --set data.train="$work/two"
@@ -76,7 +76,7 @@ code=0
 "$dtrain" bench --input --profile > /dev/null 2> "$work/log" || code=$?
 [ "$code" = 64 ] || fail "$(cat "$work/log")"
 
-# Training: for a tiny network and one worker 1280 x 1280 pixels are many, on a busy machine too.
+# Training: 1280 x 1280 pixels are slow to load for a tiny network, even on a busy machine.
 shapes large 4 1
 /usr/bin/python3 - "$work/large" <<'PY'
 import pathlib, sys
@@ -97,8 +97,8 @@ import json, sys
 
 events = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
 events = [event for event in events if event["event"] == "input"]
-# 3 steps an epoch, the first of the run left out; the run ends inside of the seventh, after too few
-# steps for a line.
+# 3 steps per epoch, not counting the first of the run; the run ends within the seventh epoch, after
+# too few steps for a report.
 assert [e["step"] for e in events] == list(range(3, 19, 3)), events
 assert [e["epoch"] for e in events] == list(range(1, 7)), events
 assert [e["steps"] for e in events] == [2, 3, 3, 3, 3, 3], events
@@ -106,8 +106,8 @@ for e in events:
     assert 0 <= e["wait_share"] <= 1 and 0 <= e["read_share"] < 1 and e["workers"] == 1
     bound = e["wait_share"] > 0.05
     assert e["text"].startswith("input-bound: " if bound else "input: "), e
-# Two ranks on busy CPUs may wait for each other longer than for data; and the slots still hold what
-# was made while the first step took its time.
+# Two ranks on busy CPUs may wait longer for each other than for data, and the loader still holds
+# batches prepared during the slow first step.
 if sys.argv[2] == "1":
     for e in events[2:]:
         assert e["wait_share"] > 0.05 and e["longest_wait_s"] > 0 and e["busy_share"] > 0.5

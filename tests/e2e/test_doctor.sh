@@ -1,8 +1,8 @@
 #!/bin/bash
-# dtrain doctor tells what the build and the machine have, which device a run would take and, with
-# the exit code too, why one that is asked for cannot be had.
+# dtrain doctor shows what the build and the machine support and which device a run would use; it
+# explains, by message and exit code, why a requested device is unavailable.
 . "$(dirname "$0")/common.sh"
-export CUDA_VISIBLE_DEVICES= # a GPU that may be there is hidden
+export CUDA_VISIBLE_DEVICES= # hides any GPU
 doctor() { # exit code, settings...
     local code=$1 got=0
     shift
@@ -10,7 +10,7 @@ doctor() { # exit code, settings...
     [ "$got" = "$code" ] ||
         fail "exit code $got instead of $code: $*: $(cat "$work/out" "$work/err")"
     ! grep -vE '^(build|CPU|GPU|a run)$|^  (ok|--|!!)  [^ ].{13} [^ ]' "$work/out" > "$work/odd" ||
-        fail "lines of another form: $(cat "$work/odd")"
+        fail "unexpected lines: $(cat "$work/odd")"
     [ $code != 0 ] || [ ! -s "$work/err" ] || fail "stderr: $(cat "$work/err")"
 }
 has() { # mark, label, text
@@ -28,7 +28,7 @@ has ok gradients MPI
 has -- devices "none: "
 ! grep -q '!!' "$work/out" || fail "something is wrong: $(cat "$work/out")"
 
-# What is asked for and cannot be had.
+# Requested, but unavailable.
 doctor 69 --set device.kind=cuda
 has '!!' devices "none: "
 has '!!' device "device.kind: "
@@ -53,9 +53,9 @@ small_config > "$work/config.json"
 doctor 0 --config "$work/config.json"
 has ok device "1 thread$"
 doctor 66 --config "$work/nowhere.json"
-[ ! -s "$work/out" ] || fail "a report for a configuration that is not there"
+[ ! -s "$work/out" ] || fail "a report for a missing configuration"
 
-# The folder for chosen algorithms: named, not made.
+# The cache folder is named but not created.
 XDG_CACHE_HOME=$work/cache doctor 0
 has ok "cache folder" "$work/cache/dtrain$"
 XDG_CACHE_HOME=relative HOME=$work/home doctor 0
@@ -66,6 +66,6 @@ HOME='' XDG_CACHE_HOME='' doctor 0
 has -- "cache folder" "none: "
 touch "$work/file"
 doctor 0 --set device.cache_dir="$work/file/in"
-has -- "cache folder" "$work/file/in cannot be written: "
+has -- "cache folder" "$work/file/in is not writable: "
 [ ! -e "$work/cache" ] && [ ! -e "$work/home" ] && [ ! -e "$work/own" ] ||
-    fail "the doctor has made a folder"
+    fail "the doctor created a folder"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# --dry-run prints the plan of the run that would follow, also where the data are not at hand.
+# --dry-run prints the plan of a run, even if the data are unavailable.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
 shapes val 2 2
@@ -15,20 +15,20 @@ dry
 has "^train: "
 has "^eval: .* batch 8"
 has "100 training images, 8 steps per epoch, 20 steps in all"
-[ ! -e "$work/run" ] || fail "a dry run has made the run folder"
+[ ! -e "$work/run" ] || fail "a dry run created the run folder"
 
-# Without the data all but the number of steps is there, and the memory is the same.
+# Without the data only the number of steps is missing, and the memory is the same.
 grep -A 8 "^memory" "$work/plan" > "$work/memory"
-[ -s "$work/memory" ] || fail "no summary of the memory"
+[ -s "$work/memory" ] || fail "no memory summary"
 dry --set data.train="$work/nowhere" --set data.val="$work/nowhere"
 has "steps per epoch and learning rates: unknown, data.train cannot be read: .*nowhere"
 grep -A 8 "^memory" "$work/plan" | cmp - "$work/memory" || fail "the memory differs"
 
-# Without validation the evaluation is left out.
+# Without validation data the evaluation is omitted.
 dry --set data.val=
-! grep -q "^eval: " "$work/plan" || fail "an evaluation without data"
+! grep -q "^eval: " "$work/plan" || fail "an evaluation without validation data"
 
-# Milestones count only if the run gets there: steps 8 and 24 of 20.
+# Only milestones that the run reaches are shown: steps 8 and 24 of 20.
 dry --set schedule.kind=step --set schedule.milestones=[1,3]
 has "step  *8 .*(milestone)"
 [ "$(grep -c milestone "$work/plan")" = 1 ] || fail "$(cat "$work/plan")"

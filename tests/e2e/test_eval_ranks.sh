@@ -1,6 +1,6 @@
 #!/bin/bash
-# dtrain eval prints the same line on 1, 2 and 3 ranks, for a number of images that does not divide,
-# and the training run's last evaluation says the same. Label: numeric.
+# dtrain eval prints the same line on 1, 2 and 3 ranks, for a number of images that does not divide
+# evenly, and the last evaluation of the training run agrees. Label: numeric.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
 shapes val 7 2
@@ -11,7 +11,7 @@ for ranks in 1 2 3; do
     on_ranks $ranks "$dtrain" eval --config "$work/config.json" --set model.name=resnet20 \
         --weights "$work/run" > "$work/eval$ranks" 2> "$work/log" || fail "$(cat "$work/log")"
     echo "$ranks: $(cat "$work/eval$ranks")"
-    cmp "$work/eval1" "$work/eval$ranks" || fail "$ranks ranks see other numbers"
+    cmp "$work/eval1" "$work/eval$ranks" || fail "the numbers differ on $ranks ranks"
 done
 "$dtrain" eval --config "$work/config.json" --set model.name=resnet20 \
     --weights "$(model_of "$work/run")" 2> "$work/log" | cmp - "$work/eval1" ||

@@ -1,6 +1,6 @@
 #!/bin/bash
-# model.initial_checkpoint: the body is taken over, a head with another number of classes is replaced,
-# anything else that does not fit is named the way PyTorch names it. Label: numeric.
+# model.initial_checkpoint: the body is loaded, a head with another number of classes is replaced,
+# and anything else that does not fit is reported as PyTorch does. Label: numeric.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
 shapes val 2 2
@@ -16,7 +16,7 @@ run() { # out settings...
         fail "$out"
     }
 }
-# A learning rate of next to nothing keeps what was loaded.
+# A tiny learning rate keeps the loaded weights.
 still="--set train.max_steps=1 --set schedule.lr=1e-20 --set optim.weight_decay=0"
 run same $still
 /usr/bin/python3 "$here/compare.py" "$(model_of "$work/same")" "$weights" 1e-7
@@ -47,4 +47,4 @@ for text in 'Missing key(s) in state_dict: "' 'Unexpected key(s) in state_dict: 
 done
 [ "$(grep -o '"[^"]*"' "$work/log" | wc -l)" -le 10 ] || fail "too many names: $(cat "$work/log")"
 grep "Missing key" "$work/log" | grep -q '" and [0-9]* more\.$' ||
-    fail "no number of the names left out: $(cat "$work/log")"
+    fail "no number of omitted names: $(cat "$work/log")"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A small network learns a small set of real JPEG files by heart; stop_top1 ends the run.
+# A small network overfits a small set of real JPEG files; early_stop.target ends the run.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 12 1
 cp -r "$work/train" "$work/val"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# For one global batch 1, 2, 3 and 4 ranks, and passes with accumulation, train the same network
+# With the same global batch, 1, 2, 3 and 4 ranks, and gradient accumulation, train the same network
 # (without batch norm) up to rounding. Label: numeric.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
@@ -14,7 +14,7 @@ run() { # ranks out settings...
         fail "$out"
     }
 }
-agrees() { # seed, out, ranks, settings...: with one rank. A lost part of a gradient is above 0.1.
+agrees() { # seed, out, ranks, settings...: with one rank. A lost part of a gradient exceeds 0.1.
     local seed=$1 out=$2-$1 ranks=$3 one=one${mix:+-mixed}-$1
     shift 3
     [ -e "$work/$one" ] || run 1 "$one" --set train.seed=$seed "${mix[@]}"
@@ -31,7 +31,7 @@ some_seed agrees passes 1 --set train.micro_batch_size=3
 some_seed agrees automatic 2 --set comm.algorithm=auto --set train.deterministic=false \
     --set comm.bucket_cap_mb=0.01 --set comm.last_bucket_cap_mb=0.005
 
-# Pairs are neighbours in the order, so mixing does not depend on the number of ranks either.
+# Pairs are adjacent in the shuffled order, so mixing does not depend on the number of ranks either.
 mix=(--set data.color_jitter=0.4 --set data.random_erasing=0.25 --set data.mixup=0.2
     --set data.cutmix=1)
 for ranks in 2 3; do

@@ -1,5 +1,5 @@
 #!/bin/bash
-# 20 steps at a stretch and 10 + resume + 10 give the same files, bit for bit; so do two equal runs.
+# 20 uninterrupted steps and 10 + resume + 10 give bit-identical files; so do two equal runs.
 # Label: numeric.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
@@ -30,12 +30,12 @@ for model in tiny resnet20; do
     done
 done
 
-# Another seed must give other bits, or the comparison above means nothing.
+# Another seed must give another result, or the comparison above is meaningless.
 run 1 other --set train.seed=2
 [ "$(hash_of "$work/other")" != "$(hash_of "$work/tiny-1-a")" ] || fail "the seed changes nothing"
 
-# On another number of ranks: allowed, equal up to rounding (which may cross a kink, see some_seed),
-# batch norm sees the same micro-batches; one step of it, as it amplifies differences.
+# Resuming on another number of ranks is allowed and agrees up to rounding (which may cross a kink,
+# see some_seed). Batch norm sees the same micro-batches, but amplifies differences: one step only.
 run 2 tiny-mixed --set train.max_steps=10
 run 1 tiny-mixed
 grep -q "a run of 2 rank(s) on 1: same samples and schedule, the same micro-batches" "$work/log" ||
@@ -58,7 +58,7 @@ run 2 norm-back --set model.name=resnet20
 grep -q "micro-batches of 6 images instead of 12" "$work/log" ||
     fail "other micro-batches are not explained: $(cat "$work/log")"
 
-# What must agree, and what resume rules refuse.
+# Settings that must agree, and requests that --resume rejects.
 expect() { # code text settings...
     local code=$1 text=$2
     shift 2
@@ -80,7 +80,7 @@ expect 83 "no complete checkpoint" --out "$work/empty" --resume must
 expect 83 "cannot resume" --out "$work/empty" --resume "$work/nothing"
 expect 73 "choose another --out" --out "$work/tiny-1-a" --resume never
 
-# A run that is refused, or that fails before it trains, leaves config.json and metrics.jsonl alone.
+# A rejected run, or one that fails before training, does not touch config.json and metrics.jsonl.
 folder=$work/tiny-1-a
 mkdir "$work/before"
 cp "$folder/config.json" "$folder/metrics.jsonl" "$work/before/"
@@ -90,14 +90,14 @@ unchanged() {
     done
 }
 expect 78 "train.seed: 1 there, 7 now" --out "$folder" --set train.seed=7
-unchanged "a refused run"
+unchanged "a rejected run"
 expect 66 "nowhere" --out "$folder" --set data.train="$work/nowhere"
 unchanged "a run without data"
 rm -r "$folder/checkpoints"
 expect 66 "nowhere" --out "$folder" --set data.train="$work/nowhere"
 unchanged "a first run without data"
 
-# A finished run started again says so and changes nothing.
+# Restarting a finished run says so and changes nothing.
 folder=$work/tiny-1-b
 cp "$folder/config.json" "$folder/metrics.jsonl" "$work/before/"
 expect 0 "already finished after 20 steps (best top1 [0-9.]*); raise train.max_steps" \
@@ -106,7 +106,7 @@ unchanged "a finished run"
 expect 0 "already finished after 20 steps.*raise early_stop.target or choose another --out" \
     --out "$folder" --set train.max_steps=40 --set early_stop.target=0.001
 
-# Changes that are no other run, or that are wanted.
+# Changes that do not alter the result, or are allowed explicitly.
 uncut=$(hash_of "$folder")
 expect 0 "not bit for bit the run as it was: train.micro_batch_size: 0 there, 6 now" \
     --out "$folder" --set train.max_steps=21 --set train.epochs=90 --set train.micro_batch_size=6
@@ -114,12 +114,12 @@ expect 0 "going on as a different run: train.global_batch_size: 12 there, 10 now
     --out "$folder" --set train.max_steps=24 --set train.global_batch_size=10 --set schedule.lr=0.01 \
     --allow-config-change
 
-# From a checkpoint of another folder. A stop before the first step saves it among the run's own,
-# and the same command goes on with what it has done.
+# From a checkpoint of another folder. A stop before the first step copies it to the run's own, and
+# repeating the command resumes from there.
 first=$work/tiny-1-a-first/checkpoints/step-000000010
 run 1 tiny-1-a-first --set train.max_steps=10
 SLURM_JOB_END_TIME=$(date +%s) expect 75 "" --out "$work/moved" --resume "$first"
-[ -f "$work/moved/checkpoints/step-000000010/MANIFEST.json" ] || fail "the stop has saved nothing"
+[ -f "$work/moved/checkpoints/step-000000010/MANIFEST.json" ] || fail "the stop saved nothing"
 for steps in 15 20; do
     expect 0 "moved/checkpoints/step-0000000.*, which began with $first, is there already" \
         --out "$work/moved" --resume "$first" --set train.max_steps=$steps
@@ -133,7 +133,7 @@ run 1 tiny-1-a-other --set train.max_steps=10
 expect 73 "or use --resume auto to go on" --out "$work/moved" \
     --resume "$work/tiny-1-a-other/checkpoints/step-000000010"
 
-# Damage: the checkpoint before is taken, and the end is the same.
+# Damage: the previous checkpoint is used, and the result is the same.
 run 1 whole --set model.name=tiny
 ends 0 "" verify "$work/whole"
 [ "$(grep -c '^ok  ' "$work/lines")" = 2 ] || fail "two checkpoints: $(cat "$work/lines")"

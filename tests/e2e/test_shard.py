@@ -1,4 +1,4 @@
-"""`dtrain shard` from every kind of source, and `dtrain verify` on what it makes and on 20 faults.
+"""`dtrain shard` from every kind of source; `dtrain verify` on its output and on planted faults.
 Label: numeric."""
 
 import fcntl
@@ -52,7 +52,7 @@ def same(a, b):
 
 
 def xxh64(data):
-    """The specification, seed 0."""
+    """XXH64 as specified, with seed 0."""
     p1, p2, p3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
     p4, p5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
     rotate = lambda x, r: (x << r | x >> (64 - r)) & MASK
@@ -140,7 +140,7 @@ def wds2idx(tar):
 
 
 def samples_of(folder, prefix="train"):
-    """(label, image) in the order of the shards."""
+    """(label, image) in shard order."""
     out, label = [], None
     for name in sorted(os.listdir(folder)):
         if name.startswith(prefix) and name.endswith(".tar"):
@@ -166,7 +166,7 @@ def tar_of(path, members):
 
 
 def make_classes():
-    """Class folders named like WordNet ids, the order of the names another than that of the files."""
+    """Class folders named like WordNet IDs; classes and files are ordered differently."""
     run("demo-data", "shapes", "--per-class", 4, "--size", 40)
     for i, name in enumerate(sorted(os.listdir("shapes"))):
         wnid = f"n{(i * 7919) % 10 * 11111 + 10000:08d}"
@@ -216,7 +216,7 @@ def test_splits():
 
 
 def test_shards():
-    """Shards as a source: the same images, labels and classes, in another order and size."""
+    """Shards as a source: the same images, labels and classes in another order and shard size."""
     run("shard", "folder", "again", "--per-shard", 15, "--seed", 5)
     run("shard", "folder/train-{0000..0005}.tar", "pattern", "--per-shard", 15, "--seed", 5)
     same("again", "pattern")
@@ -236,7 +236,7 @@ def test_train_tar():
     for name in "train_tar", "train_tar2":
         run("shard", "ILSVRC2012_img_train.tar", name, "--per-shard", 7, "--threads", 2)
         same("folder", name)
-    # The end mark of an inner tar is cut off: the next class would be taken for images of it.
+    # Without the end mark of an inner tar, the next class would be mistaken for images of it.
     data = members[3][1]
     tar_of(
         "cut.tar", members[:3] + [(members[3][0], data[: len(data) // 1024 * 512])] + members[4:]
@@ -272,7 +272,7 @@ def test_val_tar():
     try:
         import scipy.io  # noqa: F401
     except ImportError:
-        print("no scipy: the development kit is left out")
+        print("no scipy: the development kit is not tested")
         return
     images = list(list_images("src"))
     wnids = sorted(os.listdir("src"))
@@ -334,10 +334,10 @@ def test_tfrecord():
     def flipped(at):
         return whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
 
-    refused("its check sum", flipped(start + 1))
-    refused("cut", whole[:-1])
+    refused("its checksum", flipped(start + 1))
+    refused("the file is truncated", whole[:-1])
     refused("truncated", whole[: start + 5])
-    refused("check sum differs", flipped(len(records[20]) // 2))
+    refused("checksum differs", flipped(len(records[20]) // 2))
     refused("no tf.Example", reframe(b"\x0a\xff\x01"))
     refused("no image/encoded", reframe(part(1, b"")))
 
@@ -347,7 +347,7 @@ def reframe(data):
     return head + struct.pack("<I", crc32c_masked(head)) + data + b"\0\0\0\0"
 
 
-# --- What is converted ---
+# --- Conversion ---
 
 
 def jpeg(mode, size, **options):
@@ -371,7 +371,7 @@ def test_convert():
     images = {len(data): Image.open(io.BytesIO(data)) for _, data in samples_of("odd1")}
     if "not .jpg or .jpeg files" in out or "libpng" in out:
         raise AssertionError("the build has no libpng")
-    assert "4 images of 2 classes" in out and "1 as they are, 3 converted" in out, out
+    assert "4 images of 2 classes" in out and "1 unchanged, 3 converted" in out, out
     assert sorted((i.mode, i.size) for i in images.values()) == [
         ("L", (50, 50)),
         ("RGB", (33, 40)),
@@ -410,7 +410,7 @@ def png_of(rows, depth, *chunks):
 
 
 def test_png_colours():
-    """As in Pillow, neither 16 bits nor a gamma change the values."""
+    """As in Pillow, neither 16 bits nor a gamma changes the values."""
     ramp = np.repeat(np.arange(0, 256, 5), 8)[None, :, None].repeat(16, 0).repeat(3, 2)
     write("ramp/a/plain.png", png_of(ramp, 8))
     write("ramp/a/gamma.png", png_of(ramp, 8, (b"gAMA", struct.pack(">I", 100000))))
@@ -423,7 +423,7 @@ def test_png_colours():
 
 
 def test_one_at_a_time():
-    """Two runs must not write into one folder; what a killed one has left is removed."""
+    """Two runs must not write to the same folder; files left by a killed run are removed."""
     write("shared/train-0042.tar.tmp", b"left over")
     write("shared/train-0042.idx.tmp", b"left over")
     write("shared/val-0001.tar.tmp", b"of another split")
@@ -439,7 +439,7 @@ def test_resize():
     for i, size in enumerate([(120, 80), (81, 300), (64, 64), (50, 300), (65, 64)]):
         write(f"large/a/{i}.jpg", jpeg("RGB", size, format="JPEG", quality=90)[1])
     out = run("shard", "large", "small", "--resize-short", 64, "--quality", 90, "--threads", 2)
-    assert "3 as they are, 0 converted, 2 reduced" in out, out
+    assert "3 unchanged, 0 converted, 2 resized" in out, out
     images = [Image.open(io.BytesIO(data)) for _, data in samples_of("small")]
     assert sorted(i.size for i in images) == [(50, 300), (64, 64), (64, 237), (65, 64), (96, 64)]
     for image in images:
@@ -448,7 +448,7 @@ def test_resize():
             want = np.float32(source.resize(image.size, Image.BILINEAR))
             assert np.abs(np.float32(image) - want).mean() < 2
     better = run("shard", "large", "small2", "--resize-short", 64, "--threads", 1)
-    assert len(samples_of("small2")) == 5 and "2 reduced" in better
+    assert len(samples_of("small2")) == 5 and "2 resized" in better
     assert sum(len(d) for _, d in samples_of("small2")) > sum(
         len(d) for _, d in samples_of("small")
     )
@@ -472,14 +472,14 @@ def test_bad():
     for threads in 1, 3:
         options = ["--per-shard", 7, "--threads", threads, "--skip-bad"]
         out = run("shard", "bad", f"skip{threads}", *options)
-        assert f"{path} is left out" in out and "1 bad ones left out" in out, out
+        assert f"{path} is skipped" in out and "1 bad ones skipped" in out, out
     same("skip1", "skip3")
     info = json.loads(read("skip1/_info.json"))["splits"]["train"]
     assert info["num_samples"] == 39 and sum(info["shard_lengths"]) == 39
     assert "39 samples" in run("verify", "skip1")
 
 
-# --- Twenty faults ---
+# --- Faults ---
 
 
 def members_of(path):
@@ -488,7 +488,7 @@ def members_of(path):
 
 
 def seal(folder, shard):
-    """Index and check sum of a shard anew, so that only the fault meant is there."""
+    """Renews index and checksum of a shard, so that it has only the intended fault."""
     write(f"{folder}/{shard}.idx", wds2idx(f"{folder}/{shard}.tar"))
     seal_sum(folder, shard)
 
@@ -502,7 +502,7 @@ def seal_sum(folder, shard):
 
 
 def edit(change):
-    """A fault in the members of train-0002."""
+    """Plants a fault in the members of train-0002."""
 
     def plant(folder):
         members = members_of(f"{folder}/train-0002.tar")
@@ -562,7 +562,7 @@ def wrong_length(split):
 
 
 def two_keys(folder):
-    """A sample of train-0001 has the key of one of train-0002."""
+    """Gives a sample of train-0001 the key of one in train-0002."""
     members = members_of(f"{folder}/train-0001.tar")
     members[0][0], members[1][0] = "000014.cls", "000014.jpg"
     tar_of(f"{folder}/train-0001.tar", members)
@@ -580,15 +580,15 @@ def extra(folder):
 
 
 def damage_scan(data):
-    """Ones where entropy-coded data were: no Huffman code."""
+    """Replaces entropy-coded data by ones, which are not a Huffman code."""
     return data[: len(data) // 2] + b"\xff\0" * 20 + data[len(data) // 2 + 40 :]
 
 
 PNG = b"\x89PNG\r\n\x1a\n"
 SHARD = "train-0002.tar"
-# what is done, words that must be in the line of the fault, number of lines
+# edit, words that the line of the fault must contain, number of lines
 FAULTS = {
-    "bit flip": (patch(SHARD, flip(2500)), [SHARD, "check sum"], None),
+    "bit flip": (patch(SHARD, flip(2500)), [SHARD, "checksum"], None),
     "cut tar": (patch(SHARD, lambda d: d[:9000], True), [SHARD, "truncated"], 1),
     "no end mark": (patch(SHARD, lambda d: d[: d.rstrip(b"\0").__len__() // 512 * 512 + 512], True),
                     [SHARD, "without the end mark"], 1),
@@ -612,9 +612,9 @@ FAULTS = {
              [SHARD, "000018.jpg", "CMYK"], 1),
     "tar header": (patch(SHARD, flip(1024), True), [SHARD, "damaged"], 1),
     "wrong sum": (patch("checksums.xxh64", lambda d: d.replace(d[:2], b"00", 1)),
-                  ["train-0000.tar", "check sum"], 1),
+                  ["train-0000.tar", "checksum"], 1),
     "no sum": (patch("checksums.xxh64", remove_lines(b"0002.tar")), [SHARD, "has no line"], 1),
-    "bad line": (patch("checksums.xxh64", lambda d: d + b"what\n"), ["checksums.xxh64: line", "is no check sum"], 1),
+    "bad line": (patch("checksums.xxh64", lambda d: d + b"what\n"), ["checksums.xxh64: line", "is not a checksum"], 1),
     "index": (patch("train-0002.idx", flip(30)), [SHARD, "line 2 of its .idx"], 1),
     "other index": (lambda f: shutil.copy(f"{f}/train-0001.idx", f"{f}/train-0002.idx"),
                     [SHARD, "line 2 of its .idx"], 1),

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Signals and --max-time: a checkpoint at the present step and exit code 75; resuming goes on from
-# it.
+# Signals and --max-time save a checkpoint at the current step and exit with 75; resuming continues
+# from it.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
 shapes val 2 2
@@ -38,12 +38,12 @@ step=$(stopped_at "$work/signal")
 on_ranks 2 "$dtrain" --config "$work/config.json" --out "$work/signal" --resume must \
     --set train.max_steps=$((step + 5))
 grep -q "step-0*$((step + 5))" "$work/signal/checkpoints/latest" ||
-    fail "it did not go on from $step"
+    fail "it did not continue from $step"
 grep '"run_start"' "$work/signal/metrics.jsonl" | tail -1 |
     grep -q "\"start_step\": *${step}[,}]" ||
     fail "it did not start at $step"
 
-# Without mpirun every signal that asks for an end leaves the time it takes.
+# Without mpirun, every stop signal leaves enough time to save.
 for name in USR1 USR2 TERM INT; do
     "$dtrain" --config "$work/config.json" --out "$work/$name" "${long[@]}" 2> "$work/log" &
     pid=$!
@@ -56,8 +56,8 @@ for name in USR1 USR2 TERM INT; do
         fail "SIG$name: $(tail -3 "$work/log")"
 done
 
-# An evaluation that was due at the stop is the first thing the next run does. Every step ends an
-# epoch here, so one always is.
+# The next run starts with an evaluation that was due at the stop. One always is here, as every step
+# ends an epoch.
 each=(--set train.global_batch_size=100 --set eval.every_epochs=1)
 got=0
 "$dtrain" --config "$work/config.json" --out "$work/due" "${long[@]}" "${each[@]}" --max-time 2s ||

@@ -1,5 +1,5 @@
-"""On a terminal the progress is one line that rewrites itself, also through mpirun; in a file it is
-plain lines, and one comes by time where log_every alone would be silent."""
+"""On a terminal, also through mpirun, progress is one line that rewrites itself. In a file it
+consists of plain lines, printed by time even if log_every alone would print none."""
 
 import fcntl
 import os
@@ -27,7 +27,7 @@ SETTINGS = {
 }
 
 
-# No line by number of steps before the last one.
+# log_every alone would print no line before the last step.
 BY_TIME = {"output.log_every": 100000, "output.log_every_s": 0.001, "train.epochs": 1000, "train.max_steps": 400}
 
 

@@ -1,7 +1,7 @@
 #!/bin/bash
-# The job scripts, with stand-ins for mpirun and the schedulers' commands that write down how they
-# were called: the notice is handed on once and the end waited for, exactly the right exit codes
-# lead to another start, and every exit code is passed on.
+# The job scripts, with fakes of mpirun and of the schedulers' commands that record how they were
+# called: the signal is forwarded once, the script waits for the end, exactly the right exit codes
+# lead to a restart, and every exit code is passed on.
 . "$(dirname "$0")/../e2e/common.sh"
 scripts=$(cd "$here/../../scripts" && pwd)
 calls=$work/calls
@@ -39,7 +39,7 @@ export SLURM_JOB_ID=41 PBS_JOBID=42.host LSB_JOBID=43 PBS_O_WORKDIR=$work
 export FAKE_END=2033-05-18T03:33:20 FAKE_WALLTIME=24:00:00 TZ=UTC
 unset SLURM_JOB_END_TIME SLURM_RESTART_COUNT DTRAIN_RESTARTS
 
-start() { # script: in $work, where the stand-ins write `calls`
+start() { # script: in $work, where the fakes write `calls`
     rm -f "$calls"
     (cd "$work" && exec bash "$scripts/$1") > "$work/log" 2>&1 &
     job=$!
@@ -81,7 +81,7 @@ for row in \
         n=$((n + 1))
     done
 
-    # A notice, and another one while the run saves.
+    # A signal, and a second one while the run saves.
     export FAKE_CODE=75 FAKE_RUNS=long
     start "$script"
     wait_for mpirun
@@ -90,22 +90,22 @@ for row in \
     kill -USR1 $job
     finish 75
     printf '%s\n' "$launch" "got USR1" ended "$requeue" > "$work/expected"
-    diff "$work/expected" "$calls" >&2 || fail "$script: calls after the notice"
+    diff "$work/expected" "$calls" >&2 || fail "$script: calls after the signal"
     export FAKE_RUNS=now
 done
 
-# No more starts than max_restarts.
+# At most max_restarts restarts.
 export FAKE_CODE=75
 expect_last() { # call
     start "$script"
     finish 75
-    grep -qE "^($1)" "$calls" || fail "$script: not queued again: $(cat "$calls")"
+    grep -qE "^($1)" "$calls" || fail "$script: not requeued: $(cat "$calls")"
 }
 expect_enough() {
     start "$script"
     finish 75
-    grep -q "50 restarts are enough" "$work/log" || fail "$script: $(cat "$work/log")"
-    ! grep -qE '^(scontrol|qsub|brequeue)' "$calls" || fail "$script: queued again: $(cat "$calls")"
+    grep -q "gave up after 50 restarts" "$work/log" || fail "$script: $(cat "$work/log")"
+    ! grep -qE '^(scontrol|qsub|brequeue)' "$calls" || fail "$script: requeued: $(cat "$calls")"
 }
 script=slurm/dtrain.sbatch
 SLURM_RESTART_COUNT=49 expect_last "scontrol requeue 41"
@@ -118,7 +118,7 @@ head -c 49 /dev/zero > "$work/dtrain-43.restarts"
 expect_last "brequeue 43"
 expect_enough
 
-# The end of the allocation: Slurm's own word counts, and no word is not an error.
+# The end of the allocation: Slurm's own variable wins, and an unknown end is not an error.
 script=slurm/dtrain.sbatch
 expect_launch() { # end of the line
     start "$script"
@@ -132,5 +132,5 @@ script=pbs/dtrain.pbs
 FAKE_WALLTIME=00:08:09 expect_launch "--max-time 309s end="
 FAKE_WALLTIME=00:04:00 expect_launch "--max-time 120s end="
 FAKE_WALLTIME='' expect_launch "--out run end="
-grep -q "shows no walltime" "$work/log" || fail "$script: silent without a walltime"
-echo "$n exit codes over three job scripts, notices and limits: all as they should be"
+grep -q "shows no walltime" "$work/log" || fail "$script: no warning about a missing walltime"
+echo "$n exit codes over three job scripts, signals and limits: all as expected"

@@ -1,4 +1,4 @@
-/* A small hand-made network whose state is saved into a folder of the test's own. Include after
+/* A small hand-made network whose state is saved into a temporary folder. Include after
  * cmocka.h's headers. */
 #ifndef DTRAIN_TEST_CHECKPOINT_RIG_H
 #define DTRAIN_TEST_CHECKPOINT_RIG_H
@@ -21,9 +21,9 @@ struct rig {
     struct dt_plan *plan;
     struct dt_snapshot *snapshot;
     struct dt_checkpoint_target target;
-    char dir[96]; /* not there yet; its parent is */
+    char dir[96]; /* does not exist yet; its parent does */
     dt_status commit_status;
-    int n_commits; /* times that may_commit was asked */
+    int n_commits; /* number of calls of may_commit */
 };
 
 static inline void ok(dt_status status)
@@ -61,7 +61,7 @@ static inline int rig_setup(void **state)
     struct dt_device_options device = {.threads = 1, .deterministic = true, .seed = 1};
     struct dt_plan_options options = {
         .bucket_bytes = 1 << 20, .last_bucket_bytes = 1 << 20, .n_ranks = 1};
-    char parent[64]; /* in memory if possible: thousands of fsyncs */
+    char parent[64]; /* in memory if possible, because of thousands of fsyncs */
     snprintf(parent, sizeof parent, "%s/dtrain-test-XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     assert_non_null(r);
@@ -100,7 +100,7 @@ static inline int rig_remove_entry(const char *path, const struct stat *info, in
     return remove(path);
 }
 
-/* A folder with all that is in it; absent is fine. */
+/* Removes a folder and its contents; it need not exist. */
 static inline void rig_remove_tree(const char *path)
 {
     if (dt_file_exists(path))
@@ -120,8 +120,7 @@ static inline int rig_teardown(void **state)
     return 0;
 }
 
-/* Every element of every tensor gets a value of its own, from `first` on, or is compared with it.
- */
+/* Gives every element of every tensor a distinct value, counted from `first`, or compares it. */
 static inline void rig_visit(struct rig *r, float first, bool compare)
 {
     enum { MAX = 512 };
@@ -170,7 +169,7 @@ static inline struct dt_checkpoint rig_state(int64_t step)
                                   .n_train_images = 1000};
 }
 
-/* Values that begin with the step, and a checkpoint of them. */
+/* Fills in values that start at the step, and saves a checkpoint of them. */
 static inline dt_status rig_save_state(struct rig *r, char *path, const struct dt_checkpoint *at)
 {
     rig_visit(r, (float)at->step, false);
@@ -184,7 +183,7 @@ static inline dt_status rig_save(struct rig *r, char *path, int64_t step)
     return rig_save_state(r, path, &at);
 }
 
-/* The checkpoint holds what rig_save has put there. */
+/* Checks that the checkpoint holds what rig_save stored. */
 static inline void rig_check(struct rig *r, const char *path, int64_t step)
 {
     struct dt_checkpoint found;
@@ -195,7 +194,7 @@ static inline void rig_check(struct rig *r, const char *path, int64_t step)
     rig_visit(r, (float)step, true);
 }
 
-/* No one may read the file, root neither, who is somebody else until rig_unlock. */
+/* Makes the file unreadable; root changes its user ID until rig_unlock. */
 static inline void rig_lock(const struct rig *r, const char *file)
 {
     char parent[DT_PATH_MAX];

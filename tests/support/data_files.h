@@ -1,5 +1,5 @@
-/* Files for tests of the data module: a temporary folder, small files, and tar archives made block
- * by block, so that wrong ones can be made too. */
+/* Files for tests of the data module: a temporary folder, small files, and tar archives built block
+ * by block, so that invalid ones can be built too. */
 #ifndef DTRAIN_TESTS_DATA_FILES_H
 #define DTRAIN_TESTS_DATA_FILES_H
 
@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-/* Used as group setup and teardown: makes the folder and removes everything in it. */
+/* Group setup and teardown: creates the folder, and removes it with its contents. */
 static char test_dir[64];
 
 static inline int make_test_dir(void **state)
@@ -39,7 +39,7 @@ static inline int remove_test_dir(void **state)
     return nftw(test_dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Path below the test folder; valid until 64 more are made. */
+/* Path in the test folder; valid for the next 63 calls. */
 static inline const char *at(const char *name)
 {
     static char paths[64][512];
@@ -67,7 +67,7 @@ static inline void write_text(const char *name, const char *text)
     write_bytes(name, text, strlen(text));
 }
 
-/* Whole file; free(). */
+/* Contents of the whole file, to be freed with free(). */
 static inline char *read_bytes(const char *name, size_t *bytes)
 {
     struct stat info;
@@ -100,7 +100,7 @@ static inline void tar_blocks(struct tar *tar, const void *data, size_t bytes)
     tar->bytes += padded;
 }
 
-/* A ustar header of the given type ('0' = regular) with the check sum right, then the data. */
+/* Adds a ustar header of the given type ('0' = regular) with a valid checksum, then the data. */
 static inline void tar_add(struct tar *tar, const char *name, char type, const void *data,
                            size_t bytes)
 {
@@ -134,7 +134,7 @@ static inline void tar_text(struct tar *tar, const char *name, const char *text)
     tar_add(tar, name, '0', text, strlen(text));
 }
 
-/* A pax record for the next member: "<length> key=value\n". */
+/* Adds a pax record for the next member: "<length> key=value\n". */
 static inline void tar_pax(struct tar *tar, const char *key, const char *value)
 {
     char record[2200];
@@ -159,7 +159,7 @@ static inline void tar_save(struct tar *tar, const char *name)
     *tar = (struct tar){0};
 }
 
-/* A shard of n samples first .. first + n - 1: label = number % 10, image "image <number>". */
+/* Makes a shard of samples first .. first + n - 1: label = number % 10, image "image <number>". */
 static inline void make_shard(const char *name, int first, int n)
 {
     struct tar tar = {0};

@@ -1,4 +1,4 @@
-/* For tests on several ranks: the communicator, and assertions that all ranks share. */
+/* For tests on several ranks: the communicator, and collective assertions. */
 #ifndef TEST_DIST_RIG_H
 #define TEST_DIST_RIG_H
 
@@ -15,7 +15,7 @@
 static struct dt_comm *comm;
 static int n, rank;
 
-/* False, with a message, if MPI cannot be started. */
+/* Starts MPI; prints a message and returns false if it cannot. */
 static inline bool open_ranks(int *argc, char ***argv)
 {
     if (dt_comm_open(&comm, argc, argv) != DT_OK) {
@@ -27,7 +27,7 @@ static inline bool open_ranks(int *argc, char ***argv)
     return true;
 }
 
-/* Ends the job: the other ranks may wait for this one. */
+/* Aborts the job, as the other ranks may be waiting for this one. */
 static inline void assert_ok(dt_status status)
 {
     if (status != DT_OK) {

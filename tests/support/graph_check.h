@@ -1,4 +1,4 @@
-/* What must hold for every differentiated graph, and printing nodes as text for comparisons. */
+/* Invariants of every differentiated graph, and nodes as text for comparisons. */
 #ifndef DTRAIN_TESTS_GRAPH_CHECK_H
 #define DTRAIN_TESTS_GRAPH_CHECK_H
 
@@ -13,7 +13,7 @@
 
 #include "dtrain/graph.h"
 
-/* "op name: src src -> dst dst\n" for the nodes first .. n_nodes-1, attributes left out. */
+/* "op name: src src -> dst dst\n" for nodes first .. n_nodes-1, without attributes. */
 static inline void describe_nodes(const struct dt_graph *g, int first, char *out, size_t bytes)
 {
     size_t used = 0;
@@ -34,7 +34,7 @@ static inline void describe_nodes(const struct dt_graph *g, int first, char *out
     assert_true(used < bytes);
 }
 
-/* Nodes of one phase with this op; relu and residual: 0, 1, or -1 for either. */
+/* Counts the nodes of one phase with this op; relu and residual: 0, 1, or -1 for either. */
 static inline int count_nodes(const struct dt_graph *g, enum dt_phase phase, enum dt_op op,
                               int relu, int residual)
 {
@@ -47,7 +47,7 @@ static inline int count_nodes(const struct dt_graph *g, enum dt_phase phase, enu
     return n;
 }
 
-/* Every tensor is written at most once and before it is read; both in one phase. */
+/* Every tensor is written at most once, before it is read and in the same phase. */
 static inline void check_order(const struct dt_graph *g)
 {
     int *writer = calloc((size_t)g->n_tensors, sizeof *writer);
@@ -76,9 +76,9 @@ static inline bool same_shape(const struct dt_tensor *a, const struct dt_tensor 
     return a->n_dims == b->n_dims && memcmp(a->dim, b->dim, sizeof a->dim) == 0;
 }
 
-/* Readers and writers of gradients: every DIFF is written once and read, every parameter of the
- * training phase has one DIFF_PARAM, written once, read by nobody; shapes agree; what a node saves
- * is read by exactly one backward node. */
+/* Readers and writers of gradients: every DIFF is written once and read; every parameter of the
+ * training phase has one DIFF_PARAM, written once and never read; shapes agree; a tensor saved by a
+ * node is read by exactly one backward node. */
 static inline void check_gradients(const struct dt_graph *g)
 {
     int *n_reads = calloc((size_t)g->n_tensors, sizeof *n_reads);
@@ -107,7 +107,7 @@ static inline void check_gradients(const struct dt_graph *g)
             char name[DT_NAME_MAX];
             assert_int_equal(n_writes[i], 1);
             if (n_reads[i] == 0)
-                fail_msg("%s is read by nobody", t->name);
+                fail_msg("%s is never read", t->name);
             assert_memory_equal(t->name, "diff_", 5);
             memcpy(name, t->name + 5, sizeof name - 5);
             name[strcspn(name, "#")] = '\0';
@@ -128,7 +128,7 @@ static inline bool is_forward(enum dt_op op)
 }
 
 /* With every op replaced by the sum of its sources, the gradient of a parameter is the number of
- * paths from it to the loss: counted on the forward nodes and by running the backward nodes. */
+ * paths from it to the loss. Counts them on the forward nodes and by running the backward nodes. */
 static inline void check_paths(const struct dt_graph *g)
 {
     double *n_paths = calloc((size_t)g->n_tensors, sizeof *n_paths);

@@ -1,5 +1,5 @@
-/* JPEG files for tests: good ones of every kind, and a table of files that must be refused, each
- * with the words that the reason must contain. */
+/* JPEG files for tests: valid ones of every kind, and a table of files that must be rejected, each
+ * with words that the reason must contain. */
 #ifndef TEST_JPEG_MAKE_H
 #define TEST_JPEG_MAKE_H
 
@@ -19,12 +19,13 @@ struct file {
 struct jpeg_kind {
     const char *name;
     int width, height;
-    J_COLOR_SPACE pixels, stored; /* of the samples given and of the file */
-    const char *sampling;         /* "22 11 11": across and down of each component; NULL: all 1 */
-    int restart;                  /* rows of blocks, 0 = none */
+    J_COLOR_SPACE pixels, stored; /* of the input samples and of the file */
+    const char
+        *sampling; /* "22 11 11": horizontal and vertical factor per component; NULL: all 1 */
+    int restart;   /* interval in block rows, 0 = none */
     enum { ONE_SCAN, PROGRESSIVE, DC_THEN_AC, UNREFINED, SEPARATE } scans;
     bool adobe;
-    bool noisy; /* neighbours differ, so that no column or row can be taken for another */
+    bool noisy; /* neighbours differ, so that no column or row can be mistaken for another */
 };
 
 static inline int kind_channels(const struct jpeg_kind *kind)
@@ -32,7 +33,7 @@ static inline int kind_channels(const struct jpeg_kind *kind)
     return kind->pixels == JCS_GRAYSCALE ? 1 : kind->pixels == JCS_CMYK ? 4 : 3;
 }
 
-/* Unless it is noisy, a smooth picture, so that compression loses little: channel c at (x, y). */
+/* Channel c at (x, y); smooth unless noisy, so that compression loses little. */
 static inline uint8_t picture(const struct jpeg_kind *kind, int x, int y, int c)
 {
     if (kind->noisy)
@@ -49,7 +50,7 @@ static inline void jpeg_set_scans(struct jpeg_compress_struct *info, int scans)
 {
     static const jpeg_scan_info scripts[][3] = {
         [DC_THEN_AC] = {{1, {0}, 0, 0, 0, 0}, {1, {0}, 1, 63, 0, 0}}, /* grey */
-        /* The decoder guesses what is missing, from the blocks around. */
+        /* The decoder estimates the missing coefficients from neighbouring blocks. */
         [UNREFINED] = {{3, {0, 1, 2}, 0, 0, 0, 0}, {1, {0}, 1, 63, 0, 2}},
         [SEPARATE] = {{1, {0}, 0, 63, 0, 0}, {1, {1}, 0, 63, 0, 0}, {1, {2}, 0, 63, 0, 0}},
     };
@@ -99,7 +100,7 @@ static inline struct file jpeg_make(const struct jpeg_kind *kind)
     jpeg_finish_compress(&info);
     jpeg_destroy_compress(&info);
     free(row);
-    struct file file = {malloc(bytes), bytes}; /* exact size, so that ASan sees any over-read */
+    struct file file = {malloc(bytes), bytes}; /* exact size, so that ASan detects any over-read */
     memcpy(file.data, data, bytes);
     free(data);
     return file;
@@ -126,14 +127,14 @@ enum { N_JPEG_KINDS = sizeof jpeg_kinds / sizeof jpeg_kinds[0] };
 
 /* --- Bad files --- */
 
-/* Offset of the first marker 0xff `code`, which must exist. */
+/* Offset of the first marker 0xff `code`, which must exist in the file. */
 static inline size_t find_marker(const struct file *file, int code)
 {
     for (size_t i = 0; i + 1 < file->bytes; i++) {
         if (file->data[i] == 0xff && file->data[i + 1] == code)
             return i;
     }
-    fprintf(stderr, "no marker 0x%02x in the file made for the test\n", (unsigned)code);
+    fprintf(stderr, "the file made for the test has no marker 0x%02x\n", (unsigned)code);
     abort();
 }
 
@@ -200,7 +201,7 @@ static inline void set_memory_hog(struct file *f)
     size_t at = find_marker(f, SOF2);
     set_u16(f, at + 5, 9900);
     set_u16(f, at + 7, 10000);
-    f->data[at + 11] = 0x11; /* full chroma: six bytes of coefficients a pixel */
+    f->data[at + 11] = 0x11; /* full chroma: six bytes of coefficients per pixel */
 }
 static inline void set_12_bits(struct file *f)
 {
@@ -262,7 +263,7 @@ static inline void lose_restart(struct file *f)
 {
     f->data[find_marker(f, 0xd1) + 1] = 0xd5;
 }
-/* The AC scan of a file without refinement over and over: libjpeg has nothing to remark on. */
+/* Repeats the AC scan of a file without refinement, about which libjpeg does not warn. */
 static inline void repeat_scan(struct file *f)
 {
     enum { N = 300 };
@@ -281,7 +282,7 @@ static inline void repeat_scan(struct file *f)
 
 enum { BASE_420 = 1, BASE_PROGRESSIVE = 7, BASE_NOT_REFINED = 9, BASE_RESTART = 10 };
 
-/* Either literal bytes, or a good file of jpeg_kinds[base] that `damage` spoils. */
+/* Either literal bytes, or a valid file of jpeg_kinds[base] damaged by `damage`. */
 static const struct bad_file {
     const char *name, *reason;
     const char *bytes;

@@ -1,4 +1,4 @@
-/* For tests of the loader: folders of generated JPEG files, and the data of a whole run by
+/* For tests of the loader: folders of generated JPEG files, and the data of a whole run, indexed by
  * position. */
 #ifndef TEST_LOADER_RIG_H
 #define TEST_LOADER_RIG_H
@@ -158,7 +158,7 @@ static inline void copy_rows(struct row *rows, const struct dt_batch *batch)
         rows[i].label = batch->labels[i];
         rows[i].label2 = batch->labels2[i];
         rows[i].share = batch->mix_shares[i];
-        rows[i].crop.x = batch->crops[i].x; /* by member: the padding is nobody's */
+        rows[i].crop.x = batch->crops[i].x; /* member by member, as padding is undefined */
         rows[i].crop.y = batch->crops[i].y;
         rows[i].crop.w = batch->crops[i].w;
         rows[i].crop.h = batch->crops[i].h;
@@ -167,7 +167,7 @@ static inline void copy_rows(struct row *rows, const struct dt_batch *batch)
     }
 }
 
-/* Reads the rest of the epoch that `loader` was started in into its places of `run`. */
+/* Reads the rest of the epoch that `loader` was started in into its positions of `run`. */
 static inline void read_epoch(struct run *run, struct dt_loader *loader, uint32_t epoch, int first,
                               const struct dt_loader_options *options)
 {

@@ -1,4 +1,4 @@
-/* Hand-made safetensors files in a folder of the test's own. Include after cmocka.h's headers. */
+/* Hand-made safetensors files in a temporary folder. Include after cmocka.h's headers. */
 #ifndef DTRAIN_TEST_SAFETENSORS_FILES_H
 #define DTRAIN_TEST_SAFETENSORS_FILES_H
 
@@ -15,7 +15,7 @@
 
 #include "base/file.h"
 
-/* A header entry, and a header whose data are 8 bytes. */
+/* A header entry, and a header for 8 bytes of data. */
 #define T(name, dtype, shape, offsets) \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":[" shape "],\"data_offsets\":[" offsets "]}"
 #define GOOD "{" T("a", "F32", "2", "0,8") "}"
@@ -41,7 +41,7 @@ static inline int remove_folder(void **state)
 {
     (void)state;
     unlink(path);
-    return rmdir(folder); /* fails if a test left something behind */
+    return rmdir(folder); /* fails if a test left files in it */
 }
 
 /* Without fsync, as thousands of files are written. */
@@ -53,7 +53,7 @@ static inline void save_bytes(const void *data, size_t bytes)
     assert_int_equal(fclose(file), 0);
 }
 
-/* length | header | data, with the length given (or the true one when negative). */
+/* length | header | data, with the given length (the true one if negative). */
 static inline void save_raw(int64_t length, const char *header, size_t data_bytes)
 {
     static unsigned char block[1 << 16];

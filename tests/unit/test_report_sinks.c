@@ -261,7 +261,7 @@ static void test_sink_that_cannot_write(void **state)
     assert_true(read(ends[0], text, sizeof(text) - 1) > 0);
     close(ends[0]);
     const char *const first =
-        strstr(text, "warning: no more events go to metrics.jsonl: cannot write ");
+        strstr(text, "warning: no more events are written to metrics.jsonl: cannot write ");
     assert_non_null(first);
     assert_null(strstr(first + 20, "no more events"));
     const char *end = strstr(text, "end: OK"); /* the console goes on, twice */
