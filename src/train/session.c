@@ -347,6 +347,82 @@ static dt_status build_plan(struct dt_session *s, const struct dt_session_needs 
                          &options);
 }
 
+/* --- Loaders --- */
+
+/* The CPUs that computing leaves; beside a GPU that is all but the one that feeds it. */
+static int auto_workers(const struct dt_session *s)
+{
+    int taken = s->backend == &dt_backend_cpu ? s->n_threads : 1;
+    int left = dt_session_cpus(s) - taken;
+    return left > 1 ? left : 1;
+}
+
+struct dt_loader_options dt_session_loader_options(const struct dt_session *s, bool train)
+{
+    const struct dt_config *config = s->config;
+    return (struct dt_loader_options){
+        .train = train,
+        .data = &config->data,
+        .image_size = config->model.image_size,
+        .global_batch_size =
+            train ? s->global_batch_size : s->n_ranks * config->eval.batch_size_per_rank,
+        .micro_batch_size = train ? s->micro_batch_size : config->eval.batch_size_per_rank,
+        .rank = s->rank,
+        .n_ranks = s->n_ranks,
+        .workers = config->data.workers > 0 ? config->data.workers : auto_workers(s),
+        .epochs = train ? (uint32_t)config->train.epochs : 0,
+        .seed = config->train.seed,
+    };
+}
+
+static dt_status create_loader(struct dt_session *s, bool train)
+{
+    struct dt_loader_options options = dt_session_loader_options(s, train);
+    return dt_loader_create(train ? &s->train : &s->val, train ? s->train_set : s->val_set,
+                            &options);
+}
+
+static dt_status pin_loader(struct dt_session *s, const struct dt_loader *loader)
+{
+    void *memory;
+    size_t bytes;
+    for (int i = 0; (memory = dt_loader_memory(loader, i, &bytes)); i++)
+        DT_TRY(s->backend->pin(s->device, memory, bytes));
+    return DT_OK;
+}
+
+static void unpin_loader(struct dt_session *s, const struct dt_loader *loader)
+{
+    void *memory;
+    size_t bytes;
+    for (int i = 0; loader && (memory = dt_loader_memory(loader, i, &bytes)); i++)
+        s->backend->unpin(s->device, memory);
+}
+
+static dt_status create_loaders(struct dt_session *s, const struct dt_session_needs *needs)
+{
+    if (needs->train) {
+        DT_TRY(dt_dataset_cache(s->train_set, (uint64_t)s->config->data.cache_mb << 20));
+        DT_TRY(create_loader(s, true));
+        DT_TRY(pin_loader(s, s->train));
+    }
+    if (needs->eval) {
+        DT_TRY(create_loader(s, false));
+        DT_TRY(pin_loader(s, s->val));
+    }
+    return DT_OK;
+}
+
+static void destroy_loaders(struct dt_session *s)
+{
+    if (s->device) {
+        unpin_loader(s, s->train);
+        unpin_loader(s, s->val);
+    }
+    dt_loader_destroy(s->train);
+    dt_loader_destroy(s->val);
+}
+
 /* --- Together --- */
 
 dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *needs)
@@ -364,7 +440,7 @@ dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *n
     DT_TRY(dt_comm_agree(s->comm, build_plan(s, needs)));
     if (needs->layout_only)
         return DT_OK;
-    return dt_comm_agree(s->comm, dt_session_create_loaders(s, needs));
+    return dt_comm_agree(s->comm, create_loaders(s, needs));
 }
 
 /* A rank that failed alone may have reductions under way and must not wait for anything: the job
@@ -374,7 +450,7 @@ void dt_session_close(struct dt_session *s, dt_status status)
     bool failed = status != DT_OK && status != DT_STOPPED;
     if (failed && dt_error_origin() == DT_ORIGIN_LOCAL && s->n_ranks > 1)
         return;
-    dt_session_destroy_loaders(s);
+    destroy_loaders(s);
     dt_plan_destroy(s->plan);
     dt_graph_destroy(s->graph);
     if (s->device)

@@ -62,11 +62,8 @@ bool dt_session_has_validation(const struct dt_session *s);
 
 /* CPUs this rank may use: its own, or its share of those the ranks of the node use together. */
 int dt_session_cpus(const struct dt_session *s);
-/* loaders.c: what the loader of the training or validation data is made with; those that are needed
- * are made, with data.cache_mb and in memory that the device has pinned. Local. */
+/* What the loader of the training or validation data is made with. */
 struct dt_loader_options dt_session_loader_options(const struct dt_session *s, bool train);
-dt_status dt_session_create_loaders(struct dt_session *s, const struct dt_session_needs *needs);
-void dt_session_destroy_loaders(struct dt_session *s); /* also where not all were made */
 
 /* pass.c: what update number `step` (from 0) works with; one pass of it, or of the evaluation, over
  * a batch, which is released in any case. A device with queues is still at work then. */
