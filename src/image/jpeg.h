@@ -6,7 +6,6 @@
 #ifndef DTRAIN_IMAGE_JPEG_H
 #define DTRAIN_IMAGE_JPEG_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
