@@ -36,8 +36,9 @@ for p in points.values():
     assert p["images_per_s"] > 0 and math.isclose(
         p["images_per_s_per_worker"], p["images_per_s"] / p["workers"] / ranks)
     assert p["images_per_s_slowest"] <= p["images_per_s"] <= p["images_per_s_fastest"]
-    shares = [p[k] for k in ("read_share", "decode_share", "wait_share")]
-    assert min(shares) >= 0 and 0.99 < sum(shares) < 1.2, shares
+    read, decode, wait = (p[k] for k in ("read_share", "decode_share", "wait_share"))
+    # Rows begun before a round count in it as a whole, so the first two may be more than 1.
+    assert min(read, decode) >= 0 and math.isclose(wait, max(1 - read - decode, 0), abs_tol=1e-3), p
 best = points[result["workers"], result["limit"] == "reading"]
 assert math.isclose(result["images_per_s_per_rank"], best["images_per_s"] / ranks)
 PY
