@@ -239,8 +239,7 @@ static dt_status mpi_reduce(struct dt_comm *comm, int reduction, void *buffer, s
     struct mpi_plane *re = comm->reduce;
     struct reduction *s = &re->reductions[reduction];
     if (s->is_active)
-        DT_FAIL(DT_ERR_INTERNAL, "reduction %d was started again before its end",
-                reduction);
+        DT_FAIL(DT_ERR_INTERNAL, "reduction %d was started again before it finished", reduction);
     if (comm->size == 1 || count == 0)
         return DT_OK;
     *s = (struct reduction){.buffer = buffer, .count = count, .is_active = true};

@@ -201,7 +201,7 @@ static dt_status find_type(ncclDataType_t *out, enum dt_dtype dtype)
     }
 }
 
-/* All that can fail on one rank alone. */
+/* Everything that can fail on a single rank. */
 static dt_status prepare_plane(struct dt_comm *comm, const struct dt_comm_options *options,
                                ncclUniqueId *id)
 {
@@ -327,8 +327,8 @@ static bool deregister_buffers(const struct nccl_plane *plane)
 }
 #endif
 
-/* Leaves together with the other ranks; false, and the communicator is still there, if that did not
- * work. */
+/* Leaves together with the other ranks; returns false, with the communicator still open, on
+ * failure. */
 static bool leave_plane(struct nccl_plane *plane)
 {
 #if HAS_BUFFERS
@@ -346,7 +346,7 @@ static bool leave_plane(struct nccl_plane *plane)
 static void nccl_close(struct dt_comm *comm)
 {
     struct nccl_plane *plane = comm->reduce;
-    /* After a failure somebody may be missing: nobody waits for anybody. */
+    /* After a failure a rank may be missing, so no rank waits for another. */
     if (plane->nccl && (comm->has_failed || !leave_plane(plane)))
         abort_nccl(plane);
 #if HAS_BUFFERS

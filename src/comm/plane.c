@@ -73,7 +73,7 @@ static dt_status check_reduction(const struct dt_comm *comm, int reduction)
 {
     DT_TRY(check_open(comm));
     if (reduction < 0 || reduction >= comm->n_reductions)
-        DT_FAIL(DT_ERR_INTERNAL, "reduction %d does not exist (there are %d)", reduction,
+        DT_FAIL(DT_ERR_INTERNAL, "reduction %d does not exist (of %d)", reduction,
                 comm->n_reductions);
     return DT_OK;
 }
