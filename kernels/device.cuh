@@ -1,4 +1,4 @@
-// What the kernels share: launching, the three storage types, accesses of 8 elements.
+// Shared by the kernels: launching, the three storage types, accesses of 8 elements.
 #ifndef DTRAIN_KERNELS_DEVICE_CUH
 #define DTRAIN_KERNELS_DEVICE_CUH
 
@@ -12,7 +12,7 @@
 #include "emulator/device.h" // runs kernels on the CPU, for tests: defines dt_launch
 #else
 
-// Puts one launch into the stream. Arguments are converted to the kernel's parameter types.
+// Enqueues one launch in the stream. Arguments are converted to the kernel's parameter types.
 template <typename... P, typename... A>
 static inline cudaError_t dt_launch(void (*kernel)(P...), struct dt_geometry g, cudaStream_t stream,
                                     A... args)
@@ -27,7 +27,7 @@ static inline cudaError_t dt_launch(void (*kernel)(P...), struct dt_geometry g, 
 #endif
 
 // return DT_BY_TYPE(type, (call of a template with T)); T is the C++ type of `type`.
-#define DT_BY_TYPE(type, call)                       \
+#define DT_BY_TYPE(type, call) \
     ((type) == DT_F16    ? [&] {                     \
         using T = __half;                            \
         return call;                                 \

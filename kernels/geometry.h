@@ -1,4 +1,4 @@
-/* Launch geometry: how the work of a kernel is cut into blocks. Plain C, so that it can be tested
+/* Launch geometry: how a kernel's work is divided into blocks. Plain C, so that it can be tested
  * without a GPU. */
 #ifndef DTRAIN_KERNELS_GEOMETRY_H
 #define DTRAIN_KERNELS_GEOMETRY_H
@@ -13,8 +13,8 @@
 
 enum {
     DT_BLOCK_THREADS = 256,
-    DT_GROUP = 8,        /* channels or elements of one thread */
-    DT_MAX_BLOCKS = 528, /* that walk: four on each of the 132 SMs of an H100 or H200 */
+    DT_GROUP = 8,        /* channels or elements per thread */
+    DT_MAX_BLOCKS = 528, /* of kernels that loop: four on each of the 132 SMs of an H100 or H200 */
     DT_MIN_ROWS_PER_THREAD = 4,
 };
 
@@ -30,18 +30,18 @@ static inline struct dt_geometry dt_flat_geometry(size_t count)
                                 DT_BLOCK_THREADS, 1};
 }
 
-/* Matrices rows x cp, where a thread keeps its group of channels and walks down the rows:
- * threadIdx.x and blockIdx.x say which group (block_x groups side by side, a power of two, at most
- * 32: one warp reads 512 contiguous bytes of 16-bit values), threadIdx.y and blockIdx.y which row
- * first; rows are taken in steps of grid_y * block_y. Every block has at least one row. Sums over
- * rows leave grid_y partial results, at most DT_MAX_BLOCKS. Depends on nothing but the shape, so
- * that sums have the same bits on every device. */
+/* Matrices rows x cp, where a thread keeps its group of channels and loops over rows: threadIdx.x
+ * and blockIdx.x select the group (block_x adjacent groups, a power of two, at most 32: one warp
+ * reads 512 contiguous bytes of 16-bit values), threadIdx.y and blockIdx.y the first row; the row
+ * stride is grid_y * block_y. Every block has at least one row. Sums over rows leave grid_y partial
+ * results, at most DT_MAX_BLOCKS. The geometry depends only on the shape, so that sums are
+ * bit-identical on every device. */
 static inline struct dt_geometry dt_channel_geometry(size_t rows, int cp)
 {
     unsigned groups = (unsigned)cp / DT_GROUP, x = 1;
     while (x < groups && x < 32)
         x *= 2;
-    /* Narrower if that leaves fewer threads without channels, but not below 64 bytes of a row. */
+    /* Narrower if that leaves fewer threads idle, but at least 64 bytes of a row. */
     for (unsigned narrow = x / 2; narrow >= 4; narrow /= 2) {
         if ((groups + narrow - 1) / narrow * narrow < (groups + x - 1) / x * x)
             x = narrow;
@@ -55,7 +55,7 @@ static inline struct dt_geometry dt_channel_geometry(size_t rows, int cp)
     return (struct dt_geometry){grid_x, grid_y < 1 ? 1 : (unsigned)grid_y, x, y};
 }
 
-/* Rows that block number `block` of n_blocks (grid_y) walks over; rows < 2^31. */
+/* Number of rows processed by block `block` of n_blocks (grid_y); rows < 2^31. */
 static inline DT_HOST_DEVICE unsigned dt_channel_block_rows(unsigned rows, unsigned block,
                                                             unsigned n_blocks, unsigned block_y)
 {

@@ -3,11 +3,11 @@
  *
  * An activation is a matrix of rows x cp: a row per pixel (n, h, w), cp channels side by side
  * (NHWC). cp is the number of channels rounded up to 8, so that a thread always moves 8 channels:
- * one access of 16 bytes in 16-bit types, two in fp32. The channels of the padding are zero, and
- * all kernels map zero to zero there. Only ingest writes rows of 4. Vectors of channels (scale,
- * mean, ...) are fp32, cp long, zero in the padding. `type` is DT_F32, DT_F16 or DT_BF16;
- * arithmetic is fp32. Nothing here uses atomics on floating-point numbers: results do not depend on
- * timing. README.md has a table with the bytes each kernel moves. */
+ * one access of 16 bytes in 16-bit types, two in fp32. Padding channels are zero, and all kernels
+ * map zero to zero there. Only ingest writes rows of 4. Vectors of channels (scale, mean, ...) are
+ * fp32, cp long, zero in the padding. `type` is DT_F32, DT_F16 or DT_BF16; arithmetic is fp32.
+ * Nothing here uses atomics on floating-point numbers: results do not depend on timing. README.md
+ * has a table with the bytes each kernel moves. */
 #ifndef DTRAIN_KERNELS_H
 #define DTRAIN_KERNELS_H
 
@@ -23,13 +23,14 @@
 extern "C" {
 #endif
 
-/* --- train_step.cu: the values of a step, in device memory so that a recording can be replayed --- */
+/* --- train_step.cu: the values of a step, in device memory so that a recording can be replayed ---
+ */
 
 cudaError_t dt_kernel_set_step(cudaStream_t stream, struct dt_step_values *step,
                                const struct dt_step_values *values);
 cudaError_t dt_kernel_set_scale(cudaStream_t stream, struct dt_scale_state *state,
                                 const struct dt_scale_state *values);
-/* found = 1 if one of src[0 .. count) is not finite; never sets it to 0. count % 8 == 0. */
+/* Sets found = 1 if any of src[0 .. count) is not finite; never resets it. count % 8 == 0. */
 cudaError_t dt_kernel_check(cudaStream_t stream, struct dt_scale_state *state, enum dt_dtype type,
                             const void *src, size_t count);
 /* dt_scale_state_advance, on the device. */
@@ -112,10 +113,10 @@ struct dt_loss_batch {
     float smoothing;
 };
 /* Softmax cross entropy with label smoothing; adds to *counters (ranks are those of labels); diff
- * (may be NULL) = gradient * step->diff_scale * scale->scale. A loss that is not finite is no part
- * of counters->loss and n_finite. Rows with labels < 0 are ignored (diff 0); so are those with a
- * label that is no class, the first of which goes to counters->bad_label. rows: scratch of n struct
- * dt_loss_row. As src/cpu/loss.c. */
+ * (may be NULL) = gradient * step->diff_scale * scale->scale. A loss that is not finite is excluded
+ * from counters->loss and n_finite. Rows with labels < 0 are ignored (diff 0); so are those whose
+ * label is not a class, the first of which is stored in counters->bad_label. rows: scratch of n
+ * struct dt_loss_row. Same definition as src/cpu/loss.c. */
 cudaError_t dt_kernel_softmax_xent(cudaStream_t stream, enum dt_dtype type, void *diff,
                                    struct dt_step_counters *counters, struct dt_loss_row *rows,
                                    const struct dt_loss_batch *batch,

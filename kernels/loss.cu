@@ -5,7 +5,7 @@
 
 enum { ROW_THREADS = 128, TOTAL_THREADS = 256 };
 
-// Of a block: one element per thread, the result in element 0.
+// Reduction within a block: one element per thread, the result in element 0.
 struct row_shared {
     float max[ROW_THREADS];
     double exp[ROW_THREADS], logit[ROW_THREADS];
@@ -13,7 +13,7 @@ struct row_shared {
     float label_logit, label2_logit;
 };
 
-// Without mixed labels label2 is label and share 1.
+// Without mixed labels, label2 equals label and share is 1.
 struct target {
     int label, label2;
     float share;
@@ -47,7 +47,7 @@ static __device__ inline struct loss_row<T> row_of(const struct dt_loss_batch &b
     return {diff ? diff + first : NULL, logits, b.classes, b.cp, b.smoothing, target_of(b, i)};
 }
 
-// Largest logit (NaN left out: the sums show it), and those of the labels.
+// Largest logit (ignoring NaN, which the sums reveal), and those of the labels.
 template <typename T>
 static __device__ inline void find_max(struct row_shared &s, const struct loss_row<T> &row)
 {
@@ -73,7 +73,7 @@ static __device__ inline void find_max(struct row_shared &s, const struct loss_r
 }
 
 // Sums of exp(logit - max) and of logit - max; rank: how many classes beat the label's, that is,
-// are larger, or equal with a smaller index, or not a number (a diverged network scores zero).
+// are larger, or equal with a smaller index, or NaN (so a diverged network scores zero).
 template <typename T>
 static __device__ inline void add_classes(struct row_shared &s, const struct loss_row<T> &row)
 {
@@ -177,7 +177,7 @@ static __global__ void loss_rows_kernel(struct dt_loss_row *rows, T *diff,
 struct totals {
     double loss[TOTAL_THREADS];
     int n[TOTAL_THREADS], finite[TOTAL_THREADS], top1[TOTAL_THREADS], top5[TOTAL_THREADS];
-    int bad[TOTAL_THREADS]; // first row with a label that is no class
+    int bad[TOTAL_THREADS]; // first row whose label is not a class
 };
 
 static __device__ inline void add_pair(struct totals &s, int to, int from)

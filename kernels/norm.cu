@@ -1,7 +1,7 @@
-// Batch norm over rows x cp. A thread keeps 8 channels, with what belongs to them in registers, and
-// walks over the rows; it reads the next rows of all tensors (64 to 96 bytes) before it works on
-// them, so that enough bytes are on the way. Sums over rows: in fp32 in a thread and in a block (a
-// tree), over the blocks in fp64 by the finalize kernels; all in a fixed order.
+// Batch norm over rows x cp. A thread keeps the values for 8 channels in registers and loops over
+// the rows; it reads the next rows of all tensors (64 to 96 bytes) before processing them, so that
+// enough bytes are in flight. Sums over rows are in fp32 within a thread and a block (a tree) and
+// in fp64 over the blocks (the finalize kernels), all in a fixed order.
 //
 // Bytes moved, of N = rows * cp elements of e bytes:
 //   bn_stats      reads N e
@@ -9,21 +9,21 @@
 //   bn_bwd_sums   reads 2 N e (with diff_dst2 3 N e) and the mask, writes N e for diff_residual
 //   bn_bwd_apply  reads as bn_bwd_sums, writes N e
 //   finalize      reads 8 * cp bytes per row of blocks of the kernel before it, about 1 MB at most
-// What reads a tensor first walks from the last row to the first, and what comes next the other
-// way: where both begin, the rows that were touched last may still be in the L2 cache.
+// The first kernel that reads a tensor loops from the last row to the first, the next one the other
+// way: each begins with the rows touched last, which may still be in the L2 cache.
 #include "kernels/device.cuh"
 
 enum {
-    BLOCKS_PER_SM = 4,   // as DT_MAX_BLOCKS has it: at most 64 registers
+    BLOCKS_PER_SM = 4,   // matches DT_MAX_BLOCKS: at most 64 registers
     FINALIZE_LANES = 64, // threads that share the partial results of a channel
     PARTIALS_PER_LANE = (DT_MAX_BLOCKS + FINALIZE_LANES - 1) / FINALIZE_LANES, // at most
 };
 
-// How many rows a thread reads ahead in each of N tensors.
+// Number of rows that a thread reads ahead in each of N tensors.
 template <typename T, int N>
 static constexpr int ROWS_AHEAD = (N == 1 ? 4 : 2) * 2 / (int)sizeof(T);
 
-// 8 elements as they lie in memory: half the registers of 8 floats where they only wait.
+// 8 elements as stored: half the registers of 8 floats while they only wait.
 template <typename T> struct raw8 {
     uint4 part[1];
 };
@@ -41,8 +41,8 @@ template <typename T> static __device__ inline void unpack8(float v[DT_GROUP], c
     dt_load8(v, reinterpret_cast<const T *>(&raw));
 }
 
-// The part of a matrix that a thread walks over, as dt_channel_geometry has it: rows first,
-// first + step, ... of channels c .. c + 7. Threads with c >= cp have nothing to do.
+// The part of a matrix that a thread processes, as defined by dt_channel_geometry: rows first,
+// first + step, ... of channels c .. c + 7. Threads with c >= cp are idle.
 struct walk {
     unsigned first, step, rows;
     int c, cp;
@@ -54,7 +54,7 @@ static __device__ inline struct walk walk_of(unsigned rows, int cp)
             (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_GROUP, cp};
 }
 
-// Where the thread's elements of a row begin; rows counted from the first or from the last.
+// Offset of the thread's elements in a row; rows are counted from the first or from the last.
 static __device__ inline size_t at_row(const struct walk &w, unsigned row)
 {
     return (size_t)row * w.cp + w.c;
@@ -65,8 +65,8 @@ static __device__ inline size_t at_row_from_end(const struct walk &w, unsigned r
     return (size_t)(w.rows - 1 - row) * w.cp + w.c;
 }
 
-// Adds a and b up over the threads of a block that have the same channels; the sums arrive in those
-// with threadIdx.y == 0. All threads take part.
+// Sums a and b over the threads of a block that have the same channels; the threads with
+// threadIdx.y == 0 get the results. All threads take part.
 static __device__ inline void fold_block(float a[DT_GROUP], float b[DT_GROUP])
 {
     __shared__ float other[2 * DT_GROUP][DT_BLOCK_THREADS / 2];
@@ -109,8 +109,8 @@ static __device__ inline double fold_lanes(double v)
 }
 
 // A lane's share of the n partial results of channel c: numbers y, y + FINALIZE_LANES, ... All are
-// read before one is used, because these small kernels do little but wait for memory; no branch
-// comes between the reads. Past the end are zeros.
+// read before any is used, because these small kernels are bound by memory latency; there is no
+// branch between the reads. Values past the end are zero.
 struct lane_partials {
     float first[PARTIALS_PER_LANE], second[PARTIALS_PER_LANE];
 };
@@ -132,9 +132,9 @@ static __device__ inline void read_partials(struct lane_partials *out, const flo
 
 // --- Forward ---
 
-// Mean and sum of squared deviations of every block's rows. The values are taken relative to those
-// of the block's first row, so that a mean far from zero costs no digits. Rows past the end read
-// that row once more, which adds nothing: no branch comes between the reads.
+// Mean and sum of squared deviations of every block's rows. Values are taken relative to the
+// block's first row, so that a mean far from zero costs no precision. Rows past the end read that
+// row again, which adds nothing and avoids a branch between the reads.
 template <typename T>
 static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
     bn_stats_kernel(float *partial, const T *src, unsigned rows, int cp)
@@ -211,7 +211,7 @@ static __global__ void bn_finalize_kernel(struct bn_statistics out, const float 
             (float)((1 - momentum) * (double)out.running_mean[c] + momentum * mean);
         const float running_var = (float)((1 - momentum) * (double)out.running_var[c] +
                                           momentum * m2 / (n > 1 ? n - 1 : 1));
-        if (isfinite(running_mean) && isfinite(running_var)) { // else they would keep that for ever
+        if (isfinite(running_mean) && isfinite(running_var)) { // otherwise they would never recover
             out.running_mean[c] = running_mean;
             out.running_var[c] = running_var;
         }
@@ -222,7 +222,7 @@ struct bn_channels {
     const float *scale, *shift, *mean, *variance;
 };
 
-// y = a * x + b. The padding has scale = shift = 0, which makes it 0 for any eps > 0.
+// y = a * x + b. Padding has scale = shift = 0, so y is 0 there for any eps > 0.
 static __device__ inline void forward_coefs(float a[DT_GROUP], float b[DT_GROUP],
                                             const struct bn_channels &in, float eps, int c)
 {
@@ -288,7 +288,7 @@ template <typename T> struct bn_bwd_src {
     const uint8_t *mask; // may be NULL
 };
 
-// What is read of a row.
+// The values read from a row.
 template <typename T> struct bn_bwd_row {
     raw8<T> src, diff, diff2;
     unsigned bits;
@@ -322,7 +322,7 @@ static __device__ inline void unpack_bwd(float x[DT_GROUP], float g[DT_GROUP],
 }
 
 // Sums of g and of g * (src - mean) over every block's rows. diff_residual = g, unless it is NULL.
-// Rows past the end are `row` once more with an empty mask.
+// Rows past the end repeat `row` with an empty mask.
 template <typename T, bool TWO>
 static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
     bn_bwd_sums_kernel(float *partial, T *diff_residual, bn_bwd_src<T> in, const float *means,

@@ -1,5 +1,5 @@
 // Elementwise kernels over rows x cp, ingest from bytes, and the sum over rows of a bias gradient.
-// One thread for 8 elements. Sources and destinations may be the same memory except in ingest.
+// One thread per 8 elements. Sources and destinations may be the same memory except in ingest.
 #include "kernels/device.cuh"
 
 #include <Random123/philox.h>
@@ -119,8 +119,8 @@ cudaError_t dt_kernel_bias(cudaStream_t stream, enum dt_dtype type, void *dst, c
                                        count / DT_GROUP, cp, relu)));
 }
 
-// Reads each element once. A thread sums the rows of its group of channels, then the threads of a
-// group in the block are added in a tree.
+// Reads each element once. A thread sums the rows of its group of channels, then a tree adds up the
+// threads of a group in the block.
 template <typename T>
 static __global__ void bias_sums_kernel(float *partial, const T *diff_dst, size_t rows, int cp)
 {
@@ -153,7 +153,7 @@ static __global__ void bias_sums_kernel(float *partial, const T *diff_dst, size_
 
 enum { BIAS_ADDERS = DT_BLOCK_THREADS / DT_GROUP }; // threads that share a channel
 
-// Adds the partial sums of 8 channels per block, in an order that depends on their number only.
+// Adds the partial sums of 8 channels per block, in an order that depends only on their number.
 template <typename D>
 static __global__ void bias_finalize_kernel(D *diff_bias, const float *partial, int n_partials,
                                             int cp)
@@ -205,8 +205,8 @@ static __device__ inline philox4x32_ctr_t random_block(const struct dropout_args
     return philox4x32(counter, key);
 }
 
-// Reads and writes each element once. Neighbours in memory are a plane apart in the stream, which
-// costs a block of random numbers per element, two per 8 elements where the plane is 1 x 1.
+// Reads and writes each element once. Adjacent elements in memory are a plane apart in the stream,
+// which costs one block of random numbers per element, or two per 8 elements if the plane is 1 x 1.
 template <typename T>
 static __global__ void dropout_kernel(T *dst, const T *src, size_t n_groups, struct dropout_args a,
                                       const struct dt_step_values *step)
@@ -271,8 +271,8 @@ struct ingest_args {
     float scale[INGEST_MAX_CHANNELS], shift[INGEST_MAX_CHANNELS];
 };
 
-// Pixels `first` .. `first` + 3 as 4 values each, zero where there is no channel or no pixel.
-// Four pixels are CHANNELS words of 32 bits.
+// Pixels `first` .. `first` + 3 as 4 values each, zero for missing channels or pixels. Four pixels
+// are CHANNELS words of 32 bits.
 template <int CHANNELS>
 static __device__ inline void read_pixels(float v[INGEST_PIXELS * 4], const uint8_t *src,
                                           size_t first, size_t rows, const struct ingest_args &a)
@@ -295,7 +295,7 @@ static __device__ inline void read_pixels(float v[INGEST_PIXELS * 4], const uint
                 c < CHANNELS ? byte[i * CHANNELS + c % CHANNELS] * a.scale[c] + a.shift[c] : 0;
 }
 
-// One thread for 4 pixels. Per pixel: reads `channels` bytes, writes cp elements (3 + 8 bytes in 16
+// One thread per 4 pixels. Per pixel: reads `channels` bytes, writes cp elements (3 + 8 bytes in 16
 // bits).
 template <typename T, int CHANNELS>
 static __global__ void ingest_kernel(T *dst, const uint8_t *src, size_t rows, int cp,

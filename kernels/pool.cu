@@ -1,13 +1,13 @@
-// Pooling. One thread for 8 channels of one pixel of what is written, forward and backward: a
-// gradient gathers from the windows that cover its pixel, so nothing is added twice at a time.
-// Overlapping windows are read again through the caches; from memory everything comes once.
+// Pooling. One thread per 8 channels of one output pixel, forward and backward: a gradient gathers
+// from the windows that cover its pixel, so no two threads add to the same place. Overlapping
+// windows are re-read from the caches; memory is read once.
 #include "kernels/device.cuh"
 
 struct place {
     unsigned group, w, h, n;
 };
 
-// Where group `i` of the matrix (n, height, width) x groups lies.
+// Position of group `i` in the matrix (n, height, width) x groups.
 static __device__ inline struct place place_of(unsigned i, unsigned groups, unsigned height,
                                                unsigned width)
 {
@@ -22,8 +22,8 @@ static __device__ inline size_t offset_of(const struct place &at, int h, int w, 
     return (((size_t)at.n * height + h) * width + w) * cp + at.group * DT_GROUP;
 }
 
-// One thread for every group of the matrix (n, height, width) x groups: `kernel` gets `args`, then
-// the shape and the number of groups.
+// One thread per group of the matrix (n, height, width) x groups: `kernel` gets `args`, then the
+// shape and the number of groups.
 template <typename... P, typename... A>
 static cudaError_t launch(void (*kernel)(P...), const struct dt_pool_shape *s, int height,
                           int width, cudaStream_t stream, A... args)
@@ -62,7 +62,7 @@ struct maxima {
 static __device__ inline void maxima_take(struct maxima *m, const float v[DT_GROUP], int index)
 {
     for (int k = 0; k < DT_GROUP; k++) {
-        // Larger or NaN, unless NaN is there already.
+        // Larger or NaN, unless the maximum is already NaN.
         if (!(v[k] <= m->best[k]) && m->best[k] == m->best[k]) {
             m->best[k] = v[k];
             m->index[k] = index;
@@ -75,9 +75,9 @@ static __device__ inline int clamp(int i, int n)
     return min(max(i, 0), n - 1);
 }
 
-// Reads src once, writes dst and one byte per element of dst. What would lie beyond the edge is the
-// pixel on it once more, which changes nothing: so no branch comes between the reads where the
-// compiler knows the size of the window (KERNEL; 0: s.kernel).
+// Reads src once, writes dst and one byte per element of dst. Positions beyond the edge read the
+// edge pixel again, which changes nothing, so there is no branch between the reads if the compiler
+// knows the window size (KERNEL; 0: s.kernel).
 template <typename T, int KERNEL>
 static __global__ void max_pool_kernel(T *dst, uint8_t *where, const T *src, struct dt_pool_shape s,
                                        size_t n_groups)

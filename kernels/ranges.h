@@ -1,6 +1,6 @@
-/* The ranges of one update as the kernel gets them: a table that is passed by value, so that an
- * update needs no copy to the device and a recording of it is complete. Plain C, so that it can be
- * tested without a GPU. */
+/* The ranges of one update as passed to the kernel: a table by value, so that an update needs no
+ * copy to the device and a recording of it is complete. Plain C, so that it can be tested without a
+ * GPU. */
 #ifndef DTRAIN_KERNELS_RANGES_H
 #define DTRAIN_KERNELS_RANGES_H
 
@@ -9,9 +9,9 @@
 
 enum { DT_MAX_RANGES = 128 };
 
-/* Groups are of DT_GROUP elements: one thread's work. */
+/* Groups have DT_GROUP elements: one thread's work. */
 struct dt_range_row {
-    uint32_t first; /* group of the arenas the range begins at */
+    uint32_t first; /* first group of the range, in the arenas */
     uint32_t begin; /* groups in the ranges before it */
     float decay;
 };
@@ -21,8 +21,8 @@ struct dt_range_table {
     struct dt_range_row row[DT_MAX_RANGES];
 };
 
-/* 0 if there are more than DT_MAX_RANGES, if a range is no whole number of groups, or if the
- * numbers of groups need more than 32 bits. Empty ranges are left out. */
+/* Returns 0 if there are more than DT_MAX_RANGES, if a range is not a whole number of groups, or if
+ * group numbers need more than 32 bits. Empty ranges are skipped. */
 static inline int dt_range_table_fill(struct dt_range_table *table, const struct dt_range *ranges,
                                       int n_ranges)
 {

@@ -1,6 +1,6 @@
-// What belongs to a step rather than to a tensor: its values, whether it counts, the loss scale.
-// The values travel as kernel parameters: no host memory that a later step could overwrite too
-// early.
+// State of a step rather than of a tensor: its values, whether it counts, the loss scale. The
+// values are passed as kernel parameters, not in host memory, which a later step could overwrite
+// too early.
 #include "kernels/device.cuh"
 
 static const struct dt_geometry ONE_THREAD = {1, 1, 1, 1};

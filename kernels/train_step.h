@@ -1,5 +1,5 @@
-/* What kernels keep in device memory between launches, and its rules, which run on the device and
- * (in tests) on the host. */
+/* State that kernels keep in device memory between launches, and its rules, which run on the device
+ * and (in tests) on the host. */
 #ifndef DTRAIN_KERNELS_TRAIN_STEP_H
 #define DTRAIN_KERNELS_TRAIN_STEP_H
 
@@ -15,14 +15,14 @@ struct dt_step_values {
     uint32_t step, first_row;
 };
 
-/* dt_loss_scale of backend.h, and what the step under way has found. Without a loss scale it is 1
- * and not dynamic. */
+/* dt_loss_scale of backend.h, and the findings of the current step. Without loss scaling the scale
+ * is 1 and not dynamic. */
 struct dt_scale_state {
     float scale;
     int32_t n_clean;
     int32_t dynamic;    /* 0: the scale never changes */
-    int32_t found;      /* 1: a gradient was not finite, this step is left out */
-    int32_t n_in_a_row; /* steps left out up to now */
+    int32_t found;      /* 1: a gradient was not finite, so the step is skipped */
+    int32_t n_in_a_row; /* consecutive steps skipped so far */
 };
 
 /* dt_counters of backend.h. */
@@ -30,8 +30,8 @@ struct dt_step_counters {
     double loss;
     int64_t n, n_finite, top1, top5;
     int64_t n_skipped, n_in_a_row;
-    int32_t bad_label; /* with classes: the first label that is no class */
-    int32_t classes;   /* 0 = no bad label, else how many classes there are */
+    int32_t bad_label; /* if classes > 0: the first label that is not a class */
+    int32_t classes;   /* 0 = no bad label, else the number of classes */
 };
 
 enum { DT_SCALE_GROWTH_STEPS = 2000 };
@@ -67,7 +67,7 @@ struct dt_range {
 
 struct dt_loss_row {
     double loss;
-    int32_t rank;    /* classes that beat the label's */
+    int32_t rank;    /* number of classes that beat the label's */
     int32_t counted; /* 0: ignored */
 };
 

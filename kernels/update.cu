@@ -1,5 +1,5 @@
-// The parameters' side of a step: momentum SGD, sums of gradients over passes, 16-bit copies.
-// One thread for 8 elements; all ranges of an update in one launch.
+// The parameter side of a step: momentum SGD, sums of gradients over passes, 16-bit copies. One
+// thread per 8 elements; all ranges of an update in one launch.
 #include "kernels/device.cuh"
 #include "kernels/ranges.h"
 
@@ -72,7 +72,7 @@ cudaError_t dt_kernel_update(cudaStream_t stream, float *params, float *momentum
         grads_type, (update<T>(stream, memory, shadow ? shadow_type : DT_F32, table, step, scale)));
 }
 
-// Per element: reads the source, writes 4 bytes; reads 4 more where it adds.
+// Per element: reads the source, writes 4 bytes; reads 4 more if it adds.
 template <typename T>
 static __global__ void accumulate_kernel(float *dst, const T *src, size_t n_groups, bool first)
 {

@@ -1,14 +1,14 @@
 /* The interface to a device. A backend exports one constant struct of functions.
  *
- * Life of a node: prepare, then `choose` once for all of them (algorithms; scratch is known then),
- * then the plan lays out memory, then bind (fix addresses), run (many times), release. Nodes are
- * prepared in graph order. One thread (the main thread) calls these functions; the backend may use
- * more threads inside.
+ * Life of a node: prepare, then `choose` once for all nodes (algorithms; scratch sizes are known
+ * afterwards), then the plan lays out memory, then bind (fixes addresses), run (many times),
+ * release. Nodes are prepared in graph order. One thread (the main thread) calls these functions;
+ * the backend may use more threads internally.
  *
- * A device may work behind the caller's back: run, update and the like put work into one queue (the
- * compute stream) and return; what they do happens in the order of the calls. A second queue (the
- * comm stream) carries reductions between ranks. download and sync wait. The CPU backend has no
- * queues: its work is done when a call returns. */
+ * A device may work asynchronously: run, update and the like enqueue work in one queue (the compute
+ * stream) and return; the work is done in call order. A second queue (the comm stream) carries
+ * reductions between ranks. download and sync wait. The CPU backend has no queues: its work is done
+ * when a call returns. */
 #ifndef DTRAIN_BACKEND_H
 #define DTRAIN_BACKEND_H
 
@@ -24,49 +24,49 @@ enum { DT_IDENTITY_MAX = 64 };
 struct dt_device_options {
     int threads; /* compute threads of the CPU, >= 1 */
     bool deterministic;
-    uint64_t seed; /* of dropout */
-    /* Winograd's algorithm for large 3x3 convolutions, where the device has it: nearly twice as
-     * fast, rounding errors about 5 times as large (3e-6 of the largest value). The shapes alone
-     * decide where it is used. */
+    uint64_t seed; /* for dropout */
+    /* Winograd's algorithm for large 3x3 convolutions, if the device supports it: nearly twice as
+     * fast, with rounding errors about 5 times as large (3e-6 of the largest value). Its use
+     * depends only on the shapes. */
     bool winograd;
     enum dt_precision precision; /* the CPU has fp32 only */
     double loss_scale;           /* fp16: 0 = dynamic */
-    int rank;                    /* of all; rank 0 chooses algorithms for all */
+    int rank;                    /* global rank; rank 0 chooses algorithms for all */
     int local_rank;              /* picks one of the node's devices */
-    double timeout_s;            /* of waiting for the device, 0 = for ever */
-    const char *cache_dir;       /* where choices of algorithms are kept; NULL = nowhere */
-    /* Collective over the ranks, NULL with one: all return the same status, that of the lowest
-     * rank whose `mine` is not DT_OK; then data[0 .. bytes) of rank 0 is that of all. */
+    double timeout_s;            /* limit on waiting for the device, 0 = no limit */
+    const char *cache_dir;       /* folder that keeps algorithm choices; NULL = none */
+    /* Collective over the ranks, NULL with one rank: all return the same status, that of the lowest
+     * rank whose `mine` is not DT_OK; on success all have rank 0's data[0 .. bytes). */
     dt_status (*share)(void *context, dt_status mine, void *data, size_t bytes);
-    /* Called now and then while waiting for the device; a failure ends the wait. May be NULL. */
+    /* Called repeatedly while waiting for the device; a failure ends the wait. May be NULL. */
     dt_status (*poll)(void *context);
-    /* Long work: `done` of `total`. May be NULL. */
+    /* Progress of long work: `done` of `total`. May be NULL. */
     void (*progress)(void *context, const char *what, int64_t done, int64_t total);
-    void *context; /* of the three above */
+    void *context; /* passed to the three above */
 };
 
 /* Values that change from step to step. */
 struct dt_scalars {
     float lr, momentum, weight_decay;
-    float diff_scale; /* the loss gradient is multiplied by this: 1 / global batch */
+    float diff_scale; /* factor on the loss gradient: 1 / global batch size */
     bool nesterov;
-    uint32_t step; /* of dropout */
-    /* Place of the pass's first image in the global batch: a dropout mask depends on the image's
-     * place there, not on which rank or pass takes the image. */
+    uint32_t step; /* for dropout */
+    /* Position of the pass's first image in the global batch: a dropout mask depends on the image's
+     * position there, not on the rank or pass that processes it. */
     uint32_t first_row;
 };
 
 /* Sums since the last download. */
 struct dt_counters {
-    double loss;         /* cross entropy with label smoothing, of the images where it is finite */
-    int64_t n, n_finite; /* images; those in `loss` */
+    double loss; /* cross entropy with label smoothing, summed over images where it is finite */
+    int64_t n, n_finite; /* all images; those included in `loss` */
     int64_t top1, top5;  /* of all n */
-    int64_t n_skipped;   /* steps left out because a gradient was not finite */
-    int64_t n_in_a_row;  /* the most of them in a row; a row that began before counts whole */
+    int64_t n_skipped;   /* steps skipped because a gradient was not finite */
+    int64_t n_in_a_row;  /* longest run of skipped steps; one that began earlier counts in full */
 };
 
-/* fp16: gradients are computed times `scale`, so that small ones do not vanish. A step that is left
- * out, if dynamic, halves the scale; 2000 clean steps in a row double it. */
+/* fp16: gradients are multiplied by `scale`, so that small ones do not vanish. If the scale is
+ * dynamic, a skipped step halves it and 2000 clean steps in a row double it. */
 struct dt_loss_scale {
     float scale;
     int32_t n_clean; /* clean steps since the last change */
@@ -76,10 +76,10 @@ struct dt_loss_scale {
  * of 16; gaps between segments are padding. */
 struct dt_segment {
     size_t first, count;
-    float decay; /* factor on the weight decay: 0 or 1 */
+    float decay; /* factor on weight decay: 0 or 1 */
 };
 
-/* One bucket's update. The pointers are the beginnings of the arenas. */
+/* One bucket's update. The pointers are to the beginnings of the arenas. */
 struct dt_update {
     float *params, *momentum;
     void *shadow; /* 16-bit copy of params, NULL = none */
@@ -95,10 +95,10 @@ struct dt_backend {
     void (*close)(struct dt_device *dev); /* accepts NULL */
     /* One line: device, library and version, instruction set or memory, threads. */
     void (*describe)(struct dt_device *dev, char *out, size_t bytes);
-    /* What only this piece of hardware is called ("" = ranks may share it). */
+    /* A name unique to this piece of hardware ("" = ranks may share it). */
     void (*identity)(struct dt_device *dev, char out[DT_IDENTITY_MAX]);
 
-    /* Memory: zeroed, aligned to 64 bytes. n_allocs counts calls so far (for a test);
+    /* Memory: zeroed, aligned to 64 bytes. n_allocs is the number of calls so far (for tests);
      * free_bytes is what can still be allocated, 0 = unknown. */
     dt_status (*alloc)(struct dt_device *dev, void **out, size_t bytes);
     void (*free)(struct dt_device *dev, void *memory, size_t bytes);
@@ -110,23 +110,24 @@ struct dt_backend {
     bool (*supports)(struct dt_device *dev, const struct dt_graph *g, const struct dt_node *node);
     dt_status (*prepare)(struct dt_device *dev, struct dt_exec **exec, const struct dt_graph *g,
                          int node);
-    /* All nodes of a plan are prepared, or `prepared` says why not: choose algorithms. May take
-     * seconds. Collective where options.share is set: a rank that could not prepare takes part, and
-     * all return its status. */
+    /* Chooses algorithms once all nodes of a plan are prepared; otherwise `prepared` is the error.
+     * May take seconds. Collective if options.share is set: a rank that failed to prepare takes
+     * part too, and all return its status. */
     dt_status (*choose)(struct dt_device *dev, dt_status prepared);
     size_t (*scratch_bytes)(struct dt_device *dev, const struct dt_exec *exec); /* after choose */
-    /* The type a tensor is stored in. Of a PARAM: the type in which nodes read it; a 16-bit one is
-     * read from the shadow arena, its master is fp32. All DIFF_PARAM have the same type. */
+    /* The type in which a tensor is stored. For a PARAM, the type in which nodes read it: 16-bit
+     * parameters are read from the shadow arena, and their master is fp32. All DIFF_PARAM have the
+     * same type. */
     enum dt_dtype (*dtype)(struct dt_device *dev, const struct dt_graph *g, int tensor);
-    /* Bytes of a tensor in the format chosen for it; valid when all nodes are prepared. Of a PARAM:
-     * of its fp32 master. A PARAM and its DIFF_PARAM have the same format and number of elements,
-     * padding included; padding stays zero. */
+    /* Bytes of a tensor in the format chosen for it; valid once all nodes are prepared. For a
+     * PARAM, the bytes of its fp32 master. A PARAM and its DIFF_PARAM have the same format and
+     * number of elements, padding included; padding stays zero. */
     size_t (*tensor_bytes)(struct dt_device *dev, const struct dt_graph *g, int tensor);
-    /* address[t] for every tensor id t of the graph (NULL where the phase does not use it); scratch
-     * holds at least the bytes asked for. Addresses stay valid until release. */
+    /* address[t] is given for every tensor id t of the graph (NULL if the phase does not use it);
+     * scratch holds at least the bytes requested. Addresses stay valid until release. */
     dt_status (*bind)(struct dt_device *dev, struct dt_exec *exec, void *const *address,
                       void *scratch);
-    /* For the runs and updates that follow, until the next call. */
+    /* Applies to all later runs and updates, until the next call. */
     dt_status (*set_scalars)(struct dt_device *dev, const struct dt_scalars *scalars);
     dt_status (*run)(struct dt_device *dev, struct dt_exec *exec);
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* accepts NULL */
@@ -140,60 +141,63 @@ struct dt_backend {
                             enum dt_dtype src_type, size_t count, bool first);
     /* shadow = params, rounded to the type of the shadow arena. */
     dt_status (*refresh)(struct dt_device *dev, void *shadow, const float *params, size_t count);
-    /* Looks for values that are not finite; all gradients of a step, summed over the ranks, come
-     * before its first update, so that it is left out whole and on all ranks, or not at all. */
+    /* Looks for values that are not finite. All gradients of a step, summed over the ranks, are
+     * checked before its first update, so that the step is skipped entirely and on all ranks, or
+     * not at all. */
     dt_status (*check)(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count);
-    /* After the updates of a step: counts it if it was left out, forgets what was found; fp16:
-     * adapts the loss scale. */
+    /* Called after the updates of a step: counts the step if it was skipped and resets the finding
+     * of `check`; fp16: adapts the loss scale. */
     dt_status (*settle)(struct dt_device *dev);
-    /* NULL where there is no fp16; in other precisions the scale is 1 and stays so. */
+    /* NULL if there is no fp16; in other precisions the scale is always 1. */
     dt_status (*get_loss_scale)(struct dt_device *dev, struct dt_loss_scale *out); /* waits */
     dt_status (*set_loss_scale)(struct dt_device *dev, const struct dt_loss_scale *in);
 
-    /* Data. Host side is logical order (N C H W, O I H W, plain vectors) in fp32; the device side
-     * has the tensor's format and type: of a PARAM fp32 always. The source may be reused at once;
-     * get waits. upload copies `bytes` as they are. */
+    /* Data. The host side is in logical order (N C H W, O I H W, plain vectors) and fp32; the
+     * device side has the tensor's format and type (always fp32 for a PARAM). The source may be
+     * reused at once; get waits. upload copies `bytes` unchanged. */
     dt_status (*upload)(struct dt_device *dev, void *dst, const void *src, size_t bytes);
     dt_status (*set_tensor)(struct dt_device *dev, const struct dt_graph *g, int tensor, void *dst,
                             const float *src);
     dt_status (*get_tensor)(struct dt_device *dev, const struct dt_graph *g, int tensor, float *dst,
                             const void *src);
-    /* Input of a pass, copied beside the work that is under way: src must stay as it is until
-     * end_feed returns. open_feed says how many bytes a pass feeds at most, once, before. */
+    /* Input of a pass, copied concurrently with the work in progress: src must not change until
+     * end_feed returns. open_feed is called once before and sets the most bytes that a pass feeds.
+     */
     dt_status (*open_feed)(struct dt_device *dev, size_t bytes);
     dt_status (*feed)(struct dt_device *dev, void *dst, const void *src, size_t bytes);
     dt_status (*end_feed)(struct dt_device *dev);
-    /* Host memory that feed reads from often: makes its copies fast. unpin before it is freed. */
+    /* Pins host memory that feed reads often, which makes its copies fast. Unpin it before freeing
+     * it. */
     dt_status (*pin)(struct dt_device *dev, void *memory, size_t bytes);
     void (*unpin)(struct dt_device *dev, void *memory);
-    /* Reads the counters and sets them to zero; waits for the work before it. */
+    /* Reads the counters and resets them to zero; waits for all earlier work. */
     dt_status (*download)(struct dt_device *dev, struct dt_counters *out);
     dt_status (*sync)(struct dt_device *dev); /* waits for all work, at most timeout_s */
 
     /* --- Devices with queues; all NULL otherwise. --- */
 
-    /* The comm stream (a cudaStream_t), for what sums gradients. */
+    /* The comm stream (a cudaStream_t), for the reductions. */
     void *(*comm_stream)(struct dt_device *dev);
-    /* fork: what is put into the comm stream from now on begins after what the compute stream holds
-     * now. mark: remembers as `mark` (0 .. n - 1, n given to open_marks) what the comm stream
-     * holds. join: the compute stream goes on after mark `mark`. */
+    /* fork: later work of the comm stream begins after the work now in the compute stream. mark:
+     * records the current end of the comm stream as `mark` (0 .. n - 1, with n from open_marks).
+     * join: later work of the compute stream waits for mark `mark`. */
     dt_status (*open_marks)(struct dt_device *dev, int n);
     dt_status (*fork)(struct dt_device *dev);
     dt_status (*mark)(struct dt_device *dev, int mark);
     dt_status (*join)(struct dt_device *dev, int mark);
-    /* Between record and end_record calls put their work into a recording instead of a queue. On
-     * failure of end_record nothing was recorded. */
+    /* Between record and end_record, calls put their work into a recording instead of a queue. If
+     * end_record fails, nothing was recorded. */
     dt_status (*record)(struct dt_device *dev);
     dt_status (*end_record)(struct dt_device *dev, struct dt_recording **out);
     dt_status (*replay)(struct dt_device *dev, struct dt_recording *recording);
     void (*release_recording)(struct dt_device *dev, struct dt_recording *recording);
     /* Time stamps of the compute stream: stamp i (0 .. 4095) is taken when the work before it is
-     * done; seconds between two, waits for the second. */
+     * done; elapsed returns the seconds between two and waits for the second. */
     dt_status (*stamp)(struct dt_device *dev, int i);
     dt_status (*elapsed)(struct dt_device *dev, int from, int to, double *seconds);
 };
 
 extern const struct dt_backend dt_backend_cpu;
-extern const struct dt_backend dt_backend_cuda; /* with DTRAIN_CUDA only */
+extern const struct dt_backend dt_backend_cuda; /* only with DTRAIN_CUDA */
 
 #endif

@@ -20,31 +20,30 @@ struct dt_comm_options {
     enum dt_plane plane;
     bool ring;           /* ring in a fixed order, the same bits in every run; else the library's
                             choice */
-    int n_reductions;    /* reductions that can be under way at once: the number of buckets */
+    int n_reductions;    /* reductions that can be in flight at once: the number of buckets */
     size_t max_count;    /* largest count of a reduction, in elements */
-    enum dt_dtype dtype; /* of the elements: MPI sums DT_F32 only */
+    enum dt_dtype dtype; /* of the elements; MPI sums DT_F32 only */
     /* NCCL: */
     void *stream; /* the cudaStream_t that reductions are put into; the GPU is the current one */
-    double timeout_s; /* of the connection between the ranks, 0 = for ever */
-    bool share;       /* ranks on one GPU (tests) */
+    double timeout_s; /* for connecting the ranks, 0 = no limit */
+    bool share;       /* several ranks on one GPU (tests) */
 };
 
 /* --- Control plane. Collective unless said otherwise. --- */
 
-/* MPI_Init_thread and what can be known of the launch. Detects srun singletons (SLURM_NTASKS > 1
- * with one rank) and fails with DT_ERR_USAGE and the command to type. One rank without mpirun
- * works. */
+/* MPI_Init_thread and a check of the launch: fails on srun singletons (SLURM_NTASKS > 1 with one
+ * rank) with DT_ERR_USAGE and the command to type. One rank without mpirun works. */
 dt_status dt_comm_open(struct dt_comm **comm, int *argc, char ***argv);
 void dt_comm_close(struct dt_comm *comm); /* MPI_Finalize; accepts NULL */
 int dt_comm_rank(const struct dt_comm *comm);
 int dt_comm_size(const struct dt_comm *comm);
 int dt_comm_local_rank(const struct dt_comm *comm); /* on this node */
 int dt_comm_local_size(const struct dt_comm *comm);
-/* CPUs that this rank may use, and how many ranks of its node may use some of them, itself
- * included: the masks of sched_getaffinity when find_binding was last called. Local. */
+/* CPUs that this rank may use, and how many ranks of its node, itself included, may use some of
+ * them: from the sched_getaffinity masks when find_binding was last called. Local. */
 int dt_comm_allowed_cpus(const struct dt_comm *comm);
 int dt_comm_sharing_ranks(const struct dt_comm *comm);
-/* Collective. dt_comm_open calls it; to be called again when ranks have bound themselves. */
+/* Collective. dt_comm_open calls it; call it again after ranks have bound themselves. */
 dt_status dt_comm_find_binding(struct dt_comm *comm);
 
 dt_status dt_comm_bcast(struct dt_comm *comm, void *data, size_t bytes, int root);
@@ -54,49 +53,49 @@ dt_status dt_comm_sum_i64(struct dt_comm *comm, int64_t *values, int count);
 dt_status dt_comm_max_f64(struct dt_comm *comm, double *values, int count);
 /* Gathers `bytes` of each rank on all ranks: out has size * bytes. */
 dt_status dt_comm_gather(struct dt_comm *comm, void *out, const void *in, size_t bytes);
-/* Looks for another rank with the same identity, text in a field of `bytes` (the same on all
- * ranks): *twin is the lowest one and host the name of its node; -1 and "" if there is none or the
- * own identity is "". The answer is local: agree on what follows from it. */
+/* Looks for another rank with the same identity, a text in a field of `bytes` (the same on all
+ * ranks): *twin is the lowest such rank and `host` its node's name; -1 and "" if there is none or
+ * this rank's identity is "". Collective, but the answer is local: ranks must agree before acting
+ * on it. */
 dt_status dt_comm_find_twin(struct dt_comm *comm, const char *identity, size_t bytes, int *twin,
                             char host[DT_HOST_MAX]);
 dt_status dt_comm_barrier(struct dt_comm *comm);
-/* Ends a phase: every rank passes its own status and all return the same one: DT_OK, or the status
- * of the lowest failing rank. The error text of that rank becomes the error text everywhere,
- * and dt_error_origin says which rank it was, so that only that one message is printed. */
+/* Every rank passes its own status and all return the same one: DT_OK, or the status of the lowest
+ * failing rank. That rank's error text becomes the error text everywhere, and dt_error_origin tells
+ * which rank it was, so that the message is printed only once. */
 dt_status dt_comm_agree(struct dt_comm *comm, dt_status status);
-/* Ends the job of all ranks at once, for a failure in the middle of a step. Local, does not return.
- */
+/* Aborts the job on all ranks, for a failure in the middle of a step. Local, does not return. */
 void dt_comm_abort(struct dt_comm *comm, dt_status status) __attribute__((noreturn));
 
 /* --- Data plane: sums over all ranks, in place. --- */
 
 /* Whether this build has the plane. */
 bool dt_comm_has_plane(enum dt_plane plane);
-/* Its library and version, "" if this build has none. Local, also before dt_comm_open. */
+/* Its library and version, "" if this build has none. Local; works before dt_comm_open. */
 void dt_comm_describe_plane(enum dt_plane plane, char *out, size_t bytes);
-/* Collective: all ranks return the same status. Allocates what reductions need; after it nothing is
- * allocated. A plane that is open is closed before. NCCL: sets NCCL_... variables of the
- * environment that are not set. */
+/* Collective: all ranks return the same status. Allocates everything that reductions need; nothing
+ * is allocated later. A plane that is already open is closed first. NCCL: sets defaults for
+ * NCCL_... environment variables that are not set. */
 dt_status dt_comm_open_reduce(struct dt_comm *comm, const struct dt_comm_options *options);
 /* Memory from which the open plane reduces fastest, for buffers of its reductions: NCCL's own,
- * registered with it; *out is NULL where any memory will do. Not zeroed. Collective. Freed when the
- * plane is closed. */
+ * registered with it; *out is NULL if any memory is suitable. Not zeroed. Collective. Freed when
+ * the plane is closed. */
 dt_status dt_comm_alloc(struct dt_comm *comm, void **out, size_t bytes);
 /* Collective, unless a call of the plane has failed. Accepts a comm without a plane. NCCL:
- * recordings with reductions must have been released (it waits for that), the device must still be
- * open. */
+ * recordings with reductions must have been released (it waits for them), and the device must still
+ * be open. */
 void dt_comm_close_reduce(struct dt_comm *comm);
 /* Starts the sum of buffer[0 .. count) in `reduction` and returns at once. MPI: the buffer must
- * stay untouched until dt_comm_wait. NCCL: the sum is put into the stream, and happens in its
+ * stay untouched until dt_comm_wait. NCCL: the sum is enqueued in the stream and happens in its
  * order. All ranks start reductions in the same order. */
 dt_status dt_comm_reduce(struct dt_comm *comm, int reduction, void *buffer, size_t count);
-/* Moves reductions on without blocking (MPI), looks for errors of the connections (NCCL); called
- * between steps of the plan and while waiting for the device. */
+/* Advances reductions without blocking (MPI) or checks the connections for errors (NCCL); called
+ * between the actions of the plan and while waiting for the device. */
 dt_status dt_comm_poll(struct dt_comm *comm);
 /* MPI: waits. NCCL: nothing to do, the compute stream joins the comm stream. */
 dt_status dt_comm_wait(struct dt_comm *comm, int reduction);
-/* Warns (once, from rank 0 of a node) when threads > CPUs this rank may use, or when binding leaves
- * CPUs of the job idle. To be called before ranks bind themselves. Local. */
+/* Warns (once, from rank 0 of a node) if `threads` exceeds the CPUs this rank may use, or if
+ * binding leaves CPUs of the job idle. Call before ranks bind themselves. Local. */
 void dt_comm_check_binding(const struct dt_comm *comm, int threads);
 
 #endif

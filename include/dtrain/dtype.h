@@ -1,4 +1,4 @@
-/* Types of stored numbers, and the precision a run computes in. */
+/* Storage types, and the precision a run computes in. */
 #ifndef DTRAIN_DTYPE_H
 #define DTRAIN_DTYPE_H
 
@@ -6,9 +6,9 @@
 
 enum dt_dtype { DT_U8, DT_I32, DT_F32, DT_F16, DT_BF16 };
 
-/* fp32: everything. tf32: fp32 storage, products of 10-bit mantissas. bf16, fp16: activations,
- * gradients and a copy of the weights in 16 bits; master weights, momentum, batch norm, loss and
- * sums in fp32. */
+/* fp32: everything in fp32. tf32: stored in fp32, multiplied with 10-bit mantissas. bf16, fp16:
+ * activations, gradients and a copy of the weights in 16 bits; master weights, momentum, batch
+ * norm, loss and sums in fp32. */
 enum dt_precision { DT_PRECISION_FP32, DT_PRECISION_TF32, DT_PRECISION_BF16, DT_PRECISION_FP16 };
 
 #define DT_PRECISION_NAMES "fp32", "tf32", "bf16", "fp16"

@@ -1,4 +1,5 @@
-/* What GPUs are there, for `dtrain doctor` and device.kind auto: asks CUDA without opening one. */
+/* Lists the GPUs for `dtrain doctor` and device.kind auto: queries CUDA without opening a device.
+ */
 #ifndef DTRAIN_GPU_H
 #define DTRAIN_GPU_H
 
@@ -9,22 +10,23 @@
 enum { DT_GPU_MAX = 16 };
 
 struct dt_gpu_report {
-    int n_devices;     /* that this process can see */
-    char problem[256]; /* why there is none, "" where there are */
+    int n_devices;     /* visible to this process */
+    char problem[256]; /* why none can be used, "" if there is one */
     char driver[32];   /* newest CUDA the driver can run, "13.0"; "" = no driver */
     char runtime[32], cudnn[32], cublas[32];
     struct {
         char name[64];
         int capability; /* 90 = 9.0 */
         size_t memory_bytes, free_bytes;
-        char identity[DT_IDENTITY_MAX]; /* as backend.h has it */
+        char identity[DT_IDENTITY_MAX]; /* as in backend.h */
         char bus_id[24];                /* PCI: "0000:3b:00.0" */
     } device[DT_GPU_MAX];               /* the first min(n_devices, DT_GPU_MAX) */
 };
 
-/* Never fails; free_bytes stay 0. */
+/* Never fails; free_bytes stays 0. */
 void dt_gpu_probe(struct dt_gpu_report *out);
-/* Asks for free_bytes too: takes about a second and some memory on each GPU, so not for a run. */
+/* Fills free_bytes too; takes about a second and some memory on each GPU, so not for training runs.
+ */
 void dt_gpu_probe_memory(struct dt_gpu_report *report);
 
 #endif

@@ -1,8 +1,8 @@
-/* The graph: ops and tensors as shapes only. It knows no memory and no device.
+/* The graph: ops and tensors as shapes only, independent of memory and device.
  *
  * A graph holds the nodes of two phases over one set of parameters: DT_TRAIN (forward, loss,
  * backward) and DT_EVAL (forward, counting). Ids are indices; nodes are in execution order. Shapes
- * are logical (N, C, H, W); memory formats are the backend's business. */
+ * are logical (N, C, H, W); memory formats belong to the backend. */
 #ifndef DTRAIN_GRAPH_H
 #define DTRAIN_GRAPH_H
 
@@ -20,14 +20,14 @@ enum dt_phase { DT_TRAIN, DT_EVAL, DT_N_PHASES };
 enum dt_role {
     DT_INPUT,      /* filled by the caller before a run: pixels, labels, labels2, mix_share */
     DT_PARAM,      /* trained */
-    DT_STAT,       /* running mean and variance: kept, saved, not trained */
+    DT_STAT,       /* running mean and variance: saved, not trained */
     DT_ACT,        /* forward value */
-    DT_SAVED,      /* what a forward op keeps for its backward: mean, variance, workspace */
+    DT_SAVED,      /* kept by a forward op for its backward: mean, variance, workspace */
     DT_DIFF,       /* gradient of a forward value */
     DT_DIFF_PARAM, /* gradient of a parameter; lives in the grads arena */
 };
 
-/* How a parameter or statistic starts. */
+/* Initial value of a parameter or statistic. */
 enum dt_init_kind { DT_INIT_CONSTANT, DT_INIT_NORMAL, DT_INIT_UNIFORM };
 struct dt_init {
     enum dt_init_kind kind;
@@ -46,11 +46,11 @@ struct dt_tensor {
 };
 
 /* One row per op: X(NAME, name, minimum and maximum of n_src, of n_dst, bit mask of the sources
- * whose memory dst[0] may take over when they die there). Forward ops come first, softmax_xent last
- * of them. A row wants dt_rule_<name> in src/graph, dt_cpu_<name> in src/cpu, dt_cuda_<name> in
- * src/cuda and op_test_<name> in tests/ops; the build names what is missing.
+ * whose memory dst[0] may take over if this node is their last reader). Forward ops come first and
+ * end with softmax_xent. A row requires dt_rule_<name> in src/graph, dt_cpu_<name> in src/cpu,
+ * dt_cuda_<name> in src/cuda and op_test_<name> in tests/ops; the build names a missing one.
  *
- * Order of tensors (training; in brackets: only if listed):
+ * Order of tensors (in training; those in brackets are optional):
  *   ingest             pixels -> dst                     u8 N,H,W,C to normalised f32
  *   conv               src weights [bias] -> dst         attr conv; .relu fused after the bias
  *   bn                 src scale shift running_mean running_var [residual]
@@ -62,15 +62,16 @@ struct dt_tensor {
  *   linear             src weights bias -> dst           weights O x (C*H*W)
  *   dropout            src -> dst                        mask from (seed, step, stream, element)
  *   softmax_xent       logits labels [labels2 mix_share] -> [diff_src]
- *                                                        against mix_share * onehot(labels) + the
- *                                                        rest * onehot(labels2), smoothed;
- *                                                        adds to the device's counters, top-k by
- *                                                        labels alone; labels < 0 are ignored;
+ *                                                        against mix_share * onehot(labels)
+ *                                                        + (1 - mix_share) * onehot(labels2),
+ *                                                        smoothed;
+ *                                                        adds to the device's counters, top-k with
+ *                                                        labels only; labels < 0 are ignored;
  *                                                        diff_src is multiplied by diff_scale
  *   conv_bwd_data      diff_dst weights -> diff_src
  *   conv_bwd_weights   src diff_dst -> diff_weights [diff_bias]
  *   bn_bwd             src diff_dst scale shift mean variance [workspace, with .relu] [diff_dst2]
- *                      -> diff_src diff_scale diff_shift [diff_residual]   of diff_dst + diff_dst2
+ *                      -> diff_src diff_scale diff_shift [diff_residual]   for diff_dst + diff_dst2
  *   relu_bwd           diff_dst dst [diff_dst2] -> diff_src   (diff_dst + diff_dst2) where dst > 0
  *   max_pool_bwd       diff_dst workspace -> diff_src
  *   avg_pool_bwd       diff_dst -> diff_src
@@ -114,7 +115,7 @@ struct dt_node {
     bool relu;     /* conv, bn, add: ReLU fused into the node */
     bool residual; /* bn: the last source is added before the ReLU */
     union {
-        struct { float mean[3], std[3]; } ingest; /* of pixels in 0..1 */
+        struct { float mean[3], std[3]; } ingest; /* of pixels scaled to 0..1 */
         struct { int stride, pad; } conv;         /* all conv ops; kernel size from the weights */
         struct { float eps, momentum; } bn;       /* new = (1-momentum) * old + momentum * batch */
         struct { int kernel, stride, pad; } pool; /* max_pool and its backward */
@@ -128,10 +129,10 @@ struct dt_graph {
     struct dt_node *node;
     int n_tensors, n_nodes;
     size_t tensor_capacity, node_capacity;
-    enum dt_phase phase; /* nodes are added to this phase */
+    enum dt_phase phase; /* new nodes belong to this phase */
     int batch;           /* images per pass of this phase */
     int pixels[DT_N_PHASES], labels[DT_N_PHASES], logits[DT_N_PHASES]; /* tensor ids, -1 = none */
-    int labels2[DT_N_PHASES], mix_share[DT_N_PHASES]; /* of mixed labels, both or none */
+    int labels2[DT_N_PHASES], mix_share[DT_N_PHASES]; /* for mixed labels: both or neither */
     dt_status status;    /* the first error of building, kept for dt_graph_check */
 };
 
@@ -140,19 +141,21 @@ void dt_graph_destroy(struct dt_graph *graph);
 
 /* Starts a phase; inputs: pixels (u8, N x 3 x size x size, stored N,H,W,C) and labels (i32, N). */
 dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int image_size);
-/* The phase's images are mixed from two each (mixup, CutMix); two more inputs: labels2 (i32, N), of
- * the second image, and mix_share (f32, N), the share of labels. Read by dt_graph_softmax_xent. */
+/* Each image of the phase is mixed from two (mixup, CutMix). Adds two inputs: labels2 (i32, N), the
+ * labels of the second images, and mix_share (f32, N), the share of `labels`.
+ * dt_graph_softmax_xent reads them. */
 dt_status dt_graph_mix_labels(struct dt_graph *g);
 
-/* --- What models are built from. Each adds a node and returns the id of dst[0]. An error (bad
+/* --- Building blocks of models. Each adds a node and returns the id of dst[0]. An error (bad
  * shape, memory) is remembered: later calls do nothing and return -1, and dt_graph_check reports
  * it, so model code needs no checks. `name` is torchvision's module name: "layer1.0.conv1" makes
- * parameters "layer1.0.conv1.weight". A parameter that exists already (the other phase) is reused.
- * Identities (dropout in evaluation or with p = 0, avg_pool to the same size) add no node. */
+ * the parameter "layer1.0.conv1.weight". A parameter that already exists (from the other phase) is
+ * reused. Identities (dropout in evaluation or with p = 0, avg_pool to the same size) add no node.
+ */
 struct dt_conv_options {
     int out_channels, kernel, stride, pad;
     bool bias;
-    struct dt_init init, bias_init; /* bias_init left out: zeros */
+    struct dt_init init, bias_init; /* bias_init omitted: zeros */
 };
 int dt_graph_ingest(struct dt_graph *g, const double mean[3], const double std[3]);
 int dt_graph_conv(struct dt_graph *g, int src, const char *name, struct dt_conv_options options);
@@ -168,30 +171,31 @@ int dt_graph_dropout(struct dt_graph *g, int src, const char *name, double p);
 void dt_graph_softmax_xent(struct dt_graph *g, int logits, double smoothing);
 dt_status dt_graph_check(const struct dt_graph *g);
 
-/* Low level, used by the gradient rules: a new tensor shaped as given; a new node (dst given). */
+/* Low level, used by the gradient rules: adds a tensor of the given shape; adds a node with the
+ * given dst. */
 int dt_graph_tensor(struct dt_graph *g, const char *name, enum dt_role role, enum dt_dtype dtype,
                     int n_dims, const int dim[4]);
 struct dt_node *dt_graph_node(struct dt_graph *g, enum dt_op op, const char *name, int n_src,
                               const int *src, int n_dst, const int *dst);
 
-/* Folds neighbours in both phases' forward nodes: conv+relu, bn+relu, bn+add+relu, add+relu; in
- * training bn gets its workspace. A fusion is done only if `supports` says the fused node can run
- * (NULL: everything can). Call after the models, before dt_graph_differentiate. */
+/* Fuses adjacent forward nodes in both phases: conv+relu, bn+relu, bn+add+relu, add+relu; in
+ * training bn gets its workspace. A fusion is done only if `supports` says that the fused node can
+ * run (NULL: always). Call after building the models and before dt_graph_differentiate. */
 typedef bool dt_supports_fn(void *context, const struct dt_graph *g, const struct dt_node *node);
 dt_status dt_graph_fuse(struct dt_graph *g, dt_supports_fn *supports, void *context);
-/* Whether the node has nothing folded in but what dt_graph_fuse and its gradient fold: what a
- * backend supports that can run all of it. */
+/* Whether only fusions of dt_graph_fuse and of their gradients are folded into the node: the answer
+ * of `supports` for a backend that can run all of them. */
 bool dt_node_is_foldable(const struct dt_node *node);
-/* Appends the backward nodes of phase DT_TRAIN; parameter gradients come in the order in which they
- * get ready. The gradient of a value with several readers is summed by add nodes; a sum whose only
- * reader is relu_bwd or bn_bwd is folded into it. Frees nothing, may be called once. */
+/* Appends the backward nodes of phase DT_TRAIN; parameter gradients are created in the order they
+ * become ready. The gradient of a value with several readers is summed by add nodes; a sum whose
+ * only reader is relu_bwd or bn_bwd is folded into it. Frees nothing; call it only once. */
 dt_status dt_graph_differentiate(struct dt_graph *g);
 
-/* --- Asking --- */
+/* --- Queries --- */
 const char *dt_op_name(enum dt_op op);
 unsigned dt_op_inplace(enum dt_op op); /* the bit mask of the op list */
 size_t dt_tensor_elements(const struct dt_tensor *tensor);
-/* Elements of the largest tensor of a role, 0 if there is none. */
+/* Elements of the largest tensor with the role, 0 if there is none. */
 size_t dt_graph_largest(const struct dt_graph *g, enum dt_role role);
 int dt_graph_find(const struct dt_graph *g, const char *tensor_name); /* -1 if absent */
 /* Floating-point operations (2 per multiply-add) per pass. */

@@ -33,7 +33,7 @@
 
 struct dt_model_options {
     int num_classes;
-    bool zero_init_residual; /* scale of the last batch norm of each residual block starts at 0 */
+    bool zero_init_residual; /* the scale of each residual block's last batch norm starts at 0 */
     double dropout;
 };
 
@@ -43,12 +43,13 @@ struct dt_model {
     int (*build)(struct dt_graph *g, int src, const struct dt_model *model,
                  const struct dt_model_options *options);
     int variant; /* depth or another number that `build` understands */
-    bool norm;   /* with batch norm, where a family has both */
+    bool norm;   /* with batch norm, in families that exist with and without */
     int min_image_size;
-    const char *head; /* prefix of the classifier's parameters: replaced when classes differ */
+    const char *head; /* prefix of the classifier's parameters, which are replaced when the classes
+                         differ */
 };
 
-/* NULL with error DT_ERR_CONFIG that names the nearest model, or all where none is near. */
+/* NULL with DT_ERR_CONFIG, whose text names the nearest model, or all models if none is near. */
 const struct dt_model *dt_model_find(const char *name);
 size_t dt_model_list(const struct dt_model **models);
 

@@ -1,4 +1,4 @@
-/* The plan: a graph compiled once into flat lists of steps over a few fixed memory arenas.
+/* The plan: a graph compiled once into flat lists of actions over a few fixed memory arenas.
  *
  *   params | grads | momentum | stats   parameters lie in the order in which their gradients get
  *                                       ready; element i of the first three belongs together
@@ -8,11 +8,12 @@
  *   work                                inputs, activations and scratch, shared by lifetime
  *
  * A bucket is a range of elements that is summed over the ranks in one piece, in the grads arena
- * or, with accumulation, in accum: REDUCE directly after its last writer, WAIT and UPDATE after the
- * backward pass. CHECK of all buckets comes before the first UPDATE, SETTLE after the last: a step
- * whose summed gradients are not finite changes no parameter, on any rank. Nothing is allocated
- * after dt_plan_build. Training is the list: forward, loss, backward, reduce, update are entries in
- * it. On a device that can, the list is recorded once and replayed. */
+ * or, with accumulation, in accum: REDUCE comes directly after its last writer, WAIT and UPDATE
+ * after the backward pass. All buckets are checked (CHECK) before the first UPDATE, and SETTLE
+ * follows the last: a step whose summed gradients are not finite changes no parameter on any rank.
+ * Nothing is allocated after dt_plan_build. Training is the list: forward, loss, backward, reduce
+ * and update are entries in it. If the device supports it, the list is recorded once and replayed.
+ */
 #ifndef DTRAIN_PLAN_H
 #define DTRAIN_PLAN_H
 
@@ -68,17 +69,18 @@ struct dt_place {
 
 struct dt_plan_options {
     size_t bucket_bytes, last_bucket_bytes;
-    int n_ranks;                 /* 1: no REDUCE and WAIT at all */
-    struct dt_comm_options comm; /* plane, ring, timeout_s and share; the plan fills in the rest */
-    bool accumulate;             /* several passes per update, or fp32 sums of 16-bit gradients */
-    bool record;                 /* record the training list and replay it, where the device can */
-    bool profile;         /* time every step by itself (dt_plan_times); nothing is recorded */
-    bool decay_norm_bias; /* weight decay on batch norm and bias too */
-    size_t max_bytes;     /* dt_plan_build fails with DT_ERR_MEMORY above it; 0 = no limit */
+    int n_ranks;                 /* 1: no REDUCE or WAIT */
+    struct dt_comm_options comm; /* plane, ring, timeout_s and share; the plan sets the rest */
+    bool accumulate;             /* several passes per update, or 16-bit gradients summed in fp32 */
+    bool record;                 /* record the training list and replay it, if the device can */
+    bool profile;                /* time every action (dt_plan_times); disables recording */
+    bool decay_norm_bias;        /* weight decay on batch norm and bias too */
+    size_t max_bytes;            /* above it dt_plan_build fails with DT_ERR_MEMORY; 0 = no limit */
 };
 
-/* Seconds since dt_plan_reset_times. On a device with queues only with options.profile (time on the
- * device, step by step; comm_s is what WAIT takes); else its main thread's, which say little. */
+/* Seconds since dt_plan_reset_times. On a device with queues they are device times with
+ * options.profile (comm_s is the time of WAIT); without it they are the main thread's and mean
+ * little. */
 struct dt_plan_times {
     double compute_s;      /* OP and ACCUMULATE */
     double update_s;       /* CHECK, UPDATE and SETTLE */
@@ -86,8 +88,8 @@ struct dt_plan_times {
     double op_s[DT_N_OPS]; /* compute_s by op */
 };
 
-/* Passes of a step differ in what they do with the buckets: of one pass, first, middle, last. Each
- * is recorded by itself. */
+/* Passes differ in what they do with the buckets: the only pass of a step, the first, a middle one,
+ * the last. Each kind is recorded separately. */
 enum { DT_N_PASS_KINDS = 4 };
 
 struct dt_plan {
@@ -107,41 +109,41 @@ struct dt_plan {
     size_t *scratch_offset, *scratch_bytes; /* one per node, in the work arena while it runs */
     size_t sum_bytes;                       /* what the work arena would need without any sharing */
     enum dt_dtype grads_type;               /* of the grads arena */
-    bool owned_by_comm[DT_N_ARENAS];        /* memory of dt_comm_alloc */
+    bool owned_by_comm[DT_N_ARENAS];        /* allocated by dt_comm_alloc */
     struct dt_recording *recording[DT_N_PASS_KINDS];
     int n_warm[DT_N_PASS_KINDS]; /* passes walked before the recording */
-    bool record;                 /* off once recording has failed */
+    bool record;                 /* cleared when recording fails */
     struct dt_plan_times times;
     double *node_s; /* with options.profile: seconds by node, else NULL */
 };
 
-/* Prepares every node, lays out memory, allocates, binds. The graph is complete (differentiated).
- * `comm` may be NULL for one rank. Opens the reduce plane of `comm` as needed: collective. */
+/* Prepares every node, lays out memory, allocates, binds. The graph must be complete
+ * (differentiated). `comm` may be NULL for one rank. Opens the data plane of `comm` as needed:
+ * collective. */
 dt_status dt_plan_build(struct dt_plan **plan, const struct dt_graph *graph,
                         const struct dt_backend *backend, struct dt_device *device,
                         struct dt_comm *comm, const struct dt_plan_options *options);
 void dt_plan_destroy(struct dt_plan *plan); /* accepts NULL */
 
-/* Layout only (steps, places, buckets; no memory, no bind), for dry runs and tests. Same arguments.
- */
+/* Layout only (actions, places, buckets; no memory, no bind), for dry runs and tests. */
 dt_status dt_plan_layout(struct dt_plan **plan, const struct dt_graph *graph,
                          const struct dt_backend *backend, struct dt_device *device,
                          const struct dt_plan_options *options);
 
-/* One batch of N images, borrowed. labels2 and mix_shares may be NULL where the graph's labels are
- * not mixed. */
+/* One batch of N images, borrowed. labels2 and mix_shares may be NULL if the graph's labels are not
+ * mixed. */
 struct dt_feed {
     const uint8_t *pixels;   /* N,H,W,C */
     const int32_t *labels;   /* N; -1 = ignore the image */
-    const int32_t *labels2;  /* N; of the image mixed in, as labels where there is none */
-    const float *mix_shares; /* N; share of labels; labels2 has the rest */
+    const int32_t *labels2;  /* N; label of the second image, equal to labels if there is none */
+    const float *mix_shares; /* N; share of `labels`; the rest belongs to labels2 */
 };
-/* Copies a batch into the inputs of a phase. The device may still read it until dt_plan_end_feed,
- * which is called after the walk is started. */
+/* Copies a batch into the inputs of a phase. The device may read it until dt_plan_end_feed, which
+ * is called after the walk has started. */
 dt_status dt_plan_feed(struct dt_plan *plan, enum dt_phase phase, const struct dt_feed *batch);
 dt_status dt_plan_end_feed(struct dt_plan *plan);
-/* Walks the training list. pass 0 .. n_passes-1: all but the last only accumulate. On a device with
- * queues it only starts the work. */
+/* Walks the training list. `pass` is 0 .. n_passes-1; all passes but the last only accumulate. On a
+ * device with queues the work is only started. */
 dt_status dt_plan_train(struct dt_plan *plan, const struct dt_scalars *scalars, int pass,
                         int n_passes);
 dt_status dt_plan_eval(struct dt_plan *plan);
@@ -150,26 +152,28 @@ dt_status dt_plan_eval(struct dt_plan *plan);
 dt_status dt_plan_init_params(struct dt_plan *plan, uint64_t seed);
 /* Copies rank 0's params, momentum and stats to all ranks. Collective. */
 dt_status dt_plan_broadcast(struct dt_plan *plan);
-/* Sums known values over the ranks in the first and the last bucket, which are zero afterwards:
- * *verdict says whether the sums are right (DT_ERR_DEVICE). Collective, but both statuses are
- * local: agree on *verdict. Before training. */
+/* Sums known values over the ranks in the first and the last bucket, which are zero afterwards.
+ * *verdict is DT_ERR_DEVICE if a sum is wrong. Collective, but both statuses are local: ranks must
+ * agree on *verdict. Call before training. */
 dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict);
-/* Copies rank 0's running statistics, of its own images, to all ranks. Its own never depend on when
- * this is called, so a run that was interrupted continues with the same bits. Collective. */
+/* Copies rank 0's running statistics, which come from its own images, to all ranks. Those of rank 0
+ * never depend on when this is called, so an interrupted run continues bit-identically. Collective.
+ */
 dt_status dt_plan_broadcast_stats(struct dt_plan *plan);
-/* Logical fp32 values of a tensor. For PARAM, `arena` PARAMS, GRADS (what the last update worked
- * with; fp16: times the loss scale) or MOMENTUM; for STAT, STATS. Setting PARAMS refreshes the
- * shadow. */
+/* Logical fp32 values of a tensor. For a PARAM, `arena` is PARAMS, GRADS (the gradients of the last
+ * update; fp16: times the loss scale) or MOMENTUM; for a STAT it is STATS. Setting PARAMS refreshes
+ * the shadow. */
 dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out);
 dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, const float *in);
 
 void dt_plan_reset_times(struct dt_plan *plan);
 void dt_plan_get_times(const struct dt_plan *plan, struct dt_plan_times *out);
 
-/* What a node reads and writes in one pass, each tensor once and as the device stores it. */
+/* Bytes that a node reads and writes in one pass, each tensor counted once in its stored type. */
 double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node);
 
-/* The step list with shape, bytes, flops, offset, bucket; then a summary of arenas and buckets. */
+/* Prints the action lists with shape, bytes, flops, offset and bucket, then a summary of arenas and
+ * buckets. */
 void dt_plan_print(const struct dt_plan *plan, FILE *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* The build id is a note that the linker writes into the program; it is read where the loader has
- * put it in memory. */
+/* The build id is a note that the linker writes into the program; it is read from where the loader
+ * has mapped it. */
 #include "base/build.h"
 
 #include <link.h>
@@ -17,7 +17,7 @@ static void print_id(const unsigned char *id, size_t bytes)
         snprintf(text + 2 * i, 3, "%02x", id[i]);
 }
 
-/* True if it was among the notes of a segment. */
+/* True if it is among the notes of a segment. */
 static int read_notes(const char *notes, size_t bytes, size_t align)
 {
     for (size_t at = 0; at + sizeof(ElfW(Nhdr)) <= bytes;) {
@@ -37,7 +37,7 @@ static int read_notes(const char *notes, size_t bytes, size_t align)
     return 0;
 }
 
-/* The program itself comes first; the libraries are not asked. */
+/* The program itself comes first; the libraries are skipped. */
 static int read_program(struct dl_phdr_info *info, size_t bytes, void *unused)
 {
     (void)bytes;

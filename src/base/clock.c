@@ -1,4 +1,4 @@
-/* Monotonic clock and human durations. */
+/* Monotonic clock and human-readable durations. */
 #include "base/clock.h"
 
 #include <errno.h>

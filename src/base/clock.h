@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-double dt_clock_s(void);             /* seconds since some fixed moment, CLOCK_MONOTONIC */
+double dt_clock_s(void);             /* seconds since an arbitrary fixed point, CLOCK_MONOTONIC */
 void dt_clock_sleep(double seconds); /* signals do not shorten it */
 /* "4 s", "3 min 05 s", "2 h 07 min", "1 d 3 h" into out[bytes]. */
 const char *dt_clock_format(char *out, size_t bytes, double seconds);

@@ -1,5 +1,5 @@
-/* Fault switches. What is meant for another rank is checked and dropped, so that what is kept is
- * small and a test of "none" is one load. */
+/* Fault injection. Faults meant for another rank are checked and dropped, so that the list stays
+ * small and testing for "none" is one load. */
 #include "base/fault.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ static const char *const form_text[] = {
 static const struct {
     const char *name;
     enum form form;
-    int error; /* of I/O that fails */
+    int error; /* errno of the failing I/O call */
 } kinds[DT_N_FAULTS] = {
     [DT_FAULT_KILL] = {"kill", STEP_OR_SECTION, 0},
     [DT_FAULT_STOP] = {"stop", STEP_OR_SECTION, 0},
@@ -43,11 +43,11 @@ static const struct {
 struct fault {
     enum dt_fault kind;
     int rank;
-    int64_t at;              /* step, -1 = a section; or number of the I/O call */
-    enum dt_section section; /* DT_SECTION_NONE: at a step */
+    int64_t at;              /* step (-1: see section), or number of the I/O call */
+    enum dt_section section; /* DT_SECTION_NONE: fires at a step */
     double factor;
     bool and_all_that_follow;
-    atomic_flag done; /* KILL and STOP happen once */
+    atomic_flag done; /* KILL and STOP fire once */
 };
 
 static struct {
@@ -58,7 +58,7 @@ static struct {
 
 /* --- Reading DTRAIN_FAULT --- */
 
-/* A number without sign at the start of `text`; the rest follows. NULL if there is none. */
+/* Reads an unsigned number at the start of `text` and returns the rest; NULL if there is none. */
 static const char *read_number(int64_t *out, const char *text, int64_t min, int64_t max)
 {
     char *end;
@@ -131,7 +131,7 @@ static bool read_arguments(struct fault *fault, const char *first, const char *s
     }
 }
 
-/* `text` is "kind@first:second" and is cut into its parts. */
+/* Splits `text`, "kind@first:second", into its parts. */
 static dt_status read_fault(struct fault *fault, const char *text)
 {
     char parts[MAX_BYTES], *at, *colon;
@@ -143,22 +143,21 @@ static dt_status read_fault(struct fault *fault, const char *text)
     while (kind < DT_N_FAULTS && strcmp(kinds[kind].name, parts) != 0)
         kind++;
     if (kind == DT_N_FAULTS)
-        DT_FAIL(
-            DT_ERR_USAGE,
-            "DTRAIN_FAULT: unknown kind \"%s\" in \"%s\"; there are kill, stop, nan, flip, slow, "
-            "crash, enospc and eio",
-            parts, text);
+        DT_FAIL(DT_ERR_USAGE,
+                "DTRAIN_FAULT: unknown kind \"%s\" in \"%s\"; known: kill, stop, nan, flip, slow, "
+                "crash, enospc, eio",
+                parts, text);
     *fault = (struct fault){.kind = (enum dt_fault)kind, .done = ATOMIC_FLAG_INIT};
     colon = strchr(at, ':');
     if (colon)
         *colon++ = '\0';
     if (!colon || !read_arguments(fault, at, colon))
-        DT_FAIL(DT_ERR_USAGE, "DTRAIN_FAULT: cannot read \"%s\": after %s@ must follow %s", text,
+        DT_FAIL(DT_ERR_USAGE, "DTRAIN_FAULT: cannot read \"%s\": %s@ must be followed by %s", text,
                 kinds[kind].name, form_text[kinds[kind].form]);
     return DT_OK;
 }
 
-/* All of the list; what is not for `rank` is not kept. */
+/* Parses the whole list; faults that are not for `rank` are dropped. */
 static dt_status read_list(const char *list, int rank)
 {
     for (const char *from = list; from; from = strchr(from, ',')) {
@@ -170,7 +169,7 @@ static dt_status read_list(const char *list, int rank)
         if (fault.rank != rank)
             continue;
         if (state.n == MAX_FAULTS)
-            DT_FAIL(DT_ERR_USAGE, "DTRAIN_FAULT: at most %d faults a rank are possible",
+            DT_FAIL(DT_ERR_USAGE, "DTRAIN_FAULT: at most %d faults per rank are supported",
                     MAX_FAULTS);
         state.faults[state.n++] = fault;
     }
@@ -196,7 +195,7 @@ dt_status dt_fault_init(int rank)
     return DT_OK;
 }
 
-/* --- Carrying out --- */
+/* --- Firing --- */
 
 bool dt_fault_due(enum dt_fault kind, int64_t step)
 {
@@ -213,7 +212,7 @@ void dt_fault_crash(void)
         pause();
 }
 
-/* So long, and the watchdog's last word before a stop says where it happened. */
+/* A stop is delayed by this much, so that the watchdog's last report says where it happened. */
 enum { WATCHDOG_PERIOD_S = 2 };
 
 static void carry_out(struct fault *fault, int64_t step)

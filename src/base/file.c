@@ -1,5 +1,5 @@
-/* File helpers: short reads and writes are continued, outputs appear under their name only when
- * they are complete and on the disk. */
+/* File helpers: short reads and writes are continued; an output gets its name only when it is
+ * complete and on disk. */
 #include "base/file.h"
 
 #include <dirent.h>
@@ -101,7 +101,7 @@ dt_status dt_file_path(char *out, const char *format, ...)
     return DT_OK;
 }
 
-/* --- Changes of the file system, each counted by the fault switches --- */
+/* --- Changes to the file system, each counted by fault injection --- */
 
 static bool is_faulty(void)
 {
@@ -111,13 +111,12 @@ static bool is_faulty(void)
     return error != 0;
 }
 
-/* A call that returns -1 and sets errno, or the fault that is due instead of it. */
+/* A call that returns -1 and sets errno, or the fault injected in its place. */
 #define CHANGE(call) (is_faulty() ? -1 : (call))
 
 static const char *why(int error)
 {
-    return error == EFBIG ? "it would be larger than the limit for files allows (ulimit -f)"
-                          : strerror(error);
+    return error == EFBIG ? "it would exceed the file size limit (ulimit -f)" : strerror(error);
 }
 
 static ssize_t write_some(int fd, const void *data, size_t bytes)
@@ -156,8 +155,8 @@ dt_status dt_file_create(int *fd, const char *path)
     return DT_OK;
 }
 
-/* Only EINTR allows another try: after other errors the kernel may have dropped what it could not
- * write, and a second fsync would report success. */
+/* Only EINTR is retried: after any other error the kernel may have dropped the data, and a second
+ * fsync would report success. */
 static int sync_fd(int fd)
 {
     int result;
@@ -167,7 +166,7 @@ static int sync_fd(int fd)
     return result == 0 ? 0 : errno;
 }
 
-/* The descriptor is gone in any case; Linux closes it also when it says EINTR. */
+/* The descriptor is always closed; Linux closes it even if it returns EINTR. */
 static int close_written(int fd)
 {
     const int fault = dt_fault_io(NULL), error = close(fd) == 0 || errno == EINTR ? 0 : errno;
@@ -224,7 +223,7 @@ static dt_status remove_entries(DIR *folder, const char *path)
 
 dt_status dt_file_remove_folder(const char *path)
 {
-    /* A link is not followed: what it points to is not ours. */
+    /* Links are not followed: their targets are not ours. */
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     if (!folder) {
@@ -247,17 +246,17 @@ dt_status dt_file_sync_folder(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 && errno == EACCES)
-        return DT_OK; /* may be written but not read: only its owner can sync it */
+        return DT_OK; /* writable but not readable: only its owner can sync it */
     if (fd < 0)
         DT_FAIL(DT_ERR_IO, "cannot open folder %s: %s", path, strerror(errno));
     const int error = sync_fd(fd);
     close(fd);
-    if (error != 0 && error != EINVAL && error != ENOTSUP) /* some file systems cannot */
+    if (error != 0 && error != EINVAL && error != ENOTSUP) /* some file systems do not support it */
         DT_FAIL(DT_ERR_IO, "cannot sync folder %s: %s", path, strerror(error));
     return DT_OK;
 }
 
-/* The folder that `path` is in, with its slash; "./" where it names none. */
+/* The folder part of `path`, including the slash; "./" if it has none. */
 static dt_status parent_of(char *parent, const char *path)
 {
     size_t bytes = strlen(path);
@@ -275,8 +274,8 @@ static dt_status sync_parent(const char *path)
     return dt_file_sync_folder(parent);
 }
 
-/* A name beside `path` that nobody else has: another process that saves the same file now, or what
- * a crash has left of an earlier save, is not in the way. */
+/* A unique name in the folder of `path`, which clashes neither with another process that saves the
+ * same file now nor with a temporary file left by a crash. */
 static dt_status temporary_name(char *out, const char *path)
 {
     char parent[DT_PATH_MAX];
@@ -312,7 +311,7 @@ static bool is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Others may be making it at the same moment. */
+/* Other processes may be creating it at the same time. */
 static dt_status make_one_folder(const char *path)
 {
     if (is_folder(path))
@@ -322,7 +321,7 @@ static dt_status make_one_folder(const char *path)
     if (errno == EEXIST && is_folder(path))
         return DT_OK;
     if (errno == EEXIST)
-        DT_FAIL(DT_ERR_CREATE, "cannot use %s as a folder: it is something else", path);
+        DT_FAIL(DT_ERR_CREATE, "cannot use %s as a folder: it exists and is not one", path);
     DT_FAIL(DT_ERR_CREATE, "cannot create folder %s: %s", path, strerror(errno));
 }
 

@@ -1,4 +1,4 @@
-/* gethostname, which need not end the name it cuts. */
+/* gethostname, which need not NUL-terminate a name it truncates. */
 #include "base/host.h"
 
 #include <string.h>

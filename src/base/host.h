@@ -2,9 +2,9 @@
 #ifndef DTRAIN_BASE_HOST_H
 #define DTRAIN_BASE_HOST_H
 
-enum { DT_HOST_MAX = 256 }; /* bytes of the name of a node */
+enum { DT_HOST_MAX = 256 }; /* bytes of a node's name */
 
-/* Filled up with zeros; "unknown host" where there is none. */
+/* Padded with zeros; "unknown host" if there is no name. */
 void dt_host_name(char out[DT_HOST_MAX]);
 
 #endif

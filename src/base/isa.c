@@ -1,4 +1,5 @@
-/* The widest instruction sets that the compiler may have used, compared with those of this CPU. */
+/* Compares the widest instruction sets that the compiler was allowed to use with those of this CPU.
+ */
 #include "base/isa.h"
 
 dt_status dt_isa_check(void)

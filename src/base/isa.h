@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 
-/* DT_ERR_DEVICE instead of a death by SIGILL later, e.g. when built on a newer login node. */
+/* DT_ERR_DEVICE instead of SIGILL later, e.g. if the program was built on a newer login node. */
 dt_status dt_isa_check(void);
 
 #endif

@@ -1,7 +1,7 @@
-/* Strict reading of JSON: dt_json_scan checks the text and finds the place of every value, cJSON
- * parses it, and the tree is turned into read-only nodes that carry those places. cJSON's own tree
- * stays behind them, because the nodes borrow its strings. Duplicate keys are found here, where
- * keys are already decoded ("a" and "\u0061" are the same key). */
+/* Strict JSON parsing: dt_json_scan checks the text and finds the position of every value, cJSON
+ * parses it, and the tree is turned into read-only nodes that carry those positions. cJSON's own
+ * tree is kept, because the nodes borrow its strings. Duplicate keys are detected here, where keys
+ * are already decoded ("a" and "\u0061" are the same key). */
 #include "base/json.h"
 
 #include <cjson/cJSON.h>
@@ -55,7 +55,7 @@ static dt_status check_duplicates(const struct converter *c, const struct dt_jso
     }
     free(members);
     if (twice)
-        DT_FAIL(DT_ERR_DATA, "%s:%d:%d: %s%s%s: key appears twice in this object, first in line %d",
+        DT_FAIL(DT_ERR_DATA, "%s:%d:%d: %s%s%s: key appears twice in this object, first on line %d",
                 c->source, twice->line, twice->column, object->key ? object->key : "",
                 object->key ? "." : "", twice->key, first->line);
     return DT_OK;
@@ -77,7 +77,7 @@ static enum dt_json_type type_of(const cJSON *item)
     return DT_JSON_NULL;
 }
 
-/* Recursive; the scan has limited the depth. */
+/* Recursive; the scan has already limited the depth. */
 static dt_status convert(struct converter *c, const struct dt_json **out, const cJSON *item)
 {
     if (c->n_done >= c->doc->n_nodes)
@@ -106,8 +106,7 @@ static dt_status convert(struct converter *c, const struct dt_json **out, const 
     return DT_OK;
 }
 
-/* cJSON skips over the end of a text that has no NUL within its length, so it gets a copy with one.
- */
+/* cJSON reads past the end of a text that is not NUL-terminated, so it gets a terminated copy. */
 static dt_status parse_tree(cJSON **tree, const char *text, size_t bytes, const char *source)
 {
     char *copy = NULL;
@@ -192,7 +191,7 @@ const struct dt_json *dt_json_get(const struct dt_json *object, const char *key)
 
 bool dt_json_integer(const struct dt_json *value, int64_t min, int64_t max, int64_t *out)
 {
-    const double exact = 9007199254740992.0; /* 2^53: beyond it the text may have been rounded */
+    const double exact = 9007199254740992.0; /* 2^53: larger integers may have been rounded */
     if (!value || value->type != DT_JSON_NUMBER || value->number != trunc(value->number) ||
         fabs(value->number) > exact)
         return false;

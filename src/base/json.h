@@ -1,4 +1,4 @@
-/* Strict JSON: reading with line and column of every value, and a small writer.
+/* Strict JSON: a reader that knows the line and column of every value, and a small writer.
  *
  * Reading wraps cJSON, which accepts duplicate keys, trailing text, numbers like 01, control
  * characters and bad UTF-8; all of these are errors here. Limits: 1 MiB unless the caller says
@@ -40,8 +40,9 @@ struct dt_json_limits {
 extern const struct dt_json_limits dt_json_default_limits; /* 1 MiB, 10,000 values */
 
 struct dt_json_doc;
-/* `source` (a file name or "--set") begins error texts: "source:line:column: what". limits NULL:
- * the default. `text` need not end in NUL and is not kept. Error DT_ERR_DATA. */
+/* Error texts begin with `source` (a file name or "--set"): "source:line:column: what". `limits`
+ * may be NULL for the default. `text` need not be NUL-terminated and is not kept. Error:
+ * DT_ERR_DATA. */
 dt_status dt_json_parse(struct dt_json_doc **doc, const char *text, size_t bytes,
                         const char *source, const struct dt_json_limits *limits);
 /* Reads a whole regular file first: DT_ERR_NO_INPUT, DT_ERR_PERMISSION, DT_ERR_IO, DT_ERR_DATA. */
@@ -55,12 +56,12 @@ const struct dt_json *dt_json_get(const struct dt_json *object, const char *key)
 /* True if `value` is a number without fraction in min..max; it goes to *out. */
 bool dt_json_integer(const struct dt_json *value, int64_t min, int64_t max, int64_t *out);
 
-/* Writer into a growing buffer: commas, escapes and indentation are its business. Running out of
+/* Writes into a growing buffer and takes care of commas, escapes and indentation. Running out of
  * memory is remembered and reported by dt_jsonw_end. */
 struct dt_jsonw {
     char *text; /* NUL-terminated; owned by the writer until dt_jsonw_reset */
     size_t bytes, capacity;
-    int depth, array_depth; /* of the outermost open array, 0 = none */
+    int depth, array_depth; /* array_depth: of the outermost open array, 0 = none */
     bool pretty, need_comma, failed;
 };
 void dt_jsonw_init(struct dt_jsonw *w, bool pretty);
@@ -71,10 +72,10 @@ void dt_jsonw_integer(struct dt_jsonw *w, const char *key, int64_t value);
 /* The shortest text that reads back as the same double; null if not finite. */
 void dt_jsonw_number(struct dt_jsonw *w, const char *key, double value);
 void dt_jsonw_bool(struct dt_jsonw *w, const char *key, bool value);
-/* Embeds a complete JSON value, without the space between its tokens. */
+/* Embeds a complete JSON value, without the whitespace between its tokens. */
 void dt_jsonw_raw(struct dt_jsonw *w, const char *key, const char *json);
 dt_status dt_jsonw_end(struct dt_jsonw *w);
-/* end, then the text becomes the file `path` (dt_file_save); the writer is reset in any case. */
+/* dt_jsonw_end, then saves the text as the file `path` (dt_file_save); always resets the writer. */
 dt_status dt_jsonw_save(struct dt_jsonw *w, const char *path);
 void dt_jsonw_reset(struct dt_jsonw *w); /* frees the buffer */
 

@@ -1,7 +1,7 @@
-/* The strict scan: a recursive descent over the bytes that builds nothing but the places of the
- * values. It refuses what cJSON lets through (byte-order mark, bad UTF-8, control characters,
+/* The strict scan: a recursive descent over the bytes that only records the positions of the
+ * values. It rejects what cJSON lets through (byte-order mark, bad UTF-8, control characters,
  * \u0000, lone surrogates, numbers like 01 or 1e999, trailing text) and everything beyond the
- * limits, so the parser behind it only ever sees clean, small, shallow text. */
+ * limits, so cJSON only ever sees clean, small, shallow text. */
 #include "base/json_scan.h"
 
 #include <ctype.h>
@@ -23,7 +23,7 @@ struct scanner {
     size_t bytes, at, line_start;
     int line, depth;
     struct {
-        size_t at, bytes;          /* between its quotes; 0 bytes: none */
+        size_t at, bytes;          /* of the text between its quotes; 0 bytes: none */
     } keys[DT_JSON_DEPTH_MAX + 1]; /* of the value being read, by depth */
     const char *source;
     int max_values;
@@ -33,7 +33,7 @@ struct scanner {
 
 static dt_status scan_value(struct scanner *s);
 
-/* "train.epochs: ", from the keys as they are written. */
+/* "train.epochs: ", from the keys as written. */
 static void print_path(char *out, size_t bytes, const struct scanner *s)
 {
     struct dt_text text = dt_text_in(out, bytes);
@@ -66,7 +66,7 @@ static int peek(const struct scanner *s)
     return s->at < s->bytes ? (unsigned char)s->text[s->at] : -1;
 }
 
-/* Says what stands at the current byte, and the likely cause where there is one. */
+/* Reports what was found at the current byte and, if there is one, the likely cause. */
 static dt_status refuse_here(const struct scanner *s, const char *expected)
 {
     int c = peek(s);
@@ -76,7 +76,7 @@ static dt_status refuse_here(const struct scanner *s, const char *expected)
     if (c == '/' || c == '#')
         hint = "; JSON has no comments, use a key \"_comment\"";
     else if (c == '\'')
-        hint = "; JSON strings take double quotes";
+        hint = "; JSON strings need double quotes";
     else if (c == 'N' || c == 'I' || c == '+' || c == '.')
         hint = "; JSON numbers look like -1, 0.5 or 1e-4";
     if (c > 0x20 && c < 0x7f)
@@ -136,7 +136,7 @@ static dt_status scan_string(struct scanner *s)
     for (s->at++; peek(s) != '"';) {
         int c = peek(s);
         if (c < 0)
-            return refuse_text(&start, "string without its closing quote");
+            return refuse_text(&start, "string without a closing quote");
         if (c < 0x20)
             return refuse_text(s, "control character 0x%02x in a string (write it as an escape)",
                                c);
@@ -196,7 +196,7 @@ static dt_status scan_number(struct scanner *s)
             return refuse_here(s, "a digit in the exponent");
     }
     char copy[DT_JSON_NUMBER_MAX + 1] = "";
-    if (s->at - start.at >= sizeof(copy)) /* cJSON would cut it silently */
+    if (s->at - start.at >= sizeof(copy)) /* cJSON would truncate it silently */
         return refuse_text(&start, "number of more than %d characters", DT_JSON_NUMBER_MAX);
     memcpy(copy, s->text + start.at, s->at - start.at);
     if (!isfinite(strtod(copy, NULL)))

@@ -12,8 +12,8 @@ struct dt_json_place {
     int line, column; /* from 1; column counts bytes */
 };
 
-/* Accepts exactly RFC 8259 within the limits above and `max_values`; `bytes` fit in an int.
- * places[i] is where value i begins, counted in document order; free() it. Error DT_ERR_DATA
+/* Accepts exactly RFC 8259 within the limits above and `max_values`; `bytes` must fit in an int.
+ * places[i] is where value i begins, in document order; free() it. Error: DT_ERR_DATA
  * "source:line:column: what". */
 dt_status dt_json_scan(struct dt_json_place **places, int *n_values, const char *text, size_t bytes,
                        const char *source, int max_values);

@@ -1,6 +1,6 @@
-/* The JSON writer. Objects are spread over lines when `pretty`; arrays, which here are short lists
- * of numbers, stay on one line. Bytes that are not UTF-8 (file names may hold any) become U+FFFD,
- * so the output always parses. */
+/* The JSON writer. With `pretty`, objects are spread over several lines; arrays, which here are
+ * short lists of numbers, stay on one line. Bytes that are not UTF-8 (possible in file names)
+ * become U+FFFD, so the output always parses. */
 #include "base/json.h"
 
 #include <inttypes.h>
@@ -75,7 +75,7 @@ static void put_string(struct dt_jsonw *w, const char *value)
     put_text(w, "\"");
 }
 
-/* Everything before a value: comma, line break, key. */
+/* Writes everything before a value: comma, line break, key. */
 static void put_key(struct dt_jsonw *w, const char *key)
 {
     if (w->need_comma)
@@ -133,7 +133,7 @@ void dt_jsonw_number(struct dt_jsonw *w, const char *key, double value)
     char text[32] = "null";
     bool integral = fabs(value) < 1e15 && value == trunc(value);
     if (integral)
-        snprintf(text, sizeof(text), "%.0f", value); /* 100, where %g would give 1e+02 */
+        snprintf(text, sizeof(text), "%.0f", value); /* "100", where %g would give "1e+02" */
     for (int digits = 1; isfinite(value) && !integral && digits <= 17; digits++) {
         snprintf(text, sizeof(text), "%.*g", digits, value);
         if (strtod(text, NULL) == value)

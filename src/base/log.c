@@ -1,4 +1,4 @@
-/* Messages and the progress line on stderr. Every line goes out in one write, so lines of different
+/* Messages and the progress line on stderr. Each line is a single write, so lines of different
  * threads and ranks do not mix. */
 #include "base/log.h"
 
@@ -22,7 +22,7 @@ static struct {
     pthread_mutex_t lock;
     enum dt_log_level level;
     int rank, n_ranks;
-    int terminal; /* that shows what goes to stderr, if it is one */
+    int terminal; /* descriptor of the terminal that shows stderr, else stderr */
     bool progress_shown;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER,
            .level = DT_LOG_INFO,
@@ -71,7 +71,7 @@ static void write_all(const char *text, size_t bytes)
     while (bytes > 0) {
         ssize_t n = write(STDERR_FILENO, text, bytes);
         if (n <= 0)
-            return; /* nowhere left to complain to */
+            return; /* nowhere left to report it */
         text += n;
         bytes -= (size_t)n;
     }

@@ -7,7 +7,7 @@
 
 static void set_out_of_memory(size_t bytes, const char *what)
 {
-    DT_ERROR(DT_ERR_MEMORY, "out of memory: asked %zu bytes for %s", bytes, what);
+    DT_ERROR(DT_ERR_MEMORY, "out of memory: requested %zu bytes for %s", bytes, what);
 }
 
 void *dt_mem_alloc(size_t count, size_t size, const char *what)

@@ -1,5 +1,5 @@
-/* How much memory there is: MemAvailable of the machine, and memory.max of this process's control
- * group (v2) and of the groups around it. What cannot be read sets no limit. */
+/* Available memory: MemAvailable of the machine, and memory.max of this process's control group
+ * (v2) and of its ancestors. A value that cannot be read sets no limit. */
 #include "base/memory.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-/* Hands the lines of a file to `parse` until it takes one. */
+/* Passes the lines of a file to `parse` until it accepts one. */
 static bool find_line(const char *path, bool (*parse)(const char *line, void *out), void *out)
 {
     char line[DT_PATH_MAX];
@@ -36,10 +36,10 @@ static bool parse_available(const char *line, void *out)
 
 static bool parse_number(const char *line, void *out)
 {
-    return sscanf(line, "%" SCNu64, (uint64_t *)out) == 1; /* else "max" */
+    return sscanf(line, "%" SCNu64, (uint64_t *)out) == 1; /* otherwise "max" */
 }
 
-/* The line of version 2 is "0::/path". */
+/* The cgroup v2 line is "0::/path". */
 static bool parse_group(const char *line, void *out)
 {
     char *group = out;

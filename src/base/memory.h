@@ -1,4 +1,4 @@
-/* How much memory there is, and signs that a process was killed for it: from the machine and from
+/* Available memory, and signs that a process was killed for lack of it: from the machine and from
  * this process's control group (v2). */
 #ifndef DTRAIN_BASE_MEMORY_H
 #define DTRAIN_BASE_MEMORY_H
@@ -7,20 +7,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes this process can still get, of the machine and of its control group; INT64_MAX if unknown.
- * `root` is "" or a folder that holds proc and sys, for tests. */
+/* Bytes this process can still allocate within the machine and its control group; INT64_MAX if
+ * unknown. `root` is "" or, in tests, a folder that holds proc and sys. */
 uint64_t dt_memory_available(const char *root);
 
 enum { DT_GROUP_MAX = 512 };
 
 struct dt_memory_kills {
-    char group[DT_GROUP_MAX]; /* boot id and control group, to which the count belongs */
+    char group[DT_GROUP_MAX]; /* boot id and control group that the count belongs to */
     int64_t n;
 };
 
-/* False if the machine does not say. `root` as in dt_memory_available. */
+/* False if the count is not available. `root` as in dt_memory_available. */
 bool dt_memory_read_kills(struct dt_memory_kills *out, const char *root);
-/* The least memory.max of the control group and those around it; INT64_MAX if there is none. */
+/* The smallest memory.max of the control group and its ancestors; INT64_MAX if there is none. */
 uint64_t dt_memory_limit(const char *root);
 /* "31 MB", "1.5 GB" into out[bytes]: decimal units. */
 const char *dt_memory_format(char *out, size_t bytes, uint64_t value);

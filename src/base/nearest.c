@@ -1,4 +1,4 @@
-/* The edit distance of names. */
+/* Edit distance between names. */
 #include "base/nearest.h"
 
 #include <ctype.h>
@@ -12,8 +12,8 @@ static int min3(int a, int b, int c)
     return low < c ? low : c;
 }
 
-/* Optimal string alignment distance; anything above MAX_DISTANCE may come out as FAR, and names
- * that are long always do. */
+/* Optimal string alignment distance; anything above MAX_DISTANCE may be returned as FAR, and long
+ * names always are. */
 static int distance(const char *a, const char *b)
 {
     int rows[3][NAME_MAX_BYTES + 1], least_above = 0;
@@ -35,7 +35,7 @@ static int distance(const char *a, const char *b)
             least = row[j] < least ? row[j] : least;
         }
         if (least > MAX_DISTANCE && least_above > MAX_DISTANCE)
-            return FAR; /* the rows below follow from these two */
+            return FAR; /* later rows depend on these two only */
         least_above = least;
     }
     return rows[n_a % 3][n_b];
@@ -46,7 +46,7 @@ const char *dt_nearest(const char *name, const char *const *names, size_t n_name
     const char *best = NULL;
     size_t bytes = strlen(name);
     int best_distance = MAX_DISTANCE + 1;
-    if (bytes < MAX_DISTANCE * BYTES_PER_EDIT) /* two edits would make any word out of it */
+    if (bytes < MAX_DISTANCE * BYTES_PER_EDIT) /* two edits could turn it into any word */
         best_distance = (int)bytes / BYTES_PER_EDIT + 1;
     for (size_t i = 0; i < n_names; i++) {
         int d = distance(name, names[i]);

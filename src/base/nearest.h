@@ -4,9 +4,9 @@
 
 #include <stddef.h>
 
-/* The one of `names` that is at most two edits away, and at most one per three letters of `name`;
- * else the first one with the same beginning of three letters or more; else NULL. A swap of two
- * neighbours is one edit; upper and lower case are equal. */
+/* The nearest of `names` that is at most two edits away and at most one edit per three letters of
+ * `name`; else the first one that shares a prefix of three letters or more; else NULL. Swapping two
+ * adjacent letters is one edit; case is ignored. */
 const char *dt_nearest(const char *name, const char *const *names, size_t n_names);
 
 #endif

@@ -1,5 +1,5 @@
-/* Pulses: written by one thread with relaxed stores, read by the watchdog. The counter of moves is
- * stored last and loaded first, so a reader never pairs a new counter with an old section. */
+/* Pulses: written by one thread with relaxed stores, read by the watchdog. The counter is stored
+ * last and loaded first, so a reader never pairs a new counter with an old section. */
 #include "base/pulse.h"
 
 #include <stdatomic.h>

@@ -74,8 +74,9 @@ static double log_gamma_variate(struct dt_rng *rng, double shape)
 
 double dt_rng_beta(struct dt_rng *rng, double alpha)
 {
-    /* Below 1, Gamma(alpha) is Gamma(alpha + 1) * u^(1 / alpha). In logarithms, since that power
-     * underflows for small alpha; their difference is divided, not each: no infinity - infinity. */
+    /* For alpha < 1, Gamma(alpha) is Gamma(alpha + 1) * u^(1 / alpha), computed in logarithms
+     * because the power underflows for small alpha. The difference is divided, not each term, to
+     * avoid infinity - infinity. */
     double shape = alpha < 1.0 ? alpha + 1.0 : alpha;
     double log_odds = log_gamma_variate(rng, shape);
     log_odds -= log_gamma_variate(rng, shape);

@@ -21,7 +21,7 @@ struct dt_rng {
     uint64_t key;        /* the seed */
     uint32_t counter[4]; /* block number, id, epoch, purpose */
     uint32_t block[4];
-    unsigned n_used; /* words of `block` already given out */
+    unsigned n_used; /* words of `block` already used */
 };
 
 void dt_rng_init(struct dt_rng *rng, uint64_t seed, enum dt_rng_purpose purpose, uint32_t epoch,
@@ -30,7 +30,7 @@ uint32_t dt_rng_u32(struct dt_rng *rng);
 /* Uniform in [0, 1) with 32 bits, and without bias in 0 .. n-1 (n >= 1). */
 double dt_rng_uniform(struct dt_rng *rng);
 uint32_t dt_rng_below(struct dt_rng *rng, uint32_t n);
-/* Standard normal (Box-Muller; two uniforms a call). */
+/* Standard normal (Box-Muller; two uniforms per call). */
 double dt_rng_normal(struct dt_rng *rng);
 /* Beta(alpha, alpha) in [0, 1], alpha > 0: mean 1/2, variance 1 / (8 alpha + 4). From two gamma
  * variates (Marsaglia and Tsang 2000), so the number of words used varies. */

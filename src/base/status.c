@@ -51,14 +51,14 @@ const char *dt_status_name(dt_status status)
 
 dt_status dt_error_set(dt_status status, const char *file, int line, const char *format, ...)
 {
-    /* Formatted aside, because the arguments may point into the old text. */
+    /* Formatted into a separate buffer, because the arguments may point into the old text. */
     static _Thread_local char next[TEXT_BYTES];
     va_list args;
     va_start(args, format);
     if (vsnprintf(next, sizeof(next), format, args) < 0)
         snprintf(next, sizeof(next), "(unprintable error text)");
     va_end(args);
-    dt_utf8_escape(next); /* names of outside files may be in it */
+    dt_utf8_escape(next); /* it can contain names of untrusted files */
     memcpy(error.text, next, strlen(next) + 1);
     snprintf(error.trail, sizeof(error.trail), "%s:%d", file, line);
     error.origin = DT_ORIGIN_LOCAL;

@@ -1,9 +1,9 @@
 /* Status codes and the error trail.
  *
  * Every function that can fail returns dt_status; results go through out-parameters. The code is
- * also the exit code of the program (sysexits where one exists). The text of the last error, the
- * place it was raised at and the callers it passed through are kept per thread until the next error
- * or dt_error_clear. Only the command line prints them, once. */
+ * also the exit code of the program (sysexits where one exists). The text of the last error, where
+ * it was raised and the callers it passed through are kept per thread until the next error or
+ * dt_error_clear. Only the command line prints them, once. */
 #ifndef DTRAIN_BASE_STATUS_H
 #define DTRAIN_BASE_STATUS_H
 
@@ -17,32 +17,31 @@ typedef enum dt_status {
     DT_ERR_MEMORY = 71,        /* out of memory */
     DT_ERR_CREATE = 73,        /* cannot create an output */
     DT_ERR_IO = 74,            /* reading or writing failed */
-    DT_STOPPED = 75,           /* stopped on request, checkpoint saved: run again to go on */
+    DT_STOPPED = 75,           /* stopped on request, checkpoint saved: run again to continue */
     DT_ERR_DISAGREE = 76,      /* ranks disagree */
     DT_ERR_PERMISSION = 77,    /* no permission */
     DT_ERR_CONFIG = 78,        /* wrong configuration */
-    DT_ERR_HANG = 80,          /* a rank or its device did not move in time */
+    DT_ERR_HANG = 80,          /* a rank or its device made no progress in time */
     DT_ERR_NUMERICAL = 81,     /* loss or gradients are not finite */
     DT_ERR_DIVERGED = 82,      /* the ranks' weights differ */
-    DT_ERR_NO_CHECKPOINT = 83, /* resume demanded, nothing usable there */
-    DT_ERR_IN_USE = 84,        /* another process works in the run folder, or packs into it */
+    DT_ERR_NO_CHECKPOINT = 83, /* resume required, but no usable checkpoint */
+    DT_ERR_IN_USE = 84,        /* another process is using the folder */
 } dt_status;
 
 /* Short name of a code ("CONFIG", "DATA", ...), never NULL. */
 const char *dt_status_name(dt_status status);
 
-/* Records the text, starts a new trail, returns `status`. Text is cut at 16 KiB. */
+/* Records the text, starts a new trail, returns `status`. Text is truncated at 16 KiB. */
 dt_status dt_error_set(dt_status status, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* Appends "function (file:line)" to the trail, returns `status`. */
 dt_status dt_error_pass(dt_status status, const char *function, const char *file, int line);
-/* Text and trail of this thread's last error; "" where there is none. Valid until the next error.
- */
+/* Text and trail of this thread's last error; "" if there is none. Valid until the next error. */
 const char *dt_error_text(void);
 const char *dt_error_trail(void);
-/* The rank that prints the last error: the one it comes from when all ranks have agreed on it
- * (dt_comm_agree) and leave in good order, or DT_ORIGIN_LOCAL when only this rank knows: it prints,
- * and ends the job, as the others may wait in a collective call. */
+/* The rank that prints the last error: its origin if all ranks have agreed on it (dt_comm_agree)
+ * and exit in good order, or DT_ORIGIN_LOCAL if only this rank knows of it. In that case this rank
+ * prints it and aborts the job, because the others may be waiting in a collective call. */
 enum { DT_ORIGIN_LOCAL = -1 };
 int dt_error_origin(void);
 void dt_error_set_origin(int rank);
@@ -53,7 +52,7 @@ void dt_error_clear(void);
 
 #define DT_FAIL(code, ...) return DT_ERROR(code, __VA_ARGS__)
 
-/* For a failure that all ranks see alike in numbers they share. */
+/* For a failure that all ranks detect alike from numbers they share. */
 #define DT_FAIL_ALIKE(code, ...)                          \
     do {                                                  \
         dt_status dt_alike = DT_ERROR(code, __VA_ARGS__); \

@@ -9,7 +9,7 @@ struct dt_text dt_text_in(char *buffer, size_t bytes)
     return (struct dt_text){.at = buffer, .bytes = bytes};
 }
 
-/* Writes at the end and returns the bytes that it would take; `used` is left as it is. */
+/* Writes at the end and returns the bytes that the new part needs; `used` is unchanged. */
 static size_t print_end(const struct dt_text *text, const char *format, va_list args)
 {
     int n = vsnprintf(text->at + text->used, text->bytes - text->used, format, args);

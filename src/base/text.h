@@ -1,4 +1,4 @@
-/* A text that grows by parts in a buffer of the caller's, always terminated. */
+/* A text that grows in the caller's buffer, always NUL-terminated. */
 #ifndef DTRAIN_BASE_TEXT_H
 #define DTRAIN_BASE_TEXT_H
 
@@ -7,12 +7,12 @@
 
 struct dt_text {
     char *at;
-    size_t bytes, used; /* of the buffer; of the text, without its end */
+    size_t bytes, used; /* of the buffer; of the text, without the NUL */
 };
 
 /* An empty text in a buffer of at least one byte. */
 struct dt_text dt_text_in(char *buffer, size_t bytes);
-/* Appends, cutting what does not fit. */
+/* Appends, truncating if it does not fit. */
 void dt_text_add(struct dt_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Appends all or nothing; false if it does not fit. */

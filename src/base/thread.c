@@ -1,4 +1,5 @@
-/* A blocked signal that a fault raises kills without a word, so those stay open. */
+/* A fault whose signal is blocked kills the process without a report, so those signals stay
+ * unblocked. */
 #include "base/thread.h"
 
 #include <signal.h>

@@ -1,6 +1,6 @@
 /* Which CPUs this rank may use and whether the ranks of the node share them: every rank's affinity
  * mask is gathered on the node and the masks are compared. mpirun pins each rank to one CPU when
- * -np is 1 or 2, which starves the threads of a rank, so too small a mask is worth a warning. */
+ * -np is 1 or 2, which starves the rank's threads, so a mask that is too small gets a warning. */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 #include "base/mem.h"
 #include "comm/internal.h"
 
-/* Enough for the largest machines; sched_getaffinity fails on masks smaller than the kernel's. */
+/* Enough for the largest machines; sched_getaffinity fails if the mask is smaller than the
+ * kernel's. */
 enum { MAX_CPUS = 8192, MASK_WORDS = MAX_CPUS / 64 };
 
 struct cpu_mask {
@@ -80,8 +81,8 @@ int dt_comm_sharing_ranks(const struct dt_comm *comm)
     return comm->n_sharing;
 }
 
-/* CPUs that the launcher on this node may use: what the job was given, before it bound its ranks.
- */
+/* CPUs that the launcher may use on this node: those allocated to the job, before its ranks were
+ * bound. */
 static int launcher_cpus(void)
 {
     struct cpu_mask mask = {{0}};
@@ -92,7 +93,7 @@ static int launcher_cpus(void)
 
 void dt_comm_check_binding(const struct dt_comm *comm, int threads)
 {
-    static const char advice[] = "add --bind-to none or --map-by ppr:N:node:PE=T (N ranks a node "
+    static const char advice[] = "add --bind-to none or --map-by ppr:N:node:PE=T (N ranks per node "
                                  "with T CPUs each) to mpirun";
     static bool is_told;
     int allowed = comm->n_allowed_cpus, given = launcher_cpus();

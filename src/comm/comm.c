@@ -1,8 +1,8 @@
 /* The control plane: start and end of MPI, small collectives, agreement on a status, abort.
  *
- * Control and data plane have a communicator each, so that a collective can never match a message
- * of a reduction under way. Errors come back as codes (MPI_ERRORS_RETURN) only to be reported:
- * after one the job ends, nothing is repaired. */
+ * The control plane and the data plane have a communicator each, so that a collective can never
+ * match a message of a pending reduction. Errors are returned as codes (MPI_ERRORS_RETURN) only so
+ * that they can be reported: there is no recovery, the job ends. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "comm/launch.h"
 
 enum {
-    PIECE_BYTES = 1 << 30, /* MPI counts are ints: larger broadcasts go in pieces */
+    PIECE_BYTES = 1 << 30, /* MPI counts are ints: larger broadcasts are split */
     ERROR_BYTES = 16 * 1024,
 };
 
@@ -32,7 +32,7 @@ dt_status dt_comm_mpi_status(int code, const char *call, const char *file, int l
                         length ? text : "unknown error", code);
 }
 
-/* DT_MPI around a call that ends only when other ranks make theirs; `what`: for the watchdog. */
+/* DT_MPI for a call that returns only when other ranks make theirs; `what` is for the watchdog. */
 #define DT_MPI_WAIT(what, call)                                                               \
     do {                                                                                      \
         dt_pulse_wait(&dt_pulse_main, (what));                                                \
@@ -43,7 +43,7 @@ dt_status dt_comm_mpi_status(int code, const char *call, const char *file, int l
             return dt_mpi_status;                                                             \
     } while (0)
 
-/* A communicator of its own that reports errors instead of ending the process. */
+/* A duplicate communicator that returns errors instead of aborting the process. */
 static dt_status dup_world(MPI_Comm *out)
 {
     DT_MPI(MPI_Comm_dup(MPI_COMM_WORLD, out));
@@ -72,7 +72,7 @@ dt_status dt_comm_open(struct dt_comm **out, int *argc, char ***argv)
 {
     *out = NULL;
     /* Ranks that wait in a collective must not take the CPU from loader threads; the user's own
-     * setting has precedence. */
+     * setting takes precedence. */
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     int level = MPI_THREAD_SINGLE;
     DT_MPI(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level));
@@ -81,8 +81,9 @@ dt_status dt_comm_open(struct dt_comm **out, int *argc, char ***argv)
     DT_TRY_OUT(DT_NEW(comm, 1));
     comm->control = comm->data = comm->node = MPI_COMM_NULL;
     if (level < MPI_THREAD_FUNNELED)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_DEVICE, "this MPI does not allow threads beside the main thread "
-                                           "(MPI_THREAD_FUNNELED); use an MPI built with threads"));
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DEVICE,
+                            "this MPI does not allow threads besides the main thread "
+                            "(MPI_THREAD_FUNNELED); use an MPI built with threads"));
     DT_TRY_OUT(connect_ranks(comm));
     *out = comm;
     return DT_OK;
@@ -216,7 +217,7 @@ dt_status dt_comm_agree(struct dt_comm *comm, dt_status status)
     if (comm->rank == first)
         strncpy(message.text, dt_error_text(), sizeof message.text - 1);
     DT_MPI_WAIT("agree", MPI_Bcast(&message, (int)sizeof message, MPI_BYTE, first, comm->control));
-    if (comm->rank != first) /* whose own text and trail stay as they are */
+    if (comm->rank != first) /* the failing rank keeps its own text and trail */
         status = DT_ERROR((dt_status)message.status, "%s", message.text);
     dt_error_set_origin(first);
     return status;

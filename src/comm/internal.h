@@ -1,4 +1,5 @@
-/* Inside the comm module: the communicator, the wrapper around MPI calls, what a data plane is. */
+/* Internals of the comm module: the communicator, the wrapper for MPI calls, the interface of a
+ * data plane. */
 #ifndef DTRAIN_COMM_INTERNAL_H
 #define DTRAIN_COMM_INTERNAL_H
 
@@ -6,37 +7,36 @@
 
 #include "dtrain/comm.h"
 
-/* A way to sum gradients. plane.c has checked the arguments and that the plane is open. */
+/* A way to sum gradients. plane.c checks the arguments and that the plane is open. */
 struct dt_plane_ops {
     void (*describe)(char *out, size_t bytes); /* as dt_comm_describe_plane */
-    /* Sets comm->reduce. Collective; ranks may return different statuses, of which plane.c makes
-     * one. */
+    /* Sets comm->reduce. Collective; ranks may return different statuses, which plane.c unifies. */
     dt_status (*open)(struct dt_comm *comm, const struct dt_comm_options *options);
-    /* As dt_comm_alloc. NULL: any memory will do. */
+    /* As dt_comm_alloc. NULL: any memory is suitable. */
     dt_status (*alloc)(struct dt_comm *comm, void **out, size_t bytes);
     dt_status (*reduce)(struct dt_comm *comm, int reduction, void *buffer, size_t count);
     dt_status (*poll)(struct dt_comm *comm);
     dt_status (*wait)(struct dt_comm *comm, int reduction); /* NULL: nothing to wait for */
-    /* Frees comm->reduce, also a half-made one; not called if that is NULL. */
+    /* Frees comm->reduce, even if only partly constructed; not called if that is NULL. */
     void (*close)(struct dt_comm *comm);
 };
 
 extern const struct dt_plane_ops dt_plane_mpi;
-extern const struct dt_plane_ops dt_plane_nccl; /* with DTRAIN_HAVE_NCCL only */
+extern const struct dt_plane_ops dt_plane_nccl; /* only with DTRAIN_HAVE_NCCL */
 
 struct dt_comm {
-    MPI_Comm control; /* MPI_COMM_NULL until open has made it */
+    MPI_Comm control; /* MPI_COMM_NULL until open creates it */
     MPI_Comm data;
     MPI_Comm node; /* the ranks that share memory with this one */
     int rank, size, local_rank, local_size;
-    int n_allowed_cpus, n_sharing; /* comm.h */
+    int n_allowed_cpus, n_sharing; /* see comm.h */
     bool is_bound;                 /* no two ranks of the node share a CPU */
     /* The data plane: NULL until dt_comm_open_reduce. */
     const struct dt_plane_ops *plane;
-    void *reduce; /* the plane's own */
+    void *reduce; /* private data of the plane */
     int n_reductions;
     size_t max_count;
-    bool has_failed; /* one of its calls, here or, in open and alloc, on another rank */
+    bool has_failed; /* one of its calls failed, here or (open, alloc) on another rank */
 };
 
 /* DT_OK, or DT_ERR_DEVICE with the call and MPI's text recorded. */

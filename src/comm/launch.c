@@ -1,7 +1,7 @@
-/* Finds launches that went wrong: a launcher (srun, another MPI's mpiexec, torchrun) started
- * several processes, but each of them is a world of its own because the two do not speak the same
- * protocol. The table has one row per launcher: the variable with its process count, what makes
- * sure that it was this launcher, and what to type instead. */
+/* Detects failed launches: a launcher (srun, another MPI's mpiexec, torchrun) started several
+ * processes, but each of them is an MPI world of its own because launcher and MPI do not share a
+ * protocol. The table has one row per launcher: the variable with its process count, the variable
+ * that identifies the launcher, and the command to use instead. */
 #include "comm/launch.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static const struct launcher launchers[] = {
     {"WORLD_SIZE", "LOCAL_RANK", "torchrun", "use \"mpirun -np N dtrain ...\" or srun --mpi=pmix"},
 };
 
-/* The variable as a number, 0 if it is not set or no number. */
+/* The variable as a number, 0 if it is not set or not a number. */
 static long env_count(const char *name)
 {
     const char *text = getenv(name);
@@ -48,10 +48,10 @@ dt_status dt_comm_check_launch(int n_ranks)
         if (n > 1)
             DT_FAIL(
                 DT_ERR_USAGE,
-                "%s started %ld processes (%s=%ld), but MPI sees one rank only, so each process "
+                "%s started %ld processes (%s=%ld), but MPI sees only one rank, so each process "
                 "would train alone; %s",
                 l->name, n, l->count, n, l->advice);
-        /* A job step of one task inside a larger allocation is one rank on purpose. */
+        /* A one-task job step inside a larger allocation is intentionally one rank. */
         if (i == 0 && n == 1)
             break;
     }

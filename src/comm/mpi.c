@@ -1,14 +1,14 @@
-/* The data plane over MPI: several sums under way at once, moved on by dt_comm_poll from the main
+/* The data plane over MPI: several sums in flight at once, advanced by dt_comm_poll from the main
  * thread.
  *
- * Ring: a reduction's buffer is cut into ranges, and each range goes round the ring in a lane of
- * its own: n - 1 steps in which a segment is received into the lane's memory and added
- * (reduce-scatter), then n - 1 steps in which finished segments are received in place (all-gather).
- * In step k rank r sends segment r - k to its right neighbour and receives segment r - k - 1 from
- * its left one (mod n), so the order of the additions is fixed (ring.h). A lane has one send and
- * one receive under way; N_LANES of them keep messages flowing while others are being added. Lanes
- * take ranges in the order in which reductions were started, which is the same on all ranks: a
- * running number is the tag.
+ * Ring: a reduction's buffer is cut into ranges, and each range travels round the ring in a lane of
+ * its own: n - 1 rounds in which a segment is received into the lane's memory and added
+ * (reduce-scatter), then n - 1 rounds in which finished segments are received in place
+ * (all-gather). In round k, rank r sends segment r - k to its right neighbour and receives segment
+ * r - k - 1 from its left one (mod n), so the order of the additions is fixed (ring.h). A lane has
+ * one send and one receive in flight; N_LANES of them keep messages flowing while others are being
+ * added. Lanes take ranges in the order of the reductions' start, which is the same on all ranks,
+ * so a running number serves as the tag.
  *
  * Without the ring every reduction is one MPI_Iallreduce. */
 #include <limits.h>
@@ -26,20 +26,20 @@
 
 enum {
     N_LANES = 16,
-    N_TAGS = 32768,      /* MPI guarantees tags up to 32767; more than lanes that can be apart */
-    SPINS_PER_LOOK = 64, /* idle polls between two looks at the clock */
+    N_TAGS = 32768,      /* MPI guarantees tags up to 32767; far more than lanes in flight */
+    SPINS_PER_LOOK = 64, /* idle polls between two clock reads */
 };
 
-/* A wait first gives its CPU away after every idle poll, then sleeps, so that loader threads and
- * ranks on the same CPUs get on; 50 us is what Linux rounds a short sleep up to anyway. */
+/* A wait first yields its CPU after every idle poll and later sleeps, so that loader threads and
+ * ranks on the same CPUs make progress; Linux rounds a short sleep up to about 50 us anyway. */
 static const double awake_s = 1e-3;
 static const struct timespec nap = {.tv_nsec = 50000};
 
 struct reduction {
     float *buffer;
     size_t count;
-    size_t n_started; /* floats given to lanes */
-    int n_lanes;      /* lanes that work for this reduction */
+    size_t n_started; /* floats assigned to lanes */
+    int n_lanes;      /* lanes working on this reduction */
     bool is_active;
 };
 
@@ -48,7 +48,7 @@ struct lane {
     float *buffer;
     size_t count;
     float *received; /* DT_RING_SEGMENT floats of the lane's own */
-    int tag, step;
+    int tag, round;
     int n_pending; /* of its two requests */
 };
 
@@ -56,13 +56,15 @@ struct mpi_plane {
     bool ring;
     int n_reductions, n_active;
     struct reduction *reductions;
-    /* Slots with ranges not yet given to a lane, oldest first: a circle of n_reductions entries. */
+    /* Reductions with ranges not yet assigned to a lane, oldest first: a ring buffer of
+     * n_reductions entries. */
     int *queue;
     int queue_first, queue_count;
     int n_lanes, n_free_lanes, next_tag;
     struct lane lanes[N_LANES];
     float *received;
-    /* Ring: lane l receives with request 2 l and sends with 2 l + 1. Else: one per reduction. */
+    /* Ring: lane l receives with request 2 l and sends with 2 l + 1. Otherwise one per reduction.
+     */
     int n_requests;
     MPI_Request *requests;
     int *completed; /* indices, for MPI_Testsome */
@@ -85,9 +87,9 @@ static dt_status lane_send_receive(struct dt_comm *comm, int index)
     struct mpi_plane *re = comm->reduce;
     struct lane *lane = &re->lanes[index];
     int n = comm->size, n_in, n_out;
-    float *in = lane_segment(lane, comm, lane->step + 1, &n_in);
-    float *out = lane_segment(lane, comm, lane->step, &n_out);
-    if (lane->step < n - 1)
+    float *in = lane_segment(lane, comm, lane->round + 1, &n_in);
+    float *out = lane_segment(lane, comm, lane->round, &n_out);
+    if (lane->round < n - 1)
         in = lane->received;
     DT_MPI(MPI_Irecv(in, n_in, MPI_FLOAT, (comm->rank + n - 1) % n, lane->tag, comm->data,
                      &re->requests[2 * index]));
@@ -103,7 +105,7 @@ static void add_floats(float *restrict sum, const float *restrict values, int co
         sum[i] += values[i];
 }
 
-/* Gives ranges of waiting reductions to free lanes. */
+/* Assigns ranges of waiting reductions to free lanes. */
 static dt_status start_lanes(struct dt_comm *comm)
 {
     struct mpi_plane *re = comm->reduce;
@@ -118,7 +120,7 @@ static dt_status start_lanes(struct dt_comm *comm)
         lane->buffer = reduction->buffer + reduction->n_started;
         lane->count = left < range_max ? left : range_max;
         lane->tag = re->next_tag;
-        lane->step = 0;
+        lane->round = 0;
         re->next_tag = (re->next_tag + 1) % N_TAGS;
         re->n_free_lanes--;
         reduction->n_lanes++;
@@ -132,17 +134,18 @@ static dt_status start_lanes(struct dt_comm *comm)
     return DT_OK;
 }
 
-/* Both messages of the lane's step are done: add, then the next step or the end of the range. */
-static dt_status end_lane_step(struct dt_comm *comm, int index)
+/* Both messages of the lane's round are done: add, then start the next round or finish the range.
+ */
+static dt_status end_lane_round(struct dt_comm *comm, int index)
 {
     struct mpi_plane *re = comm->reduce;
     struct lane *lane = &re->lanes[index];
-    if (lane->step < comm->size - 1) {
+    if (lane->round < comm->size - 1) {
         int count;
-        float *sum = lane_segment(lane, comm, lane->step + 1, &count);
+        float *sum = lane_segment(lane, comm, lane->round + 1, &count);
         add_floats(sum, lane->received, count);
     }
-    if (++lane->step < 2 * (comm->size - 1))
+    if (++lane->round < 2 * (comm->size - 1))
         return lane_send_receive(comm, index);
     struct reduction *reduction = &re->reductions[lane->reduction];
     lane->reduction = -1;
@@ -165,12 +168,12 @@ static dt_status complete(struct dt_comm *comm, int request)
     int index = request / 2;
     if (--re->lanes[index].n_pending > 0)
         return DT_OK;
-    return end_lane_step(comm, index);
+    return end_lane_round(comm, index);
 }
 
 /* --- Polling and waiting --- */
 
-/* One look at all requests; *n_done is how many of them were done. */
+/* Tests all requests once; *n_done is the number that completed. */
 static dt_status progress(struct dt_comm *comm, int *n_done)
 {
     struct mpi_plane *re = comm->reduce;
@@ -194,7 +197,7 @@ static dt_status mpi_poll(struct dt_comm *comm)
     return DT_OK;
 }
 
-/* To the watchdog only what arrives counts as a move. */
+/* The watchdog counts only arriving messages as progress. */
 static dt_status wait_for_reduction(struct dt_comm *comm, int reduction)
 {
     const struct mpi_plane *re = comm->reduce;
@@ -239,8 +242,7 @@ static dt_status mpi_reduce(struct dt_comm *comm, int reduction, void *buffer, s
     struct mpi_plane *re = comm->reduce;
     struct reduction *s = &re->reductions[reduction];
     if (s->is_active)
-        DT_FAIL(DT_ERR_INTERNAL, "reduction %d was started again before its end",
-                reduction);
+        DT_FAIL(DT_ERR_INTERNAL, "reduction %d was started again before it finished", reduction);
     if (comm->size == 1 || count == 0)
         return DT_OK;
     *s = (struct reduction){.buffer = buffer, .count = count, .is_active = true};
@@ -256,7 +258,7 @@ static dt_status mpi_reduce(struct dt_comm *comm, int reduction, void *buffer, s
     return DT_OK;
 }
 
-/* --- Life --- */
+/* --- Opening and closing --- */
 
 static dt_status allocate(struct dt_comm *comm, const struct dt_comm_options *options)
 {
@@ -288,7 +290,7 @@ static dt_status allocate(struct dt_comm *comm, const struct dt_comm_options *op
 static dt_status mpi_open(struct dt_comm *comm, const struct dt_comm_options *options)
 {
     if (options->dtype != DT_F32)
-        DT_FAIL(DT_ERR_INTERNAL, "the sums of MPI are in fp32 only");
+        DT_FAIL(DT_ERR_INTERNAL, "the MPI plane sums fp32 only");
     if (!options->ring && options->max_count > INT_MAX)
         DT_FAIL(DT_ERR_INTERNAL, "MPI cannot sum up to %zu floats at once without the ring",
                 options->max_count);
@@ -310,7 +312,7 @@ static void mpi_close(struct dt_comm *comm)
     free(re);
 }
 
-/* "Open MPI v4.1.4, package: ...": up to the comma or the end of the line. */
+/* "Open MPI v4.1.4, package: ...": cut at the comma or the end of the line. */
 static void mpi_describe(char *out, size_t bytes)
 {
     char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";

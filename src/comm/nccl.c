@@ -1,15 +1,16 @@
-/* The data plane over NCCL: sums in GPU memory, put into a stream and done in its order.
+/* The data plane over NCCL: sums in GPU memory, enqueued in a stream and done in its order.
  *
- * The communicator is non-blocking: a call hands its work to a thread of NCCL and returns
- * ncclInProgress, and a rank that is missing shows as a deadline that passes instead of a hang.
- * Every call here waits until its work is in the stream (settle), which takes NCCL's thread a
- * moment on the host, so a call may be followed by an event in the same stream and may stand inside
- * a capture (begun as ThreadLocal or Relaxed: another thread calls CUDA). The first sums also
+ * The communicator is non-blocking: a call hands its work to an NCCL thread and returns
+ * ncclInProgress, so a missing rank leads to an expired deadline instead of a hang. Every call here
+ * waits until its work is in the stream (settle), which takes NCCL's thread a moment on the host. A
+ * call can therefore be followed by an event in the same stream and can be captured (if the capture
+ * was begun as ThreadLocal or Relaxed, because another thread calls CUDA). The first sums also
  * connect the ranks.
  *
- * Sums run uncaptured in the warm-up steps, later captured, and evaluation has none. NCCL orders
- * captured and uncaptured sums of one communicator as long as NCCL_GRAPH_MIXING_SUPPORT stays at
- * its default; 0 would save a few events a step, but then a sum beside a replay is undefined. */
+ * Sums run uncaptured in the warm-up steps and captured afterwards; evaluation has none. NCCL
+ * orders captured and uncaptured sums of one communicator as long as NCCL_GRAPH_MIXING_SUPPORT
+ * keeps its default; 0 would save a few events per step, but then a sum concurrent with a replay is
+ * undefined. */
 #include <nccl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -29,10 +30,11 @@
 
 enum { MAX_BUFFERS = 4 };
 
-/* A sum is in the stream after some 50 us, connecting takes seconds: first awake, then asleep. */
+/* A sum is in the stream after about 50 us, while connecting takes seconds: first spin, then sleep.
+ */
 static const double awake_s = 2e-3;
 static const struct timespec nap = {.tv_nsec = 200000};
-/* Closing waits for sums of the other ranks that were started before; they end soon or never. */
+/* Closing waits for sums that other ranks have already started; they end soon or never. */
 static const double close_timeout_s = 20.0;
 
 struct nccl_plane {
@@ -48,7 +50,8 @@ struct nccl_plane {
 
 /* --- Calls --- */
 
-/* Waits until no work is in progress: NCCL's state then, or ncclInProgress at the deadline. */
+/* Waits until no work is in progress; returns NCCL's state then, or ncclInProgress at the deadline.
+ */
 static ncclResult_t wait_ready(const struct nccl_plane *plane, double timeout_s)
 {
     double start_s = dt_clock_s();
@@ -68,8 +71,7 @@ static ncclResult_t wait_ready(const struct nccl_plane *plane, double timeout_s)
     }
 }
 
-/* The result of a call when its work is done, which takes the other ranks where it connects them.
- */
+/* The result of a call once its work is done; a call that connects the ranks needs all of them. */
 static ncclResult_t settle(const struct nccl_plane *plane, ncclResult_t code, double timeout_s)
 {
     if (!plane->nccl || (code != ncclSuccess && code != ncclInProgress))
@@ -87,7 +89,7 @@ static const char *advice(ncclResult_t code)
         return "the GPU or its driver failed";
     case ncclInvalidArgument:
     case ncclInvalidUsage:
-        return "NCCL refuses this use or an NCCL_... variable";
+        return "NCCL rejects this usage or an NCCL_... variable";
     default:
         return "a peer rank or the network failed";
     }
@@ -119,7 +121,7 @@ static dt_status nccl_status(const struct dt_comm *comm, ncclResult_t code, cons
                         comm->rank, what, ncclGetErrorString(code), detail, advice(code));
 }
 
-/* "what" completes "cannot ... with NCCL". */
+/* `what` completes "cannot ... with NCCL". */
 #define DT_NCCL(comm, what, call)                                                          \
     do {                                                                                   \
         const struct nccl_plane *dt_plane = (comm)->reduce;                                \
@@ -129,7 +131,7 @@ static dt_status nccl_status(const struct dt_comm *comm, ncclResult_t code, cons
             return dt_nccl;                                                                \
     } while (0)
 
-/* Where things end a failure is told, but stops nothing. Returns whether there was none. */
+/* During shutdown a failure is reported but stops nothing. Returns true on success. */
 static bool is_good(ncclResult_t code, const char *call)
 {
     if (code == ncclSuccess)
@@ -148,9 +150,9 @@ static dt_status set_default(const char *name, const char *value)
     return DT_OK;
 }
 
-/* NCCL believes that ranks with different NCCL_HOSTID are on different nodes, which lets several
- * share a GPU and leaves sockets as the only way between them. Few blocks, so that the kernel of
- * one rank leaves room for that of the other. */
+/* NCCL treats ranks with different NCCL_HOSTID as being on different nodes, which lets several
+ * share a GPU and leaves sockets as their only transport. Few blocks, so that one rank's kernel
+ * leaves room for the other's. */
 static dt_status set_sharing(const struct dt_comm *comm)
 {
     static const char *const settings[][2] = {
@@ -165,7 +167,8 @@ static dt_status set_sharing(const struct dt_comm *comm)
     return DT_OK;
 }
 
-/* Before the first call of NCCL, which reads some of it only once. What the user has set stays. */
+/* Call before the first NCCL call, because NCCL reads some variables only once. The user's own
+ * settings are kept. */
 static dt_status set_environment(const struct dt_comm *comm, const struct dt_comm_options *options)
 {
     const char *algorithm = getenv("NCCL_ALGO");
@@ -175,8 +178,9 @@ static dt_status set_environment(const struct dt_comm *comm, const struct dt_com
         DT_TRY(set_default("NCCL_ALGO", "Ring"));
     if (options->share)
         DT_TRY(set_sharing(comm));
-    /* Between nodes a replayed recording in which small sums follow large ones in registered memory
-     * can hang without an error (NVIDIA/nccl issue 2389); on one node registration is safe. */
+    /* Between nodes, a replayed recording in which small sums follow large ones in registered
+     * memory can hang without an error (NVIDIA/nccl issue 2389); within one node registration is
+     * safe. */
     if (comm->local_size < comm->size) {
         DT_TRY(set_default("NCCL_GRAPH_REGISTER", "0"));
         DT_TRY(set_default("NCCL_LOCAL_REGISTER", "0"));
@@ -201,7 +205,7 @@ static dt_status find_type(ncclDataType_t *out, enum dt_dtype dtype)
     }
 }
 
-/* All that can fail on one rank alone. */
+/* Everything that can fail on a single rank. */
 static dt_status prepare_plane(struct dt_comm *comm, const struct dt_comm_options *options,
                                ncclUniqueId *id)
 {
@@ -213,7 +217,7 @@ static dt_status prepare_plane(struct dt_comm *comm, const struct dt_comm_option
     DT_TRY(find_type(&plane->type, options->dtype));
     DT_TRY(set_environment(comm, options));
     if (comm->rank == 0)
-        DT_NCCL(comm, "open the address where ranks meet", ncclGetUniqueId(id));
+        DT_NCCL(comm, "create the address at which the ranks meet", ncclGetUniqueId(id));
     return DT_OK;
 }
 
@@ -224,7 +228,7 @@ static void abort_nccl(struct nccl_plane *plane)
     plane->nccl = NULL;
 }
 
-/* Whether the reason of such a failure is likely to be on another rank. */
+/* Whether the cause of such a failure is likely to be on another rank. */
 static bool is_consequence(ncclResult_t code)
 {
     return code == ncclInProgress || code == ncclRemoteError || code == ncclSystemError;
@@ -245,8 +249,8 @@ static dt_status nccl_open(struct dt_comm *comm, const struct dt_comm_options *o
     code = settle(plane, code, plane->timeout_s);
     dt_status status = nccl_status(comm, code, "connect the ranks", __FILE__, __LINE__);
     if (status != DT_OK)
-        abort_nccl(plane); /* now: ranks that wait for this one notice it */
-    /* The message of the rank with the cause, not that of one which felt it. */
+        abort_nccl(plane); /* at once, so that ranks waiting for this one notice */
+    /* Report the error of the rank that caused the failure, not of one that was affected by it. */
     DT_TRY(dt_comm_agree(comm, is_consequence(code) ? DT_OK : status));
     return status;
 }
@@ -264,17 +268,18 @@ static dt_status register_buffer(struct dt_comm *comm, void *memory, size_t byte
     return DT_OK;
 }
 
-/* Where NCCL has no memory of its own for all ranks none takes it, and the caller finds other. */
+/* If NCCL cannot allocate memory on every rank, no rank uses it and the caller allocates other
+ * memory. */
 static dt_status nccl_alloc(struct dt_comm *comm, void **out, size_t bytes)
 {
     const struct nccl_plane *plane = comm->reduce;
     if (plane->n_buffers == MAX_BUFFERS)
-        DT_FAIL(DT_ERR_INTERNAL, "more than %d buffers of reductions", MAX_BUFFERS);
+        DT_FAIL(DT_ERR_INTERNAL, "more than %d reduction buffers", MAX_BUFFERS);
     void *memory = NULL;
     ncclResult_t code = ncclMemAlloc(&memory, bytes);
     int64_t n_without = code != ncclSuccess;
     if (code != ncclSuccess)
-        dt_log(DT_LOG_DEBUG, "NCCL does not allocate %zu bytes: %s: %s", bytes,
+        dt_log(DT_LOG_DEBUG, "NCCL cannot allocate %zu bytes: %s: %s", bytes,
                ncclGetErrorString(code), ncclGetLastError(plane->nccl));
     DT_TRY(dt_comm_sum_i64(comm, &n_without, 1));
     if (n_without > 0) {
@@ -316,7 +321,7 @@ static dt_status nccl_poll(struct dt_comm *comm)
 static bool deregister_buffers(const struct nccl_plane *plane)
 {
     for (int i = 0; i < plane->n_buffers; i++) {
-        void *handle = plane->buffers[i].handle; /* NULL where NCCL has no use for it */
+        void *handle = plane->buffers[i].handle; /* NULL if NCCL does not need it */
         if (!handle)
             continue;
         ncclResult_t code = ncclCommDeregister(plane->nccl, handle);
@@ -327,8 +332,8 @@ static bool deregister_buffers(const struct nccl_plane *plane)
 }
 #endif
 
-/* Leaves together with the other ranks; false, and the communicator is still there, if that did not
- * work. */
+/* Leaves together with the other ranks; returns false, with the communicator still open, on
+ * failure. */
 static bool leave_plane(struct nccl_plane *plane)
 {
 #if HAS_BUFFERS
@@ -346,7 +351,7 @@ static bool leave_plane(struct nccl_plane *plane)
 static void nccl_close(struct dt_comm *comm)
 {
     struct nccl_plane *plane = comm->reduce;
-    /* After a failure somebody may be missing: nobody waits for anybody. */
+    /* After a failure a rank may be missing, so no rank waits for another. */
     if (plane->nccl && (comm->has_failed || !leave_plane(plane)))
         abort_nccl(plane);
 #if HAS_BUFFERS

@@ -1,5 +1,5 @@
-/* The data plane as the other modules see it: picks the implementation, checks what is asked of it
- * and makes all ranks agree where the call is collective. */
+/* The data plane as other modules see it: selects the implementation, checks the arguments, and
+ * makes all ranks agree in collective calls. */
 #include "base/mem.h"
 #include "comm/internal.h"
 
@@ -28,7 +28,7 @@ static dt_status open_plane(struct dt_comm *comm, const struct dt_comm_options *
         DT_FAIL(DT_ERR_CONFIG, "this build of dtrain has no NCCL; set comm.backend = mpi, or build "
                                "with -DDTRAIN_CUDA=ON");
     if (options->n_reductions < 0)
-        DT_FAIL(DT_ERR_INTERNAL, "cannot reduce in %d reductions", options->n_reductions);
+        DT_FAIL(DT_ERR_INTERNAL, "cannot reduce with %d reductions", options->n_reductions);
     comm->plane = planes[options->plane];
     comm->n_reductions = options->n_reductions;
     comm->max_count = options->max_count;
@@ -37,7 +37,7 @@ static dt_status open_plane(struct dt_comm *comm, const struct dt_comm_options *
     return DT_OK;
 }
 
-/* Remembers a failure: a connection that has failed is not closed together with the other ranks. */
+/* Remembers a failure: a failed connection is not closed collectively. */
 static dt_status note(struct dt_comm *comm, dt_status status)
 {
     if (status != DT_OK)
@@ -73,7 +73,7 @@ static dt_status check_reduction(const struct dt_comm *comm, int reduction)
 {
     DT_TRY(check_open(comm));
     if (reduction < 0 || reduction >= comm->n_reductions)
-        DT_FAIL(DT_ERR_INTERNAL, "reduction %d does not exist (there are %d)", reduction,
+        DT_FAIL(DT_ERR_INTERNAL, "reduction %d does not exist (of %d)", reduction,
                 comm->n_reductions);
     return DT_OK;
 }
@@ -92,7 +92,7 @@ dt_status dt_comm_reduce(struct dt_comm *comm, int reduction, void *buffer, size
 {
     DT_TRY(check_reduction(comm, reduction));
     if (count > comm->max_count)
-        DT_FAIL(DT_ERR_INTERNAL, "a reduction of %zu elements is larger than the %zu announced",
+        DT_FAIL(DT_ERR_INTERNAL, "a reduction of %zu elements exceeds the declared maximum of %zu",
                 count, comm->max_count);
     DT_TRY(note(comm, comm->plane->reduce(comm, reduction, buffer, count)));
     return DT_OK;

@@ -1,16 +1,16 @@
-/* How the ring cuts a buffer, which fixes the order of the additions.
+/* How the ring partitions a buffer, which fixes the order of the additions.
  *
- * A buffer is cut into ranges of n * DT_RING_SEGMENT floats (the last one shorter), a range into n
- * segments (dt_ring_segment). The sum of segment s starts with the values of rank s and adds those
- * of the ranks s + 1, s + 2, ... (mod n), one after another. */
+ * A buffer is cut into ranges of n * DT_RING_SEGMENT floats (the last one shorter), and a range
+ * into n segments (dt_ring_segment). The sum of segment s starts with the values of rank s and adds
+ * those of the ranks s + 1, s + 2, ... (mod n), one after another. */
 #ifndef DTRAIN_COMM_RING_H
 #define DTRAIN_COMM_RING_H
 
 #include <stddef.h>
 
 enum {
-    DT_RING_SEGMENT = 1 << 16, /* floats: 256 KiB a message */
-    DT_RING_ALIGN = 16,        /* floats: segments begin on a cache line of the buffer */
+    DT_RING_SEGMENT = 1 << 16, /* floats: 256 KiB per message */
+    DT_RING_ALIGN = 16,        /* floats: segments begin at a cache line of the buffer */
 };
 
 /* First float and number of floats of segment `index` of a range of `count` floats. */

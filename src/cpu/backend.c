@@ -1,8 +1,9 @@
 /* The CPU backend: opening and closing the device, memory, and the table from op to its code.
  *
  * Convolutions, max pooling and linear layers are oneDNN primitives (conv.c, pool.c, linear.c); the
- * rest are own OpenMP loops (norm.c, pointwise.c, loss.c, pool.c, update.c). All work is done when
- * a call returns: there is no queue. Results depend on the number of threads, never on timing. */
+ * rest are our own OpenMP loops (norm.c, pointwise.c, loss.c, pool.c, update.c). All work is done
+ * when a call returns: there is no queue. Results depend on the number of threads, never on timing.
+ */
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,9 +93,9 @@ static dt_status cpu_alloc(struct dt_device *dev, void **out, size_t bytes)
 
     dev->n_allocs++;
     if (posix_memalign(&block, alignment, bytes ? bytes : 1) != 0)
-        DT_FAIL(DT_ERR_MEMORY, "out of memory: asked %zu MiB for tensors; use a smaller batch",
+        DT_FAIL(DT_ERR_MEMORY, "out of memory: requested %zu MiB for tensors; use a smaller batch",
                 bytes >> 20);
-    /* Only a hint: without huge pages everything works, with more TLB misses. */
+    /* Only a hint: without huge pages everything works, but with more TLB misses. */
     if (large)
         (void)madvise(block, bytes, MADV_HUGEPAGE);
     memset(block, 0, bytes);
@@ -155,13 +156,13 @@ static dt_status cpu_bind(struct dt_device *dev, struct dt_exec *exec, void *con
 {
     (void)dev;
     if (!scratch && exec->scratch_bytes > 0)
-        DT_FAIL(DT_ERR_INTERNAL, "node '%s' needs %zu bytes of scratch and got none",
+        DT_FAIL(DT_ERR_INTERNAL, "node '%s' needs %zu bytes of scratch but got none",
                 exec->node->name, exec->scratch_bytes);
     DT_TRY(dt_cpu_ports_bind(exec, address, scratch));
     return DT_OK;
 }
 
-/* Algorithms were chosen in prepare; the ranks still meet here. */
+/* Algorithms were chosen in prepare; the ranks still agree here. */
 static dt_status cpu_choose(struct dt_device *dev, dt_status prepared)
 {
     if (!dev->options.share)
@@ -189,7 +190,7 @@ static dt_status cpu_set_scalars(struct dt_device *dev, const struct dt_scalars 
 
 static dt_status cpu_run(struct dt_device *dev, struct dt_exec *exec)
 {
-    /* The number is the calling thread's, another device may have changed it. */
+    /* The number belongs to the calling thread, and another device may have changed it. */
     omp_set_num_threads(dev->options.threads);
     DT_TRY(dt_cpu_ports_read(dev, exec));
     DT_TRY(exec->op->run(dev, exec, &dev->scalars));
@@ -250,7 +251,7 @@ static void cpu_unpin(struct dt_device *dev, void *memory)
     (void)memory;
 }
 
-/* There is never work under way. */
+/* No work is ever pending. */
 static dt_status cpu_nothing(struct dt_device *dev)
 {
     (void)dev;

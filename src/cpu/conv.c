@@ -1,28 +1,28 @@
 /* Convolution and its two gradients by oneDNN.
  *
  * Every format is left to oneDNN ("any"), which picks blocked ones; only images (a few channels)
- * are taken as they are stored, because blocking would pad 3 channels to 16. The first forward
- * convolution fixes the format of the weights, and gradient and momentum share it; the backward
- * passes copy through scratch where they want another one.
+ * are used as stored, because blocking would pad 3 channels to 16. The first forward convolution
+ * fixes the format of the weights, which gradient and momentum share; the backward passes copy
+ * through scratch if they want another one.
  *
- * Large 3x3 convolutions use Winograd's algorithm if the options allow, by a rule of the shapes so
- * that runs repeat. oneDNN's ReLU after a convolution turns NaN into 0; the backend's own does not.
- */
+ * Large 3x3 convolutions use Winograd's algorithm if the options allow it; the rule depends only on
+ * the shapes, so that runs are reproducible. oneDNN's ReLU after a convolution turns NaN into 0;
+ * the backend's own does not. */
 #include "cpu/internal.h"
 
 #include "base/mem.h"
 
 enum {
     MAX_IMAGE_CHANNELS = 4,
-    /* Winograd computes dst in tiles of 4x4. Its transforms of data and weights are paid back by
-     * many channels (more in the gradient of the weights) and many tiles. */
+    /* Winograd computes dst in tiles of 4x4. Its transforms of data and weights pay off with many
+     * channels (more of them for the gradient of the weights) and many tiles. */
     WINOGRAD_TILE = 4,
     WINOGRAD_MIN_CHANNELS = 32,
     WINOGRAD_MIN_CHANNELS_BWD_WEIGHTS = 64,
     WINOGRAD_MIN_TILES = 64,
 };
 
-/* What oneDNN may choose, and the window. Unused md stay NULL. */
+/* The formats that oneDNN may choose, and the window. Unused md stay NULL. */
 struct shapes {
     dt_md src, weights, bias, dst;
     struct dt_window window;
@@ -52,7 +52,7 @@ static bool winograd_pays(const struct dt_node *node, const struct dt_tensor *sr
     int64_t across = (src->dim[3] + WINOGRAD_TILE - 1) / WINOGRAD_TILE;
     int64_t pixels = (int64_t)src->dim[0] * src->dim[2] * src->dim[3];
     int channels = weights->dim[0] > weights->dim[1] ? weights->dim[0] : weights->dim[1];
-    if (pixels * channels > INT32_MAX) /* oneDNN's Winograd cannot index more */
+    if (pixels * channels > INT32_MAX) /* oneDNN's Winograd cannot index beyond this */
         return false;
     int min_channels = node->op == DT_OP_CONV_BWD_WEIGHTS ? WINOGRAD_MIN_CHANNELS_BWD_WEIGHTS
                                                           : WINOGRAD_MIN_CHANNELS;
@@ -61,7 +61,8 @@ static bool winograd_pays(const struct dt_node *node, const struct dt_tensor *sr
            weights->dim[1] >= min_channels && src->dim[0] * down * across >= WINOGRAD_MIN_TILES;
 }
 
-/* src, weights, dst: tensor ids in the forward sense, of values or of gradients; bias may be -1. */
+/* src, weights, dst: ids of the tensors in these roles of the forward pass, values or gradients;
+ * bias may be -1. */
 static dt_status shapes_init(struct shapes *s, const struct dt_device *dev,
                              const struct dt_exec *exec, int src, int weights, int bias, int dst)
 {
@@ -138,15 +139,15 @@ static dt_status make_conv_pd(dnnl_primitive_desc_t *pd, struct dt_device *dev,
 
 /* --- Nodes --- */
 
-/* One tensor of a node, in the node's order: where the descriptor has its format, and which
- * argument of the primitive it is. */
+/* One tensor of a node, in the node's order: how to find its format in the descriptor, and its
+ * argument in the primitive. */
 struct port {
     dnnl_query_t query;
-    int index; /* 1: the bias or its gradient, which a node may lack */
+    int index; /* 1: the bias or its gradient, which is optional */
     int arg;
 };
 
-/* src, weights, bias, dst: as in shapes_init. */
+/* src, weights, bias, dst as in shapes_init. */
 static dt_status prepare_primitive(struct dt_device *dev, struct dt_exec *exec, int src,
                                    int weights, int bias, int dst, make_fn *make_pd,
                                    const struct port *ports, size_t n_ports)

@@ -1,6 +1,6 @@
-/* The two faces of oneDNN behind one set of functions. 2.x fills an operation descriptor and
- * creates a primitive descriptor from it; 3.x creates it directly. In both, the descriptors passed
- * in are copied, so the caller may destroy them afterwards. */
+/* One set of functions over both APIs of oneDNN: 2.x fills an operation descriptor and creates a
+ * primitive descriptor from it; 3.x creates it directly. Both copy the descriptors passed in, so
+ * the caller may destroy them afterwards. */
 #include "cpu/dnnl_shim.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* Everything that differs between oneDNN 2.x and 3.x: memory descriptors (a plain struct, then an
- * opaque handle) and the creation of primitive descriptors (through operation descriptors, then
- * directly). All other files of this folder use only calls that both versions have. */
+/* Everything that differs between oneDNN 2.x and 3.x: memory descriptors (a plain struct in 2.x, an
+ * opaque handle in 3.x) and the creation of primitive descriptors (through operation descriptors in
+ * 2.x, directly in 3.x). All other files of this folder use only calls that both versions have. */
 #ifndef DTRAIN_CPU_DNNL_SHIM_H
 #define DTRAIN_CPU_DNNL_SHIM_H
 
@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-/* An owned memory descriptor on the heap, and a borrowed one. */
+/* A memory descriptor on the heap, owned (dt_md) or borrowed (dt_md_ref). */
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t dt_md;
 typedef const_dnnl_memory_desc_t dt_md_ref;
@@ -19,7 +19,7 @@ typedef dnnl_memory_desc_t *dt_md;
 typedef const dnnl_memory_desc_t *dt_md_ref;
 #endif
 
-/* Turns a status into a dt_status; the text names the call and `name` (a node, a tensor). */
+/* Converts a status to a dt_status; the text names the call and `name` (a node, a tensor). */
 dt_status dt_dnnl_check(dnnl_status_t status, const char *call, const char *name);
 #define DT_DNNL(name, call) dt_dnnl_check((call), #call, (name))
 
@@ -28,14 +28,14 @@ dnnl_status_t dt_md_create(dt_md *md, int n_dims, const dnnl_dims_t dims, dnnl_f
 dnnl_status_t dt_md_clone(dt_md *md, dt_md_ref other);
 void dt_md_destroy(dt_md md);
 
-/* Attributes: the caller gives the scratchpad; `relu` appends a ReLU. */
+/* Attributes: the caller provides the scratchpad; `relu` appends a ReLU. */
 dnnl_status_t dt_attr_create(dnnl_primitive_attr_t *attr, bool relu);
 
 /* Primitive descriptors. A convolution or a max pooling moves a window over H and W; the padding is
  * the same on both sides. `bias` and `diff_bias` may be NULL. */
 struct dt_window {
     dnnl_dims_t kernel, stride, pad; /* convolutions take the kernel from the weights */
-    bool winograd;                   /* convolutions: which algorithm */
+    bool winograd;                   /* convolutions: the algorithm */
 };
 
 dnnl_status_t dt_pd_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_ref src,

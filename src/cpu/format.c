@@ -1,7 +1,7 @@
-/* Stored formats of tensors, one table per graph, and the way between them and logical order.
+/* Stored formats of tensors, one table per graph, and conversion to and from logical order.
  *
- * A table is created by the first prepared node of a graph and dies with its last one, so a later
- * graph at the same address never sees stale formats. Tensors nobody has chosen a format for are
+ * A table is created with the first prepared node of a graph and destroyed with the last, so a
+ * later graph at the same address never sees stale formats. Tensors without a chosen format are
  * plain (N C H W, O I H W). */
 #include <stdlib.h>
 #include <string.h>
@@ -116,7 +116,7 @@ out:
     return status;
 }
 
-/* Copies between stored and logical order; the side that is not written is not changed. */
+/* Copies between stored and logical order; only the destination is written. */
 static dt_status convert(struct dt_device *dev, const struct dt_graph *g, int tensor, void *dst,
                          void *src, bool to_logical)
 {

@@ -1,21 +1,21 @@
-/* Inside of the CPU backend: device, formats, ports and prepared nodes.
+/* Internals of the CPU backend: device, formats, ports and prepared nodes.
  *
  * Every tensor has one stored format, kept by the device per graph; the first node that touches a
- * tensor chooses it. A node sees its tensors through ports: where the format a node wants differs
- * from the stored one, the port copies through scratch before (src) or after (dst) the node runs.
- */
+ * tensor chooses it. A node accesses its tensors through ports: if the format that the node wants
+ * differs from the stored one, the port copies through scratch before (src) or after (dst) the node
+ * runs. */
 #ifndef DTRAIN_CPU_INTERNAL_H
 #define DTRAIN_CPU_INTERNAL_H
 
 #include "cpu/dnnl_shim.h"
 #include "dtrain/backend.h"
 
-/* The stored formats of one graph; lives as long as a prepared node of that graph. */
+/* The stored formats of one graph; lives as long as any prepared node of that graph. */
 struct dt_cpu_format {
-    dt_md md; /* NULL: not chosen yet, or described by `bytes` alone */
+    dt_md md; /* NULL: not chosen yet, or an opaque block of `bytes` */
     int n_dims;
-    dnnl_dims_t dims; /* of md: dims of linear weights are those of what they multiply */
-    size_t bytes;     /* with md NULL: size of an opaque block, 0 = plain */
+    dnnl_dims_t dims; /* of md; linear weights have the dims of the activation they multiply */
+    size_t bytes;     /* if md is NULL: size of an opaque block, 0 = plain */
 };
 
 struct dt_cpu_formats {
@@ -33,14 +33,14 @@ struct dt_device {
     struct dt_scalars scalars;
     struct dt_cpu_formats *formats;
     struct dt_counters counters;
-    bool found;         /* a gradient of the step under way is not finite */
-    int64_t n_in_a_row; /* steps left out up to now */
+    bool found;         /* a gradient of the current step is not finite */
+    int64_t n_in_a_row; /* consecutive steps skipped so far */
     uint64_t n_allocs;
 };
 
 /* --- format.c --- */
 
-/* Finds or creates the table of a graph and counts one more user; release undoes it. */
+/* Finds or creates the table of a graph and adds a user; release removes one. */
 dt_status dt_cpu_formats_acquire(struct dt_device *dev, struct dt_cpu_formats **out,
                                  const struct dt_graph *g);
 void dt_cpu_formats_release(struct dt_device *dev, struct dt_cpu_formats *formats);
@@ -49,7 +49,7 @@ struct dt_cpu_format *dt_cpu_format_of(struct dt_cpu_formats *formats, int tenso
 /* Stores a copy of md as the format of a tensor. */
 dt_status dt_cpu_format_set(struct dt_cpu_formats *formats, int tensor, dt_md_ref md, int n_dims,
                             const dnnl_dims_t dims);
-/* The dimensions of a tensor as oneDNN has them; returns their number, 1 or 4. */
+/* The dimensions of a tensor as passed to oneDNN; returns their number, 1 or 4. */
 int dt_cpu_dims(dnnl_dims_t dims, const struct dt_tensor *tensor);
 
 size_t dt_cpu_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int tensor);
@@ -58,17 +58,18 @@ dt_status dt_cpu_set_tensor(struct dt_device *dev, const struct dt_graph *g, int
 dt_status dt_cpu_get_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor, float *dst,
                             const void *src);
 
-/* How own loops see an activation N x C x H x W: n * n_blocks rows of one channel block each, in
- * this order; a row is row_elements = H * W * block floats, the channel changing fastest. */
+/* How our own loops see an activation N x C x H x W: n * n_blocks rows of one channel block each,
+ * in this order; a row has row_elements = H * W * block floats, with the channel varying fastest.
+ */
 struct dt_cpu_rows {
     int n, channels, height, width;
-    int block;    /* channels that lie side by side: 1 (nchw), 8 or 16 */
-    int n_blocks; /* of channels, the last one may be padded */
+    int block;    /* adjacent channels in memory: 1 (nchw), 8 or 16 */
+    int n_blocks; /* channel blocks; the last one may be padded */
     size_t row_elements;
 };
 
-/* Chooses the format in which a loop over rows sees `tensor` (a new md in *md): the stored one
- * where it has rows, else plain nchw. `block` 0 = free choice, else that block. */
+/* Chooses the format in which a loop over rows sees `tensor` (a new md in *md): the stored one if
+ * it consists of rows, else plain nchw. `block` is the required block, 0 = any. */
 dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, struct dt_cpu_formats *formats,
                              int tensor, int block);
 
@@ -78,12 +79,12 @@ struct dt_cpu_port {
     int tensor;
     bool is_dst;
     dt_md_ref stored;                           /* owned by the table */
-    dt_md wanted;                               /* NULL: an opaque block, or always as stored */
-    dnnl_primitive_t copy;                      /* NULL: the formats are equal */
-    size_t copy_offset;                         /* in scratch, of the copy in the wanted format */
+    dt_md wanted;                               /* NULL: an opaque block, or as stored */
+    dnnl_primitive_t copy;                      /* NULL: both formats are the same */
+    size_t copy_offset;                         /* of the copy in the wanted format, in scratch */
     dnnl_memory_t stored_memory, wanted_memory; /* of `copy` */
     dnnl_memory_t argument;                     /* of the node's primitive */
-    void *data;                                 /* after bind: what the node reads or writes */
+    void *data; /* after bind: memory that the node reads or writes */
 };
 
 enum { DT_CPU_MAX_ARGS = DT_MAX_SRC + DT_MAX_DST + 1 };
@@ -98,14 +99,14 @@ struct dt_exec {
     int n_ports;
     size_t scratch_bytes;
 
-    /* A oneDNN primitive, where one does the work. */
+    /* The oneDNN primitive, if one does the work. */
     dnnl_primitive_t primitive;
     dnnl_exec_arg_t arg[DT_CPU_MAX_ARGS];
     int n_args;
     dnnl_memory_t scratchpad;
     size_t scratchpad_offset;
 
-    /* For own loops. */
+    /* For our own loops. */
     struct dt_cpu_rows rows; /* of the first activation */
     size_t n_elements;       /* of flat loops, padding included */
     size_t work_offset;
@@ -119,14 +120,14 @@ dt_status dt_cpu_port_add(struct dt_device *dev, struct dt_exec *exec, dt_md_ref
 dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
                                int n_dims, const dnnl_dims_t dims);
 dt_status dt_cpu_port_add_block(struct dt_exec *exec, size_t bytes);
-/* All tensors of the node that have no port yet, plain. */
+/* Adds plain ports for all tensors of the node that have none yet. */
 dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec);
 /* Makes the latest port the argument `arg` of the primitive; `md` may describe the same bytes with
- * other dimensions, NULL = the wanted format. */
+ * other dimensions (NULL: the wanted format). */
 dt_status dt_cpu_port_argument(struct dt_device *dev, struct dt_exec *exec, int arg, dt_md_ref md);
-/* Reserves bytes of scratch, returns their offset. */
+/* Reserves bytes of scratch and returns their offset. */
 size_t dt_cpu_reserve(struct dt_exec *exec, size_t bytes);
-/* Creates the primitive and its scratchpad. Does not take pd. */
+/* Creates the primitive and its scratchpad. Does not take ownership of pd. */
 dt_status dt_cpu_primitive(struct dt_device *dev, struct dt_exec *exec, dnnl_primitive_desc_t pd);
 
 dt_status dt_cpu_ports_bind(struct dt_exec *exec, void *const *address, char *scratch);
@@ -155,7 +156,7 @@ struct dt_cpu_op {
 DT_OP_LIST(DT_CPU_DECLARE)
 #undef DT_CPU_DECLARE
 
-/* Runs the primitive: `run` of all ops that oneDNN does. */
+/* Runs the primitive: `run` of all ops implemented by oneDNN. */
 dt_status dt_cpu_run_primitive(struct dt_device *dev, struct dt_exec *exec,
                                const struct dt_scalars *scalars);
 

@@ -1,5 +1,5 @@
-/* Inner loops of batch normalisation on vectors of 16 floats (GNU C vectors: one AVX-512 register,
- * or several smaller ones). The rest of a row that does not fill a vector goes through a buffer. */
+/* Inner loops of batch normalisation on vectors of 16 floats (GNU C vectors: one AVX-512 register
+ * or several smaller ones). The tail of a row that does not fill a vector goes through a buffer. */
 #include "cpu/lanes.h"
 
 #include <string.h>
@@ -15,13 +15,13 @@ typedef float loose_vec __attribute__((vector_size(64), aligned(4), may_alias));
 #define LOAD(p)     ((vec)(*(const loose_vec *)(p)))
 #define STORE(p, v) (*(loose_vec *)(p) = (v))
 
-/* 8 KiB ahead: the loops wait for memory, hardware prefetching stops at the end of every page, and
- * what follows a row is most often the next row. */
+/* 8 KiB ahead: the loops are memory-bound, hardware prefetching stops at the end of every page, and
+ * a row is usually followed by the next one. */
 #define PREFETCH(p) __builtin_prefetch((p) + 2048)
 
-/* The three steps that vectors of GNU C cannot say well, as AVX-512 instructions where there are
- * any. Vectors go by pointer because passing them by value depends on the instruction set. ReLU
- * asks for "not <= 0", so that NaN and its gradient get through. */
+/* Three operations that GNU C vectors cannot express well, as AVX-512 instructions if available.
+ * Vectors are passed by pointer because passing them by value depends on the instruction set. ReLU
+ * tests for "not <= 0", so that NaN and its gradient pass through. */
 #ifdef __AVX512F__
 
 static inline void store_active(uint16_t *mask, const vec *v)
@@ -34,7 +34,7 @@ static inline void load_masked(vec *v, const float *src, const uint16_t *mask)
     *v = mask ? (vec)_mm512_maskz_loadu_ps(*mask, src) : LOAD(src);
 }
 
-/* Past the caches: p is aligned. Ends with stream_end. */
+/* Non-temporal store to an aligned p. Finish with stream_end. */
 static inline void stream(float *p, const vec *v)
 {
     _mm512_stream_ps(p, (__m512)*v);
@@ -79,7 +79,7 @@ static inline void stream_end(void)
 
 #endif
 
-/* Values are summed in fp32 over a chunk that stays in the first-level cache, then in fp64. */
+/* Values are summed in fp32 over a chunk that stays in the L1 cache, then in fp64. */
 enum { CHUNK = 256 * LANES };
 
 static inline void load_rest(float buffer[LANES], const float *src, size_t n)
@@ -194,7 +194,7 @@ void dt_lanes_apply(float *dst, uint16_t *mask, const float *src, const float *r
         stream_end();
 }
 
-/* sum += dy, product += dy * (src - mean); dy to diff_sum where there are two terms. */
+/* sum += dy, product += dy * (src - mean); with two terms, dy is also stored to diff_sum. */
 static inline void add_group(vec *sum, vec *product, float *diff_sum, const float *diff_dst,
                              const float *diff_dst2, const float *src, const uint16_t *mask,
                              const vec *mean)

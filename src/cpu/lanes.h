@@ -1,5 +1,5 @@
-/* The inner loops of batch normalisation: one row of floats in groups of 16 lanes, every lane with
- * its own coefficients. Rows need not be a multiple of 16 long; dst may be src. */
+/* The inner loops of batch normalisation: one row of floats in groups of 16 lanes, each lane with
+ * its own coefficients. Row lengths need not be multiples of 16; dst may be src. */
 #ifndef DTRAIN_CPU_LANES_H
 #define DTRAIN_CPU_LANES_H
 
@@ -14,13 +14,13 @@ static inline size_t dt_n_groups(size_t n)
     return (n + LANES - 1) / LANES;
 }
 
-/* Values of a row of n that fall into `lane`. */
+/* Number of values in a row of n that belong to `lane`. */
 static inline double dt_lane_count(size_t n, int lane)
 {
     return (double)(n / LANES + ((size_t)lane < n % LANES));
 }
 
-/* Per lane; the forward pass has a and b only. */
+/* Per lane; the forward pass uses only a and b. */
 struct dt_lanes_coefs {
     float mean[LANES], a[LANES], b[LANES], c[LANES];
 };
@@ -28,14 +28,14 @@ struct dt_lanes_coefs {
 /* Mean and sum of squared deviations from it, per lane. */
 void dt_lanes_moments(float mean[LANES], float m2[LANES], const float *src, size_t n);
 
-/* dst = a * src + b [+ residual], negative values to zero with relu. mask (may be NULL) gets a bit
- * per value: it was positive or NaN. past_caches: dst is too large to be in a cache when it is
- * read. */
+/* dst = a * src + b [+ residual], with negative values set to zero if relu. mask (may be NULL) gets
+ * one bit per value: 1 if it was positive or NaN. past_caches: dst is too large to still be in a
+ * cache when it is read. */
 void dt_lanes_apply(float *dst, uint16_t *mask, const float *src, const float *residual,
                     const struct dt_lanes_coefs *k, bool relu, bool past_caches, size_t n);
 
 /* Per lane, sums of dy and of dy * (src - mean), where dy = diff_dst, or 0 where mask has a 0. With
- * diff_dst2 (else NULL) dy is their sum, and diff_sum gets it. */
+ * diff_dst2 (may be NULL) dy is the sum of both and is stored to diff_sum. */
 void dt_lanes_bwd_sums(float sum[LANES], float product[LANES], float *diff_sum,
                        const float *diff_dst, const float *diff_dst2, const float *src,
                        const uint16_t *mask, const float mean[LANES], size_t n);

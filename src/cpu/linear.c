@@ -1,9 +1,9 @@
 /* Linear layers by oneDNN's inner product.
  *
  * The source keeps its four dimensions N C H W and its blocked format; the weights are presented to
- * oneDNN as O C H W, so no flattening copy is made. Their logical order O x (C*H*W) is the same
- * as plain O C H W. The first forward node lets oneDNN choose the format of the weights; all others
- * try to live with it, because these weights are large and copying them costs more than the
+ * oneDNN as O C H W, so no flattening copy is made. Their logical order O x (C*H*W) is the same as
+ * plain O C H W. The first forward node lets oneDNN choose the format of the weights; all other
+ * nodes use it if they can, because these weights are large and copying them costs more than the
  * product. */
 #include <string.h>
 
@@ -11,12 +11,12 @@
 
 enum kind { FORWARD, BWD_DATA, BWD_WEIGHTS };
 
-/* What one node multiplies, in the words of the forward pass; values or gradients. */
+/* The operands of one node, named as in the forward pass; values or gradients. */
 struct product {
     enum kind kind;
     int src, weights, dst; /* tensors */
     dt_md src_md, weights_md, bias_md;
-    dt_md dst_md;      /* N x O, what oneDNN multiplies into */
+    dt_md dst_md;      /* N x O, the result of oneDNN */
     dt_md dst_rows_md; /* the same bytes as N x O x 1 x 1, the stored format */
     dnnl_dims_t weights_dims;
     dnnl_primitive_attr_t attr;
@@ -62,7 +62,7 @@ static dt_status product_init(struct product *p, const struct dt_exec *exec, enu
     return DT_OK;
 }
 
-/* The tensor whose format the source takes: a gradient follows the value it belongs to. */
+/* The tensor whose format the source takes: a gradient takes that of its value. */
 static int find_src(const struct dt_exec *exec, const struct product *p)
 {
     for (int i = 0; p->kind == BWD_DATA && i < exec->graph->n_nodes; i++) {
@@ -88,7 +88,7 @@ static dnnl_status_t create_pd(struct dt_device *dev, struct product *p)
     return status;
 }
 
-/* oneDNN's reference code takes every format and is far too slow to be used. */
+/* oneDNN's reference code accepts every format but is far too slow to be used. */
 static bool is_reference(dnnl_primitive_desc_t pd)
 {
     const char *name = NULL;
@@ -96,7 +96,7 @@ static bool is_reference(dnnl_primitive_desc_t pd)
            strncmp(name, "ref", 3) == 0;
 }
 
-/* Tries one combination; on success p->pd is set. `block`: of the source, 0 = as stored. */
+/* Tries one combination; sets p->pd on success. `block` is that of the source, 0 = as stored. */
 static dt_status try_formats(struct dt_device *dev, struct dt_exec *exec, struct product *p,
                              int block, dt_md_ref weights)
 {

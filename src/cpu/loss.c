@@ -1,9 +1,10 @@
 /* Softmax cross entropy with label smoothing, its gradient, and the counters.
  *
  * Rows are independent and computed in parallel; their results are added up in row order, so the
- * sums do not depend on threads. As PyTorch: loss = (1 - s) * CE + s * mean over classes of -log p,
- * that is, cross entropy against the target (1 - s) * onehot + s / n_classes. With mixed labels
- * (mixup, CutMix) onehot is that of two labels, each by its share. */
+ * sums do not depend on the number of threads. As in PyTorch, loss = (1 - s) * CE + s * mean over
+ * classes of -log p, that is, cross entropy against the target (1 - s) * onehot + s / n_classes.
+ * With mixed labels (mixup, CutMix) onehot is the sum of those of two labels, weighted by their
+ * shares. */
 #include <math.h>
 #include <string.h>
 
@@ -11,10 +12,10 @@
 
 struct row_result {
     double loss;
-    int rank; /* classes that beat the label's */
+    int rank; /* number of classes that beat the label's */
 };
 
-/* Without mixed labels label2 is label and share 1. */
+/* Without mixed labels, label2 equals label and share is 1. */
 struct target {
     int label, label2;
     float share;
@@ -23,7 +24,7 @@ struct target {
 struct batch {
     const float *logits;
     const int32_t *labels, *labels2;
-    const float *mix_shares; /* NULL, as labels2: the labels are not mixed */
+    const float *mix_shares; /* NULL, like labels2, if labels are not mixed */
     int n, n_classes;
     float smoothing, diff_scale;
 };
@@ -74,8 +75,8 @@ static dt_status check_labels(const struct batch *b)
     return DT_OK;
 }
 
-/* A class beats the label's if its logit is larger, or equal with a smaller index; a logit that is
- * not a number beats everything, so a diverged network scores zero. */
+/* A class beats the label's if its logit is larger, or equal with a smaller index; a NaN logit
+ * beats everything, so a diverged network scores zero. */
 static int rank_of(const float *logits, int n_classes, int label)
 {
     int rank = 0;

@@ -1,11 +1,11 @@
-/* Batch normalisation with fused residual addition and ReLU: own loops, because they save the
- * separate passes over memory that a library's batch norm leaves for the addition.
+/* Batch normalisation with fused residual addition and ReLU. We use our own loops because with a
+ * library's batch norm the addition needs separate passes over memory.
  *
- * Work goes by a few blocks of channels at a time: sums of each row (one image, one block),
- * coefficients of each block, and then the rows are normalised while they are still in the cache.
- * Rows are combined in the order of the images, so the results do not depend on the number of
- * threads. A row is walked in groups of 16 lanes; a block of 16, 8 or 1 channels repeats in the
- * lanes, so lane i always holds channel i % block. ReLU keeps one bit per value. */
+ * A few blocks of channels are processed at a time: first the sums of each row (one image, one
+ * block), then the coefficients of each block, and then the rows are normalised while they are
+ * still in the cache. Rows are combined in image order, so the results do not depend on the number
+ * of threads. A row is processed in groups of 16 lanes; a block of 16, 8 or 1 channels repeats
+ * across the lanes, so lane i always holds channel i % block. ReLU keeps one bit per value. */
 #include <math.h>
 #include <omp.h>
 
@@ -20,7 +20,7 @@ struct pair {
 /* Arguments of one run. */
 struct bn {
     const struct dt_cpu_rows *rows;
-    struct pair *sums;            /* one per row, in the order of rows in memory */
+    struct pair *sums;            /* one per row, in memory order */
     struct dt_lanes_coefs *coefs; /* one per block */
     const float *src, *residual, *diff_dst, *diff_dst2, *scale, *shift;
     float *dst, *diff_src, *diff_residual, *diff_scale, *diff_shift;
@@ -30,7 +30,7 @@ struct bn {
     bool relu, past_caches;
 };
 
-/* Statistics of one block of channels, per lane. Padded channels: see load_channels. */
+/* Statistics of one block of channels, per lane; for padded channels see load_channels. */
 struct statistics {
     double mean[LANES], variance[LANES];
 };
@@ -47,7 +47,7 @@ static struct span own_span(int n_tasks)
                          (int)((int64_t)n_tasks * (thread + 1) / n_threads)};
 }
 
-/* Blocks that are taken together, so that they stay in the cache: about 2 MiB for each thread. */
+/* Number of blocks processed together, so that they stay in the cache: about 2 MiB per thread. */
 static int blocks_together(const struct dt_cpu_rows *rows)
 {
     const size_t cached = (size_t)2 << 20;
@@ -55,7 +55,7 @@ static int blocks_together(const struct dt_cpu_rows *rows)
     return (int)(block_bytes < cached ? cached / block_bytes : 1);
 }
 
-/* Whether whole blocks can be dealt to the threads with little loss (a quarter at most). */
+/* Whether whole blocks can be distributed over the threads with little loss (at most a quarter). */
 static bool blocks_suffice(int n_blocks)
 {
     int n_threads = omp_get_num_threads();
@@ -91,8 +91,8 @@ static void load_channels(double out[LANES], const float *values, const struct b
 
 /* --- Forward --- */
 
-/* Adds up the moments of lanes of the same channel (Chan et al.), when a block has fewer channels
- * than there are lanes. m2: sums of squared deviations. */
+/* Combines the moments of lanes that hold the same channel (Chan et al.) if a block has fewer
+ * channels than lanes. m2: sums of squared deviations. */
 static void fold_lanes(struct statistics *s, double m2[LANES], const struct bn *bn)
 {
     int block = bn->rows->block;
@@ -115,7 +115,7 @@ static void fold_lanes(struct statistics *s, double m2[LANES], const struct bn *
     }
 }
 
-/* Combines the rows of a block. A lane has as many values in each row, so the means of all rows
+/* Combines the rows of a block. A lane has the same number of values in each row, so all row means
  * have the same weight. */
 static void combine_rows(struct statistics *s, const struct bn *bn, int block)
 {
@@ -160,8 +160,8 @@ static void forward_coefs(struct dt_lanes_coefs *k, const struct bn *bn, int blo
     }
 }
 
-/* Saves the statistics of a block for the backward pass and moves the running ones; those of a
- * channel that is not finite would keep that for ever and stay as they are. */
+/* Saves the statistics of a block for the backward pass and updates the running ones, except in
+ * channels where those would not be finite: they would never recover. */
 static void store_statistics(const struct bn *bn, int block, const struct statistics *s)
 {
     const struct dt_cpu_rows *rows = bn->rows;
@@ -277,7 +277,7 @@ static void bwd_sums(const struct bn *bn, int image, int block)
     const float *mean = bn->mean + block * LANES;
     float padded[LANES];
 
-    /* The channels of a full block of 16 lie in memory as the lanes want them. */
+    /* A full block of 16 channels is in memory in lane order. */
     if (rows->block < LANES || (block + 1) * LANES > rows->channels) {
         double values[LANES];
         load_channels(values, bn->mean, bn, block);
@@ -290,7 +290,7 @@ static void bwd_sums(const struct bn *bn, int image, int block)
                       row_mask(bn, image, block), mean, rows->row_elements);
 }
 
-/* Of two terms diff_src holds the masked sum by now. */
+/* With two terms, diff_src now holds the masked sum. */
 static void bwd_apply(const struct bn *bn, int image, int block)
 {
     size_t offset = row_offset(bn, image, block);
@@ -301,7 +301,7 @@ static void bwd_apply(const struct bn *bn, int image, int block)
                        bn->past_caches, bn->rows->row_elements);
 }
 
-/* --- The three stages, for a few blocks after the other; inside a parallel region --- */
+/* --- The three stages, a few blocks at a time; inside a parallel region --- */
 
 struct stages {
     void (*sums)(const struct bn *bn, int image, int block);
@@ -311,9 +311,9 @@ struct stages {
 static const struct stages FORWARD = {forward_sums, forward_block, forward_apply};
 static const struct stages BACKWARD = {bwd_sums, bwd_block, bwd_apply};
 
-/* Where there are enough blocks each thread has its own and never waits for another, because on a
- * busy machine every barrier may cost a time slice. Otherwise all share the images of a few blocks.
- * Tasks go by image, so that a thread walks through whole stretches of memory. */
+/* If there are enough blocks, each thread has its own and never waits for another, because on a
+ * busy machine every barrier can cost a time slice. Otherwise all threads share the images of a few
+ * blocks. Tasks are ordered by image, so that a thread accesses contiguous memory. */
 static void run_stages(const struct bn *bn, const struct stages *stages)
 {
     const struct dt_cpu_rows *rows = bn->rows;
@@ -388,9 +388,9 @@ static struct dt_lanes_coefs *coefs_of(const struct dt_exec *exec)
     return (void *)(sums + (size_t)exec->rows.n * (size_t)exec->rows.n_blocks);
 }
 
-/* A tensor that no cache holds until it is read is better written past the caches: that saves
- * reading its lines first. Not where it takes over the memory of a source, whose lines are there.
- */
+/* A tensor too large to stay in a cache until it is read is better written past the caches, which
+ * saves reading its lines first. This does not apply to in-place results, whose lines are already
+ * in the cache. */
 static bool goes_past_caches(const struct dt_cpu_rows *rows, const float *dst, const float *src,
                              const float *src2)
 {

@@ -1,12 +1,12 @@
-/* Ops that treat tensors as flat arrays, as own OpenMP loops: ReLU, residual addition, dropout; and
- * ingest, from bytes to the first activation.
+/* Ops that treat tensors as flat arrays, as our own OpenMP loops: ReLU, residual addition, dropout;
+ * and ingest, from bytes to the first activation.
  *
- * All tensors of a node are seen in one format, padding included: padding is zero in every source
- * and all these functions map zero to zero. ReLU lets NaN through. Schedules are static. */
+ * All tensors of a node are accessed in one format, padding included: padding is zero in every
+ * source and all these functions map zero to zero. ReLU lets NaN through. Schedules are static. */
 #include "base/rng.h"
 #include "cpu/internal.h"
 
-/* All ports in the format of tensor `like`, plain where it has none yet. */
+/* Gives all ports the format of tensor `like`, or the plain format if it has none yet. */
 static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec, int like)
 {
     const struct dt_node *node = exec->node;
@@ -106,7 +106,7 @@ static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec,
 }
 
 /* --- Dropout: the same loop forward and backward, because the mask is a function of the element's
- * logical index in the global batch; that is why it always works on plain order. --- */
+ * logical index in the global batch; it therefore always works in plain order. --- */
 
 enum { DROPOUT_CHUNK = 1024 };
 

@@ -1,5 +1,5 @@
-/* Pooling: max pooling by oneDNN (its workspace remembers the maxima), adaptive average pooling by
- * own loops over rows, which need no case for windows that do not divide the image. */
+/* Pooling: max pooling by oneDNN (its workspace records the maxima), adaptive average pooling by
+ * our own loops over rows, which need no special case for windows that do not divide the image. */
 #include <string.h>
 
 #include "cpu/internal.h"
@@ -128,7 +128,7 @@ static struct range window_of(int i, int n_in, int n_out)
                           (int)(((int64_t)(i + 1) * n_in + n_out - 1) / n_out)};
 }
 
-/* `big` is the side of the image (src or diff_src), `small` the pooled side. */
+/* `big` is the image side (src or diff_src), `small` the pooled side. */
 struct average {
     int big_height, big_width, small_height, small_width, block;
 };
@@ -199,7 +199,7 @@ static dt_status prepare_avg_pool(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-/* diff_src should be stored like the forward src: the reader of both wants the same format. */
+/* diff_src should be stored like the forward src, because the same nodes read both. */
 static dt_status prepare_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_graph *g = exec->graph;

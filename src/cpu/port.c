@@ -1,4 +1,4 @@
-/* Ports: how a prepared node sees its tensors. Copies between the stored format and the one the
+/* Ports: how a prepared node accesses its tensors. Copies between the stored format and the one the
  * node wants go through scratch, and all primitives, memory objects and argument lists are made in
  * prepare and bind, so that running only executes. */
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-/* The parameters' side of a step: the search for gradients that are not finite, the update, sums
- * over passes. */
+/* The parameter side of a step: the check for gradients that are not finite, the update, sums over
+ * passes. */
 #include <omp.h>
 
 #include "cpu/internal.h"
 
-/* An exponent of ones carries into the top bit. */
+/* Adding one to an exponent of all ones carries into the top bit. */
 dt_status dt_cpu_check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count)
 {
     const uint32_t *bits = grads;
@@ -53,8 +53,8 @@ static void update_range(float *restrict w, float *restrict m, const float *rest
     }
 }
 
-/* The segments are short and many (batch norm), so one parallel region takes them all, each thread
- * its share of the elements. */
+/* There are many short segments (batch norm), so one parallel region handles them all and each
+ * thread takes its share of the elements. */
 dt_status dt_cpu_update(struct dt_device *dev, const struct dt_update *update)
 {
     const struct dt_scalars *scalars = &dev->scalars;

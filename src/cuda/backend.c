@@ -1,7 +1,8 @@
 /* The CUDA backend: opening and closing the device, memory, and the table from op to its code.
  *
- * Convolutions are cuDNN's (conv.c, choose.c), linear layers cuBLASLt's (linear.c), the rest are
- * own kernels. Every call puts its work into the compute stream and returns (stream.c, feed.c). */
+ * Convolutions use cuDNN (conv.c, choose.c), linear layers cuBLASLt (linear.c), everything else our
+ * own kernels. Every call enqueues its work in the compute stream and returns (stream.c, feed.c).
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@ static const struct dt_cuda_op *const OPS[DT_N_OPS] = {
 
 static const struct {
     enum dt_dtype type;
-    int capability; /* the least */
+    int capability; /* minimum compute capability */
 } PRECISIONS[] = {
     [DT_PRECISION_FP32] = {DT_F32, 0},
     [DT_PRECISION_TF32] = {DT_F32, 80},
@@ -27,7 +28,7 @@ static const struct {
 
 /* --- Opening and closing --- */
 
-/* A hung device is left alone: each of these calls would wait for it. */
+/* A hung device is not touched: each of these calls would wait for it. */
 static void cuda_close(struct dt_device *dev)
 {
     if (!dev)
@@ -61,14 +62,15 @@ static dt_status find_device(struct dt_device *dev)
         DT_FAIL(DT_ERR_DEVICE, "%s; or set device.kind to cpu", why);
     }
     dev->index = dev->options.local_rank % n;
-    DT_TRY(DT_CUDA("choosing the GPU", cudaSetDevice(dev->index)));
+    DT_TRY(DT_CUDA("selecting the GPU", cudaSetDevice(dev->index)));
     return DT_OK;
 }
 
 static dt_status read_properties(struct dt_device *dev)
 {
     struct cudaDeviceProp properties;
-    DT_TRY(DT_CUDA("properties of the GPU", cudaGetDeviceProperties(&properties, dev->index)));
+    DT_TRY(
+        DT_CUDA("reading the GPU's properties", cudaGetDeviceProperties(&properties, dev->index)));
     snprintf(dev->name, sizeof dev->name, "%.*s", (int)sizeof dev->name - 1, properties.name);
     dev->capability = 10 * properties.major + properties.minor;
     dt_cuda_format_uuid(dev->identity, sizeof dev->identity, &properties.uuid);
@@ -91,12 +93,12 @@ static dt_status check_precision(struct dt_device *dev)
 static dt_status open_libraries(struct dt_device *dev)
 {
     DT_TRY(DT_CUDNN("starting cuDNN", cudnnCreate(&dev->dnn)));
-    DT_TRY(DT_CUDNN("the stream of cuDNN", cudnnSetStream(dev->dnn, dev->compute)));
+    DT_TRY(DT_CUDNN("setting cuDNN's stream", cudnnSetStream(dev->dnn, dev->compute)));
     DT_TRY(DT_CUBLAS("starting cuBLASLt", cublasLtCreate(&dev->blas)));
     return DT_OK;
 }
 
-/* The first launch: a build without code for this GPU fails here. */
+/* The first launch: fails here if the build has no code for this GPU. */
 static dt_status start_step(struct dt_device *dev)
 {
     const struct dt_step_values zero = {0};
@@ -112,7 +114,7 @@ static dt_status start_step(struct dt_device *dev)
     return DT_OK;
 }
 
-/* One block, a part for each, all zero. dev->step is its beginning. */
+/* One zeroed block with a part for each; dev->step is its beginning. */
 static dt_status open_state(struct dt_device *dev)
 {
     enum { STEP, COUNTERS, SCALE, N_PARTS };
@@ -161,7 +163,7 @@ out:
     return status;
 }
 
-/* --- What it is --- */
+/* --- Description --- */
 
 static void cuda_describe(struct dt_device *dev, char *out, size_t bytes)
 {
@@ -170,7 +172,7 @@ static void cuda_describe(struct dt_device *dev, char *out, size_t bytes)
     char version[16];
     if (cudaRuntimeGetVersion(&runtime) != cudaSuccess ||
         cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess)
-        (void)cudaGetLastError(); /* zeros are shown */
+        (void)cudaGetLastError(); /* zeros are shown instead */
     dt_cuda_format_version(version, sizeof version, runtime);
     snprintf(out, bytes, "cuda:%d %s, %.1f GiB, CUDA %s, cuDNN %zu.%zu.%zu, %s", dev->index,
              dev->name, (double)total_bytes / (1 << 30), version, dnn / 10000, dnn / 100 % 100,
@@ -225,8 +227,8 @@ static dt_status cuda_alloc(struct dt_device *dev, void **out, size_t bytes)
         (void)cudaGetLastError();
         DT_FAIL(
             DT_ERR_MEMORY,
-            "out of GPU memory: asked %zu MiB for tensors, %zu MiB are free on %s; use a "
-            "smaller train.micro_batch_size, or look for another process on this GPU (nvidia-smi)",
+            "out of GPU memory: requested %zu MiB for tensors, %zu MiB are free on %s; use a "
+            "smaller train.micro_batch_size, or check for other processes on this GPU (nvidia-smi)",
             bytes >> 20, cuda_free_bytes(dev) >> 20, dev->name);
     }
     DT_TRY(DT_CUDA("GPU memory for tensors", code));
@@ -298,7 +300,7 @@ out:
     return status;
 }
 
-/* What the op wants, and what it takes to align it. */
+/* The op's scratch, plus what is needed to align it. */
 static size_t cuda_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec)
 {
     (void)dev;
@@ -325,7 +327,7 @@ static dt_status cuda_bind(struct dt_device *dev, struct dt_exec *exec, void *co
     const struct dt_node *node = exec->node;
     size_t bytes = cuda_scratch_bytes(dev, exec);
     if (!scratch && bytes > 0)
-        DT_FAIL(DT_ERR_INTERNAL, "node '%s' needs %zu bytes of scratch and got none", node->name,
+        DT_FAIL(DT_ERR_INTERNAL, "node '%s' needs %zu bytes of scratch but got none", node->name,
                 bytes);
     exec->scratch = (char *)dt_cuda_align((uintptr_t)scratch);
     DT_TRY(bind_tensors(exec, exec->src_data, node->src, node->n_src, address));

@@ -1,6 +1,6 @@
-/* The choice of a plan for every convolution: candidates of cuDNN that the options allow are timed
- * on the device, the fastest is taken. Rank 0 chooses for all ranks, so that they compute the same,
- * and keeps its choices on the disk. */
+/* Chooses a plan for every convolution: the cuDNN candidates that the options allow are timed on
+ * the device and the fastest is taken. Rank 0 chooses for all ranks, so that they compute the same,
+ * and keeps its choices on disk. */
 #include "cuda/conv.h"
 
 #include <stdio.h>
@@ -29,8 +29,8 @@ bool dt_conv_allows(const struct dt_conv_rules *rules, enum dt_dtype type, unsig
     unsigned refused = 0;
     if (rules->deterministic)
         refused |= NOTE(NONDETERMINISTIC);
-    /* In 16 bits part of a sum may be passed on in the type of the result, as PyTorch allows too;
-     * Hopper's own engine for the stem is one of these. */
+    /* In 16 bits, partial sums may be rounded to the result type, as PyTorch also allows; Hopper's
+     * own engine for the stem does this. */
     if (rules->deterministic || type == DT_F32)
         refused |= NOTE(REDUCED_PRECISION_REDUCTION);
     if (!rules->winograd)
@@ -58,7 +58,7 @@ dt_status dt_conv_try(struct dt_dnn_plan *plan, const struct dt_dnn_target *targ
     size_t bytes = plan->workspace_bytes;
     if (bytes > DT_CONV_MAX_WORKSPACE) {
         dt_dnn_plan_destroy(plan);
-        DT_FAIL(DT_ERR_DEVICE, "engine %lld wants a workspace of %zu MiB", (long long)engine.index,
+        DT_FAIL(DT_ERR_DEVICE, "engine %lld needs a workspace of %zu MiB", (long long)engine.index,
                 bytes >> 20);
     }
     return DT_OK;
@@ -67,12 +67,12 @@ dt_status dt_conv_try(struct dt_dnn_plan *plan, const struct dt_dnn_target *targ
 /* --- Timing --- */
 
 enum { N_ROUNDS = 3, MAX_RUNS = 10, MIN_TIMED = 4 };
-/* A round lasts about this long; a candidate this much slower than the best is not looked at again;
- * a task gets this much time, unless few candidates were timed. */
+/* A round lasts about round_s; a candidate slower than the best by the factor `hopeless` is
+ * dropped; a task gets budget_s, or more until MIN_TIMED candidates are timed. */
 static const double round_s = 0.001, hopeless = 2, budget_s = 1;
 static const double save_every_s = 5;
 
-/* Memory and events of the timing; made when first needed. */
+/* Memory and events for timing; created when first needed. */
 struct bench {
     struct dt_device *dev;
     char *data, *workspace;
@@ -99,8 +99,7 @@ static struct sizes sizes_of(const struct dt_conv_task *t)
     return s;
 }
 
-/* Where the tensors of a task lie: results never overwrite what others read, so values stay small.
- */
+/* Placement of a task's tensors: results never overwrite inputs of others, so values stay small. */
 static struct dt_dnn_memory memory_of(const struct bench *b, const struct dt_conv_task *t)
 {
     const struct sizes s = sizes_of(t);
@@ -126,13 +125,13 @@ static struct dt_dnn_memory memory_of(const struct bench *b, const struct dt_con
     return m;
 }
 
-/* Fills memory with random numbers of size 2^-7 to 2^-3 and either sign: what numbers are
- * multiplied decides on a GPU's power, and with it on the clock. A piece is made on the host and
- * doubled on the device. */
+/* Fills memory with random numbers of magnitude 2^-7 to 2^-3 and either sign: the numbers
+ * multiplied determine a GPU's power and thus its clock. A piece is made on the host and doubled
+ * repeatedly on the device. */
 static dt_status fill_tensor(struct bench *b, enum dt_dtype type, size_t bytes)
 {
     enum { PIECE = 1 << 20 };
-    /* Sign, the two low bits of the exponent and the mantissa are random, of one number or two. */
+    /* Sign, the two low bits of the exponent and the mantissa are random, in one number or two. */
     const uint32_t mask = type == DT_F32 ? 0x81FFFFFF : type == DT_F16 ? 0x8FFF8FFF : 0x81FF81FF;
     const uint32_t base = type == DT_F32 ? 0x3C000000 : type == DT_F16 ? 0x20002000 : 0x3C003C00;
     cudaStream_t stream = b->dev->compute;
@@ -158,7 +157,7 @@ out:
     return status;
 }
 
-/* Memory for the largest of all problems that wait for a plan. */
+/* Memory for the largest of the problems that still need a plan. */
 static dt_status bench_open(struct bench *b, const struct dt_conv_problem *problems)
 {
     for (const struct dt_conv_problem *p = problems; p; p = p->next) {
@@ -180,7 +179,7 @@ static dt_status bench_open(struct bench *b, const struct dt_conv_problem *probl
     return fill_tensor(b, problems->task.type, bytes);
 }
 
-/* On a device that hangs each of these calls would wait for it. */
+/* If the device hangs, each of these calls would wait for it. */
 static void bench_close(struct bench *b)
 {
     if (b->dev->hung)
@@ -207,8 +206,9 @@ static dt_status grow_workspace(struct bench *b, size_t bytes)
     return DT_OK;
 }
 
-/* Seconds of one of n runs, without the host's time to start them: one more goes before, and while
- * the device is busy with it the others queue up. It also loads the kernels of a new plan. */
+/* Seconds per run over n runs, excluding the host's launch time: an extra run comes first, and
+ * while the device is busy with it the others are queued. It also loads the kernels of a new plan.
+ */
 static dt_status time_runs(struct bench *b, const struct dt_dnn_plan *plan,
                            cudnnBackendDescriptor_t pack, int n, double *seconds)
 {
@@ -219,13 +219,13 @@ static dt_status time_runs(struct bench *b, const struct dt_dnn_plan *plan,
     for (int i = 0; i < n; i++)
         DT_TRY(dt_dnn_run(dev->dnn, plan, pack));
     DT_TRY(DT_CUDA("recording an event", cudaEventRecord(b->end, dev->compute)));
-    DT_TRY(dt_cuda_wait(dev, b->end, "a convolution algorithm that is tried"));
+    DT_TRY(dt_cuda_wait(dev, b->end, "a convolution algorithm under test"));
     DT_TRY(DT_CUDA("reading a time", cudaEventElapsedTime(&ms, b->begin, b->end)));
     *seconds = (double)ms * 1e-3 / n;
     return DT_OK;
 }
 
-/* `best`: of the candidates so far. */
+/* `best` is the best time of the candidates so far. */
 static dt_status time_plan(struct bench *b, const struct dt_conv_task *task,
                            const struct dt_dnn_plan *plan, double best, double *seconds)
 {
@@ -260,7 +260,7 @@ struct chooser {
     struct bench bench;
 };
 
-/* A choice made elsewhere or earlier; DT_ERR_DEVICE where it does not fit. */
+/* Applies a choice made elsewhere or earlier; DT_ERR_DEVICE if it does not fit. */
 static dt_status take_choice(struct chooser *c, struct dt_conv_problem *problem,
                              const struct dt_conv_choice *choice)
 {
@@ -285,8 +285,8 @@ out:
     return status;
 }
 
-/* Times the candidates in their order; the first of equals is taken. The loop ends with DT_OK, what
- * it found is in *best: candidate -1 if nothing. */
+/* Times the candidates in their order; the first of equals wins. The loop ends with DT_OK and the
+ * result in *best: candidate -1 if none was found. */
 static dt_status find_fastest(struct chooser *c, struct dt_dnn_offer *offer,
                               struct dt_conv_problem *problem, struct dt_conv_choice *best)
 {
@@ -309,18 +309,18 @@ static dt_status find_fastest(struct chooser *c, struct dt_dnn_offer *offer,
             problem->plan = plan;
             continue;
         }
-        if (!c->dev->hung) /* else its code may be running */
+        if (!c->dev->hung) /* otherwise its code may still be running */
             dt_dnn_plan_destroy(&plan);
-        /* A candidate may fail when it runs; a device that hangs or a job that ends is no matter of
-         * candidates. */
+        /* A candidate may fail when it runs; a hanging device or an ending job is not the
+         * candidate's fault. */
         if (status != DT_OK && status != DT_ERR_DEVICE && status != DT_ERR_MEMORY)
             DT_TRY(status);
     }
     return DT_OK;
 }
 
-/* Timings differ from run to run. Where runs have to repeat, the first usable candidate is taken,
- * which is what the heuristics of cuDNN hold for the fastest. */
+/* Timings differ from run to run. If runs must be reproducible, the first usable candidate is
+ * taken, which cuDNN's heuristics consider the fastest. */
 static void find_first(struct chooser *c, struct dt_dnn_offer *offer,
                        struct dt_conv_problem *problem, struct dt_conv_choice *best)
 {
@@ -354,7 +354,7 @@ static dt_status find_choice(struct chooser *c, struct dt_conv_problem *problem,
         DT_FAIL(DT_ERR_DEVICE, "cuDNN %zu has no algorithm on %s for %s%s; the last try: %s",
                 cudnnGetVersion(), c->dev->name, dt_conv_text(text, &problem->task),
                 c->rules.deterministic ? " with train.deterministic" : "",
-                why[0] ? why : "nothing was offered");
+                why[0] ? why : "none was offered");
     }
     dt_error_clear();
     return DT_OK;
@@ -376,7 +376,7 @@ static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem,
     if (dt_plan_cache_get(c->cache, key, choice)) {
         if (take_choice(c, problem, choice) == DT_OK)
             return DT_OK;
-        dt_error_clear(); /* the file is older than the driver, say: choose anew */
+        dt_error_clear(); /* e.g. the file is older than the driver: choose again */
     }
     if (!c->bench.data && !c->rules.deterministic)
         DT_TRY(bench_open(&c->bench, c->dev->problems));
@@ -384,9 +384,9 @@ static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem,
     return dt_plan_cache_put(c->cache, key, choice);
 }
 
-/* --- The choice for all --- */
+/* --- The choices for all ranks --- */
 
-/* What rank 0 tells the others: who it is and a choice for each problem that waits for one. */
+/* Rank 0's message to the others: its identity and a choice for each problem that needs one. */
 struct table {
     char gpu[64];
     int64_t cudnn;
@@ -409,14 +409,14 @@ static dt_status choose_all(struct chooser *c, struct table *table, int n)
     snprintf(table->gpu, sizeof(table->gpu), "%s", dev->name);
     table->cudnn = (int64_t)cudnnGetVersion();
     snprintf(scope, sizeof(scope), "%s, cuDNN %lld", dev->name, (long long)table->cudnn);
-    /* Choices of timed runs do not repeat, so a deterministic run does without the file. */
+    /* Choices made by timing are not reproducible, so a deterministic run does not use the file. */
     DT_TRY(dt_plan_cache_open(&c->cache, c->rules.deterministic ? "" : dev->cache_dir, scope));
     for (struct dt_conv_problem *p = dev->problems; p; p = p->next) {
         if (p->plan.plan)
             continue;
         progress(dev, i, n);
         DT_TRY_OUT(choose_one(c, p, &table->choice[i++]));
-        /* The first start takes long: one that is cut short leaves the next less to do. */
+        /* The first start takes long: saving often leaves less to do after an interrupted one. */
         if (dt_clock_s() - saved_s > save_every_s) {
             dt_plan_cache_save(c->cache);
             saved_s = dt_clock_s();
@@ -424,7 +424,7 @@ static dt_status choose_all(struct chooser *c, struct table *table, int n)
     }
     progress(dev, n, n);
 out:
-    dt_plan_cache_save(c->cache); /* after a failure, too: what was timed is known */
+    dt_plan_cache_save(c->cache); /* also after a failure, to keep what was timed */
     dt_plan_cache_close(c->cache);
     bench_close(&c->bench);
     return status;
@@ -442,7 +442,7 @@ static dt_status adopt_all(struct chooser *c, const struct table *table)
         snprintf(why, sizeof(why), "%s", dt_error_text());
         DT_FAIL(DT_ERR_DISAGREE,
                 "rank 0 (%.64s, cuDNN %lld) chose an algorithm for %s that this rank (%s, cuDNN "
-                "%zu) does not have: %s; all ranks need the same kind of GPU and version of cuDNN",
+                "%zu) does not have: %s; all ranks need the same GPU model and cuDNN version",
                 table->gpu, (long long)table->cudnn, dt_conv_text(text, &p->task), c->dev->name,
                 cudnnGetVersion(), why);
     }
@@ -467,7 +467,7 @@ dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared)
     bool chooses = !options->share || options->rank == 0;
     if (status == DT_OK && chooses && n > 0)
         status = choose_all(&c, table, n);
-    /* Every rank comes here exactly once, whatever happened to it. */
+    /* Every rank gets here exactly once, even after a failure. */
     if (options->share)
         status = options->share(options->context, status, table, bytes);
     if (status == DT_OK && !chooses)

@@ -1,13 +1,13 @@
-/* Convolution and its two gradients by cuDNN, plans as choose.c chose them.
+/* Convolution and its two gradients by cuDNN, with the plans chosen by choose.c.
  *
- * Bias and ReLU follow as one kernel in place, the gradient of the bias as a sum over the rows of
- * diff_dst. The addresses of a node never change, so cuDNN gets them once, when they are bound. */
+ * Bias and ReLU follow as one in-place kernel; the gradient of the bias is a sum over the rows of
+ * diff_dst. The addresses of a node never change, so cuDNN gets them once, in bind. */
 #include "cuda/conv.h"
 
 #include "base/mem.h"
 #include "cuda/internal.h"
 
-/* Where a node has x, weights and y of its task, in its sources or destinations. */
+/* The positions of the task's x, weights and y in a node's sources or destinations. */
 struct place {
     bool dst;
     int index;
@@ -52,11 +52,11 @@ static dt_status make_task(struct dt_conv_task *task, const struct dt_exec *exec
     };
     if (w->cp != x->cp || w->np != y->cp || w->type != x->type || y->type != x->type ||
         y->n != x->n || y->h != dt_conv_out_h(task) || y->w != dt_conv_out_w(task))
-        DT_FAIL(DT_ERR_INTERNAL, "the formats of convolution '%s' do not fit together", node->name);
+        DT_FAIL(DT_ERR_INTERNAL, "the formats of convolution '%s' are inconsistent", node->name);
     return DT_OK;
 }
 
-/* Finds the problem of a node or adds it at the end: the ranks, which prepare the same nodes, have
+/* Finds the problem of a node or adds it at the end. All ranks prepare the same nodes, so they have
  * the same list. */
 static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
 {
@@ -73,8 +73,7 @@ static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-/* Partial sums of the gradient of the bias; they take the place of the workspace, which is free
- * again by then. */
+/* Partial sums of the bias gradient; they reuse the workspace, which is free again by then. */
 static size_t partial_bytes(const struct dt_exec *exec)
 {
     const struct dt_conv_task *task = &exec->problem->task;

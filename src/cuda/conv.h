@@ -1,12 +1,12 @@
-/* Convolutions of the device: the distinct tasks of its nodes and the plan chosen for each. */
+/* The device's convolutions: the distinct tasks of its nodes and the plan chosen for each. */
 #ifndef DTRAIN_CUDA_CONV_H
 #define DTRAIN_CUDA_CONV_H
 
 #include "cuda/dnn_graph.h"
 #include "dtrain/backend.h"
 
-/* Nodes with equal tasks share one. Lives as long as the device; a later plan of the same network
- * finds it chosen. */
+/* Nodes with equal tasks share a problem. It lives as long as the device, so a later plan of the
+ * same network finds it already chosen. */
 struct dt_conv_problem {
     struct dt_conv_problem *next;
     struct dt_conv_task task;
@@ -25,13 +25,13 @@ struct dt_conv_rules {
 struct dt_conv_rules dt_conv_rules(const struct dt_device_options *options);
 /* Whether an engine with these numerical notes may compute in `type`. */
 bool dt_conv_allows(const struct dt_conv_rules *rules, enum dt_dtype type, unsigned numerical);
-/* A plan of a candidate if it is allowed, can be made and is not too large; *plan stays empty if
- * not, and the error text says why. Errors are those of memory. */
+/* Creates a plan for a candidate if it is allowed, can be made and is not too large; otherwise
+ * *plan stays empty and the error text says why. Errors are those of memory. */
 dt_status dt_conv_try(struct dt_dnn_plan *plan, const struct dt_dnn_target *target,
                       struct dt_dnn_offer *offer, const struct dt_conv_rules *rules,
                       enum dt_dtype type, int candidate);
 
-/* Which candidate was taken: its place in the offer, and its engine as a check. */
+/* The chosen candidate: its index in the offer, and its engine as a check. */
 struct dt_conv_choice {
     int64_t candidate, engine;
 };
@@ -39,16 +39,16 @@ struct dt_conv_choice {
 /* --- Choices of earlier runs (plan_cache.c): a JSON file that jobs may share. --- */
 
 struct dt_plan_cache;
-/* Reads the file in `folder`, "" = a cache that keeps nothing. A file that is missing is an empty
- * cache, a damaged one is too and gets a warning. `scope` is what the choices depend on besides the
- * key: GPU and version of cuDNN. */
+/* Reads the file in `folder` ("": a cache that keeps nothing). A missing file is an empty cache,
+ * and so is a damaged one, with a warning. `scope` is what the choices depend on besides the key:
+ * GPU and cuDNN version. */
 dt_status dt_plan_cache_open(struct dt_plan_cache **cache, const char *folder, const char *scope);
 bool dt_plan_cache_get(const struct dt_plan_cache *cache, const char *key,
                        struct dt_conv_choice *out);
 dt_status dt_plan_cache_put(struct dt_plan_cache *cache, const char *key,
                             const struct dt_conv_choice *choice);
-/* Writes what was put, together with what other jobs have written meanwhile; may be called again. A
- * failure is one warning, after which nothing is kept. */
+/* Writes new entries together with those that other jobs have written meanwhile; may be called
+ * repeatedly. A failure gives one warning, after which nothing is kept. */
 void dt_plan_cache_save(struct dt_plan_cache *cache);
 void dt_plan_cache_close(struct dt_plan_cache *cache); /* accepts NULL */
 

@@ -1,5 +1,5 @@
-/* Descriptors of cuDNN's graph API: created, given their attributes, finalized, and destroyed with
- * the offer or the plan they belong to. */
+/* Descriptors of cuDNN's graph API: created, filled with attributes, finalized, and destroyed with
+ * the offer or the plan that they belong to. */
 #include "cuda/dnn_graph.h"
 
 #include <stdio.h>
@@ -11,10 +11,10 @@
 
 typedef cudnnBackendDescriptor_t descriptor;
 
-/* How an execution tells the tensors apart. */
+/* Ids by which an execution identifies the tensors. */
 enum { ID_X = 'x', ID_W = 'w', ID_Y = 'y' };
 
-enum { ALIGNMENT = 16 }; /* of tensors: what the fast engines ask for */
+enum { ALIGNMENT = 16 }; /* of tensors, as required by the fast engines */
 
 /* --- Tasks --- */
 
@@ -64,7 +64,7 @@ static void destroy(descriptor *d)
     *d = NULL;
 }
 
-/* One attribute as it is handed to cudnnBackendSetAttribute. */
+/* The arguments of one cudnnBackendSetAttribute. */
 struct attribute {
     cudnnBackendAttributeName_t name;
     cudnnBackendAttributeType_t type;
@@ -94,7 +94,7 @@ static dt_status make_descriptor(descriptor *d, cudnnBackendDescriptorType_t typ
     return DT_OK;
 }
 
-/* The dimensions are given in the order N, C, H, W; the strides say NHWC. */
+/* Dimensions are in the order N, C, H, W; the strides make it NHWC. */
 static dt_status make_tensor(descriptor *d, int64_t id, enum dt_dtype type, int n, int c, int h,
                              int w)
 {
@@ -135,7 +135,7 @@ static dt_status make_window(descriptor *d, const struct dt_conv_task *task)
 
 static dt_status make_op(struct dt_dnn_offer *offer, const struct dt_conv_task *task)
 {
-    /* What differs between the three operations: names, in the order of `attributes`. */
+    /* The names that differ between the three operations, in the order of `attributes`. */
     static const struct {
         cudnnBackendDescriptorType_t type;
         cudnnBackendAttributeName_t conv, x, w, y, alpha, beta;
@@ -192,7 +192,7 @@ static dt_status make_graph(struct dt_dnn_offer *offer, const struct dt_dnn_targ
                            target->handle ? 2 : 1, "making the graph of a convolution");
 }
 
-/* --- Devices that are not there --- */
+/* --- Devices that are not present --- */
 
 #if CUDNN_VERSION >= 90800
 enum {
@@ -212,13 +212,13 @@ dt_status dt_dnn_describe(struct dt_dnn_target *target, const char *json)
     return status;
 }
 #else
-enum { DEVICE_OF_HEURISTICS = -1, DEVICE_OF_PLAN = -1 }; /* not used: there is no description */
+enum { DEVICE_OF_HEURISTICS = -1, DEVICE_OF_PLAN = -1 }; /* not used: devices cannot be described */
 
 dt_status dt_dnn_describe(struct dt_dnn_target *target, const char *json)
 {
     (void)json;
     *target = (struct dt_dnn_target){0};
-    DT_FAIL(DT_ERR_DEVICE, "cuDNN %d cannot plan for a described device, 9.8 is needed",
+    DT_FAIL(DT_ERR_DEVICE, "cuDNN %d cannot plan for a described device; 9.8 is required",
             CUDNN_VERSION);
 }
 #endif
@@ -230,8 +230,8 @@ void dt_dnn_forget(struct dt_dnn_target *target)
 
 /* --- Candidates --- */
 
-/* Asked for a number only, cuDNN gives an upper bound; so the configurations are fetched into
- * descriptors made beforehand, and those it did not fill are destroyed. */
+/* If asked only for their number, cuDNN returns an upper bound, so the configurations are fetched
+ * into descriptors made beforehand, and those not filled are destroyed. */
 static dt_status fetch(struct dt_dnn_offer *offer, descriptor heuristics)
 {
     descriptor *list = offer->candidate + offer->n_candidates;
@@ -251,7 +251,7 @@ out:
     return status;
 }
 
-/* A mode that has nothing for this graph says so by refusing to be finalized. */
+/* A mode that has nothing for this graph cannot be finalized. */
 static dt_status add_list(struct dt_dnn_offer *offer, const struct dt_dnn_target *target,
                           cudnnBackendHeurMode_t mode)
 {
@@ -381,7 +381,7 @@ void dt_dnn_plan_destroy(struct dt_dnn_plan *plan)
     *plan = (struct dt_dnn_plan){0};
 }
 
-/* --- Runs --- */
+/* --- Execution --- */
 
 dt_status dt_dnn_pack_create(cudnnBackendDescriptor_t *pack, const struct dt_dnn_memory *memory)
 {

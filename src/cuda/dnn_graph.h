@@ -1,7 +1,7 @@
 /* A convolution as cuDNN's graph API sees it: the operation, the engine configurations that the
  * heuristics offer for it (the candidates), execution plans made of them, and their execution.
  *
- * Plans can be made for a device that is not there, from a description of it: for tests. Such plans
+ * For tests, plans can be made for a device that is not present, from its description. Such plans
  * cannot run. */
 #ifndef DTRAIN_CUDA_DNN_GRAPH_H
 #define DTRAIN_CUDA_DNN_GRAPH_H
@@ -16,9 +16,9 @@
 
 enum dt_conv_kind { DT_CONV_FORWARD, DT_CONV_BWD_DATA, DT_CONV_BWD_WEIGHTS };
 
-/* A distinct convolution. x: n x c x h x w, weights: k x c x r x s, y: what follows from them; all
- * NHWC, channels with their padding, of one type; sums in fp32. x, w and y keep their names in the
- * backward kinds, which read or write the gradients of x, w and y. */
+/* A distinct convolution. x: n x c x h x w, weights: k x c x r x s, y: the resulting shape; all
+ * NHWC with padded channels, of one type; sums in fp32. x, w and y keep their names in the backward
+ * kinds, which read or write the gradients of x, w and y. */
 struct dt_conv_task {
     enum dt_conv_kind kind;
     enum dt_dtype type;
@@ -35,9 +35,9 @@ bool dt_conv_equal(const struct dt_conv_task *a, const struct dt_conv_task *b);
  * have different texts. */
 const char *dt_conv_text(char out[DT_CONV_TEXT_MAX], const struct dt_conv_task *task);
 
-/* The device plans are made for: of a handle, or as described. */
+/* The device that plans are made for: that of a handle, or a described one. */
 struct dt_dnn_target {
-    cudnnHandle_t handle; /* or NULL, then: */
+    cudnnHandle_t handle; /* NULL: use `described`*/
     cudnnBackendDescriptor_t described;
 };
 /* Fills target->described from cuDNN's JSON description of a device; needs cuDNN 9.8. */
@@ -47,14 +47,14 @@ void dt_dnn_forget(struct dt_dnn_target *target); /* undoes dt_dnn_describe */
 /* Most candidates taken from one of the two lists of the heuristics. */
 enum { DT_DNN_LIST_MAX = 64, DT_DNN_MAX_CANDIDATES = 2 * DT_DNN_LIST_MAX };
 
-/* What cuDNN offers for a task: first the heuristics' own list, best first as they see it, then the
- * fallback list. The same GPU and version of cuDNN give the same list. */
+/* The candidates that cuDNN offers for a task: first the heuristics' own list, best first by their
+ * estimate, then the fallback list. The same GPU and cuDNN version give the same list. */
 struct dt_dnn_offer {
     cudnnBackendDescriptor_t x, w, y, conv, op, graph;
     cudnnBackendDescriptor_t candidate[DT_DNN_MAX_CANDIDATES]; /* NULL: taken by a plan */
     int n_candidates;
 };
-/* An unsupported task is no error but an empty offer. */
+/* An unsupported task gives an empty offer, not an error. */
 dt_status dt_dnn_offer_create(struct dt_dnn_offer **offer, const struct dt_dnn_target *target,
                               const struct dt_conv_task *task);
 void dt_dnn_offer_destroy(struct dt_dnn_offer *offer); /* accepts NULL */
@@ -70,21 +70,18 @@ struct dt_dnn_plan {
     int64_t engine;
     size_t workspace_bytes;
 };
-/* Makes a plan of a candidate, which is gone from the offer afterwards; DT_ERR_DEVICE where cuDNN
- * cannot. */
+/* Makes a plan from a candidate, which is removed from the offer; DT_ERR_DEVICE if cuDNN cannot. */
 dt_status dt_dnn_plan_create(struct dt_dnn_plan *plan, const struct dt_dnn_target *target,
                              struct dt_dnn_offer *offer, int candidate);
 void dt_dnn_plan_destroy(struct dt_dnn_plan *plan); /* accepts an empty one */
 
-/* The addresses of a run: of x, w, y (16-byte aligned), and of the workspace, NULL if it needs
- * none.
- */
+/* The addresses of a run: x, w, y (16-byte aligned) and the workspace, NULL if none is needed. */
 struct dt_dnn_memory {
     void *x, *w, *y, *workspace;
 };
 dt_status dt_dnn_pack_create(cudnnBackendDescriptor_t *pack, const struct dt_dnn_memory *memory);
 void dt_dnn_pack_destroy(cudnnBackendDescriptor_t pack); /* accepts NULL */
-/* Puts the run into the handle's stream. */
+/* Enqueues the run in the handle's stream. */
 dt_status dt_dnn_run(cudnnHandle_t handle, const struct dt_dnn_plan *plan,
                      cudnnBackendDescriptor_t pack);
 

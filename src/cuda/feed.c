@@ -1,8 +1,8 @@
-/* Input of a pass, copied beside the work that is under way.
+/* Input of a pass, copied concurrently with the work in progress.
  *
  * The host's bytes go to one of two blocks of device memory on the copy stream, and from there to
- * their tensors on the compute stream, where the tensors are free. end_feed waits for the first leg
- * only. The blocks alternate: the host can be ahead of the device by as many passes. */
+ * their tensors on the compute stream, once the tensors are free. end_feed waits for the first copy
+ * only. The blocks alternate, so the host can be two passes ahead of the device. */
 #include "base/log.h"
 #include "cuda/internal.h"
 
@@ -10,7 +10,7 @@ dt_status dt_cuda_upload(struct dt_device *dev, void *dst, const void *src, size
 {
     DT_TRY(
         DT_CUDA("upload", cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, dev->compute)));
-    DT_TRY(dt_cuda_wait_stream(dev, dev->compute, "an upload and the work before it"));
+    DT_TRY(dt_cuda_wait_stream(dev, dev->compute, "an upload and earlier work"));
     return DT_OK;
 }
 
@@ -24,10 +24,10 @@ void dt_cuda_close_feed(struct dt_device *dev)
     dev->feed_bytes = dev->feed_used = 0;
 }
 
-/* Several plans of a device share the blocks: they only grow. */
+/* The plans of a device share the blocks, which only grow. */
 dt_status dt_cuda_open_feed(struct dt_device *dev, size_t bytes)
 {
-    enum { MAX_FEEDS = 8 }; /* each is aligned */
+    enum { MAX_FEEDS = 8 }; /* each of them is aligned */
     size_t wanted = dt_cuda_align(bytes) + MAX_FEEDS * DT_CUDA_ALIGN;
     if (wanted <= dev->feed_bytes)
         return DT_OK;
@@ -45,7 +45,7 @@ dt_status dt_cuda_feed(struct dt_device *dev, void *dst, const void *src, size_t
     if (dev->feed_bytes == 0)
         return dt_cuda_upload(dev, dst, src, bytes);
     if (dev->feed_used + bytes > dev->feed_bytes)
-        DT_FAIL(DT_ERR_INTERNAL, "a pass feeds %zu bytes, more than the %zu that were asked for",
+        DT_FAIL(DT_ERR_INTERNAL, "a pass feeds %zu bytes, more than the %zu requested",
                 dev->feed_used + bytes, dev->feed_bytes);
     char *block = dev->feed_memory[slot] + dev->feed_used;
     if (dev->feed_used == 0)
@@ -70,7 +70,7 @@ dt_status dt_cuda_end_feed(struct dt_device *dev)
     return DT_OK;
 }
 
-/* Without pinning everything works; copies are slower and block. Said once. */
+/* Everything works without pinning, but copies are slower and block. Warns only once. */
 dt_status dt_cuda_pin(struct dt_device *dev, void *memory, size_t bytes)
 {
     cudaError_t code = cudaHostRegister(memory, bytes, cudaHostRegisterDefault);
@@ -88,5 +88,5 @@ dt_status dt_cuda_pin(struct dt_device *dev, void *memory, size_t bytes)
 void dt_cuda_unpin(struct dt_device *dev, void *memory)
 {
     if (!dev->hung && cudaHostUnregister(memory) != cudaSuccess)
-        (void)cudaGetLastError(); /* it was not pinned: dt_cuda_pin has said so */
+        (void)cudaGetLastError(); /* it was not pinned; dt_cuda_pin has warned */
 }

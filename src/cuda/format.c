@@ -1,9 +1,9 @@
-/* How tensors lie in device memory, one table per graph, and the way between that and logical
+/* Layout of tensors in device memory, one table per graph, and conversion to and from logical
  * order.
  *
  * Everything but inputs and workspaces is a matrix N H W C: activations, weights (O R S I) and,
- * with N = H = W = 1, vectors. C is padded, of weights N too. The conversion runs on the host: it
- * is for checkpoints and tests. */
+ * with N = H = W = 1, vectors. C is padded, and for weights also N. The conversion runs on the
+ * host: it is for checkpoints and tests. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +40,8 @@ static struct dt_cuda_format finish_format(struct dt_cuda_format f)
     return f;
 }
 
-/* What the tensor says of itself; weights are told by the nodes that use them. */
+/* The format that follows from the tensor alone; that of weights comes from the nodes using them.
+ */
 static struct dt_cuda_format plain_format(const struct dt_device *dev, const struct dt_tensor *t)
 {
     struct dt_cuda_format f = {.layout = DT_LAYOUT_ACTIVATION,
@@ -74,7 +75,7 @@ static bool feeds_convolutions_only(const struct dt_graph *g, int tensor)
     return true;
 }
 
-/* The pixels as the first convolutions want them: 3 channels in rows of 4, not 8. */
+/* The pixels as the first convolutions need them: 3 channels in rows of 4, not 8. */
 static void set_ingest(struct dt_cuda_format *format, const struct dt_graph *g,
                        const struct dt_node *node)
 {
@@ -85,7 +86,7 @@ static void set_ingest(struct dt_cuda_format *format, const struct dt_graph *g,
     *dst = finish_format(*dst);
 }
 
-/* Weights lie as the activation they multiply. */
+/* Weights have the layout of the activation they multiply. */
 static void set_weights(struct dt_cuda_format *weights, enum dt_layout layout,
                         const struct dt_cuda_format *src)
 {
@@ -141,7 +142,7 @@ static void set_used(struct dt_cuda_format *format, const struct dt_node *node)
     }
 }
 
-/* A gradient lies as its parameter, also where only one of the two is used by a node. */
+/* A gradient has the layout of its parameter, even if a node uses only one of the two. */
 static void share_with_gradients(struct dt_cuda_format *format, const struct dt_graph *g)
 {
     for (int t = 0; t < g->n_tensors; t++) {
@@ -203,7 +204,7 @@ static void drop_table(struct dt_cuda_formats **link)
     formats_destroy(table);
 }
 
-/* One without users may be of an earlier graph at this address. */
+/* A table without users may belong to an earlier graph at this address. */
 static dt_status fresh_table(struct dt_device *dev, struct dt_cuda_formats **out,
                              const struct dt_graph *g)
 {
@@ -265,7 +266,7 @@ size_t dt_cuda_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int
 {
     const struct dt_cuda_format *format = NULL;
     if (dt_cuda_format(dev, &format, g, tensor) != DT_OK)
-        return 0; /* no node of the graph is prepared, there is nothing to be valid yet */
+        return 0; /* no node of the graph is prepared yet */
     return stored_bytes(format, &g->tensor[tensor]);
 }
 
@@ -306,7 +307,7 @@ static void permute(const struct dt_cuda_format *f, enum dt_dtype type, float *l
             }
 }
 
-/* One tensor's image on the host. */
+/* A copy of one tensor on the host. */
 struct image {
     const struct dt_cuda_format *format;
     enum dt_dtype type;
@@ -344,8 +345,8 @@ dt_status dt_cuda_get_tensor(struct dt_device *dev, const struct dt_graph *g, in
 {
     struct image image;
     DT_TRY(image_create(dev, &image, g, tensor));
-    /* A copy to memory that is not pinned blocks, so the work before it is waited for here. */
-    dt_status status = dt_cuda_wait_stream(dev, dev->compute, "the work before reading a tensor");
+    /* A copy to unpinned memory blocks, so wait for the earlier work here. */
+    dt_status status = dt_cuda_wait_stream(dev, dev->compute, "the work before a tensor is read");
     if (status == DT_OK)
         status =
             DT_CUDA(g->tensor[tensor].name, cudaMemcpyAsync(image.memory, src, image.bytes,

@@ -1,5 +1,5 @@
-/* fp16 and bf16 on the host, as bits: to fp32 exactly, from fp32 to the nearest, ties to even. A
- * NaN stays one and gets quiet; what is too large becomes infinite. */
+/* fp16 and bf16 on the host, as bits: exact to fp32, rounded to nearest even from fp32. A NaN stays
+ * a NaN and becomes quiet; values that are too large become infinite. */
 #ifndef DTRAIN_CUDA_HALF_H
 #define DTRAIN_CUDA_HALF_H
 
@@ -51,7 +51,8 @@ static inline uint16_t dt_float_to_fp16(float value)
              magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u)
         return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
-    if (magnitude >= 0x477ff000u) /* 65520: half way from the largest to what would be next */
+    if (magnitude >=
+        0x477ff000u) /* 65520: halfway between the largest value and the next would-be value */
         return (uint16_t)(sign | 0x7c00u);
     if (magnitude < 0x38800000u) { /* 2^-14: subnormal, a multiple of 2^-24 */
         /* 0.5 has 2^-24 as its last bit, so this addition does the rounding. */

@@ -1,7 +1,7 @@
-/* Inside of the CUDA backend: device, formats, prepared nodes, wrappers around library calls.
+/* Internals of the CUDA backend: device, formats, prepared nodes, wrappers for library calls.
  *
- * Activations are NHWC with channels padded to a multiple of 8 (of what ingest writes: to 4);
- * weights of convolutions O R S I, of linear layers O x (H W C), both padded alike; vectors of
+ * Activations are NHWC with channels padded to a multiple of 8 (for ingest's output: 4);
+ * convolution weights are O R S I, linear weights O x (H W C), both padded likewise; vectors of
  * channels are padded to 8. Padding is zero everywhere and stays zero. `type` is the type of
  * activations and their gradients, of the shadow copy of weights, and of the gradients of
  * parameters; everything else is fp32. */
@@ -15,7 +15,7 @@
 #include "dtrain/backend.h"
 #include "kernels/kernels.h"
 
-/* --- Library calls: DT_TRY(DT_CUDA("what is done", cudaCall(...))) --- */
+/* --- Library calls: DT_TRY(DT_CUDA("what it does", cudaCall(...))) --- */
 /* DT_OK, or DT_ERR_DEVICE (memory: DT_ERR_MEMORY) with `what`, the library's name for the error and
  * its text. */
 dt_status dt_cuda_status(const char *what, cudaError_t code, const char *file, int line);
@@ -28,7 +28,7 @@ dt_status dt_cublas_status(const char *what, cublasStatus_t code, const char *fi
 /* --- Formats (format.c) --- */
 
 enum dt_layout {
-    DT_LAYOUT_PLAIN,          /* as it is on the host: pixels, labels */
+    DT_LAYOUT_PLAIN,          /* as on the host: pixels, labels */
     DT_LAYOUT_VECTOR,         /* fp32 or `type`, channels padded to 8 */
     DT_LAYOUT_ACTIVATION,     /* rows x cp */
     DT_LAYOUT_BITS,           /* one bit per element of rows x cp: workspace of bn */
@@ -39,15 +39,16 @@ enum dt_layout {
 
 struct dt_cuda_format {
     enum dt_layout layout;
-    enum dt_dtype type; /* in which nodes read and write it */
+    enum dt_dtype type; /* type in which nodes read and write it */
     int n, c, h, w;     /* logical; weights: O, I, R, S (linear: of the activation it multiplies) */
     int cp;             /* c padded */
     int np;             /* weights: n padded to 8; else n */
     size_t elements;    /* padding included; bits: rounded up to whole bytes by rows * cp / 8 */
 };
 
-/* The formats of one graph, made when its first node is prepared; the graph is complete then. They
- * die with the last node, so a later graph at the same address never sees stale ones. */
+/* The formats of one graph, made when its first node is prepared; the graph must be complete by
+ * then. They are destroyed with the last node, so a later graph at the same address never sees
+ * stale ones. */
 struct dt_cuda_formats {
     struct dt_cuda_formats *next;
     const struct dt_graph *graph;
@@ -56,11 +57,11 @@ struct dt_cuda_formats {
     int n_users; /* prepared nodes */
 };
 
-/* Counts one more node of `g` as user of its formats; release undoes it. DT_ERR_MEMORY. */
+/* Adds a node of `g` as a user of its formats; release removes one. DT_ERR_MEMORY. */
 dt_status dt_cuda_formats_acquire(struct dt_device *dev, const struct dt_graph *g);
 void dt_cuda_formats_release(struct dt_device *dev, const struct dt_graph *g);
-/* Of a tensor. Where no node is prepared, the formats are made anew and valid until the next call
- * of a function of this file. DT_ERR_MEMORY. */
+/* The format of a tensor. If no node is prepared, the formats are made anew and are valid until the
+ * next call of a function of format.c. DT_ERR_MEMORY. */
 dt_status dt_cuda_format(struct dt_device *dev, const struct dt_cuda_format **out,
                          const struct dt_graph *g, int tensor);
 enum dt_dtype dt_cuda_dtype(struct dt_device *dev, const struct dt_graph *g, int tensor);
@@ -76,8 +77,8 @@ void dt_cuda_formats_destroy(struct dt_cuda_formats *formats);
 enum {
     DT_CUDA_FEED_SLOTS = 2,
     DT_CUDA_MAX_STAMPS = 4096,
-    DT_CUDA_ALIGN = 256,         /* bytes: of what libraries want aligned best */
-    DT_CUDA_PINNED_BYTES = 4096, /* of dt_device.pinned */
+    DT_CUDA_ALIGN = 256,         /* bytes: the best alignment for the libraries */
+    DT_CUDA_PINNED_BYTES = 4096, /* size of dt_device.pinned */
 };
 
 struct dt_conv_problem; /* conv.h */
@@ -95,25 +96,25 @@ struct dt_device {
     struct dt_cuda_formats *formats;
     struct dt_conv_problem *problems;
     uint64_t n_allocs;
-    bool hung; /* a wait was given up: freeing might wait for ever, and is left out */
+    bool hung; /* a wait timed out: freeing might block forever and is skipped */
 
-    /* Device memory: what kernels keep between launches. */
+    /* Device memory: state that kernels keep between launches. */
     struct dt_step_values *step;
     struct dt_scale_state *scale;
     struct dt_step_counters *counters;
-    void *pinned; /* host memory of small downloads */
+    void *pinned; /* host memory for small downloads */
 
     cudaEvent_t fork, wait;
     cudaEvent_t *mark; /* marks of the comm stream */
     int n_marks;
-    /* Feeding: a pass's input goes to device memory `feed_memory[i]` on the copy stream, from there
-     * to its tensors on the compute stream; the marks alternate from pass to pass. */
+    /* Feeding: a pass's input goes to device memory `feed_memory[i]` on the copy stream and from
+     * there to its tensors on the compute stream; the slots alternate from pass to pass. */
     char *feed_memory[DT_CUDA_FEED_SLOTS];
     size_t feed_bytes, feed_used;
     int feed_slot;
     cudaEvent_t fed[DT_CUDA_FEED_SLOTS], taken[DT_CUDA_FEED_SLOTS];
-    bool told_unpinned; /* that host memory could not be pinned */
-    cudaEvent_t *stamp; /* DT_CUDA_MAX_STAMPS, made as needed */
+    bool told_unpinned; /* has warned that host memory could not be pinned */
+    cudaEvent_t *stamp; /* DT_CUDA_MAX_STAMPS, created as needed */
 };
 
 static inline size_t dt_cuda_align(size_t bytes)
@@ -121,13 +122,13 @@ static inline size_t dt_cuda_align(size_t bytes)
     return (bytes + DT_CUDA_ALIGN - 1) / DT_CUDA_ALIGN * DT_CUDA_ALIGN;
 }
 
-/* Waits for an event at most options.timeout_s, polling; `what` ("the training step") for the
- * message of DT_ERR_HANG. */
+/* Waits for an event, polling, for at most options.timeout_s; `what` ("the training step") is for
+ * the message of DT_ERR_HANG. */
 dt_status dt_cuda_wait(struct dt_device *dev, cudaEvent_t event, const char *what);
-/* Waits in this way for what a stream holds now. */
+/* Waits likewise for all work now in a stream. */
 dt_status dt_cuda_wait_stream(struct dt_device *dev, cudaStream_t stream, const char *what);
 
-/* probe.c: why there is no GPU to be used, in words; `code` is what cudaGetDeviceCount said. */
+/* probe.c: explains why no GPU can be used; `code` is the result of cudaGetDeviceCount. */
 void dt_cuda_explain(char *out, size_t bytes, cudaError_t code);
 /* "13.0" from 13000. */
 void dt_cuda_format_version(char *out, size_t bytes, int version);
@@ -147,16 +148,17 @@ struct dt_exec {
     char *scratch;                                     /* after bind: aligned to DT_CUDA_ALIGN */
     size_t scratch_bytes;
     struct dt_conv_problem *problem; /* convolutions */
-    void *own;                       /* of the op */
+    void *own;                       /* private to the op */
 };
 
 struct dt_cuda_op {
-    /* src and dst (formats) are filled in. Sets scratch_bytes where it is known by now. */
+    /* src and dst (formats) are set. Sets scratch_bytes if it is already known. */
     dt_status (*prepare)(struct dt_device *dev, struct dt_exec *exec);
     dt_status (*run)(struct dt_device *dev, struct dt_exec *exec);
     /* May be NULL: */
-    size_t (*scratch_bytes)(const struct dt_exec *exec); /* after choose, else exec's field */
-    dt_status (*bind)(struct dt_device *dev, struct dt_exec *exec); /* addresses are filled in */
+    size_t (*scratch_bytes)(
+        const struct dt_exec *exec); /* called after choose; NULL: exec's field */
+    dt_status (*bind)(struct dt_device *dev, struct dt_exec *exec); /* addresses are set */
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* also after a failed prepare */
 };
 
@@ -168,7 +170,7 @@ DT_OP_LIST(DT_CUDA_DECLARE)
 /* update.c */
 dt_status dt_cuda_set_scalars(struct dt_device *dev, const struct dt_scalars *scalars);
 dt_status dt_cuda_update(struct dt_device *dev, const struct dt_update *update);
-/* Segments from *next on as ranges[0 .. DT_MAX_RANGES) of one launch; *next moves on. */
+/* Turns segments from *next on into ranges[0 .. DT_MAX_RANGES) of one launch and advances *next. */
 dt_status dt_cuda_cut_ranges(struct dt_range *ranges, int *n_ranges,
                              const struct dt_segment *segments, int n_segments, int *next);
 dt_status dt_cuda_accumulate(struct dt_device *dev, float *dst, const void *src,
@@ -191,7 +193,7 @@ void dt_cuda_unpin(struct dt_device *dev, void *memory);
 
 /* stream.c: order of the streams, recordings, stamps. */
 dt_status dt_cuda_open_streams(struct dt_device *dev);
-void dt_cuda_close_streams(struct dt_device *dev); /* also half-open ones */
+void dt_cuda_close_streams(struct dt_device *dev); /* even if only partly open */
 void *dt_cuda_comm_stream(struct dt_device *dev);
 dt_status dt_cuda_open_marks(struct dt_device *dev, int n);
 dt_status dt_cuda_fork(struct dt_device *dev);

@@ -1,8 +1,8 @@
-/* Linear layers by cuBLASLt, one matrix product each; the bias and its gradient are own kernels.
+/* Linear layers by cuBLASLt, one matrix product each; bias and its gradient use our own kernels.
  *
- * In rows: dst (n x np) = src (n x k) times weights (np x k) transposed, with k = H W cp, where the
- * padding is zero. cuBLASLt counts in columns, which turns every matrix over: what is rows x width
- * here is width x rows there, with leading dimension width, and the factors change places. */
+ * In row-major order: dst (n x np) = src (n x k) times weights (np x k) transposed, with k = H W
+ * cp, where the padding is zero. cuBLASLt is column-major, which transposes every matrix: rows x
+ * width here is width x rows there, with leading dimension width, and the factors are swapped. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -10,12 +10,12 @@
 
 enum {
     MAX_WORKSPACE = 32 << 20,
-    ALIGNMENT = 16, /* of rows, and of every tensor at least */
+    ALIGNMENT = 16, /* of rows, and at least of every tensor */
 };
 
-/* In cuBLASLt's words: out = a b, after transposing them. */
+/* In cuBLASLt's terms: out = a b, after transposing them. */
 struct product {
-    const struct dt_cuda_format *format[3]; /* a, b, out: in rows */
+    const struct dt_cuda_format *format[3]; /* a, b, out: row-major */
     bool transpose_a, transpose_b;
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t layout[3];
@@ -69,7 +69,7 @@ static dt_status create_desc(struct dt_device *dev, struct product *p, const cha
     return DT_OK;
 }
 
-/* Partial sums, where k is split, are in fp32 and added in a step of their own: without loss of
+/* If k is split, the partial sums are in fp32 and added in a separate step: without loss of
  * precision, and in the same order in every run. */
 static dt_status set_preference(cublasLtMatmulPreference_t preference, const char *name)
 {
@@ -90,7 +90,7 @@ static dt_status set_preference(cublasLtMatmulPreference_t preference, const cha
     return DT_OK;
 }
 
-/* The first algorithm that cuBLASLt proposes: for these few products no measuring pays. */
+/* The first algorithm that cuBLASLt proposes: for so few products, timing does not pay off. */
 static dt_status choose_algorithm(struct dt_device *dev, struct product *p, const char *name)
 {
     dt_status status = DT_OK;
@@ -114,7 +114,7 @@ out:
     return status;
 }
 
-/* Takes over *setup, the first three fields. */
+/* Takes the first three fields from *setup. */
 static dt_status prepare_product(struct dt_device *dev, struct dt_exec *exec,
                                  const struct product *setup)
 {
@@ -175,7 +175,7 @@ static dt_status run_linear_bwd_data(struct dt_device *dev, struct dt_exec *exec
     return DT_OK;
 }
 
-/* The workspace and the partial sums of the bias are used one after the other. */
+/* The workspace and the partial sums of the bias are never used at the same time. */
 static dt_status prepare_linear_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *diff_dst = exec->src[1];

@@ -1,5 +1,5 @@
-/* The loss, and the way of its counters to the host. Labels are looked at on the device only: one
- * that is no class is reported when the counters are read. */
+/* The loss, and the download of its counters. Labels are checked on the device only: one that is
+ * not a class is reported when the counters are read. */
 #include "cuda/internal.h"
 
 static dt_status prepare_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
@@ -10,7 +10,7 @@ static dt_status prepare_softmax_xent(struct dt_device *dev, struct dt_exec *exe
     bool alike =
         node->n_dst == 0 || (exec->dst[0]->type == logits->type && exec->dst[0]->cp == logits->cp);
     if (logits->h != 1 || logits->w != 1 || logits->cp % DT_GROUP != 0 || !alike)
-        DT_FAIL(DT_ERR_INTERNAL, "the logits of node '%s' are no rows of classes", node->name);
+        DT_FAIL(DT_ERR_INTERNAL, "the logits of node '%s' are not rows of classes", node->name);
     exec->scratch_bytes = (size_t)logits->n * sizeof(struct dt_loss_row);
     return DT_OK;
 }

@@ -1,12 +1,13 @@
-/* Batch normalisation: own kernels, because they fold the residual addition, the ReLU (kept as one
- * bit per value) and the sum of two gradients into passes over memory that are needed anyway.
+/* Batch normalisation by our own kernels, because they fold the residual addition, the ReLU (kept
+ * as one bit per value) and the sum of two gradients into passes over memory that are needed
+ * anyway.
  *
  * Forward in training: statistics, then the normalisation; backward: sums, then the gradient. In
- * between a small kernel combines the partial results of the blocks. They lie in the scratch,
- * behind them (backward) the coefficients of the gradient. */
+ * between, a small kernel combines the partial results of the blocks. Those are in the scratch,
+ * followed (backward) by the coefficients of the gradient. */
 #include "cuda/internal.h"
 
-/* Of the activation that is normalised. */
+/* The geometry of the activation that is normalised. */
 static struct dt_norm_args args_of(const struct dt_exec *exec)
 {
     const struct dt_cuda_format *f = exec->src[0];
@@ -22,7 +23,7 @@ static bool lies_alike(const struct dt_cuda_format *f, const struct dt_cuda_form
            f->elements == like->elements;
 }
 
-/* Of the workspace, bit i belongs to element i of the activation. */
+/* Bit i of the workspace belongs to element i of the activation. */
 static bool is_mask(const struct dt_cuda_format *f, const struct dt_cuda_format *like)
 {
     return f->layout == DT_LAYOUT_BITS && f->elements == like->elements / 8;
@@ -37,7 +38,7 @@ static dt_status prepare_rows(struct dt_exec *exec, const char *src_kinds, const
 
     if (rows > INT32_MAX)
         DT_FAIL(DT_ERR_CONFIG,
-                "batch norm '%s' has %zu pixels per pass, the GPU can do up to %d: use a smaller "
+                "batch norm '%s' has %zu pixels per pass, the GPU supports up to %d: use a smaller "
                 "batch",
                 node->name, rows, INT32_MAX);
     for (int i = 0; i < node->n_src + node->n_dst; i++) {
@@ -48,7 +49,7 @@ static dt_status prepare_rows(struct dt_exec *exec, const char *src_kinds, const
                   : kind == 'w' ? is_mask(f, like)
                                 : f->layout == DT_LAYOUT_VECTOR && f->cp == like->cp;
         if (!ok)
-            DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' do not lie alike (%s %d)",
+            DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout (%s %d)",
                     node->name, is_src ? "source" : "destination", is_src ? i : i - node->n_src);
     }
     return DT_OK;

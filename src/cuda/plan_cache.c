@@ -2,9 +2,9 @@
  *
  *   {"version": 1, "plans": {"<GPU, cuDNN: task, rules>": {"candidate": 3, "engine": 45}, ...}}
  *
- * The file is replaced as a whole by a rename from a name of this process alone, so that jobs which
- * write at the same time never mix; of two such jobs one may lose what it added and choose again.
- * The file may be lost or damaged at any time: it only saves time. */
+ * The file is replaced as a whole by renaming a temporary file with a unique name, so that jobs
+ * which write at the same time never mix; one of two such jobs may lose its additions and choose
+ * again. The file may be lost or damaged at any time: it only saves time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 
 enum { VERSION = 1, KEY_MAX = 512 };
 
-/* Beyond these a file counts as damaged and is started anew. */
+/* A file beyond these limits counts as damaged and is started anew. */
 static const struct dt_json_limits limits = {.bytes = 2 << 20, .n_values = 30000};
 
 struct entry {
@@ -77,13 +77,13 @@ static dt_status read_entry(struct dt_plan_cache *cache, const struct dt_json *v
     if (!dt_json_integer(dt_json_get(value, "candidate"), 0, DT_DNN_MAX_CANDIDATES - 1,
                          &choice.candidate) ||
         !dt_json_integer(dt_json_get(value, "engine"), 0, INT32_MAX, &choice.engine))
-        DT_FAIL(DT_ERR_DATA, "%s:%d:%d: a choice needs numbers 'candidate' and 'engine'",
+        DT_FAIL(DT_ERR_DATA, "%s:%d:%d: a choice needs the numbers 'candidate' and 'engine'",
                 cache->path, value->line, value->column);
-    /* What this process has put is newer. */
+    /* Entries put by this process are newer. */
     return find_entry(cache, value->key) ? DT_OK : add_entry(cache, value->key, &choice);
 }
 
-/* Adds what the file has. */
+/* Adds the entries of the file. */
 static dt_status merge_file(struct dt_plan_cache *cache)
 {
     struct dt_json_doc *doc = NULL;
@@ -176,7 +176,7 @@ static dt_status save_entries(struct dt_plan_cache *cache)
     dt_jsonw_init(&w, true);
     DT_TRY_OUT(dt_file_make_folder(cache->folder));
     if (merge_file(cache) != DT_OK)
-        dt_error_clear(); /* opening it has said so: what can be read of it is kept */
+        dt_error_clear(); /* already reported by open: whatever can be read is kept */
     DT_TRY_OUT(print_entries(&w, cache));
     DT_TRY_OUT(dt_file_save(cache->path, w.text, w.bytes));
     cache->changed = false;
@@ -193,7 +193,7 @@ void dt_plan_cache_save(struct dt_plan_cache *cache)
         dt_log(DT_LOG_WARNING, "%s; the next run chooses convolution algorithms again",
                dt_error_text());
         dt_error_clear();
-        cache->folder[0] = '\0'; /* said once */
+        cache->folder[0] = '\0'; /* warn only once */
     }
 }
 

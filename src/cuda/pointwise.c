@@ -1,5 +1,5 @@
-/* Ops without neighbours: ReLU, residual addition, dropout, ingest. All tensors of a node are seen
- * as one flat array, padding included, so they must lie alike. */
+/* Elementwise ops: ReLU, residual addition, dropout, ingest. Each tensor of a node is treated as a
+ * flat array, padding included, so all must have the same layout. */
 #include "cuda/internal.h"
 
 /* All tensors in the format of dst[0]. */
@@ -15,7 +15,7 @@ static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec)
                 src->cp == like->cp && src->elements == like->elements;
     }
     if (!alike)
-        DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' do not lie alike", node->name);
+        DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout", node->name);
     return DT_OK;
 }
 
@@ -46,7 +46,7 @@ static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-/* Forward and backward: the mask is a function of the element's place in the global batch. */
+/* Forward and backward: the mask is a function of the element's position in the global batch. */
 static dt_status run_dropout(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;

@@ -1,7 +1,7 @@
 /* Max pooling, which keeps one byte per output for its backward, and adaptive average pooling. */
 #include "cuda/internal.h"
 
-/* `big` is the side of the image (src or diff_src), `small` the pooled side. */
+/* `big` is the image side (src or diff_src), `small` the pooled side. */
 static struct dt_pool_shape shape_of(const struct dt_node *node, const struct dt_cuda_format *big,
                                      const struct dt_cuda_format *small)
 {
@@ -25,16 +25,16 @@ static dt_status prepare_pool(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *src = exec->src[0], *dst = exec->dst[0];
     if (src->n != dst->n || src->cp != dst->cp || src->cp % DT_GROUP != 0 || src->type != dst->type)
-        DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' do not lie alike", node->name);
+        DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout", node->name);
     return DT_OK;
 }
 
 static dt_status prepare_max_pool(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    enum { MAX_KERNEL = 16 }; /* a place in the window is one byte */
+    enum { MAX_KERNEL = 16 }; /* a position in the window is one byte */
     if (node->attr.pool.kernel > MAX_KERNEL)
-        DT_FAIL(DT_ERR_CONFIG, "max pooling '%s' has windows of %d x %d, the GPU can do up to %d",
+        DT_FAIL(DT_ERR_CONFIG, "max pooling '%s' has windows of %d x %d, the GPU supports up to %d",
                 node->name, node->attr.pool.kernel, node->attr.pool.kernel, MAX_KERNEL);
     DT_TRY(prepare_pool(dev, exec));
     return DT_OK;

@@ -1,5 +1,5 @@
-/* What GPUs are there, and, where there are none, why not: in words for somebody who works on a
- * cluster, not in CUDA's. */
+/* Lists the GPUs or explains why there are none, in terms for users of a cluster rather than
+ * CUDA's. */
 #include <stdio.h>
 #include <stdlib.h>
 

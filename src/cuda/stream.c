@@ -1,7 +1,7 @@
 /* The three streams and their order, waiting with a deadline, recordings, time stamps.
  *
- * compute carries the walk, comm the reductions (with priority: the other ranks wait for them),
- * copy the input. None of them is ordered against the default stream. */
+ * compute carries the walk, comm the reductions (with priority, because other ranks wait for them),
+ * copy the input. None of them synchronises with the default stream. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -28,7 +28,7 @@ static void destroy_events(cudaEvent_t *events, int n)
 dt_status dt_cuda_open_streams(struct dt_device *dev)
 {
     int least = 0, greatest = 0;
-    DT_TRY(DT_CUDA("priorities of streams", cudaDeviceGetStreamPriorityRange(&least, &greatest)));
+    DT_TRY(DT_CUDA("stream priorities", cudaDeviceGetStreamPriorityRange(&least, &greatest)));
     DT_TRY(DT_CUDA("the compute stream",
                    cudaStreamCreateWithPriority(&dev->compute, cudaStreamNonBlocking, least)));
     DT_TRY(DT_CUDA("the comm stream",
@@ -75,7 +75,7 @@ enum { SPIN_US = 50, NAP_US = 50, POLL_US = 10000 };
 static void nap(void)
 {
     const struct timespec time = {.tv_nsec = NAP_US * 1000};
-    (void)nanosleep(&time, NULL); /* woken early by a signal: asks once more than needed */
+    (void)nanosleep(&time, NULL); /* if a signal wakes it early, it polls once more than needed */
 }
 
 static dt_status run_out_of_time(struct dt_device *dev, const char *what)
@@ -87,7 +87,7 @@ static dt_status run_out_of_time(struct dt_device *dev, const char *what)
             what, dev->name, dev->options.timeout_s);
 }
 
-/* *is_told: to the watchdog, that this rank may be waiting for others. */
+/* *is_told: the watchdog has been told that this rank may be waiting for others. */
 static dt_status wait_for_event(struct dt_device *dev, cudaEvent_t event, const char *what,
                                 bool *is_told)
 {
@@ -100,13 +100,14 @@ static dt_status wait_for_event(struct dt_device *dev, cudaEvent_t event, const 
             DT_TRY(DT_CUDA(what, code));
             return DT_OK;
         }
-        (void)cudaGetLastError(); /* "not ready" is no error, the next launch must not see it */
+        (void)cudaGetLastError(); /* "not ready" is not an error, and the next launch must not see
+                                     it */
         double now = dt_clock_s();
         if (options->timeout_s > 0 && now - start > options->timeout_s)
             return run_out_of_time(dev, what);
         if (options->poll && now - polled > POLL_US * 1e-6) {
             dt_status status = options->poll(options->context);
-            dev->hung = dev->hung || status != DT_OK; /* what it waits for may never come */
+            dev->hung = dev->hung || status != DT_OK; /* the event may never complete */
             DT_TRY(status);
             polled = now;
         }
@@ -119,8 +120,8 @@ static dt_status wait_for_event(struct dt_device *dev, cudaEvent_t event, const 
     }
 }
 
-/* With several ranks the work may hold sums of NCCL, which end only when all ranks have got there:
- * a rank that waits for the GPU is not to blame. */
+/* With several ranks the work may contain NCCL sums, which end only when all ranks have reached
+ * them: a rank that waits for the GPU is not to blame. */
 dt_status dt_cuda_wait(struct dt_device *dev, cudaEvent_t event, const char *what)
 {
     bool is_told = false;
@@ -194,10 +195,10 @@ dt_status dt_cuda_join(struct dt_device *dev, int mark)
 
 /* --- Recordings ---
  *
- * While the compute stream is captured, events recorded in it are places in the recording, and a
- * stream that waits for one is captured too. The events of fork and mark are used nowhere else, and
- * are recorded anew before anything waits for them, so it does no harm that they stay such places
- * when the recording is over. */
+ * While the compute stream is captured, events recorded in it are points in the recording, and a
+ * stream that waits for one is captured too. After the recording the events of fork and mark still
+ * refer to such points, which is harmless: they are used nowhere else and are recorded again before
+ * anything waits for them. */
 
 struct dt_recording {
     cudaGraphExec_t exec;
@@ -205,15 +206,15 @@ struct dt_recording {
 
 dt_status dt_cuda_record(struct dt_device *dev)
 {
-    /* What fails from here on is the reason if the recording fails. */
+    /* The first failure from here on is the reason if the recording fails. */
     dt_error_clear();
-    /* Thread-local: other threads (of NCCL, of the loader) may go on calling what they like. */
+    /* Thread-local: other threads (of NCCL, of the loader) may keep calling any function. */
     DT_TRY(DT_CUDA("starting to record the step",
                    cudaStreamBeginCapture(dev->compute, cudaStreamCaptureModeThreadLocal)));
     return DT_OK;
 }
 
-/* Ends the capture also where it fails, of all streams; no graph is made then. */
+/* Ends the capture of all streams, even on failure; no graph is made then. */
 static dt_status end_capture(struct dt_device *dev, cudaGraph_t *graph)
 {
     cudaError_t code = cudaStreamEndCapture(dev->compute, graph);
@@ -234,7 +235,7 @@ dt_status dt_cuda_end_record(struct dt_device *dev, struct dt_recording **out)
     *out = NULL;
     DT_TRY_OUT(end_capture(dev, &graph));
     DT_TRY_OUT(DT_NEW(recording, 1));
-    /* Reductions keep the priority that they have in the comm stream. */
+    /* Reductions keep the priority of the comm stream. */
     DT_TRY_OUT(DT_CUDA("preparing the recorded step",
                        cudaGraphInstantiateWithFlags(&recording->exec, graph,
                                                      cudaGraphInstantiateFlagUseNodePriority)));
@@ -289,7 +290,7 @@ dt_status dt_cuda_elapsed(struct dt_device *dev, int from, int to, double *secon
         DT_FAIL(DT_ERR_INTERNAL, "time stamp %d or %d was never taken", from, to);
     DT_TRY(dt_cuda_wait(dev, dev->stamp[from], "the work before a time stamp"));
     DT_TRY(dt_cuda_wait(dev, dev->stamp[to], "the work before a time stamp"));
-    DT_TRY(DT_CUDA("time between stamps",
+    DT_TRY(DT_CUDA("the time between stamps",
                    cudaEventElapsedTime(&ms, dev->stamp[from], dev->stamp[to])));
     *seconds = (double)ms * 1e-3;
     return DT_OK;

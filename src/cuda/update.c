@@ -1,5 +1,5 @@
-/* The parameters' side of a step: its values, the update, sums over passes, 16-bit copies, whether
- * it counts, and the loss scale. All of it is put into the compute stream. */
+/* The parameter side of a step: its values, the update, sums over passes, 16-bit copies, whether
+ * the step counts, and the loss scale. All of it is enqueued in the compute stream. */
 #include "cuda/internal.h"
 #include "kernels/ranges.h"
 
@@ -12,7 +12,8 @@ dt_status dt_cuda_set_scalars(struct dt_device *dev, const struct dt_scalars *sc
                                           .nesterov = scalars->nesterov,
                                           .step = scalars->step,
                                           .first_row = scalars->first_row};
-    DT_TRY(DT_CUDA("the values of a step", dt_kernel_set_step(dev->compute, dev->step, &values)));
+    DT_TRY(DT_CUDA("setting the values of a step",
+                   dt_kernel_set_step(dev->compute, dev->step, &values)));
     return DT_OK;
 }
 
@@ -81,7 +82,7 @@ dt_status dt_cuda_get_loss_scale(struct dt_device *dev, struct dt_loss_scale *ou
     DT_TRY(
         DT_CUDA("reading the loss scale", cudaMemcpyAsync(dev->pinned, dev->scale, sizeof *state,
                                                           cudaMemcpyDeviceToHost, dev->compute)));
-    DT_TRY(dt_cuda_wait_stream(dev, dev->compute, "the work before reading the loss scale"));
+    DT_TRY(dt_cuda_wait_stream(dev, dev->compute, "the work before the loss scale is read"));
     *out = (struct dt_loss_scale){.scale = state->scale, .n_clean = state->n_clean};
     return DT_OK;
 }

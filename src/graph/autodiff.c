@@ -1,10 +1,10 @@
 /* Reverse-mode differentiation: walks the training nodes backwards and lets each op's rule append
  * its backward nodes.
  *
- * Between rules the book keeps, per forward tensor, the gradients its readers gave. A third one
- * makes the first two be added at once, so at most two wait; the rule of the producer takes them as
- * one tensor (through an add node) or, where its backward node can sum two terms itself, as they
- * are. */
+ * Between rules, the gradients contributed by the readers of each forward tensor are kept as
+ * pending terms. When a third arrives, the first two are added at once, so at most two are pending;
+ * the producer's rule takes them as one tensor (through an add node) or, if its backward node can
+ * sum two terms itself, as they are. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ bool dt_autodiff_needs(const struct dt_autodiff *ad, int value)
     return ad->value[value].needs;
 }
 
-/* "diff_<name>", or "diff_<name>#2" and so on where that is taken; cut to fit. */
+/* "diff_<name>", or "diff_<name>#2" and so on if that name is taken; truncated to fit. */
 static void unique_name(char out[DT_NAME_MAX], const struct dt_graph *g, const char *name)
 {
     snprintf(out, DT_NAME_MAX, "diff_%.*s", DT_NAME_MAX - 6, name);
@@ -62,7 +62,7 @@ int dt_autodiff_new_param(struct dt_autodiff *ad, int param)
     return diff;
 }
 
-/* Replaces the two waiting terms of `value` by their sum. */
+/* Replaces the two pending terms of `value` by their sum. */
 static void add_terms(struct dt_autodiff *ad, int value)
 {
     struct value *v = &ad->value[value];
@@ -136,8 +136,7 @@ void dt_autodiff_one_to_one(struct dt_autodiff *ad, enum dt_op op, const struct 
     append_one_to_one(ad, op, node, dt_autodiff_take(ad, node), saved);
 }
 
-/* Weights first: their gradient is on its way to the other ranks while the data gradient computes.
- */
+/* Weights first, so that their gradient is being reduced while the data gradient is computed. */
 void dt_autodiff_weights_then_data(struct dt_autodiff *ad, const struct dt_node *node,
                                    enum dt_op bwd_weights, enum dt_op bwd_data)
 {
@@ -164,7 +163,7 @@ static dt_status check_start(const struct dt_graph *g)
         DT_FAIL(DT_ERR_INTERNAL, "the training graph has no loss to differentiate");
     for (int i = 0; i < g->n_tensors; i++) {
         if (g->tensor[i].role == DT_DIFF_PARAM)
-            DT_FAIL(DT_ERR_INTERNAL, "the graph is differentiated already");
+            DT_FAIL(DT_ERR_INTERNAL, "the graph has already been differentiated");
     }
     return DT_OK;
 }
@@ -200,7 +199,7 @@ static void walk_back(struct dt_autodiff *ad)
     }
 }
 
-/* A parameter that gets no gradient would silently stay at its initial value. */
+/* A parameter without a gradient would silently keep its initial value. */
 static dt_status check_end(const struct dt_graph *g, int n_forward)
 {
     DT_TRY(g->status);

@@ -5,8 +5,8 @@ static dt_status infer_conv(const struct dt_graph *g, const struct dt_node *node
 {
     const struct dt_tensor *weights = &g->tensor[node->src[1]];
     if (weights->dim[1] != dim[1])
-        DT_FAIL(DT_ERR_INTERNAL, "%s: %d channels come in, the weights have %d", node->name, dim[1],
-                weights->dim[1]);
+        DT_FAIL(DT_ERR_INTERNAL, "%s: the input has %d channels, the weights expect %d", node->name,
+                dim[1], weights->dim[1]);
     DT_TRY(
         dt_infer_window(node, dim, weights->dim[2], node->attr.conv.stride, node->attr.conv.pad));
     dim[1] = weights->dim[0];

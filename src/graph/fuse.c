@@ -1,8 +1,9 @@
 /* Fusion: a ReLU moves into the conv, bn or add before it; an add with ReLU moves into the bn
- * before it. Needs: nobody else reads what lies between, and the backend can run the fused node.
+ * before it. This requires that no other node reads the tensor between them and that the backend
+ * can run the fused node.
  *
- * One pass in execution order. The surviving node keeps its place and takes over the dst of the
- * nodes folded into it; therefore the other summand must exist before the bn runs. */
+ * One pass in execution order. The surviving node keeps its position and takes over the dst of the
+ * nodes folded into it; therefore the other summand must be computed before the bn runs. */
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -22,7 +23,7 @@ static bool supported(const struct fuser *f, const struct dt_node *node)
     return !f->supports || f->supports(f->context, f->g, node);
 }
 
-/* Puts `fused` in place of node `keep`; its dst comes from node `last`, which disappears. */
+/* Replaces node `keep` by `fused`, whose dst comes from node `last`, which is removed. */
 static void replace(struct fuser *f, int keep, int last, const struct dt_node *fused)
 {
     f->g->node[keep] = *fused;
@@ -30,7 +31,8 @@ static void replace(struct fuser *f, int keep, int last, const struct dt_node *f
     f->producer[fused->dst[0]] = keep;
 }
 
-/* bn in training remembers where its ReLU was active: the tensor is created only if it stays. */
+/* In training, bn records where its ReLU was active; the tensor is created only if the fusion is
+ * kept. */
 static bool fuse_if_supported(struct fuser *f, int keep, int last, struct dt_node *fused)
 {
     struct dt_graph *g = f->g;
@@ -51,7 +53,8 @@ static bool fuse_if_supported(struct fuser *f, int keep, int last, struct dt_nod
     return true;
 }
 
-/* bn + add + relu: one summand is the dst of a plain bn that runs after the other one is there. */
+/* bn + add + relu: one summand is the dst of a plain bn that runs after the other one is computed.
+ */
 static bool fuse_residual(struct fuser *f, int add, int relu)
 {
     const struct dt_graph *g = f->g;

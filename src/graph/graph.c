@@ -1,7 +1,7 @@
-/* The graph's memory: two growing arrays, of tensors and of nodes, addressed by index.
+/* Storage of the graph: two growing arrays, of tensors and of nodes, addressed by index.
  *
  * The first error of any building call is remembered in the graph (its text stays the thread's last
- * error); everything after it does nothing. */
+ * error); all later calls do nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int
 {
     DT_TRY(g->status);
     if (g->pixels[phase] >= 0)
-        DT_FAIL(DT_ERR_INTERNAL, "the graph has its %s phase already",
+        DT_FAIL(DT_ERR_INTERNAL, "the graph already has its %s phase",
                 phase == DT_TRAIN ? "training" : "evaluation");
     if (batch < 1 || image_size < 1)
         DT_FAIL(DT_ERR_CONFIG, "a graph of %d images of %dx%d pixels cannot be built", batch,
@@ -106,7 +106,7 @@ static dt_status check_ids(const struct dt_graph *g, const char *name, int n, co
                            int min_n, int max_n, const char *what)
 {
     if (n < min_n || n > max_n)
-        DT_FAIL(DT_ERR_INTERNAL, "node %s has %d %s, allowed are %d to %d", name, n, what, min_n,
+        DT_FAIL(DT_ERR_INTERNAL, "node %s has %d %s; allowed: %d to %d", name, n, what, min_n,
                 max_n);
     for (int i = 0; i < n; i++) {
         if (id[i] < 0 || id[i] >= g->n_tensors)

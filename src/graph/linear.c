@@ -6,8 +6,8 @@ static dt_status infer_linear(const struct dt_graph *g, const struct dt_node *no
     const struct dt_tensor *weights = &g->tensor[node->src[1]];
     size_t features = (size_t)dim[1] * (size_t)dim[2] * (size_t)dim[3];
     if ((size_t)weights->dim[1] != features)
-        DT_FAIL(DT_ERR_INTERNAL, "%s: %zu features come in, the weights have %d", node->name,
-                features, weights->dim[1]);
+        DT_FAIL(DT_ERR_INTERNAL, "%s: the input has %zu features, the weights expect %d",
+                node->name, features, weights->dim[1]);
     dim[1] = weights->dim[0];
     dim[2] = dim[3] = 1;
     return DT_OK;

@@ -37,7 +37,7 @@ void dt_graph_softmax_xent(struct dt_graph *g, int logits, double smoothing)
     g->logits[g->phase] = logits;
 }
 
-/* The forward node has computed the gradient of the logits already. */
+/* The forward node has already computed the gradient of the logits. */
 static void gradient_softmax_xent(struct dt_autodiff *ad, const struct dt_node *node)
 {
     dt_autodiff_give(ad, node->src[0], node->dst[0]);

@@ -23,8 +23,8 @@ int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init
     return dt_draft_commit(g, &draft);
 }
 
-/* A fused ReLU is undone inside bn_bwd, with the help of the workspace; the sum of two terms is
- * folded in. */
+/* bn_bwd also differentiates a fused ReLU, using the workspace, and sums two gradient terms itself.
+ */
 static void gradient_bn(struct dt_autodiff *ad, const struct dt_node *node)
 {
     int term[2];

@@ -1,4 +1,4 @@
-/* The op table, generated from DT_OP_LIST, and what the families of ops share. */
+/* The op table, generated from DT_OP_LIST, and helpers shared by the op families. */
 #include <string.h>
 
 #include "graph/internal.h"
@@ -33,7 +33,7 @@ double dt_node_flops(const struct dt_graph *g, const struct dt_node *node)
     return rule->per_element * (double)dt_tensor_elements(&g->tensor[node->src[0]]);
 }
 
-/* --- Drafts of nodes --- */
+/* --- Node drafts --- */
 
 static dt_status check_source(const struct dt_graph *g, const char *name, int src)
 {
@@ -135,7 +135,7 @@ void dt_draft_param(struct dt_graph *g, struct dt_node *draft, const char *suffi
     draft->src[draft->n_src++] = id;
 }
 
-/* --- Shapes and operations --- */
+/* --- Shapes and operation counts --- */
 
 dt_status dt_infer_window(const struct dt_node *node, int dim[4], int kernel, int stride, int pad)
 {

@@ -1,4 +1,4 @@
-/* Ops on single elements: ingest, ReLU, addition, dropout. */
+/* Elementwise ops: ingest, ReLU, addition, dropout. */
 #include "base/rng.h"
 #include "graph/internal.h"
 

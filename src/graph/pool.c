@@ -37,7 +37,7 @@ int dt_graph_avg_pool(struct dt_graph *g, int src, const char *name, int out_siz
         return -1;
     const struct dt_tensor *t = &g->tensor[src];
     if (t->dim[2] == out_size && t->dim[3] == out_size)
-        return src; /* every window is one value: nothing to do */
+        return src; /* every window is a single value: nothing to do */
     const int dim[4] = {t->dim[0], t->dim[1], out_size, out_size};
     dt_draft_dst(g, &draft, "", DT_ACT, DT_F32, 4, dim);
     return dt_draft_commit(g, &draft);

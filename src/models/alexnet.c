@@ -1,5 +1,5 @@
 /* AlexNet as torchvision builds it (Krizhevsky 2014, "One weird trick", one column, no local
- * response normalisation). Everything starts from PyTorch's default initialisation. */
+ * response normalisation), with PyTorch's default initialisation throughout. */
 #include <stdio.h>
 
 #include "models/layers.h"

@@ -36,7 +36,7 @@ static dt_status check_input(const struct dt_graph *g, int src, const struct dt_
                 "raise model.image_size or choose another model",
                 model->name, model->min_image_size, model->min_image_size, dim[2], dim[3]);
     if (options->num_classes < 1)
-        DT_FAIL(DT_ERR_CONFIG, "model %s: model.num_classes is %d, at least 1 is needed",
+        DT_FAIL(DT_ERR_CONFIG, "model %s: model.num_classes is %d, but must be at least 1",
                 model->name, options->num_classes);
     return DT_OK;
 }

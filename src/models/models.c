@@ -1,4 +1,4 @@
-/* The list of models, and finding one by name. */
+/* The list of models, and lookup by name. */
 #include <string.h>
 
 #include "base/mem.h"

@@ -1,9 +1,9 @@
 /* ResNet (He et al. 2015, "Deep Residual Learning for Image Recognition").
  *
- * resnet18 .. 152 are torchvision's, version 1.5: a bottleneck strides on its 3x3 convolution.
- * resnet20 .. 110 are the CIFAR networks of section 4.2 with a projection shortcut (option B).
- * Convolutions start from Kaiming normal fan_out, the last batch norm of a block optionally from 0.
- */
+ * resnet18 .. 152 are torchvision's, version 1.5: a bottleneck has its stride on the 3x3
+ * convolution. resnet20 .. 110 are the CIFAR networks of section 4.2 with a projection shortcut
+ * (option B). Convolutions start from Kaiming normal fan_out, the last batch norm of a block
+ * optionally from 0. */
 #include <stdio.h>
 
 #include "models/layers.h"
@@ -26,7 +26,7 @@ static const struct {
     {101, {3, 4, 23, 3}, true}, {152, {3, 8, 36, 3}, true},
 };
 
-/* Inside a block: where the names start ("layer1.0"). */
+/* Prefix of the names inside a block ("layer1.0"). */
 struct block {
     struct dt_graph *g;
     char prefix[32];
@@ -39,7 +39,7 @@ static const char *name(struct block *b, const char *suffix)
     return b->name;
 }
 
-/* Convolution without bias and batch norm, the pair all ResNets are made of. */
+/* A convolution without bias, then batch norm: the pair that all ResNets are made of. */
 static int conv_bn(struct block *b, int src, const char *conv, const char *bn,
                    struct dt_conv_options options, double scale_init)
 {

@@ -1,5 +1,5 @@
-/* A small network without batch norm and dropout: what one image contributes does not depend on the
- * others, so N ranks must agree with one. For tests and first runs. */
+/* A small network without batch norm and dropout: the contribution of an image does not depend on
+ * the others, so N ranks must agree with one. For tests and first runs. */
 #include "models/layers.h"
 
 static int conv_relu(struct dt_graph *g, int src, const char *conv, const char *relu, int channels,

@@ -1,5 +1,5 @@
 /* VGG 11, 13, 16 and 19, with and without batch norm (Simonyan and Zisserman 2014), as torchvision
- * builds them: adaptive pooling to 7x7 before the classifier, convolutions with bias in any case.
+ * builds them: adaptive pooling to 7x7 before the classifier, convolutions always with bias.
  * Convolutions start from Kaiming normal fan_out, linear layers from normal(0.01), bias 0. */
 #include <stdio.h>
 

@@ -1,15 +1,16 @@
-/* Parameters in the order in which their gradients get ready, cut into buckets; the step lists.
+/* Orders parameters by when their gradients become ready and cuts them into buckets; makes the
+ * action lists, including each bucket's REDUCE.
  *
  * Because a bucket is a range of the grads arena, its reduction needs no packing. The last bucket
- * is small: nothing of the backward pass is left to hide it. The others are closed once they have
- * bucket_bytes, so that the small parameters after a large one join it. */
+ * is small, because no backward work is left to hide its reduction. The others are closed once they
+ * have bucket_bytes, so the small parameters after a large one join it. */
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "plan/internal.h"
 
-/* order[]: PARAM tensors by the node that writes their gradient; without a backward pass by id.
- * ready[]: that node. */
+/* order[]: PARAM tensors, sorted by the node that writes their gradient, or by id without a
+ * backward pass. ready[]: that node. */
 static int order_params(const struct dt_graph *g, int *order, int *ready)
 {
     int n_params = 0;
@@ -45,7 +46,7 @@ static dt_status check_every_param(const struct dt_graph *g, const int *order, i
     return DT_OK;
 }
 
-/* All gradients have one type, so that element i of params, grads and momentum belongs together. */
+/* All gradients have one type, so that element i is the same in params, grads and momentum. */
 static dt_status find_grads_type(struct dt_plan *plan, const int *order, int n_params)
 {
     const struct dt_graph *g = plan->graph;
@@ -56,7 +57,7 @@ static dt_status find_grads_type(struct dt_plan *plan, const int *order, int n_p
             continue;
         enum dt_dtype type = plan->backend->dtype(plan->device, g, diff);
         if (i > 0 && type != plan->grads_type)
-            DT_FAIL(DT_ERR_INTERNAL, "the gradient of %s has a type of its own",
+            DT_FAIL(DT_ERR_INTERNAL, "the gradient of %s has a different type",
                     g->tensor[order[i]].name);
         plan->grads_type = type;
     }
@@ -101,7 +102,7 @@ static void place_persistent(struct dt_plan *plan, const int *order, int n_param
     }
 }
 
-/* Bytes of parameters whose gradients have `bytes` on their way between the ranks. */
+/* Bytes of the fp32 parameters whose gradients take `bytes` when sent between ranks. */
 static size_t on_the_wire(const struct dt_plan *plan, size_t bytes)
 {
     return bytes / dt_dtype_bytes(dt_plan_sum_type(plan)) * sizeof(float);
@@ -141,7 +142,7 @@ static dt_status fill_segments(struct dt_plan *plan, struct dt_bucket *bucket, c
     return DT_OK;
 }
 
-/* One rank sums nothing and has one bucket: one update of everything. */
+/* With one rank there is nothing to reduce: one bucket, one update of everything. */
 static dt_status make_buckets(struct dt_plan *plan, const int *order, const int *ready,
                               int n_params)
 {
@@ -198,7 +199,7 @@ dt_status dt_plan_make_actions(struct dt_plan *plan)
     size_t most = (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 1;
     for (int phase = 0; phase < DT_N_PHASES; phase++)
         DT_TRY(DT_NEW(plan->actions[phase], most));
-    int next = 0; /* bucket whose gradients are awaited */
+    int next = 0; /* next bucket to complete */
     for (int n = 0; n < g->n_nodes; n++) {
         add_action(plan, g->node[n].phase, DT_ACTION_OP, n, -1);
         for (; next < plan->n_buckets && plan->buckets[next].last_writer == n; next++) {
@@ -208,7 +209,8 @@ dt_status dt_plan_make_actions(struct dt_plan *plan)
                 add_action(plan, DT_TRAIN, DT_ACTION_REDUCE, -1, next);
         }
     }
-    /* Whether the step counts is known only when all gradients are checked. */
+    /* No update may run before all gradients are checked: only then is it known whether the step
+     * counts. */
     for (int b = 0; b < plan->n_buckets; b++) {
         if (plan->options.n_ranks > 1)
             add_action(plan, DT_TRAIN, DT_ACTION_WAIT, -1, b);

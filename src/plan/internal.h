@@ -1,17 +1,17 @@
-/* Inside the plan module: the stages of dt_plan_layout, in the order in which they run. */
+/* Internals of the plan module: the stages of dt_plan_layout, in execution order. */
 #ifndef DTRAIN_PLAN_INTERNAL_H
 #define DTRAIN_PLAN_INTERNAL_H
 
 #include "dtrain/plan.h"
 
-enum { DT_PLAN_ALIGN = 64 }; /* bytes, of every tensor */
+enum { DT_PLAN_ALIGN = 64 }; /* bytes; alignment of every tensor */
 
 static inline size_t dt_plan_align(size_t bytes)
 {
     return (bytes + DT_PLAN_ALIGN - 1) / DT_PLAN_ALIGN * DT_PLAN_ALIGN;
 }
 
-/* Where the gradients of the buckets are summed over the ranks, and their type there. */
+/* The arena in which buckets are summed over the ranks, and the type of the gradients there. */
 static inline enum dt_arena dt_plan_sum_arena(const struct dt_plan *plan)
 {
     return plan->options.accumulate ? DT_ARENA_ACCUM : DT_ARENA_GRADS;
@@ -28,11 +28,11 @@ static inline void *dt_plan_shadow(const struct dt_plan *plan, int param)
     return (char *)plan->arena[DT_ARENA_SHADOW] + plan->place[param].offset / 2;
 }
 
-/* place[].first_use, last_use and arena, from the nodes. */
+/* Sets place[].first_use, last_use and arena from the nodes. */
 void dt_plan_find_lifetimes(struct dt_plan *plan);
-/* Offsets of parameters, gradients, momentum and statistics, and the buckets. */
+/* Sets the offsets of parameters, gradients, momentum and statistics, and makes the buckets. */
 dt_status dt_plan_place_params(struct dt_plan *plan);
-/* Offsets of everything in the work arena, in place where an op allows it. */
+/* Sets the offsets of everything in the work arena, in place where an op allows it. */
 dt_status dt_plan_place_work(struct dt_plan *plan);
 dt_status dt_plan_make_actions(struct dt_plan *plan);
 

@@ -1,4 +1,4 @@
-/* Values of parameters and statistics: start values, access by tensor, copies to all ranks.
+/* Values of parameters and statistics: initialisation, access by tensor, broadcast to all ranks.
  * Everything goes through logical fp32 on the host, so ranks need not agree on memory formats. */
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "plan/internal.h"
 
-/* Where the values are; *tensor becomes the tensor whose format and type they have. */
+/* Address of the values; *tensor becomes the tensor whose format and type they have. */
 static dt_status find_memory(const struct dt_plan *plan, enum dt_arena arena, int *tensor,
                              void **memory)
 {
@@ -17,7 +17,7 @@ static dt_status find_memory(const struct dt_plan *plan, enum dt_arena arena, in
     bool same = home == arena || (home == DT_ARENA_PARAMS && arena == DT_ARENA_MOMENTUM);
     if (home == DT_ARENA_PARAMS && arena == DT_ARENA_GRADS) {
         same = true;
-        arena = dt_plan_sum_arena(plan); /* accum is fp32, as params */
+        arena = dt_plan_sum_arena(plan); /* accum is fp32, like params */
         if (arena == DT_ARENA_GRADS) {
             *tensor = t->diff;
             offset = plan->place[t->diff].offset;

@@ -91,14 +91,14 @@ static dt_status check_memory(const struct dt_plan *plan)
         bytes += plan->arena_bytes[a];
     if (limit > 0 && bytes > limit)
         DT_FAIL(DT_ERR_MEMORY,
-                "the plan needs %.1f GiB on each rank but only %.1f GiB are there for it; lower "
+                "the plan needs %.1f GiB on each rank but only %.1f GiB are available; lower "
                 "train.micro_batch_size (or eval.batch_size_per_rank), or start fewer ranks on "
                 "this node",
                 (double)bytes / (1 << 30), (double)limit / (1 << 30));
     return DT_OK;
 }
 
-/* Where nodes read or write a tensor: of a parameter in mixed precision the shadow. */
+/* The address at which nodes access a tensor; for a parameter in mixed precision, its shadow. */
 static void *address_of(const struct dt_plan *plan, int tensor)
 {
     const struct dt_place *place = &plan->place[tensor];
@@ -160,7 +160,7 @@ dt_status dt_plan_build(struct dt_plan **out, const struct dt_graph *graph,
     if (status == DT_OK)
         status = check_memory(plan);
     if (options->n_ranks > 1)
-        status = dt_comm_agree(comm, status); /* what follows is collective */
+        status = dt_comm_agree(comm, status); /* the calls below are collective */
     DT_TRY_OUT(status);
     plan->comm = options->n_ranks > 1 ? comm : NULL;
     if (plan->comm && plan->n_buckets > 0)
@@ -188,7 +188,7 @@ void dt_plan_destroy(struct dt_plan *plan)
         if (plan->recording[i])
             plan->backend->release_recording(plan->device, plan->recording[i]);
     if (plan->comm)
-        dt_comm_close_reduce(plan->comm); /* after the recordings, which hold its work */
+        dt_comm_close_reduce(plan->comm); /* after the recordings, which contain its work */
     for (int a = 0; a < DT_N_ARENAS; a++)
         if (plan->arena[a] && !plan->owned_by_comm[a])
             plan->backend->free(plan->device, plan->arena[a], plan->arena_bytes[a]);

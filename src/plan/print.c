@@ -1,5 +1,5 @@
-/* The plan as text, for --dry-run: one line per step, then arenas and buckets; and what a node
- * moves. */
+/* The plan as text, for --dry-run: one line per action, then arenas and buckets; also the bytes
+ * that a node moves. */
 #include "plan/internal.h"
 
 static const char *const kind_name[] = {
@@ -15,7 +15,7 @@ static const char *const arena_name[] = {
 };
 static const char *const phase_name[] = {[DT_TRAIN] = "train", [DT_EVAL] = "eval"};
 
-/* Of a parameter the place has the fp32 master, which nodes do not read in mixed precision. */
+/* A parameter's place holds its fp32 master, which nodes do not read in mixed precision. */
 double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node)
 {
     size_t bytes = 0;

@@ -1,11 +1,12 @@
-/* Do the ranks really sum? Known values go through the data plane in the memory, slots and types of
- * the training that follows. They are so small that the sums are exact in every type. */
+/* Checks that the ranks really sum: known values go through the data plane, in the memory,
+ * reductions and types that training will use. They are small enough for the sums to be exact in
+ * every type. */
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "plan/internal.h"
 
-/* At any element only three ranks have something, other ones at the next: 1 to 7 each. */
+/* At each element only three ranks contribute, 1 to 7 each; the next element has different ones. */
 enum { N_GIVERS = 3, N_BASES = 5 };
 
 static int value(size_t i, int rank, int n_ranks)
@@ -57,8 +58,8 @@ static dt_status verify(struct dt_plan *plan, const struct dt_bucket *bucket, fl
         for (size_t i = 0; i < dt_tensor_elements(tensor); i++)
             if (!(host[i] == sum(i, n_ranks)))
                 DT_FAIL(DT_ERR_DEVICE,
-                        "rank %d: a test sum over %d ranks by %s is %g and should be %g (%s, "
-                        "element %zu); look for a fault of the network, the device or the library",
+                        "rank %d: a test sum over %d ranks by %s gave %g instead of %g (%s, "
+                        "element %zu); the network, the device or the library is faulty",
                         dt_comm_rank(plan->comm), n_ranks, plane, host[i], sum(i, n_ranks),
                         tensor->name, i);
     }
@@ -101,7 +102,7 @@ dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict)
     *verdict = DT_OK;
     if (!plan->comm || plan->n_buckets == 0)
         return DT_OK;
-    /* A rank that cannot fill takes part all the same: the others wait for it. */
+    /* A rank that cannot fill its buffer still takes part, because the others wait for it. */
     *verdict = DT_NEW(host, dt_graph_largest(plan->graph, DT_PARAM));
     for (int i = 0; i < n && *verdict == DT_OK; i++)
         *verdict = fill_bucket(plan, &plan->buckets[tested[i]], host);

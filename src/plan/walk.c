@@ -1,8 +1,8 @@
-/* Walking the lists: the training step, in which everything that happens is an entry of
- * plan->actions, and the evaluation.
+/* Walks the lists of actions of training and evaluation: everything that a step does is an entry of
+ * plan->actions.
  *
- * On a device with queues the walk only puts work into them. There, after a few walks, the training
- * list is recorded once and then replayed; what changes from step to step is in device memory. */
+ * On a device with queues the walk only enqueues work. There the training list is recorded after a
+ * few walks and then replayed; values that change from step to step are in device memory. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -11,7 +11,7 @@
 #include "base/pulse.h"
 #include "plan/internal.h"
 
-/* Walks before the recording: libraries set themselves up in the first ones. */
+/* Walks before the recording: libraries initialise themselves in the first ones. */
 enum { WARM_WALKS = 3 };
 
 /* --- Input --- */
@@ -48,7 +48,7 @@ dt_status dt_plan_end_feed(struct dt_plan *plan)
 
 struct walk {
     struct dt_plan *plan;
-    bool first, last; /* of the passes of an update */
+    bool first, last; /* pass of the update */
 };
 
 static void *sum_address(const struct dt_plan *plan, const struct dt_bucket *bucket)
@@ -131,7 +131,7 @@ static dt_status run_settle(const struct walk *w, const struct dt_action *action
 static const struct {
     dt_status (*run)(const struct walk *w, const struct dt_action *action);
     size_t clock;   /* in dt_plan_times */
-    bool last_only; /* in the last pass of an update */
+    bool last_only; /* only in the last pass of an update */
 } kinds[DT_N_ACTION_KINDS] = {
     [DT_ACTION_OP] = {run_op, offsetof(struct dt_plan_times, compute_s), false},
     [DT_ACTION_ACCUMULATE] = {run_accumulate, offsetof(struct dt_plan_times, compute_s), false},
@@ -169,6 +169,30 @@ static dt_status run_action(const struct walk *w, const struct dt_action *action
     return DT_OK;
 }
 
+/* Runs the actions in order, on the main thread. The training list of configs/quickstart.json on
+ * two ranks, as --dry-run prints it but shortened:
+ *
+ *     0 ingest             ingest          32x3x32x32   work+58933504
+ *     1 conv               conv1           32x16x32x32  work+9126144
+ *       ...                                             forward
+ *    45 softmax_xent       softmax_xent    32x10x1x1    work+8192
+ *    46 linear_bwd_weights fc              10x64        grads+0
+ *       ...                                             backward
+ *    50 conv_bwd_weights   layer3.2.conv2  64x64x3x3    grads+3136
+ *    51 reduce             bucket 0        37648        grads+0
+ *       ...                                             more backward, and reduce of bucket 1
+ *   113 wait               bucket 0        37648        grads+0
+ *   114 check              bucket 0        37648        grads+0
+ *       ...                                             wait and check of bucket 1
+ *   117 update             bucket 0        37648        grads+0
+ *   118 update             bucket 1        234832       grads+150592
+ *   119 settle
+ *
+ * dt_plan_make_actions (buckets.c) places REDUCE directly after the node that completes the bucket.
+ * REDUCE only starts the sum; the poll after every op advances it while the backward pass
+ * continues, and WAIT waits for it (on a device with queues, the compute stream does). If a step
+ * has several passes, each of them walks the whole list: ACCUMULATE adds up the gradients in every
+ * pass, while the actions that are last_only in `kinds` run in the last pass only. */
 static dt_status walk_list(const struct walk *w, enum dt_phase phase)
 {
     const struct dt_plan *plan = w->plan;
@@ -177,7 +201,7 @@ static dt_status walk_list(const struct walk *w, enum dt_phase phase)
     return DT_OK;
 }
 
-/* On a device with queues: with a time stamp between the steps, read at the end. */
+/* For a device with queues: takes a time stamp after each action and reads them all at the end. */
 static dt_status walk_stamped(const struct walk *w, enum dt_phase phase)
 {
     struct dt_plan *plan = w->plan;
@@ -199,7 +223,7 @@ static dt_status walk_stamped(const struct walk *w, enum dt_phase phase)
 
 /* --- Recording --- */
 
-/* Records the list, or gives recording up with one warning; all ranks do the same. */
+/* Records the list, or gives up recording with one warning; all ranks do the same. */
 static dt_status record(const struct walk *w, int kind)
 {
     struct dt_plan *plan = w->plan;

@@ -1,9 +1,9 @@
-/* The work arena: lifetimes of tensors and their offsets.
+/* The work arena: tensor lifetimes and offsets.
  *
- * Tensors whose memory an op may take over in place form one block. Blocks (and the scratch of each
- * node, a block that lives for one node) are placed largest first at the lowest offset that is free
- * during their whole life: the "greedy by size" rule of Pisarchyk and Lee, 2020. The phases never
- * run at the same time, so their blocks may overlap. */
+ * Tensors that share memory because an op works in place form one block. Blocks (and the scratch of
+ * each node, a block that lives for one node) are placed largest first at the lowest offset that is
+ * free during their whole lifetime: the "greedy by size" rule of Pisarchyk and Lee, 2020. The
+ * phases never run at the same time, so their blocks may overlap. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "plan/internal.h"
 
 struct block {
-    int phase, first, last; /* life as node ids */
+    int phase, first, last; /* lifetime as node ids */
     size_t bytes, offset;
     int tensor; /* first tensor of the block, or -1: scratch of node `first` */
 };
@@ -32,7 +32,7 @@ void dt_plan_find_lifetimes(struct dt_plan *plan)
             int t = i < node->n_src ? node->src[i] : node->dst[i - node->n_src];
             struct dt_place *place = &plan->place[t];
             if (place->first_use[phase] < 0)
-                /* Inputs are filled before the first node runs. */
+                /* Inputs are written before the first node runs. */
                 place->first_use[phase] = g->tensor[t].role == DT_INPUT ? phase_start[phase] : n;
             place->last_use[phase] = n;
         }
@@ -45,7 +45,7 @@ static bool in_work_arena(const struct dt_tensor *tensor)
            tensor->role == DT_DIFF;
 }
 
-/* The source whose memory dst[0] of this node takes over, or -1. */
+/* The source whose memory this node's dst[0] takes over, or -1. */
 static int find_inplace_source(const struct dt_plan *plan, int n)
 {
     const struct dt_graph *g = plan->graph;
@@ -65,8 +65,8 @@ static int find_inplace_source(const struct dt_plan *plan, int n)
     return -1;
 }
 
-/* One block per tensor that starts one, extended by the tensors that follow in place; then one per
- * scratch. block_of[t] says where tensor t went. */
+/* Each tensor starts a block or, if computed in place, extends the block of its source; then one
+ * block per scratch. block_of[t] is the block of tensor t. */
 static int make_blocks(const struct dt_plan *plan, struct block *blocks, int *block_of)
 {
     const struct dt_graph *g = plan->graph;

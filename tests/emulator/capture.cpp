@@ -11,7 +11,7 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
     std::vector<emu::graph_node> nodes;
-    emu::node_ref last; // launches of one graph run one after the other
+    emu::node_ref last; // launches of a graph run one after the other
 };
 
 struct emu::capture {
@@ -37,11 +37,11 @@ template <typename T> std::set<T> &live()
 template <typename T> T check(T handle, const char *what)
 {
     if (!live<T>().count(handle))
-        emu_fail("%s: %p is no live handle", what, static_cast<void *>(handle));
+        emu_fail("%s: %p is not a live handle", what, static_cast<void *>(handle));
     return handle;
 }
 
-// Captures that have not ended.
+// Active captures.
 std::vector<std::shared_ptr<capture>> &active()
 {
     static auto one = new std::vector<std::shared_ptr<capture>>;
@@ -50,8 +50,8 @@ std::vector<std::shared_ptr<capture>> &active()
 
 thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 
-// Whether potentially unsafe calls of this thread are forbidden by c
-// (cudaThreadExchangeStreamCapture- Mode).
+// Whether capture c forbids potentially unsafe calls of this thread
+// (cudaThreadExchangeStreamCaptureMode).
 bool forbids(const capture &c)
 {
     if (thread_mode == cudaStreamCaptureModeRelaxed)
@@ -61,7 +61,7 @@ bool forbids(const capture &c)
     return thread_mode == cudaStreamCaptureModeGlobal && c.mode == cudaStreamCaptureModeGlobal;
 }
 
-// Nodes that come before one of `last`, those included.
+// The nodes in `last` and all their predecessors.
 std::vector<bool> ancestors(const CUgraph_st &graph, const std::vector<size_t> &last)
 {
     std::vector<bool> found(graph.nodes.size());
@@ -163,7 +163,7 @@ cudaError_t capture_record(cudaEvent_t event, cudaStream_t stream)
     return cudaSuccess;
 }
 
-// One of both is in a capture.
+// At least one of the two is in a capture.
 cudaError_t capture_wait(cudaStream_t stream, cudaEvent_t event)
 {
     if (stream->capture && stream->capture->invalid)
@@ -350,7 +350,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
     return cudaSuccess;
 }
 
-// Handles of nodes are good for nothing but counting.
+// Node handles can only be counted.
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *n_nodes)
 {
     auto lock = emu_lock();

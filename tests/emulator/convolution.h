@@ -17,7 +17,7 @@ struct conv_shape {
     conv_kind kind;
     size_t n, c, h, w, k, r, s, p, q; // x: n h w c, weights: k r s c, y: n p q k
     size_t stride[2];
-    size_t pad[2]; // before; what lies beyond the end counts as zero, too
+    size_t pad[2]; // at the start; positions beyond the end count as zero, too
     size_t x_size() const
     {
         return n * h * w * c;
@@ -41,8 +41,8 @@ inline void add_scaled(float *to, const float *from, float factor, size_t n)
         to[i] += factor * from[i];
 }
 
-// Outputs `begin` to `end` of a row, which all have the same tap (r * S + s) inside of the image,
-// and the offsets of their pixels in x: `pixel` and so on in steps of `step`.
+// Outputs `begin` to `end` of a row, for all of which the tap (r * S + s) is inside the image, and
+// the offsets of their pixels in x: from `pixel` in steps of `step`.
 struct conv_taps {
     size_t tap, begin, end, pixel, step;
 };
@@ -52,8 +52,8 @@ inline size_t divide_up(size_t a, size_t b)
     return (a + b - 1) / b;
 }
 
-// Calls visit(conv_taps) for the taps of row i of the outputs; those of bwd_data from right to
-// left, which adds to each pixel of x in the order of the outputs.
+// Calls visit(conv_taps) for the taps of row i of the outputs; for bwd_data from right to left, so
+// that the terms of each pixel of x are added in output order.
 template <typename F> void for_taps(const conv_shape &v, size_t image, size_t i, F visit)
 {
     const size_t stride = v.stride[1], pad = v.pad[1];
@@ -75,7 +75,7 @@ template <typename F> void for_taps(const conv_shape &v, size_t image, size_t i,
     }
 }
 
-// `first`: where in their order the terms of a sum begin; another one rounds otherwise. Each row of
+// `first`: the term with which a sum begins; a different one rounds differently. Each row of
 // weights is used for a whole row of outputs while it is in the cache.
 inline void conv_forward(const conv_shape &v, const float *x, const float *w, float *y,
                          size_t first)
@@ -112,7 +112,7 @@ inline void conv_bwd_data(const conv_shape &v, float *dx, const float *w, const 
         });
 }
 
-// Rows of the output are summed on their own first: long sums lose little that way.
+// Each row of the output is summed separately first, so that long sums lose little precision.
 inline void conv_bwd_filter(const conv_shape &v, const float *x, float *dw, const float *dy,
                             size_t first)
 {
@@ -134,7 +134,7 @@ inline void conv_bwd_filter(const conv_shape &v, const float *x, float *dw, cons
 
 #pragma GCC pop_options
 
-// One run: the tensor that `kind` produces is written (or added to), the other two are read.
+// One run: writes (or adds to) the tensor that `kind` produces and reads the other two.
 struct conv_run {
     conv_shape shape;
     number type;

@@ -1,6 +1,6 @@
-// cuBLASLt for tests: matrix products on the CPU, with the checks the real library makes and the
-// ones it leaves to the caller. fp32 (also rounded to TF32), fp16, bf16; sums in fp32, alpha and
-// beta on the host, one matrix per call, no epilogue. What is not emulated is refused with
+// cuBLASLt for tests: matrix products on the CPU, with the checks of the real library and those it
+// leaves to the caller. fp32 (also rounded to TF32), fp16, bf16; sums in fp32, alpha and beta on
+// the host, one matrix per call, no epilogue. What is not emulated is refused with
 // CUBLAS_STATUS_NOT_SUPPORTED.
 #include <cublasLt.h>
 
@@ -32,7 +32,7 @@ struct preference {
     uint32_t alignment[4] = {256, 256, 256, 256}; // of A, B, C, D
 };
 
-// The handles that exist; using another one is undefined in the real library.
+// The live handles; using any other is undefined in the real library.
 std::set<const void *> &live()
 {
     static std::set<const void *> set;
@@ -82,7 +82,7 @@ handle *handle_of(cublasLtHandle_t h)
     return check_live<handle>(h, "a cuBLASLt handle");
 }
 
-// One attribute's place in an object: a size that differs from the caller's is refused.
+// The location of an attribute in an object; a size different from the caller's is refused.
 cublasStatus_t assign(void *field, size_t size, const void *value, size_t value_size)
 {
     if (!value || value_size != size)
@@ -95,7 +95,7 @@ cublasStatus_t assign(void *field, size_t size, const void *value, size_t value_
 
 enum : uint64_t { ALGO_MAGIC = 0x646c6572617a7961 };
 
-struct algorithm { // inside of cublasLtMatmulAlgo_t
+struct algorithm { // stored inside cublasLtMatmulAlgo_t
     uint64_t magic, id, workspace;
     uint32_t alignment[4];
 };
@@ -113,7 +113,7 @@ cublasStatus_t check_pointers(const matmul_run &q, const algorithm &algo)
     const void *const pointers[] = {q.a, q.b, q.c, q.out};
     const matrix_layout *const layouts[] = {&q.p.a, &q.p.b, &q.p.c, &q.p.out};
     for (int i = 0; i < 4; i++) {
-        // No kernel asks for more than 16 bytes, whatever the preference allowed.
+        // No kernel needs more than 16 bytes, whatever the preference allows.
         const uint64_t promised = std::min<uint64_t>(algo.alignment[i], 16);
         if (!pointers[i] ||
             !emu::is_aligned(pointers[i], std::max<uint64_t>(promised, element_bytes(*layouts[i]))))
@@ -361,7 +361,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
     }
 }
 
-// The first result takes a workspace where the preference allows one that is large enough.
+// The first result uses a workspace if the preference allows one that is large enough.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t d,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
@@ -415,7 +415,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
                                          layout_of(c_layout), layout_of(out_layout));
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
-    algorithm chosen = {ALGO_MAGIC, ALGO_PLAIN, 0, {}}; // without an algo: any that fits
+    algorithm chosen = {ALGO_MAGIC, ALGO_PLAIN, 0, {}}; // no algo given: any that fits
     if (algo)
         chosen = unpack(*algo);
     if (chosen.magic != ALGO_MAGIC)
@@ -424,10 +424,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
     if (emu_is_device(alpha) || emu_is_device(beta))
-        emu_fail("cublasLtMatmul: alpha or beta is in device memory, the pointer mode says host");
+        emu_fail("cublasLtMatmul: alpha or beta is in device memory, but the pointer mode is host");
     if (emu_stream_device(stream) != h->device)
-        emu_fail("cublasLtMatmul: the handle is of device %d, the stream of device %d", h->device,
-                 emu_stream_device(stream));
+        emu_fail("cublasLtMatmul: the handle belongs to device %d, the stream to device %d",
+                 h->device, emu_stream_device(stream));
     q.algorithm_id = chosen.id;
     memcpy(&q.alpha, alpha, sizeof q.alpha);
     memcpy(&q.beta, beta, sizeof q.beta);

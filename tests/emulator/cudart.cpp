@@ -1,4 +1,4 @@
-// The runtime's functions on devices, events and errors. Streams are in queue.cpp, memory in
+// The runtime's functions for devices, events and errors. Streams are in queue.cpp, memory in
 // memory.cpp, captures and graphs in capture.cpp.
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ cudaError_t query_of(cudaEvent_t event)
     return forbid_capture();
 }
 
-// Errors that the emulator returns, and what it is asked to name.
+// Errors that the emulator returns or is asked to name.
 const struct {
     cudaError_t code;
     const char *name, *text;
@@ -203,7 +203,7 @@ cudaError_t cudaGetDevice(int *device)
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
-    *version = CUDART_VERSION; // there is a driver, even where it has no device
+    *version = CUDART_VERSION; // a driver exists, even without a device
     return cudaSuccess;
 }
 
@@ -213,7 +213,7 @@ cudaError_t cudaRuntimeGetVersion(int *version)
     return cudaSuccess;
 }
 
-// An H200, apart from its memory.
+// An H200, except for its memory.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device)
 {
     if (n_devices() == 0)
@@ -375,7 +375,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, uns
     if (capture_add(stream, external))
         return cudaSuccess;
     if (flags == cudaEventRecordExternal)
-        return error(cudaErrorIllegalState); // only while the stream is being captured
+        return error(cudaErrorIllegalState); // allowed only while the stream is being captured
     node marker{};
     marker.what = "record of an event";
     event->node = stream_add(stream, marker);

@@ -1,7 +1,7 @@
-// cuDNN for tests: the backend (graph) interface for one convolution, forward or backward, in NHWC.
-// Descriptors keep their attributes generically and check what the real library checks: types,
-// counts, finalized or not; the statuses are those that cuDNN 9.19 returns. What crashes the real
-// one aborts with a message; what is not emulated is refused as not supported.
+// cuDNN for tests: the backend (graph) API for one convolution, forward or backward, in NHWC.
+// Descriptors store their attributes generically and make the checks of the real library: types,
+// counts, finalized or not; the statuses are those of cuDNN 9.19. Misuse that crashes the real
+// library aborts with a message; features that are not emulated are refused as not supported.
 //
 // Heuristics offer several engines (dnn_engines.h), among them one that is not deterministic, one
 // that rounds fp32 to TF32, and one whose plans cannot be made.
@@ -35,7 +35,7 @@ struct descriptor { // what a cudnnBackendDescriptor_t points to
     emu::dnn_ref content;
 };
 
-// The handles and descriptors that exist; the real library crashes on others, or worse.
+// The live handles and descriptors; on any other the real library crashes, or worse.
 std::set<const void *> &live()
 {
     static std::set<const void *> set;
@@ -65,7 +65,7 @@ const attribute_rule *find_rule(const dnn_object &o, cudnnBackendAttributeName_t
 {
     const std::string text =
         "descriptor " + std::to_string(o.type) + ", attribute " + std::to_string(name) + ": ";
-    *status = dnn_refuse(CUDNN_STATUS_BAD_PARAM, text + "there is no such attribute");
+    *status = dnn_refuse(CUDNN_STATUS_BAD_PARAM, text + "no such attribute");
     for (const attribute_rule &r : emu::attribute_rules) {
         if (r.descriptor != o.type || r.name != name)
             continue;
@@ -78,7 +78,7 @@ const attribute_rule *find_rule(const dnn_object &o, cudnnBackendAttributeName_t
             *status = CUDNN_STATUS_SUCCESS;
             return &r;
         }
-        *status = dnn_refuse(CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE, text + "has another type");
+        *status = dnn_refuse(CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE, text + "has a different type");
     }
     return nullptr;
 }
@@ -99,7 +99,7 @@ cudnnStatus_t set_objects(dnn_object *o, const attribute_rule &rule, int64_t cou
                      static_cast<int>(rule.name), static_cast<int>(d->content->type));
         if (!d->content->finalized)
             return dnn_refuse(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED,
-                              "a descriptor is used that is not finalized");
+                              "a descriptor that is not finalized is used");
         list.push_back(d->content);
     }
     emu::put_objects(o, rule.name, list);
@@ -124,7 +124,7 @@ cudnnStatus_t set_attribute(dnn_object *o, const attribute_rule &rule, int64_t c
     return CUDNN_STATUS_SUCCESS;
 }
 
-// Descriptors are read into ones of the caller's, which become finalized.
+// Descriptors are read into descriptors of the caller, which become finalized.
 cudnnStatus_t get_objects(const std::vector<emu::dnn_ref> &list, int64_t count, void *elements,
                           int64_t *n_filled)
 {
@@ -153,14 +153,13 @@ emu::dnn_ref make_config(const dnn_object &heuristics, const emu::engine_config 
     emu::put_objects(config.get(), CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, {knob});
     for (const emu::dnn_ref &o : {engine, knob, config}) {
         if (emu::dnn_finalize(o.get()) != CUDNN_STATUS_SUCCESS)
-            emu_fail("the heuristics of the emulated cuDNN offer what cannot be made");
+            emu_fail("the heuristics of the emulated cuDNN offer an invalid configuration");
         o->finalized = true;
     }
     return config;
 }
 
-// Asked for none, it answers with an upper bound; a descriptor that is filled already ends the
-// list.
+// If asked for none, it returns an upper bound; a descriptor that is already filled ends the list.
 cudnnStatus_t get_results(const dnn_object &heuristics, int64_t count, void *elements, int64_t *n)
 {
     enum { UPPER_BOUND = 13 };
@@ -197,7 +196,7 @@ void execute(const execution &e)
     emu_check_device(e.run.w, v.w_size() * size, "convolution: w");
     emu_check_device(e.run.y, v.y_size() * size, "convolution: y");
     emu_check_device(e.workspace, e.workspace_bytes, "convolution: workspace");
-    if (e.workspace_bytes > 0) // NaNs: whoever keeps something there will see
+    if (e.workspace_bytes > 0) // NaNs, to expose a caller that keeps data there
         memset(e.workspace, 0xFF, e.workspace_bytes);
     emu::conv_run run = e.run;
     run.first = e.is_random ? static_cast<size_t>(random() % 65521) : 0;
@@ -222,7 +221,7 @@ void check_overlap(const execution &e)
     }
 }
 
-// The address that the pack gives for a tensor.
+// The pack's address of a tensor.
 cudnnStatus_t find_data(void **out, const dnn_object &pack, const dnn_tensor &tensor)
 {
     const auto ids = emu::list_of<int64_t>(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
@@ -356,7 +355,7 @@ const char *cudnnGetErrorString(cudnnStatus_t status)
     return "CUDNN_UNKNOWN_STATUS";
 }
 
-// Reading it clears it.
+// Reading the message clears it.
 void cudnnGetLastErrorString(char *out, size_t size)
 {
     if (out && size > 0) {
@@ -402,7 +401,7 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
     check_live(handle);
     if (stream && emu_stream_device(stream) != handle->device)
         return dnn_refuse(CUDNN_STATUS_BAD_PARAM_STREAM_MISMATCH,
-                          "the stream is of another device than the handle");
+                          "the stream and the handle belong to different devices");
     handle->stream = stream;
     return CUDNN_STATUS_SUCCESS;
 }
@@ -420,10 +419,9 @@ cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                            cudnnBackendDescriptor_t *out)
 {
     if (!out)
-        emu_fail("cudnnBackendCreateDescriptor: no place for the descriptor");
+        emu_fail("cudnnBackendCreateDescriptor: the result pointer is NULL");
     if (type < 0 || type > CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR)
-        return dnn_refuse(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED,
-                          "there is no such descriptor");
+        return dnn_refuse(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED, "no such descriptor");
     if (!is_emulated(type))
         return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED, "this descriptor is not emulated");
     const auto lock = emu_lock();
@@ -449,7 +447,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t d)
     if (!own)
         return dnn_refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "the descriptor is NULL");
     if (own->content->finalized)
-        return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "the descriptor is finalized already");
+        return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "the descriptor is already finalized");
     const cudnnStatus_t status = emu::dnn_finalize(own->content.get());
     own->content->finalized = status == CUDNN_STATUS_SUCCESS;
     return status;
@@ -464,13 +462,13 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, cudnnBackendA
         return dnn_refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "the descriptor is NULL");
     dnn_object *o = own->content.get();
     if (o->finalized)
-        return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "the descriptor is finalized already");
+        return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "the descriptor is already finalized");
     cudnnStatus_t status;
     const attribute_rule *rule = find_rule(*o, name, type, &status);
     if (!rule)
         return status;
     if (rule->use == emu::RESULT)
-        return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "this attribute can only be read");
+        return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "this attribute is read-only");
     if (!elements || count < 1)
         return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "no elements");
     if (count > rule->max_count)
@@ -503,7 +501,8 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const d,
     } else {
         const dnn_value &v = o.values.at(name);
         if (v.type != type)
-            return dnn_refuse(CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE, "it was set as another type");
+            return dnn_refuse(CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE,
+                              "it was set with a different type");
         n = count == 0 || !elements ? v.count : std::min(count, v.count);
         if (count > 0 && elements && rule->type == CUDNN_TYPE_BACKEND_DESCRIPTOR)
             status = get_objects(v.objects, n, elements, &n);
@@ -535,7 +534,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     if (status != CUDNN_STATUS_SUCCESS)
         return status;
     if (emu_current_device() != handle->device)
-        emu_fail("cudnnBackendExecute: device %d is current, the handle is of device %d",
+        emu_fail("cudnnBackendExecute: device %d is current, but the handle belongs to device %d",
                  emu_current_device(), handle->device);
     check_overlap(e);
     emu_enqueue(

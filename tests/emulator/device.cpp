@@ -1,5 +1,5 @@
-// Blocks of threads on the CPU. A fiber runs thread after thread; when a thread has to wait, its
-// fiber is put aside with it and another one goes on with the threads that have not begun.
+// Thread blocks on the CPU. A fiber runs thread after thread; when a thread has to wait, its fiber
+// is suspended with it and another fiber continues with the threads that have not started.
 #include "device.h"
 
 #include <stdlib.h>
@@ -39,10 +39,11 @@ struct block {
     bool backwards;
 };
 
-// Device work has the emulator's lock, so one is enough. Never destroyed, like all of its state.
+// Device work holds the emulator's lock, so one is enough. Never destroyed, like all of the
+// emulator's state.
 block &now = *new block;
 
-// Fibers that run no thread.
+// Idle fibers.
 std::vector<emu::fiber *> &idle = *new std::vector<emu::fiber *>;
 
 const char *place()
@@ -59,7 +60,7 @@ void set_index(unsigned t)
     threadIdx = {t % blockDim.x, t / blockDim.x, 0};
 }
 
-// In which order threads take turns.
+// The order in which threads take turns.
 unsigned turn(unsigned i)
 {
     return now.backwards ? static_cast<unsigned>(now.threads.size()) - 1 - i : i;
@@ -115,7 +116,7 @@ void wait_as(state why)
         n[static_cast<int>(state::exited)]);
 }
 
-// One turn for every thread that can go on; false if there is none.
+// One turn for every thread that can continue; false if there is none.
 bool take_turns()
 {
     bool moved = false;
@@ -178,7 +179,7 @@ unsigned warp_first()
     return now.current / 32 * 32;
 }
 
-// All lanes of the mask are in the same exchange: gives everyone its result.
+// All lanes of the mask are in the same exchange: gives each its result.
 void finish_exchange(thread *warp, unsigned n_lanes, unsigned mask)
 {
     for (unsigned lane = 0; lane < n_lanes; lane++) {
@@ -203,8 +204,8 @@ int emu_lane()
 void __syncthreads()
 {
     if (now.n_exited > 0)
-        emu_fail("%s: thread %u is at __syncthreads, but %u threads have returned before it",
-                 place(), now.current, now.n_exited);
+        emu_fail("%s: thread %u is at __syncthreads, but %u threads have returned", place(),
+                 now.current, now.n_exited);
     now.n_at_barrier++;
     wait_as(state::at_barrier);
 }
@@ -216,7 +217,7 @@ uint64_t emu_exchange(const char *what, unsigned mask, uint64_t value, int sourc
     n_lanes = n_lanes < 32 ? n_lanes : 32;
     thread *warp = &now.threads[first];
     if (!(mask >> lane & 1))
-        emu_fail("%s: lane %u calls %s with mask %08x, which leaves it out", place(), lane, what,
+        emu_fail("%s: lane %u calls %s with mask %08x, which excludes it", place(), lane, what,
                  mask);
     warp[lane].what = what, warp[lane].mask = mask;
     warp[lane].value = value, warp[lane].source = source;
@@ -262,6 +263,6 @@ cudaError_t emu_launch_threads(const char *call, struct dt_geometry g, cudaStrea
             stream, [name, g, thread] { run_grid(name.c_str(), g, thread); }, name.c_str());
     else
         emu::error(cudaErrorInvalidConfiguration);
-    // As behind <<<>>>: reports what an earlier call of this thread left, too.
+    // As after <<<>>>: also reports an error left by an earlier call of this thread.
     return cudaGetLastError();
 }

@@ -1,8 +1,9 @@
-// Runs kernels on the CPU: what a kernel finds on a GPU, for g++. Included by kernels/device.cuh.
+// Runs kernels on the CPU: the GPU environment of a kernel, for g++. Included by
+// kernels/device.cuh.
 //
-// The threads of a block are fibers, one after the other between barriers (device.cpp); blocks run
-// one after the other, in a direction drawn per launch (DTRAIN_EMULATE_ORDER). __shared__ arrays
-// are static: a block finds in them what the block before left behind.
+// The threads of a block are fibers that run one after the other between barriers (device.cpp);
+// blocks run one after the other, in a direction drawn per launch (DTRAIN_EMULATE_ORDER).
+// __shared__ arrays are static: a block finds in them what the previous block left behind.
 #ifndef DTRAIN_EMULATOR_DEVICE_H
 #define DTRAIN_EMULATOR_DEVICE_H
 
@@ -31,7 +32,8 @@ static constexpr int warpSize = 32;
 
 void __syncthreads();
 
-// What the calling lane gets from `source`, a lane of its warp; waits for all lanes of `mask`.
+// The value that the calling lane gets from `source`, a lane of its warp; waits for all lanes of
+// `mask`.
 uint64_t emu_exchange(const char *what, unsigned mask, uint64_t value, int source);
 int emu_lane();
 
@@ -60,7 +62,7 @@ static inline T __shfl_sync(unsigned mask, T value, int source, int width = 32)
                        (emu_lane() & ~(width - 1)) + (source & (width - 1)));
 }
 
-// Past the end of the group of `width` lanes: the own value.
+// Past the end of the group of `width` lanes, a lane gets its own value.
 template <typename T>
 static inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32)
 {
@@ -78,7 +80,7 @@ static inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width
                        other <= (lane | (width - 1)) ? other : lane);
 }
 
-// --- Atomic operations: threads take turns, so plain ones will do. ---
+// --- Atomic operations: threads take turns, so plain ones suffice. ---
 
 #define EMU_ATOMIC(name, type, expression)             \
     static inline type name(type *address, type value) \
@@ -108,7 +110,7 @@ static inline void __threadfence_block()
 {
 }
 
-// --- Arithmetic that C++ does not have ---
+// --- Arithmetic missing in C++ ---
 
 template <typename T> static inline T __ldg(const T *address)
 {
@@ -183,7 +185,7 @@ cudaError_t emu_launch_threads(const char *call, struct dt_geometry g, cudaStrea
 
 template <typename P> static inline P emu_argument(const char *call, P value)
 {
-    static_assert(std::is_trivially_copyable_v<P>, "arguments of kernels are copied as bytes");
+    static_assert(std::is_trivially_copyable_v<P>, "kernel arguments are copied as bytes");
     if constexpr (std::is_pointer_v<P>)
         emu_check_argument(call, value);
     return value;
@@ -199,7 +201,7 @@ static inline cudaError_t emu_launch(const char *call, void (*kernel)(P...), str
     return emu_launch_threads(call, g, stream, [kernel, copy] { std::apply(kernel, copy); });
 }
 
-// A macro, to name the kernel in messages.
+// A macro, so that messages can name the kernel.
 #define dt_launch(...) emu_launch(#__VA_ARGS__, __VA_ARGS__)
 
 #endif

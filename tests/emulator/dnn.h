@@ -1,4 +1,4 @@
-// Inside of the emulated cuDNN: descriptors and the values of their attributes.
+// Internals of the emulated cuDNN: descriptors and the values of their attributes.
 #ifndef DTRAIN_EMULATOR_DNN_H
 #define DTRAIN_EMULATOR_DNN_H
 
@@ -20,12 +20,12 @@ using dnn_ref = std::shared_ptr<dnn_object>;
 struct dnn_value {
     cudnnBackendAttributeType_t type;
     int64_t count;
-    std::vector<char> bytes;      // of everything but descriptors
-    std::vector<dnn_ref> objects; // which share the content of the caller's descriptors
+    std::vector<char> bytes;      // for everything but descriptors
+    std::vector<dnn_ref> objects; // descriptors, sharing the content of the caller's
 };
 
-// The content of a descriptor. It does not change any more once it is finalized, so others share it
-// and outlive the descriptor itself.
+// The content of a descriptor. It is immutable once finalized, so others can share it and outlive
+// the descriptor itself.
 struct dnn_object {
     cudnnBackendDescriptorType_t type;
     bool finalized = false;
@@ -93,7 +93,7 @@ inline void put_objects(dnn_object *o, int name, const std::vector<dnn_ref> &lis
 // Keeps the message for cudnnGetLastErrorString and returns the status.
 cudnnStatus_t dnn_refuse(cudnnStatus_t status, const std::string &message);
 bool is_operation(cudnnBackendDescriptorType_t type);
-// All that cudnnBackendFinalize checks and derives (dnn_finalize.cpp).
+// Everything that cudnnBackendFinalize checks and derives (dnn_finalize.cpp).
 cudnnStatus_t dnn_finalize(dnn_object *o);
 
 } // namespace emu

@@ -1,5 +1,5 @@
-// Which attributes the descriptors of the emulated cuDNN have: type, number of elements, and
-// whether they are set, read, needed or refused. Included by cudnn.cpp only.
+// The attributes of the emulated cuDNN's descriptors: type, number of elements, and whether they
+// are required, optional, read-only or refused. Included by cudnn.cpp only.
 #ifndef DTRAIN_EMULATOR_DNN_ATTRIBUTES_H
 #define DTRAIN_EMULATOR_DNN_ATTRIBUTES_H
 
@@ -10,10 +10,10 @@ namespace emu
 {
 
 enum attribute_use {
-    NEEDED,   // to be set before the descriptor is finalized
+    NEEDED,   // must be set before the descriptor is finalized
     OPTIONAL, // may be set
-    RESULT,   // can be read only
-    REFUSED,  // exists in cuDNN, not here: CUDNN_STATUS_NOT_SUPPORTED
+    RESULT,   // read-only
+    REFUSED,  // exists in cuDNN but not here: CUDNN_STATUS_NOT_SUPPORTED
 };
 
 struct attribute_rule {
@@ -28,7 +28,7 @@ struct attribute_rule {
 
 enum : int64_t { ANY_COUNT = INT64_MAX };
 
-// A convolution operation: its attributes differ by their names only.
+// A convolution operation: the attributes differ only in their names.
 #define EMU_CONVOLUTION(descriptor, prefix, x, w, y)                       \
     {descriptor,                                                           \
      prefix##_CONV_DESC,                                                   \
@@ -77,7 +77,7 @@ const attribute_rule attribute_rules[] = {
     EMU_CONVOLUTION(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER, _X, _DW, _DY),
 #define D CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR
-    // Operations of any type; which ones, finalizing decides.
+    // Operations of any type; finalizing decides which are accepted.
     {D, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, ANY_COUNT, NEEDED},
     {D, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, OPTIONAL},
     {D, CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, CUDNN_TYPE_INT64, 1, RESULT},
@@ -157,7 +157,7 @@ const attribute_rule attribute_rules[] = {
 };
 // clang-format on
 
-// Bytes of an element as the caller passes it, 0: a type that no attribute here has.
+// Bytes of an element as passed by the caller; 0: no attribute here has this type.
 inline size_t bytes_of(cudnnBackendAttributeType_t type)
 {
     switch (type) {

@@ -1,5 +1,5 @@
-// The emulated cuDNN's engines: what a graph asks for, which engines take it, what they need and
-// what is noted about them. Included by cudnn.cpp only.
+// The emulated cuDNN's engines: the requests of a graph, which engines accept it, their needs and
+// their notes. Included by cudnn.cpp only.
 #ifndef DTRAIN_EMULATOR_DNN_ENGINES_H
 #define DTRAIN_EMULATOR_DNN_ENGINES_H
 
@@ -43,7 +43,7 @@ inline bool is_nhwc(const dnn_tensor &t)
            t.strides == std::vector<int64_t>{d[1] * d[2] * d[3], 1, d[1] * d[3], d[1]};
 }
 
-// NULL, or what no engine can do.
+// NULL, or the reason why no engine can run it.
 inline const char *why_not(const dnn_problem &p)
 {
     number type;
@@ -86,8 +86,8 @@ inline conv_shape shape_of(const dnn_problem &p)
 
 enum engine_index : int64_t {
     ENGINE_PLAIN,
-    ENGINE_RANDOM,      // adds in another order each time
-    ENGINE_TENSOR_CORE, // fp32 is rounded to TF32
+    ENGINE_RANDOM,      // adds in a different order each time
+    ENGINE_TENSOR_CORE, // rounds fp32 to TF32
     ENGINE_WINOGRAD,
     ENGINE_NO_KERNEL, // its plans cannot be made
     N_ENGINES,
@@ -119,7 +119,7 @@ inline bool engine_takes(int64_t index, const dnn_problem &p)
     return index != ENGINE_WINOGRAD || (is_3x3 && is_dense);
 }
 
-// Sizes that are no round numbers, as the real ones.
+// Sizes that are not round numbers, like the real ones.
 inline int64_t workspace_of(int64_t index, const dnn_problem &p)
 {
     const conv_shape v = shape_of(p);

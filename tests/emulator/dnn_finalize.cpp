@@ -1,4 +1,4 @@
-// What finalizing a descriptor of the emulated cuDNN checks, and what it derives from the
+// The checks when a descriptor of the emulated cuDNN is finalized, and the values derived from its
 // attributes. The statuses are those of cuDNN 9.19.
 #include <set>
 
@@ -19,7 +19,7 @@ cudnnStatus_t finalize_tensor(dnn_object *o)
     const auto alignment = one_of<int64_t>(*o, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 0);
     if (dims.size() != strides.size())
         return dnn_refuse(CUDNN_STATUS_BAD_PARAM,
-                          "tensor: as many strides as dimensions are needed");
+                          "tensor: the numbers of strides and dimensions differ");
     for (size_t i = 0; i < dims.size(); i++)
         if (dims[i] < 1 || strides[i] < 1)
             return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "tensor: a dimension or stride is below 1");
@@ -49,7 +49,7 @@ cudnnStatus_t finalize_convolution(dnn_object *o)
         const auto list = list_of<int64_t>(*o, l.name);
         if (static_cast<int64_t>(list.size()) != n)
             return dnn_refuse(CUDNN_STATUS_BAD_PARAM,
-                              "convolution: a list has not spatialDims entries");
+                              "convolution: a list does not have spatialDims entries");
         for (const int64_t v : list)
             if (v < l.least)
                 return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "convolution: a value is too small");
@@ -72,7 +72,7 @@ dnn_tensor tensor_of(const dnn_object &o)
             !is_virtual && !by_value};
 }
 
-// NULL, or which shapes contradict each other.
+// NULL, or the shapes that contradict each other.
 const char *shape_error(const dnn_problem &p)
 {
     const auto &x = p.x.dims, &w = p.w.dims, &y = p.y.dims;
@@ -81,9 +81,9 @@ const char *shape_error(const dnn_problem &p)
     if (x[0] != y[0])
         return "operation: x and y have different batch sizes";
     if (x[1] % w[1] != 0)
-        return "operation: channels of x and w do not fit";
+        return "operation: channels of x and w do not match";
     if (y[1] != w[0])
-        return "operation: channels of y and w do not fit";
+        return "operation: channels of y and w do not match";
     for (size_t i = 0; i < 2; i++) {
         const int64_t window = p.dilations[i] * (w[2 + i] - 1) + 1;
         const int64_t rest = x[2 + i] + p.pre[i] + p.post[i] - window;
@@ -93,7 +93,7 @@ const char *shape_error(const dnn_problem &p)
     return nullptr;
 }
 
-// Of alpha and beta, which may be float or double.
+// The value of alpha or beta, which may be float or double.
 double factor_of(const dnn_object &o, int name, double otherwise)
 {
     if (!has(o, name))

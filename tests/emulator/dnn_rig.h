@@ -1,4 +1,4 @@
-// Descriptors of cuDNN's graph interface for tests: made with one call, destroyed after the test.
+// Descriptors of cuDNN's graph API for tests: created by one call each, destroyed after the test.
 #ifndef DTRAIN_EMULATOR_DNN_RIG_H
 #define DTRAIN_EMULATOR_DNN_RIG_H
 
@@ -52,7 +52,7 @@ static inline cudnnDataType_t dnn_type(number type)
                                   : CUDNN_DATA_FLOAT;
 }
 
-// A tensor that is not finalized yet.
+// A tensor that is not yet finalized.
 static inline D new_tensor(number type, int64_t id, const std::vector<int64_t> &dims)
 {
     D d = make(CUDNN_BACKEND_TENSOR_DESCRIPTOR);

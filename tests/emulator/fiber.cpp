@@ -1,5 +1,5 @@
-// Fibers by a switch of the stack pointer, or by ucontext (slower: two system calls per switch)
-// where the switch is not written. Sanitizers are told of each switch.
+// Fibers by switching the stack pointer, or by ucontext (slower: two system calls per switch) on
+// other architectures. Sanitizers are told of each switch.
 #include "fiber.h"
 
 #include <sys/mman.h>
@@ -22,7 +22,7 @@ namespace
 
 constexpr size_t stack_bytes = 256 * 1024, guard_bytes = 4096;
 
-// What a side of a switch is to the sanitizers.
+// One side of a switch, as the sanitizers see it.
 struct side {
 #if defined(__SANITIZE_ADDRESS__)
     const void *bottom;
@@ -49,7 +49,7 @@ struct fiber {
 namespace
 {
 
-fiber *current; // fibers run with the emulator's lock, so one is enough
+fiber *current; // fibers run under the emulator's lock, so one is enough
 
 void before_switch([[maybe_unused]] side *from, [[maybe_unused]] side *to)
 {
@@ -80,7 +80,7 @@ void entry()
 
 #if defined(__x86_64__)
 
-// Saves what a callee must keep, stores the stack pointer in *save and goes on with `to`.
+// Saves the callee-saved registers, stores the stack pointer in *save and continues with `to`.
 extern "C" void emu_switch_stack(void **save, void *to);
 asm(R"(
     .text
@@ -107,8 +107,8 @@ emu_switch_stack:
 
 static void prepare(fiber *f)
 {
-    // Six registers and the address to return to; the stack is off by 8 from a multiple of 16 at
-    // the entry of a function.
+    // Six registers and the return address; at function entry the stack is off by 8 from a multiple
+    // of 16.
     auto top = reinterpret_cast<void **>(f->stack + stack_bytes - 16);
     top[-1] = nullptr;
     top[-2] = reinterpret_cast<void *>(entry);

@@ -1,4 +1,4 @@
-// Fibers: own stacks that hand over to each other by hand.
+// Fibers: separate stacks with explicit switches between them.
 #ifndef DTRAIN_EMULATOR_FIBER_H
 #define DTRAIN_EMULATOR_FIBER_H
 
@@ -7,10 +7,10 @@ namespace emu
 
 struct fiber;
 
-// main never returns; it runs at the first enter. Fibers are never destroyed.
+// main never returns; it starts at the first enter. Fibers are never destroyed.
 fiber *fiber_create(void (*main)(fiber *self));
-void fiber_enter(fiber *f);    // from outside; returns when f leaves
-void fiber_leave(fiber *self); // from inside; returns when somebody enters again
+void fiber_enter(fiber *f);    // called from outside; returns when f leaves
+void fiber_leave(fiber *self); // called from inside; returns at the next enter
 fiber *fiber_current();
 
 } // namespace emu

@@ -1,5 +1,5 @@
-"""losses.py RUN [RUN2 TOLERANCE]: of one run, that all losses are finite and the last one is below
-the first; of two, the largest relative difference of their losses at the same step."""
+"""losses.py RUN [RUN2 TOLERANCE]: for one run, checks that all losses are finite and the last one is
+below the first; for two, checks the largest relative difference of their losses at the same step."""
 
 import json
 import math

@@ -1,5 +1,5 @@
-// Matrix products of the emulated cuBLASLt: what descriptors and layouts ask for, whether that is
-// allowed, and the product itself. Included by cublaslt.cpp only.
+// Matrix products of the emulated cuBLASLt: the problem given by descriptors and layouts, whether
+// it is allowed, and the product itself. Included by cublaslt.cpp only.
 #ifndef DTRAIN_EMULATOR_MATMUL_H
 #define DTRAIN_EMULATOR_MATMUL_H
 
@@ -92,7 +92,7 @@ inline cublasStatus_t check_layout(const matrix_layout &l)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// The rows of the table of types in the documentation whose scale type is fp32.
+// The rows with scale type fp32 of the documentation's table of types.
 inline cublasStatus_t check_types(const matmul_problem &p)
 {
     number type;
@@ -145,14 +145,14 @@ struct matmul_run {
     size_t workspace_bytes;
 };
 
-// op(matrix) as rows x cols floats, row after row.
+// op(matrix) as rows x cols floats, row by row.
 inline std::vector<float> gather(const void *data, const matrix_layout &l, bool transpose,
                                  bool tf32)
 {
     number type;
     find_number(&type, l.type);
     const size_t rows = transpose ? l.cols : l.rows, cols = transpose ? l.rows : l.cols;
-    const bool down = (l.order == CUBLASLT_ORDER_COL) != transpose; // memory runs along columns
+    const bool down = (l.order == CUBLASLT_ORDER_COL) != transpose; // column-major
     const size_t ld = static_cast<size_t>(l.ld);
     std::vector<float> out(rows * cols);
     for (size_t i = 0; i < rows; i++)
@@ -197,7 +197,7 @@ inline void multiply(const matmul_run &q)
     std::vector<float> c;
     if (q.beta != 0)
         c = gather(q.c, p.c, false, false);
-    if (q.workspace_bytes > 0) // NaNs: whoever keeps something there will see
+    if (q.workspace_bytes > 0) // NaNs, to expose a caller that keeps data there
         memset(q.workspace, 0xFF, q.workspace_bytes);
     number type;
     find_number(&type, p.out.type);
@@ -219,7 +219,7 @@ inline void multiply(const matmul_run &q)
     }
 }
 
-// The results must lie beside everything else, or exactly on C if that has the same layout.
+// The result must not overlap anything else, or must coincide with C if that has the same layout.
 inline void check_overlap(const matmul_run &q)
 {
     const region out = {q.out, extent_bytes(q.p.out)}, c = {q.c, extent_bytes(q.p.c)};

@@ -1,5 +1,5 @@
-// Memory: device memory has guards at its ends, begins as 0xA5 bytes, and cannot be accessed by the
-// program except from work in a stream; copies check what they are given.
+// Memory: device memory has guards at both ends, is initialised to 0xA5 bytes, and cannot be
+// accessed by the program except from work in a stream; copies check their arguments.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,7 +21,7 @@ constexpr unsigned char fresh = 0xA5, guard = 0x5C;
 struct allocation {
     char *pages; // between two pages that are never accessible
     size_t page_bytes;
-    char *data; // ends at most `alignment` bytes before the pages do
+    char *data; // ends at most `alignment` bytes before the pages end
     size_t bytes;
     int device;
     bool open; // accessible
@@ -65,7 +65,7 @@ bool is_pinned(const void *ptr, size_t bytes, const char *what)
         if (p + bytes <= begin || p >= begin + pin.bytes)
             continue;
         if (p < begin || p + bytes > begin + pin.bytes)
-            emu_fail("%s: host memory %p .. +%zu is pinned in part only", what, ptr, bytes);
+            emu_fail("%s: host memory %p .. +%zu is only partly pinned", what, ptr, bytes);
         return true;
     }
     return false;
@@ -93,7 +93,7 @@ void check_guards(const allocation &a, const char *what)
     const char *end = a.pages + a.page_bytes;
     const char *begin = a.data - a.pages > 256 ? a.data - 256 : a.pages;
     if (!all_are(begin, a.data, guard) || !all_are(a.data + a.bytes, end, guard))
-        emu_fail("%s wrote outside of the allocation %p of %zu bytes", what,
+        emu_fail("%s wrote outside the allocation %p of %zu bytes", what,
                  static_cast<void *>(a.data), a.bytes);
 }
 
@@ -122,7 +122,7 @@ void check_guards(const std::string &what)
 namespace
 {
 
-// What a copy has to be: checked when it is put in, done later.
+// The arguments of a copy: checked when it is enqueued, executed later.
 struct copy {
     void *dst;
     const void *src;
@@ -175,7 +175,7 @@ void add_copy(cudaStream_t stream, const copy &c, bool pinned)
         "a copy");
 }
 
-// The source is read now: the transfer from a staging buffer of the driver.
+// The source is read now, as into the driver's staging buffer.
 void add_staged_copy(cudaStream_t stream, const copy &c)
 {
     auto stage = std::make_shared<std::vector<char>>(static_cast<const char *>(c.src),
@@ -189,7 +189,7 @@ void add_staged_copy(cudaStream_t stream, const copy &c)
         "a copy");
 }
 
-// The block behind ptr, which is no longer pinned; nullptr if it was not, or not in this way.
+// Unpins the block at ptr and returns it; nullptr if it was not pinned, or not in this way.
 void *unpin(void *ptr, bool own)
 {
     auto found = pins().find(static_cast<const char *>(ptr));
@@ -406,9 +406,9 @@ cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, cudaMemcpyKind 
         return cudaSuccess;
     copy c = check_copy(dst, src, bytes, kind, "cudaMemcpy");
     if (c.to_device && c.from_device) {
-        add_copy(stream, c, false); // nobody waits
+        add_copy(stream, c, false); // no one waits
     } else if (c.to_device && !is_pinned(src, bytes, "cudaMemcpy")) {
-        cudaStreamSynchronize(nullptr); // before it is staged, not after
+        cudaStreamSynchronize(nullptr); // waits before staging, not after
         add_staged_copy(nullptr, c);
     } else {
         add_copy(nullptr, c, is_pinned(host_side(c), bytes, "cudaMemcpy"));
@@ -434,7 +434,7 @@ cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t han
     return cudaSuccess;
 }
 
-// Does not wait, although its name has no Async.
+// Does not wait, although its name lacks Async.
 cudaError_t cudaMemset(void *dst, int value, size_t bytes)
 {
     auto lock = emu_lock();

@@ -1,12 +1,12 @@
 // NCCL for tests: all-reduce between processes of one machine, for communicators that block or not.
 //
-// Ranks meet in a piece of shared memory that the unique id names; a part of it for each rank
-// carries the data. A sum is work of its stream that goes on whenever it is looked at: a rank
-// copies a chunk to its part, waits until all have, adds the parts in the order of the ranks, in
-// fp32. (MPI would not do: work runs on any thread, and dtrain lets MPI be called by one only.)
+// Ranks meet in shared memory named by the unique id; each rank has a part of it for data. A sum is
+// work of its stream that advances whenever it is polled: a rank copies a chunk to its part, waits
+// until all ranks have done so, and adds the parts in rank order, in fp32. (MPI is unsuitable: work
+// runs on any thread, and dtrain calls MPI from one thread only.)
 //
-// A communicator that does not block is as slow to answer as the real one: a call leaves
-// ncclInProgress behind, and the sum is in the stream only when that has passed.
+// A non-blocking communicator is as slow to answer as the real one: after a call its state is
+// ncclInProgress, and the sum is in the stream only when that is over.
 #include <nccl.h>
 
 #include <stdarg.h>
@@ -31,7 +31,7 @@ namespace
 
 enum { ID_MAGIC = 0x6e63636c };
 
-struct unique_id { // inside of ncclUniqueId
+struct unique_id { // stored inside ncclUniqueId
     uint32_t magic;
     char name[64];
 };
@@ -63,7 +63,7 @@ void join(communicator *c)
 {
     shared_rank &own = c->memory->rank(c->rank);
     if (own.state.load() != ABSENT)
-        emu_fail("ncclCommInitRank: rank %d is there already", c->rank);
+        emu_fail("ncclCommInitRank: rank %d has already joined", c->rank);
     const char *host = getenv("NCCL_HOSTID");
     if (host && *host)
         snprintf(own.host, sizeof own.host, "id %s", host);
@@ -86,7 +86,7 @@ ncclResult_t open(ncclComm_t *out, int n_ranks, const ncclUniqueId &id, int rank
     if (!out || n_ranks < 1 || rank < 0 || rank >= n_ranks)
         return nccl_refuse(ncclInvalidArgument, "Invalid rank requested : %d/%d", rank, n_ranks);
     if (name.magic != ID_MAGIC)
-        return nccl_refuse(ncclInvalidArgument, "ncclCommInitRank: this is no unique id");
+        return nccl_refuse(ncclInvalidArgument, "ncclCommInitRank: this is not a unique id");
     if (n_ranks > MAX_RANKS)
         emu_fail("ncclCommInitRank: more than %d ranks are not emulated", MAX_RANKS);
     const auto c = std::make_shared<communicator>();
@@ -166,7 +166,7 @@ const char *ncclGetErrorString(ncclResult_t code)
     }
 }
 
-// Of any communicator, as the real one.
+// The last error of any communicator, as in the real library.
 const char *ncclGetLastError(ncclComm_t)
 {
     return last_error;
@@ -230,7 +230,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     return nccl_settle(c.get());
 }
 
-// Not finalized before: it is now, which waits for the other ranks.
+// If it is not yet finalized, this does so, which waits for the other ranks.
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     if (!comm)
@@ -244,7 +244,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
                                "ncclCommDestroy: an operation of the communicator is in progress");
         if (c->now == READY && c->in_graphs.use_count() > 1)
             emu_fail("ncclCommDestroy: a graph that contains a sum still exists, NCCL would wait "
-                     "for its end for ever");
+                     "for it forever");
         if (c->now == READY)
             c->now = FINALIZING;
     }
@@ -348,7 +348,7 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
     if (from != to && overlap({from, bytes}, {to, bytes}))
         emu_fail("ncclAllReduce: the buffers overlap and are not the same");
     if (emu_stream_device(stream) != c->device)
-        emu_fail("ncclAllReduce: the communicator is of device %d, the stream of device %d",
+        emu_fail("ncclAllReduce: the communicator belongs to device %d, the stream to device %d",
                  c->device, emu_stream_device(stream));
     if (c->has_stream && c->stream != stream)
         emu_fail("ncclAllReduce: a communicator with sums in two streams is not emulated");

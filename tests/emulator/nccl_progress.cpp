@@ -1,4 +1,4 @@
-// Communicators and sums of the emulated NCCL as they go on by themselves, whoever looks at them.
+// Background progress of the emulated NCCL's communicators and sums, whoever polls them.
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -75,7 +75,7 @@ namespace
 
 // --- Sums ---
 
-enum { N_POLLS = 3 }; // for which an answer is not there yet
+enum { N_POLLS = 3 }; // polls before an answer is available
 
 bool all_at_least(const communicator &c, std::atomic<uint64_t> shared_rank::*counter, uint64_t n)
 {
@@ -105,12 +105,13 @@ void add_chunks(sum *s, size_t n, number type)
         const shared_rank &other = c.memory->rank(r);
         if (other.ordinal != s->ordinal || other.count != s->count ||
             other.type != static_cast<uint64_t>(s->type))
-            emu_fail("ncclAllReduce: rank %d sums %zu elements of type %d in call %llu, rank %d "
-                     "%llu of type %d in call %llu",
-                     c.rank, s->count, static_cast<int>(s->type),
-                     static_cast<unsigned long long>(s->ordinal), r,
-                     static_cast<unsigned long long>(other.count), static_cast<int>(other.type),
-                     static_cast<unsigned long long>(other.ordinal));
+            emu_fail(
+                "ncclAllReduce: rank %d sums %zu elements of type %d in call %llu, but rank %d "
+                "%llu of type %d in call %llu",
+                c.rank, s->count, static_cast<int>(s->type),
+                static_cast<unsigned long long>(s->ordinal), r,
+                static_cast<unsigned long long>(other.count), static_cast<int>(other.type),
+                static_cast<unsigned long long>(other.ordinal));
     }
     for (size_t i = 0; i < n; i++) {
         float total = load_number(c.memory->chunk(0), type, i);
@@ -177,11 +178,11 @@ void fail(communicator *c, ncclResult_t code)
     c->waiting.clear();
 }
 
-// A rank that is no more aborted, or its process ended.
+// A lost rank has aborted, or its process has ended.
 bool has_left(const communicator &c, int r)
 {
     const uint32_t state = c.memory->rank(r).state.load(std::memory_order_acquire);
-    if (state == JOINED && !c.memory->is_held(r)) // it may have left well just before
+    if (state == JOINED && !c.memory->is_held(r)) // it may just have left in good order
         return c.memory->rank(r).state.load(std::memory_order_acquire) == JOINED;
     return state == ABORTED;
 }
@@ -227,7 +228,7 @@ void connect(communicator *c)
     c->now = READY;
 }
 
-// Sums that were put into streams must be done, and no graph may be left that has one.
+// All enqueued sums must be done, and no graph with a sum may remain.
 void finish(communicator *c)
 {
     if (c->n_enqueued > 0 || c->in_graphs.use_count() > 1)
@@ -249,7 +250,7 @@ bool nccl_number(number *out, ncclDataType_t type)
 
 void nccl_progress(communicator *c)
 {
-    if (c->now == CONNECTING) // first: a rank that has found something wrong may be gone already
+    if (c->now == CONNECTING) // first, because a rank that has found an error may already be gone
         connect(c);
     else if (c->now == FINALIZING)
         finish(c);

@@ -1,4 +1,4 @@
-// Inside of the emulated NCCL: what the ranks share, communicators, and sums under way.
+// Internals of the emulated NCCL: state shared by the ranks, communicators, and pending sums.
 #ifndef DTRAIN_EMULATOR_NCCL_STATE_H
 #define DTRAIN_EMULATOR_NCCL_STATE_H
 
@@ -16,7 +16,7 @@
 namespace emu
 {
 
-// --- What ranks share ---
+// --- State shared by the ranks ---
 
 enum { MAX_RANKS = 16, CHUNK_BYTES = 1 << 20, HOST_BYTES = 128 };
 
@@ -25,10 +25,10 @@ enum rank_state : uint32_t { ABSENT, JOINED, FINALIZED, GONE, ABORTED };
 struct shared_rank {
     std::atomic<uint32_t> state;
     int32_t n_ranks, device;
-    char host[HOST_BYTES]; // what NCCL takes for the name of the node
-    // Chunks handed out to the others, and chunks added up from all, since the beginning.
+    char host[HOST_BYTES]; // the node's name, as NCCL sees it
+    // Chunks published to the other ranks, and chunks summed over all ranks, since the beginning.
     std::atomic<uint64_t> n_published, n_consumed;
-    uint64_t ordinal, count, type; // of the sum under way: must be the same on all ranks
+    uint64_t ordinal, count, type; // of the current sum: must be the same on all ranks
 };
 
 struct shared {
@@ -37,20 +37,21 @@ struct shared {
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "atomics are shared by processes");
 
-// The memory that ranks with the same unique id share: what they tell each other, and a chunk of
-// data for each of them. It begins as zeros, which are a valid state of everything in it.
+// The memory shared by ranks with the same unique id: their messages, and a chunk of data per rank.
+// It is initially zero, which is a valid state of everything in it.
 class mapping
 {
   public:
     mapping(const char *segment, int n_ranks);
     ~mapping();
     mapping(const mapping &) = delete;
-    void unlink() const; // who has it mapped keeps it
+    void unlink() const; // existing mappings remain valid
     shared_rank &rank(int r) const;
     char *chunk(int r) const;
-    // Marks a rank as this process's; the mark goes when the process ends, however it ends.
+    // Marks a rank as held by this process; the mark disappears when the process ends, however it
+    // ends.
     void hold(int r) const;
-    bool is_held(int r) const; // by another process
+    bool is_held(int r) const; // by another process?
 
   private:
     std::string name;
@@ -71,15 +72,15 @@ struct communicator {
     bool blocks;
     phase now = CONNECTING;
     ncclResult_t error = ncclSuccess; // in phase FAILED
-    int n_polls = 0;                  // for which it answers ncclInProgress
+    int n_polls = 0;                  // polls that still return ncclInProgress
     bool aborted = false;
-    std::vector<std::shared_ptr<sum>> waiting; // to be put into their streams
+    std::vector<std::shared_ptr<sum>> waiting; // not yet enqueued in their streams
     cudaStream_t stream = nullptr;             // of all sums
     bool has_stream = false;
     uint64_t n_sums = 0, n_chunks = 0;
-    size_t n_enqueued = 0; // sums in a stream, not done; those of graphs do not count
+    size_t n_enqueued = 0; // enqueued sums that are not done; those of graphs do not count
     sum *running = nullptr;
-    // Held by the sums that graphs contain: a communicator lives longer than its graphs.
+    // Held by the sums in graphs: a communicator must outlive its graphs.
     std::shared_ptr<int> in_graphs = std::make_shared<int>(0);
     std::map<void *, region> buffers; // registered, by their handles
 };
@@ -99,7 +100,7 @@ struct sum {
     bool published = false;
 };
 
-// --- What calls do with them; the lock is held, except in nccl_settle ---
+// --- Used by the API functions; the lock is held, except in nccl_settle ---
 
 // Keeps the message for ncclGetLastError and returns the code.
 ncclResult_t nccl_refuse(ncclResult_t code, const char *format, ...)
@@ -108,7 +109,7 @@ bool nccl_number(number *out, ncclDataType_t type);
 // One step of what the real library's own thread does.
 void nccl_progress(communicator *c);
 ncclResult_t nccl_result(const communicator &c);
-// The end of a call: a communicator that blocks waits here.
+// The end of a call: a blocking communicator waits here.
 ncclResult_t nccl_settle(communicator *c);
 // A call is refused while an earlier one is in progress, and after a failure.
 ncclResult_t nccl_check_ready(const communicator &c, const char *call);

@@ -1,4 +1,4 @@
-// Numbers as the emulated libraries store them: fp32, fp16 or bf16 in memory, fp32 in computations.
+// Number types of the emulated libraries: fp32, fp16 or bf16 in memory, fp32 in computations.
 #ifndef DTRAIN_EMULATOR_NUMBERS_H
 #define DTRAIN_EMULATOR_NUMBERS_H
 
@@ -18,12 +18,12 @@ inline size_t bytes_of(number type)
     return type == number::f32 ? 4 : 2;
 }
 
-// What a tensor core makes of an fp32 input: 10 bits of mantissa, rounded to nearest even.
+// The value of an fp32 input in a tensor core: 10 bits of mantissa, rounded to nearest even.
 inline float round_tf32(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7F800000u) != 0x7F800000u) // infinities and NaNs stay
+    if ((bits & 0x7F800000u) != 0x7F800000u) // infinities and NaNs are kept
         bits = (bits + 0xFFFu + (bits >> 13 & 1u)) & ~0x1FFFu;
     memcpy(&x, &bits, sizeof x);
     return x;

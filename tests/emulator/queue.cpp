@@ -1,6 +1,6 @@
 // The order of work: runs nodes whose dependencies are done, in an order drawn from
-// DTRAIN_EMULATE_SEED. A stream without a dependency on another one can be far ahead of it or far
-// behind, so that a missing wait gives wrong numbers.
+// DTRAIN_EMULATE_SEED. A stream can be far ahead of or far behind another on which it does not
+// depend, so that a missing wait gives wrong numbers.
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -38,8 +38,8 @@ struct queue {
     std::vector<node_ref> ready;
     std::vector<size_t> n_pending; // per device
     uint64_t random = 0, shuffle = 0;
-    uint64_t quick = 0;    // of 4 pieces of work, how many make the device go on at once
-    bool in_order = false; // seed 0: everything runs when it is put in
+    uint64_t quick = 0;    // of 4 pieces of work, how many the device starts at once
+    bool in_order = false; // seed 0: everything runs when it is enqueued
     int working = -1;
     std::atomic<uint64_t> n_calls{0};
     bool has_thread = false;
@@ -49,7 +49,7 @@ struct queue {
     queue();
 };
 
-// Never destroyed: work may run until the very end.
+// Never destroyed: work may run until the process exits.
 queue &q()
 {
     static queue *one = new queue;
@@ -79,7 +79,7 @@ queue::queue()
                    });
 }
 
-// Streams have priorities that change now and then, so that one can starve the others for a while.
+// Streams have priorities that change occasionally, so that one can starve the others for a while.
 size_t pick(const std::vector<node_ref> &among)
 {
     if (q().in_order)
@@ -138,8 +138,8 @@ bool run_one()
     return false;
 }
 
-// Goes on with the work while the program makes no calls, as a GPU would: other ranks may wait for
-// it.
+// Continues the work while the program makes no calls, as a GPU would: other ranks may be waiting
+// for it.
 void idle_loop()
 {
     uint64_t seen = q().n_calls;
@@ -280,7 +280,7 @@ bool is_legacy(cudaStream_t stream)
     return stream->id < 0;
 }
 
-// What the stream's next node comes after.
+// The nodes that the stream's next node depends on.
 std::vector<node_ref> stream_before(cudaStream_t stream)
 {
     std::vector<node_ref> before = {stream->last};
@@ -322,7 +322,7 @@ node_ref stream_add(cudaStream_t stream, const node &what)
     copy.device = stream->device;
     copy.stream = stream->id;
     stream->last = add_node(copy, stream_before(stream));
-    // Sometimes the device is quick, sometimes it has done nothing before somebody waits.
+    // Sometimes the device is quick, sometimes it does nothing until the program waits.
     if (working_device() < 0 && (q().in_order || random_below(4) < q().quick))
         make_progress();
     return stream->last;
@@ -353,7 +353,7 @@ void emu_enqueue_poll(cudaStream_t handle, std::function<bool()> work, const cha
 {
     auto lock = emu_lock();
     if (working_device() >= 0)
-        emu_fail("%s: work in a stream puts work into a stream", what);
+        emu_fail("%s: work in a stream enqueues work in a stream", what);
     cudaStream_t stream = stream_of(handle, what);
     if (stream->device != emu_current_device())
         emu_fail("%s: the stream belongs to device %d, but device %d is current", what,
@@ -425,7 +425,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
     return cudaSuccess;
 }
 
-// What the stream still holds runs; nobody waits for it.
+// Work still in the stream runs; nothing waits for it.
 cudaError_t cudaStreamDestroy(cudaStream_t handle)
 {
     auto lock = emu_lock();

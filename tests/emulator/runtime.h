@@ -1,4 +1,4 @@
-// Inside of the emulated runtime: nodes of work, streams, events, captures, memory.
+// Internals of the emulated runtime: work nodes, streams, events, captures, memory.
 #ifndef DTRAIN_EMULATOR_RUNTIME_H
 #define DTRAIN_EMULATOR_RUNTIME_H
 
@@ -18,12 +18,12 @@ namespace emu
 
 // --- Nodes (queue.cpp) ---
 
-// Work that runs once all nodes before it are done. Nodes before own those after.
+// Work that runs once all nodes before it are done. A node owns those that depend on it.
 struct node {
     std::function<bool()> work; // empty: nothing to do
     std::string what;
     int device;
-    int stream; // CUstream_st::id of where it was put in
+    int stream; // CUstream_st::id of its stream
     int n_before;
     bool done;
     std::vector<std::shared_ptr<node>> after;
@@ -34,10 +34,10 @@ using node_ref = std::shared_ptr<node>;
 node_ref add_node(const node &what, const std::vector<node_ref> &before); // null ones are ignored
 void wait_for(const node_ref &n);                                         // null: returns
 void wait_for_all(int device);
-// Runs a few nodes, or none.
+// Runs zero or more nodes.
 void make_progress();
 uint64_t random_below(uint64_t n);
-// The device whose work runs now, -1: none does.
+// The device whose work is running, -1 = none.
 int working_device();
 
 // --- Streams ---
@@ -47,28 +47,28 @@ struct graph_node;
 
 node_ref stream_add(cudaStream_t stream, const node &what); // not capturing
 void stream_wait(cudaStream_t stream, const node_ref &n);
-// nullptr and cudaStreamLegacy: the current device's legacy stream. Fails on what is no stream.
+// nullptr and cudaStreamLegacy: the current device's legacy stream. Fails if it is not a stream.
 cudaStream_t stream_of(cudaStream_t handle, const char *what);
 std::vector<cudaStream_t> streams_of(int device);
 
 // --- Captures (capture.cpp) ---
 
-// Adds to the stream's capture, if it has one that is valid; false if the stream is not capturing.
+// Adds to the stream's capture if that is valid; false if the stream is not capturing.
 bool capture_add(cudaStream_t stream, const graph_node &n);
 void capture_invalidate(const std::shared_ptr<capture> &c);
-// Of the calls of the runtime that a capture can forbid.
+// For runtime calls that any capture can forbid.
 cudaError_t forbid_capture();
-// The stream's own capture does: for cudaStreamSynchronize and the like.
+// For calls that the stream's own capture forbids, such as cudaStreamSynchronize.
 cudaError_t forbid_on_stream(cudaStream_t stream);
-// The legacy stream would depend on a stream that is being captured.
+// For calls that would make the legacy stream depend on a stream being captured.
 cudaError_t forbid_implicit(cudaStream_t stream);
 cudaError_t capture_record(cudaEvent_t event, cudaStream_t stream);
 cudaError_t capture_wait(cudaStream_t stream, cudaEvent_t event);
 
 // --- Memory (memory.cpp) ---
 
-// While one exists, device memory can be accessed; and, as closing it is slow, mostly afterwards
-// too.
+// While one exists, device memory can be accessed; mostly also afterwards, because closing it is
+// slow.
 struct device_access {
     device_access();
     ~device_access();
@@ -81,28 +81,28 @@ void check_guards(const std::string &what);
 cudaError_t error(cudaError_t code); // becomes the thread's last error, unless cudaSuccess
 int n_devices();
 size_t device_memory();
-void event_recorded(cudaEvent_t event, const node_ref &n); // by a graph
+void event_recorded(cudaEvent_t event, const node_ref &n); // by a graph launch
 node_ref event_node(cudaEvent_t event);
 
 } // namespace emu
 
 struct CUstream_st {
     int id, device;
-    bool blocking; // orders itself with the legacy stream
+    bool blocking; // synchronises with the legacy stream
     emu::node_ref last;
-    std::shared_ptr<emu::capture> capture; // while it takes part in one
-    std::vector<size_t> tail;              // nodes of the capture that the next one comes after
+    std::shared_ptr<emu::capture> capture; // set while it takes part in a capture
+    std::vector<size_t> tail;              // nodes of the capture that precede the next one
 };
 
 struct CUevent_st {
     int device;
     bool timing;
-    emu::node_ref node;                    // of the last record; null: none yet
-    std::shared_ptr<emu::capture> capture; // the last record was captured
+    emu::node_ref node;                    // of the last record; null: never recorded
+    std::shared_ptr<emu::capture> capture; // set if the last record was captured
     std::vector<size_t> tail;
 };
 
-// A node of a graph; launching makes a node of it.
+// A node of a graph; each launch turns it into a work node.
 struct emu::graph_node {
     std::function<bool()> work;
     std::string what;

@@ -1,6 +1,6 @@
-// What test_emulator.cpp runs: kernels, right and wrong ones, and cases that need a process of
-// their own, for a seed each or because they end in an abort. A case returns the exit status, and
-// does not use cmocka.
+// Run by test_emulator.cpp: correct and faulty kernels, and cases that need a separate process, for
+// a different seed or because they end in an abort. A case returns the exit status and does not use
+// cmocka.
 #ifndef DTRAIN_EMULATOR_TEST_CASES_H
 #define DTRAIN_EMULATOR_TEST_CASES_H
 
@@ -26,7 +26,7 @@ static __global__ void add(int *dst, const int *src, int count)
         dst[i] += src[i];
 }
 
-// Sum over a block, once by a tree in shared memory and once by shuffles.
+// Sum over a block, by a tree in shared memory and by shuffles.
 static __global__ void block_sums(float *tree, float *shuffled, unsigned *counter)
 {
     __shared__ float part[256];
@@ -94,7 +94,7 @@ static __global__ void absent_lane(int *dst)
         dst[threadIdx.x] = __shfl_down_sync(0xfu, 1, 1);
 }
 
-// No barrier between writing and reading.
+// Has no barrier between writing and reading.
 static __global__ void racy(int *dst)
 {
     __shared__ int part[64];
@@ -128,7 +128,7 @@ static void open_two()
 
 static const struct dt_geometry n_threads = {4, 1, 256, 1};
 
-// Eight times: stream 0 fills, stream 1 adds; with the waits the answer is always the same.
+// Eight times, stream 0 fills and stream 1 adds; with the waits the answer is always the same.
 static int two_streams(bool wait_for_fill, bool wait_for_add)
 {
     open_two();
@@ -170,7 +170,7 @@ static int case_no_wait_for_add()
     return two_streams(true, false);
 }
 
-// The host changes pinned memory before the copy has been waited for.
+// The host changes pinned memory without waiting for the copy.
 static int case_reused_pinned()
 {
     open_two();
@@ -212,7 +212,7 @@ static int case_racy_kernel()
     return 0;
 }
 
-// A copy put into a stream is done some time, without a call that waits.
+// A copy enqueued in a stream is eventually done, without a call that waits.
 static int case_runs_by_itself()
 {
     open_two();

@@ -1,5 +1,5 @@
-// The emulated cuBLASLt: products against plain sums in fp64, and that it refuses what the real one
-// refuses, with the same status. Label: numeric.
+// The emulated cuBLASLt: compares products with plain sums in fp64, and checks that it refuses what
+// the real library refuses, with the same status. Label: numeric.
 #include <cublasLt.h>
 
 #include "test_rig.h"
@@ -15,7 +15,7 @@ static cudaDataType cuda_type(number type)
 struct matmul {
     int m = 24, n = 16, k = 40;
     number type = number::f32;
-    bool trans_a = false, trans_b = false, rows = false; // rows: all matrices by rows
+    bool trans_a = false, trans_b = false, rows = false; // rows: all matrices are row-major
     cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
     float alpha = 1, beta = 0;
     int pad = 8; // of leading dimensions
@@ -76,7 +76,7 @@ static size_t place(const matmul &p, int ld, int i, int j)
     return static_cast<size_t>(p.rows ? i * ld + j : j * ld + i);
 }
 
-// What stays between the columns of D is unchanged.
+// The memory between the columns of D is unchanged.
 static std::vector<double> reference(const matmul &p, const array &a, const array &b,
                                      const array &c)
 {
@@ -175,7 +175,7 @@ static void test_matmul_attributes(void **)
                         "unrecognized status");
 }
 
-// What heuristics and product answer to one attribute out of place.
+// The answers of heuristics and product to one wrong attribute.
 static void check_refused(cublasStatus_t status, matmul &p)
 {
     array memory(number::f32, 4096);
@@ -260,7 +260,7 @@ static void test_matmul_arguments(void **)
     cublasLtMatmulHeuristicResult_t results[2];
     GIVES(invalid, cublasLtMatmulAlgoGetHeuristic(blas, p.desc, p.a, p.b, p.c, p.c, p.preference, 0,
                                                   results, &n));
-    const uint64_t small = 100; // not enough: the algorithm with a workspace is left out
+    const uint64_t small = 100; // too small: the algorithm with a workspace is omitted
     OK(cublasLtMatmulPreferenceSetAttribute(p.preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                             &small, sizeof small));
     assert_int_equal(p.algorithms().size(), 1);

@@ -1,10 +1,10 @@
-// The emulated cuDNN: convolutions of every engine against plain sums in fp64, what the engines say
-// of themselves, and the use of plans. Label: numeric.
+// The emulated cuDNN: compares the convolutions of every engine with plain sums in fp64, and checks
+// the engines' notes and the use of plans. Label: numeric.
 #include "dnn_rig.h"
 
 // --- Results ---
 
-// Adds to the tensor that the operation writes.
+// Adds to the tensor written by the operation.
 static std::vector<double> reference(const conv &v, const array &x, const array &w, const array &y)
 {
     const bool forward = v.kind == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR;
@@ -56,7 +56,7 @@ struct conv_memory {
     }
 };
 
-// Runs a plan; beta = 0 overwrites what is there, NaNs as well.
+// Runs a plan; beta = 0 overwrites the old values, including NaNs.
 static std::vector<float> run(const conv &v, const conv_memory &m, D plan)
 {
     const array &out = m.out(v);
@@ -119,7 +119,7 @@ static void test_convolutions(void **)
             }
 }
 
-// The engine that says it is not deterministic is not, the others are.
+// The engine noted as not deterministic is not, and all others are.
 static void test_order_of_sums(void **)
 {
     conv v;
@@ -215,7 +215,7 @@ static void test_execute_arguments(void **)
     OK(cudaDeviceSynchronize());
 }
 
-// Descriptors may go before what was made of them.
+// Descriptors may be destroyed before the objects made from them.
 static void test_lifetimes(void **)
 {
     conv v;

@@ -1,5 +1,5 @@
-// What the emulated cuDNN answers to wrong use of descriptors. None of it needs a device, so the
-// same program runs with the real cuDNN, which must give the same answers.
+// Statuses of the emulated cuDNN for misuse of descriptors. No device is needed, so the same
+// program also runs with the real cuDNN, which must return the same statuses.
 #include "dnn_rig.h"
 
 static void test_tensor_attributes(void **)
@@ -178,7 +178,7 @@ static void test_pack_statuses(void **)
 
 int main(void)
 {
-    // Of the version that the emulator follows; others may have other statuses.
+    // For the version that the emulator follows; other versions may return other statuses.
     if (cudnnGetVersion() / 100 != 919)
         return 77;
     const struct CMUnitTest tests[] = {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# dtrain doctor where there are GPUs, and where there is a driver only.
+# dtrain doctor with GPUs, and with only a driver.
 . "$(dirname "$0")/../e2e/common.sh"
 export DTRAIN_EMULATED_GPUS=2 XDG_CACHE_HOME=$work
 doctor() { # exit code, settings...
@@ -20,7 +20,7 @@ has ok device "cuda:0 emulated H200, .*fp16$"
 has ok precision fp16
 has ok gradients NCCL
 
-# What is possible for one rank only, and what is not at all.
+# Settings that work with one rank only, and settings that never work.
 doctor 0 --set comm.backend=mpi
 has -- gradients "one rank only: comm.backend mpi"
 doctor 0 --set device.kind=cpu

@@ -1,5 +1,5 @@
-// The emulator itself: that kernels run as on a GPU, that what CUDA leaves open differs from seed
-// to seed, and that misuse is found.
+// The emulator itself: kernels run as on a GPU, behaviour that CUDA leaves open differs between
+// seeds, and misuse is found.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,8 +50,8 @@ static void download(int *dst, const int *src, int count)
     OK(cudaMemcpy(dst, src, static_cast<size_t>(count) * sizeof(int), cudaMemcpyDeviceToHost));
 }
 
-// Runs a case in a new process: its exit status, or -1 if a signal ended it. `message` (may be
-// NULL) must be in what it prints.
+// Runs a case in a new process; returns its exit status, or -1 if it was killed by a signal. Its
+// output must contain `message` (may be NULL).
 static int run_case(const char *name, const char *seed, const char *n_gpus, const char *message)
 {
     char command[512], line[1024];
@@ -72,7 +72,7 @@ static int run_case(const char *name, const char *seed, const char *n_gpus, cons
     return WIFSIGNALED(status) ? -1 : WEXITSTATUS(status);
 }
 
-// Number of the seeds 1 .. 20 for which the case gives wrong numbers.
+// How many of the seeds 1 .. 20 make the case give wrong numbers.
 static int wrong_seeds(const char *name)
 {
     int n = 0;
@@ -170,7 +170,7 @@ static void test_pinned(void **)
     cudaGetLastError();
 }
 
-// Polling: not ready at first, at last ready; elapsed time needs both events done.
+// Polling: not ready at first, finally ready; the elapsed time requires both events to be done.
 static void test_events(void **)
 {
     cudaStream_t stream = new_stream();
@@ -213,7 +213,7 @@ static cudaGraphExec_t instantiate(cudaGraph_t graph)
     return exec;
 }
 
-// A fork and a join in a capture; each launch does the work once more, with the arguments of then.
+// A fork and a join in a capture; each launch repeats the work with the arguments at capture time.
 static void test_capture(void **)
 {
     cudaStream_t a = new_stream(), b = new_stream();
@@ -249,7 +249,7 @@ static void test_capture(void **)
         assert_int_equal(got[10], 10 + 2 * i * 15);
     }
     assert_int_equal(cudaEventQuery(fork), cudaErrorCapturedEvent);
-    OK(cudaEventRecord(fork, a)); // outside of a capture again
+    OK(cudaEventRecord(fork, a)); // outside the capture again
     OK(cudaEventSynchronize(fork));
     cudaGetLastError();
     OK(cudaGraphExecDestroy(exec));
@@ -261,7 +261,7 @@ static void test_capture(void **)
     OK(cudaStreamDestroy(b));
 }
 
-// Begins a capture on a, in which b takes part if `fork`.
+// Begins a capture on a, which b joins if `fork`.
 static void begin_capture(cudaStream_t a, cudaStream_t b, cudaEvent_t event, bool fork)
 {
     OK(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal));
@@ -321,7 +321,8 @@ static void test_capture_errors(void **)
     OK(cudaStreamDestroy(b));
 }
 
-// A missing wait, a reused buffer, a missing barrier: wrong for some seeds, though not for all.
+// A missing wait, a reused buffer or a missing barrier gives wrong numbers for some seeds, but not
+// for all.
 static void test_races(void **)
 {
     assert_int_equal(wrong_seeds("ordered"), 0);

@@ -1,6 +1,6 @@
 """tests/perf/gpu_check.py on the emulated GPU, with a tiny network and stand-ins for PyTorch, ctest,
-the memory checker and nvidia-smi: all parts are there, a failing one does not stop the others, what
-does not fit is left out, and what hangs is ended with all it started.
+the memory checker and nvidia-smi: all parts run, a failing one does not stop the others, a part that
+does not fit is skipped, and a part that hangs is killed with all its children.
 
     python3 test_gpu_check.py BUILD/dtrain-emulated
 
@@ -46,7 +46,7 @@ SANITIZER = """
 for last in "$@"; do :; done
 case $last in *gpu_cuda_norm) echo "Invalid __global__ write"; exit 9 ;; esac
 """
-# What it starts has a process group of its own, as the ranks of mpirun have, and asks to be killed.
+# Its child has a process group of its own, like the ranks of mpirun, and asks to be killed.
 HANG = """
 set -m
 bash -c 'trap "" TERM; echo $$ > "$STUB_LOG.pid"; while :; do sleep 0.1; done' &
@@ -169,7 +169,7 @@ def in_time(rig):
 
 
 def torch_hangs(rig):
-    """A mode of PyTorch that is not ready in time is given up, the others are measured."""
+    """A PyTorch mode that is not ready in time is skipped, and the others are measured."""
     rig.env["STUB_HANGS"] = "compile"
     code, _, data, _ = rig.run("hangs", "--seconds", "70", "--parts", "compare")
     del rig.env["STUB_HANGS"]
@@ -178,7 +178,7 @@ def torch_hangs(rig):
 
 
 def broken(rig):
-    """Everything fails, and is said; no GPU."""
+    """Every part fails and is reported; no GPU."""
     parts = "doctor,compare,profile,curves,recording,ranks,sweep"
     code, _, data, _ = rig.run("broken", "--parts", parts, program="/bin/false")
     assert code == 1 and set(data["seconds"]) == set(parts.split(",")), data

@@ -1,10 +1,10 @@
-// The emulated NCCL: every case is a few processes of this program, one for each rank, that find
-// each other by a unique id. Ranks share the only device, with names of hosts of their own.
+// The emulated NCCL: every case starts a few processes of this program, one per rank, that find
+// each other by a unique id. The ranks share the only device and have different host names.
 #include <nccl.h>
 
 #include "test_rig.h"
 
-// What a rank is told by its arguments.
+// A rank's arguments.
 static int rank, n_ranks;
 static ncclUniqueId id;
 static cudaStream_t stream;
@@ -25,7 +25,7 @@ static ncclResult_t state_of(ncclComm_t comm)
     return state;
 }
 
-// The state when nothing is in progress any more, or after some seconds.
+// The state once nothing is in progress, or after some seconds.
 static ncclResult_t settle(ncclComm_t comm, double seconds = 20)
 {
     ncclResult_t state = ncclInProgress;
@@ -83,7 +83,7 @@ static void fill(array &a, int r)
         emu::store_number(stored.data(), a.type, i, value_of(r, i));
     CHECK(cudaMemcpy(a.device, stored.data(), stored.size(), cudaMemcpyHostToDevice) ==
           cudaSuccess);
-    CHECK(cudaStreamSynchronize(nullptr) == cudaSuccess); // it may return before it is done
+    CHECK(cudaStreamSynchronize(nullptr) == cudaSuccess); // the copy may return before it is done
 }
 
 // `times`: an all-reduce in place multiplies by the number of ranks when repeated.
@@ -148,7 +148,7 @@ static void case_statuses()
     void *memory = nullptr, *handle = nullptr;
     CHECK(ncclAllReduce(a.device, a.device, 50, ncclFloat, ncclSum, comm, stream) ==
           ncclInProgress);
-    // Until that has passed nothing is in the stream, and other calls are refused.
+    // Until that is over, nothing is in the stream and other calls are refused.
     CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
     check_sums(a, 0, 1);
     CHECK(ncclAllReduce(a.device, a.device, 50, ncclFloat, ncclSum, comm, stream) ==
@@ -177,7 +177,7 @@ static void case_statuses()
     leave(comm);
 }
 
-// Recorded once, launched three times; the communicator waits for the end of the graph.
+// Recorded once and launched three times; the communicator waits for the graph to be destroyed.
 static void case_graph()
 {
     ncclComm_t comm = connect();
@@ -210,7 +210,7 @@ static void case_duplicate()
     CHECK(ncclCommAbort(comm) == ncclSuccess);
 }
 
-// The last rank does not come.
+// The last rank never joins.
 static void case_missing()
 {
     ncclComm_t comm = nullptr;
@@ -223,7 +223,7 @@ static void case_missing()
     CHECK(ncclCommAbort(comm) == ncclSuccess);
 }
 
-// The last rank leaves in the middle: by aborting, or without a word.
+// The last rank leaves in the middle, by aborting or silently.
 static void lose_rank(bool without_a_word)
 {
     ncclComm_t comm = connect();
@@ -244,7 +244,7 @@ static void lose_rank(bool without_a_word)
     }
     CHECK(state == ncclRemoteError);
     CHECK(ncclCommAbort(comm) == ncclSuccess);
-    CHECK(cudaStreamSynchronize(stream) == cudaSuccess); // what was under way has ended
+    CHECK(cudaStreamSynchronize(stream) == cudaSuccess); // the pending work has ended
 }
 
 static void case_aborted()
@@ -262,7 +262,7 @@ static void case_mismatch()
     ncclComm_t comm = connect();
     array a(number::f32, 1000);
     (void)all_reduce(comm, a, a, rank == 0 ? 1000 : 999);
-    // The rank that finds out aborts; the other does as well, or loses its peer.
+    // The rank that detects it aborts; the other aborts too, or loses its peer.
     while (cudaStreamQuery(stream) == cudaErrorNotReady && state_of(comm) == ncclSuccess)
         usleep(100);
     _exit(1);
@@ -281,7 +281,7 @@ static const struct {
     const char *name;
     void (*run)();
     int n_ranks;
-    const char *message; // NULL: ends well
+    const char *message; // NULL: succeeds
 } cases[] = {
     {"sums", case_sums, 3, nullptr},
     {"sums", case_sums, 1, nullptr},

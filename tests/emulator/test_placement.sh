@@ -1,6 +1,6 @@
 #!/bin/bash
-# Ranks run on the CPUs near their GPU, with all threads that touch batches: on a made-up machine
-# of two NUMA nodes, CPU 0 with the first GPU and CPU 1 with the second.
+# Ranks, including all threads that touch batches, run on the CPUs near their GPU: on a simulated
+# machine with two NUMA nodes, CPU 0 with the first GPU and CPU 1 with the second.
 . "$(dirname "$0")/../e2e/common.sh"
 tests=$(cd "$(dirname "$0")/.." && pwd)
 taskset -c 0,1 true 2> /dev/null || exit 77

@@ -1,5 +1,5 @@
-// What the tests of the emulated libraries share: numbers on the device, errors of results, cases
-// that must abort.
+// Shared by the tests of the emulated libraries: device data, errors of results, cases that must
+// abort.
 #ifndef DTRAIN_EMULATOR_TEST_RIG_H
 #define DTRAIN_EMULATOR_TEST_RIG_H
 
@@ -40,7 +40,7 @@ static inline float random_value()
     return static_cast<float>(state >> 8) / 8388608.0f - 1.0f;
 }
 
-// Numbers on the host as the device stores them, and their memory there.
+// Values on the host, rounded as the device stores them, and their device memory.
 struct array {
     number type;
     std::vector<float> values; // already rounded to the type
@@ -74,7 +74,7 @@ struct array {
     }
 };
 
-// The largest error in relation to the largest value.
+// The largest error relative to the largest value.
 static inline double error_of(const std::vector<float> &got, const std::vector<double> &expected)
 {
     double error = 0, largest = 1e-30;
@@ -95,7 +95,7 @@ static inline double bound_of(number type, bool tf32)
 
 // --- Undefined behaviour ---
 
-// Runs in a process of its own, which must abort with the message.
+// Runs in a separate process, which must abort with the message.
 struct abuse {
     const char *name, *message;
     void (*run)();
@@ -116,7 +116,7 @@ static inline void assert_aborts(const abuse &a)
         fail_msg("%s: no \"%s\" in: %s", a.name, a.message, text.c_str());
 }
 
-// The case that the program was started for, if any; else NULL.
+// The case for which the program was started, or NULL.
 template <size_t N> static const abuse *find_abuse(const abuse (&abuses)[N], int argc, char **argv)
 {
     for (const abuse &a : abuses)

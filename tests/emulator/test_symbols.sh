@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An emulated program gets nothing from the real CUDA libraries: every function of theirs that the
+# An emulated program uses nothing from the real CUDA libraries: every CUDA function that the
 # backend and the comm module call is the emulator's. test_symbols.sh PROGRAM LIBRARY...
 set -euo pipefail
 program=$1

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Training on the emulated GPU in every precision, recorded and not, on one and two ranks, stopped
-# and resumed; and what cannot be. Label: numeric.
+# and resumed; and settings that are refused. Label: numeric.
 . "$(dirname "$0")/../e2e/common.sh"
 here=$(cd "$(dirname "$0")" && pwd)
 export DTRAIN_EMULATED_GPUS=1
@@ -53,7 +53,7 @@ losses fp16 cpu 0.01
 losses bf16 cpu 0.03
 for precision in fp32 tf32 bf16 fp16; do losses $precision; done
 
-# Batch norm amplifies rounding from step to step, so few of them, at a small rate.
+# Batch norm amplifies rounding from step to step, so this takes few steps, at a small rate.
 norm_agrees() { # seed
     local bn=(--set model.name=resnet20 --set train.max_steps=3 --set train.seed=$1
         --set schedule.lr=0.0005 --set model.image_size=8)
@@ -72,7 +72,7 @@ grep -q '"loss_scale":65536,"skipped_steps":0}' "$work/fp16-step" ||
     fail "no loss scale in the step event: $(cat "$work/fp16-step")"
 ! grep -q "loss_scale\|comm_s" "$work/bf16-step" || fail "$(cat "$work/bf16-step")"
 
-# Recorded or not, in one pass or two: the same numbers.
+# Recorded or not, in one pass or two, the numbers are the same.
 for settings in "" "--set train.micro_batch_size=4" "--set train.precision=fp16"; do
     run 1 recorded $settings
     run 1 unrecorded $settings --set device.cuda_graph=false
@@ -150,11 +150,11 @@ DTRAIN_FAULT=${always%,} try 1 fp16 $half --set train.max_steps=50
 [ $got = 81 ] || fail "exit code $got for gradients that are never finite: $(cat "$work/log")"
 says "gradients are not finite whatever the loss scale"
 
-# Another precision may go on from a checkpoint.
+# Another precision may continue from a checkpoint.
 run 1 bf16 --set train.max_steps=10
 says "resuming a run of train.precision bf16 with fp32"
 
-# What cannot be.
+# Settings that are refused.
 try 2 twins
 [ $got = 78 ] || fail "two ranks on a GPU: exit code $got"
 says "both use GPU emulated H200: start at most one rank per GPU (mpirun -npernode N, or give each"

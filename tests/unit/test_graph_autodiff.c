@@ -262,7 +262,7 @@ static void test_evaluation_is_left_alone(void **state)
     for (int i = first; i < g->n_nodes; i++)
         assert_int_equal(g->node[i].phase, DT_TRAIN);
     assert_int_equal(dt_graph_differentiate(g), DT_ERR_INTERNAL);
-    assert_non_null(strstr(dt_error_text(), "differentiated already"));
+    assert_non_null(strstr(dt_error_text(), "already been differentiated"));
     dt_graph_destroy(g);
 }
 

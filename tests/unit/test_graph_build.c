@@ -335,7 +335,7 @@ static void test_low_level(void **state)
     assert_int_equal(g->node[99].src[1], 1);
     assert_int_equal(g->node[99].dst[0], 3);
     assert_null(dt_graph_node(g, DT_OP_ADD, "n", 3, src, 1, dst));
-    assert_error(g, DT_ERR_INTERNAL, "n has 3 sources, allowed are 2 to 2");
+    assert_error(g, DT_ERR_INTERNAL, "n has 3 sources; allowed: 2 to 2");
 
     g = new_graph();
     dt_graph_tensor(g, "a", DT_ACT, DT_F32, 4, dim);
