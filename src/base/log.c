@@ -39,8 +39,12 @@ static int find_terminal(void)
     if (isatty(STDERR_FILENO) || !getenv("OMPI_COMM_WORLD_RANK") || stat(path, &info) != 0 ||
         !S_ISCHR(info.st_mode))
         return STDERR_FILENO;
-    int fd = open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
-    return fd >= 0 ? fd : STDERR_FILENO;
+    int fd = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && isatty(fd))
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return STDERR_FILENO;
 }
 
 void dt_log_init(enum dt_log_level level, int rank, int n_ranks)

@@ -16,7 +16,7 @@
 
 struct bench {
     struct dt_session session;
-    struct dt_config config; /* as given, with synthetic data */
+    struct dt_config *config; /* as given, with synthetic data */
     uint32_t epoch;
     int64_t step;
     int n_steps;                      /* measured steps */
@@ -56,9 +56,9 @@ static dt_status run_step(struct bench *b)
 static dt_status run_rounds(struct bench *b)
 {
     struct dt_session *s = &b->session;
-    int n_rounds = b->config.bench.rounds, n_steps = b->config.bench.steps_per_round;
+    int n_rounds = b->config->bench.rounds, n_steps = b->config->bench.steps_per_round;
     DT_TRY(dt_loader_start(s->train, 0, 0));
-    for (int i = 0; i < b->config.bench.warmup_steps; i++)
+    for (int i = 0; i < b->config->bench.warmup_steps; i++)
         DT_TRY(run_step(b));
     DT_TRY(s->backend->sync(s->device));
     double wait_s = dt_loader_wait_s(s->train);
@@ -87,7 +87,7 @@ static dt_status summarise(struct bench *b)
     struct dt_session *s = &b->session;
     struct dt_plan_times times;
     struct rusage usage;
-    int n_rounds = b->config.bench.rounds;
+    int n_rounds = b->config->bench.rounds;
     double sum = 0, squares = 0;
     dt_plan_get_times(s->plan, &times);
     b->has_times = dt_session_has_times(s);
@@ -222,10 +222,10 @@ static dt_status save_json(const struct bench *b, const char *path, const struct
     dt_jsonw_string(&w, "dtrain", DTRAIN_VERSION);
     dt_jsonw_string(&w, "backend", s->backend->name);
     dt_jsonw_string(&w, "device", device);
-    dt_jsonw_string(&w, "precision", dt_precision_name(b->config.train.precision));
+    dt_jsonw_string(&w, "precision", dt_precision_name(b->config->train.precision));
     dt_jsonw_bool(&w, "recorded", is_recorded(s->plan));
     dt_jsonw_string(&w, "model", s->model->name);
-    dt_jsonw_integer(&w, "image_size", b->config.model.image_size);
+    dt_jsonw_integer(&w, "image_size", b->config->model.image_size);
     dt_jsonw_integer(&w, "ranks", s->n_ranks);
     dt_jsonw_integer(&w, "threads", s->n_threads);
     dt_jsonw_integer(&w, "global_batch_size", s->global_batch_size);
@@ -279,7 +279,7 @@ static dt_status run_train_bench(struct bench *b, const struct dt_bench_options 
     struct dt_session *s = &b->session;
     struct dt_session_needs needs = {.train = true, .profile = options->profile};
     DT_TRY(dt_session_open(s, &needs));
-    DT_TRY(dt_plan_init_params(s->plan, b->config.train.seed));
+    DT_TRY(dt_plan_init_params(s->plan, b->config->train.seed));
     DT_TRY(dt_plan_broadcast(s->plan));
     DT_TRY(run_rounds(b));
     DT_TRY(summarise(b));
@@ -289,15 +289,17 @@ static dt_status run_train_bench(struct bench *b, const struct dt_bench_options 
 dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
                    const struct dt_bench_options *options)
 {
+    static struct dt_config own; /* after a failure workers may still read it */
     struct bench *b = NULL;
     dt_status status = DT_OK;
     DT_TRY(DT_NEW(b, 1));
-    b->config = *config;
-    b->config.data.source = DT_SOURCE_SYNTHETIC;
-    if (b->config.data.synthetic_train < b->config.train.global_batch_size)
-        b->config.data.synthetic_train = b->config.train.global_batch_size;
+    own = *config;
+    b->config = &own;
+    b->config->data.source = DT_SOURCE_SYNTHETIC;
+    if (b->config->data.synthetic_train < b->config->train.global_batch_size)
+        b->config->data.synthetic_train = b->config->train.global_batch_size;
     b->n_steps = config->bench.rounds * config->bench.steps_per_round;
-    dt_session_init(&b->session, comm, &b->config);
+    dt_session_init(&b->session, comm, b->config);
     DT_TRY_OUT(DT_NEW(b->step_s, (size_t)b->n_steps));
     DT_TRY_OUT(DT_NEW(b->images_per_s, (size_t)config->bench.rounds));
     status = run_train_bench(b, options);

@@ -17,7 +17,7 @@
 #include "checkpoint/safetensors.h"
 
 enum {
-    DT_MANIFEST_FORMAT = 1,
+    DT_MANIFEST_FORMAT = 2,
     DT_MANIFEST_MAX_FILES = 8,
     DT_MANIFEST_NAME_MAX = 64,
     DT_MANIFEST_MAX_TENSORS = 10000, /* of all files */

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "checkpoint/checkpoint.h"
 
-enum { FORMAT = 2, FINGERPRINT_DIGITS = 16 };
+enum { FORMAT = 3, FINGERPRINT_DIGITS = 16 };
 static const int64_t integer_max = INT64_C(1) << 53; /* exact in JSON's doubles */
 static const double scale_max = 0x1p24;
 

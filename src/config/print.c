@@ -187,11 +187,11 @@ dt_status dt_config_print_help(FILE *out, const char *keys)
     struct dt_config defaults;
     char hint[512];
     size_t n_printed = 0, bytes = keys ? strlen(keys) : 0;
+    const bool is_key = keys && dt_key_find(keys);
     dt_config_init(&defaults);
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
         const struct dt_key *key = &dt_keys[i];
-        char end = key->path[strnlen(key->path, bytes)];
-        if (keys && (strncmp(key->path, keys, bytes) != 0 || (end != '.' && end != '\0')))
+        if (keys && (is_key ? strcmp(key->path, keys) : strncmp(key->path, keys, bytes)) != 0)
             continue;
         if (!keys && dt_key_begins_section(key))
             fprintf(out, "%s## %.*s\n\n", i ? "\n" : "", dt_key_section(key), key->path);

@@ -53,11 +53,13 @@ static const char *where_from(const char *checkpoint)
 
 /* All ranks see the same sums and decide the same, so they leave together. A loss that is not
  * finite may be of steps that were skipped, see check_skipped. */
-static dt_status check_loss(struct dt_session *s, double n_finite, int64_t n_skipped, int64_t first,
-                            int64_t last, const char *checkpoint)
+static dt_status check_loss(struct dt_session *s, double n_finite,
+                            const struct dt_counters *counters, int64_t first, int64_t last,
+                            const char *checkpoint)
 {
-    bool all_skipped = !dt_session_scales_loss(s) && n_skipped == last - first;
-    if (n_finite > 0 || all_skipped)
+    bool all_skipped = counters->n_skipped == last - first;
+    bool may_recover = !dt_session_scales_loss(s) || counters->n_in_a_row <= MOST_IN_A_ROW;
+    if (n_finite > 0 || (all_skipped && may_recover))
         return DT_OK;
     DT_FAIL_ALIKE(
         DT_ERR_NUMERICAL,
@@ -179,7 +181,7 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
     DT_TRY(dt_session_check_bad(s->train, fmax(sums[SUM_BAD_NOW], sums[SUM_BAD_BEFORE])));
     int64_t first = metrics->first_step;
     DT_TRY(check_skipped(s, &counters, first, step, lr, checkpoint));
-    DT_TRY(check_loss(s, sums[SUM_FINITE], counters.n_skipped, first, step, checkpoint));
+    DT_TRY(check_loss(s, sums[SUM_FINITE], &counters, first, step, checkpoint));
     DT_TRY(check_scale(&scale, s, counters.n_skipped, step, checkpoint));
 
     double n = sums[SUM_IMAGES], rank_steps = n_steps * s->n_ranks;

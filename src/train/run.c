@@ -252,6 +252,7 @@ static dt_status report_bad_images(struct run *r)
 dt_status dt_run_end(struct run *r, dt_status status)
 {
     struct dt_session *s = &r->session;
+    const int origin = dt_error_origin(); /* what fails from here on does not change it */
     if (status == DT_OK || status == DT_STOPPED)
         DT_TRY(report_bad_images(r));
     const struct dt_field fields[] = {
@@ -268,5 +269,6 @@ dt_status dt_run_end(struct run *r, dt_status status)
     dt_report_event(s->report, "run_end", fields, (int)DT_COUNT(fields) - (r->top1 < 0));
     if (s->rank == 0)
         dt_run_folder_end(&r->folder, status, r->at.step);
+    dt_error_set_origin(origin);
     return status;
 }

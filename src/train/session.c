@@ -447,8 +447,9 @@ dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *n
  * ends with it, so nothing is released. */
 void dt_session_close(struct dt_session *s, dt_status status)
 {
+    const int origin = dt_error_origin();
     bool failed = status != DT_OK && status != DT_STOPPED;
-    if (failed && dt_error_origin() == DT_ORIGIN_LOCAL && s->n_ranks > 1)
+    if (failed && origin == DT_ORIGIN_LOCAL && s->n_ranks > 1)
         return;
     destroy_loaders(s);
     dt_plan_destroy(s->plan);
@@ -460,4 +461,5 @@ void dt_session_close(struct dt_session *s, dt_status status)
     if (s->val_set)
         dt_dataset_close(s->val_set);
     dt_report_close(s->report);
+    dt_error_set_origin(origin);
 }

@@ -262,7 +262,9 @@ static dt_status dry_run(struct dt_session *s)
 static void close_run(struct run *r, dt_status status)
 {
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
+    const int origin = dt_error_origin();
     dt_save_policy_close(&r->save_policy);
+    dt_error_set_origin(origin); /* the writer's last failure is not that of the run */
     dt_session_close(&r->session, status);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_NONE);
     dt_watchdog_stop(r->watchdog);

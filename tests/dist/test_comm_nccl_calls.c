@@ -358,7 +358,7 @@ static void test_connect_fails(void **state)
     (void)state;
     struct dt_comm_options options = new_options();
     fake.id = ncclSystemError;
-    assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_DEVICE, "rank 0 cannot open");
+    assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_DEVICE, "rank 0 cannot create");
     assert_calls(rank == 0 ? "id " : "");
 
     fake.id = ncclSuccess;
