@@ -1,9 +1,7 @@
-/* The loaders of a session: options from the configuration, the cache, memory pinned for the
- * device.
- */
+/* Loaders of a session: options from the configuration, the cache, memory pinned for the device. */
 #include "train/session.h"
 
-/* The CPUs that computing leaves; beside a GPU that is all but the one that feeds it. */
+/* The CPUs not used for computing; with a GPU, all but the one that feeds it. */
 static int auto_workers(const struct dt_session *s)
 {
     int taken = s->backend == &dt_backend_cpu ? s->n_threads : 1;
