@@ -147,7 +147,7 @@ grep -q "^ok  $good  step 10, " "$work/lines" || fail "the good one: $(cat "$wor
 expect 83 "cannot resume from $newest: tensor" --out "$work/other-out" --resume "$newest"
 ends 65 "$newest: tensor" eval --config "$work/config.json" --weights "$newest"
 ends 0 "$newest is not usable" eval --config "$work/config.json" --weights "$work/whole"
-expect 0 "$newest is not usable: tensor .*; trying the one before it" --out "$work/whole" \
+expect 0 "$newest is not usable: tensor .*; trying the previous one" --out "$work/whole" \
     --set checkpoint.every_steps=10
 grep -q "resuming from $good" "$work/log" || fail "not resumed from step 10: $(cat "$work/log")"
 [ "$(hash_of "$work/whole")" = "$uncut" ] || fail "other bits after damage"
