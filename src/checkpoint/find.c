@@ -128,12 +128,12 @@ static dt_status try_one(bool *found, struct dt_checkpoint *state, const char *p
 {
     dt_status status = dt_checkpoint_verify(state, path);
     *found = status == DT_OK;
-    /* A bad disk may never give it back; anything else may be right at the next start. */
+    /* A bad disk may never return it; any other error may be gone at the next start. */
     if (!*found && !dt_checkpoint_is_damaged(status) && status != DT_ERR_IO)
         return dt_error_pass(status, __func__, __FILE__, __LINE__);
     if (!*found)
         dt_log(DT_LOG_WARNING, "checkpoint %s is not usable: %s; %s", path, dt_error_text(),
-               is_last ? "there is none before it" : "trying the one before it");
+               is_last ? "no earlier one exists" : "trying the previous one");
     return DT_OK;
 }
 

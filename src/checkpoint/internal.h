@@ -1,4 +1,4 @@
-/* The files of a checkpoint folder, for what reads and writes them. */
+/* File names in a checkpoint folder, for the code that reads and writes them. */
 #ifndef DTRAIN_CHECKPOINT_INTERNAL_H
 #define DTRAIN_CHECKPOINT_INTERNAL_H
 
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The step in the name of the folder `path`, whatever way leads there; false if it has none. */
+/* The step in the resolved name of the folder `path`; false if the name has none. */
 bool dt_checkpoint_folder_step(int64_t *step, const char *path);
 
 #endif

@@ -24,9 +24,9 @@ dt_status dt_checkpoint_match(const struct dt_checkpoint *saved,
     if (saved->n_train_images != current->n_train_images ||
         saved->fingerprint != current->fingerprint)
         DT_FAIL(DT_ERR_CONFIG,
-                "cannot resume from %s, it is of a run on other data: %" PRId64
-                " training images with the fingerprint %016" PRIx64 " there, %" PRId64
-                " with %016" PRIx64
+                "cannot resume from %s, which was trained on other data: %" PRId64
+                " images with fingerprint %016" PRIx64 " then, %" PRId64
+                " with fingerprint %016" PRIx64
                 " now; use the old data, --allow-config-change, or another --out",
                 path, saved->n_train_images, saved->fingerprint, current->n_train_images,
                 current->fingerprint);
@@ -44,7 +44,7 @@ static dt_status load_momentum(struct dt_plan *plan, struct dt_st_reader *file, 
     for (int i = 0; fits && i < saved->n_dims; i++)
         fits = saved->dim[i] == tensor->dim[i];
     if (!fits)
-        DT_FAIL(DT_ERR_DATA, "%s: tensor %s is missing or has another shape", path, name);
+        DT_FAIL(DT_ERR_DATA, "%s: tensor %s is missing or has a different shape", path, name);
     DT_TRY(dt_st_read_f32(file, saved, values));
     return dt_plan_set(plan, DT_ARENA_MOMENTUM, id, values);
 }

@@ -1,6 +1,6 @@
 /* Printing is the one definition of the text: a manifest is accepted only if printing what was read
  * gives the same bytes again, checksum included, so no damage can hide in spaces, in the order of
- * the members, in a number written differently or behind the end. */
+ * the members, in a number written differently or after the end. */
 #include "checkpoint/manifest.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@ static const int64_t integer_max = INT64_C(1) << 53; /* exact in JSON's doubles 
 static const struct dt_json_limits limits = {.bytes = DT_MANIFEST_MAX_BYTES,
                                              .n_values = DT_MANIFEST_MAX_TENSORS + OTHER_VALUES};
 
-/* The members that are plain numbers and texts, in the order of the file. */
+/* The members that are plain numbers and texts, in file order. */
 #define MEMBER(member) #member, offsetof(struct dt_manifest, member)
 static const struct {
     const char *key;
@@ -44,7 +44,7 @@ static bool is_printable(char c)
     return c >= ' ' && c <= '~';
 }
 
-/* Names of devices and libraries may hold anything; cut and converted they must still fit. */
+/* Names of devices and libraries may contain any bytes, so they are truncated and cleaned. */
 static void print_text(struct dt_jsonw *w, const char *key, const char *text)
 {
     char clean[sizeof((struct dt_manifest *)0)->repro];
@@ -142,7 +142,7 @@ static bool is_printable_text(const char *text)
     return *text == '\0';
 }
 
-/* Not "..", nothing hidden, and nothing that leads out of the folder. */
+/* Not "..", not hidden, and not outside the folder. */
 static bool is_file_name(const char *name)
 {
     return name[0] != '\0' && name[0] != '.' && strlen(name) < DT_MANIFEST_NAME_MAX &&
@@ -234,7 +234,7 @@ static dt_status check_text(const struct dt_manifest *manifest, const char *text
     dt_jsonw_reset(&w);
     DT_TRY(status);
     if (!same)
-        DT_FAIL(DT_ERR_DATA, "%s: its text does not agree with its checksum", path);
+        DT_FAIL(DT_ERR_DATA, "%s: its text does not match its checksum", path);
     return DT_OK;
 }
 
@@ -256,7 +256,7 @@ out:
 
 /* --- Interface --- */
 
-/* What cannot be read back must not be written either. */
+/* A manifest that could not be read back must not be written either. */
 dt_status dt_manifest_print(struct dt_jsonw *w, const struct dt_manifest *manifest)
 {
     struct dt_manifest *back = NULL;

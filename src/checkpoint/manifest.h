@@ -1,13 +1,13 @@
-/* MANIFEST.json: what a checkpoint folder holds, with sizes and checksums (XXH3). It is written
- * last, so a folder without it is no checkpoint.
+/* MANIFEST.json: the contents of a checkpoint folder, with sizes and checksums (XXH3). It is
+ * written last, so a folder without it is not a checkpoint.
  *
  *   {"format", "step", "epoch", "batch", "incarnation", "ranks", "global_batch_size", "run_id",
  *    "build_id", "repro", "config_hash",
  *    "files": {"NAME": {"bytes", "hash", "tensors": {"NAME": hash, ...}}, ...}, "checksum"}
  *
  * Hashes are lower-case hexadecimal, 16 digits of XXH3-64 or 32 of XXH3-128 (high half first);
- * "checksum" is the XXH3-128 of all bytes of the file before the comma in front of it. The text has
- * one form only, and no other is accepted. Files without tensors have no "tensors". */
+ * "checksum" is the XXH3-128 of all bytes of the file before the comma that precedes it. The text
+ * has one canonical form, and no other is accepted. Files without tensors have no "tensors". */
 #ifndef DTRAIN_CHECKPOINT_MANIFEST_H
 #define DTRAIN_CHECKPOINT_MANIFEST_H
 
@@ -48,18 +48,18 @@ struct dt_manifest {
     char run_id[DT_ID_MAX], build_id[DT_ID_MAX];
     uint64_t config_hash;
     int n_ranks, global_batch_size;
-    char repro[256]; /* device and libraries, which bits depend on */
+    char repro[256]; /* device and libraries, on which the bits depend */
     struct dt_manifest_file files[DT_MANIFEST_MAX_FILES];
     int n_files;
 };
 
-/* The text of the file into `w`, which it initialises; dt_jsonw_reset afterwards, also on failure.
- * Bytes of run_id, build_id and repro that are not printable ASCII become '?'. Names of files and
- * tensors that a load would refuse (not printable ASCII; of files: with '/' or a leading '.';
- * twice) and too many of them are DT_ERR_DATA. */
+/* Initialises `w` and prints the text of the file to it; the caller calls dt_jsonw_reset
+ * afterwards, also on failure. Bytes of run_id, build_id and repro that are not printable ASCII
+ * become '?'. DT_ERR_DATA for too many files or tensors and for names that a load would refuse
+ * (duplicates; not printable ASCII; file names with '/' or a leading '.'). */
 dt_status dt_manifest_print(struct dt_jsonw *w, const struct dt_manifest *manifest);
 /* Reads and checks folder/MANIFEST.json. DT_ERR_NO_INPUT if it is missing, DT_ERR_DATA for anything
- * that is not as print has written it. */
+ * that dt_manifest_print would not have written. */
 dt_status dt_manifest_load(struct dt_manifest *manifest, const char *folder);
 void dt_manifest_reset(struct dt_manifest *manifest); /* frees the tensors */
 

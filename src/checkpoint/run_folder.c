@@ -1,6 +1,6 @@
-/* The lock of the run folder and the file RUN. The lock is the kernel's, so it goes with the
- * process; where it cannot be had, the heartbeats of the watchdog and the incarnation in RUN keep
- * two jobs apart. */
+/* The lock of the run folder and the file RUN. The kernel releases the lock with the process; where
+ * locks are not supported, the heartbeats of the watchdog and the incarnation in RUN keep two jobs
+ * apart. */
 #include "checkpoint/run_folder.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@
 enum { HOLDER_MAX = 512, LEASE_S = 60, ID_BYTES = 16, CHECK_MAX = 17 };
 static const int64_t most = INT64_C(1) << 53; /* exact in JSON */
 
-/* What RUN holds. */
+/* Contents of RUN. */
 struct record {
     char run_id[DT_ID_MAX];
     int64_t incarnation;
@@ -77,7 +77,7 @@ static dt_status write_holder(const struct dt_run_folder *folder, const char *pa
 static dt_status refuse_in_use(const struct dt_run_folder *folder)
 {
     char text[HOLDER_MAX] = "";
-    dt_clock_sleep(0.05); /* who has just taken the lock is still writing */
+    dt_clock_sleep(0.05); /* the holder may have just taken the lock and still be writing */
     ssize_t n = pread(folder->lock_fd, text, sizeof text - 1, 0);
     text[n > 0 ? n : 0] = '\0';
     text[strcspn(text, "\n")] = '\0';
@@ -101,7 +101,7 @@ static dt_status check_owner(const struct dt_run_folder *folder, int dir_fd)
         DT_FAIL(DT_ERR_IO, "cannot inspect %s: %s", folder->path, strerror(errno));
     if (info.st_uid != geteuid() && (info.st_mode & S_IWOTH) && !(info.st_mode & S_ISVTX))
         DT_FAIL(DT_ERR_CREATE,
-                "run folder %s belongs to another user (number %u) and everyone may write to it; "
+                "run folder %s belongs to another user (uid %u) and is world-writable; "
                 "choose another --out",
                 folder->path, (unsigned)info.st_uid);
     return DT_OK;
@@ -126,7 +126,7 @@ static dt_status open_lock(struct dt_run_folder *folder, const char *path)
     return DT_OK;
 }
 
-/* *locked is false where the file system has no locks. */
+/* *locked is false if the file system does not support locks. */
 static dt_status take_lock(struct dt_run_folder *folder, const char *path,
                            int (*lock)(int fd, int operation), bool *locked)
 {
@@ -149,7 +149,7 @@ static dt_status check_lease(const struct dt_run_folder *folder)
     DT_TRY(dt_heartbeat_path(path, folder->path));
     if (stat(path, &beat) != 0)
         return DT_OK;
-    /* A file server has a clock of its own: what it says now is compared with what it said. */
+    /* A file server has its own clock, so both times compared come from it. */
     if (futimens(folder->lock_fd, NULL) != 0 || fstat(folder->lock_fd, &now) != 0)
         DT_FAIL(DT_ERR_CREATE, "cannot write %s/.lock: %s", folder->path, strerror(errno));
     if (now.st_mtime - beat.st_mtime < LEASE_S)
@@ -158,7 +158,7 @@ static dt_status check_lease(const struct dt_run_folder *folder)
 }
 
 /* --- The text of RUN: JSON whose last member is a checksum of the record as it is printed without
- * one, so that damage is found and white space does not matter --- */
+ * one, so that damage is detected and white space does not matter --- */
 
 static dt_status print_record(struct dt_jsonw *w, const struct record *record, const char *check)
 {
@@ -202,7 +202,7 @@ static dt_status write_record(const char *path, const struct record *record)
     return DT_OK;
 }
 
-/* False if the member is no string of fewer than `bytes` bytes. */
+/* False if the member is not a string of fewer than `bytes` bytes. */
 static bool get_text(char *out, size_t bytes, const struct dt_json *object, const char *key)
 {
     const struct dt_json *value = dt_json_get(object, key);
@@ -248,7 +248,7 @@ static dt_status load_record(struct record *record, const char *path)
     if (good)
         DT_TRY(compute_check(expected, record));
     if (!good || strcmp(found, expected) != 0)
-        DT_FAIL(DT_ERR_DATA, "%s is damaged: it is not as it was written", path);
+        DT_FAIL(DT_ERR_DATA, "%s is damaged: its contents are not what was written", path);
     return DT_OK;
 }
 
@@ -265,7 +265,7 @@ static bool has_heartbeat(const struct dt_run_folder *folder)
     return dt_heartbeat_path(path, folder->path) == DT_OK && dt_file_exists(path);
 }
 
-/* The run before; all zero where there was none or where it is not known. */
+/* The record of the previous run; all zero but is_running if missing or damaged. */
 static dt_status read_record(struct dt_run_folder *folder, struct record *record)
 {
     char path[DT_PATH_MAX];
@@ -279,9 +279,9 @@ static dt_status read_record(struct dt_run_folder *folder, struct record *record
     *record = (struct record){.is_running = true};
     bool is_missing = status == DT_ERR_NO_INPUT;
     if (!is_missing)
-        dt_log(DT_LOG_WARNING, "%s; the run goes on under a new id", dt_error_text());
+        dt_log(DT_LOG_WARNING, "%s; the run continues under a new id", dt_error_text());
     dt_error_clear();
-    /* Traces of an unknown number of starts: the time in seconds is more. */
+    /* An unknown number of starts came before: the time in seconds is larger. */
     if (!is_missing || has_heartbeat(folder))
         folder->incarnation = (int64_t)time(NULL);
     return DT_OK;
@@ -296,7 +296,7 @@ static void warn_of_kills(const struct record *record)
         return;
     uint64_t bytes = dt_memory_limit("");
     dt_log(DT_LOG_WARNING,
-           "the run before was probably killed for memory (limit %s); lower data.workers, "
+           "the previous run was probably killed for memory (limit %s); lower data.workers, "
            "data.prefetch or train.micro_batch_size",
            bytes < INT64_MAX ? dt_memory_format(limit, sizeof limit, bytes) : "of the machine");
 }
@@ -377,7 +377,8 @@ dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh)
     return save_record(folder, &record);
 }
 
-/* Only a good record of another run tells that there is one: a new RUN appears in one piece. */
+/* Only a good record of another run proves that there is one: a new RUN replaces the old one
+ * atomically. */
 dt_status dt_run_folder_check(void *context)
 {
     const struct dt_run_folder *folder = context;
@@ -399,7 +400,7 @@ dt_status dt_run_folder_check(void *context)
             folder->path, record.pid, record.host, record.incarnation, folder->incarnation);
 }
 
-/* The error that ended the run is still to be printed. */
+/* The error that ended the run has not been printed yet, so it is kept. */
 void dt_run_folder_end(struct dt_run_folder *folder, dt_status ended, int64_t step)
 {
     struct record record = {.exit_code = (int)ended, .step = step};
@@ -408,7 +409,7 @@ void dt_run_folder_end(struct dt_run_folder *folder, dt_status ended, int64_t st
     if (status == DT_OK)
         status = save_record(folder, &record);
     if (status != DT_OK)
-        dt_log(DT_LOG_WARNING, "the end of the run is not recorded: %s", dt_error_text());
+        dt_log(DT_LOG_WARNING, "cannot record the end of the run: %s", dt_error_text());
     if (kept && strcmp(kept, dt_error_text()) != 0)
         (void)DT_ERROR(ended, "%s", kept);
     free(kept);

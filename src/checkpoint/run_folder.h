@@ -1,19 +1,19 @@
 /* The run folder as a whole: who may work in it, which run it belongs to, and how the last one
  * ended. Rank 0 only.
  *
- *   .lock          flock by rank 0 for as long as it lives, so that no stale lock is possible; its
- *                  text (host, pid, job, start) is for the message
+ *   .lock          flock by rank 0 for as long as it lives, so no stale lock is possible; its
+ *                  text (host, pid, job, start) is for the error message
  *   RUN            {"run_id", "incarnation", "state": "running" | "ended", "exit_code", "step",
- *                  "host", "pid", "memory_group", "memory_kills", "check"}; the id stays, the
- *                  incarnation grows with every start. A writer that finds another incarnation
- *                  than its own must not commit anything.
+ *                  "host", "pid", "memory_group", "memory_kills", "check"}; a resumed
+ *                  run keeps the id, the incarnation grows with every start. A writer that
+ *                  finds an incarnation other than its own must not commit anything.
  *   heartbeat.bin  beats of the watchdogs (watchdog.h)
  *
  * Where the file system has no flock (ENOSYS, ENOTSUP, ENOLCK), a heartbeat.bin younger than 60 s
- * means in use, unless RUN says "ended".
+ * means that the folder is in use, unless RUN says "ended".
  *
- * A damaged RUN is a warning: the run goes on under a new id and with an incarnation above all
- * earlier ones. */
+ * A damaged RUN causes a warning: the run continues under a new id and with an incarnation above
+ * all earlier ones. */
 #ifndef DTRAIN_CHECKPOINT_RUN_FOLDER_H
 #define DTRAIN_CHECKPOINT_RUN_FOLDER_H
 
@@ -25,30 +25,30 @@ struct dt_run_folder {
     int lock_fd; /* -1 = not locked */
     char run_id[DT_ID_MAX];
     int64_t incarnation;
-    /* The run before this one. */
+    /* The previous run. */
     bool was_running;  /* it did not end by itself */
-    int64_t last_step; /* it had reached, at least; -1 = unknown */
+    int64_t last_step; /* it had reached at least this step; -1 = unknown */
 };
 
-/* Creates the folder if needed and takes the lock. DT_ERR_IN_USE with who has it since when;
- * DT_ERR_CREATE or DT_ERR_PERMISSION where nothing can be written, DT_ERR_CREATE if it belongs to
- * another user and anyone may write to it (without sticky bit). Reads RUN, warns if the run before
+/* Creates the folder if needed and takes the lock. DT_ERR_IN_USE, naming the holder and since when;
+ * DT_ERR_CREATE or DT_ERR_PERMISSION if the folder cannot be written; DT_ERR_CREATE if it belongs
+ * to another user and is world-writable (without sticky bit). Reads RUN, warns if the previous run
  * was probably killed for memory; changes nothing else. *folder may be closed in any case. */
 dt_status dt_run_folder_open(struct dt_run_folder *folder, const char *path);
-/* Begins a new incarnation: RUN says "running". With `fresh` under a new run id. */
+/* Begins a new incarnation: RUN says "running". With `fresh` it gets a new run id. */
 dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh);
 /* DT_ERR_IN_USE if another incarnation has begun. Any thread (may_commit of the checkpoints;
  * context = the folder). */
 dt_status dt_run_folder_check(void *folder);
 /* RUN says "ended". Failing to write it is only a warning. */
 void dt_run_folder_end(struct dt_run_folder *folder, dt_status status, int64_t step);
-void dt_run_folder_close(struct dt_run_folder *folder); /* gives the lock back */
+void dt_run_folder_close(struct dt_run_folder *folder); /* releases the lock */
 
-/* DT_ERR_CREATE if the file system of `path` has no room for `n` checkpoints of `bytes`, with all
- * numbers. */
+/* DT_ERR_CREATE if the file system of `path` has no room for `n` checkpoints of `bytes`; the text
+ * has all figures. */
 dt_status dt_run_folder_check_space(const char *path, int n, uint64_t bytes);
 
-/* dt_run_folder_open with another flock(2): a test plays a file system that has none. */
+/* dt_run_folder_open with another flock(2): tests emulate a file system that has none. */
 dt_status dt_run_folder_open_by(struct dt_run_folder *folder, const char *path,
                                 int (*lock)(int fd, int operation));
 

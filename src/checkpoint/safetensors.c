@@ -1,7 +1,6 @@
-/* Reading: the header is checked in full (sizes, names, offsets that follow each other without gap
- * up to the end of the file) before any tensor is looked at; tensors are then read with pread, so a
- * file that is cut later is an error and not a signal. Writing: only the header is made here, from
- * the declared tensors. */
+/* Reading: the whole header (sizes, names, contiguous offsets up to the end of the file) is checked
+ * before any tensor is read; tensors are then read with pread, so a file truncated later is an
+ * error and not a signal. Writing: only the header is made here, from the declared tensors. */
 #include "checkpoint/safetensors.h"
 
 #include <inttypes.h>

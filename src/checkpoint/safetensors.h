@@ -30,15 +30,15 @@ size_t dt_st_count(const struct dt_st_reader *reader);
 const struct dt_st_tensor *dt_st_get(const struct dt_st_reader *reader, size_t index);
 /* By name, or by "module." + name (as DDP saves them); NULL if absent. */
 const struct dt_st_tensor *dt_st_find(const struct dt_st_reader *reader, const char *name);
-/* All elements as fp32; DT_ERR_DATA for I64, which nothing needs. */
+/* All elements as fp32; DT_ERR_DATA for I64. */
 dt_status dt_st_read_f32(struct dt_st_reader *reader, const struct dt_st_tensor *t, float *out);
 
 /* --- Writing --- */
 /* Computes elements, bytes and offset of tensors whose dtype (F32 or I64), dims and name are set.
  */
 dt_status dt_st_place(struct dt_st_tensor *tensors, size_t n_tensors);
-/* What the file begins with, header with {"format":"pt"} and padding to 8 bytes; the data of the
- * tensors, placed before, follow in the same order. free(*head). */
+/* The start of the file: the header with {"format":"pt"}, padded to 8 bytes. The tensors must have
+ * been placed; their data follow in the same order. free(*head). */
 dt_status dt_st_head(char **head, size_t *bytes, const struct dt_st_tensor *tensors,
                      size_t n_tensors);
 

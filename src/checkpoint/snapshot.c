@@ -1,5 +1,5 @@
-/* One block of memory holds the data of both files as they will lie on the disk, so that a file is
- * written from one piece. It is allocated once and touched then, not while training waits. */
+/* One block of memory holds the data of both files as they are laid out on disk, so that a file is
+ * written from one block. It is allocated and touched once, not while training waits. */
 #include "checkpoint/snapshot.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "base/mem.h"
 
-static const char stat_end[] = "running_var"; /* PyTorch has num_batches_tracked after it */
+static const char stat_end[] = "running_var"; /* PyTorch puts num_batches_tracked after it */
 
 /* The tensors of one file: graph tensors, and a counter after each running_var (graph id -1). */
 struct contents {

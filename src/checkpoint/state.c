@@ -1,5 +1,5 @@
-/* state.json. Every member is required; the manifest vouches for the bytes, so what does not fit
- * here is of another version. */
+/* state.json. Every member is required; the manifest vouches for the bytes, so a mismatch here
+ * means another version. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@ enum { FORMAT = 3, FINGERPRINT_DIGITS = 16 };
 static const int64_t integer_max = INT64_C(1) << 53; /* exact in JSON's doubles */
 static const double scale_max = 0x1p24;
 
-/* The members that are integers, in the order of the file. */
+/* The members that are integers, in file order. */
 static const struct {
     const char *key;
     size_t offset;
@@ -83,7 +83,7 @@ static bool parse_integers(struct dt_checkpoint *state, const struct dt_json *ro
             return false;
         set_integer(state, i, value);
     }
-    return state->batch <= INT32_MAX; /* times global_batch_size it fits */
+    return state->batch <= INT32_MAX; /* so the product with global_batch_size fits */
 }
 
 static bool parse_others(struct dt_checkpoint *state, const struct dt_json *root)
@@ -117,7 +117,7 @@ static bool parse_origin(struct dt_checkpoint *state, const struct dt_json *root
     return true;
 }
 
-/* Not every run has them: absent, or right. */
+/* Not every run has them: they are absent or valid. */
 static bool parse_precision(struct dt_checkpoint *state, const struct dt_json *root)
 {
     const struct dt_json *name = dt_json_get(root, "precision");

@@ -1,5 +1,5 @@
-/* Verifying a checkpoint. Nothing is believed that the manifest does not confirm: a checkpoint is
- * good or it is passed over, there is nothing between. */
+/* Verifying a checkpoint. Trusts only what the manifest confirms: a checkpoint is either good or
+ * skipped. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -43,11 +43,11 @@ struct verifying {
     char *block;
 };
 
-/* One file on its way through the checksums. */
+/* Progress of the checksums of one file. */
 struct scan {
     const struct dt_manifest_file *listed;
     const struct dt_st_reader *table;
-    XXH3_state_t *whole, *part; /* of the file, of the present tensor */
+    XXH3_state_t *whole, *part; /* of the file, of the current tensor */
     uint64_t header;            /* bytes still to come before the data */
     uint64_t left;              /* bytes still to come of the tensor */
     int tensor;
@@ -88,7 +88,7 @@ static dt_status feed(struct scan *scan, const char *data, size_t bytes)
         data += n;
         bytes -= n;
         if (scan->left > 0)
-            break; /* it goes on in the next block */
+            break; /* it continues in the next block */
         DT_TRY(end_tensor(scan));
     }
     return DT_OK;
@@ -145,7 +145,7 @@ out:
     return status;
 }
 
-/* --- Everything else that must be as it was written --- */
+/* --- Everything but the checksums --- */
 
 static dt_status check_regular(const char *folder, const char *name, uint64_t *bytes)
 {
@@ -171,7 +171,7 @@ static int file_of_name(const char *name)
     return -1;
 }
 
-/* Exactly the files of a checkpoint, with the sizes they have. */
+/* The manifest must list exactly the files of a checkpoint, with their actual sizes. */
 static dt_status check_files(struct verifying *v)
 {
     uint64_t bytes = 0;
@@ -179,7 +179,7 @@ static dt_status check_files(struct verifying *v)
         struct dt_manifest_file *listed = &v->manifest.files[i];
         int file = file_of_name(listed->name);
         if (file < 0)
-            DT_FAIL(DT_ERR_DATA, "the manifest names %s, which is no file of a checkpoint",
+            DT_FAIL(DT_ERR_DATA, "the manifest names %s, which is not a file of a checkpoint",
                     listed->name);
         v->listed[file] = listed;
         DT_TRY(check_regular(v->path, listed->name, &bytes));
@@ -195,7 +195,7 @@ static dt_status check_files(struct verifying *v)
     return DT_OK;
 }
 
-/* The header's own table of contents against the manifest's. */
+/* Compares the header's table of contents with the manifest's. */
 static dt_status check_table(struct verifying *v, int file)
 {
     char path[DT_PATH_MAX];
@@ -268,7 +268,7 @@ static dt_status check_state(struct dt_checkpoint *state, const struct verifying
     if (state->step != m->step || state->epoch != m->epoch || state->batch != m->batch ||
         state->n_ranks != m->n_ranks || state->global_batch_size != m->global_batch_size)
         DT_FAIL(DT_ERR_DATA,
-                "%s is of step %" PRId64 ", the manifest of another state, step %" PRId64,
+                "%s is of step %" PRId64 ", but the manifest is of another state, step %" PRId64,
                 files[STATE].name, state->step, m->step);
     if (dt_checkpoint_folder_step(&named, v->path) && named != m->step)
         DT_FAIL(DT_ERR_DATA,
@@ -284,7 +284,7 @@ static dt_status verify(struct verifying *v, struct dt_checkpoint *state)
     DT_TRY(dt_manifest_load(&v->manifest, v->path));
     DT_TRY(check_files(v));
     DT_TRY(DT_NEW(v->block, v->block_bytes));
-    for (int i = N_FILES - 1; i >= 0; i--) { /* short ones first */
+    for (int i = N_FILES - 1; i >= 0; i--) { /* small ones first */
         DT_TRY(check_table(v, i));
         DT_TRY(check_sums(v, i));
     }

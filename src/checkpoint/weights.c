@@ -1,5 +1,5 @@
 /* Weights and running statistics by name from a safetensors file: resume, evaluation, fine-tuning.
- * What does not fit is listed, in the words PyTorch's load_state_dict uses. */
+ * Mismatches are listed in the wording of PyTorch's load_state_dict. */
 #include "checkpoint/weights.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 enum { LIST_BYTES = 4096, LIST_NAMES = 5 };
 static const char model_file[] = "model.safetensors";
 
-/* The first few names, and how many there are. */
+/* The first few names and the number of all. */
 struct list {
     int n;
     struct dt_text text;
@@ -29,7 +29,7 @@ struct loading {
     struct dt_plan *plan;
     const struct dt_graph *graph;
     struct dt_st_reader *file;
-    const char *head; /* prefix of parameters that may be left as they are; NULL = none */
+    const char *head; /* prefix of parameters that may keep their values; NULL = none */
     float *values;
     struct list missing, unexpected, mismatched, kept;
 };
@@ -41,7 +41,7 @@ static void list_add(struct list *list, const char *before, const char *text, co
     dt_text_add_whole(&list->text, "%s%s%s", before, text, after);
 }
 
-/* " and 7 more" for what the text leaves out. */
+/* Appends " and 7 more" if the text does not name all. */
 static void list_end(struct list *list, const char *before)
 {
     if (list->n > LIST_NAMES)
@@ -105,7 +105,7 @@ static void list_mismatch(struct list *list, const struct dt_st_tensor *saved,
     list_add(list, "\n    ", text, "");
 }
 
-/* Finds what fits; nothing is changed yet, so that a file that does not fit changes nothing. */
+/* Compares all tensors before any is changed, so that a file that does not fit changes nothing. */
 static void compare_tensors(struct loading *l)
 {
     for (int t = 0; t < l->graph->n_tensors; t++) {
@@ -186,7 +186,7 @@ dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *he
     DT_TRY_OUT(refuse_misfit(l, path));
     DT_TRY_OUT(copy_tensors(l));
     if (l->kept.n > 0)
-        dt_log(DT_LOG_INFO, "new classifier: %s of %s left out, initialised anew", l->kept.text.at,
+        dt_log(DT_LOG_INFO, "classifier %s of %s skipped; initialised randomly", l->kept.text.at,
                path);
 out:
     dt_st_close(l->file);
@@ -213,7 +213,7 @@ static dt_status find_checkpoint(char *out, const char *path)
     return DT_OK;
 }
 
-/* Folders from elsewhere hold a model.safetensors without manifest; a checkpoint has one. */
+/* Folders of other programs hold a model.safetensors without a manifest; a checkpoint has one. */
 static bool is_model_folder(const char *path)
 {
     char file[DT_PATH_MAX], dir[DT_PATH_MAX];

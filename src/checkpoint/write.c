@@ -1,5 +1,5 @@
-/* Writing checkpoints. The order of the calls is the protocol: every step needs what comes before
- * it to be durable, and nothing older is touched before the new one is. */
+/* Writing checkpoints. The order of the calls is the protocol: every step relies on the durability
+ * of the ones before it, and older checkpoints are not touched until the new one is durable. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -19,11 +19,11 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/snapshot.h"
 
-enum { BLOCK_BYTES = 1 << 20 }; /* between two signs of life */
+enum { BLOCK_BYTES = 1 << 20 }; /* between two beats */
 
 static const char tmp_prefix[] = ".tmp-", trash_prefix[] = ".trash-";
 
-/* What has the name of the new one already. */
+/* The folder that already has the name of the new checkpoint. */
 enum present { ABSENT, DAMAGED, SAME, OTHER };
 
 struct save {
@@ -33,7 +33,7 @@ struct save {
     char *path;
     char temporary[DT_PATH_MAX];
     enum present present;
-    bool is_temporary; /* the temporary folder is of this attempt and nothing else */
+    bool is_temporary; /* the temporary folder belongs to this attempt alone */
     struct dt_manifest manifest;
 };
 
@@ -57,7 +57,7 @@ static dt_status write_piece(int fd, const struct piece *piece, XXH3_state_t *ha
     return DT_OK;
 }
 
-/* A new file of the folder under way; name, size and hash go to *file. */
+/* Writes a file of the temporary folder; name, size and hash go to *file. */
 static dt_status write_file(const struct save *s, struct dt_manifest_file *file, const char *name,
                             const struct piece *pieces, int n_pieces)
 {
@@ -187,7 +187,7 @@ static dt_status move_to_trash(const char *dir, int64_t step)
     return dt_file_rename(path, trash);
 }
 
-/* What stays is in nobody's way, so failing is a warning. */
+/* Leftovers do no harm, so a failure is only a warning. */
 static void remove_folders(const char *dir, const char *prefix, struct dt_pulse *pulse)
 {
     char path[DT_PATH_MAX];
@@ -227,8 +227,8 @@ static bool names_best(const struct dt_checkpoint *state, const int64_t *steps, 
     return false;
 }
 
-/* The step of the best one that is there, -1 = none. The save of the very best may have failed: the
- * one before it, which older checkpoints name, stays until there is a better one. */
+/* The step of the best existing checkpoint, -1 = none. The save of the best state may have failed:
+ * the previous best, which older checkpoints name, is kept until a better one is saved. */
 static int64_t find_best(const struct save *s, const int64_t *steps, int n_steps)
 {
     char path[DT_PATH_MAX];
@@ -245,7 +245,7 @@ static int64_t find_best(const struct save *s, const int64_t *steps, int n_steps
     return -1;
 }
 
-/* Whether this run has written it since it began. */
+/* Whether this incarnation of the run wrote it. */
 static bool is_own(const struct save *s, const char *path)
 {
     struct dt_manifest m;
@@ -255,8 +255,8 @@ static bool is_own(const struct save *s, const char *path)
     return same;
 }
 
-/* DT_OK for one that is good as far as known. Those after the one that the run began with have been
- * rejected then, so they are read again. */
+/* DT_OK for one that is good as far as known. Those after the one that the run resumed from were
+ * rejected at the start, so they are verified again. */
 static dt_status judge_old(const struct save *s, int64_t step)
 {
     char path[DT_PATH_MAX];
@@ -266,7 +266,7 @@ static dt_status judge_old(const struct save *s, int64_t step)
     return is_own(s, path) ? DT_OK : dt_checkpoint_verify_with(NULL, path, beat, NULL);
 }
 
-/* Whether a checkpoint stays that is older than the new one; n_newer lie between the two. */
+/* Whether a checkpoint older than the new one is kept; n_newer lie between the two. */
 static bool is_kept(const struct save *s, int64_t step, int n_newer, int64_t best_step)
 {
     const struct dt_checkpoint_target *target = s->target;
@@ -274,7 +274,7 @@ static bool is_kept(const struct save *s, int64_t step, int n_newer, int64_t bes
            (target->config.keep_every > 0 && step % target->config.keep_every == 0);
 }
 
-/* Damaged ones go and take nobody's place, nor do those that cannot be read, but they stay. */
+/* Damaged checkpoints are removed and unreadable ones kept; neither counts towards keep. */
 static dt_status move_old(const struct save *s, const int64_t *steps, int n_steps)
 {
     const char *dir = s->target->dir;
@@ -305,7 +305,7 @@ static void retire_old(const struct save *s)
     if (status == DT_OK)
         remove_folders(s->target->dir, trash_prefix, &dt_pulse_writer);
     else
-        dt_log(DT_LOG_WARNING, "old checkpoints stay: %s", dt_error_text());
+        dt_log(DT_LOG_WARNING, "old checkpoints were not removed: %s", dt_error_text());
 }
 
 static void point_latest(const struct save *s)
@@ -319,8 +319,7 @@ static void point_latest(const struct save *s)
 
 /* --- The protocol --- */
 
-/* What may change at a step that is saved twice, as after an evaluation that a stop had cut short.
- */
+/* Compares what may differ if a step is saved twice, as after an evaluation cut short by a stop. */
 static bool is_same(const struct dt_checkpoint *a, const struct dt_checkpoint *b)
 {
     return a->eval_due == b->eval_due && a->best_top1 == b->best_top1 &&
@@ -328,7 +327,7 @@ static bool is_same(const struct dt_checkpoint *a, const struct dt_checkpoint *b
            a->loss_scale.n_clean == b->loss_scale.n_clean;
 }
 
-/* What cannot be read may be good: it is in nobody's way but this save's. */
+/* A checkpoint that cannot be read may be good, so it stays and this save fails. */
 static dt_status look(struct save *s)
 {
     struct dt_checkpoint found;
@@ -346,10 +345,10 @@ static dt_status exchange(struct save *s)
 {
     bool done;
     DT_TRY(dt_file_exchange(&done, s->temporary, s->path));
-    s->is_temporary = !done; /* the one before, which may be the durable one */
+    s->is_temporary = !done; /* it now holds the previous one, which may be the durable one */
     if (!done)
         dt_log(DT_LOG_WARNING,
-               "%s stays as it was, without the last evaluation: its file system cannot exchange "
+               "%s was not updated with the last evaluation: its file system cannot exchange "
                "folders",
                s->path);
     return DT_OK;
@@ -384,14 +383,14 @@ static dt_status save_checkpoint(struct save *s)
     }
     DT_TRY(dt_file_sync_folder(dir));
     if (s->present == SAME || s->present == OTHER)
-        remove_temporary(s); /* the one before: not earlier than the exchange is durable */
+        remove_temporary(s); /* the previous one: only once the exchange is durable */
     point_latest(s);
     retire_old(s);
     dt_error_clear();
     return DT_OK;
 }
 
-/* The numbers that help where a disk or a quota is full. */
+/* The figures that help when a disk or quota is full. */
 static void describe_space(char *out, size_t bytes, const struct save *s, const char *problem)
 {
     uint64_t free_bytes = dt_file_free_bytes(s->target->dir);

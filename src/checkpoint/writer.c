@@ -1,5 +1,5 @@
-/* One thread, one snapshot, one save at a time. The snapshot belongs to the main thread while the
- * state is not BUSY, and to the thread while it is; the lock hands it over. */
+/* One thread, one snapshot, one save at a time. The snapshot belongs to the writer thread while the
+ * phase is BUSY and to the main thread otherwise; the lock hands it over. */
 #include "checkpoint/writer.h"
 
 #include <pthread.h>
@@ -22,7 +22,7 @@ struct dt_writer {
     struct dt_snapshot *snapshot;
     pthread_t thread;
     bool has_lock, has_changed, has_thread;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the members below */
     pthread_cond_t changed;
     enum phase phase;
     bool stop;
@@ -61,18 +61,18 @@ static void *write_saves(void *context)
     return NULL;
 }
 
-/* Waiting with a limit is by the monotonic clock. */
+/* Timed waits use the monotonic clock. */
 static dt_status init_lock(struct dt_writer *s)
 {
     pthread_condattr_t attributes;
     if (pthread_condattr_init(&attributes) != 0)
-        DT_FAIL(DT_ERR_MEMORY, "cannot make a lock for the thread that writes checkpoints");
+        DT_FAIL(DT_ERR_MEMORY, "cannot create a lock for the thread that writes checkpoints");
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     s->has_lock = pthread_mutex_init(&s->lock, NULL) == 0;
     s->has_changed = pthread_cond_init(&s->changed, &attributes) == 0;
     pthread_condattr_destroy(&attributes);
     if (!s->has_lock || !s->has_changed)
-        DT_FAIL(DT_ERR_MEMORY, "cannot make a lock for the thread that writes checkpoints");
+        DT_FAIL(DT_ERR_MEMORY, "cannot create a lock for the thread that writes checkpoints");
     return DT_OK;
 }
 
@@ -135,7 +135,7 @@ uint64_t dt_writer_bytes(const struct dt_writer *writer)
     return dt_snapshot_bytes(writer->snapshot);
 }
 
-/* With the lock held. The thread has a pulse of its own, so waiting for it is no standstill. */
+/* With the lock held. The thread has its own pulse, so beats during the wait hide no hang. */
 static void wait_until_free(struct dt_writer *s)
 {
     while (s->phase == BUSY) {

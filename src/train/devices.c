@@ -1,4 +1,4 @@
-/* Which device a run takes. device.kind cuda and cpu are orders; auto takes the GPU if every rank
+/* Choice of the device of a run. device.kind cuda and cpu are binding; auto uses GPUs if every rank
  * has one and the CPU if none has. */
 #include "train/devices.h"
 
@@ -46,7 +46,7 @@ bool dt_devices_has_cuda(void)
     return cuda != NULL;
 }
 
-/* --- Checks of what goes with a device --- */
+/* --- Checks that the configuration suits the device --- */
 
 static dt_status check_plane(const struct dt_device_choice *choice, const struct dt_config *config,
                              int n_ranks)
@@ -58,7 +58,7 @@ static dt_status check_plane(const struct dt_device_choice *choice, const struct
         DT_FAIL(DT_ERR_CONFIG,
                 "comm.backend: nccl sums in GPU memory, but the network runs on the cpu%s%s; set "
                 "comm.backend to auto or mpi",
-                choice->fallback ? ", for there is no GPU: " : "",
+                choice->fallback ? " because there is no GPU: " : "",
                 choice->fallback ? choice->fallback : "");
     if (config->comm.backend == DT_COMM_MPI && choice->backend == cuda && n_ranks > 1)
         DT_FAIL(DT_ERR_CONFIG,
@@ -73,7 +73,7 @@ static dt_status check_precision(const struct dt_device_choice *choice,
     if (choice->backend == cuda || config->train.precision == DT_PRECISION_FP32)
         return DT_OK;
     DT_FAIL(DT_ERR_CONFIG,
-            "train.precision: %s is not possible on the cpu device; set train.precision to "
+            "train.precision: %s is not supported on the cpu device; set train.precision to "
             "fp32%s%s%s",
             dt_precision_name(config->train.precision),
             choice->fallback ? " (the GPU is not used: " : "",
@@ -96,7 +96,7 @@ static dt_status complete(struct dt_device_choice *choice, const struct dt_confi
 
 /* --- Choosing --- */
 
-/* Whether this process has a GPU; DT_ERR_DEVICE where it has none and must. */
+/* Whether this process has a GPU; DT_ERR_DEVICE if it has none but device.kind requires one. */
 static dt_status look(const struct dt_config *config, bool *has_gpu)
 {
     *has_gpu = config->device.kind != DT_DEVICE_CPU && cuda && !dt_devices_gpus()->problem[0];
@@ -117,8 +117,7 @@ dt_status dt_devices_choose(struct dt_device_choice *out, const struct dt_config
     return complete(out, config, n_ranks, has_gpu);
 }
 
-/* With device.kind auto: how many ranks have no GPU; if some but not all, DT_ERR_DISAGREE naming
- * the first of them. */
+/* DT_ERR_DISAGREE if some but not all ranks have no GPU (device.kind auto); names the first. */
 static dt_status check_same(struct dt_comm *comm, bool has_gpu)
 {
     char host[DT_HOST_MAX];
@@ -129,11 +128,12 @@ static dt_status check_same(struct dt_comm *comm, bool has_gpu)
     dt_host_name(host);
     dt_status status = DT_OK;
     if (!has_gpu)
-        status = DT_ERROR(DT_ERR_DISAGREE,
-                          "device.kind auto: %lld of %d ranks have no GPU, the first is rank %d on "
-                          "host %s (%s); start ranks where there is one, or set device.kind to cpu",
-                          (long long)n_without, dt_comm_size(comm), dt_comm_rank(comm), host,
-                          dt_devices_gpus()->problem);
+        status = DT_ERROR(
+            DT_ERR_DISAGREE,
+            "device.kind auto: %lld of %d ranks have no GPU, the first is rank %d on "
+            "host %s (%s); start ranks only where there is a GPU, or set device.kind to cpu",
+            (long long)n_without, dt_comm_size(comm), dt_comm_rank(comm), host,
+            dt_devices_gpus()->problem);
     return dt_comm_agree(comm, status);
 }
 
@@ -148,7 +148,7 @@ dt_status dt_devices_agree(struct dt_device_choice *out, struct dt_comm *comm,
 
 /* --- After opening --- */
 
-/* The place of the GPU with that identity in the report, -1 = not there. */
+/* Index in the report of the GPU with that identity, -1 = not found. */
 static int find_gpu(const char *identity)
 {
     const struct dt_gpu_report *gpus = dt_devices_gpus();
@@ -207,7 +207,7 @@ void dt_devices_cache_dir(char *out, const struct dt_config *config)
     out[0] = '\0';
     if (config->device.cache_dir[0])
         status = dt_file_path(out, "%s", config->device.cache_dir);
-    else if (cache && cache[0] == '/') /* a relative one is to be ignored, says the XDG standard */
+    else if (cache && cache[0] == '/') /* the XDG standard says to ignore a relative one */
         status = dt_file_path(out, "%s/dtrain", cache);
     else if (home && home[0] == '/')
         status = dt_file_path(out, "%s/.cache/dtrain", home);

@@ -21,8 +21,8 @@ static dt_status run_batch(struct dt_session *s)
     return dt_session_eval_pass(s, batch);
 }
 
-/* Nothing is exchanged between batches, so a rank that fails goes on without working until the
- * ranks meet: at the end, or where they ask for a stop. */
+/* The ranks do not communicate between batches, so a rank that fails skips its remaining batches
+ * until the next collective call: at the end, or when they check for a stop. */
 static dt_status run_batches(struct dt_session *s, struct dt_stop *stop, const char **reason)
 {
     int64_t n_images = dt_dataset_size(s->val_set);
@@ -91,7 +91,7 @@ static dt_status load_weights(struct dt_session *s, const char *weights)
     return dt_weights_load(s->plan, path, s->model->head, false);
 }
 
-/* Six digits: beyond them the order of summation over ranks shows. */
+/* Six digits: the digits after them depend on the order of summation over ranks. */
 static double rounded(double value)
 {
     return round(value * 1e6) / 1e6;

@@ -1,4 +1,4 @@
-/* The rule behind the line about the input at the end of an epoch. */
+/* The rules that produce the input line at the end of an epoch. */
 #include "train/input_advice.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "image/convert.h"
 
-static const double reserve = 1.1;      /* workers are not quite even */
+static const double reserve = 1.1;      /* workers do not share the load evenly */
 static const double least_cached = 0.1; /* of the data set; less is not worth its memory */
 static const double mib = 1024.0 * 1024.0;
 enum { MOST_ADVICE = 3 };
@@ -61,8 +61,8 @@ static void advise_smaller(struct line *line, const struct dt_input_case *c)
                     c->resize);
 }
 
-/* Where the workers that are needed do not fit beside computing. With fewer computing threads fewer
- * workers are needed, in proportion. */
+/* For when the CPUs do not suffice for both the workers needed and computing. With fewer computing
+ * threads proportionally fewer workers are needed. */
 static void advise_cpus(struct line *line, const struct dt_input_case *c)
 {
     int needed = workers_needed(c);
@@ -80,7 +80,7 @@ static void advise_cpus(struct line *line, const struct dt_input_case *c)
 static void add_limit(struct line *line, const struct dt_input_case *c, bool reading)
 {
     if (c->is_raw)
-        dt_text_add(&line->text, "; making the synthetic images is the limit");
+        dt_text_add(&line->text, "; generating the synthetic images is the limit");
     else
         dt_text_add(&line->text, "; %s is the limit", reading ? "reading" : "decoding");
 }
@@ -97,7 +97,7 @@ void dt_input_verdict(char out[DT_INPUT_TEXT], const struct dt_input_case *c)
     if (workers_needed(c) <= c->workers) {
         dt_text_add(
             &line.text,
-            "; the workers could make %.1f times the images taken, but not when they are needed; "
+            "; the workers could produce %.1f times the images used, but not when they are needed; "
             "try data.prefetch=%d",
             c->capacity / c->demand, 2 * c->prefetch);
         return;

@@ -12,11 +12,11 @@
 #include "base/memory.h"
 #include "train/input_advice.h"
 
-/* Below this the gradients overflow whatever the loss is multiplied by: 2^-14, the smallest normal
+/* A loss scale below this means that gradients overflow at any scale: 2^-14, the smallest normal
  * number of fp16. */
 static const float least_scale = 0x1p-14f;
 
-enum { MOST_IN_A_ROW = 3 }; /* skipped steps; more end the run */
+enum { MOST_IN_A_ROW = 3 }; /* skipped steps; more abort the run */
 
 static void begin_interval(struct dt_metrics *metrics, const struct dt_session *s, int64_t step)
 {
@@ -45,14 +45,14 @@ double dt_metrics_due_s(const struct dt_metrics *metrics, const struct dt_sessio
     return every_s > 0 ? metrics->begin_s + metrics->paused_s + every_s : INFINITY;
 }
 
-/* The end of a message: what to go back to. */
+/* The end of a message: the checkpoint to return to. */
 static const char *where_from(const char *checkpoint)
 {
     return checkpoint[0] ? "the last checkpoint is " : "there is no checkpoint yet";
 }
 
-/* All ranks see the same sums and decide the same, so they leave together. A loss that is not
- * finite may be of steps that were skipped, see check_skipped. */
+/* All ranks see the same sums and reach the same decision, so they leave together. A non-finite
+ * loss may come from skipped steps, see check_skipped. */
 static dt_status check_loss(struct dt_session *s, double n_finite,
                             const struct dt_counters *counters, int64_t first, int64_t last,
                             const char *checkpoint)
@@ -85,7 +85,8 @@ static void warn_skipped(struct dt_session *s, int64_t n, const char *steps)
     dt_report_event(s->report, "warning", fields, DT_COUNT(fields));
 }
 
-/* Not where skipping is how the loss scale is found. The counts are those of every rank. */
+/* Does nothing with a dynamic loss scale, which is found by skipping. All ranks have the same
+ * counts. */
 static dt_status check_skipped(struct dt_session *s, const struct dt_counters *counters,
                                int64_t first, int64_t last, double lr, const char *checkpoint)
 {
@@ -95,20 +96,20 @@ static dt_status check_skipped(struct dt_session *s, const struct dt_counters *c
         return DT_OK;
     format_steps(steps, sizeof steps, first, last);
     if (counters->n_in_a_row <= MOST_IN_A_ROW) {
-        if (!scales) /* else check_scale says it */
+        if (!scales) /* otherwise check_scale reports it */
             warn_skipped(s, counters->n_skipped, steps);
         return DT_OK;
     }
     DT_FAIL_ALIKE(
         DT_ERR_NUMERICAL,
         "%lld steps in a row were skipped, the last of them in %s, because their gradients are "
-        "not finite; schedule.lr is %.6g there; the weights are as they were before; %s%s; try "
+        "not finite; the learning rate is %.6g there; those steps changed no weights; %s%s; try "
         "a lower schedule.lr or more schedule.warmup_epochs",
         (long long)counters->n_in_a_row, steps, lr, where_from(checkpoint), checkpoint);
 }
 
-/* Says what fp16 users know from elsewhere; ends a run whose gradients overflow at any scale. The
- * device counts and scales alike on all ranks. */
+/* Prints the message that fp16 users know from Apex; aborts a run whose gradients overflow at any
+ * scale. Counts and scales are the same on all ranks. */
 static dt_status check_scale(struct dt_loss_scale *scale, struct dt_session *s, int64_t n_skipped,
                              int64_t last, const char *checkpoint)
 {
@@ -257,7 +258,7 @@ static dt_status sum_input(const struct dt_input_mark *mark, struct dt_session *
     return dt_comm_sum_f64(s->comm, sums, N_INPUT_SUMS);
 }
 
-/* Rank 0's settings stand for all. */
+/* Rank 0's settings represent all ranks. */
 static struct dt_input_case input_case(const struct dt_session *s, const double *sums)
 {
     struct dt_loader_options options = dt_session_loader_options(s, true);

@@ -1,5 +1,5 @@
-/* One pass over one batch, for training, evaluation and the benchmark; and the faults that happen
- * in it. */
+/* One pass over one micro-batch, for training, evaluation and the benchmark, and the faults
+ * injected into it. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step)
     };
 }
 
-/* The device may read the batch until the feed has ended, also when the walk has failed. */
+/* The device may read the batch until the feed has ended, even if the walk has failed. */
 static dt_status end_feed(struct dt_session *s, struct dt_loader *loader,
                           const struct dt_batch *batch, dt_status status)
 {
@@ -37,8 +37,8 @@ static dt_status end_feed(struct dt_session *s, struct dt_loader *loader,
 
 /* --- Faults (fault.h) --- */
 
-/* Of the first parameter's first value, a bit in the middle of the mantissa: it stays finite, and
- * no rounding of later steps makes it equal again. */
+/* Flips a bit in the middle of the mantissa of the first parameter's first value: it stays finite,
+ * and no later rounding hides the difference. */
 static dt_status flip_bit(struct dt_plan *plan)
 {
     int t = 0;
@@ -58,8 +58,8 @@ out:
     return status;
 }
 
-/* What this rank has computed so far, without waiting for others; on a device with queues the time
- * that has passed. */
+/* Time this rank has computed so far, without waiting for others; on a device with queues, the wall
+ * clock. */
 static double work_s(const struct dt_session *s)
 {
     struct dt_plan_times times;

@@ -1,12 +1,12 @@
-/* A rank near its GPU, so that batches are decoded into memory of the node the GPU copies them
- * from: memory belongs to the node of the thread that first touches it. */
+/* Runs a rank near its GPU, so that batches are decoded into memory of the NUMA node the GPU copies
+ * them from: memory belongs to the node of the thread that first touches it. */
 #include "train/placement.h"
 
 #ifdef DTRAIN_HAVE_HWLOC
 #include <hwloc.h>
 #include <stdio.h>
 
-/* All CPUs of the nodes that the device is near to: of every node where that is not known. */
+/* All CPUs of the nodes near the device; of all nodes if that is unknown. */
 static bool find_near(hwloc_topology_t topology, const char *bus_id, hwloc_bitmap_t near)
 {
     hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(topology, bus_id);
@@ -50,7 +50,7 @@ bool dt_placement_near_gpu(const char *bus_id, char *what, size_t bytes)
     bool is_bound = hwloc_topology_set_type_filter(topology, HWLOC_OBJ_PCI_DEVICE,
                                                    HWLOC_TYPE_FILTER_KEEP_ALL) == 0 &&
                     hwloc_topology_load(topology) == 0 &&
-                    hwloc_topology_is_thissystem(topology) && /* else binding is a pretence */
+                    hwloc_topology_is_thissystem(topology) && /* otherwise binding has no effect */
                     bind_thread(topology, bus_id, what, bytes);
     hwloc_topology_destroy(topology);
     return is_bound;

@@ -19,9 +19,9 @@ enum { N_TRIED = 8 }; /* samples of each data set per rank */
 
 static const char *const set_keys[] = {"data.train", "data.val"};
 
-/* --- All ranks are the same --- */
+/* --- Agreement of the ranks --- */
 
-/* Without the first word, which says which of a node's devices it is. */
+/* Without the first word of the device, which says which one of the node it is. */
 static void describe_libraries(char *out, size_t bytes, const struct dt_session *s)
 {
     char device[192] = "", plane[64];
@@ -51,7 +51,7 @@ static dt_status compare_data(const struct dt_preflight_identity *ranks, int r)
     for (size_t i = 0; i < DT_COUNT(set_keys); i++)
         if (a->n_images[i] != b->n_images[i] || a->fingerprint[i] != b->fingerprint[i])
             DT_FAIL(DT_ERR_DISAGREE,
-                    "rank %d (%s) has other files in %s (%" PRIu32
+                    "rank %d (%s) has different files in %s (%" PRIu32
                     " images, fingerprint %016" PRIx64 ") than rank 0 (%s: %" PRIu32 ", %016" PRIx64
                     "); all ranks must see the same folder or shards",
                     r, a->host, set_keys[i], a->n_images[i], a->fingerprint[i], b->host,
@@ -64,9 +64,9 @@ static dt_status compare_rank(const struct dt_preflight_identity *ranks, int r)
     const struct dt_preflight_identity *a = &ranks[r], *b = &ranks[0];
     if (a->config_hash != b->config_hash)
         DT_FAIL(DT_ERR_DISAGREE,
-                "rank %d (%s) works with another configuration (%016" PRIx64
-                ") than rank 0 (%s: %016" PRIx64 "), which has sent it; look for a fault of memory "
-                "or network",
+                "rank %d (%s) has a different configuration (%016" PRIx64
+                ") than rank 0 (%s: %016" PRIx64
+                "), which sent it; suspect faulty memory or network",
                 r, a->host, a->config_hash, b->host, b->config_hash);
     return compare_data(ranks, r);
 }
@@ -80,8 +80,7 @@ dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_
     for (int r = 1; r < n_ranks && !warning[0]; r++)
         if (strcmp(ranks[r].libraries, ranks[0].libraries) != 0)
             snprintf(warning, bytes,
-                     "rank %d (%s) computes with %s, but rank 0 (%s) with %s: speed and last bits "
-                     "may differ",
+                     "rank %d (%s) uses %s, but rank 0 (%s) uses %s: speed and rounding may differ",
                      r, ranks[r].host, ranks[r].libraries, ranks[0].host, ranks[0].libraries);
     return DT_OK;
 }
@@ -104,9 +103,9 @@ out:
     return status;
 }
 
-/* --- Trying things --- */
+/* --- Trial runs --- */
 
-/* Distinct ids of a set, other ones on every rank (Floyd's way to draw without repeats). */
+/* Distinct ids of a set, different on every rank (Floyd's sampling without replacement). */
 static int choose_samples(uint32_t ids[N_TRIED], uint32_t size, const struct dt_session *s)
 {
     int n = 0;
@@ -138,10 +137,10 @@ static dt_status try_set(const struct dt_session *s, const struct dt_dataset *se
             DT_TRY(status);
     }
     if (n_bad == n)
-        DT_FAIL(DT_ERR_DATA, "none of %d samples of %s could be decoded, the first is %s", n, key,
+        DT_FAIL(DT_ERR_DATA, "none of %d samples of %s could be decoded; the first is %s", n, key,
                 problem);
     if (n_bad > 0)
-        dt_log(DT_LOG_WARNING, "%d of %d samples of %s could not be decoded, the first is %s",
+        dt_log(DT_LOG_WARNING, "%d of %d samples of %s could not be decoded; the first is %s",
                n_bad, n, key, problem);
     return DT_OK;
 }
@@ -165,14 +164,14 @@ dt_status dt_preflight_try(struct dt_session *s)
     return dt_comm_agree(s->comm, try_sets(s));
 }
 
-enum { MOST_CHECKPOINTS = 9, TEXT_BYTES = 16384 /* of a checkpoint, beside its tensors */ };
+enum { MOST_CHECKPOINTS = 9, TEXT_BYTES = 16384 /* of a checkpoint, without its tensors */ };
 
 dt_status dt_preflight_space(const struct dt_session *s, uint64_t bytes)
 {
     const char *dir = s->config->output.dir;
     char checkpoints[DT_PATH_MAX];
     int64_t *steps;
-    /* One more than stay, for the new one comes before the old one goes; of very many, some. */
+    /* One more than are kept, as an old one is removed after a new one is written; capped. */
     int keep = s->config->checkpoint.keep, n_there;
     int n =
         (keep < MOST_CHECKPOINTS ? keep : MOST_CHECKPOINTS) + 1 + s->config->checkpoint.keep_best;

@@ -1,11 +1,11 @@
-/* Everything that can fail at hour five and can be checked at second five. Collective. */
+/* Checks at the start for what would otherwise fail hours into the run. Collective. */
 #ifndef DTRAIN_TRAIN_PREFLIGHT_H
 #define DTRAIN_TRAIN_PREFLIGHT_H
 
 #include "checkpoint/manifest.h"
 #include "train/session.h"
 
-/* What must be the same on all ranks. */
+/* Values that must be the same on all ranks. */
 struct dt_preflight_identity {
     char host[DT_HOST_MAX];
     uint64_t config_hash;
@@ -13,19 +13,20 @@ struct dt_preflight_identity {
     uint32_t n_images[2];
     char libraries[256];
 };
-/* DT_ERR_DISAGREE with the first rank that is not as rank 0; other libraries only make a text
- * warning[bytes], else "". Local. */
+/* DT_ERR_DISAGREE naming the first rank that differs from rank 0; different libraries only fill
+ * warning[bytes], which is "" otherwise. Local. */
 dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_ranks,
                                char *warning, size_t bytes);
 
-/* All ranks have the same configuration (bytes), libraries and data index: DT_ERR_DISAGREE names
- * the rank, host and thing that differ; other library versions are a warning. After the data sets
- * are open. */
+/* Checks that all ranks have the same configuration (bytes), libraries and data index:
+ * DT_ERR_DISAGREE names the rank, the host and the difference; different library versions only
+ * cause a warning. Call it when the data sets are open. */
 dt_status dt_preflight_agree(struct dt_session *s);
-/* Sums a known vector over the ranks by the plan's plane and compares: DT_ERR_DEVICE. Decodes a few
- * samples of each data set per rank: DT_ERR_DATA if a rank can decode none, else a warning. */
+/* Sums a known vector over the ranks on the plan's plane: DT_ERR_DEVICE if the result is wrong.
+ * Decodes a few samples of each data set on every rank: DT_ERR_DATA if a rank can decode none, a
+ * warning if it cannot decode all. */
 dt_status dt_preflight_try(struct dt_session *s);
-/* Space for keep + 1 checkpoints of `bytes`, less those that are there. Rank 0. */
+/* Checks for space for keep + 1 checkpoints of `bytes`, minus the existing ones. Rank 0. */
 dt_status dt_preflight_space(const struct dt_session *s, uint64_t bytes);
 
 #endif

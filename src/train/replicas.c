@@ -1,4 +1,4 @@
-/* Hashes of the replicas, put side by side. */
+/* Compares hashes of the replicas. */
 #include "train/replicas.h"
 
 #include <inttypes.h>
@@ -11,12 +11,12 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-/* --- What a rank holds --- */
+/* --- Digest of a rank --- */
 
 struct digest {
     uint64_t hash;
-    char not_finite[128];        /* a tensor that has such a value, "" = none */
-    char where[2 * DT_HOST_MAX]; /* host, and the device where it has a name */
+    char not_finite[128];        /* a tensor with a non-finite value, "" = none */
+    char where[2 * DT_HOST_MAX]; /* host, and the device if it has a name */
 };
 
 static void describe_place(const struct dt_session *s, char *out, size_t bytes)
@@ -27,7 +27,7 @@ static void describe_place(const struct dt_session *s, char *out, size_t bytes)
     snprintf(out, bytes, "%s%s%s", host, device[0] ? ", GPU " : "", device);
 }
 
-/* An exponent of ones carries into the top bit. */
+/* Adding one to an exponent of all ones carries into the top bit. */
 static bool is_finite(const float *values, size_t count)
 {
     uint32_t carries = 0;
@@ -55,7 +55,7 @@ static dt_status add_tensor(struct digest *digest, XXH3_state_t *state, struct d
     return DT_OK;
 }
 
-/* Of logical values in fp32, so ranks need not agree on memory formats. */
+/* Hashes logical values in fp32, so ranks may use different memory formats. */
 static dt_status make_digest(struct digest *digest, const struct dt_session *s)
 {
     struct dt_plan *plan = s->plan;
@@ -79,7 +79,7 @@ out:
 
 /* --- The verdict --- */
 
-/* The rank whose hash most others share; -1 if no hash belongs to more than half of the ranks. */
+/* The first rank whose hash more than half of the ranks share; -1 if there is no such hash. */
 static int find_majority(const struct digest *digests, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -92,7 +92,8 @@ static int find_majority(const struct digest *digests, int n)
     return -1;
 }
 
-/* "rank 1 (host) and rank 2 (host)": those that differ from rank `majority`, all if it is -1. */
+/* "rank 1 (host) and rank 2 (host)": the ranks that differ from rank `majority`, all ranks if it is
+ * -1. Returns their number. */
 static int name_odd(char *out, size_t bytes, const struct digest *digests, int n, int majority)
 {
     int n_odd = 0, n_named = 0;
@@ -121,8 +122,8 @@ static dt_status judge_finite(const struct digest *digests, int n, int64_t step,
         if (digests[i].not_finite[0])
             DT_FAIL(DT_ERR_NUMERICAL,
                     "%s is not finite on rank %d (%s) after step %" PRId64
-                    "; nothing is saved any more, the last good checkpoint is %s; if a run from "
-                    "there fails at the same step, lower schedule.lr, else suspect that machine",
+                    "; nothing more is saved; the last good checkpoint is %s; if a run from there "
+                    "fails at the same step, lower schedule.lr, otherwise suspect that machine",
                     digests[i].not_finite, i, digests[i].where, step, good_or_none(last_good));
     return DT_OK;
 }
@@ -140,7 +141,7 @@ static dt_status judge_equal(const struct digest *digests, int n, int64_t step,
         snprintf(others, sizeof others, "the %d other%s", n - n_odd, n - n_odd > 1 ? "s" : "");
     DT_FAIL(DT_ERR_DIVERGED,
             "weights or momentum of %s differ from %s after step %" PRId64
-            "; nothing is saved any more, the last good checkpoint is %s; test the memory of that "
+            "; nothing more is saved; the last good checkpoint is %s; test the memory of that "
             "machine, and run again without it",
             odd, others, step, good_or_none(last_good));
 }
@@ -152,7 +153,7 @@ dt_status dt_replicas_compare(struct dt_session *s, int64_t step, const char *la
     DT_TRY(dt_comm_agree(s->comm, make_digest(&own, s)));
     DT_TRY(dt_comm_agree(s->comm, DT_NEW(digests, (size_t)s->n_ranks)));
     DT_TRY_OUT(dt_comm_gather(s->comm, digests, &own, sizeof own));
-    if (s->rank == 0) /* who knows `last_good` */
+    if (s->rank == 0) /* only rank 0 knows `last_good` */
         status = judge_finite(digests, s->n_ranks, step, last_good);
     if (s->rank == 0 && status == DT_OK)
         status = judge_equal(digests, s->n_ranks, step, last_good);

@@ -1,13 +1,13 @@
-/* The ranks compared: are their weights the same. Collective. */
+/* Checks that all ranks have the same weights. Collective. */
 #ifndef DTRAIN_TRAIN_REPLICAS_H
 #define DTRAIN_TRAIN_REPLICAS_H
 
 #include "train/session.h"
 
-/* Compares hashes of weights and momentum, all values of which must be finite. DT_ERR_DIVERGED or
+/* Compares hashes of weights and momentum, whose values must all be finite. DT_ERR_DIVERGED or
  * DT_ERR_NUMERICAL with the same text on all ranks: which rank and host differ from the majority
- * (two ranks have none: both are named), at which step, `last_good` (a path or ""). Waits for the
- * device. */
+ * (with two ranks, which have no majority, both are named), at which step, and `last_good` (a path
+ * or ""). Waits for the device. */
 dt_status dt_replicas_compare(struct dt_session *s, int64_t step, const char *last_good);
 
 #endif

@@ -1,4 +1,4 @@
-/* Finding and loading the point at which a run begins. Rank 0 reads, the others get copies. */
+/* Finds and loads the state from which a run starts. Rank 0 reads, the others receive copies. */
 #include "train/resume.h"
 
 #include <inttypes.h>
@@ -36,8 +36,8 @@ static dt_status find_path(struct dt_resume *resume, const char *path)
     return DT_OK;
 }
 
-/* Going back inside a run folder would leave later checkpoints there that belong to another story.
- * Damaged ones do not count. */
+/* Resuming from an older checkpoint would leave later ones of a different history in the run
+ * folder. Damaged ones do not count. */
 static dt_status check_no_later(const struct dt_resume *resume, const char *dir)
 {
     char path[DT_PATH_MAX];
@@ -54,7 +54,7 @@ static dt_status check_no_later(const struct dt_resume *resume, const char *dir)
             DT_TRY_OUT(DT_ERROR(
                 DT_ERR_CREATE,
                 "%s is later than %s and would be mixed up with the new run; choose another --out, "
-                "or use --resume auto to go on with it",
+                "or use --resume auto to continue from it",
                 path, resume->path));
     }
 out:
@@ -75,7 +75,7 @@ static dt_status list_bad(char *out, size_t bytes, const char *dir)
     return DT_OK;
 }
 
-/* No crash leaves only damaged ones, so it is not for a new run to write over them. */
+/* A crash never leaves only damaged checkpoints, so a new run must not overwrite them. */
 static dt_status find_newest(struct dt_resume *resume, const char *rule, const char *dir)
 {
     char bad[LIST_BYTES];
@@ -112,7 +112,7 @@ static dt_status name_origin(char *out, size_t bytes, const char *path)
     return DT_OK;
 }
 
-/* The same command again, after a stop: it goes on with what it has done. */
+/* The same command was repeated after a stop: it continues from its own newest checkpoint. */
 static dt_status take_descendant(struct dt_resume *resume, const char *dir)
 {
     char path[DT_PATH_MAX], origin[DT_ORIGIN_MAX];
@@ -123,7 +123,7 @@ static dt_status take_descendant(struct dt_resume *resume, const char *dir)
         memcpy(resume->state.origin, origin, sizeof origin);
         return DT_OK;
     }
-    dt_log(DT_LOG_INFO, "%s, which began with %s, is there already: going on from it", path,
+    dt_log(DT_LOG_INFO, "%s, which began with %s, already exists: continuing from it", path,
            resume->path);
     memcpy(resume->path, path, sizeof path);
     resume->state = newest;
@@ -150,15 +150,15 @@ static dt_status choose_checkpoint(struct dt_resume *resume, const char *rule, c
     if (never && resume->found)
         DT_FAIL(
             DT_ERR_CREATE,
-            "--resume never: %s is there from an earlier run; choose another --out, remove it, or "
+            "--resume never: %s exists from an earlier run; choose another --out, remove it, or "
             "use --resume auto",
             resume->path);
     return DT_OK;
 }
 
-/* --- Whether this run may go on from it --- */
+/* --- Whether this run may continue from it --- */
 
-/* A list of lines as one line of the log. */
+/* Joins the lines of a list into one log line. */
 static const char *one_line(char *list)
 {
     char *out = list;
@@ -181,14 +181,15 @@ static dt_status check_config(struct dt_resume *resume, struct dt_session *s)
     DT_TRY(dt_checkpoint_config(&saved, resume->path));
     dt_config_compare(&saved, s->config, refused, inexact, LIST_BYTES);
     if (refused[0] && !resume->may_differ)
-        DT_FAIL(DT_ERR_CONFIG,
-                "cannot resume from %s, it is of a different run:\n%s\n    use the old values, "
-                "--allow-config-change, or another --out for a new run",
-                resume->path, refused);
+        DT_FAIL(
+            DT_ERR_CONFIG,
+            "cannot resume from %s, which belongs to a different run:\n%s\n    use the old values, "
+            "--allow-config-change, or another --out for a new run",
+            resume->path, refused);
     if (refused[0])
-        dt_log(DT_LOG_WARNING, "going on as a different run: %s", one_line(refused));
+        dt_log(DT_LOG_WARNING, "continuing as a different run: %s", one_line(refused));
     if (inexact[0])
-        dt_log(DT_LOG_INFO, "not bit for bit the run as it was: %s", one_line(inexact));
+        dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", one_line(inexact));
     if (saved.train.micro_batch_size == 0 &&
         saved.train.global_batch_size == s->config->train.global_batch_size)
         s->saved_micro_batch_size = resume->state.micro_batch_size;
@@ -212,7 +213,7 @@ dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
     return dt_comm_bcast(s->comm, resume, sizeof *resume, 0);
 }
 
-/* --- Going on --- */
+/* --- Loading --- */
 
 static struct dt_checkpoint describe_start(const struct dt_session *s)
 {
@@ -253,12 +254,12 @@ static void log_changes(const struct dt_checkpoint *saved, const struct dt_sessi
     if (saved->micro_batch_size != s->micro_batch_size)
         snprintf(
             passes, sizeof passes,
-            "micro-batches of %d images instead of %d, of which batch norm takes its statistics",
+            "micro-batches of %d images instead of %d, which changes the batch norm statistics",
             s->micro_batch_size, saved->micro_batch_size);
     if (saved->n_ranks != s->n_ranks)
         dt_log(DT_LOG_INFO,
-               "resuming a run of %d rank(s) on %d: same samples and schedule, %s; results are "
-               "equal up to rounding, not bit for bit",
+               "resuming a run of %d rank(s) on %d: same samples and schedule, %s; results agree "
+               "up to rounding but are not bit-identical",
                saved->n_ranks, s->n_ranks, passes);
     if (saved->precision >= 0 && saved->precision != (int)s->config->train.precision)
         dt_log(DT_LOG_INFO, "resuming a run of train.precision %s with %s",
@@ -266,8 +267,8 @@ static void log_changes(const struct dt_checkpoint *saved, const struct dt_sessi
                dt_precision_name(s->config->train.precision));
 }
 
-/* With other data or another global batch, the images of the epoch that are done are left out as
- * far as can be. */
+/* With other data or another global batch, skips the images of the epoch that are done as nearly as
+ * possible. */
 static void move_in_epoch(struct dt_checkpoint *state, const struct dt_checkpoint *saved,
                           const struct dt_session *s)
 {
@@ -281,7 +282,7 @@ static void move_in_epoch(struct dt_checkpoint *state, const struct dt_checkpoin
     state->epoch++;
 }
 
-/* Weights and momentum are fp32 in a checkpoint, so any precision can go on from it. */
+/* Weights and momentum are fp32 in a checkpoint, so any precision can continue from it. */
 static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved,
                   const struct dt_session *s)
 {
@@ -298,7 +299,7 @@ static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved
     log_changes(saved, s);
 }
 
-/* A fixed scale is the configuration's. */
+/* A fixed scale comes from the configuration, not from the checkpoint. */
 static dt_status load_loss_scale(struct dt_checkpoint *state, const struct dt_session *s)
 {
     const struct dt_loss_scale saved = state->loss_scale;

@@ -1,5 +1,6 @@
-/* The beginning and the end of a training run. Nothing in the run folder changes before it is known
- * that this run may go on there, but for the lock, the heartbeats, and what crashes have left. */
+/* The beginning and the end of a training run. Until it is known that this run may continue in the
+ * run folder, nothing changes there except the lock, the heartbeats and the removal of leftovers of
+ * crashes. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -31,7 +32,7 @@ bool dt_run_is_complete(const struct run *r)
 
 /* --- The folder --- */
 
-/* Lock, and the console for progress lines. */
+/* Takes the lock and opens the console for progress lines. */
 static dt_status prepare_output(struct run *r)
 {
     struct dt_session *s = &r->session;
@@ -44,7 +45,8 @@ static dt_status prepare_output(struct run *r)
     return dt_report_open(&s->report, &console);
 }
 
-/* Slots of an earlier start, which may have ended before it got a number in RUN, are no alarm. */
+/* A random id, so that beats of an earlier start, which may have ended before it got an incarnation
+ * in RUN, raise no alarm. */
 static dt_status share_start_id(struct dt_session *s, int64_t *id)
 {
     uint64_t random = 0;
@@ -68,7 +70,7 @@ static dt_status start_watchdog(struct run *r)
         .limits = config->watchdog,
     };
     DT_TRY(share_start_id(s, &options.start_id));
-    dt_watchdog_stop(r->watchdog); /* which knew this rank alone */
+    dt_watchdog_stop(r->watchdog); /* it watched this rank alone */
     DT_TRY(dt_watchdog_start(&r->watchdog, &options));
     /* The first step may take as long as the start. */
     dt_watchdog_set_step(r->watchdog, config->watchdog.init_timeout_s / 10);
@@ -77,7 +79,7 @@ static dt_status start_watchdog(struct run *r)
     return DT_OK;
 }
 
-/* Until the folder is known: this rank alone, without beats. */
+/* Until the folder is known, watches this rank alone and writes no beats. */
 static dt_status watch_alone(struct run *r)
 {
     const struct dt_session *s = &r->session;
@@ -154,16 +156,16 @@ static void log_finished(const struct run *r)
                                                                     : "train.epochs");
 }
 
-/* What became of the run before, and where this one goes on. */
+/* How the previous run ended, and where this one resumes. */
 static void log_resumed(const struct run *r, const struct dt_resume *resume)
 {
     char lost[96] = "";
     if (r->folder.was_running && r->folder.last_step > r->at.step)
-        snprintf(lost, sizeof lost, "; %" PRId64 " step(s) will be done again",
+        snprintf(lost, sizeof lost, "; %" PRId64 " step(s) will be repeated",
                  r->folder.last_step - r->at.step);
     if (r->folder.was_running)
         dt_log(DT_LOG_INFO,
-               "the run before ended without a final status at step >= %" PRId64 " (killed?)",
+               "the previous run ended without a final status at step >= %" PRId64 " (killed?)",
                r->folder.last_step > r->at.step ? r->folder.last_step : r->at.step);
     if (resume->found)
         dt_log(DT_LOG_INFO, "resuming from %s%s", resume->path, lost);
@@ -211,7 +213,7 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     struct dt_resume resume;
     bool validated = dt_session_has_validation(s);
     DT_TRY(open_session(r, &resume, options));
-    DT_TRY(dt_preflight_try(s)); /* before the weights: it works in their gradients */
+    DT_TRY(dt_preflight_try(s)); /* before the weights: it uses the gradient buffers */
     DT_TRY(dt_resume_load(&r->at, &resume, s));
     r->at.eval_due = r->at.eval_due && validated;
     r->was_complete = resume.found && dt_run_is_complete(r) && !r->at.eval_due;
@@ -219,7 +221,7 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
         log_finished(r);
         return DT_OK;
     }
-    DT_TRY(dt_replicas_compare(s, r->at.step, resume.path)); /* all have what rank 0 has read */
+    DT_TRY(dt_replicas_compare(s, r->at.step, resume.path)); /* all have rank 0's state */
     DT_TRY(dt_comm_agree(s->comm, open_output(r, resume.found)));
     memcpy(r->save_policy.last, resume.path, sizeof r->save_policy.last);
     r->save_policy.begun_step = resume.is_own ? r->at.step : -1;
@@ -263,7 +265,7 @@ dt_status dt_run_end(struct run *r, dt_status status)
         DT_NUM("top1", r->top1),
     };
     if (status == DT_STOPPED)
-        dt_log(DT_LOG_INFO, "stopped after step %" PRId64 " by %s; run again to go on from %s",
+        dt_log(DT_LOG_INFO, "stopped after step %" PRId64 " by %s; run again to continue from %s",
                r->at.step, r->stop_reason, r->save_policy.last);
     /* Without an evaluation there is no top1. */
     dt_report_event(s->report, "run_end", fields, (int)DT_COUNT(fields) - (r->top1 < 0));

@@ -1,4 +1,4 @@
-/* A training run: what the loop (trainer.c) and its beginning and end (run.c) share. */
+/* A training run: the state shared by the loop (trainer.c) and its beginning and end (run.c). */
 #ifndef DTRAIN_TRAIN_RUN_H
 #define DTRAIN_TRAIN_RUN_H
 
@@ -15,26 +15,27 @@ enum { DT_STEP_TIMES = 63 };
 
 struct run {
     struct dt_session session;
-    struct dt_checkpoint at; /* where training stands */
+    struct dt_checkpoint at; /* position of training */
     struct dt_metrics metrics;
     struct dt_stop stop;
     struct dt_save_policy save_policy;
     struct dt_stragglers stragglers;
     struct dt_run_folder folder; /* rank 0 */
     struct dt_watchdog *watchdog;
-    const char *stop_reason; /* NULL = go on */
+    const char *stop_reason; /* NULL = continue */
     bool was_complete;       /* nothing to do */
     double top1;             /* of the last evaluation, -1 = none */
     double begin_s;
-    double step_s[DT_STEP_TIMES]; /* of the last steps, a ring */
+    double step_s[DT_STEP_TIMES]; /* of the last steps, a ring buffer */
     int64_t n_step_s;
     char *config_json;
 };
 
-/* From the lock of the run folder to the summary; afterwards the loop may start, unless
+/* Everything from locking the run folder to printing the summary; then the loop may start, unless
  * was_complete. Collective. */
 dt_status dt_run_begin(struct run *r, const struct dt_train_options *options);
-/* The last event, and RUN. `status` is that of the loop. Collective unless it failed. */
+/* Sends the last event and updates RUN. `status` is the result of the loop. Collective unless it
+ * failed. */
 dt_status dt_run_end(struct run *r, dt_status status);
 bool dt_run_is_goal_reached(const struct run *r);
 bool dt_run_is_complete(const struct run *r);

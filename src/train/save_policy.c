@@ -1,5 +1,17 @@
-/* Saves never end a run: one that fails is a warning and is tried again. Only at the end, when
- * nothing is left to do but to save, does it count. */
+/* When the trainer saves, and how it handles saves that fail.
+ *
+ * A save starts after a step: every checkpoint.every_steps steps, every_epochs epochs and
+ * every_seconds seconds since the last save ended (later if stalls would exceed 1 % of the time),
+ * and in any case at the end, at a stop, at early_stop.target, and with checkpoint.keep_best after
+ * the best evaluation so far. All ranks first compare their weights and momentum; a difference or a
+ * non-finite value ends the run. Rank 0 then copies the state into the snapshot, and its writer
+ * thread (checkpoint/writer.c) writes it while training continues: the loop waits only for the
+ * comparison and the copy. If the previous save is still under way, a periodic save is postponed
+ * until it ends; the other kinds wait for it.
+ *
+ * A failed write causes a warning; the next attempt, checkpoint.retry_s later, saves the state of
+ * that later step. A failure ends the run only if another run has taken over the folder
+ * (DT_ERR_IN_USE), or if the last save of the run fails 12 times (DT_ERR_IO). */
 #include "train/save_policy.h"
 
 #include <math.h>
@@ -19,9 +31,9 @@
 
 enum { FINAL_ATTEMPTS = 12 };
 
-/* Training may stand still for a hundredth of the time. */
+/* Share of the time for which timed saves may hold up training. */
 static const double most_stall = 0.01;
-static const double slow_disk = 1e8; /* bytes/s, until the first save has been timed */
+static const double slow_disk = 1e8; /* bytes/s, assumed until the first save has been timed */
 static const double final_retry_s = 10;
 
 /* --- Opening --- */
@@ -32,7 +44,7 @@ dt_status dt_save_policy_init(struct dt_save_policy *policy, struct dt_session *
     return dt_file_path(policy->dir, "%s/checkpoints", s->config->output.dir);
 }
 
-/* What the bits of a run depend on beside configuration and data. */
+/* The device and libraries on which the bits of a run depend, besides configuration and data. */
 static void describe_machine(char *out, size_t bytes, const struct dt_session *s)
 {
     char device[128], comm[96];
@@ -68,7 +80,7 @@ void dt_save_policy_close(struct dt_save_policy *policy)
     policy->writer = NULL;
 }
 
-/* --- What became of a save --- */
+/* --- Results of saves --- */
 
 static void report_save(const struct dt_save_policy *policy, const struct dt_saved *saved)
 {
@@ -85,7 +97,7 @@ static void report_save(const struct dt_save_policy *policy, const struct dt_sav
 static void warn_of_failure(const struct dt_save_policy *policy, const struct dt_saved *saved)
 {
     char text[sizeof saved->problem + DT_PATH_MAX + 128];
-    snprintf(text, sizeof text, "%s; the newest checkpoint is %s; it will be tried again",
+    snprintf(text, sizeof text, "%s; the newest checkpoint is %s; saving will be retried",
              saved->problem, policy->last[0] ? policy->last : "none");
     const struct dt_field fields[] = {DT_TEXT("text", text)};
     dt_report_event(policy->session->report, "warning", fields, DT_COUNT(fields));
@@ -187,7 +199,7 @@ static dt_status wait_until_durable(struct dt_save_policy *policy, const struct 
         if (attempt == FINAL_ATTEMPTS)
             DT_FAIL(DT_ERR_IO,
                     "the checkpoint of step %lld could not be saved in %d attempts; the newest one "
-                    "is %s; make space and run again",
+                    "is %s; free space and run again",
                     (long long)at->step, attempt, policy->last[0] ? policy->last : "none");
         sleep_for(fmin(policy->session->config->checkpoint.retry_s, final_retry_s));
         DT_TRY(dt_writer_start(policy->writer, at));

@@ -1,4 +1,4 @@
-/* Learning-rate schedules: closed forms, one function per kind behind one table. */
+/* Learning-rate schedules in closed form: one function per kind and a table of them. */
 #include "train/schedule.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ void dt_schedule_init(struct dt_schedule *schedule, const struct dt_config *conf
         schedule->milestones[i] = llround(config->schedule.milestones[i] * per_epoch);
 }
 
-/* Part of the way from the end of the warm-up to the end of training, 0..1. */
+/* Fraction of the way from the end of the warm-up to the end of training, 0..1. */
 static double fraction(const struct dt_schedule *s, int64_t step)
 {
     int64_t length = s->total_steps - s->warmup_steps;

@@ -17,12 +17,17 @@ struct dt_schedule {
 void dt_schedule_init(struct dt_schedule *schedule, const struct dt_config *config,
                       int64_t steps_per_epoch);
 
-/* Of update number `step` (from 0). With W warm-up steps, T steps in all, start = warmup_start *
- * lr: step < W    start + (lr - start) * (step + 1) / W constant    lr step        lr *
- * gamma^(milestones already passed) cosine      end + (lr - end) * (1 + cos(pi * t)) / 2    t =
- * (step - W) / (T - W) poly        end + (lr - end) * (1 - t)^power as PyTorch's MultiStepLR,
- * CosineAnnealingLR and PolynomialLR with T_max = T - W: min_lr would be the rate of the step after
- * the last one. */
+/* The learning rate of update number `step` (from 0). With W warm-up steps, T steps in all,
+ * start = warmup_start * lr, end = min_lr and t = (step - W) / (T - W):
+ *
+ *   step < W    start + (lr - start) * (step + 1) / W
+ *   constant    lr
+ *   step        lr * gamma^(number of milestones passed)
+ *   cosine      end + (lr - end) * (1 + cos(pi * t)) / 2
+ *   poly        end + (lr - end) * (1 - t)^power
+ *
+ * As PyTorch's MultiStepLR, CosineAnnealingLR and PolynomialLR with T_max = T - W: min_lr would be
+ * the rate of the step after the last one. */
 double dt_schedule_lr(const struct dt_schedule *schedule, int64_t step);
 
 #endif

@@ -1,6 +1,6 @@
-/* Opens what a sub-command works with: checks that need the number of ranks, data sets, device,
- * graph of both phases, plan, loaders. Each part ends in dt_comm_agree, so a failure on one
- * rank is one message and all ranks leave in good order. */
+/* Opens everything a sub-command uses: checks that need the number of ranks, data sets, device,
+ * graph of both phases, plan, loaders. Each part ends in dt_comm_agree, so a failure on one rank
+ * prints one message and all ranks return. */
 #include "train/session.h"
 
 #include <stdio.h>
@@ -52,7 +52,7 @@ bool dt_session_has_validation(const struct dt_session *s)
 
 /* --- Checks --- */
 
-/* Which device; the GPUs of all ranks count. Collective. */
+/* Chooses the device, considering the GPUs of all ranks. Collective. */
 static dt_status choose_device(struct dt_session *s)
 {
     struct dt_device_choice choice;
@@ -137,7 +137,7 @@ static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool tr
         .num_classes = config->model.num_classes,
         .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
         .image_size = config->model.image_size,
-        .seed = config->train.seed + !train, /* other synthetic images, of the same classes */
+        .seed = config->train.seed + !train, /* different synthetic images of the same classes */
     };
     return dt_dataset_open(set, &options);
 }
@@ -175,7 +175,7 @@ static dt_status count_steps(struct dt_session *s)
     return DT_OK;
 }
 
-/* With a cache rank 0 goes first, so that the others find the index instead of building it too. */
+/* With a cache rank 0 goes first, so that the others find its index instead of building one. */
 static dt_status open_data(struct dt_session *s, const struct dt_session_needs *needs)
 {
     dt_status status = DT_OK;
@@ -231,12 +231,12 @@ static dt_status open_device(struct dt_session *s)
     options.progress = show_progress;
     options.context = s;
     DT_TRY(s->backend->open(&s->device, &options));
-    /* On a GPU the CPUs only decode. */
+    /* With a GPU the CPUs only decode. */
     dt_comm_check_binding(s->comm, on_cpu ? s->n_threads : 1);
     return DT_OK;
 }
 
-/* The main thread, and with it the threads that come after: loaders, writer, NCCL's. Collective. */
+/* Binds the main thread, and with it those created later: loaders, writer, NCCL's. Collective. */
 static dt_status bind_near_gpu(struct dt_session *s)
 {
     char what[256];
@@ -261,7 +261,7 @@ static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
         DT_TRY(dt_graph_mix_labels(s->graph));
     int src = dt_graph_ingest(s->graph, config->data.mean, config->data.std);
     int logits = s->model->build(s->graph, src, s->model, &options);
-    /* Validation loss is the plain cross entropy, comparable between recipes. */
+    /* Validation loss is plain cross entropy, comparable between recipes. */
     dt_graph_softmax_xent(s->graph, logits, phase == DT_TRAIN ? config->train.label_smoothing : 0);
     return dt_graph_check(s->graph);
 }
@@ -285,7 +285,7 @@ static dt_status build_graph(struct dt_session *s, const struct dt_session_needs
     return DT_OK;
 }
 
-/* What the plan may use of a device's free memory; the rest is for libraries and recordings. */
+/* The share of a device's free memory for the plan; the rest is for libraries and CUDA graphs. */
 static double device_budget(const struct dt_session *s)
 {
     const double most_reserved = 1u << 30;
@@ -295,7 +295,7 @@ static double device_budget(const struct dt_session *s)
     return (bytes - reserved) / n_sharing;
 }
 
-/* What data.cache_mb leaves of host memory. */
+/* Subtracts data.cache_mb from host memory. */
 static dt_status keep_cache_free(const struct dt_session *s, size_t *left, double bytes)
 {
     const double mebi = 1 << 20;
@@ -309,7 +309,7 @@ static dt_status keep_cache_free(const struct dt_session *s, size_t *left, doubl
     return DT_OK;
 }
 
-/* Bytes each rank may use: the same number on all, so that they fail together. */
+/* Bytes each rank may use: the same on all ranks, so that they fail together. */
 static dt_status find_memory(struct dt_session *s, size_t *max_bytes)
 {
     double bytes = s->backend == &dt_backend_cpu
@@ -443,7 +443,7 @@ dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *n
     return dt_comm_agree(s->comm, create_loaders(s, needs));
 }
 
-/* A rank that failed alone may have reductions under way and must not wait for anything: the job
+/* A rank that failed alone may have reductions under way and must not wait for anything; the job
  * ends with it, so nothing is released. */
 void dt_session_close(struct dt_session *s, dt_status status)
 {

@@ -1,4 +1,4 @@
-/* Inside the train module: everything a sub-command works with, opened and closed as one. */
+/* Inside the train module: everything a sub-command uses, opened and closed together. */
 #ifndef DTRAIN_TRAIN_SESSION_H
 #define DTRAIN_TRAIN_SESSION_H
 
@@ -19,54 +19,54 @@ struct dt_session {
     int rank, n_ranks;
     int global_batch_size, micro_batch_size,
         n_passes;               /* global_batch_size = n_ranks * n_passes * micro_batch_size */
-    int saved_micro_batch_size; /* of the run that goes on, 0 = none: used again where it divides */
+    int saved_micro_batch_size; /* of the resumed run, 0 = none: reused if it divides the batch */
     int n_threads;
     const struct dt_backend *backend;
     enum dt_plane plane;
     struct dt_device *device;
     struct dt_graph *graph;
     struct dt_plan *plan;
-    struct dt_dataset *train_set, *val_set; /* NULL where the sub-command or the config has none */
+    struct dt_dataset *train_set, *val_set; /* NULL if the sub-command or the config has none */
     struct dt_loader *train, *val;
     struct dt_report *report; /* rank 0 of a training run, else NULL */
     struct dt_schedule schedule;
-    int64_t steps_per_epoch; /* 0 = unknown: a layout without data, for which see data_problem */
+    int64_t steps_per_epoch; /* 0 = unknown: a layout without data, see data_problem */
     char data_problem[1024];
     int64_t last_step; /* training ends here: all epochs, or train.max_steps */
 };
 
-/* What a sub-command needs. */
+/* The parts that a sub-command needs. */
 struct dt_session_needs {
     bool train, eval;      /* phases: graph, data set, loader */
-    bool profile;          /* the plan times every step by itself */
+    bool profile;          /* the plan times every action separately */
     bool input_only;       /* data sets only: no model, device, plan, loaders */
-    bool layout_only;      /* plan without memory, no validation data, no loaders; no training data
-                              is no failure */
+    bool layout_only;      /* plan without memory, no validation data, no loaders; missing
+                              training data is no error */
     const char *cache_dir; /* for indices of data sets, NULL = not kept */
 };
 
-/* session.c. Collective; on failure all ranks return the same status. close takes the status of the
- * work and accepts a session that is partly open. */
+/* session.c. Collective; on failure all ranks return the same status. dt_session_close takes the
+ * status of the work and accepts a partly opened session. */
 void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt_config *config);
 dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *needs);
 void dt_session_close(struct dt_session *s, dt_status status);
 
-/* Ends all ranks with DT_ERR_DATA if `n_bad`, summed over them, is above the limit of `loader`. */
+/* DT_ERR_DATA on all ranks if `n_bad`, summed over them, exceeds the limit of `loader`. */
 dt_status dt_session_check_bad(const struct dt_loader *loader, double n_bad);
-/* Whether gradients are computed times a loss scale: in fp16. */
+/* Whether the loss is scaled: in fp16. */
 bool dt_session_scales_loss(const struct dt_session *s);
-/* Whether the walk's clocks mean something: on a device with queues only in a profile. */
+/* Whether the walk's times are meaningful: on a device with queues only in a profile. */
 bool dt_session_has_times(const struct dt_session *s);
 /* Whether the configuration has a validation set. */
 bool dt_session_has_validation(const struct dt_session *s);
 
-/* CPUs this rank may use: its own, or its share of those the ranks of the node use together. */
+/* Number of CPUs this rank may use: its own, or its share of those that ranks of the node share. */
 int dt_session_cpus(const struct dt_session *s);
-/* What the loader of the training or validation data is made with. */
+/* The options of the training or validation loader. */
 struct dt_loader_options dt_session_loader_options(const struct dt_session *s, bool train);
 
-/* pass.c: what update number `step` (from 0) works with; one pass of it, or of the evaluation, over
- * a batch, which is released in any case. A device with queues is still at work then. */
+/* pass.c: the scalars of update number `step` (from 0); one pass of it, or of the evaluation, over
+ * a batch, which is released in any case. A device with queues may still be computing on return. */
 struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step);
 dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
                           const struct dt_scalars *scalars, int pass);
@@ -75,11 +75,11 @@ dt_status dt_session_eval_pass(struct dt_session *s, const struct dt_batch *batc
 /* summary.c: the plan and the schedule on stdout. Rank 0. */
 void dt_session_print(const struct dt_session *s, FILE *out);
 
-/* evaluate.c: the validation set once, with rank 0's running statistics; sums over all ranks. With
- * `stop` (else NULL) it looks now and then for reasons to stop. */
+/* evaluate.c: evaluates the validation set once, with rank 0's running statistics, and sums over
+ * all ranks. With `stop` (may be NULL) it checks now and then for reasons to stop. */
 struct dt_stop;
 struct dt_eval_result {
-    const char *stop; /* why it was left before the end, then the rest is not set; or NULL */
+    const char *stop; /* why it stopped early, and then the rest is not set; or NULL */
     int64_t n_images;
     double loss, top1, top5; /* mean; per cent */
 };

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-/* Ranks agree on the row, 0 = none; of several reasons the last one is given. */
+/* Ranks agree on the row, 0 = none; of several reasons the last row wins. */
 static const struct {
     const char *text;
     int signal;
@@ -28,7 +28,7 @@ static const struct {
 };
 enum { ALLOCATION = 1, MAX_TIME, FIRST_SIGNAL };
 
-/* Both are lock-free, so the handler may use them, in any thread. */
+/* Both are lock-free, so the handler may use them in any thread. */
 static atomic_int seen;
 static _Atomic int64_t first_ns; /* of the monotonic clock; 0 = no signal yet */
 
@@ -42,7 +42,7 @@ static void on_signal(int number)
         seen = number;
         return;
     }
-    /* One request often arrives twice: from the scheduler and through mpirun. */
+    /* One request often arrives twice, from the scheduler and through mpirun. */
     if (now_ns - first < second_ns)
         return;
     struct sigaction action = {.sa_handler = SIG_DFL};
@@ -63,7 +63,7 @@ void dt_stop_catch_signals(void)
     sigaction(SIGPIPE, &ignore, NULL);
 }
 
-/* When to be gone from the allocation, of the monotonic clock; INFINITY = no end known. */
+/* When to have left the allocation, on the monotonic clock; INFINITY = no end known. */
 static double allocation_end_s(void)
 {
     const double margin_s = 30, old_s = 60;
@@ -73,11 +73,10 @@ static double allocation_end_s(void)
     char *rest;
     double left_s = strtod(text, &rest) - (double)time(NULL);
     if (rest == text || *rest || !isfinite(left_s) || left_s < -old_s) {
-        dt_log(
-            DT_LOG_WARNING,
-            "SLURM_JOB_END_TIME=%s is not a time to come (in seconds since 1970) and is ignored; "
-            "use --max-time",
-            text);
+        dt_log(DT_LOG_WARNING,
+               "SLURM_JOB_END_TIME=%s is in the past or malformed (seconds since 1970 are "
+               "expected) and is ignored; use --max-time",
+               text);
         return INFINITY;
     }
     return dt_clock_s() + left_s - margin_s;
@@ -100,7 +99,7 @@ void dt_stop_init(struct dt_stop *stop, double limit_s, double begin_s, int64_t 
 void dt_stop_begin_batches(struct dt_stop *batches, const struct dt_stop *stop)
 {
     *batches = *stop;
-    batches->save_at_s = batches->log_at_s = INFINITY; /* neither happens between two batches */
+    batches->save_at_s = batches->log_at_s = INFINITY; /* neither is done between two batches */
     batches->checked_s = dt_clock_s();
     batches->checked_step = 0;
     batches->next_step = 1;
@@ -119,7 +118,7 @@ static int find_reason(int number)
     return row;
 }
 
-/* Why this rank has to stop now: a row. */
+/* Row of the reason why this rank has to stop now. */
 static int find_own_reason(const struct dt_stop *stop, double now_s)
 {
     int number = seen;

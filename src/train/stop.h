@@ -11,35 +11,32 @@ struct dt_stop {
     double save_at_s;       /* rank 0: dt_clock_s at which a timed save is due, INFINITY = none */
     double log_at_s;        /* rank 0: the same for a line of progress */
     const char *end_reason; /* "--max-time" or "the end of the Slurm allocation" */
-    double step_s;          /* longest of late */
+    double step_s;          /* recent maximum */
     double checked_s;
     int64_t checked_step, next_step;
 };
 
-/* What all ranks do now. */
+/* Actions that are due now, the same on all ranks. */
 struct dt_due {
-    const char *stop; /* why, NULL = go on: the same on all ranks */
+    const char *stop; /* why to stop, NULL = continue */
     bool save;        /* rank 0's timed save */
     bool log;         /* rank 0's timed line of progress */
 };
 
-/* From now on SIGUSR1, SIGUSR2, SIGTERM and SIGINT ask for a stop instead of ending the process; a
- * second signal, at least a second later, ends it at once. SIGXFSZ and SIGPIPE are ignored: the
- * call that met the limit or the closed pipe fails instead. To be called before dt_comm_open, so
- * that no moment is left out. */
+/* See dt_train_catch_signals (dtrain/train.h). */
 void dt_stop_catch_signals(void);
-/* The end is begin_s + limit_s (0 = none), or 30 s before SLURM_JOB_END_TIME if that comes first; a
- * value of it that cannot be true is ignored with a warning. `step` updates are done. */
+/* The end is begin_s + limit_s (0 = none), or 30 s before SLURM_JOB_END_TIME if that comes first;
+ * an implausible value of that is ignored with a warning. `step` updates are done. */
 void dt_stop_init(struct dt_stop *stop, double limit_s, double begin_s, int64_t step);
-/* Asks the others only about twice a second, at steps that follow from numbers all ranks share.
- * Before the end there is room for 2 x (save + step).
- * Collective: call before the first step, after every step, and after every batch of an evaluation
- * with a counter of batches and a dt_stop of its own (dt_stop_begin_batches). */
+/* Communicates only about twice a second, at steps that all ranks compute from shared numbers.
+ * Stops 2 x (save + step) before the end. Collective: call before the first step, after every step,
+ * and after every batch of an evaluation, with a batch counter and a separate dt_stop
+ * (dt_stop_begin_batches). */
 dt_status dt_stop_check(struct dt_stop *stop, struct dt_comm *comm, int64_t step,
                         struct dt_due *due);
 /* A stop with the same limits that counts batches from 0. */
 void dt_stop_begin_batches(struct dt_stop *batches, const struct dt_stop *stop);
-/* Leaves out `seconds` that were no steps: an evaluation. */
+/* Excludes `seconds` that were not spent on steps, as in an evaluation. */
 void dt_stop_pause(struct dt_stop *stop, double seconds);
 
 #endif

@@ -1,4 +1,4 @@
-/* Rows of a table, one line of the log each. */
+/* Prints a table to the log, one line per row. */
 #include "train/summary.h"
 
 #include <inttypes.h>
@@ -160,7 +160,7 @@ void dt_summary_print(const struct dt_session *s, const struct dt_summary *summa
     }
 }
 
-/* --- --dry-run: the plan, then the numbers a run would have --- */
+/* --- --dry-run: the plan, then the figures of the run --- */
 
 static void print_rate(const struct dt_session *s, const char *what, int64_t step, FILE *out)
 {
@@ -168,7 +168,7 @@ static void print_rate(const struct dt_session *s, const char *what, int64_t ste
             (double)step / (double)s->steps_per_epoch, dt_schedule_lr(&s->schedule, step), what);
 }
 
-/* Training may end before. */
+/* Prints nothing for a step at or after the last one. */
 static void print_early(const struct dt_session *s, const char *what, int64_t step, FILE *out)
 {
     if (step < s->last_step - 1)
@@ -187,7 +187,7 @@ static void print_rates(const struct dt_session *s, FILE *out)
         for (int i = 0; i < schedule->n_milestones; i++)
             print_early(s, "milestone", schedule->milestones[i], out);
     else if (schedule->kind != DT_SCHEDULE_CONSTANT)
-        print_early(s, "half way", (warmup + schedule->total_steps) / 2, out);
+        print_early(s, "halfway", (warmup + schedule->total_steps) / 2, out);
     print_rate(s, "last", s->last_step - 1, out);
 }
 

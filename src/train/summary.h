@@ -1,4 +1,4 @@
-/* What is about to run, in one block of lines. Rank 0. */
+/* Summary of the run that is about to start, in one block of lines. Rank 0. */
 #ifndef DTRAIN_TRAIN_SUMMARY_H
 #define DTRAIN_TRAIN_SUMMARY_H
 
@@ -8,8 +8,8 @@ struct dt_summary {
     const char *run_dir, *start; /* "from scratch", "from .../step-N" */
     uint64_t checkpoint_bytes;
     int64_t n_parameters;
-    double seconds;  /* from the start of the program's work to here */
-    const char *end; /* why the run will stop by itself before its last step, or "" */
+    double seconds;  /* since dt_train was called */
+    const char *end; /* why the run may stop before its last step, or "" */
 };
 void dt_summary_print(const struct dt_session *s, const struct dt_summary *summary);
 

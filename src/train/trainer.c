@@ -1,6 +1,6 @@
 /* Training: take a batch, walk the plan, log; now and then evaluate and save. The loop is `train`;
- * everything else here decides what is due after a step. Whatever changes the course of the loop
- * follows from numbers that all ranks share. */
+ * everything else here decides what is due after a step. Every decision that affects the loop
+ * depends only on numbers that all ranks share. */
 #include "dtrain/train.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 /* --- One step --- */
 
-/* What a rank spends on its own: waiting for data, and working without waiting for others. */
+/* Time of this rank alone: waiting for data, and working without waiting for others. */
 struct own_time {
     double data_s, work_s;
 };
@@ -37,7 +37,7 @@ static dt_status next_batch(struct run *r, const struct dt_batch **batch, struct
     if (status == DT_OK)
         status = dt_loader_next(r->session.train, batch);
     own->data_s += dt_clock_s() - begin_s;
-    /* Reading is what fails in the middle of a run: all ranks leave with one message. */
+    /* Reads fail in the middle of a run: all ranks leave with one message. */
     return dt_comm_agree(r->session.comm, status);
 }
 
@@ -76,7 +76,7 @@ static void count_step(struct run *r, double seconds)
 {
     double sorted[DT_STEP_TIMES];
     r->step_s[r->n_step_s++ % DT_STEP_TIMES] = seconds;
-    if (r->n_step_s == 1) /* until now it was that of the start */
+    if (r->n_step_s == 1) /* until now it was the limit of the start */
         dt_watchdog_set_step(r->watchdog, seconds);
     if (r->n_step_s % DT_STEP_TIMES != 0)
         return;
@@ -99,14 +99,14 @@ static dt_status run_step(struct run *r)
 
 /* --- What is due after a step --- */
 
-/* Time that is no training. */
+/* Excludes time that was not spent on training. */
 static void pause_clocks(struct run *r, double seconds)
 {
     dt_metrics_pause(&r->metrics, seconds);
     dt_stop_pause(&r->stop, seconds);
 }
 
-/* *is_best: the best so far. A stop leaves it for the next run. */
+/* *is_best: the best so far. A stop leaves the evaluation to the next run. */
 static dt_status evaluate(struct run *r, bool *is_best)
 {
     struct dt_session *s = &r->session;
@@ -134,7 +134,7 @@ static dt_status evaluate(struct run *r, bool *is_best)
     return DT_OK;
 }
 
-/* `must`: even if that means to wait for a save under way. */
+/* `must`: even if that means waiting for a save under way. */
 static dt_status save_state(struct run *r, bool must)
 {
     double begin_s = dt_clock_s();
@@ -186,7 +186,7 @@ static dt_status after_step(struct run *r)
                     is_due(at->step, config->checkpoint.every_steps) ||
                     (epoch_end && is_due(at->epoch, config->checkpoint.every_epochs));
     bool check_due = !save_due && is_due(at->step, config->train.replica_check_every);
-    if (due.stop) { /* little time may be left: it is the first thing in the next run */
+    if (due.stop) { /* little time may be left: the next run evaluates first */
         r->at.eval_due = eval_due;
         eval_due = false;
     }
@@ -208,7 +208,7 @@ static bool is_finished(const struct run *r)
 
 /* --- The loop --- */
 
-/* What an earlier run has left to do, and a stop that was asked for while this one began. */
+/* Does what an earlier run left to do, and obeys a stop requested while this run started. */
 static dt_status before_steps(struct run *r)
 {
     struct dt_due due;
@@ -221,10 +221,10 @@ static dt_status before_steps(struct run *r)
     return DT_OK;
 }
 
-/* At the end of an epoch, or of the run inside of one. */
+/* At the end of an epoch, or of a run that ends within one. */
 static dt_status report_input(struct run *r)
 {
-    enum { LEAST_STEPS = 10 }; /* of a part of an epoch */
+    enum { LEAST_STEPS = 10 }; /* for part of an epoch */
     bool epoch_end = r->at.batch == 0;
     return dt_metrics_report_input(&r->metrics, &r->session, r->at.step, r->at.epoch + !epoch_end,
                                    epoch_end ? 1 : LEAST_STEPS);
@@ -246,7 +246,7 @@ static dt_status train(struct run *r)
     return r->stop_reason ? DT_STOPPED : DT_OK;
 }
 
-/* --- The whole --- */
+/* --- The whole run --- */
 
 static dt_status dry_run(struct dt_session *s)
 {

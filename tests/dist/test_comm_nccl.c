@@ -61,7 +61,7 @@ static void put(void *out, enum dt_dtype dtype, size_t i, float value)
         ((uint16_t *)out)[i] = half;
 }
 
-/* What rank r brings to a sum, or with r = n the sum. */
+/* The contribution of rank r to a sum, or the sum if r = n. */
 static void fill(void *out, enum dt_dtype dtype, size_t count, int shift, int r)
 {
     for (size_t i = 0; i < count; i++) {

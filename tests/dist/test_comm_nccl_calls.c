@@ -1,6 +1,6 @@
-/* What the NCCL plane does with NCCL, without a GPU: the functions of NCCL are defined here, note
- * that they were called and answer as told. Errors and deadlines that hardware gives only by
- * accident, what is set in the environment, the order of the calls at the end, on 1 to 4 ranks. */
+/* How the NCCL plane uses NCCL, without a GPU: the functions of NCCL are defined here, record that
+ * they were called and answer as told. Errors and deadlines that hardware produces only by
+ * accident, environment settings, and the order of the calls at the end, on 1 to 4 ranks. */
 #include <nccl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ static struct {
     int n_polls; /* while ncclInProgress after a call that says so */
     const char *last_error;
     bool no_handle;
-    /* What was seen. */
+    /* Observed calls. */
     int n_left;
     char calls[400];
     bool is_wrong;

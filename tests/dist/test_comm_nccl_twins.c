@@ -1,5 +1,5 @@
 /* All ranks on one GPU without device.allow_shared_gpu: NCCL refuses it and the message says what
- * to do. A program of its own because NCCL finds out only once what makes ranks neighbours. With a
+ * to do. A separate program because NCCL determines only once which ranks are neighbours. With a
  * GPU or with the emulator of one; exits with 77 without. */
 #include <cuda_runtime_api.h>
 #include <setjmp.h>

@@ -48,7 +48,7 @@ static void check_counts(bool ring)
     float *values = new_floats(MAX_COUNT + 2);
     for (size_t c = 0; c < DT_COUNT(counts); c++) {
         size_t count = counts[c];
-        float *buffer = values + 1; /* guard words before and behind */
+        float *buffer = values + 1; /* guard words before and after */
         values[0] = values[count + 1] = -12345.0F;
         for (size_t i = 0; i < count; i++)
             buffer[i] = integer_value(rank, i);
@@ -81,8 +81,8 @@ static void test_counts_auto(void **state)
     check_counts(false);
 }
 
-/* All slots under way at once, started again and again, waited for in another order; the ranks
- * poll unequally often so that they are at different places. */
+/* All slots under way at once, started again and again, waited for in a different order; the ranks
+ * poll at different rates so that they are at different points. */
 static void check_slots(bool ring)
 {
     static const size_t slot_count[N_SLOTS] = {300001, 7, 1 << 20, 0, 65536};
@@ -260,7 +260,7 @@ static void test_misuse(void **state)
     assert_ok(dt_comm_barrier(comm));
 }
 
-/* What one rank gets wrong is refused on all, and a plane can be opened after that. */
+/* A wrong call on one rank is refused on all, and a plane can be opened after that. */
 static void test_planes(void **state)
 {
     (void)state;

@@ -105,17 +105,18 @@ static void test_compare(void **state)
     assert_string_equal(warning, "");
     memcpy(ranks[2].libraries, "oneDNN 2.6.0", 13);
     assert_ok(dt_preflight_compare(ranks, 4, warning, sizeof warning));
-    assert_non_null(strstr(warning, "rank 2 (node02) computes with oneDNN 2.6.0, but rank 0 "
-                                    "(node00) with oneDNN 3.1.1"));
+    assert_non_null(strstr(warning, "rank 2 (node02) uses oneDNN 2.6.0, but rank 0 "
+                                    "(node00) uses oneDNN 3.1.1"));
     fill_identity(&ranks[2], 2);
 
     ranks[1].config_hash++;
-    check_difference(ranks, (const char *[]){"rank 1 (node01)", "another configuration", NULL});
+    check_difference(ranks, (const char *[]){"rank 1 (node01)", "a different configuration", NULL});
     fill_identity(&ranks[1], 1);
     for (int set = 0; set < 2; set++) {
         const char *key = set == 0 ? "data.train" : "data.val";
         ranks[2].fingerprint[set]++;
-        check_difference(ranks, (const char *[]){"rank 2 (node02) has other files in ", key, NULL});
+        check_difference(ranks,
+                         (const char *[]){"rank 2 (node02) has different files in ", key, NULL});
         fill_identity(&ranks[2], 2);
         ranks[2].n_images[set] = 99;
         check_difference(ranks, (const char *[]){"rank 2 (node02)", key, "(99 images", NULL});
@@ -123,7 +124,7 @@ static void test_compare(void **state)
     }
 }
 
-/* Whether the last rank alone being different is told by all, as an error of rank 0. */
+/* Whether all ranks report that only the last one differs, as an error of rank 0. */
 static void check_agree(struct dt_session *s, const char *part)
 {
     char last[32];
@@ -147,14 +148,14 @@ static void test_agree(void **state)
     other.schedule.lr *= 2;
     if (rank == n - 1)
         s.config = &other;
-    check_agree(&s, "another configuration");
+    check_agree(&s, "a different configuration");
     dt_session_close(&s, DT_OK);
 
     other = config;
     other.data.synthetic_val++;
     open_session(&s, rank == n - 1 ? &other : &config);
     s.config = &config;
-    check_agree(&s, "other files in data.val (25 images");
+    check_agree(&s, "different files in data.val (25 images");
     dt_session_close(&s, DT_OK);
 }
 
@@ -291,7 +292,7 @@ static void test_samples(void **state)
     assert_ok(dt_comm_barrier(comm));
     dt_status status = dt_preflight_try(&s);
     assert_all(status == DT_ERR_DATA && dt_error_origin() == 0 &&
-               has_text("none of 8 samples of data.train could be decoded, the first is ") &&
+               has_text("none of 8 samples of data.train could be decoded; the first is ") &&
                has_text(".jpg: "));
     dt_session_close(&s, DT_OK);
 }

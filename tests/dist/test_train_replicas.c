@@ -20,7 +20,7 @@
 
 enum { BATCH = 2, SIZE = 32, CLASSES = 10 };
 
-/* --- A session with a small network, as far as is needed here --- */
+/* --- A session with a small network, with only what is needed here --- */
 
 static struct dt_config config;
 static struct dt_session session;
@@ -223,7 +223,7 @@ static void test_one_differs(void **state)
     expect(DT_OK, (const char *[5]){NULL});
 }
 
-/* Two pairs: nobody is right. */
+/* Two pairs: no majority. */
 static void test_no_majority(void **state)
 {
     (void)state;
@@ -366,7 +366,7 @@ static dt_status no_stamp(struct dt_device *dev, int i)
     return DT_ERR_INTERNAL;
 }
 
-/* There the time of a pass has waiting in it: of the ranks that are not slow. */
+/* On such a device the time of a pass includes waiting, on the ranks that are not slow. */
 static void test_device_with_queues(void **state)
 {
     (void)state;

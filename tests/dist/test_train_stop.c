@@ -1,5 +1,5 @@
-/* Agreement on stops and timed saves on 1 to 4 ranks: one rank's reason is everybody's, with the
- * same words; the end of the time leaves room for the last save. */
+/* Agreement on stops and timed saves on 1 to 4 ranks: one rank's reason becomes that of all, with
+ * the same words; the run stops early enough for the last save. */
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -78,7 +78,7 @@ static void test_room_for_save(void **state)
     }
 }
 
-/* And for twice the longest step of late, of any rank, but not for what was no step. */
+/* And for twice the recent maximum step time of any rank, not counting pauses. */
 static void test_room_for_step(void **state)
 {
     (void)state;
@@ -95,7 +95,7 @@ static void test_room_for_step(void **state)
     }
 }
 
-/* A long step is kept in mind for a while; every rank learns of it. */
+/* A long step is remembered for a while; every rank learns of it. */
 static void test_long_step_fades(void **state)
 {
     (void)state;
@@ -161,7 +161,7 @@ static void test_absurd_allocation(void **state)
     assert_all(!init_warns(&stop) && isinf(stop.end_s));
 }
 
-/* A timed save is rank 0's to ask for. */
+/* Only rank 0 requests timed saves. */
 static void test_timed_save(void **state)
 {
     (void)state;
@@ -174,8 +174,8 @@ static void test_timed_save(void **state)
     }
 }
 
-/* With steps that take every rank another time, all ask each other at the same steps (or this never
- * ends), and rarely. */
+/* With step times that differ between ranks, all check at the same steps (or this never ends), and
+ * rarely. */
 static void test_same_steps(void **state)
 {
     (void)state;

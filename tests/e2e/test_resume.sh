@@ -108,9 +108,9 @@ expect 0 "already finished after 20 steps.*raise early_stop.target or choose ano
 
 # Changes that do not alter the result, or are allowed explicitly.
 uncut=$(hash_of "$folder")
-expect 0 "not bit for bit the run as it was: train.micro_batch_size: 0 there, 6 now" \
+expect 0 "the resumed run will not be bit-identical: train.micro_batch_size: 0 there, 6 now" \
     --out "$folder" --set train.max_steps=21 --set train.epochs=90 --set train.micro_batch_size=6
-expect 0 "going on as a different run: train.global_batch_size: 12 there, 10 now; schedule.lr: " \
+expect 0 "continuing as a different run: train.global_batch_size: 12 there, 10 now; schedule.lr: " \
     --out "$folder" --set train.max_steps=24 --set train.global_batch_size=10 --set schedule.lr=0.01 \
     --allow-config-change
 
@@ -121,16 +121,16 @@ run 1 tiny-1-a-first --set train.max_steps=10
 SLURM_JOB_END_TIME=$(date +%s) expect 75 "" --out "$work/moved" --resume "$first"
 [ -f "$work/moved/checkpoints/step-000000010/MANIFEST.json" ] || fail "the stop saved nothing"
 for steps in 15 20; do
-    expect 0 "moved/checkpoints/step-0000000.*, which began with $first, is there already" \
+    expect 0 "moved/checkpoints/step-0000000.*, which began with $first, already exists" \
         --out "$work/moved" --resume "$first" --set train.max_steps=$steps
 done
 grep -q "resuming from $work/moved/checkpoints/step-000000015" "$work/log" ||
     fail "not resumed from step 15: $(cat "$work/log")"
 [ "$(hash_of "$work/moved")" = "$uncut" ] || fail "other bits after moving"
-expect 73 "or use --resume auto to go on" --out "$work/moved" \
+expect 73 "or use --resume auto to continue" --out "$work/moved" \
     --resume "$work/moved/checkpoints/step-000000015"
 run 1 tiny-1-a-other --set train.max_steps=10
-expect 73 "or use --resume auto to go on" --out "$work/moved" \
+expect 73 "or use --resume auto to continue" --out "$work/moved" \
     --resume "$work/tiny-1-a-other/checkpoints/step-000000010"
 
 # Damage: the previous checkpoint is used, and the result is the same.
@@ -147,7 +147,7 @@ grep -q "^ok  $good  step 10, " "$work/lines" || fail "the good one: $(cat "$wor
 expect 83 "cannot resume from $newest: tensor" --out "$work/other-out" --resume "$newest"
 ends 65 "$newest: tensor" eval --config "$work/config.json" --weights "$newest"
 ends 0 "$newest is not usable" eval --config "$work/config.json" --weights "$work/whole"
-expect 0 "$newest is not usable: tensor .*; trying the one before it" --out "$work/whole" \
+expect 0 "$newest is not usable: tensor .*; trying the previous one" --out "$work/whole" \
     --set checkpoint.every_steps=10
 grep -q "resuming from $good" "$work/log" || fail "not resumed from step 10: $(cat "$work/log")"
 [ "$(hash_of "$work/whole")" = "$uncut" ] || fail "other bits after damage"

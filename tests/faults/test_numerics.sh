@@ -69,7 +69,7 @@ for ((i = 0; i < injections; i++)); do
     done
     run 2 four "" --set train.max_steps=5 # so that a checkpoint is there for sure
     go_on 2 four "$fault" --set checkpoint.every_steps=5
-    expect 81 "four in a row" "4 steps in a row were skipped" "schedule.lr is 0.02" \
+    expect 81 "four in a row" "4 steps in a row were skipped" "the learning rate is 0.02" \
         "last checkpoint is .*/four/checkpoints/step-0000000(05|10|15)"
     ended=$((ended + 1))
 done

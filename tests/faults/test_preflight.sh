@@ -87,7 +87,7 @@ fi
 # --- Data that cannot be decoded ---
 cp -r "$work/train" "$work/broken"
 truncate -s 300 "$work"/broken/*/*.jpg
-expect 65 "none of 8 samples of data.train could be decoded, the first is $work/broken/" \
+expect 65 "none of 8 samples of data.train could be decoded; the first is $work/broken/" \
     "${mpi[@]}" -np 2 "$dtrain" --config "$work/config.json" --out "$work/bad" \
     --set data.train="$work/broken"
 cp -r "$work/train" "$work/flawed"

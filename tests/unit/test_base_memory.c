@@ -1,5 +1,4 @@
-/* The memory that is there and the kills for want of it, read from made-up proc and cgroup files.
- */
+/* Available memory and out-of-memory kills, read from made-up proc and cgroup files. */
 #include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>

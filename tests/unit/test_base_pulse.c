@@ -1,4 +1,4 @@
-/* Pulses: what the owner publishes is what a reader gets, also while the owner goes on; faults fire
+/* Pulses: a reader gets what the owner publishes, also while the owner publishes more; faults fire
  * where they should. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,7 +79,7 @@ static void *own(void *arg)
     return NULL;
 }
 
-static void test_reader_beside_the_owner(void **state)
+static void test_reader_during_publishing(void **state)
 {
     (void)state;
     struct dt_pulse_state start, is;
@@ -102,7 +102,7 @@ int main(void)
         cmocka_unit_test(test_moves_are_seen),
         cmocka_unit_test(test_history_keeps_the_last),
         cmocka_unit_test(test_pulses_are_apart),
-        cmocka_unit_test(test_reader_beside_the_owner),
+        cmocka_unit_test(test_reader_during_publishing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* MANIFEST.json: what is printed loads again; any other text does not, be it damaged, written in
- * another way, or made up with a right checksum. */
+/* MANIFEST.json: what is printed loads again; any other text does not, whether damaged, formatted
+ * differently, or made up with a correct checksum. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -111,7 +111,7 @@ static void test_round_trip(void **state)
     dt_manifest_reset(&out);
 }
 
-/* What the header says about the checksum, computed here from the text alone. */
+/* The checksum as manifest.h documents it, computed here from the text alone. */
 static void test_checksum_as_documented(void **state)
 {
     struct dt_jsonw w;
@@ -178,7 +178,7 @@ static void test_every_length(void **state)
     dt_jsonw_reset(&w);
 }
 
-/* --- Made up with a right checksum --- */
+/* --- Made up with a correct checksum --- */
 
 /* The example with `from` replaced by `to`, and the checksum of that. */
 static void forge(char *out, size_t bytes, const char *from, const char *to)
@@ -302,7 +302,7 @@ static void test_most_tensors(void **state)
     }
 }
 
-/* Too large is found before memory is asked for; and what could not be read is not printed. */
+/* Excess size is detected before memory is allocated, and what could not be read is not printed. */
 static void test_limits(void **state)
 {
     static const char *const names[] = {"", "..", "a/b", ".x", "a\x01", "\xff"};

@@ -1,5 +1,5 @@
-/* Reading checkpoints: what is found in a folder and what is passed over, manifests that are in
- * order by themselves but not with their files, and what users are told. */
+/* Reading checkpoints: what is found in a folder and what is skipped, manifests that are valid but
+ * do not match their files, and what users are told. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ static void load_text(char **text, size_t *bytes, const char *folder, const char
     ok(dt_file_load(text, bytes, path, 1 << 20));
 }
 
-/* What `dt_checkpoint_find` says on stderr; the path it finds goes to `found`. */
+/* Returns the stderr output of dt_checkpoint_find; the path it finds goes to `found`. */
 static void find_and_listen(char *said, size_t bytes, char *found, const struct rig *r)
 {
     struct dt_checkpoint state;
@@ -110,7 +110,7 @@ static void test_list(void **state)
     assert_int_equal(n_steps, 3);
     assert_true(steps[0] == 1000000000 && steps[1] == 20 && steps[2] == 3);
     free(steps);
-    /* What cannot be listed must not look empty: a run would begin from scratch. */
+    /* A folder that cannot be listed must not look empty, or a run would begin from scratch. */
     ok(dt_file_path(path, "%s/step-000000020/file", r->dir));
     save_text(r->dir, "step-000000020/file", "x", 1);
     assert_int_equal(dt_checkpoint_list(&steps, &n_steps, path), DT_ERR_NO_INPUT);
@@ -164,8 +164,8 @@ static void test_find(void **state)
     assert_string_equal(found, path[0]);
     expect_in("step-000000030 is not usable: model.safetensors has 100 bytes, the manifest says ",
               said);
-    expect_in("; trying the one before it\n", said);
-    expect_in("step-000000020 is not usable: MANIFEST.json is missing; trying the one before it\n",
+    expect_in("; trying the previous one\n", said);
+    expect_in("step-000000020 is not usable: MANIFEST.json is missing; trying the previous one\n",
               said);
     expect_in("latest names step-000000030, but the newest good checkpoint is step-000000010\n",
               said);
@@ -174,12 +174,11 @@ static void test_find(void **state)
     assert_int_equal(unlink(file), 0);
     find_and_listen(said, sizeof said, found, r);
     assert_string_equal(found, "");
-    expect_in("step-000000010 is not usable: state.json is missing; there is none before it\n",
-              said);
+    expect_in("step-000000010 is not usable: state.json is missing; no earlier one exists\n", said);
     assert_null(strstr(said, "latest"));
 }
 
-/* That nobody may read it now does not make it a bad one. */
+/* A checkpoint that may not be read now is not a bad one. */
 static void test_find_cannot_read(void **state)
 {
     struct rig *r = *state;
@@ -219,7 +218,7 @@ static void test_latest_is_a_hint(void **state)
     assert_string_equal(said, "");
 }
 
-/* --- Manifests that are in order by themselves --- */
+/* --- Valid manifests that do not match their files --- */
 
 static void test_names_in_the_manifest(void **state)
 {
@@ -234,7 +233,7 @@ static void test_names_in_the_manifest(void **state)
     m.n_files = 4;
     snprintf(m.files[3].name, sizeof m.files[3].name, "notes.txt");
     print_manifest(&m, path);
-    expect_bad(path, "the manifest names notes.txt, which is no file of a checkpoint");
+    expect_bad(path, "the manifest names notes.txt, which is not a file of a checkpoint");
     dt_manifest_reset(&m);
 }
 
@@ -293,7 +292,7 @@ static void test_state_and_manifest(void **state)
         ok(dt_checkpoint_state_print(&w, &other));
         replace(path, 2, w.text, w.bytes);
         dt_jsonw_reset(&w);
-        expect_bad(path, "the manifest of another state");
+        expect_bad(path, "the manifest is of another state");
     }
     other = rig_state(20);
     ok(dt_checkpoint_state_print(&w, &other));
@@ -416,12 +415,11 @@ static void test_match(void **state)
     ok(dt_checkpoint_match(&a, &b, "x"));
     b.n_train_images = 999;
     assert_int_equal(dt_checkpoint_match(&a, &b, "x"), DT_ERR_CONFIG);
-    expect_in("1000 training images with the fingerprint fedcba9876543210 there, 999 with ",
-              dt_error_text());
+    expect_in("1000 images with fingerprint fedcba9876543210 then, 999 with ", dt_error_text());
     b = rig_state(9);
     b.fingerprint ^= 1;
     assert_int_equal(dt_checkpoint_match(&a, &b, "x"), DT_ERR_CONFIG);
-    expect_in("fedcba9876543210 there, 1000 with fedcba9876543211 now", dt_error_text());
+    expect_in("fedcba9876543210 then, 1000 with fingerprint fedcba9876543211 now", dt_error_text());
 }
 
 static void test_weights(void **state)
@@ -461,7 +459,7 @@ static void count_bytes(void *context, uint64_t bytes)
     *(uint64_t *)context += bytes;
 }
 
-/* Long checks show that they move: the main thread's pulse, or whoever asks. */
+/* Long checks show progress: by the main thread's pulse or a callback. */
 static void test_beats(void **state)
 {
     struct rig *r = *state;

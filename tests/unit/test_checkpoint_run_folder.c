@@ -78,7 +78,8 @@ static const char *path_of(const char *name)
 
 /* --- The lock --- */
 
-/* A process that opens the folder, tells how, and keeps it until its end of `hold` is closed. */
+/* A process that opens the folder, reports the result, and holds it until the other end of `hold`
+ * is closed. */
 struct holder {
     pid_t pid;
     int hold, told;
@@ -265,7 +266,7 @@ static void test_incarnations(void **state)
     dt_run_folder_close(&folder);
 }
 
-/* What a run that failed has to say is not lost when its end is recorded. */
+/* The error of a failed run is not lost when its end is recorded. */
 static void test_end_keeps_error(void **state)
 {
     struct dt_run_folder folder;
@@ -289,7 +290,8 @@ static void put_run(const char *text, size_t bytes)
     close(fd);
 }
 
-/* Whether RUN was found damaged: the run goes on under a new id, above all earlier incarnations. */
+/* Whether RUN was found damaged: the run continues under a new id, above all earlier
+ * incarnations. */
 static bool is_found_damaged(const char *id)
 {
     struct dt_run_folder folder;
@@ -434,7 +436,7 @@ static void test_other_users(void **state)
     assert_int_equal(unlink(path_of(".lock")), 0);
     assert_int_equal(open_as_nobody("Permission denied; choose another --out"), DT_ERR_PERMISSION);
     assert_int_equal(chmod(dir, 0777), 0);
-    assert_int_equal(open_as_nobody("belongs to another user (number 0)"), DT_ERR_CREATE);
+    assert_int_equal(open_as_nobody("belongs to another user (uid 0)"), DT_ERR_CREATE);
     assert_int_equal(chmod(dir, 01777), 0);
     assert_int_equal(open_as_nobody(""), DT_OK);
 }

@@ -26,7 +26,7 @@ static void declare(struct dt_st_tensor *t, const char *name, enum dt_st_dtype d
 
 /* --- Good files --- */
 
-/* Writes head and data, all tensors of which lie in one piece. */
+/* Writes head and data; the data of all tensors are contiguous. */
 static void save_tensors(struct dt_st_tensor *tensors, size_t n, const void *data)
 {
     char *head;

@@ -76,7 +76,7 @@ static const struct bad_file bad_files[] = {
     {"header begins with a space", " {}", 0, 0},
     {"header is empty", "", 0, 0},
     {"bracket missing", "{" T("a", "F32", "2", "0,8"), 8, 0},
-    {"text behind the object", "{}x", 0, 0},
+    {"text after the object", "{}x", 0, 0},
     {"comma at the end", "{" T("a", "F32", "2", "0,8") ",}", 8, 0},
     {"bad UTF-8 in a name", "{" T("a\xff", "F32", "2", "0,8") "}", 8, 0},
     {"NUL in a name", "{" T("a\\u0000", "F32", "2", "0,8") "}", 8, 0},
@@ -118,7 +118,7 @@ static void test_long_name(void **state)
     }
 }
 
-/* The header is entered in full, so the number of its entries is limited. */
+/* All header entries are parsed, so their number is limited. */
 static void test_many_tensors(void **state)
 {
     (void)state;

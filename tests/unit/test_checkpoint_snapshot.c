@@ -1,5 +1,5 @@
-/* The copy that is saved: PyTorch's names in the order of the graph, data in one piece, and no
- * change when training goes on. */
+/* The copy that is saved: PyTorch's names in the order of the graph, contiguous data, and no change
+ * when training continues. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

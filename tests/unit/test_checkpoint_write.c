@@ -1,5 +1,5 @@
 /* Checkpoints of a small hand-made network as they are written: what is in the folder, which ones
- * stay, what is never overwritten, and what failures leave behind. */
+ * are kept, what is never overwritten, and what failures leave. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -164,7 +164,7 @@ static void test_mode_and_pulse(void **state)
     assert_true(after.n_moves >= before.n_moves + 10);
 }
 
-/* --- Which ones stay --- */
+/* --- Which ones are kept --- */
 
 static void save_steps(struct rig *r, int64_t last)
 {
@@ -238,7 +238,7 @@ static void save_best(struct rig *r, int64_t step, int64_t best_step)
     ok(rig_save_state(r, path, &at));
 }
 
-/* The save of the best could fail: the best one before it stays until there is a better one. */
+/* The save of the best may fail: the previous best is kept until a better one is saved. */
 static void test_best_is_missing(void **state)
 {
     struct rig *r = *state;
@@ -262,7 +262,7 @@ static void damage(const char *folder, const char *name)
     assert_int_equal(truncate(file, 100), 0);
 }
 
-/* What was rejected when the run began does not count, and goes when there is a new one. */
+/* A checkpoint rejected when the run began does not count, and is removed by the next save. */
 static void test_keeps_what_it_resumed_from(void **state)
 {
     struct rig *r = *state;
@@ -284,8 +284,8 @@ static void test_keeps_what_it_resumed_from(void **state)
     assert_true(rig_has(r, 45) && rig_has(r, 50) && rig_has(r, 60));
 }
 
-/* One that could not be read when the run began neither counts nor goes, unless it is found good.
- */
+/* One that could not be read when the run began neither counts nor is removed, unless it verifies
+ * now. */
 static void test_keeps_what_it_cannot_read(void **state)
 {
     struct rig *r = *state;
@@ -306,7 +306,7 @@ static void test_keeps_what_it_cannot_read(void **state)
     assert_false(rig_has(r, 20) || rig_has(r, 30));
 }
 
-/* A checkpoint of a later step was rejected when the run began: it takes nobody's place. */
+/* A checkpoint of a later step was rejected when the run began: it does not count towards keep. */
 static void test_later_steps_do_not_count(void **state)
 {
     struct rig *r = *state;
@@ -319,7 +319,7 @@ static void test_later_steps_do_not_count(void **state)
     assert_false(rig_has(r, 20));
 }
 
-/* --- What is there already --- */
+/* --- Existing checkpoints of the same step --- */
 
 static void test_never_overwrites(void **state)
 {
@@ -413,7 +413,7 @@ static void test_replaces_damaged(void **state)
     rig_check(r, path, 20);
 }
 
-/* What crashes have left does not disturb a save, and goes away. */
+/* Leftovers of crashes do not disturb a save, and are removed. */
 static void test_leftovers(void **state)
 {
     struct rig *r = *state;

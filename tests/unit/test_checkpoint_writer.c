@@ -1,4 +1,4 @@
-/* The thread that saves: training goes on beside it, saves do not overlap, failures come back as
+/* The writer thread: training continues during a save, saves do not overlap, failures come back as
  * results, nothing is lost when it is stopped. */
 #include <pthread.h>
 #include <semaphore.h>
@@ -56,7 +56,7 @@ static void begin(struct rig *r, struct dt_writer *writer, int64_t step)
     ok(dt_writer_start(writer, &at));
 }
 
-static void test_beside_training(void **state)
+static void test_during_training(void **state)
 {
     struct rig *r = *state;
     struct dt_writer *writer;
@@ -70,7 +70,7 @@ static void test_beside_training(void **state)
     assert_true(dt_writer_is_busy(writer));
     assert_false(dt_writer_take_result(writer, &saved, false));
     assert_false(rig_has(r, 10));
-    rig_visit(r, 555, false); /* training goes on */
+    rig_visit(r, 555, false); /* training continues */
     sem_post(&gate.open);
     assert_true(dt_writer_take_result(writer, &saved, true));
     assert_false(dt_writer_is_busy(writer));
@@ -221,7 +221,7 @@ int main(void)
 {
 #define GATE_TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
     const struct CMUnitTest tests[] = {
-        GATE_TEST(test_beside_training),
+        GATE_TEST(test_during_training),
         GATE_TEST(test_one_at_a_time),
         GATE_TEST(test_many),
         GATE_TEST(test_failure_is_a_result),

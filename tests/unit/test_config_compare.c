@@ -13,7 +13,7 @@
 
 enum { LIST_BYTES = 4096 };
 
-/* What the promise to users is, written down once more: whole sections end in a dot. */
+/* The promise to users, written down a second time: whole sections end in a dot. */
 static const char *const free_keys[] = {
     "output.",
     "checkpoint.",

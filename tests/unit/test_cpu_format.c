@@ -119,7 +119,7 @@ static void test_gradient_shares_the_format(void **state)
     rig_close(&rig);
 }
 
-/* A linear layer behind a convolution multiplies blocked values in the order of N C H W. */
+/* A linear layer after a convolution multiplies blocked values in the order of N C H W. */
 static void test_linear_after_conv(void **state)
 {
     (void)state;

@@ -31,7 +31,7 @@ static void set_labels(struct net *net, int tensor, const int32_t *labels)
     OK(dt_backend_cpu.upload(net->rig.dev, net->rig.address[tensor], labels, N * sizeof *labels));
 }
 
-/* What a row is trained towards. */
+/* The target of a row. */
 struct target {
     int label, label2;
     double share;

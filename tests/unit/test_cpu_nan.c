@@ -1,6 +1,6 @@
 /* NaN gets through every ReLU of the backend's own loops, forward and backward, as in PyTorch: a
  * ReLU that turned it into 0 would hide that the training has diverged. But it leaves no traces in
- * running statistics, and a step with such gradients is left out. */
+ * running statistics, and a step with such gradients is skipped. */
 #include <float.h>
 
 #include "cpu_rig.h"
@@ -53,7 +53,7 @@ static void test_relu(void **state)
     rig_close(&rig);
 }
 
-/* The gradient goes on where dst is NaN, and NaN in a gradient is not lost. */
+/* The gradient passes where dst is NaN, and NaN in a gradient is not lost. */
 static void test_relu_bwd(void **state)
 {
     (void)state;

@@ -14,7 +14,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Of sm_70 and newer. */
+/* Limits of sm_70 and newer. */
 enum { MAX_THREADS = 1024, MAX_GRID_Y = 65535 };
 
 /* Pixels along a side and channels of every activation of ResNet-50 that is normalised. */
@@ -33,7 +33,7 @@ static bool is_power_of_two(unsigned x)
     return x > 0 && (x & (x - 1)) == 0;
 }
 
-/* What holds for any rows and cp; cheap. */
+/* Properties for any rows and cp; cheap. */
 static void check_bounds(size_t rows, int cp)
 {
     struct dt_geometry g = dt_channel_geometry(rows, cp);

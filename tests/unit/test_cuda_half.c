@@ -54,8 +54,8 @@ static void check_all(const struct kind *kind)
     }
 }
 
-/* Of the two neighbours `lower` and `lower + 1` the nearer, or the even one. The neighbour of the
- * largest value counts as what it would be with one more exponent. */
+/* The nearer of the neighbours `lower` and `lower + 1`, or the even one. The neighbour above the
+ * largest value counts as if there were one more exponent. */
 static uint16_t nearest(const struct kind *kind, uint16_t lower, double value)
 {
     double down = value - value_of(kind, lower), up = value_of(kind, (uint16_t)(lower + 1)) - value;
@@ -64,7 +64,7 @@ static uint16_t nearest(const struct kind *kind, uint16_t lower, double value)
     return (uint16_t)(lower + (down > up));
 }
 
-/* Around every interval between neighbours: just beside it, its middle, just beside that. */
+/* For every interval between neighbours: just outside it, its middle, and just off the middle. */
 static void check_rounding(const struct kind *kind)
 {
     for (uint16_t half = 0; half < infinity_of(kind); half++) {

@@ -191,7 +191,7 @@ static void test_damaged(void **state)
     }
 }
 
-/* The folder cannot be made: a warning, and training goes on. */
+/* The folder cannot be made: a warning, and training continues. */
 static void test_out_of_reach(void **state)
 {
     char file[DT_PATH_MAX], below[DT_PATH_MAX];

@@ -47,7 +47,7 @@ static int forget(void **state)
     return 0;
 }
 
-/* What deterministic runs without Winograd may use: the fewest candidates of all. */
+/* The candidates for deterministic runs without Winograd: the fewest of all. */
 static struct dt_conv_rules strictest(enum dt_precision precision)
 {
     const struct dt_device_options options = {.deterministic = true, .precision = precision};

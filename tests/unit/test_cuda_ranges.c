@@ -26,7 +26,7 @@ static size_t make_segments(struct dt_segment *segments, int n)
     return at;
 }
 
-/* What the threads of one launch do: visits[e] += 1 and decay[e] = the range's. */
+/* Does what the threads of one launch do: visits[e] += 1 and decay[e] = the range's. */
 static void walk(const struct dt_range *ranges, int n_ranges, unsigned char *visits, float *decay)
 {
     struct dt_range_table table;

@@ -91,7 +91,7 @@ static void test_static_scale(void **state)
     assert_state(&s, 128, 5, 3);
 }
 
-/* A step goes on where the state of a checkpoint stopped. */
+/* A step continues from the state of a checkpoint. */
 static void test_goes_on(void **state)
 {
     (void)state;

@@ -139,7 +139,7 @@ static void check_rectangle(struct dt_jpeg *jpeg, struct image *image, int x, in
     free(part);
 }
 
-/* Half of the time beside an edge of a block. */
+/* Half of the time next to an edge of a block. */
 static int draw(struct dt_rng *rng, int n)
 {
     int value = (int)dt_rng_below(rng, (uint32_t)n);

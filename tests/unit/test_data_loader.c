@@ -302,7 +302,7 @@ static void test_holding_batches(void **state)
         held[i] = next(loader);
         copy_rows(kept[i], held[i]);
     }
-    assert_int_equal(dt_loader_next(loader, &batch), DT_ERR_INTERNAL); /* not a wait for ever */
+    assert_int_equal(dt_loader_next(loader, &batch), DT_ERR_INTERNAL); /* not an endless wait */
     dt_loader_release(loader, held[1]);                                /* in any order */
     dt_loader_release(loader, held[0]);
     batch = next(loader);
@@ -333,7 +333,7 @@ static bool is_inside(const struct dt_loader *loader, const void *data, size_t b
     return false;
 }
 
-/* What a device is to pin: all that batches point to, in blocks that share no page. */
+/* The memory a device pins: all that batches point to, in blocks that share no page. */
 static void test_memory(void **state)
 {
     (void)state;
@@ -375,8 +375,8 @@ static void wait_for_images(const struct dt_loader *loader, uint64_t n)
     assert_int_equal(times.images, n);
 }
 
-/* Behind the end of an epoch all slots are filled from the next one, which then begins without
- * waiting; behind the last epoch nothing is made. */
+/* After the end of an epoch all slots are filled from the next one, which then begins without
+ * waiting; after the last epoch nothing is loaded. */
 static void test_ahead(void **state)
 {
     (void)state;
@@ -408,7 +408,7 @@ static void test_ahead(void **state)
             wait_for_images(loader, per_epoch * (epoch + 1) + (is_last ? 0 : 3 * 4));
         }
         assert_memory_equal(run, expected, sizeof *run);
-        assert_int_equal(dt_loader_start(loader, EPOCHS, 0), DT_OK); /* `dtrain bench` goes on */
+        assert_int_equal(dt_loader_start(loader, EPOCHS, 0), DT_OK); /* `dtrain bench` continues */
         assert_int_equal(next(loader)->epoch, EPOCHS);
         dt_loader_destroy(loader);
     }

@@ -101,7 +101,7 @@ static void check_recolour(const struct dt_config_data *data, uint32_t id, int s
         if (abs(g_a[i] - g_old_a[i]) > (data->color_jitter > 0))
             fail_msg("sample %u of size %d: byte %zu is %d, expected %d", id, size, i, g_a[i],
                      g_old_a[i]);
-    /* Nothing behind the row. */
+    /* Nothing is written after the row. */
     assert_memory_equal(g_a + bytes_of(size), g_old_a + bytes_of(size), BYTES - bytes_of(size));
 }
 
@@ -337,7 +337,7 @@ static void test_one_of_both(void **state)
         n_mixed += g_a[0] != 0 && g_a[0] != 255;
         n_cut += g_a[0] == 0 || g_a[0] == 255;
     }
-    /* Of mixup 1 in 256, of CutMix 1 in 64 (a rectangle of less than 2 pixels) change nothing. */
+    /* 1 in 256 mixups and 1 in 64 CutMixes (a rectangle of less than 2 pixels) change nothing. */
     check_near(n_mixed, DRAWS / 2.0, 4 * sqrt(DRAWS / 4.0), "pairs mixed");
     check_near(n_cut, DRAWS / 2.0 * 63 / 64, 4 * sqrt(DRAWS / 4.0), "pairs cut");
 }

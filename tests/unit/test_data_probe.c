@@ -19,8 +19,8 @@ static struct dt_input_stages measure(const struct dt_dataset *dataset,
     return stages;
 }
 
-/* Of the files at positions first .. first+n-1 of epoch 0. Sample ids are those of the files sorted
- * by class and name: file i is in class i % CLASSES. */
+/* Bytes of the files at positions first .. first+n-1 of epoch 0. Sample ids are those of the files
+ * sorted by class and name: file i is in class i % CLASSES. */
 static uint64_t bytes_at(const struct folder *folder, uint32_t first, uint32_t n)
 {
     uint32_t order[N];

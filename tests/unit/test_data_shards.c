@@ -200,7 +200,7 @@ static void test_cache(void **state)
     dt_dataset_close(dataset);
     find_cache(cache, sizeof cache);
 
-    /* Used: the archive's content is ruined behind its back, size and time kept. */
+    /* Used: the archive's content is ruined while its size and time stay the same. */
     char *tar = read_bytes("cached.tar", &bytes), *ruined = calloc(1, bytes);
     assert_non_null(ruined);
     write_bytes("cached.tar", ruined, bytes);
@@ -304,7 +304,7 @@ static void test_threads(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-/* What happens to shards after the data set was opened makes single samples bad, not more. */
+/* Damage to shards after the data set was opened makes only single samples bad. */
 static void test_changed_later(void **state)
 {
     (void)state;

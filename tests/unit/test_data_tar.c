@@ -140,7 +140,7 @@ static dt_status ignore(void *context, const struct dt_tar_member *member)
     return DT_OK;
 }
 
-/* Everything but folders and regular files is left out and counted. */
+/* Everything but folders and regular files is skipped and counted. */
 static void test_skipped(void **state)
 {
     (void)state;

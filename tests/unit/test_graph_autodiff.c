@@ -109,7 +109,7 @@ static void test_sum_into_relu(void **state)
               "conv_bwd_weights c1: ingest diff_r1#2 -> diff_c1.weight\n");
 }
 
-/* As before, behind bn+relu. */
+/* The same after bn+relu. */
 static void test_sum_folded_into_bn(void **state)
 {
     (void)state;
@@ -197,7 +197,8 @@ static void test_many_readers(void **state)
     dt_graph_destroy(g);
 }
 
-/* What depends on the image only gets no gradient: no data gradient, no backward of its ops. */
+/* Tensors that depend only on the image get no gradient: no data gradient, no backward of its
+ * ops. */
 static void test_no_gradient_of_the_image(void **state)
 {
     (void)state;

@@ -236,7 +236,7 @@ static void test_backend_refuses(void **state)
          "add+relu a: b3 r1 -> r3\n");
 }
 
-/* A refused fusion leaves no tensor behind. */
+/* A refused fusion leaves no tensors over. */
 static void test_refusal_leaves_nothing(void **state)
 {
     (void)state;

@@ -42,7 +42,7 @@ static dt_status decode_all(uint8_t **pixels, int *width, int *height, const str
     return status;
 }
 
-/* What channel c of `picture` looks like as RGB. */
+/* Channel c of `picture` as RGB. */
 static double expected_rgb(const struct jpeg_kind *kind, int x, int y, int c)
 {
     if (kind->pixels == JCS_GRAYSCALE)

@@ -1,4 +1,4 @@
-/* What a large data set costs: heap per sample, with a kept index. The figures of 1.3 million
+/* The cost of a large data set: heap per sample, with a cached index. The figures of 1.3 million
  * samples are measured by tests/perf/index_1300k.py. */
 #include <malloc.h>
 #include <stdio.h>

@@ -275,7 +275,7 @@ static void test_resnet50_fused(void **state)
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN_BWD, 1, 0), 33);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN_BWD, 0, 0), 4);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_RELU_BWD, -1, -1), 0);
-    /* Of the sums at the inputs of the 16 blocks, bn_bwd takes all but that of the max pooling. */
+    /* bn_bwd takes the sums at the inputs of all 16 blocks but that of the max pooling. */
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ADD, 0, -1), 1);
     dt_graph_destroy(g);
 }
@@ -292,7 +292,7 @@ static void test_resnet50_fused_without_residual(void **state)
     assert_int_equal(g->n_nodes, 53 + 53 + 16 + 5);
     assert_int_equal(dt_graph_differentiate(g), DT_OK);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_RELU_BWD, 0, 0), 16);
-    /* Block inputs: 15 sums are folded into relu_bwd, the one behind max_pool is an add. */
+    /* Block inputs: 15 sums are folded into relu_bwd, the one after max_pool is an add. */
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ADD, 0, 0), 1);
     int n_folded = 0;
     for (int i = 0; i < g->n_nodes; i++)

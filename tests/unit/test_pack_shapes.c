@@ -185,7 +185,7 @@ static void test_pack_deterministic(void **state)
     free(tar);
 }
 
-/* A second prefix is a second split; shards that are there already are not mixed with new ones. */
+/* A second prefix is a second split; existing shards are not mixed with new ones. */
 static void test_pack_splits(void **state)
 {
     (void)state;
@@ -210,7 +210,7 @@ static void test_pack_splits(void **state)
     expect_failure(DT_ERR_DATA, "classes differ",
                    write_shards(at("two"), at("packed"), "more", 4, 1));
 
-    /* An image that cannot be packed leaves nothing behind. */
+    /* An image that cannot be packed leaves no files. */
     write_text("two/a/2.jpg", "");
     expect_failure(DT_ERR_DATA, "two/a/2.jpg", write_shards(at("two"), at("none"), "x", 1, 1));
     assert_int_equal(dt_names_list(&names, at("none")), DT_OK);

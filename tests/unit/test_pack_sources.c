@@ -1,4 +1,4 @@
-/* What the sources of `dtrain shard` are read with: CRC-32C, MATLAB 5 files, TFRecord; and threads.
+/* The readers of the sources of `dtrain shard`: CRC-32C, MATLAB 5 files, TFRecord; and threads.
  * Whole ones from outside (scipy, own encoders in Python) are read in e2e/shard; here are known
  * values and damage to every byte. */
 #include <zlib.h>

@@ -264,7 +264,7 @@ static void test_sink_that_cannot_write(void **state)
         strstr(text, "warning: no more events are written to metrics.jsonl: cannot write ");
     assert_non_null(first);
     assert_null(strstr(first + 20, "no more events"));
-    const char *end = strstr(text, "end: OK"); /* the console goes on, twice */
+    const char *end = strstr(text, "end: OK"); /* the console continues, twice */
     assert_non_null(end);
     assert_non_null(strstr(end + 1, "end: OK"));
 }

@@ -1,4 +1,4 @@
-/* The line about the input at the end of an epoch, from made-up numbers. */
+/* The input line at the end of an epoch, from made-up numbers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +30,7 @@ static const struct dt_input_case gpu = {
     .free_bytes = 400 * GB,
 };
 
-/* The same but for some numbers, and the line. */
+/* The same except for some numbers, and the expected line. */
 struct row {
     struct dt_input_case c;
     const char *text;
@@ -146,9 +146,10 @@ static void test_others(void **state)
     raw.is_raw = true;
     raw.mean_bytes = 150528;
     const struct row rows[] = {
-        {bursts, BOUND("31") "the workers could make 2.0 times the images taken, but not when they "
-                             "are needed; try data.prefetch=6"},
-        {raw, BOUND("31") "making the synthetic images is the limit; try data.workers=11"},
+        {bursts,
+         BOUND("31") "the workers could produce 2.0 times the images used, but not when they "
+                     "are needed; try data.prefetch=6"},
+        {raw, BOUND("31") "generating the synthetic images is the limit; try data.workers=11"},
     };
     check(rows, sizeof rows / sizeof rows[0]);
 }

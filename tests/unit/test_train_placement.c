@@ -1,5 +1,5 @@
 /* On which CPUs a rank runs, on a made-up machine of two NUMA nodes: CPUs 0 and 2 with the GPU
- * 0000:01:00.0, CPUs 1 and 3 with the GPU 0000:02:00.0, and a GPU of which no place is known. */
+ * 0000:01:00.0, CPUs 1 and 3 with the GPU 0000:02:00.0, and a GPU whose location is unknown. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -147,7 +147,7 @@ static void test_bind(void **state)
     }
 }
 
-/* The topology is of another machine, as it says itself without HWLOC_THISSYSTEM. */
+/* Without HWLOC_THISSYSTEM the topology is marked as that of another machine. */
 static void test_other_machine(void **state)
 {
     char what[256];

@@ -30,7 +30,7 @@ static struct dt_config base(enum dt_schedule_kind kind)
     return config;
 }
 
-/* 20 steps per epoch: warm-up 0..19, 200 in all. */
+/* 20 steps per epoch: warm-up in 0..19, 200 in all. */
 static const struct {
     enum dt_schedule_kind kind;
     int64_t step;

@@ -1,5 +1,5 @@
 /* Signals that ask for a stop: the first sets a flag, one that follows at once changes nothing, a
- * later one ends the process. Each case is a process of its own. */
+ * later one ends the process. Each case runs in its own process. */
 #include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -27,7 +27,7 @@ static void require(bool is_good)
         _exit(1);
 }
 
-/* How a child ends that does `work`. */
+/* Wait status of a child that does `work`. */
 static int end_of_child(void (*work)(int), int argument)
 {
     pid_t pid = fork();

@@ -498,7 +498,7 @@ static int end_of(pid_t pid)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/* What the ranks have said, all of which have ended. */
+/* Reads the output of all ranks, which have ended. */
 static void read_text(struct scenario *s)
 {
     size_t used = 0;
