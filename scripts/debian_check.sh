@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The quick start and all tests of the last commit in another Debian, as root, in a chroot:
+# Runs the quick start and all tests of the last commit in a chroot with another Debian, as root:
 #
 #   scripts/debian_check.sh SUITE FOLDER [ctest options]      # SUITE: trixie (13), bookworm (12)
 #
-# debootstrap installs that Debian in FOLDER; a later call uses it again, with a fresh clone.
+# debootstrap installs that Debian in FOLDER; later calls reuse it with a fresh clone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 suite=$1 root=$(realpath -m "$2")
@@ -14,7 +14,8 @@ cp /etc/hosts /etc/resolv.conf "$root/etc/"
 rm -rf "$root/root/dtrain"
 git clone -q . "$root/root/dtrain"
 
-# The mounts end with their namespace. The chroot is a mount too: in it, tests make namespaces.
+# The mounts vanish with their namespace. The chroot must be a mount, so that tests can create
+# namespaces in it.
 # shellcheck disable=SC2016 # for the inner shells
 unshare -m bash -euc '
     mount --rbind "$1" "$1"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Sets everything up and runs the tests: scripts/test.sh [PRESET] [ctest options]
+# Installs, builds and runs the tests: scripts/test.sh [PRESET] [ctest options]
 #
-# One test more at a time than there are cores, as many of them wait; -j 1 for one after the other.
+# Runs one test more in parallel than the machine has cores, as many tests mostly wait; -j 1 runs
+# them one at a time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/mpi_env.sh

@@ -30,7 +30,7 @@ struct dt_input_point {
 enum { DT_INPUT_POINTS_MOST = 80 };
 
 struct dt_input_result {
-    const char *path; /* of the data set, borrowed */
+    const char *path; /* data set, borrowed */
     bool is_raw;      /* synthetic: nothing is read or decoded, all points are warm */
     uint32_t n_images;
     int image_size, resize; /* resize: shorter side that suffices for image_size */

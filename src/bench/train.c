@@ -23,7 +23,7 @@ struct bench {
     double *step_s;                   /* one per measured step: slowest rank */
     double *images_per_s;             /* one per round: per rank */
     double wait_s, compute_s, comm_s; /* seconds per step, mean over ranks */
-    double mean, spread;              /* of images_per_s: mean and 1.96 standard deviations */
+    double mean, spread;              /* images_per_s: mean and 1.96 standard deviations */
     bool has_times;                   /* compute_s and comm_s are valid */
     double rss_bytes;                 /* maximum over the ranks */
 };

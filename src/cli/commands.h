@@ -62,8 +62,8 @@ void dt_help_print(const struct dt_command *command);
 
 /* Starts MPI and runs args->command on its ranks. Errors have been printed. */
 dt_status dt_run_on_ranks(const struct dt_arguments *args, int argc, char **argv);
-/* Prints the error of a process without MPI on stderr. Of several processes only the first prints;
- * the others wait a little, so that no launcher ends it before. */
+/* Prints the error of a process without MPI on stderr. If there are several, only the first
+ * prints; the others wait briefly, so that the launcher does not end it before. */
 void dt_error_print(dt_status status);
 
 #define DT_COMMAND_LOCAL(id, ...) dt_status dt_cmd_##id(const struct dt_arguments *args);

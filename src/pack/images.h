@@ -10,7 +10,7 @@
 #include "pack/pack.h"
 
 struct dt_image {
-    uint64_t offset; /* of the encoded image within its file */
+    uint64_t offset; /* encoded image in its file */
     uint32_t bytes;
     uint32_t file;
     uint32_t name;          /* index in names */

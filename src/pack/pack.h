@@ -23,7 +23,7 @@ struct dt_shard_options {
     int threads;        /* 0 = one per allowed CPU */
     bool skip_bad;      /* unusable images are skipped with a warning, else DT_ERR_DATA;
                            the other samples keep their shards and names */
-    uint64_t seed;      /* of the shuffle */
+    uint64_t seed;      /* shuffle seed */
 };
 /* Packs labelled images into WebDataset tars in shuffled order. Also writes classes.txt if the
  * classes have names, <shard>.idx (DALI's wds2idx v1.2), checksums.xxh64 (for `xxhsum -c`) and

@@ -74,8 +74,7 @@ dt_status dt_finding_add(struct dt_names *findings, const char *format, ...)
 /* Records a failed call as a fault of `what`, unless memory has run out. */
 dt_status dt_finding_of(struct dt_names *findings, const char *what, dt_status status);
 
-/* First pass, a dt_work on struct dt_verify: checks headers, pairing, labels and .idx of a shard.
- */
+/* First pass, a dt_work on struct dt_verify: checks headers, pairs, labels and .idx of a shard. */
 dt_status dt_shard_walk(void *verify, uint32_t index, int thread);
 /* Between the passes: checks _info.json, missing files and duplicate keys. */
 dt_status dt_shards_compare(struct dt_verify *verify);

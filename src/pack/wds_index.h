@@ -12,7 +12,7 @@ struct dt_wds_index {
     char *text; /* without the first line */
     size_t bytes, capacity;
     uint32_t n;     /* samples */
-    char key[1024]; /* of the last sample */
+    char key[1024]; /* key of the last sample */
 };
 
 /* Adds a member whose data begin at byte `offset` of the shard; ignores members of no sample. */

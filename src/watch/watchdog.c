@@ -69,7 +69,7 @@ struct dt_watchdog {
     bool has_alarm;  /* another rank, alarm_rank, has expired */
     int alarm_rank;
     bool must_write; /* the beat must be written now */
-    uint32_t told;   /* flags already written to the beat */
+    uint32_t told;   /* flags already written to the file */
     bool has_left;   /* the herald has finished */
     bool has_checkpoint;
     struct dt_view *views;
@@ -157,7 +157,7 @@ static bool is_blind(const struct dt_watchdog *w, double now_s)
     return now_s - fmax(w->read_s, w->start_s) > blind_s + 3 * w->period_s;
 }
 
-/* Fills w->views with what this rank knows. Nobody ages while the beats cannot be read. */
+/* Fills w->views with what this rank knows. Ages are frozen while the beats cannot be read. */
 static void look_around(struct dt_watchdog *w)
 {
     for (int r = 0; r < w->options.n_ranks; r++) {

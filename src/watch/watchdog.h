@@ -8,7 +8,7 @@
  * prints its number, host, section and step, every live rank writes hang-<rank>.txt (its last
  * moves), and all exit with DT_ERR_HANG.
  *
- * If the thread itself slept far too long (job suspended, virtual machine paused), all timers
+ * If the watchdog itself slept far too long (job suspended, virtual machine paused), all timers
  * restart. All times are of the monotonic clock. */
 #ifndef DTRAIN_WATCH_WATCHDOG_H
 #define DTRAIN_WATCH_WATCHDOG_H

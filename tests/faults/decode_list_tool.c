@@ -1,6 +1,6 @@
-/* Decodes every file named on standard input, a line each, and says on a line each what became of
- * it: "ok" or "bad", milliseconds of CPU time, reason. The last line is the largest resident size
- * in KiB. Only the last rows are kept, which decodes all the others too. */
+/* Decodes every file named on standard input, one per line, and prints a line for each: "ok" or
+ * "bad", milliseconds of CPU time, reason. The last line is the peak resident size in KiB. Only the
+ * last rows of an image are kept, which requires decoding all the others. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ int main(void)
         dt_status status = decode(jpeg, path);
         printf("%s\t%.1f\t%s\n", status == DT_OK ? "ok" : "bad", cpu_ms() - before,
                status == DT_OK ? "" : dt_error_text());
-        fflush(stdout); /* after a crash the lines show which file it was */
+        fflush(stdout); /* so that the output shows which file caused a crash */
     }
     dt_jpeg_destroy(jpeg);
     getrusage(RUSAGE_SELF, &usage);

@@ -1,5 +1,5 @@
-/* Opens every tar named on standard input, a line each, as a data set of 10 classes and says on a
- * line each what became of it: the status, the number of samples, the error text. */
+/* Opens every tar named on standard input, one per line, as a data set of 10 classes, and prints a
+ * line for each: status, number of samples, error text. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ int main(void)
         printf("%d\t%u\t%s\n", (int)status,
                status == DT_OK ? (unsigned)dt_dataset_size(dataset) : 0,
                status == DT_OK ? "" : dt_error_text());
-        fflush(stdout); /* after a crash the lines show which file it was */
+        fflush(stdout); /* so that the output shows which file caused a crash */
         dt_dataset_close(dataset);
     }
     return 0;

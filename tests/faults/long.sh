@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The campaigns in full, with their figures: tests/faults/long.sh [BUILD FOLDER] [OUTPUT FOLDER]
+# The full campaigns, with figures: tests/faults/long.sh [BUILD FOLDER] [OUTPUT FOLDER]
 #
-# Takes hours. Each part's output goes to OUTPUT/<part>.log and its last lines to the terminal; the
-# figures in README.md come from here. The fuzzers have a script of their own, tests/fuzz/run.sh.
+# Takes hours. The output of each part is written to OUTPUT/<part>.log, and its last lines to the
+# terminal; the figures in README.md come from here. The fuzzers have their own script,
+# tests/fuzz/run.sh.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 # shellcheck source=scripts/mpi_env.sh

@@ -1,36 +1,36 @@
-/* A library to preload that makes one process lose power: at the N-th call that changes files below
- * a folder, the folder is put into a state that a disk could have after the loss, and the process
- * gets SIGKILL.
+/* A preloaded library that simulates power loss for one process: at the N-th call that changes
+ * files below a folder, it puts the folder into a state that a disk could have after power loss,
+ * and kills the process with SIGKILL.
  *
  *   LD_PRELOAD=.../power_loss.so POWER_LOSS_DIR=work POWER_LOSS_AT=17 dtrain --out work/run ...
  *
- *   POWER_LOSS_DIR      the folder; exists before, is no mount point, and this process alone
- *                       changes it (of an MPI job rank 0: the others are left alone)
+ *   POWER_LOSS_DIR      the folder; must exist, must not be a mount point, and is changed by this
+ *                       process only (in an MPI job by rank 0: other ranks are not affected)
  *   POWER_LOSS_AT       lose power instead of the N-th counted call, from 1; absent: never
- *   POWER_LOSS_MODE     "all" (default): nothing survives but what was synced;
- *                       "some": of what was not synced, a random part survives
- *   POWER_LOSS_SEED     of that part, default 1
- *   POWER_LOSS_IGNORE   names of files, with colons, whose calls are not counted, since they come
- *                       at random times (heartbeat.bin:metrics.jsonl)
- *   POWER_LOSS_REPORT   file for one line: "calls 123" when the process ends by itself, else
+ *   POWER_LOSS_MODE     "all" (default): only synced changes survive;
+ *                       "some": a random part of the unsynced changes survives, too
+ *   POWER_LOSS_SEED     seed for that part, default 1
+ *   POWER_LOSS_IGNORE   file names, separated by colons, whose calls are not counted, because they
+ *                       occur at random times (heartbeat.bin:metrics.jsonl)
+ *   POWER_LOSS_REPORT   file for one line: "calls 123" if the process ends by itself, else
  *                       "lost at call 17: rename step-000000010, 3 of 5 changes of names dropped"
  *
- * The model. What the folder holds when the process first changes it is on the disk. Data of a file
- * is on the disk after fsync or fdatasync of the file. A change of names (create, rename, unlink,
- * mkdir, rmdir) is on the disk after fsync of its folder, together with the earlier changes of the
- * same names; a rename survives as a whole or not at all. Syncing a file does not make its name
- * durable, nor a rename the data. With "some", each change of names that was not synced survives
- * with probability 1/2, in any order but for changes of the same name; a file that was not synced
- * has its durable content, or the newest, or the newest cut at a random length, or a mixture by
- * pages of 4 KiB of both (zeros where nothing was durable).
+ * The model. The contents of the folder when the process first changes it are on disk. Data of a
+ * file is on disk after fsync or fdatasync of the file. A change of names (create, rename, unlink,
+ * mkdir, rmdir) is on disk after fsync of its folder, together with earlier changes of the same
+ * names; a rename survives completely or not at all. Syncing a file does not make its name durable,
+ * nor does a rename make the data durable. With "some", each unsynced change of names survives with
+ * probability 1/2, in any order except for changes of the same name; an unsynced file has its
+ * durable content, or the newest, or the newest truncated at a random length, or a mixture of both
+ * by pages of 4 KiB (zeros where nothing was durable).
  *
- * Not seen: stdio, mmap, io_uring, writev, link, symlink, truncate by path. What is made by those
- * is lost, and a file changed by mmap keeps it. The old content is kept beside the folder, in
- * POWER_LOSS_DIR.power-loss-PID, by hard links; it goes at the end, and stays only after another
- * SIGKILL. A program built with sanitizers does not start with it.
+ * Not intercepted: stdio, mmap, io_uring, writev, link, symlink, truncate by path. Files they
+ * create are lost, and changes by mmap survive. The old content is kept as hard links in the folder
+ * POWER_LOSS_DIR.power-loss-PID, which is removed at exit and remains only after a foreign SIGKILL.
+ * Programs built with sanitizers do not start with this library.
  *
- * Calls of the kernel are made directly, so that nothing here comes back to this file. */
-#undef _FORTIFY_SOURCE /* it would define some of the functions below */
+ * System calls are made directly, so that this file does not intercept its own calls. */
+#undef _FORTIFY_SOURCE /* it would redefine some of the functions below */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -53,13 +53,13 @@ enum { NAME_BYTES = 256, PAGE = 4096, MAX_NODES = 65536, MAX_CHANGES = 65536 };
 struct node {
     ino_t inode; /* 0 = a folder that was removed */
     bool is_dir;
-    char name[NAME_BYTES]; /* the latest, for messages */
-    /* Of a file: what of it is on the disk. */
-    bool dirty, has_copy; /* has_copy: the durable content is in the file <number>.copy */
+    char name[NAME_BYTES]; /* the latest name, for messages */
+    /* Files only: which part is on disk. */
+    bool dirty, has_copy; /* has_copy: the file <number>.copy has the durable content */
     off_t durable_bytes;
 };
 
-/* (folder, name) is `node` from now on, or nothing. */
+/* From now on (folder, name) is `node`, or does not exist. */
 struct change {
     int dir, node; /* node -1 = nothing */
     char name[NAME_BYTES];
@@ -83,7 +83,7 @@ static struct {
     const char *ignore, *report;
     struct node *nodes; /* node 0 is the folder itself */
     int n_nodes;
-    struct change *durable; /* the names that are on the disk */
+    struct change *durable; /* the names on disk */
     int n_durable;
     struct operation *pending;
     int n_pending;
@@ -191,7 +191,7 @@ static void add_operation(const struct change *first, const struct change *secon
         op->change[1] = *second;
 }
 
-/* The folder was synced: its changes are on the disk, and what they rest on. */
+/* The folder was synced: its changes are on disk, as are those that they depend on. */
 static void commit(int dir)
 {
     int kept = 0;
@@ -235,7 +235,7 @@ static int open_shadow(int node, const char *ending, int flags)
     return fd;
 }
 
-/* Before data from `offset` on changes: what is on the disk of it is kept. */
+/* Called before data from `offset` on changes: saves the durable content. */
 static void will_change(int i, off_t offset)
 {
     struct node *node = &state.nodes[i];
@@ -269,8 +269,8 @@ static uint64_t random_below(uint64_t n)
     return (x ^ x >> 31) % n;
 }
 
-/* Page `page` back to what was on the disk: of the copy, or of what has not changed; beyond the
- * durable length zeros. */
+/* Reverts a page to its durable content: from the copy if there is one, else it has not changed;
+ * zeros beyond the durable length. */
 static void revert_page(int fd, int copy, off_t page, off_t bytes, off_t durable_bytes)
 {
     static const char zeros[PAGE];
@@ -289,7 +289,7 @@ static void cut(int fd, off_t bytes)
     must(syscall(SYS_ftruncate, fd, bytes), "truncate");
 }
 
-/* The file as the disk has it. */
+/* Turns the file into what a disk would hold. */
 static void lose_data(int i)
 {
     const struct node *node = &state.nodes[i];
@@ -372,7 +372,7 @@ static void report(const char *format, ...)
     syscall(SYS_close, fd);
 }
 
-/* What is dropped of the changes of names; the others go to the disk. The number dropped. */
+/* Drops some changes of names and makes the others durable; returns the number dropped. */
 static int drop_names(void)
 {
     int n_dropped = 0;
@@ -480,7 +480,7 @@ __attribute__((destructor)) static void unload(void)
     state.enabled = false;
 }
 
-/* --- What a call is about --- */
+/* --- Arguments of calls --- */
 
 static bool is_below_root(const char *path)
 {
@@ -488,7 +488,7 @@ static bool is_below_root(const char *path)
     return strncmp(path, state.root, n) == 0 && (path[n] == '/' || path[n] == '\0');
 }
 
-/* Number of the file or folder behind a descriptor, -1 if it is none of ours. */
+/* Number of the file or folder of a descriptor, -1 if it is not below our folder. */
 static int node_of_fd(int fd)
 {
     struct stat info;
@@ -508,11 +508,11 @@ static int node_of_fd(int fd)
 }
 
 struct place {
-    int dir, node; /* node -1 = nothing there */
+    int dir, node; /* node -1 = does not exist */
     char name[NAME_BYTES];
 };
 
-/* False if the folder that `path` is in is none of ours. Follows no link at the end. */
+/* False if the parent folder of `path` is not ours. Does not follow a final link. */
 static bool find_place(struct place *place, int at, const char *path)
 {
     char parent[PATH_MAX], real[PATH_MAX];
@@ -547,7 +547,7 @@ static bool find_place(struct place *place, int at, const char *path)
         place->node = find_node(info.st_ino);
         errno = ENOTSUP;
         if (place->node < 0)
-            give_up("a file that was made by a call that is not watched");
+            give_up("a file was created by a call that is not intercepted");
     }
     return true;
 }
@@ -578,7 +578,7 @@ static void lock(void)
     pthread_mutex_lock(&state.lock);
 }
 
-/* The result of a call, with its errno. */
+/* The result of a system call; sets errno. */
 static long unlock(long result, int error)
 {
     pthread_mutex_unlock(&state.lock);
@@ -688,7 +688,7 @@ static int any_unlink(int at, const char *path, int flags)
         const struct change gone = make_change(place.dir, place.name, -1);
         add_operation(&gone, NULL);
         if (flags & AT_REMOVEDIR)
-            state.nodes[place.node].inode = 0; /* the next file may get its number */
+            state.nodes[place.node].inode = 0; /* a later file may reuse its inode number */
     }
     return (int)unlock(result, error);
 }
@@ -815,7 +815,7 @@ int ftruncate64(int fd, off64_t bytes)
     return ftruncate(fd, bytes);
 }
 
-/* Closing loses nothing, but is a point at which power may fail. */
+/* Closing changes nothing, but power may fail at that point. */
 int close(int fd)
 {
     lock();

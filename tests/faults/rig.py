@@ -1,8 +1,8 @@
 """Runs of the real program for the campaigns in this folder: start, find the ranks, end, compare.
 
-A campaign is a script `test_name.py PROGRAM [--long]`: the short form belongs to the test suite, the long
-form to the figures in README.md. Both print one summary line per promise and exit with 1 if one of
-them is broken.
+A campaign is a script `test_name.py PROGRAM [--long]`: the short form is part of the test suite,
+the long form provides the figures in README.md. Both print a summary line per guarantee and exit
+with 1 if one is violated.
 """
 
 import argparse
@@ -49,7 +49,7 @@ MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np"]
 
 
 def process_state(pid):
-    """Its letter and its parent, ("gone", 0) if there is no such process."""
+    """Its state letter and its parent; ("gone", 0) if the process does not exist."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             stat = file.read()
@@ -60,7 +60,7 @@ def process_state(pid):
 
 
 def send(pids, number):
-    """A signal, also to those that have ended by now."""
+    """Sends a signal to all; some may have ended already."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -69,14 +69,14 @@ def send(pids, number):
 
 
 class Run:
-    """One start of the program; `text` is its stderr, so far."""
+    """One start of the program; `text` is its stderr so far."""
 
     def __init__(self, process, log, command):
         self.process, self.log, self.command = process, log, command
         self.begin = time.monotonic()
 
     def ranks(self):
-        """Process ids of the ranks, in the order of their numbers (mpirun starts them so)."""
+        """Process IDs of the ranks in rank order, in which mpirun starts them."""
         if "mpirun" not in self.command[0]:
             return [self.process.pid]
         found = []
@@ -127,7 +127,7 @@ class Rig:
         return path
 
     def start(self, n_ranks, out, sets=(), env=(), options=()):
-        """`sets`: pairs of key and value."""
+        """`sets`: configuration keys and values."""
         self.n_runs += 1
         config = os.path.join(self.work, "config.json")
         if not os.path.exists(config):
@@ -149,14 +149,14 @@ class Rig:
         return Run(process, log, command)
 
     def finish(self, n_ranks, out, **arguments):
-        """Runs to the end, which must be a good one."""
+        """Runs to the end; the exit code must be 0."""
         run = self.start(n_ranks, out, **arguments)
         code = run.wait()
         assert code == 0, f"exit code {code}: {' '.join(run.command)}\n{run.text()}"
         return run
 
     def reference(self, n_ranks, sets=()):
-        """State of an undisturbed run."""
+        """Final state of an undisturbed run."""
         key = (n_ranks, tuple(dict(sets).items()))
         if key not in self.references:
             out = self.folder(f"reference-{len(self.references)}")
@@ -184,13 +184,13 @@ def newest_step(out):
 
 
 def reported_step(run):
-    """Of the last checkpoint that the program has called saved, -1 if none."""
+    """Step of the last checkpoint that the program reported as saved, -1 if none."""
     found = re.findall(r"checkpoint of step (\d+) in ", run.text())
     return int(found[-1]) if found else -1
 
 
 def hash_of(folder):
-    """Weights, running statistics, momentum and position."""
+    """Hash of weights, running statistics, momentum and position."""
     digest = hashlib.sha256()
     for name in ("model.safetensors", "optim.safetensors"):
         with open(os.path.join(folder, name), "rb") as file:
@@ -209,7 +209,7 @@ def state_of(out):
 
 
 def bytes_of(folder):
-    """Content of every file, to see that nothing has been touched."""
+    """Contents of every file, to check that nothing was changed."""
     result = {}
     for top, _, names in os.walk(folder):
         for name in names:
@@ -224,14 +224,14 @@ def events(out):
 
 
 def remove_shared_memory():
-    """What a killed mpirun leaves in /dev/shm, if no run is under way."""
+    """Removes what a killed mpirun leaves in /dev/shm, if no run is active."""
     for name in os.listdir("/dev/shm"):
         if name.startswith("vader_segment."):
             os.unlink(os.path.join("/dev/shm", name))
 
 
 def main(campaign, description):
-    """Runs campaign(rig) with the arguments of the command line."""
+    """Runs campaign(rig) with the command line arguments."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("program")
     parser.add_argument("--long", action="store_true", help="the full numbers")
@@ -244,5 +244,5 @@ def main(campaign, description):
     finally:
         rig.close()
     seconds = time.monotonic() - begin
-    print(f"{rig.n_runs} starts in {seconds:.0f} s, {len(rig.failed)} broken promises", flush=True)
+    print(f"{rig.n_runs} starts in {seconds:.0f} s, {len(rig.failed)} violations", flush=True)
     raise SystemExit(1 if rig.failed else 0)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Wrong command lines, configurations and data: each gives one clear message and its exit code.
+# Wrong command lines, configurations and data: each causes one clear message and its exit code.
 . "$(dirname "$0")/../e2e/common.sh"
 cd "$work"
 n_cases=0
@@ -136,12 +136,12 @@ key 78 "did you mean \"resnet50\"" model.name=resnet5O
 key 78 "model.name: there is no model \"mobilenet_v2\"; the models are" model.name=mobilenet_v2 train.epochs=0
 key 78 "use train.precision=fp16 (or bf16)" amp=true
 
-# What only a run can know
+# Only a run can detect these
 run 78 "too small" model.name=alexnet
 run 78 "train.precision" train.precision=bf16
 run 78 "train.precision" train.precision=fp16 train.loss_scale=128
 if has_cuda; then
-    export CUDA_VISIBLE_DEVICES= # a GPU that may be there is hidden
+    export CUDA_VISIBLE_DEVICES= # hides any GPU
     run 69 "device.kind: cuda is not possible: " device.kind=cuda
     run 78 "comm.backend: nccl sums in GPU memory" device.kind=auto comm.backend=nccl
     run 78 "(the GPU is not used: " device.kind=auto train.precision=bf16

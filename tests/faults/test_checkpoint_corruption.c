@@ -1,6 +1,6 @@
-/* Damaged checkpoints: a run has three, the newest is damaged in every way below, and each time it
- * must be refused and the one before it taken. A case that loads is a silent error.
- * DTRAIN_LONG=1: every bit instead of one per byte, more random bits, everything loaded. */
+/* Damaged checkpoints: a run has three. The newest is damaged in every way below and must be
+ * rejected each time in favour of the one before it. A damaged one that loads is a silent error.
+ * DTRAIN_LONG=1: every bit instead of one per byte, more random bits, every case loaded. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,10 +20,10 @@ static const char *const names[N_FILES] = {"model.safetensors", "optim.safetenso
 static const int64_t steps[] = {30, 20, 10}; /* newest first */
 enum { NEWEST, BEFORE, OLDEST, N_STEPS };
 
-/* A file as it was written. */
+/* The original contents of a file. */
 struct image {
     char path[DT_PATH_MAX], *bytes;
-    size_t n, n_header; /* n_header: of a safetensors file, its length included; else 0 */
+    size_t n, n_header; /* n_header: safetensors only, including its length; else 0 */
 };
 
 struct campaign {
@@ -32,7 +32,7 @@ struct campaign {
     struct image image[N_STEPS][N_FILES];
     struct dt_rng rng;
     bool is_long;
-    int n_cases, n_loaded; /* of the present class */
+    int n_cases, n_loaded; /* in the current class */
 };
 
 /* --- Files --- */
@@ -73,7 +73,7 @@ static void read_image(struct image *image, const char *folder, int file)
 
 /* --- One case --- */
 
-/* Nothing but the files decides, so the answer for a damaged one is the same by whoever asks. */
+/* The answer depends on the files only, so it is the same for every caller. */
 static void expect_refused(struct campaign *c, const char *what)
 {
     struct dt_checkpoint state;
@@ -96,7 +96,7 @@ static void end_class(struct campaign *c, const char *what)
     char found[DT_PATH_MAX];
     static int sum;
     ok(dt_checkpoint_find(found, &state, c->rig->dir));
-    assert_string_equal(found, c->folder[NEWEST]); /* all is as it was */
+    assert_string_equal(found, c->folder[NEWEST]); /* everything is restored */
     sum += c->n_cases;
     printf("%-28s %6d cases, 0 silent; the older one loaded and compared %d times (%d in all)\n",
            what, c->n_cases, c->n_loaded, sum);
@@ -105,7 +105,7 @@ static void end_class(struct campaign *c, const char *what)
 
 /* --- Classes --- */
 
-/* The parsers get the damaged text too: any answer will do but a crash. */
+/* The parsers also read the damaged text: they may accept or reject it, but must not crash. */
 static void try_parsers(const struct campaign *c)
 {
     struct dt_checkpoint state;
@@ -213,7 +213,7 @@ static void test_lengths(void **state)
     end_class(c, "cut and extended files");
 }
 
-/* Where a tensor's bytes are. */
+/* Location of a tensor's bytes. */
 struct place {
     int file;
     size_t at, n;
@@ -236,7 +236,7 @@ static int list_tensors(const struct campaign *c, struct place places[64])
     return n;
 }
 
-/* As many bytes as both have, so that all sizes stay. */
+/* Swaps as many bytes as both have, so that all sizes stay the same. */
 static void swap(struct campaign *c, const struct place *a, const struct place *b)
 {
     const struct image *x = &c->image[NEWEST][a->file], *y = &c->image[NEWEST][b->file];
@@ -269,7 +269,7 @@ static void test_swapped_tensors(void **state)
     end_class(c, "swapped tensors");
 }
 
-/* Every choice of files, all five included, from each of the older checkpoints. */
+/* Takes every subset of the files, including all five, from each of the older checkpoints. */
 static void test_mixed_steps(void **state)
 {
     struct campaign *c = *state;
@@ -287,7 +287,7 @@ static void test_mixed_steps(void **state)
     end_class(c, "files of other steps");
 }
 
-/* --- No file any more --- */
+/* --- Missing and special files --- */
 
 static void set_aside(const struct image *image, char *aside)
 {
@@ -357,7 +357,7 @@ static void test_other_things(void **state)
     end_class(c, "missing, folder, FIFO, link");
 }
 
-/* --- Beginning and end --- */
+/* --- Setup and teardown --- */
 
 static int setup(void **state)
 {
@@ -371,7 +371,7 @@ static int setup(void **state)
     c->rig = rig;
     c->is_long = value && strcmp(value, "0") != 0;
     dt_rng_init(&c->rng, 4, DT_RNG_SHUFFLE, 0, 0);
-    dt_log_init(DT_LOG_ERROR, 0, 1); /* a warning a case is not for reading */
+    dt_log_init(DT_LOG_ERROR, 0, 1); /* a warning per case would flood the log */
     for (int step = N_STEPS - 1; step >= 0; step--) {
         c->rig->target.config_json = configs[step];
         ok(rig_save(c->rig, c->folder[step], steps[step]));

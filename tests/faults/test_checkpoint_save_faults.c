@@ -1,6 +1,6 @@
-/* Every I/O call of a save, one after the other: the process dies in it, or it fails, once or with
- * all that follow. Whatever happens, the state before or the state after the save can be loaded,
- * and after cleaning up only whole checkpoints are there. */
+/* Faults in every I/O call of a save: the process dies in it, or the call fails, alone or with all
+ * later ones. In every case the state before or after the save can be loaded, and after cleaning up
+ * only complete checkpoints remain. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -18,7 +18,7 @@
 
 enum { NEW = 30, MOST_CALLS = 500 };
 
-/* --- What is there before the save of step 30 --- */
+/* --- Contents of the folder before the save of step 30 --- */
 
 static void write_bytes(const char *folder, const char *name, const char *text)
 {
@@ -33,7 +33,7 @@ static void prepare_nothing(struct rig *r)
     r->target.config.keep = 3;
 }
 
-/* Step 10 has to go when 30 is there. */
+/* Step 10 must be deleted once 30 exists. */
 static void prepare_retention(struct rig *r)
 {
     char path[DT_PATH_MAX];
@@ -66,7 +66,7 @@ static void prepare_leftovers(struct rig *r)
 static const struct scenario {
     const char *name;
     void (*prepare)(struct rig *r);
-    bool has_older; /* step 20 */
+    bool has_older; /* step 20 exists */
 } scenarios[] = {
     {"first save", prepare_nothing, false},
     {"save with retention", prepare_retention, true},
@@ -74,7 +74,7 @@ static const struct scenario {
     {"save after a crash", prepare_leftovers, true},
 };
 
-/* --- The save, in a process of its own --- */
+/* --- The save, in a child process --- */
 
 static bool begins_with(const char *text, const char *start)
 {
@@ -119,8 +119,8 @@ static bool is_good(const struct rig *r, int64_t step)
            dt_checkpoint_verify(NULL, path) == DT_OK;
 }
 
-/* If only one call was to fail, nothing is left of the attempt, and the next one succeeds. Only
- * what was exchanged stays until that is durable. */
+/* If a single call fails, the attempt leaves nothing and the next one succeeds. Only an exchanged
+ * folder stays until the exchange is durable. */
 static void save_in_child(struct rig *r, const char *fault)
 {
     char path[DT_PATH_MAX];
@@ -140,7 +140,7 @@ static void save_in_child(struct rig *r, const char *fault)
     _exit(FAILED);
 }
 
-/* The wait status of the process. */
+/* Returns the wait status of the process. */
 static int run(struct rig *r, const char *kind, int n, const char *end)
 {
     char fault[64];
@@ -157,9 +157,9 @@ static int run(struct rig *r, const char *kind, int n, const char *end)
     return status;
 }
 
-/* --- What must hold afterwards --- */
+/* --- Conditions afterwards --- */
 
-/* The newest that verifies has the values of its step. */
+/* The newest checkpoint that verifies has the values of its step. */
 static int64_t check_newest(struct rig *r, const struct scenario *s)
 {
     char path[DT_PATH_MAX];
@@ -178,7 +178,7 @@ static int64_t check_newest(struct rig *r, const struct scenario *s)
     return state.step;
 }
 
-/* A hint: what it names is there, unless it was damaged. */
+/* `latest` is a hint: the checkpoint it names exists, unless that was damaged. */
 static void check_latest(const struct rig *r, const struct scenario *s)
 {
     char path[DT_PATH_MAX], *text;
@@ -194,7 +194,7 @@ static void check_latest(const struct rig *r, const struct scenario *s)
     free(text);
 }
 
-/* Cleaned up, nothing is there that is not whole, but for what was damaged before. */
+/* After cleaning up, every checkpoint is complete, except one that was damaged before. */
 static void check_clean(struct rig *r, const struct scenario *s, int64_t newest)
 {
     char path[DT_PATH_MAX];
@@ -210,7 +210,7 @@ static void check_clean(struct rig *r, const struct scenario *s, int64_t newest)
     check_latest(r, s);
 }
 
-/* The run goes on from whatever is there. */
+/* The run can continue from any such state. */
 static void check_next_save(struct rig *r, const struct scenario *s)
 {
     char path[DT_PATH_MAX];
@@ -233,7 +233,7 @@ static void begin_case(struct rig *r, const struct scenario *s)
 
 /* --- Dying --- */
 
-static int n_calls[DT_COUNT(scenarios)]; /* I/O calls of the save, found by dying in each */
+static int n_calls[DT_COUNT(scenarios)]; /* I/O calls of the save, counted by dying in each */
 
 static void test_crash(void **state)
 {
@@ -286,7 +286,7 @@ static void test_fail(void **state)
     static const struct {
         const char *kind, *end;
     } faults[] = {{"enospc", ""}, {"enospc", "+"}, {"eio", ""}, {"eio", "+"}};
-#ifdef __SANITIZE_ADDRESS__ /* fork is slow: each call fails in one of the ways */
+#ifdef __SANITIZE_ADDRESS__ /* fork is slow, so each call fails in one way only */
     const int n_ways = DT_COUNT(faults);
 #else
     const int n_ways = 1;
@@ -310,7 +310,7 @@ static void test_fail(void **state)
     print_message("%d failing calls, of which %d failed the save\n", n_points, n_failed);
 }
 
-/* --- Step 30 is there, before its evaluation --- */
+/* --- Step 30 already exists, without its evaluation --- */
 
 static void begin_exchange(struct rig *r)
 {
@@ -323,7 +323,7 @@ static void begin_exchange(struct rig *r)
     ok(dt_snapshot_take(r->snapshot, &at));
 }
 
-/* Whether it is evaluated; it is whole in any case, also after cleaning up. */
+/* Whether step 30 has its evaluation; it is complete in any case, even after cleaning up. */
 static bool is_evaluated(struct rig *r)
 {
     char path[DT_PATH_MAX];
@@ -352,7 +352,7 @@ static void test_exchange(void **state)
             if (k > 0 ? n == n_calls[0] + MOST_CALLS / 10 : !WIFSIGNALED(status))
                 break;
             assert_true(++n < MOST_CALLS);
-            assert_true(is_new || (k == 0 && n_new == 0)); /* never back; a second attempt */
+            assert_true(is_new || (k == 0 && n_new == 0)); /* never back; a retry works */
             n_new += is_new;
         }
         assert_true(n > 20 && n_new > 0 && (k > 0 || n_new < n));

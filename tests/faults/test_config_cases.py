@@ -1,7 +1,7 @@
-"""Wrong configurations made from the program's own schema: every key with values of other types or
-out of range, misspelt, doubled. Each must end with code 78 within a second, on one line that has
-the exact path; and random valid configurations must be accepted.
-usage: test_config_cases.py DTRAIN [--long] (every ninth case, of a key one or two, or all of them)
+"""Wrong configurations derived from the program's own schema: every key with values of other types
+or out of range, misspelt, duplicated. Each must exit with 78 within a second and print one line
+with the exact path; random valid configurations must be accepted.
+usage: test_config_cases.py DTRAIN [--long] (every ninth case, one or two per key; or all)
 """
 
 import concurrent.futures
@@ -13,11 +13,11 @@ import sys
 import tempfile
 import time
 
-SECONDS_MAX = 10  # meant is one; a loaded machine needs more
-N_VALID = 200  # a fifth of them in the short form
-STRIDE = 9  # of the short form
+SECONDS_MAX = 10  # the goal is 1; a loaded machine needs more
+N_VALID = 200  # short form: a fifth of them
+STRIDE = 9  # short form: every ninth case
 
-LITERALS = {  # what stands in the file -> what it is to a reader of JSON; None: no JSON
+LITERALS = {  # text in the file -> type for a JSON parser; None: not JSON
     "null": (None,),
     "true": (True,),
     '"text"': ("text",),
@@ -46,7 +46,7 @@ def in_range(spec, value):
 
 
 def fits(spec, value):
-    """What the schema says about a value, read independently of the program."""
+    """Whether the schema accepts a value, decided independently of the program."""
     kind = spec["type"]
     if kind == "boolean":
         return isinstance(value, bool)
@@ -69,13 +69,13 @@ def other_case(name):
 
 
 def misspelt(name):
-    """One edit away."""
+    """The name with one edit."""
     middle = len(name) // 2
     return name[:middle] + "q" + name[middle + 1 :]
 
 
 def bad_cases(keys):
-    """(text of the file, path that the message must have, description)"""
+    """(text of the file, path that the message must contain, description)"""
     for (section, name), spec in keys.items():
         path = f"{section}.{name}"
         good = json.dumps(spec["default"])
@@ -97,7 +97,7 @@ def bad_cases(keys):
 
 
 def large_cases():
-    """At the limits of a file: thousands of mistakes, each with a search for the nearest key."""
+    """Files at the size limit: thousands of mistakes, each with a search for the nearest key."""
     for name in ("global_bat{:06}", "{:092}", "epoch{}"):
         members = ", ".join(f'"{name.format(i)}": 1' for i in range(9990))
         yield f'{{"train": {{{members}}}}}', f"train.{name.format(0)}", f"9990 keys like {name}"
@@ -122,7 +122,7 @@ def random_value(rng, spec):
     return rng.choice((value, float(f"{value:.2g}")))
 
 
-# Keys that rules tie to others are kept at values that go with everything.
+# Keys that depend on others keep values that are valid in every combination.
 TIED = {
     "data.source": "synthetic",
     "data.synthetic_train": 1 << 30,
@@ -156,7 +156,7 @@ def valid_cases(keys, rng, n):
 
 
 def try_case(dtrain, folder, number, case):
-    """An error text, or None; and the seconds taken."""
+    """An error text or None, and the seconds taken."""
     text, path, what = case
     name = os.path.join(folder, f"{number}.json")
     with open(name, "w", encoding="utf-8") as out:
@@ -168,7 +168,7 @@ def try_case(dtrain, folder, number, case):
     seconds = time.monotonic() - start
     message = run.stderr.decode()
     if path is None:
-        return (f"{what} was refused: {text}\n{message}" if run.returncode else None), seconds
+        return (f"{what} was rejected: {text}\n{message}" if run.returncode else None), seconds
     lines = [line for line in message.splitlines() if f": {path}: " in line]
     if run.returncode != 78 or len(lines) != 1 or f"{number}.json:1:" not in lines[0]:
         return f"{what}: code {run.returncode}, no single line with {path}:\n{message}", seconds

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A rank that crashes says which it is, where it was and that nothing is lost; then the job is over.
+# A rank that crashes prints its number, where it was and that nothing is lost; then the job ends.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
 shapes val 2 2
@@ -17,4 +17,4 @@ code=0
 wait $pid || code=$?
 [ $code = 139 ] || fail "exit code $code: $(cat "$work/log")"
 grep -Eq "error\[CRASH\] rank [01] \(pid $victim\) died of SIGSEGV at step [0-9]+, section [a-z]+;" \
-    "$work/log" || fail "no word about the crash: $(cat "$work/log")"
+    "$work/log" || fail "no message about the crash: $(cat "$work/log")"

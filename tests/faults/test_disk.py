@@ -1,5 +1,5 @@
-"""Full disks and I/O errors: earlier checkpoints stay as they were, and training goes on with the
-same result."""
+"""Full disks and I/O errors: earlier checkpoints stay intact, and training continues with the same
+result."""
 
 import os
 import resource
@@ -26,7 +26,7 @@ def compare(rig, what, before, out):
 
 
 def fail_at(rig, start, fault, expected):
-    """One run with a failing call. Its exit code, 0 or 74 (or 73 before training)."""
+    """One run with a failing call. Returns its exit code: 0 or 74 (or 73 before training)."""
     out = rig.folder("disk")
     shutil.copytree(start, out)
     before = faults.bytes_of(os.path.join(out, "checkpoints"))
@@ -35,7 +35,7 @@ def fail_at(rig, start, fault, expected):
     compare(rig, fault, before, out)
     text = run.text()
     if code == 0:
-        rig.check(faults.state_of(out) == expected, f"{fault}: another result")
+        rig.check(faults.state_of(out) == expected, f"{fault}: a different result")
     else:
         rig.check(code in (73, 74), f"{fault}: exit code {code}\n{text}")
         rig.check(text.count("error[") == 1, f"{fault}: not one error:\n{text}")
@@ -43,7 +43,7 @@ def fail_at(rig, start, fault, expected):
 
 
 def count_calls(rig, start):
-    """I/O calls of the run: the first N at which nothing crashes, by bisection."""
+    """Number of I/O calls of the run: the first N without a crash, by bisection."""
     low, high = 0, 4096
     while high - low > 1:
         middle = (low + high) // 2
@@ -55,7 +55,7 @@ def count_calls(rig, start):
 
 
 def failing_calls(rig, start, expected, n_calls):
-    """How often which exit code, over every call that fails once, and for ever."""
+    """Number of runs per exit code, if each call fails once, or from then on."""
     codes = {}
     for kind in ("enospc", "eio"):
         for forever in ("", "+"):
@@ -67,8 +67,8 @@ def failing_calls(rig, start, expected, n_calls):
 
 
 def small_file_limit(rig, start, expected):
-    """RLIMIT_FSIZE below the size of a checkpoint's files, for the rest of the run: no save
-    succeeds. MPI needs larger files to start, so the limit comes after that."""
+    """RLIMIT_FSIZE below the size of a checkpoint's files for the rest of the run: no save
+    succeeds. MPI needs larger files to start, so the limit is set after that."""
     limit = 50000
     out = rig.folder("limit")
     shutil.copytree(start, out)
@@ -81,11 +81,11 @@ def small_file_limit(rig, start, expected):
     compare(rig, "RLIMIT_FSIZE", before, out)
     rig.check(code == 74, f"RLIMIT_FSIZE: exit code {code}\n{run.text()}")
     rig.finish(1, out, sets=STEPS)
-    rig.check(faults.state_of(out) == expected, "RLIMIT_FSIZE: another result afterwards")
+    rig.check(faults.state_of(out) == expected, "RLIMIT_FSIZE: a different result afterwards")
 
 
 def small_file_system(rig, expected, factor, checkpoint_bytes):
-    """A tmpfs of `factor` checkpoints, in a mount namespace of its own."""
+    """A tmpfs with room for `factor` checkpoints, in a private mount namespace."""
     out = rig.folder("tmpfs")
     os.makedirs(out)
     size = int(factor * checkpoint_bytes)
@@ -112,7 +112,7 @@ def small_file_systems(rig, expected, start):
     folder = os.path.join(start, "checkpoints", names[-1])
     size = sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
     if subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0:
-        print("tmpfs: no mount namespaces here, left out")
+        print("tmpfs: skipped, as mount namespaces are unavailable")
         return
     for factor, codes in ((0.5, (73,)), (1.2, (73,)), (4, (0,)), (8, (0,))):
         code, text = small_file_system(rig, expected, factor, size)
@@ -125,7 +125,7 @@ def campaign(rig):
     start = begin(rig, "start")
     n_calls = count_calls(rig, start)
     codes = failing_calls(rig, start, expected, n_calls)
-    print(f"failing calls of {n_calls}: exit codes {codes}", flush=True)
+    print(f"failures of each of {n_calls} calls: exit codes {codes}", flush=True)
     small_file_limit(rig, start, expected)
     small_file_systems(rig, expected, start)
 

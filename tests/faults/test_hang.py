@@ -1,5 +1,5 @@
-"""Ranks that stop: the others must name the rank and its section and end the job in time, and nothing
-may be left. A job that is suspended as a whole must go on as if nothing had been."""
+"""Ranks that stop: the others must name the rank and its section and end the job in time, and no
+process may remain. A job that is suspended as a whole must continue undisturbed."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import rig as faults
 SECTIONS = ["none", "init", "data", "compute", "reduce", "eval", "save"]
 SLOT = struct.Struct("8sqiiIIQ64s" + 2 * "iiqQdd32s" + "Q")
 LIMIT = 5
-GRACE = 5  # seconds after the limit in which the job must be over
+GRACE = 5  # seconds after the limit within which the job must end
 SIDE_BY_SIDE = 3
 MESSAGE = re.compile(
     r"dtrain: error\[HANG\] rank (\d+) \(\S+ pid (\d+)\) .* since step (\d+), section (\w+), for \d+ s"
@@ -40,7 +40,7 @@ def alive(pids):
 
 
 class Case:
-    """One run in which one rank stops: by itself in `section`, or by a signal from here."""
+    """One run in which a rank stops: by itself in `section`, or by a signal sent from here."""
 
     def __init__(self, rig, number, section):
         self.section, self.n_ranks = section, rig.random.randint(2, 4)
@@ -59,7 +59,7 @@ class Case:
         self.pids, self.stopped, self.seen, self.ended = set(), None, None, None
 
     def look(self):
-        """To be called often, until it returns True: the run is over."""
+        """Call often, until it returns True: the run has ended."""
         now = time.monotonic()
         if self.run.process.poll() is not None:
             self.ended = self.ended or now
@@ -86,8 +86,9 @@ class Case:
             self.delay -= 0.05
 
     def check(self, rig):
-        """Seconds from the stop to the end of the job, None where there was no stop."""
-        name = f"stop of rank {self.victim} of {self.n_ranks} in {self.section or 'a random moment'}"
+        """Seconds from the stop to the end of the job, None if no rank stopped."""
+        when = f"in {self.section}" if self.section else "at a random moment"
+        name = f"stop of rank {self.victim} of {self.n_ranks} {when}"
         text = self.run.text()
         rig.check(self.stopped is not None, f"{name}: no rank stopped: {text}")
         if self.stopped is None:
@@ -100,9 +101,9 @@ class Case:
             told = (int(rank), section, int(step))
             rig.check(int(rank) == self.victim, f"{name}: rank {rank} named: {text}")
             rig.check(section == (self.section or section), f"{name}: section {section} named: {text}")
-            rig.check(told == seen, f"{name}: told {told}, its heartbeat says {seen}")
+            rig.check(told == seen, f"{name}: reported {told}, its heartbeat says {seen}")
         seconds = self.ended - self.stopped
-        rig.check(seconds <= LIMIT + GRACE, f"{name}: over after {seconds:.1f} s")
+        rig.check(seconds <= LIMIT + GRACE, f"{name}: ended after {seconds:.1f} s")
         time.sleep(0.2)
         rig.check(not alive(self.pids), f"{name}: processes left: {alive(self.pids)}")
         return seconds
@@ -118,13 +119,13 @@ def stop_one_rank(rig, sections):
         times += [seconds for case in cases if (seconds := case.check(rig)) is not None]
     if times:
         print(
-            f"{len(times)} of {len(sections)} stops, limit {LIMIT} s: job over after"
+            f"{len(times)} of {len(sections)} stops, limit {LIMIT} s: job ended after"
             f" {min(times):.1f} .. {sum(times) / len(times):.1f} .. {max(times):.1f} s"
         )
 
 
 def start_again(rig):
-    """A hang during the start leaves nothing that ends the next ones in the same folder."""
+    """A hang during the start leaves nothing that ends later runs in the same folder."""
     out = rig.folder("again")
     sets = {"train.max_steps": 20, "watchdog.init_timeout_s": 3}
     run = rig.start(3, out, sets=sets, env={"DTRAIN_FAULT": "stop@init:1"})
@@ -155,14 +156,14 @@ def suspend_all(rig, n_times, limit):
             time.sleep(0.05)
         time.sleep(rig.random.uniform(0.0, 1.0))
         pids = run.ranks()
-        rig.check(len(pids) == n_ranks, f"suspended: over too early: {run.text()}")
+        rig.check(len(pids) == n_ranks, f"suspended: ended too early: {run.text()}")
         faults.send(pids, signal.SIGSTOP)
         time.sleep(3 * limit)
         faults.send(pids, signal.SIGCONT)
         code = run.wait(120)
         rig.check(code == 0, f"suspended and continued: exit code {code}: {run.text()}")
         rig.check("error[HANG]" not in run.text(), f"suspended: an alarm: {run.text()}")
-        rig.check(code != 0 or faults.state_of(out) == expected, "suspended: other weights")
+        rig.check(code != 0 or faults.state_of(out) == expected, "suspended: different weights")
     print(f"{n_times} times all ranks stopped for {3 * limit} s and continued")
 
 

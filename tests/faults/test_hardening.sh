@@ -1,6 +1,6 @@
 #!/bin/bash
-# The program was built so that bugs are harder to exploit: position independent, relocations read
-# only after the start, no executable stack, checked stacks and checked calls of the C library.
+# The program was built with hardening: position independent, read-only relocations, no executable
+# stack, protected stacks and checked calls of the C library.
 set -euo pipefail
 dtrain=$1
 symbols=$(nm "$dtrain" 2> /dev/null; nm -D "$dtrain")
@@ -22,7 +22,7 @@ header=$(readelf -hW "$dtrain")
 segments=$(readelf -lW "$dtrain")
 dynamic=$(readelf -dW "$dtrain")
 must "position independent" 'Type: +DYN' "$header"
-must "relocations read only" 'GNU_RELRO' "$segments"
+must "read-only relocations" 'GNU_RELRO' "$segments"
 must "stack not executable" 'GNU_STACK .* RW +0x' "$segments"
 must "all symbols bound at the start" 'BIND_NOW|FLAGS_1.* NOW' "$dynamic"
 must "stack protector" ' U __stack_chk_fail' "$symbols"

@@ -1,17 +1,17 @@
-"""Kill it anywhere, any time: SIGKILL of ranks and of mpirun at random moments. Every run must go on
-by itself and end with the state of an undisturbed run."""
+"""SIGKILL of ranks and of mpirun at random moments. Every run must resume when started again and
+end in the state of an undisturbed run."""
 
 import signal
 import time
 
 import rig as faults
 
-# Long enough for all kills to hit a living run.
+# Long enough for all kills to hit a live run.
 LONG = {"train.max_steps": 3000, "checkpoint.every_steps": 25, "eval.every_epochs": 50}
 
 
 def kill_some(rig, run, victim):
-    """Kills a random rank, or mpirun, or everything. False if the run was over before."""
+    """Kills a random rank, mpirun or everything. False if the run had already ended."""
     ranks = run.ranks()
     if run.process.poll() is not None or not ranks:
         return False
@@ -25,8 +25,8 @@ def kill_some(rig, run, victim):
 
 
 def wait_for_mpirun(rig, run):
-    """Open MPI 4.1 can hang when a rank is killed while it connects to mpirun, before dtrain has
-    the word; nothing but that is forgiven."""
+    """Open MPI 4.1 can hang if a rank is killed while it connects to mpirun, before dtrain has
+    control; no other hang is tolerated."""
     try:
         run.wait(60)
     except AssertionError as problem:
@@ -35,7 +35,7 @@ def wait_for_mpirun(rig, run):
 
 
 def wait_for_ranks(pids):
-    """After the end of mpirun its ranks end by themselves."""
+    """After mpirun has ended, its ranks end by themselves."""
     for _ in range(100):
         alive = [pid for pid in pids if is_running(pid)]
         if not alive:
@@ -49,7 +49,7 @@ def is_running(pid):
 
 
 def one_run(rig, number, n_kills, victim):
-    """Number of kills that hit a living run."""
+    """Number of kills that hit a live run."""
     n_ranks = 2 + number % 3
     out = rig.folder("killed")
     sets = LONG if rig.long else ()
@@ -64,18 +64,18 @@ def one_run(rig, number, n_kills, victim):
         hit = kill_some(rig, run, victim)
         wait_for_mpirun(rig, run)
         left = wait_for_ranks(pids)
-        rig.check(not left, f"{victim} killed, but {len(left)} rank(s) stay")
+        rig.check(not left, f"{victim} killed, but {len(left)} rank(s) remain")
         if not hit:
             break
         done += 1
         kept, reported = faults.newest_step(out), faults.reported_step(run)
-        rig.check(kept >= reported, f"run {number}: step {reported} was reported, {kept} is left")
+        rig.check(kept >= reported, f"run {number}: reported step {reported}, found {kept}")
         problems = [line for line in run.text().splitlines() if "is not usable" in line]
-        rig.check(not problems, f"run {number}: a kill has damaged a checkpoint: {problems}")
+        rig.check(not problems, f"run {number}: a kill damaged a checkpoint: {problems}")
     rig.finish(n_ranks, out, sets=sets)
     rig.check(
         faults.state_of(out) == expected,
-        f"run {number} on {n_ranks} ranks, {done} kills: the end is not that of a run without them",
+        f"run {number} on {n_ranks} ranks, {done} kills: the final state differs",
     )
     return done
 

@@ -1,9 +1,9 @@
 """Malformed JPEG files against an independent oracle, libjpeg-turbo's own djpeg.
 
-What djpeg refuses must be bad, what it decodes without a remark must be good, and what it remarks
-on is decided by the table REMARKS. Refused besides: more than 100 M pixels, two components,
-arithmetic coding. djpeg reads from memory, like dtrain: libjpeg-turbo reports an impossible Huffman
-code only near the end of its input buffer, elsewhere it takes such a code for 0.
+A file that djpeg rejects must be bad, one that it decodes silently must be good, and the table
+REMARKS decides for files with warnings. dtrain also rejects more than 100 M pixels, two components
+and arithmetic coding. djpeg reads from memory, like dtrain: libjpeg-turbo reports an impossible
+Huffman code only near the end of its input buffer; elsewhere it treats such a code as 0.
 usage: test_malformed_jpeg.py DTRAIN [--long] (500 files, or 10,000)
 """
 
@@ -25,11 +25,11 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHARED = os.environ.get("DTRAIN_SHARED_DIR", os.path.join(HERE, "..", "..", "..", "shared"))
 PIXELS_MAX = 100_000_000
-CPU_MS_MAX = 10_000  # meant are 2 s; sanitizers and slow machines need more
+CPU_MS_MAX = 10_000  # the goal is 2 s; sanitizers and slow machines need more
 RSS_KIB_MAX = 1 << 20
 
-# What libjpeg only warns about: the beginning of the text, and whether the file is good all the
-# same. Damage to the image data is bad; oddities of headers, and junk between segments, are not.
+# Warnings of libjpeg: the start of the text, and whether the file is good nevertheless. Damage to
+# the image data is bad; odd headers and junk between segments are not.
 REMARKS = (
     (r"Unknown Adobe color transform code", True),
     (r"Corrupt JPEG data: \d+ extraneous bytes before marker", True),
@@ -81,7 +81,7 @@ def bases(rng):
 
 
 def segments(data):
-    """(marker, offset of its 0xff) up to the first scan; like libjpeg, skips what is no marker."""
+    """(marker, offset of its 0xff) up to the first scan; like libjpeg, skips other bytes."""
     at = 2
     while at + 4 <= len(data):
         at = data.find(b"\xff", at)
@@ -133,7 +133,7 @@ def edit_header(rng, files):
 def splice(rng, files):
     first, second = rng.choice(files), rng.choice(files)
     head = first[: rng.randrange(2, len(first))]
-    if rng.random() < 0.3:  # a piece twice
+    if rng.random() < 0.3:  # duplicates a piece
         begin = rng.randrange(len(first))
         return head + first[begin : begin + rng.randint(1, 200)] + first[len(head) :]
     return head + second[rng.randrange(len(second)) :]
@@ -165,7 +165,7 @@ def make_files(folder, n, rng):
             with open(name, "wb") as out:
                 out.write(damage(rng, files))
             names.append(name)
-    print(f"{len(names)} files made from {len(files)} pictures, {n_photos} photos at hand")
+    print(f"{len(names)} files made from {len(files)} pictures; {n_photos} photos available")
     return names
 
 
@@ -173,7 +173,7 @@ def make_files(folder, n, rng):
 
 
 def frame(data):
-    """Width, height, components and marker of the first frame header, None without one."""
+    """Width, height, components and marker of the first frame header, None if it has none."""
     for marker, at in segments(data):
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC) and at + 10 <= len(data):
             height, width, components = struct.unpack(">HHB", data[at + 5 : at + 10])
@@ -211,7 +211,7 @@ def oracle(name):
 
 
 def decode_all(tool, names):
-    """Lines of the tool for all names, crashes, and the largest resident size."""
+    """The tool's lines for all names, the number of crashes, and the peak resident size."""
     verdicts, n_crashes, rss = [], 0, 0
     while len(verdicts) < len(names):
         rest = "".join(name + "\n" for name in names[len(verdicts) :])

@@ -1,6 +1,5 @@
 #!/bin/bash
-# Gradients that are not finite, ranks that diverge, ranks that are slow. With --long 20 of each,
-# and figures.
+# Non-finite gradients, diverging ranks and slow ranks. --long: 20 of each, with figures.
 . "$(dirname "$0")/../e2e/common.sh"
 injections=1
 [ "${2:-}" = --long ] && injections=20
@@ -8,8 +7,8 @@ shapes train 10 1
 shapes val 2 2
 small_config > "$work/config.json"
 
-# run RANKS OUT FAULT SETTINGS...: from scratch; the exit code goes to $code, what was printed to
-# $work/log. go_on: the same from where it stopped.
+# run RANKS OUT FAULT SETTINGS...: trains from scratch; sets $code to the exit code and writes the
+# output to $work/log. go_on: resumes instead.
 run() {
     rm -rf "${work:?}/$2"
     go_on "$@"
@@ -22,7 +21,7 @@ go_on() {
         --out "$work/$out" "$@" > /dev/null 2> "$work/log" || code=$?
 }
 
-# expect CODE WHAT PATTERN...: the exit code, and lines that match each of the patterns.
+# expect CODE WHAT PATTERN...: checks the exit code, and that a line matches each pattern.
 expect() {
     local wanted=$1 what=$2 pattern
     shift 2
@@ -36,12 +35,12 @@ last_step() {
     sed 's/.*step-0*//' "$1/checkpoints/latest"
 }
 
-# n_steps OUT: updates done, by the last step event.
+# n_steps OUT: updates done, according to the last step event.
 n_steps() {
     grep '"event":"step"' "$work/$1/metrics.jsonl" | tail -1 | sed 's/.*"step":\([0-9]*\).*/\1/'
 }
 
-# One step on one rank: skipped by all, one warning, as many steps as ever.
+# One step on one rank: all ranks skip it, with one warning and the usual number of steps.
 skipped=0
 for ((i = 0; i < injections; i++)); do
     step=$(((7 + 11 * i) % 20)) rank=$(((1 + i) % 2))
@@ -52,13 +51,13 @@ for ((i = 0; i < injections; i++)); do
     grep -q '"event":"warning".*skipped' "$work/once/metrics.jsonl" || fail "no warning event"
     skipped=$((skipped + 1))
 done
-echo "one step that is not finite: $skipped of $injections runs went on"
+echo "one non-finite step: $skipped of $injections runs continued"
 
-# The same without the step: with steps numbered, every step is reported by itself.
+# With output.log_every=1 the warning names a single step.
 run 1 numbered nan@7:0 --set output.log_every=1
 expect 0 "nan on one rank" "1 step skipped in step 8:"
 
-# Four in a row end the run on all ranks; three do not.
+# Four consecutive ones end the run on all ranks; three do not.
 run 2 three nan@7:1,nan@8:1,nan@9:1 --set checkpoint.every_steps=5
 expect 0 "three in a row" "3 steps skipped in steps 6 to 10:"
 ended=0
@@ -67,7 +66,7 @@ for ((i = 0; i < injections; i++)); do
     for ((k = 0; k < 4; k++)); do
         fault+=${fault:+,}nan@$((step + k)):$rank
     done
-    run 2 four "" --set train.max_steps=5 # so that a checkpoint is there for sure
+    run 2 four "" --set train.max_steps=5 # so that a checkpoint exists
     go_on 2 four "$fault" --set checkpoint.every_steps=5
     expect 81 "four in a row" "4 steps in a row were skipped" "the learning rate is 0.02" \
         "last checkpoint is .*/four/checkpoints/step-0000000(05|10|15)"
@@ -75,7 +74,7 @@ for ((i = 0; i < injections; i++)); do
 done
 echo "four in a row: $ended of $injections runs ended with 81 and named a checkpoint"
 
-# A bit of a weight: named before the next save, which does not happen.
+# A flipped bit of a weight is reported before the next save, which is not performed.
 found=0
 for ((i = 0; i < injections; i++)); do
     step=$(((12 + 7 * i) % 20)) rank=$(((1 + i) % 3))
@@ -89,11 +88,11 @@ for ((i = 0; i < injections; i++)); do
     fi
     found=$((found + 1))
 done
-echo "a bit of a weight: $found of $injections found and the rank named"
+echo "a flipped bit of a weight: $found of $injections found and the rank named"
 run 3 checked flip@3:2 --set train.replica_check_every=2
 expect 82 "replica_check_every" "rank 2 \(.*after step 4;"
 
-# A slow rank is named and changes no bit of the result.
+# A slow rank is named and does not change the result.
 run 2 fast "" --set train.max_steps=320
 expect 0 fast
 named=0
@@ -101,7 +100,7 @@ for ((i = 0; i < injections; i++)); do
     rank=$(((1 + i) % 2))
     run 2 slow "slow@$rank:3" --set train.max_steps=320
     expect 0 slow "rank $rank \(.*in compute"
-    [ "$(hash_of "$work/fast")" = "$(hash_of "$work/slow")" ] || fail "slow: other results"
+    [ "$(hash_of "$work/fast")" = "$(hash_of "$work/slow")" ] || fail "slow: results differ"
     named=$((named + 1))
 done
-echo "a slow rank: $named of $injections named, all results the same to the bit"
+echo "a slow rank: $named of $injections named, all results bit-identical"

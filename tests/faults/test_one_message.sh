@@ -1,5 +1,5 @@
 #!/bin/bash
-# On several ranks an error is printed once, with the exit code of the error, and all ranks leave.
+# On several ranks an error is printed once, with its exit code, and all ranks exit.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 3 1
 shapes val 1 2
@@ -41,13 +41,13 @@ expect 2 83 "no complete checkpoint" $good --resume must
 expect 2 71 "train.micro_batch_size" $good --set data.source=synthetic \
     --set data.synthetic_train=65536 --set train.global_batch_size=65536 --set model.name=vgg16 \
     --set model.image_size=256 --set data.val_resize=0
-[ ! -e "$work/run/config.json" ] || fail "a run that was refused has left a config.json"
+[ ! -e "$work/run/config.json" ] || fail "a rejected run left a config.json"
 expect 2 81 "steps in a row were skipped" $good --set schedule.lr=1000 --set train.max_steps=200
 tail -1 "$work/run/metrics.jsonl" | grep '"run_end"' | grep -q '"exit_code": *81' ||
     fail "no run_end event after a numerical failure"
 
-# Bad images in the middle of training: every rank meets some, one speaks, and the run is ended in
-# good order.
+# Bad images in the middle of training: every rank reads some, one reports them, and the run ends
+# in an orderly way.
 ended_by_data() {
     tail -1 "$work/$1/metrics.jsonl" | grep '"run_end"' | grep -q '"exit_code": *65' ||
         fail "no run_end event in $1"
@@ -58,18 +58,18 @@ expect 2 65 "training images are bad, but data.max_bad_fraction allows at most 0
     --config "$work/config.json" --out "$work/all" --set data.train="$work/broken"
 ended_by_data all
 
-# Two bad images on each rank: too many together, and neither rank can know it alone. In one epoch:
-# with a second one the loaders would look at the images of both ahead of time.
+# Two bad images on each rank: too many together, but neither rank can know it alone. One epoch
+# only: with a second one the loaders would prefetch the images of both.
 cp -r "$work/train" "$work/four"
 truncate -s 400 "$work"/four/{circle,cross,diamond,ring}/00000.jpg
 expect 2 65 "4 of 30 training images are bad, but data.max_bad_fraction allows at most 10 % of 30" \
     --config "$work/config.json" --out "$work/sum" --set data.train="$work/four" \
     --set train.global_batch_size=30 --set data.max_bad_fraction=0.1 --set output.log_every=1 \
     --set train.epochs=1
-! grep -q "the last one is" "$work/log" || fail "one rank met all: choose another seed"
+! grep -q "the last one is" "$work/log" || fail "one rank read all: choose another seed"
 ended_by_data sum
 
-# The same in evaluation.
+# The same during evaluation.
 cp -r "$work/val" "$work/flawed"
 truncate -s 400 "$work"/flawed/{circle,square}/00000.jpg
 expect 2 65 "2 of 10 validation images are bad, but data.max_bad_fraction allows at most 10 %" \

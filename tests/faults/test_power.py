@@ -1,5 +1,5 @@
-"""Crashes at every I/O call, and power loss that takes everything not synced with it: what is left
-always loads, and the run goes on to the state of an undisturbed one."""
+"""Crashes at every I/O call, and power loss that drops everything not synced: the remaining
+checkpoints always load, and the run resumes to the state of an undisturbed one."""
 
 import os
 import shutil
@@ -10,27 +10,27 @@ STEPS = {"train.max_steps": 40, "checkpoint.keep": 2, "eval.every_epochs": 1}
 
 
 def begin(rig, name):
-    """A run folder with two checkpoints, from which a run of 20 steps more goes on."""
+    """A run folder with two checkpoints, from which a run resumes for 20 more steps."""
     out = rig.folder(name)
     rig.finish(1, out, sets={**STEPS, "train.max_steps": 20})
     return out
 
 
 def go_on(rig, out, what, crashed, expected, existed):
-    """What was reported as saved is there, and the run ends as it should."""
+    """Checks that reported checkpoints exist, and that the run ends as it should."""
     kept = faults.newest_step(out)
     reported = max(faults.reported_step(crashed), 20 if existed else -1)
-    rig.check(kept >= reported, f"{what}: step {reported} was saved, step {kept} is left")
+    rig.check(kept >= reported, f"{what}: step {reported} was saved, but {kept} is the newest")
     run = rig.finish(1, out, sets=STEPS)
     rig.check("is not usable" not in run.text(), f"{what}: a checkpoint was damaged:\n{run.text()}")
-    rig.check(faults.state_of(out) == expected, f"{what}: another end")
+    rig.check(faults.state_of(out) == expected, f"{what}: a different final state")
     folder = os.path.join(out, "checkpoints")
     left = [name for name in os.listdir(folder) if name.startswith(".")]
     rig.check(not left, f"{what}: {left} are left over")
 
 
 def crashes(rig, start, expected):
-    """crash@io:N for N = 1 .. the end of the run, first save and retention included."""
+    """crash@io:N for N = 1 to the end of the run, including the first save and retention."""
     n_points, points = 0, range(1, 100000)
     for n in points:
         if not rig.long and n > 6 and rig.random.random() > 0.1:
@@ -82,7 +82,7 @@ def campaign(rig):
     shim = os.path.join(os.path.dirname(rig.program), "tests", "power_loss.so")
     with open(rig.program, "rb") as file:
         if b"__asan_init" in file.read():
-            print("no power loss: a program with sanitizers cannot be preloaded into")
+            print("no power loss: libraries cannot be preloaded into a program with sanitizers")
             return
     n_points = 500 if rig.long else 8
     n_done = power_losses(rig, shim, start, expected, n_points)

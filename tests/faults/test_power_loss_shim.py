@@ -1,5 +1,5 @@
-"""power_loss.so itself: what was synced survives a loss of power, what was not does not, and a save
-that forgets a sync is caught."""
+"""power_loss.so itself: synced changes survive a power loss, unsynced ones do not, and a save that
+forgets a sync is detected."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ import tempfile
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(sys.argv[1])), "tests", "power_loss.so")
 
-# What the children do; each call is one or two calls that are counted.
+# Operations of the children; each makes one or two counted calls.
 OPS = """
 import os, sys
 def put(name, data, flags=os.O_CREAT | os.O_TRUNC, sync=True, at=None):
@@ -34,11 +34,11 @@ def end():
 BIG = bytes(range(1, 251)) * 200
 """
 BIG = bytes(range(1, 251)) * 200
-END = "\nend()\n"  # power is lost instead of it
+END = "\nend()\n"  # power is lost instead of this call
 
 
 def tree(top):
-    """Content of every file, None for folders, by path."""
+    """Contents of every file by path, None for folders."""
     found = {}
     for folder, dirs, files in os.walk(top):
         for name in dirs:
@@ -51,7 +51,7 @@ def tree(top):
 
 
 def run(before, script, at=None, mode="all", seed=1, **environment):
-    """Returns exit status, report and what the folder then holds."""
+    """Returns exit status, report and the resulting contents of the folder."""
     with tempfile.TemporaryDirectory() as top:
         work, report = os.path.join(top, "work"), os.path.join(top, "report")
         os.mkdir(work)
@@ -83,7 +83,7 @@ def n_calls(before, script):
 
 
 def lose(before, script, at=None, mode="all", seed=1):
-    """The folder after power was lost at a call, by default the last."""
+    """The folder after power loss at a call, by default the last."""
     at = at or n_calls(before, script)
     status, text, after = run(before, script, at, mode, seed)
     assert status == -signal.SIGKILL, (status, text, script)
@@ -91,7 +91,7 @@ def lose(before, script, at=None, mode="all", seed=1):
     return after
 
 
-CASES = [  # before, script, after a loss at its end
+CASES = [  # before, script, after a power loss at its end
     ({}, "put('a', b'1', sync=False)", {}),
     ({}, "put('a', b'1')", {}),  # its name was not synced
     ({}, "put('a', b'1', sync=False); sync()", {"a": b""}),  # its data was not
@@ -119,9 +119,9 @@ CASES = [  # before, script, after a loss at its end
     ({"d/a": b"1"}, "os.rename('d', 'e'); sync()", {"e": None, "e/a": b"1"}),
     ({"d/a": b"1"}, "os.rename('d/a', 'a'); sync('d')", {"d": None, "a": b"1"}),
     ({"d/a": b"1"}, "os.rename('d/a', 'a')", {"d": None, "d/a": b"1"}),
-    # A change is synced together with those of the same name before it, in whatever folder.
+    # A change is synced together with earlier changes of the same name, in any folder.
     ({"d/": None}, "put('d/a', b'1'); os.rename('d/a', 'a'); sync()", {"d": None, "a": b"1"}),
-    # Data in place
+    # Data changed in place
     ({"a": b"123"}, "put('a', b'45', os.O_APPEND, False)", {"a": b"123"}),
     ({"a": b"123"}, "put('a', b'45', os.O_APPEND)", {"a": b"12345"}),
     ({"a": b"123"}, "put('a', b'45', 0, False, 1)", {"a": b"123"}),
@@ -150,14 +150,14 @@ def test_counting():
     status, text, after = run({}, script, 10)
     assert status == 0 and text == "calls 9\n" and after == {}
     assert run({}, script, POWER_LOSS_IGNORE="x:a:aa")[1] == "calls 5\n"
-    # Other ranks, and files elsewhere, are left alone.
+    # Other ranks, and files elsewhere, are not affected.
     status, text, after = run({}, "put('a', b'1')", 1, OMPI_COMM_WORLD_RANK="1")
     assert status == 0 and text == "" and after == {"a": b"1"}
     assert run({}, "put('../a', b'1'); put('/dev/null', b'1', sync=False)", 1)[:2] == (0, "")
 
 
 def kind_of(data):
-    """How much of an unsynced BIG is there; fails if it is anything that a disk cannot leave."""
+    """How much of an unsynced BIG survived; fails if a disk could not leave such data."""
     if data in (b"", BIG):
         return "all" if data else "nothing"
     if BIG.startswith(data):
@@ -205,7 +205,7 @@ PROTOCOL = {
 
 
 def n_damaged(script):
-    """Of all points of a save that replaces f, and three seeds, those without an old or a new f."""
+    """Counts losses that leave neither the old nor the new f: every call of a save, 3 seeds."""
     before = {"f": b"old"}
     damaged = n = 0
     for at in range(1, n_calls(before, script) + 1):
@@ -224,7 +224,7 @@ def test_protocols():
 
 
 def test_saved_is_kept():
-    """Once the last sync has returned, nothing takes the new content away."""
+    """Once the last sync has returned, the new content survives."""
     script = PROTOCOL["right"] + END
     for seed in range(10):
         assert lose({"f": b"old"}, script, mode="some", seed=seed)["f"] == BIG

@@ -1,13 +1,13 @@
 #!/bin/bash
-# What would fail at hour five fails in the first seconds: a second job in the run folder, no space,
-# another program on one rank, data that cannot be decoded, an output that cannot be written.
+# Problems are detected in the first seconds rather than after hours: a second job in the run
+# folder, no space, another program on one rank, undecodable data, an unwritable output.
 # shellcheck source=../e2e/common.sh
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 3 1
 shapes val 1 2
 small_config > "$work/config.json"
 
-# expect CODE TEXT command...: one error message, and in time.
+# expect CODE TEXT command...: checks for one error message, within a minute.
 expect() {
     local code=$1 text=$2 got=0
     shift 2
@@ -34,13 +34,13 @@ expect 84 "; wait for it, or choose another --out" \
     "${mpi[@]}" -np 2 "$dtrain" --config "$work/config.json" --out "$work/run"
 kill -9 $first
 wait $first 2> /dev/null || true
-# Free at once, and the start says how the run before ended.
+# The folder is free at once, and the next run reports how the previous one ended.
 "$dtrain" --config "$work/config.json" --out "$work/run" --set train.max_steps=4 \
     > "$work/second" 2>&1 || fail "after a kill: $(cat "$work/second")"
 grep -q "ended without a final status" "$work/second" || fail "$(cat "$work/second")"
 grep -q '"ended"' "$work/run/RUN" || fail "RUN: $(cat "$work/run/RUN")"
 
-# --- The summary: once, in a log file too ---
+# --- The summary: once, even in a log file ---
 on_ranks 3 "$dtrain" --config "$work/config.json" --out "$work/once" --set train.max_steps=2 \
     > "$work/log" 2>&1 || fail "$(cat "$work/log")"
 for label in model device data schedule memory checkpoints limits start; do
@@ -49,7 +49,7 @@ for label in model device data schedule memory checkpoints limits start; do
 done
 grep -q '"run_start"' "$work/once/metrics.jsonl" || fail "no event run_start"
 
-# --- No space, in a file system of its own ---
+# --- No space, in a separate file system ---
 mkdir "$work/small"
 # shellcheck disable=SC2016 # for the inner shell
 small=(unshare -m bash -c 'mount -t tmpfs -o size=700k none "$1" && shift && exec "$@"' run
@@ -64,7 +64,7 @@ if "${small[@]}" true 2> /dev/null; then
         --set checkpoint.keep=1 --set train.max_steps=2 > "$work/log" 2>&1 ||
         fail "two checkpoints fit: $(cat "$work/log")"
 else
-    echo "no mount in a private namespace: the case without space is left out"
+    echo "no mount in a private namespace: the test without space is skipped"
 fi
 
 # --- Another program on one rank ---
@@ -79,12 +79,12 @@ if objcopy --dump-section $section="$work/note" "$dtrain" "$work/copy" 2> /dev/n
     expect 76 "rank 1 ($(hostname)) runs another build of dtrain (616e6f746865) than rank 0" \
         "${mpi[@]}" -np 2 bash -c 'exec "$0.$OMPI_COMM_WORLD_RANK" "$@"' "$work/rank" \
         --config "$work/config.json" --out "$work/two"
-    [ ! -e "$work/two/config.json" ] || fail "a run that was refused has left a config.json"
+    [ ! -e "$work/two/config.json" ] || fail "a rejected run left a config.json"
 else
-    echo "no objcopy, or a program without a build id: that case is left out"
+    echo "no objcopy, or a program without a build ID: the test of another program is skipped"
 fi
 
-# --- Data that cannot be decoded ---
+# --- Undecodable data ---
 cp -r "$work/train" "$work/broken"
 truncate -s 300 "$work"/broken/*/*.jpg
 expect 65 "none of 8 samples of data.train could be decoded; the first is $work/broken/" \
@@ -98,7 +98,7 @@ on_ranks 1 "$dtrain" --config "$work/config.json" --out "$work/flawed.run" \
 grep -q "warning: [1-7] of 8 samples of data.train could not be decoded" "$work/log" ||
     fail "$(cat "$work/log")"
 
-# --- An output that cannot be written ---
+# --- An unwritable output ---
 touch "$work/file"
 expect 73 "$work/file" "${mpi[@]}" -np 2 "$dtrain" --config "$work/config.json" --out "$work/file"
 expect 73 "$work/file" "$dtrain" --config "$work/config.json" --out "$work/file/run"

@@ -1,7 +1,7 @@
 #!/bin/bash
-# scripts/slurm/dtrain.sbatch under a real Slurm of one node, started here: the notice comes before
-# the time is over, the run saves and leaves with 75, Slurm starts the job again, and the second
-# start goes on from the checkpoint and ends with 0.
+# scripts/slurm/dtrain.sbatch under a real Slurm of one node, started here: the signal arrives
+# before the time limit, the run saves and exits with 75, Slurm requeues the job, and the second
+# start resumes from the checkpoint and exits with 0.
 . "$(dirname "$0")/../e2e/common.sh"
 for tool in slurmctld slurmd sbatch scontrol squeue; do
     command -v $tool > /dev/null || {
@@ -21,7 +21,7 @@ s = [socket.socket() for _ in range(2)]
 print(*[x.getsockname()[1] for x in s])')
 mkdir "$work/state" "$work/spool"
 export SLURM_CONF=$work/slurm.conf
-# cred_expire: how long a job that was queued again has to wait.
+# cred_expire: how long a requeued job has to wait.
 cat > "$SLURM_CONF" <<CONF
 ClusterName=dtrain
 SlurmctldHost=$node(127.0.0.1)
@@ -75,7 +75,7 @@ is_up || {
 shapes train 10 1
 shapes val 2 2
 small_config > "$work/config.json"
-# The job script finds this one on PATH: endless at first, five more steps after a restart.
+# The job script finds this wrapper on PATH: endless at first, five more steps after a restart.
 mkdir "$work/bin"
 cat > "$work/bin/dtrain" <<SH
 #!/bin/bash
@@ -89,7 +89,7 @@ chmod +x "$work/bin/dtrain"
 export PATH="$work/bin:$PATH"
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 cd "$work" || exit
-# The end is two minutes away; the notice comes 80 s before it or up to half a minute earlier.
+# The limit is two minutes; the signal is sent 80 s before the end or up to half a minute earlier.
 job=$(sbatch --parsable --time=2 --signal=B:USR1@80 --nodes=1 --ntasks-per-node=2 \
     --cpus-per-task=1 "$here/../../scripts/slurm/dtrain.sbatch")
 state_of() { scontrol show job "$job" | sed -n "s/.*\\b$1=\\([^ ]*\\).*/\\1/p"; }
@@ -116,6 +116,6 @@ ends = [(e["exit_code"], e["steps"]) for e in events if e["event"] == "run_end"]
 stop = ends[0][1]
 assert [code for code, _ in ends] == [75, 0], ends
 assert starts == [0, stop] and ends[1][1] == stop + 5, (starts, ends)
-print(f"notice, stop after step {stop} with 75, started again at {stop}, ended with 0")
+print(f"signal, stop after step {stop} with 75, restart at {stop}, exit with 0")
 PY
-grep -q "SIGUSR1" "dtrain-$job.log" || show "stopped, but not by the notice"
+grep -q "SIGUSR1" "dtrain-$job.log" || show "stopped, but not by the signal"

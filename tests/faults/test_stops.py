@@ -1,6 +1,6 @@
-"""Stops on request at any moment: SIGUSR1 to mpirun while the run begins, trains, saves or
-evaluates. It must end with 75 and a checkpoint of the step it had reached, and go on to the state of an
-undisturbed run."""
+"""Stops on request at any moment: SIGUSR1 to mpirun while the run starts, trains, saves or
+evaluates. It must exit with 75 and a checkpoint of the step it had reached, and resume to the state
+of an undisturbed run."""
 
 import collections
 import json
@@ -34,7 +34,7 @@ def catches(pid, number):
 
 
 class Moments:
-    """Waits for a moment of a run that has just been started."""
+    """Waits for a given moment of a run that has just been started."""
 
     def __init__(self, rig, run, out, n_ranks):
         self.rig, self.run, self.out, self.n_ranks = rig, run, out, n_ranks
@@ -74,7 +74,7 @@ class Moments:
         return any(name.startswith(".tmp-") for name in names)
 
     def evaluates(self):
-        """The last thing that was reported is the last step of an epoch."""
+        """Whether the last event is the last step of an epoch."""
         found = False
         for event in self.new_events():
             found = event["event"] == "step" and event["step"] % EPOCH == 0
@@ -107,13 +107,13 @@ def newest(out):
 
 
 def last_step(out):
-    """Of the last start, as far as its events tell; 0 before the first step."""
+    """Last step of the latest start according to its events; 0 before the first step."""
     steps = [event["step"] for event in faults.events(out) if event["event"] == "step"]
     return steps[-1] if steps else 0
 
 
 def check_stopped(rig, run, out, what, reason):
-    """Exit code, words, and that nothing is lost. Returns the number of lost steps."""
+    """Checks exit code, message and checkpoint. Returns the number of lost steps."""
     code = run.wait()
     rig.check(code == 75, f"{what}: exit code {code}\n{run.text()[-3000:]}")
     rig.check(f"by {reason};" in run.text(), f"{what}: no reason given\n{run.text()[-3000:]}")
@@ -121,12 +121,12 @@ def check_stopped(rig, run, out, what, reason):
     end = faults.events(out)[-1]
     step, _ = newest(out)
     rig.check(end["event"] == "run_end" and end["exit_code"] == 75, f"{what}: ended by {end}")
-    rig.check(end.get("steps") == step, f"{what}: checkpoint of {step}, the run says {end}")
+    rig.check(end.get("steps") == step, f"{what}: checkpoint of {step}, but the run reports {end}")
     return max(last_step(out) - step, 0)
 
 
 def stop_once(rig, out, n_ranks, kind, seen, lost):
-    """False if the run was over before the moment came."""
+    """False if the run ended before that moment."""
     before, _ = newest(out)
     run = rig.start(n_ranks, out, sets=SETS)
     moments = Moments(rig, run, out, n_ranks)
@@ -148,7 +148,7 @@ def finish_equals(rig, out, n_ranks, what, sets=SETS):
     run = rig.finish(n_ranks, out, sets=sets)
     rig.check("is not usable" not in run.text(), f"{what}: a damaged checkpoint\n{run.text()}")
     same = faults.state_of(out) == rig.reference(n_ranks, sets)
-    rig.check(same, f"{what} on {n_ranks} ranks: the end is not that of an undisturbed run")
+    rig.check(same, f"{what} on {n_ranks} ranks: the final state differs from an undisturbed run")
 
 
 def random_stops(rig, n_stops, per_run):
@@ -163,14 +163,14 @@ def random_stops(rig, n_stops, per_run):
             kinds.pop()
         finish_equals(rig, out, n_ranks, "SIGUSR1")
         n_runs += 1
-    rig.check(not kinds, f"{len(kinds)} moments were never met")
+    rig.check(not kinds, f"{len(kinds)} moments never occurred")
     rig.check(max(lost, default=0) <= 1, f"steps lost: {lost}")
     text = ", ".join(f"{count} {name}" for name, count in sorted(seen.items()))
     print(f"SIGUSR1: {len(lost)} stops in {n_runs} runs ({text}), at most {max(lost)} steps lost")
 
 
 def terminate(rig, n_times):
-    """SIGTERM to mpirun leaves the ranks about a second: nothing may be damaged."""
+    """SIGTERM to mpirun gives the ranks about a second: nothing may be damaged."""
     n_saved, codes = 0, collections.Counter()
     for number in range(n_times):
         n_ranks, out = 2 + number % 3, rig.folder("terminated")
@@ -185,7 +185,7 @@ def terminate(rig, n_times):
 
 
 def second_signal(rig):
-    """The first signal has to wait for the end of a step, which takes long here."""
+    """The first signal must wait for the end of a step, which takes long here."""
     out, sets = rig.folder("impatient"), {"train.global_batch_size": 240, "train.max_steps": 2}
     sets["eval.every_epochs"] = 1
     rig.finish(2, out, sets=sets)
@@ -194,15 +194,15 @@ def second_signal(rig):
     log = os.path.join(out, "metrics.jsonl")
     n_events = os.path.getsize(log)
     moments = Moments(rig, run, out, 2)
-    rig.check(moments.poll(lambda: os.path.getsize(log) > n_events), "the slow run does not begin")
+    rig.check(moments.poll(lambda: os.path.getsize(log) > n_events), "the slow run does not start")
     time.sleep(1)
     run.process.send_signal(signal.SIGUSR1)
     time.sleep(2)
-    rig.check(run.process.poll() is None, f"the first signal has ended the run:\n{run.text()}")
+    rig.check(run.process.poll() is None, f"the first signal ended the run:\n{run.text()}")
     run.process.send_signal(signal.SIGUSR1)
     code = run.wait()
     rig.check(code == 128 + signal.SIGUSR1, f"second signal: exit code {code}\n{run.text()}")
-    rig.check(newest(out)[0] == 2, "the second signal has not ended the run at once")
+    rig.check(newest(out)[0] == 2, "the second signal did not end the run at once")
     finish_equals(rig, out, 2, "second signal", sets)
     print(f"second signal: exit code {code}")
 

@@ -1,5 +1,5 @@
-"""Tar shards of every wrong and every odd kind: each must be indexed with the right number of
-samples, or refused with code 65 and one line that says what is wrong.
+"""Invalid and unusual tar shards: each must be indexed with the right number of samples, or
+rejected with code 65 and one line that says what is wrong.
 usage: test_tar_cases.py DTRAIN
 """
 
@@ -91,7 +91,7 @@ def from_tarfile(form, names, **more):
 GOOD = pair("a") + pair("b")
 
 
-# --- Cases: (name, bytes, samples or text of the refusal) ---
+# --- Cases: (name, bytes, number of samples or text of the error) ---
 
 
 def sizes():
@@ -110,7 +110,7 @@ def sizes():
         "base-256 -1": b"\xff" * 12,
         "base-256 -512": base256(-512, True),
         "base-256 -2^63": base256(-(1 << 63), True),
-        "base-256 least": b"\x80" + b"\xff" * 11,
+        "base-256 minimum": b"\x80" + b"\xff" * 11,
     }
     for what, field in wrong.items():
         if field is None:
@@ -151,7 +151,7 @@ def sums():
 
 
 def signed_sum():
-    """As some old programs wrote it: of signed bytes."""
+    """A checksum of signed bytes, as some old programs wrote it."""
     header = bytearray(member("\u00e9.jpg", b"image")[:BLOCK])
     header[SUM_FIELD] = b" " * 8
     header[SUM_FIELD] = b"%06o\0 " % sum(b - 256 if b > 127 else b for b in header)
@@ -175,7 +175,7 @@ def cuts():
     yield "end padded with half a block", GOOD + END + bytes(100), 2
     yield "joined", GOOD + END + pair("c") + END, "joined"
     yield "joined after 10 KiB", GOOD + bytes(10240) + pair("c") + END, "joined"
-    yield "text behind the end", GOOD + END + b"hello", "joined"
+    yield "text after the end", GOOD + END + b"hello", "joined"
     yield "joined without end", GOOD + pair("c") + END, 3
 
 
@@ -244,7 +244,7 @@ def kinds():
         ("folder", b"5"),
         ("FIFO", b"6"),
     ):
-        yield f"{what} beside the samples", GOOD + member(
+        yield f"{what} between samples", GOOD + member(
             "z.jpg", kind=kind, link=b"a.jpg"
         ) + END, 2
         yield f"{what} as image", GOOD + member("c.jpg", kind=kind, link=b"a.jpg") + member(
@@ -281,7 +281,7 @@ def kinds():
     yield "pax records cut", GOOD + member("PaxHeaders/x", b"99 path=x\n", b"x") + pair(
         "c"
     ) + END, "damaged"
-    yield "pax records no text", GOOD + member("PaxHeaders/x", b"\x80\xff" * 20, b"x") + pair(
+    yield "pax records not text", GOOD + member("PaxHeaders/x", b"\x80\xff" * 20, b"x") + pair(
         "c"
     ) + END, "damaged"
     yield "pax at the end", GOOD + pax(("path", "c")) + END, "damaged"
@@ -384,8 +384,8 @@ def all_cases():
 
 
 def judge(case, line):
-    """None, or what is wrong. Expected: a number of samples, a part of the refusal, or None when
-    either may come, as long as it comes in good order."""
+    """Returns None or an error text. `expected` is a number of samples, a part of the message, or
+    None if both a number and a message are acceptable."""
     what, _, expected = case
     status, n_samples, text = line.split("\t")
     if isinstance(expected, int):
@@ -419,7 +419,7 @@ def main():
     n_good = sum(isinstance(expected, int) for _, _, expected in cases)
     n_bad = sum(isinstance(expected, str) for _, _, expected in cases)
     print(
-        f"{len(cases)} archives ({n_good} to accept, {n_bad} to refuse): {len(failures)} failures"
+        f"{len(cases)} archives ({n_good} to accept, {n_bad} to reject): {len(failures)} failures"
     )
     return 1 if failures or len(cases) < 200 else 0
 

@@ -2,8 +2,8 @@
 # Builds the fuzz targets with clang's libFuzzer, ASan and UBSan: build.sh [FOLDER [TARGET...]]
 #
 # cJSON, libjpeg-turbo and libarchive are built from their Debian sources with instrumentation, as
-# without it the fuzzer sees nothing of what happens in them. Where the sources cannot be fetched
-# the system's libraries are linked, and a line says so.
+# the fuzzer cannot see into them otherwise. If the sources cannot be fetched, the system's
+# libraries are linked and a message says so.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 out=${1:-/tmp/dtrain-fuzz}
@@ -63,14 +63,14 @@ build_archive() {
 if ls lib/lib{cjson,jpeg,archive}.a > /dev/null 2>&1 || { fetch_sources && build_libraries; }; then
     libraries=(lib/libcjson.a lib/libjpeg.a lib/libarchive.a)
 else
-    echo "build.sh: no sources of cJSON, libjpeg-turbo and libarchive; the system's libraries are" \
-        "used, which the fuzzer cannot see into" >&2
+    echo "build.sh: no sources of cJSON, libjpeg-turbo and libarchive; using the system's" \
+        "libraries, which the fuzzer cannot see into" >&2
     libraries=(-lcjson -ljpeg -larchive)
 fi
 
 compile() { # SOURCE
     local flags=$checks
-    # Edit distances are most of the time and tell the fuzzer nothing.
+    # Edit distances take most of the time and tell the fuzzer nothing.
     [[ $1 != */nearest.c ]] || flags=${flags/fuzzer-no-link,/}
     # shellcheck disable=SC2086
     "$cc" -std=c11 -D_GNU_SOURCE -DDTRAIN_VERSION='"fuzz"' -I"$root/include" -I"$root/src" $flags \

@@ -1,5 +1,6 @@
 /* The configuration. First byte 'f': the rest is a file. Otherwise the rest is a list of --set
- * arguments, each ended by a NUL. What is accepted prints as a file that loads as the same. */
+ * arguments, each terminated by a NUL. An accepted configuration prints as a file that loads as the
+ * same configuration. */
 #include "dtrain/config.h"
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
-/* The JPEG decoder: the whole image, a rectangle of it, which must have the same pixels, and its
- * entropy-coded data alone, which must have the same faults; the length of the input says by which
- * options and scale. Images above a megapixel are opened only: decoding them costs time and finds
- * nothing new. */
+/* The JPEG decoder: decodes the whole image, a rectangle of it, which must have the same pixels,
+ * and only its entropy-coded data, which must have the same faults. The length of the input selects
+ * the options and the scale. Images above a megapixel are only opened, because decoding them costs
+ * time and finds nothing new. */
 #include "fuzz.h"
 #include "image/jpeg.h"
 
@@ -40,7 +40,7 @@ static void check_rectangle(struct dt_jpeg *jpeg, struct image *image, const uin
     int x = image->width / 4, y = image->height / 4;
     int w = (image->width + 1) / 2, h = (image->height + 1) / 2;
     uint8_t *part = decode(jpeg, image, x, y, w, h);
-    FUZZ_CHECK(part || !whole); /* a part asks for less than the whole */
+    FUZZ_CHECK(part || !whole); /* a part requires less than the whole */
     for (int row = 0; whole && row < h; row++) {
         size_t at = ((size_t)(y + row) * (size_t)image->width + (size_t)x) * 3;
         FUZZ_CHECK(memcmp(part + (size_t)row * (size_t)w * 3, whole + at, (size_t)w * 3) == 0);

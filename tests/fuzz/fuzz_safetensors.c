@@ -1,7 +1,5 @@
-/* What a checkpoint is read from. First byte 'm': the rest is a MANIFEST.json; 'c': the same, and
- * its checksum is made right first; otherwise it is a safetensors file, of which every tensor is
- * read.
- */
+/* Files of a checkpoint. First byte 'm': the rest is a MANIFEST.json; 'c': the same, after its
+ * checksum has been corrected; otherwise it is a safetensors file, and every tensor is read. */
 #include <inttypes.h>
 
 #include <xxhash.h>
@@ -39,7 +37,7 @@ static void read_tensors(const uint8_t *data, size_t bytes)
     dt_st_close(reader);
 }
 
-/* What is accepted is printed as the same manifest. */
+/* An accepted manifest prints as the same manifest. */
 static void check_manifest(const struct dt_manifest *manifest)
 {
     struct dt_jsonw w, w2;
@@ -66,7 +64,7 @@ static void read_manifest(const uint8_t *data, size_t bytes)
     dt_manifest_reset(&manifest);
 }
 
-/* The checksum, the last member, is over the text before it. */
+/* The checksum, the last member, covers the text before it. */
 static void correct_checksum(uint8_t *text, size_t bytes)
 {
     static const char key[] = ",\n  \"checksum\": \"";

@@ -1,4 +1,4 @@
-/* The index of a tar shard. What is accepted lies inside the file and has names. */
+/* The index of a tar shard. Accepted samples lie inside the file and have names. */
 #include "base/log.h"
 #include "data/tar_index.h"
 #include "fuzz.h"
@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct dt_tar_index index = {0};
     char name[2048];
     const char *path = fuzz_file(data, bytes);
-    dt_log_init(DT_LOG_ERROR, 0, 1); /* no warnings about members that are left out */
+    dt_log_init(DT_LOG_ERROR, 0, 1); /* no warnings about skipped members */
     dt_status status = dt_tar_index_build(&index, path);
     if (status != DT_OK)
         fuzz_check_refusal(status, DT_ERR_DATA);

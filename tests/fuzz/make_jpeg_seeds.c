@@ -1,4 +1,4 @@
-/* Seeds for fuzz_jpeg: small pictures of every kind, whole and damaged: make_jpeg_seeds FOLDER. */
+/* Seeds for fuzz_jpeg, small pictures of every kind, intact and damaged: make_jpeg_seeds FOLDER. */
 #include "jpeg_make.h"
 
 enum { SIDE = 16 };

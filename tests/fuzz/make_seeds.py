@@ -1,4 +1,4 @@
-"""Seeds for the fuzz targets other than jpeg: make_seeds.py FOLDER makes FOLDER/<target>/<name>."""
+"""Seeds for all fuzz targets except jpeg: make_seeds.py FOLDER writes FOLDER/<target>/<name>."""
 
 import io
 import json
@@ -63,7 +63,7 @@ def tar(members, form=tarfile.USTAR_FORMAT, headers=None):
             info.size = len(data) if kind == tarfile.REGTYPE else 0
             info.linkname = "a.jpg" if kind in (tarfile.SYMTYPE, tarfile.LNKTYPE) else ""
             archive.addfile(info, io.BytesIO(data))
-    return out.getvalue()[:3584]  # members and end; tarfile fills up to 10 KiB
+    return out.getvalue()[:3584]  # members and end mark; tarfile pads to 10 KiB
 
 
 def pair(key, data=b"x"):

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Renews the corpora of the repository after long runs: merge.sh [TARGET...]. The seeds made by
-# make_seeds.py and make_jpeg_seeds.c stay; added are the smallest of those inputs which together
-# reach all the code that the fuzzer has reached. At most 60 files of less than 4 KB per target;
-# regressions, files called finding-*, stay too.
+# Updates the corpora of the repository after long runs: merge.sh [TARGET...]. Keeps the seeds made
+# by make_seeds.py and make_jpeg_seeds.c, and adds the smallest inputs of a set that reaches all the
+# code that the fuzzer has reached. At most 60 files of less than 4 KB per target; regressions,
+# files named finding-*, are kept as well.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${DTRAIN_FUZZ_DIR:-/tmp/dtrain-fuzz}

@@ -1,5 +1,5 @@
-/* Runs a fuzz target on every file of the folders given, without libFuzzer: the corpora are part
- * of the ordinary test suite and of its runs under sanitizers. */
+/* Runs a fuzz target on every file of the given folders, without libFuzzer, so that the corpora are
+ * part of the regular test suite and of its runs under sanitizers. */
 #include <dirent.h>
 
 #include "fuzz.h"
@@ -9,7 +9,7 @@ static void run_file(const char *path)
     char *data = NULL;
     size_t bytes = 0;
     FUZZ_CHECK(dt_file_load(&data, &bytes, path, 1 << 20) == DT_OK);
-    uint8_t *exact = malloc(bytes ? bytes : 1); /* so that any over-read is one */
+    uint8_t *exact = malloc(bytes ? bytes : 1); /* exact size, so that ASan detects any over-read */
     FUZZ_CHECK(exact);
     memcpy(exact, data, bytes);
     free(data);

@@ -1,8 +1,7 @@
 #!/bin/bash
-# Fuzzes: run.sh [SECONDS [TARGET...]], one target after another. Inputs that break a target are
-# left in $DTRAIN_FUZZ_DIR/findings, what has been learnt in .../corpus/TARGET. The runs have the
-# lowest priority, so the time limit of an input is long: what one may cost is tested in
-# tests/faults.
+# Runs the fuzzers one after another: run.sh [SECONDS [TARGET...]]. Inputs that break a target are
+# stored in $DTRAIN_FUZZ_DIR/findings, the corpora in .../corpus/TARGET. The fuzzers have the lowest
+# priority, so the time limit per input is generous; tests/faults checks the cost of inputs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${DTRAIN_FUZZ_DIR:-/tmp/dtrain-fuzz}

@@ -19,10 +19,9 @@ struct file {
 struct jpeg_kind {
     const char *name;
     int width, height;
-    J_COLOR_SPACE pixels, stored; /* of the input samples and of the file */
-    const char
-        *sampling; /* "22 11 11": horizontal and vertical factor per component; NULL: all 1 */
-    int restart;   /* interval in block rows, 0 = none */
+    J_COLOR_SPACE pixels, stored; /* input samples, file */
+    const char *sampling;         /* "22 11 11": factors of each component (h, v); NULL: all 1 */
+    int restart;                  /* interval in block rows, 0 = none */
     enum { ONE_SCAN, PROGRESSIVE, DC_THEN_AC, UNREFINED, SEPARATE } scans;
     bool adobe;
     bool noisy; /* neighbours differ, so that no column or row can be mistaken for another */

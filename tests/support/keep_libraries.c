@@ -1,9 +1,9 @@
-/* For builds with the leak checker, so that its reports name the library that has leaked.
+/* For builds with the leak checker, so that its reports name the leaking library.
  *
- * Libraries stay loaded: Open MPI unloads its plug-ins in MPI_Finalize, after which their leaks
- * have no name to suppress. And text is allocated here instead of in libc, which has no frame
- * pointers: the fast unwinder would end there and not reach the caller; the slow one costs half of
- * a start. */
+ * Keeps libraries loaded, as Open MPI unloads its plug-ins in MPI_Finalize, and their leaks could
+ * not be suppressed by name. Allocates text here instead of in libc, which has no frame pointers:
+ * the fast unwinder would stop there without reaching the caller, and the slow one takes half of
+ * the start time. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
