@@ -3,9 +3,9 @@
  *   params | grads | momentum | stats   parameters lie in the order in which their gradients get
  *                                       ready; element i of the first three belongs together
  *   shadow                              16-bit copy of params, in mixed precision
- *   accum                               fp32 sums of gradients: over passes, and for the wire where
- *                                       the gradients have 16 bits and it has 32
- *   work                                inputs, activations and scratch, shared by lifetime
+ *   accum                               fp32 sums of gradients: over micro-batches, and between
+ * ranks where 16-bit gradients are exchanged in 32 bits work                                inputs,
+ * activations and scratch, shared by lifetime
  *
  * A bucket is a range of elements that is summed over the ranks in one piece, in the grads arena
  * or, with accumulation, in accum: REDUCE comes directly after its last writer, WAIT and UPDATE

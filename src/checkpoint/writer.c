@@ -1,5 +1,5 @@
 /* One thread, one snapshot, one save at a time. The snapshot belongs to the writer thread while the
- * phase is BUSY and to the main thread otherwise; the lock hands it over. */
+ * state is BUSY and to the main thread otherwise; the lock hands it over. */
 #include "checkpoint/writer.h"
 
 #include <pthread.h>
@@ -15,7 +15,7 @@
 #include "base/thread.h"
 #include "checkpoint/snapshot.h"
 
-enum phase { IDLE, BUSY, ENDED }; /* ENDED: the result has not been taken */
+enum state { IDLE, BUSY, ENDED }; /* ENDED: the result has not been taken */
 
 struct dt_writer {
     const struct dt_checkpoint_target *target;
@@ -24,7 +24,7 @@ struct dt_writer {
     bool has_lock, has_changed, has_thread;
     pthread_mutex_t lock; /* protects the members below */
     pthread_cond_t changed;
-    enum phase phase;
+    enum state state;
     bool stop;
     struct dt_saved saved;
 };
@@ -45,16 +45,16 @@ static void *write_saves(void *context)
     struct dt_writer *s = context;
     pthread_mutex_lock(&s->lock);
     for (;;) {
-        while (s->phase != BUSY && !s->stop)
+        while (s->state != BUSY && !s->stop)
             pthread_cond_wait(&s->changed, &s->lock);
-        if (s->phase != BUSY)
+        if (s->state != BUSY)
             break;
         struct dt_saved saved = s->saved;
         pthread_mutex_unlock(&s->lock);
         write_snapshot(s, &saved);
         pthread_mutex_lock(&s->lock);
         s->saved = saved;
-        s->phase = ENDED;
+        s->state = ENDED;
         pthread_cond_broadcast(&s->changed);
     }
     pthread_mutex_unlock(&s->lock);
@@ -102,7 +102,7 @@ out:
 
 static void warn_of_untaken(const struct dt_writer *s)
 {
-    if (s->phase == ENDED && s->saved.status != DT_OK)
+    if (s->state == ENDED && s->saved.status != DT_OK)
         dt_log(DT_LOG_WARNING, "%s", s->saved.problem);
 }
 
@@ -138,7 +138,7 @@ uint64_t dt_writer_bytes(const struct dt_writer *writer)
 /* With the lock held. The thread has its own pulse, so beats during the wait hide no hang. */
 static void wait_until_free(struct dt_writer *s)
 {
-    while (s->phase == BUSY) {
+    while (s->state == BUSY) {
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec++;
@@ -152,13 +152,13 @@ dt_status dt_writer_start(struct dt_writer *writer, const struct dt_checkpoint *
     pthread_mutex_lock(&writer->lock);
     wait_until_free(writer);
     warn_of_untaken(writer);
-    writer->phase = IDLE;
+    writer->state = IDLE;
     pthread_mutex_unlock(&writer->lock);
     DT_TRY(dt_snapshot_take(writer->snapshot, state));
     pthread_mutex_lock(&writer->lock);
     writer->saved =
         (struct dt_saved){.step = state->step, .bytes = dt_snapshot_bytes(writer->snapshot)};
-    writer->phase = BUSY;
+    writer->state = BUSY;
     pthread_cond_broadcast(&writer->changed);
     pthread_mutex_unlock(&writer->lock);
     return DT_OK;
@@ -167,7 +167,7 @@ dt_status dt_writer_start(struct dt_writer *writer, const struct dt_checkpoint *
 bool dt_writer_is_busy(struct dt_writer *writer)
 {
     pthread_mutex_lock(&writer->lock);
-    bool busy = writer->phase == BUSY;
+    bool busy = writer->state == BUSY;
     pthread_mutex_unlock(&writer->lock);
     return busy;
 }
@@ -177,10 +177,10 @@ bool dt_writer_take_result(struct dt_writer *writer, struct dt_saved *saved, boo
     pthread_mutex_lock(&writer->lock);
     if (wait)
         wait_until_free(writer);
-    bool ended = writer->phase == ENDED;
+    bool ended = writer->state == ENDED;
     if (ended) {
         *saved = writer->saved;
-        writer->phase = IDLE;
+        writer->state = IDLE;
     }
     pthread_mutex_unlock(&writer->lock);
     return ended;

@@ -148,7 +148,8 @@ const struct dt_key dt_keys[] = {
            FREE),
     INT(train.global_batch_size, 256, 1, 1 << 20, "Images per update, over all ranks"),
     INT(train.micro_batch_size, 0, 0, 1 << 16,
-        "Images per rank and pass; 0: global_batch_size / ranks in one pass", INEXACT),
+        "Images per rank and micro-batch; 0: global_batch_size / ranks in one micro-batch",
+        INEXACT),
     NUMBER(train.seed, DT_KEY_UINT64, 1, 0, MAX_EXACT,
            "Seed of initial weights, data order and augmentation"),
     CHOICE(train.precision, DT_PRECISION_FP32, precisions, "Precision of the network's arithmetic",
@@ -163,7 +164,8 @@ const struct dt_key dt_keys[] = {
            "Steps between comparisons of the ranks' weights; 0: only before checkpoints", FREE),
 
     INT(eval.every_epochs, 1, 0, 100000, "Epochs between evaluations; 0: only at the end", FREE),
-    INT(eval.batch_size_per_rank, 32, 1, 1 << 16, "Images per rank and pass in evaluation", FREE),
+    INT(eval.batch_size_per_rank, 32, 1, 1 << 16, "Images per rank and micro-batch in evaluation",
+        FREE),
 
     REAL(early_stop.target, 0, 0, 100, "Stop at this top-1 validation accuracy in per cent; 0: off",
          FREE),

@@ -38,7 +38,8 @@ static dt_status prepare_rows(struct dt_exec *exec, const char *src_kinds, const
 
     if (rows > INT32_MAX)
         DT_FAIL(DT_ERR_CONFIG,
-                "batch norm '%s' has %zu pixels per pass, the GPU supports up to %d: use a smaller "
+                "batch norm '%s' has %zu pixels per micro-batch, the GPU supports up to %d: use a "
+                "smaller "
                 "batch",
                 node->name, rows, INT32_MAX);
     for (int i = 0; i < node->n_src + node->n_dst; i++) {

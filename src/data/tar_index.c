@@ -137,7 +137,7 @@ static int64_t time_ns(const struct stat *info)
     return (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
 }
 
-static uint64_t check_sum(const struct cache_header *header, const struct dt_tar_entry *entries)
+static uint64_t checksum_of(const struct cache_header *header, const struct dt_tar_entry *entries)
 {
     const uint64_t sum = XXH64(header, offsetof(struct cache_header, check), 0);
     return XXH64(entries, (size_t)header->n * sizeof *entries, sum);
@@ -171,7 +171,7 @@ static bool parse_cache(struct cache_header *header, struct dt_tar_index *index,
     memcpy(index->entries, block + sizeof *header, entries_bytes);
     index->n = index->capacity = (size_t)header->n;
     index->hash = header->hash;
-    return header->check == check_sum(header, index->entries);
+    return header->check == checksum_of(header, index->entries);
 }
 
 /* False if the cache is missing, damaged, or of another state of the shard. */
@@ -210,7 +210,7 @@ static dt_status save_cache(const struct dt_tar_index *index, const char *path,
     DT_TRY(dt_file_path(folder, "%s/index", cache_dir));
     DT_TRY(dt_file_make_folder(folder));
     memcpy(header.magic, cache_magic, sizeof cache_magic);
-    header.check = check_sum(&header, index->entries);
+    header.check = checksum_of(&header, index->entries);
     DT_TRY(DT_NEW(block, sizeof header + entries_bytes));
     memcpy(block, &header, sizeof header);
     if (entries_bytes)

@@ -62,7 +62,7 @@ out:
     return status;
 }
 
-static dt_status check_sum(const struct dt_verify *verify, struct dt_shard_check *shard)
+static dt_status check_checksum(const struct dt_verify *verify, struct dt_shard_check *shard)
 {
     uint64_t want, have = 0;
 
@@ -161,7 +161,7 @@ static dt_status read_shard(void *context, uint32_t index, int thread)
     uint64_t bytes, rest = shard->bytes;
     int fd = -1;
 
-    DT_TRY(check_sum(verify, shard));
+    DT_TRY(check_checksum(verify, shard));
     dt_status status = shard->n > 0 ? dt_file_open(&fd, &bytes, shard->path) : DT_OK;
     if (fd >= 0) {
         status = decode_images(verify, shard, &verify->tools[thread], fd);

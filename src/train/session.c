@@ -69,7 +69,7 @@ static dt_status check_pairs(const struct dt_session *s)
 {
     if (dt_mix_is_on(&s->config->data) && s->micro_batch_size % 2 != 0)
         DT_FAIL(DT_ERR_CONFIG,
-                "data.mixup and data.cutmix mix pairs, so the images per rank and pass "
+                "data.mixup and data.cutmix mix pairs, so the images per micro-batch "
                 "(train.micro_batch_size) must be even, not %d",
                 s->micro_batch_size);
     return DT_OK;
@@ -86,10 +86,11 @@ static dt_status split_batch(struct dt_session *s)
         int64_t lower = batch / unit * unit, upper = lower + unit;
         int64_t nearest = lower > 0 && batch - lower <= upper - batch ? lower : upper;
         if (micro > 0)
-            DT_FAIL(DT_ERR_CONFIG,
-                    "train.global_batch_size: %d cannot be split over %d rank(s) in passes of "
-                    "train.micro_batch_size %d; the nearest global batch that can is %lld",
-                    batch, s->n_ranks, micro, (long long)nearest);
+            DT_FAIL(
+                DT_ERR_CONFIG,
+                "train.global_batch_size: %d cannot be split over %d rank(s) in micro-batches of "
+                "train.micro_batch_size %d; the nearest global batch that can is %lld",
+                batch, s->n_ranks, micro, (long long)nearest);
         DT_FAIL(
             DT_ERR_CONFIG,
             "train.global_batch_size: %d cannot be split evenly over %d ranks; the nearest global "

@@ -66,7 +66,7 @@ static void print_schedule(struct dt_text *line, const struct dt_session *s,
     dt_text_add(line, "batch %d = %d rank%s x ", s->global_batch_size, s->n_ranks,
                 s->n_ranks == 1 ? "" : "s");
     if (s->n_passes > 1)
-        dt_text_add(line, "%d passes x ", s->n_passes);
+        dt_text_add(line, "%d micro-batches x ", s->n_passes);
     dt_text_add(line, "%d images, learning rate %.6g", s->micro_batch_size, s->schedule.lr);
 }
 
@@ -195,8 +195,8 @@ void dt_session_print(const struct dt_session *s, FILE *out)
 {
     char device[256];
     dt_plan_print(s->plan, out);
-    fprintf(out, "\nglobal batch %d = %d rank(s) x %d pass(es) x %d images\n", s->global_batch_size,
-            s->n_ranks, s->n_passes, s->micro_batch_size);
+    fprintf(out, "\nglobal batch %d = %d rank(s) x %d micro-batch(es) x %d images\n",
+            s->global_batch_size, s->n_ranks, s->n_passes, s->micro_batch_size);
     s->backend->describe(s->device, device, sizeof device);
     fprintf(out, "device %s\n", device);
     if (!s->train_set) {

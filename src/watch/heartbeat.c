@@ -1,4 +1,4 @@
-/* One fixed-size slot per rank. */
+/* One fixed-size beat per rank. */
 #include "watch/heartbeat.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "base/mem.h"
 
 static const char magic[8] = {'d', 't', 'b', 'e', 'a', 't', '0', '1'};
-enum { MAX_SLOTS = 1 << 16 };
+enum { MAX_RANKS = 1 << 16 };
 
 _Static_assert(sizeof(struct dt_heartbeat) == 256, "a beat has a fixed size and no padding");
 
@@ -90,7 +90,7 @@ int64_t dt_heartbeat_last_step(const char *dir)
         return -1;
     close(fd);
     uint64_t n_there = bytes / sizeof(struct dt_heartbeat);
-    int n = n_there < MAX_SLOTS ? (int)n_there : MAX_SLOTS;
+    int n = n_there < MAX_RANKS ? (int)n_there : MAX_RANKS;
     struct dt_heartbeat *beats = NULL;
     bool *valid = NULL;
     int64_t step = -1;

@@ -1,7 +1,7 @@
-/* The data plane on 1 to 4 ranks: exact sums of integers for awkward counts, several slots at once,
- * bits equal to a sequential reference in the documented order, on all ranks and in every run. A
- * check collects what is wrong on this rank and then asks all ranks, so that all fail together
- * instead of one leaving the others in a collective. */
+/* The data plane on 1 to 4 ranks: exact sums of integers for awkward counts, several reductions at
+ * once, bits equal to a sequential reference in the documented order, on all ranks and in every
+ * run. A check collects what is wrong on this rank and then asks all ranks, so that all fail
+ * together instead of one leaving the others in a collective. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 #include "comm/ring.h"
 #include "dist_rig.h"
 
-enum { MAX_COUNT = (1 << 20) + 77, N_SLOTS = 5 };
+enum { MAX_COUNT = (1 << 20) + 77, N_REDUCTIONS = 5 };
 
 static const size_t counts[] = {
     0,     1,     2,     3,      5,      15,     16,     17,     63,      1000,
@@ -26,7 +26,7 @@ static const size_t counts[] = {
 static void open_reduce(bool ring)
 {
     struct dt_comm_options options = {
-        .ring = ring, .n_reductions = N_SLOTS, .max_count = MAX_COUNT, .dtype = DT_F32};
+        .ring = ring, .n_reductions = N_REDUCTIONS, .max_count = MAX_COUNT, .dtype = DT_F32};
     assert_ok(dt_comm_open_reduce(comm, &options));
 }
 
@@ -52,9 +52,9 @@ static void check_counts(bool ring)
         values[0] = values[count + 1] = -12345.0F;
         for (size_t i = 0; i < count; i++)
             buffer[i] = integer_value(rank, i);
-        assert_ok(dt_comm_reduce(comm, (int)(c % N_SLOTS), buffer, count));
+        assert_ok(dt_comm_reduce(comm, (int)(c % N_REDUCTIONS), buffer, count));
         assert_ok(dt_comm_poll(comm));
-        assert_ok(dt_comm_wait(comm, (int)(c % N_SLOTS)));
+        assert_ok(dt_comm_wait(comm, (int)(c % N_REDUCTIONS)));
         size_t n_wrong = values[0] != -12345.0F || values[count + 1] != -12345.0F;
         for (size_t i = 0; i < count; i++) {
             float sum = 0.0F;
@@ -81,29 +81,29 @@ static void test_counts_auto(void **state)
     check_counts(false);
 }
 
-/* All slots under way at once, started again and again, waited for in a different order; the ranks
- * poll at different rates so that they are at different points. */
+/* All reductions under way at once, started again and again, waited for in a different order; the
+ * ranks poll at different rates so that they are at different points. */
 static void check_slots(bool ring)
 {
-    static const size_t slot_count[N_SLOTS] = {300001, 7, 1 << 20, 0, 65536};
-    static const int wait_order[N_SLOTS] = {2, 0, 4, 1, 3};
+    static const size_t reduction_count[N_REDUCTIONS] = {300001, 7, 1 << 20, 0, 65536};
+    static const int wait_order[N_REDUCTIONS] = {2, 0, 4, 1, 3};
     open_reduce(ring);
-    float *buffer[N_SLOTS];
-    for (int s = 0; s < N_SLOTS; s++)
-        buffer[s] = new_floats(slot_count[s]);
+    float *buffer[N_REDUCTIONS];
+    for (int s = 0; s < N_REDUCTIONS; s++)
+        buffer[s] = new_floats(reduction_count[s]);
     for (int round = 0; round < 4; round++) {
-        for (int s = 0; s < N_SLOTS; s++) {
-            for (size_t i = 0; i < slot_count[s]; i++)
+        for (int s = 0; s < N_REDUCTIONS; s++) {
+            for (size_t i = 0; i < reduction_count[s]; i++)
                 buffer[s][i] = integer_value(rank + round + s, i);
-            assert_ok(dt_comm_reduce(comm, s, buffer[s], slot_count[s]));
+            assert_ok(dt_comm_reduce(comm, s, buffer[s], reduction_count[s]));
             for (int p = 0; p < 3 * rank; p++)
                 assert_ok(dt_comm_poll(comm));
         }
         bool is_good = true;
-        for (int w = 0; w < N_SLOTS; w++) {
+        for (int w = 0; w < N_REDUCTIONS; w++) {
             int s = wait_order[w];
             assert_ok(dt_comm_wait(comm, s));
-            for (size_t i = 0; i < slot_count[s]; i++) {
+            for (size_t i = 0; i < reduction_count[s]; i++) {
                 float sum = 0.0F;
                 for (int r = 0; r < n; r++)
                     sum += integer_value(r + round + s, i);
@@ -112,7 +112,7 @@ static void check_slots(bool ring)
         }
         assert_all(is_good);
     }
-    for (int s = 0; s < N_SLOTS; s++)
+    for (int s = 0; s < N_REDUCTIONS; s++)
         free(buffer[s]);
 }
 
@@ -246,9 +246,9 @@ static void test_misuse(void **state)
     (void)state;
     float values[8] = {0};
     open_reduce(true);
-    assert_int_equal(dt_comm_reduce(comm, N_SLOTS, values, 8), DT_ERR_INTERNAL);
+    assert_int_equal(dt_comm_reduce(comm, N_REDUCTIONS, values, 8), DT_ERR_INTERNAL);
     assert_int_equal(dt_comm_reduce(comm, -1, values, 8), DT_ERR_INTERNAL);
-    assert_int_equal(dt_comm_wait(comm, N_SLOTS), DT_ERR_INTERNAL);
+    assert_int_equal(dt_comm_wait(comm, N_REDUCTIONS), DT_ERR_INTERNAL);
     assert_int_equal(dt_comm_reduce(comm, 0, values, MAX_COUNT + 1), DT_ERR_INTERNAL);
     assert_ok(dt_comm_wait(comm, 0)); /* never started */
     assert_ok(dt_comm_poll(comm));

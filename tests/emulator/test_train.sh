@@ -111,9 +111,9 @@ DTRAIN_EMULATED_GPUS=2 run 2 gpus --set comm.bucket_cap_mb=0.01 --set comm.last_
 losses gpus fp32 1e-4
 /usr/bin/python3 "$here/../e2e/compare.py" "$(model_of "$work/gpus")" \
     "$(model_of "$work/fp32")" 0.02
-for wire in auto fp32; do
-    run 2 "wire-$wire" --set device.allow_shared_gpu=true --set train.precision=fp16 --set comm.grad_dtype=$wire
-    losses "wire-$wire" fp16 0.01
+for dtype in auto fp32; do
+    run 2 "dtype-$dtype" --set device.allow_shared_gpu=true --set train.precision=fp16 --set comm.grad_dtype=$dtype
+    losses "dtype-$dtype" fp16 0.01
 done
 
 # Evaluation of the same weights.
