@@ -1,8 +1,7 @@
 /* Separable resampling with Pillow's filter: a triangle as wide as the reduction (at least one
  * pixel), rows first into 8 bits, then columns. Each axis has a table: for every output pixel the
- * first source pixel and the weights. Pixels outside the image keep their share of the weight and
- * count as black, which is what resizing a zero-padded image gives. The inner loops are in
- * resize_<instruction set>.c. */
+ * first source pixel and the taps. Pixels outside the image keep their taps and count as black, as
+ * if a zero-padded image were resized. The inner loops are in resize_<instruction set>.c. */
 #include "image/resize.h"
 
 #include <math.h>
@@ -16,24 +15,24 @@ enum { ONE = 1 << DT_RESIZE_BITS };
 
 struct axis {
     struct dt_resize_axis table;
-    size_t taps_capacity, weights_capacity;
-    int begin, end; /* source pixels used by any output pixel; equal when there are none */
+    size_t windows_capacity, taps_capacity;
+    int begin, end; /* source pixels used by any output pixel; equal if none is used */
 };
 
 struct dt_resize {
     const struct dt_resize_kernels *kernels;
     struct axis x, y;
     struct dt_rect need;
-    int width, height; /* of the result */
+    int width, height; /* of the output */
     bool flip, is_copy;
-    int left, top; /* is_copy: source position of output pixel 0, 0 */
-    uint8_t *rows; /* need.h x pitch, after the pass over rows; DT_RESIZE_ROWS more to write on */
+    int left, top; /* is_copy: source position of the first output pixel */
+    uint8_t *rows; /* output of the row pass, need.h x pitch, plus DT_RESIZE_ROWS rows of padding */
     size_t rows_capacity, pitch;
 };
 
-/* One axis of the problem: an output pixel for every `scale` pixels from `origin`. Positions count
- * from the first pixel that the filter may use, `clip` of the image; it may use n_clip pixels, of
- * which image_begin .. image_end exist. */
+/* Geometry of one axis: one output pixel for every `scale` source pixels from `origin` on.
+ * Positions are relative to `clip`, the first pixel that the filter may use; of the n_clip pixels
+ * from there, image_begin .. image_end-1 are inside the image. */
 struct span {
     double origin, scale, stretch; /* stretch: half the width of the triangle */
     int clip, n_clip, image_begin, image_end, size;
@@ -50,7 +49,7 @@ static int max_int(int a, int b)
     return a > b ? a : b;
 }
 
-/* Into 0 .. limit. */
+/* Clamps n to 0 .. limit. */
 static int clamp(int n, int limit)
 {
     return min_int(max_int(n, 0), limit);
@@ -88,28 +87,28 @@ static double centre_of(const struct span *span, int i)
     return span->origin + (at + 0.5) * span->scale;
 }
 
-/* The window of output pixel i before it is cut to the image; empty where the pixel is black. */
-static struct dt_resize_tap find_window(const struct span *span, int i)
+/* The window of output pixel i before clipping to the image; empty if the pixel is black. */
+static struct dt_resize_window find_window(const struct span *span, int i)
 {
     double centre = centre_of(span, i);
     if (i >= span->size || centre < 0.0 || centre >= span->n_clip)
-        return (struct dt_resize_tap){span->image_begin, 0};
+        return (struct dt_resize_window){span->image_begin, 0};
     int low = max_int((int)(centre - span->stretch + 0.5), 0);
     int high = min_int((int)(centre + span->stretch + 0.5), span->n_clip);
-    return (struct dt_resize_tap){low, high - low};
+    return (struct dt_resize_window){low, high - low};
 }
 
-/* All windows, and what they use of the image. */
+/* Finds all windows, and the range of image pixels that they use. */
 static void find_windows(struct axis *axis, const struct span *span)
 {
     int longest = 0;
     axis->begin = span->image_end;
     axis->end = span->image_begin;
     for (int i = 0; i < axis->table.size; i++) {
-        struct dt_resize_tap window = find_window(span, i);
+        struct dt_resize_window window = find_window(span, i);
         int begin = max_int(window.first, span->image_begin);
         int end = min_int(window.first + window.n, span->image_end);
-        axis->table.taps[i] = window;
+        axis->table.windows[i] = window;
         if (begin >= end)
             continue;
         axis->begin = min_int(axis->begin, begin);
@@ -133,61 +132,61 @@ static inline double sum_side(double x, int n, double per_pixel)
     return n * (1.0 - (x + 0.5 * (n - 1)) * per_pixel);
 }
 
-/* The weights of a window: n of them from pixel `first` on, those outside the window being zero: an
- * equal count for all output pixels saves more in mispredicted branches than the arithmetic costs.
- * The running sum is rounded, not the weights: so they sum up to exactly one, and a flat area stays
- * flat. What lies before `first` is outside the image. */
-static void write_weights(int16_t *weights, struct dt_resize_tap window, int first, int n,
-                          double centre, double per_pixel)
+/* Writes n taps from pixel `first` on, zero outside the window: the same count for all output
+ * pixels saves more on mispredicted branches than the extra arithmetic costs. The running sum is
+ * rounded rather than each tap, so the taps sum to exactly one and flat areas stay flat. Pixels
+ * before `first` are outside the image. */
+static void write_taps(int16_t *taps, struct dt_resize_window window, int first, int n,
+                       double centre, double per_pixel)
 {
     int high = window.first + window.n;
-    int nearest = (int)(centre + 0.5); /* the first pixel right of the centre */
+    int nearest = (int)(centre + 0.5); /* the first pixel to the right of the centre */
     double from_centre = nearest + 0.5 - centre, sum = 0.5;
     double total = sum_side(from_centre, high - nearest, per_pixel) +
                    sum_side(1.0 - from_centre, nearest - window.first, per_pixel);
-    double to_weight = ONE / total;
+    double to_tap = ONE / total;
     for (int k = window.first; k < first; k++)
-        sum += triangle(k + 0.5 - centre, per_pixel) * to_weight;
+        sum += triangle(k + 0.5 - centre, per_pixel) * to_tap;
     int before = (int)sum;
     double x = first + 0.5 - centre;
     for (int k = 0; k < n; k++, x += 1.0) {
-        sum += triangle(x, per_pixel) * to_weight;
-        weights[k] = (int16_t)((int)sum - before);
+        sum += triangle(x, per_pixel) * to_tap;
+        taps[k] = (int16_t)((int)sum - before);
         before = (int)sum;
     }
 }
 
-/* Turns window i into taps counted from the first needed pixel, and writes their weights. */
-static void fill_taps(struct axis *axis, const struct span *span, int i, double per_pixel)
+/* Clips window i, makes it relative to the first needed pixel, and writes its taps. */
+static void fill_window(struct axis *axis, const struct span *span, int i, double per_pixel)
 {
-    struct dt_resize_tap *tap = &axis->table.taps[i], window = *tap;
+    struct dt_resize_window *clipped = &axis->table.windows[i], window = *clipped;
     int n_taps = axis->table.n_taps;
     int begin = max_int(window.first, axis->begin);
     int end = min_int(window.first + window.n, axis->end);
-    /* n_taps are read from `first` on: near the end it has to move back. */
+    /* n_taps pixels are read from `first` on, so near the end it has to move back. */
     int first = max_int(min_int(begin, axis->end - n_taps), axis->begin);
-    *tap = (struct dt_resize_tap){first - axis->begin, 0};
+    *clipped = (struct dt_resize_window){first - axis->begin, 0};
     if (begin >= end)
         return;
-    tap->n = round_up(end - first, DT_RESIZE_TAPS);
-    write_weights(axis->table.weights + (size_t)i * (size_t)n_taps, window, first,
-                  min_int(n_taps, axis->end - first), centre_of(span, i), per_pixel);
+    clipped->n = round_up(end - first, DT_RESIZE_TAPS);
+    write_taps(axis->table.taps + (size_t)i * (size_t)n_taps, window, first,
+               min_int(n_taps, axis->end - first), centre_of(span, i), per_pixel);
 }
 
 static dt_status build_axis(struct axis *axis, const struct span *span)
 {
     struct dt_resize_axis *table = &axis->table;
     table->size = round_up(span->size, DT_RESIZE_OUTPUTS);
-    DT_TRY(dt_mem_grow((void **)&table->taps, &axis->taps_capacity, (size_t)table->size,
-                       sizeof *table->taps, "a filter table"));
+    DT_TRY(dt_mem_grow((void **)&table->windows, &axis->windows_capacity, (size_t)table->size,
+                       sizeof *table->windows, "a filter table"));
     find_windows(axis, span);
-    DT_TRY(dt_mem_grow((void **)&table->weights, &axis->weights_capacity,
-                       (size_t)table->size * (size_t)table->n_taps, sizeof *table->weights,
-                       "filter weights"));
+    DT_TRY(dt_mem_grow((void **)&table->taps, &axis->taps_capacity,
+                       (size_t)table->size * (size_t)table->n_taps, sizeof *table->taps,
+                       "filter taps"));
     double per_pixel = 1.0 / span->stretch;
-    memset(table->weights, 0, (size_t)table->size * (size_t)table->n_taps * sizeof *table->weights);
+    memset(table->taps, 0, (size_t)table->size * (size_t)table->n_taps * sizeof *table->taps);
     for (int i = 0; i < table->size; i++)
-        fill_taps(axis, span, i, per_pixel);
+        fill_window(axis, span, i, per_pixel);
     return DT_OK;
 }
 
@@ -220,15 +219,15 @@ void dt_resize_destroy(struct dt_resize *resize)
 {
     if (!resize)
         return;
+    free(resize->x.table.windows);
     free(resize->x.table.taps);
-    free(resize->x.table.weights);
+    free(resize->y.table.windows);
     free(resize->y.table.taps);
-    free(resize->y.table.weights);
     free(resize->rows);
     free(resize);
 }
 
-/* Same size and whole pixels: nothing to filter, no tables. */
+/* Same size at whole pixels: the pixels are copied, without filter tables. */
 static bool is_copy(const struct dt_crop *crop, int width, int height)
 {
     return crop->w == (float)width && crop->h == (float)height && crop->x == floorf(crop->x) &&
@@ -324,16 +323,17 @@ void dt_resize_run(struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels
 {
     const struct dt_resize_axis *y = &resize->y.table;
     size_t row_values = (size_t)resize->width * 3;
-    int done = 0; /* rows; each is made when it is first needed, so that it is still in the cache */
+    int done = 0; /* rows are filtered when first needed, so that they are still in the cache */
     if (resize->is_copy) {
         copy_pixels(resize, dst, pixels);
         return;
     }
     for (int j = 0; j < resize->height; j++, dst += row_values) {
-        const struct dt_resize_tap *tap = &y->taps[j];
-        for (; done < min_int(tap->first + tap->n, resize->need.h); done += DT_RESIZE_ROWS)
+        const struct dt_resize_window *window = &y->windows[j];
+        for (; done < min_int(window->first + window->n, resize->need.h); done += DT_RESIZE_ROWS)
             filter_rows(resize, pixels, done);
-        resize->kernels->columns(dst, row_values, resize->rows + (size_t)tap->first * resize->pitch,
-                                 resize->pitch, y->weights + (size_t)j * (size_t)y->n_taps, tap->n);
+        resize->kernels->columns(dst, row_values,
+                                 resize->rows + (size_t)window->first * resize->pitch,
+                                 resize->pitch, y->taps + (size_t)j * (size_t)y->n_taps, window->n);
     }
 }

@@ -1,7 +1,7 @@
-/* A rectangle of an image to out_width x out_height pixels as Pillow's BILINEAR filter with
- * antialiasing does it, but with weights of 14 bits instead of 22. For the same input pixels no
- * value differs by more than 2 of 255 (photos: 2 of 1000 by 1, one in 10 million by 2). The same
- * bits on every CPU. One object per thread; tables and buffers are reused. */
+/* Resizes a rectangle of an image to out_width x out_height pixels as Pillow's BILINEAR filter with
+ * antialiasing does, but with taps of 14 bits instead of 22. For the same input pixels no value
+ * differs by more than 2 of 255 (photos: 2 of 1000 by 1, one in 10 million by 2). The result has
+ * the same bits on every CPU. One object per thread; tables and buffers are reused. */
 #ifndef DTRAIN_IMAGE_RESIZE_H
 #define DTRAIN_IMAGE_RESIZE_H
 
@@ -14,7 +14,7 @@
  * then resize: training), or all of the image (resize, then crop: evaluation). */
 enum dt_resize_edge { DT_RESIZE_CROP, DT_RESIZE_IMAGE };
 
-/* Bytes behind the pixels that dt_resize_run may read, but does not use. */
+/* Bytes after the pixels that dt_resize_run may read but does not use. */
 enum { DT_RESIZE_PAD = 16 };
 
 struct dt_rect {
@@ -25,13 +25,14 @@ struct dt_resize;
 dt_status dt_resize_create(struct dt_resize **resize);
 void dt_resize_destroy(struct dt_resize *resize); /* accepts NULL */
 
-/* Builds the filter tables for `crop` of a width x height image and tells in *need which part of
- * the image dt_resize_run will read: inside the image, empty when the crop is wholly outside it. */
+/* Builds the filter tables for `crop` of a width x height image and sets *need to the part of the
+ * image that dt_resize_run will read: inside the image, empty if the crop is entirely outside it.
+ */
 dt_status dt_resize_prepare(struct dt_resize *resize, struct dt_rect *need,
                             const struct dt_crop *crop, enum dt_resize_edge edge, int width,
                             int height, int out_width, int out_height);
-/* dst[out_height][out_width][3] from pixels[need.h][need.w][3], a buffer with DT_RESIZE_PAD bytes
- * more; what lies outside the image is black. */
+/* dst[out_height][out_width][3] from pixels[need.h][need.w][3], a buffer with DT_RESIZE_PAD extra
+ * bytes; pixels outside the image are black. */
 void dt_resize_run(struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels);
 
 #endif
