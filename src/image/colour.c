@@ -1,5 +1,6 @@
-/* Colours go through float in blocks that stay in the first cache: whole numbers below 2^24, so all
- * of Pillow's arithmetic is reproduced, in plain loops that the compiler makes vectors of (-O3). */
+/* Colours are processed as floats in blocks that fit in the L1 cache: integers below 2^24, which
+ * float holds exactly, so plain loops that the compiler vectorises (-O3) reproduce Pillow's
+ * arithmetic. */
 #include "image/colour.h"
 
 #include <math.h>
@@ -25,8 +26,8 @@ static void draw_jitter(struct dt_colour_change *recolour, struct dt_rng *rng, d
         recolour->factors[i] = (float)(1.0 - strength + 2.0 * strength * dt_rng_uniform(rng));
 }
 
-/* Written like this, with int and one ?: a statement, it becomes minimum and maximum; the shorter
- * forms became branches (gcc 12). */
+/* With int and one ?: per statement this compiles to minimum and maximum instructions; shorter
+ * forms compile to branches (gcc 12). */
 static int clamp(int value)
 {
     value = value < 0 ? 0 : value;
@@ -34,8 +35,8 @@ static int clamp(int value)
     return value;
 }
 
-/* Image.blend of Pillow: cuts off the fraction. Two statements, so that no compiler may round the
- * product and the sum at once. */
+/* Pillow's Image.blend, which truncates. Two statements, so that the compiler cannot fuse the
+ * product and the sum into one rounding. */
 static float blend(float grey, float value, float factor)
 {
     float change = factor * (value - grey);
@@ -87,7 +88,8 @@ static void narrow(uint8_t *restrict pixels, const float *restrict values, size_
         pixels[i] = (uint8_t)(int)values[i];
 }
 
-/* Adjustments begin .. end-1 of all pixels; *sum: of the grey values after them, if not NULL. */
+/* Applies adjustments begin .. end-1 to all pixels; *sum, if not NULL, gets the sum of the
+ * resulting grey values. */
 static void adjust(uint8_t *pixels, size_t n_pixels, const struct dt_colour_change *recolour,
                    int begin, int end, float mean, int64_t *sum)
 {
@@ -108,7 +110,7 @@ static void adjust(uint8_t *pixels, size_t n_pixels, const struct dt_colour_chan
     }
 }
 
-/* Contrast needs the mean of the whole image as the adjustments before it leave it. */
+/* Contrast needs the mean of the whole image after the preceding adjustments. */
 static void jitter(uint8_t *pixels, const struct dt_colour_change *recolour, int size)
 {
     size_t n = (size_t)size * (size_t)size;

@@ -10,7 +10,7 @@
 #include "image/png.h"
 #include "image/resize.h"
 
-enum { MAX_SIDE = 65500 }; /* libjpeg's */
+enum { MAX_SIDE = 65500 }; /* libjpeg's limit */
 
 struct dt_convert {
     int resize_short, quality;

@@ -1,6 +1,6 @@
-/* What `dtrain shard` does to one image: looks whether it can be used, and makes a JPEG file with
- * RGB colours of it where it is none or is to be smaller. One object per thread; the result is a
- * pure function of the bytes and of the options. */
+/* What `dtrain shard` does to one image: it checks that the image is usable, and re-encodes it as
+ * an RGB JPEG file if it is not one already or is to be reduced. One object per thread; the result
+ * is a pure function of the bytes and the options. */
 #ifndef DTRAIN_IMAGE_CONVERT_H
 #define DTRAIN_IMAGE_CONVERT_H
 
@@ -15,16 +15,15 @@ enum { DT_RESIZE_SHORT_LEAST = 32, DT_RESIZE_SHORT_MOST = 4096 };
 enum dt_conversion { DT_KEPT, DT_CONVERTED, DT_REDUCED, DT_N_CONVERSIONS };
 
 struct dt_convert;
-/* Images whose shorter side is longer than `resize_short` are reduced to it (0 = none are); quality
- * 1 .. 100 of files that are encoded anew. */
+/* Images whose shorter side exceeds `resize_short` are reduced to it (0 = never); `quality`, 1 ..
+ * 100, applies to files that are re-encoded. */
 dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int quality);
 void dt_convert_destroy(struct dt_convert *convert); /* accepts NULL */
 
 /* Decodes the whole file data[0 .. bytes). *out is `data` or belongs to `convert` and is valid
- * until the next call. PNG, CMYK and YCCK files become JPEG files; with resize_short, images whose
- * shorter side is larger are reduced to it, the longer side in proportion and rounded down
- * (torchvision's Resize). EXIF data, an orientation in them too, are lost where a file is encoded
- * anew. DT_ERR_DATA with the reason, which names no file. */
+ * until the next call. PNG, CMYK and YCCK files become RGB JPEG files. Where an image is reduced,
+ * the longer side is scaled in proportion and rounded down (torchvision's Resize). Re-encoding
+ * drops EXIF data, including the orientation. DT_ERR_DATA with the reason, which names no file. */
 dt_status dt_convert_run(struct dt_convert *convert, enum dt_conversion *done, const uint8_t **out,
                          size_t *out_bytes, const uint8_t *data, size_t bytes);
 

@@ -1,6 +1,6 @@
-/* Which part of an image a sample shows, as pure functions of (seed, epoch, sample id) and the size
- * of the image. The training crop follows torchvision's RandomResizedCrop, the evaluation crop its
- * Resize + CenterCrop, written back into coordinates of the original image. */
+/* The crop of a sample as a pure function of (seed, epoch, sample id) and the image size. The
+ * training crop follows torchvision's RandomResizedCrop, the evaluation crop its Resize +
+ * CenterCrop, expressed in coordinates of the original image. */
 #include "image/crop.h"
 
 #include <math.h>
@@ -52,8 +52,8 @@ static void draw_resized_crop(struct dt_crop *crop, struct dt_rng *rng, int widt
     draw_fallback(crop, width, height);
 }
 
-/* Along one axis of `length` pixels that a resize turns into `resized`: the part that becomes the
- * `size` centre pixels. */
+/* One axis of `length` pixels that is resized to `resized` pixels: the part that becomes the `size`
+ * centre pixels. */
 static void centre_span(double *origin, double *part, int length, int resized, int size)
 {
     double step = (double)length / resized;

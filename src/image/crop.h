@@ -13,11 +13,11 @@ struct dt_crop {
 };
 /* Training crops: imagenet = random resized crop (scale 0.08..1, ratio 3/4..4/3, torchvision's
  * rule), cifar = zero pad by 4 and random crop at the original size; both flip with probability
- * 1/2. none, and evaluation (train = false): resize of the shorter side to dt_crop_resize, centre
+ * 1/2. none, and evaluation (train = false): resize the shorter side to dt_crop_resize, centre
  * crop. */
 void dt_crop_draw(struct dt_crop *crop, const struct dt_config_data *data, bool train,
                   uint64_t seed, uint32_t epoch, uint32_t id, int width, int height, int size);
-/* data.val_resize, or where that is 0 the usual 256 / 224 of the image size. */
+/* data.val_resize, or if that is 0 the usual 256 / 224 of the image size. */
 int dt_crop_resize(const struct dt_config_data *data, int size);
 
 #endif

@@ -1,10 +1,10 @@
-/* The only user of libjpeg's decoder. libjpeg reports errors by a callback that must not return, so
- * each piece of work runs under one setjmp (run_guarded) and leaves by longjmp (refuse).
+/* The only user of libjpeg's decoder. libjpeg reports errors through a callback that must not
+ * return, so each operation runs under one setjmp (run_guarded) and fails through longjmp (refuse).
  *
- * libjpeg calls a half-cut or scrambled file a success with warnings; here warnings about the data
- * are errors and only the few in `harmless` pass. The libjpeg object is made anew for each image:
- * when it is reused, tables of the last file stay, and a file without tables would decode to
- * something that depends on what the thread saw before. */
+ * libjpeg only warns about a truncated or corrupt file; here warnings about the data are errors and
+ * only the few in `harmless` pass. Each image gets a new libjpeg object: a reused one keeps the
+ * tables of the previous file, so the result of a file without tables would depend on what the
+ * thread decoded before. */
 #include "image/jpeg.h"
 
 #include <setjmp.h>
@@ -20,8 +20,8 @@
 #include "base/mem.h"
 
 enum { BYTES_MAX = 50000000, PIXELS_MAX = 100000000, MEMORY_MAX = 512000000, SCANS_MAX = 100 };
-/* Scans x pixels: a limit on time that is the same on every machine, as the list of bad files must
- * be. The largest image in the usual ten scans is within it. */
+/* Scans x pixels: limits the time but, unlike seconds, gives the same list of bad files on every
+ * machine. The largest image in the usual ten scans is within it. */
 #define WORK_MAX UINT64_C(1000000000)
 
 struct dt_jpeg {
@@ -36,9 +36,9 @@ struct dt_jpeg {
     size_t bytes;
     bool fancy_upsampling;
     J_DCT_METHOD dct;
-    int width, height, denominator; /* of the image after scaling; what by */
+    int width, height, denominator; /* size of the image after division by `denominator` */
     uint8_t *out;
-    int x, y, w, h; /* what to decode */
+    int x, y, w, h; /* the rectangle to decode */
     uint8_t *line;
     size_t line_capacity;
 };
@@ -117,7 +117,7 @@ static void on_progress(j_common_ptr info)
                (unsigned long long)pixels);
 }
 
-/* The one place longjmp arrives at; no local variable lives across it. */
+/* The only target of longjmp; no local variable is live across it. */
 static dt_status run_guarded(struct dt_jpeg *jpeg, void (*work)(struct dt_jpeg *jpeg))
 {
     if (setjmp(jpeg->escape)) {
@@ -154,7 +154,7 @@ static void read_header(struct dt_jpeg *jpeg)
     jpeg->errors.error_exit = on_error;
     jpeg->errors.emit_message = on_message;
     info->client_data = jpeg;
-    jpeg->is_open = true; /* a half-made object may be destroyed too */
+    jpeg->is_open = true; /* a partly initialised object may be destroyed too */
     jpeg_create_decompress(info);
     info->mem->max_memory_to_use = MEMORY_MAX;
     jpeg->progress.progress_monitor = on_progress;
@@ -178,7 +178,7 @@ static unsigned scale_255(unsigned a, unsigned b)
     return ((t >> 8) + t) >> 8;
 }
 
-/* Adobe programs store CMYK inverted (255 = no ink) and say so by their marker. */
+/* Adobe programs store CMYK inverted (255 = no ink), which their marker indicates. */
 static void cmyk_to_rgb(uint8_t *rgb, const uint8_t *cmyk, int n, bool inverted)
 {
     for (int i = 0; i < n; i++, rgb += 3, cmyk += 4) {
@@ -190,8 +190,8 @@ static void cmyk_to_rgb(uint8_t *rgb, const uint8_t *cmyk, int n, bool inverted)
     }
 }
 
-/* The rows below the last needed one are not decoded, but a file that was cut short is bad for
- * every rectangle: inside entropy-coded data the two bytes of the end marker cannot occur. */
+/* Rows below the last needed one are not decoded, but a truncated file must be bad for every
+ * rectangle. The two bytes of the end marker cannot occur inside entropy-coded data. */
 static void check_end(struct dt_jpeg *jpeg)
 {
     const struct jpeg_decompress_struct *info = &jpeg->info;
@@ -227,21 +227,21 @@ static void start(struct dt_jpeg *jpeg)
     jpeg_start_decompress(info);
 }
 
-/* Restricts decoding to the columns needed and returns the first that is decoded, which is at the
- * edge of a block. At the edges of the restricted image libjpeg behaves as at those of a whole one,
- * so for the same pixels some columns more are asked for. */
+/* Restricts decoding to the columns needed and returns the first decoded one, which is at the edge
+ * of a block. libjpeg treats the edges of the restricted image like those of a whole one, so a few
+ * more columns are requested to get the same pixels. */
 static int crop_columns(struct dt_jpeg *jpeg)
 {
     enum {
-        NEIGHBOUR = 1, /* fancy upsampling looks one column of chroma to each side, */
-        MIN_WIDTH = 16 /* and is replaced by plain upsampling where there are less than three */
+        NEIGHBOUR = 1, /* fancy upsampling reads one chroma column on each side */
+        MIN_WIDTH = 16 /* libjpeg replaces it by plain upsampling below three chroma columns */
     };
     struct jpeg_decompress_struct *info = &jpeg->info;
-    /* libjpeg-turbo 2.1.5 takes components that scaling enlarges in part (4:1:0) for too narrow. */
+    /* libjpeg-turbo 2.1.5 treats components that scaling enlarges in part (4:1:0) as too narrow. */
     if (jpeg->denominator > 1 && info->max_h_samp_factor > 2)
         return 0;
     int left = jpeg->x - NEIGHBOUR;
-    if (info->progressive_mode) /* smoothing of unrefined files looks two blocks to the left */
+    if (info->progressive_mode) /* smoothing of unrefined scans reads two blocks to the left */
         left -= 2 * DCTSIZE / jpeg->denominator * info->max_h_samp_factor;
     left = max_int(min_int(left, jpeg->width - MIN_WIDTH), 0);
     int right = max_int(jpeg->x + jpeg->w + NEIGHBOUR, left + MIN_WIDTH);
@@ -265,7 +265,7 @@ static void decode_rectangle(struct dt_jpeg *jpeg)
     start(jpeg);
     int first = crop_columns(jpeg);
     bool is_direct = info->num_components != 4 && info->output_width == (JDIMENSION)jpeg->w;
-    if (jpeg->h > 0) /* a skip over all rows would read nothing */
+    if (jpeg->h > 0) /* skipping all rows would read nothing */
         jpeg_skip_scanlines(info, (JDIMENSION)jpeg->y);
     for (int row = 0; row < jpeg->h; row++) {
         uint8_t *dst = jpeg->w > 0 ? jpeg->out + (ptrdiff_t)row * jpeg->w * 3 : NULL;
@@ -326,7 +326,7 @@ void dt_jpeg_scale(struct dt_jpeg *jpeg, int *width, int *height, int denominato
 dt_status dt_jpeg_decode(struct dt_jpeg *jpeg, uint8_t *out, int x, int y, int w, int h)
 {
     if (!jpeg->is_open)
-        DT_FAIL(DT_ERR_INTERNAL, "JPEG decoding was asked for without an open image");
+        DT_FAIL(DT_ERR_INTERNAL, "JPEG decoding was requested without an open image");
     int width = jpeg->width, height = jpeg->height;
     if (x < 0 || y < 0 || w < 0 || h < 0 || w > width - x || h > height - y)
         DT_FAIL(DT_ERR_INTERNAL, "rectangle %d,%d %dx%d is outside the JPEG image of %dx%d", x, y,

@@ -1,6 +1,6 @@
 /* JPEG files to RGB pixels. One decoder object per thread; the result is a pure function of the
  * bytes of the file, the options, the scale and the rectangle asked for. Limits: file 50 MB, 8
- * bits, Huffman coded, 1, 3 or 4 components, 100 M pixels, 512 MB of working memory, 100 scans,
+ * bits, Huffman coding, 1, 3 or 4 components, 100 M pixels, 512 MB of working memory, 100 scans,
  * 1000 M pixels times scans (1 to 2 s; a limit in seconds would make the list of bad files depend
  * on the machine). Grey, CMYK and YCCK become RGB. */
 #ifndef DTRAIN_IMAGE_JPEG_H
@@ -16,35 +16,33 @@
  * a full decode by libjpeg's defaults, as in Pillow and torchvision. The others, over 240 ImageNet
  * photos (500 x 375; 58 with reduced chroma) with libjpeg-turbo 2.1.5 on AVX2; differences of 255:
  *   upsampling plain  mean 0.15, worst photo 1.9, pixel 69; 3 to 5 % faster (32 x 32: 19 % slower,
- *                     as libjpeg fills tables for it)
+ *                     because libjpeg builds tables for it)
  *   dct fast          mean 1.2, worst photo 2.2, pixel 22; 0 to 4 % faster
  *   scaled_decode     of rows that are scaled, after the resize: mean 1.6, worst photo 8.2, pixel
  *                     76 (tested: 2, 10, 90); others are equal. Few crops of such photos are large
  *                     enough at 224: 1 to 3 % faster */
 struct dt_jpeg;
-/* Upsampling and DCT as `data` says; NULL: fancy and accurate. */
+/* Takes upsampling and DCT from `data`; NULL: fancy and accurate. */
 dt_status dt_jpeg_create(struct dt_jpeg **jpeg, const struct dt_config_data *data);
 void dt_jpeg_destroy(struct dt_jpeg *jpeg); /* accepts NULL */
 
 /* Reads the header. `data` is kept until dt_jpeg_decode or the next dt_jpeg_open. DT_ERR_DATA with
- * the reason in the error text (which names no file: the caller knows it) for what is not an
- * acceptable JPEG file. */
+ * the reason (which names no file: the caller knows it) if this is not an acceptable JPEG file. */
 dt_status dt_jpeg_open(struct dt_jpeg *jpeg, int *width, int *height, const uint8_t *data,
                        size_t bytes);
-/* Between open and decode: components of the file; 1 is grey, 4 is CMYK or YCCK. */
+/* Between open and decode: colour components of the file; 1 is grey, 4 is CMYK or YCCK. */
 int dt_jpeg_components(const struct dt_jpeg *jpeg);
-/* Between open and decode: the image is to be 1/denominator (1, 2, 4 or 8) as large, rounded up,
- * by inverse DCTs of fewer coefficients; *width and *height are its size then. */
+/* Between open and decode: reduces the image to 1/denominator (1, 2, 4 or 8) of its size, rounded
+ * up, by inverse DCTs of fewer coefficients; sets *width and *height to the new size. */
 void dt_jpeg_scale(struct dt_jpeg *jpeg, int *width, int *height, int denominator);
 /* Decodes columns x .. x+w-1 of rows y .. y+h-1, inside the (scaled) image, into out[h][w][3], RGB:
- * the pixels a decode of the whole image has there. To be called once after dt_jpeg_open. Any
- * damage met up to the last row asked for, and a missing end marker wherever the file was cut, is
- * DT_ERR_DATA; for a sequential file the entropy-coded data of the rows below is not looked at.
- * What libjpeg merely remarks on (junk before a marker, an odd JFIF, Adobe or ICC header) is
- * accepted. */
+ * the same pixels as in a decode of the whole image. Call it once after dt_jpeg_open. Any damage up
+ * to the last requested row, and a missing end marker wherever the file was cut, is DT_ERR_DATA;
+ * the entropy-coded data of the rows below is not checked in a sequential file. Defects that
+ * libjpeg merely notes (junk before a marker, an odd JFIF, Adobe or ICC header) are accepted. */
 dt_status dt_jpeg_decode(struct dt_jpeg *jpeg, uint8_t *out, int x, int y, int w, int h);
-/* Instead of decode, for measuring: the same work on the entropy-coded data of rows y .. y+h-1 and
- * of those above, with the same faults, but of pixels only those of a few columns. */
+/* For measuring, instead of dt_jpeg_decode: decodes the entropy-coded data of rows y .. y+h-1 and
+ * of those above, with the same errors, but makes the pixels of a few columns only. */
 dt_status dt_jpeg_skim(struct dt_jpeg *jpeg, int y, int h);
 
 #endif

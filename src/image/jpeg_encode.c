@@ -9,7 +9,7 @@
 
 /* Lives outside the function that calls setjmp, so its fields survive the jump. */
 struct encoder {
-    struct jpeg_error_mgr errors; /* first: libjpeg hands a pointer to it to jump_back */
+    struct jpeg_error_mgr errors; /* first member: jump_back gets a pointer to it from libjpeg */
     jmp_buf jump;
     struct jpeg_compress_struct compress;
     unsigned char *data;

@@ -1,4 +1,4 @@
-/* JPEG encoding, for generated data and for what `dtrain shard` makes anew. */
+/* JPEG encoding, for generated data and for files that `dtrain shard` re-encodes. */
 #ifndef DTRAIN_IMAGE_JPEG_ENCODE_H
 #define DTRAIN_IMAGE_JPEG_ENCODE_H
 

@@ -1,5 +1,5 @@
-/* PNG through libpng's simplified interface. What a file says about its colours (gamma, profile) is
- * taken out before, since Pillow and with it torchvision do not look at it either. */
+/* PNG through libpng's simplified interface. Chunks about colours (gamma, profile) are removed
+ * first, since Pillow, and with it torchvision, ignores them too. */
 #include "image/png.h"
 
 #include <stdlib.h>
@@ -29,8 +29,8 @@ static bool is_about_colours(const uint8_t *type)
     return false;
 }
 
-/* A copy of the file without those chunks into a new block; what is no chunk is libpng's business.
- */
+/* Copies the file without those chunks to a new block; anything that is not a chunk is left to
+ * libpng. */
 static dt_status strip_colours(uint8_t **out, size_t *n_out, const uint8_t *data, size_t bytes)
 {
     size_t at = SIGNATURE, n = SIGNATURE;
@@ -58,7 +58,7 @@ bool dt_png_is_known(void)
     return true;
 }
 
-/* With alpha and then without it: the interface would else blend with a background. */
+/* Decodes with alpha and then drops it, or libpng would blend with a background. */
 static dt_status decode_png(png_image *image, uint8_t **pixels, size_t *capacity)
 {
     const uint64_t n = (uint64_t)image->width * image->height;
@@ -70,7 +70,7 @@ static dt_status decode_png(png_image *image, uint8_t **pixels, size_t *capacity
     DT_TRY(dt_mem_grow(&block, capacity, n * 4, 1, "pixels of a PNG file"));
     *pixels = block;
     image->format = PNG_FORMAT_RGBA;
-    image->flags |= PNG_IMAGE_FLAG_16BIT_sRGB; /* 16 bits are cut to 8, not taken as linear */
+    image->flags |= PNG_IMAGE_FLAG_16BIT_sRGB; /* 16 bits are truncated to 8, not linear */
     if (!png_image_finish_read(image, NULL, *pixels, 0, NULL))
         DT_FAIL(DT_ERR_DATA, "damaged PNG file: %s", image->message);
     for (uint64_t i = 0; i < n; i++)

@@ -8,11 +8,11 @@
 
 #include "base/status.h"
 
-bool dt_png_is_known(void); /* whether this build decodes them */
+bool dt_png_is_known(void); /* whether this build decodes PNG files */
 bool dt_png_found(const uint8_t *data, size_t bytes);
-/* pixels[height][width][3] in a block of the caller's that is grown as needed. Transparency is
- * dropped, as Pillow's convert("RGB") does. Limit: 100 M pixels. DT_ERR_DATA with the reason (which
- * names no file); without libpng always. */
+/* pixels[height][width][3] in the caller's block, which is grown as needed. Transparency is
+ * dropped, as by Pillow's convert("RGB"). Limit: 100 M pixels. DT_ERR_DATA with the reason (which
+ * names no file); always fails without libpng. */
 dt_status dt_png_decode(uint8_t **pixels, size_t *capacity, int *width, int *height,
                         const uint8_t *data, size_t bytes);
 
