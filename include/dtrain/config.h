@@ -2,7 +2,7 @@
  * --set overrides; help, JSON Schema and the dump come from the same table. Constant after start.
  * Plain data without pointers, so rank 0 can broadcast it as bytes.
  *
- * A new key: a field here and a row there. */
+ * To add a key, add a field here and a row there. */
 #ifndef DTRAIN_CONFIG_H
 #define DTRAIN_CONFIG_H
 
@@ -56,11 +56,11 @@ struct dt_config {
         char train[DT_PATH_MAX], val[DT_PATH_MAX]; /* brace range of tars, or a folder */
         int synthetic_train, synthetic_val;        /* images of data.source synthetic */
         int workers;                               /* decoding threads per rank, 0 = auto */
-        int prefetch;                              /* batches held ready per rank */
+        int prefetch;                              /* batches prefetched per rank */
         int cache_mb;                  /* encoded images kept in memory per rank, MiB; 0 = none */
         enum dt_upsampling upsampling; /* JPEG: chroma by interpolation or repetition */
         enum dt_dct dct;               /* JPEG: which inverse DCT */
-        enum dt_scaled_decode scaled_decode; /* JPEG: at 1/2, 1/4 or 1/8 where that is enough */
+        enum dt_scaled_decode scaled_decode; /* JPEG: at 1/2, 1/4 or 1/8 where large enough */
         enum dt_augment augment;
         double color_jitter;    /* brightness, contrast, saturation times 1 - x .. 1 + x; 0 = off */
         double random_erasing;  /* probability */
@@ -87,17 +87,17 @@ struct dt_config {
         int batch_size_per_rank; /* images per pass */
     } eval;
     struct dt_config_early_stop {
-        double target; /* per cent top-1 of the validation set, 0 = off */
+        double target; /* top-1 on the validation set in per cent, 0 = off */
     } early_stop;
     struct dt_config_optim {
         double momentum, weight_decay;
-        bool nesterov, decay_norm_bias; /* weight decay on batch norm and bias too */
+        bool nesterov, decay_norm_bias; /* decay_norm_bias: also decay batch norm and bias */
     } optim;
     struct dt_config_schedule {
         enum dt_schedule_kind kind;
         double lr;
-        int lr_base_size; /* lr is that of so many images an update: times global_batch_size /
-                             lr_base_size; 0 = lr is absolute */
+        int lr_base_size; /* lr is multiplied by global_batch_size / lr_base_size; 0 = lr is
+                             absolute */
         double warmup_epochs, warmup_start;   /* linear from warmup_start * lr */
         double milestones[DT_MAX_MILESTONES]; /* epochs */
         int n_milestones;
@@ -110,8 +110,8 @@ struct dt_config {
         bool cuda_graph;       /* CUDA: record the training step once and replay it */
         bool numa_bind;        /* CUDA: ranks run on the CPUs of their GPU's NUMA node */
         bool allow_shared_gpu; /* CUDA: several ranks may use one GPU (for tests) */
-        double timeout_s;      /* of waiting for the device, 0 = for ever */
-        char cache_dir[DT_PATH_MAX]; /* chosen algorithms are kept there; "" = the user's cache */
+        double timeout_s;      /* limit of waiting for the device, 0 = no limit */
+        char cache_dir[DT_PATH_MAX]; /* for chosen algorithms; "" = the user's cache */
     } device;
     struct dt_config_comm {
         enum dt_comm_kind backend;
@@ -127,13 +127,13 @@ struct dt_config {
     struct dt_config_checkpoint {
         int every_epochs; /* 0 = only at the end */
         int64_t every_steps;
-        double every_seconds; /* stretched so that saving takes at most 1 % of the time; 0 = off */
-        int keep;             /* newest ones that stay */
-        bool keep_best;       /* and the one with the best top-1 */
-        int64_t keep_every;   /* and those of steps that are multiples of it, 0 = none */
+        double every_seconds; /* prolonged so that saving takes at most 1 % of the time; 0 = off */
+        int keep;             /* number of newest ones to keep */
+        bool keep_best;       /* also the one with the best top-1 */
+        int64_t keep_every;   /* also those whose step is a multiple of it, 0 = none */
         double retry_s;       /* between attempts after a failed save */
     } checkpoint;
-    /* How long a section may stand still, 0 = for ever; a step at least 10 x its median. */
+    /* Longest time without progress, 0 = no limit; for a step at least 10 x its median. */
     struct dt_config_watchdog {
         double init_timeout_s, step_timeout_s, save_timeout_s;
     } watchdog;
@@ -144,26 +144,26 @@ struct dt_config {
 
 void dt_config_init(struct dt_config *config); /* every key at its default */
 /* Defaults, then the file (NULL = none), then overrides "key.path=value" (value: JSON, else a plain
- * string). All mistakes are reported in one error text, a line each: "file:line:column: path: what;
- * did you mean ...". Codes: DT_ERR_CONFIG, or the file's own (66, 77, 74). */
+ * string). All mistakes are reported in one error text, a line each: "file:line:column: path:
+ * message; did you mean ...". Codes: DT_ERR_CONFIG, or the file's own (66, 77, 74). */
 dt_status dt_config_load(struct dt_config *config, const char *path, const char *const *sets,
                          size_t n_sets);
 /* The complete configuration as pretty JSON text that dt_config_load accepts; caller frees. */
 dt_status dt_config_print(char **text, const struct dt_config *config);
-/* The keys that differ between a saved run and one that is to go on from it, a line
- * "    key: old there, new now" each: into `refused` those that make it another run, into `inexact`
- * those after which results are equal up to rounding only. Keys without influence on the result are
- * not listed. Texts are cut at `bytes`. */
+/* Lists the keys that differ between a saved run and one that resumes it, one line
+ * "    key: was OLD, now NEW" each: in `refused` those that make it another run, in `inexact` those
+ * after which results are equal only up to rounding. Keys without effect on the result are not
+ * listed. Texts are truncated at `bytes`. */
 void dt_config_compare(const struct dt_config *saved, const struct dt_config *now, char *refused,
                        char *inexact, size_t bytes);
-/* JSON Schema (draft 2020-12), or help as text, one line per key with default and bounds: of all
- * keys by section (NULL), of one, or of those that begin with "keys."; DT_ERR_USAGE if none does.
+/* JSON Schema (draft 2020-12), or help as text, one line per key with default and bounds: for all
+ * keys by section (NULL), for one, or for those that begin with "keys."; DT_ERR_USAGE if none does.
  */
 dt_status dt_config_print_schema(FILE *out);
 dt_status dt_config_print_help(FILE *out, const char *keys);
 
-/* For an option that there is not: "use --set train.global_batch_size=..." for "batch-size". False
- * if no key is known by that name. */
+/* Hint for an unknown option: "use --set train.global_batch_size=..." for "batch-size". False if no
+ * key is known by that name. */
 bool dt_config_option_hint(char *out, size_t bytes, const char *name);
 
 #endif

@@ -1,5 +1,5 @@
-/* Rules that tie several keys together. Each is one function that writes what is wrong; the table
- * says which key to blame. They run when every key alone is valid. */
+/* Rules that involve several keys. Each is a function that describes the violation; the table names
+ * the key to blame. They run once every key is valid by itself. */
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -12,7 +12,7 @@ enum { WHAT_BYTES = 256 };
 static bool train_data(const struct dt_config *c, char *what)
 {
     if (c->data.source != DT_SOURCE_SYNTHETIC && !c->data.train[0])
-        WRONG("empty, but data.source is \"%s\"; name its folder, or shards as in "
+        WRONG("empty, but data.source is \"%s\"; set it to a folder, or to shards such as "
               "train-{0000..0009}.tar",
               dt_key_find("data.source")->choices[c->data.source]);
     return false;
@@ -22,7 +22,7 @@ static bool synthetic_train(const struct dt_config *c, char *what)
 {
     if (c->data.source == DT_SOURCE_SYNTHETIC &&
         c->data.synthetic_train < c->train.global_batch_size)
-        WRONG("%d images are less than one train.global_batch_size of %d", c->data.synthetic_train,
+        WRONG("%d images are fewer than train.global_batch_size %d", c->data.synthetic_train,
               c->train.global_batch_size);
     return false;
 }
@@ -56,15 +56,14 @@ static bool early_stop(const struct dt_config *c, char *what)
     bool no_data =
         c->data.source == DT_SOURCE_SYNTHETIC ? c->data.synthetic_val == 0 : !c->data.val[0];
     if (c->early_stop.target > 0 && no_data)
-        WRONG("there is no validation data to reach %g per cent on; set data.val",
-              c->early_stop.target);
+        WRONG("no validation data to measure %g per cent on; set data.val", c->early_stop.target);
     return false;
 }
 
 static bool loss_scale(const struct dt_config *c, char *what)
 {
     if (c->train.loss_scale > 0 && c->train.precision != DT_PRECISION_FP16)
-        WRONG("%g is for train.precision fp16 only; leave it at 0", c->train.loss_scale);
+        WRONG("%g applies to train.precision fp16 only; leave it at 0", c->train.loss_scale);
     return false;
 }
 
@@ -87,10 +86,10 @@ static bool milestones(const struct dt_config *c, char *what)
 {
     const double *at = c->schedule.milestones;
     if (c->schedule.kind == DT_SCHEDULE_STEP && c->schedule.n_milestones == 0)
-        WRONG("empty, but schedule.kind is \"step\"; name the epochs or choose \"constant\"");
+        WRONG("empty, but schedule.kind is \"step\"; list the epochs or choose \"constant\"");
     for (int i = 1; i < c->schedule.n_milestones; i++)
         if (at[i] <= at[i - 1])
-            WRONG("%g after %g is not ascending", at[i], at[i - 1]);
+            WRONG("%g after %g is not in ascending order", at[i], at[i - 1]);
     return false;
 }
 
@@ -114,7 +113,8 @@ static bool grad_dtype(const struct dt_config *c, char *what)
     bool fp16 = c->comm.grad_dtype == DT_GRAD_FP16, bf16 = c->comm.grad_dtype == DT_GRAD_BF16;
     if ((fp16 && c->train.precision != DT_PRECISION_FP16) ||
         (bf16 && c->train.precision != DT_PRECISION_BF16))
-        WRONG("\"%s\" needs train.precision \"%s\"; \"auto\" takes the type they are computed in",
+        WRONG("\"%s\" needs train.precision \"%s\"; \"auto\" uses the type in which they are "
+              "computed",
               fp16 ? "fp16" : "bf16", fp16 ? "fp16" : "bf16");
     return false;
 }

@@ -1,4 +1,4 @@
-/* What a run may change when it goes on: every key of two configurations, by the table. */
+/* Changes of the configuration on resuming: compares every key by the table. */
 #include <stdio.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static enum dt_key_effect effect_of(const struct dt_key *key, const struct dt_co
     return is_open ? DT_KEY_FREE : DT_KEY_FIXED;
 }
 
-/* Names of choices without quotes. */
+/* The value as JSON, but names of choices without quotes. */
 static void format_value(char out[VALUE_BYTES], const struct dt_key *key,
                          const struct dt_config *config)
 {
@@ -51,7 +51,7 @@ static void list_key(struct dt_text *list, const struct dt_key *key, const struc
     char old[VALUE_BYTES], current[VALUE_BYTES];
     format_value(old, key, saved);
     format_value(current, key, now);
-    dt_text_add_whole(list, "%s    %s: %s there, %s now", list->used ? "\n" : "", key->path, old,
+    dt_text_add_whole(list, "%s    %s: was %s, now %s", list->used ? "\n" : "", key->path, old,
                       current);
 }
 

@@ -1,5 +1,5 @@
-/* What is meant by a name that is no key: first by a table of the names that other programs and
- * earlier versions use, then by edit distance. */
+/* Suggestions for a name that is not a key: first from a table of names used by other programs and
+ * earlier versions, then by edit distance. */
 #include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
@@ -72,7 +72,7 @@ const struct dt_hint dt_hints[] = {
     {"save_s", "watchdog.save_timeout_s", NULL, NULL},
     {"devices gpus n_gpus ngpus nproc num_gpus world_size", NULL, NULL,
      "start one rank per GPU: mpirun -np GPUS dtrain ..."},
-    {"resume resume_from", NULL, NULL, "dtrain train takes it as an option: --resume RULE"},
+    {"resume resume_from", NULL, NULL, "it is an option of dtrain train: --resume RULE"},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -88,7 +88,7 @@ static bool is_same_letter(char a, char b)
 static bool is_word(const char *word, size_t bytes, const char *name)
 {
     for (size_t i = 0; i < bytes; i++)
-        if (!is_same_letter(word[i], name[i])) /* also at the end of the name */
+        if (!is_same_letter(word[i], name[i])) /* also where the name ends early */
             return false;
     return name[bytes] == '\0';
 }
@@ -111,7 +111,7 @@ static const struct dt_hint *find_hint(const char *path)
     return NULL;
 }
 
-/* "train has the keys epochs, max_steps, ...", for a path within a known section. */
+/* "; train has the keys epochs, max_steps, ...", for a path in a known section. */
 static void list_section(char *out, size_t bytes, const char *path)
 {
     size_t section = strcspn(path, ".");
@@ -128,8 +128,8 @@ static void list_section(char *out, size_t bytes, const char *path)
     }
 }
 
-/* The first name a path could mean: a section when it has no dot, else a key, else the key of that
- * name in another section. */
+/* The nearest name to a path: a section if the path has no dot, else a key, else a key with a
+ * similar name in another section. */
 static const char *nearest_name(char section[DT_CONFIG_NAME_MAX], const char *path)
 {
     const char *names[MAX_NAMES] = {NULL}, *dot = strrchr(path, '.'), *near = NULL;
@@ -172,7 +172,7 @@ const char *dt_key_suggest(char *out, size_t bytes, const char *path)
     return out;
 }
 
-/* The key with that last part. */
+/* The first key whose last part is `name`. */
 static const char *find_leaf(const char *name)
 {
     for (size_t i = 0; i < dt_config_n_keys(); i++) {

@@ -1,5 +1,5 @@
-/* The key table: every key of the configuration in one row. Loading, overrides, help, JSON Schema,
- * the dump and the tests all walk it. The path of a key is the name of its field. */
+/* The key table: one row for each key of the configuration. Loading, overrides, help, JSON Schema,
+ * the dump and the tests all iterate over it. The path of a key is the name of its field. */
 #include "config/keys.h"
 
 #include <assert.h>
@@ -31,8 +31,8 @@ static const double classic_milestones[] = {30, 60, 80};
 
 #define MAX_EXACT 9007199254740992.0 /* 2^53: integers up to here survive JSON */
 
-/* The rows end with the sentence, and with the effect of a change on resuming unless that is
- * "another run". */
+/* A row ends with the help sentence and, unless a change makes it another run, with the effect of a
+ * change on resuming. */
 #define FREE    .effect = DT_KEY_FREE
 #define INEXACT .effect = DT_KEY_INEXACT
 #define LENGTH  .effect = DT_KEY_LENGTH
@@ -81,85 +81,91 @@ static const double classic_milestones[] = {30, 60, 80};
 /* Why a change on resuming is harmless (FREE) or changes rounding only (INEXACT):
  *
  *   model.initial_checkpoint    only the first start uses it
- *   data.train                  the fingerprint of the data decides, not their place
- *   data.val, synthetic_val, eval.*       an evaluation changes nothing but reports
+ *   data.train                  the fingerprint identifies the data, not their path
+ *   data.val, synthetic_val, eval.*       evaluation only reports
  *   data.workers, prefetch, cache_mb      order and augmentation do not depend on them
- *   data.max_bad_fraction, train.max_steps, early_stop.*   decide when to end, not how to get there
- *   train.replica_check_every   compares and changes nothing
- *   train.epochs                the length of the run; kinds cosine and poly follow from it
- *   train.micro_batch_size      the same sums in other pieces; batch norm sees other batches
- *   train.precision, loss_scale, deterministic      weights and momentum are fp32 in any case
+ *   data.max_bad_fraction, train.max_steps, early_stop.*   determine only when training ends
+ *   train.replica_check_every   only compares the ranks
+ *   train.epochs                the run length; schedules cosine and poly depend on it
+ *   train.micro_batch_size      other partial sums; other batches for batch norm
+ *   train.precision, loss_scale, deterministic      weights and momentum are always fp32
  *   device.kind, threads, winograd, comm.*          the same sums in another order
  *   device.cuda_graph, numa_bind, allow_shared_gpu, timeout_s   the same kernels and numbers
- *   device.cache_dir            chosen algorithms, which deterministic runs do not take from there
- *   output.*, checkpoint.*, watchdog.*, bench.*     do not take part in training
+ *   device.cache_dir            deterministic runs do not read algorithms from it
+ *   output.*, checkpoint.*, watchdog.*, bench.*     have no part in training
  *
- * Any other key makes it a different run. model.zero_init_residual matters for the first weights
- * only, but those are gone. */
+ * Changing any other key makes it a different run. model.zero_init_residual affects the initial
+ * weights only, but a resumed run started from them. */
 const struct dt_key dt_keys[] = {
-    STRING(model.name, "resnet50", 1, "Network, such as resnet50, vgg16_bn, alexnet or resnet20"),
-    INT(model.num_classes, 1000, 2, 1000000, "Outputs of the classifier"),
+    STRING(model.name, "resnet50", 1,
+           "Network architecture, such as resnet50, vgg16_bn, alexnet or resnet20"),
+    INT(model.num_classes, 1000, 2, 1000000, "Number of classes"),
     INT(model.image_size, 224, 8, 2048, "Height and width of the training crop in pixels"),
     BOOL(model.zero_init_residual, false,
-         "Start the last batch norm scale of each residual block at 0"),
+         "Initialise the last batch norm scale of each residual block to 0"),
     FRACTION(model.dropout, 0.5, "Dropout in the classifiers of VGG and AlexNet"),
     STRING(model.initial_checkpoint, "", 0,
-           "Safetensors file with the first weights; empty: random ones", FREE),
+           "Safetensors file with the initial weights; empty: random weights", FREE),
 
     CHOICE(data.source, DT_SOURCE_SYNTHETIC, sources,
-           "Made-up images, tar shards or a folder with one folder per class"),
-    STRING(data.train, "", 0, "Training data: a folder, or shards as train-{0000..0009}.tar", FREE),
-    STRING(data.val, "", 0, "Validation data, written the same way; empty: no evaluation", FREE),
+           "Generated images, tar shards or a folder with one subfolder per class"),
+    STRING(data.train, "", 0, "Training data: a folder, or shards such as train-{0000..0009}.tar",
+           FREE),
+    STRING(data.val, "", 0, "Validation data, specified in the same way; empty: no evaluation",
+           FREE),
     INT(data.synthetic_train, 12800, 1, 1 << 30, "Training images of the synthetic source"),
     INT(data.synthetic_val, 1280, 0, 1 << 30, "Validation images of the synthetic source", FREE),
     INT(data.workers, 0, 0, 256,
-        "Decoding threads per rank; 0: as many as computing leaves CPUs, at least 1", FREE),
-    INT(data.prefetch, 3, 1, 64, "Batches held ready per rank", FREE),
+        "Decoding threads per rank; 0: one per CPU that computing leaves free, at least 1", FREE),
+    INT(data.prefetch, 3, 1, 64, "Batches prefetched per rank", FREE),
     INT(data.cache_mb, 0, 0, 1 << 24,
         "MiB of encoded training images kept in memory per rank; 0: none", FREE),
     CHOICE(data.upsampling, DT_UPSAMPLING_FANCY, upsamplings,
-           "JPEG colours: interpolated as Pillow does (fancy), or repeated (plain)"),
+           "JPEG chroma upsampling: interpolation as in Pillow (fancy) or repetition (plain)"),
     CHOICE(data.dct, DT_DCT_ACCURATE, dcts,
-           "JPEG: libjpeg's accurate or its faster, coarser inverse DCT"),
+           "JPEG inverse DCT: libjpeg's accurate one or its faster, less exact one"),
     CHOICE(data.scaled_decode, DT_SCALED_TRAIN, scaled_decodes,
-           "JPEG: decode at 1/2, 1/4 or 1/8 of the size where the crop stays large enough"),
+           "JPEG: decode at 1/2, 1/4 or 1/8 of the size if the crop stays large enough"),
     CHOICE(data.augment, DT_AUGMENT_IMAGENET, augments,
-           "Random resized crop and flip (imagenet), or shift by up to 4 and flip (cifar)"),
+           "Random resized crop and flip (imagenet), or shift by up to 4 pixels and flip (cifar)"),
     REAL(data.color_jitter, 0, 0, 1,
-         "Brightness, contrast and saturation are changed by up to this part; 0: off"),
-    REAL(data.random_erasing, 0, 0, 1, "Probability that a rectangle of an image is erased"),
+         "Jitter brightness, contrast and saturation by up to this fraction; 0: off"),
+    REAL(data.random_erasing, 0, 0, 1, "Probability of erasing a rectangle of an image"),
     REAL(data.mixup, 0, 0, 100,
-         "Alpha of mixup, which blends pairs of images, so micro-batches must be even; 0: off"),
+         "Alpha of mixup, which blends pairs of images; needs an even micro-batch size; 0: off"),
     REAL(data.cutmix, 0, 0, 100,
-         "Alpha of CutMix, which swaps rectangles of pairs of images; 0: off"),
+         "Alpha of CutMix, which swaps rectangles between pairs of images; 0: off"),
     INT(data.val_resize, 0, 0, 4096,
         "Evaluation: shorter side before the centre crop; 0: image_size * 256 / 224"),
     LIST(data.mean, imagenet_mean, 3, 3, 0, 0, false, 1, "Mean of R, G, B for pixels in 0..1"),
     LIST(data.std, imagenet_std, 3, 3, 0, 0, true, 1, "Standard deviation of R, G, B"),
     INT(data.label_offset, 0, 0, 1000000, "Subtracted from every label in the files"),
-    REAL(data.max_bad_fraction, 0.001, 0, 1, "Share of unreadable images that ends the run", FREE),
+    REAL(data.max_bad_fraction, 0.001, 0, 1,
+         "Fraction of unreadable images above which the run ends", FREE),
 
     INT(train.epochs, 90, 1, 100000, "Passes over the training data", LENGTH),
     NUMBER(train.max_steps, DT_KEY_INT64, 0, 0, MAX_EXACT, "Last step of the run; 0: no limit",
            FREE),
-    INT(train.global_batch_size, 256, 1, 1 << 20, "Images per update over all ranks"),
+    INT(train.global_batch_size, 256, 1, 1 << 20, "Images per update, over all ranks"),
     INT(train.micro_batch_size, 0, 0, 1 << 16,
         "Images per rank and pass; 0: global_batch_size / ranks in one pass", INEXACT),
-    NUMBER(train.seed, DT_KEY_UINT64, 1, 0, MAX_EXACT, "Seed of weights, order and augmentation"),
-    CHOICE(train.precision, DT_PRECISION_FP32, precisions, "Arithmetic of the network", INEXACT),
+    NUMBER(train.seed, DT_KEY_UINT64, 1, 0, MAX_EXACT,
+           "Seed of initial weights, data order and augmentation"),
+    CHOICE(train.precision, DT_PRECISION_FP32, precisions, "Precision of the network's arithmetic",
+           INEXACT),
     REAL(train.loss_scale, 0, 0, 16777216,
-         "fp16: factor on the loss, so that small gradients survive; 0: adapted while training",
+         "fp16: factor on the loss that keeps small gradients from underflowing; 0: dynamic",
          INEXACT),
-    BOOL(train.deterministic, false, "The same bits in every run on the same number of ranks",
-         INEXACT),
-    FRACTION(train.label_smoothing, 0, "Part of the target spread over all classes"),
+    BOOL(train.deterministic, false,
+         "Bit-identical results in every run on the same number of ranks", INEXACT),
+    FRACTION(train.label_smoothing, 0, "Fraction of the target distributed over all classes"),
     NUMBER(train.replica_check_every, DT_KEY_INT64, 500, 0, MAX_EXACT,
            "Steps between comparisons of the ranks' weights; 0: only before checkpoints", FREE),
 
     INT(eval.every_epochs, 1, 0, 100000, "Epochs between evaluations; 0: only at the end", FREE),
     INT(eval.batch_size_per_rank, 32, 1, 1 << 16, "Images per rank and pass in evaluation", FREE),
 
-    REAL(early_stop.target, 0, 0, 100, "Stop at this validation accuracy in per cent; 0: off",
+    REAL(early_stop.target, 0, 0, 100, "Stop at this top-1 validation accuracy in per cent; 0: off",
          FREE),
 
     FRACTION(optim.momentum, 0.9, "Momentum of SGD"),
@@ -167,49 +173,50 @@ const struct dt_key dt_keys[] = {
     BOOL(optim.nesterov, false, "Nesterov momentum"),
     BOOL(optim.decay_norm_bias, false, "Weight decay on batch norm and bias too"),
 
-    CHOICE(schedule.kind, DT_SCHEDULE_STEP, schedules, "Shape of the learning rate after warm-up"),
+    CHOICE(schedule.kind, DT_SCHEDULE_STEP, schedules, "Learning rate schedule after warm-up"),
     POSITIVE(schedule.lr, 0.1, 1000, "Peak learning rate"),
     INT(schedule.lr_base_size, 256, 0, 1 << 20,
         "Images per update that lr and min_lr are meant for: both are multiplied by "
         "global_batch_size / lr_base_size; 0: not multiplied"),
-    REAL(schedule.warmup_epochs, 5, 0, 100000, "Length of the linear warm-up"),
-    REAL(schedule.warmup_start, 0, 0, 1, "Warm-up begins at this part of lr"),
+    REAL(schedule.warmup_epochs, 5, 0, 100000, "Length of the linear warm-up in epochs"),
+    REAL(schedule.warmup_start, 0, 0, 1, "Fraction of lr at which warm-up starts"),
     LIST(schedule.milestones, classic_milestones, 0, DT_MAX_MILESTONES,
          offsetof(struct dt_config, schedule.n_milestones), 0, true, 100000,
-         "Kind step: epochs at which the rate is multiplied by gamma, ascending"),
+         "Kind step: epochs, ascending, at which the learning rate is multiplied by gamma"),
     POSITIVE(schedule.gamma, 0.1, 1, "Kind step: factor at each milestone"),
     POSITIVE(schedule.power, 2, 10, "Kind poly: exponent"),
-    REAL(schedule.min_lr, 0, 0, 1000, "Kinds cosine and poly: rate at the end, in the unit of lr"),
+    REAL(schedule.min_lr, 0, 0, 1000, "Kinds cosine and poly: final learning rate, scaled like lr"),
 
-    CHOICE(device.kind, DT_DEVICE_AUTO, devices, "Where the network runs", INEXACT),
-    INT(device.threads, 0, 0, 1024, "Compute threads per rank; 0: CPUs allowed / ranks on the node",
-        INEXACT),
+    CHOICE(device.kind, DT_DEVICE_AUTO, devices, "Device that the network runs on", INEXACT),
+    INT(device.threads, 0, 0, 1024,
+        "Compute threads per rank; 0: available CPUs / ranks on the node", INEXACT),
     BOOL(device.winograd, true,
-         "Winograd's algorithm for large 3x3 convolutions: faster, rounding slightly larger",
+         "Winograd's algorithm for large 3x3 convolutions: faster, slightly larger rounding errors",
          INEXACT),
     BOOL(device.cuda_graph, true,
          "GPU: record the training step once and replay it as a CUDA graph", FREE),
     BOOL(device.numa_bind, true,
          "GPU: run each rank on the CPUs of its GPU's NUMA node, unless it is bound already", FREE),
-    BOOL(device.allow_shared_gpu, false, "GPU: ranks may share one, for tests; slow", FREE),
+    BOOL(device.allow_shared_gpu, false, "GPU: several ranks may share one, for tests; slow", FREE),
     REAL(device.timeout_s, 300, 0, 86400,
          "GPU: seconds after which unfinished work is an error; 0: no limit", FREE),
     STRING(device.cache_dir, "", 0,
-           "GPU: folder for the convolution algorithms found; empty: ~/.cache/dtrain", FREE),
+           "GPU: folder that caches chosen convolution algorithms; empty: ~/.cache/dtrain", FREE),
 
     CHOICE(comm.backend, DT_COMM_AUTO, backends, "Library that sums the gradients", INEXACT),
     CHOICE(comm.algorithm, DT_ALGORITHM_RING, algorithms,
-           "ring: fixed order, the same bits in every run; auto: chosen by the library", INEXACT),
+           "ring: fixed order, bit-identical in every run; auto: chosen by the library", INEXACT),
     CHOICE(comm.grad_dtype, DT_GRAD_AUTO, grad_dtypes,
-           "Type of gradients between ranks; auto: as computed, 16 bits in bf16 and fp16", INEXACT),
-    POSITIVE(comm.bucket_cap_mb, 4, 4096, "Gradients are summed in buckets of this many MiB",
-             INEXACT),
-    POSITIVE(comm.last_bucket_cap_mb, 1, 4096, "Largest last bucket, whose sum is not overlapped",
-             INEXACT),
+           "Data type of gradients sent between ranks; auto: as computed, 16 bits in bf16 and fp16",
+           INEXACT),
+    POSITIVE(comm.bucket_cap_mb, 4, 4096,
+             "Size in MiB of the buckets in which gradients are summed", INEXACT),
+    POSITIVE(comm.last_bucket_cap_mb, 1, 4096,
+             "Largest size in MiB of the last bucket, whose sum is not overlapped", INEXACT),
 
     STRING(output.dir, "runs/default", 1, "Run folder", FREE),
-    INT(output.log_every, 20, 1, 1000000, "Steps between lines of progress, at most", FREE),
-    REAL(output.log_every_s, 10, 0, 1e6, "Seconds between lines of progress, at most; 0: no limit",
+    INT(output.log_every, 20, 1, 1000000, "Maximum steps between progress lines", FREE),
+    REAL(output.log_every_s, 10, 0, 1e6, "Maximum seconds between progress lines; 0: no limit",
          FREE),
 
     INT(checkpoint.every_epochs, 1, 0, 100000, "Epochs between checkpoints; 0: only at the end",
@@ -217,24 +224,24 @@ const struct dt_key dt_keys[] = {
     NUMBER(checkpoint.every_steps, DT_KEY_INT64, 0, 0, MAX_EXACT,
            "Steps between checkpoints within an epoch; 0: none", FREE),
     REAL(checkpoint.every_seconds, 600, 0, 1e6,
-         "Seconds between checkpoints, stretched where saving takes more than 1 %; 0: off", FREE),
-    INT(checkpoint.keep, 3, 1, 1000000, "Newest checkpoints that are kept", FREE),
-    BOOL(checkpoint.keep_best, true, "Keep the checkpoint with the best top-1 too", FREE),
+         "Seconds between checkpoints, more if saving would take over 1 % of the time; 0: off",
+         FREE),
+    INT(checkpoint.keep, 3, 1, 1000000, "Number of newest checkpoints to keep", FREE),
+    BOOL(checkpoint.keep_best, true, "Also keep the checkpoint with the best top-1 accuracy", FREE),
     NUMBER(checkpoint.keep_every, DT_KEY_INT64, 0, 0, MAX_EXACT,
-           "Keep the checkpoints of steps that are multiples of this too; 0: none", FREE),
-    POSITIVE(checkpoint.retry_s, 60, 86400, "Seconds between attempts after a save has failed",
-             FREE),
+           "Also keep checkpoints whose step is a multiple of this; 0: none", FREE),
+    POSITIVE(checkpoint.retry_s, 60, 86400, "Seconds until a failed save is retried", FREE),
 
     REAL(watchdog.init_timeout_s, 300, 0, 1e6,
-         "Seconds without progress that end a start; 0: no limit", FREE),
+         "Seconds without progress that abort the start; 0: no limit", FREE),
     REAL(watchdog.step_timeout_s, 60, 0, 1e6,
-         "Seconds without progress that end a step, at least 10 x its median; 0: no limit", FREE),
+         "Seconds without progress that abort a step, at least 10 x its median; 0: no limit", FREE),
     REAL(watchdog.save_timeout_s, 600, 0, 1e6,
-         "Seconds without progress that end a save; 0: no limit", FREE),
+         "Seconds without progress that abort a save; 0: no limit", FREE),
 
-    INT(bench.warmup_steps, 5, 0, 1000000, "Steps before dtrain bench measures", FREE),
-    INT(bench.rounds, 10, 1, 100000, "Measured rounds", FREE),
-    INT(bench.steps_per_round, 10, 1, 100000, "Steps of one round", FREE),
+    INT(bench.warmup_steps, 5, 0, 1000000, "Warm-up steps before dtrain bench measures", FREE),
+    INT(bench.rounds, 10, 1, 100000, "Number of measured rounds", FREE),
+    INT(bench.steps_per_round, 10, 1, 100000, "Steps per round", FREE),
 };
 
 size_t dt_config_n_keys(void)

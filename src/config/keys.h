@@ -1,4 +1,4 @@
-/* Inside the config module: the key table and what can be said about one key. */
+/* Inside the config module: the key table and functions on single keys. */
 #ifndef DTRAIN_CONFIG_KEYS_H
 #define DTRAIN_CONFIG_KEYS_H
 
@@ -17,15 +17,15 @@ enum dt_key_type {
     DT_KEY_LIST, /* of numbers */
 };
 
-/* What it means to change a key when a run is continued. */
+/* Effect of changing a key when a run is resumed. */
 enum dt_key_effect {
     DT_KEY_FIXED,   /* it would be another run */
     DT_KEY_INEXACT, /* the same run up to rounding */
-    DT_KEY_FREE,    /* without influence on the weights */
-    DT_KEY_LENGTH,  /* free where the learning rate does not depend on the length of the run */
+    DT_KEY_FREE,    /* no effect on the weights */
+    DT_KEY_LENGTH,  /* free if the learning rate does not depend on the length of the run */
 };
 
-/* One row. Which members count depends on the type; the others are 0. */
+/* One row. The type determines which members are used; the others are 0. */
 struct dt_key {
     const char *path; /* "train.epochs" */
     enum dt_key_type type;
@@ -35,10 +35,10 @@ struct dt_key {
     const double *items;        /* default of a list */
     int n_items;                /* its length */
     double min, max;            /* of a number, or of each item of a list */
-    bool above_min, below_max;  /* the bound itself is not allowed */
+    bool above_min, below_max;  /* the bound itself is excluded */
     int min_length, max_length; /* bytes of a string, items of a list */
     size_t count_offset;        /* int with the number of items; 0 = always max_length */
-    const char *const *choices; /* names in the order of the enum, NULL at the end */
+    const char *const *choices; /* names in the order of the enum, then NULL */
     const char *help;           /* one sentence without its full stop */
     enum dt_key_effect effect;
 };
@@ -46,14 +46,14 @@ struct dt_key {
 extern const struct dt_key dt_keys[];
 size_t dt_config_n_keys(void);
 
-/* The row of a path, NULL if there is none. */
+/* The row of a path, or NULL. */
 const struct dt_key *dt_key_find(const char *path);
 /* Bytes of the section name in a path: "train" in "train.epochs". */
 int dt_key_section(const struct dt_key *key);
-/* True if the row is the first of its section; rows of a section stand together. */
+/* True if the row is the first of its section; the rows of a section are contiguous. */
 bool dt_key_begins_section(const struct dt_key *key);
 bool dt_key_is_section(const char *name);
-/* bool, choice and number keys as a double and back; the value has been checked. */
+/* bool, choice and number keys as doubles; the value must have been checked. */
 double dt_key_get_number(const struct dt_key *key, const struct dt_config *config);
 void dt_key_set_number(const struct dt_key *key, struct dt_config *config, double value);
 const char *dt_key_get_string(const struct dt_key *key, const struct dt_config *config);
@@ -61,7 +61,7 @@ const double *dt_key_get_list(const struct dt_key *key, const struct dt_config *
                               int *n_items);
 void dt_key_set_list(const struct dt_key *key, struct dt_config *config, const double *items,
                      int n_items);
-/* The value as JSON; `name` is NULL outside of an object. */
+/* The value as JSON; `name` is NULL outside an object. */
 void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key,
                   const struct dt_config *config);
 /* "an integer from 1 to 100"; returns out. */
@@ -69,8 +69,8 @@ const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key);
 /* Shortest readable form of a number. */
 const char *dt_key_format(char out[32], double value);
 
-/* Names that are no keys, and what to say instead: a key, with the value that is meant unless that
- * is NULL, or advice. */
+/* Names that are not keys, and what to suggest instead: a key, with a value unless that is NULL, or
+ * advice. */
 struct dt_hint {
     const char *names; /* words: last parts of paths, or whole paths; NULL ends the list */
     const char *key, *value, *advice;
@@ -81,8 +81,8 @@ extern const struct dt_hint dt_hints[];
  * "; train has the keys ..." or "". */
 const char *dt_key_suggest(char *out, size_t bytes, const char *path);
 
-/* Rules over several keys, for a configuration whose keys are each valid. Calls `report` for every
- * broken rule with the path to blame. */
+/* Checks the rules that involve several keys, once each key is valid by itself. Calls `report` for
+ * every broken rule with the path to blame. */
 typedef void dt_config_report(void *context, const char *path, const char *what);
 void dt_config_check(const struct dt_config *config, dt_config_report *report, void *context);
 

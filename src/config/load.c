@@ -1,6 +1,6 @@
-/* Defaults, then the file, then the overrides. Nothing stops at the first mistake: each becomes a
- * line "source:line:column: path: what", and the lines together are the error. The rules over
- * several keys are looked at only when every key alone is fine. */
+/* Defaults, then the file, then the overrides. Loading does not stop at the first mistake: each
+ * becomes a line "source:line:column: path: message", and the lines together are the error. Rules
+ * that involve several keys are checked only if every key is valid by itself. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,18 +23,18 @@ struct place {
 
 struct loading {
     struct dt_config *config;
-    const char *source;   /* of what is being read now */
-    struct place *places; /* one per key: where its value comes from */
+    const char *source;   /* currently read: the file or "--set" */
+    struct place *places; /* one per key: the origin of its value */
     struct dt_text text;  /* the mistakes so far */
-    int n_left_out;
+    int n_omitted;
 };
 
 static void add_line(struct loading *l, char *line)
 {
     for (char *p = line; *p; p++)
-        if (*p == '\n') /* from a key or a string: a mistake is one line */
+        if (*p == '\n') /* in a key or a string; a mistake is one line */
             *p = '?';
-    l->n_left_out += !dt_text_add_whole(&l->text, "%s%s", l->text.used ? "\n" : "", line);
+    l->n_omitted += !dt_text_add_whole(&l->text, "%s%s", l->text.used ? "\n" : "", line);
 }
 
 static void add_mistake(struct loading *l, struct place at, const char *path, const char *format,
@@ -129,7 +129,7 @@ static bool set_list(const struct dt_key *key, struct dt_config *config,
     return true;
 }
 
-/* False if the value does not fit; *culprit is then what to show. */
+/* False if the value is invalid; *culprit is then the value to show. */
 static bool set_value(const struct dt_key *key, struct dt_config *config,
                       const struct dt_json *value, const struct dt_json **culprit)
 {
@@ -178,7 +178,7 @@ static void report_value(struct loading *l, const struct dt_key *key, const stru
 static void report_unknown(struct loading *l, struct place at, const char *path)
 {
     char suggestion[512] = "";
-    if (l->n_left_out == 0) /* a search among all names, and there may be thousands of mistakes */
+    if (l->n_omitted == 0) /* searches all names, and there may be thousands of mistakes */
         dt_key_suggest(suggestion, sizeof(suggestion), path);
     add_mistake(l, at, path, "unknown key%s", suggestion);
 }
@@ -200,7 +200,7 @@ static void apply_members(struct loading *l, const char *prefix, const struct dt
         snprintf(path, sizeof(path), "%s%s%.128s", prefix, *prefix ? "." : "", m->key);
         if (strchr(m->key, '.'))
             add_mistake(l, place_of(l, m), path,
-                        "unknown key; a dot in a path stands for an object in an object");
+                        "unknown key; write nested objects instead of a dot in a key");
         else
             apply_value(l, path, m);
     }
@@ -225,7 +225,7 @@ static void apply_value(struct loading *l, const char *path, const struct dt_jso
         apply_members(l, path, value);
 }
 
-/* A damaged text is one more mistake; a file that cannot be read ends the loading. */
+/* Malformed JSON counts as one mistake; an unreadable file fails at once. */
 static dt_status apply_file(struct loading *l, const char *path)
 {
     struct dt_json_doc *doc = NULL;
@@ -248,7 +248,7 @@ static dt_status apply_file(struct loading *l, const char *path)
     return DT_OK;
 }
 
-/* `raw` as a JSON string: it goes through the strict parser like every other value. */
+/* Parses `raw` as a JSON string, with the same strict parser as every other value. */
 static dt_status parse_as_string(struct dt_json_doc **doc, const char *raw)
 {
     struct dt_jsonw w;
@@ -314,11 +314,11 @@ static dt_status load_config(struct loading *l, const char *path, const char *co
         report_rule(l, "model.name", dt_error_text());
     if (l->text.used == 0)
         dt_config_check(l->config, report_rule, l);
-    if (l->n_left_out > 0)
-        DT_FAIL(DT_ERR_CONFIG, "%s\n(and %d more mistakes)", l->text.at, l->n_left_out);
+    if (l->n_omitted > 0)
+        DT_FAIL(DT_ERR_CONFIG, "%s\n(and %d more mistakes)", l->text.at, l->n_omitted);
     if (l->text.used > 0)
         DT_FAIL(DT_ERR_CONFIG, "%s", l->text.at);
-    dt_error_clear(); /* values of --set that are no JSON have left one */
+    dt_error_clear(); /* set by values of --set that are not JSON */
     return DT_OK;
 }
 

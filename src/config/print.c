@@ -1,4 +1,4 @@
-/* What is printed from the key table: the resolved configuration, its JSON Schema, and the help. */
+/* Output from the key table: the resolved configuration, its JSON Schema and the help. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,8 +8,8 @@
 
 typedef void visit(struct dt_jsonw *w, const struct dt_key *key, const struct dt_config *config);
 
-/* Visits every key in order, with one object per section around its keys; `inner` names a second
- * object inside that one, end_section closes what was opened. */
+/* Visits every key in order, inside one JSON object per section; `inner` names a second object
+ * inside that one; end_section closes both. */
 static void for_each_key(struct dt_jsonw *w, const char *inner, visit *visit_key,
                          void (*end_section)(struct dt_jsonw *w), const struct dt_config *config)
 {
@@ -125,7 +125,7 @@ static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
     dt_jsonw_close(w, '}');
 }
 
-/* No key beyond the table, except comments and "$schema". */
+/* Allows only the keys of the table, comments and "$schema". */
 static void close_schema_object(struct dt_jsonw *w)
 {
     dt_jsonw_close(w, '}');

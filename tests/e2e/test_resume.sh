@@ -71,8 +71,8 @@ ends() { # code text command...
     [ "$got" = "$code" ] || fail "exit code $got instead of $code: $*: $(cat "$work/log")"
     [ -z "$text" ] || grep -q -- "$text" "$work/log" || fail "no \"$text\" in: $(cat "$work/log")"
 }
-expect 78 "train.seed: 1 there, 5 now" --out "$work/tiny-1-a" --set train.seed=5
-expect 78 "model.name: \"tiny\" there, \"resnet20\" now" --out "$work/tiny-1-a" --set model.name=resnet20
+expect 78 "train.seed: was 1, now 5" --out "$work/tiny-1-a" --set train.seed=5
+expect 78 "model.name: was \"tiny\", now \"resnet20\"" --out "$work/tiny-1-a" --set model.name=resnet20
 expect 78 "train.global_batch_size: 12 there" --out "$work/tiny-1-a" --set train.global_batch_size=6
 expect 78 "allow-config-change" --out "$work/tiny-1-a" --set schedule.lr=0.01
 expect 78 "fingerprint" --out "$work/tiny-1-a" --set data.train="$work/val"
@@ -89,7 +89,7 @@ unchanged() {
         cmp "$folder/$file" "$work/before/$file" || fail "$1 has changed $file"
     done
 }
-expect 78 "train.seed: 1 there, 7 now" --out "$folder" --set train.seed=7
+expect 78 "train.seed: was 1, now 7" --out "$folder" --set train.seed=7
 unchanged "a rejected run"
 expect 66 "nowhere" --out "$folder" --set data.train="$work/nowhere"
 unchanged "a run without data"
@@ -108,9 +108,9 @@ expect 0 "already finished after 20 steps.*raise early_stop.target or choose ano
 
 # Changes that do not alter the result, or are allowed explicitly.
 uncut=$(hash_of "$folder")
-expect 0 "not bit for bit the run as it was: train.micro_batch_size: 0 there, 6 now" \
+expect 0 "not bit for bit the run as it was: train.micro_batch_size: was 0, now 6" \
     --out "$folder" --set train.max_steps=21 --set train.epochs=90 --set train.micro_batch_size=6
-expect 0 "going on as a different run: train.global_batch_size: 12 there, 10 now; schedule.lr: " \
+expect 0 "going on as a different run: train.global_batch_size: was 12, now 10; schedule.lr: " \
     --out "$folder" --set train.max_steps=24 --set train.global_batch_size=10 --set schedule.lr=0.01 \
     --allow-config-change
 

@@ -376,7 +376,7 @@ static void test_help_on_keys(void **state)
     char *help;
     (void)state;
     capture(&help, print_one_key);
-    assert_string_equal(help, "- `checkpoint.keep`: Newest checkpoints that are kept. Takes an "
+    assert_string_equal(help, "- `checkpoint.keep`: Number of newest checkpoints to keep. Takes an "
                               "integer from 1 to 1000000; default `3`.\n");
     free(help);
     capture(&help, print_section);
