@@ -1,8 +1,8 @@
-/* From files to full host batches. Knows no graph and no device.
+/* From files to complete host batches. Independent of graphs and devices.
  *
- * Order is a pure function of (seed, epoch), augmentation of (seed, epoch, sample id), mixing of
- * these and of which two samples are neighbours, 2k and 2k+1, in the order. Global batch g of an
- * epoch is positions [g*G, (g+1)*G) of that order and rank r takes the r-th of R equal slices, so
+ * The order is a pure function of (seed, epoch), augmentation of (seed, epoch, sample id), and
+ * mixing of these and the pair of neighbours, 2k and 2k+1, in the order. Global batch g of an epoch
+ * is positions [g*G, (g+1)*G) of that order and rank r takes the r-th of R equal slices, so
  * for a fixed G the data depend neither on the number of workers nor on the number of ranks. */
 #ifndef DTRAIN_DATA_H
 #define DTRAIN_DATA_H
@@ -21,9 +21,9 @@ struct dt_dataset_options {
     const struct dt_config_data *data; /* source, label_offset */
     const char *path;      /* brace range of tars ("x-{0000..0009}.tar", several joined by "::"), or
                               a folder: of tars for shards, of class folders for folder */
-    const char *cache_dir; /* shard indices are kept there; NULL = not kept */
+    const char *cache_dir; /* where shard indices are cached; NULL = not cached */
     int num_classes;       /* labels outside 0..num_classes-1 are DT_ERR_DATA */
-    int synthetic_images, image_size; /* of source synthetic */
+    int synthetic_images, image_size; /* for source synthetic */
     uint64_t seed;
 };
 
@@ -36,15 +36,14 @@ uint64_t dt_dataset_fingerprint(const struct dt_dataset *dataset); /* names, siz
 int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id);
 /* "shard.tar: member.jpg" or a path, for messages. */
 const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
-/* Decodes one sample as for the evaluation, to see whether it can be: DT_ERR_DATA with the reason.
- */
+/* Checks one sample by decoding it as for evaluation: DT_ERR_DATA with the reason if it is bad. */
 dt_status dt_dataset_try(const struct dt_dataset *dataset, uint32_t id, int image_size);
-/* Keeps encoded samples in memory as they are read, until `bytes` are full; later reads of those
- * come from there. A fixed part of the set is what a random order profits most from. Once, before
+/* Caches encoded samples in memory as they are read, until `bytes` are used. Samples are never
+ * evicted: with a random order, no policy hits more often than a fixed subset. Call it once, before
  * the first read. */
 dt_status dt_dataset_cache(struct dt_dataset *dataset, uint64_t bytes);
-/* Asks the system to drop its cached pages of the files, so that the next reads come from the disk
- * (for benchmarks; file systems may ignore it). */
+/* For benchmarks: asks the system to drop its cached pages of the files, so that the next reads
+ * come from the disk (file systems may ignore it). */
 void dt_dataset_forget(const struct dt_dataset *dataset);
 
 /* --- Sampler --- */
@@ -57,13 +56,13 @@ void dt_sampler_order(uint32_t *order, uint32_t n, uint64_t seed, uint32_t epoch
 struct dt_batch {
     const uint8_t *pixels;       /* batch x size x size x 3, RGB; rows >= n are zero */
     const int32_t *labels;       /* batch; -1 for rows >= n */
-    const int32_t *labels2;      /* batch; of the image that is mixed in, else as labels */
-    const float *mix_shares;     /* batch; share of labels, 0.5 .. 1; labels2 has the rest */
+    const int32_t *labels2;      /* batch; of the image mixed in, else same as labels */
+    const float *mix_shares;     /* batch; weight of labels, 0.5 .. 1; labels2 gets the rest */
     const uint32_t *ids;         /* batch; sample ids as drawn (before replacement of bad ones) */
     const struct dt_crop *crops; /* batch */
     int n;                       /* valid rows */
     uint32_t epoch;
-    uint64_t index; /* number of the global batch in its epoch */
+    uint64_t index; /* of the global batch in its epoch */
     int pass;       /* micro-batch inside the global batch */
     int slot;
 };
@@ -72,12 +71,12 @@ struct dt_loader_options {
     bool train;                        /* shuffled, augmented, last partial global batch dropped */
     const struct dt_config_data *data; /* kept until dt_loader_destroy */
     int image_size;
-    /* Training: global = ranks * passes * micro; evaluation: global = ranks * micro. The size of a
-     * micro-batch is even where pairs are mixed. */
+    /* Training: global = ranks * passes * micro; evaluation: global = ranks * micro. Mixing needs
+     * an even micro-batch size. */
     int global_batch_size, micro_batch_size;
     int rank, n_ranks;
-    int workers;     /* threads; data->workers is only what the user asked for, perhaps 0 */
-    uint32_t epochs; /* of the run: none behind the last is made before it is started; 0 = no end */
+    int workers;     /* threads; data->workers is the user's setting, which may be 0 */
+    uint32_t epochs; /* of the run: later epochs are not prefetched; 0 = no limit */
     uint64_t seed;
 };
 
@@ -86,50 +85,50 @@ struct dt_loader;
 dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset,
                            const struct dt_loader_options *options);
 void dt_loader_destroy(struct dt_loader *loader); /* accepts NULL; stops and joins the workers */
-/* Block i of the memory that pixels, labels and shares of all batches lie in, NULL past the last:
- * begins a page, the same until dt_loader_destroy. For a device that wants it pinned. */
+/* Memory block i of those that hold pixels, labels and shares of all batches, for a device to pin;
+ * NULL past the last. Page-aligned, valid until dt_loader_destroy. */
 void *dt_loader_memory(const struct dt_loader *loader, int i, size_t *bytes);
 uint64_t dt_loader_batches(const struct dt_loader *loader); /* global batches per epoch */
-/* Begins epoch `epoch` at global batch `first`. Behind the end of an epoch the workers go on with
- * the next one (evaluation: the same again), so that starting that one at 0 finds batches ready;
- * any other start drops what is held. */
+/* Begins epoch `epoch` at global batch `first`. After an epoch the workers prefetch the next one
+ * (evaluation: the same again), so starting that one at 0 finds batches ready; any other start
+ * drops the prefetched batches. */
 dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t first);
 /* Waits for the next micro-batch in order; *batch is NULL at the end of the epoch. The batch
  * belongs to the caller until dt_loader_release. A bad image is logged once and replaced (train:
  * the next position of the order; evaluation: a grey image with its label). Fails with DT_ERR_DATA
- * when this rank alone has met more than max_bad_fraction of the data set. */
+ * if the bad images found by this rank alone exceed max_bad_fraction of the data set. */
 dt_status dt_loader_next(struct dt_loader *loader, const struct dt_batch **batch);
 void dt_loader_release(struct dt_loader *loader, const struct dt_batch *batch);
-/* Seconds dt_loader_next has waited since the creation. */
+/* Seconds that dt_loader_next has waited since creation. */
 double dt_loader_wait_s(const struct dt_loader *loader);
-/* What the loader has done since its creation. */
+/* Totals since the creation of the loader. */
 struct dt_loader_times {
-    double wait_s;         /* of the caller in dt_loader_next */
-    double longest_wait_s; /* of one call, the first after a start that dropped batches left out */
-    /* Of the workers together: */
+    double wait_s;         /* waited by the caller in dt_loader_next */
+    double longest_wait_s; /* of one call, except the first after a start that dropped batches */
+    /* Sums over the workers: */
     double read_s;          /* reading files */
     double decode_s;        /* decoding, resizing, mixing */
-    double idle_s;          /* nothing to do: all slots were full */
-    uint64_t images, bytes; /* finished; encoded, as read */
+    double idle_s;          /* waiting because all slots were full */
+    uint64_t images, bytes; /* images finished; encoded bytes read */
     int workers;
 };
 void dt_loader_times(const struct dt_loader *loader, struct dt_loader_times *out);
-/* Bad samples among the positions of this rank, in the epoch so far and in the one before. A
- * position belongs to one rank, so that sums over the ranks count no sample twice. */
+/* Bad samples among the positions of this rank, in the current epoch and in the one before. Each
+ * position belongs to one rank, so sums over the ranks count no sample twice. */
 void dt_loader_bad_positions(const struct dt_loader *loader, uint64_t *now, uint64_t *before);
-/* DT_ERR_DATA if n_bad samples are more than max_bad_fraction of the data set. */
+/* DT_ERR_DATA if n_bad samples exceed max_bad_fraction of the data set. */
 dt_status dt_loader_check_bad(const struct dt_loader *loader, uint64_t n_bad);
 
-/* Where the time of one worker goes; seconds over n images. */
+/* Time of one worker by stage, in seconds over n images. */
 struct dt_input_stages {
     uint64_t images, bytes;
     double read_s;
     double entropy_s;   /* header and Huffman decoding down to the last row needed */
-    double transform_s; /* dequantising, inverse DCT, upsampling, colours, of what the crop needs */
+    double transform_s; /* dequantising, inverse DCT, upsampling, colours of the crop */
     double resize_s;    /* resize, flip and augmentation */
 };
-/* One thread makes the training rows of positions first .. first+n-1 of epoch 0, part by part with
- * a clock in between. A JPEG file is decoded twice: once without the transform. */
+/* Makes the training rows of positions first .. first+n-1 of epoch 0 in one thread and times each
+ * stage. A JPEG file is decoded twice: once without the transform. */
 dt_status dt_input_measure(struct dt_input_stages *out, const struct dt_dataset *dataset,
                            const struct dt_loader_options *options, uint32_t first, uint32_t n);
 

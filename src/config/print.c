@@ -191,7 +191,8 @@ dt_status dt_config_print_help(FILE *out, const char *keys)
     dt_config_init(&defaults);
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
         const struct dt_key *key = &dt_keys[i];
-        if (keys && (is_key ? strcmp(key->path, keys) : strncmp(key->path, keys, bytes)) != 0)
+        if (keys && (is_key || bytes == 0 ? strcmp(key->path, keys) != 0
+                                          : strncmp(key->path, keys, bytes) != 0))
             continue;
         if (!keys && dt_key_begins_section(key))
             fprintf(out, "%s## %.*s\n\n", i ? "\n" : "", dt_key_section(key), key->path);

@@ -1,6 +1,6 @@
-/* Encoded samples in memory. One pointer per sample goes from NULL to its block once; what does not
- * fit any more is read from the files for ever. In a random order each sample is read once per
- * epoch, so no rule that drops some for others would find more of them here. */
+/* Encoded samples in memory. Each sample has a pointer that is set once from NULL to its block;
+ * samples that no longer fit are always read from the files. In a random order each sample is read
+ * once per epoch, so no eviction policy would achieve more hits. */
 #include "data/cache.h"
 
 #include <stdatomic.h>

@@ -4,10 +4,10 @@
 #include "data/sample.h"
 
 struct dt_cache;
-/* Encoded samples in memory, at most `limit` bytes, never dropped. Thread-safe after create. */
+/* Cache of encoded samples, at most `limit` bytes, without eviction. Thread-safe after create. */
 dt_status dt_cache_create(struct dt_cache **cache, uint32_t n_samples, uint64_t limit);
 void dt_cache_destroy(struct dt_cache *cache); /* accepts NULL */
-/* Copies sample `id` into `sample`; *found is false if it is not there. */
+/* Copies sample `id` into `sample`; *found is false if it is not cached. */
 dt_status dt_cache_get(const struct dt_cache *cache, uint32_t id, struct dt_sample *sample,
                        bool *found);
 /* Keeps a copy if there is room for it. */

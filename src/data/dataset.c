@@ -1,4 +1,4 @@
-/* The data set as the rest sees it: a table of kinds and thin calls into the chosen one. */
+/* The public interface of data sets: a table of kinds and thin calls into the selected one. */
 #include "data/dataset.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_o
     if (options->num_classes < 1)
         DT_FAIL(DT_ERR_CONFIG, "a data set needs at least one class, not %d", options->num_classes);
     if (source != DT_SOURCE_SYNTHETIC && (!options->path || !options->path[0]))
-        DT_FAIL(DT_ERR_CONFIG, "no path is given for the data set: set data.train and data.val");
+        DT_FAIL(DT_ERR_CONFIG, "the data set has no path: set data.train and data.val");
     DT_TRY(DT_NEW(made, 1));
     made->kind = kinds[source];
     DT_TRY_OUT(made->kind->open(made, options));
@@ -67,7 +67,7 @@ const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char 
     else
         snprintf(out, bytes, "sample %u of %u", (unsigned)id, (unsigned)dataset->n);
     for (char *c = strchr(out, '\n'); c; c = strchr(c, '\n'))
-        *c = '?'; /* in a log, what follows would look like a line of its own */
+        *c = '?'; /* a newline in a name could forge a line of the log */
     return out;
 }
 
@@ -79,7 +79,7 @@ bool dt_dataset_is_raw(const struct dt_dataset *dataset)
 static dt_status read_files(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample)
 {
     dt_status status = dataset->kind->read(dataset, id, sample);
-    /* A file that was there when the data set was opened and is gone now is one bad sample. */
+    /* A file that has disappeared since the data set was opened is one bad sample. */
     if (status == DT_ERR_NO_INPUT || status == DT_ERR_PERMISSION)
         status = DT_ERR_DATA;
     DT_TRY(status);
@@ -90,7 +90,7 @@ dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct 
 {
     bool found = false;
     if (id >= dataset->n)
-        DT_FAIL(DT_ERR_INTERNAL, "sample %u of a data set of %u was asked for", (unsigned)id,
+        DT_FAIL(DT_ERR_INTERNAL, "sample %u of a data set of %u was requested", (unsigned)id,
                 (unsigned)dataset->n);
     if (dataset->cache)
         DT_TRY(dt_cache_get(dataset->cache, id, sample, &found));

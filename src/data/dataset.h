@@ -1,6 +1,6 @@
-/* Inside the data module: what every kind of data set provides, and how the loader reads samples.
+/* Inside the data module: the interface of a kind of data set, and how the loader reads samples.
  *
- * A new kind of data set: one file with its struct dt_dataset_kind and a row of DT_SOURCE_LIST in
+ * To add a kind, write one file with its struct dt_dataset_kind and add a row to DT_SOURCE_LIST in
  * config.h. */
 #ifndef DTRAIN_DATA_DATASET_H
 #define DTRAIN_DATA_DATASET_H
@@ -12,15 +12,15 @@
  * x image_size x 3 u8 RGB. Thread-safe. DT_ERR_DATA if this one sample cannot be read as indexed.
  */
 dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);
-/* A hint that the sample will be read soon. */
+/* Hint that the sample will be read soon. */
 void dt_dataset_will_need(const struct dt_dataset *dataset, uint32_t id);
 bool dt_dataset_is_raw(const struct dt_dataset *dataset);
 
-/* Limit of foreign data. */
+/* Limit for untrusted data. */
 enum { DT_MAX_SAMPLES = 20000000 };
 
-/* One kind of data set. `open` fills state, n and fingerprint; after a failed open, `close` is
- * called with what there is (state may be NULL). The other functions are thread-safe. */
+/* One kind of data set. `open` sets state, n and fingerprint; after a failed open, `close` is
+ * called on the partial state, which may be NULL. The other functions are thread-safe. */
 struct dt_dataset_kind {
     bool raw;
     dt_status (*open)(struct dt_dataset *dataset, const struct dt_dataset_options *options);
@@ -30,7 +30,7 @@ struct dt_dataset_kind {
     void (*forget)(const struct dt_dataset *dataset);
     int (*label)(const struct dt_dataset *dataset, uint32_t id);
     void (*name)(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
-    /* Name of a class; NULL past the last, and for all where they have none. May be NULL: none. */
+    /* Name of a class; NULL past the last, or if classes have no names. May be NULL: no names. */
     const char *(*class_name)(const struct dt_dataset *dataset, int label);
     void (*close)(struct dt_dataset *dataset);
 };
@@ -48,7 +48,7 @@ struct dt_dataset {
 #define DT_DATASET_KIND(upper, lower) extern const struct dt_dataset_kind dt_dataset_##lower;
 DT_SOURCE_LIST(DT_DATASET_KIND)
 #undef DT_DATASET_KIND
-/* The folder with .png files too: for `dtrain shard`, which makes JPEG files of them. */
+/* A folder that may also hold .png files: for `dtrain shard`, which converts them to JPEG. */
 extern const struct dt_dataset_kind dt_dataset_folder_png;
 
 #endif

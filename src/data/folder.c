@@ -1,7 +1,6 @@
 /* Class folders: root/<class>/<file>.jpg. Labels are the positions of the class folders in
- * byte-sorted order, as torchvision's ImageFolder has them; files are sorted too. Names are kept in
- * one block of memory, about 25 bytes a sample. Symbolic links are followed, hidden files left out.
- */
+ * byte-sorted order, as in torchvision's ImageFolder; files are sorted too. Names are stored in one
+ * block of memory, about 25 bytes per sample. Symbolic links are followed, hidden files skipped. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -41,8 +40,8 @@ static dt_status find_classes(struct folder *folder)
         const char *name = dt_names_get(&entries, i);
         DT_TRY_OUT(dt_file_path(path, "%s/%s", folder->root, name));
         if (stat(path, &info))
-            DT_TRY_OUT(DT_ERROR(dt_file_input_status(errno), "cannot look at %s: %s", path,
-                                strerror(errno)));
+            DT_TRY_OUT(
+                DT_ERROR(dt_file_input_status(errno), "cannot stat %s: %s", path, strerror(errno)));
         if (S_ISDIR(info.st_mode))
             DT_TRY_OUT(dt_names_add(&folder->classes, name, strlen(name)));
     }
@@ -58,7 +57,7 @@ static bool is_image(const struct folder *folder, const char *name)
            (dt_is_jpeg_suffix(suffix + 1) || (folder->with_png && strcasecmp(suffix, ".png") == 0));
 }
 
-/* Adds the image `name` of the folder open as `dir`; other files are counted and left out. */
+/* Adds the image `name` in the folder open as `dir`; other files are counted and skipped. */
 static dt_status add_file(struct folder *folder, uint64_t *hash, int dir, const char *path,
                           const char *name)
 {
@@ -69,8 +68,7 @@ static dt_status add_file(struct folder *folder, uint64_t *hash, int dir, const 
         return DT_OK;
     }
     if (fstatat(dir, name, &info, 0))
-        DT_FAIL(dt_file_input_status(errno), "cannot look at %s/%s: %s", path, name,
-                strerror(errno));
+        DT_FAIL(dt_file_input_status(errno), "cannot stat %s/%s: %s", path, name, strerror(errno));
     if (!S_ISREG(info.st_mode))
         DT_FAIL(DT_ERR_DATA, "%s/%s has the name of an image but is not a regular file", path,
                 name);
@@ -137,8 +135,7 @@ static dt_status open_images(struct dt_dataset *dataset, const struct dt_dataset
     }
     dt_log_progress("");
     if (folder->n_ignored)
-        dt_log(DT_LOG_WARNING,
-               "%zu entries under %s are not .jpg or .jpeg%s files and are left out",
+        dt_log(DT_LOG_WARNING, "skipped %zu entries under %s that are not .jpg or .jpeg%s files",
                folder->n_ignored, folder->root, with_png ? " or .png" : "");
     dataset->n = (uint32_t)folder->files.n;
     return DT_OK;
@@ -164,7 +161,7 @@ static void close_folder(struct dt_dataset *dataset)
     free(folder);
 }
 
-/* The last class that begins at or before `id`. */
+/* The last class whose samples begin at or before `id`. */
 static int label_folder(const struct dt_dataset *dataset, uint32_t id)
 {
     const struct folder *folder = dataset->state;

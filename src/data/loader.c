@@ -1,5 +1,4 @@
-/* The ring of batches from the caller's side: making it, starting epochs, taking and giving back.
- */
+/* The caller's side of the ring of batches: creation, starting epochs, taking and releasing. */
 #include "data/loader.h"
 
 #include <inttypes.h>
@@ -17,16 +16,18 @@ enum { PAGE_BYTES = 4096 };
 static dt_status check_options(const struct dt_loader_options *o, uint32_t n_samples)
 {
     if (o->image_size < 1 || o->micro_batch_size < 1 || o->global_batch_size < 1)
-        DT_FAIL(DT_ERR_CONFIG, "image size %d, micro batch %d and global batch %d must be positive",
+        DT_FAIL(DT_ERR_CONFIG,
+                "image size %d, micro-batch size %d and global batch size %d must be positive",
                 o->image_size, o->micro_batch_size, o->global_batch_size);
     if (o->n_ranks < 1 || o->rank < 0 || o->rank >= o->n_ranks)
         DT_FAIL(DT_ERR_INTERNAL, "the loader was made for rank %d of %d", o->rank, o->n_ranks);
     if (o->train && dt_mix_is_on(o->data) && o->micro_batch_size % 2 != 0)
-        DT_FAIL(DT_ERR_CONFIG, "pairs of images cannot be mixed in micro batches of %d",
+        DT_FAIL(DT_ERR_CONFIG, "mixing needs an even micro-batch size, not %d",
                 o->micro_batch_size);
     int64_t pass = (int64_t)o->n_ranks * o->micro_batch_size;
     if (o->global_batch_size % pass != 0 || (!o->train && o->global_batch_size != pass))
-        DT_FAIL(DT_ERR_CONFIG, "a global batch of %d is not %s %d ranks times micro batches of %d",
+        DT_FAIL(DT_ERR_CONFIG,
+                "the global batch size %d is not %s %d ranks times the micro-batch size %d",
                 o->global_batch_size, o->train ? "a multiple of" : "equal to", o->n_ranks,
                 o->micro_batch_size);
     if (o->train && n_samples < (uint32_t)o->global_batch_size)
@@ -42,13 +43,13 @@ dt_status dt_loader_check_bad(const struct dt_loader *loader, uint64_t n_bad)
     if ((double)n_bad > limit)
         DT_FAIL(DT_ERR_DATA,
                 "%" PRIu64 " of %" PRIu32 " %s images are bad, but data.max_bad_fraction allows "
-                "at most %g %% of %" PRIu32 " images (%.0f); repair the data or raise it",
+                "at most %g %% of %" PRIu32 " images (%.0f); repair the data or raise the limit",
                 n_bad, loader->n_samples, loader->options.train ? "training" : "validation",
                 100 * fraction, loader->n_samples, floor(limit));
     return DT_OK;
 }
 
-/* --- Life --- */
+/* --- Creation and destruction --- */
 
 static size_t aligned(size_t bytes)
 {
@@ -109,8 +110,8 @@ static dt_status start_workers(struct dt_loader *loader)
     }
     if (error)
         DT_FAIL(DT_ERR_MEMORY,
-                "cannot start loader thread %d of %d: %s; lower data.workers or the limit on "
-                "processes is too small",
+                "cannot start loader thread %d of %d: %s; lower data.workers or raise the limit "
+                "on processes",
                 loader->n_started + 1, loader->n_workers, strerror(error));
     return DT_OK;
 }
@@ -137,7 +138,7 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
     if (!options->train && n % (uint64_t)options->global_batch_size)
         made->n_batches++;
     made->end = (uint64_t)made->n_passes * made->n_batches;
-    made->next.m = made->end; /* nothing is started */
+    made->next.m = made->end; /* no epoch is started */
     made->rows_per_task = mixes ? 2 : 1;
     made->row_bytes = 3 * size * size;
     made->n_slots = options->data->prefetch > 2 ? options->data->prefetch : 2;
@@ -193,16 +194,15 @@ uint64_t dt_loader_batches(const struct dt_loader *loader)
     return loader->n_batches;
 }
 
-/* The workers have gone on behind the end of the epoch before this one: what they have made stays.
- */
+/* Whether the workers have prefetched from this start, so that their batches can be kept. */
 static bool continues(const struct dt_loader *loader, uint32_t epoch, uint64_t first)
 {
     return loader->is_running && first == 0 && loader->next.m == loader->end && loader->end > 0 &&
            epoch == loader->next.epoch + loader->options.train;
 }
 
-/* Rows in flight are let finish: an image takes milliseconds, and nothing else may touch the slots
- * while a worker does. The mutex is held. */
+/* Waits for rows in flight to finish, which takes milliseconds: nothing else may touch a slot while
+ * a worker fills it. The mutex is held. */
 static void drop_all(struct dt_loader *loader)
 {
     loader->is_running = false;
@@ -221,16 +221,16 @@ dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t fir
         DT_FAIL(DT_ERR_INTERNAL, "cannot begin epoch %" PRIu32 " at batch %" PRIu64 " of %" PRIu64,
                 epoch, first, loader->n_batches);
     pthread_mutex_lock(&loader->mutex);
-    bool goes_on = continues(loader, epoch, first);
-    if (!goes_on)
+    bool is_prefetched = continues(loader, epoch, first);
+    if (!is_prefetched)
         drop_all(loader);
     loader->next = (struct dt_position){
         .epoch = epoch, .lap = loader->next.lap + 1, .m = first * (uint64_t)loader->n_passes};
-    if (!goes_on) {
+    if (!is_prefetched) {
         loader->fill = loader->next;
         dt_loader_wrap(&loader->fill, loader);
     }
-    loader->is_fresh = !goes_on;
+    loader->is_fresh = !is_prefetched;
     loader->n_bad_before = loader->n_bad_now;
     loader->n_bad_now = loader->n_bad_ahead;
     loader->n_bad_ahead = 0;
@@ -289,7 +289,7 @@ void dt_loader_release(struct dt_loader *loader, const struct dt_batch *batch)
 {
     struct dt_slot *slot = &loader->slots[batch->slot];
     pthread_mutex_lock(&loader->mutex);
-    /* Else dt_loader_start has dropped the epoch it came from. */
+    /* Otherwise dt_loader_start has dropped the batch's epoch. */
     if (slot->state == DT_SLOT_HELD) {
         slot->state = DT_SLOT_FREE;
         pthread_cond_broadcast(&loader->work);

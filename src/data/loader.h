@@ -1,14 +1,13 @@
-/* Inside the loader: its state, and what loader.c (life and caller) and loader_worker.c (workers)
- * share.
+/* Inside the loader: the state shared by loader.c (creation, caller) and loader_worker.c (workers).
  *
  * Worker threads take single images (micro-batch, row) in order under one mutex, fill the row
  * without it, and the last row of a micro-batch makes its slot ready. A slot goes FREE -> FILLING
- * -> READY -> HELD (by the caller) -> FREE, and slots are used in turn. Where pairs are mixed a
- * task is two neighbouring rows: positions 2k and 2k+1 of the order belong together for any number
- * of ranks.
+ * -> READY -> HELD (by the caller) -> FREE, and slots are used in turn. With mixing a task is
+ * two neighbouring rows: positions 2k and 2k+1 of the order form a pair for any number of ranks.
  *
- * Behind the last micro-batch of an epoch the workers go on with the first of the next one, whose
- * order one of them computes first; the caller gets those once it has started that epoch. */
+ * After the last micro-batch of an epoch the workers continue with the first of the next epoch,
+ * whose order one of them computes first; the caller gets these batches once it has started that
+ * epoch. */
 #ifndef DTRAIN_DATA_LOADER_H
 #define DTRAIN_DATA_LOADER_H
 
@@ -37,11 +36,11 @@ struct dt_worker {
     struct dt_loader *loader;
     struct dt_row_reader *reader;
     pthread_t thread;
-    double mix_s; /* of the task under way */
+    double mix_s; /* of the current task */
 };
 
-/* Micro-batch m of an epoch. Laps count the epochs passed one after the other, which in an
- * evaluation all have the same number. */
+/* Micro-batch m of an epoch. Laps count passes over the data, since in an evaluation every pass has
+ * the same epoch number. */
 struct dt_position {
     uint32_t epoch;
     uint64_t lap, m;
@@ -52,14 +51,14 @@ struct dt_order {
     uint32_t *ids;
     bool is_known;
     uint32_t epoch;
-    int n_users; /* rows being made from it */
+    int n_users; /* rows being made with it */
 };
 
 struct dt_loader {
     struct dt_dataset *dataset;
     struct dt_loader_options options;
     uint32_t n_samples;
-    uint64_t n_batches, end; /* global batches and micro-batches of an epoch */
+    uint64_t n_batches, end; /* global batches and micro-batches per epoch */
     int n_passes, rows_per_task;
     size_t row_bytes, slot_bytes;
     int n_slots, n_workers, n_started;
@@ -67,20 +66,20 @@ struct dt_loader {
     struct dt_worker *workers;
 
     pthread_mutex_t mutex; /* guards all below */
-    pthread_cond_t work;   /* workers: a row may be there to take, or stop */
-    pthread_cond_t done;   /* caller: a slot is ready, all workers are idle, or failure */
+    pthread_cond_t work;   /* for workers: a row may be available, or stop */
+    pthread_cond_t done;   /* for the caller: a slot is ready, all workers are idle, or failure */
     bool is_running, is_stopping;
-    bool is_ordering;         /* a worker computes an order */
-    struct dt_order order[2]; /* even and odd epochs; ids change without users only */
+    bool is_ordering;         /* a worker is computing an order */
+    struct dt_order order[2]; /* even and odd epochs; ids change only without users */
     int n_busy;
-    struct dt_position fill, next; /* being handed out; to be given to the caller next */
-    uint64_t n_filled, n_given;    /* micro-batches, ever: they use the slots in turn */
+    struct dt_position fill, next; /* being filled; next for the caller */
+    uint64_t n_filled, n_given;    /* micro-batches in total: they use the slots in turn */
     int fill_row;
     uint8_t *bad; /* one bit per sample */
     uint64_t n_bad;
-    uint64_t n_bad_ahead, n_bad_now, n_bad_before; /* own positions: of the lap after that of
-                                                      `next`, that one, and the one before */
-    bool is_fresh;                                 /* nothing could be made ahead of this wait */
+    uint64_t n_bad_ahead, n_bad_now, n_bad_before; /* own positions: in the lap after that of
+                                                      `next`, in that one, and in the previous */
+    bool is_fresh; /* the first wait after a start without prefetch */
     struct dt_loader_times times;
     dt_status failure; /* the first one; final */
     char failure_text[DT_LOADER_TEXT_MAX];
@@ -88,7 +87,7 @@ struct dt_loader {
 
 /* `argument`: a struct dt_worker. */
 void *dt_loader_work(void *argument);
-/* From the end of an epoch to the next one; an evaluation is followed by the same one. */
+/* Moves a position from the end of an epoch to the next one (evaluation: the same again). */
 void dt_loader_wrap(struct dt_position *position, const struct dt_loader *loader);
 
 #endif

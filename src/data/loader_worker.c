@@ -1,9 +1,9 @@
-/* What the worker threads of the loader do.
+/* The worker threads of the loader.
  *
- * What a row holds is a pure function of (seed, epoch, position): a bad sample is found bad anew
- * each time it is met, and the set of known bad ones only keeps the log and the count free of
- * repeats. If it were used to skip work, a sample that decodes for one crop and not for another
- * would make the data depend on which thread met it first. */
+ * The content of a row is a pure function of (seed, epoch, position): a bad sample is detected
+ * again each time it is read, and the set of known bad ones only avoids repeats in the log and the
+ * count. If it were used to skip work, a sample that decodes for one crop but not for another would
+ * make the data depend on which thread read it first. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,8 +43,8 @@ void dt_loader_wrap(struct dt_position *position, const struct dt_loader *loader
 
 /* --- Bad samples --- */
 
-/* Logs and counts sample `id` when it is met for the first time; fails above the limit. The reason
- * is this thread's error text. Own: drawn at a position of this rank, not as a replacement. */
+/* Logs and counts sample `id` the first time it is bad; fails above the limit. The reason is this
+ * thread's error text. Own: drawn at a position of this rank, not as a replacement. */
 static dt_status note_bad(struct dt_loader *loader, uint32_t id, uint64_t lap, bool is_own)
 {
     uint8_t mask = (uint8_t)(1u << (id % 8));
@@ -61,8 +61,8 @@ static dt_status note_bad(struct dt_loader *loader, uint32_t id, uint64_t lap, b
     snprintf(reason, sizeof reason, "%s", dt_error_text());
     dt_dataset_name(loader->dataset, id, name, sizeof name);
     dt_log(DT_LOG_WARNING, "bad sample %s: %s; %s", name, reason,
-           loader->options.train ? "the next one in the order takes its place"
-                                 : "a grey image takes its place");
+           loader->options.train ? "replaced by the next sample in the order"
+                                 : "replaced by a grey image");
     if (dt_loader_check_bad(loader, n_bad) != DT_OK)
         DT_FAIL(DT_ERR_DATA, "%s; the last one is %s: %s", dt_error_text(), name, reason);
     return DT_OK;
@@ -79,7 +79,7 @@ static void fill_blank(struct dt_slot *slot, int row, size_t row_bytes)
     slot->crops[row] = (struct dt_crop){0};
 }
 
-/* The sample at `position`, or in training the next one of the order that can be used. */
+/* Reads the sample at `position`, or in training the next usable one in the order. */
 static dt_status fill_sample(struct dt_worker *worker, struct dt_slot *slot, int row,
                              uint64_t position)
 {
@@ -102,11 +102,11 @@ static dt_status fill_sample(struct dt_worker *worker, struct dt_slot *slot, int
             return DT_OK;
         }
     }
-    DT_FAIL(DT_ERR_DATA, "none of the %" PRIu32 " samples of the data set can be used",
+    DT_FAIL(DT_ERR_DATA, "none of the %" PRIu32 " samples of the data set is usable",
             loader->n_samples);
 }
 
-/* Starts reading what will be asked for one micro-batch later. */
+/* Prefetches the files of the samples needed one micro-batch later. */
 static void announce(const struct dt_loader *loader, const struct dt_slot *slot, uint64_t m,
                      int row)
 {
@@ -152,7 +152,7 @@ static dt_status run_task(struct dt_worker *worker, const struct task *task)
     return DT_OK;
 }
 
-/* --- Worker threads; the mutex is held where nothing else is said --- */
+/* --- Worker threads; the mutex is held unless stated otherwise --- */
 
 static void leave_task(struct dt_loader *loader)
 {
@@ -160,8 +160,8 @@ static void leave_task(struct dt_loader *loader)
         pthread_cond_broadcast(&loader->done);
 }
 
-/* Whether a new micro-batch may be begun: of the lap that the caller has started, or of the next
- * one if the run has it. */
+/* Whether a new micro-batch may be begun: in the lap that the caller has started, or in the next
+ * one if the run has one. */
 static bool may_begin(const struct dt_loader *loader)
 {
     uint32_t n_epochs = loader->options.epochs;
@@ -175,7 +175,7 @@ static bool has_order(const struct dt_loader *loader)
     return order->is_known && order->epoch == loader->fill.epoch;
 }
 
-/* Whether this worker is to compute the order of the epoch that comes next. */
+/* Whether this worker must compute the order of the next epoch. */
 static bool lacks_order(const struct dt_loader *loader)
 {
     return loader->is_running && loader->fill_row == 0 && may_begin(loader) && !has_order(loader) &&
@@ -253,7 +253,7 @@ static void finish_task(struct dt_loader *loader, const struct task *task, dt_st
     }
     struct dt_order *order = &loader->order[task->slot->batch.epoch % 2];
     if (--order->n_users == 0 && order->epoch != loader->fill.epoch)
-        pthread_cond_broadcast(&loader->work); /* its memory may be waited for */
+        pthread_cond_broadcast(&loader->work); /* a worker may be waiting for its memory */
     task->slot->n_pending -= loader->rows_per_task;
     if (task->slot->n_pending == 0) {
         task->slot->state = DT_SLOT_READY;
@@ -271,7 +271,7 @@ static void wait_for_work(struct dt_loader *loader)
         loader->times.idle_s += dt_clock_s() - begin_s;
 }
 
-/* Takes the mutex itself. */
+/* Locks the mutex itself. */
 void *dt_loader_work(void *argument)
 {
     struct dt_worker *worker = argument;

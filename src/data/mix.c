@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "image/resize.h"
 
-enum { ONE = 256 /* of mixup's shares */ };
+enum { ONE = 256 /* denominator of mixup's shares */ };
 
 static void swap_bytes(uint8_t *restrict a, uint8_t *restrict b, size_t n)
 {
@@ -50,7 +50,7 @@ static float cut_pair(uint8_t *a, uint8_t *b, struct dt_rng *rng, double share, 
     return (float)moved;
 }
 
-/* kept * a + (ONE - kept) * b is below 2^16; rounded to nearest, one half upwards. */
+/* kept * a + (ONE - kept) * b is below 2^16; rounded to nearest, halves up. */
 static void blend_rows(uint8_t *restrict a, uint8_t *restrict b, size_t n, int share)
 {
     const uint16_t kept = (uint16_t)share, given = (uint16_t)(ONE - share);

@@ -1,4 +1,4 @@
-/* A list of strings in one block: cheap for a million file names, sorted through its offsets. */
+/* A list of strings in one block, cheap for a million file names; sorting permutes the offsets. */
 #include "data/names.h"
 
 #include <dirent.h>
@@ -14,7 +14,7 @@ dt_status dt_names_add(struct dt_names *names, const char *text, size_t bytes)
     void *block = names->text, *offset = names->offset;
 
     if (names->bytes + bytes + 1 > UINT32_MAX)
-        DT_FAIL(DT_ERR_DATA, "a list of file names is longer than 4 GiB");
+        DT_FAIL(DT_ERR_DATA, "a list of file names exceeds 4 GiB");
     DT_TRY(dt_mem_grow(&block, &names->capacity, names->bytes + bytes, 1, "file names"));
     names->text = block;
     DT_TRY(dt_mem_grow(&offset, &names->n_capacity, names->n, sizeof *names->offset,

@@ -19,16 +19,16 @@ struct dt_names {
 dt_status dt_names_add(struct dt_names *names, const char *text, size_t bytes);
 const char *dt_names_get(const struct dt_names *names, size_t index);
 void dt_names_sort(struct dt_names *names); /* by bytes */
-/* Adds the entries of a folder, sorted by bytes; names that begin with a dot are left out. */
+/* Adds the entries of a folder, sorted by bytes; names that begin with a dot are skipped. */
 dt_status dt_names_list(struct dt_names *names, const char *folder);
 void dt_names_reset(struct dt_names *names);
 /* Whether a file name ends in ".tar". */
 bool dt_is_tar_name(const char *name);
-/* Adds the paths of the tars in a folder, sorted by bytes; there may be none. */
+/* Adds the paths of the tars in a folder, if any, sorted by bytes. */
 dt_status dt_names_list_tars(struct dt_names *names, const char *folder);
 
 /* Expands "a-{00..11}.tar::b-{x,y}.tar" into paths, in order. Zero padding of a range is kept,
- * several braces multiply, a part that names an existing folder stands for its *.tar files, sorted.
+ * several braces give all combinations, an existing folder stands for its *.tar files, sorted.
  * Errors: DT_ERR_CONFIG for a malformed pattern, DT_ERR_NO_INPUT for a folder without tar files. */
 dt_status dt_brace_expand(struct dt_names *names, const char *pattern);
 

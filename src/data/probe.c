@@ -1,6 +1,6 @@
-/* Where the time of a loader's worker goes: the rows are made by the code of the loader, whose
- * clocks are read after each, and entropy decoding is what a second pass over the same bytes
- * without making pixels takes. */
+/* Measures where a loader's worker spends its time. The loader's code makes the rows, and its
+ * clocks are read after each; the time of entropy decoding is that of a second pass over the same
+ * bytes without making pixels. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -14,7 +14,7 @@ struct measurement {
     uint8_t *pixels;
 };
 
-/* A bad sample is left out. */
+/* Bad samples are skipped. */
 static dt_status measure_row(struct dt_input_stages *stages, struct measurement *m, uint32_t id)
 {
     struct dt_crop crop;
@@ -27,7 +27,7 @@ static dt_status measure_row(struct dt_input_stages *stages, struct measurement 
     if (status == DT_ERR_DATA)
         return DT_OK;
     DT_TRY(status);
-    /* Of finished pixels, and by noise where there is little to transform. */
+    /* For finished pixels, or by noise if the transform is short. */
     if (entropy_s > times.decode_s)
         entropy_s = times.decode_s;
     stages->images++;
@@ -48,7 +48,7 @@ dt_status dt_input_measure(struct dt_input_stages *out, const struct dt_dataset 
     uint32_t n_samples = dt_dataset_size(dataset);
     *out = (struct dt_input_stages){0};
     if (n > n_samples || first > n_samples - n)
-        DT_FAIL(DT_ERR_INTERNAL, "positions %u to %u of a data set of %u were to be measured",
+        DT_FAIL(DT_ERR_INTERNAL, "cannot measure positions %u to %u of a data set of %u",
                 (unsigned)first, (unsigned)(first + n), (unsigned)n_samples);
     DT_TRY_OUT(DT_NEW(m.pixels, size * size * 3));
     DT_TRY_OUT(DT_NEW(m.order, n_samples));

@@ -1,5 +1,6 @@
-/* Encoded bytes to a finished row. The crop is drawn from the header's width and height, so only
- * the rows and columns it needs are decoded; buffers grow to the largest image seen and stay. */
+/* From encoded bytes to a finished row. The crop is drawn from the width and height in the header,
+ * so only the rows and columns it needs are decoded. Buffers grow to the largest image and are
+ * reused. */
 #include "data/row.h"
 
 #include <stdlib.h>
@@ -21,7 +22,7 @@ struct dt_row_reader {
     struct dt_resize *resize;
     uint8_t *decoded; /* the part of the image that the crop needs */
     size_t decoded_capacity;
-    int height, y, y_end; /* of the last image; rows y .. y_end-1 of it were needed */
+    int height, y, y_end; /* of the last image; its rows y .. y_end-1 were needed */
     double lap_s;
     struct dt_row_times times;
 };
@@ -58,7 +59,7 @@ void dt_row_reader_destroy(struct dt_row_reader *reader)
     free(reader);
 }
 
-/* Adds the time since the last lap to one of the parts. */
+/* Adds the time since the last lap to one of the stages. */
 static void lap(struct dt_row_reader *reader, double *part_s)
 {
     double now_s = dt_clock_s();
@@ -66,13 +67,14 @@ static void lap(struct dt_row_reader *reader, double *part_s)
     reader->lap_s = now_s;
 }
 
-/* Finished pixels of a synthetic data set are taken as they are. */
+/* Finished pixels of a synthetic data set are used unchanged. */
 static dt_status copy_raw(const struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop)
 {
     int size = reader->options->image_size;
     size_t bytes = (size_t)size * (size_t)size * 3;
     if (reader->sample.bytes != bytes)
-        DT_FAIL(DT_ERR_CONFIG, "the data set holds images of %zu bytes, %d x %d pixels need %zu",
+        DT_FAIL(DT_ERR_CONFIG,
+                "the data set holds images of %zu bytes, but %d x %d pixels need %zu",
                 reader->sample.bytes, size, size, bytes);
     memcpy(pixels, reader->sample.data, bytes);
     *crop = (struct dt_crop){0.0f, 0.0f, (float)size, (float)size, false};
@@ -98,7 +100,7 @@ int dt_row_scale(struct dt_crop *scaled, const struct dt_crop *crop, int width, 
     return denominator;
 }
 
-/* The rows of the file that `need`, of the decoded and perhaps smaller image, is made from. */
+/* Finds the rows of the file that `need`, in the possibly scaled image, is made from. */
 static void note_rows(struct dt_row_reader *reader, const struct dt_rect *need, int decoded_height)
 {
     int64_t height = reader->height;

@@ -1,5 +1,5 @@
-/* One row of a batch: read a sample, decode what its crop needs, resize, flip, and in training
- * change its colours and erase. No threads in here: every loader thread owns one reader. */
+/* One row of a batch: read a sample, decode its crop, resize, flip, and in training change colours
+ * and erase. No threads in here: every loader thread owns one reader. */
 #ifndef DTRAIN_DATA_ROW_H
 #define DTRAIN_DATA_ROW_H
 
@@ -11,24 +11,24 @@ dt_status dt_row_reader_create(struct dt_row_reader **reader, const struct dt_da
                                const struct dt_loader_options *options);
 void dt_row_reader_destroy(struct dt_row_reader *reader); /* accepts NULL */
 /* pixels[image_size][image_size][3] and the crop used, of sample `id` in epoch `epoch`. DT_ERR_DATA
- * with the reason when this sample is bad; the row may be half written then. */
+ * with the reason if this sample is bad; the row may then be partly written. */
 dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
                       uint32_t epoch, uint32_t id);
-/* Reads the header of the sample dt_row_read was last called with, and decodes its entropy-coded
- * data as far as that had to, without making pixels: to be timed by the caller. Nothing for
- * finished pixels. */
+/* For the caller to time: reads the header of the sample last passed to dt_row_read and decodes its
+ * entropy-coded data as far as that call did, without making pixels. Does nothing for finished
+ * pixels. */
 dt_status dt_row_skim(struct dt_row_reader *reader);
 /* The largest of libjpeg's divisors 1, 2, 4 and 8 that leaves `crop`, of a width x height image, at
- * least image_size x image_size pixels; *scaled is that crop in the image that is so much smaller.
- * A pixel there stands for denominator x denominator pixels, in the last column and row for what is
- * left, so coordinates shrink by just the denominator; and since an edge of the image may thus lie
- * inside a pixel, a crop that reaches over it is not scaled. */
+ * least image_size x image_size pixels; *scaled is that crop in the scaled image. A pixel there
+ * stands for denominator x denominator pixels, or fewer in the last column and row, so coordinates
+ * are divided by exactly the denominator. An edge of the image may thus lie inside a pixel, so a
+ * crop that extends beyond an edge is not scaled. */
 int dt_row_scale(struct dt_crop *scaled, const struct dt_crop *crop, int width, int height,
                  int image_size);
-/* Seconds spent in dt_row_read since the last call of this, and bytes read. */
+/* Seconds spent in dt_row_read, and bytes read, since the last call of dt_row_take_times. */
 struct dt_row_times {
     double read_s, decode_s;
-    double resize_s; /* and drawing, filter tables, flip, colours; copies of finished pixels */
+    double resize_s; /* also drawing, filter tables, flip, colours; copying finished pixels */
     uint64_t bytes;
 };
 struct dt_row_times dt_row_take_times(struct dt_row_reader *reader);

@@ -20,7 +20,7 @@ dt_status dt_sample_read(struct dt_sample *sample, int fd, uint64_t offset, uint
                          const char *path)
 {
     if (bytes < 1 || bytes > DT_MAX_ENCODED_BYTES)
-        DT_FAIL(DT_ERR_DATA, "image at byte %llu of %s has %llu bytes, allowed are 1 to %d",
+        DT_FAIL(DT_ERR_DATA, "image at byte %llu of %s has %llu bytes; 1 to %d are allowed",
                 (unsigned long long)offset, path, (unsigned long long)bytes, DT_MAX_ENCODED_BYTES);
     DT_TRY(dt_sample_reserve(sample, (size_t)bytes));
     DT_TRY(dt_file_pread(fd, sample->data, (size_t)bytes, offset, path));

@@ -10,7 +10,7 @@
 
 enum { DT_MAX_ENCODED_BYTES = 50000000 };
 
-/* A growing buffer owned by one worker thread; start from {0}, release with free(data). */
+/* A growing buffer owned by one worker thread; starts as {0}, released with free(data). */
 struct dt_sample {
     uint8_t *data;
     size_t bytes, capacity;
@@ -18,7 +18,7 @@ struct dt_sample {
 
 /* Makes room for `bytes` and sets sample->bytes. */
 dt_status dt_sample_reserve(struct dt_sample *sample, size_t bytes);
-/* reserve + exact read; an empty or too large file is DT_ERR_DATA. */
+/* Reserves and reads exactly `bytes`; an empty or too large sample is DT_ERR_DATA. */
 dt_status dt_sample_read(struct dt_sample *sample, int fd, uint64_t offset, uint64_t bytes,
                          const char *path);
 /* True for .jpg and .jpeg in any case. */

@@ -73,7 +73,7 @@ out:
 
 bool dt_shard_info_find(struct dt_shard_info *info, const char *name, uint32_t *length)
 {
-    /* Shards are asked for in their order, so the search goes on where the last one ended. */
+    /* Shards are looked up in order, so the search continues where the last one ended. */
     for (size_t i = 0; i < info->filenames.n; i++) {
         const size_t at = (info->cursor + i) % info->filenames.n;
         if (strcmp(dt_names_get(&info->filenames, at), name) != 0)

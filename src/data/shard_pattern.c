@@ -41,7 +41,7 @@ static dt_status expand_list(struct dt_names *names, const char *done, struct sp
     }
 }
 
-/* True if `body` reads digits..digits. */
+/* True if `body` has the form digits..digits. */
 static bool find_range(struct span body, struct span *low, struct span *high)
 {
     const char *digits = "0123456789";
@@ -68,7 +68,7 @@ static dt_status expand_range(struct dt_names *names, const char *done, struct s
                 low.first, n_high, high.first, MAX_DIGITS);
     const long from = strtol(low.first, NULL, 10), to = strtol(high.first, NULL, 10);
     if (from > to)
-        DT_FAIL(DT_ERR_CONFIG, "the range {%.*s..%.*s} of shards goes backwards", n_low, low.first,
+        DT_FAIL(DT_ERR_CONFIG, "the shard range {%.*s..%.*s} is descending", n_low, low.first,
                 n_high, high.first);
     for (long i = from; i <= to; i++) {
         const int n = snprintf(number, sizeof number, "%0*ld", width, i);
@@ -77,7 +77,7 @@ static dt_status expand_range(struct dt_names *names, const char *done, struct s
     return DT_OK;
 }
 
-/* `done` is expanded already; every way to expand `rest` is appended to it. */
+/* `done` is already expanded; adds it followed by each expansion of `rest`. */
 static dt_status expand(struct dt_names *names, const char *done, const char *rest)
 {
     const size_t n_before = strcspn(rest, "{}");
@@ -86,7 +86,7 @@ static dt_status expand(struct dt_names *names, const char *done, const char *re
     if (rest[n_before] == 0) {
         char path[DT_PATH_MAX];
         if (names->n >= MAX_PATHS)
-            DT_FAIL(DT_ERR_CONFIG, "a pattern of shards stands for more than %d files", MAX_PATHS);
+            DT_FAIL(DT_ERR_CONFIG, "a shard pattern expands to more than %d files", MAX_PATHS);
         DT_TRY(dt_file_path(path, "%s%s", done, rest));
         return dt_names_add(names, path, strlen(path));
     }
@@ -123,7 +123,7 @@ dt_status dt_brace_expand(struct dt_names *names, const char *pattern)
         DT_TRY(
             dt_file_path(spec, "%.*s", (int)(joint ? joint - first : (long)strlen(first)), first));
         if (!spec[0])
-            DT_FAIL(DT_ERR_CONFIG, "the pattern of shards '%s' has an empty part", pattern);
+            DT_FAIL(DT_ERR_CONFIG, "the shard pattern '%s' has an empty part", pattern);
         if (stat(spec, &info) == 0 && S_ISDIR(info.st_mode))
             DT_TRY(expand_folder(names, spec));
         else

@@ -2,8 +2,8 @@
  *
  * Opening: expand the pattern, build or load the index of every shard, compare with _info.json,
  * check the labels. After that a sample is 16 bytes in one array; its shard is found by bisection.
- * Reading is one pread on a descriptor kept open; with more shards than descriptors the one unused
- * for the longest time is closed. */
+ * Reading is one pread on a descriptor kept open; with more shards than descriptors the least
+ * recently used one is closed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -30,10 +30,10 @@
 enum { MAX_LISTED = 20, MIN_OPEN = 8, MAX_OPEN = 1024 };
 
 struct shard {
-    uint32_t first; /* sample */
+    uint32_t first; /* id of its first sample */
     int fd;         /* -1: closed */
     unsigned n_users;
-    uint64_t used_at; /* in reads, for closing the oldest */
+    uint64_t used_at; /* n_reads at the last use, for closing the oldest */
 };
 
 struct shards {
@@ -43,7 +43,7 @@ struct shards {
     struct dt_tar_entry *entries;
     size_t n_entries, capacity;
     bool has_lock;
-    pthread_mutex_t lock; /* of shard[].fd, n_users, used_at and the two counters */
+    pthread_mutex_t lock; /* guards shard[].fd, n_users, used_at and the two counters */
     size_t n_open, max_open;
     uint64_t n_reads;
 };
@@ -65,7 +65,7 @@ static dt_status check_missing(const struct shards *shards)
     for (size_t i = 0; i < shards->n; i++) {
         const char *path = path_of(shards, i);
         if (!stat(path, &info) || (errno != ENOENT && errno != ENOTDIR))
-            continue; /* other errors get their own message when the shard is opened */
+            continue; /* other errors are reported when the shard is opened */
         if (n_missing++ < MAX_LISTED)
             dt_text_add(&text, "%s%s", n_missing > 1 ? ", " : "",
                         n_missing > 1 ? dt_file_base(path) : path);
@@ -77,14 +77,14 @@ static dt_status check_missing(const struct shards *shards)
     return DT_OK;
 }
 
-/* A folder stands for all its tars; that must not mix the training with the test split. */
+/* A folder stands for all its tars, which must not mix training and test splits. */
 static dt_status check_folder(struct shards *shards, struct dt_shard_info *info, const char *folder)
 {
     uint32_t length;
 
     if (info->n_splits > 1)
         DT_FAIL(DT_ERR_CONFIG,
-                "folder %s holds %d splits (%s, %s, ...): name the shards of one of them, like "
+                "folder %s holds %d splits (%s, %s, ...): give the shards of one of them, such as "
                 "%s/name-{0000..0009}.tar",
                 folder, info->n_splits, dt_names_get(&info->splits, 0),
                 dt_names_get(&info->splits, 1), folder);
@@ -109,8 +109,8 @@ static dt_status add_shard(struct shards *shards, struct dt_dataset *dataset, si
     DT_TRY_OUT(dt_tar_index_open(&index, path, cache_dir));
     if (dt_shard_info_find(info, base, &length) && length != index.n)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
-                            "shard %s holds %zu samples, but %s says %u; one of them is of another "
-                            "version",
+                            "shard %s holds %zu samples, but %s says %u; one of them is "
+                            "outdated",
                             path, index.n, info->path, (unsigned)length));
     if (shards->n_entries + index.n > DT_MAX_SAMPLES)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "the shards up to %s hold more than %d samples", path,
@@ -211,9 +211,9 @@ static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset
     for (size_t i = 0; i < shards->n; i++)
         shards->shard[i].fd = -1;
     if (pthread_mutex_init(&shards->lock, NULL))
-        DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot make a lock for the shards");
+        DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot create a lock for the shards");
     shards->has_lock = true;
-    /* A quarter of what the process may open; train and validation sets share it with MPI. */
+    /* A quarter of the limit: the training set shares it with the validation set and MPI. */
     shards->max_open = MAX_OPEN;
     if (!getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur / 4 < MAX_OPEN)
         shards->max_open = limit.rlim_cur / 4 > MIN_OPEN ? (size_t)limit.rlim_cur / 4 : MIN_OPEN;
@@ -258,7 +258,7 @@ static void close_oldest(struct shards *shards)
     shards->n_open--;
 }
 
-/* Opens the shard if it is not, and keeps it open until release_shard. */
+/* Opens the shard if it is closed, and keeps it open until release_shard. */
 static dt_status acquire_shard(struct shards *shards, size_t index)
 {
     struct shard *shard = &shards->shard[index];
@@ -271,7 +271,7 @@ static dt_status acquire_shard(struct shards *shards, size_t index)
             close_oldest(shards);
         status = dt_file_open(&shard->fd, &bytes, path_of(shards, index));
         shards->n_open += status == DT_OK;
-        if (status == DT_OK) /* reading ahead would read what is not asked for */
+        if (status == DT_OK) /* read-ahead would read data that is not needed */
             (void)posix_fadvise(shard->fd, 0, 0, POSIX_FADV_RANDOM);
     }
     if (status == DT_OK)
@@ -306,7 +306,7 @@ static dt_status read_shards(const struct dt_dataset *dataset, uint32_t id,
 static void advise(struct shards *shards, size_t index, uint64_t offset, uint64_t bytes, int advice)
 {
     if (acquire_shard(shards, index) != DT_OK)
-        return; /* the read that follows says why */
+        return; /* the following read reports the error */
     (void)posix_fadvise(shards->shard[index].fd, (off_t)offset, (off_t)bytes, advice);
     release_shard(shards, index);
 }

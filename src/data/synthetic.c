@@ -1,9 +1,9 @@
-/* Synthetic images: noise plus a pattern of the class, as finished pixels.
+/* Synthetic images: noise plus a pattern per class, as finished pixels.
  *
  * One block of noise is made when the data set is opened; an image is a window of it at an offset
  * drawn from (seed, id), at half strength, plus stripes in two colours of the class. That costs
- * about as much as copying the image. The pattern depends on the class alone, so a network that has
- * learned from one seed is right on another. */
+ * about as much as copying the image. The pattern depends on the class alone, so a network trained
+ * with one seed is correct on another. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@
 
 enum {
     OFFSETS = 1 << 20, /* different windows, one pixel apart */
-    TINT = 192,        /* bytes of a run of one colour: whole pixels and whole vectors */
+    TINT = 192,        /* bytes per run of one colour: whole pixels and whole vectors */
 };
 
 struct synthetic {
@@ -31,7 +31,8 @@ static dt_status open_synthetic(struct dt_dataset *dataset,
     struct synthetic *synthetic;
 
     if (options->synthetic_images < 1 || options->image_size < 1)
-        DT_FAIL(DT_ERR_CONFIG, "synthetic data need at least one image and one pixel, not %d of %d",
+        DT_FAIL(DT_ERR_CONFIG,
+                "synthetic data need at least one image of at least one pixel, not %d of %d",
                 options->synthetic_images, options->image_size);
     DT_TRY(DT_NEW(synthetic, 1));
     dataset->state = synthetic;

@@ -1,5 +1,5 @@
-/* The index of one shard: pairs of image and label, and the file it is kept in between runs. The
- * cache holds labels as written, so that label_offset and num_classes may change. */
+/* The index of one shard: pairs of image and label, and the file that caches it between runs. The
+ * cache stores labels as written, so label_offset and num_classes may change. */
 #include "data/tar_index.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 
 enum { MAX_LABEL_BYTES = 32, MAX_CACHE_BYTES = 1 << 30 };
 
-/* The sample that is being put together. */
+/* The sample being assembled. */
 struct pairing {
     struct dt_tar_index *index;
     const char *path;
@@ -37,7 +37,7 @@ static dt_status end_sample(struct pairing *pairing)
     if (pair->has_image != pair->has_label)
         DT_FAIL(DT_ERR_DATA,
                 "sample %s of shard %s has %s; the .jpg or .jpeg and the .cls of a sample must be "
-                "neighbours in the archive",
+                "adjacent in the archive",
                 pair->key, pairing->path,
                 pair->has_image ? "an image but no .cls member"
                                 : "a .cls member but no .jpg or .jpeg");
@@ -79,7 +79,7 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
 {
     struct pairing *pairing = context;
 
-    dt_pulse_beat(&dt_pulse_main); /* an index is built by the main thread, and may take long */
+    dt_pulse_beat(&dt_pulse_main); /* the main thread builds the index, which may take long */
     if (!dt_wds_key(member->name))
         return DT_OK;
     if (dt_wds_begins(&pairing->pair, member->name))
@@ -93,7 +93,7 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
         DT_TRY(dt_tar_label(&pairing->entry.label, member, pairing->path));
     if (kind == DT_WDS_IMAGE) {
         pairing->entry.offset = member->offset;
-        /* Too large for the field is far above what reading accepts. */
+        /* Larger values do not fit the field, and reading rejects far smaller ones. */
         pairing->entry.bytes = member->bytes < UINT32_MAX ? (uint32_t)member->bytes : UINT32_MAX;
     }
     return DT_OK;
@@ -110,8 +110,8 @@ dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path)
     DT_TRY(end_sample(&pairing));
     if (n_skipped > 0)
         dt_log(DT_LOG_WARNING,
-               "shard %s: %d members are links, devices, FIFOs or sparse files and are left out",
-               path, n_skipped);
+               "shard %s: skipped %d members that are links, devices, FIFOs or sparse files", path,
+               n_skipped);
     return DT_OK;
 }
 
@@ -174,7 +174,7 @@ static bool parse_cache(struct cache_header *header, struct dt_tar_index *index,
     return header->check == checksum_of(header, index->entries);
 }
 
-/* False if the cache is missing, damaged, or of another state of the shard. */
+/* False if the cache is missing, damaged or outdated. */
 static bool load_cache(struct dt_tar_index *index, const char *path, const struct stat *shard)
 {
     struct cache_header header;
@@ -187,7 +187,7 @@ static bool load_cache(struct dt_tar_index *index, const char *path, const struc
                  parse_cache(&header, index, block, bytes);
     free(block);
     if (!valid) {
-        dt_log(DT_LOG_WARNING, "index cache %s is damaged; it is made again", path);
+        dt_log(DT_LOG_WARNING, "index cache %s is damaged and will be rebuilt", path);
         dt_error_clear();
     }
     valid = valid && header.shard_bytes == (uint64_t)shard->st_size &&
@@ -229,14 +229,14 @@ dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, const 
     if (!cache_dir || !cache_dir[0])
         return dt_tar_index_build(index, path);
     if (stat(path, &shard))
-        DT_FAIL(dt_file_input_status(errno), "cannot look at shard %s: %s", path, strerror(errno));
+        DT_FAIL(dt_file_input_status(errno), "cannot stat shard %s: %s", path, strerror(errno));
     DT_TRY(cache_path(cache, path, cache_dir));
     if (load_cache(index, cache, &shard))
         return DT_OK;
     DT_TRY(dt_tar_index_build(index, path));
     if (save_cache(index, cache, &shard, cache_dir) != DT_OK) {
-        /* Only time is lost; and another rank may have been faster with the same file. */
-        dt_log(DT_LOG_DEBUG, "the index of shard %s is not kept: %s", path, dt_error_text());
+        /* Not an error: this only costs time, or another rank was faster with the same file. */
+        dt_log(DT_LOG_DEBUG, "the index of shard %s is not cached: %s", path, dt_error_text());
         dt_error_clear();
     }
     return DT_OK;

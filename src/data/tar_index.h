@@ -1,4 +1,4 @@
-/* Where the samples of one tar shard lie. */
+/* The positions of the samples in one tar shard. */
 #ifndef DTRAIN_DATA_TAR_INDEX_H
 #define DTRAIN_DATA_TAR_INDEX_H
 
@@ -14,13 +14,12 @@ struct dt_tar_member {
     int fd;
 };
 typedef dt_status (*dt_tar_visit)(void *context, const struct dt_tar_member *member);
-/* Visits the regular files of a plain tar (ustar, pax, GNU) in order and counts what it leaves out:
+/* Visits the regular files of a plain tar (ustar, pax, GNU) in order and counts those it skips:
  * links, devices, FIFOs and sparse files. A compressed, damaged or truncated archive and unsafe
- * names are DT_ERR_DATA with the byte they are at. Limits: 20 M members, names of 1,024 bytes,
- * members of 8 GiB, 64 KiB of headers per member. */
+ * names are DT_ERR_DATA with the byte offset. Limits: 20 M members, names of 1,024 bytes, members
+ * of 8 GiB, 64 KiB of headers per member. */
 dt_status dt_tar_walk(const char *path, dt_tar_visit visit, void *context, int *n_skipped);
-/* The same for a tar that fills a part of a file: a member of another tar. Offsets are those in the
- * file. */
+/* The same for a tar inside a file: a member of another tar. Offsets are relative to the file. */
 struct dt_tar_range {
     uint64_t offset, bytes;
 };
@@ -45,13 +44,13 @@ struct dt_tar_index {
 
 /* Pairs .jpg/.jpeg with .cls members by WebDataset's rules. DT_ERR_DATA names shard and member. */
 dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path);
-/* Takes the index from cache_dir/index when the shard's size and time are those recorded; otherwise
- * builds it and keeps it there. cache_dir NULL: always builds. */
+/* Loads the index from cache_dir/index if the shard's size and time match those recorded; otherwise
+ * builds it and stores it there. cache_dir NULL: always builds. */
 dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, const char *cache_dir);
 void dt_tar_index_reset(struct dt_tar_index *index);
 
-/* Name of the member whose data begin at `offset`, found by reading the headers again (for
- * messages); "byte N" if there is none. */
+/* For messages: name of the member whose data begin at `offset`, found by reading the headers
+ * again; "byte N" if no member does. */
 void dt_tar_member_name(const char *path, uint64_t offset, char *out, size_t bytes);
 
 #endif

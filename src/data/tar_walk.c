@@ -1,6 +1,6 @@
-/* Walks the headers of a tar with libarchive, which knows ustar, pax and GNU names and sizes.
+/* Walks the headers of a tar with libarchive, which supports ustar, pax and GNU names and sizes.
  *
- * After a header, archive_filter_bytes is the place of the member's data. With a small read block
+ * After a header, archive_filter_bytes is the offset of the member's data. With a small read block
  * libarchive seeks over the data, so a walk reads little more than the headers. */
 #include <archive.h>
 #include <archive_entry.h>
@@ -27,7 +27,7 @@ enum {
 struct walk {
     struct archive *archive;
     int fd;
-    uint64_t first, past; /* of the file, the bytes that the archive fills */
+    uint64_t first, past; /* the archive is bytes first .. past-1 of the file */
     uint64_t end;         /* of the last member's data, with its padding */
     const char *path;
     dt_tar_visit visit;
@@ -35,7 +35,7 @@ struct walk {
     int n_skipped;
 };
 
-/* A compressed archive cannot be read at random places. */
+/* A compressed archive does not allow random access. */
 static dt_status refuse_compressed(int fd, struct dt_tar_range range, const char *path)
 {
     static const struct {
@@ -56,8 +56,8 @@ static dt_status refuse_compressed(int fd, struct dt_tar_range range, const char
     for (size_t i = 0; i < DT_COUNT(formats); i++)
         if (!memcmp(head, formats[i].magic, strlen(formats[i].magic)))
             DT_FAIL(DT_ERR_DATA,
-                    "shard %s is compressed, which rules out reading single samples: %s it first",
-                    path, formats[i].tool);
+                    "shard %s is compressed, which prevents random access: %s it first", path,
+                    formats[i].tool);
     return DT_OK;
 }
 
@@ -134,8 +134,8 @@ static dt_status visit_member(struct walk *walk, struct archive_entry *entry)
     return walk->visit(walk->context, &member);
 }
 
-/* Behind the last member there must be zero blocks only: a file cut between two members, and
- * archives joined by cat, would otherwise lose samples without a word. */
+/* Only zero blocks may follow the last member: otherwise a file cut between two members, or
+ * archives joined by cat, would silently lose samples. */
 static dt_status check_end(int fd, uint64_t end, uint64_t past, const char *path)
 {
     char tail[READ_BLOCK];
@@ -143,8 +143,8 @@ static dt_status check_end(int fd, uint64_t end, uint64_t past, const char *path
     if (end + TAR_BLOCK > past)
         DT_FAIL(
             DT_ERR_DATA,
-            "shard %s is truncated: it ends at byte %llu without the end mark of a tar; copy or "
-            "write it again",
+            "shard %s is truncated: it ends at byte %llu without an end-of-archive marker; copy "
+            "or write it again",
             path, (unsigned long long)past);
     const uint64_t rest = past - end;
     const size_t bytes = rest < sizeof tail ? (size_t)rest : sizeof tail;
@@ -152,14 +152,14 @@ static dt_status check_end(int fd, uint64_t end, uint64_t past, const char *path
     for (size_t i = 0; i < bytes; i++)
         if (tail[i])
             DT_FAIL(DT_ERR_DATA,
-                    "shard %s goes on after its end mark, at byte %llu; was it joined from several "
-                    "archives?",
+                    "shard %s has data after its end-of-archive marker, at byte %llu; was it "
+                    "concatenated from several archives?",
                     path, (unsigned long long)(end + i));
     return DT_OK;
 }
 
-/* A name in another character set is used as it is; every other warning means that a header was
- * understood in part only, so that the name, the size or the place of the data may be wrong. */
+/* A name in another character set is used unchanged; every other warning means that a header was
+ * only partly understood, so the name, size or offset of the data may be wrong. */
 static bool is_header_good(struct archive *archive, int result)
 {
     const char *text = archive_error_string(archive);
@@ -201,7 +201,7 @@ static dt_status open_range(struct walk *walk, const struct dt_tar_range *range)
     walk->first = walk->end = part.offset;
     walk->past = part.offset + part.bytes;
     if (lseek(walk->fd, (off_t)part.offset, SEEK_SET) < 0)
-        DT_FAIL(DT_ERR_IO, "cannot go to byte %llu of %s: %s", (unsigned long long)part.offset,
+        DT_FAIL(DT_ERR_IO, "cannot seek to byte %llu of %s: %s", (unsigned long long)part.offset,
                 walk->path, strerror(errno));
     return refuse_compressed(walk->fd, part, walk->path);
 }
@@ -211,14 +211,15 @@ dt_status dt_tar_walk_range(const char *path, const struct dt_tar_range *range, 
 {
     dt_status status = DT_OK;
     struct walk walk = {.fd = -1, .path = path, .visit = visit, .context = context};
-    /* libarchive turns pax names from UTF-8 into the locale's set; only this thread is changed. */
+    /* libarchive converts pax names from UTF-8 to the locale's charset; only this thread is
+     * affected. */
     locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
     locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
 
     DT_TRY_OUT(open_range(&walk, range));
     walk.archive = archive_read_new();
     if (!walk.archive)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_MEMORY, "out of memory: cannot begin to read shard %s", path));
+        DT_TRY_OUT(DT_ERROR(DT_ERR_MEMORY, "out of memory: cannot start reading shard %s", path));
     DT_TRY_OUT(walk_members(&walk));
     *n_skipped = walk.n_skipped;
 out:
@@ -258,5 +259,5 @@ void dt_tar_member_name(const char *path, uint64_t offset, char *out, size_t byt
     int n_skipped;
     snprintf(out, bytes, "byte %llu", (unsigned long long)offset);
     if (dt_tar_walk(path, compare_offset, &search, &n_skipped) != DT_OK)
-        dt_error_clear(); /* the name is for a message about something else */
+        dt_error_clear(); /* the name is for another message */
 }

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "data/sample.h"
 
-/* Names like __meta__ and __meta__/x carry no samples. */
+/* Names like __meta__ and __meta__/x do not belong to samples. */
 static bool is_meta(const char *name)
 {
     const size_t bytes = strcspn(name, "/");

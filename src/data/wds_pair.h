@@ -1,6 +1,6 @@
 /* WebDataset's rules for the members of a tar, in order: a sample is a run of members with the same
  * key, and holds one image (.jpg, .jpeg) and one label (.cls). Training and `dtrain verify` both
- * follow these functions, so that one refuses what the other reports. */
+ * follow these functions, so they agree on errors. */
 #ifndef DTRAIN_DATA_WDS_PAIR_H
 #define DTRAIN_DATA_WDS_PAIR_H
 
@@ -16,18 +16,18 @@ struct dt_wds_pair {
 };
 
 enum dt_wds_kind {
-    DT_WDS_OTHER, /* of no interest */
+    DT_WDS_OTHER, /* ignored */
     DT_WDS_IMAGE,
     DT_WDS_LABEL,
-    DT_WDS_SECOND_IMAGE, /* an error: the sample has one already */
+    DT_WDS_SECOND_IMAGE, /* an error: the sample already has one */
     DT_WDS_SECOND_LABEL,
 };
 
-/* Bytes of the key in a member's name: up to the first dot of the base name; the kind follows the
- * dot. 0: the member belongs to no sample (no such dot, hidden, __meta__). */
+/* Bytes of the key in a member's name, which ends at the first dot of the base name; the rest is
+ * the kind. 0 if the member belongs to no sample (no such dot, hidden, __meta__). */
 size_t dt_wds_key(const char *name);
-/* Whether a member with a key begins another sample. The caller then looks at the one in `pair`,
- * which is complete or never will be; dt_wds_add replaces it. */
+/* Whether a member with a key begins another sample. The caller then checks whether the one in
+ * `pair` is complete; dt_wds_add replaces it. */
 bool dt_wds_begins(const struct dt_wds_pair *pair, const char *name);
 enum dt_wds_kind dt_wds_add(struct dt_wds_pair *pair, const char *name);
 

@@ -591,7 +591,7 @@ FAULTS = {
     "bit flip": (patch(SHARD, flip(2500)), [SHARD, "checksum"], None),
     "cut tar": (patch(SHARD, lambda d: d[:9000], True), [SHARD, "truncated"], 1),
     "no end mark": (patch(SHARD, lambda d: d[: d.rstrip(b"\0").__len__() // 512 * 512 + 512], True),
-                    [SHARD, "without the end mark"], 1),
+                    [SHARD, "without an end-of-archive marker"], 1),
     "missing shard": (lambda f: os.unlink(f"{f}/{SHARD}"), [SHARD, "missing"], 1),
     "extra shard": (extra, ["train-0009.tar", "does not list"], 1),
     "wrong length": (json_edit(wrong_length), [SHARD, "7 samples", "says 6"], 1),

@@ -167,7 +167,7 @@ def cuts():
     yield "cut to one end block", whole[: len(whole) - BLOCK], (
         3 if len(whole) == 13 * BLOCK else None
     )
-    yield "no end blocks", GOOD, "end mark"
+    yield "no end blocks", GOOD, "end-of-archive marker"
     yield "empty file", b"", "not a tar archive"
     yield "only end blocks", END, "holds no samples"
     yield "only zeros, 10 KiB", bytes(10240), "holds no samples"

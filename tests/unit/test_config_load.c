@@ -363,7 +363,7 @@ static void test_every_key_sets_its_own_field(void **state)
 
 static dt_status print_section(FILE *out)
 {
-    return dt_config_print_help(out, "checkpoint");
+    return dt_config_print_help(out, "checkp"); /* any prefix */
 }
 
 static dt_status print_one_key(FILE *out)
@@ -385,10 +385,9 @@ static void test_help_on_keys(void **state)
         assert_int_equal(strncmp(line, "- `checkpoint.", 14), 0);
     assert_true(n_lines > 3);
     free(help);
-    assert_int_equal(dt_config_print_help(stdout, "check"), DT_ERR_USAGE);
     assert_int_equal(dt_config_print_help(stdout, ""), DT_ERR_USAGE);
-    assert_int_equal(dt_config_print_help(stdout, "train.epoch"), DT_ERR_USAGE);
-    assert_string_equal(dt_error_text(), "train.epoch: unknown key; did you mean train.epochs?");
+    assert_int_equal(dt_config_print_help(stdout, "train.epohs"), DT_ERR_USAGE);
+    assert_string_equal(dt_error_text(), "train.epohs: unknown key; did you mean train.epochs?");
 }
 
 static void test_full_disk(void **state)

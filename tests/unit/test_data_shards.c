@@ -128,7 +128,7 @@ static void test_info(void **state)
          DT_ERR_NO_INPUT, "lists 3 shards, but 1 of them are missing"},
         {"{\"splits\":{\"t\":{\"filenames\":[\"a.tar\"],\"shard_lengths\":[3]},"
          "\"v\":{\"filenames\":[\"b.tar\"],\"shard_lengths\":[2]}}}",
-         DT_ERR_CONFIG, "holds 2 splits (t, v, ...): name the shards"},
+         DT_ERR_CONFIG, "holds 2 splits (t, v, ...): give the shards"},
         {"{\"splits\":{\"t\":{\"filenames\":[\"a.tar\"],\"shard_lengths\":[3,2]}}}", DT_ERR_DATA,
          "of equal length"},
         {"{\"splits\":{\"t\":{\"filenames\":[\"a.tar\"],\"shard_lengths\":[1.5]}}}", DT_ERR_DATA,
