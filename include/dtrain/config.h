@@ -157,7 +157,7 @@ dt_status dt_config_print(char **text, const struct dt_config *config);
 void dt_config_compare(const struct dt_config *saved, const struct dt_config *now, char *refused,
                        char *inexact, size_t bytes);
 /* JSON Schema (draft 2020-12), or help as text, one line per key with default and bounds: for all
- * keys by section (NULL), for one, or for those that begin with "keys."; DT_ERR_USAGE if none does.
+ * keys by section (NULL), for one, or for those that begin with `keys`; DT_ERR_USAGE if none does.
  */
 dt_status dt_config_print_schema(FILE *out);
 dt_status dt_config_print_help(FILE *out, const char *keys);

@@ -45,6 +45,10 @@ expect 2 71 "train.micro_batch_size" $good --set data.source=synthetic \
 expect 2 81 "steps in a row were skipped" $good --set schedule.lr=1000 --set train.max_steps=200
 tail -1 "$work/run/metrics.jsonl" | grep '"run_end"' | grep -q '"exit_code": *81' ||
     fail "no run_end event after a numerical failure"
+# What fails while such a run ends does not turn the error of all ranks into one of rank 0 alone.
+DTRAIN_FAULT=enospc@io:20+ expect 2 81 "steps in a row were skipped" --config "$work/config.json" \
+    --out "$work/full" --set schedule.lr=1000 --set train.max_steps=200
+! grep -q MPI_ABORT "$work/log" || fail "aborted: $(cat "$work/log")"
 
 # Bad images in the middle of training: every rank reads some, one reports them, and the run ends
 # in an orderly way.
