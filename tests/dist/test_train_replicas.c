@@ -343,7 +343,7 @@ static void test_slow_data(void **state)
     struct watch w;
     watch_open(&w);
     run_windows(&w, 4, rank == 0 ? 0.011 : 0.001, 0.009);
-    assert_warned(watch_close(&w), 1, "rank 0 (", "most of it in data; 50 % of the job's time");
+    assert_warned(watch_close(&w), 1, "rank 0 (", "mostly in data; 50 % of the job's time");
 }
 
 /* Again after it has recovered; not below 1.3. */
@@ -356,7 +356,7 @@ static void test_recovers(void **state)
         run_windows(&w, 5, 0, rank == 0 ? 0.020 : 0.010);
         run_windows(&w, 2, 0, rank == 0 ? 0.0125 : 0.010);
     }
-    assert_warned(watch_close(&w), 2, "rank 0 (", "most of it in compute; 50 %");
+    assert_warned(watch_close(&w), 2, "rank 0 (", "mostly in compute; 50 %");
 }
 
 static dt_status no_stamp(struct dt_device *dev, int i)
@@ -378,7 +378,7 @@ static void test_device_with_queues(void **state)
     run_windows(&w, 4, rank == 0 ? 0.011 : 0.001, rank == 0 ? 0.009 : 0.019);
     run_windows(&w, 4, 0.0001 * rank, 0.010); /* little data, much jitter */
     session.backend = &dt_backend_cpu;
-    assert_warned(watch_close(&w), 1, "rank 0 (", "most of it in data; 50 %");
+    assert_warned(watch_close(&w), 1, "rank 0 (", "mostly in data; 50 %");
 }
 
 int main(int argc, char **argv)

@@ -73,7 +73,7 @@ ends() { # code text command...
 }
 expect 78 "train.seed: was 1, now 5" --out "$work/tiny-1-a" --set train.seed=5
 expect 78 "model.name: was \"tiny\", now \"resnet20\"" --out "$work/tiny-1-a" --set model.name=resnet20
-expect 78 "train.global_batch_size: 12 there" --out "$work/tiny-1-a" --set train.global_batch_size=6
+expect 78 "train.global_batch_size: was 12" --out "$work/tiny-1-a" --set train.global_batch_size=6
 expect 78 "allow-config-change" --out "$work/tiny-1-a" --set schedule.lr=0.01
 expect 78 "fingerprint" --out "$work/tiny-1-a" --set data.train="$work/val"
 expect 83 "no complete checkpoint" --out "$work/empty" --resume must

@@ -79,7 +79,7 @@ bad 64 "use --set schedule.lr=..." eval --lr=0.1
 bad 64 "use --set train.precision=fp16 (or bf16)" --amp
 bad 64 "use --set model.initial_checkpoint=FILE" --pretrained
 bad 64 "--lr: dtrain shard has no such option; see dtrain --help" shard a b --lr 1
-bad 64 "did you mean train.epochs" config help train.epoch
+bad 64 "did you mean train.epochs" config help train.epohs
 bad 64 "did you mean train.global_batch_size" config help batch_size
 bad 64 "unexpected argument of dtrain config show" config show train
 bad 66 "nowhere.json" --config nowhere.json

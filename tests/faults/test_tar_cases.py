@@ -173,9 +173,9 @@ def cuts():
     yield "only zeros, 10 KiB", bytes(10240), "holds no samples"
     yield "end padded to 10 KiB", GOOD + bytes(10240), 2
     yield "end padded with half a block", GOOD + END + bytes(100), 2
-    yield "joined", GOOD + END + pair("c") + END, "joined"
-    yield "joined after 10 KiB", GOOD + bytes(10240) + pair("c") + END, "joined"
-    yield "text after the end", GOOD + END + b"hello", "joined"
+    yield "joined", GOOD + END + pair("c") + END, "concatenated"
+    yield "joined after 10 KiB", GOOD + bytes(10240) + pair("c") + END, "concatenated"
+    yield "text after the end", GOOD + END + b"hello", "concatenated"
     yield "joined without end", GOOD + pair("c") + END, 3
 
 
@@ -313,7 +313,7 @@ def samples():
     yield "label alone", GOOD + member("c.cls", b"1") + END, "no .jpg"
     yield "interleaved", member("a.jpg", b"x") + member("b.jpg", b"x") + member(
         "a.cls", b"1"
-    ) + member("b.cls", b"1") + END, "neighbours"
+    ) + member("b.cls", b"1") + END, "adjacent"
     yield "image first of the next", GOOD + member("c.jpg", b"x") + pair("d") + END, "no .cls"
     yield "label in upper case", GOOD + member("c.JPG", b"x") + member("c.CLS", b"1") + END, 3
     yield "other members", GOOD + member("c.jpg", b"x") + member("c.json", b"{}") + member(

@@ -349,7 +349,7 @@ static void test_state_is_strict(void **state)
         {"\"batch\": 7", "\"batch\": 7.5"},
         {"\"batch\": 7", "\"batch\": 2147483648"},
         {"\"origin\": \"run step 5\"", "\"origin\": 5"},
-        {"\"format\": 2", "\"format\": 1"},
+        {"\"format\": 3", "\"format\": 2"},
         {"\"eval_due\": true", "\"eval_due\": 1"},
         {"\"best_top1\": 12.625", "\"best_top1\": null"},
         {"\"model\": \"hand\"", "\"model\": 5"},
