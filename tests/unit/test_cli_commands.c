@@ -18,7 +18,7 @@ enum { MAX_WORDS = 8 };
 static dt_status parse(struct dt_arguments *args, char *line)
 {
     static char program[] = "dtrain";
-    char *argv[MAX_WORDS + 1] = {program};
+    char *argv[MAX_WORDS + 2] = {program};
     int argc = 1;
     for (; *line; argv[argc++] = line, line += strlen(line) + 1)
         line[strcspn(line, " ")] = '\0';
