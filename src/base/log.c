@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -34,11 +33,9 @@ static struct {
 static int find_terminal(void)
 {
     char path[64];
-    struct stat info;
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getppid(), STDERR_FILENO);
-    if (isatty(STDERR_FILENO) || !getenv("OMPI_COMM_WORLD_RANK") || stat(path, &info) != 0 ||
-        !S_ISCHR(info.st_mode))
+    if (isatty(STDERR_FILENO) || !getenv("OMPI_COMM_WORLD_RANK"))
         return STDERR_FILENO;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getppid(), STDERR_FILENO);
     int fd = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0 && isatty(fd))
         return fd;
