@@ -39,6 +39,22 @@ enum dt_comm_kind { DT_COMM_AUTO, DT_COMM_MPI, DT_COMM_NCCL };
 enum dt_comm_algorithm { DT_ALGORITHM_RING, DT_ALGORITHM_AUTO };
 enum dt_grad_dtype { DT_GRAD_AUTO, DT_GRAD_FP32, DT_GRAD_FP16, DT_GRAD_BF16 };
 
+/* Metrics of an evaluation: X(NAME, name, whether it is for two classes only, in per cent, better
+ * if smaller). */
+#define DT_METRIC_LIST(X)                                       \
+    X(LOSS, loss, false, false, true)                           \
+    X(TOP1, top1, false, true, false)                           \
+    X(TOP5, top5, false, true, false)                           \
+    X(BALANCED_ACCURACY, balanced_accuracy, false, true, false) \
+    X(MACRO_F1, macro_f1, false, true, false)                   \
+    X(AUC, auc, true, false, false)                             \
+    X(AVERAGE_PRECISION, average_precision, true, false, false) \
+    X(SENSITIVITY, sensitivity, true, true, false)              \
+    X(SPECIFICITY, specificity, true, true, false)
+#define DT_METRIC_VALUE(NAME, ...) DT_METRIC_##NAME,
+enum dt_metric { DT_METRIC_LIST(DT_METRIC_VALUE) DT_N_METRICS };
+#undef DT_METRIC_VALUE
+
 enum { DT_MAX_MILESTONES = 16, DT_CONFIG_NAME_MAX = 64 };
 
 /* A struct for each section: modules take the section they need and read its fields directly. */
@@ -85,9 +101,13 @@ struct dt_config {
     struct dt_config_eval {
         int every_epochs;        /* 0 = only at the end */
         int batch_size_per_rank; /* images per pass */
+        char metrics[256];       /* names; dt_config_has_metric */
     } eval;
     struct dt_config_early_stop {
-        double target; /* top-1 on the validation set in per cent, 0 = off */
+        enum dt_metric metric;
+        double target; /* 0 = off */
+        int patience;  /* evaluations, 0 = off */
+        double min_delta;
     } early_stop;
     struct dt_config_optim {
         double momentum, weight_decay;
@@ -129,7 +149,8 @@ struct dt_config {
         int64_t every_steps;
         double every_seconds; /* prolonged so that saving takes at most 1 % of the time; 0 = off */
         int keep;             /* number of newest ones to keep */
-        bool keep_best;       /* also the one with the best top-1 */
+        bool keep_best;       /* also the best one */
+        int best_metric;      /* dt_config_best_metric */
         int64_t keep_every;   /* also those whose step is a multiple of it, 0 = none */
         double retry_s;       /* between attempts after a failed save */
     } checkpoint;
@@ -161,6 +182,19 @@ void dt_config_compare(const struct dt_config *saved, const struct dt_config *no
  */
 dt_status dt_config_print_schema(FILE *out);
 dt_status dt_config_print_help(FILE *out, const char *keys);
+
+/* Copies the first of `names` (a field of names: a newline after each) and returns the rest; NULL
+ * if there is none. */
+const char *dt_config_names_next(const char *names, char *name, size_t bytes);
+/* Whether an evaluation computes the metric: eval.metrics lists it, or early stopping or the choice
+ * of the best checkpoint needs it. */
+bool dt_config_has_metric(const struct dt_config *config, enum dt_metric metric);
+enum dt_metric dt_config_best_metric(const struct dt_config *config);
+const char *dt_metric_name(enum dt_metric metric);
+bool dt_metric_is_binary(enum dt_metric metric);  /* defined for two classes only */
+bool dt_metric_is_percent(enum dt_metric metric); /* else a loss, or between 0 and 1 */
+/* How much better `to` is than `from`; negative if worse, NaN if one of them is. */
+double dt_metric_gain(enum dt_metric metric, double from, double to);
 
 /* Hint for an unknown option: "use --set train.global_batch_size=..." for "batch-size". False if no
  * key is known by that name. */

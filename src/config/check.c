@@ -51,12 +51,25 @@ static bool deterministic(const struct dt_config *c, char *what)
     return false;
 }
 
-static bool early_stop(const struct dt_config *c, char *what)
+static bool has_validation(const struct dt_config *c)
 {
-    bool no_data =
-        c->data.source == DT_SOURCE_SYNTHETIC ? c->data.synthetic_val == 0 : !c->data.val[0];
-    if (c->early_stop.target > 0 && no_data)
-        WRONG("no validation data to measure %g per cent on; set data.val", c->early_stop.target);
+    return c->data.source == DT_SOURCE_SYNTHETIC ? c->data.synthetic_val > 0 : c->data.val[0];
+}
+
+static bool early_stop_target(const struct dt_config *c, char *what)
+{
+    double target = c->early_stop.target;
+    if (target > 0 && !has_validation(c))
+        WRONG("no validation data to measure %g on; set data.val", target);
+    if (target > 0 && target <= 1 && dt_metric_is_percent(c->early_stop.metric))
+        WRONG("%g is in per cent; did you mean %g?", target, 100 * target);
+    return false;
+}
+
+static bool early_stop_patience(const struct dt_config *c, char *what)
+{
+    if (c->early_stop.patience > 0 && !has_validation(c))
+        WRONG("no validation data to measure on; set data.val");
     return false;
 }
 
@@ -128,7 +141,8 @@ static const struct {
     {"data.val_resize", val_resize},
     {"train.micro_batch_size", micro_batch_size},
     {"train.deterministic", deterministic},
-    {"early_stop.target", early_stop},
+    {"early_stop.target", early_stop_target},
+    {"early_stop.patience", early_stop_patience},
     {"train.loss_scale", loss_scale},
     {"optim.nesterov", nesterov},
     {"schedule.warmup_epochs", warmup_epochs},

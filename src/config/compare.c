@@ -11,7 +11,7 @@ enum { VALUE_BYTES = 512 };
 static bool is_same(const struct dt_key *key, const struct dt_config *a, const struct dt_config *b)
 {
     int n_a, n_b;
-    if (key->type == DT_KEY_STRING)
+    if (key->type == DT_KEY_STRING || key->type == DT_KEY_NAMES)
         return strcmp(dt_key_get_string(key, a), dt_key_get_string(key, b)) == 0;
     if (key->type != DT_KEY_LIST)
         return dt_key_get_number(key, a) == dt_key_get_number(key, b);

@@ -23,6 +23,9 @@ static const char *const schedules[] = {"constant", "step", "cosine", "poly", NU
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
 static const char *const algorithms[] = {"ring", "auto", NULL};
+#define METRIC_NAME(upper, name, ...) #name,
+static const char *const metrics[] = {DT_METRIC_LIST(METRIC_NAME) NULL};
+static const char *const best_metrics[] = {"auto", DT_METRIC_LIST(METRIC_NAME) NULL};
 static const char *const grad_dtypes[] = {"auto", "fp32", "fp16", "bf16", NULL};
 
 static const double imagenet_mean[] = {0.485, 0.456, 0.406};
@@ -70,6 +73,12 @@ static const double classic_milestones[] = {30, 60, 80};
         FIELD(member), .type = DT_KEY_STRING, .text = (value), .min_length = (shortest), \
                        .max_length = (int)sizeof(((struct dt_config *)0)->member) - 1,   \
                        .help = __VA_ARGS__                                               \
+    }
+#define NAMES(member, value, names, ...) /* value: each name and a newline */          \
+    {                                                                                  \
+        FIELD(member), .type = DT_KEY_NAMES, .text = (value), .choices = (names),      \
+                       .max_length = (int)sizeof(((struct dt_config *)0)->member) - 1, \
+                       .help = __VA_ARGS__                                             \
     }
 #define LIST(member, values, shortest, longest, count, low, above, high, ...)                      \
     {                                                                                              \
@@ -167,8 +176,17 @@ const struct dt_key dt_keys[] = {
     INT(eval.batch_size_per_rank, 32, 1, 1 << 16, "Images per rank and micro-batch in evaluation",
         FREE),
 
-    REAL(early_stop.target, 0, 0, 100, "Stop at this top-1 validation accuracy in per cent; 0: off",
-         FREE),
+    NAMES(eval.metrics, "loss\ntop1\ntop5\n", metrics, "Metrics to report of every evaluation",
+          FREE),
+
+    CHOICE(early_stop.metric, DT_METRIC_TOP1, metrics, "Metric that decides when to stop early",
+           FREE),
+    REAL(early_stop.target, 0, 0, 100,
+         "Stop when the metric reaches this value (accuracies in per cent); 0: off", FREE),
+    INT(early_stop.patience, 0, 0, 100000,
+        "Stop after this many evaluations without a better value of the metric; 0: never", FREE),
+    REAL(early_stop.min_delta, 0, 0, 100,
+         "Least difference from the best value so far that counts as better, for patience", FREE),
 
     FRACTION(optim.momentum, 0.9, "Momentum of SGD"),
     REAL(optim.weight_decay, 1e-4, 0, 1, "L2 penalty added to the gradient"),
@@ -229,7 +247,10 @@ const struct dt_key dt_keys[] = {
          "Seconds between checkpoints, more if saving would take over 1 % of the time; 0: off",
          FREE),
     INT(checkpoint.keep, 3, 1, 1000000, "Number of newest checkpoints to keep", FREE),
-    BOOL(checkpoint.keep_best, true, "Also keep the checkpoint with the best top-1 accuracy", FREE),
+    BOOL(checkpoint.keep_best, true, "Also keep the checkpoint with the best validation metric",
+         FREE),
+    CHOICE(checkpoint.best_metric, 0, best_metrics,
+           "Metric by which checkpoints are compared; auto: early_stop.metric", FREE),
     NUMBER(checkpoint.keep_every, DT_KEY_INT64, 0, 0, MAX_EXACT,
            "Also keep checkpoints whose step is a multiple of this; 0: none", FREE),
     POSITIVE(checkpoint.retry_s, 60, 86400, "Seconds until a failed save is retried", FREE),
@@ -347,7 +368,7 @@ void dt_config_init(struct dt_config *config)
 {
     memset(config, 0, sizeof(*config)); /* padding too: ranks compare the bytes */
     for (const struct dt_key *key = dt_keys; key < dt_keys + DT_COUNT(dt_keys); key++) {
-        if (key->type == DT_KEY_STRING)
+        if (key->type == DT_KEY_STRING || key->type == DT_KEY_NAMES)
             snprintf((char *)config + key->offset, (size_t)key->max_length + 1, "%s", key->text);
         else if (key->type == DT_KEY_LIST)
             dt_key_set_list(key, config, key->items, key->n_items);
@@ -365,6 +386,57 @@ const char *dt_key_format(char out[32], double value)
     return out;
 }
 
+const char *dt_config_names_next(const char *names, char *name, size_t bytes)
+{
+    size_t n = strcspn(names, "\n");
+    if (names[n] == '\0')
+        return NULL;
+    snprintf(name, bytes, "%.*s", (int)n, names);
+    return names + n + 1;
+}
+
+bool dt_config_has_metric(const struct dt_config *config, enum dt_metric metric)
+{
+    char name[DT_CONFIG_NAME_MAX];
+    const char *rest = config->eval.metrics;
+    while ((rest = dt_config_names_next(rest, name, sizeof name)))
+        if (strcmp(name, metrics[metric]) == 0)
+            return true;
+    return metric == config->early_stop.metric || metric == dt_config_best_metric(config);
+}
+
+enum dt_metric dt_config_best_metric(const struct dt_config *config)
+{
+    int choice = config->checkpoint.best_metric;
+    return choice == 0 ? config->early_stop.metric : (enum dt_metric)(choice - 1);
+}
+
+#define METRIC_ROW(NAME, name, binary, percent, less) {#name, binary, percent, less},
+static const struct {
+    const char *name;
+    bool binary, percent, less;
+} metric_rows[] = {DT_METRIC_LIST(METRIC_ROW)};
+
+const char *dt_metric_name(enum dt_metric metric)
+{
+    return metric_rows[metric].name;
+}
+
+bool dt_metric_is_binary(enum dt_metric metric)
+{
+    return metric_rows[metric].binary;
+}
+
+bool dt_metric_is_percent(enum dt_metric metric)
+{
+    return metric_rows[metric].percent;
+}
+
+double dt_metric_gain(enum dt_metric metric, double from, double to)
+{
+    return metric_rows[metric].less ? from - to : to - from;
+}
+
 /* "from 0 to 1", "above 0, up to 1", "from 0, below 1". */
 static void format_range(char *out, size_t bytes, const struct dt_key *key)
 {
@@ -378,10 +450,10 @@ static void format_range(char *out, size_t bytes, const struct dt_key *key)
              dt_key_format(max, key->max));
 }
 
-static void format_choices(char *out, size_t bytes, const struct dt_key *key)
+static void format_choices(char *out, size_t bytes, const struct dt_key *key, const char *what)
 {
     struct dt_text text = dt_text_in(out, bytes);
-    dt_text_add(&text, "one of");
+    dt_text_add(&text, "%s", what);
     for (const char *const *name = key->choices; *name; name++)
         dt_text_add(&text, " \"%s\"%s", *name, name[1] ? "," : "");
 }
@@ -398,11 +470,17 @@ const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key)
         snprintf(out, bytes, "a number %s", range);
         break;
     case DT_KEY_CHOICE:
-        format_choices(out, bytes, key);
+        format_choices(out, bytes, key, "one of");
         break;
     case DT_KEY_STRING:
         snprintf(out, bytes, "a string of %s%d bytes", key->min_length ? "1 to " : "at most ",
                  key->max_length);
+        break;
+    case DT_KEY_NAMES:
+        if (key->choices)
+            format_choices(out, bytes, key, "a list of some of");
+        else
+            snprintf(out, bytes, "a list of strings of at most %d bytes together", key->max_length);
         break;
     case DT_KEY_LIST:
         snprintf(out, bytes, "a list of %s%d numbers %s", key->count_offset ? "at most " : "",

@@ -14,7 +14,8 @@ enum dt_key_type {
     DT_KEY_REAL,
     DT_KEY_CHOICE,
     DT_KEY_STRING,
-    DT_KEY_LIST, /* of numbers */
+    DT_KEY_LIST,  /* of numbers */
+    DT_KEY_NAMES, /* list of strings, stored with a newline after each */
 };
 
 /* Effect of changing a key when a run is resumed. */
@@ -31,15 +32,16 @@ struct dt_key {
     enum dt_key_type type;
     size_t offset;              /* in struct dt_config */
     double number;              /* default of bool, choice and numbers */
-    const char *text;           /* default of a string */
+    const char *text;           /* default of a string or names */
     const double *items;        /* default of a list */
     int n_items;                /* its length */
     double min, max;            /* of a number, or of each item of a list */
     bool above_min, below_max;  /* the bound itself is excluded */
-    int min_length, max_length; /* bytes of a string, items of a list */
+    int min_length, max_length; /* bytes of a string or of names together, items of a list */
     size_t count_offset;        /* int with the number of items; 0 = always max_length */
-    const char *const *choices; /* names in the order of the enum, then NULL */
-    const char *help;           /* one sentence without its full stop */
+    const char *const
+        *choices;     /* names in the order of the enum, then NULL; of names: NULL = any */
+    const char *help; /* one sentence without its full stop */
     enum dt_key_effect effect;
 };
 

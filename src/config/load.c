@@ -129,6 +129,31 @@ static bool set_list(const struct dt_key *key, struct dt_config *config,
     return true;
 }
 
+static bool is_choice(const struct dt_key *key, const char *name)
+{
+    const char *const *choice = key->choices;
+    while (choice && *choice && strcmp(*choice, name) != 0)
+        choice++;
+    return !choice || *choice;
+}
+
+static bool set_names(const struct dt_key *key, struct dt_config *config,
+                      const struct dt_json *value, const struct dt_json **culprit)
+{
+    char *field = (char *)config + key->offset;
+    struct dt_text text = dt_text_in(field, (size_t)key->max_length + 1);
+    if (value->type != DT_JSON_ARRAY)
+        return false;
+    memset(field, 0, (size_t)key->max_length + 1);
+    for (const struct dt_json *item = value->child; item; item = item->next) {
+        *culprit = item;
+        if (item->type != DT_JSON_STRING || !item->string[0] || strchr(item->string, '\n') ||
+            !is_choice(key, item->string) || !dt_text_add_whole(&text, "%s\n", item->string))
+            return false;
+    }
+    return true;
+}
+
 /* False if the value is invalid; *culprit is then the value to show. */
 static bool set_value(const struct dt_key *key, struct dt_config *config,
                       const struct dt_json *value, const struct dt_json **culprit)
@@ -142,6 +167,8 @@ static bool set_value(const struct dt_key *key, struct dt_config *config,
         return set_string(key, config, value);
     case DT_KEY_LIST:
         return set_list(key, config, value, culprit);
+    case DT_KEY_NAMES:
+        return set_names(key, config, value, culprit);
     case DT_KEY_BOOL:
         if (value->type == DT_JSON_BOOL)
             dt_key_set_number(key, config, value->boolean);

@@ -40,6 +40,13 @@ void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key
     int n_items = 0;
     if (key->type == DT_KEY_STRING) {
         dt_jsonw_string(w, name, dt_key_get_string(key, config));
+    } else if (key->type == DT_KEY_NAMES) {
+        char item[DT_PATH_MAX];
+        const char *rest = dt_key_get_string(key, config);
+        dt_jsonw_begin(w, name, '[');
+        while ((rest = dt_config_names_next(rest, item, sizeof item)))
+            dt_jsonw_string(w, NULL, item);
+        dt_jsonw_close(w, ']');
     } else if (key->type == DT_KEY_LIST) {
         const double *items = dt_key_get_list(key, config, &n_items);
         dt_jsonw_begin(w, name, '[');
@@ -92,22 +99,35 @@ static void print_bounds(struct dt_jsonw *w, const struct dt_key *key)
     dt_jsonw_number(w, key->below_max ? "exclusiveMaximum" : "maximum", key->max);
 }
 
+static void print_choices(struct dt_jsonw *w, const struct dt_key *key)
+{
+    dt_jsonw_begin(w, "enum", '[');
+    for (const char *const *name = key->choices; *name; name++)
+        dt_jsonw_string(w, NULL, *name);
+    dt_jsonw_close(w, ']');
+}
+
 static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
                          const struct dt_config *defaults)
 {
     static const char *const types[] = {
         [DT_KEY_BOOL] = "boolean",   [DT_KEY_INT] = "integer", [DT_KEY_INT64] = "integer",
         [DT_KEY_UINT64] = "integer", [DT_KEY_REAL] = "number", [DT_KEY_CHOICE] = "string",
-        [DT_KEY_STRING] = "string",  [DT_KEY_LIST] = "array",
+        [DT_KEY_STRING] = "string",  [DT_KEY_LIST] = "array",  [DT_KEY_NAMES] = "array",
     };
     dt_jsonw_begin(w, leaf(key), '{');
     dt_jsonw_string(w, "description", key->help);
     dt_jsonw_string(w, "type", types[key->type]);
     if (key->type == DT_KEY_CHOICE) {
-        dt_jsonw_begin(w, "enum", '[');
-        for (const char *const *name = key->choices; *name; name++)
-            dt_jsonw_string(w, NULL, *name);
-        dt_jsonw_close(w, ']');
+        print_choices(w, key);
+    } else if (key->type == DT_KEY_NAMES) {
+        dt_jsonw_begin(w, "items", '{');
+        dt_jsonw_string(w, "type", "string");
+        if (key->choices)
+            print_choices(w, key);
+        else
+            dt_jsonw_integer(w, "minLength", 1);
+        dt_jsonw_close(w, '}');
     } else if (key->type == DT_KEY_STRING) {
         dt_jsonw_integer(w, "minLength", key->min_length);
         dt_jsonw_integer(w, "maxLength", key->max_length);

@@ -63,12 +63,12 @@ static dt_status evaluate(struct dt_session *s, struct dt_eval_result *result,
                      (double)counters.top5, (double)n_bad,      (double)counters.n_finite};
     DT_TRY(dt_comm_sum_f64(s->comm, sums, 6));
     DT_TRY(dt_session_check_bad(s->val, sums[4]));
-    *result = (struct dt_eval_result){
-        .n_images = (int64_t)sums[1],
-        .loss = sums[0] / sums[5],
-        .top1 = 100 * sums[2] / sums[1],
-        .top5 = 100 * sums[3] / sums[1],
-    };
+    result->n_images = (int64_t)sums[1];
+    for (int m = 0; m < DT_N_METRICS; m++)
+        result->value[m] = NAN;
+    result->value[DT_METRIC_LOSS] = sums[0] / sums[5];
+    result->value[DT_METRIC_TOP1] = 100 * sums[2] / sums[1];
+    result->value[DT_METRIC_TOP5] = 100 * sums[3] / sums[1];
     return DT_OK;
 }
 
@@ -103,9 +103,9 @@ static dt_status print_result(const struct dt_eval_result *result)
     dt_jsonw_init(&w, false);
     dt_jsonw_begin(&w, NULL, '{');
     dt_jsonw_integer(&w, "images", result->n_images);
-    dt_jsonw_number(&w, "loss", rounded(result->loss));
-    dt_jsonw_number(&w, "top1", rounded(result->top1));
-    dt_jsonw_number(&w, "top5", rounded(result->top5));
+    for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
+        if (!isnan(result->value[m]))
+            dt_jsonw_number(&w, dt_metric_name(m), rounded(result->value[m]));
     dt_jsonw_close(&w, '}');
     dt_status status = dt_jsonw_end(&w);
     if (status == DT_OK && (printf("%s\n", w.text) < 0 || fflush(stdout) != 0))

@@ -81,7 +81,7 @@ struct dt_stop;
 struct dt_eval_result {
     const char *stop; /* why it stopped early, and then the rest is not set; or NULL */
     int64_t n_images;
-    double loss, top1, top5; /* mean; per cent */
+    double value[DT_N_METRICS]; /* NaN = not computed */
 };
 dt_status dt_session_evaluate(struct dt_session *s, struct dt_eval_result *result,
                               const struct dt_stop *stop);

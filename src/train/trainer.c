@@ -3,6 +3,7 @@
  * depends only on numbers that all ranks share. */
 #include "dtrain/train.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,18 +120,22 @@ static dt_status evaluate(struct run *r, bool *is_best)
     r->at.eval_due = result.stop != NULL;
     if (result.stop)
         return DT_OK;
-    r->top1 = result.top1;
-    if (result.top1 > r->at.best_top1) {
-        r->at.best_top1 = result.top1;
+    r->top1 = result.value[DT_METRIC_TOP1];
+    if (r->top1 > r->at.best_top1) {
+        r->at.best_top1 = r->top1;
         r->at.best_step = r->at.step;
         *is_best = true;
     }
-    const struct dt_field fields[] = {
-        DT_INT("epoch", r->at.epoch),      DT_INT("step", r->at.step),
-        DT_INT("images", result.n_images), DT_NUM("loss", result.loss),
-        DT_NUM("top1", result.top1),       DT_NUM("top5", result.top5),
+    struct dt_field fields[3 + DT_N_METRICS] = {
+        DT_INT("epoch", r->at.epoch),
+        DT_INT("step", r->at.step),
+        DT_INT("images", result.n_images),
     };
-    dt_report_event(s->report, "eval", fields, DT_COUNT(fields));
+    int n_fields = 3;
+    for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
+        if (!isnan(result.value[m]))
+            fields[n_fields++] = (struct dt_field)DT_NUM(dt_metric_name(m), result.value[m]);
+    dt_report_event(s->report, "eval", fields, n_fields);
     return DT_OK;
 }
 

@@ -58,8 +58,8 @@ def fits(spec, value):
     if kind == "array":
         return (
             isinstance(value, list)
-            and spec["minItems"] <= len(value) <= spec["maxItems"]
-            and all(in_range(spec["items"], item) for item in value)
+            and spec.get("minItems", 0) <= len(value) <= spec.get("maxItems", len(value))
+            and all(fits(spec["items"], item) for item in value)
         )
     return in_range(spec, value) and (kind == "number" or value == int(value))
 
@@ -112,7 +112,7 @@ def random_value(rng, spec):
     if kind == "string":
         return "".join(rng.choice("abc/._-\u00e9 ") for _ in range(rng.randint(1, 20)))
     if kind == "array":
-        n = rng.randint(spec["minItems"], spec["maxItems"])
+        n = rng.randint(spec.get("minItems", 0), spec.get("maxItems", 4))
         return sorted(random_value(rng, spec["items"]) for _ in range(n))
     low = spec.get("minimum", spec.get("exclusiveMinimum"))
     high = spec.get("maximum", spec.get("exclusiveMaximum"))

@@ -28,9 +28,8 @@ static const char *const free_keys[] = {
     "data.max_bad_fraction",
     "train.epochs",
     "train.max_steps",
-    "eval.every_epochs",
-    "eval.batch_size_per_rank",
-    "early_stop.target",
+    "eval.",
+    "early_stop.",
     "train.replica_check_every",
     "device.cuda_graph",
     "device.numa_bind",
@@ -72,10 +71,11 @@ static double other_number(const struct dt_key *key, double value)
 
 static void change(const struct dt_key *key, struct dt_config *config)
 {
-    if (key->type == DT_KEY_STRING) {
+    if (key->type == DT_KEY_STRING || key->type == DT_KEY_NAMES) {
         char *text = (char *)config + key->offset;
         text[0] = text[0] == 'x' ? 'y' : 'x';
-        text[1] = '\0';
+        text[1] = key->type == DT_KEY_NAMES ? '\n' : '\0';
+        text[2] = '\0';
     } else if (key->type == DT_KEY_LIST) {
         double items[DT_MAX_MILESTONES];
         int n = 0;

@@ -119,6 +119,8 @@ static void test_overrides(void **state)
                                        "schedule.milestones=[1, 2]",
                                        "schedule.warmup_epochs=0",
                                        "data={\"workers\": 3}",
+                                       "eval.metrics=[\"auc\", \"loss\"]",
+                                       "early_stop.metric=sensitivity",
                                        "train.precision=bf16",
                                        "model.initial_checkpoint=true"};
     struct dt_config c;
@@ -135,6 +137,10 @@ static void test_overrides(void **state)
     assert_true(c.optim.nesterov);
     assert_int_equal(c.schedule.n_milestones, 2);
     assert_int_equal(c.data.workers, 3);
+    assert_string_equal(c.eval.metrics, "auc\nloss\n");
+    for (int m = 0; m < DT_N_METRICS; m++)
+        assert_true(dt_config_has_metric(&c, m) ==
+                    (m == DT_METRIC_AUC || m == DT_METRIC_LOSS || m == DT_METRIC_SENSITIVITY));
     assert_int_equal(c.train.precision, DT_PRECISION_BF16);
     assert_string_equal(dt_error_text(), "");
     check_round_trip(&c);
@@ -287,8 +293,11 @@ static bool other_value(char *out, size_t bytes, const struct dt_json *rule, int
         return i == 0 && snprintf(out, bytes, now->boolean ? "false" : "true") > 0;
     if (strcmp(type, "string") == 0)
         return i < 2 && snprintf(out, bytes, "%s", i == 0 ? "other" : "resnet18") > 0;
-    if (strcmp(type, "array") == 0)
+    const struct dt_json *items = dt_json_get(rule, "items");
+    if (items && strcmp(dt_json_get(items, "type")->string, "number") == 0)
         return i == 0 && snprintf(out, bytes, "[0.25, 0.5, 0.75]") > 0;
+    if (items)
+        return i == 0 && snprintf(out, bytes, "[\"loss\"]") > 0;
     double min = bound(rule, "minimum", "exclusiveMinimum");
     double max = bound(rule, "maximum", "exclusiveMaximum");
     const double values[] = {max, min, now->number + 1, (min + max) / 2, (min + now->number) / 2};
