@@ -22,7 +22,7 @@
     ROW(SHARDS, shards)       \
     ROW(FOLDER, folder)
 #define DT_SOURCE_VALUE(upper, lower) DT_SOURCE_##upper,
-enum dt_source { DT_SOURCE_LIST(DT_SOURCE_VALUE) };
+enum dt_source { DT_SOURCE_LIST(DT_SOURCE_VALUE) DT_SOURCE_AUTO /* by the path */ };
 #undef DT_SOURCE_VALUE
 enum dt_augment { DT_AUGMENT_NONE, DT_AUGMENT_IMAGENET, DT_AUGMENT_CIFAR };
 enum dt_upsampling { DT_UPSAMPLING_FANCY, DT_UPSAMPLING_PLAIN };
@@ -61,8 +61,8 @@ enum { DT_MAX_MILESTONES = 16, DT_CONFIG_NAME_MAX = 64 };
 struct dt_config {
     struct dt_config_model {
         char name[DT_CONFIG_NAME_MAX]; /* row of the list of models, dt_model_find */
-        int num_classes;
-        int image_size; /* pixels, height = width */
+        int num_classes;               /* 0 = as many as the data have; dt_session.num_classes */
+        int image_size;                /* pixels, height = width */
         bool zero_init_residual;
         double dropout;                       /* VGG and AlexNet classifiers */
         char initial_checkpoint[DT_PATH_MAX]; /* safetensors file for fine-tuning; "" = none */
@@ -84,6 +84,7 @@ struct dt_config {
         int val_resize;         /* eval: shorter side before the centre crop, 0 = size * 256/224 */
         double mean[3], std[3]; /* of pixels in 0..1, RGB */
         int label_offset;       /* subtracted from every label in the files */
+        char class_map[DT_PATH_MAX]; /* file of class names in the order of labels; "" = none */
         double max_bad_fraction;
     } data;
     struct dt_config_train {
@@ -189,6 +190,9 @@ const char *dt_config_names_next(const char *names, char *name, size_t bytes);
 /* Whether an evaluation computes the metric: eval.metrics lists it, or early stopping or the choice
  * of the best checkpoint needs it. */
 bool dt_config_has_metric(const struct dt_config *config, enum dt_metric metric);
+/* Whether training, and whether validation, uses synthetic images. */
+bool dt_config_is_synthetic(const struct dt_config *config);
+bool dt_config_has_validation(const struct dt_config *config);
 enum dt_metric dt_config_best_metric(const struct dt_config *config);
 const char *dt_metric_name(enum dt_metric metric);
 bool dt_metric_is_binary(enum dt_metric metric);  /* defined for two classes only */

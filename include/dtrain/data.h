@@ -17,12 +17,19 @@
 
 /* --- Data set: encoded samples by id 0 .. n-1. Thread-safe after open. --- */
 
+struct dt_names;
 struct dt_dataset_options {
     const struct dt_config_data *data; /* source, label_offset */
-    const char *path;      /* brace range of tars ("x-{0000..0009}.tar", several joined by "::"), or
-                              a folder: of tars for shards, of class folders for folder */
+    const char *path;      /* NULL or "" = synthetic, where the source is auto; brace range of tars
+                              ("x-{0000..0009}.tar", several joined by "::"), or      a folder: of tars for
+                              shards, of class folders for folder */
     const char *cache_dir; /* where shard indices are cached; NULL = not cached */
-    int num_classes;       /* labels outside 0..num_classes-1 are DT_ERR_DATA */
+    int num_classes;       /* labels outside 0..num_classes-1 are DT_ERR_DATA; 0 = as many as the
+                              data have names for, or labels */
+    const struct dt_names *classes; /* names in the order of labels, kept until dt_dataset_close;
+                                       NULL or empty = the data set's own */
+    bool subset;                    /* leave out samples of classes that are not listed there, else
+                                       DT_ERR_DATA */
     int synthetic_images, image_size; /* for source synthetic */
     uint64_t seed;
 };
@@ -34,6 +41,9 @@ void dt_dataset_close(struct dt_dataset *dataset);
 uint32_t dt_dataset_size(const struct dt_dataset *dataset);
 uint64_t dt_dataset_fingerprint(const struct dt_dataset *dataset); /* names, sizes, labels */
 int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id);
+/* Number of classes; name of one, NULL past the last or if they have no names. */
+int dt_dataset_n_classes(const struct dt_dataset *dataset);
+const char *dt_dataset_class(const struct dt_dataset *dataset, int label);
 /* "shard.tar: member.jpg" or a path, for messages. */
 const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
 /* Checks one sample by decoding it as for evaluation: DT_ERR_DATA with the reason if it is bad. */

@@ -46,3 +46,10 @@ dt_status dt_mem_grow(void **pointer, size_t *capacity, size_t count, size_t siz
     *capacity = next;
     return DT_OK;
 }
+
+dt_status dt_mem_copy_text(char **copy, const char *text)
+{
+    DT_TRY(DT_NEW(*copy, strlen(text) + 1));
+    memcpy(*copy, text, strlen(text));
+    return DT_OK;
+}

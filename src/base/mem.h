@@ -20,6 +20,9 @@ void *dt_mem_alloc_aligned(size_t bytes, const char *what);
 dt_status dt_mem_grow(void **pointer, size_t *capacity, size_t count, size_t size,
                       const char *what);
 
+/* A copy of the text. Free with free(). */
+dt_status dt_mem_copy_text(char **copy, const char *text);
+
 #define DT_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 #endif

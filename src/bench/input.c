@@ -318,7 +318,7 @@ static dt_status begin_result(struct bench *b)
     const struct dt_config *config = s->config;
     b->result = (struct dt_input_result){
         .path = config->data.train,
-        .is_raw = config->data.source == DT_SOURCE_SYNTHETIC,
+        .is_raw = dt_config_is_synthetic(config),
         .n_images = dt_dataset_size(s->train_set),
         .image_size = b->options.image_size,
         .resize = dt_crop_resize(&config->data, b->options.image_size),

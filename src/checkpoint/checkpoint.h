@@ -47,6 +47,7 @@ struct dt_snapshot;
 struct dt_checkpoint_target {
     const char *dir;
     const char *config_json;
+    const char *classes; /* names with a newline after each, NULL = none */
     uint64_t config_hash;
     const char *run_id, *build_id, *repro;
     int64_t incarnation;
@@ -99,6 +100,8 @@ bool dt_checkpoint_is_damaged(dt_status status);
 dt_status dt_checkpoint_find(char *path, struct dt_checkpoint *state, const char *dir);
 /* The configuration it was saved with. */
 dt_status dt_checkpoint_config(struct dt_config *config, const char *path);
+/* The names of its classes, see dt_weights_classes. */
+dt_status dt_checkpoint_classes(char **classes, const char *path);
 /* DT_ERR_CONFIG if the training data are not those of the saved run. dt_config_compare compares the
  * configurations. */
 dt_status dt_checkpoint_match(const struct dt_checkpoint *saved,

@@ -18,6 +18,13 @@ dt_status dt_checkpoint_config(struct dt_config *config, const char *path)
     return dt_config_load(config, file, NULL, 0);
 }
 
+dt_status dt_checkpoint_classes(char **classes, const char *path)
+{
+    char file[DT_PATH_MAX];
+    DT_TRY(dt_file_path(file, "%s/%s", path, DT_MODEL_FILE));
+    return dt_weights_classes(classes, file);
+}
+
 dt_status dt_checkpoint_match(const struct dt_checkpoint *saved,
                               const struct dt_checkpoint *current, const char *path)
 {

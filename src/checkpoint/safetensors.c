@@ -44,6 +44,7 @@ struct dt_st_reader {
     uint64_t data_offset; /* of the first data byte in the file */
     struct dt_st_tensor *tensors;
     size_t n_tensors;
+    char *classes; /* of the metadata, NULL = none */
 };
 
 static dt_status parse_dtype(struct dt_st_tensor *t, const struct dt_json *value, const char *path)
@@ -113,14 +114,17 @@ static dt_status parse_tensor(struct dt_st_tensor *t, const struct dt_json *entr
     return parse_offsets(t, dt_json_get(entry, "data_offsets"), path);
 }
 
-static dt_status check_metadata(const struct dt_json *metadata, const char *path)
+static dt_status read_metadata(struct dt_st_reader *r, const struct dt_json *metadata)
 {
+    const struct dt_json *classes = dt_json_get(metadata, "classes");
     if (metadata->type != DT_JSON_OBJECT)
-        DT_FAIL(DT_ERR_DATA, "%s: __metadata__ is not an object", path);
+        DT_FAIL(DT_ERR_DATA, "%s: __metadata__ is not an object", r->path);
     for (const struct dt_json *m = metadata->child; m; m = m->next) {
         if (m->type != DT_JSON_STRING)
-            DT_FAIL(DT_ERR_DATA, "%s: \"%s\" in __metadata__ is not a string", path, m->key);
+            DT_FAIL(DT_ERR_DATA, "%s: \"%s\" in __metadata__ is not a string", r->path, m->key);
     }
+    if (classes)
+        DT_TRY(dt_mem_copy_text(&r->classes, classes->string));
     return DT_OK;
 }
 
@@ -146,7 +150,7 @@ static dt_status parse_header(struct dt_st_reader *r, const struct dt_json *root
     DT_TRY(DT_NEW(r->tensors, (size_t)root->n_children));
     for (const struct dt_json *entry = root->child; entry; entry = entry->next) {
         if (strcmp(entry->key, "__metadata__") == 0)
-            DT_TRY(check_metadata(entry, r->path));
+            DT_TRY(read_metadata(r, entry));
         else
             DT_TRY(parse_tensor(&r->tensors[r->n_tensors++], entry, r->path));
     }
@@ -219,7 +223,13 @@ void dt_st_close(struct dt_st_reader *reader)
     if (reader->fd >= 0)
         close(reader->fd);
     free(reader->tensors);
+    free(reader->classes);
     free(reader);
+}
+
+const char *dt_st_classes(const struct dt_st_reader *reader)
+{
+    return reader->classes;
 }
 
 size_t dt_st_count(const struct dt_st_reader *reader)
@@ -329,11 +339,14 @@ dt_status dt_st_place(struct dt_st_tensor *tensors, size_t n_tensors)
     return DT_OK;
 }
 
-static void put_header(struct dt_jsonw *json, const struct dt_st_tensor *tensors, size_t n)
+static void put_header(struct dt_jsonw *json, const struct dt_st_tensor *tensors, size_t n,
+                       const char *classes)
 {
     dt_jsonw_begin(json, NULL, '{');
     dt_jsonw_begin(json, "__metadata__", '{');
     dt_jsonw_string(json, "format", "pt"); /* without it transformers refuses the file */
+    if (classes)
+        dt_jsonw_string(json, "classes", classes);
     dt_jsonw_close(json, '}');
     for (size_t i = 0; i < n; i++) {
         const struct dt_st_tensor *t = &tensors[i];
@@ -367,12 +380,12 @@ static dt_status join_head(char **head, size_t *bytes, const struct dt_jsonw *js
 }
 
 dt_status dt_st_head(char **head, size_t *bytes, const struct dt_st_tensor *tensors,
-                     size_t n_tensors)
+                     size_t n_tensors, const char *classes)
 {
     struct dt_jsonw json;
     dt_status status = DT_OK;
     dt_jsonw_init(&json, false);
-    put_header(&json, tensors, n_tensors);
+    put_header(&json, tensors, n_tensors, classes);
     DT_TRY_OUT(dt_jsonw_end(&json));
     DT_TRY_OUT(join_head(head, bytes, &json));
 out:

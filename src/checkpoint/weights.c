@@ -237,3 +237,15 @@ dt_status dt_weights_find(char *out, const char *path)
         DT_TRY(find_checkpoint(folder, path));
     return dt_file_path(out, "%s/%s", folder, model_file);
 }
+
+dt_status dt_weights_classes(char **classes, const char *path)
+{
+    struct dt_st_reader *file;
+    dt_status status = DT_OK;
+    *classes = NULL;
+    DT_TRY(dt_st_open(&file, path));
+    if (dt_st_classes(file))
+        status = dt_mem_copy_text(classes, dt_st_classes(file));
+    dt_st_close(file);
+    return status;
+}

@@ -13,4 +13,8 @@ dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *he
  * to out[DT_PATH_MAX]. */
 dt_status dt_weights_find(char *out, const char *path);
 
+/* The names of the classes in a safetensors file, with a newline after each; *classes is NULL if it
+ * has none. Caller frees. */
+dt_status dt_weights_classes(char **classes, const char *path);
+
 #endif

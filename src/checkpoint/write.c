@@ -109,7 +109,7 @@ static dt_status write_tensors(struct save *s, const char *name, bool momentum)
     struct dt_manifest_file *file = &s->manifest.files[s->manifest.n_files++];
     data.data = dt_snapshot_data(s->snapshot, momentum, &data.bytes);
     DT_TRY(hash_tensors(file, tensors, n, data.data));
-    DT_TRY(dt_st_head(&text, &bytes, tensors, (size_t)n));
+    DT_TRY(dt_st_head(&text, &bytes, tensors, (size_t)n, momentum ? NULL : s->target->classes));
     const struct piece pieces[] = {{.data = text, .bytes = bytes}, data};
     dt_status status = write_file(s, file, name, pieces, DT_COUNT(pieces));
     free(text);

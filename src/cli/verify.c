@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
+#include "data/names.h"
 #include "pack/pack.h"
 
 static const double mebi = 1024 * 1024, redraw_s = 0.2;

@@ -9,19 +9,37 @@ enum { WHAT_BYTES = 256 };
 
 #define WRONG(...) return snprintf(what, WHAT_BYTES, __VA_ARGS__) > 0
 
+static bool num_classes(const struct dt_config *c, char *what)
+{
+    if (c->model.num_classes == 1)
+        WRONG("1 class leaves nothing to learn; leave it out to follow the data");
+    return false;
+}
+
 static bool train_data(const struct dt_config *c, char *what)
 {
-    if (c->data.source != DT_SOURCE_SYNTHETIC && !c->data.train[0])
+    enum dt_source source = c->data.source;
+    if (source == DT_SOURCE_SYNTHETIC && c->data.train[0])
+        WRONG("given, but data.source \"synthetic\" trains on generated images; leave out one of "
+              "them");
+    if (source != DT_SOURCE_SYNTHETIC && source != DT_SOURCE_AUTO && !c->data.train[0])
         WRONG("empty, but data.source is \"%s\"; set it to a folder, or to shards such as "
               "train-{0000..0009}.tar",
               dt_key_find("data.source")->choices[c->data.source]);
     return false;
 }
 
+static bool val_data(const struct dt_config *c, char *what)
+{
+    if (c->data.source == DT_SOURCE_SYNTHETIC && c->data.val[0])
+        WRONG("given, but data.source \"synthetic\" evaluates on generated images; leave out one "
+              "of them");
+    return false;
+}
+
 static bool synthetic_train(const struct dt_config *c, char *what)
 {
-    if (c->data.source == DT_SOURCE_SYNTHETIC &&
-        c->data.synthetic_train < c->train.global_batch_size)
+    if (dt_config_is_synthetic(c) && c->data.synthetic_train < c->train.global_batch_size)
         WRONG("%d images are fewer than train.global_batch_size %d", c->data.synthetic_train,
               c->train.global_batch_size);
     return false;
@@ -51,15 +69,10 @@ static bool deterministic(const struct dt_config *c, char *what)
     return false;
 }
 
-static bool has_validation(const struct dt_config *c)
-{
-    return c->data.source == DT_SOURCE_SYNTHETIC ? c->data.synthetic_val > 0 : c->data.val[0];
-}
-
 static bool early_stop_target(const struct dt_config *c, char *what)
 {
     double target = c->early_stop.target;
-    if (target > 0 && !has_validation(c))
+    if (target > 0 && !dt_config_has_validation(c))
         WRONG("no validation data to measure %g on; set data.val", target);
     if (target > 0 && target <= 1 && dt_metric_is_percent(c->early_stop.metric))
         WRONG("%g is in per cent; did you mean %g?", target, 100 * target);
@@ -68,7 +81,7 @@ static bool early_stop_target(const struct dt_config *c, char *what)
 
 static bool early_stop_patience(const struct dt_config *c, char *what)
 {
-    if (c->early_stop.patience > 0 && !has_validation(c))
+    if (c->early_stop.patience > 0 && !dt_config_has_validation(c))
         WRONG("no validation data to measure on; set data.val");
     return false;
 }
@@ -136,7 +149,9 @@ static const struct {
     const char *path;
     bool (*is_broken)(const struct dt_config *config, char *what);
 } rules[] = {
+    {"model.num_classes", num_classes},
     {"data.train", train_data},
+    {"data.val", val_data},
     {"data.synthetic_train", synthetic_train},
     {"data.val_resize", val_resize},
     {"train.micro_batch_size", micro_batch_size},

@@ -13,7 +13,7 @@
 static_assert(sizeof(enum dt_source) == sizeof(int), "choices are stored as int");
 
 #define SOURCE_NAME(upper, lower) #lower,
-static const char *const sources[] = {DT_SOURCE_LIST(SOURCE_NAME) NULL};
+static const char *const sources[] = {DT_SOURCE_LIST(SOURCE_NAME) "auto", NULL};
 static const char *const augments[] = {"none", "imagenet", "cifar", NULL};
 static const char *const upsamplings[] = {"fancy", "plain", NULL};
 static const char *const dcts[] = {"accurate", "fast", NULL};
@@ -90,7 +90,8 @@ static const double classic_milestones[] = {30, 60, 80};
 /* Why a change on resuming is harmless (FREE) or changes rounding only (INEXACT):
  *
  *   model.initial_checkpoint    only the first start uses it
- *   data.train                  the fingerprint identifies the data, not their path
+ *   model.num_classes, data.source, train, class_map    the fingerprint and the list of classes
+ *                               identify the data, not their path
  *   data.val, synthetic_val, eval.*       evaluation only reports
  *   data.workers, prefetch, cache_mb      order and augmentation do not depend on them
  *   data.max_bad_fraction, train.max_steps, early_stop.*   determine only when training ends
@@ -108,7 +109,8 @@ static const double classic_milestones[] = {30, 60, 80};
 const struct dt_key dt_keys[] = {
     STRING(model.name, "resnet50", 1,
            "Network architecture, such as resnet50, vgg16_bn, alexnet or resnet20"),
-    INT(model.num_classes, 1000, 2, 1000000, "Number of classes"),
+    INT(model.num_classes, 0, 0, 1000000,
+        "Number of classes; 0: as many as the data have (synthetic: 1000)", FREE),
     INT(model.image_size, 224, 8, 2048, "Height and width of the training crop in pixels"),
     BOOL(model.zero_init_residual, false,
          "Initialise the last batch norm scale of each residual block to 0"),
@@ -116,8 +118,10 @@ const struct dt_key dt_keys[] = {
     STRING(model.initial_checkpoint, "", 0,
            "Safetensors file with the initial weights; empty: random weights", FREE),
 
-    CHOICE(data.source, DT_SOURCE_SYNTHETIC, sources,
-           "Generated images, tar shards or a folder with one subfolder per class"),
+    CHOICE(data.source, DT_SOURCE_AUTO, sources,
+           "Generated images, tar shards or a folder with one subfolder per class; auto: what the "
+           "paths are, generated images if there are none",
+           FREE),
     STRING(data.train, "", 0, "Training data: a folder, or shards such as train-{0000..0009}.tar",
            FREE),
     STRING(data.val, "", 0, "Validation data, specified in the same way; empty: no evaluation",
@@ -149,6 +153,10 @@ const struct dt_key dt_keys[] = {
     LIST(data.mean, imagenet_mean, 3, 3, 0, 0, false, 1, "Mean of R, G, B for pixels in 0..1"),
     LIST(data.std, imagenet_std, 3, 3, 0, 0, true, 1, "Standard deviation of R, G, B"),
     INT(data.label_offset, 0, 0, 1000000, "Subtracted from every label in the files"),
+    STRING(data.class_map, "", 0,
+           "File with one class name per line, in the order of labels: other classes are left out; "
+           "empty: the classes of the training data",
+           FREE),
     REAL(data.max_bad_fraction, 0.001, 0, 1,
          "Fraction of unreadable images above which the run ends", FREE),
 
@@ -416,6 +424,18 @@ static const struct {
     const char *name;
     bool binary, percent, less;
 } metric_rows[] = {DT_METRIC_LIST(METRIC_ROW)};
+
+bool dt_config_is_synthetic(const struct dt_config *config)
+{
+    const struct dt_config_data *data = &config->data;
+    bool no_path = !data->train[0] && !data->val[0];
+    return data->source == DT_SOURCE_SYNTHETIC || (data->source == DT_SOURCE_AUTO && no_path);
+}
+
+bool dt_config_has_validation(const struct dt_config *config)
+{
+    return dt_config_is_synthetic(config) ? config->data.synthetic_val > 0 : config->data.val[0];
+}
 
 const char *dt_metric_name(enum dt_metric metric)
 {

@@ -1,33 +1,138 @@
 /* The public interface of data sets: a table of kinds and thin calls into the selected one. */
 #include "data/dataset.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include <xxhash.h>
+
+#include "base/file.h"
 #include "base/mem.h"
 #include "data/cache.h"
+#include "data/classes.h"
+#include "data/names.h"
 
 #define ROW(upper, lower) &dt_dataset_##lower,
 static const struct dt_dataset_kind *const kinds[] = {DT_SOURCE_LIST(ROW)};
+
+/* What the path is, for data.source auto. */
+static dt_status detect_source(enum dt_source *source, const char *path)
+{
+    struct stat info;
+    bool exists = stat(path, &info) == 0;
+    if (!path[0])
+        *source = DT_SOURCE_SYNTHETIC;
+    else if (dt_shards_found(path) || (!exists && (dt_is_tar_name(path) || strchr(path, '{'))))
+        *source = DT_SOURCE_SHARDS;
+    else if (!exists)
+        DT_FAIL(dt_file_input_status(errno), "no data at %s: %s", path, strerror(errno));
+    else if (S_ISDIR(info.st_mode))
+        *source = DT_SOURCE_FOLDER;
+    else
+        DT_FAIL(DT_ERR_DATA, "%s is neither a folder nor a tar; set data.source if it is data",
+                path);
+    return DT_OK;
+}
+
+/* --- Classes --- */
+
+/* The names of the kind's labels, none if they have no names. */
+static dt_status list_own_classes(struct dt_names *own, const struct dt_dataset *dataset)
+{
+    const char *name;
+    for (int i = 0; dataset->kind->class_name && (name = dataset->kind->class_name(dataset, i));
+         i++) {
+        if (strchr(name, '\n'))
+            DT_FAIL(DT_ERR_DATA, "the name of class %d contains a line break: rename it", i);
+        DT_TRY(dt_names_add(own, name, strlen(name)));
+    }
+    return DT_OK;
+}
+
+/* Leaves out the samples of classes that are not listed. */
+static dt_status select_listed(struct dt_dataset *dataset)
+{
+    DT_TRY(DT_NEW(dataset->ids, dataset->n));
+    for (uint32_t id = 0; id < dataset->n; id++)
+        if (dataset->label_map[dataset->kind->label(dataset, id)] >= 0)
+            dataset->ids[dataset->n_ids++] = id;
+    return DT_OK;
+}
+
+static dt_status follow_classes(struct dt_dataset *dataset, const struct dt_names *own,
+                                const struct dt_dataset_options *options)
+{
+    const struct dt_names *classes = options->classes;
+    if (own->n == 0 && (size_t)dataset->n_classes > classes->n)
+        DT_FAIL(DT_ERR_DATA, "%s holds the label %d, but there are names of %zu classes only",
+                options->path, dataset->n_classes - 1, classes->n);
+    if (own->n > 0) {
+        DT_TRY(DT_NEW(dataset->label_map, own->n));
+        DT_TRY(dt_classes_map(dataset->label_map, own, classes, options->subset, options->path));
+        DT_TRY(select_listed(dataset));
+        dataset->fingerprint =
+            XXH64(dataset->label_map, own->n * sizeof *dataset->label_map, dataset->fingerprint);
+    }
+    dataset->classes = classes;
+    dataset->n_classes = (int)classes->n;
+    return DT_OK;
+}
+
+/* Labels without names may stand for fewer classes than there are. */
+static dt_status check_number(struct dt_dataset *dataset, const struct dt_names *own,
+                              const struct dt_dataset_options *options)
+{
+    int wanted = options->num_classes, n = dataset->n_classes;
+    bool named = own->n > 0 || dataset->classes;
+    if (wanted > 0 && named && n != wanted)
+        DT_FAIL(DT_ERR_CONFIG,
+                "%s has %d classes (the last is %s), but model.num_classes is %d; leave that key "
+                "out to follow the data, or choose classes with data.class_map",
+                options->path, n, dt_dataset_class(dataset, n - 1), wanted);
+    if (wanted > n)
+        dataset->n_classes = wanted;
+    return DT_OK;
+}
+
+static dt_status relate_classes(struct dt_dataset *dataset,
+                                const struct dt_dataset_options *options)
+{
+    dt_status status = DT_OK;
+    struct dt_names own = {0};
+    DT_TRY_OUT(list_own_classes(&own, dataset));
+    if (options->classes && options->classes->n > 0)
+        DT_TRY_OUT(follow_classes(dataset, &own, options));
+    DT_TRY_OUT(check_number(dataset, &own, options));
+out:
+    dt_names_reset(&own);
+    return status;
+}
+
+static dt_status open_kind(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+{
+    const char *path = options->path ? options->path : "";
+    enum dt_source source = options->data->source;
+    if (source == DT_SOURCE_AUTO)
+        DT_TRY(detect_source(&source, path));
+    if (source != DT_SOURCE_SYNTHETIC && !path[0])
+        DT_FAIL(DT_ERR_CONFIG, "the data set has no path: set data.train and data.val");
+    dataset->kind = kinds[source];
+    DT_TRY(dataset->kind->open(dataset, options));
+    if (dataset->n == 0)
+        DT_FAIL(DT_ERR_DATA, "data set %s holds no samples", path[0] ? path : "synthetic");
+    return relate_classes(dataset, options);
+}
 
 dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_options *options)
 {
     dt_status status = DT_OK;
     struct dt_dataset *made = NULL;
-    enum dt_source source = options->data->source;
-
     *dataset = NULL;
-    if (options->num_classes < 1)
-        DT_FAIL(DT_ERR_CONFIG, "a data set needs at least one class, not %d", options->num_classes);
-    if (source != DT_SOURCE_SYNTHETIC && (!options->path || !options->path[0]))
-        DT_FAIL(DT_ERR_CONFIG, "the data set has no path: set data.train and data.val");
     DT_TRY(DT_NEW(made, 1));
-    made->kind = kinds[source];
-    DT_TRY_OUT(made->kind->open(made, options));
-    if (made->n == 0)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "data set %s holds no samples",
-                            options->path ? options->path : "synthetic"));
+    DT_TRY_OUT(open_kind(made, options));
     *dataset = made;
     return DT_OK;
 out:
@@ -42,12 +147,14 @@ void dt_dataset_close(struct dt_dataset *dataset)
     if (dataset->state)
         dataset->kind->close(dataset);
     dt_cache_destroy(dataset->cache);
+    free(dataset->ids);
+    free(dataset->label_map);
     free(dataset);
 }
 
 uint32_t dt_dataset_size(const struct dt_dataset *dataset)
 {
-    return dataset->n;
+    return dataset->ids ? dataset->n_ids : dataset->n;
 }
 
 uint64_t dt_dataset_fingerprint(const struct dt_dataset *dataset)
@@ -55,17 +162,38 @@ uint64_t dt_dataset_fingerprint(const struct dt_dataset *dataset)
     return dataset->fingerprint;
 }
 
+/* The kind's id of sample `id`. */
+static uint32_t kind_id(const struct dt_dataset *dataset, uint32_t id)
+{
+    return dataset->ids ? dataset->ids[id] : id;
+}
+
 int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id)
 {
-    return dataset->kind->label(dataset, id);
+    int label = dataset->kind->label(dataset, kind_id(dataset, id));
+    return dataset->label_map ? dataset->label_map[label] : label;
+}
+
+int dt_dataset_n_classes(const struct dt_dataset *dataset)
+{
+    return dataset->n_classes;
+}
+
+const char *dt_dataset_class(const struct dt_dataset *dataset, int label)
+{
+    if (dataset->classes)
+        return (size_t)label < dataset->classes->n ? dt_names_get(dataset->classes, (size_t)label)
+                                                   : NULL;
+    return dataset->kind->class_name ? dataset->kind->class_name(dataset, label) : NULL;
 }
 
 const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes)
 {
-    if (id < dataset->n)
-        dataset->kind->name(dataset, id, out, bytes);
+    uint32_t n = dt_dataset_size(dataset);
+    if (id < n)
+        dataset->kind->name(dataset, kind_id(dataset, id), out, bytes);
     else
-        snprintf(out, bytes, "sample %u of %u", (unsigned)id, (unsigned)dataset->n);
+        snprintf(out, bytes, "sample %u of %u", (unsigned)id, (unsigned)n);
     for (char *c = strchr(out, '\n'); c; c = strchr(c, '\n'))
         *c = '?'; /* a newline in a name could forge a line of the log */
     return out;
@@ -78,7 +206,7 @@ bool dt_dataset_is_raw(const struct dt_dataset *dataset)
 
 static dt_status read_files(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample)
 {
-    dt_status status = dataset->kind->read(dataset, id, sample);
+    dt_status status = dataset->kind->read(dataset, kind_id(dataset, id), sample);
     /* A file that has disappeared since the data set was opened is one bad sample. */
     if (status == DT_ERR_NO_INPUT || status == DT_ERR_PERMISSION)
         status = DT_ERR_DATA;
@@ -89,9 +217,9 @@ static dt_status read_files(const struct dt_dataset *dataset, uint32_t id, struc
 dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample)
 {
     bool found = false;
-    if (id >= dataset->n)
+    if (id >= dt_dataset_size(dataset))
         DT_FAIL(DT_ERR_INTERNAL, "sample %u of a data set of %u was requested", (unsigned)id,
-                (unsigned)dataset->n);
+                (unsigned)dt_dataset_size(dataset));
     if (dataset->cache)
         DT_TRY(dt_cache_get(dataset->cache, id, sample, &found));
     if (found)
@@ -106,13 +234,13 @@ dt_status dt_dataset_cache(struct dt_dataset *dataset, uint64_t bytes)
 {
     if (bytes == 0 || dataset->kind->raw)
         return DT_OK;
-    return dt_cache_create(&dataset->cache, dataset->n, bytes);
+    return dt_cache_create(&dataset->cache, dt_dataset_size(dataset), bytes);
 }
 
 void dt_dataset_will_need(const struct dt_dataset *dataset, uint32_t id)
 {
     if (dataset->kind->will_need && !(dataset->cache && dt_cache_has(dataset->cache, id)))
-        dataset->kind->will_need(dataset, id);
+        dataset->kind->will_need(dataset, kind_id(dataset, id));
 }
 
 void dt_dataset_forget(const struct dt_dataset *dataset)

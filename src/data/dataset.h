@@ -19,8 +19,9 @@ bool dt_dataset_is_raw(const struct dt_dataset *dataset);
 /* Limit for untrusted data. */
 enum { DT_MAX_SAMPLES = 20000000 };
 
-/* One kind of data set. `open` sets state, n and fingerprint; after a failed open, `close` is
- * called on the partial state, which may be NULL. The other functions are thread-safe. */
+/* One kind of data set. `open` sets state, n, n_classes and fingerprint; after a failed open,
+ * `close` is called on the partial state, which may be NULL. The other functions are thread-safe;
+ * their ids and labels are the kind's own. */
 struct dt_dataset_kind {
     bool raw;
     dt_status (*open)(struct dt_dataset *dataset, const struct dt_dataset_options *options);
@@ -36,12 +37,18 @@ struct dt_dataset_kind {
 };
 
 struct dt_cache;
+struct dt_names;
 
 struct dt_dataset {
     const struct dt_dataset_kind *kind;
     void *state;
     struct dt_cache *cache; /* NULL = none */
-    uint32_t n;
+    uint32_t n;             /* samples of the kind */
+    uint32_t *ids;          /* the kind's ids of those that are used; NULL = all */
+    uint32_t n_ids;
+    int n_classes;  /* of the kind while it opens (1 + its highest label), then as labels count */
+    int *label_map; /* from the kind's labels to those of dt_dataset_label; NULL = the same */
+    const struct dt_names *classes; /* names of those; NULL = the kind's */
     uint64_t fingerprint;
 };
 

@@ -125,9 +125,6 @@ static dt_status open_images(struct dt_dataset *dataset, const struct dt_dataset
     if (n_classes == 0)
         DT_FAIL(DT_ERR_DATA, "folder %s holds no class folders with images, and no shards",
                 folder->root);
-    if (n_classes > (size_t)options->num_classes)
-        DT_FAIL(DT_ERR_DATA, "folder %s holds %zu class folders, but model.num_classes is %d",
-                folder->root, n_classes, options->num_classes);
     DT_TRY(DT_NEW(folder->first, n_classes + 1));
     for (size_t label = 0; label < n_classes; label++) {
         DT_TRY(scan_class(folder, &dataset->fingerprint, label));
@@ -138,6 +135,7 @@ static dt_status open_images(struct dt_dataset *dataset, const struct dt_dataset
         dt_log(DT_LOG_WARNING, "skipped %zu entries under %s that are not .jpg or .jpeg%s files",
                folder->n_ignored, folder->root, with_png ? " or .png" : "");
     dataset->n = (uint32_t)folder->files.n;
+    dataset->n_classes = (int)n_classes;
     return DT_OK;
 }
 
@@ -213,7 +211,7 @@ static void forget_folder(const struct dt_dataset *dataset)
     }
 }
 
-static const char *class_name(const struct dt_dataset *dataset, int label)
+static const char *class_folder(const struct dt_dataset *dataset, int label)
 {
     const struct dt_names *classes = &((const struct folder *)dataset->state)->classes;
     return (size_t)label < classes->n ? dt_names_get(classes, (size_t)label) : NULL;
@@ -221,7 +219,7 @@ static const char *class_name(const struct dt_dataset *dataset, int label)
 
 #define FOLDER_FUNCTIONS                                                                    \
     .read = read_folder, .label = label_folder, .name = name_folder, .close = close_folder, \
-    .class_name = class_name, .forget = forget_folder
+    .class_name = class_folder, .forget = forget_folder
 
 const struct dt_dataset_kind dt_dataset_folder = {.open = open_folder, FOLDER_FUNCTIONS};
 const struct dt_dataset_kind dt_dataset_folder_png = {.open = open_folder_png, FOLDER_FUNCTIONS};

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -103,4 +104,23 @@ dt_status dt_names_list_tars(struct dt_names *names, const char *folder)
 out:
     dt_names_reset(&entries);
     return status;
+}
+
+bool dt_shards_found(const char *path)
+{
+    struct dt_names entries = {0};
+    struct stat info;
+    bool found = false;
+
+    if (stat(path, &info) != 0)
+        return false;
+    if (!S_ISDIR(info.st_mode))
+        return dt_is_tar_name(path);
+    if (dt_names_list(&entries, path) != DT_OK)
+        dt_error_clear(); /* the next call to open it reports the error */
+    for (size_t i = 0; i < entries.n && !found; i++)
+        found = dt_is_tar_name(dt_names_get(&entries, i)) ||
+                strcmp(dt_names_get(&entries, i), "_info.json") == 0;
+    dt_names_reset(&entries);
+    return found;
 }

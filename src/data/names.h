@@ -24,6 +24,8 @@ dt_status dt_names_list(struct dt_names *names, const char *folder);
 void dt_names_reset(struct dt_names *names);
 /* Whether a file name ends in ".tar". */
 bool dt_is_tar_name(const char *name);
+/* Whether `path` is a folder of tar shards, or a single shard. */
+bool dt_shards_found(const char *path);
 /* Adds the paths of the tars in a folder, if any, sorted by bytes. */
 dt_status dt_names_list_tars(struct dt_names *names, const char *folder);
 

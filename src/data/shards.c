@@ -22,6 +22,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/text.h"
+#include "data/classes.h"
 #include "data/dataset.h"
 #include "data/names.h"
 #include "data/shard_info.h"
@@ -37,7 +38,7 @@ struct shard {
 };
 
 struct shards {
-    struct dt_names paths;
+    struct dt_names paths, classes; /* of classes.txt, if there is one */
     struct shard *shard;
     size_t n;
     struct dt_tar_entry *entries;
@@ -130,6 +131,30 @@ out:
     return status;
 }
 
+/* Reads classes.txt of the folder. Folders that are joined must agree on it. */
+static dt_status read_classes(struct shards *shards, const char *folder, bool is_first)
+{
+    dt_status status = DT_OK;
+    struct dt_names here = {0};
+    char path[DT_PATH_MAX];
+    DT_TRY(dt_file_path(path, "%s/classes.txt", folder));
+    if (dt_file_exists(path))
+        DT_TRY_OUT(dt_classes_load(&here, path));
+    if (is_first) {
+        shards->classes = here;
+        return DT_OK;
+    }
+    if (here.bytes != shards->classes.bytes ||
+        (here.bytes && memcmp(here.text, shards->classes.text, here.bytes) != 0))
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
+                            "%s differs from the classes.txt beside %s, so the labels would mean "
+                            "different things",
+                            path, path_of(shards, 0)));
+out:
+    dt_names_reset(&here);
+    return status;
+}
+
 static dt_status build_index(struct shards *shards, struct dt_dataset *dataset,
                              const struct dt_dataset_options *options)
 {
@@ -148,6 +173,7 @@ static dt_status build_index(struct shards *shards, struct dt_dataset *dataset,
             memcpy(last_folder, folder, sizeof last_folder);
             dt_shard_info_reset(&info);
             DT_TRY_OUT(dt_shard_info_load(&info, folder));
+            DT_TRY_OUT(read_classes(shards, folder, i == 0));
             if (is_folder)
                 DT_TRY_OUT(check_folder(shards, &info, folder));
         }
@@ -175,25 +201,40 @@ static size_t shard_of(const struct shards *shards, uint32_t id)
     return low;
 }
 
-static dt_status check_labels(const struct shards *shards, const struct dt_dataset_options *options)
+/* The limit of labels: n classes, named or configured; 0 = none. */
+static dt_status refuse_label(const struct shards *shards, size_t i,
+                              const struct dt_dataset_options *options, int n_classes)
 {
     char name[DT_PATH_MAX];
+    const struct dt_tar_entry *entry = &shards->entries[i];
+    const char *path = path_of(shards, shard_of(shards, (uint32_t)i));
+    const char *what = shards->classes.n > 0 ? "the classes in classes.txt" : "model.num_classes";
+    const long long first = options->data->label_offset;
 
+    dt_tar_member_name(path, entry->offset, name, sizeof name);
+    if (n_classes == 0)
+        DT_FAIL(DT_ERR_DATA, "label %d of %s in shard %s is below data.label_offset %lld",
+                (int)entry->label, name, path, first);
+    DT_FAIL(DT_ERR_DATA,
+            "label %d of %s in shard %s is out of range: with data.label_offset %lld and %s %d "
+            "labels must be %lld to %lld",
+            (int)entry->label, name, path, first, what, n_classes, first, first + n_classes - 1);
+}
+
+static dt_status check_labels(const struct shards *shards, int *n_classes,
+                              const struct dt_dataset_options *options)
+{
+    int limit = shards->classes.n > 0 ? (int)shards->classes.n : options->num_classes;
+
+    *n_classes = (int)shards->classes.n;
     for (size_t i = 0; i < shards->n_entries; i++) {
         struct dt_tar_entry *entry = &shards->entries[i];
         const int64_t label = (int64_t)entry->label - options->data->label_offset;
-        if (label >= 0 && label < options->num_classes) {
-            entry->label = (int32_t)label;
-            continue;
-        }
-        const char *path = path_of(shards, shard_of(shards, (uint32_t)i));
-        dt_tar_member_name(path, entry->offset, name, sizeof name);
-        DT_FAIL(DT_ERR_DATA,
-                "label %d of %s in shard %s is out of range: with data.label_offset %d and "
-                "model.num_classes %d labels must be %lld to %lld",
-                (int)entry->label, name, path, options->data->label_offset, options->num_classes,
-                (long long)options->data->label_offset,
-                (long long)options->data->label_offset + options->num_classes - 1);
+        if (label < 0 || (limit > 0 && label >= limit))
+            return refuse_label(shards, i, options, limit);
+        entry->label = (int32_t)label;
+        if (label >= *n_classes)
+            *n_classes = (int)label + 1;
     }
     return DT_OK;
 }
@@ -220,7 +261,7 @@ static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset
 
     DT_TRY(check_missing(shards));
     DT_TRY(build_index(shards, dataset, options));
-    DT_TRY(check_labels(shards, options));
+    DT_TRY(check_labels(shards, &dataset->n_classes, options));
     dataset->n = (uint32_t)shards->n_entries;
     return DT_OK;
 }
@@ -235,6 +276,7 @@ static void close_shards(struct dt_dataset *dataset)
     if (shards->has_lock)
         pthread_mutex_destroy(&shards->lock);
     dt_names_reset(&shards->paths);
+    dt_names_reset(&shards->classes);
     free(shards->shard);
     free(shards->entries);
     free(shards);
@@ -340,6 +382,12 @@ static void name_shards(const struct dt_dataset *dataset, uint32_t id, char *out
     snprintf(out, bytes, "%s: %s", path, member);
 }
 
+static const char *class_of_shards(const struct dt_dataset *dataset, int label)
+{
+    const struct dt_names *classes = &((const struct shards *)dataset->state)->classes;
+    return (size_t)label < classes->n ? dt_names_get(classes, (size_t)label) : NULL;
+}
+
 const struct dt_dataset_kind dt_dataset_shards = {
     .open = open_shards,
     .read = read_shards,
@@ -347,5 +395,6 @@ const struct dt_dataset_kind dt_dataset_shards = {
     .forget = forget_shards,
     .label = label_shards,
     .name = name_shards,
+    .class_name = class_of_shards,
     .close = close_shards,
 };

@@ -14,8 +14,9 @@
 #include "data/dataset.h"
 
 enum {
-    OFFSETS = 1 << 20, /* different windows, one pixel apart */
-    TINT = 192,        /* bytes per run of one colour: whole pixels and whole vectors */
+    DEFAULT_CLASSES = 1000, /* as ImageNet */
+    OFFSETS = 1 << 20,      /* different windows, one pixel apart */
+    TINT = 192,             /* bytes per run of one colour: whole pixels and whole vectors */
 };
 
 struct synthetic {
@@ -38,7 +39,7 @@ static dt_status open_synthetic(struct dt_dataset *dataset,
     dataset->state = synthetic;
     synthetic->size = options->image_size;
     synthetic->row_bytes = (size_t)options->image_size * 3;
-    synthetic->num_classes = options->num_classes;
+    synthetic->num_classes = options->num_classes > 0 ? options->num_classes : DEFAULT_CLASSES;
     synthetic->seed = options->seed;
 
     size_t noise_bytes = synthetic->row_bytes * (size_t)options->image_size + (size_t)OFFSETS * 3;
@@ -49,8 +50,9 @@ static dt_status open_synthetic(struct dt_dataset *dataset,
     dt_rng_fill(words, n_words, options->seed, DT_RNG_SYNTHETIC, UINT32_MAX, 0, 0);
 
     const uint64_t identity[] = {options->seed, (uint64_t)options->synthetic_images,
-                                 (uint64_t)options->image_size, (uint64_t)options->num_classes};
+                                 (uint64_t)options->image_size, (uint64_t)synthetic->num_classes};
     dataset->n = (uint32_t)options->synthetic_images;
+    dataset->n_classes = synthetic->num_classes;
     dataset->fingerprint = XXH64(identity, sizeof identity, 0);
     return DT_OK;
 }

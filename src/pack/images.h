@@ -51,8 +51,6 @@ dt_status dt_source_open(struct dt_dataset **dataset, const struct dt_shard_opti
 dt_status dt_ilsvrc_open_train(struct dt_dataset *dataset, const struct dt_shard_options *options);
 dt_status dt_ilsvrc_open_val(struct dt_dataset *dataset, const struct dt_shard_options *options);
 dt_status dt_tfrecord_open(struct dt_dataset *dataset, const struct dt_shard_options *options);
-dt_status dt_reshard_open(struct dt_dataset *dataset, const struct dt_shard_options *options);
-extern const struct dt_dataset_kind dt_dataset_reshard;
 /* dt_images_read, and verifies the checksum of the record. */
 dt_status dt_tfrecord_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);
 /* Whether the file begins with a TFRecord header: a length and its checksum. */

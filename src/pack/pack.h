@@ -32,8 +32,6 @@ struct dt_shard_options {
  * seed give the same bytes for any number of threads. DT_ERR_CREATE if dst already holds shards of
  * this prefix. */
 dt_status dt_shard_write(const struct dt_shard_options *options);
-/* Whether `path` is a folder of tar shards, or a single shard. */
-bool dt_shards_found(const char *path);
 /* Checks the shards of a folder, or a single one: structure, pairing, _info.json, labels, .idx and
  * checksums; decodes n_decode samples spread over the set (-1 = all). Prints a line per fault and a
  * summary on `out`, and progress with the remaining time on the terminal. DT_ERR_DATA if anything

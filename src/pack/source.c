@@ -1,5 +1,4 @@
 /* Sources of `dtrain shard`: the kind is detected from the path and its contents. */
-#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -13,10 +12,13 @@ typedef dt_status (*opener)(struct dt_dataset *dataset, const struct dt_shard_op
 static const struct dt_dataset_kind ilsvrc = {.read = dt_images_read, DT_IMAGES_FUNCTIONS};
 static const struct dt_dataset_kind tfrecord = {.read = dt_tfrecord_read, DT_IMAGES_FUNCTIONS};
 
-static dt_status open_folder(struct dt_dataset *dataset, const struct dt_shard_options *options)
+/* A kind of training data: class folders, or shards, to repack them with smaller images or another
+ * shard size. */
+static dt_status open_data(struct dt_dataset *dataset, const struct dt_shard_options *options)
 {
-    const struct dt_dataset_options of_folder = {.path = options->src, .num_classes = INT_MAX};
-    return dataset->kind->open(dataset, &of_folder);
+    const struct dt_config_data data = {0};
+    const struct dt_dataset_options of_data = {.data = &data, .path = options->src};
+    return dataset->kind->open(dataset, &of_data);
 }
 
 /* A single tar is one of ILSVRC's; a path that does not exist is a pattern of shards or TFRecord
@@ -33,11 +35,11 @@ static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
     *open = options->devkit ? dt_ilsvrc_open_val : dt_ilsvrc_open_train;
     if ((is_folder && dt_shards_found(options->src)) ||
         (is_pattern && dt_is_tar_name(options->src))) {
-        *kind = &dt_dataset_reshard;
-        *open = dt_reshard_open;
+        *kind = &dt_dataset_shards;
+        *open = open_data;
     } else if (is_folder) {
         *kind = dt_png_is_known() ? &dt_dataset_folder_png : &dt_dataset_folder;
-        *open = open_folder;
+        *open = open_data;
     } else if (is_pattern || dt_tfrecord_found(options->src)) {
         *kind = &tfrecord;
         *open = dt_tfrecord_open;

@@ -323,22 +323,3 @@ out:
     close_all(&verify);
     return status;
 }
-
-bool dt_shards_found(const char *path)
-{
-    struct dt_names entries = {0};
-    struct stat info;
-    bool found = false;
-
-    if (stat(path, &info) != 0)
-        return false;
-    if (!S_ISDIR(info.st_mode))
-        return dt_is_tar_name(path);
-    if (dt_names_list(&entries, path) != DT_OK)
-        dt_error_clear(); /* the next call to open it reports the error */
-    for (size_t i = 0; i < entries.n && !found; i++)
-        found = dt_is_tar_name(dt_names_get(&entries, i)) ||
-                strcmp(dt_names_get(&entries, i), "_info.json") == 0;
-    dt_names_reset(&entries);
-    return found;
-}

@@ -2,12 +2,15 @@
  * loader sees to it), and the sub-command `dtrain eval`. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/fault.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "checkpoint/weights.h"
+#include "data/classes.h"
 #include "dtrain/train.h"
 #include "train/session.h"
 #include "train/stop.h"
@@ -82,13 +85,27 @@ dt_status dt_session_evaluate(struct dt_session *s, struct dt_eval_result *resul
     return status;
 }
 
-static dt_status load_weights(struct dt_session *s, const char *weights)
+/* The model's classes are those of the weights; all ranks get them from rank 0. Collective. */
+static dt_status take_classes(struct dt_session *s, char *path, const char *weights)
 {
-    char path[DT_PATH_MAX];
+    dt_status status = DT_OK;
+    char *text = NULL;
+    if (s->rank == 0)
+        status = dt_weights_find(path, weights);
+    if (s->rank == 0 && status == DT_OK)
+        status = dt_weights_classes(&text, path);
+    int64_t bytes = text ? (int64_t)strlen(text) : 0;
+    DT_TRY_OUT(dt_comm_agree(s->comm, status));
+    DT_TRY_OUT(dt_comm_bcast(s->comm, &bytes, sizeof bytes, 0));
     if (s->rank != 0)
-        return DT_OK;
-    DT_TRY(dt_weights_find(path, weights));
-    return dt_weights_load(s->plan, path, s->model->head, false);
+        status = DT_NEW(text, (size_t)bytes + 1);
+    DT_TRY_OUT(dt_comm_agree(s->comm, status));
+    DT_TRY_OUT(dt_comm_bcast(s->comm, text, (size_t)bytes, 0));
+    DT_TRY_OUT(
+        dt_comm_agree(s->comm, bytes ? dt_classes_parse(&s->classes, text, weights) : DT_OK));
+out:
+    free(text);
+    return status;
 }
 
 /* Six digits: the digits after them depend on the order of summation over ranks. */
@@ -119,9 +136,14 @@ static dt_status load_and_evaluate(struct dt_session *s, const char *weights)
     struct dt_eval_result result;
     struct dt_session_needs needs = {.eval = true};
     struct dt_report_options report = {.dir = NULL};
+    char path[DT_PATH_MAX];
+    dt_status status = DT_OK;
     DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? dt_report_open(&s->report, &report) : DT_OK));
+    DT_TRY(take_classes(s, path, weights));
     DT_TRY(dt_session_open(s, &needs));
-    DT_TRY(dt_comm_agree(s->comm, load_weights(s, weights)));
+    if (s->rank == 0)
+        status = dt_weights_load(s->plan, path, s->model->head, false);
+    DT_TRY(dt_comm_agree(s->comm, status));
     DT_TRY(dt_plan_broadcast(s->plan));
     DT_TRY(dt_session_evaluate(s, &result, NULL));
     return dt_comm_agree(s->comm, s->rank == 0 ? print_result(&result) : DT_OK);

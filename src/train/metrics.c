@@ -275,7 +275,7 @@ static struct dt_input_case input_case(const struct dt_session *s, const double 
         .cpus = dt_session_cpus(s),
         .threads = on_cpu ? s->n_threads : 1,
         .on_cpu = on_cpu,
-        .is_raw = s->config->data.source == DT_SOURCE_SYNTHETIC,
+        .is_raw = dt_config_is_synthetic(s->config),
         .mean_bytes = mean_bytes,
         .resize = dt_crop_resize(&s->config->data, options.image_size),
         .set_bytes = mean_bytes * dt_dataset_size(s->train_set),

@@ -148,7 +148,7 @@ static dt_status try_set(const struct dt_session *s, const struct dt_dataset *se
 static dt_status try_sets(const struct dt_session *s)
 {
     const struct dt_dataset *const sets[] = {s->train_set, s->val_set};
-    if (s->config->data.source == DT_SOURCE_SYNTHETIC)
+    if (dt_config_is_synthetic(s->config))
         return DT_OK;
     for (size_t i = 0; i < DT_COUNT(sets); i++)
         if (sets[i])

@@ -222,7 +222,7 @@ static struct dt_checkpoint describe_start(const struct dt_session *s)
         .n_ranks = s->n_ranks,
         .micro_batch_size = s->micro_batch_size,
         .precision = (int)s->config->train.precision,
-        .num_classes = s->config->model.num_classes,
+        .num_classes = s->num_classes,
         .image_size = s->config->model.image_size,
         .global_batch_size = s->global_batch_size,
         .seed = s->config->train.seed,
@@ -312,11 +312,37 @@ static dt_status load_loss_scale(struct dt_checkpoint *state, const struct dt_se
     return s->backend->get_loss_scale(s->device, &state->loss_scale);
 }
 
+/* "cat,dog" from a text with a newline after each name. */
+static const char *list_classes(char out[LIST_BYTES], const char *classes)
+{
+    snprintf(out, LIST_BYTES, "%s", classes);
+    out[strlen(out) - 1] = '\0';
+    for (char *c = strchr(out, '\n'); c; c = strchr(c, '\n'))
+        *c = ',';
+    return out;
+}
+
+/* The same classes in another order would be learnt anew, silently. */
+static dt_status match_classes(const struct dt_session *s, const char *path)
+{
+    char old[LIST_BYTES], now[LIST_BYTES], *saved;
+    DT_TRY(dt_checkpoint_classes(&saved, path));
+    dt_status status = DT_OK;
+    if (saved && s->classes_text && strcmp(saved, s->classes_text) != 0)
+        status = DT_ERROR(DT_ERR_CONFIG,
+                          "cannot resume from %s, which was trained for other classes: %s then, "
+                          "%s now; use the old data or data.class_map, or another --out",
+                          path, list_classes(old, saved), list_classes(now, s->classes_text));
+    free(saved);
+    return status;
+}
+
 dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *resume,
                          struct dt_session *s)
 {
     *state = describe_start(s);
     if (resume->found) {
+        DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? match_classes(s, resume->path) : DT_OK));
         if (!resume->may_differ)
             DT_TRY(
                 dt_comm_agree(s->comm, dt_checkpoint_match(&resume->state, state, resume->path)));

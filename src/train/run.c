@@ -104,6 +104,9 @@ static dt_status open_output(struct run *r, bool resumed)
     r->save_policy.target.incarnation = r->folder.incarnation;
     DT_TRY(dt_file_path(path, "%s/config.json", dir));
     DT_TRY(dt_file_save(path, r->config_json, strlen(r->config_json)));
+    DT_TRY(dt_file_path(path, "%s/classes.txt", dir));
+    if (s->classes_text)
+        DT_TRY(dt_file_save(path, s->classes_text, strlen(s->classes_text)));
     dt_report_close(s->report);
     s->report = NULL;
     return dt_report_open(&s->report, &report);
@@ -196,8 +199,9 @@ static dt_status open_session(struct run *r, struct dt_resume *resume,
                               const struct dt_train_options *options)
 {
     struct dt_session *s = &r->session;
-    struct dt_session_needs needs = {
-        .train = true, .eval = dt_session_has_validation(s), .cache_dir = s->config->output.dir};
+    struct dt_session_needs needs = {.train = true,
+                                     .eval = dt_config_has_validation(s->config),
+                                     .cache_dir = s->config->output.dir};
     DT_TRY(dt_comm_agree(s->comm, watch_alone(r)));
     DT_TRY(dt_comm_agree(s->comm, dt_save_policy_init(&r->save_policy, s)));
     DT_TRY(dt_comm_agree(s->comm, prepare_output(r)));
@@ -211,7 +215,7 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
 {
     struct dt_session *s = &r->session;
     struct dt_resume resume;
-    bool validated = dt_session_has_validation(s);
+    bool validated = dt_config_has_validation(s->config);
     DT_TRY(open_session(r, &resume, options));
     DT_TRY(dt_preflight_try(s)); /* before the weights: it uses the gradient buffers */
     DT_TRY(dt_resume_load(&r->at, &resume, s));

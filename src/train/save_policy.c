@@ -61,6 +61,7 @@ dt_status dt_save_policy_open(struct dt_save_policy *policy, struct dt_run_folde
     policy->target = (struct dt_checkpoint_target){
         .dir = policy->dir,
         .config_json = config_json,
+        .classes = s->classes_text,
         .config_hash = XXH3_64bits(config_json, strlen(config_json)),
         .run_id = folder->run_id,
         .build_id = dt_build_id(),

@@ -4,11 +4,13 @@
 #include "train/session.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/pulse.h"
+#include "data/classes.h"
 #include "data/mix.h"
 #include "dtrain/train.h"
 #include "train/placement.h"
@@ -41,13 +43,6 @@ bool dt_session_scales_loss(const struct dt_session *s)
 bool dt_session_has_times(const struct dt_session *s)
 {
     return !s->backend->stamp || s->plan->options.profile;
-}
-
-bool dt_session_has_validation(const struct dt_session *s)
-{
-    const struct dt_config *config = s->config;
-    return config->data.source == DT_SOURCE_SYNTHETIC ? config->data.synthetic_val > 0
-                                                      : config->data.val[0] != '\0';
 }
 
 /* --- Checks --- */
@@ -123,39 +118,65 @@ int dt_session_cpus(const struct dt_session *s)
     return cpus > 0 ? cpus : 1;
 }
 
+static dt_status take_classes(struct dt_names *classes, const struct dt_dataset *set)
+{
+    const char *name;
+    for (int i = 0; (name = dt_dataset_class(set, i)); i++)
+        DT_TRY(dt_names_add(classes, name, strlen(name)));
+    return DT_OK;
+}
+
 static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool train,
                           const char *cache_dir)
 {
     const struct dt_config *config = s->config;
     const char *path = train ? config->data.train : config->data.val;
-    if (config->data.source != DT_SOURCE_SYNTHETIC && path[0] == '\0')
+    if (!dt_config_is_synthetic(config) && path[0] == '\0')
         DT_FAIL(DT_ERR_CONFIG, "data.%s: no path given; name a folder or shards",
                 train ? "train" : "val");
     struct dt_dataset_options options = {
         .data = &config->data,
         .path = path,
         .cache_dir = cache_dir,
-        .num_classes = config->model.num_classes,
+        .num_classes = s->num_classes,
+        .classes = &s->classes,
+        .subset = config->data.class_map[0] != '\0',
         .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
         .image_size = config->model.image_size,
         .seed = config->train.seed + !train, /* different synthetic images of the same classes */
     };
-    return dt_dataset_open(set, &options);
+    DT_TRY(dt_dataset_open(set, &options));
+    s->num_classes = dt_dataset_n_classes(*set);
+    return s->classes.n > 0 ? DT_OK : take_classes(&s->classes, *set);
 }
 
 static dt_status open_sets(struct dt_session *s, const struct dt_session_needs *needs)
 {
     dt_status status = DT_OK;
-    if (needs->train)
+    if (s->num_classes == 0)
+        s->num_classes = s->config->model.num_classes;
+    if (s->config->data.class_map[0] && s->classes.n == 0)
+        status = dt_classes_load(&s->classes, s->config->data.class_map);
+    if (status == DT_OK && needs->train)
         status = open_set(s, &s->train_set, true, needs->cache_dir);
     if (needs->layout_only) {
         snprintf(s->data_problem, sizeof s->data_problem, "%s",
                  status == DT_OK ? "" : dt_error_text());
+        if (s->num_classes == 0)
+            s->num_classes = 1000; /* unknown; ImageNet's */
         return DT_OK;
     }
     if (status == DT_OK && needs->eval)
         status = open_set(s, &s->val_set, false, needs->cache_dir);
-    return status;
+    return status == DT_OK ? dt_classes_text(&s->classes_text, &s->classes) : status;
+}
+
+static dt_status check_classes(const struct dt_session *s)
+{
+    if (s->num_classes < 2)
+        DT_FAIL(DT_ERR_DATA, "%s holds one class only, so there is nothing to learn",
+                s->train_set ? s->config->data.train : s->config->data.val);
+    return DT_OK;
 }
 
 static dt_status count_steps(struct dt_session *s)
@@ -189,6 +210,8 @@ static dt_status open_data(struct dt_session *s, const struct dt_session_needs *
             status = open_sets(s, needs);
     }
     dt_report_progress(s->report, "reading the data index", 1, 1);
+    if (status == DT_OK && !needs->input_only)
+        status = check_classes(s);
     if (status == DT_OK && needs->train && !needs->input_only)
         status = count_steps(s);
     return dt_comm_agree(s->comm, status);
@@ -252,7 +275,7 @@ static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
 {
     const struct dt_config *config = s->config;
     struct dt_model_options options = {
-        .num_classes = config->model.num_classes,
+        .num_classes = s->num_classes,
         .zero_init_residual = config->model.zero_init_residual,
         .dropout = config->model.dropout,
     };
@@ -461,6 +484,8 @@ void dt_session_close(struct dt_session *s, dt_status status)
         dt_dataset_close(s->train_set);
     if (s->val_set)
         dt_dataset_close(s->val_set);
+    dt_names_reset(&s->classes);
+    free(s->classes_text);
     dt_report_close(s->report);
     dt_error_set_origin(origin);
 }

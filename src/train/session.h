@@ -3,6 +3,7 @@
 #define DTRAIN_TRAIN_SESSION_H
 
 #include "checkpoint/checkpoint.h"
+#include "data/names.h"
 #include "dtrain/comm.h"
 #include "dtrain/config.h"
 #include "dtrain/data.h"
@@ -26,6 +27,9 @@ struct dt_session {
     struct dt_device *device;
     struct dt_graph *graph;
     struct dt_plan *plan;
+    struct dt_names classes; /* names in the order of labels; none if the data have none */
+    char *classes_text;      /* the same with a newline after each; NULL if none */
+    int num_classes;
     struct dt_dataset *train_set, *val_set; /* NULL if the sub-command or the config has none */
     struct dt_loader *train, *val;
     struct dt_report *report; /* rank 0 of a training run, else NULL */
@@ -57,8 +61,6 @@ dt_status dt_session_check_bad(const struct dt_loader *loader, double n_bad);
 bool dt_session_scales_loss(const struct dt_session *s);
 /* Whether the walk's times are meaningful: on a device with queues only in a profile. */
 bool dt_session_has_times(const struct dt_session *s);
-/* Whether the configuration has a validation set. */
-bool dt_session_has_validation(const struct dt_session *s);
 
 /* Number of CPUs this rank may use: its own, or its share of those that ranks of the node share. */
 int dt_session_cpus(const struct dt_session *s);

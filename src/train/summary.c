@@ -31,7 +31,7 @@ static void print_model(struct dt_text *line, const struct dt_session *s,
     dt_text_add(line, "%s, %.2f million parameters, %s, images of %d x %d, %d classes; build %.12s",
                 s->model->name, (double)summary->n_parameters / 1e6,
                 dt_precision_name(config->train.precision), config->model.image_size,
-                config->model.image_size, config->model.num_classes, dt_build_id());
+                config->model.image_size, s->num_classes, dt_build_id());
 }
 
 static void print_device(struct dt_text *line, const struct dt_session *s,
@@ -52,7 +52,7 @@ static void print_data(struct dt_text *line, const struct dt_session *s,
     (void)summary;
     dt_text_add(line, "%" PRIu32 " training and %" PRIu32 " validation images%s",
                 dt_dataset_size(s->train_set), s->val_set ? dt_dataset_size(s->val_set) : 0,
-                s->config->data.source == DT_SOURCE_SYNTHETIC ? ", synthetic" : "");
+                dt_config_is_synthetic(s->config) ? ", synthetic" : "");
 }
 
 static void print_schedule(struct dt_text *line, const struct dt_session *s,

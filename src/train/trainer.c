@@ -256,7 +256,7 @@ static dt_status train(struct run *r)
 static dt_status dry_run(struct dt_session *s)
 {
     struct dt_session_needs needs = {
-        .train = true, .eval = dt_session_has_validation(s), .layout_only = true};
+        .train = true, .eval = dt_config_has_validation(s->config), .layout_only = true};
     DT_TRY(dt_session_open(s, &needs));
     if (s->rank == 0)
         dt_session_print(s, stdout);

@@ -46,19 +46,20 @@ PY
 
 measure 1
 check 1 1 reading,decoding
-measure 2 --set data.source=shards --set data.train="$work/shards" --set data.workers=3 \
+measure 2 --set data.source=auto --set data.train="$work/shards" --set data.workers=3 \
     --set data.mixup=0.2 --set model.image_size=48 --set data.val_resize=48 --set data.augment=imagenet
 check 2 3 reading,decoding
-measure 1 --set data.source=synthetic
+measure 1 --set data.source=synthetic --set data.train= --set data.val=
 check 1 1 generating
 
 # A data set smaller than a global batch, and one with fewer images than ranks.
 mkdir -p "$work/two/a"
 cp "$(find "$work/train" -name '*.jpg' | head -1)" "$work/two/a/1.jpg"
-measure 1 --set data.train="$work/two"
+measure 1 --set data.train="$work/two" --set model.num_classes=0
 check 1 1 reading,decoding
 code=0
 on_ranks 2 "$dtrain" bench --input --config "$work/config.json" --set data.train="$work/two" \
+    --set model.num_classes=0 \
     > /dev/null 2> "$work/log" || code=$?
 if [ "$code" != 78 ] || ! grep -q "fewer images than there are ranks" "$work/log"; then
     fail "$(cat "$work/log")"
@@ -68,6 +69,7 @@ fi
 echo "no image" > "$work/two/a/1.jpg"
 code=0
 "$dtrain" bench --input --config "$work/config.json" --set data.train="$work/two" \
+    --set model.num_classes=0 \
     > /dev/null 2> "$work/log" || code=$?
 if [ "$code" != 65 ] || ! grep -q "none of the images" "$work/log"; then
     fail "$(cat "$work/log")"

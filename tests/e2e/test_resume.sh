@@ -104,7 +104,7 @@ expect 0 "already finished after 20 steps (best top1 [0-9.]*); raise train.max_s
     --out "$folder" --set checkpoint.every_steps=10
 unchanged "a finished run"
 expect 0 "already finished after 20 steps.*raise early_stop.target or choose another --out" \
-    --out "$folder" --set train.max_steps=40 --set early_stop.target=0.001
+    --out "$folder" --set train.max_steps=40 --set early_stop.target=1.5
 
 # Changes that do not alter the result, or are allowed explicitly.
 uncut=$(hash_of "$folder")

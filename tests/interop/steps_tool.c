@@ -121,7 +121,7 @@ static dt_status write_out(const struct dt_graph *g, const char *path,
             data[n++] = sections[s].values[t];
         }
     DT_TRY(dt_st_place(entries, n));
-    DT_TRY(dt_st_head(&head, &head_bytes, entries, n));
+    DT_TRY(dt_st_head(&head, &head_bytes, entries, n, NULL));
     DT_TRY(dt_file_remove(path));
     DT_TRY(dt_file_create(&fd, path));
     DT_TRY(dt_file_write(fd, head, head_bytes, path));

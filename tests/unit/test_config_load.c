@@ -53,8 +53,8 @@ static void test_defaults(void **state)
     memset(&config, 0xff, sizeof(config));
     dt_config_init(&config);
     assert_string_equal(config.model.name, "resnet50");
-    assert_int_equal(config.model.num_classes, 1000);
-    assert_int_equal(config.data.source, DT_SOURCE_SYNTHETIC);
+    assert_int_equal(config.model.num_classes, 0);
+    assert_int_equal(config.data.source, DT_SOURCE_AUTO);
     assert_true(config.data.mean[2] == 0.406 && config.data.std[0] == 0.229);
     assert_int_equal(config.train.epochs, 90);
     assert_int_equal(config.train.seed, 1);

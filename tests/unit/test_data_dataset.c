@@ -1,8 +1,10 @@
 /* Synthetic images and class folders. */
+#include "data/classes.h"
 #include "data/dataset.h"
 #include "data_files.h"
 
 static const struct dt_config_data synthetic_data = {.source = DT_SOURCE_SYNTHETIC};
+static const struct dt_config_data auto_data = {.source = DT_SOURCE_AUTO};
 static const struct dt_config_data folder_data = {.source = DT_SOURCE_FOLDER};
 
 enum { SIZE = 40 };
@@ -115,8 +117,12 @@ static void test_synthetic_sizes(void **state)
     }
     options.synthetic_images = 0;
     expect_error(DT_ERR_CONFIG, "at least one image", &options);
+    options.synthetic_images = 1;
     options.num_classes = 0;
-    expect_error(DT_ERR_CONFIG, "at least one class", &options);
+    struct dt_dataset *dataset = open_good(&options);
+    assert_int_equal(dt_dataset_n_classes(dataset), 1000);
+    assert_null(dt_dataset_class(dataset, 0));
+    dt_dataset_close(dataset);
     free(sample.data);
 }
 
@@ -193,8 +199,6 @@ static void test_folder_errors(void **state)
     make_folder("bad/a");
     make_folder("bad/b");
     expect_error(DT_ERR_DATA, "holds no samples", &options);
-    make_folder("bad/c");
-    expect_error(DT_ERR_DATA, "holds 3 class folders, but model.num_classes is 2", &options);
     options.path = at("nowhere");
     expect_error(DT_ERR_NO_INPUT, "nowhere", &options);
     write_text("plain", "file");
@@ -203,7 +207,6 @@ static void test_folder_errors(void **state)
     options.path = "";
     expect_error(DT_ERR_CONFIG, "no path", &options);
     options.path = at("bad");
-    options.num_classes = 3;
     assert_int_equal(symlink("nothing", at("bad/a/x.jpg")), 0);
     expect_error(DT_ERR_NO_INPUT, "bad/a/x.jpg", &options);
     dt_dataset_close(NULL);
@@ -228,8 +231,7 @@ static void test_cache(void **state)
 {
     (void)state;
     static const char *const texts[] = {"first", "another", "third"};
-    const struct dt_dataset_options options = {
-        .data = &folder_data, .path = at("cached"), .num_classes = 2};
+    const struct dt_dataset_options options = {.data = &folder_data, .path = at("cached")};
     make_folder("cached");
     make_folder("cached/a");
     write_text("cached/a/1.jpg", texts[0]);
@@ -254,12 +256,117 @@ static void test_cache(void **state)
     dt_dataset_close(dataset);
 }
 
+/* --- Classes --- */
+
+static const char *const class_names[] = {"cat", "dog", "fox"};
+
+static void make_animals(void)
+{
+    make_folder("animals");
+    for (size_t i = 0; i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "animals/%s", class_names[i]);
+        make_folder(name);
+        for (int k = 0; k < 2; k++) {
+            snprintf(name, sizeof name, "animals/%s/%d.jpg", class_names[i], k);
+            write_text(name, name);
+        }
+    }
+}
+
+static struct dt_names parse_names(const char *text)
+{
+    struct dt_names names = {0};
+    if (dt_classes_parse(&names, text, "list") != DT_OK)
+        fail_msg("%s", dt_error_text());
+    return names;
+}
+
+/* Opens the three animals as data whose labels follow `list`. */
+static struct dt_dataset *open_listed(struct dt_dataset_options *options, struct dt_names *names,
+                                      const char *list)
+{
+    *names = parse_names(list);
+    options->classes = names;
+    return open_good(options);
+}
+
+static void test_classes(void **state)
+{
+    struct dt_dataset_options options = {.data = &auto_data, .path = at("animals")};
+    struct dt_names names = {0};
+    char name[300];
+    (void)state;
+    make_animals();
+    struct dt_dataset *own = open_good(&options);
+    assert_int_equal(dt_dataset_n_classes(own), 3);
+    assert_string_equal(dt_dataset_class(own, 2), "fox");
+    assert_null(dt_dataset_class(own, 3));
+
+    /* Another order, and a class of which there are no images. */
+    struct dt_dataset *other = open_listed(&options, &names, "fox\nowl\r\ncat\ndog");
+    assert_int_equal(dt_dataset_n_classes(other), 4);
+    assert_string_equal(dt_dataset_class(other, 1), "owl");
+    for (uint32_t id = 0; id < 6; id++)
+        assert_int_equal(dt_dataset_label(other, id), id < 2 ? 2 : id < 4 ? 3 : 0);
+    assert_true(dt_dataset_fingerprint(own) != dt_dataset_fingerprint(other));
+    dt_dataset_close(other);
+    dt_names_reset(&names);
+
+    /* A subset. */
+    options.subset = true;
+    other = open_listed(&options, &names, "fox\ncat\n");
+    assert_int_equal(dt_dataset_size(other), 4);
+    assert_int_equal(dt_dataset_label(other, 0), 1);
+    assert_int_equal(dt_dataset_label(other, 3), 0);
+    assert_non_null(strstr(dt_dataset_name(other, 2, name, sizeof name), "animals/fox/0.jpg"));
+    read_as(other, 3, DT_OK, "animals/fox/1.jpg");
+    dt_dataset_close(other);
+    dt_names_reset(&names);
+    dt_dataset_close(own);
+}
+
+static void test_wrong_classes(void **state)
+{
+    struct dt_dataset_options options = {
+        .data = &auto_data, .path = at("animals"), .num_classes = 2};
+    struct dt_names names = parse_names("cat\nfox\n"), bad = {0};
+    (void)state;
+    expect_error(DT_ERR_CONFIG, "has 3 classes (the last is fox), but model.num_classes is 2",
+                 &options);
+    options.classes = &names;
+    expect_error(DT_ERR_DATA, "holds 1 class(es) that the model is not trained for: dog;",
+                 &options);
+    dt_names_reset(&names);
+    names = parse_names("ant\nbee");
+    options.subset = true;
+    expect_error(DT_ERR_DATA, "holds none of the 2 classes, which begin with ant; it has cat, dog",
+                 &options);
+    dt_names_reset(&names);
+    assert_int_equal(dt_classes_parse(&bad, "a\nb\na\n", "map.txt"), DT_ERR_DATA);
+    assert_non_null(strstr(dt_error_text(), "map.txt lists class a twice"));
+    dt_names_reset(&bad);
+    assert_int_equal(dt_classes_parse(&bad, "a\n\nb\n", "map.txt"), DT_ERR_DATA);
+    assert_non_null(strstr(dt_error_text(), "map.txt:2: an empty line"));
+    dt_names_reset(&bad);
+    assert_int_equal(dt_classes_load(&bad, at("nowhere")), DT_ERR_NO_INPUT);
+    write_text("nul", "");
+    assert_int_equal(dt_classes_load(&bad, at("nul")), DT_ERR_DATA);
+    options.path = at("nul");
+    expect_error(DT_ERR_DATA, "neither a folder nor a tar", &options);
+    options.path = at("nowhere");
+    expect_error(DT_ERR_NO_INPUT, "no data at", &options);
+    options.path = at("no-{00..01}.tar");
+    expect_error(DT_ERR_NO_INPUT, "shards are missing", &options);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_synthetic),       cmocka_unit_test(test_synthetic_classes),
         cmocka_unit_test(test_synthetic_sizes), cmocka_unit_test(test_folder),
         cmocka_unit_test(test_folder_errors),   cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_classes),         cmocka_unit_test(test_wrong_classes),
     };
     return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);
 }
