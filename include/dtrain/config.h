@@ -97,6 +97,7 @@ struct dt_config {
         double loss_scale; /* fp16: 0 = dynamic */
         bool deterministic;
         double label_smoothing;
+        bool restore_best;           /* end with the best weights instead of the last */
         int64_t replica_check_every; /* steps between comparisons of the ranks, 0 = at saves only */
     } train;
     struct dt_config_eval {

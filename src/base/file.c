@@ -305,6 +305,65 @@ out:
     return status;
 }
 
+/* Gives a temporary file, which exists, its name; removes it on failure. */
+static dt_status put_in_place(const char *temporary, const char *path)
+{
+    dt_status status = dt_file_rename(temporary, path);
+    (void)CHANGE(unlink(temporary)); /* also left by a rename to another link of the same file */
+    DT_TRY(status);
+    return sync_parent(path);
+}
+
+dt_status dt_file_link(const char *path, const char *target)
+{
+    char temporary[DT_PATH_MAX];
+    DT_TRY(temporary_name(temporary, path));
+    if (CHANGE(symlink(target, temporary)) != 0)
+        DT_FAIL(DT_ERR_CREATE, "cannot create link %s: %s", path, strerror(errno));
+    return put_in_place(temporary, path);
+}
+
+static dt_status copy_bytes(int to, int from, uint64_t bytes, const char *temporary,
+                            const char *path)
+{
+    enum { BLOCK = 1 << 16 };
+    char block[BLOCK];
+    for (uint64_t at = 0; at < bytes;) {
+        size_t n = bytes - at < BLOCK ? (size_t)(bytes - at) : BLOCK;
+        DT_TRY(dt_file_pread(from, block, n, at, path));
+        DT_TRY(dt_file_write(to, block, n, temporary));
+        at += n;
+    }
+    return DT_OK;
+}
+
+static dt_status copy_file(const char *from, const char *temporary)
+{
+    int in = -1, out = -1;
+    uint64_t bytes;
+    DT_TRY(dt_file_open(&in, &bytes, from));
+    dt_status status = dt_file_create(&out, temporary);
+    if (status == DT_OK)
+        status = copy_bytes(out, in, bytes, temporary, from);
+    if (status == DT_OK)
+        status = dt_file_finish(&out, temporary);
+    if (out >= 0)
+        close_written(out);
+    close(in);
+    return status;
+}
+
+dt_status dt_file_publish(const char *from, const char *to)
+{
+    char temporary[DT_PATH_MAX];
+    DT_TRY(temporary_name(temporary, to));
+    dt_status status = CHANGE(link(from, temporary)) == 0 ? DT_OK : copy_file(from, temporary);
+    if (status == DT_OK)
+        return put_in_place(temporary, to);
+    (void)CHANGE(unlink(temporary));
+    return status;
+}
+
 static bool is_folder(const char *path)
 {
     struct stat info;

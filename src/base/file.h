@@ -38,6 +38,11 @@ dt_status dt_file_load(char **text, size_t *bytes, const char *path, size_t limi
 /* Writes a temporary file, then fsync, rename and fsync of the folder. DT_ERR_CREATE or DT_ERR_IO.
  * A crash can leave the temporary file, ".tmp-*" with a new name every time, in the same folder. */
 dt_status dt_file_save(const char *path, const void *data, size_t bytes);
+/* Makes `path` a symbolic link to `target`, in place of what was there. */
+dt_status dt_file_link(const char *path, const char *target);
+/* Makes `to` the same file as `from` (a hard link), or a copy where links are not possible, in
+ * place of what was there; durable, like dt_file_save. */
+dt_status dt_file_publish(const char *from, const char *to);
 /* Removes what a crash in dt_file_save(path) left behind. */
 void dt_file_clean(const char *path);
 /* mkdir -p; the new folders are durable. */

@@ -2,10 +2,11 @@
  * MANIFEST.json}, dir = <run folder>/checkpoints.
  *
  * Writing: all files are written to <dir>/.tmp-step-N-I, I = incarnation, and made durable, the
- * manifest last; then the folder is renamed and its parent made durable. Only then is `latest` (a
- * text file with the name, a hint for humans) updated and are old checkpoints removed, renamed to
- * .trash-step-N first. A crash or power failure at any point leaves the old state or the new one.
- * Reading trusts only what the manifest confirms. These functions are local: rank 0 calls them. */
+ * manifest last; then the folder is renamed and its parent made durable. Only then are the links
+ * `latest` and `best` (hints for humans, never followed here) updated and old checkpoints removed,
+ * renamed to .trash-step-N first. A crash or power failure at any point leaves the old state or the
+ * new one. Reading trusts only what the manifest confirms. These functions are local: rank 0 calls
+ * them. */
 #ifndef DTRAIN_CHECKPOINT_CHECKPOINT_H
 #define DTRAIN_CHECKPOINT_CHECKPOINT_H
 
@@ -17,14 +18,23 @@
 
 enum { DT_MODEL_NAME_MAX = 64, DT_ORIGIN_MAX = DT_ID_MAX + 24 };
 
+/* The best evaluation so far. */
+struct dt_best {
+    enum dt_metric metric;
+    double value;
+    int64_t step, epoch; /* step -1 = no evaluation yet; epochs done */
+};
+
 /* Position and identity of a training run. Plain data: rank 0 broadcasts it. */
 struct dt_checkpoint {
-    int64_t step;         /* updates done */
-    int64_t epoch, batch; /* the next global batch to train on */
-    int64_t n_passes;     /* forward passes of a rank: num_batches_tracked of every batch norm */
-    double best_top1;     /* per cent, -1 = no evaluation yet */
-    int64_t best_step;    /* of best_top1 */
-    bool eval_due;        /* the run stopped before an evaluation, which comes first on resuming */
+    int64_t step;          /* updates done */
+    int64_t epoch, batch;  /* the next global batch to train on */
+    int64_t n_passes;      /* forward passes of a rank: num_batches_tracked of every batch norm */
+    struct dt_best best;   /* by checkpoint.best_metric */
+    struct dt_best goal;   /* by early_stop.metric */
+    double goal_reference; /* what later evaluations must beat by early_stop.min_delta */
+    int64_t goal_waits;    /* evaluations since one did */
+    bool eval_due;         /* the run stopped before an evaluation, which comes first on resuming */
     int n_ranks, micro_batch_size;
     int precision;                   /* enum dt_precision, -1 = not recorded */
     struct dt_loss_scale loss_scale; /* fp16; a scale of 0 = none */

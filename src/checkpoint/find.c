@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -111,17 +112,15 @@ dt_status dt_checkpoint_locate(char *dir, bool *is_one, const char *path)
 /* Only a hint, so it is never followed; but whoever moved files by hand wants to know. */
 static void compare_latest(const char *dir, const char *path)
 {
-    char latest[DT_PATH_MAX], *text;
-    size_t bytes;
+    char latest[DT_PATH_MAX], target[LATEST_BYTES];
     const char *name = strrchr(path, '/') + 1;
-    if (dt_file_path(latest, "%s/latest", dir) != DT_OK ||
-        dt_file_load(&text, &bytes, latest, LATEST_BYTES) != DT_OK)
+    if (dt_file_path(latest, "%s/latest", dir) != DT_OK)
         return;
-    text[strcspn(text, "\n")] = '\0';
-    if (strcmp(text, name) != 0)
-        dt_log(DT_LOG_WARNING, "%s names %s, but the newest good checkpoint is %s", latest, text,
-               name);
-    free(text);
+    ssize_t bytes = readlink(latest, target, sizeof target - 1);
+    target[bytes > 0 ? bytes : 0] = '\0';
+    if (target[0] && strcmp(target, name) != 0)
+        dt_log(DT_LOG_WARNING, "%s points to %s, but the newest good checkpoint is %s", latest,
+               target, name);
 }
 
 static dt_status try_one(bool *found, struct dt_checkpoint *state, const char *path, bool is_last)

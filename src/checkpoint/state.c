@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "checkpoint/checkpoint.h"
 
-enum { FORMAT = 3, FINGERPRINT_DIGITS = 16 };
+enum { FORMAT = 4, FINGERPRINT_DIGITS = 16 };
 static const int64_t integer_max = INT64_C(1) << 53; /* exact in JSON's doubles */
 static const double scale_max = 0x1p24;
 
@@ -24,7 +24,6 @@ static const struct {
     {"epoch", offsetof(struct dt_checkpoint, epoch), true, 0},
     {"batch", offsetof(struct dt_checkpoint, batch), true, 0},
     {"passes", offsetof(struct dt_checkpoint, n_passes), true, 0},
-    {"best_step", offsetof(struct dt_checkpoint, best_step), true, -1},
     {"ranks", offsetof(struct dt_checkpoint, n_ranks), false, 1},
     {"micro_batch_size", offsetof(struct dt_checkpoint, micro_batch_size), false, 0},
     {"num_classes", offsetof(struct dt_checkpoint, num_classes), false, 0},
@@ -49,6 +48,19 @@ static void set_integer(struct dt_checkpoint *state, size_t i, int64_t value)
         *(int *)field = (int)value;
 }
 
+static bool print_best(struct dt_jsonw *w, const char *name, const struct dt_best *best)
+{
+    if (best->step < 0)
+        return false;
+    dt_jsonw_begin(w, name, '{');
+    dt_jsonw_string(w, "metric", dt_metric_name(best->metric));
+    dt_jsonw_number(w, "value", best->value);
+    dt_jsonw_integer(w, "step", best->step);
+    dt_jsonw_integer(w, "epoch", best->epoch);
+    dt_jsonw_close(w, '}');
+    return true;
+}
+
 dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoint *state)
 {
     char fingerprint[FINGERPRINT_DIGITS + 1];
@@ -59,12 +71,16 @@ dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoi
     dt_jsonw_string(w, "dtrain", DTRAIN_VERSION);
     for (size_t i = 0; i < DT_COUNT(integers); i++)
         dt_jsonw_integer(w, integers[i].key, get(state, i));
-    dt_jsonw_number(w, "best_top1", state->best_top1);
     dt_jsonw_bool(w, "eval_due", state->eval_due);
     dt_jsonw_string(w, "model", state->model);
     dt_jsonw_string(w, "data_fingerprint", fingerprint);
     if (state->origin[0])
         dt_jsonw_string(w, "origin", state->origin);
+    print_best(w, "best", &state->best);
+    if (print_best(w, "goal", &state->goal)) {
+        dt_jsonw_number(w, "goal_reference", state->goal_reference);
+        dt_jsonw_integer(w, "goal_waits", state->goal_waits);
+    }
     if (state->precision >= 0)
         dt_jsonw_string(w, "precision", dt_precision_name((enum dt_precision)state->precision));
     if (state->loss_scale.scale > 0) {
@@ -88,21 +104,48 @@ static bool parse_integers(struct dt_checkpoint *state, const struct dt_json *ro
 
 static bool parse_others(struct dt_checkpoint *state, const struct dt_json *root)
 {
-    const struct dt_json *best = dt_json_get(root, "best_top1");
     const struct dt_json *due = dt_json_get(root, "eval_due");
     const struct dt_json *model = dt_json_get(root, "model");
     const struct dt_json *print = dt_json_get(root, "data_fingerprint");
-    bool ok = best && best->type == DT_JSON_NUMBER && due && due->type == DT_JSON_BOOL && model &&
-              model->type == DT_JSON_STRING && strlen(model->string) < sizeof state->model &&
-              print && print->type == DT_JSON_STRING &&
-              strlen(print->string) == FINGERPRINT_DIGITS &&
+    bool ok = due && due->type == DT_JSON_BOOL && model && model->type == DT_JSON_STRING &&
+              strlen(model->string) < sizeof state->model && print &&
+              print->type == DT_JSON_STRING && strlen(print->string) == FINGERPRINT_DIGITS &&
               strspn(print->string, "0123456789abcdef") == FINGERPRINT_DIGITS;
     if (!ok)
         return false;
-    state->best_top1 = best->number;
     state->eval_due = due->boolean;
     memcpy(state->model, model->string, strlen(model->string) + 1);
     return sscanf(print->string, "%" SCNx64, &state->fingerprint) == 1;
+}
+
+/* Absent before the first evaluation. */
+static bool parse_best(struct dt_best *best, const struct dt_json *object)
+{
+    *best = (struct dt_best){.step = -1};
+    if (!object)
+        return true;
+    const struct dt_json *metric = dt_json_get(object, "metric");
+    const struct dt_json *value = dt_json_get(object, "value");
+    if (!metric || metric->type != DT_JSON_STRING || !value || value->type != DT_JSON_NUMBER)
+        return false;
+    while (best->metric < DT_N_METRICS && strcmp(dt_metric_name(best->metric), metric->string) != 0)
+        best->metric++;
+    best->value = value->number;
+    return best->metric < DT_N_METRICS &&
+           dt_json_integer(dt_json_get(object, "step"), 0, integer_max, &best->step) &&
+           dt_json_integer(dt_json_get(object, "epoch"), 0, integer_max, &best->epoch);
+}
+
+static bool parse_goal(struct dt_checkpoint *state, const struct dt_json *root)
+{
+    const struct dt_json *reference = dt_json_get(root, "goal_reference");
+    const struct dt_json *waits = dt_json_get(root, "goal_waits");
+    if (!parse_best(&state->goal, dt_json_get(root, "goal")))
+        return false;
+    if (state->goal.step < 0)
+        return true;
+    state->goal_reference = reference && reference->type == DT_JSON_NUMBER ? reference->number : 0;
+    return reference && dt_json_integer(waits, 0, integer_max, &state->goal_waits);
 }
 
 /* Absent in a run that began in its own folder. */
@@ -151,7 +194,8 @@ dt_status dt_checkpoint_state_load(struct dt_checkpoint *state, const char *path
     const struct dt_json *root = dt_json_root(doc);
     bool ok = dt_json_integer(dt_json_get(root, "format"), FORMAT, FORMAT, &format) &&
               parse_integers(state, root) && parse_others(state, root) &&
-              parse_precision(state, root) && parse_origin(state, root);
+              parse_precision(state, root) && parse_origin(state, root) &&
+              parse_best(&state->best, dt_json_get(root, "best")) && parse_goal(state, root);
     dt_json_destroy(doc);
     if (!ok)
         DT_FAIL(DT_ERR_DATA, "%s: not a state of this version of dtrain (format %d)", file, FORMAT);

@@ -195,21 +195,30 @@ out:
     return status;
 }
 
-static dt_status find_checkpoint(char *out, const char *path)
+static dt_status verify_one(const char *path)
 {
-    char dir[DT_PATH_MAX];
-    bool is_one;
+    dt_status status = dt_checkpoint_verify(NULL, path);
+    if (status != DT_OK)
+        DT_FAIL(status, "cannot load weights from %s: %s", path, dt_error_text());
+    return DT_OK;
+}
+
+/* The best checkpoint if it is kept and good, otherwise the newest good one. */
+static dt_status find_best(char *out, const char *dir, bool latest)
+{
+    char best[DT_PATH_MAX];
     struct dt_checkpoint state;
-    DT_TRY(dt_checkpoint_locate(dir, &is_one, path));
-    if (is_one) {
-        dt_status status = dt_checkpoint_verify(NULL, path);
-        if (status != DT_OK)
-            DT_FAIL(status, "cannot load weights from %s: %s", path, dt_error_text());
-        return dt_file_path(out, "%s", path);
-    }
     DT_TRY(dt_checkpoint_find(out, &state, dir));
     if (out[0] == '\0')
         DT_FAIL(DT_ERR_NO_INPUT, "cannot load weights: %s holds no good checkpoint", dir);
+    if (latest || state.best.step < 0 || state.best.step == state.step)
+        return DT_OK;
+    DT_TRY(dt_checkpoint_path(best, dir, state.best.step));
+    if (dt_file_exists(best) && verify_one(best) == DT_OK)
+        return dt_file_path(out, "%s", best);
+    dt_log(DT_LOG_WARNING, "the best checkpoint, %s, is missing or damaged; using the newest, %s",
+           best, out);
+    dt_error_clear();
     return DT_OK;
 }
 
@@ -222,20 +231,66 @@ static bool is_model_folder(const char *path)
            dt_checkpoint_locate(dir, &is_one, path) == DT_OK && !is_one;
 }
 
+/* The folder of the weights in a checkpoint, a folder of checkpoints, a run folder, or a folder of
+ * another program. */
+static dt_status find_in_folder(char *out, const char *path)
+{
+    char dir[DT_PATH_MAX];
+    bool is_one;
+    DT_TRY(dt_checkpoint_locate(dir, &is_one, path));
+    if (is_one) {
+        DT_TRY(verify_one(path));
+        return dt_file_path(out, "%s", path);
+    }
+    if (strcmp(dir, path) == 0 && is_model_folder(path))
+        return dt_file_path(out, "%s", path);
+    return find_best(out, dir, false);
+}
+
+/* RUN@best, RUN@latest, RUN@step-N. */
+static dt_status find_in_run(char *out, const char *path, const char *at)
+{
+    char run[DT_PATH_MAX], dir[DT_PATH_MAX], end;
+    const char *which = at + 1;
+    long long step;
+    bool is_one, latest = strcmp(which, "latest") == 0;
+    DT_TRY(dt_file_path(run, "%.*s", (int)(at - path), path));
+    DT_TRY(dt_checkpoint_locate(dir, &is_one, run));
+    if (latest || strcmp(which, "best") == 0)
+        return find_best(out, dir, latest);
+    if (sscanf(which, "step-%lld%c", &step, &end) != 1)
+        DT_FAIL(DT_ERR_USAGE, "%s: after the @ write best, latest or step-N", path);
+    DT_TRY(dt_checkpoint_path(out, dir, step));
+    return verify_one(out);
+}
+
 dt_status dt_weights_find(char *out, const char *path)
 {
     char folder[DT_PATH_MAX];
     struct stat info;
-    if (stat(path, &info) != 0)
+    const char *at = strrchr(path, '@');
+    bool exists = stat(path, &info) == 0;
+    if (exists && !S_ISDIR(info.st_mode))
+        return dt_file_path(out, "%s", path);
+    if (exists)
+        DT_TRY(find_in_folder(folder, path));
+    else if (at && at > path)
+        DT_TRY(find_in_run(folder, path, at));
+    else
         DT_FAIL(dt_file_input_status(errno), "cannot load weights from %s: %s", path,
                 strerror(errno));
-    if (!S_ISDIR(info.st_mode))
-        return dt_file_path(out, "%s", path);
-    if (is_model_folder(path))
-        DT_TRY(dt_file_path(folder, "%s", path));
-    else
-        DT_TRY(find_checkpoint(folder, path));
     return dt_file_path(out, "%s/%s", folder, model_file);
+}
+
+dt_status dt_weights_config(char *out, const char *path)
+{
+    char model[DT_PATH_MAX];
+    DT_TRY(dt_weights_find(model, path));
+    DT_TRY(dt_file_path(out, "%.*sconfig.json", (int)(dt_file_base(model) - model), model));
+    if (!dt_file_exists(out))
+        DT_FAIL(DT_ERR_USAGE, "%s has no config.json beside its weights; give one with --config",
+                path);
+    return DT_OK;
 }
 
 dt_status dt_weights_classes(char **classes, const char *path)

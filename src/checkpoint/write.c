@@ -221,8 +221,8 @@ static void beat(void *context, uint64_t bytes)
 
 static bool names_best(const struct dt_checkpoint *state, const int64_t *steps, int n_steps)
 {
-    for (int i = 0; i < n_steps && state->best_top1 >= 0; i++)
-        if (steps[i] == state->best_step)
+    for (int i = 0; i < n_steps; i++)
+        if (steps[i] == state->best.step)
             return true;
     return false;
 }
@@ -233,15 +233,15 @@ static int64_t find_best(const struct save *s, const int64_t *steps, int n_steps
 {
     char path[DT_PATH_MAX];
     struct dt_checkpoint state;
-    if (!s->target->config.keep_best || s->state->best_top1 < 0)
+    if (!s->target->config.keep_best || s->state->best.step < 0)
         return -1;
     if (names_best(s->state, steps, n_steps))
-        return s->state->best_step;
+        return s->state->best.step;
     for (int i = 0; i < n_steps; i++)
         if (steps[i] < s->state->step &&
             dt_checkpoint_path(path, s->target->dir, steps[i]) == DT_OK &&
             dt_checkpoint_state_load(&state, path) == DT_OK && names_best(&state, steps, n_steps))
-            return state.best_step;
+            return state.best.step;
     return -1;
 }
 
@@ -274,12 +274,23 @@ static bool is_kept(const struct save *s, int64_t step, int n_newer, int64_t bes
            (target->config.keep_every > 0 && step % target->config.keep_every == 0);
 }
 
+static void point_link(const struct save *s, const char *name, int64_t step)
+{
+    char path[DT_PATH_MAX], target[64];
+    snprintf(target, sizeof target, "step-%09" PRId64, step);
+    if (dt_file_path(path, "%s/%s", s->target->dir, name) != DT_OK ||
+        dt_file_link(path, target) != DT_OK)
+        dt_log(DT_LOG_WARNING, "%s; this link is only a hint", dt_error_text());
+}
+
 /* Damaged checkpoints are removed and unreadable ones kept; neither counts towards keep. */
 static dt_status move_old(const struct save *s, const int64_t *steps, int n_steps)
 {
     const char *dir = s->target->dir;
     int64_t best_step = find_best(s, steps, n_steps);
     int n_newer = 0, n_moved = 0;
+    if (best_step >= 0)
+        point_link(s, "best", best_step);
     for (int i = 0; i < n_steps; i++) {
         if (steps[i] >= s->state->step)
             continue;
@@ -308,22 +319,19 @@ static void retire_old(const struct save *s)
         dt_log(DT_LOG_WARNING, "old checkpoints were not removed: %s", dt_error_text());
 }
 
-static void point_latest(const struct save *s)
-{
-    char latest[DT_PATH_MAX], name[64];
-    int n = snprintf(name, sizeof name, "step-%09" PRId64 "\n", s->state->step);
-    if (dt_file_path(latest, "%s/latest", s->target->dir) != DT_OK ||
-        dt_file_save(latest, name, (size_t)n) != DT_OK)
-        dt_log(DT_LOG_WARNING, "%s; this file is only a hint", dt_error_text());
-}
-
 /* --- The protocol --- */
+
+static bool is_same_best(const struct dt_best *a, const struct dt_best *b)
+{
+    return a->step == b->step && (a->step < 0 || (a->metric == b->metric && a->value == b->value));
+}
 
 /* Compares what may differ if a step is saved twice, as after an evaluation cut short by a stop. */
 static bool is_same(const struct dt_checkpoint *a, const struct dt_checkpoint *b)
 {
-    return a->eval_due == b->eval_due && a->best_top1 == b->best_top1 &&
-           a->best_step == b->best_step && a->loss_scale.scale == b->loss_scale.scale &&
+    return a->eval_due == b->eval_due && is_same_best(&a->best, &b->best) &&
+           is_same_best(&a->goal, &b->goal) && a->goal_waits == b->goal_waits &&
+           a->loss_scale.scale == b->loss_scale.scale &&
            a->loss_scale.n_clean == b->loss_scale.n_clean;
 }
 
@@ -384,7 +392,7 @@ static dt_status save_checkpoint(struct save *s)
     DT_TRY(dt_file_sync_folder(dir));
     if (s->present == SAME || s->present == OTHER)
         remove_temporary(s); /* the previous one: only once the exchange is durable */
-    point_latest(s);
+    point_link(s, "latest", s->state->step);
     retire_old(s);
     dt_error_clear();
     return DT_OK;

@@ -14,8 +14,9 @@
 #define DT_COMMAND_LIST(LOCAL, RANKS)                                                              \
     RANKS(train, "train", "", "Train a network (the default).", 1, "config", "set", "out",         \
           "resume", "max-time", "dry-run", "allow-config-change")                                  \
-    RANKS(eval, "eval", "", "Compute loss and accuracy of saved weights on the validation data.",  \
-          2, "config", "weights", "set")                                                           \
+    RANKS(eval, "eval", "[RUN]",                                                                   \
+          "Compute loss and accuracy of saved weights on the validation data.", 0, "weights",      \
+          "config", "set")                                                                         \
     RANKS(bench, "bench", "",                                                                      \
           "Measure images per second, on synthetic data or of the input pipeline alone.", 0,       \
           "config", "set", "json", "profile", "input")                                             \

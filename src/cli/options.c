@@ -13,6 +13,7 @@
 #include "base/isa.h"
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "checkpoint/weights.h"
 #include "cli/commands.h"
 #include "image/convert.h"
 
@@ -33,7 +34,8 @@ static const struct dt_option options[] = {
     {"allow-config-change", DT_OPTION_FLAG, AT(allow_config_change), 0, 0, NULL,
      "resume even if the changed configuration alters the result"},
     {"weights", DT_OPTION_TEXT, AT(weights), 0, 0, "PATH",
-     "load a safetensors file, a checkpoint or the newest one of a run folder"},
+     "load a safetensors file, a checkpoint, or of a run folder the best one; also RUN@latest, "
+     "RUN@step-N"},
     {"json", DT_OPTION_TEXT, AT(json), 0, 0, "FILE", "write the results as JSON"},
     {"profile", DT_OPTION_FLAG, AT(profile), 0, 0, NULL, "print the time of every op"},
     {"input", DT_OPTION_FLAG, AT(input), 0, 0, NULL,
@@ -183,7 +185,25 @@ static dt_status refuse_option(const char *text, const struct dt_command *comman
             nearest ? "?" : "");
 }
 
-static dt_status check_given(const struct dt_arguments *args)
+/* An operand RUN is the same as --weights. */
+static dt_status take_run(struct dt_arguments *args)
+{
+    if (!strstr(args->command->operands, "RUN"))
+        return DT_OK;
+    if (args->weights && args->n_operands > 0)
+        DT_FAIL(DT_ERR_USAGE, "%s and --weights %s: give one of them", args->operands[0],
+                args->weights);
+    if (!args->weights && args->n_operands == 0)
+        DT_FAIL(DT_ERR_USAGE, "dtrain %s needs a run folder, or --weights PATH",
+                args->command->name);
+    if (!args->weights) {
+        args->weights = *args->operands++;
+        args->n_operands--;
+    }
+    return DT_OK;
+}
+
+static dt_status check_given(struct dt_arguments *args)
 {
     const struct dt_command *command = args->command;
     int least, most;
@@ -199,7 +219,7 @@ static dt_status check_given(const struct dt_arguments *args)
             DT_FAIL(DT_ERR_USAGE, "dtrain %s needs --%s %s; see dtrain --help", command->name,
                     row->name, row->value);
     }
-    return DT_OK;
+    return take_run(args);
 }
 
 static dt_status parse_options(struct dt_arguments *args, int argc, char **argv)
@@ -270,7 +290,13 @@ void dt_arguments_reset(struct dt_arguments *args)
 
 dt_status dt_arguments_config(struct dt_config *config, const struct dt_arguments *args)
 {
-    DT_TRY(dt_config_load(config, args->config, args->sets, args->n_sets));
+    char own[DT_PATH_MAX];
+    const char *path = args->config;
+    if (!path && args->weights) {
+        DT_TRY(dt_weights_config(own, args->weights));
+        path = own;
+    }
+    DT_TRY(dt_config_load(config, path, args->sets, args->n_sets));
     if (!args->out)
         return DT_OK;
     return dt_file_path(config->output.dir, "%s", args->out);

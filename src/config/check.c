@@ -76,6 +76,10 @@ static bool early_stop_target(const struct dt_config *c, char *what)
         WRONG("no validation data to measure %g on; set data.val", target);
     if (target > 0 && target <= 1 && dt_metric_is_percent(c->early_stop.metric))
         WRONG("%g is in per cent; did you mean %g?", target, 100 * target);
+    if (target > 1 && !dt_metric_is_percent(c->early_stop.metric) &&
+        c->early_stop.metric != DT_METRIC_LOSS)
+        WRONG("%g, but %s lies between 0 and 1; did you mean %g?", target,
+              dt_metric_name(c->early_stop.metric), target / 100);
     return false;
 }
 
@@ -83,6 +87,15 @@ static bool early_stop_patience(const struct dt_config *c, char *what)
 {
     if (c->early_stop.patience > 0 && !dt_config_has_validation(c))
         WRONG("no validation data to measure on; set data.val");
+    return false;
+}
+
+static bool restore_best(const struct dt_config *c, char *what)
+{
+    if (c->train.restore_best && !dt_config_has_validation(c))
+        WRONG("no validation data to judge by; set data.val");
+    if (c->train.restore_best && !c->checkpoint.keep_best)
+        WRONG("needs checkpoint.keep_best");
     return false;
 }
 
@@ -158,6 +171,7 @@ static const struct {
     {"train.deterministic", deterministic},
     {"early_stop.target", early_stop_target},
     {"early_stop.patience", early_stop_patience},
+    {"train.restore_best", restore_best},
     {"train.loss_scale", loss_scale},
     {"optim.nesterov", nesterov},
     {"schedule.warmup_epochs", warmup_epochs},

@@ -95,7 +95,7 @@ static const double classic_milestones[] = {30, 60, 80};
  *   data.val, synthetic_val, eval.*       evaluation only reports
  *   data.workers, prefetch, cache_mb      order and augmentation do not depend on them
  *   data.max_bad_fraction, train.max_steps, early_stop.*   determine only when training ends
- *   train.replica_check_every   only compares the ranks
+ *   train.replica_check_every, restore_best     compares the ranks; chooses a checkpoint
  *   train.epochs                the run length; schedules cosine and poly depend on it
  *   train.micro_batch_size      other partial sums; other batches for batch norm
  *   train.precision, loss_scale, deterministic      weights and momentum are always fp32
@@ -177,6 +177,8 @@ const struct dt_key dt_keys[] = {
     BOOL(train.deterministic, false,
          "Bit-identical results in every run on the same number of ranks", INEXACT),
     FRACTION(train.label_smoothing, 0, "Fraction of the target distributed over all classes"),
+    BOOL(train.restore_best, false,
+         "Make RUN/model.safetensors the best checkpoint's model instead of the last", FREE),
     NUMBER(train.replica_check_every, DT_KEY_INT64, 500, 0, MAX_EXACT,
            "Steps between comparisons of the ranks' weights; 0: only before checkpoints", FREE),
 

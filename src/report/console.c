@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -94,17 +95,31 @@ static void on_input(const struct event *e)
         dt_log(DT_LOG_INFO, "%s", dt_field_text(e->fields, e->n_fields, "text"));
 }
 
+/* ", <before><text><after>", only if the event has a text. */
+static void add_text(struct dt_text *line, const struct event *e, const char *key,
+                     const char *before, const char *after)
+{
+    const char *text = dt_field_text(e->fields, e->n_fields, key);
+    if (text && text[0])
+        dt_text_add(line, "%s%s%s", before, text, after);
+}
+
 static void on_run_end(const struct event *e)
 {
-    char text[LINE_BYTES];
+    char text[LINE_BYTES + 2 * DT_PATH_MAX], duration[32];
     struct dt_text line = dt_text_in(text, sizeof text);
-    char duration[32];
     double seconds = number(e, "seconds");
     dt_text_add(&line, "end: %s after %" PRId64 " steps",
                 dt_field_text(e->fields, e->n_fields, "status"), integer(e, "steps"));
     if (isfinite(seconds))
         dt_text_add(&line, ", %s", dt_clock_format(duration, sizeof(duration), seconds));
-    add_number(&line, e, "top1", ", top1 ", 3, "");
+    add_number(&line, e, "images_per_s", ", ", 1, " images/s");
+    add_text(&line, e, "reason", ": ", "");
+    add_text(&line, e, "best_metric", "; best ", "");
+    add_number(&line, e, "best", " ", 3, "");
+    add_number(&line, e, "best_epoch", " in epoch ", 0, "");
+    add_text(&line, e, "best_path", " (", ")");
+    add_text(&line, e, "model", "; model ", "");
     dt_log(DT_LOG_INFO, "%s", text);
 }
 

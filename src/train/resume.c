@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/weights.h"
+#include "train/best.h"
 
 enum { LIST_BYTES = 4096 };
 
@@ -218,7 +219,6 @@ dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
 static struct dt_checkpoint describe_start(const struct dt_session *s)
 {
     struct dt_checkpoint state = {
-        .best_top1 = -1,
         .n_ranks = s->n_ranks,
         .micro_batch_size = s->micro_batch_size,
         .precision = (int)s->config->train.precision,
@@ -230,6 +230,7 @@ static struct dt_checkpoint describe_start(const struct dt_session *s)
         .n_train_images = dt_dataset_size(s->train_set),
     };
     snprintf(state.model, sizeof state.model, "%s", s->model->name);
+    dt_best_init(&state, s->config);
     return state;
 }
 
@@ -290,8 +291,7 @@ static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved
     state->epoch = saved->epoch;
     state->batch = saved->batch;
     state->n_passes = saved->n_passes;
-    state->best_top1 = saved->best_top1;
-    state->best_step = saved->best_step;
+    dt_best_adopt(state, saved);
     state->eval_due = saved->eval_due;
     state->loss_scale = saved->loss_scale;
     memcpy(state->origin, saved->origin, sizeof state->origin);

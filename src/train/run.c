@@ -19,15 +19,24 @@
 #include "train/run.h"
 #include "train/summary.h"
 
-bool dt_run_is_goal_reached(const struct run *r)
+enum { REASON_BYTES = 192 };
+
+/* Why the run is complete; the key to raise in order to continue goes to *key. */
+static bool is_complete(const struct run *r, const char **key, char *why, size_t bytes)
 {
-    double goal = r->session.config->early_stop.target;
-    return goal > 0 && r->at.best_top1 >= goal;
+    const struct dt_session *s = &r->session;
+    if (dt_best_ends(&r->at, s->config, key, why, bytes))
+        return true;
+    *key = s->last_step < s->schedule.total_steps ? "train.max_steps" : "train.epochs";
+    snprintf(why, bytes, "%s", *key);
+    return r->at.step >= s->last_step;
 }
 
 bool dt_run_is_complete(const struct run *r)
 {
-    return r->at.step >= r->session.last_step || dt_run_is_goal_reached(r);
+    const char *key;
+    char why[REASON_BYTES];
+    return is_complete(r, &key, why, sizeof why);
 }
 
 /* --- The folder --- */
@@ -112,6 +121,38 @@ static dt_status open_output(struct run *r, bool resumed)
     return dt_report_open(&s->report, &report);
 }
 
+/* The folder of the best checkpoint; "" if there is none. */
+static const char *best_path(char path[DT_PATH_MAX], const struct run *r)
+{
+    if (r->at.best.step < 0 ||
+        dt_checkpoint_path(path, r->save_policy.dir, r->at.best.step) != DT_OK ||
+        !dt_file_exists(path))
+        path[0] = '\0';
+    return path;
+}
+
+/* RUN/model.safetensors is the result: the last weights, or the best with train.restore_best. The
+ * checkpoint is durable, so a failure is only a warning. Rank 0. */
+static void publish_model(const struct run *r, char to[DT_PATH_MAX])
+{
+    char folder[DT_PATH_MAX], from[DT_PATH_MAX];
+    bool best = r->session.config->train.restore_best && best_path(folder, r)[0];
+    dt_status status = DT_OK;
+    if (!best)
+        status = dt_checkpoint_path(folder, r->save_policy.dir, r->at.step);
+    if (status == DT_OK)
+        status = dt_file_path(from, "%s/model.safetensors", folder);
+    if (status == DT_OK)
+        status = dt_file_path(to, "%s/model.safetensors", r->session.config->output.dir);
+    if (status == DT_OK)
+        status = dt_file_publish(from, to);
+    if (status == DT_OK)
+        return;
+    dt_log(DT_LOG_WARNING, "the model remains in %s only: %s", folder, dt_error_text());
+    dt_error_clear();
+    to[0] = '\0';
+}
+
 /* --- Messages --- */
 
 static int64_t n_parameters(const struct dt_graph *g)
@@ -148,15 +189,13 @@ static void report_start(const struct run *r)
 
 static void log_finished(const struct run *r)
 {
-    char best[64] = "";
-    if (r->at.best_top1 >= 0)
-        snprintf(best, sizeof best, " (best top1 %.3f)", r->at.best_top1);
+    char best[96], why[REASON_BYTES];
+    const char *key;
+    is_complete(r, &key, why, sizeof why);
+    dt_best_describe(best, sizeof best, &r->at);
     dt_log(DT_LOG_INFO,
-           "already finished after %" PRId64 " steps%s; raise %s or choose another --out",
-           r->at.step, best,
-           dt_run_is_goal_reached(r)                                ? "early_stop.target"
-           : r->session.last_step < r->session.schedule.total_steps ? "train.max_steps"
-                                                                    : "train.epochs");
+           "already finished after %" PRId64 " steps%s%s%s; raise %s or choose another --out",
+           r->at.step, best[0] ? " (" : "", best, best[0] ? ")" : "", key);
 }
 
 /* How the previous run ended, and where this one resumes. */
@@ -215,13 +254,17 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
 {
     struct dt_session *s = &r->session;
     struct dt_resume resume;
+    char model[DT_PATH_MAX];
     bool validated = dt_config_has_validation(s->config);
     DT_TRY(open_session(r, &resume, options));
     DT_TRY(dt_preflight_try(s)); /* before the weights: it uses the gradient buffers */
     DT_TRY(dt_resume_load(&r->at, &resume, s));
     r->at.eval_due = r->at.eval_due && validated;
+    r->begin_step = r->at.step;
     r->was_complete = resume.found && dt_run_is_complete(r) && !r->at.eval_due;
     if (r->was_complete) {
+        if (s->rank == 0)
+            publish_model(r, model); /* the previous start may have been killed before it */
         log_finished(r);
         return DT_OK;
     }
@@ -255,25 +298,48 @@ static dt_status report_bad_images(struct run *r)
     return DT_OK;
 }
 
-dt_status dt_run_end(struct run *r, dt_status status)
+static void report_end(struct run *r, dt_status status)
 {
-    struct dt_session *s = &r->session;
-    const int origin = dt_error_origin(); /* what fails from here on does not change it */
-    if (status == DT_OK || status == DT_STOPPED)
-        DT_TRY(report_bad_images(r));
+    const struct dt_session *s = &r->session;
+    const char *key;
+    char why[REASON_BYTES] = "", path[DT_PATH_MAX], model[DT_PATH_MAX] = "";
+    double seconds = dt_clock_s() - r->begin_s;
+    int64_t n_images = (r->at.step - r->begin_step) * s->global_batch_size;
+    const struct dt_best *best = &r->at.best;
+    if (status == DT_OK)
+        is_complete(r, &key, why, sizeof why);
+    if (status == DT_OK && s->rank == 0)
+        publish_model(r, model);
+    const char *reason = status == DT_STOPPED ? r->stop_reason : why;
     const struct dt_field fields[] = {
         DT_TEXT("status", dt_status_name(status)),
         DT_INT("exit_code", status),
+        DT_TEXT("reason", reason),
         DT_INT("steps", r->at.step),
-        DT_NUM("seconds", dt_clock_s() - r->begin_s),
+        DT_NUM("seconds", seconds),
+        DT_NUM("images_per_s", (double)n_images / seconds),
+        DT_TEXT("model", model),
+        DT_TEXT("best_metric", dt_metric_name(best->metric)),
+        DT_NUM("best", best->value),
+        DT_INT("best_epoch", best->epoch),
+        DT_TEXT("best_path", best_path(path, r)),
         DT_NUM("top1", r->top1),
     };
+    enum { AFTER_EVALUATION = 4 + 1 };
+    int n_missing = best->step < 0 ? AFTER_EVALUATION : r->top1 < 0;
+    dt_report_event(s->report, "run_end", fields, (int)DT_COUNT(fields) - n_missing);
+}
+
+dt_status dt_run_end(struct run *r, dt_status status)
+{
+    const int origin = dt_error_origin(); /* what fails from here on does not change it */
+    if (status == DT_OK || status == DT_STOPPED)
+        DT_TRY(report_bad_images(r));
     if (status == DT_STOPPED)
         dt_log(DT_LOG_INFO, "stopped after step %" PRId64 " by %s; run again to continue from %s",
                r->at.step, r->stop_reason, r->save_policy.last);
-    /* Without an evaluation there is no top1. */
-    dt_report_event(s->report, "run_end", fields, (int)DT_COUNT(fields) - (r->top1 < 0));
-    if (s->rank == 0)
+    report_end(r, status);
+    if (r->session.rank == 0)
         dt_run_folder_end(&r->folder, status, r->at.step);
     dt_error_set_origin(origin);
     return status;

@@ -4,6 +4,7 @@
 
 #include "checkpoint/run_folder.h"
 #include "dtrain/train.h"
+#include "train/best.h"
 #include "train/metrics.h"
 #include "train/save_policy.h"
 #include "train/session.h"
@@ -26,6 +27,7 @@ struct run {
     bool was_complete;       /* nothing to do */
     double top1;             /* of the last evaluation, -1 = none */
     double begin_s;
+    int64_t begin_step;
     double step_s[DT_STEP_TIMES]; /* of the last steps, a ring buffer */
     int64_t n_step_s;
     char *config_json;
@@ -37,7 +39,6 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options);
 /* Sends the last event and updates RUN. `status` is the result of the loop. Collective unless it
  * failed. */
 dt_status dt_run_end(struct run *r, dt_status status);
-bool dt_run_is_goal_reached(const struct run *r);
 bool dt_run_is_complete(const struct run *r);
 
 #endif

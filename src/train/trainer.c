@@ -115,17 +115,15 @@ static dt_status evaluate(struct run *r, bool *is_best)
     double begin_s = dt_clock_s();
     *is_best = false;
     DT_TRY(dt_session_evaluate(s, &result, &r->stop));
+    /* One decision, also if a library adds up differently on other ranks. */
+    DT_TRY(dt_comm_bcast(s->comm, result.value, sizeof result.value, 0));
     pause_clocks(r, dt_clock_s() - begin_s);
     r->stop_reason = result.stop;
     r->at.eval_due = result.stop != NULL;
     if (result.stop)
         return DT_OK;
+    *is_best = dt_best_count(&r->at, s->config, result.value);
     r->top1 = result.value[DT_METRIC_TOP1];
-    if (r->top1 > r->at.best_top1) {
-        r->at.best_top1 = r->top1;
-        r->at.best_step = r->at.step;
-        *is_best = true;
-    }
     struct dt_field fields[3 + DT_N_METRICS] = {
         DT_INT("epoch", r->at.epoch),
         DT_INT("step", r->at.step),
@@ -201,8 +199,8 @@ static dt_status after_step(struct run *r)
         DT_TRY(evaluate(r, &is_best));
     if (check_due)
         DT_TRY(dt_replicas_compare(s, at->step, r->save_policy.last));
-    bool must_save = end || r->stop_reason || dt_run_is_goal_reached(r) ||
-                     (is_best && config->checkpoint.keep_best);
+    bool must_save =
+        end || r->stop_reason || dt_run_is_complete(r) || (is_best && config->checkpoint.keep_best);
     return must_save || save_due ? save_state(r, must_save) : DT_OK;
 }
 

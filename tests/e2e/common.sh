@@ -56,12 +56,12 @@ JSON
 # Hash of the weights and the momentum of a run's newest checkpoint.
 hash_of() {
     local folder
-    folder="$1/checkpoints/$(cat "$1/checkpoints/latest")"
+    folder="$1/checkpoints/$(readlink "$1/checkpoints/latest")"
     cat "$folder/model.safetensors" "$folder/optim.safetensors" | sha256sum | cut -d' ' -f1
 }
 
 model_of() {
-    echo "$1/checkpoints/$(cat "$1/checkpoints/latest")/model.safetensors"
+    echo "$1/checkpoints/$(readlink "$1/checkpoints/latest")/model.safetensors"
 }
 
 momentum_of() {

@@ -8,7 +8,7 @@ small_config > "$work/config.json"
 long=(--set train.max_steps=0 --set train.epochs=100000)
 stopped_at() { # run folder
     local name
-    name=$(cat "$1/checkpoints/latest")
+    name=$(readlink "$1/checkpoints/latest")
     echo $((10#${name#step-}))
 }
 wait_for_step() { # run folder
@@ -22,7 +22,7 @@ got=0
 on_ranks 2 "$dtrain" --config "$work/config.json" --out "$work/time" "${long[@]}" --max-time 2s ||
     got=$?
 [ $got = 75 ] || fail "--max-time: exit code $got"
-[ -s "$work/time/checkpoints/latest" ] || fail "--max-time: no checkpoint"
+[ -d "$work/time/checkpoints/latest" ] || fail "--max-time: no checkpoint"
 
 mpirun --oversubscribe --bind-to none -np 2 "$dtrain" --config "$work/config.json" \
     --out "$work/signal" "${long[@]}" &
@@ -37,7 +37,7 @@ tail -1 "$work/signal/metrics.jsonl" | grep '"run_end"' | grep -q '"exit_code": 
 step=$(stopped_at "$work/signal")
 on_ranks 2 "$dtrain" --config "$work/config.json" --out "$work/signal" --resume must \
     --set train.max_steps=$((step + 5))
-grep -q "step-0*$((step + 5))" "$work/signal/checkpoints/latest" ||
+readlink "$work/signal/checkpoints/latest" | grep -q "step-0*$((step + 5))" ||
     fail "it did not continue from $step"
 grep '"run_start"' "$work/signal/metrics.jsonl" | tail -1 |
     grep -q "\"start_step\": *${step}[,}]" ||

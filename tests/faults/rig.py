@@ -197,8 +197,8 @@ def hash_of(folder):
             digest.update(file.read())
     with open(os.path.join(folder, "state.json"), encoding="utf-8") as file:
         state = json.load(file)
-    for key in ("step", "epoch", "batch", "passes", "best_top1", "best_step"):
-        digest.update(f"{key} {state[key]}\n".encode())
+    for key in ("step", "epoch", "batch", "passes", "best", "goal", "goal_waits"):
+        digest.update(f"{key} {state.get(key)}\n".encode())
     return digest.hexdigest()
 
 

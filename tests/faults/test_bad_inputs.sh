@@ -52,7 +52,7 @@ bad 64 "did you mean demo-data" shapes there
 bad 64 "did you mean --config" --confg good.json
 bad 64 "did you mean --max-time" train --max-tine=2h --config good.json
 bad 64 "needs --config FILE"
-bad 64 "needs --weights PATH" eval --config good.json
+bad 64 "needs a run folder, or --weights PATH" eval --config good.json
 bad 64 "--config requires a value" --config
 bad 64 "not a time" --config good.json --max-time soon
 bad 64 "not a time" --config good.json --max-time -5s
@@ -156,7 +156,8 @@ run 81 "steps in a row were skipped" schedule.lr=1000 train.max_steps=100 optim.
 run 66 "nowhere" model.initial_checkpoint=nowhere.safetensors
 touch file
 bad 73 "file" --config good.json --out file/run
-run 71 "train.micro_batch_size" data.source=synthetic data.synthetic_train=65536 \
+run 71 "train.micro_batch_size" data.train= data.val= data.synthetic_train=65536 \
+    data.source=synthetic \
     train.global_batch_size=65536 model.image_size=256 model.name=vgg16 data.val_resize=0
 bad 83 "no complete checkpoint" --config good.json --out run2 --resume must
 bad 83 "nowhere" --config good.json --out run2 --resume nowhere
@@ -169,7 +170,7 @@ run 65 "empty" data.train=empty
 mkdir -p flat
 cp train/circle/*.jpg flat/
 run 65 "flat" data.train=flat
-run 65 "num_classes" model.num_classes=5
+run 78 "num_classes" model.num_classes=5
 "$dtrain" shard train shards --prefix s --per-shard 15
 shard=$(ls shards/*.tar | head -1)
 run_shards() { # code text

@@ -181,17 +181,14 @@ static int64_t check_newest(struct rig *r, const struct scenario *s)
 /* `latest` is a hint: the checkpoint it names exists, unless that was damaged. */
 static void check_latest(const struct rig *r, const struct scenario *s)
 {
-    char path[DT_PATH_MAX], *text;
-    size_t bytes;
+    char path[DT_PATH_MAX], text[100] = "";
     ok(dt_file_path(path, "%s/latest", r->dir));
-    if (!dt_file_exists(path))
+    ssize_t bytes = readlink(path, text, sizeof text - 1);
+    if (bytes < 0)
         return;
-    ok(dt_file_load(&text, &bytes, path, 100));
-    assert_int_equal(bytes, strlen("step-000000030\n"));
-    text[bytes - 1] = '\0';
+    assert_int_equal(bytes, strlen("step-000000030"));
     ok(dt_file_path(path, "%s/%s", r->dir, text));
     assert_true(dt_file_exists(path) || s->prepare == prepare_damaged);
-    free(text);
 }
 
 /* After cleaning up, every checkpoint is complete, except one that was damaged before. */

@@ -32,7 +32,7 @@ expect() {
 }
 
 last_step() {
-    sed 's/.*step-0*//' "$1/checkpoints/latest"
+    readlink "$1/checkpoints/latest" | sed 's/.*step-0*//'
 }
 
 # n_steps OUT: updates done, according to the last step event.

@@ -39,6 +39,7 @@ else
 fi
 expect 2 83 "no complete checkpoint" $good --resume must
 expect 2 71 "train.micro_batch_size" $good --set data.source=synthetic \
+    --set data.train= --set data.val= \
     --set data.synthetic_train=65536 --set train.global_batch_size=65536 --set model.name=vgg16 \
     --set model.image_size=256 --set data.val_resize=0
 [ ! -e "$work/run/config.json" ] || fail "a rejected run left a config.json"
@@ -46,7 +47,7 @@ expect 2 81 "steps in a row were skipped" $good --set schedule.lr=1000 --set tra
 tail -1 "$work/run/metrics.jsonl" | grep '"run_end"' | grep -q '"exit_code": *81' ||
     fail "no run_end event after a numerical failure"
 # What fails while such a run ends does not turn the error of all ranks into one of rank 0 alone.
-DTRAIN_FAULT=enospc@io:20+ expect 2 81 "steps in a row were skipped" --config "$work/config.json" \
+DTRAIN_FAULT=enospc@io:26+ expect 2 81 "steps in a row were skipped" --config "$work/config.json" \
     --out "$work/full" --set schedule.lr=1000 --set train.max_steps=200
 ! grep -q MPI_ABORT "$work/log" || fail "aborted: $(cat "$work/log")"
 

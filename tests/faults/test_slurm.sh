@@ -81,7 +81,7 @@ cat > "$work/bin/dtrain" <<SH
 #!/bin/bash
 steps=0
 if [ "\${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then
-    steps=\$((\$(sed 's/step-0*//' run/checkpoints/latest) + 5))
+    steps=\$((\$(readlink run/checkpoints/latest | sed 's/step-0*//') + 5))
 fi
 exec "$dtrain" "\$@" --set train.epochs=100000 --set train.max_steps=\$steps
 SH

@@ -167,7 +167,7 @@ static void test_find(void **state)
     expect_in("; trying the previous one\n", said);
     expect_in("step-000000020 is not usable: MANIFEST.json is missing; trying the previous one\n",
               said);
-    expect_in("latest names step-000000030, but the newest good checkpoint is step-000000010\n",
+    expect_in("latest points to step-000000030, but the newest good checkpoint is step-000000010\n",
               said);
 
     ok(dt_file_path(file, "%s/state.json", path[0]));
@@ -201,11 +201,12 @@ static void test_latest_is_a_hint(void **state)
 {
     struct rig *r = *state;
     char path[DT_PATH_MAX], found[DT_PATH_MAX], said[4096];
-    static const char *const texts[] = {"step-000000010\n", "", "../../etc", "\x1b[2J"};
+    static const char *const texts[] = {"step-000000010", "../../etc", "\x1b[2J"};
     ok(rig_save(r, path, 10));
     ok(rig_save(r, path, 20));
     for (size_t i = 0; i < DT_COUNT(texts); i++) {
-        save_text(r->dir, "latest", texts[i], strlen(texts[i]));
+        ok(dt_file_path(found, "%s/latest", r->dir));
+        ok(dt_file_link(found, texts[i]));
         find_and_listen(said, sizeof said, found, r);
         assert_string_equal(found, path);
         expect_in("but the newest good checkpoint is step-000000020", said);
@@ -341,7 +342,9 @@ static void test_state_is_strict(void **state)
 {
     static const char *const changes[][2] = {
         {"\"step\"", "\"stop\""},
-        {"\"best_step\"", "\"best\""},
+        {"\"metric\": \"top5\"", "\"metric\": \"top2\""},
+        {"\"goal_reference\"", "\"reference\""},
+        {"\"goal_waits\": 2", "\"goal_waits\": -1"},
         {"\"micro_batch_size\"", "\"micro\""},
         {"\"ranks\": 4", "\"ranks\": 0"},
         {"\"ranks\": 4", "\"ranks\": 4294967296"},
@@ -349,9 +352,9 @@ static void test_state_is_strict(void **state)
         {"\"batch\": 7", "\"batch\": 7.5"},
         {"\"batch\": 7", "\"batch\": 2147483648"},
         {"\"origin\": \"run step 5\"", "\"origin\": 5"},
-        {"\"format\": 3", "\"format\": 2"},
+        {"\"format\": 4", "\"format\": 3"},
         {"\"eval_due\": true", "\"eval_due\": 1"},
-        {"\"best_top1\": 12.625", "\"best_top1\": null"},
+        {"\"value\": 12.625", "\"value\": null"},
         {"\"model\": \"hand\"", "\"model\": 5"},
         {"\"fp16\"", "\"fp17\""},
         {"fedcba9876543210", "fedcba987654321"},
@@ -428,7 +431,12 @@ static void test_weights(void **state)
     char path[2][DT_PATH_MAX], out[DT_PATH_MAX], expected[DT_PATH_MAX], file[DT_PATH_MAX];
     ok(rig_save(r, path[0], 10));
     ok(rig_save(r, path[1], 20));
+    /* rig_state says that step 10 was the best. */
     ok(dt_weights_find(out, r->dir));
+    ok(dt_file_path(expected, "%s/model.safetensors", path[0]));
+    assert_string_equal(out, expected);
+    ok(dt_file_path(file, "%s@latest", r->dir));
+    ok(dt_weights_find(out, file));
     ok(dt_file_path(expected, "%s/model.safetensors", path[1]));
     assert_string_equal(out, expected);
     ok(dt_weights_find(out, expected)); /* a file is taken as it is */

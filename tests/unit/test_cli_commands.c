@@ -131,7 +131,7 @@ static void test_wrong_lines(void **state)
         {"-h --foo", "--foo: dtrain train has no such option"},
         {"-hx", "-hx: dtrain train has no such option"},
         {"--batch-size=32", "--batch-size=32: dtrain train has no such option; use --set train."},
-        {"eval --config x", "dtrain eval needs --weights PATH"},
+        {"eval --config x", "dtrain eval needs a run folder, or --weights PATH"},
     };
     (void)state;
     for (size_t i = 0; i < DT_COUNT(rows); i++) {

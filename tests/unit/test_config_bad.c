@@ -113,6 +113,8 @@ static const struct {
      "train.deterministic", "only comm.algorithm \"ring\""},
     {"{\"early_stop\": {\"target\": 0.75}}", 1, "early_stop.target",
      "0.75 is in per cent; did you mean 75?"},
+    {"{\"early_stop\": {\"target\": 90, \"metric\": \"auc\"}}", 1, "early_stop.target",
+     "auc lies between 0 and 1; did you mean 0.9?"},
     {"{\"early_stop\": {\"patience\": 3}, \"data\": {\"synthetic_val\": 0}}", 1,
      "early_stop.patience", "no validation data"},
     {"{\"early_stop\": {\"target\": 90}, \"data\": {\"synthetic_val\": 0}}", 1, "early_stop.target",

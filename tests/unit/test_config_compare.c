@@ -34,6 +34,7 @@ static const char *const free_keys[] = {
     "eval.",
     "early_stop.",
     "train.replica_check_every",
+    "train.restore_best",
     "device.cuda_graph",
     "device.numa_bind",
     "device.allow_shared_gpu",

@@ -1,0 +1,74 @@
+#include "train/best.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+void dt_best_init(struct dt_checkpoint *at, const struct dt_config *config)
+{
+    at->best = (struct dt_best){.metric = dt_config_best_metric(config), .step = -1};
+    at->goal = (struct dt_best){.metric = config->early_stop.metric, .step = -1};
+}
+
+void dt_best_adopt(struct dt_checkpoint *at, const struct dt_checkpoint *saved)
+{
+    if (saved->best.metric == at->best.metric)
+        at->best = saved->best;
+    if (saved->goal.metric != at->goal.metric)
+        return;
+    at->goal = saved->goal;
+    at->goal_reference = saved->goal_reference;
+    at->goal_waits = saved->goal_waits;
+}
+
+static bool count(struct dt_best *best, const struct dt_checkpoint *at, double value)
+{
+    bool better =
+        best->step < 0 ? isfinite(value) : dt_metric_gain(best->metric, best->value, value) > 0;
+    if (better)
+        *best = (struct dt_best){
+            .metric = best->metric, .value = value, .step = at->step, .epoch = at->epoch};
+    return better;
+}
+
+bool dt_best_count(struct dt_checkpoint *at, const struct dt_config *config,
+                   const double value[DT_N_METRICS])
+{
+    double goal = value[at->goal.metric];
+    bool better = at->goal.step < 0 ? isfinite(goal)
+                                    : dt_metric_gain(at->goal.metric, at->goal_reference, goal) >
+                                          config->early_stop.min_delta;
+    count(&at->goal, at, goal);
+    if (better)
+        at->goal_reference = goal;
+    at->goal_waits = better ? 0 : at->goal_waits + 1;
+    return count(&at->best, at, value[at->best.metric]);
+}
+
+bool dt_best_ends(const struct dt_checkpoint *at, const struct dt_config *config, const char **key,
+                  char *why, size_t bytes)
+{
+    const struct dt_config_early_stop *stop = &config->early_stop;
+    const char *name = dt_metric_name(at->goal.metric);
+    if (stop->target > 0 && at->goal.step >= 0 &&
+        dt_metric_gain(at->goal.metric, stop->target, at->goal.value) >= 0) {
+        *key = "early_stop.target";
+        snprintf(why, bytes, "%s %.6g in epoch %" PRId64 " reached early_stop.target %.6g", name,
+                 at->goal.value, at->goal.epoch, stop->target);
+        return true;
+    }
+    if (stop->patience == 0 || at->goal_waits < stop->patience)
+        return false;
+    *key = "early_stop.patience";
+    snprintf(why, bytes, "no better %s in %" PRId64 " evaluations (early_stop.patience %d)", name,
+             at->goal_waits, stop->patience);
+    return true;
+}
+
+void dt_best_describe(char *out, size_t bytes, const struct dt_checkpoint *at)
+{
+    out[0] = '\0';
+    if (at->best.step >= 0)
+        snprintf(out, bytes, "best %s %.*f in epoch %" PRId64, dt_metric_name(at->best.metric),
+                 dt_metric_is_percent(at->best.metric) ? 3 : 5, at->best.value, at->best.epoch);
+}

@@ -1,0 +1,90 @@
+#!/bin/bash
+# Training ends early at a target or without progress, alike when it is interrupted and resumed; the
+# best checkpoint is found by name, and RUN/model.safetensors is the result.
+. "$(dirname "$0")/../e2e/common.sh"
+shapes train 6 1
+shapes val 4 2
+small_config > "$work/config.json"
+# On noise (a large learning rate for ten images per class) the loss soon stops falling.
+settings="--set eval.every_epochs=1 --set train.max_steps=0 --set schedule.lr=0.3
+    --set early_stop.metric=loss --set early_stop.patience=3 --set checkpoint.every_epochs=1
+    --set checkpoint.keep=2"
+train() { # ranks folder settings...
+    local ranks=$1 out=$2
+    shift 2
+    # shellcheck disable=SC2086
+    on_ranks "$ranks" "$dtrain" --config "$work/config.json" --out "$work/$out" $settings "$@" \
+        2> "$work/log"
+}
+last_event() {
+    grep '"event":"run_end"' "$work/$1/metrics.jsonl" | tail -1
+}
+
+for ranks in 1 2; do
+    train "$ranks" "whole$ranks" || fail "$(cat "$work/log")"
+    grep -q "end: OK after [0-9]* steps, .* images/s: no better loss in 3 evaluations" "$work/log" ||
+        fail "no reason in $(tail -1 "$work/log")"
+    grep -q "; best loss [0-9.]* in epoch [0-9]* (.*/checkpoints/step-[0-9]*); model " "$work/log" ||
+        fail "no best in $(tail -1 "$work/log")"
+    steps=$(last_event "whole$ranks" | grep -o '"steps":[0-9]*' | cut -d: -f2)
+    # Killed within an epoch and after an evaluation that is not saved yet, then continued.
+    for at in $((steps - 7)) $((steps - 5)); do
+        DTRAIN_FAULT=kill@$at:0 train "$ranks" "cut$ranks-$at" && fail "not killed"
+        train "$ranks" "cut$ranks-$at" || fail "$(cat "$work/log")"
+        [ "$(hash_of "$work/cut$ranks-$at")" = "$(hash_of "$work/whole$ranks")" ] ||
+            fail "interrupted after step $at of $steps: another end on $ranks ranks"
+    done
+    # On whichever rank decides: the others took the same decision, or they would still wait.
+    train "$ranks" "whole$ranks" || fail "$(cat "$work/log")"
+    grep -q "already finished after $steps steps (best loss .*); raise early_stop.patience" \
+        "$work/log" || fail "$(cat "$work/log")"
+done
+
+# Weights by name.
+run=$work/whole1
+best=$(readlink "$run/checkpoints/best")
+latest=$(readlink "$run/checkpoints/latest")
+[ "$best" != "$latest" ] || fail "the best is the latest: choose other settings"
+evaluate() {
+    "$dtrain" eval "$@" 2> "$work/log" || fail "$* $(cat "$work/log")"
+}
+first=$(evaluate "$run")
+for name in "$run@best" "$run/checkpoints/best" "$run@$(sed 's/-0*/-/' <<< "$best")" "$run/checkpoints"; do
+    [ "$(evaluate "$name")" = "$first" ] || fail "$name is not $run"
+done
+last=$(evaluate "$run@latest")
+[ "$last" != "$first" ] || fail "@latest is @best"
+for name in "$run/model.safetensors" "$run/checkpoints/latest"; do
+    [ "$(evaluate "$name")" = "$last" ] || fail "$name is not the last"
+done
+[ "$(evaluate --weights "$run" --config "$work/config.json")" = "$first" ] || fail "--weights RUN"
+cmp "$run/model.safetensors" "$run/checkpoints/$latest/model.safetensors" || fail "model.safetensors"
+train 1 restored --set train.restore_best=true || fail "$(cat "$work/log")"
+[ "$(evaluate "$work/restored/model.safetensors")" = "$first" ] || fail "train.restore_best"
+
+# A damaged best checkpoint is not used silently.
+truncate -s 100 "$work/restored/checkpoints/$best/model.safetensors"
+[ "$(evaluate "$work/restored")" = "$last" ] || fail "a damaged best checkpoint was used"
+grep -q "the best checkpoint, .*/$best, is missing or damaged; using the newest" "$work/log" ||
+    fail "no warning: $(cat "$work/log")"
+
+refused() { # code text command...
+    local code=$1 text=$2 got=0
+    shift 2
+    "$@" > "$work/out" 2> "$work/log" || got=$?
+    [ $got = "$code" ] || fail "exit code $got instead of $code for: $text; $(cat "$work/log")"
+    grep -q -- "$text" "$work/log" || fail "no '$text' in $(cat "$work/log")"
+}
+refused 64 "after the @ write best, latest or step-N" "$dtrain" eval "$run@newest"
+refused 66 "step-000000999" "$dtrain" eval "$run@step-999"
+refused 66 "nowhere" "$dtrain" eval "$work/nowhere@best"
+refused 64 "dtrain eval needs a run folder, or --weights PATH" "$dtrain" eval
+refused 64 "give one of them" "$dtrain" eval "$run" --weights "$run"
+cp "$run/model.safetensors" "$work/"
+mv "$work/config.json" "$work/other.json"
+refused 64 "has no config.json beside its weights" "$dtrain" eval "$work/model.safetensors"
+refused 78 "0.75 is in per cent; did you mean 75?" "$dtrain" --config "$work/other.json" \
+    --out "$work/new" --set early_stop.target=0.75
+refused 78 "train.restore_best: needs checkpoint.keep_best" "$dtrain" --config "$work/other.json" \
+    --out "$work/new" --set train.restore_best=true --set checkpoint.keep_best=false
+[ ! -e "$work/new" ] || fail "a refused run left a folder"

@@ -1,0 +1,129 @@
+/* Which evaluation is the best, and when training ends early. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "train/best.h"
+
+struct evaluation {
+    double value;
+    bool is_best, ends;
+};
+
+static struct dt_config config_of(enum dt_metric metric)
+{
+    struct dt_config config;
+    dt_config_init(&config);
+    config.early_stop.metric = metric;
+    return config;
+}
+
+/* Counts one evaluation after each epoch, and at each also a resume: the state goes through a copy.
+ */
+static void check_course(const struct dt_config *config, const struct evaluation *course, int n)
+{
+    struct dt_checkpoint at = {0};
+    const char *key;
+    char why[256];
+    dt_best_init(&at, config);
+    for (int i = 0; i < n; i++) {
+        struct dt_checkpoint resumed = {.step = 10 * (i + 1), .epoch = i + 1};
+        double values[DT_N_METRICS];
+        for (int m = 0; m < DT_N_METRICS; m++)
+            values[m] = NAN;
+        values[config->early_stop.metric] = course[i].value;
+        dt_best_init(&resumed, config);
+        dt_best_adopt(&resumed, &at);
+        at = resumed;
+        bool is_best = dt_best_count(&at, config, values);
+        bool ends = dt_best_ends(&at, config, &key, why, sizeof why);
+        if (is_best != course[i].is_best || ends != course[i].ends)
+            fail_msg("evaluation %d of %g: best %d, ends %d", i, course[i].value, is_best, ends);
+        assert_int_equal(at.best.step == at.step, is_best);
+    }
+}
+
+#define CHECK(config, ...)                                       \
+    do {                                                         \
+        static const struct evaluation course[] = {__VA_ARGS__}; \
+        check_course(config, course, DT_COUNT(course));          \
+    } while (0)
+
+static void test_patience(void **state)
+{
+    struct dt_config config = config_of(DT_METRIC_AUC);
+    (void)state;
+    CHECK(&config, {0.5, true, false}, {0.4, false, false}, {0.4, false, false});
+    config.early_stop.patience = 2;
+    CHECK(&config, {0.5, true, false}, {0.6, true, false}, {0.6, false, false},
+          {0.59, false, true});
+    CHECK(&config, {0.5, true, false}, {0.4, false, false}, {0.51, true, false},
+          {NAN, false, false}, {0.51, false, true}, {0.9, true, false});
+    /* Small steps are progress for the choice of the best, but not for patience. */
+    config.early_stop.min_delta = 0.1;
+    CHECK(&config, {0.5, true, false}, {0.55, true, false}, {0.6, true, true});
+    CHECK(&config, {0.5, true, false}, {0.55, true, false}, {0.601, true, false},
+          {0.62, true, false}, {0.7, true, true});
+}
+
+static void test_loss(void **state)
+{
+    struct dt_config config = config_of(DT_METRIC_LOSS);
+    (void)state;
+    config.early_stop.patience = 1;
+    CHECK(&config, {INFINITY, false, true}, {3, true, false}, {2, true, false}, {2.5, false, true});
+    config.early_stop.patience = 0;
+    config.early_stop.target = 1.5;
+    CHECK(&config, {3, true, false}, {1.6, true, false}, {1.5, true, true}, {2, false, true});
+}
+
+static void test_target(void **state)
+{
+    struct dt_config config = config_of(DT_METRIC_TOP1);
+    (void)state;
+    config.early_stop.target = 75;
+    CHECK(&config, {50, true, false}, {74.99, true, false}, {75, true, true});
+    config.early_stop.min_delta = 5; /* concerns patience only */
+    CHECK(&config, {74, true, false}, {75, true, true});
+}
+
+/* Two metrics: one stops, the other chooses. A changed metric forgets. */
+static void test_two_metrics(void **state)
+{
+    struct dt_config config = config_of(DT_METRIC_LOSS);
+    struct dt_checkpoint at = {.step = 5, .epoch = 1}, next = {.step = 6};
+    double values[DT_N_METRICS] = {[DT_METRIC_LOSS] = 2, [DT_METRIC_TOP1] = 40};
+    char text[128];
+    (void)state;
+    config.checkpoint.best_metric = 1 + DT_METRIC_TOP1;
+    dt_best_init(&at, &config);
+    dt_best_describe(text, sizeof text, &at);
+    assert_string_equal(text, "");
+    assert_true(dt_best_count(&at, &config, values));
+    at.step = 9;
+    values[DT_METRIC_LOSS] = 1;
+    assert_false(dt_best_count(&at, &config, values));
+    assert_true(at.best.step == 5 && at.goal.step == 9 && at.goal_waits == 0);
+    dt_best_describe(text, sizeof text, &at);
+    assert_string_equal(text, "best top1 40.000 in epoch 1");
+    config.early_stop.metric = DT_METRIC_TOP5;
+    dt_best_init(&next, &config);
+    dt_best_adopt(&next, &at);
+    assert_true(next.best.step == 5 && next.goal.step == -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_patience),
+        cmocka_unit_test(test_loss),
+        cmocka_unit_test(test_target),
+        cmocka_unit_test(test_two_metrics),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
