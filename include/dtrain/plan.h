@@ -172,8 +172,9 @@ void dt_plan_get_times(const struct dt_plan *plan, struct dt_plan_times *out);
 /* Bytes that a node reads and writes in one pass, each tensor counted once in its stored type. */
 double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node);
 
-/* Prints the action lists with shape, bytes, flops, offset and bucket, then a summary of arenas and
- * buckets. */
-void dt_plan_print(const struct dt_plan *plan, FILE *out);
+/* Prints a summary of arenas and buckets; the action lists with shape, bytes, flops, offset and
+ * bucket. */
+void dt_plan_print_memory(const struct dt_plan *plan, FILE *out);
+void dt_plan_print_actions(const struct dt_plan *plan, FILE *out);
 
 #endif

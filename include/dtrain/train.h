@@ -13,7 +13,8 @@
 struct dt_train_options {
     const char *resume;       /* "auto", "must", "never" or a checkpoint folder */
     double max_time_s;        /* 0 = no limit */
-    bool dry_run;             /* print the plan and the schedule, then stop */
+    bool dry_run;             /* print the schedule and the memory, then stop */
+    bool print_plan;          /* and the list of actions */
     bool allow_config_change; /* resume even if the configuration makes it a different run */
 };
 

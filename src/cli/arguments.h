@@ -17,8 +17,9 @@ struct dt_arguments {
     size_t n_sets;
     double max_time_s;
     int64_t per_shard, per_class, size, seed, resize_short, quality, label_offset, threads;
-    int64_t decode; /* -1 = all */
-    bool dry_run, allow_config_change, profile, input, skip_bad, help, version;
+    int64_t decode;      /* -1 = all */
+    const char *dry_run; /* NULL = no; "" or "plan" */
+    bool allow_config_change, profile, input, skip_bad, help, version;
     char **operands;
     int n_operands;
 };

@@ -29,8 +29,8 @@ static const struct dt_option options[] = {
      "auto (default), must, never, or the folder of a checkpoint"},
     {"max-time", DT_OPTION_DURATION, AT(max_time_s), 0, 0, "TIME",
      "save and stop with exit code 75 after this time (90s, 30m, 2h, 1d)"},
-    {"dry-run", DT_OPTION_FLAG, AT(dry_run), 0, 0, NULL,
-     "print the plan and the learning rate, then exit"},
+    {"dry-run", DT_OPTION_OPTIONAL, AT(dry_run), 0, 0, "[=plan]",
+     "print learning rates and memory, and with =plan every action, then exit"},
     {"allow-config-change", DT_OPTION_FLAG, AT(allow_config_change), 0, 0, NULL,
      "resume even if the changed configuration alters the result"},
     {"weights", DT_OPTION_TEXT, AT(weights), 0, 0, "PATH",
@@ -128,6 +128,9 @@ static dt_status store_option(struct dt_arguments *args, const struct dt_option 
             DT_FAIL(DT_ERR_USAGE, "--%s: the value is empty", row->name);
         *(const char **)field = text;
         return DT_OK;
+    case DT_OPTION_OPTIONAL:
+        *(const char **)field = text ? text : "";
+        return DT_OK;
     case DT_OPTION_FLAG:
         *(bool *)field = true;
         return DT_OK;
@@ -222,6 +225,13 @@ static dt_status check_given(struct dt_arguments *args)
     return take_run(args);
 }
 
+static int has_argument(enum dt_option_kind kind)
+{
+    return kind == DT_OPTION_FLAG       ? no_argument
+           : kind == DT_OPTION_OPTIONAL ? optional_argument
+                                        : required_argument;
+}
+
 static dt_status parse_options(struct dt_arguments *args, int argc, char **argv)
 {
     const struct dt_option *rows[DT_COUNT(options)];
@@ -232,9 +242,8 @@ static dt_status parse_options(struct dt_arguments *args, int argc, char **argv)
     rows[n++] = dt_option_find("help");
     rows[n++] = dt_option_find("version");
     for (int i = 0; i < n; i++)
-        known[i] = (struct option){
-            rows[i]->name, rows[i]->kind == DT_OPTION_FLAG ? no_argument : required_argument, NULL,
-            LONG_OPTION + i};
+        known[i] =
+            (struct option){rows[i]->name, has_argument(rows[i]->kind), NULL, LONG_OPTION + i};
     opterr = 0;
     while ((found = getopt_long(argc, argv, ":h", known, NULL)) != -1) {
         if (found == '?' || found == ':')

@@ -12,6 +12,7 @@
 enum dt_option_kind {
     DT_OPTION_TEXT,
     DT_OPTION_FLAG,
+    DT_OPTION_OPTIONAL, /* a text that may be left out: "" */
     DT_OPTION_INTEGER,
     DT_OPTION_ALL_OR_INTEGER, /* "all" becomes -1 */
     DT_OPTION_DURATION,

@@ -121,9 +121,14 @@ dt_status dt_run_on_ranks(const struct dt_arguments *args, int argc, char **argv
 dt_status dt_cmd_train(struct dt_comm *comm, const struct dt_config *config,
                        const struct dt_arguments *args)
 {
+    bool print_plan = args->dry_run && strcmp(args->dry_run, "plan") == 0;
+    if (args->dry_run && args->dry_run[0] && !print_plan)
+        DT_FAIL_ALIKE(DT_ERR_USAGE, "--dry-run=%s: write --dry-run or --dry-run=plan",
+                      args->dry_run);
     struct dt_train_options options = {.resume = args->resume,
                                        .max_time_s = args->max_time_s,
                                        .dry_run = args->dry_run,
+                                       .print_plan = print_plan,
                                        .allow_config_change = args->allow_config_change};
     return dt_train(comm, config, &options);
 }

@@ -1,4 +1,4 @@
-/* The plan as text, for --dry-run: one line per action, then arenas and buckets; also the bytes
+/* The plan as text, for --dry-run: arenas and buckets, one line per action; also the bytes
  * that a node moves. */
 #include "plan/internal.h"
 
@@ -63,7 +63,7 @@ static void print_bucket(const struct dt_plan *plan, const struct dt_action *act
             arena_name[dt_plan_sum_arena(plan)], bucket->first * bytes);
 }
 
-static void print_actions(const struct dt_plan *plan, enum dt_phase phase, FILE *out)
+static void print_phase(const struct dt_plan *plan, enum dt_phase phase, FILE *out)
 {
     double flops = 0, bytes = 0;
     fprintf(out, "\n%s: %d actions, batch %d\n%5s %-18s %-28s %-20s %10s %10s  %s\n",
@@ -85,13 +85,17 @@ static void print_actions(const struct dt_plan *plan, enum dt_phase phase, FILE 
             mib((size_t)bytes));
 }
 
-void dt_plan_print(const struct dt_plan *plan, FILE *out)
+void dt_plan_print_actions(const struct dt_plan *plan, FILE *out)
 {
-    size_t sum = 0;
     for (int phase = 0; phase < DT_N_PHASES; phase++)
         if (plan->n_actions[phase] > 0)
-            print_actions(plan, (enum dt_phase)phase, out);
-    fprintf(out, "\nmemory per rank\n");
+            print_phase(plan, (enum dt_phase)phase, out);
+}
+
+void dt_plan_print_memory(const struct dt_plan *plan, FILE *out)
+{
+    size_t sum = 0;
+    fprintf(out, "memory per rank\n");
     for (int a = 0; a < DT_N_ARENAS; a++) {
         fprintf(out, "  %-10s %10.1f MiB\n", arena_name[a], mib(plan->arena_bytes[a]));
         sum += plan->arena_bytes[a];

@@ -170,7 +170,7 @@ static dt_status run_action(const struct walk *w, const struct dt_action *action
 }
 
 /* Runs the actions in order, on the main thread. The training list of configs/quickstart.json on
- * two ranks, as --dry-run prints it but shortened:
+ * two ranks, as --dry-run=plan prints it but shortened:
  *
  *     0 ingest             ingest          32x3x32x32   work+58933504
  *     1 conv               conv1           32x16x32x32  work+9126144

@@ -159,15 +159,16 @@ static dt_status open_sets(struct dt_session *s, const struct dt_session_needs *
         status = dt_classes_load(&s->classes, s->config->data.class_map);
     if (status == DT_OK && needs->train)
         status = open_set(s, &s->train_set, true, needs->cache_dir);
+    if (status == DT_OK && needs->eval)
+        status = open_set(s, &s->val_set, false, needs->cache_dir);
     if (needs->layout_only) {
+        s->data_status = status;
         snprintf(s->data_problem, sizeof s->data_problem, "%s",
                  status == DT_OK ? "" : dt_error_text());
         if (s->num_classes == 0)
             s->num_classes = 1000; /* unknown; ImageNet's */
         return DT_OK;
     }
-    if (status == DT_OK && needs->eval)
-        status = open_set(s, &s->val_set, false, needs->cache_dir);
     return status == DT_OK ? dt_classes_text(&s->classes_text, &s->classes) : status;
 }
 

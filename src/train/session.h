@@ -35,6 +35,7 @@ struct dt_session {
     struct dt_report *report; /* rank 0 of a training run, else NULL */
     struct dt_schedule schedule;
     int64_t steps_per_epoch; /* 0 = unknown: a layout without data, see data_problem */
+    dt_status data_status;   /* and then why */
     char data_problem[1024];
     int64_t last_step; /* training ends here: all epochs, or train.max_steps */
 };
@@ -44,8 +45,8 @@ struct dt_session_needs {
     bool train, eval;      /* phases: graph, data set, loader */
     bool profile;          /* the plan times every action separately */
     bool input_only;       /* data sets only: no model, device, plan, loaders */
-    bool layout_only;      /* plan without memory, no validation data, no loaders; missing
-                              training data is no error */
+    bool layout_only;      /* plan without memory, no loaders; missing data go to
+                              data_status */
     const char *cache_dir; /* for indices of data sets, NULL = not kept */
 };
 
@@ -74,7 +75,7 @@ dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
                           const struct dt_scalars *scalars, int pass);
 dt_status dt_session_eval_pass(struct dt_session *s, const struct dt_batch *batch);
 
-/* summary.c: the plan and the schedule on stdout. Rank 0. */
+/* summary.c: the schedule and the memory. Rank 0. */
 void dt_session_print(const struct dt_session *s, FILE *out);
 
 /* evaluate.c: evaluates the validation set once, with rank 0's running statistics, and sums over

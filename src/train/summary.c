@@ -160,7 +160,7 @@ void dt_summary_print(const struct dt_session *s, const struct dt_summary *summa
     }
 }
 
-/* --- --dry-run: the plan, then the figures of the run --- */
+/* --- --dry-run: the figures of the run --- */
 
 static void print_rate(const struct dt_session *s, const char *what, int64_t step, FILE *out)
 {
@@ -194,17 +194,18 @@ static void print_rates(const struct dt_session *s, FILE *out)
 void dt_session_print(const struct dt_session *s, FILE *out)
 {
     char device[256];
-    dt_plan_print(s->plan, out);
-    fprintf(out, "\nglobal batch %d = %d rank(s) x %d micro-batch(es) x %d images\n",
+    fprintf(out, "%s, images of %d x %d, %d classes\n", s->model->name, s->config->model.image_size,
+            s->config->model.image_size, s->num_classes);
+    fprintf(out, "global batch %d = %d rank(s) x %d micro-batch(es) x %d images\n",
             s->global_batch_size, s->n_ranks, s->n_passes, s->micro_batch_size);
     s->backend->describe(s->device, device, sizeof device);
     fprintf(out, "device %s\n", device);
-    if (!s->train_set) {
-        fprintf(out, "steps per epoch and learning rates: unknown, data.train cannot be read: %s\n",
-                s->data_problem);
-        return;
+    if (s->train_set) {
+        fprintf(out, "%u training images, %" PRId64 " steps per epoch, %" PRId64 " steps in all\n",
+                dt_dataset_size(s->train_set), s->steps_per_epoch, s->last_step);
+        print_rates(s, out);
+    } else {
+        fprintf(out, "steps per epoch, learning rates and classes: unknown without data.train\n");
     }
-    fprintf(out, "%u training images, %" PRId64 " steps per epoch, %" PRId64 " steps in all\n",
-            dt_dataset_size(s->train_set), s->steps_per_epoch, s->last_step);
-    print_rates(s, out);
+    dt_plan_print_memory(s->plan, out);
 }

@@ -251,14 +251,22 @@ static dt_status train(struct run *r)
 
 /* --- The whole run --- */
 
-static dt_status dry_run(struct dt_session *s)
+/* Problems with the data are reported last, so that the rest is seen. */
+static dt_status dry_run(struct dt_session *s, bool with_plan)
 {
     struct dt_session_needs needs = {
         .train = true, .eval = dt_config_has_validation(s->config), .layout_only = true};
     DT_TRY(dt_session_open(s, &needs));
-    if (s->rank == 0)
+    if (s->rank == 0) {
         dt_session_print(s, stdout);
-    return DT_OK;
+        if (with_plan)
+            dt_plan_print_actions(s->plan, stdout);
+        fflush(stdout);
+    }
+    dt_status status = s->data_status;
+    if (status != DT_OK)
+        status = DT_ERROR(status, "%s", s->data_problem);
+    return dt_comm_agree(s->comm, status);
 }
 
 /* A rank that failed alone must not wait for anything, see dt_session_close. */
@@ -291,7 +299,8 @@ dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
     r->folder.lock_fd = -1;
     dt_session_init(&r->session, comm, config);
     dt_watchdog_catch_crashes(r->session.rank);
-    dt_status status = options->dry_run ? dry_run(&r->session) : dt_run_begin(r, options);
+    dt_status status =
+        options->dry_run ? dry_run(&r->session, options->print_plan) : dt_run_begin(r, options);
     if (status == DT_OK && !options->dry_run && !r->was_complete)
         status = dt_run_end(r, train(r));
     close_run(r, status);

@@ -66,7 +66,7 @@ bad 64 "no such option" eval --config good.json --weights x --dry-run
 bad 64 "-x: dtrain train has no such option" -x
 bad 64 "-config: dtrain train has no such option; did you mean --config" -config good.json
 bad 64 "-s: dtrain shard has no such option" shard a b -s
-bad 64 "--dry-run takes no value" --config good.json --dry-run=1
+bad 64 "--dry-run=1: write --dry-run or --dry-run=plan" --config good.json --dry-run=1
 bad 64 "--resume: the value is empty" --config good.json --resume ""
 bad 64 "--weights: the value is empty" eval --config good.json --weights ""
 bad 64 "--out: the value is empty" --config good.json --out=

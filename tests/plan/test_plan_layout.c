@@ -533,7 +533,8 @@ static void test_print(void **state)
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
     assert_non_null(out);
-    dt_plan_print(plan, out);
+    dt_plan_print_memory(plan, out);
+    dt_plan_print_actions(plan, out);
     fclose(out);
     assert_non_null(strstr(text, "conv_bwd_weights"));
     assert_non_null(strstr(text, "reduce"));
