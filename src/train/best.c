@@ -31,9 +31,10 @@ static bool count(struct dt_best *best, const struct dt_checkpoint *at, double v
     return better;
 }
 
-bool dt_best_count(struct dt_checkpoint *at, const struct dt_config *config,
-                   const double value[DT_N_METRICS])
+dt_status dt_best_count(bool *is_best, struct dt_checkpoint *at, const struct dt_config *config,
+                        struct dt_comm *comm, double value[DT_N_METRICS])
 {
+    DT_TRY(dt_comm_bcast(comm, value, DT_N_METRICS * sizeof *value, 0));
     double goal = value[at->goal.metric];
     bool better = at->goal.step < 0 ? isfinite(goal)
                                     : dt_metric_gain(at->goal.metric, at->goal_reference, goal) >
@@ -42,7 +43,8 @@ bool dt_best_count(struct dt_checkpoint *at, const struct dt_config *config,
     if (better)
         at->goal_reference = goal;
     at->goal_waits = better ? 0 : at->goal_waits + 1;
-    return count(&at->best, at, value[at->best.metric]);
+    *is_best = count(&at->best, at, value[at->best.metric]);
+    return DT_OK;
 }
 
 bool dt_best_ends(const struct dt_checkpoint *at, const struct dt_config *config, const char **key,

@@ -115,14 +115,12 @@ static dt_status evaluate(struct run *r, bool *is_best)
     double begin_s = dt_clock_s();
     *is_best = false;
     DT_TRY(dt_session_evaluate(s, &result, &r->stop));
-    /* One decision, also if a library adds up differently on other ranks. */
-    DT_TRY(dt_comm_bcast(s->comm, result.value, sizeof result.value, 0));
     pause_clocks(r, dt_clock_s() - begin_s);
     r->stop_reason = result.stop;
     r->at.eval_due = result.stop != NULL;
     if (result.stop)
         return DT_OK;
-    *is_best = dt_best_count(&r->at, s->config, result.value);
+    DT_TRY(dt_best_count(is_best, &r->at, s->config, s->comm, result.value));
     r->top1 = result.value[DT_METRIC_TOP1];
     struct dt_field fields[3 + DT_N_METRICS] = {
         DT_INT("epoch", r->at.epoch),

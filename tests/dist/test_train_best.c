@@ -1,4 +1,5 @@
-/* Which evaluation is the best, and when training ends early. */
+/* Which evaluation is the best, and when training ends early, on 1 to 4 ranks that measure
+ * different values. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "dist_rig.h"
 #include "train/best.h"
 
 struct evaluation {
@@ -25,26 +27,30 @@ static struct dt_config config_of(enum dt_metric metric)
 
 /* Counts one evaluation after each epoch, and at each also a resume: the state goes through a copy.
  */
-static void check_course(const struct dt_config *config, const struct evaluation *course, int n)
+static void check_course(const struct dt_config *config, const struct evaluation *course,
+                         int n_course)
 {
     struct dt_checkpoint at = {0};
     const char *key;
     char why[256];
     dt_best_init(&at, config);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n_course; i++) {
         struct dt_checkpoint resumed = {.step = 10 * (i + 1), .epoch = i + 1};
         double values[DT_N_METRICS];
         for (int m = 0; m < DT_N_METRICS; m++)
             values[m] = NAN;
-        values[config->early_stop.metric] = course[i].value;
+        values[config->early_stop.metric] = rank == 0 ? course[i].value : 10 - i;
         dt_best_init(&resumed, config);
         dt_best_adopt(&resumed, &at);
         at = resumed;
-        bool is_best = dt_best_count(&at, config, values);
+        bool is_best;
+        assert_all(dt_best_count(&is_best, &at, config, comm, values) == DT_OK);
         bool ends = dt_best_ends(&at, config, &key, why, sizeof why);
         if (is_best != course[i].is_best || ends != course[i].ends)
-            fail_msg("evaluation %d of %g: best %d, ends %d", i, course[i].value, is_best, ends);
-        assert_int_equal(at.best.step == at.step, is_best);
+            print_error("evaluation %d of %g: best %d, ends %d\n", i, course[i].value, is_best,
+                        ends);
+        assert_all(is_best == course[i].is_best && ends == course[i].ends);
+        assert_all((at.best.step == at.step) == is_best);
     }
 }
 
@@ -99,15 +105,16 @@ static void test_two_metrics(void **state)
     struct dt_checkpoint at = {.step = 5, .epoch = 1}, next = {.step = 6};
     double values[DT_N_METRICS] = {[DT_METRIC_LOSS] = 2, [DT_METRIC_TOP1] = 40};
     char text[128];
+    bool is_best;
     (void)state;
     config.checkpoint.best_metric = 1 + DT_METRIC_TOP1;
     dt_best_init(&at, &config);
     dt_best_describe(text, sizeof text, &at);
     assert_string_equal(text, "");
-    assert_true(dt_best_count(&at, &config, values));
+    assert_all(dt_best_count(&is_best, &at, &config, comm, values) == DT_OK && is_best);
     at.step = 9;
     values[DT_METRIC_LOSS] = 1;
-    assert_false(dt_best_count(&at, &config, values));
+    assert_all(dt_best_count(&is_best, &at, &config, comm, values) == DT_OK && !is_best);
     assert_true(at.best.step == 5 && at.goal.step == 9 && at.goal_waits == 0);
     dt_best_describe(text, sizeof text, &at);
     assert_string_equal(text, "best top1 40.000 in epoch 1");
@@ -117,13 +124,17 @@ static void test_two_metrics(void **state)
     assert_true(next.best.step == 5 && next.goal.step == -1);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (!open_ranks(&argc, &argv))
+        return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_patience),
         cmocka_unit_test(test_loss),
         cmocka_unit_test(test_target),
         cmocka_unit_test(test_two_metrics),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    dt_comm_close(comm);
+    return n_failed ? 1 : 0;
 }
