@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "data/dataset.h"
 #include "image/colour.h"
-#include "image/jpeg.h"
+#include "image/decode.h"
 #include "image/resize.h"
 
 struct dt_row_reader {
@@ -18,7 +18,7 @@ struct dt_row_reader {
     const struct dt_loader_options *options;
     enum dt_resize_edge edge;
     struct dt_sample sample;
-    struct dt_jpeg *jpeg;
+    struct dt_decoder *decoder;
     struct dt_resize *resize;
     uint8_t *decoded; /* the part of the image that the crop needs */
     size_t decoded_capacity;
@@ -39,7 +39,7 @@ dt_status dt_row_reader_create(struct dt_row_reader **reader, const struct dt_da
     made->edge = DT_RESIZE_IMAGE;
     if (options->train && options->data->augment != DT_AUGMENT_NONE)
         made->edge = DT_RESIZE_CROP;
-    DT_TRY_OUT(dt_jpeg_create(&made->jpeg, options->data));
+    DT_TRY_OUT(dt_decoder_create(&made->decoder, options->data));
     DT_TRY_OUT(dt_resize_create(&made->resize));
     *reader = made;
     return DT_OK;
@@ -52,7 +52,7 @@ void dt_row_reader_destroy(struct dt_row_reader *reader)
 {
     if (!reader)
         return;
-    dt_jpeg_destroy(reader->jpeg);
+    dt_decoder_destroy(reader->decoder);
     dt_resize_destroy(reader->resize);
     free(reader->sample.data);
     free(reader->decoded);
@@ -121,14 +121,16 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
     struct dt_rect need;
     if (dt_dataset_is_raw(reader->dataset))
         return copy_raw(reader, pixels, crop);
-    DT_TRY(dt_jpeg_open(reader->jpeg, &width, &height, reader->sample.data, reader->sample.bytes));
+    DT_TRY(dt_decoder_open(reader->decoder, &width, &height, reader->sample.data,
+                           reader->sample.bytes));
     lap(reader, &reader->times.decode_s);
     reader->height = height;
     dt_crop_draw(crop, options->data, options->train, options->seed, epoch, id, width, height,
                  options->image_size);
     struct dt_crop scaled = *crop;
-    if (is_scaled(options))
-        dt_jpeg_scale(reader->jpeg, &width, &height,
+    struct dt_jpeg *jpeg = dt_decoder_jpeg(reader->decoder);
+    if (jpeg && is_scaled(options))
+        dt_jpeg_scale(jpeg, &width, &height,
                       dt_row_scale(&scaled, crop, width, height, options->image_size));
     DT_TRY(dt_resize_prepare(reader->resize, &need, &scaled, reader->edge, width, height,
                              options->image_size, options->image_size));
@@ -136,7 +138,7 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
                        (size_t)need.w * (size_t)need.h * 3 + DT_RESIZE_PAD, 1, "a decoded image"));
     note_rows(reader, &need, height);
     lap(reader, &reader->times.resize_s);
-    DT_TRY(dt_jpeg_decode(reader->jpeg, reader->decoded, need.x, need.y, need.w, need.h));
+    DT_TRY(dt_decoder_decode(reader->decoder, reader->decoded, need.x, need.y, need.w, need.h));
     lap(reader, &reader->times.decode_s);
     dt_resize_run(reader->resize, pixels, reader->decoded);
     return DT_OK;
@@ -163,8 +165,9 @@ dt_status dt_row_skim(struct dt_row_reader *reader)
     int width, height;
     if (dt_dataset_is_raw(reader->dataset))
         return DT_OK;
-    DT_TRY(dt_jpeg_open(reader->jpeg, &width, &height, reader->sample.data, reader->sample.bytes));
-    return dt_jpeg_skim(reader->jpeg, reader->y, reader->y_end - reader->y);
+    DT_TRY(dt_decoder_open(reader->decoder, &width, &height, reader->sample.data,
+                           reader->sample.bytes));
+    return dt_decoder_skim(reader->decoder, reader->y, reader->y_end - reader->y);
 }
 
 struct dt_row_times dt_row_take_times(struct dt_row_reader *reader)

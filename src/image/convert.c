@@ -5,16 +5,15 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "image/jpeg.h"
+#include "image/decode.h"
 #include "image/jpeg_encode.h"
-#include "image/png.h"
 #include "image/resize.h"
 
 enum { MAX_SIDE = 65500 }; /* libjpeg's limit */
 
 struct dt_convert {
     int resize_short, quality;
-    struct dt_jpeg *jpeg;
+    struct dt_decoder *decoder;
     struct dt_resize *resize;
     uint8_t *pixels, *reduced;
     size_t pixels_capacity, reduced_capacity;
@@ -31,7 +30,7 @@ dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int q
     DT_TRY(DT_NEW(made, 1));
     made->resize_short = resize_short;
     made->quality = quality;
-    DT_TRY_OUT(dt_jpeg_create(&made->jpeg, NULL));
+    DT_TRY_OUT(dt_decoder_create(&made->decoder, NULL));
     DT_TRY_OUT(dt_resize_create(&made->resize));
     *convert = made;
     return DT_OK;
@@ -44,7 +43,7 @@ void dt_convert_destroy(struct dt_convert *convert)
 {
     if (!convert)
         return;
-    dt_jpeg_destroy(convert->jpeg);
+    dt_decoder_destroy(convert->decoder);
     dt_resize_destroy(convert->resize);
     free(convert->pixels);
     free(convert->reduced);
@@ -52,18 +51,21 @@ void dt_convert_destroy(struct dt_convert *convert)
     free(convert);
 }
 
-static dt_status decode_jpeg(struct dt_convert *convert, const uint8_t *data, size_t bytes,
-                             bool *is_plain)
+/* *is_plain: the file is what shards hold, a grey or RGB JPEG file. */
+static dt_status decode(struct dt_convert *convert, const uint8_t *data, size_t bytes,
+                        bool *is_plain)
 {
     void *block = convert->pixels;
 
-    DT_TRY(dt_jpeg_open(convert->jpeg, &convert->width, &convert->height, data, bytes));
-    *is_plain = dt_jpeg_components(convert->jpeg) != 4;
+    DT_TRY(dt_decoder_open(convert->decoder, &convert->width, &convert->height, data, bytes));
+    const struct dt_jpeg *jpeg = dt_decoder_jpeg(convert->decoder);
+    *is_plain = jpeg && dt_jpeg_components(jpeg) != 4;
     const size_t n = (size_t)convert->width * (size_t)convert->height;
     DT_TRY(dt_mem_grow(&block, &convert->pixels_capacity, n * 3 + DT_RESIZE_PAD, 1,
                        "pixels of an image"));
     convert->pixels = block;
-    return dt_jpeg_decode(convert->jpeg, convert->pixels, 0, 0, convert->width, convert->height);
+    return dt_decoder_decode(convert->decoder, convert->pixels, 0, 0, convert->width,
+                             convert->height);
 }
 
 static dt_status reduce(struct dt_convert *convert)
@@ -110,11 +112,7 @@ dt_status dt_convert_run(struct dt_convert *convert, enum dt_conversion *done, c
 {
     bool is_plain = false;
 
-    if (dt_png_found(data, bytes))
-        DT_TRY(dt_png_decode(&convert->pixels, &convert->pixels_capacity, &convert->width,
-                             &convert->height, data, bytes));
-    else
-        DT_TRY(decode_jpeg(convert, data, bytes, &is_plain));
+    DT_TRY(decode(convert, data, bytes, &is_plain));
     *done = is_large(convert) ? DT_REDUCED : is_plain ? DT_KEPT : DT_CONVERTED;
     *out = data;
     *out_bytes = bytes;

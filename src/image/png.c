@@ -1,11 +1,13 @@
-/* PNG through libpng's simplified interface. Chunks about colours (gamma, profile) are removed
- * first, since Pillow, and with it torchvision, ignores them too. */
+/* The only user of libpng. Like libjpeg it reports errors through a callback that must not return,
+ * so each operation runs under one setjmp (run_guarded) and fails through longjmp. */
 #include "image/png.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #ifdef DTRAIN_HAVE_PNG
+#include <setjmp.h>
+
 #include <png.h>
 #endif
 
@@ -18,84 +20,158 @@ bool dt_png_found(const uint8_t *data, size_t bytes)
 
 #ifdef DTRAIN_HAVE_PNG
 
-enum { MAX_PIXELS = 100000000, SIGNATURE = 8, CHUNK_AROUND = 12 };
+enum { MAX_PIXELS = 100000000 };
 
-static bool is_about_colours(const uint8_t *type)
-{
-    static const char *const types[] = {"gAMA", "cHRM", "sRGB", "iCCP"};
-    for (size_t i = 0; i < DT_COUNT(types); i++)
-        if (memcmp(type, types[i], 4) == 0)
-            return true;
-    return false;
-}
-
-/* Copies the file without those chunks to a new block; anything that is not a chunk is left to
- * libpng. */
-static dt_status strip_colours(uint8_t **out, size_t *n_out, const uint8_t *data, size_t bytes)
-{
-    size_t at = SIGNATURE, n = SIGNATURE;
-    DT_TRY(DT_NEW(*out, bytes));
-    memcpy(*out, data, SIGNATURE);
-    while (bytes - at >= CHUNK_AROUND) {
-        const uint8_t *chunk = data + at;
-        const uint64_t size = CHUNK_AROUND + ((uint64_t)chunk[0] << 24 | (uint64_t)chunk[1] << 16 |
-                                              (uint64_t)chunk[2] << 8 | chunk[3]);
-        if (size > bytes - at)
-            break;
-        if (!is_about_colours(chunk + 4)) {
-            memcpy(*out + n, chunk, size);
-            n += size;
-        }
-        at += size;
-    }
-    memcpy(*out + n, data + at, bytes - at);
-    *n_out = n + (bytes - at);
-    return DT_OK;
-}
+struct dt_png {
+    png_structp reader;
+    png_infop info;
+    jmp_buf escape;
+    const uint8_t *data; /* not yet read */
+    size_t bytes;
+    int width, height, channels, n_passes; /* RGB or RGBA; interlaced files have several passes */
+    uint8_t *lines;                        /* one, or all of an interlaced file */
+    size_t lines_capacity;
+    uint8_t *out;
+    int x, y, w, h; /* the rectangle to copy */
+};
 
 bool dt_png_is_known(void)
 {
     return true;
 }
 
-/* Decodes with alpha and then drops it, or libpng would blend with a background. */
-static dt_status decode_png(png_image *image, uint8_t **pixels, size_t *capacity)
+static _Noreturn void on_error(png_structp reader, const char *text)
 {
-    const uint64_t n = (uint64_t)image->width * image->height;
-    void *block = *pixels;
+    struct dt_png *png = png_get_error_ptr(reader);
+    (void)DT_ERROR(DT_ERR_DATA, "damaged PNG file: %s", text);
+    longjmp(png->escape, 1);
+}
 
-    if (n > MAX_PIXELS)
-        DT_FAIL(DT_ERR_DATA, "a PNG file of %llu pixels; at most %d are accepted",
-                (unsigned long long)n, MAX_PIXELS);
-    DT_TRY(dt_mem_grow(&block, capacity, n * 4, 1, "pixels of a PNG file"));
-    *pixels = block;
-    image->format = PNG_FORMAT_RGBA;
-    image->flags |= PNG_IMAGE_FLAG_16BIT_sRGB; /* 16 bits are truncated to 8, not linear */
-    if (!png_image_finish_read(image, NULL, *pixels, 0, NULL))
-        DT_FAIL(DT_ERR_DATA, "damaged PNG file: %s", image->message);
-    for (uint64_t i = 0; i < n; i++)
-        memmove(*pixels + 3 * i, *pixels + 4 * i, 3);
+static void on_warning(png_structp reader, const char *text)
+{
+    (void)reader, (void)text;
+}
+
+static void close_image(struct dt_png *png)
+{
+    png_destroy_read_struct(&png->reader, &png->info, NULL);
+}
+
+/* The only target of longjmp; no local variable is live across it. */
+static dt_status run_guarded(struct dt_png *png, void (*work)(struct dt_png *png))
+{
+    if (setjmp(png->escape)) {
+        close_image(png);
+        return DT_ERR_DATA;
+    }
+    work(png);
     return DT_OK;
 }
 
-dt_status dt_png_decode(uint8_t **pixels, size_t *capacity, int *width, int *height,
-                        const uint8_t *data, size_t bytes)
+static void read_bytes(png_structp reader, png_bytep out, size_t bytes)
 {
-    dt_status status = DT_OK;
-    png_image image = {.version = PNG_IMAGE_VERSION};
-    uint8_t *plain = NULL;
-    size_t n = 0;
+    struct dt_png *png = png_get_io_ptr(reader);
+    if (bytes > png->bytes)
+        png_error(reader, "premature end");
+    memcpy(out, png->data, bytes);
+    png->data += bytes;
+    png->bytes -= bytes;
+}
 
-    DT_TRY_OUT(strip_colours(&plain, &n, data, bytes));
-    if (!png_image_begin_read_from_memory(&image, plain, n))
-        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "damaged PNG file: %s", image.message));
-    *width = (int)image.width;
-    *height = (int)image.height;
-    DT_TRY_OUT(decode_png(&image, pixels, capacity));
-out:
-    png_image_free(&image);
-    free(plain);
-    return status;
+static void read_header(struct dt_png *png)
+{
+    png_structp reader = png->reader;
+    png_set_read_fn(reader, png, read_bytes);
+    png_read_info(reader, png->info);
+    png_set_expand(reader);
+    png_set_strip_16(reader);
+    png_set_gray_to_rgb(reader);
+    png->n_passes = png_set_interlace_handling(reader);
+    png_read_update_info(reader, png->info);
+    png->width = (int)png_get_image_width(reader, png->info);
+    png->height = (int)png_get_image_height(reader, png->info);
+    png->channels = png_get_channels(reader, png->info);
+}
+
+dt_status dt_png_create(struct dt_png **png)
+{
+    return DT_NEW(*png, 1);
+}
+
+void dt_png_destroy(struct dt_png *png)
+{
+    if (!png)
+        return;
+    close_image(png);
+    free(png->lines);
+    free(png);
+}
+
+dt_status dt_png_open(struct dt_png *png, int *width, int *height, const uint8_t *data,
+                      size_t bytes)
+{
+    close_image(png);
+    png->data = data;
+    png->bytes = bytes;
+    png->reader = png_create_read_struct(PNG_LIBPNG_VER_STRING, png, on_error, on_warning);
+    png->info = png->reader ? png_create_info_struct(png->reader) : NULL;
+    if (!png->info)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot create a PNG decoder");
+    DT_TRY(run_guarded(png, read_header));
+    const int64_t n = (int64_t)png->width * png->height;
+    if (n > MAX_PIXELS)
+        DT_FAIL(DT_ERR_DATA, "a PNG file of %lld pixels; at most %d are accepted", (long long)n,
+                MAX_PIXELS);
+    *width = png->width;
+    *height = png->height;
+    return DT_OK;
+}
+
+static void copy_row(const struct dt_png *png, const uint8_t *line, int row)
+{
+    uint8_t *out = png->out + (ptrdiff_t)(row - png->y) * png->w * 3;
+    line += (ptrdiff_t)png->x * png->channels;
+    if (png->channels == 3) {
+        memcpy(out, line, (size_t)png->w * 3);
+        return;
+    }
+    for (int i = 0; i < png->w; i++, line += 4, out += 3)
+        for (int c = 0; c < 3; c++)
+            out[c] = (uint8_t)((line[c] * line[3] + 127) / 255);
+}
+
+static size_t line_bytes(const struct dt_png *png)
+{
+    return (size_t)png->width * (size_t)png->channels;
+}
+
+static void decode_rows(struct dt_png *png)
+{
+    for (int pass = 1; pass <= png->n_passes; pass++)
+        for (int row = 0; row < png->height; row++) {
+            uint8_t *line = png->lines + (png->n_passes > 1 ? (size_t)row * line_bytes(png) : 0);
+            png_read_row(png->reader, line, NULL);
+            if (pass == png->n_passes && row >= png->y && row < png->y + png->h && png->w > 0)
+                copy_row(png, line, row);
+        }
+    png_read_end(png->reader, NULL);
+}
+
+dt_status dt_png_decode(struct dt_png *png, uint8_t *out, int x, int y, int w, int h)
+{
+    if (!png->reader)
+        DT_FAIL(DT_ERR_INTERNAL, "PNG decoding was requested without an open image");
+    const size_t n_lines = png->n_passes > 1 ? (size_t)png->height : 1;
+    DT_TRY(dt_mem_grow((void **)&png->lines, &png->lines_capacity, n_lines * line_bytes(png), 1,
+                       "lines of a PNG image"));
+    png->out = out;
+    png->x = x;
+    png->y = y;
+    png->w = w;
+    png->h = h;
+    DT_TRY(run_guarded(png, decode_rows));
+    close_image(png);
+    return DT_OK;
 }
 
 #else
@@ -105,12 +181,29 @@ bool dt_png_is_known(void)
     return false;
 }
 
-dt_status dt_png_decode(uint8_t **pixels, size_t *capacity, int *width, int *height,
-                        const uint8_t *data, size_t bytes)
+dt_status dt_png_create(struct dt_png **png)
 {
-    (void)pixels, (void)capacity, (void)width, (void)height, (void)data, (void)bytes;
+    *png = NULL;
+    return DT_OK;
+}
+
+void dt_png_destroy(struct dt_png *png)
+{
+    (void)png;
+}
+
+dt_status dt_png_open(struct dt_png *png, int *width, int *height, const uint8_t *data,
+                      size_t bytes)
+{
+    (void)png, (void)width, (void)height, (void)data, (void)bytes;
     DT_FAIL(DT_ERR_DATA, "a PNG file, which this build cannot read: build dtrain with libpng "
                          "(libpng-dev), or convert the file");
+}
+
+dt_status dt_png_decode(struct dt_png *png, uint8_t *out, int x, int y, int w, int h)
+{
+    (void)out, (void)x, (void)y, (void)w, (void)h;
+    return dt_png_open(png, NULL, NULL, NULL, 0);
 }
 
 #endif

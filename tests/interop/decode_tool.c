@@ -1,10 +1,9 @@
-/* Decodes and resizes JPEG files as the loader does, for comparison with Pillow. Commands on stdin,
- * one a line; the answer is raw RGB on stdout:
- *   crop PATH SIZE X Y W H FLIP     crop, then resize to SIZE x SIZE (training)
- *   eval PATH SIZE RESIZE           shorter side to RESIZE, then centre crop (evaluation)
- *   full PATH                       all pixels
- * usage: decode_tool [scaled | whole]
- * scaled: large crops by a smaller inverse DCT; whole: all of an image is decoded, then cropped. */
+/* Decodes and resizes image files as the loader does, for comparison with Pillow. Commands on
+ * stdin, one a line; the answer is raw RGB on stdout: crop PATH SIZE X Y W H FLIP     crop, then
+ * resize to SIZE x SIZE (training) eval PATH SIZE RESIZE           shorter side to RESIZE, then
+ * centre crop (evaluation) full PATH                       all pixels usage: decode_tool [scaled |
+ * whole] scaled: large crops of JPEG files by a smaller inverse DCT; whole: all of an image is
+ * decoded, then cropped. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +11,11 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "data/row.h"
-#include "image/jpeg.h"
+#include "image/decode.h"
 #include "image/resize.h"
 
 struct tool {
-    struct dt_jpeg *jpeg;
+    struct dt_decoder *decoder;
     struct dt_resize *resize;
     bool scaled, whole;
 };
@@ -28,9 +27,9 @@ static dt_status decode_part(const struct tool *tool, uint8_t *out, const struct
     dt_status status = DT_OK;
     uint8_t *all = NULL;
     if (!tool->whole)
-        return dt_jpeg_decode(tool->jpeg, out, need->x, need->y, need->w, need->h);
+        return dt_decoder_decode(tool->decoder, out, need->x, need->y, need->w, need->h);
     DT_TRY_OUT(DT_NEW(all, (size_t)width * (size_t)height * 3));
-    DT_TRY_OUT(dt_jpeg_decode(tool->jpeg, all, 0, 0, width, height));
+    DT_TRY_OUT(dt_decoder_decode(tool->decoder, all, 0, 0, width, height));
     for (int y = 0; y < need->h; y++)
         memcpy(out + (size_t)y * (size_t)need->w * 3,
                all + ((size_t)(need->y + y) * (size_t)width + (size_t)need->x) * 3,
@@ -58,7 +57,7 @@ static dt_status decode(struct tool *tool, const char *path, const char *line)
     struct dt_rect need = {0};
     enum dt_resize_edge edge = DT_RESIZE_CROP;
     DT_TRY_OUT(dt_file_load(&file, &bytes, path, 50000000));
-    DT_TRY_OUT(dt_jpeg_open(tool->jpeg, &width, &height, (const uint8_t *)file, bytes));
+    DT_TRY_OUT(dt_decoder_open(tool->decoder, &width, &height, (const uint8_t *)file, bytes));
     need = (struct dt_rect){0, 0, width, height};
     if (sscanf(line, "eval %*s %d %d", &size, &resize) == 2) {
         edge = DT_RESIZE_IMAGE;
@@ -68,8 +67,9 @@ static dt_status decode(struct tool *tool, const char *path, const char *line)
                       &flip) == 6) {
         crop.flip = flip != 0;
     }
-    if (size > 0 && tool->scaled)
-        dt_jpeg_scale(tool->jpeg, &width, &height, dt_row_scale(&crop, &crop, width, height, size));
+    struct dt_jpeg *jpeg = dt_decoder_jpeg(tool->decoder);
+    if (jpeg && size > 0 && tool->scaled)
+        dt_jpeg_scale(jpeg, &width, &height, dt_row_scale(&crop, &crop, width, height, size));
     if (size > 0)
         DT_TRY_OUT(dt_resize_prepare(tool->resize, &need, &crop, edge, width, height, size, size));
     DT_TRY_OUT(DT_NEW(pixels, (size_t)need.w * (size_t)need.h * 3 + DT_RESIZE_PAD));
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
     char line[2048], path[DT_PATH_MAX];
     tool.scaled = argc > 1 && strcmp(argv[1], "scaled") == 0;
     tool.whole = argc > 1 && strcmp(argv[1], "whole") == 0;
-    dt_status status = dt_jpeg_create(&tool.jpeg, NULL);
+    dt_status status = dt_decoder_create(&tool.decoder, NULL);
     if (status == DT_OK)
         status = dt_resize_create(&tool.resize);
     while (status == DT_OK && fgets(line, sizeof line, stdin)) {
@@ -106,6 +106,6 @@ int main(int argc, char **argv)
     if (status != DT_OK)
         fprintf(stderr, "decode_tool: %s\n", dt_error_text());
     dt_resize_destroy(tool.resize);
-    dt_jpeg_destroy(tool.jpeg);
+    dt_decoder_destroy(tool.decoder);
     return (int)status;
 }

@@ -1,6 +1,7 @@
 """Decoding, cropping and resizing against Pillow and torchvision: mean difference <= 0.5 of 255 and
 no pixel off by more than 2. Decoding of the crop only against decoding of the whole image: equal to
-the bit. Scaled decoding against both: the bounds that dtrain/data.h states, over photos.
+the bit. Scaled decoding against both: the bounds that dtrain/data.h states, over photos. All kinds
+of PNG file: equal to Pillow, to the upper 8 bits of 16-bit grey, and to composition on black.
 
 Photos: the ImageNet sample beside the checkout, where it is there; and generated files of the rarer
 kinds (grey, CMYK, progressive, subsampled, rotated by EXIF, one pixel wide). Label: numeric."""
@@ -9,10 +10,12 @@ import glob
 import io
 import os
 import random
+import struct
 import subprocess
 import sys
 import tarfile
 import tempfile
+import zlib
 
 try:
     import numpy as np
@@ -27,7 +30,7 @@ TOOL = os.path.join(os.path.dirname(sys.argv[1]), "tests", "decode_tool")
 SHARED = os.environ.get("DTRAIN_SHARED_DIR", "")
 SIZE, RESIZE = 224, 256
 SMALL = 40  # so small that most crops of photos are decoded at 1/2, 1/4 or 1/8
-LIMITS = {"partial": (0, 0), "scaled": (10, 90)}  # mean and maximum of an image
+LIMITS = {"partial": (0, 0), "png": (0, 0), "scaled": (10, 90)}  # mean and maximum of an image
 OTHER_LIMITS = (0.5, 2)
 SCALED_MEAN = 2  # of all photos
 BILINEAR = functional.InterpolationMode.BILINEAR
@@ -86,6 +89,87 @@ def generated(folder):
         yield path
 
 
+# --- PNG ---
+
+CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # grey, RGB, palette, grey and alpha, RGBA
+DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2)]
+ADAM7 += [(0, 1, 1, 2)]  # first column and row, steps
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def packed(samples, depth):
+    """The rows of one pass, unfiltered."""
+    if samples.size == 0:
+        return b""
+    rows = samples.reshape(len(samples), -1)
+    if depth >= 8:
+        rows = rows.astype(">u2" if depth == 16 else np.uint8).view(np.uint8)
+    else:
+        bits = (rows[:, :, None] >> np.arange(depth - 1, -1, -1)) & 1
+        rows = np.packbits(bits.reshape(len(rows), -1).astype(np.uint8), axis=1)
+    return b"".join(b"\0" + row.tobytes() for row in rows)
+
+
+def png_file(samples, colour, depth, interlaced, chunks):
+    passes = [samples[y::b, x::a] for x, y, a, b in ADAM7] if interlaced else [samples]
+    head = struct.pack(">IIBBBBB", *samples.shape[1::-1], depth, colour, 0, 0, interlaced)
+    data = zlib.compress(b"".join(packed(part, depth) for part in passes))
+    parts = [(b"IHDR", head), *chunks, (b"IDAT", data), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
+
+
+def on_black(samples, colour, depth, palette, key):
+    """The pixels of a file with transparency, or of 16-bit grey."""
+    alpha = np.full(samples.shape[:2], 255)
+    colours = samples >> 8 if depth == 16 else samples * 255 // (2**depth - 1)
+    if colour == 3:
+        colours = palette[samples[:, :, 0]]
+        alpha = np.array([*key, *[255] * 256])[samples[:, :, 0]]
+    elif colour >= 4:
+        colours, alpha = colours[:, :, :-1], colours[:, :, -1]
+    elif key is not None:
+        alpha = np.where((samples == key).all(axis=2), 0, 255)
+    colours = (colours * alpha[:, :, None] + 127) // 255
+    return Image.fromarray(np.broadcast_to(colours, (*colours.shape[:2], 3)).astype(np.uint8))
+
+
+def png_kinds(rng):
+    for colour, depths in DEPTHS.items():
+        for depth in depths:
+            for interlaced in (0, 1):
+                for transparent in (False, True) if colour < 4 else (False,):
+                    for size in (61, 85), (1, 1), (3, 2):
+                        shape = (*size, CHANNELS[colour])
+                        yield colour, depth, interlaced, transparent, rng.integers(
+                            0, 2**depth, shape
+                        )
+
+
+def png_images(folder):
+    """Paths and pixels of every kind, with chunks about colours, which change nothing."""
+    rng = np.random.default_rng(8)
+    path = os.path.join(folder, "image.png")
+    for colour, depth, interlaced, transparent, samples in png_kinds(rng):
+        palette, key, chunks = None, None, [(b"gAMA", struct.pack(">I", 100000))]
+        if colour == 3:
+            palette, key = rng.integers(0, 256, (2**depth, 3)), ()
+            chunks += [(b"PLTE", palette.astype(np.uint8).tobytes())]
+        if transparent:
+            key = samples[0, 0] if colour < 3 else rng.integers(0, 256, 2**depth - 1)
+            chunks += [(b"tRNS", key.astype(">u2" if colour < 3 else np.uint8).tobytes())]
+        with open(path, "wb") as f:
+            f.write(png_file(samples, colour, depth, interlaced, chunks))
+        if transparent or colour >= 4 or (colour, depth) == (0, 16):
+            yield path, on_black(samples, colour, depth, palette, key)
+        else:
+            with Image.open(path) as image:
+                yield path, image.convert("RGB")
+
+
 def photos(folder):
     for path in sorted(glob.glob(os.path.join(SHARED, "data", "imagenet-sample", "*.tar"))):
         with tarfile.open(path) as tar:
@@ -98,13 +182,15 @@ def photos(folder):
                     os.unlink(out)
 
 
-def compare(tools, worst, path, draw):
+def compare(tools, worst, path, draw, image=None):
     tool = tools["plain"]
-    with open(path, "rb") as f:
-        image = Image.open(io.BytesIO(f.read())).convert("RGB")
+    kind = "png" if image else "full"
+    if not image:
+        with open(path, "rb") as f:
+            image = Image.open(io.BytesIO(f.read())).convert("RGB")
     name, (width, height) = os.path.basename(path), image.size
     if width * height < 3000000:
-        worst.add("full", name, tool.ask(f"full {path}", width, height), image)
+        worst.add(kind, name, tool.ask(f"full {path}", width, height), image)
 
     random_crop = transforms.RandomResizedCrop(SIZE, interpolation=BILINEAR)
     top, left, h, w = random_crop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3])
@@ -154,6 +240,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for path in generated(folder):
             compare(tools, worst, path, draw)
+        for path, image in png_images(folder):
+            compare(tools, worst, path, draw, image)
         n = 0
         for path in photos(folder):
             compare(tools, worst, path, draw)

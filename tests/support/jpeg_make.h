@@ -289,7 +289,7 @@ static const struct bad_file {
     int base;
     void (*damage)(struct file *file);
 } bad_files[] = {
-    {"png", "a PNG file, not a JPEG", "\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16, 0, NULL},
+    {"png", "a PNG file, not a JPEG", "\x89PNG\n\x1a\n\0\0\0\rIHDR", 15, 0, NULL},
     {"gif", "a GIF file, not a JPEG", "GIF89a\1\0\1\0", 10, 0, NULL},
     {"webp", "a WebP or RIFF file", "RIFF\x24\0\0\0WEBPVP8 ", 16, 0, NULL},
     {"bmp", "a BMP file, not a JPEG", "BM\x36\0\0\0\0\0", 8, 0, NULL},

@@ -1,0 +1,108 @@
+/* The PNG decoder: parts, damage and limits. Pixels of every kind of file: interop/pil. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "image/png.h"
+
+enum { WIDTH = 5, HEIGHT = 4 };
+
+/* Grey with alpha, interlaced. */
+static const uint8_t small[] = {
+    0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48, 0x44,
+    0x52, 0x00, 0x00, 0x00, 0x05, 0x00, 0x00, 0x00, 0x04, 0x08, 0x04, 0x00, 0x00, 0x01, 0x9b,
+    0x3d, 0x0d, 0x5d, 0x00, 0x00, 0x00, 0x39, 0x49, 0x44, 0x41, 0x54, 0x78, 0x9c, 0x63, 0xa8,
+    0x6c, 0x66, 0xb0, 0xf7, 0x67, 0xe0, 0x50, 0x61, 0xb8, 0x7b, 0xe0, 0x62, 0x88, 0xbc, 0x2f,
+    0xc3, 0xc1, 0xcf, 0x97, 0x3e, 0x31, 0x5c, 0xeb, 0x2c, 0x3e, 0xc9, 0x70, 0x2f, 0xc7, 0xf5,
+    0xb2, 0x63, 0xc6, 0x92, 0x1e, 0x51, 0x76, 0x06, 0xf9, 0x92, 0x5f, 0x4a, 0x49, 0xe9, 0xcf,
+    0x4d, 0x1a, 0x9c, 0x01, 0xca, 0x70, 0x13, 0xa5, 0x36, 0xd3, 0x37, 0x74, 0x00, 0x00, 0x00,
+    0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82,
+};
+static const uint8_t on_black[HEIGHT][WIDTH] = {
+    {62, 184, 1, 199, 20}, {94, 57, 27, 90, 1}, {166, 115, 69, 91, 9}, {14, 33, 40, 47, 34}};
+
+/* A header of 20000 x 5001 pixels. */
+static const uint8_t huge[] = {
+    0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48, 0x44,
+    0x52, 0x00, 0x00, 0x4e, 0x20, 0x00, 0x00, 0x13, 0x89, 0x01, 0x00, 0x00, 0x00, 0x00, 0xb7,
+    0x1a, 0xb3, 0xc5, 0x00, 0x00, 0x00, 0x00, 0x49, 0x44, 0x41, 0x54, 0x35, 0xaf, 0x06, 0x1e,
+};
+
+static struct dt_png *png;
+
+static int set_up(void **state)
+{
+    (void)state;
+    return dt_png_create(&png) == DT_OK ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    dt_png_destroy(png);
+    return 0;
+}
+
+/* Decodes a part from a block of exactly the file's size. */
+static dt_status decode(uint8_t *out, const uint8_t *file, size_t bytes, int x, int y, int w, int h)
+{
+    int width, height;
+    uint8_t *data = malloc(bytes ? bytes : 1);
+    memcpy(data, file, bytes);
+    dt_status status = dt_png_open(png, &width, &height, data, bytes);
+    if (status == DT_OK && (width != WIDTH || height != HEIGHT))
+        w = h = x = y = 0; /* a damaged header */
+    if (status == DT_OK)
+        status = dt_png_decode(png, out, x, y, w, h);
+    free(data);
+    return status;
+}
+
+static void test_parts(void **state)
+{
+    (void)state;
+    uint8_t out[HEIGHT * WIDTH * 3];
+    for (int y = 0; y < HEIGHT; y++)
+        for (int x = 0; x < WIDTH; x++) {
+            const int w = WIDTH - x, h = HEIGHT - y;
+            assert_int_equal(decode(out, small, sizeof small, x, y, w, h), DT_OK);
+            for (int i = 0; i < w * h * 3; i++)
+                assert_int_equal(out[i], on_black[y + i / 3 / w][x + i / 3 % w]);
+        }
+    assert_int_equal(decode(NULL, small, sizeof small, 0, 0, 0, HEIGHT), DT_OK);
+    assert_int_equal(dt_png_decode(png, out, 0, 0, 1, 1), DT_ERR_INTERNAL);
+}
+
+static void test_damage(void **state)
+{
+    (void)state;
+    uint8_t file[sizeof small], out[HEIGHT * WIDTH * 3];
+    for (size_t n = 0; n < sizeof small; n++) {
+        assert_int_equal(decode(out, small, n, 0, 0, WIDTH, HEIGHT), DT_ERR_DATA);
+        assert_non_null(strstr(dt_error_text(), "damaged PNG file: "));
+    }
+    for (size_t i = 0; i < sizeof small; i++) {
+        memcpy(file, small, sizeof small);
+        file[i] ^= 0x55;
+        assert_int_equal(decode(out, file, sizeof small, 0, 0, WIDTH, HEIGHT), DT_ERR_DATA);
+    }
+    assert_int_equal(decode(out, huge, sizeof huge, 0, 0, 1, 1), DT_ERR_DATA);
+    assert_non_null(strstr(dt_error_text(), "100020000 pixels"));
+    dt_png_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts), cmocka_unit_test(test_damage)};
+    if (!dt_png_is_known()) {
+        printf("skipped: built without libpng\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
