@@ -8,8 +8,9 @@
 #include "data/sample.h"
 #include "dtrain/data.h"
 
-/* Encoded bytes of sample `id` (a JPEG file), or, if dt_dataset_is_raw, finished pixels: image_size
- * x image_size x 3 u8 RGB. Thread-safe. DT_ERR_DATA if this one sample cannot be read as indexed.
+/* Encoded bytes of sample `id` (a JPEG or PNG file), or, if dt_dataset_is_raw, finished pixels:
+ * image_size x image_size x 3 u8 RGB. Thread-safe. DT_ERR_DATA if this one sample cannot be read as
+ * indexed.
  */
 dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);
 /* Hint that the sample will be read soon. */
@@ -55,7 +56,5 @@ struct dt_dataset {
 #define DT_DATASET_KIND(upper, lower) extern const struct dt_dataset_kind dt_dataset_##lower;
 DT_SOURCE_LIST(DT_DATASET_KIND)
 #undef DT_DATASET_KIND
-/* A folder that may also hold .png files: for `dtrain shard`, which converts them to JPEG. */
-extern const struct dt_dataset_kind dt_dataset_folder_png;
 
 #endif

@@ -1,6 +1,8 @@
-/* Class folders: root/<class>/<file>.jpg. Labels are the positions of the class folders in
- * byte-sorted order, as in torchvision's ImageFolder; files are sorted too. Names are stored in one
- * block of memory, about 25 bytes per sample. Symbolic links are followed, hidden files skipped. */
+/* Class folders: root/<class>/[.../]<file>.jpg, .jpeg or .png. Labels are the positions of the
+ * class folders in byte-sorted order. The samples have the order of torchvision's ImageFolder: by
+ * class, folder below it, and file, each sorted by bytes. Names are stored in one block of memory,
+ * about 25 bytes per sample. Symbolic links are followed, hidden files and folders skipped. */
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,16 +19,75 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/text.h"
 #include "data/dataset.h"
 #include "data/names.h"
+#include "image/png.h"
+
+enum { MAX_KINDS = 8, SUFFIX_BYTES = 16 };
 
 struct folder {
     char root[DT_PATH_MAX];
-    struct dt_names classes, files;
-    uint32_t *first; /* first[c] .. first[c + 1] - 1 are the samples of class c */
-    size_t n_ignored;
-    bool with_png;
+    struct dt_names classes, files; /* files: relative to their class folder */
+    uint32_t *first;                /* first[c] .. first[c + 1] - 1 are the samples of class c */
+    struct left_out {
+        char suffix[SUFFIX_BYTES]; /* ".gif"; "" of the last: all others */
+        size_t n;
+    } left_out[MAX_KINDS];
 };
+
+/* The state of listing one class. */
+struct scan {
+    struct folder *folder;
+    uint64_t *hash;
+    char path[DT_PATH_MAX]; /* of the folder that is being listed */
+    int dir;
+    struct dt_names folders; /* relative to the class folder, which is "", and sorted by bytes */
+    size_t at, next;         /* the one that is being listed; the place of those found in it */
+};
+
+/* --- Files that are not images --- */
+
+static bool is_image(const char *name)
+{
+    const char *suffix = strrchr(name, '.');
+    return suffix && (dt_is_jpeg_suffix(suffix + 1) ||
+                      (dt_png_is_known() && strcasecmp(suffix, ".png") == 0));
+}
+
+static void leave_out(struct folder *folder, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    char suffix[SUFFIX_BYTES] = "";
+    struct left_out *kind = folder->left_out;
+
+    if (dot && strlen(dot) < sizeof suffix)
+        for (size_t i = 0; dot[i]; i++)
+            suffix[i] = (char)tolower((unsigned char)dot[i]);
+    while (kind < &folder->left_out[MAX_KINDS - 1] && kind->n > 0 &&
+           strcmp(kind->suffix, suffix) != 0)
+        kind++;
+    if (kind < &folder->left_out[MAX_KINDS - 1])
+        memcpy(kind->suffix, suffix, sizeof suffix);
+    kind->n++;
+}
+
+static void tell_left_out(const struct folder *folder)
+{
+    char list[MAX_KINDS * 80] = "";
+    struct dt_text text = dt_text_in(list, sizeof list);
+
+    for (const struct left_out *kind = folder->left_out; kind < &folder->left_out[MAX_KINDS];
+         kind++)
+        if (kind->n > 0)
+            dt_text_add(&text, "%s%zu %s%s", text.used ? ", " : "", kind->n,
+                        kind->suffix[0] ? kind->suffix : "other",
+                        strcmp(kind->suffix, ".png") ? "" : " (dtrain was built without libpng)");
+    if (text.used)
+        dt_log(DT_LOG_WARNING, "left out under %s, by suffix: %s", folder->root, list);
+}
+
+/* --- Listing --- */
 
 static dt_status find_classes(struct folder *folder)
 {
@@ -50,75 +111,121 @@ out:
     return status;
 }
 
-static bool is_image(const struct folder *folder, const char *name)
+static dt_status add_file(struct scan *scan, const char *name, const char *below,
+                          const struct stat *info)
 {
-    const char *suffix = strrchr(name, '.');
-    return suffix &&
-           (dt_is_jpeg_suffix(suffix + 1) || (folder->with_png && strcasecmp(suffix, ".png") == 0));
-}
+    struct folder *folder = scan->folder;
+    const uint64_t size = (uint64_t)info->st_size;
 
-/* Adds the image `name` in the folder open as `dir`; other files are counted and skipped. */
-static dt_status add_file(struct folder *folder, uint64_t *hash, int dir, const char *path,
-                          const char *name)
-{
-    struct stat info;
-
-    if (!is_image(folder, name)) {
-        folder->n_ignored++;
-        return DT_OK;
-    }
-    if (fstatat(dir, name, &info, 0))
-        DT_FAIL(dt_file_input_status(errno), "cannot stat %s/%s: %s", path, name, strerror(errno));
-    if (!S_ISREG(info.st_mode))
-        DT_FAIL(DT_ERR_DATA, "%s/%s has the name of an image but is not a regular file", path,
+    if (!S_ISREG(info->st_mode))
+        DT_FAIL(DT_ERR_DATA, "%s/%s has the name of an image but is not a regular file", scan->path,
                 name);
     if (folder->files.n >= DT_MAX_SAMPLES)
         DT_FAIL(DT_ERR_DATA, "folder %s holds more than %d images", folder->root, DT_MAX_SAMPLES);
-    DT_TRY(dt_names_add(&folder->files, name, strlen(name)));
-    const uint64_t size = (uint64_t)info.st_size;
-    *hash = XXH64(name, strlen(name), *hash);
-    *hash = XXH64(&size, sizeof size, *hash);
+    DT_TRY(dt_names_add(&folder->files, below, strlen(below)));
+    *scan->hash = XXH64(below, strlen(below), *scan->hash);
+    *scan->hash = XXH64(&size, sizeof size, *scan->hash);
     return DT_OK;
+}
+
+/* Following a link to a folder above it would never end. */
+static dt_status check_loop(const struct scan *scan, const char *name, const struct stat *info)
+{
+    char above[DT_PATH_MAX];
+    struct stat other;
+
+    memcpy(above, scan->path, sizeof above);
+    for (char *end = above + strlen(above); end && end >= above + strlen(scan->folder->root);
+         end = strrchr(above, '/')) {
+        *end = '\0';
+        if (!stat(above, &other) && other.st_dev == info->st_dev && other.st_ino == info->st_ino)
+            DT_FAIL(DT_ERR_DATA, "%s/%s leads back to %s, so listing it would never end; remove it",
+                    scan->path, name, above);
+    }
+    return DT_OK;
+}
+
+static dt_status add_folder(struct scan *scan, const char *name, const char *below,
+                            const struct stat *info)
+{
+    DT_TRY(check_loop(scan, name, info));
+    while (scan->next < scan->folders.n &&
+           strcmp(dt_names_get(&scan->folders, scan->next), below) < 0)
+        scan->next++;
+    return dt_names_insert(&scan->folders, scan->next, below, strlen(below));
+}
+
+static dt_status add_entry(struct scan *scan, const char *name)
+{
+    const char *above = dt_names_get(&scan->folders, scan->at);
+    char below[DT_PATH_MAX];
+    struct stat info;
+    const int error = fstatat(scan->dir, name, &info, 0) ? errno : 0;
+
+    DT_TRY(dt_file_path(below, "%s%s%s", above, above[0] ? "/" : "", name));
+    if (!error && S_ISDIR(info.st_mode))
+        return add_folder(scan, name, below, &info);
+    if (!is_image(name)) {
+        leave_out(scan->folder, name);
+        return DT_OK;
+    }
+    if (error)
+        DT_FAIL(dt_file_input_status(error), "cannot stat %s/%s: %s", scan->path, name,
+                strerror(error));
+    return add_file(scan, name, below, &info);
+}
+
+static dt_status list_folder(struct scan *scan, const char *class)
+{
+    dt_status status = DT_OK;
+    struct dt_names entries = {0};
+    const char *below = dt_names_get(&scan->folders, scan->at);
+
+    scan->dir = -1;
+    DT_TRY(dt_file_path(scan->path, "%s/%s%s%s", scan->folder->root, class, below[0] ? "/" : "",
+                        below));
+    DT_TRY_OUT(dt_names_list(&entries, scan->path));
+    scan->dir = open(scan->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (scan->dir < 0)
+        DT_TRY_OUT(DT_ERROR(dt_file_input_status(errno), "cannot open folder %s: %s", scan->path,
+                            strerror(errno)));
+    scan->next = scan->at + 1;
+    for (size_t i = 0; i < entries.n; i++) {
+        DT_TRY_OUT(add_entry(scan, dt_names_get(&entries, i)));
+        dt_pulse_beat(&dt_pulse_main);
+    }
+out:
+    if (scan->dir >= 0)
+        close(scan->dir);
+    dt_names_reset(&entries);
+    return status;
 }
 
 static dt_status scan_class(struct folder *folder, uint64_t *hash, size_t label)
 {
     dt_status status = DT_OK;
-    struct dt_names entries = {0};
-    char path[DT_PATH_MAX];
+    struct scan scan = {.folder = folder, .hash = hash};
     const char *class = dt_names_get(&folder->classes, label);
-    int dir = -1;
 
-    DT_TRY(dt_file_path(path, "%s/%s", folder->root, class));
-    DT_TRY_OUT(dt_names_list(&entries, path));
-    dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0)
-        DT_TRY_OUT(DT_ERROR(dt_file_input_status(errno), "cannot open folder %s: %s", path,
-                            strerror(errno)));
     *hash = XXH64(class, strlen(class), *hash);
-    for (size_t i = 0; i < entries.n; i++) {
-        DT_TRY_OUT(add_file(folder, hash, dir, path, dt_names_get(&entries, i)));
-        dt_pulse_beat(&dt_pulse_main);
-    }
+    DT_TRY_OUT(dt_names_add(&scan.folders, "", 0));
+    for (; scan.at < scan.folders.n; scan.at++)
+        DT_TRY_OUT(list_folder(&scan, class));
     folder->first[label + 1] = (uint32_t)folder->files.n;
     if (folder->first[label + 1] == folder->first[label])
-        dt_log(DT_LOG_WARNING, "class folder %s holds no .jpg or .jpeg files", path);
+        dt_log(DT_LOG_WARNING, "class folder %s/%s holds no images", folder->root, class);
 out:
-    if (dir >= 0)
-        close(dir);
-    dt_names_reset(&entries);
+    dt_names_reset(&scan.folders);
     return status;
 }
 
-static dt_status open_images(struct dt_dataset *dataset, const struct dt_dataset_options *options,
-                             bool with_png)
+static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
     struct folder *folder;
     const double start_s = dt_clock_s();
 
     DT_TRY(DT_NEW(folder, 1));
     dataset->state = folder;
-    folder->with_png = with_png;
     DT_TRY(dt_file_path(folder->root, "%s", options->path));
     DT_TRY(find_classes(folder));
     const size_t n_classes = folder->classes.n;
@@ -131,23 +238,10 @@ static dt_status open_images(struct dt_dataset *dataset, const struct dt_dataset
         dt_log_progress_of("listing", label + 1, n_classes, "classes", start_s);
     }
     dt_log_progress("");
-    if (folder->n_ignored)
-        dt_log(DT_LOG_WARNING, "skipped %zu entries under %s that are not .jpg or .jpeg%s files",
-               folder->n_ignored, folder->root, with_png ? " or .png" : "");
+    tell_left_out(folder);
     dataset->n = (uint32_t)folder->files.n;
     dataset->n_classes = (int)n_classes;
     return DT_OK;
-}
-
-static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset_options *options)
-{
-    return open_images(dataset, options, false);
-}
-
-static dt_status open_folder_png(struct dt_dataset *dataset,
-                                 const struct dt_dataset_options *options)
-{
-    return open_images(dataset, options, true);
 }
 
 static void close_folder(struct dt_dataset *dataset)
@@ -217,9 +311,12 @@ static const char *class_folder(const struct dt_dataset *dataset, int label)
     return (size_t)label < classes->n ? dt_names_get(classes, (size_t)label) : NULL;
 }
 
-#define FOLDER_FUNCTIONS                                                                    \
-    .read = read_folder, .label = label_folder, .name = name_folder, .close = close_folder, \
-    .class_name = class_folder, .forget = forget_folder
-
-const struct dt_dataset_kind dt_dataset_folder = {.open = open_folder, FOLDER_FUNCTIONS};
-const struct dt_dataset_kind dt_dataset_folder_png = {.open = open_folder_png, FOLDER_FUNCTIONS};
+const struct dt_dataset_kind dt_dataset_folder = {
+    .open = open_folder,
+    .read = read_folder,
+    .label = label_folder,
+    .name = name_folder,
+    .class_name = class_folder,
+    .forget = forget_folder,
+    .close = close_folder,
+};

@@ -28,6 +28,15 @@ dt_status dt_names_add(struct dt_names *names, const char *text, size_t bytes)
     return DT_OK;
 }
 
+dt_status dt_names_insert(struct dt_names *names, size_t index, const char *text, size_t bytes)
+{
+    DT_TRY(dt_names_add(names, text, bytes));
+    uint32_t *place = names->offset + index, added = names->offset[names->n - 1];
+    memmove(place + 1, place, (names->n - 1 - index) * sizeof *place);
+    *place = added;
+    return DT_OK;
+}
+
 const char *dt_names_get(const struct dt_names *names, size_t index)
 {
     return names->text + names->offset[index];

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
-#include "image/png.h"
 #include "pack/images.h"
 #include "pack/pack.h"
 
@@ -38,7 +37,7 @@ static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
         *kind = &dt_dataset_shards;
         *open = open_data;
     } else if (is_folder) {
-        *kind = dt_png_is_known() ? &dt_dataset_folder_png : &dt_dataset_folder;
+        *kind = &dt_dataset_folder;
         *open = open_data;
     } else if (is_pattern || dt_tfrecord_found(options->src)) {
         *kind = &tfrecord;

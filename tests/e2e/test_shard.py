@@ -369,7 +369,7 @@ def test_convert():
     write("odd/b/other.png", data)
     out = run("shard", "odd", "odd1", "--seed", 4)
     images = {len(data): Image.open(io.BytesIO(data)) for _, data in samples_of("odd1")}
-    if "not .jpg or .jpeg files" in out or "libpng" in out:
+    if "libpng" in out:
         raise AssertionError("the build has no libpng")
     assert "4 images of 2 classes" in out and "1 unchanged, 3 converted" in out, out
     assert sorted((i.mode, i.size) for i in images.values()) == [

@@ -134,7 +134,10 @@ static void test_folder(void **state)
     static const struct {
         const char *name;
         int label;
-    } expected[] = {{"A/x.JPG", 0}, {"a b/10.jpeg", 1}, {"a b/2.jpg", 1}, {"\xc3\xa9/n.jpg", 3}};
+    } expected[] = {{"A/x.JPG", 0},         {"A/deep/y.jpg", 0}, {"A/deep er/y.jpg", 0},
+                    {"A/deep/er/y.jpg", 0}, {"a b/10.jpeg", 1},  {"a b/2.jpg", 1},
+                    {"\xc3\xa9/n.jpg", 3}};
+    const size_t n = sizeof expected / sizeof expected[0];
     struct dt_sample sample = {0};
     char name[300];
 
@@ -144,22 +147,26 @@ static void test_folder(void **state)
     make_folder("set/empty"); /* keeps its label */
     make_folder("set/\xc3\xa9");
     make_folder("set/.hidden");
-    make_folder("set/A/deeper");
+    make_folder("set/A/deep");
+    make_folder("set/A/deep er");
+    make_folder("set/A/deep/er");
+    make_folder("set/A/empty.jpg");
     write_text("set/notes.jpg", "no class");
     write_text("set/.hidden/a.jpg", "hidden");
     write_text("set/A/.x.jpg", "hidden");
-    write_text("set/A/x.png", "not read");
+    write_text("set/A/x.gif", "not read");
+    assert_int_equal(symlink("nothing", at("set/A/dangling")), 0);
     write_text("set/A/xjpg", "no suffix");
-    for (size_t i = 4; i-- > 0;) {
+    for (size_t i = n; i-- > 0;) {
         snprintf(name, sizeof name, "set/%s", expected[i].name);
         write_text(name, expected[i].name);
     }
     const struct dt_dataset_options options = {
         .data = &folder_data, .path = at("set"), .num_classes = 4};
     struct dt_dataset *dataset = open_good(&options);
-    assert_int_equal(dt_dataset_size(dataset), 4);
+    assert_int_equal(dt_dataset_size(dataset), n);
     assert_false(dt_dataset_is_raw(dataset));
-    for (uint32_t id = 0; id < 4; id++) {
+    for (uint32_t id = 0; id < n; id++) {
         assert_int_equal(dt_dataset_label(dataset, id), expected[id].label);
         assert_string_equal(dt_dataset_name(dataset, id, name, sizeof name) + strlen(at("set/")),
                             expected[id].name);
@@ -186,6 +193,34 @@ static void test_folder(void **state)
     free(sample.data);
     expect_error(DT_ERR_DATA, "set/A/x.JPG has the name of an image but is not a regular file",
                  &options);
+}
+
+/* Links to folders are followed, unless they lead back. */
+static void test_folder_links(void **state)
+{
+    (void)state;
+    static const char *const loops[] = {".", "../..", "../../a", "/"};
+    const struct dt_dataset_options options = {
+        .data = &folder_data, .path = at("links/set"), .num_classes = 2};
+
+    make_folder("links");
+    make_folder("links/set");
+    make_folder("links/set/a");
+    make_folder("links/set/a/in");
+    make_folder("links/out");
+    write_text("links/out/1.jpg", "1");
+    assert_int_equal(symlink("../out", at("links/set/b")), 0);
+    assert_int_equal(symlink("../../out", at("links/set/a/x")), 0);
+    assert_int_equal(symlink("../b", at("links/set/a/y")), 0);
+    struct dt_dataset *dataset = open_good(&options);
+    assert_int_equal(dt_dataset_size(dataset), 3);
+    dt_dataset_close(dataset);
+    for (size_t i = 0; i < sizeof loops / sizeof loops[0]; i++) {
+        assert_int_equal(symlink(loops[i][0] == '/' ? test_dir : loops[i], at("links/set/a/in/up")),
+                         0);
+        expect_error(DT_ERR_DATA, "would never end", &options);
+        assert_int_equal(unlink(at("links/set/a/in/up")), 0);
+    }
 }
 
 static void test_folder_errors(void **state)
@@ -365,8 +400,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_synthetic),       cmocka_unit_test(test_synthetic_classes),
         cmocka_unit_test(test_synthetic_sizes), cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_folder_errors),   cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_classes),         cmocka_unit_test(test_wrong_classes),
+        cmocka_unit_test(test_folder_links),    cmocka_unit_test(test_folder_errors),
+        cmocka_unit_test(test_cache),           cmocka_unit_test(test_classes),
+        cmocka_unit_test(test_wrong_classes),
     };
     return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);
 }
