@@ -20,7 +20,8 @@
 #define DT_SOURCE_LIST(ROW)   \
     ROW(SYNTHETIC, synthetic) \
     ROW(SHARDS, shards)       \
-    ROW(FOLDER, folder)
+    ROW(FOLDER, folder)       \
+    ROW(CSV, csv)
 #define DT_SOURCE_VALUE(upper, lower) DT_SOURCE_##upper,
 enum dt_source { DT_SOURCE_LIST(DT_SOURCE_VALUE) DT_SOURCE_AUTO /* by the path */ };
 #undef DT_SOURCE_VALUE
@@ -69,7 +70,9 @@ struct dt_config {
     } model;
     struct dt_config_data {
         enum dt_source source;
-        char train[DT_PATH_MAX], val[DT_PATH_MAX]; /* brace range of tars, or a folder */
+        char train[DT_PATH_MAX], val[DT_PATH_MAX]; /* brace range of tars, folder, .csv */
+        double val_fraction;                       /* of `train`, for validation; 0 = `val` */
+        int max_train;                             /* training images used, 0 = all */
         int synthetic_train, synthetic_val;        /* images of data.source synthetic */
         int workers;                               /* decoding threads per rank, 0 = auto */
         int prefetch;                              /* batches prefetched per rank */

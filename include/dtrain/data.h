@@ -17,12 +17,15 @@
 
 /* --- Data set: encoded samples by id 0 .. n-1. Thread-safe after open. --- */
 
+enum dt_part { DT_PART_ALL, DT_PART_TRAIN, DT_PART_VAL };
+
 struct dt_names;
+struct dt_dataset;
 struct dt_dataset_options {
-    const struct dt_config_data *data; /* source, label_offset */
+    const struct dt_config_data *data; /* source, label_offset, val_fraction, max_train */
     const char *path;      /* NULL or "" = synthetic, where the source is auto; brace range of tars
-                              ("x-{0000..0009}.tar", several joined by "::"), or      a folder: of tars for
-                              shards, of class folders for folder */
+                              ("x-{0000..0009}.tar", several joined by "::"), or      a folder: of tars
+                              for      shards, of class folders for folder */
     const char *cache_dir; /* where shard indices are cached; NULL = not cached */
     int num_classes;       /* labels outside 0..num_classes-1 are DT_ERR_DATA; 0 = as many as the
                               data have names for, or labels */
@@ -32,9 +35,11 @@ struct dt_dataset_options {
                                        DT_ERR_DATA */
     int synthetic_images, image_size; /* for source synthetic */
     uint64_t seed;
+    enum dt_part part; /* the side of data.val_fraction; training: also data.max_train (select.h) */
+    const struct dt_dataset *rest_of; /* a data set of part train that is open: its files are not
+                                         listed again; it must stay open. NULL = none */
 };
 
-struct dt_dataset;
 /* DT_ERR_NO_INPUT with the names of missing files, DT_ERR_DATA for damaged archives and labels. */
 dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_options *options);
 void dt_dataset_close(struct dt_dataset *dataset);

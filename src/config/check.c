@@ -37,6 +37,17 @@ static bool val_data(const struct dt_config *c, char *what)
     return false;
 }
 
+static bool val_fraction(const struct dt_config *c, char *what)
+{
+    if (c->data.val_fraction > 0 && c->data.val[0])
+        WRONG("%g of data.train, but data.val is given too; leave out one of them",
+              c->data.val_fraction);
+    if (c->data.val_fraction > 0 && dt_config_is_synthetic(c))
+        WRONG("%g, but the images are generated; data.synthetic_val is their number",
+              c->data.val_fraction);
+    return false;
+}
+
 static bool synthetic_train(const struct dt_config *c, char *what)
 {
     if (dt_config_is_synthetic(c) && c->data.synthetic_train < c->train.global_batch_size)
@@ -73,7 +84,7 @@ static bool early_stop_target(const struct dt_config *c, char *what)
 {
     double target = c->early_stop.target;
     if (target > 0 && !dt_config_has_validation(c))
-        WRONG("no validation data to measure %g on; set data.val", target);
+        WRONG("no validation data to measure %g on; set data.val or data.val_fraction", target);
     if (target > 0 && target <= 1 && dt_metric_is_percent(c->early_stop.metric))
         WRONG("%g is in per cent; did you mean %g?", target, 100 * target);
     if (target > 1 && !dt_metric_is_percent(c->early_stop.metric) &&
@@ -86,7 +97,7 @@ static bool early_stop_target(const struct dt_config *c, char *what)
 static bool early_stop_patience(const struct dt_config *c, char *what)
 {
     if (c->early_stop.patience > 0 && !dt_config_has_validation(c))
-        WRONG("no validation data to measure on; set data.val");
+        WRONG("no validation data to measure on; set data.val or data.val_fraction");
     return false;
 }
 
@@ -165,6 +176,7 @@ static const struct {
     {"model.num_classes", num_classes},
     {"data.train", train_data},
     {"data.val", val_data},
+    {"data.val_fraction", val_fraction},
     {"data.synthetic_train", synthetic_train},
     {"data.val_resize", val_resize},
     {"train.micro_batch_size", micro_batch_size},

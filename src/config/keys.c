@@ -118,14 +118,22 @@ const struct dt_key dt_keys[] = {
     STRING(model.initial_checkpoint, "", 0,
            "Safetensors file with the initial weights; empty: random weights", FREE),
 
-    CHOICE(data.source, DT_SOURCE_AUTO, sources,
-           "Generated images, tar shards or a folder with one subfolder per class; auto: what the "
-           "paths are, generated images if there are none",
+    CHOICE(
+        data.source, DT_SOURCE_AUTO, sources,
+        "Generated images, tar shards, a folder with one subfolder per class, or a CSV file with "
+        "the columns path and label; auto: what the paths are, generated images if there are "
+        "none",
+        FREE),
+    STRING(data.train, "", 0,
+           "Training data: a folder, shards such as train-{0000..0009}.tar, or a CSV file", FREE),
+    STRING(data.val, "", 0,
+           "Validation data, specified in the same way; empty: data.val_fraction, or no evaluation",
            FREE),
-    STRING(data.train, "", 0, "Training data: a folder, or shards such as train-{0000..0009}.tar",
-           FREE),
-    STRING(data.val, "", 0, "Validation data, specified in the same way; empty: no evaluation",
-           FREE),
+    FRACTION(data.val_fraction, 0,
+             "Fraction of the images of every class in data.train that is kept for validation, "
+             "chosen by file name and seed; 0: none"),
+    INT(data.max_train, 0, 0, 1 << 30,
+        "Training images used, of every class the same fraction, for quick trials; 0: all"),
     INT(data.synthetic_train, 12800, 1, 1 << 30, "Training images of the synthetic source"),
     INT(data.synthetic_val, 1280, 0, 1 << 30, "Validation images of the synthetic source", FREE),
     INT(data.workers, 0, 0, 256,
@@ -436,7 +444,8 @@ bool dt_config_is_synthetic(const struct dt_config *config)
 
 bool dt_config_has_validation(const struct dt_config *config)
 {
-    return dt_config_is_synthetic(config) ? config->data.synthetic_val > 0 : config->data.val[0];
+    return dt_config_is_synthetic(config) ? config->data.synthetic_val > 0
+                                          : config->data.val[0] || config->data.val_fraction > 0;
 }
 
 const char *dt_metric_name(enum dt_metric metric)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include <xxhash.h>
@@ -14,9 +15,16 @@
 #include "data/cache.h"
 #include "data/classes.h"
 #include "data/names.h"
+#include "data/select.h"
 
 #define ROW(upper, lower) &dt_dataset_##lower,
 static const struct dt_dataset_kind *const kinds[] = {DT_SOURCE_LIST(ROW)};
+
+static bool is_csv_name(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && strcasecmp(dot, ".csv") == 0;
+}
 
 /* What the path is, for data.source auto. */
 static dt_status detect_source(enum dt_source *source, const char *path)
@@ -31,8 +39,11 @@ static dt_status detect_source(enum dt_source *source, const char *path)
         DT_FAIL(dt_file_input_status(errno), "no data at %s: %s", path, strerror(errno));
     else if (S_ISDIR(info.st_mode))
         *source = DT_SOURCE_FOLDER;
+    else if (is_csv_name(path))
+        *source = DT_SOURCE_CSV;
     else
-        DT_FAIL(DT_ERR_DATA, "%s is neither a folder nor a tar; set data.source if it is data",
+        DT_FAIL(DT_ERR_DATA,
+                "%s is neither a folder, nor a tar, nor a .csv file; set data.source if it is data",
                 path);
     return DT_OK;
 }
@@ -111,6 +122,69 @@ out:
     return status;
 }
 
+/* --- Selection --- */
+
+/* All samples of the classes that are used. */
+static size_t list_picks(struct dt_pick *picks, const struct dt_dataset *dataset, uint64_t seed)
+{
+    const struct dt_dataset_kind *kind = dataset->kind;
+    size_t n = 0;
+    for (uint32_t id = 0; id < dataset->n; id++) {
+        int label = kind->label(dataset, id);
+        if (dataset->label_map)
+            label = dataset->label_map[label];
+        uint64_t key = kind->key ? kind->key(dataset, id, seed) : XXH64(&id, sizeof id, seed);
+        if (label >= 0)
+            picks[n++] = (struct dt_pick){.key = key, .id = id, .label = label};
+    }
+    return n;
+}
+
+static dt_status use_picks(struct dt_dataset *dataset, const struct dt_pick *picks, size_t n)
+{
+    free(dataset->ids);
+    DT_TRY(DT_NEW(dataset->ids, n));
+    dataset->n_ids = (uint32_t)n;
+    for (size_t i = 0; i < n; i++)
+        dataset->ids[i] = picks[i].id;
+    dataset->fingerprint = XXH64(dataset->ids, n * sizeof *dataset->ids, dataset->fingerprint);
+    return DT_OK;
+}
+
+static dt_status select_part(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+{
+    const double fraction = options->data->val_fraction;
+    const bool train = options->part == DT_PART_TRAIN;
+    const size_t most = train ? (size_t)options->data->max_train : 0;
+    struct dt_pick *picks;
+    dt_status status = DT_OK;
+
+    if (options->part == DT_PART_ALL || (fraction == 0 && most == 0))
+        return DT_OK;
+    DT_TRY(DT_NEW(picks, dataset->n));
+    size_t n = list_picks(picks, dataset, options->seed);
+    n = train ? dt_select_train(picks, n, fraction, most) : dt_select_val(picks, n, fraction);
+    if (n == 0)
+        status = DT_ERROR(DT_ERR_DATA,
+                          "data.val_fraction: no class of %s has two images, so none can be kept "
+                          "for validation",
+                          options->path);
+    else if (n < dt_dataset_size(dataset))
+        status = use_picks(dataset, picks, n);
+    free(picks);
+    return status;
+}
+
+/* The same files, of which other samples are used. */
+static void open_view(struct dt_dataset *dataset, const struct dt_dataset *other)
+{
+    *dataset = *other;
+    dataset->is_view = true;
+    dataset->cache = NULL;
+    dataset->ids = NULL;
+    dataset->n_ids = 0;
+}
+
 static dt_status open_kind(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
     const char *path = options->path ? options->path : "";
@@ -132,7 +206,11 @@ dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_o
     struct dt_dataset *made = NULL;
     *dataset = NULL;
     DT_TRY(DT_NEW(made, 1));
-    DT_TRY_OUT(open_kind(made, options));
+    if (options->rest_of)
+        open_view(made, options->rest_of);
+    else
+        DT_TRY_OUT(open_kind(made, options));
+    DT_TRY_OUT(select_part(made, options));
     *dataset = made;
     return DT_OK;
 out:
@@ -144,11 +222,12 @@ void dt_dataset_close(struct dt_dataset *dataset)
 {
     if (!dataset)
         return;
-    if (dataset->state)
+    if (dataset->state && !dataset->is_view)
         dataset->kind->close(dataset);
+    if (!dataset->is_view)
+        free(dataset->label_map);
     dt_cache_destroy(dataset->cache);
     free(dataset->ids);
-    free(dataset->label_map);
     free(dataset);
 }
 

@@ -34,6 +34,9 @@ struct dt_dataset_kind {
     void (*name)(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
     /* Name of a class; NULL past the last, or if classes have no names. May be NULL: no names. */
     const char *(*class_name)(const struct dt_dataset *dataset, int label);
+    /* A hash of the seed and what names the sample inside the data set: wherever the data set is
+     * and whatever else is in it. NULL: of its id. */
+    uint64_t (*key)(const struct dt_dataset *dataset, uint32_t id, uint64_t seed);
     void (*close)(struct dt_dataset *dataset);
 };
 
@@ -47,6 +50,7 @@ struct dt_dataset {
     uint32_t n;             /* samples of the kind */
     uint32_t *ids;          /* the kind's ids of those that are used; NULL = all */
     uint32_t n_ids;
+    bool is_view;   /* all but ids and cache belong to another data set */
     int n_classes;  /* of the kind while it opens (1 + its highest label), then as labels count */
     int *label_map; /* from the kind's labels to those of dt_dataset_label; NULL = the same */
     const struct dt_names *classes; /* names of those; NULL = the kind's */

@@ -20,7 +20,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/text.h"
-#include "data/dataset.h"
+#include "data/files.h"
 #include "data/names.h"
 #include "image/png.h"
 
@@ -30,6 +30,7 @@ struct folder {
     char root[DT_PATH_MAX];
     struct dt_names classes, files; /* files: relative to their class folder */
     uint32_t *first;                /* first[c] .. first[c + 1] - 1 are the samples of class c */
+    size_t n_loose;                 /* images beside the class folders, which are not used */
     struct left_out {
         char suffix[SUFFIX_BYTES]; /* ".gif"; "" of the last: all others */
         size_t n;
@@ -105,6 +106,7 @@ static dt_status find_classes(struct folder *folder)
                 DT_ERROR(dt_file_input_status(errno), "cannot stat %s: %s", path, strerror(errno)));
         if (S_ISDIR(info.st_mode))
             DT_TRY_OUT(dt_names_add(&folder->classes, name, strlen(name)));
+        folder->n_loose += !S_ISDIR(info.st_mode) && is_image(name);
     }
 out:
     dt_names_reset(&entries);
@@ -219,6 +221,20 @@ out:
     return status;
 }
 
+/* Says what the folder is, if not one of class folders. */
+static dt_status refuse_root(const struct folder *folder)
+{
+    if (dt_shards_found(folder->root))
+        DT_FAIL(DT_ERR_DATA, "folder %s holds shards, not class folders: set data.source=shards",
+                folder->root);
+    if (folder->n_loose > 0)
+        DT_FAIL(DT_ERR_DATA,
+                "folder %s holds %zu images, but no class folders: move the images of each class "
+                "into a folder of its own, or list them with their labels in a CSV file",
+                folder->root, folder->n_loose);
+    DT_FAIL(DT_ERR_DATA, "folder %s holds no class folders with images", folder->root);
+}
+
 static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
     struct folder *folder;
@@ -230,8 +246,7 @@ static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset
     DT_TRY(find_classes(folder));
     const size_t n_classes = folder->classes.n;
     if (n_classes == 0)
-        DT_FAIL(DT_ERR_DATA, "folder %s holds no class folders with images, and no shards",
-                folder->root);
+        return refuse_root(folder);
     DT_TRY(DT_NEW(folder->first, n_classes + 1));
     for (size_t label = 0; label < n_classes; label++) {
         DT_TRY(scan_class(folder, &dataset->fingerprint, label));
@@ -277,46 +292,27 @@ static void name_folder(const struct dt_dataset *dataset, uint32_t id, char *out
              dt_names_get(&folder->files, id));
 }
 
-static dt_status read_folder(const struct dt_dataset *dataset, uint32_t id,
-                             struct dt_sample *sample)
-{
-    char path[2 * DT_PATH_MAX];
-    uint64_t bytes = 0;
-    int fd = -1;
-
-    name_folder(dataset, id, path, sizeof path);
-    DT_TRY(dt_file_open(&fd, &bytes, path));
-    dt_status status = dt_sample_read(sample, fd, 0, bytes, path);
-    close(fd);
-    DT_TRY(status);
-    return DT_OK;
-}
-
-static void forget_folder(const struct dt_dataset *dataset)
-{
-    char path[2 * DT_PATH_MAX];
-    for (uint32_t id = 0; id < dataset->n; id++) {
-        name_folder(dataset, id, path, sizeof path);
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0)
-            continue;
-        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-        close(fd);
-    }
-}
-
 static const char *class_folder(const struct dt_dataset *dataset, int label)
 {
     const struct dt_names *classes = &((const struct folder *)dataset->state)->classes;
     return (size_t)label < classes->n ? dt_names_get(classes, (size_t)label) : NULL;
 }
 
+static uint64_t key_folder(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
+{
+    const struct folder *folder = dataset->state;
+    const char *class = class_folder(dataset, label_folder(dataset, id));
+    const char *file = dt_names_get(&folder->files, id);
+    return XXH64(file, strlen(file), XXH64(class, strlen(class), seed));
+}
+
 const struct dt_dataset_kind dt_dataset_folder = {
     .open = open_folder,
-    .read = read_folder,
+    .read = dt_files_read,
     .label = label_folder,
     .name = name_folder,
+    .key = key_folder,
     .class_name = class_folder,
-    .forget = forget_folder,
+    .forget = dt_files_forget,
     .close = close_folder,
 };

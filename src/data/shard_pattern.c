@@ -109,7 +109,8 @@ static dt_status expand_folder(struct dt_names *names, const char *folder)
 
     DT_TRY(dt_names_list_tars(names, folder));
     if (names->n == n_before)
-        DT_FAIL(DT_ERR_NO_INPUT, "folder %s holds no .tar files", folder);
+        DT_FAIL(DT_ERR_NO_INPUT,
+                "folder %s holds no .tar files; for class folders set data.source=folder", folder);
     return DT_OK;
 }
 

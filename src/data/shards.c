@@ -388,6 +388,15 @@ static const char *class_of_shards(const struct dt_dataset *dataset, int label)
     return (size_t)label < classes->n ? dt_names_get(classes, (size_t)label) : NULL;
 }
 
+/* By shard name and position, as the members' names are not kept. */
+static uint64_t key_shards(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
+{
+    const struct shards *shards = dataset->state;
+    const char *base = dt_file_base(path_of(shards, shard_of(shards, id)));
+    const uint64_t offset = shards->entries[id].offset;
+    return XXH64(&offset, sizeof offset, XXH64(base, strlen(base), seed));
+}
+
 const struct dt_dataset_kind dt_dataset_shards = {
     .open = open_shards,
     .read = read_shards,
@@ -395,6 +404,7 @@ const struct dt_dataset_kind dt_dataset_shards = {
     .forget = forget_shards,
     .label = label_shards,
     .name = name_shards,
+    .key = key_shards,
     .class_name = class_of_shards,
     .close = close_shards,
 };

@@ -130,7 +130,8 @@ static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool tr
                           const char *cache_dir)
 {
     const struct dt_config *config = s->config;
-    const char *path = train ? config->data.train : config->data.val;
+    const bool is_split = config->data.val_fraction > 0;
+    const char *path = train || is_split ? config->data.train : config->data.val;
     if (!dt_config_is_synthetic(config) && path[0] == '\0')
         DT_FAIL(DT_ERR_CONFIG, "data.%s: no path given; name a folder or shards",
                 train ? "train" : "val");
@@ -143,7 +144,9 @@ static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool tr
         .subset = config->data.class_map[0] != '\0',
         .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
         .image_size = config->model.image_size,
-        .seed = config->train.seed + !train, /* different synthetic images of the same classes */
+        .seed = config->train.seed + (!train && !is_split), /* other synthetic images */
+        .part = train ? DT_PART_TRAIN : DT_PART_VAL,
+        .rest_of = !train && is_split ? s->train_set : NULL,
     };
     DT_TRY(dt_dataset_open(set, &options));
     s->num_classes = dt_dataset_n_classes(*set);
@@ -176,7 +179,8 @@ static dt_status check_classes(const struct dt_session *s)
 {
     if (s->num_classes < 2)
         DT_FAIL(DT_ERR_DATA, "%s holds one class only, so there is nothing to learn",
-                s->train_set ? s->config->data.train : s->config->data.val);
+                s->train_set || !s->config->data.val[0] ? s->config->data.train
+                                                        : s->config->data.val);
     return DT_OK;
 }
 

@@ -101,6 +101,10 @@ static const struct {
     {"{\"schedule\": {\"kind\": 3}}", 1, "schedule.kind", "expected one of \"constant\""},
     /* Each key valid, together wrong. */
     {"{\"data\": {\n\"source\": \"shards\"}}", 0, "data.train", "data.source is \"shards\""},
+    {"{\"data\": {\"train\": \"a\", \"val\": \"b\",\n\"val_fraction\": 0.1}}", 2,
+     "data.val_fraction", "0.1 of data.train, but data.val is given too"},
+    {"{\"data\": {\n\"val_fraction\": 0.1}}", 2, "data.val_fraction", "the images are generated"},
+    {"{\"data\": {\"train\": \"a\",\n\"val_fraction\": 1}}", 2, "data.val_fraction", "below 1"},
     {"{\"data\": {\"source\": \"folder\",\n\"train\": \"\"}}", 2, "data.train",
      "data.source is \"folder\""},
     {"{\"data\": {\"synthetic_train\": 100}}", 1, "data.synthetic_train",

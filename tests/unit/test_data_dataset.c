@@ -230,7 +230,11 @@ static void test_folder_errors(void **state)
 
     make_folder("bad");
     options.path = at("bad");
-    expect_error(DT_ERR_DATA, "no class folders", &options);
+    expect_error(DT_ERR_DATA, "bad holds no class folders with images", &options);
+    write_text("bad/1.jpg", "1");
+    expect_error(DT_ERR_DATA, "bad holds 1 images, but no class folders: move", &options);
+    write_text("bad/1.tar", "1");
+    expect_error(DT_ERR_DATA, "bad holds shards, not class folders: set data.source", &options);
     make_folder("bad/a");
     make_folder("bad/b");
     expect_error(DT_ERR_DATA, "holds no samples", &options);
@@ -388,7 +392,7 @@ static void test_wrong_classes(void **state)
     write_text("nul", "");
     assert_int_equal(dt_classes_load(&bad, at("nul")), DT_ERR_DATA);
     options.path = at("nul");
-    expect_error(DT_ERR_DATA, "neither a folder nor a tar", &options);
+    expect_error(DT_ERR_DATA, "neither a folder, nor a tar, nor a .csv file", &options);
     options.path = at("nowhere");
     expect_error(DT_ERR_NO_INPUT, "no data at", &options);
     options.path = at("no-{00..01}.tar");

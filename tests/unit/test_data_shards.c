@@ -99,7 +99,8 @@ static void test_folder_of_shards(void **state)
 {
     (void)state;
     make_folder("folder");
-    expect_error(DT_ERR_NO_INPUT, "holds no .tar files", at("folder"));
+    expect_error(DT_ERR_NO_INPUT, "holds no .tar files; for class folders set data.source=folder",
+                 at("folder"));
     make_shard("folder/b.tar", 3, 2);
     make_shard("folder/a.tar", 0, 3);
     write_text("folder/c.tar.gz", "other files do not matter");
