@@ -80,7 +80,7 @@ static void write_all(const char *text, size_t bytes)
 
 void dt_log(enum dt_log_level level, const char *format, ...)
 {
-    static const char *const prefix[] = {"error: ", "warning: ", "", "debug: "};
+    static const char *const prefix[] = {"error: ", "warning: ", "warning: ", "", "debug: "};
     if (level > state.level || (state.rank != 0 && level > DT_LOG_WARNING))
         return;
     char line[LINE_BYTES], host[DT_HOST_MAX];

@@ -7,7 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum dt_log_level { DT_LOG_ERROR, DT_LOG_WARNING, DT_LOG_INFO, DT_LOG_DEBUG };
+/* A notice is a warning that all ranks have alike. */
+enum dt_log_level { DT_LOG_ERROR, DT_LOG_WARNING, DT_LOG_NOTICE, DT_LOG_INFO, DT_LOG_DEBUG };
 
 /* Call once the rank is known; before that the process logs as rank 0 of 1. */
 void dt_log_init(enum dt_log_level level, int rank, int n_ranks);

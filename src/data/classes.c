@@ -115,7 +115,7 @@ static dt_status check_differences(const struct dt_names *own, const struct dt_n
                 "them, or choose classes with data.class_map",
                 path, unknown->n, unknown->text.at);
     if (missing->n > 0)
-        dt_log(DT_LOG_WARNING, "%s lacks %zu of %zu classes: %s", path, missing->n, classes->n,
+        dt_log(DT_LOG_NOTICE, "%s lacks %zu of %zu classes: %s", path, missing->n, classes->n,
                missing->text.at);
     return DT_OK;
 }

@@ -85,7 +85,7 @@ static void tell_left_out(const struct folder *folder)
                         kind->suffix[0] ? kind->suffix : "other",
                         strcmp(kind->suffix, ".png") ? "" : " (dtrain was built without libpng)");
     if (text.used)
-        dt_log(DT_LOG_WARNING, "left out under %s, by suffix: %s", folder->root, list);
+        dt_log(DT_LOG_NOTICE, "left out under %s, by suffix: %s", folder->root, list);
 }
 
 /* --- Listing --- */
@@ -215,7 +215,7 @@ static dt_status scan_class(struct folder *folder, uint64_t *hash, size_t label)
         DT_TRY_OUT(list_folder(&scan, class));
     folder->first[label + 1] = (uint32_t)folder->files.n;
     if (folder->first[label + 1] == folder->first[label])
-        dt_log(DT_LOG_WARNING, "class folder %s/%s holds no images", folder->root, class);
+        dt_log(DT_LOG_NOTICE, "class folder %s/%s holds no images", folder->root, class);
 out:
     dt_names_reset(&scan.folders);
     return status;

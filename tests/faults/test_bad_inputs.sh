@@ -169,10 +169,29 @@ mkdir empty
 run 65 "empty" data.train=empty
 mkdir -p flat
 cp train/circle/*.jpg flat/
-run 65 "flat" data.train=flat
+run 65 "flat holds 3 images, but no class folders: move" data.train=flat
 run 78 "num_classes" model.num_classes=5
 "$dtrain" shard train shards --prefix s --per-shard 15
 shard=$(ls shards/*.tar | head -1)
+run 65 "shards holds shards, not class folders: set data.source=shards" data.train=shards
+run 66 "train holds no .tar files; for class folders set data.source=folder" data.source=shards \
+    data.train=train
+cp -r train loop
+ln -s .. loop/ring/up
+run 65 "loop/ring/up leads back to loop," data.train=loop
+run 78 "data.val is given too" data.val_fraction=0.1
+run 78 "more than the 20 training images" data.max_train=20 train.global_batch_size=24
+table() { # code text 'lines'
+    printf "$3" > table.csv
+    run "$1" "$2" data.source=csv data.train=table.csv
+}
+table 65 'table.csv:1: no column "label"' 'path,class\n'
+table 65 "table.csv:3: 1 column(s), but the first line names 2" 'path,label\nflat/00000.jpg,1\n1\n'
+table 65 "table.csv:2: label 10 is out of range" 'path,label\nflat/00000.jpg,10\n'
+table 66 "1 of 2 images in table.csv are missing, the first in line 3: flat/1.jpg" \
+    'path,label\nflat/00000.jpg,1\nflat/1.jpg,1\n'
+run 66 "nowhere.csv" data.source=csv data.train=nowhere.csv
+run 66 "train is not a regular file" data.source=csv data.train=train
 run_shards() { # code text
     rm -rf run
     bad "$1" "$2" --config good.json --out run --set data.source=shards --set data.train="$shard" \

@@ -1,0 +1,57 @@
+#!/bin/bash
+# data.val_fraction: nested folders of JPEG and PNG files are divided alike on any number of ranks and
+# in dtrain eval; a CSV file of the same images can be used instead; other splits are other runs.
+. "$(dirname "$0")/../e2e/common.sh"
+shapes train 12 1
+/usr/bin/python3 - "$work/train" <<'PYTHON' || exit 77
+import csv, glob, os, sys
+try:
+    from PIL import Image
+except ImportError as error:
+    sys.exit(f"skipped: {error}")
+os.chdir(sys.argv[1])
+for i, path in enumerate(sorted(glob.glob("*/*.jpg"))):
+    folder = os.path.join(os.path.dirname(path), f"part {i % 3}", "in")
+    os.makedirs(folder, exist_ok=True)
+    to = os.path.join(folder, os.path.basename(path))
+    if i % 2:
+        Image.open(path).convert(["L", "RGBA", "P", "LA"][i // 2 % 4]).save(to[:-3] + "png")
+        os.unlink(path)
+    else:
+        os.rename(path, to)
+with open("../all.csv", "w", newline="") as f:
+    table = csv.writer(f)
+    table.writerow(["label", "path"])
+    table.writerows([path.split("/")[0], "train/" + path] for path in glob.glob("*/*/*/*.*"))
+PYTHON
+echo notes > "$work/train/ring/notes.txt"
+small_config | sed 's/"val": "[^"]*"/"val_fraction": 0.25/' > "$work/config.json"
+
+for ranks in 1 2; do
+    on_ranks $ranks "$dtrain" --config "$work/config.json" --out "$work/run$ranks" \
+        2> "$work/log$ranks" || fail "$(cat "$work/log$ranks")"
+    [ "$(grep -c "left out under $work/train, by suffix: 1 .txt" "$work/log$ranks")" = 1 ] ||
+        fail "no word about notes.txt, or more than one: $(cat "$work/log$ranks")"
+done
+for ranks in 1 2 3; do
+    on_ranks $ranks "$dtrain" eval --config "$work/config.json" --weights "$work/run1" \
+        > "$work/eval$ranks" 2> "$work/log" || fail "$(cat "$work/log")"
+    cmp "$work/eval1" "$work/eval$ranks" || fail "the numbers differ on $ranks ranks"
+done
+n_val=$(sed 's/.*"images": *\([0-9]*\).*/\1/' "$work/eval1")
+echo "$n_val of 120 images are for validation"
+grep -q " $((120 - n_val)) training and $n_val validation images" "$work/log1" "$work/log2" ||
+    fail "training and evaluation use different images"
+
+# The same images from a table; half of them.
+"$dtrain" --config "$work/config.json" --out "$work/table" --set data.source=csv \
+    --set data.train="$work/all.csv" --set data.max_train=40 2> "$work/log" ||
+    fail "$(cat "$work/log")"
+grep -q " 40 training and " "$work/log" || fail "not 40 images: $(cat "$work/log")"
+
+# Another split leaves out other images, so it is not the same run.
+got=0
+"$dtrain" --config "$work/config.json" --out "$work/run1" --set data.val_fraction=0.3 \
+    --set train.max_steps=30 2> "$work/log" || got=$?
+[ $got = 78 ] && grep -q "data.val_fraction: was 0.25, now 0.3" "$work/log" ||
+    fail "wanted 78, got $got: $(cat "$work/log")"
