@@ -24,8 +24,9 @@
           "Check a checkpoint, a run folder, a shard or a folder of shards against checksums.", 0, \
           "decode", "threads")                                                                     \
     LOCAL(shard, "shard", "SRC DST",                                                               \
-          "Pack images into tar shards: class folders, ILSVRC tars, TFRecord files or shards.", 0, \
-          "prefix", "per-shard", "seed", "threads", "resize-short", "quality", "skip-bad",         \
+          "Pack images into tar shards: class folders, CSV tables, ILSVRC tars, TFRecord files "   \
+          "or shards.",                                                                            \
+          0, "prefix", "per-shard", "seed", "threads", "resize-short", "quality", "skip-bad",      \
           "devkit", "label-offset")                                                                \
     LOCAL(demo_data, "demo-data", "DIR", "Generate labelled JPEG files for a first run.", 0,       \
           "per-class", "size", "seed")                                                             \

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include <xxhash.h>
@@ -20,12 +19,6 @@
 #define ROW(upper, lower) &dt_dataset_##lower,
 static const struct dt_dataset_kind *const kinds[] = {DT_SOURCE_LIST(ROW)};
 
-static bool is_csv_name(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-    return dot && strcasecmp(dot, ".csv") == 0;
-}
-
 /* What the path is, for data.source auto. */
 static dt_status detect_source(enum dt_source *source, const char *path)
 {
@@ -39,7 +32,7 @@ static dt_status detect_source(enum dt_source *source, const char *path)
         DT_FAIL(dt_file_input_status(errno), "no data at %s: %s", path, strerror(errno));
     else if (S_ISDIR(info.st_mode))
         *source = DT_SOURCE_FOLDER;
-    else if (is_csv_name(path))
+    else if (dt_is_csv_name(path))
         *source = DT_SOURCE_CSV;
     else
         DT_FAIL(DT_ERR_DATA,

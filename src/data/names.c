@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/file.h"
@@ -94,6 +95,12 @@ bool dt_is_tar_name(const char *name)
 {
     const char *dot = strrchr(name, '.');
     return dot && strcmp(dot, ".tar") == 0;
+}
+
+bool dt_is_csv_name(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && strcasecmp(dot, ".csv") == 0;
 }
 
 dt_status dt_names_list_tars(struct dt_names *names, const char *folder)

@@ -24,8 +24,9 @@ void dt_names_sort(struct dt_names *names); /* by bytes */
 /* Adds the entries of a folder, sorted by bytes; names that begin with a dot are skipped. */
 dt_status dt_names_list(struct dt_names *names, const char *folder);
 void dt_names_reset(struct dt_names *names);
-/* Whether a file name ends in ".tar". */
+/* Whether a file name ends in ".tar"; in ".csv", in any case. */
 bool dt_is_tar_name(const char *name);
+bool dt_is_csv_name(const char *name);
 /* Whether `path` is a folder of tar shards, or a single shard. */
 bool dt_shards_found(const char *path);
 /* Adds the paths of the tars in a folder, if any, sorted by bytes. */

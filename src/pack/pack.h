@@ -9,9 +9,10 @@
 #include "base/status.h"
 
 struct dt_shard_options {
-    const char *src;    /* a folder of class folders; ILSVRC2012_img_train.tar (a tar of one tar per
-                           class); ILSVRC2012_img_val.tar (images only, with `devkit`); shards
-                           (a folder of tars or a brace pattern); TFRecord files, as a pattern */
+    const char *src;    /* a folder of class folders; a .csv table; ILSVRC2012_img_train.tar (a tar
+                           of one tar per class); ILSVRC2012_img_val.tar (images only, with
+                           `devkit`); shards (a folder of tars or a brace pattern); TFRecord files,
+                           as a pattern */
     const char *dst;    /* output folder */
     const char *prefix; /* shards are <prefix>-0000.tar ... */
     const char *devkit; /* ILSVRC2012_devkit_t12.tar.gz, or NULL */

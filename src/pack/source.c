@@ -11,8 +11,8 @@ typedef dt_status (*opener)(struct dt_dataset *dataset, const struct dt_shard_op
 static const struct dt_dataset_kind ilsvrc = {.read = dt_images_read, DT_IMAGES_FUNCTIONS};
 static const struct dt_dataset_kind tfrecord = {.read = dt_tfrecord_read, DT_IMAGES_FUNCTIONS};
 
-/* A kind of training data: class folders, or shards, to repack them with smaller images or another
- * shard size. */
+/* A kind of training data: class folders, a table, or shards, to repack them with smaller images or
+ * another shard size. */
 static dt_status open_data(struct dt_dataset *dataset, const struct dt_shard_options *options)
 {
     const struct dt_config_data data = {0};
@@ -38,6 +38,9 @@ static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
         *open = open_data;
     } else if (is_folder) {
         *kind = &dt_dataset_folder;
+        *open = open_data;
+    } else if (dt_is_csv_name(options->src)) {
+        *kind = &dt_dataset_csv;
         *open = open_data;
     } else if (is_pattern || dt_tfrecord_found(options->src)) {
         *kind = &tfrecord;

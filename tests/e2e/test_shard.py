@@ -2,6 +2,7 @@
 Label: numeric."""
 
 import fcntl
+import glob
 import io
 import json
 import os
@@ -411,6 +412,16 @@ def png_of(rows, depth, *chunks):
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
+def test_table():
+    """A table of the files of a folder gives the same shards as the folder."""
+    paths = sorted(glob.glob("src/*/*"))
+    rows = "".join(f'{path},"{path.split("/")[1]}"\n' for path in paths)
+    write("table.csv", ("path,label\n" + rows).encode())
+    run("shard", "src", "of_folder")
+    run("shard", "table.csv", "of_table")
+    assert samples_of("of_folder") == samples_of("of_table") and samples_of("of_table")
+
+
 def test_png_colours():
     """As in Pillow, neither 16 bits nor a gamma changes the values."""
     ramp = np.repeat(np.arange(0, 256, 5), 8)[None, :, None].repeat(16, 0).repeat(3, 2)
@@ -689,6 +700,7 @@ try:
         test_val_tar,
         test_tfrecord,
         test_convert,
+        test_table,
         test_png_colours,
         test_one_at_a_time,
         test_resize,
