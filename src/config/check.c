@@ -104,7 +104,7 @@ static bool early_stop_patience(const struct dt_config *c, char *what)
 static bool restore_best(const struct dt_config *c, char *what)
 {
     if (c->train.restore_best && !dt_config_has_validation(c))
-        WRONG("no validation data to judge by; set data.val");
+        WRONG("no validation data to judge by; set data.val or data.val_fraction");
     if (c->train.restore_best && !c->checkpoint.keep_best)
         WRONG("needs checkpoint.keep_best");
     return false;
