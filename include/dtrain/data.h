@@ -24,8 +24,8 @@ struct dt_dataset;
 struct dt_dataset_options {
     const struct dt_config_data *data; /* source, label_offset, val_fraction, max_train */
     const char *path;      /* NULL or "" = synthetic, where the source is auto; brace range of tars
-                              ("x-{0000..0009}.tar", several joined by "::"), or      a folder: of tars
-                              for      shards, of class folders for folder */
+                              ("x-{0000..0009}.tar", several joined by "::"); a folder: of tars for
+                              shards, of class folders for folder; a table for csv */
     const char *cache_dir; /* where shard indices are cached; NULL = not cached */
     int num_classes;       /* labels outside 0..num_classes-1 are DT_ERR_DATA; 0 = as many as the
                               data have names for, or labels */
@@ -35,7 +35,7 @@ struct dt_dataset_options {
                                        DT_ERR_DATA */
     int synthetic_images, image_size; /* for source synthetic */
     uint64_t seed;
-    enum dt_part part; /* the side of data.val_fraction; training: also data.max_train (select.h) */
+    enum dt_part part; /* side of data.val_fraction; training: also data.max_train (select.h) */
     const struct dt_dataset *rest_of; /* a data set of part train that is open: its files are not
                                          listed again; it must stay open. NULL = none */
 };
@@ -44,7 +44,8 @@ struct dt_dataset_options {
 dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_options *options);
 void dt_dataset_close(struct dt_dataset *dataset);
 uint32_t dt_dataset_size(const struct dt_dataset *dataset);
-uint64_t dt_dataset_fingerprint(const struct dt_dataset *dataset); /* names, sizes, labels */
+/* Of names, sizes and labels, and of which samples are used. */
+uint64_t dt_dataset_fingerprint(const struct dt_dataset *dataset);
 int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id);
 /* Number of classes; name of one, NULL past the last or if they have no names. */
 int dt_dataset_n_classes(const struct dt_dataset *dataset);
@@ -143,7 +144,7 @@ struct dt_input_stages {
     double resize_s;    /* resize, flip and augmentation */
 };
 /* Makes the training rows of positions first .. first+n-1 of epoch 0 in one thread and times each
- * stage. A JPEG file is decoded twice: once without the transform. */
+ * stage. An image file is decoded twice: once without the transform. */
 dt_status dt_input_measure(struct dt_input_stages *out, const struct dt_dataset *dataset,
                            const struct dt_loader_options *options, uint32_t first, uint32_t n);
 

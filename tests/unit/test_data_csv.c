@@ -1,5 +1,6 @@
 /* Tables of images: what is read, and every mistake with its line. Files read by Python's csv
  * module too: interop/data_sets. */
+#include "base/rng.h"
 #include "data/dataset.h"
 #include "data_files.h"
 
@@ -120,6 +121,31 @@ static void test_mistakes(void **state)
         check_error(cases[i].text, cases[i].status, cases[i].message);
 }
 
+/* Whatever is in a table, it is read or refused. */
+static void test_noise(void **state)
+{
+    (void)state;
+    static const char letters[] = ",,\"\"\"\r\n\n1a-";
+    struct dt_dataset *dataset;
+    struct dt_rng rng;
+    int n_read = 0;
+    dt_rng_init(&rng, 1, DT_RNG_SHUFFLE, 0, 0);
+    for (int i = 0; i < 3000; i++) {
+        char text[] = "path,x,label\nin/a.jpg,,1\n\"in/a.jpg\",\"\n\",2\r\nin/a.jpg,3,1";
+        for (uint32_t n = dt_rng_below(&rng, 4); n > 0; n--)
+            text[dt_rng_below(&rng, sizeof text - 1)] =
+                letters[dt_rng_below(&rng, sizeof letters)]; /* also NUL */
+        dt_status status = open_text(&dataset, text, 0);
+        if (status == DT_OK) {
+            n_read += dt_dataset_size(dataset) > 0;
+            dt_dataset_close(dataset);
+        } else if (status != DT_ERR_DATA && status != DT_ERR_NO_INPUT) {
+            fail_msg("%d: %s in:\n%s", (int)status, dt_error_text(), text);
+        }
+    }
+    assert_true(n_read > 100 && n_read < 2900);
+}
+
 static void test_limits(void **state)
 {
     (void)state;
@@ -140,9 +166,8 @@ static void test_limits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_tables),   cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_noise),
         cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, make_set, remove_test_dir);

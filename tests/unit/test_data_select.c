@@ -187,6 +187,36 @@ static void test_most_of_a_folder(void **state)
     data = before;
 }
 
+/* The keys of samples in shards are those of their places in them, wherever the shards are. */
+static void test_shards(void **state)
+{
+    static const char *const folders[] = {"shards", "moved"};
+    struct dt_config_data of_shards = {.source = DT_SOURCE_SHARDS, .val_fraction = 0.25};
+    uint64_t fingerprints[2];
+    char name[64];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        make_folder(folders[i]);
+        for (int k = 0; k < 2; k++) {
+            snprintf(name, sizeof name, "%s/s-%d.tar", folders[i], k);
+            make_shard(name, 100 * k, 100);
+        }
+        struct dt_dataset_options options = {
+            .data = &of_shards, .path = at(folders[i]), .part = DT_PART_TRAIN};
+        struct dt_dataset *train, *val;
+        assert_int_equal(dt_dataset_open(&train, &options), DT_OK);
+        options.part = DT_PART_VAL;
+        options.rest_of = train;
+        assert_int_equal(dt_dataset_open(&val, &options), DT_OK);
+        assert_int_equal(dt_dataset_size(train) + dt_dataset_size(val), 200);
+        assert_in_range(dt_dataset_size(val), 30, 70);
+        fingerprints[i] = dt_dataset_fingerprint(val);
+        dt_dataset_close(val);
+        dt_dataset_close(train);
+    }
+    assert_true(fingerprints[0] == fingerprints[1]);
+}
+
 static void test_nothing_left(void **state)
 {
     const struct dt_dataset_options options = {
@@ -215,8 +245,11 @@ static int make_set(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fraction),          cmocka_unit_test(test_most),
-        cmocka_unit_test(test_folder_that_grows), cmocka_unit_test(test_most_of_a_folder),
+        cmocka_unit_test(test_fraction),
+        cmocka_unit_test(test_most),
+        cmocka_unit_test(test_folder_that_grows),
+        cmocka_unit_test(test_most_of_a_folder),
+        cmocka_unit_test(test_shards),
         cmocka_unit_test(test_nothing_left),
     };
     return cmocka_run_group_tests(tests, make_set, remove_test_dir);
