@@ -118,12 +118,10 @@ const struct dt_key dt_keys[] = {
     STRING(model.initial_checkpoint, "", 0,
            "Safetensors file with the initial weights; empty: random weights", FREE),
 
-    CHOICE(
-        data.source, DT_SOURCE_AUTO, sources,
-        "Generated images, tar shards, a folder with one subfolder per class, or a CSV file with "
-        "the columns path and label; auto: what the paths are, generated images if there are "
-        "none",
-        FREE),
+    CHOICE(data.source, DT_SOURCE_AUTO, sources,
+           "Generated images, tar shards, a folder with one subfolder per class, or a CSV file; "
+           "auto: what the paths are, generated images if there are none",
+           FREE),
     STRING(data.train, "", 0,
            "Training data: a folder, shards such as train-{0000..0009}.tar, or a CSV file", FREE),
     STRING(data.val, "", 0,
