@@ -24,9 +24,10 @@ ALLOWED = {
     "data": {"config", "image"},
     "pack": {"config", "image", "data"},
     "report": set(),
+    "judge": {"config"},
     "watch": {"config", "comm", "report"},
     "checkpoint": {"config", "graph", "plan", "comm", "watch"},
-    "train": {"config", "models", "graph", "plan", "backend", "comm", "image", "data", "report", "watch", "checkpoint"},
+    "train": {"config", "models", "graph", "plan", "backend", "comm", "image", "data", "judge", "report", "watch", "checkpoint"},
 }
 ALLOWED["bench"] = ALLOWED["train"] | {"train"}
 ALLOWED["cli"] = ALLOWED["bench"] | {"bench", "pack"}

@@ -1,0 +1,111 @@
+/* Tables: per class, of the confusion matrix, of single images. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "judge/judge.h"
+
+enum { NAME_BYTES = 256 };
+
+/* --- On the console --- */
+
+static const char *printable(char out[NAME_BYTES], const char *name)
+{
+    snprintf(out, NAME_BYTES, "%s", name);
+    dt_utf8_escape(out);
+    return out;
+}
+
+static void print_two(FILE *out, const struct dt_ranking *ranking, const double *value,
+                      const char *positive)
+{
+    char name[NAME_BYTES];
+    fprintf(out, "positive class %s: sensitivity %.2f %%, specificity %.2f %%\n",
+            printable(name, positive), value[DT_METRIC_SENSITIVITY], value[DT_METRIC_SPECIFICITY]);
+    fprintf(out, "AUC %.6f, average precision %.6f\n", ranking->auc, ranking->average_precision);
+    fprintf(out,
+            "best Youden index from probability %.9g on: sensitivity %.2f %%, specificity %.2f "
+            "%%\n",
+            ranking->threshold, 100 * ranking->sensitivity, 100 * ranking->specificity);
+}
+
+void dt_judge_print(FILE *out, const struct dt_judge *judge, const struct dt_ranking *ranking,
+                    const char *const *names)
+{
+    double value[DT_N_METRICS];
+    char name[NAME_BYTES];
+    dt_judge_values(value, judge, ranking);
+    fprintf(out, "%10s%10s%10s%10s  class\n", "precision", "recall", "F1", "support");
+    for (int c = 0; c < judge->n_classes; c++) {
+        const struct dt_class_metrics m = dt_judge_class(judge, c);
+        fprintf(out, "%10.2f%10.2f%10.2f%10" PRId64 "  %s\n", 100 * m.precision, 100 * m.recall,
+                100 * m.f1, m.support, printable(name, names[c]));
+    }
+    fprintf(out, "balanced accuracy %.2f %%, macro F1 %.2f %%\n",
+            value[DT_METRIC_BALANCED_ACCURACY], value[DT_METRIC_MACRO_F1]);
+    if (judge->n_classes == 2)
+        print_two(out, ranking, value, names[1]);
+}
+
+/* --- CSV --- */
+
+static void put_field(FILE *out, const char *prefix, const char *text)
+{
+    const bool quote = text[strcspn(text, ",\"\r\n")] != '\0';
+    fprintf(out, quote ? "\"%s" : "%s", prefix);
+    for (const char *c = text; *c; c++)
+        fprintf(out, *c == '"' ? "\"%c" : "%c", *c);
+    if (quote)
+        putc('"', out);
+}
+
+static void put_header(FILE *out, const char *first, const char *prefix, int n_classes,
+                       const char *const *names)
+{
+    fputs(first, out);
+    for (int c = 0; c < n_classes; c++) {
+        putc(',', out);
+        put_field(out, prefix, names[c]);
+    }
+}
+
+void dt_judge_print_csv(FILE *out, const struct dt_judge *judge, const char *const *names)
+{
+    const int n = judge->n_classes;
+    const int64_t *count = judge->confusion;
+    int n_columns = n;
+    for (int label = 0; label < n; label++)
+        if (count[(size_t)label * (size_t)(n + 1) + (size_t)n])
+            n_columns = n + 1;
+    put_header(out, "label", "", n, names);
+    fputs(n_columns > n ? ",\n" : "\n", out);
+    for (int label = 0; label < n; label++, count += n + 1) {
+        put_field(out, "", names[label]);
+        for (int c = 0; c < n_columns; c++)
+            fprintf(out, ",%" PRId64, count[c]);
+        putc('\n', out);
+    }
+}
+
+void dt_predictions_print_head(FILE *out, int n_classes, const char *const *names)
+{
+    put_header(out, "file,label,prediction", "p_", n_classes, names);
+    putc('\n', out);
+}
+
+void dt_predictions_print_row(FILE *out, const char *file, int label, int prediction,
+                              const double *probabilities, int n_classes, const char *const *names)
+{
+    put_field(out, "", file);
+    putc(',', out);
+    put_field(out, "", names[label]);
+    putc(',', out);
+    put_field(out, "", prediction < 0 ? "" : names[prediction]);
+    for (int c = 0; c < n_classes; c++)
+        if (prediction < 0)
+            putc(',', out);
+        else
+            fprintf(out, ",%.9g", probabilities[c]);
+    putc('\n', out);
+}
