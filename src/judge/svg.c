@@ -7,7 +7,12 @@
 #include "judge/judge.h"
 
 /* In pixels; a name takes CHARACTER for each of its bytes. */
-enum { CELL = 52, FONT = 13, CHARACTER = 8, GAP = 10, MOST_WIDTH = 1600 };
+enum { FONT = 13, CHARACTER = 8, GAP = 10, MOST_WIDTH = 1600 };
+
+static int cell_of(int n_classes)
+{
+    return n_classes > 20 ? 28 : 52;
+}
 
 static void put_name(FILE *out, const char *text)
 {
@@ -24,8 +29,9 @@ static void put_name(FILE *out, const char *text)
 
 static void put_names(FILE *out, int n, int margin, const char *const *names)
 {
+    const int cell = cell_of(n);
     for (int c = 0; c < n; c++) {
-        int at = margin + c * CELL + CELL / 2, edge = margin - GAP;
+        int at = margin + c * cell + cell / 2, edge = margin - GAP;
         fprintf(out, "<text text-anchor=\"end\" x=\"%d\" y=\"%d\">", edge, at + FONT / 3);
         put_name(out, names[c]);
         fprintf(out, "<text transform=\"translate(%d %d) rotate(-90)\">", at + FONT / 3, edge);
@@ -36,11 +42,11 @@ static void put_names(FILE *out, int n, int margin, const char *const *names)
 static void put_row(FILE *out, const struct dt_judge *judge, int label, int margin)
 {
     const int64_t support = dt_judge_class(judge, label).support;
-    const int y = margin + label * CELL;
+    const int cell = cell_of(judge->n_classes), y = margin + label * cell;
     for (int c = 0; c < judge->n_classes; c++) {
         int64_t count =
             judge->confusion[(size_t)label * (size_t)(judge->n_classes + 1) + (size_t)c];
-        int x = margin + c * CELL;
+        int x = margin + c * cell;
         if (count == 0)
             continue;
         double share = (double)count / (double)support;
@@ -48,17 +54,17 @@ static void put_row(FILE *out, const struct dt_judge *judge, int label, int marg
                 "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#14427d\" "
                 "fill-opacity=\"%.3f\"/><text text-anchor=\"middle\" x=\"%d\" y=\"%d\" "
                 "fill=\"%s\">%" PRId64 "</text>\n",
-                x, y, CELL, CELL, share, x + CELL / 2, y + CELL / 2 + FONT / 3,
+                x, y, cell, cell, share, x + cell / 2, y + cell / 2 + FONT / 3,
                 share > 0.5 ? "white" : "black", count);
     }
 }
 
 static void put_grid(FILE *out, int n, int margin)
 {
-    const int size = n * CELL;
+    const int cell = cell_of(n), size = n * cell;
     fputs("<path stroke=\"#cccccc\" fill=\"none\" d=\"", out);
     for (int c = 0; c <= n; c++)
-        fprintf(out, "M%d %dh%dM%d %dv%d", margin, margin + c * CELL, size, margin + c * CELL,
+        fprintf(out, "M%d %dh%dM%d %dv%d", margin, margin + c * cell, size, margin + c * cell,
                 margin, size);
     fputs("\"/>\n", out);
 }
@@ -69,7 +75,7 @@ void dt_judge_print_svg(FILE *out, const struct dt_judge *judge, const char *con
     size_t longest = strlen("label \\ prediction");
     for (int c = 0; c < n; c++)
         longest = strlen(names[c]) > longest ? strlen(names[c]) : longest;
-    const int margin = (int)longest * CHARACTER + 2 * GAP, size = margin + n * CELL + GAP;
+    const int margin = (int)longest * CHARACTER + 2 * GAP, size = margin + n * cell_of(n) + GAP;
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
             "font-family=\"sans-serif\" font-size=\"%d\">\n"
