@@ -38,6 +38,7 @@ enum dt_schedule_kind {
 enum dt_device_kind { DT_DEVICE_AUTO, DT_DEVICE_CPU, DT_DEVICE_CUDA };
 enum dt_comm_kind { DT_COMM_AUTO, DT_COMM_MPI, DT_COMM_NCCL };
 enum dt_comm_algorithm { DT_ALGORITHM_RING, DT_ALGORITHM_AUTO };
+enum dt_tta { DT_TTA_NONE, DT_TTA_FLIP };
 enum dt_grad_dtype { DT_GRAD_AUTO, DT_GRAD_FP32, DT_GRAD_FP16, DT_GRAD_BF16 };
 
 /* Metrics of an evaluation: X(NAME, name, whether it is for two classes only, in per cent, better
@@ -107,6 +108,7 @@ struct dt_config {
         int every_epochs;        /* 0 = only at the end */
         int batch_size_per_rank; /* images per pass */
         char metrics[256];       /* names; dt_config_has_metric */
+        enum dt_tta tta;         /* flip: mean of the probabilities of an image and its mirror */
     } eval;
     struct dt_config_early_stop {
         enum dt_metric metric;

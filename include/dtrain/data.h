@@ -75,7 +75,7 @@ struct dt_batch {
     const int32_t *labels2;      /* batch; of the image mixed in, else same as labels */
     const float *mix_shares;     /* batch; weight of labels, 0.5 .. 1; labels2 gets the rest */
     const uint32_t *ids;         /* batch; sample ids as drawn (before replacement of bad ones) */
-    const struct dt_crop *crops; /* batch */
+    const struct dt_crop *crops; /* batch; all 0 for rows >= n and bad images in evaluation */
     int n;                       /* valid rows */
     uint32_t epoch;
     uint64_t index; /* of the global batch in its epoch */

@@ -162,7 +162,7 @@ dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict);
 dt_status dt_plan_broadcast_stats(struct dt_plan *plan);
 /* Logical fp32 values of a tensor. For a PARAM, `arena` is PARAMS, GRADS (the gradients of the last
  * update; fp16: times the loss scale) or MOMENTUM; for a STAT it is STATS. Setting PARAMS refreshes
- * the shadow. */
+ * the shadow. For the logits it is WORK, until the next pass. */
 dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out);
 dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, const float *in);
 

@@ -37,10 +37,11 @@ struct dt_field {
 /* Events and their fields, optional ones in brackets:
  *   run_start   config, ranks, device, global_batch_size, micro_batch_size, passes, lr,
  *               steps_per_epoch, epochs, parameters, train_images, val_images, start_step
- *   step        step, total_steps, epoch, loss, top1, top5 (per cent), lr, images_per_s,
- *               data_wait_s, elapsed_s (since the start), eta_s, [comm_s: devices without queues],
- *               [fp16: loss_scale, skipped_steps]; means since the previous step event
- *   eval        epoch, step, images, loss, top1, top5
+ *   step        step, total_steps, epoch, loss, top1 (per cent), lr, images_per_s, data_wait_s,
+ *               elapsed_s (since the start), eta_s, [top5: above 5 classes],
+ *               [comm_s: devices without queues], [fp16: loss_scale, skipped_steps]; means since
+ *               the previous step event
+ *   eval        epoch, step, images, [the metrics of eval.metrics and those that decide]
  *   checkpoint  step, path, seconds (writing), stall_s (training blocked), bytes
  *   input       per epoch, or per part of it that was trained:
  *               epoch, step, steps, wait_share (fraction of step time spent waiting for data),

@@ -28,9 +28,17 @@ void dt_train_catch_signals(void);
  * nothing. */
 dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
                    const struct dt_train_options *options);
-/* dtrain eval: loss, top-1 and top-5 of `weights` (a safetensors file, a checkpoint folder or a run
- * folder) on the validation set; one JSON line on stdout. */
-dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config, const char *weights);
+struct dt_eval_options {
+    const char *weights;     /* a safetensors file, a checkpoint folder or a run folder */
+    bool per_class;          /* a table on stdout */
+    const char *confusion;   /* file for the confusion matrix, .csv or .svg; NULL = none */
+    const char *predictions; /* CSV file of all images; NULL = none */
+};
+/* dtrain eval: the metrics of weights on the validation set, as one JSON line at the end of stdout.
+ * With the other options, eval.tta or others than loss, top1 and top5 in eval.metrics these are all
+ * that are defined. */
+dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
+                      const struct dt_eval_options *options);
 
 struct dt_bench_options {
     const char *json_path; /* NULL = no file */

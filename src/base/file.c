@@ -145,6 +145,17 @@ dt_status dt_file_write(int fd, const void *data, size_t bytes, const char *path
     return DT_OK;
 }
 
+dt_status dt_file_write_stream(int fd, FILE *stream, char **text, const size_t *bytes,
+                               const char *path)
+{
+    const bool complete = stream && fclose(stream) == 0;
+    const dt_status status = complete
+                                 ? dt_file_write(fd, *text, *bytes, path)
+                                 : DT_ERROR(DT_ERR_MEMORY, "out of memory: the text of %s", path);
+    free(*text);
+    return status;
+}
+
 dt_status dt_file_create(int *fd, const char *path)
 {
     do
@@ -287,22 +298,35 @@ static dt_status temporary_name(char *out, const char *path)
     return dt_file_path(out, "%s.tmp-%.150s-%016llx", parent, name, (unsigned long long)token);
 }
 
+dt_status dt_file_begin(struct dt_new_file *file, const char *path)
+{
+    file->fd = -1;
+    DT_TRY(dt_file_path(file->path, "%s", path));
+    DT_TRY(temporary_name(file->temporary, path));
+    return dt_file_create(&file->fd, file->temporary);
+}
+
+dt_status dt_file_end(struct dt_new_file *file, dt_status status)
+{
+    if (file->fd < 0)
+        return status;
+    DT_TRY_OUT(status);
+    DT_TRY_OUT(dt_file_finish(&file->fd, file->temporary));
+    DT_TRY_OUT(dt_file_rename(file->temporary, file->path));
+    return sync_parent(file->path);
+out:
+    if (file->fd >= 0)
+        close_written(file->fd);
+    file->fd = -1;
+    (void)CHANGE(unlink(file->temporary));
+    return status;
+}
+
 dt_status dt_file_save(const char *path, const void *data, size_t bytes)
 {
-    char temporary[DT_PATH_MAX];
-    dt_status status = DT_OK;
-    int fd = -1;
-    DT_TRY(temporary_name(temporary, path));
-    DT_TRY(dt_file_create(&fd, temporary));
-    DT_TRY_OUT(dt_file_write(fd, data, bytes, temporary));
-    DT_TRY_OUT(dt_file_finish(&fd, temporary));
-    DT_TRY_OUT(dt_file_rename(temporary, path));
-    return sync_parent(path);
-out:
-    if (fd >= 0)
-        close_written(fd);
-    (void)CHANGE(unlink(temporary));
-    return status;
+    struct dt_new_file file;
+    DT_TRY(dt_file_begin(&file, path));
+    return dt_file_end(&file, dt_file_write(file.fd, data, bytes, file.temporary));
 }
 
 /* Gives a temporary file, which exists, its name; removes it on failure. */

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/status.h"
 
@@ -19,6 +20,10 @@ dt_status dt_file_open(int *fd, uint64_t *bytes, const char *path);
 /* Reads exactly `bytes` at `offset`; a shorter file is DT_ERR_DATA. */
 dt_status dt_file_pread(int fd, void *out, size_t bytes, uint64_t offset, const char *path);
 dt_status dt_file_write(int fd, const void *data, size_t bytes, const char *path);
+/* Writes what a stream of open_memstream(text, bytes) holds and closes it; NULL is DT_ERR_MEMORY.
+ */
+dt_status dt_file_write_stream(int fd, FILE *stream, char **text, const size_t *bytes,
+                               const char *path);
 /* Creates a new file for writing; if the name exists, even as a link, the result is DT_ERR_CREATE.
  */
 dt_status dt_file_create(int *fd, const char *path);
@@ -38,6 +43,15 @@ dt_status dt_file_load(char **text, size_t *bytes, const char *path, size_t limi
 /* Writes a temporary file, then fsync, rename and fsync of the folder. DT_ERR_CREATE or DT_ERR_IO.
  * A crash can leave the temporary file, ".tmp-*" with a new name every time, in the same folder. */
 dt_status dt_file_save(const char *path, const void *data, size_t bytes);
+/* The same in steps, for a file that is written with dt_file_write(fd, ..., path) in between. The
+ * end removes the temporary file unless `status` is DT_OK; it accepts a file that was not begun,
+ * {.fd = -1}, and returns `status` or its own failure. */
+struct dt_new_file {
+    char path[DT_PATH_MAX], temporary[DT_PATH_MAX];
+    int fd;
+};
+dt_status dt_file_begin(struct dt_new_file *file, const char *path);
+dt_status dt_file_end(struct dt_new_file *file, dt_status status);
 /* Makes `path` a symbolic link to `target`, in place of what was there. */
 dt_status dt_file_link(const char *path, const char *target);
 /* Makes `to` the same file as `from` (a hard link), or a copy where links are not possible, in

@@ -16,7 +16,7 @@
           "resume", "max-time", "dry-run", "allow-config-change")                                  \
     RANKS(eval, "eval", "[RUN]",                                                                   \
           "Compute loss and accuracy of saved weights on the validation data.", 0, "weights",      \
-          "config", "set")                                                                         \
+          "config", "set", "eval:per-class", "confusion", "predictions")                           \
     RANKS(bench, "bench", "",                                                                      \
           "Measure images per second, on synthetic data or of the input pipeline alone.", 0,       \
           "config", "set", "json", "profile", "input")                                             \

@@ -36,6 +36,12 @@ static const struct dt_option options[] = {
     {"weights", DT_OPTION_TEXT, AT(weights), 0, 0, "PATH",
      "load a safetensors file, a checkpoint, or of a run folder the best one; also RUN@latest, "
      "RUN@step-N"},
+    {"eval:per-class", DT_OPTION_FLAG, AT(per_class_table), 0, 0, NULL,
+     "print precision, recall and F1 of every class"},
+    {"confusion", DT_OPTION_TEXT, AT(confusion), 0, 0, "FILE",
+     "write the confusion matrix: a table as .csv, a picture as .svg"},
+    {"predictions", DT_OPTION_TEXT, AT(predictions), 0, 0, "FILE",
+     "write label, prediction and probabilities of every image as CSV"},
     {"json", DT_OPTION_TEXT, AT(json), 0, 0, "FILE", "write the results as JSON"},
     {"profile", DT_OPTION_FLAG, AT(profile), 0, 0, NULL, "print the time of every op"},
     {"input", DT_OPTION_FLAG, AT(input), 0, 0, NULL,
@@ -75,6 +81,12 @@ const struct dt_option *dt_option_find(const char *name)
         if (strcmp(options[i].name, name) == 0)
             return &options[i];
     return NULL;
+}
+
+const char *dt_option_typed(const char *name)
+{
+    const char *colon = strchr(name, ':');
+    return colon ? colon + 1 : name;
 }
 
 /* --- Values --- */
@@ -177,7 +189,7 @@ static dt_status refuse_option(const char *text, const struct dt_command *comman
         DT_FAIL(DT_ERR_USAGE, "%s: --%.*s takes no value", text, (int)strcspn(text, "=") - 2,
                 text + 2);
     for (; n <= DT_COMMAND_OPTIONS && command->options[n - 1]; n++)
-        names[n] = command->options[n - 1];
+        names[n] = dt_option_typed(command->options[n - 1]);
     size_t n_dashes = strspn(text, "-");
     snprintf(name, sizeof name, "%.*s", (int)strcspn(text + n_dashes, "="), text + n_dashes);
     if (takes_settings(command) && dt_config_option_hint(hint, sizeof hint, name))
@@ -242,8 +254,8 @@ static dt_status parse_options(struct dt_arguments *args, int argc, char **argv)
     rows[n++] = dt_option_find("help");
     rows[n++] = dt_option_find("version");
     for (int i = 0; i < n; i++)
-        known[i] =
-            (struct option){rows[i]->name, has_argument(rows[i]->kind), NULL, LONG_OPTION + i};
+        known[i] = (struct option){dt_option_typed(rows[i]->name), has_argument(rows[i]->kind),
+                                   NULL, LONG_OPTION + i};
     opterr = 0;
     while ((found = getopt_long(argc, argv, ":h", known, NULL)) != -1) {
         if (found == '?' || found == ':')

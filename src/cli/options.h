@@ -20,7 +20,7 @@ enum dt_option_kind {
 };
 
 struct dt_option {
-    const char *name;
+    const char *name; /* or "COMMAND:name" if other sub-commands mean something else by it */
     enum dt_option_kind kind;
     size_t offset; /* in struct dt_arguments */
     int64_t min, max;
@@ -29,6 +29,8 @@ struct dt_option {
 
 /* NULL if there is no such option. */
 const struct dt_option *dt_option_find(const char *name);
+/* What the user types for it, without the dashes. */
+const char *dt_option_typed(const char *name);
 
 /* Parses and checks argv; DT_ERR_USAGE, or DT_ERR_DEVICE if this CPU cannot run the program. With
  * help or version nothing else is checked. Call reset in any case. */

@@ -136,7 +136,11 @@ dt_status dt_cmd_train(struct dt_comm *comm, const struct dt_config *config,
 dt_status dt_cmd_eval(struct dt_comm *comm, const struct dt_config *config,
                       const struct dt_arguments *args)
 {
-    return dt_evaluate(comm, config, args->weights);
+    struct dt_eval_options options = {.weights = args->weights,
+                                      .per_class = args->per_class_table,
+                                      .confusion = args->confusion,
+                                      .predictions = args->predictions};
+    return dt_evaluate(comm, config, &options);
 }
 
 dt_status dt_cmd_bench(struct dt_comm *comm, const struct dt_config *config,

@@ -26,6 +26,7 @@ static const char *const algorithms[] = {"ring", "auto", NULL};
 #define METRIC_NAME(upper, name, ...) #name,
 static const char *const metrics[] = {DT_METRIC_LIST(METRIC_NAME) NULL};
 static const char *const best_metrics[] = {"auto", DT_METRIC_LIST(METRIC_NAME) NULL};
+static const char *const ttas[] = {"none", "flip", NULL};
 static const char *const grad_dtypes[] = {"auto", "fp32", "fp16", "bf16", NULL};
 
 static const double imagenet_mean[] = {0.485, 0.456, 0.406};
@@ -191,9 +192,11 @@ const struct dt_key dt_keys[] = {
     INT(eval.every_epochs, 1, 0, 100000, "Epochs between evaluations; 0: only at the end", FREE),
     INT(eval.batch_size_per_rank, 32, 1, 1 << 16, "Images per rank and micro-batch in evaluation",
         FREE),
-
     NAMES(eval.metrics, "loss\ntop1\ntop5\n", metrics, "Metrics to report of every evaluation",
           FREE),
+    CHOICE(eval.tta, DT_TTA_NONE, ttas,
+           "Test-time augmentation; flip: mean of the probabilities of an image and its mirror",
+           FREE),
 
     CHOICE(early_stop.metric, DT_METRIC_TOP1, metrics, "Metric that decides when to stop early",
            FREE),

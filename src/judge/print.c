@@ -17,17 +17,26 @@ static const char *printable(char out[NAME_BYTES], const char *name)
     return out;
 }
 
+static void put_value(FILE *out, const char *before, double value, const char *after)
+{
+    if (isnan(value))
+        fprintf(out, "%s undefined%s", before, after);
+    else
+        fprintf(out, "%s %.6g%s", before, value, after);
+}
+
 static void print_two(FILE *out, const struct dt_ranking *ranking, const double *value,
                       const char *positive)
 {
     char name[NAME_BYTES];
-    fprintf(out, "positive class %s: sensitivity %.2f %%, specificity %.2f %%\n",
-            printable(name, positive), value[DT_METRIC_SENSITIVITY], value[DT_METRIC_SPECIFICITY]);
-    fprintf(out, "AUC %.6f, average precision %.6f\n", ranking->auc, ranking->average_precision);
-    fprintf(out,
-            "best Youden index from probability %.9g on: sensitivity %.2f %%, specificity %.2f "
-            "%%\n",
-            ranking->threshold, 100 * ranking->sensitivity, 100 * ranking->specificity);
+    fprintf(out, "positive class %s: ", printable(name, positive));
+    put_value(out, "sensitivity", value[DT_METRIC_SENSITIVITY], " %, ");
+    put_value(out, "specificity", value[DT_METRIC_SPECIFICITY], " %\n");
+    put_value(out, "AUC", ranking->auc, ", ");
+    put_value(out, "average precision", ranking->average_precision, "\n");
+    put_value(out, "best Youden index from probability", ranking->threshold, " on: ");
+    put_value(out, "sensitivity", 100 * ranking->sensitivity, " %, ");
+    put_value(out, "specificity", 100 * ranking->specificity, " %\n");
 }
 
 void dt_judge_print(FILE *out, const struct dt_judge *judge, const struct dt_ranking *ranking,
@@ -36,14 +45,14 @@ void dt_judge_print(FILE *out, const struct dt_judge *judge, const struct dt_ran
     double value[DT_N_METRICS];
     char name[NAME_BYTES];
     dt_judge_values(value, judge, ranking);
-    fprintf(out, "%10s%10s%10s%10s  class\n", "precision", "recall", "F1", "support");
+    fprintf(out, "precision %%  recall %%      F1 %%   support  class\n");
     for (int c = 0; c < judge->n_classes; c++) {
         const struct dt_class_metrics m = dt_judge_class(judge, c);
-        fprintf(out, "%10.2f%10.2f%10.2f%10" PRId64 "  %s\n", 100 * m.precision, 100 * m.recall,
+        fprintf(out, "%11.2f%10.2f%10.2f%10" PRId64 "  %s\n", 100 * m.precision, 100 * m.recall,
                 100 * m.f1, m.support, printable(name, names[c]));
     }
-    fprintf(out, "balanced accuracy %.2f %%, macro F1 %.2f %%\n",
-            value[DT_METRIC_BALANCED_ACCURACY], value[DT_METRIC_MACRO_F1]);
+    put_value(out, "balanced accuracy", value[DT_METRIC_BALANCED_ACCURACY], " %, ");
+    put_value(out, "macro F1", value[DT_METRIC_MACRO_F1], " %\n");
     if (judge->n_classes == 2)
         print_two(out, ranking, value, names[1]);
 }

@@ -69,10 +69,15 @@ static void on_step(const struct event *e)
         dt_log(DT_LOG_INFO, "%s", text);
 }
 
+/* Every number is a metric. */
 static void on_eval(const struct event *e)
 {
-    dt_log(DT_LOG_INFO, " * epoch %" PRId64 ": top1 %.3f top5 %.3f loss %.4f (%" PRId64 " images)",
-           integer(e, "epoch"), number(e, "top1"), number(e, "top5"), number(e, "loss"),
+    char text[LINE_BYTES];
+    struct dt_text line = dt_text_in(text, sizeof text);
+    for (int i = 0; i < e->n_fields; i++)
+        if (e->fields[i].kind == DT_FIELD_NUMBER)
+            dt_text_add(&line, " %s %.5g", e->fields[i].key, e->fields[i].number);
+    dt_log(DT_LOG_INFO, " * epoch %" PRId64 ":%s (%" PRId64 " images)", integer(e, "epoch"), text,
            integer(e, "images"));
 }
 

@@ -6,13 +6,15 @@
 #include <string.h>
 
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "checkpoint/weights.h"
 #include "data/classes.h"
 #include "dtrain/train.h"
-#include "train/session.h"
+#include "train/judging.h"
+#include "train/predictions.h"
 #include "train/stop.h"
 
 static dt_status run_batch(struct dt_session *s)
@@ -21,11 +23,16 @@ static dt_status run_batch(struct dt_session *s)
     DT_TRY(dt_loader_next(s->val, &batch));
     if (!batch)
         DT_FAIL(DT_ERR_INTERNAL, "the validation set ended too early");
-    return dt_session_eval_pass(s, batch);
+    dt_status status = dt_session_eval_pass(s, batch);
+    if (status == DT_OK && s->judging)
+        status = dt_judging_add(s, batch);
+    dt_loader_release(s->val, batch);
+    return status;
 }
 
-/* The ranks do not communicate between batches, so a rank that fails skips its remaining batches
- * until the next collective call: at the end, or when they check for a stop. */
+/* Unless they write predictions, the ranks do not communicate between batches, so a rank that fails
+ * skips its remaining batches until the next collective call: at the end, or when they check for a
+ * stop. */
 static dt_status run_batches(struct dt_session *s, struct dt_stop *stop, const char **reason)
 {
     int64_t n_images = dt_dataset_size(s->val_set);
@@ -36,6 +43,10 @@ static dt_status run_batches(struct dt_session *s, struct dt_stop *stop, const c
     for (int64_t i = 1; i <= n_batches && !due.stop; i++) {
         if (status == DT_OK)
             status = run_batch(s);
+        if (s->predictions) {
+            DT_TRY(dt_comm_agree(s->comm, status));
+            status = dt_predictions_add(s->predictions, i - 1);
+        }
         dt_pulse_beat(&dt_pulse_main);
         dt_report_progress(s->report, "evaluation",
                            i * per_batch < n_images ? i * per_batch : n_images, n_images);
@@ -48,6 +59,36 @@ static dt_status run_batches(struct dt_session *s, struct dt_stop *stop, const c
     return dt_comm_agree(s->comm, status);
 }
 
+/* With eval.tta the device has counted each image and its mirror. */
+static void replace_counters(struct dt_counters *counters, const struct dt_judge *judge)
+{
+    counters->loss = judge->loss;
+    counters->n = judge->n;
+    counters->n_finite = judge->n_finite;
+    counters->top1 = judge->top1;
+    counters->top5 = judge->top5;
+}
+
+static bool is_expected(const struct dt_session *s, enum dt_metric m)
+{
+    return dt_config_has_metric(s->config, m) && (m != DT_METRIC_TOP5 || dt_session_has_top5(s));
+}
+
+static void warn_undefined(const struct dt_session *s, const struct dt_eval_result *result)
+{
+    char text[160];
+    const struct dt_field fields[] = {DT_TEXT("text", text)};
+    for (enum dt_metric m = 0; m < DT_N_METRICS; m++) {
+        if (!isnan(result->value[m]) || !is_expected(s, m))
+            continue;
+        snprintf(text, sizeof text,
+                 "%s is undefined and left out: a class it needs has no validation images, or "
+                 "logits are not finite",
+                 dt_metric_name(m));
+        dt_report_event(s->report, "warning", fields, DT_COUNT(fields));
+    }
+}
+
 static dt_status evaluate(struct dt_session *s, struct dt_eval_result *result,
                           const struct dt_stop *stop)
 {
@@ -56,11 +97,15 @@ static dt_status evaluate(struct dt_session *s, struct dt_eval_result *result,
     uint64_t n_bad, unused;
     if (stop)
         dt_stop_begin_batches(&batches, stop);
+    if (s->judging)
+        dt_judging_begin(s->judging);
     DT_TRY(dt_plan_broadcast_stats(s->plan));
     DT_TRY(run_batches(s, stop ? &batches : NULL, &result->stop));
     DT_TRY(s->backend->download(s->device, &counters));
     if (result->stop)
         return DT_OK;
+    if (s->config->eval.tta != DT_TTA_NONE)
+        replace_counters(&counters, s->judging->judge);
     dt_loader_bad_positions(s->val, &n_bad, &unused);
     double sums[] = {counters.loss,         (double)counters.n, (double)counters.top1,
                      (double)counters.top5, (double)n_bad,      (double)counters.n_finite};
@@ -71,7 +116,11 @@ static dt_status evaluate(struct dt_session *s, struct dt_eval_result *result,
         result->value[m] = NAN;
     result->value[DT_METRIC_LOSS] = sums[0] / sums[5];
     result->value[DT_METRIC_TOP1] = 100 * sums[2] / sums[1];
-    result->value[DT_METRIC_TOP5] = 100 * sums[3] / sums[1];
+    if (dt_session_has_top5(s))
+        result->value[DT_METRIC_TOP5] = 100 * sums[3] / sums[1];
+    if (s->judging)
+        DT_TRY(dt_judging_sum(s, result->value));
+    warn_undefined(s, result);
     return DT_OK;
 }
 
@@ -131,29 +180,93 @@ static dt_status print_result(const struct dt_eval_result *result)
     return status;
 }
 
-static dt_status load_and_evaluate(struct dt_session *s, const char *weights)
+/* --- Tables, on rank 0 --- */
+
+/* What --confusion and --predictions write. */
+struct tables {
+    struct dt_new_file confusion, predictions;
+    bool as_picture;
+};
+
+static dt_status begin_tables(struct tables *tables, const struct dt_eval_options *options)
+{
+    const char *suffix = options->confusion ? strrchr(options->confusion, '.') : ".csv";
+    tables->as_picture = suffix && strcmp(suffix, ".svg") == 0;
+    if (!tables->as_picture && (!suffix || strcmp(suffix, ".csv") != 0))
+        DT_FAIL(DT_ERR_USAGE, "--confusion: the name of %s must end in .csv or .svg",
+                options->confusion);
+    if (options->confusion)
+        DT_TRY(dt_file_begin(&tables->confusion, options->confusion));
+    if (options->predictions)
+        DT_TRY(dt_file_begin(&tables->predictions, options->predictions));
+    return DT_OK;
+}
+
+static dt_status write_confusion(const struct tables *tables, const struct dt_judging *j)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (out)
+        (tables->as_picture ? dt_judge_print_svg : dt_judge_print_csv)(out, j->judge, j->names);
+    return dt_file_write_stream(tables->confusion.fd, out, &text, &bytes, tables->confusion.path);
+}
+
+static dt_status end_tables(struct tables *tables, dt_status status)
+{
+    status = dt_file_end(&tables->predictions, status);
+    return dt_file_end(&tables->confusion, status);
+}
+
+static dt_status publish(struct tables *tables, const struct dt_session *s,
+                         const struct dt_eval_result *result, const struct dt_eval_options *options)
+{
+    const struct dt_judging *j = s->judging;
+    if (options->confusion)
+        DT_TRY(write_confusion(tables, j));
+    DT_TRY(end_tables(tables, DT_OK));
+    if (options->per_class)
+        dt_judge_print(stdout, j->judge, &j->ranking, j->names);
+    return print_result(result);
+}
+
+/* --- The sub-command --- */
+
+static dt_status load_and_evaluate(struct dt_session *s, struct tables *tables,
+                                   const struct dt_eval_options *options)
 {
     struct dt_eval_result result;
-    struct dt_session_needs needs = {.eval = true};
+    struct dt_session_needs needs = {
+        .eval = true, .judge = options->per_class || options->confusion || options->predictions};
     struct dt_report_options report = {.dir = NULL};
     char path[DT_PATH_MAX];
     dt_status status = DT_OK;
     DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? dt_report_open(&s->report, &report) : DT_OK));
-    DT_TRY(take_classes(s, path, weights));
+    DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? begin_tables(tables, options) : DT_OK));
+    DT_TRY(take_classes(s, path, options->weights));
     DT_TRY(dt_session_open(s, &needs));
     if (s->rank == 0)
         status = dt_weights_load(s->plan, path, s->model->head, false);
     DT_TRY(dt_comm_agree(s->comm, status));
     DT_TRY(dt_plan_broadcast(s->plan));
+    if (options->predictions)
+        DT_TRY(
+            dt_comm_agree(s->comm, dt_predictions_create(&s->predictions, s, tables->predictions.fd,
+                                                         options->predictions)));
     DT_TRY(dt_session_evaluate(s, &result, NULL));
-    return dt_comm_agree(s->comm, s->rank == 0 ? print_result(&result) : DT_OK);
+    return dt_comm_agree(s->comm, s->rank == 0 ? publish(tables, s, &result, options) : DT_OK);
 }
 
-dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config, const char *weights)
+dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
+                      const struct dt_eval_options *options)
 {
     struct dt_session s;
+    struct tables tables = {.confusion.fd = -1, .predictions.fd = -1};
     dt_session_init(&s, comm, config);
-    dt_status status = load_and_evaluate(&s, weights);
+    dt_status status = load_and_evaluate(&s, &tables, options);
+    if (status != DT_OK)
+        end_tables(&tables, status);
+    dt_predictions_destroy(s.predictions);
     dt_session_close(&s, status);
     return status;
 }

@@ -194,16 +194,17 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
         DT_INT("epoch", epoch),
         DT_NUM("loss", sums[SUM_LOSS] / sums[SUM_FINITE]),
         DT_NUM("top1", 100 * sums[SUM_TOP1] / n),
-        DT_NUM("top5", 100 * sums[SUM_TOP5] / n),
         DT_NUM("lr", lr),
         DT_NUM("images_per_s", n / n_steps / step_s),
         DT_NUM("data_wait_s", sums[SUM_WAIT] / rank_steps),
         DT_NUM("elapsed_s", dt_clock_s() - metrics->start_s),
         DT_NUM("eta_s", metrics->step_s * (double)(s->last_step - step)),
     };
-    struct dt_field fields[DT_COUNT(all) + 3];
+    struct dt_field fields[DT_COUNT(all) + 4];
     int n_fields = DT_COUNT(all);
     memcpy(fields, all, sizeof all);
+    if (dt_session_has_top5(s))
+        fields[n_fields++] = (struct dt_field)DT_NUM("top5", 100 * sums[SUM_TOP5] / n);
     if (dt_session_has_times(s))
         fields[n_fields++] = (struct dt_field)DT_NUM("comm_s", sums[SUM_COMM] / rank_steps);
     if (dt_session_scales_loss(s)) {

@@ -23,13 +23,11 @@ struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step)
 }
 
 /* The device may read the batch until the feed has ended, even if the walk has failed. */
-static dt_status end_feed(struct dt_session *s, struct dt_loader *loader,
-                          const struct dt_batch *batch, dt_status status)
+static dt_status end_feed(struct dt_session *s, dt_status status)
 {
     char text[2048];
     snprintf(text, sizeof text, "%s", status == DT_OK ? "" : dt_error_text());
     dt_status ended = dt_plan_end_feed(s->plan);
-    dt_loader_release(loader, batch);
     if (status != DT_OK && ended != DT_OK)
         DT_FAIL(status, "%s", text); /* the first error counts */
     return status != DT_OK ? status : ended;
@@ -88,7 +86,9 @@ dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
     dt_status status = feed(s, DT_TRAIN, batch);
     if (status == DT_OK)
         status = dt_plan_train(s->plan, &own, pass, s->n_passes);
-    DT_TRY(end_feed(s, s->train, batch, status));
+    status = end_feed(s, status);
+    dt_loader_release(s->train, batch);
+    DT_TRY(status);
     if (slowness > 1)
         dt_clock_sleep((slowness - 1) * (work_s(s) - begin_s));
     if (pass == s->n_passes - 1 && dt_fault_due(DT_FAULT_FLIP, scalars->step))
@@ -101,5 +101,5 @@ dt_status dt_session_eval_pass(struct dt_session *s, const struct dt_batch *batc
     dt_status status = feed(s, DT_EVAL, batch);
     if (status == DT_OK)
         status = dt_plan_eval(s->plan);
-    return end_feed(s, s->val, batch, status);
+    return end_feed(s, status);
 }

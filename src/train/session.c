@@ -45,6 +45,11 @@ bool dt_session_has_times(const struct dt_session *s)
     return !s->backend->stamp || s->plan->options.profile;
 }
 
+bool dt_session_has_top5(const struct dt_session *s)
+{
+    return s->num_classes > 5;
+}
+
 /* --- Checks --- */
 
 /* Chooses the device, considering the GPUs of all ranks. Collective. */
@@ -202,6 +207,31 @@ static dt_status count_steps(struct dt_session *s)
     return DT_OK;
 }
 
+/* The key that asks for the metric. */
+static const char *metric_key(const struct dt_config *config, enum dt_metric metric)
+{
+    if (config->early_stop.metric == metric)
+        return "early_stop.metric";
+    return dt_config_best_metric(config) == metric ? "checkpoint.best_metric" : "eval.metrics";
+}
+
+static dt_status check_metrics(const struct dt_session *s)
+{
+    const struct dt_config *config = s->config;
+    bool decides = config->early_stop.metric == DT_METRIC_TOP5 ||
+                   dt_config_best_metric(config) == DT_METRIC_TOP5;
+    if (decides && !dt_session_has_top5(s))
+        DT_FAIL(DT_ERR_CONFIG, "%s: top5 needs at least 6 classes, but there are %d",
+                metric_key(config, DT_METRIC_TOP5), s->num_classes);
+    for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
+        if (dt_metric_is_binary(m) && s->num_classes != 2 && dt_config_has_metric(config, m))
+            DT_FAIL(DT_ERR_CONFIG,
+                    "%s: %s is defined for two classes, but there are %d; use macro_f1 or "
+                    "balanced_accuracy",
+                    metric_key(config, m), dt_metric_name(m), s->num_classes);
+    return DT_OK;
+}
+
 /* With a cache rank 0 goes first, so that the others find its index instead of building one. */
 static dt_status open_data(struct dt_session *s, const struct dt_session_needs *needs)
 {
@@ -217,6 +247,8 @@ static dt_status open_data(struct dt_session *s, const struct dt_session_needs *
     dt_report_progress(s->report, "reading the data index", 1, 1);
     if (status == DT_OK && !needs->input_only)
         status = check_classes(s);
+    if (status == DT_OK && needs->eval)
+        status = check_metrics(s);
     if (status == DT_OK && needs->train && !needs->input_only)
         status = count_steps(s);
     return dt_comm_agree(s->comm, status);
@@ -438,6 +470,8 @@ static dt_status create_loaders(struct dt_session *s, const struct dt_session_ne
     if (needs->eval) {
         DT_TRY(create_loader(s, false));
         DT_TRY(pin_loader(s, s->val));
+        if (needs->judge || dt_judging_is_needed(s->config))
+            DT_TRY(dt_judging_create(&s->judging, s));
     }
     return DT_OK;
 }
@@ -481,6 +515,7 @@ void dt_session_close(struct dt_session *s, dt_status status)
     if (failed && origin == DT_ORIGIN_LOCAL && s->n_ranks > 1)
         return;
     destroy_loaders(s);
+    dt_judging_destroy(s->judging);
     dt_plan_destroy(s->plan);
     dt_graph_destroy(s->graph);
     if (s->device)

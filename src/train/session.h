@@ -13,6 +13,9 @@
 #include "train/devices.h"
 #include "train/schedule.h"
 
+struct dt_judging;
+struct dt_predictions;
+
 struct dt_session {
     struct dt_comm *comm;
     const struct dt_config *config;
@@ -32,7 +35,9 @@ struct dt_session {
     int num_classes;
     struct dt_dataset *train_set, *val_set; /* NULL if the sub-command or the config has none */
     struct dt_loader *train, *val;
-    struct dt_report *report; /* rank 0 of a training run, else NULL */
+    struct dt_judging *judging;         /* NULL if the device's counters are enough */
+    struct dt_predictions *predictions; /* table that dtrain eval writes; NULL = none */
+    struct dt_report *report;           /* rank 0 of a training run, else NULL */
     struct dt_schedule schedule;
     int64_t steps_per_epoch; /* 0 = unknown: a layout without data, see data_problem */
     dt_status data_status;   /* and then why */
@@ -43,6 +48,7 @@ struct dt_session {
 /* The parts that a sub-command needs. */
 struct dt_session_needs {
     bool train, eval;      /* phases: graph, data set, loader */
+    bool judge;            /* evaluation: also what eval.metrics does not need, see judging.h */
     bool profile;          /* the plan times every action separately */
     bool input_only;       /* data sets only: no model, device, plan, loaders */
     bool layout_only;      /* plan without memory, no loaders; missing data go to
@@ -62,14 +68,17 @@ dt_status dt_session_check_bad(const struct dt_loader *loader, double n_bad);
 bool dt_session_scales_loss(const struct dt_session *s);
 /* Whether the walk's times are meaningful: on a device with queues only in a profile. */
 bool dt_session_has_times(const struct dt_session *s);
+/* Whether top-5 accuracy is reported: below 6 classes it says nothing. */
+bool dt_session_has_top5(const struct dt_session *s);
 
 /* Number of CPUs this rank may use: its own, or its share of those that ranks of the node share. */
 int dt_session_cpus(const struct dt_session *s);
 /* The options of the training or validation loader. */
 struct dt_loader_options dt_session_loader_options(const struct dt_session *s, bool train);
 
-/* pass.c: the scalars of update number `step` (from 0); one pass of it, or of the evaluation, over
- * a batch, which is released in any case. A device with queues may still be computing on return. */
+/* pass.c: the scalars of update number `step` (from 0); one pass of it over a batch, which is
+ * released in any case, or of the evaluation over a batch, which is not. A device with queues may
+ * still be computing on return. */
 struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step);
 dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
                           const struct dt_scalars *scalars, int pass);
@@ -77,6 +86,12 @@ dt_status dt_session_eval_pass(struct dt_session *s, const struct dt_batch *batc
 
 /* summary.c: the schedule and the memory. Rank 0. */
 void dt_session_print(const struct dt_session *s, FILE *out);
+
+/* judging.c: whether eval.metrics, the metrics that decide, or eval.tta need s->judging; it is
+ * created for the validation set once plan and loaders exist. */
+bool dt_judging_is_needed(const struct dt_config *config);
+dt_status dt_judging_create(struct dt_judging **judging, const struct dt_session *s);
+void dt_judging_destroy(struct dt_judging *judging); /* accepts NULL */
 
 /* evaluate.c: evaluates the validation set once, with rank 0's running statistics, and sums over
  * all ranks. With `stop` (may be NULL) it checks now and then for reasons to stop. */

@@ -129,7 +129,7 @@ static dt_status evaluate(struct run *r, bool *is_best)
     };
     int n_fields = 3;
     for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
-        if (!isnan(result.value[m]))
+        if (!isnan(result.value[m]) && dt_config_has_metric(s->config, m))
             fields[n_fields++] = (struct dt_field)DT_NUM(dt_metric_name(m), result.value[m]);
     dt_report_event(s->report, "eval", fields, n_fields);
     return DT_OK;

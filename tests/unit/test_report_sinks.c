@@ -104,7 +104,7 @@ static void test_plain_console(void **state)
     static const char *const lines[] = {
         "dtrain: epoch 0 step 140/450360 (0 %):  loss 6.9123  top1 0.10  lr 0.01  1234.6 images/s  "
         "ETA 2 h 07 min\n",
-        "dtrain:  * epoch 3: top1 75.900 top5 92.700 loss 1.0321 (10000 images)\n",
+        "dtrain:  * epoch 3: loss 1.0321 top1 75.9 top5 92.7 (10000 images)\n",
         "dtrain: checkpoint of step 500 in runs/?[2J\"x\" (1.2 s)\n",
         "dtrain: warning: one bad image\n",
     };
