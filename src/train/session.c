@@ -247,7 +247,7 @@ static dt_status open_data(struct dt_session *s, const struct dt_session_needs *
     dt_report_progress(s->report, "reading the data index", 1, 1);
     if (status == DT_OK && !needs->input_only)
         status = check_classes(s);
-    if (status == DT_OK && needs->eval)
+    if (status == DT_OK && needs->eval && !s->data_problem[0])
         status = check_metrics(s);
     if (status == DT_OK && needs->train && !needs->input_only)
         status = count_steps(s);

@@ -89,6 +89,34 @@ static void test_save_and_load(void **state)
     assert_int_equal(dt_file_load(&text, &bytes, path, 10), DT_ERR_DATA);
 }
 
+/* The old file stays until the new one is complete. */
+static void test_save_in_steps(void **state)
+{
+    (void)state;
+    char path[DT_PATH_MAX];
+    struct dt_new_file file, none = {.fd = -1};
+    make_path(path, "steps.txt");
+    assert_int_equal(dt_file_save(path, "old", 3), DT_OK);
+    assert_int_equal(dt_file_begin(&file, path), DT_OK);
+    assert_int_equal(dt_file_write(file.fd, "new", 3, path), DT_OK);
+    assert_int_equal(dt_file_end(&file, DT_ERR_DATA), DT_ERR_DATA);
+    expect_text(path, "old");
+    assert_int_equal(dt_file_begin(&file, path), DT_OK);
+    for (int i = 0; i < 2; i++) {
+        char *text = NULL;
+        size_t bytes = 0;
+        FILE *stream = open_memstream(&text, &bytes);
+        fprintf(stream, "line %d\n", i);
+        assert_int_equal(dt_file_write_stream(file.fd, stream, &text, &bytes, path), DT_OK);
+    }
+    expect_text(path, "old");
+    assert_int_equal(dt_file_end(&file, DT_OK), DT_OK);
+    expect_text(path, "line 0\nline 1\n");
+    assert_int_equal(n_temporaries(), 0);
+    assert_int_equal(dt_file_end(&file, DT_OK), DT_OK); /* nothing is left to do */
+    assert_int_equal(dt_file_end(&none, DT_ERR_DATA), DT_ERR_DATA);
+}
+
 static void test_refused_inputs(void **state)
 {
     (void)state;
@@ -463,6 +491,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_save_and_load),
+        cmocka_unit_test(test_save_in_steps),
         cmocka_unit_test(test_refused_inputs),
         cmocka_unit_test(test_early_end_is_damage),
         cmocka_unit_test(test_outputs_that_cannot_be),
