@@ -40,6 +40,17 @@ struct dt_eval_options {
 dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
                       const struct dt_eval_options *options);
 
+struct dt_predict_options {
+    const char *weights; /* as dt_eval_options */
+    char *const *paths;  /* images, folders of images, or "-" for a list on standard input */
+    int n_paths, top;    /* top: classes to print */
+};
+/* dtrain predict: the most probable classes of images, on stdout, with the preprocessing of an
+ * evaluation. Images that cannot be read are warned of and lead to DT_ERR_DATA at the end. One rank
+ * only. */
+dt_status dt_predict(struct dt_comm *comm, const struct dt_config *config,
+                     const struct dt_predict_options *options);
+
 struct dt_bench_options {
     const char *json_path; /* NULL = no file */
     bool profile;          /* seconds per op, on stdout */

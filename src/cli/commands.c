@@ -1,6 +1,7 @@
 /* The table of sub-commands and lookup by name. */
 #include "cli/commands.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -16,9 +17,9 @@ const struct dt_command dt_commands[] = {DT_COMMAND_LIST(LOCAL, RANKS)};
 const size_t dt_n_commands = DT_COUNT(dt_commands);
 
 /* Names of these commands in other programs and earlier versions. */
-static const char *const other_names[][2] = {{"shapes", "demo-data"}, {"benchmark", "bench"},
-                                             {"evaluate", "eval"},    {"test", "eval"},
-                                             {"validate", "eval"},    {"fit", "train"}};
+static const char *const other_names[][2] = {
+    {"shapes", "demo-data"}, {"benchmark", "bench"}, {"evaluate", "eval"},    {"test", "eval"},
+    {"validate", "eval"},    {"fit", "train"},       {"classify", "predict"}, {"infer", "predict"}};
 
 const struct dt_command *dt_command_find(const char *name)
 {
@@ -45,5 +46,7 @@ void dt_command_operands(const struct dt_command *command, int *least, int *most
         *least += *word != '[';
         (*most)++;
         word += strcspn(word, " ");
+        if (word[-1] == '.')
+            *most = INT_MAX;
     }
 }

@@ -17,6 +17,9 @@
     RANKS(eval, "eval", "[RUN]",                                                                   \
           "Compute loss and accuracy of saved weights on the validation data.", 0, "weights",      \
           "config", "set", "eval:per-class", "confusion", "predictions")                           \
+    RANKS(predict, "predict", "RUN IMAGE...",                                                      \
+          "Name the most probable classes of images: files, folders, or - for a list on stdin.",   \
+          0, "top", "config", "set")                                                               \
     RANKS(bench, "bench", "",                                                                      \
           "Measure images per second, on synthetic data or of the input pipeline alone.", 0,       \
           "config", "set", "json", "profile", "input")                                             \
@@ -56,7 +59,7 @@ extern const size_t dt_n_commands;
 
 /* NULL, with DT_ERR_USAGE set that suggests the nearest name, if there is no such command. */
 const struct dt_command *dt_command_find(const char *name);
-/* Minimum and maximum number of operands. */
+/* Minimum and maximum number of operands; a word that ends in "..." stands for any number. */
 void dt_command_operands(const struct dt_command *command, int *least, int *most);
 
 /* NULL: help on all sub-commands. */

@@ -42,6 +42,8 @@ static const struct dt_option options[] = {
      "write the confusion matrix: a table as .csv, a picture as .svg"},
     {"predictions", DT_OPTION_TEXT, AT(predictions), 0, 0, "FILE",
      "write label, prediction and probabilities of every image as CSV"},
+    {"top", DT_OPTION_INTEGER, AT(top), 1, INT_MAX, "N",
+     "print the N most probable classes (default: 5)"},
     {"json", DT_OPTION_TEXT, AT(json), 0, 0, "FILE", "write the results as JSON"},
     {"profile", DT_OPTION_FLAG, AT(profile), 0, 0, NULL, "print the time of every op"},
     {"input", DT_OPTION_FLAG, AT(input), 0, 0, NULL,
@@ -294,7 +296,8 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
                                   .label_offset = 1,
                                   .per_class = 100,
                                   .size = 64,
-                                  .seed = 1};
+                                  .seed = 1,
+                                  .top = 5};
     DT_TRY(choose_command(args, argc, argv));
     if (args->command->run != dt_cmd_doctor) /* doctor reports it itself */
         DT_TRY(dt_isa_check());

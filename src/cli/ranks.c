@@ -143,6 +143,16 @@ dt_status dt_cmd_eval(struct dt_comm *comm, const struct dt_config *config,
     return dt_evaluate(comm, config, &options);
 }
 
+dt_status dt_cmd_predict(struct dt_comm *comm, const struct dt_config *config,
+                         const struct dt_arguments *args)
+{
+    struct dt_predict_options options = {.weights = args->weights,
+                                         .paths = args->operands,
+                                         .n_paths = args->n_operands,
+                                         .top = (int)args->top};
+    return dt_predict(comm, config, &options);
+}
+
 dt_status dt_cmd_bench(struct dt_comm *comm, const struct dt_config *config,
                        const struct dt_arguments *args)
 {

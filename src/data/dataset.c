@@ -182,11 +182,11 @@ static dt_status open_kind(struct dt_dataset *dataset, const struct dt_dataset_o
 {
     const char *path = options->path ? options->path : "";
     enum dt_source source = options->data->source;
-    if (source == DT_SOURCE_AUTO)
+    if (source == DT_SOURCE_AUTO && !options->images)
         DT_TRY(detect_source(&source, path));
-    if (source != DT_SOURCE_SYNTHETIC && !path[0])
+    if (source != DT_SOURCE_SYNTHETIC && !path[0] && !options->images)
         DT_FAIL(DT_ERR_CONFIG, "the data set has no path: set data.train and data.val");
-    dataset->kind = kinds[source];
+    dataset->kind = options->images ? &dt_dataset_list : kinds[source];
     DT_TRY(dataset->kind->open(dataset, options));
     if (dataset->n == 0)
         DT_FAIL(DT_ERR_DATA, "data set %s holds no samples", path[0] ? path : "synthetic");

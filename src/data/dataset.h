@@ -59,6 +59,7 @@ struct dt_dataset {
 
 #define DT_DATASET_KIND(upper, lower) extern const struct dt_dataset_kind dt_dataset_##lower;
 DT_SOURCE_LIST(DT_DATASET_KIND)
+DT_DATASET_KIND(, list) /* dt_dataset_options.images */
 #undef DT_DATASET_KIND
 
 #endif

@@ -70,8 +70,8 @@ dt_status dt_judge_create(struct dt_judge **judge, int n_classes, size_t max_row
     *judge = NULL;
     if (n_classes > MOST_CLASSES)
         DT_FAIL(DT_ERR_CONFIG,
-                "eval.metrics: %d classes are too many for a confusion matrix, which only loss, "
-                "top1 and top5 do without; at most %d are possible",
+                "%d classes are too many for a confusion matrix, at most %d are possible; "
+                "choose loss, top1 and top5 in eval.metrics",
                 n_classes, MOST_CLASSES);
     DT_TRY(DT_NEW(made, 1));
     made->n_classes = n_classes;

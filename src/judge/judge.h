@@ -91,4 +91,9 @@ void dt_predictions_print_head(FILE *out, int n_classes, const char *const *name
 void dt_predictions_print_row(FILE *out, const char *file, int label, int prediction,
                               const double *probabilities, int n_classes, const char *const *names);
 
+/* The `top` most probable classes with their probabilities, separated by tabs: a line for each, or
+ * with a file name all on one line after it; none if the prediction is -1. */
+void dt_predictions_print_top(FILE *out, const char *file, int top, int prediction,
+                              const double *probabilities, int n_classes, const char *const *names);
+
 #endif

@@ -118,3 +118,31 @@ void dt_predictions_print_row(FILE *out, const char *file, int label, int predic
             fprintf(out, ",%.9g", probabilities[c]);
     putc('\n', out);
 }
+
+/* The most probable class after `last` in falling order, where of equal ones the first comes first;
+ * -1: of all. */
+static int next_best(const double *probabilities, int n_classes, int last)
+{
+    int best = -1;
+    for (int c = 0; c < n_classes; c++) {
+        bool comes = last < 0 || probabilities[c] < probabilities[last] ||
+                     (probabilities[c] == probabilities[last] && c > last);
+        if (comes && (best < 0 || probabilities[c] > probabilities[best]))
+            best = c;
+    }
+    return best;
+}
+
+void dt_predictions_print_top(FILE *out, const char *file, int top, int prediction,
+                              const double *probabilities, int n_classes, const char *const *names)
+{
+    int n = prediction < 0 ? 0 : top < n_classes ? top : n_classes;
+    if (file)
+        fputs(file, out);
+    for (int i = 0, c = -1; i < n; i++) {
+        c = next_best(probabilities, n_classes, c);
+        fprintf(out, file ? "\t%s\t%.9g" : "%s\t%.9g\n", names[c], probabilities[c]);
+    }
+    if (file)
+        putc('\n', out);
+}

@@ -98,7 +98,7 @@ static dt_status evaluate(struct dt_session *s, struct dt_eval_result *result,
     if (stop)
         dt_stop_begin_batches(&batches, stop);
     if (s->judging)
-        dt_judging_begin(s->judging);
+        dt_judge_clear(s->judging->judge);
     DT_TRY(dt_plan_broadcast_stats(s->plan));
     DT_TRY(run_batches(s, stop ? &batches : NULL, &result->stop));
     DT_TRY(s->backend->download(s->device, &counters));
@@ -155,6 +155,19 @@ static dt_status take_classes(struct dt_session *s, char *path, const char *weig
 out:
     free(text);
     return status;
+}
+
+dt_status dt_session_open_weights(struct dt_session *s, const struct dt_session_needs *needs,
+                                  const char *weights)
+{
+    char path[DT_PATH_MAX];
+    dt_status status = DT_OK;
+    DT_TRY(take_classes(s, path, weights));
+    DT_TRY(dt_session_open(s, needs));
+    if (s->rank == 0)
+        status = dt_weights_load(s->plan, path, s->model->head, false);
+    DT_TRY(dt_comm_agree(s->comm, status));
+    return dt_plan_broadcast(s->plan);
 }
 
 /* Six digits: the digits after them depend on the order of summation over ranks. */
@@ -239,20 +252,12 @@ static dt_status load_and_evaluate(struct dt_session *s, struct tables *tables,
     struct dt_session_needs needs = {
         .eval = true, .judge = options->per_class || options->confusion || options->predictions};
     struct dt_report_options report = {.dir = NULL};
-    char path[DT_PATH_MAX];
-    dt_status status = DT_OK;
     DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? dt_report_open(&s->report, &report) : DT_OK));
     DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? begin_tables(tables, options) : DT_OK));
-    DT_TRY(take_classes(s, path, options->weights));
-    DT_TRY(dt_session_open(s, &needs));
-    if (s->rank == 0)
-        status = dt_weights_load(s->plan, path, s->model->head, false);
-    DT_TRY(dt_comm_agree(s->comm, status));
-    DT_TRY(dt_plan_broadcast(s->plan));
+    struct dt_predictions_options predictions = {tables->predictions.fd, options->predictions, 0};
+    DT_TRY(dt_session_open_weights(s, &needs, options->weights));
     if (options->predictions)
-        DT_TRY(
-            dt_comm_agree(s->comm, dt_predictions_create(&s->predictions, s, tables->predictions.fd,
-                                                         options->predictions)));
+        DT_TRY(dt_comm_agree(s->comm, dt_predictions_create(&s->predictions, s, &predictions)));
     DT_TRY(dt_session_evaluate(s, &result, NULL));
     return dt_comm_agree(s->comm, s->rank == 0 ? publish(tables, s, &result, options) : DT_OK);
 }

@@ -77,11 +77,6 @@ void dt_judging_destroy(struct dt_judging *judging)
 
 /* --- Batches --- */
 
-void dt_judging_begin(struct dt_judging *judging)
-{
-    dt_judge_clear(judging->judge);
-}
-
 static dt_status get_logits(struct dt_session *s, float *out)
 {
     return dt_plan_get(s->plan, DT_ARENA_WORK, s->graph->logits[DT_EVAL], out);

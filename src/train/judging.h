@@ -18,9 +18,8 @@ struct dt_judging {
     const char **names; /* of all classes: their numbers if they have no names */
 };
 
-/* Before the first batch of an evaluation; after the pass over a batch, not yet released. Of
- * mirrored images it runs another pass. Local. */
-void dt_judging_begin(struct dt_judging *judging);
+/* After the pass over a batch, which is not yet released; eval.tta runs another pass. Call
+ * dt_judge_clear before the first batch. Local. */
 dt_status dt_judging_add(struct dt_session *s, const struct dt_batch *batch);
 /* Sums over the ranks and sets the metrics in per cent or as defined in config.h. All ranks get the
  * same bits on any number of ranks. Collective. */

@@ -11,27 +11,34 @@ enum { NAME_BYTES = 2 * DT_PATH_MAX };
 
 struct dt_predictions {
     const struct dt_session *session;
-    int fd;
-    const char *path;
+    struct dt_predictions_options options;
     float *logits;         /* of the batch, all ranks */
     double *probabilities; /* of one image */
 };
+
+static void print_image(FILE *out, const struct dt_predictions *p, uint32_t id, const float *logits)
+{
+    const struct dt_session *s = p->session;
+    const char *const *names = s->judging->names;
+    const int n = s->num_classes, prediction = dt_judge_predict(logits, n);
+    char file[NAME_BYTES];
+    dt_dataset_name(s->val_set, id, file, sizeof file);
+    dt_judge_softmax(p->probabilities, logits, n);
+    if (p->options.top > 0)
+        dt_predictions_print_top(out, dt_dataset_size(s->val_set) > 1 ? file : NULL, p->options.top,
+                                 prediction, p->probabilities, n, names);
+    else
+        dt_predictions_print_row(out, file, dt_dataset_label(s->val_set, id), prediction,
+                                 p->probabilities, n, names);
+}
 
 static void print_batch(FILE *out, const struct dt_predictions *p, int64_t batch)
 {
     const struct dt_session *s = p->session;
     const int64_t size = (int64_t)s->n_ranks * s->config->eval.batch_size_per_rank;
     const int64_t left = dt_dataset_size(s->val_set) - batch * size;
-    for (int64_t row = 0; row < size && row < left; row++) {
-        const uint32_t id = (uint32_t)(batch * size + row);
-        const float *logits = p->logits + row * s->num_classes;
-        char file[NAME_BYTES];
-        dt_judge_softmax(p->probabilities, logits, s->num_classes);
-        dt_predictions_print_row(out, dt_dataset_name(s->val_set, id, file, sizeof file),
-                                 dt_dataset_label(s->val_set, id),
-                                 dt_judge_predict(logits, s->num_classes), p->probabilities,
-                                 s->num_classes, s->judging->names);
-    }
+    for (int64_t row = 0; row < size && row < left; row++)
+        print_image(out, p, (uint32_t)(batch * size + row), p->logits + row * s->num_classes);
 }
 
 /* The header for batch -1. */
@@ -44,21 +51,22 @@ static dt_status write_batch(const struct dt_predictions *p, int64_t batch)
         dt_predictions_print_head(out, p->session->num_classes, p->session->judging->names);
     else if (out)
         print_batch(out, p, batch);
-    return dt_file_write_stream(p->fd, out, &text, &bytes, p->path);
+    return dt_file_write_stream(p->options.fd, out, &text, &bytes, p->options.path);
 }
 
 dt_status dt_predictions_create(struct dt_predictions **predictions, const struct dt_session *s,
-                                int fd, const char *path)
+                                const struct dt_predictions_options *options)
 {
     dt_status status = DT_OK;
     struct dt_predictions *made = NULL;
     const size_t rows = (size_t)s->n_ranks * (size_t)s->config->eval.batch_size_per_rank;
     *predictions = NULL;
     DT_TRY(DT_NEW(made, 1));
-    *made = (struct dt_predictions){.session = s, .fd = fd, .path = path};
+    made->session = s;
+    made->options = *options;
     DT_TRY_OUT(DT_NEW(made->logits, rows * (size_t)s->num_classes));
     DT_TRY_OUT(DT_NEW(made->probabilities, (size_t)s->num_classes));
-    if (s->rank == 0)
+    if (s->rank == 0 && options->top == 0)
         DT_TRY_OUT(write_batch(made, -1));
     *predictions = made;
     return DT_OK;

@@ -158,6 +158,17 @@ static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool tr
     return s->classes.n > 0 ? DT_OK : take_classes(&s->classes, *set);
 }
 
+static dt_status open_images(struct dt_session *s)
+{
+    struct dt_dataset_options options = {.data = &s->config->data,
+                                         .images = s->images,
+                                         .num_classes = s->num_classes,
+                                         .classes = &s->classes};
+    DT_TRY(dt_dataset_open(&s->val_set, &options));
+    s->num_classes = dt_dataset_n_classes(s->val_set);
+    return DT_OK;
+}
+
 static dt_status open_sets(struct dt_session *s, const struct dt_session_needs *needs)
 {
     dt_status status = DT_OK;
@@ -168,7 +179,7 @@ static dt_status open_sets(struct dt_session *s, const struct dt_session_needs *
     if (status == DT_OK && needs->train)
         status = open_set(s, &s->train_set, true, needs->cache_dir);
     if (status == DT_OK && needs->eval)
-        status = open_set(s, &s->val_set, false, needs->cache_dir);
+        status = s->images ? open_images(s) : open_set(s, &s->val_set, false, needs->cache_dir);
     if (needs->layout_only) {
         s->data_status = status;
         snprintf(s->data_problem, sizeof s->data_problem, "%s",

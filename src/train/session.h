@@ -33,6 +33,7 @@ struct dt_session {
     struct dt_names classes; /* names in the order of labels; none if the data have none */
     char *classes_text;      /* the same with a newline after each; NULL if none */
     int num_classes;
+    const struct dt_names *images;          /* dtrain predict: instead of data.val; else NULL */
     struct dt_dataset *train_set, *val_set; /* NULL if the sub-command or the config has none */
     struct dt_loader *train, *val;
     struct dt_judging *judging;         /* NULL if the device's counters are enough */
@@ -93,7 +94,10 @@ bool dt_judging_is_needed(const struct dt_config *config);
 dt_status dt_judging_create(struct dt_judging **judging, const struct dt_session *s);
 void dt_judging_destroy(struct dt_judging *judging); /* accepts NULL */
 
-/* evaluate.c: evaluates the validation set once, with rank 0's running statistics, and sums over
+/* evaluate.c: opens a session with the classes and values of saved weights (dt_weights_find). */
+dt_status dt_session_open_weights(struct dt_session *s, const struct dt_session_needs *needs,
+                                  const char *weights);
+/* Evaluates the validation set once, with rank 0's running statistics, and sums over
  * all ranks. With `stop` (may be NULL) it checks now and then for reasons to stop. */
 struct dt_stop;
 struct dt_eval_result {

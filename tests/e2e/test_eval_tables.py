@@ -29,12 +29,14 @@ CONFIG = {
 }
 
 
-def run(ranks, *arguments, code=0):
+def run(ranks, *arguments, code=0, fault=None):
     command = [DTRAIN, *arguments]
     if ranks > 1:
         command = [*MPIRUN, str(ranks), *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == code, (arguments, done.returncode, done.stderr)
+    extra = {"DTRAIN_FAULT": fault} if fault else {}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300,
+                          env=os.environ | extra)
+    assert code in (done.returncode, None), (arguments, done.returncode, done.stderr)
     return done
 
 
@@ -178,6 +180,24 @@ def test_one_class():
         assert f"{name} is undefined and left out" in done.stderr, done.stderr
 
 
+def test_full_disk():
+    """Whichever call fails: one message, nothing half-written, the old file stays."""
+    with open("full.csv", "w", encoding="utf-8") as file:
+        file.write("old\n")
+    for call in range(1, 99):
+        done = run(2, "eval", "--config", "config.json", "--weights", "run", "--predictions",
+                   "full.csv", code=None, fault=f"enospc@io:{call}")
+        assert not [name for name in os.listdir() if name.startswith(".tmp")], call
+        if "error[" not in done.stderr:
+            break
+        with open("full.csv", encoding="utf-8") as file:
+            kept = file.read() == "old\n"
+        assert done.returncode in (73, 74), (call, done.stderr)
+        assert done.stderr.count("error[") == 1 and done.stdout == "", (call, done.stderr)
+        assert kept or "sync folder" in done.stderr, (call, done.stderr)
+    assert done.returncode == 0 and 8 < call < 30, (call, done.stderr)
+
+
 def test_refusals():
     base = ["eval", "--config", "config.json", "--weights", "run"]
     done = run(2, *base, "--confusion", "c.png", code=64)
@@ -206,5 +226,6 @@ test_confusion_csv()
 test_bad_image()
 test_flip(predictions)
 test_one_class()
+test_full_disk()
 test_refusals()
 print(result)

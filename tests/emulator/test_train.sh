@@ -43,6 +43,17 @@ for precision in fp32 tf32 bf16 fp16; do
     says "cuda:0 emulated H200"
 done
 losses fp32 cpu 1e-3
+# The logits on the host, also of mirrored images.
+for device in cuda cpu; do
+    "$dtrain" eval "$work/fp32" --set device.kind=$device --set eval.tta=flip \
+        --predictions "$work/$device.csv" > "$work/log" 2>&1 || fail "eval: $(cat "$work/log")"
+done
+/usr/bin/python3 - "$work/cuda.csv" "$work/cpu.csv" <<'PY' || fail "predictions differ"
+import csv, sys
+a, b = ([[float(x) for x in row[3:]] for row in list(csv.reader(open(p)))[1:]] for p in sys.argv[1:])
+assert len(a) == len(b) == 8
+assert all(abs(x - y) < 1e-4 for r, s in zip(a, b) for x, y in zip(r, s)), (a, b)
+PY
 mix=(--set data.mixup=0.2 --set data.cutmix=1 --set data.random_erasing=0.5)
 run 1 cpu-mixed --set device.kind=cpu "${mix[@]}"
 run 1 fp16-mixed --set train.precision=fp16 "${mix[@]}"

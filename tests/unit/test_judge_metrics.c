@@ -139,6 +139,26 @@ static void test_csv(void **state)
     dt_judge_destroy(judge);
 }
 
+/* Of equal probabilities the first class comes first; more classes than there are mean all. */
+static void test_top(void **state)
+{
+    static const char *const four[] = {"a", "b", "c", "d"};
+    const double p[] = {0.125, 0.375, 0.125, 0.375};
+    char *text;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    (void)state;
+    dt_predictions_print_top(out, NULL, 9, 1, p, 4, four);
+    dt_predictions_print_top(out, "x.jpg", 2, 1, p, 4, four);
+    dt_predictions_print_top(out, "bad.jpg", 2, -1, p, 4, four);
+    dt_predictions_print_top(out, NULL, 2, -1, p, 4, four);
+    fclose(out);
+    assert_string_equal(text, "b\t0.375\nd\t0.375\na\t0.125\nc\t0.125\n"
+                              "x.jpg\tb\t0.375\td\t0.375\n"
+                              "bad.jpg\n");
+    free(text);
+}
+
 static void test_svg(void **state)
 {
     char *text;
@@ -162,7 +182,7 @@ int main(void)
         cmocka_unit_test(test_prediction), cmocka_unit_test(test_average),
         cmocka_unit_test(test_nan),        cmocka_unit_test(test_order),
         cmocka_unit_test(test_empty),      cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_svg),
+        cmocka_unit_test(test_top),        cmocka_unit_test(test_svg),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,107 @@
+"""dtrain predict says of single images what dtrain eval says of the same: files, a folder, a list on
+standard input; an image that cannot be read does not keep the others from being predicted.
+
+    python3 test_predict.py BUILD/dtrain
+
+Label: numeric."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+DTRAIN = os.path.abspath(sys.argv[1])
+WORK = tempfile.TemporaryDirectory()
+os.chdir(WORK.name)
+CONFIG = {
+    "model": {"name": "resnet20", "image_size": 32},
+    "data": {"source": "folder", "train": "images", "val": "images", "workers": 1},
+    "train": {"epochs": 100, "max_steps": 20, "global_batch_size": 10},
+    "eval": {"every_epochs": 0, "batch_size_per_rank": 8},
+    "schedule": {"kind": "constant", "lr": 0.005, "lr_base_size": 0, "warmup_epochs": 0},
+    "device": {"kind": "cpu", "threads": 1},
+}
+
+
+def run(*arguments, code=0, text=""):
+    done = subprocess.run([DTRAIN, *arguments], input=text, capture_output=True, text=True,
+                          timeout=300)
+    assert done.returncode == code, (arguments, done.returncode, done.stderr)
+    return done
+
+
+def expected(path):
+    """Classes of an image by falling probability, as dtrain eval has them."""
+    row = ROWS[path]
+    pairs = [(key[2:], float(value)) for key, value in row.items() if key.startswith("p_")]
+    return sorted(pairs, key=lambda pair: -pair[1])
+
+
+def check(fields, path, top):
+    """Class and probability in turn. Batches of another size may round differently."""
+    got = list(zip(fields[::2], map(float, fields[1::2])))
+    want = expected(path)[:top]
+    assert len(got) == top and all(abs(a[1] - b[1]) < 1e-4 for a, b in zip(got, want)), (got, want)
+    probabilities = dict(expected(path))
+    assert all(abs(probabilities[name] - p) < 1e-4 for name, p in got), (got, want)
+
+
+def test_one_image():
+    path = "images/star/00002.jpg"
+    lines = run("predict", "run", path).stdout.splitlines()
+    assert len(lines) == 5, lines
+    check("\t".join(lines).split("\t"), path, 5)
+    lines = run("predict", "run", path, "--top", "99").stdout.splitlines()
+    assert len(lines) == 10, lines
+
+
+def check_table(text, paths, top):
+    lines = [line.split("\t") for line in text.splitlines()]
+    assert [line[0] for line in lines] == paths, (lines, paths)
+    for path, *fields in lines:
+        if fields or path in ROWS:
+            check(fields, path, top)
+
+
+def test_many():
+    ring = [f"images/ring/{i:05}.jpg" for i in range(12)]
+    check_table(run("predict", "run", "images/ring", "--top", "3").stdout, ring, 3)
+    star = "images/star/00001.jpg"
+    done = run("predict", "run", star, "-", "--top", "1", text=f"{ring[3]}\n\n{ring[1]}\r\n")
+    check_table(done.stdout, [star, ring[3], ring[1]], 1)
+
+
+def test_wrong_images():
+    with open("text.jpg", "w", encoding="utf-8") as file:
+        file.write("no image")
+    good = "images/ring/00001.jpg"
+    done = run("predict", "run", "text.jpg", good, "none.jpg", code=65)
+    check_table(done.stdout, ["text.jpg", good, "none.jpg"], 5)
+    for what in ("text.jpg: not a JPEG", "none.jpg: cannot open", "2 of 3 images cannot be read"):
+        assert done.stderr.count(what) == 1, (what, done.stderr)
+    assert run("predict", "run", "text.jpg", code=65).stdout == ""
+
+
+def test_refusals():
+    os.mkdir("empty")
+    assert "holds no .jpg" in run("predict", "run", "empty", code=65).stderr
+    run("predict", "run", "-", code=66)
+    run("predict", "nowhere", "images", code=66)
+    run("predict", "run", code=64)
+    run("predict", "run", "images", "--top", "0", code=64)
+
+
+run("demo-data", "images", "--per-class", "12", "--size", "48", "--seed", "3")
+with open("config.json", "w", encoding="utf-8") as config:
+    json.dump(CONFIG, config)
+run("train", "--config", "config.json", "--out", "run")
+run("eval", "run", "--predictions", "all.csv")
+with open("all.csv", newline="", encoding="utf-8") as table:
+    ROWS = {row["file"]: row for row in csv.DictReader(table)}
+test_one_image()
+test_many()
+test_wrong_images()
+test_refusals()
+print("predict agrees with eval on", len(ROWS), "images")
