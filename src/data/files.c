@@ -1,11 +1,21 @@
 #include "data/files.h"
 
 #include <fcntl.h>
+#include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "image/png.h"
 
 enum { PATH_BYTES = 2 * DT_PATH_MAX };
+
+bool dt_files_is_image(const char *name)
+{
+    const char *suffix = strrchr(name, '.');
+    return suffix && (dt_is_jpeg_suffix(suffix + 1) ||
+                      (dt_png_is_known() && strcasecmp(suffix, ".png") == 0));
+}
 
 dt_status dt_files_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample)
 {

@@ -7,5 +7,7 @@
 
 dt_status dt_files_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);
 void dt_files_forget(const struct dt_dataset *dataset);
+/* Whether the name ends like that of an image which this build can decode. */
+bool dt_files_is_image(const char *name);
 
 #endif

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,7 +21,6 @@
 #include "base/text.h"
 #include "data/files.h"
 #include "data/names.h"
-#include "image/png.h"
 
 enum { MAX_KINDS = 8, SUFFIX_BYTES = 16 };
 
@@ -48,13 +46,6 @@ struct scan {
 };
 
 /* --- Files that are not images --- */
-
-static bool is_image(const char *name)
-{
-    const char *suffix = strrchr(name, '.');
-    return suffix && (dt_is_jpeg_suffix(suffix + 1) ||
-                      (dt_png_is_known() && strcasecmp(suffix, ".png") == 0));
-}
 
 static void leave_out(struct folder *folder, const char *name)
 {
@@ -106,7 +97,7 @@ static dt_status find_classes(struct folder *folder)
                 DT_ERROR(dt_file_input_status(errno), "cannot stat %s: %s", path, strerror(errno)));
         if (S_ISDIR(info.st_mode))
             DT_TRY_OUT(dt_names_add(&folder->classes, name, strlen(name)));
-        folder->n_loose += !S_ISDIR(info.st_mode) && is_image(name);
+        folder->n_loose += !S_ISDIR(info.st_mode) && dt_files_is_image(name);
     }
 out:
     dt_names_reset(&entries);
@@ -167,7 +158,7 @@ static dt_status add_entry(struct scan *scan, const char *name)
     DT_TRY(dt_file_path(below, "%s%s%s", above, above[0] ? "/" : "", name));
     if (!error && S_ISDIR(info.st_mode))
         return add_folder(scan, name, below, &info);
-    if (!is_image(name)) {
+    if (!dt_files_is_image(name)) {
         leave_out(scan->folder, name);
         return DT_OK;
     }

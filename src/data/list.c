@@ -1,11 +1,9 @@
 /* A list of single files without labels, for dtrain predict. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
-#include "base/file.h"
 #include "base/mem.h"
-#include "data/dataset.h"
+#include "data/files.h"
 #include "data/names.h"
 
 static dt_status open_list(struct dt_dataset *dataset, const struct dt_dataset_options *options)
@@ -32,17 +30,6 @@ static void name_list(const struct dt_dataset *dataset, uint32_t id, char *out, 
     snprintf(out, bytes, "%s", dt_names_get(*(const struct dt_names **)dataset->state, id));
 }
 
-static dt_status read_list(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample)
-{
-    const char *path = dt_names_get(*(const struct dt_names **)dataset->state, id);
-    uint64_t bytes = 0;
-    int fd = -1;
-    DT_TRY(dt_file_open(&fd, &bytes, path));
-    dt_status status = dt_sample_read(sample, fd, 0, bytes, path);
-    close(fd);
-    return status;
-}
-
 static int label_list(const struct dt_dataset *dataset, uint32_t id)
 {
     (void)dataset;
@@ -51,7 +38,7 @@ static int label_list(const struct dt_dataset *dataset, uint32_t id)
 }
 
 const struct dt_dataset_kind dt_dataset_list = {.open = open_list,
-                                                .read = read_list,
+                                                .read = dt_files_read,
                                                 .label = label_list,
                                                 .name = name_list,
                                                 .close = close_list};

@@ -3,22 +3,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
-#include "data/sample.h"
+#include "data/files.h"
 #include "dtrain/train.h"
 #include "train/predictions.h"
 
 /* --- The list --- */
-
-static bool is_image_name(const char *name)
-{
-    const char *suffix = strrchr(name, '.');
-    return suffix && (dt_is_jpeg_suffix(suffix + 1) || strcasecmp(suffix, ".png") == 0);
-}
 
 static dt_status add_folder(struct dt_names *images, const char *folder)
 {
@@ -31,7 +24,7 @@ static dt_status add_folder(struct dt_names *images, const char *folder)
     for (size_t i = 0; i < entries.n; i++) {
         const char *name = dt_names_get(&entries, i);
         DT_TRY_OUT(dt_file_path(path, "%s%s%s", folder, has_slash ? "" : "/", name));
-        if (is_image_name(name))
+        if (dt_files_is_image(name))
             DT_TRY_OUT(dt_names_add(images, path, strlen(path)));
     }
     if (images->n == before)

@@ -73,6 +73,17 @@ def test_many():
     check_table(done.stdout, [star, ring[3], ring[1]], 1)
 
 
+def test_png():
+    """The same pixels as those of a JPEG file."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return
+    path = "images/star/00002.jpg"
+    Image.open(path).save("same.PNG")
+    assert run("predict", "run", "same.PNG").stdout == run("predict", "run", path).stdout
+
+
 def test_wrong_images():
     with open("text.jpg", "w", encoding="utf-8") as file:
         file.write("no image")
@@ -102,6 +113,7 @@ with open("all.csv", newline="", encoding="utf-8") as table:
     ROWS = {row["file"]: row for row in csv.DictReader(table)}
 test_one_image()
 test_many()
+test_png()
 test_wrong_images()
 test_refusals()
 print("predict agrees with eval on", len(ROWS), "images")
