@@ -33,8 +33,8 @@ struct dt_dataset_options {
                                        NULL or empty = the data set's own */
     bool subset;                    /* leave out samples of classes that are not listed there, else
                                        DT_ERR_DATA */
-    const struct dt_names *images; /* NULL, or these files instead of `path`, with label 0; kept
-                                      until dt_dataset_close */
+    const struct dt_names *images;  /* NULL, or these files instead of `path`, with label 0; kept
+                                       until dt_dataset_close */
     int synthetic_images, image_size; /* for source synthetic */
     uint64_t seed;
     enum dt_part part; /* side of data.val_fraction; training: also data.max_train (select.h) */

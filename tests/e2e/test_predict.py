@@ -1,5 +1,5 @@
-"""dtrain predict says of single images what dtrain eval says of the same: files, a folder, a list on
-standard input; an image that cannot be read does not keep the others from being predicted.
+"""dtrain predict says of single images what dtrain eval says of the same: files, a folder, a list
+on standard input; an image that cannot be read does not keep the others from being predicted.
 
     python3 test_predict.py BUILD/dtrain
 

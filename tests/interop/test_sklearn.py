@@ -1,9 +1,10 @@
-"""Every metric of src/judge equals scikit-learn's to 1e-9: random scores with many ties, perfect and
-inverted ones, one class only, classes without images or predictions, 2 to 50 classes.
+"""Every metric of src/judge equals scikit-learn's to 1e-9: random scores with many ties, perfect
+and inverted ones, one class only, classes without images or predictions, 2 to 50 classes.
 
     python3 test_sklearn.py BUILD/dtrain
 
-What scikit-learn calls undefined (it warns and gives 0, or fails) is NaN in dtrain. Label: numeric."""
+What scikit-learn calls undefined (it warns and gives 0, or fails) is NaN in dtrain.
+Label: numeric."""
 
 import json
 import os
