@@ -109,14 +109,15 @@ struct dt_loss_batch {
     const int32_t *labels;
     const int32_t *labels2;  /* mixed labels: the target is mix_shares * onehot(labels) */
     const float *mix_shares; /* + (1 - mix_shares) * onehot(labels2); both NULL: onehot(labels) */
+    const float *class_weights; /* factors on the target; NULL: 1 */
     int n, classes, cp;
     float smoothing;
 };
 /* Softmax cross entropy with label smoothing; adds to *counters (ranks are those of labels); diff
  * (may be NULL) = gradient * step->diff_scale * scale->scale. A loss that is not finite is excluded
- * from counters->loss and n_finite. Rows with labels < 0 are ignored (diff 0); so are those whose
- * label is not a class, the first of which is stored in counters->bad_label. rows: scratch of n
- * struct dt_loss_row. Same definition as src/cpu/loss.c. */
+ * from counters->loss, weight and n_finite. Rows with labels < 0 are ignored (diff 0); so are those
+ * whose label is not a class, the first of which is stored in counters->bad_label. rows: scratch of
+ * n struct dt_loss_row. Same definition as src/cpu/loss.c. */
 cudaError_t dt_kernel_softmax_xent(cudaStream_t stream, enum dt_dtype type, void *diff,
                                    struct dt_step_counters *counters, struct dt_loss_row *rows,
                                    const struct dt_loss_batch *batch,

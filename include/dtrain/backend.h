@@ -48,7 +48,7 @@ struct dt_device_options {
 /* Values that change from step to step. */
 struct dt_scalars {
     float lr, momentum, weight_decay;
-    float diff_scale; /* factor on the loss gradient: 1 / global batch size */
+    float diff_scale; /* factor on the loss gradient: 1 / images (or their weights) of the update */
     bool nesterov;
     uint32_t step; /* for dropout */
     /* Position of the pass's first image in the global batch: a dropout mask depends on the image's
@@ -58,7 +58,9 @@ struct dt_scalars {
 
 /* Sums since the last download. */
 struct dt_counters {
-    double loss; /* cross entropy with label smoothing, summed over images where it is finite */
+    double loss;   /* of softmax_xent, summed over images where it is finite */
+    double weight; /* what to divide it by: the sum of those images' class weights, or n_finite if
+                      there are none or labels are mixed */
     int64_t n, n_finite; /* all images; those included in `loss` */
     int64_t top1, top5;  /* of all n */
     int64_t n_skipped;   /* steps skipped because a gradient was not finite */

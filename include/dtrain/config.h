@@ -57,7 +57,8 @@ enum dt_grad_dtype { DT_GRAD_AUTO, DT_GRAD_FP32, DT_GRAD_FP16, DT_GRAD_BF16 };
 enum dt_metric { DT_METRIC_LIST(DT_METRIC_VALUE) DT_N_METRICS };
 #undef DT_METRIC_VALUE
 
-enum { DT_MAX_MILESTONES = 16, DT_CONFIG_NAME_MAX = 64 };
+enum { DT_MAX_MILESTONES = 16, DT_MAX_CLASS_WEIGHTS = 1000, DT_CONFIG_NAME_MAX = 64 };
+enum { DT_CLASS_WEIGHTS_BALANCED = -1 };
 
 /* A struct for each section: modules take the section they need and read its fields directly. */
 struct dt_config {
@@ -101,6 +102,8 @@ struct dt_config {
         double loss_scale; /* fp16: 0 = dynamic */
         bool deterministic;
         double label_smoothing;
+        double class_weights[DT_MAX_CLASS_WEIGHTS];
+        int n_class_weights;         /* 0 = none, or DT_CLASS_WEIGHTS_BALANCED */
         bool restore_best;           /* end with the best weights instead of the last */
         int64_t replica_check_every; /* steps between comparisons of the ranks, 0 = at saves only */
     } train;

@@ -117,6 +117,11 @@ dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t fir
  * if the bad images found by this rank alone exceed max_bad_fraction of the data set. */
 dt_status dt_loader_next(struct dt_loader *loader, const struct dt_batch **batch);
 void dt_loader_release(struct dt_loader *loader, const struct dt_batch *batch);
+/* Training: the sum of the class weights of the images of the whole global batch that `batch`, held
+ * by the caller, is a part of: the same on every rank. Of a bad image it is the weight of its own
+ * class, not of the image that replaces it, as other ranks do not know of it. */
+double dt_loader_weigh(const struct dt_loader *loader, const struct dt_batch *batch,
+                       const float *class_weights);
 /* Seconds that dt_loader_next has waited since creation. */
 double dt_loader_wait_s(const struct dt_loader *loader);
 /* Totals since the creation of the loader. */

@@ -18,7 +18,7 @@ enum { DT_NAME_MAX = 64, DT_MAX_SRC = 8, DT_MAX_DST = 4 };
 
 enum dt_phase { DT_TRAIN, DT_EVAL, DT_N_PHASES };
 enum dt_role {
-    DT_INPUT,      /* filled by the caller before a run: pixels, labels, labels2, mix_share */
+    DT_INPUT,      /* filled by the caller before a run: pixels, labels, labels2, ... */
     DT_PARAM,      /* trained */
     DT_STAT,       /* running mean and variance: saved, not trained */
     DT_ACT,        /* forward value */
@@ -61,10 +61,11 @@ struct dt_tensor {
  *   avg_pool           src -> dst                        adaptive: window from the two shapes
  *   linear             src weights bias -> dst           weights O x (C*H*W)
  *   dropout            src -> dst                        mask from (seed, step, stream, element)
- *   softmax_xent       logits labels [labels2 mix_share] -> [diff_src]
+ *   softmax_xent       logits labels [labels2 mix_share] [class_weights] -> [diff_src]
  *                                                        against mix_share * onehot(labels)
  *                                                        + (1 - mix_share) * onehot(labels2),
- *                                                        smoothed;
+ *                                                        smoothed, then times class_weights (so
+ *                                                        targets need not add up to 1);
  *                                                        adds to the device's counters, top-k with
  *                                                        labels only; labels < 0 are ignored;
  *                                                        diff_src is multiplied by diff_scale
@@ -88,7 +89,7 @@ struct dt_tensor {
     X(AVG_POOL, avg_pool, 1, 1, 1, 1, 0)                                                          \
     X(LINEAR, linear, 3, 3, 1, 1, 0)                                                              \
     X(DROPOUT, dropout, 1, 1, 1, 1, 1)                                                            \
-    X(SOFTMAX_XENT, softmax_xent, 2, 4, 0, 1, 0)                                                  \
+    X(SOFTMAX_XENT, softmax_xent, 2, 5, 0, 1, 0)                                                  \
     X(CONV_BWD_DATA, conv_bwd_data, 2, 2, 1, 1, 0)                                                \
     X(CONV_BWD_WEIGHTS, conv_bwd_weights, 2, 2, 1, 2, 0)                                          \
     X(BN_BWD, bn_bwd, 6, 8, 3, 4, 2)                                                              \
@@ -133,6 +134,7 @@ struct dt_graph {
     int batch;           /* images per pass of this phase */
     int pixels[DT_N_PHASES], labels[DT_N_PHASES], logits[DT_N_PHASES]; /* tensor ids, -1 = none */
     int labels2[DT_N_PHASES], mix_share[DT_N_PHASES]; /* for mixed labels: both or neither */
+    int class_weights[DT_N_PHASES];
     dt_status status;    /* the first error of building, kept for dt_graph_check */
 };
 
@@ -145,6 +147,8 @@ dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int
  * labels of the second images, and mix_share (f32, N), the share of `labels`.
  * dt_graph_softmax_xent reads them. */
 dt_status dt_graph_mix_labels(struct dt_graph *g);
+/* Adds the input class_weights (f32, n_classes) for dt_graph_softmax_xent to read. */
+dt_status dt_graph_weigh_classes(struct dt_graph *g, int n_classes);
 
 /* --- Building blocks of models. Each adds a node and returns the id of dst[0]. An error (bad
  * shape, memory) is remembered: later calls do nothing and return -1, and dt_graph_check reports
@@ -193,6 +197,9 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
 
 /* --- Queries --- */
 const char *dt_op_name(enum dt_op op);
+/* Which optional sources a softmax_xent node has. */
+static inline bool dt_xent_is_mixed(const struct dt_node *node) { return node->n_src >= 4; }
+static inline bool dt_xent_is_weighted(const struct dt_node *node) { return node->n_src % 2 == 1; }
 unsigned dt_op_inplace(enum dt_op op); /* the bit mask of the op list */
 size_t dt_tensor_elements(const struct dt_tensor *tensor);
 /* Elements of the largest tensor with the role, 0 if there is none. */

@@ -131,12 +131,13 @@ dt_status dt_plan_layout(struct dt_plan **plan, const struct dt_graph *graph,
                          const struct dt_plan_options *options);
 
 /* One batch of N images, borrowed. labels2 and mix_shares may be NULL if the graph's labels are not
- * mixed. */
+ * mixed, class_weights if its classes have no weights. */
 struct dt_feed {
-    const uint8_t *pixels;   /* N,H,W,C */
-    const int32_t *labels;   /* N; -1 = ignore the image */
-    const int32_t *labels2;  /* N; label of the second image, equal to labels if there is none */
-    const float *mix_shares; /* N; share of `labels`; the rest belongs to labels2 */
+    const uint8_t *pixels;      /* N,H,W,C */
+    const int32_t *labels;      /* N; -1 = ignore the image */
+    const int32_t *labels2;     /* N; label of the second image, equal to labels if there is none */
+    const float *mix_shares;    /* N; share of `labels`; the rest belongs to labels2 */
+    const float *class_weights; /* one per class */
 };
 /* Copies a batch into the inputs of a phase. The device may read it until dt_plan_end_feed, which
  * is called after the walk has started. */

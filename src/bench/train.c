@@ -297,6 +297,7 @@ dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
     b->config = &own;
     b->config->data.source = DT_SOURCE_SYNTHETIC;
     b->config->data.class_map[0] = '\0';
+    b->config->train.n_class_weights = 0; /* those of the real data */
     if (b->config->data.synthetic_train < b->config->train.global_batch_size)
         b->config->data.synthetic_train = b->config->train.global_batch_size;
     b->n_steps = config->bench.rounds * config->bench.steps_per_round;

@@ -16,7 +16,7 @@ static bool is_same(const struct dt_key *key, const struct dt_config *a, const s
     if (key->type != DT_KEY_LIST)
         return dt_key_get_number(key, a) == dt_key_get_number(key, b);
     const double *x = dt_key_get_list(key, a, &n_a), *y = dt_key_get_list(key, b, &n_b);
-    return n_a == n_b && memcmp(x, y, (size_t)n_a * sizeof *x) == 0;
+    return n_a == n_b && (n_a <= 0 || memcmp(x, y, (size_t)n_a * sizeof *x) == 0);
 }
 
 static enum dt_key_effect effect_of(const struct dt_key *key, const struct dt_config *saved)

@@ -25,6 +25,7 @@ const struct dt_hint dt_hints[] = {
     {"check_every", "train.replica_check_every", NULL, NULL},
     {"stop_top1", "early_stop.target", NULL, NULL},
     {"smoothing", "train.label_smoothing", NULL, NULL},
+    {"class_weight loss_weights weight pos_weight", "train.class_weights", "balanced", NULL},
     {"amp mixed_precision native_amp use_amp", "train.precision", "fp16 (or bf16)", NULL},
     {"fp16 half use_fp16", "train.precision", "fp16", NULL},
     {"bf16 bfloat16", "train.precision", "bf16", NULL},

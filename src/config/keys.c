@@ -27,6 +27,7 @@ static const char *const algorithms[] = {"ring", "auto", NULL};
 static const char *const metrics[] = {DT_METRIC_LIST(METRIC_NAME) NULL};
 static const char *const best_metrics[] = {"auto", DT_METRIC_LIST(METRIC_NAME) NULL};
 static const char *const ttas[] = {"none", "flip", NULL};
+static const char *const class_weightings[] = {"none", "balanced", NULL};
 static const char *const grad_dtypes[] = {"auto", "fp32", "fp16", "bf16", NULL};
 
 static const double imagenet_mean[] = {0.485, 0.456, 0.406};
@@ -184,6 +185,11 @@ const struct dt_key dt_keys[] = {
     BOOL(train.deterministic, false,
          "Bit-identical results in every run on the same number of ranks", INEXACT),
     FRACTION(train.label_smoothing, 0, "Fraction of the target distributed over all classes"),
+    {FIELD(train.class_weights), .type = DT_KEY_LIST, .choices = class_weightings, .min_length = 1,
+     .max_length = DT_MAX_CLASS_WEIGHTS,
+     .count_offset = offsetof(struct dt_config, train.n_class_weights), .min = 1e-6, .max = 1e6,
+     .help =
+         "Factors on the loss, one per class; balanced: images / (classes * images of the class)"},
     BOOL(train.restore_best, false,
          "Make RUN/model.safetensors the best checkpoint's model instead of the last", FREE),
     NUMBER(train.replica_check_every, DT_KEY_INT64, 500, 0, MAX_EXACT,
@@ -378,7 +384,8 @@ void dt_key_set_list(const struct dt_key *key, struct dt_config *config, const d
 {
     char *base = (char *)config;
     memset(base + key->offset, 0, (size_t)key->max_length * sizeof(double));
-    memcpy(base + key->offset, items, (size_t)n_items * sizeof(double));
+    if (n_items > 0)
+        memcpy(base + key->offset, items, (size_t)n_items * sizeof(double));
     if (key->count_offset)
         *(int *)(base + key->count_offset) = n_items;
 }
@@ -493,6 +500,7 @@ static void format_choices(char *out, size_t bytes, const struct dt_key *key, co
 const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key)
 {
     char range[96];
+    size_t used = 0;
     format_range(range, sizeof(range), key);
     switch (key->type) {
     case DT_KEY_BOOL:
@@ -515,8 +523,11 @@ const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key)
             snprintf(out, bytes, "a list of strings of at most %d bytes together", key->max_length);
         break;
     case DT_KEY_LIST:
-        snprintf(out, bytes, "a list of %s%d numbers %s", key->count_offset ? "at most " : "",
-                 key->max_length, range);
+        if (key->choices)
+            format_choices(out, bytes, key, "one of");
+        used = key->choices ? strlen(out) : 0;
+        snprintf(out + used, bytes - used, "%sa list of %s%d numbers %s", used ? ", or " : "",
+                 key->count_offset ? "at most " : "", key->max_length, range);
         break;
     default:
         snprintf(out, bytes, "an integer %s", range);

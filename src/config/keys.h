@@ -14,7 +14,7 @@ enum dt_key_type {
     DT_KEY_REAL,
     DT_KEY_CHOICE,
     DT_KEY_STRING,
-    DT_KEY_LIST,  /* of numbers */
+    DT_KEY_LIST,  /* of numbers; with choices also one of these names: 0, -1, ... for n_items */
     DT_KEY_NAMES, /* list of strings, stored with a newline after each */
 };
 

@@ -114,8 +114,13 @@ static bool set_string(const struct dt_key *key, struct dt_config *config,
 static bool set_list(const struct dt_key *key, struct dt_config *config,
                      const struct dt_json *value, const struct dt_json **culprit)
 {
-    double items[DT_MAX_MILESTONES];
+    double items[DT_MAX_CLASS_WEIGHTS];
     int n = 0;
+    for (int i = 0; value->type == DT_JSON_STRING && key->choices && key->choices[i]; i++)
+        if (strcmp(key->choices[i], value->string) == 0) {
+            dt_key_set_list(key, config, NULL, -i);
+            return true;
+        }
     if (value->type != DT_JSON_ARRAY || value->n_children < key->min_length ||
         value->n_children > key->max_length)
         return false;

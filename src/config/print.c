@@ -49,6 +49,10 @@ void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key
         dt_jsonw_close(w, ']');
     } else if (key->type == DT_KEY_LIST) {
         const double *items = dt_key_get_list(key, config, &n_items);
+        if (n_items <= 0 && key->choices) {
+            dt_jsonw_string(w, name, key->choices[-n_items]);
+            return;
+        }
         dt_jsonw_begin(w, name, '[');
         for (int i = 0; i < n_items; i++)
             dt_jsonw_number(w, NULL, items[i]);
@@ -107,6 +111,19 @@ static void print_choices(struct dt_jsonw *w, const struct dt_key *key)
     dt_jsonw_close(w, ']');
 }
 
+/* A name or a list: minItems and the like do not apply to strings. */
+static void print_alternative(struct dt_jsonw *w, const struct dt_key *key)
+{
+    dt_jsonw_begin(w, "anyOf", '[');
+    dt_jsonw_begin(w, NULL, '{');
+    print_choices(w, key);
+    dt_jsonw_close(w, '}');
+    dt_jsonw_begin(w, NULL, '{');
+    dt_jsonw_string(w, "type", "array");
+    dt_jsonw_close(w, '}');
+    dt_jsonw_close(w, ']');
+}
+
 static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
                          const struct dt_config *defaults)
 {
@@ -117,7 +134,10 @@ static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
     };
     dt_jsonw_begin(w, leaf(key), '{');
     dt_jsonw_string(w, "description", key->help);
-    dt_jsonw_string(w, "type", types[key->type]);
+    if (key->type == DT_KEY_LIST && key->choices)
+        print_alternative(w, key);
+    else
+        dt_jsonw_string(w, "type", types[key->type]);
     if (key->type == DT_KEY_CHOICE) {
         print_choices(w, key);
     } else if (key->type == DT_KEY_NAMES) {

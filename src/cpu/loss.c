@@ -4,7 +4,8 @@
  * sums do not depend on the number of threads. As in PyTorch, loss = (1 - s) * CE + s * mean over
  * classes of -log p, that is, cross entropy against the target (1 - s) * onehot + s / n_classes.
  * With mixed labels (mixup, CutMix) onehot is the sum of those of two labels, weighted by their
- * shares. */
+ * shares. Class weights w multiply that target: as in PyTorch's CrossEntropyLoss(weight=w), class c
+ * contributes -w[c] * target[c] * log p[c]. */
 #include <math.h>
 #include <string.h>
 
@@ -24,7 +25,9 @@ struct target {
 struct batch {
     const float *logits;
     const int32_t *labels, *labels2;
-    const float *mix_shares; /* NULL, like labels2, if labels are not mixed */
+    const float *mix_shares;    /* NULL, like labels2, if labels are not mixed */
+    const float *class_weights; /* NULL: 1 */
+    double mean_weight;
     int n, n_classes;
     float smoothing, diff_scale;
 };
@@ -37,21 +40,31 @@ static dt_status prepare_softmax_xent(struct dt_device *dev, struct dt_exec *exe
     return DT_OK;
 }
 
+static float weight_of(const struct batch *b, int label)
+{
+    return b->class_weights ? b->class_weights[label] : 1;
+}
+
 static struct batch batch_of(const struct dt_exec *exec, const struct dt_scalars *scalars)
 {
     const struct dt_node *node = exec->node;
     const int *dim = exec->graph->tensor[node->src[0]].dim;
-    bool mixed = node->n_src > 2;
-    return (struct batch){
+    bool mixed = dt_xent_is_mixed(node);
+    struct batch b = {
         .logits = dt_cpu_src(exec, 0),
         .labels = dt_cpu_src(exec, 1),
         .labels2 = mixed ? dt_cpu_src(exec, 2) : NULL,
         .mix_shares = mixed ? dt_cpu_src(exec, 3) : NULL,
+        .class_weights = dt_xent_is_weighted(node) ? dt_cpu_src(exec, node->n_src - 1) : NULL,
         .n = dim[0],
         .n_classes = dim[1],
         .smoothing = node->attr.xent.smoothing,
         .diff_scale = node->n_dst > 0 ? scalars->diff_scale : 0,
     };
+    for (int c = 0; c < b.n_classes; c++)
+        b.mean_weight += (double)weight_of(&b, c);
+    b.mean_weight /= b.n_classes; /* without weights exactly 1 */
+    return b;
 }
 
 static struct target target_of(const struct batch *b, int i)
@@ -90,6 +103,9 @@ static int rank_of(const float *logits, int n_classes, int label)
 static double row_loss(float *diff, const float *logits, const struct batch *b, struct target t)
 {
     const int n_classes = b->n_classes;
+    const float weight = t.share * weight_of(b, t.label);
+    const float weight2 = (1 - t.share) * weight_of(b, t.label2);
+    const double s = (double)b->smoothing, at_onehot = (double)(weight + weight2);
     float max = logits[0];
     double sum_exp = 0, sum = 0;
 
@@ -100,22 +116,22 @@ static double row_loss(float *diff, const float *logits, const struct batch *b, 
         if (diff)
             diff[c] = e;
         sum_exp += (double)e;
-        sum += (double)(logits[c] - max);
+        sum += (double)weight_of(b, c) * (double)(logits[c] - max);
     }
     if (diff) {
-        float scale = b->diff_scale / (float)sum_exp;
+        float all = (float)(at_onehot + s * (b->mean_weight - at_onehot));
+        float scale = b->diff_scale * all / (float)sum_exp;
         float uniform = b->diff_scale * b->smoothing / (float)n_classes;
-        float share = (1 - b->smoothing) * t.share;
-        float share2 = (1 - b->smoothing) * (1 - t.share);
         for (int c = 0; c < n_classes; c++)
-            diff[c] = diff[c] * scale - uniform;
-        diff[t.label] -= b->diff_scale * share;
-        diff[t.label2] -= b->diff_scale * share2;
+            diff[c] = diff[c] * scale - uniform * weight_of(b, c);
+        diff[t.label] -= b->diff_scale * ((1 - b->smoothing) * weight);
+        diff[t.label2] -= b->diff_scale * ((1 - b->smoothing) * weight2);
     }
-    double log_sum = log(sum_exp), s = (double)b->smoothing, own = (double)t.share;
-    double at_labels =
-        own * (double)(logits[t.label] - max) + (1 - own) * (double)(logits[t.label2] - max);
-    return (1 - s) * (log_sum - at_labels) + s * (log_sum - sum / n_classes);
+    double log_sum = log(sum_exp);
+    double at_labels = (double)weight * (double)(logits[t.label] - max) +
+                       (double)weight2 * (double)(logits[t.label2] - max);
+    return (1 - s) * (at_onehot * log_sum - at_labels) +
+           s * (b->mean_weight * log_sum - sum / n_classes);
 }
 
 static void count_hits(struct dt_counters *counters, const struct batch *b,
@@ -126,6 +142,7 @@ static void count_hits(struct dt_counters *counters, const struct batch *b,
             continue;
         if (isfinite(result[i].loss)) {
             counters->loss += result[i].loss;
+            counters->weight += b->labels2 ? 1 : (double)weight_of(b, b->labels[i]);
             counters->n_finite++;
         }
         counters->n++;

@@ -19,12 +19,13 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *logits = exec->src[0];
-    const bool mixed = node->n_src > 2;
+    const bool mixed = dt_xent_is_mixed(node);
     const struct dt_loss_batch batch = {
         .logits = exec->src_data[0],
         .labels = exec->src_data[1],
         .labels2 = mixed ? exec->src_data[2] : NULL,
         .mix_shares = mixed ? exec->src_data[3] : NULL,
+        .class_weights = dt_xent_is_weighted(node) ? exec->src_data[node->n_src - 1] : NULL,
         .n = logits->n,
         .classes = logits->c,
         .cp = logits->cp,
@@ -58,6 +59,7 @@ dt_status dt_cuda_download(struct dt_device *dev, struct dt_counters *out)
     struct dt_step_counters *c = dev->pinned;
     DT_TRY(fetch(dev, c));
     *out = (struct dt_counters){.loss = c->loss,
+                                .weight = c->weight,
                                 .n = c->n,
                                 .n_finite = c->n_finite,
                                 .top1 = c->top1,

@@ -297,6 +297,18 @@ void dt_loader_release(struct dt_loader *loader, const struct dt_batch *batch)
     pthread_mutex_unlock(&loader->mutex);
 }
 
+/* The order of the caller's epoch does not change while it holds a batch of it. */
+double dt_loader_weigh(const struct dt_loader *loader, const struct dt_batch *batch,
+                       const float *class_weights)
+{
+    const uint32_t *ids = loader->order[batch->epoch % 2].ids;
+    const uint64_t n = (uint64_t)loader->options.global_batch_size, first = batch->index * n;
+    double sum = 0;
+    for (uint64_t i = first; i < first + n; i++)
+        sum += (double)class_weights[dt_dataset_label(loader->dataset, ids[i])];
+    return sum;
+}
+
 double dt_loader_wait_s(const struct dt_loader *loader)
 {
     return loader->times.wait_s; /* written by the caller's own thread only */

@@ -14,7 +14,8 @@ dt_status dt_graph_create(struct dt_graph **graph)
     *graph = NULL;
     DT_TRY(DT_NEW(g, 1));
     for (int i = 0; i < DT_N_PHASES; i++)
-        g->pixels[i] = g->labels[i] = g->labels2[i] = g->mix_share[i] = g->logits[i] = -1;
+        g->pixels[i] = g->labels[i] = g->labels2[i] = g->mix_share[i] = g->class_weights[i] =
+            g->logits[i] = -1;
     *graph = g;
     return DT_OK;
 }
@@ -66,6 +67,15 @@ dt_status dt_graph_mix_labels(struct dt_graph *g)
     const int dim[4] = {g->batch, 1, 1, 1};
     g->labels2[g->phase] = dt_graph_tensor(g, "labels2", DT_INPUT, DT_I32, 1, dim);
     g->mix_share[g->phase] = dt_graph_tensor(g, "mix_share", DT_INPUT, DT_F32, 1, dim);
+    DT_TRY(g->status);
+    return DT_OK;
+}
+
+dt_status dt_graph_weigh_classes(struct dt_graph *g, int n_classes)
+{
+    DT_TRY(g->status);
+    const int dim[4] = {n_classes, 1, 1, 1};
+    g->class_weights[g->phase] = dt_graph_tensor(g, "class_weights", DT_INPUT, DT_F32, 1, dim);
     DT_TRY(g->status);
     return DT_OK;
 }

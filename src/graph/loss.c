@@ -8,6 +8,10 @@ static dt_status check_logits(const struct dt_graph *g, int logits, double smoot
         DT_FAIL(DT_ERR_INTERNAL, "softmax_xent: %s does not have the shape of logits", t->name);
     if (g->labels[g->phase] < 0)
         DT_FAIL(DT_ERR_INTERNAL, "softmax_xent needs labels: call dt_graph_begin first");
+    const int weights = g->class_weights[g->phase];
+    if (weights >= 0 && g->tensor[weights].dim[0] != t->dim[1])
+        DT_FAIL(DT_ERR_INTERNAL, "softmax_xent: %d class weights for %d classes",
+                g->tensor[weights].dim[0], t->dim[1]);
     if (!(smoothing >= 0 && smoothing < 1))
         DT_FAIL(DT_ERR_CONFIG, "train.label_smoothing: %g is not in [0, 1)", smoothing);
     return DT_OK;
@@ -26,6 +30,8 @@ void dt_graph_softmax_xent(struct dt_graph *g, int logits, double smoothing)
         draft.src[draft.n_src++] = g->labels2[g->phase];
         draft.src[draft.n_src++] = g->mix_share[g->phase];
     }
+    if (g->class_weights[g->phase] >= 0)
+        draft.src[draft.n_src++] = g->class_weights[g->phase];
     draft.attr.xent.smoothing = (float)smoothing;
     if (g->phase == DT_TRAIN) {
         const struct dt_tensor *t = &g->tensor[logits];

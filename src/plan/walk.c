@@ -36,6 +36,8 @@ dt_status dt_plan_feed(struct dt_plan *plan, enum dt_phase phase, const struct d
         DT_TRY(feed(plan, g->labels2[phase], batch->labels2));
         DT_TRY(feed(plan, g->mix_share[phase], batch->mix_shares));
     }
+    if (g->class_weights[phase] >= 0)
+        DT_TRY(feed(plan, g->class_weights[phase], batch->class_weights));
     return DT_OK;
 }
 

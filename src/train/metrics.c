@@ -139,6 +139,7 @@ static dt_status check_scale(struct dt_loss_scale *scale, struct dt_session *s, 
 /* Sums over the ranks. */
 enum {
     SUM_LOSS,
+    SUM_WEIGHT,
     SUM_IMAGES,
     SUM_FINITE,
     SUM_TOP1,
@@ -159,6 +160,7 @@ static dt_status sum_up(const struct dt_metrics *metrics, struct dt_session *s,
     dt_plan_get_times(s->plan, &times);
     dt_loader_bad_positions(s->train, &n_bad_now, &n_bad_before);
     sums[SUM_LOSS] = counters->loss;
+    sums[SUM_WEIGHT] = counters->weight;
     sums[SUM_IMAGES] = (double)counters->n;
     sums[SUM_FINITE] = (double)counters->n_finite;
     sums[SUM_TOP1] = (double)counters->top1;
@@ -192,7 +194,7 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
         DT_INT("step", step),
         DT_INT("total_steps", s->last_step),
         DT_INT("epoch", epoch),
-        DT_NUM("loss", sums[SUM_LOSS] / sums[SUM_FINITE]),
+        DT_NUM("loss", sums[SUM_LOSS] / sums[SUM_WEIGHT]),
         DT_NUM("top1", 100 * sums[SUM_TOP1] / n),
         DT_NUM("lr", lr),
         DT_NUM("images_per_s", n / n_steps / step_s),

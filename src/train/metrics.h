@@ -23,11 +23,11 @@ struct dt_metrics {
 
 void dt_metrics_init(struct dt_metrics *metrics, const struct dt_session *s, int64_t step);
 /* Sums the counters of the steps since the last call over the ranks and sends the step event; the
- * loss is the mean over the images whose loss is finite. `step` updates are done, the last one in
- * `epoch` with learning rate `lr`. Skipped steps cause a warning. DT_ERR_NUMERICAL on all ranks
- * (DT_FAIL_ALIKE), naming `checkpoint`, if more than 3 steps in a row were skipped (fp16: if the
- * loss scale has reached its minimum), or if no loss is finite although not every step was skipped.
- * Collective. */
+ * loss is the (weighted) mean over the images whose loss is finite. `step` updates are done, the
+ * last one in `epoch` with learning rate `lr`. Skipped steps cause a warning. DT_ERR_NUMERICAL on
+ * all ranks (DT_FAIL_ALIKE), naming `checkpoint`, if more than 3 steps in a row were skipped (fp16:
+ * if the loss scale has reached its minimum), or if no loss is finite although not every step was
+ * skipped. Collective. */
 dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, int64_t step,
                             int64_t epoch, double lr, const char *checkpoint);
 /* Begins the stretch that dt_metrics_report_input covers. Call it after the first step of a run,

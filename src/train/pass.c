@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "data/mix.h"
 #include "train/session.h"
 
 struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step)
@@ -71,7 +72,11 @@ static double work_s(const struct dt_session *s)
 
 static dt_status feed(struct dt_session *s, enum dt_phase phase, const struct dt_batch *batch)
 {
-    const struct dt_feed input = {batch->pixels, batch->labels, batch->labels2, batch->mix_shares};
+    const struct dt_feed input = {.pixels = batch->pixels,
+                                  .labels = batch->labels,
+                                  .labels2 = batch->labels2,
+                                  .mix_shares = batch->mix_shares,
+                                  .class_weights = s->class_weights};
     return dt_plan_feed(s->plan, phase, &input);
 }
 
@@ -80,6 +85,8 @@ dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
 {
     struct dt_scalars own = *scalars;
     double begin_s = work_s(s), slowness = dt_fault_slowness();
+    if (s->class_weights && !dt_mix_is_on(&s->config->data))
+        own.diff_scale = (float)(1 / dt_loader_weigh(s->train, batch, s->class_weights));
     own.first_row = (uint32_t)((s->rank * s->n_passes + pass) * s->micro_batch_size);
     if (dt_fault_due(DT_FAULT_NAN, scalars->step))
         own.diff_scale = NAN;

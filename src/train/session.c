@@ -262,6 +262,8 @@ static dt_status open_data(struct dt_session *s, const struct dt_session_needs *
         status = check_metrics(s);
     if (status == DT_OK && needs->train && !needs->input_only)
         status = count_steps(s);
+    if (status == DT_OK && needs->train && !needs->input_only)
+        status = dt_session_weigh_classes(s);
     return dt_comm_agree(s->comm, status);
 }
 
@@ -331,6 +333,8 @@ static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
     DT_TRY(dt_graph_begin(s->graph, phase, batch, config->model.image_size));
     if (phase == DT_TRAIN && dt_mix_is_on(&config->data))
         DT_TRY(dt_graph_mix_labels(s->graph));
+    if (phase == DT_TRAIN && config->train.n_class_weights != 0)
+        DT_TRY(dt_graph_weigh_classes(s->graph, s->num_classes));
     int src = dt_graph_ingest(s->graph, config->data.mean, config->data.std);
     int logits = s->model->build(s->graph, src, s->model, &options);
     /* Validation loss is plain cross entropy, comparable between recipes. */
@@ -537,6 +541,7 @@ void dt_session_close(struct dt_session *s, dt_status status)
         dt_dataset_close(s->val_set);
     dt_names_reset(&s->classes);
     free(s->classes_text);
+    free(s->class_weights);
     dt_report_close(s->report);
     dt_error_set_origin(origin);
 }

@@ -38,6 +38,7 @@ struct dt_session {
     struct dt_loader *train, *val;
     struct dt_judging *judging;         /* NULL if the device's counters are enough */
     struct dt_predictions *predictions; /* table that dtrain eval writes; NULL = none */
+    float *class_weights;               /* one per class, NULL = none */
     struct dt_report *report;           /* rank 0 of a training run, else NULL */
     struct dt_schedule schedule;
     int64_t steps_per_epoch; /* 0 = unknown: a layout without data, see data_problem */
@@ -76,6 +77,10 @@ bool dt_session_has_top5(const struct dt_session *s);
 int dt_session_cpus(const struct dt_session *s);
 /* The options of the training or validation loader. */
 struct dt_loader_options dt_session_loader_options(const struct dt_session *s, bool train);
+
+/* class_weights.c: sets s->class_weights by train.class_weights and the training set.
+ * DT_ERR_CONFIG if there is not one weight per class, or a class without images. Local. */
+dt_status dt_session_weigh_classes(struct dt_session *s);
 
 /* pass.c: the scalars of update number `step` (from 0); one pass of it over a batch, which is
  * released in any case, or of the evaluation over a batch, which is not. A device with queues may

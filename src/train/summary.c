@@ -46,6 +46,16 @@ static void print_device(struct dt_text *line, const struct dt_session *s,
         dt_text_add(line, "; %s", plane);
 }
 
+static void add_class_weights(struct dt_text *line, const struct dt_session *s)
+{
+    float least = s->class_weights[0], most = s->class_weights[0];
+    for (int c = 1; c < s->num_classes; c++) {
+        least = s->class_weights[c] < least ? s->class_weights[c] : least;
+        most = s->class_weights[c] > most ? s->class_weights[c] : most;
+    }
+    dt_text_add(line, ", class weights from %.3g to %.3g", (double)least, (double)most);
+}
+
 static void print_data(struct dt_text *line, const struct dt_session *s,
                        const struct dt_summary *summary)
 {
@@ -53,6 +63,8 @@ static void print_data(struct dt_text *line, const struct dt_session *s,
     dt_text_add(line, "%" PRIu32 " training and %" PRIu32 " validation images%s",
                 dt_dataset_size(s->train_set), s->val_set ? dt_dataset_size(s->val_set) : 0,
                 dt_config_is_synthetic(s->config) ? ", synthetic" : "");
+    if (s->class_weights)
+        add_class_weights(line, s);
 }
 
 static void print_schedule(struct dt_text *line, const struct dt_session *s,

@@ -1,5 +1,5 @@
-/* The kernel of loss.cu against fp64: smoothing, mixed labels, ignored rows, labels that are no
- * class, ties, extreme logits, the loss scale, and counters that add up over passes.
+/* The kernel of loss.cu against fp64: smoothing, mixed labels, class weights, ignored rows, labels
+ * that are no class, ties, extreme logits, the loss scale, and counters that add up over passes.
  * Label: numeric. */
 #include "kernel_rig.h"
 
@@ -11,7 +11,7 @@ struct problem {
 
 /* What the kernel keeps, on the GPU. */
 struct net {
-    struct array logits, labels, labels2, mix_shares, diff;
+    struct array logits, labels, labels2, mix_shares, weights, diff;
     struct dt_step_counters *counters;
     struct dt_loss_row *rows;
     struct dt_step_values *step;
@@ -28,6 +28,7 @@ static struct net net_create(enum dt_dtype type, const struct problem *p, float 
         .labels = array_create(DT_I32, (size_t)p->n),
         .labels2 = array_create(DT_I32, (size_t)p->n),
         .mix_shares = array_create(DT_F32, (size_t)p->n),
+        .weights = array_create(DT_F32, (size_t)p->classes),
         .diff = array_create(type, (size_t)p->n * (size_t)p->cp),
         .counters = struct_create(&zero, sizeof zero),
         .step = struct_create(&values, sizeof values),
@@ -43,6 +44,7 @@ static void net_free(struct net *net)
     array_free(&net->labels);
     array_free(&net->labels2);
     array_free(&net->mix_shares);
+    array_free(&net->weights);
     array_free(&net->diff);
     CUDA(cudaFree(net->counters));
     CUDA(cudaFree(net->step));
@@ -50,7 +52,7 @@ static void net_free(struct net *net)
     CUDA(cudaFree(net->rows));
 }
 
-enum { PLAIN, MIXED };
+enum { PLAIN, MIXED, WEIGHTED };
 
 static void net_run(struct net *net, const struct problem *p, int labels, bool with_diff)
 {
@@ -59,6 +61,7 @@ static void net_run(struct net *net, const struct problem *p, int labels, bool w
         .labels = net->labels.memory,
         .labels2 = labels == MIXED ? net->labels2.memory : NULL,
         .mix_shares = labels == MIXED ? net->mix_shares.memory : NULL,
+        .class_weights = labels == WEIGHTED ? net->weights.memory : NULL,
         .n = p->n,
         .classes = p->classes,
         .cp = p->cp,
@@ -77,16 +80,16 @@ struct target {
 static struct target target_of(const struct net *net, int i, int labels)
 {
     int label = (int)net->labels.value[i];
-    if (labels == PLAIN)
+    if (labels != MIXED)
         return (struct target){label, label, 1};
     return (struct target){label, (int)net->labels2.value[i], (double)net->mix_shares.value[i]};
 }
 
-/* One row: its loss; gradient[c] of the classes, before diff_scale. */
+/* One row: its loss; gradient[c] of the classes, before diff_scale. weights: NULL = 1. */
 static double reference(double *gradient, const float *x, int classes, struct target t,
-                        double smoothing)
+                        double smoothing, const float *weights)
 {
-    double max = (double)-INFINITY, sum = 0, loss = 0;
+    double max = (double)-INFINITY, sum = 0, loss = 0, all = 0;
     for (int c = 0; c < classes; c++)
         max = fmax(max, (double)x[c]);
     for (int c = 0; c < classes; c++)
@@ -95,9 +98,13 @@ static double reference(double *gradient, const float *x, int classes, struct ta
         double log_p = (double)x[c] - max - log(sum);
         double onehot = (c == t.label ? t.share : 0) + (c == t.label2 ? 1 - t.share : 0);
         double target = (1 - smoothing) * onehot + smoothing / classes;
+        target *= weights ? (double)weights[c] : 1;
+        all += target;
         loss -= target * log_p;
-        gradient[c] = exp(log_p) - target;
+        gradient[c] = -target;
     }
+    for (int c = 0; c < classes; c++)
+        gradient[c] += all * exp((double)x[c] - max) / sum;
     return loss;
 }
 
@@ -119,7 +126,9 @@ static void check_row(struct dt_step_counters *want, const struct net *net, cons
     double *gradient = calloc((size_t)p->cp, sizeof *gradient);
     assert_non_null(gradient);
     if (counted) {
-        want->loss += reference(gradient, x, p->classes, t, (double)p->smoothing);
+        const float *weights = labels == WEIGHTED ? net->weights.value : NULL;
+        want->loss += reference(gradient, x, p->classes, t, (double)p->smoothing, weights);
+        want->weight += weights ? (double)weights[t.label] : 1;
         want->n++;
         want->n_finite++;
         want->top1 += rank_of(x, p->classes, t.label) < 1;
@@ -137,6 +146,7 @@ static void assert_counters(const struct net *net, const struct dt_step_counters
     struct_get(&got, net->counters, sizeof got);
     if (!(fabs(got.loss - times * want->loss) <= 1e-5 * times * fabs(want->loss)))
         fail_msg("loss %.9g, not %.9g", got.loss, times * want->loss);
+    assert_true(got.weight == times * want->weight); /* multiples of 1/4 */
     assert_int_equal(got.n, times * want->n);
     assert_int_equal(got.n_finite, times * want->n_finite);
     assert_int_equal(got.top1, times * want->top1);
@@ -158,6 +168,9 @@ static void put_labels(struct net *net, const struct problem *p)
     array_put(&net->labels);
     array_put(&net->labels2);
     array_put(&net->mix_shares);
+    for (int c = 0; c < p->classes; c++)
+        net->weights.value[c] = 0.25f * (float)(1 + c % 5);
+    array_put(&net->weights);
 }
 
 static void check(enum dt_dtype type, const struct problem *p, int labels, float loss_scale)
@@ -193,6 +206,7 @@ static void test_against_reference(void **state)
             check(TYPES[t], &problems[i], PLAIN, 1);
             check(TYPES[t], &problems[i], PLAIN, 1024);
             check(TYPES[t], &problems[i], MIXED, 1024);
+            check(TYPES[t], &problems[i], WEIGHTED, 1);
         }
 }
 
@@ -222,7 +236,7 @@ static void test_top_k(void **state)
         assert_int_equal(got.n_finite, 5);
         double gradient[8], loss = 0;
         for (int i = 0; i < 5; i++)
-            loss += reference(gradient, x[i], p.classes, target_of(&net, i, PLAIN), 0);
+            loss += reference(gradient, x[i], p.classes, target_of(&net, i, PLAIN), 0, NULL);
         assert_true(fabs(got.loss - loss) <= 1e-5 * loss);
         net_free(&net);
     }
@@ -277,29 +291,35 @@ static void test_bad_label2(void **state)
     }
 }
 
-/* A second label without a share changes no bit. */
-static void test_full_share(void **state)
+/* A second label without a share, and weights of 1, change no bit. */
+static void test_neutral(void **state)
 {
     (void)state;
     const struct problem p = {50, 100, 104, 3, 0.1f};
     for (size_t t = 0; t < DT_COUNT(TYPES); t++) {
-        struct dt_step_counters counters[2];
-        struct net net[2];
-        for (int labels = PLAIN; labels <= MIXED; labels++) {
+        struct dt_step_counters counters[3];
+        struct net net[3];
+        for (int labels = PLAIN; labels <= WEIGHTED; labels++) {
             net[labels] = net_create(TYPES[t], &p, 3);
             put_labels(&net[labels], &p);
             for (int i = 0; i < p.n; i++)
                 net[labels].mix_shares.value[i] = 1;
+            for (int c = 0; c < p.classes; c++)
+                net[labels].weights.value[c] = 1;
             array_put(&net[labels].mix_shares);
+            array_put(&net[labels].weights);
             net_run(&net[labels], &p, labels, true);
             array_get(&net[labels].diff);
             struct_get(&counters[labels], net[labels].counters, sizeof *counters);
         }
-        assert_memory_equal(net[PLAIN].diff.value, net[MIXED].diff.value,
-                            net[PLAIN].diff.count * sizeof(float));
-        assert_true(counters[PLAIN].n > 0 && counters[PLAIN].loss == counters[MIXED].loss);
-        net_free(&net[PLAIN]);
-        net_free(&net[MIXED]);
+        for (int labels = PLAIN; labels <= WEIGHTED; labels++) {
+            assert_memory_equal(net[PLAIN].diff.value, net[labels].diff.value,
+                                net[PLAIN].diff.count * sizeof(float));
+            assert_true(counters[PLAIN].n > 0 && counters[PLAIN].loss == counters[labels].loss);
+            assert_true(counters[labels].weight == (double)counters[PLAIN].n);
+        }
+        for (int labels = PLAIN; labels <= WEIGHTED; labels++)
+            net_free(&net[labels]);
     }
 }
 
@@ -327,6 +347,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_reference), cmocka_unit_test(test_top_k),
         cmocka_unit_test(test_bad_label),         cmocka_unit_test(test_bad_label2),
-        cmocka_unit_test(test_full_share),        cmocka_unit_test(test_repeats)};
+        cmocka_unit_test(test_neutral),           cmocka_unit_test(test_repeats)};
     return RUN_KERNEL_TESTS(tests);
 }

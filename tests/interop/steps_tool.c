@@ -3,7 +3,8 @@
  *   steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT [cpu|cuda [mixed]]
  *
  * WEIGHTS: safetensors. BATCHES: per step BATCH*SIZE*SIZE*3 bytes of pixels, then BATCH i32 labels;
- * mixed: then BATCH i32 second labels and BATCH f32 shares of the first ones.
+ * mixed: then BATCH i32 second labels, BATCH f32 shares of the first ones and CLASSES f32 class
+ * weights.
  * Prints one loss per step. OUT gets "grad.<name>" (gradients of step 1) and "stat.<name>" (running
  * statistics after step 1), and "param.<name>" (weights after the last step). SGD momentum 0.9,
  * weight decay 0.1 on conv and linear weights. */
@@ -45,6 +46,8 @@ static dt_status build_graph(struct dt_graph **g, struct run *run)
     DT_TRY(dt_graph_begin(*g, DT_TRAIN, run->batch, run->size));
     if (run->mixed)
         DT_TRY(dt_graph_mix_labels(*g));
+    if (run->mixed)
+        DT_TRY(dt_graph_weigh_classes(*g, run->classes));
     int image = dt_graph_ingest(*g, mean, std);
     dt_graph_softmax_xent(*g, model->build(*g, image, model, &options), 0.1);
     DT_TRY(dt_graph_check(*g));
@@ -139,20 +142,22 @@ static dt_status write_out(const struct dt_graph *g, const char *path,
     return DT_OK;
 }
 
-/* The parts of a step of BATCHES, in its order; without mixing the last two stay as they are. */
+/* The parts of a step of BATCHES, in its order; without mixing the last three stay as they are. */
 struct batch {
     uint8_t *pixels;
     int32_t *labels, *labels2;
-    float *mix_shares;
+    float *mix_shares, *class_weights;
 };
 
 static dt_status read_batch(struct batch *b, FILE *in, const struct run *run)
 {
     size_t n = (size_t)run->batch, pixel_bytes = n * (size_t)run->size * (size_t)run->size * 3;
+    size_t n_classes = (size_t)run->classes;
     if (fread(b->pixels, 1, pixel_bytes, in) != pixel_bytes ||
         fread(b->labels, sizeof *b->labels, n, in) != n ||
         (run->mixed && (fread(b->labels2, sizeof *b->labels2, n, in) != n ||
-                        fread(b->mix_shares, sizeof *b->mix_shares, n, in) != n)))
+                        fread(b->mix_shares, sizeof *b->mix_shares, n, in) != n ||
+                        fread(b->class_weights, sizeof(float), n_classes, in) != n_classes)))
         DT_FAIL(DT_ERR_DATA, "%s is too short", run->batches);
     return DT_OK;
 }
@@ -170,7 +175,8 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
     DT_TRY(DT_NEW(b.labels, n));
     DT_TRY(DT_NEW(b.labels2, n));
     DT_TRY(DT_NEW(b.mix_shares, n));
-    const struct dt_feed input = {b.pixels, b.labels, b.labels2, b.mix_shares};
+    DT_TRY(DT_NEW(b.class_weights, (size_t)run->classes));
+    const struct dt_feed input = {b.pixels, b.labels, b.labels2, b.mix_shares, b.class_weights};
     FILE *in = fopen(run->batches, "rb");
     if (!in)
         DT_FAIL(DT_ERR_NO_INPUT, "cannot open %s", run->batches);
@@ -186,7 +192,7 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
         DT_TRY(dt_plan_train(plan, &scalars, 0, 1));
         DT_TRY(dt_plan_end_feed(plan));
         DT_TRY(plan->backend->download(device, &counters));
-        printf("%.9g\n", counters.loss / (double)counters.n_finite);
+        printf("%.9g\n", counters.loss / counters.weight);
         if (step == 0) {
             DT_TRY(take(plan, &sections[0]));
             DT_TRY(take(plan, &sections[1]));
@@ -197,6 +203,7 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
     free(b.labels);
     free(b.labels2);
     free(b.mix_shares);
+    free(b.class_weights);
     DT_TRY(take(plan, &sections[2]));
     return write_out(plan->graph, run->out, sections, 3);
 }

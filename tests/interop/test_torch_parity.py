@@ -4,8 +4,8 @@
 
 For ResNet-18, ResNet-50 and VGG-11-BN: a file that `dtrain` wrote loads with strict=True; then
 up to three steps on one batch, compared with PyTorch's in fp64: loss, every gradient tensor in norm,
-running statistics, and how far all weights together have moved. VGG-11-BN has mixed labels: PyTorch
-gets them as probabilities.
+running statistics, and how far all weights together have moved. VGG-11-BN has mixed labels, which
+PyTorch gets as probabilities, and class weights.
 
 Rounding alone decides on which side of 0 an input of ReLU falls that is within rounding of 0. One
 such value changes gradients by 1e-3 and more, and training amplifies that from step to step, in
@@ -56,7 +56,7 @@ class Case(typing.NamedTuple):
     damping: float  # of residual branches: bn3.weight
     first_draw: int  # a batch known to be clean on one machine; others are tried after it
     steps: int
-    mixed: bool = False  # labels, as of mixup and CutMix
+    mixed: bool = False  # labels, as of mixup and CutMix; and class weights
 
 
 # The residual branches of ResNet-50 are damped, as the backward pass through 16 of them with random
@@ -104,12 +104,13 @@ def dtrain_weights(name, classes, size, folder):
 
 
 class Batch(typing.NamedTuple):
-    """In the order of a step in the file of steps_tool; the last two are written if mixed."""
+    """In the order of a step in the file of steps_tool; the last three are written if mixed."""
 
     pixels: np.ndarray
     labels: np.ndarray
     labels2: np.ndarray
     shares: np.ndarray  # of labels; one row has the same label twice, one has a share of 1
+    class_weights: np.ndarray
 
 
 def draw_batch(case, index):
@@ -120,7 +121,8 @@ def draw_batch(case, index):
     labels2[0] = labels[0]
     shares = rng.uniform(0.5, 1, case.batch).astype(np.float32)
     shares[1] = 1
-    return Batch(pixels, labels, labels2, shares)
+    class_weights = rng.uniform(0.3, 3, case.classes).astype(np.float32)
+    return Batch(pixels, labels, labels2, shares, class_weights)
 
 
 def torch_target(case, batch):
@@ -142,7 +144,8 @@ class Result(typing.NamedTuple):
 def torch_loss(case, model, batch, dtype):
     x = ((torch.from_numpy(batch.pixels).to(dtype) / 255 - MEAN) / STD).to(dtype)
     target = torch_target(case, batch)
-    criterion = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
+    weight = torch.from_numpy(batch.class_weights).to(dtype) if case.mixed else None
+    criterion = torch.nn.CrossEntropyLoss(weight, label_smoothing=0.1)
     return criterion(
         model(x.permute(0, 3, 1, 2).contiguous()), target.to(dtype) if case.mixed else target
     )

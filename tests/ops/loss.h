@@ -8,23 +8,31 @@ static void build_softmax_xent(struct dt_graph *g, const struct op_case *c)
 {
     const struct dt_node like = {.attr.xent.smoothing = (float)c->smoothing};
     bool mixed = c->flags & F_MIXED && dt_graph_mix_labels(g) == DT_OK;
-    int src[4] = {add_src(g, c), g->labels[g->phase], g->labels2[g->phase], g->mix_share[g->phase]};
-    int diff = add_like(g, "diff_src", DT_DIFF, DT_F32, src[0]);
-    add_node(g, &like, DT_OP_SOFTMAX_XENT, mixed ? 4 : 2, src, c->flags & F_EVAL ? 0 : 1, &diff);
+    bool weighted = c->flags & F_WEIGHTS && dt_graph_weigh_classes(g, c->c) == DT_OK;
+    int src[5] = {add_src(g, c), g->labels[g->phase], g->labels2[g->phase], g->mix_share[g->phase]};
+    int n_src = mixed ? 4 : 2, diff = add_like(g, "diff_src", DT_DIFF, DT_F32, src[0]);
+    if (weighted)
+        src[n_src++] = g->class_weights[g->phase];
+    add_node(g, &like, DT_OP_SOFTMAX_XENT, n_src, src, c->flags & F_EVAL ? 0 : 1, &diff);
 }
 
-/* Target of the class: (1 - s) * onehot(label) + s / classes, as PyTorch's label_smoothing; with
- * mixed labels onehot is that of two, each by its share. */
+static double ref_weight(const struct ref *r, const struct dt_node *node, int k)
+{
+    return dt_xent_is_weighted(node) ? ref_src(r, node, node->n_src - 1)[k] : 1;
+}
+
+/* Target of the class: (1 - s) * onehot(label) + s / classes, as PyTorch's label_smoothing, times
+ * the class weight; with mixed labels onehot is that of two, each by its share. */
 static double ref_target(const struct ref *r, const struct dt_node *node, int row, int k)
 {
     const int classes = ref_dim(r, node->src[0])[1];
-    bool mixed = node->n_src == 4;
+    bool mixed = dt_xent_is_mixed(node);
     double smoothing = (double)node->attr.xent.smoothing;
     double share = mixed ? ref_src(r, node, 3)[row] : 1;
     double onehot = k == (int)ref_src(r, node, 1)[row] ? share : 0;
     if (mixed && k == (int)ref_src(r, node, 2)[row])
         onehot += 1 - share;
-    return (1 - smoothing) * onehot + smoothing / classes;
+    return ref_weight(r, node, k) * ((1 - smoothing) * onehot + smoothing / classes);
 }
 
 static void ref_softmax_xent(struct ref *r, const struct dt_node *node)
@@ -33,11 +41,13 @@ static void ref_softmax_xent(struct ref *r, const struct dt_node *node)
     for (int b = 0; b < dim[0]; b++) {
         const double *logits = ref_src(r, node, 0) + (size_t)b * (size_t)dim[1];
         int label = (int)ref_src(r, node, 1)[b], n_above = 0;
-        double top = -INFINITY, sum = 0, loss = 0;
+        double top = -INFINITY, sum = 0, loss = 0, all = 0;
         for (int k = 0; k < dim[1]; k++)
             top = fmax(top, logits[k]);
         for (int k = 0; k < dim[1]; k++)
             sum += exp(logits[k] - top);
+        for (int k = 0; k < dim[1]; k++)
+            all += ref_target(r, node, b, k);
         for (int k = 0; k < dim[1]; k++) {
             double target = ref_target(r, node, b, k);
             double log_p = logits[k] - top - log(sum);
@@ -45,13 +55,14 @@ static void ref_softmax_xent(struct ref *r, const struct dt_node *node)
             n_above += label >= 0 && logits[k] > logits[label];
             if (node->n_dst == 1)
                 r->value[node->dst[0]][(size_t)b * (size_t)dim[1] + (size_t)k] =
-                    label < 0 ? 0 : (exp(log_p) - target) * r->diff_scale;
+                    label < 0 ? 0 : (all * exp(log_p) - target) * r->diff_scale;
         }
         if (label < 0)
             continue;
         r->counters.n++;
         r->counters.n_finite++;
         r->counters.loss += loss;
+        r->counters.weight += dt_xent_is_mixed(node) ? 1 : ref_weight(r, node, label);
         r->counters.top1 += n_above < 1;
         r->counters.top5 += n_above < 5;
     }
@@ -73,6 +84,11 @@ static const struct op_case softmax_xent_cases[] = {
     {7, 1000, 1, 1, 0, 0, 0, 0, F_MIXED, 0.1},
     {21, 17, 1, 1, 0, 0, 0, 0, F_MIXED | F_IGNORE, 0},
     {9, 10, 1, 1, 0, 0, 0, 0, F_MIXED | F_EVAL, 0.1},
+    {16, 10, 1, 1, 0, 0, 0, 0, F_WEIGHTS, 0},
+    {33, 2, 1, 1, 0, 0, 0, 0, F_WEIGHTS | F_IGNORE, 0.1},
+    {8, 1000, 1, 1, 0, 0, 0, 0, F_WEIGHTS, 0.1},
+    {21, 17, 1, 1, 0, 0, 0, 0, F_WEIGHTS | F_MIXED | F_IGNORE, 0.1},
+    {9, 10, 1, 1, 0, 0, 0, 0, F_WEIGHTS | F_EVAL, 0.1},
 };
 
 OP_TEST(softmax_xent, build_softmax_xent, false)

@@ -21,7 +21,7 @@ struct net_case {
     int (*build)(struct dt_graph *g, int src);
     int batch, image_size;
     double smoothing;
-    bool mixed; /* labels of the training phase */
+    bool mixed, weighted; /* labels and classes of the training phase */
 };
 
 static int net_conv(struct dt_graph *g, int src, const char *name, int out_channels, int kernel,
@@ -106,10 +106,11 @@ static int build_branches(struct dt_graph *g, int x)
 }
 
 static const struct net_case net_list[] = {
-    {"residual", build_residual, 4, 8, 0.1, false},
-    {"plain", build_plain, 3, 11, 0, false},
-    {"branches", build_branches, 5, 9, 0.05, false},
-    {"plain, mixed labels", build_plain, 6, 11, 0.1, true},
+    {"residual", build_residual, 4, 8, 0.1, false, false},
+    {"plain", build_plain, 3, 11, 0, false, false},
+    {"branches", build_branches, 5, 9, 0.05, false, false},
+    {"plain, mixed labels", build_plain, 6, 11, 0.1, true, false},
+    {"plain, class weights", build_plain, 3, 11, 0.1, false, true},
 };
 
 struct net_support {
@@ -171,6 +172,8 @@ static dt_status net_graph(struct suite *suite, struct dt_graph **g, const struc
         DT_TRY(dt_graph_begin(*g, phase, c->batch, c->image_size));
         if (c->mixed && phase == DT_TRAIN)
             DT_TRY(dt_graph_mix_labels(*g));
+        if (c->weighted && phase == DT_TRAIN)
+            DT_TRY(dt_graph_weigh_classes(*g, NET_CLASSES));
         int logits = c->build(*g, dt_graph_ingest(*g, mean, std));
         dt_graph_softmax_xent(*g, logits, c->smoothing);
     }

@@ -12,10 +12,11 @@ enum {
     F_RELU = 2,
     F_RESIDUAL = 4,
     F_EVAL = 8,
-    F_IGNORE = 16, /* some labels are -1 */
-    F_TWO = 32,    /* relu_bwd and bn_bwd sum two gradients */
-    F_COPY = 64,   /* src comes out of a convolution, in the format that one prefers */
-    F_MIXED = 128, /* labels2 and mix_share */
+    F_IGNORE = 16,   /* some labels are -1 */
+    F_TWO = 32,      /* relu_bwd and bn_bwd sum two gradients */
+    F_COPY = 64,     /* src comes out of a convolution, in the format that one prefers */
+    F_MIXED = 128,   /* labels2 and mix_share */
+    F_WEIGHTS = 256, /* class_weights */
 };
 
 /* A row of cases: what an op does not use is 0. */

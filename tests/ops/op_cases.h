@@ -45,7 +45,7 @@ static bool is_input(const struct dt_graph *g, int t)
     return true;
 }
 
-/* Shares of labels; also exactly all and exactly half. */
+/* Shares of labels, and class weights; also exactly all and exactly half. */
 static double random_share(double u)
 {
     return u < 0.2 ? 1 : u < 0.4 ? 0.5 : (float)(0.5 + 0.5 * u);
@@ -154,13 +154,15 @@ static dt_status check_counters(struct rig *rig, const struct dt_counters *want)
     DT_TRY(rig->backend->download(rig->dev, &got));
     if (got.n != want->n || got.n_finite != want->n_finite || got.top1 != want->top1 ||
         got.top5 != want->top5 ||
-        !(fabs(got.loss - want->loss) <= 1e-5 * (1e-6 + fabs(want->loss))))
+        !(fabs(got.loss - want->loss) <= 1e-5 * (1e-6 + fabs(want->loss))) ||
+        !(fabs(got.weight - want->weight) <= 1e-6 * want->weight))
         DT_FAIL(DT_ERR_NUMERICAL,
                 "counters: n %lld top1 %lld top5 %lld loss %.9g, should be %lld %lld %lld %.9g",
                 (long long)got.n, (long long)got.top1, (long long)got.top5, got.loss,
                 (long long)want->n, (long long)want->top1, (long long)want->top5, want->loss);
     DT_TRY(rig->backend->download(rig->dev, &got));
-    if (got.n != 0 || got.n_finite != 0 || got.top1 != 0 || got.top5 != 0 || got.loss != 0)
+    if (got.n != 0 || got.n_finite != 0 || got.top1 != 0 || got.top5 != 0 || got.loss != 0 ||
+        got.weight != 0)
         DT_FAIL(DT_ERR_NUMERICAL, "download did not set the counters to zero");
     return DT_OK;
 }

@@ -371,7 +371,7 @@ static void test_feed_mixed(void **state)
     const int32_t labels[2] = {1, 2}, labels2[2] = {3, 4};
     const float shares[2] = {0.75f, 0.5f};
     const struct dt_feed plain = {.pixels = pixels, .labels = labels};
-    const struct dt_feed mixed = {pixels, labels, labels2, shares};
+    const struct dt_feed mixed = {pixels, labels, labels2, shares, NULL};
     assert_int_equal(dt_plan_feed(plan, DT_TRAIN, &mixed), DT_OK);
     expect("ffff");
     assert_memory_equal(input_of(plan, g->pixels[DT_TRAIN]), pixels, sizeof pixels);

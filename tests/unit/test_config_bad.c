@@ -98,6 +98,12 @@ static const struct {
     {"{\"eval\": {\"metrics\": [\"loss\",\n\"top2\"]}}", 2, "eval.metrics",
      "expected a list of some of \"loss\", \"top1\", \"top5\", "},
     {"{\"eval\": {\"metrics\": \"loss\"}}", 1, "eval.metrics", "got \"loss\""},
+    {"{\"train\": {\"class_weights\": \"balance\"}}", 1, "train.class_weights",
+     "expected one of \"none\", \"balanced\", or a list of at most 1000 numbers from 1e-06 to "
+     "1000000, got \"balance\"; did you mean \"balanced\"?"},
+    {"{\"train\": {\"class_weights\": []}}", 1, "train.class_weights", "got a list of 0"},
+    {"{\"train\": {\"class_weights\": [1,\n0]}}", 2, "train.class_weights", "got 0"},
+    {"{\"train\": {\"class_weights\": 2}}", 1, "train.class_weights", "got 2"},
     {"{\"schedule\": {\"kind\": 3}}", 1, "schedule.kind", "expected one of \"constant\""},
     /* Each key valid, together wrong. */
     {"{\"data\": {\n\"source\": \"shards\"}}", 0, "data.train", "data.source is \"shards\""},

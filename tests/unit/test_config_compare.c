@@ -81,12 +81,12 @@ static void change(const struct dt_key *key, struct dt_config *config)
         text[1] = key->type == DT_KEY_NAMES ? '\n' : '\0';
         text[2] = '\0';
     } else if (key->type == DT_KEY_LIST) {
-        double items[DT_MAX_MILESTONES];
+        double items[DT_MAX_CLASS_WEIGHTS] = {2};
         int n = 0;
         const double *present = dt_key_get_list(key, config, &n);
         memcpy(items, present, (size_t)n * sizeof *items);
-        items[n - 1] /= 2;
-        dt_key_set_list(key, config, items, n);
+        items[n > 0 ? n - 1 : 0] /= 2;
+        dt_key_set_list(key, config, items, n > 0 ? n : 1);
     } else {
         dt_key_set_number(key, config, other_number(key, dt_key_get_number(key, config)));
     }

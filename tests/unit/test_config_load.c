@@ -79,7 +79,8 @@ static void test_every_kind_of_key(void **state)
         "\"data\": {\"source\": \"shards\", \"train\": \"a-{00..09}.tar\", \"val\": \"\\u00e9\", "
         "\"mean\": [0, 1, 0.25], \"std\": [1, 0.5, 1e-3], \"//\": \"x\", \"augment\": \"cifar\"},\n"
         "\"train\": {\"max_steps\": 9007199254740992, \"seed\": 9007199254740992, "
-        "\"precision\": \"fp16\", \"global_batch_size\": 2e2, \"label_smoothing\": 0.1},\n"
+        "\"precision\": \"fp16\", \"global_batch_size\": 2e2, \"label_smoothing\": 0.1, "
+        "\"class_weights\": [0.5, 2]},\n"
         "\"schedule\": {\"kind\": \"cosine\", \"lr_base_size\": 0, \"milestones\": [0.5], "
         "\"lr\": 1000},\n"
         "\"device\": {\"kind\": \"cuda\", \"threads\": 7}, \"comm\": {\"backend\": \"nccl\"}}");
@@ -96,6 +97,7 @@ static void test_every_kind_of_key(void **state)
     assert_int_equal(c.train.seed, UINT64_C(9007199254740992));
     assert_int_equal(c.train.precision, DT_PRECISION_FP16);
     assert_int_equal(c.train.global_batch_size, 200);
+    assert_true(c.train.n_class_weights == 2 && c.train.class_weights[1] == 2);
     assert_int_equal(c.schedule.kind, DT_SCHEDULE_COSINE);
     assert_int_equal(c.schedule.lr_base_size, 0);
     assert_int_equal(c.schedule.n_milestones, 1);
@@ -121,6 +123,7 @@ static void test_overrides(void **state)
                                        "data={\"workers\": 3}",
                                        "eval.metrics=[\"auc\", \"loss\"]",
                                        "early_stop.metric=sensitivity",
+                                       "train.class_weights=balanced",
                                        "train.precision=bf16",
                                        "model.initial_checkpoint=true"};
     struct dt_config c;
@@ -128,6 +131,7 @@ static void test_overrides(void **state)
     write_file("{\"train\": {\"epochs\": 5, \"seed\": 4}}");
     load(&c, file, sets, DT_COUNT(sets));
     assert_int_equal(c.train.epochs, 8); /* the last one counts */
+    assert_int_equal(c.train.n_class_weights, DT_CLASS_WEIGHTS_BALANCED);
     assert_int_equal(c.train.seed, 4);
     assert_string_equal(c.model.name, "resnet18");
     assert_string_equal(c.output.dir, "2024");
@@ -258,9 +262,10 @@ static void test_schema(void **state)
         for (const struct dt_json *key = s->child; key; key = key->next, n_keys++) {
             const struct dt_json *rule = dt_json_get(dt_json_get(section, "properties"), key->key);
             const struct dt_json *type = dt_json_get(rule, "type");
-            assert_non_null(type);
             assert_int_equal(dt_json_get(rule, "default")->type, key->type);
-            if (strcmp(type->string, "integer") == 0 || strcmp(type->string, "number") == 0)
+            if (!type)
+                assert_int_equal(dt_json_get(rule, "anyOf")->n_children, 2);
+            else if (strcmp(type->string, "integer") == 0 || strcmp(type->string, "number") == 0)
                 assert_true(dt_json_get(rule, "minimum") || dt_json_get(rule, "exclusiveMinimum"));
         }
     }
@@ -281,7 +286,7 @@ static double bound(const struct dt_json *rule, const char *name, const char *op
 /* Candidate `i` for another value of a key, as a --set value; false after the last one. */
 static bool other_value(char *out, size_t bytes, const struct dt_json *rule, int i)
 {
-    const char *type = dt_json_get(rule, "type")->string;
+    const char *type = dt_json_get(rule, "type") ? dt_json_get(rule, "type")->string : "";
     const struct dt_json *now = dt_json_get(rule, "default"), *names = dt_json_get(rule, "enum");
     if (names) {
         const struct dt_json *name = names->child;

@@ -6,10 +6,10 @@ enum { N = 6, N_CLASSES = 7 };
 
 struct net {
     struct rig rig;
-    int logits, labels, labels2, mix_share, diff;
+    int logits, labels, labels2, mix_share, weights, diff;
 };
 
-enum kind { EVAL, TRAIN, TRAIN_MIXED };
+enum kind { EVAL, TRAIN, TRAIN_MIXED, TRAIN_WEIGHTED };
 
 static void open_net(struct net *net, float smoothing, enum kind kind)
 {
@@ -19,9 +19,12 @@ static void open_net(struct net *net, float smoothing, enum kind kind)
     net->diff = rig_tensor(&net->rig, "diff", DT_DIFF, N, N_CLASSES, 1, 1);
     net->labels2 = rig_vector(&net->rig, "labels2", DT_INPUT, DT_I32, N);
     net->mix_share = rig_vector(&net->rig, "mix_share", DT_INPUT, DT_F32, N);
-    const int src[4] = {net->logits, net->labels, net->labels2, net->mix_share};
-    struct dt_node *node = rig_node(&net->rig, DT_OP_SOFTMAX_XENT, kind == TRAIN_MIXED ? 4 : 2, src,
-                                    kind == EVAL ? 0 : 1, &net->diff);
+    net->weights = rig_vector(&net->rig, "class_weights", DT_INPUT, DT_F32, N_CLASSES);
+    const int second = kind == TRAIN_WEIGHTED ? net->weights : net->labels2;
+    const int src[4] = {net->logits, net->labels, second, net->mix_share};
+    static const int n_src[] = {2, 2, 4, 3};
+    struct dt_node *node =
+        rig_node(&net->rig, DT_OP_SOFTMAX_XENT, n_src[kind], src, kind == EVAL ? 0 : 1, &net->diff);
     node->attr.xent.smoothing = smoothing;
     rig_build(&net->rig);
 }
@@ -106,31 +109,32 @@ static void test_against_reference(void **state)
     }
 }
 
-/* A second label without a share changes no bit. */
-static void test_full_share(void **state)
+/* A second label without a share, and weights of 1, change no bit. */
+static void test_neutral(void **state)
 {
     (void)state;
     const int32_t labels[N] = {0, 3, -1, 6, 2, 5}, labels2[N] = {6, 3, -1, 1, 4, 0};
-    const float shares[N] = {1, 1, 1, 1, 1, 1};
+    const float ones[] = {1, 1, 1, 1, 1, 1, 1};
     const struct dt_scalars scalars = {.diff_scale = 1 / 3.0f};
-    struct dt_counters counters[2];
-    float *diff[2];
-    for (int mixed = 0; mixed < 2; mixed++) {
+    struct dt_counters counters[TRAIN_WEIGHTED + 1];
+    float *diff[TRAIN_WEIGHTED + 1];
+    for (enum kind kind = TRAIN; kind <= TRAIN_WEIGHTED; kind++) {
         struct net net;
-        open_net(&net, 0.1f, mixed ? TRAIN_MIXED : TRAIN);
+        open_net(&net, 0.1f, kind);
         free(rig_fill(&net.rig, net.logits, 0, 3));
         set_labels(&net, net.labels, labels);
         set_labels(&net, net.labels2, labels2);
-        rig_set(&net.rig, net.mix_share, shares);
+        rig_set(&net.rig, net.mix_share, ones);
+        rig_set(&net.rig, net.weights, ones);
         rig_run(&net.rig, &scalars);
-        diff[mixed] = rig_get(&net.rig, net.diff);
-        OK(dt_backend_cpu.download(net.rig.dev, &counters[mixed]));
+        diff[kind] = rig_get(&net.rig, net.diff);
+        OK(dt_backend_cpu.download(net.rig.dev, &counters[kind]));
         rig_close(&net.rig);
+        assert_memory_equal(diff[TRAIN], diff[kind], N * N_CLASSES * sizeof **diff);
+        assert_true(counters[TRAIN].loss == counters[kind].loss && counters[kind].weight == 5);
     }
-    assert_memory_equal(diff[0], diff[1], N * N_CLASSES * sizeof **diff);
-    assert_true(counters[0].loss == counters[1].loss);
-    free(diff[0]);
-    free(diff[1]);
+    for (enum kind kind = TRAIN; kind <= TRAIN_WEIGHTED; kind++)
+        free(diff[kind]);
 }
 
 static void test_top_k(void **state)
@@ -181,8 +185,8 @@ static void test_label_out_of_range(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_reference), cmocka_unit_test(test_full_share),
-        cmocka_unit_test(test_top_k), cmocka_unit_test(test_label_out_of_range)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_reference),
+                                       cmocka_unit_test(test_neutral), cmocka_unit_test(test_top_k),
+                                       cmocka_unit_test(test_label_out_of_range)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
