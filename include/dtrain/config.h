@@ -94,10 +94,11 @@ struct dt_config {
     } data;
     struct dt_config_train {
         int epochs;
-        int64_t max_steps;     /* 0 = no limit */
-        int global_batch_size; /* images per update over all ranks */
-        int micro_batch_size;  /* images per rank and pass, 0 = global_batch_size / ranks */
-        uint64_t seed;         /* 0 .. 2^53 */
+        int64_t max_steps;       /* 0 = no limit */
+        int global_batch_size;   /* images per update over all ranks; dt_config_batch_size */
+        int batch_size_per_rank; /* instead: the global batch grows with the ranks; 0 = not */
+        int micro_batch_size;    /* images per rank and pass, 0 = global batch / ranks */
+        uint64_t seed;           /* 0 .. 2^53 */
         enum dt_precision precision;
         double loss_scale; /* fp16: 0 = dynamic */
         bool deterministic;
@@ -126,8 +127,7 @@ struct dt_config {
     struct dt_config_schedule {
         enum dt_schedule_kind kind;
         double lr;
-        int lr_base_size; /* lr is multiplied by global_batch_size / lr_base_size; 0 = lr is
-                             absolute */
+        int lr_base_size; /* lr is multiplied by global batch / lr_base_size; 0 = lr is absolute */
         double warmup_epochs, warmup_start;   /* linear from warmup_start * lr */
         double milestones[DT_MAX_MILESTONES]; /* epochs */
         int n_milestones;
@@ -208,6 +208,10 @@ bool dt_metric_is_binary(enum dt_metric metric);  /* defined for two classes onl
 bool dt_metric_is_percent(enum dt_metric metric); /* else a loss, or between 0 and 1 */
 /* How much better `to` is than `from`; negative if worse, NaN if one of them is. */
 double dt_metric_gain(enum dt_metric metric, double from, double to);
+
+/* The global batch on `n_ranks` ranks, and the key that it follows from. */
+int dt_config_batch_size(const struct dt_config *config, int n_ranks);
+const char *dt_config_batch_key(const struct dt_config *config);
 
 /* Hint for an unknown option: "use --set train.global_batch_size=..." for "batch-size". False if no
  * key is known by that name. */

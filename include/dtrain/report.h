@@ -35,8 +35,9 @@ struct dt_field {
     }
 
 /* Events and their fields, optional ones in brackets:
- *   run_start   config, ranks, device, global_batch_size, micro_batch_size, passes, lr,
- *               steps_per_epoch, epochs, parameters, train_images, val_images, start_step
+ *   run_start   config, ranks, device, global_batch_size, batch_size_per_rank, micro_batch_size,
+ *               passes, lr, steps_per_epoch, epochs, parameters, train_images, val_images,
+ *               start_step
  *   step        step, total_steps, epoch, loss, top1 (per cent), lr, images_per_s, data_wait_s,
  *               elapsed_s (since the start), eta_s, [top5: above 5 classes],
  *               [comm_s: devices without queues], [fp16: loss_scale, skipped_steps]; means since

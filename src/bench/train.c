@@ -14,6 +14,8 @@
 #include "dtrain/train.h"
 #include "train/session.h"
 
+enum { PER_RANK = 32 /* images, unless the configuration says: as in Horovod's benchmark */ };
+
 struct bench {
     struct dt_session session;
     struct dt_config *config; /* as given, with synthetic data */
@@ -298,10 +300,12 @@ dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
     b->config->data.source = DT_SOURCE_SYNTHETIC;
     b->config->data.class_map[0] = '\0';
     b->config->train.n_class_weights = 0; /* those of the real data */
-    if (b->config->data.synthetic_train < b->config->train.global_batch_size)
-        b->config->data.synthetic_train = b->config->train.global_batch_size;
+    if (own.train.global_batch_size == 0 && own.train.batch_size_per_rank == 0)
+        b->config->train.batch_size_per_rank = PER_RANK;
     b->n_steps = config->bench.rounds * config->bench.steps_per_round;
     dt_session_init(&b->session, comm, b->config);
+    if (b->config->data.synthetic_train < b->session.global_batch_size)
+        b->config->data.synthetic_train = b->session.global_batch_size;
     DT_TRY_OUT(DT_NEW(b->step_s, (size_t)b->n_steps));
     DT_TRY_OUT(DT_NEW(b->images_per_s, (size_t)config->bench.rounds));
     status = run_train_bench(b, options);

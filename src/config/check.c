@@ -50,9 +50,10 @@ static bool val_fraction(const struct dt_config *c, char *what)
 
 static bool synthetic_train(const struct dt_config *c, char *what)
 {
-    if (dt_config_is_synthetic(c) && c->data.synthetic_train < c->train.global_batch_size)
-        WRONG("%d images are fewer than train.global_batch_size %d", c->data.synthetic_train,
-              c->train.global_batch_size);
+    int batch = dt_config_batch_size(c, 1);
+    if (dt_config_is_synthetic(c) && c->data.synthetic_train < batch)
+        WRONG("%d images are fewer than %s %d", c->data.synthetic_train, dt_config_batch_key(c),
+              batch);
     return false;
 }
 
@@ -64,11 +65,19 @@ static bool val_resize(const struct dt_config *c, char *what)
     return false;
 }
 
+static bool batch_size_per_rank(const struct dt_config *c, char *what)
+{
+    if (c->train.batch_size_per_rank > 0 && c->train.global_batch_size > 0)
+        WRONG("train.global_batch_size %d is given too; leave one of them out, or set it to 0",
+              c->train.global_batch_size);
+    return false;
+}
+
 static bool micro_batch_size(const struct dt_config *c, char *what)
 {
-    if (c->train.micro_batch_size > 0 &&
-        c->train.global_batch_size % c->train.micro_batch_size != 0)
-        WRONG("train.global_batch_size %d is not a multiple of %d", c->train.global_batch_size,
+    int batch = dt_config_batch_size(c, 1);
+    if (c->train.micro_batch_size > 0 && batch % c->train.micro_batch_size != 0)
+        WRONG("%s %d is not a multiple of %d", dt_config_batch_key(c), batch,
               c->train.micro_batch_size);
     return false;
 }
@@ -179,6 +188,7 @@ static const struct {
     {"data.val_fraction", val_fraction},
     {"data.synthetic_train", synthetic_train},
     {"data.val_resize", val_resize},
+    {"train.batch_size_per_rank", batch_size_per_rank},
     {"train.micro_batch_size", micro_batch_size},
     {"train.deterministic", deterministic},
     {"early_stop.target", early_stop_target},

@@ -11,6 +11,9 @@ enum { VALUE_BYTES = 512 };
 static bool is_same(const struct dt_key *key, const struct dt_config *a, const struct dt_config *b)
 {
     int n_a, n_b;
+    if (key->offset == offsetof(struct dt_config, train.global_batch_size) &&
+        a->train.batch_size_per_rank == 0 && b->train.batch_size_per_rank == 0)
+        return dt_config_batch_size(a, 1) == dt_config_batch_size(b, 1); /* 0 stands for 256 */
     if (key->type == DT_KEY_STRING || key->type == DT_KEY_NAMES)
         return strcmp(dt_key_get_string(key, a), dt_key_get_string(key, b)) == 0;
     if (key->type != DT_KEY_LIST)

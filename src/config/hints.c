@@ -17,7 +17,10 @@ const struct dt_hint dt_hints[] = {
      "test_batch_size",
      "eval.batch_size_per_rank", NULL, NULL},
     {"b bs batch batch_size global_batch total_batch_size", "train.global_batch_size", NULL, NULL},
-    {"micro_batch microbatch microbatch_size batch_size_per_gpu per_device_train_batch_size "
+    {"batch_size_per_device batch_size_per_gpu batch_per_gpu imgs_per_gpu local_batch_size "
+     "per_device_train_batch_size samples_per_gpu",
+     "train.batch_size_per_rank", NULL, NULL},
+    {"micro_batch microbatch microbatch_size "
      "accum_iter accumulation_steps grad_accum grad_accum_steps gradient_accumulation_steps",
      "train.micro_batch_size", NULL, NULL},
     {"max_epochs n_epochs num_epochs num_train_epochs", "train.epochs", NULL, NULL},

@@ -171,10 +171,13 @@ const struct dt_key dt_keys[] = {
     INT(train.epochs, 90, 1, 100000, "Passes over the training data", LENGTH),
     NUMBER(train.max_steps, DT_KEY_INT64, 0, 0, MAX_EXACT, "Last step of the run; 0: no limit",
            FREE),
-    INT(train.global_batch_size, 256, 1, 1 << 20, "Images per update, over all ranks"),
+    INT(train.global_batch_size, 0, 0, 1 << 20,
+        "Images per update, over all ranks; 0: batch_size_per_rank * ranks, or else 256"),
+    INT(train.batch_size_per_rank, 0, 0, 1 << 15,
+        "Images per update and rank, so that the global batch grows with the ranks; 0: "
+        "global_batch_size / ranks (dtrain bench without either: 32)"),
     INT(train.micro_batch_size, 0, 0, 1 << 16,
-        "Images per rank and micro-batch; 0: global_batch_size / ranks in one micro-batch",
-        INEXACT),
+        "Images per rank and micro-batch; 0: all images of a rank in one micro-batch", INEXACT),
     NUMBER(train.seed, DT_KEY_UINT64, 1, 0, MAX_EXACT,
            "Seed of initial weights, data order and augmentation"),
     CHOICE(train.precision, DT_PRECISION_FP32, precisions, "Precision of the network's arithmetic",
@@ -222,7 +225,7 @@ const struct dt_key dt_keys[] = {
     POSITIVE(schedule.lr, 0.1, 1000, "Peak learning rate"),
     INT(schedule.lr_base_size, 256, 0, 1 << 20,
         "Images per update that lr and min_lr are meant for: both are multiplied by "
-        "global_batch_size / lr_base_size; 0: not multiplied"),
+        "global batch size / lr_base_size; 0: not multiplied"),
     REAL(schedule.warmup_epochs, 5, 0, 100000, "Length of the linear warm-up in epochs"),
     REAL(schedule.warmup_start, 0, 0, 1, "Fraction of lr at which warm-up starts"),
     LIST(schedule.milestones, classic_milestones, 0, DT_MAX_MILESTONES,
@@ -429,6 +432,20 @@ bool dt_config_has_metric(const struct dt_config *config, enum dt_metric metric)
         if (strcmp(name, metrics[metric]) == 0)
             return true;
     return metric == config->early_stop.metric || metric == dt_config_best_metric(config);
+}
+
+int dt_config_batch_size(const struct dt_config *config, int n_ranks)
+{
+    const struct dt_config_train *train = &config->train;
+    if (train->batch_size_per_rank > 0)
+        return train->batch_size_per_rank * n_ranks;
+    return train->global_batch_size > 0 ? train->global_batch_size : 256;
+}
+
+const char *dt_config_batch_key(const struct dt_config *config)
+{
+    return config->train.batch_size_per_rank > 0 ? "train.batch_size_per_rank"
+                                                 : "train.global_batch_size";
 }
 
 enum dt_metric dt_config_best_metric(const struct dt_config *config)

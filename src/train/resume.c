@@ -181,6 +181,13 @@ static dt_status check_config(struct dt_resume *resume, struct dt_session *s)
     char refused[LIST_BYTES], inexact[LIST_BYTES];
     DT_TRY(dt_checkpoint_config(&saved, resume->path));
     dt_config_compare(&saved, s->config, refused, inexact, LIST_BYTES);
+    if (!refused[0] && resume->state.global_batch_size != s->global_batch_size)
+        snprintf(
+            refused, LIST_BYTES,
+            "    train.batch_size_per_rank: %d made a global batch of %d on %d rank(s), now %d "
+            "on %d",
+            s->config->train.batch_size_per_rank, resume->state.global_batch_size,
+            resume->state.n_ranks, s->global_batch_size, s->n_ranks);
     if (refused[0] && !resume->may_differ)
         DT_FAIL(
             DT_ERR_CONFIG,
@@ -192,7 +199,7 @@ static dt_status check_config(struct dt_resume *resume, struct dt_session *s)
     if (inexact[0])
         dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", one_line(inexact));
     if (saved.train.micro_batch_size == 0 &&
-        saved.train.global_batch_size == s->config->train.global_batch_size)
+        resume->state.global_batch_size == s->global_batch_size)
         s->saved_micro_batch_size = resume->state.micro_batch_size;
     return DT_OK;
 }

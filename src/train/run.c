@@ -174,6 +174,7 @@ static void report_start(const struct run *r)
         DT_INT("ranks", s->n_ranks),
         DT_TEXT("device", device),
         DT_INT("global_batch_size", s->global_batch_size),
+        DT_INT("batch_size_per_rank", s->global_batch_size / s->n_ranks),
         DT_INT("micro_batch_size", s->micro_batch_size),
         DT_INT("passes", s->n_passes),
         DT_NUM("lr", s->schedule.lr),

@@ -4,11 +4,11 @@
 #include <math.h>
 
 void dt_schedule_init(struct dt_schedule *schedule, const struct dt_config *config,
-                      int64_t steps_per_epoch)
+                      int global_batch_size, int64_t steps_per_epoch)
 {
     double per_epoch = (double)steps_per_epoch;
     int base_size = config->schedule.lr_base_size;
-    double factor = base_size > 0 ? (double)config->train.global_batch_size / base_size : 1.0;
+    double factor = base_size > 0 ? (double)global_batch_size / base_size : 1.0;
     *schedule = (struct dt_schedule){
         .kind = config->schedule.kind,
         .lr = config->schedule.lr * factor,

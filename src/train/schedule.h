@@ -15,7 +15,7 @@ struct dt_schedule {
 
 /* steps_per_epoch >= 1. Epochs in the configuration become steps by rounding to the nearest. */
 void dt_schedule_init(struct dt_schedule *schedule, const struct dt_config *config,
-                      int64_t steps_per_epoch);
+                      int global_batch_size, int64_t steps_per_epoch);
 
 /* The learning rate of update number `step` (from 0). With W warm-up steps, T steps in all,
  * start = warmup_start * lr, end = min_lr and t = (step - W) / (T - W):

@@ -23,7 +23,7 @@ void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt
         .rank = dt_comm_rank(comm),
         .n_ranks = dt_comm_size(comm),
         .backend = &dt_backend_cpu,
-        .global_batch_size = config->train.global_batch_size,
+        .global_batch_size = dt_config_batch_size(config, dt_comm_size(comm)),
     };
 }
 
@@ -65,6 +65,16 @@ static dt_status choose_device(struct dt_session *s)
     return DT_OK;
 }
 
+static void warn_small(const struct dt_session *s)
+{
+    enum { LEAST_PER_GPU = 32 };
+    if (s->rank == 0 && s->backend != &dt_backend_cpu && s->micro_batch_size < LEAST_PER_GPU)
+        dt_log(DT_LOG_WARNING,
+               "%d images per GPU and micro-batch keep it waiting more than computing; raise %s to "
+               "%d per rank or more, or use fewer GPUs",
+               s->micro_batch_size, dt_config_batch_key(s->config), LEAST_PER_GPU);
+}
+
 static dt_status check_pairs(const struct dt_session *s)
 {
     if (dt_mix_is_on(&s->config->data) && s->micro_batch_size % 2 != 0)
@@ -100,6 +110,7 @@ static dt_status split_batch(struct dt_session *s)
     s->micro_batch_size = micro > 0 ? micro : batch / s->n_ranks;
     s->n_passes = (int)(batch / ((int64_t)s->micro_batch_size * s->n_ranks));
     DT_TRY(check_pairs(s));
+    warn_small(s);
     return DT_OK;
 }
 
@@ -209,9 +220,9 @@ static dt_status count_steps(struct dt_session *s)
     s->steps_per_epoch = n_images / s->global_batch_size;
     if (s->steps_per_epoch == 0)
         DT_FAIL(DT_ERR_CONFIG,
-                "train.global_batch_size: %d is more than the %u training images; make it smaller",
-                s->global_batch_size, n_images);
-    dt_schedule_init(&s->schedule, config, s->steps_per_epoch);
+                "%s: a global batch of %d is more than the %u training images; make it smaller",
+                dt_config_batch_key(config), s->global_batch_size, n_images);
+    dt_schedule_init(&s->schedule, config, s->global_batch_size, s->steps_per_epoch);
     s->last_step = s->schedule.total_steps;
     if (config->train.max_steps > 0 && config->train.max_steps < s->last_step)
         s->last_step = config->train.max_steps;

@@ -41,6 +41,7 @@ run 1 cpu --set device.kind=cpu
 for precision in fp32 tf32 bf16 fp16; do
     run 1 $precision --set train.precision=$precision
     says "cuda:0 emulated H200"
+    says "8 images per GPU and micro-batch keep it waiting more than computing"
 done
 losses fp32 cpu 1e-3
 # The logits on the host, also of mirrored images.

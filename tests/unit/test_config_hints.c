@@ -55,6 +55,7 @@ static void test_suggestions(void **state)
     } rows[] = {
         {"batch_size", "; did you mean train.global_batch_size?"},
         {"train.bs", "; did you mean train.global_batch_size?"},
+        {"per_device_train_batch_size", "; did you mean train.batch_size_per_rank?"},
         {"eval.batch_size", "; did you mean eval.batch_size_per_rank?"},
         {"data.batch-size", "; did you mean train.global_batch_size?"},
         {"train.global_batch", "; did you mean train.global_batch_size?"},

@@ -15,7 +15,6 @@ static struct dt_config base(enum dt_schedule_kind kind)
     struct dt_config config;
     dt_config_init(&config);
     config.train.epochs = 10;
-    config.train.global_batch_size = 512;
     config.schedule.kind = kind;
     config.schedule.lr = 0.1;
     config.schedule.lr_base_size = 256; /* 0.2 */
@@ -67,7 +66,7 @@ static void test_table(void **state)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct dt_config config = base(table[i].kind);
         struct dt_schedule schedule;
-        dt_schedule_init(&schedule, &config, 20);
+        dt_schedule_init(&schedule, &config, 512, 20);
         double lr = dt_schedule_lr(&schedule, table[i].step);
         if (fabs(lr - table[i].lr) > 1e-12)
             fail_msg("row %zu: %.15g instead of %.15g", i, lr, table[i].lr);
@@ -82,7 +81,7 @@ static void test_units_and_edges(void **state)
     config.schedule.lr_base_size = 0;
     config.schedule.warmup_epochs = 0;
     config.schedule.min_lr = 0;
-    dt_schedule_init(&schedule, &config, 20);
+    dt_schedule_init(&schedule, &config, 512, 20);
     assert_int_equal(schedule.warmup_steps, 0);
     assert_true(dt_schedule_lr(&schedule, 0) == 0.1);
     for (int64_t step = 0; step < 200; step++) {
@@ -91,11 +90,11 @@ static void test_units_and_edges(void **state)
     }
     /* Nothing but warm-up, and a fraction of an epoch. */
     config.schedule.warmup_epochs = 10;
-    dt_schedule_init(&schedule, &config, 20);
+    dt_schedule_init(&schedule, &config, 512, 20);
     assert_true(fabs(dt_schedule_lr(&schedule, 199) - 0.1) < 1e-15);
     assert_true(dt_schedule_lr(&schedule, 200) == 0);
     config.schedule.warmup_epochs = 0.26;
-    dt_schedule_init(&schedule, &config, 20);
+    dt_schedule_init(&schedule, &config, 512, 20);
     assert_int_equal(schedule.warmup_steps, 5);
 }
 
@@ -104,9 +103,9 @@ static void test_max_steps_changes_nothing(void **state)
     (void)state;
     struct dt_config config = base(DT_SCHEDULE_COSINE);
     struct dt_schedule a, b;
-    dt_schedule_init(&a, &config, 20);
+    dt_schedule_init(&a, &config, 512, 20);
     config.train.max_steps = 50;
-    dt_schedule_init(&b, &config, 20);
+    dt_schedule_init(&b, &config, 512, 20);
     for (int64_t step = 0; step < 50; step++)
         assert_true(dt_schedule_lr(&a, step) == dt_schedule_lr(&b, step));
 }

@@ -1,0 +1,47 @@
+#!/bin/bash
+# train.batch_size_per_rank: the global batch and the learning rate grow with the ranks, the bits are
+# those of the same global batch, and a run keeps its global batch when it is resumed.
+. "$(dirname "$0")/../e2e/common.sh"
+shapes train 6 1
+small_config | sed 's/, "global_batch_size": 12//; s/"max_steps": 20/"max_steps": 4/;
+    s/"lr_base_size": 0/"lr_base_size": 6/; s/, "val": "[^"]*"//' > "$work/config.json"
+run() { # ranks, out, exit code, text, settings...
+    local ranks=$1 out=$2 code=$3 text=$4 got=0
+    shift 4
+    on_ranks "$ranks" "$dtrain" --config "$work/config.json" --out "$work/$out" "$@" \
+        2> "$work/log" || got=$?
+    [ "$got" = "$code" ] || fail "exit code $got instead of $code: $*: $(cat "$work/log")"
+    grep -q -- "$text" "$work/log" || fail "no \"$text\" in: $(cat "$work/log")"
+}
+each=(--set train.batch_size_per_rank=6)
+run 1 one 0 "batch 6 = 1 rank x 6 images, learning rate 0.02$" "${each[@]}"
+run 2 two 0 "batch 12 = 2 ranks x 6 images, learning rate 0.04$" "${each[@]}"
+run 3 three 0 "batch 18 = 3 ranks x 2 micro-batches x 3 images, learning rate 0.06$" \
+    "${each[@]}" --set train.micro_batch_size=3
+run 2 same 0 "batch 12 = 2 ranks x 6 images, learning rate 0.04$" --set train.global_batch_size=12
+[ "$(hash_of "$work/two")" = "$(hash_of "$work/same")" ] || fail "the same batch, but other bits"
+grep -q '"global_batch_size":18,"batch_size_per_rank":6,"micro_batch_size":3,"passes":2,"lr":0.06' \
+    "$work/three/metrics.jsonl" || fail "no batch in run_start: $(head -1 "$work/three/metrics.jsonl")"
+run 2 two 0 "resuming from" "${each[@]}" --set train.max_steps=5
+run 1 two 78 "batch_size_per_rank: 6 made a global batch of 12 on 2 rank(s), now 6 on 1" \
+    "${each[@]}" --set train.max_steps=6
+run 1 two 0 "continuing as a different run: train.batch_size_per_rank: 6 made a global batch of 12" \
+    "${each[@]}" --set train.max_steps=6 --allow-config-change
+run 1 both 78 "train.batch_size_per_rank: train.global_batch_size 12 is given too" "${each[@]}" \
+    --set train.global_batch_size=12
+run 1 many 78 "train.batch_size_per_rank: a global batch of 61 is more than the 60 training images" \
+    --set train.batch_size_per_rank=61
+
+# Benchmarks scale weakly unless the configuration names a batch.
+bench() { # ranks, global batch, settings...
+    local ranks=$1 batch=$2
+    shift 2
+    on_ranks "$ranks" "$dtrain" bench --json "$work/bench.json" --set model.name=tiny \
+        --set model.image_size=16 --set bench.warmup_steps=0 --set bench.rounds=1 \
+        --set bench.steps_per_round=1 --set device.kind=cpu --set device.threads=1 "$@" > /dev/null
+    grep -q "\"global_batch_size\": $batch," "$work/bench.json" || fail "$(cat "$work/bench.json")"
+}
+bench 1 32
+bench 2 64
+bench 2 20 --set train.global_batch_size=20
+bench 2 16 --set train.batch_size_per_rank=8
