@@ -111,15 +111,26 @@ static void print_choices(struct dt_jsonw *w, const struct dt_key *key)
     dt_jsonw_close(w, ']');
 }
 
-/* A name or a list: minItems and the like do not apply to strings. */
-static void print_alternative(struct dt_jsonw *w, const struct dt_key *key)
+static void print_list(struct dt_jsonw *w, const struct dt_key *key)
+{
+    dt_jsonw_begin(w, "items", '{');
+    dt_jsonw_string(w, "type", "number");
+    print_bounds(w, key);
+    dt_jsonw_close(w, '}');
+    dt_jsonw_integer(w, "minItems", key->min_length);
+    dt_jsonw_integer(w, "maxItems", key->max_length);
+}
+
+static void print_names_or_list(struct dt_jsonw *w, const struct dt_key *key)
 {
     dt_jsonw_begin(w, "anyOf", '[');
     dt_jsonw_begin(w, NULL, '{');
+    dt_jsonw_string(w, "type", "string");
     print_choices(w, key);
     dt_jsonw_close(w, '}');
     dt_jsonw_begin(w, NULL, '{');
     dt_jsonw_string(w, "type", "array");
+    print_list(w, key);
     dt_jsonw_close(w, '}');
     dt_jsonw_close(w, ']');
 }
@@ -134,9 +145,8 @@ static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
     };
     dt_jsonw_begin(w, leaf(key), '{');
     dt_jsonw_string(w, "description", key->help);
-    if (key->type == DT_KEY_LIST && key->choices)
-        print_alternative(w, key);
-    else
+    bool is_either = key->type == DT_KEY_LIST && key->choices;
+    if (!is_either)
         dt_jsonw_string(w, "type", types[key->type]);
     if (key->type == DT_KEY_CHOICE) {
         print_choices(w, key);
@@ -151,13 +161,10 @@ static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
     } else if (key->type == DT_KEY_STRING) {
         dt_jsonw_integer(w, "minLength", key->min_length);
         dt_jsonw_integer(w, "maxLength", key->max_length);
+    } else if (is_either) {
+        print_names_or_list(w, key);
     } else if (key->type == DT_KEY_LIST) {
-        dt_jsonw_begin(w, "items", '{');
-        dt_jsonw_string(w, "type", "number");
-        print_bounds(w, key);
-        dt_jsonw_close(w, '}');
-        dt_jsonw_integer(w, "minItems", key->min_length);
-        dt_jsonw_integer(w, "maxItems", key->max_length);
+        print_list(w, key);
     } else if (key->type != DT_KEY_BOOL) {
         print_bounds(w, key);
     }

@@ -153,7 +153,7 @@ else
 fi
 run 78 "more than the 30 training images" train.global_batch_size=31
 run 78 "2 weights for 10 classes; list one per class" "train.class_weights=[1, 2]"
-run 78 "no training image is of class 12" train.class_weights=balanced data.source=synthetic \
+run 78 "no training image is of class 12" train.class_weights=balanced data.source=synthetic data.train= data.val= \
     data.synthetic_train=12 model.num_classes=13
 run 81 "steps in a row were skipped" schedule.lr=1000 train.max_steps=100 optim.momentum=0.99
 run 66 "nowhere" model.initial_checkpoint=nowhere.safetensors

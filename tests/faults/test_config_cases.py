@@ -47,6 +47,8 @@ def in_range(spec, value):
 
 def fits(spec, value):
     """Whether the schema accepts a value, decided independently of the program."""
+    if "anyOf" in spec:
+        return any(fits(either, value) for either in spec["anyOf"])
     kind = spec["type"]
     if kind == "boolean":
         return isinstance(value, bool)
@@ -104,6 +106,8 @@ def large_cases():
 
 
 def random_value(rng, spec):
+    if "anyOf" in spec:
+        return random_value(rng, rng.choice(spec["anyOf"]))
     kind = spec["type"]
     if kind == "boolean":
         return rng.random() < 0.5
@@ -129,6 +133,7 @@ TIED = {
     "data.synthetic_val": 100,
     "data.val_resize": 0,
     "data.train": "",
+    "train.batch_size_per_rank": 0,
     "data.val": "",
     "train.micro_batch_size": 0,
     "train.loss_scale": 0,

@@ -286,7 +286,9 @@ static double bound(const struct dt_json *rule, const char *name, const char *op
 /* Candidate `i` for another value of a key, as a --set value; false after the last one. */
 static bool other_value(char *out, size_t bytes, const struct dt_json *rule, int i)
 {
-    const char *type = dt_json_get(rule, "type") ? dt_json_get(rule, "type")->string : "";
+    if (dt_json_get(rule, "anyOf")) /* the second one is a list */
+        return other_value(out, bytes, dt_json_get(rule, "anyOf")->child->next, i);
+    const char *type = dt_json_get(rule, "type")->string;
     const struct dt_json *now = dt_json_get(rule, "default"), *names = dt_json_get(rule, "enum");
     if (names) {
         const struct dt_json *name = names->child;
