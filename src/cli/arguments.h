@@ -12,11 +12,13 @@ struct dt_command;
 struct dt_arguments {
     const struct dt_command *command;
     bool named; /* the command was named, not assumed by default */
-    const char *config, *resume, *out, *weights, *json, *prefix, *devkit, *confusion, *predictions;
+    const char *config, *resume, *out, *weights, *json, *prefix, *devkit, *confusion, *predictions,
+        *output;
     const char **sets;
     size_t n_sets;
     double max_time_s;
-    int64_t per_shard, per_class, size, seed, resize_short, quality, label_offset, threads, top;
+    int64_t per_shard, per_class, size, seed, resize_short, quality, label_offset, threads, top,
+        count;
     int64_t decode;      /* -1 = all */
     const char *dry_run; /* NULL = no; "" or "plan" */
     bool allow_config_change, profile, input, skip_bad, per_class_table, help, version;

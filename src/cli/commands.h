@@ -23,6 +23,9 @@
     RANKS(bench, "bench", "",                                                                      \
           "Measure images per second, on synthetic data or of the input pipeline alone.", 0,       \
           "config", "set", "json", "profile", "input")                                             \
+    RANKS(samples, "samples", "",                                                                  \
+          "Draw training images as the network sees them: augmented, mixed, with their classes.",  \
+          1, "config", "set", "count", "output")                                                   \
     LOCAL(verify, "verify", "PATH",                                                                \
           "Check a checkpoint, a run folder, a shard or a folder of shards against checksums.", 0, \
           "decode", "threads")                                                                     \

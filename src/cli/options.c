@@ -13,6 +13,7 @@
 #include "base/isa.h"
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "base/text.h"
 #include "checkpoint/weights.h"
 #include "cli/commands.h"
 #include "image/convert.h"
@@ -71,6 +72,10 @@ static const struct dt_option options[] = {
     {"size", DT_OPTION_INTEGER, AT(size), 8, 2048, "S", "height and width in pixels (default: 64)"},
     {"seed", DT_OPTION_INTEGER, AT(seed), 0, INT64_C(1) << 53, "S",
      "seed of the random number generator (default: 1)"},
+    {"count", DT_OPTION_INTEGER, AT(count), 1, 1024, "N",
+     "number of images (default: 32; also -n)"},
+    {"output", DT_OPTION_TEXT, AT(output), 0, 0, "FILE",
+     "write this .png or .jpg file (default: samples.png; also -o)"},
     {"help", DT_OPTION_FLAG, AT(help), 0, 0, NULL, "print this help (also -h)"},
     {"version", DT_OPTION_FLAG, AT(version), 0, 0, NULL, "print the version"},
 };
@@ -246,26 +251,42 @@ static int has_argument(enum dt_option_kind kind)
                                         : required_argument;
 }
 
+/* The short name of an option, 0 if it has none. */
+static char letter_of(const struct dt_option *row)
+{
+    static const char *const names[][2] = {{"help", "h"}, {"count", "n"}, {"output", "o"}};
+    for (size_t i = 0; i < DT_COUNT(names); i++)
+        if (strcmp(row->name, names[i][0]) == 0)
+            return names[i][1][0];
+    return 0;
+}
+
 static dt_status parse_options(struct dt_arguments *args, int argc, char **argv)
 {
     const struct dt_option *rows[DT_COUNT(options)];
     struct option known[DT_COUNT(options) + 1] = {0};
+    char letters[3 * DT_COUNT(options)];
+    struct dt_text text = dt_text_in(letters, sizeof letters);
     int n = 0, found;
     for (int i = 0; i < DT_COMMAND_OPTIONS && args->command->options[i]; i++)
         rows[n++] = dt_option_find(args->command->options[i]);
     rows[n++] = dt_option_find("help");
     rows[n++] = dt_option_find("version");
-    for (int i = 0; i < n; i++)
-        known[i] = (struct option){dt_option_typed(rows[i]->name), has_argument(rows[i]->kind),
-                                   NULL, LONG_OPTION + i};
+    dt_text_add(&text, ":");
+    for (int i = 0; i < n; i++) {
+        int has = has_argument(rows[i]->kind);
+        known[i] = (struct option){dt_option_typed(rows[i]->name), has, NULL, LONG_OPTION + i};
+        if (letter_of(rows[i]))
+            dt_text_add(&text, "%c%s", letter_of(rows[i]), has == required_argument ? ":" : "");
+    }
     opterr = 0;
-    while ((found = getopt_long(argc, argv, ":h", known, NULL)) != -1) {
+    while ((found = getopt_long(argc, argv, letters, known, NULL)) != -1) {
         if (found == '?' || found == ':')
             return refuse_option(stopped_at(argv), args->command, found == ':');
-        if (found == 'h')
-            args->help = true;
-        else
-            DT_TRY(store_option(args, rows[found - LONG_OPTION], optarg));
+        int i = 0;
+        while (found != LONG_OPTION + i && found != letter_of(rows[i]))
+            i++;
+        DT_TRY(store_option(args, rows[i], optarg));
     }
     args->operands = argv + optind;
     args->n_operands = argc - optind;
@@ -297,7 +318,9 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
                                   .per_class = 100,
                                   .size = 64,
                                   .seed = 1,
-                                  .top = 5};
+                                  .top = 5,
+                                  .count = 32,
+                                  .output = "samples.png"};
     DT_TRY(choose_command(args, argc, argv));
     if (args->command->run != dt_cmd_doctor) /* doctor reports it itself */
         DT_TRY(dt_isa_check());

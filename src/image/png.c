@@ -174,6 +174,20 @@ dt_status dt_png_decode(struct dt_png *png, uint8_t *out, int x, int y, int w, i
     return DT_OK;
 }
 
+dt_status dt_png_encode(uint8_t **data, size_t *bytes, const uint8_t *pixels, int width, int height)
+{
+    png_image image = {.version = PNG_IMAGE_VERSION,
+                       .width = (png_uint_32)width,
+                       .height = (png_uint_32)height,
+                       .format = PNG_FORMAT_RGB};
+    *bytes = PNG_IMAGE_PNG_SIZE_MAX(image);
+    DT_TRY(DT_NEW(*data, *bytes));
+    if (png_image_write_to_memory(&image, *data, bytes, 0, pixels, 0, NULL))
+        return DT_OK;
+    free(*data);
+    DT_FAIL(DT_ERR_INTERNAL, "cannot encode a PNG file: %s", image.message);
+}
+
 #else
 
 bool dt_png_is_known(void)
@@ -204,6 +218,12 @@ dt_status dt_png_decode(struct dt_png *png, uint8_t *out, int x, int y, int w, i
 {
     (void)out, (void)x, (void)y, (void)w, (void)h;
     return dt_png_open(png, NULL, NULL, NULL, 0);
+}
+
+dt_status dt_png_encode(uint8_t **data, size_t *bytes, const uint8_t *pixels, int width, int height)
+{
+    (void)data, (void)bytes, (void)pixels, (void)width, (void)height;
+    DT_FAIL(DT_ERR_USAGE, "this build cannot write PNG files: build dtrain with libpng");
 }
 
 #endif

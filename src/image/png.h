@@ -1,7 +1,7 @@
-/* PNG files to RGB pixels, where the build has libpng. One decoder object per thread; the result is
- * a pure function of the bytes of the file. Every kind of PNG becomes 8 bits, RGB: of 16 bits the
- * upper 8 are taken (as Pillow does for colours and OpenCV for all; Pillow's conversion of 16-bit
- * grey would clip it to white), fewer bits are spread over 0 .. 255, grey is repeated, and
+/* PNG files to RGB pixels and back, where the build has libpng. One decoder object per thread; the
+ * result is a pure function of the bytes of the file. Every kind of PNG becomes 8 bits, RGB: of 16
+ * bits the upper 8 are taken (as Pillow does for colours and OpenCV for all; Pillow's conversion of
+ * 16-bit grey would clip it to white), fewer bits are spread over 0 .. 255, grey is repeated, and
  * transparency, also by a single colour, is composed on black. Gamma and colour profiles are
  * ignored, as in Pillow. Limit: 100 M pixels. */
 #ifndef DTRAIN_IMAGE_PNG_H
@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 
-bool dt_png_is_known(void); /* whether this build decodes PNG files */
+bool dt_png_is_known(void); /* whether this build knows PNG files */
 bool dt_png_found(const uint8_t *data, size_t bytes);
 
 struct dt_png;
@@ -26,5 +26,8 @@ dt_status dt_png_open(struct dt_png *png, int *width, int *height, const uint8_t
 /* Columns x .. x+w-1 of rows y .. y+h-1, inside the image, into out[h][w][3], RGB. Call it once
  * after dt_png_open. The whole file is decoded, and damage anywhere is DT_ERR_DATA. */
 dt_status dt_png_decode(struct dt_png *png, uint8_t *out, int x, int y, int w, int h);
+/* Encodes height x width x 3 RGB pixels into a new block; free with free(). */
+dt_status dt_png_encode(uint8_t **data, size_t *bytes, const uint8_t *pixels, int width,
+                        int height);
 
 #endif

@@ -1,0 +1,30 @@
+/* Pictures for people: enlarged images and text on a plane of pixels, saved as PNG or JPEG. */
+#ifndef DTRAIN_IMAGE_DRAW_H
+#define DTRAIN_IMAGE_DRAW_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct dt_picture {
+    uint8_t *pixels; /* height x width x 3, RGB */
+    int width, height;
+};
+
+/* All pixels have the same grey; free `pixels` with free(). DT_ERR_USAGE above 2^27 pixels. */
+dt_status dt_picture_create(struct dt_picture *picture, int width, int height, uint8_t grey);
+/* Draws size x size x 3 pixels at x, y, each as a square of zoom x zoom. What is beyond an edge is
+ * cut off, here and below. */
+void dt_draw_image(struct dt_picture *picture, int x, int y, const uint8_t *pixels, int size,
+                   int zoom);
+/* Pixels from one character to the next, and height of a character, at scale 1. */
+enum { DT_TEXT_STEP = 6, DT_TEXT_HEIGHT = 8 };
+/* Draws one line of text; what is not ASCII becomes a question mark. */
+void dt_draw_text(struct dt_picture *picture, int x, int y, const char *text, int scale,
+                  uint8_t grey);
+/* DT_ERR_USAGE unless `path` ends in .jpg or .jpeg, or .png where the build has libpng. */
+dt_status dt_picture_check(const char *path);
+dt_status dt_picture_save(const struct dt_picture *picture, const char *path);
+
+#endif
