@@ -135,6 +135,8 @@ TIED = {
     "data.train": "",
     "train.batch_size_per_rank": 0,
     "data.val": "",
+    "data.val_fraction": 0,
+    "model.num_classes": 10,
     "train.micro_batch_size": 0,
     "train.loss_scale": 0,
     "train.restore_best": False,
