@@ -11,8 +11,8 @@ data=data/quickstart
 if [ ! -e $data/val/_info.json ]; then
     rm -rf $data
     echo "quickstart: generating JPEG files"
-    build/dtrain demo-data $data/jpeg-train --per-class 1000 --size 32 --seed 1
-    build/dtrain demo-data $data/jpeg-val --per-class 200 --size 32 --seed 2
+    build/dtrain demo-data $data/jpeg-train --images-per-class 1000 --size 32 --seed 1
+    build/dtrain demo-data $data/jpeg-val --images-per-class 200 --size 32 --seed 2
     build/dtrain shard $data/jpeg-train $data/train --prefix train --per-shard 2500 --seed 1
     build/dtrain shard $data/jpeg-val $data/val --prefix val --per-shard 1000 --seed 1
 fi

@@ -17,11 +17,11 @@ struct dt_arguments {
     const char **sets;
     size_t n_sets;
     double max_time_s;
-    int64_t per_shard, per_class, size, seed, resize_short, quality, label_offset, threads, top,
-        count;
+    int64_t per_shard, images_per_class, size, seed, resize_short, quality, label_offset, threads,
+        top, count;
     int64_t decode;      /* -1 = all */
     const char *dry_run; /* NULL = no; "" or "plan" */
-    bool allow_config_change, profile, input, skip_bad, per_class_table, help, version;
+    bool allow_config_change, profile, input, skip_bad, per_class, help, version;
     char **operands;
     int n_operands;
 };

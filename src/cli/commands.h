@@ -16,7 +16,7 @@
           "resume", "max-time", "dry-run", "allow-config-change")                                  \
     RANKS(eval, "eval", "[RUN]",                                                                   \
           "Compute loss and accuracy of saved weights on the validation data.", 0, "weights",      \
-          "config", "set", "eval:per-class", "confusion", "predictions")                           \
+          "config", "set", "per-class", "confusion", "predictions")                                \
     RANKS(predict, "predict", "RUN IMAGE...",                                                      \
           "Name the most probable classes of images: files, folders, or - for a list on stdin.",   \
           0, "top", "config", "set")                                                               \
@@ -35,7 +35,7 @@
           0, "prefix", "per-shard", "seed", "threads", "resize-short", "quality", "skip-bad",      \
           "devkit", "label-offset")                                                                \
     LOCAL(demo_data, "demo-data", "DIR", "Generate labelled JPEG files for a first run.", 0,       \
-          "per-class", "size", "seed")                                                             \
+          "images-per-class", "size", "seed")                                                      \
     LOCAL(doctor, "doctor", "",                                                                    \
           "Show what this build and this machine support, and which device a run would use.", 0,   \
           "config", "set")                                                                         \

@@ -8,8 +8,7 @@ static void print_option(const char *name)
 {
     const struct dt_option *row = dt_option_find(name);
     bool apart = row->value && row->value[0] != '[';
-    int n = printf("    --%s%s%s", dt_option_typed(name), apart ? " " : "",
-                   row->value ? row->value : "");
+    int n = printf("    --%s%s%s", row->name, apart ? " " : "", row->value ? row->value : "");
     printf("%*s%s\n", n < 26 ? 26 - n : 1, "", row->help);
 }
 

@@ -37,7 +37,7 @@ static const struct dt_option options[] = {
     {"weights", DT_OPTION_TEXT, AT(weights), 0, 0, "PATH",
      "load a safetensors file, a checkpoint, or of a run folder the best one; also RUN@latest, "
      "RUN@step-N"},
-    {"eval:per-class", DT_OPTION_FLAG, AT(per_class_table), 0, 0, NULL,
+    {"per-class", DT_OPTION_FLAG, AT(per_class), 0, 0, NULL,
      "print precision, recall and F1 of every class"},
     {"confusion", DT_OPTION_TEXT, AT(confusion), 0, 0, "FILE",
      "write the confusion matrix: a table as .csv, a picture as .svg"},
@@ -67,7 +67,7 @@ static const struct dt_option options[] = {
      "worker threads (default: one per CPU)"},
     {"decode", DT_OPTION_ALL_OR_INTEGER, AT(decode), 0, INT_MAX, "all|N",
      "decode all images, or N spread evenly over the shards (default: all)"},
-    {"per-class", DT_OPTION_INTEGER, AT(per_class), 1, 1000000, "N",
+    {"images-per-class", DT_OPTION_INTEGER, AT(images_per_class), 1, 1000000, "N",
      "images per class (default: 100)"},
     {"size", DT_OPTION_INTEGER, AT(size), 8, 2048, "S", "height and width in pixels (default: 64)"},
     {"seed", DT_OPTION_INTEGER, AT(seed), 0, INT64_C(1) << 53, "S",
@@ -88,12 +88,6 @@ const struct dt_option *dt_option_find(const char *name)
         if (strcmp(options[i].name, name) == 0)
             return &options[i];
     return NULL;
-}
-
-const char *dt_option_typed(const char *name)
-{
-    const char *colon = strchr(name, ':');
-    return colon ? colon + 1 : name;
 }
 
 /* --- Values --- */
@@ -196,7 +190,7 @@ static dt_status refuse_option(const char *text, const struct dt_command *comman
         DT_FAIL(DT_ERR_USAGE, "%s: --%.*s takes no value", text, (int)strcspn(text, "=") - 2,
                 text + 2);
     for (; n <= DT_COMMAND_OPTIONS && command->options[n - 1]; n++)
-        names[n] = dt_option_typed(command->options[n - 1]);
+        names[n] = command->options[n - 1];
     size_t n_dashes = strspn(text, "-");
     snprintf(name, sizeof name, "%.*s", (int)strcspn(text + n_dashes, "="), text + n_dashes);
     if (takes_settings(command) && dt_config_option_hint(hint, sizeof hint, name))
@@ -254,7 +248,8 @@ static int has_argument(enum dt_option_kind kind)
 /* The short name of an option, 0 if it has none. */
 static char letter_of(const struct dt_option *row)
 {
-    static const char *const names[][2] = {{"help", "h"}, {"count", "n"}, {"output", "o"}};
+    static const char *const names[][2] = {
+        {"help", "h"}, {"count", "n"}, {"output", "o"}, {"top", "k"}};
     for (size_t i = 0; i < DT_COUNT(names); i++)
         if (strcmp(row->name, names[i][0]) == 0)
             return names[i][1][0];
@@ -275,7 +270,7 @@ static dt_status parse_options(struct dt_arguments *args, int argc, char **argv)
     dt_text_add(&text, ":");
     for (int i = 0; i < n; i++) {
         int has = has_argument(rows[i]->kind);
-        known[i] = (struct option){dt_option_typed(rows[i]->name), has, NULL, LONG_OPTION + i};
+        known[i] = (struct option){rows[i]->name, has, NULL, LONG_OPTION + i};
         if (letter_of(rows[i]))
             dt_text_add(&text, "%c%s", letter_of(rows[i]), has == required_argument ? ":" : "");
     }
@@ -315,7 +310,7 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
                                   .per_shard = 1000,
                                   .quality = 95,
                                   .label_offset = 1,
-                                  .per_class = 100,
+                                  .images_per_class = 100,
                                   .size = 64,
                                   .seed = 1,
                                   .top = 5,

@@ -29,8 +29,6 @@ struct dt_option {
 
 /* NULL if there is no such option. */
 const struct dt_option *dt_option_find(const char *name);
-/* What the user types for it, without the dashes. */
-const char *dt_option_typed(const char *name);
 
 /* Parses and checks argv; DT_ERR_USAGE, or DT_ERR_DEVICE if this CPU cannot run the program. With
  * help or version nothing else is checked. Call reset in any case. */

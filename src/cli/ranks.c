@@ -137,7 +137,7 @@ dt_status dt_cmd_eval(struct dt_comm *comm, const struct dt_config *config,
                       const struct dt_arguments *args)
 {
     struct dt_eval_options options = {.weights = args->weights,
-                                      .per_class = args->per_class_table,
+                                      .per_class = args->per_class,
                                       .confusion = args->confusion,
                                       .predictions = args->predictions};
     return dt_evaluate(comm, config, &options);

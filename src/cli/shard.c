@@ -22,6 +22,6 @@ dt_status dt_cmd_shard(const struct dt_arguments *args)
 
 dt_status dt_cmd_demo_data(const struct dt_arguments *args)
 {
-    return dt_shapes_write(args->operands[0], (int)args->per_class, (int)args->size,
+    return dt_shapes_write(args->operands[0], (int)args->images_per_class, (int)args->size,
                            (uint64_t)args->seed);
 }

@@ -31,7 +31,7 @@ has_cuda() {
 
 # Generated images: shapes NAME PER_CLASS SEED [SIZE]
 shapes() {
-    "$dtrain" demo-data "$work/$1" --per-class "$2" --size "${4:-32}" --seed "$3"
+    "$dtrain" demo-data "$work/$1" --images-per-class "$2" --size "${4:-32}" --seed "$3"
 }
 
 # A small training configuration for those images, on standard output.

@@ -50,7 +50,7 @@ def evaluate(ranks, name, *arguments):
 
 def make_images():
     """Two classes, 7 : 20 images to validate on; one name needs quotes."""
-    run(1, "demo-data", "all", "--per-class", "20", "--size", "32", "--seed", "1")
+    run(1, "demo-data", "all", "--images-per-class", "20", "--size", "32", "--seed", "1")
     for part in ("train", "val"):
         os.makedirs(part)
         shutil.copytree("all/ring", f"{part}/a ring, round")

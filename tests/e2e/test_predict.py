@@ -104,7 +104,7 @@ def test_refusals():
     run("predict", "run", "images", "--top", "0", code=64)
 
 
-run("demo-data", "images", "--per-class", "12", "--size", "48", "--seed", "3")
+run("demo-data", "images", "--images-per-class", "12", "--size", "48", "--seed", "3")
 with open("config.json", "w", encoding="utf-8") as config:
     json.dump(CONFIG, config)
 run("train", "--config", "config.json", "--out", "run")

@@ -88,7 +88,7 @@ def check_refused(config):
 
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
-    command = [DTRAIN, "demo-data", "train", "--per-class", "3", "--size", str(SIZE)]
+    command = [DTRAIN, "demo-data", "train", "--images-per-class", "3", "--size", str(SIZE)]
     subprocess.run(command, check=True, capture_output=True)
     files = {load(path).tobytes(): path for path in glob.glob("train/*/*.jpg")}
     assert len(files) == 30

@@ -168,7 +168,7 @@ def tar_of(path, members):
 
 def make_classes():
     """Class folders named like WordNet IDs; classes and files are ordered differently."""
-    run("demo-data", "shapes", "--per-class", 4, "--size", 40)
+    run("demo-data", "shapes", "--images-per-class", 4, "--size", 40)
     for i, name in enumerate(sorted(os.listdir("shapes"))):
         wnid = f"n{(i * 7919) % 10 * 11111 + 10000:08d}"
         for file in os.listdir(f"shapes/{name}"):
