@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "checkpoint/foreign.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-endian");
 
@@ -180,11 +181,13 @@ static dt_status read_header(struct dt_st_reader *r, uint64_t file_bytes)
     if (file_bytes < LENGTH_BYTES)
         DT_FAIL(DT_ERR_DATA, "%s is too short for a safetensors file", r->path);
     DT_TRY(dt_file_pread(r->fd, &length, sizeof length, 0, r->path));
-    if (length > HEADER_MAX || length > file_bytes - LENGTH_BYTES)
+    if (length > HEADER_MAX)
+        return dt_foreign_refuse(r->fd, file_bytes, r->path);
+    if (length > file_bytes - LENGTH_BYTES)
         DT_FAIL(DT_ERR_DATA,
-                "%s is not a safetensors file: a header of %" PRIu64 " bytes in a file of %" PRIu64
-                " (limit %d)",
-                r->path, length, file_bytes, HEADER_MAX);
+                "%s is cut off or not a safetensors file: a header of %" PRIu64
+                " bytes in a file of %" PRIu64,
+                r->path, length, file_bytes);
     r->data_offset = LENGTH_BYTES + length;
     DT_TRY(DT_NEW(text, (size_t)length + 1));
     DT_TRY_OUT(dt_file_pread(r->fd, text, (size_t)length, LENGTH_BYTES, r->path));

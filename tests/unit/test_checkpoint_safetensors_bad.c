@@ -102,6 +102,42 @@ static void test_malformed(void **state)
     }
 }
 
+/* What people give instead: the message names it, and the command that converts it. */
+static void test_foreign(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *head, *what;
+        size_t at; /* of `head`, after letters */
+    } files[] = {
+        {"PK\3\4\n\n\n\narchive/data.pkl", "a file of PyTorch", 0},
+        {"\x80\2\x8a\nl\xfc\x9c\x46", "a pickle of Python", 0},
+        {"PK\3\4\n\n\n\nweights.npy", "NumPy's .npz archive", 0},
+        {"PK\3\4\n\n\n\nmetadata.json", "a model of Keras", 0},
+        {"PK\3\4\n\n\n\nreadme.txt", "a zip archive", 0},
+        {"\x89HDF\r\n\x1a\n", "an HDF5 file", 0},
+        {"\b\7\x12\7pytorch", "a model in ONNX", 0},
+        {"\x1f\x8b\b\b", "compressed with gzip", 0},
+        {"ustar", "a tar archive", 257},
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:0", "git lfs pull", 0},
+        {"<!DOCTYPE html>\n<html>", "a web page", 0},
+        {"something else", "does not begin with the length of a header", 0},
+    };
+    struct dt_st_reader *reader;
+    char convert[3 * DT_PATH_MAX];
+    snprintf(convert, sizeof convert, "scripts/to_safetensors.py %s %s", path, path);
+    for (size_t i = 0; i < DT_COUNT(files); i++) {
+        char block[600];
+        memset(block, 'n', sizeof block);
+        memcpy(block + files[i].at, files[i].head, strlen(files[i].head));
+        save_bytes(block, sizeof block);
+        assert_int_equal(dt_st_open(&reader, path), DT_ERR_DATA);
+        if (!strstr(dt_error_text(), files[i].what) ||
+            (i < 2) != (strstr(dt_error_text(), convert) != NULL))
+            fail_msg("%s: \"%s\"", files[i].what, dt_error_text());
+    }
+}
+
 static void test_long_name(void **state)
 {
     (void)state;
@@ -271,10 +307,10 @@ static void test_heavy_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_malformed),    cmocka_unit_test(test_long_name),
-        cmocka_unit_test(test_many_tensors), cmocka_unit_test(test_short_files),
-        cmocka_unit_test(test_cut_later),    cmocka_unit_test(test_single_damage),
-        cmocka_unit_test(test_heavy_damage),
+        cmocka_unit_test(test_malformed),     cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_long_name),     cmocka_unit_test(test_many_tensors),
+        cmocka_unit_test(test_short_files),   cmocka_unit_test(test_cut_later),
+        cmocka_unit_test(test_single_damage), cmocka_unit_test(test_heavy_damage),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
