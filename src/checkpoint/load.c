@@ -64,7 +64,7 @@ dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path)
     dt_status status = DT_OK;
     const struct dt_graph *g = plan->graph;
     DT_TRY(dt_file_path(file, "%s/%s", path, DT_MODEL_FILE));
-    DT_TRY(dt_weights_load(plan, file, NULL, false));
+    DT_TRY(dt_weights_load(plan, file, NULL, false, NULL));
     DT_TRY(dt_file_path(file, "%s/%s", path, DT_OPTIM_FILE));
     DT_TRY_OUT(DT_NEW(values, dt_graph_largest(g, DT_PARAM)));
     DT_TRY_OUT(dt_st_open(&reader, file));

@@ -31,7 +31,8 @@ struct loading {
     struct dt_st_reader *file;
     const char *head; /* prefix of parameters that may keep their values; NULL = none */
     float *values;
-    struct list missing, unexpected, mismatched, kept;
+    int n_wanted, n_fitting, n_new; /* tensors of the model: all, in the file, of a new head */
+    struct list missing, unexpected, mismatched;
 };
 
 static void list_add(struct list *list, const char *before, const char *text, const char *after)
@@ -114,8 +115,10 @@ static void compare_tensors(struct loading *l)
             continue;
         const struct dt_st_tensor *saved = dt_st_find(l->file, tensor->name);
         bool fits = saved && same_shape(saved, tensor) && saved->dtype != DT_ST_I64;
+        l->n_wanted++;
+        l->n_fitting += fits;
         if (!fits && is_head(l, tensor->name))
-            list_name(&l->kept, tensor->name);
+            l->n_new++;
         else if (!saved)
             list_name(&l->missing, tensor->name);
         else if (!fits)
@@ -130,7 +133,6 @@ static void compare_tensors(struct loading *l)
             !ends_with(name, "num_batches_tracked") && !is_head(l, name))
             list_name(&l->unexpected, name);
     }
-    list_end(&l->kept, " ");
     list_end(&l->missing, " ");
     list_end(&l->unexpected, " ");
     list_end(&l->mismatched, "\n    ");
@@ -170,7 +172,30 @@ static dt_status copy_tensors(struct loading *l)
     return DT_OK;
 }
 
-dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *head, bool new_head)
+/* Rows of the classifier's weight; 0 if there is none in the file. */
+static int64_t saved_classes(const struct loading *l)
+{
+    char name[DT_NAME_MAX + 8];
+    snprintf(name, sizeof name, "%s.weight", l->head);
+    const struct dt_st_tensor *saved = dt_st_find(l->file, name);
+    return saved && saved->n_dims > 0 ? saved->dim[0] : 0;
+}
+
+static void describe(char *out, const struct loading *l, const char *path)
+{
+    struct dt_text text = dt_text_in(out, DT_WEIGHTS_TEXT);
+    dt_text_add(&text, "%d of %d tensors from %s", l->n_fitting, l->n_wanted, path);
+    if (l->n_new == 0)
+        return;
+    const int n_classes = l->graph->tensor[l->graph->logits[DT_TRAIN]].dim[1];
+    dt_text_add(&text, "; classifier %s new (", l->head);
+    if (saved_classes(l) > 0)
+        dt_text_add(&text, "%lld -> ", (long long)saved_classes(l));
+    dt_text_add(&text, "%d classes)", n_classes);
+}
+
+dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *head, bool new_head,
+                          char *text)
 {
     struct loading *l = NULL;
     dt_status status = DT_OK;
@@ -178,16 +203,16 @@ dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *he
     l->plan = plan;
     l->graph = plan->graph;
     l->head = new_head ? head : NULL;
-    struct list *lists[] = {&l->missing, &l->unexpected, &l->mismatched, &l->kept};
+    struct list *lists[] = {&l->missing, &l->unexpected, &l->mismatched};
     for (size_t i = 0; i < DT_COUNT(lists); i++)
         lists[i]->text = dt_text_in(lists[i]->buffer, LIST_BYTES);
     DT_TRY_OUT(dt_st_open(&l->file, path));
     compare_tensors(l);
     DT_TRY_OUT(refuse_misfit(l, path));
-    DT_TRY_OUT(copy_tensors(l));
-    if (l->kept.n > 0)
-        dt_log(DT_LOG_INFO, "classifier %s of %s skipped; initialised randomly", l->kept.text.at,
-               path);
+    if (plan->arena[DT_ARENA_PARAMS])
+        DT_TRY_OUT(copy_tensors(l));
+    if (text)
+        describe(text, l, path);
 out:
     dt_st_close(l->file);
     free(l->values);

@@ -4,11 +4,18 @@
 
 #include <stdbool.h>
 
+#include "base/file.h"
 #include "dtrain/plan.h"
 
-/* Loads weights and running statistics by name from a safetensors file. Local. With `new_head` a
- * classifier of a different shape keeps its values and is named in a message. */
-dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *head, bool new_head);
+enum { DT_WEIGHTS_TEXT = DT_PATH_MAX + 256 };
+
+/* Loads weights and running statistics by name from a safetensors file; into a plan without memory
+ * (dt_plan_layout) it loads nothing and only checks that they fit. Local. With `new_head` a
+ * classifier of a different shape keeps its values. text[DT_WEIGHTS_TEXT] (may be NULL) says how
+ * much of the model the file has: "100 of 102 tensors from FILE; classifier fc new (1000 -> 2
+ * classes)". */
+dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *head, bool new_head,
+                          char *text);
 /* Resolves a file, a checkpoint, a folder of another program, a run folder (its best checkpoint),
  * or RUN@best, RUN@latest, RUN@step-N to the model file, written to out[DT_PATH_MAX]. */
 dt_status dt_weights_find(char *out, const char *path);

@@ -165,7 +165,7 @@ dt_status dt_session_open_weights(struct dt_session *s, const struct dt_session_
     DT_TRY(take_classes(s, path, weights));
     DT_TRY(dt_session_open(s, needs));
     if (s->rank == 0)
-        status = dt_weights_load(s->plan, path, s->model->head, false);
+        status = dt_weights_load(s->plan, path, s->model->head, false, NULL);
     DT_TRY(dt_comm_agree(s->comm, status));
     return dt_plan_broadcast(s->plan);
 }

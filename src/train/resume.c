@@ -241,19 +241,23 @@ static struct dt_checkpoint describe_start(const struct dt_session *s)
     return state;
 }
 
+dt_status dt_resume_initial_weights(struct dt_session *s)
+{
+    char path[DT_PATH_MAX];
+    if (s->rank != 0 || s->config->model.initial_checkpoint[0] == '\0')
+        return DT_OK;
+    DT_TRY(dt_weights_find(path, s->config->model.initial_checkpoint));
+    return dt_weights_load(s->plan, path, s->model->head, true, s->weights);
+}
+
 static dt_status load_state(struct dt_session *s, const struct dt_resume *resume)
 {
-    const char *initial_checkpoint = s->config->model.initial_checkpoint;
     if (s->rank != 0)
         return DT_OK;
     if (resume->found)
         return dt_checkpoint_load(s->plan, resume->path);
     DT_TRY(dt_plan_init_params(s->plan, s->config->train.seed));
-    if (initial_checkpoint[0] == '\0')
-        return DT_OK;
-    char path[DT_PATH_MAX];
-    DT_TRY(dt_weights_find(path, initial_checkpoint));
-    return dt_weights_load(s->plan, path, s->model->head, true);
+    return dt_resume_initial_weights(s);
 }
 
 static void log_changes(const struct dt_checkpoint *saved, const struct dt_session *s)

@@ -26,5 +26,8 @@ dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
  * that of the checkpoint, whose training data must be the same, or the beginning. Collective. */
 dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *resume,
                          struct dt_session *s);
+/* Loads model.initial_checkpoint, if any, on rank 0 and describes it in s->weights; into a layout
+ * only checks that it fits. Local. */
+dt_status dt_resume_initial_weights(struct dt_session *s);
 
 #endif

@@ -184,8 +184,9 @@ static void report_start(const struct run *r)
         DT_INT("train_images", dt_dataset_size(s->train_set)),
         DT_INT("val_images", s->val_set ? dt_dataset_size(s->val_set) : 0),
         DT_INT("start_step", r->at.step),
+        DT_TEXT("weights", s->weights),
     };
-    dt_report_event(s->report, "run_start", fields, DT_COUNT(fields));
+    dt_report_event(s->report, "run_start", fields, (int)DT_COUNT(fields) - !s->weights[0]);
 }
 
 static void log_finished(const struct run *r)
@@ -220,6 +221,8 @@ static void print_start(const struct run *r, const struct dt_resume *resume)
     char from[DT_PATH_MAX + 8] = "from scratch";
     if (resume->found)
         snprintf(from, sizeof from, "from %s", resume->path);
+    else if (s->weights[0])
+        snprintf(from, sizeof from, "from these weights");
     struct dt_summary summary = {
         .run_dir = s->config->output.dir,
         .start = from,

@@ -3,6 +3,7 @@
 #define DTRAIN_TRAIN_SESSION_H
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/weights.h"
 #include "data/names.h"
 #include "dtrain/comm.h"
 #include "dtrain/config.h"
@@ -44,7 +45,8 @@ struct dt_session {
     int64_t steps_per_epoch; /* 0 = unknown: a layout without data, see data_problem */
     dt_status data_status;   /* and then why */
     char data_problem[1024];
-    int64_t last_step; /* training ends here: all epochs, or train.max_steps */
+    char weights[DT_WEIGHTS_TEXT]; /* rank 0: of model.initial_checkpoint; "" = not loaded */
+    int64_t last_step;             /* training ends here: all epochs, or train.max_steps */
 };
 
 /* The parts that a sub-command needs. */

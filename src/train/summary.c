@@ -146,6 +146,13 @@ static void print_limits(struct dt_text *line, const struct dt_session *s,
         dt_text_add(line, "; stops in time for %s", summary->end);
 }
 
+static void print_weights(struct dt_text *line, const struct dt_session *s,
+                          const struct dt_summary *summary)
+{
+    (void)summary;
+    dt_text_add(line, "%s", s->weights);
+}
+
 static void print_start(struct dt_text *line, const struct dt_session *s,
                         const struct dt_summary *summary)
 {
@@ -160,15 +167,18 @@ void dt_summary_print(const struct dt_session *s, const struct dt_summary *summa
         void (*print)(struct dt_text *line, const struct dt_session *s,
                       const struct dt_summary *summary);
     } rows[] = {
-        {"model", print_model},       {"device", print_device}, {"data", print_data},
-        {"schedule", print_schedule}, {"memory", print_memory}, {"checkpoints", print_checkpoints},
-        {"limits", print_limits},     {"start", print_start},
+        {"model", print_model},   {"device", print_device},
+        {"data", print_data},     {"schedule", print_schedule},
+        {"memory", print_memory}, {"checkpoints", print_checkpoints},
+        {"limits", print_limits}, {"weights", print_weights},
+        {"start", print_start},
     };
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
-        char text[DT_PATH_MAX + 256];
+        char text[DT_WEIGHTS_TEXT];
         struct dt_text line = dt_text_in(text, sizeof text);
         rows[i].print(&line, s, summary);
-        dt_log(DT_LOG_INFO, "%-12s %s", rows[i].label, text);
+        if (line.used > 0)
+            dt_log(DT_LOG_INFO, "%-12s %s", rows[i].label, text);
     }
 }
 
@@ -212,6 +222,8 @@ void dt_session_print(const struct dt_session *s, FILE *out)
             s->global_batch_size, s->n_ranks, s->n_passes, s->micro_batch_size);
     s->backend->describe(s->device, device, sizeof device);
     fprintf(out, "device %s\n", device);
+    if (s->weights[0])
+        fprintf(out, "weights: %s\n", s->weights);
     if (s->train_set) {
         fprintf(out, "%u training images, %" PRId64 " steps per epoch, %" PRId64 " steps in all\n",
                 dt_dataset_size(s->train_set), s->steps_per_epoch, s->last_step);

@@ -13,6 +13,7 @@
 #include "base/pulse.h"
 #include "base/sort.h"
 #include "train/replicas.h"
+#include "train/resume.h"
 #include "train/run.h"
 
 /* --- One step --- */
@@ -249,21 +250,21 @@ static dt_status train(struct run *r)
 
 /* --- The whole run --- */
 
-/* Problems with the data are reported last, so that the rest is seen. */
+/* Problems with weights and data are reported last, so that the rest is seen. */
 static dt_status dry_run(struct dt_session *s, bool with_plan)
 {
     struct dt_session_needs needs = {
         .train = true, .eval = dt_config_has_validation(s->config), .layout_only = true};
     DT_TRY(dt_session_open(s, &needs));
+    dt_status status = dt_resume_initial_weights(s);
     if (s->rank == 0) {
         dt_session_print(s, stdout);
         if (with_plan)
             dt_plan_print_actions(s->plan, stdout);
         fflush(stdout);
     }
-    dt_status status = s->data_status;
-    if (status != DT_OK)
-        status = DT_ERROR(status, "%s", s->data_problem);
+    if (s->data_status != DT_OK)
+        status = DT_ERROR(s->data_status, "%s", s->data_problem);
     return dt_comm_agree(s->comm, status);
 }
 

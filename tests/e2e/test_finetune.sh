@@ -21,8 +21,18 @@ still="--set train.max_steps=1 --set schedule.lr=1e-20 --set optim.weight_decay=
 run same $still
 /usr/bin/python3 "$here/compare.py" "$(model_of "$work/same")" "$weights" 1e-7
 printf "%s\n" $(ls "$work/train" | head -7 | tac) > "$work/classes"
-run more $still --set data.class_map="$work/classes" --set model.num_classes=0
-grep -q "classifier .*fc.weight.* skipped" "$work/log" || fail "no message about the new head"
+seven="--set data.class_map=$work/classes --set model.num_classes=0"
+run more $still $seven
+head="of [0-9]* tensors from $weights; classifier fc new (10 -> 7 classes)"
+grep -q "weights .* $head" "$work/log" || fail "no message about the new head"
+grep '"run_start"' "$work/more/metrics.jsonl" | grep -q "\"weights\":\".*$head\"" ||
+    fail "no weights in run_start"
+"$dtrain" --config "$work/config.json" --out "$work/dry" --dry-run $seven \
+    --set model.initial_checkpoint="$weights" | grep -q "^weights: .* $head" || fail "the dry run"
+got=0
+"$dtrain" --config "$work/config.json" --out "$work/dry" --dry-run \
+    --set model.initial_checkpoint="$work/nowhere" > /dev/null 2>&1 || got=$?
+[ $got = 66 ] || fail "exit code $got of a dry run without the weights file"
 /usr/bin/python3 - "$(model_of "$work/more")" "$weights" <<'PY'
 import json, struct, sys
 def load(path):
