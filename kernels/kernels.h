@@ -141,6 +141,7 @@ cudaError_t dt_kernel_bn_finalize(cudaStream_t stream, float *mean, float *varia
                                   float *running_mean, float *running_var, const float *partial,
                                   const struct dt_norm_args *args);
 /* dst = [relu]((src - mean) * scale / sqrt(variance + eps) + shift [+ residual]); dst may be src.
+ * shift and mean may both be NULL: zeros, as in the gradient of a frozen batch norm.
  * mask (with relu in training, else NULL): bit i of byte j says element 8 j + i of dst was > 0 or
  * NaN, before it was rounded to `type`. */
 cudaError_t dt_kernel_bn_apply(cudaStream_t stream, enum dt_dtype type, void *dst, uint8_t *mask,

@@ -226,11 +226,15 @@ struct bn_channels {
 static __device__ inline void forward_coefs(float a[DT_GROUP], float b[DT_GROUP],
                                             const struct bn_channels &in, float eps, int c)
 {
-    float mean[DT_GROUP], variance[DT_GROUP];
+    float mean[DT_GROUP] = {0}, variance[DT_GROUP];
     dt_load8(a, in.scale + c);
-    dt_load8(b, in.shift + c);
-    dt_load8(mean, in.mean + c);
     dt_load8(variance, in.variance + c);
+    for (int k = 0; k < DT_GROUP; k++)
+        b[k] = 0;
+    if (in.shift) {
+        dt_load8(b, in.shift + c);
+        dt_load8(mean, in.mean + c);
+    }
     for (int k = 0; k < DT_GROUP; k++) {
         a[k] *= rsqrtf(variance[k] + eps);
         b[k] = fmaf(-mean[k], a[k], b[k]);

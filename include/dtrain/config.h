@@ -123,6 +123,7 @@ struct dt_config {
     struct dt_config_optim {
         double momentum, weight_decay;
         bool nesterov, decay_norm_bias; /* decay_norm_bias: also decay batch norm and bias */
+        char freeze[4096];              /* names of modules that are not trained */
     } optim;
     struct dt_config_schedule {
         enum dt_schedule_kind kind;

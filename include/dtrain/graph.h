@@ -41,6 +41,7 @@ struct dt_tensor {
     int n_dims;      /* as saved: linear weights 2, conv weights 4, bias 1 */
     int dim[4];      /* N C H W, O I H W, or trailing ones */
     bool decay;      /* PARAM: weight decay applies by default (weights of conv and linear) */
+    bool frozen;     /* PARAM: not trained; it has no gradient (dt_graph_freeze) */
     struct dt_init init;
     int diff;        /* PARAM: its DIFF_PARAM tensor, -1 before autodiff; DIFF_PARAM: its PARAM */
 };
@@ -54,7 +55,8 @@ struct dt_tensor {
  *   ingest             pixels -> dst                     u8 N,H,W,C to normalised f32
  *   conv               src weights [bias] -> dst         attr conv; .relu fused after the bias
  *   bn                 src scale shift running_mean running_var [residual]
- *                      -> dst [mean variance [workspace]]   (eval: dst only); updates running_*
+ *                      -> dst [mean variance [workspace]]   updates running_*; dst only (eval, or
+ *                                                        frozen): normalises by running_*
  *   relu               src -> dst
  *   add                a b -> dst                        .relu fused
  *   max_pool           src -> dst [workspace]
@@ -73,6 +75,7 @@ struct dt_tensor {
  *   conv_bwd_weights   src diff_dst -> diff_weights [diff_bias]
  *   bn_bwd             src diff_dst scale shift mean variance [workspace, with .relu] [diff_dst2]
  *                      -> diff_src diff_scale diff_shift [diff_residual]   for diff_dst + diff_dst2
+ *   bn_frozen_bwd      diff_dst scale running_var -> diff_src   of bn with dst only, no ReLU
  *   relu_bwd           diff_dst dst [diff_dst2] -> diff_src   (diff_dst + diff_dst2) where dst > 0
  *   max_pool_bwd       diff_dst workspace -> diff_src
  *   avg_pool_bwd       diff_dst -> diff_src
@@ -93,6 +96,7 @@ struct dt_tensor {
     X(CONV_BWD_DATA, conv_bwd_data, 2, 2, 1, 1, 0)                                                \
     X(CONV_BWD_WEIGHTS, conv_bwd_weights, 2, 2, 1, 2, 0)                                          \
     X(BN_BWD, bn_bwd, 6, 8, 3, 4, 2)                                                              \
+    X(BN_FROZEN_BWD, bn_frozen_bwd, 3, 3, 1, 1, 1)                                                \
     X(RELU_BWD, relu_bwd, 2, 3, 1, 1, 5)                                                          \
     X(MAX_POOL_BWD, max_pool_bwd, 2, 2, 1, 1, 0)                                                  \
     X(AVG_POOL_BWD, avg_pool_bwd, 1, 1, 1, 1, 0)                                                  \
@@ -182,6 +186,11 @@ int dt_graph_tensor(struct dt_graph *g, const char *name, enum dt_role role, enu
 struct dt_node *dt_graph_node(struct dt_graph *g, enum dt_op op, const char *name, int n_src,
                               const int *src, int n_dst, const int *dst);
 
+/* Freezes the parameters of all modules named `module` or below it ("layer1": "layer1.0.conv1" and
+ * so on): they are not trained, and in training their batch norms use the running statistics and
+ * leave them as they are. Returns the number of these parameters. Call after building the models
+ * and before dt_graph_fuse. */
+int dt_graph_freeze(struct dt_graph *g, const char *module);
 /* Fuses adjacent forward nodes in both phases: conv+relu, bn+relu, bn+add+relu, add+relu; in
  * training bn gets its workspace. A fusion is done only if `supports` says that the fused node can
  * run (NULL: always). Call after building the models and before dt_graph_differentiate. */
@@ -191,7 +200,8 @@ dt_status dt_graph_fuse(struct dt_graph *g, dt_supports_fn *supports, void *cont
  * of `supports` for a backend that can run all of them. */
 bool dt_node_is_foldable(const struct dt_node *node);
 /* Appends the backward nodes of phase DT_TRAIN; parameter gradients are created in the order they
- * become ready. The gradient of a value with several readers is summed by add nodes; a sum whose
+ * become ready. Frozen parameters get none, and nothing is computed for values that depend on no
+ * others. The gradient of a value with several readers is summed by add nodes; a sum whose
  * only reader is relu_bwd or bn_bwd is folded into it. Frees nothing; call it only once. */
 dt_status dt_graph_differentiate(struct dt_graph *g);
 

@@ -1,7 +1,8 @@
 /* The plan: a graph compiled once into flat lists of actions over a few fixed memory arenas.
  *
  *   params | grads | momentum | stats   parameters lie in the order in which their gradients get
- *                                       ready; element i of the first three belongs together
+ *                                       ready, then the frozen ones, which have neither gradient
+ *                                       nor momentum; element i of the first three belongs together
  *   shadow                              16-bit copy of params, in mixed precision
  *   accum                               fp32 sums of gradients: over micro-batches, and between
  * ranks where 16-bit gradients are exchanged in 32 bits work                                inputs,
@@ -163,7 +164,8 @@ dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict);
 dt_status dt_plan_broadcast_stats(struct dt_plan *plan);
 /* Logical fp32 values of a tensor. For a PARAM, `arena` is PARAMS, GRADS (the gradients of the last
  * update; fp16: times the loss scale) or MOMENTUM; for a STAT it is STATS. Setting PARAMS refreshes
- * the shadow. For the logits it is WORK, until the next pass. */
+ * the shadow. The momentum of a frozen parameter is 0; setting it does nothing. For the logits it is
+ * WORK, until the next pass. */
 dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out);
 dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, const float *in);
 

@@ -220,6 +220,10 @@ const struct dt_key dt_keys[] = {
     REAL(optim.weight_decay, 1e-4, 0, 1, "L2 penalty added to the gradient"),
     BOOL(optim.nesterov, false, "Nesterov momentum"),
     BOOL(optim.decay_norm_bias, false, "Weight decay on batch norm and bias too"),
+    NAMES(
+        optim.freeze, "", NULL,
+        "Modules that are not trained, such as conv1 or layer1 (with all in it); their batch norms "
+        "use the running statistics"),
 
     CHOICE(schedule.kind, DT_SCHEDULE_STEP, schedules, "Learning rate schedule after warm-up"),
     POSITIVE(schedule.lr, 0.1, 1000, "Peak learning rate"),

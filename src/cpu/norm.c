@@ -79,13 +79,13 @@ static uint16_t *row_mask(const struct bn *bn, int image, int block)
     return bn->mask ? bn->mask + row_index(bn, image, block) * n_words : NULL;
 }
 
-/* Values of the channels of a block, per lane; 0 in padded channels. */
+/* Values of the channels of a block, per lane; 0 in padded channels and for NULL. */
 static void load_channels(double out[LANES], const float *values, const struct bn *bn, int block)
 {
     const struct dt_cpu_rows *rows = bn->rows;
     for (int i = 0; i < LANES; i++) {
         int channel = block * rows->block + i % rows->block;
-        out[i] = channel < rows->channels ? (double)values[channel] : 0;
+        out[i] = values && channel < rows->channels ? (double)values[channel] : 0;
     }
 }
 
@@ -399,6 +399,12 @@ static bool goes_past_caches(const struct dt_cpu_rows *rows, const float *dst, c
     return dst != src && dst != src2 && n_rows * rows->row_elements * sizeof(float) > cached;
 }
 
+static dt_status prepare_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    DT_TRY(prepare_rows(dev, exec, "app", "a"));
+    return DT_OK;
+}
+
 static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec,
                         const struct dt_scalars *scalars)
 {
@@ -461,5 +467,24 @@ static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
+/* The forward pass without mean and shift. */
+static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec,
+                                   const struct dt_scalars *scalars)
+{
+    (void)dev;
+    (void)scalars;
+    struct bn bn = {.rows = &exec->rows,
+                    .src = dt_cpu_src(exec, 0),
+                    .scale = dt_cpu_src(exec, 1),
+                    .running_var = dt_cpu_src(exec, 2),
+                    .dst = dt_cpu_dst(exec, 0),
+                    .eps = exec->node->attr.bn.eps};
+    bn.past_caches = goes_past_caches(bn.rows, bn.dst, bn.src, NULL);
+#pragma omp parallel
+    forward_eval(&bn);
+    return DT_OK;
+}
+
 const struct dt_cpu_op dt_cpu_bn = {prepare_bn, run_bn};
 const struct dt_cpu_op dt_cpu_bn_bwd = {prepare_bn_bwd, run_bn_bwd};
+const struct dt_cpu_op dt_cpu_bn_frozen_bwd = {prepare_bn_frozen_bwd, run_bn_frozen_bwd};

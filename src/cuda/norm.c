@@ -79,6 +79,13 @@ static dt_status prepare_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
+static dt_status prepare_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    DT_TRY(prepare_rows(exec, "avv", "a"));
+    return DT_OK;
+}
+
 static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
@@ -130,5 +137,17 @@ static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
+static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_norm_args args = args_of(exec);
+    void *const *src = exec->src_data;
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_bn_apply(dev->compute, exec->src[0]->type, exec->dst_data[0], NULL,
+                                      src[0], NULL, src[1], NULL, NULL, src[2], false, &args)));
+    return DT_OK;
+}
+
 const struct dt_cuda_op dt_cuda_bn = {.prepare = prepare_bn, .run = run_bn};
 const struct dt_cuda_op dt_cuda_bn_bwd = {.prepare = prepare_bn_bwd, .run = run_bn_bwd};
+const struct dt_cuda_op dt_cuda_bn_frozen_bwd = {.prepare = prepare_bn_frozen_bwd,
+                                                 .run = run_bn_frozen_bwd};

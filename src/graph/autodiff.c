@@ -12,7 +12,7 @@
 #include "graph/internal.h"
 
 struct value {
-    bool needs;   /* depends on a parameter */
+    bool needs;   /* depends on a parameter that is trained */
     int producer; /* node id, -1 = none */
     int n_terms, term[2];
 };
@@ -144,9 +144,10 @@ void dt_autodiff_weights_then_data(struct dt_autodiff *ad, const struct dt_node 
     int src[2] = {node->src[0], diff_dst};
     int dst[2];
     int n_dst = 0;
-    for (int i = 1; i < node->n_src; i++)
+    for (int i = 1; i < node->n_src && dt_autodiff_needs(ad, node->src[i]); i++)
         dst[n_dst++] = dt_autodiff_new_param(ad, node->src[i]);
-    dt_autodiff_append(ad, bwd_weights, node, 2, src, n_dst, dst);
+    if (n_dst > 0)
+        dt_autodiff_append(ad, bwd_weights, node, 2, src, n_dst, dst);
     if (dt_autodiff_needs(ad, node->src[0]))
         append_one_to_one(ad, bwd_data, node, diff_dst, node->src[1]);
 }
@@ -170,19 +171,21 @@ static dt_status check_start(const struct dt_graph *g)
 
 static void find_needs(struct dt_autodiff *ad)
 {
-    const struct dt_graph *g = ad->g;
+    struct dt_graph *g = ad->g;
     for (int i = 0; i < ad->n_values; i++) {
-        ad->value[i].needs = g->tensor[i].role == DT_PARAM;
+        ad->value[i].needs = g->tensor[i].role == DT_PARAM && !g->tensor[i].frozen;
         ad->value[i].producer = -1;
     }
     for (int i = 0; i < g->n_nodes; i++) {
-        const struct dt_node *node = &g->node[i];
+        struct dt_node *node = &g->node[i];
         if (node->phase != DT_TRAIN || node->op == DT_OP_SOFTMAX_XENT)
             continue;
         struct value *v = &ad->value[node->dst[0]];
         v->producer = i;
         for (int k = 0; k < node->n_src; k++)
             v->needs = v->needs || ad->value[node->src[k]].needs;
+        if (!v->needs)
+            node->n_dst = 1; /* nothing is saved for a backward pass */
     }
 }
 
@@ -207,7 +210,7 @@ static dt_status check_end(const struct dt_graph *g, int n_forward)
         const struct dt_node *node = &g->node[i];
         for (int k = 0; node->phase == DT_TRAIN && k < node->n_src; k++) {
             const struct dt_tensor *t = &g->tensor[node->src[k]];
-            if (t->role == DT_PARAM && t->diff < 0)
+            if (t->role == DT_PARAM && !t->frozen && t->diff < 0)
                 DT_FAIL(DT_ERR_INTERNAL, "parameter %s has no influence on the loss", t->name);
         }
     }

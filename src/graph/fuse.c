@@ -39,7 +39,7 @@ static bool fuse_if_supported(struct fuser *f, int keep, int last, struct dt_nod
     const int n_tensors = g->n_tensors;
     fused->relu = true;
     fused->dst[0] = g->node[last].dst[0];
-    if (fused->op == DT_OP_BN && fused->phase == DT_TRAIN) {
+    if (fused->op == DT_OP_BN && fused->n_dst > 1) {
         char name[DT_NAME_MAX + 16];
         snprintf(name, sizeof name, "%.*s.workspace", DT_NAME_MAX - 11, fused->name);
         fused->dst[fused->n_dst++] =

@@ -157,6 +157,30 @@ struct dt_node *dt_graph_node(struct dt_graph *g, enum dt_op op, const char *nam
     return g->status == DT_OK ? &g->node[g->n_nodes - 1] : NULL;
 }
 
+static bool is_within(const char *name, const char *module)
+{
+    size_t n = strlen(module);
+    return strncmp(name, module, n) == 0 && (name[n] == '.' || name[n] == '\0');
+}
+
+int dt_graph_freeze(struct dt_graph *g, const char *module)
+{
+    int n_params = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        struct dt_node *node = &g->node[i];
+        if (node->phase != DT_TRAIN || !is_within(node->name, module))
+            continue;
+        for (int k = 0; k < node->n_src; k++) {
+            struct dt_tensor *t = &g->tensor[node->src[k]];
+            t->frozen = t->role == DT_PARAM;
+            n_params += t->frozen;
+        }
+        if (node->op == DT_OP_BN)
+            node->n_dst = 1;
+    }
+    return n_params;
+}
+
 size_t dt_tensor_elements(const struct dt_tensor *tensor)
 {
     size_t n = 1;

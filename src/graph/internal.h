@@ -70,7 +70,7 @@ double dt_flops_bwd_weights(const struct dt_graph *g, const struct dt_node *node
 
 /* --- autodiff.c: bookkeeping of gradients. A value is a forward tensor, a diff its gradient. ---
  */
-/* True if the tensor depends on a parameter, so that its gradient is needed. */
+/* True if the tensor depends on a parameter that is trained, so that its gradient is needed. */
 bool dt_autodiff_needs(const struct dt_autodiff *ad, int value);
 /* A new gradient tensor shaped like `value`; for a parameter, its DIFF_PARAM. */
 int dt_autodiff_new(struct dt_autodiff *ad, int value);

@@ -23,11 +23,29 @@ int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init
     return dt_draft_commit(g, &draft);
 }
 
+/* With fixed statistics it is a multiplication; a fused ReLU and addition come after it. */
+static void gradient_frozen_bn(struct dt_autodiff *ad, const struct dt_node *node)
+{
+    int diff = dt_autodiff_take(ad, node);
+    if (node->residual)
+        dt_autodiff_give(ad, node->src[node->n_src - 1], diff);
+    if (!dt_autodiff_needs(ad, node->src[0]))
+        return;
+    const int src[3] = {diff, node->src[1], node->src[4]};
+    int diff_src = dt_autodiff_new(ad, node->src[0]);
+    dt_autodiff_append(ad, DT_OP_BN_FROZEN_BWD, node, 3, src, 1, &diff_src);
+    dt_autodiff_give(ad, node->src[0], diff_src);
+}
+
 /* bn_bwd also differentiates a fused ReLU, using the workspace, and sums two gradient terms itself.
  */
 static void gradient_bn(struct dt_autodiff *ad, const struct dt_node *node)
 {
     int term[2];
+    if (node->n_dst == 1) {
+        gradient_frozen_bn(ad, node);
+        return;
+    }
     int n_terms = dt_autodiff_take_terms(ad, node->dst[0], term);
     int src[DT_MAX_SRC] = {node->src[0], term[0], node->src[1], node->src[2]};
     int n_src = 4;
@@ -54,3 +72,4 @@ static void gradient_bn(struct dt_autodiff *ad, const struct dt_node *node)
 
 const struct dt_op_rule dt_rule_bn = {.per_element = 5, .gradient = gradient_bn};
 const struct dt_op_rule dt_rule_bn_bwd = {.per_element = 8};
+const struct dt_op_rule dt_rule_bn_frozen_bwd = {.per_element = 1};

@@ -9,9 +9,9 @@
 #include "base/mem.h"
 #include "plan/internal.h"
 
-/* order[]: PARAM tensors, sorted by the node that writes their gradient, or by id without a
- * backward pass. ready[]: that node. */
-static int order_params(const struct dt_graph *g, int *order, int *ready)
+/* order[]: PARAM tensors, sorted by the node that writes their gradient; then by id those without
+ * one: the frozen, or all if there is no backward pass. ready[]: that node. */
+static int order_params(const struct dt_graph *g, int *order, int *ready, int *n_trained)
 {
     int n_params = 0;
     for (int n = 0; n < g->n_nodes; n++)
@@ -22,10 +22,9 @@ static int order_params(const struct dt_graph *g, int *order, int *ready)
             order[n_params] = dst->diff;
             ready[n_params++] = n;
         }
-    if (n_params > 0)
-        return n_params;
+    *n_trained = n_params;
     for (int t = 0; t < g->n_tensors; t++)
-        if (g->tensor[t].role == DT_PARAM) {
+        if (g->tensor[t].role == DT_PARAM && (*n_trained == 0 || g->tensor[t].frozen)) {
             order[n_params] = t;
             ready[n_params++] = -1;
         }
@@ -75,7 +74,7 @@ static bool has_shadow(const struct dt_plan *plan, const int *order, int n_param
 static void place_persistent(struct dt_plan *plan, const int *order, int n_params)
 {
     const struct dt_graph *g = plan->graph;
-    size_t offset = 0, grad_bytes = dt_dtype_bytes(plan->grads_type);
+    size_t offset = 0, trained = 0, grad_bytes = dt_dtype_bytes(plan->grads_type);
     for (int i = 0; i < n_params; i++) {
         struct dt_place *place = &plan->place[order[i]];
         place->arena = DT_ARENA_PARAMS;
@@ -86,13 +85,14 @@ static void place_persistent(struct dt_plan *plan, const int *order, int n_param
             plan->place[diff].offset = offset / sizeof(float) * grad_bytes;
         }
         offset += dt_plan_align(place->bytes);
+        if (diff >= 0)
+            trained = offset;
     }
-    bool trains = n_params > 0 && g->tensor[order[0]].diff >= 0;
     plan->arena_bytes[DT_ARENA_PARAMS] = offset;
     plan->arena_bytes[DT_ARENA_SHADOW] = has_shadow(plan, order, n_params) ? offset / 2 : 0;
-    plan->arena_bytes[DT_ARENA_GRADS] = trains ? offset / sizeof(float) * grad_bytes : 0;
-    plan->arena_bytes[DT_ARENA_MOMENTUM] = trains ? offset : 0;
-    plan->arena_bytes[DT_ARENA_ACCUM] = trains && plan->options.accumulate ? offset : 0;
+    plan->arena_bytes[DT_ARENA_GRADS] = trained / sizeof(float) * grad_bytes;
+    plan->arena_bytes[DT_ARENA_MOMENTUM] = trained;
+    plan->arena_bytes[DT_ARENA_ACCUM] = plan->options.accumulate ? trained : 0;
     for (int t = 0; t < g->n_tensors; t++) {
         if (g->tensor[t].role != DT_STAT)
             continue;
@@ -174,12 +174,12 @@ dt_status dt_plan_place_params(struct dt_plan *plan)
     dt_status status = DT_OK;
     DT_TRY_OUT(DT_NEW(order, (size_t)g->n_tensors));
     DT_TRY_OUT(DT_NEW(ready, (size_t)g->n_tensors));
-    int n_params = order_params(g, order, ready);
+    int n_trained, n_params = order_params(g, order, ready, &n_trained);
     DT_TRY_OUT(check_every_param(g, order, n_params));
     DT_TRY_OUT(find_grads_type(plan, order, n_params));
     place_persistent(plan, order, n_params);
     if (plan->arena_bytes[DT_ARENA_GRADS] > 0)
-        DT_TRY_OUT(make_buckets(plan, order, ready, n_params));
+        DT_TRY_OUT(make_buckets(plan, order, ready, n_trained));
 out:
     free(order);
     free(ready);

@@ -15,7 +15,7 @@ static dt_status find_memory(const struct dt_plan *plan, enum dt_arena arena, in
     enum dt_arena home = plan->place[*tensor].arena;
     size_t offset = plan->place[*tensor].offset;
     bool same = home == arena || (home == DT_ARENA_PARAMS && arena == DT_ARENA_MOMENTUM);
-    if (home == DT_ARENA_PARAMS && arena == DT_ARENA_GRADS) {
+    if (home == DT_ARENA_PARAMS && arena == DT_ARENA_GRADS && t->diff >= 0) {
         same = true;
         arena = dt_plan_sum_arena(plan); /* accum is fp32, like params */
         if (arena == DT_ARENA_GRADS) {
@@ -29,9 +29,19 @@ static dt_status find_memory(const struct dt_plan *plan, enum dt_arena arena, in
     return DT_OK;
 }
 
+/* Frozen parameters have no momentum: it reads as zero. */
+static bool is_absent(const struct dt_plan *plan, enum dt_arena arena, int tensor)
+{
+    return arena == DT_ARENA_MOMENTUM && plan->graph->tensor[tensor].frozen;
+}
+
 dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out)
 {
     void *memory = NULL;
+    if (is_absent(plan, arena, tensor)) {
+        memset(out, 0, dt_tensor_elements(&plan->graph->tensor[tensor]) * sizeof *out);
+        return DT_OK;
+    }
     DT_TRY(find_memory(plan, arena, &tensor, &memory));
     return plan->backend->get_tensor(plan->device, plan->graph, tensor, out, memory);
 }
@@ -39,6 +49,8 @@ dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, flo
 dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, const float *in)
 {
     void *memory = NULL;
+    if (is_absent(plan, arena, tensor))
+        return DT_OK;
     DT_TRY(find_memory(plan, arena, &tensor, &memory));
     DT_TRY(plan->backend->set_tensor(plan->device, plan->graph, tensor, memory, in));
     if (arena != DT_ARENA_PARAMS || !plan->arena[DT_ARENA_SHADOW])

@@ -13,6 +13,7 @@
 #include "data/classes.h"
 #include "data/mix.h"
 #include "dtrain/train.h"
+#include "train/freeze.h"
 #include "train/placement.h"
 
 void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt_config *config)
@@ -366,6 +367,8 @@ static dt_status build_graph(struct dt_session *s, const struct dt_session_needs
         DT_TRY(build_phase(s, DT_TRAIN));
     if (needs->eval)
         DT_TRY(build_phase(s, DT_EVAL));
+    if (needs->train)
+        DT_TRY(dt_freeze(s->graph, s->config->optim.freeze));
     DT_TRY(dt_graph_fuse(s->graph, supports, s));
     if (needs->train)
         DT_TRY(dt_graph_differentiate(s->graph));

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "checkpoint/run_folder.h"
+#include "train/freeze.h"
 
 static void add_bytes(struct dt_text *line, const char *before, uint64_t bytes, const char *after)
 {
@@ -153,6 +154,15 @@ static void print_weights(struct dt_text *line, const struct dt_session *s,
     dt_text_add(line, "%s", s->weights);
 }
 
+static void print_frozen(struct dt_text *line, const struct dt_session *s,
+                         const struct dt_summary *summary)
+{
+    char text[128];
+    (void)summary;
+    dt_freeze_describe(text, sizeof text, s->graph);
+    dt_text_add(line, "%s", text);
+}
+
 static void print_start(struct dt_text *line, const struct dt_session *s,
                         const struct dt_summary *summary)
 {
@@ -171,7 +181,7 @@ void dt_summary_print(const struct dt_session *s, const struct dt_summary *summa
         {"data", print_data},     {"schedule", print_schedule},
         {"memory", print_memory}, {"checkpoints", print_checkpoints},
         {"limits", print_limits}, {"weights", print_weights},
-        {"start", print_start},
+        {"frozen", print_frozen}, {"start", print_start},
     };
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         char text[DT_WEIGHTS_TEXT];
@@ -215,7 +225,7 @@ static void print_rates(const struct dt_session *s, FILE *out)
 
 void dt_session_print(const struct dt_session *s, FILE *out)
 {
-    char device[256];
+    char device[256], frozen[128];
     fprintf(out, "%s, images of %d x %d, %d classes\n", s->model->name, s->config->model.image_size,
             s->config->model.image_size, s->num_classes);
     fprintf(out, "global batch %d = %d rank(s) x %d micro-batch(es) x %d images\n",
@@ -224,6 +234,9 @@ void dt_session_print(const struct dt_session *s, FILE *out)
     fprintf(out, "device %s\n", device);
     if (s->weights[0])
         fprintf(out, "weights: %s\n", s->weights);
+    dt_freeze_describe(frozen, sizeof frozen, s->graph);
+    if (frozen[0])
+        fprintf(out, "frozen: %s\n", frozen);
     if (s->train_set) {
         fprintf(out, "%u training images, %" PRId64 " steps per epoch, %" PRId64 " steps in all\n",
                 dt_dataset_size(s->train_set), s->steps_per_epoch, s->last_step);

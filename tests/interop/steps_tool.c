@@ -1,10 +1,11 @@
 /* Runs training steps on given weights and batches, for comparison with PyTorch.
  *
- *   steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT [cpu|cuda [mixed]]
+ *   steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT [cpu|cuda [mixed|plain
+ *              [FROZEN]]]
  *
  * WEIGHTS: safetensors. BATCHES: per step BATCH*SIZE*SIZE*3 bytes of pixels, then BATCH i32 labels;
  * mixed: then BATCH i32 second labels, BATCH f32 shares of the first ones and CLASSES f32 class
- * weights.
+ * weights. FROZEN: modules that are not trained, a newline after each.
  * Prints one loss per step. OUT gets "grad.<name>" (gradients of step 1) and "stat.<name>" (running
  * statistics after step 1), and "param.<name>" (weights after the last step). SGD momentum 0.9,
  * weight decay 0.1 on conv and linear weights. */
@@ -18,12 +19,13 @@
 #include "dtrain/models.h"
 #include "dtrain/plan.h"
 #include "train/devices.h"
+#include "train/freeze.h"
 
 struct run {
     const char *model;
     int classes, size, batch, steps;
     float lr;
-    const char *weights, *batches, *out, *device_kind;
+    const char *weights, *batches, *out, *device_kind, *frozen;
     bool mixed;
     const struct dt_backend *backend;
     struct dt_device *device;
@@ -51,6 +53,7 @@ static dt_status build_graph(struct dt_graph **g, struct run *run)
     int image = dt_graph_ingest(*g, mean, std);
     dt_graph_softmax_xent(*g, model->build(*g, image, model, &options), 0.1);
     DT_TRY(dt_graph_check(*g));
+    DT_TRY(dt_freeze(*g, run->frozen));
     DT_TRY(dt_graph_fuse(*g, supports, run));
     return dt_graph_differentiate(*g);
 }
@@ -92,7 +95,8 @@ static dt_status take(struct dt_plan *plan, struct section *section)
     const struct dt_graph *g = plan->graph;
     DT_TRY(DT_NEW(section->values, (size_t)g->n_tensors));
     for (int t = 0; t < g->n_tensors; t++) {
-        if (g->tensor[t].role != section->role)
+        bool absent = section->arena == DT_ARENA_GRADS && g->tensor[t].frozen;
+        if (g->tensor[t].role != section->role || absent)
             continue;
         DT_TRY(DT_NEW(section->values[t], dt_tensor_elements(&g->tensor[t])));
         DT_TRY(dt_plan_get(plan, section->arena, t, section->values[t]));
@@ -239,9 +243,9 @@ static dt_status run_all(struct run *run)
 
 int main(int argc, char **argv)
 {
-    if (argc < 10 || argc > 12) {
+    if (argc < 10 || argc > 13) {
         fprintf(stderr, "usage: steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT "
-                        "[cpu|cuda [mixed]]\n");
+                        "[cpu|cuda [mixed|plain [FROZEN]]]\n");
         return DT_ERR_USAGE;
     }
     struct run run = {.model = argv[1],
@@ -254,7 +258,8 @@ int main(int argc, char **argv)
                       .batches = argv[8],
                       .out = argv[9],
                       .device_kind = argc > 10 ? argv[10] : "cpu",
-                      .mixed = argc > 11};
+                      .mixed = argc > 11 && strcmp(argv[11], "mixed") == 0,
+                      .frozen = argc > 12 ? argv[12] : ""};
     dt_status status = run_all(&run);
     if (status != DT_OK)
         fprintf(stderr, "steps_tool: %s\n%s\n", dt_error_text(), dt_error_trail());

@@ -2,7 +2,8 @@
 
     python3 test_torch_parity.py BUILD/dtrain [cuda]     dtrain on the CPU, or on the GPU
 
-For ResNet-18, ResNet-50 and VGG-11-BN: a file that `dtrain` wrote loads with strict=True; then
+For ResNet-18, ResNet-50, VGG-11-BN, and ResNet-18 with frozen modules, below the others and between
+them: a file that `dtrain` wrote loads with strict=True; then
 up to three steps on one batch, compared with PyTorch's in fp64: loss, every gradient tensor in norm,
 running statistics, and how far all weights together have moved. VGG-11-BN has mixed labels, which
 PyTorch gets as probabilities, and class weights.
@@ -57,6 +58,7 @@ class Case(typing.NamedTuple):
     first_draw: int  # a batch known to be clean on one machine; others are tried after it
     steps: int
     mixed: bool = False  # labels, as of mixup and CutMix; and class weights
+    frozen: tuple = ()  # modules: requires_grad=False, batch norm in evaluation mode
 
 
 # The residual branches of ResNet-50 are damped, as the backward pass through 16 of them with random
@@ -66,6 +68,8 @@ CASES = [
     Case("resnet18", 1000, 36, 4, 0.0003, 1.0, 0, 3),
     Case("resnet50", 1000, 36, 4, 0.0001, 0.2, 9, 3),
     Case("vgg11_bn", 100, 32, 4, 0.0003, 1.0, 0, 1, mixed=True),
+    Case("resnet18", 10, 36, 4, 0.0003, 1.0, 0, 3, frozen=("conv1", "bn1", "layer1", "layer2.0")),
+    Case("resnet18", 10, 36, 4, 0.0003, 1.0, 0, 3, frozen=("layer2", "layer3.1.bn2", "layer4.0.conv2")),
 ]
 WEIGHT_DECAY = 0.1  # large enough to be seen in the movement
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
@@ -151,8 +155,14 @@ def torch_loss(case, model, batch, dtype):
     )
 
 
+def freeze(case, model):
+    for name, module in model.named_modules():
+        if any(f"{name}.".startswith(f"{frozen}.") for frozen in case.frozen):
+            module.requires_grad_(False).eval()
+
+
 def numpy_copies(tensors):
-    return {n: t.detach().numpy().copy() for n, t in tensors if t.ndim}
+    return {n: t.detach().numpy().copy() for n, t in tensors if t is not None and t.ndim}
 
 
 def difference(a, b):
@@ -173,6 +183,7 @@ def torch_steps(case, model, batch, dtype):
         momentum=0.9,
     )
     model.train()
+    freeze(case, model)
     for step in range(case.steps):
         optimizer.zero_grad()
         loss = torch_loss(case, model, batch, dtype)
@@ -195,7 +206,7 @@ def dtrain_steps(case, model, batch, folder):
         f.write(step * case.steps)
     sizes = [case.classes, case.size, case.batch, case.steps, case.lr]
     command = [STEPS_TOOL, case.name, *map(str, sizes), *files, DEVICE]
-    command += ["mixed"] if case.mixed else []
+    command += ["mixed" if case.mixed else "plain", "".join(f"{name}\n" for name in case.frozen)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     values = {"grad": {}, "stat": {}, "param": {}}
     for key, value in safetensors_np.load(files[2]).items():
@@ -275,6 +286,5 @@ torch.set_num_threads(2)
 with tempfile.TemporaryDirectory() as top:
     results = []
     for case in CASES:
-        os.mkdir(os.path.join(top, case[0]))
-        results.append(check_case(case, os.path.join(top, case[0])))
+        results.append(check_case(case, tempfile.mkdtemp(dir=top)))
 sys.exit(1 if any(results) else 0)

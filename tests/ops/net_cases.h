@@ -22,6 +22,7 @@ struct net_case {
     int batch, image_size;
     double smoothing;
     bool mixed, weighted; /* labels and classes of the training phase */
+    const char *frozen[3];
 };
 
 static int net_conv(struct dt_graph *g, int src, const char *name, int out_channels, int kernel,
@@ -106,11 +107,15 @@ static int build_branches(struct dt_graph *g, int x)
 }
 
 static const struct net_case net_list[] = {
-    {"residual", build_residual, 4, 8, 0.1, false, false},
-    {"plain", build_plain, 3, 11, 0, false, false},
-    {"branches", build_branches, 5, 9, 0.05, false, false},
-    {"plain, mixed labels", build_plain, 6, 11, 0.1, true, false},
-    {"plain, class weights", build_plain, 3, 11, 0.1, false, true},
+    {"residual", build_residual, 4, 8, 0.1, false, false, {NULL}},
+    {"plain", build_plain, 3, 11, 0, false, false, {NULL}},
+    {"branches", build_branches, 5, 9, 0.05, false, false, {NULL}},
+    {"plain, mixed labels", build_plain, 6, 11, 0.1, true, false, {NULL}},
+    {"plain, class weights", build_plain, 3, 11, 0.1, false, true, {NULL}},
+    {"residual, frozen stem", build_residual, 4, 8, 0.1, false, false, {"conv1", "bn1", "layer1"}},
+    {"residual, frozen between", build_residual, 4, 8, 0, false, false, {"layer1.0.bn2", "layer2"}},
+    {"plain, frozen between", build_plain, 3, 11, 0, false, false, {"features.3", "classifier.1"}},
+    {"branches, frozen norms", build_branches, 5, 9, 0, false, false, {"norm", "tap"}},
 };
 
 struct net_support {
@@ -179,6 +184,9 @@ static dt_status net_graph(struct suite *suite, struct dt_graph **g, const struc
     }
     rig_add_readers(*g);
     DT_TRY(dt_graph_check(*g));
+    for (size_t i = 0; i < DT_COUNT(c->frozen) && c->frozen[i]; i++)
+        if (dt_graph_freeze(*g, c->frozen[i]) == 0)
+            DT_FAIL(DT_ERR_INTERNAL, "%s has no module %s", c->name, c->frozen[i]);
     DT_TRY(net_fuse(suite, *g, fuse));
     DT_TRY(dt_graph_differentiate(*g));
     DT_TRY(dt_graph_check(*g));
@@ -249,7 +257,7 @@ static dt_status net_differences(struct ref *r)
 {
     int n_params = 0;
     for (int t = 0; t < r->g->n_tensors; t++) {
-        if (r->g->tensor[t].role != DT_PARAM)
+        if (r->g->tensor[t].role != DT_PARAM || r->g->tensor[t].frozen)
             continue;
         n_params++;
         DT_TRY(net_difference(r, t));

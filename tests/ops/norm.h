@@ -169,8 +169,44 @@ static const struct op_case bn_cases[] = {
 
 OP_TEST(bn, build_bn, true)
 
+static void build_bn_frozen_bwd(struct dt_graph *g, const struct op_case *c)
+{
+    const struct dt_node like = {.attr.bn = {.eps = 1e-5f, .momentum = 0.1f}};
+    int src[3] = {add_src(g, c), add1(g, "scale", DT_PARAM, c->c),
+                  add1(g, "running_var", DT_STAT, c->c)};
+    int dst = add_like(g, "diff_src", DT_DIFF, DT_F32, src[0]);
+    add_node(g, &like, DT_OP_BN_FROZEN_BWD, 3, src, 1, &dst);
+}
+
+static void ref_bn_frozen_bwd(struct ref *r, const struct dt_node *node)
+{
+    const int *dim = ref_dim(r, node->src[0]);
+    size_t plane = (size_t)dim[2] * (size_t)dim[3];
+    for (int b = 0; b < dim[0]; b++)
+        for (int c = 0; c < dim[1]; c++)
+            for (size_t i = 0; i < plane; i++) {
+                size_t at = ref_index(dim, b, c, 0, 0) + i;
+                double variance = ref_src(r, node, 2)[c] + (double)node->attr.bn.eps;
+                r->value[node->dst[0]][at] =
+                    ref_src(r, node, 0)[at] * ref_src(r, node, 1)[c] / sqrt(variance);
+            }
+}
+
+static const struct op_case bn_frozen_bwd_cases[] = {
+    {2, 3, 4, 4, 0, 0, 0, 0, 0, 0},    {1, 16, 1, 1, 0, 0, 0, 0, 0, 0},
+    {3, 17, 5, 5, 0, 0, 0, 0, 0, 0},   {2, 20, 7, 5, 0, 0, 0, 0, 0, 0},
+    {2, 64, 14, 14, 0, 0, 0, 0, 0, 0}, {1, 64, 56, 56, 0, 0, 0, 0, 0, 0},
+};
+
+OP_TEST(bn_frozen_bwd, build_bn_frozen_bwd, true)
+
 static const struct op_test op_test_bn = {
     .whole = ref_bn, .bound = 1e-5, .n_roundings = 1, .tests = {cmocka_unit_test(test_bn)}};
+static const struct op_test op_test_bn_frozen_bwd = {
+    .whole = ref_bn_frozen_bwd,
+    .bound = 1e-6,
+    .n_roundings = 1,
+    .tests = {cmocka_unit_test(test_bn_frozen_bwd)}};
 static const struct op_test op_test_bn_bwd = {.whole = ref_bn_bwd, .bound = 2e-5, .n_roundings = 4};
 
 #endif

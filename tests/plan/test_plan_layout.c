@@ -18,6 +18,7 @@
 enum { BATCH = 4, EVAL_BATCH = 8 };
 
 static bool fuse_residual, mix_labels;
+static const char *frozen; /* a module, NULL: none */
 /* Of activations, of weights as nodes read them, and of gradients. */
 static enum dt_dtype null_type;
 
@@ -103,6 +104,8 @@ static struct dt_graph *make_graph(const char *name, int size)
     assert_int_equal(dt_graph_create(&g), DT_OK);
     add_phase(g, model, DT_TRAIN, BATCH, size);
     add_phase(g, model, DT_EVAL, EVAL_BATCH, size);
+    if (frozen)
+        assert_true(dt_graph_freeze(g, frozen) > 0);
     assert_int_equal(dt_graph_fuse(g, null_supports, NULL), DT_OK);
     assert_int_equal(dt_graph_differentiate(g), DT_OK);
     return g;
@@ -199,16 +202,21 @@ static void check_buckets(const struct dt_plan *plan)
     const size_t grad_bytes = dt_dtype_bytes(null_type);
     assert_int_equal(plan->grads_type, null_type);
     assert_int_equal(next * grad_bytes, plan->arena_bytes[DT_ARENA_GRADS]);
-    assert_int_equal(next * sizeof(float), plan->arena_bytes[DT_ARENA_PARAMS]);
     assert_int_equal(next * sizeof(float), plan->arena_bytes[DT_ARENA_MOMENTUM]);
     assert_int_equal(plan->options.accumulate ? next * sizeof(float) : 0,
                      plan->arena_bytes[DT_ARENA_ACCUM]);
-    assert_int_equal(null_type != DT_F32 ? next * 2 : 0, plan->arena_bytes[DT_ARENA_SHADOW]);
+    size_t end_of_params = next * sizeof(float);
     for (int t = 0; t < g->n_tensors; t++) {
         if (g->tensor[t].role != DT_PARAM)
             continue;
-        const struct dt_place *place = &plan->place[t], *diff = &plan->place[g->tensor[t].diff];
+        const struct dt_place *place = &plan->place[t];
         assert_int_equal(place->arena, DT_ARENA_PARAMS);
+        if (g->tensor[t].frozen) { /* behind the last bucket, in this order */
+            assert_int_equal(place->offset, end_of_params);
+            end_of_params += (place->bytes + 63) / 64 * 64;
+            continue;
+        }
+        const struct dt_place *diff = &plan->place[g->tensor[t].diff];
         assert_int_equal(diff->arena, DT_ARENA_GRADS);
         assert_int_equal(place->offset / sizeof(float), diff->offset / grad_bytes);
         int n_in = 0;
@@ -223,6 +231,9 @@ static void check_buckets(const struct dt_plan *plan)
         }
         assert_int_equal(n_in, 1);
     }
+    assert_int_equal(end_of_params, plan->arena_bytes[DT_ARENA_PARAMS]);
+    assert_int_equal(null_type != DT_F32 ? end_of_params / 2 : 0,
+                     plan->arena_bytes[DT_ARENA_SHADOW]);
 }
 
 static void check_steps(const struct dt_plan *plan)
@@ -345,6 +356,30 @@ static void test_mixed_labels(void **state)
     dt_plan_destroy(plan);
     dt_graph_destroy(g);
     dt_graph_destroy(plain);
+}
+
+/* In 32 and 16 bits, on 1 and 2 ranks; below the rest, and between. */
+static void test_frozen(void **state)
+{
+    (void)state;
+    fuse_residual = true;
+    for (int variant = 0; variant < 8; variant++) {
+        null_type = variant & 1 ? DT_F16 : DT_F32;
+        struct dt_graph *whole = make_graph("resnet18", 64);
+        frozen = variant & 2 ? "layer3" : "conv1";
+        struct dt_graph *g = make_graph("resnet18", 64);
+        frozen = NULL;
+        struct dt_plan *plan = make_plan(g, variant & 4 ? 2 : 1, variant == 7);
+        assert_true(g->n_nodes < whole->n_nodes);
+        check_memory(plan, DT_TRAIN);
+        check_memory(plan, DT_EVAL);
+        check_buckets(plan);
+        check_steps(plan);
+        dt_plan_destroy(plan);
+        dt_graph_destroy(g);
+        dt_graph_destroy(whole);
+    }
+    null_type = DT_F32;
 }
 
 /* Mixed precision: types, shadow, fp32 sums of 16-bit gradients, 1 and 2 ranks. */
@@ -547,11 +582,17 @@ static void test_print(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_model),          cmocka_unit_test(test_bucket_sizes),
-        cmocka_unit_test(test_mixed_precision),      cmocka_unit_test(test_no_fusion_is_lost),
-        cmocka_unit_test(test_memory_limit),         cmocka_unit_test(test_memory_is_reused),
-        cmocka_unit_test(test_close_to_lower_bound), cmocka_unit_test(test_print),
-        cmocka_unit_test(test_node_bytes),           cmocka_unit_test(test_mixed_labels),
+        cmocka_unit_test(test_every_model),
+        cmocka_unit_test(test_bucket_sizes),
+        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_mixed_precision),
+        cmocka_unit_test(test_no_fusion_is_lost),
+        cmocka_unit_test(test_memory_limit),
+        cmocka_unit_test(test_memory_is_reused),
+        cmocka_unit_test(test_close_to_lower_bound),
+        cmocka_unit_test(test_print),
+        cmocka_unit_test(test_node_bytes),
+        cmocka_unit_test(test_mixed_labels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,8 +76,8 @@ static inline bool same_shape(const struct dt_tensor *a, const struct dt_tensor 
     return a->n_dims == b->n_dims && memcmp(a->dim, b->dim, sizeof a->dim) == 0;
 }
 
-/* Readers and writers of gradients: every DIFF is written once and read; every parameter of the
- * training phase has one DIFF_PARAM, written once and never read; shapes agree; a tensor saved by a
+/* Readers and writers of gradients: every DIFF is written once and read; every trained parameter of
+ * the training phase has one DIFF_PARAM, written once and never read; shapes agree; a tensor saved by a
  * node is read by exactly one backward node. */
 static inline void check_gradients(const struct dt_graph *g)
 {
@@ -93,7 +93,9 @@ static inline void check_gradients(const struct dt_graph *g)
     }
     for (int i = 0; i < g->n_tensors; i++) {
         const struct dt_tensor *t = &g->tensor[i];
-        if (t->role == DT_PARAM) {
+        if (t->role == DT_PARAM && t->frozen) {
+            assert_int_equal(t->diff, -1);
+        } else if (t->role == DT_PARAM) {
             const struct dt_tensor *diff = &g->tensor[t->diff];
             assert_in_range(t->diff, 0, g->n_tensors - 1);
             assert_int_equal(diff->role, DT_DIFF_PARAM);
@@ -160,7 +162,7 @@ static inline void check_paths(const struct dt_graph *g)
             diff[node->dst[k]] = sum;
     }
     for (int i = 0; i < g->n_tensors; i++) {
-        if (g->tensor[i].role == DT_PARAM) {
+        if (g->tensor[i].role == DT_PARAM && !g->tensor[i].frozen) {
             assert_true(n_paths[i] >= 1);
             assert_true(diff[g->tensor[i].diff] == n_paths[i]);
         }

@@ -216,6 +216,48 @@ static void test_no_gradient_of_the_image(void **state)
               "conv_bwd_weights c1: half diff_c1 -> diff_c1.weight\n");
 }
 
+/* Below the lowest trained parameter nothing is differentiated. */
+static void test_frozen_below(void **state)
+{
+    (void)state;
+    int src;
+    struct dt_graph *g = begin(&src);
+    int x = dt_graph_relu(g, dt_graph_bn(g, conv(g, src, "stem.c1", false), "stem.b1", 1), "r1");
+    x = dt_graph_max_pool(g, x, "max", 3, 2, 1);
+    x = conv(g, conv(g, x, "c2", true), "c3", true);
+    x = dt_graph_avg_pool(g, x, "avg", 1);
+    assert_int_equal(dt_graph_freeze(g, "ste"), 0);
+    assert_int_equal(dt_graph_freeze(g, "stem.c1.weight"), 0);
+    assert_int_equal(dt_graph_freeze(g, "stem"), 3);
+    assert_int_equal(dt_graph_freeze(g, "c3"), 2);
+    finish(g, x, true,
+           FC "avg_pool_bwd avg: diff_avg -> diff_c3\n"
+              "conv_bwd_data c3: diff_c3 c3.weight -> diff_c2\n"
+              "conv_bwd_weights c2: max diff_c2 -> diff_c2.weight diff_c2.bias\n");
+}
+
+/* A frozen batch norm passes gradients on, to its source and to what was added to it. */
+static void test_frozen_between(void **state)
+{
+    (void)state;
+    int src;
+    struct dt_graph *g = begin(&src);
+    int x = residual_blocks(g, src);
+    assert_int_equal(dt_graph_freeze(g, "b1"), 2);
+    finish(g, x, true,
+           FC "avg_pool_bwd avg: diff_avg -> diff_r2\n"
+              "relu_bwd a2: diff_r2 r2 -> diff_r2#2\n"
+              "conv_bwd_weights c2: r1 diff_r2#2 -> diff_c2.weight\n"
+              "conv_bwd_data c2: diff_r2#2 c2.weight -> diff_r1\n"
+              "relu_bwd b1: diff_r2#2 r1 diff_r1 -> diff_r1#2\n"
+              "bn_frozen_bwd b1: diff_r1#2 b1.weight b1.running_var -> diff_c1\n"
+              "conv_bwd_weights c1: max diff_c1 -> diff_c1.weight\n"
+              "conv_bwd_data c1: diff_c1 c1.weight -> diff_max\n"
+              "add max: diff_r1#2 diff_max -> diff_max#2\n"
+              "max_pool_bwd max: diff_max#2 max.workspace -> diff_c0\n"
+              "conv_bwd_weights c0: ingest diff_c0 -> diff_c0.weight\n");
+}
+
 static void test_attributes(void **state)
 {
     (void)state;
@@ -315,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_many_readers),   cmocka_unit_test(test_no_gradient_of_the_image),
         cmocka_unit_test(test_attributes),     cmocka_unit_test(test_evaluation_is_left_alone),
         cmocka_unit_test(test_errors),         cmocka_unit_test(test_long_names),
+        cmocka_unit_test(test_frozen_below),   cmocka_unit_test(test_frozen_between),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,60 @@
+#!/bin/bash
+# optim.freeze: what is frozen keeps its bits, on any number of ranks and over a resume; what is not
+# is trained.
+. "$(dirname "$0")/../e2e/common.sh"
+shapes train 10 1
+shapes val 2 2
+small_config > "$work/config.json"
+run() { # ranks out settings...
+    local ranks=$1 out=$2
+    shift 2
+    on_ranks "$ranks" "$dtrain" --config "$work/config.json" --out "$work/$out" \
+        --set model.name=resnet20 "$@" 2> "$work/log" || {
+        cat "$work/log" >&2
+        fail "$out on $ranks rank(s)"
+    }
+}
+freeze='--set optim.freeze=["conv1","bn1","layer1","layer3.1.bn2"]'
+run 1 base --set train.max_steps=3
+weights="--set model.initial_checkpoint=$(model_of "$work/base")"
+run 1 once $freeze $weights
+grep -q "frozen .*23 of 65 parameters; the backward pass ends at layer2.0.conv1" "$work/log" ||
+    fail "frozen parameters are not reported: $(cat "$work/log")"
+run 2 twice $freeze $weights
+run 2 resumed $freeze $weights --set train.max_steps=10
+run 2 resumed $freeze $weights
+[ "$(hash_of "$work/twice")" = "$(hash_of "$work/resumed")" ] || fail "the resumed run differs"
+
+check() { # model momentum
+    /usr/bin/python3 - "$here" "$(model_of "$work/base")" "$1" "$2" <<'PY'
+import sys
+sys.path.insert(0, sys.argv[1] + "/../support")
+import safetensors_np
+old, new, momentum = (safetensors_np.load(path) for path in sys.argv[2:])
+assert old.keys() == new.keys()
+n_frozen = 0
+for name, value in new.items():
+    if name.endswith("num_batches_tracked"):
+        continue
+    frozen = name.startswith(("conv1.", "bn1.", "layer1.", "layer3.1.bn2."))
+    assert (value == old[name]).all() if frozen else (value != old[name]).any(), name
+    if "running" not in name:
+        assert momentum["momentum." + name].any() != frozen, name
+        n_frozen += frozen
+assert n_frozen == 23 and len(momentum) == 65, (n_frozen, len(momentum))
+PY
+}
+for run in once twice; do
+    check "$(model_of "$work/$run")" "$(momentum_of "$work/$run")" || fail "$run"
+done
+
+refused() { # text freeze
+    local got=0
+    "$dtrain" --config "$work/config.json" --out "$work/none" --set model.name=resnet20 \
+        --set optim.freeze="$2" 2> "$work/log" || got=$?
+    [ $got = 78 ] || fail "exit code $got for $2"
+    grep -qF "$1" "$work/log" || fail "no '$1' in $(cat "$work/log")"
+}
+refused 'no module "layer9" (did you mean "layer1"?); it has conv1, bn1, layer1' '["layer9"]'
+refused 'no module "fc.weight"; it has' '["conv1","fc.weight"]'
+refused 'all parameters are frozen' '["conv1","bn1","layer1","layer2","layer3","fc"]'
