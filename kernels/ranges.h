@@ -13,7 +13,7 @@ enum { DT_MAX_RANGES = 128 };
 struct dt_range_row {
     uint32_t first; /* first group of the range, in the arenas */
     uint32_t begin; /* groups in the ranges before it */
-    float decay;
+    float decay, rate;
 };
 
 struct dt_range_table {
@@ -41,6 +41,7 @@ static inline int dt_range_table_fill(struct dt_range_table *table, const struct
         row->first = (uint32_t)first;
         row->begin = (uint32_t)n_groups;
         row->decay = range->decay;
+        row->rate = range->rate;
         n_groups += end - first;
         if (n_groups > UINT32_MAX)
             return 0;

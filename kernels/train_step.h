@@ -62,7 +62,7 @@ static inline DT_HOST_DEVICE void dt_scale_state_advance(struct dt_scale_state *
 /* Elements [first, first + count) of the arenas, multiples of 8; a dt_segment as kernels get it. */
 struct dt_range {
     uint64_t first, count;
-    float decay;
+    float decay, rate;
 };
 
 struct dt_loss_row {

@@ -36,7 +36,7 @@ static __global__ void update_kernel(struct update_memory memory, struct dt_rang
         return;
     const struct dt_range_row &row = table.row[dt_range_table_find(&table, (uint32_t)i)];
     const size_t at = (row.first + (i - row.begin)) * DT_GROUP;
-    const struct sgd s = {step->lr, step->momentum, step->weight_decay * row.decay,
+    const struct sgd s = {step->lr * row.rate, step->momentum, step->weight_decay * row.decay,
                           1 / scale->scale, step->nesterov != 0};
     float w[DT_GROUP], m[DT_GROUP], g[DT_GROUP];
     dt_load8(w, memory.params + at);

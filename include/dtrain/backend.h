@@ -79,6 +79,7 @@ struct dt_loss_scale {
 struct dt_segment {
     size_t first, count;
     float decay; /* factor on weight decay: 0 or 1 */
+    float rate;  /* factor on the learning rate */
 };
 
 /* One bucket's update. The pointers are to the beginnings of the arenas. */
@@ -135,8 +136,8 @@ struct dt_backend {
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* accepts NULL */
 
     /* Momentum SGD over segments, as PyTorch's: g += decay * weight_decay * w; m = momentum * m +
-     * g; w -= lr * (nesterov ? g + momentum * m : m). grads are unchanged. Nothing happens if
-     * `check` found a value that is not finite. fp16: g is first divided by the loss scale. */
+     * g; w -= rate * lr * (nesterov ? g + momentum * m : m). grads are unchanged. Nothing happens
+     * if `check` found a value that is not finite. fp16: g is first divided by the loss scale. */
     dt_status (*update)(struct dt_device *dev, const struct dt_update *update);
     /* dst = src, or dst += src. Here and below count is a multiple of 16. */
     dt_status (*accumulate)(struct dt_device *dev, float *dst, const void *src,

@@ -41,6 +41,7 @@ struct dt_tensor {
     int n_dims;      /* as saved: linear weights 2, conv weights 4, bias 1 */
     int dim[4];      /* N C H W, O I H W, or trailing ones */
     bool decay;      /* PARAM: weight decay applies by default (weights of conv and linear) */
+    float rate;      /* PARAM: factor on the learning rate, 1 */
     bool frozen;     /* PARAM: not trained; it has no gradient (dt_graph_freeze) */
     struct dt_init init;
     int diff;        /* PARAM: its DIFF_PARAM tensor, -1 before autodiff; DIFF_PARAM: its PARAM */
@@ -215,6 +216,8 @@ size_t dt_tensor_elements(const struct dt_tensor *tensor);
 /* Elements of the largest tensor with the role, 0 if there is none. */
 size_t dt_graph_largest(const struct dt_graph *g, enum dt_role role);
 int dt_graph_find(const struct dt_graph *g, const char *tensor_name); /* -1 if absent */
+/* Whether a node or tensor is the module or in it: "layer1.0.bn1.weight" is within "layer1". */
+bool dt_graph_is_within(const char *name, const char *module);
 /* Floating-point operations (2 per multiply-add) per pass. */
 double dt_node_flops(const struct dt_graph *g, const struct dt_node *node);
 /* "64x3x7x7" into out[bytes]. */

@@ -67,8 +67,7 @@ static bool ends_with(const char *text, const char *end)
 
 static bool is_head(const struct loading *l, const char *name)
 {
-    size_t n = l->head ? strlen(l->head) : 0;
-    return n > 0 && strncmp(name, l->head, n) == 0 && name[n] == '.';
+    return l->head && dt_graph_is_within(name, l->head);
 }
 
 static bool same_shape(const struct dt_st_tensor *saved, const struct dt_tensor *tensor)

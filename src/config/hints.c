@@ -63,6 +63,7 @@ const struct dt_hint dt_hints[] = {
     {"decay_rate lr_decay lr_gamma", "schedule.gamma", NULL, NULL},
     {"l2 wd", "optim.weight_decay", NULL, NULL},
     {"freeze_layers freeze_modules frozen frozen_layers", "optim.freeze", "[\"conv1\",...]", NULL},
+    {"classifier_lr_factor head_lr head_lr_mult lr_mult", "optim.head_lr_factor", NULL, NULL},
     {"compute_device", "device.kind", NULL, NULL},
     {"cuda gpu use_cuda", "device.kind", "cuda", NULL},
     {"record", "device.cuda_graph", NULL, NULL},

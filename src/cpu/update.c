@@ -79,7 +79,7 @@ dt_status dt_cpu_update(struct dt_device *dev, const struct dt_update *update)
             if (first >= last)
                 continue;
             size_t offset = segment->first + first;
-            const struct sgd s = {scalars->lr, scalars->momentum,
+            const struct sgd s = {scalars->lr * segment->rate, scalars->momentum,
                                   scalars->weight_decay * segment->decay, scalars->nesterov};
             update_range(update->params + offset, update->momentum + offset, grads + offset,
                          last - first, s);

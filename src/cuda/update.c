@@ -26,7 +26,7 @@ dt_status dt_cuda_cut_ranges(struct dt_range *ranges, int *n_ranges,
         if (s->first % DT_GROUP || s->count % DT_GROUP)
             DT_FAIL(DT_ERR_INTERNAL, "segment %d (%zu elements from %zu) is not padded to %d",
                     *next, s->count, s->first, DT_GROUP);
-        ranges[(*n_ranges)++] = (struct dt_range){s->first, s->count, s->decay};
+        ranges[(*n_ranges)++] = (struct dt_range){s->first, s->count, s->decay, s->rate};
     }
     return DT_OK;
 }

@@ -92,7 +92,7 @@ static dt_status add_tensor(struct dt_graph *g, const char *name, enum dt_role r
                     name, n_dims, dim[0], dim[1], dim[2], dim[3]);
     }
     /* Complete before the array grows: name and dim may point into it. */
-    struct dt_tensor t = {.dtype = dtype, .role = role, .n_dims = n_dims, .diff = -1};
+    struct dt_tensor t = {.dtype = dtype, .role = role, .n_dims = n_dims, .rate = 1, .diff = -1};
     memcpy(t.name, name, strlen(name) + 1);
     memcpy(t.dim, dim, sizeof t.dim);
     void *array = g->tensor;
@@ -157,7 +157,7 @@ struct dt_node *dt_graph_node(struct dt_graph *g, enum dt_op op, const char *nam
     return g->status == DT_OK ? &g->node[g->n_nodes - 1] : NULL;
 }
 
-static bool is_within(const char *name, const char *module)
+bool dt_graph_is_within(const char *name, const char *module)
 {
     size_t n = strlen(module);
     return strncmp(name, module, n) == 0 && (name[n] == '.' || name[n] == '\0');
@@ -168,7 +168,7 @@ int dt_graph_freeze(struct dt_graph *g, const char *module)
     int n_params = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         struct dt_node *node = &g->node[i];
-        if (node->phase != DT_TRAIN || !is_within(node->name, module))
+        if (node->phase != DT_TRAIN || !dt_graph_is_within(node->name, module))
             continue;
         for (int k = 0; k < node->n_src; k++) {
             struct dt_tensor *t = &g->tensor[node->src[k]];

@@ -133,11 +133,11 @@ static dt_status fill_segments(struct dt_plan *plan, struct dt_bucket *bucket, c
         size_t first = place->offset / sizeof(float);
         size_t end = (place->offset + dt_plan_align(place->bytes)) / sizeof(float);
         struct dt_segment *last = &bucket->segments[bucket->n_segments - 1];
-        if (bucket->n_segments > 0 && last->decay == decay)
+        if (bucket->n_segments > 0 && last->decay == decay && last->rate == tensor->rate)
             last->count = end - last->first; /* the gap between them is zero and stays zero */
         else
-            bucket->segments[bucket->n_segments++] =
-                (struct dt_segment){.first = first, .count = end - first, .decay = decay};
+            bucket->segments[bucket->n_segments++] = (struct dt_segment){
+                .first = first, .count = end - first, .decay = decay, .rate = tensor->rate};
     }
     return DT_OK;
 }

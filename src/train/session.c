@@ -369,6 +369,9 @@ static dt_status build_graph(struct dt_session *s, const struct dt_session_needs
         DT_TRY(build_phase(s, DT_EVAL));
     if (needs->train)
         DT_TRY(dt_freeze(s->graph, s->config->optim.freeze));
+    for (int t = 0; t < s->graph->n_tensors; t++)
+        if (dt_graph_is_within(s->graph->tensor[t].name, s->model->head))
+            s->graph->tensor[t].rate = (float)s->config->optim.head_lr_factor;
     DT_TRY(dt_graph_fuse(s->graph, supports, s));
     if (needs->train)
         DT_TRY(dt_graph_differentiate(s->graph));

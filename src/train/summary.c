@@ -81,6 +81,9 @@ static void print_schedule(struct dt_text *line, const struct dt_session *s,
     if (s->n_passes > 1)
         dt_text_add(line, "%d micro-batches x ", s->n_passes);
     dt_text_add(line, "%d images, learning rate %.6g", s->micro_batch_size, s->schedule.lr);
+    if (s->config->optim.head_lr_factor != 1)
+        dt_text_add(line, " (%s: %.6g times that)", s->model->head,
+                    s->config->optim.head_lr_factor);
 }
 
 static void print_memory(struct dt_text *line, const struct dt_session *s,

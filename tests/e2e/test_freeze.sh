@@ -1,6 +1,6 @@
 #!/bin/bash
 # optim.freeze: what is frozen keeps its bits, on any number of ranks and over a resume; what is not
-# is trained.
+# is trained. optim.head_lr_factor multiplies the steps of the classifier. Label: numeric.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
 shapes val 2 2
@@ -47,6 +47,25 @@ PY
 for run in once twice; do
     check "$(model_of "$work/$run")" "$(momentum_of "$work/$run")" || fail "$run"
 done
+
+# One step without momentum and decay, from the same weights.
+one="--set train.max_steps=1 --set optim.momentum=0 --set optim.weight_decay=0"
+run 2 plain $weights $one
+run 2 fast $weights $one --set optim.head_lr_factor=10
+/usr/bin/python3 - "$here" $(for run in base plain fast; do model_of "$work/$run"; done) <<'PY' ||
+import sys
+import numpy as np
+sys.path.insert(0, sys.argv[1] + "/../support")
+import safetensors_np
+base, plain, fast = (safetensors_np.load(path) for path in sys.argv[2:])
+for name in base:
+    if not name.startswith("fc."):
+        assert (plain[name] == fast[name]).all(), name
+        continue
+    slow, moved = (x[name].astype(float) - base[name] for x in (plain, fast))
+    assert np.linalg.norm(moved - 10 * slow) <= 1e-3 * np.linalg.norm(moved) > 0, name
+PY
+    fail "optim.head_lr_factor"
 
 refused() { # text freeze
     local got=0

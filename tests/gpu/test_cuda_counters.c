@@ -155,7 +155,7 @@ static void arenas_close(struct arenas *a)
 static void take_step(struct arenas *a, float gradient, float last)
 {
     const struct dt_scalars scalars = {.lr = 1};
-    const struct dt_segment segment = {0, N_PARAMS, 1};
+    const struct dt_segment segment = {0, N_PARAMS, 1, 1};
     const struct dt_update update = {.params = a->params,
                                      .momentum = a->momentum,
                                      .shadow = a->shadow,

@@ -7,7 +7,7 @@
 enum { N = 4096 };
 
 static const struct dt_range RANGES[] = {
-    {8, 8, 1}, {32, 72, 0}, {112, 0, 1}, {112, 2400, 1}, {3000, 1000, 0}};
+    {8, 8, 1, 1}, {32, 72, 0, 5}, {112, 0, 1, 1}, {112, 2400, 1, 0.5f}, {3000, 1000, 0, 1}};
 
 struct arena {
     struct array params, momentum, shadow, grads;
@@ -54,7 +54,7 @@ static void check_element(const struct arena *got, const struct arena *was, size
     if (r >= 0) {
         g += (double)RANGES[r].decay * (double)v->weight_decay * w;
         m = momentum * m + g;
-        w -= (double)v->lr * (v->nesterov ? g + momentum * m : m);
+        w -= (double)RANGES[r].rate * (double)v->lr * (v->nesterov ? g + momentum * m : m);
     }
     assert_value(&got->params, i, w, 1e-6);
     assert_value(&got->momentum, i, m, 1e-6);
@@ -129,7 +129,7 @@ static void test_update_left_out(void **state)
 static void test_update_refuses(void **state)
 {
     (void)state;
-    const struct dt_range odd = {0, 12, 1};
+    const struct dt_range odd = {0, 12, 1, 1};
     static const struct dt_range many[DT_MAX_RANGES + 1];
     assert_int_equal(
         dt_kernel_update(stream, NULL, NULL, NULL, DT_F32, NULL, DT_F32, &odd, 1, NULL, NULL),

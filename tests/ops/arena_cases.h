@@ -127,7 +127,8 @@ static dt_status arenas_check(struct arenas *a, double bound)
 
 /* Starts and ends anywhere between vectors, gaps between; the last one is for the threads. */
 static const struct dt_segment arena_segments[] = {
-    {0, 32, 1}, {48, 16, 0}, {64, 16, 1}, {96, 976, 0}, {1088, 64 * 33, 1}, {3200, 40000, 1},
+    {0, 32, 1, 1},   {48, 16, 0, 3},         {64, 16, 1, 1},
+    {96, 976, 0, 1}, {1088, 64 * 33, 1, 10}, {3200, 40000, 1, 1},
 };
 
 static bool in_segment(size_t j)
@@ -171,7 +172,7 @@ static void update_on_host(struct arenas *a, const struct dt_scalars *s, double 
             double m = (double)s->momentum * (double)a->host[MOMENTUM][j] + g;
             a->host[MOMENTUM][j] = (float)m;
             double step = s->nesterov ? g + (double)s->momentum * m : m;
-            a->host[PARAMS][j] = (float)(w - (double)s->lr * step);
+            a->host[PARAMS][j] = (float)(w - (double)segment->rate * (double)s->lr * step);
         }
     }
 }

@@ -155,7 +155,7 @@ static void test_bn_training(void **state)
  * are fine, and the step after a skipped one counts. */
 static void check_one_value(struct rig *rig, float *grads, size_t count, size_t at, float value)
 {
-    const struct dt_segment segment = {0, 1, 1};
+    const struct dt_segment segment = {0, 1, 1, 1};
     const struct dt_scalars scalars = {.lr = 1};
     float w = 3, m = 0, g = 1;
     const struct dt_update update = {.params = &w,

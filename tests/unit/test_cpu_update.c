@@ -3,7 +3,8 @@
 
 enum { N = 1000 };
 
-static const struct dt_segment SEGMENTS[] = {{0, 1, 1}, {16, 77, 0}, {96, 3, 1}, {112, 800, 1}};
+static const struct dt_segment SEGMENTS[] = {
+    {0, 1, 1, 1}, {16, 77, 0, 1}, {96, 3, 1, 10}, {112, 800, 1, 1}};
 
 struct arrays {
     float w[N], m[N], g[N];
@@ -45,12 +46,13 @@ static void check(const struct dt_scalars *scalars, int threads)
     OK(dt_backend_cpu.update(rig.dev, &update));
     for (size_t i = 0; i < N; i++) {
         int s = segment_of(i);
-        double lr = (double)scalars->lr, momentum = (double)scalars->momentum;
+        double momentum = (double)scalars->momentum;
         double w = (double)was.w[i], m = (double)was.m[i], g = (double)was.g[i];
         if (s >= 0) {
             g += (double)SEGMENTS[s].decay * (double)scalars->weight_decay * w;
             m = momentum * m + g;
-            w -= lr * (scalars->nesterov ? g + momentum * m : m);
+            w -= (double)SEGMENTS[s].rate * (double)scalars->lr *
+                 (scalars->nesterov ? g + momentum * m : m);
         }
         assert_near((double)got.w[i], w, s < 0 ? 0 : 1e-6);
         assert_near((double)got.m[i], m, s < 0 ? 0 : 1e-6);

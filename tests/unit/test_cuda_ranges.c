@@ -19,15 +19,16 @@ static size_t make_segments(struct dt_segment *segments, int n)
 {
     size_t at = 8;
     for (int i = 0; i < n; i++) {
-        segments[i] = (struct dt_segment){at, 8 * (size_t)(i % 6), i % 2 ? 1.0f : 0.0f};
+        segments[i] = (struct dt_segment){at, 8 * (size_t)(i % 6), i % 2 ? 1.0f : 0.0f, (float)i};
         at += segments[i].count + 8 * (size_t)(i % 3);
     }
     assert_true(at <= MAX_ELEMENTS);
     return at;
 }
 
-/* Does what the threads of one launch do: visits[e] += 1 and decay[e] = the range's. */
-static void walk(const struct dt_range *ranges, int n_ranges, unsigned char *visits, float *decay)
+/* Does what the threads of one launch do: visits[e] += 1 and decay[e], rate[e] = the range's. */
+static void walk(const struct dt_range *ranges, int n_ranges, unsigned char *visits, float *decay,
+                 float *rate)
 {
     struct dt_range_table table;
     memset(&table, 0xa5, sizeof table);
@@ -40,6 +41,7 @@ static void walk(const struct dt_range *ranges, int n_ranges, unsigned char *vis
             assert_true(e < MAX_ELEMENTS);
             visits[e]++;
             decay[e] = table.row[r].decay;
+            rate[e] = table.row[r].rate;
         }
     }
 }
@@ -48,7 +50,7 @@ static void check(int n_segments, int n_launches)
 {
     static struct dt_segment segments[MAX_SEGMENTS];
     static unsigned char visits[MAX_ELEMENTS], wanted[MAX_ELEMENTS];
-    static float decay[MAX_ELEMENTS];
+    static float decay[MAX_ELEMENTS], rate[MAX_ELEMENTS];
     struct dt_range ranges[DT_MAX_RANGES];
     int next = 0, launches = 0, n_ranges;
     size_t end = make_segments(segments, n_segments);
@@ -57,13 +59,13 @@ static void check(int n_segments, int n_launches)
     memset(wanted, 0, sizeof wanted);
     for (; next < n_segments; launches++) {
         assert_int_equal(dt_cuda_cut_ranges(ranges, &n_ranges, segments, n_segments, &next), DT_OK);
-        walk(ranges, n_ranges, visits, decay);
+        walk(ranges, n_ranges, visits, decay, rate);
     }
     assert_int_equal(launches, n_launches);
     for (int i = 0; i < n_segments; i++) {
         for (size_t e = segments[i].first; e < segments[i].first + segments[i].count; e++) {
             wanted[e] = 1;
-            assert_true(decay[e] == segments[i].decay);
+            assert_true(decay[e] == segments[i].decay && rate[e] == segments[i].rate);
         }
     }
     assert_memory_equal(visits, wanted, end);
@@ -86,22 +88,23 @@ static void test_large(void **state)
 {
     (void)state;
     /* 17 G elements: the numbers of groups need 31 bits, those of elements more than 32. */
-    const struct dt_range ranges[] = {{1ull << 34, 1ull << 33, 1}, {1ull << 33, 1ull << 33, 0}};
+    const struct dt_range ranges[] = {{1ull << 34, 1ull << 33, 1, 1},
+                                      {1ull << 33, 1ull << 33, 0, 1}};
     struct dt_range_table table;
     assert_true(dt_range_table_fill(&table, ranges, 2));
     assert_true(table.n_groups == 1u << 31);
     assert_int_equal(dt_range_table_find(&table, (1u << 30) - 1), 0);
     assert_int_equal(dt_range_table_find(&table, 1u << 30), 1);
     assert_int_equal(dt_range_table_find(&table, (1u << 31) - 1), 1);
-    const struct dt_range too_many = {0, 1ull << 36, 1};
+    const struct dt_range too_many = {0, 1ull << 36, 1, 1};
     assert_false(dt_range_table_fill(&table, &too_many, 1));
 }
 
 static void test_refuses(void **state)
 {
     (void)state;
-    const struct dt_segment odd[] = {{0, 8, 1}, {8, 12, 1}}, shifted = {4, 8, 1};
-    const struct dt_range odd_range = {0, 12, 1}, many[DT_MAX_RANGES + 1] = {{0, 0, 0}};
+    const struct dt_segment odd[] = {{0, 8, 1, 1}, {8, 12, 1, 1}}, shifted = {4, 8, 1, 1};
+    const struct dt_range odd_range = {0, 12, 1, 1}, many[DT_MAX_RANGES + 1] = {{0, 0, 0, 0}};
     struct dt_range ranges[DT_MAX_RANGES];
     struct dt_range_table table;
     int n_ranges, next = 0;
