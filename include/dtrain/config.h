@@ -124,6 +124,7 @@ struct dt_config {
         double momentum, weight_decay;
         bool nesterov, decay_norm_bias; /* decay_norm_bias: also decay batch norm and bias */
         char freeze[4096];              /* names of modules that are not trained */
+        int unfreeze_epoch;             /* after so many everything is trained; 0 = never */
         double head_lr_factor;          /* of the classifier's learning rate */
     } optim;
     struct dt_config_schedule {

@@ -143,6 +143,26 @@ dt_status dt_snapshot_take(struct dt_snapshot *snapshot, const struct dt_checkpo
     return DT_OK;
 }
 
+void dt_snapshot_set_plan(struct dt_snapshot *snapshot, struct dt_plan *plan)
+{
+    snapshot->plan = plan;
+}
+
+dt_status dt_snapshot_restore(struct dt_snapshot *snapshot)
+{
+    struct dt_plan *plan = snapshot->plan;
+    for (int f = 0; f < 2; f++) {
+        const struct contents *c = &snapshot->files[f];
+        for (int i = 0; i < c->n; i++) {
+            const void *values = c->data + c->tensors[i].offset;
+            int id = c->ids[i];
+            if (id >= 0)
+                DT_TRY(dt_plan_set(plan, find_arena(&plan->graph->tensor[id], f == 1), id, values));
+        }
+    }
+    return DT_OK;
+}
+
 const struct dt_checkpoint *dt_snapshot_state(const struct dt_snapshot *snapshot)
 {
     return &snapshot->state;

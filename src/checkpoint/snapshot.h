@@ -18,6 +18,11 @@ void dt_snapshot_destroy(struct dt_snapshot *snapshot); /* accepts NULL */
 uint64_t dt_snapshot_bytes(const struct dt_snapshot *snapshot);
 /* Copies state and tensors; waits for the device. Main thread. */
 dt_status dt_snapshot_take(struct dt_snapshot *snapshot, const struct dt_checkpoint *state);
+/* From now on the tensors are those of `plan`, whose graph differs from the first one's in what is
+ * frozen only. Main thread. */
+void dt_snapshot_set_plan(struct dt_snapshot *snapshot, struct dt_plan *plan);
+/* Sets the tensors of the plan to those taken last. Local; main thread. */
+dt_status dt_snapshot_restore(struct dt_snapshot *snapshot);
 
 /* The rest may be called from any thread, but not during dt_snapshot_take. */
 const struct dt_checkpoint *dt_snapshot_state(const struct dt_snapshot *snapshot);

@@ -130,6 +130,11 @@ void dt_writer_destroy(struct dt_writer *writer)
     free(writer);
 }
 
+void dt_writer_set_plan(struct dt_writer *writer, struct dt_plan *plan)
+{
+    dt_snapshot_set_plan(writer->snapshot, plan);
+}
+
 uint64_t dt_writer_bytes(const struct dt_writer *writer)
 {
     return dt_snapshot_bytes(writer->snapshot);

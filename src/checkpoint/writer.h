@@ -23,6 +23,9 @@ dt_status dt_writer_create(struct dt_writer **writer, const struct dt_checkpoint
 /* Waits for the save under way and stops the thread; accepts NULL. */
 void dt_writer_destroy(struct dt_writer *writer);
 
+/* As dt_snapshot_set_plan; a save under way is not disturbed. */
+void dt_writer_set_plan(struct dt_writer *writer, struct dt_plan *plan);
+
 /* Bytes of the tensors of a checkpoint. */
 uint64_t dt_writer_bytes(const struct dt_writer *writer);
 

@@ -133,6 +133,13 @@ static bool nesterov(const struct dt_config *c, char *what)
     return false;
 }
 
+static bool unfreeze_epoch(const struct dt_config *c, char *what)
+{
+    if (c->optim.unfreeze_epoch > 0 && !c->optim.freeze[0])
+        WRONG("%d, but optim.freeze lists nothing", c->optim.unfreeze_epoch);
+    return false;
+}
+
 static bool warmup_epochs(const struct dt_config *c, char *what)
 {
     if (c->schedule.warmup_epochs > c->train.epochs)
@@ -196,6 +203,7 @@ static const struct {
     {"train.restore_best", restore_best},
     {"train.loss_scale", loss_scale},
     {"optim.nesterov", nesterov},
+    {"optim.unfreeze_epoch", unfreeze_epoch},
     {"schedule.warmup_epochs", warmup_epochs},
     {"schedule.milestones", milestones},
     {"schedule.min_lr", min_lr},

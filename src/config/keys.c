@@ -224,6 +224,8 @@ const struct dt_key dt_keys[] = {
         optim.freeze, "", NULL,
         "Modules that are not trained, such as conv1 or layer1 (with all in it); their batch norms "
         "use the running statistics"),
+    INT(optim.unfreeze_epoch, 0, 0, 100000,
+        "Epochs after which everything is trained; 0: freeze always applies"),
     POSITIVE(optim.head_lr_factor, 1, 1000, "Factor on the classifier's learning rate"),
 
     CHOICE(schedule.kind, DT_SCHEDULE_STEP, schedules, "Learning rate schedule after warm-up"),

@@ -78,7 +78,7 @@ static const struct dt_node *find_lowest(const struct dt_graph *g)
     return NULL;
 }
 
-void dt_freeze_describe(char *out, size_t bytes, const struct dt_graph *g)
+void dt_freeze_describe(char *out, size_t bytes, const struct dt_graph *g, int unfreeze_epoch)
 {
     struct dt_text text = dt_text_in(out, bytes);
     const struct dt_node *lowest = find_lowest(g);
@@ -87,7 +87,10 @@ void dt_freeze_describe(char *out, size_t bytes, const struct dt_graph *g)
         n_params += g->tensor[t].role == DT_PARAM;
         n_frozen += g->tensor[t].frozen;
     }
-    if (n_frozen > 0 && lowest)
-        dt_text_add(&text, "%d of %d parameters; the backward pass ends at %s", n_frozen, n_params,
-                    lowest->name);
+    if (n_frozen == 0 || !lowest)
+        return;
+    dt_text_add(&text, "%d of %d parameters", n_frozen, n_params);
+    if (unfreeze_epoch > 0)
+        dt_text_add(&text, " for %d epoch%s", unfreeze_epoch, unfreeze_epoch == 1 ? "" : "s");
+    dt_text_add(&text, "; the backward pass ends at %s", lowest->name);
 }

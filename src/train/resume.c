@@ -218,7 +218,9 @@ dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
     DT_TRY(
         dt_comm_agree(s->comm, s->rank == 0 ? find_start(resume, s, options->resume, dir) : DT_OK));
     DT_TRY(dt_comm_bcast(s->comm, &s->saved_micro_batch_size, sizeof s->saved_micro_batch_size, 0));
-    return dt_comm_bcast(s->comm, resume, sizeof *resume, 0);
+    DT_TRY(dt_comm_bcast(s->comm, resume, sizeof *resume, 0));
+    s->is_frozen = dt_session_freezes(s, resume->state.epoch);
+    return DT_OK;
 }
 
 /* --- Loading --- */

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/pulse.h"
+#include "checkpoint/snapshot.h"
 #include "data/classes.h"
 #include "data/mix.h"
 #include "dtrain/train.h"
@@ -26,6 +27,7 @@ void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt
         .backend = &dt_backend_cpu,
         .global_batch_size = dt_config_batch_size(config, dt_comm_size(comm)),
     };
+    s->is_frozen = dt_session_freezes(s, 0);
 }
 
 dt_status dt_session_check_bad(const struct dt_loader *loader, double n_bad)
@@ -367,7 +369,7 @@ static dt_status build_graph(struct dt_session *s, const struct dt_session_needs
         DT_TRY(build_phase(s, DT_TRAIN));
     if (needs->eval)
         DT_TRY(build_phase(s, DT_EVAL));
-    if (needs->train)
+    if (needs->train && s->is_frozen)
         DT_TRY(dt_freeze(s->graph, s->config->optim.freeze));
     for (int t = 0; t < s->graph->n_tensors; t++)
         if (dt_graph_is_within(s->graph->tensor[t].name, s->model->head))
@@ -536,6 +538,46 @@ dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *n
     if (needs->layout_only)
         return DT_OK;
     return dt_comm_agree(s->comm, create_loaders(s, needs));
+}
+
+bool dt_session_freezes(const struct dt_session *s, int64_t epoch)
+{
+    const struct dt_config_optim *optim = &s->config->optim;
+    return optim->freeze[0] && (optim->unfreeze_epoch == 0 || epoch < optim->unfreeze_epoch);
+}
+
+/* All training state of this rank in host memory. */
+static dt_status copy_state(struct dt_snapshot **copy, const struct dt_session *s)
+{
+    static const struct dt_checkpoint unused;
+    DT_TRY(dt_snapshot_create(copy, s->plan));
+    return dt_snapshot_take(*copy, &unused);
+}
+
+static dt_status rebuild(struct dt_session *s, struct dt_snapshot *copy)
+{
+    struct dt_session_needs needs = {.train = true, .eval = s->val != NULL};
+    const struct dt_plan_times times = s->plan->times;
+    dt_plan_destroy(s->plan);
+    dt_graph_destroy(s->graph);
+    s->plan = NULL;
+    s->graph = NULL;
+    s->is_frozen = false;
+    DT_TRY(dt_comm_agree(s->comm, build_graph(s, &needs)));
+    DT_TRY(dt_comm_agree(s->comm, build_plan(s, &needs)));
+    s->plan->times = times;
+    dt_snapshot_set_plan(copy, s->plan);
+    return dt_comm_agree(s->comm, dt_snapshot_restore(copy));
+}
+
+dt_status dt_session_unfreeze(struct dt_session *s)
+{
+    struct dt_snapshot *copy = NULL;
+    dt_status status = dt_comm_agree(s->comm, copy_state(&copy, s));
+    if (status == DT_OK)
+        status = rebuild(s, copy);
+    dt_snapshot_destroy(copy);
+    return status;
 }
 
 /* A rank that failed alone may have reductions under way and must not wait for anything; the job

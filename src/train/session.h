@@ -29,6 +29,7 @@ struct dt_session {
     const struct dt_backend *backend;
     enum dt_plane plane;
     struct dt_device *device;
+    bool is_frozen; /* optim.freeze applies to the graph */
     struct dt_graph *graph;
     struct dt_plan *plan;
     struct dt_names classes; /* names in the order of labels; none if the data have none */
@@ -65,6 +66,12 @@ struct dt_session_needs {
 void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt_config *config);
 dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *needs);
 void dt_session_close(struct dt_session *s, dt_status status);
+
+/* Whether optim.freeze applies in an epoch. */
+bool dt_session_freezes(const struct dt_session *s, int64_t epoch);
+/* Builds graph and plan anew with nothing frozen: same weights, statistics and momentum. The
+ * momentum of what was frozen is 0. Old pointers to them are invalid. Collective. */
+dt_status dt_session_unfreeze(struct dt_session *s);
 
 /* DT_ERR_DATA on all ranks if `n_bad`, summed over them, exceeds the limit of `loader`. */
 dt_status dt_session_check_bad(const struct dt_loader *loader, double n_bad);

@@ -162,7 +162,7 @@ static void print_frozen(struct dt_text *line, const struct dt_session *s,
 {
     char text[128];
     (void)summary;
-    dt_freeze_describe(text, sizeof text, s->graph);
+    dt_freeze_describe(text, sizeof text, s->graph, s->config->optim.unfreeze_epoch);
     dt_text_add(line, "%s", text);
 }
 
@@ -237,7 +237,7 @@ void dt_session_print(const struct dt_session *s, FILE *out)
     fprintf(out, "device %s\n", device);
     if (s->weights[0])
         fprintf(out, "weights: %s\n", s->weights);
-    dt_freeze_describe(frozen, sizeof frozen, s->graph);
+    dt_freeze_describe(frozen, sizeof frozen, s->graph, s->config->optim.unfreeze_epoch);
     if (frozen[0])
         fprintf(out, "frozen: %s\n", frozen);
     if (s->train_set) {

@@ -3,12 +3,14 @@
  * depends only on numbers that all ranks share. */
 #include "dtrain/train.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/sort.h"
@@ -232,11 +234,30 @@ static dt_status report_input(struct run *r)
                                    epoch_end ? 1 : LEAST_STEPS);
 }
 
+/* At the beginning of an epoch: the first one in which optim.freeze no longer applies? */
+static dt_status unfreeze(struct run *r)
+{
+    struct dt_session *s = &r->session;
+    double begin_s = dt_clock_s();
+    if (!s->is_frozen || dt_session_freezes(s, r->at.epoch))
+        return DT_OK;
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
+    DT_TRY(dt_session_unfreeze(s));
+    if (s->rank == 0)
+        dt_writer_set_plan(r->save_policy.writer, s->plan);
+    pause_clocks(r, dt_clock_s() - begin_s);
+    if (s->rank == 0)
+        dt_log(DT_LOG_INFO, "after %" PRId64 " epoch%s: all parameters are trained from here on",
+               r->at.epoch, r->at.epoch == 1 ? "" : "s");
+    return DT_OK;
+}
+
 static dt_status train(struct run *r)
 {
     struct dt_session *s = &r->session;
     DT_TRY(before_steps(r));
     while (!is_finished(r)) {
+        DT_TRY(unfreeze(r));
         DT_TRY(dt_loader_start(s->train, (uint32_t)r->at.epoch, (uint64_t)r->at.batch));
         do {
             DT_TRY(run_step(r));

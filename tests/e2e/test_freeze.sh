@@ -48,6 +48,37 @@ for run in once twice; do
     check "$(model_of "$work/$run")" "$(momentum_of "$work/$run")" || fail "$run"
 done
 
+# After one epoch (step 8 of 20) everything is trained; a resume before, at or after it changes
+# nothing, nor does a checkpoint that is under way.
+until_one='--set optim.freeze=["conv1","bn1","layer1"] --set optim.unfreeze_epoch=1'
+for ranks in 1 2; do
+    run $ranks whole-$ranks $until_one $weights --set checkpoint.every_steps=1
+    grep -q "frozen .* of 65 parameters for 1 epoch; " "$work/log" || fail "$(cat "$work/log")"
+    [ "$(grep -c "after 1 epoch: all parameters are trained" "$work/log")" = 1 ] ||
+        fail "the end of freezing is not reported: $(cat "$work/log")"
+    for steps in 6 8 9; do
+        run $ranks parts-$ranks-$steps $until_one $weights --set train.max_steps=$steps
+        run $ranks parts-$ranks-$steps $until_one $weights
+        [ "$(hash_of "$work/whole-$ranks")" = "$(hash_of "$work/parts-$ranks-$steps")" ] ||
+            fail "resumed at step $steps on $ranks rank(s): the result differs"
+    done
+done
+/usr/bin/python3 - "$here" "$work/parts-1-8/checkpoints/step-000000008" "$work/whole-1/checkpoints/step-000000020" \
+    "$(model_of "$work/base")" <<'PY' || fail "what is trained when"
+import sys
+sys.path.insert(0, sys.argv[1] + "/../support")
+import safetensors_np
+at_8, at_20 = (safetensors_np.load(folder + "/model.safetensors") for folder in sys.argv[2:4])
+base = safetensors_np.load(sys.argv[4])
+momentum = [safetensors_np.load(f"{folder}/optim.safetensors") for folder in sys.argv[2:4]]
+for name in base:
+    if name.startswith(("conv1.", "bn1.", "layer1.")) and "num_batches" not in name:
+        assert (at_8[name] == base[name]).all() and (at_20[name] != base[name]).any(), name
+for name in momentum[0]:
+    frozen = name.split(".")[1] in ("conv1", "bn1", "layer1")
+    assert momentum[0][name].any() != frozen and momentum[1][name].any(), name
+PY
+
 # One step without momentum and decay, from the same weights.
 one="--set train.max_steps=1 --set optim.momentum=0 --set optim.weight_decay=0"
 run 2 plain $weights $one

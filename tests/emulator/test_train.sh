@@ -70,6 +70,18 @@ losses fp16 cpu 0.01
 losses bf16 cpu 0.03
 for precision in fp32 tf32 bf16 fp16; do losses $precision; done
 
+# Freezing: after two epochs a new plan and, after the warm-up, a new recording.
+freeze=(--set 'optim.freeze=["conv2"]' --set optim.unfreeze_epoch=2 --set train.max_steps=12)
+run 1 cpu-frozen --set device.kind=cpu "${freeze[@]}"
+for ranks in 1 2; do
+    run $ranks frozen-$ranks --set device.allow_shared_gpu=true "${freeze[@]}"
+    says "after 2 epochs: all parameters are trained"
+    losses frozen-$ranks cpu-frozen 1e-3
+done
+run 1 frozen-bf16 --set train.precision=bf16 "${freeze[@]}"
+losses frozen-bf16 cpu-frozen 0.03
+if (losses cpu-frozen cpu 1e-5) > /dev/null 2>&1; then fail "freezing changes nothing"; fi
+
 # Batch norm amplifies rounding from step to step, so this takes few steps, at a small rate.
 norm_agrees() { # seed
     local bn=(--set model.name=resnet20 --set train.max_steps=3 --set train.seed=$1

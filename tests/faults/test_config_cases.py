@@ -144,6 +144,8 @@ TIED = {
     "early_stop.target": 75,
     "train.deterministic": False,
     "optim.nesterov": False,
+    "optim.freeze": [],
+    "optim.unfreeze_epoch": 0,
     "schedule.kind": "constant",
     "schedule.warmup_epochs": 0,
     "schedule.milestones": [],

@@ -134,6 +134,7 @@ static const struct {
     {"{\"early_stop\": {\"target\": 90}, \"data\": {\"synthetic_val\": 0}}", 1, "early_stop.target",
      "no validation data"},
     {"{\"optim\": {\"nesterov\": true, \"momentum\": 0}}", 1, "optim.nesterov", "optim.momentum"},
+    {"{\"optim\": {\"unfreeze_epoch\": 3}}", 1, "optim.unfreeze_epoch", "lists nothing"},
     {"{\"train\": {\"epochs\": 3},\n \"schedule\": {\"warmup_epochs\": 4}}", 2,
      "schedule.warmup_epochs", "longer than train.epochs 3"},
     {"{\"train\": {\"epochs\": 3}}", 0, "schedule.warmup_epochs", "5 epochs is longer"},

@@ -333,7 +333,7 @@ static void check_key_alone(const char *path, const struct dt_json *rule)
     char set[512], value[256], line[128], *before = NULL, *after = NULL;
     const bool is_split = strcmp(path, "data.val_fraction") == 0; /* only without data.val */
     const char *const sets[] = {"data.train=x", is_split ? "data.val=" : "data.val=x",
-                                "train.precision=fp16", set};
+                                "train.precision=fp16", "optim.freeze=[\"fc\"]", set};
     const char *where = "";
     struct dt_config config;
     bool changed = false;
