@@ -51,6 +51,11 @@ def refuse(path, reason):
             f"{path} holds Python objects, such as a whole module, not only tensors ({reason}): "
             "where it was made, save model.state_dict()"
         )
+    if "Unsupported operand" in reason:  # PyTorch 1.13 refuses fractional numbers beside the weights
+        fail(
+            f"PyTorch {torch.__version__} cannot load only the weights of {path} ({reason}): use PyTorch 2 "
+            "or later, or, where it was made, save model.state_dict() alone"
+        )
     fail(f"{path} is not a file that torch.save wrote, or it is damaged ({reason})")
 
 

@@ -255,5 +255,54 @@ run 65 "short.safetensors" model.initial_checkpoint=short.safetensors
 head -c 4096 /dev/urandom > noise.safetensors
 run 65 "noise.safetensors" model.initial_checkpoint=noise.safetensors
 
+# Classes, metrics, weights, frozen modules: nothing is trained, and nothing saved.
+refused() { # code text key=value...
+    run "$@"
+    if [ -e run/config.json ] || [ -e run/checkpoints ]; then
+        n_failed=$((n_failed + 1))
+        echo "--- $* left $(ls run)" >&2
+    fi
+}
+class_list() { # code text 'lines' key=value...
+    printf "$3" > list
+    refused "$1" "$2" data.class_map=list model.num_classes=0 "${@:4}"
+}
+class_list 65 "list lists class ring twice" 'ring\nring\n'
+class_list 65 "list:2: an empty line" 'circle\n\nring\n'
+class_list 65 "list is not a list of class names" ''
+class_list 65 "holds none of the 2 classes, which begin with ant" 'ant\nbee\n'
+class_list 65 "train holds one class only" 'ring\n'
+class_list 78 "has 2 classes (the last is star), but model.num_classes is 3" 'ring\nstar\n' model.num_classes=3
+refused 66 "nowhere" data.class_map=nowhere
+cp -r val other
+mv other/ring other/donut
+refused 65 "other holds 1 class(es) that the model is not trained for: donut" data.val=other
+refused 78 "model.num_classes: 1 class leaves nothing to learn" model.num_classes=1
+refused 78 "auc" 'eval.metrics=["loss", "auc"]'
+refused 78 "sensitivity" early_stop.metric=sensitivity early_stop.patience=3
+refused 78 "top2" 'eval.metrics=["top2"]'
+refused 78 "0.75 is in per cent; did you mean 75?" early_stop.target=0.75
+refused 78 "train.restore_best: no validation data" train.restore_best=true data.val=
+refused 78 "early_stop.patience: no validation data" early_stop.patience=2 data.val=
+refused 78 "train.class_weights" 'train.class_weights=[1, 2, 3]'
+refused 78 "train.class_weights" train.class_weights=balance
+refused 78 "train.class_weights" 'train.class_weights=[1, 0]'
+refused 78 "train.batch_size_per_rank" train.batch_size_per_rank=4
+refused 78 "optim.freeze" 'optim.freeze=["layer9"]'
+refused 78 "optim.freeze" 'optim.freeze=["conv1", "bn1", "conv2", "bn2", "conv3", "bn3", "fc"]'
+refused 78 "optim.freeze" optim.freeze=conv1
+weights_file() { # code text name 'first bytes'
+    printf "$4" > "$3"
+    refused "$1" "$2" model.initial_checkpoint="$3"
+}
+weights_file 65 "scripts/to_safetensors.py w.pth w.safetensors" w.pth '\x80\2}q\1.0123456789'
+weights_file 65 "w.h5 is an HDF5 file" w.h5 '\x89HDF\r\n\x1a\n'
+weights_file 65 "w.onnx is a model in ONNX" w.onnx '\b\7\x12\7pytorch'
+weights_file 65 "w.safetensors is a pointer of git-lfs" w.safetensors 'version https://git-lfs.github.com/spec/v1'
+weights_file 65 "w.bin is a web page" w.bin '<!doctype html><html>'
+bad 64 "must end in .csv or .svg" eval --config good.json --weights w.pth --confusion matrix.png
+bad 64 "dtrain predict needs" predict
+bad 66 "nowhere" predict nowhere train/ring/00000.jpg
+
 echo "$n_cases cases, $n_failed failed"
 [ "$n_failed" = 0 ]
