@@ -44,6 +44,11 @@ def load(path):
         refuse(path, str(error))
 
 
+def is_archive(path):
+    with open(path, "rb") as f:
+        return f.read(2) == b"PK"
+
+
 def refuse(path, reason):
     reason = reason.rsplit("WeightsUnpickler error: ", 1)[-1]
     if "Unsupported class" in reason:
@@ -51,7 +56,7 @@ def refuse(path, reason):
             f"{path} holds Python objects, such as a whole module, not only tensors ({reason}): "
             "where it was made, save model.state_dict()"
         )
-    if "Unsupported operand" in reason:  # PyTorch 1.13 refuses fractional numbers beside the weights
+    if "Unsupported operand" in reason and is_archive(path):  # 1.13 refuses numbers with a fraction
         fail(
             f"PyTorch {torch.__version__} cannot load only the weights of {path} ({reason}): use PyTorch 2 "
             "or later, or, where it was made, save model.state_dict() alone"

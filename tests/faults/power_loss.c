@@ -16,16 +16,16 @@
  *                       "lost at call 17: rename step-000000010, 3 of 5 changes of names dropped"
  *
  * The model. The contents of the folder when the process first changes it are on disk. Data of a
- * file is on disk after fsync or fdatasync of the file. A change of names (create, rename, unlink,
- * mkdir, rmdir) is on disk after fsync of its folder, together with earlier changes of the same
- * names; a rename survives completely or not at all. Syncing a file does not make its name durable,
- * nor does a rename make the data durable. With "some", each unsynced change of names survives with
- * probability 1/2, in any order except for changes of the same name; an unsynced file has its
- * durable content, or the newest, or the newest truncated at a random length, or a mixture of both
- * by pages of 4 KiB (zeros where nothing was durable).
+ * file is on disk after fsync or fdatasync of the file. A change of names (create, link, rename,
+ * unlink, mkdir, rmdir) is on disk after fsync of its folder, together with earlier changes of the
+ * same names; a rename survives completely or not at all. Syncing a file does not make its name
+ * durable, nor does a rename make the data durable. With "some", each unsynced change of names
+ * survives with probability 1/2, in any order except for changes of the same name; an unsynced file
+ * has its durable content, or the newest, or the newest truncated at a random length, or a mixture
+ * of both by pages of 4 KiB (zeros where nothing was durable).
  *
- * Not intercepted: stdio, mmap, io_uring, writev, link, symlink, truncate by path. Files they
- * create are lost, and changes by mmap survive. The old content is kept as hard links in the folder
+ * Not intercepted: stdio, mmap, io_uring, writev, truncate by path. Files they create are lost, and
+ * changes by mmap survive. The old content is kept as hard links in the folder
  * POWER_LOSS_DIR.power-loss-PID, which is removed at exit and remains only after a foreign SIGKILL.
  * Programs built with sanitizers do not start with this library.
  *
@@ -664,7 +664,7 @@ static int any_rename(int at1, const char *from, int at2, const char *to)
         count("rename", b.name);
     const long result = syscall(SYS_renameat2, at1, from, at2, to, 0);
     const int error = errno;
-    if (ours && result == 0) {
+    if (ours && result == 0 && a.node != b.node) { /* names of the same file stay both */
         const struct change gone = make_change(a.dir, a.name, -1);
         const struct change there = make_change(b.dir, b.name, a.node);
         add_operation(&gone, &there);
@@ -704,6 +704,36 @@ static int any_mkdir(int at, const char *path, mode_t mode)
     const int error = errno;
     if (ours && result == 0)
         was_created(&place, at, path);
+    return (int)unlock(result, error);
+}
+
+static int any_symlink(const char *target, int at, const char *path)
+{
+    struct place place;
+    lock();
+    const bool ours = find_place(&place, at, path);
+    if (ours)
+        count("symlink", place.name);
+    const long result = syscall(SYS_symlinkat, target, at, path);
+    const int error = errno;
+    if (ours && result == 0)
+        was_created(&place, at, path);
+    return (int)unlock(result, error);
+}
+
+static int any_link(int at1, const char *from, int at2, const char *to, int flags)
+{
+    struct place a, b;
+    lock();
+    const bool ours = find_place(&a, at1, from) && find_place(&b, at2, to);
+    if (ours)
+        count("link", b.name);
+    const long result = syscall(SYS_linkat, at1, from, at2, to, flags);
+    const int error = errno;
+    if (ours && result == 0) {
+        const struct change there = make_change(b.dir, b.name, a.node);
+        add_operation(&there, NULL);
+    }
     return (int)unlock(result, error);
 }
 
@@ -786,6 +816,26 @@ ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
 ssize_t pwrite64(int fd, const void *data, size_t bytes, off64_t offset)
 {
     return any_write(fd, data, bytes, offset);
+}
+
+int symlink(const char *target, const char *path)
+{
+    return any_symlink(target, AT_FDCWD, path);
+}
+
+int symlinkat(const char *target, int at, const char *path)
+{
+    return any_symlink(target, at, path);
+}
+
+int link(const char *from, const char *to)
+{
+    return any_link(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int linkat(int at1, const char *from, int at2, const char *to, int flags)
+{
+    return any_link(at1, from, at2, to, flags);
 }
 
 int fsync(int fd)

@@ -109,6 +109,7 @@ def check_refused(folder, model, state):
         (saved("whole.pth", model), "save model.state_dict()"),
         (saved("args.pth", {"state_dict": state, "args": argparse.Namespace(a=1)}), "argparse.Namespace"),
         (saved("list.pth", [1, 2]), "holds a list"),
+        (written("page.pt", b"<html>"), "not a file that torch.save wrote"),
         (saved("nothing.pth", {"a": 1}), "holds no tensors; it has: a"),
         (saved("twice.pth", twice), "two tensors are called fc.bias"),
         (written("page.pth", b"<!DOCTYPE html><html>"), "not a file that torch.save wrote"),
