@@ -300,7 +300,10 @@ static dt_status temporary_name(char *out, const char *path)
 
 dt_status dt_file_begin(struct dt_new_file *file, const char *path)
 {
+    struct stat info;
     file->fd = -1;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        DT_FAIL(DT_ERR_CREATE, "cannot replace %s, which is not a regular file", path);
     DT_TRY(dt_file_path(file->path, "%s", path));
     DT_TRY(temporary_name(file->temporary, path));
     return dt_file_create(&file->fd, file->temporary);

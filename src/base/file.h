@@ -41,6 +41,7 @@ dt_status dt_file_remove_folder(const char *path);
 /* Reads a whole file into a NUL-terminated block (free()); DT_ERR_DATA if larger than `limit`. */
 dt_status dt_file_load(char **text, size_t *bytes, const char *path, size_t limit);
 /* Writes a temporary file, then fsync, rename and fsync of the folder. DT_ERR_CREATE or DT_ERR_IO.
+ * What is not a regular file, such as /dev/stdout, is not replaced: DT_ERR_CREATE.
  * A crash can leave the temporary file, ".tmp-*" with a new name every time, in the same folder. */
 dt_status dt_file_save(const char *path, const void *data, size_t bytes);
 /* The same in steps, for a file that is written with dt_file_write(fd, ..., path) in between. The

@@ -156,6 +156,10 @@ static void test_outputs_that_cannot_be(void **state)
     make_path(path, "a.txt/b");
     assert_int_equal(dt_file_make_folder(path), DT_ERR_CREATE);
     assert_int_equal(dt_file_save(path, "x", 1), DT_ERR_CREATE);
+    make_path(path, "pipe");
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(dt_file_save(path, "x", 1), DT_ERR_CREATE); /* as for /dev/stdout */
+    assert_int_equal(unlink(path), 0);
     make_path(path, "x/y/z");
     assert_int_equal(dt_file_make_folder(path), DT_OK);
     assert_int_equal(dt_file_make_folder(path), DT_OK);
