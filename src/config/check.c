@@ -40,8 +40,9 @@ static bool val_data(const struct dt_config *c, char *what)
 static bool val_fraction(const struct dt_config *c, char *what)
 {
     if (c->data.val_fraction > 0 && c->data.val[0])
-        WRONG("%g of data.train, but data.val is given too; leave out one of them",
-              c->data.val_fraction);
+        WRONG(
+            "%g of data.train, but data.val is given too; leave one of them out, or set this to 0",
+            c->data.val_fraction);
     if (c->data.val_fraction > 0 && dt_config_is_synthetic(c))
         WRONG("%g, but the images are generated; data.synthetic_val is their number",
               c->data.val_fraction);

@@ -197,8 +197,10 @@ static void report_value(struct loading *l, const struct dt_key *key, const stru
         n_choices++;
     if (n_choices > 0 && value->type == DT_JSON_STRING) {
         const char *near = dt_nearest(value->string, key->choices, n_choices);
+        bool is_item = near && strcmp(near, value->string) == 0;
         if (near)
-            snprintf(hint, sizeof(hint), "; did you mean \"%s\"?", near);
+            snprintf(hint, sizeof(hint), is_item ? "; write [\"%s\"]" : "; did you mean \"%s\"?",
+                     near);
     } else if (key->type == DT_KEY_LIST && value->type == DT_JSON_ARRAY) {
         snprintf(hint, sizeof(hint), " of %d", value->n_children);
     }

@@ -97,7 +97,7 @@ static const struct {
      "expected one of \"never\", \"train\", \"always\", got \"half\""},
     {"{\"eval\": {\"metrics\": [\"loss\",\n\"top2\"]}}", 2, "eval.metrics",
      "expected a list of some of \"loss\", \"top1\", \"top5\", "},
-    {"{\"eval\": {\"metrics\": \"loss\"}}", 1, "eval.metrics", "got \"loss\""},
+    {"{\"eval\": {\"metrics\": \"loss\"}}", 1, "eval.metrics", "got \"loss\"; write [\"loss\"]"},
     {"{\"train\": {\"class_weights\": \"balance\"}}", 1, "train.class_weights",
      "expected one of \"none\", \"balanced\", or a list of at most 1000 numbers from 1e-06 to "
      "1000000, got \"balance\"; did you mean \"balanced\"?"},
