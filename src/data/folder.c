@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/text.h"
+#include "data/classes.h"
 #include "data/files.h"
 #include "data/names.h"
 
@@ -226,6 +227,20 @@ static dt_status refuse_root(const struct folder *folder)
     DT_FAIL(DT_ERR_DATA, "folder %s holds no class folders with images", folder->root);
 }
 
+/* Since folders may be nested, the folder above train/ and val/ looks like two classes. */
+static dt_status check_splits(const struct folder *folder)
+{
+    static const char *const others[] = {"val", "valid", "validation", "test"};
+    const bool has_train = dt_classes_find(&folder->classes, "train") >= 0;
+    for (size_t i = 0; has_train && i < DT_COUNT(others); i++)
+        if (dt_classes_find(&folder->classes, others[i]) >= 0)
+            DT_FAIL(DT_ERR_DATA,
+                    "folder %s holds train and %s, which are no classes: set data.train=%s/train "
+                    "and data.val=%s/%s",
+                    folder->root, others[i], folder->root, folder->root, others[i]);
+    return DT_OK;
+}
+
 static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
     struct folder *folder;
@@ -238,6 +253,7 @@ static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset
     const size_t n_classes = folder->classes.n;
     if (n_classes == 0)
         return refuse_root(folder);
+    DT_TRY(check_splits(folder));
     DT_TRY(DT_NEW(folder->first, n_classes + 1));
     for (size_t label = 0; label < n_classes; label++) {
         DT_TRY(scan_class(folder, &dataset->fingerprint, label));

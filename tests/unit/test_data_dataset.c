@@ -235,6 +235,12 @@ static void test_folder_errors(void **state)
     expect_error(DT_ERR_DATA, "bad holds 1 images, but no class folders: move", &options);
     write_text("bad/1.tar", "1");
     expect_error(DT_ERR_DATA, "bad holds shards, not class folders: set data.source", &options);
+    make_folder("split");
+    make_folder("split/train");
+    make_folder("split/val");
+    options.path = at("split");
+    expect_error(DT_ERR_DATA, "split holds train and val, which are no classes: set", &options);
+    options.path = at("bad");
     make_folder("bad/a");
     make_folder("bad/b");
     expect_error(DT_ERR_DATA, "holds no samples", &options);
