@@ -172,11 +172,11 @@ static dt_status copy_tensors(struct loading *l)
 }
 
 /* Rows of the classifier's weight; 0 if there is none in the file. */
-static int64_t saved_classes(const struct loading *l)
+static int64_t saved_classes(const struct dt_st_reader *file, const char *head)
 {
     char name[DT_NAME_MAX + 8];
-    snprintf(name, sizeof name, "%s.weight", l->head);
-    const struct dt_st_tensor *saved = dt_st_find(l->file, name);
+    snprintf(name, sizeof name, "%s.weight", head);
+    const struct dt_st_tensor *saved = dt_st_find(file, name);
     return saved && saved->n_dims > 0 ? saved->dim[0] : 0;
 }
 
@@ -188,8 +188,9 @@ static void describe(char *out, const struct loading *l, const char *path)
         return;
     const int n_classes = l->graph->tensor[l->graph->logits[DT_TRAIN]].dim[1];
     dt_text_add(&text, "; classifier %s new (", l->head);
-    if (saved_classes(l) > 0)
-        dt_text_add(&text, "%lld -> ", (long long)saved_classes(l));
+    const int64_t n_saved = saved_classes(l->file, l->head);
+    if (n_saved > 0)
+        dt_text_add(&text, "%lld -> ", (long long)n_saved);
     dt_text_add(&text, "%d classes)", n_classes);
 }
 
@@ -327,4 +328,13 @@ dt_status dt_weights_classes(char **classes, const char *path)
         status = dt_mem_copy_text(classes, dt_st_classes(file));
     dt_st_close(file);
     return status;
+}
+
+dt_status dt_weights_count_classes(int64_t *n, const char *path, const char *head)
+{
+    struct dt_st_reader *file;
+    DT_TRY(dt_st_open(&file, path));
+    *n = saved_classes(file, head);
+    dt_st_close(file);
+    return DT_OK;
 }

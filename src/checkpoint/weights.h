@@ -25,5 +25,7 @@ dt_status dt_weights_config(char *out, const char *path);
 /* The names of the classes in a safetensors file, with a newline after each; *classes is NULL if it
  * has none. Caller frees. */
 dt_status dt_weights_classes(char **classes, const char *path);
+/* The number of classes of the classifier `head`; 0 if the file has no such tensor. */
+dt_status dt_weights_count_classes(int64_t *n, const char *path, const char *head);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/pulse.h"
 #include "checkpoint/weights.h"
 #include "data/classes.h"
+#include "dtrain/models.h"
 #include "dtrain/train.h"
 #include "train/judging.h"
 #include "train/predictions.h"
@@ -139,13 +140,18 @@ static dt_status take_classes(struct dt_session *s, char *path, const char *weig
 {
     dt_status status = DT_OK;
     char *text = NULL;
+    int64_t n = 0;
     if (s->rank == 0)
         status = dt_weights_find(path, weights);
     if (s->rank == 0 && status == DT_OK)
         status = dt_weights_classes(&text, path);
+    if (s->rank == 0 && status == DT_OK)
+        status = dt_weights_count_classes(&n, path, dt_model_find(s->config->model.name)->head);
     int64_t bytes = text ? (int64_t)strlen(text) : 0;
     DT_TRY_OUT(dt_comm_agree(s->comm, status));
     DT_TRY_OUT(dt_comm_bcast(s->comm, &bytes, sizeof bytes, 0));
+    DT_TRY_OUT(dt_comm_bcast(s->comm, &n, sizeof n, 0));
+    s->weights_classes = (int)n;
     if (s->rank != 0)
         status = DT_NEW(text, (size_t)bytes + 1);
     DT_TRY_OUT(dt_comm_agree(s->comm, status));

@@ -169,6 +169,8 @@ static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool tr
     };
     DT_TRY(dt_dataset_open(set, &options));
     s->num_classes = dt_dataset_n_classes(*set);
+    if (!dt_dataset_class(*set, 0) && s->num_classes < s->weights_classes)
+        s->num_classes = s->weights_classes;
     return s->classes.n > 0 ? DT_OK : take_classes(&s->classes, *set);
 }
 
@@ -176,7 +178,8 @@ static dt_status open_images(struct dt_session *s)
 {
     struct dt_dataset_options options = {.data = &s->config->data,
                                          .images = s->images,
-                                         .num_classes = s->num_classes,
+                                         .num_classes = s->num_classes > 0 ? s->num_classes
+                                                                           : s->weights_classes,
                                          .classes = &s->classes};
     DT_TRY(dt_dataset_open(&s->val_set, &options));
     s->num_classes = dt_dataset_n_classes(s->val_set);

@@ -82,6 +82,20 @@ printf 'square\nsquare\n' > "$work/map"
 refused 65 "map lists class square twice" train new --set data.class_map="$work/map"
 refused 66 "nowhere" train new --set data.class_map="$work/nowhere"
 
+# Numbers instead of names: the model has as many classes as it was trained for.
+table() { # labels...
+    echo path,label
+    for label; do echo "train/ring/00000.jpg,$label"; done
+}
+table 0 1 2 0 1 2 0 1 2 0 1 2 0 1 2 0 1 2 > "$work/three.csv"
+table 0 1 > "$work/two.csv"
+train numbers --set data.train="$work/three.csv" --set data.val= || fail "$(cat "$work/log")"
+"$dtrain" eval "$work/numbers" --set data.val="$work/two.csv" > "$work/json" 2> "$work/log" ||
+    fail "$(cat "$work/log")"
+"$dtrain" predict "$work/numbers" "$work/train/ring/00000.jpg" > "$work/out" ||
+    fail "weights without names of classes"
+[ "$(wc -l < "$work/out")" = 3 ] || fail "$(cat "$work/out")"
+
 # Generated images only where no data are given.
 refused 78 'data.train: given, but data.source "synthetic"' train new --set data.source=synthetic
 refused 66 "no data at .*/nowhere" train new --set data.train="$work/nowhere"
