@@ -25,14 +25,26 @@ static void add_time(struct dt_text *line, const char *before, double seconds, c
     dt_text_add(line, "%s%s%s", before, dt_clock_format(text, sizeof text, seconds), after);
 }
 
+/* "2 classes (cat, dog)"; of two, the second one is positive. */
+static void add_classes(struct dt_text *line, const struct dt_session *s)
+{
+    enum { MOST_NAMES = 6 };
+    const size_t n = s->classes.n;
+    dt_text_add(line, "%d classes", s->num_classes);
+    for (size_t i = 0; i < n && i < MOST_NAMES; i++)
+        dt_text_add(line, "%s%s", i == 0 ? " (" : ", ", dt_names_get(&s->classes, i));
+    dt_text_add(line, n > MOST_NAMES ? ", ...)" : n > 0 ? ")" : "");
+}
+
 static void print_model(struct dt_text *line, const struct dt_session *s,
                         const struct dt_summary *summary)
 {
     const struct dt_config *config = s->config;
-    dt_text_add(line, "%s, %.2f million parameters, %s, images of %d x %d, %d classes; build %.12s",
-                s->model->name, (double)summary->n_parameters / 1e6,
-                dt_precision_name(config->train.precision), config->model.image_size,
-                config->model.image_size, s->num_classes, dt_build_id());
+    dt_text_add(line, "%s, %.2f million parameters, %s, images of %d x %d, ", s->model->name,
+                (double)summary->n_parameters / 1e6, dt_precision_name(config->train.precision),
+                config->model.image_size, config->model.image_size);
+    add_classes(line, s);
+    dt_text_add(line, "; build %.12s", dt_build_id());
 }
 
 static void print_device(struct dt_text *line, const struct dt_session *s,
@@ -228,9 +240,11 @@ static void print_rates(const struct dt_session *s, FILE *out)
 
 void dt_session_print(const struct dt_session *s, FILE *out)
 {
-    char device[256], frozen[128];
-    fprintf(out, "%s, images of %d x %d, %d classes\n", s->model->name, s->config->model.image_size,
-            s->config->model.image_size, s->num_classes);
+    char device[256], frozen[128], classes[512];
+    struct dt_text text = dt_text_in(classes, sizeof classes);
+    add_classes(&text, s);
+    fprintf(out, "%s, images of %d x %d, %s\n", s->model->name, s->config->model.image_size,
+            s->config->model.image_size, classes);
     fprintf(out, "global batch %d = %d rank(s) x %d micro-batch(es) x %d images\n",
             s->global_batch_size, s->n_ranks, s->n_passes, s->micro_batch_size);
     s->backend->describe(s->device, device, sizeof device);
