@@ -5,7 +5,6 @@
  * and the labels their positions in byte-sorted order. All images must exist when the file is
  * opened. */
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +20,7 @@
 #include "data/files.h"
 #include "data/names.h"
 
-enum { MAX_BYTES = 1 << 30, MAX_COLUMNS = 256, PROGRESS_EVERY = 4096 };
+enum { MAX_BYTES = 1 << 30, MAX_COLUMNS = 256, MAX_CLASSES = 1000000, PROGRESS_EVERY = 4096 };
 
 struct row {
     int32_t label;
@@ -190,7 +189,8 @@ static dt_status read_table(struct table *table)
 static dt_status number_labels(struct table *table, int *n_classes,
                                const struct dt_dataset_options *options)
 {
-    const int limit = options->num_classes > 0 ? options->num_classes : INT_MAX;
+    const int limit = options->num_classes > 0 ? options->num_classes : MAX_CLASSES;
+    long long least = MAX_CLASSES;
 
     for (size_t i = 0; i < table->labels.n; i++) {
         const char *text = dt_names_get(&table->labels, i);
@@ -205,7 +205,15 @@ static dt_status number_labels(struct table *table, int *n_classes,
         table->rows[i].label = (int32_t)label;
         if (label >= *n_classes)
             *n_classes = (int)label + 1;
+        if (label < least)
+            least = label;
     }
+    if (least > 0 && options->part == DT_PART_TRAIN)
+        dt_log(DT_LOG_NOTICE,
+               "%s: no label is below %lld, so %lld of %d classes have no images; if labels begin "
+               "there, set data.label_offset=%lld",
+               table->path, least + options->data->label_offset, least, *n_classes,
+               least + options->data->label_offset);
     return DT_OK;
 }
 

@@ -95,6 +95,11 @@ train numbers --set data.train="$work/three.csv" --set data.val= || fail "$(cat 
 "$dtrain" predict "$work/numbers" "$work/train/ring/00000.jpg" > "$work/out" ||
     fail "weights without names of classes"
 [ "$(wc -l < "$work/out")" = 3 ] || fail "$(cat "$work/out")"
+table 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 > "$work/one.csv"
+train from_one --set data.train="$work/one.csv" --set data.val= || fail "$(cat "$work/log")"
+grep -q "no label is below 1, .*data.label_offset=1" "$work/log" || fail "$(cat "$work/log")"
+table 0 2000000000 > "$work/far.csv"
+refused 65 "far.csv:3: label 2000000000 is out of range" train new --set data.train="$work/far.csv"
 
 # Generated images only where no data are given.
 refused 78 'data.train: given, but data.source "synthetic"' train new --set data.source=synthetic
