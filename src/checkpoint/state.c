@@ -24,6 +24,7 @@ static const struct {
     {"epoch", offsetof(struct dt_checkpoint, epoch), true, 0},
     {"batch", offsetof(struct dt_checkpoint, batch), true, 0},
     {"passes", offsetof(struct dt_checkpoint, n_passes), true, 0},
+    {"goal_waits", offsetof(struct dt_checkpoint, goal_waits), true, 0},
     {"ranks", offsetof(struct dt_checkpoint, n_ranks), false, 1},
     {"micro_batch_size", offsetof(struct dt_checkpoint, micro_batch_size), false, 0},
     {"num_classes", offsetof(struct dt_checkpoint, num_classes), false, 0},
@@ -48,17 +49,14 @@ static void set_integer(struct dt_checkpoint *state, size_t i, int64_t value)
         *(int *)field = (int)value;
 }
 
-static bool print_best(struct dt_jsonw *w, const char *name, const struct dt_best *best)
+static void print_best(struct dt_jsonw *w, const char *name, const struct dt_best *best)
 {
-    if (best->step < 0)
-        return false;
     dt_jsonw_begin(w, name, '{');
     dt_jsonw_string(w, "metric", dt_metric_name(best->metric));
     dt_jsonw_number(w, "value", best->value);
     dt_jsonw_integer(w, "step", best->step);
     dt_jsonw_integer(w, "epoch", best->epoch);
     dt_jsonw_close(w, '}');
-    return true;
 }
 
 dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoint *state)
@@ -77,10 +75,8 @@ dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoi
     if (state->origin[0])
         dt_jsonw_string(w, "origin", state->origin);
     print_best(w, "best", &state->best);
-    if (print_best(w, "goal", &state->goal)) {
-        dt_jsonw_number(w, "goal_reference", state->goal_reference);
-        dt_jsonw_integer(w, "goal_waits", state->goal_waits);
-    }
+    print_best(w, "goal", &state->goal);
+    dt_jsonw_number(w, "goal_reference", state->goal_reference);
     if (state->precision >= 0)
         dt_jsonw_string(w, "precision", dt_precision_name((enum dt_precision)state->precision));
     if (state->loss_scale.scale > 0) {
@@ -118,34 +114,28 @@ static bool parse_others(struct dt_checkpoint *state, const struct dt_json *root
     return sscanf(print->string, "%" SCNx64, &state->fingerprint) == 1;
 }
 
-/* Absent before the first evaluation. */
 static bool parse_best(struct dt_best *best, const struct dt_json *object)
 {
-    *best = (struct dt_best){.step = -1};
-    if (!object)
-        return true;
     const struct dt_json *metric = dt_json_get(object, "metric");
     const struct dt_json *value = dt_json_get(object, "value");
     if (!metric || metric->type != DT_JSON_STRING || !value || value->type != DT_JSON_NUMBER)
         return false;
+    best->metric = 0;
     while (best->metric < DT_N_METRICS && strcmp(dt_metric_name(best->metric), metric->string) != 0)
         best->metric++;
     best->value = value->number;
     return best->metric < DT_N_METRICS &&
-           dt_json_integer(dt_json_get(object, "step"), 0, integer_max, &best->step) &&
+           dt_json_integer(dt_json_get(object, "step"), -1, integer_max, &best->step) &&
            dt_json_integer(dt_json_get(object, "epoch"), 0, integer_max, &best->epoch);
 }
 
 static bool parse_goal(struct dt_checkpoint *state, const struct dt_json *root)
 {
     const struct dt_json *reference = dt_json_get(root, "goal_reference");
-    const struct dt_json *waits = dt_json_get(root, "goal_waits");
-    if (!parse_best(&state->goal, dt_json_get(root, "goal")))
+    if (!reference || reference->type != DT_JSON_NUMBER)
         return false;
-    if (state->goal.step < 0)
-        return true;
-    state->goal_reference = reference && reference->type == DT_JSON_NUMBER ? reference->number : 0;
-    return reference && dt_json_integer(waits, 0, integer_max, &state->goal_waits);
+    state->goal_reference = reference->number;
+    return parse_best(&state->goal, dt_json_get(root, "goal"));
 }
 
 /* Absent in a run that began in its own folder. */

@@ -40,6 +40,17 @@ for ranks in 1 2; do
         "$work/log" || fail "$(cat "$work/log")"
 done
 
+# A metric that is never defined is waited for no longer than another, also when started again.
+printf 'circle\nring\n' > "$work/two"
+mkdir "$work/one_class"
+cp -r "$work/val/circle" "$work/one_class/"
+for end in "end: OK .*: no better auc in 2 evaluations" "already finished"; do
+    train 1 undefined --set model.num_classes=0 --set data.class_map="$work/two" \
+        --set data.val="$work/one_class" --set early_stop.metric=auc --set early_stop.patience=2 ||
+        fail "$(cat "$work/log")"
+    grep -q "$end" "$work/log" || fail "no '$end' in $(tail -1 "$work/log")"
+done
+
 # Weights by name.
 run=$work/whole1
 best=$(readlink "$run/checkpoints/best")
