@@ -16,6 +16,7 @@
 #include "dtrain/train.h"
 #include "train/judging.h"
 #include "train/predictions.h"
+#include "train/preflight.h"
 #include "train/stop.h"
 
 static dt_status run_batch(struct dt_session *s)
@@ -170,6 +171,7 @@ dt_status dt_session_open_weights(struct dt_session *s, const struct dt_session_
     dt_status status = DT_OK;
     DT_TRY(take_classes(s, path, weights));
     DT_TRY(dt_session_open(s, needs));
+    DT_TRY(dt_preflight_agree(s));
     if (s->rank == 0)
         status = dt_weights_load(s->plan, path, s->model->head, false, NULL);
     DT_TRY(dt_comm_agree(s->comm, status));

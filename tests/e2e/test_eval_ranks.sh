@@ -26,3 +26,15 @@ event, line = json.loads(sys.stdin.readline()), json.load(open(sys.argv[1]))
 for key in ("loss", "top1", "top5"):
     assert abs(event[key] - line[key]) < 1e-4, (key, event, line)
 ' "$work/eval1" || fail "the evaluation of the training run differs"
+
+# Ranks that see different images are refused, as their rows could not be told apart.
+mkdir -p "$work/elsewhere"
+cp -r "$work/val" "$work/elsewhere/"
+rm "$work/elsewhere/val/ring/00000.jpg"
+got=0
+# shellcheck disable=SC2016
+on_ranks 2 bash -c 'cd "$1"; [ "$OMPI_COMM_WORLD_RANK" = 0 ] || cd elsewhere; shift; exec "$@"' - \
+    "$work" "$(realpath "$dtrain")" eval --config "$work/config.json" --set model.name=resnet20 \
+    --weights "$work/run" --set data.val=val > "$work/out" 2> "$work/log" || got=$?
+[ "$got" = 76 ] || fail "exit code $got for ranks with different images: $(cat "$work/log")"
+grep -q "rank 1 (.*) has different files in data.val" "$work/log" || fail "$(cat "$work/log")"
