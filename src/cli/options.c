@@ -44,7 +44,7 @@ static const struct dt_option options[] = {
     {"predictions", DT_OPTION_TEXT, AT(predictions), 0, 0, "FILE",
      "write label, prediction and probabilities of every image as CSV"},
     {"top", DT_OPTION_INTEGER, AT(top), 1, INT_MAX, "N",
-     "print the N most probable classes (default: 5)"},
+     "print the N most probable classes (default: 5; also -k)"},
     {"json", DT_OPTION_TEXT, AT(json), 0, 0, "FILE", "write the results as JSON"},
     {"profile", DT_OPTION_FLAG, AT(profile), 0, 0, NULL, "print the time of every op"},
     {"input", DT_OPTION_FLAG, AT(input), 0, 0, NULL,

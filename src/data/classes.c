@@ -13,12 +13,20 @@
 
 enum { MAX_CLASSES_BYTES = 64 << 20, LIST_BYTES = 1024, LIST_NAMES = 8 };
 
+/* Looks at `first` first: two lists usually have the same order. */
+static int find_from(const struct dt_names *classes, size_t first, const char *name)
+{
+    for (size_t i = 0; i < classes->n; i++) {
+        size_t at = (first + i) % classes->n;
+        if (strcmp(dt_names_get(classes, at), name) == 0)
+            return (int)at;
+    }
+    return -1;
+}
+
 int dt_classes_find(const struct dt_names *classes, const char *name)
 {
-    for (size_t i = 0; i < classes->n; i++)
-        if (strcmp(dt_names_get(classes, i), name) == 0)
-            return (int)i;
-    return -1;
+    return find_from(classes, 0, name);
 }
 
 /* --- Lists as text --- */
@@ -104,7 +112,8 @@ static void add_name(struct difference *d, const char *name)
 
 static dt_status check_differences(const struct dt_names *own, const struct dt_names *classes,
                                    const struct difference *unknown,
-                                   const struct difference *missing, bool subset, const char *path)
+                                   const struct difference *missing, bool subset, bool all,
+                                   const char *path)
 {
     if (unknown->n == own->n)
         DT_FAIL(DT_ERR_DATA, "%s holds none of the %zu classes, which begin with %s; it has %s",
@@ -114,6 +123,9 @@ static dt_status check_differences(const struct dt_names *own, const struct dt_n
                 "%s holds %zu class(es) that the model is not trained for: %s; remove or rename "
                 "them, or choose classes with data.class_map",
                 path, unknown->n, unknown->text.at);
+    if (missing->n > 0 && all)
+        DT_FAIL(DT_ERR_DATA, "data.class_map lists %zu class(es) that %s lacks: %s", missing->n,
+                path, missing->text.at);
     if (missing->n > 0)
         dt_log(DT_LOG_NOTICE, "%s lacks %zu of %zu classes: %s", path, missing->n, classes->n,
                missing->text.at);
@@ -121,18 +133,18 @@ static dt_status check_differences(const struct dt_names *own, const struct dt_n
 }
 
 dt_status dt_classes_map(int *map, const struct dt_names *own, const struct dt_names *classes,
-                         bool subset, const char *path)
+                         bool subset, bool all, const char *path)
 {
     struct difference unknown = {0}, missing = {0};
     unknown.text = dt_text_in(unknown.buffer, LIST_BYTES);
     missing.text = dt_text_in(missing.buffer, LIST_BYTES);
     for (size_t i = 0; i < own->n; i++) {
-        map[i] = dt_classes_find(classes, dt_names_get(own, i));
+        map[i] = find_from(classes, i, dt_names_get(own, i));
         if (map[i] < 0)
             add_name(&unknown, dt_names_get(own, i));
     }
     for (size_t i = 0; i < classes->n; i++)
-        if (dt_classes_find(own, dt_names_get(classes, i)) < 0)
+        if (find_from(own, i, dt_names_get(classes, i)) < 0)
             add_name(&missing, dt_names_get(classes, i));
-    return check_differences(own, classes, &unknown, &missing, subset, path);
+    return check_differences(own, classes, &unknown, &missing, subset, all, path);
 }

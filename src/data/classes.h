@@ -15,9 +15,9 @@ dt_status dt_classes_load(struct dt_names *classes, const char *path);
 /* The names with a newline after each; NULL if there are none. Caller frees. */
 dt_status dt_classes_text(char **text, const struct dt_names *classes);
 /* map[i] = position in `classes` of name i of `own`, the classes of the data at `path`; -1 for a
- * class that is not listed, which is DT_ERR_DATA unless `subset`. Warns about classes that the data
- * lack. */
+ * class that is not listed, which is DT_ERR_DATA unless `subset`. Classes that the data lack are an
+ * error with `all`, else a warning. */
 dt_status dt_classes_map(int *map, const struct dt_names *own, const struct dt_names *classes,
-                         bool subset, const char *path);
+                         bool subset, bool all, const char *path);
 
 #endif

@@ -75,7 +75,8 @@ static dt_status follow_classes(struct dt_dataset *dataset, const struct dt_name
                 options->path, dataset->n_classes - 1, classes->n);
     if (own->n > 0) {
         DT_TRY(DT_NEW(dataset->label_map, own->n));
-        DT_TRY(dt_classes_map(dataset->label_map, own, classes, options->subset, options->path));
+        DT_TRY(dt_classes_map(dataset->label_map, own, classes, options->subset,
+                              options->part == DT_PART_TRAIN, options->path));
         DT_TRY(select_listed(dataset));
         dataset->fingerprint =
             XXH64(dataset->label_map, own->n * sizeof *dataset->label_map, dataset->fingerprint);

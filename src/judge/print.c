@@ -20,7 +20,7 @@ static const char *printable(char out[NAME_BYTES], const char *name)
 static void put_value(FILE *out, const char *before, double value, const char *after)
 {
     if (isnan(value))
-        fprintf(out, "%s undefined%s", before, after);
+        fprintf(out, "%s undefined%s", before, after + (strncmp(after, " %", 2) == 0 ? 2 : 0));
     else
         fprintf(out, "%s %.6g%s", before, value, after);
 }

@@ -1,5 +1,6 @@
 /* The sub-command `dtrain predict`: an evaluation of a list of files, of which only the table of
  * predictions is shown. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,9 @@ out:
 static dt_status add_path(struct dt_names *images, const char *path)
 {
     struct stat info;
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+    if (stat(path, &info) != 0)
+        DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", path, strerror(errno));
+    if (S_ISDIR(info.st_mode))
         return add_folder(images, path);
     return dt_names_add(images, path, strlen(path));
 }

@@ -13,7 +13,7 @@
 #include "checkpoint/weights.h"
 #include "train/best.h"
 
-enum { LIST_BYTES = 4096 };
+enum { LIST_BYTES = 4096, CLASSES_BYTES = 320 };
 
 /* --- Which checkpoint --- */
 
@@ -326,10 +326,10 @@ static dt_status load_loss_scale(struct dt_checkpoint *state, const struct dt_se
 }
 
 /* "cat,dog" from a text with a newline after each name. */
-static const char *list_classes(char out[LIST_BYTES], const char *classes)
+static const char *list_classes(char out[CLASSES_BYTES], const char *classes)
 {
-    snprintf(out, LIST_BYTES, "%s", classes);
-    out[strlen(out) - 1] = '\0';
+    bool is_cut = snprintf(out, CLASSES_BYTES, "%s", classes) >= CLASSES_BYTES;
+    snprintf(out + strlen(out) - (is_cut ? 4 : 1), 5, "%s", is_cut ? "..." : "");
     for (char *c = strchr(out, '\n'); c; c = strchr(c, '\n'))
         *c = ',';
     return out;
@@ -338,7 +338,7 @@ static const char *list_classes(char out[LIST_BYTES], const char *classes)
 /* The same classes in another order would be learnt anew, silently. */
 static dt_status match_classes(const struct dt_session *s, const char *path)
 {
-    char old[LIST_BYTES], now[LIST_BYTES], *saved;
+    char old[CLASSES_BYTES], now[CLASSES_BYTES], *saved;
     DT_TRY(dt_checkpoint_classes(&saved, path));
     dt_status status = DT_OK;
     if (saved && s->classes_text && strcmp(saved, s->classes_text) != 0)

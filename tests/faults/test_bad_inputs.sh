@@ -271,6 +271,7 @@ class_list 65 "list lists class ring twice" 'ring\nring\n'
 class_list 65 "list:2: an empty line" 'circle\n\nring\n'
 class_list 65 "list is not a list of class names" ''
 class_list 65 "holds none of the 2 classes, which begin with ant" 'ant\nbee\n'
+class_list 65 "data.class_map lists 1 class(es) that" 'ring\nstarr\n'
 class_list 65 "train holds one class only" 'ring\n'
 class_list 78 "has 2 classes (the last is star), but model.num_classes is 3" 'ring\nstar\n' model.num_classes=3
 refused 66 "nowhere" data.class_map=nowhere
