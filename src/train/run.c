@@ -28,7 +28,7 @@ static bool is_complete(const struct run *r, const char **key, char *why, size_t
     if (dt_best_ends(&r->at, s->config, key, why, bytes))
         return true;
     *key = s->last_step < s->schedule.total_steps ? "train.max_steps" : "train.epochs";
-    snprintf(why, bytes, "%s", *key);
+    snprintf(why, bytes, "reached %s", *key);
     return r->at.step >= s->last_step;
 }
 
