@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 void dt_best_init(struct dt_checkpoint *at, const struct dt_config *config)
 {
@@ -47,24 +48,27 @@ dt_status dt_best_count(bool *is_best, struct dt_checkpoint *at, const struct dt
     return DT_OK;
 }
 
-bool dt_best_ends(const struct dt_checkpoint *at, const struct dt_config *config, const char **key,
-                  char *why, size_t bytes)
+const char *dt_best_ends(const struct dt_checkpoint *at, const struct dt_config *config)
 {
     const struct dt_config_early_stop *stop = &config->early_stop;
-    const char *name = dt_metric_name(at->goal.metric);
     if (stop->target > 0 && at->goal.step >= 0 &&
-        dt_metric_gain(at->goal.metric, stop->target, at->goal.value) >= 0) {
-        *key = "early_stop.target";
-        snprintf(why, bytes, "%s %.6g in epoch %" PRId64 " reached early_stop.target %.6g", name,
-                 at->goal.value, at->goal.epoch, stop->target);
-        return true;
-    }
-    if (stop->patience == 0 || at->goal_waits < stop->patience)
-        return false;
-    *key = "early_stop.patience";
-    snprintf(why, bytes, "no better %s in %" PRId64 " evaluations (early_stop.patience %d)", name,
-             at->goal_waits, stop->patience);
-    return true;
+        dt_metric_gain(at->goal.metric, stop->target, at->goal.value) >= 0)
+        return "early_stop.target";
+    return stop->patience > 0 && at->goal_waits >= stop->patience ? "early_stop.patience" : NULL;
+}
+
+void dt_best_explain(char *out, size_t bytes, const struct dt_checkpoint *at,
+                     const struct dt_config *config, const char *key)
+{
+    const char *name = dt_metric_name(at->goal.metric);
+    if (strcmp(key, "early_stop.target") == 0)
+        snprintf(out, bytes, "%s %.6g in epoch %" PRId64 " reached %s %.6g", name, at->goal.value,
+                 at->goal.epoch, key, config->early_stop.target);
+    else if (strcmp(key, "early_stop.patience") == 0)
+        snprintf(out, bytes, "no better %s in %" PRId64 " evaluations (%s %d)", name,
+                 at->goal_waits, key, config->early_stop.patience);
+    else
+        snprintf(out, bytes, "reached %s", key);
 }
 
 void dt_best_describe(char *out, size_t bytes, const struct dt_checkpoint *at)

@@ -14,10 +14,11 @@ void dt_best_adopt(struct dt_checkpoint *at, const struct dt_checkpoint *saved);
  * so far by checkpoint.best_metric. Collective. */
 dt_status dt_best_count(bool *is_best, struct dt_checkpoint *at, const struct dt_config *config,
                         struct dt_comm *comm, double value[DT_N_METRICS]);
-/* Whether early_stop ends the run; then `key` is the key to raise in order to continue, and
- * why[bytes] the reason as a sentence. */
-bool dt_best_ends(const struct dt_checkpoint *at, const struct dt_config *config, const char **key,
-                  char *why, size_t bytes);
+/* The key by which early_stop ends the run; NULL if it does not. */
+const char *dt_best_ends(const struct dt_checkpoint *at, const struct dt_config *config);
+/* Why a run is complete, as a sentence: `key` is the one to raise in order to continue. */
+void dt_best_explain(char *out, size_t bytes, const struct dt_checkpoint *at,
+                     const struct dt_config *config, const char *key);
 /* "best top1 76.100 in epoch 7" into out[bytes]; "" if there is none. */
 void dt_best_describe(char *out, size_t bytes, const struct dt_checkpoint *at);
 

@@ -19,24 +19,19 @@
 #include "train/run.h"
 #include "train/summary.h"
 
-enum { REASON_BYTES = 192 };
-
-/* Why the run is complete; the key to raise in order to continue goes to *key. */
-static bool is_complete(const struct run *r, const char **key, char *why, size_t bytes)
+/* The key to raise in order to continue; NULL if the run is not complete. */
+static const char *find_end(const struct run *r)
 {
     const struct dt_session *s = &r->session;
-    if (dt_best_ends(&r->at, s->config, key, why, bytes))
-        return true;
-    *key = s->last_step < s->schedule.total_steps ? "train.max_steps" : "train.epochs";
-    snprintf(why, bytes, "reached %s", *key);
-    return r->at.step >= s->last_step;
+    const char *key = dt_best_ends(&r->at, s->config);
+    if (key || r->at.step < s->last_step)
+        return key;
+    return s->last_step < s->schedule.total_steps ? "train.max_steps" : "train.epochs";
 }
 
 bool dt_run_is_complete(const struct run *r)
 {
-    const char *key;
-    char why[REASON_BYTES];
-    return is_complete(r, &key, why, sizeof why);
+    return find_end(r) != NULL;
 }
 
 /* --- The folder --- */
@@ -131,21 +126,25 @@ static const char *best_path(char path[DT_PATH_MAX], const struct run *r)
     return path;
 }
 
-/* RUN/model.safetensors is the result: the last weights, or the best with train.restore_best. The
- * checkpoint is durable, so a failure is only a warning. Rank 0. */
+/* The last weights, or the best with train.restore_best; path[DT_PATH_MAX] is their checkpoint. */
+static dt_status link_model(const char *to, char *path, const struct run *r)
+{
+    char from[DT_PATH_MAX];
+    bool best = r->session.config->train.restore_best && best_path(path, r)[0];
+    if (!best)
+        DT_TRY(dt_checkpoint_path(path, r->save_policy.dir, r->at.step));
+    DT_TRY(dt_file_path(from, "%s/model.safetensors", path));
+    return dt_file_publish(from, to);
+}
+
+/* RUN/model.safetensors is the result; its path goes to `to`, "" if there is none. The checkpoint
+ * is durable, so a failure is only a warning. Rank 0. */
 static void publish_model(const struct run *r, char to[DT_PATH_MAX])
 {
-    char folder[DT_PATH_MAX], from[DT_PATH_MAX];
-    bool best = r->session.config->train.restore_best && best_path(folder, r)[0];
-    dt_status status = DT_OK;
-    if (!best)
-        status = dt_checkpoint_path(folder, r->save_policy.dir, r->at.step);
+    char folder[DT_PATH_MAX] = "";
+    dt_status status = dt_file_path(to, "%s/model.safetensors", r->session.config->output.dir);
     if (status == DT_OK)
-        status = dt_file_path(from, "%s/model.safetensors", folder);
-    if (status == DT_OK)
-        status = dt_file_path(to, "%s/model.safetensors", r->session.config->output.dir);
-    if (status == DT_OK)
-        status = dt_file_publish(from, to);
+        status = link_model(to, folder, r);
     if (status == DT_OK)
         return;
     dt_log(DT_LOG_WARNING, "the model remains in %s only: %s", folder, dt_error_text());
@@ -191,13 +190,11 @@ static void report_start(const struct run *r)
 
 static void log_finished(const struct run *r)
 {
-    char best[96], why[REASON_BYTES];
-    const char *key;
-    is_complete(r, &key, why, sizeof why);
+    char best[96];
     dt_best_describe(best, sizeof best, &r->at);
     dt_log(DT_LOG_INFO,
            "already finished after %" PRId64 " steps%s%s%s; raise %s or choose another --out",
-           r->at.step, best[0] ? " (" : "", best, best[0] ? ")" : "", key);
+           r->at.step, best[0] ? " (" : "", best, best[0] ? ")" : "", find_end(r));
 }
 
 /* How the previous run ended, and where this one resumes. */
@@ -305,13 +302,12 @@ static dt_status report_bad_images(struct run *r)
 static void report_end(struct run *r, dt_status status)
 {
     const struct dt_session *s = &r->session;
-    const char *key;
-    char why[REASON_BYTES] = "", path[DT_PATH_MAX], model[DT_PATH_MAX] = "";
+    char why[192] = "", path[DT_PATH_MAX], model[DT_PATH_MAX] = "";
     double seconds = dt_clock_s() - r->begin_s;
     int64_t n_images = (r->at.step - r->begin_step) * s->global_batch_size;
     const struct dt_best *best = &r->at.best;
     if (status == DT_OK)
-        is_complete(r, &key, why, sizeof why);
+        dt_best_explain(why, sizeof why, &r->at, s->config, find_end(r));
     if (status == DT_OK && s->rank == 0)
         publish_model(r, model);
     const char *reason = status == DT_STOPPED ? r->stop_reason : why;
