@@ -22,7 +22,7 @@ dt_status dt_checkpoint_classes(char **classes, const char *path)
 {
     char file[DT_PATH_MAX];
     DT_TRY(dt_file_path(file, "%s/%s", path, DT_MODEL_FILE));
-    return dt_weights_classes(classes, file);
+    return dt_weights_classes(classes, NULL, file, NULL);
 }
 
 dt_status dt_checkpoint_match(const struct dt_checkpoint *saved,

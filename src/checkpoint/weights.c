@@ -307,18 +307,16 @@ dt_status dt_weights_find(char *out, const char *path)
     return dt_file_path(out, "%s/%s", folder, model_file);
 }
 
-dt_status dt_weights_config(char *out, const char *path)
+dt_status dt_weights_config(char *out, const char *model)
 {
-    char model[DT_PATH_MAX];
-    DT_TRY(dt_weights_find(model, path));
     DT_TRY(dt_file_path(out, "%.*sconfig.json", (int)(dt_file_base(model) - model), model));
     if (!dt_file_exists(out))
         DT_FAIL(DT_ERR_USAGE, "%s has no config.json beside its weights; give one with --config",
-                path);
+                model);
     return DT_OK;
 }
 
-dt_status dt_weights_classes(char **classes, const char *path)
+dt_status dt_weights_classes(char **classes, int64_t *n, const char *path, const char *head)
 {
     struct dt_st_reader *file;
     dt_status status = DT_OK;
@@ -326,15 +324,8 @@ dt_status dt_weights_classes(char **classes, const char *path)
     DT_TRY(dt_st_open(&file, path));
     if (dt_st_classes(file))
         status = dt_mem_copy_text(classes, dt_st_classes(file));
+    if (n)
+        *n = saved_classes(file, head);
     dt_st_close(file);
     return status;
-}
-
-dt_status dt_weights_count_classes(int64_t *n, const char *path, const char *head)
-{
-    struct dt_st_reader *file;
-    DT_TRY(dt_st_open(&file, path));
-    *n = saved_classes(file, head);
-    dt_st_close(file);
-    return DT_OK;
 }

@@ -19,13 +19,12 @@ dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *he
 /* Resolves a file, a checkpoint, a folder of another program, a run folder (its best checkpoint),
  * or RUN@best, RUN@latest, RUN@step-N to the model file, written to out[DT_PATH_MAX]. */
 dt_status dt_weights_find(char *out, const char *path);
-/* The configuration saved beside those weights; DT_ERR_USAGE if there is none. */
-dt_status dt_weights_config(char *out, const char *path);
+/* The configuration saved beside the model file `model`; DT_ERR_USAGE if there is none. */
+dt_status dt_weights_config(char *out, const char *model);
 
 /* The names of the classes in a safetensors file, with a newline after each; *classes is NULL if it
- * has none. Caller frees. */
-dt_status dt_weights_classes(char **classes, const char *path);
-/* The number of classes of the classifier `head`; 0 if the file has no such tensor. */
-dt_status dt_weights_count_classes(int64_t *n, const char *path, const char *head);
+ * has none. Caller frees. *n (may be NULL): the number of classes of the classifier `head`; 0 if
+ * the file has no such tensor. */
+dt_status dt_weights_classes(char **classes, int64_t *n, const char *path, const char *head);
 
 #endif

@@ -69,7 +69,7 @@ void dt_command_operands(const struct dt_command *command, int *least, int *most
 void dt_help_print(const struct dt_command *command);
 
 /* Starts MPI and runs args->command on its ranks. Errors have been printed. */
-dt_status dt_run_on_ranks(const struct dt_arguments *args, int argc, char **argv);
+dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv);
 /* Prints the error of a process without MPI on stderr. If there are several, only the first
  * prints; the others wait briefly, so that the launcher does not end it before. */
 void dt_error_print(dt_status status);

@@ -14,7 +14,6 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "base/text.h"
-#include "checkpoint/weights.h"
 #include "cli/commands.h"
 #include "image/convert.h"
 
@@ -332,13 +331,7 @@ void dt_arguments_reset(struct dt_arguments *args)
 
 dt_status dt_arguments_config(struct dt_config *config, const struct dt_arguments *args)
 {
-    char own[DT_PATH_MAX];
-    const char *path = args->config;
-    if (!path && args->weights) {
-        DT_TRY(dt_weights_config(own, args->weights));
-        path = own;
-    }
-    DT_TRY(dt_config_load(config, path, args->sets, args->n_sets));
+    DT_TRY(dt_config_load(config, args->config, args->sets, args->n_sets));
     if (!args->out)
         return DT_OK;
     return dt_file_path(config->output.dir, "%s", args->out);

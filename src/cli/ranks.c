@@ -10,6 +10,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "checkpoint/weights.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "dtrain/comm.h"
@@ -77,15 +78,29 @@ out:
     return status;
 }
 
-static dt_status share_config(struct dt_config *config, struct dt_comm *comm,
-                              const struct dt_arguments *args)
+/* Weights without --config have their own configuration. They are verified on the way, which takes
+ * long, so from here on --weights is the file that was found. */
+static dt_status load_config(struct dt_config *config, struct dt_arguments *args)
 {
-    dt_status status = dt_comm_rank(comm) == 0 ? dt_arguments_config(config, args) : DT_OK;
+    static char model[DT_PATH_MAX], own[DT_PATH_MAX];
+    if (!args->config && args->weights) {
+        DT_TRY(dt_weights_find(model, args->weights));
+        DT_TRY(dt_weights_config(own, model));
+        args->weights = model;
+        args->config = own;
+    }
+    return dt_arguments_config(config, args);
+}
+
+static dt_status share_config(struct dt_config *config, struct dt_comm *comm,
+                              struct dt_arguments *args)
+{
+    dt_status status = dt_comm_rank(comm) == 0 ? load_config(config, args) : DT_OK;
     DT_TRY(dt_comm_agree(comm, status));
     return dt_comm_bcast(comm, config, sizeof *config, 0);
 }
 
-dt_status dt_run_on_ranks(const struct dt_arguments *args, int argc, char **argv)
+dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
 {
     static struct dt_config config;
     struct dt_comm *comm;

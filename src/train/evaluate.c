@@ -145,9 +145,7 @@ static dt_status take_classes(struct dt_session *s, char *path, const char *weig
     if (s->rank == 0)
         status = dt_weights_find(path, weights);
     if (s->rank == 0 && status == DT_OK)
-        status = dt_weights_classes(&text, path);
-    if (s->rank == 0 && status == DT_OK)
-        status = dt_weights_count_classes(&n, path, dt_model_find(s->config->model.name)->head);
+        status = dt_weights_classes(&text, &n, path, dt_model_find(s->config->model.name)->head);
     int64_t bytes = text ? (int64_t)strlen(text) : 0;
     DT_TRY_OUT(dt_comm_agree(s->comm, status));
     DT_TRY_OUT(dt_comm_bcast(s->comm, &bytes, sizeof bytes, 0));
