@@ -52,6 +52,9 @@ int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id);
 /* Number of classes; name of one, NULL past the last or if they have no names. */
 int dt_dataset_n_classes(const struct dt_dataset *dataset);
 const char *dt_dataset_class(const struct dt_dataset *dataset, int label);
+/* The names of all classes in the order of labels, until dt_dataset_close; NULL if they have none.
+ */
+const struct dt_names *dt_dataset_classes(const struct dt_dataset *dataset);
 /* "shard.tar: member.jpg" or a path, for messages. */
 const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
 /* Checks one sample by decoding it as for evaluation: DT_ERR_DATA with the reason if it is bad. */

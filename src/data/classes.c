@@ -36,10 +36,7 @@ static dt_status check_unique(const struct dt_names *classes, const char *what)
 {
     dt_status status = DT_OK;
     struct dt_names sorted = {0};
-    for (size_t i = 0; i < classes->n; i++) {
-        const char *name = dt_names_get(classes, i);
-        DT_TRY_OUT(dt_names_add(&sorted, name, strlen(name)));
-    }
+    DT_TRY_OUT(dt_names_add_all(&sorted, classes));
     dt_names_sort(&sorted);
     for (size_t i = 1; i < sorted.n; i++)
         if (strcmp(dt_names_get(&sorted, i - 1), dt_names_get(&sorted, i)) == 0)
@@ -82,13 +79,19 @@ dt_status dt_classes_load(struct dt_names *classes, const char *path)
 dt_status dt_classes_text(char **text, const struct dt_names *classes)
 {
     *text = NULL;
-    if (classes->n == 0)
+    if (!classes || classes->n == 0)
         return DT_OK;
+    for (size_t i = 0; i < classes->n; i++)
+        if (strchr(dt_names_get(classes, i), '\n'))
+            DT_FAIL(DT_ERR_DATA, "the name of class %zu contains a line break: rename it", i);
     DT_TRY(DT_NEW(*text, classes->bytes + 1));
-    memcpy(*text, classes->text, classes->bytes);
-    for (size_t i = 0; i < classes->bytes; i++)
-        if ((*text)[i] == '\0')
-            (*text)[i] = '\n';
+    char *end = *text;
+    for (size_t i = 0; i < classes->n; i++) {
+        const char *name = dt_names_get(classes, i);
+        memcpy(end, name, strlen(name));
+        end += strlen(name);
+        *end++ = '\n';
+    }
     return DT_OK;
 }
 

@@ -12,7 +12,8 @@ int dt_classes_find(const struct dt_names *classes, const char *name);
 dt_status dt_classes_parse(struct dt_names *classes, const char *text, const char *what);
 /* The same of a file. */
 dt_status dt_classes_load(struct dt_names *classes, const char *path);
-/* The names with a newline after each; NULL if there are none. Caller frees. */
+/* The names with a newline after each; NULL if there are none (classes may be NULL). DT_ERR_DATA
+ * for a name that contains one. Caller frees. */
 dt_status dt_classes_text(char **text, const struct dt_names *classes);
 /* map[i] = position in `classes` of name i of `own`, the classes of the data at `path`; -1 for a
  * class that is not listed, which is DT_ERR_DATA unless `subset`. Classes that the data lack are an

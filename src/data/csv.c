@@ -236,10 +236,7 @@ static dt_status name_labels(struct table *table, int *n_classes)
     struct dt_names sorted = {0};
     const struct dt_names *labels = &table->labels;
 
-    for (size_t i = 0; i < labels->n; i++) {
-        const char *name = dt_names_get(labels, i);
-        DT_TRY_OUT(dt_names_add(&sorted, name, strlen(name)));
-    }
+    DT_TRY_OUT(dt_names_add_all(&sorted, labels));
     dt_names_sort(&sorted);
     for (size_t i = 0; i < sorted.n; i++) {
         const char *name = dt_names_get(&sorted, i);
@@ -321,6 +318,7 @@ static dt_status open_csv(struct dt_dataset *dataset, const struct dt_dataset_op
 
     DT_TRY(DT_NEW(table, 1));
     dataset->state = table;
+    dataset->classes = &table->classes;
     DT_TRY(dt_file_path(table->path, "%s", options->path));
     table->folder_bytes = (int)(dt_file_base(table->path) - table->path);
     DT_TRY(read_table(table));
@@ -352,12 +350,6 @@ static int label_csv(const struct dt_dataset *dataset, uint32_t id)
     return ((const struct table *)dataset->state)->rows[id].label;
 }
 
-static const char *class_of_csv(const struct dt_dataset *dataset, int label)
-{
-    const struct dt_names *classes = &((const struct table *)dataset->state)->classes;
-    return (size_t)label < classes->n ? dt_names_get(classes, (size_t)label) : NULL;
-}
-
 const struct dt_dataset_kind dt_dataset_csv = {
     .open = open_csv,
     .read = dt_files_read,
@@ -365,6 +357,5 @@ const struct dt_dataset_kind dt_dataset_csv = {
     .label = label_csv,
     .name = name_csv,
     .key = key_csv,
-    .class_name = class_of_csv,
     .close = close_csv,
 };

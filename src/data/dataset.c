@@ -43,19 +43,6 @@ static dt_status detect_source(enum dt_source *source, const char *path)
 
 /* --- Classes --- */
 
-/* The names of the kind's labels, none if they have no names. */
-static dt_status list_own_classes(struct dt_names *own, const struct dt_dataset *dataset)
-{
-    const char *name;
-    for (int i = 0; dataset->kind->class_name && (name = dataset->kind->class_name(dataset, i));
-         i++) {
-        if (strchr(name, '\n'))
-            DT_FAIL(DT_ERR_DATA, "the name of class %d contains a line break: rename it", i);
-        DT_TRY(dt_names_add(own, name, strlen(name)));
-    }
-    return DT_OK;
-}
-
 /* Leaves out the samples of classes that are not listed. */
 static dt_status select_listed(struct dt_dataset *dataset)
 {
@@ -66,14 +53,19 @@ static dt_status select_listed(struct dt_dataset *dataset)
     return DT_OK;
 }
 
-static dt_status follow_classes(struct dt_dataset *dataset, const struct dt_names *own,
+static bool has_names(const struct dt_dataset *dataset)
+{
+    return dataset->classes && dataset->classes->n > 0;
+}
+
+static dt_status follow_classes(struct dt_dataset *dataset,
                                 const struct dt_dataset_options *options)
 {
-    const struct dt_names *classes = options->classes;
-    if (own->n == 0 && (size_t)dataset->n_classes > classes->n)
+    const struct dt_names *classes = options->classes, *own = dataset->classes;
+    if (!has_names(dataset) && (size_t)dataset->n_classes > classes->n)
         DT_FAIL(DT_ERR_DATA, "%s holds the label %d, but there are names of %zu classes only",
                 options->path, dataset->n_classes - 1, classes->n);
-    if (own->n > 0) {
+    if (has_names(dataset)) {
         DT_TRY(DT_NEW(dataset->label_map, own->n));
         DT_TRY(dt_classes_map(dataset->label_map, own, classes, options->subset,
                               options->part == DT_PART_TRAIN, options->path));
@@ -87,12 +79,10 @@ static dt_status follow_classes(struct dt_dataset *dataset, const struct dt_name
 }
 
 /* Labels without names may stand for fewer classes than there are. */
-static dt_status check_number(struct dt_dataset *dataset, const struct dt_names *own,
-                              const struct dt_dataset_options *options)
+static dt_status check_number(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
     int wanted = options->num_classes, n = dataset->n_classes;
-    bool named = own->n > 0 || dataset->classes;
-    if (wanted > 0 && named && n != wanted)
+    if (wanted > 0 && has_names(dataset) && n != wanted)
         DT_FAIL(DT_ERR_CONFIG,
                 "%s has %d classes (the last is %s), but model.num_classes is %d; leave that key "
                 "out to follow the data, or choose classes with data.class_map",
@@ -105,15 +95,9 @@ static dt_status check_number(struct dt_dataset *dataset, const struct dt_names 
 static dt_status relate_classes(struct dt_dataset *dataset,
                                 const struct dt_dataset_options *options)
 {
-    dt_status status = DT_OK;
-    struct dt_names own = {0};
-    DT_TRY_OUT(list_own_classes(&own, dataset));
     if (options->classes && options->classes->n > 0)
-        DT_TRY_OUT(follow_classes(dataset, &own, options));
-    DT_TRY_OUT(check_number(dataset, &own, options));
-out:
-    dt_names_reset(&own);
-    return status;
+        DT_TRY(follow_classes(dataset, options));
+    return check_number(dataset, options);
 }
 
 /* --- Selection --- */
@@ -254,10 +238,13 @@ int dt_dataset_n_classes(const struct dt_dataset *dataset)
 
 const char *dt_dataset_class(const struct dt_dataset *dataset, int label)
 {
-    if (dataset->classes)
-        return (size_t)label < dataset->classes->n ? dt_names_get(dataset->classes, (size_t)label)
-                                                   : NULL;
-    return dataset->kind->class_name ? dataset->kind->class_name(dataset, label) : NULL;
+    bool named = has_names(dataset) && (size_t)label < dataset->classes->n;
+    return named ? dt_names_get(dataset->classes, (size_t)label) : NULL;
+}
+
+const struct dt_names *dt_dataset_classes(const struct dt_dataset *dataset)
+{
+    return has_names(dataset) ? dataset->classes : NULL;
 }
 
 const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes)

@@ -20,9 +20,9 @@ bool dt_dataset_is_raw(const struct dt_dataset *dataset);
 /* Limit for untrusted data. */
 enum { DT_MAX_SAMPLES = 20000000 };
 
-/* One kind of data set. `open` sets state, n, n_classes and fingerprint; after a failed open,
- * `close` is called on the partial state, which may be NULL. The other functions are thread-safe;
- * their ids and labels are the kind's own. */
+/* One kind of data set. `open` sets state, n, n_classes, classes and fingerprint; after a failed
+ * open, `close` is called on the partial state, which may be NULL. The other functions are
+ * thread-safe; their ids and labels are the kind's own. */
 struct dt_dataset_kind {
     bool raw;
     dt_status (*open)(struct dt_dataset *dataset, const struct dt_dataset_options *options);
@@ -32,8 +32,6 @@ struct dt_dataset_kind {
     void (*forget)(const struct dt_dataset *dataset);
     int (*label)(const struct dt_dataset *dataset, uint32_t id);
     void (*name)(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
-    /* Name of a class; NULL past the last, or if classes have no names. May be NULL: no names. */
-    const char *(*class_name)(const struct dt_dataset *dataset, int label);
     /* A hash of the seed and what names the sample inside the data set: wherever the data set is
      * and whatever else is in it. NULL: of its id. */
     uint64_t (*key)(const struct dt_dataset *dataset, uint32_t id, uint64_t seed);
@@ -53,7 +51,7 @@ struct dt_dataset {
     bool is_view;   /* all but ids and cache belong to another data set */
     int n_classes;  /* of the kind while it opens (1 + its highest label), then as labels count */
     int *label_map; /* from the kind's labels to those of dt_dataset_label; NULL = the same */
-    const struct dt_names *classes; /* names of those; NULL = the kind's */
+    const struct dt_names *classes; /* names of those, first the kind's own; NULL or empty = none */
     uint64_t fingerprint;
 };
 

@@ -248,6 +248,7 @@ static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset
 
     DT_TRY(DT_NEW(folder, 1));
     dataset->state = folder;
+    dataset->classes = &folder->classes;
     DT_TRY(dt_file_path(folder->root, "%s", options->path));
     DT_TRY(find_classes(folder));
     const size_t n_classes = folder->classes.n;
@@ -299,16 +300,10 @@ static void name_folder(const struct dt_dataset *dataset, uint32_t id, char *out
              dt_names_get(&folder->files, id));
 }
 
-static const char *class_folder(const struct dt_dataset *dataset, int label)
-{
-    const struct dt_names *classes = &((const struct folder *)dataset->state)->classes;
-    return (size_t)label < classes->n ? dt_names_get(classes, (size_t)label) : NULL;
-}
-
 static uint64_t key_folder(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
 {
     const struct folder *folder = dataset->state;
-    const char *class = class_folder(dataset, label_folder(dataset, id));
+    const char *class = dt_names_get(&folder->classes, (size_t)label_folder(dataset, id));
     const char *file = dt_names_get(&folder->files, id);
     return XXH64(file, strlen(file), XXH64(class, strlen(class), seed));
 }
@@ -319,7 +314,6 @@ const struct dt_dataset_kind dt_dataset_folder = {
     .label = label_folder,
     .name = name_folder,
     .key = key_folder,
-    .class_name = class_folder,
     .forget = dt_files_forget,
     .close = close_folder,
 };

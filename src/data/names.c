@@ -38,6 +38,15 @@ dt_status dt_names_insert(struct dt_names *names, size_t index, const char *text
     return DT_OK;
 }
 
+dt_status dt_names_add_all(struct dt_names *names, const struct dt_names *from)
+{
+    for (size_t i = 0; i < from->n; i++) {
+        const char *name = dt_names_get(from, i);
+        DT_TRY(dt_names_add(names, name, strlen(name)));
+    }
+    return DT_OK;
+}
+
 const char *dt_names_get(const struct dt_names *names, size_t index)
 {
     return names->text + names->offset[index];
@@ -74,10 +83,7 @@ dt_status dt_names_list(struct dt_names *names, const char *folder)
     if (errno)
         DT_TRY_OUT(DT_ERROR(DT_ERR_IO, "cannot read folder %s: %s", folder, strerror(errno)));
     dt_names_sort(&found);
-    for (size_t i = 0; i < found.n; i++) {
-        const char *name = dt_names_get(&found, i);
-        DT_TRY_OUT(dt_names_add(names, name, strlen(name)));
-    }
+    DT_TRY_OUT(dt_names_add_all(names, &found));
 out:
     closedir(dir);
     dt_names_reset(&found);

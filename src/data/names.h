@@ -19,6 +19,8 @@ struct dt_names {
 dt_status dt_names_add(struct dt_names *names, const char *text, size_t bytes);
 /* Adds a name before the one at `index`. */
 dt_status dt_names_insert(struct dt_names *names, size_t index, const char *text, size_t bytes);
+/* Adds all names of `from` in their order. */
+dt_status dt_names_add_all(struct dt_names *names, const struct dt_names *from);
 const char *dt_names_get(const struct dt_names *names, size_t index);
 void dt_names_sort(struct dt_names *names); /* by bytes */
 /* Adds the entries of a folder, sorted by bytes; names that begin with a dot are skipped. */

@@ -248,6 +248,7 @@ static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset
 
     DT_TRY(DT_NEW(shards, 1));
     dataset->state = shards;
+    dataset->classes = &shards->classes;
     DT_TRY(dt_brace_expand(&shards->paths, options->path));
     DT_TRY(DT_NEW(shards->shard, shards->paths.n));
     shards->n = shards->paths.n;
@@ -384,12 +385,6 @@ static void name_shards(const struct dt_dataset *dataset, uint32_t id, char *out
     snprintf(out, bytes, "%s: %s", path, member);
 }
 
-static const char *class_of_shards(const struct dt_dataset *dataset, int label)
-{
-    const struct dt_names *classes = &((const struct shards *)dataset->state)->classes;
-    return (size_t)label < classes->n ? dt_names_get(classes, (size_t)label) : NULL;
-}
-
 /* By shard name and position, as the members' names are not kept. */
 static uint64_t key_shards(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
 {
@@ -407,6 +402,5 @@ const struct dt_dataset_kind dt_dataset_shards = {
     .label = label_shards,
     .name = name_shards,
     .key = key_shards,
-    .class_name = class_of_shards,
     .close = close_shards,
 };

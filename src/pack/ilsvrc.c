@@ -45,6 +45,7 @@ static dt_status begin_images(struct dt_dataset *dataset, struct dt_images **ima
 {
     DT_TRY(DT_NEW(*images, 1));
     dataset->state = *images;
+    dataset->classes = &(*images)->classes;
     return dt_names_add(&(*images)->files, path, strlen(path));
 }
 

@@ -82,12 +82,6 @@ void dt_images_name(const struct dt_dataset *dataset, uint32_t id, char *out, si
              dt_names_get(&images->names, image->name));
 }
 
-const char *dt_images_class(const struct dt_dataset *dataset, int label)
-{
-    const struct dt_names *classes = &((const struct dt_images *)dataset->state)->classes;
-    return (size_t)label < classes->n ? dt_names_get(classes, (size_t)label) : NULL;
-}
-
 void dt_images_close(struct dt_dataset *dataset)
 {
     struct dt_images *images = dataset->state;

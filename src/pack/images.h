@@ -36,11 +36,9 @@ dt_status dt_images_sort(struct dt_images *images, size_t first);
 dt_status dt_images_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);
 int dt_images_label(const struct dt_dataset *dataset, uint32_t id);
 void dt_images_name(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
-const char *dt_images_class(const struct dt_dataset *dataset, int label);
 void dt_images_close(struct dt_dataset *dataset);
-#define DT_IMAGES_FUNCTIONS                                                          \
-    .label = dt_images_label, .name = dt_images_name, .class_name = dt_images_class, \
-    .close = dt_images_close
+#define DT_IMAGES_FUNCTIONS \
+    .label = dt_images_label, .name = dt_images_name, .close = dt_images_close
 
 /* --- Sources of `dtrain shard` --- */
 

@@ -363,6 +363,7 @@ dt_status dt_tfrecord_open(struct dt_dataset *dataset, const struct dt_shard_opt
 
     DT_TRY(DT_NEW(opening.images, 1));
     dataset->state = opening.images;
+    dataset->classes = &opening.images->classes;
     DT_TRY_OUT(dt_brace_expand(&paths, options->src));
     for (size_t i = 0; i < paths.n; i++) {
         DT_TRY_OUT(read_file(&opening, dt_names_get(&paths, i)));

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "data/classes.h"
 #include "data/shard_info.h"
 #include "pack/checksums.h"
 #include "pack/images.h"
@@ -86,31 +87,17 @@ out:
 
 /* --- classes.txt --- */
 
-/* One class name per line, in label order; *n = 0 if the classes have no names. */
-static dt_status list_classes(struct dt_names *text, int *n, const struct dt_dataset *source)
-{
-    const char *name;
-
-    for (*n = 0; (name = source->kind->class_name(source, *n)); ++*n) {
-        if (strchr(name, '\n'))
-            DT_FAIL(DT_ERR_DATA, "the name of class %d contains a line break: rename it", *n);
-        DT_TRY(dt_names_add(text, name, strlen(name)));
-        text->text[text->bytes - 1] = '\n';
-    }
-    return DT_OK;
-}
-
 /* The splits of a folder must agree on the classes. */
-static dt_status compare_classes(const struct dt_names *text, const char *path)
+static dt_status compare_classes(const char *text, const char *path)
 {
     dt_status status = DT_OK;
     char *old = NULL;
     size_t bytes = 0;
 
-    if (text->n == 0 || !dt_file_exists(path))
+    if (!text || !dt_file_exists(path))
         return DT_OK;
     DT_TRY_OUT(dt_file_load(&old, &bytes, path, MAX_CLASSES_BYTES));
-    if (bytes != text->bytes || memcmp(old, text->text, bytes) != 0)
+    if (bytes != strlen(text) || memcmp(old, text, bytes) != 0)
         DT_TRY_OUT(
             DT_ERROR(DT_ERR_DATA,
                      "the classes differ from those in %s, so the labels would mean different "
@@ -261,16 +248,16 @@ static dt_status rename_all(const struct dt_packing *packing)
 /* The describing files come first: if the machine stops while shards are being renamed, they reveal
  * that some are missing. */
 static dt_status publish(const struct dt_packing *packing, const struct before *before,
-                         const struct dt_names *classes)
+                         const char *classes)
 {
     dt_status status = DT_OK;
     struct dt_names names = {0};
     char path[DT_PATH_MAX];
 
     DT_TRY_OUT(list_shards(&names, packing));
-    if (classes->n > 0) {
+    if (classes) {
         DT_TRY_OUT(dt_file_path(path, "%s/classes.txt", packing->options->dst));
-        DT_TRY_OUT(dt_file_save(path, classes->text, classes->bytes));
+        DT_TRY_OUT(dt_file_save(path, classes, strlen(classes)));
     }
     DT_TRY_OUT(write_checksums(packing, &names, &before->sums));
     DT_TRY_OUT(write_info(packing, &names, &before->info));
@@ -326,33 +313,34 @@ static dt_status write_all(struct dt_packing *packing)
 {
     dt_status status = DT_OK;
     struct before before = {0};
-    struct dt_names classes = {0};
+    const struct dt_names *names = dt_dataset_classes(packing->source);
+    char *classes = NULL; /* one name per line */
     const char *dir = packing->options->dst;
     char path[DT_PATH_MAX];
     bool has_begun = false;
-    int n_classes, lock_fd = -1;
+    int lock_fd = -1;
 
     DT_TRY_OUT(dt_file_make_folder(dir));
     DT_TRY_OUT(lock_folder(&lock_fd, dir));
     DT_TRY_OUT(refuse_old_shards(packing->options));
     DT_TRY_OUT(load_before(&before, dir));
-    DT_TRY_OUT(list_classes(&classes, &n_classes, packing->source));
+    DT_TRY_OUT(dt_classes_text(&classes, names));
     DT_TRY_OUT(dt_file_path(path, "%s/classes.txt", dir));
-    DT_TRY_OUT(compare_classes(&classes, path));
+    DT_TRY_OUT(compare_classes(classes, path));
     has_begun = true;
     remove_temporary(packing->options);
     DT_TRY_OUT(write_shards(packing));
     if (packing->n_bad == packing->n)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "none of the %u images of %s is usable",
                             (unsigned)packing->n, packing->options->src));
-    DT_TRY_OUT(publish(packing, &before, &classes));
-    tell(packing, n_classes);
+    DT_TRY_OUT(publish(packing, &before, classes));
+    tell(packing, names ? (int)names->n : 0);
 out:
     if (status != DT_OK && has_begun)
         remove_temporary(packing->options);
     if (lock_fd >= 0)
         close(lock_fd);
-    dt_names_reset(&classes);
+    free(classes);
     dt_shard_info_reset(&before.info);
     dt_checksums_reset(&before.sums);
     return status;

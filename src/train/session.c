@@ -137,14 +137,6 @@ int dt_session_cpus(const struct dt_session *s)
     return cpus > 0 ? cpus : 1;
 }
 
-static dt_status take_classes(struct dt_names *classes, const struct dt_dataset *set)
-{
-    const char *name;
-    for (int i = 0; (name = dt_dataset_class(set, i)); i++)
-        DT_TRY(dt_names_add(classes, name, strlen(name)));
-    return DT_OK;
-}
-
 static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool train,
                           const char *cache_dir)
 {
@@ -169,9 +161,10 @@ static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool tr
     };
     DT_TRY(dt_dataset_open(set, &options));
     s->num_classes = dt_dataset_n_classes(*set);
-    if (!dt_dataset_class(*set, 0) && s->num_classes < s->weights_classes)
+    if (!dt_dataset_classes(*set) && s->num_classes < s->weights_classes)
         s->num_classes = s->weights_classes;
-    return s->classes.n > 0 ? DT_OK : take_classes(&s->classes, *set);
+    const struct dt_names *names = dt_dataset_classes(*set);
+    return s->classes.n == 0 && names ? dt_names_add_all(&s->classes, names) : DT_OK;
 }
 
 static dt_status open_images(struct dt_session *s)
@@ -197,6 +190,8 @@ static dt_status open_sets(struct dt_session *s, const struct dt_session_needs *
         status = open_set(s, &s->train_set, true, needs->cache_dir);
     if (status == DT_OK && needs->eval)
         status = s->images ? open_images(s) : open_set(s, &s->val_set, false, needs->cache_dir);
+    if (status == DT_OK)
+        status = dt_classes_text(&s->classes_text, &s->classes);
     if (needs->layout_only) {
         s->data_status = status;
         snprintf(s->data_problem, sizeof s->data_problem, "%s",
@@ -205,7 +200,7 @@ static dt_status open_sets(struct dt_session *s, const struct dt_session_needs *
             s->num_classes = 1000; /* unknown; ImageNet's */
         return DT_OK;
     }
-    return status == DT_OK ? dt_classes_text(&s->classes_text, &s->classes) : status;
+    return status;
 }
 
 static dt_status check_classes(const struct dt_session *s)

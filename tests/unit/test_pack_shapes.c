@@ -71,9 +71,9 @@ static void test_shapes(void **state)
     struct dt_dataset *first = open_good(DT_SOURCE_FOLDER, at("shapes/deep"));
     struct dt_dataset *again = open_good(DT_SOURCE_FOLDER, at("again"));
     struct dt_dataset *other = open_good(DT_SOURCE_FOLDER, at("other"));
-    assert_string_equal(first->kind->class_name(first, 0), "checker");
-    assert_non_null(first->kind->class_name(first, 9));
-    assert_null(first->kind->class_name(first, 10));
+    assert_string_equal(dt_dataset_class(first, 0), "checker");
+    assert_non_null(dt_dataset_class(first, 9));
+    assert_null(dt_dataset_class(first, 10));
     assert_int_equal(dt_dataset_size(first), N);
     assert_true(dt_dataset_fingerprint(first) == dt_dataset_fingerprint(again));
     assert_int_equal(n_different(first, again), 0);
