@@ -1,0 +1,87 @@
+/* What follows from several keys, and the table of metrics. */
+#include <stdio.h>
+#include <string.h>
+
+#include "dtrain/config.h"
+
+/* --- Metrics --- */
+
+#define METRIC_ROW(NAME, name, binary, percent, less) {#name, binary, percent, less},
+static const struct {
+    const char *name;
+    bool binary, percent, less;
+} metric_rows[] = {DT_METRIC_LIST(METRIC_ROW)};
+
+const char *dt_metric_name(enum dt_metric metric)
+{
+    return metric_rows[metric].name;
+}
+
+bool dt_metric_is_binary(enum dt_metric metric)
+{
+    return metric_rows[metric].binary;
+}
+
+bool dt_metric_is_percent(enum dt_metric metric)
+{
+    return metric_rows[metric].percent;
+}
+
+double dt_metric_gain(enum dt_metric metric, double from, double to)
+{
+    return metric_rows[metric].less ? from - to : to - from;
+}
+
+/* --- The configuration --- */
+
+const char *dt_config_names_next(const char *names, char *name, size_t bytes)
+{
+    size_t n = strcspn(names, "\n");
+    if (names[n] == '\0')
+        return NULL;
+    snprintf(name, bytes, "%.*s", (int)n, names);
+    return names + n + 1;
+}
+
+bool dt_config_has_metric(const struct dt_config *config, enum dt_metric metric)
+{
+    char name[DT_CONFIG_NAME_MAX];
+    const char *rest = config->eval.metrics;
+    while ((rest = dt_config_names_next(rest, name, sizeof name)))
+        if (strcmp(name, dt_metric_name(metric)) == 0)
+            return true;
+    return metric == config->early_stop.metric || metric == dt_config_best_metric(config);
+}
+
+int dt_config_batch_size(const struct dt_config *config, int n_ranks)
+{
+    const struct dt_config_train *train = &config->train;
+    if (train->batch_size_per_rank > 0)
+        return train->batch_size_per_rank * n_ranks;
+    return train->global_batch_size > 0 ? train->global_batch_size : 256;
+}
+
+const char *dt_config_batch_key(const struct dt_config *config)
+{
+    return config->train.batch_size_per_rank > 0 ? "train.batch_size_per_rank"
+                                                 : "train.global_batch_size";
+}
+
+enum dt_metric dt_config_best_metric(const struct dt_config *config)
+{
+    int choice = config->checkpoint.best_metric;
+    return choice == 0 ? config->early_stop.metric : (enum dt_metric)(choice - 1);
+}
+
+bool dt_config_is_synthetic(const struct dt_config *config)
+{
+    const struct dt_config_data *data = &config->data;
+    bool no_path = !data->train[0] && !data->val[0];
+    return data->source == DT_SOURCE_SYNTHETIC || (data->source == DT_SOURCE_AUTO && no_path);
+}
+
+bool dt_config_has_validation(const struct dt_config *config)
+{
+    return dt_config_is_synthetic(config) ? config->data.synthetic_val > 0
+                                          : config->data.val[0] || config->data.val_fraction > 0;
+}
