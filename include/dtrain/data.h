@@ -52,6 +52,8 @@ int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id);
 /* Number of classes; name of one, NULL past the last or if they have no names. */
 int dt_dataset_n_classes(const struct dt_dataset *dataset);
 const char *dt_dataset_class(const struct dt_dataset *dataset, int label);
+/* The same, but the number of the class if they have no names. */
+const char *dt_dataset_label_text(const struct dt_dataset *dataset, int label, char number[16]);
 /* The names of all classes in the order of labels, until dt_dataset_close; NULL if they have none.
  */
 const struct dt_names *dt_dataset_classes(const struct dt_dataset *dataset);

@@ -26,11 +26,9 @@ static void draw_class(struct sheet *sheet, int x, int y, const char *before, in
                        double share)
 {
     char number[16], amount[16] = "", text[256];
-    const char *name = dt_dataset_class(sheet->dataset, label);
-    snprintf(number, sizeof number, "%d", label);
+    const char *name = dt_dataset_label_text(sheet->dataset, label, number);
     if (share < 1)
         snprintf(amount, sizeof amount, " %.2f", share);
-    name = name ? name : number;
     size_t room = (size_t)(sheet->width / (DT_TEXT_STEP * SCALE)) - strlen(before) - strlen(amount);
     bool fits = strlen(name) <= room;
     snprintf(text, sizeof text, "%s%.*s%s%s", before, (int)(fits ? room : room - 2), name,

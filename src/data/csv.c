@@ -20,7 +20,7 @@
 #include "data/files.h"
 #include "data/names.h"
 
-enum { MAX_BYTES = 1 << 30, MAX_COLUMNS = 256, MAX_CLASSES = 1000000, PROGRESS_EVERY = 4096 };
+enum { MAX_BYTES = 1 << 30, MAX_COLUMNS = 256, PROGRESS_EVERY = 4096 };
 
 struct row {
     int32_t label;
@@ -189,8 +189,8 @@ static dt_status read_table(struct table *table)
 static dt_status number_labels(struct table *table, int *n_classes,
                                const struct dt_dataset_options *options)
 {
-    const int limit = options->num_classes > 0 ? options->num_classes : MAX_CLASSES;
-    long long least = MAX_CLASSES;
+    const int limit = options->num_classes > 0 ? options->num_classes : DT_MAX_CLASSES;
+    long long least = DT_MAX_CLASSES;
 
     for (size_t i = 0; i < table->labels.n; i++) {
         const char *text = dt_names_get(&table->labels, i);

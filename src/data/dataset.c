@@ -242,6 +242,13 @@ const char *dt_dataset_class(const struct dt_dataset *dataset, int label)
     return named ? dt_names_get(dataset->classes, (size_t)label) : NULL;
 }
 
+const char *dt_dataset_label_text(const struct dt_dataset *dataset, int label, char number[16])
+{
+    const char *name = dt_dataset_class(dataset, label);
+    snprintf(number, 16, "%d", label);
+    return name ? name : number;
+}
+
 const struct dt_names *dt_dataset_classes(const struct dt_dataset *dataset)
 {
     return has_names(dataset) ? dataset->classes : NULL;

@@ -28,7 +28,7 @@
 #include "data/shard_info.h"
 #include "data/tar_index.h"
 
-enum { MAX_LISTED = 20, MIN_OPEN = 8, MAX_OPEN = 1024, MAX_CLASSES = 1000000 };
+enum { MAX_LISTED = 20, MIN_OPEN = 8, MAX_OPEN = 1024 };
 
 struct shard {
     uint32_t first; /* id of its first sample */
@@ -216,7 +216,7 @@ static dt_status refuse_label(const struct shards *shards, size_t i,
         DT_FAIL(DT_ERR_DATA,
                 "label %d of %s in shard %s is out of range: with data.label_offset %lld labels "
                 "must be %lld to %lld",
-                (int)entry->label, name, path, first, first, first + MAX_CLASSES - 1);
+                (int)entry->label, name, path, first, first, first + DT_MAX_CLASSES - 1);
     DT_FAIL(DT_ERR_DATA,
             "label %d of %s in shard %s is out of range: with data.label_offset %lld and %s %d "
             "labels must be %lld to %lld",
@@ -232,7 +232,7 @@ static dt_status check_labels(const struct shards *shards, int *n_classes,
     for (size_t i = 0; i < shards->n_entries; i++) {
         struct dt_tar_entry *entry = &shards->entries[i];
         const int64_t label = (int64_t)entry->label - options->data->label_offset;
-        if (label < 0 || label >= (limit > 0 ? limit : MAX_CLASSES))
+        if (label < 0 || label >= (limit > 0 ? limit : DT_MAX_CLASSES))
             return refuse_label(shards, i, options, limit);
         entry->label = (int32_t)label;
         if (label >= *n_classes)

@@ -22,9 +22,7 @@ static dt_status name_classes(struct dt_judging *j, const struct dt_session *s)
     char number[16];
     DT_TRY(DT_NEW(j->names, (size_t)s->num_classes));
     for (int c = 0; c < s->num_classes; c++) {
-        const char *name = dt_dataset_class(s->val_set, c);
-        snprintf(number, sizeof number, "%d", c);
-        name = name ? name : number;
+        const char *name = dt_dataset_label_text(s->val_set, c, number);
         DT_TRY(dt_names_add(&j->texts, name, strlen(name)));
     }
     for (int c = 0; c < s->num_classes; c++)
