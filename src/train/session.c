@@ -11,7 +11,6 @@
 #include "base/memory.h"
 #include "base/pulse.h"
 #include "checkpoint/snapshot.h"
-#include "data/classes.h"
 #include "data/mix.h"
 #include "dtrain/train.h"
 #include "train/freeze.h"
@@ -129,154 +128,10 @@ static dt_status check_model(struct dt_session *s, const struct dt_session_needs
     return needs->train ? split_batch(s) : DT_OK;
 }
 
-/* --- Data --- */
-
 int dt_session_cpus(const struct dt_session *s)
 {
     int cpus = dt_comm_allowed_cpus(s->comm) / dt_comm_sharing_ranks(s->comm);
     return cpus > 0 ? cpus : 1;
-}
-
-static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool train,
-                          const char *cache_dir)
-{
-    const struct dt_config *config = s->config;
-    const bool is_split = config->data.val_fraction > 0;
-    const char *path = train || is_split ? config->data.train : config->data.val;
-    if (!dt_config_is_synthetic(config) && path[0] == '\0')
-        DT_FAIL(DT_ERR_CONFIG, "data.%s: no path given; name a folder or shards",
-                train ? "train" : "val");
-    struct dt_dataset_options options = {
-        .data = &config->data,
-        .path = path,
-        .cache_dir = cache_dir,
-        .num_classes = s->num_classes,
-        .classes = &s->classes,
-        .subset = config->data.class_map[0] != '\0',
-        .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
-        .image_size = config->model.image_size,
-        .seed = config->train.seed + (!train && !is_split), /* other synthetic images */
-        .part = train ? DT_PART_TRAIN : DT_PART_VAL,
-        .rest_of = !train && is_split ? s->train_set : NULL,
-    };
-    DT_TRY(dt_dataset_open(set, &options));
-    s->num_classes = dt_dataset_n_classes(*set);
-    if (!dt_dataset_classes(*set) && s->num_classes < s->weights_classes)
-        s->num_classes = s->weights_classes;
-    const struct dt_names *names = dt_dataset_classes(*set);
-    return s->classes.n == 0 && names ? dt_names_add_all(&s->classes, names) : DT_OK;
-}
-
-static dt_status open_images(struct dt_session *s)
-{
-    struct dt_dataset_options options = {.data = &s->config->data,
-                                         .images = s->images,
-                                         .num_classes = s->num_classes > 0 ? s->num_classes
-                                                                           : s->weights_classes,
-                                         .classes = &s->classes};
-    DT_TRY(dt_dataset_open(&s->val_set, &options));
-    s->num_classes = dt_dataset_n_classes(s->val_set);
-    return DT_OK;
-}
-
-static dt_status open_sets(struct dt_session *s, const struct dt_session_needs *needs)
-{
-    dt_status status = DT_OK;
-    if (s->num_classes == 0)
-        s->num_classes = s->config->model.num_classes;
-    if (s->config->data.class_map[0] && s->classes.n == 0)
-        status = dt_classes_load(&s->classes, s->config->data.class_map);
-    if (status == DT_OK && needs->train)
-        status = open_set(s, &s->train_set, true, needs->cache_dir);
-    if (status == DT_OK && needs->eval)
-        status = s->images ? open_images(s) : open_set(s, &s->val_set, false, needs->cache_dir);
-    if (status == DT_OK)
-        status = dt_classes_text(&s->classes_text, &s->classes);
-    if (needs->layout_only) {
-        s->data_status = status;
-        snprintf(s->data_problem, sizeof s->data_problem, "%s",
-                 status == DT_OK ? "" : dt_error_text());
-        if (s->num_classes == 0)
-            s->num_classes = 1000; /* unknown; ImageNet's */
-        return DT_OK;
-    }
-    return status;
-}
-
-static dt_status check_classes(const struct dt_session *s)
-{
-    if (s->num_classes < 2)
-        DT_FAIL(DT_ERR_DATA, "%s holds one class only, so there is nothing to learn",
-                s->train_set || !s->config->data.val[0] ? s->config->data.train
-                                                        : s->config->data.val);
-    return DT_OK;
-}
-
-static dt_status count_steps(struct dt_session *s)
-{
-    const struct dt_config *config = s->config;
-    if (!s->train_set)
-        return DT_OK;
-    uint32_t n_images = dt_dataset_size(s->train_set);
-    s->steps_per_epoch = n_images / s->global_batch_size;
-    if (s->steps_per_epoch == 0)
-        DT_FAIL(DT_ERR_CONFIG,
-                "%s: a global batch of %d is more than the %u training images; make it smaller",
-                dt_config_batch_key(config), s->global_batch_size, n_images);
-    dt_schedule_init(&s->schedule, config, s->global_batch_size, s->steps_per_epoch);
-    s->last_step = s->schedule.total_steps;
-    if (config->train.max_steps > 0 && config->train.max_steps < s->last_step)
-        s->last_step = config->train.max_steps;
-    return DT_OK;
-}
-
-/* The key that asks for the metric. */
-static const char *metric_key(const struct dt_config *config, enum dt_metric metric)
-{
-    if (config->early_stop.metric == metric)
-        return "early_stop.metric";
-    return dt_config_best_metric(config) == metric ? "checkpoint.best_metric" : "eval.metrics";
-}
-
-static dt_status check_metrics(const struct dt_session *s)
-{
-    const struct dt_config *config = s->config;
-    bool decides = config->early_stop.metric == DT_METRIC_TOP5 ||
-                   dt_config_best_metric(config) == DT_METRIC_TOP5;
-    if (decides && !dt_session_has_top5(s))
-        DT_FAIL(DT_ERR_CONFIG, "%s: top5 needs at least 6 classes, but there are %d",
-                metric_key(config, DT_METRIC_TOP5), s->num_classes);
-    for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
-        if (dt_metric_is_binary(m) && s->num_classes != 2 && dt_config_has_metric(config, m))
-            DT_FAIL(DT_ERR_CONFIG,
-                    "%s: %s is defined for two classes, but there are %d; use macro_f1 or "
-                    "balanced_accuracy",
-                    metric_key(config, m), dt_metric_name(m), s->num_classes);
-    return DT_OK;
-}
-
-/* With a cache rank 0 goes first, so that the others find its index instead of building one. */
-static dt_status open_data(struct dt_session *s, const struct dt_session_needs *needs)
-{
-    dt_status status = DT_OK;
-    dt_report_progress(s->report, "reading the data index", 0, 1);
-    if (s->rank == 0 || !needs->cache_dir)
-        status = open_sets(s, needs);
-    if (needs->cache_dir) {
-        DT_TRY(dt_comm_agree(s->comm, status));
-        if (s->rank != 0)
-            status = open_sets(s, needs);
-    }
-    dt_report_progress(s->report, "reading the data index", 1, 1);
-    if (status == DT_OK && !needs->input_only)
-        status = check_classes(s);
-    if (status == DT_OK && needs->eval && !s->data_problem[0])
-        status = check_metrics(s);
-    if (status == DT_OK && needs->train && !needs->input_only)
-        status = count_steps(s);
-    if (status == DT_OK && needs->train && !needs->input_only)
-        status = dt_session_weigh_classes(s);
-    return dt_comm_agree(s->comm, status);
 }
 
 /* --- Device, graph, plan --- */
@@ -523,10 +378,10 @@ static void destroy_loaders(struct dt_session *s)
 dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *needs)
 {
     if (needs->input_only)
-        return open_data(s, needs);
+        return dt_session_open_data(s, needs);
     DT_TRY(dt_comm_agree(s->comm, choose_device(s)));
     DT_TRY(dt_comm_agree(s->comm, check_model(s, needs)));
-    DT_TRY(open_data(s, needs));
+    DT_TRY(dt_session_open_data(s, needs));
     DT_TRY(dt_comm_agree(s->comm, open_device(s)));
     DT_TRY(
         dt_comm_agree(s->comm, dt_devices_check_twins(s->comm, s->backend, s->device, s->config)));

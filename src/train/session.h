@@ -67,6 +67,8 @@ struct dt_session_needs {
 void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt_config *config);
 dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *needs);
 void dt_session_close(struct dt_session *s, dt_status status);
+/* session_data.c: the part of dt_session_open that opens the data sets. */
+dt_status dt_session_open_data(struct dt_session *s, const struct dt_session_needs *needs);
 
 /* Whether optim.freeze applies in an epoch. */
 bool dt_session_freezes(const struct dt_session *s, int64_t epoch);
