@@ -12,6 +12,15 @@ fail() {
     exit 1
 }
 
+# The command must end with CODE and a message that contains TEXT.
+refused() { # code text command...
+    local code=$1 text=$2 got=0
+    shift 2
+    "$@" > "$work/out" 2> "$work/log" || got=$?
+    [ $got = "$code" ] || fail "exit code $got instead of $code for: $text; $(cat "$work/log")"
+    grep -q -- "$text" "$work/log" || fail "no '$text' in $(cat "$work/log")"
+}
+
 # on_ranks N command...
 on_ranks() {
     local n=$1

@@ -10,13 +10,6 @@ train() { # folder settings...
     shift
     "$dtrain" --config "$work/config.json" --out "$work/$out" "$@" 2> "$work/log"
 }
-refused() { # code text command...
-    local code=$1 text=$2 got=0
-    shift 2
-    "$@" > "$work/out" 2> "$work/log" || got=$?
-    [ $got = "$code" ] || fail "exit code $got instead of $code for: $text; $(cat "$work/log")"
-    grep -q "$text" "$work/log" || fail "no '$text' in $(cat "$work/log")"
-}
 evaluate() { # weights settings...
     local weights=$1
     shift

@@ -79,13 +79,6 @@ truncate -s 100 "$work/restored/checkpoints/$best/model.safetensors"
 grep -q "the best checkpoint, .*/$best, is missing or damaged; using the newest" "$work/log" ||
     fail "no warning: $(cat "$work/log")"
 
-refused() { # code text command...
-    local code=$1 text=$2 got=0
-    shift 2
-    "$@" > "$work/out" 2> "$work/log" || got=$?
-    [ $got = "$code" ] || fail "exit code $got instead of $code for: $text; $(cat "$work/log")"
-    grep -q -- "$text" "$work/log" || fail "no '$text' in $(cat "$work/log")"
-}
 refused 64 "after the @ write best, latest or step-N" "$dtrain" eval "$run@newest"
 refused 66 "step-000000999" "$dtrain" eval "$run@step-999"
 refused 66 "nowhere" "$dtrain" eval "$work/nowhere@best"

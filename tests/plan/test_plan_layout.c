@@ -304,6 +304,14 @@ static void check_steps(const struct dt_plan *plan)
     free(written);
 }
 
+static void check_plan(const struct dt_plan *plan)
+{
+    check_memory(plan, DT_TRAIN);
+    check_memory(plan, DT_EVAL);
+    check_buckets(plan);
+    check_steps(plan);
+}
+
 static const struct {
     const char *model;
     int size;
@@ -321,10 +329,7 @@ static void test_every_model(void **state)
             null_type = DT_F32;
             struct dt_graph *g = make_graph(models[m].model, models[m].size);
             struct dt_plan *plan = make_plan(g, variant & 2 ? 2 : 1, variant == 3);
-            check_memory(plan, DT_TRAIN);
-            check_memory(plan, DT_EVAL);
-            check_buckets(plan);
-            check_steps(plan);
+            check_plan(plan);
             dt_plan_destroy(plan);
             dt_graph_destroy(g);
         }
@@ -371,10 +376,7 @@ static void test_frozen(void **state)
         frozen = NULL;
         struct dt_plan *plan = make_plan(g, variant & 4 ? 2 : 1, variant == 7);
         assert_true(g->n_nodes < whole->n_nodes);
-        check_memory(plan, DT_TRAIN);
-        check_memory(plan, DT_EVAL);
-        check_buckets(plan);
-        check_steps(plan);
+        check_plan(plan);
         dt_plan_destroy(plan);
         dt_graph_destroy(g);
         dt_graph_destroy(whole);
@@ -397,10 +399,7 @@ static void test_mixed_precision(void **state)
             struct dt_graph *g = make_graph(models[m].model, models[m].size);
             struct dt_plan *plan = NULL;
             assert_int_equal(dt_plan_layout(&plan, g, &null_backend, NULL, &options), DT_OK);
-            check_memory(plan, DT_TRAIN);
-            check_memory(plan, DT_EVAL);
-            check_buckets(plan);
-            check_steps(plan);
+            check_plan(plan);
             dt_plan_destroy(plan);
             dt_graph_destroy(g);
         }
