@@ -81,12 +81,12 @@ static dt_status feed(struct dt_session *s, enum dt_phase phase, const struct dt
 }
 
 dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
-                          const struct dt_scalars *scalars, int pass)
+                          struct dt_scalars *scalars, int pass)
 {
-    struct dt_scalars own = *scalars;
     double begin_s = work_s(s), slowness = dt_fault_slowness();
-    if (s->class_weights && !dt_mix_is_on(&s->config->data))
-        own.diff_scale = (float)(1 / dt_loader_weigh(s->train, batch, s->class_weights));
+    if (pass == 0 && s->class_weights && !dt_mix_is_on(&s->config->data))
+        scalars->diff_scale = (float)(1 / dt_loader_weigh(s->train, batch, s->class_weights));
+    struct dt_scalars own = *scalars;
     own.first_row = (uint32_t)((s->rank * s->n_passes + pass) * s->micro_batch_size);
     if (dt_fault_due(DT_FAULT_NAN, scalars->step))
         own.diff_scale = NAN;

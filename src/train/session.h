@@ -95,11 +95,12 @@ struct dt_loader_options dt_session_loader_options(const struct dt_session *s, b
 dt_status dt_session_weigh_classes(struct dt_session *s);
 
 /* pass.c: the scalars of update number `step` (from 0); one pass of it over a batch, which is
- * released in any case, or of the evaluation over a batch, which is not. A device with queues may
- * still be computing on return. */
+ * released in any case, or of the evaluation over a batch, which is not. Pass 0 sets the divisor of
+ * the scalars to the class weights of the global batch. A device with queues may still be computing
+ * on return. */
 struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step);
 dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
-                          const struct dt_scalars *scalars, int pass);
+                          struct dt_scalars *scalars, int pass);
 dt_status dt_session_eval_pass(struct dt_session *s, const struct dt_batch *batch);
 
 /* summary.c: the schedule and the memory. Rank 0. */

@@ -176,6 +176,11 @@ static dt_status find_due(struct run *r, struct dt_due *due)
     return DT_OK;
 }
 
+static bool is_finished(const struct run *r)
+{
+    return r->stop_reason || dt_run_is_complete(r);
+}
+
 static dt_status after_step(struct run *r)
 {
     struct dt_session *s = &r->session;
@@ -200,14 +205,8 @@ static dt_status after_step(struct run *r)
         DT_TRY(evaluate(r, &is_best));
     if (check_due)
         DT_TRY(dt_replicas_compare(s, at->step, r->save_policy.last));
-    bool must_save =
-        end || r->stop_reason || dt_run_is_complete(r) || (is_best && config->checkpoint.keep_best);
+    bool must_save = is_finished(r) || (is_best && config->checkpoint.keep_best);
     return must_save || save_due ? save_state(r, must_save) : DT_OK;
-}
-
-static bool is_finished(const struct run *r)
-{
-    return r->stop_reason || dt_run_is_complete(r);
 }
 
 /* --- The loop --- */
