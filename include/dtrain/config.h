@@ -57,6 +57,9 @@ enum dt_grad_dtype { DT_GRAD_AUTO, DT_GRAD_FP32, DT_GRAD_FP16, DT_GRAD_BF16 };
 enum dt_metric { DT_METRIC_LIST(DT_METRIC_VALUE) DT_N_METRICS };
 #undef DT_METRIC_VALUE
 
+/* Sinks of output.sinks: src/report/<name>.c. Events go to them in this order. */
+#define DT_SINK_LIST(ROW) ROW(console) ROW(jsonl)
+
 enum { DT_MAX_MILESTONES = 16, DT_MAX_CLASS_WEIGHTS = 1000, DT_CONFIG_NAME_MAX = 64 };
 enum { DT_CLASS_WEIGHTS_BALANCED = -1 };
 
@@ -156,6 +159,7 @@ struct dt_config {
         char dir[DT_PATH_MAX];
         int log_every;      /* steps */
         double log_every_s; /* seconds, 0 = by steps only */
+        char sinks[128];    /* names of DT_SINK_LIST */
     } output;
     struct dt_config_checkpoint {
         int every_epochs; /* 0 = only at the end */

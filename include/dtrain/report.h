@@ -1,5 +1,5 @@
 /* One stream of events to many sinks. Rank 0 only; main thread only.
- * A new sink: src/report/x.c and one row in src/report/internal.h. */
+ * A new sink: src/report/x.c and one name in DT_SINK_LIST of config.h. */
 #ifndef DTRAIN_REPORT_H
 #define DTRAIN_REPORT_H
 
@@ -7,6 +7,8 @@
 #include <stdint.h>
 
 #include "base/status.h"
+
+struct dt_config;
 
 /* A named value of an event. */
 enum dt_field_kind { DT_FIELD_INT, DT_FIELD_NUMBER, DT_FIELD_TEXT, DT_FIELD_JSON };
@@ -37,7 +39,8 @@ struct dt_field {
 /* Events and their fields, optional ones in brackets:
  *   run_start   config, ranks, device, global_batch_size, batch_size_per_rank, micro_batch_size,
  *               passes, lr, steps_per_epoch, epochs, parameters, train_images, val_images,
- *               start_step
+ *               start_step, version (of dtrain), build (its id), libraries (array of texts),
+ *               hosts (object: name to number of ranks), [weights: their origin]
  *   step        step, total_steps, epoch, loss, top1 (per cent), lr, images_per_s, data_wait_s,
  *               elapsed_s (since the start), eta_s, [top5: above 5 classes],
  *               [comm_s: devices without queues], [fp16: loss_scale, skipped_steps]; means since
@@ -54,9 +57,13 @@ struct dt_field {
 struct dt_report;
 
 struct dt_report_options {
-    const char *dir; /* run folder for metrics.jsonl; NULL = console only */
-    bool append;     /* resumed run */
+    const struct dt_config *config; /* its output.sinks are opened; NULL = the console */
+    const char *dir;                /* run folder; NULL = without the sinks that need it */
+    bool append;                    /* resumed run */
+    int64_t from_step;              /* events of this step and later ones are sent again */
 };
+/* A sink that cannot be opened causes a warning, and the others are used. `config` and `dir` are
+ * used until the report is closed. */
 dt_status dt_report_open(struct dt_report **report, const struct dt_report_options *options);
 void dt_report_close(struct dt_report *report); /* accepts NULL */
 /* Sends an event; accepts a NULL report (other ranks). A sink that cannot write warns once and is

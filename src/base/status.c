@@ -15,7 +15,7 @@ static _Thread_local struct {
     char text[TEXT_BYTES];
     char trail[TRAIL_BYTES];
     int origin;
-} error;
+} error, kept;
 
 static const struct {
     dt_status status;
@@ -90,6 +90,16 @@ int dt_error_origin(void)
 void dt_error_set_origin(int rank)
 {
     error.origin = rank;
+}
+
+void dt_error_keep(void)
+{
+    kept = error;
+}
+
+void dt_error_restore(void)
+{
+    error = kept;
 }
 
 void dt_error_clear(void)

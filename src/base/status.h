@@ -46,6 +46,10 @@ enum { DT_ORIGIN_LOCAL = -1 };
 int dt_error_origin(void);
 void dt_error_set_origin(int rank);
 void dt_error_clear(void);
+/* Around work whose failure is no error of the caller: restore brings back what keep has kept, one
+ * record per thread. */
+void dt_error_keep(void);
+void dt_error_restore(void);
 
 /* An error as an expression, for use inside DT_TRY_OUT: DT_TRY_OUT(DT_ERROR(DT_ERR_IO, "...")). */
 #define DT_ERROR(code, ...) dt_error_set((code), __FILE__, __LINE__, __VA_ARGS__)

@@ -404,15 +404,13 @@ dt_status dt_run_folder_check(void *context)
 void dt_run_folder_end(struct dt_run_folder *folder, dt_status ended, int64_t step)
 {
     struct record record = {.exit_code = (int)ended, .step = step};
-    char *kept = strdup(dt_error_text());
+    dt_error_keep();
     dt_status status = dt_run_folder_check(folder);
     if (status == DT_OK)
         status = save_record(folder, &record);
     if (status != DT_OK)
         dt_log(DT_LOG_WARNING, "cannot record the end of the run: %s", dt_error_text());
-    if (kept && strcmp(kept, dt_error_text()) != 0)
-        (void)DT_ERROR(ended, "%s", kept);
-    free(kept);
+    dt_error_restore();
 }
 
 void dt_run_folder_close(struct dt_run_folder *folder)

@@ -76,6 +76,7 @@ const struct dt_hint dt_hints[] = {
     {"last_bucket_mb", "comm.last_bucket_cap_mb", NULL, NULL},
     {"log_dir output_dir save_dir work_dir", "output.dir", NULL, NULL},
     {"log_freq log_interval p print_freq", "output.log_every", NULL, NULL},
+    {"loggers report_to tensorboard", "output.sinks", NULL, NULL},
     {"save_every save_freq save_interval", "checkpoint.every_epochs", NULL, NULL},
     {"keep_last max_to_keep save_total_limit", "checkpoint.keep", NULL, NULL},
     {"init_s", "watchdog.init_timeout_s", NULL, NULL},

@@ -28,6 +28,8 @@ static const char *const metrics[] = {DT_METRIC_LIST(METRIC_NAME) NULL};
 static const char *const best_metrics[] = {"auto", DT_METRIC_LIST(METRIC_NAME) NULL};
 static const char *const ttas[] = {"none", "flip", NULL};
 static const char *const class_weightings[] = {"none", "balanced", NULL};
+#define SINK_NAME(name) #name,
+static const char *const sinks[] = {DT_SINK_LIST(SINK_NAME) NULL};
 static const char *const grad_dtypes[] = {"auto", "fp32", "fp16", "bf16", NULL};
 
 static const double imagenet_mean[] = {0.485, 0.456, 0.406};
@@ -273,6 +275,7 @@ const struct dt_key dt_keys[] = {
     INT(output.log_every, 20, 1, 1000000, "Maximum steps between progress lines", FREE),
     REAL(output.log_every_s, 10, 0, 1e6, "Maximum seconds between progress lines; 0: no limit",
          FREE),
+    NAMES(output.sinks, "console\njsonl\n", sinks, "Where progress and results are written", FREE),
 
     INT(checkpoint.every_epochs, 1, 0, 100000, "Epochs between checkpoints; 0: only at the end",
         FREE),

@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "pack/crc32c.h"
+#include "base/crc32c.h"
 #include "pack/images.h"
 #include "pack/pack.h"
 

@@ -3,7 +3,6 @@
  * is not printed, because the trainer prints a summary of its own. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -162,25 +161,24 @@ static void progress_console(void *state, const char *what, int64_t done, int64_
     dt_log_progress(text);
 }
 
-static dt_status open_console(void **state, const struct dt_report_options *options)
+static dt_status open_console(void *state, const struct dt_report_options *options)
 {
-    struct console *console = NULL;
+    struct console *console = state;
     (void)options;
-    DT_TRY(DT_NEW(console, 1));
     console->drawn_at_s = -redraw_s;
-    *state = console;
     return DT_OK;
 }
 
 static void close_console(void *state)
 {
+    (void)state;
     if (dt_log_is_terminal())
         dt_log_progress("");
-    free(state);
 }
 
 const struct dt_sink dt_sink_console = {
-    .name = "the console",
+    .title = "the console",
+    .state_bytes = sizeof(struct console),
     .open = open_console,
     .event = event_console,
     .progress = progress_console,

@@ -2,20 +2,22 @@
 #ifndef DTRAIN_REPORT_INTERNAL_H
 #define DTRAIN_REPORT_INTERNAL_H
 
+#include "dtrain/config.h"
 #include "dtrain/report.h"
 
 struct dt_sink {
-    const char *name;
-    /* *state stays NULL if the options do not ask for this sink. */
-    dt_status (*open)(void **state, const struct dt_report_options *options);
+    const char *title; /* for messages */
+    bool in_folder;    /* needs the run folder */
+    size_t state_bytes;
+    /* `state` is zeroed and freed by the caller; close is not called after a failed open. */
+    dt_status (*open)(void *state, const struct dt_report_options *options);
     dt_status (*event)(void *state, const char *event, const struct dt_field *fields, int n_fields);
     void (*progress)(void *state, const char *what, int64_t done, int64_t total); /* or NULL */
-    void (*close)(void *state);
+    void (*close)(void *state);                                                   /* or NULL */
 };
 
-/* All sinks: src/report/<name>.c defines dt_sink_<name>. Events go to them in this order. */
-#define DT_SINK_LIST(ROW) ROW(console) ROW(jsonl)
-#define DT_SINK(name)     extern const struct dt_sink dt_sink_##name;
+/* src/report/<name>.c defines dt_sink_<name> for each name of DT_SINK_LIST. */
+#define DT_SINK(name) extern const struct dt_sink dt_sink_##name;
 DT_SINK_LIST(DT_SINK)
 #undef DT_SINK
 

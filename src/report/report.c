@@ -1,4 +1,4 @@
-/* Passes every event to every sink in the table. A sink that fails warns once and is disabled. */
+/* Passes every event to the sinks of output.sinks. One that fails warns once and is disabled. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,56 +7,92 @@
 #include "base/mem.h"
 #include "report/internal.h"
 
-#define ROW(name) &dt_sink_##name,
-static const struct dt_sink *const sinks[] = {DT_SINK_LIST(ROW)};
+#define ROW(name) {#name, &dt_sink_##name},
+static const struct {
+    const char *name;
+    const struct dt_sink *sink;
+} rows[] = {DT_SINK_LIST(ROW)};
 
 struct dt_report {
-    void *states[DT_COUNT(sinks)]; /* NULL: unused or disabled */
+    void *states[DT_COUNT(rows)]; /* NULL: unused or disabled */
 };
+
+/* Without a configuration, only the console. */
+static bool is_listed(const char *name, const struct dt_report_options *options)
+{
+    char listed[DT_CONFIG_NAME_MAX];
+    const char *rest = options->config ? options->config->output.sinks : "console\n";
+    while ((rest = dt_config_names_next(rest, listed, sizeof listed)))
+        if (strcmp(listed, name) == 0)
+            return true;
+    return false;
+}
+
+static dt_status open_sink(void **state, const struct dt_sink *sink,
+                           const struct dt_report_options *options)
+{
+    dt_status status = DT_OK;
+    *state = dt_mem_alloc(1, sink->state_bytes, sink->title);
+    if (!*state)
+        return DT_ERR_MEMORY;
+    DT_TRY_OUT(sink->open(*state, options));
+    return DT_OK;
+out:
+    free(*state);
+    *state = NULL;
+    return status;
+}
+
+static void close_sink(struct dt_report *report, size_t i)
+{
+    if (report->states[i] && rows[i].sink->close)
+        rows[i].sink->close(report->states[i]);
+    free(report->states[i]);
+    report->states[i] = NULL;
+}
 
 dt_status dt_report_open(struct dt_report **report, const struct dt_report_options *options)
 {
-    struct dt_report *made = NULL;
-    dt_status status = DT_OK;
-    DT_TRY_OUT(DT_NEW(made, 1));
-    for (size_t i = 0; i < DT_COUNT(sinks); i++)
-        DT_TRY_OUT(sinks[i]->open(&made->states[i], options));
-    *report = made;
-    made = NULL;
-out:
-    dt_report_close(made);
-    return status;
+    DT_TRY(DT_NEW(*report, 1));
+    dt_error_keep();
+    for (size_t i = 0; i < DT_COUNT(rows); i++) {
+        const struct dt_sink *sink = rows[i].sink;
+        if (!is_listed(rows[i].name, options) || (sink->in_folder && !options->dir) ||
+            open_sink(&(*report)->states[i], sink, options) == DT_OK)
+            continue;
+        dt_log(DT_LOG_WARNING, "no events are written to %s: %s", sink->title, dt_error_text());
+        dt_error_restore();
+    }
+    return DT_OK;
 }
 
 void dt_report_close(struct dt_report *report)
 {
-    if (!report)
-        return;
-    for (size_t i = DT_COUNT(sinks); i-- > 0;)
-        if (report->states[i])
-            sinks[i]->close(report->states[i]);
+    for (size_t i = DT_COUNT(rows); report && i-- > 0;)
+        close_sink(report, i);
     free(report);
 }
 
 void dt_report_event(struct dt_report *report, const char *event, const struct dt_field *fields,
                      int n_fields)
 {
-    for (size_t i = 0; report && i < DT_COUNT(sinks); i++) {
+    dt_error_keep();
+    for (size_t i = 0; report && i < DT_COUNT(rows); i++) {
         void *state = report->states[i];
-        if (!state || sinks[i]->event(state, event, fields, n_fields) == DT_OK)
+        if (!state || rows[i].sink->event(state, event, fields, n_fields) == DT_OK)
             continue;
-        dt_log(DT_LOG_WARNING, "no more events are written to %s: %s", sinks[i]->name,
+        dt_log(DT_LOG_WARNING, "no more events are written to %s: %s", rows[i].sink->title,
                dt_error_text());
-        sinks[i]->close(state);
-        report->states[i] = NULL;
+        dt_error_restore();
+        close_sink(report, i);
     }
 }
 
 void dt_report_progress(struct dt_report *report, const char *what, int64_t done, int64_t total)
 {
-    for (size_t i = 0; report && i < DT_COUNT(sinks); i++)
-        if (report->states[i] && sinks[i]->progress)
-            sinks[i]->progress(report->states[i], what, done, total);
+    for (size_t i = 0; report && i < DT_COUNT(rows); i++)
+        if (report->states[i] && rows[i].sink->progress)
+            rows[i].sink->progress(report->states[i], what, done, total);
 }
 
 const struct dt_field *dt_field_find(const struct dt_field *fields, int n_fields, const char *key)

@@ -257,7 +257,7 @@ static dt_status load_and_evaluate(struct dt_session *s, struct tables *tables,
     struct dt_eval_result result;
     struct dt_session_needs needs = {
         .eval = true, .judge = options->per_class || options->confusion || options->predictions};
-    struct dt_report_options report = {.dir = NULL};
+    struct dt_report_options report = {.config = NULL};
     DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? dt_report_open(&s->report, &report) : DT_OK));
     DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? begin_tables(tables, options) : DT_OK));
     struct dt_predictions_options predictions = {tables->predictions.fd, options->predictions, 0};

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "train/announce.h"
 #include "train/preflight.h"
 #include "train/replicas.h"
 #include "train/resume.h"
@@ -40,7 +41,7 @@ bool dt_run_is_complete(const struct run *r)
 static dt_status prepare_output(struct run *r)
 {
     struct dt_session *s = &r->session;
-    struct dt_report_options console = {.dir = NULL};
+    struct dt_report_options console = {.config = s->config};
     if (s->rank != 0)
         return DT_OK;
     DT_TRY(dt_run_folder_open(&r->folder, s->config->output.dir));
@@ -100,7 +101,10 @@ static dt_status open_output(struct run *r, bool resumed)
     struct dt_session *s = &r->session;
     const char *dir = s->config->output.dir;
     char path[DT_PATH_MAX];
-    struct dt_report_options report = {.dir = dir, .append = resumed};
+    struct dt_report_options report = {.config = s->config,
+                                       .dir = dir,
+                                       .append = resumed,
+                                       .from_step = resumed ? r->at.step + !r->at.eval_due : 0};
     if (s->rank != 0)
         return DT_OK;
     DT_TRY(dt_save_policy_open(&r->save_policy, &r->folder, r->config_json));
@@ -154,40 +158,6 @@ static void publish_model(const struct run *r, char to[DT_PATH_MAX])
 
 /* --- Messages --- */
 
-static int64_t n_parameters(const struct dt_graph *g)
-{
-    int64_t n = 0;
-    for (int t = 0; t < g->n_tensors; t++)
-        if (g->tensor[t].role == DT_PARAM)
-            n += (int64_t)dt_tensor_elements(&g->tensor[t]);
-    return n;
-}
-
-static void report_start(const struct run *r)
-{
-    const struct dt_session *s = &r->session;
-    char device[256];
-    s->backend->describe(s->device, device, sizeof device);
-    const struct dt_field fields[] = {
-        DT_JSONV("config", r->config_json),
-        DT_INT("ranks", s->n_ranks),
-        DT_TEXT("device", device),
-        DT_INT("global_batch_size", s->global_batch_size),
-        DT_INT("batch_size_per_rank", s->global_batch_size / s->n_ranks),
-        DT_INT("micro_batch_size", s->micro_batch_size),
-        DT_INT("passes", s->n_passes),
-        DT_NUM("lr", s->schedule.lr),
-        DT_INT("steps_per_epoch", s->steps_per_epoch),
-        DT_INT("epochs", s->config->train.epochs),
-        DT_INT("parameters", n_parameters(s->graph)),
-        DT_INT("train_images", dt_dataset_size(s->train_set)),
-        DT_INT("val_images", s->val_set ? dt_dataset_size(s->val_set) : 0),
-        DT_INT("start_step", r->at.step),
-        DT_TEXT("weights", s->weights),
-    };
-    dt_report_event(s->report, "run_start", fields, (int)DT_COUNT(fields) - !s->weights[0]);
-}
-
 static void log_finished(const struct run *r)
 {
     char best[96];
@@ -223,14 +193,13 @@ static void print_start(const struct run *r, const struct dt_resume *resume)
     struct dt_summary summary = {
         .run_dir = s->config->output.dir,
         .start = from,
-        .n_parameters = n_parameters(s->graph),
+        .n_parameters = dt_session_parameters(s),
         .checkpoint_bytes = dt_writer_bytes(r->save_policy.writer),
         .seconds = dt_clock_s() - r->begin_s,
         .end = isfinite(r->stop.end_s) ? r->stop.end_reason : "",
     };
     log_resumed(r, resume);
     dt_summary_print(s, &summary);
-    report_start(r);
 }
 
 /* --- Together --- */
@@ -279,7 +248,7 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     dt_stragglers_init(&r->stragglers, s->comm, s->report, !dt_session_has_times(s), r->at.step);
     if (s->rank == 0)
         print_start(r, &resume);
-    return DT_OK;
+    return dt_session_announce(s, r->config_json, r->at.step);
 }
 
 /* --- The end --- */

@@ -274,7 +274,9 @@ static void watch_open(struct watch *w)
     w->step = 1000;
     if (rank == 0) {
         assert_non_null(mkdtemp(w->dir));
-        const struct dt_report_options options = {.dir = w->dir};
+        static struct dt_config reporting;
+        const struct dt_report_options options = {.config = &reporting, .dir = w->dir};
+        dt_config_init(&reporting);
         assert_ok(dt_report_open(&session.report, &options));
     }
     dt_stragglers_init(&w->stragglers, session.comm, session.report,

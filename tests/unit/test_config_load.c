@@ -303,8 +303,10 @@ static bool other_value(char *out, size_t bytes, const struct dt_json *rule, int
     const struct dt_json *items = dt_json_get(rule, "items");
     if (items && strcmp(dt_json_get(items, "type")->string, "number") == 0)
         return i == 0 && snprintf(out, bytes, "[0.25, 0.5, 0.75]") > 0;
+    names = dt_json_get(items, "enum");
     if (items)
-        return i == 0 && snprintf(out, bytes, "[\"loss\"]") > 0;
+        return i == 0 &&
+               snprintf(out, bytes, "[\"%s\"]", names ? names->child->string : "conv1") > 0;
     double min = bound(rule, "minimum", "exclusiveMinimum");
     double max = bound(rule, "maximum", "exclusiveMaximum");
     const double values[] = {max, min, now->number + 1, (min + max) / 2, (min + now->number) / 2};

@@ -23,7 +23,7 @@ ALLOWED = {
     "image": {"config"},
     "data": {"config", "image"},
     "pack": {"config", "image", "data"},
-    "report": set(),
+    "report": {"config"},
     "judge": {"config"},
     "watch": {"config", "comm", "report"},
     "checkpoint": {"config", "graph", "plan", "comm", "watch"},

@@ -4,7 +4,7 @@
 #include <zlib.h>
 
 #include "data_files.h"
-#include "pack/crc32c.h"
+#include "base/crc32c.h"
 #include "pack/images.h"
 #include "pack/mat5.h"
 #include "pack/pack.h"

@@ -19,9 +19,11 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "dtrain/config.h"
 #include "dtrain/report.h"
 
 static char folder[] = "/tmp/dtrain-report-XXXXXX";
+static struct dt_config settings;
 static char metrics[64];
 static int saved_stderr = -1;
 
@@ -109,7 +111,7 @@ static void test_plain_console(void **state)
         "dtrain: warning: one bad image\n",
     };
     (void)state;
-    char *text = run(&(struct dt_report_options){.dir = NULL}), *at = text;
+    char *text = run(&(struct dt_report_options){0}), *at = text;
     for (size_t i = 0; i < DT_COUNT(lines); i++) {
         if (strncmp(at, lines[i], strlen(lines[i])) != 0)
             fail_msg("line %zu of\n%sis not\n%s", i, text, lines[i]);
@@ -160,7 +162,7 @@ static const char *const events[] = {"run_start", "step",          "eval",   "ch
 static void test_metrics_file(void **state)
 {
     (void)state;
-    free(run(&(struct dt_report_options){.dir = folder}));
+    free(run(&(struct dt_report_options){.config = &settings, .dir = folder}));
     for (size_t i = 0; i < DT_COUNT(events); i++)
         check_event((int)i, events[i]);
     assert_null(read_line(DT_COUNT(events)));
@@ -192,43 +194,61 @@ static void test_append_and_new_run(void **state)
     static char torn[9000];
     const int n = DT_COUNT(events);
     (void)state;
-    free(run(&(struct dt_report_options){.dir = folder}));
+    free(run(&(struct dt_report_options){.config = &settings, .dir = folder}));
     memset(torn, 'x', sizeof(torn)); /* longer than one block of the search */
     torn[0] = '{';
     append_text(torn, sizeof(torn));
-    free(run(&(struct dt_report_options){.dir = folder, .append = true}));
+    free(run(&(struct dt_report_options){.config = &settings, .dir = folder, .append = true}));
     for (int i = 0; i < 2 * n; i++)
         check_event(i, events[i % n]);
     assert_null(read_line(2 * n));
-    free(run(&(struct dt_report_options){.dir = folder, .append = true})); /* nothing to cut */
+    free(run(&(struct dt_report_options){
+        .config = &settings, .dir = folder, .append = true})); /* nothing to cut */
     check_event(3 * n - 1, events[n - 1]);
     assert_null(read_line(3 * n));
-    free(run(&(struct dt_report_options){.dir = folder})); /* a new run starts the file anew */
+    free(run(&(struct dt_report_options){.config = &settings,
+                                         .dir = folder})); /* a new run starts the file anew */
     assert_null(read_line(n));
 }
 
 static void test_only_torn_line(void **state)
 {
     (void)state;
-    free(run(&(struct dt_report_options){.dir = folder}));
+    free(run(&(struct dt_report_options){.config = &settings, .dir = folder}));
     assert_int_equal(truncate(metrics, 20), 0);
-    free(run(&(struct dt_report_options){.dir = folder, .append = true}));
+    free(run(&(struct dt_report_options){.config = &settings, .dir = folder, .append = true}));
     check_event(0, events[0]);
     assert_null(read_line(DT_COUNT(events)));
 }
 
+/* Neither the run nor an error that is being reported depends on a sink. */
 static void test_cannot_open(void **state)
 {
-    struct dt_report *report = NULL;
     char path[96];
     (void)state;
     snprintf(path, sizeof(path), "%s/stderr/x", folder); /* below a file */
-    assert_int_equal(dt_report_open(&report, &(struct dt_report_options){.dir = path}),
-                     DT_ERR_CREATE);
-    assert_null(report);
+    (void)DT_ERROR(DT_ERR_DATA, "the error of the run");
+    char *text = run(&(struct dt_report_options){.config = &settings, .dir = path});
+    const char *first = strstr(text, "warning: no events are written to metrics.jsonl: cannot ");
+    assert_true(first && strstr(first, folder) && strstr(first, "end: OK"));
+    assert_string_equal(dt_error_text(), "the error of the run");
+    free(text);
     dt_report_close(NULL);
     dt_report_event(NULL, "step", NULL, 0);
     dt_report_progress(NULL, "x", 0, 1);
+}
+
+/* Only what output.sinks lists. */
+static void test_choice_of_sinks(void **state)
+{
+    (void)state;
+    struct dt_config none = settings;
+    none.output.sinks[0] = '\0';
+    unlink(metrics);
+    char *text = run(&(struct dt_report_options){.config = &none, .dir = folder});
+    assert_string_equal(text, "");
+    assert_false(dt_file_exists(metrics));
+    free(text);
 }
 
 /* /dev/full in the place of the open file stands for the full disk. */
@@ -240,7 +260,8 @@ static void test_sink_that_cannot_write(void **state)
     (void)state;
     assert_int_equal(pipe(ends), 0);
     redirect_stderr(ends[1]);
-    dt_status status = dt_report_open(&report, &(struct dt_report_options){.dir = folder});
+    dt_status status =
+        dt_report_open(&report, &(struct dt_report_options){.config = &settings, .dir = folder});
     int replaced = -1, full = open("/dev/full", O_WRONLY);
     for (int fd = 0; fd < 256; fd++) {
         struct stat a, b;
@@ -299,7 +320,7 @@ static void test_terminal(void **state)
     assert_int_equal(tcsetattr(slave, TCSANOW, &raw), 0);
     assert_int_equal(setenv("TERM", "xterm", 1), 0);
     redirect_stderr(slave);
-    dt_status status = dt_report_open(&report, &(struct dt_report_options){.dir = NULL});
+    dt_status status = dt_report_open(&report, &(struct dt_report_options){0});
     if (status == DT_OK) {
         send_run(report);
         dt_report_progress(report, "evaluation", 30, 120);
@@ -320,6 +341,7 @@ static void test_terminal(void **state)
 static int make_folder(void **state)
 {
     (void)state;
+    dt_config_init(&settings);
     if (!mkdtemp(folder))
         return -1;
     snprintf(metrics, sizeof(metrics), "%s/metrics.jsonl", folder);
@@ -339,9 +361,13 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_console),      cmocka_unit_test(test_metrics_file),
-        cmocka_unit_test(test_append_and_new_run), cmocka_unit_test(test_only_torn_line),
-        cmocka_unit_test(test_cannot_open),        cmocka_unit_test(test_sink_that_cannot_write),
+        cmocka_unit_test(test_plain_console),
+        cmocka_unit_test(test_metrics_file),
+        cmocka_unit_test(test_append_and_new_run),
+        cmocka_unit_test(test_only_torn_line),
+        cmocka_unit_test(test_cannot_open),
+        cmocka_unit_test(test_choice_of_sinks),
+        cmocka_unit_test(test_sink_that_cannot_write),
         cmocka_unit_test(test_terminal),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

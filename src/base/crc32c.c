@@ -1,5 +1,5 @@
 /* Eight bytes at a time with eight tables ("slicing by 8"). */
-#include "pack/crc32c.h"
+#include "base/crc32c.h"
 
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
 /* CRC-32C (Castagnoli, RFC 3720 appendix B.4) as used in TFRecord files. */
-#ifndef DTRAIN_PACK_CRC32C_H
-#define DTRAIN_PACK_CRC32C_H
+#ifndef DTRAIN_BASE_CRC32C_H
+#define DTRAIN_BASE_CRC32C_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,0 +1,108 @@
+#include "train/announce.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/build.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+int64_t dt_session_parameters(const struct dt_session *s)
+{
+    int64_t n = 0;
+    for (int t = 0; t < s->graph->n_tensors; t++)
+        if (s->graph->tensor[t].role == DT_PARAM)
+            n += (int64_t)dt_tensor_elements(&s->graph->tensor[t]);
+    return n;
+}
+
+/* Each node's name and how many ranks it has, in the order of their first ranks. */
+static void put_hosts(struct dt_jsonw *w, const char (*hosts)[DT_HOST_MAX], int n)
+{
+    dt_jsonw_begin(w, NULL, '{');
+    for (int r = 0; r < n; r++) {
+        int n_ranks = 0, first = n;
+        for (int other = n; other-- > 0;)
+            if (strcmp(hosts[other], hosts[r]) == 0) {
+                first = other;
+                n_ranks++;
+            }
+        if (first == r)
+            dt_jsonw_integer(w, hosts[r], n_ranks);
+    }
+    dt_jsonw_close(w, '}');
+}
+
+/* Of the device and of the gradient sums. */
+static void put_libraries(struct dt_jsonw *w, const struct dt_session *s, const char *device)
+{
+    char text[256];
+    dt_jsonw_begin(w, NULL, '[');
+    if (s->backend == &dt_backend_cpu) {
+        dt_jsonw_string(w, NULL, device);
+    } else {
+        const struct dt_gpu_report *gpus = dt_devices_gpus();
+        snprintf(text, sizeof text, "CUDA %s, cuDNN %s, cuBLAS %s", gpus->runtime, gpus->cudnn,
+                 gpus->cublas);
+        dt_jsonw_string(w, NULL, text);
+    }
+    for (enum dt_plane plane = DT_PLANE_MPI; plane <= s->plane; plane++) {
+        dt_comm_describe_plane(plane, text, sizeof text);
+        dt_jsonw_string(w, NULL, text);
+    }
+    dt_jsonw_close(w, ']');
+}
+
+static dt_status send_start(const struct dt_session *s, const char (*hosts)[DT_HOST_MAX],
+                            const char *config_json, int64_t start_step)
+{
+    char device[256];
+    struct dt_jsonw names, libraries;
+    s->backend->describe(s->device, device, sizeof device);
+    dt_jsonw_init(&names, false);
+    dt_jsonw_init(&libraries, false);
+    put_hosts(&names, hosts, s->n_ranks);
+    put_libraries(&libraries, s, device);
+    dt_status status = dt_jsonw_end(&names);
+    if (status == DT_OK)
+        status = dt_jsonw_end(&libraries);
+    const struct dt_field fields[] = {
+        DT_JSONV("config", config_json),
+        DT_INT("ranks", s->n_ranks),
+        DT_TEXT("device", device),
+        DT_INT("global_batch_size", s->global_batch_size),
+        DT_INT("batch_size_per_rank", s->global_batch_size / s->n_ranks),
+        DT_INT("micro_batch_size", s->micro_batch_size),
+        DT_INT("passes", s->n_passes),
+        DT_NUM("lr", s->schedule.lr),
+        DT_INT("steps_per_epoch", s->steps_per_epoch),
+        DT_INT("epochs", s->config->train.epochs),
+        DT_INT("parameters", dt_session_parameters(s)),
+        DT_INT("train_images", dt_dataset_size(s->train_set)),
+        DT_INT("val_images", s->val_set ? dt_dataset_size(s->val_set) : 0),
+        DT_INT("start_step", start_step),
+        DT_TEXT("version", DTRAIN_VERSION),
+        DT_TEXT("build", dt_build_id()),
+        DT_JSONV("libraries", libraries.text),
+        DT_JSONV("hosts", names.text),
+        DT_TEXT("weights", s->weights),
+    };
+    if (status == DT_OK)
+        dt_report_event(s->report, "run_start", fields, (int)DT_COUNT(fields) - !s->weights[0]);
+    dt_jsonw_reset(&names);
+    dt_jsonw_reset(&libraries);
+    return status;
+}
+
+dt_status dt_session_announce(struct dt_session *s, const char *config_json, int64_t start_step)
+{
+    char own[DT_HOST_MAX], (*hosts)[DT_HOST_MAX] = NULL;
+    DT_TRY(dt_comm_agree(s->comm, DT_NEW(hosts, (size_t)s->n_ranks)));
+    dt_host_name(own);
+    dt_status status = dt_comm_gather(s->comm, hosts, own, sizeof own);
+    if (status == DT_OK && s->rank == 0)
+        status = send_start(s, (const char(*)[DT_HOST_MAX])hosts, config_json, start_step);
+    free(hosts);
+    return dt_comm_agree(s->comm, status);
+}
