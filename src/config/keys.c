@@ -275,7 +275,7 @@ const struct dt_key dt_keys[] = {
     INT(output.log_every, 20, 1, 1000000, "Maximum steps between progress lines", FREE),
     REAL(output.log_every_s, 10, 0, 1e6, "Maximum seconds between progress lines; 0: no limit",
          FREE),
-    NAMES(output.sinks, "console\njsonl\n", sinks, "Where progress and results are written", FREE),
+    NAMES(output.sinks, "console\njsonl\ntensorboard\n", sinks, "Where progress and results are written", FREE),
 
     INT(checkpoint.every_epochs, 1, 0, 100000, "Epochs between checkpoints; 0: only at the end",
         FREE),

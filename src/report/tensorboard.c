@@ -1,0 +1,162 @@
+/* tensorboard/ in the run folder: an event file per start of the run. Each begins by telling
+ * readers to drop what the run repeats, so that no point is doubled after a resume. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/host.h"
+#include "base/mem.h"
+#include "report/append.h"
+#include "report/hparams.h"
+#include "report/internal.h"
+#include "report/tfevents.h"
+
+struct tensorboard {
+    struct dt_append file;
+    struct dt_proto event;
+    int64_t step;   /* of the last event that has one */
+    bool has_steps; /* the descriptions of their tags are written */
+};
+
+/* What a step event tells. */
+static const struct {
+    const char *field, *tag, *description;
+} step_tags[] = {
+    {"loss", "train/loss", "Mean over the images since the last point"},
+    {"top1", "train/top1", "Per cent"},
+    {"top5", "train/top5", "Per cent"},
+    {"lr", "train/lr", "Learning rate of the last step"},
+    {"loss_scale", "train/loss_scale", "Factor on the loss in fp16"},
+    {"images_per_s", "perf/images_per_s", "Images per second, all ranks"},
+    {"data_wait_s", "perf/data_wait", "Seconds per step that a rank waits for data"},
+    {"comm_s", "perf/exposed_comm", "Seconds per step that a rank waits for the sums of gradients"},
+};
+
+static double now_s(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static dt_status end_event(struct tensorboard *tb)
+{
+    DT_TRY(dt_tfevents_end(&tb->event));
+    return dt_append_write(&tb->file, tb->event.at, tb->event.used);
+}
+
+static void close_tensorboard(void *state)
+{
+    struct tensorboard *tb = state;
+    dt_append_close(&tb->file);
+    free(tb->event.at);
+}
+
+static dt_status write_head(struct tensorboard *tb)
+{
+    dt_tfevents_begin(&tb->event, now_s(), 0);
+    dt_tfevents_version(&tb->event);
+    DT_TRY(end_event(tb));
+    dt_tfevents_begin(&tb->event, now_s(), tb->step);
+    dt_tfevents_restart(&tb->event);
+    return end_event(tb);
+}
+
+static dt_status open_tensorboard(void *state, const struct dt_report_options *options)
+{
+    struct tensorboard *tb = state;
+    char dir[DT_PATH_MAX], name[DT_HOST_MAX + 64], host[DT_HOST_MAX];
+    dt_host_name(host);
+    snprintf(name, sizeof name, "events.out.tfevents.%010" PRId64 ".%s.%d.0", (int64_t)now_s(),
+             host, (int)getpid());
+    DT_TRY(dt_file_path(dir, "%s/tensorboard", options->dir));
+    DT_TRY(dt_append_open(&tb->file, dir, name, true));
+    tb->step = options->from_step;
+    dt_status status = write_head(tb);
+    if (status != DT_OK)
+        close_tensorboard(tb);
+    return status;
+}
+
+static void put_steps(struct tensorboard *tb, const struct dt_field *fields, int n_fields)
+{
+    for (size_t i = 0; i < DT_COUNT(step_tags); i++) {
+        double value = dt_field_number(fields, n_fields, step_tags[i].field);
+        if (dt_field_find(fields, n_fields, step_tags[i].field))
+            dt_tfevents_scalar(&tb->event, step_tags[i].tag, value,
+                               tb->has_steps ? NULL : step_tags[i].description);
+    }
+    tb->has_steps = true;
+}
+
+/* Every number, as <event>/<key>. */
+static void put_numbers(struct tensorboard *tb, const char *event, const struct dt_field *fields,
+                        int n_fields)
+{
+    char tag[96];
+    for (int i = 0; i < n_fields; i++) {
+        snprintf(tag, sizeof tag, "%s/%s", event, fields[i].key);
+        if (fields[i].kind == DT_FIELD_NUMBER)
+            dt_tfevents_scalar(&tb->event, tag, fields[i].number, NULL);
+    }
+}
+
+static void put_start(struct tensorboard *tb, const struct dt_field *fields, int n_fields)
+{
+    const struct dt_field *config = dt_field_find(fields, n_fields, "config");
+    char *markdown = NULL;
+    dt_hparams_start(&tb->event, now_s(), fields, n_fields);
+    if (!config || asprintf(&markdown, "```json\n%s\n```", config->text) < 0)
+        return;
+    dt_tfevents_text(&tb->event, "config/text_summary", markdown);
+    free(markdown);
+}
+
+static void put_samples(struct tensorboard *tb, const struct dt_field *fields, int n_fields)
+{
+    enum { MOST_BYTES = 1 << 26 };
+    char *png = NULL;
+    size_t bytes;
+    tb->event.status =
+        dt_file_load(&png, &bytes, dt_field_text(fields, n_fields, "path"), MOST_BYTES);
+    if (tb->event.status == DT_OK)
+        dt_tfevents_png(&tb->event, "samples", (uint8_t *)png, bytes);
+    free(png);
+}
+
+static dt_status event_tensorboard(void *state, const char *event, const struct dt_field *fields,
+                                   int n_fields)
+{
+    struct tensorboard *tb = state;
+    const struct dt_field *step = dt_field_find(fields, n_fields, "step");
+    tb->step = step ? step->integer : tb->step;
+    dt_tfevents_begin(&tb->event, now_s(), tb->step);
+    size_t summary = dt_tfevents_open_summary(&tb->event);
+    if (strcmp(event, "step") == 0)
+        put_steps(tb, fields, n_fields);
+    else if (strcmp(event, "eval") == 0 || strcmp(event, "telemetry") == 0)
+        put_numbers(tb, event, fields, n_fields);
+    else if (strcmp(event, "run_start") == 0)
+        put_start(tb, fields, n_fields);
+    else if (strcmp(event, "samples") == 0)
+        put_samples(tb, fields, n_fields);
+    else if (strcmp(event, "run_end") == 0)
+        dt_hparams_end(&tb->event, now_s(), dt_field_number(fields, n_fields, "exit_code") == 0);
+    else
+        return DT_OK;
+    dt_tfevents_close_summary(&tb->event, summary);
+    return end_event(tb);
+}
+
+const struct dt_sink dt_sink_tensorboard = {
+    .title = "tensorboard",
+    .in_folder = true,
+    .state_bytes = sizeof(struct tensorboard),
+    .open = open_tensorboard,
+    .event = event_tensorboard,
+    .close = close_tensorboard,
+};

@@ -1,0 +1,33 @@
+/* Records of a TensorBoard event file: TFRecord frames around messages of event.proto. */
+#ifndef DTRAIN_REPORT_TFEVENTS_H
+#define DTRAIN_REPORT_TFEVENTS_H
+
+#include "report/proto.h"
+
+/* Begin and end make one record of what is called in between: p->at[0 .. p->used). */
+void dt_tfevents_begin(struct dt_proto *p, double wall_time_s, int64_t step);
+dt_status dt_tfevents_end(struct dt_proto *p);
+
+/* The whole content of an event: the first of a file; or that the run has (re)started, so that
+ * readers drop earlier events of this step and later ones. */
+void dt_tfevents_version(struct dt_proto *p);
+void dt_tfevents_restart(struct dt_proto *p);
+
+/* Values go between these two. */
+size_t dt_tfevents_open_summary(struct dt_proto *p);
+#define dt_tfevents_close_summary dt_proto_close
+
+/* `description` may be NULL. */
+void dt_tfevents_scalar(struct dt_proto *p, const char *tag, double value, const char *description);
+void dt_tfevents_text(struct dt_proto *p, const char *tag, const char *text);
+/* A PNG file; DT_ERR_DATA is recorded if it is none. */
+void dt_tfevents_png(struct dt_proto *p, const char *tag, const uint8_t *png, size_t bytes);
+/* Data of a plug-in: what is written between the two is its message. */
+struct dt_tfevents_plugin {
+    size_t value, metadata, plugin, content;
+};
+struct dt_tfevents_plugin dt_tfevents_open_plugin(struct dt_proto *p, const char *tag,
+                                                  const char *plugin);
+void dt_tfevents_close_plugin(struct dt_proto *p, struct dt_tfevents_plugin at);
+
+#endif
