@@ -41,6 +41,7 @@ struct dt_field {
  *               passes, lr, steps_per_epoch, epochs, parameters, train_images, val_images,
  *               start_step, version (of dtrain), build (its id), libraries (array of texts),
  *               hosts (object: name to number of ranks), [weights: their origin]
+ *   samples     path (a picture of training images; new runs only)
  *   step        step, total_steps, epoch, loss, top1 (per cent), lr, images_per_s, data_wait_s,
  *               elapsed_s (since the start), eta_s, [top5: above 5 classes],
  *               [comm_s: devices without queues], [fp16: loss_scale, skipped_steps]; means since

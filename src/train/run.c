@@ -18,6 +18,7 @@
 #include "train/replicas.h"
 #include "train/resume.h"
 #include "train/run.h"
+#include "train/samples.h"
 #include "train/summary.h"
 
 /* The key to raise in order to continue; NULL if the run is not complete. */
@@ -248,7 +249,10 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     dt_stragglers_init(&r->stragglers, s->comm, s->report, !dt_session_has_times(s), r->at.step);
     if (s->rank == 0)
         print_start(r, &resume);
-    return dt_session_announce(s, r->config_json, r->at.step);
+    DT_TRY(dt_session_announce(s, r->config_json, r->at.step));
+    if (s->rank == 0 && !resume.found)
+        dt_samples_report(s);
+    return DT_OK;
 }
 
 /* --- The end --- */
