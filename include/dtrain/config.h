@@ -58,7 +58,7 @@ enum dt_metric { DT_METRIC_LIST(DT_METRIC_VALUE) DT_N_METRICS };
 #undef DT_METRIC_VALUE
 
 /* Sinks of output.sinks: src/report/<name>.c. Events go to them in this order. */
-#define DT_SINK_LIST(ROW) ROW(console) ROW(jsonl) ROW(tensorboard)
+#define DT_SINK_LIST(ROW) ROW(console) ROW(jsonl) ROW(tensorboard) ROW(mlperf) ROW(prometheus) ROW(csv)
 
 enum { DT_MAX_MILESTONES = 16, DT_MAX_CLASS_WEIGHTS = 1000, DT_CONFIG_NAME_MAX = 64 };
 enum { DT_CLASS_WEIGHTS_BALANCED = -1 };

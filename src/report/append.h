@@ -18,6 +18,8 @@ struct dt_append {
 dt_status dt_append_open(struct dt_append *file, const char *dir, const char *name, bool keep);
 /* A record that does not fit leaves no trace. */
 dt_status dt_append_write(struct dt_append *file, const void *data, size_t bytes);
+/* A record of two texts and a newline. */
+dt_status dt_append_line(struct dt_append *file, const char *head, const char *text);
 /* Cuts a file of lines before the first one that a crash left incomplete or that is stale, because
  * a resumed run writes it again (is_stale may be NULL). */
 typedef bool dt_append_stale(void *context, const char *line);

@@ -25,6 +25,9 @@ DT_SINK_LIST(DT_SINK)
 const struct dt_field *dt_field_find(const struct dt_field *fields, int n_fields, const char *key);
 /* Value of an integer or number field, NAN if the event has none. */
 double dt_field_number(const struct dt_field *fields, int n_fields, const char *key);
+/* Writes a field with its name and value. */
+struct dt_jsonw;
+void dt_field_put(struct dt_jsonw *w, const struct dt_field *field);
 /* Text of a field, "" if the event has none. */
 const char *dt_field_text(const struct dt_field *fields, int n_fields, const char *key);
 

@@ -26,23 +26,6 @@ static void put_time(struct dt_jsonw *w)
     dt_jsonw_string(w, "ts", text);
 }
 
-static void put_field(struct dt_jsonw *w, const struct dt_field *field)
-{
-    switch (field->kind) {
-    case DT_FIELD_INT:
-        dt_jsonw_integer(w, field->key, field->integer);
-        break;
-    case DT_FIELD_NUMBER: /* null if not finite */
-        dt_jsonw_number(w, field->key, field->number);
-        break;
-    case DT_FIELD_TEXT:
-        dt_jsonw_string(w, field->key, field->text ? field->text : "");
-        break;
-    case DT_FIELD_JSON:
-        dt_jsonw_raw(w, field->key, field->text ? field->text : "null");
-    }
-}
-
 static dt_status event_jsonl(void *state, const char *event, const struct dt_field *fields,
                              int n_fields)
 {
@@ -52,13 +35,11 @@ static dt_status event_jsonl(void *state, const char *event, const struct dt_fie
     put_time(&w);
     dt_jsonw_string(&w, "event", event);
     for (int i = 0; i < n_fields; i++)
-        put_field(&w, &fields[i]);
+        dt_field_put(&w, &fields[i]);
     dt_jsonw_close(&w, '}');
     dt_status status = dt_jsonw_end(&w);
-    if (status == DT_OK) {
-        w.text[w.bytes] = '\n'; /* replaces the NUL: text and newline are written together */
-        status = dt_append_write(state, w.text, w.bytes + 1);
-    }
+    if (status == DT_OK)
+        status = dt_append_line(state, "", w.text);
     dt_jsonw_reset(&w);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "report/internal.h"
@@ -115,4 +116,21 @@ const char *dt_field_text(const struct dt_field *fields, int n_fields, const cha
 {
     const struct dt_field *field = dt_field_find(fields, n_fields, key);
     return field && field->kind == DT_FIELD_TEXT && field->text ? field->text : "";
+}
+
+void dt_field_put(struct dt_jsonw *w, const struct dt_field *field)
+{
+    switch (field->kind) {
+    case DT_FIELD_INT:
+        dt_jsonw_integer(w, field->key, field->integer);
+        break;
+    case DT_FIELD_NUMBER: /* null if not finite */
+        dt_jsonw_number(w, field->key, field->number);
+        break;
+    case DT_FIELD_TEXT:
+        dt_jsonw_string(w, field->key, field->text ? field->text : "");
+        break;
+    case DT_FIELD_JSON:
+        dt_jsonw_raw(w, field->key, field->text ? field->text : "null");
+    }
 }

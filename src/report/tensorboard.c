@@ -71,7 +71,7 @@ static dt_status open_tensorboard(void *state, const struct dt_report_options *o
     struct tensorboard *tb = state;
     char dir[DT_PATH_MAX], name[DT_HOST_MAX + 64], host[DT_HOST_MAX];
     dt_host_name(host);
-    snprintf(name, sizeof name, "events.out.tfevents.%010" PRId64 ".%s.%d.0", (int64_t)now_s(),
+    snprintf(name, sizeof name, "events.out.tfevents.%010" PRId64 ".%s.%07d.0", (int64_t)now_s(),
              host, (int)getpid());
     DT_TRY(dt_file_path(dir, "%s/tensorboard", options->dir));
     DT_TRY(dt_append_open(&tb->file, dir, name, true));

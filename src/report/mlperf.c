@@ -1,0 +1,271 @@
+/* mlperf.log in the run folder: the lines of MLPerf Training's ResNet benchmark, as its compliance
+ * checker reads them. A block is the training between two evaluations. A resumed run continues the
+ * log and first removes what it writes again. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "report/append.h"
+#include "report/internal.h"
+
+struct mlperf {
+    struct dt_append file;
+    const struct dt_config *config;
+    int64_t from_step, step; /* step: of the last event */
+    int64_t mark_ms;         /* end of the last report: where the next interval begins */
+    int64_t first_epoch;     /* of the block, from 1 */
+    bool is_started, is_in_block;
+};
+
+static int64_t now_ms(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* --- Lines --- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), n_end = strlen(end);
+    return n > n_end && strcmp(text + n - n_end, end) == 0;
+}
+
+/* `value` is a field whose key is the line's; `metadata` is added to what every line has. */
+static dt_status put_line(struct mlperf *m, int64_t time_ms, struct dt_field value,
+                          const struct dt_field *metadata, int n_metadata)
+{
+    struct dt_jsonw w;
+    const char *type = ends_with(value.key, "_start")  ? "INTERVAL_START"
+                       : ends_with(value.key, "_stop") ? "INTERVAL_END"
+                                                       : "POINT_IN_TIME";
+    dt_jsonw_init(&w, false);
+    dt_jsonw_begin(&w, NULL, '{');
+    dt_jsonw_string(&w, "namespace", "");
+    dt_jsonw_integer(&w, "time_ms", time_ms);
+    dt_jsonw_string(&w, "event_type", type);
+    dt_jsonw_string(&w, "key", value.key);
+    value.key = "value";
+    dt_field_put(&w, &value);
+    dt_jsonw_begin(&w, "metadata", '{');
+    dt_jsonw_string(&w, "file", "src/report/mlperf.c");
+    dt_jsonw_integer(&w, "lineno", __LINE__);
+    for (int i = 0; i < n_metadata; i++)
+        dt_field_put(&w, &metadata[i]);
+    dt_jsonw_close(&w, '}');
+    dt_jsonw_close(&w, '}');
+    dt_status status = dt_jsonw_end(&w);
+    if (status == DT_OK)
+        status = dt_append_line(&m->file, ":::MLLOG ", w.text);
+    dt_jsonw_reset(&w);
+    return status;
+}
+
+#define PUT(m, time_ms, field, ...)                         \
+    DT_TRY(put_line((m), (time_ms), (struct dt_field)field, \
+                    (const struct dt_field[]){__VA_ARGS__}, \
+                    (int)DT_COUNT(((const struct dt_field[]){__VA_ARGS__}))))
+#define INTERVAL(key) DT_JSONV(key, "null")
+
+/* --- Events --- */
+
+static dt_status put_settings(struct mlperf *m, const struct dt_field *fields, int n_fields)
+{
+    const struct dt_config *c = m->config;
+    double lr = dt_field_number(fields, n_fields, "lr");
+    double steps_per_epoch = dt_field_number(fields, n_fields, "steps_per_epoch");
+    const struct dt_field settings[] = {
+        DT_TEXT("opt_name", "sgd"),
+        DT_NUM("sgd_opt_base_learning_rate", lr),
+        DT_NUM("sgd_opt_end_learning_rate", c->schedule.min_lr * (lr / c->schedule.lr)),
+        DT_NUM("sgd_opt_learning_rate_decay_poly_power", c->schedule.power),
+        DT_NUM("sgd_opt_learning_rate_decay_steps",
+               round((c->train.epochs - c->schedule.warmup_epochs) * steps_per_epoch)),
+        DT_NUM("sgd_opt_weight_decay", c->optim.weight_decay),
+        DT_NUM("sgd_opt_momentum", c->optim.momentum),
+        DT_NUM("opt_learning_rate_warmup_epochs", c->schedule.warmup_epochs),
+        DT_INT("seed", (int64_t)c->train.seed),
+    };
+    for (size_t i = 0; i < DT_COUNT(settings); i++)
+        DT_TRY(put_line(m, now_ms(), settings[i], NULL, 0));
+    return DT_OK;
+}
+
+static dt_status put_head(struct mlperf *m, const struct dt_field *fields, int n_fields)
+{
+    enum { IMAGENET_IMAGES = 1281167 }; /* other data cannot be of the closed division */
+    static const char *const names[][2] = {{"global_batch_size", "global_batch_size"},
+                                           {"passes", "gradient_accumulation_steps"},
+                                           {"micro_batch_size", "model_bn_span"},
+                                           {"train_images", "train_samples"},
+                                           {"val_images", "eval_samples"}};
+    bool closed = dt_field_number(fields, n_fields, "train_images") == IMAGENET_IMAGES;
+    const struct dt_field head[] = {
+        DT_TEXT("submission_benchmark", "resnet"),
+        DT_TEXT("submission_division", closed ? "closed" : "open"),
+        DT_TEXT("submission_org", "dtrain"),
+        DT_TEXT("submission_platform", "dtrain"),
+        DT_TEXT("submission_status", "research"),
+        DT_JSONV("cache_clear", "true"),
+        INTERVAL("init_start"),
+    };
+    for (size_t i = 0; i < DT_COUNT(head); i++)
+        DT_TRY(put_line(m, m->mark_ms, head[i], NULL, 0));
+    for (size_t i = 0; i < DT_COUNT(names); i++) {
+        int64_t value = (int64_t)dt_field_number(fields, n_fields, names[i][0]);
+        DT_TRY(put_line(m, now_ms(), (struct dt_field)DT_INT(names[i][1], value), NULL, 0));
+    }
+    return put_settings(m, fields, n_fields);
+}
+
+/* Once, although a run may start several times. */
+static dt_status on_run_start(struct mlperf *m, const struct dt_field *fields, int n_fields)
+{
+    if (m->is_started)
+        return DT_OK;
+    DT_TRY(put_head(m, fields, n_fields));
+    DT_TRY(put_line(m, now_ms(), (struct dt_field)INTERVAL("init_stop"), NULL, 0));
+    return put_line(m, now_ms(), (struct dt_field)INTERVAL("run_start"), NULL, 0);
+}
+
+/* The block began where the previous report ended. */
+static dt_status on_step(struct mlperf *m)
+{
+    int every = m->config->eval.every_epochs,
+        left = m->config->train.epochs - (int)m->first_epoch + 1;
+    if (!m->is_in_block)
+        PUT(m, m->mark_ms, INTERVAL("block_start"), DT_INT("first_epoch_num", m->first_epoch),
+            DT_INT("epoch_count", every > 0 && every < left ? every
+                                  : left > 1                ? left
+                                                            : 1),
+            DT_INT("step", m->step));
+    m->is_in_block = true;
+    return DT_OK;
+}
+
+static dt_status end_block(struct mlperf *m)
+{
+    if (m->is_in_block)
+        PUT(m, m->mark_ms, INTERVAL("block_stop"), DT_INT("first_epoch_num", m->first_epoch),
+            DT_INT("step", m->step));
+    m->is_in_block = false;
+    return DT_OK;
+}
+
+static dt_status on_eval(struct mlperf *m, const struct dt_field *fields, int n_fields)
+{
+    const double top1 = dt_field_number(fields, n_fields, "top1");
+    const int64_t epoch = (int64_t)dt_field_number(fields, n_fields, "epoch");
+    const struct dt_field metadata[] = {DT_INT("epoch_num", epoch), DT_INT("step", m->step)};
+    DT_TRY(end_block(m));
+    DT_TRY(put_line(m, m->mark_ms, (struct dt_field)INTERVAL("eval_start"), metadata, 2));
+    if (!isnan(top1))
+        DT_TRY(put_line(m, now_ms(), (struct dt_field)DT_NUM("eval_accuracy", top1 / 100), metadata,
+                        2));
+    DT_TRY(put_line(m, now_ms(), (struct dt_field)INTERVAL("eval_stop"), metadata, 2));
+    m->first_epoch = epoch + 1;
+    return DT_OK;
+}
+
+static dt_status on_run_end(struct mlperf *m, const struct dt_field *fields, int n_fields)
+{
+    bool is_complete = dt_field_number(fields, n_fields, "exit_code") == 0;
+    DT_TRY(end_block(m));
+    PUT(m, now_ms(), INTERVAL("run_stop"), DT_TEXT("status", is_complete ? "success" : "aborted"));
+    return DT_OK;
+}
+
+static dt_status event_mlperf(void *state, const char *event, const struct dt_field *fields,
+                              int n_fields)
+{
+    struct mlperf *m = state;
+    dt_status status = DT_OK;
+    const struct dt_field *step = dt_field_find(fields, n_fields, "step");
+    bool is_report = true;
+    if (strcmp(event, "step") == 0) {
+        status = on_step(m);
+        m->step = step->integer;
+    } else if (strcmp(event, "eval") == 0) {
+        m->step = step->integer;
+        status = on_eval(m, fields, n_fields);
+    } else if (strcmp(event, "run_start") == 0)
+        status = on_run_start(m, fields, n_fields);
+    else if (strcmp(event, "run_end") == 0)
+        status = on_run_end(m, fields, n_fields);
+    else
+        is_report = false;
+    if (is_report)
+        m->mark_ms = now_ms();
+    return status;
+}
+
+/* --- The log of an earlier start --- */
+
+static bool has_key(const char *line, const char *key)
+{
+    const char *at = strstr(line, "\"key\":\"");
+    return at && strncmp(at + 7, key, strlen(key)) == 0;
+}
+
+/* The number after a name and its colon, `other` if there is none. */
+static int64_t number_after(const char *line, const char *name, int64_t other)
+{
+    const char *at = strstr(line, name);
+    return at ? atoll(at + strlen(name)) : other;
+}
+
+/* Follows the log up to the first line that the run writes again. */
+static bool is_repeated(void *context, const char *line)
+{
+    struct mlperf *m = context;
+    if (has_key(line, "run_stop") || number_after(line, "\"step\":", -1) >= m->from_step)
+        return true;
+    m->step = number_after(line, "\"step\":", m->step);
+    m->is_started = m->is_started || has_key(line, "run_start");
+    m->is_in_block =
+        has_key(line, "block_start") || (m->is_in_block && !has_key(line, "block_stop"));
+    m->first_epoch = number_after(line, "\"first_epoch_num\":", m->first_epoch);
+    m->first_epoch = number_after(line, "\"epoch_num\":", m->first_epoch - 1) + 1;
+    return false;
+}
+
+static bool is_any(void *context, const char *line)
+{
+    (void)context;
+    (void)line;
+    return true;
+}
+
+static void close_mlperf(void *state)
+{
+    dt_append_close(&((struct mlperf *)state)->file);
+}
+
+static dt_status open_mlperf(void *state, const struct dt_report_options *options)
+{
+    struct mlperf *m = state;
+    m->config = options->config;
+    m->from_step = options->from_step;
+    m->first_epoch = 1;
+    m->mark_ms = now_ms();
+    DT_TRY(dt_append_open(&m->file, options->dir, "mlperf.log", options->append));
+    dt_status status = dt_append_cut(&m->file, is_repeated, m);
+    if (status == DT_OK && !m->is_started) /* killed in the head */
+        status = dt_append_cut(&m->file, is_any, NULL);
+    if (status != DT_OK)
+        close_mlperf(m);
+    return status;
+}
+
+const struct dt_sink dt_sink_mlperf = {
+    .title = "mlperf.log",
+    .in_folder = true,
+    .state_bytes = sizeof(struct mlperf),
+    .open = open_mlperf,
+    .event = event_mlperf,
+    .close = close_mlperf,
+};
