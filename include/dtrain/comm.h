@@ -53,6 +53,11 @@ dt_status dt_comm_sum_i64(struct dt_comm *comm, int64_t *values, int count);
 dt_status dt_comm_max_f64(struct dt_comm *comm, double *values, int count);
 /* Gathers `bytes` of each rank on all ranks: out has size * bytes. */
 dt_status dt_comm_gather(struct dt_comm *comm, void *out, const void *in, size_t bytes);
+/* Copies data[0 .. bytes) from one rank to another; the others do nothing. */
+dt_status dt_comm_copy(struct dt_comm *comm, void *data, size_t bytes, int from, int to);
+/* What to add to this rank's dt_clock_s to get that of rank 0, and how far off it can be: half the
+ * shortest of several round trips. */
+dt_status dt_comm_clock(struct dt_comm *comm, double *offset_s, double *error_s);
 /* Looks for another rank with the same identity, a text in a field of `bytes` (the same on all
  * ranks): *twin is the lowest such rank and `host` its node's name; -1 and "" if there is none or
  * this rank's identity is "". Collective, but the answer is local: ranks must agree before acting

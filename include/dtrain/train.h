@@ -16,6 +16,7 @@ struct dt_train_options {
     bool dry_run;             /* print the schedule and the memory, then stop */
     bool print_plan;          /* and the list of actions */
     bool allow_config_change; /* resume even if the configuration makes it a different run */
+    const char *trace;        /* "100-120": write a timeline of these steps; NULL = none */
 };
 
 /* From this call on, SIGUSR1, SIGUSR2, SIGTERM and SIGINT ask dt_train to stop instead of ending

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/thread.h"
+#include "base/trace.h"
 #include "checkpoint/snapshot.h"
 
 enum state { IDLE, BUSY, ENDED }; /* ENDED: the result has not been taken */
@@ -36,6 +37,7 @@ static void write_snapshot(struct dt_writer *s, struct dt_saved *saved)
     double begin_s = dt_clock_s();
     saved->status = dt_checkpoint_write(saved->path, s->target, s->snapshot);
     saved->seconds = dt_clock_s() - begin_s;
+    dt_trace_span("checkpoint", NULL, NULL, begin_s, begin_s + saved->seconds);
     if (saved->status != DT_OK)
         snprintf(saved->problem, sizeof saved->problem, "%s", dt_error_text());
 }
@@ -43,6 +45,7 @@ static void write_snapshot(struct dt_writer *s, struct dt_saved *saved)
 static void *write_saves(void *context)
 {
     struct dt_writer *s = context;
+    dt_trace_set_lane(DT_TRACE_WRITER, 0);
     pthread_mutex_lock(&s->lock);
     for (;;) {
         while (s->state != BUSY && !s->stop)
@@ -159,7 +162,9 @@ dt_status dt_writer_start(struct dt_writer *writer, const struct dt_checkpoint *
     warn_of_untaken(writer);
     writer->state = IDLE;
     pthread_mutex_unlock(&writer->lock);
+    double begin_s = dt_trace_now();
     DT_TRY(dt_snapshot_take(writer->snapshot, state));
+    dt_trace_span("snapshot", NULL, NULL, begin_s, dt_trace_now());
     pthread_mutex_lock(&writer->lock);
     writer->saved =
         (struct dt_saved){.step = state->step, .bytes = dt_snapshot_bytes(writer->snapshot)};

@@ -13,7 +13,7 @@ struct dt_arguments {
     const struct dt_command *command;
     bool named; /* the command was named, not assumed by default */
     const char *config, *resume, *out, *weights, *json, *prefix, *devkit, *confusion, *predictions,
-        *output;
+        *output, *trace;
     const char **sets;
     size_t n_sets;
     double max_time_s;

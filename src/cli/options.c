@@ -33,6 +33,8 @@ static const struct dt_option options[] = {
      "print learning rates and memory, and with =plan every action, then exit"},
     {"allow-config-change", DT_OPTION_FLAG, AT(allow_config_change), 0, 0, NULL,
      "resume even if the changed configuration alters the result"},
+    {"trace", DT_OPTION_TEXT, AT(trace), 0, 0, "STEPS",
+     "write a timeline of steps such as 100-120 to trace.json.gz in the run folder"},
     {"weights", DT_OPTION_TEXT, AT(weights), 0, 0, "PATH",
      "load a safetensors file, a checkpoint, or of a run folder the best one; also RUN@latest, "
      "RUN@step-N"},

@@ -144,7 +144,8 @@ dt_status dt_cmd_train(struct dt_comm *comm, const struct dt_config *config,
                                        .max_time_s = args->max_time_s,
                                        .dry_run = args->dry_run,
                                        .print_plan = print_plan,
-                                       .allow_config_change = args->allow_config_change};
+                                       .allow_config_change = args->allow_config_change,
+                                       .trace = args->trace};
     return dt_train(comm, config, &options);
 }
 

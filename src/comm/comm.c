@@ -4,10 +4,12 @@
  * match a message of a pending reduction. Errors are returned as codes (MPI_ERRORS_RETURN) only so
  * that they can be reported: there is no recovery, the job ends. */
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/host.h"
 #include "base/mem.h"
 #include "base/pulse.h"
@@ -171,6 +173,48 @@ dt_status dt_comm_gather(struct dt_comm *comm, void *out, const void *in, size_t
         DT_FAIL(DT_ERR_INTERNAL, "cannot gather %zu bytes of each rank: the limit is 2 GiB", bytes);
     DT_MPI_WAIT("gather",
                 MPI_Allgather(in, (int)bytes, MPI_BYTE, out, (int)bytes, MPI_BYTE, comm->control));
+    return DT_OK;
+}
+
+dt_status dt_comm_copy(struct dt_comm *comm, void *data, size_t bytes, int from, int to)
+{
+    enum { TAG = 1 };
+    for (size_t done = 0; from != to && done < bytes;) {
+        int piece = (int)(bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES);
+        char *at = (char *)data + done;
+        if (comm->rank == from)
+            DT_MPI_WAIT("copy", MPI_Send(at, piece, MPI_BYTE, to, TAG, comm->control));
+        if (comm->rank == to)
+            DT_MPI_WAIT("copy",
+                        MPI_Recv(at, piece, MPI_BYTE, from, TAG, comm->control, MPI_STATUS_IGNORE));
+        done += (size_t)piece;
+    }
+    return DT_OK;
+}
+
+dt_status dt_comm_clock(struct dt_comm *comm, double *offset_s, double *error_s)
+{
+    enum { ROUND_TRIPS = 32 };
+    double best[] = {0, 0}; /* offset, error */
+    for (int r = 1; r < comm->size; r++) {
+        double found[] = {0, INFINITY};
+        for (int i = 0; i < ROUND_TRIPS; i++) {
+            double sent_s = dt_clock_s(), there_s = sent_s;
+            DT_TRY(dt_comm_copy(comm, &there_s, sizeof there_s, 0, r));
+            there_s = dt_clock_s();
+            DT_TRY(dt_comm_copy(comm, &there_s, sizeof there_s, r, 0));
+            double half_s = (dt_clock_s() - sent_s) / 2;
+            if (half_s < found[1]) {
+                found[0] = sent_s + half_s - there_s;
+                found[1] = half_s;
+            }
+        }
+        DT_TRY(dt_comm_copy(comm, found, sizeof found, 0, r));
+        if (r == comm->rank)
+            memcpy(best, found, sizeof best);
+    }
+    *offset_s = best[0];
+    *error_s = best[1];
     return DT_OK;
 }
 

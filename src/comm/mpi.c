@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/trace.h"
 #include "comm/internal.h"
 #include "comm/ring.h"
 
@@ -41,6 +42,7 @@ struct reduction {
     size_t n_started; /* floats assigned to lanes */
     int n_lanes;      /* lanes working on this reduction */
     bool is_active;
+    double begin_s; /* 0 = not traced */
 };
 
 struct lane {
@@ -134,6 +136,15 @@ static dt_status start_lanes(struct dt_comm *comm)
     return DT_OK;
 }
 
+static void end_reduction(struct mpi_plane *re, int index)
+{
+    struct reduction *reduction = &re->reductions[index];
+    reduction->is_active = false;
+    re->n_active--;
+    dt_trace_add(DT_TRACE_REDUCTION, index, "reduction", NULL, NULL, reduction->begin_s,
+                 dt_trace_now());
+}
+
 /* Both messages of the lane's round are done: add, then start the next round or finish the range.
  */
 static dt_status end_lane_round(struct dt_comm *comm, int index)
@@ -147,13 +158,12 @@ static dt_status end_lane_round(struct dt_comm *comm, int index)
     }
     if (++lane->round < 2 * (comm->size - 1))
         return lane_send_receive(comm, index);
-    struct reduction *reduction = &re->reductions[lane->reduction];
+    const int index_of_sum = lane->reduction;
+    struct reduction *reduction = &re->reductions[index_of_sum];
     lane->reduction = -1;
     re->n_free_lanes++;
-    if (--reduction->n_lanes == 0 && reduction->n_started == reduction->count) {
-        reduction->is_active = false;
-        re->n_active--;
-    }
+    if (--reduction->n_lanes == 0 && reduction->n_started == reduction->count)
+        end_reduction(re, index_of_sum);
     return DT_OK;
 }
 
@@ -161,8 +171,7 @@ static dt_status complete(struct dt_comm *comm, int request)
 {
     struct mpi_plane *re = comm->reduce;
     if (!re->ring) {
-        re->reductions[request].is_active = false;
-        re->n_active--;
+        end_reduction(re, request);
         return DT_OK;
     }
     int index = request / 2;
@@ -245,7 +254,8 @@ static dt_status mpi_reduce(struct dt_comm *comm, int reduction, void *buffer, s
         DT_FAIL(DT_ERR_INTERNAL, "reduction %d was started again before it finished", reduction);
     if (comm->size == 1 || count == 0)
         return DT_OK;
-    *s = (struct reduction){.buffer = buffer, .count = count, .is_active = true};
+    *s = (struct reduction){
+        .buffer = buffer, .count = count, .is_active = true, .begin_s = dt_trace_now()};
     re->n_active++;
     if (!re->ring) {
         DT_MPI(MPI_Iallreduce(MPI_IN_PLACE, buffer, (int)count, MPI_FLOAT, MPI_SUM, comm->data,

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "base/trace.h"
 #include "data/mix.h"
 
 enum { PAGE_BYTES = 4096 };
@@ -251,6 +252,7 @@ static void wait_for(struct dt_loader *loader, const struct dt_slot *slot)
     while (slot->state != DT_SLOT_READY && loader->failure == DT_OK)
         pthread_cond_wait(&loader->done, &loader->mutex);
     double wait_s = dt_clock_s() - begin_s;
+    dt_trace_span("wait for data", NULL, NULL, begin_s, begin_s + wait_s);
     loader->times.wait_s += wait_s;
     if (!loader->is_fresh && wait_s > loader->times.longest_wait_s)
         loader->times.longest_wait_s = wait_s;

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/trace.h"
 #include "data/dataset.h"
 #include "data/loader.h"
 #include "data/mix.h"
@@ -149,6 +150,7 @@ static dt_status run_task(struct dt_worker *worker, const struct task *task)
     double begin_s = dt_clock_s();
     mix_pair(loader, task->slot, task->row);
     worker->mix_s = dt_clock_s() - begin_s;
+    dt_trace_span("mix", NULL, NULL, begin_s, begin_s + worker->mix_s);
     return DT_OK;
 }
 
@@ -277,6 +279,8 @@ void *dt_loader_work(void *argument)
     struct dt_worker *worker = argument;
     struct dt_loader *loader = worker->loader;
     struct task task;
+    dt_trace_set_lane(loader->options.train ? DT_TRACE_LOADER : DT_TRACE_VAL_LOADER,
+                      (int)(worker - loader->workers));
     pthread_mutex_lock(&loader->mutex);
     while (!loader->is_stopping) {
         if (lacks_order(loader)) {

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include "data/dataset.h"
 #include "image/colour.h"
 #include "image/decode.h"
@@ -60,10 +61,11 @@ void dt_row_reader_destroy(struct dt_row_reader *reader)
 }
 
 /* Adds the time since the last lap to one of the stages. */
-static void lap(struct dt_row_reader *reader, double *part_s)
+static void lap(struct dt_row_reader *reader, double *part_s, const char *name)
 {
     double now_s = dt_clock_s();
     *part_s += now_s - reader->lap_s;
+    dt_trace_span(name, NULL, NULL, reader->lap_s, now_s);
     reader->lap_s = now_s;
 }
 
@@ -123,7 +125,7 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
         return copy_raw(reader, pixels, crop);
     DT_TRY(dt_decoder_open(reader->decoder, &width, &height, reader->sample.data,
                            reader->sample.bytes));
-    lap(reader, &reader->times.decode_s);
+    lap(reader, &reader->times.decode_s, "read header");
     reader->height = height;
     dt_crop_draw(crop, options->data, options->train, options->seed, epoch, id, width, height,
                  options->image_size);
@@ -137,9 +139,9 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
     DT_TRY(dt_mem_grow((void **)&reader->decoded, &reader->decoded_capacity,
                        (size_t)need.w * (size_t)need.h * 3 + DT_RESIZE_PAD, 1, "a decoded image"));
     note_rows(reader, &need, height);
-    lap(reader, &reader->times.resize_s);
+    lap(reader, &reader->times.resize_s, "draw crop");
     DT_TRY(dt_decoder_decode(reader->decoder, reader->decoded, need.x, need.y, need.w, need.h));
-    lap(reader, &reader->times.decode_s);
+    lap(reader, &reader->times.decode_s, "decode");
     dt_resize_run(reader->resize, pixels, reader->decoded);
     return DT_OK;
 }
@@ -150,13 +152,13 @@ dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_c
     const struct dt_loader_options *options = reader->options;
     reader->lap_s = dt_clock_s();
     dt_status status = dt_dataset_read(reader->dataset, id, &reader->sample);
-    lap(reader, &reader->times.read_s);
+    lap(reader, &reader->times.read_s, "read");
     DT_TRY(status);
     reader->times.bytes += reader->sample.bytes;
     status = make_row(reader, pixels, crop, epoch, id);
     if (status == DT_OK && options->train)
         dt_colour_apply(pixels, options->data, options->seed, epoch, id, options->image_size);
-    lap(reader, &reader->times.resize_s);
+    lap(reader, &reader->times.resize_s, "augment");
     return status;
 }
 

@@ -28,6 +28,8 @@ static inline void *dt_plan_shadow(const struct dt_plan *plan, int param)
     return (char *)plan->arena[DT_ARENA_SHADOW] + plan->place[param].offset / 2;
 }
 
+/* "reduce" */
+const char *dt_action_kind_name(enum dt_action_kind kind);
 /* Sets place[].first_use, last_use and arena from the nodes. */
 void dt_plan_find_lifetimes(struct dt_plan *plan);
 /* Sets the offsets of parameters, gradients, momentum and statistics, and makes the buckets. */

@@ -15,6 +15,11 @@ static const char *const arena_name[] = {
 };
 static const char *const phase_name[] = {[DT_TRAIN] = "train", [DT_EVAL] = "eval"};
 
+const char *dt_action_kind_name(enum dt_action_kind kind)
+{
+    return kind_name[kind];
+}
+
 /* A parameter's place holds its fp32 master, which nodes do not read in mixed precision. */
 double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node)
 {

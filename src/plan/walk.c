@@ -9,10 +9,12 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/pulse.h"
+#include "base/trace.h"
 #include "plan/internal.h"
 
 /* Walks before the recording: libraries initialise themselves in the first ones. */
 enum { WARM_WALKS = 3 };
+static const double least_poll_s = 1e-5; /* shorter ones are not traced */
 
 /* --- Input --- */
 
@@ -154,6 +156,24 @@ static void count_time(struct dt_plan *plan, const struct dt_action *action, dou
         plan->node_s[action->node] += seconds;
 }
 
+/* Times of the compute stream, or of the main thread if the device has no queues. */
+static void trace_action(const struct dt_plan *plan, const struct dt_action *action, double begin_s,
+                         double end_s)
+{
+    char bucket[16];
+    if (!dt_trace_is_on())
+        return;
+    if (action->kind == DT_ACTION_OP) {
+        const struct dt_node *node = &plan->graph->node[action->node];
+        dt_trace_add(DT_TRACE_COMPUTE, 0, dt_op_name(node->op), "layer", node->name, begin_s,
+                     end_s);
+        return;
+    }
+    snprintf(bucket, sizeof bucket, "%d", action->bucket);
+    dt_trace_add(DT_TRACE_COMPUTE, 0, dt_action_kind_name(action->kind),
+                 action->bucket < 0 ? NULL : "bucket", bucket, begin_s, end_s);
+}
+
 static dt_status run_action(const struct walk *w, const struct dt_action *action)
 {
     struct dt_plan *plan = w->plan;
@@ -164,9 +184,14 @@ static dt_status run_action(const struct walk *w, const struct dt_action *action
     double end = dt_clock_s();
     dt_pulse_beat(&dt_pulse_main);
     count_time(plan, action, end - start);
+    if (!plan->backend->stamp)
+        trace_action(plan, action, start, end);
     if (action->kind == DT_ACTION_OP && plan->comm) {
         DT_TRY(dt_comm_poll(plan->comm));
-        plan->times.comm_s += dt_clock_s() - end;
+        double poll_s = dt_clock_s() - end;
+        plan->times.comm_s += poll_s;
+        if (poll_s > least_poll_s)
+            dt_trace_add(DT_TRACE_COMPUTE, 0, "poll", NULL, NULL, end, end + poll_s);
     }
     return DT_OK;
 }

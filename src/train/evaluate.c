@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/trace.h"
 #include "checkpoint/weights.h"
 #include "data/classes.h"
 #include "dtrain/models.h"
@@ -131,7 +132,9 @@ dt_status dt_session_evaluate(struct dt_session *s, struct dt_eval_result *resul
 {
     enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_EVAL);
     dt_fault_at_section(DT_SECTION_EVAL);
+    double begin_s = dt_trace_now();
     dt_status status = evaluate(s, result, stop);
+    dt_trace_span("evaluation", NULL, NULL, begin_s, dt_trace_now());
     dt_pulse_enter(&dt_pulse_main, before);
     return status;
 }

@@ -227,6 +227,8 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     struct dt_resume resume;
     char model[DT_PATH_MAX];
     bool validated = dt_config_has_validation(s->config);
+    DT_TRY(dt_timeline_init(&r->timeline, s->comm, options->trace));
+    DT_TRY(dt_file_path(r->timeline.path, "%s/trace.json.gz", s->config->output.dir));
     DT_TRY(open_session(r, &resume, options));
     DT_TRY(dt_preflight_try(s)); /* before the weights: it uses the gradient buffers */
     DT_TRY(dt_resume_load(&r->at, &resume, s));
@@ -239,6 +241,7 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
         log_finished(r);
         return DT_OK;
     }
+    DT_TRY(dt_timeline_check(&r->timeline, r->at.step, s->last_step));
     DT_TRY(dt_replicas_compare(s, r->at.step, resume.path)); /* all have rank 0's state */
     DT_TRY(dt_comm_agree(s->comm, open_output(r, resume.found)));
     memcpy(r->save_policy.last, resume.path, sizeof r->save_policy.last);

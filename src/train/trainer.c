@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/sort.h"
+#include "base/trace.h"
 #include "train/replicas.h"
 #include "train/resume.h"
 #include "train/run.h"
@@ -89,11 +90,20 @@ static void count_step(struct run *r, double seconds)
     dt_watchdog_set_step(r->watchdog, sorted[DT_STEP_TIMES / 2]);
 }
 
+static void trace_step(int64_t step, double begin_s)
+{
+    char number[24];
+    snprintf(number, sizeof number, "%" PRId64, step);
+    dt_trace_span("step", "number", number, begin_s, dt_trace_now());
+}
+
 static dt_status run_step(struct run *r)
 {
     struct own_time own = {0};
     double begin_s = dt_clock_s();
     DT_TRY(train_step(r, &own));
+    if (dt_trace_is_on())
+        trace_step(r->at.step + 1, begin_s);
     advance(&r->at, &r->session);
     count_step(r, dt_clock_s() - begin_s);
     if (r->n_step_s == 1)
@@ -251,6 +261,14 @@ static dt_status unfreeze(struct run *r)
     return DT_OK;
 }
 
+/* Begins or ends the timeline if that is due before `step`. */
+static void trace(struct run *r, int64_t step)
+{
+    double begin_s = dt_clock_s();
+    dt_timeline_step(&r->timeline, step);
+    pause_clocks(r, dt_clock_s() - begin_s);
+}
+
 static dt_status train(struct run *r)
 {
     struct dt_session *s = &r->session;
@@ -259,12 +277,14 @@ static dt_status train(struct run *r)
         DT_TRY(unfreeze(r));
         DT_TRY(dt_loader_start(s->train, (uint32_t)r->at.epoch, (uint64_t)r->at.batch));
         do {
+            trace(r, r->at.step + 1);
             DT_TRY(run_step(r));
             DT_TRY(after_step(r));
         } while (r->at.batch != 0 && !is_finished(r));
         DT_TRY(report_input(r));
     }
     DT_TRY(dt_save_policy_finish(&r->save_policy, &r->at));
+    trace(r, INT64_MAX);
     return r->stop_reason ? DT_STOPPED : DT_OK;
 }
 
