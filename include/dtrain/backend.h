@@ -194,10 +194,13 @@ struct dt_backend {
     dt_status (*end_record)(struct dt_device *dev, struct dt_recording **out);
     dt_status (*replay)(struct dt_device *dev, struct dt_recording *recording);
     void (*release_recording)(struct dt_device *dev, struct dt_recording *recording);
-    /* Time stamps of the compute stream: stamp i (0 .. 4095) is taken when the work before it is
-     * done; elapsed returns the seconds between two and waits for the second. */
-    dt_status (*stamp)(struct dt_device *dev, int i);
+    /* Time stamps of the compute or the comm stream: stamp i (0 .. 4095) is taken when the work
+     * before it is done; elapsed returns the seconds between two and waits for the second. */
+    dt_status (*stamp)(struct dt_device *dev, int i, bool is_comm);
     dt_status (*elapsed)(struct dt_device *dev, int from, int to, double *seconds);
+    /* Names what is enqueued in between, for profilers (NVTX); ranges nest. */
+    void (*push_range)(const char *name);
+    void (*pop_range)(void);
 };
 
 extern const struct dt_backend dt_backend_cpu;

@@ -389,4 +389,6 @@ const struct dt_backend dt_backend_cuda = {.name = "cuda",
                                            .replay = dt_cuda_replay,
                                            .release_recording = dt_cuda_release_recording,
                                            .stamp = dt_cuda_stamp,
-                                           .elapsed = dt_cuda_elapsed};
+                                           .elapsed = dt_cuda_elapsed,
+                                           .push_range = dt_cuda_push_range,
+                                           .pop_range = dt_cuda_pop_range};

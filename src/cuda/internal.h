@@ -203,8 +203,10 @@ dt_status dt_cuda_record(struct dt_device *dev);
 dt_status dt_cuda_end_record(struct dt_device *dev, struct dt_recording **out);
 dt_status dt_cuda_replay(struct dt_device *dev, struct dt_recording *recording);
 void dt_cuda_release_recording(struct dt_device *dev, struct dt_recording *recording);
-dt_status dt_cuda_stamp(struct dt_device *dev, int i);
+dt_status dt_cuda_stamp(struct dt_device *dev, int i, bool is_comm);
 dt_status dt_cuda_elapsed(struct dt_device *dev, int from, int to, double *seconds);
+void dt_cuda_push_range(const char *name);
+void dt_cuda_pop_range(void);
 dt_status dt_cuda_sync(struct dt_device *dev);
 
 /* choose.c */

@@ -30,6 +30,11 @@ static inline void *dt_plan_shadow(const struct dt_plan *plan, int param)
 
 /* "reduce" */
 const char *dt_action_kind_name(enum dt_action_kind kind);
+/* spans.c: one action in the compute lane of a timeline, and the sums of a walk whose bucket b has
+ * the stamps `stamps` + 2 b and the next; `origin_s` is the time of stamp 0. */
+void dt_plan_trace_action(const struct dt_plan *plan, const struct dt_action *action,
+                          double begin_s, double end_s);
+dt_status dt_plan_trace_sums(struct dt_plan *plan, int stamps, double origin_s);
 /* Sets place[].first_use, last_use and arena from the nodes. */
 void dt_plan_find_lifetimes(struct dt_plan *plan);
 /* Sets the offsets of parameters, gradients, momentum and statistics, and makes the buckets. */

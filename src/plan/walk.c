@@ -53,6 +53,7 @@ dt_status dt_plan_end_feed(struct dt_plan *plan)
 struct walk {
     struct dt_plan *plan;
     bool first, last; /* pass of the update */
+    int sum_stamps;   /* two stamps per bucket from here on time its sum; 0 = none */
 };
 
 static void *sum_address(const struct dt_plan *plan, const struct dt_bucket *bucket)
@@ -77,6 +78,14 @@ static dt_status run_accumulate(const struct walk *w, const struct dt_action *ac
                                      bucket->count, w->first);
 }
 
+static dt_status stamp_sum(const struct walk *w, int bucket, int end)
+{
+    struct dt_plan *plan = w->plan;
+    if (w->sum_stamps == 0)
+        return DT_OK;
+    return plan->backend->stamp(plan->device, w->sum_stamps + 2 * bucket + end, true);
+}
+
 static dt_status run_reduce(const struct walk *w, const struct dt_action *action)
 {
     struct dt_plan *plan = w->plan;
@@ -84,7 +93,9 @@ static dt_status run_reduce(const struct walk *w, const struct dt_action *action
     const struct dt_bucket *bucket = &plan->buckets[action->bucket];
     if (backend->fork)
         DT_TRY(backend->fork(plan->device));
+    DT_TRY(stamp_sum(w, action->bucket, 0));
     DT_TRY(dt_comm_reduce(plan->comm, action->bucket, sum_address(plan, bucket), bucket->count));
+    DT_TRY(stamp_sum(w, action->bucket, 1));
     if (backend->mark)
         DT_TRY(backend->mark(plan->device, action->bucket));
     return DT_OK;
@@ -146,6 +157,23 @@ static const struct {
     [DT_ACTION_SETTLE] = {run_settle, offsetof(struct dt_plan_times, update_s), true},
 };
 
+static dt_status run_named(const struct walk *w, const struct dt_action *action)
+{
+    const struct dt_plan *plan = w->plan;
+    const struct dt_backend *backend = plan->backend;
+    if (!backend->push_range)
+        return kinds[action->kind].run(w, action);
+    const struct dt_node *node = action->node < 0 ? NULL : &plan->graph->node[action->node];
+    backend->push_range(node ? dt_op_name(node->op) : dt_action_kind_name(action->kind));
+    if (node)
+        backend->push_range(node->name);
+    dt_status status = kinds[action->kind].run(w, action);
+    if (node)
+        backend->pop_range();
+    backend->pop_range();
+    return status;
+}
+
 static void count_time(struct dt_plan *plan, const struct dt_action *action, double seconds)
 {
     *(double *)((char *)&plan->times + kinds[action->kind].clock) += seconds;
@@ -156,36 +184,18 @@ static void count_time(struct dt_plan *plan, const struct dt_action *action, dou
         plan->node_s[action->node] += seconds;
 }
 
-/* Times of the compute stream, or of the main thread if the device has no queues. */
-static void trace_action(const struct dt_plan *plan, const struct dt_action *action, double begin_s,
-                         double end_s)
-{
-    char bucket[16];
-    if (!dt_trace_is_on())
-        return;
-    if (action->kind == DT_ACTION_OP) {
-        const struct dt_node *node = &plan->graph->node[action->node];
-        dt_trace_add(DT_TRACE_COMPUTE, 0, dt_op_name(node->op), "layer", node->name, begin_s,
-                     end_s);
-        return;
-    }
-    snprintf(bucket, sizeof bucket, "%d", action->bucket);
-    dt_trace_add(DT_TRACE_COMPUTE, 0, dt_action_kind_name(action->kind),
-                 action->bucket < 0 ? NULL : "bucket", bucket, begin_s, end_s);
-}
-
 static dt_status run_action(const struct walk *w, const struct dt_action *action)
 {
     struct dt_plan *plan = w->plan;
     if (kinds[action->kind].last_only && !w->last)
         return DT_OK;
     double start = dt_clock_s();
-    DT_TRY(kinds[action->kind].run(w, action));
+    DT_TRY(run_named(w, action));
     double end = dt_clock_s();
     dt_pulse_beat(&dt_pulse_main);
     count_time(plan, action, end - start);
     if (!plan->backend->stamp)
-        trace_action(plan, action, start, end);
+        dt_plan_trace_action(plan, action, start, end);
     if (action->kind == DT_ACTION_OP && plan->comm) {
         DT_TRY(dt_comm_poll(plan->comm));
         double poll_s = dt_clock_s() - end;
@@ -228,24 +238,40 @@ static dt_status walk_list(const struct walk *w, enum dt_phase phase)
     return DT_OK;
 }
 
-/* For a device with queues: takes a time stamp after each action and reads them all at the end. */
-static dt_status walk_stamped(const struct walk *w, enum dt_phase phase)
+/* For a device with queues: takes a time stamp after each action and reads them all at the end. In
+ * a timeline the first stamp has the time at which the host sees it, up to 0.1 ms later. */
+static dt_status walk_stamped(struct walk w, enum dt_phase phase)
 {
-    struct dt_plan *plan = w->plan;
+    struct dt_plan *plan = w.plan;
     const struct dt_backend *backend = plan->backend;
     const struct dt_action *actions = plan->actions[phase];
-    DT_TRY(backend->stamp(plan->device, 0));
-    for (int i = 0; i < plan->n_actions[phase]; i++) {
-        if (!kinds[actions[i].kind].last_only || w->last)
-            DT_TRY(kinds[actions[i].kind].run(w, &actions[i]));
-        DT_TRY(backend->stamp(plan->device, i + 1));
+    const int n = plan->n_actions[phase];
+    double at_s, before_s = 0;
+    if (dt_trace_is_on() && plan->comm && phase == DT_TRAIN && w.last)
+        w.sum_stamps = n + 1;
+    DT_TRY(backend->stamp(plan->device, 0, false));
+    if (dt_trace_is_on())
+        DT_TRY(backend->elapsed(plan->device, 0, 0, &at_s));
+    double origin_s = dt_clock_s();
+    for (int i = 0; i < n; i++) {
+        if (!kinds[actions[i].kind].last_only || w.last)
+            DT_TRY(run_named(&w, &actions[i]));
+        DT_TRY(backend->stamp(plan->device, i + 1, false));
     }
-    for (int i = 0; i < plan->n_actions[phase]; i++) {
-        double seconds;
-        DT_TRY(backend->elapsed(plan->device, i, i + 1, &seconds));
-        count_time(plan, &actions[i], seconds);
+    for (int i = 0; i < n; i++) {
+        DT_TRY(backend->elapsed(plan->device, 0, i + 1, &at_s));
+        count_time(plan, &actions[i], at_s - before_s);
+        if (!kinds[actions[i].kind].last_only || w.last)
+            dt_plan_trace_action(plan, &actions[i], origin_s + before_s, origin_s + at_s);
+        before_s = at_s;
     }
-    return DT_OK;
+    return w.sum_stamps > 0 ? dt_plan_trace_sums(plan, w.sum_stamps, origin_s) : DT_OK;
+}
+
+/* Traced steps of a device with queues are not replayed: a recording has no stamps. */
+static bool is_stamped(const struct dt_plan *plan)
+{
+    return plan->backend->stamp && (plan->options.profile || dt_trace_is_on());
 }
 
 /* --- Recording --- */
@@ -289,7 +315,11 @@ static dt_status train_recorded(const struct walk *w)
         DT_TRY(record(w, kind));
     if (!plan->recording[kind])
         return walk_list(w, DT_TRAIN);
+    if (plan->backend->push_range)
+        plan->backend->push_range("recorded step");
     DT_TRY(plan->backend->replay(plan->device, plan->recording[kind]));
+    if (plan->backend->pop_range)
+        plan->backend->pop_range();
     return plan->comm ? dt_comm_poll(plan->comm) : DT_OK;
 }
 
@@ -298,8 +328,8 @@ dt_status dt_plan_train(struct dt_plan *plan, const struct dt_scalars *scalars, 
 {
     const struct walk w = {.plan = plan, .first = pass == 0, .last = pass == n_passes - 1};
     DT_TRY(plan->backend->set_scalars(plan->device, scalars));
-    if (plan->options.profile && plan->backend->stamp)
-        return walk_stamped(&w, DT_TRAIN);
+    if (is_stamped(plan))
+        return walk_stamped(w, DT_TRAIN);
     return plan->record ? train_recorded(&w) : walk_list(&w, DT_TRAIN);
 }
 
@@ -308,7 +338,7 @@ dt_status dt_plan_eval(struct dt_plan *plan)
     static const struct dt_scalars none = {.diff_scale = 1.0f};
     const struct walk w = {.plan = plan, .first = true, .last = true};
     DT_TRY(plan->backend->set_scalars(plan->device, &none));
-    return walk_list(&w, DT_EVAL);
+    return is_stamped(plan) ? walk_stamped(w, DT_EVAL) : walk_list(&w, DT_EVAL);
 }
 
 void dt_plan_reset_times(struct dt_plan *plan)

@@ -349,3 +349,12 @@ void dt_timeline_step(struct dt_timeline *t, int64_t step)
                t->first);
     t->now = step;
 }
+
+void dt_timeline_add(int64_t step, double begin_s)
+{
+    char number[24];
+    if (!dt_trace_is_on())
+        return;
+    snprintf(number, sizeof number, "%" PRId64, step);
+    dt_trace_span("step", "number", number, begin_s, dt_trace_now());
+}

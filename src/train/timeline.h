@@ -26,5 +26,7 @@ dt_status dt_timeline_check(const struct dt_timeline *timeline, int64_t step, in
 /* Call before step `step` (from 1) and, with INT64_MAX, at the end: begins at the first step of
  * the range, writes the file after the last one. */
 void dt_timeline_step(struct dt_timeline *timeline, int64_t step);
+/* Records a step that ends now, if there is a timeline. Local. */
+void dt_timeline_add(int64_t step, double begin_s);
 
 #endif

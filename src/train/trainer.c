@@ -14,7 +14,6 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/sort.h"
-#include "base/trace.h"
 #include "train/replicas.h"
 #include "train/resume.h"
 #include "train/run.h"
@@ -90,20 +89,12 @@ static void count_step(struct run *r, double seconds)
     dt_watchdog_set_step(r->watchdog, sorted[DT_STEP_TIMES / 2]);
 }
 
-static void trace_step(int64_t step, double begin_s)
-{
-    char number[24];
-    snprintf(number, sizeof number, "%" PRId64, step);
-    dt_trace_span("step", "number", number, begin_s, dt_trace_now());
-}
-
 static dt_status run_step(struct run *r)
 {
     struct own_time own = {0};
     double begin_s = dt_clock_s();
     DT_TRY(train_step(r, &own));
-    if (dt_trace_is_on())
-        trace_step(r->at.step + 1, begin_s);
+    dt_timeline_add(r->at.step + 1, begin_s);
     advance(&r->at, &r->session);
     count_step(r, dt_clock_s() - begin_s);
     if (r->n_step_s == 1)

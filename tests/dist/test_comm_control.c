@@ -1,5 +1,6 @@
-/* The control plane on 1 to 4 ranks: agreement on a status, broadcast, sums, gather, and what is
- * found out about the launch and the binding. */
+/* The control plane on 1 to 4 ranks: agreement on a status, broadcast, sums, gather, copies, the
+ * offset of the clocks, and what is found out about the launch and the binding. */
+#include <math.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -121,6 +122,28 @@ static void test_gather(void **state)
     assert_all(is_good);
 }
 
+static void test_copy(void **state)
+{
+    (void)state;
+    for (int from = 0; from < n; from++) {
+        for (int to = 0; to < n; to++) {
+            int value[2] = {rank, -rank};
+            int expected = rank == to ? from : rank;
+            assert_ok(dt_comm_copy(comm, value, sizeof value, from, to));
+            assert_all(value[0] == expected && value[1] == -expected);
+        }
+    }
+}
+
+/* The ranks share one clock. */
+static void test_clock(void **state)
+{
+    (void)state;
+    double offset_s = 1, error_s = -1;
+    assert_ok(dt_comm_clock(comm, &offset_s, &error_s));
+    assert_all(fabs(offset_s) <= error_s + 1e-9 && (rank > 0) == (error_s > 0));
+}
+
 static int find_twin(const char *identity, char host[DT_HOST_MAX])
 {
     enum { BYTES = 12 };
@@ -238,7 +261,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_bcast),      cmocka_unit_test(test_sums),
         cmocka_unit_test(test_gather),     cmocka_unit_test(test_find_twin),
         cmocka_unit_test(test_binding),    cmocka_unit_test(test_binding_again),
-        cmocka_unit_test(test_launch),
+        cmocka_unit_test(test_launch),     cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_clock),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     dt_comm_close(comm);

@@ -361,10 +361,11 @@ static void test_recovers(void **state)
     assert_warned(watch_close(&w), 2, "rank 0 (", "mostly in compute; 50 %");
 }
 
-static dt_status no_stamp(struct dt_device *dev, int i)
+static dt_status no_stamp(struct dt_device *dev, int i, bool is_comm)
 {
     (void)dev;
     (void)i;
+    (void)is_comm;
     return DT_ERR_INTERNAL;
 }
 

@@ -110,6 +110,24 @@ for settings in "" "--set train.micro_batch_size=4" "--set train.precision=fp16"
     losses recorded unrecorded 0
     rm -r "$work/recorded" "$work/unrecorded"
 done
+# A traced step is not replayed, and computes the same.
+run 1 traced --trace 5-6
+[ "$(hash_of "$work/traced")" = "$(hash_of "$work/fp32")" ] || fail "tracing changes the weights"
+run 2 traced-2 --set device.allow_shared_gpu=true --set train.micro_batch_size=2 --trace 4-8
+/usr/bin/python3 - "$here/../e2e" "$work/traced/trace.json.gz" "$work/traced-2/trace.json.gz" <<'PY' ||
+import sys
+sys.path.insert(0, sys.argv[1])
+import trace_file
+for path, ranks, steps, passes in zip(sys.argv[2:], (1, 2), (2, 5), (2, 11)): # one evaluates
+    header, processes = trace_file.load(path)
+    assert len(processes) == ranks, processes.keys()
+    for lanes in processes.values():
+        names = [name for _, _, name, _ in lanes["compute"]]
+        assert names.count("settle") == steps and names.count("ingest") == passes, names
+        sums = [spans for lane, spans in lanes.items() if lane.startswith("reduction")]
+        assert bool(sums) == (ranks == 2) and all(len(spans) == steps for spans in sums), sums
+PY
+    fail "timeline"
 run 1 passes --set train.micro_batch_size=4
 losses passes fp32 1e-4
 "$dtrain" bench --config "$work/config.json" --json "$work/bench.json" --set bench.rounds=1 \

@@ -455,13 +455,17 @@ static void test_stamps(void **state)
     double seconds = -1;
     open_work(&w);
     for (int round = 0; round < 2; round++) {
-        OK(CUDA->stamp(w.dev, 0));
+        OK(CUDA->stamp(w.dev, 0, false));
         do_work(&w);
-        OK(CUDA->stamp(w.dev, DT_CUDA_MAX_STAMPS - 1));
+        OK(CUDA->stamp(w.dev, DT_CUDA_MAX_STAMPS - 1, false));
         OK(CUDA->elapsed(w.dev, 0, DT_CUDA_MAX_STAMPS - 1, &seconds));
         assert_true(seconds >= 0 && seconds < 3600);
+        OK(CUDA->fork(w.dev));
+        OK(CUDA->stamp(w.dev, 2, true));
+        OK(CUDA->elapsed(w.dev, DT_CUDA_MAX_STAMPS - 1, 2, &seconds));
+        assert_true(seconds >= 0 && seconds < 3600);
     }
-    assert_int_equal(CUDA->stamp(w.dev, DT_CUDA_MAX_STAMPS), DT_ERR_INTERNAL);
+    assert_int_equal(CUDA->stamp(w.dev, DT_CUDA_MAX_STAMPS, false), DT_ERR_INTERNAL);
     assert_int_equal(CUDA->elapsed(w.dev, 0, 1, &seconds), DT_ERR_INTERNAL);
     check_work(&w, 2);
     close_work(&w);

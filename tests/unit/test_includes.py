@@ -44,7 +44,7 @@ VENDOR = {
     r"archive.*\.h": r"src/(data|pack)/",
     r"hwloc\.h|hwloc/.*": r"src/train/placement\.c",
     r"Random123/.*": r"src/base/rng\.c",
-    r"cuda.*|cudnn.*|cublas.*|nccl\.h": r"src/cuda/|kernels/|src/comm/nccl\.c",
+    r"cuda.*|cudnn.*|cublas.*|nccl\.h|nvtx3/.*": r"src/cuda/|kernels/|src/comm/nccl\.c",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
