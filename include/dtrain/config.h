@@ -160,6 +160,7 @@ struct dt_config {
         int log_every;      /* steps */
         double log_every_s; /* seconds, 0 = by steps only */
         char sinks[128];    /* names of DT_SINK_LIST */
+        bool rank_logs;
     } output;
     struct dt_config_checkpoint {
         int every_epochs; /* 0 = only at the end */

@@ -33,3 +33,14 @@ const char *dt_clock_format(char *out, size_t bytes, double seconds)
         snprintf(out, bytes, "%ld d %ld h", s / 86400, s / 3600 % 24);
     return out;
 }
+
+const char *dt_clock_utc(char out[DT_CLOCK_UTC])
+{
+    struct timespec now = {0};
+    struct tm utc = {0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    size_t n = strftime(out, DT_CLOCK_UTC, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(out + n, DT_CLOCK_UTC - n, ".%03dZ", (int)(now.tv_nsec / 1000000));
+    return out;
+}

@@ -1,7 +1,8 @@
-/* Messages and the progress line on stderr. Each line is a single write, so lines of different
- * threads and ranks do not mix. */
+/* Messages and the progress line on stderr, and the log file. Each line is a single write, so lines
+ * of different threads and ranks do not mix. */
 #include "base/log.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -9,24 +10,34 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/utf8.h"
 
-enum { LINE_BYTES = 20480, MIN_COLUMNS = 40 };
+enum {
+    LINE_BYTES = 20480,
+    PREFIX_BYTES = DT_HOST_MAX + 64,
+    MIN_COLUMNS = 40,
+    PATH_BYTES = 2048,
+    FILE_MAX_BYTES = 64 << 20
+};
 
 static struct {
     pthread_mutex_t lock;
     enum dt_log_level level;
     int rank, n_ranks;
     int terminal; /* descriptor of the terminal that shows stderr, else stderr */
-    bool progress_shown;
+    bool progress_shown, tee;
+    int file; /* -1 = none */
+    off_t file_bytes;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER,
            .level = DT_LOG_INFO,
            .n_ranks = 1,
-           .terminal = STDERR_FILENO};
+           .terminal = STDERR_FILENO,
+           .file = -1};
 
 /* mpirun gives each rank a pipe for stderr and copies it to its own stderr, which may be a
  * terminal; it is the parent of the ranks on its own node. */
@@ -78,32 +89,108 @@ static void write_all(const char *text, size_t bytes)
     }
 }
 
-void dt_log(enum dt_log_level level, const char *format, ...)
+void dt_log_tee(void)
 {
-    static const char *const prefix[] = {"error: ", "warning: ", "warning: ", "", "debug: "};
-    if (level > state.level || (state.rank != 0 && level > DT_LOG_WARNING))
-        return;
-    char line[LINE_BYTES], host[DT_HOST_MAX];
-    size_t used = 0;
+    state.tee = true;
+}
+
+static const char *const prefixes[] = {"error: ", "warning: ", "warning: ", "", "debug: "};
+
+/* The functions from here to dt_log are called with the lock held. */
+static void print(enum dt_log_level level, const char *text)
+{
+    char line[PREFIX_BYTES + LINE_BYTES], rank[DT_HOST_MAX + 32] = "", host[DT_HOST_MAX];
     if (state.rank != 0) {
         dt_host_name(host);
-        used = (size_t)snprintf(line, sizeof(line), "[rank %d @ %s] ", state.rank, host);
+        snprintf(rank, sizeof rank, "[rank %d @ %s] ", state.rank, host);
     }
-    used += (size_t)snprintf(line + used, sizeof(line) - used, "dtrain: %s", prefix[level]);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line + used, sizeof(line) - used - 1, format, args);
-    va_end(args);
-    dt_utf8_escape(line);
-    used = strlen(line);
-    line[used++] = '\n';
-
-    pthread_mutex_lock(&state.lock);
+    int n = snprintf(line, sizeof line, "%sdtrain: %s%s\n", rank, prefixes[level], text);
     if (state.progress_shown)
         write_all("\r\033[K", 4);
     state.progress_shown = false;
-    write_all(line, used);
+    write_all(line, n < (int)sizeof line ? (size_t)n : sizeof line - 1);
+}
+
+static void close_file(const char *why)
+{
+    char text[PREFIX_BYTES];
+    if (ftruncate(state.file, state.file_bytes) != 0)
+        why = strerror(errno);
+    close(state.file);
+    state.file = -1;
+    snprintf(text, sizeof text, "the log file of rank %d ends here: %s", state.rank, why);
+    print(DT_LOG_WARNING, text);
+}
+
+static void write_file(enum dt_log_level level, const char *text)
+{
+    char line[PREFIX_BYTES + LINE_BYTES], now[DT_CLOCK_UTC];
+    if (state.file < 0)
+        return;
+    int n = snprintf(line, sizeof line, "%s %s%s\n", dt_clock_utc(now), prefixes[level], text);
+    ssize_t written =
+        state.file_bytes + n > FILE_MAX_BYTES ? 0 : write(state.file, line, (size_t)n);
+    if (written == n)
+        state.file_bytes += n;
+    else
+        close_file(written < 0 ? strerror(errno) : written > 0 ? "the disk is full" : "64 MiB");
+}
+
+void dt_log_record(enum dt_log_level level, const char *text)
+{
+    pthread_mutex_lock(&state.lock);
+    write_file(level, text);
     pthread_mutex_unlock(&state.lock);
+}
+
+void dt_log(enum dt_log_level level, const char *format, ...)
+{
+    char text[LINE_BYTES];
+    bool is_shown =
+        level <= state.level && (state.rank == 0 || state.tee || level <= DT_LOG_WARNING);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    dt_utf8_escape(text);
+    pthread_mutex_lock(&state.lock);
+    if (is_shown)
+        print(level, text);
+    write_file(level, text);
+    pthread_mutex_unlock(&state.lock);
+}
+
+/* Removes a line that a crash or a full disk left incomplete. */
+static bool cut_file(void)
+{
+    char end[PREFIX_BYTES + LINE_BYTES];
+    off_t bytes = lseek(state.file, 0, SEEK_END);
+    off_t from = bytes > (off_t)sizeof end ? bytes - (off_t)sizeof end : 0;
+    ssize_t n = bytes < 0 ? -1 : pread(state.file, end, sizeof end, from);
+    while (n > 0 && end[n - 1] != '\n')
+        n--;
+    state.file_bytes = from + n;
+    return n >= 0 && (state.file_bytes == bytes || ftruncate(state.file, state.file_bytes) == 0);
+}
+
+void dt_log_open(const char *dir)
+{
+    char folder[PATH_BYTES], path[PATH_BYTES + 32];
+    snprintf(folder, sizeof folder, "%s/logs", dir);
+    snprintf(path, sizeof path, "%s/rank-%04d.log", folder, state.rank);
+    int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
+    pthread_mutex_lock(&state.lock);
+    if (mkdir(folder, 0777) == 0 || errno == EEXIST)
+        state.file = open(path, flags, 0666);
+    int error = state.file >= 0 && cut_file() ? 0 : errno;
+    if (error && state.file >= 0)
+        close(state.file);
+    if (error)
+        state.file = -1;
+    pthread_mutex_unlock(&state.lock);
+    if (error)
+        dt_log(DT_LOG_WARNING, "this rank has no log file: cannot write %s: %s", path,
+               strerror(error));
 }
 
 void dt_log_progress(const char *text)

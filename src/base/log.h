@@ -1,6 +1,6 @@
-/* Messages for people, on stderr. Rank 0 prints everything; other ranks print warnings and errors
- * only, prefixed with "[rank 3 @ node2]". Thread-safe, one write per line. Control characters are
- * escaped. */
+/* Messages for people, on stderr and in a file of each rank. Rank 0 prints everything; other ranks
+ * print warnings and errors only, prefixed with "[rank 3 @ node2]". Thread-safe, one write per
+ * line. Control characters are escaped. */
 #ifndef DTRAIN_BASE_LOG_H
 #define DTRAIN_BASE_LOG_H
 
@@ -12,6 +12,16 @@ enum dt_log_level { DT_LOG_ERROR, DT_LOG_WARNING, DT_LOG_NOTICE, DT_LOG_INFO, DT
 
 /* Call once the rank is known; before that the process logs as rank 0 of 1. */
 void dt_log_init(enum dt_log_level level, int rank, int n_ranks);
+
+/* All ranks print all lines. */
+void dt_log_tee(void);
+/* Main thread: from here on all lines, whatever their level, also go to the end of
+ * dir/logs/rank-0003.log, with the time: "2026-11-22T14:00:00.123Z warning: text". A line is
+ * written whole or not at all. If the file cannot be written or has 64 MiB, a warning says that it
+ * ends. */
+void dt_log_open(const char *dir);
+/* A line for the file only. */
+void dt_log_record(enum dt_log_level level, const char *text);
 
 /* Lines look like "dtrain: warning: text". A transient line (dt_log_progress) is cleared first. */
 void dt_log(enum dt_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -21,7 +21,7 @@ struct dt_arguments {
         top, count;
     int64_t decode;      /* -1 = all */
     const char *dry_run; /* NULL = no; "" or "plan" */
-    bool allow_config_change, profile, input, skip_bad, per_class, help, version;
+    bool allow_config_change, profile, input, skip_bad, per_class, tee, help, version;
     char **operands;
     int n_operands;
 };

@@ -13,7 +13,7 @@
  * first row is the default command. */
 #define DT_COMMAND_LIST(LOCAL, RANKS)                                                              \
     RANKS(train, "train", "", "Train a network (the default).", 1, "config", "set", "out",         \
-          "resume", "max-time", "dry-run", "allow-config-change", "trace")                         \
+          "resume", "max-time", "dry-run", "allow-config-change", "trace", "tee")                  \
     RANKS(eval, "eval", "[RUN]",                                                                   \
           "Compute loss and accuracy of saved weights on the validation data.", 0, "weights",      \
           "config", "set", "per-class", "confusion", "predictions")                                \

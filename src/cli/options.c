@@ -35,6 +35,8 @@ static const struct dt_option options[] = {
      "resume even if the changed configuration alters the result"},
     {"trace", DT_OPTION_TEXT, AT(trace), 0, 0, "STEPS",
      "write a timeline of steps such as 100-120 to trace.json.gz in the run folder"},
+    {"tee", DT_OPTION_FLAG, AT(tee), 0, 0, NULL,
+     "print the messages of all ranks, not only rank 0"},
     {"weights", DT_OPTION_TEXT, AT(weights), 0, 0, "PATH",
      "load a safetensors file, a checkpoint, or of a run folder the best one; also RUN@latest, "
      "RUN@step-N"},

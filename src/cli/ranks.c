@@ -113,6 +113,8 @@ dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
     }
     int rank = dt_comm_rank(comm), n_ranks = dt_comm_size(comm);
     dt_log_init(getenv("DTRAIN_DEBUG") ? DT_LOG_DEBUG : DT_LOG_INFO, rank, n_ranks);
+    if (args->tee)
+        dt_log_tee();
     status = check_build(comm);
     if (status == DT_OK)
         status = dt_comm_agree(comm, dt_fault_init(rank));
@@ -122,6 +124,7 @@ dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
         status = args->command->run_on_ranks(comm, &config, args);
     if (status != DT_OK && status != DT_STOPPED) {
         int origin = dt_error_origin();
+        dt_log_record(DT_LOG_ERROR, dt_error_text());
         if (origin == DT_ORIGIN_LOCAL || origin == rank)
             print_error(status);
         if (origin == DT_ORIGIN_LOCAL && n_ranks > 1)

@@ -276,6 +276,8 @@ const struct dt_key dt_keys[] = {
     REAL(output.log_every_s, 10, 0, 1e6, "Maximum seconds between progress lines; 0: no limit",
          FREE),
     NAMES(output.sinks, "console\njsonl\ntensorboard\n", sinks, "Where progress and results are written", FREE),
+    BOOL(output.rank_logs, true,
+         "Keep a log file of each rank in the run folder, logs/rank-0000.log", FREE),
 
     INT(checkpoint.every_epochs, 1, 0, 100000, "Epochs between checkpoints; 0: only at the end",
         FREE),

@@ -62,10 +62,12 @@ static void on_step(const struct event *e)
         dt_text_add(&line, "  elapsed %s", dt_clock_format(elapsed, sizeof(elapsed), elapsed_s));
     if (isfinite(eta_s))
         dt_text_add(&line, "  ETA %s", dt_clock_format(eta, sizeof(eta), eta_s));
-    if (dt_log_is_terminal())
-        dt_log_progress(text);
-    else
+    if (!dt_log_is_terminal()) {
         dt_log(DT_LOG_INFO, "%s", text);
+        return;
+    }
+    dt_log_progress(text);
+    dt_log_record(DT_LOG_INFO, text);
 }
 
 /* Every number is a metric. */

@@ -2,6 +2,7 @@
  */
 #include "train/metrics.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -152,8 +153,18 @@ enum {
     N_SUMS
 };
 
+/* Rank 0 prints the mean of all ranks. */
+static void log_own(const struct dt_session *s, const double *own, int64_t step, double n_steps)
+{
+    if (s->rank != 0)
+        dt_log(DT_LOG_INFO,
+               "step %" PRId64 ": this rank's loss %.4f, ms per step: %.3g, waiting for data %.3g",
+               step, own[SUM_LOSS] / own[SUM_WEIGHT], 1e3 * own[SUM_ELAPSED] / n_steps,
+               1e3 * own[SUM_WAIT] / n_steps);
+}
+
 static dt_status sum_up(const struct dt_metrics *metrics, struct dt_session *s,
-                        const struct dt_counters *counters, double *sums)
+                        const struct dt_counters *counters, double *sums, int64_t step)
 {
     struct dt_plan_times times;
     uint64_t n_bad_now, n_bad_before;
@@ -170,6 +181,7 @@ static dt_status sum_up(const struct dt_metrics *metrics, struct dt_session *s,
     sums[SUM_ELAPSED] = dt_clock_s() - metrics->begin_s - metrics->paused_s;
     sums[SUM_BAD_NOW] = (double)n_bad_now;
     sums[SUM_BAD_BEFORE] = (double)n_bad_before;
+    log_own(s, sums, step, (double)(step - metrics->first_step));
     return dt_comm_sum_f64(s->comm, sums, N_SUMS);
 }
 
@@ -180,7 +192,7 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
     struct dt_loss_scale scale = {0};
     double sums[N_SUMS], n_steps = (double)(step - metrics->first_step);
     DT_TRY(s->backend->download(s->device, &counters));
-    DT_TRY(sum_up(metrics, s, &counters, sums));
+    DT_TRY(sum_up(metrics, s, &counters, sums, step));
     DT_TRY(dt_session_check_bad(s->train, fmax(sums[SUM_BAD_NOW], sums[SUM_BAD_BEFORE])));
     int64_t first = metrics->first_step;
     DT_TRY(check_skipped(s, &counters, first, step, lr, checkpoint));

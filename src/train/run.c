@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
@@ -119,6 +120,18 @@ static dt_status open_output(struct run *r, bool resumed)
     dt_report_close(s->report);
     s->report = NULL;
     return dt_report_open(&s->report, &report);
+}
+
+static void open_log(const struct dt_session *s)
+{
+    char host[DT_HOST_MAX], device[256];
+    if (!s->config->output.rank_logs)
+        return;
+    dt_host_name(host);
+    s->backend->describe(s->device, device, sizeof device);
+    dt_log_open(s->config->output.dir);
+    dt_log(DT_LOG_DEBUG, "rank %d of %d, process %d on %s, %s, %d CPUs", s->rank, s->n_ranks,
+           (int)getpid(), host, device, dt_session_cpus(s));
 }
 
 /* The folder of the best checkpoint; "" if there is none. */
@@ -244,6 +257,7 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     DT_TRY(dt_timeline_check(&r->timeline, r->at.step, s->last_step));
     DT_TRY(dt_replicas_compare(s, r->at.step, resume.path)); /* all have rank 0's state */
     DT_TRY(dt_comm_agree(s->comm, open_output(r, resume.found)));
+    open_log(s);
     memcpy(r->save_policy.last, resume.path, sizeof r->save_policy.last);
     r->save_policy.begun_step = resume.is_own ? r->at.step : -1;
     r->save_policy.target.resumed_step = resume.found ? r->at.step : -1;

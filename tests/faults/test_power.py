@@ -64,7 +64,7 @@ def power_losses(rig, shim, start, expected, n_points):
             "POWER_LOSS_AT": str(rig.random.randint(1, 90 if existed else 150)),
             "POWER_LOSS_MODE": "all" if point % 3 == 0 else "some",
             "POWER_LOSS_SEED": str(point),
-            "POWER_LOSS_IGNORE": "heartbeat.bin:metrics.jsonl",
+            "POWER_LOSS_IGNORE": "heartbeat.bin:metrics.jsonl:rank-0000.log",
         }
         run = rig.start(1, out, sets=STEPS, env=env)
         code = run.wait()

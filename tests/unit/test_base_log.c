@@ -1,0 +1,127 @@
+/* The log file of a rank: every level goes there whole, a torn line of a crash is removed, and a
+ * file that cannot grow ends with a warning. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+
+static char folder[64] = "/tmp/dtrain-log-XXXXXX", path[96];
+
+/* The file's text, and what went to stderr since the last call. */
+static char *load(const char *name)
+{
+    char *text = NULL;
+    size_t bytes;
+    assert_int_equal(dt_file_load(&text, &bytes, name, 1 << 20), DT_OK);
+    return text;
+}
+
+static void append(const char *text)
+{
+    FILE *file = fopen(path, "a");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static int open_folder(void **state)
+{
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/logs/rank-0003.log", folder);
+    dt_log_init(DT_LOG_ERROR, 3, 8);
+    signal(SIGXFSZ, SIG_IGN);
+    return 0;
+}
+
+static void test_levels(void **state)
+{
+    (void)state;
+    dt_log(DT_LOG_INFO, "too early");
+    dt_log_open(folder);
+    dt_log(DT_LOG_WARNING, "first");
+    dt_log(DT_LOG_DEBUG, "second\x1b");
+    dt_log_record(DT_LOG_INFO, "third");
+    char *text = load(path), *line = text;
+    static const char *const expected[] = {"Z warning: first\n", "Z debug: second?\n", "Z third\n"};
+    enum { TIME_BYTES = 23 };
+    for (int i = 0; i < 3; i++, line = strchr(line, '\n') + 1)
+        assert_int_equal(strncmp(line + TIME_BYTES, expected[i], strlen(expected[i])), 0);
+    assert_string_equal(line, "");
+    free(text);
+}
+
+static void test_torn_line(void **state)
+{
+    (void)state;
+    append("2026-11-22T14:0");
+    dt_log_open(folder);
+    dt_log(DT_LOG_INFO, "fourth");
+    char *text = load(path);
+    assert_non_null(strstr(text, "Z third\n20"));
+    assert_non_null(strstr(text, "Z fourth\n"));
+    free(text);
+}
+
+/* A write that the limit cuts short leaves no part of its line. */
+static void test_full(void **state)
+{
+    (void)state;
+    struct stat before;
+    struct rlimit limit;
+    assert_int_equal(stat(path, &before), 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    rlim_t old = limit.rlim_cur;
+    limit.rlim_cur = (rlim_t)before.st_size + 10;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    dt_log(DT_LOG_INFO, "this does not fit");
+    limit.rlim_cur = old;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    dt_log(DT_LOG_INFO, "the file has ended");
+    struct stat after;
+    assert_int_equal(stat(path, &after), 0);
+    assert_int_equal(after.st_size, before.st_size);
+}
+
+static void test_largest(void **state)
+{
+    (void)state;
+    const off_t most = 64 << 20;
+    struct stat info;
+    assert_int_equal(truncate(path, most - 60), 0);
+    append("\n");
+    dt_log_open(folder);
+    dt_log(DT_LOG_INFO, "fits");
+    dt_log(DT_LOG_INFO, "does not fit");
+    assert_int_equal(stat(path, &info), 0);
+    assert_in_range(info.st_size, most - 59 + 20, most);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_torn_line),
+        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_largest),
+    };
+    int failed = cmocka_run_group_tests(tests, open_folder, NULL);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/logs", folder);
+    rmdir(path);
+    rmdir(folder);
+    return failed;
+}
