@@ -275,7 +275,8 @@ const struct dt_key dt_keys[] = {
     INT(output.log_every, 20, 1, 1000000, "Maximum steps between progress lines", FREE),
     REAL(output.log_every_s, 10, 0, 1e6, "Maximum seconds between progress lines; 0: no limit",
          FREE),
-    NAMES(output.sinks, "console\njsonl\ntensorboard\n", sinks, "Where progress and results are written", FREE),
+    NAMES(output.sinks, "console\njsonl\ntensorboard\n", sinks,
+          "Where progress and results are written", FREE),
     BOOL(output.rank_logs, true,
          "Keep a log file of each rank in the run folder, logs/rank-0000.log", FREE),
 
