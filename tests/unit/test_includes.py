@@ -25,12 +25,13 @@ ALLOWED = {
     "pack": {"config", "image", "data"},
     "report": {"config"},
     "judge": {"config"},
+    "page": {"config"},
     "watch": {"config", "comm", "report"},
     "checkpoint": {"config", "graph", "plan", "comm", "watch"},
     "train": {"config", "models", "graph", "plan", "backend", "comm", "image", "data", "judge", "report", "watch", "checkpoint"},
 }
 ALLOWED["bench"] = ALLOWED["train"] | {"train"}
-ALLOWED["cli"] = ALLOWED["bench"] | {"bench", "pack"}
+ALLOWED["cli"] = ALLOWED["bench"] | {"bench", "pack", "page"}
 ALLOWED["main"] = ALLOWED["cli"] | {"cli"}
 PRIVATE = {"config", "graph", "models", "cpu", "cuda", "comm", "plan", "report"}  # folders of src/
 PUBLIC = {"dtype": "base", "gpu": "backend"}  # headers of include/dtrain not named after their room

@@ -1,0 +1,147 @@
+/* Charts: where the ticks are, and what is drawn, as well-formed XML. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "page/chart.h"
+
+static void check_ticks(double low, double high, bool is_log, const char *expected)
+{
+    double ticks[DT_TICKS_MOST];
+    char text[256] = "", *end = text;
+    int n = dt_chart_ticks(ticks, low, high, 5, is_log);
+    for (int i = 0; i < n; i++)
+        end += snprintf(end, sizeof text - (size_t)(end - text), "%.10g ", ticks[i]);
+    assert_string_equal(text, expected);
+}
+
+static void test_ticks(void **state)
+{
+    (void)state;
+    check_ticks(0, 1, false, "0 0.2 0.4 0.6 0.8 1 ");
+    check_ticks(0.7, 2.6, false, "1 1.5 2 2.5 ");
+    check_ticks(-3, 95, false, "0 20 40 60 80 ");
+    check_ticks(59.99, 60.01, false, "59.99 59.995 60 60.005 60.01 ");
+    check_ticks(1e-7, 5e-7, false, "1e-07 2e-07 3e-07 4e-07 5e-07 ");
+    check_ticks(1, 64, true, "1 2 5 10 20 50 ");
+    check_ticks(3, 9, true, "4 6 8 ");
+    check_ticks(1e-4, 1e3, true, "0.0001 0.01 1 100 ");
+}
+
+/* Every tag is closed, every & begins a character reference. */
+static void check_xml(const char *text)
+{
+    char open[64][16];
+    int depth = 0;
+    for (const char *at = text; (at = strpbrk(at, "<&")); at++) {
+        char name[16] = "";
+        const char *end = strchr(at, '>');
+        if (*at == '&') {
+            assert_true(at[1] == '#');
+            continue;
+        }
+        assert_non_null(end);
+        assert_int_equal(sscanf(at + 1, "%15[/a-z0-9]", name), 1);
+        if (name[0] == '/')
+            assert_true(depth > 0 && strcmp(open[--depth], name + 1) == 0);
+        else if (end[-1] != '/')
+            memcpy(open[depth++], name, sizeof name);
+        assert_true(depth < 64);
+        at = end;
+    }
+    assert_int_equal(depth, 0);
+}
+
+static int count(const char *text, const char *part)
+{
+    int n = 0;
+    for (; (text = strstr(text, part)); text++)
+        n++;
+    return n;
+}
+
+static char *print(const struct dt_chart *chart, bool expected)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    assert_non_null(out);
+    assert_int_equal(dt_chart_print(out, chart), expected);
+    fclose(out);
+    check_xml(text);
+    return text;
+}
+
+static void test_chart(void **state)
+{
+    (void)state;
+    const double x[] = {1, 2, 4, 8}, y[] = {100, NAN, 390, 700}, ideal[] = {100, 200, 400, 800};
+    const struct dt_series series[] = {
+        {.name = "a < b & \"c\"\x01\xff", .x = x, .y = y, .n = 4, .has_dots = true},
+        {.name = "ideal", .x = x, .y = ideal, .n = 4, .colour = 7, .is_dashed = true},
+    };
+    const struct dt_mark marks[] = {{4, 1, "restart", "a <restart>"},
+                                    {NAN, -1, "warning", "nowhere"}};
+    struct dt_chart chart = {.title = "Scaling",
+                             .x = {"ranks", .is_log = true},
+                             .y = {"images/s", .from_zero = true},
+                             .series = series,
+                             .n_series = 2,
+                             .marks = marks,
+                             .n_marks = 2};
+    char *text = print(&chart, true);
+    assert_int_equal(count(text, "class=\"dot\""), 3);
+    assert_int_equal(count(text, "class=\"hit\""), 3 + 4);
+    assert_int_equal(count(text, "class=\"mark\""), 1);
+    assert_int_equal(count(text, "curve dashed"), 1);
+    assert_non_null(strstr(text, "a &#60; b &#38; &#34;c&#34;??"));
+    assert_non_null(strstr(text, "\nranks: 4\nimages/s: 390</title>"));
+    assert_null(strstr(text, "nan"));
+    free(text);
+    chart.n_series = 0;
+    text = print(&chart, false);
+    assert_string_equal(text, "");
+    free(text);
+}
+
+/* Whatever the values, coordinates are finite and the number of tooltips is bounded. */
+static void test_extremes(void **state)
+{
+    (void)state;
+    static double x[1000], y[1000];
+    const struct dt_series series = {.name = "s", .x = x, .y = y, .n = 1000};
+    const double sizes[] = {0, 1e-300, 1, 1e12, 1e299};
+    for (int s = 0; s < 5; s++) {
+        for (int log = 0; log < 2; log++) {
+            for (int i = 0; i < 1000; i++) {
+                x[i] = i;
+                y[i] = sizes[s] * (i % 7 - 2);
+            }
+            struct dt_chart chart = {.title = "t", .x = {"step"}, .y = {"y", .is_log = log != 0}};
+            chart.series = &series;
+            chart.n_series = 1;
+            char *text = print(&chart, !log || s > 0);
+            assert_null(strstr(text, "nan"));
+            assert_null(strstr(text, "inf"));
+            assert_true(count(text, "<title>") <= 60);
+            free(text);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ticks),
+        cmocka_unit_test(test_chart),
+        cmocka_unit_test(test_extremes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
