@@ -1,0 +1,61 @@
+#include "page/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void dt_run_reset(struct dt_run *run)
+{
+    for (size_t i = 0; i < run->n_notes; i++)
+        free(run->notes[i].text);
+    free(run->notes);
+    free(run->curves);
+    dt_json_destroy(run->start);
+    dt_json_destroy(run->end);
+    *run = (struct dt_run){0};
+}
+
+void dt_runs_free(struct dt_run *runs, size_t n)
+{
+    for (size_t i = 0; runs && i < n; i++)
+        dt_run_reset(&runs[i]);
+    free(runs);
+}
+
+const struct dt_curve *dt_run_curve(const struct dt_run *run, const char *name)
+{
+    for (size_t i = 0; i < run->n_curves; i++)
+        if (strcmp(run->curves[i].name, name) == 0)
+            return &run->curves[i];
+    return NULL;
+}
+
+size_t dt_run_points(const struct dt_run *run, const char *name, struct dt_point *out)
+{
+    const struct dt_curve *curve = dt_run_curve(run, name);
+    return curve ? dt_curve_points(curve, out) : 0;
+}
+
+double dt_run_epochs(const struct dt_run *run, int64_t step)
+{
+    return (double)step / dt_event_number(run->start, "steps_per_epoch");
+}
+
+double dt_event_number(const struct dt_json_doc *event, const char *key)
+{
+    const struct dt_json *value = event ? dt_json_get(dt_json_root(event), key) : NULL;
+    return value && value->type == DT_JSON_NUMBER ? value->number : NAN;
+}
+
+const char *dt_event_text(const struct dt_json_doc *event, const char *key)
+{
+    const struct dt_json *value = event ? dt_json_get(dt_json_root(event), key) : NULL;
+    return value && value->type == DT_JSON_STRING ? value->string : "";
+}
+
+void dt_event_time(char out[DT_TIME_BYTES], const struct dt_json_doc *event)
+{
+    snprintf(out, DT_TIME_BYTES, "%.19s", dt_event_text(event, "ts"));
+    if (strlen(out) > 10)
+        out[10] = ' ';
+}
