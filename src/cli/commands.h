@@ -26,6 +26,12 @@
     RANKS(samples, "samples", "",                                                                  \
           "Draw training images as the network sees them: augmented, mixed, with their classes.",  \
           1, "config", "set", "count", "output")                                                   \
+    LOCAL(report, "report", "RUN...",                                                              \
+          "Draw runs as one web page: curves, results, differences, warnings, restarts.", 0,       \
+          "output")                                                                                \
+    LOCAL(compare, "compare", "RUN RUN...",                                                        \
+          "Print results of runs side by side, and what differs in configuration and environment.",\
+          0, NULL)                                                                                 \
     LOCAL(verify, "verify", "PATH",                                                                \
           "Check a checkpoint, a run folder, a shard or a folder of shards against checksums.", 0, \
           "decode", "threads")                                                                     \

@@ -78,7 +78,7 @@ static const struct dt_option options[] = {
     {"count", DT_OPTION_INTEGER, AT(count), 1, 1024, "N",
      "number of images (default: 32; also -n)"},
     {"output", DT_OPTION_TEXT, AT(output), 0, 0, "FILE",
-     "write this .png or .jpg file (default: samples.png; also -o)"},
+     "write this file (default: samples.png or report.html; also -o)"},
     {"help", DT_OPTION_FLAG, AT(help), 0, 0, NULL, "print this help (also -h)"},
     {"version", DT_OPTION_FLAG, AT(version), 0, 0, NULL, "print the version"},
 };
@@ -204,10 +204,10 @@ static dt_status refuse_option(const char *text, const struct dt_command *comman
             nearest ? "?" : "");
 }
 
-/* An operand RUN is the same as --weights. */
+/* For what runs a network, an operand RUN is the same as --weights. */
 static dt_status take_run(struct dt_arguments *args)
 {
-    if (!strstr(args->command->operands, "RUN"))
+    if (!strstr(args->command->operands, "RUN") || !args->command->run_on_ranks)
         return DT_OK;
     if (args->weights && args->n_operands > 0)
         DT_FAIL(DT_ERR_USAGE, "%s and --weights %s: give one of them", args->operands[0],
@@ -317,8 +317,7 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
                                   .size = 64,
                                   .seed = 1,
                                   .top = 5,
-                                  .count = 32,
-                                  .output = "samples.png"};
+                                  .count = 32};
     DT_TRY(choose_command(args, argc, argv));
     if (args->command->run != dt_cmd_doctor) /* doctor reports it itself */
         DT_TRY(dt_isa_check());

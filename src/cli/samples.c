@@ -21,13 +21,13 @@ dt_status dt_cmd_samples(struct dt_comm *comm, const struct dt_config *config,
 {
     struct dt_session s;
     struct dt_session_needs needs = {.train = true, .input_only = true};
+    const char *path = args->output ? args->output : "samples.png";
     dt_session_init(&s, comm, config);
-    dt_status status = dt_comm_agree(comm, dt_picture_check(args->output));
+    dt_status status = dt_comm_agree(comm, dt_picture_check(path));
     if (status == DT_OK)
         status = dt_session_open(&s, &needs);
     if (status == DT_OK)
-        status =
-            dt_comm_agree(comm, s.rank == 0 ? make_sheet(&s, args->count, args->output) : DT_OK);
+        status = dt_comm_agree(comm, s.rank == 0 ? make_sheet(&s, args->count, path) : DT_OK);
     dt_session_close(&s, status);
     return status;
 }

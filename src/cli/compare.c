@@ -1,0 +1,104 @@
+/* dtrain compare: the tables of the report as plain text; of configuration and environment only
+ * what differs. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "cli/commands.h"
+#include "page/table.h"
+
+enum { LINE_MOST = 80, NARROWEST = 12, GAP = 2, CELL_BYTES = 1024 };
+
+/* Bytes of the text that fit into a line of a cell: up to a space if possible. */
+static int part_bytes(const char *text, int width)
+{
+    int n = (int)strcspn(text, "\n");
+    if (n <= width)
+        return n;
+    n = width;
+    while (n > 0 && text[n] != ' ')
+        n--;
+    return n > 0 ? n : width;
+}
+
+/* Where line `line` of the cell begins. */
+static const char *part(const char *text, int width, int line)
+{
+    for (; line > 0; line--) {
+        text += part_bytes(text, width);
+        text += *text == ' ' || *text == '\n';
+    }
+    return text;
+}
+
+/* Cells that are too long take several lines. */
+static void put_row(const struct dt_table *table, size_t row, int label)
+{
+    const int n = (int)table->n_columns - 1, even = (LINE_MOST - label) / n - GAP;
+    const int width = even > NARROWEST ? even : NARROWEST;
+    bool is_done = false;
+    for (int line = 0; !is_done; line++) {
+        char text[CELL_BYTES];
+        is_done = true;
+        printf("%-*s", label, line == 0 ? dt_table_cell(table, row, 0) : "");
+        for (int c = 1; c <= n; c++) {
+            const char *at = part(dt_table_cell(table, row, (size_t)c), width, line);
+            snprintf(text, sizeof text, "%.*s", part_bytes(at, width), at);
+            dt_utf8_escape(text);
+            printf("  %-*s", c < n ? width : 0, text);
+            is_done &= *part(at, width, 1) == '\0';
+        }
+        printf("\n");
+    }
+}
+
+static int label_width(const struct dt_table *table)
+{
+    size_t most = 0;
+    for (size_t row = 0; row < dt_table_rows(table); row++) {
+        size_t width = strlen(dt_table_cell(table, row, 0));
+        most = width > most ? width : most;
+    }
+    return (int)most;
+}
+
+static void put_table(const char *title, const struct dt_table *table, bool differences)
+{
+    const int label = label_width(table);
+    size_t n = 0;
+    printf("%s\n", title);
+    for (size_t row = 1; row < dt_table_rows(table); row++) {
+        if (differences && !dt_table_row_differs(table, row))
+            continue;
+        if (n++ == 0)
+            put_row(table, 0, label);
+        put_row(table, row, label);
+    }
+    printf("%s\n", n == 0 ? "the same\n" : "");
+}
+
+static const struct {
+    const char *title;
+    bool differences;
+    dt_status (*fill)(struct dt_table *table, const struct dt_run *runs, size_t n);
+} parts[] = {
+    {"RESULTS", false, dt_facts_results},
+    {"CONFIGURATION, differences", true, dt_facts_config},
+    {"ENVIRONMENT, differences", true, dt_facts_environment},
+};
+
+dt_status dt_cmd_compare(const struct dt_arguments *args)
+{
+    const size_t n = (size_t)args->n_operands;
+    struct dt_run *runs = NULL;
+    dt_status status = dt_runs_load(&runs, args->operands, n);
+    for (size_t i = 0; status == DT_OK && i < sizeof parts / sizeof *parts; i++) {
+        struct dt_table table = {0};
+        status = parts[i].fill(&table, runs, n);
+        if (status == DT_OK)
+            put_table(parts[i].title, &table, parts[i].differences);
+        dt_table_reset(&table);
+    }
+    dt_runs_free(runs, n);
+    return status;
+}

@@ -1,0 +1,197 @@
+#include "page/curves.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "page/chart.h"
+
+/* The quantities of one chart: one, or two that are compared. */
+struct topic {
+    const char *title, *unit, *curves[2];
+    bool over_time, from_zero;
+};
+
+static const struct topic topics[] = {
+    {"Loss", "loss", {"step.loss", "eval.loss"}, false, false},
+    {"Accuracy", "top-1, %", {"step.top1", "eval.top1"}, false, false},
+    {"Validation loss over time", "loss", {"eval.loss"}, true, false},
+    {"Validation accuracy over time", "top-1, %", {"eval.top1"}, true, false},
+    {"Learning rate", "learning rate", {"step.lr"}, false, true},
+    {"Throughput", "images/s", {"step.images_per_s"}, false, true},
+    {"Waits", "% of a step", {"step.data wait", "step.exposed communication"}, false, true},
+    {"Top-5 accuracy", "top-5, %", {"step.top5", "eval.top5"}, false, false},
+    {"GPU power", "W", {"telemetry.gpu_power_w"}, false, true},
+    {"GPU temperature", "degrees Celsius", {"telemetry.gpu_temperature_c"}, false, false},
+};
+
+/* The horizontal axis of all runs. */
+struct scale {
+    bool in_epochs;
+    struct time_unit {
+        double most_s, seconds;
+        const char *title;
+    } unit;
+};
+
+static struct scale choose_scale(const struct dt_run *runs, size_t n)
+{
+    static const struct time_unit units[] = {
+        {600, 1, "seconds"}, {7200, 60, "minutes"}, {INFINITY, 3600, "hours"}};
+    double longest_s = 0, epochs = 0;
+    size_t u = 0;
+    for (size_t i = 0; i < n; i++) {
+        longest_s = fmax(longest_s, runs[i].elapsed_s);
+        epochs += dt_run_epochs(&runs[i], runs[i].step); /* NAN stays */
+    }
+    while (longest_s > units[u].most_s)
+        u++;
+    return (struct scale){.in_epochs = epochs >= (double)n, .unit = units[u]};
+}
+
+static double place(const struct scale *scale, const struct topic *topic, const struct dt_run *run,
+                    int64_t step, double elapsed_s)
+{
+    if (topic->over_time)
+        return elapsed_s / scale->unit.seconds;
+    return scale->in_epochs ? dt_run_epochs(run, step) : (double)step;
+}
+
+struct line {
+    char name[2 * DT_CURVE_NAME];
+    double x[DT_CURVE_POINTS], y[DT_CURVE_POINTS];
+};
+
+struct drawing {
+    const struct dt_run *runs;
+    size_t n_runs, n_series, n_marks;
+    struct scale scale;
+    struct dt_series *series;
+    struct line *lines; /* of the series */
+    struct dt_mark *marks;
+    struct dt_point *points; /* DT_CURVE_POINTS */
+};
+
+static const char *name_of(const struct topic *topic, int c)
+{
+    const char *field = strchr(topic->curves[c], '.') + 1;
+    bool is_eval = strncmp(topic->curves[c], "eval.", 5) == 0;
+    bool has_eval = topic->curves[1] && strncmp(topic->curves[1], "eval.", 5) == 0;
+    return is_eval ? "validation" : has_eval ? "training" : field;
+}
+
+static void add_series(struct drawing *d, const struct topic *topic, int c, size_t r)
+{
+    const struct dt_run *run = &d->runs[r];
+    const char *what = name_of(topic, c);
+    const bool is_eval = strcmp(what, "validation") == 0, is_alone = d->n_runs == 1;
+    struct line *line = &d->lines[d->n_series];
+    size_t n = dt_run_points(run, topic->curves[c], d->points);
+    if (n == 0)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        line->x[i] = place(&d->scale, topic, run, d->points[i].step, d->points[i].elapsed_s);
+        line->y[i] = d->points[i].value;
+    }
+    what = topic->curves[1] ? what : "";
+    snprintf(line->name, sizeof line->name, "%.80s%s%s", is_alone ? "" : run->name,
+             is_alone || !what[0] ? "" : ", ", what);
+    d->series[d->n_series++] = (struct dt_series){
+        .name = line->name,
+        .x = line->x,
+        .y = line->y,
+        .n = n,
+        .colour = is_alone ? c : (int)r,
+        .has_dots = is_eval,
+        .is_faint = strcmp(what, "training") == 0,
+        .is_dashed = c == 1 && !is_eval,
+    };
+}
+
+static void add_marks(struct drawing *d, const struct topic *topic, size_t r)
+{
+    const struct dt_run *run = &d->runs[r];
+    for (size_t i = 0; i < run->n_notes; i++) {
+        const struct dt_note *note = &run->notes[i];
+        d->marks[d->n_marks++] = (struct dt_mark){
+            .x = place(&d->scale, topic, run, note->step, note->elapsed_s),
+            .colour = !note->is_restart ? -1
+                      : d->n_runs == 1  ? 7
+                                        : (int)r,
+            .name = note->is_restart ? "restart" : "warning",
+            .text = note->text,
+        };
+    }
+}
+
+static void draw(FILE *out, struct drawing *d, const struct topic *topic)
+{
+    const char *progress = d->scale.in_epochs ? "epoch" : "step";
+    d->n_series = d->n_marks = 0;
+    for (int c = 0; c < 2 && topic->curves[c]; c++) /* the second is drawn above the first */
+        for (size_t r = 0; r < d->n_runs; r++)
+            add_series(d, topic, c, r);
+    for (size_t r = 0; r < d->n_runs; r++)
+        add_marks(d, topic, r);
+    dt_chart_print(out, &(struct dt_chart){
+                            .title = topic->title,
+                            .x = {topic->over_time ? d->scale.unit.title : progress, false, true},
+                            .y = {topic->unit, false, topic->from_zero},
+                            .series = d->series,
+                            .n_series = d->n_series,
+                            .marks = d->marks,
+                            .n_marks = d->n_marks,
+                        });
+}
+
+static bool is_in_topics(const char *curve)
+{
+    for (size_t t = 0; t < DT_COUNT(topics); t++)
+        for (int c = 0; c < 2 && topics[t].curves[c]; c++)
+            if (strcmp(topics[t].curves[c], curve) == 0)
+                return true;
+    return false;
+}
+
+/* A chart for each quantity that is in no topic. */
+static void draw_others(FILE *out, struct drawing *d)
+{
+    const char *heading = "</div>\n<h2>Other measurements</h2>\n<div class=\"charts\">\n";
+    for (size_t r = 0; r < d->n_runs; r++)
+        for (size_t k = 0; k < d->runs[r].n_curves; k++) {
+            const char *name = d->runs[r].curves[k].name, *field = strchr(name, '.') + 1;
+            bool is_drawn = is_in_topics(name);
+            for (size_t i = 0; i < r; i++)
+                is_drawn |= dt_run_curve(&d->runs[i], name) != NULL;
+            if (is_drawn)
+                continue;
+            fputs(heading, out);
+            heading = "";
+            draw(out, d, &(struct topic){name, field, {name}, false, false});
+        }
+}
+
+dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n)
+{
+    struct drawing d = {.runs = runs, .n_runs = n, .scale = choose_scale(runs, n)};
+    size_t n_notes = 0;
+    dt_status status = DT_OK;
+    for (size_t i = 0; i < n; i++)
+        n_notes += runs[i].n_notes;
+    DT_TRY_OUT(DT_NEW(d.series, 2 * n));
+    DT_TRY_OUT(DT_NEW(d.lines, 2 * n));
+    DT_TRY_OUT(DT_NEW(d.marks, n_notes));
+    DT_TRY_OUT(DT_NEW(d.points, DT_CURVE_POINTS));
+    fputs("<h2>Curves</h2>\n<div class=\"charts\">\n", out);
+    for (size_t t = 0; t < DT_COUNT(topics); t++)
+        draw(out, &d, &topics[t]);
+    draw_others(out, &d);
+    fputs("</div>\n", out);
+out:
+    free(d.series);
+    free(d.lines);
+    free(d.marks);
+    free(d.points);
+    return status;
+}

@@ -1,0 +1,163 @@
+"""`dtrain report` and `dtrain compare` on real runs: two that differ, and one that was killed and
+resumed. The page is well-formed, needs no network and no script, and shows what it should."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+DTRAIN = os.path.realpath(sys.argv[1])
+CONFIG = {
+    "model": {"name": "tiny", "num_classes": 10, "image_size": 32},
+    "data": {"source": "synthetic", "synthetic_train": 120, "synthetic_val": 24, "workers": 1},
+    "train": {"epochs": 4, "global_batch_size": 12, "deterministic": True},
+    "eval": {"batch_size_per_rank": 8},
+    "schedule": {"kind": "constant", "lr_base_size": 0, "warmup_epochs": 0},
+    "device": {"kind": "cpu", "threads": 1},
+    "output": {"log_every": 2, "log_every_s": 0},
+    "checkpoint": {"every_steps": 10},
+}
+
+
+def dtrain(*args, code=0):
+    done = subprocess.run([DTRAIN, *args], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == code, (args, done.returncode, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+def train_args(run, *sets):
+    pairs = [word for setting in sets for word in ("--set", setting)]
+    return ["--config", "config.json", "--out", run, *pairs]
+
+
+def kill_and_resume(run):
+    """Kills the run after step 24 or later, when a checkpoint exists, and runs it again."""
+    args = train_args(run, "train.epochs=300")
+    with subprocess.Popen([DTRAIN, *args], stderr=subprocess.DEVNULL) as process:
+        while not os.path.exists(f"{run}/checkpoints/latest") or "\"step\":24," not in read(f"{run}/metrics.jsonl"):
+            assert process.poll() is None, "it has ended"
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+    with open(f"{run}/metrics.jsonl", "a", encoding="utf-8") as f:
+        f.write('{"ts":"20')
+    dtrain(*args, "--max-time", "1s", code=75)
+
+
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        return f.read()
+
+
+class Balance(HTMLParser):
+    """Checks that a browser's tolerance is not needed."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, tag
+
+
+def load_page(path):
+    """The page as a tree; nothing in it refers to anything outside, and nothing is a program."""
+    text = read(path)
+    balance = Balance()
+    balance.feed(text)
+    assert balance.open == []
+    assert not re.search(r"https?:|//|@import|url\(", re.sub(r"base64,[^\"]*", "", text)), path
+    root = ET.fromstring(text)
+    for element in root.iter():
+        assert element.tag not in ("script", "iframe", "object", "foreignObject"), element.tag
+        for name, value in element.attrib.items():
+            assert not name.startswith("on"), name
+            assert name not in ("href", "src") or value.startswith("data:"), value[:80]
+    return root
+
+
+def table_after(root, title):
+    """Rows of the table below a heading, label -> cells."""
+    body = root.find("body/main")
+    names = [element.text for element in body]
+    rows = body[names.index(title) + 1].iter("tr")
+    return {("".join(row[0].itertext())): ["".join(cell.itertext()) for cell in row[1:]] for row in rows}
+
+
+def charts(root):
+    return {f.find("figcaption").text: f for f in root.iter("figure") if f.find("svg") is not None}
+
+
+def check_two():
+    dtrain("report", "fast", "slow/metrics.jsonl", "-o", "two.html")
+    root = load_page("two.html")
+    results = table_after(root, "Results")
+    assert results[""] == ["fast", "slow"], results
+    assert results["trained"] == ["40 steps, 4 epochs"] * 2, results
+    assert all(cell.startswith("finished") for cell in results["status"]), results
+    best = [line for line in map(json.loads, read("fast/metrics.jsonl").splitlines()) if line["event"] == "eval"]
+    best = max(best, key=lambda line: line["top1"])
+    assert results["best top1"][0] == f"{best['top1']:.2f} %, epoch {best['epoch']}", (results, best)
+    assert table_after(root, "Configuration: differences") == {"": ["fast", "slow"], "schedule.lr": ["0.02", "0.001"]}
+    assert table_after(root, "Environment")["device"][0].startswith("cpu"), "device"
+    for title in ("Loss", "Accuracy", "Learning rate", "Throughput", "Waits", "Validation accuracy over time"):
+        assert charts(root)[title].find(".//path[@class]") is not None, title
+    dots = charts(root)["Accuracy"].findall(".//circle[@class='dot']")
+    assert len(dots) == 2 * 4, len(dots)
+    assert {img.attrib["src"][:20] for img in root.iter("img")} == {"data:image/png;base6"}
+    text = dtrain("compare", "fast", "slow")
+    assert re.search(r"^schedule\.lr +0\.02 +0\.001$", text, re.M), text
+    assert max(map(len, text.splitlines())) <= 80, text
+    assert "ENVIRONMENT" in text and "best top1" in text, text
+
+
+def check_resumed():
+    dtrain("report", "killed", "-o", "killed.html")
+    root = load_page("killed.html")
+    results = table_after(root, "Results")
+    assert results["restarts, warnings"][0].startswith("1, "), results
+    assert results["status"][0].startswith("STOPPED: --max-time"), results
+    notes = str(table_after(root, "Warnings and restarts"))
+    assert notes.count("the run had been killed") == 1, notes
+    for title, chart in charts(root).items():
+        assert chart.find(".//path[@class='mark']") is not None, title
+        assert "restart from step" in "".join(t.text for t in chart.iter("title")), title
+    x = re.findall(r"[ML]([\d.]+) ", charts(root)["Learning rate"].find(".//path[@class='curve']").attrib["d"])
+    assert x == sorted(x, key=float), "repeated steps are drawn twice"
+
+
+def check_refused():
+    assert "RUN" in dtrain("report", code=64)
+    assert "RUN" in dtrain("compare", "fast", code=64)
+    assert "nowhere" in dtrain("report", "nowhere", code=66)
+    assert "nowhere" in dtrain("report", "fast", "-o", "nowhere/a.html", code=73)
+    lines = read("fast/metrics.jsonl").splitlines(keepends=True)
+    os.mkdir("broken")
+    with open("broken/metrics.jsonl", "w", encoding="utf-8") as f:
+        f.writelines(lines[:3] + ["}{\n"] + lines[3:])
+    assert "broken/metrics.jsonl:4:1:" in dtrain("report", "broken", code=65)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+    with open("config.json", "w", encoding="utf-8") as f:
+        json.dump(CONFIG, f)
+    dtrain(*train_args("fast", "schedule.lr=0.02"))
+    dtrain(*train_args("slow", "schedule.lr=0.001"))
+    if not os.path.exists("fast/samples.png"):
+        dtrain("samples", "--config", "config.json", "-n", "8", "-o", "fast/samples.png")
+    kill_and_resume("killed")
+    check_two()
+    check_resumed()
+    check_refused()
