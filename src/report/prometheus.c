@@ -77,10 +77,10 @@ static void take_others(struct prometheus *p, const struct dt_field *fields, int
 {
     p->n_others = 0;
     for (int i = 0; i < n_fields && p->n_others < MOST_OTHERS; i++) {
-        if (fields[i].kind != DT_FIELD_NUMBER)
+        if (!dt_field_is_measured(&fields[i]))
             continue;
         snprintf(p->others[p->n_others].name, NAME_BYTES, "telemetry_%s", fields[i].key);
-        p->others[p->n_others++].value = fields[i].number;
+        p->others[p->n_others++].value = dt_field_number(&fields[i], 1, fields[i].key);
     }
 }
 

@@ -112,6 +112,15 @@ double dt_field_number(const struct dt_field *fields, int n_fields, const char *
     return field && field->kind == DT_FIELD_NUMBER ? field->number : NAN;
 }
 
+bool dt_field_is_measured(const struct dt_field *field)
+{
+    static const char *const counts[] = {"step", "epoch", "images"};
+    for (size_t i = 0; i < DT_COUNT(counts); i++)
+        if (strcmp(field->key, counts[i]) == 0)
+            return false;
+    return isfinite(dt_field_number(field, 1, field->key));
+}
+
 const char *dt_field_text(const struct dt_field *fields, int n_fields, const char *key)
 {
     const struct dt_field *field = dt_field_find(fields, n_fields, key);

@@ -93,15 +93,16 @@ static void put_steps(struct tensorboard *tb, const struct dt_field *fields, int
     tb->has_steps = true;
 }
 
-/* Every number, as <event>/<key>. */
-static void put_numbers(struct tensorboard *tb, const char *event, const struct dt_field *fields,
-                        int n_fields)
+/* Every measurement, as <event>/<key>. */
+static void put_measured(struct tensorboard *tb, const char *event, const struct dt_field *fields,
+                         int n_fields)
 {
     char tag[96];
     for (int i = 0; i < n_fields; i++) {
         snprintf(tag, sizeof tag, "%s/%s", event, fields[i].key);
-        if (fields[i].kind == DT_FIELD_NUMBER)
-            dt_tfevents_scalar(&tb->event, tag, fields[i].number, NULL);
+        if (dt_field_is_measured(&fields[i]))
+            dt_tfevents_scalar(&tb->event, tag, dt_field_number(fields, n_fields, fields[i].key),
+                               NULL);
     }
 }
 
@@ -139,7 +140,7 @@ static dt_status event_tensorboard(void *state, const char *event, const struct 
     if (strcmp(event, "step") == 0)
         put_steps(tb, fields, n_fields);
     else if (strcmp(event, "eval") == 0 || strcmp(event, "telemetry") == 0)
-        put_numbers(tb, event, fields, n_fields);
+        put_measured(tb, event, fields, n_fields);
     else if (strcmp(event, "run_start") == 0)
         put_start(tb, fields, n_fields);
     else if (strcmp(event, "samples") == 0)

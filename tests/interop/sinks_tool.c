@@ -4,6 +4,7 @@
  *
  * ends by SIGKILL after step LAST, or in good order after step 40. RESUMED is the step of the
  * checkpoint that it resumes from. The loss of a step is 100 / step. */
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,9 @@ static void send_step(struct dt_report *report, int64_t step)
     const struct dt_field eval[] = {DT_INT("epoch", epoch), DT_INT("step", step),
                                     DT_INT("images", 50000), DT_NUM("loss", 1),
                                     DT_NUM("top1", 60 + 0.4 * (double)step)};
-    const struct dt_field telemetry[] = {DT_TEXT("device", "x"), DT_NUM("power_w", 300)};
+    const struct dt_field telemetry[] = {DT_TEXT("device", "x"), DT_INT("step", step),
+                                         DT_INT("rss_bytes", 4096), DT_NUM("power_w", 300),
+                                         DT_NUM("fan", NAN)};
     const struct dt_field warning[] = {DT_TEXT("text", "one")};
     dt_report_event(report, "step", step_fields, DT_COUNT(step_fields));
     if (step % PER_EPOCH == 5) {

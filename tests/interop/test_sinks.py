@@ -76,6 +76,7 @@ def check_prometheus(run, n_warnings):
     assert values["dtrain_steps_total"] == 40 and values["dtrain_warnings_total"] == n_warnings
     assert math.isclose(values["dtrain_eval_top1"], 0.76) and values["dtrain_exit_code"] == 0
     assert math.isclose(values["dtrain_train_loss"], 2.5) and values["dtrain_telemetry_power_w"] == 300
+    assert "dtrain_telemetry_fan" not in values
     assert not os.path.exists(os.path.join(run, ".dtrain.prom"))
     if "prometheus_client" not in MISSING:
         from prometheus_client.parser import text_string_to_metric_families as families

@@ -29,6 +29,7 @@ SCALARS = {
     "perf/data_wait",
     "perf/exposed_comm",
     "telemetry/power_w",
+    "telemetry/rss_bytes",
     "eval/loss",
     "eval/top1",
 }
@@ -70,12 +71,13 @@ def tool(*arguments):
     return subprocess.run([TOOL, *map(str, arguments)], check=False).returncode
 
 
-def kill_and_resume(work, torn):
-    """`torn`: bytes that the crash has cut off the last record."""
-    run = os.path.join(work, f"torn{torn}")
+def kill_and_resume(work, torn, zeros=0):
+    """`torn`: bytes that the crash has cut off the last record; a power failure may leave zeros."""
+    run = os.path.join(work, f"torn{torn}-{zeros}")
     assert tool(run, 27) == -9
     (path,) = glob.glob(f"{run}/tensorboard/*")
     os.truncate(path, os.path.getsize(path) - torn)
+    os.truncate(path, os.path.getsize(path) + zeros)
     assert tool(run, 33, 20) == -9
     assert tool(run, 40, 30) == 0
     check_run(run)
@@ -108,5 +110,6 @@ with tempfile.TemporaryDirectory() as folder:
     check_run(f"{folder}/whole")
     for cut in (0, 1, 5, 17):
         kill_and_resume(folder, cut)
+    kill_and_resume(folder, 9, zeros=300)
     real_run(folder)
 print("TensorBoard reads every tag; killed runs have no doubled point")
