@@ -19,7 +19,7 @@ enum { VALUE_TAG = 1, VALUE_SIMPLE, VALUE_IMAGE = 4, VALUE_TENSOR = 8, VALUE_MET
 enum { METADATA_PLUGIN = 1, METADATA_DESCRIPTION = 3, METADATA_CLASS };
 enum { PLUGIN_NAME = 1, PLUGIN_CONTENT };
 enum { TENSOR_TYPE = 1, TENSOR_SHAPE, TENSOR_STRINGS = 8 };
-enum { TYPE_FLOAT = 1, TYPE_STRING = 7, CLASS_TENSOR = 2 };
+enum { TYPE_FLOAT = 1, TYPE_STRING = 7, CLASS_SCALAR = 1, CLASS_TENSOR };
 
 void dt_tfevents_begin(struct dt_proto *p, double wall_time_s, int64_t step)
 {
@@ -91,6 +91,7 @@ void dt_tfevents_scalar(struct dt_proto *p, const char *tag, double number, cons
         size_t metadata = dt_proto_open(p, VALUE_METADATA);
         put_plugin(p, "scalars");
         dt_proto_text(p, METADATA_DESCRIPTION, description);
+        dt_proto_integer(p, METADATA_CLASS, CLASS_SCALAR);
         dt_proto_close(p, metadata);
     }
     dt_proto_float(p, VALUE_SIMPLE, (float)number);
