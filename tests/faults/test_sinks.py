@@ -30,8 +30,9 @@ def one_failing_call(rig, number, expected):
     run = rig.start(1, out, sets=STEPS, env={"DTRAIN_FAULT": fault})
     code = run.wait()
     failed = failed_sinks(run)
-    if failed:
+    if failed or "no picture of training images" in run.text():
         rig.check(code == 0, f"{fault}: exit code {code}\n{run.text()}")
+    if failed:
         rig.check(len(failed) == 1, f"{fault}: {failed} have failed")
         rig.check(faults.state_of(out) == expected, f"{fault}: a different result")
     return failed
@@ -99,8 +100,17 @@ def kill(rig, fault, expected):
         check_files(rig, out, fault)
 
 
+def without_sinks(rig, expected):
+    out = rig.folder("none")
+    run = rig.finish(1, out, sets={**STEPS, "output.sinks": "[]"})
+    left = SINKS & set(os.listdir(out))
+    rig.check(not left and "step 60/60" not in run.text(), f"no sinks: {left}\n{run.text()}")
+    rig.check(faults.state_of(out) == expected, "no sinks: a different result")
+
+
 def campaign(rig):
     expected = rig.reference(1, STEPS)
+    without_sinks(rig, expected)
     failed = set()
     for number in range(12, 140, 1 if rig.long else 9):
         failed |= one_failing_call(rig, number, expected)

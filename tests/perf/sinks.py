@@ -39,5 +39,7 @@ with tempfile.TemporaryDirectory() as folder:
     costs = {name: float(us) for name, us in map(str.split, done.stdout.splitlines())}
     step = step_s(folder)
     print(f"a step: {1000 * step:.1f} ms")
+    once = costs.pop("prometheus")
     for name, us in costs.items():
         print(f"{name:12} {us:8.2f} us  {us / step / 1e4:8.4f} % of a step")
+    print(f"{'prometheus':12} {once:8.2f} us  {once / 1e4:8.4f} % of the time: once per second")
