@@ -34,6 +34,13 @@ const char *dt_clock_format(char *out, size_t bytes, double seconds)
     return out;
 }
 
+double dt_clock_unix_s(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 const char *dt_clock_utc(char out[DT_CLOCK_UTC])
 {
     struct timespec now = {0};

@@ -10,6 +10,7 @@
 dt_status dt_append_open(struct dt_append *file, const char *dir, const char *name, bool keep)
 {
     const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
+    file->fd = -1;
     DT_TRY(dt_file_path(file->path, "%s/%s", dir, name));
     DT_TRY(dt_file_make_folder(dir));
     file->fd = open(file->path, flags | (keep ? 0 : O_TRUNC), 0666);
@@ -59,7 +60,9 @@ dt_status dt_append_cut(struct dt_append *file, dt_append_stale *is_stale, void 
     return DT_OK;
 }
 
-void dt_append_close(struct dt_append *file)
+void dt_append_close(void *file)
 {
-    close(file->fd);
+    const struct dt_append *append = file;
+    if (append->path[0] && append->fd >= 0)
+        close(append->fd);
 }

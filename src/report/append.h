@@ -24,6 +24,7 @@ dt_status dt_append_line(struct dt_append *file, const char *head, const char *t
  * a resumed run writes it again (is_stale may be NULL). */
 typedef bool dt_append_stale(void *context, const char *line);
 dt_status dt_append_cut(struct dt_append *file, dt_append_stale *is_stale, void *context);
-void dt_append_close(struct dt_append *file);
+/* `file`: a struct dt_append, or a state that begins with one; it need not be open. */
+void dt_append_close(void *file);
 
 #endif

@@ -34,26 +34,14 @@ static dt_status write_header(struct dt_append *file)
     return dt_append_write(file, line, text.used);
 }
 
-static dt_status prepare(struct dt_append *file, int64_t from_step)
-{
-    if (from_step < 1)
-        from_step = 1; /* atoll of the header is 0 */
-    DT_TRY(dt_append_cut(file, is_repeated, &from_step));
-    return file->end == 0 ? write_header(file) : DT_OK;
-}
-
-static void close_csv(void *state)
-{
-    dt_append_close(state);
-}
-
 static dt_status open_csv(void *state, const struct dt_report_options *options)
 {
-    DT_TRY(dt_append_open(state, options->dir, "metrics.csv", options->append));
-    dt_status status = prepare(state, options->from_step);
-    if (status != DT_OK)
-        close_csv(state);
-    return status;
+    struct dt_append *file = state;
+    int64_t from_step =
+        options->from_step > 0 ? options->from_step : 1; /* the header counts as 0 */
+    DT_TRY(dt_append_open(file, options->dir, "metrics.csv", options->append));
+    DT_TRY(dt_append_cut(file, is_repeated, &from_step));
+    return file->end == 0 ? write_header(file) : DT_OK;
 }
 
 static dt_status event_csv(void *state, const char *event, const struct dt_field *fields,
@@ -78,5 +66,5 @@ const struct dt_sink dt_sink_csv = {
     .state_bytes = sizeof(struct dt_append),
     .open = open_csv,
     .event = event_csv,
-    .close = close_csv,
+    .close = dt_append_close,
 };

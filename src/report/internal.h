@@ -9,7 +9,7 @@ struct dt_sink {
     const char *title; /* for messages */
     bool in_folder;    /* needs the run folder */
     size_t state_bytes;
-    /* `state` is zeroed and freed by the caller; close is not called after a failed open. */
+    /* `state` is zeroed and freed by the caller; close is also called after a failed open. */
     dt_status (*open)(void *state, const struct dt_report_options *options);
     dt_status (*event)(void *state, const char *event, const struct dt_field *fields, int n_fields);
     void (*progress)(void *state, const char *what, int64_t done, int64_t total); /* or NULL */

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "report/append.h"
@@ -22,9 +22,7 @@ struct mlperf {
 
 static int64_t now_ms(void)
 {
-    struct timespec now = {0};
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    return (int64_t)(1000 * dt_clock_unix_s());
 }
 
 /* --- Lines --- */
@@ -65,118 +63,114 @@ static dt_status put_line(struct mlperf *m, int64_t time_ms, struct dt_field val
     return status;
 }
 
-#define PUT(m, time_ms, field, ...)                         \
-    DT_TRY(put_line((m), (time_ms), (struct dt_field)field, \
-                    (const struct dt_field[]){__VA_ARGS__}, \
-                    (int)DT_COUNT(((const struct dt_field[]){__VA_ARGS__}))))
 #define INTERVAL(key) DT_JSONV(key, "null")
 
-/* --- Events --- */
-
-static dt_status put_settings(struct mlperf *m, const struct dt_field *fields, int n_fields)
+static dt_status put_interval(struct mlperf *m, int64_t time_ms, const char *key,
+                              const struct dt_field *metadata, int n_metadata)
 {
-    const struct dt_config *c = m->config;
-    double lr = dt_field_number(fields, n_fields, "lr");
-    double steps_per_epoch = dt_field_number(fields, n_fields, "steps_per_epoch");
-    const struct dt_field settings[] = {
-        DT_TEXT("opt_name", "sgd"),
-        DT_NUM("sgd_opt_base_learning_rate", lr),
-        DT_NUM("sgd_opt_end_learning_rate", c->schedule.min_lr * (lr / c->schedule.lr)),
-        DT_NUM("sgd_opt_learning_rate_decay_poly_power", c->schedule.power),
-        DT_NUM("sgd_opt_learning_rate_decay_steps",
-               round((c->train.epochs - c->schedule.warmup_epochs) * steps_per_epoch)),
-        DT_NUM("sgd_opt_weight_decay", c->optim.weight_decay),
-        DT_NUM("sgd_opt_momentum", c->optim.momentum),
-        DT_NUM("opt_learning_rate_warmup_epochs", c->schedule.warmup_epochs),
-        DT_INT("seed", (int64_t)c->train.seed),
-    };
-    for (size_t i = 0; i < DT_COUNT(settings); i++)
-        DT_TRY(put_line(m, now_ms(), settings[i], NULL, 0));
+    return put_line(m, time_ms, (struct dt_field)INTERVAL(key), metadata, n_metadata);
+}
+
+static dt_status put_lines(struct mlperf *m, int64_t time_ms, const struct dt_field *lines,
+                           size_t n_lines)
+{
+    for (size_t i = 0; i < n_lines; i++)
+        DT_TRY(put_line(m, time_ms, lines[i], NULL, 0));
     return DT_OK;
 }
 
-static dt_status put_head(struct mlperf *m, const struct dt_field *fields, int n_fields)
+/* --- Events --- */
+
+/* Once, although a run may start several times. */
+static dt_status on_run_start(struct mlperf *m, const struct dt_field *fields, int n_fields)
 {
     enum { IMAGENET_IMAGES = 1281167 }; /* other data cannot be of the closed division */
-    static const char *const names[][2] = {{"global_batch_size", "global_batch_size"},
-                                           {"passes", "gradient_accumulation_steps"},
-                                           {"micro_batch_size", "model_bn_span"},
-                                           {"train_images", "train_samples"},
-                                           {"val_images", "eval_samples"}};
-    bool closed = dt_field_number(fields, n_fields, "train_images") == IMAGENET_IMAGES;
+    const struct dt_config *c = m->config;
+#define VALUE(key) dt_field_number(fields, n_fields, key)
+    const double lr = VALUE("lr"), decay_epochs = c->train.epochs - c->schedule.warmup_epochs;
     const struct dt_field head[] = {
         DT_TEXT("submission_benchmark", "resnet"),
-        DT_TEXT("submission_division", closed ? "closed" : "open"),
+        DT_TEXT("submission_division",
+                VALUE("train_images") == IMAGENET_IMAGES ? "closed" : "open"),
         DT_TEXT("submission_org", "dtrain"),
         DT_TEXT("submission_platform", "dtrain"),
         DT_TEXT("submission_status", "research"),
         DT_JSONV("cache_clear", "true"),
         INTERVAL("init_start"),
     };
-    for (size_t i = 0; i < DT_COUNT(head); i++)
-        DT_TRY(put_line(m, m->mark_ms, head[i], NULL, 0));
-    for (size_t i = 0; i < DT_COUNT(names); i++) {
-        int64_t value = (int64_t)dt_field_number(fields, n_fields, names[i][0]);
-        DT_TRY(put_line(m, now_ms(), (struct dt_field)DT_INT(names[i][1], value), NULL, 0));
-    }
-    return put_settings(m, fields, n_fields);
-}
-
-/* Once, although a run may start several times. */
-static dt_status on_run_start(struct mlperf *m, const struct dt_field *fields, int n_fields)
-{
+    const struct dt_field settings[] = {
+        DT_NUM("global_batch_size", VALUE("global_batch_size")),
+        DT_NUM("gradient_accumulation_steps", VALUE("passes")),
+        DT_TEXT("opt_name", "sgd"),
+        DT_NUM("sgd_opt_base_learning_rate", lr),
+        DT_NUM("sgd_opt_end_learning_rate", c->schedule.min_lr * (lr / c->schedule.lr)),
+        DT_NUM("sgd_opt_learning_rate_decay_poly_power", c->schedule.power),
+        DT_NUM("sgd_opt_learning_rate_decay_steps", round(decay_epochs * VALUE("steps_per_epoch"))),
+        DT_NUM("sgd_opt_weight_decay", c->optim.weight_decay),
+        DT_NUM("sgd_opt_momentum", c->optim.momentum),
+        DT_NUM("model_bn_span", VALUE("micro_batch_size")),
+        DT_NUM("opt_learning_rate_warmup_epochs", c->schedule.warmup_epochs),
+        DT_NUM("seed", (double)c->train.seed),
+        DT_NUM("train_samples", VALUE("train_images")),
+        DT_NUM("eval_samples", VALUE("val_images")),
+        INTERVAL("init_stop"),
+        INTERVAL("run_start"),
+    };
+#undef VALUE
     if (m->is_started)
         return DT_OK;
-    DT_TRY(put_head(m, fields, n_fields));
-    DT_TRY(put_line(m, now_ms(), (struct dt_field)INTERVAL("init_stop"), NULL, 0));
-    return put_line(m, now_ms(), (struct dt_field)INTERVAL("run_start"), NULL, 0);
+    DT_TRY(put_lines(m, m->mark_ms, head, DT_COUNT(head)));
+    return put_lines(m, now_ms(), settings, DT_COUNT(settings));
 }
 
-/* The block began where the previous report ended. */
-static dt_status on_step(struct mlperf *m)
+/* A block begins where the previous report ended. */
+static dt_status begin_block(struct mlperf *m)
 {
-    int every = m->config->eval.every_epochs,
-        left = m->config->train.epochs - (int)m->first_epoch + 1;
-    if (!m->is_in_block)
-        PUT(m, m->mark_ms, INTERVAL("block_start"), DT_INT("first_epoch_num", m->first_epoch),
-            DT_INT("epoch_count", every > 0 && every < left ? every
-                                  : left > 1                ? left
-                                                            : 1),
-            DT_INT("step", m->step));
+    const int64_t left = m->config->train.epochs - m->first_epoch + 1;
+    const int every = m->config->eval.every_epochs;
+    const struct dt_field metadata[] = {
+        DT_INT("first_epoch_num", m->first_epoch),
+        DT_INT("epoch_count", every > 0 && every < left ? every
+                              : left > 1                ? left
+                                                        : 1),
+        DT_INT("step", m->step),
+    };
+    if (m->is_in_block)
+        return DT_OK;
     m->is_in_block = true;
-    return DT_OK;
+    return put_interval(m, m->mark_ms, "block_start", metadata, 3);
 }
 
 static dt_status end_block(struct mlperf *m)
 {
-    if (m->is_in_block)
-        PUT(m, m->mark_ms, INTERVAL("block_stop"), DT_INT("first_epoch_num", m->first_epoch),
-            DT_INT("step", m->step));
+    const struct dt_field metadata[] = {DT_INT("first_epoch_num", m->first_epoch),
+                                        DT_INT("step", m->step)};
+    if (!m->is_in_block)
+        return DT_OK;
     m->is_in_block = false;
-    return DT_OK;
+    return put_interval(m, m->mark_ms, "block_stop", metadata, 2);
 }
 
 static dt_status on_eval(struct mlperf *m, const struct dt_field *fields, int n_fields)
 {
     const double top1 = dt_field_number(fields, n_fields, "top1");
-    const int64_t epoch = (int64_t)dt_field_number(fields, n_fields, "epoch");
+    const int64_t epoch = dt_field_find(fields, n_fields, "epoch")->integer;
     const struct dt_field metadata[] = {DT_INT("epoch_num", epoch), DT_INT("step", m->step)};
+    const struct dt_field accuracy = DT_NUM("eval_accuracy", top1 / 100);
     DT_TRY(end_block(m));
-    DT_TRY(put_line(m, m->mark_ms, (struct dt_field)INTERVAL("eval_start"), metadata, 2));
+    DT_TRY(put_interval(m, m->mark_ms, "eval_start", metadata, 2));
     if (!isnan(top1))
-        DT_TRY(put_line(m, now_ms(), (struct dt_field)DT_NUM("eval_accuracy", top1 / 100), metadata,
-                        2));
-    DT_TRY(put_line(m, now_ms(), (struct dt_field)INTERVAL("eval_stop"), metadata, 2));
+        DT_TRY(put_line(m, now_ms(), accuracy, metadata, 2));
     m->first_epoch = epoch + 1;
-    return DT_OK;
+    return put_interval(m, now_ms(), "eval_stop", metadata, 2);
 }
 
 static dt_status on_run_end(struct mlperf *m, const struct dt_field *fields, int n_fields)
 {
     bool is_complete = dt_field_number(fields, n_fields, "exit_code") == 0;
+    const struct dt_field metadata[] = {DT_TEXT("status", is_complete ? "success" : "aborted")};
     DT_TRY(end_block(m));
-    PUT(m, now_ms(), INTERVAL("run_stop"), DT_TEXT("status", is_complete ? "success" : "aborted"));
-    return DT_OK;
+    return put_interval(m, now_ms(), "run_stop", metadata, 1);
 }
 
 static dt_status event_mlperf(void *state, const char *event, const struct dt_field *fields,
@@ -187,7 +181,7 @@ static dt_status event_mlperf(void *state, const char *event, const struct dt_fi
     const struct dt_field *step = dt_field_find(fields, n_fields, "step");
     bool is_report = true;
     if (strcmp(event, "step") == 0) {
-        status = on_step(m);
+        status = begin_block(m);
         m->step = step->integer;
     } else if (strcmp(event, "eval") == 0) {
         m->step = step->integer;
@@ -240,11 +234,6 @@ static bool is_any(void *context, const char *line)
     return true;
 }
 
-static void close_mlperf(void *state)
-{
-    dt_append_close(&((struct mlperf *)state)->file);
-}
-
 static dt_status open_mlperf(void *state, const struct dt_report_options *options)
 {
     struct mlperf *m = state;
@@ -253,12 +242,8 @@ static dt_status open_mlperf(void *state, const struct dt_report_options *option
     m->first_epoch = 1;
     m->mark_ms = now_ms();
     DT_TRY(dt_append_open(&m->file, options->dir, "mlperf.log", options->append));
-    dt_status status = dt_append_cut(&m->file, is_repeated, m);
-    if (status == DT_OK && !m->is_started) /* killed in the head */
-        status = dt_append_cut(&m->file, is_any, NULL);
-    if (status != DT_OK)
-        close_mlperf(m);
-    return status;
+    DT_TRY(dt_append_cut(&m->file, is_repeated, m));
+    return m->is_started ? DT_OK : dt_append_cut(&m->file, is_any, NULL); /* killed in the head */
 }
 
 const struct dt_sink dt_sink_mlperf = {
@@ -267,5 +252,5 @@ const struct dt_sink dt_sink_mlperf = {
     .state_bytes = sizeof(struct mlperf),
     .open = open_mlperf,
     .event = event_mlperf,
-    .close = close_mlperf,
+    .close = dt_append_close,
 };

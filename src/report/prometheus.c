@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -129,8 +128,7 @@ static dt_status write_file(struct prometheus *p)
         put(&text, p, rows[i].name, rows[i].help, p->values[i]);
     for (int i = 0; i < p->n_others; i++)
         put(&text, p, p->others[i].name, "Latest measurement", p->others[i].value);
-    put(&text, p, "last_report_timestamp_seconds", "When this file was written",
-        (double)time(NULL));
+    put(&text, p, "last_report_timestamp_seconds", "When this file was written", dt_clock_unix_s());
     DT_TRY(dt_file_path(path, "%s/dtrain.prom", p->dir));
     DT_TRY(dt_file_path(temporary, "%s/.dtrain.prom", p->dir));
     dt_status status = replace(path, temporary, &text);

@@ -29,27 +29,20 @@ static bool is_listed(const char *name, const struct dt_report_options *options)
     return false;
 }
 
-static dt_status open_sink(void **state, const struct dt_sink *sink,
-                           const struct dt_report_options *options)
-{
-    dt_status status = DT_OK;
-    *state = dt_mem_alloc(1, sink->state_bytes, sink->title);
-    if (!*state)
-        return DT_ERR_MEMORY;
-    DT_TRY_OUT(sink->open(*state, options));
-    return DT_OK;
-out:
-    free(*state);
-    *state = NULL;
-    return status;
-}
-
 static void close_sink(struct dt_report *report, size_t i)
 {
     if (report->states[i] && rows[i].sink->close)
         rows[i].sink->close(report->states[i]);
     free(report->states[i]);
     report->states[i] = NULL;
+}
+
+static dt_status open_sink(struct dt_report *report, size_t i,
+                           const struct dt_report_options *options)
+{
+    const struct dt_sink *sink = rows[i].sink;
+    report->states[i] = dt_mem_alloc(1, sink->state_bytes, sink->title);
+    return report->states[i] ? sink->open(report->states[i], options) : DT_ERR_MEMORY;
 }
 
 dt_status dt_report_open(struct dt_report **report, const struct dt_report_options *options)
@@ -59,10 +52,11 @@ dt_status dt_report_open(struct dt_report **report, const struct dt_report_optio
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         const struct dt_sink *sink = rows[i].sink;
         if (!is_listed(rows[i].name, options) || (sink->in_folder && !options->dir) ||
-            open_sink(&(*report)->states[i], sink, options) == DT_OK)
+            open_sink(*report, i, options) == DT_OK)
             continue;
         dt_log(DT_LOG_WARNING, "no events are written to %s: %s", sink->title, dt_error_text());
         dt_error_restore();
+        close_sink(*report, i);
     }
     return DT_OK;
 }

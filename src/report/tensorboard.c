@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/host.h"
 #include "base/mem.h"
 #include "report/append.h"
@@ -36,13 +36,6 @@ static const struct {
     {"comm_s", "perf/exposed_comm", "Seconds per step that a rank waits for the sums of gradients"},
 };
 
-static double now_s(void)
-{
-    struct timespec now = {0};
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static dt_status end_event(struct tensorboard *tb)
 {
     DT_TRY(dt_tfevents_end(&tb->event));
@@ -58,10 +51,10 @@ static void close_tensorboard(void *state)
 
 static dt_status write_head(struct tensorboard *tb)
 {
-    dt_tfevents_begin(&tb->event, now_s(), 0);
+    dt_tfevents_begin(&tb->event, dt_clock_unix_s(), 0);
     dt_tfevents_version(&tb->event);
     DT_TRY(end_event(tb));
-    dt_tfevents_begin(&tb->event, now_s(), tb->step);
+    dt_tfevents_begin(&tb->event, dt_clock_unix_s(), tb->step);
     dt_tfevents_restart(&tb->event);
     return end_event(tb);
 }
@@ -71,15 +64,12 @@ static dt_status open_tensorboard(void *state, const struct dt_report_options *o
     struct tensorboard *tb = state;
     char dir[DT_PATH_MAX], name[DT_HOST_MAX + 64], host[DT_HOST_MAX];
     dt_host_name(host);
-    snprintf(name, sizeof name, "events.out.tfevents.%010" PRId64 ".%s.%07d.0", (int64_t)now_s(),
-             host, (int)getpid());
+    snprintf(name, sizeof name, "events.out.tfevents.%010" PRId64 ".%s.%07d.0",
+             (int64_t)dt_clock_unix_s(), host, (int)getpid());
     DT_TRY(dt_file_path(dir, "%s/tensorboard", options->dir));
     DT_TRY(dt_append_open(&tb->file, dir, name, true));
     tb->step = options->from_step;
-    dt_status status = write_head(tb);
-    if (status != DT_OK)
-        close_tensorboard(tb);
-    return status;
+    return write_head(tb);
 }
 
 static void put_steps(struct tensorboard *tb, const struct dt_field *fields, int n_fields)
@@ -110,7 +100,7 @@ static void put_start(struct tensorboard *tb, const struct dt_field *fields, int
 {
     const struct dt_field *config = dt_field_find(fields, n_fields, "config");
     char *markdown = NULL;
-    dt_hparams_start(&tb->event, now_s(), fields, n_fields);
+    dt_hparams_start(&tb->event, dt_clock_unix_s(), fields, n_fields);
     if (!config || asprintf(&markdown, "```json\n%s\n```", config->text) < 0)
         return;
     dt_tfevents_text(&tb->event, "config/text_summary", markdown);
@@ -135,7 +125,7 @@ static dt_status event_tensorboard(void *state, const char *event, const struct 
     struct tensorboard *tb = state;
     const struct dt_field *step = dt_field_find(fields, n_fields, "step");
     tb->step = step ? step->integer : tb->step;
-    dt_tfevents_begin(&tb->event, now_s(), tb->step);
+    dt_tfevents_begin(&tb->event, dt_clock_unix_s(), tb->step);
     size_t summary = dt_tfevents_open_summary(&tb->event);
     if (strcmp(event, "step") == 0)
         put_steps(tb, fields, n_fields);
@@ -146,7 +136,8 @@ static dt_status event_tensorboard(void *state, const char *event, const struct 
     else if (strcmp(event, "samples") == 0)
         put_samples(tb, fields, n_fields);
     else if (strcmp(event, "run_end") == 0)
-        dt_hparams_end(&tb->event, now_s(), dt_field_number(fields, n_fields, "exit_code") == 0);
+        dt_hparams_end(&tb->event, dt_clock_unix_s(),
+                       dt_field_number(fields, n_fields, "exit_code") == 0);
     else
         return DT_OK;
     dt_tfevents_close_summary(&tb->event, summary);
