@@ -92,6 +92,15 @@ struct dt_update {
     int n_segments;
 };
 
+/* What the driver reports about the hardware; NAN = unknown. */
+struct dt_sensors {
+    double power_w, temperature_c, clock_mhz, memory_clock_mhz;
+    double utilisation; /* per cent of the last moment in which it computed */
+    double memory_used_bytes;
+    double ecc_errors; /* memory errors since boot that could not be corrected */
+    double throttle;   /* why clocks are lower: the bits of NVML's nvmlClocksEventReason... */
+};
+
 struct dt_backend {
     const char *name;
     dt_status (*open)(struct dt_device **dev, const struct dt_device_options *options);
@@ -176,6 +185,9 @@ struct dt_backend {
     /* Reads the counters and resets them to zero; waits for all earlier work. */
     dt_status (*download)(struct dt_device *dev, struct dt_counters *out);
     dt_status (*sync)(struct dt_device *dev); /* waits for all work, at most timeout_s */
+
+    /* False if there are none. Takes less than a millisecond. NULL for the CPU. */
+    bool (*read_sensors)(struct dt_device *dev, struct dt_sensors *out);
 
     /* --- Devices with queues; all NULL otherwise. --- */
 

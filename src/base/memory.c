@@ -91,6 +91,31 @@ uint64_t dt_memory_available(const char *root)
     return least;
 }
 
+/* Takes what it knows and accepts no line, so that all are read. */
+static bool parse_use(const char *line, void *out)
+{
+    struct dt_memory_use *use = out;
+    uint64_t kib;
+    if (sscanf(line, "MemTotal: %" SCNu64 " kB", &kib) == 1)
+        use->total = kib * 1024;
+    if (sscanf(line, "Cached: %" SCNu64 " kB", &kib) == 1)
+        use->cached = kib * 1024;
+    if (sscanf(line, "VmRSS: %" SCNu64 " kB", &kib) == 1)
+        use->resident = kib * 1024;
+    (void)parse_available(line, &use->available);
+    return false;
+}
+
+void dt_memory_use(struct dt_memory_use *out, const char *root)
+{
+    static const char *const files[] = {"meminfo", "self/status"};
+    char path[DT_PATH_MAX];
+    *out = (struct dt_memory_use){0};
+    for (size_t i = 0; i < DT_COUNT(files); i++)
+        if (dt_file_path(path, "%s/proc/%s", root, files[i]) == DT_OK)
+            (void)find_line(path, parse_use, out);
+}
+
 bool dt_memory_read_kills(struct dt_memory_kills *out, const char *root)
 {
     char path[DT_PATH_MAX], group[DT_PATH_MAX], boot[41];

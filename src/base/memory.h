@@ -11,6 +11,13 @@
  * unknown. `root` is "" or, in tests, a folder that holds proc and sys. */
 uint64_t dt_memory_available(const char *root);
 
+/* The machine's memory and that of this process, in bytes; 0 = unknown. `root` as above. */
+struct dt_memory_use {
+    uint64_t total, available, cached; /* cached: pages of files */
+    uint64_t resident;                 /* of this process */
+};
+void dt_memory_use(struct dt_memory_use *out, const char *root);
+
 enum { DT_GROUP_MAX = 512 };
 
 struct dt_memory_kills {

@@ -280,6 +280,9 @@ const struct dt_key dt_keys[] = {
     BOOL(output.rank_logs, true,
          "Keep a log file of each rank in the run folder, logs/rank-0000.log", FREE),
 
+    REAL(output.telemetry_s, 10, 0, 1e6,
+         "Seconds between events about the host's memory and the GPU's sensors; 0: none", FREE),
+
     INT(checkpoint.every_epochs, 1, 0, 100000, "Epochs between checkpoints; 0: only at the end",
         FREE),
     NUMBER(checkpoint.every_steps, DT_KEY_INT64, 0, 0, MAX_EXACT,

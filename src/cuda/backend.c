@@ -34,6 +34,7 @@ static void cuda_close(struct dt_device *dev)
     if (!dev)
         return;
     if (!dev->hung) {
+        dt_cuda_close_nvml(dev);
         dt_cuda_problems_destroy(dev);
         if (dev->blas)
             (void)cublasLtDestroy(dev->blas);
@@ -156,6 +157,7 @@ static dt_status cuda_open(struct dt_device **out, const struct dt_device_option
     DT_TRY_OUT(open_state(dev));
     DT_TRY_OUT(open_libraries(dev));
     DT_TRY_OUT(dt_cuda_sync(dev));
+    dt_cuda_open_nvml(dev);
     *out = dev;
     dev = NULL;
 out:
@@ -379,6 +381,7 @@ const struct dt_backend dt_backend_cuda = {.name = "cuda",
                                            .unpin = dt_cuda_unpin,
                                            .download = dt_cuda_download,
                                            .sync = dt_cuda_sync,
+                                           .read_sensors = dt_cuda_read_sensors,
                                            .comm_stream = dt_cuda_comm_stream,
                                            .open_marks = dt_cuda_open_marks,
                                            .fork = dt_cuda_fork,

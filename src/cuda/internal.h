@@ -113,8 +113,9 @@ struct dt_device {
     size_t feed_bytes, feed_used;
     int feed_slot;
     cudaEvent_t fed[DT_CUDA_FEED_SLOTS], taken[DT_CUDA_FEED_SLOTS];
-    bool told_unpinned; /* has warned that host memory could not be pinned */
-    cudaEvent_t *stamp; /* DT_CUDA_MAX_STAMPS, created as needed */
+    bool told_unpinned;        /* has warned that host memory could not be pinned */
+    struct dt_cuda_nvml *nvml; /* NULL: no sensors */
+    cudaEvent_t *stamp;        /* DT_CUDA_MAX_STAMPS, created as needed */
 };
 
 static inline size_t dt_cuda_align(size_t bytes)
@@ -208,6 +209,11 @@ dt_status dt_cuda_elapsed(struct dt_device *dev, int from, int to, double *secon
 void dt_cuda_push_range(const char *name);
 void dt_cuda_pop_range(void);
 dt_status dt_cuda_sync(struct dt_device *dev);
+
+/* nvml.c */
+void dt_cuda_open_nvml(struct dt_device *dev); /* uses dev->identity */
+void dt_cuda_close_nvml(struct dt_device *dev);
+bool dt_cuda_read_sensors(struct dt_device *dev, struct dt_sensors *out);
 
 /* choose.c */
 dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared);

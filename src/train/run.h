@@ -9,6 +9,7 @@
 #include "train/save_policy.h"
 #include "train/session.h"
 #include "train/stop.h"
+#include "train/telemetry.h"
 #include "train/timeline.h"
 #include "watch/stragglers.h"
 #include "watch/watchdog.h"
@@ -22,6 +23,7 @@ struct run {
     struct dt_stop stop;
     struct dt_save_policy save_policy;
     struct dt_stragglers stragglers;
+    struct dt_telemetry telemetry;
     struct dt_timeline timeline;
     struct dt_run_folder folder; /* rank 0 */
     struct dt_watchdog *watchdog;

@@ -271,6 +271,7 @@ static dt_status train(struct run *r)
             trace(r, r->at.step + 1);
             DT_TRY(run_step(r));
             DT_TRY(after_step(r));
+            dt_telemetry_step(&r->telemetry, s, r->at.step);
         } while (r->at.batch != 0 && !is_finished(r));
         DT_TRY(report_input(r));
     }

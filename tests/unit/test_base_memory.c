@@ -48,6 +48,22 @@ static void put(const char *root, const char *folder, const char *name, const ch
     assert_int_equal(dt_file_save(path, text, strlen(text)), DT_OK);
 }
 
+static void test_use(void **state)
+{
+    const char *root = *state;
+    struct dt_memory_use use;
+    dt_memory_use(&use, root);
+    assert_true(use.total == 0 && use.available == 0 && use.cached == 0 && use.resident == 0);
+    put(root, "proc", "meminfo",
+        "MemTotal:  9000 kB\nMemAvailable:  8000 kB\nCached: 700 kB\nSwapCached: 5 kB\n");
+    put(root, "proc/self", "status", "Name: x\nVmHWM: 70 kB\nVmRSS:\t      60 kB\nThreads: 3\n");
+    dt_memory_use(&use, root);
+    assert_true(use.total == 9000 * 1024 && use.available == 8000 * 1024);
+    assert_true(use.cached == 700 * 1024 && use.resident == 60 * 1024);
+    dt_memory_use(&use, "");
+    assert_true(use.total > use.available && use.available > 0 && use.resident > 0);
+}
+
 static void test_least_of_all(void **state)
 {
     const char *root = *state;
@@ -120,6 +136,7 @@ static void test_this_machine(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_use, make_root, remove_root),
         cmocka_unit_test_setup_teardown(test_least_of_all, make_root, remove_root),
         cmocka_unit_test_setup_teardown(test_limit, make_root, remove_root),
         cmocka_unit_test_setup_teardown(test_kills, make_root, remove_root),

@@ -1,0 +1,126 @@
+/* Sensors of the GPU, from NVIDIA's management library, which comes with the driver and is loaded
+ * while the program runs: without it there are none. Its header is not part of every toolkit, so
+ * the few declarations that are needed stand here, as in nvml.h. */
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cuda/internal.h"
+
+enum { SUCCESS = 0, CLOCK_SM = 1, CLOCK_MEMORY = 2, TEMPERATURE_GPU = 0 };
+enum { ERROR_UNCORRECTED = 1, SINCE_BOOT = 0 };
+
+struct utilisation {
+    unsigned gpu, memory; /* per cent of the time */
+};
+
+struct memory {
+    unsigned long long total, free, used;
+};
+
+/* Each function returns SUCCESS or an error. The sensors' are NULL if the driver lacks them. */
+struct dt_cuda_nvml {
+    void *library, *gpu;
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*find)(const char *uuid, void **gpu);
+    int (*power)(void *gpu, unsigned *milliwatts);
+    int (*temperature)(void *gpu, int sensor, unsigned *celsius);
+    int (*clock)(void *gpu, int clock, unsigned *mhz);
+    int (*utilisation)(void *gpu, struct utilisation *out);
+    int (*memory)(void *gpu, struct memory *out);
+    int (*ecc)(void *gpu, int error, int counter, unsigned long long *n);
+    int (*throttle)(void *gpu, unsigned long long *reasons);
+};
+
+#define AT(field) offsetof(struct dt_cuda_nvml, field)
+static const struct {
+    const char *name;
+    size_t at;
+} functions[] = {
+    {"nvmlInit_v2", AT(init)},
+    {"nvmlShutdown", AT(shutdown)},
+    {"nvmlDeviceGetHandleByUUID", AT(find)},
+    {"nvmlDeviceGetPowerUsage", AT(power)},
+    {"nvmlDeviceGetTemperature", AT(temperature)},
+    {"nvmlDeviceGetClockInfo", AT(clock)},
+    {"nvmlDeviceGetUtilizationRates", AT(utilisation)},
+    {"nvmlDeviceGetMemoryInfo", AT(memory)},
+    {"nvmlDeviceGetTotalEccErrors", AT(ecc)},
+    {"nvmlDeviceGetCurrentClocksThrottleReasons", AT(throttle)}, /* before driver 535 */
+    {"nvmlDeviceGetCurrentClocksEventReasons", AT(throttle)},
+};
+
+static bool load_functions(struct dt_cuda_nvml *nvml)
+{
+    for (size_t i = 0; i < DT_COUNT(functions); i++) {
+        void *function = dlsym(nvml->library, functions[i].name);
+        if (function)
+            memcpy((char *)nvml + functions[i].at, &function, sizeof function);
+    }
+    return nvml->init && nvml->shutdown && nvml->find;
+}
+
+/* "GPU-01234567-89ab-cdef-0123-456789abcdef" */
+static bool find_gpu(struct dt_cuda_nvml *nvml, const char *identity)
+{
+    char uuid[48];
+    snprintf(uuid, sizeof uuid, "GPU-%.8s-%.4s-%.4s-%.4s-%.12s", identity, identity + 8,
+             identity + 12, identity + 16, identity + 20);
+    return nvml->find(uuid, &nvml->gpu) == SUCCESS;
+}
+
+void dt_cuda_open_nvml(struct dt_device *dev)
+{
+    struct dt_cuda_nvml *nvml;
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library || DT_NEW(nvml, 1) != DT_OK)
+        return;
+    nvml->library = library;
+    bool has_begun = load_functions(nvml) && nvml->init() == SUCCESS;
+    if (has_begun && find_gpu(nvml, dev->identity)) {
+        dev->nvml = nvml;
+        return;
+    }
+    if (has_begun)
+        nvml->shutdown();
+    dlclose(library);
+    free(nvml);
+}
+
+void dt_cuda_close_nvml(struct dt_device *dev)
+{
+    if (!dev->nvml)
+        return;
+    dev->nvml->shutdown();
+    dlclose(dev->nvml->library);
+    free(dev->nvml);
+}
+
+bool dt_cuda_read_sensors(struct dt_device *dev, struct dt_sensors *out)
+{
+    const struct dt_cuda_nvml *nvml = dev->nvml;
+    unsigned milliwatts, celsius, sm_mhz, memory_mhz;
+    struct utilisation utilisation;
+    struct memory memory;
+    unsigned long long n_errors, reasons;
+    if (!nvml)
+        return false;
+#define READ(function, value, ...) \
+    (nvml->function && nvml->function(nvml->gpu, __VA_ARGS__) == SUCCESS ? (double)(value) : NAN)
+    *out = (struct dt_sensors){
+        .power_w = READ(power, milliwatts / 1e3, &milliwatts),
+        .temperature_c = READ(temperature, celsius, TEMPERATURE_GPU, &celsius),
+        .clock_mhz = READ(clock, sm_mhz, CLOCK_SM, &sm_mhz),
+        .memory_clock_mhz = READ(clock, memory_mhz, CLOCK_MEMORY, &memory_mhz),
+        .utilisation = READ(utilisation, utilisation.gpu, &utilisation),
+        .memory_used_bytes = READ(memory, memory.used, &memory),
+        .ecc_errors = READ(ecc, n_errors, ERROR_UNCORRECTED, SINCE_BOOT, &n_errors),
+        .throttle = READ(throttle, reasons, &reasons),
+    };
+#undef READ
+    return true;
+}
