@@ -1,6 +1,7 @@
-/* qsort with its comparison. */
+/* qsort with its comparison, and Student's t. */
 #include "base/sort.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static int ascending(const void *a, const void *b)
@@ -19,4 +20,26 @@ double dt_percentile_f64(const double *sorted, size_t n, double part)
     double at = part * (double)(n - 1);
     size_t low = (size_t)at, high = low + 1 < n ? low + 1 : low;
     return sorted[low] + (at - (double)low) * (sorted[high] - sorted[low]);
+}
+
+/* The 97.5 % quantile of Student's t distribution: a table, then its expansion around the normal
+ * distribution (Abramowitz and Stegun, 26.7.5), which errs by less than 0.2 %. */
+static double student(size_t freedom)
+{
+    static const double table[] = {NAN, 12.7062, 4.3027, 3.1824, 2.7764};
+    const double z = 1.959964, z2 = z * z, f = (double)freedom;
+    if (freedom < sizeof table / sizeof *table)
+        return table[freedom];
+    return z + z * (z2 + 1) / (4 * f) + z * ((5 * z2 + 16) * z2 + 3) / (96 * f * f) +
+           z * (((3 * z2 + 19) * z2 + 17) * z2 - 15) / (384 * f * f * f);
+}
+
+double dt_interval95_f64(const double *values, size_t n)
+{
+    double mean = 0, squares = 0;
+    for (size_t i = 0; i < n; i++)
+        mean += values[i] / (double)n;
+    for (size_t i = 0; i < n; i++)
+        squares += (values[i] - mean) * (values[i] - mean);
+    return n < 2 ? NAN : student(n - 1) * sqrt(squares / (double)(n - 1) / (double)n);
 }
