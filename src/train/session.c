@@ -272,13 +272,14 @@ static dt_status build_plan(struct dt_session *s, const struct dt_session_needs 
 {
     const struct dt_config *config = s->config;
     enum dt_precision precision = config->train.precision;
+    const int n_ranks = needs->no_comm ? 1 : s->n_ranks;
     bool narrow = precision == DT_PRECISION_FP16 || precision == DT_PRECISION_BF16;
     size_t max_bytes = 0;
     DT_TRY(find_memory(s, &max_bytes));
     struct dt_plan_options options = {
         .bucket_bytes = (size_t)(config->comm.bucket_cap_mb * (1 << 20)),
         .last_bucket_bytes = (size_t)(config->comm.last_bucket_cap_mb * (1 << 20)),
-        .n_ranks = s->n_ranks,
+        .n_ranks = n_ranks,
         .comm = {.plane = s->plane,
                  .ring = config->comm.algorithm == DT_ALGORITHM_RING,
                  .timeout_s = config->device.timeout_s,
@@ -291,7 +292,7 @@ static dt_status build_plan(struct dt_session *s, const struct dt_session_needs 
     };
     if (needs->layout_only)
         return dt_plan_layout(&s->plan, s->graph, s->backend, s->device, &options);
-    return dt_plan_build(&s->plan, s->graph, s->backend, s->device, s->n_ranks > 1 ? s->comm : NULL,
+    return dt_plan_build(&s->plan, s->graph, s->backend, s->device, n_ranks > 1 ? s->comm : NULL,
                          &options);
 }
 
