@@ -53,10 +53,17 @@ dt_status dt_predict(struct dt_comm *comm, const struct dt_config *config,
                      const struct dt_predict_options *options);
 
 struct dt_bench_options {
-    const char *json_path; /* NULL = no file */
-    bool profile;          /* seconds per op, on stdout */
+    const char *json_path;   /* NULL = no file */
+    bool profile;            /* also tables of the time of every op */
+    bool real_data;          /* of the configuration, not synthetic */
+    bool forward_only;       /* evaluation list instead of training */
+    bool no_comm;            /* no gradients are summed */
+    const char *batch_sizes; /* images per rank: "32,64,128" or "auto"; NULL = as configured */
+    const char *compare;     /* JSON file of an earlier result, NULL = none */
+    const char *tolerance;   /* "5%" */
 };
-/* dtrain bench: synthetic data, warm-up, rounds, images/s. */
+/* dtrain bench: warm-up, rounds, images/s. With `compare`, DT_ERR_DISAGREE if it is slower than
+ * before by more than the tolerance and by more than the noise of both. */
 dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
                    const struct dt_bench_options *options);
 

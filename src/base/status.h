@@ -18,7 +18,7 @@ typedef enum dt_status {
     DT_ERR_CREATE = 73,        /* cannot create an output */
     DT_ERR_IO = 74,            /* reading or writing failed */
     DT_STOPPED = 75,           /* stopped on request, checkpoint saved: run again to continue */
-    DT_ERR_DISAGREE = 76,      /* ranks disagree */
+    DT_ERR_DISAGREE = 76,      /* ranks disagree, or two benchmarks do */
     DT_ERR_PERMISSION = 77,    /* no permission */
     DT_ERR_CONFIG = 78,        /* wrong configuration */
     DT_ERR_HANG = 80,          /* a rank or its device made no progress in time */

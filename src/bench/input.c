@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sort.h"
+#include "bench/bench.h"
 #include "dtrain/train.h"
 #include "train/session.h"
 
@@ -339,19 +340,23 @@ static double plan_s(const struct bench *b)
     return b->result.n_rounds * (2 * stages_s + n * (2 - b->result.is_raw) * round_s);
 }
 
-/* Uses the index that training stores in its run folder, but does not create one there. */
+/* A benchmark does not create an index there. */
+dt_status dt_bench_find_index(const struct dt_session *s, const char **dir)
+{
+    char index[DT_PATH_MAX];
+    int64_t found = 0;
+    if (s->rank == 0 && dt_file_path(index, "%s/index", s->config->output.dir) == DT_OK)
+        found = dt_file_exists(index);
+    DT_TRY(dt_comm_sum_i64(s->comm, &found, 1));
+    *dir = found ? s->config->output.dir : NULL;
+    return DT_OK;
+}
+
 static dt_status open_set(struct bench *b)
 {
     struct dt_session *s = &b->session;
-    char index[DT_PATH_MAX];
-    const char *dir = s->config->output.dir;
     struct dt_session_needs needs = {.train = true, .input_only = true};
-    int64_t found = 0;
-    if (s->rank == 0 && dt_file_path(index, "%s/index", dir) == DT_OK)
-        found = dt_file_exists(index);
-    DT_TRY(dt_comm_sum_i64(s->comm, &found, 1));
-    if (found)
-        needs.cache_dir = dir;
+    DT_TRY(dt_bench_find_index(s, &needs.cache_dir));
     DT_TRY(dt_session_open(s, &needs));
     if (images_per_rank(b) > 0)
         return DT_OK;

@@ -13,7 +13,7 @@ struct dt_arguments {
     const struct dt_command *command;
     bool named; /* the command was named, not assumed by default */
     const char *config, *resume, *out, *weights, *json, *prefix, *devkit, *confusion, *predictions,
-        *output, *trace;
+        *output, *trace, *data, *batch_sizes, *compare, *tolerance;
     const char **sets;
     size_t n_sets;
     double max_time_s;
@@ -21,7 +21,8 @@ struct dt_arguments {
         top, count;
     int64_t decode;      /* -1 = all */
     const char *dry_run; /* NULL = no; "" or "plan" */
-    bool allow_config_change, profile, input, skip_bad, per_class, tee, help, version;
+    bool allow_config_change, profile, input, forward_only, no_comm, skip_bad, per_class, tee, help,
+        version;
     char **operands;
     int n_operands;
 };

@@ -20,9 +20,9 @@
     RANKS(predict, "predict", "RUN IMAGE...",                                                      \
           "Name the most probable classes of images: files, folders, or - for a list on stdin.",   \
           0, "top", "config", "set")                                                               \
-    RANKS(bench, "bench", "",                                                                      \
-          "Measure images per second, on synthetic data or of the input pipeline alone.", 0,       \
-          "config", "set", "json", "profile", "input")                                             \
+    RANKS(bench, "bench", "", "Measure images per second of training, or of a part of it.", 0,     \
+          "config", "set", "json", "data", "batch-size-per-rank", "forward-only", "no-comm",       \
+          "profile", "compare", "tolerance", "input")                                              \
     RANKS(samples, "samples", "",                                                                  \
           "Draw training images as the network sees them: augmented, mixed, with their classes.",  \
           1, "config", "set", "count", "output")                                                   \
@@ -52,7 +52,7 @@
           "one key.",                                                                              \
           0, "config", "set", "out")
 
-enum { DT_COMMAND_OPTIONS = 10 }; /* most per sub-command */
+enum { DT_COMMAND_OPTIONS = 16 }; /* most per sub-command */
 
 struct dt_command {
     const char *name, *operands, *summary;

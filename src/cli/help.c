@@ -39,6 +39,7 @@ void dt_help_print(const struct dt_command *command)
         "  DTRAIN_FAULT=stop@100:1  inject a fault, here: stop rank 1 at step 100\n\n"
         "Exit codes: 0 done, 64 usage, 65 bad data, 66 input missing, 69 device, 70 internal,\n"
         "  71 memory, 73 cannot create output, 74 I/O, 75 stopped with a checkpoint (run again),\n"
-        "  76 ranks disagree, 77 permission, 78 configuration, 80 hang, 81 numerical,\n"
-        "  82 weights differ between ranks, 83 no checkpoint, 84 run folder in use.\n");
+        "  76 ranks disagree, or slower than bench --compare accepts, 77 permission,\n"
+        "  78 configuration, 80 hang, 81 numerical, 82 weights differ between ranks,\n"
+        "  83 no checkpoint, 84 run folder in use.\n");
 }

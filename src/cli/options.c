@@ -49,7 +49,20 @@ static const struct dt_option options[] = {
     {"top", DT_OPTION_INTEGER, AT(top), 1, INT_MAX, "N",
      "print the N most probable classes (default: 5; also -k)"},
     {"json", DT_OPTION_TEXT, AT(json), 0, 0, "FILE", "write the results as JSON"},
-    {"profile", DT_OPTION_FLAG, AT(profile), 0, 0, NULL, "print the time of every op"},
+    {"data", DT_OPTION_TEXT, AT(data), 0, 0, "KIND",
+     "synthetic (default), or real: the configured data"},
+    {"batch-size-per-rank", DT_OPTION_TEXT, AT(batch_sizes), 0, 0, "N",
+     "images per rank: 64, or 32,64,128 one after the other, or auto: the most that fit"},
+    {"forward-only", DT_OPTION_FLAG, AT(forward_only), 0, 0, NULL,
+     "measure the forward pass of an evaluation"},
+    {"no-comm", DT_OPTION_FLAG, AT(no_comm), 0, 0, NULL,
+     "train every rank on its own, to see what communication costs"},
+    {"profile", DT_OPTION_FLAG, AT(profile), 0, 0, NULL,
+     "print the time of every op and layer, and what limits them"},
+    {"compare", DT_OPTION_TEXT, AT(compare), 0, 0, "OLD.json",
+     "exit with code 76 if slower than this result of --json"},
+    {"tolerance", DT_OPTION_TEXT, AT(tolerance), 0, 0, "P%",
+     "how much slower than OLD.json is acceptable (default: 5%); the noise of both always is"},
     {"input", DT_OPTION_FLAG, AT(input), 0, 0, NULL,
      "measure the input pipeline alone, on the real data"},
     {"prefix", DT_OPTION_TEXT, AT(prefix), 0, 0, "P",
@@ -317,7 +330,9 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
                                   .size = 64,
                                   .seed = 1,
                                   .top = 5,
-                                  .count = 32};
+                                  .count = 32,
+                                  .data = "synthetic",
+                                  .tolerance = "5%"};
     DT_TRY(choose_command(args, argc, argv));
     if (args->command->run != dt_cmd_doctor) /* doctor reports it itself */
         DT_TRY(dt_isa_check());

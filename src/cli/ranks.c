@@ -175,11 +175,22 @@ dt_status dt_cmd_predict(struct dt_comm *comm, const struct dt_config *config,
 dt_status dt_cmd_bench(struct dt_comm *comm, const struct dt_config *config,
                        const struct dt_arguments *args)
 {
-    if (args->input && args->profile)
-        DT_FAIL_ALIKE(DT_ERR_USAGE,
-                      "--profile: dtrain bench --input runs no ops; see dtrain --help");
+    const bool is_real = strcmp(args->data, "real") == 0;
+    struct dt_bench_options options = {.json_path = args->json,
+                                       .profile = args->profile,
+                                       .real_data = is_real,
+                                       .forward_only = args->forward_only,
+                                       .no_comm = args->no_comm,
+                                       .batch_sizes = args->batch_sizes,
+                                       .compare = args->compare,
+                                       .tolerance = args->tolerance};
+    if (!is_real && strcmp(args->data, "synthetic") != 0)
+        DT_FAIL_ALIKE(DT_ERR_USAGE, "--data %s: write real or synthetic", args->data);
+    if (args->input && (args->profile || is_real || args->forward_only || args->no_comm ||
+                        args->batch_sizes || args->compare))
+        DT_FAIL_ALIKE(DT_ERR_USAGE, "--input: dtrain bench --input runs no network, so of the "
+                                    "other options it takes only --json; see dtrain --help");
     if (args->input)
         return dt_bench_input(comm, config, args->json);
-    struct dt_bench_options options = {.json_path = args->json, .profile = args->profile};
     return dt_bench(comm, config, &options);
 }

@@ -150,6 +150,13 @@ assert ms <= 1e3 * result["compute_s"] * 1.001, (ms, result)
 # The logits of 8 images and 10 classes, padded to 16, their gradient, and the labels.
 assert nodes["softmax_xent", "softmax_xent"]["mb"] < 0.005, nodes
 PY
+DTRAIN_EMULATED_MEMORY_MB=32 "$dtrain" bench --config "$work/config.json" --forward-only --profile \
+    --set bench.rounds=1 --set bench.steps_per_round=1 --batch-size-per-rank auto > "$work/table" \
+    2> "$work/log" || fail "$(cat "$work/log")"
+grep -q "^Batch size auto: [0-9]* images per rank, which take [23].* MB of 3. MB$" \
+    "$work/table" || fail "$(cat "$work/table")"
+grep -q "% of the data sheet's 67 TFLOP/s" "$work/table" || fail "$(cat "$work/table")"
+grep -q "^conv2  *conv  *[0-9]" "$work/table" || fail "no table: $(cat "$work/table")"
 
 # Two ranks with half the batch each: on one GPU, and on two.
 run 2 ranks --set device.allow_shared_gpu=true

@@ -1,0 +1,90 @@
+/* Inside the bench room: one measurement of training or of the forward pass, shared by the files
+ * that make it (sizes.c, train.c, peak.c) and those that show it (result.c, profile.c, compare.c).
+ * Functions are collective unless said otherwise. */
+#ifndef DTRAIN_BENCH_BENCH_H
+#define DTRAIN_BENCH_BENCH_H
+
+#include "base/host.h"
+#include "base/json.h"
+#include "dtrain/train.h"
+#include "train/session.h"
+
+/* What one rank has measured. Seconds are per step. */
+struct dt_bench_rank {
+    double step_s, step_median_s, wait_s, compute_s, comm_s;
+    double peak_flops_per_s, copy_bytes_per_s; /* peak.c; 0 = not measured */
+    double rss_bytes;                          /* peak */
+};
+enum { DT_BENCH_NUMBERS = sizeof(struct dt_bench_rank) / sizeof(double) };
+
+/* The result that --compare names. */
+struct dt_bench_old {
+    struct dt_json_doc *doc;   /* owned by the caller of load, NULL at first */
+    double images_per_s, ci95; /* ci95: 0 if unknown */
+    double tolerance;          /* fraction */
+};
+
+struct dt_bench {
+    struct dt_session session;
+    const struct dt_bench_options *options;
+    const struct dt_bench_old *old; /* rank 0 with --compare, else NULL */
+    enum dt_phase phase;            /* DT_EVAL: --forward-only */
+    int images, n_steps;            /* per rank and step; measured steps */
+    struct dt_loader *loader;       /* of the phase */
+    uint32_t epoch;
+    int64_t step;           /* steps done, with the warm-up */
+    double begin_s, said_s; /* dt_clock_s of the first step, of the last output */
+    double *step_s;         /* per measured step: of the slowest rank; sorted by dt_bench_sum_up */
+    double *images_per_s;   /* per round: of one rank */
+    char (*hosts)[DT_HOST_MAX]; /* of all ranks */
+    struct dt_bench_rank own, *ranks;
+    int peak_size; /* of the fastest matrix product, 0 = not measured */
+
+    /* dt_bench_sum_up: */
+    double mean, spread, ci95; /* images_per_s: mean, 1.96 standard deviations, and half the 95 %
+                                  interval of the mean, NaN with one round */
+    double flops, flops_per_s; /* per rank: of a step */
+    double mfu;                /* NaN if the peak is unknown */
+    double step_mean_s;        /* of the slowest rank */
+    struct dt_bench_rank all;  /* means over the ranks, but the largest rss_bytes */
+};
+
+/* train.c: begin sets up the configuration for `per_rank` images per step (0: as configured), end
+ * releases everything. Between them, measure opens the session, measures, prints and appends the
+ * result to `w`: DT_ERR_MEMORY if it does not fit. */
+dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct dt_config *config,
+                         const struct dt_bench_options *options, int per_rank);
+struct dt_session_needs dt_bench_needs(const struct dt_bench *b);
+dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w);
+void dt_bench_end(struct dt_bench *b, dt_status status);
+
+/* peak.c: sets the peaks in b->own and peak_size; 0 if the memory is too small. */
+dt_status dt_bench_peaks(struct dt_bench *b);
+/* Of the data sheet, dense, in FLOP/s; 0 = unknown. Local. */
+double dt_bench_paper_flops(const struct dt_bench *b);
+
+/* result.c, local. "1.23 T", "45.6 G" into out[bytes]. */
+const char *dt_bench_format_rate(char *out, size_t bytes, double value);
+double dt_bench_plan_bytes(const struct dt_plan *plan);
+void dt_bench_print_header(const struct dt_bench *b);
+void dt_bench_sum_up(struct dt_bench *b);
+void dt_bench_print(const struct dt_bench *b);
+/* What must be equal for two results to be compared: members of an open object. */
+void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w);
+dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w);
+
+/* profile.c, local: time, bytes and flops by op and by layer, with conclusions. */
+dt_status dt_bench_print_profile(const struct dt_bench *b);
+dt_status dt_bench_write_profile(const struct dt_bench *b, struct dt_jsonw *w);
+
+/* compare.c, local. load: DT_ERR_USAGE for a bad tolerance. check: DT_ERR_CONFIG if `b` measures
+ * something else than b->old. compare: prints a sentence, or DT_ERR_DISAGREE if this result is
+ * slower than the tolerance and the noise of both allow. */
+dt_status dt_bench_old_load(struct dt_bench_old *old, const struct dt_bench_options *options);
+dt_status dt_bench_check_old(const struct dt_bench *b);
+dt_status dt_bench_compare(const struct dt_bench *b);
+
+/* input.c: the folder of the index that a training run has kept, NULL if there is none. */
+dt_status dt_bench_find_index(const struct dt_session *s, const char **dir);
+
+#endif

@@ -1,0 +1,210 @@
+/* `dtrain bench --profile`: where the time of a step goes, by op and by layer, and what follows
+ * from it. All times are of rank 0; the bytes of an op are those of its tensors, each counted once.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "bench/bench.h"
+
+/* Per step. */
+struct row {
+    const char *name, *op; /* op: "" if the name is the op's */
+    double s, bytes, flops;
+};
+
+static int slowest_first(const void *a, const void *b)
+{
+    double x = ((const struct row *)a)->s, y = ((const struct row *)b)->s;
+    return (x < y) - (x > y);
+}
+
+/* One row per node if by_layer, else one per op; only those that take time. */
+static dt_status list_rows(const struct dt_bench *b, bool by_layer, struct row **rows, int *n)
+{
+    const struct dt_plan *plan = b->session.plan;
+    const struct dt_graph *g = plan->graph;
+    const double n_passes = b->session.n_passes;
+    const int n_all = by_layer ? g->n_nodes : DT_N_OPS;
+    *n = 0;
+    DT_TRY(DT_NEW(*rows, (size_t)n_all));
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        struct row *row = &(*rows)[by_layer ? i : (int)node->op];
+        if (plan->node_s[i] <= 0)
+            continue;
+        row->name = by_layer ? node->name : dt_op_name(node->op);
+        row->op = by_layer ? dt_op_name(node->op) : "";
+        row->s += plan->node_s[i] / b->n_steps;
+        row->bytes += n_passes * dt_plan_node_bytes(plan, node);
+        row->flops += n_passes * dt_node_flops(g, node);
+    }
+    qsort(*rows, (size_t)n_all, sizeof **rows, slowest_first);
+    while (*n < n_all && (*rows)[*n].s > 0)
+        ++*n;
+    return DT_OK;
+}
+
+/* --- Tables --- */
+
+static void print_rows(const struct dt_bench *b, const struct row *rows, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct row *row = &rows[i];
+        printf("%-34s %-20s %6.1f %% %10.3f", row->name, row->op, 100 * row->s / b->own.step_s,
+               1e3 * row->s);
+        if (row->bytes > 0)
+            printf(" %8.1f %9.1f", row->bytes / 1e9 / row->s, row->flops / 1e9 / row->s);
+        printf("\n");
+    }
+}
+
+static void print_head(const char *what, const char *op)
+{
+    printf("\n%-34s %-20s %8s %10s %8s %9s\n", what, op, "share", "ms", "GB/s", "GFLOP/s");
+}
+
+/* What is not an op. */
+static void print_rest(const struct dt_bench *b, double ops_s)
+{
+    struct dt_plan_times times;
+    dt_plan_get_times(b->session.plan, &times);
+    const struct dt_bench_rank *own = &b->own;
+    const double sums_s = times.compute_s / b->n_steps - ops_s;
+    const double update_s = times.update_s / b->n_steps;
+    const struct row rows[] = {
+        {"sums over micro-batches", "", sums_s, 0, 0},
+        {"update", "", update_s, 0, 0},
+        {"exposed communication", "", own->comm_s, 0, 0},
+        {"waiting for input", "", own->wait_s, 0, 0},
+        {"other", "", own->step_s - own->compute_s - own->comm_s - own->wait_s, 0, 0},
+        {"step", "", own->step_s, 0, 0},
+    };
+    for (size_t i = 0; i < DT_COUNT(rows); i++)
+        if (rows[i].s > 1e-7)
+            print_rows(b, &rows[i], 1);
+}
+
+/* --- What follows --- */
+
+/* Seconds at the measured rates of a matrix product and of a copy, whichever takes longer; *memory
+ * tells which one. */
+static double roofline_s(const struct dt_bench *b, const struct row *row, bool *memory)
+{
+    const double copy_s = row->bytes / b->own.copy_bytes_per_s;
+    const double product_s = row->flops / b->own.peak_flops_per_s;
+    *memory = copy_s > product_s;
+    return fmax(copy_s, product_s);
+}
+
+static const struct row *find_slowest(const struct dt_bench *b, const struct row *rows, int n)
+{
+    const struct row *found = NULL;
+    double most_s = 0;
+    bool memory;
+    for (int i = 0; i < n; i++)
+        if (rows[i].s - roofline_s(b, &rows[i], &memory) > most_s) {
+            most_s = rows[i].s - roofline_s(b, &rows[i], &memory);
+            found = &rows[i];
+        }
+    return found;
+}
+
+static void say_op(const struct dt_bench *b, const struct row *rows, int n)
+{
+    const struct row *row = find_slowest(b, rows, n);
+    bool memory = false;
+    if (b->own.peak_flops_per_s <= 0 || b->own.copy_bytes_per_s <= 0) {
+        printf("The peaks of the device could not be measured: too little memory is left.\n");
+        return;
+    }
+    if (!row) {
+        printf("No op is slower than a matrix product or a copy of its size.\n");
+        return;
+    }
+    const double gain_s = row->s - roofline_s(b, row, &memory);
+    const double rate = memory ? row->bytes : row->flops;
+    const double peak = memory ? b->own.copy_bytes_per_s : b->own.peak_flops_per_s;
+    const char *unit = memory ? "B/s" : "FLOP/s";
+    char own[32], best[32];
+    printf("%s runs at %s%s of the %s%s that a %s reaches; at that rate the step would be %.1f %% "
+           "shorter, more than by any other op.\n",
+           row->name, dt_bench_format_rate(own, sizeof own, rate / row->s), unit,
+           dt_bench_format_rate(best, sizeof best, peak), unit, memory ? "copy" : "matrix product",
+           100 * gain_s / b->own.step_s);
+}
+
+static void say_comm(const struct dt_bench *b)
+{
+    const double share = b->own.comm_s / b->own.step_s;
+    if (b->session.plan->options.n_ranks == 1)
+        printf("Nothing was communicated.\n");
+    else
+        printf("Exposed communication takes %.1f %% of the step%s.\n", 100 * share,
+               share < 0.05 ? ""
+                            : "; try more images per rank or another comm.bucket_cap_mb, and see "
+                              "what --no-comm reaches");
+}
+
+static void say_input(const struct dt_bench *b)
+{
+    const double share = b->own.wait_s / b->own.step_s;
+    printf("Waiting for input takes %.1f %% of the step%s%s.\n", 100 * share,
+           b->options->real_data ? "" : " (synthetic data)",
+           share < 0.05 ? "" : "; try more data.workers, and see dtrain bench --input");
+}
+
+dt_status dt_bench_print_profile(const struct dt_bench *b)
+{
+    struct row *ops = NULL, *layers = NULL;
+    int n_ops, n_layers;
+    double ops_s = 0;
+    dt_status status = DT_OK;
+    DT_TRY_OUT(list_rows(b, false, &ops, &n_ops));
+    DT_TRY_OUT(list_rows(b, true, &layers, &n_layers));
+    for (int i = 0; i < n_ops; i++)
+        ops_s += ops[i].s;
+    print_head("op, all layers", "");
+    print_rows(b, ops, n_ops);
+    print_rest(b, ops_s);
+    print_head("layer", "op");
+    print_rows(b, layers, n_layers);
+    printf("\n");
+    say_op(b, ops, n_ops);
+    say_comm(b);
+    say_input(b);
+out:
+    free(ops);
+    free(layers);
+    return status;
+}
+
+/* --- JSON --- */
+
+static dt_status write_rows(const struct dt_bench *b, bool by_layer, struct dt_jsonw *w)
+{
+    struct row *rows = NULL;
+    int n = 0;
+    dt_status status = list_rows(b, by_layer, &rows, &n);
+    dt_jsonw_begin(w, by_layer ? "nodes" : "ops", '[');
+    for (int i = 0; i < n; i++) {
+        dt_jsonw_begin(w, NULL, '{');
+        if (by_layer)
+            dt_jsonw_string(w, "name", rows[i].name);
+        dt_jsonw_string(w, "op", by_layer ? rows[i].op : rows[i].name);
+        dt_jsonw_number(w, "ms", 1e3 * rows[i].s);
+        dt_jsonw_number(w, "mb", rows[i].bytes / 1e6);
+        dt_jsonw_number(w, "gflop", rows[i].flops / 1e9);
+        dt_jsonw_close(w, '}');
+    }
+    dt_jsonw_close(w, ']');
+    free(rows);
+    return status;
+}
+
+dt_status dt_bench_write_profile(const struct dt_bench *b, struct dt_jsonw *w)
+{
+    DT_TRY(write_rows(b, false, w));
+    return write_rows(b, true, w);
+}

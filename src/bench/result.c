@@ -1,0 +1,307 @@
+/* The result of a benchmark: statistics, the lines on stdout, and JSON. Iterations and totals have
+ * the format of Horovod's synthetic benchmark. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/build.h"
+#include "base/mem.h"
+#include "base/memory.h"
+#include "base/sort.h"
+#include "bench/bench.h"
+
+const char *dt_bench_format_rate(char *out, size_t bytes, double value)
+{
+    const bool tera = value >= 1e12;
+    snprintf(out, bytes, "%.3g %s", value / (tera ? 1e12 : 1e9), tera ? "T" : "G");
+    return out;
+}
+
+double dt_bench_plan_bytes(const struct dt_plan *plan)
+{
+    double bytes = 0;
+    for (int a = 0; a < DT_N_ARENAS; a++)
+        bytes += (double)plan->arena_bytes[a];
+    return bytes;
+}
+
+static const char *mode(const struct dt_bench *b)
+{
+    return b->phase == DT_EVAL ? "forward" : b->options->no_comm ? "train_no_comm" : "train";
+}
+
+/* --- Header --- */
+
+/* The rank is the first of its host. */
+static bool is_new_host(const struct dt_bench *b, int rank)
+{
+    for (int r = 0; r < rank; r++)
+        if (strcmp(b->hosts[r], b->hosts[rank]) == 0)
+            return false;
+    return true;
+}
+
+static int count_hosts(const struct dt_bench *b)
+{
+    int n = 0;
+    for (int r = 0; r < b->session.n_ranks; r++)
+        n += is_new_host(b, r);
+    return n;
+}
+
+static const char *describe_mode(const struct dt_bench *b)
+{
+    if (b->phase == DT_EVAL)
+        return "forward pass of an evaluation only";
+    return b->options->no_comm ? "training without communication: every rank on its own"
+                               : "training";
+}
+
+void dt_bench_print_header(const struct dt_bench *b)
+{
+    const struct dt_session *s = &b->session;
+    const struct dt_config *config = s->config;
+    const int n_hosts = count_hosts(b);
+    const bool is_cpu = s->backend == &dt_backend_cpu;
+    struct dt_loader_times times;
+    char device[256], memory[32];
+    s->backend->describe(s->device, device, sizeof device);
+    dt_loader_times(b->loader, &times);
+    printf("Model:       %s, images of %d x %d, %d classes\n", s->model->name,
+           config->model.image_size, config->model.image_size, s->num_classes);
+    printf("Mode:        %s\n", describe_mode(b));
+    printf("Batch size:  %d global\n             %d per rank", s->global_batch_size, b->images);
+    printf(s->n_passes > 1 ? " in %d micro-batches\n" : "\n", s->n_passes);
+    printf("Ranks:       %d on %d host%s (%s%s)\n", s->n_ranks, n_hosts, n_hosts > 1 ? "s" : "",
+           b->hosts[0], n_hosts > 1 ? ", ..." : "");
+    printf("Device:      %s\n", device);
+    printf("Threads:     %d for computing, %d for data, per rank\n", is_cpu ? s->n_threads : 1,
+           times.workers);
+    printf("Precision:   %s\n", dt_precision_name(config->train.precision));
+    printf("Data:        %s\n", !b->options->real_data ? "synthetic, through the loader"
+                                : b->phase == DT_TRAIN ? config->data.train
+                                                       : config->data.val);
+    printf("Memory:      %s per rank for the plan\n",
+           dt_memory_format(memory, sizeof memory, (uint64_t)dt_bench_plan_bytes(s->plan)));
+    printf("Running warm-up of %d steps, then %d rounds of %d\n", config->bench.warmup_steps,
+           config->bench.rounds, config->bench.steps_per_round);
+    (void)fflush(stdout);
+}
+
+/* --- Statistics --- */
+
+static void sum_up_ranks(struct dt_bench *b)
+{
+    double most_bytes = 0, *all = (double *)&b->all;
+    for (int r = 0; r < b->session.n_ranks; r++) {
+        for (int i = 0; i < DT_BENCH_NUMBERS; i++)
+            all[i] += ((const double *)&b->ranks[r])[i] / b->session.n_ranks;
+        most_bytes = fmax(most_bytes, b->ranks[r].rss_bytes);
+    }
+    b->all.rss_bytes = most_bytes;
+}
+
+void dt_bench_sum_up(struct dt_bench *b)
+{
+    const struct dt_session *s = &b->session;
+    const struct dt_graph *g = s->plan->graph;
+    const size_t n_rounds = (size_t)s->config->bench.rounds;
+    double variance = 0;
+    sum_up_ranks(b);
+    dt_sort_f64(b->step_s, (size_t)b->n_steps);
+    for (int i = 0; i < b->n_steps; i++)
+        b->step_mean_s += b->step_s[i] / b->n_steps;
+    for (size_t i = 0; i < n_rounds; i++)
+        b->mean += b->images_per_s[i] / (double)n_rounds;
+    for (size_t i = 0; i < n_rounds; i++)
+        variance += pow(b->images_per_s[i] - b->mean, 2) / (double)n_rounds;
+    b->spread = 1.96 * sqrt(variance);
+    b->ci95 = dt_interval95_f64(b->images_per_s, n_rounds);
+    for (int n = 0; n < g->n_nodes; n++)
+        if (g->node[n].phase == b->phase)
+            b->flops += s->n_passes * dt_node_flops(g, &g->node[n]);
+    b->flops_per_s = b->flops * b->mean / b->images;
+    b->mfu = b->all.peak_flops_per_s > 0 ? b->flops_per_s / b->all.peak_flops_per_s : NAN;
+}
+
+static double percentile(const struct dt_bench *b, double part)
+{
+    return dt_percentile_f64(b->step_s, (size_t)b->n_steps, part);
+}
+
+/* --- Lines --- */
+
+static void print_flops(const struct dt_bench *b)
+{
+    const double peak = b->all.peak_flops_per_s, paper = dt_bench_paper_flops(b);
+    char text[32];
+    printf("Compute: %sFLOP/s per rank (convolutions counted as direct)",
+           dt_bench_format_rate(text, sizeof text, b->flops_per_s));
+    if (peak > 0)
+        printf(", MFU %.1f %% of the %sFLOP/s measured for a product of %d x %d matrices in %s",
+               100 * b->mfu, dt_bench_format_rate(text, sizeof text, peak), b->peak_size,
+               b->peak_size, dt_precision_name(b->session.config->train.precision));
+    if (paper > 0)
+        printf("; %.1f %% of the data sheet's %sFLOP/s", 100 * b->flops_per_s / paper,
+               dt_bench_format_rate(text, sizeof text, paper));
+    printf("\n");
+}
+
+void dt_bench_print(const struct dt_bench *b)
+{
+    const struct dt_session *s = &b->session;
+    const double n = s->n_ranks;
+    char plan[32], rss[32];
+    printf("Img/sec per rank: %.1f +-%.1f\n", b->mean, b->spread);
+    printf("Total img/sec on %d rank(s): %.1f +-%.1f\n", s->n_ranks, b->mean * n, b->spread * n);
+    if (isfinite(b->ci95))
+        printf("95 %% confidence interval of the total: %.1f to %.1f\n", (b->mean - b->ci95) * n,
+               (b->mean + b->ci95) * n);
+    printf("Step: p50 %.1f ms, p95 %.1f ms, p99 %.1f ms\n", 1e3 * percentile(b, 0.5),
+           1e3 * percentile(b, 0.95), 1e3 * percentile(b, 0.99));
+    print_flops(b);
+    printf("Memory: %s per rank for the plan, peak RSS %s\n",
+           dt_memory_format(plan, sizeof plan, (uint64_t)dt_bench_plan_bytes(s->plan)),
+           dt_memory_format(rss, sizeof rss, (uint64_t)b->all.rss_bytes));
+}
+
+/* --- JSON --- */
+
+struct number {
+    const char *key;
+    double value;
+    bool is_known;
+};
+
+static void write_known(struct dt_jsonw *w, const struct number *numbers, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (numbers[i].is_known)
+            dt_jsonw_number(w, numbers[i].key, numbers[i].value);
+}
+
+static void write_numbers(const struct dt_bench *b, struct dt_jsonw *w)
+{
+    const struct dt_bench_rank *all = &b->all;
+    const double n = b->session.n_ranks, paper = dt_bench_paper_flops(b);
+    const bool has_peak = all->peak_flops_per_s > 0;
+    const bool has_times = dt_session_has_times(&b->session);
+    const struct number numbers[] = {
+        {"images_per_s_per_rank", b->mean, true},
+        {"images_per_s", b->mean * n, true},
+        {"images_per_s_ci95", b->ci95 * n, true},
+        {"step_median_s", percentile(b, 0.5), true},
+        {"step_p95_s", percentile(b, 0.95), true},
+        {"step_p99_s", percentile(b, 0.99), true},
+        {"step_mean_s", b->step_mean_s, true},
+        {"data_wait_s", all->wait_s, true},
+        {"compute_s", all->compute_s, has_times},
+        {"exposed_comm_s", all->comm_s, has_times},
+        {"data_wait_share", all->wait_s / b->step_mean_s, true},
+        {"compute_share", all->compute_s / b->step_mean_s, has_times},
+        {"exposed_comm_share", all->comm_s / b->step_mean_s, has_times},
+        {"peak_rss_bytes", all->rss_bytes, true},
+        {"plan_bytes", dt_bench_plan_bytes(b->session.plan), true},
+        {"flops_per_step", b->flops * n, true},
+        {"flops_per_s", b->flops_per_s * n, true},
+        {"peak_flops_per_s", all->peak_flops_per_s * n, has_peak},
+        {"peak_copy_bytes_per_s", all->copy_bytes_per_s * n, all->copy_bytes_per_s > 0},
+        {"mfu", b->mfu, has_peak},
+        {"paper_flops_per_s", paper * n, paper > 0},
+        {"paper_mfu", b->flops_per_s / paper, paper > 0},
+    };
+    write_known(w, numbers, DT_COUNT(numbers));
+    dt_jsonw_begin(w, "rounds_images_per_s", '[');
+    for (int i = 0; i < b->session.config->bench.rounds; i++)
+        dt_jsonw_number(w, NULL, b->images_per_s[i] * n);
+    dt_jsonw_close(w, ']');
+}
+
+static void write_ranks(const struct dt_bench *b, struct dt_jsonw *w)
+{
+    const bool has_times = dt_session_has_times(&b->session);
+    dt_jsonw_begin(w, "hosts", '[');
+    for (int r = 0; r < b->session.n_ranks; r++)
+        if (is_new_host(b, r))
+            dt_jsonw_string(w, NULL, b->hosts[r]);
+    dt_jsonw_close(w, ']');
+    dt_jsonw_begin(w, "per_rank", '[');
+    for (int r = 0; r < b->session.n_ranks; r++) {
+        const struct dt_bench_rank *rank = &b->ranks[r];
+        const struct number numbers[] = {
+            {"images_per_s", b->images / rank->step_s, true},
+            {"step_median_s", rank->step_median_s, true},
+            {"data_wait_s", rank->wait_s, true},
+            {"compute_s", rank->compute_s, has_times},
+            {"exposed_comm_s", rank->comm_s, has_times},
+            {"peak_rss_bytes", rank->rss_bytes, true},
+            {"peak_flops_per_s", rank->peak_flops_per_s, rank->peak_flops_per_s > 0},
+        };
+        dt_jsonw_begin(w, NULL, '{');
+        dt_jsonw_string(w, "host", b->hosts[r]);
+        write_known(w, numbers, DT_COUNT(numbers));
+        dt_jsonw_close(w, '}');
+    }
+    dt_jsonw_close(w, ']');
+}
+
+void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w)
+{
+    const struct dt_session *s = &b->session;
+    dt_jsonw_string(w, "backend", s->backend->name);
+    dt_jsonw_string(w, "precision", dt_precision_name(s->config->train.precision));
+    dt_jsonw_string(w, "mode", mode(b));
+    dt_jsonw_string(w, "data", b->options->real_data ? "real" : "synthetic");
+    dt_jsonw_string(w, "model", s->model->name);
+    dt_jsonw_integer(w, "image_size", s->config->model.image_size);
+    dt_jsonw_integer(w, "ranks", s->n_ranks);
+    dt_jsonw_integer(w, "global_batch_size", s->global_batch_size);
+    dt_jsonw_integer(w, "micro_batch_size", s->micro_batch_size);
+}
+
+static bool is_recorded(const struct dt_plan *plan)
+{
+    for (int i = 0; i < DT_N_PASS_KINDS; i++)
+        if (plan->recording[i])
+            return true;
+    return false;
+}
+
+static void write_build(const struct dt_bench *b, struct dt_jsonw *w)
+{
+    const struct dt_session *s = &b->session;
+    char device[256], comm[128], date[32];
+    const time_t now = time(NULL);
+    struct tm utc;
+    gmtime_r(&now, &utc);
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    s->backend->describe(s->device, device, sizeof device);
+    dt_comm_describe_plane(s->plane, comm, sizeof comm);
+    dt_jsonw_string(w, "date", date);
+    dt_jsonw_string(w, "dtrain", DTRAIN_VERSION);
+    dt_jsonw_string(w, "build", dt_build_id());
+    dt_jsonw_string(w, "device", device);
+    dt_jsonw_string(w, "communication", comm);
+}
+
+dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w)
+{
+    char *config = NULL;
+    DT_TRY(dt_config_print(&config, b->session.config));
+    dt_jsonw_begin(w, NULL, '{');
+    write_build(b, w);
+    dt_bench_write_identity(b, w);
+    dt_jsonw_bool(w, "recorded", is_recorded(b->session.plan));
+    dt_jsonw_integer(w, "threads", b->session.n_threads);
+    dt_jsonw_integer(w, "steps", b->n_steps);
+    write_numbers(b, w);
+    write_ranks(b, w);
+    dt_jsonw_raw(w, "config", config);
+    free(config);
+    dt_status status = b->options->profile ? dt_bench_write_profile(b, w) : DT_OK;
+    dt_jsonw_close(w, '}');
+    return status;
+}

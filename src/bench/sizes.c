@@ -1,0 +1,230 @@
+/* `dtrain bench`: one measurement, or one for each of several batch sizes with a table of all. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/memory.h"
+#include "base/sort.h"
+#include "base/text.h"
+#include "bench/bench.h"
+
+enum { MOST_SIZES = 16, MOST_PER_RANK = 65536, AUTO_LEAST = 8, AUTO_MOST = 4096 };
+
+struct sizes {
+    struct dt_comm *comm;
+    const struct dt_config *config;
+    const struct dt_bench_options *options;
+    struct dt_bench bench; /* the current one */
+    int n, per_rank[MOST_SIZES];
+    struct dt_jsonw json;
+};
+
+/* --- The largest batch that fits --- */
+
+struct fit {
+    double bytes, most_bytes;
+    int most; /* images per rank in the data */
+};
+
+/* The plan and, on a GPU, the two buffers of its input. */
+static double count_bytes(const struct dt_session *s)
+{
+    const double size = s->config->model.image_size;
+    const int n_buffers = s->backend == &dt_backend_cpu ? 0 : 2;
+    return dt_bench_plan_bytes(s->plan) + n_buffers * 3 * size * size * s->micro_batch_size;
+}
+
+/* Lays out the plan without its memory. An eighth of a CPU's free memory is for everything else. */
+static dt_status lay_out(struct sizes *z, int per_rank, struct fit *fit)
+{
+    struct dt_bench *b = &z->bench;
+    struct dt_session *s = &b->session;
+    DT_TRY(dt_bench_begin(b, z->comm, z->config, z->options, per_rank));
+    struct dt_session_needs needs = dt_bench_needs(b);
+    needs.layout_only = true;
+    dt_status status = dt_bench_find_index(s, &needs.cache_dir);
+    if (status == DT_OK)
+        status = dt_session_open(s, &needs);
+    if (status == DT_OK) {
+        const struct dt_dataset *set = b->phase == DT_TRAIN ? s->train_set : s->val_set;
+        const bool is_limited = z->options->real_data && set;
+        fit->bytes = count_bytes(s);
+        fit->most_bytes = (double)s->plan->options.max_bytes;
+        fit->most_bytes *= s->backend == &dt_backend_cpu ? 0.875 : 1;
+        fit->most = is_limited ? (int)dt_dataset_size(set) / s->n_ranks : AUTO_MOST;
+    }
+    dt_bench_end(b, status);
+    return status;
+}
+
+static void say_choice(const struct sizes *z, int per_rank, const struct fit *fit)
+{
+    char plan[32], most[32];
+    if (dt_comm_rank(z->comm) != 0)
+        return;
+    dt_log_progress("");
+    printf("Batch size auto: %d images per rank, which take %s of %s%s\n\n", per_rank,
+           dt_memory_format(plan, sizeof plan, (uint64_t)fit->bytes),
+           dt_memory_format(most, sizeof most, (uint64_t)fit->most_bytes),
+           per_rank + AUTO_LEAST > AUTO_MOST   ? "; more are not tried"
+           : per_rank + AUTO_LEAST > fit->most ? "; the data have no more"
+                                               : "");
+}
+
+/* A plan grows nearly linearly with the batch: two layouts predict the answer, others check it. A
+ * multiple of 8, or less than 8. */
+static dt_status choose_size(struct sizes *z, int *per_rank)
+{
+    struct fit first, fit;
+    dt_log_progress("bench: looking for the largest batch size");
+    DT_TRY(lay_out(z, AUTO_LEAST, &first));
+    fit = first;
+    const int most = first.most < AUTO_MOST ? first.most : AUTO_MOST;
+    int n = AUTO_LEAST;
+    if (most >= 2 * AUTO_LEAST) {
+        DT_TRY(lay_out(z, 2 * AUTO_LEAST, &fit));
+        double each = fmax(fit.bytes - first.bytes, 1) / AUTO_LEAST;
+        double room = AUTO_LEAST + (first.most_bytes - first.bytes) / each;
+        n = (int)fmin(fmax(room, 1), most);
+        n = n < AUTO_LEAST ? n : n / AUTO_LEAST * AUTO_LEAST;
+        DT_TRY(lay_out(z, n, &fit));
+    }
+    while (n > AUTO_LEAST && fit.bytes > fit.most_bytes) {
+        n -= AUTO_LEAST * (1 + n / (16 * AUTO_LEAST));
+        DT_TRY(lay_out(z, n, &fit));
+    }
+    say_choice(z, n, &fit);
+    *per_rank = n;
+    return DT_OK;
+}
+
+/* --- Several sizes --- */
+
+/* "32,64,128" or "auto"; without the option one size, 0. */
+static dt_status list_sizes(struct sizes *z)
+{
+    const char *text = z->options->batch_sizes, *at = text;
+    z->n = 1;
+    if (!text)
+        return DT_OK;
+    if (strcmp(text, "auto") == 0)
+        return choose_size(z, &z->per_rank[0]);
+    for (z->n = 0; z->n < MOST_SIZES; at++) {
+        char *end;
+        long size = strtol(at, &end, 10);
+        if (end == at || size < 1 || size > MOST_PER_RANK || (*end != ',' && *end != '\0'))
+            break;
+        z->per_rank[z->n++] = (int)size;
+        at = end;
+        if (*end == '\0')
+            return DT_OK;
+    }
+    DT_FAIL_ALIKE(
+        DT_ERR_USAGE,
+        "--batch-size-per-rank: \"%s\" is neither auto nor a list of up to %d integers in "
+        "1..%d, such as 32,64,128",
+        text, MOST_SIZES, MOST_PER_RANK);
+}
+
+/* "-" if it is unknown. */
+static const char *cell(char out[32], double value)
+{
+    snprintf(out, 32, isfinite(value) ? "%.1f" : "-", value);
+    return out;
+}
+
+static void add_line(struct dt_text *table, const struct dt_bench *b)
+{
+    const double n = b->session.n_ranks;
+    const double p50_s = dt_percentile_f64(b->step_s, (size_t)b->n_steps, 0.5);
+    char ci95[32], mfu[32], plan[32];
+    dt_memory_format(plan, sizeof plan, (uint64_t)dt_bench_plan_bytes(b->session.plan));
+    dt_text_add(table, "%10d %12.1f %10s %12.1f %8s %12s\n", b->images, b->mean * n,
+                cell(ci95, b->ci95 * n), 1e3 * p50_s, cell(mfu, 100 * b->mfu), plan);
+}
+
+/* With several sizes, one that does not fit is left out. */
+static dt_status run_size(struct sizes *z, int per_rank, struct dt_text *table)
+{
+    struct dt_bench *b = &z->bench;
+    const int rank = dt_comm_rank(z->comm);
+    DT_TRY(dt_bench_begin(b, z->comm, z->config, z->options, per_rank));
+    dt_status status = dt_bench_measure(b, &z->json);
+    if (status == DT_OK && rank == 0)
+        add_line(table, b);
+    const bool is_skipped = status == DT_ERR_MEMORY && z->n > 1;
+    if (is_skipped && rank == 0)
+        printf("Batch size %d per rank is skipped: %s\n", per_rank, dt_error_text());
+    if (is_skipped)
+        dt_text_add(table, "%10d %12s\n", per_rank, "too large");
+    dt_bench_end(b, status);
+    if (is_skipped)
+        dt_error_clear();
+    return is_skipped ? DT_OK : status;
+}
+
+static dt_status run_sizes(struct sizes *z)
+{
+    char lines[MOST_SIZES * 96];
+    struct dt_text table = dt_text_in(lines, sizeof lines);
+    const bool is_first = dt_comm_rank(z->comm) == 0;
+    if (z->n > 1)
+        dt_jsonw_begin(&z->json, NULL, '[');
+    for (int i = 0; i < z->n; i++) {
+        if (i > 0 && is_first)
+            printf("\n");
+        DT_TRY(run_size(z, z->per_rank[i], &table));
+    }
+    if (z->n > 1)
+        dt_jsonw_close(&z->json, ']');
+    if (z->n > 1 && is_first)
+        printf("\n%10s %12s %10s %12s %8s %12s\n%s", "per rank", "img/sec", "+-95 %", "p50 in ms",
+               "MFU, %", "plan", lines);
+    return DT_OK;
+}
+
+/* --- Together --- */
+
+/* Rank 0. The file is written even if the comparison fails. */
+static dt_status finish(struct sizes *z)
+{
+    if (z->options->json_path)
+        DT_TRY(dt_jsonw_save(&z->json, z->options->json_path));
+    if (z->options->compare)
+        DT_TRY(dt_bench_compare(&z->bench));
+    if (fflush(stdout) != 0)
+        DT_FAIL(DT_ERR_IO, "cannot write the result to standard output");
+    return DT_OK;
+}
+
+static dt_status run_benchmark(struct sizes *z, struct dt_bench_old *old)
+{
+    const bool compares = z->options->compare && dt_comm_rank(z->comm) == 0;
+    DT_TRY(dt_comm_agree(z->comm, compares ? dt_bench_old_load(old, z->options) : DT_OK));
+    z->bench.old = compares ? old : NULL;
+    DT_TRY(list_sizes(z));
+    if (z->options->compare && z->n > 1)
+        DT_FAIL_ALIKE(DT_ERR_USAGE, "--compare: give one batch size, not %d", z->n);
+    DT_TRY(run_sizes(z));
+    return dt_comm_agree(z->comm, dt_comm_rank(z->comm) == 0 ? finish(z) : DT_OK);
+}
+
+dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
+                   const struct dt_bench_options *options)
+{
+    struct sizes *z = NULL;
+    struct dt_bench_old old = {0};
+    DT_TRY(DT_NEW(z, 1));
+    z->comm = comm;
+    z->config = config;
+    z->options = options;
+    dt_jsonw_init(&z->json, true);
+    dt_status status = run_benchmark(z, &old);
+    dt_jsonw_reset(&z->json);
+    dt_json_destroy(old.doc);
+    free(z);
+    return status;
+}
