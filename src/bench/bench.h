@@ -9,10 +9,10 @@
 #include "dtrain/train.h"
 #include "train/session.h"
 
-/* What one rank has measured. Seconds are per step. */
+/* What one rank has measured; NaN = unknown. Seconds are per step. */
 struct dt_bench_rank {
     double step_s, step_median_s, wait_s, compute_s, comm_s;
-    double peak_flops_per_s, copy_bytes_per_s; /* peak.c; 0 = not measured */
+    double peak_flops_per_s, copy_bytes_per_s; /* peak.c */
     double rss_bytes;                          /* peak */
 };
 enum { DT_BENCH_NUMBERS = sizeof(struct dt_bench_rank) / sizeof(double) };
@@ -38,13 +38,13 @@ struct dt_bench {
     double *images_per_s;   /* per round: of one rank */
     char (*hosts)[DT_HOST_MAX]; /* of all ranks */
     struct dt_bench_rank own, *ranks;
-    int peak_size; /* of the fastest matrix product, 0 = not measured */
+    int peak_size; /* of the fastest matrix product */
 
     /* dt_bench_sum_up: */
     double mean, spread, ci95; /* images_per_s: mean, 1.96 standard deviations, and half the 95 %
                                   interval of the mean, NaN with one round */
     double flops, flops_per_s; /* per rank: of a step */
-    double mfu;                /* NaN if the peak is unknown */
+    double mfu;                /* of the measured peak */
     double step_mean_s;        /* of the slowest rank */
     struct dt_bench_rank all;  /* means over the ranks, but the largest rss_bytes */
 };
@@ -58,9 +58,9 @@ struct dt_session_needs dt_bench_needs(const struct dt_bench *b);
 dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w);
 void dt_bench_end(struct dt_bench *b, dt_status status);
 
-/* peak.c: sets the peaks in b->own and peak_size; 0 if the memory is too small. */
+/* peak.c: sets the peaks in b->own and peak_size; unknown if the memory is too small. */
 dt_status dt_bench_peaks(struct dt_bench *b);
-/* Of the data sheet, dense, in FLOP/s; 0 = unknown. Local. */
+/* Of the data sheet, dense, in FLOP/s; NaN = unknown. Local. */
 double dt_bench_paper_flops(const struct dt_bench *b);
 
 /* result.c, local. "1.23 T", "45.6 G" into out[bytes]. */

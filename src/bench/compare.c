@@ -21,7 +21,8 @@ static dt_status check_members(const struct dt_json *old, const struct dt_json *
         const struct dt_json *old_value = dt_json_get(old, own_value->key);
         if (old_value && strcmp(text_of(old_value, number[0]), text_of(own_value, number[1])) != 0)
             DT_FAIL(DT_ERR_CONFIG,
-                    "%s: the result of another benchmark cannot be compared: its %s is %s, not %s",
+                    "%s: measured with %s %s, not %s; only results of the same benchmark can be "
+                    "compared",
                     path, own_value->key, text_of(old_value, number[0]),
                     text_of(own_value, number[1]));
     }

@@ -115,7 +115,7 @@ static void say_op(const struct dt_bench *b, const struct row *rows, int n)
 {
     const struct row *row = find_slowest(b, rows, n);
     bool memory = false;
-    if (b->own.peak_flops_per_s <= 0 || b->own.copy_bytes_per_s <= 0) {
+    if (isnan(b->own.peak_flops_per_s) || isnan(b->own.copy_bytes_per_s)) {
         printf("The peaks of the device could not be measured: too little memory is left.\n");
         return;
     }

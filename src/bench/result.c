@@ -28,9 +28,15 @@ double dt_bench_plan_bytes(const struct dt_plan *plan)
     return bytes;
 }
 
-static const char *mode(const struct dt_bench *b)
+static const struct {
+    const char *key, *text;
+} modes[] = {{"train", "training"},
+             {"train_no_comm", "training without communication: every rank on its own"},
+             {"forward", "forward pass of an evaluation only"}};
+
+static int mode(const struct dt_bench *b)
 {
-    return b->phase == DT_EVAL ? "forward" : b->options->no_comm ? "train_no_comm" : "train";
+    return b->phase == DT_EVAL ? 2 : b->options->no_comm;
 }
 
 /* --- Header --- */
@@ -52,14 +58,6 @@ static int count_hosts(const struct dt_bench *b)
     return n;
 }
 
-static const char *describe_mode(const struct dt_bench *b)
-{
-    if (b->phase == DT_EVAL)
-        return "forward pass of an evaluation only";
-    return b->options->no_comm ? "training without communication: every rank on its own"
-                               : "training";
-}
-
 void dt_bench_print_header(const struct dt_bench *b)
 {
     const struct dt_session *s = &b->session;
@@ -72,7 +70,7 @@ void dt_bench_print_header(const struct dt_bench *b)
     dt_loader_times(b->loader, &times);
     printf("Model:       %s, images of %d x %d, %d classes\n", s->model->name,
            config->model.image_size, config->model.image_size, s->num_classes);
-    printf("Mode:        %s\n", describe_mode(b));
+    printf("Mode:        %s\n", modes[mode(b)].text);
     printf("Batch size:  %d global\n             %d per rank", s->global_batch_size, b->images);
     printf(s->n_passes > 1 ? " in %d micro-batches\n" : "\n", s->n_passes);
     printf("Ranks:       %d on %d host%s (%s%s)\n", s->n_ranks, n_hosts, n_hosts > 1 ? "s" : "",
@@ -124,7 +122,7 @@ void dt_bench_sum_up(struct dt_bench *b)
         if (g->node[n].phase == b->phase)
             b->flops += s->n_passes * dt_node_flops(g, &g->node[n]);
     b->flops_per_s = b->flops * b->mean / b->images;
-    b->mfu = b->all.peak_flops_per_s > 0 ? b->flops_per_s / b->all.peak_flops_per_s : NAN;
+    b->mfu = b->flops_per_s / b->all.peak_flops_per_s;
 }
 
 static double percentile(const struct dt_bench *b, double part)
@@ -140,11 +138,11 @@ static void print_flops(const struct dt_bench *b)
     char text[32];
     printf("Compute: %sFLOP/s per rank (convolutions counted as direct)",
            dt_bench_format_rate(text, sizeof text, b->flops_per_s));
-    if (peak > 0)
+    if (!isnan(peak))
         printf(", MFU %.1f %% of the %sFLOP/s measured for a product of %d x %d matrices in %s",
                100 * b->mfu, dt_bench_format_rate(text, sizeof text, peak), b->peak_size,
                b->peak_size, dt_precision_name(b->session.config->train.precision));
-    if (paper > 0)
+    if (!isnan(paper))
         printf("; %.1f %% of the data sheet's %sFLOP/s", 100 * b->flops_per_s / paper,
                dt_bench_format_rate(text, sizeof text, paper));
     printf("\n");
@@ -158,8 +156,8 @@ void dt_bench_print(const struct dt_bench *b)
     printf("Img/sec per rank: %.1f +-%.1f\n", b->mean, b->spread);
     printf("Total img/sec on %d rank(s): %.1f +-%.1f\n", s->n_ranks, b->mean * n, b->spread * n);
     if (isfinite(b->ci95))
-        printf("95 %% confidence interval of the total: %.1f to %.1f\n", (b->mean - b->ci95) * n,
-               (b->mean + b->ci95) * n);
+        printf("95 %% confidence interval of the total: %.1f +-%.1f (%d rounds)\n", b->mean * n,
+               b->ci95 * n, s->config->bench.rounds);
     printf("Step: p50 %.1f ms, p95 %.1f ms, p99 %.1f ms\n", 1e3 * percentile(b, 0.5),
            1e3 * percentile(b, 0.95), 1e3 * percentile(b, 0.99));
     print_flops(b);
@@ -170,50 +168,40 @@ void dt_bench_print(const struct dt_bench *b)
 
 /* --- JSON --- */
 
-struct number {
-    const char *key;
-    double value;
-    bool is_known;
-};
-
-static void write_known(struct dt_jsonw *w, const struct number *numbers, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (numbers[i].is_known)
-            dt_jsonw_number(w, numbers[i].key, numbers[i].value);
-}
-
 static void write_numbers(const struct dt_bench *b, struct dt_jsonw *w)
 {
     const struct dt_bench_rank *all = &b->all;
     const double n = b->session.n_ranks, paper = dt_bench_paper_flops(b);
-    const bool has_peak = all->peak_flops_per_s > 0;
-    const bool has_times = dt_session_has_times(&b->session);
-    const struct number numbers[] = {
-        {"images_per_s_per_rank", b->mean, true},
-        {"images_per_s", b->mean * n, true},
-        {"images_per_s_ci95", b->ci95 * n, true},
-        {"step_median_s", percentile(b, 0.5), true},
-        {"step_p95_s", percentile(b, 0.95), true},
-        {"step_p99_s", percentile(b, 0.99), true},
-        {"step_mean_s", b->step_mean_s, true},
-        {"data_wait_s", all->wait_s, true},
-        {"compute_s", all->compute_s, has_times},
-        {"exposed_comm_s", all->comm_s, has_times},
-        {"data_wait_share", all->wait_s / b->step_mean_s, true},
-        {"compute_share", all->compute_s / b->step_mean_s, has_times},
-        {"exposed_comm_share", all->comm_s / b->step_mean_s, has_times},
-        {"peak_rss_bytes", all->rss_bytes, true},
-        {"plan_bytes", dt_bench_plan_bytes(b->session.plan), true},
-        {"flops_per_step", b->flops * n, true},
-        {"flops_per_s", b->flops_per_s * n, true},
-        {"peak_flops_per_s", all->peak_flops_per_s * n, has_peak},
-        {"peak_copy_bytes_per_s", all->copy_bytes_per_s * n, all->copy_bytes_per_s > 0},
-        {"mfu", b->mfu, has_peak},
-        {"paper_flops_per_s", paper * n, paper > 0},
-        {"paper_mfu", b->flops_per_s / paper, paper > 0},
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {
+        {"images_per_s_per_rank", b->mean},
+        {"images_per_s", b->mean * n},
+        {"step_median_s", percentile(b, 0.5)},
+        {"step_p95_s", percentile(b, 0.95)},
+        {"step_p99_s", percentile(b, 0.99)},
+        {"step_mean_s", b->step_mean_s},
+        {"data_wait_s", all->wait_s},
+        {"compute_s", all->compute_s},
+        {"exposed_comm_s", all->comm_s},
+        {"data_wait_share", all->wait_s / b->step_mean_s},
+        {"compute_share", all->compute_s / b->step_mean_s},
+        {"exposed_comm_share", all->comm_s / b->step_mean_s},
+        {"peak_rss_bytes", all->rss_bytes},
+        {"plan_bytes", dt_bench_plan_bytes(b->session.plan)},
+        {"flops_per_step", b->flops * n},
+        {"flops_per_s", b->flops_per_s * n},
+        {"peak_flops_per_s", all->peak_flops_per_s * n},
+        {"peak_copy_bytes_per_s", all->copy_bytes_per_s * n},
+        {"mfu", b->mfu},
+        {"paper_flops_per_s", paper * n},
+        {"paper_mfu", b->flops_per_s / paper},
     };
-    write_known(w, numbers, DT_COUNT(numbers));
+    dt_jsonw_number(w, "images_per_s_ci95", b->ci95 * n); /* null with one round */
+    for (size_t i = 0; i < DT_COUNT(numbers); i++)
+        if (!isnan(numbers[i].value))
+            dt_jsonw_number(w, numbers[i].key, numbers[i].value);
     dt_jsonw_begin(w, "rounds_images_per_s", '[');
     for (int i = 0; i < b->session.config->bench.rounds; i++)
         dt_jsonw_number(w, NULL, b->images_per_s[i] * n);
@@ -222,7 +210,10 @@ static void write_numbers(const struct dt_bench *b, struct dt_jsonw *w)
 
 static void write_ranks(const struct dt_bench *b, struct dt_jsonw *w)
 {
-    const bool has_times = dt_session_has_times(&b->session);
+    static const char *const names[DT_BENCH_NUMBERS] = {
+        /* as in struct dt_bench_rank */
+        "step_mean_s",    "step_median_s",    "data_wait_s",           "compute_s",
+        "exposed_comm_s", "peak_flops_per_s", "peak_copy_bytes_per_s", "peak_rss_bytes"};
     dt_jsonw_begin(w, "hosts", '[');
     for (int r = 0; r < b->session.n_ranks; r++)
         if (is_new_host(b, r))
@@ -231,18 +222,12 @@ static void write_ranks(const struct dt_bench *b, struct dt_jsonw *w)
     dt_jsonw_begin(w, "per_rank", '[');
     for (int r = 0; r < b->session.n_ranks; r++) {
         const struct dt_bench_rank *rank = &b->ranks[r];
-        const struct number numbers[] = {
-            {"images_per_s", b->images / rank->step_s, true},
-            {"step_median_s", rank->step_median_s, true},
-            {"data_wait_s", rank->wait_s, true},
-            {"compute_s", rank->compute_s, has_times},
-            {"exposed_comm_s", rank->comm_s, has_times},
-            {"peak_rss_bytes", rank->rss_bytes, true},
-            {"peak_flops_per_s", rank->peak_flops_per_s, rank->peak_flops_per_s > 0},
-        };
         dt_jsonw_begin(w, NULL, '{');
         dt_jsonw_string(w, "host", b->hosts[r]);
-        write_known(w, numbers, DT_COUNT(numbers));
+        dt_jsonw_number(w, "images_per_s", b->images / rank->step_s);
+        for (int i = 0; i < DT_BENCH_NUMBERS; i++)
+            if (!isnan(((const double *)rank)[i]))
+                dt_jsonw_number(w, names[i], ((const double *)rank)[i]);
         dt_jsonw_close(w, '}');
     }
     dt_jsonw_close(w, ']');
@@ -253,7 +238,7 @@ void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w)
     const struct dt_session *s = &b->session;
     dt_jsonw_string(w, "backend", s->backend->name);
     dt_jsonw_string(w, "precision", dt_precision_name(s->config->train.precision));
-    dt_jsonw_string(w, "mode", mode(b));
+    dt_jsonw_string(w, "mode", modes[mode(b)].key);
     dt_jsonw_string(w, "data", b->options->real_data ? "real" : "synthetic");
     dt_jsonw_string(w, "model", s->model->name);
     dt_jsonw_integer(w, "image_size", s->config->model.image_size);
@@ -297,6 +282,7 @@ dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w)
     dt_jsonw_bool(w, "recorded", is_recorded(b->session.plan));
     dt_jsonw_integer(w, "threads", b->session.n_threads);
     dt_jsonw_integer(w, "steps", b->n_steps);
+    dt_jsonw_integer(w, "peak_matrix_size", b->peak_size);
     write_numbers(b, w);
     write_ranks(b, w);
     dt_jsonw_raw(w, "config", config);

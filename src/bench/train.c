@@ -1,6 +1,7 @@
 /* One measurement of `dtrain bench`: the training loop, or the forward pass alone, on batches that
  * pass through the loader as in training. Warm-up steps, then rounds; the slowest rank determines
  * the time of a round. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,8 +130,9 @@ static dt_status collect(struct dt_bench *b)
     dt_sort_f64(sorted, n);
     b->own.step_median_s = dt_percentile_f64(sorted, n, 0.5);
     dt_plan_get_times(s->plan, &times);
-    b->own.compute_s = (times.compute_s + times.update_s) / b->n_steps;
-    b->own.comm_s = times.comm_s / b->n_steps;
+    const bool has_times = dt_session_has_times(s);
+    b->own.compute_s = has_times ? (times.compute_s + times.update_s) / b->n_steps : NAN;
+    b->own.comm_s = has_times ? times.comm_s / b->n_steps : NAN;
     getrusage(RUSAGE_SELF, &usage);
     b->own.rss_bytes = (double)usage.ru_maxrss * 1024;
     DT_TRY(dt_bench_peaks(b));

@@ -139,9 +139,9 @@ says "^Compared: .* slower than the"
 compare 76 "% slower than the .* of $work/fast.json; accepted: 12.5 %" --tolerance 12.5 \
     --compare "$work/fast.json" --json "$work/slower.json"
 grep -q images_per_s_ci95 "$work/slower.json" || fail "no result of the slow run"
-compare 78 "cannot be compared: its mode is forward, not train" --compare "$work/forward.json"
-compare 78 "its image_size is 32, not 24" --compare "$work/fast.json" --set model.image_size=24
-compare 78 "its global_batch_size is 32, not 8" --compare "$work/fast.json" --batch-size-per-rank 8
+compare 78 "measured with mode forward, not train; only results" --compare "$work/forward.json"
+compare 78 "measured with image_size 32, not 24" --compare "$work/fast.json" --set model.image_size=24
+compare 78 "measured with global_batch_size 32, not 8" --compare "$work/fast.json" --batch-size-per-rank 8
 compare 64 "is not a percentage" --compare "$work/fast.json" --tolerance fast
 compare 64 "give one batch size, not 2" --compare "$work/fast.json" --batch-size-per-rank 8,16
 compare 66 "missing.json" --compare "$work/missing.json"
