@@ -49,6 +49,8 @@ dt_status dt_comm_find_binding(struct dt_comm *comm);
 dt_status dt_comm_bcast(struct dt_comm *comm, void *data, size_t bytes, int root);
 dt_status dt_comm_sum_f64(struct dt_comm *comm, double *values,
                           int count); /* in place, all ranks */
+/* MPI_Allreduce of INT_MAX values at most, whose order of additions is the library's choice. */
+dt_status dt_comm_sum_f32(struct dt_comm *comm, float *values, size_t count);
 dt_status dt_comm_sum_i64(struct dt_comm *comm, int64_t *values, int count);
 dt_status dt_comm_max_f64(struct dt_comm *comm, double *values, int count);
 /* Gathers `bytes` of each rank on all ranks: out has size * bytes. */

@@ -67,6 +67,17 @@ struct dt_bench_options {
 dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
                    const struct dt_bench_options *options);
 
+struct dt_allreduce_options {
+    const char *json_path; /* NULL = no file */
+    size_t min_bytes;
+    size_t max_bytes; /* 0 = 256 MiB, or what memory allows */
+};
+/* dtrain bench --allreduce: time and bandwidth of sums over the ranks by size, of every data plane
+ * that this build and these devices have and of MPI's own, as a table on stdout. DT_ERR_DEVICE if a
+ * sum is wrong. */
+dt_status dt_bench_allreduce(struct dt_comm *comm, const struct dt_config *config,
+                             const struct dt_allreduce_options *options);
+
 /* dtrain bench --input: how many images/s the input pipeline produces on its own, per stage and for
  * 1, 2, 4 ... workers, from disk and from memory, and what limits it; as text on stdout and, if
  * json_path is not NULL, as JSON. Reads only the data section, the image size and bench.rounds of

@@ -21,8 +21,9 @@ struct dt_arguments {
         top, count;
     int64_t decode;      /* -1 = all */
     const char *dry_run; /* NULL = no; "" or "plan" */
-    bool allow_config_change, profile, input, forward_only, no_comm, skip_bad, per_class, tee, help,
-        version;
+    int64_t min_bytes, max_bytes;
+    bool allow_config_change, profile, input, allreduce, forward_only, no_comm, skip_bad, per_class,
+        tee, help, version;
     char **operands;
     int n_operands;
 };

@@ -22,7 +22,7 @@
           0, "top", "config", "set")                                                               \
     RANKS(bench, "bench", "", "Measure images per second of training, or of a part of it.", 0,     \
           "config", "set", "json", "data", "batch-size-per-rank", "forward-only", "no-comm",       \
-          "profile", "compare", "tolerance", "input")                                              \
+          "profile", "compare", "tolerance", "input", "allreduce", "min-bytes", "max-bytes")       \
     RANKS(samples, "samples", "",                                                                  \
           "Draw training images as the network sees them: augmented, mixed, with their classes.",  \
           1, "config", "set", "count", "output")                                                   \

@@ -176,21 +176,31 @@ dt_status dt_cmd_bench(struct dt_comm *comm, const struct dt_config *config,
                        const struct dt_arguments *args)
 {
     const bool is_real = strcmp(args->data, "real") == 0;
-    struct dt_bench_options options = {.json_path = args->json,
-                                       .profile = args->profile,
-                                       .real_data = is_real,
-                                       .forward_only = args->forward_only,
-                                       .no_comm = args->no_comm,
-                                       .batch_sizes = args->batch_sizes,
-                                       .compare = args->compare,
-                                       .tolerance = args->tolerance};
+    const bool runs_no_network = args->input || args->allreduce;
+    const struct dt_bench_options options = {.json_path = args->json,
+                                             .profile = args->profile,
+                                             .real_data = is_real,
+                                             .forward_only = args->forward_only,
+                                             .no_comm = args->no_comm,
+                                             .batch_sizes = args->batch_sizes,
+                                             .compare = args->compare,
+                                             .tolerance = args->tolerance};
+    const struct dt_allreduce_options sums = {
+        .json_path = args->json, .min_bytes = args->min_bytes, .max_bytes = args->max_bytes};
     if (!is_real && strcmp(args->data, "synthetic") != 0)
         DT_FAIL_ALIKE(DT_ERR_USAGE, "--data %s: write real or synthetic", args->data);
-    if (args->input && (args->profile || is_real || args->forward_only || args->no_comm ||
-                        args->batch_sizes || args->compare))
-        DT_FAIL_ALIKE(DT_ERR_USAGE, "--input: dtrain bench --input runs no network, so of the "
-                                    "other options it takes only --json; see dtrain --help");
+    if (runs_no_network && (args->profile || is_real || args->forward_only || args->no_comm ||
+                            args->batch_sizes || args->compare || (args->input && args->allreduce)))
+        DT_FAIL_ALIKE(DT_ERR_USAGE,
+                      "--%s: it runs no network, so of the other options it takes only --json%s; "
+                      "see dtrain --help",
+                      args->input ? "input" : "allreduce",
+                      args->input ? "" : ", --min-bytes and --max-bytes");
+    if (!args->allreduce && (args->min_bytes || args->max_bytes))
+        DT_FAIL_ALIKE(DT_ERR_USAGE, "--min-bytes, --max-bytes: only with --allreduce");
     if (args->input)
         return dt_bench_input(comm, config, args->json);
+    if (args->allreduce)
+        return dt_bench_allreduce(comm, config, &sums);
     return dt_bench(comm, config, &options);
 }

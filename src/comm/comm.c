@@ -153,6 +153,15 @@ dt_status dt_comm_sum_f64(struct dt_comm *comm, double *values, int count)
     return DT_OK;
 }
 
+dt_status dt_comm_sum_f32(struct dt_comm *comm, float *values, size_t count)
+{
+    if (count > INT_MAX)
+        DT_FAIL(DT_ERR_INTERNAL, "MPI cannot sum %zu floats at once", count);
+    DT_MPI_WAIT("sum",
+                MPI_Allreduce(MPI_IN_PLACE, values, (int)count, MPI_FLOAT, MPI_SUM, comm->control));
+    return DT_OK;
+}
+
 dt_status dt_comm_sum_i64(struct dt_comm *comm, int64_t *values, int count)
 {
     DT_MPI_WAIT("sum",
