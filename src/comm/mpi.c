@@ -101,9 +101,15 @@ static dt_status lane_send_receive(struct dt_comm *comm, int index)
     return DT_OK;
 }
 
+/* In blocks of a known length, which compilers vectorise at -O2 too: otherwise adding takes longer
+ * than receiving. */
 static void add_floats(float *restrict sum, const float *restrict values, int count)
 {
-    for (int i = 0; i < count; i++)
+    int i = 0;
+    for (; i + DT_RING_ALIGN <= count; i += DT_RING_ALIGN)
+        for (int k = 0; k < DT_RING_ALIGN; k++)
+            sum[i + k] += values[i + k];
+    for (; i < count; i++)
         sum[i] += values[i];
 }
 
