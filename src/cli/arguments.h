@@ -21,7 +21,8 @@ struct dt_arguments {
         top, count;
     int64_t decode;      /* -1 = all */
     const char *dry_run; /* NULL = no; "" or "plan" */
-    int64_t min_bytes, max_bytes;
+    const char *ranks, *link, *local_link, *step_time;
+    int64_t ranks_per_node, min_bytes, max_bytes;
     bool allow_config_change, profile, input, allreduce, forward_only, no_comm, skip_bad, per_class,
         tee, help, version;
     char **operands;

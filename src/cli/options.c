@@ -71,6 +71,15 @@ static const struct dt_option options[] = {
      "smallest size of --allreduce (default: 8)"},
     {"max-bytes", DT_OPTION_INTEGER, AT(max_bytes), 1, INT64_C(1) << 32, "N",
      "largest size of --allreduce (default: 256 MiB, or what memory allows)"},
+    {"ranks", DT_OPTION_TEXT, AT(ranks), 0, 0, "N,N,...", "numbers of ranks to predict"},
+    {"link", DT_OPTION_TEXT, AT(link), 0, 0, "RATE,TIME",
+     "bandwidth and latency between nodes, such as 100Gb/s,2us, or measured: between these ranks"},
+    {"local-link", DT_OPTION_TEXT, AT(local_link), 0, 0, "RATE,TIME",
+     "the same between the ranks of a node"},
+    {"ranks-per-node", DT_OPTION_INTEGER, AT(ranks_per_node), 1, 1024, "N",
+     "ranks of a node that share its link (default: 1)"},
+    {"step-time", DT_OPTION_TEXT, AT(step_time), 0, 0, "TIME",
+     "step time on one rank, such as 0.105 or 105ms; measured (default) runs some steps"},
     {"prefix", DT_OPTION_TEXT, AT(prefix), 0, 0, "P",
      "name the shards P-0000.tar, P-0001.tar, ... (default: train)"},
     {"per-shard", DT_OPTION_INTEGER, AT(per_shard), 1, INT_MAX, "N",
@@ -327,6 +336,7 @@ static dt_status choose_command(struct dt_arguments *args, int argc, char **argv
 dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
 {
     *args = (struct dt_arguments){.resume = "auto",
+                                  .step_time = "measured",
                                   .prefix = "train",
                                   .decode = -1,
                                   .per_shard = 1000,

@@ -1,0 +1,106 @@
+/* dtrain plan: the numbers of ranks, links and the step time from the command line. */
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "bench/forecast_run.h"
+#include "cli/commands.h"
+
+struct unit {
+    const char *name;
+    double factor;
+};
+static const struct unit rates[] = {{"Gb/s", 1e9 / 8}, {"Mb/s", 1e6 / 8}, {"GB/s", 1e9},
+                                    {"MB/s", 1e6},     {"TB/s", 1e12},    {NULL, 0}};
+static const struct unit times[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {NULL, 0}};
+
+/* "100Gb/s"; the text after it, NULL if it is not a positive number with one of the units. */
+static const char *parse_number(double *out, const char *text, const struct unit *units)
+{
+    char *end;
+    double value = strtod(text, &end);
+    for (; units->name; units++) {
+        size_t n = strlen(units->name);
+        if (strncmp(end, units->name, n) != 0)
+            continue;
+        *out = value * units->factor;
+        return isfinite(value) && value > 0 ? end + n : NULL;
+    }
+    return NULL;
+}
+
+static dt_status parse_link(struct dt_link *out, const char *option, const char *text)
+{
+    const char *end = parse_number(&out->bytes_per_s, text, rates);
+    if (end && *end == ',')
+        end = parse_number(&out->latency_s, end + 1, times);
+    else
+        end = NULL;
+    if (end && *end == '\0')
+        return DT_OK;
+    DT_FAIL_ALIKE(DT_ERR_USAGE,
+                  "%s: \"%s\" is not a bandwidth and a latency such as 100Gb/s,2us (units: Mb/s, "
+                  "Gb/s, MB/s, GB/s, TB/s; ns, us, ms, s)",
+                  option, text);
+}
+
+static dt_status parse_ranks(struct dt_forecast_options *options, const char *text)
+{
+    const char *at = text;
+    for (;;) {
+        char *end;
+        long n = strtol(at, &end, 10);
+        bool goes_on = *end == ',', ok = end != at && n >= 1 && n <= 1 << 20;
+        if (!ok || (*end && !goes_on) || options->n_ranks == DT_FORECAST_RANKS_MOST)
+            DT_FAIL_ALIKE(DT_ERR_USAGE,
+                          "--ranks: \"%s\" is not a list of at most %d numbers of ranks, such as "
+                          "8,64,512",
+                          text, DT_FORECAST_RANKS_MOST);
+        options->ranks[options->n_ranks++] = (int)n;
+        if (!goes_on)
+            return DT_OK;
+        at = end + 1;
+    }
+}
+
+/* "0.105" (s), "105ms" or "measured" */
+static dt_status parse_step_time(double *out, const char *text)
+{
+    static const struct unit seconds = {"", 1};
+    *out = 0;
+    if (strcmp(text, "measured") == 0)
+        return DT_OK;
+    const char *end = parse_number(out, text, times);
+    if (!end)
+        end = parse_number(out, text, (const struct unit[]){seconds, {NULL, 0}});
+    if (end && *end == '\0')
+        return DT_OK;
+    DT_FAIL_ALIKE(DT_ERR_USAGE,
+                  "--step-time: \"%s\" is not a time such as 0.105, 105ms or measured", text);
+}
+
+static dt_status parse_network(struct dt_forecast_options *options, const struct dt_arguments *args)
+{
+    struct dt_forecast_network *network = &options->network;
+    network->ranks_per_node = args->ranks_per_node > 0 ? (int)args->ranks_per_node : 1;
+    options->measure_link = strcmp(args->link, "measured") == 0;
+    if (!options->measure_link)
+        DT_TRY(parse_link(&network->link, "--link", args->link));
+    if (!args->local_link != (network->ranks_per_node == 1))
+        DT_FAIL_ALIKE(DT_ERR_USAGE,
+                      "--local-link is the link between the ranks of a node and needs "
+                      "--ranks-per-node of 2 or more, and the other way round");
+    return args->local_link ? parse_link(&network->local, "--local-link", args->local_link) : DT_OK;
+}
+
+dt_status dt_cmd_plan(struct dt_comm *comm, const struct dt_config *config,
+                      const struct dt_arguments *args)
+{
+    struct dt_forecast_options options = {.json_path = args->json};
+    DT_TRY(parse_ranks(&options, args->ranks));
+    DT_TRY(parse_network(&options, args));
+    DT_TRY(parse_step_time(&options.step_s, args->step_time));
+    return dt_forecast_run(comm, config, &options);
+}
