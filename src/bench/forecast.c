@@ -84,7 +84,7 @@ struct dt_link dt_forecast_fit(const double *bytes, const double *s, int n, int 
         wxx += weight * bytes[i] * bytes[i];
         wxy += weight * bytes[i] * s[i];
     }
-    double slope = (w * wxy - wx * wy) / (w * wxx - wx * wx);
+    double slope = fmax((w * wxy - wx * wy) / (w * wxx - wx * wx), 1e-15); /* noise */
     double fixed = (wy - slope * wx) / w;
     return (struct dt_link){.bytes_per_s = messages / n_ranks / slope,
                             .latency_s = fmax(fixed / messages, 0)};

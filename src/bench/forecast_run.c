@@ -2,12 +2,9 @@
  * the ops, and prints what it says. */
 #include "bench/forecast_run.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/json.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/sort.h"
 #include "bench/synthetic.h"
@@ -19,14 +16,11 @@ static const double caps_mb[] = {1, 2, 4, 8, 16, 25, 32, 64, 128};
 struct forecast {
     struct dt_session session;
     const struct dt_forecast_options *options;
-    struct dt_forecast_network network;
-    struct dt_forecast_step step;
-    struct dt_forecast_bucket *buckets; /* step.buckets */
+    struct dt_forecast_result result;
+    struct dt_forecast_bucket *buckets; /* result.step.buckets */
     double *node_s;                     /* by node, in all passes of a step */
     double *compute_s;                  /* by measured step: of the slowest rank */
     size_t width;                       /* bytes of a gradient between ranks */
-    double measured_s;                  /* step on the ranks that run this; 0 = not measured */
-    double best_cap_mb, best_s;         /* for the most ranks */
 };
 
 /* --- The link --- */
@@ -125,9 +119,9 @@ static dt_status measure_step(struct forecast *f)
     DT_TRY(dt_comm_sum_f64(s->comm, f->node_s, n_nodes));
     DT_TRY(dt_comm_max_f64(s->comm, f->compute_s, n_steps));
     for (int i = 0; i < n_steps; i++)
-        f->step.compute_s += f->compute_s[i] / n_steps;
-    f->measured_s = sums[0] / rank_steps;
-    f->step.rest_s = (sums[0] - sums[1] - sums[2]) / rank_steps;
+        f->result.step.compute_s += f->compute_s[i] / n_steps;
+    f->result.measured_s = sums[0] / rank_steps;
+    f->result.step.rest_s = (sums[0] - sums[1] - sums[2]) / rank_steps;
     return DT_OK;
 }
 
@@ -139,7 +133,7 @@ static void spread_step(struct forecast *f)
         flops += g->node[i].phase == DT_TRAIN ? dt_node_flops(g, &g->node[i]) : 0;
     for (int i = 0; i < g->n_nodes; i++)
         f->node_s[i] = f->options->step_s * dt_node_flops(g, &g->node[i]) / flops;
-    f->step.compute_s = f->options->step_s;
+    f->result.step.compute_s = f->options->step_s;
 }
 
 /* --- Buckets --- */
@@ -165,11 +159,11 @@ static dt_status cut_buckets(struct forecast *f, double cap_mb)
             left_s += s->graph->node[n].phase == DT_TRAIN ? f->node_s[n] / s->n_passes : 0;
         f->buckets[i] = (struct dt_forecast_bucket){
             .bytes = (double)(plan->buckets[i].count * f->width),
-            .ready_s = f->step.compute_s - left_s,
+            .ready_s = f->result.step.compute_s - left_s,
         };
     }
-    f->step.buckets = f->buckets;
-    f->step.n_buckets = plan->n_buckets;
+    f->result.step.buckets = f->buckets;
+    f->result.step.n_buckets = plan->n_buckets;
     dt_plan_destroy(plan);
     return status;
 }
@@ -185,138 +179,14 @@ static dt_status choose_cap(struct forecast *f)
     for (size_t i = 0; i <= DT_COUNT(caps_mb); i++) {
         double cap_mb = i < DT_COUNT(caps_mb) ? caps_mb[i] : configured_mb;
         DT_TRY(cut_buckets(f, cap_mb));
-        double s = dt_forecast_step_s(&f->step, most, &f->network);
-        if (i == 0 || s < f->best_s || (s <= f->best_s * 1.001 && cap_mb == configured_mb)) {
-            f->best_s = s;
-            f->best_cap_mb = cap_mb;
+        double s = dt_forecast_step_s(&f->result.step, most, &f->result.network);
+        if (i == 0 || s < f->result.best_s ||
+            (s <= f->result.best_s * 1.001 && cap_mb == configured_mb)) {
+            f->result.best_s = s;
+            f->result.best_cap_mb = cap_mb;
         }
     }
     return DT_OK;
-}
-
-/* --- Results --- */
-
-static double images_per_s(const struct forecast *f, int n_ranks)
-{
-    const struct dt_session *s = &f->session;
-    return (double)n_ranks * s->n_passes * s->micro_batch_size /
-           dt_forecast_step_s(&f->step, n_ranks, &f->network);
-}
-
-static void print_limit(const struct forecast *f, double efficiency)
-{
-    int n = dt_forecast_limit(&f->step, efficiency, &f->network);
-    if (n > 0)
-        printf("Efficiency falls below %.0f %% at %d ranks.\n", 100 * efficiency, n);
-    else
-        printf("Efficiency stays above %.0f %% up to a million ranks.\n", 100 * efficiency);
-}
-
-static void print_head(const struct forecast *f)
-{
-    const struct dt_session *s = &f->session;
-    const struct dt_forecast_network *network = &f->network;
-    double bytes = 0;
-    for (int i = 0; i < f->step.n_buckets; i++)
-        bytes += f->buckets[i].bytes;
-    printf(
-        "%s, %d images per rank: %.2f ms without communication (%s), gradients of %.1f MiB in %d "
-        "bucket(s)\n",
-        s->model->name, s->n_passes * s->micro_batch_size,
-        1e3 * dt_forecast_step_s(&f->step, 1, network), f->measured_s > 0 ? "measured" : "given",
-        bytes / mib, f->step.n_buckets);
-    printf("Link: %.3g GB/s, %.3g us%s", network->link.bytes_per_s / 1e9,
-           1e6 * network->link.latency_s, f->options->measure_link ? " (measured)" : "");
-    if (network->ranks_per_node > 1)
-        printf("; between the %d ranks of a node: %.3g GB/s, %.3g us", network->ranks_per_node,
-               network->local.bytes_per_s / 1e9, 1e6 * network->local.latency_s);
-    printf("\n%s\n\n", f->step.overlaps
-                           ? "Sums run beside the backward pass."
-                           : "Sums take the time of the CPUs that compute: none is hidden.");
-}
-
-static void print_table(const struct forecast *f)
-{
-    const struct dt_forecast_options *o = f->options;
-    printf("%8s %10s %12s %12s %11s\n", "ranks", "step ms", "exposed ms", "images/s", "efficiency");
-    for (int i = 0; i < o->n_ranks; i++)
-        printf("%8d %10.2f %12.3f %12.0f %9.1f %%\n", o->ranks[i],
-               1e3 * dt_forecast_step_s(&f->step, o->ranks[i], &f->network),
-               1e3 * dt_forecast_exposed_s(&f->step, o->ranks[i], &f->network),
-               images_per_s(f, o->ranks[i]),
-               100 * dt_forecast_efficiency(&f->step, o->ranks[i], &f->network));
-    printf("\n");
-}
-
-static void print_advice(const struct forecast *f)
-{
-    const struct dt_session *s = &f->session;
-    double configured_mb = s->config->comm.bucket_cap_mb;
-    int n = s->n_ranks;
-    print_limit(f, 0.9);
-    print_limit(f, 0.5);
-    printf("On the most ranks comm.bucket_cap_mb %g is best: %.2f ms per step", f->best_cap_mb,
-           1e3 * f->best_s);
-    printf(f->best_cap_mb == configured_mb ? ", as configured.\n" : " (configured: %g).\n",
-           configured_mb);
-    if (f->measured_s > 0 && n > 1)
-        printf("Check on these %d ranks: measured %.2f ms, forecast %.2f ms (%+.1f %%).\n", n,
-               1e3 * f->measured_s, 1e3 * dt_forecast_step_s(&f->step, n, &f->network),
-               100 * (dt_forecast_step_s(&f->step, n, &f->network) / f->measured_s - 1));
-    printf("Not in the model: more ranks to wait for than measured, and ranks that share memory "
-           "bandwidth or a CPU.\n");
-}
-
-static void write_points(const struct forecast *f, struct dt_jsonw *w)
-{
-    const struct dt_forecast_options *o = f->options;
-    dt_jsonw_begin(w, "forecast", '[');
-    for (int i = 0; i < o->n_ranks; i++) {
-        int n = o->ranks[i];
-        dt_jsonw_begin(w, NULL, '{');
-        dt_jsonw_integer(w, "ranks", n);
-        dt_jsonw_number(w, "step_s", dt_forecast_step_s(&f->step, n, &f->network));
-        dt_jsonw_number(w, "exposed_comm_s", dt_forecast_exposed_s(&f->step, n, &f->network));
-        dt_jsonw_number(w, "images_per_s", images_per_s(f, n));
-        dt_jsonw_number(w, "efficiency", dt_forecast_efficiency(&f->step, n, &f->network));
-        dt_jsonw_close(w, '}');
-    }
-    dt_jsonw_close(w, ']');
-}
-
-static dt_status save_json(const struct forecast *f, const char *path)
-{
-    struct dt_jsonw w;
-    dt_jsonw_init(&w, true);
-    dt_jsonw_begin(&w, NULL, '{');
-    dt_jsonw_string(&w, "dtrain", DTRAIN_VERSION);
-    dt_jsonw_string(&w, "model", f->session.model->name);
-    dt_jsonw_integer(&w, "images_per_rank", f->session.n_passes * f->session.micro_batch_size);
-    dt_jsonw_number(&w, "link_bytes_per_s", f->network.link.bytes_per_s);
-    dt_jsonw_number(&w, "link_latency_s", f->network.link.latency_s);
-    dt_jsonw_bool(&w, "overlaps", f->step.overlaps);
-    if (f->measured_s > 0) {
-        dt_jsonw_integer(&w, "measured_ranks", f->session.n_ranks);
-        dt_jsonw_number(&w, "measured_step_s", f->measured_s);
-    }
-    write_points(f, &w);
-    dt_jsonw_integer(&w, "below_90_percent", dt_forecast_limit(&f->step, 0.9, &f->network));
-    dt_jsonw_integer(&w, "below_50_percent", dt_forecast_limit(&f->step, 0.5, &f->network));
-    dt_jsonw_number(&w, "best_bucket_cap_mb", f->best_cap_mb);
-    dt_jsonw_close(&w, '}');
-    return dt_jsonw_save(&w, path);
-}
-
-static dt_status report(const struct forecast *f)
-{
-    if (f->session.rank != 0)
-        return DT_OK;
-    print_head(f);
-    print_table(f);
-    print_advice(f);
-    if (fflush(stdout) != 0)
-        DT_FAIL(DT_ERR_IO, "cannot write the forecast to standard output");
-    return f->options->json_path ? save_json(f, f->options->json_path) : DT_OK;
 }
 
 /* --- Together --- */
@@ -328,8 +198,8 @@ static void take_config(struct forecast *f, struct dt_config *own)
     bool narrow = train->precision == DT_PRECISION_FP16 || train->precision == DT_PRECISION_BF16;
     bool is_wide = !narrow || own->comm.grad_dtype == DT_GRAD_FP32;
     f->width = is_wide ? sizeof(float) : sizeof(uint16_t);
-    f->step.overlaps = own->device.kind != DT_DEVICE_CPU;
-    f->network.has_trees = own->comm.algorithm != DT_ALGORITHM_RING;
+    f->result.step.overlaps = own->device.kind != DT_DEVICE_CPU;
+    f->result.network.has_trees = own->comm.algorithm != DT_ALGORITHM_RING;
     if (f->options->step_s == 0)
         return;
     own->device.kind = DT_DEVICE_CPU;
@@ -344,7 +214,7 @@ static dt_status forecast(struct forecast *f)
     bool runs = f->options->step_s == 0;
     struct dt_session_needs needs = {.train = true, .profile = runs, .layout_only = !runs};
     if (f->options->measure_link)
-        DT_TRY(measure_link(s->comm, &f->network.link));
+        DT_TRY(measure_link(s->comm, &f->result.network.link));
     DT_TRY(dt_session_open(s, &needs));
     if (f->options->measure_link && s->plane == DT_PLANE_NCCL)
         DT_FAIL_ALIKE(DT_ERR_USAGE, "--link measured: only sums in host memory are measured, but "
@@ -355,12 +225,17 @@ static dt_status forecast(struct forecast *f)
         f->width = sizeof(float); /* of the sums over the passes */
     if (runs) {
         DT_TRY(measure_step(f));
-        f->step.overlaps = s->backend != &dt_backend_cpu;
+        f->result.step.overlaps = s->backend != &dt_backend_cpu;
     } else {
         spread_step(f);
     }
     DT_TRY(dt_comm_agree(s->comm, choose_cap(f)));
-    return dt_comm_agree(s->comm, report(f));
+    f->result.model = s->model->name;
+    f->result.n_ranks = s->n_ranks;
+    f->result.images = s->n_passes * s->micro_batch_size;
+    f->result.cap_mb = s->config->comm.bucket_cap_mb;
+    return dt_comm_agree(s->comm,
+                         s->rank == 0 ? dt_forecast_report(&f->result, f->options) : DT_OK);
 }
 
 dt_status dt_forecast_run(struct dt_comm *comm, const struct dt_config *config,
@@ -370,7 +245,7 @@ dt_status dt_forecast_run(struct dt_comm *comm, const struct dt_config *config,
     struct forecast *f = NULL;
     DT_TRY(DT_NEW(f, 1));
     f->options = options;
-    f->network = options->network;
+    f->result.network = options->network;
     dt_bench_use_synthetic(&own, config);
     take_config(f, &own);
     dt_session_init(&f->session, comm, &own);

@@ -1,4 +1,5 @@
-/* `dtrain plan`: interface between the command line and forecast_run.c. */
+/* `dtrain plan`: interface between the command line, forecast_run.c, which measures, and
+ * forecast_report.c. */
 #ifndef DTRAIN_BENCH_FORECAST_RUN_H
 #define DTRAIN_BENCH_FORECAST_RUN_H
 
@@ -22,5 +23,20 @@ struct dt_forecast_options {
  * ops by their flops, and a configuration for a GPU needs none. Collective. */
 dt_status dt_forecast_run(struct dt_comm *comm, const struct dt_config *config,
                           const struct dt_forecast_options *options);
+
+struct dt_forecast_result {
+    const char *model; /* borrowed */
+    int n_ranks;       /* that ran this */
+    int images;        /* per rank */
+    double cap_mb;     /* configured; the buckets are cut by it */
+    struct dt_forecast_network network;
+    struct dt_forecast_step step;
+    double measured_s;          /* step on n_ranks; 0 = not measured */
+    double best_cap_mb, best_s; /* for the most ranks */
+};
+
+/* forecast_report.c: on stdout and, if asked for, as JSON. */
+dt_status dt_forecast_report(const struct dt_forecast_result *result,
+                             const struct dt_forecast_options *options);
 
 #endif
