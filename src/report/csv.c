@@ -20,7 +20,7 @@ static const char *const columns[] = {"step",         "epoch",         DT_METRIC
 static bool is_repeated(void *context, const char *line)
 {
     const char *comma = strchr(line, ',');
-    return comma && atoll(comma + 1) >= *(const int64_t *)context;
+    return comma && strtoll(comma + 1, NULL, 10) >= *(const int64_t *)context;
 }
 
 static dt_status write_header(struct dt_append *file)

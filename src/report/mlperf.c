@@ -209,7 +209,7 @@ static bool has_key(const char *line, const char *key)
 static int64_t number_after(const char *line, const char *name, int64_t other)
 {
     const char *at = strstr(line, name);
-    return at ? atoll(at + strlen(name)) : other;
+    return at ? strtoll(at + strlen(name), NULL, 10) : other;
 }
 
 /* Follows the log up to the first line that the run writes again. */

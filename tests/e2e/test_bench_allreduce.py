@@ -52,5 +52,5 @@ check(1, 20)
 check(2, 20)
 check(3, 19)
 assert "no power of two" in bench(2, "--min-bytes", "9", "--max-bytes", "10", code=64).stderr
-assert "without --input" in bench(1, "--input", code=64).stderr
+assert "it takes only --json" in bench(1, "--input", code=64).stderr
 assert "not an integer" in bench(1, "--max-bytes", "0", code=64).stderr
