@@ -32,9 +32,14 @@
     LOCAL(report, "report", "RUN...",                                                              \
           "Draw runs as one web page: curves, results, differences, warnings, restarts.", 0,       \
           "output")                                                                                \
-    LOCAL(compare, "compare", "RUN RUN...",                                                        \
-          "Print results of runs side by side, and what differs in configuration and environment.",\
-          0, NULL)                                                                                 \
+    LOCAL(                                                                                         \
+        compare, "compare", "RUN RUN...",                                                          \
+        "Print results of runs side by side, and what differs in configuration and environment.",  \
+        0, NULL)                                                                                   \
+    LOCAL(                                                                                         \
+        scaling, "scaling", "FOLDER",                                                              \
+        "Sum up the measurements of scripts/scaling.sh: a table, and scaling.json, .csv, .html.",  \
+        0, NULL)                                                                                   \
     LOCAL(verify, "verify", "PATH",                                                                \
           "Check a checkpoint, a run folder, a shard or a folder of shards against checksums.", 0, \
           "decode", "threads")                                                                     \

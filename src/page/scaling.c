@@ -1,0 +1,354 @@
+/* `dtrain scaling FOLDER`: sums up the measurements of scripts/scaling.sh. Each is a file of
+ * `dtrain bench --json` named SERIES-npRANKS-REPETITION.json; a point is the median of the
+ * repetitions of a series with a number of ranks. */
+#include "page/scaling.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/sort.h"
+#include "page/chart.h"
+#include "page/html.h"
+
+enum { MOST_FILES = 10000, SERIES_BYTES = 96 };
+
+struct measurement {
+    char series[SERIES_BYTES];
+    int ranks, repetition;
+    double images_per_s, step_s, comm_share, wait_share; /* NAN: not measured */
+};
+
+struct point {
+    const char *series;
+    int ranks, n;                          /* n: repetitions */
+    double images_per_s, slowest, fastest; /* of all ranks */
+    double step_s, comm_share, wait_share;
+    double speedup, efficiency; /* against the series' smallest number of ranks */
+};
+
+struct scaling {
+    const char *dir;
+    struct measurement *measurements;
+    struct point *points;
+    int n_measurements, n_points;
+    struct dt_series *series; /* of one chart; with x and y, its values: two per point */
+    double *x, *y;
+};
+
+/* --- Reading --- */
+
+/* False for files that are no measurements. */
+static bool parse_name(struct measurement *m, const char *name)
+{
+    int end = 0;
+    const char *np = strstr(name, "-np");
+    for (const char *next = np; next; next = strstr(next + 1, "-np"))
+        np = next;
+    if (!np || np - name >= SERIES_BYTES ||
+        sscanf(np, "-np%d-%d.json%n", &m->ranks, &m->repetition, &end) != 2 || np[end] != '\0' ||
+        end == 0 || m->ranks < 1)
+        return false;
+    snprintf(m->series, sizeof m->series, "%.*s", (int)(np - name), name);
+    return true;
+}
+
+static double number(const struct dt_json *root, const char *key)
+{
+    const struct dt_json *value = dt_json_get(root, key);
+    return value && value->type == DT_JSON_NUMBER ? value->number : NAN;
+}
+
+static dt_status load_measurement(struct measurement *m, const char *dir, const char *name)
+{
+    char path[DT_PATH_MAX];
+    struct dt_json_doc *doc;
+    DT_TRY(dt_file_path(path, "%s/%s", dir, name));
+    DT_TRY(dt_json_load(&doc, path, NULL));
+    const struct dt_json *root = dt_json_root(doc);
+    m->images_per_s = number(root, "images_per_s");
+    m->step_s = number(root, "step_median_s");
+    m->comm_share = number(root, "exposed_comm_share");
+    m->wait_share = number(root, "data_wait_share");
+    dt_json_destroy(doc);
+    if (!(m->images_per_s > 0))
+        DT_FAIL(DT_ERR_DATA, "%s is not a result of dtrain bench: it has no images_per_s", path);
+    return DT_OK;
+}
+
+static int by_series(const void *a, const void *b)
+{
+    const struct measurement *x = a, *y = b;
+    int order = strcmp(x->series, y->series);
+    return order != 0 ? order : x->ranks - y->ranks;
+}
+
+static dt_status load_folder(struct scaling *s)
+{
+    dt_status status = DT_OK;
+    DIR *dir = opendir(s->dir);
+    if (!dir)
+        DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", s->dir, strerror(errno));
+    DT_TRY_OUT(DT_NEW(s->measurements, MOST_FILES));
+    for (struct dirent *entry; (entry = readdir(dir)) && s->n_measurements < MOST_FILES;) {
+        struct measurement *m = &s->measurements[s->n_measurements];
+        if (!parse_name(m, entry->d_name))
+            continue;
+        DT_TRY_OUT(load_measurement(m, s->dir, entry->d_name));
+        s->n_measurements++;
+    }
+    if (s->n_measurements == 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_NO_INPUT,
+                            "%s has no measurements (NAME-np2-1.json); scripts/scaling.sh makes "
+                            "them",
+                            s->dir));
+    qsort(s->measurements, (size_t)s->n_measurements, sizeof *s->measurements, by_series);
+out:
+    closedir(dir);
+    return status;
+}
+
+/* --- Points --- */
+
+/* Sorts the values of a field over n measurements; they are NAN together. */
+static const double *sort_field(const struct measurement *m, int n, size_t offset, double *values)
+{
+    for (int i = 0; i < n; i++)
+        values[i] = *(const double *)((const char *)&m[i] + offset);
+    dt_sort_f64(values, (size_t)n);
+    return values;
+}
+#define MEDIAN(field) \
+    dt_percentile_f64(sort_field(m, n, offsetof(struct measurement, field), values), (size_t)n, 0.5)
+
+static struct point make_point(const struct measurement *m, int n, double *values)
+{
+    struct point p = {.series = m->series, .ranks = m->ranks, .n = n};
+    p.step_s = MEDIAN(step_s);
+    p.comm_share = MEDIAN(comm_share);
+    p.wait_share = MEDIAN(wait_share);
+    p.images_per_s = MEDIAN(images_per_s);
+    p.slowest = values[0];
+    p.fastest = values[n - 1];
+    return p;
+}
+
+static dt_status make_points(struct scaling *s)
+{
+    double *values;
+    const struct point *base = NULL;
+    DT_TRY(DT_NEW(s->points, (size_t)s->n_measurements));
+    DT_TRY(DT_NEW(values, (size_t)s->n_measurements));
+    for (int i = 0, n; i < s->n_measurements; i += n) {
+        const struct measurement *m = &s->measurements[i];
+        for (n = 1; i + n < s->n_measurements && by_series(m, m + n) == 0;)
+            n++;
+        struct point *p = &s->points[s->n_points++];
+        *p = make_point(m, n, values);
+        if (!base || strcmp(base->series, p->series) != 0)
+            base = p;
+        p->speedup = p->images_per_s / base->images_per_s;
+        p->efficiency = p->speedup * base->ranks / p->ranks;
+    }
+    free(values);
+    return DT_OK;
+}
+
+/* --- Tables --- */
+
+static const struct column {
+    const char *key;
+    size_t offset;
+} columns[] = {
+    {"images_per_s", offsetof(struct point, images_per_s)},
+    {"images_per_s_min", offsetof(struct point, slowest)},
+    {"images_per_s_max", offsetof(struct point, fastest)},
+    {"step_median_s", offsetof(struct point, step_s)},
+    {"speedup", offsetof(struct point, speedup)},
+    {"efficiency", offsetof(struct point, efficiency)},
+    {"exposed_comm_share", offsetof(struct point, comm_share)},
+    {"data_wait_share", offsetof(struct point, wait_share)},
+};
+
+static double value(const struct point *p, size_t offset)
+{
+    return *(const double *)((const char *)p + offset);
+}
+
+static void print_table(const struct scaling *s, FILE *out)
+{
+    for (int i = 0; i < s->n_points; i++) {
+        const struct point *p = &s->points[i];
+        if (i == 0 || strcmp(p[-1].series, p->series) != 0)
+            fprintf(out, "%s\n%7s %10s %19s %9s %8s %11s %13s\n", p->series, "ranks", "images/s",
+                    "(slowest..fastest)", "step ms", "speedup", "efficiency", "exposed comm");
+        fprintf(out, "%7d %10.1f %9.1f..%-8.1f %9.1f %8.2f %9.1f %%", p->ranks, p->images_per_s,
+                p->slowest, p->fastest, 1e3 * p->step_s, p->speedup, 100 * p->efficiency);
+        if (isfinite(p->comm_share))
+            fprintf(out, " %11.1f %%", 100 * p->comm_share);
+        fprintf(out, "\n");
+    }
+}
+
+static dt_status save_json(const struct scaling *s, const char *path)
+{
+    struct dt_jsonw w;
+    dt_jsonw_init(&w, true);
+    dt_jsonw_begin(&w, NULL, '{');
+    dt_jsonw_begin(&w, "points", '[');
+    for (const struct point *p = s->points; p < s->points + s->n_points; p++) {
+        dt_jsonw_begin(&w, NULL, '{');
+        dt_jsonw_string(&w, "series", p->series);
+        dt_jsonw_integer(&w, "ranks", p->ranks);
+        dt_jsonw_integer(&w, "repetitions", p->n);
+        for (size_t c = 0; c < DT_COUNT(columns); c++)
+            dt_jsonw_number(&w, columns[c].key, value(p, columns[c].offset));
+        dt_jsonw_close(&w, '}');
+    }
+    dt_jsonw_close(&w, ']');
+    dt_jsonw_close(&w, '}');
+    return dt_jsonw_save(&w, path);
+}
+
+static void print_csv(const struct scaling *s, FILE *out)
+{
+    fprintf(out, "series,ranks,repetitions");
+    for (size_t c = 0; c < DT_COUNT(columns); c++)
+        fprintf(out, ",%s", columns[c].key);
+    for (const struct point *p = s->points; p < s->points + s->n_points; p++) {
+        fprintf(out, "\n%s,%d,%d", p->series, p->ranks, p->n);
+        for (size_t c = 0; c < DT_COUNT(columns); c++)
+            if (isfinite(value(p, columns[c].offset)))
+                fprintf(out, ",%.6g", value(p, columns[c].offset));
+            else
+                fprintf(out, ",");
+    }
+    fprintf(out, "\n");
+}
+
+/* --- Page --- */
+
+static const struct chart {
+    const char *title, *unit;
+    size_t offset;
+    double scale;
+    bool has_ideal; /* the line through the origin and the first point */
+} charts[] = {
+    {"Throughput of all ranks", "images/s", offsetof(struct point, images_per_s), 1, true},
+    {"Efficiency against the fewest ranks", "%", offsetof(struct point, efficiency), 100, false},
+    {"Exposed communication", "% of the step", offsetof(struct point, comm_share), 100, false},
+};
+
+/* A curve of the n points of a series; its values go to *x and *y, which move on. */
+static struct dt_series make_curve(const struct point *p, int n, const struct chart *chart,
+                                   bool is_ideal, double **x, double **y)
+{
+    struct dt_series series = {.name = is_ideal ? "ideal" : p->series,
+                               .x = *x,
+                               .y = *y,
+                               .n = (size_t)n,
+                               .is_dashed = is_ideal,
+                               .is_faint = is_ideal,
+                               .has_dots = !is_ideal};
+    for (int i = 0; i < n; i++) {
+        double ideal = value(p, chart->offset) * p[i].ranks / p->ranks;
+        *(*x)++ = p[i].ranks;
+        *(*y)++ = chart->scale * (is_ideal ? ideal : value(&p[i], chart->offset));
+    }
+    return series;
+}
+
+static void print_chart(const struct scaling *s, const struct chart *chart, FILE *out)
+{
+    double *x = s->x, *y = s->y;
+    size_t n_series = 0;
+    int colour = 0;
+    for (int i = 0, n; i < s->n_points; i += n) {
+        const struct point *p = &s->points[i];
+        for (n = 1; i + n < s->n_points && strcmp(p[n].series, p->series) == 0;)
+            n++;
+        for (int ideal = 0; ideal <= chart->has_ideal; ideal++) {
+            s->series[n_series] = make_curve(p, n, chart, ideal, &x, &y);
+            s->series[n_series++].colour = colour;
+        }
+        colour++;
+    }
+    const struct dt_chart drawing = {.title = chart->title,
+                                     .x = {.title = "ranks", .from_zero = true},
+                                     .y = {.title = chart->unit, .from_zero = true},
+                                     .series = s->series,
+                                     .n_series = n_series};
+    dt_chart_print(out, &drawing);
+}
+
+static void print_page(const struct scaling *s, FILE *out)
+{
+    dt_html_begin(out, "Scaling");
+    fprintf(out, "<h2>Curves</h2>\n<div class=\"charts\">\n");
+    for (size_t c = 0; c < DT_COUNT(charts); c++)
+        print_chart(s, &charts[c], out);
+    fprintf(out, "</div>\n<h2>Measurements</h2>\n<pre>");
+    print_table(s, out);
+    fprintf(out, "</pre>\n");
+    dt_html_end(out, "Medians of the repetitions. Efficiency is images/s per rank against that "
+                     "with the fewest ranks.");
+}
+
+/* --- All of it --- */
+
+static dt_status save_text(const struct scaling *s, const char *path,
+                           void (*print)(const struct scaling *s, FILE *out))
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (out)
+        print(s, out);
+    if (!out || fclose(out) != 0)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory for %s", path);
+    dt_status status = dt_file_save(path, text, bytes);
+    free(text);
+    return status;
+}
+
+static dt_status save_results(const struct scaling *s)
+{
+    char path[DT_PATH_MAX];
+    DT_TRY(dt_file_path(path, "%s/scaling.json", s->dir));
+    DT_TRY(save_json(s, path));
+    DT_TRY(dt_file_path(path, "%s/scaling.csv", s->dir));
+    DT_TRY(save_text(s, path, print_csv));
+    DT_TRY(dt_file_path(path, "%s/scaling.html", s->dir));
+    DT_TRY(save_text(s, path, print_page));
+    printf("%s/scaling.json, scaling.csv, scaling.html\n", s->dir);
+    return DT_OK;
+}
+
+static dt_status summarise(struct scaling *s)
+{
+    DT_TRY(load_folder(s));
+    DT_TRY(make_points(s));
+    DT_TRY(DT_NEW(s->series, 2 * (size_t)s->n_points));
+    DT_TRY(DT_NEW(s->x, 2 * (size_t)s->n_points));
+    DT_TRY(DT_NEW(s->y, 2 * (size_t)s->n_points));
+    print_table(s, stdout);
+    return save_results(s);
+}
+
+dt_status dt_scaling(const char *dir)
+{
+    struct scaling s = {.dir = dir};
+    dt_status status = summarise(&s);
+    free(s.measurements);
+    free(s.points);
+    free(s.series);
+    free(s.x);
+    free(s.y);
+    return status;
+}

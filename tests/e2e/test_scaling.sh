@@ -1,0 +1,52 @@
+#!/bin/bash
+# scripts/scaling.sh measures every point once, continues where it stopped and draws the result.
+. "$(dirname "$0")/common.sh"
+export DTRAIN="$dtrain"
+out=$work/scaling
+scaling() {
+    "$here/../../scripts/scaling.sh" --out "$out" "$@"
+}
+quick=(--set model.name=tiny --set model.image_size=32 --set model.num_classes=10
+    --set bench.rounds=2 --set bench.steps_per_round=2 --set bench.warmup_steps=1
+    --set device.kind=cpu --set device.threads=1)
+
+scaling --np 1,2 --repeat 2 --batch-size 4 -- "${quick[@]}" > "$work/out" ||
+    fail "$(cat "$work/out" "$out"/*.log)"
+for file in {1,2}-{1,2}; do
+    [ -s "$out/synthetic-weak-np$file.json" ] || fail "no measurement $file"
+done
+[ "$(grep -c "^scaling: [1-4] of 4: " "$work/out")" = 4 ] || fail "progress: $(cat "$work/out")"
+grep -q "^  *1  .* 1.00 *100.0 %" "$work/out" || fail "no row of one rank in $(cat "$work/out")"
+grep -q "^  *2  " "$work/out" || fail "no row of two ranks in $(cat "$work/out")"
+/usr/bin/python3 - "$out" <<'PY'
+import csv, json, statistics, sys, xml.etree.ElementTree as ET
+out = sys.argv[1]
+points = json.load(open(f"{out}/scaling.json"))["points"]
+assert [(p["ranks"], p["repetitions"]) for p in points] == [(1, 2), (2, 2)], points
+for p in points:
+    runs = [json.load(open(f"{out}/{p['series']}-np{p['ranks']}-{i}.json"))["images_per_s"] for i in (1, 2)]
+    assert abs(p["images_per_s"] - statistics.median(runs)) < 1e-6 * p["images_per_s"], (p, runs)
+    assert abs(p["efficiency"] * p["ranks"] - p["images_per_s"] / points[0]["images_per_s"]) < 1e-9
+rows = list(csv.DictReader(open(f"{out}/scaling.csv")))
+assert [int(r["ranks"]) for r in rows] == [1, 2] and abs(float(rows[1]["efficiency"]) - points[1]["efficiency"]) < 1e-4
+page = open(f"{out}/scaling.html").read()
+assert page.count("<svg") == 3 and "<script" not in page, page[:200]
+for start in [i for i in range(len(page)) if page.startswith("<svg", i)]:
+    ET.fromstring(page[start : page.index("</svg>", start) + 6])
+PY
+
+# Only what is missing is measured.
+rm "$out"/*-np2-1.json
+scaling --np 1,2 --repeat 2 --batch-size 4 -- "${quick[@]}" > "$work/out"
+[ "$(grep -c "^scaling: . of 4: " "$work/out")" = 1 ] || fail "again: $(cat "$work/out")"
+
+refused 64 "holds measurements with other settings" scaling --np 1,2 --batch-size 8 -- "${quick[@]}"
+refused 64 "\-\-storage is synthetic, disk or memory" scaling --storage tape
+refused 64 "there is no option --ranks" scaling --ranks 2
+refused 64 "2;4 is not a list of numbers" scaling --np "2;4"
+
+# A point that fails is named, the others are measured, and the exit code is that of dtrain.
+out=$work/strong
+refused 78 "1 of 2 measurements failed" scaling --mode strong --np 1,3 --batch-size 4 --repeat 1 -- "${quick[@]}"
+[ -s "$out/synthetic-strong-np1-1.json" ] || fail "nothing was measured beside the failure"
+refused 66 "has no measurements" "$dtrain" scaling "$work"
