@@ -12,6 +12,7 @@
 /* What one rank has measured; NaN = unknown. Seconds are per step. */
 struct dt_bench_rank {
     double step_s, step_median_s, wait_s, compute_s, comm_s;
+    double queued_s;                           /* of the main thread, for a CPU */
     double peak_flops_per_s, copy_bytes_per_s; /* peak.c */
     double rss_bytes;                          /* peak */
 };

@@ -164,6 +164,11 @@ void dt_bench_print(const struct dt_bench *b)
     printf("Memory: %s per rank for the plan, peak RSS %s\n",
            dt_memory_format(plan, sizeof plan, (uint64_t)dt_bench_plan_bytes(s->plan)),
            dt_memory_format(rss, sizeof rss, (uint64_t)b->all.rss_bytes));
+    if (b->all.queued_s > 0.1 * b->all.step_s)
+        printf(
+            "The ranks waited %.0f %% of the time for a CPU: more is running than there are CPUs, "
+            "so the figures are too low.\n",
+            100 * b->all.queued_s / b->all.step_s);
 }
 
 /* --- JSON --- */
@@ -185,6 +190,7 @@ static void write_numbers(const struct dt_bench *b, struct dt_jsonw *w)
         {"data_wait_s", all->wait_s},
         {"compute_s", all->compute_s},
         {"exposed_comm_s", all->comm_s},
+        {"cpu_wait_s", all->queued_s},
         {"data_wait_share", all->wait_s / b->step_mean_s},
         {"compute_share", all->compute_s / b->step_mean_s},
         {"exposed_comm_share", all->comm_s / b->step_mean_s},
@@ -212,8 +218,9 @@ static void write_ranks(const struct dt_bench *b, struct dt_jsonw *w)
 {
     static const char *const names[DT_BENCH_NUMBERS] = {
         /* as in struct dt_bench_rank */
-        "step_mean_s",    "step_median_s",    "data_wait_s",           "compute_s",
-        "exposed_comm_s", "peak_flops_per_s", "peak_copy_bytes_per_s", "peak_rss_bytes"};
+        "step_mean_s",      "step_median_s",         "data_wait_s",
+        "compute_s",        "exposed_comm_s",        "cpu_wait_s",
+        "peak_flops_per_s", "peak_copy_bytes_per_s", "peak_rss_bytes"};
     dt_jsonw_begin(w, "hosts", '[');
     for (int r = 0; r < b->session.n_ranks; r++)
         if (is_new_host(b, r))

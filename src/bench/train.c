@@ -101,6 +101,17 @@ static dt_status run_round(struct dt_bench *b, int round)
     return DT_OK;
 }
 
+/* Seconds that this thread has waited for a CPU; NaN if the system does not tell. */
+static double queued_s(void)
+{
+    unsigned long long ns = 0;
+    FILE *file = fopen("/proc/thread-self/schedstat", "r");
+    const bool is_known = file && fscanf(file, "%*u %llu", &ns) == 1;
+    if (file)
+        fclose(file);
+    return is_known ? 1e-9 * (double)ns : NAN;
+}
+
 static dt_status run_rounds(struct dt_bench *b)
 {
     struct dt_session *s = &b->session;
@@ -109,11 +120,12 @@ static dt_status run_rounds(struct dt_bench *b)
     for (int i = 0; i < s->config->bench.warmup_steps; i++)
         DT_TRY(run_step(b));
     DT_TRY(s->backend->sync(s->device));
-    double wait_s = dt_loader_wait_s(b->loader);
+    const double wait_s = dt_loader_wait_s(b->loader), begin_queued_s = queued_s();
     dt_plan_reset_times(s->plan);
     for (int round = 0; round < s->config->bench.rounds; round++)
         DT_TRY(run_round(b, round));
     b->own.wait_s = (dt_loader_wait_s(b->loader) - wait_s) / b->n_steps;
+    b->own.queued_s = (queued_s() - begin_queued_s) / b->n_steps;
     return DT_OK;
 }
 

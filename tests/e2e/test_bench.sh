@@ -43,6 +43,7 @@ for key in ("step_mean_s", "compute_s", "flops_per_s", "flops_per_step", "peak_f
     assert result[key] > 0, key
 assert math.isclose(result["mfu"], result["flops_per_s"] / result["peak_flops_per_s"])
 assert all(result[key] >= 0 for key in ("data_wait_s", "exposed_comm_s")), result
+assert result.get("cpu_wait_s", 0) >= 0
 assert len(result["hosts"]) == 1 and len(result["per_rank"]) == ranks
 for rank in result["per_rank"]:
     assert rank["host"] == result["hosts"][0] and rank["images_per_s"] > 0
