@@ -1,13 +1,14 @@
 /* dtrain compare: the tables of the report as plain text; of configuration and environment only
  * what differs. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
 #include "cli/commands.h"
 #include "page/table.h"
 
-enum { LINE_MOST = 80, NARROWEST = 12, GAP = 2, CELL_BYTES = 1024 };
+enum { LINE_MOST = 80, NARROWEST = 12, GAP = 2 };
 
 /* Bytes of the text that fit into a line of a cell: up to a space if possible. */
 static int part_bytes(const char *text, int width)
@@ -38,7 +39,7 @@ static void put_row(const struct dt_table *table, size_t row, int label)
     const int width = even > NARROWEST ? even : NARROWEST;
     bool is_done = false;
     for (int line = 0; !is_done; line++) {
-        char text[CELL_BYTES];
+        char text[DT_CELL_BYTES];
         is_done = true;
         printf("%-*s", label, line == 0 ? dt_table_cell(table, row, 0) : "");
         for (int c = 1; c <= n; c++) {
@@ -97,7 +98,7 @@ dt_status dt_cmd_compare(const struct dt_arguments *args)
         status = parts[i].fill(&table, runs, n);
         if (status == DT_OK)
             put_table(parts[i].title, &table, parts[i].differences);
-        dt_table_reset(&table);
+        free(table.cells);
     }
     dt_runs_free(runs, n);
     return status;

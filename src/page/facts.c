@@ -6,99 +6,83 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "dtrain/config.h"
 #include "page/table.h"
 
-enum { VALUE_BYTES = 1000 };
-
 static const double targets[] = {0.75, 0.9}; /* parts of the best accuracy */
 
-static void begin(struct dt_table *table, const struct dt_run *runs, size_t n, const char *last)
+static void begin(struct dt_table *table, const struct dt_run *runs, size_t n)
 {
-    *table = (struct dt_table){.n_columns = 1 + n + (last != NULL)};
+    *table = (struct dt_table){.n_columns = 1 + n};
     dt_table_add(table, "%s", "");
     for (size_t i = 0; i < n; i++)
         dt_table_add(table, "%s", runs[i].name);
-    if (last)
-        dt_table_add(table, "%s", last);
-}
-
-static dt_status end(const struct dt_table *table)
-{
-    return table->failed ? DT_ERROR(DT_ERR_MEMORY, "out of memory for a table") : DT_OK;
 }
 
 /* --- Results --- */
 
-static void put_status(struct dt_text *out, const struct dt_run *run)
+static void put_status(struct dt_table *table, const struct dt_run *run)
 {
     const char *status = dt_event_text(run->end, "status");
     const char *reason = dt_event_text(run->end, "reason");
     double done = run->total_steps > 0 ? 100 * (double)run->step / (double)run->total_steps : 0;
     if (run->end)
-        dt_text_add(out, "%s%s%s", strcmp(status, "OK") == 0 ? "finished" : status,
-                    reason[0] ? ": " : "", reason);
+        dt_table_add(table, "%s%s%s", strcmp(status, "OK") == 0 ? "finished" : status,
+                     reason[0] ? ": " : "", reason);
     else
-        dt_text_add(out, "%s, %.0f %% done", run->is_alive ? "running" : "unfinished", done);
+        dt_table_add(table, "%s, %.0f %% done", run->is_alive ? "running" : "unfinished", done);
 }
 
-static void put_trained(struct dt_text *out, const struct dt_run *run)
+static void put_trained(struct dt_table *table, const struct dt_run *run)
 {
     double epochs = dt_run_epochs(run, run->step);
-    dt_text_add(out, "%" PRId64 " steps", run->step);
+    dt_table_add(table, "%" PRId64 " steps", run->step);
     if (isfinite(epochs))
-        dt_text_add(out, ", %.4g epochs", epochs);
+        dt_table_append(table, ", %.4g epochs", epochs);
 }
 
-static void put_rate(struct dt_text *out, const struct dt_run *run)
+static void put_rate(struct dt_table *table, const struct dt_run *run)
 {
-    if (isfinite(run->median_images_per_s))
-        dt_text_add(out, "%.4g", run->median_images_per_s);
+    dt_table_add(table, isfinite(run->median_images_per_s) ? "%.4g" : "", run->median_images_per_s);
 }
 
-static void put_seconds(struct dt_text *out, double seconds)
+static void put_seconds(struct dt_table *table, double seconds)
 {
     char text[32];
-    dt_text_add(out, "%s", dt_clock_format(text, sizeof text, seconds));
+    dt_table_add(table, "%s", dt_clock_format(text, sizeof text, seconds));
 }
 
-static void put_wall_time(struct dt_text *out, const struct dt_run *run)
+static void put_wall_time(struct dt_table *table, const struct dt_run *run)
 {
-    put_seconds(out, run->elapsed_s);
+    put_seconds(table, run->elapsed_s);
 }
 
-static void put_notes(struct dt_text *out, const struct dt_run *run)
+static void put_notes(struct dt_table *table, const struct dt_run *run)
 {
-    dt_text_add(out, "%" PRId64 ", %" PRId64, run->n_restarts, run->n_warnings);
+    dt_table_add(table, "%" PRId64 ", %" PRId64, run->n_restarts, run->n_warnings);
 }
 
-/* ", epoch 5" */
-static void put_place(struct dt_text *out, const struct dt_run *run, int64_t step)
+static void append_place(struct dt_table *table, const struct dt_run *run, int64_t step)
 {
     double epochs = dt_run_epochs(run, step);
     if (epochs >= 1)
-        dt_text_add(out, ", epoch %.4g", floor(10 * epochs) / 10);
+        dt_table_append(table, ", epoch %.4g", floor(10 * epochs) / 10);
     else
-        dt_text_add(out, ", step %" PRId64, step);
+        dt_table_append(table, ", step %" PRId64, step);
 }
 
 struct fact {
     const char *label;
-    void (*put)(struct dt_text *out, const struct dt_run *run);
+    void (*put)(struct dt_table *table, const struct dt_run *run);
 };
 
 static void add_facts(struct dt_table *table, const struct fact *facts, size_t n_facts,
                       const struct dt_run *runs, size_t n)
 {
-    char text[VALUE_BYTES];
     for (size_t f = 0; f < n_facts; f++) {
         dt_table_add(table, "%s", facts[f].label);
-        for (size_t i = 0; i < n; i++) {
-            struct dt_text out = dt_text_in(text, sizeof text);
-            facts[f].put(&out, &runs[i]);
-            dt_table_add(table, "%s", text);
-        }
+        for (size_t i = 0; i < n; i++)
+            facts[f].put(table, &runs[i]);
     }
 }
 
@@ -143,34 +127,32 @@ static const struct dt_point *find_point(const struct results *results, size_t r
 
 static void add_metric(struct dt_table *table, const struct results *results, bool best)
 {
-    char text[VALUE_BYTES];
     dt_table_add(table, "%s %s%s", best ? "best" : "last", dt_metric_name(results->metric),
                  results->curve[0] == 's' ? " in training" : "");
     for (size_t i = 0; i < results->n_runs; i++) {
-        struct dt_text out = dt_text_in(text, sizeof text);
         const struct dt_point *point = find_point(results, i, best);
+        dt_table_add(table, "%s", "");
         if (point)
-            dt_text_add(&out, dt_metric_is_percent(results->metric) ? "%.2f %%" : "%.4f",
-                        point->value);
+            dt_table_append(table, dt_metric_is_percent(results->metric) ? "%.2f %%" : "%.4f",
+                            point->value);
         if (point && best)
-            put_place(&out, &results->runs[i], point->step);
-        dt_table_add(table, "%s", text);
+            append_place(table, &results->runs[i], point->step);
     }
 }
 
 static void add_time_to(struct dt_table *table, const struct results *results, double value)
 {
-    char text[VALUE_BYTES];
+    const struct dt_point *points = results->points;
     for (size_t r = 0; r < results->n_runs; r++) {
-        struct dt_text out = dt_text_in(text, sizeof text);
         size_t n = dt_run_points(&results->runs[r], results->curve, results->points), i = 0;
-        while (i < n && results->points[i].value < value)
+        while (i < n && points[i].value < value)
             i++;
-        if (i < n) {
-            put_seconds(&out, results->points[i].elapsed_s);
-            put_place(&out, &results->runs[r], results->points[i].step);
+        if (i == n) {
+            dt_table_add(table, "not reached");
+            continue;
         }
-        dt_table_add(table, "%s", i < n ? text : "not reached");
+        put_seconds(table, points[i].elapsed_s);
+        append_place(table, &results->runs[r], points[i].step);
     }
 }
 
@@ -198,7 +180,7 @@ dt_status dt_facts_results(struct dt_table *table, const struct dt_run *runs, si
                                         {"restarts, warnings", put_notes}};
     struct results results = {.runs = runs, .n_runs = n};
     DT_TRY(DT_NEW(results.points, DT_CURVE_POINTS));
-    begin(table, runs, n, NULL);
+    begin(table, runs, n);
     add_facts(table, before, DT_COUNT(before), runs, n);
     for (int metric = 0; metric < DT_N_METRICS; metric++)
         for (int last = 0; last < 2 && choose(&results, (enum dt_metric)metric); last++)
@@ -206,35 +188,33 @@ dt_status dt_facts_results(struct dt_table *table, const struct dt_run *runs, si
     add_times_to(table, &results);
     add_facts(table, after, DT_COUNT(after), runs, n);
     free(results.points);
-    return end(table);
+    return dt_table_check(table);
 }
 
 /* --- Configuration --- */
 
-/* Lists and objects as words with commas; "" for NULL. */
-static void put_value(struct dt_text *out, const struct dt_json *value)
+/* Lists and objects as words with commas; nothing for NULL. */
+static void append_value(struct dt_table *table, const struct dt_json *value)
 {
     if (!value)
         return;
     if (value->type == DT_JSON_STRING)
-        dt_text_add(out, "%s", value->string);
+        dt_table_append(table, "%s", value->string);
     else if (value->type == DT_JSON_NUMBER)
-        dt_text_add(out, "%.15g", value->number);
+        dt_table_append(table, "%.15g", value->number);
     else if (value->type == DT_JSON_BOOL)
-        dt_text_add(out, "%s", value->boolean ? "true" : "false");
+        dt_table_append(table, "%s", value->boolean ? "true" : "false");
     for (const struct dt_json *child = value->child; child; child = child->next) {
-        dt_text_add(out, "%s%s%s", child == value->child ? "" : ", ", child->key ? child->key : "",
-                    child->key ? ": " : "");
-        put_value(out, child);
+        dt_table_append(table, "%s%s%s", child == value->child ? "" : ", ",
+                        child->key ? child->key : "", child->key ? ": " : "");
+        append_value(table, child);
     }
 }
 
 static void add_value(struct dt_table *table, const struct dt_json *value)
 {
-    char text[VALUE_BYTES];
-    struct dt_text out = dt_text_in(text, sizeof text);
-    put_value(&out, value);
-    dt_table_add(table, "%s", text);
+    dt_table_add(table, "%s", "");
+    append_value(table, value);
 }
 
 /* Adds a key of the configuration `c` unless an earlier one has it. */
@@ -285,9 +265,13 @@ dt_status dt_facts_config(struct dt_table *table, const struct dt_run *runs, siz
     if (n == 1)
         DT_TRY_OUT(load_defaults(&defaults));
     configs[n] = defaults ? dt_json_root(defaults) : NULL;
-    begin(table, runs, n, defaults ? "default" : NULL);
+    begin(table, runs, n);
+    if (defaults) {
+        table->n_columns++;
+        dt_table_add(table, "default");
+    }
     add_keys(table, configs);
-    DT_TRY_OUT(end(table));
+    DT_TRY_OUT(dt_table_check(table));
 out:
     dt_json_destroy(defaults);
     free(configs);
@@ -312,7 +296,7 @@ dt_status dt_facts_environment(struct dt_table *table, const struct dt_run *runs
         {"micro_batch_size", "images per rank and pass"},
     };
     char time[DT_TIME_BYTES];
-    begin(table, runs, n, NULL);
+    begin(table, runs, n);
     for (size_t f = 0; f < DT_COUNT(facts); f++) {
         dt_table_add(table, "%s", facts[f][1]);
         for (size_t i = 0; i < n; i++)
@@ -326,5 +310,5 @@ dt_status dt_facts_environment(struct dt_table *table, const struct dt_run *runs
     dt_table_add(table, "folder");
     for (size_t i = 0; i < n; i++)
         dt_table_add(table, "%s", runs[i].folder);
-    return end(table);
+    return dt_table_check(table);
 }

@@ -95,9 +95,8 @@ static dt_status put_notes(FILE *out, const struct dt_run *runs, size_t n)
     }
     if (!table.failed)
         put_table(out, "Warnings and restarts", &table, 0);
-    dt_status status = table.failed ? DT_ERROR(DT_ERR_MEMORY, "out of memory for a table") : DT_OK;
-    dt_table_reset(&table);
-    return status;
+    free(table.cells);
+    return dt_table_check(&table);
 }
 
 /* What the run folder holds to look at. */
@@ -129,7 +128,7 @@ static dt_status put_facts(FILE *out, const char *title, int looks,
     dt_status status = fill(&table, runs, n);
     if (status == DT_OK)
         put_table(out, title, &table, looks);
-    dt_table_reset(&table);
+    free(table.cells);
     return status;
 }
 

@@ -6,22 +6,35 @@
 
 #include "base/mem.h"
 
-enum { CELL_BYTES = 1024 };
-
 void dt_table_add(struct dt_table *table, const char *format, ...)
 {
-    char text[CELL_BYTES];
     void *block = table->cells;
     va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    table->failed |= dt_mem_grow(&block, &table->capacity, table->n_cells, sizeof *table->cells,
-                                 "a table") != DT_OK;
+    if (dt_mem_grow(&block, &table->capacity, table->n_cells, DT_CELL_BYTES, "table") != DT_OK) {
+        table->failed = true;
+        return;
+    }
     table->cells = block;
-    table->failed |=
-        table->failed || dt_mem_copy_text(&table->cells[table->n_cells], text) != DT_OK;
-    table->n_cells += !table->failed;
+    va_start(args, format);
+    vsnprintf(table->cells[table->n_cells++], DT_CELL_BYTES, format, args);
+    va_end(args);
+}
+
+void dt_table_append(struct dt_table *table, const char *format, ...)
+{
+    va_list args;
+    if (table->n_cells == 0)
+        return;
+    char *cell = table->cells[table->n_cells - 1];
+    size_t used = strlen(cell);
+    va_start(args, format);
+    vsnprintf(cell + used, DT_CELL_BYTES - used, format, args);
+    va_end(args);
+}
+
+dt_status dt_table_check(const struct dt_table *table)
+{
+    return table->failed ? DT_ERROR(DT_ERR_MEMORY, "out of memory for a table") : DT_OK;
 }
 
 const char *dt_table_cell(const struct dt_table *table, size_t row, size_t column)
@@ -45,12 +58,4 @@ bool dt_table_row_differs(const struct dt_table *table, size_t row)
 bool dt_table_row_is_empty(const struct dt_table *table, size_t row)
 {
     return !dt_table_row_differs(table, row) && dt_table_cell(table, row, 1)[0] == '\0';
-}
-
-void dt_table_reset(struct dt_table *table)
-{
-    for (size_t i = 0; i < table->n_cells; i++)
-        free(table->cells[i]);
-    free(table->cells);
-    *table = (struct dt_table){0};
 }
