@@ -10,20 +10,24 @@
 /* The quantities of one chart: one, or two that are compared. */
 struct topic {
     const char *title, *unit, *curves[2];
-    bool over_time, from_zero;
+    bool over_time, from_zero, may_be_log; /* logarithmic if the values differ very much */
 };
 
 static const struct topic topics[] = {
-    {"Loss", "loss", {"step.loss", "eval.loss"}, false, false},
-    {"Accuracy", "top-1, %", {"step.top1", "eval.top1"}, false, false},
-    {"Validation loss over time", "loss", {"eval.loss"}, true, false},
-    {"Validation accuracy over time", "top-1, %", {"eval.top1"}, true, false},
-    {"Learning rate", "learning rate", {"step.lr"}, false, true},
-    {"Throughput", "images/s", {"step.images_per_s"}, false, true},
-    {"Waits", "% of a step", {"step.data wait", "step.exposed communication"}, false, true},
-    {"Top-5 accuracy", "top-5, %", {"step.top5", "eval.top5"}, false, false},
-    {"GPU power", "W", {"telemetry.gpu_power_w"}, false, true},
-    {"GPU temperature", "degrees Celsius", {"telemetry.gpu_temperature_c"}, false, false},
+    {"Loss", "loss", {"step.loss", "eval.loss"}, .may_be_log = true},
+    {"Accuracy", "top-1, %", .curves = {"step.top1", "eval.top1"}},
+    {"Validation loss over time", "loss", {"eval.loss"}, .over_time = true, .may_be_log = true},
+    {"Validation accuracy over time", "top-1, %", {"eval.top1"}, .over_time = true},
+    {"Learning rate", "learning rate", {"step.lr"}, .from_zero = true},
+    {"Throughput", "images/s", {"step.images_per_s"}, .from_zero = true},
+    {"Waits", "% of a step", {"step.data wait", "step.exposed communication"}, .from_zero = true},
+    {"Top-5 accuracy", "top-5, %", .curves = {"step.top5", "eval.top5"}},
+    {"Host memory",
+     "bytes",
+     {"telemetry.host_memory_used_bytes", "telemetry.page_cache_bytes"},
+     .from_zero = true},
+    {"GPU power", "W", {"telemetry.gpu_power_w"}, .from_zero = true},
+    {"GPU temperature", "degrees Celsius", .curves = {"telemetry.gpu_temperature_c"}},
 };
 
 /* The horizontal axis of all runs. */
@@ -125,6 +129,17 @@ static void add_marks(struct drawing *d, const struct topic *topic, size_t r)
     }
 }
 
+static bool is_wide(const struct drawing *d)
+{
+    double low = INFINITY, high = 0;
+    for (size_t s = 0; s < d->n_series; s++)
+        for (size_t i = 0; i < d->series[s].n; i++) {
+            low = fmin(low, d->series[s].y[i]);
+            high = fmax(high, d->series[s].y[i]);
+        }
+    return low > 0 && high > 50 * low;
+}
+
 static void draw(FILE *out, struct drawing *d, const struct topic *topic)
 {
     const char *progress = d->scale.in_epochs ? "epoch" : "step";
@@ -137,7 +152,7 @@ static void draw(FILE *out, struct drawing *d, const struct topic *topic)
     dt_chart_print(out, &(struct dt_chart){
                             .title = topic->title,
                             .x = {topic->over_time ? d->scale.unit.title : progress, false, true},
-                            .y = {topic->unit, false, topic->from_zero},
+                            .y = {topic->unit, topic->may_be_log && is_wide(d), topic->from_zero},
                             .series = d->series,
                             .n_series = d->n_series,
                             .marks = d->marks,
@@ -168,7 +183,7 @@ static void draw_others(FILE *out, struct drawing *d)
                 continue;
             fputs(heading, out);
             heading = "";
-            draw(out, d, &(struct topic){name, field, {name}, false, false});
+            draw(out, d, &(struct topic){name, field, .curves = {name}});
         }
 }
 
