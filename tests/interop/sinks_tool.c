@@ -73,7 +73,8 @@ int main(int argc, char **argv)
         "schedule.warmup_epochs=2"};
     if (argc < 3 || dt_config_load(&config, NULL, sets, DT_COUNT(sets)) != DT_OK)
         return 1;
-    const int64_t last = atoll(argv[2]), resumed = argc > 3 ? atoll(argv[3]) : -1;
+    const int64_t last = strtoll(argv[2], NULL, 10),
+                  resumed = argc > 3 ? strtoll(argv[3], NULL, 10) : -1;
     const struct dt_report_options options = {
         .config = &config, .dir = argv[1], .append = resumed >= 0, .from_step = resumed + 1};
     if (dt_report_open(&report, &options) != DT_OK)
