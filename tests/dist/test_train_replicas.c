@@ -277,6 +277,7 @@ static void watch_open(struct watch *w)
         static struct dt_config reporting;
         const struct dt_report_options options = {.config = &reporting, .dir = w->dir};
         dt_config_init(&reporting);
+        snprintf(reporting.output.sinks, sizeof reporting.output.sinks, "jsonl\n");
         assert_ok(dt_report_open(&session.report, &options));
     }
     dt_stragglers_init(&w->stragglers, session.comm, session.report,
