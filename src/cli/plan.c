@@ -1,10 +1,8 @@
 /* dtrain plan: the numbers of ranks, links and the step time from the command line. */
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "bench/forecast_run.h"
 #include "cli/commands.h"
 
@@ -68,13 +66,13 @@ static dt_status parse_ranks(struct dt_forecast_options *options, const char *te
 /* "0.105" (s), "105ms" or "measured" */
 static dt_status parse_step_time(double *out, const char *text)
 {
-    static const struct unit seconds = {"", 1};
+    static const struct unit bare[] = {{"", 1}, {NULL, 0}};
     *out = 0;
     if (strcmp(text, "measured") == 0)
         return DT_OK;
     const char *end = parse_number(out, text, times);
     if (!end)
-        end = parse_number(out, text, (const struct unit[]){seconds, {NULL, 0}});
+        end = parse_number(out, text, bare);
     if (end && *end == '\0')
         return DT_OK;
     DT_FAIL_ALIKE(DT_ERR_USAGE,
