@@ -279,7 +279,6 @@ const struct dt_key dt_keys[] = {
           "Where progress and results are written", FREE),
     BOOL(output.rank_logs, true,
          "Keep a log file of each rank in the run folder, logs/rank-0000.log", FREE),
-
     REAL(output.telemetry_s, 10, 0, 1e6,
          "Seconds between events about the host's memory and the GPU's sensors; 0: none", FREE),
 
