@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "dtrain/train.h"
 #include "train/session.h"
+#include "train/timeline.h"
 
 /* What one rank has measured; NaN = unknown. Seconds are per step. */
 struct dt_bench_rank {
@@ -33,10 +34,11 @@ struct dt_bench {
     int images, n_steps;            /* per rank and step; measured steps */
     struct dt_loader *loader;       /* of the phase */
     uint32_t epoch;
-    int64_t step;           /* steps done, with the warm-up */
-    double begin_s, said_s; /* dt_clock_s of the first step, of the last output */
-    double *step_s;         /* per measured step: of the slowest rank; sorted by dt_bench_sum_up */
-    double *images_per_s;   /* per round: of one rank */
+    int64_t step;                /* steps done, with the warm-up */
+    struct dt_timeline timeline; /* of the measured steps, if options->trace */
+    double begin_s, said_s;      /* dt_clock_s of the first step, of the last output */
+    double *step_s;       /* per measured step: of the slowest rank; sorted by dt_bench_sum_up */
+    double *images_per_s; /* per round: of one rank */
     char (*hosts)[DT_HOST_MAX]; /* of all ranks */
     struct dt_bench_rank own, *ranks;
     int peak_size; /* of the fastest matrix product */

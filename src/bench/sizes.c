@@ -206,8 +206,9 @@ static dt_status run_benchmark(struct sizes *z, struct dt_bench_old *old)
     DT_TRY(dt_comm_agree(z->comm, compares ? dt_bench_old_load(old, z->options) : DT_OK));
     z->bench.old = compares ? old : NULL;
     DT_TRY(list_sizes(z));
-    if (z->options->compare && z->n > 1)
-        DT_FAIL_ALIKE(DT_ERR_USAGE, "--compare: give one batch size, not %d", z->n);
+    if ((z->options->compare || z->options->trace) && z->n > 1)
+        DT_FAIL_ALIKE(DT_ERR_USAGE, "--%s: give one batch size, not %d",
+                      z->options->compare ? "compare" : "trace", z->n);
     DT_TRY(run_sizes(z));
     return dt_comm_agree(z->comm, dt_comm_rank(z->comm) == 0 ? finish(z) : DT_OK);
 }

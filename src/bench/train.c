@@ -81,7 +81,10 @@ static dt_status run_round(struct dt_bench *b, int round)
     DT_TRY(dt_comm_barrier(s->comm));
     double begin_s = dt_clock_s(), last_s = begin_s;
     for (int i = 0; i < n_steps; i++) {
+        const int64_t number = (int64_t)round * n_steps + i + 1;
+        dt_timeline_step(&b->timeline, number);
         DT_TRY(run_step(b));
+        dt_timeline_add(number, last_s);
         if (i == n_steps - 1) /* the host runs ahead until here: step times show its pace */
             DT_TRY(s->backend->sync(s->device));
         double now_s = dt_clock_s();
@@ -124,6 +127,7 @@ static dt_status run_rounds(struct dt_bench *b)
     dt_plan_reset_times(s->plan);
     for (int round = 0; round < s->config->bench.rounds; round++)
         DT_TRY(run_round(b, round));
+    dt_timeline_step(&b->timeline, INT64_MAX);
     b->own.wait_s = (dt_loader_wait_s(b->loader) - wait_s) / b->n_steps;
     b->own.queued_s = (queued_s() - begin_queued_s) / b->n_steps;
     return DT_OK;
@@ -211,7 +215,9 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
         use_forward_only(&b->session, &own);
     b->images = b->session.global_batch_size / b->session.n_ranks;
     b->n_steps = own.bench.rounds * own.bench.steps_per_round;
-    return DT_OK;
+    if (options->trace)
+        return dt_timeline_init_all(&b->timeline, comm, b->n_steps, options->trace);
+    return dt_timeline_init(&b->timeline, comm, NULL);
 }
 
 struct dt_session_needs dt_bench_needs(const struct dt_bench *b)

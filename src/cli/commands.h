@@ -22,7 +22,8 @@
           0, "top", "config", "set")                                                               \
     RANKS(bench, "bench", "", "Measure images per second of training, or of a part of it.", 0,     \
           "config", "set", "json", "data", "batch-size-per-rank", "forward-only", "no-comm",       \
-          "profile", "compare", "tolerance", "input", "allreduce", "min-bytes", "max-bytes")       \
+          "profile", "compare", "tolerance", "trace", "input", "allreduce", "min-bytes",           \
+          "max-bytes")                                                                             \
     RANKS(plan, "plan", "",                                                                        \
           "Predict step time, efficiency and the best buckets on other numbers of ranks.", 2,      \
           "ranks", "link", "config", "set", "json", "step-time", "local-link", "ranks-per-node")   \

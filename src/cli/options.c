@@ -33,8 +33,9 @@ static const struct dt_option options[] = {
      "print learning rates and memory, and with =plan every action, then exit"},
     {"allow-config-change", DT_OPTION_FLAG, AT(allow_config_change), 0, 0, NULL,
      "resume even if the changed configuration alters the result"},
-    {"trace", DT_OPTION_TEXT, AT(trace), 0, 0, "STEPS",
-     "write a timeline of steps such as 100-120 to trace.json.gz in the run folder"},
+    {"trace", DT_OPTION_TEXT, AT(trace), 0, 0, "STEPS|FILE",
+     "write a timeline for ui.perfetto.dev: train: of steps such as 100-120 to trace.json.gz in "
+     "the run folder; bench: of the measured steps to FILE"},
     {"tee", DT_OPTION_FLAG, AT(tee), 0, 0, NULL,
      "print the messages of all ranks, not only rank 0"},
     {"weights", DT_OPTION_TEXT, AT(weights), 0, 0, "PATH",

@@ -184,13 +184,15 @@ dt_status dt_cmd_bench(struct dt_comm *comm, const struct dt_config *config,
                                              .no_comm = args->no_comm,
                                              .batch_sizes = args->batch_sizes,
                                              .compare = args->compare,
-                                             .tolerance = args->tolerance};
+                                             .tolerance = args->tolerance,
+                                             .trace = args->trace};
     const struct dt_allreduce_options sums = {
         .json_path = args->json, .min_bytes = args->min_bytes, .max_bytes = args->max_bytes};
     if (!is_real && strcmp(args->data, "synthetic") != 0)
         DT_FAIL_ALIKE(DT_ERR_USAGE, "--data %s: write real or synthetic", args->data);
-    if (runs_no_network && (args->profile || is_real || args->forward_only || args->no_comm ||
-                            args->batch_sizes || args->compare || (args->input && args->allreduce)))
+    if (runs_no_network &&
+        (args->profile || is_real || args->forward_only || args->no_comm || args->batch_sizes ||
+         args->compare || args->trace || (args->input && args->allreduce)))
         DT_FAIL_ALIKE(DT_ERR_USAGE,
                       "--%s: it runs no network, so of the other options it takes only --json%s; "
                       "see dtrain --help",

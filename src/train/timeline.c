@@ -327,6 +327,13 @@ dt_status dt_timeline_init(struct dt_timeline *t, struct dt_comm *comm, const ch
     return DT_OK;
 }
 
+dt_status dt_timeline_init_all(struct dt_timeline *t, struct dt_comm *comm, int64_t n_steps,
+                               const char *path)
+{
+    *t = (struct dt_timeline){.comm = comm, .first = 1, .last = n_steps};
+    return dt_file_path(t->path, "%s", path);
+}
+
 dt_status dt_timeline_check(const struct dt_timeline *t, int64_t step, int64_t last_step)
 {
     if (t->last == 0 || (t->last > step && t->first <= last_step))

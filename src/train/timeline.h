@@ -20,6 +20,9 @@ struct dt_timeline {
 
 /* `range` is "100-120" or "100", NULL for no timeline; DT_ERR_USAGE alike on all ranks. */
 dt_status dt_timeline_init(struct dt_timeline *timeline, struct dt_comm *comm, const char *range);
+/* Of steps 1 to n_steps, in the file `path`. */
+dt_status dt_timeline_init_all(struct dt_timeline *timeline, struct dt_comm *comm, int64_t n_steps,
+                               const char *path);
 /* DT_ERR_USAGE, alike on all ranks, if no step of the range is left of a run that has made `step`
  * steps and ends with `last_step`. */
 dt_status dt_timeline_check(const struct dt_timeline *timeline, int64_t step, int64_t last_step);

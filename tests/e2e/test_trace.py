@@ -1,4 +1,4 @@
-"""`--trace`: the file holds the steps that were asked for, of every rank, with all lanes; a run that
+"""`--trace` of train and bench: the file holds the steps that were asked for, of every rank, with all lanes; a run that
 is killed while tracing leaves no file; wrong ranges are refused."""
 
 import os
@@ -27,6 +27,14 @@ def train(out, steps, *more, ranks=2, code=0, text="", fault=""):
     assert code is None or done.returncode == code, (steps, done.returncode, done.stderr)
     assert text in done.stderr, (text, done.stderr)
     return done.stderr
+
+
+def bench(code, *more):
+    command = [*MPIRUN, DTRAIN, "bench", "--config", "config.json", "--trace", "bench.json.gz", *more]
+    command += [word for setting in SETTINGS for word in ("--set", setting)]
+    command += "--set bench.rounds=2 --set bench.steps_per_round=3 --set bench.warmup_steps=1".split()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == code, (more, done.returncode, done.stderr)
 
 
 def names(lane):
@@ -82,6 +90,15 @@ def main():
     (lanes,) = processes.values()
     assert steps_of(lanes["main thread"]) == [2] and "reduction 0" not in lanes, lanes.keys()
     train("one", "5-8", ranks=1, text="timeline of steps 7 to 8")
+
+    # The measured steps of a benchmark.
+    bench(64, "--batch-size-per-rank", "6,12")
+    bench(0)
+    _, processes = trace_file.load("bench.json.gz")
+    assert len(processes) == 2, processes.keys()
+    for lanes in processes.values():
+        assert steps_of(lanes["main thread"]) == list(range(1, 7)), lanes["main thread"]
+        assert [name for _, _, name, _ in lanes["compute"]].count("settle") == 6
 
     for steps in ("0-3", "5-4", "x", "3-", "1-2x", "-3"):
         train("none", steps, ranks=1, code=64, text=f'--trace: "{steps}" is not a range of steps such as 100-120')
