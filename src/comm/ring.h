@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 enum {
-    DT_RING_SEGMENT = 1 << 16, /* floats: 256 KiB per message */
+    DT_RING_SEGMENT = 1 << 17, /* floats: 512 KiB per message */
     DT_RING_ALIGN = 16,        /* floats: segments begin at a cache line of the buffer */
 };
 
