@@ -60,7 +60,8 @@ void dt_trace_span(const char *name, const char *key, const char *value, double 
 void dt_trace_add(enum dt_trace_lane lane, int index, const char *name, const char *key,
                   const char *value, double begin_s, double end_s)
 {
-    if (!atomic_load_explicit(&dt_trace_flag, memory_order_acquire) || begin_s <= 0)
+    if (!atomic_load_explicit(&dt_trace_flag, memory_order_acquire) || begin_s <= 0 ||
+        end_s < trace.begin_s) /* it ended just before tracing began */
         return;
     int64_t i = atomic_fetch_add_explicit(&trace.n_claimed, 1, memory_order_relaxed);
     if (i >= trace.capacity)

@@ -57,7 +57,7 @@ void dt_trace_set_lane(enum dt_trace_lane lane, int index);
 /* dt_clock_s, or 0 when tracing is off. */
 double dt_trace_now(void);
 /* Records a span in the calling thread's lane, unless begin_s is 0. `key` and `value` may be NULL.
- * One that began before tracing is recorded from there on. */
+ * One that began before tracing is recorded from there on, one that ended before not at all. */
 void dt_trace_span(const char *name, const char *key, const char *value, double begin_s,
                    double end_s);
 /* The same in any lane. */

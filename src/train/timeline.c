@@ -334,9 +334,17 @@ dt_status dt_timeline_init_all(struct dt_timeline *t, struct dt_comm *comm, int6
     return dt_file_path(t->path, "%s", path);
 }
 
-dt_status dt_timeline_check(const struct dt_timeline *t, int64_t step, int64_t last_step)
+/* Who starts a run again gives the same range. */
+dt_status dt_timeline_check(struct dt_timeline *t, int64_t step, int64_t last_step)
 {
-    if (t->last == 0 || (t->last > step && t->first <= last_step))
+    if (t->last > 0 && t->last <= step) {
+        dt_log(DT_LOG_NOTICE,
+               "no timeline is written: the run goes on after step %" PRId64
+               ", and --trace names steps %" PRId64 " to %" PRId64,
+               step, t->first, t->last);
+        t->last = 0;
+    }
+    if (t->last == 0 || t->first <= last_step)
         return DT_OK;
     DT_FAIL_ALIKE(DT_ERR_USAGE,
                   "--trace: steps %" PRId64 " to %" PRId64 " are none of this run's, which makes "

@@ -23,9 +23,10 @@ dt_status dt_timeline_init(struct dt_timeline *timeline, struct dt_comm *comm, c
 /* Of steps 1 to n_steps, in the file `path`. */
 dt_status dt_timeline_init_all(struct dt_timeline *timeline, struct dt_comm *comm, int64_t n_steps,
                                const char *path);
-/* DT_ERR_USAGE, alike on all ranks, if no step of the range is left of a run that has made `step`
- * steps and ends with `last_step`. */
-dt_status dt_timeline_check(const struct dt_timeline *timeline, int64_t step, int64_t last_step);
+/* DT_ERR_USAGE, alike on all ranks, if the range begins after `last_step`, the run's end. A resumed
+ * run that has made the steps of the range already, `step` in all, writes no timeline and says so.
+ */
+dt_status dt_timeline_check(struct dt_timeline *timeline, int64_t step, int64_t last_step);
 /* Call before step `step` (from 1) and, with INT64_MAX, at the end: begins at the first step of
  * the range, writes the file after the last one. */
 void dt_timeline_step(struct dt_timeline *timeline, int64_t step);

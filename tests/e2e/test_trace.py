@@ -89,7 +89,8 @@ def main():
     _, processes = trace_file.load("one/trace.json.gz")
     (lanes,) = processes.values()
     assert steps_of(lanes["main thread"]) == [2] and "reduction 0" not in lanes, lanes.keys()
-    train("one", "5-8", ranks=1, text="timeline of steps 7 to 8")
+    train("one", "5-8", "train.max_steps=8", ranks=1, text="timeline of steps 7 to 8")
+    train("one", "5-8", ranks=1, text="no timeline is written: the run goes on after step 8, and --trace names steps 5")
 
     # The measured steps of a benchmark.
     bench(64, "--batch-size-per-rank", "6,12")

@@ -69,6 +69,7 @@ static void test_threads(void **state)
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     dt_trace_span("before", NULL, NULL, 0, dt_clock_s());     /* it began when tracing was off */
+    dt_trace_span("over", NULL, NULL, 1e-9, 2e-9);            /* it ended before tracing began */
     dt_trace_span("clipped", NULL, NULL, 1e-9, dt_clock_s()); /* it began before tracing did */
     memset(text, 'x', sizeof text);
     text[sizeof text - 1] = '\0';
