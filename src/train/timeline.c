@@ -1,12 +1,10 @@
-/* Every rank writes its own spans as JSON and compresses them; rank 0 puts the parts together,
- * which takes no more memory than one part.
- *
- * Deflated parts that end on a byte boundary can follow one another, and the checksum of the whole
- * follows from theirs, so the file is one ordinary gzip file. */
+/* Every rank writes its own spans as JSON; rank 0 receives the parts one after the other and
+ * compresses them. */
 #include "train/timeline.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -20,9 +18,8 @@
 enum {
     MAX_SPANS = 1 << 19, /* per rank: 48 MB, of which only what is used is touched */
     LANE_IDS = 1000,     /* thread ids per kind of lane */
-    RAW = -MAX_WBITS,    /* deflate without header and checksum */
-    MEMORY_LEVEL = 8,    /* zlib's default */
-    LINE_BYTES = 512,
+    GZIP = MAX_WBITS + 16,
+    MEMORY_LEVEL = 8, /* zlib's default */
 };
 
 /* About all ranks. */
@@ -33,51 +30,13 @@ struct heading {
 
 /* One rank's part of the file. */
 struct part {
-    z_stream stream;
-    unsigned char *data;
-    size_t bytes, capacity;
-    uLong checksum;
-    int64_t n_text; /* bytes before compression */
+    FILE *out; /* writes the text */
+    char *text;
+    size_t bytes;
     int rank;
     double offset_s; /* from dt_clock_s to the time of the file */
     bool is_named[DT_N_TRACE_LANES][LANE_IDS];
-    bool has_failed;
 };
-
-/* --- Compression --- */
-
-static void put(struct part *part, const char *text, size_t bytes, int flush)
-{
-    z_stream *z = &part->stream;
-    part->checksum = crc32(part->checksum, (const Bytef *)text, (uInt)bytes);
-    part->n_text += (int64_t)bytes;
-    z->next_in = (Bytef *)text;
-    z->avail_in = (uInt)bytes;
-    do {
-        if (part->has_failed || dt_mem_grow((void **)&part->data, &part->capacity,
-                                            part->bytes + LINE_BYTES, 1, "the timeline") != DT_OK) {
-            part->has_failed = true;
-            return;
-        }
-        size_t space = part->capacity - part->bytes;
-        z->next_out = part->data + part->bytes;
-        z->avail_out = (uInt)space;
-        (void)deflate(z, flush); /* cannot fail with valid arguments */
-        part->bytes += space - z->avail_out;
-    } while (z->avail_out == 0);
-}
-
-static void put_format(struct part *part, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-static void put_format(struct part *part, const char *format, ...)
-{
-    char line[LINE_BYTES];
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    put(part, line, n < LINE_BYTES ? (size_t)n : LINE_BYTES - 1, Z_NO_FLUSH);
-}
 
 /* --- Events --- */
 
@@ -96,11 +55,11 @@ static const struct {
 static void put_name(struct part *part, const char *kind, int thread, const char *name)
 {
     int process = part->rank + 1;
-    put_format(part,
-               "{\"name\":\"%s_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}"
-               "},\n{\"name\":\"%s_sort_index\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{"
-               "\"sort_index\":%d}}",
-               kind, process, thread, name, kind, process, thread, thread ? thread : process);
+    fprintf(part->out,
+            "{\"name\":\"%s_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}"
+            "},\n{\"name\":\"%s_sort_index\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{"
+            "\"sort_index\":%d}}",
+            kind, process, thread, name, kind, process, thread, thread ? thread : process);
 }
 
 static int thread_of(enum dt_trace_lane lane, int index)
@@ -114,7 +73,7 @@ static void name_lane(struct part *part, enum dt_trace_lane lane, int index)
     if (lanes[lane].is_numbered)
         snprintf(number, sizeof number, " %d", index);
     snprintf(name, sizeof name, "%s%s", lanes[lane].name, number);
-    put_format(part, ",\n");
+    fprintf(part->out, ",\n");
     put_name(part, "thread", thread_of(lane, index), name);
     part->is_named[lane][index] = true;
 }
@@ -128,14 +87,14 @@ static void put_span(void *context, const struct dt_trace_span *span)
     int64_t length = llround((span->end_s + part->offset_s) * 1e9) - begin;
     if (!part->is_named[span->lane][index])
         name_lane(part, span->lane, index);
-    put_format(part,
-               ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%" PRId64
-               ".%03d,\"dur\":%" PRId64 ".%03d",
-               span->name, part->rank + 1, thread, begin / 1000, (int)(begin % 1000), length / 1000,
-               (int)(length % 1000));
+    fprintf(part->out,
+            ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%" PRId64
+            ".%03d,\"dur\":%" PRId64 ".%03d",
+            span->name, part->rank + 1, thread, begin / 1000, (int)(begin % 1000), length / 1000,
+            (int)(length % 1000));
     if (span->key)
-        put_format(part, ",\"args\":{\"%s\":\"%s\"}", span->key, span->value);
-    put_format(part, "}");
+        fprintf(part->out, ",\"args\":{\"%s\":\"%s\"}", span->key, span->value);
+    fprintf(part->out, "}");
 }
 
 /* --- The parts --- */
@@ -143,23 +102,17 @@ static void put_span(void *context, const struct dt_trace_span *span)
 static void put_heading(struct part *part, const struct dt_timeline *t,
                         const struct heading *heading)
 {
-    put_format(part,
-               "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dtrain\":\"%s\",\"ranks\":%d,"
-               "\"first_step\":%" PRId64 ",\"last_step\":%" PRId64 ",\"clock_error_us\":%.1f,"
-               "\"dropped_spans\":%" PRId64 "},\n\"traceEvents\":[\n",
-               DTRAIN_VERSION, dt_comm_size(t->comm), t->first, t->last, 1e6 * heading->error_s,
-               heading->n_dropped);
+    fprintf(part->out,
+            "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dtrain\":\"%s\",\"ranks\":%d,"
+            "\"first_step\":%" PRId64 ",\"last_step\":%" PRId64 ",\"clock_error_us\":%.1f,"
+            "\"dropped_spans\":%" PRId64 "},\n\"traceEvents\":[\n",
+            DTRAIN_VERSION, dt_comm_size(t->comm), t->first, t->last, 1e6 * heading->error_s,
+            heading->n_dropped);
 }
 
-static dt_status make_part(struct part *part, const struct dt_timeline *t,
-                           const struct heading *heading)
+static void put_part(struct part *part, const struct dt_timeline *t, const struct heading *heading)
 {
     char host[DT_HOST_MAX], name[DT_HOST_MAX + 32];
-    part->rank = dt_comm_rank(t->comm);
-    part->checksum = crc32(0, NULL, 0);
-    if (deflateInit2(&part->stream, Z_BEST_SPEED, Z_DEFLATED, RAW, MEMORY_LEVEL,
-                     Z_DEFAULT_STRATEGY) != Z_OK)
-        DT_FAIL(DT_ERR_MEMORY, "out of memory: compressing the timeline");
     dt_host_name(host);
     for (char *c = host; *c; c++)
         if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
@@ -168,80 +121,87 @@ static dt_status make_part(struct part *part, const struct dt_timeline *t,
     if (part->rank == 0)
         put_heading(part, t, heading);
     else
-        put_format(part, ",\n");
+        fprintf(part->out, ",\n");
     put_name(part, "process", 0, name);
     dt_trace_list(put_span, part);
     if (part->rank == dt_comm_size(t->comm) - 1)
-        put_format(part, "\n]}\n");
-    put(part, "", 0, Z_FULL_FLUSH);
-    deflateEnd(&part->stream);
-    return part->has_failed ? DT_ERR_MEMORY : DT_OK;
+        fprintf(part->out, "\n]}\n");
 }
 
-/* What rank 0 must know of a part. */
-struct size {
-    uint64_t bytes, checksum;
-    int64_t n_text;
-};
-
-static dt_status write_end(int fd, const char *path, const struct size *sizes, int n)
+static dt_status make_part(struct part *part, const struct dt_timeline *t,
+                           const struct heading *heading)
 {
-    uint64_t n_text = 0;
-    uLong checksum = crc32(0, NULL, 0);
-    for (int r = 0; r < n; r++) {
-        checksum = crc32_combine(checksum, (uLong)sizes[r].checksum, (z_off_t)sizes[r].n_text);
-        n_text += (uint64_t)sizes[r].n_text;
-    }
-    unsigned char end[2 + 8] = {3, 0}; /* an empty last block */
-    for (int i = 0; i < 4; i++) {
-        end[2 + i] = (unsigned char)(checksum >> 8 * i);
-        end[6 + i] = (unsigned char)(n_text >> 8 * i);
-    }
-    return dt_file_write(fd, end, sizeof end, path);
+    part->rank = dt_comm_rank(t->comm);
+    part->out = open_memstream(&part->text, &part->bytes);
+    if (part->out)
+        put_part(part, t, heading);
+    bool has_failed = !part->out || ferror(part->out);
+    if ((part->out && fclose(part->out) != 0) || has_failed)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory for the timeline");
+    return DT_OK;
+}
+
+static dt_status compress_text(struct dt_new_file *file, z_stream *z, char *text, size_t bytes,
+                               int flush)
+{
+    unsigned char out[1 << 14];
+    z->next_in = (Bytef *)text;
+    z->avail_in = (uInt)bytes;
+    do {
+        z->next_out = out;
+        z->avail_out = sizeof out;
+        (void)deflate(z, flush); /* cannot fail with valid arguments */
+        DT_TRY(dt_file_write(file->fd, out, sizeof out - z->avail_out, file->path));
+    } while (z->avail_out == 0);
+    return DT_OK;
 }
 
 /* Rank 0 receives the parts into its own, which is large enough. A file that cannot be written
  * does not keep the others from sending. */
-static dt_status put_together(struct dt_new_file *file, struct part *part, struct dt_comm *comm,
-                              const struct size *sizes)
+static dt_status put_together(struct dt_new_file *file, z_stream *z, struct part *part,
+                              struct dt_comm *comm, const uint64_t *sizes)
 {
-    static const unsigned char begin[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff};
     const int n = dt_comm_size(comm);
     dt_status status = DT_OK;
-    if (part->rank == 0)
-        status = dt_file_write(file->fd, begin, sizeof begin, file->path);
     for (int r = 0; r < n; r++) {
-        DT_TRY(dt_comm_copy(comm, part->data, sizes[r].bytes, r, 0));
+        DT_TRY(dt_comm_copy(comm, part->text, sizes[r], r, 0));
         if (part->rank == 0 && status == DT_OK)
-            status = dt_file_write(file->fd, part->data, sizes[r].bytes, file->path);
+            status =
+                compress_text(file, z, part->text, sizes[r], r == n - 1 ? Z_FINISH : Z_NO_FLUSH);
     }
-    if (part->rank == 0 && status == DT_OK)
-        status = write_end(file->fd, file->path, sizes, n);
     return status;
+}
+
+static dt_status begin_file(struct dt_new_file *file, z_stream *z, struct part *part,
+                            const char *path, size_t most)
+{
+    DT_TRY(dt_mem_grow((void **)&part->text, &part->bytes, most - 1, 1, "the timeline"));
+    if (deflateInit2(z, Z_BEST_SPEED, Z_DEFLATED, GZIP, MEMORY_LEVEL, Z_DEFAULT_STRATEGY) != Z_OK)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory: compressing the timeline");
+    return dt_file_begin(file, path);
 }
 
 static dt_status save(struct part *part, const struct dt_timeline *t, const struct heading *heading)
 {
     struct dt_comm *comm = t->comm;
     struct dt_new_file file = {.fd = -1};
-    struct size *sizes = NULL;
-    size_t most = 0;
+    z_stream z = {0};
+    uint64_t *sizes = NULL, most = 0;
     dt_status status = make_part(part, t, heading);
     if (status == DT_OK)
         status = DT_NEW(sizes, (size_t)dt_comm_size(comm));
     DT_TRY_OUT(dt_comm_agree(comm, status));
-    struct size own = {part->bytes, part->checksum, part->n_text};
+    uint64_t own = part->bytes;
     DT_TRY_OUT(dt_comm_gather(comm, sizes, &own, sizeof own));
     for (int r = 0; r < dt_comm_size(comm); r++)
-        most = sizes[r].bytes > most ? sizes[r].bytes : most;
+        most = sizes[r] > most ? sizes[r] : most;
     if (part->rank == 0)
-        status = dt_mem_grow((void **)&part->data, &part->capacity, most, 1, "the timeline");
-    if (part->rank == 0 && status == DT_OK)
-        status = dt_file_begin(&file, t->path);
+        status = begin_file(&file, &z, part, t->path, most);
     DT_TRY_OUT(dt_comm_agree(comm, status));
-    status = put_together(&file, part, comm, sizes);
+    status = put_together(&file, &z, part, comm, sizes);
 out:
     free(sizes);
+    deflateEnd(&z);
     return dt_file_end(&file, status);
 }
 
@@ -305,7 +265,7 @@ static void end(struct dt_timeline *t)
     if (status != DT_OK)
         warn(t);
     if (part)
-        free(part->data);
+        free(part->text);
     free(part);
     dt_pulse_enter(&dt_pulse_main, before);
     t->is_on = false;
