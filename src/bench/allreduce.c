@@ -14,9 +14,7 @@
 #include "base/mem.h"
 #include "base/memory.h"
 #include "base/sort.h"
-#include "bench/synthetic.h"
-#include "dtrain/train.h"
-#include "train/session.h"
+#include "bench/bench.h"
 
 enum { N_REPETITIONS = 7, MOST_SUMS = 10000, PERIOD = 7 };
 enum { WARM_BYTES = 4 << 20, LEAST_BYTES = 8 };
@@ -24,7 +22,7 @@ static const size_t default_most_bytes = 256 << 20;
 static const double repetition_s = 0.01;
 
 struct bench {
-    struct dt_session session;
+    struct dt_bench base; /* its session lays out the plan */
     size_t most_bytes;
     float *in, *sum;          /* host memory */
     void *on_device;          /* what NCCL sums; owned by its plane */
@@ -47,7 +45,7 @@ static double count_wrong(const struct bench *b, size_t count)
     float expected[PERIOD] = {0};
     size_t n_wrong = 0;
     for (size_t i = 0; i < PERIOD; i++)
-        for (int r = 0; r < b->session.n_ranks; r++)
+        for (int r = 0; r < b->base.session.n_ranks; r++)
             expected[i] += value(r, i);
     for (size_t i = 0; i < count; i++)
         n_wrong += !(b->sum[i] == expected[i % PERIOD]);
@@ -56,7 +54,7 @@ static double count_wrong(const struct bench *b, size_t count)
 
 static dt_status open_nccl(struct bench *b, struct dt_comm_options *options)
 {
-    const struct dt_session *s = &b->session;
+    const struct dt_session *s = &b->base.session;
     options->plane = DT_PLANE_NCCL;
     options->ring = s->config->comm.algorithm == DT_ALGORITHM_RING;
     options->stream = s->backend->comm_stream(s->device);
@@ -78,12 +76,12 @@ static dt_status open_plane(struct bench *b, enum dt_sum_kind kind)
         return DT_OK;
     b->open = (int)kind;
     return kind == DT_SUM_NCCL ? open_nccl(b, &options)
-                               : dt_comm_open_reduce(b->session.comm, &options);
+                               : dt_comm_open_reduce(b->base.session.comm, &options);
 }
 
 static dt_status sum_once(struct bench *b, enum dt_sum_kind kind, size_t count)
 {
-    struct dt_comm *comm = b->session.comm;
+    struct dt_comm *comm = b->base.session.comm;
     if (kind == DT_SUM_ALLREDUCE)
         return dt_comm_sum_f32(comm, b->sum, count);
     DT_TRY(dt_comm_reduce(comm, 0, kind == DT_SUM_NCCL ? b->on_device : b->sum, count));
@@ -94,7 +92,7 @@ static dt_status sum_once(struct bench *b, enum dt_sum_kind kind, size_t count)
 static dt_status time_sums(struct bench *b, const struct dt_sum_row *row, enum dt_sum_place place,
                            int n, double *seconds)
 {
-    const struct dt_session *s = &b->session;
+    const struct dt_session *s = &b->base.session;
     DT_TRY(dt_comm_barrier(s->comm));
     double begin_s = dt_clock_s();
     for (int i = 0; i < n; i++) {
@@ -126,8 +124,8 @@ static dt_status try_row(struct bench *b, struct dt_sum_row *row, int *n_sums)
             row->n_wrong += count_wrong(b, count);
     }
     DT_TRY(time_sums(b, row, DT_IN_PLACE, 1, &seconds));
-    DT_TRY(dt_comm_sum_f64(b->session.comm, &row->n_wrong, 1));
-    DT_TRY(dt_comm_max_f64(b->session.comm, &seconds, 1));
+    DT_TRY(dt_comm_sum_f64(b->base.session.comm, &row->n_wrong, 1));
+    DT_TRY(dt_comm_max_f64(b->base.session.comm, &seconds, 1));
     *n_sums = (int)fmin(fmax(repetition_s / seconds, 1), MOST_SUMS);
     return DT_OK;
 }
@@ -143,7 +141,7 @@ static dt_status repeat_row(struct bench *b, struct dt_sum_row *row, int n_sums,
     for (enum dt_sum_place place = on_host ? DT_OUT_OF_PLACE : DT_IN_PLACE; place < DT_N_SUM_PLACES;
          place++)
         DT_TRY(time_sums(b, row, place, n_sums, &s[place]));
-    return dt_comm_max_f64(b->session.comm, s, DT_N_SUM_PLACES);
+    return dt_comm_max_f64(b->base.session.comm, s, DT_N_SUM_PLACES);
 }
 
 /* One size, by the kinds `first` to `last` in turns. */
@@ -168,7 +166,7 @@ static dt_status run_size(struct bench *b, const struct dt_sum_row *size, enum d
             dt_sort_f64(sorted, N_REPETITIONS);
             rows[k - first].s[place] = dt_percentile_f64(sorted, N_REPETITIONS, 0.5);
         }
-        if (b->session.rank == 0)
+        if (b->base.session.rank == 0)
             dt_allreduce_print_row(&b->result, &rows[k - first]);
     }
     b->result.n_rows += (int)(last - first) + 1;
@@ -180,7 +178,7 @@ static dt_status run_size(struct bench *b, const struct dt_sum_row *size, enum d
 /* Powers of two, then the plan's buckets, each size once. */
 static dt_status list_sizes(struct bench *b, size_t least, size_t most)
 {
-    const struct dt_plan *plan = b->session.plan;
+    const struct dt_plan *plan = b->base.session.plan;
     size_t width = dt_dtype_bytes(plan->options.accumulate ? DT_F32 : plan->grads_type);
     DT_TRY(DT_NEW(b->sizes, sizeof(size_t) * CHAR_BIT + (size_t)plan->n_buckets));
     for (size_t bytes = LEAST_BYTES; bytes <= most; bytes *= 2)
@@ -200,7 +198,7 @@ static dt_status list_sizes(struct bench *b, size_t least, size_t most)
 /* The largest size: two buffers of it on every rank of the node in half of the free memory. */
 static dt_status choose_sizes(struct bench *b, const struct dt_allreduce_options *options)
 {
-    const struct dt_session *s = &b->session;
+    const struct dt_session *s = &b->base.session;
     double room = (double)dt_memory_available("") / 4 / dt_comm_local_size(s->comm);
     double least_room = -fmin(room, (double)default_most_bytes);
     DT_TRY(dt_comm_max_f64(s->comm, &least_room, 1));
@@ -223,13 +221,13 @@ static dt_status allocate(struct bench *b)
     if (!b->sum)
         return DT_ERR_MEMORY;
     for (size_t i = 0; i < b->most_bytes / sizeof(float); i++)
-        b->in[i] = value(b->session.rank, i);
+        b->in[i] = value(b->base.session.rank, i);
     return DT_OK;
 }
 
 static dt_status run(struct bench *b, const struct dt_allreduce_options *options)
 {
-    struct dt_session *s = &b->session;
+    struct dt_session *s = &b->base.session;
     struct dt_session_needs needs = {.train = true, .layout_only = true};
     DT_TRY(dt_session_open(s, &needs));
     DT_TRY(choose_sizes(b, options));
@@ -250,16 +248,16 @@ static dt_status run(struct bench *b, const struct dt_allreduce_options *options
 dt_status dt_bench_allreduce(struct dt_comm *comm, const struct dt_config *config,
                              const struct dt_allreduce_options *options)
 {
-    static struct dt_config own;
+    const struct dt_bench_options plain = {0};
     struct bench *b = NULL;
     DT_TRY(DT_NEW(b, 1));
     b->open = -1;
-    dt_bench_use_synthetic(&own, config);
-    dt_session_init(&b->session, comm, &own);
-    dt_status status = run(b, options);
+    dt_status status = dt_bench_begin(&b->base, comm, config, &plain, 0);
+    if (status == DT_OK)
+        status = run(b, options);
     if (status == DT_OK)
         dt_comm_close_reduce(comm);
-    dt_session_close(&b->session, status);
+    dt_bench_end(&b->base, status);
     free(b->in);
     free(b->sum);
     free(b->sizes);

@@ -59,6 +59,10 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
                          const struct dt_bench_options *options, int per_rank);
 struct dt_session_needs dt_bench_needs(const struct dt_bench *b);
 dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w);
+/* What measure uses, for b->n_steps after the warm-up: start the loader, then make one step each.
+ */
+dt_status dt_bench_start(struct dt_bench *b);
+dt_status dt_bench_step(struct dt_bench *b);
 void dt_bench_end(struct dt_bench *b, dt_status status);
 
 /* peak.c: sets the peaks in b->own and peak_size; unknown if the memory is too small. */

@@ -5,16 +5,16 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/sort.h"
-#include "bench/synthetic.h"
-#include "train/session.h"
+#include "bench/bench.h"
 
 static const double mib = 1 << 20;
 static const double caps_mb[] = {1, 2, 4, 8, 16, 25, 32, 64, 128};
 
 struct forecast {
-    struct dt_session session;
+    struct dt_bench base;
     const struct dt_forecast_options *options;
     struct dt_forecast_result result;
     struct dt_forecast_bucket *buckets; /* result.step.buckets */
@@ -69,29 +69,14 @@ out:
 
 /* --- The step on one rank --- */
 
-static dt_status run_step(struct dt_session *s, int64_t step)
+/* Runs n steps; compute_s, if not NULL, gets how long each computes. */
+static dt_status run_steps(struct dt_bench *b, int n, double *compute_s)
 {
-    struct dt_scalars scalars = dt_session_scalars(s, step);
-    for (int pass = 0; pass < s->n_passes; pass++) {
-        const struct dt_batch *batch;
-        DT_TRY(dt_loader_next(s->train, &batch));
-        if (!batch) { /* the next epoch */
-            DT_TRY(dt_loader_start(s->train, (uint32_t)step + 1, 0));
-            DT_TRY(dt_loader_next(s->train, &batch));
-        }
-        DT_TRY(dt_session_pass(s, batch, &scalars, pass));
-    }
-    return DT_OK;
-}
-
-/* Runs n steps from number `first`; compute_s, if not NULL, gets how long each computes. */
-static dt_status run_steps(struct dt_session *s, int first, int n, double *compute_s)
-{
-    DT_TRY(dt_comm_barrier(s->comm));
+    const struct dt_session *s = &b->session;
     dt_plan_reset_times(s->plan);
     for (int i = 0; i < n; i++) {
         double before_s = s->plan->times.compute_s;
-        DT_TRY(run_step(s, first + i));
+        DT_TRY(dt_bench_step(b));
         if (compute_s)
             compute_s[i] = s->plan->times.compute_s - before_s;
     }
@@ -102,15 +87,19 @@ static dt_status run_steps(struct dt_session *s, int first, int n, double *compu
  * slow each other down, as in training. */
 static dt_status measure_step(struct forecast *f)
 {
-    struct dt_session *s = &f->session;
+    struct dt_session *s = &f->base.session;
     const struct dt_config_bench *bench = &s->config->bench;
     int n_steps = bench->steps_per_round, n_nodes = s->graph->n_nodes;
     double rank_steps = (double)n_steps * s->n_ranks;
     DT_TRY(dt_plan_init_params(s->plan, s->config->train.seed));
-    DT_TRY(dt_loader_start(s->train, 0, 0));
-    DT_TRY(run_steps(s, 0, bench->warmup_steps, NULL));
+    f->base.loader = s->train;
+    f->base.n_steps = n_steps;
+    DT_TRY(dt_bench_start(&f->base));
+    DT_TRY(run_steps(&f->base, bench->warmup_steps, NULL));
+    DT_TRY(dt_comm_barrier(s->comm));
     double begin_s = dt_clock_s();
-    DT_TRY(run_steps(s, bench->warmup_steps, n_steps, f->compute_s));
+    DT_TRY(run_steps(&f->base, n_steps, f->compute_s));
+    dt_log_progress("");
     const struct dt_plan_times *times = &s->plan->times;
     double sums[] = {dt_clock_s() - begin_s, times->compute_s, times->comm_s};
     for (int i = 0; i < n_nodes; i++)
@@ -127,7 +116,7 @@ static dt_status measure_step(struct forecast *f)
 
 static void spread_step(struct forecast *f)
 {
-    const struct dt_graph *g = f->session.graph;
+    const struct dt_graph *g = f->base.session.graph;
     double flops = 0;
     for (int i = 0; i < g->n_nodes; i++)
         flops += g->node[i].phase == DT_TRAIN ? dt_node_flops(g, &g->node[i]) : 0;
@@ -141,7 +130,7 @@ static void spread_step(struct forecast *f)
 /* Cuts the buckets as a plan for many ranks does. */
 static dt_status cut_buckets(struct forecast *f, double cap_mb)
 {
-    const struct dt_session *s = &f->session;
+    const struct dt_session *s = &f->base.session;
     const struct dt_plan *own = s->plan;
     struct dt_plan_options options = own->options;
     size_t planned = dt_dtype_bytes(options.accumulate ? DT_F32 : own->grads_type);
@@ -172,7 +161,7 @@ static dt_status cut_buckets(struct forecast *f, double cap_mb)
 static dt_status choose_cap(struct forecast *f)
 {
     const struct dt_forecast_options *o = f->options;
-    double configured_mb = f->session.config->comm.bucket_cap_mb;
+    double configured_mb = f->base.session.config->comm.bucket_cap_mb;
     int most = 1;
     for (int i = 0; i < o->n_ranks; i++)
         most = o->ranks[i] > most ? o->ranks[i] : most;
@@ -210,7 +199,7 @@ static void take_config(struct forecast *f, struct dt_config *own)
 
 static dt_status forecast(struct forecast *f)
 {
-    struct dt_session *s = &f->session;
+    struct dt_session *s = &f->base.session;
     bool runs = f->options->step_s == 0;
     struct dt_session_needs needs = {.train = true, .profile = runs, .layout_only = !runs};
     if (f->options->measure_link)
@@ -241,18 +230,18 @@ static dt_status forecast(struct forecast *f)
 dt_status dt_forecast_run(struct dt_comm *comm, const struct dt_config *config,
                           const struct dt_forecast_options *options)
 {
-    static struct dt_config own; /* after a failure workers may still read it */
+    static struct dt_config own;
+    const struct dt_bench_options plain = {0};
     struct forecast *f = NULL;
     DT_TRY(DT_NEW(f, 1));
     f->options = options;
     f->result.network = options->network;
-    dt_bench_use_synthetic(&own, config);
+    own = *config;
     take_config(f, &own);
-    dt_session_init(&f->session, comm, &own);
-    if (own.data.synthetic_train < f->session.global_batch_size)
-        own.data.synthetic_train = f->session.global_batch_size;
-    dt_status status = forecast(f);
-    dt_session_close(&f->session, status);
+    dt_status status = dt_bench_begin(&f->base, comm, &own, &plain, 0);
+    if (status == DT_OK)
+        status = forecast(f);
+    dt_bench_end(&f->base, status);
     free(f->buckets);
     free(f->node_s);
     free(f->compute_s);

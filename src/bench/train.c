@@ -64,7 +64,7 @@ static void show_progress(struct dt_bench *b)
     b->said_s = now_s;
 }
 
-static dt_status run_step(struct dt_bench *b)
+dt_status dt_bench_step(struct dt_bench *b)
 {
     struct dt_session *s = &b->session;
     struct dt_scalars scalars = dt_session_scalars(s, b->step++);
@@ -83,7 +83,7 @@ static dt_status run_round(struct dt_bench *b, int round)
     for (int i = 0; i < n_steps; i++) {
         const int64_t number = (int64_t)round * n_steps + i + 1;
         dt_timeline_step(&b->timeline, number);
-        DT_TRY(run_step(b));
+        DT_TRY(dt_bench_step(b));
         dt_timeline_add(number, last_s);
         if (i == n_steps - 1) /* the host runs ahead until here: step times show its pace */
             DT_TRY(s->backend->sync(s->device));
@@ -115,13 +115,18 @@ static double queued_s(void)
     return is_known ? 1e-9 * (double)ns : NAN;
 }
 
+dt_status dt_bench_start(struct dt_bench *b)
+{
+    b->begin_s = b->said_s = dt_clock_s();
+    return dt_loader_start(b->loader, 0, 0);
+}
+
 static dt_status run_rounds(struct dt_bench *b)
 {
     struct dt_session *s = &b->session;
-    DT_TRY(dt_loader_start(b->loader, 0, 0));
-    b->begin_s = b->said_s = dt_clock_s();
+    DT_TRY(dt_bench_start(b));
     for (int i = 0; i < s->config->bench.warmup_steps; i++)
-        DT_TRY(run_step(b));
+        DT_TRY(dt_bench_step(b));
     DT_TRY(s->backend->sync(s->device));
     const double wait_s = dt_loader_wait_s(b->loader), begin_queued_s = queued_s();
     dt_plan_reset_times(s->plan);
