@@ -160,7 +160,7 @@ void dt_log(enum dt_log_level level, const char *format, ...)
     pthread_mutex_unlock(&state.lock);
 }
 
-/* Removes a line that a crash or a full disk left incomplete. */
+/* Removes a line that a crash or a full disk left incomplete. Not by base/file.h, which logs. */
 static bool cut_file(void)
 {
     char end[PREFIX_BYTES + LINE_BYTES];
