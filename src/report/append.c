@@ -53,8 +53,11 @@ dt_status dt_append_cut(struct dt_append *file, dt_append_stale *is_stale, void 
     while ((n = getline(&line, &capacity, lines)) > 0 && line[n - 1] == '\n' &&
            !(is_stale && is_stale(context, line)))
         file->end += n;
+    const int error = ferror(lines) ? errno : 0;
     free(line);
     fclose(lines);
+    if (error) /* keep what may be there */
+        DT_FAIL(DT_ERR_IO, "cannot read %s: %s", file->path, strerror(error));
     if (ftruncate(file->fd, file->end) != 0)
         DT_FAIL(DT_ERR_IO, "cannot remove the last lines of %s: %s", file->path, strerror(errno));
     return DT_OK;

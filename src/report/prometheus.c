@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "report/internal.h"
 
-enum { LABELS_BYTES = 320, FILE_BYTES = 16384, MOST_OTHERS = 64, NAME_BYTES = 64 };
+enum { LABELS_BYTES = 320, FILE_BYTES = 65536, MOST_OTHERS = 64, NAME_BYTES = 64 };
 
 /* What is taken from events: the value of a field times a factor, the sum of all values (counters),
  * or without a field the number of events. */
@@ -66,7 +66,7 @@ static dt_status open_prometheus(void *state, const struct dt_report_options *op
     p->dir = options->dir;
     p->written_s = -1;
     for (const char *c = options->dir; *c; c++)
-        dt_text_add(&run, *c == '\n' ? "\\n" : *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
+        dt_text_add_whole(&run, *c == '\n' ? "\\n" : *c == '"' || *c == '\\' ? "\\%c" : "%c", *c);
     for (size_t i = 0; i < DT_COUNT(rows); i++)
         p->values[i] = NAN;
     return DT_OK;
@@ -88,7 +88,7 @@ static void take(struct prometheus *p, const char *event, const struct dt_field 
 {
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         double value = rows[i].field ? dt_field_number(fields, n_fields, rows[i].field) : 1;
-        if (strcmp(rows[i].event, event) != 0 || (rows[i].field && isnan(value)))
+        if (strcmp(rows[i].event, event) != 0 || (rows[i].adds && isnan(value)))
             continue;
         bool adds = rows[i].adds && !isnan(p->values[i]);
         p->values[i] = rows[i].factor * value + (adds ? p->values[i] : 0);

@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "dtrain/config.h"
 #include "dtrain/report.h"
+#include "report/append.h"
 
 static char folder[] = "/tmp/dtrain-report-XXXXXX";
 static struct dt_config settings;
@@ -211,6 +212,17 @@ static void test_append_and_new_run(void **state)
     assert_null(read_line(n));
 }
 
+/* Memory of this process, which cannot be read at address 0, stands for a bad disk. */
+static void test_cannot_read(void **state)
+{
+    (void)state;
+    struct dt_append file;
+    assert_int_equal(dt_append_open(&file, "/proc/self", "mem", true), DT_OK);
+    assert_int_equal(dt_append_cut(&file, NULL, NULL), DT_ERR_IO);
+    assert_non_null(strstr(dt_error_text(), "cannot read /proc/self/mem"));
+    dt_append_close(&file);
+}
+
 static void test_only_torn_line(void **state)
 {
     (void)state;
@@ -249,6 +261,42 @@ static void test_choice_of_sinks(void **state)
     assert_string_equal(text, "");
     assert_false(dt_file_exists(metrics));
     free(text);
+}
+
+/* A long path whose label is truncated at a quotation mark, as many measurements as there may be,
+ * and a loss that is no longer known. */
+static void test_prometheus(void **state)
+{
+    (void)state;
+    enum { LABEL = 319, N_FIELDS = 64 };
+    struct dt_config config = settings;
+    struct dt_report *report = NULL;
+    struct dt_field fields[N_FIELDS];
+    char parent[256], dir[640], path[672], keys[N_FIELDS][8], *text;
+    size_t bytes;
+    snprintf(config.output.sinks, sizeof config.output.sinks, "prometheus\n");
+    int n = snprintf(parent, sizeof parent, "%s/%0200d", folder, 0);
+    snprintf(dir, sizeof dir, "%s/%0*d\"", parent, LABEL - n - 2, 0);
+    struct dt_report_options options = {.config = &config, .dir = dir};
+    assert_true(mkdir(parent, 0700) == 0 && mkdir(dir, 0700) == 0);
+    assert_int_equal(dt_report_open(&report, &options), DT_OK);
+    dt_report_event(report, "step", &(struct dt_field)DT_NUM("loss", 2.5), 1);
+    dt_report_event(report, "step", &(struct dt_field)DT_NUM("loss", NAN), 1);
+    for (int i = 0; i < N_FIELDS; i++) {
+        snprintf(keys[i], sizeof keys[i], "f%d", i);
+        fields[i] = (struct dt_field)DT_NUM(keys[i], i);
+    }
+    dt_report_event(report, "telemetry", fields, N_FIELDS);
+    dt_report_close(report);
+    snprintf(path, sizeof path, "%s/dtrain.prom", dir);
+    assert_int_equal(dt_file_load(&text, &bytes, path, 1 << 20), DT_OK);
+    assert_non_null(strstr(text, "0\",ranks="));
+    assert_null(strchr(text, '\\'));
+    assert_null(strstr(text, "loss"));
+    assert_non_null(strstr(text, "\ndtrain_telemetry_f63{"));
+    assert_non_null(strstr(text, "\ndtrain_last_report_timestamp_seconds{"));
+    free(text);
+    assert_true(unlink(path) == 0 && rmdir(dir) == 0 && rmdir(parent) == 0);
 }
 
 /* /dev/full in the place of the open file stands for the full disk. */
@@ -342,6 +390,7 @@ static int make_folder(void **state)
 {
     (void)state;
     dt_config_init(&settings);
+    snprintf(settings.output.sinks, sizeof settings.output.sinks, "console\njsonl\n");
     if (!mkdtemp(folder))
         return -1;
     snprintf(metrics, sizeof(metrics), "%s/metrics.jsonl", folder);
@@ -361,14 +410,11 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_console),
-        cmocka_unit_test(test_metrics_file),
-        cmocka_unit_test(test_append_and_new_run),
-        cmocka_unit_test(test_only_torn_line),
-        cmocka_unit_test(test_cannot_open),
-        cmocka_unit_test(test_choice_of_sinks),
-        cmocka_unit_test(test_sink_that_cannot_write),
-        cmocka_unit_test(test_terminal),
+        cmocka_unit_test(test_plain_console),          cmocka_unit_test(test_metrics_file),
+        cmocka_unit_test(test_append_and_new_run),     cmocka_unit_test(test_cannot_read),
+        cmocka_unit_test(test_only_torn_line),         cmocka_unit_test(test_cannot_open),
+        cmocka_unit_test(test_choice_of_sinks),        cmocka_unit_test(test_prometheus),
+        cmocka_unit_test(test_sink_that_cannot_write), cmocka_unit_test(test_terminal),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
