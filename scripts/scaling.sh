@@ -111,6 +111,8 @@ settings="$mode $batch_size $*"
     usage "$out holds measurements with other settings ($(cat "$out/settings")): choose another --out"
 echo "$settings" >"$out/settings"
 
+# mpirun exits in good order when interrupted, so that the loop would go on.
+trap 'jobs -p | xargs -r kill; wait; exit 130' INT TERM
 n_failed=0 n_done=0 failed=0 began=$SECONDS
 for ((k = 0; k < ${#all[@]}; k++)); do
     read -r model precision storage ranks i <<<"${all[k]}"
@@ -121,7 +123,8 @@ for ((k = 0; k < ${#all[@]}; k++)); do
         left=", about $(((SECONDS - began) * (${#all[@]} - k) / n_done / 60 + 1)) min left"
     echo "scaling: $((k + 1)) of ${#all[@]}: $(basename "$file" .json)$left"
     "${launcher[@]}" -np "$ranks" "$dtrain" bench "$@" "${options[@]}" --json "$file" \
-        >"${file%.json}.log" 2>&1 </dev/null || failed=$?
+        >"${file%.json}.log" 2>&1 </dev/null &
+    wait $! || failed=$?
     n_done=$((n_done + 1))
     if [ ! -e "$file" ]; then
         n_failed=$((n_failed + 1))

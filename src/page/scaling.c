@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sort.h"
+#include "base/utf8.h"
 #include "page/chart.h"
 #include "page/html.h"
 
@@ -56,6 +57,9 @@ static bool parse_name(struct measurement *m, const char *name)
         end == 0 || m->ranks < 1)
         return false;
     snprintf(m->series, sizeof m->series, "%.*s", (int)(np - name), name);
+    for (char *c = m->series; (c = strpbrk(c, "<>&\"',\n"));)
+        *c = '_'; /* what HTML or CSV would have to quote */
+    dt_utf8_escape(m->series);
     return true;
 }
 

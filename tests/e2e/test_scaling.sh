@@ -35,6 +35,13 @@ for start in [i for i in range(len(page)) if page.startswith("<svg", i)]:
     ET.fromstring(page[start : page.index("</svg>", start) + 6])
 PY
 
+# Names of files may have any characters.
+mkdir "$work/odd"
+cp "$out/synthetic-weak-np1-1.json" "$work/odd/<b>,\"x-np1-1.json"
+"$dtrain" scaling "$work/odd" > /dev/null
+grep -q "^_b___x,1,1," "$work/odd/scaling.csv" || fail "$(cat "$work/odd/scaling.csv")"
+! grep -q "<b>" "$work/odd/scaling.html" || fail "the page has a tag from the name of a file"
+
 # Only what is missing is measured.
 rm "$out"/*-np2-1.json
 scaling --np 1,2 --repeat 2 --batch-size 4 -- "${quick[@]}" > "$work/out"
@@ -44,6 +51,21 @@ refused 64 "holds measurements with other settings" scaling --np 1,2 --batch-siz
 refused 64 "\-\-storage is synthetic, disk or memory" scaling --storage tape
 refused 64 "there is no option --ranks" scaling --ranks 2
 refused 64 "2;4 is not a list of numbers" scaling --np "2;4"
+
+# An interruption ends the measurement and the script, not only the one or the other.
+out=$work/stopped
+"$here/../../scripts/scaling.sh" --out "$out" --np 1,2 --batch-size 4 -- "${quick[@]}" \
+    --set bench.rounds=1000 --set bench.steps_per_round=1000 > "$work/out" 2>&1 &
+while ! grep -q "^Iter #0" "$out"/*.log 2> /dev/null; do
+    kill -0 $! || fail "it has ended: $(cat "$work/out")"
+    sleep 0.1
+done
+kill $!
+code=0
+wait $! || code=$?
+[ "$code" = 130 ] || fail "exit code $code after an interruption: $(cat "$work/out")"
+[ "$(grep -c "^scaling: " "$work/out")" = 1 ] || fail "it went on: $(cat "$work/out")"
+[ -z "$(pgrep -f "$out/synthetic")" ] || fail "left: $(pgrep -af "$out/synthetic")"
 
 # A point that fails is named, the others are measured, and the exit code is that of dtrain.
 out=$work/strong
