@@ -10,16 +10,24 @@
 
 enum { LINE_MOST = 80, NARROWEST = 12, GAP = 2 };
 
+/* Columns, that is characters, of the first n bytes. */
+static int count_columns(const char *text, int n)
+{
+    int columns = 0;
+    for (int i = 0; i < n; i++)
+        columns += (text[i] & 0xc0) != 0x80;
+    return columns;
+}
+
 /* Bytes of the text that fit into a line of a cell: up to a space if possible. */
 static int part_bytes(const char *text, int width)
 {
-    int n = (int)strcspn(text, "\n");
-    if (n <= width)
+    int n = (int)strcspn(text, "\n"), space = 0;
+    if (count_columns(text, n) <= width)
         return n;
-    n = width;
-    while (n > 0 && text[n] != ' ')
-        n--;
-    return n > 0 ? n : width;
+    for (n = 0; count_columns(text, n + 1) <= width; n++)
+        space = text[n] == ' ' ? n : space;
+    return text[n] == ' ' || space == 0 ? n : space;
 }
 
 /* Where line `line` of the cell begins. */
@@ -44,9 +52,10 @@ static void put_row(const struct dt_table *table, size_t row, int label)
         printf("%-*s", label, line == 0 ? dt_table_cell(table, row, 0) : "");
         for (int c = 1; c <= n; c++) {
             const char *at = part(dt_table_cell(table, row, (size_t)c), width, line);
-            snprintf(text, sizeof text, "%.*s", part_bytes(at, width), at);
+            const int bytes = part_bytes(at, width);
+            snprintf(text, sizeof text, "%.*s", bytes, at);
             dt_utf8_escape(text);
-            printf("  %-*s", c < n ? width : 0, text);
+            printf("  %s%*s", text, c < n ? width - count_columns(text, (int)strlen(text)) : 0, "");
             is_done &= *part(at, width, 1) == '\0';
         }
         printf("\n");

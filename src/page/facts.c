@@ -148,7 +148,7 @@ static void add_time_to(struct dt_table *table, const struct results *results, d
         while (i < n && points[i].value < value)
             i++;
         if (i == n) {
-            dt_table_add(table, "not reached");
+            dt_table_add(table, "%s", n > 0 ? "not reached" : "");
             continue;
         }
         put_seconds(table, points[i].elapsed_s);

@@ -4,6 +4,7 @@ resumed. The page is well-formed, needs no network and no script, and shows what
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,6 +121,12 @@ def check_two():
     assert re.search(r"^schedule\.lr +0\.02 +0\.001$", text, re.M), text
     assert max(map(len, text.splitlines())) <= 80, text
     assert "ENVIRONMENT" in text and "best top1" in text, text
+    name = "<b>" + "ä" * 40
+    os.mkdir(name)
+    shutil.copy("slow/metrics.jsonl", name)
+    text = dtrain("compare", name, "fast")
+    assert "?" not in text and max(map(len, text.splitlines())) <= 80, text
+    assert re.search(r" <b>ä+  fast\n +ä+ +\n", text), text
 
 
 def check_resumed():

@@ -106,6 +106,14 @@ static void test_results(void **state)
         assert_string_equal(dt_table_cell(&table, row, 1), expected[i][1]);
     }
     free(table.cells);
+    struct dt_run both[2] = {run};
+    assert_int_equal(load(&both[1], START("00", "0") STEP("10", "10", "3")), DT_OK);
+    assert_int_equal(dt_facts_results(&table, both, 2), DT_OK);
+    for (row = 0; strncmp(dt_table_cell(&table, row, 0), "time to", 7) != 0;)
+        row++;
+    assert_string_equal(dt_table_cell(&table, row, 2), ""); /* it was not evaluated */
+    free(table.cells);
+    dt_run_reset(&both[1]);
     assert_int_equal(dt_facts_config(&table, &run, 1), DT_OK); /* against the defaults */
     assert_int_equal(dt_table_rows(&table) > 1, true);
     free(table.cells);
