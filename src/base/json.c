@@ -189,6 +189,12 @@ const struct dt_json *dt_json_get(const struct dt_json *object, const char *key)
     return member;
 }
 
+double dt_json_number(const struct dt_json *object, const char *key)
+{
+    const struct dt_json *value = dt_json_get(object, key);
+    return value && value->type == DT_JSON_NUMBER ? value->number : NAN;
+}
+
 bool dt_json_integer(const struct dt_json *value, int64_t min, int64_t max, int64_t *out)
 {
     const double exact = 9007199254740992.0; /* 2^53: larger integers may have been rounded */

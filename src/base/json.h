@@ -53,6 +53,8 @@ void dt_json_destroy(struct dt_json_doc *doc);
 
 /* Member by exact name, NULL if absent or `object` is not an object. */
 const struct dt_json *dt_json_get(const struct dt_json *object, const char *key);
+/* A member of an object, NAN unless it is a number. */
+double dt_json_number(const struct dt_json *object, const char *key);
 /* True if `value` is a number without fraction in min..max; it goes to *out. */
 bool dt_json_integer(const struct dt_json *value, int64_t min, int64_t max, int64_t *out);
 

@@ -57,20 +57,14 @@ static dt_status parse_tolerance(double *fraction, const char *text)
     return DT_OK;
 }
 
-static double number_of(const struct dt_json_doc *doc, const char *key)
-{
-    const struct dt_json *value = dt_json_get(dt_json_root(doc), key);
-    return value && value->type == DT_JSON_NUMBER ? value->number : 0;
-}
-
 dt_status dt_bench_old_load(struct dt_bench_old *old, const struct dt_bench_options *options)
 {
     static const struct dt_json_limits limits = {.bytes = 16 << 20, .n_values = 200000};
     DT_TRY(parse_tolerance(&old->tolerance, options->tolerance));
     DT_TRY(dt_json_load(&old->doc, options->compare, &limits));
-    old->images_per_s = number_of(old->doc, "images_per_s");
-    old->ci95 = number_of(old->doc, "images_per_s_ci95");
-    if (old->images_per_s <= 0)
+    old->images_per_s = dt_json_number(dt_json_root(old->doc), "images_per_s");
+    old->ci95 = fmax(dt_json_number(dt_json_root(old->doc), "images_per_s_ci95"), 0);
+    if (!(old->images_per_s > 0))
         DT_FAIL(DT_ERR_DATA, "%s: not the result of one benchmark (dtrain bench --json FILE)",
                 options->compare);
     return DT_OK;

@@ -43,8 +43,7 @@ double dt_run_epochs(const struct dt_run *run, int64_t step)
 
 double dt_event_number(const struct dt_json_doc *event, const char *key)
 {
-    const struct dt_json *value = event ? dt_json_get(dt_json_root(event), key) : NULL;
-    return value && value->type == DT_JSON_NUMBER ? value->number : NAN;
+    return event ? dt_json_number(dt_json_root(event), key) : NAN;
 }
 
 const char *dt_event_text(const struct dt_json_doc *event, const char *key)

@@ -63,12 +63,6 @@ static bool parse_name(struct measurement *m, const char *name)
     return true;
 }
 
-static double number(const struct dt_json *root, const char *key)
-{
-    const struct dt_json *value = dt_json_get(root, key);
-    return value && value->type == DT_JSON_NUMBER ? value->number : NAN;
-}
-
 static dt_status load_measurement(struct measurement *m, const char *dir, const char *name)
 {
     char path[DT_PATH_MAX];
@@ -76,10 +70,10 @@ static dt_status load_measurement(struct measurement *m, const char *dir, const 
     DT_TRY(dt_file_path(path, "%s/%s", dir, name));
     DT_TRY(dt_json_load(&doc, path, NULL));
     const struct dt_json *root = dt_json_root(doc);
-    m->images_per_s = number(root, "images_per_s");
-    m->step_s = number(root, "step_median_s");
-    m->comm_share = number(root, "exposed_comm_share");
-    m->wait_share = number(root, "data_wait_share");
+    m->images_per_s = dt_json_number(root, "images_per_s");
+    m->step_s = dt_json_number(root, "step_median_s");
+    m->comm_share = dt_json_number(root, "exposed_comm_share");
+    m->wait_share = dt_json_number(root, "data_wait_share");
     dt_json_destroy(doc);
     if (!(m->images_per_s > 0))
         DT_FAIL(DT_ERR_DATA, "%s is not a result of dtrain bench: it has no images_per_s", path);

@@ -27,20 +27,14 @@ static int64_t now_ms(void)
 
 /* --- Lines --- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), n_end = strlen(end);
-    return n > n_end && strcmp(text + n - n_end, end) == 0;
-}
-
 /* `value` is a field whose key is the line's; `metadata` is added to what every line has. */
 static dt_status put_line(struct mlperf *m, int64_t time_ms, struct dt_field value,
                           const struct dt_field *metadata, int n_metadata)
 {
     struct dt_jsonw w;
-    const char *type = ends_with(value.key, "_start")  ? "INTERVAL_START"
-                       : ends_with(value.key, "_stop") ? "INTERVAL_END"
-                                                       : "POINT_IN_TIME";
+    const char *type = strstr(value.key, "_start")  ? "INTERVAL_START"
+                       : strstr(value.key, "_stop") ? "INTERVAL_END"
+                                                    : "POINT_IN_TIME";
     dt_jsonw_init(&w, false);
     dt_jsonw_begin(&w, NULL, '{');
     dt_jsonw_string(&w, "namespace", "");
@@ -227,13 +221,6 @@ static bool is_repeated(void *context, const char *line)
     return false;
 }
 
-static bool is_any(void *context, const char *line)
-{
-    (void)context;
-    (void)line;
-    return true;
-}
-
 static dt_status open_mlperf(void *state, const struct dt_report_options *options)
 {
     struct mlperf *m = state;
@@ -243,7 +230,10 @@ static dt_status open_mlperf(void *state, const struct dt_report_options *option
     m->mark_ms = now_ms();
     DT_TRY(dt_append_open(&m->file, options->dir, "mlperf.log", options->append));
     DT_TRY(dt_append_cut(&m->file, is_repeated, m));
-    return m->is_started ? DT_OK : dt_append_cut(&m->file, is_any, NULL); /* killed in the head */
+    if (m->is_started)
+        return DT_OK;
+    dt_append_close(&m->file); /* new, or killed in the head */
+    return dt_append_open(&m->file, options->dir, "mlperf.log", false);
 }
 
 const struct dt_sink dt_sink_mlperf = {

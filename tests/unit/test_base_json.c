@@ -189,6 +189,7 @@ static void test_tree_and_places(void **state)
     assert_null(dt_json_get(root, "B"));
     assert_null(dt_json_get(a, "a"));
     assert_null(dt_json_get(NULL, "a"));
+    assert_true(isnan(dt_json_number(root, "b")) && isnan(dt_json_number(root, "B")));
     dt_json_destroy(doc);
     dt_json_destroy(NULL);
 }
