@@ -60,7 +60,7 @@ struct dt_bench_options {
     bool no_comm;            /* no gradients are summed */
     const char *batch_sizes; /* images per rank: "32,64,128" or "auto"; NULL = as configured */
     const char *compare;     /* JSON file of an earlier result, NULL = none */
-    const char *tolerance;   /* "5%" */
+    const char *tolerance;   /* "5%"; NULL: that */
     const char *trace;       /* file for a timeline of the measured steps, NULL = none */
 };
 /* dtrain bench: warm-up, rounds, images/s. With `compare`, DT_ERR_DISAGREE if it is slower than

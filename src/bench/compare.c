@@ -47,8 +47,9 @@ dt_status dt_bench_check_old(const struct dt_bench *b)
     return status;
 }
 
-static dt_status parse_tolerance(double *fraction, const char *text)
+static dt_status parse_tolerance(double *fraction, const char *given)
 {
+    const char *text = given ? given : "5%";
     char *end;
     *fraction = strtod(text, &end) / 100;
     bool is_number = end != text && *fraction >= 0 && *fraction < 1;

@@ -80,8 +80,8 @@ void dt_bench_print_header(const struct dt_bench *b)
            times.workers);
     printf("Precision:   %s\n", dt_precision_name(config->train.precision));
     printf("Data:        %s\n", !b->options->real_data ? "synthetic, through the loader"
-                                : b->phase == DT_TRAIN ? config->data.train
-                                                       : config->data.val);
+                                : b->phase == DT_TRAIN || !config->data.val[0] ? config->data.train
+                                                                               : config->data.val);
     printf("Memory:      %s per rank for the plan\n",
            dt_memory_format(memory, sizeof memory, (uint64_t)dt_bench_plan_bytes(s->plan)));
     printf("Running warm-up of %d steps, then %d rounds of %d\n", config->bench.warmup_steps,

@@ -146,7 +146,7 @@ static void add_line(struct dt_text *table, const struct dt_bench *b)
                 cell(ci95, b->ci95 * n), 1e3 * p50_s, cell(mfu, 100 * b->mfu), plan);
 }
 
-/* With several sizes, one that does not fit is left out. */
+/* With several sizes, one that does not fit is left out, unless only some ranks know of it. */
 static dt_status run_size(struct sizes *z, int per_rank, struct dt_text *table)
 {
     struct dt_bench *b = &z->bench;
@@ -155,7 +155,8 @@ static dt_status run_size(struct sizes *z, int per_rank, struct dt_text *table)
     dt_status status = dt_bench_measure(b, &z->json);
     if (status == DT_OK && rank == 0)
         add_line(table, b);
-    const bool is_skipped = status == DT_ERR_MEMORY && z->n > 1;
+    const bool is_skipped =
+        status == DT_ERR_MEMORY && z->n > 1 && dt_error_origin() != DT_ORIGIN_LOCAL;
     if (is_skipped && rank == 0)
         printf("Batch size %d per rank is skipped: %s\n", per_rank, dt_error_text());
     if (is_skipped)

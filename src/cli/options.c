@@ -348,8 +348,7 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
                                   .seed = 1,
                                   .top = 5,
                                   .count = 32,
-                                  .data = "synthetic",
-                                  .tolerance = "5%"};
+                                  .data = "synthetic"};
     DT_TRY(choose_command(args, argc, argv));
     if (args->command->run != dt_cmd_doctor) /* doctor reports it itself */
         DT_TRY(dt_isa_check());

@@ -200,6 +200,8 @@ dt_status dt_cmd_bench(struct dt_comm *comm, const struct dt_config *config,
                       args->input ? "" : ", --min-bytes and --max-bytes");
     if (!args->allreduce && (args->min_bytes || args->max_bytes))
         DT_FAIL_ALIKE(DT_ERR_USAGE, "--min-bytes, --max-bytes: only with --allreduce");
+    if (args->tolerance && !args->compare)
+        DT_FAIL_ALIKE(DT_ERR_USAGE, "--tolerance: only with --compare");
     if (args->input)
         return dt_bench_input(comm, config, args->json);
     if (args->allreduce)

@@ -86,6 +86,8 @@ bench 2 --forward-only --data real --batch-size-per-rank 8
 says "forward pass" "^Data:  *$work/val$"
 check 2 8 forward real
 cp "$work/bench.json" "$work/forward.json"
+bench 1 --forward-only --data real --batch-size-per-rank 8 --set data.val= --set data.val_fraction=0.3
+says "^Data:  *$work/train$"
 bench 1 --data real --set train.global_batch_size=12
 check 1 12 train real
 
@@ -150,6 +152,7 @@ echo '{"images_per_s": "many"}' > "$work/other.json"
 compare 65 "not the result of one benchmark" --compare "$work/other.json"
 
 # What does not go together.
+compare 64 "--tolerance: only with --compare" --tolerance 3%
 compare 64 "--data fake: write real or synthetic" --data fake
 compare 64 "takes only --json" --input --forward-only
 refused 78 "the configuration has synthetic data only" "$dtrain" bench --data real
