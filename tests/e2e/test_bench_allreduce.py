@@ -48,9 +48,9 @@ def check(ranks, most):
     assert ("ring_to_mpi_mean" in result) == ("Time of the ring" in out) == (ranks > 1 and most >= 20)
 
 
-check(1, 16)
+check(1, 19)
 check(2, 20)
-check(3, 16)
+check(3, 19)
 assert "no power of two" in bench(2, "--min-bytes", "9", "--max-bytes", "10", code=64).stderr
 assert "it takes only --json" in bench(1, "--input", code=64).stderr
 assert "not an integer" in bench(1, "--max-bytes", "0", code=64).stderr
