@@ -332,6 +332,14 @@ dt_status dt_file_save(const char *path, const void *data, size_t bytes)
     return dt_file_end(&file, dt_file_write(file.fd, data, bytes, file.temporary));
 }
 
+dt_status dt_file_check_new(const char *path)
+{
+    struct dt_new_file file;
+    DT_TRY(dt_file_begin(&file, path));
+    (void)dt_file_end(&file, DT_STOPPED);
+    return DT_OK;
+}
+
 /* Gives a temporary file, which exists, its name; removes it on failure. */
 static dt_status put_in_place(const char *temporary, const char *path)
 {

@@ -7,6 +7,7 @@
 #include "base/build.h"
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -120,6 +121,8 @@ dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
         status = dt_comm_agree(comm, dt_fault_init(rank));
     if (status == DT_OK)
         status = share_config(&config, comm, args);
+    if (status == DT_OK && args->json)
+        status = dt_comm_agree(comm, rank == 0 ? dt_file_check_new(args->json) : DT_OK);
     if (status == DT_OK)
         status = args->command->run_on_ranks(comm, &config, args);
     if (status != DT_OK && status != DT_STOPPED) {

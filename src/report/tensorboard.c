@@ -107,14 +107,13 @@ static void put_start(struct tensorboard *tb, const struct dt_field *fields, int
     free(markdown);
 }
 
+/* The picture may have been removed since. */
 static void put_samples(struct tensorboard *tb, const struct dt_field *fields, int n_fields)
 {
     enum { MOST_BYTES = 1 << 26 };
     char *png = NULL;
     size_t bytes;
-    tb->event.status =
-        dt_file_load(&png, &bytes, dt_field_text(fields, n_fields, "path"), MOST_BYTES);
-    if (tb->event.status == DT_OK)
+    if (dt_file_load(&png, &bytes, dt_field_text(fields, n_fields, "path"), MOST_BYTES) == DT_OK)
         dt_tfevents_png(&tb->event, "samples", (uint8_t *)png, bytes);
     free(png);
 }

@@ -158,3 +158,5 @@ compare 64 "takes only --json" --input --forward-only
 refused 78 "the configuration has synthetic data only" "$dtrain" bench --data real
 compare 78 "a batch of 64 is more than the 30 validation images" --data real --forward-only \
     --batch-size-per-rank 64
+compare 73 "cannot create $work/nodir/" --json "$work/nodir/bench.json"
+! grep -q Iter "$work/out" || fail "measured before --json was tried: $(cat "$work/out")"
