@@ -28,13 +28,13 @@ def bench(ranks, *arguments, code=0):
 
 
 def check(ranks, most):
-    out = bench(ranks, "--min-bytes", "30000", "--max-bytes", str(2**most),
+    out = bench(ranks, "--min-bytes", "100000", "--max-bytes", str(2**most),
                 "--json", "out.json").stdout
     with open("out.json", encoding="utf-8") as file:
         result = json.load(file)
     rows = result["rows"]
     sizes = [r["bytes"] for r in rows if not r["is_bucket"]]
-    assert sizes == [2**i for i in range(15, most + 1) for _ in BY], sizes
+    assert sizes == [2**i for i in range(17, most + 1) for _ in BY], sizes
     assert [r["by"] for r in rows] == BY * (len(rows) // len(BY)) and rows[-1]["is_bucket"]
     lines = [line.split() for line in out.splitlines() if " float " in line]
     assert len(lines) == len(rows)
