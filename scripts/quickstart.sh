@@ -29,4 +29,5 @@ awk -v top1="$top1" 'BEGIN {
     printf "quickstart: top-1 %.2f %% on the validation set (expected: above 90 %%)\n", top1
     exit !(top1 > 90)
 }'
-echo "quickstart: curves in $out/metrics.jsonl, weights in $out/checkpoints"
+build/dtrain report $out -o $out/report.html
+echo "quickstart: curves in $out/report.html, weights in $out/model.safetensors"
