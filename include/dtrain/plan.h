@@ -172,6 +172,8 @@ dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, con
 void dt_plan_reset_times(struct dt_plan *plan);
 void dt_plan_get_times(const struct dt_plan *plan, struct dt_plan_times *out);
 
+/* Bytes of all arenas. */
+size_t dt_plan_bytes(const struct dt_plan *plan);
 /* Bytes that a node reads and writes in one pass, each tensor counted once in its stored type. */
 double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node);
 

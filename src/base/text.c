@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 struct dt_text dt_text_in(char *buffer, size_t bytes)
 {
@@ -36,4 +37,19 @@ bool dt_text_add_whole(struct dt_text *text, const char *format, ...)
     text->used += fits ? n : 0;
     text->at[text->used] = '\0';
     return fits;
+}
+
+int dt_text_integers(int *out, int capacity, int most, const char *text)
+{
+    for (int n = 0; n < capacity; text++) {
+        char *end;
+        long value = strtol(text, &end, 10);
+        if (end == text || value < 1 || value > most || (*end != ',' && *end != '\0'))
+            return 0;
+        out[n++] = (int)value;
+        if (*end == '\0')
+            return n;
+        text = end;
+    }
+    return 0;
 }

@@ -108,6 +108,12 @@ static dt_status time_sums(struct bench *b, const struct dt_sum_row *row, enum d
 
 /* --- One size --- */
 
+/* NCCL's only place is the second. */
+static enum dt_sum_place first_place(enum dt_sum_kind kind)
+{
+    return kind == DT_SUM_NCCL ? DT_IN_PLACE : DT_OUT_OF_PLACE;
+}
+
 /* Compares a first sum of each place and finds how many fill a repetition. */
 static dt_status try_row(struct bench *b, struct dt_sum_row *row, int *n_sums)
 {
@@ -116,8 +122,7 @@ static dt_status try_row(struct bench *b, struct dt_sum_row *row, int *n_sums)
     bool on_host = row->kind != DT_SUM_NCCL;
     row->n_wrong = on_host ? 0 : NAN;
     DT_TRY(open_plane(b, row->kind));
-    for (enum dt_sum_place place = on_host ? DT_OUT_OF_PLACE : DT_IN_PLACE; place < DT_N_SUM_PLACES;
-         place++) {
+    for (enum dt_sum_place place = first_place(row->kind); place < DT_N_SUM_PLACES; place++) {
         memcpy(b->sum, b->in, row->bytes);
         DT_TRY(time_sums(b, row, place, 1, &seconds));
         if (on_host)
@@ -134,12 +139,10 @@ static dt_status try_row(struct bench *b, struct dt_sum_row *row, int *n_sums)
 static dt_status repeat_row(struct bench *b, struct dt_sum_row *row, int n_sums,
                             double s[DT_N_SUM_PLACES])
 {
-    bool on_host = row->kind != DT_SUM_NCCL;
     size_t warm = row->bytes < WARM_BYTES ? row->bytes : WARM_BYTES;
     DT_TRY(open_plane(b, row->kind));
     DT_TRY(sum_once(b, row->kind, warm / sizeof(float)));
-    for (enum dt_sum_place place = on_host ? DT_OUT_OF_PLACE : DT_IN_PLACE; place < DT_N_SUM_PLACES;
-         place++)
+    for (enum dt_sum_place place = first_place(row->kind); place < DT_N_SUM_PLACES; place++)
         DT_TRY(time_sums(b, row, place, n_sums, &s[place]));
     return dt_comm_max_f64(b->base.session.comm, s, DT_N_SUM_PLACES);
 }

@@ -72,7 +72,6 @@ double dt_bench_paper_flops(const struct dt_bench *b);
 
 /* result.c, local. "1.23 T", "45.6 G" into out[bytes]. */
 const char *dt_bench_format_rate(char *out, size_t bytes, double value);
-double dt_bench_plan_bytes(const struct dt_plan *plan);
 void dt_bench_print_header(const struct dt_bench *b);
 void dt_bench_sum_up(struct dt_bench *b);
 void dt_bench_print(const struct dt_bench *b);

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/build.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/memory.h"
 #include "base/sort.h"
@@ -18,14 +18,6 @@ const char *dt_bench_format_rate(char *out, size_t bytes, double value)
     const bool tera = value >= 1e12;
     snprintf(out, bytes, "%.3g %s", value / (tera ? 1e12 : 1e9), tera ? "T" : "G");
     return out;
-}
-
-double dt_bench_plan_bytes(const struct dt_plan *plan)
-{
-    double bytes = 0;
-    for (int a = 0; a < DT_N_ARENAS; a++)
-        bytes += (double)plan->arena_bytes[a];
-    return bytes;
 }
 
 static const struct {
@@ -83,7 +75,7 @@ void dt_bench_print_header(const struct dt_bench *b)
                                 : b->phase == DT_TRAIN || !config->data.val[0] ? config->data.train
                                                                                : config->data.val);
     printf("Memory:      %s per rank for the plan\n",
-           dt_memory_format(memory, sizeof memory, (uint64_t)dt_bench_plan_bytes(s->plan)));
+           dt_memory_format(memory, sizeof memory, dt_plan_bytes(s->plan)));
     printf("Running warm-up of %d steps, then %d rounds of %d\n", config->bench.warmup_steps,
            config->bench.rounds, config->bench.steps_per_round);
     (void)fflush(stdout);
@@ -162,7 +154,7 @@ void dt_bench_print(const struct dt_bench *b)
            1e3 * percentile(b, 0.95), 1e3 * percentile(b, 0.99));
     print_flops(b);
     printf("Memory: %s per rank for the plan, peak RSS %s\n",
-           dt_memory_format(plan, sizeof plan, (uint64_t)dt_bench_plan_bytes(s->plan)),
+           dt_memory_format(plan, sizeof plan, dt_plan_bytes(s->plan)),
            dt_memory_format(rss, sizeof rss, (uint64_t)b->all.rss_bytes));
     if (b->all.queued_s > 0.1 * b->all.step_s)
         printf(
@@ -195,7 +187,7 @@ static void write_numbers(const struct dt_bench *b, struct dt_jsonw *w)
         {"compute_share", all->compute_s / b->step_mean_s},
         {"exposed_comm_share", all->comm_s / b->step_mean_s},
         {"peak_rss_bytes", all->rss_bytes},
-        {"plan_bytes", dt_bench_plan_bytes(b->session.plan)},
+        {"plan_bytes", (double)dt_plan_bytes(b->session.plan)},
         {"flops_per_step", b->flops * n},
         {"flops_per_s", b->flops_per_s * n},
         {"peak_flops_per_s", all->peak_flops_per_s * n},
@@ -265,14 +257,10 @@ static bool is_recorded(const struct dt_plan *plan)
 static void write_build(const struct dt_bench *b, struct dt_jsonw *w)
 {
     const struct dt_session *s = &b->session;
-    char device[256], comm[128], date[32];
-    const time_t now = time(NULL);
-    struct tm utc;
-    gmtime_r(&now, &utc);
-    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    char device[256], comm[128], date[DT_CLOCK_UTC];
     s->backend->describe(s->device, device, sizeof device);
     dt_comm_describe_plane(s->plane, comm, sizeof comm);
-    dt_jsonw_string(w, "date", date);
+    dt_jsonw_string(w, "date", dt_clock_utc(date));
     dt_jsonw_string(w, "dtrain", DTRAIN_VERSION);
     dt_jsonw_string(w, "build", dt_build_id());
     dt_jsonw_string(w, "device", device);

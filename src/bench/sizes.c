@@ -34,7 +34,7 @@ static double count_bytes(const struct dt_session *s)
 {
     const double size = s->config->model.image_size;
     const int n_buffers = s->backend == &dt_backend_cpu ? 0 : 2;
-    return dt_bench_plan_bytes(s->plan) + n_buffers * 3 * size * size * s->micro_batch_size;
+    return (double)dt_plan_bytes(s->plan) + n_buffers * 3 * size * size * s->micro_batch_size;
 }
 
 /* Lays out the plan without its memory. An eighth of a CPU's free memory is for everything else. */
@@ -106,22 +106,15 @@ static dt_status choose_size(struct sizes *z, int *per_rank)
 /* "32,64,128" or "auto"; without the option one size, 0. */
 static dt_status list_sizes(struct sizes *z)
 {
-    const char *text = z->options->batch_sizes, *at = text;
+    const char *text = z->options->batch_sizes;
     z->n = 1;
     if (!text)
         return DT_OK;
     if (strcmp(text, "auto") == 0)
         return choose_size(z, &z->per_rank[0]);
-    for (z->n = 0; z->n < MOST_SIZES; at++) {
-        char *end;
-        long size = strtol(at, &end, 10);
-        if (end == at || size < 1 || size > MOST_PER_RANK || (*end != ',' && *end != '\0'))
-            break;
-        z->per_rank[z->n++] = (int)size;
-        at = end;
-        if (*end == '\0')
-            return DT_OK;
-    }
+    z->n = dt_text_integers(z->per_rank, MOST_SIZES, MOST_PER_RANK, text);
+    if (z->n > 0)
+        return DT_OK;
     DT_FAIL_ALIKE(
         DT_ERR_USAGE,
         "--batch-size-per-rank: \"%s\" is neither auto nor a list of up to %d integers in "
@@ -141,7 +134,7 @@ static void add_line(struct dt_text *table, const struct dt_bench *b)
     const double n = b->session.n_ranks;
     const double p50_s = dt_percentile_f64(b->step_s, (size_t)b->n_steps, 0.5);
     char ci95[32], mfu[32], plan[32];
-    dt_memory_format(plan, sizeof plan, (uint64_t)dt_bench_plan_bytes(b->session.plan));
+    dt_memory_format(plan, sizeof plan, dt_plan_bytes(b->session.plan));
     dt_text_add(table, "%10d %12.1f %10s %12.1f %8s %12s\n", b->images, b->mean * n,
                 cell(ci95, b->ci95 * n), 1e3 * p50_s, cell(mfu, 100 * b->mfu), plan);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "bench/forecast_run.h"
 #include "cli/commands.h"
 
@@ -46,21 +47,12 @@ static dt_status parse_link(struct dt_link *out, const char *option, const char 
 
 static dt_status parse_ranks(struct dt_forecast_options *options, const char *text)
 {
-    const char *at = text;
-    for (;;) {
-        char *end;
-        long n = strtol(at, &end, 10);
-        bool goes_on = *end == ',', ok = end != at && n >= 1 && n <= 1 << 20;
-        if (!ok || (*end && !goes_on) || options->n_ranks == DT_FORECAST_RANKS_MOST)
-            DT_FAIL_ALIKE(DT_ERR_USAGE,
-                          "--ranks: \"%s\" is not a list of at most %d numbers of ranks, such as "
-                          "8,64,512",
-                          text, DT_FORECAST_RANKS_MOST);
-        options->ranks[options->n_ranks++] = (int)n;
-        if (!goes_on)
-            return DT_OK;
-        at = end + 1;
-    }
+    options->n_ranks = dt_text_integers(options->ranks, DT_FORECAST_RANKS_MOST, 1 << 20, text);
+    if (options->n_ranks > 0)
+        return DT_OK;
+    DT_FAIL_ALIKE(DT_ERR_USAGE,
+                  "--ranks: \"%s\" is not a list of at most %d numbers of ranks, such as 8,64,512",
+                  text, DT_FORECAST_RANKS_MOST);
 }
 
 /* "0.105" (s), "105ms" or "measured" */

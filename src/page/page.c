@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "page/curves.h"
@@ -134,11 +134,9 @@ static dt_status put_facts(FILE *out, const char *title, int looks,
 
 static void put_head(FILE *out, const struct dt_run *runs, size_t n)
 {
-    char title[2 * DT_PATH_MAX + 64], date[32] = "";
-    time_t now = time(NULL);
-    struct tm utc = {0};
-    gmtime_r(&now, &utc);
-    strftime(date, sizeof date, "%Y-%m-%d %H:%M", &utc);
+    char title[2 * DT_PATH_MAX + 64], date[DT_CLOCK_UTC];
+    dt_clock_utc(date);
+    date[strlen("2026-11-22")] = ' ';
     if (n == 1)
         snprintf(title, sizeof title, "%s", runs[0].name);
     else if (n == 2)
@@ -146,7 +144,7 @@ static void put_head(FILE *out, const struct dt_run *runs, size_t n)
     else
         snprintf(title, sizeof title, "%zu training runs", n);
     dt_html_begin(out, title);
-    fprintf(out, "<p>Report of dtrain " DTRAIN_VERSION ", %s UTC</p>\n", date);
+    fprintf(out, "<p>Report of dtrain " DTRAIN_VERSION ", %.16s UTC</p>\n", date);
 }
 
 static dt_status put_page(FILE *out, const struct dt_run *runs, size_t n)
@@ -166,16 +164,12 @@ static dt_status put_page(FILE *out, const struct dt_run *runs, size_t n)
 
 dt_status dt_page_save(const char *path, const struct dt_run *runs, size_t n)
 {
+    struct dt_new_file file;
     char *text = NULL;
     size_t bytes = 0;
+    DT_TRY(dt_file_begin(&file, path));
     FILE *out = open_memstream(&text, &bytes);
-    if (!out)
-        DT_FAIL(DT_ERR_MEMORY, "out of memory for a page");
-    dt_status status = put_page(out, runs, n);
-    if (fclose(out) != 0 && status == DT_OK)
-        status = DT_ERROR(DT_ERR_MEMORY, "out of memory for a page");
-    if (status == DT_OK)
-        status = dt_file_save(path, text, bytes);
-    free(text);
-    return status;
+    dt_status status = out ? put_page(out, runs, n) : DT_OK;
+    dt_status written = dt_file_write_stream(file.fd, out, &text, &bytes, path);
+    return dt_file_end(&file, status != DT_OK ? status : written);
 }

@@ -303,16 +303,14 @@ static void print_page(const struct scaling *s, FILE *out)
 static dt_status save_text(const struct scaling *s, const char *path,
                            void (*print)(const struct scaling *s, FILE *out))
 {
+    struct dt_new_file file;
     char *text = NULL;
     size_t bytes = 0;
+    DT_TRY(dt_file_begin(&file, path));
     FILE *out = open_memstream(&text, &bytes);
     if (out)
         print(s, out);
-    if (!out || fclose(out) != 0)
-        DT_FAIL(DT_ERR_MEMORY, "out of memory for %s", path);
-    dt_status status = dt_file_save(path, text, bytes);
-    free(text);
-    return status;
+    return dt_file_end(&file, dt_file_write_stream(file.fd, out, &text, &bytes, path));
 }
 
 static dt_status save_results(const struct scaling *s)

@@ -84,11 +84,17 @@ static dt_status open_reduce(struct dt_plan *plan)
     return DT_OK;
 }
 
-static dt_status check_memory(const struct dt_plan *plan)
+size_t dt_plan_bytes(const struct dt_plan *plan)
 {
-    size_t bytes = 0, limit = plan->options.max_bytes;
+    size_t bytes = 0;
     for (int a = 0; a < DT_N_ARENAS; a++)
         bytes += plan->arena_bytes[a];
+    return bytes;
+}
+
+static dt_status check_memory(const struct dt_plan *plan)
+{
+    size_t bytes = dt_plan_bytes(plan), limit = plan->options.max_bytes;
     if (limit > 0 && bytes > limit)
         DT_FAIL(DT_ERR_MEMORY,
                 "the plan needs %.1f GiB on each rank but only %.1f GiB are available; lower "

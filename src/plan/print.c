@@ -99,14 +99,11 @@ void dt_plan_print_actions(const struct dt_plan *plan, FILE *out)
 
 void dt_plan_print_memory(const struct dt_plan *plan, FILE *out)
 {
-    size_t sum = 0;
     fprintf(out, "memory per rank\n");
-    for (int a = 0; a < DT_N_ARENAS; a++) {
+    for (int a = 0; a < DT_N_ARENAS; a++)
         fprintf(out, "  %-10s %10.1f MiB\n", arena_name[a], mib(plan->arena_bytes[a]));
-        sum += plan->arena_bytes[a];
-    }
-    fprintf(out, "  %-10s %10.1f MiB  (work without sharing: %.1f MiB)\n", "all", mib(sum),
-            mib(plan->sum_bytes));
+    fprintf(out, "  %-10s %10.1f MiB  (work without sharing: %.1f MiB)\n", "all",
+            mib(dt_plan_bytes(plan)), mib(plan->sum_bytes));
     fprintf(out, "buckets: %d", plan->n_buckets);
     for (int b = 0; b < plan->n_buckets; b++)
         fprintf(out, "%s%.2f", b == 0 ? ", MiB in order of readiness: " : " ",

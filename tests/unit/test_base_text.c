@@ -53,12 +53,27 @@ static void test_full(void **state)
     assert_string_equal(buffer, "abc");
 }
 
+static void test_integers(void **state)
+{
+    static const char *const wrong[] = {"",  ",",  "8,",  ",8", "8,,9",
+                                        "0", "-1", "101", "8x", "1,2,3,4"};
+    int n[3] = {0};
+    (void)state;
+    assert_int_equal(dt_text_integers(n, 3, 100, "8,64,100"), 3);
+    assert_true(n[0] == 8 && n[1] == 64 && n[2] == 100);
+    assert_int_equal(dt_text_integers(n, 3, 100, "7"), 1);
+    assert_int_equal(n[0], 7);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(dt_text_integers(n, 3, 100, wrong[i]), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_end),
         cmocka_unit_test(test_full),
+        cmocka_unit_test(test_integers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
