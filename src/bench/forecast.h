@@ -23,7 +23,7 @@ struct dt_forecast_network {
     struct dt_link link;  /* of a node to the others */
     struct dt_link local; /* between ranks of a node; unused if ranks_per_node is 1 */
     int ranks_per_node;
-    bool has_trees; /* beside the ring: the library chooses what is faster */
+    bool has_trees; /* the library may choose them instead of the ring */
 };
 
 struct dt_forecast_step {
@@ -31,7 +31,7 @@ struct dt_forecast_step {
     int n_buckets;
     double compute_s; /* forward and backward pass */
     double rest_s;    /* update, waiting for data */
-    /* Sums run beside the backward pass, as on GPUs. Otherwise they take the time of the threads
+    /* Sums overlap the backward pass, as on GPUs. Otherwise they take the time of the threads
      * that compute, and none is hidden. */
     bool overlaps;
 };

@@ -37,7 +37,7 @@ static void print_head(const struct dt_forecast_result *f, const struct dt_forec
         printf("; between the %d ranks of a node: %.3g GB/s, %.3g us", network->ranks_per_node,
                network->local.bytes_per_s / 1e9, 1e6 * network->local.latency_s);
     printf("\n%s\n\n", f->step.overlaps
-                           ? "Sums run beside the backward pass."
+                           ? "Sums overlap the backward pass."
                            : "Sums take the time of the CPUs that compute: none is hidden.");
 }
 
