@@ -39,6 +39,7 @@ int dt_comm_rank(const struct dt_comm *comm);
 int dt_comm_size(const struct dt_comm *comm);
 int dt_comm_local_rank(const struct dt_comm *comm); /* on this node */
 int dt_comm_local_size(const struct dt_comm *comm);
+const char *dt_comm_host(const struct dt_comm *comm, int rank); /* name of its node */
 /* CPUs that this rank may use, and how many ranks of its node, itself included, may use some of
  * them: from the sched_getaffinity masks when find_binding was last called. Local. */
 int dt_comm_allowed_cpus(const struct dt_comm *comm);
@@ -61,11 +62,9 @@ dt_status dt_comm_copy(struct dt_comm *comm, void *data, size_t bytes, int from,
  * shortest of several round trips. */
 dt_status dt_comm_clock(struct dt_comm *comm, double *offset_s, double *error_s);
 /* Looks for another rank with the same identity, a text in a field of `bytes` (the same on all
- * ranks): *twin is the lowest such rank and `host` its node's name; -1 and "" if there is none or
- * this rank's identity is "". Collective, but the answer is local: ranks must agree before acting
- * on it. */
-dt_status dt_comm_find_twin(struct dt_comm *comm, const char *identity, size_t bytes, int *twin,
-                            char host[DT_HOST_MAX]);
+ * ranks): *twin is the lowest such rank; -1 if there is none or this rank's identity is "".
+ * Collective, but the answer is local: ranks must agree before acting on it. */
+dt_status dt_comm_find_twin(struct dt_comm *comm, const char *identity, size_t bytes, int *twin);
 dt_status dt_comm_barrier(struct dt_comm *comm);
 /* Every rank passes its own status and all return the same one: DT_OK, or the status of the lowest
  * failing rank. That rank's error text becomes the error text everywhere, and dt_error_origin tells

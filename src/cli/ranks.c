@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/file.h"
-#include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/weights.h"
@@ -52,26 +51,22 @@ void dt_error_print(dt_status status)
 
 /* --- Start --- */
 
-/* Must be the first message and never change its size, so that any two builds can exchange it. */
+/* Must be the first message after dt_comm_open and never change its size, so that any two builds
+ * can exchange it. */
 static dt_status check_build(struct dt_comm *comm)
 {
     enum { BUILD_BYTES = 64 };
-    struct {
-        char build[BUILD_BYTES], host[BUILD_BYTES];
-    } own = {0}, *all;
-    char host[DT_HOST_MAX];
+    char own[BUILD_BYTES] = "", (*all)[BUILD_BYTES];
     dt_status status = DT_OK;
-    snprintf(own.build, sizeof own.build, "%s", dt_build_id());
-    dt_host_name(host);
-    snprintf(own.host, sizeof own.host, "%.63s", host);
+    snprintf(own, sizeof own, "%s", dt_build_id());
     DT_TRY(DT_NEW(all, (size_t)dt_comm_size(comm)));
-    DT_TRY_OUT(dt_comm_gather(comm, all, &own, sizeof own));
+    DT_TRY_OUT(dt_comm_gather(comm, all, own, sizeof own));
     for (int r = 1; r < dt_comm_size(comm); r++)
-        if (strcmp(all[r].build, all[0].build) != 0)
+        if (strcmp(all[r], all[0]) != 0)
             DT_TRY_OUT(DT_ERROR(DT_ERR_DISAGREE,
                                 "rank %d (%s) runs another build of dtrain (%.12s) than rank 0 "
                                 "(%.12s); start the same program on all nodes",
-                                r, all[r].host, all[r].build, all[0].build));
+                                r, dt_comm_host(comm, r), all[r], all[0]));
 out:
     if (status != DT_OK)
         dt_error_set_origin(0); /* all ranks have the same error */

@@ -53,6 +53,15 @@ static dt_status dup_world(MPI_Comm *out)
     return DT_OK;
 }
 
+/* Two builds must be able to exchange this and what follows up to the check that they are one. */
+static dt_status share_hosts(struct dt_comm *comm)
+{
+    char host[DT_HOST_MAX];
+    dt_host_name(host);
+    DT_TRY(DT_NEW(comm->hosts, (size_t)comm->size));
+    return dt_comm_gather(comm, comm->hosts, host, sizeof host);
+}
+
 static dt_status connect_ranks(struct dt_comm *comm)
 {
     DT_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
@@ -61,6 +70,7 @@ static dt_status connect_ranks(struct dt_comm *comm)
     DT_TRY(dt_comm_check_launch(comm->size));
     DT_TRY(dup_world(&comm->control));
     DT_TRY(dup_world(&comm->data));
+    DT_TRY(share_hosts(comm));
     DT_MPI(MPI_Comm_split_type(comm->control, MPI_COMM_TYPE_SHARED, comm->rank, MPI_INFO_NULL,
                                &comm->node));
     DT_MPI(MPI_Comm_set_errhandler(comm->node, MPI_ERRORS_RETURN));
@@ -111,6 +121,7 @@ void dt_comm_close(struct dt_comm *comm)
     free_comm(&comm->node);
     free_comm(&comm->data);
     free_comm(&comm->control);
+    free(comm->hosts);
     free(comm);
     MPI_Finalize();
 }
@@ -133,6 +144,11 @@ int dt_comm_local_rank(const struct dt_comm *comm)
 int dt_comm_local_size(const struct dt_comm *comm)
 {
     return comm->local_size;
+}
+
+const char *dt_comm_host(const struct dt_comm *comm, int rank)
+{
+    return comm->hosts[rank];
 }
 
 dt_status dt_comm_bcast(struct dt_comm *comm, void *data, size_t bytes, int root)
@@ -227,24 +243,16 @@ dt_status dt_comm_clock(struct dt_comm *comm, double *offset_s, double *error_s)
     return DT_OK;
 }
 
-dt_status dt_comm_find_twin(struct dt_comm *comm, const char *identity, size_t bytes, int *twin,
-                            char host[DT_HOST_MAX])
+dt_status dt_comm_find_twin(struct dt_comm *comm, const char *identity, size_t bytes, int *twin)
 {
     *twin = -1;
-    memset(host, 0, DT_HOST_MAX);
-    char here[DT_HOST_MAX], *identities, *hosts;
-    dt_host_name(here);
+    char *identities;
     dt_status status = DT_OK;
-    size_t n = (size_t)comm->size;
-    DT_TRY(DT_NEW(identities, n * (bytes + DT_HOST_MAX)));
-    hosts = identities + n * bytes;
+    DT_TRY(DT_NEW(identities, (size_t)comm->size * bytes));
     DT_TRY_OUT(dt_comm_gather(comm, identities, identity, bytes));
-    DT_TRY_OUT(dt_comm_gather(comm, hosts, here, sizeof here));
     for (int r = 0; r < comm->size && identity[0] && *twin < 0; r++)
         if (r != comm->rank && strncmp(identities + (size_t)r * bytes, identity, bytes) == 0)
             *twin = r;
-    if (*twin >= 0)
-        memcpy(host, hosts + (size_t)*twin * DT_HOST_MAX, DT_HOST_MAX);
 out:
     free(identities);
     return status;

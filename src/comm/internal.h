@@ -29,6 +29,7 @@ struct dt_comm {
     MPI_Comm data;
     MPI_Comm node; /* the ranks that share memory with this one */
     int rank, size, local_rank, local_size;
+    char (*hosts)[DT_HOST_MAX]; /* of all ranks */
     int n_allowed_cpus, n_sharing; /* see comm.h */
     bool is_bound;                 /* no two ranks of the node share a CPU */
     /* The data plane: NULL until dt_comm_open_reduce. */

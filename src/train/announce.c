@@ -18,18 +18,19 @@ int64_t dt_session_parameters(const struct dt_session *s)
 }
 
 /* Each node's name and how many ranks it has, in the order of their first ranks. */
-static void put_hosts(struct dt_jsonw *w, const char (*hosts)[DT_HOST_MAX], int n)
+static void put_hosts(struct dt_jsonw *w, const struct dt_comm *comm)
 {
+    const int n = dt_comm_size(comm);
     dt_jsonw_begin(w, NULL, '{');
     for (int r = 0; r < n; r++) {
         int n_ranks = 0, first = n;
         for (int other = n; other-- > 0;)
-            if (strcmp(hosts[other], hosts[r]) == 0) {
+            if (strcmp(dt_comm_host(comm, other), dt_comm_host(comm, r)) == 0) {
                 first = other;
                 n_ranks++;
             }
         if (first == r)
-            dt_jsonw_integer(w, hosts[r], n_ranks);
+            dt_jsonw_integer(w, dt_comm_host(comm, r), n_ranks);
     }
     dt_jsonw_close(w, '}');
 }
@@ -54,15 +55,14 @@ static void put_libraries(struct dt_jsonw *w, const struct dt_session *s, const 
     dt_jsonw_close(w, ']');
 }
 
-static dt_status send_start(const struct dt_session *s, const char (*hosts)[DT_HOST_MAX],
-                            const char *config_json, int64_t start_step)
+static dt_status send_start(const struct dt_session *s, const char *config_json, int64_t start_step)
 {
     char device[256];
     struct dt_jsonw names, libraries;
     s->backend->describe(s->device, device, sizeof device);
     dt_jsonw_init(&names, false);
     dt_jsonw_init(&libraries, false);
-    put_hosts(&names, hosts, s->n_ranks);
+    put_hosts(&names, s->comm);
     put_libraries(&libraries, s, device);
     dt_status status = dt_jsonw_end(&names);
     if (status == DT_OK)
@@ -97,12 +97,5 @@ static dt_status send_start(const struct dt_session *s, const char (*hosts)[DT_H
 
 dt_status dt_session_announce(struct dt_session *s, const char *config_json, int64_t start_step)
 {
-    char own[DT_HOST_MAX], (*hosts)[DT_HOST_MAX] = NULL;
-    DT_TRY(dt_comm_agree(s->comm, DT_NEW(hosts, (size_t)s->n_ranks)));
-    dt_host_name(own);
-    dt_status status = dt_comm_gather(s->comm, hosts, own, sizeof own);
-    if (status == DT_OK && s->rank == 0)
-        status = send_start(s, (const char(*)[DT_HOST_MAX])hosts, config_json, start_step);
-    free(hosts);
-    return dt_comm_agree(s->comm, status);
+    return dt_comm_agree(s->comm, s->rank == 0 ? send_start(s, config_json, start_step) : DT_OK);
 }

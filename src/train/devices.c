@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/host.h"
 
 #ifdef DTRAIN_HAVE_CUDA
 static const struct dt_backend *const cuda = &dt_backend_cuda;
@@ -120,20 +119,18 @@ dt_status dt_devices_choose(struct dt_device_choice *out, const struct dt_config
 /* DT_ERR_DISAGREE if some but not all ranks have no GPU (device.kind auto); names the first. */
 static dt_status check_same(struct dt_comm *comm, bool has_gpu)
 {
-    char host[DT_HOST_MAX];
     int64_t n_without = !has_gpu;
     DT_TRY(dt_comm_sum_i64(comm, &n_without, 1));
     if (n_without == 0 || n_without == dt_comm_size(comm))
         return DT_OK;
-    dt_host_name(host);
     dt_status status = DT_OK;
     if (!has_gpu)
         status = DT_ERROR(
             DT_ERR_DISAGREE,
             "device.kind auto: %lld of %d ranks have no GPU, the first is rank %d on "
             "host %s (%s); start ranks only where there is a GPU, or set device.kind to cpu",
-            (long long)n_without, dt_comm_size(comm), dt_comm_rank(comm), host,
-            dt_devices_gpus()->problem);
+            (long long)n_without, dt_comm_size(comm), dt_comm_rank(comm),
+            dt_comm_host(comm, dt_comm_rank(comm)), dt_devices_gpus()->problem);
     return dt_comm_agree(comm, status);
 }
 
@@ -175,16 +172,17 @@ const char *dt_devices_bus_id(const struct dt_backend *backend, struct dt_device
 dt_status dt_devices_check_twins(struct dt_comm *comm, const struct dt_backend *backend,
                                  struct dt_device *device, const struct dt_config *config)
 {
-    char identity[DT_IDENTITY_MAX] = "", host[DT_HOST_MAX];
+    char identity[DT_IDENTITY_MAX] = "";
     int twin, rank = dt_comm_rank(comm);
     backend->identity(device, identity);
-    DT_TRY(dt_comm_find_twin(comm, identity, sizeof identity, &twin, host));
+    DT_TRY(dt_comm_find_twin(comm, identity, sizeof identity, &twin));
     if (twin < 0 || config->device.allow_shared_gpu)
         return DT_OK;
     DT_FAIL(DT_ERR_CONFIG,
             "ranks %d and %d on host %s both use GPU %s: start at most one rank per GPU (mpirun "
             "-npernode N, or give each its own CUDA_VISIBLE_DEVICES)",
-            rank < twin ? rank : twin, rank < twin ? twin : rank, host, gpu_name(identity));
+            rank < twin ? rank : twin, rank < twin ? twin : rank, dt_comm_host(comm, twin),
+            gpu_name(identity));
 }
 
 struct dt_device_options dt_devices_options(const struct dt_config *config, int threads)

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/host.h"
 #include "base/mem.h"
 #include "base/sort.h"
 #include "dtrain/report.h"
@@ -89,23 +88,19 @@ static bool is_to_be_named(struct dt_stragglers *stragglers, int rank)
 }
 
 /* The others wait for as long as its step exceeds the median. */
-static dt_status name_straggler(struct dt_stragglers *s, const struct window *windows,
-                                const struct comparison *c)
+static void name_straggler(struct dt_stragglers *s, const struct window *windows,
+                           const struct comparison *c)
 {
     const struct window *w = &windows[c->rank];
     double late_s = own_s(w) - c->median_s, late_data_s = w->data_s - c->median_data_s;
-    char host[DT_HOST_MAX] = "", text[DT_HOST_MAX + 256];
-    if (dt_comm_rank(s->comm) == c->rank)
-        dt_host_name(host);
-    DT_TRY(dt_comm_bcast(s->comm, host, sizeof host, c->rank));
+    char text[DT_HOST_MAX + 256];
     snprintf(text, sizeof text,
              "rank %d (%s) takes %.1f times as long per step as the median rank, mostly in %s; "
              "%.0f %% of the job's time is spent waiting for it",
-             c->rank, host, own_s(w) / c->median_s, 2 * late_data_s > late_s ? "data" : "compute",
-             100 * late_s / own_s(w));
+             c->rank, dt_comm_host(s->comm, c->rank), own_s(w) / c->median_s,
+             2 * late_data_s > late_s ? "data" : "compute", 100 * late_s / own_s(w));
     const struct dt_field fields[] = {DT_TEXT("text", text)};
     dt_report_event(s->report, "warning", fields, DT_COUNT(fields));
-    return DT_OK;
 }
 
 static dt_status compare_ranks(struct dt_stragglers *s, struct window *windows, double *scratch)
@@ -116,10 +111,11 @@ static dt_status compare_ranks(struct dt_stragglers *s, struct window *windows, 
     if (s->has_queues)
         leave_out_waiting(windows, n_ranks);
     const struct comparison c = compare_windows(windows, n_ranks, s->rank, scratch);
-    if (!is_to_be_named(s, c.rank))
-        return DT_OK;
-    s->warned = true;
-    return name_straggler(s, windows, &c);
+    if (is_to_be_named(s, c.rank)) {
+        s->warned = true;
+        name_straggler(s, windows, &c);
+    }
+    return DT_OK;
 }
 
 dt_status dt_stragglers_step(struct dt_stragglers *s, int64_t step, double data_s, double work_s)
