@@ -16,7 +16,10 @@ struct launcher {
     const char *advice;
 };
 
+enum { N_INNERMOST = 2 }; /* rows that hide those of the surrounding allocation */
 static const struct launcher launchers[] = {
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "the mpirun of Open MPI",
+     "use the mpirun of the MPI that dtrain was built with"},
     {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun",
      "use \"srun --mpi=pmix dtrain ...\" or mpirun"},
     {"SLURM_NTASKS", "SLURM_PROCID", "srun",
@@ -40,7 +43,7 @@ static long env_count(const char *name)
 
 dt_status dt_comm_check_launch(int n_ranks)
 {
-    if (n_ranks > 1 || getenv("OMPI_COMM_WORLD_SIZE"))
+    if (n_ranks > 1)
         return DT_OK;
     for (size_t i = 0; i < DT_COUNT(launchers); i++) {
         const struct launcher *l = &launchers[i];
@@ -51,8 +54,8 @@ dt_status dt_comm_check_launch(int n_ranks)
                 "%s started %ld processes (%s=%ld), but MPI sees only one rank, so each process "
                 "would train alone; %s",
                 l->name, n, l->count, n, l->advice);
-        /* A one-task job step inside a larger allocation is intentionally one rank. */
-        if (i == 0 && n == 1)
+        /* One rank or a one-task job step inside a larger allocation: meant to be alone. */
+        if (i < N_INNERMOST && n == 1)
             break;
     }
     return DT_OK;

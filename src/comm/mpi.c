@@ -69,7 +69,8 @@ struct mpi_plane {
      */
     int n_requests;
     MPI_Request *requests;
-    int *completed; /* indices, for MPI_Testsome */
+    int *completed;       /* indices, for MPI_Testsome */
+    MPI_Status *statuses; /* GCC mistakes MPI_STATUSES_IGNORE of MPICH for an array */
 };
 
 /* --- Ring --- */
@@ -193,7 +194,7 @@ static dt_status progress(struct dt_comm *comm, int *n_done)
 {
     struct mpi_plane *re = comm->reduce;
     *n_done = 0;
-    DT_MPI(MPI_Testsome(re->n_requests, re->requests, n_done, re->completed, MPI_STATUSES_IGNORE));
+    DT_MPI(MPI_Testsome(re->n_requests, re->requests, n_done, re->completed, re->statuses));
     if (*n_done == MPI_UNDEFINED)
         *n_done = 0;
     for (int i = 0; i < *n_done; i++)
@@ -300,6 +301,7 @@ static dt_status allocate(struct dt_comm *comm, const struct dt_comm_options *op
     for (int i = 0; i < re->n_requests; i++)
         re->requests[i] = MPI_REQUEST_NULL;
     DT_TRY(DT_NEW(re->completed, (size_t)re->n_requests));
+    DT_TRY(DT_NEW(re->statuses, (size_t)re->n_requests));
     return DT_OK;
 }
 
@@ -320,6 +322,7 @@ static dt_status mpi_open(struct dt_comm *comm, const struct dt_comm_options *op
 static void mpi_close(struct dt_comm *comm)
 {
     struct mpi_plane *re = comm->reduce;
+    free(re->statuses);
     free(re->completed);
     free(re->requests);
     free(re->received);

@@ -232,6 +232,7 @@ static const struct launch_case launch_cases[] = {
     {{{"SLURM_NTASKS", "many"}, {"SLURM_PROCID", "0"}}, 1, DT_OK, ""},
     {{{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}}, 1, DT_OK, ""},
     {{{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}, 1, DT_OK, ""},
+    {{{"OMPI_COMM_WORLD_SIZE", "4"}}, 1, DT_ERR_USAGE, "the mpirun of Open MPI started 4"},
     {{{"PMI_SIZE", "4"}, {"PMI_RANK", "1"}}, 1, DT_ERR_USAGE, "another MPI"},
     {{{"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}}, 1, DT_ERR_USAGE, "torchrun"},
     {{{"WORLD_SIZE", "4"}}, 1, DT_OK, ""},
