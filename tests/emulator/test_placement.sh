@@ -5,6 +5,7 @@
 tests=$(cd "$(dirname "$0")/.." && pwd)
 taskset -c 0,1 true 2> /dev/null || exit 77
 readelf -d "$dtrain" | grep -q "NEEDED.*libhwloc" || exit 77
+unset HWLOC_COMPONENTS # set by ctest; here PCI devices matter
 export DTRAIN_EMULATED_GPUS=2 DTRAIN_DEBUG=1
 export HWLOC_XMLFILE=$tests/support/two_nodes.xml HWLOC_THISSYSTEM=1
 cat > "$work/config.json" <<JSON
