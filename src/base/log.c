@@ -29,6 +29,7 @@ static struct {
     pthread_mutex_t lock;
     enum dt_log_level level;
     int rank, n_ranks;
+    char place[DT_HOST_MAX + 32];
     int terminal; /* descriptor of the terminal that shows stderr, else stderr */
     bool progress_shown, tee;
     int file; /* -1 = none */
@@ -57,11 +58,22 @@ static int find_terminal(void)
 
 void dt_log_init(enum dt_log_level level, int rank, int n_ranks)
 {
+    char host[DT_HOST_MAX];
     if (rank == 0 && state.terminal == STDERR_FILENO)
         state.terminal = find_terminal();
     state.level = level;
     state.rank = rank;
     state.n_ranks = n_ranks;
+    state.place[0] = '\0';
+    if (rank == 0)
+        return;
+    dt_host_name(host);
+    snprintf(state.place, sizeof state.place, "[rank %d @ %s] ", rank, host);
+}
+
+const char *dt_log_place(void)
+{
+    return state.place;
 }
 
 static int columns(void)
@@ -99,12 +111,8 @@ static const char *const prefixes[] = {"error: ", "warning: ", "warning: ", "", 
 /* The functions from here to dt_log are called with the lock held. */
 static void print(enum dt_log_level level, const char *text)
 {
-    char line[PREFIX_BYTES + LINE_BYTES], rank[DT_HOST_MAX + 32] = "", host[DT_HOST_MAX];
-    if (state.rank != 0) {
-        dt_host_name(host);
-        snprintf(rank, sizeof rank, "[rank %d @ %s] ", state.rank, host);
-    }
-    int n = snprintf(line, sizeof line, "%sdtrain: %s%s\n", rank, prefixes[level], text);
+    char line[PREFIX_BYTES + LINE_BYTES];
+    int n = snprintf(line, sizeof line, "%sdtrain: %s%s\n", state.place, prefixes[level], text);
     if (state.progress_shown)
         write_all("\r\033[K", 4);
     state.progress_shown = false;

@@ -13,6 +13,9 @@ enum dt_log_level { DT_LOG_ERROR, DT_LOG_WARNING, DT_LOG_NOTICE, DT_LOG_INFO, DT
 /* Call once the rank is known; before that the process logs as rank 0 of 1. */
 void dt_log_init(enum dt_log_level level, int rank, int n_ranks);
 
+/* "[rank 3 @ node2] ", "" on rank 0: what a line on stderr begins with. */
+const char *dt_log_place(void);
+
 /* All ranks print all lines. */
 void dt_log_tee(void);
 /* Main thread: from here on all lines, whatever their level, also go to the end of

@@ -21,7 +21,8 @@
 static void print_error(dt_status status)
 {
     dt_log_progress("");
-    fprintf(stderr, "dtrain: error[%s] %s\n", dt_status_name(status), dt_error_text());
+    fprintf(stderr, "%sdtrain: error[%s] %s\n", dt_log_place(), dt_status_name(status),
+            dt_error_text());
     if (getenv("DTRAIN_DEBUG"))
         fprintf(stderr, "  at %s\n", dt_error_trail());
 }

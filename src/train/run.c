@@ -21,6 +21,7 @@
 #include "train/run.h"
 #include "train/samples.h"
 #include "train/summary.h"
+#include "watch/heartbeat.h"
 
 /* The key to raise in order to continue; NULL if the run is not complete. */
 static const char *find_end(const struct run *r)
@@ -66,21 +67,37 @@ static dt_status share_start_id(struct dt_session *s, int64_t *id)
     return dt_comm_bcast(s->comm, id, sizeof *id, 0);
 }
 
-static dt_status start_watchdog(struct run *r)
+static dt_status start_watchdog(struct run *r, int64_t start_id)
 {
     struct dt_session *s = &r->session;
     const struct dt_config *config = s->config;
-    struct dt_watchdog_options options = {
+    const struct dt_watchdog_options options = {
         .dir = config->output.dir,
         .rank = s->rank,
         .n_ranks = s->n_ranks,
+        .start_id = start_id,
         .limits = config->watchdog,
     };
-    DT_TRY(share_start_id(s, &options.start_id));
     dt_watchdog_stop(r->watchdog); /* it watched this rank alone */
     DT_TRY(dt_watchdog_start(&r->watchdog, &options));
     /* The first step may take as long as the start. */
     dt_watchdog_set_step(r->watchdog, config->watchdog.init_timeout_s / 10);
+    return DT_OK;
+}
+
+/* Rank 0 first: its beat shows the others that they see the same folder. */
+static dt_status start_watchdogs(struct run *r)
+{
+    struct dt_session *s = &r->session;
+    int64_t start_id;
+    DT_TRY(share_start_id(s, &start_id));
+    DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? start_watchdog(r, start_id) : DT_OK));
+    dt_status status =
+        dt_comm_agree(s->comm, dt_heartbeat_find_first(s->config->output.dir, start_id, s->comm));
+    if (status != DT_OK)
+        dt_error_set_origin(0); /* the text names the rank */
+    DT_TRY(status);
+    DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? DT_OK : start_watchdog(r, start_id)));
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
     dt_fault_at_section(DT_SECTION_INIT);
     return DT_OK;
@@ -228,7 +245,7 @@ static dt_status open_session(struct run *r, struct dt_resume *resume,
     DT_TRY(dt_comm_agree(s->comm, watch_alone(r)));
     DT_TRY(dt_comm_agree(s->comm, dt_save_policy_init(&r->save_policy, s)));
     DT_TRY(dt_comm_agree(s->comm, prepare_output(r)));
-    DT_TRY(dt_comm_agree(s->comm, start_watchdog(r)));
+    DT_TRY(start_watchdogs(r));
     DT_TRY(dt_resume_find(resume, s, options, r->save_policy.dir));
     DT_TRY(dt_session_open(s, &needs));
     return dt_preflight_agree(s);

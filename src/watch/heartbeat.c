@@ -10,6 +10,7 @@
 
 #include <xxhash.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 
@@ -66,6 +67,25 @@ dt_status dt_heartbeat_read(const char *path, int64_t start_id, struct dt_heartb
 out:
     close(fd);
     return status;
+}
+
+dt_status dt_heartbeat_find_first(const char *dir, int64_t start_id, const struct dt_comm *comm)
+{
+    const double patience_s = 5, until_s = dt_clock_s() + patience_s;
+    const int rank = dt_comm_rank(comm);
+    char path[DT_PATH_MAX];
+    struct dt_heartbeat beat;
+    bool is_there = false;
+    DT_TRY(dt_heartbeat_path(path, dir));
+    while (dt_heartbeat_read(path, start_id, &beat, &is_there, 1), !is_there) {
+        if (dt_clock_s() > until_s)
+            DT_FAIL(DT_ERR_DISAGREE,
+                    "rank %d (%s) does not see the run folder of rank 0 (%s), %s: put it on a file "
+                    "system that all nodes share",
+                    rank, dt_comm_host(comm, rank), dt_comm_host(comm, 0), dir);
+        dt_clock_sleep(0.2);
+    }
+    return DT_OK;
 }
 
 /* After a start on fewer ranks, beats of older starts follow its own. */

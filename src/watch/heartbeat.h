@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "dtrain/comm.h"
 
 enum dt_heartbeat_flag {
     DT_HEARTBEAT_HAS_LEFT = 1, /* has stopped its watchdog */
@@ -44,6 +45,9 @@ dt_status dt_heartbeat_write(const char *path, struct dt_heartbeat *beat);
  * this start (-1: any). DT_ERR_NO_INPUT, DT_ERR_IO, ... */
 dt_status dt_heartbeat_read(const char *path, int64_t start_id, struct dt_heartbeat *beats,
                             bool *valid, int n_ranks);
+/* Waits until this rank sees the beat of rank 0 in `dir`, for 5 s, as a network file system may
+ * show a new file late. DT_ERR_DISAGREE: the two ranks have a folder each. Local. */
+dt_status dt_heartbeat_find_first(const char *dir, int64_t start_id, const struct dt_comm *comm);
 /* Highest step in the beats of the last start, -1 if unknown. */
 int64_t dt_heartbeat_last_step(const char *dir);
 

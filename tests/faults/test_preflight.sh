@@ -84,6 +84,34 @@ else
     echo "no objcopy, or a program without a build ID: the test of another program is skipped"
 fi
 
+# --- Two nodes with a run folder each: it exists on both, or on the first only ---
+cat > "$work/nodes" <<'SH'
+#!/bin/bash
+# nodes SETUP COMMAND...: rank 1 is on a host of its own, whose mounts SETUP changes.
+setup=$1
+shift
+[ "$OMPI_COMM_WORLD_RANK" = 0 ] ||
+    exec unshare -mu bash -ec 'hostname nodeb; eval "$0"; exec "$@"' "$setup" "$@"
+exec "$@"
+SH
+chmod +x "$work/nodes"
+mkdir "$work/apart"
+if "${small[@]}" true 2> /dev/null; then
+    for there in run other; do
+        expect 76 "rank 1 (nodeb) does not see the run folder of rank 0 ($(hostname)), $work/apart/run: put it" \
+            "${mpi[@]}" -np 2 "$work/nodes" "mount -t tmpfs none $work/apart; mkdir $work/apart/$there" \
+            "$dtrain" --config "$work/config.json" --out "$work/apart/run"
+    done
+    # Seen, but not writable there.
+    mkdir "$work/again"
+    expect 74 "[rank 1 @ nodeb] dtrain: error[IO] cannot open $work/again/heartbeat.bin for writing" \
+        "${mpi[@]}" -np 2 "$work/nodes" \
+        "mount -B $work/again $work/again; mount -o remount,bind,ro $work/again" \
+        "$dtrain" --config "$work/config.json" --out "$work/again"
+else
+    echo "no mount in a private namespace: the test of a folder that is not shared is skipped"
+fi
+
 # --- Undecodable data ---
 cp -r "$work/train" "$work/broken"
 truncate -s 300 "$work"/broken/*/*.jpg
