@@ -1,7 +1,6 @@
 /* Well-formed UTF-8 as in RFC 3629. */
 #include "base/utf8.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 size_t dt_utf8_length(const char *text, size_t bytes)
@@ -21,6 +20,14 @@ size_t dt_utf8_length(const char *text, size_t bytes)
     bool surrogate = p[0] == 0xed && p[1] > 0x9f;
     bool too_large = p[0] == 0xf4 && p[1] > 0x8f;
     return overlong || surrogate || too_large ? 0 : n;
+}
+
+bool dt_utf8_is_valid(const char *text)
+{
+    for (size_t n; *text; text += n)
+        if ((n = dt_utf8_length(text, strlen(text))) == 0)
+            return false;
+    return true;
 }
 
 void dt_utf8_escape(char *text)

@@ -2,8 +2,10 @@
 #ifndef DTRAIN_CONFIG_KEYS_H
 #define DTRAIN_CONFIG_KEYS_H
 
+#include "base/text.h"
 #include "dtrain/config.h"
 
+struct dt_json;
 struct dt_jsonw;
 
 enum dt_key_type {
@@ -63,6 +65,14 @@ const double *dt_key_get_list(const struct dt_key *key, const struct dt_config *
                               int *n_items);
 void dt_key_set_list(const struct dt_key *key, struct dt_config *config, const double *items,
                      int n_items);
+/* False if the value is invalid; *culprit is then the value to show. */
+bool dt_key_set_value(const struct dt_key *key, struct dt_config *config,
+                      const struct dt_json *value, const struct dt_json **culprit);
+/* Appends text..end with the environment's values in place of ${NAME} and ${NAME:-VALUE}, and ${ in
+ * place of $${. False: `mistake` says what is wrong. VALUE is expanded too, values are not. */
+bool dt_key_expand(struct dt_text *out, const char *text, const char *end, struct dt_text *mistake);
+/* The reverse, for a value without variables. */
+void dt_key_escape(struct dt_text *out, const char *text);
 /* The value as JSON; `name` is NULL outside an object. */
 void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key,
                   const struct dt_config *config);

@@ -55,10 +55,14 @@ static void add_mistake(struct loading *l, struct place at, const char *path, co
     add_line(l, line);
 }
 
+static bool is_file(const struct loading *l)
+{
+    return strcmp(l->source, "--set") != 0;
+}
+
 static struct place place_of(const struct loading *l, const struct dt_json *value)
 {
-    bool in_file = strcmp(l->source, "--set") != 0;
-    return (struct place){l->source, in_file ? value->line : 0, value->column};
+    return (struct place){l->source, is_file(l) ? value->line : 0, value->column};
 }
 
 static const char *describe_value(char *out, size_t bytes, const struct dt_json *value)
@@ -76,117 +80,6 @@ static const char *describe_value(char *out, size_t bytes, const struct dt_json 
     else
         snprintf(out, bytes, "%s", names[value->type]);
     return out;
-}
-
-static bool in_bounds(const struct dt_key *key, const struct dt_json *value)
-{
-    if (value->type != DT_JSON_NUMBER)
-        return false;
-    double v = value->number;
-    return (key->above_min ? v > key->min : v >= key->min) &&
-           (key->below_max ? v < key->max : v <= key->max);
-}
-
-static bool set_choice(const struct dt_key *key, struct dt_config *config,
-                       const struct dt_json *value)
-{
-    for (int i = 0; value->type == DT_JSON_STRING && key->choices[i]; i++) {
-        if (strcmp(key->choices[i], value->string) == 0) {
-            dt_key_set_number(key, config, i);
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool set_string(const struct dt_key *key, struct dt_config *config,
-                       const struct dt_json *value)
-{
-    size_t bytes = value->type == DT_JSON_STRING ? strlen(value->string) : 0;
-    if (value->type != DT_JSON_STRING || bytes < (size_t)key->min_length ||
-        bytes > (size_t)key->max_length)
-        return false;
-    memset((char *)config + key->offset, 0, (size_t)key->max_length + 1);
-    memcpy((char *)config + key->offset, value->string, bytes);
-    return true;
-}
-
-static bool set_list(const struct dt_key *key, struct dt_config *config,
-                     const struct dt_json *value, const struct dt_json **culprit)
-{
-    double items[DT_MAX_CLASS_WEIGHTS];
-    int n = 0;
-    for (int i = 0; value->type == DT_JSON_STRING && key->choices && key->choices[i]; i++)
-        if (strcmp(key->choices[i], value->string) == 0) {
-            dt_key_set_list(key, config, NULL, -i);
-            return true;
-        }
-    if (value->type != DT_JSON_ARRAY || value->n_children < key->min_length ||
-        value->n_children > key->max_length)
-        return false;
-    for (const struct dt_json *item = value->child; item; item = item->next) {
-        *culprit = item;
-        if (!in_bounds(key, item))
-            return false;
-        items[n++] = item->number;
-    }
-    dt_key_set_list(key, config, items, n);
-    return true;
-}
-
-static bool is_choice(const struct dt_key *key, const char *name)
-{
-    const char *const *choice = key->choices;
-    while (choice && *choice && strcmp(*choice, name) != 0)
-        choice++;
-    return !choice || *choice;
-}
-
-static bool set_names(const struct dt_key *key, struct dt_config *config,
-                      const struct dt_json *value, const struct dt_json **culprit)
-{
-    char *field = (char *)config + key->offset;
-    struct dt_text text = dt_text_in(field, (size_t)key->max_length + 1);
-    if (value->type != DT_JSON_ARRAY)
-        return false;
-    memset(field, 0, (size_t)key->max_length + 1);
-    for (const struct dt_json *item = value->child; item; item = item->next) {
-        *culprit = item;
-        if (item->type != DT_JSON_STRING || !item->string[0] || strchr(item->string, '\n') ||
-            !is_choice(key, item->string) || !dt_text_add_whole(&text, "%s\n", item->string))
-            return false;
-    }
-    return true;
-}
-
-/* False if the value is invalid; *culprit is then the value to show. */
-static bool set_value(const struct dt_key *key, struct dt_config *config,
-                      const struct dt_json *value, const struct dt_json **culprit)
-{
-    int64_t integer = 0;
-    bool fits = false;
-    switch (key->type) {
-    case DT_KEY_CHOICE:
-        return set_choice(key, config, value);
-    case DT_KEY_STRING:
-        return set_string(key, config, value);
-    case DT_KEY_LIST:
-        return set_list(key, config, value, culprit);
-    case DT_KEY_NAMES:
-        return set_names(key, config, value, culprit);
-    case DT_KEY_BOOL:
-        if (value->type == DT_JSON_BOOL)
-            dt_key_set_number(key, config, value->boolean);
-        return value->type == DT_JSON_BOOL;
-    case DT_KEY_REAL:
-        fits = in_bounds(key, value);
-        break;
-    default:
-        fits = dt_json_integer(value, (int64_t)key->min, (int64_t)key->max, &integer);
-    }
-    if (fits)
-        dt_key_set_number(key, config, value->number);
-    return fits;
 }
 
 static void report_value(struct loading *l, const struct dt_key *key, const struct dt_json *value)
@@ -240,16 +133,38 @@ static void apply_members(struct loading *l, const char *prefix, const struct dt
     }
 }
 
+static void apply_to_key(struct loading *l, const struct dt_key *key, const struct dt_json *value)
+{
+    const struct dt_json *culprit = value;
+    if (dt_key_set_value(key, l->config, value, &culprit))
+        l->places[key - dt_keys] = place_of(l, value);
+    else
+        report_value(l, key, culprit);
+}
+
+/* Sets a string of the file, whose variables become values of the environment. */
+static void apply_string(struct loading *l, const struct dt_key *key, const struct dt_json *value)
+{
+    char text[2 * DT_PATH_MAX], what[512];
+    struct dt_text out = dt_text_in(text, sizeof text), mistake = dt_text_in(what, sizeof what);
+    struct dt_json expanded = *value;
+    const char *end = value->string + strlen(value->string);
+    expanded.string = text;
+    if (dt_key_expand(&out, value->string, end, &mistake))
+        apply_to_key(l, key, &expanded);
+    else
+        add_mistake(l, place_of(l, value), key->path, "%s", what);
+}
+
 /* Sets the key or section `path` from `value`. */
 static void apply_value(struct loading *l, const char *path, const struct dt_json *value)
 {
     char got[160];
     const struct dt_key *key = dt_key_find(path);
-    const struct dt_json *culprit = value;
-    if (key && set_value(key, l->config, value, &culprit))
-        l->places[key - dt_keys] = place_of(l, value);
+    if (key && key->type == DT_KEY_STRING && value->type == DT_JSON_STRING && is_file(l))
+        apply_string(l, key, value);
     else if (key)
-        report_value(l, key, culprit);
+        apply_to_key(l, key, value);
     else if (!dt_key_is_section(path))
         report_unknown(l, place_of(l, value), path);
     else if (value->type != DT_JSON_OBJECT)

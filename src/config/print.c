@@ -39,7 +39,10 @@ void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key
 {
     int n_items = 0;
     if (key->type == DT_KEY_STRING) {
-        dt_jsonw_string(w, name, dt_key_get_string(key, config));
+        char escaped[2 * DT_PATH_MAX];
+        struct dt_text text = dt_text_in(escaped, sizeof escaped);
+        dt_key_escape(&text, dt_key_get_string(key, config));
+        dt_jsonw_string(w, name, escaped);
     } else if (key->type == DT_KEY_NAMES) {
         char item[DT_PATH_MAX];
         const char *rest = dt_key_get_string(key, config);

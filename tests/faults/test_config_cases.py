@@ -88,6 +88,9 @@ def bad_cases(keys):
         for text, value in LITERALS.items():
             if value is None or not fits(spec, value[0]):
                 yield member(name, text), path, f"{path}={text}"
+        if spec.get("type") == "string" and "enum" not in spec:
+            for text in ('"${DTRAIN_UNSET}"', '"a/${DTRAIN_UNSET:-b"', '"${DTRAIN_UNSET:b}"'):
+                yield member(name, text), path, f"{path}={text}"
         limit = spec.get("maximum", spec.get("exclusiveMaximum"))
         if limit is not None:
             above = limit + 1 if limit < 2**53 else limit + 2
@@ -114,7 +117,7 @@ def random_value(rng, spec):
     if "enum" in spec:
         return rng.choice(spec["enum"])
     if kind == "string":
-        return "".join(rng.choice("abc/._-\u00e9 ") for _ in range(rng.randint(1, 20)))
+        return "".join(rng.choice("abc/._-\u00e9 $") for _ in range(rng.randint(1, 20)))
     if kind == "array":
         n = rng.randint(spec.get("minItems", 0), spec.get("maxItems", 4))
         return sorted(random_value(rng, spec["items"]) for _ in range(n))

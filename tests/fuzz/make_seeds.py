@@ -33,6 +33,7 @@ CONFIGS = {
     "types": '{"train": [1], "data": {"train": null}, "optim": {"momentum": "0.9"}}',
     "escapes": '{"output": {"dir": "a\\u00e9\\ud83d\\ude00\\n\\"\\\\/"}}',
     "numbers": '{"train":{"seed":-0,"epochs":1e2,"max_steps":1.5e3},"early_stop":{"target":99.9999999999}}',
+    "variables": '{"output":{"dir":"${HOME}/${USER:-a}/$${b}"},"data":{"train":"${X:-${Y:-t-{0..9}}}"}}',
     "damaged": '{"train": {"epochs": 3}',
     "twice": '{"train": {"epochs": 3, "epo\\u0063hs": 4}}',
     "deep": "[" * 17 + "]" * 17,

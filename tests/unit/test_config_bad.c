@@ -90,6 +90,27 @@ static const struct {
     {"{\"data\": {\"std\": [0.5, 0.5, 0]}}", 1, "data.std", "above 0, up to 1, got 0"},
     {"{\"output\": {\"dir\": \"\"}}", 1, "output.dir", "got \"\""},
     {"{\"model\": {\"image_size\": 7}}", 1, "model.image_size", "from 8 to 2048, got 7"},
+    /* Variables. */
+    {"{\"output\": {\n\"dir\": \"${DTRAIN_T_UNSET}/run\"}}", 2, "output.dir",
+     "the environment variable DTRAIN_T_UNSET is not set where rank 0 runs; set it, or write "
+     "${DTRAIN_T_UNSET:-VALUE}"},
+    {"{\"data\": {\"train\": \"${DTRAIN_T_EMPTY}\"}}", 1, "data.train", "T_EMPTY is empty"},
+    {"{\"data\": {\"train\": \"${DTRAIN_T_BYTES:-x}\"}}", 1, "data.train", "is not UTF-8"},
+    {"{\"data\": {\"val\": \"${DTRAIN_T_UNSET:-${DTRAIN_T_EMPTY}}\"}}", 1, "data.val", "is empty"},
+    {"{\"output\": {\"dir\": \"${DTRAIN_T_EMPTY:-}\"}}", 1, "output.dir",
+     "1 to 1023 bytes, got \"\""},
+    {"{\"output\": {\"dir\": \"${DTRAIN_T_LONG}\"}}", 1, "output.dir", "(and more)"},
+    {"{\"output\": {\"dir\": \"a${\"}}", 1, "output.dir",
+     "expected ${NAME} or ${NAME:-VALUE}, got \"${\"; $${ stands for ${ itself"},
+    {"{\"output\": {\"dir\": \"${A\"}}", 1, "output.dir", "got \"${A\""},
+    {"{\"output\": {\"dir\": \"${}\"}}", 1, "output.dir", "got \"${}\""},
+    {"{\"output\": {\"dir\": \"${A:-{}\"}}", 1, "output.dir", "got \"${A:-{}\""},
+    {"{\"output\": {\"dir\": \"${0..9}\"}}", 1, "output.dir", "got \"${0..9}\""},
+    {"{\"output\": {\"dir\": \"${A-b}\"}}", 1, "output.dir", "got \"${A-b}\""},
+    {"{\"model\": {\"name\": \"${DTRAIN_T_MODEL}\"}}", 1, "model.name",
+     "there is no model \"resnet5O\"; did you mean \"resnet50\"?"},
+    {"{\"train\": {\"precision\": \"${DTRAIN_T_MODEL}\"}}", 1, "train.precision",
+     "got \"${DTRAIN_T_MODEL}\""},
     /* Not one of the choices. */
     {"{\"train\": {\"precision\": \"fp23\"}}", 1, "train.precision", "did you mean \"fp32\"?"},
     {"{\"train\": {\"precision\": \"FP32\"}}", 1, "train.precision", "did you mean \"fp32\"?"},
@@ -177,7 +198,13 @@ static void check(const char *text, dt_status status, int line, const char *path
 static void test_hand_made(void **state)
 {
     struct dt_config config;
+    char too_long[DT_PATH_MAX + 1] = "";
     (void)state;
+    memset(too_long, 'x', DT_PATH_MAX);
+    assert_int_equal(setenv("DTRAIN_T_LONG", too_long, 1), 0);
+    assert_int_equal(setenv("DTRAIN_T_EMPTY", "", 1), 0);
+    assert_int_equal(setenv("DTRAIN_T_BYTES", "a\xff", 1), 0);
+    assert_int_equal(setenv("DTRAIN_T_MODEL", "resnet5O", 1), 0);
     assert_true(DT_COUNT(rows) >= 40);
     for (size_t i = 0; i < DT_COUNT(rows); i++)
         check(rows[i].text, load_text(&config, rows[i].text), rows[i].line, rows[i].path,

@@ -150,6 +150,28 @@ static void test_overrides(void **state)
     check_round_trip(&c);
 }
 
+/* Strings of a file have variables; those of --set do not, because the shell has had its turn. */
+static void test_variables(void **state)
+{
+    static const char *const sets[] = {"model.initial_checkpoint=${DTRAIN_T}"};
+    struct dt_config c;
+    (void)state;
+    assert_int_equal(setenv("DTRAIN_T", "/scratch/${x}\xc3\xa9", 1), 0);
+    assert_int_equal(unsetenv("DTRAIN_T_UNSET"), 0);
+    write_file(
+        "{\"output\": {\"dir\": \"${DTRAIN_T}/a${DTRAIN_T:-b}\"},\n"
+        "\"data\": {\"train\": \"${DTRAIN_T_UNSET:-t-{0..9}}.tar\", "
+        "\"val\": \"$5 $$ $${a}${DTRAIN_T_UNSET:-}$\"},\n"
+        "\"device\": {\"cache_dir\": \"${DTRAIN_T_UNSET:-${DTRAIN_T_UNSET:-c}${DTRAIN_T}}\"}}");
+    load(&c, file, sets, DT_COUNT(sets));
+    assert_string_equal(c.output.dir, "/scratch/${x}\xc3\xa9/a/scratch/${x}\xc3\xa9");
+    assert_string_equal(c.data.train, "t-{0..9}.tar");
+    assert_string_equal(c.data.val, "$5 $$ ${a}$");
+    assert_string_equal(c.device.cache_dir, "c/scratch/${x}\xc3\xa9");
+    assert_string_equal(c.model.initial_checkpoint, "${DTRAIN_T}");
+    check_round_trip(&c);
+}
+
 /* Strings and numbers that are hard to write down. */
 static void test_round_trip_of_odd_values(void **state)
 {
@@ -158,6 +180,9 @@ static void test_round_trip_of_odd_values(void **state)
     dt_config_init(&c);
     snprintf(c.output.dir, sizeof(c.output.dir), "%s", "a \"b\" \\ \t\n\x01 \xe2\x82\xac");
     memset(c.data.val, 'v', sizeof(c.data.val) - 1);
+    for (size_t i = 0; i + 2 < sizeof(c.data.train); i += 2)
+        memcpy(c.data.train + i, "${", 2);
+    snprintf(c.device.cache_dir, sizeof(c.device.cache_dir), "$$${a}$${b}${");
     c.schedule.lr = 1.0 / 3;
     c.optim.weight_decay = 1.0 / 32768;
     c.early_stop.target = 75.9;
@@ -438,6 +463,7 @@ int main(void)
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_every_kind_of_key),
         cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_variables),
         cmocka_unit_test(test_round_trip_of_odd_values),
         cmocka_unit_test(test_ready_configurations),
         cmocka_unit_test(test_help_and_readme),

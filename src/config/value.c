@@ -1,0 +1,116 @@
+/* Sets one key from a JSON value. */
+#include <string.h>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "config/keys.h"
+
+static bool in_bounds(const struct dt_key *key, const struct dt_json *value)
+{
+    if (value->type != DT_JSON_NUMBER)
+        return false;
+    double v = value->number;
+    return (key->above_min ? v > key->min : v >= key->min) &&
+           (key->below_max ? v < key->max : v <= key->max);
+}
+
+static bool set_choice(const struct dt_key *key, struct dt_config *config,
+                       const struct dt_json *value)
+{
+    for (int i = 0; value->type == DT_JSON_STRING && key->choices[i]; i++) {
+        if (strcmp(key->choices[i], value->string) == 0) {
+            dt_key_set_number(key, config, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool set_string(const struct dt_key *key, struct dt_config *config,
+                       const struct dt_json *value)
+{
+    size_t bytes = value->type == DT_JSON_STRING ? strlen(value->string) : 0;
+    if (value->type != DT_JSON_STRING || bytes < (size_t)key->min_length ||
+        bytes > (size_t)key->max_length)
+        return false;
+    memset((char *)config + key->offset, 0, (size_t)key->max_length + 1);
+    memcpy((char *)config + key->offset, value->string, bytes);
+    return true;
+}
+
+static bool set_list(const struct dt_key *key, struct dt_config *config,
+                     const struct dt_json *value, const struct dt_json **culprit)
+{
+    double items[DT_MAX_CLASS_WEIGHTS];
+    int n = 0;
+    for (int i = 0; value->type == DT_JSON_STRING && key->choices && key->choices[i]; i++)
+        if (strcmp(key->choices[i], value->string) == 0) {
+            dt_key_set_list(key, config, NULL, -i);
+            return true;
+        }
+    if (value->type != DT_JSON_ARRAY || value->n_children < key->min_length ||
+        value->n_children > key->max_length)
+        return false;
+    for (const struct dt_json *item = value->child; item; item = item->next) {
+        *culprit = item;
+        if (!in_bounds(key, item))
+            return false;
+        items[n++] = item->number;
+    }
+    dt_key_set_list(key, config, items, n);
+    return true;
+}
+
+static bool is_choice(const struct dt_key *key, const char *name)
+{
+    const char *const *choice = key->choices;
+    while (choice && *choice && strcmp(*choice, name) != 0)
+        choice++;
+    return !choice || *choice;
+}
+
+static bool set_names(const struct dt_key *key, struct dt_config *config,
+                      const struct dt_json *value, const struct dt_json **culprit)
+{
+    char *field = (char *)config + key->offset;
+    struct dt_text text = dt_text_in(field, (size_t)key->max_length + 1);
+    if (value->type != DT_JSON_ARRAY)
+        return false;
+    memset(field, 0, (size_t)key->max_length + 1);
+    for (const struct dt_json *item = value->child; item; item = item->next) {
+        *culprit = item;
+        if (item->type != DT_JSON_STRING || !item->string[0] || strchr(item->string, '\n') ||
+            !is_choice(key, item->string) || !dt_text_add_whole(&text, "%s\n", item->string))
+            return false;
+    }
+    return true;
+}
+
+bool dt_key_set_value(const struct dt_key *key, struct dt_config *config,
+                      const struct dt_json *value, const struct dt_json **culprit)
+{
+    int64_t integer = 0;
+    bool fits = false;
+    switch (key->type) {
+    case DT_KEY_CHOICE:
+        return set_choice(key, config, value);
+    case DT_KEY_STRING:
+        return set_string(key, config, value);
+    case DT_KEY_LIST:
+        return set_list(key, config, value, culprit);
+    case DT_KEY_NAMES:
+        return set_names(key, config, value, culprit);
+    case DT_KEY_BOOL:
+        if (value->type == DT_JSON_BOOL)
+            dt_key_set_number(key, config, value->boolean);
+        return value->type == DT_JSON_BOOL;
+    case DT_KEY_REAL:
+        fits = in_bounds(key, value);
+        break;
+    default:
+        fits = dt_json_integer(value, (int64_t)key->min, (int64_t)key->max, &integer);
+    }
+    if (fits)
+        dt_key_set_number(key, config, value->number);
+    return fits;
+}
