@@ -101,13 +101,19 @@ static dt_status check_place(struct walk *walk, const struct dt_tar_member *memb
         DT_FAIL(DT_ERR_DATA,
                 "the headers of member %s of shard %s take %llu bytes; at most %d are accepted",
                 member->name, walk->path, at - walk->end, MAX_HEADER_BYTES);
-    if (member->bytes > MAX_MEMBER_BYTES || member->offset > walk->past ||
-        member->bytes > walk->past - member->offset)
+    if (member->offset > walk->past || member->bytes > walk->past - member->offset)
         DT_FAIL(DT_ERR_DATA,
                 "shard %s is truncated: member %s needs %llu bytes at byte %llu, but the archive "
                 "ends at %llu; copy the shard again",
                 walk->path, member->name, (unsigned long long)member->bytes, at,
                 (unsigned long long)walk->past);
+    if (member->bytes > MAX_MEMBER_BYTES)
+        DT_FAIL(
+            DT_ERR_DATA,
+            "member %s of shard %s has %llu bytes; at most %llu (8 GiB) are accepted, as shards "
+            "hold single images: leave it out",
+            member->name, walk->path, (unsigned long long)member->bytes,
+            (unsigned long long)MAX_MEMBER_BYTES);
     return DT_OK;
 }
 

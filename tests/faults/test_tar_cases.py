@@ -91,7 +91,7 @@ def from_tarfile(form, names, **more):
 GOOD = pair("a") + pair("b")
 
 
-# --- Cases: (name, bytes, number of samples or text of the error) ---
+# --- Cases: (name, bytes, or bytes, length of a hole and bytes; samples or text of the error) ---
 
 
 def sizes():
@@ -120,7 +120,11 @@ def sizes():
             continue
         for where, before in (("first", b""), ("last", GOOD)):
             data = before + member("c.jpg", b"x", size=field) + member("c.cls", b"1") + END
-            yield f"size {what}, {where}", data, "shard"
+            yield f"size {what}, {where}", data, "truncated" if what == "4 GiB" else "shard"
+    whole = GOOD + member("c.mp4", size=base256(10 << 30))
+    rest = member("c.jpg", b"x") + member("c.cls", b"1") + END
+    yield "10 GiB, complete", (whole, 10 << 30, rest), "has 10737418240 bytes; at most"
+    yield "10 GiB, incomplete", (whole, (10 << 30) - 64 * BLOCK, rest), "truncated"
     for what, value in (
         ("0", b"0"),
         ("-1", b"-1"),
@@ -404,8 +408,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         shards = [os.path.join(folder, f"{number}.tar") for number in range(len(cases))]
         for shard, (_, data, _) in zip(shards, cases):
+            begin, hole, end = data if isinstance(data, tuple) else (data, 0, b"")
             with open(shard, "wb") as out:
-                out.write(data)
+                out.write(begin)
+                out.truncate(len(begin) + hole)
+                out.seek(0, os.SEEK_END)
+                out.write(end)
         names = "".join(shard + "\n" for shard in shards).encode()
         run = subprocess.run([tool], input=names, capture_output=True, check=False, timeout=300)
     lines = run.stdout.decode().split("\n")[:-1]
