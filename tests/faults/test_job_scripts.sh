@@ -1,7 +1,8 @@
 #!/bin/bash
-# The job scripts, with fakes of mpirun and of the schedulers' commands that record how they were
-# called: the signal is forwarded once, the script waits for the end, exactly the right exit codes
-# lead to a restart, and every exit code is passed on.
+# The job scripts and those that make_job.py makes of them, with fakes of mpirun and of the
+# schedulers' commands that record how they were called: the signal is forwarded once, the script
+# waits for the end, exactly the right exit codes lead to a restart, and every exit code is passed on.
+# Generated ones ask for what they should, pass shellcheck, and wrong options are refused.
 . "$(dirname "$0")/../e2e/common.sh"
 scripts=$(cd "$here/../../scripts" && pwd)
 calls=$work/calls
@@ -11,7 +12,8 @@ mkdir "$fakes"
 cat > "$fakes/mpirun" <<'SH'
 #!/bin/bash
 trap 'echo "got USR1" >> calls; asked=1' USR1
-echo "mpirun $* end=${SLURM_JOB_END_TIME:-}" >> calls
+[ "${*: -1}" != true ] || exit 0 # Kubernetes: are the workers there?
+echo "mpirun $* end=${SLURM_JOB_END_TIME:-}${NCCL_SOCKET_IFNAME:-}" >> calls
 while [ "$FAKE_RUNS" = long ] && [ -z "${asked:-}" ]; do sleep 0.05; done
 [ "$FAKE_RUNS" = now ] || sleep 1
 trap "" USR1
@@ -41,7 +43,7 @@ unset SLURM_JOB_END_TIME SLURM_RESTART_COUNT DTRAIN_RESTARTS
 
 start() { # script: in $work, where the fakes write `calls`
     rm -f "$calls"
-    (cd "$work" && exec bash "$scripts/$1") > "$work/log" 2>&1 &
+    (cd "$work" && exec bash "$1") > "$work/log" 2>&1 &
     job=$!
 }
 
@@ -61,12 +63,30 @@ wait_for() { # text in calls
 
 keepalive="--mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5"
 keepalive+=" --mca oob_tcp_keepalive_probes 3"
-command="mpirun $keepalive dtrain --config config.json --out run"
+command="mpirun --map-by ppr:8:node --bind-to none $keepalive dtrain --config config.json --out run"
+
+# make KIND FILE OPTIONS...: a generated job in $work.
+make() {
+    local kind=$1 file=$2
+    shift 2
+    "$scripts/make_job.py" --for "$kind" "$@" > "$work/$file"
+    bash -n "$work/$file" || [ "$kind" = k8s ] || fail "$file is no script"
+}
+on_cpus=(--nodes 4 --ranks-per-node 2 --cpus 16 --interface eth0 --name net --container /x/d.sif)
+make slurm net.sbatch "${on_cpus[@]}" --out 'a b'
+make pbs net.pbs "${on_cpus[@]}" --out 'a b'
+make lsf net.lsf "${on_cpus[@]}" --out 'a b'
+generated="mpirun --map-by ppr:2:node:PE=16 $keepalive -x NCCL_SOCKET_IFNAME apptainer exec --bind $work"
+generated+=" /x/d.sif dtrain --config config.json --out a b"
+
 n=0
 for row in \
-    "slurm/dtrain.sbatch|scontrol requeue 41|$command end=2000000000" \
-    "pbs/dtrain.pbs|qsub -v DTRAIN_RESTARTS=1 $work/dtrain.pbs|$command --max-time 86220s end=" \
-    "lsf/dtrain.lsf|brequeue 43|$command end="; do
+    "$scripts/slurm/dtrain.sbatch|scontrol requeue 41|$command end=2000000000" \
+    "$scripts/pbs/dtrain.pbs|qsub -v DTRAIN_RESTARTS=1 dtrain.pbs|$command --max-time 86220s end=" \
+    "$scripts/lsf/dtrain.lsf|brequeue 43|$command end=" \
+    "$work/net.sbatch|scontrol requeue 41|$generated end=2000000000=eth0" \
+    "$work/net.pbs|qsub -v DTRAIN_RESTARTS=1 net.pbs|$generated --max-time 86220s end==eth0" \
+    "$work/net.lsf|brequeue 43|$generated end==eth0"; do
     IFS='|' read -r script requeue launch <<< "$row"
     rm -f "$work"/*.restarts
     for code in 0 1 2 64 65 66 69 70 71 73 74 75 76 77 78 80 81 82 83 84 134 137 138 139 143 205; do
@@ -107,19 +127,19 @@ expect_enough() {
     grep -q "gave up after 50 restarts" "$work/log" || fail "$script: $(cat "$work/log")"
     ! grep -qE '^(scontrol|qsub|brequeue)' "$calls" || fail "$script: requeued: $(cat "$calls")"
 }
-script=slurm/dtrain.sbatch
+script=$scripts/slurm/dtrain.sbatch
 SLURM_RESTART_COUNT=49 expect_last "scontrol requeue 41"
 SLURM_RESTART_COUNT=50 expect_enough
-script=pbs/dtrain.pbs
+script=$scripts/pbs/dtrain.pbs
 DTRAIN_RESTARTS=49 expect_last "qsub -v DTRAIN_RESTARTS=50 "
 DTRAIN_RESTARTS=50 expect_enough
-script=lsf/dtrain.lsf
+script=$scripts/lsf/dtrain.lsf
 head -c 49 /dev/zero > "$work/dtrain-43.restarts"
 expect_last "brequeue 43"
 expect_enough
 
 # The end of the allocation: Slurm's own variable wins, and an unknown end is not an error.
-script=slurm/dtrain.sbatch
+script=$scripts/slurm/dtrain.sbatch
 expect_launch() { # end of the line
     start "$script"
     finish 75
@@ -128,9 +148,121 @@ expect_launch() { # end of the line
 SLURM_JOB_END_TIME=1900000000 expect_launch "--out run end=1900000000"
 FAKE_END='' expect_launch "--out run end="
 FAKE_END=N/A expect_launch "--out run end="
-script=pbs/dtrain.pbs
+script=$scripts/pbs/dtrain.pbs
 FAKE_WALLTIME=00:08:09 expect_launch "--max-time 309s end="
 FAKE_WALLTIME=00:04:00 expect_launch "--max-time 120s end="
 FAKE_WALLTIME='' expect_launch "--out run end="
 grep -q "shows no walltime" "$work/log" || fail "$script: no warning about a missing walltime"
-echo "$n exit codes over three job scripts, signals and limits: all as expected"
+
+# What generated jobs ask for.
+has() { # file line...
+    local file=$work/$1
+    shift
+    for line; do grep -qxF -- "$line" "$file" || fail "no \"$line\" in $(cat "$file")"; done
+}
+lacks() { ! grep -q -- "$2" "$work/$1" || fail "$2 in $1"; }
+on_gpus=(--nodes 4 --gpus 8 --cpus 12 --name big --config 'my run.json' --max-restarts 3)
+scheduled=(--time 11:30:00 --queue q1 --account me --logs out/logs)
+make slurm big.sbatch "${on_gpus[@]}" "${scheduled[@]}" --container nvcr.io/me/d:1 -- --set 'a="b"'
+has big.sbatch '#SBATCH --job-name=big' '#SBATCH --nodes=4' '#SBATCH --ntasks-per-node=8' \
+    '#SBATCH --cpus-per-task=12' '#SBATCH --gpus-per-node=8' '#SBATCH --time=11:30:00' \
+    '#SBATCH --partition=q1' '#SBATCH --account=me' '#SBATCH --output=out/logs/big-%j.log' \
+    '# Submit: mkdir -p out/logs && sbatch big.sbatch' 'max_restarts=3' \
+    "run=(dtrain --config 'my run.json' --set 'a=\"b\"')" 'placement=(--map-by ppr:8:node --bind-to none)'
+grep -q '^launch=(srun --mpi=pmix.* --container-image=nvcr.io/me/d:1 ' "$work/big.sbatch" ||
+    fail "no container: $(cat "$work/big.sbatch")"
+make pbs big.pbs "${on_gpus[@]}" "${scheduled[@]}"
+has big.pbs '#PBS -N big' '#PBS -l select=4:ncpus=96:mpiprocs=8:ngpus=8' '#PBS -l place=scatter' \
+    '#PBS -l walltime=11:30:00' '#PBS -q q1' '#PBS -A me' '#PBS -o out/logs/' 'script=big.pbs'
+make lsf big.lsf "${on_gpus[@]}" "${scheduled[@]}" --container d.sif
+# shellcheck disable=SC2016 # for the job's shell
+has big.lsf '#BSUB -J big' '#BSUB -n 384' '#BSUB -R "span[ptile=96]"' '#BSUB -W 11:30' '#BSUB -q q1' \
+    '#BSUB -gpu "num=8:j_exclusive=yes"' '#BSUB -P me' '#BSUB -o out/logs/big-%J.log' \
+    'container=(apptainer exec --nv --bind "$PWD" d.sif)'
+has net.sbatch '#SBATCH --cpus-per-task=16'
+has net.pbs '#PBS -l select=4:ncpus=32:mpiprocs=2'
+for file in net.sbatch net.pbs net.lsf; do lacks $file '##\|gpu\|launch=(srun'; done
+make k8s big.yaml "${on_gpus[@]}" --container me/d:1 --claim disk
+
+# The block that all three share.
+for script in slurm/dtrain.sbatch pbs/dtrain.pbs lsf/dtrain.lsf; do
+    sed -n '/^# All options of mpirun/,/^esac/{/^#.*mpirun, where/d;/^#launch/d;p}' "$scripts/$script" |
+        sha256sum
+done | uniq -c | grep -q '^ *3 ' || fail "the job scripts differ in what should be the same"
+
+# Kubernetes: the file, and the launcher's script, which starts mpirun again itself.
+if /usr/bin/python3 -c 'import yaml' 2> /dev/null; then
+    /usr/bin/python3 - "$work/big.yaml" > "$work/launcher" <<'PY'
+import sys, yaml
+job = yaml.safe_load(open(sys.argv[1]))
+spec = job["spec"]
+launcher, worker = (spec["mpiReplicaSpecs"][x] for x in ("Launcher", "Worker"))
+pod = worker["template"]["spec"]
+container, = pod["containers"]
+assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob"), job
+assert (job["metadata"]["name"], spec["slotsPerWorker"], worker["replicas"]) == ("big", 8, 4), job
+assert container["image"] == "me/d:1" and spec["sshAuthMountPath"] == "/root/.ssh", job
+assert container["resources"]["limits"] == {"cpu": 96, "nvidia.com/gpu": 8}, container
+assert [m["mountPath"] for m in container["volumeMounts"]] == ["/work", "/dev/shm"], container
+volumes = {v["name"]: v for v in pod["volumes"]}
+assert volumes["shm"]["emptyDir"] == {"medium": "Memory"}, volumes
+assert volumes["work"]["persistentVolumeClaim"] == {"claimName": "disk"}, volumes
+main, = launcher["template"]["spec"]["containers"]
+assert launcher["restartPolicy"] == "Never" and main["image"] == "me/d:1", launcher
+assert main["command"] == ["bash", "-c"], main
+print("#!/bin/bash\n" + main["args"][0])
+PY
+    script=$work/launcher
+    launch="mpirun --wdir /work --map-by ppr:8:node --bind-to none $keepalive dtrain --config my run.json end="
+    for row in 0:1 78:1 75:4 205:4; do
+        export FAKE_CODE=${row%:*}
+        start "$script"
+        finish "$FAKE_CODE"
+        for ((i = 0; i < ${row#*:}; i++)); do printf '%s\n' "$launch" ended; done > "$work/expected"
+        diff "$work/expected" "$calls" >&2 || fail "$script: calls after exit code $FAKE_CODE"
+    done
+    export FAKE_CODE=75 FAKE_RUNS=long
+    start "$script"
+    wait_for mpirun
+    kill -TERM $job
+    wait_for "got USR1"
+    kill -TERM $job
+    finish 75
+    printf '%s\n' "$launch" "got USR1" ended > "$work/expected"
+    diff "$work/expected" "$calls" >&2 || fail "$script: calls after the signal"
+else
+    echo "no python3-yaml: the Kubernetes file was not read"
+fi
+
+if command -v shellcheck > /dev/null; then
+    for file in net.sbatch net.pbs net.lsf big.sbatch big.pbs big.lsf launcher; do
+        [ ! -e "$work/$file" ] || shellcheck -s bash "$work/$file" || fail "shellcheck $file"
+    done
+fi
+
+# Wrong options: one sentence, 64.
+while IFS='|' read -r text options; do
+    # shellcheck disable=SC2086
+    refused 64 "$text" "$scripts/make_job.py" $options
+    [ "$(wc -l < "$work/log")" = 1 ] || fail "$options: $(cat "$work/log")"
+done <<'ROWS'
+--for|--nodes 4 --gpus 8
+invalid choice: 'sge'|--for sge --nodes 4 --gpus 8
+--nodes|--for slurm --gpus 8
+'0' is not a number from 1|--for slurm --nodes 0 --gpus 8
+'x' is not a number from 1|--for slurm --nodes 4 --gpus x
+give --gpus N, or --ranks-per-node N|--for slurm --nodes 4
+one rank per GPU|--for slurm --nodes 4 --gpus 8 --ranks-per-node 4
+expected hours, minutes and seconds|--for pbs --nodes 4 --gpus 8 --time 12h
+expected at most 40 lower-case|--for lsf --nodes 4 --gpus 8 --name A_b
+expected a name such as eth0|--for lsf --nodes 4 --gpus 8 --interface 10.0.0.0/16
+expected one word|--for slurm --nodes 4 --gpus 8 --queue a;b
+expected a folder|--for slurm --nodes 4 --gpus 8 --logs $(x)
+expected an image|--for slurm --nodes 4 --gpus 8 --container a`b`
+only .sif|--for pbs --nodes 4 --gpus 8 --container image
+not for k8s|--for k8s --nodes 4 --gpus 8 --container i --time 1:00:00
+k8s needs --container|--for k8s --nodes 4 --gpus 8
+unrecognized arguments: --node|--for slurm --nodes 4 --gpus 8 --nodez 3
+ROWS
+
+echo "$n exit codes over six job scripts, signals and limits: all as expected"
