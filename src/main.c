@@ -24,11 +24,20 @@ static dt_status flush(dt_status status)
     return status;
 }
 
+/* One process starts no MPI where it need not: doctor also works where MPI does not. */
+static bool wants_ranks(const struct dt_arguments *args)
+{
+    const struct dt_command *command = args->command;
+    if (args->help || args->version || !command->run_on_ranks)
+        return false;
+    return !command->run || args->json || dt_comm_launched() > 1;
+}
+
 int main(int argc, char **argv)
 {
     struct dt_arguments args;
     dt_status status = dt_arguments_parse(&args, argc, argv);
-    if (status == DT_OK && !args.help && !args.version && args.command->run_on_ranks) {
+    if (status == DT_OK && wants_ranks(&args)) {
         status = dt_run_on_ranks(&args, argc, argv);
     } else {
         if (status == DT_OK)

@@ -34,6 +34,9 @@ struct dt_comm_options {
 /* MPI_Init_thread and a check of the launch: fails on srun singletons (SLURM_NTASKS > 1 with one
  * rank) with DT_ERR_USAGE and the command to type. One rank without mpirun works. */
 dt_status dt_comm_open(struct dt_comm **comm, int *argc, char ***argv);
+/* How many processes the launcher started, 1 without one: from the environment, before
+ * dt_comm_open. Local. */
+int dt_comm_launched(void);
 void dt_comm_close(struct dt_comm *comm); /* MPI_Finalize; accepts NULL */
 int dt_comm_rank(const struct dt_comm *comm);
 int dt_comm_size(const struct dt_comm *comm);
@@ -100,8 +103,10 @@ dt_status dt_comm_reduce(struct dt_comm *comm, int reduction, void *buffer, size
 dt_status dt_comm_poll(struct dt_comm *comm);
 /* MPI: waits. NCCL: nothing to do, the compute stream joins the comm stream. */
 dt_status dt_comm_wait(struct dt_comm *comm, int reduction);
-/* Warns (once, from rank 0 of a node) if `threads` exceeds the CPUs this rank may use, or if
- * binding leaves CPUs of the job idle. Call before ranks bind themselves. Local. */
+/* Rank 0 of a node: whether `threads` exceeds the CPUs this rank may use, or binding leaves CPUs of
+ * the job idle; out[bytes] says so and what to do. Call before ranks bind themselves. Local. */
+bool dt_comm_describe_binding(const struct dt_comm *comm, int threads, char *out, size_t bytes);
+/* Warns of that, once. */
 void dt_comm_check_binding(const struct dt_comm *comm, int threads);
 
 #endif

@@ -12,8 +12,10 @@
     .options = {__VA_ARGS__}
 #define LOCAL(id, ...) {ROW(__VA_ARGS__), .run = dt_cmd_##id},
 #define RANKS(id, ...) {ROW(__VA_ARGS__), .run_on_ranks = dt_cmd_##id},
+#define EITHER(id, ...) \
+    {ROW(__VA_ARGS__), .run = dt_cmd_##id, .run_on_ranks = dt_cmd_##id##_on_ranks},
 
-const struct dt_command dt_commands[] = {DT_COMMAND_LIST(LOCAL, RANKS)};
+const struct dt_command dt_commands[] = {DT_COMMAND_LIST(LOCAL, RANKS, EITHER)};
 const size_t dt_n_commands = DT_COUNT(dt_commands);
 
 /* Names of these commands in other programs and earlier versions. */

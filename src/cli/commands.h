@@ -9,9 +9,10 @@
 #include "dtrain/config.h"
 
 /* Function, name, operands (optional ones in brackets), summary, number of required options, and
- * all options, the required ones first. LOCAL: one process, without MPI; RANKS: collective. The
- * first row is the default command. */
-#define DT_COMMAND_LIST(LOCAL, RANKS)                                                              \
+ * all options, the required ones first. LOCAL: one process, without MPI; RANKS: collective;
+ * EITHER: the first for one process, the second for several and with --json. The first row is the
+ * default command. */
+#define DT_COMMAND_LIST(LOCAL, RANKS, EITHER)                                                      \
     RANKS(train, "train", "", "Train a network (the default).", 1, "config", "set", "out",         \
           "resume", "max-time", "dry-run", "allow-config-change", "trace", "tee")                  \
     RANKS(eval, "eval", "[RUN]",                                                                   \
@@ -51,9 +52,10 @@
           "devkit", "label-offset")                                                                \
     LOCAL(demo_data, "demo-data", "DIR", "Generate labelled JPEG files for a first run.", 0,       \
           "images-per-class", "size", "seed")                                                      \
-    LOCAL(doctor, "doctor", "",                                                                    \
-          "Show what this build and this machine support, and which device a run would use.", 0,   \
-          "config", "set")                                                                         \
+    EITHER(doctor, "doctor", "",                                                                   \
+           "Show what this build and this machine support; with mpirun: whether the ranks can "    \
+           "train together.",                                                                      \
+           0, "config", "set", "json")                                                             \
     LOCAL(models, "models", "",                                                                    \
           "List the networks with their number of parameters and smallest image size.", 0, NULL)   \
     LOCAL(config, "config", "show|schema|help [KEY]",                                              \
@@ -93,7 +95,11 @@ void dt_error_print(dt_status status);
 #define DT_COMMAND_RANKS(id, ...)                                               \
     dt_status dt_cmd_##id(struct dt_comm *comm, const struct dt_config *config, \
                           const struct dt_arguments *args);
-DT_COMMAND_LIST(DT_COMMAND_LOCAL, DT_COMMAND_RANKS)
+#define DT_COMMAND_EITHER(id, ...)    \
+    DT_COMMAND_LOCAL(id, __VA_ARGS__) \
+    DT_COMMAND_RANKS(id##_on_ranks, __VA_ARGS__)
+DT_COMMAND_LIST(DT_COMMAND_LOCAL, DT_COMMAND_RANKS, DT_COMMAND_EITHER)
+#undef DT_COMMAND_EITHER
 #undef DT_COMMAND_LOCAL
 #undef DT_COMMAND_RANKS
 

@@ -1,7 +1,8 @@
-/* dtrain doctor: shows what this build and this machine support, and which device one process would
- * use with the configuration. If it cannot use it, the status tells why (69, or 78 for a
- * configuration that does not suit the device). A line starts with "ok", "--" (absent but not
- * needed) or "!!" (required by the configuration but not working). */
+/* dtrain doctor, on several ranks in src/doctor. On one process it shows what this build and this
+ * machine support, and which device one process would use with the configuration. If it cannot use
+ * it, the status tells why (69, or 78 for a configuration that does not suit the device). A line
+ * starts with "ok", "--" (absent but not needed) or "!!" (required by the configuration but not
+ * working). */
 #include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include "base/isa.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "doctor/doctor.h"
 #include "train/devices.h"
 
 static const char good[] = "ok", absent[] = "--", bad[] = "!!";
@@ -192,6 +194,12 @@ static dt_status say_all(const struct dt_config *config, FILE *out)
     DT_TRY(say_cpu(out, config));
     say_gpus(out, config);
     return say_run(out, config);
+}
+
+dt_status dt_cmd_doctor_on_ranks(struct dt_comm *comm, const struct dt_config *config,
+                                 const struct dt_arguments *args)
+{
+    return dt_doctor(comm, config, args->json);
 }
 
 dt_status dt_cmd_doctor(const struct dt_arguments *args)

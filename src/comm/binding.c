@@ -3,6 +3,7 @@
  * -np is 1 or 2, which starves the rank's threads, so a mask that is too small gets a warning. */
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -91,23 +92,31 @@ static int launcher_cpus(void)
     return count_cpus(&mask);
 }
 
-void dt_comm_check_binding(const struct dt_comm *comm, int threads)
+bool dt_comm_describe_binding(const struct dt_comm *comm, int threads, char *out, size_t bytes)
 {
     static const char advice[] = "add --bind-to none or --map-by ppr:N:node:PE=T (N ranks per node "
                                  "with T CPUs each) to mpirun";
-    static bool is_told;
     int allowed = comm->n_allowed_cpus, given = launcher_cpus();
-    if (is_told || comm->local_rank != 0)
-        return;
-    is_told = true;
     if (threads > allowed)
-        dt_log(DT_LOG_WARNING,
-               "rank %d is bound to %d CPU(s) but starts %d threads: %s, or lower "
-               "device.threads",
-               comm->rank, allowed, threads, advice);
+        snprintf(out, bytes,
+                 "rank %d is bound to %d CPU(s) but starts %d threads: %s, or lower "
+                 "device.threads",
+                 comm->rank, allowed, threads, advice);
     else if (comm->is_bound && allowed * comm->local_size < given)
-        dt_log(DT_LOG_WARNING,
-               "%d rank(s) on this node are bound to %d CPU(s) each, and %d of the "
-               "job's %d CPUs stay idle: %s",
-               comm->local_size, allowed, given - allowed * comm->local_size, given, advice);
+        snprintf(out, bytes,
+                 "%d rank(s) on this node are bound to %d CPU(s) each, and %d of the "
+                 "job's %d CPUs stay idle: %s",
+                 comm->local_size, allowed, given - allowed * comm->local_size, given, advice);
+    else
+        return false;
+    return comm->local_rank == 0;
+}
+
+void dt_comm_check_binding(const struct dt_comm *comm, int threads)
+{
+    static bool is_told;
+    char text[512];
+    if (!is_told && dt_comm_describe_binding(comm, threads, text, sizeof text))
+        dt_log(DT_LOG_WARNING, "%s", text);
+    is_told = true;
 }

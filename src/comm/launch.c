@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "dtrain/comm.h"
 
 struct launcher {
     const char *count;  /* variable with the number of processes */
@@ -39,6 +40,15 @@ static long env_count(const char *name)
     errno = 0;
     long value = strtol(text, &end, 10);
     return errno || *end ? 0 : value;
+}
+
+int dt_comm_launched(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    long n = 0;
+    for (size_t i = 0; i < DT_COUNT(names) && n == 0; i++)
+        n = env_count(names[i]);
+    return n > 1 ? (int)n : 1;
 }
 
 dt_status dt_comm_check_launch(int n_ranks)

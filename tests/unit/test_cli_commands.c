@@ -44,7 +44,7 @@ static void test_tables(void **state)
     for (size_t c = 0; c < dt_n_commands; c++) {
         const struct dt_command *command = &dt_commands[c];
         int n = 0;
-        assert_true(!command->run != !command->run_on_ranks);
+        assert_true(command->run || command->run_on_ranks);
         for (; n < DT_COMMAND_OPTIONS && command->options[n]; n++) {
             const struct dt_option *option = dt_option_find(command->options[n]);
             if (!option)

@@ -31,7 +31,8 @@ ALLOWED = {
     "train": {"config", "models", "graph", "plan", "backend", "comm", "image", "data", "judge", "report", "watch", "checkpoint"},
 }
 ALLOWED["bench"] = ALLOWED["train"] | {"train"}
-ALLOWED["cli"] = ALLOWED["bench"] | {"bench", "pack", "page"}
+ALLOWED["doctor"] = ALLOWED["bench"] | {"bench"}
+ALLOWED["cli"] = ALLOWED["doctor"] | {"doctor", "pack", "page"}
 ALLOWED["main"] = ALLOWED["cli"] | {"cli"}
 PRIVATE = {"config", "graph", "models", "cpu", "cuda", "comm", "plan", "report"}  # folders of src/
 PUBLIC = {"dtype": "base", "gpu": "backend"}  # headers of include/dtrain not named after their room

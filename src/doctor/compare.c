@@ -1,0 +1,268 @@
+/* Finds what differs between the ranks and what is much slower than its like. Speeds are compared
+ * by their ratio to a median, with wide limits: each is the best of several measurements, but the
+ * machine may be busy. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/sort.h"
+#include "doctor/doctor.h"
+
+enum { LEAST_HOSTS = 3 };             /* of two nobody knows which one is the slow one */
+static const double most_clock_s = 1; /* times of files and logs stay in order */
+static const double slow_rank = 0.5;  /* throttled, or its CPUs are taken; noise is below 20 % */
+static const double slow_disk = 0.25; /* a sync of a healthy disk varies by a factor of 2 */
+static const double slow_link = 0.5;  /* another rate or lost packets; noise is below 30 % */
+static const double slow_latency = 1.0 / 4; /* another path; noise of short messages is larger */
+static const double least_latency_s = 1e-3; /* below it another path costs training nothing */
+static const double slow_interface = 0.15; /* TCP on a fast interface reaches 0.2 with one stream */
+
+/* The better one of two. NAN if all are. */
+static double median_of(const double *values, int n)
+{
+    double *sorted, median = NAN;
+    size_t n_known = 0;
+    if (DT_NEW(sorted, (size_t)n) != DT_OK)
+        return NAN;
+    for (int i = 0; i < n; i++)
+        if (values[i] > 0)
+            sorted[n_known++] = values[i];
+    dt_sort_f64(sorted, n_known);
+    if (n_known > 0)
+        median = sorted[n_known / 2];
+    free(sorted);
+    return median;
+}
+
+/* --- Libraries and clocks --- */
+
+static void compare_libraries(struct dt_doctor *d)
+{
+    for (int h = 1; h < d->n_hosts && d->has_device; h++) {
+        const char *a = d->all[d->first_of[h]].libraries, *b = d->all[0].libraries;
+        if (strcmp(a, b) != 0)
+            dt_doctor_find(d, DT_STAGE_DEVICES, DT_OK,
+                           "%s uses%s, but %s uses%s: speed and rounding may differ; install the "
+                           "same libraries, or set ONEDNN_MAX_CPU_ISA to what all CPUs have",
+                           dt_doctor_host(d, h), a, dt_doctor_host(d, 0), b);
+    }
+}
+
+/* The host whose clock is in the middle; of two the first. */
+static int find_reference(const struct dt_doctor *d)
+{
+    for (int h = 0; h < d->n_hosts; h++) {
+        int n_before = 0;
+        for (int other = 0; other < d->n_hosts; other++)
+            n_before += d->all[d->first_of[other]].clock_s < d->all[d->first_of[h]].clock_s;
+        if (n_before == d->n_hosts / 2 && d->n_hosts >= LEAST_HOSTS)
+            return h;
+    }
+    return 0;
+}
+
+static void compare_clocks(struct dt_doctor *d)
+{
+    char text[32];
+    const int reference = find_reference(d);
+    for (int h = 0; h < d->n_hosts; h++) {
+        const double ahead_s =
+            d->all[d->first_of[h]].clock_s - d->all[d->first_of[reference]].clock_s;
+        if (fabs(ahead_s) > most_clock_s)
+            dt_doctor_find(d, DT_STAGE_CLOCKS, DT_ERR_DISAGREE,
+                           "the clock of %s is %s %s that of %s: set it (chronyc makestep), and "
+                           "let chronyd or systemd-timesyncd keep it",
+                           dt_doctor_host(d, h), dt_clock_format(text, sizeof text, fabs(ahead_s)),
+                           ahead_s > 0 ? "ahead of" : "behind", dt_doctor_host(d, reference));
+    }
+}
+
+/* --- Ranks and disks --- */
+
+/* Those with as many CPUs for each are alike. */
+static void compare_ranks(struct dt_doctor *d)
+{
+    double *like;
+    if (DT_NEW(like, (size_t)d->n_ranks) != DT_OK)
+        return;
+    for (int r = 0; r < d->n_ranks; r++) {
+        const struct dt_patient *own = &d->all[r];
+        for (int i = 0; i < d->n_ranks; i++)
+            like[i] = d->all[i].n_cpus * own->n_sharing == own->n_cpus * d->all[i].n_sharing
+                          ? d->all[i].flops_per_s
+                          : NAN;
+        const double median = median_of(like, d->n_ranks);
+        if (own->flops_per_s < slow_rank * median)
+            dt_doctor_find(d, DT_STAGE_DEVICES, DT_ERR_DEVICE,
+                           "rank %d (%s) computes %.1f times as slowly as the median rank, %.3g "
+                           "against %.3g GFLOP/s: see what else runs there (top) and whether it "
+                           "is throttled (turbostat, nvidia-smi -q -d PERFORMANCE)",
+                           r, dt_comm_host(d->comm, r), median / own->flops_per_s,
+                           own->flops_per_s / 1e9, median / 1e9);
+    }
+    free(like);
+}
+
+static void compare_disks(struct dt_doctor *d)
+{
+    double *rates;
+    if (d->n_hosts < LEAST_HOSTS || DT_NEW(rates, (size_t)d->n_hosts) != DT_OK)
+        return;
+    for (int h = 0; h < d->n_hosts; h++)
+        rates[h] = d->all[d->first_of[h]].write_bytes_per_s;
+    const double median = median_of(rates, d->n_hosts);
+    for (int h = 0; h < d->n_hosts; h++)
+        if (rates[h] < slow_disk * median)
+            dt_doctor_find(d, DT_STAGE_FOLDER, DT_ERR_DEVICE,
+                           "%s writes %.3g MB/s to %s, the median host %.3g: look for errors and "
+                           "other writers there (dmesg, iostat -x, nfsiostat)",
+                           dt_doctor_host(d, h), rates[h] / 1e6, d->folder, median / 1e6);
+    free(rates);
+}
+
+/* --- Links --- */
+
+/* What a pair is judged by: the more the better. */
+struct measure {
+    double (*value)(const struct dt_pair *pair);
+    double limit; /* to the median */
+    const char *(*print)(char out[32], double value);
+};
+
+static double rate_of(const struct dt_pair *pair)
+{
+    return fmin(pair->forth_bytes_per_s, pair->back_bytes_per_s);
+}
+
+static double quickness_of(const struct dt_pair *pair)
+{
+    return 1 / fmax(pair->latency_s, least_latency_s);
+}
+
+static const char *print_rate(char out[32], double value)
+{
+    snprintf(out, 32, "at %.3g Gb/s", 8e-9 * value);
+    return out;
+}
+
+static const char *print_latency(char out[32], double value)
+{
+    snprintf(out, 32, "in %.3g ms", 1e3 / value);
+    return out;
+}
+
+static const struct measure measures[] = {{rate_of, slow_link, print_rate},
+                                          {quickness_of, slow_latency, print_latency}};
+
+/* A host with a slow link is slow in all its pairs, and then all of them are slow of 3 hosts: so
+ * hosts are compared by the best of their pairs, and pairs only between hosts that are good. */
+static void find_best(double *best, const struct dt_doctor *d, const struct measure *m)
+{
+    for (int h = 0; h < d->n_hosts; h++)
+        best[h] = 0;
+    for (int i = 0; i < d->n_pairs; i++) {
+        const struct dt_pair *pair = &d->pairs[i];
+        const int hosts[] = {d->host_of[pair->from], d->host_of[pair->to]};
+        for (size_t k = 0; k < DT_COUNT(hosts) && pair->is_remote; k++)
+            best[hosts[k]] = fmax(best[hosts[k]], m->value(pair));
+    }
+}
+
+static void judge_links(struct dt_doctor *d, const struct measure *m, double *best, bool *is_bad)
+{
+    static const char advice[] = "check cable, port and switch (ethtool, ip -s link), or take "
+                                 "another network with --mca btl_tcp_if_include";
+    char own[32], normal[32];
+    find_best(best, d, m);
+    const double median = median_of(best, d->n_hosts);
+    m->print(normal, median);
+    for (int h = 0; h < d->n_hosts; h++) {
+        const bool is_slow = best[h] < m->limit * median;
+        if (is_slow && !is_bad[h])
+            dt_doctor_find(d, DT_STAGE_NETWORK, DT_ERR_DEVICE,
+                           "%s sends to other hosts %s at best, the median host %s: %s",
+                           dt_doctor_host(d, h), m->print(own, best[h]), normal, advice);
+        is_bad[h] |= is_slow;
+    }
+    for (int i = 0; i < d->n_pairs; i++) {
+        const struct dt_pair *pair = &d->pairs[i];
+        const bool is_known = is_bad[d->host_of[pair->from]] || is_bad[d->host_of[pair->to]];
+        if (pair->is_remote && !is_known && m->value(pair) < m->limit * median)
+            dt_doctor_find(d, DT_STAGE_NETWORK, DT_ERR_DEVICE,
+                           "%s - %s: messages pass %s, those of the median host %s: %s",
+                           dt_comm_host(d->comm, pair->from), dt_comm_host(d->comm, pair->to),
+                           m->print(own, m->value(pair)), normal, advice);
+    }
+}
+
+/* Whether messages take a slower interface than the host has. */
+static void judge_interfaces(struct dt_doctor *d, const double *best, const bool *is_bad)
+{
+    for (int h = 0; h < d->n_hosts; h++) {
+        const struct dt_patient *host = &d->all[d->first_of[h]];
+        const struct dt_interface *fastest = &host->interfaces[0];
+        for (int i = 1; i < host->n_interfaces; i++)
+            if (host->interfaces[i].mbit_per_s > fastest->mbit_per_s)
+                fastest = &host->interfaces[i];
+        if (!is_bad[h] && 8e-6 * best[h] < slow_interface * fastest->mbit_per_s)
+            dt_doctor_find(d, DT_STAGE_NETWORK, DT_OK,
+                           "%s sends at %.3g Gb/s, but %s could at %.3g: if that is the network "
+                           "between the hosts, say so with --mca btl_tcp_if_include %s "
+                           "(NCCL_SOCKET_IFNAME=%s)",
+                           dt_doctor_host(d, h), 8e-9 * best[h], fastest->name,
+                           1e-3 * fastest->mbit_per_s, fastest->name, fastest->name);
+    }
+}
+
+static void compare_links(struct dt_doctor *d)
+{
+    double *best = NULL;
+    bool *is_bad = NULL;
+    dt_status status = DT_NEW(best, (size_t)d->n_hosts);
+    if (status == DT_OK)
+        status = DT_NEW(is_bad, (size_t)d->n_hosts);
+    for (size_t i = 0; status == DT_OK && d->n_hosts >= LEAST_HOSTS && i < DT_COUNT(measures); i++)
+        judge_links(d, &measures[i], best, is_bad);
+    if (status == DT_OK && d->n_hosts > 1) {
+        find_best(best, d, &measures[0]);
+        judge_interfaces(d, best, is_bad);
+    }
+    free(best);
+    free(is_bad);
+}
+
+int dt_doctor_twin_address(const struct dt_doctor *d, int host, const char *address)
+{
+    for (int h = 0; h < d->n_hosts; h++)
+        for (int i = 0; h != host && i < d->all[d->first_of[h]].n_interfaces; i++)
+            if (strcmp(d->all[d->first_of[h]].interfaces[i].address, address) == 0)
+                return h;
+    return -1;
+}
+
+/* Docker and libvirt give their bridges the same address everywhere: MPI tries it and waits. */
+static void compare_addresses(struct dt_doctor *d)
+{
+    for (int i = 0; i < d->all[0].n_interfaces; i++) {
+        const struct dt_interface *own = &d->all[0].interfaces[i];
+        const int twin = dt_doctor_twin_address(d, 0, own->address);
+        if (twin > 0)
+            dt_doctor_find(d, DT_STAGE_NETWORK, DT_OK,
+                           "%s and %s have the same address %s, on %s: exclude it with --mca "
+                           "btl_tcp_if_exclude lo,%s (NCCL_SOCKET_IFNAME=^lo,%s)",
+                           dt_doctor_host(d, 0), dt_doctor_host(d, twin), own->address, own->name,
+                           own->name, own->name);
+    }
+}
+
+void dt_doctor_compare(struct dt_doctor *d)
+{
+    compare_libraries(d);
+    compare_clocks(d);
+    compare_ranks(d);
+    compare_disks(d);
+    compare_links(d);
+    compare_addresses(d);
+}

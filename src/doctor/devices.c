@@ -1,0 +1,120 @@
+/* What a rank computes with: its CPUs, device, memory, libraries, and how fast it is. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/build.h"
+#include "base/fault.h"
+#include "base/isa.h"
+#include "base/memory.h"
+#include "doctor/doctor.h"
+
+/* Shared memory that the ranks of a host exchange messages in, per rank: Open MPI's segment has
+ * 4 MiB, NCCL's buffers about 32 MiB for each neighbour it cannot reach otherwise. */
+static const double mib = 1 << 20;
+enum { SHARED_MIB_MPI = 8, SHARED_MIB_NCCL = 64, LOCKED_MIB = 64 };
+
+static void look_at_memory(struct dt_doctor *d)
+{
+    struct dt_memory_use use;
+    dt_memory_use(&use, "");
+    d->own.memory_bytes = fmin((double)use.total, (double)dt_memory_limit(""));
+    d->own.memory_free_bytes = (double)dt_memory_available("");
+}
+
+static void check_shared_memory(struct dt_doctor *d, enum dt_plane plane)
+{
+    struct statvfs shm;
+    const int n = dt_comm_local_size(d->comm);
+    const double need = n * mib * (plane == DT_PLANE_NCCL ? SHARED_MIB_NCCL : SHARED_MIB_MPI);
+    if (n == 1 || dt_comm_local_rank(d->comm) != 0 || statvfs("/dev/shm", &shm) != 0)
+        return;
+    const double left = (double)shm.f_bavail * (double)shm.f_frsize;
+    if (left < need)
+        dt_doctor_warn(d, DT_STAGE_DEVICES,
+                       "/dev/shm has %.0f MiB free, but the %d ranks of this host may need %.0f: "
+                       "mount -o remount,size=%.0fm /dev/shm, or docker run --shm-size=%.0fm",
+                       left / mib, n, need / mib, 2 * need / mib, 2 * need / mib);
+}
+
+/* Only InfiniBand needs memory that is locked. */
+static void check_locked_memory(struct dt_doctor *d)
+{
+    struct rlimit limit;
+    if (access("/sys/class/infiniband", F_OK) != 0 || dt_comm_local_rank(d->comm) != 0 ||
+        getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || (double)limit.rlim_cur >= LOCKED_MIB * mib)
+        return;
+    dt_doctor_warn(d, DT_STAGE_DEVICES,
+                   "only %.0f KiB of memory may be locked, too little for InfiniBand: ulimit -l "
+                   "unlimited where the ranks start (docker run --ulimit memlock=-1)",
+                   (double)limit.rlim_cur / 1024);
+}
+
+static dt_status open_device(struct dt_doctor *d)
+{
+    struct dt_session *s = &d->bench.session;
+    struct dt_device_options options;
+    char binding[512], text[256];
+    const bool on_cpu = s->backend == &dt_backend_cpu;
+    s->n_threads = s->config->device.threads > 0 ? s->config->device.threads : dt_session_cpus(s);
+    options = dt_devices_options(s->config, s->n_threads);
+    options.rank = s->rank;
+    options.local_rank = dt_comm_local_rank(s->comm);
+    DT_TRY(s->backend->open(&s->device, &options));
+    if (dt_comm_describe_binding(s->comm, on_cpu ? s->n_threads : 1, binding, sizeof binding))
+        dt_doctor_warn(d, DT_STAGE_DEVICES, "%s", binding);
+    s->backend->describe(s->device, text, sizeof text);
+    snprintf(d->own.gpu, sizeof d->own.gpu, "%.*s", on_cpu ? 0 : (int)strcspn(text, ","), text);
+    /* Without its first word, which says which device of the host it is. */
+    snprintf(d->own.libraries, sizeof d->own.libraries, "%.*s", (int)sizeof d->own.libraries - 1,
+             text + strcspn(text, " "));
+    return DT_OK;
+}
+
+/* Opens this rank's device; *all: every rank has one of the same kind, and its own. */
+static dt_status try_device(struct dt_doctor *d, bool *all)
+{
+    struct dt_session *s = &d->bench.session;
+    struct dt_device_choice choice;
+    dt_status status = dt_isa_check();
+    if (status == DT_OK)
+        status = dt_devices_choose(&choice, s->config, s->n_ranks);
+    DT_TRY(dt_doctor_note_all(d, DT_STAGE_DEVICES, status, "", all));
+    if (!*all)
+        return DT_OK;
+    status = dt_devices_agree(&choice, s->comm, s->config);
+    *all = status == DT_OK;
+    dt_doctor_note_alike(d, DT_STAGE_DEVICES, status);
+    if (!*all)
+        return DT_OK;
+    s->backend = choice.backend;
+    s->plane = choice.plane;
+    check_shared_memory(d, choice.plane);
+    DT_TRY(dt_doctor_note_all(d, DT_STAGE_DEVICES, open_device(d), "", all));
+    if (!*all)
+        return DT_OK;
+    status =
+        dt_comm_agree(s->comm, dt_devices_check_twins(s->comm, s->backend, s->device, s->config));
+    *all = status == DT_OK;
+    dt_doctor_note_alike(d, DT_STAGE_DEVICES, status);
+    return DT_OK;
+}
+
+dt_status dt_doctor_devices(struct dt_doctor *d)
+{
+    snprintf(d->own.build, sizeof d->own.build, "%s", dt_build_id());
+    d->own.n_cpus = dt_comm_allowed_cpus(d->comm);
+    d->own.n_sharing = dt_comm_sharing_ranks(d->comm);
+    look_at_memory(d);
+    dt_doctor_interfaces(&d->own);
+    check_locked_memory(d);
+    DT_TRY(try_device(d, &d->has_device));
+    if (!d->has_device)
+        return DT_OK;
+    DT_TRY(dt_bench_peaks(&d->bench));
+    d->own.flops_per_s = d->bench.own.peak_flops_per_s / dt_fault_slowness();
+    return DT_OK;
+}

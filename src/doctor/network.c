@@ -1,0 +1,177 @@
+/* The clocks of the hosts, and the time of messages between pairs of ranks: between all hosts if
+ * they are few, otherwise in the order of a ring; and between neighbours on a host. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/sort.h"
+#include "doctor/doctor.h"
+
+enum {
+    HOSTS_ALL_PAIRS = 8,
+    N_ECHOES = 100,
+    N_REPETITIONS = 3,
+    LEAST_BYTES = 64 << 10,
+    MOST_BYTES = 8 << 20,
+};
+static const double echoes_s = 0.1; /* for all of a pair */
+static const double long_s = 0.02;  /* a message that is large enough */
+
+/* --- Clocks --- */
+
+dt_status dt_doctor_clocks(struct dt_doctor *d)
+{
+    double offset_s, error_s, day_s = dt_clock_unix_s() - dt_clock_s(), day_0_s = day_s;
+    DT_TRY(dt_comm_clock(d->comm, &offset_s, &error_s));
+    DT_TRY(dt_comm_bcast(d->comm, &day_0_s, sizeof day_0_s, 0));
+    d->own.clock_s = day_s - day_0_s - offset_s;
+    return DT_OK;
+}
+
+/* --- A pair: `from` measures, `to` answers --- */
+
+static dt_status send(struct dt_doctor *d, struct dt_pair *p, void *data, size_t bytes, bool forth)
+{
+    return dt_comm_copy(d->comm, data, bytes, forth ? p->from : p->to, forth ? p->to : p->from);
+}
+
+/* The other side learns from each echo whether another one follows. */
+static dt_status measure_latency(struct dt_doctor *d, struct dt_pair *p)
+{
+    const double begin_s = dt_clock_s();
+    double s[N_ECHOES] = {0};
+    int64_t goes_on = 1;
+    int n = 0;
+    while (goes_on) {
+        const double sent_s = dt_clock_s();
+        goes_on = n + 1 < N_ECHOES && sent_s - begin_s < echoes_s;
+        DT_TRY(send(d, p, &goes_on, sizeof goes_on, true));
+        DT_TRY(send(d, p, &goes_on, sizeof goes_on, false));
+        s[n++] = (dt_clock_s() - sent_s) / 2;
+    }
+    dt_sort_f64(s, (size_t)n);
+    p->latency_s = dt_percentile_f64(s, (size_t)n, 0.5);
+    return DT_OK;
+}
+
+/* One way, with an empty answer, or a request and the way back. */
+static dt_status time_message(struct dt_doctor *d, struct dt_pair *p, void *data, int64_t bytes,
+                              bool forth, double *seconds)
+{
+    int64_t empty = 0;
+    const double begin_s = dt_clock_s();
+    if (!forth)
+        DT_TRY(send(d, p, &empty, sizeof empty, true));
+    DT_TRY(send(d, p, data, (size_t)bytes, forth));
+    if (forth)
+        DT_TRY(send(d, p, &empty, sizeof empty, false));
+    *seconds = dt_clock_s() - begin_s;
+    return DT_OK;
+}
+
+/* Doubles the message until it takes long, then the best of some: whatever disturbs, delays. */
+static dt_status measure_bandwidth(struct dt_doctor *d, struct dt_pair *p, void *data)
+{
+    for (int64_t bytes = LEAST_BYTES, left = N_REPETITIONS; left > 0;) {
+        double forth_s = 0, back_s = 0;
+        DT_TRY(time_message(d, p, data, bytes, true, &forth_s));
+        DT_TRY(time_message(d, p, data, bytes, false, &back_s));
+        const double empty_s = 2 * p->latency_s;
+        const double forth = (double)bytes / (forth_s > empty_s ? forth_s - empty_s : forth_s);
+        const double back = (double)bytes / (back_s > empty_s ? back_s - empty_s : back_s);
+        p->forth_bytes_per_s = forth > p->forth_bytes_per_s ? forth : p->forth_bytes_per_s;
+        p->back_bytes_per_s = back > p->back_bytes_per_s ? back : p->back_bytes_per_s;
+        if (bytes == MOST_BYTES || forth_s + back_s > long_s)
+            left--;
+        else
+            bytes *= 2;
+        /* The measuring side decides. */
+        int64_t next[] = {bytes, left};
+        DT_TRY(send(d, p, next, sizeof next, true));
+        bytes = next[0];
+        left = next[1];
+    }
+    return DT_OK;
+}
+
+static dt_status measure_pair(struct dt_doctor *d, struct dt_pair *p, void *data)
+{
+    if (d->rank != p->from && d->rank != p->to)
+        return DT_OK;
+    DT_TRY(measure_latency(d, p));
+    return measure_bandwidth(d, p, data);
+}
+
+/* --- All pairs --- */
+
+static void add_pair(struct dt_doctor *d, int from, int to)
+{
+    d->pairs[d->n_pairs++] =
+        (struct dt_pair){.from = from, .to = to, .is_remote = d->host_of[from] != d->host_of[to]};
+}
+
+/* Neighbours in a ring, every other pair first, so that half of them are measured at once. */
+static void list_hosts(struct dt_doctor *d)
+{
+    const int n = d->n_hosts;
+    if (n <= HOSTS_ALL_PAIRS)
+        for (int i = 0; i < n; i++)
+            for (int j = i + 1; j < n; j++)
+                add_pair(d, d->first_of[i], d->first_of[j]);
+    for (int odd = 0; odd < 2 && n > HOSTS_ALL_PAIRS; odd++)
+        for (int i = odd; i < n; i += 2)
+            add_pair(d, d->first_of[i], d->first_of[(i + 1) % n]);
+}
+
+/* The ranks of a host, one after the other. */
+static void list_neighbours(struct dt_doctor *d)
+{
+    for (int r = 0; r < d->n_ranks; r++) {
+        int next = r + 1;
+        while (next < d->n_ranks && d->host_of[next] != d->host_of[r])
+            next++;
+        if (next < d->n_ranks)
+            add_pair(d, r, next);
+    }
+}
+
+/* Every pair is known to one rank. */
+static dt_status share_pairs(struct dt_doctor *d)
+{
+    enum { N = 3 };
+    double *values;
+    dt_status status = DT_OK;
+    DT_TRY(DT_NEW(values, (size_t)d->n_pairs * N));
+    for (int i = 0; i < d->n_pairs; i++)
+        if (d->pairs[i].from == d->rank)
+            memcpy(&values[i * N], &d->pairs[i].latency_s, N * sizeof *values);
+    DT_TRY_OUT(dt_comm_sum_f64(d->comm, values, d->n_pairs * N));
+    for (int i = 0; i < d->n_pairs; i++)
+        memcpy(&d->pairs[i].latency_s, &values[i * N], N * sizeof *values);
+out:
+    free(values);
+    return status;
+}
+
+dt_status dt_doctor_network(struct dt_doctor *d)
+{
+    const size_t most_pairs = (size_t)d->n_ranks + HOSTS_ALL_PAIRS * HOSTS_ALL_PAIRS;
+    uint8_t *data = NULL;
+    dt_status status = DT_NEW(data, MOST_BYTES);
+    if (status == DT_OK)
+        status = DT_NEW(d->pairs, most_pairs);
+    DT_TRY_OUT(dt_comm_agree(d->comm, status));
+    list_hosts(d);
+    const int n_remote = d->n_pairs;
+    list_neighbours(d);
+    for (int i = 0; i < d->n_pairs; i++) {
+        if (i == n_remote) /* neighbours on a host do not disturb messages between hosts */
+            DT_TRY_OUT(dt_comm_barrier(d->comm));
+        DT_TRY_OUT(measure_pair(d, &d->pairs[i], data));
+    }
+    DT_TRY_OUT(share_pairs(d));
+out:
+    free(data);
+    return status;
+}

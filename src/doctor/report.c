@@ -1,0 +1,250 @@
+/* The report: problems first, then what was seen, in tables; or everything as JSON. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "base/utf8.h"
+#include "doctor/doctor.h"
+
+enum { MOST_PAIRS = 36, MOST_HOSTS_NAMED = 4, HOST_WIDTH = 20 };
+
+/* --- Names --- */
+
+/* "0-3,8" */
+static void add_ranges(struct dt_text *text, const bool *ranks, int n_ranks)
+{
+    const char *comma = "";
+    for (int r = 0; r < n_ranks; r++) {
+        const int first = r;
+        if (!ranks[r])
+            continue;
+        while (r + 1 < n_ranks && ranks[r + 1])
+            r++;
+        dt_text_add(text, "%s%d", comma, first);
+        if (r > first)
+            dt_text_add(text, "-%d", r);
+        comma = ",";
+    }
+}
+
+static bool has_rank_of(const struct dt_doctor *d, const bool *ranks, int host)
+{
+    for (int r = d->first_of[host]; r < d->n_ranks; r++)
+        if (ranks[r] && d->host_of[r] == host)
+            return true;
+    return false;
+}
+
+/* "rank 4 (nodec)", "ranks 0-3 (nodea, nodeb)", "all ranks" */
+static const char *name_ranks(char *out, size_t bytes, const struct dt_doctor *d, const bool *ranks)
+{
+    struct dt_text text = dt_text_in(out, bytes);
+    int n = 0, n_hosts = 0;
+    for (int r = 0; r < d->n_ranks; r++)
+        n += ranks[r];
+    if (n == d->n_ranks && n > 1) {
+        dt_text_add(&text, "all ranks");
+        return out;
+    }
+    dt_text_add(&text, n == 1 ? "rank " : "ranks ");
+    add_ranges(&text, ranks, d->n_ranks);
+    for (int h = 0; h < d->n_hosts; h++)
+        if (has_rank_of(d, ranks, h) && ++n_hosts <= MOST_HOSTS_NAMED)
+            dt_text_add(&text, "%s%s", n_hosts == 1 ? " (" : ", ", dt_doctor_host(d, h));
+    dt_text_add(&text, "%s", n_hosts > MOST_HOSTS_NAMED ? ", ...)" : ")");
+    return out;
+}
+
+/* --- Findings --- */
+
+static void print_finding(const struct dt_doctor *d, int i)
+{
+    const struct dt_finding *finding = &d->findings[i];
+    char who[512] = "", text[sizeof finding->text + 8];
+    if (!finding->is_named)
+        name_ranks(who, sizeof who, d, d->ranks_of + (size_t)i * (size_t)d->n_ranks);
+    snprintf(text, sizeof text, "%s", finding->text);
+    dt_utf8_escape(text);
+    printf("  %d. %s%s%s\n", i + 1, who, who[0] ? ": " : "", text);
+}
+
+static void print_findings(const struct dt_doctor *d)
+{
+    int n_problems = 0;
+    while (n_problems < d->n_findings && d->findings[n_problems].status != DT_OK)
+        n_problems++;
+    if (n_problems == 0)
+        printf("No problem found%s\n", d->n_findings > 0 ? "; worth a look:" : ".");
+    else
+        printf("%d problem%s; exit code %d (%s):\n", n_problems, n_problems == 1 ? "" : "s",
+               d->findings[0].status, dt_status_name((dt_status)d->findings[0].status));
+    for (int i = 0; i < d->n_findings; i++) {
+        if (i == n_problems && i > 0)
+            printf("Worth a look:\n");
+        print_finding(d, i);
+    }
+    if (d->n_left_out > 0)
+        printf("  ... and %d more\n", d->n_left_out);
+}
+
+/* --- Hosts --- */
+
+/* Without its first word, the index. */
+static const char *gpu_name(const struct dt_patient *rank)
+{
+    const char *space = strchr(rank->gpu, ' ');
+    return space ? space + 1 : rank->gpu;
+}
+
+static bool is_alike(const struct dt_patient *a, const struct dt_patient *b)
+{
+    return a->n_cpus == b->n_cpus && a->n_sharing == b->n_sharing &&
+           strcmp(gpu_name(a), gpu_name(b)) == 0;
+}
+
+static void add_interfaces(struct dt_text *text, const struct dt_doctor *d, int host)
+{
+    const struct dt_patient *own = &d->all[d->first_of[host]];
+    const char *comma = "";
+    for (int i = 0; i < own->n_interfaces; i++) {
+        const struct dt_interface *at = &own->interfaces[i];
+        if (dt_doctor_twin_address(d, host, at->address) >= 0)
+            continue;
+        dt_text_add(text, "%s%s %s", comma, at->name, at->address);
+        if (at->mbit_per_s > 0)
+            dt_text_add(text, " %.3g Gb/s", 1e-3 * at->mbit_per_s);
+        dt_text_add(text, " MTU %d", at->mtu);
+        comma = ", ";
+    }
+}
+
+/* A line for `first` and the ranks of its host that are like it; marks them as done. */
+static void print_alike(const struct dt_doctor *d, int first, bool *is_done, bool *alike)
+{
+    const struct dt_patient *own = &d->all[first];
+    char ranks[64], memory[48], total[32], gpu[128], network[256];
+    struct dt_text text = dt_text_in(ranks, sizeof ranks);
+    int n = 0;
+    for (int r = 0; r < d->n_ranks; r++) {
+        alike[r] = d->host_of[r] == d->host_of[first] && is_alike(own, &d->all[r]);
+        is_done[r] |= alike[r];
+        n += alike[r];
+    }
+    add_ranges(&text, alike, d->n_ranks);
+    dt_memory_format(memory, sizeof memory, (uint64_t)own->memory_free_bytes);
+    dt_memory_format(total, sizeof total, (uint64_t)own->memory_bytes);
+    snprintf(memory + strlen(memory), sizeof memory - strlen(memory), " of %s", total);
+    snprintf(gpu, sizeof gpu, "%s", own->gpu[0] ? own->gpu : "-");
+    if (own->gpu[0] && n > 1)
+        snprintf(gpu, sizeof gpu, "%d x %s", n, gpu_name(own));
+    text = dt_text_in(network, sizeof network);
+    add_interfaces(&text, d, d->host_of[first]);
+    printf("%-9s %-*s %4d %-8s %-20s %17s  %-12.12s  %s\n", ranks, HOST_WIDTH,
+           dt_comm_host(d->comm, first), own->n_cpus, own->n_sharing > 1 ? "shared" : "bound", gpu,
+           memory, own->build, network);
+}
+
+static void print_ranks(const struct dt_doctor *d)
+{
+    bool *is_done = calloc(2 * (size_t)d->n_ranks, sizeof *is_done);
+    printf("\n%-9s %-*s %4s %-8s %-20s %17s  %-12s  %s\n", "rank", HOST_WIDTH, "host", "CPUs",
+           "binding", "GPU", "memory free", "build", "network");
+    for (int r = 0; is_done && r < d->n_ranks; r++)
+        if (!is_done[r])
+            print_alike(d, r, is_done, is_done + d->n_ranks);
+    free(is_done);
+}
+
+/* The slowest rank of the host. */
+static double least_flops(const struct dt_doctor *d, int host)
+{
+    double least = INFINITY;
+    for (int r = d->first_of[host]; r < d->n_ranks; r++)
+        if (d->host_of[r] == host)
+            least = fmin(least, d->all[r].flops_per_s);
+    return least;
+}
+
+static const char *cell(char out[32], int decimals, double value)
+{
+    if (isfinite(value))
+        snprintf(out, 32, "%.*f", decimals, value);
+    else
+        snprintf(out, 32, "-");
+    return out;
+}
+
+static void print_hosts(const struct dt_doctor *d)
+{
+    char a[32], b[32], c[32], e[32];
+    printf("\n%-*s %12s %14s %14s %14s   (run folder: %s)\n", HOST_WIDTH, "host", "clock (s)",
+           "GFLOP/s a rank", "free (GB)", "writes (MB/s)", d->folder);
+    for (int h = 0; h < d->n_hosts; h++) {
+        const struct dt_patient *own = &d->all[d->first_of[h]];
+        printf("%-*s %12s %14s %14s %14s\n", HOST_WIDTH, dt_doctor_host(d, h),
+               cell(a, 3, own->clock_s), cell(b, 1, least_flops(d, h) / 1e9),
+               cell(c, 1, own->disk_free_bytes / 1e9), cell(e, 0, own->write_bytes_per_s / 1e6));
+    }
+}
+
+/* --- Network and sums --- */
+
+static void print_pair(const struct dt_doctor *d, const struct dt_pair *pair)
+{
+    printf("%5d %-*s %5d %-*s %12.1f %12.3f %12.3f\n", pair->from, HOST_WIDTH,
+           dt_comm_host(d->comm, pair->from), pair->to, HOST_WIDTH, dt_comm_host(d->comm, pair->to),
+           1e6 * pair->latency_s, 8e-9 * pair->forth_bytes_per_s, 8e-9 * pair->back_bytes_per_s);
+}
+
+static int by_rate(const void *a, const void *b)
+{
+    const struct dt_pair *x = a, *y = b;
+    const double difference = fmin(x->forth_bytes_per_s, x->back_bytes_per_s) -
+                              fmin(y->forth_bytes_per_s, y->back_bytes_per_s);
+    return (difference > 0) - (difference < 0);
+}
+
+/* The slowest first. */
+static void print_pairs(const struct dt_doctor *d)
+{
+    if (d->n_pairs == 0)
+        return;
+    qsort(d->pairs, (size_t)d->n_pairs, sizeof *d->pairs, by_rate);
+    printf("\n%-26s %-26s %12s %12s %12s\n", "from", "to", "latency (us)", "forth (Gb/s)",
+           "back (Gb/s)");
+    for (int i = 0; i < d->n_pairs && i < MOST_PAIRS; i++)
+        print_pair(d, &d->pairs[i]);
+    if (d->n_pairs > MOST_PAIRS)
+        printf("and %d faster pairs\n", d->n_pairs - MOST_PAIRS);
+}
+
+static double bus_rate(const struct dt_doctor *d, const struct dt_sum_test *test)
+{
+    return 2.0 * (d->n_ranks - 1) / d->n_ranks * (double)test->bytes / test->seconds;
+}
+
+static void print_sums(const struct dt_doctor *d)
+{
+    char plane[128];
+    dt_comm_describe_plane(d->bench.session.plane, plane, sizeof plane);
+    if (d->sums[0].bytes > 0)
+        printf("\n%16s %12s %14s   by %s\n", "all-reduce (B)", "time (us)", "busbw (GB/s)", plane);
+    for (int i = 0; i < DT_SUM_SIZES && d->sums[i].bytes > 0; i++)
+        printf("%16zu %12.1f %14.3f\n", d->sums[i].bytes, 1e6 * d->sums[i].seconds,
+               bus_rate(d, &d->sums[i]) / 1e9);
+}
+
+void dt_doctor_print(const struct dt_doctor *d)
+{
+    printf("dtrain %s, %d rank%s on %d host%s\n", DTRAIN_VERSION, d->n_ranks,
+           d->n_ranks == 1 ? "" : "s", d->n_hosts, d->n_hosts == 1 ? "" : "s");
+    print_findings(d);
+    print_ranks(d);
+    print_hosts(d);
+    print_pairs(d);
+    print_sums(d);
+    fflush(stdout);
+}

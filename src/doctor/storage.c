@@ -1,0 +1,148 @@
+/* The run folder and the data: whether all hosts see the same ones. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "doctor/doctor.h"
+#include "train/preflight.h"
+
+/* Pieces are written until there are enough or time is up; the fastest counts. */
+enum { PIECE_BYTES = 4 << 20, MOST_PIECES = 8 };
+static const double writing_s = 1;
+
+/* --- The run folder --- */
+
+/* The deepest existing folder of the path: the examination makes none. */
+static void find_folder(struct dt_doctor *d)
+{
+    snprintf(d->folder, sizeof d->folder, "%s", d->config->output.dir);
+    while (access(d->folder, F_OK) != 0 && errno == ENOENT) {
+        char *slash = strrchr(d->folder, '/');
+        if (!slash)
+            memcpy(d->folder, ".", 2);
+        else
+            slash[slash == d->folder] = '\0';
+    }
+}
+
+/* A file with a name of its own, which no file server can have heard of before. */
+static dt_status write_token(char path[DT_PATH_MAX], const struct dt_doctor *d)
+{
+    uint64_t token = 0;
+    int fd;
+    if (getrandom(&token, sizeof token, 0) != (ssize_t)sizeof token)
+        DT_FAIL(DT_ERR_IO, "cannot get random numbers: %s", strerror(errno));
+    DT_TRY(dt_file_path(path, "%s/.tmp-doctor-%016llx", d->folder, (unsigned long long)token));
+    DT_TRY(dt_file_create(&fd, path));
+    return dt_file_finish(&fd, path);
+}
+
+static dt_status look_for(const struct dt_doctor *d, const char *path)
+{
+    if (access(path, F_OK) == 0)
+        return DT_OK;
+    DT_FAIL(DT_ERR_DISAGREE,
+            "what rank 0 (%s) writes to %s is not seen here: the run folder must be on a file "
+            "system that all hosts share; mount it here, or set output.dir to a folder that is",
+            dt_comm_host(d->comm, 0), d->folder);
+}
+
+static dt_status check_shared(struct dt_doctor *d, bool *all)
+{
+    char path[DT_PATH_MAX] = "";
+    dt_status status = d->rank == 0 ? write_token(path, d) : DT_OK;
+    DT_TRY(dt_doctor_note_all(d, DT_STAGE_FOLDER, status, "set output.dir to another folder", all));
+    DT_TRY(dt_comm_bcast(d->comm, path, sizeof path, 0));
+    status = *all && dt_comm_local_rank(d->comm) == 0 ? look_for(d, path) : DT_OK;
+    if (*all)
+        DT_TRY(dt_doctor_note_all(d, DT_STAGE_FOLDER, status, "", all));
+    if (d->rank == 0 && path[0])
+        (void)dt_file_remove(path);
+    return DT_OK;
+}
+
+/* What a file of that size takes until it is on the disk. */
+static dt_status write_piece(const char *path, const uint8_t *bytes, double *seconds)
+{
+    const double begin_s = dt_clock_s();
+    int fd;
+    DT_TRY(dt_file_create(&fd, path));
+    dt_status status = dt_file_write(fd, bytes, PIECE_BYTES, path);
+    if (status == DT_OK)
+        status = dt_file_finish(&fd, path);
+    else
+        close(fd);
+    *seconds = dt_clock_s() - begin_s;
+    dt_error_keep();
+    (void)dt_file_remove(path);
+    dt_error_restore();
+    return status;
+}
+
+/* All hosts write at the same time, as a server that they share has to bear. */
+static dt_status measure_writing(struct dt_doctor *d)
+{
+    char path[DT_PATH_MAX];
+    uint8_t *bytes;
+    double seconds = 1, spent_s = 0;
+    d->own.disk_free_bytes = (double)dt_file_free_bytes(d->folder);
+    DT_TRY(dt_file_path(path, "%s/.tmp-doctor-%d-%d", d->folder, d->rank, (int)getpid()));
+    DT_TRY(DT_NEW(bytes, PIECE_BYTES));
+    for (size_t i = 0; i < PIECE_BYTES; i++)
+        bytes[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24); /* for disks that compress */
+    dt_status status = DT_OK;
+    for (int i = 0; i < MOST_PIECES && spent_s < writing_s && status == DT_OK; i++) {
+        status = write_piece(path, bytes, &seconds);
+        spent_s += seconds;
+        d->own.write_bytes_per_s = fmax(d->own.write_bytes_per_s, PIECE_BYTES / seconds);
+        dt_pulse_beat(&dt_pulse_main);
+    }
+    free(bytes);
+    return status;
+}
+
+dt_status dt_doctor_folder(struct dt_doctor *d)
+{
+    bool all;
+    if (d->rank == 0)
+        find_folder(d);
+    DT_TRY(dt_comm_bcast(d->comm, d->folder, sizeof d->folder, 0));
+    DT_TRY(check_shared(d, &all));
+    /* A host that does not see the folder may have it, but it is not the one. */
+    dt_status status = all && dt_comm_local_rank(d->comm) == 0 ? measure_writing(d) : DT_OK;
+    dt_doctor_note(d, DT_STAGE_FOLDER, status,
+                   "make room there, or set output.dir to another folder");
+    return dt_comm_barrier(d->comm);
+}
+
+/* --- The data --- */
+
+dt_status dt_doctor_data(struct dt_doctor *d)
+{
+    struct dt_session *s = &d->bench.session;
+    struct dt_session_needs needs = {.train = true,
+                                     .eval = dt_config_has_validation(d->config),
+                                     .input_only = true,
+                                     .layout_only = true};
+    bool all;
+    if (!dt_config_is_synthetic(d->config) && !d->config->data.train[0])
+        return DT_OK;
+    DT_TRY(dt_bench_find_index(s, &needs.cache_dir));
+    DT_TRY(dt_session_open_data(s, &needs));
+    dt_status status = s->data_status;
+    if (status != DT_OK)
+        status = DT_ERROR(status, "%s", s->data_problem);
+    DT_TRY(dt_doctor_note_all(d, DT_STAGE_DATA, status,
+                              "all hosts need the same data under the same path", &all));
+    if (all)
+        dt_doctor_note_alike(d, DT_STAGE_DATA, dt_preflight_agree(s));
+    return DT_OK;
+}
