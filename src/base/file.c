@@ -406,7 +406,7 @@ static bool is_folder(const char *path)
 }
 
 /* Other processes may be creating it at the same time. */
-static dt_status make_one_folder(const char *path)
+dt_status dt_file_add_folder(const char *path)
 {
     if (is_folder(path))
         return DT_OK;
@@ -447,10 +447,10 @@ dt_status dt_file_make_folder(const char *path)
         if (*p != '/')
             continue;
         *p = '\0';
-        DT_TRY(make_one_folder(part));
+        DT_TRY(dt_file_add_folder(part));
         *p = '/';
     }
-    return make_one_folder(part);
+    return dt_file_add_folder(part);
 }
 
 const char *dt_file_base(const char *path)

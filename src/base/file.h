@@ -64,6 +64,8 @@ dt_status dt_file_publish(const char *from, const char *to);
 void dt_file_clean(const char *path);
 /* mkdir -p; the new folders are durable. */
 dt_status dt_file_make_folder(const char *path);
+/* The last part of the path only: its parent must exist. */
+dt_status dt_file_add_folder(const char *path);
 dt_status dt_file_sync_folder(const char *path);
 /* snprintf of a path into out[DT_PATH_MAX]; DT_ERR_USAGE if it is too long. */
 dt_status dt_file_path(char *out, const char *format, ...) __attribute__((format(printf, 2, 3)));

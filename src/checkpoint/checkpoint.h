@@ -63,7 +63,8 @@ struct dt_checkpoint_target {
     int64_t incarnation;
     int64_t resumed_step; /* of the checkpoint the run resumed from, -1 = from scratch */
     struct dt_config_checkpoint config; /* keep, keep_best, keep_every */
-    /* Called right before the rename that makes a checkpoint visible; a failure abandons it. */
+    /* Called right before the rename that makes a checkpoint visible; a failure abandons it.
+     * NULL = always. */
     dt_status (*may_commit)(void *context);
     void *context;
 };

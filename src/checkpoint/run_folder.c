@@ -377,6 +377,17 @@ dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh)
     return save_record(folder, &record);
 }
 
+bool dt_run_folder_is_lost(const struct dt_run_folder *folder)
+{
+    char path[DT_PATH_MAX];
+    struct stat own, there;
+    if (folder->lock_fd < 0 || dt_file_path(path, "%s/.lock", folder->path) != DT_OK)
+        return false;
+    if (fstat(folder->lock_fd, &own) != 0 || stat(path, &there) != 0)
+        return errno == ENOENT || errno == ENOTDIR || errno == ESTALE;
+    return own.st_ino != there.st_ino || own.st_dev != there.st_dev;
+}
+
 /* Only a good record of another run proves that there is one: a new RUN replaces the old one
  * atomically. */
 dt_status dt_run_folder_check(void *context)
@@ -384,6 +395,8 @@ dt_status dt_run_folder_check(void *context)
     const struct dt_run_folder *folder = context;
     char path[DT_PATH_MAX];
     struct record record;
+    if (dt_run_folder_is_lost(folder))
+        DT_FAIL(DT_ERR_IO, "run folder %s has been removed, renamed or replaced", folder->path);
     DT_TRY(record_path(path, folder));
     dt_status status = load_record(&record, path);
     if (status == DT_ERR_NO_INPUT || status == DT_ERR_DATA) {

@@ -37,8 +37,11 @@ struct dt_run_folder {
 dt_status dt_run_folder_open(struct dt_run_folder *folder, const char *path);
 /* Begins a new incarnation: RUN says "running". With `fresh` it gets a new run id. */
 dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh);
-/* DT_ERR_IN_USE if another incarnation has begun. Any thread (may_commit of the checkpoints;
- * context = the folder). */
+/* Whether the folder has been removed, renamed or replaced since it was opened: its .lock is no
+ * longer the one that this process holds, so another job may begin there. False if not open. */
+bool dt_run_folder_is_lost(const struct dt_run_folder *folder);
+/* DT_ERR_IO if the folder is lost, DT_ERR_IN_USE if another incarnation has begun. Any thread
+ * (may_commit of the checkpoints; context = the folder). */
 dt_status dt_run_folder_check(void *folder);
 /* RUN says "ended". Failing to write it is only a warning. */
 void dt_run_folder_end(struct dt_run_folder *folder, dt_status status, int64_t step);

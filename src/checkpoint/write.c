@@ -167,7 +167,7 @@ static dt_status write_folder(struct save *s)
 {
     const char *config = s->target->config_json;
     DT_TRY(dt_file_remove_folder(s->temporary));
-    DT_TRY(dt_file_make_folder(s->temporary));
+    DT_TRY(dt_file_add_folder(s->temporary));
     DT_TRY(write_tensors(s, "model.safetensors", false));
     DT_TRY(write_tensors(s, "optim.safetensors", true));
     DT_TRY(write_state(s));
@@ -365,7 +365,8 @@ static dt_status exchange(struct save *s)
 static dt_status publish(struct save *s)
 {
     const struct dt_checkpoint_target *target = s->target;
-    DT_TRY(target->may_commit(target->context));
+    if (target->may_commit)
+        DT_TRY(target->may_commit(target->context));
     if (s->present == OTHER)
         return exchange(s);
     if (s->present == DAMAGED)
@@ -382,7 +383,7 @@ static void remove_temporary(const struct save *s)
 static dt_status save_checkpoint(struct save *s)
 {
     const char *dir = s->target->dir;
-    DT_TRY(dt_file_make_folder(dir));
+    DT_TRY(dt_file_add_folder(dir));
     DT_TRY(look(s));
     if (s->present != SAME) {
         s->is_temporary = true;

@@ -14,6 +14,7 @@
  * (DT_ERR_IN_USE), or if the last save of the run fails 12 times (DT_ERR_IO). */
 #include "train/save_policy.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -104,6 +105,11 @@ static void warn_of_failure(const struct dt_save_policy *policy, const struct dt
     dt_report_event(policy->session->report, "warning", fields, DT_COUNT(fields));
 }
 
+static bool is_lost(const struct dt_save_policy *policy)
+{
+    return policy->target.may_commit && dt_run_folder_is_lost(policy->target.context);
+}
+
 static dt_status take_result(struct dt_save_policy *policy, bool wait)
 {
     struct dt_saved saved;
@@ -120,7 +126,8 @@ static dt_status take_result(struct dt_save_policy *policy, bool wait)
     if (saved.status == DT_ERR_IN_USE)
         DT_FAIL(saved.status, "%s", saved.problem);
     policy->n_failed++;
-    warn_of_failure(policy, &saved);
+    if (!is_lost(policy)) /* the next dt_stop_check stops the run */
+        warn_of_failure(policy, &saved);
     return DT_OK;
 }
 
@@ -189,20 +196,48 @@ static void sleep_for(double seconds)
     }
 }
 
+/* From here on the checkpoints go beside the folder that is lost. The writer must be idle. */
+static dt_status move_out(struct dt_save_policy *policy, int64_t step)
+{
+    const char *dir = policy->session->config->output.dir;
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    policy->target.may_commit = NULL;
+    DT_TRY(dt_file_path(policy->dir, "%.*s-rescued-step-%09" PRId64 "/checkpoints", (int)n, dir,
+                        step));
+    return dt_file_make_folder(policy->dir);
+}
+
+static dt_status refuse_lost(const struct dt_save_policy *policy, int64_t step)
+{
+    const char *dir = policy->session->config->output.dir;
+    const int n = (int)(strlen(policy->dir) - strlen("/checkpoints"));
+    DT_FAIL(DT_ERR_IO,
+            "run folder %s was removed, renamed or replaced while this run was using it, so it "
+            "stopped after step %" PRId64 " and saved its state in %.*s: rename that to %s and run "
+            "again, or choose another --out and --resume %.*s",
+            dir, step, n, policy->dir, dir, n, policy->dir);
+}
+
 static dt_status wait_until_durable(struct dt_save_policy *policy, const struct dt_checkpoint *at)
 {
     if (!policy->writer)
         return DT_OK;
     for (int attempt = 1;; attempt++) {
         DT_TRY(take_result(policy, true));
-        if (policy->n_failed == 0)
-            return DT_OK;
+        const bool is_gone = is_lost(policy);
+        if (policy->n_failed == 0 && !is_gone)
+            return policy->target.may_commit ? DT_OK : refuse_lost(policy, at->step);
         if (attempt == FINAL_ATTEMPTS)
             DT_FAIL(DT_ERR_IO,
                     "the checkpoint of step %lld could not be saved in %d attempts; the newest one "
                     "is %s; free space and run again",
                     (long long)at->step, attempt, policy->last[0] ? policy->last : "none");
-        sleep_for(fmin(policy->session->config->checkpoint.retry_s, final_retry_s));
+        if (is_gone)
+            DT_TRY(move_out(policy, at->step));
+        else
+            sleep_for(fmin(policy->session->config->checkpoint.retry_s, final_retry_s));
         DT_TRY(dt_writer_start(policy->writer, at));
     }
 }

@@ -42,8 +42,8 @@ dt_status dt_save_policy_poll(struct dt_save_policy *policy);
 /* dt_clock_s at which the next timed save, or the next attempt after a failed one, is due; INFINITY
  * = none is scheduled. */
 double dt_save_policy_due_s(const struct dt_save_policy *policy);
-/* Waits until the save that was begun is durable; retries for a limited time if it fails.
- * Collective. */
+/* Waits until the save that was begun is durable; retries for a limited time if it fails. If the
+ * run folder is lost, saves in a new one, RUN-rescued-step-N, and returns DT_ERR_IO. Collective. */
 dt_status dt_save_policy_finish(struct dt_save_policy *policy, const struct dt_checkpoint *at);
 
 #endif

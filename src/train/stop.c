@@ -21,12 +21,13 @@ static const struct {
     {NULL, 0},
     {"the end of the Slurm allocation", 0},
     {"--max-time", 0},
+    {"the loss of the run folder", 0},
     {"SIGINT", SIGINT},
     {"SIGTERM", SIGTERM},
     {"SIGUSR2", SIGUSR2},
     {"SIGUSR1", SIGUSR1},
 };
-enum { ALLOCATION = 1, MAX_TIME, FIRST_SIGNAL };
+enum { ALLOCATION = 1, MAX_TIME, LOST_FOLDER, FIRST_SIGNAL };
 
 /* Both are lock-free, so the handler may use them in any thread. */
 static atomic_int seen;
@@ -124,6 +125,8 @@ static int find_own_reason(const struct dt_stop *stop, double now_s)
     int number = seen;
     if (number)
         return find_reason(number);
+    if (stop->folder && dt_run_folder_is_lost(stop->folder))
+        return LOST_FOLDER;
     if (now_s + 2 * (stop->save_s + stop->step_s) < stop->end_s)
         return 0;
     return stop->end_reason == reasons[ALLOCATION].text ? ALLOCATION : MAX_TIME;

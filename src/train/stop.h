@@ -1,17 +1,19 @@
-/* Reasons to stop early (signals, the time limit, the end of the scheduler's allocation), and the
- * collective in which all ranks agree on what is due. */
+/* Reasons to stop early (signals, the time limit, the end of the scheduler's allocation, the loss
+ * of the run folder), and the collective in which all ranks agree on what is due. */
 #ifndef DTRAIN_TRAIN_STOP_H
 #define DTRAIN_TRAIN_STOP_H
 
+#include "checkpoint/run_folder.h"
 #include "dtrain/comm.h"
 
 struct dt_stop {
-    double end_s;           /* dt_clock_s at which the run must be over, INFINITY = none */
-    double save_s;          /* the longest save so far; rank 0 keeps it up to date */
-    double save_at_s;       /* rank 0: dt_clock_s at which a timed save is due, INFINITY = none */
-    double log_at_s;        /* rank 0: the same for a line of progress */
-    const char *end_reason; /* "--max-time" or "the end of the Slurm allocation" */
-    double step_s;          /* recent maximum */
+    double end_s;     /* dt_clock_s at which the run must be over, INFINITY = none */
+    double save_s;    /* the longest save so far; rank 0 keeps it up to date */
+    double save_at_s; /* rank 0: dt_clock_s at which a timed save is due, INFINITY = none */
+    double log_at_s;  /* rank 0: the same for a line of progress */
+    const struct dt_run_folder *folder; /* rank 0 stops when it is lost; NULL = none */
+    const char *end_reason;             /* "--max-time" or "the end of the Slurm allocation" */
+    double step_s;                      /* recent maximum */
     double checked_s;
     int64_t checked_step, next_step;
 };
