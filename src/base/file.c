@@ -33,12 +33,34 @@ dt_status dt_file_input_status(int error)
     }
 }
 
+const char *dt_file_problem(const char *path, int error)
+{
+    static _Thread_local char out[DT_PATH_MAX + 128];
+    char part[DT_PATH_MAX], *slash;
+    const int before = errno;
+    struct stat info;
+    if (error != EACCES && error != EPERM)
+        return strerror(error);
+    snprintf(part, sizeof part, "%s", path);
+    while (stat(part, &info) != 0 && (slash = strrchr(part, '/')) != NULL && slash != part)
+        *slash = '\0';
+    if (stat(part, &info) == 0)
+        snprintf(out, sizeof out, "%s (%s belongs to uid %u and has mode %04o; this is uid %u)",
+                 strerror(error), part, (unsigned)info.st_uid, (unsigned)info.st_mode & 07777,
+                 (unsigned)geteuid());
+    else
+        snprintf(out, sizeof out, "%s", strerror(error));
+    errno = before;
+    return out;
+}
+
 dt_status dt_file_open(int *fd, uint64_t *bytes, const char *path)
 {
     struct stat info;
     *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO must not block */
     if (*fd < 0)
-        DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", path, strerror(errno));
+        DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", path,
+                dt_file_problem(path, errno));
     int error = fstat(*fd, &info) != 0 ? errno : 0;
     if (error == 0 && S_ISREG(info.st_mode)) {
         *bytes = (uint64_t)info.st_size;

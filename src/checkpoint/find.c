@@ -66,7 +66,8 @@ dt_status dt_checkpoint_list(int64_t **steps, int *n_steps, const char *dir)
     if (!d && errno == ENOENT)
         return DT_OK;
     if (!d)
-        DT_FAIL(dt_file_input_status(errno), "cannot list %s: %s", dir, strerror(errno));
+        DT_FAIL(dt_file_input_status(errno), "cannot list %s: %s", dir,
+                dt_file_problem(dir, errno));
     dt_status status = collect_steps(steps, n_steps, d, dir);
     closedir(d);
     if (status == DT_OK)
@@ -127,6 +128,12 @@ static dt_status try_one(bool *found, struct dt_checkpoint *state, const char *p
 {
     dt_status status = dt_checkpoint_verify(state, path);
     *found = status == DT_OK;
+    if (status == DT_ERR_PERMISSION)
+        DT_FAIL(status,
+                "cannot tell whether checkpoint %s is good: %s; let its owner make it readable "
+                "(chmod -R u+rX, "
+                "or chown), or move it away to use %s",
+                path, dt_error_text(), is_last ? "none" : "the one before it");
     /* A bad disk may never return it; any other error may be gone at the next start. */
     if (!*found && !dt_checkpoint_is_damaged(status) && status != DT_ERR_IO)
         return dt_error_pass(status, __func__, __FILE__, __LINE__);

@@ -156,7 +156,8 @@ static dt_status check_regular(const char *folder, const char *name, uint64_t *b
     if (error == ENOENT)
         DT_FAIL(DT_ERR_NO_INPUT, "%s is missing", name);
     if (error != 0)
-        DT_FAIL(dt_file_input_status(error), "cannot inspect %s: %s", path, strerror(error));
+        DT_FAIL(dt_file_input_status(error), "cannot inspect %s: %s", path,
+                dt_file_problem(path, error));
     if (!S_ISREG(info.st_mode))
         DT_FAIL(DT_ERR_DATA, "%s is not a regular file", name);
     *bytes = (uint64_t)info.st_size;
