@@ -57,6 +57,13 @@ dt_status dt_comm_sum_f64(struct dt_comm *comm, double *values,
 dt_status dt_comm_sum_f32(struct dt_comm *comm, float *values, size_t count);
 dt_status dt_comm_sum_i64(struct dt_comm *comm, int64_t *values, int count);
 dt_status dt_comm_max_f64(struct dt_comm *comm, double *values, int count);
+/* The same for a few values that travel while the caller does something else; dt_comm_poll moves
+ * them forward. `begin` only starts it, `end` waits and fills in the values. One at a time. */
+enum { DT_COMM_MAXIMA = 8 };
+dt_status dt_comm_begin_max(struct dt_comm *comm, const double *values, int count);
+dt_status dt_comm_end_max(struct dt_comm *comm, double *values);
+/* Seconds that this rank has spent in the calls of the control plane so far. Local. */
+double dt_comm_wait_s(const struct dt_comm *comm);
 /* Gathers `bytes` of each rank on all ranks: out has size * bytes. */
 dt_status dt_comm_gather(struct dt_comm *comm, void *out, const void *in, size_t bytes);
 /* Copies data[0 .. bytes) from one rank to another; the others do nothing. */

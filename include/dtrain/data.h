@@ -119,7 +119,8 @@ dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t fir
 /* Waits for the next micro-batch in order; *batch is NULL at the end of the epoch. The batch
  * belongs to the caller until dt_loader_release. A bad image is logged once and replaced (train:
  * the next position of the order; evaluation: a grey image with its label). Fails with DT_ERR_DATA
- * if the bad images found by this rank alone exceed max_bad_fraction of the data set. */
+ * if the bad images found by this rank alone exceed max_bad_fraction of the data set; then *batch
+ * holds any images and labels, for a rank that has to end its step together with the others. */
 dt_status dt_loader_next(struct dt_loader *loader, const struct dt_batch **batch);
 void dt_loader_release(struct dt_loader *loader, const struct dt_batch *batch);
 /* Training: the sum of the class weights of the images of the whole global batch that `batch`, held

@@ -42,10 +42,13 @@ struct dt_field {
  *               start_step, version (of dtrain), build (its id), libraries (array of texts),
  *               hosts (object: name to number of ranks), [weights: their origin]
  *   samples     path (a picture of training images; new runs only)
- *   step        step, total_steps, epoch, loss, top1 (per cent), lr, images_per_s, data_wait_s,
- *               elapsed_s (since the start), eta_s, [top5: above 5 classes],
- *               [comm_s: devices without queues], [fp16: loss_scale, skipped_steps]; means since
- *               the previous step event
+ *   step        step, total_steps, epoch, loss, top1 (per cent), lr, images_per_s, step_s,
+ *               elapsed_s (since the start), eta_s, [top5: above 5 classes], [fp16: loss_scale,
+ *               skipped_steps]; means since the previous step event. What a step consists of, mean
+ *               of the ranks; these add up to step_s: data_wait_s, compute_s (forward, backward,
+ *               update; on devices with queues whatever the host waits for in them), [comm_s
+ *               (exposed: waiting for sums of gradients): devices without queues], sync_s (waiting
+ *               for other ranks in agreements and sums of counters), other_s
  *   eval        epoch, step, images, [the metrics of eval.metrics and those that decide]
  *   checkpoint  step, path, seconds (writing), stall_s (training blocked), bytes
  *   input       per epoch, or per part of it that was trained:

@@ -13,6 +13,7 @@
 #include "base/host.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/trace.h"
 #include "comm/internal.h"
 #include "comm/launch.h"
 
@@ -34,12 +35,22 @@ dt_status dt_comm_mpi_status(int code, const char *call, const char *file, int l
                         length ? text : "unknown error", code);
 }
 
+static void count_wait(struct dt_comm *comm, const char *what, double begin_s)
+{
+    double end_s = dt_clock_s();
+    comm->wait_s += end_s - begin_s;
+    if (dt_trace_is_on())
+        dt_trace_span("wait for ranks", "call", what, begin_s, end_s);
+}
+
 /* DT_MPI for a call that returns only when other ranks make theirs; `what` is for the watchdog. */
 #define DT_MPI_WAIT(what, call)                                                               \
     do {                                                                                      \
+        double dt_mpi_begin_s = dt_clock_s();                                                 \
         dt_pulse_wait(&dt_pulse_main, (what));                                                \
         int dt_mpi_code = (call);                                                             \
         dt_pulse_go_on(&dt_pulse_main);                                                       \
+        count_wait(comm, (what), dt_mpi_begin_s);                                             \
         dt_status dt_mpi_status = dt_comm_mpi_status(dt_mpi_code, #call, __FILE__, __LINE__); \
         if (dt_mpi_status != DT_OK)                                                           \
             return dt_mpi_status;                                                             \
@@ -92,6 +103,7 @@ dt_status dt_comm_open(struct dt_comm **out, int *argc, char ***argv)
     dt_status status = DT_OK;
     DT_TRY_OUT(DT_NEW(comm, 1));
     comm->control = comm->data = comm->node = MPI_COMM_NULL;
+    comm->request = MPI_REQUEST_NULL;
     if (level < MPI_THREAD_FUNNELED)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DEVICE,
                             "this MPI does not allow threads besides the main thread "
@@ -190,6 +202,29 @@ dt_status dt_comm_max_f64(struct dt_comm *comm, double *values, int count)
     DT_MPI_WAIT("max",
                 MPI_Allreduce(MPI_IN_PLACE, values, count, MPI_DOUBLE, MPI_MAX, comm->control));
     return DT_OK;
+}
+
+dt_status dt_comm_begin_max(struct dt_comm *comm, const double *values, int count)
+{
+    if (count > DT_COMM_MAXIMA || comm->request != MPI_REQUEST_NULL)
+        DT_FAIL(DT_ERR_INTERNAL, "cannot begin a maximum of %d values", count);
+    comm->n_maxima = count;
+    memcpy(comm->maxima, values, (size_t)count * sizeof *values);
+    DT_MPI(MPI_Iallreduce(MPI_IN_PLACE, comm->maxima, count, MPI_DOUBLE, MPI_MAX, comm->control,
+                          &comm->request));
+    return DT_OK;
+}
+
+dt_status dt_comm_end_max(struct dt_comm *comm, double *values)
+{
+    DT_MPI_WAIT("agree", MPI_Wait(&comm->request, MPI_STATUS_IGNORE));
+    memcpy(values, comm->maxima, (size_t)comm->n_maxima * sizeof *values);
+    return DT_OK;
+}
+
+double dt_comm_wait_s(const struct dt_comm *comm)
+{
+    return comm->wait_s;
 }
 
 dt_status dt_comm_gather(struct dt_comm *comm, void *out, const void *in, size_t bytes)

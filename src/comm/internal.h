@@ -29,9 +29,13 @@ struct dt_comm {
     MPI_Comm data;
     MPI_Comm node; /* the ranks that share memory with this one */
     int rank, size, local_rank, local_size;
-    char (*hosts)[DT_HOST_MAX]; /* of all ranks */
+    char (*hosts)[DT_HOST_MAX];    /* of all ranks */
     int n_allowed_cpus, n_sharing; /* see comm.h */
     bool is_bound;                 /* no two ranks of the node share a CPU */
+    double wait_s;                 /* spent in collective calls of the control plane */
+    double maxima[DT_COMM_MAXIMA]; /* of dt_comm_begin_max; on the way while request is set */
+    int n_maxima;
+    MPI_Request request; /* MPI_REQUEST_NULL if none */
     /* The data plane: NULL until dt_comm_open_reduce. */
     const struct dt_plane_ops *plane;
     void *reduce; /* private data of the plane */

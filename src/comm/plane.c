@@ -100,6 +100,9 @@ dt_status dt_comm_reduce(struct dt_comm *comm, int reduction, void *buffer, size
 
 dt_status dt_comm_poll(struct dt_comm *comm)
 {
+    int is_done;
+    if (comm->request != MPI_REQUEST_NULL) /* it stays complete until dt_comm_end_max */
+        DT_MPI(MPI_Request_get_status(comm->request, &is_done, MPI_STATUS_IGNORE));
     if (!comm->plane)
         return DT_OK;
     DT_TRY(note(comm, comm->plane->poll(comm)));

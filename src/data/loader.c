@@ -243,13 +243,14 @@ dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t fir
 
 /* --- The caller's side --- */
 
-/* Waits until `slot` is ready or the loader has failed; the mutex is held. */
+/* Waits until `slot` is ready, or the loader has failed and nothing is being filled any more; the
+ * mutex is held. */
 static void wait_for(struct dt_loader *loader, const struct dt_slot *slot)
 {
-    if (slot->state == DT_SLOT_READY || loader->failure != DT_OK)
+    if (slot->state == DT_SLOT_READY)
         return;
     double begin_s = dt_clock_s();
-    while (slot->state != DT_SLOT_READY && loader->failure == DT_OK)
+    while (slot->state != DT_SLOT_READY && (loader->failure == DT_OK || loader->n_busy > 0))
         pthread_cond_wait(&loader->done, &loader->mutex);
     double wait_s = dt_clock_s() - begin_s;
     dt_trace_span("wait for data", NULL, NULL, begin_s, begin_s + wait_s);
@@ -263,25 +264,19 @@ dt_status dt_loader_next(struct dt_loader *loader, const struct dt_batch **batch
     dt_status status = DT_OK;
     *batch = NULL;
     pthread_mutex_lock(&loader->mutex);
-    if (loader->next.m < loader->end) {
-        struct dt_slot *slot = &loader->slots[loader->n_given % (uint64_t)loader->n_slots];
-        if (slot->state == DT_SLOT_HELD) {
-            status =
-                DT_ERROR(DT_ERR_INTERNAL, "all %d batches of the loader are held by the caller",
-                         loader->n_slots);
-        } else {
-            wait_for(loader, slot);
-            loader->is_fresh = false;
-            status = loader->failure;
-        }
-        if (status == DT_OK) {
-            slot->state = DT_SLOT_HELD;
-            loader->next.m++;
-            loader->n_given++;
-            *batch = &slot->batch;
-        } else if (loader->failure != DT_OK) {
-            DT_ERROR(status, "%s", loader->failure_text);
-        }
+    struct dt_slot *slot = &loader->slots[loader->n_given % (uint64_t)loader->n_slots];
+    if (loader->next.m < loader->end && slot->state == DT_SLOT_HELD) {
+        status = DT_ERROR(DT_ERR_INTERNAL, "all %d batches of the loader are held by the caller",
+                          loader->n_slots);
+    } else if (loader->next.m < loader->end) {
+        wait_for(loader, slot);
+        loader->is_fresh = false;
+        if (loader->failure != DT_OK)
+            status = DT_ERROR(loader->failure, "%s", loader->failure_text);
+        slot->state = DT_SLOT_HELD;
+        loader->next.m += status == DT_OK;
+        loader->n_given += status == DT_OK;
+        *batch = &slot->batch;
     }
     pthread_mutex_unlock(&loader->mutex);
     return status;

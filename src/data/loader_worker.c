@@ -158,7 +158,7 @@ static dt_status run_task(struct dt_worker *worker, const struct task *task)
 
 static void leave_task(struct dt_loader *loader)
 {
-    if (--loader->n_busy == 0 && !loader->is_running)
+    if (--loader->n_busy == 0 && (!loader->is_running || loader->failure != DT_OK))
         pthread_cond_broadcast(&loader->done);
 }
 

@@ -21,6 +21,8 @@ static const struct topic topics[] = {
     {"Learning rate", "learning rate", {"step.lr"}, .from_zero = true},
     {"Throughput", "images/s", {"step.images_per_s"}, .from_zero = true},
     {"Waits", "% of a step", {"step.data wait", "step.exposed communication"}, .from_zero = true},
+    {"Computing and agreeing", "% of a step", {"step.compute", "step.sync"}, .from_zero = true},
+    {"Step time", "seconds", {"step.step_s"}, .from_zero = true},
     {"Top-5 accuracy", "top-5, %", .curves = {"step.top5", "eval.top5"}},
     {"Host memory",
      "bytes",

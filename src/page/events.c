@@ -35,8 +35,9 @@ static dt_status add_point(struct dt_events *e, const char *event, const char *k
 /* Every number but those that only say where it belongs. */
 static dt_status add_numbers(struct dt_events *e, const char *event)
 {
-    static const char *const places[] = {"step",   "total_steps", "epoch",       "elapsed_s",
-                                         "images", "eta_s",       "data_wait_s", "comm_s"};
+    static const char *const places[] = {"step",      "total_steps", "epoch",       "elapsed_s",
+                                         "images",    "eta_s",       "data_wait_s", "comm_s",
+                                         "compute_s", "sync_s",      "other_s"};
     for (const struct dt_json *f = dt_json_root(e->event)->child; f; f = f->next) {
         bool is_value = f->type == DT_JSON_NUMBER;
         for (size_t i = 0; i < DT_COUNT(places); i++)
@@ -139,6 +140,8 @@ static dt_status on_step(struct dt_events *e, const char *event)
     add_rate(e);
     DT_TRY(add_share(e, "data_wait_s", "data wait"));
     DT_TRY(add_share(e, "comm_s", "exposed communication"));
+    DT_TRY(add_share(e, "compute_s", "compute"));
+    DT_TRY(add_share(e, "sync_s", "sync"));
     return add_numbers(e, event);
 }
 

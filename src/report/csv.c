@@ -14,7 +14,8 @@
 static const char *const columns[] = {"step",         "epoch",         DT_METRIC_LIST(METRIC) "lr",
                                       "images_per_s", "data_wait_s",   "comm_s",
                                       "loss_scale",   "skipped_steps", "elapsed_s",
-                                      "images"};
+                                      "images",       "step_s",        "compute_s",
+                                      "sync_s",       "other_s"};
 
 /* Rows begin with the event and the step. */
 static bool is_repeated(void *context, const char *line)

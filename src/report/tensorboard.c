@@ -33,6 +33,10 @@ static const struct {
     {"loss_scale", "train/loss_scale", "Factor on the loss in fp16"},
     {"images_per_s", "perf/images_per_s", "Images per second, all ranks"},
     {"data_wait_s", "perf/data_wait", "Seconds per step that a rank waits for data"},
+    {"step_s", "perf/step", "Seconds per step; the kinds of time below add up to it"},
+    {"compute_s", "perf/compute", "Seconds per step of forward, backward and update"},
+    {"sync_s", "perf/sync", "Seconds per step that a rank waits for agreements of the ranks"},
+    {"other_s", "perf/other", "Seconds per step of everything else, such as reports"},
     {"comm_s", "perf/exposed_comm", "Seconds per step that a rank waits for the sums of gradients"},
 };
 

@@ -55,8 +55,7 @@ static dt_status run_batches(struct dt_session *s, struct dt_stop *stop, const c
                            i * per_batch < n_images ? i * per_batch : n_images, n_images);
         if (!stop || i < stop->next_step || i == n_batches)
             continue;
-        DT_TRY(dt_comm_agree(s->comm, status));
-        DT_TRY(dt_stop_check(stop, s->comm, i, &due));
+        DT_TRY(dt_stop_check(stop, s->comm, i, status, &due));
     }
     *reason = due.stop;
     return dt_comm_agree(s->comm, status);

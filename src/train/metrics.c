@@ -19,31 +19,24 @@ static const float least_scale = 0x1p-14f;
 
 enum { MOST_IN_A_ROW = 3 }; /* skipped steps; more abort the run */
 
-static void begin_interval(struct dt_metrics *metrics, const struct dt_session *s, int64_t step)
+static void begin_interval(struct dt_metrics *metrics, int64_t step)
 {
     metrics->first_step = step;
-    metrics->begin_s = dt_clock_s();
-    metrics->wait_s = dt_loader_wait_s(s->train);
-    metrics->paused_s = 0;
-    dt_plan_reset_times(s->plan);
+    metrics->mark = metrics->laps;
 }
 
 void dt_metrics_init(struct dt_metrics *metrics, const struct dt_session *s, int64_t step)
 {
     *metrics = (struct dt_metrics){.start_s = dt_clock_s()};
-    begin_interval(metrics, s, step);
-}
-
-void dt_metrics_pause(struct dt_metrics *metrics, double seconds)
-{
-    metrics->paused_s += seconds;
-    metrics->input.paused_s += seconds;
+    dt_laps_begin(&metrics->laps, s);
+    begin_interval(metrics, step);
 }
 
 double dt_metrics_due_s(const struct dt_metrics *metrics, const struct dt_session *s)
 {
     double every_s = s->config->output.log_every_s;
-    return every_s > 0 ? metrics->begin_s + metrics->paused_s + every_s : INFINITY;
+    double passed_s = dt_laps_total(&metrics->laps) - dt_laps_total(&metrics->mark);
+    return every_s > 0 ? metrics->laps.at_s + every_s - passed_s : INFINITY;
 }
 
 /* The end of a message: the checkpoint to return to. */
@@ -137,6 +130,10 @@ static dt_status check_scale(struct dt_loss_scale *scale, struct dt_session *s, 
         (long long)last, (double)scale->scale, where_from(checkpoint), checkpoint);
 }
 
+#define FIELD(NAME, field) #field,
+static const char *const lap_fields[] = {DT_LAP_LIST(FIELD)};
+#undef FIELD
+
 /* Sums over the ranks. */
 enum {
     SUM_LOSS,
@@ -145,30 +142,35 @@ enum {
     SUM_FINITE,
     SUM_TOP1,
     SUM_TOP5,
-    SUM_WAIT,
-    SUM_COMM,
-    SUM_ELAPSED,
     SUM_BAD_NOW,
     SUM_BAD_BEFORE,
-    N_SUMS
+    SUM_LAPS,
+    N_SUMS = SUM_LAPS + DT_N_LAPS
 };
+
+static double sum_of(const double laps[DT_N_LAPS])
+{
+    double sum_s = 0;
+    for (int i = 0; i < DT_N_LAPS; i++)
+        sum_s += laps[i];
+    return sum_s;
+}
 
 /* Rank 0 prints the mean of all ranks. */
 static void log_own(const struct dt_session *s, const double *own, int64_t step, double n_steps)
 {
+    const double *laps = &own[SUM_LAPS];
     if (s->rank != 0)
         dt_log(DT_LOG_INFO,
                "step %" PRId64 ": this rank's loss %.4f, ms per step: %.3g, waiting for data %.3g",
-               step, own[SUM_LOSS] / own[SUM_WEIGHT], 1e3 * own[SUM_ELAPSED] / n_steps,
-               1e3 * own[SUM_WAIT] / n_steps);
+               step, own[SUM_LOSS] / own[SUM_WEIGHT], 1e3 * sum_of(laps) / n_steps,
+               1e3 * laps[DT_LAP_DATA] / n_steps);
 }
 
 static dt_status sum_up(const struct dt_metrics *metrics, struct dt_session *s,
                         const struct dt_counters *counters, double *sums, int64_t step)
 {
-    struct dt_plan_times times;
     uint64_t n_bad_now, n_bad_before;
-    dt_plan_get_times(s->plan, &times);
     dt_loader_bad_positions(s->train, &n_bad_now, &n_bad_before);
     sums[SUM_LOSS] = counters->loss;
     sums[SUM_WEIGHT] = counters->weight;
@@ -176,11 +178,10 @@ static dt_status sum_up(const struct dt_metrics *metrics, struct dt_session *s,
     sums[SUM_FINITE] = (double)counters->n_finite;
     sums[SUM_TOP1] = (double)counters->top1;
     sums[SUM_TOP5] = (double)counters->top5;
-    sums[SUM_WAIT] = dt_loader_wait_s(s->train) - metrics->wait_s;
-    sums[SUM_COMM] = times.comm_s;
-    sums[SUM_ELAPSED] = dt_clock_s() - metrics->begin_s - metrics->paused_s;
     sums[SUM_BAD_NOW] = (double)n_bad_now;
     sums[SUM_BAD_BEFORE] = (double)n_bad_before;
+    for (int i = 0; i < DT_N_LAPS; i++)
+        sums[SUM_LAPS + i] = metrics->laps.s[i] - metrics->mark.s[i];
     log_own(s, sums, step, (double)(step - metrics->first_step));
     return dt_comm_sum_f64(s->comm, sums, N_SUMS);
 }
@@ -191,7 +192,9 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
     struct dt_counters counters;
     struct dt_loss_scale scale = {0};
     double sums[N_SUMS], n_steps = (double)(step - metrics->first_step);
+    dt_lap(&metrics->laps, s, DT_LAP_OTHER);
     DT_TRY(s->backend->download(s->device, &counters));
+    dt_lap(&metrics->laps, s, DT_LAP_COMPUTE); /* of steps that a device with queues had left */
     DT_TRY(sum_up(metrics, s, &counters, sums, step));
     DT_TRY(dt_session_check_bad(s->train, fmax(sums[SUM_BAD_NOW], sums[SUM_BAD_BEFORE])));
     int64_t first = metrics->first_step;
@@ -200,7 +203,7 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
     DT_TRY(check_scale(&scale, s, counters.n_skipped, step, checkpoint));
 
     double n = sums[SUM_IMAGES], rank_steps = n_steps * s->n_ranks;
-    double step_s = sums[SUM_ELAPSED] / rank_steps;
+    double step_s = sum_of(&sums[SUM_LAPS]) / rank_steps;
     metrics->step_s = metrics->step_s > 0 ? 0.7 * metrics->step_s + 0.3 * step_s : step_s;
     const struct dt_field all[] = {
         DT_INT("step", step),
@@ -210,23 +213,25 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
         DT_NUM("top1", 100 * sums[SUM_TOP1] / n),
         DT_NUM("lr", lr),
         DT_NUM("images_per_s", n / n_steps / step_s),
-        DT_NUM("data_wait_s", sums[SUM_WAIT] / rank_steps),
+        DT_NUM("step_s", step_s),
         DT_NUM("elapsed_s", dt_clock_s() - metrics->start_s),
         DT_NUM("eta_s", metrics->step_s * (double)(s->last_step - step)),
     };
-    struct dt_field fields[DT_COUNT(all) + 4];
+    struct dt_field fields[DT_COUNT(all) + DT_N_LAPS + 3];
     int n_fields = DT_COUNT(all);
     memcpy(fields, all, sizeof all);
+    for (int i = 0; i < DT_N_LAPS; i++)
+        if (i != DT_LAP_COMM || dt_session_has_times(s))
+            fields[n_fields++] =
+                (struct dt_field)DT_NUM(lap_fields[i], sums[SUM_LAPS + i] / rank_steps);
     if (dt_session_has_top5(s))
         fields[n_fields++] = (struct dt_field)DT_NUM("top5", 100 * sums[SUM_TOP5] / n);
-    if (dt_session_has_times(s))
-        fields[n_fields++] = (struct dt_field)DT_NUM("comm_s", sums[SUM_COMM] / rank_steps);
     if (dt_session_scales_loss(s)) {
         fields[n_fields++] = (struct dt_field)DT_NUM("loss_scale", (double)scale.scale);
         fields[n_fields++] = (struct dt_field)DT_INT("skipped_steps", counters.n_skipped);
     }
+    begin_interval(metrics, step); /* the report itself is part of the next one */
     dt_report_event(s->report, "step", fields, n_fields);
-    begin_interval(metrics, s, step);
     return DT_OK;
 }
 
@@ -246,16 +251,18 @@ enum {
 
 void dt_metrics_begin_input(struct dt_metrics *metrics, const struct dt_session *s, int64_t step)
 {
-    metrics->input = (struct dt_input_mark){.step = step, .begin_s = dt_clock_s()};
+    dt_lap(&metrics->laps, s, DT_LAP_OTHER);
+    metrics->input = (struct dt_input_mark){.step = step, .total_s = dt_laps_total(&metrics->laps)};
     dt_loader_times(s->train, &metrics->input.times);
 }
 
-static dt_status sum_input(const struct dt_input_mark *mark, struct dt_session *s, int64_t step,
+static dt_status sum_input(const struct dt_metrics *metrics, struct dt_session *s, int64_t step,
                            double *sums, double *longest_wait_s)
 {
+    const struct dt_input_mark *mark = &metrics->input;
     struct dt_loader_times now;
     dt_loader_times(s->train, &now);
-    double elapsed_s = dt_clock_s() - mark->begin_s - mark->paused_s;
+    double elapsed_s = dt_laps_total(&metrics->laps) - mark->total_s;
     double wait_s = now.wait_s - mark->times.wait_s, read_s = now.read_s - mark->times.read_s;
     double work_s = now.decode_s - mark->times.decode_s;
     double n = (double)(now.images - mark->times.images);
@@ -307,7 +314,8 @@ dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_session 
     int64_t n_steps = step - metrics->input.step;
     if (n_steps < least)
         return DT_OK;
-    DT_TRY(sum_input(&metrics->input, s, step, sums, &longest_wait_s));
+    dt_lap(&metrics->laps, s, DT_LAP_OTHER);
+    DT_TRY(sum_input(metrics, s, step, sums, &longest_wait_s));
     dt_metrics_begin_input(metrics, s, step);
     if (s->rank != 0)
         return DT_OK;

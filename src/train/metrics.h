@@ -2,22 +2,21 @@
 #ifndef DTRAIN_TRAIN_METRICS_H
 #define DTRAIN_TRAIN_METRICS_H
 
-#include "train/session.h"
+#include "train/laps.h"
 
 /* Clock and counter values at the start of a stretch of training. */
 struct dt_input_mark {
     int64_t step;
-    double begin_s, paused_s;
+    double total_s; /* dt_laps_total */
     struct dt_loader_times times;
 };
 
 struct dt_metrics {
     double start_s;     /* when the first interval began */
     int64_t first_step; /* of the interval */
-    double begin_s;     /* when it began */
-    double wait_s;      /* dt_loader_wait_s at that time */
-    double paused_s;    /* evaluation and saving inside the interval */
-    double step_s;      /* mean over intervals so far, weighted towards recent ones */
+    struct dt_laps laps;
+    struct dt_laps mark; /* the laps when the interval began */
+    double step_s;       /* mean over intervals so far, weighted towards recent ones */
     struct dt_input_mark input;
 };
 
@@ -39,7 +38,5 @@ dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_session 
                                   int64_t epoch, int64_t least);
 /* The dt_clock_s at which output.log_every_s makes the next progress line due. */
 double dt_metrics_due_s(const struct dt_metrics *metrics, const struct dt_session *s);
-/* Excludes `seconds` that were not spent on training. */
-void dt_metrics_pause(struct dt_metrics *metrics, double seconds);
 
 #endif

@@ -27,6 +27,7 @@ struct run {
     struct dt_timeline timeline;
     struct dt_run_folder folder; /* rank 0 */
     struct dt_watchdog *watchdog;
+    struct dt_due due;       /* after the step under way */
     const char *stop_reason; /* NULL = continue */
     bool was_complete;       /* nothing to do */
     double top1;             /* of the last evaluation, -1 = none */

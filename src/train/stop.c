@@ -1,5 +1,5 @@
 /* Stopping on request. A signal only sets a flag; the flags and clocks of all ranks are compared by
- * a small collective, so that every rank stops after the same step. */
+ * a small collective beside the work, so that every rank stops after the same step. */
 #include "train/stop.h"
 
 #include <math.h>
@@ -132,28 +132,57 @@ static int find_own_reason(const struct dt_stop *stop, double now_s)
     return stop->end_reason == reasons[ALLOCATION].text ? ALLOCATION : MAX_TIME;
 }
 
-dt_status dt_stop_check(struct dt_stop *stop, struct dt_comm *comm, int64_t step,
-                        struct dt_due *due)
+/* What ranks exchange; the status alone in most steps. */
+enum { FAILED, REASON, SAVE, LOG, STEP_S, N_ASKED };
+
+dt_status dt_stop_ask(struct dt_stop *stop, struct dt_comm *comm, int64_t step, dt_status status)
+{
+    const double forget = 0.75;
+    double most[N_ASKED] = {status != DT_OK}, now_s = dt_clock_s();
+    stop->asks_all = step >= stop->next_step;
+    if (!stop->asks_all)
+        return dt_comm_begin_max(comm, most, 1);
+    int64_t n_new = step - stop->checked_step; /* 0 before the first step */
+    double step_s = n_new > 0 ? (now_s - stop->checked_s) / (double)n_new : 0;
+    bool decides = dt_comm_rank(comm) == 0;
+    stop->step_s = fmax(step_s, forget * stop->step_s);
+    stop->checked_s = now_s;
+    stop->checked_step = step;
+    most[REASON] = find_own_reason(stop, now_s);
+    most[SAVE] = decides && now_s >= stop->save_at_s;
+    most[LOG] = decides && now_s >= stop->log_at_s;
+    most[STEP_S] = stop->step_s;
+    return dt_comm_begin_max(comm, most, N_ASKED);
+}
+
+dt_status dt_stop_hear(struct dt_stop *stop, struct dt_comm *comm, dt_status status,
+                       struct dt_due *due)
 {
     enum { MAX_STEPS = 64 };
-    const double interval_s = 0.5, forget = 0.75;
+    const double interval_s = 0.5;
+    double most[N_ASKED] = {0};
+    *due = (struct dt_due){0};
+    DT_TRY(dt_comm_end_max(comm, most));
+    if (most[FAILED] > 0)
+        return dt_comm_agree(comm, status);
+    if (!stop->asks_all)
+        return DT_OK;
+    stop->step_s = most[STEP_S];
+    double n_steps = stop->step_s > 0 ? interval_s / stop->step_s : 1;
+    stop->next_step = stop->checked_step + (n_steps < 1           ? 1
+                                            : n_steps > MAX_STEPS ? MAX_STEPS
+                                                                  : (int)n_steps);
+    *due = (struct dt_due){
+        .stop = reasons[(int)most[REASON]].text, .save = most[SAVE] > 0, .log = most[LOG] > 0};
+    return DT_OK;
+}
+
+dt_status dt_stop_check(struct dt_stop *stop, struct dt_comm *comm, int64_t step, dt_status status,
+                        struct dt_due *due)
+{
     *due = (struct dt_due){0};
     if (step < stop->next_step)
         return DT_OK;
-    double now_s = dt_clock_s();
-    int64_t n_new = step - stop->checked_step; /* 0 before the first step */
-    double step_s = n_new > 0 ? (now_s - stop->checked_s) / (double)n_new : 0;
-    stop->step_s = fmax(step_s, forget * stop->step_s);
-    bool decides = dt_comm_rank(comm) == 0;
-    double most[] = {find_own_reason(stop, now_s), decides && now_s >= stop->save_at_s,
-                     decides && now_s >= stop->log_at_s, stop->step_s};
-    DT_TRY(dt_comm_max_f64(comm, most, DT_COUNT(most)));
-    stop->step_s = most[3];
-    double n_steps = stop->step_s > 0 ? interval_s / stop->step_s : 1;
-    stop->next_step = step + (n_steps < 1 ? 1 : n_steps > MAX_STEPS ? MAX_STEPS : (int)n_steps);
-    stop->checked_s = now_s;
-    stop->checked_step = step;
-    *due = (struct dt_due){
-        .stop = reasons[(int)most[0]].text, .save = most[1] > 0, .log = most[2] > 0};
-    return DT_OK;
+    DT_TRY(dt_stop_ask(stop, comm, step, status));
+    return dt_stop_hear(stop, comm, status, due);
 }

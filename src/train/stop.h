@@ -16,6 +16,7 @@ struct dt_stop {
     double step_s;                      /* recent maximum */
     double checked_s;
     int64_t checked_step, next_step;
+    bool asks_all; /* what was sent last: everything, or the status only */
 };
 
 /* Actions that are due now, the same on all ranks. */
@@ -30,11 +31,18 @@ void dt_stop_catch_signals(void);
 /* The end is begin_s + limit_s (0 = none), or 30 s before SLURM_JOB_END_TIME if that comes first;
  * an implausible value of that is ignored with a warning. `step` updates are done. */
 void dt_stop_init(struct dt_stop *stop, double limit_s, double begin_s, int64_t step);
-/* Communicates only about twice a second, at steps that all ranks compute from shared numbers.
- * Stops 2 x (save + step) before the end. Collective: call before the first step, after every step,
- * and after every batch of an evaluation, with a batch counter and a separate dt_stop
+/* An agreement of all ranks on their statuses and, about twice a second, at steps that all compute
+ * from shared numbers, on what is due: stops come 2 x (save + step) before the end. `ask` only
+ * sends, `hear` waits for the answer: what lies between hides the latency of the network. `step`
+ * updates are done. If a rank asked with a failure, `hear` returns it on all ranks like
+ * dt_comm_agree. Both collective, once per step. */
+dt_status dt_stop_ask(struct dt_stop *stop, struct dt_comm *comm, int64_t step, dt_status status);
+dt_status dt_stop_hear(struct dt_stop *stop, struct dt_comm *comm, dt_status status,
+                       struct dt_due *due);
+/* Both at once, and nothing when only statuses would be compared: before the first step, and after
+ * every batch of an evaluation, with a batch counter and a separate dt_stop
  * (dt_stop_begin_batches). */
-dt_status dt_stop_check(struct dt_stop *stop, struct dt_comm *comm, int64_t step,
+dt_status dt_stop_check(struct dt_stop *stop, struct dt_comm *comm, int64_t step, dt_status status,
                         struct dt_due *due);
 /* A stop with the same limits that counts batches from 0. */
 void dt_stop_begin_batches(struct dt_stop *batches, const struct dt_stop *stop);

@@ -20,47 +20,58 @@
 
 /* --- One step --- */
 
-/* Time of this rank alone: waiting for data, and working without waiting for others. */
-struct own_time {
-    double data_s, work_s;
-};
-
-static double comm_s(const struct dt_session *s)
+static void lap(struct run *r, enum dt_lap kind)
 {
-    struct dt_plan_times times;
-    dt_plan_get_times(s->plan, &times);
-    return times.comm_s;
+    dt_lap(&r->metrics.laps, &r->session, kind);
 }
 
-static dt_status next_batch(struct run *r, const struct dt_batch **batch, struct own_time *own)
+static dt_status next_batch(struct run *r, const struct dt_batch **batch)
 {
-    double begin_s = dt_clock_s();
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_DATA);
     dt_fault_at_section(DT_SECTION_DATA);
-    dt_status status = dt_save_policy_poll(&r->save_policy);
-    if (status == DT_OK)
-        status = dt_loader_next(r->session.train, batch);
-    own->data_s += dt_clock_s() - begin_s;
-    /* Reads fail in the middle of a run: all ranks leave with one message. */
-    return dt_comm_agree(r->session.comm, status);
+    lap(r, DT_LAP_OTHER);
+    dt_status status = dt_loader_next(r->session.train, batch);
+    lap(r, DT_LAP_DATA);
+    if (!*batch && status == DT_OK)
+        DT_FAIL(DT_ERR_INTERNAL, "the epoch ended before step %" PRId64, r->at.step + 1);
+    return status;
 }
 
-static dt_status train_step(struct run *r, struct own_time *own)
+static dt_status ask(struct run *r, dt_status status)
+{
+    r->stop.save_at_s = dt_save_policy_due_s(&r->save_policy);
+    r->stop.save_s = r->save_policy.longest_s;
+    r->stop.log_at_s = dt_metrics_due_s(&r->metrics, &r->session);
+    return dt_stop_ask(&r->stop, r->session.comm, r->at.step, status);
+}
+
+static dt_status hear(struct run *r, dt_status status)
+{
+    return dt_stop_hear(&r->stop, r->session.comm, status, &r->due);
+}
+
+/* Reads and saves fail in the middle of a run on one rank: it ends the step with the others, which
+ * learn of it meanwhile, and all leave with one message. */
+static dt_status train_step(struct run *r)
 {
     struct dt_session *s = &r->session;
     struct dt_scalars scalars = dt_session_scalars(s, r->at.step);
+    dt_status own = dt_save_policy_poll(&r->save_policy);
     for (int pass = 0; pass < s->n_passes; pass++) {
         const struct dt_batch *batch = NULL;
-        DT_TRY(next_batch(r, &batch, own));
+        dt_status status = next_batch(r, &batch);
+        own = own == DT_OK ? status : own;
         if (!batch)
-            DT_FAIL(DT_ERR_INTERNAL, "the epoch ended before step %u", scalars.step);
-        double begin_s = dt_clock_s(), waited_s = comm_s(s);
+            return own;
+        if (pass == s->n_passes - 1)
+            DT_TRY(ask(r, own));
+        lap(r, DT_LAP_OTHER);
         dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
         dt_fault_at_section(DT_SECTION_COMPUTE);
         DT_TRY(dt_session_pass(s, batch, &scalars, pass));
-        own->work_s += dt_clock_s() - begin_s - (comm_s(s) - waited_s);
+        lap(r, DT_LAP_COMPUTE);
     }
-    return DT_OK;
+    return hear(r, own);
 }
 
 static void advance(struct dt_checkpoint *at, const struct dt_session *s)
@@ -91,24 +102,32 @@ static void count_step(struct run *r, double seconds)
 
 static dt_status run_step(struct run *r)
 {
-    struct own_time own = {0};
+    const struct dt_laps *laps = &r->metrics.laps, before = *laps;
     double begin_s = dt_clock_s();
-    DT_TRY(train_step(r, &own));
+    DT_TRY(train_step(r));
     dt_timeline_add(r->at.step + 1, begin_s);
     advance(&r->at, &r->session);
     count_step(r, dt_clock_s() - begin_s);
     if (r->n_step_s == 1)
         dt_metrics_begin_input(&r->metrics, &r->session, r->at.step);
-    return dt_stragglers_step(&r->stragglers, r->at.step, own.data_s, own.work_s);
+    return dt_stragglers_step(&r->stragglers, r->at.step,
+                              laps->s[DT_LAP_DATA] - before.s[DT_LAP_DATA],
+                              laps->s[DT_LAP_COMPUTE] - before.s[DT_LAP_COMPUTE]);
 }
 
 /* --- What is due after a step --- */
 
-/* Excludes time that was not spent on training. */
-static void pause_clocks(struct run *r, double seconds)
+/* The time from `begin_pause` to `end_pause` is not spent on steps. */
+static void begin_pause(struct run *r)
 {
-    dt_metrics_pause(&r->metrics, seconds);
-    dt_stop_pause(&r->stop, seconds);
+    lap(r, DT_LAP_OTHER);
+}
+
+static void end_pause(struct run *r)
+{
+    const double begin_s = r->metrics.laps.at_s;
+    lap(r, DT_LAP_PAUSE);
+    dt_stop_pause(&r->stop, r->metrics.laps.at_s - begin_s);
 }
 
 /* *is_best: the best so far. A stop leaves the evaluation to the next run. */
@@ -116,10 +135,10 @@ static dt_status evaluate(struct run *r, bool *is_best)
 {
     struct dt_session *s = &r->session;
     struct dt_eval_result result;
-    double begin_s = dt_clock_s();
+    begin_pause(r);
     *is_best = false;
     DT_TRY(dt_session_evaluate(s, &result, &r->stop));
-    pause_clocks(r, dt_clock_s() - begin_s);
+    end_pause(r);
     r->stop_reason = result.stop;
     r->at.eval_due = result.stop != NULL;
     if (result.stop)
@@ -142,14 +161,14 @@ static dt_status evaluate(struct run *r, bool *is_best)
 /* `must`: even if that means waiting for a save under way. */
 static dt_status save_state(struct run *r, bool must)
 {
-    double begin_s = dt_clock_s();
     bool is_off = false;
+    begin_pause(r);
     if (!must)
         DT_TRY(dt_save_policy_put_off(&r->save_policy, &is_off));
     if (is_off)
         return DT_OK;
     DT_TRY(dt_save_policy_begin(&r->save_policy, &r->at));
-    pause_clocks(r, dt_clock_s() - begin_s);
+    end_pause(r);
     return DT_OK;
 }
 
@@ -167,16 +186,6 @@ static dt_status report_metrics(struct run *r)
                              dt_schedule_lr(&s->schedule, at->step - 1), r->save_policy.last);
 }
 
-static dt_status find_due(struct run *r, struct dt_due *due)
-{
-    r->stop.save_at_s = dt_save_policy_due_s(&r->save_policy);
-    r->stop.save_s = r->save_policy.longest_s;
-    r->stop.log_at_s = dt_metrics_due_s(&r->metrics, &r->session);
-    DT_TRY(dt_stop_check(&r->stop, r->session.comm, r->at.step, due));
-    r->stop_reason = due->stop;
-    return DT_OK;
-}
-
 static bool is_finished(const struct run *r)
 {
     return r->stop_reason || dt_run_is_complete(r);
@@ -187,10 +196,9 @@ static dt_status after_step(struct run *r)
     struct dt_session *s = &r->session;
     const struct dt_config *config = s->config;
     const struct dt_checkpoint *at = &r->at;
-    struct dt_due due = {0};
     bool epoch_end = at->batch == 0, end = at->step == s->last_step, is_best = false;
-    if (!end)
-        DT_TRY(find_due(r, &due));
+    const struct dt_due due = end ? (struct dt_due){0} : r->due;
+    r->stop_reason = due.stop;
     bool eval_due = s->val && (end || (epoch_end && is_due(at->epoch, config->eval.every_epochs)));
     bool save_due = end || due.save || due.stop ||
                     is_due(at->step, config->checkpoint.every_steps) ||
@@ -215,9 +223,10 @@ static dt_status after_step(struct run *r)
 /* Does what an earlier run left to do, and obeys a stop requested while this run started. */
 static dt_status before_steps(struct run *r)
 {
-    struct dt_due due;
     bool is_best;
-    DT_TRY(find_due(r, &due));
+    DT_TRY(ask(r, DT_OK));
+    DT_TRY(hear(r, DT_OK));
+    r->stop_reason = r->due.stop;
     if (r->at.eval_due && !r->stop_reason)
         DT_TRY(evaluate(r, &is_best));
     if (is_finished(r) && (r->save_policy.begun_step != r->at.step || !r->stop_reason))
@@ -238,14 +247,14 @@ static dt_status report_input(struct run *r)
 static dt_status unfreeze(struct run *r)
 {
     struct dt_session *s = &r->session;
-    double begin_s = dt_clock_s();
     if (!s->is_frozen || dt_session_freezes(s, r->at.epoch))
         return DT_OK;
+    begin_pause(r);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
     DT_TRY(dt_session_unfreeze(s));
     if (s->rank == 0)
         dt_writer_set_plan(r->save_policy.writer, s->plan);
-    pause_clocks(r, dt_clock_s() - begin_s);
+    end_pause(r);
     if (s->rank == 0)
         dt_log(DT_LOG_INFO, "after %" PRId64 " epoch%s: all parameters are trained from here on",
                r->at.epoch, r->at.epoch == 1 ? "" : "s");
@@ -255,9 +264,9 @@ static dt_status unfreeze(struct run *r)
 /* Begins or ends the timeline if that is due before `step`. */
 static void trace(struct run *r, int64_t step)
 {
-    double begin_s = dt_clock_s();
+    begin_pause(r);
     dt_timeline_step(&r->timeline, step);
-    pause_clocks(r, dt_clock_s() - begin_s);
+    end_pause(r);
 }
 
 static dt_status train(struct run *r)

@@ -104,6 +104,26 @@ static void test_sums(void **state)
     assert_all(max[0] == n - 1 && max[1] == -1.0);
 }
 
+/* Values that travel beside other calls; their buffer may be changed meanwhile. */
+static void test_max_beside(void **state)
+{
+    (void)state;
+    double wait_s = dt_comm_wait_s(comm);
+    for (int count = 1; count <= DT_COMM_MAXIMA; count++) {
+        double values[DT_COMM_MAXIMA] = {0};
+        values[count - 1] = rank;
+        assert_ok(dt_comm_begin_max(comm, values, count));
+        assert_all(dt_comm_begin_max(comm, values, count) == DT_ERR_INTERNAL);
+        values[count - 1] = -1;
+        for (int i = 0; i < 3; i++)
+            assert_ok(dt_comm_poll(comm));
+        assert_ok(dt_comm_barrier(comm));
+        assert_ok(dt_comm_end_max(comm, values));
+        assert_all(values[count - 1] == n - 1 && (count == 1 || values[0] == 0));
+    }
+    assert_all(dt_comm_wait_s(comm) > wait_s);
+}
+
 static void test_gather(void **state)
 {
     (void)state;
@@ -258,13 +278,13 @@ int main(int argc, char **argv)
     if (!open_ranks(&argc, &argv))
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),      cmocka_unit_test(test_agree_ok),
-        cmocka_unit_test(test_agree_fail), cmocka_unit_test(test_agree_long_text),
-        cmocka_unit_test(test_bcast),      cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_gather),     cmocka_unit_test(test_find_twin),
-        cmocka_unit_test(test_binding),    cmocka_unit_test(test_binding_again),
-        cmocka_unit_test(test_launch),     cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_agree_ok),
+        cmocka_unit_test(test_agree_fail),    cmocka_unit_test(test_agree_long_text),
+        cmocka_unit_test(test_bcast),         cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_max_beside),    cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_find_twin),     cmocka_unit_test(test_binding),
+        cmocka_unit_test(test_binding_again), cmocka_unit_test(test_launch),
+        cmocka_unit_test(test_copy),          cmocka_unit_test(test_clock),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     dt_comm_close(comm);

@@ -32,7 +32,7 @@ static void set_job_end(double seconds_from_now)
 static void assert_due(struct dt_stop *stop, int64_t step, const char *reason, bool save)
 {
     struct dt_due due;
-    assert_ok(dt_stop_check(stop, comm, step, &due));
+    assert_ok(dt_stop_check(stop, comm, step, DT_OK, &due));
     bool same = due.stop && reason ? strcmp(due.stop, reason) == 0 : !due.stop && !reason;
     assert_all(same && due.save == save);
 }
@@ -189,7 +189,7 @@ static void test_same_steps(void **state)
         struct timespec pause = {.tv_nsec = (step * (rank + 3) % 7) * 100000};
         nanosleep(&pause, NULL);
         n_checks += step >= stop.next_step;
-        assert_ok(dt_stop_check(&stop, comm, step, &due));
+        assert_ok(dt_stop_check(&stop, comm, step, DT_OK, &due));
         assert_false(due.stop || due.save);
         if (step % 20)
             continue;
@@ -198,6 +198,29 @@ static void test_same_steps(void **state)
             assert_int_equal(next[r], stop.next_step);
     }
     assert_true(n_checks >= STEPS / 64);
+}
+
+/* A failure is heard at every step, also where nothing else is asked. */
+static void test_failure(void **state)
+{
+    (void)state;
+    for (int failing = 0; failing < n; failing++) {
+        struct dt_stop stop;
+        struct dt_due due;
+        dt_stop_init(&stop, 5, dt_clock_s() - 10, 0);
+        for (int64_t step = 0; step < 3; step++) {
+            stop.next_step = step == 1 ? 2 : step;
+            dt_status own = DT_OK;
+            if (step == 2 && rank == failing)
+                own = DT_ERROR(DT_ERR_DATA, "rank %d cannot read", rank);
+            assert_ok(dt_stop_ask(&stop, comm, step, own));
+            dt_status status = dt_stop_hear(&stop, comm, own, &due);
+            assert_all(status == (step == 2 ? DT_ERR_DATA : DT_OK));
+            assert_all((due.stop != NULL) == (step == 0));
+        }
+        assert_all(strstr(dt_error_text(), "cannot read") && dt_error_origin() == failing);
+        dt_error_clear();
+    }
 }
 
 static void test_batches(void **state)
@@ -243,8 +266,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_room_for_save),     cmocka_unit_test(test_room_for_step),
         cmocka_unit_test(test_long_step_fades),   cmocka_unit_test(test_allocation),
         cmocka_unit_test(test_absurd_allocation), cmocka_unit_test(test_timed_save),
-        cmocka_unit_test(test_same_steps),        cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_same_steps),        cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_batches),           cmocka_unit_test(test_signals),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     dt_comm_close(comm);

@@ -39,6 +39,18 @@ for ranks in 2 3; do
 done
 ! /usr/bin/python3 "$here/compare.py" "$(model_of "$work/one-1")" "$(model_of "$work/one-mixed-1")" \
     0.1 2> /dev/null || fail "mixing changes nothing"
+# All time of a step belongs to one kind.
+/usr/bin/python3 - "$work"/*/metrics.jsonl << 'PY' || fail "the parts of a step do not add up to it"
+import json, math, sys
+
+parts = ("data_wait_s", "compute_s", "comm_s", "sync_s", "other_s")
+lines = [json.loads(line) for name in sys.argv[1:] for line in open(name, encoding="utf-8")]
+steps = [line for line in lines if line["event"] == "step"]
+assert len(steps) >= len(sys.argv) - 1
+for step in steps:
+    assert min(step[part] for part in parts) >= 0 and step["compute_s"] > 0, step
+    assert math.isclose(sum(step[part] for part in parts), step["step_s"], rel_tol=1e-9), step
+PY
 got=0
 on_ranks 4 "$dtrain" --config "$work/config.json" --out "$work/odd" "${mix[@]}" 2> "$work/log" || got=$?
 [ "$got" = 78 ] || fail "exit code $got instead of 78 for pairs of 3 images"

@@ -112,7 +112,7 @@ def check_two():
     assert results["best top1"][0] == f"{best['top1']:.2f} %, epoch {best['epoch']}", (results, best)
     assert table_after(root, "Configuration: differences") == {"": ["fast", "slow"], "schedule.lr": ["0.02", "0.001"]}
     assert table_after(root, "Environment")["device"][0].startswith("cpu"), "device"
-    for title in ("Loss", "Accuracy", "Learning rate", "Throughput", "Waits", "Validation accuracy over time"):
+    for title in ("Loss", "Accuracy", "Learning rate", "Throughput", "Waits", "Step time", "Validation accuracy over time"):
         assert charts(root)[title].find(".//path[@class]") is not None, title
     dots = charts(root)["Accuracy"].findall(".//circle[@class='dot']")
     assert len(dots) == 2 * 4, len(dots)

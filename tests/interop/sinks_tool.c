@@ -40,10 +40,18 @@ static void send_start(struct dt_report *report, const struct dt_config *config,
 static void send_step(struct dt_report *report, int64_t step)
 {
     const int64_t epoch = (step - 1) / PER_EPOCH + 1;
-    const struct dt_field step_fields[] = {
-        DT_INT("step", step),         DT_INT("epoch", epoch), DT_NUM("loss", 100.0 / (double)step),
-        DT_NUM("top1", (double)step), DT_NUM("lr", 0.256),    DT_NUM("images_per_s", 1000),
-        DT_NUM("data_wait_s", 0.125), DT_NUM("comm_s", 0.25)};
+    const struct dt_field step_fields[] = {DT_INT("step", step),
+                                           DT_INT("epoch", epoch),
+                                           DT_NUM("loss", 100.0 / (double)step),
+                                           DT_NUM("top1", (double)step),
+                                           DT_NUM("lr", 0.256),
+                                           DT_NUM("images_per_s", 1000),
+                                           DT_NUM("data_wait_s", 0.125),
+                                           DT_NUM("comm_s", 0.25),
+                                           DT_NUM("step_s", 1),
+                                           DT_NUM("compute_s", 0.5),
+                                           DT_NUM("sync_s", 0.0625),
+                                           DT_NUM("other_s", 0.0625)};
     const struct dt_field eval[] = {DT_INT("epoch", epoch), DT_INT("step", step),
                                     DT_INT("images", 50000), DT_NUM("loss", 1),
                                     DT_NUM("top1", 60 + 0.4 * (double)step)};
