@@ -76,6 +76,8 @@ dt_status dt_comm_clock(struct dt_comm *comm, double *offset_s, double *error_s)
  * Collective, but the answer is local: ranks must agree before acting on it. */
 dt_status dt_comm_find_twin(struct dt_comm *comm, const char *identity, size_t bytes, int *twin);
 dt_status dt_comm_barrier(struct dt_comm *comm);
+/* A barrier whose waiters sleep, so that they do not disturb what others measure meanwhile. */
+dt_status dt_comm_rest(struct dt_comm *comm);
 /* Every rank passes its own status and all return the same one: DT_OK, or the status of the lowest
  * failing rank. That rank's error text becomes the error text everywhere, and dt_error_origin tells
  * which rank it was, so that the message is printed only once. */

@@ -299,6 +299,24 @@ dt_status dt_comm_barrier(struct dt_comm *comm)
     return DT_OK;
 }
 
+static int rest(struct dt_comm *comm)
+{
+    MPI_Request request;
+    int is_done = 0, code = MPI_Ibarrier(comm->control, &request);
+    while (code == MPI_SUCCESS && !is_done) {
+        code = MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+        if (!is_done)
+            dt_clock_sleep(0.001);
+    }
+    return code;
+}
+
+dt_status dt_comm_rest(struct dt_comm *comm)
+{
+    DT_MPI_WAIT("rest", rest(comm));
+    return DT_OK;
+}
+
 dt_status dt_comm_agree(struct dt_comm *comm, dt_status status)
 {
     int first = status == DT_OK ? comm->size : comm->rank;

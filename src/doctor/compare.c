@@ -10,11 +10,11 @@
 #include "base/sort.h"
 #include "doctor/doctor.h"
 
-enum { LEAST_HOSTS = 3 };             /* of two nobody knows which one is the slow one */
-static const double most_clock_s = 1; /* times of files and logs stay in order */
-static const double slow_rank = 0.5;  /* throttled, or its CPUs are taken; noise is below 20 % */
-static const double slow_disk = 0.25; /* a sync of a healthy disk varies by a factor of 2 */
-static const double slow_link = 0.5;  /* another rate or lost packets; noise is below 30 % */
+enum { LEAST_HOSTS = 3 };                /* of two nobody knows which one is the slow one */
+static const double most_clock_s = 1;    /* times of files and logs stay in order */
+static const double slow_rank = 0.5;     /* throttled, or its CPUs are taken; noise is below 20 % */
+static const double slow_disk = 0.25;    /* a sync of a healthy disk varies by a factor of 2 */
+static const double slow_link = 1.0 / 3; /* another rate or lost packets; noise is a factor of 2 */
 static const double slow_latency = 1.0 / 4; /* another path; noise of short messages is larger */
 static const double least_latency_s = 1e-3; /* below it another path costs training nothing */
 static const double slow_interface = 0.15; /* TCP on a fast interface reaches 0.2 with one stream */
@@ -81,28 +81,34 @@ static void compare_clocks(struct dt_doctor *d)
 
 /* --- Ranks and disks --- */
 
-/* Those with as many CPUs for each are alike. */
+/* `rates` of all ranks. */
+static void find_slow_ranks(struct dt_doctor *d, const double *rates, const char *what,
+                            const char *advice)
+{
+    const double median = median_of(rates, d->n_ranks);
+    for (int r = 0; r < d->n_ranks; r++)
+        if (rates[r] < slow_rank * median)
+            dt_doctor_find(d, DT_STAGE_DEVICES, DT_ERR_DEVICE,
+                           "the %s of rank %d (%s) computes %.1f times as slowly as that of the "
+                           "median rank, %.3g GFLOP/s against %.3g: %s",
+                           what, r, dt_comm_host(d->comm, r), median / rates[r], rates[r] / 1e9,
+                           median / 1e9, advice);
+}
+
 static void compare_ranks(struct dt_doctor *d)
 {
-    double *like;
-    if (DT_NEW(like, (size_t)d->n_ranks) != DT_OK)
+    double *rates;
+    if (DT_NEW(rates, (size_t)d->n_ranks) != DT_OK)
         return;
-    for (int r = 0; r < d->n_ranks; r++) {
-        const struct dt_patient *own = &d->all[r];
-        for (int i = 0; i < d->n_ranks; i++)
-            like[i] = d->all[i].n_cpus * own->n_sharing == own->n_cpus * d->all[i].n_sharing
-                          ? d->all[i].flops_per_s
-                          : NAN;
-        const double median = median_of(like, d->n_ranks);
-        if (own->flops_per_s < slow_rank * median)
-            dt_doctor_find(d, DT_STAGE_DEVICES, DT_ERR_DEVICE,
-                           "rank %d (%s) computes %.1f times as slowly as the median rank, %.3g "
-                           "against %.3g GFLOP/s: see what else runs there (top) and whether it "
-                           "is throttled (turbostat, nvidia-smi -q -d PERFORMANCE)",
-                           r, dt_comm_host(d->comm, r), median / own->flops_per_s,
-                           own->flops_per_s / 1e9, median / 1e9);
-    }
-    free(like);
+    for (int r = 0; r < d->n_ranks; r++)
+        rates[r] = d->all[r].cpu_flops_per_s;
+    find_slow_ranks(d, rates, "CPU",
+                    "see whether it is throttled (turbostat, cpupower frequency-info)");
+    for (int r = 0; r < d->n_ranks; r++)
+        rates[r] = d->all[r].gpu_flops_per_s;
+    find_slow_ranks(d, rates, "GPU",
+                    "see whether it is throttled or shared (nvidia-smi -q -d PERFORMANCE, PIDS)");
+    free(rates);
 }
 
 static void compare_disks(struct dt_doctor *d)
@@ -173,7 +179,7 @@ static void find_best(double *best, const struct dt_doctor *d, const struct meas
 static void judge_links(struct dt_doctor *d, const struct measure *m, double *best, bool *is_bad)
 {
     static const char advice[] = "check cable, port and switch (ethtool, ip -s link), or take "
-                                 "another network with --mca btl_tcp_if_include";
+                                 "another network with --mca btl_tcp_if_include NAME";
     char own[32], normal[32];
     find_best(best, d, m);
     const double median = median_of(best, d->n_hosts);

@@ -4,9 +4,11 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/build.h"
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/isa.h"
 #include "base/memory.h"
@@ -16,6 +18,9 @@
  * 4 MiB, NCCL's buffers about 32 MiB for each neighbour it cannot reach otherwise. */
 static const double mib = 1 << 20;
 enum { SHARED_MIB_MPI = 8, SHARED_MIB_NCCL = 64, LOCKED_MIB = 64 };
+
+static const double burst_s = 0.2;
+static const double least_share = 0.5; /* a rank with CPUs of its own gets nearly all of one */
 
 static void look_at_memory(struct dt_doctor *d)
 {
@@ -74,6 +79,46 @@ static dt_status open_device(struct dt_doctor *d)
     return DT_OK;
 }
 
+/* --- Speed --- */
+
+/* Some thousand multiply-adds; the result depends on all of them. */
+static float compute(float *values, int n)
+{
+    float sum = 0;
+    for (int round = 0; round < 64; round++)
+        for (int i = 0; i < n; i++)
+            values[i] = values[i] * 0.999f + 0.001f;
+    for (int i = 0; i < n; i++)
+        sum += values[i];
+    return sum;
+}
+
+static double thread_s(void)
+{
+    struct timespec used = {0};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}
+
+/* One thread of each rank at the same time. The shortest of many short pieces is what the CPU can
+ * do, undisturbed; the share is how much of it this rank gets. */
+static void measure_cpu(struct dt_patient *own)
+{
+    enum { N = 4096, OPERATIONS = 2 * 64 * N };
+    static float values[N];
+    float sum = 0;
+    const double begin_s = dt_clock_s(), begin_thread_s = thread_s();
+    double shortest_s = INFINITY, now_s = begin_s;
+    while (now_s - begin_s < burst_s) {
+        const double last_s = now_s;
+        sum += compute(values, N);
+        now_s = dt_clock_s();
+        shortest_s = fmin(shortest_s, now_s - last_s);
+    }
+    own->cpu_share = (thread_s() - begin_thread_s) / (now_s - begin_s);
+    own->cpu_flops_per_s = (sum < 0 ? 0 : OPERATIONS) / shortest_s / dt_fault_slowness();
+}
+
 /* Opens this rank's device; *all: every rank has one of the same kind, and its own. */
 static dt_status try_device(struct dt_doctor *d, bool *all)
 {
@@ -111,10 +156,19 @@ dt_status dt_doctor_devices(struct dt_doctor *d)
     look_at_memory(d);
     dt_doctor_interfaces(&d->own);
     check_locked_memory(d);
+    DT_TRY(dt_comm_barrier(d->comm));
+    measure_cpu(&d->own);
+    if (d->own.cpu_share < least_share)
+        dt_doctor_warn(d, DT_STAGE_DEVICES,
+                       "less than half of a CPU is left for a thread: there are more ranks than "
+                       "CPUs, or other programs (top), or a limit (cpu.max)");
+    DT_TRY(dt_comm_rest(d->comm));
     DT_TRY(try_device(d, &d->has_device));
     if (!d->has_device)
         return DT_OK;
+    if (d->bench.session.backend == &dt_backend_cpu)
+        return DT_OK;
     DT_TRY(dt_bench_peaks(&d->bench));
-    d->own.flops_per_s = d->bench.own.peak_flops_per_s / dt_fault_slowness();
+    d->own.gpu_flops_per_s = d->bench.own.peak_flops_per_s;
     return DT_OK;
 }

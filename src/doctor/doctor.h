@@ -47,8 +47,9 @@ struct dt_patient {
     int n_interfaces;      /* of a host */
     struct dt_interface interfaces[DT_INTERFACES];
     double memory_bytes, memory_free_bytes;
-    double clock_s; /* time of day, ahead of rank 0's */
-    double flops_per_s;
+    double clock_s;                    /* time of day, ahead of rank 0's */
+    double cpu_flops_per_s, cpu_share; /* of one thread: at best; CPU time by wall time */
+    double gpu_flops_per_s;
     double disk_free_bytes, write_bytes_per_s; /* of a host, in the run folder */
     int n_findings;
     struct dt_finding findings[DT_FINDINGS_OF_RANK];

@@ -37,7 +37,9 @@ static void write_ranks(const struct dt_doctor *d, struct dt_jsonw *w)
         dt_jsonw_bool(w, "is_bound", own->n_sharing == 1);
         dt_jsonw_string(w, "gpu", own->gpu);
         dt_jsonw_string(w, "build", own->build);
-        dt_jsonw_number(w, "flops_per_s", own->flops_per_s);
+        dt_jsonw_number(w, "cpu_flops_per_s", own->cpu_flops_per_s);
+        dt_jsonw_number(w, "cpu_share", own->cpu_share);
+        dt_jsonw_number(w, "gpu_flops_per_s", own->gpu_flops_per_s);
         dt_jsonw_close(w, '}');
     }
     dt_jsonw_close(w, ']');

@@ -1,5 +1,6 @@
 /* The clocks of the hosts, and the time of messages between pairs of ranks: between all hosts if
  * they are few, otherwise in the order of a ring; and between neighbours on a host. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
 
 enum {
     HOSTS_ALL_PAIRS = 8,
+    N_PASSES = 2, /* over all pairs; the better one counts */
     N_ECHOES = 100,
     N_REPETITIONS = 3,
     LEAST_BYTES = 64 << 10,
@@ -51,7 +53,8 @@ static dt_status measure_latency(struct dt_doctor *d, struct dt_pair *p)
         s[n++] = (dt_clock_s() - sent_s) / 2;
     }
     dt_sort_f64(s, (size_t)n);
-    p->latency_s = dt_percentile_f64(s, (size_t)n, 0.5);
+    const double median_s = dt_percentile_f64(s, (size_t)n, 0.5);
+    p->latency_s = p->latency_s > 0 ? fmin(p->latency_s, median_s) : median_s;
     return DT_OK;
 }
 
@@ -70,6 +73,11 @@ static dt_status time_message(struct dt_doctor *d, struct dt_pair *p, void *data
     return DT_OK;
 }
 
+static double rate(int64_t bytes, double seconds, double empty_s)
+{
+    return (double)bytes / (seconds > 2 * empty_s ? seconds - empty_s : seconds);
+}
+
 /* Doubles the message until it takes long, then the best of some: whatever disturbs, delays. */
 static dt_status measure_bandwidth(struct dt_doctor *d, struct dt_pair *p, void *data)
 {
@@ -78,14 +86,12 @@ static dt_status measure_bandwidth(struct dt_doctor *d, struct dt_pair *p, void 
         DT_TRY(time_message(d, p, data, bytes, true, &forth_s));
         DT_TRY(time_message(d, p, data, bytes, false, &back_s));
         const double empty_s = 2 * p->latency_s;
-        const double forth = (double)bytes / (forth_s > empty_s ? forth_s - empty_s : forth_s);
-        const double back = (double)bytes / (back_s > empty_s ? back_s - empty_s : back_s);
-        p->forth_bytes_per_s = forth > p->forth_bytes_per_s ? forth : p->forth_bytes_per_s;
-        p->back_bytes_per_s = back > p->back_bytes_per_s ? back : p->back_bytes_per_s;
-        if (bytes == MOST_BYTES || forth_s + back_s > long_s)
-            left--;
-        else
-            bytes *= 2;
+        const bool is_large = bytes == MOST_BYTES || forth_s + back_s > long_s;
+        if (is_large && left-- > 0) {
+            p->forth_bytes_per_s = fmax(p->forth_bytes_per_s, rate(bytes, forth_s, empty_s));
+            p->back_bytes_per_s = fmax(p->back_bytes_per_s, rate(bytes, back_s, empty_s));
+        }
+        bytes = is_large ? bytes : 2 * bytes;
         /* The measuring side decides. */
         int64_t next[] = {bytes, left};
         DT_TRY(send(d, p, next, sizeof next, true));
@@ -154,6 +160,19 @@ out:
     return status;
 }
 
+/* What is not measured at once must not disturb it. */
+static dt_status measure_pairs(struct dt_doctor *d, int n_remote, void *data)
+{
+    const bool one_by_one = d->n_hosts <= HOSTS_ALL_PAIRS;
+    const int n_even = (n_remote + 1) / 2;
+    for (int i = 0; i < d->n_pairs; i++) {
+        if (i == n_remote || (i < n_remote && (one_by_one || i == n_even)))
+            DT_TRY(dt_comm_rest(d->comm));
+        DT_TRY(measure_pair(d, &d->pairs[i], data));
+    }
+    return dt_comm_rest(d->comm);
+}
+
 dt_status dt_doctor_network(struct dt_doctor *d)
 {
     const size_t most_pairs = (size_t)d->n_ranks + HOSTS_ALL_PAIRS * HOSTS_ALL_PAIRS;
@@ -165,11 +184,8 @@ dt_status dt_doctor_network(struct dt_doctor *d)
     list_hosts(d);
     const int n_remote = d->n_pairs;
     list_neighbours(d);
-    for (int i = 0; i < d->n_pairs; i++) {
-        if (i == n_remote) /* neighbours on a host do not disturb messages between hosts */
-            DT_TRY_OUT(dt_comm_barrier(d->comm));
-        DT_TRY_OUT(measure_pair(d, &d->pairs[i], data));
-    }
+    for (int pass = 0; pass < N_PASSES; pass++)
+        DT_TRY_OUT(measure_pairs(d, n_remote, data));
     DT_TRY_OUT(share_pairs(d));
 out:
     free(data);

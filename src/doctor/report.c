@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/utf8.h"
@@ -158,35 +159,44 @@ static void print_ranks(const struct dt_doctor *d)
     free(is_done);
 }
 
-/* The slowest rank of the host. */
-static double least_flops(const struct dt_doctor *d, int host)
+#define AT(field) offsetof(struct dt_patient, field)
+static const struct {
+    const char *title;
+    size_t at;
+    double unit;
+    int decimals;
+} columns[] = {
+    {"clock (s)", AT(clock_s), 1, 3},           {"CPU (GFLOP/s)", AT(cpu_flops_per_s), 1e9, 1},
+    {"of a CPU (%)", AT(cpu_share), 0.01, 0},   {"GPU (TFLOP/s)", AT(gpu_flops_per_s), 1e12, 1},
+    {"free (GB)", AT(disk_free_bytes), 1e9, 1}, {"writes (MB/s)", AT(write_bytes_per_s), 1e6, 0},
+};
+
+/* The least of the ranks of a host; infinite if unknown. */
+static double least_of(const struct dt_doctor *d, int host, size_t at)
 {
     double least = INFINITY;
     for (int r = d->first_of[host]; r < d->n_ranks; r++)
         if (d->host_of[r] == host)
-            least = fmin(least, d->all[r].flops_per_s);
+            least = fmin(least, *(const double *)((const char *)&d->all[r] + at));
     return least;
-}
-
-static const char *cell(char out[32], int decimals, double value)
-{
-    if (isfinite(value))
-        snprintf(out, 32, "%.*f", decimals, value);
-    else
-        snprintf(out, 32, "-");
-    return out;
 }
 
 static void print_hosts(const struct dt_doctor *d)
 {
-    char a[32], b[32], c[32], e[32];
-    printf("\n%-*s %12s %14s %14s %14s   (run folder: %s)\n", HOST_WIDTH, "host", "clock (s)",
-           "GFLOP/s a rank", "free (GB)", "writes (MB/s)", d->folder);
+    printf("\n%-*s", HOST_WIDTH, "host");
+    for (size_t i = 0; i < DT_COUNT(columns); i++)
+        printf(" %14s", columns[i].title);
+    printf("   (run folder: %s)\n", d->folder);
     for (int h = 0; h < d->n_hosts; h++) {
-        const struct dt_patient *own = &d->all[d->first_of[h]];
-        printf("%-*s %12s %14s %14s %14s\n", HOST_WIDTH, dt_doctor_host(d, h),
-               cell(a, 3, own->clock_s), cell(b, 1, least_flops(d, h) / 1e9),
-               cell(c, 1, own->disk_free_bytes / 1e9), cell(e, 0, own->write_bytes_per_s / 1e6));
+        printf("%-*s", HOST_WIDTH, dt_doctor_host(d, h));
+        for (size_t i = 0; i < DT_COUNT(columns); i++) {
+            const double value = least_of(d, h, columns[i].at) / columns[i].unit;
+            if (isfinite(value))
+                printf(" %14.*f", columns[i].decimals, fabs(value) < 1e-3 ? 0 : value);
+            else
+                printf(" %14s", "-");
+        }
+        printf("\n");
     }
 }
 

@@ -55,15 +55,20 @@ static dt_status look_for(const struct dt_doctor *d, const char *path)
             dt_comm_host(d->comm, 0), d->folder);
 }
 
-static dt_status check_shared(struct dt_doctor *d, bool *all)
+/* *sees: this host does. */
+static dt_status check_shared(struct dt_doctor *d, bool *sees)
 {
+    bool all;
     char path[DT_PATH_MAX] = "";
     dt_status status = d->rank == 0 ? write_token(path, d) : DT_OK;
-    DT_TRY(dt_doctor_note_all(d, DT_STAGE_FOLDER, status, "set output.dir to another folder", all));
+    DT_TRY(
+        dt_doctor_note_all(d, DT_STAGE_FOLDER, status, "set output.dir to another folder", &all));
     DT_TRY(dt_comm_bcast(d->comm, path, sizeof path, 0));
-    status = *all && dt_comm_local_rank(d->comm) == 0 ? look_for(d, path) : DT_OK;
-    if (*all)
-        DT_TRY(dt_doctor_note_all(d, DT_STAGE_FOLDER, status, "", all));
+    if (all)
+        status = look_for(d, path);
+    *sees = all && status == DT_OK;
+    if (all)
+        DT_TRY(dt_doctor_note_all(d, DT_STAGE_FOLDER, status, "", &all));
     if (d->rank == 0 && path[0])
         (void)dt_file_remove(path);
     return DT_OK;
@@ -111,13 +116,12 @@ static dt_status measure_writing(struct dt_doctor *d)
 
 dt_status dt_doctor_folder(struct dt_doctor *d)
 {
-    bool all;
+    bool sees;
     if (d->rank == 0)
         find_folder(d);
     DT_TRY(dt_comm_bcast(d->comm, d->folder, sizeof d->folder, 0));
-    DT_TRY(check_shared(d, &all));
-    /* A host that does not see the folder may have it, but it is not the one. */
-    dt_status status = all && dt_comm_local_rank(d->comm) == 0 ? measure_writing(d) : DT_OK;
+    DT_TRY(check_shared(d, &sees));
+    dt_status status = sees && dt_comm_local_rank(d->comm) == 0 ? measure_writing(d) : DT_OK;
     dt_doctor_note(d, DT_STAGE_FOLDER, status,
                    "make room there, or set output.dir to another folder");
     return dt_comm_barrier(d->comm);
@@ -136,8 +140,12 @@ dt_status dt_doctor_data(struct dt_doctor *d)
     if (!dt_config_is_synthetic(d->config) && !d->config->data.train[0])
         return DT_OK;
     DT_TRY(dt_bench_find_index(s, &needs.cache_dir));
-    DT_TRY(dt_session_open_data(s, &needs));
-    dt_status status = s->data_status;
+    dt_status status = dt_session_open_data(s, &needs);
+    if (status != DT_OK) {
+        dt_doctor_note_alike(d, DT_STAGE_DATA, status);
+        return DT_OK;
+    }
+    status = s->data_status;
     if (status != DT_OK)
         status = DT_ERROR(status, "%s", s->data_problem);
     DT_TRY(dt_doctor_note_all(d, DT_STAGE_DATA, status,
