@@ -1,0 +1,88 @@
+"""dtrain doctor on two ranks: the report, its JSON, and what is named when something is wrong."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+DTRAIN = os.path.abspath(sys.argv[1])
+WORK = tempfile.TemporaryDirectory()
+os.chdir(WORK.name)
+
+
+def doctor(code, *sets, fault="", ranks=2):
+    """What it prints, without the commands of its MPI, and its JSON."""
+    command = [DTRAIN, "doctor", "--json", "report.json", "--set", "device.threads=1"]
+    if ranks > 1:
+        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] + command
+    for setting in ("device.kind=cpu",) + sets:
+        command += ["--set", setting]
+    environment = {**os.environ, "DTRAIN_FAULT": fault}
+    if not fault:
+        del environment["DTRAIN_FAULT"]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert run.returncode == code, f"{command}: {run.returncode}\n{run.stdout}{run.stderr}"
+    with open("report.json", encoding="utf-8") as file:
+        report = json.load(file)
+    assert report["exit_code"] == code, report
+    assert code == 0 or "these ranks are not fit" in run.stderr, run.stderr
+    return run.stdout, report
+
+
+def problems(report):
+    return [finding for finding in report["findings"] if finding["is_problem"]]
+
+
+def check_figures():
+    text, report = doctor(0)
+    assert "No problem found" in text and problems(report) == [], text
+    assert [row["rank"] for row in report["ranks"]] == [0, 1]
+    for row in report["ranks"]:
+        assert row["cpus"] >= 1 and row["cpu_flops_per_s"] > 0 and row["gpu"] == "", row
+        assert row["build"] == report["ranks"][0]["build"] and row["build"][:12] in text, row
+    (host,) = report["hosts"]
+    assert host["host"] in text and host["clock_ahead_s"] == 0, host
+    assert host["memory_bytes"] >= host["memory_free_bytes"] > 0, host
+    assert host["disk_free_bytes"] > 0 and host["write_bytes_per_s"] > 0, host
+    (pair,) = report["pairs"]
+    assert (pair["from"], pair["to"], pair["is_between_hosts"]) == (0, 1, False), pair
+    assert min(pair["latency_s"], pair["forth_bytes_per_s"], pair["back_bytes_per_s"]) > 0, pair
+    assert [row["seconds"] > 0 for row in report["all_reduce"]] == [True] * 3, report["all_reduce"]
+    assert os.listdir() == ["report.json"], os.listdir()
+
+
+def check_one_rank():
+    text, report = doctor(0, ranks=1)
+    assert "1 rank on 1 host" in text and report["pairs"] == report["all_reduce"] == [], text
+
+
+def check_problems(expected, *sets, fault=""):
+    """`expected`: code, a part of the text, and the ranks, unless it names them itself; the worst first."""
+    text, report = doctor(expected[0][0], *sets, fault=fault)
+    found = problems(report)
+    assert len(found) == len(expected), text
+    for (code, what, ranks), problem in zip(expected, found):
+        assert problem["code"] == code and what in problem["text"] and problem["text"] in text, text
+        assert problem["ranks"] == ranks, problem
+        assert text.index(problem["text"]) < text.index("binding"), text
+
+
+check_figures()
+check_one_rank()
+slow = f"rank 1 ({os.uname().nodename}) computes "
+check_problems(
+    [(69, slow, []), (66, "/nowhere: No such file", [0, 1])],
+    "data.source=folder",
+    "data.train=/nowhere",
+    fault="slow@1:20",
+)
+check_problems([(73, "cannot create /proc/.tmp-doctor-", [0])], "output.dir=/proc/run")
+check_problems(
+    [(74, "No space left on device; make room there", [0]), (78, "top5 needs at least 6 classes", [])],
+    "data.source=synthetic",
+    "model.num_classes=3",
+    'eval.metrics=["top5"]',
+    "checkpoint.best_metric=top5",
+    fault="enospc@io:15",
+)
