@@ -39,7 +39,7 @@ chmod +x "$fakes"/*
 export PATH="$fakes:$PATH" FAKE_RUNS=now FAKE_CODE=0
 export SLURM_JOB_ID=41 PBS_JOBID=42.host LSB_JOBID=43 PBS_O_WORKDIR=$work
 export FAKE_END=2033-05-18T03:33:20 FAKE_WALLTIME=24:00:00 TZ=UTC
-unset SLURM_JOB_END_TIME SLURM_RESTART_COUNT DTRAIN_RESTARTS
+unset SLURM_JOB_END_TIME SLURM_RESTART_COUNT LD_LIBRARY_PATH "${!DTRAIN_@}" "${!NCCL_@}" "${!UCX_@}"
 
 start() { # script: in $work, where the fakes write `calls`
     rm -f "$calls"
@@ -63,7 +63,7 @@ wait_for() { # text in calls
 
 keepalive="--mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5"
 keepalive+=" --mca oob_tcp_keepalive_probes 3"
-command="mpirun --map-by ppr:8:node --bind-to none $keepalive dtrain --config config.json --out run"
+command="mpirun --map-by ppr:8:node --bind-to none $keepalive -x PATH dtrain --config config.json --out run"
 
 # make KIND FILE OPTIONS...: a generated job in $work.
 make() {
@@ -76,8 +76,8 @@ on_cpus=(--nodes 4 --ranks-per-node 2 --cpus 16 --interface eth0 --name net --co
 make slurm net.sbatch "${on_cpus[@]}" --out 'a b'
 make pbs net.pbs "${on_cpus[@]}" --out 'a b'
 make lsf net.lsf "${on_cpus[@]}" --out 'a b'
-generated="mpirun --map-by ppr:2:node:PE=16 $keepalive -x NCCL_SOCKET_IFNAME apptainer exec --bind $work"
-generated+=" /x/d.sif dtrain --config config.json --out a b"
+generated="mpirun --map-by ppr:2:node:PE=16 $keepalive -x PATH -x NCCL_SOCKET_IFNAME apptainer exec"
+generated+=" --bind $work /x/d.sif dtrain --config config.json --out a b"
 
 n=0
 for row in \
@@ -213,7 +213,7 @@ assert main["command"] == ["bash", "-c"], main
 print("#!/bin/bash\n" + main["args"][0])
 PY
     script=$work/launcher
-    launch="mpirun --wdir /work --map-by ppr:8:node --bind-to none $keepalive dtrain --config my run.json end="
+    launch="mpirun --wdir /work --map-by ppr:8:node --bind-to none $keepalive -x PATH dtrain --config my run.json end="
     for row in 0:1 78:1 75:4 205:4; do
         export FAKE_CODE=${row%:*}
         start "$script"
