@@ -1,40 +1,39 @@
 #!/bin/bash
-# scripts/slurm/dtrain.sbatch under a real Slurm of one node, started here: the signal arrives
-# before the time limit, the run saves and exits with 75, Slurm requeues the job, and the second
-# start resumes from the checkpoint and exits with 0.
-. "$(dirname "$0")/../e2e/common.sh"
+# A job of make_job.py under a real Slurm of two nodes, started here (tests/support/cluster.sh): the
+# signal arrives before the time limit, the run saves and exits with 75, Slurm requeues the job, and
+# the second start resumes from the checkpoint and exits with 0.
 for tool in slurmctld slurmd sbatch scontrol squeue; do
     command -v $tool > /dev/null || {
         echo "no $tool: skipped"
         exit 77
     }
 done
-[ "$(id -u)" = 0 ] || {
-    echo "slurmd needs root: skipped"
-    exit 77
-}
+# shellcheck source=../support/cluster.sh
+. "$(dirname "$0")/../support/cluster.sh"
+if [ "${2:-}" != inside ]; then
+    export CLUSTER_KEEP
+    CLUSTER_KEEP=$(dirname "$(realpath "$1")")
+    cluster_run 2 bash "$0" "$1" inside
+fi
+export TMPDIR=$CLUSTER/shared
+# shellcheck source=../e2e/common.sh
+. "$(dirname "$0")/../e2e/common.sh"
+on_first() { cluster_exec node1 "$@"; }
 
-node=$(hostname -s)
-port=$(/usr/bin/python3 -c 'import socket
-s = [socket.socket() for _ in range(2)]
-[x.bind(("127.0.0.1", 0)) for x in s]
-print(*[x.getsockname()[1] for x in s])')
-mkdir "$work/state" "$work/spool"
+mkdir "$work/state"
 export SLURM_CONF=$work/slurm.conf
 # cred_expire: how long a requeued job has to wait.
 cat > "$SLURM_CONF" <<CONF
 ClusterName=dtrain
-SlurmctldHost=$node(127.0.0.1)
+SlurmctldHost=node1
 SlurmUser=root
 AuthType=auth/none
 CredType=cred/none
 AuthInfo=cred_expire=5
-SlurmctldPort=${port% *}
-SlurmdPort=${port#* }
 StateSaveLocation=$work/state
-SlurmdSpoolDir=$work/spool
+SlurmdSpoolDir=$work/spool-%n
 SlurmctldPidFile=$work/slurmctld.pid
-SlurmdPidFile=$work/slurmd.pid
+SlurmdPidFile=$work/slurmd-%n.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -44,29 +43,19 @@ SchedulerType=sched/builtin
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 ReturnToService=2
-NodeName=$node NodeAddr=127.0.0.1 CPUs=2
-PartitionName=main Nodes=$node Default=YES State=UP OverSubscribe=FORCE
+NodeName=node[1-2] CPUs=2
+PartitionName=main Nodes=node[1-2] Default=YES State=UP OverSubscribe=FORCE
 CONF
-daemons=()
-stop_slurm() {
-    [ -z "${job:-}" ] || scancel "$job" 2> /dev/null || true
-    for pid in "${daemons[@]}"; do
-        kill "$pid" 2> /dev/null || true
-        wait "$pid" 2> /dev/null || true
-    done
-    rm -rf "$work"
-}
-trap stop_slurm EXIT
-slurmctld -D -c > "$work/slurmctld.log" 2>&1 &
-daemons+=($!)
-slurmd -D > "$work/slurmd.log" 2>&1 &
-daemons+=($!)
-is_up() { sinfo -h -o %T 2> /dev/null | grep -q idle; }
+on_first slurmctld -D -c > "$work/slurmctld.log" 2>&1 &
+for node in node1 node2; do
+    cluster_exec "$node" slurmd -D > "$work/slurmd-$node.log" 2>&1 &
+done
+n_idle() { on_first sinfo -h -N -t idle 2> /dev/null | wc -l; }
 for _ in $(seq 60); do
-    if is_up; then break; fi
+    if [ "$(n_idle)" = 2 ]; then break; fi
     sleep 0.5
 done
-is_up || {
+[ "$(n_idle)" = 2 ] || {
     tail -5 "$work"/slurm*.log
     echo "Slurm does not start on this machine: skipped"
     exit 77
@@ -90,9 +79,10 @@ export PATH="$work/bin:$PATH"
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 cd "$work" || exit
 # The limit is two minutes; the signal is sent 80 s before the end or up to half a minute earlier.
-job=$(sbatch --parsable --time=2 --signal=B:USR1@80 --nodes=1 --ntasks-per-node=2 \
-    --cpus-per-task=1 "$here/../../scripts/slurm/dtrain.sbatch")
-state_of() { scontrol show job "$job" | sed -n "s/.*\\b$1=\\([^ ]*\\).*/\\1/p"; }
+"$here/../../scripts/make_job.py" --for slurm --nodes 2 --ranks-per-node 1 --cpus 1 --out run \
+    --interface eth0 > dtrain.sbatch
+job=$(on_first sbatch --parsable --time=2 --signal=B:USR1@80 dtrain.sbatch)
+state_of() { on_first scontrol show job "$job" | sed -n "s/.*\\b$1=\\([^ ]*\\).*/\\1/p"; }
 for _ in $(seq 300); do
     state=$(state_of JobState)
     case $state in
@@ -102,7 +92,7 @@ for _ in $(seq 300); do
 done
 show() {
     cat "dtrain-$job.log" >&2
-    scontrol show job "$job" >&2
+    on_first scontrol show job "$job" >&2
     fail "$1"
 }
 [ "$state" = COMPLETED ] || show "the job ended as $state"
@@ -111,11 +101,13 @@ show() {
 /usr/bin/python3 - run/metrics.jsonl <<'PY' || show "events"
 import json, sys
 events = [json.loads(line) for line in open(sys.argv[1])]
-starts = [e["start_step"] for e in events if e["event"] == "run_start"]
+runs = [e for e in events if e["event"] == "run_start"]
+starts = [e["start_step"] for e in runs]
 ends = [(e["exit_code"], e["steps"]) for e in events if e["event"] == "run_end"]
 stop = ends[0][1]
 assert [code for code, _ in ends] == [75, 0], ends
 assert starts == [0, stop] and ends[1][1] == stop + 5, (starts, ends)
-print(f"signal, stop after step {stop} with 75, restart at {stop}, exit with 0")
+assert all(e["hosts"] == {"node1": 1, "node2": 1} for e in runs), runs
+print(f"two nodes, signal, stop after step {stop} with 75, restart at {stop}, exit with 0")
 PY
 grep -q "SIGUSR1" "dtrain-$job.log" || show "stopped, but not by the signal"
