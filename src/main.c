@@ -30,7 +30,7 @@ static bool wants_ranks(const struct dt_arguments *args)
     const struct dt_command *command = args->command;
     if (args->help || args->version || !command->run_on_ranks)
         return false;
-    return !command->run || args->json || dt_comm_launched() > 1;
+    return !command->run || args->json || dt_comm_launched().n_ranks > 1;
 }
 
 int main(int argc, char **argv)

@@ -29,14 +29,22 @@ struct dt_comm_options {
     bool share;       /* several ranks on one GPU (tests) */
 };
 
+/* --- What the launcher's environment says, before MPI has started. Local. --- */
+
+struct dt_comm_launch {
+    const char *variable;       /* has the rank; "" if there is no launcher */
+    int rank, n_ranks, n_local; /* n_local: on this node; both 0 if unknown */
+};
+struct dt_comm_launch dt_comm_launched(void);
+/* After how many seconds Open MPI's keepalive, if it was set, notices that a node is gone; else 0.
+ */
+double dt_comm_keepalive_s(void);
+
 /* --- Control plane. Collective unless said otherwise. --- */
 
 /* MPI_Init_thread and a check of the launch: fails on srun singletons (SLURM_NTASKS > 1 with one
  * rank) with DT_ERR_USAGE and the command to type. One rank without mpirun works. */
 dt_status dt_comm_open(struct dt_comm **comm, int *argc, char ***argv);
-/* How many processes the launcher started, 1 without one: from the environment, before
- * dt_comm_open. Local. */
-int dt_comm_launched(void);
 void dt_comm_close(struct dt_comm *comm); /* MPI_Finalize; accepts NULL */
 int dt_comm_rank(const struct dt_comm *comm);
 int dt_comm_size(const struct dt_comm *comm);

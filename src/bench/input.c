@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "base/sort.h"
 #include "bench/bench.h"
 #include "dtrain/train.h"
@@ -76,6 +77,7 @@ static uint32_t images_per_rank(const struct bench *b)
 static dt_status measure_share(const struct bench *b, struct dt_input_stages *out, uint32_t first,
                                uint32_t n)
 {
+    dt_pulse_beat(&dt_pulse_main);
     first += images_per_rank(b) * (uint32_t)b->session.rank;
     return dt_input_measure(out, b->session.train_set, &b->options, first, n);
 }
@@ -152,6 +154,7 @@ static dt_status take_batch(struct bench *b)
     if (!batch)
         DT_FAIL(DT_ERR_INTERNAL, "the epoch ended before batch %" PRIu64, b->batch);
     dt_loader_release(b->loader, batch);
+    dt_pulse_beat(&dt_pulse_main);
     b->batch++;
     if (b->is_cold && b->batch > b->end)
         b->end = b->batch;

@@ -10,11 +10,13 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "checkpoint/weights.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "dtrain/comm.h"
 #include "dtrain/train.h"
+#include "watch/watchdog.h"
 
 /* --- Errors --- */
 
@@ -27,24 +29,11 @@ static void print_error(dt_status status)
         fprintf(stderr, "  at %s\n", dt_error_trail());
 }
 
-/* Before MPI has started, the launcher's environment tells whether this process is the first. */
-static bool is_first_process(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
-                                        "SLURM_PROCID"};
-    for (size_t i = 0; i < DT_COUNT(names); i++) {
-        const char *rank = getenv(names[i]);
-        if (rank)
-            return strcmp(rank, "0") == 0;
-    }
-    return true;
-}
-
 /* Launchers end all processes once one has failed, so the others give the first time to print. */
 void dt_error_print(dt_status status)
 {
     enum { TIME_TO_PRINT_S = 5 };
-    if (is_first_process())
+    if (dt_comm_launched().rank == 0)
         print_error(status);
     else
         dt_clock_sleep(TIME_TO_PRINT_S);
@@ -97,14 +86,61 @@ static dt_status share_config(struct dt_config *config, struct dt_comm *comm,
     return dt_comm_bcast(comm, config, sizeof *config, 0);
 }
 
+/* --- The watchdog --- */
+
+/* Rank 0 may be the only one that sees the configuration: then the others take the default. */
+static struct dt_config_watchdog own_limits(const struct dt_arguments *args)
+{
+    static struct dt_config config;
+    if (dt_arguments_config(&config, args) != DT_OK &&
+        dt_config_load(&config, NULL, NULL, 0) != DT_OK)
+        memset(&config, 0, sizeof config);
+    dt_error_clear();
+    return config.watchdog;
+}
+
+/* Several ranks are watched from here on, and training on one, too; but a command does not fail
+ * because it is not. `comm` is NULL before MPI has started. */
+static void watch(const struct dt_comm *comm, const struct dt_config_watchdog *limits,
+                  const struct dt_arguments *args)
+{
+    const struct dt_comm_launch launch = dt_comm_launched();
+    const struct dt_watchdog_options options = {
+        .comm = comm,
+        .rank = comm ? dt_comm_rank(comm) : launch.rank,
+        .n_ranks = comm ? dt_comm_size(comm) : launch.n_ranks,
+        .limits = *limits,
+    };
+    bool trains = comm && args->command->run_on_ranks == dt_cmd_train;
+    if (options.n_ranks < (trains ? 1 : 2) || options.rank >= options.n_ranks)
+        return;
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
+    if (dt_watchdog_start(&options) != DT_OK)
+        dt_log(DT_LOG_WARNING, "a hang would not be noticed: %s", dt_error_text());
+    dt_error_clear();
+}
+
+static dt_status run_command(struct dt_comm *comm, const struct dt_config *config,
+                             const struct dt_arguments *args)
+{
+    watch(comm, &config->watchdog, args);
+    dt_status status = args->command->run_on_ranks(comm, config, args);
+    if (status == DT_OK || status == DT_STOPPED)
+        watch(comm, &config->watchdog, args); /* training had its own */
+    return status;
+}
+
 dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
 {
     static struct dt_config config;
     struct dt_comm *comm;
     if (args->command->run_on_ranks == dt_cmd_train)
         dt_train_catch_signals();
+    const struct dt_config_watchdog limits = own_limits(args);
+    watch(NULL, &limits, args);
     dt_status status = dt_comm_open(&comm, &argc, &argv);
     if (status != DT_OK) {
+        dt_watchdog_stop();
         dt_error_print(status);
         return status;
     }
@@ -120,7 +156,7 @@ dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
     if (status == DT_OK && args->json)
         status = dt_comm_agree(comm, rank == 0 ? dt_file_check_new(args->json) : DT_OK);
     if (status == DT_OK)
-        status = args->command->run_on_ranks(comm, &config, args);
+        status = run_command(comm, &config, args);
     if (status != DT_OK && status != DT_STOPPED) {
         int origin = dt_error_origin();
         dt_log_record(DT_LOG_ERROR, dt_error_text());
@@ -130,6 +166,7 @@ dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
             dt_comm_abort(comm, status);
     }
     dt_comm_close(comm);
+    dt_watchdog_stop();
     return status;
 }
 

@@ -57,9 +57,9 @@ static void count_wait(struct dt_comm *comm, const char *what, double begin_s)
     } while (0)
 
 /* A duplicate communicator that returns errors instead of aborting the process. */
-static dt_status dup_world(MPI_Comm *out)
+static dt_status dup_world(struct dt_comm *comm, MPI_Comm *out)
 {
-    DT_MPI(MPI_Comm_dup(MPI_COMM_WORLD, out));
+    DT_MPI_WAIT("connect", MPI_Comm_dup(MPI_COMM_WORLD, out));
     DT_MPI(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN));
     return DT_OK;
 }
@@ -79,11 +79,11 @@ static dt_status connect_ranks(struct dt_comm *comm)
     DT_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &comm->rank));
     DT_MPI(MPI_Comm_size(MPI_COMM_WORLD, &comm->size));
     DT_TRY(dt_comm_check_launch(comm->size));
-    DT_TRY(dup_world(&comm->control));
-    DT_TRY(dup_world(&comm->data));
+    DT_TRY(dup_world(comm, &comm->control));
+    DT_TRY(dup_world(comm, &comm->data));
     DT_TRY(share_hosts(comm));
-    DT_MPI(MPI_Comm_split_type(comm->control, MPI_COMM_TYPE_SHARED, comm->rank, MPI_INFO_NULL,
-                               &comm->node));
+    DT_MPI_WAIT("connect", MPI_Comm_split_type(comm->control, MPI_COMM_TYPE_SHARED, comm->rank,
+                                               MPI_INFO_NULL, &comm->node));
     DT_MPI(MPI_Comm_set_errhandler(comm->node, MPI_ERRORS_RETURN));
     DT_MPI(MPI_Comm_rank(comm->node, &comm->local_rank));
     DT_MPI(MPI_Comm_size(comm->node, &comm->local_size));
@@ -98,12 +98,12 @@ dt_status dt_comm_open(struct dt_comm **out, int *argc, char ***argv)
      * setting takes precedence. */
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     int level = MPI_THREAD_SINGLE;
-    DT_MPI(MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level));
-    struct dt_comm *comm = NULL;
     dt_status status = DT_OK;
-    DT_TRY_OUT(DT_NEW(comm, 1));
+    struct dt_comm *comm;
+    DT_TRY(DT_NEW(comm, 1));
     comm->control = comm->data = comm->node = MPI_COMM_NULL;
     comm->request = MPI_REQUEST_NULL;
+    DT_MPI_WAIT("MPI_Init", MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level));
     if (level < MPI_THREAD_FUNNELED)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DEVICE,
                             "this MPI does not allow threads besides the main thread "
@@ -112,10 +112,7 @@ dt_status dt_comm_open(struct dt_comm **out, int *argc, char ***argv)
     *out = comm;
     return DT_OK;
 out:
-    if (comm)
-        dt_comm_close(comm);
-    else
-        MPI_Finalize();
+    dt_comm_close(comm);
     return status;
 }
 
@@ -130,12 +127,14 @@ void dt_comm_close(struct dt_comm *comm)
     if (!comm)
         return;
     dt_comm_close_reduce(comm);
+    dt_pulse_wait(&dt_pulse_main, "MPI_Finalize");
     free_comm(&comm->node);
     free_comm(&comm->data);
     free_comm(&comm->control);
     free(comm->hosts);
     free(comm);
     MPI_Finalize();
+    dt_pulse_go_on(&dt_pulse_main);
 }
 
 int dt_comm_rank(const struct dt_comm *comm)

@@ -1,7 +1,9 @@
-/* Detects failed launches: a launcher (srun, another MPI's mpiexec, torchrun) started several
- * processes, but each of them is an MPI world of its own because launcher and MPI do not share a
- * protocol. The table has one row per launcher: the variable with its process count, the variable
- * that identifies the launcher, and the command to use instead. */
+/* What launchers leave in the environment, one table per question.
+ *
+ * Failed launches: a launcher (srun, another MPI's mpiexec, torchrun) started several processes,
+ * but each of them is an MPI world of its own because launcher and MPI do not share a protocol. A
+ * row has the variable with its process count, the variable that identifies the launcher, and the
+ * command to use instead. */
 #include "comm/launch.h"
 
 #include <errno.h>
@@ -42,15 +44,6 @@ static long env_count(const char *name)
     return errno || *end ? 0 : value;
 }
 
-int dt_comm_launched(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
-    long n = 0;
-    for (size_t i = 0; i < DT_COUNT(names) && n == 0; i++)
-        n = env_count(names[i]);
-    return n > 1 ? (int)n : 1;
-}
-
 dt_status dt_comm_check_launch(int n_ranks)
 {
     if (n_ranks > 1)
@@ -69,4 +62,30 @@ dt_status dt_comm_check_launch(int n_ranks)
             break;
     }
     return DT_OK;
+}
+
+struct dt_comm_launch dt_comm_launched(void)
+{
+    static const struct {
+        const char *rank, *size, *local_size;
+    } rows[] = {
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+        {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
+        {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", ""},
+        {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", ""},
+    };
+    for (size_t i = 0; i < DT_COUNT(rows); i++)
+        if (getenv(rows[i].rank))
+            return (struct dt_comm_launch){.variable = rows[i].rank,
+                                           .rank = (int)env_count(rows[i].rank),
+                                           .n_ranks = (int)env_count(rows[i].size),
+                                           .n_local = (int)env_count(rows[i].local_size)};
+    return (struct dt_comm_launch){.variable = ""};
+}
+
+double dt_comm_keepalive_s(void)
+{
+    return (double)(env_count("OMPI_MCA_oob_tcp_keepalive_time") +
+                    env_count("OMPI_MCA_oob_tcp_keepalive_intvl") *
+                        env_count("OMPI_MCA_oob_tcp_keepalive_probes"));
 }

@@ -301,7 +301,9 @@ const struct dt_key dt_keys[] = {
     POSITIVE(checkpoint.retry_s, 60, 86400, "Seconds until a failed save is retried", FREE),
 
     REAL(watchdog.init_timeout_s, 300, 0, 1e6,
-         "Seconds without progress that abort the start; 0: no limit", FREE),
+         "Seconds without progress that abort the start; 0: no limit. While MPI starts, each rank "
+         "takes its own --set and --config, or the default where it cannot read them",
+         FREE),
     REAL(watchdog.step_timeout_s, 60, 0, 1e6,
          "Seconds without progress that abort a step, at least 10 x its median; 0: no limit", FREE),
     REAL(watchdog.save_timeout_s, 600, 0, 1e6,

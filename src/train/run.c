@@ -67,52 +67,39 @@ static dt_status share_start_id(struct dt_session *s, int64_t *id)
     return dt_comm_bcast(s->comm, id, sizeof *id, 0);
 }
 
-static dt_status start_watchdog(struct run *r, int64_t start_id)
+/* A beat of rank 0, which shows the others that they see the same folder. */
+static dt_status write_first_beat(const struct dt_session *s, int64_t start_id)
 {
-    struct dt_session *s = &r->session;
-    const struct dt_config *config = s->config;
-    const struct dt_watchdog_options options = {
-        .dir = config->output.dir,
-        .rank = s->rank,
-        .n_ranks = s->n_ranks,
-        .start_id = start_id,
-        .limits = config->watchdog,
-    };
-    dt_watchdog_stop(r->watchdog); /* it watched this rank alone */
-    DT_TRY(dt_watchdog_start(&r->watchdog, &options));
-    /* The first step may take as long as the start. */
-    dt_watchdog_set_step(r->watchdog, config->watchdog.init_timeout_s / 10);
-    return DT_OK;
+    char path[DT_PATH_MAX];
+    struct dt_heartbeat beat = {.start_id = start_id};
+    DT_TRY(dt_heartbeat_path(path, s->config->output.dir));
+    return s->rank == 0 ? dt_heartbeat_write(path, &beat) : DT_OK;
 }
 
-/* Rank 0 first: its beat shows the others that they see the same folder. */
-static dt_status start_watchdogs(struct run *r)
+static dt_status start_watchdog(struct dt_session *s)
 {
-    struct dt_session *s = &r->session;
-    int64_t start_id;
-    DT_TRY(share_start_id(s, &start_id));
-    DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? start_watchdog(r, start_id) : DT_OK));
-    dt_status status =
-        dt_comm_agree(s->comm, dt_heartbeat_find_first(s->config->output.dir, start_id, s->comm));
+    const struct dt_config *config = s->config;
+    dt_status status;
+    struct dt_watchdog_options options = {
+        .dir = config->output.dir,
+        .comm = s->comm,
+        .rank = s->rank,
+        .n_ranks = s->n_ranks,
+        .limits = config->watchdog,
+    };
+    DT_TRY(share_start_id(s, &options.start_id));
+    DT_TRY(dt_comm_agree(s->comm, write_first_beat(s, options.start_id)));
+    status = dt_heartbeat_find_first(options.dir, options.start_id, s->comm);
+    status = dt_comm_agree(s->comm, status);
     if (status != DT_OK)
         dt_error_set_origin(0); /* the text names the rank */
     DT_TRY(status);
-    DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? DT_OK : start_watchdog(r, start_id)));
+    DT_TRY(dt_comm_agree(s->comm, dt_watchdog_start(&options)));
+    /* The first step may take as long as the start. */
+    dt_watchdog_set_step(config->watchdog.init_timeout_s / 10);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
     dt_fault_at_section(DT_SECTION_INIT);
     return DT_OK;
-}
-
-/* Until the folder is known, watches this rank alone and writes no beats. */
-static dt_status watch_alone(struct run *r)
-{
-    const struct dt_session *s = &r->session;
-    const struct dt_watchdog_options options = {
-        .rank = s->rank,
-        .n_ranks = s->n_ranks,
-        .limits = {.init_timeout_s = s->config->watchdog.init_timeout_s},
-    };
-    return dt_watchdog_start(&r->watchdog, &options);
 }
 
 static dt_status open_output(struct run *r, bool resumed)
@@ -242,10 +229,9 @@ static dt_status open_session(struct run *r, struct dt_resume *resume,
     struct dt_session_needs needs = {.train = true,
                                      .eval = dt_config_has_validation(s->config),
                                      .cache_dir = s->config->output.dir};
-    DT_TRY(dt_comm_agree(s->comm, watch_alone(r)));
     DT_TRY(dt_comm_agree(s->comm, dt_save_policy_init(&r->save_policy, s)));
     DT_TRY(dt_comm_agree(s->comm, prepare_output(r)));
-    DT_TRY(start_watchdogs(r));
+    DT_TRY(start_watchdog(s));
     DT_TRY(dt_resume_find(resume, s, options, r->save_policy.dir));
     DT_TRY(dt_session_open(s, &needs));
     return dt_preflight_agree(s);

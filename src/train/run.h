@@ -26,7 +26,6 @@ struct run {
     struct dt_telemetry telemetry;
     struct dt_timeline timeline;
     struct dt_run_folder folder; /* rank 0 */
-    struct dt_watchdog *watchdog;
     struct dt_due due;       /* after the step under way */
     const char *stop_reason; /* NULL = continue */
     bool was_complete;       /* nothing to do */

@@ -92,12 +92,12 @@ static void count_step(struct run *r, double seconds)
     double sorted[DT_STEP_TIMES];
     r->step_s[r->n_step_s++ % DT_STEP_TIMES] = seconds;
     if (r->n_step_s == 1) /* until now it was the limit of the start */
-        dt_watchdog_set_step(r->watchdog, seconds);
+        dt_watchdog_set_step(seconds);
     if (r->n_step_s % DT_STEP_TIMES != 0)
         return;
     memcpy(sorted, r->step_s, sizeof sorted);
     dt_sort_f64(sorted, DT_STEP_TIMES);
-    dt_watchdog_set_step(r->watchdog, sorted[DT_STEP_TIMES / 2]);
+    dt_watchdog_set_step(sorted[DT_STEP_TIMES / 2]);
 }
 
 static dt_status run_step(struct run *r)
@@ -318,7 +318,7 @@ static void close_run(struct run *r, dt_status status)
     dt_error_set_origin(origin); /* the writer's last failure is not that of the run */
     dt_session_close(&r->session, status);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_NONE);
-    dt_watchdog_stop(r->watchdog);
+    dt_watchdog_stop();
     dt_run_folder_close(&r->folder);
     free(r->config_json);
     free(r);

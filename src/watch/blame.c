@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/pulse.h"
@@ -16,6 +17,7 @@ enum {
 enum state {
     MOVES, /* or is idle, or is within its limit */
     HAS_LEFT,
+    ELSEWHERE,  /* unknown */
     WAITS,      /* for other ranks, within the limit */
     WAITS_LONG, /* for other ranks, beyond the limit */
     STUCK,      /* the main thread */
@@ -26,7 +28,14 @@ enum state {
 
 static bool has_left(const struct dt_view *view)
 {
-    return view->is_known && (view->beat.flags & DT_HEARTBEAT_HAS_LEFT);
+    return view->is_known && (view->beat.flags & DT_HEARTBEAT_HAS_LEFT) && view->process != 'T';
+}
+
+static bool is_remote(const struct dt_verdict_case *c, int rank)
+{
+    const char *host = c->ranks[rank].beat.host;
+    return c->ranks[rank].is_elsewhere ||
+           (host[0] && strcmp(host, c->ranks[c->self].beat.host) != 0);
 }
 
 bool dt_verdict_answers(const struct dt_verdict_case *c, int rank)
@@ -50,6 +59,8 @@ static enum state find_state(const struct dt_verdict_case *c, int rank)
     const struct dt_heartbeat_thread *main = &view->beat.main;
     if (has_left(view))
         return HAS_LEFT;
+    if (view->is_elsewhere)
+        return ELSEWHERE;
     if (!dt_verdict_answers(c, rank))
         return ANSWERS_NOT;
     if (is_over(c, &view->beat.writer, view->age_s))
@@ -76,6 +87,8 @@ static enum state judge_rank(const struct dt_verdict_case *c, int rank, double p
 {
     enum state state = find_state(c, rank);
     const struct dt_view *view = &c->ranks[rank];
+    if (is_remote(c, rank))
+        patience_s = fmax(patience_s, c->apart_s - c->slack_s);
     if (state == ANSWERS_NOT && view->beat.main.idle_s + view->age_s > patience_s)
         return DEAD;
     return state;
@@ -92,13 +105,20 @@ static void add_where(struct dt_text *out, const struct dt_heartbeat_thread *thr
 static void add_culprit(struct dt_text *out, const struct dt_view *view, int rank, enum state state)
 {
     const struct dt_heartbeat *beat = &view->beat;
+    const char *stopped = view->process == 'T' ? "is stopped (SIGSTOP, a debugger?)" : NULL;
+    dt_text_add(out, "rank %d ", rank);
+    if (beat->pid)
+        dt_text_add(out, "(%s pid %d) ", beat->host, (int)beat->pid);
+    else if (beat->host[0])
+        dt_text_add(out, "(%s) ", beat->host);
     if (!view->is_known) {
-        dt_text_add(out, "rank %d has not answered at all for %.0f s", rank, view->age_s);
+        dt_text_add(out, "%s%shas not answered at all for %.0f s", stopped ? stopped : "",
+                    stopped ? " and " : "", view->age_s);
         return;
     }
-    dt_text_add(out, "rank %d (%s pid %d) ", rank, beat->host, (int)beat->pid);
     if (state == DEAD) {
-        dt_text_add(out, "does not answer (stopped, killed or its node is gone) ");
+        dt_text_add(out, "%s ",
+                    stopped ? stopped : "does not answer (stopped, killed or its node is gone)");
         add_where(out, &beat->main);
         dt_text_add(out, ", for %.0f s", view->age_s);
         return;
@@ -151,17 +171,44 @@ static void add_waiting(struct dt_text *out, const struct dt_verdict_case *c, in
     dt_text_add(out, " %s for %s", n == 1 ? "waits" : "wait", n_culprits == 1 ? "it" : "them");
 }
 
+static int count(const struct dt_verdict_case *c, enum state state)
+{
+    int n = 0;
+    for (int r = 0; r < c->n_ranks; r++)
+        n += find_state(c, r) == state;
+    return n;
+}
+
 /* Every rank that has not left waits beyond its limit. */
 static bool all_wait(const struct dt_verdict_case *c)
 {
+    int n = count(c, WAITS_LONG);
+    return n > 0 && n + count(c, HAS_LEFT) + count(c, ELSEWHERE) == c->n_ranks;
+}
+
+/* Whether it is too early to blame what lies between the nodes. */
+static bool is_early(const struct dt_verdict_case *c)
+{
+    bool any = false;
+    for (int r = 0; r < c->n_ranks; r++)
+        any = any || is_remote(c, r);
+    return any && c->ranks[c->self].beat.main.idle_s <= c->apart_s - c->slack_s;
+}
+
+/* The hosts of the ranks elsewhere, each once. */
+static void add_hosts(struct dt_text *out, const struct dt_verdict_case *c)
+{
     int n = 0;
     for (int r = 0; r < c->n_ranks; r++) {
-        enum state state = find_state(c, r);
-        if (state != WAITS_LONG && state != HAS_LEFT)
-            return false;
-        n += state == WAITS_LONG;
+        const char *host = c->ranks[r].beat.host;
+        bool is_new = c->ranks[r].is_elsewhere && host[0] && n < MAX_NAMED;
+        for (int i = 0; i < r && is_new; i++)
+            is_new = strcmp(c->ranks[i].beat.host, host) != 0;
+        if (is_new)
+            dt_text_add(out, "%s%s", n++ ? " or " : "", host);
     }
-    return n > 0;
+    if (n == 0)
+        dt_text_add(out, "%s", c->nodes[0] ? c->nodes : "another node");
 }
 
 static void add_wait(struct dt_text *out, const struct dt_verdict_case *c)
@@ -178,6 +225,8 @@ static bool accuse(struct dt_text *out, const struct dt_verdict_case *c)
         add_waiting(out, c, n);
         return true;
     }
+    if (is_early(c))
+        return false;
     if (c->is_blind && find_state(c, c->self) == WAITS_LONG) {
         dt_text_add(out, "rank %d (%s pid %d) waits ", c->self, c->ranks[c->self].beat.host,
                     (int)c->ranks[c->self].beat.pid);
@@ -186,9 +235,21 @@ static bool accuse(struct dt_text *out, const struct dt_verdict_case *c)
     }
     if (!all_wait(c))
         return false;
-    dt_text_add(out, c->n_ranks == 1 ? "the only rank waits " : "all ranks wait ");
+    bool is_part = count(c, ELSEWHERE) > 0;
+    if (c->n_ranks == 1)
+        dt_text_add(out, "the only rank waits ");
+    else if (is_part)
+        dt_text_add(out, "all ranks of %s wait ", c->ranks[c->self].beat.host);
+    else
+        dt_text_add(out, "all ranks wait ");
     add_wait(out, c);
     dt_text_add(out, ": the network?");
+    if (!is_part)
+        return true;
+    dt_text_add(out, " Or a rank hangs on ");
+    add_hosts(out, c);
+    dt_text_add(out, "; mpirun --mca btl_tcp_if_include and --mca oob_tcp_if_include choose the "
+                     "interfaces that must reach each other");
     return true;
 }
 

@@ -9,8 +9,11 @@
 
 struct dt_view {
     struct dt_heartbeat beat;
-    bool is_known; /* has written its beat in this run */
-    double age_s;  /* since its beat changed, or since the start; 0 for oneself */
+    bool is_known;     /* has written its beat in this run; if not, the beat has host and pid only,
+                          if those are known */
+    bool is_elsewhere; /* on another node, whose beats cannot be seen */
+    char process;      /* its state as in siblings.h; 0 = unknown */
+    double age_s;      /* since its beat changed, or since the start; 0 for oneself */
 };
 
 struct dt_verdict_case {
@@ -21,6 +24,11 @@ struct dt_verdict_case {
     bool has_checkpoint;
     double period_s; /* between two beats of a healthy rank */
     double slack_s;  /* subtracted from all limits */
+    /* The least time for a verdict that blames another node or the way to it: the launcher, or a
+     * watchdog there, may know better. */
+    double apart_s;
+    const char
+        *nodes; /* the others, as "node2 or node3", according to the launcher; "" if unknown */
 };
 
 enum { DT_VERDICT_TEXT = 2048 };

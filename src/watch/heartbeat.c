@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 
 static const char magic[8] = {'d', 't', 'b', 'e', 'a', 't', '0', '1'};
 enum { MAX_RANKS = 1 << 16 };
@@ -84,6 +85,7 @@ dt_status dt_heartbeat_find_first(const char *dir, int64_t start_id, const struc
                     "system that all nodes share",
                     rank, dt_comm_host(comm, rank), dt_comm_host(comm, 0), dir);
         dt_clock_sleep(0.2);
+        dt_pulse_beat(&dt_pulse_main);
     }
     return DT_OK;
 }

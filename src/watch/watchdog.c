@@ -22,6 +22,7 @@
 #include "base/thread.h"
 #include "watch/blame.h"
 #include "watch/hang_report.h"
+#include "watch/siblings.h"
 
 enum {
     PERIODS_OF_LIMIT = 5,
@@ -36,7 +37,10 @@ static const double leave_s = 2.0;  /* minimum for all ranks to write their repo
 static const double guard_s = 10.0; /* for everything else before the process ends */
 static const double stop_s = 5.0;   /* to wait for a herald that may hang */
 
-enum thread { JUDGE, ACTOR, HERALD, N_THREADS }; /* HERALD last: not started without a folder */
+static const double apart_s = 8.0;  /* for those who know more to speak and end the job */
+static const double margin_s = 5.0; /* for mpirun to notice that a node is lost */
+
+enum thread { JUDGE, ACTOR, HERALD, N_THREADS }; /* HERALD last: not started without other ranks */
 
 struct progress {
     uint64_t n_moves;
@@ -45,14 +49,17 @@ struct progress {
 
 struct peer {
     struct dt_heartbeat beat;
-    bool is_known;
+    bool is_known; /* if not, the beat has host and pid only, if those are known */
+    char process;  /* its state, see siblings.h */
     double seen_s; /* when its beat last changed */
 };
 
 struct dt_watchdog {
     struct dt_watchdog_options options;
-    char dir[DT_PATH_MAX], path[DT_PATH_MAX]; /* run folder, its heartbeat.bin */
-    double period_s;
+    struct dt_comm_launch launch;
+    char dir[DT_PATH_MAX], path[DT_PATH_MAX]; /* run folder, file of the beats; "" = none */
+    bool is_replaced;                         /* by a watchdog that writes to the same file */
+    double period_s, apart_s;                 /* see blame.h */
     _Atomic double step_limit_s;
     pthread_t threads[N_THREADS];
     int n_threads; /* started */
@@ -72,13 +79,17 @@ struct dt_watchdog {
     uint32_t told;   /* flags already written to the file */
     bool has_left;   /* the herald has finished */
     bool has_checkpoint;
+    char nodes[256]; /* see siblings.h */
     struct dt_view *views;
     struct dt_verdict verdict;
 
     struct dt_heartbeat *read; /* from here on: used by the herald only */
     bool *valid;
+    struct dt_sibling *siblings;
     bool has_warned;
 };
+
+static struct dt_watchdog *current; /* used by the main thread only */
 
 /* --- Waiting --- */
 
@@ -135,9 +146,6 @@ static void observe_self(struct dt_watchdog *w, double now_s)
     struct dt_heartbeat *own = &w->own;
     observe(&own->main, &w->main, w, &dt_pulse_main, now_s);
     observe(&own->writer, &w->writer, w, &dt_pulse_writer, now_s);
-    /* Without a folder the run has not reached INIT yet. */
-    if (!w->options.dir && own->main.section == DT_SECTION_NONE)
-        own->main.limit_s = w->options.limits.init_timeout_s;
     /* A main thread that waits for its own writer moves as long as the writer does. */
     if (own->main.section == DT_SECTION_SAVE && own->writer.section == DT_SECTION_SAVE)
         own->main.idle_s = fmin(own->main.idle_s, own->writer.idle_s);
@@ -152,9 +160,19 @@ static void restart_times(struct dt_watchdog *w, double now_s)
 
 static bool is_blind(const struct dt_watchdog *w, double now_s)
 {
-    if (!w->options.dir)
+    if (!w->path[0])
         return w->options.n_ranks > 1;
     return now_s - fmax(w->read_s, w->start_s) > blind_s + 3 * w->period_s;
+}
+
+/* Before MPI has started, hosts are unknown: ranks of this node are those that are seen here. */
+static bool is_elsewhere(const struct dt_watchdog *w, const struct peer *peer)
+{
+    if (w->options.dir || peer->is_known || peer->beat.pid > 0)
+        return false;
+    if (w->options.comm)
+        return strcmp(peer->beat.host, w->own.host) != 0;
+    return w->launch.n_local < w->options.n_ranks;
 }
 
 /* Fills w->views with what this rank knows. Ages are frozen while the beats cannot be read. */
@@ -163,10 +181,21 @@ static void look_around(struct dt_watchdog *w)
     for (int r = 0; r < w->options.n_ranks; r++) {
         const struct peer *peer = &w->peers[r];
         double since_s = fmax(peer->is_known ? peer->seen_s : 0, w->start_s);
-        w->views[r] = (struct dt_view){
-            .beat = peer->beat, .is_known = peer->is_known, .age_s = fmax(w->read_s - since_s, 0)};
+        w->views[r] = (struct dt_view){.beat = peer->beat,
+                                       .is_known = peer->is_known,
+                                       .is_elsewhere = is_elsewhere(w, peer),
+                                       .process = peer->process,
+                                       .age_s = fmax(w->read_s - since_s, 0)};
     }
     w->views[w->options.rank] = (struct dt_view){.beat = w->own, .is_known = true};
+}
+
+/* See blame.h. */
+static double find_apart(const struct dt_watchdog *w)
+{
+    double keepalive_s = dt_comm_keepalive_s();
+    double apart = keepalive_s > 0 ? keepalive_s + margin_s : 0;
+    return w->options.dir ? apart : fmax(apart, w->options.limits.init_timeout_s + apart_s);
 }
 
 static struct dt_verdict_case case_of(const struct dt_watchdog *w, double now_s)
@@ -179,6 +208,8 @@ static struct dt_verdict_case case_of(const struct dt_watchdog *w, double now_s)
         .has_folder = w->options.dir,
         .has_checkpoint = w->has_checkpoint,
         .period_s = w->period_s,
+        .apart_s = w->apart_s,
+        .nodes = w->nodes,
     };
 }
 
@@ -192,7 +223,8 @@ static bool judge_run(struct dt_watchdog *w, double now_s)
     if (!w->verdict.expired && !w->has_alarm)
         return false;
     c.slack_s = PERIODS_OF_SLACK * w->period_s;
-    dt_verdict_find(&w->verdict, &c); /* also names ranks whose time is almost up */
+    c.apart_s = w->has_alarm ? 0 : c.apart_s; /* somebody there has spoken */
+    dt_verdict_find(&w->verdict, &c);         /* also names ranks whose time is almost up */
     return true;
 }
 
@@ -236,7 +268,7 @@ static void take_beats(struct dt_watchdog *w, double now_s)
         struct peer *peer = &w->peers[r];
         if (!w->valid[r] || (peer->is_known && peer->beat.beat == w->read[r].beat))
             continue;
-        *peer = (struct peer){.beat = w->read[r], .is_known = true, .seen_s = now_s};
+        *peer = (struct peer){w->read[r], true, peer->process, now_s};
         if (r == w->options.rank || !(peer->beat.flags & DT_HEARTBEAT_EXPIRED) || w->has_alarm)
             continue;
         w->has_alarm = true;
@@ -247,10 +279,24 @@ static void take_beats(struct dt_watchdog *w, double now_s)
         pthread_cond_broadcast(&w->change);
 }
 
+/* What the system shows of the ranks of this node. */
+static void take_siblings(struct dt_watchdog *w)
+{
+    for (int r = 0; r < w->options.n_ranks; r++) {
+        struct peer *peer = &w->peers[r];
+        peer->process = w->siblings[r].state;
+        if (peer->beat.pid || w->siblings[r].pid == 0)
+            continue;
+        peer->beat.pid = w->siblings[r].pid;
+        memcpy(peer->beat.host, w->own.host, sizeof peer->beat.host);
+    }
+}
+
 static bool is_checkpoint_there(const struct dt_watchdog *w)
 {
     char path[DT_PATH_MAX];
-    return dt_file_path(path, "%s/checkpoints/latest", w->dir) == DT_OK && access(path, F_OK) == 0;
+    return w->options.dir && dt_file_path(path, "%s/checkpoints/latest", w->dir) == DT_OK &&
+           access(path, F_OK) == 0;
 }
 
 /* Writes and reads the beats once. Call with the lock held; it is released during the access. */
@@ -263,8 +309,13 @@ static void exchange(struct dt_watchdog *w)
     w->own.beat++;
     w->must_write = false;
     struct dt_heartbeat own = w->own;
-    bool has_checkpoint = w->has_checkpoint;
+    bool has_checkpoint = w->has_checkpoint, is_late = own.main.idle_s > own.main.limit_s / 2;
+    char nodes[sizeof w->nodes] = "";
     pthread_mutex_unlock(&w->lock);
+    if (is_late) {
+        dt_siblings_find(w->siblings, w->options.n_ranks, w->launch.variable);
+        dt_siblings_nodes(nodes, sizeof nodes, own.host);
+    }
     bool is_written = dt_heartbeat_write(w->path, &own) == DT_OK;
     if (!is_written && !w->has_warned) {
         w->has_warned = true;
@@ -279,6 +330,8 @@ static void exchange(struct dt_watchdog *w)
     w->has_checkpoint = has_checkpoint;
     if (is_written)
         w->told = own.flags;
+    take_siblings(w);
+    memcpy(w->nodes, nodes, sizeof nodes);
     if (status == DT_OK)
         take_beats(w, now_s);
 }
@@ -293,8 +346,10 @@ static void *run_herald(void *arg)
         while (dt_clock_s() < until_s && !w->must_stop && !w->must_write)
             wait_until(w, until_s);
     }
-    w->own.flags |= DT_HEARTBEAT_HAS_LEFT;
-    exchange(w);
+    if (!w->is_replaced) {
+        w->own.flags |= DT_HEARTBEAT_HAS_LEFT;
+        exchange(w);
+    }
     w->has_left = true;
     pthread_cond_broadcast(&w->change);
     pthread_mutex_unlock(&w->lock);
@@ -317,9 +372,8 @@ static void say(struct dt_watchdog *w)
     char line[DT_VERDICT_TEXT + 2];
     int n = w->verdict.expired
                 ? snprintf(line, sizeof line, "%s\n", w->verdict.text)
-                : snprintf(line, sizeof line,
-                           "dtrain: error[HANG] rank %d reports a hang, see hang-%d.txt\n",
-                           w->alarm_rank, w->alarm_rank);
+                : snprintf(line, sizeof line, "dtrain: error[HANG] rank %d reports a hang%s\n",
+                           w->alarm_rank, w->options.dir ? ", see its hang-*.txt" : "");
     for (ssize_t done = 0, k = 0; done < n && k >= 0; done += k)
         k = write(STDERR_FILENO, line + done, (size_t)(n - done));
     set_flag(w, DT_HEARTBEAT_SAID);
@@ -329,7 +383,7 @@ static void say(struct dt_watchdog *w)
 static bool have_all_written(struct dt_watchdog *w)
 {
     pthread_mutex_lock(&w->lock);
-    bool all = !w->options.dir || (w->told & DT_HEARTBEAT_WRITTEN);
+    bool all = !w->path[0] || (w->told & DT_HEARTBEAT_WRITTEN);
     look_around(w);
     struct dt_verdict_case c = case_of(w, dt_clock_s());
     for (int r = 0; r < w->options.n_ranks; r++)
@@ -415,7 +469,7 @@ static const struct {
 
 static dt_status start_threads(struct dt_watchdog *w)
 {
-    int error = 0, n = w->options.dir ? N_THREADS : HERALD;
+    int error = 0, n = w->path[0] ? N_THREADS : HERALD;
     while (w->n_threads < n && error == 0) {
         int i = w->n_threads;
         error = dt_thread_start(&w->threads[i], threads[i].name, threads[i].run, w);
@@ -437,6 +491,27 @@ static double find_period(const struct dt_watchdog_options *options)
     return period_s;
 }
 
+/* Writes the first beat: what cannot be written fails now. */
+static dt_status find_file(struct dt_watchdog *w)
+{
+    if (w->options.dir) {
+        DT_TRY(dt_file_path(w->dir, "%s", w->options.dir));
+        DT_TRY(dt_heartbeat_path(w->path, w->dir));
+        w->options.dir = w->dir;
+        w->has_checkpoint = is_checkpoint_there(w);
+        dt_hang_report_remove(w->dir, w->options.rank);
+        return dt_heartbeat_write(w->path, &w->own);
+    }
+    bool is_found = w->options.n_ranks == 1;
+    for (int i = 0; i < DT_SIBLINGS_PATHS && !is_found; i++)
+        is_found =
+            dt_siblings_path(w->path, i) == DT_OK && dt_heartbeat_write(w->path, &w->own) == DT_OK;
+    if (!is_found)
+        w->path[0] = '\0';
+    dt_error_clear();
+    return DT_OK;
+}
+
 static dt_status prepare_watchdog(struct dt_watchdog *w, const struct dt_watchdog_options *options)
 {
     size_t n = (size_t)options->n_ranks;
@@ -451,8 +526,11 @@ static dt_status prepare_watchdog(struct dt_watchdog *w, const struct dt_watchdo
     DT_TRY(DT_NEW(w->views, n));
     DT_TRY(DT_NEW(w->read, n));
     DT_TRY(DT_NEW(w->valid, n));
+    DT_TRY(DT_NEW(w->siblings, n));
     w->options = *options;
+    w->launch = dt_comm_launched();
     w->period_s = find_period(options);
+    w->apart_s = find_apart(w);
     atomic_init(&w->step_limit_s, options->limits.step_timeout_s);
     w->own = (struct dt_heartbeat){
         .start_id = options->start_id, .rank = options->rank, .pid = (int32_t)getpid()};
@@ -461,49 +539,22 @@ static dt_status prepare_watchdog(struct dt_watchdog *w, const struct dt_watchdo
     w->judged_s = dt_clock_s();
     restart_times(w, w->judged_s);
     observe_self(w, w->start_s);
-    if (!options->dir)
-        return DT_OK;
-    DT_TRY(dt_file_path(w->dir, "%s", options->dir));
-    DT_TRY(dt_heartbeat_path(w->path, options->dir));
-    w->options.dir = w->dir;
-    w->has_checkpoint = is_checkpoint_there(w);
-    dt_hang_report_remove(w->options.dir, w->options.rank);
-    return dt_heartbeat_write(w->path, &w->own); /* fails now if it cannot be written */
+    for (int r = 0; r < options->n_ranks && options->comm; r++)
+        snprintf(w->peers[r].beat.host, sizeof w->own.host, "%.63s",
+                 dt_comm_host(options->comm, r));
+    return find_file(w);
 }
 
 static void release_watchdog(struct dt_watchdog *w)
 {
     pthread_cond_destroy(&w->change);
     pthread_mutex_destroy(&w->lock);
+    free(w->siblings);
     free(w->valid);
     free(w->read);
     free(w->views);
     free(w->peers);
     free(w);
-}
-
-dt_status dt_watchdog_start(struct dt_watchdog **watchdog,
-                            const struct dt_watchdog_options *options)
-{
-    struct dt_watchdog *w;
-    *watchdog = NULL;
-    DT_TRY(DT_NEW(w, 1));
-    dt_status status = prepare_watchdog(w, options);
-    if (status == DT_OK)
-        status = start_threads(w);
-    if (status != DT_OK) {
-        dt_watchdog_stop(w);
-        return dt_error_pass(status, __func__, __FILE__, __LINE__);
-    }
-    *watchdog = w;
-    return DT_OK;
-}
-
-void dt_watchdog_set_step(struct dt_watchdog *w, double median_s)
-{
-    if (w->options.limits.step_timeout_s > 0)
-        atomic_store(&w->step_limit_s,
-                     fmax(w->options.limits.step_timeout_s, STEPS_OF_LIMIT * median_s));
 }
 
 /* Waits for a limited time, as the herald may be stuck in the file system. */
@@ -518,12 +569,20 @@ static bool has_herald_left(struct dt_watchdog *w)
     return has_left;
 }
 
-void dt_watchdog_stop(struct dt_watchdog *w)
+static bool have_all_left(const struct dt_watchdog *w)
 {
-    if (!w)
-        return;
+    bool all = w->peers;
+    for (int r = 0; r < w->options.n_ranks && all; r++)
+        all = (r == w->options.rank || !w->peers[r].is_known ||
+               (w->peers[r].beat.flags & DT_HEARTBEAT_HAS_LEFT));
+    return all;
+}
+
+static void stop(struct dt_watchdog *w, bool is_replaced)
+{
     pthread_mutex_lock(&w->lock);
     w->must_stop = true;
+    w->is_replaced = is_replaced;
     pthread_cond_broadcast(&w->change);
     pthread_mutex_unlock(&w->lock);
     for (int i = 0; i < w->n_threads; i++) {
@@ -531,5 +590,38 @@ void dt_watchdog_stop(struct dt_watchdog *w)
             return; /* leaks the thread and the memory it uses */
         pthread_join(w->threads[i], NULL);
     }
+    if (!is_replaced && !w->options.dir && have_all_left(w))
+        (void)unlink(w->path);
     release_watchdog(w);
+}
+
+dt_status dt_watchdog_start(const struct dt_watchdog_options *options)
+{
+    struct dt_watchdog *w;
+    DT_TRY(DT_NEW(w, 1));
+    dt_status status = prepare_watchdog(w, options);
+    if (status == DT_OK)
+        status = start_threads(w);
+    if (status != DT_OK) {
+        stop(w, false);
+        return dt_error_pass(status, __func__, __FILE__, __LINE__);
+    }
+    if (current)
+        stop(current, strcmp(current->path, w->path) == 0);
+    current = w;
+    return DT_OK;
+}
+
+void dt_watchdog_set_step(double median_s)
+{
+    double least_s = current ? current->options.limits.step_timeout_s : 0;
+    if (least_s > 0)
+        atomic_store(&current->step_limit_s, fmax(least_s, STEPS_OF_LIMIT * median_s));
+}
+
+void dt_watchdog_stop(void)
+{
+    if (current)
+        stop(current, false);
+    current = NULL;
 }

@@ -59,6 +59,20 @@ def process_state(pid):
     return state, int(parent)
 
 
+def find_rank(launcher, rank, program="dtrain"):
+    """Process ID of a rank that `launcher`, on this machine, has started; None if it has not yet."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                is_it = f"\0OMPI_COMM_WORLD_RANK={rank}\0".encode() in file.read()
+            name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+        except OSError:
+            continue
+        if is_it and name == program and process_state(pid)[1] == launcher:
+            return int(pid)
+    return None
+
+
 def send(pids, number):
     """Sends a signal to all; some may have ended already."""
     for pid in pids:
@@ -126,14 +140,14 @@ class Rig:
         shutil.rmtree(path, ignore_errors=True)
         return path
 
-    def start(self, n_ranks, out, sets=(), env=(), options=()):
-        """`sets`: configuration keys and values."""
+    def start(self, n_ranks, out, sets=(), env=(), options=(), command=()):
+        """`sets`: configuration keys and values; `command`: instead of training into `out`."""
         self.n_runs += 1
         config = os.path.join(self.work, "config.json")
         if not os.path.exists(config):
             with open(config, "w", encoding="utf-8") as file:
                 json.dump(SETTINGS, file)
-        command = [self.program, "--config", config, "--out", out, *options]
+        command = [self.program, *(command or ("--out", out)), "--config", config, *options]
         for key, value in dict(sets).items():
             command += ["--set", f"{key}={value}"]
         if n_ranks > 1:

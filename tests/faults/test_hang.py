@@ -1,5 +1,6 @@
 """Ranks that stop: the others must name the rank and its section and end the job in time, and no
-process may remain. A job that is suspended as a whole must continue undisturbed."""
+process may remain; in every command on several ranks, from the moment the program has started. A
+job that is suspended as a whole must continue undisturbed."""
 
 import os
 import re
@@ -124,6 +125,58 @@ def stop_one_rank(rig, sections):
         )
 
 
+class Start:
+    """A rank that is stopped at a random moment after its program has started, of any command."""
+
+    LIMITS = {f"watchdog.{kind}_timeout_s": LIMIT for kind in ("init", "step", "save")}
+    LONG = {"train.max_steps": 1000000, "train.epochs": 100000, "data.synthetic_val": 300000}
+
+    def __init__(self, rig, number, model):
+        commands = {
+            "train": (),
+            "eval": ("eval", "--weights", model),
+            "bench": ("bench",),
+            "bench --input": ("bench", "--input"),
+        }
+        self.name = list(commands)[number % len(commands)]
+        n_ranks = rig.random.randint(2, 4)
+        victim = rig.random.randrange(n_ranks)
+        delay = rig.random.uniform(0, 2)
+        sets = self.LIMITS | self.LONG | {"bench.rounds": 10000}
+        out = rig.folder(f"start-{number}")
+        self.run = rig.start(n_ranks, out, sets=sets, command=commands[self.name])
+        while not (pid := faults.find_rank(self.run.process.pid, victim)):
+            time.sleep(0.002)
+        time.sleep(delay)
+        faults.send([pid], signal.SIGSTOP)
+        self.name += f", stop of rank {victim} of {n_ranks} after {delay:.2f} s"
+        self.expected = f"dtrain: error[HANG] rank {victim} ({os.uname().nodename} pid {pid}) is stopped"
+        self.stopped, self.pids = time.monotonic(), self.run.ranks()
+
+    def check(self, rig):
+        """Seconds from the stop to the end of the job."""
+        code, text = self.run.wait(90), self.run.text()
+        seconds = time.monotonic() - self.stopped
+        rig.check(code == 80, f"{self.name}: exit code {code}: {text}")
+        rig.check(text.count("error[HANG]") == 1, f"{self.name}: not one message: {text}")
+        rig.check(self.expected in text, f"{self.name}: not named: {text}")
+        time.sleep(0.2)
+        rig.check(not alive(self.pids), f"{self.name}: processes left: {alive(self.pids)}")
+        return seconds
+
+
+def stop_at_the_start(rig, n_times):
+    out = rig.folder("model")
+    rig.finish(1, out, sets={"train.max_steps": 1})
+    times = []
+    for number in range(n_times):
+        times.append(Start(rig, number, out).check(rig))
+    print(
+        f"{n_times} stops within 2 s of the start in four commands, limit {LIMIT} s: job ended after"
+        f" {min(times):.1f} .. {sum(times) / n_times:.1f} .. {max(times):.1f} s"
+    )
+
+
 def start_again(rig):
     """A hang during the start leaves nothing that ends later runs in the same folder."""
     out = rig.folder("again")
@@ -173,9 +226,11 @@ def campaign(rig):
     if rig.long:
         stop_one_rank(rig, 5 * sections)
         stop_one_rank(rig, 30 * [None])
+        stop_at_the_start(rig, 52)
         suspend_all(rig, 10, LIMIT)
     else:
         stop_one_rank(rig, sections)
+        stop_at_the_start(rig, 4)
         suspend_all(rig, 1, 2)
 
 

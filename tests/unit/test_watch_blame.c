@@ -8,8 +8,10 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "base/pulse.h"
 #include "watch/blame.h"
+#include "watch/siblings.h"
 
 enum { N_MAX = 32 };
 
@@ -33,7 +35,8 @@ static struct dt_verdict_case at_work(int n_ranks)
                                     .n_ranks = n_ranks,
                                     .has_folder = true,
                                     .has_checkpoint = true,
-                                    .period_s = 1};
+                                    .period_s = 1,
+                                    .nodes = ""};
 }
 
 static void let_wait(int rank, double seconds)
@@ -159,6 +162,78 @@ static void test_all_wait(void **state)
     assert_string_equal(text_of(&c), "");
 }
 
+/* Who knows nothing of other nodes gives those who do time to speak. */
+static void test_other_nodes(void **state)
+{
+    (void)state;
+    struct dt_verdict_case c = at_work(4);
+    c.has_folder = false;
+    c.apart_s = 90;
+    for (int r = 0; r < 2; r++) {
+        let_wait(r, 89);
+        strcpy(views[r].beat.host, "node0");
+    }
+    for (int r = 2; r < 4; r++)
+        views[r] = (struct dt_view){.is_elsewhere = true, .age_s = 1000};
+    assert_string_equal(text_of(&c), "");
+    let_wait(0, 91);
+    assert_non_null(strstr(text_of(&c), "] all ranks of node0 wait in sum at step 57, section "
+                                        "reduce, for 91 s: the network? Or a rank hangs on another "
+                                        "node; mpirun --mca"));
+    c.nodes = "node1 or node2";
+    assert_non_null(strstr(text_of(&c), " hangs on node1 or node2; "));
+    strcpy(views[2].beat.host, "node1");
+    strcpy(views[3].beat.host, "node1");
+    assert_non_null(strstr(text_of(&c), " hangs on node1; "));
+    /* One that moves is waited for. */
+    views[1].beat.main = (struct dt_heartbeat_thread){.limit_s = 60, .idle_s = 1};
+    assert_string_equal(text_of(&c), "");
+    /* The same with the beats of all: a silent node may be known to the launcher first. */
+    c = at_work(2);
+    c.apart_s = 90;
+    let_wait(0, 89);
+    views[1].age_s = 89;
+    assert_string_equal(text_of(&c), "");
+    views[1].age_s = 91;
+    assert_non_null(strstr(text_of(&c), "] rank 1 (node1 pid 101) does not answer ("));
+}
+
+/* What the system shows of processes on this node. */
+static void test_stopped(void **state)
+{
+    (void)state;
+    struct dt_verdict_case c = at_work(2);
+    let_wait(0, 61);
+    views[1] = (struct dt_view){.age_s = 61, .process = 'T'};
+    views[1].beat.pid = 101;
+    strcpy(views[1].beat.host, "node0");
+    assert_non_null(strstr(text_of(&c), "] rank 1 (node0 pid 101) is stopped (SIGSTOP, a debugger?)"
+                                        " and has not answered at all for 61 s; rank 0 waits"));
+    views[1].is_known = true;
+    views[1].beat.flags = DT_HEARTBEAT_HAS_LEFT;
+    assert_non_null(strstr(text_of(&c), "] rank 1 (node0 pid 101) is stopped (SIGSTOP, a debugger?)"
+                                        " since step 0, section none, for 61 s; rank 0 waits"));
+}
+
+static void test_lists_of_nodes(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        {"node[1-3,7],login", "node2", "node1 or node3 or node7 or login"},
+        {"node[1:1-2]@0(2)", "node1.example.org", "node2"},
+        {"n[2:9-10]-ib,n[3:7],other@0(4)", "x", "n09-ib or n10-ib or n007 or other"},
+        {"gpu[08-10]", "gpu09", "gpu08 or gpu10"},
+        {"nodea,nodeb@0(2)", "nodea", "nodeb"},
+        {"a[", "", "a0"},
+        {"", "node1", ""},
+    };
+    char out[64];
+    for (size_t i = 0; i < DT_COUNT(cases); i++) {
+        dt_siblings_expand(out, sizeof out, cases[i][0], cases[i][1]);
+        assert_string_equal(out, cases[i][2]);
+    }
+}
+
 static void test_writer(void **state)
 {
     (void)state;
@@ -201,7 +276,9 @@ int main(void)
         cmocka_unit_test(test_moving),   cmocka_unit_test(test_stuck),
         cmocka_unit_test(test_dead),     cmocka_unit_test(test_several),
         cmocka_unit_test(test_all_wait), cmocka_unit_test(test_writer),
-        cmocka_unit_test(test_blind),    cmocka_unit_test(test_slack),
+        cmocka_unit_test(test_blind),    cmocka_unit_test(test_other_nodes),
+        cmocka_unit_test(test_stopped),  cmocka_unit_test(test_lists_of_nodes),
+        cmocka_unit_test(test_slack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,8 @@
 
 enum { MAX_RANKS = 3, TEXT_BYTES = 16384 };
 
-static char top[64]; /* folder of all scenarios */
+static char top[64];                           /* folder of all scenarios */
+static struct dt_watchdog_options own_options; /* of this process */
 
 /* A file system that hangs: pwrite of this whole program does not return. */
 static atomic_bool file_system_hangs;
@@ -90,57 +91,48 @@ static void stuck_in(enum dt_section section, int rank)
     wait_for_others(section);
 }
 
-static void init(struct dt_watchdog *w, int rank)
+static void init(int rank)
 {
-    (void)w;
     stuck_in(DT_SECTION_INIT, rank);
 }
-static void data(struct dt_watchdog *w, int rank)
+static void data(int rank)
 {
-    (void)w;
     stuck_in(DT_SECTION_DATA, rank);
 }
-static void compute(struct dt_watchdog *w, int rank)
+static void compute(int rank)
 {
-    (void)w;
     stuck_in(DT_SECTION_COMPUTE, rank);
 }
-static void reduce(struct dt_watchdog *w, int rank)
+static void reduce(int rank)
 {
-    (void)w;
     stuck_in(DT_SECTION_REDUCE, rank);
 }
-static void eval(struct dt_watchdog *w, int rank)
+static void eval(int rank)
 {
-    (void)w;
     stuck_in(DT_SECTION_EVAL, rank);
 }
-static void save(struct dt_watchdog *w, int rank)
+static void save(int rank)
 {
-    (void)w;
     stuck_in(DT_SECTION_SAVE, rank);
 }
 
-static void first_stuck(struct dt_watchdog *w, int rank)
+static void first_stuck(int rank)
 {
-    (void)w;
     if (rank == 0)
         stop_moving(DT_SECTION_DATA);
     wait_for_others(DT_SECTION_DATA);
 }
 
-static void two_stuck(struct dt_watchdog *w, int rank)
+static void two_stuck(int rank)
 {
-    (void)w;
     if (rank > 0)
         stop_moving(DT_SECTION_COMPUTE);
     wait_for_others(DT_SECTION_COMPUTE);
 }
 
 /* Long enough in its section for a slot that says so. */
-static void stop_process(struct dt_watchdog *w, int rank)
+static void stop_process(int rank)
 {
-    (void)w;
     if (rank != 0)
         wait_for_others(DT_SECTION_COMPUTE);
     dt_pulse_step(&dt_pulse_main, 57);
@@ -149,9 +141,8 @@ static void stop_process(struct dt_watchdog *w, int rank)
     raise(SIGSTOP);
 }
 
-static void all_wait(struct dt_watchdog *w, int rank)
+static void all_wait(int rank)
 {
-    (void)w;
     (void)rank;
     wait_for_others(DT_SECTION_EVAL);
 }
@@ -165,10 +156,9 @@ static void *hang_as_writer(void *arg)
     return NULL;
 }
 
-static void writer_stuck(struct dt_watchdog *w, int rank)
+static void writer_stuck(int rank)
 {
     pthread_t writer;
-    (void)w;
     if (rank == 0 && pthread_create(&writer, NULL, hang_as_writer, NULL) != 0)
         _exit(3);
     train(60, 0.02);
@@ -176,15 +166,15 @@ static void writer_stuck(struct dt_watchdog *w, int rank)
 
 /* --- No alarm --- */
 
-static void healthy(struct dt_watchdog *w, int rank)
+static void healthy(int rank)
 {
     (void)rank;
     train(12, 0.02);
-    dt_watchdog_stop(w);
+    dt_watchdog_stop();
     _exit(0);
 }
 
-static void slow(struct dt_watchdog *w, int rank)
+static void slow(int rank)
 {
     if (rank == 0) {
         dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
@@ -198,7 +188,7 @@ static void slow(struct dt_watchdog *w, int rank)
         nap(6);
         dt_pulse_go_on(&dt_pulse_main);
     }
-    dt_watchdog_stop(w);
+    dt_watchdog_stop();
     _exit(0);
 }
 
@@ -215,7 +205,7 @@ static void *save_slowly(void *arg)
     return NULL;
 }
 
-static void long_save(struct dt_watchdog *w, int rank)
+static void long_save(int rank)
 {
     pthread_t writer;
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
@@ -227,58 +217,70 @@ static void long_save(struct dt_watchdog *w, int rank)
         dt_pulse_wait(&dt_pulse_main, "agree");
         nap(6);
     }
-    dt_watchdog_stop(w);
+    dt_watchdog_stop();
     _exit(0);
 }
 
-static void nothing_under_way(struct dt_watchdog *w, int rank)
+static void nothing_under_way(int rank)
 {
     dt_pulse_enter(&dt_pulse_main, rank == 0 ? DT_SECTION_NONE : DT_SECTION_INIT);
     if (rank != 0)
         dt_pulse_wait(&dt_pulse_main, "bcast");
     nap(6);
-    dt_watchdog_stop(w);
+    dt_watchdog_stop();
     _exit(0);
 }
 
 /* One rank has left in good order, the others are still at work. */
-static void leave_early(struct dt_watchdog *w, int rank)
+static void leave_early(int rank)
 {
     if (rank != 1)
         train(6, 0.02);
-    dt_watchdog_stop(w);
+    dt_watchdog_stop();
     nap(rank == 1 ? 6 : 0);
     _exit(0);
 }
 
-static void long_steps(struct dt_watchdog *w, int rank)
+static void long_steps(int rank)
 {
     (void)rank;
-    dt_watchdog_set_step(w, 10);
+    dt_watchdog_set_step(10);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
     nap(6);
-    dt_watchdog_stop(w);
+    dt_watchdog_stop();
     _exit(0);
 }
 
-/* Its slots cannot be seen: the one that waits speaks for itself. */
-static void no_folder_yet(struct dt_watchdog *w, int rank)
+/* Without a run folder, the ranks of one node share their slots elsewhere. The pause shows that
+ * another watchdog takes over without a gap. */
+static void no_folder(int rank)
 {
-    (void)w;
-    dt_pulse_wait(&dt_pulse_main, "bcast");
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
+    dt_pulse_wait(&dt_pulse_main, "MPI_Init");
+    nap(0.5);
+    if (dt_watchdog_start(&own_options) != DT_OK)
+        _exit(2);
     if (rank == 1)
-        hang();
-    nap(1);
-    _exit(0);
+        raise(SIGSTOP);
+    hang();
+}
+
+/* Rank 2, on another node, is not there, and never heard of. */
+static void elsewhere(int rank)
+{
+    (void)rank;
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
+    dt_pulse_wait(&dt_pulse_main, "MPI_Init");
+    hang();
 }
 
 /* The alarm of a rank that then says nothing, and whose reason nobody else sees. */
-static void alarm_only(struct dt_watchdog *w, int rank)
+static void alarm_only(int rank)
 {
     if (rank == 0)
         train(60, 0.02);
     nap(1);
-    dt_watchdog_stop(w);
+    dt_watchdog_stop();
     char path[256];
     struct dt_heartbeat beat = {.start_id = 7, .rank = 1, .beat = 1000};
     beat.flags = DT_HEARTBEAT_EXPIRED;
@@ -289,24 +291,21 @@ static void alarm_only(struct dt_watchdog *w, int rank)
 /* --- The watchdog's own end is in danger --- */
 
 /* hang-0.txt, which run_rank makes, is a FIFO that nobody reads: opening it blocks. */
-static void blocked_report(struct dt_watchdog *w, int rank)
+static void blocked_report(int rank)
 {
-    (void)w;
     (void)rank;
     stop_moving(DT_SECTION_DATA);
 }
 
-static void blind_and_stuck(struct dt_watchdog *w, int rank)
+static void blind_and_stuck(int rank)
 {
-    (void)w;
     (void)rank;
     atomic_store(&file_system_hangs, true);
     stop_moving(DT_SECTION_DATA);
 }
 
-static void blind_and_waiting(struct dt_watchdog *w, int rank)
+static void blind_and_waiting(int rank)
 {
-    (void)w;
     if (rank == 1)
         raise(SIGSTOP);
     nap(0.5);
@@ -338,13 +337,14 @@ enum {
     BLIND_STUCK,
     BLIND_WAITING,
     NO_FOLDER,
+    ELSEWHERE,
     ALARM_ONLY,
     N_SCENARIOS
 };
 
 static struct scenario {
     const char *name;
-    void (*run)(struct dt_watchdog *w, int rank);
+    void (*run)(int rank);
     int n_ranks;
     pid_t pids[MAX_RANKS];
     int out; /* stderr of all */
@@ -371,7 +371,8 @@ static struct scenario {
     [BLOCKED_REPORT] = {"blocked_report", blocked_report, 1},
     [BLIND_STUCK] = {"blind_stuck", blind_and_stuck, 1},
     [BLIND_WAITING] = {"blind_waiting", blind_and_waiting, 2},
-    [NO_FOLDER] = {"no_folder", no_folder_yet, 2},
+    [NO_FOLDER] = {"no_folder", no_folder, 3},
+    [ELSEWHERE] = {"elsewhere", elsewhere, 2},
     [ALARM_ONLY] = {"alarm", alarm_only, 2},
 };
 
@@ -379,21 +380,25 @@ static const double limit_s = 2.0; /* the period is then 0.4 s */
 
 static void run_rank(const struct scenario *s, int rank, int out)
 {
-    struct dt_watchdog *w;
     char path[256];
-    const struct dt_watchdog_options options = {.dir = s->run == no_folder_yet ? NULL : s->dir,
-                                                .rank = rank,
-                                                .n_ranks = s->n_ranks,
-                                                .start_id = 7,
-                                                .limits = {limit_s, limit_s, limit_s}};
+    bool has_folder = s->run != no_folder && s->run != elsewhere;
+    own_options = (struct dt_watchdog_options){.dir = has_folder ? s->dir : NULL,
+                                               .rank = rank,
+                                               .n_ranks = s->n_ranks + (s->run == elsewhere),
+                                               .start_id = 7,
+                                               .limits = {limit_s, limit_s, limit_s}};
+    setenv("PMIX_SERVER_TMPDIR", s->dir, 1);
+    setenv("PMIX_NAMESPACE", "job", 1);
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", s->n_ranks == 2 ? "2" : "3", 1);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(out, STDERR_FILENO);
-    if (dt_watchdog_start(&w, &options) != DT_OK)
+    if (dt_watchdog_start(&own_options) != DT_OK)
         _exit(2);
     snprintf(path, sizeof path, "%s/hang-0.txt", s->dir);
     if (s->run == blocked_report && mkfifo(path, 0666) != 0)
         _exit(2);
-    s->run(w, rank);
+    s->run(rank);
     _exit(4);
 }
 
@@ -652,18 +657,25 @@ static void test_the_end_is_sure(void **state)
     expect_text(s, "the file system of the run folder does not answer");
 }
 
-static void test_no_folder_yet(void **state)
+static void test_no_folder(void **state)
 {
     (void)state;
     struct scenario *s = &scenarios[NO_FOLDER];
-    assert_int_equal(end_of(s->pids[0]), 0);
-    assert_int_equal(end_of(s->pids[1]), DT_ERR_HANG);
+    assert_int_equal(end_of(s->pids[0]), DT_ERR_HANG);
+    assert_int_equal(end_of(s->pids[2]), DT_ERR_HANG);
+    kill(s->pids[1], SIGKILL);
+    assert_int_equal(end_of(s->pids[1]), -SIGKILL);
     read_text(s);
     expect_one_line(s);
     expect_text(s, "error[HANG] rank 1 (");
-    expect_text(s, "waits in bcast at step 0, section none, for ");
-    if (strstr(s->text, "checkpoint") || strstr(s->text, "file system"))
-        fail_msg("%s", s->text);
+    expect_text(s, "(stopped, killed or its node is gone) since step 0, section init, for ");
+    expect_text(s, "; ranks 0, 2 wait for it\n");
+    s = &scenarios[ELSEWHERE];
+    expect_ends(s, DT_ERR_HANG);
+    expect_one_line(s);
+    expect_text(s, "error[HANG] all ranks of ");
+    expect_text(s, " wait in MPI_Init at step 0, section init, for ");
+    expect_text(s, ": the network? Or a rank hangs on another node; ");
 }
 
 static void test_an_alarm_is_passed_on(void **state)
@@ -674,7 +686,7 @@ static void test_an_alarm_is_passed_on(void **state)
     assert_int_equal(end_of(s->pids[1]), 0);
     read_text(s);
     expect_one_line(s);
-    expect_text(s, "error[HANG] rank 1 reports a hang, see hang-1.txt\n");
+    expect_text(s, "error[HANG] rank 1 reports a hang, see its hang-*.txt\n");
     expect_report(s, 0, "another rank has ended the job");
 }
 
@@ -763,7 +775,7 @@ int main(void)
         cmocka_unit_test(test_writer_stuck),
         cmocka_unit_test(test_no_false_alarm),
         cmocka_unit_test(test_the_end_is_sure),
-        cmocka_unit_test(test_no_folder_yet),
+        cmocka_unit_test(test_no_folder),
         cmocka_unit_test(test_an_alarm_is_passed_on),
         cmocka_unit_test(test_slots),
         cmocka_unit_test(test_crashes_are_told),
