@@ -178,13 +178,18 @@ dt_status dt_file_write_stream(int fd, FILE *stream, char **text, const size_t *
     return status;
 }
 
+static dt_status output_status(int error)
+{
+    return error == EACCES || error == EPERM ? DT_ERR_PERMISSION : DT_ERR_CREATE;
+}
+
 dt_status dt_file_create(int *fd, const char *path)
 {
     do
         *fd = CHANGE(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666));
     while (*fd < 0 && errno == EINTR);
     if (*fd < 0)
-        DT_FAIL(DT_ERR_CREATE, "cannot create %s: %s", path, strerror(errno));
+        DT_FAIL(output_status(errno), "cannot create %s: %s", path, dt_file_problem(path, errno));
     return DT_OK;
 }
 
@@ -254,25 +259,55 @@ static dt_status remove_entries(DIR *folder, const char *path)
     return DT_OK;
 }
 
-dt_status dt_file_remove_folder(const char *path)
+static dt_status remove_at(int at, const char *name, int flags, const char *path)
+{
+    if (CHANGE(unlinkat(at, name, flags)) != 0 && errno != ENOENT)
+        DT_FAIL(DT_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
+    return DT_OK;
+}
+
+dt_status dt_file_remove_folder_at(int at, const char *name, const char *path)
 {
     /* Links are not followed: their targets are not ours. */
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     if (!folder) {
         const int error = errno;
         if (fd >= 0)
             close(fd);
         if (error == ENOENT || error == ENOTDIR)
-            return dt_file_remove(path);
+            return remove_at(at, name, 0, path);
         DT_FAIL(DT_ERR_IO, "cannot open folder %s: %s", path, strerror(error));
     }
     const dt_status status = remove_entries(folder, path);
     closedir(folder);
     DT_TRY(status);
-    if (CHANGE(rmdir(path)) != 0 && errno != ENOENT)
-        DT_FAIL(DT_ERR_IO, "cannot remove folder %s: %s", path, strerror(errno));
-    return DT_OK;
+    return remove_at(at, name, AT_REMOVEDIR, path);
+}
+
+dt_status dt_file_remove_folder(const char *path)
+{
+    return dt_file_remove_folder_at(AT_FDCWD, path, path);
+}
+
+dt_status dt_file_open_folder(int *fd, const char *path)
+{
+    struct stat link, there;
+    *fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (*fd >= 0)
+        return DT_OK;
+    *fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0)
+        DT_FAIL(dt_file_input_status(errno), "cannot open folder %s: %s", path,
+                dt_file_problem(path, errno));
+    if (lstat(path, &link) == 0 && fstat(*fd, &there) == 0 && link.st_uid == there.st_uid)
+        return DT_OK;
+    close(*fd);
+    *fd = -1;
+    DT_FAIL(DT_ERR_PERMISSION,
+            "%s is a link of uid %u to a folder of uid %u, so it is not followed: give both one "
+            "owner (chown -h), or choose another folder",
+            path, (unsigned)link.st_uid, (unsigned)there.st_uid);
 }
 
 dt_status dt_file_sync_folder(const char *path)
@@ -438,7 +473,8 @@ dt_status dt_file_add_folder(const char *path)
         return DT_OK;
     if (errno == EEXIST)
         DT_FAIL(DT_ERR_CREATE, "cannot use %s as a folder: it exists and is not one", path);
-    DT_FAIL(DT_ERR_CREATE, "cannot create folder %s: %s", path, strerror(errno));
+    DT_FAIL(output_status(errno), "cannot create folder %s: %s", path,
+            dt_file_problem(path, errno));
 }
 
 void dt_file_clean(const char *path)
@@ -454,7 +490,7 @@ void dt_file_clean(const char *path)
         if (strncmp(entry->d_name, start, n) == 0 && strlen(entry->d_name) == n + TOKEN_DIGITS &&
             strspn(entry->d_name + n, "0123456789abcdef") == TOKEN_DIGITS &&
             dt_file_path(file, "%s%s", parent, entry->d_name) == DT_OK)
-            dt_file_remove(file);
+            remove_at(dirfd(dir), entry->d_name, 0, file);
     }
     if (dir)
         closedir(dir);

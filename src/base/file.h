@@ -27,8 +27,8 @@ dt_status dt_file_write(int fd, const void *data, size_t bytes, const char *path
  */
 dt_status dt_file_write_stream(int fd, FILE *stream, char **text, const size_t *bytes,
                                const char *path);
-/* Creates a new file for writing; if the name exists, even as a link, the result is DT_ERR_CREATE.
- */
+/* Creates a new file for writing; if the name exists, even as a link, the result is DT_ERR_CREATE,
+ * without permission DT_ERR_PERMISSION. */
 dt_status dt_file_create(int *fd, const char *path);
 /* fsync and close; *fd is always -1 afterwards. */
 dt_status dt_file_finish(int *fd, const char *path);
@@ -41,6 +41,8 @@ dt_status dt_file_exchange(bool *done, const char *a, const char *b);
 dt_status dt_file_remove(const char *path);
 /* Removes a folder with the files in it (one level), or a single file or link; DT_OK if absent. */
 dt_status dt_file_remove_folder(const char *path);
+/* The same for `name` in an open folder, whatever has its name by now; `path` is for messages. */
+dt_status dt_file_remove_folder_at(int folder, const char *name, const char *path);
 /* Reads a whole file into a NUL-terminated block (free()); DT_ERR_DATA if larger than `limit`. */
 dt_status dt_file_load(char **text, size_t *bytes, const char *path, size_t limit);
 /* Writes a temporary file, then fsync, rename and fsync of the folder. DT_ERR_CREATE or DT_ERR_IO.
@@ -65,6 +67,9 @@ dt_status dt_file_link(const char *path, const char *target);
 dt_status dt_file_publish(const char *from, const char *to);
 /* Removes what a crash in dt_file_save(path) left behind. */
 void dt_file_clean(const char *path);
+/* Opens a folder. A link is followed only if it belongs to the owner of the folder that it leads
+ * to, otherwise DT_ERR_PERMISSION: one user cannot make another change what is not theirs. */
+dt_status dt_file_open_folder(int *fd, const char *path);
 /* mkdir -p; the new folders are durable. */
 dt_status dt_file_make_folder(const char *path);
 /* The last part of the path only: its parent must exist. */

@@ -49,7 +49,7 @@ struct dt_checkpoint {
 /* <dir>/step-NNNNNNNNN into path[DT_PATH_MAX]. */
 dt_status dt_checkpoint_path(char *path, const char *dir, int64_t step);
 
-/* --- Writing: write.c --- */
+/* --- Writing: write.c, clean.c --- */
 
 struct dt_snapshot;
 
@@ -79,9 +79,11 @@ struct dt_checkpoint_target {
  * folder is removed if possible. */
 dt_status dt_checkpoint_write(char *path, const struct dt_checkpoint_target *target,
                               const struct dt_snapshot *snapshot);
-/* Removes leftovers of crashes: .tmp-* and .trash-*. Only while the run folder is locked. Main
- * thread: beats dt_pulse_main. */
+/* Removes leftovers of crashes: .tmp-step-N-I, .trash-step-N, .tmp-latest-* and .tmp-best-*. Only
+ * while the run folder is locked. Main thread: beats dt_pulse_main. */
 void dt_checkpoint_clean(const char *dir);
+/* Whether a save could begin in `dir`, if that exists: DT_ERR_PERMISSION or DT_ERR_CREATE. */
+dt_status dt_checkpoint_check_dir(const char *dir);
 
 /* --- Reading: find.c, verify.c, load.c --- */
 

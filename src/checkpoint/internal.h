@@ -13,4 +13,7 @@
 /* The step in the resolved name of the folder `path`; false if the name has none. */
 bool dt_checkpoint_folder_step(int64_t *step, const char *path);
 
+/* Removes .trash-step-N in the folder of the checkpoints. Beats dt_pulse_writer. */
+void dt_checkpoint_empty_trash(const char *dir);
+
 #endif

@@ -126,6 +126,24 @@ static dt_status open_lock(struct dt_run_folder *folder, const char *path)
     return DT_OK;
 }
 
+/* As root in the folder of another user, a link of theirs could lead anywhere. */
+static dt_status check_links(const struct dt_run_folder *folder)
+{
+    static const char *const names[] = {"checkpoints", "index", "logs", "tensorboard"};
+    char path[DT_PATH_MAX];
+    for (size_t i = 0; i < DT_COUNT(names); i++) {
+        int fd;
+        DT_TRY(dt_file_path(path, "%s/%s", folder->path, names[i]));
+        dt_status status = dt_file_open_folder(&fd, path);
+        if (status == DT_ERR_PERMISSION)
+            return dt_error_pass(status, __func__, __FILE__, __LINE__);
+        if (status == DT_OK)
+            close(fd);
+    }
+    dt_error_clear();
+    return DT_OK;
+}
+
 /* *locked is false if the file system does not support locks. */
 static dt_status take_lock(struct dt_run_folder *folder, const char *path,
                            int (*lock)(int fd, int operation), bool *locked)
@@ -320,6 +338,7 @@ dt_status dt_run_folder_open_by(struct dt_run_folder *folder, const char *path,
     DT_TRY(dt_file_path(lock_path, "%s/.lock", path));
     DT_TRY(dt_file_make_folder(path));
     DT_TRY(open_lock(folder, lock_path));
+    DT_TRY(check_links(folder));
     DT_TRY(take_lock(folder, lock_path, lock, &locked));
     DT_TRY(read_record(folder, &record));
     if (!locked && record.is_running)

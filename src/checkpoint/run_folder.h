@@ -32,8 +32,9 @@ struct dt_run_folder {
 
 /* Creates the folder if needed and takes the lock. DT_ERR_IN_USE, naming the holder and since when;
  * DT_ERR_CREATE or DT_ERR_PERMISSION if the folder cannot be written; DT_ERR_CREATE if it belongs
- * to another user and is world-writable (without sticky bit). Reads RUN, warns if the previous run
- * was probably killed for memory; changes nothing else. *folder may be closed in any case. */
+ * to another user and is world-writable (without sticky bit); DT_ERR_PERMISSION if a folder in it
+ * is a link of one user to a folder of another. Reads RUN, warns if the previous run was probably
+ * killed for memory; changes nothing else. *folder may be closed in any case. */
 dt_status dt_run_folder_open(struct dt_run_folder *folder, const char *path);
 /* Begins a new incarnation: RUN says "running". With `fresh` it gets a new run id. */
 dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh);

@@ -1,6 +1,5 @@
 /* Writing checkpoints. The order of the calls is the protocol: every step relies on the durability
  * of the ones before it, and older checkpoints are not touched until the new one is durable. */
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,11 +16,10 @@
 #include "base/memory.h"
 #include "base/pulse.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/internal.h"
 #include "checkpoint/snapshot.h"
 
 enum { BLOCK_BYTES = 1 << 20 }; /* between two beats */
-
-static const char tmp_prefix[] = ".tmp-", trash_prefix[] = ".trash-";
 
 /* The folder that already has the name of the new checkpoint. */
 enum present { ABSENT, DAMAGED, SAME, OTHER };
@@ -182,34 +180,9 @@ static dt_status move_to_trash(const char *dir, int64_t step)
 {
     char path[DT_PATH_MAX], trash[DT_PATH_MAX];
     DT_TRY(dt_checkpoint_path(path, dir, step));
-    DT_TRY(dt_file_path(trash, "%s/%sstep-%09" PRId64, dir, trash_prefix, step));
+    DT_TRY(dt_file_path(trash, "%s/.trash-step-%09" PRId64, dir, step));
     DT_TRY(dt_file_remove_folder(trash));
     return dt_file_rename(path, trash);
-}
-
-/* Leftovers do no harm, so a failure is only a warning. */
-static void remove_folders(const char *dir, const char *prefix, struct dt_pulse *pulse)
-{
-    char path[DT_PATH_MAX];
-    DIR *d = opendir(dir);
-    if (!d)
-        return;
-    for (struct dirent *entry; (entry = readdir(d));) {
-        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
-            continue;
-        if (dt_file_path(path, "%s/%s", dir, entry->d_name) != DT_OK ||
-            dt_file_remove_folder(path) != DT_OK)
-            dt_log(DT_LOG_WARNING, "%s", dt_error_text());
-        dt_pulse_beat(pulse);
-    }
-    closedir(d);
-    dt_error_clear();
-}
-
-void dt_checkpoint_clean(const char *dir)
-{
-    remove_folders(dir, tmp_prefix, &dt_pulse_main);
-    remove_folders(dir, trash_prefix, &dt_pulse_main);
 }
 
 static void beat(void *context, uint64_t bytes)
@@ -314,7 +287,7 @@ static void retire_old(const struct save *s)
         status = move_old(s, steps, n_steps);
     free(steps);
     if (status == DT_OK)
-        remove_folders(s->target->dir, trash_prefix, &dt_pulse_writer);
+        dt_checkpoint_empty_trash(s->target->dir);
     else
         dt_log(DT_LOG_WARNING, "old checkpoints were not removed: %s", dt_error_text());
 }
@@ -434,7 +407,7 @@ dt_status dt_checkpoint_write(char *path, const struct dt_checkpoint_target *tar
     struct save s = {
         .target = target, .snapshot = snapshot, .state = dt_snapshot_state(snapshot), .path = path};
     DT_TRY(dt_checkpoint_path(path, target->dir, s.state->step));
-    DT_TRY(dt_file_path(s.temporary, "%s/%sstep-%09" PRId64 "-%" PRId64, target->dir, tmp_prefix,
+    DT_TRY(dt_file_path(s.temporary, "%s/.tmp-step-%09" PRId64 "-%" PRId64, target->dir,
                         s.state->step, target->incarnation));
     describe_checkpoint(&s.manifest, target, s.state);
     enum dt_section before = dt_pulse_enter(&dt_pulse_writer, DT_SECTION_SAVE);

@@ -49,6 +49,7 @@ static dt_status prepare_output(struct run *r)
         return DT_OK;
     DT_TRY(dt_run_folder_open(&r->folder, s->config->output.dir));
     dt_checkpoint_clean(r->save_policy.dir);
+    DT_TRY(dt_checkpoint_check_dir(r->save_policy.dir));
     DT_TRY(dt_config_print(&r->config_json, s->config));
     return dt_report_open(&s->report, &console);
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # A run folder that may not be read or written everywhere, as a user without the rights of root: the
-# first message says what is whose, with which mode, and what to do.
+# first message says what is whose, with which mode, and what to do. And links in a run folder.
 # shellcheck source=../e2e/common.sh
 . "$(dirname "$0")/../e2e/common.sh"
 chmod 755 "$work"
@@ -34,3 +34,34 @@ done
 mv "$newest" "$work/run/away"
 "${run[@]}" 2> "$work/log" || fail "$(cat "$work/log")"
 grep -q "resuming from .*step-000000010" "$work/log" || fail "$(cat "$work/log")"
+
+# --- The folder of the checkpoints cannot be written ---
+chmod 555 "$work/run/checkpoints"
+refused 77 "cannot save checkpoints: cannot create folder $work/run/checkpoints/" "${run[@]}" \
+    --set train.max_steps=25 --set checkpoint.retry_s=0.05
+grep -q "Permission denied ($work/run/checkpoints belongs to uid .* and has mode 0555; .*; let its owner" \
+    "$work/log" || fail "$(cat "$work/log")"
+! grep -q "^dtrain: epoch" "$work/log" || fail "training has begun: $(cat "$work/log")"
+chmod 755 "$work/run/checkpoints"
+"${run[@]}" --set train.max_steps=25 2> "$work/log" || fail "$(cat "$work/log")"
+
+# --- The folder of the checkpoints is a link: to other storage, or to what belongs to someone else ---
+own=("$dtrain" --config "$work/config.json" --out "$work/link" --set checkpoint.every_steps=10)
+mkdir -p "$work/link" "$work/elsewhere/.tmp-step-000000001-1"
+touch "$work/elsewhere/.tmp-notes" "$work/elsewhere/.tmp-step-000000001-1/state.json"
+ln -s ../elsewhere "$work/link/checkpoints"
+if [ "$(id -u)" = 0 ]; then
+    chown -h 65534 "$work/link" "$work/link/checkpoints"
+    refused 77 "$work/link/checkpoints is a link of uid 65534 to a folder of uid 0" "${own[@]}"
+    [ -e "$work/elsewhere/.tmp-step-000000001-1/state.json" ] || fail "a foreign file was removed"
+    chown -h 0 "$work/link/checkpoints"
+    mkdir "$work/theirs"
+    ln -s ../theirs "$work/link/logs"
+    chown -h 65534 "$work/link/logs"
+    refused 77 "$work/link/logs is a link of uid 65534 to a folder of uid 0" "${own[@]}"
+    rm "$work/link/logs"
+fi
+"${own[@]}" 2> "$work/log" || fail "$(cat "$work/log")"
+[ -e "$work/elsewhere/step-000000020/MANIFEST.json" ] || fail "the link was not followed"
+[ -e "$work/elsewhere/.tmp-notes" ] || fail "a file that dtrain had not made was removed"
+[ ! -e "$work/elsewhere/.tmp-step-000000001-1" ] || fail "the leftover of a crash is still there"

@@ -429,7 +429,7 @@ static void test_leftovers(void **state)
     struct rig *r = *state;
     char tmp[DT_PATH_MAX], other[DT_PATH_MAX], trash[DT_PATH_MAX], path[DT_PATH_MAX];
     ok(dt_file_path(tmp, "%s/.tmp-step-000000030-7", r->dir));
-    ok(dt_file_path(other, "%s/.tmp-step-000000099", r->dir));
+    ok(dt_file_path(other, "%s/.tmp-step-000000099-1", r->dir));
     ok(dt_file_path(trash, "%s/.trash-step-000000020", r->dir));
     r->target.config.keep = 1;
     save_steps(r, 20);
@@ -441,11 +441,15 @@ static void test_leftovers(void **state)
     rig_check(r, path, 30);
     assert_false(dt_file_exists(tmp) || dt_file_exists(trash));
     save(trash, "state.json", "old");
-    save(r->dir, ".tmp-latest-0123", "step-0"); /* of the helper that writes small files */
-    save(r->dir, "notes.txt", "mine");
+    save(r->dir, ".tmp-latest-0123456789abcdef",
+         "step-0"); /* of the helper that writes small files */
+    static const char *const foreign[] = {"notes.txt",   ".tmp-notes",   ".tmp-step-000000001-1x",
+                                          ".tmp-step-1", ".trash-step-", ".tmp-latest-0123"};
+    for (size_t i = 0; i < DT_COUNT(foreign); i++)
+        save(r->dir, foreign[i], "mine");
     dt_checkpoint_clean(r->dir);
     assert_false(dt_file_exists(other) || dt_file_exists(trash));
-    assert_int_equal(count_entries(r->dir), 3); /* step, latest, notes */
+    assert_int_equal(count_entries(r->dir), 2 + (int)DT_COUNT(foreign)); /* step, latest */
     rig_check(r, path, 30);
     dt_checkpoint_clean("/nonexistent/folder");
 }
