@@ -10,7 +10,7 @@ cd "$(dirname "$0")/../.." || exit
 . scripts/mpi_env.sh
 build=${1:-build}
 out=${2:-/tmp/dtrain-faults}
-parts=${PARTS:-kills power disk hang stops numerics corruption config jpeg tar}
+parts=${PARTS:-kills power lost disk hang stops numerics corruption config jpeg tar}
 mkdir -p "$out"
 failed=0
 
@@ -28,6 +28,7 @@ part() {
 python=/usr/bin/python3
 part kills $python tests/faults/test_kills.py "$build/dtrain" --long
 part power $python tests/faults/test_power.py "$build/dtrain" --long
+part lost $python tests/faults/test_lost_folder.py "$build/dtrain" --long
 part disk $python tests/faults/test_disk.py "$build/dtrain" --long
 part hang $python tests/faults/test_hang.py "$build/dtrain" --long
 part stops $python tests/faults/test_stops.py "$build/dtrain" --long
