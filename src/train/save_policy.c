@@ -206,7 +206,13 @@ static dt_status move_out(struct dt_save_policy *policy, int64_t step)
     policy->target.may_commit = NULL;
     DT_TRY(dt_file_path(policy->dir, "%.*s-rescued-step-%09" PRId64 "/checkpoints", (int)n, dir,
                         step));
-    return dt_file_make_folder(policy->dir);
+    dt_status status = dt_file_make_folder(policy->dir);
+    if (status != DT_OK)
+        DT_FAIL(status,
+                "run folder %s was removed, renamed or replaced while this run was using it, and "
+                "the state after step %" PRId64 " cannot be saved beside it: %s",
+                dir, step, dt_error_text());
+    return DT_OK;
 }
 
 static dt_status refuse_lost(const struct dt_save_policy *policy, int64_t step)
