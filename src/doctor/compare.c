@@ -19,6 +19,15 @@ static const double slow_latency = 1.0 / 4; /* another path; noise of short mess
 static const double least_latency_s = 1e-3; /* below it another path costs training nothing */
 static const double slow_interface = 0.15; /* TCP on a fast interface reaches 0.2 with one stream */
 
+/* What to multiply a limit with: ranks that share CPUs with others send and write in slices. */
+static double caution(const struct dt_doctor *d)
+{
+    for (int r = 0; r < d->n_ranks; r++)
+        if (d->all[r].cpu_share < dt_least_cpu_share)
+            return 0.3;
+    return 1;
+}
+
 /* The better one of two. NAN if all are. */
 static double median_of(const double *values, int n)
 {
@@ -120,7 +129,7 @@ static void compare_disks(struct dt_doctor *d)
         rates[h] = d->all[d->first_of[h]].write_bytes_per_s;
     const double median = median_of(rates, d->n_hosts);
     for (int h = 0; h < d->n_hosts; h++)
-        if (rates[h] < slow_disk * median)
+        if (rates[h] < slow_disk * caution(d) * median)
             dt_doctor_find(d, DT_STAGE_FOLDER, DT_ERR_DEVICE,
                            "%s writes %.3g MB/s to %s, the median host %.3g: look for errors and "
                            "other writers there (dmesg, iostat -x, nfsiostat)",
@@ -155,12 +164,15 @@ static const char *print_rate(char out[32], double value)
 
 static const char *print_latency(char out[32], double value)
 {
-    snprintf(out, 32, "in %.3g ms", 1e3 / value);
+    const double seconds = 1 / value;
+    snprintf(out, 32, "in %s%.3g ms", seconds > least_latency_s ? "" : "less than ", 1e3 * seconds);
     return out;
 }
 
-static const struct measure measures[] = {{rate_of, slow_link, print_rate},
-                                          {quickness_of, slow_latency, print_latency}};
+/* Late messages also pass at a low rate, so latency is judged first. */
+enum { LATENCY, RATE, N_MEASURES };
+static const struct measure measures[N_MEASURES] = {{quickness_of, slow_latency, print_latency},
+                                                    {rate_of, slow_link, print_rate}};
 
 /* A host with a slow link is slow in all its pairs, and then all of them are slow of 3 hosts: so
  * hosts are compared by the best of their pairs, and pairs only between hosts that are good. */
@@ -182,20 +194,20 @@ static void judge_links(struct dt_doctor *d, const struct measure *m, double *be
                                  "another network with --mca btl_tcp_if_include NAME";
     char own[32], normal[32];
     find_best(best, d, m);
-    const double median = median_of(best, d->n_hosts);
+    const double median = median_of(best, d->n_hosts), least = m->limit * caution(d) * median;
     m->print(normal, median);
     for (int h = 0; h < d->n_hosts; h++) {
-        const bool is_slow = best[h] < m->limit * median;
+        const bool is_slow = best[h] < least;
         if (is_slow && !is_bad[h])
             dt_doctor_find(d, DT_STAGE_NETWORK, DT_ERR_DEVICE,
-                           "%s sends to other hosts %s at best, the median host %s: %s",
+                           "messages of %s pass %s at best, those of the median host %s: %s",
                            dt_doctor_host(d, h), m->print(own, best[h]), normal, advice);
         is_bad[h] |= is_slow;
     }
     for (int i = 0; i < d->n_pairs; i++) {
         const struct dt_pair *pair = &d->pairs[i];
         const bool is_known = is_bad[d->host_of[pair->from]] || is_bad[d->host_of[pair->to]];
-        if (pair->is_remote && !is_known && m->value(pair) < m->limit * median)
+        if (pair->is_remote && !is_known && m->value(pair) < least)
             dt_doctor_find(d, DT_STAGE_NETWORK, DT_ERR_DEVICE,
                            "%s - %s: messages pass %s, those of the median host %s: %s",
                            dt_comm_host(d->comm, pair->from), dt_comm_host(d->comm, pair->to),
@@ -229,10 +241,10 @@ static void compare_links(struct dt_doctor *d)
     dt_status status = DT_NEW(best, (size_t)d->n_hosts);
     if (status == DT_OK)
         status = DT_NEW(is_bad, (size_t)d->n_hosts);
-    for (size_t i = 0; status == DT_OK && d->n_hosts >= LEAST_HOSTS && i < DT_COUNT(measures); i++)
+    for (size_t i = 0; status == DT_OK && d->n_hosts >= LEAST_HOSTS && i < N_MEASURES; i++)
         judge_links(d, &measures[i], best, is_bad);
     if (status == DT_OK && d->n_hosts > 1) {
-        find_best(best, d, &measures[0]);
+        find_best(best, d, &measures[RATE]);
         judge_interfaces(d, best, is_bad);
     }
     free(best);

@@ -20,7 +20,6 @@ static const double mib = 1 << 20;
 enum { SHARED_MIB_MPI = 8, SHARED_MIB_NCCL = 64, LOCKED_MIB = 64 };
 
 static const double burst_s = 0.2;
-static const double least_share = 0.5; /* a rank with CPUs of its own gets nearly all of one */
 
 static void look_at_memory(struct dt_doctor *d)
 {
@@ -158,7 +157,7 @@ dt_status dt_doctor_devices(struct dt_doctor *d)
     check_locked_memory(d);
     DT_TRY(dt_comm_barrier(d->comm));
     measure_cpu(&d->own);
-    if (d->own.cpu_share < least_share)
+    if (d->own.cpu_share < dt_least_cpu_share)
         dt_doctor_warn(d, DT_STAGE_DEVICES,
                        "less than half of a CPU is left for a thread: there are more ranks than "
                        "CPUs, or other programs (top), or a limit (cpu.max)");

@@ -29,6 +29,9 @@ enum dt_stage {
 
 enum { DT_FINDINGS_OF_RANK = 8, DT_FINDINGS = 64, DT_INTERFACES = 4, DT_SUM_SIZES = 3 };
 
+/* A rank with CPUs of its own gets nearly all of one. */
+static const double dt_least_cpu_share = 0.5;
+
 struct dt_finding {
     int32_t stage, status; /* DT_OK: a warning */
     bool is_named;         /* the text says which ranks or hosts it is about */
@@ -119,4 +122,5 @@ int dt_doctor_twin_address(const struct dt_doctor *d, int host, const char *addr
 /* report.c and json.c, rank 0. */
 void dt_doctor_print(const struct dt_doctor *d);
 dt_status dt_doctor_save(const struct dt_doctor *d, const char *path);
+
 #endif

@@ -34,7 +34,7 @@ static void write_ranks(const struct dt_doctor *d, struct dt_jsonw *w)
         dt_jsonw_integer(w, "rank", r);
         dt_jsonw_string(w, "host", dt_comm_host(d->comm, r));
         dt_jsonw_integer(w, "cpus", own->n_cpus);
-        dt_jsonw_bool(w, "is_bound", own->n_sharing == 1);
+        dt_jsonw_integer(w, "ranks_on_these_cpus", own->n_sharing);
         dt_jsonw_string(w, "gpu", own->gpu);
         dt_jsonw_string(w, "build", own->build);
         dt_jsonw_number(w, "cpu_flops_per_s", own->cpu_flops_per_s);

@@ -86,7 +86,7 @@ static dt_status measure_bandwidth(struct dt_doctor *d, struct dt_pair *p, void 
         DT_TRY(time_message(d, p, data, bytes, true, &forth_s));
         DT_TRY(time_message(d, p, data, bytes, false, &back_s));
         const double empty_s = 2 * p->latency_s;
-        const bool is_large = bytes == MOST_BYTES || forth_s + back_s > long_s;
+        const bool is_large = bytes == MOST_BYTES || forth_s + back_s > long_s + 4 * empty_s;
         if (is_large && left-- > 0) {
             p->forth_bytes_per_s = fmax(p->forth_bytes_per_s, rate(bytes, forth_s, empty_s));
             p->back_bytes_per_s = fmax(p->back_bytes_per_s, rate(bytes, back_s, empty_s));

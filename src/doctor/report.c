@@ -144,7 +144,7 @@ static void print_alike(const struct dt_doctor *d, int first, bool *is_done, boo
     text = dt_text_in(network, sizeof network);
     add_interfaces(&text, d, d->host_of[first]);
     printf("%-9s %-*s %4d %-8s %-20s %17s  %-12.12s  %s\n", ranks, HOST_WIDTH,
-           dt_comm_host(d->comm, first), own->n_cpus, own->n_sharing > 1 ? "shared" : "bound", gpu,
+           dt_comm_host(d->comm, first), own->n_cpus, own->n_sharing > 1 ? "shared" : "own", gpu,
            memory, own->build, network);
 }
 

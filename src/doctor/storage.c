@@ -17,6 +17,7 @@
 /* Pieces are written until there are enough or time is up; the fastest counts. */
 enum { PIECE_BYTES = 4 << 20, MOST_PIECES = 8 };
 static const double writing_s = 1;
+static const double seeing_s = 2; /* file servers may take a while to show a new file */
 
 /* --- The run folder --- */
 
@@ -47,8 +48,9 @@ static dt_status write_token(char path[DT_PATH_MAX], const struct dt_doctor *d)
 
 static dt_status look_for(const struct dt_doctor *d, const char *path)
 {
-    if (access(path, F_OK) == 0)
-        return DT_OK;
+    for (double begin_s = dt_clock_s(); dt_clock_s() - begin_s < seeing_s; dt_clock_sleep(0.1))
+        if (access(path, F_OK) == 0)
+            return DT_OK;
     DT_FAIL(DT_ERR_DISAGREE,
             "what rank 0 (%s) writes to %s is not seen here: the run folder must be on a file "
             "system that all hosts share; mount it here, or set output.dir to a folder that is",

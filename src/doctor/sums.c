@@ -102,7 +102,10 @@ static dt_status test_sum(struct dt_doctor *d, size_t bytes, struct dt_sum_test 
 dt_status dt_doctor_sums(struct dt_doctor *d)
 {
     const size_t most = most_bytes(d);
-    for (int i = 0; i < DT_SUM_SIZES && d->has_device && d->n_ranks > 1; i++)
-        DT_TRY(test_sum(d, sizes[i] < most ? sizes[i] : most, &d->sums[i]));
+    size_t bytes = 0;
+    for (int i = 0; i < DT_SUM_SIZES && d->has_device && d->n_ranks > 1 && bytes < most; i++) {
+        bytes = sizes[i] < most ? sizes[i] : most;
+        DT_TRY(test_sum(d, bytes, &d->sums[i]));
+    }
     return DT_OK;
 }

@@ -48,7 +48,7 @@ cluster_clock node2 +5h || clock=
 doctor 76
 finds "ranks 4-5 \(node3\): what rank 0 \(node1\) writes to .*/runs is not seen here"
 finds "rank 2 \(node2\) has different files in data.train"
-finds "node3 sends to other hosts at 0\.[0-9]+ Gb/s at best, the median host at "
+finds "messages of node3 pass at 0\.[0-9]+ Gb/s at best, those of the median host at "
 finds "node2 uses .*, but node1 uses "
 [[ -z $clock ]] || finds "the clock of node2 is 5 h 00 min ahead of "
 cat report
