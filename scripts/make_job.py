@@ -62,6 +62,7 @@ def parse():
     add("--config", default="config.json", help="default config.json")
     add("--out", help="run folder; default: output.dir of the configuration")
     add("--logs", default=".", help="folder for the job's output; default: that of the submission")
+    add("--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated")
     add("--interface", help="network between the nodes, such as eth0")
     add("--container", help=".sif: apptainer; Slurm otherwise: pyxis; k8s: image (required)")
     add("--claim", default="dtrain", help="k8s: persistent volume claim; default dtrain")
@@ -82,8 +83,11 @@ def check(parser, o):
     o.ranks = o.gpus or o.ranks_per_node
     if not o.ranks:
         parser.error("give --gpus N, or --ranks-per-node N for nodes without GPUs")
-    if any("\n" in text for text in (o.config, o.out or "", *o.extra)):
-        parser.error("a line break in the command of dtrain")
+    for text in o.env:
+        if not re.match(r"[A-Za-z_]\w*=", text):
+            parser.error(f"--env {text!r}: expected NAME=VALUE")
+    if any("\n" in text for text in (o.config, o.out or "", *o.env, *o.extra)):
+        parser.error("a line break in --config, --out, --env or an option of dtrain")
     if o.kind == "k8s" and (o.time or o.queue or o.account or o.logs != "."):
         parser.error("--time, --queue, --account and --logs are not for k8s")
     if o.kind == "k8s" and not o.container:
@@ -100,6 +104,7 @@ def shell(o):
     return {
         "run=": f"({shlex.join(run)})",
         "placement=": f"(--map-by ppr:{o.ranks}:node{bound})",
+        "variables=": f"({shlex.join(o.env)})",
         "interface=": o.interface or "",
         "max_restarts=": o.max_restarts,
         "container=": apptainer if (o.container or "").endswith(".sif") else "()",

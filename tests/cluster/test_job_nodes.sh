@@ -2,8 +2,7 @@
 # Jobs of make_job.py for PBS and LSF on two machines, with stand-ins for the schedulers' commands but
 # a real mpirun, which finds the nodes in the job's list of hosts and starts its daemons with ssh:
 # PBS's job stops before its walltime with 75 and submits itself again, and LSF's resumes on the same
-# nodes in another order, stops on SIGUSR1 and is requeued. The configuration names a folder that only
-# the environment of rank 0 knows.
+# nodes in another order, stops on SIGUSR1 and is requeued. A variable of the job names the run folder.
 # shellcheck source=../support/cluster.sh
 . "$(dirname "$0")/../support/cluster.sh"
 if [ "${2:-}" != inside ]; then
@@ -32,12 +31,13 @@ export PATH="$work/bin:$PATH" PBS_JOBID=7 LSB_JOBID=8 PBS_O_WORKDIR=$work
 export PBS_NODEFILE=$work/pbs.hosts LSB_DJOB_HOSTFILE=$work/lsf.hosts
 printf 'node1\nnode2\n' > pbs.hosts
 printf 'node2\nnode2\nnode1\nnode1\n' > lsf.hosts
-small_config | sed "s|\"output\": {|&\"dir\": \"\${PBS_O_WORKDIR}/run\", |;s|\"max_steps\": 20, ||;
+small_config | sed "s|\"output\": {|&\"dir\": \"\${SCRATCH}/run\", |;s|\"max_steps\": 20, ||;
     s|\"epochs\": 100|\"epochs\": 100000|" > config.json
 shapes train 10 1
 shapes val 2 2
 for kind in pbs lsf; do
-    "$here/../../scripts/make_job.py" --for $kind --nodes 2 --ranks-per-node 1 --interface eth0 > dtrain.$kind
+    "$here/../../scripts/make_job.py" --for $kind --nodes 2 --ranks-per-node 1 --interface eth0 \
+        --env SCRATCH="$work" > dtrain.$kind
 done
 
 code=0

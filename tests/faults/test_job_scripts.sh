@@ -13,7 +13,7 @@ cat > "$fakes/mpirun" <<'SH'
 #!/bin/bash
 trap 'echo "got USR1" >> calls; asked=1' USR1
 [ "${*: -1}" != true ] || exit 0 # Kubernetes: are the workers there?
-echo "mpirun $* end=${SLURM_JOB_END_TIME:-}${NCCL_SOCKET_IFNAME:-}" >> calls
+echo "mpirun $* end=${SLURM_JOB_END_TIME:-}${NCCL_SOCKET_IFNAME:-}${X_DATA:-}" >> calls
 while [ "$FAKE_RUNS" = long ] && [ -z "${asked:-}" ]; do sleep 0.05; done
 [ "$FAKE_RUNS" = now ] || sleep 1
 trap "" USR1
@@ -73,10 +73,11 @@ make() {
     bash -n "$work/$file" || [ "$kind" = k8s ] || fail "$file is no script"
 }
 on_cpus=(--nodes 4 --ranks-per-node 2 --cpus 16 --interface eth0 --name net --container /x/d.sif)
+on_cpus+=(--env X_DATA=/a\ b --env X_EMPTY=)
 make slurm net.sbatch "${on_cpus[@]}" --out 'a b'
 make pbs net.pbs "${on_cpus[@]}" --out 'a b'
 make lsf net.lsf "${on_cpus[@]}" --out 'a b'
-generated="mpirun --map-by ppr:2:node:PE=16 $keepalive -x PATH -x NCCL_SOCKET_IFNAME apptainer exec"
+generated="mpirun --map-by ppr:2:node:PE=16 $keepalive -x PATH -x X_DATA -x X_EMPTY -x NCCL_SOCKET_IFNAME apptainer exec"
 generated+=" --bind $work /x/d.sif dtrain --config config.json --out a b"
 
 n=0
@@ -84,9 +85,9 @@ for row in \
     "$scripts/slurm/dtrain.sbatch|scontrol requeue 41|$command end=2000000000" \
     "$scripts/pbs/dtrain.pbs|qsub -v DTRAIN_RESTARTS=1 dtrain.pbs|$command --max-time 86220s end=" \
     "$scripts/lsf/dtrain.lsf|brequeue 43|$command end=" \
-    "$work/net.sbatch|scontrol requeue 41|$generated end=2000000000=eth0" \
-    "$work/net.pbs|qsub -v DTRAIN_RESTARTS=1 net.pbs|$generated --max-time 86220s end==eth0" \
-    "$work/net.lsf|brequeue 43|$generated end==eth0"; do
+    "$work/net.sbatch|scontrol requeue 41|$generated end=2000000000=eth0/a b" \
+    "$work/net.pbs|qsub -v DTRAIN_RESTARTS=1 net.pbs|$generated --max-time 86220s end==eth0/a b" \
+    "$work/net.lsf|brequeue 43|$generated end==eth0/a b"; do
     IFS='|' read -r script requeue launch <<< "$row"
     rm -f "$work"/*.restarts
     for code in 0 1 2 64 65 66 69 70 71 73 74 75 76 77 78 80 81 82 83 84 134 137 138 139 143 205; do
@@ -240,6 +241,17 @@ if command -v shellcheck > /dev/null; then
     done
 fi
 
+# The pages: their commands are accepted, and so is the configuration.
+repository=$(cd "$scripts/.." && pwd)
+cat "$repository"/{README,scripts/README,scripts/cluster,docker/README}.md | sed ':a;/\\$/{N;s/\\\n//;ba}' |
+    grep -oE '^ +scripts/make_job.py [^>]+' | while read -r line; do
+        (cd "$repository" && export DATA=/d SCRATCH=/s && eval "$line") > "$work/page" || fail "$line"
+    done
+# shellcheck disable=SC2016 # no command
+sed -n '/^```json/,/^```/{/^```/d;p}' "$scripts/cluster.md" > "$work/page.json"
+SCRATCH=/s DATA=/d "$dtrain" config show --config "$work/page.json" > "$work/page"
+grep -q '"dir": "/s/runs/resnet50"' "$work/page" || fail "the configuration of cluster.md: $(cat "$work/page")"
+
 # Wrong options: one sentence, 64.
 while IFS='|' read -r text options; do
     # shellcheck disable=SC2086
@@ -256,6 +268,7 @@ one rank per GPU|--for slurm --nodes 4 --gpus 8 --ranks-per-node 4
 expected hours, minutes and seconds|--for pbs --nodes 4 --gpus 8 --time 12h
 expected at most 40 lower-case|--for lsf --nodes 4 --gpus 8 --name A_b
 expected a name such as eth0|--for lsf --nodes 4 --gpus 8 --interface 10.0.0.0/16
+expected NAME=VALUE|--for slurm --nodes 4 --gpus 8 --env DATA
 expected one word|--for slurm --nodes 4 --gpus 8 --queue a;b
 expected a folder|--for slurm --nodes 4 --gpus 8 --logs $(x)
 expected an image|--for slurm --nodes 4 --gpus 8 --container a`b`
