@@ -39,6 +39,7 @@ enum dt_device_kind { DT_DEVICE_AUTO, DT_DEVICE_CPU, DT_DEVICE_CUDA };
 enum dt_comm_kind { DT_COMM_AUTO, DT_COMM_MPI, DT_COMM_NCCL };
 enum dt_comm_algorithm { DT_ALGORITHM_RING, DT_ALGORITHM_AUTO };
 enum dt_tta { DT_TTA_NONE, DT_TTA_FLIP };
+enum dt_check { DT_CHECK_QUICK, DT_CHECK_FULL };
 enum dt_grad_dtype { DT_GRAD_AUTO, DT_GRAD_FP32, DT_GRAD_FP16, DT_GRAD_BF16 };
 
 /* Metrics of an evaluation: X(NAME, name, whether it is for two classes only, in per cent, better
@@ -58,7 +59,8 @@ enum dt_metric { DT_METRIC_LIST(DT_METRIC_VALUE) DT_N_METRICS };
 #undef DT_METRIC_VALUE
 
 /* Sinks of output.sinks: src/report/<name>.c. Events go to them in this order. */
-#define DT_SINK_LIST(ROW) ROW(console) ROW(jsonl) ROW(tensorboard) ROW(mlperf) ROW(prometheus) ROW(csv)
+#define DT_SINK_LIST(ROW) \
+    ROW(console) ROW(jsonl) ROW(tensorboard) ROW(mlperf) ROW(prometheus) ROW(csv)
 
 enum { DT_MAX_MILESTONES = 16, DT_MAX_CLASS_WEIGHTS = 1000, DT_CONFIG_NAME_MAX = 64 };
 enum { DT_CLASS_WEIGHTS_BALANCED = -1 };
@@ -94,6 +96,7 @@ struct dt_config {
         int label_offset;       /* subtracted from every label in the files */
         char class_map[DT_PATH_MAX]; /* file of class names in the order of labels; "" = none */
         double max_bad_fraction;
+        enum dt_check check; /* of the bytes on several machines: train/same_data.h */
     } data;
     struct dt_config_train {
         int epochs;

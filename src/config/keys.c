@@ -26,6 +26,7 @@ static const char *const algorithms[] = {"ring", "auto", NULL};
 #define METRIC_NAME(upper, name, ...) #name,
 static const char *const metrics[] = {DT_METRIC_LIST(METRIC_NAME) NULL};
 static const char *const best_metrics[] = {"auto", DT_METRIC_LIST(METRIC_NAME) NULL};
+static const char *const checks[] = {"quick", "full", NULL};
 static const char *const ttas[] = {"none", "flip", NULL};
 static const char *const class_weightings[] = {"none", "balanced", NULL};
 #define SINK_NAME(name) #name,
@@ -98,7 +99,7 @@ static const double classic_milestones[] = {30, 60, 80};
  *                               identify the data, not their path
  *   data.val, synthetic_val, eval.*       evaluation only reports
  *   data.workers, prefetch, cache_mb      order and augmentation do not depend on them
- *   data.max_bad_fraction, train.max_steps, early_stop.*   determine only when training ends
+ *   data.max_bad_fraction, check, train.max_steps, early_stop.*   determine only when training ends
  *   train.replica_check_every, restore_best     compares the ranks; chooses a checkpoint
  *   train.epochs                the run length; schedules cosine and poly depend on it
  *   train.micro_batch_size      other partial sums; other batches for batch norm
@@ -169,6 +170,11 @@ const struct dt_key dt_keys[] = {
            FREE),
     REAL(data.max_bad_fraction, 0.001, 0, 1,
          "Fraction of unreadable images above which the run ends", FREE),
+    CHOICE(data.check, DT_CHECK_QUICK, checks,
+           "On several machines, one rank of each compares its files with those of rank 0 at the "
+           "start: names, sizes, labels and 64 pieces of up to 64 KiB per data set, at most 4 MiB "
+           "(quick), or every byte of every file (full)",
+           FREE),
 
     INT(train.epochs, 90, 1, 100000, "Passes over the training data", LENGTH),
     NUMBER(train.max_steps, DT_KEY_INT64, 0, 0, MAX_EXACT, "Last step of the run; 0: no limit",

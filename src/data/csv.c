@@ -325,7 +325,7 @@ static dt_status open_csv(struct dt_dataset *dataset, const struct dt_dataset_op
     DT_TRY(table->has_names ? name_labels(table, &dataset->n_classes)
                             : number_labels(table, &dataset->n_classes, options));
     dt_names_reset(&table->labels);
-    dataset->n = (uint32_t)table->files.n;
+    dataset->n = dataset->n_files = (uint32_t)table->files.n;
     return check_files(dataset);
 }
 
@@ -356,6 +356,7 @@ const struct dt_dataset_kind dt_dataset_csv = {
     .forget = dt_files_forget,
     .label = label_csv,
     .name = name_csv,
+    .file = name_csv,
     .key = key_csv,
     .close = close_csv,
 };

@@ -35,6 +35,8 @@ struct dt_dataset_kind {
     /* A hash of the seed and what names the sample inside the data set: wherever the data set is
      * and whatever else is in it. NULL: of its id. */
     uint64_t (*key)(const struct dt_dataset *dataset, uint32_t id, uint64_t seed);
+    /* Path of one of dataset->n_files files; NULL if there are none. */
+    void (*file)(const struct dt_dataset *dataset, uint32_t index, char *out, size_t bytes);
     void (*close)(struct dt_dataset *dataset);
 };
 
@@ -46,6 +48,7 @@ struct dt_dataset {
     void *state;
     struct dt_cache *cache; /* NULL = none */
     uint32_t n;             /* samples of the kind */
+    uint32_t n_files;       /* that hold them; set by open if the kind has `file` */
     uint32_t *ids;          /* the kind's ids of those that are used; NULL = all */
     uint32_t n_ids;
     bool is_view;   /* all but ids and cache belong to another data set */

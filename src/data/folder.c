@@ -262,7 +262,7 @@ static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset
     }
     dt_log_progress("");
     tell_left_out(folder);
-    dataset->n = (uint32_t)folder->files.n;
+    dataset->n = dataset->n_files = (uint32_t)folder->files.n;
     dataset->n_classes = (int)n_classes;
     return DT_OK;
 }
@@ -313,6 +313,7 @@ const struct dt_dataset_kind dt_dataset_folder = {
     .read = dt_files_read,
     .label = label_folder,
     .name = name_folder,
+    .file = name_folder,
     .key = key_folder,
     .forget = dt_files_forget,
     .close = close_folder,

@@ -266,6 +266,7 @@ static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset
     DT_TRY(build_index(shards, dataset, options));
     DT_TRY(check_labels(shards, &dataset->n_classes, options));
     dataset->n = (uint32_t)shards->n_entries;
+    dataset->n_files = (uint32_t)shards->n;
     return DT_OK;
 }
 
@@ -385,6 +386,11 @@ static void name_shards(const struct dt_dataset *dataset, uint32_t id, char *out
     snprintf(out, bytes, "%s: %s", path, member);
 }
 
+static void file_shards(const struct dt_dataset *dataset, uint32_t index, char *out, size_t bytes)
+{
+    snprintf(out, bytes, "%s", path_of(dataset->state, index));
+}
+
 /* By shard name and position, as the members' names are not kept. */
 static uint64_t key_shards(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
 {
@@ -401,6 +407,7 @@ const struct dt_dataset_kind dt_dataset_shards = {
     .forget = forget_shards,
     .label = label_shards,
     .name = name_shards,
+    .file = file_shards,
     .key = key_shards,
     .close = close_shards,
 };

@@ -17,7 +17,7 @@
 #include "base/utf8.h"
 #include "image/jpeg.h"
 #include "pack/pack.h"
-#include "pack/parallel.h"
+#include "base/parallel.h"
 #include "pack/verify.h"
 
 enum { MAX_CLASSES_BYTES = 64 << 20, BLOCK = 1 << 20 };

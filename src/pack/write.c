@@ -21,7 +21,7 @@
 #include "pack/checksums.h"
 #include "pack/images.h"
 #include "pack/pack.h"
-#include "pack/parallel.h"
+#include "base/parallel.h"
 #include "pack/shard.h"
 
 enum { MAX_PREFIX = 64, MAX_CLASSES_BYTES = 64 << 20, MAX_THREADS = 1024 };

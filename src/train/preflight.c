@@ -14,6 +14,7 @@
 #include "base/pulse.h"
 #include "base/rng.h"
 #include "checkpoint/run_folder.h"
+#include "train/same_data.h"
 
 enum { N_TRIED = 8 }; /* samples of each data set per rank */
 
@@ -85,6 +86,21 @@ dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_
     return DT_OK;
 }
 
+/* Replaces the message by one that names the first file of another name or size, if that is what
+ * differs. */
+static dt_status explain(struct dt_session *s, const struct dt_preflight_identity *ranks,
+                         dt_status status)
+{
+    const struct dt_dataset *const sets[] = {s->train_set, s->val_set};
+    for (int r = 1; r < s->n_ranks; r++)
+        if (ranks[r].config_hash != ranks[0].config_hash)
+            return status;
+    for (size_t i = 0; i < DT_COUNT(sets); i++)
+        if (sets[i])
+            DT_TRY(dt_same_data_compare(s->comm, sets[i], set_keys[i], DT_DIGEST_NAMES, true));
+    return status;
+}
+
 dt_status dt_preflight_agree(struct dt_session *s)
 {
     struct dt_preflight_identity own, *ranks = NULL;
@@ -98,6 +114,7 @@ dt_status dt_preflight_agree(struct dt_session *s)
         dt_error_set_origin(0); /* all ranks have the same text */
     else if (warning[0] && s->rank == 0)
         dt_log(DT_LOG_WARNING, "%s", warning);
+    status = status == DT_OK ? dt_same_data_check(s) : explain(s, ranks, status);
 out:
     free(ranks);
     return status;

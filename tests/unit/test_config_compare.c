@@ -29,6 +29,7 @@ static const char *const free_keys[] = {
     "data.workers",
     "data.prefetch",
     "data.max_bad_fraction",
+    "data.check",
     "train.epochs",
     "train.max_steps",
     "eval.",

@@ -8,7 +8,7 @@
 #include "pack/images.h"
 #include "pack/mat5.h"
 #include "pack/pack.h"
-#include "pack/parallel.h"
+#include "base/parallel.h"
 
 /* --- CRC-32C: RFC 3720 B.4 --- */
 

@@ -1,6 +1,6 @@
 /* Each thread takes the next index from a counter. Error texts are thread-local, so the text of the
  * failure to report is copied to the caller. */
-#include "pack/parallel.h"
+#include "base/parallel.h"
 
 #include <pthread.h>
 #include <sched.h>

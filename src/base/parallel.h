@@ -1,6 +1,6 @@
-/* A parallel loop over 0 .. n-1, for the tools. */
-#ifndef DTRAIN_PACK_PARALLEL_H
-#define DTRAIN_PACK_PARALLEL_H
+/* A parallel loop over 0 .. n-1. */
+#ifndef DTRAIN_BASE_PARALLEL_H
+#define DTRAIN_BASE_PARALLEL_H
 
 #include <stdint.h>
 

@@ -1,0 +1,114 @@
+/* Data that differ between machines, on 1 to 4 ranks: every rank has a folder of its own. What
+ * differs on the last rank is found on all, with the name of the file. */
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "dist_rig.h"
+#include "train/same_data.h"
+
+enum { FILES = 40, LARGE = 300000 };
+
+static char root[] = "/tmp/dtrain-same-XXXXXX";
+static const struct dt_config_data data = {.source = DT_SOURCE_FOLDER};
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
+{
+    (void)info;
+    (void)type;
+    (void)where;
+    return remove(path);
+}
+
+/* File i of `class`; one of them is larger than what is read of a file. */
+static void save(const char *class, int i, int changed_byte)
+{
+    char path[DT_PATH_MAX], *bytes = NULL;
+    size_t size = i == 7 ? LARGE : 100 + (size_t)i;
+    assert_ok(DT_NEW(bytes, size));
+    if (changed_byte >= 0)
+        bytes[changed_byte] = 1;
+    assert_ok(dt_file_path(path, "%s/%s", root, class));
+    assert_ok(dt_file_make_folder(path));
+    assert_ok(dt_file_path(path, "%s/%s/%02d.jpg", root, class, i));
+    assert_ok(dt_file_save(path, bytes, size));
+    free(bytes);
+}
+
+static int make_files(void **state)
+{
+    (void)state;
+    for (int i = 0; i < FILES; i++)
+        save(i % 2 ? "a" : "b", i, -1);
+    return 0;
+}
+
+static void check(enum dt_digest kind, bool reads, dt_status expected, const char *part)
+{
+    struct dt_dataset *set = NULL;
+    const struct dt_dataset_options options = {.data = &data, .path = root};
+    assert_ok(dt_dataset_open(&set, &options));
+    dt_status status = dt_same_data_compare(comm, set, "data.train", kind, reads);
+    if (n == 1)
+        expected = DT_OK;
+    assert_all(status == expected);
+    if (expected != DT_OK)
+        assert_all(dt_error_origin() == 0 && strstr(dt_error_text(), part) &&
+                   strstr(dt_error_text(), dt_comm_host(comm, n - 1)));
+    dt_dataset_close(set);
+    dt_error_clear();
+}
+
+static void test_equal(void **state)
+{
+    (void)state;
+    for (enum dt_digest kind = DT_DIGEST_NAMES; kind <= DT_DIGEST_FULL; kind++)
+        check(kind, true, DT_OK, "");
+}
+
+static void test_other_bytes(void **state)
+{
+    const bool is_last = rank == n - 1;
+    (void)state;
+    save("a", 13, is_last ? 50 : -1);
+    check(DT_DIGEST_NAMES, true, DT_OK, "");
+    check(DT_DIGEST_QUICK, true, DT_ERR_DISAGREE, "a/13.jpg (113 bytes)");
+    check(DT_DIGEST_QUICK, rank == 0, DT_OK, "");
+    save("a", 13, -1);
+    save("a", 7, is_last ? LARGE - 1 : -1);
+    check(DT_DIGEST_FULL, true, DT_ERR_DISAGREE, "a/07.jpg (300000 bytes)");
+    save("a", 7, -1);
+    check(DT_DIGEST_FULL, true, DT_OK, "");
+}
+
+static void test_other_names(void **state)
+{
+    (void)state;
+    if (rank == n - 1)
+        save("a", 14, -1);
+    check(DT_DIGEST_NAMES, true, DT_ERR_DISAGREE, "a/14.jpg (114 bytes) on ");
+}
+
+int main(int argc, char **argv)
+{
+    if (!open_ranks(&argc, &argv) || !mkdtemp(root))
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equal),
+        cmocka_unit_test(test_other_bytes),
+        cmocka_unit_test(test_other_names),
+    };
+    int n_failed = cmocka_run_group_tests(tests, make_files, NULL);
+    nftw(root, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    dt_comm_close(comm);
+    return n_failed ? 1 : 0;
+}
