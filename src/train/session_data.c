@@ -129,6 +129,9 @@ dt_status dt_session_open_data(struct dt_session *s, const struct dt_session_nee
     dt_report_progress(s->report, "reading the data index", 0, 1);
     if (s->rank == 0 || !needs->cache_dir)
         status = open_sets(s, needs);
+    /* The lines of the other ranks begin with theirs. */
+    if (status != DT_OK && s->rank == 0 && dt_comm_local_size(s->comm) < s->n_ranks)
+        DT_ERROR(status, "%s, on %s", dt_error_text(), dt_comm_host(s->comm, 0));
     if (needs->cache_dir) {
         DT_TRY(dt_comm_agree(s->comm, status));
         if (s->rank != 0)
