@@ -273,6 +273,33 @@ static void test_launch(void **state)
     }
 }
 
+/* What is known before MPI has started. */
+static void test_launched(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < DT_COUNT(launch_names); i++)
+        unsetenv(launch_names[i]);
+    unsetenv("OMPI_COMM_WORLD_RANK");
+    unsetenv("PMIX_RANK");
+    assert_int_equal(dt_comm_launched().n_ranks, 0);
+    assert_string_equal(dt_comm_launched().variable, "");
+    setenv("SLURM_PROCID", "3", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "8", 1);
+    assert_int_equal(dt_comm_launched().rank, 3);
+    assert_int_equal(dt_comm_launched().n_ranks, 8);
+    setenv("OMPI_COMM_WORLD_RANK", "1", 1); /* mpirun in a Slurm job */
+    setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 1);
+    struct dt_comm_launch launch = dt_comm_launched();
+    assert_string_equal(launch.variable, "OMPI_COMM_WORLD_RANK");
+    assert_true(launch.rank == 1 && launch.n_ranks == 4 && launch.n_local == 2);
+    assert_true(dt_comm_keepalive_s() == 0);
+    setenv("OMPI_MCA_oob_tcp_keepalive_time", "10", 1);
+    setenv("OMPI_MCA_oob_tcp_keepalive_intvl", "5", 1);
+    setenv("OMPI_MCA_oob_tcp_keepalive_probes", "3", 1);
+    assert_true(dt_comm_keepalive_s() == 25);
+}
+
 int main(int argc, char **argv)
 {
     if (!open_ranks(&argc, &argv))
@@ -284,7 +311,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_max_beside),    cmocka_unit_test(test_gather),
         cmocka_unit_test(test_find_twin),     cmocka_unit_test(test_binding),
         cmocka_unit_test(test_binding_again), cmocka_unit_test(test_launch),
-        cmocka_unit_test(test_copy),          cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_launched),      cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_clock),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     dt_comm_close(comm);
