@@ -199,6 +199,7 @@ static bool is_early(const struct dt_verdict_case *c)
 static void add_hosts(struct dt_text *out, const struct dt_verdict_case *c)
 {
     int n = 0;
+    dt_text_add(out, " Or a rank hangs on ");
     for (int r = 0; r < c->n_ranks; r++) {
         const char *host = c->ranks[r].beat.host;
         bool is_new = c->ranks[r].is_elsewhere && host[0] && n < MAX_NAMED;
@@ -209,6 +210,8 @@ static void add_hosts(struct dt_text *out, const struct dt_verdict_case *c)
     }
     if (n == 0)
         dt_text_add(out, "%s", c->nodes[0] ? c->nodes : "another node");
+    dt_text_add(out, "; mpirun --mca btl_tcp_if_include and --mca oob_tcp_if_include choose the "
+                     "interfaces that must reach each other");
 }
 
 static void add_wait(struct dt_text *out, const struct dt_verdict_case *c)
@@ -218,38 +221,37 @@ static void add_wait(struct dt_text *out, const struct dt_verdict_case *c)
                 main->step, dt_section_name((enum dt_section)main->section), main->idle_s);
 }
 
-static bool accuse(struct dt_text *out, const struct dt_verdict_case *c)
+/* Nobody is to blame, but this rank, or every one that can be seen, waits too long. */
+static bool blame_way(struct dt_text *out, const struct dt_verdict_case *c)
 {
-    int n = add_culprits(out, c, patience(c));
-    if (n > 0) {
-        add_waiting(out, c, n);
-        return true;
-    }
+    const struct dt_heartbeat *own = &c->ranks[c->self].beat;
     if (is_early(c))
         return false;
     if (c->is_blind && find_state(c, c->self) == WAITS_LONG) {
-        dt_text_add(out, "rank %d (%s pid %d) waits ", c->self, c->ranks[c->self].beat.host,
-                    (int)c->ranks[c->self].beat.pid);
+        dt_text_add(out, "rank %d (%s pid %d) waits ", c->self, own->host, (int)own->pid);
         add_wait(out, c);
         return true;
     }
     if (!all_wait(c))
         return false;
     bool is_part = count(c, ELSEWHERE) > 0;
-    if (c->n_ranks == 1)
-        dt_text_add(out, "the only rank waits ");
-    else if (is_part)
-        dt_text_add(out, "all ranks of %s wait ", c->ranks[c->self].beat.host);
-    else
-        dt_text_add(out, "all ranks wait ");
+    dt_text_add(out, c->n_ranks == 1 ? "the only rank waits " : "all ranks ");
+    if (is_part)
+        dt_text_add(out, "of %s ", own->host);
+    dt_text_add(out, c->n_ranks == 1 ? "" : "wait ");
     add_wait(out, c);
     dt_text_add(out, ": the network?");
-    if (!is_part)
-        return true;
-    dt_text_add(out, " Or a rank hangs on ");
-    add_hosts(out, c);
-    dt_text_add(out, "; mpirun --mca btl_tcp_if_include and --mca oob_tcp_if_include choose the "
-                     "interfaces that must reach each other");
+    if (is_part)
+        add_hosts(out, c);
+    return true;
+}
+
+static bool accuse(struct dt_text *out, const struct dt_verdict_case *c)
+{
+    int n = add_culprits(out, c, patience(c));
+    if (n == 0)
+        return blame_way(out, c);
+    add_waiting(out, c, n);
     return true;
 }
 
