@@ -287,6 +287,10 @@ const struct dt_key dt_keys[] = {
           "Where progress and results are written", FREE),
     BOOL(output.rank_logs, true,
          "Keep a log file of each rank in the run folder, logs/rank-0000.log", FREE),
+    BOOL(output.shared, true,
+         "All ranks must see the run folder; false: rank 0 alone uses it, the others keep no logs "
+         "there, and a hang on another node is named less precisely",
+         FREE),
     REAL(output.telemetry_s, 10, 0, 1e6,
          "Seconds between events about the host's memory and the GPU's sensors; 0: none", FREE),
 

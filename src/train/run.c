@@ -77,24 +77,35 @@ static dt_status write_first_beat(const struct dt_session *s, int64_t start_id)
     return s->rank == 0 ? dt_heartbeat_write(path, &beat) : DT_OK;
 }
 
+static dt_status check_shared(struct dt_session *s, int64_t start_id)
+{
+    DT_TRY(dt_comm_agree(s->comm, write_first_beat(s, start_id)));
+    dt_status status = dt_heartbeat_find_first(s->config->output.dir, start_id, s->comm);
+    status = dt_comm_agree(s->comm, status);
+    if (status != DT_OK)
+        dt_error_set_origin(0); /* the text names the rank */
+    return status;
+}
+
+/* The run folder for what other ranks than 0 keep there; NULL = they do not have it. */
+static const char *shared_dir(const struct dt_config *config)
+{
+    return config->output.shared ? config->output.dir : NULL;
+}
+
 static dt_status start_watchdog(struct dt_session *s)
 {
     const struct dt_config *config = s->config;
-    dt_status status;
     struct dt_watchdog_options options = {
-        .dir = config->output.dir,
+        .dir = shared_dir(config),
         .comm = s->comm,
         .rank = s->rank,
         .n_ranks = s->n_ranks,
         .limits = config->watchdog,
     };
     DT_TRY(share_start_id(s, &options.start_id));
-    DT_TRY(dt_comm_agree(s->comm, write_first_beat(s, options.start_id)));
-    status = dt_heartbeat_find_first(options.dir, options.start_id, s->comm);
-    status = dt_comm_agree(s->comm, status);
-    if (status != DT_OK)
-        dt_error_set_origin(0); /* the text names the rank */
-    DT_TRY(status);
+    if (options.dir)
+        DT_TRY(check_shared(s, options.start_id));
     DT_TRY(dt_comm_agree(s->comm, dt_watchdog_start(&options)));
     /* The first step may take as long as the start. */
     dt_watchdog_set_step(config->watchdog.init_timeout_s / 10);
@@ -130,7 +141,7 @@ static dt_status open_output(struct run *r, bool resumed)
 static void open_log(const struct dt_session *s)
 {
     char host[DT_HOST_MAX], device[256];
-    if (!s->config->output.rank_logs)
+    if (!s->config->output.rank_logs || (s->rank != 0 && !shared_dir(s->config)))
         return;
     dt_host_name(host);
     s->backend->describe(s->device, device, sizeof device);
@@ -229,7 +240,7 @@ static dt_status open_session(struct run *r, struct dt_resume *resume,
     struct dt_session *s = &r->session;
     struct dt_session_needs needs = {.train = true,
                                      .eval = dt_config_has_validation(s->config),
-                                     .cache_dir = s->config->output.dir};
+                                     .cache_dir = shared_dir(s->config)};
     DT_TRY(dt_comm_agree(s->comm, dt_save_policy_init(&r->save_policy, s)));
     DT_TRY(dt_comm_agree(s->comm, prepare_output(r)));
     DT_TRY(start_watchdog(s));

@@ -82,7 +82,7 @@ dt_status dt_heartbeat_find_first(const char *dir, int64_t start_id, const struc
         if (dt_clock_s() > until_s)
             DT_FAIL(DT_ERR_DISAGREE,
                     "rank %d (%s) does not see the run folder of rank 0 (%s), %s: put it on a file "
-                    "system that all nodes share",
+                    "system that all nodes share, or set output.shared=false",
                     rank, dt_comm_host(comm, rank), dt_comm_host(comm, 0), dir);
         dt_clock_sleep(0.2);
         dt_pulse_beat(&dt_pulse_main);

@@ -102,6 +102,14 @@ if "${small[@]}" true 2> /dev/null; then
             "${mpi[@]}" -np 2 "$work/nodes" "mount -t tmpfs none $work/apart; mkdir $work/apart/$there" \
             "$dtrain" --config "$work/config.json" --out "$work/apart/run"
     done
+    on_two=("${mpi[@]}" -np 2 "$work/nodes" "mount -t tmpfs none $work/apart" "$dtrain"
+        --config "$work/config.json" --out "$work/apart/run" --set output.shared=false)
+    for steps in 2 4; do
+        "${on_two[@]}" --set train.max_steps=$steps > "$work/log" 2>&1 || fail "$(cat "$work/log")"
+    done
+    grep -q "resuming from $work/apart/run/checkpoints/step-000000002" "$work/log" ||
+        fail "$(cat "$work/log")"
+    [ "$(ls "$work/apart/run/logs")" = rank-0000.log ] || fail "$(ls "$work/apart/run/logs")"
     # Seen, but not writable there.
     mkdir "$work/again"
     expect 74 "[rank 1 @ nodeb] dtrain: error[IO] cannot open $work/again/heartbeat.bin for writing" \
