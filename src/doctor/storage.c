@@ -60,15 +60,15 @@ static dt_status look_for(const struct dt_doctor *d, const char *path)
 /* *sees: this host does. */
 static dt_status check_shared(struct dt_doctor *d, bool *sees)
 {
-    bool all;
+    bool all, must_see = d->rank == 0 || d->config->output.shared;
     char path[DT_PATH_MAX] = "";
     dt_status status = d->rank == 0 ? write_token(path, d) : DT_OK;
     DT_TRY(
         dt_doctor_note_all(d, DT_STAGE_FOLDER, status, "set output.dir to another folder", &all));
     DT_TRY(dt_comm_bcast(d->comm, path, sizeof path, 0));
-    if (all)
+    if (all && must_see)
         status = look_for(d, path);
-    *sees = all && status == DT_OK;
+    *sees = all && must_see && status == DT_OK;
     if (all)
         DT_TRY(dt_doctor_note_all(d, DT_STAGE_FOLDER, status, "", &all));
     if (d->rank == 0 && path[0])
