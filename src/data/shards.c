@@ -1,9 +1,9 @@
 /* WebDataset tar shards with random access.
  *
  * Opening: expand the pattern, build or load the index of every shard, compare with _info.json,
- * check the labels. After that a sample is 16 bytes in one array; its shard is found by bisection.
- * Reading is one pread on a descriptor kept open; with more shards than descriptors the least
- * recently used one is closed. */
+ * check keys and labels. After that a sample is 24 bytes in one array; its shard is found by
+ * bisection. Reading is one pread on a descriptor kept open; with more shards than descriptors the
+ * least recently used one is closed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -27,6 +27,7 @@
 #include "data/names.h"
 #include "data/shard_info.h"
 #include "data/tar_index.h"
+#include "data/wds_keys.h"
 
 enum { MAX_LISTED = 20, MIN_OPEN = 8, MAX_OPEN = 1024 };
 
@@ -241,6 +242,19 @@ static dt_status check_labels(const struct shards *shards, int *n_classes,
     return DT_OK;
 }
 
+static dt_status check_keys(const struct dt_dataset *dataset, const char *path)
+{
+    const struct shards *shards = dataset->state;
+    uint64_t *keys;
+
+    DT_TRY(DT_NEW(keys, shards->n_entries));
+    for (size_t i = 0; i < shards->n_entries; i++)
+        keys[i] = shards->entries[i].key;
+    dt_status status = dt_wds_tell_repeated(dataset, keys, shards->n_entries, path);
+    free(keys);
+    return status;
+}
+
 static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
     struct shards *shards;
@@ -265,6 +279,7 @@ static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset
     DT_TRY(check_missing(shards));
     DT_TRY(build_index(shards, dataset, options));
     DT_TRY(check_labels(shards, &dataset->n_classes, options));
+    DT_TRY(check_keys(dataset, options->path));
     dataset->n = (uint32_t)shards->n_entries;
     dataset->n_files = (uint32_t)shards->n;
     return DT_OK;

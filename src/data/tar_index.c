@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "data/dataset.h"
+#include "data/wds_keys.h"
 #include "data/wds_pair.h"
 
 enum { MAX_LABEL_BYTES = 32, MAX_CACHE_BYTES = 1 << 30 };
@@ -48,6 +49,7 @@ static dt_status end_sample(struct pairing *pairing)
     DT_TRY(
         dt_mem_grow(&entries, &index->capacity, index->n, sizeof *index->entries, "shard index"));
     index->entries = entries;
+    pairing->entry.key = dt_wds_hash(dt_file_base(pairing->path), pair->key);
     index->entries[index->n++] = pairing->entry;
     index->hash = XXH64(pair->key, strlen(pair->key), index->hash);
     index->hash = XXH64(&pairing->entry.bytes, sizeof pairing->entry.bytes, index->hash);
@@ -130,7 +132,7 @@ struct cache_header {
     uint64_t n, hash;
     uint64_t check; /* hash of everything else in the file */
 };
-static const char cache_magic[8] = {'D', 'T', 'I', 'N', 'D', 'E', 'X', '1'};
+static const char cache_magic[8] = {'D', 'T', 'I', 'N', 'D', 'E', 'X', '2'};
 
 static int64_t time_ns(const struct stat *info)
 {
@@ -187,7 +189,8 @@ static bool load_cache(struct dt_tar_index *index, const char *path, const struc
                  parse_cache(&header, index, block, bytes);
     free(block);
     if (!valid) {
-        dt_log(DT_LOG_WARNING, "index cache %s is damaged and will be rebuilt", path);
+        dt_log(DT_LOG_WARNING,
+               "index cache %s is damaged or of another version and will be rebuilt", path);
         dt_error_clear();
     }
     valid = valid && header.shard_bytes == (uint64_t)shard->st_size &&

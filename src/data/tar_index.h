@@ -33,6 +33,7 @@ struct dt_tar_entry {
     uint64_t offset; /* of the image data */
     uint32_t bytes;
     int32_t label; /* as written in the .cls member */
+    uint64_t key;  /* dt_wds_hash */
 };
 
 /* Starts as {0}. */

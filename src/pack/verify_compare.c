@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <xxhash.h>
-
 #include "base/mem.h"
+#include "data/wds_keys.h"
 
 static dt_status check_listed(struct dt_verify *verify, struct dt_shard_check *shard)
 {
@@ -66,61 +65,41 @@ static dt_status check_totals(struct dt_verify *verify)
     return DT_OK;
 }
 
-/* A sample's key, hashed together with its split, the shard's name up to the last '-'. */
-struct key {
-    uint64_t hash;
-    uint32_t shard, at;
-};
-
-static int compare_keys(const void *a, const void *b)
+/* The shard and the name of key `at` of all. */
+static struct dt_shard_check *find_key(struct dt_verify *verify, size_t at, const char **key)
 {
-    const struct key *x = a, *y = b;
-    if (x->hash != y->hash)
-        return x->hash < y->hash ? -1 : 1;
-    if (x->shard != y->shard)
-        return x->shard < y->shard ? -1 : 1;
-    return (x->at > y->at) - (x->at < y->at);
+    struct dt_shard_check *shard = verify->shards;
+    for (; at >= shard->keys.n; shard++)
+        at -= shard->keys.n;
+    *key = dt_names_get(&shard->keys, at);
+    return shard;
 }
 
-static size_t list_keys(struct key *keys, const struct dt_verify *verify)
+static dt_status report_key(void *context, size_t at, size_t before)
 {
-    size_t n = 0;
-
-    for (uint32_t s = 0; s < verify->n; s++) {
-        const struct dt_shard_check *shard = &verify->shards[s];
-        const char *dash = strrchr(shard->base, '-');
-        const uint64_t split = XXH64(shard->base, dash ? (size_t)(dash - shard->base) : 0, 0);
-        for (uint32_t i = 0; i < shard->keys.n; i++) {
-            const char *key = dt_names_get(&shard->keys, i);
-            keys[n++] = (struct key){XXH64(key, strlen(key), split), s, i};
-        }
-    }
-    return n;
+    const char *key, *unused;
+    struct dt_shard_check *shard = find_key(context, at, &key);
+    struct dt_shard_check *first = find_key(context, before, &unused);
+    return dt_finding_add(&shard->findings, "%s: key %s occurs twice, %s%s", shard->base, key,
+                          first == shard ? "not in adjacent members" : "also in ",
+                          first == shard ? "" : first->base);
 }
 
 static dt_status check_keys(struct dt_verify *verify)
 {
-    dt_status status = DT_OK;
-    struct key *keys = NULL;
+    uint64_t *hashes;
     size_t n = 0;
 
     for (uint32_t s = 0; s < verify->n; s++)
         n += verify->shards[s].keys.n;
-    DT_TRY_OUT(DT_NEW(keys, n));
-    n = list_keys(keys, verify);
-    qsort(keys, n, sizeof *keys, compare_keys);
-    for (size_t i = 1; i < n; i++) {
-        struct dt_shard_check *before = &verify->shards[keys[i - 1].shard];
-        struct dt_shard_check *shard = &verify->shards[keys[i].shard];
-        const char *key = dt_names_get(&shard->keys, keys[i].at);
-        if (keys[i].hash != keys[i - 1].hash)
-            continue;
-        DT_TRY_OUT(dt_finding_add(&shard->findings, "%s: key %s occurs twice, %s%s", shard->base,
-                                  key, before == shard ? "not in adjacent members" : "also in ",
-                                  before == shard ? "" : before->base));
-    }
-out:
-    free(keys);
+    DT_TRY(DT_NEW(hashes, n));
+    n = 0;
+    for (uint32_t s = 0; s < verify->n; s++)
+        for (size_t i = 0; i < verify->shards[s].keys.n; i++)
+            hashes[n++] =
+                dt_wds_hash(verify->shards[s].base, dt_names_get(&verify->shards[s].keys, i));
+    dt_status status = dt_wds_find_repeated(hashes, n, report_key, verify);
+    free(hashes);
     return status;
 }
 

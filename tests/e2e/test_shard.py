@@ -670,6 +670,26 @@ def test_many_faults():
     assert lines == faults_in("broken", "--threads", 3)[0]
 
 
+def test_repeated_keys():
+    """In one shard, between shards of a split, not between splits: verify and training agree."""
+    jpeg = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(jpeg, "JPEG")
+    os.mkdir("repeated")
+    for shard, keys in (("train-0", "abca"), ("train-1", "deb"), ("val-0", "af"), ("x", "a")):
+        members = [m for key in keys for m in ((f"{key}.jpg", jpeg.getvalue()), (f"{key}.cls", b"1"))]
+        tar_of(f"repeated/{shard}.tar", members)
+    out = run("verify", "repeated", code=65)
+    assert out.count("occurs twice") == 2, out
+    assert "train-0.tar: key a occurs twice, not in adjacent members" in out, out
+    assert "train-1.tar: key b occurs twice, also in train-0.tar" in out, out
+    paths = "::".join(f"repeated/{name}.tar" for name in ("train-{0..1}", "val-0", "x"))
+    with open("repeated.json", "w", encoding="utf-8") as file:
+        json.dump({"data": {"train": paths}, "train": {"global_batch_size": 2}, "model": {"name": "tiny"}}, file)
+    out = run("--config", "repeated.json", "--dry-run")
+    assert "2 of 10 samples of " in out and "train-0.tar: a.jpg, which is also in" in out, out
+    assert "occur" not in run("verify", "repeated/val-0.tar")
+
+
 def test_decode():
     shutil.rmtree("broken")
     shutil.copytree("folder", "broken")
@@ -708,6 +728,7 @@ try:
         test_all_bad,
         test_faults,
         test_many_faults,
+        test_repeated_keys,
         test_decode,
     ):
         test()

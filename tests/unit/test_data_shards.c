@@ -222,7 +222,7 @@ static void test_cache(void **state)
     /* Flipped bytes and cuts are noticed. */
     size_t cache_bytes;
     char *good = read_bytes(cache, &cache_bytes);
-    assert_int_equal(cache_bytes, 48 + 9 * 16);
+    assert_int_equal(cache_bytes, 48 + 9 * 24);
     for (size_t i = 0; i < 2 * cache_bytes; i += 3) {
         const size_t kept = i < cache_bytes ? cache_bytes : i - cache_bytes;
         char *bad = malloc(cache_bytes);
