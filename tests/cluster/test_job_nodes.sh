@@ -1,14 +1,15 @@
 #!/bin/bash
-# Jobs of make_job.py for PBS and LSF on two machines, with stand-ins for the schedulers' commands but
-# a real mpirun, which finds the nodes in the job's list of hosts and starts its daemons with ssh:
-# PBS's job stops before its walltime with 75 and submits itself again, and LSF's resumes on the same
-# nodes in another order, stops on SIGUSR1 and is requeued. A variable of the job names the run folder.
+# Jobs of make_job.py on machines, without schedulers but with a real mpirun, which starts its daemons
+# with ssh. PBS and LSF, with stand-ins for their commands: mpirun finds the nodes in the job's list of
+# hosts. PBS's job stops before its walltime with 75 and submits itself again, and LSF's resumes on the
+# same nodes in another order, stops on SIGUSR1 and is requeued. Kubernetes, with the environment of
+# mpi-operator: the launcher loses a worker, waits for it, resumes, and stops with 75 on SIGTERM.
 # shellcheck source=../support/cluster.sh
 . "$(dirname "$0")/../support/cluster.sh"
 if [ "${2:-}" != inside ]; then
     export CLUSTER_KEEP
     CLUSTER_KEEP=$(dirname "$(realpath "$1")")
-    cluster_run 2 bash "$0" "$1" inside
+    cluster_run 3 bash "$0" "$1" inside
 fi
 export TMPDIR=$CLUSTER/shared
 # shellcheck source=../e2e/common.sh
@@ -35,23 +36,27 @@ small_config | sed "s|\"output\": {|&\"dir\": \"\${SCRATCH}/run\", |;s|\"max_ste
     s|\"epochs\": 100|\"epochs\": 100000|" > config.json
 shapes train 10 1
 shapes val 2 2
-for kind in pbs lsf; do
-    "$here/../../scripts/make_job.py" --for $kind --nodes 2 --ranks-per-node 1 --interface eth0 \
-        --env SCRATCH="$work" > dtrain.$kind
-done
+make() { # options
+    "$here/../../scripts/make_job.py" --nodes 2 --ranks-per-node 1 --env SCRATCH="$work" "$@"
+}
+wait_for() { # text file
+    for _ in $(seq 300); do
+        if grep -q -- "$1" "$2"; then return; fi
+        sleep 0.2
+    done
+    fail "no \"$1\" in $(cat "$2")"
+}
+signal() { cluster_exec "$1" kill "-$2" "$(cat pid)"; } # node signal: to the job
 
+for kind in pbs lsf; do make --for $kind --interface eth0 > dtrain.$kind; done
 code=0
 cluster_exec node1 bash dtrain.pbs > log 2>&1 || code=$?
 [ $code = 75 ] || fail "PBS: exit code $code: $(cat log)"
 # shellcheck disable=SC2016 # for the inner shell
 cluster_exec node2 bash -c 'echo $$ > pid && exec bash dtrain.lsf' > log 2>&1 &
 job=$!
-for _ in $(seq 300); do
-    if grep -q ' epoch .* step ' log; then break; fi
-    sleep 0.2
-done
-# shellcheck disable=SC2016 # for the inner shell
-cluster_exec node2 bash -c 'kill -USR1 "$(cat pid)"'
+wait_for ' epoch .* step ' log
+signal node2 USR1
 code=0
 wait $job || code=$?
 [ $code = 75 ] || fail "LSF: exit code $code: $(cat log)"
@@ -65,3 +70,26 @@ assert [list(e["hosts"]) for e in runs] == [["node1", "node2"], ["node2", "node1
 assert [code for code, _ in ends] == [75, 75] and runs[1]["start_step"] == ends[0][1], (runs, ends)
 print(f"PBS stopped after step {ends[0][1]}, LSF continued on node2, node1 to step {ends[1][1]}")
 PY
+
+rm -r run
+make --for k8s --container image > job.yaml
+sed -n '/- |$/,/resources:/s/^ \{18\}//p' job.yaml | sed "s|--wdir /work|--wdir $work|" > launcher
+grep -q '^run=(dtrain' launcher || fail "no launcher in $(cat job.yaml)"
+printf 'node2 slots=1\nnode3 slots=1\n' > workers
+export OMPI_MCA_orte_keep_fqdn_hostnames=true OMPI_MCA_orte_default_hostfile=$work/workers
+sed -i 's/"every_epochs": 0}$/"every_steps": 20}/' config.json
+# shellcheck disable=SC2016 # for the inner shell
+cluster_exec node1 bash -c 'echo $$ > pid && exec bash -c "$(cat launcher)"' > log 2>&1 &
+job=$!
+wait_for "checkpoint of step" log
+cluster_kill node3
+sleep 3
+cluster_start node3
+wait_for "resuming from" log
+wait_for "start  .* from .*checkpoints" log
+signal node1 TERM
+code=0
+wait $job || code=$?
+[ $code = 75 ] || fail "Kubernetes: exit code $code: $(cat log)"
+grep -q "stopped after step .* by SIGUSR1" log || fail "Kubernetes: $(cat log)"
+echo "Kubernetes: a lost worker came back, the run resumed, and stopped on SIGTERM"

@@ -90,7 +90,7 @@ for row in \
     "$work/net.lsf|brequeue 43|$generated end==eth0/a b"; do
     IFS='|' read -r script requeue launch <<< "$row"
     rm -f "$work"/*.restarts
-    for code in 0 1 2 64 65 66 69 70 71 73 74 75 76 77 78 80 81 82 83 84 134 137 138 139 143 205; do
+    for code in 0 1 2 64 65 66 69 70 71 73 74 75 76 77 78 80 81 82 83 84 134 137 138 139 143 205 255; do
         export FAKE_CODE=$code
         start "$script"
         finish $code
@@ -114,6 +114,13 @@ for row in \
     diff "$work/expected" "$calls" >&2 || fail "$script: calls after the signal"
     export FAKE_RUNS=now
 done
+
+# After the first minute, 255 is a lost node.
+script=$scripts/slurm/dtrain.sbatch
+export FAKE_CODE=255
+SECONDS=60 start "$script"
+finish 255
+grep -q '^scontrol requeue' "$calls" || fail "$script: not requeued after 255: $(cat "$calls")"
 
 # At most max_restarts restarts.
 export FAKE_CODE=75
@@ -215,7 +222,7 @@ print("#!/bin/bash\n" + main["args"][0])
 PY
     script=$work/launcher
     launch="mpirun --wdir /work --map-by ppr:8:node --bind-to none $keepalive -x PATH dtrain --config my run.json end="
-    for row in 0:1 78:1 75:4 205:4; do
+    for row in 0:1 78:1 75:4 205:4 255:4; do
         export FAKE_CODE=${row%:*}
         start "$script"
         finish "$FAKE_CODE"
