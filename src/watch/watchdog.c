@@ -4,12 +4,14 @@
  * hangs then, the judge ends the process. */
 #include "watch/watchdog.h"
 
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -87,9 +89,11 @@ struct dt_watchdog {
     bool *valid;
     struct dt_sibling *siblings;
     bool has_warned;
+    ino_t lock_inode; /* of the run folder's lock, 0 = not known yet */
 };
 
 static struct dt_watchdog *current; /* used by the main thread only */
+static atomic_bool has_lost_lock;
 
 /* --- Waiting --- */
 
@@ -299,6 +303,20 @@ static bool is_checkpoint_there(const struct dt_watchdog *w)
            access(path, F_OK) == 0;
 }
 
+/* Whether the lock of the run folder is no longer the file that this start has found. */
+static bool is_lock_lost(struct dt_watchdog *w)
+{
+    char path[DT_PATH_MAX];
+    struct stat there;
+    if (!w->options.dir || dt_file_path(path, "%s/.lock", w->dir) != DT_OK)
+        return false;
+    if (stat(path, &there) != 0)
+        return errno == ENOENT || errno == ENOTDIR || errno == ESTALE;
+    if (w->lock_inode == 0)
+        w->lock_inode = there.st_ino;
+    return there.st_ino != w->lock_inode;
+}
+
 /* Writes and reads the beats once. Call with the lock held; it is released during the access. */
 static void exchange(struct dt_watchdog *w)
 {
@@ -325,6 +343,8 @@ static void exchange(struct dt_watchdog *w)
     dt_status status =
         dt_heartbeat_read(w->path, w->options.start_id, w->read, w->valid, w->options.n_ranks);
     double now_s = dt_clock_s();
+    if (is_lock_lost(w))
+        atomic_store(&has_lost_lock, true);
     has_checkpoint = has_checkpoint || is_checkpoint_there(w);
     pthread_mutex_lock(&w->lock);
     w->has_checkpoint = has_checkpoint;
@@ -543,6 +563,11 @@ static dt_status prepare_watchdog(struct dt_watchdog *w, const struct dt_watchdo
         snprintf(w->peers[r].beat.host, sizeof w->own.host, "%.63s",
                  dt_comm_host(options->comm, r));
     return find_file(w);
+}
+
+bool dt_watchdog_has_lost_lock(void)
+{
+    return atomic_load(&has_lost_lock);
 }
 
 static void release_watchdog(struct dt_watchdog *w)
