@@ -91,12 +91,12 @@ static void compare_clocks(struct dt_doctor *d)
 /* --- Ranks and disks --- */
 
 /* `rates` of all ranks. */
-static void find_slow_ranks(struct dt_doctor *d, const double *rates, const char *what,
-                            const char *advice)
+static void find_slow_ranks(struct dt_doctor *d, const double *rates, double limit,
+                            const char *what, const char *advice)
 {
-    const double median = median_of(rates, d->n_ranks);
+    const double median = median_of(rates, d->n_ranks), least = limit * median;
     for (int r = 0; r < d->n_ranks; r++)
-        if (rates[r] < slow_rank * median)
+        if (rates[r] < least)
             dt_doctor_find(d, DT_STAGE_DEVICES, DT_ERR_DEVICE,
                            "the %s of rank %d (%s) computes %.1f times as slowly as that of the "
                            "median rank, %.3g GFLOP/s against %.3g: %s",
@@ -111,11 +111,11 @@ static void compare_ranks(struct dt_doctor *d)
         return;
     for (int r = 0; r < d->n_ranks; r++)
         rates[r] = d->all[r].cpu_flops_per_s;
-    find_slow_ranks(d, rates, "CPU",
+    find_slow_ranks(d, rates, slow_rank, "CPU",
                     "see whether it is throttled (turbostat, cpupower frequency-info)");
     for (int r = 0; r < d->n_ranks; r++)
         rates[r] = d->all[r].gpu_flops_per_s;
-    find_slow_ranks(d, rates, "GPU",
+    find_slow_ranks(d, rates, slow_rank * caution(d), "GPU",
                     "see whether it is throttled or shared (nvidia-smi -q -d PERFORMANCE, PIDS)");
     free(rates);
 }

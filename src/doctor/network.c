@@ -78,26 +78,29 @@ static double rate(int64_t bytes, double seconds, double empty_s)
     return (double)bytes / (seconds > 2 * empty_s ? seconds - empty_s : seconds);
 }
 
-/* Doubles the message until it takes long, then the best of some: whatever disturbs, delays. */
+/* Doubles the message until the fastest of some takes long: whatever disturbs, delays. */
 static dt_status measure_bandwidth(struct dt_doctor *d, struct dt_pair *p, void *data)
 {
-    for (int64_t bytes = LEAST_BYTES, left = N_REPETITIONS; left > 0;) {
-        double forth_s = 0, back_s = 0;
-        DT_TRY(time_message(d, p, data, bytes, true, &forth_s));
-        DT_TRY(time_message(d, p, data, bytes, false, &back_s));
-        const double empty_s = 2 * p->latency_s;
-        const bool is_large = bytes == MOST_BYTES || forth_s + back_s > long_s + 4 * empty_s;
-        if (is_large && left-- > 0) {
-            p->forth_bytes_per_s = fmax(p->forth_bytes_per_s, rate(bytes, forth_s, empty_s));
-            p->back_bytes_per_s = fmax(p->back_bytes_per_s, rate(bytes, back_s, empty_s));
+    double forth_s = INFINITY, back_s = INFINITY;
+    int64_t next[] = {LEAST_BYTES, N_REPETITIONS}; /* bytes, repetitions that are left */
+    while (next[1] > 0) {
+        double s[2] = {0};
+        DT_TRY(time_message(d, p, data, next[0], true, &s[0]));
+        DT_TRY(time_message(d, p, data, next[0], false, &s[1]));
+        forth_s = fmin(forth_s, s[0]);
+        back_s = fmin(back_s, s[1]);
+        if (forth_s + back_s > long_s + 8 * p->latency_s || next[0] == MOST_BYTES) {
+            next[1]--;
+        } else {
+            next[0] *= 2;
+            next[1] = N_REPETITIONS;
+            forth_s = back_s = INFINITY;
         }
-        bytes = is_large ? bytes : 2 * bytes;
         /* The measuring side decides. */
-        int64_t next[] = {bytes, left};
         DT_TRY(send(d, p, next, sizeof next, true));
-        bytes = next[0];
-        left = next[1];
     }
+    p->forth_bytes_per_s = fmax(p->forth_bytes_per_s, rate(next[0], forth_s, 2 * p->latency_s));
+    p->back_bytes_per_s = fmax(p->back_bytes_per_s, rate(next[0], back_s, 2 * p->latency_s));
     return DT_OK;
 }
 
