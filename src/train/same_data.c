@@ -27,7 +27,7 @@ static dt_status refuse(struct dt_comm *comm, const struct dt_dataset *set, cons
                       "or put the data on a file system that all share",
                       rank, host, key, host0, here);
     DT_FAIL_ALIKE(DT_ERR_DISAGREE,
-                  "rank %d (%s) has other files in %s than rank 0 (%s); the first that differs is "
+                  "rank %d (%s) has different files in %s than rank 0 (%s); the first is "
                   "%s on %s and %s on %s; copy the data again, or put them on a file system that "
                   "all share",
                   rank, host, key, host0, there, host, here, host0);
