@@ -80,10 +80,34 @@ dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_
         DT_TRY(compare_rank(ranks, r));
     for (int r = 1; r < n_ranks && !warning[0]; r++)
         if (strcmp(ranks[r].libraries, ranks[0].libraries) != 0)
-            snprintf(warning, bytes,
-                     "rank %d (%s) uses %s, but rank 0 (%s) uses %s: speed and rounding may differ",
-                     r, ranks[r].host, ranks[r].libraries, ranks[0].host, ranks[0].libraries);
+            snprintf(warning, bytes, "rank %d (%s) uses %s, but rank 0 (%s) uses %s", r,
+                     ranks[r].host, ranks[r].libraries, ranks[0].host, ranks[0].libraries);
     return DT_OK;
+}
+
+/* Libraries that differ may keep weights, and gradients, in another order in memory, where no sum
+ * makes sense. Overwrites the weights. */
+static dt_status compare_orders(const struct dt_session *s, const char *difference)
+{
+    struct dt_plan *plan = s->plan;
+    uint64_t own = 0, *ranks = NULL;
+    dt_status status = DT_NEW(ranks, (size_t)s->n_ranks);
+    if (status == DT_OK)
+        status = dt_plan_init_params(plan, s->config->train.seed);
+    DT_TRY_OUT(dt_comm_agree(s->comm, status));
+    if (s->backend == &dt_backend_cpu)
+        own = XXH3_64bits(plan->arena[DT_ARENA_PARAMS], plan->arena_bytes[DT_ARENA_PARAMS]);
+    DT_TRY_OUT(dt_comm_gather(s->comm, ranks, &own, sizeof own));
+    for (int r = 1; r < s->n_ranks && status == DT_OK; r++)
+        if (ranks[r] != ranks[0])
+            status = DT_ERROR(DT_ERR_DISAGREE,
+                              "%s: they keep weights in another order and cannot train together; "
+                              "use processors of one kind, or set ONEDNN_MAX_CPU_ISA on all ranks "
+                              "to what the oldest has",
+                              difference);
+out:
+    free(ranks);
+    return status;
 }
 
 /* Replaces the message by one that names the first file of another name or size, if that is what
@@ -110,10 +134,12 @@ dt_status dt_preflight_agree(struct dt_session *s)
     identify(&own, s);
     DT_TRY_OUT(dt_comm_gather(s->comm, ranks, &own, sizeof own));
     status = dt_preflight_compare(ranks, s->n_ranks, warning, sizeof warning);
+    if (status == DT_OK && warning[0] && s->plan->arena[DT_ARENA_GRADS])
+        status = compare_orders(s, warning);
     if (status != DT_OK)
         dt_error_set_origin(0); /* all ranks have the same text */
     else if (warning[0] && s->rank == 0)
-        dt_log(DT_LOG_WARNING, "%s", warning);
+        dt_log(DT_LOG_WARNING, "%s: speed and rounding may differ", warning);
     status = status == DT_OK ? dt_same_data_check(s) : explain(s, ranks, status);
 out:
     free(ranks);

@@ -84,6 +84,25 @@ else
     echo "no objcopy, or a program without a build ID: the test of another program is skipped"
 fi
 
+# --- Another instruction set on one rank: its gradients may have another order in memory ---
+# shellcheck disable=SC2016 # for the inner shell
+other_isa=("${mpi[@]}" -np 2 bash -c
+    '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export ONEDNN_MAX_CPU_ISA=SSE41; exec "$@"' run "$dtrain")
+uses="rank 1 ($(hostname)) uses oneDNN "
+code=0
+"${other_isa[@]}" --config "$work/config.json" --out "$work/isa" --set train.max_steps=2 \
+    > "$work/log" 2>&1 || code=$?
+if [ $code = 76 ]; then
+    order="they keep weights in another order and cannot train together"
+    grep -F -- "$uses" "$work/log" | grep -qF "$order" || fail "$(cat "$work/log")"
+    on_ranks 1 "$dtrain" --config "$work/config.json" --out "$work/isa" --set train.max_steps=2 \
+        > "$work/log" 2>&1 || fail "$(cat "$work/log")"
+    "${other_isa[@]}" eval "$work/isa" > "$work/log" 2>&1 || fail "no sums: $(cat "$work/log")"
+else
+    [ $code = 0 ] || fail "exit code $code: $(cat "$work/log")"
+    ! grep -q avx2 /proc/cpuinfo || grep -qF -- "$uses" "$work/log" || fail "$(cat "$work/log")"
+fi
+
 # --- Two nodes with a run folder each: it exists on both, or on the first only ---
 cat > "$work/nodes" <<'SH'
 #!/bin/bash
