@@ -40,8 +40,7 @@ if [[ ${1:-} == inside ]]; then
     reachable "its port returned"
     cluster_kill node2
     unreachable "a kill"
-    cluster_start node2
-    cluster_ready node2
+    cluster_restart node2
     reachable "a new start"
 
     mkdir /media/shared/data

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/../.." || exit
 . scripts/mpi_env.sh
 build=${1:-build}
 out=${2:-/tmp/dtrain-faults}
-parts=${PARTS:-kills power lost disk hang stops numerics corruption config jpeg tar}
+parts=${PARTS:-kills power lost disk hang stops numerics corruption config jpeg tar cluster}
 mkdir -p "$out"
 failed=0
 
@@ -37,4 +37,5 @@ part corruption env DTRAIN_LONG=1 "$build/tests/faults_checkpoint_corruption"
 part config $python tests/faults/test_config_cases.py "$build/dtrain" --long
 part jpeg $python tests/faults/test_malformed_jpeg.py "$build/dtrain" --long
 part tar $python tests/faults/test_tar_cases.py "$build/dtrain" --long
+part cluster $python tests/cluster/test_campaign.py "$build/dtrain" --long
 exit $failed

@@ -77,6 +77,7 @@ cluster_boot() {
 
 cluster_keys() {
     mkdir -p "$CLUSTER/shared" "$CLUSTER/own" "$CLUSTER/keys"
+    mount -t tmpfs shared "$CLUSTER/shared"
     ssh-keygen -q -t ed25519 -N '' -f "$CLUSTER/keys/host"
     ssh-keygen -q -t ed25519 -N '' -f "$CLUSTER/keys/user"
     cat > "$CLUSTER/sshd_config" << END
@@ -108,6 +109,12 @@ cluster_up() {
     for ((i = 1; i <= $1; i++)); do cluster_ready "node$i" || return; done
 }
 
+# NODE: a boot; its link is as at first.
+cluster_restart() {
+    cluster_kill "$1" 2> /dev/null || true
+    cluster_start "$1" && cluster_ready "$1"
+}
+
 # NODE: waits until its sshd answers.
 cluster_ready() {
     until cluster_exec "$1" ssh -o ConnectTimeout=1 localhost true 2> /dev/null; do
@@ -116,7 +123,7 @@ cluster_ready() {
     done
 }
 
-# NODE: starts one machine, also again after `kill` or `off`.
+# NODE: starts one machine.
 cluster_start() {
     local own=$CLUSTER/$1 outer pid=
     rm -rf --one-file-system "${own:?}/tmp" "${own:?}/home"
@@ -148,7 +155,7 @@ cluster_exec() {
     shift
     pid=$(cluster_pid "$node")
     # shellcheck disable=SC2016
-    nsenter -t "$pid" -m -u -i -n -p setpriv --pdeathsig KILL bash -c '
+    setpriv --pdeathsig KILL nsenter -t "$pid" -m -u -i -n -p setpriv --pdeathsig KILL bash -c '
         export HOME=/root TMPDIR=/tmp
         set -a; . /root/.ssh/environment; set +a
         cd "$0" && exec "$@"' "$PWD" "$@"
@@ -166,7 +173,8 @@ cluster_env() {
 cluster_clock() {
     local library
     library=$(compgen -G "/usr/lib/*/faketime/libfaketimeMT.so.1") || return
-    cluster_env "$1" "LD_PRELOAD=$library" "FAKETIME=$2" FAKETIME_DONT_FAKE_MONOTONIC=1
+    cluster_env "$1" "LD_PRELOAD=$library" "FAKETIME=$2" FAKETIME_DONT_FAKE_MONOTONIC=1 \
+        NO_FAKE_STAT=1
 }
 
 # NODE: the cable is pulled (the machine sees no carrier), and put back.
@@ -196,7 +204,8 @@ cluster_delay() {
     ip link set "relay-$1" up
     ip link set "port-$1" master switch up
     ip link set "$1" nomaster
-    python3 "$(dirname "$CLUSTER_SELF")/delay_packets.py" "$1" "relay-$1" "$2" < /dev/null > /dev/null &
+    python3 "$(dirname "$CLUSTER_SELF")/delay_packets.py" "$1" "relay-$1" "$2" \
+        < /dev/null > "$CLUSTER/$1/relay.log" 2>&1 &
 }
 
 # NODE FOLDER: from now on the machine has a copy of its own.
@@ -209,6 +218,9 @@ cluster_private() {
 
 # NODE FOLDER BYTES: from now on there is an empty disk of that size.
 cluster_small() { cluster_exec "$1" mount -t tmpfs -o "size=$3" none "$2"; }
+
+# BYTES: the size of /media/shared from now on.
+cluster_shrink() { mount -o "remount,size=$1" "$CLUSTER/shared"; }
 
 # Ends all machines.
 cluster_down() {

@@ -1,0 +1,324 @@
+"""Jobs on two or three machines, each with one fault: the job ends in time, with the promised code,
+and the message names the machine that is at fault and no other. What can be resumed continues on
+other machines with the same samples and, on as many ranks, with the same bits.
+
+Each job gets machines of its own, so jobs run side by side."""
+
+import argparse
+import collections
+import concurrent.futures
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+
+import machines
+from machines import HANG_S, OWN, SHARED, Case, cluster, faults
+
+ONE, OTHERS, FEWER = "node1:4", "node2:2,node3:2", "node3:2"
+SIDE_BY_SIDE = 4
+
+# Sentences that accuse a machine.
+CULPRITS = [
+    r"noticed that process rank \d+ .* on node (\w+) exited on signal",
+    r"Remote daemon: .* on node (\w+)",
+    r"error\[\w+\] rank \d+ \((\w+)[ )]",
+    r"Local host: +(\w+)\n +Space",
+    r"Peer host: +(\w+)",
+    r"warning: rank \d+ \((\w+)\)",
+    r"ssh: connect to host (\w+)",
+    r"Connection to (\w+) closed by remote host",
+]
+
+
+def losses(out):
+    return {e["step"]: e["loss"] for e in faults.events(out) if e["event"] == "step"}
+
+
+def resumes(case):
+    """On as many ranks elsewhere the same bits, on fewer the same samples."""
+    steps = faults.newest_step(case.out) + 20
+    case.sets.update({"output.log_every": 1})
+    for name in ("node1", "node2", "node3"):
+        cluster("restart", name)
+    fewer, reference = f"{SHARED}/fewer", f"{SHARED}/reference"
+    shutil.copytree(case.out, fewer)
+    case.complete(FEWER, fewer, steps)
+    expected = case.complete(ONE, reference, steps)
+    case.check(case.complete(OTHERS, case.out, steps) == expected, "other bits after the resume")
+    there, here = losses(fewer), losses(reference)
+    for step in range(steps - 9, steps + 1):
+        near = abs(there[step] - here[step]) <= 1e-2 * here[step]
+        case.check(near, f"step {step} on fewer ranks: loss {there[step]}, not {here[step]}")
+
+
+# --- The faults ---
+
+
+def rank_killed(case):
+    case.reach()
+    case.host = case.random.choice(case.job.machines)
+    os.kill(case.job.pids()[case.victim()], signal.SIGKILL)
+
+
+def rank_stopped(case):
+    case.sets["watchdog.step_timeout_s"] = 8
+    case.reach()
+    os.kill(case.job.pids()[case.victim()], signal.SIGSTOP)
+
+
+def machine(verb, limit_s=None):
+    def fault(case):
+        if limit_s:
+            case.sets["watchdog.step_timeout_s"] = limit_s
+        case.reach()
+        cluster(verb, case.host)
+
+    return fault
+
+
+def stopped_at_start(case):
+    case.sets["watchdog.init_timeout_s"] = 12
+    case.start()
+    victim, found = case.victim(), {}
+    while victim not in found:
+        found = case.job.pids()
+    time.sleep(case.random.uniform(0, 2) ** 2 / 2)
+    os.kill(found[victim], signal.SIGSTOP)
+
+
+def same_bits(case, steps=30):
+    """The fault must change no bit."""
+    expected = case.complete(ONE, f"{SHARED}/reference", steps)
+    case.sets["train.max_steps"] = steps
+    case.start().wait_for("dtrain: end: ")
+    case.check(faults.state_of(case.out) == expected, "other bits")
+
+
+def no_fault(case):
+    """Six ranks on one, two and three machines."""
+    case.host = None
+    hashes = set()
+    for hosts in ("node1:6", "node1:3,node2:3", "node1:2,node2:2,node3:2"):
+        out = f"{SHARED}/{hosts}"
+        case.complete(hosts, out, 20)
+        with open(f"{out}/model.safetensors", "rb") as file:
+            hashes.add(hashlib.sha256(file.read()).hexdigest())
+    case.check(len(hashes) == 1, "other bits")
+    case.note = "model " + " ".join(name[:16] for name in hashes)
+    case.sets["train.max_steps"] = 20
+    case.start()
+
+
+def slow_link(case):
+    cluster("rate", case.host, "10mbit")
+    cluster("delay", case.host, "25")
+    case.host = None
+    same_bits(case)
+
+
+def wrong_clock(case):
+    """Also: a second job is kept out, and the next one gets in at once."""
+    offset = case.random.choice(["+5h", "-5h"])
+    cluster("clock", case.host, offset)
+    others = f"{case.host}:2"
+    case.reach()
+    second = machines.start(case.program, others, case.out, sets=case.sets)
+    case.check(second.wait(HANG_S) == 84, f"the second job: {second.text()}")
+    case.job.kill()
+    while case.job.pids():
+        time.sleep(0.1)
+    case.complete(others, case.out, faults.newest_step(case.out) + 10)
+    case.out, case.host = f"{SHARED}/again", None
+    same_bits(case)
+
+
+def other_isa(case):
+    cluster("env", case.host, "ONEDNN_MAX_CPU_ISA=SSE41")
+    case.sets["train.max_steps"] = 20
+    case.start()
+
+
+def other_build(case):
+    note = ".note.gnu.build-id"
+    copy, section = f"{SHARED}/dtrain", f"{SHARED}/note"
+    subprocess.run(["objcopy", "--dump-section", f"{note}={section}", case.program, copy], check=True)
+    with open(section, "r+b") as file:
+        file.seek(16)
+        file.write(b"another build id")
+    subprocess.run(["objcopy", "--update-section", f"{note}={section}", case.program, copy], check=True)
+    cluster("exec", case.host, "mount", "--bind", copy, case.program)
+    case.start()
+
+
+def data(case):
+    """A data set of 60 files; the folder that is only the faulty machine's, and one file of it."""
+    folder = f"{SHARED}/data"
+    command = [case.program, "demo-data", folder, "--images-per-class", "6", "--size", "32"]
+    subprocess.run(command, check=True, capture_output=True)
+    case.sets.update({"data.source": "folder", "data.train": folder, "data.val": folder})
+    cluster("private", case.host, folder)
+    label = case.random.choice(sorted(os.listdir(folder)))
+    return f"{folder}/{label}/{case.random.choice(sorted(os.listdir(f'{folder}/{label}')))}"
+
+
+def file_missing(case):
+    cluster("exec", case.host, "rm", data(case))
+    case.start()
+
+
+def file_changed(case):
+    case.sets["data.check"] = "full"
+    name = data(case)
+    middle = str(os.path.getsize(name) // 2)
+    change = ["dd", "if=/dev/urandom", f"of={name}", "bs=1", "count=8", f"seek={middle}"]
+    cluster("exec", case.host, *change, "conv=notrunc")
+    case.start()
+
+
+def own_folder(case):
+    case.out = f"{OWN}/run"
+    case.start()
+
+
+def no_space(folder):
+    """On one machine, in a folder that Open MPI uses."""
+
+    def fault(case):
+        cluster("exec", case.host, "mkdir", "-p", folder.format(case.host))
+        cluster("small", case.host, folder.format(case.host), "4k")
+        case.sets.update({"train.max_steps": 20, "watchdog.step_timeout_s": 8})
+        case.start()
+
+    return fault
+
+
+def disk_full(case):
+    case.host = None
+    cluster("shrink", "600k")
+    case.start()
+
+
+def unreachable(case):
+    cluster("cut", case.host)
+    case.start()
+
+
+Row = collections.namedtuple("Row", "fault codes resumes")
+LOST = {80, 205}
+ROWS = {
+    "power off": Row(machine("off"), LOST, True),
+    "link cut": Row(machine("cut"), LOST, False),
+    "switch port gone": Row(machine("unplug"), LOST, False),
+    "link cut, step limit 5 s": Row(machine("cut", 5), LOST, False),
+    # 255: mpirun has noticed the end of ssh first.
+    "machine killed": Row(machine("kill"), {205, 255}, False),
+    "rank killed": Row(rank_killed, {137}, True),
+    "rank stopped": Row(rank_stopped, {80}, False),
+    "rank stopped at the start": Row(stopped_at_start, {80}, False),
+    "link cut before the start": Row(unreachable, {255}, False),
+    "none": Row(no_fault, {0}, False),
+    "10 Mbit/s, 50 ms": Row(slow_link, {0}, False),
+    "clock wrong by 5 hours": Row(wrong_clock, {0}, False),
+    "another instruction set": Row(other_isa, {0, 76}, False),
+    "another build": Row(other_build, {76}, False),
+    "a data file is missing": Row(file_missing, {76}, False),
+    "a data file has changed": Row(file_changed, {76}, False),
+    "run folder not shared": Row(own_folder, {76}, False),
+    "shared disk full": Row(disk_full, {73}, False),
+    "no space in /dev/shm": Row(no_space("/dev/shm"), {0, 80}, False),
+    # Open MPI's PMIx gets SIGBUS in MPI_Init (4.1.4).
+    "no space in /tmp": Row(no_space("/tmp/ompi.{}.0"), set(range(1, 256)), False),
+}
+
+
+def run_case(program, name, seed):
+    """Within the machines: prints what happened as JSON."""
+    row, case = ROWS[name], Case(program, seed)
+    try:
+        row.fault(case)
+        case.finish()
+        text = case.job.text()
+        named = {host for pattern in CULPRITS for host in re.findall(pattern, text)}
+        case.check(case.code in row.codes, f"exit code {case.code}")
+        case.check(case.host is None or case.host in named, f"{case.host} is not named")
+        if row.resumes:
+            resumes(case)
+    except Exception:  # pylint: disable=broad-except
+        case.problems.append(traceback.format_exc())
+        named, text = set(), case.job.text() if case.job else ""
+    result = {"code": case.code, "seconds": case.seconds, "problems": case.problems, "text": text}
+    result["note"] = case.note or ""
+    result["wrong"] = sorted(named - {case.host})
+    print(json.dumps(result))
+
+
+def one(program, name, seed):
+    """The result of one case, on machines of its own."""
+    command = ["bash", machines.CLUSTER, "run", "3", sys.executable, __file__, program]
+    command += ["--case", name, "--seed", str(seed)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def skip_where_impossible():
+    """Exits with 77 and the reason without root, the tools, or Open MPI, whose options are used."""
+    if subprocess.run(["bash", machines.CLUSTER, "run", "1", "true"], check=False).returncode == 77:
+        raise SystemExit(77)
+    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True)
+    if "Open MPI" not in version.stdout and "OpenRTE" not in version.stdout:
+        print("skipped: mpirun is not Open MPI's")
+        raise SystemExit(77)
+    if not shutil.which("faketime"):
+        print("faketime is missing: no wrong clock")
+        del ROWS["clock wrong by 5 hours"]
+
+
+def report(name, results):
+    """A line of the table; whether all went right."""
+    codes = collections.Counter(result["code"] for result in results)
+    seconds = [result["seconds"] for result in results if result["seconds"] is not None]
+    wrong = sum(len(result["wrong"]) for result in results)
+    line = f"{name:26} {len(results):3}  " + ", ".join(f"{n} x {code}" for code, n in codes.items())
+    line = f"{line:50} {max(seconds, default=0):6.1f} s  {wrong} wrong hosts"
+    print(line, results[0]["note"], flush=True)
+    bad = [result for result in results if result["problems"] or result["wrong"]]
+    for result in bad:
+        print(f"FAILED: {name}: {result['problems']} {result['wrong']}\n{result['text'][-3000:]}")
+    return not bad
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program")
+    parser.add_argument("--long", action="store_true", help="every fault 5 times")
+    parser.add_argument("--case", choices=ROWS, help=argparse.SUPPRESS)
+    parser.add_argument("--only", help="regular expression of faults")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    program = os.path.abspath(arguments.program)
+    if arguments.case:
+        run_case(program, arguments.case, arguments.seed)
+        return
+    skip_where_impossible()
+    begin = time.monotonic()
+    names = [name for name in ROWS if re.search(arguments.only or "", name)]
+    repeats = range(5 if arguments.long else 1)
+    with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        cases = {
+            name: [pool.submit(one, program, name, arguments.seed + i) for i in repeats]
+            for name in names
+        }
+        fine = [report(name, [case.result() for case in some]) for name, some in cases.items()]
+    print(f"{len(names) * len(repeats)} jobs in {time.monotonic() - begin:.0f} s")
+    raise SystemExit(0 if all(fine) else 1)
+
+
+if __name__ == "__main__":
+    main()
