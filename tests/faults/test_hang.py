@@ -150,7 +150,7 @@ class Start:
         time.sleep(delay)
         faults.send([pid], signal.SIGSTOP)
         self.name += f", stop of rank {victim} of {n_ranks} after {delay:.2f} s"
-        self.expected = f"dtrain: error[HANG] rank {victim} ({os.uname().nodename} pid {pid}) is stopped"
+        self.expected = f"dtrain: error[HANG] rank {victim} ({os.uname().nodename} pid {pid}) "
         self.stopped, self.pids, self.seconds = time.monotonic(), self.run.ranks(), None
 
     def look(self):
