@@ -88,6 +88,7 @@ struct dt_watchdog {
     struct dt_heartbeat *read; /* from here on: used by the herald only */
     bool *valid;
     struct dt_sibling *siblings;
+    double looked_s; /* when they were last looked for, which takes a while */
     bool has_warned;
     ino_t lock_inode; /* of the run folder's lock, 0 = not known yet */
 };
@@ -272,7 +273,7 @@ static void take_beats(struct dt_watchdog *w, double now_s)
         struct peer *peer = &w->peers[r];
         if (!w->valid[r] || (peer->is_known && peer->beat.beat == w->read[r].beat))
             continue;
-        *peer = (struct peer){w->read[r], true, peer->process, now_s};
+        *peer = (struct peer){w->read[r], true, 0, now_s};
         if (r == w->options.rank || !(peer->beat.flags & DT_HEARTBEAT_EXPIRED) || w->has_alarm)
             continue;
         w->has_alarm = true;
@@ -327,12 +328,15 @@ static void exchange(struct dt_watchdog *w)
     w->own.beat++;
     w->must_write = false;
     struct dt_heartbeat own = w->own;
-    bool has_checkpoint = w->has_checkpoint, is_late = own.main.idle_s > own.main.limit_s / 2;
+    bool has_checkpoint = w->has_checkpoint, is_late = own.main.idle_s > own.main.limit_s / 2 &&
+                                                       begin_s - w->looked_s > own.main.limit_s / 4;
     char nodes[sizeof w->nodes] = "";
     pthread_mutex_unlock(&w->lock);
     if (is_late) {
+        w->looked_s = begin_s;
         dt_siblings_find(w->siblings, w->options.n_ranks, w->launch.variable);
-        dt_siblings_nodes(nodes, sizeof nodes, own.host);
+        if (!w->options.dir)
+            dt_siblings_nodes(nodes, sizeof nodes, own.host);
     }
     bool is_written = dt_heartbeat_write(w->path, &own) == DT_OK;
     if (!is_written && !w->has_warned) {
@@ -350,8 +354,10 @@ static void exchange(struct dt_watchdog *w)
     w->has_checkpoint = has_checkpoint;
     if (is_written)
         w->told = own.flags;
-    take_siblings(w);
-    memcpy(w->nodes, nodes, sizeof nodes);
+    if (is_late) {
+        take_siblings(w);
+        memcpy(w->nodes, nodes, sizeof nodes);
+    }
     if (status == DT_OK)
         take_beats(w, now_s);
 }
