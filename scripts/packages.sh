@@ -5,4 +5,4 @@ BUILD_PACKAGES="gcc g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin 
     librandom123-dev libhwloc-dev"
 TEST_PACKAGES="libcmocka-dev python3 python3-numpy python3-pil python3-jsonschema python3-torch
     python3-torchvision python3-scipy python3-sklearn shellcheck libjpeg-turbo-progs
-    iproute2 openssh-server openssh-client faketime"
+    iproute2 openssh-server openssh-client"

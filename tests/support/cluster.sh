@@ -168,13 +168,12 @@ cluster_env() {
     printf '%s\n' "$@" >> "$CLUSTER/$node/home/.ssh/environment"
 }
 
-# NODE OFFSET: the clock of what starts there from now on is wrong, such as by +5h. (Only the monotonic
-# clock belongs to a namespace.)
+# NODE HOURS: the clock of what starts there from now on is wrong by so much, such as +5 or -5. (Only
+# the monotonic clock belongs to a namespace.)
 cluster_clock() {
-    local library
-    library=$(compgen -G "/usr/lib/*/faketime/libfaketimeMT.so.1") || return
-    cluster_env "$1" "LD_PRELOAD=$library" "FAKETIME=$2" FAKETIME_DONT_FAKE_MONOTONIC=1 \
-        NO_FAKE_STAT=1
+    local library=$CLUSTER/wrong_clock.so
+    cc -shared -fPIC -O2 -o "$library" "$CLUSTER_REPOSITORY/tests/support/wrong_clock.c" || return
+    cluster_env "$1" "LD_PRELOAD=$library" "WRONG_CLOCK_S=$(($2 * 3600))"
 }
 
 # NODE: the cable is pulled (the machine sees no carrier), and put back.
