@@ -278,6 +278,7 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     r->save_policy.target.resumed_step = resume.found ? r->at.step : -1;
     dt_stop_init(&r->stop, options->max_time_s, r->begin_s, r->at.step);
     r->stop.folder = &r->folder;
+    r->stop.must_look = !s->config->output.shared;
     dt_metrics_init(&r->metrics, s, r->at.step);
     dt_stragglers_init(&r->stragglers, s->comm, s->report, !dt_session_has_times(s), r->at.step);
     if (s->rank == 0)

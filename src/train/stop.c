@@ -126,7 +126,8 @@ static int find_own_reason(const struct dt_stop *stop, double now_s)
     int number = seen;
     if (number)
         return find_reason(number);
-    if (stop->folder && dt_watchdog_has_lost_lock() && dt_run_folder_is_lost(stop->folder))
+    if (stop->folder && (stop->must_look || dt_watchdog_has_lost_lock()) &&
+        dt_run_folder_is_lost(stop->folder))
         return LOST_FOLDER;
     if (now_s + 2 * (stop->save_s + stop->step_s) < stop->end_s)
         return 0;

@@ -12,8 +12,9 @@ struct dt_stop {
     double save_at_s; /* rank 0: dt_clock_s at which a timed save is due, INFINITY = none */
     double log_at_s;  /* rank 0: the same for a line of progress */
     const struct dt_run_folder *folder; /* rank 0 stops when it is lost; NULL = none */
-    const char *end_reason;             /* "--max-time" or "the end of the Slurm allocation" */
-    double step_s;                      /* recent maximum */
+    bool must_look;         /* the watchdog does not look at the folder (output.shared=false) */
+    const char *end_reason; /* "--max-time" or "the end of the Slurm allocation" */
+    double step_s;          /* recent maximum */
     double checked_s;
     int64_t checked_step, next_step;
     bool asks_all; /* what was sent last: everything, or the status only */

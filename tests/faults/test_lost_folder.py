@@ -34,12 +34,13 @@ def contents(out):
     return {path: data for path, data in faults.bytes_of(out).items() if "heartbeat" not in path}
 
 
-def lose(rig, n_ranks, change, expected):
-    what = f"{change.__name__} on {n_ranks} rank(s)"
+def lose(rig, n_ranks, change, expected, shared=True):
+    what = f"{change.__name__} on {n_ranks} rank(s), output.shared={shared}"
     out = rig.folder("run")
     for path in glob.glob(out + "-rescued-*"):
         shutil.rmtree(path)
-    run = rig.start(n_ranks, out, sets=STEPS, env={"DTRAIN_FAULT": "slow@0:20"})
+    sets = {**STEPS, "output.shared": str(shared).lower()}
+    run = rig.start(n_ranks, out, sets=sets, env={"DTRAIN_FAULT": "slow@0:20"})
     while faults.reported_step(run) < 10 and run.process.poll() is None:
         time.sleep(0.02)
     change(rig, out)
@@ -65,6 +66,8 @@ def campaign(rig):
         for change in (remove, rename, remove_lock, replace):
             if rig.long or (n_ranks == 2) == (change in (remove, replace)):
                 lose(rig, n_ranks, change, expected)
+        if rig.long or n_ranks == 2:
+            lose(rig, n_ranks, remove, expected, shared=False)
     print("a lost run folder: stopped with 74, saved beside it, resumed with the same bits")
 
 
