@@ -1,4 +1,4 @@
-/* Pulses: written by one thread with relaxed stores, read by the watchdog. The counter is stored
+/* Pulses: written with relaxed stores, read by the watchdog. The counter is stored
  * last and loaded first, so a reader never pairs a new counter with an old section. */
 #include "base/pulse.h"
 
@@ -41,7 +41,7 @@ const char *dt_section_name(enum dt_section section)
 
 void dt_pulse_beat(struct dt_pulse *pulse)
 {
-    atomic_store_explicit(&pulse->n_moves, LOAD(pulse->n_moves) + 1, memory_order_release);
+    atomic_fetch_add_explicit(&pulse->n_moves, 1, memory_order_release);
 }
 
 static void move(struct dt_pulse *pulse)

@@ -1,6 +1,6 @@
 /* A thread's current activity, published with atomics for the watchdog: the section of the run, the
  * step, whether it waits for other ranks, and a counter that grows with every move. The main thread
- * has one pulse, the thread that writes checkpoints another. A call costs a few relaxed stores. */
+ * has one pulse, the thread that writes checkpoints another. A call costs a few stores. */
 #ifndef DTRAIN_BASE_PULSE_H
 #define DTRAIN_BASE_PULSE_H
 
@@ -21,8 +21,8 @@ const char *dt_section_name(enum dt_section section); /* "data" */
 struct dt_pulse;
 extern struct dt_pulse dt_pulse_main, dt_pulse_writer;
 
-/* Called by the thread that owns the pulse. enter returns the previous section, so that the caller
- * can return to it. Each of these calls counts as a move. */
+/* Called by the thread that owns the pulse; beat also by those it waits for. enter returns the
+ * previous section, so that the caller can return to it. Each of these calls counts as a move. */
 enum dt_section dt_pulse_enter(struct dt_pulse *pulse, enum dt_section section);
 void dt_pulse_step(struct dt_pulse *pulse, int64_t step); /* updates done */
 void dt_pulse_beat(struct dt_pulse *pulse);               /* progress within the section */

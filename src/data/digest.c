@@ -53,7 +53,7 @@ void dt_digest_describe(char out[DT_PATH_MAX + 64], const struct dt_dataset *dat
 }
 
 static dt_status hash_bytes(uint64_t *hash, int fd, uint64_t first, uint64_t bytes,
-                            const char *path, bool is_main)
+                            const char *path)
 {
     dt_status status = DT_OK;
     char *buffer = NULL;
@@ -67,8 +67,7 @@ static dt_status hash_bytes(uint64_t *hash, int fd, uint64_t first, uint64_t byt
         DT_TRY_OUT(dt_file_pread(fd, buffer, n, first + done, path));
         XXH3_64bits_update(state, buffer, n);
         done += n;
-        if (is_main)
-            dt_pulse_beat(&dt_pulse_main);
+        dt_pulse_beat(&dt_pulse_main); /* at the end the main thread waits for the others */
     }
     *hash = XXH3_64bits_digest(state);
 out:
@@ -110,8 +109,9 @@ static dt_status hash_piece(void *context, uint32_t piece, int thread)
     }
     dt_status status = DT_OK;
     if (r->kind != DT_DIGEST_NAMES)
-        status = hash_bytes(hash, fd, first, length, path, thread == 0);
+        status = hash_bytes(hash, fd, first, length, path);
     close(fd);
+    dt_pulse_beat(&dt_pulse_main);
     r->n_done++;
     if (thread == 0)
         show_progress(r);

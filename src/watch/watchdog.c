@@ -328,8 +328,10 @@ static void exchange(struct dt_watchdog *w)
     w->own.beat++;
     w->must_write = false;
     struct dt_heartbeat own = w->own;
-    bool has_checkpoint = w->has_checkpoint, is_late = own.main.idle_s > own.main.limit_s / 2 &&
-                                                       begin_s - w->looked_s > own.main.limit_s / 4;
+    const double limit_s = own.main.limit_s;
+    bool has_checkpoint = w->has_checkpoint;
+    bool is_late =
+        limit_s > 0 && own.main.idle_s > limit_s / 2 && begin_s - w->looked_s > limit_s / 4;
     char nodes[sizeof w->nodes] = "";
     pthread_mutex_unlock(&w->lock);
     if (is_late) {
