@@ -120,23 +120,13 @@ static void watch(const struct dt_comm *comm, const struct dt_config_watchdog *l
     dt_error_clear();
 }
 
-static dt_status run_command(struct dt_comm *comm, const struct dt_config *config,
-                             const struct dt_arguments *args)
-{
-    watch(comm, &config->watchdog, args);
-    dt_status status = args->command->run_on_ranks(comm, config, args);
-    if (status == DT_OK || status == DT_STOPPED)
-        watch(comm, &config->watchdog, args); /* training had its own */
-    return status;
-}
-
 dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
 {
     static struct dt_config config;
     struct dt_comm *comm;
     if (args->command->run_on_ranks == dt_cmd_train)
         dt_train_catch_signals();
-    const struct dt_config_watchdog limits = own_limits(args);
+    struct dt_config_watchdog limits = own_limits(args);
     watch(NULL, &limits, args);
     dt_status status = dt_comm_open(&comm, &argc, &argv);
     if (status != DT_OK) {
@@ -155,8 +145,11 @@ dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
         status = share_config(&config, comm, args);
     if (status == DT_OK && args->json)
         status = dt_comm_agree(comm, rank == 0 ? dt_file_check_new(args->json) : DT_OK);
-    if (status == DT_OK)
-        status = run_command(comm, &config, args);
+    if (status == DT_OK) {
+        limits = config.watchdog;
+        watch(comm, &limits, args);
+        status = args->command->run_on_ranks(comm, &config, args);
+    }
     if (status != DT_OK && status != DT_STOPPED) {
         int origin = dt_error_origin();
         dt_log_record(DT_LOG_ERROR, dt_error_text());
@@ -165,6 +158,7 @@ dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
         if (origin == DT_ORIGIN_LOCAL && n_ranks > 1)
             dt_comm_abort(comm, status);
     }
+    watch(comm, &limits, args); /* training had its own */
     dt_comm_close(comm);
     dt_watchdog_stop();
     return status;
