@@ -75,9 +75,7 @@ dt_status dt_checkpoint_check_dir(const char *dir)
     DT_TRY(dt_file_path(path, "%s/.tmp-step-000000000-0", dir));
     dt_status status = dt_file_add_folder(path);
     if (status != DT_OK)
-        DT_FAIL(status,
-                "cannot save checkpoints: %s; let its owner make it writable, or choose another "
-                "--out",
-                dt_error_text());
+        DT_FAIL(status, "cannot save checkpoints: %s; %schoose another --out", dt_error_text(),
+                status == DT_ERR_PERMISSION ? "let its owner make it writable, or " : "");
     return dt_file_remove_folder(path);
 }

@@ -3,10 +3,12 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -181,7 +183,7 @@ void dt_siblings_nodes(char *out, size_t bytes, const char *own)
     dt_siblings_expand(out, bytes, list, own);
 }
 
-dt_status dt_siblings_path(char *out, int i)
+static dt_status find_path(char *out, int i)
 {
     const char *dir = getenv("PMIX_SERVER_TMPDIR"), *job = getenv("PMIX_NAMESPACE");
     char parent[16], state;
@@ -193,4 +195,18 @@ dt_status dt_siblings_path(char *out, int i)
     if (i == 0 || !read_stat(parent, &state, &unused, &begin))
         DT_FAIL(DT_ERR_NO_INPUT, "nothing identifies the launcher");
     return dt_file_path(out, "/dev/shm/dtrain-%s-%llu.beats", parent, begin);
+}
+
+/* Others can guess the name, so a file of theirs is not used, and nobody may write to this one. */
+dt_status dt_siblings_path(char *out, int i)
+{
+    struct stat info;
+    DT_TRY(find_path(out, i));
+    int fd = open(out, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    bool is_own = fd >= 0 && fstat(fd, &info) == 0 && info.st_uid == geteuid();
+    if (fd >= 0)
+        close(fd);
+    if (!is_own)
+        DT_FAIL(DT_ERR_PERMISSION, "cannot use %s", out);
+    return DT_OK;
 }

@@ -20,8 +20,9 @@ void dt_siblings_find(struct dt_sibling *by_rank, int n_ranks, const char *varia
 void dt_siblings_nodes(char *out, size_t bytes, const char *own);
 /* The same from a list like node[1-3,7],login (Slurm) or node[1:1-3,7],login@0(5) (Open MPI). */
 void dt_siblings_expand(char *out, size_t bytes, const char *list, const char *own);
-/* A file in which the ranks of this node can share their beats: in the folder that the launcher
- * keeps for the job (0), or in /dev/shm (1). Out has DT_PATH_MAX bytes. DT_ERR_NO_INPUT. */
+/* Creates, if needed, a file of this user in which the ranks of this node can share their beats: in
+ * the folder that the launcher keeps for the job (0), or in /dev/shm (1). Out has DT_PATH_MAX
+ * bytes. DT_ERR_NO_INPUT, DT_ERR_PERMISSION. */
 enum { DT_SIBLINGS_PATHS = 2 };
 dt_status dt_siblings_path(char *out, int i);
 

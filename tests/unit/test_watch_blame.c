@@ -4,10 +4,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "watch/blame.h"
@@ -234,6 +238,26 @@ static void test_lists_of_nodes(void **state)
     }
 }
 
+/* The file of the beats belongs to this user alone, and a link to another one is not followed. */
+static void test_path_of_beats(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/dtrain-beats-XXXXXX", path[DT_PATH_MAX], other[DT_PATH_MAX];
+    struct stat info;
+    assert_non_null(mkdtemp(dir));
+    setenv("PMIX_SERVER_TMPDIR", dir, 1);
+    setenv("PMIX_NAMESPACE", "job", 1);
+    assert_int_equal(dt_siblings_path(path, 0), DT_OK);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 077, 0);
+    assert_int_equal(dt_file_path(other, "%s/other", dir), DT_OK);
+    assert_int_equal(rename(path, other), 0);
+    assert_int_equal(symlink(other, path), 0);
+    assert_int_equal(dt_siblings_path(path, 0), DT_ERR_PERMISSION);
+    assert_int_equal(dt_file_remove_folder(dir), DT_OK);
+    assert_int_equal(dt_siblings_path(path, 0), DT_ERR_PERMISSION);
+}
+
 static void test_writer(void **state)
 {
     (void)state;
@@ -273,12 +297,12 @@ static void test_slack(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moving),   cmocka_unit_test(test_stuck),
-        cmocka_unit_test(test_dead),     cmocka_unit_test(test_several),
-        cmocka_unit_test(test_all_wait), cmocka_unit_test(test_writer),
-        cmocka_unit_test(test_blind),    cmocka_unit_test(test_other_nodes),
-        cmocka_unit_test(test_stopped),  cmocka_unit_test(test_lists_of_nodes),
-        cmocka_unit_test(test_slack),
+        cmocka_unit_test(test_moving),        cmocka_unit_test(test_stuck),
+        cmocka_unit_test(test_dead),          cmocka_unit_test(test_several),
+        cmocka_unit_test(test_all_wait),      cmocka_unit_test(test_writer),
+        cmocka_unit_test(test_blind),         cmocka_unit_test(test_other_nodes),
+        cmocka_unit_test(test_stopped),       cmocka_unit_test(test_lists_of_nodes),
+        cmocka_unit_test(test_path_of_beats), cmocka_unit_test(test_slack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
