@@ -121,7 +121,8 @@ def lines(o):
     if o.kind == "slurm":
         pyxis = None
         if not (o.container or ".sif").endswith(".sif"):
-            pyxis = f' --container-image={o.container} --container-mounts="$PWD:$PWD"'
+            pyxis = '"$SLURM_CPUS_PER_TASK"'
+            pyxis += f' --container-image={o.container} --container-mounts="$PWD:$PWD"'
             pyxis += ' --container-workdir="$PWD")'
         return of_all | {
             "#SBATCH --job-name=": o.name,
@@ -134,7 +135,7 @@ def lines(o):
             "#SBATCH --account=": o.account,
             "#SBATCH --output=": f"{log}-%j.log",
             "# Without mpirun, where": " Slurm and Open MPI share PMIx:" if pyxis else None,
-            "launch=(srun --mpi=pmix --kill-on-bad-exit=1": pyxis,
+            "launch=(srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task=": pyxis,
         }
     if o.kind == "pbs":
         gpus = f":ngpus={o.gpus}" if o.gpus else ""

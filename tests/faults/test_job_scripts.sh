@@ -177,7 +177,8 @@ has big.sbatch '#SBATCH --job-name=big' '#SBATCH --nodes=4' '#SBATCH --ntasks-pe
     '#SBATCH --partition=q1' '#SBATCH --account=me' '#SBATCH --output=out/logs/big-%j.log' \
     '# Submit: mkdir -p out/logs && sbatch big.sbatch' 'max_restarts=3' \
     "run=(dtrain --config 'my run.json' --set 'a=\"b\"')" 'placement=(--map-by ppr:8:node --bind-to none)'
-grep -q '^launch=(srun --mpi=pmix.* --container-image=nvcr.io/me/d:1 ' "$work/big.sbatch" ||
+# shellcheck disable=SC2016 # for the job's shell
+grep -q '^launch=(srun --mpi=pmix.* --cpus-per-task="$SLURM_CPUS_PER_TASK" --container-image=nvcr.io/me/d:1 ' "$work/big.sbatch" ||
     fail "no container: $(cat "$work/big.sbatch")"
 make pbs big.pbs "${on_gpus[@]}" "${scheduled[@]}"
 has big.pbs '#PBS -N big' '#PBS -l select=4:ncpus=96:mpiprocs=8:ngpus=8' '#PBS -l place=scatter' \
