@@ -221,16 +221,11 @@ cluster_small() { cluster_exec "$1" mount -t tmpfs -o "size=$3" none "$2"; }
 # BYTES: the size of /media/shared from now on.
 cluster_shrink() { mount -o "remount,size=$1" "$CLUSTER/shared"; }
 
-# Ends all machines.
-cluster_down() {
-    local node
-    for node in "$CLUSTER"/node*; do cluster_kill "$(basename "$node")" 2> /dev/null; done
-    ip link del switch
-    rm -rf "$CLUSTER"/node*
-}
-
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
     verb=$1
     shift
+    # Nothing here may touch the host's own links and processes.
+    [[ $verb =~ ^(run|inside|missing)$ ]] || grep -q "^cluster $CLUSTER " /proc/mounts ||
+        { echo "cluster.sh $verb: only in a command of cluster.sh run" >&2; exit 64; }
     "cluster_$verb" "$@"
 fi
