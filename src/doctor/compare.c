@@ -17,15 +17,27 @@ static const double slow_disk = 0.25;    /* a sync of a healthy disk varies by a
 static const double slow_link = 1.0 / 3; /* another rate or lost packets; noise is a factor of 2 */
 static const double slow_latency = 1.0 / 4; /* another path; noise of short messages is larger */
 static const double least_latency_s = 1e-3; /* below it another path costs training nothing */
+static const double hardly_runs = 0.15;     /* share of a CPU with which no speed is certain */
 static const double slow_interface = 0.15; /* TCP on a fast interface reaches 0.2 with one stream */
+
+static double least_share(const struct dt_doctor *d)
+{
+    double least = 1;
+    for (int r = 0; r < d->n_ranks; r++)
+        least = fmin(least, d->all[r].cpu_share);
+    return least;
+}
 
 /* What to multiply a limit with: ranks that share CPUs with others send and write in slices. */
 static double caution(const struct dt_doctor *d)
 {
-    for (int r = 0; r < d->n_ranks; r++)
-        if (d->all[r].cpu_share < dt_least_cpu_share)
-            return 0.3;
-    return 1;
+    return least_share(d) < dt_least_cpu_share ? 0.3 : 1;
+}
+
+/* Of what is slow: a rank that hardly runs makes all that it takes part in slow. */
+static dt_status verdict(const struct dt_doctor *d)
+{
+    return least_share(d) < hardly_runs ? DT_OK : DT_ERR_DEVICE;
 }
 
 /* The better one of two. NAN if all are. */
@@ -92,12 +104,12 @@ static void compare_clocks(struct dt_doctor *d)
 
 /* `rates` of all ranks. */
 static void find_slow_ranks(struct dt_doctor *d, const double *rates, double limit,
-                            const char *what, const char *advice)
+                            dt_status status, const char *what, const char *advice)
 {
     const double median = median_of(rates, d->n_ranks), least = limit * median;
     for (int r = 0; r < d->n_ranks; r++)
         if (rates[r] < least)
-            dt_doctor_find(d, DT_STAGE_DEVICES, DT_ERR_DEVICE,
+            dt_doctor_find(d, DT_STAGE_DEVICES, status,
                            "the %s of rank %d (%s) computes %.1f times as slowly as that of the "
                            "median rank, %.3g GFLOP/s against %.3g: %s",
                            what, r, dt_comm_host(d->comm, r), median / rates[r], rates[r] / 1e9,
@@ -111,11 +123,11 @@ static void compare_ranks(struct dt_doctor *d)
         return;
     for (int r = 0; r < d->n_ranks; r++)
         rates[r] = d->all[r].cpu_flops_per_s;
-    find_slow_ranks(d, rates, slow_rank, "CPU",
+    find_slow_ranks(d, rates, slow_rank, DT_ERR_DEVICE, "CPU",
                     "see whether it is throttled (turbostat, cpupower frequency-info)");
     for (int r = 0; r < d->n_ranks; r++)
         rates[r] = d->all[r].gpu_flops_per_s;
-    find_slow_ranks(d, rates, slow_rank * caution(d), "GPU",
+    find_slow_ranks(d, rates, slow_rank * caution(d), verdict(d), "GPU",
                     "see whether it is throttled or shared (nvidia-smi -q -d PERFORMANCE, PIDS)");
     free(rates);
 }
@@ -130,7 +142,7 @@ static void compare_disks(struct dt_doctor *d)
     const double median = median_of(rates, d->n_hosts);
     for (int h = 0; h < d->n_hosts; h++)
         if (rates[h] < slow_disk * caution(d) * median)
-            dt_doctor_find(d, DT_STAGE_FOLDER, DT_ERR_DEVICE,
+            dt_doctor_find(d, DT_STAGE_FOLDER, verdict(d),
                            "%s writes %.3g MB/s to %s, the median host %.3g: look for errors and "
                            "other writers there (dmesg, iostat -x, nfsiostat)",
                            dt_doctor_host(d, h), rates[h] / 1e6, d->folder, median / 1e6);
@@ -199,7 +211,7 @@ static void judge_links(struct dt_doctor *d, const struct measure *m, double *be
     for (int h = 0; h < d->n_hosts; h++) {
         const bool is_slow = best[h] < least;
         if (is_slow && !is_bad[h])
-            dt_doctor_find(d, DT_STAGE_NETWORK, DT_ERR_DEVICE,
+            dt_doctor_find(d, DT_STAGE_NETWORK, verdict(d),
                            "messages of %s pass %s at best, those of the median host %s: %s",
                            dt_doctor_host(d, h), m->print(own, best[h]), normal, advice);
         is_bad[h] |= is_slow;
@@ -208,7 +220,7 @@ static void judge_links(struct dt_doctor *d, const struct measure *m, double *be
         const struct dt_pair *pair = &d->pairs[i];
         const bool is_known = is_bad[d->host_of[pair->from]] || is_bad[d->host_of[pair->to]];
         if (pair->is_remote && !is_known && m->value(pair) < least)
-            dt_doctor_find(d, DT_STAGE_NETWORK, DT_ERR_DEVICE,
+            dt_doctor_find(d, DT_STAGE_NETWORK, verdict(d),
                            "%s - %s: messages pass %s, those of the median host %s: %s",
                            dt_comm_host(d->comm, pair->from), dt_comm_host(d->comm, pair->to),
                            m->print(own, m->value(pair)), normal, advice);

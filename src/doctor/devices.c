@@ -100,7 +100,7 @@ static double thread_s(void)
 }
 
 /* One thread of each rank at the same time. The shortest of many short pieces is what the CPU can
- * do, undisturbed; the share is how much of it this rank gets. */
+ * do, undisturbed; the share is how much of it this rank gets, at worst. */
 static void measure_cpu(struct dt_patient *own)
 {
     enum { N = 4096, OPERATIONS = 2 * 64 * N };
@@ -114,8 +114,20 @@ static void measure_cpu(struct dt_patient *own)
         now_s = dt_clock_s();
         shortest_s = fmin(shortest_s, now_s - last_s);
     }
-    own->cpu_share = (thread_s() - begin_thread_s) / (now_s - begin_s);
-    own->cpu_flops_per_s = (sum < 0 ? 0 : OPERATIONS) / shortest_s / dt_fault_slowness();
+    own->cpu_share = fmin(own->cpu_share, (thread_s() - begin_thread_s) / (now_s - begin_s));
+    own->cpu_flops_per_s =
+        fmax(own->cpu_flops_per_s, (sum < 0 ? 0 : OPERATIONS) / shortest_s / dt_fault_slowness());
+}
+
+dt_status dt_doctor_cpus(struct dt_doctor *d)
+{
+    DT_TRY(dt_comm_barrier(d->comm));
+    measure_cpu(&d->own);
+    if (d->own.cpu_share < dt_least_cpu_share)
+        dt_doctor_warn(d, DT_STAGE_DEVICES,
+                       "less than half of a CPU is left for a thread: there are more ranks than "
+                       "CPUs, or other programs (top), or a limit (cpu.max)");
+    return dt_comm_rest(d->comm);
 }
 
 /* Opens this rank's device; *all: every rank has one of the same kind, and its own. */
@@ -155,13 +167,7 @@ dt_status dt_doctor_devices(struct dt_doctor *d)
     look_at_memory(d);
     dt_doctor_interfaces(&d->own);
     check_locked_memory(d);
-    DT_TRY(dt_comm_barrier(d->comm));
-    measure_cpu(&d->own);
-    if (d->own.cpu_share < dt_least_cpu_share)
-        dt_doctor_warn(d, DT_STAGE_DEVICES,
-                       "less than half of a CPU is left for a thread: there are more ranks than "
-                       "CPUs, or other programs (top), or a limit (cpu.max)");
-    DT_TRY(dt_comm_rest(d->comm));
+    DT_TRY(dt_doctor_cpus(d));
     DT_TRY(try_device(d, &d->has_device));
     if (!d->has_device)
         return DT_OK;

@@ -200,7 +200,7 @@ dt_status dt_doctor(struct dt_comm *comm, const struct dt_config *config, const 
     d->config = config;
     d->rank = dt_comm_rank(comm);
     d->n_ranks = dt_comm_size(comm);
-    d->own.clock_s = d->own.cpu_flops_per_s = d->own.gpu_flops_per_s = NAN;
+    d->own.clock_s = d->own.cpu_flops_per_s = d->own.cpu_share = d->own.gpu_flops_per_s = NAN;
     d->own.disk_free_bytes = d->own.write_bytes_per_s = NAN;
     dt_session_init(&d->bench.session, comm, config);
     dt_status status = examine(d, json_path);

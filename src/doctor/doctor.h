@@ -51,7 +51,7 @@ struct dt_patient {
     struct dt_interface interfaces[DT_INTERFACES];
     double memory_bytes, memory_free_bytes;
     double clock_s;                    /* time of day, ahead of rank 0's */
-    double cpu_flops_per_s, cpu_share; /* of one thread: at best; CPU time by wall time */
+    double cpu_flops_per_s, cpu_share; /* of one thread: at best; CPU time by wall time at worst */
     double gpu_flops_per_s;
     double disk_free_bytes, write_bytes_per_s; /* of a host, in the run folder */
     int n_findings;
@@ -108,6 +108,7 @@ dt_status dt_doctor_note_all(struct dt_doctor *d, enum dt_stage stage, dt_status
 
 /* The stages. */
 dt_status dt_doctor_devices(struct dt_doctor *d); /* devices.c */
+dt_status dt_doctor_cpus(struct dt_doctor *d);    /* a part, again after other measurements */
 dt_status dt_doctor_folder(struct dt_doctor *d);  /* storage.c */
 dt_status dt_doctor_data(struct dt_doctor *d);
 dt_status dt_doctor_clocks(struct dt_doctor *d); /* network.c */

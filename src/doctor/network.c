@@ -190,6 +190,7 @@ dt_status dt_doctor_network(struct dt_doctor *d)
     for (int pass = 0; pass < N_PASSES; pass++)
         DT_TRY_OUT(measure_pairs(d, n_remote, data));
     DT_TRY_OUT(share_pairs(d));
+    DT_TRY_OUT(dt_doctor_cpus(d)); /* still? */
 out:
     free(data);
     return status;
