@@ -126,7 +126,7 @@ static dt_status take_result(struct dt_save_policy *policy, bool wait)
     if (saved.status == DT_ERR_IN_USE)
         DT_FAIL(saved.status, "%s", saved.problem);
     policy->n_failed++;
-    if (!is_lost(policy)) /* the next dt_stop_check stops the run */
+    if (!is_lost(policy)) /* the next dt_stop_ask stops the run */
         warn_of_failure(policy, &saved);
     return DT_OK;
 }
