@@ -309,7 +309,7 @@ static bool is_lock_lost(struct dt_watchdog *w)
 {
     char path[DT_PATH_MAX];
     struct stat there;
-    if (!w->options.dir || dt_file_path(path, "%s/.lock", w->dir) != DT_OK)
+    if (!w->options.dir || w->options.rank != 0 || dt_file_path(path, "%s/.lock", w->dir) != DT_OK)
         return false;
     if (stat(path, &there) != 0)
         return errno == ENOENT || errno == ENOTDIR || errno == ESTALE;

@@ -38,8 +38,8 @@ dt_status dt_watchdog_start(const struct dt_watchdog_options *options);
 /* Sets the limit of data, compute, reduce and eval to max(step_timeout_s, 10 x median_s). Main
  * thread. */
 void dt_watchdog_set_step(double median_s);
-/* Whether the lock of the run folder has been removed or replaced, perhaps with the folder. Unlike
- * a look at the folder it never waits for the file system. */
+/* Rank 0: whether the lock of the run folder has been removed or replaced, perhaps with the folder.
+ * Unlike a look at the folder it never waits for the file system. */
 bool dt_watchdog_has_lost_lock(void);
 void dt_watchdog_stop(void); /* ends the threads, if there is a watchdog */
 
