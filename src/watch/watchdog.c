@@ -170,11 +170,22 @@ static bool is_blind(const struct dt_watchdog *w, double now_s)
     return now_s - fmax(w->read_s, w->start_s) > blind_s + 3 * w->period_s;
 }
 
+/* Where each rank has a parent of its own, they do not find each other's beats. */
+static bool is_alone(const struct dt_watchdog *w)
+{
+    bool any = false;
+    for (int r = 0; r < w->options.n_ranks; r++)
+        any = any || (r != w->options.rank && (w->peers[r].is_known || w->peers[r].beat.pid > 0));
+    return !any;
+}
+
 /* Before MPI has started, hosts are unknown: ranks of this node are those that are seen here. */
 static bool is_elsewhere(const struct dt_watchdog *w, const struct peer *peer)
 {
     if (w->options.dir || peer->is_known || peer->beat.pid > 0)
         return false;
+    if (is_alone(w))
+        return true;
     if (w->options.comm)
         return strcmp(peer->beat.host, w->own.host) != 0;
     return w->launch.n_local < w->options.n_ranks;
