@@ -523,6 +523,17 @@ bool dt_file_exists(const char *path)
     return stat(path, &info) == 0;
 }
 
+void dt_file_existing(char path[DT_PATH_MAX])
+{
+    while (access(path, F_OK) != 0 && errno == ENOENT) {
+        char *slash = strrchr(path, '/');
+        if (!slash)
+            memcpy(path, ".", 2);
+        else
+            slash[slash == path] = '\0';
+    }
+}
+
 uint64_t dt_file_free_bytes(const char *path)
 {
     struct statvfs info;

@@ -80,6 +80,8 @@ dt_status dt_file_path(char *out, const char *format, ...) __attribute__((format
 /* The part of a path after the last slash. */
 const char *dt_file_base(const char *path);
 bool dt_file_exists(const char *path);
+/* Shortens a path to its deepest part that exists; "." if no part of a relative one does. */
+void dt_file_existing(char path[DT_PATH_MAX]);
 /* Bytes still free in the file system of `path`; INT64_MAX if unknown. */
 uint64_t dt_file_free_bytes(const char *path);
 

@@ -144,13 +144,7 @@ static void say_cache(FILE *out, const struct dt_config *config)
         return;
     }
     memcpy(there, path, sizeof there);
-    while (access(there, F_OK) != 0 && errno == ENOENT) {
-        char *slash = strrchr(there, '/');
-        if (!slash)
-            memcpy(there, ".", 2); /* no part of a relative path exists */
-        else
-            slash[slash == there] = '\0';
-    }
+    dt_file_existing(there);
     if (access(there, W_OK | X_OK) == 0)
         say(out, good, "cache folder", "%s", path);
     else

@@ -3,13 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/build.h"
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/file.h"
 #include "base/isa.h"
 #include "base/memory.h"
 #include "doctor/doctor.h"
@@ -31,13 +31,10 @@ static void look_at_memory(struct dt_doctor *d)
 
 static void check_shared_memory(struct dt_doctor *d, enum dt_plane plane)
 {
-    struct statvfs shm;
     const int n = dt_comm_local_size(d->comm);
     const double need = n * mib * (plane == DT_PLANE_NCCL ? SHARED_MIB_NCCL : SHARED_MIB_MPI);
-    if (n == 1 || dt_comm_local_rank(d->comm) != 0 || statvfs("/dev/shm", &shm) != 0)
-        return;
-    const double left = (double)shm.f_bavail * (double)shm.f_frsize;
-    if (left < need)
+    const double left = (double)dt_file_free_bytes("/dev/shm");
+    if (n > 1 && dt_comm_local_rank(d->comm) == 0 && left < need)
         dt_doctor_warn(d, DT_STAGE_DEVICES,
                        "/dev/shm has %.0f MiB free, but the %d ranks of this host may need %.0f: "
                        "mount -o remount,size=%.0fm /dev/shm, or docker run --shm-size=%.0fm",

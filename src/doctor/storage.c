@@ -17,22 +17,9 @@
 /* Pieces are written until there are enough or time is up; the fastest counts. */
 enum { PIECE_BYTES = 4 << 20, MOST_PIECES = 8 };
 static const double writing_s = 1;
-static const double seeing_s = 2; /* file servers may take a while to show a new file */
+static const double seeing_s = 5; /* as training waits: file servers may show a new file late */
 
 /* --- The run folder --- */
-
-/* The deepest existing folder of the path: the examination makes none. */
-static void find_folder(struct dt_doctor *d)
-{
-    snprintf(d->folder, sizeof d->folder, "%s", d->config->output.dir);
-    while (access(d->folder, F_OK) != 0 && errno == ENOENT) {
-        char *slash = strrchr(d->folder, '/');
-        if (!slash)
-            memcpy(d->folder, ".", 2);
-        else
-            slash[slash == d->folder] = '\0';
-    }
-}
 
 /* A file with a name of its own, which no file server can have heard of before. */
 static dt_status write_token(char path[DT_PATH_MAX], const struct dt_doctor *d)
@@ -119,8 +106,9 @@ static dt_status measure_writing(struct dt_doctor *d)
 dt_status dt_doctor_folder(struct dt_doctor *d)
 {
     bool sees;
+    memcpy(d->folder, d->config->output.dir, sizeof d->folder);
     if (d->rank == 0)
-        find_folder(d);
+        dt_file_existing(d->folder); /* the examination makes none */
     DT_TRY(dt_comm_bcast(d->comm, d->folder, sizeof d->folder, 0));
     DT_TRY(check_shared(d, &sees));
     dt_status status = sees && dt_comm_local_rank(d->comm) == 0 ? measure_writing(d) : DT_OK;
