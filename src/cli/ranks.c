@@ -117,6 +117,8 @@ static void watch(const struct dt_comm *comm, const struct dt_config_watchdog *l
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
     if (dt_watchdog_start(&options) != DT_OK)
         dt_log(DT_LOG_WARNING, "a hang would not be noticed: %s", dt_error_text());
+    else /* a first batch may take as long as the start */
+        dt_watchdog_set_step(limits->init_timeout_s / 10);
     dt_error_clear();
 }
 
