@@ -80,12 +80,8 @@ for ((i = 0; i < injections; i++)); do
     step=$(((12 + 7 * i) % 20)) rank=$(((1 + i) % 3))
     run 3 flip "flip@$step:$rank" --set checkpoint.every_steps=5
     expect 82 flip "rank $rank \(.*the 2 others"
-    good=$((step / 5 * 5))
-    if [ "$good" = 0 ]; then
-        [ ! -e "$work/flip/checkpoints/latest" ] || fail "saved after the flip in step $step"
-    else
-        [ "$(last_step "$work/flip")" -le $good ] || fail "saved after the flip in step $step"
-    fi
+    saved=$(last_step "$work/flip") || saved=0 # it may have been put off, until the one before was durable
+    [ "$saved" -le $step ] || fail "saved after the flip in step $step"
     found=$((found + 1))
 done
 echo "a flipped bit of a weight: $found of $injections found and the rank named"
