@@ -26,10 +26,12 @@ exec "$@"
 SH
 started=
 trap '[ -z "$started" ] || stop; rm -rf "$work"' EXIT
+# timeout --foreground: otherwise mpirun gets two signals, leaves at once, and its ranks write into the
+# folder of the next start.
 start() { # settings...: two ranks in the background
     rm -rf "$work"/pid-* "$work/out"
     : > "$work/log"
-    taskset -c 0,1 timeout 120 mpirun --oversubscribe --bind-to none -np 2 \
+    taskset -c 0,1 timeout --foreground 120 mpirun --oversubscribe --bind-to none -np 2 \
         bash "$work/rank.sh" "$work" "$dtrain" --config "$work/config.json" --out "$work/out" \
         --set output.log_every=1 "$@" >> "$work/log" 2>&1 &
     started=$!
