@@ -52,9 +52,9 @@ dt_status dt_same_data_compare(struct dt_comm *comm, const struct dt_dataset *se
                                enum dt_digest kind, bool reads)
 {
     uint64_t *own = NULL, *first = NULL;
-    uint32_t n_own = dt_digest_pieces(set, kind), n = n_own, at;
+    uint32_t n_own = dt_digest_pieces(set, kind), n = n_own, at = 0;
     dt_status status = DT_OK;
-    int rank;
+    int rank = 0;
     DT_TRY(dt_comm_bcast(comm, &n, sizeof n, 0));
     status = DT_NEW(first, (size_t)n + 1);
     if (status == DT_OK && reads)
