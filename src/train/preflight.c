@@ -134,7 +134,7 @@ dt_status dt_preflight_agree(struct dt_session *s)
     identify(&own, s);
     DT_TRY_OUT(dt_comm_gather(s->comm, ranks, &own, sizeof own));
     status = dt_preflight_compare(ranks, s->n_ranks, warning, sizeof warning);
-    if (status == DT_OK && warning[0] && s->plan->arena[DT_ARENA_GRADS])
+    if (status == DT_OK && warning[0] && s->plan && s->plan->arena[DT_ARENA_GRADS])
         status = compare_orders(s, warning);
     if (status != DT_OK)
         dt_error_set_origin(0); /* all ranks have the same text */

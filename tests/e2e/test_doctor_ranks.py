@@ -11,9 +11,10 @@ WORK = tempfile.TemporaryDirectory()
 os.chdir(WORK.name)
 
 
-def doctor(code, *sets, fault="", ranks=2):
+def doctor(code, *sets, fault="", ranks=2, on_rank_1=":"):
     """What it prints, without the commands of its MPI, and its JSON."""
-    command = [DTRAIN, "doctor", "--json", "report.json", "--set", "device.threads=1"]
+    start = f'[ "${{OMPI_COMM_WORLD_RANK:-0}}" != 1 ] || {on_rank_1}; exec "$@"'
+    command = ["bash", "-c", start, "rank", DTRAIN, "doctor", "--json", "report.json", "--set", "device.threads=1"]
     if ranks > 1:
         command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] + command
     for setting in ("device.kind=cpu",) + sets:
@@ -52,6 +53,12 @@ def check_figures():
     assert os.listdir() == ["report.json"], os.listdir()
 
 
+def check_other_instructions():
+    """On one host they are no finding, and the data are compared without a plan."""
+    text, _ = doctor(0, on_rank_1="export ONEDNN_MAX_CPU_ISA=SSE41")
+    assert "No problem found" in text, text
+
+
 def check_one_rank():
     text, report = doctor(0, ranks=1)
     assert "1 rank on 1 host" in text and report["pairs"] == report["all_reduce"] == [], text
@@ -69,6 +76,7 @@ def check_problems(expected, *sets, fault=""):
 
 
 check_figures()
+check_other_instructions()
 check_one_rank()
 slow = f"rank 1 ({os.uname().nodename}) computes "
 check_problems(
