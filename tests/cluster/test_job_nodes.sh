@@ -6,12 +6,7 @@
 # mpi-operator: the launcher loses a worker, waits for it, resumes, and stops with 75 on SIGTERM.
 # shellcheck source=../support/cluster.sh
 . "$(dirname "$0")/../support/cluster.sh"
-if [ "${2:-}" != inside ]; then
-    export CLUSTER_KEEP
-    CLUSTER_KEEP=$(dirname "$(realpath "$1")")
-    cluster_run 3 bash "$0" "$1" inside
-fi
-export TMPDIR=$CLUSTER/shared
+cluster_test 3 "$0" "$@"
 # shellcheck source=../e2e/common.sh
 . "$(dirname "$0")/../e2e/common.sh"
 cd "$work" || exit

@@ -10,12 +10,7 @@ for tool in slurmctld slurmd sbatch scontrol squeue; do
 done
 # shellcheck source=../support/cluster.sh
 . "$(dirname "$0")/../support/cluster.sh"
-if [ "${2:-}" != inside ]; then
-    export CLUSTER_KEEP
-    CLUSTER_KEEP=$(dirname "$(realpath "$1")")
-    cluster_run 2 bash "$0" "$1" inside
-fi
-export TMPDIR=$CLUSTER/shared
+cluster_test 2 "$0" "$@"
 # shellcheck source=../e2e/common.sh
 . "$(dirname "$0")/../e2e/common.sh"
 on_first() { cluster_exec node1 "$@"; }

@@ -49,6 +49,17 @@ cluster_run() {
     cluster_inside bash -c '"$0" up "$1" && shift && exec "$@"' "$CLUSTER_SELF" "$@"
 }
 
+# N "$0" "$@": runs a test of the program $1 again, with N machines; there it goes on behind this call,
+# with its temporary files in the shared folder.
+cluster_test() {
+    if [ "${4:-}" != inside ]; then
+        export CLUSTER_KEEP
+        CLUSTER_KEEP=$(dirname "$(realpath "$3")")
+        cluster_run "$1" bash "$2" "$3" inside
+    fi
+    export TMPDIR=$CLUSTER/shared
+}
+
 # PATH NEW: mounts folder NEW at PATH; what the test needs below PATH stays visible.
 cluster_hide() {
     local keep
