@@ -56,10 +56,7 @@ static dt_status open_nccl(struct bench *b, struct dt_comm_options *options)
 {
     const struct dt_session *s = &b->base.session;
     options->plane = DT_PLANE_NCCL;
-    options->ring = s->config->comm.algorithm == DT_ALGORITHM_RING;
     options->stream = s->backend->comm_stream(s->device);
-    options->timeout_s = s->config->device.timeout_s;
-    options->share = s->config->device.allow_shared_gpu;
     DT_TRY(dt_comm_open_reduce(s->comm, options));
     DT_TRY(dt_comm_alloc(s->comm, &b->on_device, b->most_bytes));
     return s->backend->zero(s->device, b->on_device, b->most_bytes);
@@ -67,16 +64,18 @@ static dt_status open_nccl(struct bench *b, struct dt_comm_options *options)
 
 static dt_status open_plane(struct bench *b, enum dt_sum_kind kind)
 {
-    struct dt_comm_options options = {.plane = DT_PLANE_MPI,
-                                      .ring = kind == DT_SUM_RING,
-                                      .n_reductions = 1,
-                                      .max_count = b->most_bytes / sizeof(float),
-                                      .dtype = DT_F32};
+    struct dt_comm_options options = dt_session_comm_options(&b->base.session);
+    options.n_reductions = 1;
+    options.max_count = b->most_bytes / sizeof(float);
+    options.dtype = DT_F32;
     if (b->open == (int)kind || kind == DT_SUM_ALLREDUCE)
         return DT_OK;
     b->open = (int)kind;
-    return kind == DT_SUM_NCCL ? open_nccl(b, &options)
-                               : dt_comm_open_reduce(b->base.session.comm, &options);
+    if (kind == DT_SUM_NCCL)
+        return open_nccl(b, &options);
+    options.plane = DT_PLANE_MPI;
+    options.ring = kind == DT_SUM_RING;
+    return dt_comm_open_reduce(b->base.session.comm, &options);
 }
 
 static dt_status sum_once(struct bench *b, enum dt_sum_kind kind, size_t count)

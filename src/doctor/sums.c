@@ -31,10 +31,7 @@ static dt_status build(struct dt_plan **plan, struct dt_graph *g, struct dt_doct
         .bucket_bytes = one_bucket,
         .last_bucket_bytes = one_bucket,
         .n_ranks = s->n_ranks,
-        .comm = {.plane = s->plane,
-                 .ring = s->config->comm.algorithm == DT_ALGORITHM_RING,
-                 .timeout_s = s->config->device.timeout_s,
-                 .share = s->config->device.allow_shared_gpu},
+        .comm = dt_session_comm_options(s),
     };
     const int n_outputs = (int)(bytes / sizeof(float) / (N_INPUTS + 1));
     DT_TRY(dt_graph_begin(g, DT_TRAIN, 1, IMAGE_SIZE));

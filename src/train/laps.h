@@ -27,6 +27,6 @@ void dt_laps_begin(struct dt_laps *laps, const struct dt_session *s);
 /* Ends a lap: the time since the last call belongs to `kind`, except the parts of it that were COMM
  * or SYNC. All of a PAUSE (evaluation, saving) belongs to it. */
 void dt_lap(struct dt_laps *laps, const struct dt_session *s, enum dt_lap kind);
-double dt_laps_total(const struct dt_laps *laps); /* without pauses */
+double dt_laps_total(const double s[DT_N_LAPS]); /* of dt_laps.s or differences: without pauses */
 
 #endif

@@ -35,7 +35,7 @@ void dt_metrics_init(struct dt_metrics *metrics, const struct dt_session *s, int
 double dt_metrics_due_s(const struct dt_metrics *metrics, const struct dt_session *s)
 {
     double every_s = s->config->output.log_every_s;
-    double passed_s = dt_laps_total(&metrics->laps) - dt_laps_total(&metrics->mark);
+    double passed_s = dt_laps_total(metrics->laps.s) - dt_laps_total(metrics->mark.s);
     return every_s > 0 ? metrics->laps.at_s + every_s - passed_s : INFINITY;
 }
 
@@ -148,14 +148,6 @@ enum {
     N_SUMS = SUM_LAPS + DT_N_LAPS
 };
 
-static double sum_of(const double laps[DT_N_LAPS])
-{
-    double sum_s = 0;
-    for (int i = 0; i < DT_N_LAPS; i++)
-        sum_s += laps[i];
-    return sum_s;
-}
-
 /* Rank 0 prints the mean of all ranks. */
 static void log_own(const struct dt_session *s, const double *own, int64_t step, double n_steps)
 {
@@ -163,7 +155,7 @@ static void log_own(const struct dt_session *s, const double *own, int64_t step,
     if (s->rank != 0)
         dt_log(DT_LOG_INFO,
                "step %" PRId64 ": this rank's loss %.4f, ms per step: %.3g, waiting for data %.3g",
-               step, own[SUM_LOSS] / own[SUM_WEIGHT], 1e3 * sum_of(laps) / n_steps,
+               step, own[SUM_LOSS] / own[SUM_WEIGHT], 1e3 * dt_laps_total(laps) / n_steps,
                1e3 * laps[DT_LAP_DATA] / n_steps);
 }
 
@@ -203,7 +195,7 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
     DT_TRY(check_scale(&scale, s, counters.n_skipped, step, checkpoint));
 
     double n = sums[SUM_IMAGES], rank_steps = n_steps * s->n_ranks;
-    double step_s = sum_of(&sums[SUM_LAPS]) / rank_steps;
+    double step_s = dt_laps_total(&sums[SUM_LAPS]) / rank_steps;
     metrics->step_s = metrics->step_s > 0 ? 0.7 * metrics->step_s + 0.3 * step_s : step_s;
     const struct dt_field all[] = {
         DT_INT("step", step),
@@ -252,7 +244,8 @@ enum {
 void dt_metrics_begin_input(struct dt_metrics *metrics, const struct dt_session *s, int64_t step)
 {
     dt_lap(&metrics->laps, s, DT_LAP_OTHER);
-    metrics->input = (struct dt_input_mark){.step = step, .total_s = dt_laps_total(&metrics->laps)};
+    metrics->input =
+        (struct dt_input_mark){.step = step, .total_s = dt_laps_total(metrics->laps.s)};
     dt_loader_times(s->train, &metrics->input.times);
 }
 
@@ -262,7 +255,7 @@ static dt_status sum_input(const struct dt_metrics *metrics, struct dt_session *
     const struct dt_input_mark *mark = &metrics->input;
     struct dt_loader_times now;
     dt_loader_times(s->train, &now);
-    double elapsed_s = dt_laps_total(&metrics->laps) - mark->total_s;
+    double elapsed_s = dt_laps_total(metrics->laps.s) - mark->total_s;
     double wait_s = now.wait_s - mark->times.wait_s, read_s = now.read_s - mark->times.read_s;
     double work_s = now.decode_s - mark->times.decode_s;
     double n = (double)(now.images - mark->times.images);

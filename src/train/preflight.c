@@ -115,13 +115,10 @@ out:
 static dt_status explain(struct dt_session *s, const struct dt_preflight_identity *ranks,
                          dt_status status)
 {
-    const struct dt_dataset *const sets[] = {s->train_set, s->val_set};
     for (int r = 1; r < s->n_ranks; r++)
         if (ranks[r].config_hash != ranks[0].config_hash)
             return status;
-    for (size_t i = 0; i < DT_COUNT(sets); i++)
-        if (sets[i])
-            DT_TRY(dt_same_data_compare(s->comm, sets[i], set_keys[i], DT_DIGEST_NAMES, true));
+    DT_TRY(dt_same_data_check_names(s));
     return status;
 }
 

@@ -268,6 +268,14 @@ static dt_status find_memory(struct dt_session *s, size_t *max_bytes)
     return keep_cache_free(s, max_bytes, -least);
 }
 
+struct dt_comm_options dt_session_comm_options(const struct dt_session *s)
+{
+    return (struct dt_comm_options){.plane = s->plane,
+                                    .ring = s->config->comm.algorithm == DT_ALGORITHM_RING,
+                                    .timeout_s = s->config->device.timeout_s,
+                                    .share = s->config->device.allow_shared_gpu};
+}
+
 static dt_status build_plan(struct dt_session *s, const struct dt_session_needs *needs)
 {
     const struct dt_config *config = s->config;
@@ -280,10 +288,7 @@ static dt_status build_plan(struct dt_session *s, const struct dt_session_needs 
         .bucket_bytes = (size_t)(config->comm.bucket_cap_mb * (1 << 20)),
         .last_bucket_bytes = (size_t)(config->comm.last_bucket_cap_mb * (1 << 20)),
         .n_ranks = n_ranks,
-        .comm = {.plane = s->plane,
-                 .ring = config->comm.algorithm == DT_ALGORITHM_RING,
-                 .timeout_s = config->device.timeout_s,
-                 .share = config->device.allow_shared_gpu},
+        .comm = dt_session_comm_options(s),
         .accumulate = s->n_passes > 1 || (narrow && config->comm.grad_dtype == DT_GRAD_FP32),
         .record = config->device.cuda_graph,
         .profile = needs->profile,

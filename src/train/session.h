@@ -88,6 +88,8 @@ bool dt_session_has_top5(const struct dt_session *s);
 
 /* Number of CPUs this rank may use: its own, or its share of those that ranks of the node share. */
 int dt_session_cpus(const struct dt_session *s);
+/* What the configuration says about the data plane; the caller sets the rest. */
+struct dt_comm_options dt_session_comm_options(const struct dt_session *s);
 /* The options of the training or validation loader. */
 struct dt_loader_options dt_session_loader_options(const struct dt_session *s, bool train);
 
