@@ -164,7 +164,7 @@ struct dt_config {
         double log_every_s; /* seconds, 0 = by steps only */
         char sinks[128];    /* names of DT_SINK_LIST */
         bool rank_logs;
-        bool shared; /* all ranks see `dir` */
+        bool shared;        /* all ranks see `dir` */
         double telemetry_s; /* 0 = off */
     } output;
     struct dt_config_checkpoint {

@@ -42,6 +42,8 @@ static void remove_folders(const char *dir, bool (*is_leftover)(const char *name
     }
     if (d)
         closedir(d);
+    else if (fd >= 0)
+        close(fd);
     dt_error_clear();
 }
 

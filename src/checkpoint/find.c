@@ -131,8 +131,7 @@ static dt_status try_one(bool *found, struct dt_checkpoint *state, const char *p
     if (status == DT_ERR_PERMISSION)
         DT_FAIL(status,
                 "cannot tell whether checkpoint %s is good: %s; let its owner make it readable "
-                "(chmod -R u+rX, "
-                "or chown), or move it away to use %s",
+                "(chmod -R u+rX, or chown), or move it away to use %s",
                 path, dt_error_text(), is_last ? "none" : "the one before it");
     /* A bad disk may never return it; any other error may be gone at the next start. */
     if (!*found && !dt_checkpoint_is_damaged(status) && status != DT_ERR_IO)

@@ -14,10 +14,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/parallel.h"
 #include "base/utf8.h"
 #include "image/jpeg.h"
 #include "pack/pack.h"
-#include "base/parallel.h"
 #include "pack/verify.h"
 
 enum { MAX_CLASSES_BYTES = 64 << 20, BLOCK = 1 << 20 };

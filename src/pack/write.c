@@ -16,12 +16,12 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/parallel.h"
 #include "data/classes.h"
 #include "data/shard_info.h"
 #include "pack/checksums.h"
 #include "pack/images.h"
 #include "pack/pack.h"
-#include "base/parallel.h"
 #include "pack/shard.h"
 
 enum { MAX_PREFIX = 64, MAX_CLASSES_BYTES = 64 << 20, MAX_THREADS = 1024 };

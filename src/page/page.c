@@ -17,7 +17,8 @@ static const char definitions[] =
     "75 % or 90 % of the best accuracy of all runs on this page. Images per second: median of the "
     "step events. Wall time: from the start of training to the last event, over all starts of the "
     "run; pauses between them do not count, repeated steps do. Waits: share of a step in which the "
-    "mean rank waited for data, or for sums of gradients. Computing and agreeing: share of forward, "
+    "mean rank waited for data, or for sums of gradients. Computing and agreeing: share of "
+    "forward, "
     "backward and update, and of other waits for ranks. Of long runs, the curves show the lowest "
     "and the highest value of every stretch.";
 

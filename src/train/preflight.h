@@ -21,8 +21,8 @@ dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_
 /* Checks that all ranks have the same configuration (bytes), libraries and data index:
  * DT_ERR_DISAGREE names the rank, the host and the difference; different libraries cause a warning,
  * unless those of a training keep weights in different orders. Then that several machines have the
- * same data (same_data.h). Overwrites the weights; call it when the data sets and the plan, if there
- * is one, are open. */
+ * same data (same_data.h). Overwrites the weights; call it when the data sets and the plan, if
+ * there is one, are open. */
 dt_status dt_preflight_agree(struct dt_session *s);
 /* Sums a known vector over the ranks on the plan's plane: DT_ERR_DEVICE if the result is wrong.
  * Decodes a few samples of each data set on every rank: DT_ERR_DATA if a rank can decode none, a

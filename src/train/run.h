@@ -26,10 +26,10 @@ struct run {
     struct dt_telemetry telemetry;
     struct dt_timeline timeline;
     struct dt_run_folder folder; /* rank 0 */
-    struct dt_due due;       /* after the step under way */
-    const char *stop_reason; /* NULL = continue */
-    bool was_complete;       /* nothing to do */
-    double top1;             /* of the last evaluation, -1 = none */
+    struct dt_due due;           /* after the step under way */
+    const char *stop_reason;     /* NULL = continue */
+    bool was_complete;           /* nothing to do */
+    double top1;                 /* of the last evaluation, -1 = none */
     double begin_s;
     int64_t begin_step;
     double step_s[DT_STEP_TIMES]; /* of the last steps, a ring buffer */

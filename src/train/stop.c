@@ -1,5 +1,5 @@
 /* Stopping on request. A signal only sets a flag; the flags and clocks of all ranks are compared by
- * a small collective during the last pass of a step, so that every rank stops after the same one. */
+ * a small collective during the last pass of a step, so that all stop after the same step. */
 #include "train/stop.h"
 
 #include <math.h>

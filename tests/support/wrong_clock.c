@@ -1,6 +1,6 @@
-/* To preload: a wall clock that is wrong by $WRONG_CLOCK_S seconds. Not for programs that wait until a
- * time of that clock: the kernel waits by its own. (faketime shifts such waits too, with locks in
- * which programs with many threads hang.) */
+/* To preload: a wall clock that is wrong by $WRONG_CLOCK_S seconds. Not for programs that wait
+ * until a time of that clock: the kernel waits by its own. (faketime shifts such waits too, with
+ * locks in which programs with many threads hang.) */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/syscall.h>
