@@ -48,6 +48,22 @@ static __device__ inline size_t dt_flat_group()
     return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
 
+// The sum of v over a block of DT_BLOCK_THREADS threads, for all of them; always in the same order.
+static __device__ inline double dt_fold_sum(double v)
+{
+    __shared__ double sum[DT_BLOCK_THREADS];
+    sum[threadIdx.x] = v;
+    for (unsigned half = DT_BLOCK_THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half)
+            sum[threadIdx.x] += sum[threadIdx.x + half];
+    }
+    __syncthreads();
+    v = sum[0];
+    __syncthreads();
+    return v;
+}
+
 // 8 elements at an address that is a multiple of their size (16 or 32 bytes).
 static __device__ inline void dt_load8(float v[8], const float *p)
 {

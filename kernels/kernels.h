@@ -26,23 +26,38 @@ extern "C" {
 /* --- train_step.cu: the values of a step, in device memory so that a recording can be replayed ---
  */
 
+/* *step = *values, with unbias1 and unbias2 by the number of updates so far. */
 cudaError_t dt_kernel_set_step(cudaStream_t stream, struct dt_step_values *step,
-                               const struct dt_step_values *values);
+                               const struct dt_step_values *values,
+                               const struct dt_scale_state *state);
 cudaError_t dt_kernel_set_scale(cudaStream_t stream, struct dt_scale_state *state,
                                 const struct dt_scale_state *values);
 /* Sets found = 1 if any of src[0 .. count) is not finite; never resets it. count % 8 == 0. */
 cudaError_t dt_kernel_check(cudaStream_t stream, struct dt_scale_state *state, enum dt_dtype type,
                             const void *src, size_t count);
+/* The same, and norms[t] = the sum of squares of tile t (DT_TILE of optim.h). */
+cudaError_t dt_kernel_check_norms(cudaStream_t stream, struct dt_scale_state *state,
+                                  enum dt_dtype type, const void *src, size_t count, double *norms);
+/* Sets state->clip by the root of the sum of norms[0 .. n). */
+cudaError_t dt_kernel_clip(cudaStream_t stream, struct dt_scale_state *state,
+                           const struct dt_step_values *step, const double *norms, int n);
 /* dt_scale_state_advance, on the device. */
 cudaError_t dt_kernel_settle(cudaStream_t stream, struct dt_scale_state *state,
                              struct dt_step_counters *counters);
 
 /* --- update.cu --- */
 
-/* Momentum SGD over at most DT_MAX_RANGES (ranges.h) segments (dt_update in backend.h). */
-cudaError_t dt_kernel_update(cudaStream_t stream, float *params, float *momentum, void *shadow,
-                             enum dt_dtype shadow_type, const void *grads, enum dt_dtype grads_type,
-                             const struct dt_range *ranges, int n_ranges,
+/* dt_update of backend.h. */
+struct dt_update_memory {
+    float *params, *momentum, *square; /* square: NULL if the optimizer has none */
+    void *shadow;                      /* may be NULL */
+    const void *grads;
+    double *norms;
+};
+/* An update over at most DT_MAX_RANGES (ranges.h) segments. */
+cudaError_t dt_kernel_update(cudaStream_t stream, enum dt_optim optim,
+                             const struct dt_update_memory *memory, enum dt_dtype shadow_type,
+                             enum dt_dtype grads_type, const struct dt_range *ranges, int n_ranges,
                              const struct dt_step_values *step, const struct dt_scale_state *scale);
 /* dst = src, or dst += src. count % 8 == 0. */
 cudaError_t dt_kernel_accumulate(cudaStream_t stream, float *dst, enum dt_dtype type,

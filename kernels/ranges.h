@@ -14,6 +14,7 @@ struct dt_range_row {
     uint32_t first; /* first group of the range, in the arenas */
     uint32_t begin; /* groups in the ranges before it */
     float decay, rate;
+    uint32_t first_tile, has_trust; /* of dt_range */
 };
 
 struct dt_range_table {
@@ -42,12 +43,28 @@ static inline int dt_range_table_fill(struct dt_range_table *table, const struct
         row->begin = (uint32_t)n_groups;
         row->decay = range->decay;
         row->rate = range->rate;
+        row->first_tile = range->first_tile;
+        row->has_trust = range->has_trust;
         n_groups += end - first;
         if (n_groups > UINT32_MAX)
             return 0;
     }
     table->n_groups = (uint32_t)n_groups;
     return 1;
+}
+
+static inline DT_HOST_DEVICE uint32_t dt_range_row_groups(const struct dt_range_table *table,
+                                                          uint32_t row)
+{
+    return (row + 1 < table->n_ranges ? table->row[row + 1].begin : table->n_groups) -
+           table->row[row].begin;
+}
+
+static inline DT_HOST_DEVICE uint32_t dt_range_row_tiles(const struct dt_range_table *table,
+                                                         uint32_t row)
+{
+    const uint32_t tile = DT_TILE / DT_GROUP;
+    return (dt_range_row_groups(table, row) + tile - 1) / tile;
 }
 
 /* The row that group `group` of all ranges belongs to; group < n_groups. */
@@ -58,6 +75,21 @@ static inline DT_HOST_DEVICE uint32_t dt_range_table_find(const struct dt_range_
     while (low < high) {
         uint32_t middle = (low + high + 1) / 2;
         if (table->row[middle].begin <= group)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+/* The row that tile `tile` belongs to, which is one of the table's. */
+static inline DT_HOST_DEVICE uint32_t dt_range_table_find_tile(const struct dt_range_table *table,
+                                                               uint32_t tile)
+{
+    uint32_t low = 0, high = table->n_ranges - 1;
+    while (low < high) {
+        uint32_t middle = (low + high + 1) / 2;
+        if (table->row[middle].first_tile <= tile)
             low = middle;
         else
             high = middle - 1;

@@ -5,8 +5,10 @@
 
 static const struct dt_geometry ONE_THREAD = {1, 1, 1, 1};
 
-static __global__ void set_step_kernel(struct dt_step_values *step, struct dt_step_values values)
+static __global__ void set_step_kernel(struct dt_step_values *step, struct dt_step_values values,
+                                       const struct dt_scale_state *state)
 {
+    dt_optim_unbias(&values.unbias1, &values.unbias2, state->n_updates + 1, &values.optim);
     *step = values;
 }
 
@@ -38,9 +40,10 @@ static __global__ void check_kernel(struct dt_scale_state *state, const T *src, 
 }
 
 cudaError_t dt_kernel_set_step(cudaStream_t stream, struct dt_step_values *step,
-                               const struct dt_step_values *values)
+                               const struct dt_step_values *values,
+                               const struct dt_scale_state *state)
 {
-    return dt_launch(set_step_kernel, ONE_THREAD, stream, step, *values);
+    return dt_launch(set_step_kernel, ONE_THREAD, stream, step, *values, state);
 }
 
 cudaError_t dt_kernel_set_scale(cudaStream_t stream, struct dt_scale_state *state,
@@ -54,6 +57,54 @@ cudaError_t dt_kernel_check(cudaStream_t stream, struct dt_scale_state *state, e
 {
     return DT_BY_TYPE(type, (dt_launch(check_kernel<T>, dt_flat_geometry(count), stream, state, src,
                                        count / DT_GROUP)));
+}
+
+// One block per tile. Reads each element once.
+template <typename T>
+static __global__ void check_norms_kernel(struct dt_scale_state *state, const T *src,
+                                          size_t n_groups, double *norms)
+{
+    const size_t tile = DT_TILE / DT_GROUP, first = blockIdx.x * tile;
+    const size_t end = n_groups - first < tile ? n_groups : first + tile;
+    double sum = 0;
+    for (size_t i = first + threadIdx.x; i < end; i += DT_BLOCK_THREADS) {
+        float v[DT_GROUP];
+        dt_load8(v, src + i * DT_GROUP);
+        for (int k = 0; k < DT_GROUP; k++)
+            sum += (double)v[k] * (double)v[k];
+    }
+    sum = dt_fold_sum(sum);
+    if (threadIdx.x != 0)
+        return;
+    norms[blockIdx.x] = sum;
+    if (!isfinite(sum))
+        atomicOr(&state->found, 1);
+}
+
+static __global__ void clip_kernel(struct dt_scale_state *state, const struct dt_step_values *step,
+                                   const double *norms, int n)
+{
+    double sum = 0;
+    for (int i = (int)threadIdx.x; i < n; i += DT_BLOCK_THREADS)
+        sum += norms[i];
+    sum = dt_fold_sum(sum);
+    if (threadIdx.x == 0)
+        state->clip = dt_optim_clip(sqrt(sum) / (double)state->scale, step->optim.clip_norm);
+}
+
+cudaError_t dt_kernel_check_norms(cudaStream_t stream, struct dt_scale_state *state,
+                                  enum dt_dtype type, const void *src, size_t count, double *norms)
+{
+    const struct dt_geometry tiles = {(unsigned)dt_tiles(count), 1, DT_BLOCK_THREADS, 1};
+    return DT_BY_TYPE(type, (dt_launch(check_norms_kernel<T>, tiles, stream, state, src,
+                                       count / DT_GROUP, norms)));
+}
+
+cudaError_t dt_kernel_clip(cudaStream_t stream, struct dt_scale_state *state,
+                           const struct dt_step_values *step, const double *norms, int n)
+{
+    const struct dt_geometry one_block = {1, 1, DT_BLOCK_THREADS, 1};
+    return dt_launch(clip_kernel, one_block, stream, state, step, norms, n);
 }
 
 cudaError_t dt_kernel_settle(cudaStream_t stream, struct dt_scale_state *state,

@@ -6,12 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "dtrain/optim.h"
 #include "kernels/geometry.h"
 
-/* dt_scalars of backend.h. */
+/* dt_scalars of backend.h, and what follows from the number of updates. */
 struct dt_step_values {
-    float lr, momentum, weight_decay, diff_scale;
-    int32_t nesterov;
+    float lr, diff_scale;
+    struct dt_optim_options optim;
+    double unbias1, unbias2; /* dt_optim_unbias of the next update */
     uint32_t step, first_row;
 };
 
@@ -23,6 +25,8 @@ struct dt_scale_state {
     int32_t dynamic;    /* 0: the scale never changes */
     int32_t found;      /* 1: a gradient was not finite, so the step is skipped */
     int32_t n_in_a_row; /* consecutive steps skipped so far */
+    int64_t n_updates;  /* steps that were not skipped */
+    float clip;         /* factor on the gradients of the current step */
 };
 
 /* dt_counters of backend.h. */
@@ -56,13 +60,17 @@ static inline DT_HOST_DEVICE void dt_scale_state_advance(struct dt_scale_state *
         if (s->dynamic && s->scale < DT_SCALE_MAX)
             s->scale *= 2.0f;
     }
+    s->n_updates += !s->found;
     s->found = 0;
+    s->clip = 1;
 }
 
-/* Elements [first, first + count) of the arenas, multiples of 8; a dt_segment as kernels get it. */
+/* A dt_segment as kernels get it: elements [first, first + count) of the arenas, multiples of 8. */
 struct dt_range {
     uint64_t first, count;
     float decay, rate;
+    uint32_t first_tile;
+    bool has_trust;
 };
 
 struct dt_loss_row {

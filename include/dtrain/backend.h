@@ -14,6 +14,7 @@
 
 #include "dtrain/dtype.h"
 #include "dtrain/graph.h"
+#include "dtrain/optim.h"
 
 struct dt_device;    /* one opened device */
 struct dt_exec;      /* one prepared node */
@@ -47,9 +48,9 @@ struct dt_device_options {
 
 /* Values that change from step to step. */
 struct dt_scalars {
-    float lr, momentum, weight_decay;
+    float lr;
     float diff_scale; /* factor on the loss gradient: 1 / images (or their weights) of the update */
-    bool nesterov;
+    struct dt_optim_options optim;
     uint32_t step; /* for dropout */
     /* Position of the pass's first image in the global batch: a dropout mask depends on the image's
      * position there, not on the rank or pass that processes it. */
@@ -70,22 +71,27 @@ struct dt_counters {
 /* fp16: gradients are multiplied by `scale`, so that small ones do not vanish. If the scale is
  * dynamic, a skipped step halves it and 2000 clean steps in a row double it. */
 struct dt_loss_scale {
-    float scale;
+    float scale;     /* 1 in other precisions */
     int32_t n_clean; /* clean steps since the last change */
 };
 
-/* Elements [first, first + count) of the params, shadow, momentum and grads arenas, both multiples
- * of 16; gaps between segments are padding. */
+/* Elements [first, first + count) of the params, shadow, momentum, square and grads arenas, both
+ * multiples of 16; gaps between segments are padding. */
 struct dt_segment {
     size_t first, count;
-    float decay; /* factor on weight decay: 0 or 1 */
-    float rate;  /* factor on the learning rate */
+    float decay;    /* factor on weight decay: 0 or 1 */
+    float rate;     /* factor on the learning rate */
+    int first_tile; /* tiles of the segments before it in the bucket */
+    bool has_trust; /* one tensor, to which the optimizer's trust ratio applies */
 };
 
 /* One bucket's update. The pointers are to the beginnings of the arenas. */
 struct dt_update {
+    enum dt_optim optim;
     float *params, *momentum;
-    void *shadow; /* 16-bit copy of params, NULL = none */
+    float *square; /* NULL if the optimizer has none */
+    double *norms; /* scratch, 2 per tile, if the optimizer has a trust ratio */
+    void *shadow;  /* 16-bit copy of params, NULL = none */
     const void *grads;
     enum dt_dtype grads_type;
     const struct dt_segment *segments;
@@ -144,9 +150,8 @@ struct dt_backend {
     dt_status (*run)(struct dt_device *dev, struct dt_exec *exec);
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* accepts NULL */
 
-    /* Momentum SGD over segments, as PyTorch's: g += decay * weight_decay * w; m = momentum * m +
-     * g; w -= rate * lr * (nesterov ? g + momentum * m : m). grads are unchanged. Nothing happens
-     * if `check` found a value that is not finite. fp16: g is first divided by the loss scale. */
+    /* One update of the optimizer (optim.h), over segments. grads are unchanged. Nothing happens if
+     * `check` found a value that is not finite. fp16: g is first divided by the loss scale. */
     dt_status (*update)(struct dt_device *dev, const struct dt_update *update);
     /* dst = src, or dst += src. Here and below count is a multiple of 16. */
     dt_status (*accumulate)(struct dt_device *dev, float *dst, const void *src,
@@ -155,14 +160,21 @@ struct dt_backend {
     dt_status (*refresh)(struct dt_device *dev, void *shadow, const float *params, size_t count);
     /* Looks for values that are not finite. All gradients of a step, summed over the ranks, are
      * checked before its first update, so that the step is skipped entirely and on all ranks, or
-     * not at all. */
-    dt_status (*check)(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count);
+     * not at all. norms (NULL: none) gets the sum of squares of every tile. */
+    dt_status (*check)(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count,
+                       double *norms);
+    /* After all checks of a step: its updates scale the gradients such that their norm, the root of
+     * the sum of norms[0 .. n), is at most optim.clip_norm. fp16: without the loss scale. */
+    dt_status (*clip)(struct dt_device *dev, const double *norms, int n);
     /* Called after the updates of a step: counts the step if it was skipped and resets the finding
      * of `check`; fp16: adapts the loss scale. */
     dt_status (*settle)(struct dt_device *dev);
     /* NULL if there is no fp16; in other precisions the scale is always 1. */
     dt_status (*get_loss_scale)(struct dt_device *dev, struct dt_loss_scale *out); /* waits */
     dt_status (*set_loss_scale)(struct dt_device *dev, const struct dt_loss_scale *in);
+    /* Steps so far that were not skipped. */
+    dt_status (*get_updates)(struct dt_device *dev, int64_t *n); /* waits */
+    dt_status (*set_updates)(struct dt_device *dev, int64_t n);
 
     /* Data. The host side is in logical order (N C H W, O I H W, plain vectors) and fp32; the
      * device side has the tensor's format and type (always fp32 for a PARAM). The source may be

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "dtrain/dtype.h"
+#include "dtrain/optim.h"
 
 /* Kinds of data sets: `upper` names the value of the enumeration, `lower` the value of the key and
  * dt_dataset_<lower>, which src/data/<lower>.c defines. */
@@ -127,7 +128,11 @@ struct dt_config {
         double min_delta;
     } early_stop;
     struct dt_config_optim {
+        enum dt_optim name;
         double momentum, weight_decay;
+        double beta2, eps;              /* 0 = the optimizer's own; dt_config_optim */
+        double trust_coefficient;       /* lars */
+        double clip_norm, clip_value;   /* 0 = no limit */
         bool nesterov, decay_norm_bias; /* decay_norm_bias: also decay batch norm and bias */
         char freeze[4096];              /* names of modules that are not trained */
         int unfreeze_epoch;             /* after so many everything is trained; 0 = never */
@@ -221,6 +226,9 @@ bool dt_metric_is_binary(enum dt_metric metric);  /* defined for two classes onl
 bool dt_metric_is_percent(enum dt_metric metric); /* else a loss, or between 0 and 1 */
 /* How much better `to` is than `from`; negative if worse, NaN if one of them is. */
 double dt_metric_gain(enum dt_metric metric, double from, double to);
+
+/* The optimizer's numbers, with its own where the keys are 0. */
+struct dt_optim_options dt_config_optim(const struct dt_config *config);
 
 /* The global batch on `n_ranks` ranks, and the key that it follows from. */
 int dt_config_batch_size(const struct dt_config *config, int n_ranks);

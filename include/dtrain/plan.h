@@ -1,8 +1,10 @@
 /* The plan: a graph compiled once into flat lists of actions over a few fixed memory arenas.
  *
- *   params | grads | momentum | stats   parameters lie in the order in which their gradients get
+ *   params | grads | momentum | square  parameters lie in the order in which their gradients get
  *                                       ready, then the frozen ones, which have neither gradient
- *                                       nor momentum; element i of the first three belongs together
+ *                                       nor momentum; element i of each belongs together
+ *   stats                               running statistics
+ *   norms                               partial sums of squares, for optimizers and clipping
  *   shadow                              16-bit copy of params, in mixed precision
  *   accum                               fp32 sums of gradients: over micro-batches, and between
  * ranks where 16-bit gradients are exchanged in 32 bits work                                inputs,
@@ -10,10 +12,11 @@
  *
  * A bucket is a range of elements that is summed over the ranks in one piece, in the grads arena
  * or, with accumulation, in accum: REDUCE comes directly after its last writer, WAIT and UPDATE
- * after the backward pass. All buckets are checked (CHECK) before the first UPDATE, and SETTLE
- * follows the last: a step whose summed gradients are not finite changes no parameter on any rank.
- * Nothing is allocated after dt_plan_build. Training is the list: forward, loss, backward, reduce
- * and update are entries in it. If the device supports it, the list is recorded once and replayed.
+ * after the backward pass. All buckets are checked (CHECK) before the first UPDATE, CLIP limits the
+ * norm of all gradients, and SETTLE follows the last UPDATE: a step whose summed gradients are not
+ * finite changes no parameter on any rank. Nothing is allocated after dt_plan_build. Training is
+ * the list: forward, loss, backward, reduce and update are entries in it. If the device supports
+ * it, the list is recorded once and replayed.
  */
 #ifndef DTRAIN_PLAN_H
 #define DTRAIN_PLAN_H
@@ -31,6 +34,7 @@ enum dt_action_kind {
     DT_ACTION_REDUCE,
     DT_ACTION_WAIT,
     DT_ACTION_CHECK,
+    DT_ACTION_CLIP,
     DT_ACTION_UPDATE,
     DT_ACTION_SETTLE,
     DT_N_ACTION_KINDS
@@ -46,6 +50,7 @@ struct dt_bucket {
     size_t first, count; /* elements */
     struct dt_segment *segments;
     int n_segments;
+    int first_tile;  /* in the norms arena, when its gradients are measured for clipping */
     int last_writer; /* node id */
 };
 
@@ -55,6 +60,8 @@ enum dt_arena {
     DT_ARENA_SHADOW,
     DT_ARENA_GRADS,
     DT_ARENA_MOMENTUM,
+    DT_ARENA_SQUARE,
+    DT_ARENA_NORMS,
     DT_ARENA_ACCUM,
     DT_ARENA_STATS,
     DT_ARENA_WORK,
@@ -75,8 +82,10 @@ struct dt_plan_options {
     bool accumulate;             /* several passes per update, or 16-bit gradients summed in fp32 */
     bool record;                 /* record the training list and replay it, if the device can */
     bool profile;                /* time every action (dt_plan_times); disables recording */
-    bool decay_norm_bias;        /* weight decay on batch norm and bias too */
-    size_t max_bytes;            /* above it dt_plan_build fails with DT_ERR_MEMORY; 0 = no limit */
+    enum dt_optim optim;
+    bool clip;            /* limit the norm of all gradients: optim.clip_norm */
+    bool decay_norm_bias; /* weight decay on batch norm and bias too */
+    size_t max_bytes;     /* above it dt_plan_build fails with DT_ERR_MEMORY; 0 = no limit */
 };
 
 /* Seconds since dt_plan_reset_times. On a device with queues they are device times with
@@ -84,7 +93,7 @@ struct dt_plan_options {
  * little. */
 struct dt_plan_times {
     double compute_s;      /* OP and ACCUMULATE */
-    double update_s;       /* CHECK, UPDATE and SETTLE */
+    double update_s;       /* CHECK, CLIP, UPDATE and SETTLE */
     double comm_s;         /* exposed: REDUCE, polls and WAIT */
     double op_s[DT_N_OPS]; /* compute_s by op */
 };
@@ -150,9 +159,14 @@ dt_status dt_plan_train(struct dt_plan *plan, const struct dt_scalars *scalars, 
                         int n_passes);
 dt_status dt_plan_eval(struct dt_plan *plan);
 
-/* Sets every PARAM and STAT to its initial value (a function of seed and name); momentum to 0. */
+/* Whether the optimizer keeps a value per parameter in the arena, MOMENTUM or SQUARE. */
+bool dt_plan_has_state(const struct dt_plan *plan, enum dt_arena arena);
+/* "momentum" */
+const char *dt_arena_name(enum dt_arena arena);
+/* Sets every PARAM and STAT to its initial value (a function of seed and name); the optimizer's
+ * states to 0. */
 dt_status dt_plan_init_params(struct dt_plan *plan, uint64_t seed);
-/* Copies rank 0's params, momentum and stats to all ranks. Collective. */
+/* Copies rank 0's params, states of the optimizer and stats to all ranks. Collective. */
 dt_status dt_plan_broadcast(struct dt_plan *plan);
 /* Sums known values over the ranks in the first and the last bucket, which are zero afterwards.
  * *verdict is DT_ERR_DEVICE if a sum is wrong. Collective, but both statuses are local: ranks must
@@ -163,9 +177,9 @@ dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict);
  */
 dt_status dt_plan_broadcast_stats(struct dt_plan *plan);
 /* Logical fp32 values of a tensor. For a PARAM, `arena` is PARAMS, GRADS (the gradients of the last
- * update; fp16: times the loss scale) or MOMENTUM; for a STAT it is STATS. Setting PARAMS refreshes
- * the shadow. The momentum of a frozen parameter is 0; setting it does nothing. For the logits it is
- * WORK, until the next pass. */
+ * update; fp16: times the loss scale), MOMENTUM or SQUARE; for a STAT it is STATS. Setting PARAMS
+ * refreshes the shadow. The states of a frozen parameter are 0; setting them does nothing. For the
+ * logits it is WORK, until the next pass. */
 dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out);
 dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, const float *in);
 

@@ -29,6 +29,7 @@ struct dt_best {
 struct dt_checkpoint {
     int64_t step;          /* updates done */
     int64_t epoch, batch;  /* the next global batch to train on */
+    int64_t n_updates;     /* steps that were not skipped: fp16 skips some */
     int64_t n_passes;      /* forward passes of a rank: num_batches_tracked of every batch norm */
     struct dt_best best;   /* by checkpoint.best_metric */
     struct dt_best goal;   /* by early_stop.metric */
@@ -119,8 +120,8 @@ dt_status dt_checkpoint_classes(char **classes, const char *path);
  * configurations. */
 dt_status dt_checkpoint_match(const struct dt_checkpoint *saved,
                               const struct dt_checkpoint *current, const char *path);
-/* Loads parameters, running statistics and momentum from the verified checkpoint folder `path`.
- * DT_ERR_CONFIG or DT_ERR_DATA if names or shapes differ from the plan's. */
+/* Loads parameters, running statistics and the optimizer's states from the verified checkpoint
+ * folder `path`. DT_ERR_CONFIG or DT_ERR_DATA if names or shapes differ from the plan's. */
 dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path);
 
 /* --- Text of state.json: state.c --- */

@@ -8,7 +8,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/internal.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/snapshot.h"
 #include "checkpoint/weights.h"
 
 dt_status dt_checkpoint_config(struct dt_config *config, const char *path)
@@ -40,12 +39,12 @@ dt_status dt_checkpoint_match(const struct dt_checkpoint *saved,
     return DT_OK;
 }
 
-static dt_status load_momentum(struct dt_plan *plan, struct dt_st_reader *file, const char *path,
-                               int id, float *values)
+static dt_status load_state(struct dt_plan *plan, enum dt_arena arena, struct dt_st_reader *file,
+                            const char *path, int id, float *values)
 {
     const struct dt_tensor *tensor = &plan->graph->tensor[id];
     char name[DT_ST_NAME_MAX];
-    snprintf(name, sizeof name, DT_MOMENTUM_PREFIX "%s", tensor->name);
+    snprintf(name, sizeof name, "%s.%s", dt_arena_name(arena), tensor->name);
     const struct dt_st_tensor *saved = dt_st_find(file, name);
     bool fits = saved && saved->n_dims == tensor->n_dims;
     for (int i = 0; fits && i < saved->n_dims; i++)
@@ -53,7 +52,7 @@ static dt_status load_momentum(struct dt_plan *plan, struct dt_st_reader *file, 
     if (!fits)
         DT_FAIL(DT_ERR_DATA, "%s: tensor %s is missing or has a different shape", path, name);
     DT_TRY(dt_st_read_f32(file, saved, values));
-    return dt_plan_set(plan, DT_ARENA_MOMENTUM, id, values);
+    return dt_plan_set(plan, arena, id, values);
 }
 
 dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path)
@@ -68,9 +67,10 @@ dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path)
     DT_TRY(dt_file_path(file, "%s/%s", path, DT_OPTIM_FILE));
     DT_TRY_OUT(DT_NEW(values, dt_graph_largest(g, DT_PARAM)));
     DT_TRY_OUT(dt_st_open(&reader, file));
-    for (int t = 0; t < g->n_tensors; t++)
-        if (g->tensor[t].role == DT_PARAM)
-            DT_TRY_OUT(load_momentum(plan, reader, file, t, values));
+    for (enum dt_arena a = 0; a < DT_N_ARENAS; a++)
+        for (int t = 0; t < g->n_tensors && dt_plan_has_state(plan, a); t++)
+            if (g->tensor[t].role == DT_PARAM)
+                DT_TRY_OUT(load_state(plan, a, reader, file, t, values));
 out:
     dt_st_close(reader);
     free(values);

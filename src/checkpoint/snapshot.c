@@ -14,6 +14,7 @@ static const char stat_end[] = "running_var"; /* PyTorch puts num_batches_tracke
 struct contents {
     struct dt_st_tensor *tensors;
     int *ids;
+    enum dt_arena *arenas;
     int n;
     uint64_t bytes;
     char *data;
@@ -22,21 +23,22 @@ struct contents {
 struct dt_snapshot {
     struct dt_plan *plan;
     struct dt_checkpoint state;
-    struct contents files[2]; /* model, optim */
+    struct contents files[DT_N_SNAPSHOT_FILES];
     char *block;
 };
 
 /* --- Contents --- */
 
-static void add_tensor(struct contents *c, const char *prefix, const struct dt_tensor *tensor,
-                       int id)
+static void add_tensor(struct contents *c, const struct dt_tensor *tensor, int id,
+                       enum dt_arena arena, const char *prefix)
 {
     struct dt_st_tensor *t = &c->tensors[c->n];
-    snprintf(t->name, sizeof t->name, "%s%s", prefix, tensor->name);
+    snprintf(t->name, sizeof t->name, "%s%s%s", prefix, prefix[0] ? "." : "", tensor->name);
     t->dtype = DT_ST_F32;
     t->n_dims = tensor->n_dims;
     for (int i = 0; i < tensor->n_dims; i++)
         t->dim[i] = tensor->dim[i];
+    c->arenas[c->n] = arena;
     c->ids[c->n++] = id;
 }
 
@@ -56,17 +58,39 @@ static bool is_running_var(const struct dt_tensor *tensor)
     return tensor->role == DT_STAT && n > n_end && strcmp(tensor->name + n - n_end, stat_end) == 0;
 }
 
-static dt_status list_contents(struct contents *c, const struct dt_graph *g, bool momentum)
+static void list_model(struct contents *c, const struct dt_graph *g)
 {
-    DT_TRY(DT_NEW(c->tensors, 2 * (size_t)g->n_tensors));
-    DT_TRY(DT_NEW(c->ids, 2 * (size_t)g->n_tensors));
     for (int t = 0; t < g->n_tensors; t++) {
         const struct dt_tensor *tensor = &g->tensor[t];
-        if (tensor->role == DT_PARAM || (tensor->role == DT_STAT && !momentum))
-            add_tensor(c, momentum ? DT_MOMENTUM_PREFIX : "", tensor, t);
-        if (is_running_var(tensor) && !momentum)
+        if (tensor->role == DT_PARAM)
+            add_tensor(c, tensor, t, DT_ARENA_PARAMS, "");
+        if (tensor->role == DT_STAT)
+            add_tensor(c, tensor, t, DT_ARENA_STATS, "");
+        if (is_running_var(tensor))
             add_counter(c, tensor);
     }
+}
+
+static void list_states(struct contents *c, const struct dt_plan *plan)
+{
+    const struct dt_graph *g = plan->graph;
+    for (enum dt_arena a = 0; a < DT_N_ARENAS; a++)
+        for (int t = 0; t < g->n_tensors && dt_plan_has_state(plan, a); t++)
+            if (g->tensor[t].role == DT_PARAM)
+                add_tensor(c, &g->tensor[t], t, a, dt_arena_name(a));
+}
+
+static dt_status list_contents(struct contents *c, const struct dt_plan *plan,
+                               enum dt_snapshot_file file)
+{
+    const size_t most = 2 * (size_t)plan->graph->n_tensors;
+    DT_TRY(DT_NEW(c->tensors, most));
+    DT_TRY(DT_NEW(c->ids, most));
+    DT_TRY(DT_NEW(c->arenas, most));
+    if (file == DT_SNAPSHOT_MODEL)
+        list_model(c, plan->graph);
+    else
+        list_states(c, plan);
     DT_TRY(dt_st_place(c->tensors, (size_t)c->n));
     for (int i = 0; i < c->n; i++)
         c->bytes += c->tensors[i].bytes;
@@ -82,13 +106,14 @@ dt_status dt_snapshot_create(struct dt_snapshot **snapshot, struct dt_plan *plan
     *snapshot = NULL;
     DT_TRY(DT_NEW(s, 1));
     s->plan = plan;
-    for (int f = 0; f < 2; f++)
-        DT_TRY_OUT(list_contents(&s->files[f], plan->graph, f == 1));
+    for (int f = 0; f < DT_N_SNAPSHOT_FILES; f++)
+        DT_TRY_OUT(list_contents(&s->files[f], plan, f));
     s->block = dt_mem_alloc_aligned(dt_snapshot_bytes(s), "the copy that is saved");
     if (!s->block)
         DT_TRY_OUT(DT_ERR_MEMORY);
-    s->files[0].data = s->block;
-    s->files[1].data = s->block + s->files[0].bytes;
+    char *data = s->block;
+    for (int f = 0; f < DT_N_SNAPSHOT_FILES; data += s->files[f++].bytes)
+        s->files[f].data = data;
     *snapshot = s;
     return DT_OK;
 out:
@@ -100,9 +125,10 @@ void dt_snapshot_destroy(struct dt_snapshot *snapshot)
 {
     if (!snapshot)
         return;
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < DT_N_SNAPSHOT_FILES; f++) {
         free(snapshot->files[f].tensors);
         free(snapshot->files[f].ids);
+        free(snapshot->files[f].arenas);
     }
     free(snapshot->block);
     free(snapshot);
@@ -110,27 +136,21 @@ void dt_snapshot_destroy(struct dt_snapshot *snapshot)
 
 uint64_t dt_snapshot_bytes(const struct dt_snapshot *snapshot)
 {
-    return snapshot->files[0].bytes + snapshot->files[1].bytes;
+    uint64_t bytes = 0;
+    for (int f = 0; f < DT_N_SNAPSHOT_FILES; f++)
+        bytes += snapshot->files[f].bytes;
+    return bytes;
 }
 
-static enum dt_arena find_arena(const struct dt_tensor *tensor, bool momentum)
-{
-    if (tensor->role == DT_STAT)
-        return DT_ARENA_STATS;
-    return momentum ? DT_ARENA_MOMENTUM : DT_ARENA_PARAMS;
-}
-
-static dt_status take_file(struct dt_snapshot *s, struct contents *c, bool momentum)
+static dt_status take_file(struct dt_snapshot *s, struct contents *c)
 {
     for (int i = 0; i < c->n; i++) {
         char *out = c->data + c->tensors[i].offset;
-        int id = c->ids[i];
-        if (id < 0) {
+        if (c->ids[i] < 0) {
             memcpy(out, &s->state.n_passes, sizeof s->state.n_passes); /* not always aligned */
             continue;
         }
-        enum dt_arena arena = find_arena(&s->plan->graph->tensor[id], momentum);
-        DT_TRY(dt_plan_get(s->plan, arena, id, (float *)(void *)out));
+        DT_TRY(dt_plan_get(s->plan, c->arenas[i], c->ids[i], (float *)(void *)out));
     }
     return DT_OK;
 }
@@ -138,8 +158,8 @@ static dt_status take_file(struct dt_snapshot *s, struct contents *c, bool momen
 dt_status dt_snapshot_take(struct dt_snapshot *snapshot, const struct dt_checkpoint *state)
 {
     snapshot->state = *state;
-    for (int f = 0; f < 2; f++)
-        DT_TRY(take_file(snapshot, &snapshot->files[f], f == 1));
+    for (int f = 0; f < DT_N_SNAPSHOT_FILES; f++)
+        DT_TRY(take_file(snapshot, &snapshot->files[f]));
     return DT_OK;
 }
 
@@ -151,13 +171,12 @@ void dt_snapshot_set_plan(struct dt_snapshot *snapshot, struct dt_plan *plan)
 dt_status dt_snapshot_restore(struct dt_snapshot *snapshot)
 {
     struct dt_plan *plan = snapshot->plan;
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < DT_N_SNAPSHOT_FILES; f++) {
         const struct contents *c = &snapshot->files[f];
         for (int i = 0; i < c->n; i++) {
             const void *values = c->data + c->tensors[i].offset;
-            int id = c->ids[i];
-            if (id >= 0)
-                DT_TRY(dt_plan_set(plan, find_arena(&plan->graph->tensor[id], f == 1), id, values));
+            if (c->ids[i] >= 0)
+                DT_TRY(dt_plan_set(plan, c->arenas[i], c->ids[i], values));
         }
     }
     return DT_OK;
@@ -168,15 +187,16 @@ const struct dt_checkpoint *dt_snapshot_state(const struct dt_snapshot *snapshot
     return &snapshot->state;
 }
 
-const struct dt_st_tensor *dt_snapshot_tensors(const struct dt_snapshot *snapshot, bool momentum,
-                                               int *n)
+const struct dt_st_tensor *dt_snapshot_tensors(const struct dt_snapshot *snapshot,
+                                               enum dt_snapshot_file file, int *n)
 {
-    *n = snapshot->files[momentum].n;
-    return snapshot->files[momentum].tensors;
+    *n = snapshot->files[file].n;
+    return snapshot->files[file].tensors;
 }
 
-const void *dt_snapshot_data(const struct dt_snapshot *snapshot, bool momentum, uint64_t *bytes)
+const void *dt_snapshot_data(const struct dt_snapshot *snapshot, enum dt_snapshot_file file,
+                             uint64_t *bytes)
 {
-    *bytes = snapshot->files[momentum].bytes;
-    return snapshot->files[momentum].data;
+    *bytes = snapshot->files[file].bytes;
+    return snapshot->files[file].data;
 }

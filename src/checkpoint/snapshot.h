@@ -1,6 +1,6 @@
 /* A copy of the trainable state in host memory: the source from which a checkpoint is written while
- * training continues. Parameters, running statistics (with PyTorch's num_batches_tracked) and
- * momentum, as logical fp32 values under the names they have in the files. */
+ * training continues. Parameters, running statistics (with PyTorch's num_batches_tracked) and the
+ * optimizer's states, as logical fp32 values under the names they have in the files. */
 #ifndef DTRAIN_CHECKPOINT_SNAPSHOT_H
 #define DTRAIN_CHECKPOINT_SNAPSHOT_H
 
@@ -9,8 +9,8 @@
 
 struct dt_snapshot;
 
-/* Prefix that turns the name of a parameter into the name of its momentum. */
-#define DT_MOMENTUM_PREFIX "momentum."
+/* The files with tensors. Names in the second begin with the state: "momentum.conv1.weight". */
+enum dt_snapshot_file { DT_SNAPSHOT_MODEL, DT_SNAPSHOT_OPTIM, DT_N_SNAPSHOT_FILES };
 
 /* Allocates memory for the tensors of `plan`, which must outlive the snapshot. */
 dt_status dt_snapshot_create(struct dt_snapshot **snapshot, struct dt_plan *plan);
@@ -26,10 +26,11 @@ dt_status dt_snapshot_restore(struct dt_snapshot *snapshot);
 
 /* The rest may be called from any thread, but not during dt_snapshot_take. */
 const struct dt_checkpoint *dt_snapshot_state(const struct dt_snapshot *snapshot);
-/* The tensors of one file (momentum: optim.safetensors, else model.safetensors), placed, and their
- * data in one block, as it follows the header in the file. */
-const struct dt_st_tensor *dt_snapshot_tensors(const struct dt_snapshot *snapshot, bool momentum,
-                                               int *n);
-const void *dt_snapshot_data(const struct dt_snapshot *snapshot, bool momentum, uint64_t *bytes);
+/* The tensors of one file, placed, and their data in one block, as it follows the header in the
+ * file. */
+const struct dt_st_tensor *dt_snapshot_tensors(const struct dt_snapshot *snapshot,
+                                               enum dt_snapshot_file file, int *n);
+const void *dt_snapshot_data(const struct dt_snapshot *snapshot, enum dt_snapshot_file file,
+                             uint64_t *bytes);
 
 #endif

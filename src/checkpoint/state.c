@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "checkpoint/checkpoint.h"
 
-enum { FORMAT = 4, FINGERPRINT_DIGITS = 16 };
+enum { FORMAT = 5, FINGERPRINT_DIGITS = 16 };
 static const int64_t integer_max = INT64_C(1) << 53; /* exact in JSON's doubles */
 static const double scale_max = 0x1p24;
 
@@ -23,6 +23,7 @@ static const struct {
     {"step", offsetof(struct dt_checkpoint, step), true, 0},
     {"epoch", offsetof(struct dt_checkpoint, epoch), true, 0},
     {"batch", offsetof(struct dt_checkpoint, batch), true, 0},
+    {"updates", offsetof(struct dt_checkpoint, n_updates), true, 0},
     {"passes", offsetof(struct dt_checkpoint, n_passes), true, 0},
     {"goal_waits", offsetof(struct dt_checkpoint, goal_waits), true, 0},
     {"ranks", offsetof(struct dt_checkpoint, n_ranks), false, 1},

@@ -232,31 +232,41 @@ static bool is_statistic(const char *name)
     return false;
 }
 
-static bool is_momentum_of(const struct dt_st_tensor *momentum, const struct dt_st_tensor *param)
+static bool is_state_of(const struct dt_st_tensor *state, const char *name,
+                        const struct dt_st_tensor *param)
 {
-    size_t n = strlen(DT_MOMENTUM_PREFIX);
-    return strncmp(momentum->name, DT_MOMENTUM_PREFIX, n) == 0 &&
-           strcmp(momentum->name + n, param->name) == 0 && momentum->dtype == param->dtype &&
-           momentum->n_dims == param->n_dims &&
-           memcmp(momentum->dim, param->dim, sizeof param->dim) == 0;
+    size_t n = strlen(name);
+    return strncmp(state->name, name, n) == 0 && state->name[n] == '.' &&
+           strcmp(state->name + n + 1, param->name) == 0 && state->dtype == param->dtype &&
+           state->n_dims == param->n_dims && memcmp(state->dim, param->dim, sizeof param->dim) == 0;
 }
 
-/* The momentum of every parameter, in the same order, and nothing else. */
-static dt_status check_momentum(const struct verifying *v)
+/* One state of every parameter, in the same order. *n_done: tensors of the file so far. */
+static dt_status check_state_of_all(size_t *n_done, const struct verifying *v, const char *name)
 {
     const struct dt_st_reader *model = v->tables[MODEL], *optim = v->tables[OPTIM];
-    size_t n_done = 0;
     for (size_t i = 0; i < dt_st_count(model); i++) {
         const struct dt_st_tensor *param = dt_st_get(model, i);
         if (is_statistic(param->name))
             continue;
-        if (n_done == dt_st_count(optim) || !is_momentum_of(dt_st_get(optim, n_done), param))
-            DT_FAIL(DT_ERR_DATA, "%s does not hold the momentum of %s in its place",
-                    files[OPTIM].name, param->name);
-        n_done++;
+        if (*n_done == dt_st_count(optim) || !is_state_of(dt_st_get(optim, *n_done), name, param))
+            DT_FAIL(DT_ERR_DATA, "%s does not hold the %s of %s in its place", files[OPTIM].name,
+                    name, param->name);
+        ++*n_done;
     }
+    return DT_OK;
+}
+
+/* The momentum, and for some optimizers the mean square, of all; nothing else. */
+static dt_status check_states(const struct verifying *v)
+{
+    const struct dt_st_reader *optim = v->tables[OPTIM];
+    size_t n_done = 0;
+    DT_TRY(check_state_of_all(&n_done, v, dt_arena_name(DT_ARENA_MOMENTUM)));
+    if (n_done < dt_st_count(optim))
+        DT_TRY(check_state_of_all(&n_done, v, dt_arena_name(DT_ARENA_SQUARE)));
     if (n_done != dt_st_count(optim))
-        DT_FAIL(DT_ERR_DATA, "%s is momentum of a tensor that %s does not have",
+        DT_FAIL(DT_ERR_DATA, "%s is a state of a tensor that %s does not have",
                 dt_st_get(optim, n_done)->name, files[MODEL].name);
     return DT_OK;
 }
@@ -289,7 +299,7 @@ static dt_status verify(struct verifying *v, struct dt_checkpoint *state)
         DT_TRY(check_table(v, i));
         DT_TRY(check_sums(v, i));
     }
-    DT_TRY(check_momentum(v));
+    DT_TRY(check_states(v));
     return check_state(state, v);
 }
 

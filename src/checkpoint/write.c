@@ -97,17 +97,18 @@ static dt_status hash_tensors(struct dt_manifest_file *file, const struct dt_st_
     return DT_OK;
 }
 
-static dt_status write_tensors(struct save *s, const char *name, bool momentum)
+static dt_status write_tensors(struct save *s, const char *name, enum dt_snapshot_file which)
 {
     int n;
     struct piece data;
     char *text = NULL;
     size_t bytes = 0;
-    const struct dt_st_tensor *tensors = dt_snapshot_tensors(s->snapshot, momentum, &n);
+    const struct dt_st_tensor *tensors = dt_snapshot_tensors(s->snapshot, which, &n);
     struct dt_manifest_file *file = &s->manifest.files[s->manifest.n_files++];
-    data.data = dt_snapshot_data(s->snapshot, momentum, &data.bytes);
+    data.data = dt_snapshot_data(s->snapshot, which, &data.bytes);
     DT_TRY(hash_tensors(file, tensors, n, data.data));
-    DT_TRY(dt_st_head(&text, &bytes, tensors, (size_t)n, momentum ? NULL : s->target->classes));
+    DT_TRY(dt_st_head(&text, &bytes, tensors, (size_t)n,
+                      which == DT_SNAPSHOT_MODEL ? s->target->classes : NULL));
     const struct piece pieces[] = {{.data = text, .bytes = bytes}, data};
     dt_status status = write_file(s, file, name, pieces, DT_COUNT(pieces));
     free(text);
@@ -304,7 +305,7 @@ static bool is_same(const struct dt_checkpoint *a, const struct dt_checkpoint *b
 {
     return a->eval_due == b->eval_due && is_same_best(&a->best, &b->best) &&
            is_same_best(&a->goal, &b->goal) && a->goal_waits == b->goal_waits &&
-           a->loss_scale.scale == b->loss_scale.scale &&
+           a->n_updates == b->n_updates && a->loss_scale.scale == b->loss_scale.scale &&
            a->loss_scale.n_clean == b->loss_scale.n_clean;
 }
 

@@ -131,6 +131,15 @@ static bool nesterov(const struct dt_config *c, char *what)
 {
     if (c->optim.nesterov && c->optim.momentum == 0)
         WRONG("true needs optim.momentum above 0");
+    if (c->optim.nesterov && c->optim.name != DT_OPTIM_SGD)
+        WRONG("only optim.name \"sgd\" has Nesterov momentum");
+    return false;
+}
+
+static bool clip_value(const struct dt_config *c, char *what)
+{
+    if (c->optim.clip_value > 0 && c->optim.clip_norm > 0)
+        WRONG("optim.clip_norm %g is given too; set one of them to 0", c->optim.clip_norm);
     return false;
 }
 
@@ -204,6 +213,7 @@ static const struct {
     {"train.restore_best", restore_best},
     {"train.loss_scale", loss_scale},
     {"optim.nesterov", nesterov},
+    {"optim.clip_value", clip_value},
     {"optim.unfreeze_epoch", unfreeze_epoch},
     {"schedule.warmup_epochs", warmup_epochs},
     {"schedule.milestones", milestones},

@@ -53,6 +53,26 @@ bool dt_config_has_metric(const struct dt_config *config, enum dt_metric metric)
     return metric == config->early_stop.metric || metric == dt_config_best_metric(config);
 }
 
+struct dt_optim_options dt_config_optim(const struct dt_config *config)
+{
+#define DT_OPTIM_DEFAULTS(NAME, name, square, trust, beta2, eps) {beta2, eps},
+    static const struct {
+        double beta2, eps;
+    } own[] = {DT_OPTIM_LIST(DT_OPTIM_DEFAULTS)};
+#undef DT_OPTIM_DEFAULTS
+    const struct dt_config_optim *o = &config->optim;
+    return (struct dt_optim_options){
+        .momentum = (float)o->momentum,
+        .beta2 = (float)(o->beta2 > 0 ? o->beta2 : own[o->name].beta2),
+        .eps = (float)(o->eps > 0 ? o->eps : own[o->name].eps),
+        .weight_decay = (float)o->weight_decay,
+        .trust = (float)o->trust_coefficient,
+        .clip_norm = (float)o->clip_norm,
+        .clip_value = (float)o->clip_value,
+        .nesterov = o->nesterov,
+    };
+}
+
 int dt_config_batch_size(const struct dt_config *config, int n_ranks)
 {
     const struct dt_config_train *train = &config->train;

@@ -31,6 +31,8 @@ static const char *const ttas[] = {"none", "flip", NULL};
 static const char *const class_weightings[] = {"none", "balanced", NULL};
 #define SINK_NAME(name) #name,
 static const char *const sinks[] = {DT_SINK_LIST(SINK_NAME) NULL};
+#define OPTIM_NAME(NAME, name, ...) #name,
+static const char *const optims[] = {DT_OPTIM_LIST(OPTIM_NAME) NULL};
 static const char *const grad_dtypes[] = {"auto", "fp32", "fp16", "bf16", NULL};
 
 static const double imagenet_mean[] = {0.485, 0.456, 0.406};
@@ -224,9 +226,21 @@ const struct dt_key dt_keys[] = {
     REAL(early_stop.min_delta, 0, 0, 100,
          "Least difference from the best value so far that counts as better, for patience", FREE),
 
-    FRACTION(optim.momentum, 0.9, "Momentum of SGD"),
-    REAL(optim.weight_decay, 1e-4, 0, 1, "L2 penalty added to the gradient"),
-    BOOL(optim.nesterov, false, "Nesterov momentum"),
+    CHOICE(
+        optim.name, DT_OPTIM_SGD, optims,
+        "Optimizer; lars and lamb are for large batches (include/dtrain/optim.h has the formulas)"),
+    FRACTION(optim.momentum, 0.9, "Momentum; beta1 of adam, adamw and lamb"),
+    REAL(optim.weight_decay, 1e-4, 0, 1,
+         "Weight decay: L2 penalty added to the gradient; adamw and lamb: to the direction"),
+    BOOL(optim.nesterov, false, "Nesterov momentum (sgd)"),
+    FRACTION(optim.beta2, 0,
+             "Smoothing of the squared gradient; 0: the optimizer's own (include/dtrain/optim.h)"),
+    REAL(optim.eps, 0, 0, 1, "Added to denominators; 0: the optimizer's own"),
+    POSITIVE(optim.trust_coefficient, 0.001, 10,
+             "lars: factor on the ratio of the norms of weights and gradient"),
+    REAL(optim.clip_norm, 0, 0, 1e9,
+         "Largest norm of all gradients together, after their sum over the ranks; 0: no limit"),
+    REAL(optim.clip_value, 0, 0, 1e9, "Largest absolute value of a gradient; 0: no limit"),
     BOOL(optim.decay_norm_bias, false, "Weight decay on batch norm and bias too"),
     NAMES(
         optim.freeze, "", NULL,

@@ -44,6 +44,7 @@ static dt_status cpu_open(struct dt_device **out, const struct dt_device_options
                 options->threads);
     DT_TRY(DT_NEW(dev, 1));
     dev->options = *options;
+    dev->clip = 1;
     omp_set_num_threads(options->threads);
     DT_TRY_OUT(DT_DNNL("CPU engine", dnnl_engine_create(&dev->engine, dnnl_cpu, 0)));
     DT_TRY_OUT(DT_DNNL("CPU stream",
@@ -281,7 +282,10 @@ const struct dt_backend dt_backend_cpu = {.name = "cpu",
                                           .update = dt_cpu_update,
                                           .accumulate = dt_cpu_accumulate,
                                           .check = dt_cpu_check,
+                                          .clip = dt_cpu_clip,
                                           .settle = dt_cpu_settle,
+                                          .get_updates = dt_cpu_get_updates,
+                                          .set_updates = dt_cpu_set_updates,
                                           .upload = cpu_upload,
                                           .set_tensor = dt_cpu_set_tensor,
                                           .get_tensor = dt_cpu_get_tensor,

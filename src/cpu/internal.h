@@ -35,6 +35,8 @@ struct dt_device {
     struct dt_counters counters;
     bool found;         /* a gradient of the current step is not finite */
     int64_t n_in_a_row; /* consecutive steps skipped so far */
+    int64_t n_updates;  /* steps that were not skipped */
+    float clip;         /* factor on the gradients of the current step */
     uint64_t n_allocs;
 };
 
@@ -161,7 +163,11 @@ dt_status dt_cpu_run_primitive(struct dt_device *dev, struct dt_exec *exec,
                                const struct dt_scalars *scalars);
 
 /* update.c */
-dt_status dt_cpu_check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count);
+dt_status dt_cpu_check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count,
+                       double *norms);
+dt_status dt_cpu_clip(struct dt_device *dev, const double *norms, int n);
+dt_status dt_cpu_get_updates(struct dt_device *dev, int64_t *n);
+dt_status dt_cpu_set_updates(struct dt_device *dev, int64_t n);
 dt_status dt_cpu_settle(struct dt_device *dev);
 dt_status dt_cpu_update(struct dt_device *dev, const struct dt_update *update);
 dt_status dt_cpu_accumulate(struct dt_device *dev, float *dst, const void *src,

@@ -103,7 +103,7 @@ static dt_status open_libraries(struct dt_device *dev)
 static dt_status start_step(struct dt_device *dev)
 {
     const struct dt_step_values zero = {0};
-    cudaError_t code = dt_kernel_set_step(dev->compute, dev->step, &zero);
+    cudaError_t code = dt_kernel_set_step(dev->compute, dev->step, &zero, dev->scale);
     if (code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction) {
         (void)cudaGetLastError();
         DT_FAIL(DT_ERR_DEVICE,
@@ -124,15 +124,16 @@ static dt_status open_state(struct dt_device *dev)
     DT_TRY(DT_CUDA("GPU memory for counters", cudaMalloc((void **)&block, bytes)));
     dev->step = (struct dt_step_values *)(block + STEP * DT_CUDA_ALIGN);
     dev->counters = (struct dt_step_counters *)(block + COUNTERS * DT_CUDA_ALIGN);
+    dev->scale = (struct dt_scale_state *)(block + SCALE * DT_CUDA_ALIGN);
     DT_TRY(DT_CUDA("GPU memory for counters", cudaMemsetAsync(block, 0, bytes, dev->compute)));
     DT_TRY(DT_CUDA("pinned host memory", cudaMallocHost(&dev->pinned, DT_CUDA_PINNED_BYTES)));
     memset(dev->pinned, 0, DT_CUDA_PINNED_BYTES);
     DT_TRY(start_step(dev));
     const bool scales = dev->options.precision == DT_PRECISION_FP16;
     const double fixed = scales ? dev->options.loss_scale : 1;
-    const struct dt_scale_state state = {.scale = fixed > 0 ? (float)fixed : DT_SCALE_START,
+    const struct dt_scale_state state = {.clip = 1,
+                                         .scale = fixed > 0 ? (float)fixed : DT_SCALE_START,
                                          .dynamic = fixed > 0 ? 0 : 1};
-    dev->scale = (struct dt_scale_state *)(block + SCALE * DT_CUDA_ALIGN);
     DT_TRY(DT_CUDA("loss scale", dt_kernel_set_scale(dev->compute, dev->scale, &state)));
     return DT_OK;
 }
@@ -368,9 +369,12 @@ const struct dt_backend dt_backend_cuda = {.name = "cuda",
                                            .accumulate = dt_cuda_accumulate,
                                            .refresh = dt_cuda_refresh,
                                            .check = dt_cuda_check,
+                                           .clip = dt_cuda_clip,
                                            .settle = dt_cuda_settle,
                                            .get_loss_scale = dt_cuda_get_loss_scale,
                                            .set_loss_scale = dt_cuda_set_loss_scale,
+                                           .get_updates = dt_cuda_get_updates,
+                                           .set_updates = dt_cuda_set_updates,
                                            .upload = dt_cuda_upload,
                                            .set_tensor = dt_cuda_set_tensor,
                                            .get_tensor = dt_cuda_get_tensor,

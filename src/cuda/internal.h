@@ -177,10 +177,14 @@ dt_status dt_cuda_cut_ranges(struct dt_range *ranges, int *n_ranges,
 dt_status dt_cuda_accumulate(struct dt_device *dev, float *dst, const void *src,
                              enum dt_dtype src_type, size_t count, bool first);
 dt_status dt_cuda_refresh(struct dt_device *dev, void *shadow, const float *params, size_t count);
-dt_status dt_cuda_check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count);
+dt_status dt_cuda_check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count,
+                        double *norms);
+dt_status dt_cuda_clip(struct dt_device *dev, const double *norms, int n);
 dt_status dt_cuda_settle(struct dt_device *dev);
 dt_status dt_cuda_get_loss_scale(struct dt_device *dev, struct dt_loss_scale *out);
 dt_status dt_cuda_set_loss_scale(struct dt_device *dev, const struct dt_loss_scale *in);
+dt_status dt_cuda_get_updates(struct dt_device *dev, int64_t *n);
+dt_status dt_cuda_set_updates(struct dt_device *dev, int64_t n);
 dt_status dt_cuda_download(struct dt_device *dev, struct dt_counters *out); /* loss.c */
 
 /* feed.c */

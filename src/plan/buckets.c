@@ -45,7 +45,7 @@ static dt_status check_every_param(const struct dt_graph *g, const int *order, i
     return DT_OK;
 }
 
-/* All gradients have one type, so that element i is the same in params, grads and momentum. */
+/* All gradients have one type, so that element i is the same in params, grads and states. */
 static dt_status find_grads_type(struct dt_plan *plan, const int *order, int n_params)
 {
     const struct dt_graph *g = plan->graph;
@@ -92,6 +92,7 @@ static void place_persistent(struct dt_plan *plan, const int *order, int n_param
     plan->arena_bytes[DT_ARENA_SHADOW] = has_shadow(plan, order, n_params) ? offset / 2 : 0;
     plan->arena_bytes[DT_ARENA_GRADS] = trained / sizeof(float) * grad_bytes;
     plan->arena_bytes[DT_ARENA_MOMENTUM] = trained;
+    plan->arena_bytes[DT_ARENA_SQUARE] = dt_optim_has_square(plan->options.optim) ? trained : 0;
     plan->arena_bytes[DT_ARENA_ACCUM] = plan->options.accumulate ? trained : 0;
     for (int t = 0; t < g->n_tensors; t++) {
         if (g->tensor[t].role != DT_STAT)
@@ -122,9 +123,18 @@ static int find_last_bucket(const struct dt_plan *plan, const int *order, int n_
     return first == n_params ? n_params - 1 : first; /* at least one parameter */
 }
 
+static void need_norms(struct dt_plan *plan, size_t n)
+{
+    const size_t bytes = dt_plan_align(n * sizeof(double));
+    if (bytes > plan->arena_bytes[DT_ARENA_NORMS])
+        plan->arena_bytes[DT_ARENA_NORMS] = bytes;
+}
+
 static dt_status fill_segments(struct dt_plan *plan, struct dt_bucket *bucket, const int *order,
                                int n_params)
 {
+    const bool by_norms = dt_optim_trust(plan->options.optim) != DT_TRUST_NONE;
+    int n_tiles = 0;
     DT_TRY(DT_NEW(bucket->segments, (size_t)n_params));
     for (int i = 0; i < n_params; i++) {
         const struct dt_tensor *tensor = &plan->graph->tensor[order[i]];
@@ -133,12 +143,23 @@ static dt_status fill_segments(struct dt_plan *plan, struct dt_bucket *bucket, c
         size_t first = place->offset / sizeof(float);
         size_t end = (place->offset + dt_plan_align(place->bytes)) / sizeof(float);
         struct dt_segment *last = &bucket->segments[bucket->n_segments - 1];
-        if (bucket->n_segments > 0 && last->decay == decay && last->rate == tensor->rate)
+        bool has_trust = by_norms && tensor->decay;
+        if (bucket->n_segments > 0 && last->decay == decay && last->rate == tensor->rate &&
+            !last->has_trust && !has_trust)
             last->count = end - last->first; /* the gap between them is zero and stays zero */
         else
-            bucket->segments[bucket->n_segments++] = (struct dt_segment){
-                .first = first, .count = end - first, .decay = decay, .rate = tensor->rate};
+            bucket->segments[bucket->n_segments++] = (struct dt_segment){.first = first,
+                                                                         .count = end - first,
+                                                                         .decay = decay,
+                                                                         .rate = tensor->rate,
+                                                                         .has_trust = has_trust};
     }
+    for (int i = 0; i < bucket->n_segments; i++) {
+        bucket->segments[i].first_tile = n_tiles;
+        n_tiles += dt_tiles(bucket->segments[i].count);
+    }
+    if (by_norms) /* of one bucket at a time, two sums per tile */
+        need_norms(plan, 2 * (size_t)n_tiles);
     return DT_OK;
 }
 
@@ -149,6 +170,7 @@ static dt_status make_buckets(struct dt_plan *plan, const int *order, const int 
     bool many = plan->options.n_ranks > 1;
     int last_start = many ? find_last_bucket(plan, order, n_params) : 0;
     size_t most = many ? on_the_wire(plan, plan->options.bucket_bytes) : SIZE_MAX;
+    int n_tiles = 0;
     DT_TRY(DT_NEW(plan->buckets, (size_t)n_params));
     for (int i = 0; i < n_params;) {
         int start = i, limit = i < last_start ? last_start : n_params;
@@ -162,8 +184,12 @@ static dt_status make_buckets(struct dt_plan *plan, const int *order, const int 
         bucket->first = first / sizeof(float);
         bucket->count = (end - first) / sizeof(float);
         bucket->last_writer = ready[i - 1];
+        bucket->first_tile = n_tiles;
+        n_tiles += dt_tiles(bucket->count);
         DT_TRY(fill_segments(plan, bucket, order + start, i - start));
     }
+    if (plan->options.clip)
+        need_norms(plan, (size_t)n_tiles);
     return DT_OK;
 }
 
@@ -196,7 +222,7 @@ static void add_action(struct dt_plan *plan, enum dt_phase phase, enum dt_action
 dt_status dt_plan_make_actions(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
-    size_t most = (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 1;
+    size_t most = (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 2;
     for (int phase = 0; phase < DT_N_PHASES; phase++)
         DT_TRY(DT_NEW(plan->actions[phase], most));
     int next = 0; /* next bucket to complete */
@@ -216,6 +242,8 @@ dt_status dt_plan_make_actions(struct dt_plan *plan)
             add_action(plan, DT_TRAIN, DT_ACTION_WAIT, -1, b);
         add_action(plan, DT_TRAIN, DT_ACTION_CHECK, -1, b);
     }
+    if (plan->options.clip && plan->n_buckets > 0)
+        add_action(plan, DT_TRAIN, DT_ACTION_CLIP, -1, -1);
     for (int b = 0; b < plan->n_buckets; b++)
         add_action(plan, DT_TRAIN, DT_ACTION_UPDATE, -1, b);
     if (plan->n_buckets > 0)

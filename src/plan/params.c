@@ -7,6 +7,12 @@
 #include "base/rng.h"
 #include "plan/internal.h"
 
+bool dt_plan_has_state(const struct dt_plan *plan, enum dt_arena arena)
+{
+    return arena == DT_ARENA_MOMENTUM ||
+           (arena == DT_ARENA_SQUARE && dt_optim_has_square(plan->options.optim));
+}
+
 /* Address of the values; *tensor becomes the tensor whose format and type they have. */
 static dt_status find_memory(const struct dt_plan *plan, enum dt_arena arena, int *tensor,
                              void **memory)
@@ -14,7 +20,7 @@ static dt_status find_memory(const struct dt_plan *plan, enum dt_arena arena, in
     const struct dt_tensor *t = &plan->graph->tensor[*tensor];
     enum dt_arena home = plan->place[*tensor].arena;
     size_t offset = plan->place[*tensor].offset;
-    bool same = home == arena || (home == DT_ARENA_PARAMS && arena == DT_ARENA_MOMENTUM);
+    bool same = home == arena || (home == DT_ARENA_PARAMS && dt_plan_has_state(plan, arena));
     if (home == DT_ARENA_PARAMS && arena == DT_ARENA_GRADS && t->diff >= 0) {
         same = true;
         arena = dt_plan_sum_arena(plan); /* accum is fp32, like params */
@@ -29,10 +35,10 @@ static dt_status find_memory(const struct dt_plan *plan, enum dt_arena arena, in
     return DT_OK;
 }
 
-/* Frozen parameters have no momentum: it reads as zero. */
+/* Frozen parameters have no states: they read as zero. */
 static bool is_absent(const struct dt_plan *plan, enum dt_arena arena, int tensor)
 {
-    return arena == DT_ARENA_MOMENTUM && plan->graph->tensor[tensor].frozen;
+    return dt_plan_has_state(plan, arena) && plan->graph->tensor[tensor].frozen;
 }
 
 dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out)
@@ -105,10 +111,10 @@ dt_status dt_plan_init_params(struct dt_plan *plan, uint64_t seed)
             continue;
         fill_param(host, count, &g->tensor[t], seed);
         DT_TRY_OUT(dt_plan_set(plan, arena, t, host));
-        if (arena == DT_ARENA_PARAMS && plan->arena[DT_ARENA_MOMENTUM]) {
-            memset(host, 0, count * sizeof(float));
-            DT_TRY_OUT(dt_plan_set(plan, DT_ARENA_MOMENTUM, t, host));
-        }
+        memset(host, 0, count * sizeof(float));
+        for (enum dt_arena a = 0; a < DT_N_ARENAS; a++)
+            if (arena == DT_ARENA_PARAMS && dt_plan_has_state(plan, a) && plan->arena[a])
+                DT_TRY_OUT(dt_plan_set(plan, a, t, host));
     }
 out:
     free(host);
@@ -147,7 +153,8 @@ out:
 
 dt_status dt_plan_broadcast(struct dt_plan *plan)
 {
-    static const enum dt_arena arenas[] = {DT_ARENA_PARAMS, DT_ARENA_MOMENTUM, DT_ARENA_STATS};
+    static const enum dt_arena arenas[] = {DT_ARENA_PARAMS, DT_ARENA_MOMENTUM, DT_ARENA_SQUARE,
+                                           DT_ARENA_STATS};
     return broadcast(plan, arenas, DT_COUNT(arenas));
 }
 

@@ -5,15 +5,20 @@
 static const char *const kind_name[] = {
     [DT_ACTION_OP] = "op",         [DT_ACTION_ACCUMULATE] = "accumulate",
     [DT_ACTION_REDUCE] = "reduce", [DT_ACTION_WAIT] = "wait",
-    [DT_ACTION_CHECK] = "check",   [DT_ACTION_UPDATE] = "update",
-    [DT_ACTION_SETTLE] = "settle",
+    [DT_ACTION_CHECK] = "check",   [DT_ACTION_CLIP] = "clip",
+    [DT_ACTION_UPDATE] = "update", [DT_ACTION_SETTLE] = "settle",
 };
 static const char *const arena_name[] = {
     [DT_ARENA_PARAMS] = "params", [DT_ARENA_SHADOW] = "shadow",     [DT_ARENA_GRADS] = "grads",
     [DT_ARENA_ACCUM] = "accum",   [DT_ARENA_MOMENTUM] = "momentum", [DT_ARENA_STATS] = "stats",
-    [DT_ARENA_WORK] = "work",
+    [DT_ARENA_SQUARE] = "square", [DT_ARENA_NORMS] = "norms",       [DT_ARENA_WORK] = "work",
 };
 static const char *const phase_name[] = {[DT_TRAIN] = "train", [DT_EVAL] = "eval"};
+
+const char *dt_arena_name(enum dt_arena arena)
+{
+    return arena_name[arena];
+}
 
 const char *dt_action_kind_name(enum dt_action_kind kind)
 {

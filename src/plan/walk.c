@@ -118,8 +118,18 @@ static dt_status run_check(const struct walk *w, const struct dt_action *action)
 {
     struct dt_plan *plan = w->plan;
     const struct dt_bucket *bucket = &plan->buckets[action->bucket];
+    double *norms = plan->options.clip ? plan->arena[DT_ARENA_NORMS] : NULL;
     return plan->backend->check(plan->device, sum_address(plan, bucket), dt_plan_sum_type(plan),
-                                bucket->count);
+                                bucket->count, norms ? norms + bucket->first_tile : NULL);
+}
+
+static dt_status run_clip(const struct walk *w, const struct dt_action *action)
+{
+    (void)action;
+    const struct dt_plan *plan = w->plan;
+    const struct dt_bucket *last = &plan->buckets[plan->n_buckets - 1];
+    return plan->backend->clip(plan->device, plan->arena[DT_ARENA_NORMS],
+                               last->first_tile + dt_tiles(last->count));
 }
 
 static dt_status run_update(const struct walk *w, const struct dt_action *action)
@@ -127,8 +137,11 @@ static dt_status run_update(const struct walk *w, const struct dt_action *action
     struct dt_plan *plan = w->plan;
     const struct dt_bucket *bucket = &plan->buckets[action->bucket];
     const struct dt_update update = {
+        .optim = plan->options.optim,
         .params = plan->arena[DT_ARENA_PARAMS],
         .momentum = plan->arena[DT_ARENA_MOMENTUM],
+        .square = plan->arena[DT_ARENA_SQUARE],
+        .norms = plan->arena[DT_ARENA_NORMS],
         .shadow = plan->arena[DT_ARENA_SHADOW],
         .grads = plan->arena[dt_plan_sum_arena(plan)],
         .grads_type = dt_plan_sum_type(plan),
@@ -154,6 +167,7 @@ static const struct {
     [DT_ACTION_REDUCE] = {run_reduce, offsetof(struct dt_plan_times, comm_s), true},
     [DT_ACTION_WAIT] = {run_wait, offsetof(struct dt_plan_times, comm_s), true},
     [DT_ACTION_CHECK] = {run_check, offsetof(struct dt_plan_times, update_s), true},
+    [DT_ACTION_CLIP] = {run_clip, offsetof(struct dt_plan_times, update_s), true},
     [DT_ACTION_UPDATE] = {run_update, offsetof(struct dt_plan_times, update_s), true},
     [DT_ACTION_SETTLE] = {run_settle, offsetof(struct dt_plan_times, update_s), true},
 };

@@ -15,9 +15,7 @@ struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step)
 {
     return (struct dt_scalars){
         .lr = (float)dt_schedule_lr(&s->schedule, step),
-        .momentum = (float)s->config->optim.momentum,
-        .weight_decay = (float)s->config->optim.weight_decay,
-        .nesterov = s->config->optim.nesterov,
+        .optim = dt_config_optim(s->config),
         .diff_scale = 1.0f / (float)s->global_batch_size,
         .step = (uint32_t)step,
     };

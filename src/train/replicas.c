@@ -42,15 +42,16 @@ static bool is_finite(const float *values, size_t count)
 static dt_status add_tensor(struct digest *digest, XXH3_state_t *state, struct dt_plan *plan,
                             int tensor, float *values)
 {
-    static const enum dt_arena arenas[] = {DT_ARENA_PARAMS, DT_ARENA_MOMENTUM};
     const struct dt_tensor *t = &plan->graph->tensor[tensor];
     size_t count = dt_tensor_elements(t);
-    for (size_t i = 0; i < DT_COUNT(arenas); i++) {
-        DT_TRY(dt_plan_get(plan, arenas[i], tensor, values));
+    for (enum dt_arena a = 0; a < DT_N_ARENAS; a++) {
+        if (a != DT_ARENA_PARAMS && !dt_plan_has_state(plan, a))
+            continue;
+        DT_TRY(dt_plan_get(plan, a, tensor, values));
         XXH3_64bits_update(state, values, count * sizeof *values);
         if (!digest->not_finite[0] && !is_finite(values, count))
-            snprintf(digest->not_finite, sizeof digest->not_finite, "%s of %s",
-                     arenas[i] == DT_ARENA_PARAMS ? "the value" : "the momentum", t->name);
+            snprintf(digest->not_finite, sizeof digest->not_finite, "the %s of %s",
+                     a == DT_ARENA_PARAMS ? "value" : dt_arena_name(a), t->name);
     }
     return DT_OK;
 }

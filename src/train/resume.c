@@ -303,6 +303,7 @@ static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved
     state->step = saved->step;
     state->epoch = saved->epoch;
     state->batch = saved->batch;
+    state->n_updates = saved->n_updates;
     state->n_passes = saved->n_passes;
     dt_best_adopt(state, saved);
     state->eval_due = saved->eval_due;
@@ -318,6 +319,7 @@ static dt_status load_loss_scale(struct dt_checkpoint *state, const struct dt_se
     const struct dt_loss_scale saved = state->loss_scale;
     bool dynamic = s->config->train.loss_scale == 0;
     state->loss_scale = (struct dt_loss_scale){0};
+    DT_TRY(s->backend->set_updates(s->device, state->n_updates));
     if (!dt_session_scales_loss(s))
         return DT_OK;
     if (saved.scale > 0 && dynamic)

@@ -165,7 +165,8 @@ static dt_status begin_save(struct dt_save_policy *policy, struct dt_checkpoint 
     struct dt_session *s = policy->session;
     DT_TRY(dt_replicas_compare(s, at->step, policy->last));
     dt_status status = DT_OK;
-    if (dt_session_scales_loss(s))
+    status = s->backend->get_updates(s->device, &at->n_updates);
+    if (status == DT_OK && dt_session_scales_loss(s))
         status = s->backend->get_loss_scale(s->device, &at->loss_scale);
     if (status == DT_OK)
         status = take_result(policy, true);

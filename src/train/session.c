@@ -292,6 +292,8 @@ static dt_status build_plan(struct dt_session *s, const struct dt_session_needs 
         .accumulate = s->n_passes > 1 || (narrow && config->comm.grad_dtype == DT_GRAD_FP32),
         .record = config->device.cuda_graph,
         .profile = needs->profile,
+        .optim = config->optim.name,
+        .clip = config->optim.clip_norm > 0,
         .decay_norm_bias = config->optim.decay_norm_bias,
         .max_bytes = max_bytes,
     };

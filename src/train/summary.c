@@ -110,7 +110,7 @@ static void print_memory(struct dt_text *line, const struct dt_session *s,
     add_bytes(line, "weights ",
               bytes[DT_ARENA_PARAMS] + bytes[DT_ARENA_SHADOW] + bytes[DT_ARENA_STATS], ", ");
     add_bytes(line, "gradients ", bytes[DT_ARENA_GRADS] + bytes[DT_ARENA_ACCUM], ", ");
-    add_bytes(line, "momentum ", bytes[DT_ARENA_MOMENTUM], ", ");
+    add_bytes(line, "optimizer ", bytes[DT_ARENA_MOMENTUM] + bytes[DT_ARENA_SQUARE], ", ");
     add_bytes(line, "activations ", bytes[DT_ARENA_WORK], "");
 }
 

@@ -147,6 +147,7 @@ TIED = {
     "early_stop.target": 75,
     "train.deterministic": False,
     "optim.nesterov": False,
+    "optim.clip_value": 0,
     "optim.freeze": [],
     "optim.unfreeze_epoch": 0,
     "schedule.kind": "constant",

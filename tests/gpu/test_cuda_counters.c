@@ -155,7 +155,7 @@ static void arenas_close(struct arenas *a)
 static void take_step(struct arenas *a, float gradient, float last)
 {
     const struct dt_scalars scalars = {.lr = 1};
-    const struct dt_segment segment = {0, N_PARAMS, 1, 1};
+    const struct dt_segment segment = {0, N_PARAMS, 1, 1, 0, false};
     const struct dt_update update = {.params = a->params,
                                      .momentum = a->momentum,
                                      .shadow = a->shadow,
@@ -168,7 +168,7 @@ static void take_step(struct arenas *a, float gradient, float last)
         grads[i] = i == N_PARAMS - 1 ? last : gradient;
     OK(gpu->upload(a->dev, a->grads, grads, sizeof grads));
     OK(gpu->set_scalars(a->dev, &scalars));
-    OK(gpu->check(a->dev, a->grads, DT_F32, N_PARAMS));
+    OK(gpu->check(a->dev, a->grads, DT_F32, N_PARAMS, NULL));
     OK(gpu->update(a->dev, &update));
     OK(gpu->settle(a->dev));
 }

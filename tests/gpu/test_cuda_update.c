@@ -6,8 +6,11 @@
 
 enum { N = 4096 };
 
-static const struct dt_range RANGES[] = {
-    {8, 8, 1, 1}, {32, 72, 0, 5}, {112, 0, 1, 1}, {112, 2400, 1, 0.5f}, {3000, 1000, 0, 1}};
+static const struct dt_range RANGES[] = {{8, 8, 1, 1, 0, false},
+                                         {32, 72, 0, 5, 1, false},
+                                         {112, 0, 1, 1, 2, false},
+                                         {112, 2400, 1, 0.5f, 2, false},
+                                         {3000, 1000, 0, 1, 3, false}};
 
 struct arena {
     struct array params, momentum, shadow, grads;
@@ -17,6 +20,14 @@ static struct arena arena_create(enum dt_dtype grads_type, enum dt_dtype shadow_
 {
     return (struct arena){array_random(DT_F32, N, 1), array_random(DT_F32, N, 2),
                           array_random(shadow_type, N, 3), array_random(grads_type, N, 4)};
+}
+
+static struct dt_update_memory memory_of(const struct arena *a, bool with_shadow)
+{
+    return (struct dt_update_memory){.params = a->params.memory,
+                                     .momentum = a->momentum.memory,
+                                     .shadow = with_shadow ? a->shadow.memory : NULL,
+                                     .grads = a->grads.memory};
 }
 
 static void arena_get(struct arena *a)
@@ -50,11 +61,11 @@ static void check_element(const struct arena *got, const struct arena *was, size
     int r = range_of(i);
     double w = (double)was->params.value[i], m = (double)was->momentum.value[i];
     double g = (double)was->grads.value[i] / loss_scale;
-    double momentum = (double)v->momentum;
+    double momentum = (double)v->optim.momentum;
     if (r >= 0) {
-        g += (double)RANGES[r].decay * (double)v->weight_decay * w;
+        g += (double)RANGES[r].decay * (double)v->optim.weight_decay * w;
         m = momentum * m + g;
-        w -= (double)RANGES[r].rate * (double)v->lr * (v->nesterov ? g + momentum * m : m);
+        w -= (double)RANGES[r].rate * (double)v->lr * (v->optim.nesterov ? g + momentum * m : m);
     }
     assert_value(&got->params, i, w, 1e-6);
     assert_value(&got->momentum, i, m, 1e-6);
@@ -74,12 +85,12 @@ static void check_update(enum dt_dtype grads_type, enum dt_dtype shadow_type, bo
 {
     struct arena got = arena_create(grads_type, shadow_type);
     struct arena was = arena_create(grads_type, shadow_type);
-    const struct dt_scale_state state = {.scale = loss_scale};
+    const struct dt_scale_state state = {.scale = loss_scale, .clip = 1};
+    const struct dt_update_memory memory = memory_of(&got, with_shadow);
     struct dt_step_values *step = struct_create(values, sizeof *values);
     struct dt_scale_state *scale = struct_create(&state, sizeof state);
-    CUDA(dt_kernel_update(stream, got.params.memory, got.momentum.memory,
-                          with_shadow ? got.shadow.memory : NULL, shadow_type, got.grads.memory,
-                          grads_type, RANGES, (int)DT_COUNT(RANGES), step, scale));
+    CUDA(dt_kernel_update(stream, DT_OPTIM_SGD, &memory, shadow_type, grads_type, RANGES,
+                          (int)DT_COUNT(RANGES), step, scale));
     arena_get(&got);
     for (size_t i = 0; i < N; i++)
         check_element(&got, &was, i, values, (double)loss_scale, with_shadow);
@@ -92,9 +103,10 @@ static void check_update(enum dt_dtype grads_type, enum dt_dtype shadow_type, bo
 static void test_update(void **state)
 {
     (void)state;
-    const struct dt_step_values plain = {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f};
+    const struct dt_step_values plain = {.lr = 0.1f,
+                                         .optim = {.momentum = 0.9f, .weight_decay = 0.01f}};
     struct dt_step_values nesterov = plain;
-    nesterov.nesterov = 1;
+    nesterov.optim.nesterov = true;
     for (size_t g = 0; g < DT_COUNT(TYPES); g++)
         for (size_t s = 0; s < DT_COUNT(TYPES); s++) {
             check_update(TYPES[g], TYPES[s], true, 1, &plain);
@@ -108,14 +120,14 @@ static void test_update_left_out(void **state)
 {
     (void)state;
     const struct dt_step_values values = {.lr = 0.1f};
-    const struct dt_scale_state found = {.scale = 2, .found = 1};
+    const struct dt_scale_state found = {.scale = 2, .found = 1, .clip = 1};
     struct arena got = arena_create(DT_F16, DT_F16), was = arena_create(DT_F16, DT_F16);
     struct dt_step_values *step = struct_create(&values, sizeof values);
     struct dt_scale_state *scale = struct_create(&found, sizeof found);
-    CUDA(dt_kernel_update(stream, got.params.memory, got.momentum.memory, got.shadow.memory, DT_F16,
-                          got.grads.memory, DT_F16, RANGES, (int)DT_COUNT(RANGES), step, scale));
-    CUDA(dt_kernel_update(stream, got.params.memory, got.momentum.memory, got.shadow.memory, DT_F16,
-                          got.grads.memory, DT_F16, RANGES, 0, step, scale));
+    const struct dt_update_memory memory = memory_of(&got, true);
+    CUDA(dt_kernel_update(stream, DT_OPTIM_SGD, &memory, DT_F16, DT_F16, RANGES,
+                          (int)DT_COUNT(RANGES), step, scale));
+    CUDA(dt_kernel_update(stream, DT_OPTIM_SGD, &memory, DT_F16, DT_F16, RANGES, 0, step, scale));
     arena_get(&got);
     assert_memory_equal(got.params.value, was.params.value, N * sizeof(float));
     assert_memory_equal(got.momentum.value, was.momentum.value, N * sizeof(float));
@@ -129,12 +141,13 @@ static void test_update_left_out(void **state)
 static void test_update_refuses(void **state)
 {
     (void)state;
-    const struct dt_range odd = {0, 12, 1, 1};
+    const struct dt_range odd = {0, 12, 1, 1, 0, false};
+    const struct dt_update_memory none = {0};
     static const struct dt_range many[DT_MAX_RANGES + 1];
     assert_int_equal(
-        dt_kernel_update(stream, NULL, NULL, NULL, DT_F32, NULL, DT_F32, &odd, 1, NULL, NULL),
+        dt_kernel_update(stream, DT_OPTIM_SGD, &none, DT_F32, DT_F32, &odd, 1, NULL, NULL),
         cudaErrorInvalidValue);
-    assert_int_equal(dt_kernel_update(stream, NULL, NULL, NULL, DT_F32, NULL, DT_F32, many,
+    assert_int_equal(dt_kernel_update(stream, DT_OPTIM_SGD, &none, DT_F32, DT_F32, many,
                                       DT_MAX_RANGES + 1, NULL, NULL),
                      cudaErrorInvalidValue);
 }
@@ -248,12 +261,15 @@ static void test_set_step(void **state)
 {
     (void)state;
     const struct dt_step_values zero = {0};
+    const struct dt_scale_state one = {.n_updates = 1};
+    struct dt_scale_state *scale = struct_create(&one, sizeof one);
     struct dt_step_values *step = struct_create(&zero, sizeof zero), got[3];
-    struct dt_step_values values = {.lr = 0.5f, .nesterov = 1, .step = 7, .first_row = 9};
+    struct dt_step_values values = {
+        .lr = 0.5f, .optim = {.momentum = 0.5f, .beta2 = 0.75f}, .step = 7, .first_row = 9};
     struct dt_step_values *copies = struct_create(got, sizeof got);
     for (uint32_t i = 0; i < 3; i++) {
         values.step = 7 + i;
-        CUDA(dt_kernel_set_step(stream, step, &values));
+        CUDA(dt_kernel_set_step(stream, step, &values, scale));
         CUDA(cudaMemcpyAsync(&copies[i], step, sizeof *step, cudaMemcpyDeviceToDevice, stream));
     }
     values = zero;
@@ -261,8 +277,10 @@ static void test_set_step(void **state)
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(got[i].step, 7 + i);
         assert_int_equal(got[i].first_row, 9);
-        assert_true(got[i].lr == 0.5f && got[i].nesterov == 1);
+        assert_true(got[i].lr == 0.5f && got[i].optim.momentum == 0.5f);
+        assert_true(got[i].unbias1 == 1 / 0.75 && got[i].unbias2 == 1 / sqrt(1 - 0.5625));
     }
+    CUDA(cudaFree(scale));
     CUDA(cudaFree(step));
     CUDA(cudaFree(copies));
 }

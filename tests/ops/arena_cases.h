@@ -3,10 +3,12 @@
 #define DTRAIN_TESTS_ARENA_CASES_H
 
 #include "op_cases.h"
+#include "optim.h"
 
-enum { PARAMS, MOMENTUM, GRADS, SHADOW, N_ARENAS };
+enum { PARAMS, MOMENTUM, SQUARE, GRADS, SHADOW, N_ARENAS };
 
-static const char *const arena_names[N_ARENAS] = {"params", "momentum", "grads", "shadow"};
+static const char *const arena_names[N_ARENAS] = {"params", "momentum", "square", "grads",
+                                                  "shadow"};
 
 struct arenas {
     struct dt_graph *g;
@@ -16,7 +18,11 @@ struct arenas {
     float *host[N_ARENAS]; /* what they should hold; of the shadow nothing */
     void *block[N_ARENAS]; /* shadow: NULL in fp32 */
     size_t block_bytes[N_ARENAS];
+    double *norms; /* on the device */
+    int t;         /* updates */
 };
+
+enum { NORMS_BYTES = 4096 };
 
 static enum dt_dtype arena_type(const struct arenas *a, int i)
 {
@@ -43,6 +49,8 @@ static void arenas_close(struct arenas *a)
             a->rig.backend->free(a->rig.dev, a->block[i], a->block_bytes[i]);
         free(a->host[i]);
     }
+    if (a->norms)
+        a->rig.backend->free(a->rig.dev, a->norms, NORMS_BYTES);
     if (a->rig.backend)
         rig_close(&a->rig);
     dt_graph_destroy(a->g);
@@ -92,12 +100,15 @@ static dt_status arenas_open(struct arenas *a, struct suite *suite, size_t count
     rig_add_readers(a->g);
     DT_TRY(dt_graph_check(a->g));
     DT_TRY(rig_open(&a->rig, suite->backend, &suite->options, a->g, NULL));
+    void *norms;
+    DT_TRY(suite->backend->alloc(a->rig.dev, &norms, NORMS_BYTES));
+    a->norms = norms;
     for (int i = 0; i < (a->type == DT_F32 ? SHADOW : N_ARENAS); i++) {
         struct dt_rng rng;
         dt_rng_init(&rng, 7, DT_RNG_SYNTHETIC, 0, (uint32_t)i);
         DT_TRY(DT_NEW(a->host[i], count));
         for (size_t j = 0; j < count; j++) {
-            double value = 2 * dt_rng_uniform(&rng) - 1;
+            double value = (i == SQUARE ? 1 : 2) * dt_rng_uniform(&rng) - (i == SQUARE ? 0 : 1);
             a->host[i][j] =
                 (float)(arena_type(a, i) == DT_F32 ? value : round_to(precision, value));
         }
@@ -107,7 +118,7 @@ static dt_status arenas_open(struct arenas *a, struct suite *suite, size_t count
     return DT_OK;
 }
 
-/* params, momentum and grads against the host copies. */
+/* params, states and grads against the host copies. */
 static dt_status arenas_check(struct arenas *a, double bound)
 {
     for (int i = 0; i < SHADOW; i++) {
@@ -115,7 +126,7 @@ static dt_status arenas_check(struct arenas *a, double bound)
         dt_status status = arena_download(a, i, &got);
         for (size_t j = 0; status == DT_OK && j < a->count; j++) {
             double want = (double)a->host[i][j];
-            if (!(fabs((double)got[j] - want) <= bound))
+            if (!(fabs((double)got[j] - want) <= bound * fmax(1, fabs(want))))
                 status = DT_ERROR(DT_ERR_NUMERICAL, "%s[%zu] is %.9g, should be %.9g",
                                   arena_names[i], j, (double)got[j], want);
         }
@@ -125,10 +136,11 @@ static dt_status arenas_check(struct arenas *a, double bound)
     return DT_OK;
 }
 
-/* Starts and ends anywhere between vectors, gaps between; the last one is for the threads. */
+/* Starts and ends anywhere between vectors, gaps between; the last one is for the threads and has
+ * several tiles. */
 static const struct dt_segment arena_segments[] = {
-    {0, 32, 1, 1},   {48, 16, 0, 3},         {64, 16, 1, 1},
-    {96, 976, 0, 1}, {1088, 64 * 33, 1, 10}, {3200, 40000, 1, 1},
+    {0, 32, 1, 1, 0, true},    {48, 16, 0, 3, 1, false},        {64, 16, 1, 1, 2, true},
+    {96, 976, 0, 1, 3, false}, {1088, 64 * 33, 1, 10, 4, true}, {3200, 40000, 1, 1, 5, true},
 };
 
 static bool in_segment(size_t j)
@@ -161,27 +173,58 @@ out:
     return status;
 }
 
-static void update_on_host(struct arenas *a, const struct dt_scalars *s, double loss_scale)
+/* With gradients times `factor`; has the device's rounding of states between steps. */
+static dt_status update_on_host(struct arenas *a, enum dt_optim optim, const struct dt_scalars *s,
+                                double factor)
 {
+    double *values[GRADS + 1] = {NULL};
+    dt_status status = DT_OK;
+    a->t++;
+    for (int k = 0; k <= GRADS; k++) {
+        DT_TRY_OUT(DT_NEW(values[k], a->count));
+        for (size_t j = 0; j < a->count; j++)
+            values[k][j] = (double)a->host[k][j] * (k == GRADS ? factor : 1);
+    }
+    for (size_t j = 0; j < a->count && s->optim.clip_value > 0; j++)
+        values[GRADS][j] =
+            fmin(fmax(values[GRADS][j], -(double)s->optim.clip_value), (double)s->optim.clip_value);
     for (size_t i = 0; i < DT_COUNT(arena_segments); i++) {
         const struct dt_segment *segment = &arena_segments[i];
-        for (size_t j = segment->first; j < segment->first + segment->count; j++) {
-            double w = (double)a->host[PARAMS][j];
-            double g = (double)a->host[GRADS][j] / loss_scale +
-                       (double)segment->decay * (double)s->weight_decay * w;
-            double m = (double)s->momentum * (double)a->host[MOMENTUM][j] + g;
-            a->host[MOMENTUM][j] = (float)m;
-            double step = s->nesterov ? g + (double)s->momentum * m : m;
-            a->host[PARAMS][j] = (float)(w - (double)segment->rate * (double)s->lr * step);
-        }
+        const struct optim_case c = {.w = values[PARAMS] + segment->first,
+                                     .m = values[MOMENTUM] + segment->first,
+                                     .v = values[SQUARE] + segment->first,
+                                     .g = values[GRADS] + segment->first,
+                                     .n = segment->count,
+                                     .lr = (double)s->lr * (double)segment->rate,
+                                     .decay =
+                                         (double)s->optim.weight_decay * (double)segment->decay,
+                                     .momentum = (double)s->optim.momentum,
+                                     .beta2 = (double)s->optim.beta2,
+                                     .eps = (double)s->optim.eps,
+                                     .trust = (double)s->optim.trust,
+                                     .nesterov = s->optim.nesterov,
+                                     .has_trust = segment->has_trust,
+                                     .t = a->t};
+        references[optim].update(&c);
     }
+    for (int k = 0; k < GRADS; k++)
+        for (size_t j = 0; j < a->count; j++)
+            a->host[k][j] = (float)values[k][j];
+out:
+    for (int k = 0; k <= GRADS; k++)
+        free(values[k]);
+    return status;
 }
 
-static dt_status update_on_device(struct suite *suite, struct arenas *a, const struct dt_scalars *s)
+static dt_status update_on_device(struct suite *suite, struct arenas *a, enum dt_optim optim,
+                                  const struct dt_scalars *s)
 {
     const struct dt_update update = {
+        .optim = optim,
         .params = arena_at(a, PARAMS, 0),
         .momentum = arena_at(a, MOMENTUM, 0),
+        .square = dt_optim_has_square(optim) ? arena_at(a, SQUARE, 0) : NULL,
+        .norms = a->norms,
         .shadow = arena_at(a, SHADOW, 0),
         .grads = arena_at(a, GRADS, 0),
         .grads_type = a->type,
@@ -192,18 +235,53 @@ static dt_status update_on_device(struct suite *suite, struct arenas *a, const s
     return suite->backend->update(a->rig.dev, &update);
 }
 
-static dt_status run_update(struct suite *suite, struct arenas *a, bool nesterov)
+static struct dt_scalars scalars_of(enum dt_optim optim)
 {
-    struct dt_scalars s = {
-        .lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .nesterov = nesterov};
+    return (struct dt_scalars){.lr = 0.1f,
+                               .optim = {.momentum = 0.9f,
+                                         .beta2 = (float)references[optim].beta2,
+                                         .eps = (float)references[optim].eps,
+                                         .weight_decay = 0.01f,
+                                         .trust = 0.02f}};
+}
+
+static dt_status run_update(struct suite *suite, struct arenas *a, enum dt_optim optim,
+                            struct dt_scalars s)
+{
     for (int step = 0; step < 3; step++) {
-        DT_TRY(update_on_device(suite, a, &s));
-        update_on_host(a, &s, 1);
+        DT_TRY(update_on_device(suite, a, optim, &s));
+        DT_TRY(suite->backend->settle(a->rig.dev));
+        DT_TRY(update_on_host(a, optim, &s, 1));
         s.lr /= 2;
     }
-    DT_TRY(arenas_check(a, 1e-5));
+    DT_TRY(arenas_check(a, 3e-6));
     DT_TRY(check_shadow(a, suite->options.precision, true));
     return DT_OK;
+}
+
+/* Gradients are limited without the loss scale; a limit that none reaches changes nothing. */
+static dt_status run_clip(struct suite *suite, struct arenas *a, float clip_norm)
+{
+    const struct dt_backend *backend = suite->backend;
+    const bool scales = suite->options.precision == DT_PRECISION_FP16;
+    const struct dt_loss_scale scale = {.scale = 8};
+    struct dt_scalars s = scalars_of(DT_OPTIM_SGD);
+    double sum = 0, factor = scales ? 0.125 : 1;
+    s.optim.clip_norm = clip_norm;
+    if (scales)
+        DT_TRY(backend->set_loss_scale(a->rig.dev, &scale));
+    for (size_t j = 0; j < a->count; j++)
+        sum += (double)a->host[GRADS][j] * (double)a->host[GRADS][j] * factor * factor;
+    DT_TRY(backend->set_scalars(a->rig.dev, &s));
+    DT_TRY(backend->check(a->rig.dev, arena_at(a, GRADS, 0), a->type, a->count, a->norms));
+    DT_TRY(backend->clip(a->rig.dev, a->norms, dt_tiles(a->count)));
+    DT_TRY(update_on_device(suite, a, DT_OPTIM_SGD, &s));
+    DT_TRY(backend->settle(a->rig.dev));
+    DT_TRY(update_on_host(a, DT_OPTIM_SGD, &s,
+                          factor * fmin(1, (double)clip_norm / (sqrt(sum) + 1e-6))));
+    DT_TRY(update_on_device(suite, a, DT_OPTIM_SGD, &s)); /* the next step is not clipped */
+    DT_TRY(update_on_host(a, DT_OPTIM_SGD, &s, factor));
+    return arenas_check(a, 3e-6);
 }
 
 static dt_status run_accumulate(struct suite *suite, struct arenas *a)
@@ -254,9 +332,10 @@ static dt_status take_step(struct suite *suite, struct arenas *a, const struct d
 {
     size_t half = a->count / 32 * 16; /* checked in two pieces: what was found stays found */
     const struct dt_backend *backend = suite->backend;
-    DT_TRY(backend->check(a->rig.dev, arena_at(a, GRADS, 0), a->type, half));
-    DT_TRY(backend->check(a->rig.dev, arena_at(a, GRADS, half), a->type, a->count - half));
-    DT_TRY(update_on_device(suite, a, s));
+    DT_TRY(backend->check(a->rig.dev, arena_at(a, GRADS, 0), a->type, half, NULL));
+    DT_TRY(
+        backend->check(a->rig.dev, arena_at(a, GRADS, half), a->type, a->count - half, a->norms));
+    DT_TRY(update_on_device(suite, a, DT_OPTIM_ADAMW, s));
     return backend->settle(a->rig.dev);
 }
 
@@ -264,11 +343,12 @@ static dt_status take_step(struct suite *suite, struct arenas *a, const struct d
  */
 static dt_status run_overflow(struct suite *suite, struct arenas *a)
 {
-    const struct dt_scalars s = {.lr = 0.1f, .momentum = 0.9f};
+    const struct dt_scalars s = scalars_of(DT_OPTIM_ADAMW);
     const size_t places[] = {0, 7, 4099, a->count - 1};
     const float values[] = {INFINITY, NAN, -INFINITY, NAN};
     const bool scales = suite->options.precision == DT_PRECISION_FP16;
     const struct dt_loss_scale start = {.scale = 8, .n_clean = 5};
+    int64_t n_updates;
     if (scales)
         DT_TRY(suite->backend->set_loss_scale(a->rig.dev, &start));
     for (size_t i = 0; i < DT_COUNT(places); i++) {
@@ -285,21 +365,42 @@ static dt_status run_overflow(struct suite *suite, struct arenas *a)
     DT_TRY(check_skipped(suite, a, DT_COUNT(places), DT_COUNT(places)));
     DT_TRY(check_skipped(suite, a, 0, 0));
     DT_TRY(take_step(suite, a, &s));
-    update_on_host(a, &s, scales ? 0.5 : 1);
-    DT_TRY(arenas_check(a, 1e-5));
+    DT_TRY(update_on_host(a, DT_OPTIM_ADAMW, &s, scales ? 2 : 1)); /* as the first update */
+    DT_TRY(arenas_check(a, 3e-6));
+    DT_TRY(suite->backend->get_updates(a->rig.dev, &n_updates));
+    if (n_updates != 1)
+        DT_FAIL(DT_ERR_NUMERICAL, "%lld updates, should be 1", (long long)n_updates);
     DT_TRY(check_scale(suite, a, 0.5, 1));
     return check_skipped(suite, a, 0, 0);
 }
 
 static void test_update(void **state)
 {
-    for (int nesterov = 0; nesterov < 2; nesterov++) {
+    for (enum dt_optim optim = 0; optim < DT_COUNT(references); optim++) {
+        for (int variant = 0; variant < (optim == DT_OPTIM_SGD ? 3 : 1); variant++) {
+            struct arenas a;
+            struct dt_scalars s = scalars_of(optim);
+            s.optim.nesterov = variant == 1;
+            s.optim.clip_value = variant == 2 ? 0.5f : 0;
+            dt_status status = arenas_open(&a, *state, 43216);
+            if (status == DT_OK)
+                status = run_update(*state, &a, optim, s);
+            arenas_close(&a);
+            report(*state, references[optim].name, status);
+        }
+    }
+}
+
+static void test_clip(void **state)
+{
+    static const float limits[] = {1, 1e6f};
+    for (size_t i = 0; i < DT_COUNT(limits); i++) {
         struct arenas a;
         dt_status status = arenas_open(&a, *state, 43216);
         if (status == DT_OK)
-            status = run_update(*state, &a, nesterov);
+            status = run_clip(*state, &a, limits[i]);
         arenas_close(&a);
-        report(*state, nesterov ? "update, Nesterov" : "update", status);
+        report(*state, "clip_norm", status);
     }
 }
 

@@ -241,7 +241,7 @@ static void check_steps(const struct dt_plan *plan)
     const struct dt_graph *g = plan->graph;
     bool *written = calloc((size_t)g->n_tensors, sizeof(bool));
     /* Per bucket: 0 open, 1 accumulated, 2 reduced, 3 waited, 4 checked, 5 updated. */
-    int state[512] = {0}, n_checked = 0, n_settled = 0;
+    int state[512] = {0}, n_checked = 0, n_clipped = 0, n_settled = 0;
     bool many = plan->options.n_ranks > 1;
     int ready = many ? 3 : plan->options.accumulate ? 1 : 0;
     size_t grad_bytes = dt_dtype_bytes(plan->grads_type);
@@ -283,9 +283,14 @@ static void check_steps(const struct dt_plan *plan)
             state[b] = 4;
             n_checked++;
             break;
+        case DT_ACTION_CLIP:
+            assert_true(plan->options.clip && n_clipped++ == 0);
+            assert_int_equal(n_checked, plan->n_buckets);
+            break;
         case DT_ACTION_UPDATE:
             assert_int_equal(state[b], 4);
             assert_int_equal(n_checked, plan->n_buckets); /* all before the first */
+            assert_int_equal(n_clipped, plan->options.clip);
             state[b] = 5;
             break;
         case DT_ACTION_SETTLE:

@@ -132,8 +132,9 @@ static dt_status queue_update(struct dt_device *dev, const struct dt_update *upd
 }
 
 static dt_status queue_check(struct dt_device *dev, const void *grads, enum dt_dtype type,
-                             size_t count)
+                             size_t count, double *norms)
 {
+    (void)norms;
     (void)dev;
     (void)grads;
     (void)type;

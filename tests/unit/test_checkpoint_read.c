@@ -352,7 +352,7 @@ static void test_state_is_strict(void **state)
         {"\"batch\": 7", "\"batch\": 7.5"},
         {"\"batch\": 7", "\"batch\": 2147483648"},
         {"\"origin\": \"run step 5\"", "\"origin\": 5"},
-        {"\"format\": 4", "\"format\": 3"},
+        {"\"format\": 5", "\"format\": 4"},
         {"\"eval_due\": true", "\"eval_due\": 1"},
         {"\"value\": 12.625", "\"value\": null"},
         {"\"model\": \"hand\"", "\"model\": 5"},

@@ -55,8 +55,8 @@ static const struct {
     {"{\"lr\": 3}", 1, "lr", "did you mean schedule.lr?"},
     {"{\"train\": {\"lr\": 0.1}}", 1, "train.lr", "did you mean schedule.lr?"},
     {"{\"train.epochs\": 3}", 1, "train.epochs", "nested objects instead of a dot"},
-    {"{\"optim\": {\"betas\": [1]}}", 1, "optim.betas",
-     "optim has the keys momentum, weight_decay"},
+    {"{\"optim\": {\"betas\": [1]}}", 1, "optim.betas", "did you mean optim.beta2?"},
+    {"{\"optim\": {\"slots\": 2}}", 1, "optim.slots", "optim has the keys name, momentum"},
     {"{\"comments\": \"x\"}", 1, "comments", "unknown key"},
     {"{\"model\": {\"name\": \"tiny\", \"\": 1}}", 1, "model.", "unknown key"},
     /* Wrong type. */

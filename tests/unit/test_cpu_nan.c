@@ -155,7 +155,7 @@ static void test_bn_training(void **state)
  * are fine, and the step after a skipped one counts. */
 static void check_one_value(struct rig *rig, float *grads, size_t count, size_t at, float value)
 {
-    const struct dt_segment segment = {0, 1, 1, 1};
+    const struct dt_segment segment = {.count = 1, .decay = 1, .rate = 1};
     const struct dt_scalars scalars = {.lr = 1};
     float w = 3, m = 0, g = 1;
     const struct dt_update update = {.params = &w,
@@ -167,9 +167,9 @@ static void check_one_value(struct rig *rig, float *grads, size_t count, size_t 
     float was = grads[at];
     grads[at] = value;
     OK(dt_backend_cpu.set_scalars(rig->dev, &scalars));
-    OK(dt_backend_cpu.check(rig->dev, grads, DT_F32, count));
+    OK(dt_backend_cpu.check(rig->dev, grads, DT_F32, count, NULL));
     grads[at] = was;
-    OK(dt_backend_cpu.check(rig->dev, grads, DT_F32, count)); /* forgets nothing */
+    OK(dt_backend_cpu.check(rig->dev, grads, DT_F32, count, NULL)); /* forgets nothing */
     OK(dt_backend_cpu.update(rig->dev, &update));
     assert_true(w == (isfinite(value) ? 2 : 3));
     assert_true(m == (isfinite(value) ? 1 : 0));
@@ -213,7 +213,7 @@ static void test_in_a_row(void **state)
     for (const char *step = steps; *step; step++) {
         struct dt_counters counters;
         if (*step != '|') {
-            OK(dt_backend_cpu.check(rig.dev, *step == 'x' ? bad : good, DT_F32, 16));
+            OK(dt_backend_cpu.check(rig.dev, *step == 'x' ? bad : good, DT_F32, 16, NULL));
             OK(dt_backend_cpu.settle(rig.dev));
             continue;
         }

@@ -19,7 +19,10 @@ static size_t make_segments(struct dt_segment *segments, int n)
 {
     size_t at = 8;
     for (int i = 0; i < n; i++) {
-        segments[i] = (struct dt_segment){at, 8 * (size_t)(i % 6), i % 2 ? 1.0f : 0.0f, (float)i};
+        segments[i] = (struct dt_segment){.first = at,
+                                          .count = 8 * (size_t)(i % 6),
+                                          .decay = i % 2 ? 1.0f : 0.0f,
+                                          .rate = (float)i};
         at += segments[i].count + 8 * (size_t)(i % 3);
     }
     assert_true(at <= MAX_ELEMENTS);
@@ -88,23 +91,25 @@ static void test_large(void **state)
 {
     (void)state;
     /* 17 G elements: the numbers of groups need 31 bits, those of elements more than 32. */
-    const struct dt_range ranges[] = {{1ull << 34, 1ull << 33, 1, 1},
-                                      {1ull << 33, 1ull << 33, 0, 1}};
+    const struct dt_range ranges[] = {{1ull << 34, 1ull << 33, 1, 1, 0, false},
+                                      {1ull << 33, 1ull << 33, 0, 1, 0, false}};
     struct dt_range_table table;
     assert_true(dt_range_table_fill(&table, ranges, 2));
     assert_true(table.n_groups == 1u << 31);
     assert_int_equal(dt_range_table_find(&table, (1u << 30) - 1), 0);
     assert_int_equal(dt_range_table_find(&table, 1u << 30), 1);
     assert_int_equal(dt_range_table_find(&table, (1u << 31) - 1), 1);
-    const struct dt_range too_many = {0, 1ull << 36, 1, 1};
+    const struct dt_range too_many = {0, 1ull << 36, 1, 1, 0, false};
     assert_false(dt_range_table_fill(&table, &too_many, 1));
 }
 
 static void test_refuses(void **state)
 {
     (void)state;
-    const struct dt_segment odd[] = {{0, 8, 1, 1}, {8, 12, 1, 1}}, shifted = {4, 8, 1, 1};
-    const struct dt_range odd_range = {0, 12, 1, 1}, many[DT_MAX_RANGES + 1] = {{0, 0, 0, 0}};
+    const struct dt_segment odd[] = {{0, 8, 1, 1, 0, false}, {8, 12, 1, 1, 1, false}},
+                            shifted = {4, 8, 1, 1, 0, false};
+    const struct dt_range odd_range = {0, 12, 1, 1, 0, false},
+                          many[DT_MAX_RANGES + 1] = {{.first = 0}};
     struct dt_range ranges[DT_MAX_RANGES];
     struct dt_range_table table;
     int n_ranges, next = 0;

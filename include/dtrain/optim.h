@@ -1,0 +1,247 @@
+/* Optimizers: their list, and their arithmetic for one element, which the CPU backend and the CUDA
+ * kernels share. Plain C that nvcc compiles too.
+ *
+ * To add one, add a row and its two functions here, and its reference in tests/ops/optim.h. */
+#ifndef DTRAIN_OPTIM_H
+#define DTRAIN_OPTIM_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define DT_OPTIM_FUNCTION static __host__ __device__ inline
+#else
+#define DT_OPTIM_FUNCTION static inline
+#endif
+
+/* What scales a tensor's learning rate: nothing; its norm / the norm of its gradient; its norm /
+ * the norm of the direction. Only tensors that weight decay applies to by default (not batch norm
+ * and bias) are scaled. */
+enum dt_trust { DT_TRUST_NONE, DT_TRUST_GRADIENT, DT_TRUST_DIRECTION };
+
+/* X(NAME, name, whether it keeps the mean square of the gradient beside the momentum, trust,
+ * default of beta2, of epsilon). With g the gradient, w the parameter, d weight decay, t the number
+ * of updates, u the direction, w -= lr * u: sgd      m = momentum m + (g + d w);  u = m, Nesterov:
+ * g + d w + momentum m (PyTorch's SGD) lars     m = momentum m + lr r (g + d w);  w -= m;  r =
+ * trust |w| / (|g| + d |w| + eps) (You, Gitman, Ginsburg 2017, as in MLPerf: the learning rate is
+ * inside the momentum) lamb     as adamw, w -= lr r u;  r = |w| / |u| (You et al. 2019, as in timm
+ * and Apex; theirs also need optim.clip_norm 1) adamw    m = momentum m + (1 - momentum) g;  v =
+ * beta2 v + (1 - beta2) g^2; u = m / (1 - momentum^t) / (sqrt(v / (1 - beta2^t)) + eps) + d w
+ *            (Loshchilov, Hutter 2017; PyTorch's AdamW)
+ *   adam     the same with g + d w for g and without d w at the end (PyTorch's Adam)
+ * r is 1 where a norm is 0. */
+#define DT_OPTIM_LIST(X)                                 \
+    X(SGD, sgd, false, DT_TRUST_NONE, 0, 0)              \
+    X(LARS, lars, false, DT_TRUST_GRADIENT, 0, 0)        \
+    X(LAMB, lamb, true, DT_TRUST_DIRECTION, 0.999, 1e-6) \
+    X(ADAMW, adamw, true, DT_TRUST_NONE, 0.999, 1e-8)    \
+    X(ADAM, adam, true, DT_TRUST_NONE, 0.999, 1e-8)
+
+enum dt_optim {
+#define DT_OPTIM_VALUE(NAME, ...) DT_OPTIM_##NAME,
+    DT_OPTIM_LIST(DT_OPTIM_VALUE)
+#undef DT_OPTIM_VALUE
+};
+#define DT_OPTIM_ONE(...) +1
+enum { DT_N_OPTIMS = DT_OPTIM_LIST(DT_OPTIM_ONE) };
+#undef DT_OPTIM_ONE
+
+/* What does not change during a run. */
+struct dt_optim_options {
+    float momentum, beta2, eps;
+    float weight_decay;
+    float trust;      /* lars: factor on the ratio of the norms */
+    float clip_norm;  /* longest gradient of all parameters together, 0 = no limit */
+    float clip_value; /* largest gradient of an element, 0 = no limit */
+    bool nesterov;    /* sgd */
+};
+
+/* The factors of one tensor's update. */
+struct dt_optim_step {
+    float inner, outer; /* on the gradient that enters the momentum (lars), on the direction */
+    float decay, momentum, beta2, eps;
+    float unbias1, unbias2; /* 1 / (1 - momentum^t), 1 / sqrt(1 - beta2^t) */
+    bool nesterov;
+};
+
+/* --- advance: the states after a gradient. direction: what is subtracted from w, without `outer`;
+ * of the states after it, so it may be computed again. --- */
+
+DT_OPTIM_FUNCTION void dt_advance_sgd(float w, float g, float *m, float *v,
+                                      const struct dt_optim_step *s)
+{
+    (void)v;
+    *m = s->momentum * *m + (g + s->decay * w);
+}
+
+DT_OPTIM_FUNCTION float dt_direction_sgd(float w, float g, float m, float v,
+                                         const struct dt_optim_step *s)
+{
+    (void)v;
+    return s->nesterov ? g + s->decay * w + s->momentum * m : m;
+}
+
+DT_OPTIM_FUNCTION void dt_advance_lars(float w, float g, float *m, float *v,
+                                       const struct dt_optim_step *s)
+{
+    (void)v;
+    *m = s->momentum * *m + s->inner * (g + s->decay * w);
+}
+
+DT_OPTIM_FUNCTION float dt_direction_lars(float w, float g, float m, float v,
+                                          const struct dt_optim_step *s)
+{
+    (void)w, (void)g, (void)v, (void)s;
+    return m;
+}
+
+DT_OPTIM_FUNCTION void dt_advance_adamw(float w, float g, float *m, float *v,
+                                        const struct dt_optim_step *s)
+{
+    (void)w;
+    *m = s->momentum * *m + (1 - s->momentum) * g;
+    *v = s->beta2 * *v + (1 - s->beta2) * g * g;
+}
+
+DT_OPTIM_FUNCTION float dt_direction_adam(float w, float g, float m, float v,
+                                          const struct dt_optim_step *s)
+{
+    (void)w, (void)g;
+    return m * s->unbias1 / (sqrtf(v) * s->unbias2 + s->eps);
+}
+
+DT_OPTIM_FUNCTION float dt_direction_adamw(float w, float g, float m, float v,
+                                           const struct dt_optim_step *s)
+{
+    return dt_direction_adam(w, g, m, v, s) + s->decay * w;
+}
+
+DT_OPTIM_FUNCTION void dt_advance_adam(float w, float g, float *m, float *v,
+                                       const struct dt_optim_step *s)
+{
+    dt_advance_adamw(w, g + s->decay * w, m, v, s);
+}
+
+/* lamb differs in the trust ratio only. */
+#define dt_advance_lamb   dt_advance_adamw
+#define dt_direction_lamb dt_direction_adamw
+
+/* --- The table --- */
+
+DT_OPTIM_FUNCTION void dt_optim_advance(enum dt_optim optim, float w, float g, float *m, float *v,
+                                        const struct dt_optim_step *s)
+{
+    switch (optim) {
+#define DT_OPTIM_CASE(NAME, name, ...)    \
+    case DT_OPTIM_##NAME:                 \
+        dt_advance_##name(w, g, m, v, s); \
+        break;
+        DT_OPTIM_LIST(DT_OPTIM_CASE)
+#undef DT_OPTIM_CASE
+    }
+}
+
+DT_OPTIM_FUNCTION float dt_optim_direction(enum dt_optim optim, float w, float g, float m, float v,
+                                           const struct dt_optim_step *s)
+{
+    switch (optim) {
+#define DT_OPTIM_CASE(NAME, name, ...) \
+    case DT_OPTIM_##NAME:              \
+        return dt_direction_##name(w, g, m, v, s);
+        DT_OPTIM_LIST(DT_OPTIM_CASE)
+#undef DT_OPTIM_CASE
+    }
+    return 0;
+}
+
+DT_OPTIM_FUNCTION bool dt_optim_has_square(enum dt_optim optim)
+{
+    switch (optim) {
+#define DT_OPTIM_CASE(NAME, name, square, ...) \
+    case DT_OPTIM_##NAME:                      \
+        return square;
+        DT_OPTIM_LIST(DT_OPTIM_CASE)
+#undef DT_OPTIM_CASE
+    }
+    return false;
+}
+
+DT_OPTIM_FUNCTION enum dt_trust dt_optim_trust(enum dt_optim optim)
+{
+    switch (optim) {
+#define DT_OPTIM_CASE(NAME, name, square, trust, ...) \
+    case DT_OPTIM_##NAME:                             \
+        return trust;
+        DT_OPTIM_LIST(DT_OPTIM_CASE)
+#undef DT_OPTIM_CASE
+    }
+    return DT_TRUST_NONE;
+}
+
+/* --- Shared rules --- */
+
+/* Norms are summed in pieces of a segment or bucket, which do not depend on the device. */
+enum { DT_TILE = 8192 };
+DT_OPTIM_FUNCTION int dt_tiles(size_t count)
+{
+    return (int)((count + DT_TILE - 1) / DT_TILE);
+}
+
+/* A gradient as it enters the update: without the loss scale, clipped. */
+DT_OPTIM_FUNCTION float dt_optim_gradient(float g, float scale, float clip_value)
+{
+    g *= scale;
+    if (clip_value > 0)
+        g = g > clip_value ? clip_value : g < -clip_value ? -clip_value : g;
+    return g;
+}
+
+/* The factor on all gradients whose norm is `norm` (PyTorch's clip_grad_norm_). */
+DT_OPTIM_FUNCTION float dt_optim_clip(double norm, float clip_norm)
+{
+    const double factor = (double)clip_norm / (norm + 1e-6);
+    return factor < 1 ? (float)factor : 1.0f;
+}
+
+/* The learning-rate factor of a tensor, from its squared norm and that of the gradient or
+ * direction. */
+DT_OPTIM_FUNCTION float dt_optim_ratio(enum dt_optim optim, double w2, double x2, float decay,
+                                       const struct dt_optim_options *o)
+{
+    const double w = sqrt(w2), x = sqrt(x2);
+    if (!(w > 0) || !(x > 0))
+        return 1;
+    if (dt_optim_trust(optim) == DT_TRUST_GRADIENT)
+        return (float)((double)o->trust * w / (x + (double)decay * w + (double)o->eps));
+    return (float)(w / x);
+}
+
+/* 1 / (1 - momentum^t) and 1 / sqrt(1 - beta2^t) of update number `t`, from 1. */
+DT_OPTIM_FUNCTION void dt_optim_unbias(double *unbias1, double *unbias2, int64_t t,
+                                       const struct dt_optim_options *o)
+{
+    *unbias1 = 1 / (1 - pow((double)o->momentum, (double)t));
+    *unbias2 = 1 / sqrt(1 - pow((double)o->beta2, (double)t));
+}
+
+/* The factors of a tensor's update, without its trust ratio. */
+DT_OPTIM_FUNCTION struct dt_optim_step dt_optim_step_of(enum dt_optim optim, float lr, float decay,
+                                                        double unbias1, double unbias2,
+                                                        const struct dt_optim_options *o)
+{
+    struct dt_optim_step s;
+    s.inner = lr;
+    s.outer = dt_optim_trust(optim) == DT_TRUST_GRADIENT ? 1 : lr;
+    s.decay = decay;
+    s.momentum = o->momentum;
+    s.beta2 = o->beta2;
+    s.eps = o->eps;
+    s.unbias1 = (float)unbias1;
+    s.unbias2 = (float)unbias2;
+    s.nesterov = o->nesterov;
+    return s;
+}
+
+#endif
