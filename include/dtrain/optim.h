@@ -31,13 +31,16 @@ enum dt_trust { DT_TRUST_NONE, DT_TRUST_GRADIENT, DT_TRUST_DIRECTION };
  * beta2 v + (1 - beta2) g^2; u = m / (1 - momentum^t) / (sqrt(v / (1 - beta2^t)) + eps) + d w
  *            (Loshchilov, Hutter 2017; PyTorch's AdamW)
  *   adam     the same with g + d w for g and without d w at the end (PyTorch's Adam)
+ *   rmsprop  h = g + d w;  v = beta2 v + (1 - beta2) h^2;  m = momentum m + h / (sqrt(v) + eps);
+ *            u = m  (PyTorch's RMSprop)
  * r is 1 where a norm is 0. */
 #define DT_OPTIM_LIST(X)                                 \
     X(SGD, sgd, false, DT_TRUST_NONE, 0, 0)              \
     X(LARS, lars, false, DT_TRUST_GRADIENT, 0, 0)        \
     X(LAMB, lamb, true, DT_TRUST_DIRECTION, 0.999, 1e-6) \
     X(ADAMW, adamw, true, DT_TRUST_NONE, 0.999, 1e-8)    \
-    X(ADAM, adam, true, DT_TRUST_NONE, 0.999, 1e-8)
+    X(ADAM, adam, true, DT_TRUST_NONE, 0.999, 1e-8)      \
+    X(RMSPROP, rmsprop, true, DT_TRUST_NONE, 0.99, 1e-8)
 
 enum dt_optim {
 #define DT_OPTIM_VALUE(NAME, ...) DT_OPTIM_##NAME,
@@ -127,6 +130,21 @@ DT_OPTIM_FUNCTION void dt_advance_adam(float w, float g, float *m, float *v,
 /* lamb differs in the trust ratio only. */
 #define dt_advance_lamb   dt_advance_adamw
 #define dt_direction_lamb dt_direction_adamw
+
+DT_OPTIM_FUNCTION void dt_advance_rmsprop(float w, float g, float *m, float *v,
+                                          const struct dt_optim_step *s)
+{
+    const float h = g + s->decay * w;
+    *v = s->beta2 * *v + (1 - s->beta2) * h * h;
+    *m = s->momentum * *m + h / (sqrtf(*v) + s->eps);
+}
+
+DT_OPTIM_FUNCTION float dt_direction_rmsprop(float w, float g, float m, float v,
+                                             const struct dt_optim_step *s)
+{
+    (void)w, (void)g, (void)v, (void)s;
+    return m;
+}
 
 /* --- The table --- */
 

@@ -88,6 +88,16 @@ static void reference_lamb(const struct optim_case *c)
         c->w[i] -= c->lr * ratio * (adam_quotient(c, i, c->g[i]) + c->decay * c->w[i]);
 }
 
+static void reference_rmsprop(const struct optim_case *c)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        double g = c->g[i] + c->decay * c->w[i];
+        c->v[i] = c->beta2 * c->v[i] + (1 - c->beta2) * g * g;
+        c->m[i] = c->momentum * c->m[i] + g / (sqrt(c->v[i]) + c->eps);
+        c->w[i] -= c->lr * c->m[i];
+    }
+}
+
 static const struct {
     const char *name;
     void (*update)(const struct optim_case *c);
