@@ -1,0 +1,68 @@
+"""Whatever the recipe, a run that is stopped, killed and resumed ends with the same bits, and so does
+one rank with the micro-batches of two."""
+
+import hashlib
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "faults"))
+
+import rig as faults  # pylint: disable=wrong-import-position
+
+# An epoch has 4 steps.
+COMMON = {"train.max_steps": 10, "data.synthetic_train": 48, "eval.every_epochs": 1, "checkpoint.every_steps": 3}
+
+# Keys that differ from momentum SGD. RANKS_DIFFER: one rank computes something else than two.
+RANKS_DIFFER = "ranks differ"
+RECIPES = {
+    "sgd": {},
+    "clip_norm": {"optim.clip_norm": 0.5, "optim.nesterov": "true"},
+    "clip_value": {"optim.clip_value": 0.01},
+    "lars": {"optim.name": "lars", "schedule.lr": 2},
+    "lamb": {"optim.name": "lamb"},
+    "adamw": {"optim.name": "adamw", "schedule.lr": 0.001},
+    "adam": {"optim.name": "adam", "schedule.lr": 0.001},
+    "rmsprop": {"optim.name": "rmsprop", "schedule.lr": 0.001},
+}
+
+
+def state_of(out):
+    """Hashes of the result, and of weights, optimizer's states and position in the checkpoint."""
+    with open(os.path.join(out, "model.safetensors"), "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest(), faults.state_of(out)
+
+
+def train(rig, name, ranks, sets):
+    out = rig.folder(f"{name}-{ranks}")
+    rig.finish(ranks, out, sets=sets)
+    return state_of(out)
+
+
+def train_with_breaks(rig, name, sets):
+    """Stops after step 4, is killed after step 8, and continues from step 6."""
+    out = rig.folder(f"{name}-breaks")
+    rig.finish(2, out, sets={**sets, "train.max_steps": 4})
+    killed = rig.start(2, out, sets=sets, env={"DTRAIN_FAULT": "kill@8:1"})
+    rig.check(killed.wait() != 0, f"{name}: was not killed: {killed.text()}")
+    last = rig.finish(2, out, sets=sets)
+    rig.check("checkpoints/step-000000006" in last.text(), f"{name}: not from step 6: {last.text()}")
+    return state_of(out)
+
+
+def campaign(rig):
+    results = {}
+    for name, row in RECIPES.items():
+        row = dict(row)
+        ranks_differ = row.pop(RANKS_DIFFER, False)
+        sets = {**COMMON, **row}
+        results[name] = train(rig, name, 2, sets)
+        rig.check(train_with_breaks(rig, name, sets) == results[name], f"{name}: breaks change the result")
+        if not ranks_differ:
+            one = train(rig, name, 1, {**sets, "train.micro_batch_size": 6})
+            rig.check(one[0] == results[name][0], f"{name}: one rank has another result than two")
+    rig.check(len(set(results.values())) == len(RECIPES), "two recipes have the same result")
+
+
+if __name__ == "__main__":
+    faults.main(campaign, __doc__)
