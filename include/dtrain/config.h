@@ -30,12 +30,23 @@ enum dt_augment { DT_AUGMENT_NONE, DT_AUGMENT_IMAGENET, DT_AUGMENT_CIFAR };
 enum dt_upsampling { DT_UPSAMPLING_FANCY, DT_UPSAMPLING_PLAIN };
 enum dt_dct { DT_DCT_ACCURATE, DT_DCT_FAST };
 enum dt_scaled_decode { DT_SCALED_NEVER, DT_SCALED_TRAIN, DT_SCALED_ALWAYS };
-enum dt_schedule_kind {
-    DT_SCHEDULE_CONSTANT,
-    DT_SCHEDULE_STEP,
-    DT_SCHEDULE_COSINE,
-    DT_SCHEDULE_POLY
-};
+/* Schedules of the learning rate, with the formulas in src/train/schedule.h: X(NAME, name, whether
+ * the rate of a step depends on the length of the run and goes down to min_lr). */
+#define DT_SCHEDULE_LIST(X)            \
+    X(CONSTANT, constant, false)       \
+    X(STEP, step, false)               \
+    X(COSINE, cosine, true)            \
+    X(POLY, poly, true)                \
+    X(PIECEWISE, piecewise, false)     \
+    X(EXPONENTIAL, exponential, false) \
+    X(LINEAR, linear, true)            \
+    X(WSD, wsd, true)                  \
+    X(ONE_CYCLE, one_cycle, true)      \
+    X(PLATEAU, plateau, false)
+#define DT_SCHEDULE_VALUE(NAME, ...) DT_SCHEDULE_##NAME,
+enum dt_schedule_kind { DT_SCHEDULE_LIST(DT_SCHEDULE_VALUE) };
+#undef DT_SCHEDULE_VALUE
+enum dt_lr_scaling { DT_LR_SCALING_LINEAR, DT_LR_SCALING_SQRT, DT_LR_SCALING_NONE };
 enum dt_device_kind { DT_DEVICE_AUTO, DT_DEVICE_CPU, DT_DEVICE_CUDA };
 enum dt_comm_kind { DT_COMM_AUTO, DT_COMM_MPI, DT_COMM_NCCL };
 enum dt_comm_algorithm { DT_ALGORITHM_RING, DT_ALGORITHM_AUTO };
@@ -141,11 +152,18 @@ struct dt_config {
     struct dt_config_schedule {
         enum dt_schedule_kind kind;
         double lr;
-        int lr_base_size; /* lr is multiplied by global batch / lr_base_size; 0 = lr is absolute */
-        double warmup_epochs, warmup_start;   /* linear from warmup_start * lr */
+        enum dt_lr_scaling lr_scaling; /* of lr and min_lr with global batch / lr_base_size */
+        int lr_base_size;
+        double warmup_epochs, warmup_start;   /* from warmup_start * lr */
+        int64_t warmup_steps;                 /* instead of warmup_epochs; 0 = not */
         double milestones[DT_MAX_MILESTONES]; /* epochs */
         int n_milestones;
-        double gamma, power, min_lr;
+        double factors[DT_MAX_MILESTONES]; /* of lr, one per milestone */
+        int n_factors;
+        double gamma, power, min_lr, decay_fraction;
+        enum dt_metric metric; /* plateau */
+        int patience;          /* evaluations */
+        double threshold;
     } schedule;
     struct dt_config_device {
         enum dt_device_kind kind;
@@ -222,8 +240,9 @@ bool dt_config_is_synthetic(const struct dt_config *config);
 bool dt_config_has_validation(const struct dt_config *config);
 enum dt_metric dt_config_best_metric(const struct dt_config *config);
 const char *dt_metric_name(enum dt_metric metric);
-bool dt_metric_is_binary(enum dt_metric metric);  /* defined for two classes only */
-bool dt_metric_is_percent(enum dt_metric metric); /* else a loss, or between 0 and 1 */
+bool dt_schedule_has_end(enum dt_schedule_kind kind); /* depends on the length of the run */
+bool dt_metric_is_binary(enum dt_metric metric);      /* defined for two classes only */
+bool dt_metric_is_percent(enum dt_metric metric);     /* else a loss, or between 0 and 1 */
 /* How much better `to` is than `from`; negative if worse, NaN if one of them is. */
 double dt_metric_gain(enum dt_metric metric, double from, double to);
 

@@ -25,6 +25,13 @@ struct dt_best {
     int64_t step, epoch; /* step -1 = no evaluation yet; epochs done */
 };
 
+/* What schedule.kind "plateau" knows of the evaluations. */
+struct dt_plateau {
+    double best;   /* value of schedule.metric */
+    int64_t waits; /* evaluations since then, or since the last reduction */
+    double factor; /* of the learning rate; 0 = another schedule */
+};
+
 /* Position and identity of a training run. Plain data: rank 0 broadcasts it. */
 struct dt_checkpoint {
     int64_t step;          /* updates done */
@@ -35,7 +42,8 @@ struct dt_checkpoint {
     struct dt_best goal;   /* by early_stop.metric */
     double goal_reference; /* what later evaluations must beat by early_stop.min_delta */
     int64_t goal_waits;    /* evaluations since one did */
-    bool eval_due;         /* the run stopped before an evaluation, which comes first on resuming */
+    struct dt_plateau plateau;
+    bool eval_due; /* the run stopped before an evaluation, which comes first on resuming */
     int n_ranks, micro_batch_size;
     int precision;                   /* enum dt_precision, -1 = not recorded */
     struct dt_loss_scale loss_scale; /* fp16; a scale of 0 = none */

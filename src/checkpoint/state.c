@@ -60,6 +60,17 @@ static void print_best(struct dt_jsonw *w, const char *name, const struct dt_bes
     dt_jsonw_close(w, '}');
 }
 
+static void print_plateau(struct dt_jsonw *w, const struct dt_plateau *plateau)
+{
+    if (plateau->factor == 0)
+        return;
+    dt_jsonw_begin(w, "plateau", '{');
+    dt_jsonw_number(w, "best", plateau->best);
+    dt_jsonw_integer(w, "waits", plateau->waits);
+    dt_jsonw_number(w, "factor", plateau->factor);
+    dt_jsonw_close(w, '}');
+}
+
 dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoint *state)
 {
     char fingerprint[FINGERPRINT_DIGITS + 1];
@@ -78,6 +89,7 @@ dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoi
     print_best(w, "best", &state->best);
     print_best(w, "goal", &state->goal);
     dt_jsonw_number(w, "goal_reference", state->goal_reference);
+    print_plateau(w, &state->plateau);
     if (state->precision >= 0)
         dt_jsonw_string(w, "precision", dt_precision_name((enum dt_precision)state->precision));
     if (state->loss_scale.scale > 0) {
@@ -139,6 +151,21 @@ static bool parse_goal(struct dt_checkpoint *state, const struct dt_json *root)
     return parse_best(&state->goal, dt_json_get(root, "goal"));
 }
 
+/* Absent with other schedules. */
+static bool parse_plateau(struct dt_plateau *plateau, const struct dt_json *object)
+{
+    const struct dt_json *best = dt_json_get(object, "best");
+    const struct dt_json *factor = dt_json_get(object, "factor");
+    if (!object)
+        return true;
+    if (!best || best->type != DT_JSON_NUMBER || !factor || factor->type != DT_JSON_NUMBER ||
+        !(factor->number > 0))
+        return false;
+    plateau->best = best->number;
+    plateau->factor = factor->number;
+    return dt_json_integer(dt_json_get(object, "waits"), 0, integer_max, &plateau->waits);
+}
+
 /* Absent in a run that began in its own folder. */
 static bool parse_origin(struct dt_checkpoint *state, const struct dt_json *root)
 {
@@ -186,7 +213,8 @@ dt_status dt_checkpoint_state_load(struct dt_checkpoint *state, const char *path
     bool ok = dt_json_integer(dt_json_get(root, "format"), FORMAT, FORMAT, &format) &&
               parse_integers(state, root) && parse_others(state, root) &&
               parse_precision(state, root) && parse_origin(state, root) &&
-              parse_best(&state->best, dt_json_get(root, "best")) && parse_goal(state, root);
+              parse_best(&state->best, dt_json_get(root, "best")) && parse_goal(state, root) &&
+              parse_plateau(&state->plateau, dt_json_get(root, "plateau"));
     dt_json_destroy(doc);
     if (!ok)
         DT_FAIL(DT_ERR_DATA, "%s: not a state of this version of dtrain (format %d)", file, FORMAT);

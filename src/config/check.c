@@ -150,6 +150,32 @@ static bool unfreeze_epoch(const struct dt_config *c, char *what)
     return false;
 }
 
+static bool schedule_kind(const struct dt_config *c, char *what)
+{
+    if (c->schedule.kind == DT_SCHEDULE_PLATEAU && !dt_config_has_validation(c))
+        WRONG("\"plateau\" has no validation data to measure on; set data.val or "
+              "data.val_fraction");
+    if (c->schedule.kind == DT_SCHEDULE_PLATEAU && c->eval.every_epochs == 0)
+        WRONG("\"plateau\" follows evaluations, but eval.every_epochs is 0");
+    return false;
+}
+
+static bool lr_base_size(const struct dt_config *c, char *what)
+{
+    if (c->schedule.lr_base_size == 0 && c->schedule.lr_scaling != DT_LR_SCALING_NONE)
+        WRONG("0 is no batch size; for a learning rate that does not follow the batch, set "
+              "schedule.lr_scaling to \"none\"");
+    return false;
+}
+
+static bool warmup_steps(const struct dt_config *c, char *what)
+{
+    if (c->schedule.warmup_steps > 0 && c->schedule.warmup_epochs > 0)
+        WRONG("schedule.warmup_epochs %g is given too; leave one of them out, or set it to 0",
+              c->schedule.warmup_epochs);
+    return false;
+}
+
 static bool warmup_epochs(const struct dt_config *c, char *what)
 {
     if (c->schedule.warmup_epochs > c->train.epochs)
@@ -161,17 +187,30 @@ static bool warmup_epochs(const struct dt_config *c, char *what)
 static bool milestones(const struct dt_config *c, char *what)
 {
     const double *at = c->schedule.milestones;
-    if (c->schedule.kind == DT_SCHEDULE_STEP && c->schedule.n_milestones == 0)
-        WRONG("empty, but schedule.kind is \"step\"; list the epochs or choose \"constant\"");
+    bool used = c->schedule.kind == DT_SCHEDULE_STEP || c->schedule.kind == DT_SCHEDULE_PIECEWISE;
+    if (used && c->schedule.n_milestones == 0)
+        WRONG("empty, but schedule.kind is \"%s\"; list the epochs or choose \"constant\"",
+              dt_key_find("schedule.kind")->choices[c->schedule.kind]);
     for (int i = 1; i < c->schedule.n_milestones; i++)
         if (at[i] <= at[i - 1])
             WRONG("%g after %g is not in ascending order", at[i], at[i - 1]);
     return false;
 }
 
+static bool factors(const struct dt_config *c, char *what)
+{
+    int n = c->schedule.n_milestones;
+    if (c->schedule.kind == DT_SCHEDULE_PIECEWISE && c->schedule.n_factors != n)
+        WRONG(
+            "schedule.kind \"piecewise\" needs one for each of the %d schedule.milestones, not %d",
+            n, c->schedule.n_factors);
+    return false;
+}
+
 static bool min_lr(const struct dt_config *c, char *what)
 {
-    bool used = c->schedule.kind == DT_SCHEDULE_COSINE || c->schedule.kind == DT_SCHEDULE_POLY;
+    enum dt_schedule_kind kind = c->schedule.kind;
+    bool used = dt_schedule_has_end(kind) || kind == DT_SCHEDULE_PLATEAU;
     if (used && c->schedule.min_lr > c->schedule.lr)
         WRONG("%g is larger than schedule.lr %g", c->schedule.min_lr, c->schedule.lr);
     return false;
@@ -215,8 +254,12 @@ static const struct {
     {"optim.nesterov", nesterov},
     {"optim.clip_value", clip_value},
     {"optim.unfreeze_epoch", unfreeze_epoch},
+    {"schedule.kind", schedule_kind},
+    {"schedule.lr_base_size", lr_base_size},
     {"schedule.warmup_epochs", warmup_epochs},
+    {"schedule.warmup_steps", warmup_steps},
     {"schedule.milestones", milestones},
+    {"schedule.factors", factors},
     {"schedule.min_lr", min_lr},
     {"comm.backend", comm_backend},
     {"comm.grad_dtype", grad_dtype},

@@ -24,11 +24,12 @@ static bool is_same(const struct dt_key *key, const struct dt_config *a, const s
 
 static enum dt_key_effect effect_of(const struct dt_key *key, const struct dt_config *saved)
 {
-    bool is_open =
-        saved->schedule.kind == DT_SCHEDULE_CONSTANT || saved->schedule.kind == DT_SCHEDULE_STEP;
-    if (key->effect != DT_KEY_LENGTH)
+    const enum dt_schedule_kind kind = saved->schedule.kind;
+    bool is_fixed =
+        key->effect == DT_KEY_LENGTH ? dt_schedule_has_end(kind) : kind == DT_SCHEDULE_PLATEAU;
+    if (key->effect != DT_KEY_LENGTH && key->effect != DT_KEY_EVAL)
         return key->effect;
-    return is_open ? DT_KEY_FREE : DT_KEY_FIXED;
+    return is_fixed ? DT_KEY_FIXED : DT_KEY_FREE;
 }
 
 /* The value as JSON, but names of choices without quotes. */

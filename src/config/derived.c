@@ -34,6 +34,13 @@ double dt_metric_gain(enum dt_metric metric, double from, double to)
 
 /* --- The configuration --- */
 
+bool dt_schedule_has_end(enum dt_schedule_kind kind)
+{
+#define HAS_END(NAME, name, has_end) has_end,
+    static const bool rows[] = {DT_SCHEDULE_LIST(HAS_END)};
+    return rows[kind];
+}
+
 const char *dt_config_names_next(const char *names, char *name, size_t bytes)
 {
     size_t n = strcspn(names, "\n");
@@ -50,7 +57,8 @@ bool dt_config_has_metric(const struct dt_config *config, enum dt_metric metric)
     while ((rest = dt_config_names_next(rest, name, sizeof name)))
         if (strcmp(name, dt_metric_name(metric)) == 0)
             return true;
-    return metric == config->early_stop.metric || metric == dt_config_best_metric(config);
+    return metric == config->early_stop.metric || metric == dt_config_best_metric(config) ||
+           (config->schedule.kind == DT_SCHEDULE_PLATEAU && metric == config->schedule.metric);
 }
 
 struct dt_optim_options dt_config_optim(const struct dt_config *config)

@@ -19,7 +19,9 @@ static const char *const upsamplings[] = {"fancy", "plain", NULL};
 static const char *const dcts[] = {"accurate", "fast", NULL};
 static const char *const scaled_decodes[] = {"never", "train", "always", NULL};
 static const char *const precisions[] = {DT_PRECISION_NAMES, NULL};
-static const char *const schedules[] = {"constant", "step", "cosine", "poly", NULL};
+#define SCHEDULE_NAME(upper, name, ...) #name,
+static const char *const schedules[] = {DT_SCHEDULE_LIST(SCHEDULE_NAME) NULL};
+static const char *const scalings[] = {"linear", "sqrt", "none", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
 static const char *const algorithms[] = {"ring", "auto", NULL};
@@ -46,6 +48,7 @@ static const double classic_milestones[] = {30, 60, 80};
 #define FREE    .effect = DT_KEY_FREE
 #define INEXACT .effect = DT_KEY_INEXACT
 #define LENGTH  .effect = DT_KEY_LENGTH
+#define EVAL    .effect = DT_KEY_EVAL
 
 #define FIELD(member) .path = #member, .offset = offsetof(struct dt_config, member)
 #define BOOL(member, value, ...)                                                             \
@@ -99,11 +102,11 @@ static const double classic_milestones[] = {30, 60, 80};
  *   model.initial_checkpoint    only the first start uses it
  *   model.num_classes, data.source, train, class_map    the fingerprint and the list of classes
  *                               identify the data, not their path
- *   data.val, synthetic_val, eval.*       evaluation only reports
+ *   data.val, synthetic_val, eval.*       evaluation only reports, except to schedule plateau
  *   data.workers, prefetch, cache_mb      order and augmentation do not depend on them
  *   data.max_bad_fraction, check, train.max_steps, early_stop.*   determine only when training ends
  *   train.replica_check_every, restore_best     compares the ranks; chooses a checkpoint
- *   train.epochs                the run length; schedules cosine and poly depend on it
+ *   train.epochs                the run length; some schedules depend on it
  *   train.micro_batch_size      other partial sums; other batches for batch norm
  *   train.precision, loss_scale, deterministic      weights and momentum are always fp32
  *   device.kind, threads, winograd, comm.*          the same sums in another order
@@ -133,14 +136,14 @@ const struct dt_key dt_keys[] = {
            "Training data: a folder, shards such as train-{0000..0009}.tar, or a CSV file", FREE),
     STRING(data.val, "", 0,
            "Validation data, specified in the same way; empty: data.val_fraction, or no evaluation",
-           FREE),
+           EVAL),
     FRACTION(data.val_fraction, 0,
              "Fraction of the images of every class in data.train that is kept for validation, "
              "chosen by file name and seed; 0: none"),
     INT(data.max_train, 0, 0, 1 << 30,
         "Training images used, of every class the same fraction, for quick trials; 0: all"),
     INT(data.synthetic_train, 12800, 1, 1 << 30, "Training images of the synthetic source"),
-    INT(data.synthetic_val, 1280, 0, 1 << 30, "Validation images of the synthetic source", FREE),
+    INT(data.synthetic_val, 1280, 0, 1 << 30, "Validation images of the synthetic source", EVAL),
     INT(data.workers, 0, 0, 256,
         "Decoding threads per rank; 0: one per CPU that computing leaves free, at least 1", FREE),
     INT(data.prefetch, 3, 1, 64, "Batches prefetched per rank", FREE),
@@ -208,14 +211,14 @@ const struct dt_key dt_keys[] = {
     NUMBER(train.replica_check_every, DT_KEY_INT64, 500, 0, MAX_EXACT,
            "Steps between comparisons of the ranks' weights; 0: only before checkpoints", FREE),
 
-    INT(eval.every_epochs, 1, 0, 100000, "Epochs between evaluations; 0: only at the end", FREE),
+    INT(eval.every_epochs, 1, 0, 100000, "Epochs between evaluations; 0: only at the end", EVAL),
     INT(eval.batch_size_per_rank, 32, 1, 1 << 16, "Images per rank and micro-batch in evaluation",
         FREE),
     NAMES(eval.metrics, "loss\ntop1\ntop5\n", metrics, "Metrics to report of every evaluation",
           FREE),
     CHOICE(eval.tta, DT_TTA_NONE, ttas,
            "Test-time augmentation; flip: mean of the probabilities of an image and its mirror",
-           FREE),
+           EVAL),
 
     CHOICE(early_stop.metric, DT_METRIC_TOP1, metrics, "Metric that decides when to stop early",
            FREE),
@@ -250,19 +253,38 @@ const struct dt_key dt_keys[] = {
         "Epochs after which everything is trained; 0: freeze always applies"),
     POSITIVE(optim.head_lr_factor, 1, 1000, "Factor on the classifier's learning rate"),
 
-    CHOICE(schedule.kind, DT_SCHEDULE_STEP, schedules, "Learning rate schedule after warm-up"),
+    CHOICE(schedule.kind, DT_SCHEDULE_STEP, schedules,
+           "Learning rate schedule after warm-up (src/train/schedule.h has the formulas)"),
     POSITIVE(schedule.lr, 0.1, 1000, "Peak learning rate"),
-    INT(schedule.lr_base_size, 256, 0, 1 << 20,
-        "Images per update that lr and min_lr are meant for: both are multiplied by "
-        "global batch size / lr_base_size; 0: not multiplied"),
-    REAL(schedule.warmup_epochs, 5, 0, 100000, "Length of the linear warm-up in epochs"),
+    CHOICE(schedule.lr_scaling, DT_LR_SCALING_LINEAR, scalings,
+           "How lr and min_lr follow the batch: both are multiplied by global batch / lr_base_size "
+           "(linear), by its square root (sqrt), or taken as they are (none)"),
+    INT(schedule.lr_base_size, 256, 0, 1 << 20, "Images per update that lr and min_lr are for"),
+    REAL(schedule.warmup_epochs, 5, 0, 100000,
+         "Length of the warm-up in epochs; 0 unless given if warmup_steps is"),
+    {FIELD(schedule.warmup_steps), .type = DT_KEY_INT64, .max = MAX_EXACT,
+     .instead_of = "schedule.warmup_epochs",
+     .help = "Length of the warm-up in steps, instead of warmup_epochs; 0: warmup_epochs"},
     REAL(schedule.warmup_start, 0, 0, 1, "Fraction of lr at which warm-up starts"),
     LIST(schedule.milestones, classic_milestones, 0, DT_MAX_MILESTONES,
          offsetof(struct dt_config, schedule.n_milestones), 0, true, 100000,
-         "Kind step: epochs, ascending, at which the learning rate is multiplied by gamma"),
-    POSITIVE(schedule.gamma, 0.1, 1, "Kind step: factor at each milestone"),
+         "Kind step: epochs, ascending, at which the learning rate is multiplied by gamma; "
+         "piecewise: from which on it is lr times the factor in the same place"),
+    {FIELD(schedule.factors), .type = DT_KEY_LIST, .max_length = DT_MAX_MILESTONES,
+     .count_offset = offsetof(struct dt_config, schedule.n_factors), .max = 1000,
+     .help = "Kind piecewise: factor on lr from each milestone on"},
+    POSITIVE(schedule.gamma, 0.1, 1,
+             "Kind step: factor at each milestone; exponential: per epoch; plateau: per reduction"),
     POSITIVE(schedule.power, 2, 10, "Kind poly: exponent"),
-    REAL(schedule.min_lr, 0, 0, 1000, "Kinds cosine and poly: final learning rate, scaled like lr"),
+    REAL(schedule.min_lr, 0, 0, 1000,
+         "Final learning rate of kinds cosine, poly, linear, wsd and one_cycle, the lowest of "
+         "plateau; scaled like lr"),
+    POSITIVE(schedule.decay_fraction, 0.2, 1, "Kind wsd: fraction of all steps in the final decay"),
+    CHOICE(schedule.metric, DT_METRIC_LOSS, metrics, "Kind plateau: metric of the evaluations"),
+    INT(schedule.patience, 10, 0, 100000,
+        "Kind plateau: evaluations without a better value before the rate is reduced"),
+    FRACTION(schedule.threshold, 1e-4,
+             "Kind plateau: least improvement that counts, as a fraction of the best value"),
 
     CHOICE(device.kind, DT_DEVICE_AUTO, devices, "Device that the network runs on", INEXACT),
     INT(device.threads, 0, 0, 1024,

@@ -26,6 +26,7 @@ enum dt_key_effect {
     DT_KEY_INEXACT, /* the same run up to rounding */
     DT_KEY_FREE,    /* no effect on the weights */
     DT_KEY_LENGTH,  /* free if the learning rate does not depend on the length of the run */
+    DT_KEY_EVAL,    /* free if the learning rate does not depend on evaluations */
 };
 
 /* One row. The type determines which members are used; the others are 0. */
@@ -45,6 +46,7 @@ struct dt_key {
         *choices;     /* names in the order of the enum, then NULL; of names: NULL = any */
     const char *help; /* one sentence without its full stop */
     enum dt_key_effect effect;
+    const char *instead_of; /* key that is 0, unless it is given too, if this one is given */
 };
 
 extern const struct dt_key dt_keys[];

@@ -249,6 +249,22 @@ static void report_rule(void *context, const char *path, const char *what)
     add_mistake(l, l->places[dt_key_find(path) - dt_keys], path, "%s", what);
 }
 
+static bool is_given(const struct loading *l, const struct dt_key *key)
+{
+    const struct place *place = &l->places[key - dt_keys];
+    return place->line > 0 || strcmp(place->source, "--set") == 0;
+}
+
+/* A key that is given in place of another one turns that off. */
+static void settle_alternatives(struct loading *l)
+{
+    for (const struct dt_key *key = dt_keys; key < dt_keys + dt_config_n_keys(); key++) {
+        const struct dt_key *other = key->instead_of ? dt_key_find(key->instead_of) : NULL;
+        if (other && dt_key_get_number(key, l->config) > 0 && !is_given(l, other))
+            dt_key_set_number(other, l->config, 0);
+    }
+}
+
 static dt_status load_config(struct loading *l, const char *path, const char *const *sets,
                              size_t n_sets)
 {
@@ -259,6 +275,7 @@ static dt_status load_config(struct loading *l, const char *path, const char *co
         DT_TRY(apply_file(l, path));
     for (size_t i = 0; i < n_sets; i++)
         DT_TRY(apply_override(l, sets[i]));
+    settle_alternatives(l);
     if (!dt_model_find(l->config->model.name))
         report_rule(l, "model.name", dt_error_text());
     if (l->text.used == 0)

@@ -81,7 +81,9 @@ static dt_status on_run_start(struct mlperf *m, const struct dt_field *fields, i
     enum { IMAGENET_IMAGES = 1281167 }; /* other data cannot be of the closed division */
     const struct dt_config *c = m->config;
 #define VALUE(key) dt_field_number(fields, n_fields, key)
-    const double lr = VALUE("lr"), decay_epochs = c->train.epochs - c->schedule.warmup_epochs;
+    const double lr = VALUE("lr"), steps_per_epoch = VALUE("steps_per_epoch");
+    const double warmup_epochs =
+        c->schedule.warmup_epochs + (double)c->schedule.warmup_steps / steps_per_epoch;
     const struct dt_field head[] = {
         DT_TEXT("submission_benchmark", "resnet"),
         DT_TEXT("submission_division",
@@ -99,11 +101,12 @@ static dt_status on_run_start(struct mlperf *m, const struct dt_field *fields, i
         DT_NUM("sgd_opt_base_learning_rate", lr),
         DT_NUM("sgd_opt_end_learning_rate", c->schedule.min_lr * (lr / c->schedule.lr)),
         DT_NUM("sgd_opt_learning_rate_decay_poly_power", c->schedule.power),
-        DT_NUM("sgd_opt_learning_rate_decay_steps", round(decay_epochs * VALUE("steps_per_epoch"))),
+        DT_NUM("sgd_opt_learning_rate_decay_steps",
+               round((c->train.epochs - warmup_epochs) * steps_per_epoch)),
         DT_NUM("sgd_opt_weight_decay", c->optim.weight_decay),
         DT_NUM("sgd_opt_momentum", c->optim.momentum),
         DT_NUM("model_bn_span", VALUE("micro_batch_size")),
-        DT_NUM("opt_learning_rate_warmup_epochs", c->schedule.warmup_epochs),
+        DT_NUM("opt_learning_rate_warmup_epochs", warmup_epochs),
         DT_NUM("seed", (double)c->train.seed),
         DT_NUM("train_samples", VALUE("train_images")),
         DT_NUM("eval_samples", VALUE("val_images")),

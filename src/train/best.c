@@ -1,5 +1,6 @@
 #include "train/best.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,12 +10,18 @@ void dt_best_init(struct dt_checkpoint *at, const struct dt_config *config)
 {
     at->best = (struct dt_best){.metric = dt_config_best_metric(config), .step = -1};
     at->goal = (struct dt_best){.metric = config->early_stop.metric, .step = -1};
+    if (config->schedule.kind == DT_SCHEDULE_PLATEAU)
+        at->plateau = (struct dt_plateau){
+            .best = dt_metric_gain(config->schedule.metric, 0, DBL_MAX) > 0 ? -DBL_MAX : DBL_MAX,
+            .factor = 1};
 }
 
 void dt_best_adopt(struct dt_checkpoint *at, const struct dt_checkpoint *saved)
 {
     if (saved->best.metric == at->best.metric)
         at->best = saved->best;
+    if (at->plateau.factor > 0 && saved->plateau.factor > 0)
+        at->plateau = saved->plateau;
     if (saved->goal.metric != at->goal.metric)
         return;
     at->goal = saved->goal;

@@ -363,6 +363,8 @@ dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *re
                 dt_comm_agree(s->comm, dt_checkpoint_match(&resume->state, state, resume->path)));
         adopt(state, &resume->state, s);
     }
+    if (state->plateau.factor > 0)
+        s->schedule.plateau = state->plateau.factor;
     DT_TRY(dt_comm_agree(s->comm, load_loss_scale(state, s)));
     DT_TRY(dt_comm_agree(s->comm, load_state(s, resume)));
     return dt_plan_broadcast(s->plan);

@@ -1,33 +1,61 @@
-/* The learning rate as a pure function of the step: there is no state to save. */
+/* The learning rate as a pure function of the step: there is no state to save, except that the
+ * schedule plateau follows the evaluations. */
 #ifndef DTRAIN_TRAIN_SCHEDULE_H
 #define DTRAIN_TRAIN_SCHEDULE_H
 
+#include "checkpoint/checkpoint.h"
 #include "dtrain/config.h"
 
 struct dt_schedule {
-    enum dt_schedule_kind kind;
-    double lr, start_lr, min_lr; /* absolute: the factor of the batch size is applied */
-    double gamma, power;
-    int64_t warmup_steps, total_steps;
+    const struct dt_config_schedule *config;
+    double scale; /* of lr and min_lr, see lr_scaling */
+    int64_t steps_per_epoch, warmup_steps, total_steps;
     int64_t milestones[DT_MAX_MILESTONES]; /* steps */
-    int n_milestones;
+    double plateau;                        /* product of the reductions so far */
 };
 
-/* steps_per_epoch >= 1. Epochs in the configuration become steps by rounding to the nearest. */
+/* n_images: of an epoch, at least one batch. Epochs in the configuration become steps by rounding
+ * to the nearest. `config` is used from then on. */
 void dt_schedule_init(struct dt_schedule *schedule, const struct dt_config *config,
-                      int global_batch_size, int64_t steps_per_epoch);
+                      int global_batch_size, int64_t n_images);
 
-/* The learning rate of update number `step` (from 0). With W warm-up steps, T steps in all,
- * start = warmup_start * lr, end = min_lr and t = (step - W) / (T - W):
+/* The learning rate of update number `step` (from 0). With x = global batch / lr_base_size, or its
+ * square root, or 1: peak = lr * x, start = warmup_start * peak, end = min_lr * x. With W warm-up
+ * steps, T steps in all and t = (step - W) / (T - W):
  *
- *   step < W    start + (lr - start) * (step + 1) / W
- *   constant    lr
- *   step        lr * gamma^(number of milestones passed)
- *   cosine      end + (lr - end) * (1 + cos(pi * t)) / 2
- *   poly        end + (lr - end) * (1 - t)^power
+ *   step < W      start + (peak - start) * (step + 1) / W
+ *   constant      peak
+ *   step          peak * gamma^(number of milestones passed)
+ *   piecewise     peak * the factor of the last milestone passed
+ *   exponential   peak * gamma^(ends of epochs since the warm-up)
+ *   plateau       peak * gamma^(number of reductions), at least `end`
+ *   linear        end + (peak - end) * (1 - t)
+ *   cosine        end + (peak - end) * (1 + cos(pi * t)) / 2
+ *   poly          end + (peak - end) * (1 - t)^power
+ *   wsd           peak, and in the last decay_fraction * T steps, u being the fraction of them that
+ *                 is done, end + (peak - end) * (1 - sqrt(u)); warm-up, stable, decay, in the form
+ *                 of Haegele et al., "Scaling Laws and Compute-Optimal Training Beyond Fixed
+ *                 Training Durations", arXiv 2405.18392
+ *   one_cycle     step < W: start + (peak - start) * (1 - cos(pi * step / (W - 1))) / 2, then
+ *                 end + (peak - end) * (1 + cos(pi * (step - W + 1) / (T - W))) / 2
  *
- * As PyTorch's MultiStepLR, CosineAnnealingLR and PolynomialLR with T_max = T - W: min_lr would be
- * the rate of the step after the last one. */
+ * As PyTorch's MultiStepLR, ExponentialLR (stepped at the end of every epoch), ReduceLROnPlateau,
+ * LinearLR, CosineAnnealingLR and PolynomialLR with T_max = T - W: min_lr would be the rate of the
+ * step after the last one. one_cycle is its OneCycleLR with W = pct_start * T, warmup_start = 1 /
+ * div_factor and min_lr = lr / (div_factor * final_div_factor): the last step has min_lr. Momentum
+ * does not cycle. */
 double dt_schedule_lr(const struct dt_schedule *schedule, int64_t step);
+
+/* Counts an evaluation's value of schedule.metric; true if the learning rate is reduced from now
+ * on. As PyTorch's ReduceLROnPlateau with threshold_mode "rel", cooldown 0 and eps 0. */
+bool dt_plateau_count(struct dt_plateau *plateau, const struct dt_config_schedule *config,
+                      double value);
+
+/* The rate between warm-up and decay. */
+double dt_schedule_peak(const struct dt_schedule *schedule);
+
+/* Part of a line: peak, kind, warm-up, milestones, end. */
+enum { DT_SCHEDULE_TEXT = 1024 };
+void dt_schedule_describe(char *out, size_t bytes, const struct dt_schedule *schedule);
 
 #endif

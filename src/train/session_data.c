@@ -1,5 +1,7 @@
 /* The data of a session: opens the data sets, agrees on their classes, counts the steps. */
+#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "data/classes.h"
 #include "train/session.h"
@@ -90,7 +92,12 @@ static dt_status count_steps(struct dt_session *s)
         DT_FAIL(DT_ERR_CONFIG,
                 "%s: a global batch of %d is more than the %u training images; make it smaller",
                 dt_config_batch_key(config), s->global_batch_size, n_images);
-    dt_schedule_init(&s->schedule, config, s->global_batch_size, s->steps_per_epoch);
+    dt_schedule_init(&s->schedule, config, s->global_batch_size, n_images);
+    if (s->schedule.warmup_steps > s->schedule.total_steps)
+        DT_FAIL(DT_ERR_CONFIG,
+                "schedule.warmup_steps: a warm-up of %" PRId64 " steps is longer than %d epochs of "
+                "%" PRId64 " steps",
+                s->schedule.warmup_steps, config->train.epochs, s->steps_per_epoch);
     s->last_step = s->schedule.total_steps;
     if (config->train.max_steps > 0 && config->train.max_steps < s->last_step)
         s->last_step = config->train.max_steps;
@@ -102,14 +109,17 @@ static const char *metric_key(const struct dt_config *config, enum dt_metric met
 {
     if (config->early_stop.metric == metric)
         return "early_stop.metric";
-    return dt_config_best_metric(config) == metric ? "checkpoint.best_metric" : "eval.metrics";
+    if (dt_config_best_metric(config) == metric)
+        return "checkpoint.best_metric";
+    bool is_followed =
+        config->schedule.kind == DT_SCHEDULE_PLATEAU && config->schedule.metric == metric;
+    return is_followed ? "schedule.metric" : "eval.metrics";
 }
 
 static dt_status check_metrics(const struct dt_session *s)
 {
     const struct dt_config *config = s->config;
-    bool decides = config->early_stop.metric == DT_METRIC_TOP5 ||
-                   dt_config_best_metric(config) == DT_METRIC_TOP5;
+    bool decides = strcmp(metric_key(config, DT_METRIC_TOP5), "eval.metrics") != 0;
     if (decides && !dt_session_has_top5(s))
         DT_FAIL(DT_ERR_CONFIG, "%s: top5 needs at least 6 classes, but there are %d",
                 metric_key(config, DT_METRIC_TOP5), s->num_classes);

@@ -83,7 +83,9 @@ static void print_data(struct dt_text *line, const struct dt_session *s,
 static void print_schedule(struct dt_text *line, const struct dt_session *s,
                            const struct dt_summary *summary)
 {
+    char schedule[DT_SCHEDULE_TEXT];
     (void)summary;
+    dt_schedule_describe(schedule, sizeof schedule, &s->schedule);
     dt_text_add(line, "%d epochs of %" PRId64 " steps, ", s->config->train.epochs,
                 s->steps_per_epoch);
     if (s->last_step < s->schedule.total_steps)
@@ -92,7 +94,7 @@ static void print_schedule(struct dt_text *line, const struct dt_session *s,
                 s->n_ranks == 1 ? "" : "s");
     if (s->n_passes > 1)
         dt_text_add(line, "%d micro-batches x ", s->n_passes);
-    dt_text_add(line, "%d images, learning rate %.6g", s->micro_batch_size, s->schedule.lr);
+    dt_text_add(line, "%d images, learning rate %s", s->micro_batch_size, schedule);
     if (s->config->optim.head_lr_factor != 1)
         dt_text_add(line, " (%s: %.6g times that)", s->model->head,
                     s->config->optim.head_lr_factor);
@@ -226,14 +228,17 @@ static void print_rates(const struct dt_session *s, FILE *out)
 {
     const struct dt_schedule *schedule = &s->schedule;
     int64_t warmup = schedule->warmup_steps;
-    fprintf(out, "learning rate\n");
+    char text[DT_SCHEDULE_TEXT];
+    dt_schedule_describe(text, sizeof text, schedule);
+    fprintf(out, "learning rate %s\n", text);
     print_rate(s, "first", 0, out);
     if (warmup > 1)
         print_early(s, "last of the warm-up", warmup - 1, out);
-    if (schedule->kind == DT_SCHEDULE_STEP)
-        for (int i = 0; i < schedule->n_milestones; i++)
+    const struct dt_config_schedule *config = schedule->config;
+    if (config->kind == DT_SCHEDULE_STEP || config->kind == DT_SCHEDULE_PIECEWISE)
+        for (int i = 0; i < config->n_milestones; i++)
             print_early(s, "milestone", schedule->milestones[i], out);
-    else if (schedule->kind != DT_SCHEDULE_CONSTANT)
+    else if (config->kind != DT_SCHEDULE_CONSTANT)
         print_early(s, "halfway", (warmup + schedule->total_steps) / 2, out);
     print_rate(s, "last", s->last_step - 1, out);
 }

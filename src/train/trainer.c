@@ -130,6 +130,22 @@ static void end_pause(struct run *r)
     dt_stop_pause(&r->stop, r->metrics.laps.at_s - begin_s);
 }
 
+/* All ranks have the same values. */
+static void follow_plateau(struct run *r, const double *value)
+{
+    struct dt_schedule *schedule = &r->session.schedule;
+    const struct dt_config_schedule *config = schedule->config;
+    if (config->kind != DT_SCHEDULE_PLATEAU || r->at.step < schedule->warmup_steps ||
+        !dt_plateau_count(&r->at.plateau, config, value[config->metric]))
+        return;
+    schedule->plateau = r->at.plateau.factor;
+    if (r->session.rank == 0)
+        dt_log(DT_LOG_INFO,
+               "after %" PRId64 " epochs: no better %s in %d evaluations, learning rate %.6g",
+               r->at.epoch, dt_metric_name(config->metric), config->patience + 1,
+               dt_schedule_lr(schedule, r->at.step));
+}
+
 /* *is_best: the best so far. A stop leaves the evaluation to the next run. */
 static dt_status evaluate(struct run *r, bool *is_best)
 {
@@ -145,6 +161,7 @@ static dt_status evaluate(struct run *r, bool *is_best)
         return DT_OK;
     DT_TRY(dt_best_count(is_best, &r->at, s->config, s->comm, result.value));
     r->top1 = result.value[DT_METRIC_TOP1];
+    follow_plateau(r, result.value);
     struct dt_field fields[3 + DT_N_METRICS] = {
         DT_INT("epoch", r->at.epoch),
         DT_INT("step", r->at.step),

@@ -54,7 +54,7 @@ small_config() {
             "deterministic": true},
   "eval": {"every_epochs": 0, "batch_size_per_rank": 8},
   "optim": {"momentum": 0.9, "weight_decay": 0.0001},
-  "schedule": {"kind": "constant", "lr": 0.02, "lr_base_size": 0, "warmup_epochs": 0},
+  "schedule": {"kind": "constant", "lr": 0.02, "lr_scaling": "none", "warmup_epochs": 0},
   "device": {"kind": "cpu", "threads": 1},
   "output": {"log_every": 5, "log_every_s": 0},
   "checkpoint": {"every_epochs": 0}

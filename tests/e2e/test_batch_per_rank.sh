@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 6 1
 small_config | sed 's/, "global_batch_size": 12//; s/"max_steps": 20/"max_steps": 4/;
-    s/"lr_base_size": 0/"lr_base_size": 6/; s/, "val": "[^"]*"//' > "$work/config.json"
+    s/"lr_scaling": "none"/"lr_base_size": 6/; s/, "val": "[^"]*"//' > "$work/config.json"
 run() { # ranks, out, exit code, text, settings...
     local ranks=$1 out=$2 code=$3 text=$4 got=0
     shift 4

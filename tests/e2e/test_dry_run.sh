@@ -41,4 +41,10 @@ dry 0 --dry-run=plan --set data.val=
 # Only milestones that the run reaches are shown: steps 8 and 24 of 20.
 dry 0 --dry-run --set schedule.kind=step --set schedule.milestones=[1,3]
 has "step  *8 .*(milestone)"
+has "^learning rate 0.02, step, then 0.002 from step 8, 0.0002 from step 24$"
 [ "$(grep -c milestone "$work/plan")" = 1 ] || fail "$(cat "$work/plan")"
+
+# A warm-up that is longer than the run.
+dry 78 --dry-run --set schedule.warmup_steps=801
+grep -q "schedule.warmup_steps: a warm-up of 801 steps is longer than 100 epochs of 8 steps" "$work/log" ||
+    fail "$(cat "$work/log")"

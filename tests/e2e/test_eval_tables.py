@@ -23,7 +23,7 @@ CONFIG = {
     "data": {"source": "folder", "train": "train", "val": "val", "workers": 1, "val_resize": 32},
     "train": {"epochs": 100, "max_steps": 40, "global_batch_size": 8, "deterministic": True},
     "eval": {"every_epochs": 0, "batch_size_per_rank": 4, "metrics": METRICS.split()},
-    "schedule": {"kind": "constant", "lr": 0.005, "lr_base_size": 0, "warmup_epochs": 0},
+    "schedule": {"kind": "constant", "lr": 0.005, "lr_scaling": "none", "warmup_epochs": 0},
     "device": {"kind": "cpu", "threads": 1},
     "output": {"log_every": 1, "log_every_s": 0},
 }

@@ -20,7 +20,7 @@ CONFIG = {
     "data": {"source": "folder", "train": "images", "val": "images", "workers": 1},
     "train": {"epochs": 100, "max_steps": 20, "global_batch_size": 10},
     "eval": {"every_epochs": 0, "batch_size_per_rank": 8},
-    "schedule": {"kind": "constant", "lr": 0.005, "lr_base_size": 0, "warmup_epochs": 0},
+    "schedule": {"kind": "constant", "lr": 0.005, "lr_scaling": "none", "warmup_epochs": 0},
     "device": {"kind": "cpu", "threads": 1},
 }
 

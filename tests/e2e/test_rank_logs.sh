@@ -41,7 +41,7 @@ has "$work/log" 1 '^dtrain: epoch 2 step 6/6'
 # What ends a run is printed once and in the files of all ranks.
 got=0
 on_ranks 2 "$dtrain" --config "$work/config.json" --out "$work/bad" \
-    --set schedule.lr=1000 --set schedule.lr_base_size=0 --set schedule.warmup_epochs=0 \
+    --set schedule.lr=1000 --set schedule.lr_scaling=none --set schedule.warmup_epochs=0 \
     --set train.max_steps=200 > "$work/log" 2>&1 || got=$?
 [ $got = 81 ] || fail "exit code $got for a rate of 1000: $(cat "$work/log")"
 has "$work/log" 1 'error\[NUMERICAL\]'

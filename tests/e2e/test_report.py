@@ -19,7 +19,7 @@ CONFIG = {
     "data": {"source": "synthetic", "synthetic_train": 120, "synthetic_val": 24, "workers": 1},
     "train": {"epochs": 4, "global_batch_size": 12, "deterministic": True},
     "eval": {"batch_size_per_rank": 8},
-    "schedule": {"kind": "constant", "lr_base_size": 0, "warmup_epochs": 0},
+    "schedule": {"kind": "constant", "lr_scaling": "none", "warmup_epochs": 0},
     "device": {"kind": "cpu", "threads": 1},
     "output": {"log_every": 2, "log_every_s": 0},
     "checkpoint": {"every_steps": 10},

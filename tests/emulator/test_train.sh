@@ -11,7 +11,7 @@ cat > "$work/config.json" <<JSON
   "train": {"epochs": 100, "max_steps": 8, "global_batch_size": 8,
             "deterministic": true},
   "eval": {"every_epochs": 0, "batch_size_per_rank": 8},
-  "schedule": {"kind": "constant", "lr": 0.05, "lr_base_size": 0, "warmup_epochs": 0},
+  "schedule": {"kind": "constant", "lr": 0.05, "lr_scaling": "none", "warmup_epochs": 0},
   "device": {"kind": "cuda", "threads": 1, "cache_dir": "$work/cache"},
   "output": {"log_every": 1, "log_every_s": 0},
   "checkpoint": {"every_epochs": 0}

@@ -33,7 +33,7 @@ SETTINGS = {
         "deterministic": True,
     },
     "eval": {"every_epochs": 5, "batch_size_per_rank": 4},
-    "schedule": {"kind": "constant", "lr": 0.02, "lr_base_size": 0, "warmup_epochs": 0},
+    "schedule": {"kind": "constant", "lr": 0.02, "lr_scaling": "none", "warmup_epochs": 0},
     "device": {"kind": "cpu", "threads": 1},
     "output": {"log_every": 50, "log_every_s": 0},
     "checkpoint": {"every_epochs": 0, "every_steps": 10, "retry_s": 0.2},

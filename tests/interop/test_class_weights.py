@@ -122,7 +122,7 @@ def dtrain_run(folder, out, weights, smoothing, ranks, micro):
             "label_smoothing": smoothing,
         },
         "optim": {"weight_decay": DECAY},
-        "schedule": {"kind": "constant", "lr": LR, "lr_base_size": 0, "warmup_epochs": 0},
+        "schedule": {"kind": "constant", "lr": LR, "lr_scaling": "none", "warmup_epochs": 0},
         "device": {"kind": "cpu", "threads": 1},
         "output": {"log_every": 1},
     }

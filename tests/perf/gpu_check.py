@@ -44,7 +44,7 @@ RESNET20 = {
     "train.max_steps": 200,
     "train.label_smoothing": 0.1,
     "schedule.lr": 0.05,
-    "schedule.lr_base_size": "0",
+    "schedule.lr_scaling": "none",
 }
 # No batch norm: two halves of a batch then have the gradients of the whole.
 VGG11 = {

@@ -345,6 +345,8 @@ static void test_state_is_strict(void **state)
         {"\"metric\": \"top5\"", "\"metric\": \"top2\""},
         {"\"goal_reference\"", "\"reference\""},
         {"\"goal_waits\": 2", "\"goal_waits\": -1"},
+        {"\"waits\": 3", "\"waits\": 3.5"},
+        {"\"factor\": 0.01", "\"factor\": 0"},
         {"\"micro_batch_size\"", "\"micro\""},
         {"\"ranks\": 4", "\"ranks\": 0"},
         {"\"ranks\": 4", "\"ranks\": 4294967296"},

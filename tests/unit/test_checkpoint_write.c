@@ -69,6 +69,8 @@ static void test_round_trip(void **state)
     assert_true(in.n_passes == out.n_passes && in.best.value == out.best.value);
     assert_true(in.best.step == out.best.step && in.best.metric == out.best.metric);
     assert_true(in.goal.epoch == out.goal.epoch && in.goal_waits == out.goal_waits);
+    assert_true(in.plateau.best == out.plateau.best && in.plateau.waits == out.plateau.waits &&
+                in.plateau.factor == out.plateau.factor);
     assert_true(in.goal_reference == out.goal_reference &&
                 in.micro_batch_size == out.micro_batch_size);
     assert_true(in.seed == out.seed && in.fingerprint == out.fingerprint);

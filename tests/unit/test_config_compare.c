@@ -125,19 +125,24 @@ static void test_every_key(void **state)
     printf("%zu keys: %d free, %d inexact\n", dt_config_n_keys(), n_free, n_inexact);
 }
 
-/* Where the rate goes to its end value, the end must not move. */
-static void test_epochs(void **state)
+/* Where the rate goes to its end value, the end must not move; where it follows the evaluations,
+ * they must not change. */
+static void test_schedules(void **state)
 {
-    static const enum dt_schedule_kind kinds[] = {DT_SCHEDULE_CONSTANT, DT_SCHEDULE_STEP,
-                                                  DT_SCHEDULE_COSINE, DT_SCHEDULE_POLY};
     struct dt_config saved, now;
     (void)state;
-    for (size_t i = 0; i < DT_COUNT(kinds); i++) {
+    for (enum dt_schedule_kind kind = 0; kind <= DT_SCHEDULE_PLATEAU; kind++) {
+        bool goes_to_end = kind == DT_SCHEDULE_COSINE || kind == DT_SCHEDULE_POLY ||
+                           kind == DT_SCHEDULE_LINEAR || kind == DT_SCHEDULE_WSD ||
+                           kind == DT_SCHEDULE_ONE_CYCLE;
         dt_config_init(&saved);
-        saved.schedule.kind = kinds[i];
+        saved.schedule.kind = kind;
         now = saved;
         now.train.epochs = 91;
-        check_lists(&saved, &now, "train.epochs", i < 2, false);
+        check_lists(&saved, &now, "train.epochs", !goes_to_end, false);
+        now = saved;
+        now.eval.every_epochs = 2;
+        check_lists(&saved, &now, "eval.every_epochs", kind != DT_SCHEDULE_PLATEAU, false);
     }
 }
 
@@ -187,7 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_key),
-        cmocka_unit_test(test_epochs),
+        cmocka_unit_test(test_schedules),
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_cut),
     };

@@ -81,7 +81,7 @@ static void test_every_kind_of_key(void **state)
         "\"train\": {\"max_steps\": 9007199254740992, \"seed\": 9007199254740992, "
         "\"precision\": \"fp16\", \"global_batch_size\": 2e2, \"label_smoothing\": 0.1, "
         "\"class_weights\": [0.5, 2]},\n"
-        "\"schedule\": {\"kind\": \"cosine\", \"lr_base_size\": 0, \"milestones\": [0.5], "
+        "\"schedule\": {\"kind\": \"cosine\", \"lr_scaling\": \"none\", \"milestones\": [0.5], "
         "\"lr\": 1000},\n"
         "\"device\": {\"kind\": \"cuda\", \"threads\": 7}, \"comm\": {\"backend\": \"nccl\"}}");
     load(&c, file, NULL, 0);
@@ -99,7 +99,7 @@ static void test_every_kind_of_key(void **state)
     assert_int_equal(c.train.global_batch_size, 200);
     assert_true(c.train.n_class_weights == 2 && c.train.class_weights[1] == 2);
     assert_int_equal(c.schedule.kind, DT_SCHEDULE_COSINE);
-    assert_int_equal(c.schedule.lr_base_size, 0);
+    assert_int_equal(c.schedule.lr_scaling, DT_LR_SCALING_NONE);
     assert_int_equal(c.schedule.n_milestones, 1);
     assert_true(c.schedule.milestones[0] == 0.5 && c.schedule.milestones[1] == 0);
     assert_int_equal(c.device.kind, DT_DEVICE_CUDA);
@@ -148,6 +148,21 @@ static void test_overrides(void **state)
     assert_int_equal(c.train.precision, DT_PRECISION_BF16);
     assert_string_equal(dt_error_text(), "");
     check_round_trip(&c);
+}
+
+/* Without a word about it, the warm-up in epochs gives way to the one in steps. */
+static void test_alternatives(void **state)
+{
+    static const char *const set = "schedule.warmup_steps=0";
+    struct dt_config c;
+    (void)state;
+    write_file("{\"schedule\": {\"warmup_steps\": 7}}");
+    load(&c, file, NULL, 0);
+    assert_true(c.schedule.warmup_steps == 7 && c.schedule.warmup_epochs == 0);
+    check_round_trip(&c);
+    write_file("{\"schedule\": {\"warmup_steps\": 7}}");
+    load(&c, file, &set, 1);
+    assert_true(c.schedule.warmup_steps == 0 && c.schedule.warmup_epochs == 5);
 }
 
 /* Strings of a file have variables; those of --set do not, because the shell has had its turn. */
@@ -359,8 +374,12 @@ static void check_key_alone(const char *path, const struct dt_json *rule)
 {
     char set[512], value[256], line[128], *before = NULL, *after = NULL;
     const bool is_split = strcmp(path, "data.val_fraction") == 0; /* only without data.val */
-    const char *const sets[] = {"data.train=x", is_split ? "data.val=" : "data.val=x",
-                                "train.precision=fp16", "optim.freeze=[\"fc\"]", set};
+    const char *const sets[] = {"data.train=x",
+                                is_split ? "data.val=" : "data.val=x",
+                                "train.precision=fp16",
+                                "optim.freeze=[\"fc\"]",
+                                "schedule.warmup_epochs=0",
+                                set};
     const char *where = "";
     struct dt_config config;
     bool changed = false;
@@ -463,6 +482,7 @@ int main(void)
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_every_kind_of_key),
         cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_alternatives),
         cmocka_unit_test(test_variables),
         cmocka_unit_test(test_round_trip_of_odd_values),
         cmocka_unit_test(test_ready_configurations),

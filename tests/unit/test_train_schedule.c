@@ -8,7 +8,10 @@
 
 #include <cmocka.h>
 
+#include "train/best.h"
 #include "train/schedule.h"
+
+enum { N_IMAGES = 20 * 512 + 100 };
 
 static struct dt_config base(enum dt_schedule_kind kind)
 {
@@ -26,6 +29,10 @@ static struct dt_config base(enum dt_schedule_kind kind)
     config.schedule.gamma = 0.1;
     config.schedule.power = 2;
     config.schedule.min_lr = 0.01; /* 0.02 */
+    config.schedule.n_factors = 2;
+    config.schedule.factors[0] = 0.5;
+    config.schedule.factors[1] = 0.05;
+    config.schedule.decay_fraction = 0.5;
     return config;
 }
 
@@ -58,6 +65,27 @@ static const struct {
     {DT_SCHEDULE_POLY, 110, 0.02 + 0.18 * 0.25},
     {DT_SCHEDULE_POLY, 155, 0.02 + 0.18 * 0.0625},
     {DT_SCHEDULE_POLY, 200, 0.02},
+    {DT_SCHEDULE_LINEAR, 20, 0.2},
+    {DT_SCHEDULE_LINEAR, 155, 0.02 + 0.18 * 0.25},
+    {DT_SCHEDULE_LINEAR, 200, 0.02},
+    {DT_SCHEDULE_PIECEWISE, 59, 0.2},
+    {DT_SCHEDULE_PIECEWISE, 60, 0.1},
+    {DT_SCHEDULE_PIECEWISE, 130, 0.01},
+    {DT_SCHEDULE_EXPONENTIAL, 20, 0.2},
+    {DT_SCHEDULE_EXPONENTIAL, 39, 0.2},
+    {DT_SCHEDULE_EXPONENTIAL, 40, 0.02},
+    {DT_SCHEDULE_EXPONENTIAL, 60, 0.002},
+    {DT_SCHEDULE_WSD, 20, 0.2},
+    {DT_SCHEDULE_WSD, 100, 0.2}, /* decay_fraction 1/2 */
+    {DT_SCHEDULE_WSD, 104, 0.02 + 0.18 * 0.8},
+    {DT_SCHEDULE_WSD, 125, 0.11},
+    {DT_SCHEDULE_WSD, 200, 0.02},
+    {DT_SCHEDULE_ONE_CYCLE, 0, 0.02},
+    {DT_SCHEDULE_ONE_CYCLE, 19, 0.2},
+    {DT_SCHEDULE_ONE_CYCLE, 79, 0.02 + 0.18 * 0.75},
+    {DT_SCHEDULE_ONE_CYCLE, 199, 0.02},
+    {DT_SCHEDULE_PLATEAU, 4, 0.02 + 0.18 / 4},
+    {DT_SCHEDULE_PLATEAU, 199, 0.2},
 };
 
 static void test_table(void **state)
@@ -66,7 +94,7 @@ static void test_table(void **state)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct dt_config config = base(table[i].kind);
         struct dt_schedule schedule;
-        dt_schedule_init(&schedule, &config, 512, 20);
+        dt_schedule_init(&schedule, &config, 512, N_IMAGES);
         double lr = dt_schedule_lr(&schedule, table[i].step);
         if (fabs(lr - table[i].lr) > 1e-12)
             fail_msg("row %zu: %.15g instead of %.15g", i, lr, table[i].lr);
@@ -78,10 +106,10 @@ static void test_units_and_edges(void **state)
     (void)state;
     struct dt_config config = base(DT_SCHEDULE_COSINE);
     struct dt_schedule schedule;
-    config.schedule.lr_base_size = 0;
+    config.schedule.lr_scaling = DT_LR_SCALING_NONE;
     config.schedule.warmup_epochs = 0;
     config.schedule.min_lr = 0;
-    dt_schedule_init(&schedule, &config, 512, 20);
+    dt_schedule_init(&schedule, &config, 512, N_IMAGES);
     assert_int_equal(schedule.warmup_steps, 0);
     assert_true(dt_schedule_lr(&schedule, 0) == 0.1);
     for (int64_t step = 0; step < 200; step++) {
@@ -90,12 +118,79 @@ static void test_units_and_edges(void **state)
     }
     /* Nothing but warm-up, and a fraction of an epoch. */
     config.schedule.warmup_epochs = 10;
-    dt_schedule_init(&schedule, &config, 512, 20);
+    dt_schedule_init(&schedule, &config, 512, N_IMAGES);
     assert_true(fabs(dt_schedule_lr(&schedule, 199) - 0.1) < 1e-15);
     assert_true(dt_schedule_lr(&schedule, 200) == 0);
     config.schedule.warmup_epochs = 0.26;
-    dt_schedule_init(&schedule, &config, 512, 20);
+    dt_schedule_init(&schedule, &config, 512, N_IMAGES);
     assert_int_equal(schedule.warmup_steps, 5);
+    config.schedule.warmup_epochs = 0;
+    config.schedule.warmup_steps = 7;
+    config.schedule.kind = DT_SCHEDULE_WSD;
+    config.schedule.decay_fraction = 1; /* the decay waits for the end of the warm-up */
+    config.schedule.lr_scaling = DT_LR_SCALING_SQRT;
+    dt_schedule_init(&schedule, &config, 1024, N_IMAGES);
+    assert_true(fabs(dt_schedule_lr(&schedule, 6) - 0.2) < 1e-15);
+    assert_true(fabs(dt_schedule_lr(&schedule, 7) - 0.2) < 1e-15);
+    config.schedule.kind = DT_SCHEDULE_ONE_CYCLE;
+    config.schedule.warmup_steps = 1;
+    dt_schedule_init(&schedule, &config, 1024, N_IMAGES);
+    assert_true(fabs(dt_schedule_lr(&schedule, 0) - 0.2) < 1e-15);
+}
+
+/* Losses and what is to follow; the first of the improvements of 1 % is none. */
+static void test_plateau(void **state)
+{
+    static const struct {
+        double loss;
+        bool reduced;
+    } evaluations[] = {{2, false},    {1.99, false}, {NAN, false}, {2.1, true},
+                       {1.9, false},  {1.9, false},  {1.9, false}, {1.89, true},
+                       {1.89, false}, {1.0, false},  {0.5, false}};
+    struct dt_config config = base(DT_SCHEDULE_PLATEAU);
+    struct dt_checkpoint at = {0};
+    struct dt_schedule schedule;
+    (void)state;
+    config.schedule.patience = 2;
+    config.schedule.threshold = 0.02;
+    dt_best_init(&at, &config);
+    dt_schedule_init(&schedule, &config, 512, N_IMAGES);
+    for (size_t i = 0; i < sizeof evaluations / sizeof *evaluations; i++)
+        assert_true(dt_plateau_count(&at.plateau, &config.schedule, evaluations[i].loss) ==
+                    evaluations[i].reduced);
+    assert_true(at.plateau.best == 0.5 && at.plateau.waits == 0);
+    schedule.plateau = at.plateau.factor;
+    assert_true(dt_schedule_lr(&schedule, 150) == 0.02); /* 0.002, but for min_lr */
+    config.schedule.metric = DT_METRIC_TOP1;
+    dt_best_init(&at, &config);
+    assert_false(dt_plateau_count(&at.plateau, &config.schedule, 50));
+    assert_false(dt_plateau_count(&at.plateau, &config.schedule, 50.5)); /* less than 2 % */
+    assert_true(at.plateau.best == 50 && at.plateau.waits == 1);
+    assert_false(dt_plateau_count(&at.plateau, &config.schedule, 52));
+    assert_true(at.plateau.best == 52 && at.plateau.waits == 0 && at.plateau.factor == 1);
+}
+
+static void test_text(void **state)
+{
+    struct dt_config config = base(DT_SCHEDULE_STEP);
+    struct dt_schedule schedule;
+    char text[DT_SCHEDULE_TEXT];
+    (void)state;
+    dt_schedule_init(&schedule, &config, 512, N_IMAGES);
+    dt_schedule_describe(text, sizeof text, &schedule);
+    assert_string_equal(text, "0.2, step, warm-up over 20 steps from 0.02, then 0.02 from step 60, "
+                              "0.002 from step 130");
+    config.schedule.kind = DT_SCHEDULE_WSD;
+    dt_schedule_describe(text, sizeof text, &schedule);
+    assert_string_equal(text,
+                        "0.2, wsd, warm-up over 20 steps from 0.02, decay from step 100, down "
+                        "to 0.02 at step 200");
+    config.schedule.kind = DT_SCHEDULE_PLATEAU;
+    config.schedule.warmup_epochs = 0;
+    dt_schedule_init(&schedule, &config, 512, N_IMAGES);
+    dt_schedule_describe(text, sizeof text, &schedule);
+    assert_string_equal(text, "0.2, plateau, times 0.1 after 11 evaluations without a better loss, "
+                              "at least 0.02");
 }
 
 static void test_max_steps_changes_nothing(void **state)
@@ -103,9 +198,9 @@ static void test_max_steps_changes_nothing(void **state)
     (void)state;
     struct dt_config config = base(DT_SCHEDULE_COSINE);
     struct dt_schedule a, b;
-    dt_schedule_init(&a, &config, 512, 20);
+    dt_schedule_init(&a, &config, 512, N_IMAGES);
     config.train.max_steps = 50;
-    dt_schedule_init(&b, &config, 512, 20);
+    dt_schedule_init(&b, &config, 512, N_IMAGES);
     for (int64_t step = 0; step < 50; step++)
         assert_true(dt_schedule_lr(&a, step) == dt_schedule_lr(&b, step));
 }
@@ -116,6 +211,8 @@ int main(void)
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_units_and_edges),
         cmocka_unit_test(test_max_steps_changes_nothing),
+        cmocka_unit_test(test_plateau),
+        cmocka_unit_test(test_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
