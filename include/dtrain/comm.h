@@ -23,6 +23,8 @@ struct dt_comm_options {
     int n_reductions;    /* reductions that can be in flight at once: the number of buckets */
     size_t max_count;    /* largest count of a reduction, in elements */
     enum dt_dtype dtype; /* of the elements; MPI sums DT_F32 only */
+    enum dt_dtype wire;  /* MPI, ring: DT_F16 or DT_BF16 halve the messages (src/comm/mpi.c) */
+    size_t total_count;  /* sum of the counts of all reductions; only a wire of DT_F16 needs it */
     /* NCCL: */
     void *stream; /* the cudaStream_t that reductions are put into; the GPU is the current one */
     double timeout_s; /* for connecting the ranks, 0 = no limit */
@@ -120,6 +122,9 @@ dt_status dt_comm_reduce(struct dt_comm *comm, int reduction, void *buffer, size
 dt_status dt_comm_poll(struct dt_comm *comm);
 /* MPI: waits. NCCL: nothing to do, the compute stream joins the comm stream. */
 dt_status dt_comm_wait(struct dt_comm *comm, int reduction);
+/* Bytes of gradients and weights that this rank has sent so far; with NCCL, and where MPI chooses
+ * the algorithm, those of reductions are not known and not counted. Local. */
+double dt_comm_sent_bytes(const struct dt_comm *comm);
 /* Rank 0 of a node: whether `threads` exceeds the CPUs this rank may use, or binding leaves CPUs of
  * the job idle; out[bytes] says so and what to do. Call before ranks bind themselves. Local. */
 bool dt_comm_describe_binding(const struct dt_comm *comm, int threads, char *out, size_t bytes);

@@ -78,7 +78,7 @@ struct dt_place {
 struct dt_plan_options {
     size_t bucket_bytes, last_bucket_bytes;
     int n_ranks;                 /* 1: no REDUCE or WAIT */
-    struct dt_comm_options comm; /* plane, ring, timeout_s and share; the plan sets the rest */
+    struct dt_comm_options comm; /* plane, ring, wire, timeout_s and share; the plan sets the rest */
     bool accumulate;             /* several passes per update, or 16-bit gradients summed in fp32 */
     bool record;                 /* record the training list and replay it, if the device can */
     bool profile;                /* time every action (dt_plan_times); disables recording */

@@ -67,7 +67,7 @@ static dt_status open_plane(struct bench *b, enum dt_sum_kind kind)
     struct dt_comm_options options = dt_session_comm_options(&b->base.session);
     options.n_reductions = 1;
     options.max_count = b->most_bytes / sizeof(float);
-    options.dtype = DT_F32;
+    options.dtype = options.wire = DT_F32;
     if (b->open == (int)kind || kind == DT_SUM_ALLREDUCE)
         return DT_OK;
     b->open = (int)kind;

@@ -33,6 +33,7 @@ struct dt_comm {
     int n_allowed_cpus, n_sharing; /* see comm.h */
     bool is_bound;                 /* no two ranks of the node share a CPU */
     double wait_s;                 /* spent in collective calls of the control plane */
+    double sent_bytes;             /* see comm.h */
     double maxima[DT_COMM_MAXIMA]; /* of dt_comm_begin_max; on the way while request is set */
     int n_maxima;
     MPI_Request request; /* MPI_REQUEST_NULL if none */

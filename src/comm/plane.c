@@ -98,6 +98,11 @@ dt_status dt_comm_reduce(struct dt_comm *comm, int reduction, void *buffer, size
     return DT_OK;
 }
 
+double dt_comm_sent_bytes(const struct dt_comm *comm)
+{
+    return comm->sent_bytes;
+}
+
 dt_status dt_comm_poll(struct dt_comm *comm)
 {
     int is_done;

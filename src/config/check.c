@@ -226,11 +226,14 @@ static bool comm_backend(const struct dt_config *c, char *what)
 static bool grad_dtype(const struct dt_config *c, char *what)
 {
     bool fp16 = c->comm.grad_dtype == DT_GRAD_FP16, bf16 = c->comm.grad_dtype == DT_GRAD_BF16;
-    if ((fp16 && c->train.precision != DT_PRECISION_FP16) ||
-        (bf16 && c->train.precision != DT_PRECISION_BF16))
-        WRONG("\"%s\" needs train.precision \"%s\"; \"auto\" uses the type in which they are "
-              "computed",
-              fp16 ? "fp16" : "bf16", fp16 ? "fp16" : "bf16");
+    if ((fp16 && c->train.precision == DT_PRECISION_BF16) ||
+        (bf16 && c->train.precision == DT_PRECISION_FP16))
+        WRONG("\"%s\", but train.precision \"%s\" computes them in another 16-bit type; \"auto\" "
+              "sends them in that",
+              fp16 ? "fp16" : "bf16", dt_precision_name(c->train.precision));
+    if ((fp16 || bf16) && c->comm.algorithm != DT_ALGORITHM_RING &&
+        c->train.precision == DT_PRECISION_FP32)
+        WRONG("only comm.algorithm \"ring\" rounds gradients of train.precision \"fp32\"");
     return false;
 }
 

@@ -109,7 +109,7 @@ static const double classic_milestones[] = {30, 60, 80};
  *   train.epochs                the run length; some schedules depend on it
  *   train.micro_batch_size      other partial sums; other batches for batch norm
  *   train.precision, loss_scale, deterministic      weights and momentum are always fp32
- *   device.kind, threads, winograd, comm.*          the same sums in another order
+ *   device.kind, threads, winograd, comm.*          the same sums in another order, or rounded
  *   device.cuda_graph, numa_bind, allow_shared_gpu, timeout_s   the same kernels and numbers
  *   device.cache_dir            deterministic runs do not read algorithms from it
  *   output.*, checkpoint.*, watchdog.*, bench.*     have no part in training
@@ -307,9 +307,12 @@ const struct dt_key dt_keys[] = {
            "ring: fixed order, bit-identical in every run; auto: chosen by the library, and on "
            "hundreds of GPUs faster (dtrain plan)",
            INEXACT),
-    CHOICE(comm.grad_dtype, DT_GRAD_AUTO, grad_dtypes,
-           "Data type of gradients sent between ranks; auto: as computed, 16 bits in bf16 and fp16",
-           INEXACT),
+    CHOICE(
+        comm.grad_dtype, DT_GRAD_AUTO, grad_dtypes,
+        "Data type of gradients sent between ranks; auto: as computed, 16 bits in bf16 and fp16. "
+        "On CPUs fp16 and bf16 halve the messages; fp16 sends what rounding loses in the next "
+        "step",
+        INEXACT),
     POSITIVE(comm.bucket_cap_mb, 4, 4096,
              "Size in MiB of the buckets in which gradients are summed", INEXACT),
     POSITIVE(comm.last_bucket_cap_mb, 1, 4096,

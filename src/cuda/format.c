@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "base/mem.h"
-#include "cuda/half.h"
 #include "cuda/internal.h"
 
 static int round8(int value)

@@ -69,9 +69,11 @@ static dt_status open_reduce(struct dt_plan *plan)
     enum dt_arena arena = dt_plan_sum_arena(plan);
     options.n_reductions = plan->n_buckets;
     options.dtype = dt_plan_sum_type(plan);
-    for (int b = 0; b < plan->n_buckets; b++)
-        if (plan->buckets[b].count > options.max_count)
-            options.max_count = plan->buckets[b].count;
+    for (int b = 0; b < plan->n_buckets; b++) {
+        const size_t count = plan->buckets[b].count;
+        options.total_count += count;
+        options.max_count = count > options.max_count ? count : options.max_count;
+    }
     if (backend->comm_stream)
         options.stream = backend->comm_stream(plan->device);
     DT_TRY(dt_comm_open_reduce(plan->comm, &options));

@@ -59,6 +59,14 @@ static dt_status check_plane(const struct dt_device_choice *choice, const struct
                 "comm.backend to auto or mpi",
                 choice->fallback ? " because there is no GPU: " : "",
                 choice->fallback ? choice->fallback : "");
+    const enum dt_grad_dtype type = config->comm.grad_dtype;
+    const bool computes_wide = config->train.precision == DT_PRECISION_FP32 ||
+                               config->train.precision == DT_PRECISION_TF32;
+    if ((type == DT_GRAD_FP16 || type == DT_GRAD_BF16) && computes_wide && choice->backend == cuda)
+        DT_FAIL(DT_ERR_CONFIG,
+                "comm.grad_dtype: on GPUs gradients are sent in 16 bits only if they are computed "
+                "so; set comm.grad_dtype to auto, or train.precision to %s",
+                type == DT_GRAD_FP16 ? "fp16" : "bf16");
     if (config->comm.backend == DT_COMM_MPI && choice->backend == cuda && n_ranks > 1)
         DT_FAIL(DT_ERR_CONFIG,
                 "comm.backend: mpi sums in host memory, but the network runs on GPUs; set "

@@ -19,17 +19,18 @@ static const float least_scale = 0x1p-14f;
 
 enum { MOST_IN_A_ROW = 3 }; /* skipped steps; more abort the run */
 
-static void begin_interval(struct dt_metrics *metrics, int64_t step)
+static void begin_interval(struct dt_metrics *metrics, const struct dt_session *s, int64_t step)
 {
     metrics->first_step = step;
     metrics->mark = metrics->laps;
+    metrics->sent_bytes = dt_comm_sent_bytes(s->comm);
 }
 
 void dt_metrics_init(struct dt_metrics *metrics, const struct dt_session *s, int64_t step)
 {
     *metrics = (struct dt_metrics){.start_s = dt_clock_s()};
     dt_laps_begin(&metrics->laps, s);
-    begin_interval(metrics, step);
+    begin_interval(metrics, s, step);
 }
 
 double dt_metrics_due_s(const struct dt_metrics *metrics, const struct dt_session *s)
@@ -144,6 +145,7 @@ enum {
     SUM_TOP5,
     SUM_BAD_NOW,
     SUM_BAD_BEFORE,
+    SUM_SENT,
     SUM_LAPS,
     N_SUMS = SUM_LAPS + DT_N_LAPS
 };
@@ -172,6 +174,7 @@ static dt_status sum_up(const struct dt_metrics *metrics, struct dt_session *s,
     sums[SUM_TOP5] = (double)counters->top5;
     sums[SUM_BAD_NOW] = (double)n_bad_now;
     sums[SUM_BAD_BEFORE] = (double)n_bad_before;
+    sums[SUM_SENT] = dt_comm_sent_bytes(s->comm) - metrics->sent_bytes;
     for (int i = 0; i < DT_N_LAPS; i++)
         sums[SUM_LAPS + i] = metrics->laps.s[i] - metrics->mark.s[i];
     log_own(s, sums, step, (double)(step - metrics->first_step));
@@ -209,7 +212,7 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
         DT_NUM("elapsed_s", dt_clock_s() - metrics->start_s),
         DT_NUM("eta_s", metrics->step_s * (double)(s->last_step - step)),
     };
-    struct dt_field fields[DT_COUNT(all) + DT_N_LAPS + 3];
+    struct dt_field fields[DT_COUNT(all) + DT_N_LAPS + 4];
     int n_fields = DT_COUNT(all);
     memcpy(fields, all, sizeof all);
     for (int i = 0; i < DT_N_LAPS; i++)
@@ -222,7 +225,9 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
         fields[n_fields++] = (struct dt_field)DT_NUM("loss_scale", (double)scale.scale);
         fields[n_fields++] = (struct dt_field)DT_INT("skipped_steps", counters.n_skipped);
     }
-    begin_interval(metrics, step); /* the report itself is part of the next one */
+    if (sums[SUM_SENT] > 0)
+        fields[n_fields++] = (struct dt_field)DT_NUM("sent_bytes", sums[SUM_SENT] / rank_steps);
+    begin_interval(metrics, s, step); /* the report itself is part of the next one */
     dt_report_event(s->report, "step", fields, n_fields);
     return DT_OK;
 }

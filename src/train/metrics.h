@@ -16,6 +16,7 @@ struct dt_metrics {
     int64_t first_step; /* of the interval */
     struct dt_laps laps;
     struct dt_laps mark; /* the laps when the interval began */
+    double sent_bytes;   /* dt_comm_sent_bytes then */
     double step_s;       /* mean over intervals so far, weighted towards recent ones */
     struct dt_input_mark input;
 };

@@ -270,8 +270,13 @@ static dt_status find_memory(struct dt_session *s, size_t *max_bytes)
 
 struct dt_comm_options dt_session_comm_options(const struct dt_session *s)
 {
+    static const enum dt_dtype wires[] = {[DT_GRAD_AUTO] = DT_F32,
+                                          [DT_GRAD_FP32] = DT_F32,
+                                          [DT_GRAD_FP16] = DT_F16,
+                                          [DT_GRAD_BF16] = DT_BF16};
     return (struct dt_comm_options){.plane = s->plane,
                                     .ring = s->config->comm.algorithm == DT_ALGORITHM_RING,
+                                    .wire = wires[s->config->comm.grad_dtype],
                                     .timeout_s = s->config->device.timeout_s,
                                     .share = s->config->device.allow_shared_gpu};
 }

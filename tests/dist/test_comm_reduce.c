@@ -2,6 +2,7 @@
  * once, bits equal to a sequential reference in the documented order, on all ranks and in every
  * run. A check collects what is wrong on this rank and then asks all ranks, so that all fail
  * together instead of one leaving the others in a collective. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +20,7 @@
 enum { MAX_COUNT = (1 << 20) + 77, N_REDUCTIONS = 5 };
 
 static const size_t counts[] = {
-    0,     1,     2,     3,      5,      15,     16,     17,     63,      1000,
+    0,      1,      2,      3,      5,      15,     16,     17,     63,      1000,
     131071, 131072, 131073, 262144, 262145, 393217, 524288, 524289, 1 << 20, (1 << 20) + 77,
     999983};
 
@@ -170,7 +171,7 @@ static void test_bits_ring(void **state)
     (void)state;
     static const size_t sizes[] = {1000, 65537, 500009};
     open_reduce(true);
-    float *values[4], *mine = new_floats(MAX_COUNT), *sum = new_floats(MAX_COUNT);
+    float *values[8], *mine = new_floats(MAX_COUNT), *sum = new_floats(MAX_COUNT);
     for (int r = 0; r < n; r++) {
         values[r] = new_floats(MAX_COUNT);
         fill_random(values[r], MAX_COUNT, r);
@@ -205,11 +206,102 @@ static void test_bits_auto(void **state)
     free(mine);
 }
 
-/* NaN and infinity must arrive on every rank: a skipped step is decided from them. */
-static void test_not_finite(void **state)
+static void open_wire(enum dt_dtype wire, size_t total)
+{
+    struct dt_comm_options options = {.ring = true,
+                                      .n_reductions = N_REDUCTIONS,
+                                      .max_count = MAX_COUNT,
+                                      .total_count = total,
+                                      .dtype = DT_F32,
+                                      .wire = wire};
+    assert_ok(dt_comm_open_reduce(comm, &options));
+}
+
+/* Sums by a 16-bit wire, against fp64: every rank rounds a partial sum once, by at most half a
+ * unit. Each message has half the bytes. */
+static void check_wire(enum dt_dtype wire, double unit)
+{
+    enum { COUNT = 500009 };
+    float *values[8], *mine = new_floats(COUNT);
+    for (int r = 0; r < n; r++) {
+        values[r] = new_floats(COUNT);
+        fill_random(values[r], COUNT, r);
+    }
+    double bytes[2] = {0};
+    for (int narrow = 0; narrow < 2; narrow++) {
+        open_wire(narrow ? wire : DT_F32, COUNT);
+        const double before = dt_comm_sent_bytes(comm);
+        memcpy(mine, values[rank], COUNT * sizeof(float));
+        assert_ok(dt_comm_reduce(comm, 0, mine, COUNT));
+        assert_ok(dt_comm_wait(comm, 0));
+        bytes[narrow] = dt_comm_sent_bytes(comm) - before;
+    }
+    size_t n_wrong = bytes[0] != 2 * bytes[1];
+    for (size_t i = 0; i < COUNT; i++) {
+        double sum = 0, size = 0;
+        for (int r = 0; r < n; r++) {
+            sum += (double)values[r][i];
+            size += fabs((double)values[r][i]);
+        }
+        n_wrong += !(fabs((double)mine[i] - sum) <= n * unit * 1.01 * size + 1e-6);
+    }
+    assert_all(n_wrong == 0);
+    assert_all(is_same_everywhere(mine, COUNT));
+    for (int r = 0; r < n; r++)
+        free(values[r]);
+    free(mine);
+}
+
+static void test_wire(void **state)
 {
     (void)state;
-    open_reduce(true);
+    check_wire(DT_BF16, 0x1p-8);
+    check_wire(DT_F16, 0x1p-11);
+}
+
+/* The same values summed again and again: with fp16, what is lost is made up for later, so the mean
+ * of the sums gets closer to the true one; with bf16 the same error repeats. A value too small for
+ * fp16 arrives in the end. */
+static double mean_error(enum dt_dtype wire, int n_steps)
+{
+    enum { COUNT = 1009 };
+    float mine[COUNT];
+    double mean[COUNT] = {0}, worst = 0;
+    open_wire(wire, COUNT);
+    for (int step = 0; step < n_steps; step++) {
+        for (int i = 0; i < COUNT; i++)
+            mine[i] = i == 7 ? 0x1p-27F : 0.3F + (float)(i + rank) / 4096;
+        assert_ok(dt_comm_reduce(comm, 0, mine, COUNT));
+        assert_ok(dt_comm_wait(comm, 0));
+        for (int i = 0; i < COUNT; i++)
+            mean[i] += (double)mine[i] / n_steps;
+    }
+    for (int i = 0; i < COUNT; i++) {
+        double sum = 0;
+        for (int r = 0; r < n; r++) {
+            const float value = i == 7 ? 0x1p-27F : 0.3F + (float)(i + r) / 4096;
+            sum += (double)value;
+        }
+        worst = fmax(worst, fabs(mean[i] / sum - 1));
+    }
+    return worst;
+}
+
+static void test_error_feedback(void **state)
+{
+    (void)state;
+    if (n == 1)
+        return;
+    const double once = mean_error(DT_F16, 1), often = mean_error(DT_F16, 4096);
+    print_message("%d ranks: largest error of the mean of 1 sum %g, of 4096 %g\n", n, once, often);
+    assert_all(once == 1 && often < 0.01); /* element 7 is lost at first */
+    assert_all(mean_error(DT_BF16, 64) > 1e-3);
+}
+
+/* NaN and infinity must arrive on every rank: a skipped step is decided from them. */
+static void check_not_finite(enum dt_dtype wire)
+{
+    open_wire(wire, MAX_COUNT);
     float values[100] = {0};
     if (rank == n - 1) {
         values[3] = (float)(1e300 * 1e10);
@@ -218,6 +310,14 @@ static void test_not_finite(void **state)
     assert_ok(dt_comm_reduce(comm, 0, values, DT_COUNT(values)));
     assert_ok(dt_comm_wait(comm, 0));
     assert_all(values[3] > 3e38F && values[99] != values[99] && values[0] == 0.0F);
+}
+
+static void test_not_finite(void **state)
+{
+    (void)state;
+    check_not_finite(DT_F32);
+    check_not_finite(DT_BF16);
+    check_not_finite(DT_F16);
 }
 
 /* Rows of ring.h's cut: segments follow each other without gap and cover the range. */
@@ -310,6 +410,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_counts_auto), cmocka_unit_test(test_slots_ring),
         cmocka_unit_test(test_slots_auto),  cmocka_unit_test(test_bits_ring),
         cmocka_unit_test(test_bits_auto),   cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_wire),        cmocka_unit_test(test_error_feedback),
         cmocka_unit_test(test_misuse),      cmocka_unit_test(test_planes),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -176,10 +176,10 @@ static const struct {
      "larger than schedule.lr 0.1"},
     {"{\"comm\": {\"backend\": \"nccl\"}, \"device\": {\"kind\": \"cpu\"}}", 1, "comm.backend",
      "needs a GPU"},
-    {"{\"comm\": {\"grad_dtype\": \"fp16\"}}", 1, "comm.grad_dtype",
-     "needs train.precision \"fp16\""},
+    {"{\"comm\": {\"grad_dtype\": \"fp16\", \"algorithm\": \"auto\"}}", 1, "comm.grad_dtype",
+     "only comm.algorithm \"ring\""},
     {"{\"comm\": {\"grad_dtype\": \"bf16\"},\n \"train\": {\"precision\": \"fp16\"}}", 1,
-     "comm.grad_dtype", "needs train.precision \"bf16\""},
+     "comm.grad_dtype", "another 16-bit type"},
 };
 
 static dt_status load_text(struct dt_config *config, const char *text)

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "cuda/half.h"
+#include "base/half.h"
 
 struct kind {
     float (*widen)(uint16_t half);

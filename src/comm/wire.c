@@ -1,0 +1,56 @@
+#include "comm/wire.h"
+
+#include <stddef.h>
+
+#include "base/half.h"
+#include "comm/ring.h"
+
+/* In blocks of a known length, which compilers vectorise at -O2 too. */
+#define FOR_EACH(at, statement)                                    \
+    int first = 0;                                                 \
+    for (; first + DT_RING_ALIGN <= count; first += DT_RING_ALIGN) \
+        for (int k = 0; k < DT_RING_ALIGN; k++) {                  \
+            const int at = first + k;                              \
+            statement;                                             \
+        }                                                          \
+    for (int at = first; at < count; at++)                         \
+    statement
+
+/* A value that overflows loses nothing that could be sent later. */
+static inline float finite_or_zero(float value)
+{
+    const uint32_t bits = dt_float_bits(value);
+    return dt_bits_float(dt_bits_if((bits & 0x7f800000u) == 0x7f800000u, 0, bits));
+}
+
+#define WIRE(type, narrow, widen, keeps)                                                   \
+    static void pack_##type(uint16_t *restrict out, const float *restrict in, int count)   \
+    {                                                                                      \
+        FOR_EACH(i, out[i] = narrow(in[i]));                                               \
+    }                                                                                      \
+    static void keep_##type(uint16_t *restrict out, const float *restrict in,              \
+                            float *restrict kept, int count)                               \
+    {                                                                                      \
+        FOR_EACH(i, {                                                                      \
+            const float wanted = in[i] + kept[i];                                          \
+            out[i] = narrow(wanted);                                                       \
+            kept[i] = finite_or_zero(wanted - widen(out[i]));                              \
+        });                                                                                \
+    }                                                                                      \
+    static void unpack_##type(float *restrict out, const uint16_t *restrict in, int count) \
+    {                                                                                      \
+        FOR_EACH(i, out[i] = widen(in[i]));                                                \
+    }                                                                                      \
+    static void add_##type(float *restrict sum, const uint16_t *restrict in, int count)    \
+    {                                                                                      \
+        FOR_EACH(i, sum[i] += widen(in[i]));                                               \
+    }                                                                                      \
+    static const struct dt_wire type = {pack_##type, keep_##type, unpack_##type, add_##type, keeps};
+
+WIRE(bf16, dt_float_to_bf16, dt_bf16_to_float, false)
+WIRE(fp16, dt_float_to_fp16, dt_fp16_to_float, true)
+
+const struct dt_wire *dt_wire_find(enum dt_dtype type)
+{
+    return type == DT_BF16 ? &bf16 : type == DT_F16 ? &fp16 : NULL;
+}
