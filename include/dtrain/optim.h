@@ -22,17 +22,25 @@
 enum dt_trust { DT_TRUST_NONE, DT_TRUST_GRADIENT, DT_TRUST_DIRECTION };
 
 /* X(NAME, name, whether it keeps the mean square of the gradient beside the momentum, trust,
- * default of beta2, of epsilon). With g the gradient, w the parameter, d weight decay, t the number
- * of updates, u the direction, w -= lr * u: sgd      m = momentum m + (g + d w);  u = m, Nesterov:
- * g + d w + momentum m (PyTorch's SGD) lars     m = momentum m + lr r (g + d w);  w -= m;  r =
- * trust |w| / (|g| + d |w| + eps) (You, Gitman, Ginsburg 2017, as in MLPerf: the learning rate is
- * inside the momentum) lamb     as adamw, w -= lr r u;  r = |w| / |u| (You et al. 2019, as in timm
- * and Apex; theirs also need optim.clip_norm 1) adamw    m = momentum m + (1 - momentum) g;  v =
- * beta2 v + (1 - beta2) g^2; u = m / (1 - momentum^t) / (sqrt(v / (1 - beta2^t)) + eps) + d w
- *            (Loshchilov, Hutter 2017; PyTorch's AdamW)
- *   adam     the same with g + d w for g and without d w at the end (PyTorch's Adam)
- *   rmsprop  h = g + d w;  v = beta2 v + (1 - beta2) h^2;  m = momentum m + h / (sqrt(v) + eps);
- *            u = m  (PyTorch's RMSprop)
+ * default of beta2, of epsilon). With w the parameter, g its gradient, clipped, d weight decay (0
+ * for batch norm and bias unless they are to decay), t the number of updates, and m and v from 0:
+ *
+ * - sgd: m = momentum m + (g + d w); w -= lr m, Nesterov: w -= lr (g + d w + momentum m).
+ *   PyTorch's SGD.
+ * - lars: m = momentum m + lr r (g + d w); w -= m; r = trust |w| / (|g| + d |w| + eps).
+ *   You, Gitman, Ginsburg 2017 as in MLPerf (mlcommons/training: lars_optimizer.py) and NVIDIA's
+ *   submissions (MXNet: multi_lars-inl.h): the learning rate is inside the momentum. timm has it
+ *   outside, which differs while the learning rate changes.
+ * - lamb: m and v as adamw; u = m / (1 - momentum^t) / (sqrt(v / (1 - beta2^t)) + eps) + d w;
+ *   w -= lr r u; r = |w| / |u|. You et al. 2019 as in Apex (FusedLAMB) and timm (lamb.py): both
+ *   also have optim.clip_norm 1, and no limit on r. Where theirs apply r if a tensor has weight
+ *   decay, here batch norm and bias are left out.
+ * - adamw: m = momentum m + (1 - momentum) g; v = beta2 v + (1 - beta2) g^2; w -= lr u.
+ *   Loshchilov, Hutter 2017; PyTorch's AdamW.
+ * - adam: the same with g + d w for g, and without d w in u. PyTorch's Adam.
+ * - rmsprop: h = g + d w; v = beta2 v + (1 - beta2) h^2; m = momentum m + h / (sqrt(v) + eps);
+ *   w -= lr m. PyTorch's RMSprop.
+ *
  * r is 1 where a norm is 0. */
 #define DT_OPTIM_LIST(X)                                 \
     X(SGD, sgd, false, DT_TRUST_NONE, 0, 0)              \
@@ -53,8 +61,8 @@ enum { DT_N_OPTIMS = DT_OPTIM_LIST(DT_OPTIM_ONE) };
 
 /* What does not change during a run. */
 struct dt_optim_options {
-    float momentum, beta2, eps;
-    float weight_decay;
+    double momentum, beta2;
+    float eps, weight_decay;
     float trust;      /* lars: factor on the ratio of the norms */
     float clip_norm;  /* longest gradient of all parameters together, 0 = no limit */
     float clip_value; /* largest gradient of an element, 0 = no limit */
@@ -65,6 +73,7 @@ struct dt_optim_options {
 struct dt_optim_step {
     float inner, outer; /* on the gradient that enters the momentum (lars), on the direction */
     float decay, momentum, beta2, eps;
+    float rest1, rest2;     /* 1 - momentum, 1 - beta2 */
     float unbias1, unbias2; /* 1 / (1 - momentum^t), 1 / sqrt(1 - beta2^t) */
     bool nesterov;
 };
@@ -104,8 +113,8 @@ DT_OPTIM_FUNCTION void dt_advance_adamw(float w, float g, float *m, float *v,
                                         const struct dt_optim_step *s)
 {
     (void)w;
-    *m = s->momentum * *m + (1 - s->momentum) * g;
-    *v = s->beta2 * *v + (1 - s->beta2) * g * g;
+    *m = s->momentum * *m + s->rest1 * g;
+    *v = s->beta2 * *v + s->rest2 * g * g;
 }
 
 DT_OPTIM_FUNCTION float dt_direction_adam(float w, float g, float m, float v,
@@ -135,7 +144,7 @@ DT_OPTIM_FUNCTION void dt_advance_rmsprop(float w, float g, float *m, float *v,
                                           const struct dt_optim_step *s)
 {
     const float h = g + s->decay * w;
-    *v = s->beta2 * *v + (1 - s->beta2) * h * h;
+    *v = s->beta2 * *v + s->rest2 * h * h;
     *m = s->momentum * *m + h / (sqrtf(*v) + s->eps);
 }
 
@@ -240,8 +249,8 @@ DT_OPTIM_FUNCTION float dt_optim_ratio(enum dt_optim optim, double w2, double x2
 DT_OPTIM_FUNCTION void dt_optim_unbias(double *unbias1, double *unbias2, int64_t t,
                                        const struct dt_optim_options *o)
 {
-    *unbias1 = 1 / (1 - pow((double)o->momentum, (double)t));
-    *unbias2 = 1 / sqrt(1 - pow((double)o->beta2, (double)t));
+    *unbias1 = 1 / (1 - pow(o->momentum, (double)t));
+    *unbias2 = 1 / sqrt(1 - pow(o->beta2, (double)t));
 }
 
 /* The factors of a tensor's update, without its trust ratio. */
@@ -253,8 +262,10 @@ DT_OPTIM_FUNCTION struct dt_optim_step dt_optim_step_of(enum dt_optim optim, flo
     s.inner = lr;
     s.outer = dt_optim_trust(optim) == DT_TRUST_GRADIENT ? 1 : lr;
     s.decay = decay;
-    s.momentum = o->momentum;
-    s.beta2 = o->beta2;
+    s.momentum = (float)o->momentum;
+    s.beta2 = (float)o->beta2;
+    s.rest1 = (float)(1 - o->momentum);
+    s.rest2 = (float)(1 - o->beta2);
     s.eps = o->eps;
     s.unbias1 = (float)unbias1;
     s.unbias2 = (float)unbias2;

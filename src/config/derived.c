@@ -70,8 +70,8 @@ struct dt_optim_options dt_config_optim(const struct dt_config *config)
 #undef DT_OPTIM_DEFAULTS
     const struct dt_config_optim *o = &config->optim;
     return (struct dt_optim_options){
-        .momentum = (float)o->momentum,
-        .beta2 = (float)(o->beta2 > 0 ? o->beta2 : own[o->name].beta2),
+        .momentum = o->momentum,
+        .beta2 = o->beta2 > 0 ? o->beta2 : own[o->name].beta2,
         .eps = (float)(o->eps > 0 ? o->eps : own[o->name].eps),
         .weight_decay = (float)o->weight_decay,
         .trust = (float)o->trust_coefficient,

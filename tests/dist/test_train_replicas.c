@@ -72,7 +72,7 @@ static void train_step(float diff_scale)
     static uint8_t pixels[BATCH * SIZE * SIZE * 3];
     const int32_t labels[BATCH] = {rank % CLASSES, 5};
     const struct dt_scalars scalars = {
-        .lr = 0.1f, .diff_scale = diff_scale, .optim = {.momentum = 0.9f}};
+        .lr = 0.1f, .diff_scale = diff_scale, .optim = {.momentum = 0.9}};
     for (size_t i = 0; i < sizeof pixels; i++)
         pixels[i] = (uint8_t)(i * 7 + i / 97 + (size_t)rank * 31);
     const struct dt_feed batch = {.pixels = pixels, .labels = labels};

@@ -104,7 +104,7 @@ static void test_update(void **state)
 {
     (void)state;
     const struct dt_step_values plain = {.lr = 0.1f,
-                                         .optim = {.momentum = 0.9f, .weight_decay = 0.01f}};
+                                         .optim = {.momentum = 0.9, .weight_decay = 0.01f}};
     struct dt_step_values nesterov = plain;
     nesterov.optim.nesterov = true;
     for (size_t g = 0; g < DT_COUNT(TYPES); g++)

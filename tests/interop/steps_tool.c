@@ -186,7 +186,7 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
         DT_FAIL(DT_ERR_NO_INPUT, "cannot open %s", run->batches);
     for (int step = 0; step < run->steps; step++) {
         const struct dt_scalars scalars = {.lr = run->lr,
-                                           .optim = {.momentum = 0.9f, .weight_decay = 0.1f},
+                                           .optim = {.momentum = 0.9, .weight_decay = 0.1f},
                                            .diff_scale = 1.0f / (float)run->batch,
                                            .step = (uint32_t)step};
         struct dt_counters counters;

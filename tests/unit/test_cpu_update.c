@@ -18,8 +18,8 @@ static void update(struct arrays *a, enum dt_optim optim, int threads)
 {
     struct rig rig;
     const struct dt_scalars scalars = {.lr = 0.1f,
-                                       .optim = {.momentum = 0.9f,
-                                                 .beta2 = 0.99f,
+                                       .optim = {.momentum = 0.9,
+                                                 .beta2 = 0.99,
                                                  .eps = 1e-6f,
                                                  .weight_decay = 0.01f,
                                                  .trust = 0.01f,
