@@ -59,6 +59,9 @@ cudaError_t dt_kernel_update(cudaStream_t stream, enum dt_optim optim,
                              const struct dt_update_memory *memory, enum dt_dtype shadow_type,
                              enum dt_dtype grads_type, const struct dt_range *ranges, int n_ranges,
                              const struct dt_step_values *step, const struct dt_scale_state *scale);
+/* dst = dt_optim_lerp(dst, src, step->ema_weight), unless scale->found. count % 8 == 0. */
+cudaError_t dt_kernel_lerp(cudaStream_t stream, float *dst, const float *src, size_t count,
+                           const struct dt_step_values *step, const struct dt_scale_state *scale);
 /* dst = src, or dst += src. count % 8 == 0. */
 cudaError_t dt_kernel_accumulate(cudaStream_t stream, float *dst, enum dt_dtype type,
                                  const void *src, size_t count, bool first);

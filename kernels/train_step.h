@@ -13,6 +13,7 @@
 struct dt_step_values {
     float lr, diff_scale;
     struct dt_optim_options optim;
+    float ema_weight;
     double unbias1, unbias2; /* dt_optim_unbias of the next update */
     uint32_t step, first_row;
 };

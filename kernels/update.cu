@@ -193,6 +193,29 @@ cudaError_t dt_kernel_update(cudaStream_t stream, enum dt_optim optim,
                                  table, step, scale)));
 }
 
+// Per element: reads 8 bytes, writes 4.
+static __global__ void lerp_kernel(float *dst, const float *src, size_t n_groups,
+                                   const struct dt_step_values *step,
+                                   const struct dt_scale_state *scale)
+{
+    const size_t i = dt_flat_group();
+    if (i >= n_groups || scale->found)
+        return;
+    float average[DT_GROUP], v[DT_GROUP];
+    dt_load8(average, dst + i * DT_GROUP);
+    dt_load8(v, src + i * DT_GROUP);
+    for (int k = 0; k < DT_GROUP; k++)
+        average[k] = dt_optim_lerp(average[k], v[k], step->ema_weight);
+    dt_store8(dst + i * DT_GROUP, average);
+}
+
+cudaError_t dt_kernel_lerp(cudaStream_t stream, float *dst, const float *src, size_t count,
+                           const struct dt_step_values *step, const struct dt_scale_state *scale)
+{
+    return dt_launch(lerp_kernel, dt_flat_geometry(count), stream, dst, src, count / DT_GROUP, step,
+                     scale);
+}
+
 // Per element: reads the source, writes 4 bytes; reads 4 more if it adds.
 template <typename T>
 static __global__ void accumulate_kernel(float *dst, const T *src, size_t n_groups, bool first)

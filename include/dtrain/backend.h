@@ -51,7 +51,8 @@ struct dt_scalars {
     float lr;
     float diff_scale; /* factor on the loss gradient: 1 / images (or their weights) of the update */
     struct dt_optim_options optim;
-    uint32_t step; /* for dropout */
+    float ema_weight; /* of the new values in the moving averages */
+    uint32_t step;    /* for dropout */
     /* Position of the pass's first image in the global batch: a dropout mask depends on the image's
      * position there, not on the rank or pass that processes it. */
     uint32_t first_row;
@@ -156,6 +157,8 @@ struct dt_backend {
     /* dst = src, or dst += src. Here and below count is a multiple of 16. */
     dt_status (*accumulate)(struct dt_device *dev, float *dst, const void *src,
                             enum dt_dtype src_type, size_t count, bool first);
+    /* dst += ema_weight * (src - dst), unless the step is skipped; dt_optim_lerp. */
+    dt_status (*lerp)(struct dt_device *dev, float *dst, const float *src, size_t count);
     /* shadow = params, rounded to the type of the shadow arena. */
     dt_status (*refresh)(struct dt_device *dev, void *shadow, const float *params, size_t count);
     /* Looks for values that are not finite. All gradients of a step, summed over the ranks, are

@@ -51,6 +51,7 @@ enum dt_device_kind { DT_DEVICE_AUTO, DT_DEVICE_CPU, DT_DEVICE_CUDA };
 enum dt_comm_kind { DT_COMM_AUTO, DT_COMM_MPI, DT_COMM_NCCL };
 enum dt_comm_algorithm { DT_ALGORITHM_RING, DT_ALGORITHM_AUTO };
 enum dt_tta { DT_TTA_NONE, DT_TTA_FLIP };
+enum dt_weights { DT_WEIGHTS_BOTH, DT_WEIGHTS_RAW, DT_WEIGHTS_EMA };
 enum dt_check { DT_CHECK_QUICK, DT_CHECK_FULL };
 enum dt_grad_dtype { DT_GRAD_AUTO, DT_GRAD_FP32, DT_GRAD_FP16, DT_GRAD_BF16 };
 
@@ -125,12 +126,14 @@ struct dt_config {
         int n_class_weights;         /* 0 = none, or DT_CLASS_WEIGHTS_BALANCED */
         bool restore_best;           /* end with the best weights instead of the last */
         int64_t replica_check_every; /* steps between comparisons of the ranks, 0 = at saves only */
+        double ema_decay;            /* of the weights' moving average, 0 = none */
     } train;
     struct dt_config_eval {
         int every_epochs;        /* 0 = only at the end */
         int batch_size_per_rank; /* images per pass */
         char metrics[256];       /* names; dt_config_has_metric */
         enum dt_tta tta;         /* flip: mean of the probabilities of an image and its mirror */
+        enum dt_weights weights; /* with train.ema_decay; BOTH: the moving average counts */
     } eval;
     struct dt_config_early_stop {
         enum dt_metric metric;

@@ -253,6 +253,12 @@ DT_OPTIM_FUNCTION void dt_optim_unbias(double *unbias1, double *unbias2, int64_t
     *unbias2 = 1 / sqrt(1 - pow(o->beta2, (double)t));
 }
 
+/* PyTorch's lerp, which is exact for weights 0 and 1. */
+DT_OPTIM_FUNCTION float dt_optim_lerp(float from, float to, float weight)
+{
+    return weight < 0.5f ? from + weight * (to - from) : to - (to - from) * (1 - weight);
+}
+
 /* The factors of a tensor's update, without its trust ratio. */
 DT_OPTIM_FUNCTION struct dt_optim_step dt_optim_step_of(enum dt_optim optim, float lr, float decay,
                                                         double unbias1, double unbias2,

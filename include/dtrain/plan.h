@@ -4,6 +4,7 @@
  *                                       ready, then the frozen ones, which have neither gradient
  *                                       nor momentum; element i of each belongs together
  *   stats                               running statistics
+ *   ema | ema_stats                     moving averages of params and of stats
  *   norms                               partial sums of squares, for optimizers and clipping
  *   shadow                              16-bit copy of params, in mixed precision
  *   accum                               fp32 sums of gradients: over micro-batches, and between
@@ -36,6 +37,7 @@ enum dt_action_kind {
     DT_ACTION_CHECK,
     DT_ACTION_CLIP,
     DT_ACTION_UPDATE,
+    DT_ACTION_EMA,
     DT_ACTION_SETTLE,
     DT_N_ACTION_KINDS
 };
@@ -64,6 +66,8 @@ enum dt_arena {
     DT_ARENA_NORMS,
     DT_ARENA_ACCUM,
     DT_ARENA_STATS,
+    DT_ARENA_EMA,
+    DT_ARENA_EMA_STATS,
     DT_ARENA_WORK,
     DT_N_ARENAS
 };
@@ -85,6 +89,7 @@ struct dt_plan_options {
     enum dt_optim optim;
     bool clip;            /* limit the norm of all gradients: optim.clip_norm */
     bool decay_norm_bias; /* weight decay on batch norm and bias too */
+    bool ema;             /* keep moving averages: once per update, EMA follows the last UPDATE */
     size_t max_bytes;     /* above it dt_plan_build fails with DT_ERR_MEMORY; 0 = no limit */
 };
 
@@ -93,7 +98,7 @@ struct dt_plan_options {
  * little. */
 struct dt_plan_times {
     double compute_s;      /* OP and ACCUMULATE */
-    double update_s;       /* CHECK, CLIP, UPDATE and SETTLE */
+    double update_s;       /* CHECK, CLIP, UPDATE, EMA and SETTLE */
     double comm_s;         /* exposed: REDUCE, polls and WAIT */
     double op_s[DT_N_OPS]; /* compute_s by op */
 };
@@ -166,20 +171,28 @@ const char *dt_arena_name(enum dt_arena arena);
 /* Sets every PARAM and STAT to its initial value (a function of seed and name); the optimizer's
  * states to 0. */
 dt_status dt_plan_init_params(struct dt_plan *plan, uint64_t seed);
-/* Copies rank 0's params, states of the optimizer and stats to all ranks. Collective. */
+/* Whether the plan has moving averages. */
+bool dt_plan_has_ema(const struct dt_plan *plan);
+/* Sets the moving averages to the current values; nothing if there are none. */
+dt_status dt_plan_start_ema(struct dt_plan *plan);
+/* Exchanges params and stats with their moving averages: before an evaluation of these, and again
+ * after it. Uses the work arena. */
+dt_status dt_plan_swap_ema(struct dt_plan *plan);
+/* Copies rank 0's params, states of the optimizer, stats and their averages to all ranks.
+ * Collective. */
 dt_status dt_plan_broadcast(struct dt_plan *plan);
 /* Sums known values over the ranks in the first and the last bucket, which are zero afterwards.
  * *verdict is DT_ERR_DEVICE if a sum is wrong. Collective, but both statuses are local: ranks must
  * agree on *verdict. Call before training. */
 dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict);
-/* Copies rank 0's running statistics, which come from its own images, to all ranks. Those of rank 0
- * never depend on when this is called, so an interrupted run continues bit-identically. Collective.
- */
+/* Copies rank 0's running statistics, which come from its own images, and their averages to all
+ * ranks. Those of rank 0 never depend on when this is called, so an interrupted run continues
+ * bit-identically. Collective. */
 dt_status dt_plan_broadcast_stats(struct dt_plan *plan);
 /* Logical fp32 values of a tensor. For a PARAM, `arena` is PARAMS, GRADS (the gradients of the last
- * update; fp16: times the loss scale), MOMENTUM or SQUARE; for a STAT it is STATS. Setting PARAMS
- * refreshes the shadow. The states of a frozen parameter are 0; setting them does nothing. For the
- * logits it is WORK, until the next pass. */
+ * update; fp16: times the loss scale), MOMENTUM, SQUARE or EMA; for a STAT it is STATS or
+ * EMA_STATS. Setting PARAMS refreshes the shadow. The states of a frozen parameter are 0; setting
+ * them does nothing. For the logits it is WORK, until the next pass. */
 dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out);
 dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, const float *in);
 

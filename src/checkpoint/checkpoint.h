@@ -1,5 +1,6 @@
-/* Checkpoints: <dir>/step-000005123/{model.safetensors, optim.safetensors, state.json, config.json,
- * MANIFEST.json}, dir = <run folder>/checkpoints.
+/* Checkpoints: <dir>/step-000005123/{model.safetensors, optim.safetensors, ema.safetensors,
+ * state.json, config.json, MANIFEST.json}, dir = <run folder>/checkpoints; ema.safetensors has the
+ * moving averages of what is in model.safetensors, with train.ema_decay.
  *
  * Writing: all files are written to <dir>/.tmp-step-N-I, I = incarnation, and made durable, the
  * manifest last; then the folder is renamed and its parent made durable. Only then are the links
@@ -128,8 +129,10 @@ dt_status dt_checkpoint_classes(char **classes, const char *path);
  * configurations. */
 dt_status dt_checkpoint_match(const struct dt_checkpoint *saved,
                               const struct dt_checkpoint *current, const char *path);
-/* Loads parameters, running statistics and the optimizer's states from the verified checkpoint
- * folder `path`. DT_ERR_CONFIG or DT_ERR_DATA if names or shapes differ from the plan's. */
+/* Loads parameters, running statistics, the optimizer's states and, if the plan has them, the
+ * moving averages from the verified checkpoint folder `path`; without averages there, they begin as
+ * copies, with a warning. DT_ERR_CONFIG or DT_ERR_DATA if names or shapes differ from the plan's.
+ */
 dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path);
 
 /* --- Text of state.json: state.c --- */

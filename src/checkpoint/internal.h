@@ -4,6 +4,7 @@
 
 #define DT_MODEL_FILE  "model.safetensors"
 #define DT_OPTIM_FILE  "optim.safetensors"
+#define DT_EMA_FILE    "ema.safetensors"
 #define DT_STATE_FILE  "state.json"
 #define DT_CONFIG_FILE "config.json"
 

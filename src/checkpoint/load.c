@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/internal.h"
@@ -55,6 +56,21 @@ static dt_status load_state(struct dt_plan *plan, enum dt_arena arena, struct dt
     return dt_plan_set(plan, arena, id, values);
 }
 
+/* Loads them as weights; the weights are loaded afterwards. */
+static dt_status load_averages(struct dt_plan *plan, const char *path, const char *model)
+{
+    char file[DT_PATH_MAX];
+    DT_TRY(dt_file_path(file, "%s/%s", path, DT_EMA_FILE));
+    const bool exists = dt_file_exists(file);
+    if (!exists)
+        dt_log(DT_LOG_WARNING,
+               "%s has no moving average of the weights (train.ema_decay); it begins as a copy of "
+               "them",
+               path);
+    DT_TRY(dt_weights_load(plan, exists ? file : model, NULL, false, NULL));
+    return dt_plan_start_ema(plan);
+}
+
 dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path)
 {
     char file[DT_PATH_MAX];
@@ -63,6 +79,8 @@ dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path)
     dt_status status = DT_OK;
     const struct dt_graph *g = plan->graph;
     DT_TRY(dt_file_path(file, "%s/%s", path, DT_MODEL_FILE));
+    if (dt_plan_has_ema(plan))
+        DT_TRY(load_averages(plan, path, file));
     DT_TRY(dt_weights_load(plan, file, NULL, false, NULL));
     DT_TRY(dt_file_path(file, "%s/%s", path, DT_OPTIM_FILE));
     DT_TRY_OUT(DT_NEW(values, dt_graph_largest(g, DT_PARAM)));

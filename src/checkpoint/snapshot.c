@@ -1,4 +1,4 @@
-/* One block of memory holds the data of both files as they are laid out on disk, so that a file is
+/* One block of memory holds the data of all files as they are laid out on disk, so that a file is
  * written from one block. It is allocated and touched once, not while training waits. */
 #include "checkpoint/snapshot.h"
 
@@ -58,14 +58,15 @@ static bool is_running_var(const struct dt_tensor *tensor)
     return tensor->role == DT_STAT && n > n_end && strcmp(tensor->name + n - n_end, stat_end) == 0;
 }
 
-static void list_model(struct contents *c, const struct dt_graph *g)
+static void list_model(struct contents *c, const struct dt_graph *g, enum dt_arena params,
+                       enum dt_arena stats)
 {
     for (int t = 0; t < g->n_tensors; t++) {
         const struct dt_tensor *tensor = &g->tensor[t];
         if (tensor->role == DT_PARAM)
-            add_tensor(c, tensor, t, DT_ARENA_PARAMS, "");
+            add_tensor(c, tensor, t, params, "");
         if (tensor->role == DT_STAT)
-            add_tensor(c, tensor, t, DT_ARENA_STATS, "");
+            add_tensor(c, tensor, t, stats, "");
         if (is_running_var(tensor))
             add_counter(c, tensor);
     }
@@ -88,9 +89,11 @@ static dt_status list_contents(struct contents *c, const struct dt_plan *plan,
     DT_TRY(DT_NEW(c->ids, most));
     DT_TRY(DT_NEW(c->arenas, most));
     if (file == DT_SNAPSHOT_MODEL)
-        list_model(c, plan->graph);
-    else
+        list_model(c, plan->graph, DT_ARENA_PARAMS, DT_ARENA_STATS);
+    if (file == DT_SNAPSHOT_OPTIM)
         list_states(c, plan);
+    if (file == DT_SNAPSHOT_EMA && dt_plan_has_ema(plan))
+        list_model(c, plan->graph, DT_ARENA_EMA, DT_ARENA_EMA_STATS);
     DT_TRY(dt_st_place(c->tensors, (size_t)c->n));
     for (int i = 0; i < c->n; i++)
         c->bytes += c->tensors[i].bytes;

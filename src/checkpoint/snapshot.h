@@ -1,6 +1,7 @@
 /* A copy of the trainable state in host memory: the source from which a checkpoint is written while
- * training continues. Parameters, running statistics (with PyTorch's num_batches_tracked) and the
- * optimizer's states, as logical fp32 values under the names they have in the files. */
+ * training continues. Parameters, running statistics (with PyTorch's num_batches_tracked), their
+ * moving averages and the optimizer's states, as logical fp32 values under the names they have in
+ * the files. */
 #ifndef DTRAIN_CHECKPOINT_SNAPSHOT_H
 #define DTRAIN_CHECKPOINT_SNAPSHOT_H
 
@@ -9,8 +10,14 @@
 
 struct dt_snapshot;
 
-/* The files with tensors. Names in the second begin with the state: "momentum.conv1.weight". */
-enum dt_snapshot_file { DT_SNAPSHOT_MODEL, DT_SNAPSHOT_OPTIM, DT_N_SNAPSHOT_FILES };
+/* The files with tensors. Names in the second begin with the state: "momentum.conv1.weight"; the
+ * third has those of the first, or is empty if the plan has no moving averages. */
+enum dt_snapshot_file {
+    DT_SNAPSHOT_MODEL,
+    DT_SNAPSHOT_OPTIM,
+    DT_SNAPSHOT_EMA,
+    DT_N_SNAPSHOT_FILES
+};
 
 /* Allocates memory for the tensors of `plan`, which must outlive the snapshot. */
 dt_status dt_snapshot_create(struct dt_snapshot **snapshot, struct dt_plan *plan);

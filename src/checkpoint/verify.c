@@ -19,15 +19,14 @@
 
 enum { BLOCK_BYTES = 1 << 20 };
 
-enum { MODEL, OPTIM, STATE, CONFIG, N_FILES };
+enum { MODEL, OPTIM, EMA, STATE, CONFIG, N_FILES };
 static const struct {
     const char *name;
-    bool has_tensors;
+    bool has_tensors, is_optional;
 } files[N_FILES] = {
-    [MODEL] = {DT_MODEL_FILE, true},
-    [OPTIM] = {DT_OPTIM_FILE, true},
-    [STATE] = {DT_STATE_FILE, false},
-    [CONFIG] = {DT_CONFIG_FILE, false},
+    [MODEL] = {DT_MODEL_FILE, true, false},    [OPTIM] = {DT_OPTIM_FILE, true, false},
+    [EMA] = {DT_EMA_FILE, true, true},         [STATE] = {DT_STATE_FILE, false, false},
+    [CONFIG] = {DT_CONFIG_FILE, false, false},
 };
 
 /* --- Checksums --- */
@@ -191,7 +190,7 @@ static dt_status check_files(struct verifying *v)
         v->block_bytes = bytes > v->block_bytes ? (size_t)bytes : v->block_bytes;
     }
     for (int i = 0; i < N_FILES; i++)
-        if (!v->listed[i])
+        if (!v->listed[i] && !files[i].is_optional)
             DT_FAIL(DT_ERR_DATA, "the manifest does not name %s", files[i].name);
     return DT_OK;
 }
@@ -232,13 +231,18 @@ static bool is_statistic(const char *name)
     return false;
 }
 
+static bool is_alike(const struct dt_st_tensor *a, const struct dt_st_tensor *b)
+{
+    return a->dtype == b->dtype && a->n_dims == b->n_dims &&
+           memcmp(a->dim, b->dim, sizeof a->dim) == 0;
+}
+
 static bool is_state_of(const struct dt_st_tensor *state, const char *name,
                         const struct dt_st_tensor *param)
 {
     size_t n = strlen(name);
     return strncmp(state->name, name, n) == 0 && state->name[n] == '.' &&
-           strcmp(state->name + n + 1, param->name) == 0 && state->dtype == param->dtype &&
-           state->n_dims == param->n_dims && memcmp(state->dim, param->dim, sizeof param->dim) == 0;
+           strcmp(state->name + n + 1, param->name) == 0 && is_alike(state, param);
 }
 
 /* One state of every parameter, in the same order. *n_done: tensors of the file so far. */
@@ -271,6 +275,22 @@ static dt_status check_states(const struct verifying *v)
     return DT_OK;
 }
 
+/* The moving averages, if there are any, are those of the model's tensors. */
+static dt_status check_averages(const struct verifying *v)
+{
+    const struct dt_st_reader *model = v->tables[MODEL], *averages = v->tables[EMA];
+    if (!averages)
+        return DT_OK;
+    bool same = dt_st_count(averages) == dt_st_count(model);
+    for (size_t i = 0; same && i < dt_st_count(model); i++)
+        same = strcmp(dt_st_get(averages, i)->name, dt_st_get(model, i)->name) == 0 &&
+               is_alike(dt_st_get(averages, i), dt_st_get(model, i));
+    if (!same)
+        DT_FAIL(DT_ERR_DATA, "%s does not hold the tensors of %s", files[EMA].name,
+                files[MODEL].name);
+    return DT_OK;
+}
+
 static dt_status check_state(struct dt_checkpoint *state, const struct verifying *v)
 {
     const struct dt_manifest *m = &v->manifest;
@@ -296,10 +316,13 @@ static dt_status verify(struct verifying *v, struct dt_checkpoint *state)
     DT_TRY(check_files(v));
     DT_TRY(DT_NEW(v->block, v->block_bytes));
     for (int i = N_FILES - 1; i >= 0; i--) { /* small ones first */
+        if (!v->listed[i])
+            continue;
         DT_TRY(check_table(v, i));
         DT_TRY(check_sums(v, i));
     }
     DT_TRY(check_states(v));
+    DT_TRY(check_averages(v));
     return check_state(state, v);
 }
 

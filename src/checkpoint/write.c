@@ -108,7 +108,7 @@ static dt_status write_tensors(struct save *s, const char *name, enum dt_snapsho
     data.data = dt_snapshot_data(s->snapshot, which, &data.bytes);
     DT_TRY(hash_tensors(file, tensors, n, data.data));
     DT_TRY(dt_st_head(&text, &bytes, tensors, (size_t)n,
-                      which == DT_SNAPSHOT_MODEL ? s->target->classes : NULL));
+                      which == DT_SNAPSHOT_OPTIM ? NULL : s->target->classes));
     const struct piece pieces[] = {{.data = text, .bytes = bytes}, data};
     dt_status status = write_file(s, file, name, pieces, DT_COUNT(pieces));
     free(text);
@@ -165,10 +165,14 @@ static void describe_checkpoint(struct dt_manifest *m, const struct dt_checkpoin
 static dt_status write_folder(struct save *s)
 {
     const char *config = s->target->config_json;
+    int n_averages;
+    dt_snapshot_tensors(s->snapshot, DT_SNAPSHOT_EMA, &n_averages);
     DT_TRY(dt_file_remove_folder(s->temporary));
     DT_TRY(dt_file_add_folder(s->temporary));
-    DT_TRY(write_tensors(s, "model.safetensors", false));
-    DT_TRY(write_tensors(s, "optim.safetensors", true));
+    DT_TRY(write_tensors(s, DT_MODEL_FILE, DT_SNAPSHOT_MODEL));
+    DT_TRY(write_tensors(s, DT_OPTIM_FILE, DT_SNAPSHOT_OPTIM));
+    if (n_averages > 0)
+        DT_TRY(write_tensors(s, DT_EMA_FILE, DT_SNAPSHOT_EMA));
     DT_TRY(write_state(s));
     DT_TRY(write_text(s, "config.json", config, strlen(config)));
     DT_TRY(write_manifest(s));

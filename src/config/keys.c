@@ -29,6 +29,7 @@ static const char *const algorithms[] = {"ring", "auto", NULL};
 static const char *const metrics[] = {DT_METRIC_LIST(METRIC_NAME) NULL};
 static const char *const best_metrics[] = {"auto", DT_METRIC_LIST(METRIC_NAME) NULL};
 static const char *const checks[] = {"quick", "full", NULL};
+static const char *const weights[] = {"both", "raw", "ema", NULL};
 static const char *const ttas[] = {"none", "flip", NULL};
 static const char *const class_weightings[] = {"none", "balanced", NULL};
 #define SINK_NAME(name) #name,
@@ -210,6 +211,9 @@ const struct dt_key dt_keys[] = {
          "Make RUN/model.safetensors the best checkpoint's model instead of the last", FREE),
     NUMBER(train.replica_check_every, DT_KEY_INT64, 500, 0, MAX_EXACT,
            "Steps between comparisons of the ranks' weights; 0: only before checkpoints", FREE),
+    FRACTION(train.ema_decay, 0,
+             "Decay of an exponential moving average of weights and batch norm statistics, such as "
+             "0.9999; it grows to that as 1 - (1 + step)^(-2/3), as in timm; 0: no average"),
 
     INT(eval.every_epochs, 1, 0, 100000, "Epochs between evaluations; 0: only at the end", EVAL),
     INT(eval.batch_size_per_rank, 32, 1, 1 << 16, "Images per rank and micro-batch in evaluation",
@@ -218,6 +222,11 @@ const struct dt_key dt_keys[] = {
           FREE),
     CHOICE(eval.tta, DT_TTA_NONE, ttas,
            "Test-time augmentation; flip: mean of the probabilities of an image and its mirror",
+           EVAL),
+    CHOICE(eval.weights, DT_WEIGHTS_BOTH, weights,
+           "Weights that a run with train.ema_decay evaluates; ema, both: those of the moving "
+           "average are the result and decide which is best; both also reports the others as "
+           "top1_raw and so on",
            EVAL),
 
     CHOICE(early_stop.metric, DT_METRIC_TOP1, metrics, "Metric that decides when to stop early",

@@ -170,6 +170,7 @@ dt_status dt_cpu_get_updates(struct dt_device *dev, int64_t *n);
 dt_status dt_cpu_set_updates(struct dt_device *dev, int64_t n);
 dt_status dt_cpu_settle(struct dt_device *dev);
 dt_status dt_cpu_update(struct dt_device *dev, const struct dt_update *update);
+dt_status dt_cpu_lerp(struct dt_device *dev, float *dst, const float *src, size_t count);
 dt_status dt_cpu_accumulate(struct dt_device *dev, float *dst, const void *src,
                             enum dt_dtype src_type, size_t count, bool first);
 

@@ -277,6 +277,18 @@ dt_status dt_cpu_update(struct dt_device *dev, const struct dt_update *update)
     return DT_OK;
 }
 
+dt_status dt_cpu_lerp(struct dt_device *dev, float *dst, const float *src, size_t count)
+{
+    const float weight = dev->scalars.ema_weight;
+    if (dev->found)
+        return DT_OK;
+    omp_set_num_threads(dev->options.threads);
+#pragma omp parallel for simd schedule(static)
+    for (size_t i = 0; i < count; i++)
+        dst[i] = dt_optim_lerp(dst[i], src[i], weight);
+    return DT_OK;
+}
+
 dt_status dt_cpu_accumulate(struct dt_device *dev, float *dst, const void *src,
                             enum dt_dtype src_type, size_t count, bool first)
 {

@@ -174,6 +174,7 @@ dt_status dt_cuda_update(struct dt_device *dev, const struct dt_update *update);
 /* Turns segments from *next on into ranges[0 .. DT_MAX_RANGES) of one launch and advances *next. */
 dt_status dt_cuda_cut_ranges(struct dt_range *ranges, int *n_ranges,
                              const struct dt_segment *segments, int n_segments, int *next);
+dt_status dt_cuda_lerp(struct dt_device *dev, float *dst, const float *src, size_t count);
 dt_status dt_cuda_accumulate(struct dt_device *dev, float *dst, const void *src,
                              enum dt_dtype src_type, size_t count, bool first);
 dt_status dt_cuda_refresh(struct dt_device *dev, void *shadow, const float *params, size_t count);

@@ -10,6 +10,7 @@ dt_status dt_cuda_set_scalars(struct dt_device *dev, const struct dt_scalars *sc
     const struct dt_step_values values = {.lr = scalars->lr,
                                           .diff_scale = scalars->diff_scale,
                                           .optim = scalars->optim,
+                                          .ema_weight = scalars->ema_weight,
                                           .step = scalars->step,
                                           .first_row = scalars->first_row};
     DT_TRY(DT_CUDA("setting the values of a step",
@@ -49,6 +50,13 @@ dt_status dt_cuda_update(struct dt_device *dev, const struct dt_update *update)
                     dt_kernel_update(dev->compute, update->optim, &memory, dev->type,
                                      update->grads_type, ranges, n_ranges, dev->step, dev->scale)));
     }
+    return DT_OK;
+}
+
+dt_status dt_cuda_lerp(struct dt_device *dev, float *dst, const float *src, size_t count)
+{
+    DT_TRY(DT_CUDA("averaging the parameters",
+                   dt_kernel_lerp(dev->compute, dst, src, count, dev->step, dev->scale)));
     return DT_OK;
 }
 

@@ -101,6 +101,9 @@ static void place_persistent(struct dt_plan *plan, const int *order, int n_param
         plan->place[t].offset = plan->arena_bytes[DT_ARENA_STATS];
         plan->arena_bytes[DT_ARENA_STATS] += dt_plan_align(plan->place[t].bytes);
     }
+    plan->arena_bytes[DT_ARENA_EMA] = plan->options.ema ? offset : 0;
+    plan->arena_bytes[DT_ARENA_EMA_STATS] =
+        plan->options.ema ? plan->arena_bytes[DT_ARENA_STATS] : 0;
 }
 
 /* Bytes of the fp32 parameters whose gradients take `bytes` when sent between ranks. */
@@ -222,7 +225,7 @@ static void add_action(struct dt_plan *plan, enum dt_phase phase, enum dt_action
 dt_status dt_plan_make_actions(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
-    size_t most = (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 2;
+    size_t most = (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 3;
     for (int phase = 0; phase < DT_N_PHASES; phase++)
         DT_TRY(DT_NEW(plan->actions[phase], most));
     int next = 0; /* next bucket to complete */
@@ -246,6 +249,8 @@ dt_status dt_plan_make_actions(struct dt_plan *plan)
         add_action(plan, DT_TRAIN, DT_ACTION_CLIP, -1, -1);
     for (int b = 0; b < plan->n_buckets; b++)
         add_action(plan, DT_TRAIN, DT_ACTION_UPDATE, -1, b);
+    if (plan->options.ema && plan->n_buckets > 0)
+        add_action(plan, DT_TRAIN, DT_ACTION_EMA, -1, -1);
     if (plan->n_buckets > 0)
         add_action(plan, DT_TRAIN, DT_ACTION_SETTLE, -1, -1);
     return DT_OK;

@@ -28,6 +28,8 @@ static inline void *dt_plan_shadow(const struct dt_plan *plan, int param)
     return (char *)plan->arena[DT_ARENA_SHADOW] + plan->place[param].offset / 2;
 }
 
+/* ema.c: the action EMA. */
+dt_status dt_plan_follow_ema(struct dt_plan *plan);
 /* "reduce" */
 const char *dt_action_kind_name(enum dt_action_kind kind);
 /* spans.c: one action in the compute lane of a timeline, and the sums of a walk whose bucket b has

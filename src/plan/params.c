@@ -20,7 +20,9 @@ static dt_status find_memory(const struct dt_plan *plan, enum dt_arena arena, in
     const struct dt_tensor *t = &plan->graph->tensor[*tensor];
     enum dt_arena home = plan->place[*tensor].arena;
     size_t offset = plan->place[*tensor].offset;
-    bool same = home == arena || (home == DT_ARENA_PARAMS && dt_plan_has_state(plan, arena));
+    bool same =
+        home == arena || (home == DT_ARENA_STATS && arena == DT_ARENA_EMA_STATS) ||
+        (home == DT_ARENA_PARAMS && (arena == DT_ARENA_EMA || dt_plan_has_state(plan, arena)));
     if (home == DT_ARENA_PARAMS && arena == DT_ARENA_GRADS && t->diff >= 0) {
         same = true;
         arena = dt_plan_sum_arena(plan); /* accum is fp32, like params */
@@ -125,8 +127,8 @@ static dt_status broadcast_arena(struct dt_plan *plan, enum dt_arena arena, floa
 {
     const struct dt_graph *g = plan->graph;
     for (int t = 0; t < g->n_tensors; t++) {
-        enum dt_arena home = arena == DT_ARENA_STATS ? DT_ARENA_STATS : DT_ARENA_PARAMS;
-        if (plan->place[t].arena != home)
+        bool of_stats = arena == DT_ARENA_STATS || arena == DT_ARENA_EMA_STATS;
+        if (plan->place[t].arena != (of_stats ? DT_ARENA_STATS : DT_ARENA_PARAMS))
             continue;
         DT_TRY(dt_plan_get(plan, arena, t, host));
         DT_TRY(
@@ -154,12 +156,12 @@ out:
 dt_status dt_plan_broadcast(struct dt_plan *plan)
 {
     static const enum dt_arena arenas[] = {DT_ARENA_PARAMS, DT_ARENA_MOMENTUM, DT_ARENA_SQUARE,
-                                           DT_ARENA_STATS};
+                                           DT_ARENA_STATS,  DT_ARENA_EMA,      DT_ARENA_EMA_STATS};
     return broadcast(plan, arenas, DT_COUNT(arenas));
 }
 
 dt_status dt_plan_broadcast_stats(struct dt_plan *plan)
 {
-    static const enum dt_arena arenas[] = {DT_ARENA_STATS};
+    static const enum dt_arena arenas[] = {DT_ARENA_STATS, DT_ARENA_EMA_STATS};
     return broadcast(plan, arenas, DT_COUNT(arenas));
 }

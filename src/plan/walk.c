@@ -151,6 +151,12 @@ static dt_status run_update(const struct walk *w, const struct dt_action *action
     return plan->backend->update(plan->device, &update);
 }
 
+static dt_status run_ema(const struct walk *w, const struct dt_action *action)
+{
+    (void)action;
+    return dt_plan_follow_ema(w->plan);
+}
+
 static dt_status run_settle(const struct walk *w, const struct dt_action *action)
 {
     (void)action;
@@ -169,6 +175,7 @@ static const struct {
     [DT_ACTION_CHECK] = {run_check, offsetof(struct dt_plan_times, update_s), true},
     [DT_ACTION_CLIP] = {run_clip, offsetof(struct dt_plan_times, update_s), true},
     [DT_ACTION_UPDATE] = {run_update, offsetof(struct dt_plan_times, update_s), true},
+    [DT_ACTION_EMA] = {run_ema, offsetof(struct dt_plan_times, update_s), true},
     [DT_ACTION_SETTLE] = {run_settle, offsetof(struct dt_plan_times, update_s), true},
 };
 

@@ -17,6 +17,7 @@ struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step)
         .lr = (float)dt_schedule_lr(&s->schedule, step),
         .optim = dt_config_optim(s->config),
         .diff_scale = 1.0f / (float)s->global_batch_size,
+        .ema_weight = (float)fmax(1 - s->config->train.ema_decay, pow(1 + (double)step, -2.0 / 3)),
         .step = (uint32_t)step,
     };
 }

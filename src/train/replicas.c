@@ -45,7 +45,8 @@ static dt_status add_tensor(struct digest *digest, XXH3_state_t *state, struct d
     const struct dt_tensor *t = &plan->graph->tensor[tensor];
     size_t count = dt_tensor_elements(t);
     for (enum dt_arena a = 0; a < DT_N_ARENAS; a++) {
-        if (a != DT_ARENA_PARAMS && !dt_plan_has_state(plan, a))
+        bool is_average = a == DT_ARENA_EMA && dt_plan_has_ema(plan);
+        if (a != DT_ARENA_PARAMS && !is_average && !dt_plan_has_state(plan, a))
             continue;
         DT_TRY(dt_plan_get(plan, a, tensor, values));
         XXH3_64bits_update(state, values, count * sizeof *values);

@@ -259,7 +259,8 @@ static dt_status load_state(struct dt_session *s, const struct dt_resume *resume
     if (resume->found)
         return dt_checkpoint_load(s->plan, resume->path);
     DT_TRY(dt_plan_init_params(s->plan, s->config->train.seed));
-    return dt_resume_initial_weights(s);
+    DT_TRY(dt_resume_initial_weights(s));
+    return dt_plan_start_ema(s->plan);
 }
 
 static void log_changes(const struct dt_checkpoint *saved, const struct dt_session *s)

@@ -161,29 +161,36 @@ static const char *best_path(char path[DT_PATH_MAX], const struct run *r)
 }
 
 /* The last weights, or the best with train.restore_best; path[DT_PATH_MAX] is their checkpoint. */
-static dt_status link_model(const char *to, char *path, const struct run *r)
+static dt_status link_model(const char *to, const char *name, char *path, const struct run *r)
 {
     char from[DT_PATH_MAX];
     bool best = r->session.config->train.restore_best && best_path(path, r)[0];
     if (!best)
         DT_TRY(dt_checkpoint_path(path, r->save_policy.dir, r->at.step));
-    DT_TRY(dt_file_path(from, "%s/model.safetensors", path));
+    DT_TRY(dt_file_path(from, "%s/%s", path, name));
     return dt_file_publish(from, to);
 }
 
-/* RUN/model.safetensors is the result; its path goes to `to`, "" if there is none. The checkpoint
- * is durable, so a failure is only a warning. Rank 0. */
-static void publish_model(const struct run *r, char to[DT_PATH_MAX])
+/* RUN/model.safetensors and RUN/ema.safetensors (`name`) are the result; its path goes to `to`, ""
+ * if there is none. The checkpoint is durable, so a failure is only a warning. Rank 0. */
+static void publish_one(const struct run *r, const char *name, char to[DT_PATH_MAX])
 {
     char folder[DT_PATH_MAX] = "";
-    dt_status status = dt_file_path(to, "%s/model.safetensors", r->session.config->output.dir);
+    dt_status status = dt_file_path(to, "%s/%s", r->session.config->output.dir, name);
     if (status == DT_OK)
-        status = link_model(to, folder, r);
+        status = link_model(to, name, folder, r);
     if (status == DT_OK)
         return;
     dt_log(DT_LOG_WARNING, "the model remains in %s only: %s", folder, dt_error_text());
     dt_error_clear();
     to[0] = '\0';
+}
+
+static void publish_model(const struct run *r, char to[DT_PATH_MAX])
+{
+    if (dt_plan_has_ema(r->session.plan))
+        publish_one(r, "ema.safetensors", to);
+    publish_one(r, "model.safetensors", to);
 }
 
 /* --- Messages --- */

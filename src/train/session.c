@@ -300,6 +300,7 @@ static dt_status build_plan(struct dt_session *s, const struct dt_session_needs 
         .optim = config->optim.name,
         .clip = config->optim.clip_norm > 0,
         .decay_norm_bias = config->optim.decay_norm_bias,
+        .ema = needs->train && config->train.ema_decay > 0,
         .max_bytes = max_bytes,
     };
     if (needs->layout_only)

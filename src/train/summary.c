@@ -113,6 +113,8 @@ static void print_memory(struct dt_text *line, const struct dt_session *s,
               bytes[DT_ARENA_PARAMS] + bytes[DT_ARENA_SHADOW] + bytes[DT_ARENA_STATS], ", ");
     add_bytes(line, "gradients ", bytes[DT_ARENA_GRADS] + bytes[DT_ARENA_ACCUM], ", ");
     add_bytes(line, "optimizer ", bytes[DT_ARENA_MOMENTUM] + bytes[DT_ARENA_SQUARE], ", ");
+    if (dt_plan_has_ema(s->plan))
+        add_bytes(line, "average ", bytes[DT_ARENA_EMA] + bytes[DT_ARENA_EMA_STATS], ", ");
     add_bytes(line, "activations ", bytes[DT_ARENA_WORK], "");
 }
 

@@ -303,6 +303,37 @@ static dt_status run_accumulate(struct suite *suite, struct arenas *a)
     return DT_OK;
 }
 
+static dt_status lerp(struct suite *suite, struct arenas *a, float weight)
+{
+    const struct dt_scalars s = {.ema_weight = weight};
+    DT_TRY(suite->backend->set_scalars(a->rig.dev, &s));
+    return suite->backend->lerp(a->rig.dev, arena_at(a, MOMENTUM, 0), arena_at(a, PARAMS, 0),
+                                a->count);
+}
+
+/* A weight of 1 is a copy; a step that is skipped changes nothing. */
+static dt_status run_lerp(struct suite *suite, struct arenas *a)
+{
+    static const float weights[] = {1, 0.75f, 0.25f, 1e-4f, 0};
+    for (size_t i = 0; i < DT_COUNT(weights); i++) {
+        const double weight = (double)weights[i];
+        DT_TRY(lerp(suite, a, weights[i]));
+        for (size_t j = 0; j < a->count; j++)
+            a->host[MOMENTUM][j] = (float)((1 - weight) * (double)a->host[MOMENTUM][j] +
+                                           weight * (double)a->host[PARAMS][j]);
+        DT_TRY(arenas_check(a, i == 0 ? 0 : 1e-6));
+        a->host[PARAMS][i] += 1;
+        DT_TRY(arena_upload(a, PARAMS));
+    }
+    a->host[GRADS][5] = INFINITY;
+    DT_TRY(arena_upload(a, GRADS));
+    DT_TRY(suite->backend->check(a->rig.dev, arena_at(a, GRADS, 0), a->type, a->count, NULL));
+    DT_TRY(lerp(suite, a, 1));
+    a->host[GRADS][5] = 0;
+    DT_TRY(arena_upload(a, GRADS));
+    return arenas_check(a, 1e-6);
+}
+
 static dt_status check_skipped(struct suite *suite, struct arenas *a, int64_t n, int64_t in_a_row)
 {
     struct dt_counters got;
@@ -413,6 +444,16 @@ static void test_accumulate(void **state)
         status = run_accumulate(*state, &a);
     arenas_close(&a);
     report(*state, "accumulate", status);
+}
+
+static void test_lerp(void **state)
+{
+    struct arenas a;
+    dt_status status = arenas_open(&a, *state, 43216);
+    if (status == DT_OK)
+        status = run_lerp(*state, &a);
+    arenas_close(&a);
+    report(*state, "lerp", status);
 }
 
 static void test_overflow(void **state)

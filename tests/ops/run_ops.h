@@ -55,6 +55,7 @@ static int run_ops(const struct dt_backend *backend, enum dt_precision precision
     const struct CMUnitTest others[] = {
         cmocka_unit_test_prestate(test_update, &suite),
         cmocka_unit_test_prestate(test_accumulate, &suite),
+        cmocka_unit_test_prestate(test_lerp, &suite),
         cmocka_unit_test_prestate(test_clip, &suite),
         cmocka_unit_test_prestate(test_overflow, &suite),
         cmocka_unit_test_prestate(test_networks, &suite),

@@ -117,7 +117,8 @@ static struct dt_plan *make_plan(const struct dt_graph *g, int n_ranks, bool acc
     const struct dt_plan_options options = {.bucket_bytes = 4 << 20,
                                             .last_bucket_bytes = 1 << 20,
                                             .n_ranks = n_ranks,
-                                            .accumulate = accumulate};
+                                            .accumulate = accumulate,
+                                            .ema = accumulate};
     assert_int_equal(dt_plan_layout(&plan, g, &null_backend, NULL, &options), DT_OK);
     return plan;
 }
@@ -234,6 +235,9 @@ static void check_buckets(const struct dt_plan *plan)
     assert_int_equal(end_of_params, plan->arena_bytes[DT_ARENA_PARAMS]);
     assert_int_equal(null_type != DT_F32 ? end_of_params / 2 : 0,
                      plan->arena_bytes[DT_ARENA_SHADOW]);
+    assert_int_equal(plan->options.ema ? end_of_params : 0, plan->arena_bytes[DT_ARENA_EMA]);
+    assert_int_equal(plan->options.ema ? plan->arena_bytes[DT_ARENA_STATS] : 0,
+                     plan->arena_bytes[DT_ARENA_EMA_STATS]);
 }
 
 static void check_steps(const struct dt_plan *plan)
@@ -241,7 +245,7 @@ static void check_steps(const struct dt_plan *plan)
     const struct dt_graph *g = plan->graph;
     bool *written = calloc((size_t)g->n_tensors, sizeof(bool));
     /* Per bucket: 0 open, 1 accumulated, 2 reduced, 3 waited, 4 checked, 5 updated. */
-    int state[512] = {0}, n_checked = 0, n_clipped = 0, n_settled = 0;
+    int state[512] = {0}, n_checked = 0, n_clipped = 0, n_averaged = 0, n_settled = 0;
     bool many = plan->options.n_ranks > 1;
     int ready = many ? 3 : plan->options.accumulate ? 1 : 0;
     size_t grad_bytes = dt_dtype_bytes(plan->grads_type);
@@ -293,6 +297,10 @@ static void check_steps(const struct dt_plan *plan)
             assert_int_equal(n_clipped, plan->options.clip);
             state[b] = 5;
             break;
+        case DT_ACTION_EMA:
+            assert_int_equal(i, plan->n_actions[DT_TRAIN] - 2);
+            n_averaged++;
+            break;
         case DT_ACTION_SETTLE:
             assert_int_equal(i, plan->n_actions[DT_TRAIN] - 1);
             n_settled++;
@@ -301,6 +309,7 @@ static void check_steps(const struct dt_plan *plan)
             fail();
         }
     }
+    assert_int_equal(n_averaged, plan->options.ema);
     assert_int_equal(n_settled, 1);
     for (int b = 0; b < plan->n_buckets; b++)
         assert_int_equal(state[b], 5);

@@ -1,0 +1,124 @@
+"""The moving average of the weights (train.ema_decay): timm's formula from step to step, the same
+bits after a resume on two ranks, as a file that dtrain eval and predict load, and evaluated.
+
+    python3 test_ema.py BUILD/dtrain
+
+Label: numeric."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import safetensors_np  # noqa: E402
+
+DTRAIN = os.path.abspath(sys.argv[1])
+WORK = tempfile.TemporaryDirectory()
+os.chdir(WORK.name)
+STEPS, DECAY = 6, 0.6
+CONFIG = {
+    "model": {"name": "resnet20", "image_size": 32, "num_classes": 10},
+    "data": {"synthetic_train": 24, "synthetic_val": 40, "workers": 1},
+    "train": {"epochs": 2, "global_batch_size": 8, "deterministic": True, "ema_decay": DECAY},
+    "eval": {"batch_size_per_rank": 8, "metrics": ["loss", "top1"]},
+    "schedule": {"kind": "constant", "lr": 0.01, "lr_base_size": 0, "warmup_epochs": 0},
+    "checkpoint": {"keep": 99},
+    "output": {"sinks": ["jsonl", "csv"]},
+    "device": {"kind": "cpu", "threads": 1},
+}
+with open("config.json", "w", encoding="utf-8") as out:
+    json.dump(CONFIG, out)
+ENV = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+       "OMP_WAIT_POLICY": "passive", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+
+
+def run(*arguments, ranks=1, code=0):
+    command = [DTRAIN, *arguments]
+    if ranks > 1:
+        command = ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none", *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=ENV, check=False)
+    assert done.returncode == code, (arguments, done.returncode, done.stderr)
+    return done
+
+
+def train(folder, *changes, ranks=1, code=0, options=()):
+    sets = [word for change in changes for word in ("--set", change)]
+    return run("--config", "config.json", "--out", folder, *sets, *options, ranks=ranks, code=code)
+
+
+def saved(folder, step, name):
+    return safetensors_np.load(f"{folder}/checkpoints/step-{step:09d}/{name}.safetensors")
+
+
+def content(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def check_formula(folder):
+    """timm's ModelEmaV3 with warm-up: of parameters and buffers, numbers are copied."""
+    ema = {}
+    for step in range(STEPS):
+        decay = min(DECAY, 1 - (1 + step) ** (-2 / 3))
+        model, found = saved(folder, step + 1, "model"), saved(folder, step + 1, "ema")
+        assert list(model) == list(found)
+        for name, value in model.items():
+            if value.dtype == np.int64:
+                assert np.array_equal(value, found[name]), name
+                continue
+            value = value.astype(np.float64)
+            ema[name] = value if step == 0 else decay * ema[name] + (1 - decay) * value
+            error = np.linalg.norm(found[name] - ema[name]) / np.linalg.norm(ema[name])
+            assert error < 1e-6, (step, name, error)
+
+
+def test_train_and_resume():
+    for folder, ranks, changes in ("one", 1, ["train.micro_batch_size=4"]), ("two", 2, []):
+        for step in range(1, STEPS + 1):  # a save may be postponed, but not the one of a stop
+            done = train(folder, f"train.max_steps={step}", *changes, ranks=ranks)
+        check_formula(folder)
+        assert "average" in done.stderr, done.stderr
+    train("whole", ranks=2)
+    for name in "ema.safetensors", "model.safetensors":
+        assert content(f"two/{name}") == content(f"whole/{name}"), name
+        assert content(f"whole/{name}") == content(
+            f"whole/checkpoints/step-{STEPS:09d}/{name}"
+        ), name
+
+
+def test_damage():
+    path = f"two/checkpoints/step-{STEPS:09d}/ema.safetensors"
+    blob = bytearray(content(path))
+    blob[-5] ^= 1
+    with open(path, "wb") as f:
+        f.write(blob)
+    assert "ema.safetensors" in run("verify", "two", code=65).stdout
+
+
+def test_switched_on_later():
+    train("late", "train.ema_decay=0", "train.max_steps=4")
+    assert not os.path.exists("late/ema.safetensors")
+    change = "train.max_steps=5"
+    refused = train("late", change, code=78)
+    assert "train.ema_decay" in refused.stderr, refused.stderr
+    done = train("late", change, options=["--allow-config-change"])
+    assert "no moving average" in done.stderr, done.stderr
+    weight = 1 - min(DECAY, 1 - 5 ** (-2 / 3))
+    before, after, ema = (saved("late", *x) for x in ((4, "model"), (5, "model"), (5, "ema")))
+    for name, value in ema.items():
+        if value.dtype != np.int64:
+            want = before[name] + weight * (after[name].astype(np.float64) - before[name])
+            assert np.allclose(value, want, rtol=1e-5, atol=1e-7), name
+
+
+for test in test_train_and_resume, test_damage, test_switched_on_later:
+    test()
+    print(f"{test.__name__}: ok")
