@@ -33,9 +33,10 @@ struct dt_device_options {
     enum dt_precision precision; /* the CPU has fp32 only */
     double loss_scale;           /* fp16: 0 = dynamic */
     int rank;                    /* global rank; rank 0 chooses algorithms for all */
-    int local_rank;              /* picks one of the node's devices */
-    double timeout_s;            /* limit on waiting for the device, 0 = no limit */
-    const char *cache_dir;       /* folder that keeps algorithm choices; NULL = none */
+    int n_ranks;
+    int local_rank;        /* picks one of the node's devices */
+    double timeout_s;      /* limit on waiting for the device, 0 = no limit */
+    const char *cache_dir; /* folder that keeps algorithm choices; NULL = none */
     /* Collective over the ranks, NULL with one rank: all return the same status, that of the lowest
      * rank whose `mine` is not DT_OK; on success all have rank 0's data[0 .. bytes). */
     dt_status (*share)(void *context, dt_status mine, void *data, size_t bytes);
@@ -149,6 +150,12 @@ struct dt_backend {
     /* Applies to all later runs and updates, until the next call. */
     dt_status (*set_scalars)(struct dt_device *dev, const struct dt_scalars *scalars);
     dt_status (*run)(struct dt_device *dev, struct dt_exec *exec);
+    /* A synced node (dt_node_is_synced): run does its first half, which puts *bytes for the other
+     * ranks into this rank's slot of the memory that `exchanged` returns, one slot for each of all
+     * ranks. Once those of its group are filled, `finish` does the rest. No other node may run in
+     * between. */
+    void *(*exchanged)(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
+    dt_status (*finish)(struct dt_device *dev, struct dt_exec *exec);
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* accepts NULL */
 
     /* One update of the optimizer (optim.h), over segments. grads are unchanged. Nothing happens if

@@ -25,6 +25,7 @@ struct dt_comm_options {
     enum dt_dtype dtype; /* of the elements; MPI sums DT_F32 only */
     enum dt_dtype wire;  /* MPI, ring: DT_F16 or DT_BF16 halve the messages (src/comm/mpi.c) */
     size_t total_count;  /* sum of the counts of all reductions; only a wire of DT_F16 needs it */
+    int group;           /* ranks that exchange with each other, dt_comm_exchange; 0 = none */
     /* NCCL: */
     void *stream; /* the cudaStream_t that reductions are put into; the GPU is the current one */
     double timeout_s; /* for connecting the ranks, 0 = no limit */
@@ -125,6 +126,11 @@ dt_status dt_comm_wait(struct dt_comm *comm, int reduction);
 /* Bytes of gradients and weights that this rank has sent so far; with NCCL, and where MPI chooses
  * the algorithm, those of reductions are not known and not counted. Local. */
 double dt_comm_sent_bytes(const struct dt_comm *comm);
+/* Shares small vectors in a group of options.group consecutive ranks. `all` has a slot of `bytes`
+ * for every rank of the job, of which this rank's is filled; fills those of its group (NCCL: all).
+ * MPI: waits, while reductions continue. NCCL: is enqueued in the stream. All ranks call it in the
+ * same order, also with respect to dt_comm_reduce. */
+dt_status dt_comm_exchange(struct dt_comm *comm, void *all, size_t bytes);
 /* Rank 0 of a node: whether `threads` exceeds the CPUs this rank may use, or binding leaves CPUs of
  * the job idle; out[bytes] says so and what to do. Call before ranks bind themselves. Local. */
 bool dt_comm_describe_binding(const struct dt_comm *comm, int threads, char *out, size_t bytes);

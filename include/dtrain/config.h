@@ -85,7 +85,8 @@ struct dt_config {
         int num_classes;               /* 0 = as many as the data have; dt_session.num_classes */
         int image_size;                /* pixels, height = width */
         bool zero_init_residual;
-        double dropout;                       /* VGG and AlexNet classifiers */
+        int sync_bn;    /* ranks over which batch norm takes its statistics; 0 = one, 1 = all */
+        double dropout; /* VGG and AlexNet classifiers */
         char initial_checkpoint[DT_PATH_MAX]; /* safetensors file for fine-tuning; "" = none */
     } model;
     struct dt_config_data {

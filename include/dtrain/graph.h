@@ -123,7 +123,10 @@ struct dt_node {
     union {
         struct { float mean[3], std[3]; } ingest; /* of pixels scaled to 0..1 */
         struct { int stride, pad; } conv;         /* all conv ops; kernel size from the weights */
-        struct { float eps, momentum; } bn;       /* new = (1-momentum) * old + momentum * batch */
+        struct {
+            float eps, momentum; /* new = (1-momentum) * old + momentum * batch */
+            int group;           /* dt_graph.bn_group */
+        } bn;
         struct { int kernel, stride, pad; } pool; /* max_pool and its backward */
         struct { float p; uint32_t stream; } dropout;
         struct { float smoothing; } xent;
@@ -140,6 +143,7 @@ struct dt_graph {
     int pixels[DT_N_PHASES], labels[DT_N_PHASES], logits[DT_N_PHASES]; /* tensor ids, -1 = none */
     int labels2[DT_N_PHASES], mix_share[DT_N_PHASES]; /* for mixed labels: both or neither */
     int class_weights[DT_N_PHASES];
+    int bn_group; /* ranks over which bn takes its statistics in training; 0 or 1 = one */
     dt_status status;    /* the first error of building, kept for dt_graph_check */
 };
 
@@ -211,6 +215,13 @@ const char *dt_op_name(enum dt_op op);
 /* Which optional sources a softmax_xent node has. */
 static inline bool dt_xent_is_mixed(const struct dt_node *node) { return node->n_src >= 4; }
 static inline bool dt_xent_is_weighted(const struct dt_node *node) { return node->n_src % 2 == 1; }
+/* Whether a node runs in two halves, between which ranks exchange sums: bn and bn_bwd over a group
+ * of ranks. */
+static inline bool dt_node_is_synced(const struct dt_node *node)
+{
+    bool is_bn = (node->op == DT_OP_BN && node->n_dst > 1) || node->op == DT_OP_BN_BWD;
+    return is_bn && node->attr.bn.group > 1;
+}
 unsigned dt_op_inplace(enum dt_op op); /* the bit mask of the op list */
 size_t dt_tensor_elements(const struct dt_tensor *tensor);
 /* Elements of the largest tensor with the role, 0 if there is none. */

@@ -31,6 +31,7 @@
 
 enum dt_action_kind {
     DT_ACTION_OP,
+    DT_ACTION_SYNC,
     DT_ACTION_ACCUMULATE,
     DT_ACTION_REDUCE,
     DT_ACTION_WAIT,
@@ -44,8 +45,9 @@ enum dt_action_kind {
 
 struct dt_action {
     enum dt_action_kind kind;
-    int node;   /* OP: node id, else -1 */
-    int bucket; /* ACCUMULATE, REDUCE, WAIT, CHECK, UPDATE: bucket, else -1 */
+    int node;    /* OP, SYNC: node id, else -1 */
+    int bucket;  /* ACCUMULATE, REDUCE, WAIT, CHECK, UPDATE: bucket, else -1 */
+    bool finish; /* OP: the second half of a synced node */
 };
 
 struct dt_bucket {
@@ -99,7 +101,7 @@ struct dt_plan_options {
 struct dt_plan_times {
     double compute_s;      /* OP and ACCUMULATE */
     double update_s;       /* CHECK, CLIP, UPDATE, EMA and SETTLE */
-    double comm_s;         /* exposed: REDUCE, polls and WAIT */
+    double comm_s;         /* exposed: SYNC, REDUCE, polls and WAIT */
     double op_s[DT_N_OPS]; /* compute_s by op */
 };
 

@@ -17,6 +17,7 @@ struct dt_plane_ops {
     dt_status (*reduce)(struct dt_comm *comm, int reduction, void *buffer, size_t count);
     dt_status (*poll)(struct dt_comm *comm);
     dt_status (*wait)(struct dt_comm *comm, int reduction); /* NULL: nothing to wait for */
+    dt_status (*exchange)(struct dt_comm *comm, void *all, size_t bytes);
     /* Frees comm->reduce, even if only partly constructed; not called if that is NULL. */
     void (*close)(struct dt_comm *comm);
 };

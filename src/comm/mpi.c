@@ -66,7 +66,7 @@ struct lane {
 struct mpi_plane {
     bool ring;
     int n_reductions, n_active;
-    struct reduction *reductions;
+    struct reduction *reductions; /* the last one stands for the exchange */
     /* Reductions with ranges not yet assigned to a lane, oldest first: a ring buffer of
      * n_reductions entries. */
     int *queue;
@@ -77,8 +77,10 @@ struct mpi_plane {
     const struct dt_wire *wire; /* NULL = fp32 */
     float *kept;
     size_t n_kept, n_kept_used;
+    MPI_Comm group; /* the ranks of an exchange, MPI_COMM_NULL = none */
+    int group_first;
     /* Ring: lane l receives with request 2 l and sends with 2 l + 1. Otherwise one per reduction.
-     */
+     * With a group the last one is the exchange's. */
     int n_requests;
     MPI_Request *requests;
     int *completed;       /* indices, for MPI_Testsome */
@@ -211,11 +213,11 @@ static dt_status end_lane_round(struct dt_comm *comm, int index)
 static dt_status complete(struct dt_comm *comm, int request)
 {
     struct mpi_plane *re = comm->reduce;
-    if (!re->ring) {
-        end_reduction(re, request);
+    int index = request / 2;
+    if (!re->ring || index == N_LANES) {
+        end_reduction(re, re->ring ? re->n_reductions : request);
         return DT_OK;
     }
-    int index = request / 2;
     if (--re->lanes[index].n_pending > 0)
         return DT_OK;
     return end_lane_round(comm, index);
@@ -327,6 +329,18 @@ static dt_status mpi_reduce(struct dt_comm *comm, int reduction, void *buffer, s
     return DT_OK;
 }
 
+/* Waiting also advances the reductions. */
+static dt_status mpi_exchange(struct dt_comm *comm, void *all, size_t bytes)
+{
+    struct mpi_plane *re = comm->reduce;
+    char *slots = (char *)all + (size_t)re->group_first * bytes;
+    re->reductions[re->n_reductions] = (struct reduction){.is_active = true};
+    re->n_active++;
+    DT_MPI(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, slots, (int)bytes, MPI_BYTE,
+                          re->group, &re->requests[re->n_requests - 1]));
+    return mpi_wait(comm, re->n_reductions);
+}
+
 /* --- Opening and closing --- */
 
 static dt_status allocate(struct dt_comm *comm, const struct dt_comm_options *options)
@@ -335,7 +349,7 @@ static dt_status allocate(struct dt_comm *comm, const struct dt_comm_options *op
     re->ring = options->ring;
     re->wire = dt_wire_find(options->wire);
     re->n_reductions = options->n_reductions;
-    DT_TRY(DT_NEW(re->reductions, (size_t)re->n_reductions));
+    DT_TRY(DT_NEW(re->reductions, (size_t)re->n_reductions + 1));
     DT_TRY(DT_NEW(re->queue, (size_t)re->n_reductions));
     if (comm->size == 1)
         return DT_OK;
@@ -357,7 +371,7 @@ static dt_status allocate(struct dt_comm *comm, const struct dt_comm_options *op
         re->n_kept = options->total_count;
         DT_TRY(DT_NEW(re->kept, re->n_kept));
     }
-    re->n_requests = re->ring ? 2 * N_LANES : re->n_reductions;
+    re->n_requests = (re->ring ? 2 * N_LANES : re->n_reductions) + (options->group > 1);
     DT_TRY(DT_NEW(re->requests, (size_t)re->n_requests));
     for (int i = 0; i < re->n_requests; i++)
         re->requests[i] = MPI_REQUEST_NULL;
@@ -378,13 +392,21 @@ static dt_status mpi_open(struct dt_comm *comm, const struct dt_comm_options *op
     struct mpi_plane *re;
     DT_TRY(DT_NEW(re, 1));
     comm->reduce = re;
+    re->group = MPI_COMM_NULL;
     DT_TRY(allocate(comm, options));
+    if (options->group > 1) {
+        int color = comm->rank / options->group;
+        re->group_first = color * options->group;
+        DT_MPI(MPI_Comm_split(comm->data, color, comm->rank, &re->group));
+    }
     return DT_OK;
 }
 
 static void mpi_close(struct dt_comm *comm)
 {
     struct mpi_plane *re = comm->reduce;
+    if (re->group != MPI_COMM_NULL)
+        (void)MPI_Comm_free(&re->group);
     free(re->statuses);
     free(re->completed);
     free(re->requests);
@@ -411,5 +433,6 @@ const struct dt_plane_ops dt_plane_mpi = {
     .reduce = mpi_reduce,
     .poll = mpi_poll,
     .wait = mpi_wait,
+    .exchange = mpi_exchange,
     .close = mpi_close,
 };

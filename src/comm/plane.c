@@ -122,3 +122,10 @@ dt_status dt_comm_wait(struct dt_comm *comm, int reduction)
     DT_TRY(note(comm, comm->plane->wait(comm, reduction)));
     return DT_OK;
 }
+
+dt_status dt_comm_exchange(struct dt_comm *comm, void *all, size_t bytes)
+{
+    DT_TRY(check_open(comm));
+    DT_TRY(note(comm, comm->plane->exchange(comm, all, bytes)));
+    return DT_OK;
+}

@@ -41,6 +41,7 @@ const struct dt_hint dt_hints[] = {
     {"crop_size img_size imgsz input_size resolution train_crop_size", "model.image_size", NULL,
      NULL},
     {"zero_gamma", "model.zero_init_residual", NULL, NULL},
+    {"convert_sync_batchnorm sync_batchnorm sync_batch_norm syncbn", "model.sync_bn", "true", NULL},
     {"drop drop_rate", "model.dropout", NULL, NULL},
     {"data_dir data_path dataset train_dir traindir", "data.train", NULL, NULL},
     {"val_dir valdir validation", "data.val", NULL, NULL},

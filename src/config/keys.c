@@ -125,6 +125,10 @@ const struct dt_key dt_keys[] = {
     INT(model.image_size, 224, 8, 2048, "Height and width of the training crop in pixels"),
     BOOL(model.zero_init_residual, false,
          "Initialise the last batch norm scale of each residual block to 0"),
+    INT(model.sync_bn, 0, 2, 1 << 20,
+        "Statistics of batch norm in training over the images of all ranks (true), or of groups of "
+        "this many consecutive ranks, instead of one rank's",
+        .or_bool = true),
     FRACTION(model.dropout, 0.5, "Dropout in the classifiers of VGG and AlexNet"),
     STRING(model.initial_checkpoint, "", 0,
            "Safetensors file with the initial weights; empty: random weights", FREE),
@@ -546,7 +550,7 @@ const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key)
                  key->count_offset ? "at most " : "", key->max_length, range);
         break;
     default:
-        snprintf(out, bytes, "an integer %s", range);
+        snprintf(out, bytes, "%san integer %s", key->or_bool ? "true, false or " : "", range);
     }
     return out;
 }

@@ -40,6 +40,7 @@ struct dt_key {
     int n_items;                /* its length */
     double min, max;            /* of a number, or of each item of a list */
     bool above_min, below_max;  /* the bound itself is excluded */
+    bool or_bool;               /* an int that may also be true or false, stored as 1 and 0 */
     int min_length, max_length; /* bytes of a string or of names together, items of a list */
     size_t count_offset;        /* int with the number of items; 0 = always max_length */
     const char *const

@@ -60,7 +60,7 @@ void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key
         for (int i = 0; i < n_items; i++)
             dt_jsonw_number(w, NULL, items[i]);
         dt_jsonw_close(w, ']');
-    } else if (key->type == DT_KEY_BOOL) {
+    } else if (key->type == DT_KEY_BOOL || (key->or_bool && dt_key_get_number(key, config) <= 1)) {
         dt_jsonw_bool(w, name, dt_key_get_number(key, config) != 0);
     } else if (key->type == DT_KEY_CHOICE) {
         dt_jsonw_string(w, name, key->choices[(int)dt_key_get_number(key, config)]);
@@ -138,6 +138,19 @@ static void print_names_or_list(struct dt_jsonw *w, const struct dt_key *key)
     dt_jsonw_close(w, ']');
 }
 
+static void print_bool_or_int(struct dt_jsonw *w, const struct dt_key *key)
+{
+    dt_jsonw_begin(w, "anyOf", '[');
+    dt_jsonw_begin(w, NULL, '{');
+    dt_jsonw_string(w, "type", "boolean");
+    dt_jsonw_close(w, '}');
+    dt_jsonw_begin(w, NULL, '{');
+    dt_jsonw_string(w, "type", "integer");
+    print_bounds(w, key);
+    dt_jsonw_close(w, '}');
+    dt_jsonw_close(w, ']');
+}
+
 static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
                          const struct dt_config *defaults)
 {
@@ -149,7 +162,7 @@ static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
     dt_jsonw_begin(w, leaf(key), '{');
     dt_jsonw_string(w, "description", key->help);
     bool is_either = key->type == DT_KEY_LIST && key->choices;
-    if (!is_either)
+    if (!is_either && !key->or_bool)
         dt_jsonw_string(w, "type", types[key->type]);
     if (key->type == DT_KEY_CHOICE) {
         print_choices(w, key);
@@ -166,6 +179,8 @@ static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
         dt_jsonw_integer(w, "maxLength", key->max_length);
     } else if (is_either) {
         print_names_or_list(w, key);
+    } else if (key->or_bool) {
+        print_bool_or_int(w, key);
     } else if (key->type == DT_KEY_LIST) {
         print_list(w, key);
     } else if (key->type != DT_KEY_BOOL) {

@@ -108,6 +108,10 @@ bool dt_key_set_value(const struct dt_key *key, struct dt_config *config,
         fits = in_bounds(key, value);
         break;
     default:
+        if (key->or_bool && value->type == DT_JSON_BOOL) {
+            dt_key_set_number(key, config, value->boolean);
+            return true;
+        }
         fits = dt_json_integer(value, (int64_t)key->min, (int64_t)key->max, &integer);
     }
     if (fits)

@@ -195,7 +195,8 @@ static dt_status cpu_run(struct dt_device *dev, struct dt_exec *exec)
     omp_set_num_threads(dev->options.threads);
     DT_TRY(dt_cpu_ports_read(dev, exec));
     DT_TRY(exec->op->run(dev, exec, &dev->scalars));
-    DT_TRY(dt_cpu_ports_write(dev, exec));
+    if (!dt_node_is_synced(exec->node))
+        DT_TRY(dt_cpu_ports_write(dev, exec));
     return DT_OK;
 }
 
@@ -278,6 +279,8 @@ const struct dt_backend dt_backend_cpu = {.name = "cpu",
                                           .bind = cpu_bind,
                                           .set_scalars = cpu_set_scalars,
                                           .run = cpu_run,
+                                          .exchanged = dt_cpu_exchanged,
+                                          .finish = dt_cpu_finish,
                                           .release = cpu_release,
                                           .update = dt_cpu_update,
                                           .lerp = dt_cpu_lerp,

@@ -158,6 +158,10 @@ struct dt_cpu_op {
 DT_OP_LIST(DT_CPU_DECLARE)
 #undef DT_CPU_DECLARE
 
+/* norm.c: the backend's exchanged and finish. */
+void *dt_cpu_exchanged(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
+dt_status dt_cpu_finish(struct dt_device *dev, struct dt_exec *exec);
+
 /* Runs the primitive: `run` of all ops implemented by oneDNN. */
 dt_status dt_cpu_run_primitive(struct dt_device *dev, struct dt_exec *exec,
                                const struct dt_scalars *scalars);

@@ -5,9 +5,14 @@
  * block), then the coefficients of each block, and then the rows are normalised while they are
  * still in the cache. Rows are combined in image order, so the results do not depend on the number
  * of threads. A row is processed in groups of 16 lanes; a block of 16, 8 or 1 channels repeats
- * across the lanes, so lane i always holds channel i % block. ReLU keeps one bit per value. */
+ * across the lanes, so lane i always holds channel i % block. ReLU keeps one bit per value.
+ *
+ * With statistics over a group of ranks the node runs in two halves. The first ends with two sums
+ * per channel for the other ranks (mean and squared deviation; backward: the sums), the second
+ * begins with combining them in the order of the ranks. */
 #include <math.h>
 #include <omp.h>
+#include <string.h>
 
 #include "cpu/internal.h"
 #include "cpu/lanes.h"
@@ -26,6 +31,9 @@ struct bn {
     float *dst, *diff_src, *diff_residual, *diff_scale, *diff_shift;
     float *mean, *variance, *running_mean, *running_var;
     uint16_t *mask; /* bits of dst > 0 or NaN, a word per group of 16 */
+    float *slots;   /* of each rank, two sums per channel, if synced */
+    int rank, group;
+    enum half { WHOLE, FIRST, SECOND } half;
     float eps, momentum;
     bool relu, past_caches;
 };
@@ -91,8 +99,53 @@ static void load_channels(double out[LANES], const float *values, const struct b
 
 /* --- Forward --- */
 
-/* Combines the moments of lanes that hold the same channel (Chan et al.) if a block has fewer
- * channels than lanes. m2: sums of squared deviations. */
+/* Values over which the statistics are taken: of this rank, or of its group. */
+static double n_values(const struct bn *bn)
+{
+    return (double)bn->rows->n * bn->rows->height * bn->rows->width *
+           (bn->group > 1 ? bn->group : 1);
+}
+
+static float *slot_of(const struct bn *bn, int rank)
+{
+    return bn->slots + (size_t)rank * 2 * (size_t)bn->rows->channels;
+}
+
+/* Puts the sums of a block into this rank's slot. */
+static void share_sums(const struct bn *bn, int block, const double first[LANES],
+                       const double second[LANES])
+{
+    const struct dt_cpu_rows *rows = bn->rows;
+    float *slot = slot_of(bn, bn->rank);
+    for (int i = 0; i < rows->block && block * rows->block + i < rows->channels; i++) {
+        slot[block * rows->block + i] = (float)first[i];
+        slot[rows->channels + block * rows->block + i] = (float)second[i];
+    }
+}
+
+static void load_sums(double first[LANES], double second[LANES], const struct bn *bn, int block,
+                      int rank)
+{
+    const float *slot = slot_of(bn, rank);
+    load_channels(first, slot, bn, block);
+    load_channels(second, slot + bn->rows->channels, bn, block);
+}
+
+/* Adds the moments of n more values to those of *count (Chan et al.). m2: sums of squared
+ * deviations. */
+static void add_moments(double *count, double *mean, double *m2, double n, double n_mean,
+                        double n_m2)
+{
+    double total = *count + n;
+    double weight = total > 0 ? n / total : 0;
+    double delta = n_mean - *mean;
+    *mean += delta * weight;
+    *m2 += n_m2 + delta * delta * *count * weight;
+    *count = total;
+}
+
+/* Combines the moments of lanes that hold the same channel if a block has fewer channels than
+ * lanes. */
 static void fold_lanes(struct statistics *s, double m2[LANES], const struct bn *bn)
 {
     int block = bn->rows->block;
@@ -102,12 +155,7 @@ static void fold_lanes(struct statistics *s, double m2[LANES], const struct bn *
         count[i] = bn->rows->n * dt_lane_count(bn->rows->row_elements, i);
     for (int i = block; i < LANES; i++) {
         int c = i % block;
-        double total = count[c] + count[i];
-        double weight = total > 0 ? count[i] / total : 0;
-        double delta = s->mean[i] - s->mean[c];
-        s->mean[c] += delta * weight;
-        m2[c] += m2[i] + delta * delta * count[c] * weight;
-        count[c] = total;
+        add_moments(&count[c], &s->mean[c], &m2[c], count[i], s->mean[i], m2[i]);
     }
     for (int i = block; i < LANES; i++) {
         s->mean[i] = s->mean[i % block];
@@ -117,13 +165,13 @@ static void fold_lanes(struct statistics *s, double m2[LANES], const struct bn *
 
 /* Combines the rows of a block. A lane has the same number of values in each row, so all row means
  * have the same weight. */
-static void combine_rows(struct statistics *s, const struct bn *bn, int block)
+static void combine_rows(struct statistics *s, double m2[LANES], const struct bn *bn, int block)
 {
     const struct dt_cpu_rows *rows = bn->rows;
-    double m2[LANES] = {0}, count[LANES], inverse = 1 / (double)rows->n;
-    double n = (double)rows->n * rows->height * rows->width;
+    double count[LANES], inverse = 1 / (double)rows->n;
 
     *s = (struct statistics){0};
+    memset(m2, 0, LANES * sizeof *m2);
     for (int image = 0; image < rows->n; image++) {
         const struct pair *sums = &bn->sums[row_index(bn, image, block)];
         for (int i = 0; i < LANES; i++)
@@ -142,8 +190,22 @@ static void combine_rows(struct statistics *s, const struct bn *bn, int block)
     }
     if (rows->block < LANES)
         fold_lanes(s, m2, bn);
-    for (int i = 0; i < LANES; i++)
-        s->variance[i] = m2[i] / n;
+}
+
+/* Combines the ranks of the group. */
+static void combine_ranks(struct statistics *s, double m2[LANES], const struct bn *bn, int block)
+{
+    const int first = bn->rank / bn->group * bn->group;
+    const double n = n_values(bn) / bn->group;
+    double count[LANES] = {0}, mean[LANES], more[LANES];
+
+    *s = (struct statistics){0};
+    memset(m2, 0, LANES * sizeof *m2);
+    for (int rank = first; rank < first + bn->group; rank++) {
+        load_sums(mean, more, bn, block, rank);
+        for (int i = 0; i < LANES; i++)
+            add_moments(&count[i], &s->mean[i], &m2[i], n, mean[i], more[i]);
+    }
 }
 
 /* y = a * x + b */
@@ -165,7 +227,7 @@ static void forward_coefs(struct dt_lanes_coefs *k, const struct bn *bn, int blo
 static void store_statistics(const struct bn *bn, int block, const struct statistics *s)
 {
     const struct dt_cpu_rows *rows = bn->rows;
-    double n = (double)rows->n * rows->height * rows->width;
+    double n = n_values(bn);
     double unbiased = n > 1 ? n / (n - 1) : 1, momentum = (double)bn->momentum;
 
     for (int i = 0; i < rows->block && block * rows->block + i < rows->channels; i++) {
@@ -200,7 +262,14 @@ static void forward_sums(const struct bn *bn, int image, int block)
 static void forward_block(const struct bn *bn, int block)
 {
     struct statistics s;
-    combine_rows(&s, bn, block);
+    double m2[LANES], n = n_values(bn);
+    (bn->half == SECOND ? combine_ranks : combine_rows)(&s, m2, bn, block);
+    if (bn->half == FIRST) {
+        share_sums(bn, block, s.mean, m2);
+        return;
+    }
+    for (int i = 0; i < LANES; i++)
+        s.variance[i] = m2[i] / n;
     forward_coefs(&bn->coefs[block], bn, block, &s);
     store_statistics(bn, block, &s);
 }
@@ -228,14 +297,9 @@ static void forward_eval(const struct bn *bn)
 
 /* --- Backward --- */
 
-/* With S1 = sum of dy and S2 = sum of dy * (x - mean) over the n values of a channel:
- * dx = a * (dy - b - c * (x - mean)), a = scale / std, b = S1 / n, c = S2 / (n * var). */
-static void bwd_block(const struct bn *bn, int block)
+static void bwd_add_rows(double s1[LANES], double s2[LANES], const struct bn *bn, int block)
 {
     const struct dt_cpu_rows *rows = bn->rows;
-    struct dt_lanes_coefs *k = &bn->coefs[block];
-    double inverse_n = 1 / ((double)rows->n * rows->height * rows->width);
-    double s1[LANES] = {0}, s2[LANES] = {0}, scale[LANES], mean[LANES], variance[LANES];
 
     for (int image = 0; image < rows->n; image++) {
         const struct pair *sums = &bn->sums[row_index(bn, image, block)];
@@ -252,6 +316,30 @@ static void bwd_block(const struct bn *bn, int block)
         s1[i] = s1[i % rows->block];
         s2[i] = s2[i % rows->block];
     }
+}
+
+static void bwd_add_ranks(double s1[LANES], double s2[LANES], const struct bn *bn, int block)
+{
+    const int first = bn->rank / bn->group * bn->group;
+    double more1[LANES], more2[LANES];
+
+    for (int rank = first; rank < first + bn->group; rank++) {
+        load_sums(more1, more2, bn, block, rank);
+        for (int i = 0; i < LANES; i++) {
+            s1[i] += more1[i];
+            s2[i] += more2[i];
+        }
+    }
+}
+
+/* With S1 = sum of dy and S2 = sum of dy * (x - mean) over the n values of a channel:
+ * dx = a * (dy - b - c * (x - mean)), a = scale / std, b = S1 / n, c = S2 / (n * var). */
+static void bwd_coefs(const struct bn *bn, int block, const double s1[LANES],
+                      const double s2[LANES])
+{
+    struct dt_lanes_coefs *k = &bn->coefs[block];
+    double inverse_n = 1 / n_values(bn), scale[LANES], mean[LANES], variance[LANES];
+
     load_channels(scale, bn->scale, bn, block);
     load_channels(mean, bn->mean, bn, block);
     load_channels(variance, bn->variance, bn, block);
@@ -261,12 +349,31 @@ static void bwd_block(const struct bn *bn, int block)
         k->a[i] = (float)(scale[i] * inverse_std);
         k->b[i] = (float)(s1[i] * inverse_n);
         k->c[i] = (float)(s2[i] * inverse_std * inverse_std * inverse_n);
-        s2[i] *= inverse_std;
     }
+}
+
+/* Of this rank's values: the reduction of the gradients adds those of the other ranks. */
+static void bwd_store(const struct bn *bn, int block, const double s1[LANES],
+                      const double s2[LANES])
+{
+    const struct dt_cpu_rows *rows = bn->rows;
     for (int i = 0; i < rows->block && block * rows->block + i < rows->channels; i++) {
-        bn->diff_scale[block * rows->block + i] = (float)s2[i];
-        bn->diff_shift[block * rows->block + i] = (float)s1[i];
+        int c = block * rows->block + i;
+        bn->diff_scale[c] = (float)(s2[i] * (1 / sqrt((double)bn->variance[c] + (double)bn->eps)));
+        bn->diff_shift[c] = (float)s1[i];
     }
+}
+
+static void bwd_block(const struct bn *bn, int block)
+{
+    double s1[LANES] = {0}, s2[LANES] = {0};
+    (bn->half == SECOND ? bwd_add_ranks : bwd_add_rows)(s1, s2, bn, block);
+    if (bn->half != SECOND)
+        bwd_store(bn, block, s1, s2);
+    if (bn->half == FIRST)
+        share_sums(bn, block, s1, s2);
+    else
+        bwd_coefs(bn, block, s1, s2);
 }
 
 static void bwd_sums(const struct bn *bn, int image, int block)
@@ -326,7 +433,7 @@ static void run_stages(const struct bn *bn, const struct stages *stages)
         struct span all = {0, n * rows->n}, all_blocks = {0, n};
         struct span own = alone ? all : own_span(n * rows->n);
         struct span own_blocks = alone ? all_blocks : own_span(n);
-        for (int i = own.begin; i < own.end; i++)
+        for (int i = own.begin; bn->half != SECOND && i < own.end; i++)
             stages->sums(bn, i / n, first + i % n);
         if (!alone) {
 #pragma omp barrier
@@ -336,12 +443,18 @@ static void run_stages(const struct bn *bn, const struct stages *stages)
         if (!alone) {
 #pragma omp barrier
         }
-        for (int i = own.begin; i < own.end; i++)
+        for (int i = own.begin; bn->half != FIRST && i < own.end; i++)
             stages->apply(bn, i / n, first + i % n);
     }
 }
 
 /* --- Nodes --- */
+
+/* Two sums per channel. */
+static size_t slot_bytes(const struct dt_exec *exec)
+{
+    return 2 * (size_t)exec->rows.channels * sizeof(float);
+}
 
 /* Ports by kind: a = activation in the row format of src[0], p = plain, w = workspace. */
 static dt_status prepare_rows(struct dt_device *dev, struct dt_exec *exec, const char *src_kinds,
@@ -361,9 +474,11 @@ static dt_status prepare_rows(struct dt_device *dev, struct dt_exec *exec, const
         else
             DT_TRY_OUT(dt_cpu_port_add_block(exec, kind == 'w' ? (mask_bytes + 3) / 4 * 4 : 0));
     }
-    exec->work_offset =
-        dt_cpu_reserve(exec, n_rows * sizeof(struct pair) +
-                                 (size_t)exec->rows.n_blocks * sizeof(struct dt_lanes_coefs));
+    size_t slots_bytes =
+        dt_node_is_synced(node) ? (size_t)dev->options.n_ranks * slot_bytes(exec) : 0;
+    exec->work_offset = dt_cpu_reserve(
+        exec, n_rows * sizeof(struct pair) +
+                  (size_t)exec->rows.n_blocks * sizeof(struct dt_lanes_coefs) + slots_bytes);
 out:
     dt_md_destroy(md);
     return status;
@@ -381,7 +496,7 @@ static dt_status prepare_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-/* The scratch holds the sums of all rows, then the coefficients of all blocks. */
+/* The scratch holds the sums of all rows, the coefficients of all blocks, then the slots. */
 static struct dt_lanes_coefs *coefs_of(const struct dt_exec *exec)
 {
     struct pair *sums = exec->work;
@@ -405,33 +520,74 @@ static dt_status prepare_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *ex
     return DT_OK;
 }
 
+void *dt_cpu_exchanged(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes)
+{
+    (void)dev;
+    *bytes = slot_bytes(exec);
+    return coefs_of(exec) + exec->rows.n_blocks;
+}
+
+static struct bn arguments(struct dt_device *dev, const struct dt_exec *exec)
+{
+    size_t unused;
+    return (struct bn){.rows = &exec->rows,
+                       .sums = exec->work,
+                       .coefs = coefs_of(exec),
+                       .src = dt_cpu_src(exec, 0),
+                       .slots = dt_cpu_exchanged(dev, exec, &unused),
+                       .rank = dev->options.rank,
+                       .group = exec->node->attr.bn.group,
+                       .half = dt_node_is_synced(exec->node) ? FIRST : WHOLE,
+                       .eps = exec->node->attr.bn.eps};
+}
+
+static struct bn forward_arguments(struct dt_device *dev, const struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    bool train = node->n_dst > 1;
+    struct bn bn = arguments(dev, exec);
+    bn.scale = dt_cpu_src(exec, 1);
+    bn.shift = dt_cpu_src(exec, 2);
+    bn.running_mean = dt_cpu_src(exec, 3);
+    bn.running_var = dt_cpu_src(exec, 4);
+    bn.residual = node->residual ? dt_cpu_src(exec, 5) : NULL;
+    bn.dst = dt_cpu_dst(exec, 0);
+    bn.mean = train ? dt_cpu_dst(exec, 1) : NULL;
+    bn.variance = train ? dt_cpu_dst(exec, 2) : NULL;
+    bn.mask = node->n_dst > 3 ? dt_cpu_dst(exec, 3) : NULL;
+    bn.momentum = node->attr.bn.momentum;
+    bn.relu = node->relu;
+    bn.past_caches = goes_past_caches(bn.rows, bn.dst, bn.src, bn.residual);
+    return bn;
+}
+
+static struct bn bwd_arguments(struct dt_device *dev, const struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    int n_src = node->relu ? 7 : 6; /* without diff_dst2 */
+    struct bn bn = arguments(dev, exec);
+    bn.diff_dst = dt_cpu_src(exec, 1);
+    bn.diff_dst2 = node->n_src > n_src ? dt_cpu_src(exec, n_src) : NULL;
+    bn.scale = dt_cpu_src(exec, 2);
+    bn.mean = dt_cpu_src(exec, 4);
+    bn.variance = dt_cpu_src(exec, 5);
+    bn.mask = node->relu ? dt_cpu_src(exec, 6) : NULL;
+    bn.diff_src = dt_cpu_dst(exec, 0);
+    bn.diff_scale = dt_cpu_dst(exec, 1);
+    bn.diff_shift = dt_cpu_dst(exec, 2);
+    bn.diff_residual = node->n_dst > 3 ? dt_cpu_dst(exec, 3) : NULL;
+    bn.past_caches = !bn.diff_dst2 && goes_past_caches(bn.rows, bn.diff_src, bn.diff_dst, bn.src);
+    return bn;
+}
+
 static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec,
                         const struct dt_scalars *scalars)
 {
-    (void)dev;
     (void)scalars;
-    const struct dt_node *node = exec->node;
-    bool train = node->n_dst > 1;
-    struct bn bn = {.rows = &exec->rows,
-                    .sums = exec->work,
-                    .coefs = coefs_of(exec),
-                    .src = dt_cpu_src(exec, 0),
-                    .scale = dt_cpu_src(exec, 1),
-                    .shift = dt_cpu_src(exec, 2),
-                    .running_mean = dt_cpu_src(exec, 3),
-                    .running_var = dt_cpu_src(exec, 4),
-                    .residual = node->residual ? dt_cpu_src(exec, 5) : NULL,
-                    .dst = dt_cpu_dst(exec, 0),
-                    .mean = train ? dt_cpu_dst(exec, 1) : NULL,
-                    .variance = train ? dt_cpu_dst(exec, 2) : NULL,
-                    .mask = node->n_dst > 3 ? dt_cpu_dst(exec, 3) : NULL,
-                    .eps = node->attr.bn.eps,
-                    .momentum = node->attr.bn.momentum,
-                    .relu = node->relu};
-    bn.past_caches = goes_past_caches(bn.rows, bn.dst, bn.src, bn.residual);
+    struct bn bn = forward_arguments(dev, exec);
 #pragma omp parallel
     {
-        if (train)
+        if (exec->node->n_dst > 1)
             run_stages(&bn, &FORWARD);
         else
             forward_eval(&bn);
@@ -442,29 +598,22 @@ static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec,
 static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec,
                             const struct dt_scalars *scalars)
 {
-    (void)dev;
     (void)scalars;
-    const struct dt_node *node = exec->node;
-    int n_src = node->relu ? 7 : 6; /* without diff_dst2 */
-    struct bn bn = {.rows = &exec->rows,
-                    .sums = exec->work,
-                    .coefs = coefs_of(exec),
-                    .src = dt_cpu_src(exec, 0),
-                    .diff_dst = dt_cpu_src(exec, 1),
-                    .diff_dst2 = node->n_src > n_src ? dt_cpu_src(exec, n_src) : NULL,
-                    .scale = dt_cpu_src(exec, 2),
-                    .mean = dt_cpu_src(exec, 4),
-                    .variance = dt_cpu_src(exec, 5),
-                    .mask = node->relu ? dt_cpu_src(exec, 6) : NULL,
-                    .diff_src = dt_cpu_dst(exec, 0),
-                    .diff_scale = dt_cpu_dst(exec, 1),
-                    .diff_shift = dt_cpu_dst(exec, 2),
-                    .diff_residual = node->n_dst > 3 ? dt_cpu_dst(exec, 3) : NULL,
-                    .eps = node->attr.bn.eps};
-    bn.past_caches = !bn.diff_dst2 && goes_past_caches(bn.rows, bn.diff_src, bn.diff_dst, bn.src);
+    struct bn bn = bwd_arguments(dev, exec);
 #pragma omp parallel
     run_stages(&bn, &BACKWARD);
     return DT_OK;
+}
+
+dt_status dt_cpu_finish(struct dt_device *dev, struct dt_exec *exec)
+{
+    bool is_forward = exec->node->op == DT_OP_BN;
+    struct bn bn = (is_forward ? forward_arguments : bwd_arguments)(dev, exec);
+    bn.half = SECOND;
+    omp_set_num_threads(dev->options.threads);
+#pragma omp parallel
+    run_stages(&bn, is_forward ? &FORWARD : &BACKWARD);
+    return dt_cpu_ports_write(dev, exec);
 }
 
 /* The forward pass without mean and shift. */

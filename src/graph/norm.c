@@ -8,6 +8,7 @@ int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init
         return -1;
     draft.attr.bn.eps = 1e-5f;
     draft.attr.bn.momentum = 0.1f;
+    draft.attr.bn.group = g->phase == DT_TRAIN ? g->bn_group : 0;
     const int channels[4] = {g->tensor[src].dim[1], 1, 1, 1};
     const struct dt_init scale = {DT_INIT_CONSTANT, scale_init};
     const struct dt_init zeros = {DT_INIT_CONSTANT, 0}, ones = {DT_INIT_CONSTANT, 1};

@@ -215,22 +215,33 @@ out:
     return status;
 }
 
-static void add_action(struct dt_plan *plan, enum dt_phase phase, enum dt_action_kind kind,
-                       int node, int bucket)
+static struct dt_action *add_action(struct dt_plan *plan, enum dt_phase phase,
+                                    enum dt_action_kind kind, int node, int bucket)
 {
-    plan->actions[phase][plan->n_actions[phase]++] =
-        (struct dt_action){.kind = kind, .node = node, .bucket = bucket};
+    struct dt_action *action = &plan->actions[phase][plan->n_actions[phase]++];
+    *action = (struct dt_action){.kind = kind, .node = node, .bucket = bucket};
+    return action;
+}
+
+static void add_node(struct dt_plan *plan, int n)
+{
+    const struct dt_node *node = &plan->graph->node[n];
+    add_action(plan, node->phase, DT_ACTION_OP, n, -1);
+    if (dt_node_is_synced(node)) {
+        add_action(plan, node->phase, DT_ACTION_SYNC, n, -1);
+        add_action(plan, node->phase, DT_ACTION_OP, n, -1)->finish = true;
+    }
 }
 
 dt_status dt_plan_make_actions(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
-    size_t most = (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 3;
+    size_t most = 3 * (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 3;
     for (int phase = 0; phase < DT_N_PHASES; phase++)
         DT_TRY(DT_NEW(plan->actions[phase], most));
     int next = 0; /* next bucket to complete */
     for (int n = 0; n < g->n_nodes; n++) {
-        add_action(plan, g->node[n].phase, DT_ACTION_OP, n, -1);
+        add_node(plan, n);
         for (; next < plan->n_buckets && plan->buckets[next].last_writer == n; next++) {
             if (plan->options.accumulate)
                 add_action(plan, DT_TRAIN, DT_ACTION_ACCUMULATE, -1, next);

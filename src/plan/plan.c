@@ -82,7 +82,7 @@ static dt_status open_reduce(struct dt_plan *plan)
     if (plan->owned_by_comm[arena])
         DT_TRY(backend->zero(plan->device, plan->arena[arena], plan->arena_bytes[arena]));
     if (backend->open_marks)
-        DT_TRY(backend->open_marks(plan->device, plan->n_buckets));
+        DT_TRY(backend->open_marks(plan->device, plan->n_buckets + 1)); /* the last: SYNC */
     return DT_OK;
 }
 

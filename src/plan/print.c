@@ -4,10 +4,10 @@
 
 static const char *const kind_name[] = {
     [DT_ACTION_OP] = "op",         [DT_ACTION_ACCUMULATE] = "accumulate",
-    [DT_ACTION_REDUCE] = "reduce", [DT_ACTION_WAIT] = "wait",
-    [DT_ACTION_CHECK] = "check",   [DT_ACTION_CLIP] = "clip",
-    [DT_ACTION_UPDATE] = "update", [DT_ACTION_SETTLE] = "settle",
-    [DT_ACTION_EMA] = "ema",
+    [DT_ACTION_SYNC] = "sync",     [DT_ACTION_REDUCE] = "reduce",
+    [DT_ACTION_WAIT] = "wait",     [DT_ACTION_CHECK] = "check",
+    [DT_ACTION_CLIP] = "clip",     [DT_ACTION_UPDATE] = "update",
+    [DT_ACTION_EMA] = "ema",       [DT_ACTION_SETTLE] = "settle",
 };
 static const char *const arena_name[] = {
     [DT_ARENA_PARAMS] = "params", [DT_ARENA_SHADOW] = "shadow",       [DT_ARENA_GRADS] = "grads",
@@ -59,7 +59,21 @@ static void print_op(const struct dt_plan *plan, const struct dt_action *action,
     }
     fprintf(out, "%-18s %-28s %-20s %10.3f %10.2f  %-18s %s%s\n", dt_op_name(node->op), node->name,
             dims, dt_node_flops(g, node) * 1e-9, mib((size_t)dt_plan_node_bytes(plan, node)), where,
-            node->residual ? "+add" : "", node->relu ? "+relu" : "");
+            node->residual ? "+add" : "",
+            action->finish ? "+finish"
+            : node->relu   ? "+relu"
+                           : "");
+}
+
+static void print_sync(const struct dt_plan *plan, const struct dt_action *action, FILE *out)
+{
+    const struct dt_node *node = &plan->graph->node[action->node];
+    char ranks[32];
+    size_t bytes;
+    (void)plan->backend->exchanged(plan->device, plan->exec[action->node], &bytes);
+    snprintf(ranks, sizeof ranks, "%d ranks", node->attr.bn.group);
+    fprintf(out, "%-18s %-28s %-20s %10s %10.2f\n", kind_name[action->kind], node->name, ranks, "",
+            mib(bytes));
 }
 
 static void print_bucket(const struct dt_plan *plan, const struct dt_action *action, FILE *out)
@@ -85,7 +99,9 @@ static void print_phase(const struct dt_plan *plan, enum dt_phase phase, FILE *o
     for (int i = 0; i < plan->n_actions[phase]; i++) {
         const struct dt_action *action = &plan->actions[phase][i];
         fprintf(out, "%5d ", i);
-        if (action->kind == DT_ACTION_OP) {
+        if (action->kind == DT_ACTION_SYNC) {
+            print_sync(plan, action, out);
+        } else if (action->kind == DT_ACTION_OP) {
             print_op(plan, action, out);
             flops += dt_node_flops(plan->graph, &plan->graph->node[action->node]);
             bytes += dt_plan_node_bytes(plan, &plan->graph->node[action->node]);

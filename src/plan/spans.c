@@ -8,10 +8,11 @@ void dt_plan_trace_action(const struct dt_plan *plan, const struct dt_action *ac
     char bucket[16];
     if (!dt_trace_is_on())
         return;
-    if (action->kind == DT_ACTION_OP) {
+    if (action->node >= 0) {
         const struct dt_node *node = &plan->graph->node[action->node];
-        dt_trace_add(DT_TRACE_COMPUTE, 0, dt_op_name(node->op), "layer", node->name, begin_s,
-                     end_s);
+        const char *name =
+            action->kind == DT_ACTION_OP ? dt_op_name(node->op) : dt_action_kind_name(action->kind);
+        dt_trace_add(DT_TRACE_COMPUTE, 0, name, "layer", node->name, begin_s, end_s);
         return;
     }
     snprintf(bucket, sizeof bucket, "%d", action->bucket);

@@ -65,8 +65,28 @@ static void *sum_address(const struct dt_plan *plan, const struct dt_bucket *buc
 
 static dt_status run_op(const struct walk *w, const struct dt_action *action)
 {
-    struct dt_plan *plan = w->plan;
-    return plan->backend->run(plan->device, plan->exec[action->node]);
+    const struct dt_plan *plan = w->plan;
+    const struct dt_backend *backend = plan->backend;
+    return (action->finish ? backend->finish : backend->run)(plan->device,
+                                                             plan->exec[action->node]);
+}
+
+static dt_status run_sync(const struct walk *w, const struct dt_action *action)
+{
+    const struct dt_plan *plan = w->plan;
+    const struct dt_backend *backend = plan->backend;
+    enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
+    size_t bytes;
+    void *all = backend->exchanged(plan->device, plan->exec[action->node], &bytes);
+    if (backend->fork)
+        DT_TRY(backend->fork(plan->device));
+    DT_TRY(dt_comm_exchange(plan->comm, all, bytes));
+    if (backend->mark) {
+        DT_TRY(backend->mark(plan->device, plan->n_buckets));
+        DT_TRY(backend->join(plan->device, plan->n_buckets));
+    }
+    dt_pulse_enter(&dt_pulse_main, before);
+    return DT_OK;
 }
 
 static dt_status run_accumulate(const struct walk *w, const struct dt_action *action)
@@ -169,6 +189,7 @@ static const struct {
     bool last_only; /* only in the last pass of an update */
 } kinds[DT_N_ACTION_KINDS] = {
     [DT_ACTION_OP] = {run_op, offsetof(struct dt_plan_times, compute_s), false},
+    [DT_ACTION_SYNC] = {run_sync, offsetof(struct dt_plan_times, comm_s), false},
     [DT_ACTION_ACCUMULATE] = {run_accumulate, offsetof(struct dt_plan_times, compute_s), false},
     [DT_ACTION_REDUCE] = {run_reduce, offsetof(struct dt_plan_times, comm_s), true},
     [DT_ACTION_WAIT] = {run_wait, offsetof(struct dt_plan_times, comm_s), true},

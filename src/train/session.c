@@ -116,6 +116,26 @@ static dt_status split_batch(struct dt_session *s)
     return DT_OK;
 }
 
+/* Ranks over which batch norm takes its statistics. */
+static int bn_group(const struct dt_session *s, const struct dt_session_needs *needs)
+{
+    const int group = s->config->model.sync_bn;
+    return needs->no_comm ? 0 : group == 1 ? s->n_ranks : group;
+}
+
+static dt_status check_group(const struct dt_session *s)
+{
+    const int group = s->config->model.sync_bn;
+    if (group > 1 && s->n_ranks % group != 0)
+        DT_FAIL(DT_ERR_CONFIG,
+                "model.sync_bn: %d rank(s) cannot form groups of %d; start a multiple of %d ranks, "
+                "or set it to true for one group of all ranks",
+                s->n_ranks, group, group);
+    if (group > 0 && s->backend != &dt_backend_cpu)
+        DT_FAIL(DT_ERR_CONFIG, "model.sync_bn: only device.kind cpu has it");
+    return DT_OK;
+}
+
 static dt_status check_model(struct dt_session *s, const struct dt_session_needs *needs)
 {
     const struct dt_config *config = s->config;
@@ -125,7 +145,10 @@ static dt_status check_model(struct dt_session *s, const struct dt_session_needs
     if (config->model.image_size < s->model->min_image_size)
         DT_FAIL(DT_ERR_CONFIG, "model.image_size: %d is too small for %s, which needs at least %d",
                 config->model.image_size, s->model->name, s->model->min_image_size);
-    return needs->train ? split_batch(s) : DT_OK;
+    if (!needs->train)
+        return DT_OK;
+    DT_TRY(check_group(s));
+    return split_batch(s);
 }
 
 int dt_session_cpus(const struct dt_session *s)
@@ -165,6 +188,7 @@ static dt_status open_device(struct dt_session *s)
     dt_devices_cache_dir(cache_dir, config);
     struct dt_device_options options = dt_devices_options(config, s->n_threads);
     options.rank = s->rank;
+    options.n_ranks = s->n_ranks;
     options.local_rank = dt_comm_local_rank(s->comm);
     options.cache_dir = cache_dir[0] ? cache_dir : NULL;
     options.share = s->n_ranks > 1 ? share : NULL;
@@ -218,6 +242,7 @@ static bool supports(void *context, const struct dt_graph *g, const struct dt_no
 static dt_status build_graph(struct dt_session *s, const struct dt_session_needs *needs)
 {
     DT_TRY(dt_graph_create(&s->graph));
+    s->graph->bn_group = bn_group(s, needs);
     if (needs->train)
         DT_TRY(build_phase(s, DT_TRAIN));
     if (needs->eval)
@@ -303,6 +328,7 @@ static dt_status build_plan(struct dt_session *s, const struct dt_session_needs 
         .ema = needs->train && config->train.ema_decay > 0,
         .max_bytes = max_bytes,
     };
+    options.comm.group = s->graph->bn_group;
     if (needs->layout_only)
         return dt_plan_layout(&s->plan, s->graph, s->backend, s->device, &options);
     return dt_plan_build(&s->plan, s->graph, s->backend, s->device, n_ranks > 1 ? s->comm : NULL,

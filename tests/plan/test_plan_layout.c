@@ -96,12 +96,15 @@ static void add_phase(struct dt_graph *g, const struct dt_model *model, enum dt_
     assert_int_equal(dt_graph_check(g), DT_OK);
 }
 
+static int bn_group;
+
 static struct dt_graph *make_graph(const char *name, int size)
 {
     struct dt_graph *g = NULL;
     const struct dt_model *model = dt_model_find(name);
     assert_non_null(model);
     assert_int_equal(dt_graph_create(&g), DT_OK);
+    g->bn_group = bn_group;
     add_phase(g, model, DT_TRAIN, BATCH, size);
     add_phase(g, model, DT_EVAL, EVAL_BATCH, size);
     if (frozen)
@@ -258,6 +261,11 @@ static void check_steps(const struct dt_plan *plan)
             for (int d = 0; d < g->node[step->node].n_dst; d++)
                 written[g->node[step->node].dst[d]] = true;
             break;
+        case DT_ACTION_SYNC: /* between the halves of a node with statistics of the batch */
+            assert_true(dt_node_is_synced(&g->node[step->node]) && g->bn_group > 1);
+            assert_true(step[-1].node == step->node && !step[-1].finish);
+            assert_true(step[1].node == step->node && step[1].finish);
+            break;
         case DT_ACTION_ACCUMULATE:
             assert_int_equal(state[b], 0);
             state[b] = 1;
@@ -341,12 +349,14 @@ static void test_every_model(void **state)
         for (int variant = 0; variant < 4; variant++) {
             fuse_residual = variant & 1;
             null_type = DT_F32;
+            bn_group = variant & 2;
             struct dt_graph *g = make_graph(models[m].model, models[m].size);
             struct dt_plan *plan = make_plan(g, variant & 2 ? 2 : 1, variant == 3);
             check_plan(plan);
             dt_plan_destroy(plan);
             dt_graph_destroy(g);
         }
+    bn_group = 0;
 }
 
 /* Two more inputs, which live from the beginning to the loss; nothing else is added. */
@@ -384,6 +394,7 @@ static void test_frozen(void **state)
     fuse_residual = true;
     for (int variant = 0; variant < 8; variant++) {
         null_type = variant & 1 ? DT_F16 : DT_F32;
+        bn_group = variant & 4 ? 2 : 0;
         struct dt_graph *whole = make_graph("resnet18", 64);
         frozen = variant & 2 ? "layer3" : "conv1";
         struct dt_graph *g = make_graph("resnet18", 64);
@@ -396,6 +407,7 @@ static void test_frozen(void **state)
         dt_graph_destroy(whole);
     }
     null_type = DT_F32;
+    bn_group = 0;
 }
 
 /* Mixed precision: types, shadow, fp32 sums of 16-bit gradients, 1 and 2 ranks. */

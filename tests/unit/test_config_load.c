@@ -326,7 +326,7 @@ static double bound(const struct dt_json *rule, const char *name, const char *op
 /* Candidate `i` for another value of a key, as a --set value; false after the last one. */
 static bool other_value(char *out, size_t bytes, const struct dt_json *rule, int i)
 {
-    if (dt_json_get(rule, "anyOf")) /* the second one is a list */
+    if (dt_json_get(rule, "anyOf")) /* the second one is a list or an integer */
         return other_value(out, bytes, dt_json_get(rule, "anyOf")->child->next, i);
     const char *type = dt_json_get(rule, "type")->string;
     const struct dt_json *now = dt_json_get(rule, "default"), *names = dt_json_get(rule, "enum");
@@ -349,7 +349,8 @@ static bool other_value(char *out, size_t bytes, const struct dt_json *rule, int
                snprintf(out, bytes, "[\"%s\"]", names ? names->child->string : "conv1") > 0;
     double min = bound(rule, "minimum", "exclusiveMinimum");
     double max = bound(rule, "maximum", "exclusiveMaximum");
-    const double values[] = {max, min, now->number + 1, (min + max) / 2, (min + now->number) / 2};
+    const double number = now ? now->number : min;
+    const double values[] = {max, min, number + 1, (min + max) / 2, (min + number) / 2};
     return i < (int)DT_COUNT(values) && snprintf(out, bytes, "%.17g", values[i]) > 0;
 }
 

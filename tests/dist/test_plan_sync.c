@@ -1,0 +1,45 @@
+/* Batch norm over groups of 1 to 4 ranks on CPUs: the gradients of one step, several passes per
+ * step, and the loss and running statistics of 20 steps equal those of one rank with the group's
+ * images. Label: numeric. */
+#include "sync_rig.h"
+
+static const struct dt_backend *const backend = &dt_backend_cpu;
+static const struct dt_comm_options plane = {.plane = DT_PLANE_MPI, .ring = true};
+static const enum dt_precision precision = DT_PRECISION_FP32;
+
+static void test_steps(void **state)
+{
+    (void)state;
+    check((struct trial){.group = n, .n_passes = 1, .n_steps = 20, .tolerance = 1e-5});
+}
+
+static void test_passes(void **state)
+{
+    (void)state;
+    check((struct trial){
+        .group = n, .n_passes = 3, .n_steps = 1, .tolerance = 1e-5, .model = "resnet20"});
+}
+
+static void test_groups(void **state)
+{
+    (void)state;
+    check((struct trial){.group = n % 2 == 0 ? 2 : 1,
+                         .n_passes = 2,
+                         .n_steps = 1,
+                         .tolerance = 1e-5,
+                         .model = "resnet20"});
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_passes),
+        cmocka_unit_test(test_groups),
+    };
+    if (!open_ranks(&argc, &argv))
+        return 1;
+    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    dt_comm_close(comm);
+    return n_failed;
+}
