@@ -50,7 +50,9 @@ struct dt_field {
  *               update; on devices with queues whatever the host waits for in them), [comm_s
  *               (exposed: waiting for sums of gradients): devices without queues], sync_s (waiting
  *               for other ranks in agreements and sums of counters), other_s
- *   eval        epoch, step, images, [the metrics of eval.metrics and those that decide]
+ *   eval        epoch, step, images, [the metrics of eval.metrics and those that decide], [with
+ *               train.ema_decay, unless eval.weights is raw: weights "ema", whose metrics these
+ *               are; both: the metrics of the weights themselves as loss_raw, top1_raw, ...]
  *   checkpoint  step, path, seconds (writing), stall_s (training blocked), bytes
  *   input       per epoch, or per part of it that was trained:
  *               epoch, step, steps, wait_share (fraction of step time spent waiting for data),

@@ -127,6 +127,13 @@ static bool loss_scale(const struct dt_config *c, char *what)
     return false;
 }
 
+static bool eval_weights(const struct dt_config *c, char *what)
+{
+    if (c->eval.weights == DT_WEIGHTS_EMA && c->train.ema_decay <= 0)
+        WRONG("\"ema\", but there is no moving average; set train.ema_decay, such as 0.9999");
+    return false;
+}
+
 static bool nesterov(const struct dt_config *c, char *what)
 {
     if (c->optim.nesterov && c->optim.momentum == 0)
@@ -254,6 +261,7 @@ static const struct {
     {"early_stop.patience", early_stop_patience},
     {"train.restore_best", restore_best},
     {"train.loss_scale", loss_scale},
+    {"eval.weights", eval_weights},
     {"optim.nesterov", nesterov},
     {"optim.clip_value", clip_value},
     {"optim.unfreeze_epoch", unfreeze_epoch},

@@ -11,11 +11,12 @@
 #include "report/internal.h"
 
 #define METRIC(NAME, name, ...) #name,
+#define RAW(NAME, name, ...)    #name "_raw",
 static const char *const columns[] = {"step",         "epoch",         DT_METRIC_LIST(METRIC) "lr",
                                       "images_per_s", "data_wait_s",   "comm_s",
                                       "loss_scale",   "skipped_steps", "elapsed_s",
                                       "images",       "step_s",        "compute_s",
-                                      "sync_s",       "other_s"};
+                                      "sync_s",       "other_s",       DT_METRIC_LIST(RAW)};
 
 /* Rows begin with the event and the step. */
 static bool is_repeated(void *context, const char *line)
@@ -26,7 +27,7 @@ static bool is_repeated(void *context, const char *line)
 
 static dt_status write_header(struct dt_append *file)
 {
-    char line[512];
+    char line[1024];
     struct dt_text text = dt_text_in(line, sizeof line);
     dt_text_add(&text, "event");
     for (size_t i = 0; i < DT_COUNT(columns); i++)
@@ -48,7 +49,7 @@ static dt_status open_csv(void *state, const struct dt_report_options *options)
 static dt_status event_csv(void *state, const char *event, const struct dt_field *fields,
                            int n_fields)
 {
-    char line[512];
+    char line[1024];
     struct dt_text text = dt_text_in(line, sizeof line);
     if (strcmp(event, "step") != 0 && strcmp(event, "eval") != 0)
         return DT_OK;

@@ -19,6 +19,13 @@ enum { LABELS_BYTES = 320, FILE_BYTES = 65536, MOST_OTHERS = 64, NAME_BYTES = 64
  * or without a field the number of events. */
 #define METRIC(NAME, name, binary, percent, ...) \
     {"eval", #name, "eval_" #name, "Latest evaluation", (percent) ? 0.01 : 1, false},
+#define RAW(NAME, name, binary, percent, ...)      \
+    {"eval",                                       \
+     #name "_raw",                                 \
+     "eval_" #name "_raw",                         \
+     "Latest evaluation, of weights not averaged", \
+     (percent) ? 0.01 : 1,                         \
+     false},
 static const struct {
     const char *event, *field, *name, *help;
     double factor;
@@ -43,8 +50,8 @@ static const struct {
     {"step", "sync_s", "sync_seconds", "Agreements of the ranks in a step", 1, false},
     {"step", "other_s", "other_seconds", "The rest of a step", 1, false},
     {"step", "eta_s", "remaining_seconds", "Expected time to the end of the run", 1, false},
-    DT_METRIC_LIST(METRIC){"checkpoint", "step", "checkpoint_step", "Step of the newest checkpoint",
-                           1, false},
+    DT_METRIC_LIST(METRIC) DT_METRIC_LIST(RAW){"checkpoint", "step", "checkpoint_step",
+                                               "Step of the newest checkpoint", 1, false},
     {"checkpoint", NULL, "checkpoints_total", "Checkpoints written by this start of the run", 1,
      true},
     {"warning", NULL, "warnings_total", "Warnings of this start of the run", 1, true},

@@ -115,7 +115,7 @@ static dt_status evaluate(struct dt_session *s, struct dt_eval_result *result,
     DT_TRY(dt_session_check_bad(s->val, sums[4]));
     result->n_images = (int64_t)sums[1];
     for (int m = 0; m < DT_N_METRICS; m++)
-        result->value[m] = NAN;
+        result->value[m] = result->raw[m] = NAN;
     result->value[DT_METRIC_LOSS] = sums[0] / sums[5];
     result->value[DT_METRIC_TOP1] = 100 * sums[2] / sums[1];
     if (dt_session_has_top5(s))
@@ -136,6 +136,37 @@ dt_status dt_session_evaluate(struct dt_session *s, struct dt_eval_result *resul
     dt_trace_span("evaluation", NULL, NULL, begin_s, dt_trace_now());
     dt_pulse_enter(&dt_pulse_main, before);
     return status;
+}
+
+bool dt_session_judges_ema(const struct dt_session *s)
+{
+    return dt_plan_has_ema(s->plan) && s->config->eval.weights != DT_WEIGHTS_RAW;
+}
+
+static dt_status evaluate_ema(struct dt_session *s, struct dt_eval_result *result,
+                              const struct dt_stop *stop)
+{
+    DT_TRY(dt_plan_swap_ema(s->plan));
+    dt_status status = dt_session_evaluate(s, result, stop);
+    dt_status swapped = dt_plan_swap_ema(s->plan);
+    return status != DT_OK ? status : swapped;
+}
+
+dt_status dt_session_validate(struct dt_session *s, struct dt_eval_result *result,
+                              const struct dt_stop *stop)
+{
+    double raw[DT_N_METRICS];
+    const bool judges_ema = dt_session_judges_ema(s);
+    const bool both = judges_ema && s->config->eval.weights == DT_WEIGHTS_BOTH;
+    if (!judges_ema || both)
+        DT_TRY(dt_session_evaluate(s, result, stop));
+    if (!judges_ema || (both && result->stop))
+        return DT_OK;
+    memcpy(raw, result->value, sizeof raw);
+    DT_TRY(evaluate_ema(s, result, stop));
+    if (both && !result->stop)
+        memcpy(result->raw, raw, sizeof raw);
+    return DT_OK;
 }
 
 /* The model's classes are those of the weights; all ranks get them from rank 0. Collective. */

@@ -186,11 +186,13 @@ static void publish_one(const struct run *r, const char *name, char to[DT_PATH_M
     to[0] = '\0';
 }
 
+/* `to` is the one that was judged. */
 static void publish_model(const struct run *r, char to[DT_PATH_MAX])
 {
-    if (dt_plan_has_ema(r->session.plan))
-        publish_one(r, "ema.safetensors", to);
-    publish_one(r, "model.safetensors", to);
+    const char *const names[] = {"ema.safetensors", "model.safetensors"};
+    const bool judges_ema = dt_session_judges_ema(&r->session);
+    for (int i = !dt_plan_has_ema(r->session.plan); i < 2; i++)
+        publish_one(r, names[judges_ema ? 1 - i : i], to);
 }
 
 /* --- Messages --- */

@@ -125,8 +125,15 @@ struct dt_eval_result {
     const char *stop; /* why it stopped early, and then the rest is not set; or NULL */
     int64_t n_images;
     double value[DT_N_METRICS]; /* NaN = not computed */
+    double raw[DT_N_METRICS];   /* of the weights, if `value` is of their moving averages; or NaN */
 };
 dt_status dt_session_evaluate(struct dt_session *s, struct dt_eval_result *result,
                               const struct dt_stop *stop);
+/* The same for the weights that eval.weights names, during training; at its end these are in their
+ * place in any case. */
+dt_status dt_session_validate(struct dt_session *s, struct dt_eval_result *result,
+                              const struct dt_stop *stop);
+/* Whether the moving averages are the result of the run. */
+bool dt_session_judges_ema(const struct dt_session *s);
 
 #endif

@@ -146,6 +146,9 @@ static void follow_plateau(struct run *r, const double *value)
                dt_schedule_lr(schedule, r->at.step));
 }
 
+#define RAW_NAME(NAME, name, ...) #name "_raw",
+static const char *const raw_names[] = {DT_METRIC_LIST(RAW_NAME)};
+
 /* *is_best: the best so far. A stop leaves the evaluation to the next run. */
 static dt_status evaluate(struct run *r, bool *is_best)
 {
@@ -153,7 +156,7 @@ static dt_status evaluate(struct run *r, bool *is_best)
     struct dt_eval_result result;
     begin_pause(r);
     *is_best = false;
-    DT_TRY(dt_session_evaluate(s, &result, &r->stop));
+    DT_TRY(dt_session_validate(s, &result, &r->stop));
     end_pause(r);
     r->stop_reason = result.stop;
     r->at.eval_due = result.stop != NULL;
@@ -162,7 +165,7 @@ static dt_status evaluate(struct run *r, bool *is_best)
     DT_TRY(dt_best_count(is_best, &r->at, s->config, s->comm, result.value));
     r->top1 = result.value[DT_METRIC_TOP1];
     follow_plateau(r, result.value);
-    struct dt_field fields[3 + DT_N_METRICS] = {
+    struct dt_field fields[4 + 2 * DT_N_METRICS] = {
         DT_INT("epoch", r->at.epoch),
         DT_INT("step", r->at.step),
         DT_INT("images", result.n_images),
@@ -171,6 +174,11 @@ static dt_status evaluate(struct run *r, bool *is_best)
     for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
         if (!isnan(result.value[m]) && dt_config_has_metric(s->config, m))
             fields[n_fields++] = (struct dt_field)DT_NUM(dt_metric_name(m), result.value[m]);
+    for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
+        if (!isnan(result.raw[m]) && dt_config_has_metric(s->config, m))
+            fields[n_fields++] = (struct dt_field)DT_NUM(raw_names[m], result.raw[m]);
+    if (dt_session_judges_ema(s))
+        fields[n_fields++] = (struct dt_field)DT_TEXT("weights", "ema");
     dt_report_event(s->report, "eval", fields, n_fields);
     return DT_OK;
 }

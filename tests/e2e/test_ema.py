@@ -5,6 +5,7 @@ bits after a resume on two ranks, as a file that dtrain eval and predict load, a
 
 Label: numeric."""
 
+import csv
 import json
 import os
 import subprocess
@@ -29,9 +30,9 @@ CONFIG = {
     "data": {"synthetic_train": 24, "synthetic_val": 40, "workers": 1},
     "train": {"epochs": 2, "global_batch_size": 8, "deterministic": True, "ema_decay": DECAY},
     "eval": {"batch_size_per_rank": 8, "metrics": ["loss", "top1"]},
-    "schedule": {"kind": "constant", "lr": 0.01, "lr_base_size": 0, "warmup_epochs": 0},
+    "schedule": {"kind": "constant", "lr": 0.01, "lr_scaling": "none", "warmup_epochs": 0},
     "checkpoint": {"keep": 99},
-    "output": {"sinks": ["jsonl", "csv"]},
+    "output": {"sinks": ["console", "jsonl", "csv"]},
     "device": {"kind": "cpu", "threads": 1},
 }
 with open("config.json", "w", encoding="utf-8") as out:
@@ -119,6 +120,40 @@ def test_switched_on_later():
             assert np.allclose(value, want, rtol=1e-5, atol=1e-7), name
 
 
-for test in test_train_and_resume, test_damage, test_switched_on_later:
+def evals(folder):
+    with open(f"{folder}/metrics.jsonl", encoding="utf-8") as f:
+        return [event for event in map(json.loads, f) if event["event"] == "eval"]
+
+
+def judge(path):
+    return json.loads(run("eval", path).stdout)
+
+
+def test_evaluation():
+    """What a run says of both sets of weights is what dtrain eval says of the files."""
+    for weights, ranks in ("both", 2), ("ema", 1), ("raw", 1):
+        done = train(weights, f"eval.weights={weights}", ranks=ranks)
+        log = done.stdout + done.stderr
+        last = evals(weights)[-1]
+        files = {name: judge(f"{weights}/{name}.safetensors") for name in ("model", "ema")}
+        judged = files["model" if weights == "raw" else "ema"]
+        assert judged["top1"] == last["top1"] and abs(judged["loss"] - last["loss"]) < 1e-5
+        assert (last.get("weights") == "ema") == (weights != "raw"), last
+        assert ("top1_raw" in last) == (weights == "both"), last
+        assert f"best top1 {max(e['top1'] for e in evals(weights)):.3f}" in log, log
+        if weights == "both":
+            assert files["model"]["top1"] == last["top1_raw"] and "loss_raw" in log
+            assert abs(files["model"]["loss"] - last["loss_raw"]) < 1e-5
+            assert content("both/ema.safetensors") == content("whole/ema.safetensors")
+            with open("both/metrics.csv", encoding="utf-8") as f:
+                rows = list(csv.DictReader(f))
+            assert float(rows[-1]["top1_raw"]) == last["top1_raw"], rows[-1]
+        name = "model" if weights == "raw" else "ema"
+        assert f"model {weights}/{name}.safetensors" in log, log
+    for name in "model", "ema":  # evaluations change nothing
+        assert content(f"ema/{name}.safetensors") == content(f"raw/{name}.safetensors")
+
+
+for test in test_train_and_resume, test_evaluation, test_damage, test_switched_on_later:
     test()
     print(f"{test.__name__}: ok")

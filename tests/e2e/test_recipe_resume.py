@@ -23,6 +23,7 @@ RECIPES = {
     "lamb": {"optim.name": "lamb"},
     "adamw": {"optim.name": "adamw", "schedule.lr": 0.001},
     "adam": {"optim.name": "adam", "schedule.lr": 0.001},
+    "ema": {"train.ema_decay": 0.9},
     "rmsprop": {"optim.name": "rmsprop", "schedule.lr": 0.001},
 }
 

@@ -204,9 +204,11 @@ def reported_step(run):
 
 
 def hash_of(folder):
-    """Hash of weights, running statistics, momentum and position."""
+    """Hash of weights, running statistics, momentum, moving averages and position."""
     digest = hashlib.sha256()
-    for name in ("model.safetensors", "optim.safetensors"):
+    for name in ("model.safetensors", "optim.safetensors", "ema.safetensors"):
+        if not os.path.exists(os.path.join(folder, name)):
+            continue
         with open(os.path.join(folder, name), "rb") as file:
             digest.update(file.read())
     with open(os.path.join(folder, "state.json"), encoding="utf-8") as file:

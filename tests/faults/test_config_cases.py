@@ -143,6 +143,7 @@ TIED = {
     "train.micro_batch_size": 0,
     "train.loss_scale": 0,
     "train.restore_best": False,
+    "eval.weights": "both",
     "early_stop.metric": "top1",
     "early_stop.target": 75,
     "train.deterministic": False,
