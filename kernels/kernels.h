@@ -152,12 +152,19 @@ struct dt_norm_args {
                        where that is not finite */
 };
 /* Training: mean and squared deviations of parts of the rows (bn_stats), then mean, biased variance
- * and running statistics of all (bn_finalize). partial: dt_channel_partial_bytes(rows, cp, 2). */
+ * and running statistics of all (bn_finalize). partial: dt_channel_partial_bytes(rows, cp, 2).
+ * Over several ranks: with a slot (floats [2][cp]), bn_finalize puts mean and squared deviation of
+ * this rank's rows there and writes nothing else; bn_combine makes the rest of n_slots of them, one
+ * after the other. Backward it is the same with the two sums: bn_bwd_finalize then leaves out
+ * coefs, and bn_bwd_combine makes them. */
 cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type, float *partial,
                                const void *src, const struct dt_norm_args *args);
 cudaError_t dt_kernel_bn_finalize(cudaStream_t stream, float *mean, float *variance,
-                                  float *running_mean, float *running_var, const float *partial,
-                                  const struct dt_norm_args *args);
+                                  float *running_mean, float *running_var, float *slot,
+                                  const float *partial, const struct dt_norm_args *args);
+cudaError_t dt_kernel_bn_combine(cudaStream_t stream, float *mean, float *variance,
+                                 float *running_mean, float *running_var, const float *slots,
+                                 int n_slots, const struct dt_norm_args *args);
 /* dst = [relu]((src - mean) * scale / sqrt(variance + eps) + shift [+ residual]); dst may be src.
  * shift and mean may both be NULL: zeros, as in the gradient of a frozen batch norm.
  * mask (with relu in training, else NULL): bit i of byte j says element 8 j + i of dst was > 0 or
@@ -176,9 +183,12 @@ cudaError_t dt_kernel_bn_bwd_sums(cudaStream_t stream, enum dt_dtype type, float
                                   const void *diff_dst2, const uint8_t *mask, const float *mean,
                                   const struct dt_norm_args *args);
 cudaError_t dt_kernel_bn_bwd_finalize(cudaStream_t stream, enum dt_dtype diff_type,
-                                      void *diff_scale, void *diff_shift, float *coefs,
+                                      void *diff_scale, void *diff_shift, float *coefs, float *slot,
                                       const float *partial, const float *scale, const float *mean,
                                       const float *variance, const struct dt_norm_args *args);
+cudaError_t dt_kernel_bn_bwd_combine(cudaStream_t stream, float *coefs, const float *slots,
+                                     int n_slots, const float *scale, const float *mean,
+                                     const float *variance, const struct dt_norm_args *args);
 cudaError_t dt_kernel_bn_bwd_apply(cudaStream_t stream, enum dt_dtype type, void *diff_src,
                                    const void *src, const void *diff_dst, const void *diff_dst2,
                                    const uint8_t *mask, const float *coefs,

@@ -9,6 +9,7 @@
 //   bn_bwd_sums   reads 2 N e (with diff_dst2 3 N e) and the mask, writes N e for diff_residual
 //   bn_bwd_apply  reads as bn_bwd_sums, writes N e
 //   finalize      reads 8 * cp bytes per row of blocks of the kernel before it, about 1 MB at most
+//   combine       reads 8 * cp bytes per rank of the group
 // The first kernel that reads a tensor loops from the last row to the first, the next one the other
 // way: each begins with the rows touched last, which may still be in the L2 cache.
 #include "kernels/device.cuh"
@@ -181,10 +182,25 @@ struct bn_statistics {
     float *mean, *variance, *running_mean, *running_var;
 };
 
-// A block for 8 channels.
-static __global__ void bn_finalize_kernel(struct bn_statistics out, const float *partial,
-                                          struct dt_norm_args args, unsigned n_partials,
-                                          unsigned rows_at_once)
+static __device__ inline void store_statistics(const struct bn_statistics &out, int c, double mean,
+                                               double m2, double n, double momentum)
+{
+    out.mean[c] = (float)mean;
+    out.variance[c] = (float)(m2 / n);
+    const float running_mean =
+        (float)((1 - momentum) * (double)out.running_mean[c] + momentum * mean);
+    const float running_var =
+        (float)((1 - momentum) * (double)out.running_var[c] + momentum * m2 / (n > 1 ? n - 1 : 1));
+    if (isfinite(running_mean) && isfinite(running_var)) { // otherwise they would never recover
+        out.running_mean[c] = running_mean;
+        out.running_var[c] = running_var;
+    }
+}
+
+// A block for 8 channels. With a slot, mean and sum of squared deviations go there instead.
+static __global__ void bn_finalize_kernel(struct bn_statistics out, float *slot,
+                                          const float *partial, struct dt_norm_args args,
+                                          unsigned n_partials, unsigned rows_at_once)
 {
     const int c = (int)(blockIdx.x * DT_GROUP + threadIdx.x), cp = args.cp;
     double n_rows[PARTIALS_PER_LANE], sum = 0, m2 = 0;
@@ -203,19 +219,32 @@ static __global__ void bn_finalize_kernel(struct bn_statistics out, const float 
         m2 += (double)own.second[k] + n_rows[k] * delta * delta;
     }
     m2 = fold_lanes(m2);
-    if (threadIdx.y == 0) {
-        const double momentum = (double)args.momentum, n = (double)args.rows;
-        out.mean[c] = (float)mean;
-        out.variance[c] = (float)(m2 / n);
-        const float running_mean =
-            (float)((1 - momentum) * (double)out.running_mean[c] + momentum * mean);
-        const float running_var = (float)((1 - momentum) * (double)out.running_var[c] +
-                                          momentum * m2 / (n > 1 ? n - 1 : 1));
-        if (isfinite(running_mean) && isfinite(running_var)) { // otherwise they would never recover
-            out.running_mean[c] = running_mean;
-            out.running_var[c] = running_var;
-        }
+    if (threadIdx.y == 0 && slot) {
+        slot[c] = (float)mean;
+        slot[cp + c] = (float)m2;
+    } else if (threadIdx.y == 0) {
+        store_statistics(out, c, mean, m2, (double)args.rows, (double)args.momentum);
     }
+}
+
+// A thread for a channel; n_slots ranks with args.rows rows each, combined in their order (Chan et
+// al.).
+static __global__ void bn_combine_kernel(struct bn_statistics out, const float *slots, int n_slots,
+                                         struct dt_norm_args args)
+{
+    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x), cp = args.cp;
+    const double rows = (double)args.rows;
+    double mean = 0, m2 = 0;
+
+    if (c >= cp)
+        return;
+    for (int i = 0; i < n_slots; i++) {
+        const float *slot = slots + (size_t)i * 2 * cp + c;
+        const double delta = (double)slot[0] - mean, weight = 1.0 / (i + 1);
+        mean += delta * weight;
+        m2 += (double)slot[cp] + delta * delta * rows * i * weight;
+    }
+    store_statistics(out, c, mean, m2, n_slots * rows, (double)args.momentum);
 }
 
 struct bn_channels {
@@ -367,13 +396,30 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
     }
 }
 
-// A block for 8 channels. With S1 = sum of g and S2 = sum of g * (x - mean) over the n rows:
+// With S1 = sum of g and S2 = sum of g * (x - mean) over the n rows:
 //   diff_src = a * (g - S1 / n - (x - mean) * S2 / (n * (variance + eps)))
 // with a = scale / sqrt(variance + eps), which is coefs[0] * g + coefs[1] * x + coefs[2].
+static __device__ inline void bwd_coefs(float *coefs, int c, int cp, double s1, double s2, double n,
+                                        double inverse, const struct bn_channels &in)
+{
+    const double a = (double)in.scale[c] * inverse;
+    const double b = -a * s2 * inverse * inverse / n;
+    coefs[c] = (float)a;
+    coefs[cp + c] = (float)b;
+    coefs[2 * cp + c] = (float)(-a * s1 / n - b * (double)in.mean[c]);
+}
+
+static __device__ inline double inverse_std(const struct bn_channels &in, int c, float eps)
+{
+    return 1 / sqrt((double)in.variance[c] + (double)eps);
+}
+
+// A block for 8 channels. With a slot, the sums go there instead of into coefs.
 template <typename D>
 static __global__ void bn_bwd_finalize_kernel(D *diff_scale, D *diff_shift, float *coefs,
-                                              const float *partial, struct bn_channels in,
-                                              struct dt_norm_args args, unsigned n_partials)
+                                              float *slot, const float *partial,
+                                              struct bn_channels in, struct dt_norm_args args,
+                                              unsigned n_partials)
 {
     const int c = (int)(blockIdx.x * DT_GROUP + threadIdx.x), cp = args.cp;
     struct lane_partials own;
@@ -387,15 +433,32 @@ static __global__ void bn_bwd_finalize_kernel(D *diff_scale, D *diff_shift, floa
     s1 = fold_lanes(s1);
     s2 = fold_lanes(s2);
     if (threadIdx.y == 0) {
-        const double inverse = 1 / sqrt((double)in.variance[c] + (double)args.eps);
-        const double a = (double)in.scale[c] * inverse, n = (double)args.rows;
-        const double b = -a * s2 * inverse * inverse / n;
-        coefs[c] = (float)a;
-        coefs[cp + c] = (float)b;
-        coefs[2 * cp + c] = (float)(-a * s1 / n - b * (double)in.mean[c]);
+        const double inverse = inverse_std(in, c, args.eps);
         dt_store1(diff_scale + c, (float)(s2 * inverse));
         dt_store1(diff_shift + c, (float)s1);
+        if (slot) {
+            slot[c] = (float)s1;
+            slot[cp + c] = (float)s2;
+        } else {
+            bwd_coefs(coefs, c, cp, s1, s2, (double)args.rows, inverse, in);
+        }
     }
+}
+
+// As bn_combine_kernel.
+static __global__ void bn_bwd_combine_kernel(float *coefs, const float *slots, int n_slots,
+                                             struct bn_channels in, struct dt_norm_args args)
+{
+    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x), cp = args.cp;
+    double s1 = 0, s2 = 0;
+
+    if (c >= cp)
+        return;
+    for (int i = 0; i < n_slots; i++) {
+        s1 += (double)slots[(size_t)i * 2 * cp + c];
+        s2 += (double)slots[(size_t)i * 2 * cp + cp + c];
+    }
+    bwd_coefs(coefs, c, cp, s1, s2, n_slots * (double)args.rows, inverse_std(in, c, args.eps), in);
 }
 
 // diff_src may be diff_dst.
@@ -436,6 +499,12 @@ static struct dt_geometry finalize_geometry(int cp)
     return {(unsigned)cp / DT_GROUP, 1, DT_GROUP, FINALIZE_LANES};
 }
 
+static struct dt_geometry combine_geometry(int cp)
+{
+    const unsigned threads = 64; // several blocks, for their latency
+    return {((unsigned)cp + threads - 1) / threads, 1, threads, 1};
+}
+
 cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type, float *partial,
                                const void *src, const struct dt_norm_args *args)
 {
@@ -445,13 +514,22 @@ cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type, float *p
 }
 
 cudaError_t dt_kernel_bn_finalize(cudaStream_t stream, float *mean, float *variance,
-                                  float *running_mean, float *running_var, const float *partial,
-                                  const struct dt_norm_args *args)
+                                  float *running_mean, float *running_var, float *slot,
+                                  const float *partial, const struct dt_norm_args *args)
 {
     const struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
     const struct bn_statistics out = {mean, variance, running_mean, running_var};
-    return dt_launch(bn_finalize_kernel, finalize_geometry(args->cp), stream, out, partial, *args,
-                     g.grid_y, g.block_y);
+    return dt_launch(bn_finalize_kernel, finalize_geometry(args->cp), stream, out, slot, partial,
+                     *args, g.grid_y, g.block_y);
+}
+
+cudaError_t dt_kernel_bn_combine(cudaStream_t stream, float *mean, float *variance,
+                                 float *running_mean, float *running_var, const float *slots,
+                                 int n_slots, const struct dt_norm_args *args)
+{
+    const struct bn_statistics out = {mean, variance, running_mean, running_var};
+    return dt_launch(bn_combine_kernel, combine_geometry(args->cp), stream, out, slots, n_slots,
+                     *args);
 }
 
 template <typename T>
@@ -502,15 +580,24 @@ cudaError_t dt_kernel_bn_bwd_sums(cudaStream_t stream, enum dt_dtype type, float
 }
 
 cudaError_t dt_kernel_bn_bwd_finalize(cudaStream_t stream, enum dt_dtype diff_type,
-                                      void *diff_scale, void *diff_shift, float *coefs,
+                                      void *diff_scale, void *diff_shift, float *coefs, float *slot,
                                       const float *partial, const float *scale, const float *mean,
                                       const float *variance, const struct dt_norm_args *args)
 {
     const struct bn_channels in = {scale, NULL, mean, variance};
     const unsigned n_partials = dt_channel_geometry(args->rows, args->cp).grid_y;
-    return DT_BY_TYPE(diff_type,
-                      (dt_launch(bn_bwd_finalize_kernel<T>, finalize_geometry(args->cp), stream,
-                                 diff_scale, diff_shift, coefs, partial, in, *args, n_partials)));
+    return DT_BY_TYPE(diff_type, (dt_launch(bn_bwd_finalize_kernel<T>, finalize_geometry(args->cp),
+                                            stream, diff_scale, diff_shift, coefs, slot, partial,
+                                            in, *args, n_partials)));
+}
+
+cudaError_t dt_kernel_bn_bwd_combine(cudaStream_t stream, float *coefs, const float *slots,
+                                     int n_slots, const float *scale, const float *mean,
+                                     const float *variance, const struct dt_norm_args *args)
+{
+    const struct bn_channels in = {scale, NULL, mean, variance};
+    return dt_launch(bn_bwd_combine_kernel, combine_geometry(args->cp), stream, coefs, slots,
+                     n_slots, in, *args);
 }
 
 template <typename T>

@@ -126,8 +126,9 @@ dt_status dt_comm_wait(struct dt_comm *comm, int reduction);
 /* Bytes of gradients and weights that this rank has sent so far; with NCCL, and where MPI chooses
  * the algorithm, those of reductions are not known and not counted. Local. */
 double dt_comm_sent_bytes(const struct dt_comm *comm);
-/* Shares small vectors in a group of options.group consecutive ranks. `all` has a slot of `bytes`
- * for every rank of the job, of which this rank's is filled; fills those of its group (NCCL: all).
+/* Shares small vectors of floats in a group of options.group consecutive ranks. `all` has a slot of
+ * `bytes` for every rank of the job, of which this rank's is filled; fills those of its group (NCCL:
+ * all).
  * MPI: waits, while reductions continue. NCCL: is enqueued in the stream. All ranks call it in the
  * same order, also with respect to dt_comm_reduce. */
 dt_status dt_comm_exchange(struct dt_comm *comm, void *all, size_t bytes);

@@ -306,6 +306,16 @@ static dt_status nccl_reduce(struct dt_comm *comm, int reduction, void *buffer, 
     return DT_OK;
 }
 
+/* Of all ranks, because vectors of a few kilobytes do not deserve communicators of the groups. */
+static dt_status nccl_exchange(struct dt_comm *comm, void *all, size_t bytes)
+{
+    const struct nccl_plane *plane = comm->reduce;
+    DT_NCCL(comm, "exchange statistics",
+            ncclAllGather((char *)all + (size_t)comm->rank * bytes, all, bytes / sizeof(float),
+                          ncclFloat32, plane->nccl, plane->stream));
+    return DT_OK;
+}
+
 static dt_status nccl_poll(struct dt_comm *comm)
 {
     const struct nccl_plane *plane = comm->reduce;
@@ -373,6 +383,7 @@ const struct dt_plane_ops dt_plane_nccl = {
     .alloc = nccl_alloc,
 #endif
     .reduce = nccl_reduce,
+    .exchange = nccl_exchange,
     .poll = nccl_poll,
     .close = nccl_close,
 };

@@ -168,6 +168,10 @@ struct dt_cuda_op {
 DT_OP_LIST(DT_CUDA_DECLARE)
 #undef DT_CUDA_DECLARE
 
+/* norm.c */
+void *dt_cuda_exchanged(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
+dt_status dt_cuda_finish(struct dt_device *dev, struct dt_exec *exec);
+
 /* update.c */
 dt_status dt_cuda_set_scalars(struct dt_device *dev, const struct dt_scalars *scalars);
 dt_status dt_cuda_update(struct dt_device *dev, const struct dt_update *update);

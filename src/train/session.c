@@ -131,8 +131,6 @@ static dt_status check_group(const struct dt_session *s)
                 "model.sync_bn: %d rank(s) cannot form groups of %d; start a multiple of %d ranks, "
                 "or set it to true for one group of all ranks",
                 s->n_ranks, group, group);
-    if (group > 0 && s->backend != &dt_backend_cpu)
-        DT_FAIL(DT_ERR_CONFIG, "model.sync_bn: only device.kind cpu has it");
     return DT_OK;
 }
 

@@ -117,6 +117,52 @@ static void check_slots(bool ring)
         free(buffer[s]);
 }
 
+/* Exchanges while a long reduction is under way; the slots of other groups stay as they are. */
+static void check_exchange(bool ring, int group)
+{
+    enum { COUNT = 700, N_ROUNDS = 5 };
+    static const float nothing = -1.5F;
+    struct dt_comm_options options = {
+        .ring = ring, .n_reductions = 1, .max_count = MAX_COUNT, .dtype = DT_F32, .group = group};
+    assert_ok(dt_comm_open_reduce(comm, &options));
+    float *values = new_floats(MAX_COUNT), *all = new_floats((size_t)n * COUNT);
+    bool is_good = true;
+    for (size_t i = 0; i < MAX_COUNT; i++)
+        values[i] = integer_value(rank, i);
+    assert_ok(dt_comm_reduce(comm, 0, values, MAX_COUNT));
+    for (int round = 0; round < N_ROUNDS; round++) {
+        for (int i = 0; i < n * COUNT; i++)
+            all[i] = i / COUNT == rank ? integer_value(rank + round, (size_t)i) : nothing;
+        assert_ok(dt_comm_exchange(comm, all, COUNT * sizeof *all));
+        for (int i = 0; i < n * COUNT; i++) {
+            int r = i / COUNT;
+            bool is_filled = r / group == rank / group;
+            is_good =
+                is_good && all[i] == (is_filled ? integer_value(r + round, (size_t)i) : nothing);
+        }
+    }
+    assert_ok(dt_comm_wait(comm, 0));
+    for (size_t i = 0; i < MAX_COUNT; i++) {
+        float sum = 0.0F;
+        for (int r = 0; r < n; r++)
+            sum += integer_value(r, i);
+        is_good = is_good && values[i] == sum;
+    }
+    assert_all(is_good);
+    free(values);
+    free(all);
+}
+
+static void test_exchange(void **state)
+{
+    (void)state;
+    for (int group = 2; group <= n; group++)
+        if (n % group == 0) {
+            check_exchange(true, group);
+            check_exchange(false, group);
+        }
+}
+
 static void test_slots_ring(void **state)
 {
     (void)state;
@@ -412,6 +458,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_bits_auto),   cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_wire),        cmocka_unit_test(test_error_feedback),
         cmocka_unit_test(test_misuse),      cmocka_unit_test(test_planes),
+        cmocka_unit_test(test_exchange),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     dt_comm_close(comm);

@@ -324,8 +324,8 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
     return ncclSuccess;
 }
 
-ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
-                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+static ncclResult_t enqueue(const void *from, void *to, size_t count, ncclDataType_t type,
+                            ncclRedOp_t op, bool gathers, ncclComm_t comm, cudaStream_t stream)
 {
     number stored;
     if (!comm)
@@ -345,7 +345,10 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
     if (!from || !to)
         return nccl_refuse(ncclInvalidArgument, "AllReduce : a buffer is NULL");
     const size_t bytes = count * bytes_of(stored);
-    if (from != to && overlap({from, bytes}, {to, bytes}))
+    const char *own =
+        static_cast<char *>(to) + (gathers ? bytes * static_cast<size_t>(c->rank) : 0);
+    const size_t all = gathers ? bytes * static_cast<size_t>(c->n_ranks) : bytes;
+    if (from != own && overlap({from, bytes}, {to, all}))
         emu_fail("ncclAllReduce: the buffers overlap and are not the same");
     if (emu_stream_device(stream) != c->device)
         emu_fail("ncclAllReduce: the communicator belongs to device %d, the stream to device %d",
@@ -362,10 +365,23 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
     s->type = type;
     s->stream = stream;
     s->ordinal = c->n_sums++;
+    s->gathers = gathers;
     if (group_depth == 0)
         return launch(s);
     group.push_back(s);
     return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    return enqueue(from, to, count, type, op, false, comm, stream);
+}
+
+ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    return enqueue(from, to, count, type, ncclSum, true, comm, stream);
 }
 
 ncclResult_t ncclGroupStart(void)

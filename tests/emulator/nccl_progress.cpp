@@ -113,7 +113,11 @@ void add_chunks(sum *s, size_t n, number type)
                 static_cast<unsigned long long>(other.count), static_cast<int>(other.type),
                 static_cast<unsigned long long>(other.ordinal));
     }
-    for (size_t i = 0; i < n; i++) {
+    for (int r = 0; s->gathers && r < c.n_ranks; r++)
+        memcpy(static_cast<char *>(s->to) +
+                   (static_cast<size_t>(r) * s->count + s->n_done) * bytes_of(type),
+               c.memory->chunk(r), n * bytes_of(type));
+    for (size_t i = 0; !s->gathers && i < n; i++) {
         float total = load_number(c.memory->chunk(0), type, i);
         for (int r = 1; r < c.n_ranks; r++)
             total += load_number(c.memory->chunk(r), type, i);
@@ -138,7 +142,8 @@ bool go_on(sum *s)
     c.running = s;
     if (s->n_done == 0 && !s->published) {
         emu_check_device(s->from, s->count * size, "ncclAllReduce: send buffer");
-        emu_check_device(s->to, s->count * size, "ncclAllReduce: receive buffer");
+        emu_check_device(s->to, s->count * size * (s->gathers ? static_cast<size_t>(c.n_ranks) : 1),
+                         "ncclAllReduce: receive buffer");
     }
     while (s->n_done < s->count) {
         const size_t n = std::min<size_t>(s->count - s->n_done, CHUNK_BYTES / size);

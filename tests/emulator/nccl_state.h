@@ -95,6 +95,7 @@ struct sum {
     ncclDataType_t type;
     cudaStream_t stream;
     uint64_t ordinal; // among the sums of the communicator
+    bool gathers;     // AllGather: `to` has room for the values of every rank
     std::shared_ptr<int> in_graph;
     size_t n_done = 0;
     bool published = false;

@@ -122,6 +122,26 @@ static void case_sums()
     leave(comm);
 }
 
+// From a buffer of its own, and from its place in the result.
+static void case_gather()
+{
+    const size_t count = 300001;
+    ncclComm_t comm = connect();
+    array from(number::f32, count), to(number::f32, count * static_cast<size_t>(n_ranks));
+    fill(from, rank);
+    char *own = static_cast<char *>(to.device) + static_cast<size_t>(rank) * count * sizeof(float);
+    for (const void *source :
+         {static_cast<const void *>(from.device), static_cast<const void *>(own)}) {
+        CHECK(ncclAllGather(source, to.device, count, ncclFloat32, comm, stream) == ncclInProgress);
+        CHECK(settle(comm) == ncclSuccess);
+        CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
+        const std::vector<float> got = to.download();
+        for (size_t i = 0; i < got.size(); i++)
+            CHECK(got[i] == value_of(static_cast<int>(i / count), i % count));
+    }
+    leave(comm);
+}
+
 static void case_blocking()
 {
     ncclComm_t comm = nullptr;
@@ -285,6 +305,7 @@ static const struct {
 } cases[] = {
     {"sums", case_sums, 3, nullptr},
     {"sums", case_sums, 1, nullptr},
+    {"gather", case_gather, 3, nullptr},
     {"blocking", case_blocking, 2, nullptr},
     {"statuses", case_statuses, 2, nullptr},
     {"graph", case_graph, 2, nullptr},

@@ -118,7 +118,7 @@ static void launch_stats(struct net *n)
 {
     CUDA(dt_kernel_bn_stats(stream, n->type, n->partial.memory, n->src.memory, &n->args));
     CUDA(dt_kernel_bn_finalize(stream, n->mean.memory, n->variance.memory, n->running_mean.memory,
-                               n->running_var.memory, n->partial.memory, &n->args));
+                               n->running_var.memory, NULL, n->partial.memory, &n->args));
 }
 
 static void launch_apply(struct net *n, const struct array *mean, const struct array *variance,
@@ -139,7 +139,7 @@ static void launch_backward(struct net *n)
     CUDA(dt_kernel_bn_bwd_sums(stream, n->type, n->partial.memory, diff_residual, n->src.memory,
                                diff_dst, diff_dst2, mask, n->mean.memory, &n->args));
     CUDA(dt_kernel_bn_bwd_finalize(stream, n->type, n->diff_scale.memory, n->diff_shift.memory,
-                                   n->coefs.memory, n->partial.memory, n->scale.memory,
+                                   n->coefs.memory, NULL, n->partial.memory, n->scale.memory,
                                    n->mean.memory, n->variance.memory, &n->args));
     if (diff_residual)
         diff_dst = diff_residual;
@@ -327,6 +327,55 @@ static void test_far_from_zero(void **state)
     run_case((struct shape){5000, 20}, DT_F16, RELU, 30);
 }
 
+/* Moments and sums of ranks, around a mean far from zero, against fp64 in two passes. */
+static void test_combine(void **state)
+{
+    (void)state;
+    enum { N_SLOTS = 5, CP = 72, ROWS = 300 };
+    const struct dt_norm_args args = {.rows = ROWS, .cp = CP, .eps = 1e-5f, .momentum = 1};
+    struct array slots = array_create(DT_F32, (size_t)N_SLOTS * 2 * CP);
+    struct array out[4], coefs = array_create(DT_F32, (size_t)3 * CP);
+    for (size_t i = 0; i < 4; i++) {
+        out[i] = array_create(DT_F32, CP);
+        array_put(&out[i]);
+    }
+    for (size_t i = 0; i < slots.count; i++)
+        slots.value[i] =
+            (float)(i / CP % 2 == 0 ? 10000 + random_value(i, 1) : ROWS * (2 + random_value(i, 2)));
+    array_put(&slots);
+    CUDA(dt_kernel_bn_combine(stream, out[0].memory, out[1].memory, out[2].memory, out[3].memory,
+                              slots.memory, N_SLOTS, &args));
+    CUDA(dt_kernel_bn_bwd_combine(stream, coefs.memory, slots.memory, N_SLOTS, out[0].memory,
+                                  out[0].memory, out[1].memory, &args));
+    for (size_t i = 0; i < 4; i++)
+        array_get(&out[i]);
+    array_get(&coefs);
+    for (size_t c = 0; c < CP; c++) {
+        double n = ROWS * N_SLOTS, mean = 0, m2 = 0, s2 = 0;
+        for (size_t i = 0; i < N_SLOTS; i++)
+            mean += (double)slots.value[i * 2 * CP + c] / N_SLOTS;
+        for (size_t i = 0; i < N_SLOTS; i++) {
+            m2 += ROWS * pow((double)slots.value[i * 2 * CP + c] - mean, 2);
+            s2 += (double)slots.value[i * 2 * CP + CP + c];
+        }
+        m2 += s2;
+        double scale = (double)out[0].value[c]; /* any positive vector */
+        double inverse = 1 / sqrt((double)out[1].value[c] + 1e-5), a = scale * inverse;
+        double b = -a * s2 * inverse * inverse / n, d = -a * mean * N_SLOTS / n - b * scale;
+        assert_value(&out[0], c, mean, 1e-7);
+        assert_value(&out[1], c, m2 / n, 1e-6);
+        assert_value(&out[2], c, mean, 1e-7);
+        assert_value(&out[3], c, m2 / (n - 1), 1e-6);
+        assert_value(&coefs, c, a, 1e-6 * a);
+        assert_value(&coefs, CP + c, b, 1e-6 * fabs(b));
+        assert_value(&coefs, 2 * CP + c, d, 1e-6 * fabs(d));
+    }
+    for (size_t i = 0; i < 4; i++)
+        array_free(&out[i]);
+    array_free(&slots);
+    array_free(&coefs);
+}
+
 static void test_one_row(void **state)
 {
     (void)state;
@@ -435,10 +484,11 @@ static void test_same_bits_twice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_forms),       cmocka_unit_test(test_large),
-        cmocka_unit_test(test_far_from_zero),   cmocka_unit_test(test_one_row),
-        cmocka_unit_test(test_evaluation),      cmocka_unit_test(test_nan_in_evaluation),
-        cmocka_unit_test(test_nan_in_training), cmocka_unit_test(test_same_bits_twice),
+        cmocka_unit_test(test_all_forms),         cmocka_unit_test(test_large),
+        cmocka_unit_test(test_far_from_zero),     cmocka_unit_test(test_combine),
+        cmocka_unit_test(test_one_row),           cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_nan_in_evaluation), cmocka_unit_test(test_nan_in_training),
+        cmocka_unit_test(test_same_bits_twice),
     };
     return RUN_KERNEL_TESTS(tests);
 }

@@ -26,13 +26,19 @@ struct rig {
     void *scratch;
 };
 
-static inline void rig_open(struct rig *rig, int threads)
+static inline void rig_open_rank(struct rig *rig, int threads, int rank, int n_ranks)
 {
-    const struct dt_device_options options = {.threads = threads, .deterministic = true, .seed = 7};
+    const struct dt_device_options options = {
+        .threads = threads, .deterministic = true, .seed = 7, .rank = rank, .n_ranks = n_ranks};
     *rig = (struct rig){0};
     OK(dt_backend_cpu.open(&rig->dev, &options));
     OK(dt_graph_create(&rig->g));
     rig->g->phase = DT_TRAIN;
+}
+
+static inline void rig_open(struct rig *rig, int threads)
+{
+    rig_open_rank(rig, threads, 0, 1);
 }
 
 static inline int rig_tensor(struct rig *rig, const char *name, enum dt_role role, int n, int c,

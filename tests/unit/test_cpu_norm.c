@@ -3,7 +3,7 @@
  * Label: numeric. */
 #include "cpu_rig.h"
 
-enum { N = 3, SIZE = 5, AREA = SIZE * SIZE };
+enum { N = 3, SIZE = 5, AREA = SIZE * SIZE, N_RANKS = 3 };
 
 struct net {
     struct rig rig;
@@ -12,11 +12,12 @@ struct net {
     int diff_dst, diff_src, diff_scale, diff_shift, diff_residual;
 };
 
-/* src comes out of a 1x1 convolution when `blocked`, so that it has the library's format. */
-static void open_net(struct net *net, int c, int threads, bool blocked)
+/* src comes out of a 1x1 convolution when `blocked`, so that it has the library's format. group: of
+ * N_RANKS ranks, of which this net is `rank`. */
+static void open_rank(struct net *net, int c, int threads, bool blocked, int rank, int group)
 {
     struct rig *rig = &net->rig;
-    rig_open(rig, threads);
+    rig_open_rank(rig, threads, rank, N_RANKS);
     net->c = c;
     net->src = rig_tensor(rig, "src", DT_ACT, N, c, SIZE, SIZE);
     if (blocked) {
@@ -46,13 +47,20 @@ static void open_net(struct net *net, int c, int threads, bool blocked)
     node->relu = node->residual = true;
     node->attr.bn.eps = 1e-5f;
     node->attr.bn.momentum = 0.1f;
+    node->attr.bn.group = group;
     node = rig_node(rig, DT_OP_BN_BWD,
                     RIG_IDS(net->src, net->diff_dst, net->scale, net->shift, net->mean,
                             net->variance, net->mask),
                     RIG_IDS(net->diff_src, net->diff_scale, net->diff_shift, net->diff_residual));
     node->relu = node->residual = true;
     node->attr.bn.eps = 1e-5f;
+    node->attr.bn.group = group;
     rig_build(rig);
+}
+
+static void open_net(struct net *net, int c, int threads, bool blocked)
+{
+    open_rank(net, c, threads, blocked, 0, 0);
 }
 
 /* Runs only the batch norm nodes, over src given here. */
@@ -171,6 +179,121 @@ static void test_threads_do_not_matter(void **state)
     }
 }
 
+/* --- Over a group of ranks, which are nets that exchange their slots here --- */
+
+static void exchange(struct net nets[N_RANKS], int node)
+{
+    char *all[N_RANKS];
+    size_t bytes = 0;
+    for (int r = 0; r < N_RANKS; r++) {
+        OK(dt_backend_cpu.run(nets[r].rig.dev, nets[r].rig.exec[node]));
+        all[r] = dt_backend_cpu.exchanged(nets[r].rig.dev, nets[r].rig.exec[node], &bytes);
+    }
+    for (int r = 0; r < N_RANKS; r++)
+        for (int from = 0; from < N_RANKS; from++)
+            memcpy(all[r] + (size_t)from * bytes, all[from] + (size_t)from * bytes, bytes);
+    for (int r = 0; r < N_RANKS; r++)
+        OK(dt_backend_cpu.finish(nets[r].rig.dev, nets[r].rig.exec[node]));
+}
+
+/* What a rank was given and what it computed. */
+struct side {
+    float *x, *scale, *shift, *r, *diff_dst;
+    float *dst, *mean, *variance, *new_var, *diff_src, *diff_scale;
+};
+
+static void open_side(struct side *side, struct net *net, int c, bool blocked, int rank,
+                      float offset)
+{
+    open_rank(net, c, 1 + rank, blocked, rank, N_RANKS);
+    *side = (struct side){.x = rig_fill(&net->rig, net->src, offset + 0.5F * (float)rank, 1),
+                          .scale = rig_fill(&net->rig, net->scale, 1, 0.5f),
+                          .shift = rig_fill(&net->rig, net->shift, 0, 0.5f),
+                          .r = rig_fill(&net->rig, net->residual, 0, 1),
+                          .diff_dst = rig_fill(&net->rig, net->diff_dst, 0.2F * (float)rank, 1)};
+    for (int i = 0; i < N * c * AREA; i++) /* different values on every rank */
+        side->x[i] += (float)((i * (rank + 3)) % 7) / 8;
+    rig_set(&net->rig, net->src, side->x);
+}
+
+static void get_side(struct side *side, struct net *net)
+{
+    side->dst = rig_get(&net->rig, net->dst);
+    side->mean = rig_get(&net->rig, net->mean);
+    side->variance = rig_get(&net->rig, net->variance);
+    side->new_var = rig_get(&net->rig, net->running_var);
+    side->diff_src = rig_get(&net->rig, net->diff_src);
+    side->diff_scale = rig_get(&net->rig, net->diff_scale);
+}
+
+static void check_channel(const struct net *net, const struct side sides[N_RANKS], int c,
+                          double far)
+{
+    const double n = N_RANKS * N * AREA;
+    double mean = 0, variance = 0, s1 = 0, s2 = 0, diff_scale = 0;
+    for (int k = 0; k < N_RANKS * N * AREA; k++)
+        mean += (double)sides[k / (N * AREA)].x[at(net, k / AREA % N, c, k % AREA)] / n;
+    for (int k = 0; k < N_RANKS * N * AREA; k++)
+        variance +=
+            pow((double)sides[k / (N * AREA)].x[at(net, k / AREA % N, c, k % AREA)] - mean, 2) / n;
+    double inverse = 1 / sqrt(variance + 1e-5);
+    for (int k = 0; k < N_RANKS * N * AREA; k++) {
+        const struct side *s = &sides[k / (N * AREA)];
+        size_t e = at(net, k / AREA % N, c, k % AREA);
+        double normal = ((double)s->x[e] - mean) * inverse;
+        double y = normal * (double)s->scale[c] + (double)s->shift[c] + (double)s->r[e];
+        assert_near((double)s->dst[e], y > 0 ? y : 0, 1e-6 * far);
+        s1 += s->dst[e] > 0 ? (double)s->diff_dst[e] : 0;
+        s2 += s->dst[e] > 0 ? (double)s->diff_dst[e] * normal : 0;
+    }
+    for (int k = 0; k < N_RANKS * N * AREA; k++) {
+        const struct side *s = &sides[k / (N * AREA)];
+        size_t e = at(net, k / AREA % N, c, k % AREA);
+        double normal = ((double)s->x[e] - mean) * inverse;
+        double g = s->dst[e] > 0 ? (double)s->diff_dst[e] : 0;
+        assert_near((double)s->diff_src[e],
+                    (double)s->scale[c] * inverse * (g - s1 / n - normal * s2 / n), 1e-6 * far);
+    }
+    for (int r = 0; r < N_RANKS; r++) {
+        assert_near((double)sides[r].mean[c], mean, 1e-7 * far);
+        assert_near((double)sides[r].variance[c], variance, 1e-6 + 1e-7 * far);
+        assert_near((double)sides[r].new_var[c] - (double)sides[0].new_var[c], 0, 0);
+        diff_scale += (double)sides[r].diff_scale[c]; /* each rank has its own part */
+    }
+    assert_near((double)sides[0].new_var[c], 0.1 * variance * n / (n - 1), 1e-6 + 1e-7 * far);
+    assert_near(diff_scale, s2, 1e-5 * far);
+}
+
+/* With values far from zero a sum of squares in fp32 would lose the variance. */
+static void check_group(int c, bool blocked, float offset)
+{
+    struct net nets[N_RANKS];
+    struct side sides[N_RANKS];
+    for (int r = 0; r < N_RANKS; r++)
+        open_side(&sides[r], &nets[r], c, blocked, r, offset);
+    exchange(nets, nets[0].rig.g->n_nodes - 2);
+    exchange(nets, nets[0].rig.g->n_nodes - 1);
+    for (int r = 0; r < N_RANKS; r++)
+        get_side(&sides[r], &nets[r]);
+    for (int k = 0; k < c; k++)
+        check_channel(&nets[0], sides, k, 1 + fabs((double)offset));
+    for (int r = 0; r < N_RANKS; r++) {
+        float **values = &sides[r].x;
+        for (size_t i = 0; i < sizeof sides[r] / sizeof *values; i++)
+            free(values[i]);
+        rig_close(&nets[r].rig);
+    }
+}
+
+static void test_group_of_ranks(void **state)
+{
+    (void)state;
+    check_group(5, false, 0);
+    check_group(20, true, 0);
+    check_group(20, true, 10000);
+    check_group(5, false, -10000);
+}
+
 /* sum(diff_src) = 0 and sum(diff_src * x_hat) = 0 over a channel: two properties of the formula. */
 static void test_gradient_is_orthogonal(void **state)
 {
@@ -209,9 +332,9 @@ static void test_gradient_is_orthogonal(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_running_statistics),
-                                       cmocka_unit_test(test_far_from_zero),
-                                       cmocka_unit_test(test_threads_do_not_matter),
-                                       cmocka_unit_test(test_gradient_is_orthogonal)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_running_statistics), cmocka_unit_test(test_far_from_zero),
+        cmocka_unit_test(test_group_of_ranks), cmocka_unit_test(test_threads_do_not_matter),
+        cmocka_unit_test(test_gradient_is_orthogonal)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

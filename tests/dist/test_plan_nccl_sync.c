@@ -1,0 +1,36 @@
+/* Batch norm over groups of ranks on GPUs, or on emulated ones, against one rank with the group's
+ * images; the step is recorded after three. Exits with 77 without a GPU. Label: numeric. */
+#include "sync_rig.h"
+
+#include "../gpu/need_gpu.h"
+
+static const struct dt_backend *const backend = &dt_backend_cuda;
+static const struct dt_comm_options plane = {
+    .plane = DT_PLANE_NCCL, .ring = true, .timeout_s = 60, .share = true};
+static const enum dt_precision precision = DT_PRECISION_FP32;
+
+static void test_steps(void **state)
+{
+    (void)state;
+    check((struct trial){.group = n, .n_passes = 1, .n_steps = 6, .tolerance = 1e-5});
+}
+
+static void test_passes(void **state)
+{
+    (void)state;
+    check((struct trial){
+        .group = n % 2 == 0 ? 2 : 1, .n_passes = 2, .n_steps = 1, .tolerance = 1e-5});
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_passes),
+    };
+    if (!open_ranks(&argc, &argv))
+        return 1;
+    int n_failed = has_gpu() ? cmocka_run_group_tests(tests, NULL, NULL) : SKIPPED;
+    dt_comm_close(comm);
+    return n_failed;
+}
