@@ -76,7 +76,12 @@ enum dt_metric { DT_METRIC_LIST(DT_METRIC_VALUE) DT_N_METRICS };
     ROW(console) ROW(jsonl) ROW(tensorboard) ROW(mlperf) ROW(prometheus) ROW(csv)
 
 enum { DT_MAX_MILESTONES = 16, DT_MAX_CLASS_WEIGHTS = 1000, DT_CONFIG_NAME_MAX = 64 };
-enum { DT_CLASS_WEIGHTS_BALANCED = -1 };
+enum { DT_CLASS_WEIGHTS_BALANCED = -1, DT_MAX_STAGES = 16 };
+
+/* From `epoch` on; a size or batch of 0 is that of the configuration. */
+struct dt_train_stage {
+    int epoch, image_size, batch;
+};
 
 /* A struct for each section: modules take the section they need and read its fields directly. */
 struct dt_config {
@@ -118,7 +123,9 @@ struct dt_config {
         int global_batch_size;   /* images per update over all ranks; dt_config_batch_size */
         int batch_size_per_rank; /* instead: the global batch grows with the ranks; 0 = not */
         int micro_batch_size;    /* images per rank and pass, 0 = global batch / ranks */
-        uint64_t seed;           /* 0 .. 2^53 */
+        struct dt_train_stage stages[DT_MAX_STAGES]; /* in the order of epochs; dt_config_stage */
+        int n_stages;
+        uint64_t seed; /* 0 .. 2^53 */
         enum dt_precision precision;
         double loss_scale; /* fp16: 0 = dynamic */
         bool deterministic;
@@ -256,6 +263,11 @@ struct dt_optim_options dt_config_optim(const struct dt_config *config);
 /* The global batch on `n_ranks` ranks, and the key that it follows from. */
 int dt_config_batch_size(const struct dt_config *config, int n_ranks);
 const char *dt_config_batch_key(const struct dt_config *config);
+
+/* The stage of an epoch, without zeros; with `plain_batch` where no stage gives a batch. *index:
+ * its place in train.stages, -1 = before the first; may be NULL. */
+struct dt_train_stage dt_config_stage(const struct dt_config *config, int plain_batch,
+                                      int64_t epoch, int *index);
 
 /* Hint for an unknown option: "use --set train.global_batch_size=..." for "batch-size". False if no
  * key is known by that name. */

@@ -203,6 +203,8 @@ void dt_plan_get_times(const struct dt_plan *plan, struct dt_plan_times *out);
 
 /* Bytes of all arenas. */
 size_t dt_plan_bytes(const struct dt_plan *plan);
+/* DT_ERR_MEMORY if it is more than options.max_bytes. */
+dt_status dt_plan_check_memory(const struct dt_plan *plan);
 /* Bytes that a node reads and writes in one pass, each tensor counted once in its stored type. */
 double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node);
 

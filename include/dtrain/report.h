@@ -40,7 +40,9 @@ struct dt_field {
  *   run_start   config, ranks, device, global_batch_size, batch_size_per_rank, micro_batch_size,
  *               passes, lr, steps_per_epoch, epochs, parameters, train_images, val_images,
  *               start_step, version (of dtrain), build (its id), libraries (array of texts),
- *               hosts (object: name to number of ranks), [weights: their origin]
+ *               hosts (object: name to number of ranks), stages (array of objects, one for each
+ *               of train.stages and what is before them: epoch, step, steps_per_epoch, image_size,
+ *               global_batch_size), [weights: their origin]
  *   samples     path (a picture of training images; new runs only)
  *   step        step, total_steps, epoch, loss, top1 (per cent), lr, images_per_s, step_s,
  *               elapsed_s (since the start), eta_s, [top5: above 5 classes], [fp16: loss_scale,

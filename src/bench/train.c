@@ -204,6 +204,7 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
     static struct dt_config own; /* after a failure workers may still read it */
     struct dt_config_train *train = &own.train;
     own = *config;
+    train->n_stages = 0;
     *b = (struct dt_bench){
         .options = options, .old = b->old, .phase = options->forward_only ? DT_EVAL : DT_TRAIN};
     if (per_rank > 0)

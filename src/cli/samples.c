@@ -7,7 +7,7 @@
 
 static dt_status make_sheet(const struct dt_session *s, int64_t count, const char *path)
 {
-    const int size = s->config->model.image_size;
+    const int size = s->image_size;
     int n;
     DT_TRY(dt_samples_draw(&n, s, count, path));
     printf("%s: %d of %u training images of %d classes, %d x %d pixels%s\n", path, n,

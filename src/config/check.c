@@ -83,6 +83,15 @@ static bool micro_batch_size(const struct dt_config *c, char *what)
     return false;
 }
 
+static bool stages(const struct dt_config *c, char *what)
+{
+    for (int i = 1; i < c->train.n_stages; i++)
+        if (c->train.stages[i].epoch <= c->train.stages[i - 1].epoch)
+            WRONG("epoch %d after %d is not in ascending order", c->train.stages[i].epoch,
+                  c->train.stages[i - 1].epoch);
+    return false;
+}
+
 static bool deterministic(const struct dt_config *c, char *what)
 {
     if (c->train.deterministic && c->comm.algorithm != DT_ALGORITHM_RING)
@@ -256,6 +265,7 @@ static const struct {
     {"data.val_resize", val_resize},
     {"train.batch_size_per_rank", batch_size_per_rank},
     {"train.micro_batch_size", micro_batch_size},
+    {"train.stages", stages},
     {"train.deterministic", deterministic},
     {"early_stop.target", early_stop_target},
     {"early_stop.patience", early_stop_patience},

@@ -16,6 +16,10 @@ static bool is_same(const struct dt_key *key, const struct dt_config *a, const s
         return dt_config_batch_size(a, 1) == dt_config_batch_size(b, 1); /* 0 stands for 256 */
     if (key->type == DT_KEY_STRING || key->type == DT_KEY_NAMES)
         return strcmp(dt_key_get_string(key, a), dt_key_get_string(key, b)) == 0;
+    if (key->type == DT_KEY_TABLE) { /* unused rows are 0 */
+        const int *x = dt_key_table(key, a, &n_a), *y = dt_key_table(key, b, &n_b);
+        return memcmp(x, y, (size_t)(key->max_length * key->n_columns) * sizeof *x) == 0;
+    }
     if (key->type != DT_KEY_LIST)
         return dt_key_get_number(key, a) == dt_key_get_number(key, b);
     const double *x = dt_key_get_list(key, a, &n_a), *y = dt_key_get_list(key, b, &n_b);

@@ -95,6 +95,22 @@ const char *dt_config_batch_key(const struct dt_config *config)
                                                  : "train.global_batch_size";
 }
 
+struct dt_train_stage dt_config_stage(const struct dt_config *config, int plain_batch,
+                                      int64_t epoch, int *index)
+{
+    struct dt_train_stage stage = {0};
+    int last = -1;
+    while (last + 1 < config->train.n_stages && config->train.stages[last + 1].epoch <= epoch)
+        stage = config->train.stages[++last];
+    if (stage.image_size == 0)
+        stage.image_size = config->model.image_size;
+    if (stage.batch == 0)
+        stage.batch = plain_batch;
+    if (index)
+        *index = last;
+    return stage;
+}
+
 enum dt_metric dt_config_best_metric(const struct dt_config *config)
 {
     int choice = config->checkpoint.best_metric;

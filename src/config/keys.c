@@ -42,6 +42,10 @@ static const double imagenet_mean[] = {0.485, 0.456, 0.406};
 static const double imagenet_std[] = {0.229, 0.224, 0.225};
 static const double classic_milestones[] = {30, 60, 80};
 
+static const struct dt_column stage_columns[] = {
+    {"epoch", 0, 100000, true}, {"image_size", 8, 2048, false}, {"batch", 1, 1 << 20, false}};
+static_assert(sizeof(struct dt_train_stage) == DT_COUNT(stage_columns) * sizeof(int), "as stored");
+
 #define MAX_EXACT 9007199254740992.0 /* 2^53: integers up to here survive JSON */
 
 /* A row ends with the help sentence and, unless a change makes it another run, with the effect of a
@@ -196,6 +200,11 @@ const struct dt_key dt_keys[] = {
         "global_batch_size / ranks (dtrain bench without either: 32)"),
     INT(train.micro_batch_size, 0, 0, 1 << 16,
         "Images per rank and micro-batch; 0: all images of a rank in one micro-batch", INEXACT),
+    {FIELD(train.stages), .type = DT_KEY_TABLE, .columns = stage_columns,
+     .n_columns = DT_COUNT(stage_columns), .max_length = DT_MAX_STAGES,
+     .count_offset = offsetof(struct dt_config, train.n_stages),
+     .help = "From which epoch on training takes images of another size, or another global batch; "
+             "evaluation stays at model.image_size"},
     NUMBER(train.seed, DT_KEY_UINT64, 1, 0, MAX_EXACT,
            "Seed of initial weights, data order and augmentation"),
     CHOICE(train.precision, DT_PRECISION_FP32, precisions, "Precision of the network's arithmetic",
@@ -474,6 +483,21 @@ void dt_key_set_list(const struct dt_key *key, struct dt_config *config, const d
         *(int *)(base + key->count_offset) = n_items;
 }
 
+int *dt_key_table(const struct dt_key *key, const struct dt_config *config, int *n_rows)
+{
+    const char *base = (const char *)config;
+    *n_rows = *(const int *)(base + key->count_offset);
+    return (int *)(base + key->offset);
+}
+
+const struct dt_column *dt_key_column(const struct dt_key *key, const char *name)
+{
+    for (int i = 0; name && i < key->n_columns; i++)
+        if (strcmp(key->columns[i].name, name) == 0)
+            return &key->columns[i];
+    return NULL;
+}
+
 void dt_config_init(struct dt_config *config)
 {
     memset(config, 0, sizeof(*config)); /* padding too: ranks compare the bytes */
@@ -482,7 +506,7 @@ void dt_config_init(struct dt_config *config)
             snprintf((char *)config + key->offset, (size_t)key->max_length + 1, "%s", key->text);
         else if (key->type == DT_KEY_LIST)
             dt_key_set_list(key, config, key->items, key->n_items);
-        else
+        else if (key->type != DT_KEY_TABLE) /* empty */
             dt_key_set_number(key, config, key->number);
     }
 }
@@ -517,9 +541,26 @@ static void format_choices(char *out, size_t bytes, const struct dt_key *key, co
         dt_text_add(&text, " \"%s\"%s", *name, name[1] ? "," : "");
 }
 
+const char *dt_column_expects(char *out, size_t bytes, const struct dt_column *column)
+{
+    snprintf(out, bytes, "an integer from %d to %d", column->min, column->max);
+    return out;
+}
+
+static void format_columns(struct dt_text *text, const struct dt_key *key)
+{
+    char range[64];
+    dt_text_add(text, "a list of at most %d objects with", key->max_length);
+    for (int i = 0; i < key->n_columns; i++)
+        dt_text_add(text, "%s \"%s\" (%s%s)", i > 0 ? "," : "", key->columns[i].name,
+                    dt_column_expects(range, sizeof range, &key->columns[i]),
+                    key->columns[i].required ? "" : ", may be left out");
+}
+
 const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key)
 {
     char range[96];
+    struct dt_text text = dt_text_in(out, bytes);
     size_t used = 0;
     format_range(range, sizeof(range), key);
     switch (key->type) {
@@ -541,6 +582,9 @@ const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key)
             format_choices(out, bytes, key, "a list of some of");
         else
             snprintf(out, bytes, "a list of strings of at most %d bytes together", key->max_length);
+        break;
+    case DT_KEY_TABLE:
+        format_columns(&text, key);
         break;
     case DT_KEY_LIST:
         if (key->choices)

@@ -18,6 +18,7 @@ enum dt_key_type {
     DT_KEY_STRING,
     DT_KEY_LIST,  /* of numbers; with choices also one of these names: 0, -1, ... for n_items */
     DT_KEY_NAMES, /* list of strings, stored with a newline after each */
+    DT_KEY_TABLE, /* list of objects with integers */
 };
 
 /* Effect of changing a key when a run is resumed. */
@@ -27,6 +28,13 @@ enum dt_key_effect {
     DT_KEY_FREE,    /* no effect on the weights */
     DT_KEY_LENGTH,  /* free if the learning rate does not depend on the length of the run */
     DT_KEY_EVAL,    /* free if the learning rate does not depend on evaluations */
+};
+
+/* A member of the objects of a table; stored as an int, 0 if it is not given. */
+struct dt_column {
+    const char *name;
+    int min, max;
+    bool required;
 };
 
 /* One row. The type determines which members are used; the others are 0. */
@@ -44,7 +52,9 @@ struct dt_key {
     int min_length, max_length; /* bytes of a string or of names together, items of a list */
     size_t count_offset;        /* int with the number of items; 0 = always max_length */
     const char *const
-        *choices;     /* names in the order of the enum, then NULL; of names: NULL = any */
+        *choices; /* names in the order of the enum, then NULL; of names: NULL = any */
+    const struct dt_column *columns; /* of a table */
+    int n_columns;
     const char *help; /* one sentence without its full stop */
     enum dt_key_effect effect;
     const char *instead_of; /* key that is 0, unless it is given too, if this one is given */
@@ -68,6 +78,10 @@ const double *dt_key_get_list(const struct dt_key *key, const struct dt_config *
                               int *n_items);
 void dt_key_set_list(const struct dt_key *key, struct dt_config *config, const double *items,
                      int n_items);
+/* The numbers of a table, row by row. */
+int *dt_key_table(const struct dt_key *key, const struct dt_config *config, int *n_rows);
+const struct dt_column *dt_key_column(const struct dt_key *key, const char *name);
+bool dt_key_is_comment(const char *name);
 /* False if the value is invalid; *culprit is then the value to show. */
 bool dt_key_set_value(const struct dt_key *key, struct dt_config *config,
                       const struct dt_json *value, const struct dt_json **culprit);
@@ -79,7 +93,8 @@ void dt_key_escape(struct dt_text *out, const char *text);
 /* The value as JSON; `name` is NULL outside an object. */
 void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key,
                   const struct dt_config *config);
-/* "an integer from 1 to 100"; returns out. */
+/* "an integer from 1 to 100"; returns out. Of a table: what one of its columns takes. */
+const char *dt_column_expects(char *out, size_t bytes, const struct dt_column *column);
 const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key);
 /* Shortest readable form of a number. */
 const char *dt_key_format(char out[32], double value);

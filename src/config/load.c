@@ -82,9 +82,42 @@ static const char *describe_value(char *out, size_t bytes, const struct dt_json 
     return out;
 }
 
+static bool is_in(const struct dt_json *object, const struct dt_json *value)
+{
+    const struct dt_json *member = object->child;
+    while (member && member != value)
+        member = member->next;
+    return member || object == value;
+}
+
+/* A mistake inside a table: "train.stages[1].epoch: ...". */
+static void report_cell(struct loading *l, const struct dt_key *key, const struct dt_json *table,
+                        const struct dt_json *culprit)
+{
+    char path[PATH_BYTES], expects[512], got[160];
+    const struct dt_json *row = table->child;
+    int i = 0;
+    for (; !is_in(row, culprit); row = row->next)
+        i++;
+    bool is_row = row == culprit;
+    const struct dt_column *column = is_row ? NULL : dt_key_column(key, culprit->key);
+    snprintf(path, sizeof path, "%s[%d]%s%.64s", key->path, i, is_row ? "" : ".",
+             is_row ? "" : culprit->key);
+    if (column)
+        add_mistake(l, place_of(l, culprit), path, "expected %s, got %s",
+                    dt_column_expects(expects, sizeof expects, column),
+                    describe_value(got, sizeof got, culprit));
+    else
+        add_mistake(l, place_of(l, culprit), path, "%s; %s takes %s",
+                    !is_row                           ? "unknown key"
+                    : culprit->type != DT_JSON_OBJECT ? "expected an object"
+                                                      : "a member is missing",
+                    key->path, dt_key_expects(expects, sizeof expects, key));
+}
+
 static void report_value(struct loading *l, const struct dt_key *key, const struct dt_json *value)
 {
-    char expects[256], got[160], hint[128] = "";
+    char expects[512], got[160], hint[128] = "";
     size_t n_choices = 0;
     while (key->choices && key->choices[n_choices])
         n_choices++;
@@ -94,7 +127,8 @@ static void report_value(struct loading *l, const struct dt_key *key, const stru
         if (near)
             snprintf(hint, sizeof(hint), is_item ? "; write [\"%s\"]" : "; did you mean \"%s\"?",
                      near);
-    } else if (key->type == DT_KEY_LIST && value->type == DT_JSON_ARRAY) {
+    } else if ((key->type == DT_KEY_LIST || key->type == DT_KEY_TABLE) &&
+               value->type == DT_JSON_ARRAY) {
         snprintf(hint, sizeof(hint), " of %d", value->n_children);
     }
     add_mistake(l, place_of(l, value), key->path, "expected %s, got %s%s",
@@ -112,17 +146,11 @@ static void report_unknown(struct loading *l, struct place at, const char *path)
 
 static void apply_value(struct loading *l, const char *path, const struct dt_json *value);
 
-static bool is_comment(const char *name)
-{
-    return strcmp(name, "$schema") == 0 || strncmp(name, "_comment", 8) == 0 ||
-           strncmp(name, "//", 2) == 0;
-}
-
 static void apply_members(struct loading *l, const char *prefix, const struct dt_json *object)
 {
     char path[PATH_BYTES];
     for (const struct dt_json *m = object->child; m; m = m->next) {
-        if (is_comment(m->key))
+        if (dt_key_is_comment(m->key))
             continue;
         snprintf(path, sizeof(path), "%s%s%.128s", prefix, *prefix ? "." : "", m->key);
         if (strchr(m->key, '.'))
@@ -138,6 +166,8 @@ static void apply_to_key(struct loading *l, const struct dt_key *key, const stru
     const struct dt_json *culprit = value;
     if (dt_key_set_value(key, l->config, value, &culprit))
         l->places[key - dt_keys] = place_of(l, value);
+    else if (key->type == DT_KEY_TABLE && culprit != value)
+        report_cell(l, key, value, culprit);
     else
         report_value(l, key, culprit);
 }

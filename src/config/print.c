@@ -34,6 +34,22 @@ static const char *leaf(const struct dt_key *key)
     return key->path + dt_key_section(key) + 1;
 }
 
+static void print_table(struct dt_jsonw *w, const char *name, const struct dt_key *key,
+                        const struct dt_config *config)
+{
+    int n_rows;
+    const int *row = dt_key_table(key, config, &n_rows);
+    dt_jsonw_begin(w, name, '[');
+    for (; n_rows-- > 0; row += key->n_columns) {
+        dt_jsonw_begin(w, NULL, '{');
+        for (int i = 0; i < key->n_columns; i++)
+            if (row[i] != 0 || key->columns[i].required)
+                dt_jsonw_integer(w, key->columns[i].name, row[i]);
+        dt_jsonw_close(w, '}');
+    }
+    dt_jsonw_close(w, ']');
+}
+
 void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key,
                   const struct dt_config *config)
 {
@@ -60,6 +76,8 @@ void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key
         for (int i = 0; i < n_items; i++)
             dt_jsonw_number(w, NULL, items[i]);
         dt_jsonw_close(w, ']');
+    } else if (key->type == DT_KEY_TABLE) {
+        print_table(w, name, key, config);
     } else if (key->type == DT_KEY_BOOL || (key->or_bool && dt_key_get_number(key, config) <= 1)) {
         dt_jsonw_bool(w, name, dt_key_get_number(key, config) != 0);
     } else if (key->type == DT_KEY_CHOICE) {
@@ -151,6 +169,39 @@ static void print_bool_or_int(struct dt_jsonw *w, const struct dt_key *key)
     dt_jsonw_close(w, ']');
 }
 
+/* Allows only the keys of the table, comments and "$schema". */
+static void close_schema_object(struct dt_jsonw *w)
+{
+    dt_jsonw_close(w, '}');
+    dt_jsonw_begin(w, "patternProperties", '{');
+    dt_jsonw_begin(w, "^(_comment|//|\\$schema$)", '{');
+    dt_jsonw_close(w, '}');
+    dt_jsonw_close(w, '}');
+    dt_jsonw_bool(w, "additionalProperties", false);
+    dt_jsonw_string(w, "type", "object");
+    dt_jsonw_close(w, '}');
+}
+
+static void print_columns(struct dt_jsonw *w, const struct dt_key *key)
+{
+    dt_jsonw_integer(w, "maxItems", key->max_length);
+    dt_jsonw_begin(w, "items", '{');
+    dt_jsonw_begin(w, "required", '[');
+    for (int i = 0; i < key->n_columns; i++)
+        if (key->columns[i].required)
+            dt_jsonw_string(w, NULL, key->columns[i].name);
+    dt_jsonw_close(w, ']');
+    dt_jsonw_begin(w, "properties", '{');
+    for (const struct dt_column *c = key->columns; c < key->columns + key->n_columns; c++) {
+        dt_jsonw_begin(w, c->name, '{');
+        dt_jsonw_string(w, "type", "integer");
+        dt_jsonw_integer(w, "minimum", c->min);
+        dt_jsonw_integer(w, "maximum", c->max);
+        dt_jsonw_close(w, '}');
+    }
+    close_schema_object(w);
+}
+
 static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
                          const struct dt_config *defaults)
 {
@@ -158,6 +209,7 @@ static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
         [DT_KEY_BOOL] = "boolean",   [DT_KEY_INT] = "integer", [DT_KEY_INT64] = "integer",
         [DT_KEY_UINT64] = "integer", [DT_KEY_REAL] = "number", [DT_KEY_CHOICE] = "string",
         [DT_KEY_STRING] = "string",  [DT_KEY_LIST] = "array",  [DT_KEY_NAMES] = "array",
+        [DT_KEY_TABLE] = "array",
     };
     dt_jsonw_begin(w, leaf(key), '{');
     dt_jsonw_string(w, "description", key->help);
@@ -183,23 +235,12 @@ static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
         print_bool_or_int(w, key);
     } else if (key->type == DT_KEY_LIST) {
         print_list(w, key);
+    } else if (key->type == DT_KEY_TABLE) {
+        print_columns(w, key);
     } else if (key->type != DT_KEY_BOOL) {
         print_bounds(w, key);
     }
     dt_key_print(w, "default", key, defaults);
-    dt_jsonw_close(w, '}');
-}
-
-/* Allows only the keys of the table, comments and "$schema". */
-static void close_schema_object(struct dt_jsonw *w)
-{
-    dt_jsonw_close(w, '}');
-    dt_jsonw_begin(w, "patternProperties", '{');
-    dt_jsonw_begin(w, "^(_comment|//|\\$schema$)", '{');
-    dt_jsonw_close(w, '}');
-    dt_jsonw_close(w, '}');
-    dt_jsonw_bool(w, "additionalProperties", false);
-    dt_jsonw_string(w, "type", "object");
     dt_jsonw_close(w, '}');
 }
 
@@ -232,7 +273,7 @@ dt_status dt_config_print_schema(FILE *out)
 /* One line of Markdown per key, which also reads well on a terminal. */
 static dt_status help_line(FILE *out, const struct dt_key *key, const struct dt_config *defaults)
 {
-    char expects[256];
+    char expects[512];
     struct dt_jsonw w;
     dt_jsonw_init(&w, false);
     dt_jsonw_begin(&w, NULL, '[');

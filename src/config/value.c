@@ -86,6 +86,49 @@ static bool set_names(const struct dt_key *key, struct dt_config *config,
     return true;
 }
 
+bool dt_key_is_comment(const char *name)
+{
+    return strcmp(name, "$schema") == 0 || strncmp(name, "_comment", 8) == 0 ||
+           strncmp(name, "//", 2) == 0;
+}
+
+static bool set_row(const struct dt_key *key, int *row, const struct dt_json *object,
+                    const struct dt_json **culprit)
+{
+    int64_t value;
+    *culprit = object;
+    for (int i = 0; i < key->n_columns; i++)
+        if (key->columns[i].required && !dt_json_get(object, key->columns[i].name))
+            return false;
+    for (const struct dt_json *m = object->child; m; m = m->next) {
+        const struct dt_column *column = dt_key_column(key, m->key);
+        if (dt_key_is_comment(m->key))
+            continue;
+        *culprit = m;
+        if (!column || !dt_json_integer(m, column->min, column->max, &value))
+            return false;
+        row[column - key->columns] = (int)value;
+    }
+    return true;
+}
+
+static bool set_table(const struct dt_key *key, struct dt_config *config,
+                      const struct dt_json *value, const struct dt_json **culprit)
+{
+    int n_rows, *rows = dt_key_table(key, config, &n_rows);
+    if (value->type != DT_JSON_ARRAY || value->n_children > key->max_length)
+        return false;
+    memset(rows, 0, (size_t)key->max_length * (size_t)key->n_columns * sizeof *rows);
+    for (const struct dt_json *item = value->child; item;
+         item = item->next, rows += key->n_columns) {
+        *culprit = item;
+        if (item->type != DT_JSON_OBJECT || !set_row(key, rows, item, culprit))
+            return false;
+    }
+    *(int *)((char *)config + key->count_offset) = value->n_children;
+    return true;
+}
+
 bool dt_key_set_value(const struct dt_key *key, struct dt_config *config,
                       const struct dt_json *value, const struct dt_json **culprit)
 {
@@ -100,6 +143,8 @@ bool dt_key_set_value(const struct dt_key *key, struct dt_config *config,
         return set_list(key, config, value, culprit);
     case DT_KEY_NAMES:
         return set_names(key, config, value, culprit);
+    case DT_KEY_TABLE:
+        return set_table(key, config, value, culprit);
     case DT_KEY_BOOL:
         if (value->type == DT_JSON_BOOL)
             dt_key_set_number(key, config, value->boolean);

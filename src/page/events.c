@@ -51,9 +51,7 @@ static dt_status add_numbers(struct dt_events *e, const char *event)
 /* Seconds per step as per cent of the step. */
 static dt_status add_share(struct dt_events *e, const char *key, const char *name)
 {
-    double step_s = dt_event_number(e->run->start, "global_batch_size") /
-                    dt_event_number(e->event, "images_per_s");
-    double share = 100 * dt_event_number(e->event, key) / step_s;
+    double share = 100 * dt_event_number(e->event, key) / dt_event_number(e->event, "step_s");
     return isfinite(share) ? add_point(e, "step", name, share) : DT_OK;
 }
 

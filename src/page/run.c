@@ -38,7 +38,16 @@ size_t dt_run_points(const struct dt_run *run, const char *name, struct dt_point
 
 double dt_run_epochs(const struct dt_run *run, int64_t step)
 {
-    return (double)step / dt_event_number(run->start, "steps_per_epoch");
+    const struct dt_json *stages =
+        run->start ? dt_json_get(dt_json_root(run->start), "stages") : NULL;
+    double epochs = (double)step / dt_event_number(run->start, "steps_per_epoch");
+    for (const struct dt_json *stage = stages ? stages->child : NULL; stage; stage = stage->next) {
+        double n_steps = (double)step - dt_json_number(stage, "step");
+        if (n_steps >= 0)
+            epochs =
+                dt_json_number(stage, "epoch") + n_steps / dt_json_number(stage, "steps_per_epoch");
+    }
+    return epochs;
 }
 
 double dt_event_number(const struct dt_json_doc *event, const char *key)

@@ -94,7 +94,7 @@ size_t dt_plan_bytes(const struct dt_plan *plan)
     return bytes;
 }
 
-static dt_status check_memory(const struct dt_plan *plan)
+dt_status dt_plan_check_memory(const struct dt_plan *plan)
 {
     size_t bytes = dt_plan_bytes(plan), limit = plan->options.max_bytes;
     if (limit > 0 && bytes > limit)
@@ -166,7 +166,7 @@ dt_status dt_plan_build(struct dt_plan **out, const struct dt_graph *graph,
     *out = NULL;
     dt_status status = dt_plan_layout(&plan, graph, backend, device, options);
     if (status == DT_OK)
-        status = check_memory(plan);
+        status = dt_plan_check_memory(plan);
     if (options->n_ranks > 1)
         status = dt_comm_agree(comm, status); /* the calls below are collective */
     DT_TRY_OUT(status);

@@ -55,18 +55,39 @@ static void put_libraries(struct dt_jsonw *w, const struct dt_session *s, const 
     dt_jsonw_close(w, ']');
 }
 
+/* Where epochs are in steps: in pieces with as many steps per epoch each. */
+static void put_stages(struct dt_jsonw *w, const struct dt_schedule *schedule)
+{
+    dt_jsonw_begin(w, NULL, '[');
+    for (int i = 0; i < schedule->n_parts; i++) {
+        const struct dt_schedule_part *part = &schedule->parts[i];
+        dt_jsonw_begin(w, NULL, '{');
+        dt_jsonw_integer(w, "epoch", part->epoch);
+        dt_jsonw_integer(w, "step", part->step);
+        dt_jsonw_integer(w, "steps_per_epoch", part->steps_per_epoch);
+        dt_jsonw_integer(w, "image_size", part->stage.image_size);
+        dt_jsonw_integer(w, "global_batch_size", part->stage.batch);
+        dt_jsonw_close(w, '}');
+    }
+    dt_jsonw_close(w, ']');
+}
+
 static dt_status send_start(const struct dt_session *s, const char *config_json, int64_t start_step)
 {
     char device[256];
-    struct dt_jsonw names, libraries;
+    struct dt_jsonw names, libraries, stages;
     s->backend->describe(s->device, device, sizeof device);
     dt_jsonw_init(&names, false);
     dt_jsonw_init(&libraries, false);
+    dt_jsonw_init(&stages, false);
     put_hosts(&names, s->comm);
     put_libraries(&libraries, s, device);
+    put_stages(&stages, &s->schedule);
     dt_status status = dt_jsonw_end(&names);
     if (status == DT_OK)
         status = dt_jsonw_end(&libraries);
+    if (status == DT_OK)
+        status = dt_jsonw_end(&stages);
     const struct dt_field fields[] = {
         DT_JSONV("config", config_json),
         DT_INT("ranks", s->n_ranks),
@@ -75,7 +96,7 @@ static dt_status send_start(const struct dt_session *s, const char *config_json,
         DT_INT("batch_size_per_rank", s->global_batch_size / s->n_ranks),
         DT_INT("micro_batch_size", s->micro_batch_size),
         DT_INT("passes", s->n_passes),
-        DT_NUM("lr", dt_schedule_peak(&s->schedule)),
+        DT_NUM("lr", dt_schedule_peak(&s->schedule, start_step)),
         DT_INT("steps_per_epoch", s->steps_per_epoch),
         DT_INT("epochs", s->config->train.epochs),
         DT_INT("parameters", dt_session_parameters(s)),
@@ -86,12 +107,14 @@ static dt_status send_start(const struct dt_session *s, const char *config_json,
         DT_TEXT("build", dt_build_id()),
         DT_JSONV("libraries", libraries.text),
         DT_JSONV("hosts", names.text),
+        DT_JSONV("stages", stages.text),
         DT_TEXT("weights", s->weights),
     };
     if (status == DT_OK)
         dt_report_event(s->report, "run_start", fields, (int)DT_COUNT(fields) - !s->weights[0]);
     dt_jsonw_reset(&names);
     dt_jsonw_reset(&libraries);
+    dt_jsonw_reset(&stages);
     return status;
 }
 

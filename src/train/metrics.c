@@ -181,6 +181,14 @@ static dt_status sum_up(const struct dt_metrics *metrics, struct dt_session *s,
     return dt_comm_sum_f64(s->comm, sums, N_SUMS);
 }
 
+/* In steps like the last one: other stages have more or less pixels per step. */
+static double steps_left(const struct dt_session *s, int64_t step)
+{
+    const struct dt_schedule *schedule = &s->schedule;
+    return dt_schedule_pixels(schedule, step, s->last_step) /
+           dt_schedule_pixels(schedule, step - 1, step);
+}
+
 dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, int64_t step,
                             int64_t epoch, double lr, const char *checkpoint)
 {
@@ -210,7 +218,7 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
         DT_NUM("images_per_s", n / n_steps / step_s),
         DT_NUM("step_s", step_s),
         DT_NUM("elapsed_s", dt_clock_s() - metrics->start_s),
-        DT_NUM("eta_s", metrics->step_s * (double)(s->last_step - step)),
+        DT_NUM("eta_s", metrics->step_s * steps_left(s, step)),
     };
     struct dt_field fields[DT_COUNT(all) + DT_N_LAPS + 4];
     int n_fields = DT_COUNT(all);

@@ -175,13 +175,24 @@ static const char *one_line(char *list)
     return list;
 }
 
+/* Whether the saved batch is that of its epoch in this run, or, where an epoch has just ended,
+ * still that of the one before. */
+static bool is_own_batch(const struct dt_checkpoint *state, const struct dt_session *s)
+{
+    const int plain = dt_config_batch_size(s->config, s->n_ranks);
+    int64_t last = state->epoch - (state->batch == 0);
+    return state->global_batch_size ==
+               dt_config_stage(s->config, plain, state->epoch, NULL).batch ||
+           state->global_batch_size == dt_config_stage(s->config, plain, last, NULL).batch;
+}
+
 static dt_status check_config(struct dt_resume *resume, struct dt_session *s)
 {
     struct dt_config saved;
     char refused[LIST_BYTES], inexact[LIST_BYTES];
     DT_TRY(dt_checkpoint_config(&saved, resume->path));
     dt_config_compare(&saved, s->config, refused, inexact, LIST_BYTES);
-    if (!refused[0] && resume->state.global_batch_size != s->global_batch_size)
+    if (!refused[0] && !is_own_batch(&resume->state, s))
         snprintf(
             refused, LIST_BYTES,
             "    train.batch_size_per_rank: %d made a global batch of %d on %d rank(s), now %d "
@@ -198,9 +209,9 @@ static dt_status check_config(struct dt_resume *resume, struct dt_session *s)
         dt_log(DT_LOG_WARNING, "continuing as a different run: %s", one_line(refused));
     if (inexact[0])
         dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", one_line(inexact));
-    if (saved.train.micro_batch_size == 0 &&
-        resume->state.global_batch_size == s->global_batch_size)
-        s->saved_micro_batch_size = resume->state.micro_batch_size;
+    const struct dt_checkpoint *state = &resume->state;
+    if (saved.train.micro_batch_size == 0 && is_own_batch(state, s) && state->micro_batch_size > 0)
+        s->saved_parts = state->global_batch_size / state->micro_batch_size;
     return DT_OK;
 }
 
@@ -217,9 +228,9 @@ dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
     *resume = (struct dt_resume){.may_differ = options->allow_config_change};
     DT_TRY(
         dt_comm_agree(s->comm, s->rank == 0 ? find_start(resume, s, options->resume, dir) : DT_OK));
-    DT_TRY(dt_comm_bcast(s->comm, &s->saved_micro_batch_size, sizeof s->saved_micro_batch_size, 0));
+    DT_TRY(dt_comm_bcast(s->comm, &s->saved_parts, sizeof s->saved_parts, 0));
     DT_TRY(dt_comm_bcast(s->comm, resume, sizeof *resume, 0));
-    s->is_frozen = dt_session_freezes(s, resume->state.epoch);
+    dt_session_enter(s, resume->state.epoch);
     return DT_OK;
 }
 
@@ -266,7 +277,8 @@ static dt_status load_state(struct dt_session *s, const struct dt_resume *resume
 static void log_changes(const struct dt_checkpoint *saved, const struct dt_session *s)
 {
     char passes[128] = "the same micro-batches";
-    if (saved->micro_batch_size != s->micro_batch_size)
+    if ((int64_t)saved->micro_batch_size * s->global_batch_size !=
+        (int64_t)s->micro_batch_size * saved->global_batch_size)
         snprintf(
             passes, sizeof passes,
             "micro-batches of %d images instead of %d, which changes the batch norm statistics",

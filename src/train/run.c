@@ -320,7 +320,7 @@ static void report_end(struct run *r, dt_status status)
     const struct dt_session *s = &r->session;
     char why[192] = "", path[DT_PATH_MAX], model[DT_PATH_MAX] = "";
     double seconds = dt_clock_s() - r->begin_s;
-    int64_t n_images = (r->at.step - r->begin_step) * s->global_batch_size;
+    double n_images = dt_schedule_images(&s->schedule, r->begin_step, r->at.step);
     const struct dt_best *best = &r->at.best;
     if (status == DT_OK)
         dt_best_explain(why, sizeof why, &r->at, s->config, find_end(r));
@@ -333,7 +333,7 @@ static void report_end(struct run *r, dt_status status)
         DT_TEXT("reason", reason),
         DT_INT("steps", r->at.step),
         DT_NUM("seconds", seconds),
-        DT_NUM("images_per_s", (double)n_images / seconds),
+        DT_NUM("images_per_s", n_images / seconds),
         DT_TEXT("model", model),
         DT_TEXT("best_metric", dt_metric_name(best->metric)),
         DT_NUM("best", best->value),

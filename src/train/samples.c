@@ -93,7 +93,7 @@ int dt_samples_zoom(int size)
 
 dt_status dt_samples_draw(int *n, const struct dt_session *s, int64_t count, const char *path)
 {
-    const int size = s->config->model.image_size, n_images = (int)dt_dataset_size(s->train_set);
+    const int size = s->image_size, n_images = (int)dt_dataset_size(s->train_set);
     const bool mixes = dt_mix_is_on(&s->config->data);
     struct dt_loader *loader = NULL;
     struct sheet sheet = {.dataset = s->train_set, .size = size, .n_lines = mixes ? 2 : 1};

@@ -6,21 +6,31 @@
 #include "checkpoint/checkpoint.h"
 #include "dtrain/config.h"
 
+/* Epochs of the same stage. */
+struct dt_schedule_part {
+    int64_t epoch, step; /* the first ones */
+    int64_t steps_per_epoch;
+    double scale; /* of lr and min_lr, see lr_scaling */
+    struct dt_train_stage stage;
+};
+
 struct dt_schedule {
     const struct dt_config_schedule *config;
-    double scale; /* of lr and min_lr, see lr_scaling */
-    int64_t steps_per_epoch, warmup_steps, total_steps;
+    struct dt_schedule_part parts[DT_MAX_STAGES + 1]; /* at least one */
+    int n_parts;
+    int64_t warmup_steps, total_steps;
     int64_t milestones[DT_MAX_MILESTONES]; /* steps */
     double plateau;                        /* product of the reductions so far */
 };
 
-/* n_images: of an epoch, at least one batch. Epochs in the configuration become steps by rounding
- * to the nearest. `config` is used from then on. */
-void dt_schedule_init(struct dt_schedule *schedule, const struct dt_config *config,
-                      int global_batch_size, int64_t n_images);
+/* plain_batch: images per update where no stage says otherwise; n_images: of an epoch, at least one
+ * batch. Epochs in the configuration become steps by rounding to the nearest. `config` is used from
+ * then on. */
+void dt_schedule_init(struct dt_schedule *schedule, const struct dt_config *config, int plain_batch,
+                      int64_t n_images);
 
 /* The learning rate of update number `step` (from 0). With x = global batch / lr_base_size, or its
- * square root, or 1: peak = lr * x, start = warmup_start * peak, end = min_lr * x. With W warm-up
+ * square root, or 1, in the stage of the step: peak = lr * x, start = warmup_start * peak, end = min_lr * x. With W warm-up
  * steps, T steps in all and t = (step - W) / (T - W):
  *
  *   step < W      start + (peak - start) * (step + 1) / W
@@ -51,8 +61,14 @@ double dt_schedule_lr(const struct dt_schedule *schedule, int64_t step);
 bool dt_plateau_count(struct dt_plateau *plateau, const struct dt_config_schedule *config,
                       double value);
 
-/* The rate between warm-up and decay. */
-double dt_schedule_peak(const struct dt_schedule *schedule);
+/* The rate between warm-up and decay, for the batch of that step. */
+double dt_schedule_peak(const struct dt_schedule *schedule, int64_t step);
+/* The stage of update number `step`, and epochs done before it. */
+const struct dt_schedule_part *dt_schedule_part(const struct dt_schedule *schedule, int64_t step);
+double dt_schedule_epochs(const struct dt_schedule *schedule, int64_t step);
+/* Images, or pixels, that the updates from `from` until before `to` train on. */
+double dt_schedule_images(const struct dt_schedule *schedule, int64_t from, int64_t to);
+double dt_schedule_pixels(const struct dt_schedule *schedule, int64_t from, int64_t to);
 
 /* Part of a line: peak, kind, warm-up, milestones, end. */
 enum { DT_SCHEDULE_TEXT = 1024 };

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/pulse.h"
-#include "checkpoint/snapshot.h"
 #include "data/mix.h"
 #include "dtrain/train.h"
 #include "train/freeze.h"
@@ -24,9 +23,8 @@ void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt
         .rank = dt_comm_rank(comm),
         .n_ranks = dt_comm_size(comm),
         .backend = &dt_backend_cpu,
-        .global_batch_size = dt_config_batch_size(config, dt_comm_size(comm)),
     };
-    s->is_frozen = dt_session_freezes(s, 0);
+    dt_session_enter(s, 0);
 }
 
 dt_status dt_session_check_bad(const struct dt_loader *loader, double n_bad)
@@ -87,33 +85,30 @@ static dt_status check_pairs(const struct dt_session *s)
     return DT_OK;
 }
 
-static dt_status split_batch(struct dt_session *s)
+dt_status dt_session_split_batch(struct dt_session *s)
 {
+    char key[DT_STAGE_KEY];
     int batch = s->global_batch_size, micro = s->config->train.micro_batch_size;
-    if (micro == 0 && s->saved_micro_batch_size > 0 &&
-        batch % ((int64_t)s->n_ranks * s->saved_micro_batch_size) == 0)
-        micro = s->saved_micro_batch_size;
+    if (micro == 0 && s->saved_parts > 0 && s->saved_parts % s->n_ranks == 0 &&
+        batch % s->saved_parts == 0)
+        micro = batch / s->saved_parts;
     int64_t unit = (int64_t)s->n_ranks * (micro > 0 ? micro : 1);
     if (batch % unit != 0) {
         int64_t lower = batch / unit * unit, upper = lower + unit;
         int64_t nearest = lower > 0 && batch - lower <= upper - batch ? lower : upper;
         if (micro > 0)
-            DT_FAIL(
-                DT_ERR_CONFIG,
-                "train.global_batch_size: %d cannot be split over %d rank(s) in micro-batches of "
-                "train.micro_batch_size %d; the nearest global batch that can is %lld",
-                batch, s->n_ranks, micro, (long long)nearest);
-        DT_FAIL(
-            DT_ERR_CONFIG,
-            "train.global_batch_size: %d cannot be split evenly over %d ranks; the nearest global "
-            "batch that can is %lld",
-            batch, s->n_ranks, (long long)nearest);
+            DT_FAIL(DT_ERR_CONFIG,
+                    "%s: %d cannot be split over %d rank(s) in micro-batches of "
+                    "train.micro_batch_size %d; the nearest global batch that can is %lld",
+                    dt_session_batch_key(s, key), batch, s->n_ranks, micro, (long long)nearest);
+        DT_FAIL(DT_ERR_CONFIG,
+                "%s: %d cannot be split evenly over %d ranks; the nearest global "
+                "batch that can is %lld",
+                dt_session_batch_key(s, key), batch, s->n_ranks, (long long)nearest);
     }
     s->micro_batch_size = micro > 0 ? micro : batch / s->n_ranks;
     s->n_passes = (int)(batch / ((int64_t)s->micro_batch_size * s->n_ranks));
-    DT_TRY(check_pairs(s));
-    warn_small(s);
-    return DT_OK;
+    return check_pairs(s);
 }
 
 /* Ranks over which batch norm takes its statistics. */
@@ -146,7 +141,9 @@ static dt_status check_model(struct dt_session *s, const struct dt_session_needs
     if (!needs->train)
         return DT_OK;
     DT_TRY(check_group(s));
-    return split_batch(s);
+    DT_TRY(dt_session_split_batch(s));
+    warn_small(s);
+    return DT_OK;
 }
 
 int dt_session_cpus(const struct dt_session *s)
@@ -219,7 +216,8 @@ static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
         .dropout = config->model.dropout,
     };
     int batch = phase == DT_TRAIN ? s->micro_batch_size : config->eval.batch_size_per_rank;
-    DT_TRY(dt_graph_begin(s->graph, phase, batch, config->model.image_size));
+    int size = phase == DT_TRAIN ? s->image_size : config->model.image_size;
+    DT_TRY(dt_graph_begin(s->graph, phase, batch, size));
     if (phase == DT_TRAIN && dt_mix_is_on(&config->data))
         DT_TRY(dt_graph_mix_labels(s->graph));
     if (phase == DT_TRAIN && config->train.n_class_weights != 0)
@@ -333,6 +331,20 @@ static dt_status build_plan(struct dt_session *s, const struct dt_session_needs 
                          &options);
 }
 
+dt_status dt_session_build(struct dt_session *s, const struct dt_session_needs *needs)
+{
+    DT_TRY(dt_comm_agree(s->comm, build_graph(s, needs)));
+    return dt_comm_agree(s->comm, build_plan(s, needs));
+}
+
+void dt_session_release(struct dt_session *s)
+{
+    dt_plan_destroy(s->plan);
+    dt_graph_destroy(s->graph);
+    s->plan = NULL;
+    s->graph = NULL;
+}
+
 /* --- Loaders --- */
 
 /* The CPUs that computing leaves; beside a GPU that is all but the one that feeds it. */
@@ -349,7 +361,7 @@ struct dt_loader_options dt_session_loader_options(const struct dt_session *s, b
     return (struct dt_loader_options){
         .train = train,
         .data = &config->data,
-        .image_size = config->model.image_size,
+        .image_size = train ? s->image_size : config->model.image_size,
         .global_batch_size =
             train ? s->global_batch_size : s->n_ranks * config->eval.batch_size_per_rank,
         .micro_batch_size = train ? s->micro_batch_size : config->eval.batch_size_per_rank,
@@ -361,13 +373,6 @@ struct dt_loader_options dt_session_loader_options(const struct dt_session *s, b
     };
 }
 
-static dt_status create_loader(struct dt_session *s, bool train)
-{
-    struct dt_loader_options options = dt_session_loader_options(s, train);
-    return dt_loader_create(train ? &s->train : &s->val, train ? s->train_set : s->val_set,
-                            &options);
-}
-
 static dt_status pin_loader(struct dt_session *s, const struct dt_loader *loader)
 {
     void *memory;
@@ -377,38 +382,36 @@ static dt_status pin_loader(struct dt_session *s, const struct dt_loader *loader
     return DT_OK;
 }
 
-static void unpin_loader(struct dt_session *s, const struct dt_loader *loader)
+dt_status dt_session_open_loader(struct dt_session *s, bool train)
+{
+    struct dt_loader_options options = dt_session_loader_options(s, train);
+    struct dt_loader **loader = train ? &s->train : &s->val;
+    DT_TRY(dt_loader_create(loader, train ? s->train_set : s->val_set, &options));
+    return pin_loader(s, *loader);
+}
+
+void dt_session_close_loader(struct dt_session *s, struct dt_loader **loader)
 {
     void *memory;
     size_t bytes;
-    for (int i = 0; loader && (memory = dt_loader_memory(loader, i, &bytes)); i++)
+    for (int i = 0; s->device && *loader && (memory = dt_loader_memory(*loader, i, &bytes)); i++)
         s->backend->unpin(s->device, memory);
+    dt_loader_destroy(*loader);
+    *loader = NULL;
 }
 
 static dt_status create_loaders(struct dt_session *s, const struct dt_session_needs *needs)
 {
     if (needs->train) {
         DT_TRY(dt_dataset_cache(s->train_set, (uint64_t)s->config->data.cache_mb << 20));
-        DT_TRY(create_loader(s, true));
-        DT_TRY(pin_loader(s, s->train));
+        DT_TRY(dt_session_open_loader(s, true));
     }
     if (needs->eval) {
-        DT_TRY(create_loader(s, false));
-        DT_TRY(pin_loader(s, s->val));
+        DT_TRY(dt_session_open_loader(s, false));
         if (needs->judge || dt_judging_is_needed(s->config))
             DT_TRY(dt_judging_create(&s->judging, s));
     }
     return DT_OK;
-}
-
-static void destroy_loaders(struct dt_session *s)
-{
-    if (s->device) {
-        unpin_loader(s, s->train);
-        unpin_loader(s, s->val);
-    }
-    dt_loader_destroy(s->train);
-    dt_loader_destroy(s->val);
 }
 
 /* --- Together --- */
@@ -424,51 +427,12 @@ dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *n
     DT_TRY(
         dt_comm_agree(s->comm, dt_devices_check_twins(s->comm, s->backend, s->device, s->config)));
     DT_TRY(dt_comm_agree(s->comm, bind_near_gpu(s)));
-    DT_TRY(dt_comm_agree(s->comm, build_graph(s, needs)));
-    DT_TRY(dt_comm_agree(s->comm, build_plan(s, needs)));
+    if (needs->train)
+        DT_TRY(dt_session_check_stages(s, needs));
+    DT_TRY(dt_session_build(s, needs));
     if (needs->layout_only)
         return DT_OK;
     return dt_comm_agree(s->comm, create_loaders(s, needs));
-}
-
-bool dt_session_freezes(const struct dt_session *s, int64_t epoch)
-{
-    const struct dt_config_optim *optim = &s->config->optim;
-    return optim->freeze[0] && (optim->unfreeze_epoch == 0 || epoch < optim->unfreeze_epoch);
-}
-
-/* All training state of this rank in host memory. */
-static dt_status copy_state(struct dt_snapshot **copy, const struct dt_session *s)
-{
-    static const struct dt_checkpoint unused;
-    DT_TRY(dt_snapshot_create(copy, s->plan));
-    return dt_snapshot_take(*copy, &unused);
-}
-
-static dt_status rebuild(struct dt_session *s, struct dt_snapshot *copy)
-{
-    struct dt_session_needs needs = {.train = true, .eval = s->val != NULL};
-    const struct dt_plan_times times = s->plan->times;
-    dt_plan_destroy(s->plan);
-    dt_graph_destroy(s->graph);
-    s->plan = NULL;
-    s->graph = NULL;
-    s->is_frozen = false;
-    DT_TRY(dt_comm_agree(s->comm, build_graph(s, &needs)));
-    DT_TRY(dt_comm_agree(s->comm, build_plan(s, &needs)));
-    s->plan->times = times;
-    dt_snapshot_set_plan(copy, s->plan);
-    return dt_comm_agree(s->comm, dt_snapshot_restore(copy));
-}
-
-dt_status dt_session_unfreeze(struct dt_session *s)
-{
-    struct dt_snapshot *copy = NULL;
-    dt_status status = dt_comm_agree(s->comm, copy_state(&copy, s));
-    if (status == DT_OK)
-        status = rebuild(s, copy);
-    dt_snapshot_destroy(copy);
-    return status;
 }
 
 /* A rank that failed alone may have reductions under way and must not wait for anything; the job
@@ -479,10 +443,10 @@ void dt_session_close(struct dt_session *s, dt_status status)
     bool failed = status != DT_OK && status != DT_STOPPED;
     if (failed && origin == DT_ORIGIN_LOCAL && s->n_ranks > 1)
         return;
-    destroy_loaders(s);
+    dt_session_close_loader(s, &s->train);
+    dt_session_close_loader(s, &s->val);
     dt_judging_destroy(s->judging);
-    dt_plan_destroy(s->plan);
-    dt_graph_destroy(s->graph);
+    dt_session_release(s);
     if (s->device)
         s->backend->close(s->device);
     if (s->train_set)

@@ -23,12 +23,16 @@ struct dt_session {
     const struct dt_model *model;
     int rank, n_ranks;
     int global_batch_size, micro_batch_size,
-        n_passes;               /* global_batch_size = n_ranks * n_passes * micro_batch_size */
-    int saved_micro_batch_size; /* of the resumed run, 0 = none: reused if it divides the batch */
+        n_passes;    /* global_batch_size = n_ranks * n_passes * micro_batch_size */
+    int saved_parts; /* micro-batches per global batch of the resumed run, 0 = none: reused if the
+                        ranks can share them */
     int n_threads;
     const struct dt_backend *backend;
     enum dt_plane plane;
     struct dt_device *device;
+    int64_t epoch;  /* for which the graph is built: this and the next members follow from it */
+    int stage;      /* of train.stages, -1 = before the first */
+    int image_size; /* of training; evaluation takes model.image_size */
     bool is_frozen; /* optim.freeze applies to the graph */
     struct dt_graph *graph;
     struct dt_plan *plan;
@@ -44,8 +48,9 @@ struct dt_session {
     float *class_weights;               /* one per class, NULL = none */
     struct dt_report *report;           /* rank 0 of a training run, else NULL */
     struct dt_schedule schedule;
-    int64_t steps_per_epoch; /* 0 = unknown: a layout without data, see data_problem */
-    dt_status data_status;   /* and then why */
+    size_t stage_bytes[DT_MAX_STAGES]; /* memory of a rank in each stage */
+    int64_t steps_per_epoch;           /* 0 = unknown: a layout without data, see data_problem */
+    dt_status data_status;             /* and then why */
     char data_problem[1024];
     char weights[DT_WEIGHTS_TEXT]; /* rank 0: of model.initial_checkpoint; "" = not loaded */
     int64_t last_step;             /* training ends here: all epochs, or train.max_steps */
@@ -71,11 +76,27 @@ void dt_session_close(struct dt_session *s, dt_status status);
 /* session_data.c: the part of dt_session_open that opens the data sets. */
 dt_status dt_session_open_data(struct dt_session *s, const struct dt_session_needs *needs);
 
-/* Whether optim.freeze applies in an epoch. */
-bool dt_session_freezes(const struct dt_session *s, int64_t epoch);
-/* Builds graph and plan anew with nothing frozen: same weights, statistics and momentum. The
- * momentum of what was frozen is 0. Old pointers to them are invalid. Collective. */
-dt_status dt_session_unfreeze(struct dt_session *s);
+/* stages.c. Sets what depends on the epoch, before anything is built. */
+void dt_session_enter(struct dt_session *s, int64_t epoch);
+/* Whether that epoch needs another graph than the present one. */
+bool dt_session_differs(const struct dt_session *s, int64_t epoch);
+/* Builds graph, plan and, for another size or batch, training loader anew for that epoch: same
+ * weights, statistics and states of the optimizer. The states of what was frozen are 0. Old
+ * pointers to them are invalid. Collective. */
+dt_status dt_session_rebuild(struct dt_session *s, int64_t epoch);
+/* Tries all stages, without memory: sizes, batches, bytes. Collective. */
+dt_status dt_session_check_stages(struct dt_session *s, const struct dt_session_needs *needs);
+/* The key that the global batch follows from. */
+enum { DT_STAGE_KEY = 32 };
+const char *dt_session_batch_key(const struct dt_session *s, char out[DT_STAGE_KEY]);
+
+/* session.c: parts of dt_session_open. dt_session_build, which is collective, builds graph and
+ * plan, dt_session_release destroys them. */
+dt_status dt_session_split_batch(struct dt_session *s);
+dt_status dt_session_build(struct dt_session *s, const struct dt_session_needs *needs);
+void dt_session_release(struct dt_session *s);
+dt_status dt_session_open_loader(struct dt_session *s, bool train);
+void dt_session_close_loader(struct dt_session *s, struct dt_loader **loader);
 
 /* DT_ERR_DATA on all ranks if `n_bad`, summed over them, exceeds the limit of `loader`. */
 dt_status dt_session_check_bad(const struct dt_loader *loader, double n_bad);

@@ -6,6 +6,16 @@
 #include "data/classes.h"
 #include "train/session.h"
 
+/* Generated images are cut to the size of a stage. */
+static int largest_size(const struct dt_config *config)
+{
+    int size = config->model.image_size;
+    for (int i = 0; i < config->train.n_stages; i++)
+        if (config->train.stages[i].image_size > size)
+            size = config->train.stages[i].image_size;
+    return size;
+}
+
 static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool train,
                           const char *cache_dir)
 {
@@ -23,7 +33,7 @@ static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool tr
         .classes = &s->classes,
         .subset = config->data.class_map[0] != '\0',
         .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
-        .image_size = config->model.image_size,
+        .image_size = train ? largest_size(config) : config->model.image_size,
         .seed = config->train.seed + (!train && !is_split), /* other synthetic images */
         .part = train ? DT_PART_TRAIN : DT_PART_VAL,
         .rest_of = !train && is_split ? s->train_set : NULL,
@@ -81,23 +91,35 @@ static dt_status check_classes(const struct dt_session *s)
     return DT_OK;
 }
 
+static dt_status check_batch(const struct dt_session *s, uint32_t n_images)
+{
+    char key[DT_STAGE_KEY];
+    if ((uint32_t)s->global_batch_size > n_images)
+        DT_FAIL(DT_ERR_CONFIG,
+                "%s: a global batch of %d is more than the %u training images; make it smaller",
+                dt_session_batch_key(s, key), s->global_batch_size, n_images);
+    return DT_OK;
+}
+
 static dt_status count_steps(struct dt_session *s)
 {
     const struct dt_config *config = s->config;
+    const int64_t now = s->epoch;
     if (!s->train_set)
         return DT_OK;
     uint32_t n_images = dt_dataset_size(s->train_set);
-    s->steps_per_epoch = n_images / s->global_batch_size;
-    if (s->steps_per_epoch == 0)
-        DT_FAIL(DT_ERR_CONFIG,
-                "%s: a global batch of %d is more than the %u training images; make it smaller",
-                dt_config_batch_key(config), s->global_batch_size, n_images);
-    dt_schedule_init(&s->schedule, config, s->global_batch_size, n_images);
+    DT_TRY(check_batch(s, n_images));
+    for (int i = 0; i < config->train.n_stages; i++) {
+        dt_session_enter(s, config->train.stages[i].epoch);
+        DT_TRY(check_batch(s, n_images));
+    }
+    dt_session_enter(s, now);
+    dt_schedule_init(&s->schedule, config, dt_config_batch_size(config, s->n_ranks), n_images);
     if (s->schedule.warmup_steps > s->schedule.total_steps)
         DT_FAIL(DT_ERR_CONFIG,
-                "schedule.warmup_steps: a warm-up of %" PRId64 " steps is longer than %d epochs of "
+                "schedule.warmup_steps: a warm-up of %" PRId64 " steps is longer than the run of "
                 "%" PRId64 " steps",
-                s->schedule.warmup_steps, config->train.epochs, s->steps_per_epoch);
+                s->schedule.warmup_steps, s->schedule.total_steps);
     s->last_step = s->schedule.total_steps;
     if (config->train.max_steps > 0 && config->train.max_steps < s->last_step)
         s->last_step = config->train.max_steps;

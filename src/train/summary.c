@@ -86,10 +86,13 @@ static void print_schedule(struct dt_text *line, const struct dt_session *s,
     char schedule[DT_SCHEDULE_TEXT];
     (void)summary;
     dt_schedule_describe(schedule, sizeof schedule, &s->schedule);
-    dt_text_add(line, "%d epochs of %" PRId64 " steps, ", s->config->train.epochs,
-                s->steps_per_epoch);
-    if (s->last_step < s->schedule.total_steps)
-        dt_text_add(line, "%" PRId64 " steps in all, ", s->last_step);
+    const bool has_stages = s->schedule.n_parts > 1;
+    dt_text_add(line, "%d epochs", s->config->train.epochs);
+    if (!has_stages)
+        dt_text_add(line, " of %" PRId64 " steps", s->steps_per_epoch);
+    if (has_stages || s->last_step < s->schedule.total_steps)
+        dt_text_add(line, ", %" PRId64 " steps in all", s->last_step);
+    dt_text_add(line, ", ");
     dt_text_add(line, "batch %d = %d rank%s x ", s->global_batch_size, s->n_ranks,
                 s->n_ranks == 1 ? "" : "s");
     if (s->n_passes > 1)
@@ -98,6 +101,34 @@ static void print_schedule(struct dt_text *line, const struct dt_session *s,
     if (s->config->optim.head_lr_factor != 1)
         dt_text_add(line, " (%s: %.6g times that)", s->model->head,
                     s->config->optim.head_lr_factor);
+}
+
+/* "epochs 4 to 6: 160 x 160, batch 128, 97 steps per epoch, learning rate times 2, 1.2 GB per
+ * rank". */
+static void add_stage(struct dt_text *line, const struct dt_session *s, int i)
+{
+    const struct dt_schedule_part *part = &s->schedule.parts[i];
+    const bool is_last = i + 1 == s->schedule.n_parts;
+    int index;
+    dt_config_stage(s->config, 0, part->epoch, &index);
+    dt_text_add(
+        line, "epochs %" PRId64 " to %" PRId64 ": %d x %d, batch %d, %" PRId64 " steps per epoch",
+        part->epoch + 1, is_last ? s->config->train.epochs : part[1].epoch, part->stage.image_size,
+        part->stage.image_size, part->stage.batch, part->steps_per_epoch);
+    if (part->scale != s->schedule.parts[0].scale)
+        dt_text_add(line, ", learning rate times %.6g", part->scale / s->schedule.parts[0].scale);
+    if (index >= 0)
+        add_bytes(line, ", ", s->stage_bytes[index], " per rank");
+}
+
+static void print_stages(struct dt_text *line, const struct dt_session *s,
+                         const struct dt_summary *summary)
+{
+    (void)summary;
+    for (int i = 0; s->config->train.n_stages > 0 && i < s->schedule.n_parts; i++) {
+        dt_text_add(line, i > 0 ? "; " : "");
+        add_stage(line, s, i);
+    }
 }
 
 static void print_memory(struct dt_text *line, const struct dt_session *s,
@@ -196,11 +227,17 @@ void dt_summary_print(const struct dt_session *s, const struct dt_summary *summa
         void (*print)(struct dt_text *line, const struct dt_session *s,
                       const struct dt_summary *summary);
     } rows[] = {
-        {"model", print_model},   {"device", print_device},
-        {"data", print_data},     {"schedule", print_schedule},
-        {"memory", print_memory}, {"checkpoints", print_checkpoints},
-        {"limits", print_limits}, {"weights", print_weights},
-        {"frozen", print_frozen}, {"start", print_start},
+        {"model", print_model},
+        {"device", print_device},
+        {"data", print_data},
+        {"schedule", print_schedule},
+        {"stages", print_stages},
+        {"memory", print_memory},
+        {"checkpoints", print_checkpoints},
+        {"limits", print_limits},
+        {"weights", print_weights},
+        {"frozen", print_frozen},
+        {"start", print_start},
     };
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         char text[DT_WEIGHTS_TEXT];
@@ -216,7 +253,7 @@ void dt_summary_print(const struct dt_session *s, const struct dt_summary *summa
 static void print_rate(const struct dt_session *s, const char *what, int64_t step, FILE *out)
 {
     fprintf(out, "  step %9" PRId64 "  epoch %8.3f  %.6g  (%s)\n", step,
-            (double)step / (double)s->steps_per_epoch, dt_schedule_lr(&s->schedule, step), what);
+            dt_schedule_epochs(&s->schedule, step), dt_schedule_lr(&s->schedule, step), what);
 }
 
 /* Prints nothing for a step at or after the last one. */
@@ -236,6 +273,8 @@ static void print_rates(const struct dt_session *s, FILE *out)
     print_rate(s, "first", 0, out);
     if (warmup > 1)
         print_early(s, "last of the warm-up", warmup - 1, out);
+    for (int i = 1; i < schedule->n_parts; i++)
+        print_early(s, "stage", schedule->parts[i].step, out);
     const struct dt_config_schedule *config = schedule->config;
     if (config->kind == DT_SCHEDULE_STEP || config->kind == DT_SCHEDULE_PIECEWISE)
         for (int i = 0; i < config->n_milestones; i++)
@@ -243,6 +282,16 @@ static void print_rates(const struct dt_session *s, FILE *out)
     else if (config->kind != DT_SCHEDULE_CONSTANT)
         print_early(s, "halfway", (warmup + schedule->total_steps) / 2, out);
     print_rate(s, "last", s->last_step - 1, out);
+}
+
+static void print_stage_lines(const struct dt_session *s, FILE *out)
+{
+    for (int i = 0; s->config->train.n_stages > 0 && i < s->schedule.n_parts; i++) {
+        char text[256];
+        struct dt_text line = dt_text_in(text, sizeof text);
+        add_stage(&line, s, i);
+        fprintf(out, "stage %s\n", text);
+    }
 }
 
 void dt_session_print(const struct dt_session *s, FILE *out)
@@ -264,6 +313,7 @@ void dt_session_print(const struct dt_session *s, FILE *out)
     if (s->train_set) {
         fprintf(out, "%u training images, %" PRId64 " steps per epoch, %" PRId64 " steps in all\n",
                 dt_dataset_size(s->train_set), s->steps_per_epoch, s->last_step);
+        print_stage_lines(s, out);
         print_rates(s, out);
     } else {
         fprintf(out, "steps per epoch, learning rates and classes: unknown without data.train\n");

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -233,7 +234,8 @@ static dt_status after_step(struct run *r)
         r->at.eval_due = eval_due;
         eval_due = false;
     }
-    if (eval_due || save_due || due.log || is_due(at->step, config->output.log_every))
+    bool changes = epoch_end && dt_session_differs(s, at->epoch); /* each line is of one stage */
+    if (eval_due || save_due || due.log || changes || is_due(at->step, config->output.log_every))
         DT_TRY(report_metrics(r));
     if (eval_due)
         DT_TRY(evaluate(r, &is_best));
@@ -268,21 +270,46 @@ static dt_status report_input(struct run *r)
                                    epoch_end ? 1 : LEAST_STEPS);
 }
 
-/* At the beginning of an epoch: the first one in which optim.freeze no longer applies? */
-static dt_status unfreeze(struct run *r)
+static void log_change(const struct run *r, bool was_frozen, int old_batch, int old_size)
+{
+    const struct dt_session *s = &r->session;
+    char after[48];
+    snprintf(after, sizeof after, "after %" PRId64 " epoch%s", r->at.epoch,
+             r->at.epoch == 1 ? "" : "s");
+    if (was_frozen && !s->is_frozen)
+        dt_log(DT_LOG_INFO, "%s: all parameters are trained from here on", after);
+    if (old_batch != s->global_batch_size || old_size != s->image_size)
+        dt_log(
+            DT_LOG_INFO,
+            "%s: images of %d x %d, batch %d = %d rank%s x %d micro-batch%s x %d images, %" PRId64
+            " steps per epoch",
+            after, s->image_size, s->image_size, s->global_batch_size, s->n_ranks,
+            s->n_ranks == 1 ? "" : "s", s->n_passes, s->n_passes == 1 ? "" : "es",
+            s->micro_batch_size, s->steps_per_epoch);
+}
+
+/* At the beginning of an epoch: is it another stage, or no longer frozen? Steps then take another
+ * time than before. */
+static dt_status begin_epoch(struct run *r)
 {
     struct dt_session *s = &r->session;
-    if (!s->is_frozen || dt_session_freezes(s, r->at.epoch))
+    const bool was_frozen = s->is_frozen;
+    const int old_batch = s->global_batch_size, old_size = s->image_size;
+    if (!dt_session_differs(s, r->at.epoch))
         return DT_OK;
     begin_pause(r);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
-    DT_TRY(dt_session_unfreeze(s));
+    DT_TRY(dt_session_rebuild(s, r->at.epoch));
     if (s->rank == 0)
         dt_writer_set_plan(r->save_policy.writer, s->plan);
+    r->at.global_batch_size = s->global_batch_size;
+    r->at.micro_batch_size = s->micro_batch_size;
+    r->n_step_s = 0;
+    r->metrics.step_s = 0;
+    dt_watchdog_set_step(s->config->watchdog.init_timeout_s / 10);
     end_pause(r);
     if (s->rank == 0)
-        dt_log(DT_LOG_INFO, "after %" PRId64 " epoch%s: all parameters are trained from here on",
-               r->at.epoch, r->at.epoch == 1 ? "" : "s");
+        log_change(r, was_frozen, old_batch, old_size);
     return DT_OK;
 }
 
@@ -299,7 +326,7 @@ static dt_status train(struct run *r)
     struct dt_session *s = &r->session;
     DT_TRY(before_steps(r));
     while (!is_finished(r)) {
-        DT_TRY(unfreeze(r));
+        DT_TRY(begin_epoch(r));
         DT_TRY(dt_loader_start(s->train, (uint32_t)r->at.epoch, (uint64_t)r->at.batch));
         do {
             trace(r, r->at.step + 1);

@@ -46,5 +46,13 @@ has "^learning rate 0.02, step, then 0.002 from step 8, 0.0002 from step 24$"
 
 # A warm-up that is longer than the run.
 dry 78 --dry-run --set schedule.warmup_steps=801
-grep -q "schedule.warmup_steps: a warm-up of 801 steps is longer than 100 epochs of 8 steps" "$work/log" ||
+grep -q "schedule.warmup_steps: a warm-up of 801 steps is longer than the run of 800 steps" "$work/log" ||
     fail "$(cat "$work/log")"
+
+# Stages: their steps, memory and learning rates.
+dry 0 --dry-run --set train.max_steps=0 --set train.epochs=4 --set schedule.lr_scaling=linear \
+    --set schedule.lr_base_size=12 --set 'train.stages=[{"epoch":1,"image_size":24,"batch":24}]'
+has "20 steps in all"
+has "^stage epochs 1 to 1: 32 x 32, batch 12, 8 steps per epoch$"
+has "^stage epochs 2 to 4: 24 x 24, batch 24, 4 steps per epoch, learning rate times 2, .* per rank$"
+has "step  *8  epoch  *1.000  0.04  (stage)"

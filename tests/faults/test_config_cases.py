@@ -57,6 +57,13 @@ def fits(spec, value):
         return spec.get("minLength", 0) <= length <= spec.get("maxLength", length) and (
             "enum" not in spec or value in spec["enum"]
         )
+    if kind == "object":
+        members = spec["properties"]
+        return (
+            isinstance(value, dict)
+            and all(name in value for name in spec["required"])
+            and all(name in members and fits(members[name], item) for name, item in value.items())
+        )
     if kind == "array":
         return (
             isinstance(value, list)
@@ -86,8 +93,9 @@ def bad_cases(keys):
             return f'{{"{section}": {{"{key}": {text}}}}}'
 
         for text, value in LITERALS.items():
+            is_row = text == "[1]" and spec.get("items", {}).get("type") == "object"
             if value is None or not fits(spec, value[0]):
-                yield member(name, text), path, f"{path}={text}"
+                yield member(name, text), path + "[0]" * is_row, f"{path}={text}"
         if spec.get("type") == "string" and "enum" not in spec:
             for text in ('"${DTRAIN_UNSET}"', '"a/${DTRAIN_UNSET:-b"', '"${DTRAIN_UNSET:b}"'):
                 yield member(name, text), path, f"{path}={text}"
@@ -116,11 +124,14 @@ def random_value(rng, spec):
         return rng.random() < 0.5
     if "enum" in spec:
         return rng.choice(spec["enum"])
+    if kind == "object":
+        return {name: random_value(rng, member) for name, member in spec["properties"].items()}
     if kind == "string":
         return "".join(rng.choice("abc/._-\u00e9 $") for _ in range(rng.randint(1, 20)))
     if kind == "array":
         n = rng.randint(spec.get("minItems", 0), spec.get("maxItems", 4))
-        return sorted(random_value(rng, spec["items"]) for _ in range(n))
+        items = [random_value(rng, spec["items"]) for _ in range(n)]
+        return items if spec["items"]["type"] == "object" else sorted(items)
     low = spec.get("minimum", spec.get("exclusiveMinimum"))
     high = spec.get("maximum", spec.get("exclusiveMaximum"))
     if kind == "integer":
@@ -151,6 +162,7 @@ TIED = {
     "optim.clip_value": 0,
     "optim.freeze": [],
     "optim.unfreeze_epoch": 0,
+    "train.stages": [],
     "schedule.kind": "constant",
     "schedule.lr_scaling": "none",
     "schedule.warmup_epochs": 0,

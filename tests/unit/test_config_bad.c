@@ -124,6 +124,13 @@ static const struct {
      "1000000, got \"balance\"; did you mean \"balanced\"?"},
     {"{\"train\": {\"class_weights\": []}}", 1, "train.class_weights", "got a list of 0"},
     {"{\"train\": {\"class_weights\": [1,\n0]}}", 2, "train.class_weights", "got 0"},
+    {"{\"train\": {\"stages\": [{\"epoch\": 1},\n{\"epoch\": -1}]}}", 2, "train.stages[1].epoch",
+     "expected an integer from 0 to 100000, got -1"},
+    {"{\"train\": {\"stages\": [{\"batch\": 8}]}}", 1, "train.stages[0]", "a member is missing"},
+    {"{\"train\": {\"stages\": [{\"epoch\": 1,\n\"size\": 8}]}}", 2, "train.stages[0].size",
+     "unknown key; train.stages takes a list of at most 16 objects with \"epoch\" ("},
+    {"{\"train\": {\"stages\": [{\"epoch\": 3}, {\"epoch\": 3}]}}", 1, "train.stages",
+     "epoch 3 after 3 is not in ascending order"},
     {"{\"train\": {\"class_weights\": 2}}", 1, "train.class_weights", "got 2"},
     {"{\"schedule\": {\"kind\": 3}}", 1, "schedule.kind", "expected one of \"constant\""},
     /* Each key valid, together wrong. */
@@ -233,7 +240,7 @@ static void test_wrong_types_of_every_key(void **state)
     static const char *const wrong_for_all[] = {"null",  "{}",     "[[1]]",
                                                 "1e300", "-1e300", "[true, true, true]"};
     struct dt_config config;
-    char text[8192], long_string[4000];
+    char text[8192], long_string[4000], where[128];
     (void)state;
     memset(long_string, 'x', sizeof(long_string) - 1);
     long_string[0] = long_string[sizeof(long_string) - 2] = '"';
@@ -241,8 +248,10 @@ static void test_wrong_types_of_every_key(void **state)
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
         const char *path = dt_keys[i].path, *key = strchr(path, '.') + 1;
         for (size_t j = 0; j < DT_COUNT(wrong_for_all); j++) {
+            bool is_row = dt_keys[i].type == DT_KEY_TABLE && wrong_for_all[j][0] == '[';
+            snprintf(where, sizeof(where), "%s%s", path, is_row ? "[0]" : "");
             write_key(text, sizeof(text), path, key, wrong_for_all[j]);
-            check(text, load_text(&config, text), 2, path, "expected ");
+            check(text, load_text(&config, text), 2, where, "expected ");
         }
         write_key(text, sizeof(text), path, key, long_string);
         check(text, load_text(&config, text), 2, path, "expected ");

@@ -81,6 +81,10 @@ static void change(const struct dt_key *key, struct dt_config *config)
         text[0] = text[0] == 'x' ? 'y' : 'x';
         text[1] = key->type == DT_KEY_NAMES ? '\n' : '\0';
         text[2] = '\0';
+    } else if (key->type == DT_KEY_TABLE) {
+        int n_rows;
+        dt_key_table(key, config, &n_rows)[1] = key->columns[1].max;
+        *(int *)((char *)config + key->count_offset) = 1;
     } else if (key->type == DT_KEY_LIST) {
         double items[DT_MAX_CLASS_WEIGHTS] = {2};
         int n = 0;

@@ -80,7 +80,8 @@ static void test_every_kind_of_key(void **state)
         "\"mean\": [0, 1, 0.25], \"std\": [1, 0.5, 1e-3], \"//\": \"x\", \"augment\": \"cifar\"},\n"
         "\"train\": {\"max_steps\": 9007199254740992, \"seed\": 9007199254740992, "
         "\"precision\": \"fp16\", \"global_batch_size\": 2e2, \"label_smoothing\": 0.1, "
-        "\"class_weights\": [0.5, 2]},\n"
+        "\"class_weights\": [0.5, 2], \"stages\": [{\"epoch\": 2, \"batch\": 8}, {\"// x\": 1, "
+        "\"image_size\": 16, \"epoch\": 4}]},\n"
         "\"schedule\": {\"kind\": \"cosine\", \"lr_scaling\": \"none\", \"milestones\": [0.5], "
         "\"lr\": 1000},\n"
         "\"device\": {\"kind\": \"cuda\", \"threads\": 7}, \"comm\": {\"backend\": \"nccl\"}}");
@@ -97,6 +98,10 @@ static void test_every_kind_of_key(void **state)
     assert_int_equal(c.train.seed, UINT64_C(9007199254740992));
     assert_int_equal(c.train.precision, DT_PRECISION_FP16);
     assert_int_equal(c.train.global_batch_size, 200);
+    assert_true(c.train.n_stages == 2 && c.train.stages[0].epoch == 2 &&
+                c.train.stages[0].image_size == 0 && c.train.stages[0].batch == 8);
+    assert_true(c.train.stages[1].epoch == 4 && c.train.stages[1].image_size == 16 &&
+                c.train.stages[1].batch == 0);
     assert_true(c.train.n_class_weights == 2 && c.train.class_weights[1] == 2);
     assert_int_equal(c.schedule.kind, DT_SCHEDULE_COSINE);
     assert_int_equal(c.schedule.lr_scaling, DT_LR_SCALING_NONE);
@@ -343,6 +348,8 @@ static bool other_value(char *out, size_t bytes, const struct dt_json *rule, int
     const struct dt_json *items = dt_json_get(rule, "items");
     if (items && strcmp(dt_json_get(items, "type")->string, "number") == 0)
         return i == 0 && snprintf(out, bytes, "[0.25, 0.5, 0.75]") > 0;
+    if (items && strcmp(dt_json_get(items, "type")->string, "object") == 0)
+        return i == 0 && snprintf(out, bytes, "[{\"epoch\": 0, \"batch\": 8}, {\"epoch\": 2}]") > 0;
     names = dt_json_get(items, "enum");
     if (items)
         return i == 0 &&

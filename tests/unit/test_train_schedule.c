@@ -170,6 +170,35 @@ static void test_plateau(void **state)
     assert_true(at.plateau.best == 52 && at.plateau.waits == 0 && at.plateau.factor == 1);
 }
 
+/* 1024 images: 2 epochs of 8 steps, 3 of 4, 5 of 16; the learning rate follows the batch. */
+static void test_stages(void **state)
+{
+    struct dt_config config = base(DT_SCHEDULE_STEP);
+    struct dt_schedule s;
+    (void)state;
+    config.train.n_stages = 3;
+    config.train.stages[0] = (struct dt_train_stage){.epoch = 2, .batch = 256};
+    config.train.stages[1] = (struct dt_train_stage){.epoch = 5, .image_size = 64, .batch = 64};
+    config.train.stages[2] = (struct dt_train_stage){.epoch = 10}; /* never */
+    dt_schedule_init(&s, &config, 128, 1024 + 60);
+    assert_true(s.n_parts == 3 && s.total_steps == 16 + 12 + 80);
+    assert_true(s.warmup_steps == 8 && s.milestones[0] == 16 + 4 && s.milestones[1] == 28 + 24);
+    assert_true(dt_schedule_lr(&s, 8) == 0.05 && dt_schedule_lr(&s, 15) == 0.05);
+    assert_true(dt_schedule_lr(&s, 16) == 0.1 && fabs(dt_schedule_lr(&s, 20) - 0.01) < 1e-15);
+    assert_true(fabs(dt_schedule_lr(&s, 28) - 0.0025) < 1e-15);
+    assert_true(fabs(dt_schedule_lr(&s, 107) - 0.00025) < 1e-15);
+    assert_true(dt_schedule_epochs(&s, 15) == 1.875 && dt_schedule_epochs(&s, 16) == 2);
+    assert_true(dt_schedule_epochs(&s, 28 + 24) == 6.5);
+    assert_true(dt_schedule_images(&s, 0, 108) == 10 * 1024);
+    assert_true(dt_schedule_images(&s, 15, 17) == 128 + 256);
+    assert_true(dt_schedule_pixels(&s, 27, 29) == 256 * 224 * 224 + 64 * 64 * 64);
+    config.schedule.kind = DT_SCHEDULE_EXPONENTIAL;
+    dt_schedule_init(&s, &config, 128, 1024 + 60);
+    assert_true(fabs(dt_schedule_lr(&s, 8) - 0.05) < 1e-15); /* epoch 1, after the warm-up */
+    assert_true(fabs(dt_schedule_lr(&s, 16) - 0.01) < 1e-15);
+    assert_true(fabs(dt_schedule_lr(&s, 20) - 0.001) < 1e-15);
+}
+
 static void test_text(void **state)
 {
     struct dt_config config = base(DT_SCHEDULE_STEP);
@@ -212,6 +241,7 @@ int main(void)
         cmocka_unit_test(test_units_and_edges),
         cmocka_unit_test(test_max_steps_changes_nothing),
         cmocka_unit_test(test_plateau),
+        cmocka_unit_test(test_stages),
         cmocka_unit_test(test_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
