@@ -129,11 +129,11 @@ dt_status dt_checkpoint_classes(char **classes, const char *path);
  * configurations. */
 dt_status dt_checkpoint_match(const struct dt_checkpoint *saved,
                               const struct dt_checkpoint *current, const char *path);
-/* Loads parameters, running statistics, the optimizer's states and, if the plan has them, the
- * moving averages from the verified checkpoint folder `path`; without averages there, they begin as
- * copies, with a warning. DT_ERR_CONFIG or DT_ERR_DATA if names or shapes differ from the plan's.
+/* Loads parameters, running statistics, the optimizer's states if wanted and, if the plan has them,
+ * the moving averages from the verified checkpoint folder `path`; without averages there, they begin
+ * as copies, with a warning. DT_ERR_CONFIG or DT_ERR_DATA if names or shapes differ from the plan's.
  */
-dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path);
+dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path, bool with_states);
 
 /* --- Text of state.json: state.c --- */
 

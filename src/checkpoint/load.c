@@ -71,7 +71,7 @@ static dt_status load_averages(struct dt_plan *plan, const char *path, const cha
     return dt_plan_start_ema(plan);
 }
 
-dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path)
+dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path, bool with_states)
 {
     char file[DT_PATH_MAX];
     struct dt_st_reader *reader = NULL;
@@ -82,6 +82,8 @@ dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path)
     if (dt_plan_has_ema(plan))
         DT_TRY(load_averages(plan, path, file));
     DT_TRY(dt_weights_load(plan, file, NULL, false, NULL));
+    if (!with_states)
+        return DT_OK;
     DT_TRY(dt_file_path(file, "%s/%s", path, DT_OPTIM_FILE));
     DT_TRY_OUT(DT_NEW(values, dt_graph_largest(g, DT_PARAM)));
     DT_TRY_OUT(dt_st_open(&reader, file));

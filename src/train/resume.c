@@ -207,6 +207,10 @@ static dt_status check_config(struct dt_resume *resume, struct dt_session *s)
             resume->path, refused);
     if (refused[0])
         dt_log(DT_LOG_WARNING, "continuing as a different run: %s", one_line(refused));
+    resume->new_optimizer = saved.optim.name != s->config->optim.name;
+    if (resume->new_optimizer)
+        dt_log(DT_LOG_WARNING, "optim.name has changed: momentum and all other states of the "
+                               "optimizer start at 0");
     if (inexact[0])
         dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", one_line(inexact));
     const struct dt_checkpoint *state = &resume->state;
@@ -267,9 +271,10 @@ static dt_status load_state(struct dt_session *s, const struct dt_resume *resume
 {
     if (s->rank != 0)
         return DT_OK;
+    if (!resume->found || resume->new_optimizer)
+        DT_TRY(dt_plan_init_params(s->plan, s->config->train.seed));
     if (resume->found)
-        return dt_checkpoint_load(s->plan, resume->path);
-    DT_TRY(dt_plan_init_params(s->plan, s->config->train.seed));
+        return dt_checkpoint_load(s->plan, resume->path, !resume->new_optimizer);
     DT_TRY(dt_resume_initial_weights(s));
     return dt_plan_start_ema(s->plan);
 }
@@ -375,6 +380,8 @@ dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *re
             DT_TRY(
                 dt_comm_agree(s->comm, dt_checkpoint_match(&resume->state, state, resume->path)));
         adopt(state, &resume->state, s);
+        if (resume->new_optimizer)
+            state->n_updates = 0;
     }
     if (state->plateau.factor > 0)
         s->schedule.plateau = state->plateau.factor;

@@ -8,6 +8,7 @@
 struct dt_resume {
     bool found, is_own; /* is_own: it is in this run's folder */
     bool may_differ;    /* --allow-config-change */
+    bool new_optimizer; /* another one than the checkpoint's, whose states mean something else */
     struct dt_checkpoint state;
     char path[DT_PATH_MAX]; /* the checkpoint folder, verified */
 };

@@ -2,6 +2,7 @@
 one rank with the micro-batches of two."""
 
 import hashlib
+import json
 import os
 import sys
 
@@ -54,8 +55,24 @@ def train_with_breaks(rig, name, sets):
     return state_of(out)
 
 
+def change_optimizer(rig):
+    """Refused by the key's name; if it is allowed, the states and the number of updates start at 0."""
+    out = rig.folder("changed")
+    rig.finish(1, out, sets={**COMMON, "train.max_steps": 4})
+    for name, steps in ("adamw", 6), ("sgd", 9):
+        sets = {**COMMON, "optim.name": name, "train.max_steps": steps}
+        refused = rig.start(1, out, sets=sets)
+        rig.check(refused.wait() == 78 and "optim.name: was" in refused.text(), refused.text())
+        allowed = rig.finish(1, out, sets=sets, options=["--allow-config-change"]).text()
+        rig.check("states of the optimizer start at 0" in allowed, allowed)
+        with open(os.path.join(out, "checkpoints", "latest", "state.json"), encoding="utf-8") as file:
+            updates = json.load(file)["updates"]
+        rig.check(updates == {"adamw": 2, "sgd": 3}[name], f"{updates} updates by {name}")
+
+
 def campaign(rig):
     results = {}
+    change_optimizer(rig)
     for name, row in RECIPES.items():
         row = dict(row)
         ranks_differ = row.pop(RANKS_DIFFER, False)

@@ -83,7 +83,7 @@ static void expect_refused(struct campaign *c, const char *what)
         fail_msg("%s: %s was taken", what, found[0] ? found : "none");
     if (c->is_long || c->n_cases % 16 == 0) {
         rig_visit(c->rig, -1, false);
-        ok(dt_checkpoint_load(c->rig->plan, found));
+        ok(dt_checkpoint_load(c->rig->plan, found, true));
         rig_visit(c->rig, (float)steps[BEFORE], true);
         c->n_loaded++;
     }

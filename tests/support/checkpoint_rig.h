@@ -59,8 +59,10 @@ static inline int rig_setup(void **state)
 {
     struct rig *r = calloc(1, sizeof *r);
     struct dt_device_options device = {.threads = 1, .deterministic = true, .seed = 1};
-    struct dt_plan_options options = {
-        .bucket_bytes = 1 << 20, .last_bucket_bytes = 1 << 20, .n_ranks = 1};
+    struct dt_plan_options options = {.bucket_bytes = 1 << 20,
+                                      .last_bucket_bytes = 1 << 20,
+                                      .n_ranks = 1,
+                                      .optim = DT_OPTIM_ADAMW};
     char parent[64]; /* in memory if possible, because of thousands of fsyncs */
     snprintf(parent, sizeof parent, "%s/dtrain-test-XXXXXX",
              access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
@@ -130,13 +132,13 @@ static inline void rig_visit(struct rig *r, float first, bool compare)
         size_t n = dt_tensor_elements(tensor);
         if (tensor->role != DT_PARAM && tensor->role != DT_STAT)
             continue;
-        for (int pass = 0; pass < (tensor->role == DT_PARAM ? 2 : 1); pass++) {
-            enum dt_arena arena = tensor->role == DT_STAT ? DT_ARENA_STATS
-                                  : pass == 1             ? DT_ARENA_MOMENTUM
-                                                          : DT_ARENA_PARAMS;
+        for (int pass = 0; pass < (tensor->role == DT_PARAM ? 3 : 1); pass++) {
+            static const enum dt_arena arenas[] = {DT_ARENA_PARAMS, DT_ARENA_MOMENTUM,
+                                                   DT_ARENA_SQUARE};
+            enum dt_arena arena = tensor->role == DT_STAT ? DT_ARENA_STATS : arenas[pass];
             assert_true(n <= MAX);
             for (size_t i = 0; i < n; i++)
-                values[i] = first + (float)t * 1000 + (float)pass * 500 + (float)i / 16;
+                values[i] = first + (float)t * 1000 + (float)pass * 300 + (float)i / 16;
             if (!compare) {
                 ok(dt_plan_set(r->plan, arena, t, values));
                 continue;
@@ -193,7 +195,7 @@ static inline void rig_check(struct rig *r, const char *path, int64_t step)
     ok(dt_checkpoint_verify(&found, path));
     assert_int_equal(found.step, step);
     rig_visit(r, -1, false);
-    ok(dt_checkpoint_load(r->plan, path));
+    ok(dt_checkpoint_load(r->plan, path, true));
     rig_visit(r, (float)step, true);
 }
 

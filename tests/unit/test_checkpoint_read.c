@@ -308,31 +308,39 @@ static void test_state_and_manifest(void **state)
     expect_bad(path, "but the folder is named step 21");
 }
 
-/* The momentum of other parameters, confirmed by the manifest. */
-static void test_momentum_of_others(void **state)
+/* The states of other parameters, confirmed by the manifest. */
+static void test_states_of_others(void **state)
 {
-    static const char *const changes[][2] = {{"momentum.fc.bias", "momentum.fc.bijs"},
-                                             {"momentum.fc.bias", "momentun.fc.bias"},
-                                             {"[5,3,3,3]", "[3,5,3,3]"}};
+    static const struct {
+        const char *from, *to;
+        int tensor; /* to rename in the manifest, -1: none */
+        const char *state;
+    } changes[] = {{"momentum.fc.bias", "momentum.fc.bijs", 4, "momentum"},
+                   {"momentum.fc.bias", "momentun.fc.bias", 4, "momentum"},
+                   {"square.fc.bias", "square.fc.bijs", 9, "square"},
+                   {"[5,3,3,3]", "[3,5,3,3]", -1, "momentum"}};
     struct rig *r = *state;
     for (size_t i = 0; i < DT_COUNT(changes); i++) {
         struct dt_manifest m;
-        char path[DT_PATH_MAX], *text;
+        char path[DT_PATH_MAX], expected[64], *text;
         size_t bytes;
         ok(rig_save(r, path, 20 + (int64_t)i));
         load_text(&text, &bytes, path, "optim.safetensors");
-        char *at = memmem(text, bytes, changes[i][0], strlen(changes[i][0]));
+        char *at = memmem(text, bytes, changes[i].from, strlen(changes[i].from));
         assert_non_null(at);
-        memcpy(at, changes[i][1], strlen(changes[i][1]));
+        memcpy(at, changes[i].to, strlen(changes[i].to));
         replace(path, 1, text, bytes);
         free(text);
-        if (i < 2) {
+        if (changes[i].tensor >= 0) {
             ok(dt_manifest_load(&m, path));
-            snprintf(m.files[1].tensors[4].name, DT_ST_NAME_MAX, "%s", changes[i][1]);
+            snprintf(m.files[1].tensors[changes[i].tensor].name, DT_ST_NAME_MAX, "%s",
+                     changes[i].to);
             print_manifest(&m, path);
             dt_manifest_reset(&m);
         }
-        expect_bad(path, "optim.safetensors does not hold the momentum of ");
+        snprintf(expected, sizeof expected, "optim.safetensors does not hold the %s of ",
+                 changes[i].state);
+        expect_bad(path, expected);
     }
 }
 
@@ -504,7 +512,7 @@ int main(void)
         RIG_TEST(test_names_in_the_manifest),
         RIG_TEST(test_tensors_in_the_manifest),
         RIG_TEST(test_state_and_manifest),
-        RIG_TEST(test_momentum_of_others),
+        RIG_TEST(test_states_of_others),
         RIG_TEST(test_state_is_strict),
         RIG_TEST(test_config),
         cmocka_unit_test(test_match),

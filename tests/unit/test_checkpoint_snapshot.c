@@ -12,7 +12,7 @@
 static const struct {
     const char *name;
     int n_dims, elements; /* 0 dims = a counter */
-} contents[2][8] = {
+} contents[2][10] = {
     {{"conv1.weight", 4, 135},
      {"bn1.weight", 1, 5},
      {"bn1.bias", 1, 5},
@@ -25,9 +25,14 @@ static const struct {
      {"momentum.bn1.weight", 1, 5},
      {"momentum.bn1.bias", 1, 5},
      {"momentum.fc.weight", 2, 15},
-     {"momentum.fc.bias", 1, 3}},
+     {"momentum.fc.bias", 1, 3},
+     {"square.conv1.weight", 4, 135},
+     {"square.bn1.weight", 1, 5},
+     {"square.bn1.bias", 1, 5},
+     {"square.fc.weight", 2, 15},
+     {"square.fc.bias", 1, 3}},
 };
-static const int n_tensors[2] = {8, 5};
+static const int n_tensors[2] = {8, 10};
 
 static void test_contents(void **state)
 {

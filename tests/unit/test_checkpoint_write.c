@@ -138,7 +138,7 @@ static void test_tensors(void **state)
     dt_st_close(reader);
     ok(dt_manifest_load(&m, path));
     assert_int_equal(m.files[0].n_tensors, 8);
-    assert_int_equal(m.files[1].n_tensors, 5);
+    assert_int_equal(m.files[1].n_tensors, 10);
     assert_int_equal(m.files[2].n_tensors, 0);
     assert_string_equal(m.files[0].tensors[7].name, "fc.bias");
     assert_true(m.files[0].tensors[7].hash == XXH3_64bits(bias, sizeof bias));
