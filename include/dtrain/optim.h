@@ -183,6 +183,18 @@ DT_OPTIM_FUNCTION float dt_optim_direction(enum dt_optim optim, float w, float g
     return 0;
 }
 
+static inline const char *dt_optim_name(enum dt_optim optim)
+{
+    switch (optim) {
+#define DT_OPTIM_CASE(NAME, name, ...) \
+    case DT_OPTIM_##NAME:              \
+        return #name;
+        DT_OPTIM_LIST(DT_OPTIM_CASE)
+#undef DT_OPTIM_CASE
+    }
+    return "";
+}
+
 DT_OPTIM_FUNCTION bool dt_optim_has_square(enum dt_optim optim)
 {
     switch (optim) {

@@ -14,7 +14,8 @@ static const char *const settings[][2] = {
     {"model", "dropout"},      {"data", "augment"},
     {"data", "mixup"},         {"data", "cutmix"},
     {"train", "epochs"},       {"train", "precision"},
-    {"train", "seed"},         {"optim", "momentum"},
+    {"train", "seed"},         {"optim", "name"},
+    {"optim", "momentum"},     {"optim", "trust_coefficient"},
     {"optim", "weight_decay"}, {"train", "label_smoothing"},
     {"schedule", "kind"},      {"schedule", "warmup_epochs"},
 };

@@ -75,15 +75,45 @@ static dt_status put_lines(struct mlperf *m, int64_t time_ms, const struct dt_fi
 
 /* --- Events --- */
 
+/* opt_name, and the keys that begin with it; other optimizers than sgd and lars have theirs in the
+ * same way. */
+static dt_status put_optimizer(struct mlperf *m, double lr, double steps_per_epoch)
+{
+    const struct dt_config *c = m->config;
+    const char *name = dt_optim_name(c->optim.name);
+    const bool is_lars = c->optim.name == DT_OPTIM_LARS;
+    const double warmup_epochs =
+        c->schedule.warmup_epochs + (double)c->schedule.warmup_steps / steps_per_epoch;
+    const struct {
+        const char *key;
+        double value;
+    } rows[] = {
+        {"opt_base_learning_rate", lr},
+        {"opt_end_learning_rate", c->schedule.min_lr * (lr / c->schedule.lr)},
+        {"opt_learning_rate_decay_poly_power", c->schedule.power},
+        {"opt_learning_rate_decay_steps",
+         round((c->train.epochs - warmup_epochs) * steps_per_epoch)},
+        {"opt_weight_decay", c->optim.weight_decay},
+        {"opt_momentum", c->optim.momentum},
+        {"opt_learning_rate_warmup_epochs", warmup_epochs},
+        {"epsilon", (double)dt_config_optim(c).eps},
+    };
+    DT_TRY(put_line(m, now_ms(), (struct dt_field)DT_TEXT("opt_name", name), NULL, 0));
+    for (size_t i = 0; i < DT_COUNT(rows) - !is_lars; i++) {
+        char key[64];
+        const bool is_plain = i == 6 && !is_lars;
+        snprintf(key, sizeof key, "%s%s%s", is_plain ? "" : name, is_plain ? "" : "_", rows[i].key);
+        DT_TRY(put_line(m, now_ms(), (struct dt_field)DT_NUM(key, rows[i].value), NULL, 0));
+    }
+    return DT_OK;
+}
+
 /* Once, although a run may start several times. */
 static dt_status on_run_start(struct mlperf *m, const struct dt_field *fields, int n_fields)
 {
     enum { IMAGENET_IMAGES = 1281167 }; /* other data cannot be of the closed division */
     const struct dt_config *c = m->config;
 #define VALUE(key) dt_field_number(fields, n_fields, key)
-    const double lr = VALUE("lr"), steps_per_epoch = VALUE("steps_per_epoch");
-    const double warmup_epochs =
-        c->schedule.warmup_epochs + (double)c->schedule.warmup_steps / steps_per_epoch;
     const struct dt_field head[] = {
         DT_TEXT("submission_benchmark", "resnet"),
         DT_TEXT("submission_division",
@@ -97,26 +127,18 @@ static dt_status on_run_start(struct mlperf *m, const struct dt_field *fields, i
     const struct dt_field settings[] = {
         DT_NUM("global_batch_size", VALUE("global_batch_size")),
         DT_NUM("gradient_accumulation_steps", VALUE("passes")),
-        DT_TEXT("opt_name", "sgd"),
-        DT_NUM("sgd_opt_base_learning_rate", lr),
-        DT_NUM("sgd_opt_end_learning_rate", c->schedule.min_lr * (lr / c->schedule.lr)),
-        DT_NUM("sgd_opt_learning_rate_decay_poly_power", c->schedule.power),
-        DT_NUM("sgd_opt_learning_rate_decay_steps",
-               round((c->train.epochs - warmup_epochs) * steps_per_epoch)),
-        DT_NUM("sgd_opt_weight_decay", c->optim.weight_decay),
-        DT_NUM("sgd_opt_momentum", c->optim.momentum),
         DT_NUM("model_bn_span", VALUE("micro_batch_size")),
-        DT_NUM("opt_learning_rate_warmup_epochs", warmup_epochs),
         DT_NUM("seed", (double)c->train.seed),
         DT_NUM("train_samples", VALUE("train_images")),
         DT_NUM("eval_samples", VALUE("val_images")),
         INTERVAL("init_stop"),
         INTERVAL("run_start"),
     };
-#undef VALUE
     if (m->is_started)
         return DT_OK;
     DT_TRY(put_lines(m, m->mark_ms, head, DT_COUNT(head)));
+    DT_TRY(put_optimizer(m, VALUE("lr"), VALUE("steps_per_epoch")));
+#undef VALUE
     return put_lines(m, now_ms(), settings, DT_COUNT(settings));
 }
 

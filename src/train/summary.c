@@ -131,6 +131,37 @@ static void print_stages(struct dt_text *line, const struct dt_session *s,
     }
 }
 
+/* With the numbers that the optimizer uses, its own where the keys are 0. */
+static void add_optimizer(struct dt_text *line, const struct dt_config *config)
+{
+    const enum dt_optim optim = config->optim.name;
+    const struct dt_optim_options o = dt_config_optim(config);
+    const bool is_lars = dt_optim_trust(optim) == DT_TRUST_GRADIENT;
+    dt_text_add(line, "%s, %s %g", dt_optim_name(optim),
+                o.nesterov ? "Nesterov momentum" : "momentum", o.momentum);
+    if (dt_optim_has_square(optim))
+        dt_text_add(line, ", beta2 %g", o.beta2);
+    if (is_lars)
+        dt_text_add(line, ", trust coefficient %g", (double)o.trust);
+    if (dt_optim_has_square(optim) || is_lars)
+        dt_text_add(line, ", epsilon %g", (double)o.eps);
+    dt_text_add(line, ", weight decay %g%s", (double)o.weight_decay,
+                o.weight_decay == 0             ? ""
+                : config->optim.decay_norm_bias ? " on all parameters"
+                                                : " except on batch norm and bias");
+    if (o.clip_norm > 0)
+        dt_text_add(line, ", norm of the gradients at most %g", (double)o.clip_norm);
+    if (o.clip_value > 0)
+        dt_text_add(line, ", gradients at most %g", (double)o.clip_value);
+}
+
+static void print_optimizer(struct dt_text *line, const struct dt_session *s,
+                            const struct dt_summary *summary)
+{
+    (void)summary;
+    add_optimizer(line, s->config);
+}
+
 static void print_memory(struct dt_text *line, const struct dt_session *s,
                          const struct dt_summary *summary)
 {
@@ -232,6 +263,7 @@ void dt_summary_print(const struct dt_session *s, const struct dt_summary *summa
         {"data", print_data},
         {"schedule", print_schedule},
         {"stages", print_stages},
+        {"optimizer", print_optimizer},
         {"memory", print_memory},
         {"checkpoints", print_checkpoints},
         {"limits", print_limits},
@@ -296,8 +328,9 @@ static void print_stage_lines(const struct dt_session *s, FILE *out)
 
 void dt_session_print(const struct dt_session *s, FILE *out)
 {
-    char device[256], frozen[128], classes[512];
+    char device[256], frozen[128], classes[512], optimizer[256];
     struct dt_text text = dt_text_in(classes, sizeof classes);
+    struct dt_text optimizer_text = dt_text_in(optimizer, sizeof optimizer);
     add_classes(&text, s);
     fprintf(out, "%s, images of %d x %d, %s\n", s->model->name, s->config->model.image_size,
             s->config->model.image_size, classes);
@@ -305,6 +338,8 @@ void dt_session_print(const struct dt_session *s, FILE *out)
             s->global_batch_size, s->n_ranks, s->n_passes, s->micro_batch_size);
     s->backend->describe(s->device, device, sizeof device);
     fprintf(out, "device %s\n", device);
+    add_optimizer(&optimizer_text, s->config);
+    fprintf(out, "optimizer %s\n", optimizer);
     if (s->weights[0])
         fprintf(out, "weights: %s\n", s->weights);
     dt_freeze_describe(frozen, sizeof frozen, s->graph, s->config->optim.unfreeze_epoch);

@@ -22,6 +22,7 @@ has "^train: "
 has "^eval: .* batch 8"
 has "^tiny, images of 32 x 32, 10 classes"
 has "100 training images, 8 steps per epoch, 20 steps in all"
+has "^optimizer sgd, momentum 0.9, weight decay 0.0001 except on batch norm and bias$"
 [ ! -e "$work/run" ] || fail "a dry run created the run folder"
 
 # Without the data only the number of steps is missing, and the memory is the same.
@@ -33,6 +34,10 @@ has "steps per epoch, learning rates and classes: unknown without data.train"
 dry 66 --dry-run --set data.val="$work/nowhere"
 has "100 training images"
 grep -A 8 "^memory" "$work/plan" | cmp - "$work/memory" || fail "the memory differs"
+
+# The optimizer's own numbers are shown.
+dry 0 --dry-run --set optim.name=lamb --set optim.clip_norm=1
+has "^optimizer lamb, momentum 0.9, beta2 0.999, epsilon 1e-06, weight .*, norm of the gradients at most 1$"
 
 # Without validation data the evaluation is omitted.
 dry 0 --dry-run=plan --set data.val=

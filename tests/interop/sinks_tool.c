@@ -1,9 +1,9 @@
 /* Sends the events of a run of 40 steps in 4 epochs, as if it trained on ImageNet, to all sinks:
  *
- *     sinks_tool FOLDER LAST [RESUMED]
+ *     sinks_tool FOLDER LAST [RESUMED [SETTING]]
  *
  * ends by SIGKILL after step LAST, or in good order after step 40. RESUMED is the step of the
- * checkpoint that it resumes from. The loss of a step is 100 / step. */
+ * checkpoint that it resumes from, -1: none. The loss of a step is 100 / step. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -78,7 +78,8 @@ int main(int argc, char **argv)
         "schedule.lr=0.256",
         "schedule.min_lr=0.0001",
         "train.epochs=4",
-        "schedule.warmup_epochs=2"};
+        "schedule.warmup_epochs=2",
+        argc > 4 ? argv[4] : "optim.name=sgd"};
     if (argc < 3 || dt_config_load(&config, NULL, sets, DT_COUNT(sets)) != DT_OK)
         return 1;
     const int64_t last = strtoll(argv[2], NULL, 10),

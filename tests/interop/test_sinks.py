@@ -89,14 +89,18 @@ def check_prometheus(run, n_warnings):
 
 
 ONCE = """submission_benchmark submission_division submission_org submission_platform submission_status
-    global_batch_size gradient_accumulation_steps opt_name sgd_opt_base_learning_rate
-    sgd_opt_end_learning_rate sgd_opt_learning_rate_decay_poly_power
-    sgd_opt_learning_rate_decay_steps sgd_opt_weight_decay sgd_opt_momentum model_bn_span
-    opt_learning_rate_warmup_epochs train_samples eval_samples init_start init_stop run_start
-    run_stop""".split()
+    global_batch_size gradient_accumulation_steps opt_name OPT_opt_base_learning_rate
+    OPT_opt_end_learning_rate OPT_opt_learning_rate_decay_poly_power
+    OPT_opt_learning_rate_decay_steps OPT_opt_weight_decay OPT_opt_momentum model_bn_span
+    train_samples eval_samples init_start init_stop run_start
+    run_stop"""
+OF_OPTIMIZER = {
+    "sgd": ["opt_learning_rate_warmup_epochs"],
+    "lars": ["lars_opt_learning_rate_warmup_epochs", "lars_epsilon"],
+}
 
 
-def check_mlperf(run):
+def check_mlperf(run, optimizer="sgd"):
     """The rules of the compliance checker, rule set 4.0.0, closed division."""
     lines = read(run, LOG).splitlines()
     assert all(line.startswith(":::MLLOG ") for line in lines)
@@ -108,7 +112,9 @@ def check_mlperf(run):
         kind = kinds.get(line["key"].rsplit("_", 1)[-1], "POINT_IN_TIME")
         assert line["event_type"] == kind and {"file", "lineno"} <= set(line["metadata"]), line
     keys, values = [line["key"] for line in lines], {line["key"]: line["value"] for line in lines}
-    assert all(keys.count(key) == 1 for key in ONCE), [key for key in ONCE if keys.count(key) != 1]
+    once = ONCE.replace("OPT", optimizer).split() + OF_OPTIMIZER[optimizer]
+    assert all(keys.count(key) == 1 for key in once), [key for key in once if keys.count(key) != 1]
+    assert values["opt_name"] == optimizer
     times = [line["time_ms"] for line in lines]
     assert times == sorted(times)
     assert keys[-1] == "run_stop" and lines[-1]["metadata"]["status"] == "success"
@@ -118,8 +124,8 @@ def check_mlperf(run):
     evals = [line for line in lines if line["key"] == "eval_accuracy"]
     assert [line["metadata"]["epoch_num"] for line in evals] == [1, 2, 3, 4]
     assert [line["value"] for line in evals] == [0.64, 0.68, 0.72, 0.76]
-    assert values["sgd_opt_end_learning_rate"] == 0.0001 and values["cache_clear"] is True
-    assert (values["sgd_opt_base_learning_rate"] / 0.001).is_integer()
+    assert values[f"{optimizer}_opt_end_learning_rate"] == 0.0001 and values["cache_clear"] is True
+    assert (values[f"{optimizer}_opt_base_learning_rate"] / 0.001).is_integer()
     if "mlperf_logging" not in MISSING:
         checker = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--usage", "training"]
         done = subprocess.run(
@@ -155,4 +161,7 @@ with tempfile.TemporaryDirectory() as folder:
     os.truncate(os.path.join(name, LOG), 1000)  # killed while it wrote the head
     assert tool(name, 40, 0) == 0
     check_mlperf(name)
+    shutil.rmtree(name)
+    assert tool(name, 40, -1, "optim.name=lars") == 0
+    check_mlperf(name, "lars")
 print(f"all sinks can be read; without {', '.join(MISSING) or 'exception'}")
