@@ -152,6 +152,23 @@ static bool nesterov(const struct dt_config *c, char *what)
     return false;
 }
 
+static bool beta2(const struct dt_config *c, char *what)
+{
+    if (c->optim.beta2 > 0 && !dt_optim_has_square(c->optim.name))
+        WRONG("given, but optim.name \"%s\" keeps no squared gradients",
+              dt_optim_name(c->optim.name));
+    return false;
+}
+
+static bool trust_coefficient(const struct dt_config *c, char *what)
+{
+    const double unset = dt_key_find("optim.trust_coefficient")->number;
+    if (c->optim.trust_coefficient != unset && c->optim.name != DT_OPTIM_LARS)
+        WRONG("given, but optim.name is \"%s\"; only \"lars\" uses it",
+              dt_optim_name(c->optim.name));
+    return false;
+}
+
 static bool clip_value(const struct dt_config *c, char *what)
 {
     if (c->optim.clip_value > 0 && c->optim.clip_norm > 0)
@@ -273,6 +290,8 @@ static const struct {
     {"train.loss_scale", loss_scale},
     {"eval.weights", eval_weights},
     {"optim.nesterov", nesterov},
+    {"optim.beta2", beta2},
+    {"optim.trust_coefficient", trust_coefficient},
     {"optim.clip_value", clip_value},
     {"optim.unfreeze_epoch", unfreeze_epoch},
     {"schedule.kind", schedule_kind},

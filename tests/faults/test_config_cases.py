@@ -159,6 +159,8 @@ TIED = {
     "early_stop.target": 75,
     "train.deterministic": False,
     "optim.nesterov": False,
+    "optim.beta2": 0,
+    "optim.trust_coefficient": 0.001,
     "optim.clip_value": 0,
     "optim.freeze": [],
     "optim.unfreeze_epoch": 0,

@@ -382,11 +382,15 @@ static void check_key_alone(const char *path, const struct dt_json *rule)
 {
     char set[512], value[256], line[128], *before = NULL, *after = NULL;
     const bool is_split = strcmp(path, "data.val_fraction") == 0; /* only without data.val */
+    const char *optimizer = strcmp(path, "optim.beta2") == 0               ? "optim.name=adam"
+                            : strcmp(path, "optim.trust_coefficient") == 0 ? "optim.name=lars"
+                                                                           : "optim.name=sgd";
     const char *const sets[] = {"data.train=x",
                                 is_split ? "data.val=" : "data.val=x",
                                 "train.precision=fp16",
                                 "optim.freeze=[\"fc\"]",
                                 "schedule.warmup_epochs=0",
+                                optimizer,
                                 set};
     const char *where = "";
     struct dt_config config;
