@@ -3,11 +3,11 @@
 #include "plan/internal.h"
 
 static const char *const kind_name[] = {
-    [DT_ACTION_OP] = "op",         [DT_ACTION_ACCUMULATE] = "accumulate",
-    [DT_ACTION_SYNC] = "sync",     [DT_ACTION_REDUCE] = "reduce",
-    [DT_ACTION_WAIT] = "wait",     [DT_ACTION_CHECK] = "check",
-    [DT_ACTION_CLIP] = "clip",     [DT_ACTION_UPDATE] = "update",
-    [DT_ACTION_EMA] = "ema",       [DT_ACTION_SETTLE] = "settle",
+    [DT_ACTION_OP] = "op",     [DT_ACTION_ACCUMULATE] = "accumulate",
+    [DT_ACTION_SYNC] = "sync", [DT_ACTION_REDUCE] = "reduce",
+    [DT_ACTION_WAIT] = "wait", [DT_ACTION_CHECK] = "check",
+    [DT_ACTION_CLIP] = "clip", [DT_ACTION_UPDATE] = "update",
+    [DT_ACTION_EMA] = "ema",   [DT_ACTION_SETTLE] = "settle",
 };
 static const char *const arena_name[] = {
     [DT_ARENA_PARAMS] = "params", [DT_ARENA_SHADOW] = "shadow",       [DT_ARENA_GRADS] = "grads",
@@ -124,7 +124,8 @@ void dt_plan_print_memory(const struct dt_plan *plan, FILE *out)
 {
     fprintf(out, "memory per rank\n");
     for (int a = 0; a < DT_N_ARENAS; a++)
-        fprintf(out, "  %-10s %10.1f MiB\n", arena_name[a], mib(plan->arena_bytes[a]));
+        if (plan->arena_bytes[a] > 0)
+            fprintf(out, "  %-10s %10.1f MiB\n", arena_name[a], mib(plan->arena_bytes[a]));
     fprintf(out, "  %-10s %10.1f MiB  (work without sharing: %.1f MiB)\n", "all",
             mib(dt_plan_bytes(plan)), mib(plan->sum_bytes));
     fprintf(out, "buckets: %d", plan->n_buckets);

@@ -258,18 +258,12 @@ void dt_summary_print(const struct dt_session *s, const struct dt_summary *summa
         void (*print)(struct dt_text *line, const struct dt_session *s,
                       const struct dt_summary *summary);
     } rows[] = {
-        {"model", print_model},
-        {"device", print_device},
-        {"data", print_data},
-        {"schedule", print_schedule},
-        {"stages", print_stages},
-        {"optimizer", print_optimizer},
-        {"memory", print_memory},
-        {"checkpoints", print_checkpoints},
-        {"limits", print_limits},
-        {"weights", print_weights},
-        {"frozen", print_frozen},
-        {"start", print_start},
+        {"model", print_model},   {"device", print_device},
+        {"data", print_data},     {"schedule", print_schedule},
+        {"stages", print_stages}, {"optimizer", print_optimizer},
+        {"memory", print_memory}, {"checkpoints", print_checkpoints},
+        {"limits", print_limits}, {"weights", print_weights},
+        {"frozen", print_frozen}, {"start", print_start},
     };
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         char text[DT_WEIGHTS_TEXT];
@@ -326,20 +320,48 @@ static void print_stage_lines(const struct dt_session *s, FILE *out)
     }
 }
 
+/* What a paper's table of the recipe lists beside optimizer and schedule. */
+static void print_regularisation(const struct dt_config *c, FILE *out)
+{
+    const struct {
+        const char *name;
+        double value;
+    } rows[] = {
+        {"label smoothing", c->train.label_smoothing},
+        {"mixup", c->data.mixup},
+        {"CutMix", c->data.cutmix},
+        {"random erasing", c->data.random_erasing},
+        {"colour jitter", c->data.color_jitter},
+        {"moving average of the weights", c->train.ema_decay},
+    };
+    const char *separator = "regularisation ";
+    for (size_t i = 0; i < DT_COUNT(rows); i++)
+        if (rows[i].value > 0) {
+            fprintf(out, "%s%s %g", separator, rows[i].name, rows[i].value);
+            separator = ", ";
+        }
+    if (separator[0] == ',')
+        fprintf(out, "\n");
+}
+
 void dt_session_print(const struct dt_session *s, FILE *out)
 {
     char device[256], frozen[128], classes[512], optimizer[256];
     struct dt_text text = dt_text_in(classes, sizeof classes);
     struct dt_text optimizer_text = dt_text_in(optimizer, sizeof optimizer);
     add_classes(&text, s);
-    fprintf(out, "%s, images of %d x %d, %s\n", s->model->name, s->config->model.image_size,
-            s->config->model.image_size, classes);
+    const int size = s->config->model.image_size;
+    fprintf(out, "%s, images of %d x %d, ", s->model->name, s->image_size, s->image_size);
+    if (s->image_size != size)
+        fprintf(out, "evaluated at %d x %d, ", size, size);
+    fprintf(out, "%s\n", classes);
     fprintf(out, "global batch %d = %d rank(s) x %d micro-batch(es) x %d images\n",
             s->global_batch_size, s->n_ranks, s->n_passes, s->micro_batch_size);
     s->backend->describe(s->device, device, sizeof device);
     fprintf(out, "device %s\n", device);
     add_optimizer(&optimizer_text, s->config);
     fprintf(out, "optimizer %s\n", optimizer);
+    print_regularisation(s->config, out);
     if (s->weights[0])
         fprintf(out, "weights: %s\n", s->weights);
     dt_freeze_describe(frozen, sizeof frozen, s->graph, s->config->optim.unfreeze_epoch);

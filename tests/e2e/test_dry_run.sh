@@ -39,6 +39,11 @@ grep -A 8 "^memory" "$work/plan" | cmp - "$work/memory" || fail "the memory diff
 dry 0 --dry-run --set optim.name=lamb --set optim.clip_norm=1
 has "^optimizer lamb, momentum 0.9, beta2 0.999, epsilon 1e-06, weight .*, norm of the gradients at most 1$"
 
+# A recipe as a paper's table has it: trained smaller than evaluated.
+dry 0 --dry-run --set 'train.stages=[{"epoch":0,"image_size":24}]' --set train.label_smoothing=0.1 --set data.mixup=0.2
+has "^tiny, images of 24 x 24, evaluated at 32 x 32, 10 classes"
+has "^regularisation label smoothing 0.1, mixup 0.2$"
+
 # Without validation data the evaluation is omitted.
 dry 0 --dry-run=plan --set data.val=
 ! grep -q "^eval: " "$work/plan" || fail "an evaluation without validation data"
