@@ -52,6 +52,19 @@ struct dt_predict_options {
 dt_status dt_predict(struct dt_comm *comm, const struct dt_config *config,
                      const struct dt_predict_options *options);
 
+struct dt_average_options {
+    char *const *paths; /* as dt_eval_options.weights */
+    int n_paths;
+    const char *out;   /* a safetensors file */
+    bool recompute_bn; /* else config is not used */
+    int64_t n_images;  /* training images for that, 0 = an epoch */
+};
+/* dtrain average: the mean of weights. With recompute_bn, batch norm's running statistics become
+ * the mean of those of the batches in forward passes of training, as in PyTorch's update_bn; on any
+ * number of ranks, with the same bits in every run. */
+dt_status dt_average(struct dt_comm *comm, const struct dt_config *config,
+                     const struct dt_average_options *options);
+
 struct dt_bench_options {
     const char *json_path;   /* NULL = no file */
     bool profile;            /* also tables of the time of every op */

@@ -312,6 +312,12 @@ dt_status dt_st_read_f32(struct dt_st_reader *reader, const struct dt_st_tensor 
                          reader->path);
 }
 
+dt_status dt_st_read_i64(struct dt_st_reader *reader, const struct dt_st_tensor *t, void *out)
+{
+    return dt_file_pread(reader->fd, out, (size_t)t->bytes, reader->data_offset + t->offset,
+                         reader->path);
+}
+
 /* --- Writing --- */
 
 static dt_status count_elements(struct dt_st_tensor *t)

@@ -34,6 +34,7 @@ const struct dt_st_tensor *dt_st_find(const struct dt_st_reader *reader, const c
 const char *dt_st_classes(const struct dt_st_reader *reader);
 /* All elements as fp32; DT_ERR_DATA for I64. */
 dt_status dt_st_read_f32(struct dt_st_reader *reader, const struct dt_st_tensor *t, float *out);
+dt_status dt_st_read_i64(struct dt_st_reader *reader, const struct dt_st_tensor *t, void *out);
 
 /* --- Writing --- */
 /* Computes elements, bytes and offset of tensors whose dtype (F32 or I64), dims and name are set.

@@ -18,13 +18,13 @@ struct dt_arguments {
     size_t n_sets;
     double max_time_s;
     int64_t per_shard, images_per_class, size, seed, resize_short, quality, label_offset, threads,
-        top, count;
+        top, count, n_images;
     int64_t decode;      /* -1 = all */
     const char *dry_run; /* NULL = no; "" or "plan" */
     const char *ranks, *link, *local_link, *step_time;
     int64_t ranks_per_node, min_bytes, max_bytes;
     bool allow_config_change, profile, input, allreduce, forward_only, no_comm, skip_bad, per_class,
-        tee, help, version;
+        tee, recompute_bn, help, version;
     char **operands;
     int n_operands;
 };

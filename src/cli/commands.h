@@ -21,6 +21,9 @@
     RANKS(predict, "predict", "RUN IMAGE...",                                                      \
           "Name the most probable classes of images: files, folders, or - for a list on stdin.",   \
           0, "top", "config", "set")                                                               \
+    RANKS(average, "average", "PATH...",                                                           \
+          "Average weights: safetensors files, checkpoints, RUN@best, RUN@latest, RUN@step-N.", 1, \
+          "output", "recompute-bn", "images", "config", "set")                                     \
     RANKS(bench, "bench", "", "Measure images per second of training, or of a part of it.", 0,     \
           "config", "set", "json", "data", "batch-size-per-rank", "forward-only", "no-comm",       \
           "profile", "compare", "tolerance", "trace", "input", "allreduce", "min-bytes",           \

@@ -107,7 +107,12 @@ static const struct dt_option options[] = {
     {"count", DT_OPTION_INTEGER, AT(count), 1, 1024, "N",
      "number of images (default: 32; also -n)"},
     {"output", DT_OPTION_TEXT, AT(output), 0, 0, "FILE",
-     "write this file (default: samples.png or report.html; also -o)"},
+     "write this file (default: samples.png or report.html; average: none; also -o)"},
+    {"recompute-bn", DT_OPTION_FLAG, AT(recompute_bn), 0, 0, NULL,
+     "replace batch norm's running statistics by those of training images (--config, or that of "
+     "the first PATH)"},
+    {"images", DT_OPTION_INTEGER, AT(n_images), 1, INT64_C(1) << 53, "N",
+     "training images for --recompute-bn (default: an epoch)"},
     {"help", DT_OPTION_FLAG, AT(help), 0, 0, NULL, "print this help (also -h)"},
     {"version", DT_OPTION_FLAG, AT(version), 0, 0, NULL, "print the version"},
 };

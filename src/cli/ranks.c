@@ -69,8 +69,9 @@ out:
 static dt_status load_config(struct dt_config *config, struct dt_arguments *args)
 {
     static char model[DT_PATH_MAX], own[DT_PATH_MAX];
-    if (!args->config && args->weights) {
-        DT_TRY(dt_weights_find(model, args->weights));
+    const char *weights = args->recompute_bn ? args->operands[0] : args->weights;
+    if (!args->config && weights) {
+        DT_TRY(dt_weights_find(model, weights));
         DT_TRY(dt_weights_config(own, model));
         args->weights = model;
         args->config = own;
@@ -182,6 +183,19 @@ dt_status dt_cmd_train(struct dt_comm *comm, const struct dt_config *config,
                                        .allow_config_change = args->allow_config_change,
                                        .trace = args->trace};
     return dt_train(comm, config, &options);
+}
+
+dt_status dt_cmd_average(struct dt_comm *comm, const struct dt_config *config,
+                         const struct dt_arguments *args)
+{
+    if (args->n_images > 0 && !args->recompute_bn)
+        DT_FAIL_ALIKE(DT_ERR_USAGE, "--images is for --recompute-bn");
+    struct dt_average_options options = {.paths = args->operands,
+                                         .n_paths = args->n_operands,
+                                         .out = args->output,
+                                         .recompute_bn = args->recompute_bn,
+                                         .n_images = args->n_images};
+    return dt_average(comm, config, &options);
 }
 
 dt_status dt_cmd_eval(struct dt_comm *comm, const struct dt_config *config,

@@ -249,7 +249,7 @@ static dt_status build_graph(struct dt_session *s, const struct dt_session_needs
         if (dt_graph_is_within(s->graph->tensor[t].name, s->model->head))
             s->graph->tensor[t].rate = (float)s->config->optim.head_lr_factor;
     DT_TRY(dt_graph_fuse(s->graph, supports, s));
-    if (needs->train)
+    if (needs->train && !needs->forward_only)
         DT_TRY(dt_graph_differentiate(s->graph));
     return DT_OK;
 }

@@ -61,6 +61,7 @@ struct dt_session_needs {
     bool train, eval;      /* phases: graph, data set, loader */
     bool judge;            /* evaluation: also what eval.metrics does not need, see judging.h */
     bool profile;          /* the plan times every action separately */
+    bool forward_only;     /* training without gradients and updates */
     bool no_comm;          /* every rank trains on its own: no gradient is summed */
     bool input_only;       /* data sets only: no model, device, plan, loaders */
     bool layout_only;      /* plan without memory, no loaders; missing data go to

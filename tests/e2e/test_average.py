@@ -1,0 +1,135 @@
+"""dtrain average: means against NumPy, what is refused, and --recompute-bn against the statistics of
+the same batches in training runs, whose learning rate is almost zero.
+
+    python3 test_average.py BUILD/dtrain
+
+Label: numeric."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import safetensors_np  # noqa: E402
+
+DTRAIN = os.path.abspath(sys.argv[1])
+WORK = tempfile.TemporaryDirectory()
+os.chdir(WORK.name)
+CONFIG = {
+    "model": {"name": "resnet20", "image_size": 32, "num_classes": 10},
+    "data": {"synthetic_train": 24, "synthetic_val": 8, "workers": 1},
+    "train": {"epochs": 1, "global_batch_size": 8, "micro_batch_size": 4, "deterministic": True},
+    "eval": {"batch_size_per_rank": 8},
+    "schedule": {"kind": "constant", "lr": 0.05, "lr_scaling": "none", "warmup_epochs": 0},
+    "checkpoint": {"keep": 9},
+    "device": {"kind": "cpu", "threads": 1},
+}
+with open("config.json", "w", encoding="utf-8") as out:
+    json.dump(CONFIG, out)
+ENV = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+       "OMP_WAIT_POLICY": "passive", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+STATISTICS = ".running_mean", ".running_var"
+
+
+def run(*arguments, ranks=1, code=0):
+    command = [DTRAIN, *arguments]
+    if ranks > 1:
+        command = ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none", *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=ENV, check=False)
+    assert done.returncode == code, (arguments, done.returncode, done.stderr)
+    return done
+
+
+def train(folder, *changes):
+    sets = [word for change in changes for word in ("--set", change)]
+    run("--config", "config.json", "--out", folder, *sets)
+
+
+def content(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def test_mean():
+    train("run", "train.max_steps=2")
+    train("run", "train.max_steps=3")
+    names = ["run@step-2", "run@latest", "run/checkpoints/step-000000002", "run/model.safetensors"]
+    run("average", *names[:3], "-o", "mean.safetensors")
+    files = [f"run/checkpoints/step-{n:09d}/model.safetensors" for n in (2, 3, 2)]
+    parts = [safetensors_np.load(file) for file in files]
+    mean = safetensors_np.load("mean.safetensors")
+    assert list(mean) == list(parts[0])
+    for name, value in mean.items():
+        if value.dtype == np.int64:
+            assert np.array_equal(value, parts[-1][name]), name
+            continue
+        want = np.mean([part[name].astype(np.float64) for part in parts], axis=0)
+        assert np.array_equal(value, want.astype(np.float32)), name
+    run("average", names[3], "-o", "same.safetensors")
+    assert content("same.safetensors") == content("run/model.safetensors")
+    assert json.loads(run("eval", "mean.safetensors", "--config", "config.json").stdout)["images"] == 8
+
+
+def test_refused():
+    train("other", "model.name=tiny", "train.max_steps=1")
+    done = run("average", "run", "other", "-o", "x.safetensors", code=78)
+    assert "cannot be averaged" in done.stderr, done.stderr
+    run("average", "run", "other", code=64)
+    run("average", "run", "-o", "x.safetensors", "--images", "8", code=64)
+    assert not os.path.exists("x.safetensors")
+
+
+def batch_statistics():
+    """Of the three batches of 8, as passes of 4 make them: b = (new - 0.9 old) / 0.1."""
+    sums = {}
+    old = safetensors_np.load("mean.safetensors")
+    for step in range(1, 4):
+        train("still", "model.initial_checkpoint=mean.safetensors", "schedule.lr=1e-12",
+              "train.micro_batch_size=8", "optim.weight_decay=0", f"train.max_steps={step}")
+        new = safetensors_np.load("still/model.safetensors")
+        for name in new:
+            if name.endswith(STATISTICS):
+                batch = (new[name].astype(np.float64) - 0.9 * old[name]) / 0.1
+                sums[name] = sums.get(name, 0) + batch / 3
+        old = new
+    return sums
+
+
+def test_recompute():
+    want = batch_statistics()
+    full = ["--recompute-bn", "--config", "config.json", "--set", "train.micro_batch_size=8"]
+    run("average", "mean.safetensors", "-o", "new.safetensors", *full)
+    got, mean = safetensors_np.load("new.safetensors"), safetensors_np.load("mean.safetensors")
+    for name, value in got.items():
+        if name.endswith(STATISTICS):
+            error = np.linalg.norm(value - want[name]) / np.linalg.norm(want[name])
+            assert error < 1e-5, (name, error)
+        elif value.dtype == np.int64:
+            assert value == 3, name
+        else:
+            assert np.array_equal(value, mean[name]), name
+    run("average", "mean.safetensors", "-o", "part.safetensors", *full, "--images", "16")
+    assert next(v for v in safetensors_np.load("part.safetensors").values() if v.dtype == np.int64) == 2
+
+
+def test_ranks():
+    """Micro-batches of 4: the same batches on one rank as on two, added up in another order."""
+    for name, ranks in ("one", 1), ("two", 2), ("again", 2):
+        run("average", "run@step-2", "run", "-o", f"{name}.safetensors", "--recompute-bn", ranks=ranks)
+    assert content("two.safetensors") == content("again.safetensors")
+    one, two = (safetensors_np.load(f"{name}.safetensors") for name in ("one", "two"))
+    for name, value in one.items():
+        assert np.allclose(value, two[name], rtol=1e-6, atol=1e-9), name
+
+
+for test in test_mean, test_refused, test_recompute, test_ranks:
+    test()
+    print(f"{test.__name__}: ok", flush=True)
