@@ -1,0 +1,82 @@
+"""dtrain average --recompute-bn against torch.optim.swa_utils.update_bn: one batch of the same images,
+read from PNG files without augmentation.
+
+    python3 test_update_bn.py BUILD/dtrain
+
+Label: numeric."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+    import torch
+    import torchvision
+    from PIL import Image
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import safetensors_np  # noqa: E402
+
+DTRAIN = os.path.abspath(sys.argv[1])
+WORK = tempfile.TemporaryDirectory()
+os.chdir(WORK.name)
+N, SIZE, BOUND = 16, 32, 1e-5
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+torch.manual_seed(1)
+torch.set_num_threads(1)
+
+
+def write_images():
+    rng = np.random.default_rng(1)
+    pixels = rng.integers(0, 256, (N, SIZE, SIZE, 3), np.uint8)
+    for i, image in enumerate(pixels):
+        os.makedirs(f"images/{i % 2}", exist_ok=True)
+        Image.fromarray(image).save(f"images/{i % 2}/{i:02d}.png")
+    scaled = (pixels.astype(np.float64) / 255 - MEAN) / STD
+    return torch.tensor(scaled.transpose(0, 3, 1, 2), dtype=torch.float32)
+
+
+def save(model, path):
+    safetensors_np.save(path, {name: value.numpy() for name, value in model.state_dict().items()})
+
+
+def average(batch):
+    sets = ["model.name=resnet18", f"model.image_size={SIZE}", "model.num_classes=2", "data.augment=none", f"data.val_resize={SIZE}",
+            "data.source=folder", "data.train=images", f"train.global_batch_size={batch}",
+            "device.kind=cpu", "device.threads=1", "data.workers=1"]
+    sets = [word for item in sets for word in ("--set", item)]
+    done = subprocess.run(
+        [DTRAIN, "average", "0.safetensors", "1.safetensors", "-o", "mean.safetensors", "--recompute-bn",
+         "--config", "config.json", *sets],
+        capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return safetensors_np.load("mean.safetensors")
+
+
+def main():
+    images = write_images()
+    with open("config.json", "w", encoding="utf-8") as out:
+        out.write("{}")
+    models = [torchvision.models.resnet18(num_classes=2) for _ in range(2)]
+    for i, model in enumerate(models):
+        save(model, f"{i}.safetensors")
+    mean = torchvision.models.resnet18(num_classes=2)
+    mean.load_state_dict({name: sum(model.state_dict()[name] for model in models) / 2
+                          if value.is_floating_point() else value
+                          for name, value in mean.state_dict().items()})
+    torch.optim.swa_utils.update_bn([images.double()], mean.double())
+    got, worst = average(N), 0
+    for name, value in mean.state_dict().items():
+        want = value.numpy().astype(np.float64)
+        error = np.linalg.norm(got[name] - want) / max(np.linalg.norm(want), 1e-30)
+        worst = max(worst, error)
+        assert error < BOUND, (name, error)
+    print(f"largest relative difference {worst:.2g}")
+
+
+main()
