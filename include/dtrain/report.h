@@ -46,10 +46,10 @@ struct dt_field {
  *   samples     path (a picture of training images; new runs only)
  *   step        step, total_steps, epoch, loss, top1 (per cent), lr, images_per_s, step_s,
  *               elapsed_s (since the start), eta_s, [top5: above 5 classes], [fp16: loss_scale,
- *               skipped_steps], [several ranks on CPUs: sent_bytes (of gradients and
- *               weights, per step and rank)]; means since the previous step event. What a step consists of, mean
- *               of the ranks; these add up to step_s: data_wait_s, compute_s (forward, backward,
- *               update; on devices with queues whatever the host waits for in them), [comm_s
+ *               skipped_steps], [several ranks on CPUs: sent_bytes (of gradients, weights and
+ *               statistics, per step and rank)]; means since the previous step event. What a
+ *               step consists of, mean of the ranks; these add up to step_s: data_wait_s, compute_s
+ * (forward, backward, update; on devices with queues whatever the host waits for in them), [comm_s
  *               (exposed: waiting for sums of gradients): devices without queues], sync_s (waiting
  *               for other ranks in agreements and sums of counters), other_s
  *   eval        epoch, step, images, [the metrics of eval.metrics and those that decide], [with

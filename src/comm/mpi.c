@@ -78,7 +78,7 @@ struct mpi_plane {
     float *kept;
     size_t n_kept, n_kept_used;
     MPI_Comm group; /* the ranks of an exchange, MPI_COMM_NULL = none */
-    int group_first;
+    int group_first, group_size;
     /* Ring: lane l receives with request 2 l and sends with 2 l + 1. Otherwise one per reduction.
      * With a group the last one is the exchange's. */
     int n_requests;
@@ -334,6 +334,7 @@ static dt_status mpi_exchange(struct dt_comm *comm, void *all, size_t bytes)
 {
     struct mpi_plane *re = comm->reduce;
     char *slots = (char *)all + (size_t)re->group_first * bytes;
+    comm->sent_bytes += (double)bytes * (re->group_size - 1);
     re->reductions[re->n_reductions] = (struct reduction){.is_active = true};
     re->n_active++;
     DT_MPI(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, slots, (int)bytes, MPI_BYTE,
@@ -397,6 +398,7 @@ static dt_status mpi_open(struct dt_comm *comm, const struct dt_comm_options *op
     if (options->group > 1) {
         int color = comm->rank / options->group;
         re->group_first = color * options->group;
+        re->group_size = options->group;
         DT_MPI(MPI_Comm_split(comm->data, color, comm->rank, &re->group));
     }
     return DT_OK;

@@ -1,4 +1,5 @@
-"""compare.py A B TOLERANCE [JUMP]: largest relative difference (in norm) of two files' tensors.
+"""compare.py A B TOLERANCE [JUMP [END]]: largest relative difference (in norm) of two files' tensors,
+without those whose names have that END.
 
 Exit code 3 above TOLERANCE but not above JUMP: see some_seed in common.sh."""
 
@@ -28,6 +29,8 @@ jump = float(sys.argv[4]) if len(sys.argv) > 4 else tolerance
 assert a.keys() == b.keys() and len(a) > 0, "different tensors"
 worst = 0.0
 for name in a:
+    if len(sys.argv) > 5 and name.endswith(sys.argv[5]):
+        continue
     x, y = a[name].astype(np.float64), b[name].astype(np.float64)
     difference = np.linalg.norm(x - y) / max(np.linalg.norm(y), 1e-30)
     worst = max(worst, difference)
