@@ -13,8 +13,9 @@
 
 struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step)
 {
+    const bool trains = s->train_set; /* dtrain bench --forward-only does not */
     return (struct dt_scalars){
-        .lr = (float)dt_schedule_lr(&s->schedule, step),
+        .lr = trains ? (float)dt_schedule_lr(&s->schedule, step) : 0,
         .optim = dt_config_optim(s->config),
         .diff_scale = 1.0f / (float)s->global_batch_size,
         .ema_weight = (float)fmax(1 - s->config->train.ema_decay, pow(1 + (double)step, -2.0 / 3)),

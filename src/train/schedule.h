@@ -30,8 +30,8 @@ void dt_schedule_init(struct dt_schedule *schedule, const struct dt_config *conf
                       int64_t n_images);
 
 /* The learning rate of update number `step` (from 0). With x = global batch / lr_base_size, or its
- * square root, or 1, in the stage of the step: peak = lr * x, start = warmup_start * peak, end = min_lr * x. With W warm-up
- * steps, T steps in all and t = (step - W) / (T - W):
+ * square root, or 1, in the stage of the step: peak = lr * x, start = warmup_start * peak, end =
+ * min_lr * x. With W warm-up steps, T steps in all and t = (step - W) / (T - W):
  *
  *   step < W      start + (peak - start) * (step + 1) / W
  *   constant      peak

@@ -82,6 +82,18 @@ run 1 frozen-bf16 --set train.precision=bf16 "${freeze[@]}"
 losses frozen-bf16 cpu-frozen 0.03
 if (losses cpu-frozen cpu 1e-5) > /dev/null 2>&1; then fail "freezing changes nothing"; fi
 
+# Stages: each with a new plan, a new recording and other pinned memory, on two ranks and resumed.
+stages=(--set 'train.stages=[{"epoch":1,"image_size":12},{"epoch":3,"image_size":20,"batch":12}]'
+    --set train.max_steps=13)
+run 1 cpu-stages --set device.kind=cpu "${stages[@]}"
+run 1 stages-1 "${stages[@]}"
+run 2 stages-2 --set device.allow_shared_gpu=true "${stages[@]}"
+says "after 3 epochs: images of 20 x 20, batch 12 = 2 ranks x 1 micro-batch x 6 images"
+for ranks in 1 2; do losses stages-$ranks cpu-stages 1e-3; done
+run 1 stages-parts "${stages[@]}" --set train.max_steps=8
+run 1 stages-parts "${stages[@]}"
+[ "$(hash_of "$work/stages-1")" = "$(hash_of "$work/stages-parts")" ] || fail "resumed in a stage"
+
 # Batch norm amplifies rounding from step to step, so this takes few steps, at a small rate.
 norm_agrees() { # seed
     local bn=(--set model.name=resnet20 --set train.max_steps=3 --set train.seed=$1

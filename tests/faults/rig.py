@@ -213,7 +213,7 @@ def hash_of(folder):
             digest.update(file.read())
     with open(os.path.join(folder, "state.json"), encoding="utf-8") as file:
         state = json.load(file)
-    for key in ("step", "epoch", "batch", "passes", "best", "goal", "goal_waits"):
+    for key in ("step", "epoch", "batch", "passes", "best", "goal", "goal_waits", "plateau"):
         digest.update(f"{key} {state.get(key)}\n".encode())
     return digest.hexdigest()
 
