@@ -175,7 +175,7 @@ static dt_status recompute_in(struct dt_comm *comm, const struct dt_config *conf
     char part[DT_PATH_MAX];
     DT_TRY(dt_comm_agree(comm, dt_file_path(part, "%s.part", options->out)));
     dt_session_init(&s, comm, config);
-    s.is_frozen = false; /* a frozen batch norm would not measure its batches */
+    dt_session_enter(&s, config->train.epochs - 1); /* images and batch of the last stage */
     dt_status status = dt_comm_agree(comm, s.rank == 0 ? dt_average_write(average, part) : DT_OK);
     if (status == DT_OK)
         status = recompute(&s, average, options, part);

@@ -243,7 +243,7 @@ static dt_status build_graph(struct dt_session *s, const struct dt_session_needs
         DT_TRY(build_phase(s, DT_TRAIN));
     if (needs->eval)
         DT_TRY(build_phase(s, DT_EVAL));
-    if (needs->train && s->is_frozen)
+    if (needs->train && s->is_frozen && !needs->forward_only) /* else no statistics */
         DT_TRY(dt_freeze(s->graph, s->config->optim.freeze));
     for (int t = 0; t < s->graph->n_tensors; t++)
         if (dt_graph_is_within(s->graph->tensor[t].name, s->model->head))
