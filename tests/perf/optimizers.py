@@ -17,6 +17,7 @@ import time
 
 OPTIMIZERS = ["sgd", "lars", "lamb", "adamw", "adam", "rmsprop"]
 MODEL = {"name": "resnet18", "num_classes": 1000, "image_size": 64}
+BATCH = 8
 
 
 def updates(args):
@@ -30,10 +31,10 @@ def images_per_s(args, optimizer):
     config = {
         "model": MODEL,
         "data": {"source": "synthetic", "workers": 1},
-        "train": {"global_batch_size": 16},
+        "train": {"global_batch_size": BATCH},
         "optim": {"name": optimizer},
         "device": {"kind": "cpu", "threads": args.threads},
-        "bench": {"warmup_steps": 2, "rounds": 1, "steps_per_round": 8},
+        "bench": {"warmup_steps": 1, "rounds": 1, "steps_per_round": 4},
     }
     with tempfile.TemporaryDirectory() as folder:
         path, result = os.path.join(folder, "config.json"), os.path.join(folder, "result.json")
@@ -42,7 +43,7 @@ def images_per_s(args, optimizer):
         command = [args.program, "bench", "--config", path, "--json", result]
         subprocess.run(command, check=True, capture_output=True)
         with open(result, encoding="utf-8") as file:
-            return 16 / json.load(file)["step_median_s"]
+            return BATCH / json.load(file)["step_median_s"]
 
 
 def main():
