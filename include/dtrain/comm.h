@@ -14,7 +14,8 @@
 
 struct dt_comm;
 
-enum dt_plane { DT_PLANE_MPI, DT_PLANE_NCCL };
+/* CENTRAL: over MPI too, the sum is on rank 0 only (src/comm/central.c). */
+enum dt_plane { DT_PLANE_MPI, DT_PLANE_NCCL, DT_PLANE_CENTRAL };
 
 struct dt_comm_options {
     enum dt_plane plane;
@@ -79,6 +80,9 @@ double dt_comm_wait_s(const struct dt_comm *comm);
 dt_status dt_comm_gather(struct dt_comm *comm, void *out, const void *in, size_t bytes);
 /* Copies data[0 .. bytes) from one rank to another; the others do nothing. */
 dt_status dt_comm_copy(struct dt_comm *comm, void *data, size_t bytes, int from, int to);
+/* A number to another rank, and the next one from any. Only the two take part; wait_s counts. */
+dt_status dt_comm_send_note(struct dt_comm *comm, int64_t note, int to);
+dt_status dt_comm_take_note(struct dt_comm *comm, int64_t *note, int *from);
 /* What to add to this rank's dt_clock_s to get that of rank 0, and how far off it can be: half the
  * shortest of several round trips. */
 dt_status dt_comm_clock(struct dt_comm *comm, double *offset_s, double *error_s);

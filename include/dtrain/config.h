@@ -50,6 +50,7 @@ enum dt_lr_scaling { DT_LR_SCALING_LINEAR, DT_LR_SCALING_SQRT, DT_LR_SCALING_NON
 enum dt_device_kind { DT_DEVICE_AUTO, DT_DEVICE_CPU, DT_DEVICE_CUDA };
 enum dt_comm_kind { DT_COMM_AUTO, DT_COMM_MPI, DT_COMM_NCCL };
 enum dt_comm_algorithm { DT_ALGORITHM_RING, DT_ALGORITHM_AUTO };
+enum dt_comm_mode { DT_MODE_ALLREDUCE, DT_MODE_CENTRAL, DT_MODE_ASYNC };
 enum dt_tta { DT_TTA_NONE, DT_TTA_FLIP };
 enum dt_weights { DT_WEIGHTS_BOTH, DT_WEIGHTS_RAW, DT_WEIGHTS_EMA };
 enum dt_check { DT_CHECK_QUICK, DT_CHECK_FULL };
@@ -135,6 +136,9 @@ struct dt_config {
         bool restore_best;           /* end with the best weights instead of the last */
         int64_t replica_check_every; /* steps between comparisons of the ranks, 0 = at saves only */
         double ema_decay;            /* of the weights' moving average, 0 = none */
+        int sync_every;              /* steps; dt_config_sync_every */
+        bool average_states;         /* local SGD: the optimizer's states too */
+        double outer_momentum;       /* local SGD */
     } train;
     struct dt_config_eval {
         int every_epochs;        /* 0 = only at the end */
@@ -188,6 +192,8 @@ struct dt_config {
     } device;
     struct dt_config_comm {
         enum dt_comm_kind backend;
+        enum dt_comm_mode mode;
+        int max_staleness; /* async: of an update, in updates; 0 = 2 x workers */
         enum dt_comm_algorithm algorithm;
         enum dt_grad_dtype grad_dtype; /* of gradients between ranks: auto = as computed */
         double bucket_cap_mb, last_bucket_cap_mb;
@@ -262,6 +268,8 @@ struct dt_optim_options dt_config_optim(const struct dt_config *config);
 
 /* The global batch on `n_ranks` ranks, and the key that it follows from. */
 int dt_config_batch_size(const struct dt_config *config, int n_ranks);
+/* After how many steps ranks synchronise: 1 = in every step. */
+int dt_config_sync_every(const struct dt_config *config);
 const char *dt_config_batch_key(const struct dt_config *config);
 
 /* The stage of an epoch, without zeros; with `plain_batch` where no stage gives a batch. *index:

@@ -3,6 +3,7 @@
  *   params | grads | momentum | square  parameters lie in the order in which their gradients get
  *                                       ready, then the frozen ones, which have neither gradient
  *                                       nor momentum; element i of each belongs together
+ *   outer | anchor                      local SGD with outer momentum, see src/plan/modes.c
  *   stats                               running statistics
  *   ema | ema_stats                     moving averages of params and of stats
  *   norms                               partial sums of squares, for optimizers and clipping
@@ -40,6 +41,7 @@ enum dt_action_kind {
     DT_ACTION_UPDATE,
     DT_ACTION_EMA,
     DT_ACTION_SETTLE,
+    DT_ACTION_SHARE,
     DT_N_ACTION_KINDS
 };
 
@@ -65,6 +67,8 @@ enum dt_arena {
     DT_ARENA_GRADS,
     DT_ARENA_MOMENTUM,
     DT_ARENA_SQUARE,
+    DT_ARENA_OUTER,
+    DT_ARENA_ANCHOR,
     DT_ARENA_NORMS,
     DT_ARENA_ACCUM,
     DT_ARENA_STATS,
@@ -81,13 +85,26 @@ struct dt_place {
     int first_use[DT_N_PHASES], last_use[DT_N_PHASES]; /* node ids, -1 = not in this phase */
 };
 
+/* How ranks train together, see src/plan/modes.c. */
+enum dt_parallel {
+    DT_PARALLEL_SUM,     /* gradients are summed over the ranks in every step */
+    DT_PARALLEL_CENTRAL, /* they are summed on rank 0, which updates the weights of all */
+    DT_PARALLEL_LOCAL,   /* every rank updates its own weights, which are averaged now and then */
+    DT_PARALLEL_ASYNC    /* rank 0 updates with the gradients of one rank at a time */
+};
+
 struct dt_plan_options {
     size_t bucket_bytes, last_bucket_bytes;
-    int n_ranks;                 /* 1: no REDUCE or WAIT */
-    struct dt_comm_options comm; /* plane, ring, wire, timeout_s and share; the plan sets the rest */
-    bool accumulate;             /* several passes per update, or 16-bit gradients summed in fp32 */
-    bool record;                 /* record the training list and replay it, if the device can */
-    bool profile;                /* time every action (dt_plan_times); disables recording */
+    int n_ranks; /* 1: no REDUCE or WAIT */
+    struct dt_comm_options
+        comm; /* plane, ring, wire, timeout_s and share; the plan sets the rest */
+    enum dt_parallel parallel;
+    bool is_server;      /* rank 0 */
+    bool average_states; /* LOCAL: of the optimizer, as the weights */
+    bool outer;          /* LOCAL: momentum of the averaged weights */
+    bool accumulate;     /* several passes per update, or 16-bit gradients summed in fp32 */
+    bool record;         /* record the training list and replay it, if the device can */
+    bool profile;        /* time every action (dt_plan_times); disables recording */
     enum dt_optim optim;
     bool clip;            /* limit the norm of all gradients: optim.clip_norm */
     bool decay_norm_bias; /* weight decay on batch norm and bias too */
@@ -197,6 +214,27 @@ dt_status dt_plan_broadcast_stats(struct dt_plan *plan);
  * them does nothing. For the logits it is WORK, until the next pass. */
 dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out);
 dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, const float *in);
+
+/* --- Parallel modes other than SUM; all ranks on CPUs. --- */
+
+/* Whether all ranks have the same values in the arena (LOCAL, ASYNC: after they have met). */
+bool dt_plan_is_replicated(const struct dt_plan *plan, enum dt_arena arena);
+/* LOCAL: params and, where options say so, states become their mean over the ranks; with
+ * options.outer and the mean change d since the last call, outer = outer_momentum outer + d, and
+ * params move by that (SlowMo with alpha 1, Wang et al. 2019; plain heavy-ball DiLoCo, Douillard et
+ * al. 2023). Collective. */
+dt_status dt_plan_average(struct dt_plan *plan, float outer_momentum);
+/* The change counts from the present params: call when they have been set. */
+void dt_plan_anchor(struct dt_plan *plan);
+/* CENTRAL, an action: rank 0's params, and whether it has skipped the step, for all ranks. */
+dt_status dt_plan_share(struct dt_plan *plan);
+/* ASYNC: the trained part of the params begins at their arena; rank 0 updates with the gradients
+ * that have been put into dt_plan_gradients, which has as many bytes. `meet` is collective: params
+ * of rank 0 and statistics of rank 1, the first that computes, for all. */
+size_t dt_plan_trained_bytes(const struct dt_plan *plan);
+void *dt_plan_gradients(const struct dt_plan *plan);
+dt_status dt_plan_apply(struct dt_plan *plan, const struct dt_scalars *scalars);
+dt_status dt_plan_meet(struct dt_plan *plan);
 
 void dt_plan_reset_times(struct dt_plan *plan);
 void dt_plan_get_times(const struct dt_plan *plan, struct dt_plan_times *out);

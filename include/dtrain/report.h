@@ -67,6 +67,8 @@ struct dt_field {
  *               gpu_memory_clock_mhz, gpu_utilisation (per cent), gpu_memory_used_bytes,
  *               gpu_ecc_errors (uncorrected, since boot), gpu_throttle (bits of NVML's
  *               nvmlClocksEventReasons; 0 or 1 (idle) = none); not finite = not supported]
+ *   staleness   comm.mode async: step, updates, mean, max, histogram (array: how many updates had
+ *               staleness 0, 1, ...); since the start of this process
  *   warning     text
  *   run_end     status, exit_code, steps, seconds, [top1] */
 struct dt_report;

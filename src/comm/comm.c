@@ -20,6 +20,8 @@
 enum {
     PIECE_BYTES = 1 << 30, /* MPI counts are ints: larger broadcasts are split */
     ERROR_BYTES = 16 * 1024,
+    TAG_COPY = 1,
+    TAG_NOTE,
 };
 
 dt_status dt_comm_mpi_status(int code, const char *call, const char *file, int line)
@@ -237,17 +239,46 @@ dt_status dt_comm_gather(struct dt_comm *comm, void *out, const void *in, size_t
 
 dt_status dt_comm_copy(struct dt_comm *comm, void *data, size_t bytes, int from, int to)
 {
-    enum { TAG = 1 };
+    if (comm->rank == from && from != to)
+        comm->sent_bytes += (double)bytes;
     for (size_t done = 0; from != to && done < bytes;) {
         int piece = (int)(bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES);
         char *at = (char *)data + done;
         if (comm->rank == from)
-            DT_MPI_WAIT("copy", MPI_Send(at, piece, MPI_BYTE, to, TAG, comm->control));
+            DT_MPI_WAIT("copy", MPI_Send(at, piece, MPI_BYTE, to, TAG_COPY, comm->control));
         if (comm->rank == to)
-            DT_MPI_WAIT("copy",
-                        MPI_Recv(at, piece, MPI_BYTE, from, TAG, comm->control, MPI_STATUS_IGNORE));
+            DT_MPI_WAIT("copy", MPI_Recv(at, piece, MPI_BYTE, from, TAG_COPY, comm->control,
+                                         MPI_STATUS_IGNORE));
         done += (size_t)piece;
     }
+    return DT_OK;
+}
+
+dt_status dt_comm_send_note(struct dt_comm *comm, int64_t note, int to)
+{
+    DT_MPI_WAIT("note", MPI_Send(&note, 1, MPI_INT64_T, to, TAG_NOTE, comm->control));
+    return DT_OK;
+}
+
+/* Leaves the CPU to the ranks that compute. */
+static int take_note(struct dt_comm *comm, int64_t *note, int *from)
+{
+    MPI_Status status;
+    int has_come = 0;
+    int code = MPI_Iprobe(MPI_ANY_SOURCE, TAG_NOTE, comm->control, &has_come, &status);
+    while (code == MPI_SUCCESS && !has_come) {
+        dt_clock_sleep(5e-5);
+        code = MPI_Iprobe(MPI_ANY_SOURCE, TAG_NOTE, comm->control, &has_come, &status);
+    }
+    if (code != MPI_SUCCESS)
+        return code;
+    *from = status.MPI_SOURCE;
+    return MPI_Recv(note, 1, MPI_INT64_T, *from, TAG_NOTE, comm->control, &status);
+}
+
+dt_status dt_comm_take_note(struct dt_comm *comm, int64_t *note, int *from)
+{
+    DT_MPI_WAIT("note", take_note(comm, note, from));
     return DT_OK;
 }
 

@@ -136,18 +136,6 @@ static dt_status lane_send_receive(struct dt_comm *comm, int index)
     return DT_OK;
 }
 
-/* In blocks of a known length, which compilers vectorise at -O2 too: otherwise adding takes longer
- * than receiving. */
-static void add_floats(float *restrict sum, const float *restrict values, int count)
-{
-    int i = 0;
-    for (; i + DT_RING_ALIGN <= count; i += DT_RING_ALIGN)
-        for (int k = 0; k < DT_RING_ALIGN; k++)
-            sum[i + k] += values[i + k];
-    for (; i < count; i++)
-        sum[i] += values[i];
-}
-
 /* Assigns ranges of waiting reductions to free lanes. */
 static dt_status start_lanes(struct dt_comm *comm)
 {
@@ -198,7 +186,7 @@ static dt_status end_lane_round(struct dt_comm *comm, int index)
     if (re->wire)
         (adds ? re->wire->add : re->wire->unpack)(segment, lane->arrived, count);
     else if (adds)
-        add_floats(segment, lane->received, count);
+        dt_ring_add(segment, lane->received, count);
     if (++lane->round < 2 * (comm->size - 1))
         return lane_send_receive(comm, index);
     const int index_of_sum = lane->reduction;

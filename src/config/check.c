@@ -270,6 +270,62 @@ static bool grad_dtype(const struct dt_config *c, char *what)
     return false;
 }
 
+static bool is_local_sgd(const struct dt_config *c)
+{
+    return c->comm.mode == DT_MODE_ALLREDUCE && c->train.sync_every > 1;
+}
+
+static bool mode(const struct dt_config *c, char *what)
+{
+    const char *name = dt_key_find("comm.mode")->choices[c->comm.mode];
+    bool narrow = c->comm.grad_dtype == DT_GRAD_FP16 || c->comm.grad_dtype == DT_GRAD_BF16;
+    if (c->comm.mode == DT_MODE_ALLREDUCE)
+        return false;
+    if (c->comm.backend == DT_COMM_NCCL)
+        WRONG("\"%s\" needs comm.backend \"mpi\"", name);
+    if (narrow)
+        WRONG("\"%s\" sends fp32 only; set comm.grad_dtype to auto", name);
+    if (c->train.ema_decay > 0 || c->model.sync_bn != 0)
+        WRONG("\"%s\" has neither train.ema_decay nor model.sync_bn", name);
+    if (c->comm.mode == DT_MODE_ASYNC && c->train.deterministic)
+        WRONG("\"async\" depends on who is first, but train.deterministic is true");
+    return false;
+}
+
+static bool sync_every(const struct dt_config *c, char *what)
+{
+    bool narrow = c->comm.grad_dtype == DT_GRAD_FP16 || c->comm.grad_dtype == DT_GRAD_BF16;
+    int every = c->train.sync_every;
+    if (every > 1 && c->comm.mode == DT_MODE_CENTRAL)
+        WRONG("%d, but comm.mode \"central\" updates in every step", every);
+    if (is_local_sgd(c) && (narrow || c->comm.backend == DT_COMM_NCCL))
+        WRONG("%d: weights are averaged in fp32 over MPI; set comm.grad_dtype and comm.backend to "
+              "auto",
+              every);
+    if (is_local_sgd(c) && (c->train.ema_decay > 0 || c->model.sync_bn != 0))
+        WRONG("%d: ranks that train alone have neither train.ema_decay nor model.sync_bn", every);
+    if (is_local_sgd(c) && c->train.max_steps % every != 0)
+        WRONG("train.max_steps %lld is not a multiple of %d, so the run would end between two "
+              "averages",
+              (long long)c->train.max_steps, every);
+    return false;
+}
+
+static bool average_states(const struct dt_config *c, char *what)
+{
+    if (c->train.average_states && !is_local_sgd(c))
+        WRONG("true needs train.sync_every above 1 and comm.mode \"allreduce\"");
+    return false;
+}
+
+static bool outer_momentum(const struct dt_config *c, char *what)
+{
+    if (c->train.outer_momentum > 0 && !is_local_sgd(c))
+        WRONG("%g needs train.sync_every above 1 and comm.mode \"allreduce\"",
+              c->train.outer_momentum);
+    return false;
+}
+
 static const struct {
     const char *path;
     bool (*is_broken)(const struct dt_config *config, char *what);
@@ -303,6 +359,10 @@ static const struct {
     {"schedule.min_lr", min_lr},
     {"comm.backend", comm_backend},
     {"comm.grad_dtype", grad_dtype},
+    {"comm.mode", mode},
+    {"train.sync_every", sync_every},
+    {"train.average_states", average_states},
+    {"train.outer_momentum", outer_momentum},
 };
 
 void dt_config_check(const struct dt_config *config, dt_config_report *report, void *context)

@@ -89,6 +89,13 @@ int dt_config_batch_size(const struct dt_config *config, int n_ranks)
     return train->global_batch_size > 0 ? train->global_batch_size : 256;
 }
 
+int dt_config_sync_every(const struct dt_config *config)
+{
+    enum { ASYNC = 32 };
+    const int every = config->train.sync_every;
+    return every > 0 ? every : config->comm.mode == DT_MODE_ASYNC ? ASYNC : 1;
+}
+
 const char *dt_config_batch_key(const struct dt_config *config)
 {
     return config->train.batch_size_per_rank > 0 ? "train.batch_size_per_rank"

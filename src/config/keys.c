@@ -24,6 +24,7 @@ static const char *const schedules[] = {DT_SCHEDULE_LIST(SCHEDULE_NAME) NULL};
 static const char *const scalings[] = {"linear", "sqrt", "none", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
+static const char *const modes[] = {"allreduce", "central", "async", NULL};
 static const char *const algorithms[] = {"ring", "auto", NULL};
 #define METRIC_NAME(upper, name, ...) #name,
 static const char *const metrics[] = {DT_METRIC_LIST(METRIC_NAME) NULL};
@@ -114,7 +115,7 @@ static_assert(sizeof(struct dt_train_stage) == DT_COUNT(stage_columns) * sizeof(
  *   train.epochs                the run length; some schedules depend on it
  *   train.micro_batch_size      other partial sums; other batches for batch norm
  *   train.precision, loss_scale, deterministic      weights and momentum are always fp32
- *   device.kind, threads, winograd, comm.*          the same sums in another order, or rounded
+ *   device.kind, threads, winograd, comm.* but mode     the same sums in another order, or rounded
  *   device.cuda_graph, numa_bind, allow_shared_gpu, timeout_s   the same kernels and numbers
  *   device.cache_dir            deterministic runs do not read algorithms from it
  *   output.*, checkpoint.*, watchdog.*, bench.*     have no part in training
@@ -227,6 +228,14 @@ const struct dt_key dt_keys[] = {
     FRACTION(train.ema_decay, 0,
              "Decay of an exponential moving average of weights and batch norm statistics, such as "
              "0.9999; it grows to that as 1 - (1 + step)^(-2/3), as in timm; 0: no average"),
+    INT(train.sync_every, 0, 0, 100000,
+        "Local SGD: every rank trains on its own, and every so many steps the weights are "
+        "averaged; "
+        "async: steps between two meetings; 0: 1, async: 32"),
+    BOOL(train.average_states, false,
+         "Local SGD: average the optimizer's states as well, which a resumed run needs in order to "
+         "be bit-identical if there is momentum"),
+    FRACTION(train.outer_momentum, 0, "Local SGD: momentum of the averaged weights; 0: off"),
 
     INT(eval.every_epochs, 1, 0, 100000, "Epochs between evaluations; 0: only at the end", EVAL),
     INT(eval.batch_size_per_rank, 32, 1, 1 << 16, "Images per rank and micro-batch in evaluation",
@@ -325,6 +334,14 @@ const struct dt_key dt_keys[] = {
            "GPU: folder that caches chosen convolution algorithms; empty: ~/.cache/dtrain", FREE),
 
     CHOICE(comm.backend, DT_COMM_AUTO, backends, "Library that sums the gradients", INEXACT),
+    CHOICE(comm.mode, DT_MODE_ALLREDUCE, modes,
+           "allreduce: gradients are summed over the ranks; central: on rank 0, which updates and "
+           "sends the weights; async: rank 0 updates whenever one of the others has gradients. "
+           "The last two are for comparison, on CPUs"),
+    INT(comm.max_staleness, 0, 0, 1000000,
+        "async: most updates between the weights that a gradient belongs to and those it changes; "
+        "0: twice the number of ranks that compute",
+        INEXACT),
     CHOICE(comm.algorithm, DT_ALGORITHM_RING, algorithms,
            "ring: fixed order, bit-identical in every run; auto: chosen by the library, and on "
            "hundreds of GPUs faster (dtrain plan)",

@@ -93,6 +93,8 @@ static void place_persistent(struct dt_plan *plan, const int *order, int n_param
     plan->arena_bytes[DT_ARENA_GRADS] = trained / sizeof(float) * grad_bytes;
     plan->arena_bytes[DT_ARENA_MOMENTUM] = trained;
     plan->arena_bytes[DT_ARENA_SQUARE] = dt_optim_has_square(plan->options.optim) ? trained : 0;
+    plan->arena_bytes[DT_ARENA_OUTER] = plan->options.outer ? trained : 0;
+    plan->arena_bytes[DT_ARENA_ANCHOR] = plan->options.outer ? trained : 0;
     plan->arena_bytes[DT_ARENA_ACCUM] = plan->options.accumulate ? trained : 0;
     for (int t = 0; t < g->n_tensors; t++) {
         if (g->tensor[t].role != DT_STAT)
@@ -236,7 +238,11 @@ static void add_node(struct dt_plan *plan, int n)
 dt_status dt_plan_make_actions(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
-    size_t most = 3 * (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 3;
+    const enum dt_parallel parallel = plan->options.parallel;
+    const bool central = parallel == DT_PARALLEL_CENTRAL;
+    const bool sums = plan->options.n_ranks > 1 && (parallel == DT_PARALLEL_SUM || central);
+    const bool updates = plan->options.is_server || !(central || parallel == DT_PARALLEL_ASYNC);
+    size_t most = 3 * (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 4;
     for (int phase = 0; phase < DT_N_PHASES; phase++)
         DT_TRY(DT_NEW(plan->actions[phase], most));
     int next = 0; /* next bucket to complete */
@@ -245,24 +251,29 @@ dt_status dt_plan_make_actions(struct dt_plan *plan)
         for (; next < plan->n_buckets && plan->buckets[next].last_writer == n; next++) {
             if (plan->options.accumulate)
                 add_action(plan, DT_TRAIN, DT_ACTION_ACCUMULATE, -1, next);
-            if (plan->options.n_ranks > 1)
+            if (sums)
                 add_action(plan, DT_TRAIN, DT_ACTION_REDUCE, -1, next);
         }
     }
     /* No update may run before all gradients are checked: only then is it known whether the step
      * counts. */
     for (int b = 0; b < plan->n_buckets; b++) {
-        if (plan->options.n_ranks > 1)
+        if (sums)
             add_action(plan, DT_TRAIN, DT_ACTION_WAIT, -1, b);
-        add_action(plan, DT_TRAIN, DT_ACTION_CHECK, -1, b);
+        if (updates)
+            add_action(plan, DT_TRAIN, DT_ACTION_CHECK, -1, b);
     }
-    if (plan->options.clip && plan->n_buckets > 0)
+    if (updates && plan->options.clip && plan->n_buckets > 0)
         add_action(plan, DT_TRAIN, DT_ACTION_CLIP, -1, -1);
-    for (int b = 0; b < plan->n_buckets; b++)
+    for (int b = 0; b < plan->n_buckets && updates; b++)
         add_action(plan, DT_TRAIN, DT_ACTION_UPDATE, -1, b);
     if (plan->options.ema && plan->n_buckets > 0)
         add_action(plan, DT_TRAIN, DT_ACTION_EMA, -1, -1);
-    if (plan->n_buckets > 0)
+    if (central && !updates && plan->n_buckets > 0)
+        add_action(plan, DT_TRAIN, DT_ACTION_SHARE, -1, -1);
+    if ((updates || central) && plan->n_buckets > 0)
         add_action(plan, DT_TRAIN, DT_ACTION_SETTLE, -1, -1);
+    if (central && updates && plan->n_buckets > 0)
+        add_action(plan, DT_TRAIN, DT_ACTION_SHARE, -1, -1);
     return DT_OK;
 }

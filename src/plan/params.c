@@ -10,7 +10,8 @@
 bool dt_plan_has_state(const struct dt_plan *plan, enum dt_arena arena)
 {
     return arena == DT_ARENA_MOMENTUM ||
-           (arena == DT_ARENA_SQUARE && dt_optim_has_square(plan->options.optim));
+           (arena == DT_ARENA_SQUARE && dt_optim_has_square(plan->options.optim)) ||
+           (arena == DT_ARENA_OUTER && plan->options.outer);
 }
 
 /* Address of the values; *tensor becomes the tensor whose format and type they have. */
@@ -155,8 +156,9 @@ out:
 
 dt_status dt_plan_broadcast(struct dt_plan *plan)
 {
-    static const enum dt_arena arenas[] = {DT_ARENA_PARAMS, DT_ARENA_MOMENTUM, DT_ARENA_SQUARE,
-                                           DT_ARENA_STATS,  DT_ARENA_EMA,      DT_ARENA_EMA_STATS};
+    static const enum dt_arena arenas[] = {DT_ARENA_PARAMS,   DT_ARENA_MOMENTUM, DT_ARENA_SQUARE,
+                                           DT_ARENA_OUTER,    DT_ARENA_STATS,    DT_ARENA_EMA,
+                                           DT_ARENA_EMA_STATS};
     return broadcast(plan, arenas, DT_COUNT(arenas));
 }
 

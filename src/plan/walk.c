@@ -183,6 +183,12 @@ static dt_status run_settle(const struct walk *w, const struct dt_action *action
     return w->plan->backend->settle(w->plan->device);
 }
 
+static dt_status run_share(const struct walk *w, const struct dt_action *action)
+{
+    (void)action;
+    return dt_plan_share(w->plan);
+}
+
 static const struct {
     dt_status (*run)(const struct walk *w, const struct dt_action *action);
     size_t clock;   /* in dt_plan_times */
@@ -194,6 +200,7 @@ static const struct {
     [DT_ACTION_REDUCE] = {run_reduce, offsetof(struct dt_plan_times, comm_s), true},
     [DT_ACTION_WAIT] = {run_wait, offsetof(struct dt_plan_times, comm_s), true},
     [DT_ACTION_CHECK] = {run_check, offsetof(struct dt_plan_times, update_s), true},
+    [DT_ACTION_SHARE] = {run_share, offsetof(struct dt_plan_times, update_s), true},
     [DT_ACTION_CLIP] = {run_clip, offsetof(struct dt_plan_times, update_s), true},
     [DT_ACTION_UPDATE] = {run_update, offsetof(struct dt_plan_times, update_s), true},
     [DT_ACTION_EMA] = {run_ema, offsetof(struct dt_plan_times, update_s), true},
@@ -378,6 +385,16 @@ dt_status dt_plan_train(struct dt_plan *plan, const struct dt_scalars *scalars, 
     if (is_stamped(plan))
         return walk_stamped(w, DT_TRAIN);
     return plan->record ? train_recorded(&w) : walk_list(&w, DT_TRAIN);
+}
+
+dt_status dt_plan_apply(struct dt_plan *plan, const struct dt_scalars *scalars)
+{
+    const struct walk w = {.plan = plan, .first = true, .last = true};
+    DT_TRY(plan->backend->set_scalars(plan->device, scalars));
+    for (int i = 0; i < plan->n_actions[DT_TRAIN]; i++)
+        if (kinds[plan->actions[DT_TRAIN][i].kind].last_only)
+            DT_TRY(run_action(&w, &plan->actions[DT_TRAIN][i]));
+    return DT_OK;
 }
 
 dt_status dt_plan_eval(struct dt_plan *plan)

@@ -189,6 +189,16 @@ static double steps_left(const struct dt_session *s, int64_t step)
            dt_schedule_pixels(schedule, step - 1, step);
 }
 
+/* Where ranks update on their own, those of the rank with the most. */
+static dt_status agree_on_skipped(struct dt_session *s, struct dt_counters *counters)
+{
+    double most[] = {(double)counters->n_skipped, (double)counters->n_in_a_row};
+    DT_TRY(dt_comm_max_f64(s->comm, most, DT_COUNT(most)));
+    counters->n_skipped = (int64_t)most[0];
+    counters->n_in_a_row = (int64_t)most[1];
+    return DT_OK;
+}
+
 dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, int64_t step,
                             int64_t epoch, double lr, const char *checkpoint)
 {
@@ -200,6 +210,8 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
     dt_lap(&metrics->laps, s, DT_LAP_COMPUTE); /* of steps that a device with queues had left */
     DT_TRY(sum_up(metrics, s, &counters, sums, step));
     DT_TRY(dt_session_check_bad(s->train, fmax(sums[SUM_BAD_NOW], sums[SUM_BAD_BEFORE])));
+    if (s->n_parts > 1 || s->n_workers < s->n_ranks)
+        DT_TRY(agree_on_skipped(s, &counters));
     int64_t first = metrics->first_step;
     DT_TRY(check_skipped(s, &counters, first, step, lr, checkpoint));
     DT_TRY(check_loss(s, sums[SUM_FINITE], &counters, first, step, checkpoint));

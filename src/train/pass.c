@@ -87,7 +87,8 @@ dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
     if (pass == 0 && s->class_weights && !dt_mix_is_on(&s->config->data))
         scalars->diff_scale = (float)(1 / dt_loader_weigh(s->train, batch, s->class_weights));
     struct dt_scalars own = *scalars;
-    own.first_row = (uint32_t)((s->rank * s->n_passes + pass) * s->micro_batch_size);
+    own.diff_scale *= (float)s->n_parts;
+    own.first_row = (uint32_t)((s->worker * s->n_passes + pass) * s->micro_batch_size);
     if (dt_fault_due(DT_FAULT_NAN, scalars->step))
         own.diff_scale = NAN;
     dt_status status = feed(s, DT_TRAIN, batch);

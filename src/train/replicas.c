@@ -46,7 +46,7 @@ static dt_status add_tensor(struct digest *digest, XXH3_state_t *state, struct d
     size_t count = dt_tensor_elements(t);
     for (enum dt_arena a = 0; a < DT_N_ARENAS; a++) {
         bool is_average = a == DT_ARENA_EMA && dt_plan_has_ema(plan);
-        if (a != DT_ARENA_PARAMS && !is_average && !dt_plan_has_state(plan, a))
+        if (!is_average && !dt_plan_is_replicated(plan, a))
             continue;
         DT_TRY(dt_plan_get(plan, a, tensor, values));
         XXH3_64bits_update(state, values, count * sizeof *values);

@@ -299,6 +299,20 @@ static void log_changes(const struct dt_checkpoint *saved, const struct dt_sessi
                dt_precision_name(s->config->train.precision));
 }
 
+/* Why a resumed run goes another way than one that was never stopped; NULL if it does not. */
+static const char *find_loss(const struct dt_session *s)
+{
+    const struct dt_config *config = s->config;
+    const bool has_state = config->optim.name != DT_OPTIM_SGD || config->optim.momentum > 0;
+    if (config->comm.mode == DT_MODE_ASYNC)
+        return "comm.mode async is never the same twice";
+    if (s->sync_every > 1 && has_state && !config->train.average_states)
+        return "all ranks go on with the optimizer's states of rank 0, see train.average_states";
+    if (config->comm.grad_dtype == DT_GRAD_FP16 && s->n_ranks > 1 && s->plane == DT_PLANE_MPI)
+        return "what comm.grad_dtype fp16 has kept of earlier roundings is not saved";
+    return NULL;
+}
+
 /* With other data or another global batch, skips the images of the epoch that are done as nearly as
  * possible. */
 static void move_in_epoch(struct dt_checkpoint *state, const struct dt_checkpoint *saved,
@@ -328,6 +342,8 @@ static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved
     state->loss_scale = saved->loss_scale;
     memcpy(state->origin, saved->origin, sizeof state->origin);
     move_in_epoch(state, saved, s);
+    if (find_loss(s))
+        dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", find_loss(s));
     log_changes(saved, s);
 }
 

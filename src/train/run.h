@@ -4,6 +4,7 @@
 
 #include "checkpoint/run_folder.h"
 #include "dtrain/train.h"
+#include "train/async.h"
 #include "train/best.h"
 #include "train/metrics.h"
 #include "train/save_policy.h"
@@ -26,7 +27,9 @@ struct run {
     struct dt_telemetry telemetry;
     struct dt_timeline timeline;
     struct dt_run_folder folder; /* rank 0 */
-    struct dt_due due;           /* after the step under way */
+    struct dt_due due;           /* after the step under way, or the next at which ranks meet */
+    struct dt_async async;       /* with comm.mode async */
+    int64_t met_step;            /* the last one after which all ranks had the same weights */
     const char *stop_reason;     /* NULL = continue */
     bool was_complete;           /* nothing to do */
     double top1;                 /* of the last evaluation, -1 = none */

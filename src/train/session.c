@@ -24,6 +24,11 @@ void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt
         .n_ranks = dt_comm_size(comm),
         .backend = &dt_backend_cpu,
     };
+    const bool is_async = config->comm.mode == DT_MODE_ASYNC;
+    s->sync_every = dt_config_sync_every(config);
+    s->n_workers = is_async && s->n_ranks > 1 ? s->n_ranks - 1 : s->n_ranks;
+    s->worker = s->rank - (is_async && s->rank > 0);
+    s->n_parts = is_async || s->sync_every > 1 ? s->n_workers : 1;
     dt_session_enter(s, 0);
 }
 
@@ -89,10 +94,10 @@ dt_status dt_session_split_batch(struct dt_session *s)
 {
     char key[DT_STAGE_KEY];
     int batch = s->global_batch_size, micro = s->config->train.micro_batch_size;
-    if (micro == 0 && s->saved_parts > 0 && s->saved_parts % s->n_ranks == 0 &&
+    if (micro == 0 && s->saved_parts > 0 && s->saved_parts % s->n_workers == 0 &&
         batch % s->saved_parts == 0)
         micro = batch / s->saved_parts;
-    int64_t unit = (int64_t)s->n_ranks * (micro > 0 ? micro : 1);
+    int64_t unit = (int64_t)s->n_workers * (micro > 0 ? micro : 1);
     if (batch % unit != 0) {
         int64_t lower = batch / unit * unit, upper = lower + unit;
         int64_t nearest = lower > 0 && batch - lower <= upper - batch ? lower : upper;
@@ -100,14 +105,14 @@ dt_status dt_session_split_batch(struct dt_session *s)
             DT_FAIL(DT_ERR_CONFIG,
                     "%s: %d cannot be split over %d rank(s) in micro-batches of "
                     "train.micro_batch_size %d; the nearest global batch that can is %lld",
-                    dt_session_batch_key(s, key), batch, s->n_ranks, micro, (long long)nearest);
+                    dt_session_batch_key(s, key), batch, s->n_workers, micro, (long long)nearest);
         DT_FAIL(DT_ERR_CONFIG,
                 "%s: %d cannot be split evenly over %d ranks; the nearest global "
                 "batch that can is %lld",
-                dt_session_batch_key(s, key), batch, s->n_ranks, (long long)nearest);
+                dt_session_batch_key(s, key), batch, s->n_workers, (long long)nearest);
     }
-    s->micro_batch_size = micro > 0 ? micro : batch / s->n_ranks;
-    s->n_passes = (int)(batch / ((int64_t)s->micro_batch_size * s->n_ranks));
+    s->micro_batch_size = micro > 0 ? micro : batch / s->n_workers;
+    s->n_passes = (int)(batch / ((int64_t)s->micro_batch_size * s->n_workers));
     return check_pairs(s);
 }
 
@@ -295,11 +300,25 @@ struct dt_comm_options dt_session_comm_options(const struct dt_session *s)
                                           [DT_GRAD_FP32] = DT_F32,
                                           [DT_GRAD_FP16] = DT_F16,
                                           [DT_GRAD_BF16] = DT_BF16};
-    return (struct dt_comm_options){.plane = s->plane,
+    const bool central = s->config->comm.mode == DT_MODE_CENTRAL;
+    return (struct dt_comm_options){.plane = central ? DT_PLANE_CENTRAL : s->plane,
                                     .ring = s->config->comm.algorithm == DT_ALGORITHM_RING,
                                     .wire = wires[s->config->comm.grad_dtype],
                                     .timeout_s = s->config->device.timeout_s,
                                     .share = s->config->device.allow_shared_gpu};
+}
+
+static enum dt_parallel parallel_of(const struct dt_session *s)
+{
+    switch (s->config->comm.mode) {
+    case DT_MODE_CENTRAL:
+        return DT_PARALLEL_CENTRAL;
+    case DT_MODE_ASYNC:
+        return DT_PARALLEL_ASYNC;
+    case DT_MODE_ALLREDUCE:
+        break;
+    }
+    return s->sync_every > 1 ? DT_PARALLEL_LOCAL : DT_PARALLEL_SUM;
 }
 
 static dt_status build_plan(struct dt_session *s, const struct dt_session_needs *needs)
@@ -315,6 +334,10 @@ static dt_status build_plan(struct dt_session *s, const struct dt_session_needs 
         .last_bucket_bytes = (size_t)(config->comm.last_bucket_cap_mb * (1 << 20)),
         .n_ranks = n_ranks,
         .comm = dt_session_comm_options(s),
+        .parallel = parallel_of(s),
+        .is_server = s->rank == 0,
+        .average_states = config->train.average_states,
+        .outer = config->train.outer_momentum > 0,
         .accumulate = s->n_passes > 1 || (narrow && config->comm.grad_dtype == DT_GRAD_FP32),
         .record = config->device.cuda_graph,
         .profile = needs->profile,
@@ -365,8 +388,8 @@ struct dt_loader_options dt_session_loader_options(const struct dt_session *s, b
         .global_batch_size =
             train ? s->global_batch_size : s->n_ranks * config->eval.batch_size_per_rank,
         .micro_batch_size = train ? s->micro_batch_size : config->eval.batch_size_per_rank,
-        .rank = s->rank,
-        .n_ranks = s->n_ranks,
+        .rank = train ? s->worker : s->rank,
+        .n_ranks = train ? s->n_workers : s->n_ranks,
         .workers = config->data.workers > 0 ? config->data.workers : auto_workers(s),
         .epochs = train ? (uint32_t)config->train.epochs : 0,
         .seed = config->train.seed,

@@ -26,6 +26,10 @@ struct dt_session {
         n_passes;    /* global_batch_size = n_ranks * n_passes * micro_batch_size */
     int saved_parts; /* micro-batches per global batch of the resumed run, 0 = none: reused if the
                         ranks can share them */
+    int n_workers, worker; /* ranks that train, and the place of this one: async leaves out 0 */
+    int n_parts; /* of the global batch, each of which makes an update of its own: 1, or n_workers
+                  */
+    int sync_every; /* steps after which all ranks have the same weights */
     int n_threads;
     const struct dt_backend *backend;
     enum dt_plane plane;

@@ -93,8 +93,8 @@ static void print_schedule(struct dt_text *line, const struct dt_session *s,
     if (has_stages || s->last_step < s->schedule.total_steps)
         dt_text_add(line, ", %" PRId64 " steps in all", s->last_step);
     dt_text_add(line, ", ");
-    dt_text_add(line, "batch %d = %d rank%s x ", s->global_batch_size, s->n_ranks,
-                s->n_ranks == 1 ? "" : "s");
+    dt_text_add(line, "batch %d = %d rank%s x ", s->global_batch_size, s->n_workers,
+                s->n_workers == 1 ? "" : "s");
     if (s->n_passes > 1)
         dt_text_add(line, "%d micro-batches x ", s->n_passes);
     dt_text_add(line, "%d images, learning rate %s", s->micro_batch_size, schedule);
@@ -174,7 +174,10 @@ static void print_memory(struct dt_text *line, const struct dt_session *s,
     add_bytes(line, "weights ",
               bytes[DT_ARENA_PARAMS] + bytes[DT_ARENA_SHADOW] + bytes[DT_ARENA_STATS], ", ");
     add_bytes(line, "gradients ", bytes[DT_ARENA_GRADS] + bytes[DT_ARENA_ACCUM], ", ");
-    add_bytes(line, "optimizer ", bytes[DT_ARENA_MOMENTUM] + bytes[DT_ARENA_SQUARE], ", ");
+    add_bytes(line, "optimizer ",
+              bytes[DT_ARENA_MOMENTUM] + bytes[DT_ARENA_SQUARE] + bytes[DT_ARENA_OUTER] +
+                  bytes[DT_ARENA_ANCHOR],
+              ", ");
     if (dt_plan_has_ema(s->plan))
         add_bytes(line, "average ", bytes[DT_ARENA_EMA] + bytes[DT_ARENA_EMA_STATS], ", ");
     add_bytes(line, "activations ", bytes[DT_ARENA_WORK], "");

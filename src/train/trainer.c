@@ -46,9 +46,14 @@ static dt_status ask(struct run *r, dt_status status)
     return dt_stop_ask(&r->stop, r->session.comm, r->at.step, status);
 }
 
+/* What is due between two meetings stays due until the next. */
 static dt_status hear(struct run *r, dt_status status)
 {
-    return dt_stop_hear(&r->stop, r->session.comm, status, &r->due);
+    const struct dt_due before = r->due;
+    DT_TRY(dt_stop_hear(&r->stop, r->session.comm, status, &r->due));
+    r->due.stop = r->due.stop ? r->due.stop : before.stop;
+    r->due.save |= before.save;
+    return DT_OK;
 }
 
 /* Reads and saves fail in the middle of a run on one rank: it ends the step with the others, which
@@ -75,11 +80,59 @@ static dt_status train_step(struct run *r)
     return hear(r, own);
 }
 
-static void advance(struct dt_checkpoint *at, const struct dt_session *s)
+/* --- Ranks that meet now and then --- */
+
+/* Whether all ranks have the same weights after the step at `at`. */
+static bool is_meeting(const struct dt_session *s, const struct dt_checkpoint *at)
 {
-    at->step++;
-    at->n_passes += s->n_passes;
-    if (++at->batch == s->steps_per_epoch) {
+    return at->step % s->sync_every == 0 || at->batch == 0 || at->step == s->last_step;
+}
+
+static int64_t steps_to_meeting(const struct dt_session *s, const struct dt_checkpoint *at)
+{
+    int64_t n = s->sync_every - at->step % s->sync_every;
+    n = s->steps_per_epoch - at->batch < n ? s->steps_per_epoch - at->batch : n;
+    return s->last_step - at->step < n ? s->last_step - at->step : n;
+}
+
+static dt_status work_alone(struct run *r, int64_t step)
+{
+    struct dt_session *s = &r->session;
+    struct dt_scalars scalars = dt_session_scalars(s, step);
+    for (int pass = 0; pass < s->n_passes; pass++) {
+        const struct dt_batch *batch = NULL;
+        DT_TRY(next_batch(r, &batch));
+        dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
+        dt_fault_at_section(DT_SECTION_COMPUTE);
+        DT_TRY(dt_session_pass(s, batch, &scalars, pass));
+        lap(r, DT_LAP_COMPUTE);
+    }
+    return dt_async_push(&r->async, s);
+}
+
+/* All steps until the ranks meet; a worker that fails leaves early. */
+static dt_status train_async(struct run *r, int64_t n_steps)
+{
+    struct dt_session *s = &r->session;
+    dt_status own = dt_save_policy_poll(&r->save_policy);
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
+    if (s->rank == 0)
+        DT_TRY(dt_async_serve(&r->async, s, r->at.step));
+    for (int64_t i = 0; i < n_steps && s->rank > 0 && own == DT_OK; i++)
+        own = work_alone(r, r->at.step + i);
+    if (s->rank > 0)
+        DT_TRY(dt_async_leave(s));
+    DT_TRY(ask(r, own));
+    DT_TRY(hear(r, own));
+    return dt_async_meet(&r->async, s);
+}
+
+static void advance(struct dt_checkpoint *at, const struct dt_session *s, int64_t n_steps)
+{
+    at->step += n_steps;
+    at->n_passes += n_steps * s->n_passes;
+    at->batch += n_steps;
+    if (at->batch == s->steps_per_epoch) {
         at->batch = 0;
         at->epoch++;
     }
@@ -104,13 +157,20 @@ static void count_step(struct run *r, double seconds)
 static dt_status run_step(struct run *r)
 {
     const struct dt_laps *laps = &r->metrics.laps, before = *laps;
+    struct dt_session *s = &r->session;
+    const bool is_async = s->plan->options.parallel == DT_PARALLEL_ASYNC;
+    const int64_t n_steps = is_async ? steps_to_meeting(s, &r->at) : 1;
     double begin_s = dt_clock_s();
-    DT_TRY(train_step(r));
+    DT_TRY(is_async ? train_async(r, n_steps) : train_step(r));
     dt_timeline_add(r->at.step + 1, begin_s);
-    advance(&r->at, &r->session);
+    advance(&r->at, s, n_steps);
+    if (s->plan->options.parallel == DT_PARALLEL_LOCAL && is_meeting(s, &r->at))
+        DT_TRY(dt_plan_average(s->plan, (float)s->config->train.outer_momentum));
     count_step(r, dt_clock_s() - begin_s);
     if (r->n_step_s == 1)
-        dt_metrics_begin_input(&r->metrics, &r->session, r->at.step);
+        dt_metrics_begin_input(&r->metrics, s, r->at.step);
+    if (is_async)
+        return DT_OK; /* rank 0 has no work to compare */
     return dt_stragglers_step(&r->stragglers, r->at.step,
                               laps->s[DT_LAP_DATA] - before.s[DT_LAP_DATA],
                               laps->s[DT_LAP_COMPUTE] - before.s[DT_LAP_COMPUTE]);
@@ -203,6 +263,12 @@ static bool is_due(int64_t count, int64_t every)
     return every > 0 && count % every == 0;
 }
 
+/* Every so many steps, or at the first meeting after that. */
+static bool is_step_due(const struct run *r, int64_t every)
+{
+    return every > 0 && r->at.step / every > r->met_step / every;
+}
+
 static dt_status report_metrics(struct run *r)
 {
     struct dt_session *s = &r->session;
@@ -224,23 +290,28 @@ static dt_status after_step(struct run *r)
     const struct dt_checkpoint *at = &r->at;
     bool epoch_end = at->batch == 0, end = at->step == s->last_step, is_best = false;
     const struct dt_due due = end ? (struct dt_due){0} : r->due;
+    if (!is_meeting(s, at))
+        return due.log || is_due(at->step, config->output.log_every) ? report_metrics(r) : DT_OK;
+    r->due = (struct dt_due){0};
     r->stop_reason = due.stop;
     bool eval_due = s->val && (end || (epoch_end && is_due(at->epoch, config->eval.every_epochs)));
-    bool save_due = end || due.save || due.stop ||
-                    is_due(at->step, config->checkpoint.every_steps) ||
+    bool save_due = end || due.save || due.stop || is_step_due(r, config->checkpoint.every_steps) ||
                     (epoch_end && is_due(at->epoch, config->checkpoint.every_epochs));
-    bool check_due = !save_due && is_due(at->step, config->train.replica_check_every);
+    bool check_due = !save_due && is_step_due(r, config->train.replica_check_every);
     if (due.stop) { /* little time may be left: the next run evaluates first */
         r->at.eval_due = eval_due;
         eval_due = false;
     }
     bool changes = epoch_end && dt_session_differs(s, at->epoch); /* each line is of one stage */
-    if (eval_due || save_due || due.log || changes || is_due(at->step, config->output.log_every))
+    if (eval_due || save_due || due.log || changes || is_step_due(r, config->output.log_every))
         DT_TRY(report_metrics(r));
+    if (r->async.version > 0 && (epoch_end || end || due.stop))
+        dt_async_report(&r->async, s, at->step, end || due.stop);
     if (eval_due)
         DT_TRY(evaluate(r, &is_best));
     if (check_due)
         DT_TRY(dt_replicas_compare(s, at->step, r->save_policy.last));
+    r->met_step = at->step;
     bool must_save = is_finished(r) || (is_best && config->checkpoint.keep_best);
     return must_save || save_due ? save_state(r, must_save) : DT_OK;
 }
@@ -307,6 +378,7 @@ static dt_status begin_epoch(struct run *r)
     r->n_step_s = 0;
     r->metrics.step_s = 0;
     dt_watchdog_set_step(s->config->watchdog.init_timeout_s / 10);
+    dt_plan_anchor(s->plan);
     end_pause(r);
     if (s->rank == 0)
         log_change(r, was_frozen, old_batch, old_size);
@@ -325,9 +397,14 @@ static dt_status train(struct run *r)
 {
     struct dt_session *s = &r->session;
     DT_TRY(before_steps(r));
+    r->met_step = r->at.step;
+    dt_plan_anchor(s->plan);
+    if (s->plan->options.parallel == DT_PARALLEL_ASYNC)
+        DT_TRY(dt_comm_agree(s->comm, dt_async_init(&r->async, s)));
     while (!is_finished(r)) {
         DT_TRY(begin_epoch(r));
-        DT_TRY(dt_loader_start(s->train, (uint32_t)r->at.epoch, (uint64_t)r->at.batch));
+        if (s->n_workers == s->n_ranks || s->rank > 0)
+            DT_TRY(dt_loader_start(s->train, (uint32_t)r->at.epoch, (uint64_t)r->at.batch));
         do {
             trace(r, r->at.step + 1);
             DT_TRY(run_step(r));
@@ -368,6 +445,7 @@ static void close_run(struct run *r, dt_status status)
     const int origin = dt_error_origin();
     dt_save_policy_close(&r->save_policy);
     dt_error_set_origin(origin); /* the writer's last failure is not that of the run */
+    dt_async_reset(&r->async);
     dt_session_close(&r->session, status);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_NONE);
     dt_watchdog_stop();

@@ -173,6 +173,10 @@ TIED = {
     "device.kind": "auto",
     "comm.backend": "auto",
     "comm.grad_dtype": "auto",
+    "comm.mode": "allreduce",
+    "train.sync_every": 0,
+    "train.average_states": False,
+    "train.outer_momentum": 0,
     "model.name": "resnet20",
 }
 

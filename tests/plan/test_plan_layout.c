@@ -313,6 +313,9 @@ static void check_steps(const struct dt_plan *plan)
             assert_int_equal(i, plan->n_actions[DT_TRAIN] - 1);
             n_settled++;
             break;
+        case DT_ACTION_SHARE: /* comm.mode central only */
+            fail();
+            break;
         case DT_N_ACTION_KINDS:
             fail();
         }

@@ -193,6 +193,19 @@ static const struct {
      "only comm.algorithm \"ring\""},
     {"{\"comm\": {\"grad_dtype\": \"bf16\"},\n \"train\": {\"precision\": \"fp16\"}}", 1,
      "comm.grad_dtype", "another 16-bit type"},
+    {"{\"comm\": {\"mode\": \"central\", \"backend\": \"nccl\"}}", 1, "comm.mode",
+     "needs comm.backend \"mpi\""},
+    {"{\"comm\": {\"mode\": \"async\", \"grad_dtype\": \"bf16\"}}", 1, "comm.mode", "fp32 only"},
+    {"{\"comm\": {\"mode\": \"async\"}, \"train\": {\"deterministic\": true}}", 1, "comm.mode",
+     "who is first"},
+    {"{\"comm\": {\"mode\": \"central\"}, \"train\": {\"sync_every\": 4}}", 1, "train.sync_every",
+     "updates in every step"},
+    {"{\"train\": {\"sync_every\": 4}, \"comm\": {\"grad_dtype\": \"fp16\"}}", 1,
+     "train.sync_every", "averaged in fp32"},
+    {"{\"train\": {\"sync_every\": 4, \"max_steps\": 6}}", 1, "train.sync_every",
+     "not a multiple of 4"},
+    {"{\"train\": {\"average_states\": true}}", 1, "train.average_states", "above 1"},
+    {"{\"train\": {\"outer_momentum\": 0.5}}", 1, "train.outer_momentum", "above 1"},
 };
 
 static dt_status load_text(struct dt_config *config, const char *text)

@@ -44,7 +44,12 @@ static const char *const free_keys[] = {
     "data.cache_mb",
 };
 static const char *const inexact_keys[] = {
-    "comm.",
+    "comm.backend",
+    "comm.algorithm",
+    "comm.grad_dtype",
+    "comm.bucket_cap_mb",
+    "comm.last_bucket_cap_mb",
+    "comm.max_staleness",
     "train.micro_batch_size",
     "train.precision",
     "train.loss_scale",

@@ -389,6 +389,7 @@ static void check_key_alone(const char *path, const struct dt_json *rule)
                                 is_split ? "data.val=" : "data.val=x",
                                 "train.precision=fp16",
                                 "optim.freeze=[\"fc\"]",
+                                "train.sync_every=2",
                                 "schedule.warmup_epochs=0",
                                 optimizer,
                                 set};
