@@ -32,11 +32,23 @@ static int64_t most_stale(const struct dt_session *s)
 
 /* --- Rank 0 --- */
 
+/* How stale the gradient of `r` becomes if `rank` pushes now and the others in the order of age. */
+static int64_t staleness_after(const struct dt_async *async, const struct dt_session *s, int rank,
+                               int r)
+{
+    const int64_t *based_on = async->based_on;
+    int64_t version = async->version + 1;
+    for (int o = 1; o < s->n_ranks; o++)
+        version += o != rank && based_on[o] != NOT_COMPUTING &&
+                   (based_on[o] < based_on[r] || (based_on[o] == based_on[r] && o < r));
+    return version - based_on[r];
+}
+
 static bool may_push(const struct dt_async *async, const struct dt_session *s, int rank)
 {
     for (int r = 1; r < s->n_ranks; r++)
         if (r != rank && async->based_on[r] != NOT_COMPUTING &&
-            async->version + 1 - async->based_on[r] > most_stale(s))
+            staleness_after(async, s, rank, r) > most_stale(s))
             return false;
     return async->waits[rank];
 }

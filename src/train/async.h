@@ -2,10 +2,10 @@
  * computes gradients of its own images, pushes them with the version of the weights they belong to,
  * and pulls the new weights; it waits for rank 0, but not for other workers. A version is the
  * number of updates before it, and the staleness of an update is the number of versions that came
- * between: stale synchronous parallel (Ho et al. 2013) bounds it. Rank 0 takes no push that would
- * make the gradient on which another worker is still computing staler than comm.max_staleness; the
- * one that is ahead waits. With W workers staleness is about W - 1, and a bound of at least that
- * leaves the oldest gradient always acceptable, so nobody waits for ever.
+ * between: stale synchronous parallel (Ho et al. 2013) bounds it. Rank 0 takes no push after
+ * which the others, pushing in the order of age, would exceed comm.max_staleness; the one that is
+ * ahead waits. With W workers staleness is about W - 1, and with a bound of at least that the
+ * oldest gradient is always acceptable, so nobody waits for ever.
  *
  * An update has 1 / W of the images of a synchronous step, and 1 / W of its learning rate.
  *
