@@ -261,14 +261,22 @@ static dt_status check_state_of_all(size_t *n_done, const struct verifying *v, c
     return DT_OK;
 }
 
-/* The momentum, and for some optimizers the mean square, of all; nothing else. */
+static bool has_outer_at(const struct dt_st_reader *optim, size_t i)
+{
+    return i < dt_st_count(optim) && strncmp(dt_st_get(optim, i)->name, "outer.", 6) == 0;
+}
+
+/* The momentum of all, for some optimizers the mean square, and with train.outer_momentum that;
+ * nothing else. */
 static dt_status check_states(const struct verifying *v)
 {
     const struct dt_st_reader *optim = v->tables[OPTIM];
     size_t n_done = 0;
     DT_TRY(check_state_of_all(&n_done, v, dt_arena_name(DT_ARENA_MOMENTUM)));
-    if (n_done < dt_st_count(optim))
+    if (n_done < dt_st_count(optim) && !has_outer_at(optim, n_done))
         DT_TRY(check_state_of_all(&n_done, v, dt_arena_name(DT_ARENA_SQUARE)));
+    if (has_outer_at(optim, n_done))
+        DT_TRY(check_state_of_all(&n_done, v, dt_arena_name(DT_ARENA_OUTER)));
     if (n_done != dt_st_count(optim))
         DT_FAIL(DT_ERR_DATA, "%s is a state of a tensor that %s does not have",
                 dt_st_get(optim, n_done)->name, files[MODEL].name);
