@@ -381,6 +381,8 @@ static int n_different_lines(const char *a, const char *b, const char **where)
 static void check_key_alone(const char *path, const struct dt_json *rule)
 {
     char set[512], value[256], line[128], *before = NULL, *after = NULL;
+    const bool is_local =
+        strcmp(path, "train.average_states") == 0 || strcmp(path, "train.outer_momentum") == 0;
     const bool is_split = strcmp(path, "data.val_fraction") == 0; /* only without data.val */
     const char *optimizer = strcmp(path, "optim.beta2") == 0               ? "optim.name=adam"
                             : strcmp(path, "optim.trust_coefficient") == 0 ? "optim.name=lars"
@@ -389,7 +391,7 @@ static void check_key_alone(const char *path, const struct dt_json *rule)
                                 is_split ? "data.val=" : "data.val=x",
                                 "train.precision=fp16",
                                 "optim.freeze=[\"fc\"]",
-                                "train.sync_every=2",
+                                is_local ? "train.sync_every=2" : "train.sync_every=0",
                                 "schedule.warmup_epochs=0",
                                 optimizer,
                                 set};
