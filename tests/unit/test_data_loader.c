@@ -251,7 +251,7 @@ static void test_synthetic(void **state)
 static void test_worker_failure(void **state)
 {
     (void)state;
-    struct dt_dataset *dataset = open_synthetic(N, SIZE + 1);
+    struct dt_dataset *dataset = open_synthetic(N, SIZE - 1);
     struct dt_loader_options options = make_options(true, 0, 1, 12, 4);
     struct dt_loader *loader = open_loader(dataset, &options);
     const struct dt_batch *batch;
