@@ -191,12 +191,19 @@ static void end_pause(struct run *r)
     dt_stop_pause(&r->stop, r->metrics.laps.at_s - begin_s);
 }
 
-/* All ranks have the same values. */
+static bool is_due(int64_t count, int64_t every)
+{
+    return every > 0 && count % every == 0;
+}
+
+/* All ranks have the same values. The evaluation at the end of a run that stops elsewhere does not
+ * count, so that the run can be continued as if it had not stopped. */
 static void follow_plateau(struct run *r, const double *value)
 {
     struct dt_schedule *schedule = &r->session.schedule;
     const struct dt_config_schedule *config = schedule->config;
     if (config->kind != DT_SCHEDULE_PLATEAU || r->at.step < schedule->warmup_steps ||
+        r->at.batch > 0 || !is_due(r->at.epoch, r->session.config->eval.every_epochs) ||
         !dt_plateau_count(&r->at.plateau, config, value[config->metric]))
         return;
     schedule->plateau = r->at.plateau.factor;
@@ -256,11 +263,6 @@ static dt_status save_state(struct run *r, bool must)
     DT_TRY(dt_save_policy_begin(&r->save_policy, &r->at));
     end_pause(r);
     return DT_OK;
-}
-
-static bool is_due(int64_t count, int64_t every)
-{
-    return every > 0 && count % every == 0;
 }
 
 /* Every so many steps, or at the first meeting after that. */

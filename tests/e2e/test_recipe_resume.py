@@ -55,9 +55,9 @@ def train(rig, name, ranks, sets):
 
 
 def train_with_breaks(rig, name, sets):
-    """Stops after step 4, is killed after step 8, and continues from step 6."""
+    """Stops within an epoch, is killed after step 8, and continues from step 6."""
     out = rig.folder(f"{name}-breaks")
-    rig.finish(2, out, sets={**sets, "train.max_steps": 4})
+    rig.finish(2, out, sets={**sets, "train.max_steps": 2})
     killed = rig.start(2, out, sets=sets, env={"DTRAIN_FAULT": "kill@8:1"})
     rig.check(killed.wait() != 0, f"{name}: was not killed: {killed.text()}")
     last = rig.finish(2, out, sets=sets)
