@@ -160,6 +160,13 @@ static bool beta2(const struct dt_config *c, char *what)
     return false;
 }
 
+static bool eps(const struct dt_config *c, char *what)
+{
+    if (c->optim.eps > 0 && c->optim.name == DT_OPTIM_SGD)
+        WRONG("given, but optim.name \"sgd\" has no denominators");
+    return false;
+}
+
 static bool trust_coefficient(const struct dt_config *c, char *what)
 {
     const double unset = dt_key_find("optim.trust_coefficient")->number;
@@ -347,6 +354,7 @@ static const struct {
     {"eval.weights", eval_weights},
     {"optim.nesterov", nesterov},
     {"optim.beta2", beta2},
+    {"optim.eps", eps},
     {"optim.trust_coefficient", trust_coefficient},
     {"optim.clip_value", clip_value},
     {"optim.unfreeze_epoch", unfreeze_epoch},

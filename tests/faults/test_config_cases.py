@@ -160,6 +160,7 @@ TIED = {
     "train.deterministic": False,
     "optim.nesterov": False,
     "optim.beta2": 0,
+    "optim.eps": 0,
     "optim.trust_coefficient": 0.001,
     "optim.clip_value": 0,
     "optim.freeze": [],

@@ -165,6 +165,7 @@ static const struct {
     {"{\"optim\": {\"nesterov\": true, \"name\": \"lars\"}}", 1, "optim.nesterov",
      "only optim.name"},
     {"{\"optim\": {\"beta2\": 0.9}}", 1, "optim.beta2", "\"sgd\" keeps no squared gradients"},
+    {"{\"optim\": {\"eps\": 1e-8}}", 1, "optim.eps", "\"sgd\" has no denominators"},
     {"{\"optim\": {\"trust_coefficient\": 0.02}}", 1, "optim.trust_coefficient", "only \"lars\""},
     {"{\"optim\": {\"clip_norm\": 1, \"clip_value\": 1}}", 1, "optim.clip_value",
      "optim.clip_norm 1"},

@@ -384,7 +384,8 @@ static void check_key_alone(const char *path, const struct dt_json *rule)
     const bool is_local =
         strcmp(path, "train.average_states") == 0 || strcmp(path, "train.outer_momentum") == 0;
     const bool is_split = strcmp(path, "data.val_fraction") == 0; /* only without data.val */
-    const char *optimizer = strcmp(path, "optim.beta2") == 0               ? "optim.name=adam"
+    const bool is_adams = strcmp(path, "optim.beta2") == 0 || strcmp(path, "optim.eps") == 0;
+    const char *optimizer = is_adams                                       ? "optim.name=adam"
                             : strcmp(path, "optim.trust_coefficient") == 0 ? "optim.name=lars"
                                                                            : "optim.name=sgd";
     const char *const sets[] = {"data.train=x",
