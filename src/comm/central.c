@@ -21,7 +21,7 @@ struct bucket {
 
 struct central {
     struct bucket *buckets;
-    float *values; /* rank 0: a range of each rank, then a segment of the sum */
+    float *values; /* rank 0: a segment of each rank; in the place of its own, the sum */
 };
 
 static void central_describe(char *out, size_t bytes)
@@ -37,8 +37,7 @@ static dt_status central_open(struct dt_comm *comm, const struct dt_comm_options
     DT_TRY(DT_NEW(c->buckets, (size_t)options->n_reductions));
     if (comm->rank != 0)
         return DT_OK;
-    const size_t n = (size_t)comm->size;
-    c->values = dt_mem_alloc_aligned((n * n + 1) * DT_RING_SEGMENT * sizeof(float),
+    c->values = dt_mem_alloc_aligned((size_t)comm->size * DT_RING_SEGMENT * sizeof(float),
                                      "gradients of the other ranks");
     return c->values ? DT_OK : DT_ERR_MEMORY;
 }
@@ -56,40 +55,30 @@ static dt_status central_poll(struct dt_comm *comm)
     return DT_OK;
 }
 
-/* own[0 .. count): rank 0's values, which become the sums. */
-static void add_range(const struct central *c, float *own, size_t count, int n)
-{
-    const size_t range_max = (size_t)DT_RING_SEGMENT * (size_t)n;
-    float *sum = c->values + range_max * (size_t)n;
-    for (int s = 0; s < n; s++) {
-        size_t first, length = dt_ring_segment(&first, count, n, s);
-        for (int k = 0; k < n; k++) {
-            const int r = (s + k) % n;
-            const float *values = (r == 0 ? own : c->values + range_max * (size_t)r) + first;
-            if (k == 0)
-                memcpy(sum, values, length * sizeof *sum);
-            else
-                dt_ring_add(sum, values, (int)length);
-        }
-        memcpy(own + first, sum, length * sizeof *sum);
-    }
-}
-
-static dt_status move_range(struct dt_comm *comm, int tag, float *own, size_t count)
+/* Segment `index` of a range: own[0 .. count), which on rank 0 becomes the sum. */
+static dt_status move_segment(struct dt_comm *comm, int tag, int index, float *own, size_t count)
 {
     const struct central *c = comm->reduce;
-    const size_t range_max = (size_t)DT_RING_SEGMENT * (size_t)comm->size;
+    float *sum = c->values;
     if (comm->rank != 0) {
         comm->sent_bytes += (double)(count * sizeof *own);
         DT_MPI(MPI_Send(own, (int)count, MPI_FLOAT, 0, tag, comm->data));
         return DT_OK;
     }
     for (int r = 1; r < comm->size; r++) {
-        DT_MPI(MPI_Recv(c->values + range_max * (size_t)r, (int)count, MPI_FLOAT, r, tag,
-                        comm->data, MPI_STATUS_IGNORE));
+        DT_MPI(MPI_Recv(c->values + (size_t)DT_RING_SEGMENT * (size_t)r, (int)count, MPI_FLOAT, r,
+                        tag, comm->data, MPI_STATUS_IGNORE));
         dt_pulse_beat(&dt_pulse_main);
     }
-    add_range(c, own, count, comm->size);
+    for (int k = 0; k < comm->size; k++) {
+        const int r = (index + k) % comm->size;
+        const float *values = r == 0 ? own : c->values + (size_t)DT_RING_SEGMENT * (size_t)r;
+        if (k == 0)
+            memcpy(sum, values, count * sizeof *sum);
+        else
+            dt_ring_add(sum, values, (int)count);
+    }
+    memcpy(own, sum, count * sizeof *sum);
     return DT_OK;
 }
 
@@ -99,8 +88,11 @@ static dt_status move_bucket(struct dt_comm *comm, int reduction)
     struct bucket *b = &c->buckets[reduction];
     const size_t range_max = (size_t)DT_RING_SEGMENT * (size_t)comm->size;
     for (size_t done = 0; done < b->count; done += range_max) {
-        const size_t left = b->count - done;
-        DT_TRY(move_range(comm, reduction, b->buffer + done, left < range_max ? left : range_max));
+        const size_t left = b->count - done, count = left < range_max ? left : range_max;
+        for (int s = 0; s < comm->size; s++) {
+            size_t first, length = dt_ring_segment(&first, count, comm->size, s);
+            DT_TRY(move_segment(comm, reduction, s, b->buffer + done + first, length));
+        }
     }
     b->count = 0;
     return DT_OK;
