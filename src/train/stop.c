@@ -93,6 +93,7 @@ void dt_stop_init(struct dt_stop *stop, double limit_s, double begin_s, int64_t 
                              .end_reason = reasons[allocation_first ? ALLOCATION : MAX_TIME].text,
                              .save_at_s = INFINITY,
                              .log_at_s = INFINITY,
+                             .n_steps = 1,
                              .checked_s = dt_clock_s(),
                              .checked_step = step,
                              .next_step = step};
@@ -102,6 +103,7 @@ void dt_stop_begin_batches(struct dt_stop *batches, const struct dt_stop *stop)
 {
     *batches = *stop;
     batches->save_at_s = batches->log_at_s = INFINITY; /* neither is done between two batches */
+    batches->n_steps = 1;
     batches->checked_s = dt_clock_s();
     batches->checked_step = 0;
     batches->next_step = 1;
@@ -129,7 +131,7 @@ static int find_own_reason(const struct dt_stop *stop, double now_s)
     if (stop->folder && (stop->must_look || dt_watchdog_has_lost_lock()) &&
         dt_run_folder_is_lost(stop->folder))
         return LOST_FOLDER;
-    if (now_s + 2 * (stop->save_s + stop->step_s) < stop->end_s)
+    if (now_s + 2 * (stop->save_s + (double)stop->n_steps * stop->step_s) < stop->end_s)
         return 0;
     return stop->end_reason == reasons[ALLOCATION].text ? ALLOCATION : MAX_TIME;
 }

@@ -15,6 +15,7 @@ struct dt_stop {
     bool must_look;         /* the watchdog does not look at the folder (output.shared=false) */
     const char *end_reason; /* "--max-time" or "the end of the Slurm allocation" */
     double step_s;          /* recent maximum */
+    int64_t n_steps;        /* between two steps after which the run can stop */
     double checked_s;
     int64_t checked_step, next_step;
     bool asks_all; /* what was sent last: everything, or the status only */
@@ -33,9 +34,9 @@ void dt_stop_catch_signals(void);
  * an implausible value of that is ignored with a warning. `step` updates are done. */
 void dt_stop_init(struct dt_stop *stop, double limit_s, double begin_s, int64_t step);
 /* An agreement of all ranks on their statuses and, about twice a second, at steps that all compute
- * from shared numbers, on what is due: stops come 2 x (save + step) before the end. `ask` only
- * sends, `hear` waits for the answer: what lies between hides the latency of the network. `step`
- * updates are done. If a rank asked with a failure, `hear` returns it on all ranks like
+ * from shared numbers, on what is due: stops come 2 x (save + n_steps x step) before the end. `ask`
+ * only sends, `hear` waits for the answer: what lies between hides the latency of the network.
+ * `step` updates are done. If a rank asked with a failure, `hear` returns it on all ranks like
  * dt_comm_agree. Both collective, once per step. */
 dt_status dt_stop_ask(struct dt_stop *stop, struct dt_comm *comm, int64_t step, dt_status status);
 dt_status dt_stop_hear(struct dt_stop *stop, struct dt_comm *comm, dt_status status,

@@ -38,11 +38,17 @@ static dt_status next_batch(struct run *r, const struct dt_batch **batch)
     return status;
 }
 
+static int64_t steps_between_meetings(const struct dt_session *s)
+{
+    return s->sync_every < s->steps_per_epoch ? s->sync_every : s->steps_per_epoch;
+}
+
 static dt_status ask(struct run *r, dt_status status)
 {
     r->stop.save_at_s = dt_save_policy_due_s(&r->save_policy);
     r->stop.save_s = r->save_policy.longest_s;
     r->stop.log_at_s = dt_metrics_due_s(&r->metrics, &r->session);
+    r->stop.n_steps = steps_between_meetings(&r->session);
     return dt_stop_ask(&r->stop, r->session.comm, r->at.step, status);
 }
 

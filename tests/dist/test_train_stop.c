@@ -111,6 +111,19 @@ static void test_long_step_fades(void **state)
     assert_all(stop.step_s < far_s / 1e6);
 }
 
+/* Where ranks meet now and then, the time until the next meeting must be left. */
+static void test_meetings(void **state)
+{
+    (void)state;
+    for (int64_t n_steps = 1; n_steps <= 1000; n_steps *= 1000) {
+        struct dt_stop stop;
+        dt_stop_init(&stop, far_s, dt_clock_s(), 0);
+        stop.step_s = far_s / 100; /* remembered by all ranks */
+        stop.n_steps = n_steps;
+        assert_due(&stop, 1, n_steps == 1 ? NULL : "--max-time", false);
+    }
+}
+
 static void test_allocation(void **state)
 {
     (void)state;
@@ -262,12 +275,13 @@ int main(int argc, char **argv)
     if (!open_ranks(&argc, &argv))
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_limit),          cmocka_unit_test(test_one_rank_ends),
-        cmocka_unit_test(test_room_for_save),     cmocka_unit_test(test_room_for_step),
-        cmocka_unit_test(test_long_step_fades),   cmocka_unit_test(test_allocation),
-        cmocka_unit_test(test_absurd_allocation), cmocka_unit_test(test_timed_save),
-        cmocka_unit_test(test_same_steps),        cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_batches),           cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_no_limit),        cmocka_unit_test(test_one_rank_ends),
+        cmocka_unit_test(test_room_for_save),   cmocka_unit_test(test_room_for_step),
+        cmocka_unit_test(test_long_step_fades), cmocka_unit_test(test_meetings),
+        cmocka_unit_test(test_allocation),      cmocka_unit_test(test_absurd_allocation),
+        cmocka_unit_test(test_timed_save),      cmocka_unit_test(test_same_steps),
+        cmocka_unit_test(test_failure),         cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_signals),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     dt_comm_close(comm);
