@@ -104,9 +104,10 @@ static void print_phase(const struct dt_plan *plan, enum dt_phase phase, FILE *o
         if (action->kind == DT_ACTION_SYNC) {
             print_sync(plan, action, out);
         } else if (action->kind == DT_ACTION_OP) {
+            const struct dt_node *node = &plan->graph->node[action->node];
             print_op(plan, action, out);
-            flops += dt_node_flops(plan->graph, &plan->graph->node[action->node]);
-            bytes += dt_plan_node_bytes(plan, &plan->graph->node[action->node]);
+            flops += action->finish ? 0 : dt_node_flops(plan->graph, node);
+            bytes += action->finish ? 0 : dt_plan_node_bytes(plan, node);
         } else {
             print_bucket(plan, action, out);
         }

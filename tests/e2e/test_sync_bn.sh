@@ -35,3 +35,8 @@ refused 78 "model.sync_bn: 3 rank(s) cannot form groups of 2" \
 on_ranks 2 "$dtrain" --config "$work/config.json" --dry-run=plan > "$work/plan" 2> "$work/log" ||
     fail "dry run: $(cat "$work/log")"
 [ "$(grep -c ' sync .* 2 ranks' "$work/plan")" = 42 ] || fail "exchanges: $(grep sync "$work/plan")"
+# A node in two halves counts once.
+on_ranks 2 "$dtrain" --config "$work/config.json" --dry-run=plan --set model.sync_bn=false \
+    > "$work/plain" 2> "$work/log" || fail "dry run: $(cat "$work/log")"
+[ "$(grep ' total: ' "$work/plan")" = "$(grep ' total: ' "$work/plain")" ] ||
+    fail "totals: $(grep ' total: ' "$work/plan" "$work/plain")"
