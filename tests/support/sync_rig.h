@@ -15,8 +15,8 @@
 
 enum { PER_RANK = 3, IMAGE_SIZE = 8, PIXELS = IMAGE_SIZE * IMAGE_SIZE * 3, N_CLASSES = 4 };
 /* Rounding now and then takes a value of a ReLU to the other side of 0, which changes a gradient by
- * up to JUMP; then the next seed must do without. Statistics of single ranks exceed it by far. */
-enum { N_SEEDS = 8 };
+ * up to JUMP; most seeds must do without. Statistics of single ranks exceed it by far. */
+enum { N_SEEDS = 5 };
 static const double JUMP = 0.05;
 static const struct dt_backend *const backend;
 static const struct dt_comm_options plane;
@@ -205,16 +205,17 @@ static double differ(const struct trial *t)
 
 static void check(struct trial t)
 {
-    double worst = INFINITY;
-    for (t.seed = 1; t.seed <= N_SEEDS && worst > t.tolerance; t.seed++) {
-        worst = differ(&t);
+    int n_agree = 0;
+    for (t.seed = 1; t.seed <= N_SEEDS; t.seed++) {
+        const double worst = differ(&t);
         if (rank == 0)
             print_message("%s, groups of %d, %d passes, %d steps, seed %d: %.2g\n",
                           t.model ? t.model : "small", t.group, t.n_passes, t.n_steps, t.seed,
                           worst);
         assert_true(worst <= JUMP);
+        n_agree += worst <= t.tolerance;
     }
-    assert_true(worst <= t.tolerance);
+    assert_true(2 * n_agree > N_SEEDS);
 }
 
 #endif
