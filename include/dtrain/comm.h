@@ -127,8 +127,9 @@ dt_status dt_comm_reduce(struct dt_comm *comm, int reduction, void *buffer, size
 dt_status dt_comm_poll(struct dt_comm *comm);
 /* MPI: waits. NCCL: nothing to do, the compute stream joins the comm stream. */
 dt_status dt_comm_wait(struct dt_comm *comm, int reduction);
-/* Bytes of gradients, weights and statistics that this rank has sent so far; with NCCL, and where
- * MPI chooses the algorithm, those of reductions are not known and not counted. Local. */
+/* Bytes of gradients, weights and statistics that this rank has sent so far. Those of broadcasts,
+ * and of reductions with NCCL or where MPI chooses the algorithm, are not known and not counted.
+ * Local. */
 double dt_comm_sent_bytes(const struct dt_comm *comm);
 /* Shares small vectors of floats in a group of options.group consecutive ranks. `all` has a slot of
  * `bytes` for every rank of the job, of which this rank's is filled; fills those of its group

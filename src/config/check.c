@@ -312,9 +312,10 @@ static bool sync_every(const struct dt_config *c, char *what)
     if (is_local_sgd(c) && (c->train.ema_decay > 0 || c->model.sync_bn != 0))
         WRONG("%d: ranks that train alone have neither train.ema_decay nor model.sync_bn", every);
     if (is_local_sgd(c) && c->train.max_steps % every != 0)
-        WRONG("train.max_steps %lld is not a multiple of %d, so the run would end between two "
-              "averages",
-              (long long)c->train.max_steps, every);
+        WRONG(
+            "train.max_steps %lld is not a multiple of %d: the last average would come early, and "
+            "a later run with more steps would differ",
+            (long long)c->train.max_steps, every);
     return false;
 }
 
