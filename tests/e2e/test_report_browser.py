@@ -14,7 +14,7 @@ DTRAIN = os.path.realpath(sys.argv[1])
 BROWSERS = ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"]
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 EVIL = "</title><script>console.error(1)</script><img src=x onerror='console.error(2)'/>\x1b]0;\u00e9"
-N_CHARTS = 9  # 8 topics with curves, and telemetry
+N_CHARTS = 10  # 9 topics with curves, and telemetry
 PROBE = """<script>document.title = [innerWidth, document.documentElement.scrollWidth,
 document.querySelectorAll('figure svg').length,
 [...document.querySelectorAll('path.curve')].every(path => path.getTotalLength() > 50)].join()</script></body>"""
@@ -30,7 +30,7 @@ def write_run(name, rate):
         for step in range(first + 10, last + 1, 10):
             loss, wait = 2.3 * math.exp(-step * rate), {"data_wait_s": 0.001, "comm_s": 0.01}
             accuracy = {"loss": loss, "top1": 100 - 40 * loss, "top5": 100 - 20 * loss}
-            events.append({"event": "step", "step": step, "lr": rate, "images_per_s": 640 + step % 70, **accuracy, **wait})
+            events.append({"event": "step", "step": step, "lr": rate, "images_per_s": 640 + step % 70, "step_s": 0.1, **accuracy, **wait})
             if step % 100 == 0:
                 events.append({"event": "eval", "step": step, "epoch": step // 100, **accuracy})
                 events.append({"event": "telemetry", "step": step, "gpu0_power_w": 600 + step / 10})
