@@ -245,8 +245,9 @@ static void describe_end(struct dt_text *text, const struct dt_schedule *s)
     if (c->kind == DT_SCHEDULE_EXPONENTIAL)
         dt_text_add(text, ", times %.6g per epoch", c->gamma);
     if (c->kind == DT_SCHEDULE_PLATEAU)
-        dt_text_add(text, ", times %.6g after %d evaluations without a better %s, at least %.6g",
-                    c->gamma, c->patience + 1, dt_metric_name(c->metric), c->min_lr * scale);
+        dt_text_add(text, ", times %.6g after %d evaluation%s without a better %s, at least %.6g",
+                    c->gamma, c->patience + 1, c->patience == 0 ? "" : "s",
+                    dt_metric_name(c->metric), c->min_lr * scale);
     if (c->kind == DT_SCHEDULE_WSD)
         dt_text_add(text, ", decay from step %" PRId64, wsd_first(s));
     if (dt_schedule_has_end(c->kind))

@@ -215,9 +215,9 @@ static void follow_plateau(struct run *r, const double *value)
     schedule->plateau = r->at.plateau.factor;
     if (r->session.rank == 0)
         dt_log(DT_LOG_INFO,
-               "after %" PRId64 " epochs: no better %s in %d evaluations, learning rate %.6g",
+               "after %" PRId64 " epochs: no better %s in %d evaluation%s, learning rate %.6g",
                r->at.epoch, dt_metric_name(config->metric), config->patience + 1,
-               dt_schedule_lr(schedule, r->at.step));
+               config->patience == 0 ? "" : "s", dt_schedule_lr(schedule, r->at.step));
 }
 
 #define RAW_NAME(NAME, name, ...) #name "_raw",
