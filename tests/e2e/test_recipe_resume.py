@@ -80,9 +80,17 @@ def change_optimizer(rig):
         rig.check(updates == {"adamw": 2, "sgd": 3}[name], f"{updates} updates by {name}")
 
 
+def switch_on_outer_momentum(rig):
+    out = rig.folder("outer")
+    rig.finish(2, out, sets={**COMMON, "train.max_steps": 4})
+    sets = {**COMMON, "train.sync_every": 2, "train.outer_momentum": 0.5, "train.max_steps": 6}
+    rig.finish(2, out, sets=sets, options=["--allow-config-change"])
+
+
 def campaign(rig):
     results = {}
     change_optimizer(rig)
+    switch_on_outer_momentum(rig)
     for name, row in RECIPES.items():
         row = dict(row)
         ranks_differ = row.pop(RANKS_DIFFER, False)
