@@ -271,10 +271,10 @@ static dt_status save_state(struct run *r, bool must)
     return DT_OK;
 }
 
-/* Every so many steps, or at the first meeting after that. */
-static bool is_step_due(const struct run *r, int64_t every)
+/* Every so many steps, or at the first chance after that; `last`: the chance before. */
+static bool is_step_due(const struct run *r, int64_t last, int64_t every)
 {
-    return every > 0 && r->at.step / every > r->met_step / every;
+    return every > 0 && r->at.step / every > last / every;
 }
 
 static dt_status report_metrics(struct run *r)
@@ -298,20 +298,22 @@ static dt_status after_step(struct run *r)
     const struct dt_checkpoint *at = &r->at;
     bool epoch_end = at->batch == 0, end = at->step == s->last_step, is_best = false;
     const struct dt_due due = end ? (struct dt_due){0} : r->due;
+    const bool log_due = due.log || is_step_due(r, r->metrics.first_step, config->output.log_every);
     if (!is_meeting(s, at))
-        return due.log || is_due(at->step, config->output.log_every) ? report_metrics(r) : DT_OK;
+        return log_due ? report_metrics(r) : DT_OK;
     r->due = (struct dt_due){0};
     r->stop_reason = due.stop;
     bool eval_due = s->val && (end || (epoch_end && is_due(at->epoch, config->eval.every_epochs)));
-    bool save_due = end || due.save || due.stop || is_step_due(r, config->checkpoint.every_steps) ||
+    bool save_due = end || due.save || due.stop ||
+                    is_step_due(r, r->met_step, config->checkpoint.every_steps) ||
                     (epoch_end && is_due(at->epoch, config->checkpoint.every_epochs));
-    bool check_due = !save_due && is_step_due(r, config->train.replica_check_every);
+    bool check_due = !save_due && is_step_due(r, r->met_step, config->train.replica_check_every);
     if (due.stop) { /* little time may be left: the next run evaluates first */
         r->at.eval_due = eval_due;
         eval_due = false;
     }
     bool changes = epoch_end && dt_session_differs(s, at->epoch); /* each line is of one stage */
-    if (eval_due || save_due || due.log || changes || is_step_due(r, config->output.log_every))
+    if (eval_due || save_due || log_due || changes)
         DT_TRY(report_metrics(r));
     if (r->async.version > 0 && (epoch_end || end || due.stop))
         dt_async_report(&r->async, s, at->step, end || due.stop);

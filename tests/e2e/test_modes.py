@@ -63,6 +63,10 @@ def check_local(rig):
     rig.check(sent(states) == 2 * sent(own), "the momentum is not sent as the weights are")
     outer = train(rig, "local, outer", 3, {"train.sync_every": 4, "train.outer_momentum": 0.5})
     rig.check(sent(outer) == sent(own) and model(outer) != model(own), "no outer momentum")
+    rare = {"eval.every_epochs": 0, "checkpoint.every_steps": 0}
+    lines = train(rig, "local, lines", 2, {**rare, "train.sync_every": 4, "output.log_every": 5})
+    steps = [step["step"] for step in events(lines, "step")]
+    rig.check(steps == [5, 10, 15, 20, 24], f"lines after steps {steps}")
 
 
 def check_async(rig):
