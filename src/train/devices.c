@@ -59,9 +59,19 @@ static dt_status check_plane(const struct dt_device_choice *choice, const struct
                 "comm.backend to auto or mpi",
                 choice->fallback ? " because there is no GPU: " : "",
                 choice->fallback ? choice->fallback : "");
+    if (config->comm.backend == DT_COMM_MPI && choice->backend == cuda && n_ranks > 1)
+        DT_FAIL(DT_ERR_CONFIG,
+                "comm.backend: mpi sums in host memory, but the network runs on GPUs; set "
+                "comm.backend to auto or nccl, or device.kind to cpu");
+    return DT_OK;
+}
+
+dt_status dt_devices_check_training(const struct dt_backend *backend,
+                                    const struct dt_config *config, int n_ranks)
+{
     const bool is_own_way =
         config->comm.mode != DT_MODE_ALLREDUCE || dt_config_sync_every(config) > 1;
-    if (is_own_way && choice->backend == cuda)
+    if (is_own_way && backend == cuda)
         DT_FAIL(DT_ERR_CONFIG,
                 "comm.mode other than allreduce and train.sync_every above 1 are for CPUs, but the "
                 "network runs on GPUs; set device.kind to cpu");
@@ -78,15 +88,11 @@ static dt_status check_plane(const struct dt_device_choice *choice, const struct
     const enum dt_grad_dtype type = config->comm.grad_dtype;
     const bool computes_wide = config->train.precision == DT_PRECISION_FP32 ||
                                config->train.precision == DT_PRECISION_TF32;
-    if ((type == DT_GRAD_FP16 || type == DT_GRAD_BF16) && computes_wide && choice->backend == cuda)
+    if ((type == DT_GRAD_FP16 || type == DT_GRAD_BF16) && computes_wide && backend == cuda)
         DT_FAIL(DT_ERR_CONFIG,
                 "comm.grad_dtype: on GPUs gradients are sent in 16 bits only if they are computed "
                 "so; set comm.grad_dtype to auto, or train.precision to %s",
                 type == DT_GRAD_FP16 ? "fp16" : "bf16");
-    if (config->comm.backend == DT_COMM_MPI && choice->backend == cuda && n_ranks > 1)
-        DT_FAIL(DT_ERR_CONFIG,
-                "comm.backend: mpi sums in host memory, but the network runs on GPUs; set "
-                "comm.backend to auto or nccl, or device.kind to cpu");
     return DT_OK;
 }
 

@@ -29,6 +29,10 @@ dt_status dt_devices_choose(struct dt_device_choice *out, const struct dt_config
  * have a GPU. Collective; all ranks return the same status. */
 dt_status dt_devices_agree(struct dt_device_choice *out, struct dt_comm *comm,
                            const struct dt_config *config);
+/* DT_ERR_CONFIG if the ranks cannot train together as comm.mode, train.sync_every and
+ * comm.grad_dtype say; other commands may read the configuration of such a run. Local. */
+dt_status dt_devices_check_training(const struct dt_backend *backend,
+                                    const struct dt_config *config, int n_ranks);
 /* DT_ERR_CONFIG if another rank has opened the same GPU and config.device.allow_shared_gpu is
  * false. Collective; the status is local. */
 dt_status dt_devices_check_twins(struct dt_comm *comm, const struct dt_backend *backend,

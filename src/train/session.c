@@ -145,6 +145,8 @@ static dt_status check_model(struct dt_session *s, const struct dt_session_needs
                 config->model.image_size, s->model->name, s->model->min_image_size);
     if (!needs->train)
         return DT_OK;
+    if (!needs->forward_only)
+        DT_TRY(dt_devices_check_training(s->backend, config, s->n_ranks));
     DT_TRY(check_group(s));
     DT_TRY(dt_session_split_batch(s));
     warn_small(s);

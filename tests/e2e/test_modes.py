@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -95,11 +96,20 @@ def check_errors(rig):
         rig.check(run.wait() == 78 and words in run.text(), f"{sets}: {run.text()}")
 
 
+def check_eval(rig):
+    for key, value in (("comm.mode", "central"), ("train.sync_every", 4)):
+        out = train(rig, f"to judge, {key}", 2, {key: value})
+        command = [rig.program, "eval", f"{out}/model.safetensors", "--config", f"{out}/config.json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        rig.check(done.returncode == 0, f"eval on one rank: {done.stderr}")
+
+
 def campaign(rig):
     check_central(rig)
     check_local(rig)
     check_async(rig)
     check_errors(rig)
+    check_eval(rig)
 
 
 if __name__ == "__main__":
