@@ -217,6 +217,13 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
     else if (dt_config_is_synthetic(config))
         DT_FAIL_ALIKE(DT_ERR_CONFIG, "--data real: the configuration has synthetic data only; name "
                                      "a folder or shards in data.train");
+    if (!options->forward_only &&
+        (b->session.n_parts > 1 || b->session.n_workers < b->session.n_ranks))
+        DT_FAIL_ALIKE(
+            DT_ERR_CONFIG,
+            "dtrain bench measures steps in which all ranks update together; leave out "
+            "comm.mode async and train.sync_every (scripts/compare_modes.sh trains in all "
+            "modes)");
     if (options->forward_only)
         use_forward_only(&b->session, &own);
     b->images = b->session.global_batch_size / b->session.n_ranks;

@@ -112,6 +112,8 @@ all=$(sed 's/.*can have at most \([0-9]*\) MiB.*/\1/' "$work/log")
 bench 1 "${limit[@]}" --set data.cache_mb=$((all > 16000 ? all - 8000 : all / 2)) \
     --batch-size-per-rank 1,65536
 says "^Batch size 65536 per rank is skipped: the plan needs" "^  *65536  *too large$"
+refused 78 "update together" on_ranks 2 "$dtrain" bench --config "$work/config.json" \
+    --set train.sync_every=4 --set comm.backend=auto
 for text in 0 8,x "8," ,8 65537 all; do
     refused 64 "is neither auto nor a list" "$dtrain" bench --batch-size-per-rank "$text"
 done
