@@ -67,14 +67,15 @@ static inline DT_HOST_DEVICE uint32_t dt_range_row_tiles(const struct dt_range_t
     return (dt_range_row_groups(table, row) + tile - 1) / tile;
 }
 
-/* The row that group `group` of all ranges belongs to; group < n_groups. */
-static inline DT_HOST_DEVICE uint32_t dt_range_table_find(const struct dt_range_table *table,
-                                                          uint32_t group)
+/* The last row that begins at or before `at`: a group, or a tile. */
+static inline DT_HOST_DEVICE uint32_t dt_range_table_last(const struct dt_range_table *table,
+                                                          uint32_t at, bool is_tile)
 {
     uint32_t low = 0, high = table->n_ranges - 1;
     while (low < high) {
         uint32_t middle = (low + high + 1) / 2;
-        if (table->row[middle].begin <= group)
+        const struct dt_range_row *row = &table->row[middle];
+        if ((is_tile ? row->first_tile : row->begin) <= at)
             low = middle;
         else
             high = middle - 1;
@@ -82,19 +83,18 @@ static inline DT_HOST_DEVICE uint32_t dt_range_table_find(const struct dt_range_
     return low;
 }
 
+/* The row that group `group` of all ranges belongs to; group < n_groups. */
+static inline DT_HOST_DEVICE uint32_t dt_range_table_find(const struct dt_range_table *table,
+                                                          uint32_t group)
+{
+    return dt_range_table_last(table, group, false);
+}
+
 /* The row that tile `tile` belongs to, which is one of the table's. */
 static inline DT_HOST_DEVICE uint32_t dt_range_table_find_tile(const struct dt_range_table *table,
                                                                uint32_t tile)
 {
-    uint32_t low = 0, high = table->n_ranges - 1;
-    while (low < high) {
-        uint32_t middle = (low + high + 1) / 2;
-        if (table->row[middle].first_tile <= tile)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
+    return dt_range_table_last(table, tile, true);
 }
 
 #endif

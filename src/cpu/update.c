@@ -29,15 +29,20 @@ dt_status dt_cpu_check(struct dt_device *dev, const void *grads, enum dt_dtype t
 {
     const float *values = grads;
     (void)type; /* always fp32 */
+    bool found = false;
     omp_set_num_threads(dev->options.threads);
-    dev->found |= is_any_infinite(grads, count);
-    if (!norms)
+    if (!norms) {
+        dev->found |= is_any_infinite(grads, count);
         return DT_OK;
-#pragma omp parallel for schedule(static)
+    }
+    /* Squares of finite floats do not overflow in double, so the sums show what is not finite. */
+#pragma omp parallel for schedule(static) reduction(| : found)
     for (int t = 0; t < dt_tiles(count); t++) {
         const size_t first = (size_t)t * DT_TILE, left = count - first;
         norms[t] = sum_of_squares(values + first, left < DT_TILE ? left : DT_TILE);
+        found |= !isfinite(norms[t]);
     }
+    dev->found |= found;
     return DT_OK;
 }
 

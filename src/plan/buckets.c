@@ -255,6 +255,8 @@ dt_status dt_plan_make_actions(struct dt_plan *plan)
                 add_action(plan, DT_TRAIN, DT_ACTION_REDUCE, -1, next);
         }
     }
+    if (plan->n_buckets == 0)
+        return DT_OK;
     /* No update may run before all gradients are checked: only then is it known whether the step
      * counts. */
     for (int b = 0; b < plan->n_buckets; b++) {
@@ -263,17 +265,17 @@ dt_status dt_plan_make_actions(struct dt_plan *plan)
         if (updates)
             add_action(plan, DT_TRAIN, DT_ACTION_CHECK, -1, b);
     }
-    if (updates && plan->options.clip && plan->n_buckets > 0)
+    if (updates && plan->options.clip)
         add_action(plan, DT_TRAIN, DT_ACTION_CLIP, -1, -1);
     for (int b = 0; b < plan->n_buckets && updates; b++)
         add_action(plan, DT_TRAIN, DT_ACTION_UPDATE, -1, b);
-    if (plan->options.ema && plan->n_buckets > 0)
+    if (plan->options.ema)
         add_action(plan, DT_TRAIN, DT_ACTION_EMA, -1, -1);
-    if (central && !updates && plan->n_buckets > 0)
+    if (central && !updates)
         add_action(plan, DT_TRAIN, DT_ACTION_SHARE, -1, -1);
-    if ((updates || central) && plan->n_buckets > 0)
+    if (updates || central)
         add_action(plan, DT_TRAIN, DT_ACTION_SETTLE, -1, -1);
-    if (central && updates && plan->n_buckets > 0)
+    if (central && updates)
         add_action(plan, DT_TRAIN, DT_ACTION_SHARE, -1, -1);
     return DT_OK;
 }

@@ -20,19 +20,14 @@ bool dt_plan_has_ema(const struct dt_plan *plan)
     return plan->options.ema;
 }
 
-static dt_status copy(const struct dt_plan *plan, float *dst, const float *src, size_t count)
+static dt_status copy(const struct dt_plan *plan, float *dst, float *src, size_t count)
 {
     return plan->backend->accumulate(plan->device, dst, src, DT_F32, count, true);
 }
 
-static dt_status start(const struct dt_plan *plan, float *average, float *values, size_t count)
-{
-    return copy(plan, average, values, count);
-}
-
 dt_status dt_plan_start_ema(struct dt_plan *plan)
 {
-    return for_both(plan, start);
+    return for_both(plan, copy);
 }
 
 static dt_status follow(const struct dt_plan *plan, float *average, float *values, size_t count)

@@ -5,9 +5,9 @@ the same batches in training runs, whose learning rate is almost zero.
 
 Label: numeric."""
 
+import functools
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -17,7 +17,9 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path += [os.path.join(TESTS, folder) for folder in ("support", "faults")]
+import rig  # noqa: E402
 import safetensors_np  # noqa: E402
 
 DTRAIN = os.path.abspath(sys.argv[1])
@@ -34,18 +36,8 @@ CONFIG = {
 }
 with open("config.json", "w", encoding="utf-8") as out:
     json.dump(CONFIG, out)
-ENV = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-       "OMP_WAIT_POLICY": "passive", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+run = functools.partial(rig.run, DTRAIN)
 STATISTICS = ".running_mean", ".running_var"
-
-
-def run(*arguments, ranks=1, code=0):
-    command = [DTRAIN, *arguments]
-    if ranks > 1:
-        command = ["mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none", *command]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=ENV, check=False)
-    assert done.returncode == code, (arguments, done.returncode, done.stderr)
-    return done
 
 
 def train(folder, *changes):

@@ -48,6 +48,16 @@ ENVIRONMENT = {
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np"]
 
 
+def run(program, *arguments, ranks=1, code=0):
+    """Runs it to its end, which must be exit code `code`."""
+    command = [*MPIRUN, str(ranks)] if ranks > 1 else []
+    command += [program, *arguments]
+    env = {**os.environ, **ENVIRONMENT}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env, check=False)
+    assert done.returncode == code, (arguments, done.returncode, done.stderr)
+    return done
+
+
 def process_state(pid):
     """Its state letter and its parent; ("gone", 0) if the process does not exist."""
     try:
