@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/isa.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "doctor/doctor.h"
@@ -92,18 +91,13 @@ static dt_status say_cpu(FILE *out, const struct dt_config *config)
 {
     char text[256];
     struct dt_config plain = *config;
-    dt_status status = dt_isa_check();
     fprintf(out, "CPU\n");
     find_model(text, sizeof text);
     say(out, good, "model", "%s", text);
     say(out, good, "CPUs", "%d allowed for this process", count_allowed_cpus());
-    say(out, status == DT_OK ? good : bad, "instructions", "%s",
-        status == DT_OK ? "all that this build uses" : dt_error_text());
-    if (status != DT_OK)
-        return status; /* do not run code compiled for other CPUs */
     plain.train.precision = DT_PRECISION_FP32;
     plain.train.loss_scale = 0;
-    status = try_device(&dt_backend_cpu, &plain, text, sizeof text);
+    dt_status status = try_device(&dt_backend_cpu, &plain, text, sizeof text);
     say(out, status == DT_OK ? good : bad, "library", "%s",
         status == DT_OK ? text : dt_error_text());
     return status;

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/isa.h"
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "base/text.h"
@@ -355,8 +354,6 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
                                   .count = 32,
                                   .data = "synthetic"};
     DT_TRY(choose_command(args, argc, argv));
-    if (args->command->run != dt_cmd_doctor) /* doctor reports it itself */
-        DT_TRY(dt_isa_check());
     if (args->help)
         return DT_OK;
     DT_TRY(DT_NEW(args->sets, (size_t)argc));

@@ -1,9 +1,10 @@
-/* The CPU backend: opening and closing the device, memory, and the table from op to its code.
+/* The CPU backend: opening and closing the device, memory, and what a step needs besides its loops.
  *
  * Convolutions, max pooling and linear layers are oneDNN primitives (conv.c, pool.c, linear.c); the
  * rest are our own OpenMP loops (norm.c, pointwise.c, loss.c, pool.c, update.c). All work is done
  * when a call returns: there is no queue. Results depend on the number of threads, never on timing.
  */
+#include <math.h>
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,12 +13,6 @@
 
 #include "base/mem.h"
 #include "cpu/internal.h"
-
-static const struct dt_cpu_op *const OPS[DT_N_OPS] = {
-#define ROW(NAME, name, ...) [DT_OP_##NAME] = &dt_cpu_##name,
-    DT_OP_LIST(ROW)
-#undef ROW
-};
 
 static void cpu_close(struct dt_device *dev)
 {
@@ -45,6 +40,7 @@ static dt_status cpu_open(struct dt_device **out, const struct dt_device_options
     DT_TRY(DT_NEW(dev, 1));
     dev->options = *options;
     dev->clip = 1;
+    dev->isa = dt_cpu_isa(0);
     omp_set_num_threads(options->threads);
     DT_TRY_OUT(DT_DNNL("CPU engine", dnnl_engine_create(&dev->engine, dnnl_cpu, 0)));
     DT_TRY_OUT(DT_DNNL("CPU stream",
@@ -142,7 +138,7 @@ static dt_status cpu_prepare(struct dt_device *dev, struct dt_exec **out, const 
     DT_TRY(DT_NEW(exec, 1));
     exec->graph = g;
     exec->node = &g->node[node];
-    exec->op = OPS[exec->node->op];
+    exec->op = dev->isa->op[exec->node->op];
     DT_TRY_OUT(dt_cpu_formats_acquire(dev, &exec->formats, g));
     DT_TRY_OUT(exec->op->prepare(dev, exec));
     *out = exec;
@@ -189,14 +185,86 @@ static dt_status cpu_set_scalars(struct dt_device *dev, const struct dt_scalars 
     return DT_OK;
 }
 
+/* The instruction set whose loops to call, with the number of threads set: that belongs to the
+ * calling thread, and another device may have changed it. */
+static const struct dt_cpu_isa *loops(struct dt_device *dev)
+{
+    omp_set_num_threads(dev->options.threads);
+    return dev->isa;
+}
+
 static dt_status cpu_run(struct dt_device *dev, struct dt_exec *exec)
 {
-    /* The number belongs to the calling thread, and another device may have changed it. */
-    omp_set_num_threads(dev->options.threads);
+    (void)loops(dev);
     DT_TRY(dt_cpu_ports_read(dev, exec));
     DT_TRY(exec->op->run(dev, exec, &dev->scalars));
     if (!dt_node_is_synced(exec->node))
         DT_TRY(dt_cpu_ports_write(dev, exec));
+    return DT_OK;
+}
+
+static dt_status cpu_finish(struct dt_device *dev, struct dt_exec *exec)
+{
+    DT_TRY(loops(dev)->finish(dev, exec));
+    DT_TRY(dt_cpu_ports_write(dev, exec));
+    return DT_OK;
+}
+
+static dt_status cpu_check(struct dt_device *dev, const void *grads, enum dt_dtype type,
+                           size_t count, double *norms)
+{
+    (void)type; /* always fp32 */
+    return loops(dev)->check(dev, grads, count, norms);
+}
+
+static dt_status cpu_update(struct dt_device *dev, const struct dt_update *update)
+{
+    return loops(dev)->update(dev, update);
+}
+
+static dt_status cpu_lerp(struct dt_device *dev, float *dst, const float *src, size_t count)
+{
+    return loops(dev)->lerp(dev, dst, src, count);
+}
+
+static dt_status cpu_accumulate(struct dt_device *dev, float *dst, const void *src,
+                                enum dt_dtype src_type, size_t count, bool first)
+{
+    (void)src_type; /* always fp32 */
+    return loops(dev)->accumulate(dst, src, count, first);
+}
+
+static dt_status cpu_clip(struct dt_device *dev, const double *norms, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += norms[i];
+    dev->clip = dt_optim_clip(sqrt(sum), dev->scalars.optim.clip_norm);
+    return DT_OK;
+}
+
+static dt_status cpu_settle(struct dt_device *dev)
+{
+    struct dt_counters *counters = &dev->counters;
+    dev->n_in_a_row = dev->found ? dev->n_in_a_row + 1 : 0;
+    counters->n_skipped += dev->found;
+    if (dev->n_in_a_row > counters->n_in_a_row)
+        counters->n_in_a_row = dev->n_in_a_row;
+    dev->n_updates += !dev->found;
+    dev->found = false;
+    dev->clip = 1;
+    return DT_OK;
+}
+
+static dt_status cpu_get_updates(struct dt_device *dev, int64_t *n)
+{
+    *n = dev->n_updates;
+    return DT_OK;
+}
+
+static dt_status cpu_set_updates(struct dt_device *dev, int64_t n)
+{
+    dev->n_updates = n;
     return DT_OK;
 }
 
@@ -280,16 +348,16 @@ const struct dt_backend dt_backend_cpu = {.name = "cpu",
                                           .set_scalars = cpu_set_scalars,
                                           .run = cpu_run,
                                           .exchanged = dt_cpu_exchanged,
-                                          .finish = dt_cpu_finish,
+                                          .finish = cpu_finish,
                                           .release = cpu_release,
-                                          .update = dt_cpu_update,
-                                          .lerp = dt_cpu_lerp,
-                                          .accumulate = dt_cpu_accumulate,
-                                          .check = dt_cpu_check,
-                                          .clip = dt_cpu_clip,
-                                          .settle = dt_cpu_settle,
-                                          .get_updates = dt_cpu_get_updates,
-                                          .set_updates = dt_cpu_set_updates,
+                                          .update = cpu_update,
+                                          .lerp = cpu_lerp,
+                                          .accumulate = cpu_accumulate,
+                                          .check = cpu_check,
+                                          .clip = cpu_clip,
+                                          .settle = cpu_settle,
+                                          .get_updates = cpu_get_updates,
+                                          .set_updates = cpu_set_updates,
                                           .upload = cpu_upload,
                                           .set_tensor = dt_cpu_set_tensor,
                                           .get_tensor = dt_cpu_get_tensor,

@@ -208,6 +208,8 @@ static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec 
                              make_bwd_weights, ports, DT_COUNT(ports));
 }
 
-const struct dt_cpu_op dt_cpu_conv = {prepare_conv, dt_cpu_run_primitive};
-const struct dt_cpu_op dt_cpu_conv_bwd_data = {prepare_conv_bwd_data, dt_cpu_run_primitive};
-const struct dt_cpu_op dt_cpu_conv_bwd_weights = {prepare_conv_bwd_weights, dt_cpu_run_primitive};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv) = {prepare_conv, dt_cpu_run_primitive};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv_bwd_data) = {prepare_conv_bwd_data,
+                                                            dt_cpu_run_primitive};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv_bwd_weights) = {prepare_conv_bwd_weights,
+                                                               dt_cpu_run_primitive};

@@ -8,7 +8,7 @@
 #define DTRAIN_CPU_INTERNAL_H
 
 #include "cpu/dnnl_shim.h"
-#include "dtrain/backend.h"
+#include "cpu/isa.h"
 
 /* The stored formats of one graph; lives as long as any prepared node of that graph. */
 struct dt_cpu_format {
@@ -29,6 +29,7 @@ struct dt_cpu_formats {
 struct dt_device {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
+    const struct dt_cpu_isa *isa;
     struct dt_device_options options;
     struct dt_scalars scalars;
     struct dt_cpu_formats *formats;
@@ -147,35 +148,33 @@ static inline void *dt_cpu_dst(const struct dt_exec *exec, int i)
     return exec->port[exec->node->n_src + i].data;
 }
 
-/* --- Ops: one row each, in backend.c --- */
+/* --- Ops: one row each, in the table of every instruction set --- */
 
 struct dt_cpu_op {
     dt_status (*prepare)(struct dt_device *dev, struct dt_exec *exec);
     dt_status (*run)(struct dt_device *dev, struct dt_exec *exec, const struct dt_scalars *scalars);
 };
 
-#define DT_CPU_DECLARE(NAME, name, ...) extern const struct dt_cpu_op dt_cpu_##name;
+#define DT_CPU_DECLARE(NAME, name, ...) extern const struct dt_cpu_op DT_ISA_NAME(dt_cpu_##name);
 DT_OP_LIST(DT_CPU_DECLARE)
 #undef DT_CPU_DECLARE
 
-/* norm.c: the backend's exchanged and finish. */
-void *dt_cpu_exchanged(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
+/* norm.c: the second half of a synced node, without its ports. */
+#define dt_cpu_finish DT_ISA_NAME(dt_cpu_finish)
 dt_status dt_cpu_finish(struct dt_device *dev, struct dt_exec *exec);
+
+/* What the ranks of a synced batch norm exchange: two sums per channel, at the start of its
+ * scratch. */
+static inline void *dt_cpu_exchanged(struct dt_device *dev, const struct dt_exec *exec,
+                                     size_t *bytes)
+{
+    (void)dev;
+    *bytes = 2 * (size_t)exec->rows.channels * sizeof(float);
+    return exec->work;
+}
 
 /* Runs the primitive: `run` of all ops implemented by oneDNN. */
 dt_status dt_cpu_run_primitive(struct dt_device *dev, struct dt_exec *exec,
                                const struct dt_scalars *scalars);
-
-/* update.c */
-dt_status dt_cpu_check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count,
-                       double *norms);
-dt_status dt_cpu_clip(struct dt_device *dev, const double *norms, int n);
-dt_status dt_cpu_get_updates(struct dt_device *dev, int64_t *n);
-dt_status dt_cpu_set_updates(struct dt_device *dev, int64_t n);
-dt_status dt_cpu_settle(struct dt_device *dev);
-dt_status dt_cpu_update(struct dt_device *dev, const struct dt_update *update);
-dt_status dt_cpu_lerp(struct dt_device *dev, float *dst, const float *src, size_t count);
-dt_status dt_cpu_accumulate(struct dt_device *dev, float *dst, const void *src,
-                            enum dt_dtype src_type, size_t count, bool first);
 
 #endif

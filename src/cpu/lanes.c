@@ -130,7 +130,7 @@ static void add_chunk(double mean[LANES], double m2[LANES], double count, const 
     }
 }
 
-void dt_lanes_moments(float mean[LANES], float m2[LANES], const float *src, size_t n)
+static void moments(float mean[LANES], float m2[LANES], const float *src, size_t n)
 {
     double m[LANES] = {0}, s[LANES] = {0};
     size_t n_full = n / LANES * LANES;
@@ -162,8 +162,8 @@ static inline void apply_group(vec *y, uint16_t *mask, const float *src, const f
         *y = (vec)((ivec)*y & ~(*y <= 0));
 }
 
-void dt_lanes_apply(float *dst, uint16_t *mask, const float *src, const float *residual,
-                    const struct dt_lanes_coefs *k, bool relu, bool past_caches, size_t n)
+static void apply(float *dst, uint16_t *mask, const float *src, const float *residual,
+                  const struct dt_lanes_coefs *k, bool relu, bool past_caches, size_t n)
 {
     const vec va = LOAD(k->a), vb = LOAD(k->b);
     bool streams = past_caches && (uintptr_t)dst % sizeof(vec) == 0;
@@ -211,9 +211,9 @@ static inline void add_group(vec *sum, vec *product, float *diff_sum, const floa
     *product += dy * (LOAD(src) - *mean);
 }
 
-void dt_lanes_bwd_sums(float sum[LANES], float product[LANES], float *diff_sum,
-                       const float *diff_dst, const float *diff_dst2, const float *src,
-                       const uint16_t *mask, const float mean[LANES], size_t n)
+static void bwd_sums(float sum[LANES], float product[LANES], float *diff_sum, const float *diff_dst,
+                     const float *diff_dst2, const float *src, const uint16_t *mask,
+                     const float mean[LANES], size_t n)
 {
     const vec vm = LOAD(mean);
     double s1[LANES] = {0}, s2[LANES] = {0};
@@ -259,9 +259,9 @@ void dt_lanes_bwd_sums(float sum[LANES], float product[LANES], float *diff_sum,
     }
 }
 
-void dt_lanes_bwd_apply(float *diff_src, float *diff_residual, const float *diff_dst,
-                        const float *src, const uint16_t *mask, const struct dt_lanes_coefs *k,
-                        bool past_caches, size_t n)
+static void bwd_apply(float *diff_src, float *diff_residual, const float *diff_dst,
+                      const float *src, const uint16_t *mask, const struct dt_lanes_coefs *k,
+                      bool past_caches, size_t n)
 {
     const vec va = LOAD(k->a), vb = LOAD(k->b), vc = LOAD(k->c), vm = LOAD(k->mean);
     bool streams = past_caches && (uintptr_t)diff_src % sizeof(vec) == 0 &&
@@ -298,3 +298,5 @@ void dt_lanes_bwd_apply(float *diff_src, float *diff_residual, const float *diff
     if (streams)
         stream_end();
 }
+
+const struct dt_lane_loops dt_lanes = {moments, apply, bwd_sums, bwd_apply};

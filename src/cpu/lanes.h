@@ -7,6 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The name of something that every instruction set (isa.h) has its own of. */
+#ifndef DT_ISA
+#define DT_ISA plain
+#endif
+#define DT_ISA_JOIN(name, isa)   name##_##isa
+#define DT_ISA_EXPAND(name, isa) DT_ISA_JOIN(name, isa)
+#define DT_ISA_NAME(name)        DT_ISA_EXPAND(name, DT_ISA)
+
 enum { LANES = 16 };
 
 static inline size_t dt_n_groups(size_t n)
@@ -25,24 +33,29 @@ struct dt_lanes_coefs {
     float mean[LANES], a[LANES], b[LANES], c[LANES];
 };
 
-/* Mean and sum of squared deviations from it, per lane. */
-void dt_lanes_moments(float mean[LANES], float m2[LANES], const float *src, size_t n);
+struct dt_lane_loops {
+    /* Mean and sum of squared deviations from it, per lane. */
+    void (*moments)(float mean[LANES], float m2[LANES], const float *src, size_t n);
 
-/* dst = a * src + b [+ residual], with negative values set to zero if relu. mask (may be NULL) gets
- * one bit per value: 1 if it was positive or NaN. past_caches: dst is too large to still be in a
- * cache when it is read. */
-void dt_lanes_apply(float *dst, uint16_t *mask, const float *src, const float *residual,
-                    const struct dt_lanes_coefs *k, bool relu, bool past_caches, size_t n);
+    /* dst = a * src + b [+ residual], with negative values set to zero if relu. mask (may be NULL)
+     * gets one bit per value: 1 if it was positive or NaN. past_caches: dst is too large to still
+     * be in a cache when it is read. */
+    void (*apply)(float *dst, uint16_t *mask, const float *src, const float *residual,
+                  const struct dt_lanes_coefs *k, bool relu, bool past_caches, size_t n);
 
-/* Per lane, sums of dy and of dy * (src - mean), where dy = diff_dst, or 0 where mask has a 0. With
- * diff_dst2 (may be NULL) dy is the sum of both and is stored to diff_sum. */
-void dt_lanes_bwd_sums(float sum[LANES], float product[LANES], float *diff_sum,
-                       const float *diff_dst, const float *diff_dst2, const float *src,
-                       const uint16_t *mask, const float mean[LANES], size_t n);
+    /* Per lane, sums of dy and of dy * (src - mean), where dy = diff_dst, or 0 where mask has a 0.
+     * With diff_dst2 (may be NULL) dy is the sum of both and is stored to diff_sum. */
+    void (*bwd_sums)(float sum[LANES], float product[LANES], float *diff_sum, const float *diff_dst,
+                     const float *diff_dst2, const float *src, const uint16_t *mask,
+                     const float mean[LANES], size_t n);
 
-/* diff_src = a * (dy - b - c * (src - mean)); diff_residual (may be NULL) = dy. */
-void dt_lanes_bwd_apply(float *diff_src, float *diff_residual, const float *diff_dst,
-                        const float *src, const uint16_t *mask, const struct dt_lanes_coefs *k,
-                        bool past_caches, size_t n);
+    /* diff_src = a * (dy - b - c * (src - mean)); diff_residual (may be NULL) = dy. */
+    void (*bwd_apply)(float *diff_src, float *diff_residual, const float *diff_dst,
+                      const float *src, const uint16_t *mask, const struct dt_lanes_coefs *k,
+                      bool past_caches, size_t n);
+};
+
+#define dt_lanes DT_ISA_NAME(dt_lanes)
+extern const struct dt_lane_loops dt_lanes;
 
 #endif

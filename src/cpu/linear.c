@@ -219,7 +219,8 @@ static dt_status prepare_linear_bwd_weights(struct dt_device *dev, struct dt_exe
     return DT_OK;
 }
 
-const struct dt_cpu_op dt_cpu_linear = {prepare_linear, dt_cpu_run_primitive};
-const struct dt_cpu_op dt_cpu_linear_bwd_data = {prepare_linear_bwd_data, dt_cpu_run_primitive};
-const struct dt_cpu_op dt_cpu_linear_bwd_weights = {prepare_linear_bwd_weights,
-                                                    dt_cpu_run_primitive};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear) = {prepare_linear, dt_cpu_run_primitive};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear_bwd_data) = {prepare_linear_bwd_data,
+                                                              dt_cpu_run_primitive};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear_bwd_weights) = {prepare_linear_bwd_weights,
+                                                                 dt_cpu_run_primitive};

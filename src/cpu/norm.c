@@ -247,7 +247,7 @@ static void store_statistics(const struct bn *bn, int block, const struct statis
 static void apply_coefs(const struct bn *bn, const struct dt_lanes_coefs *k, int image, int block)
 {
     size_t offset = row_offset(bn, image, block);
-    dt_lanes_apply(bn->dst + offset, row_mask(bn, image, block), bn->src + offset,
+    dt_lanes.apply(bn->dst + offset, row_mask(bn, image, block), bn->src + offset,
                    bn->residual ? bn->residual + offset : NULL, k, bn->relu, bn->past_caches,
                    bn->rows->row_elements);
 }
@@ -255,7 +255,7 @@ static void apply_coefs(const struct bn *bn, const struct dt_lanes_coefs *k, int
 static void forward_sums(const struct bn *bn, int image, int block)
 {
     struct pair *sums = &bn->sums[row_index(bn, image, block)];
-    dt_lanes_moments(sums->first, sums->second, bn->src + row_offset(bn, image, block),
+    dt_lanes.moments(sums->first, sums->second, bn->src + row_offset(bn, image, block),
                      bn->rows->row_elements);
 }
 
@@ -392,7 +392,7 @@ static void bwd_sums(const struct bn *bn, int image, int block)
             padded[i] = (float)values[i];
         mean = padded;
     }
-    dt_lanes_bwd_sums(sums->first, sums->second, bn->diff_src + offset, bn->diff_dst + offset,
+    dt_lanes.bwd_sums(sums->first, sums->second, bn->diff_src + offset, bn->diff_dst + offset,
                       bn->diff_dst2 ? bn->diff_dst2 + offset : NULL, bn->src + offset,
                       row_mask(bn, image, block), mean, rows->row_elements);
 }
@@ -402,7 +402,7 @@ static void bwd_apply(const struct bn *bn, int image, int block)
 {
     size_t offset = row_offset(bn, image, block);
     bool summed = bn->diff_dst2 != NULL;
-    dt_lanes_bwd_apply(bn->diff_src + offset, bn->diff_residual ? bn->diff_residual + offset : NULL,
+    dt_lanes.bwd_apply(bn->diff_src + offset, bn->diff_residual ? bn->diff_residual + offset : NULL,
                        (summed ? bn->diff_src : bn->diff_dst) + offset, bn->src + offset,
                        summed ? NULL : row_mask(bn, image, block), &bn->coefs[block],
                        bn->past_caches, bn->rows->row_elements);
@@ -450,10 +450,13 @@ static void run_stages(const struct bn *bn, const struct stages *stages)
 
 /* --- Nodes --- */
 
-/* Two sums per channel. */
-static size_t slot_bytes(const struct dt_exec *exec)
+/* The scratch holds the slots of all ranks, the sums of all rows, then the coefficients of all
+ * blocks. */
+static size_t slots_bytes(struct dt_device *dev, const struct dt_exec *exec)
 {
-    return 2 * (size_t)exec->rows.channels * sizeof(float);
+    size_t bytes;
+    (void)dt_cpu_exchanged(dev, exec, &bytes);
+    return dt_node_is_synced(exec->node) ? (size_t)dev->options.n_ranks * bytes : 0;
 }
 
 /* Ports by kind: a = activation in the row format of src[0], p = plain, w = workspace. */
@@ -474,11 +477,9 @@ static dt_status prepare_rows(struct dt_device *dev, struct dt_exec *exec, const
         else
             DT_TRY_OUT(dt_cpu_port_add_block(exec, kind == 'w' ? (mask_bytes + 3) / 4 * 4 : 0));
     }
-    size_t slots_bytes =
-        dt_node_is_synced(node) ? (size_t)dev->options.n_ranks * slot_bytes(exec) : 0;
-    exec->work_offset = dt_cpu_reserve(
-        exec, n_rows * sizeof(struct pair) +
-                  (size_t)exec->rows.n_blocks * sizeof(struct dt_lanes_coefs) + slots_bytes);
+    exec->work_offset =
+        dt_cpu_reserve(exec, slots_bytes(dev, exec) + n_rows * sizeof(struct pair) +
+                                 (size_t)exec->rows.n_blocks * sizeof(struct dt_lanes_coefs));
 out:
     dt_md_destroy(md);
     return status;
@@ -494,13 +495,6 @@ static dt_status prepare_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     DT_TRY(prepare_rows(dev, exec, exec->node->relu ? "aappppwa" : "aappppa", "appa"));
     return DT_OK;
-}
-
-/* The scratch holds the sums of all rows, the coefficients of all blocks, then the slots. */
-static struct dt_lanes_coefs *coefs_of(const struct dt_exec *exec)
-{
-    struct pair *sums = exec->work;
-    return (void *)(sums + (size_t)exec->rows.n * (size_t)exec->rows.n_blocks);
 }
 
 /* A tensor too large to stay in a cache until it is read is better written past the caches, which
@@ -520,21 +514,14 @@ static dt_status prepare_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *ex
     return DT_OK;
 }
 
-void *dt_cpu_exchanged(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes)
-{
-    (void)dev;
-    *bytes = slot_bytes(exec);
-    return coefs_of(exec) + exec->rows.n_blocks;
-}
-
 static struct bn arguments(struct dt_device *dev, const struct dt_exec *exec)
 {
-    size_t unused;
+    struct pair *sums = (void *)((char *)exec->work + slots_bytes(dev, exec));
     return (struct bn){.rows = &exec->rows,
-                       .sums = exec->work,
-                       .coefs = coefs_of(exec),
+                       .slots = exec->work,
+                       .sums = sums,
+                       .coefs = (void *)(sums + exec->rows.n * exec->rows.n_blocks),
                        .src = dt_cpu_src(exec, 0),
-                       .slots = dt_cpu_exchanged(dev, exec, &unused),
                        .rank = dev->options.rank,
                        .group = exec->node->attr.bn.group,
                        .half = dt_node_is_synced(exec->node) ? FIRST : WHOLE,
@@ -610,10 +597,9 @@ dt_status dt_cpu_finish(struct dt_device *dev, struct dt_exec *exec)
     bool is_forward = exec->node->op == DT_OP_BN;
     struct bn bn = (is_forward ? forward_arguments : bwd_arguments)(dev, exec);
     bn.half = SECOND;
-    omp_set_num_threads(dev->options.threads);
 #pragma omp parallel
     run_stages(&bn, is_forward ? &FORWARD : &BACKWARD);
-    return dt_cpu_ports_write(dev, exec);
+    return DT_OK;
 }
 
 /* The forward pass without mean and shift. */
@@ -634,6 +620,7 @@ static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op dt_cpu_bn = {prepare_bn, run_bn};
-const struct dt_cpu_op dt_cpu_bn_bwd = {prepare_bn_bwd, run_bn_bwd};
-const struct dt_cpu_op dt_cpu_bn_frozen_bwd = {prepare_bn_frozen_bwd, run_bn_frozen_bwd};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn) = {prepare_bn, run_bn};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_bwd) = {prepare_bn_bwd, run_bn_bwd};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_frozen_bwd) = {prepare_bn_frozen_bwd,
+                                                            run_bn_frozen_bwd};

@@ -189,9 +189,9 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op dt_cpu_ingest = {prepare_ingest, run_ingest};
-const struct dt_cpu_op dt_cpu_relu = {prepare_like_src, run_relu};
-const struct dt_cpu_op dt_cpu_add = {prepare_like_src, run_add};
-const struct dt_cpu_op dt_cpu_relu_bwd = {prepare_relu_bwd, run_relu_bwd};
-const struct dt_cpu_op dt_cpu_dropout = {prepare_dropout, run_dropout};
-const struct dt_cpu_op dt_cpu_dropout_bwd = {prepare_dropout, run_dropout};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_ingest) = {prepare_ingest, run_ingest};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu) = {prepare_like_src, run_relu};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_add) = {prepare_like_src, run_add};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu_bwd) = {prepare_relu_bwd, run_relu_bwd};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout) = {prepare_dropout, run_dropout};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout_bwd) = {prepare_dropout, run_dropout};

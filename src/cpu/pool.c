@@ -112,8 +112,9 @@ out:
     return status;
 }
 
-const struct dt_cpu_op dt_cpu_max_pool = {prepare_max_pool, dt_cpu_run_primitive};
-const struct dt_cpu_op dt_cpu_max_pool_bwd = {prepare_max_pool_bwd, dt_cpu_run_primitive};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_max_pool) = {prepare_max_pool, dt_cpu_run_primitive};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_max_pool_bwd) = {prepare_max_pool_bwd,
+                                                           dt_cpu_run_primitive};
 
 /* --- Adaptive average pooling --- */
 
@@ -260,5 +261,5 @@ static dt_status run_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op dt_cpu_avg_pool = {prepare_avg_pool, run_avg_pool};
-const struct dt_cpu_op dt_cpu_avg_pool_bwd = {prepare_avg_pool_bwd, run_avg_pool_bwd};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool) = {prepare_avg_pool, run_avg_pool};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool_bwd) = {prepare_avg_pool_bwd, run_avg_pool_bwd};

@@ -1,5 +1,5 @@
 /* The parameter side of a step: the check for gradients that are not finite, the update, sums over
- * passes. */
+ * passes; and the table of the instruction set. */
 #include <math.h>
 #include <omp.h>
 
@@ -24,59 +24,21 @@ static double sum_of_squares(const float *values, size_t count)
     return sum;
 }
 
-dt_status dt_cpu_check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count,
-                       double *norms)
+static dt_status check(struct dt_device *dev, const float *grads, size_t count, double *norms)
 {
-    const float *values = grads;
-    (void)type; /* always fp32 */
     bool found = false;
-    omp_set_num_threads(dev->options.threads);
     if (!norms) {
-        dev->found |= is_any_infinite(grads, count);
+        dev->found |= is_any_infinite((const uint32_t *)grads, count);
         return DT_OK;
     }
     /* Squares of finite floats do not overflow in double, so the sums show what is not finite. */
 #pragma omp parallel for schedule(static) reduction(| : found)
     for (int t = 0; t < dt_tiles(count); t++) {
         const size_t first = (size_t)t * DT_TILE, left = count - first;
-        norms[t] = sum_of_squares(values + first, left < DT_TILE ? left : DT_TILE);
+        norms[t] = sum_of_squares(grads + first, left < DT_TILE ? left : DT_TILE);
         found |= !isfinite(norms[t]);
     }
     dev->found |= found;
-    return DT_OK;
-}
-
-dt_status dt_cpu_clip(struct dt_device *dev, const double *norms, int n)
-{
-    double sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += norms[i];
-    dev->clip = dt_optim_clip(sqrt(sum), dev->scalars.optim.clip_norm);
-    return DT_OK;
-}
-
-dt_status dt_cpu_settle(struct dt_device *dev)
-{
-    struct dt_counters *counters = &dev->counters;
-    dev->n_in_a_row = dev->found ? dev->n_in_a_row + 1 : 0;
-    counters->n_skipped += dev->found;
-    if (dev->n_in_a_row > counters->n_in_a_row)
-        counters->n_in_a_row = dev->n_in_a_row;
-    dev->n_updates += !dev->found;
-    dev->found = false;
-    dev->clip = 1;
-    return DT_OK;
-}
-
-dt_status dt_cpu_get_updates(struct dt_device *dev, int64_t *n)
-{
-    *n = dev->n_updates;
-    return DT_OK;
-}
-
-dt_status dt_cpu_set_updates(struct dt_device *dev, int64_t n)
-{
-    dev->n_updates = n;
     return DT_OK;
 }
 
@@ -165,8 +127,8 @@ typedef void update_function(struct values a, size_t n, struct dt_optim_step s);
         update_range(DT_OPTIM_##NAME, a, n, s);                                  \
     }
 DT_OPTIM_LIST(UPDATE)
-#define ROW(NAME, name, ...) [DT_OPTIM_##NAME] = update_##name,
-static update_function *const updates[] = {DT_OPTIM_LIST(ROW)};
+#define UPDATE_ROW(NAME, name, ...) [DT_OPTIM_##NAME] = update_##name,
+static update_function *const updates[] = {DT_OPTIM_LIST(UPDATE_ROW)};
 
 static void update_tile(const struct pass *p, struct tile tile)
 {
@@ -266,13 +228,12 @@ static void update_by_norms(const struct pass *p)
     walk_tiles(p, by_gradient ? apply_gradient : apply_direction);
 }
 
-dt_status dt_cpu_update(struct dt_device *dev, const struct dt_update *update)
+static dt_status update_bucket(struct dt_device *dev, const struct dt_update *update)
 {
     struct pass p = {.dev = dev, .update = update};
     if (dev->found || update->n_segments == 0)
         return DT_OK;
     dt_optim_unbias(&p.unbias1, &p.unbias2, dev->n_updates + 1, &dev->scalars.optim);
-    omp_set_num_threads(dev->options.threads);
     const bool by_norms = dt_optim_trust(update->optim) != DT_TRUST_NONE;
 #pragma omp parallel
     if (by_norms)
@@ -282,32 +243,38 @@ dt_status dt_cpu_update(struct dt_device *dev, const struct dt_update *update)
     return DT_OK;
 }
 
-dt_status dt_cpu_lerp(struct dt_device *dev, float *dst, const float *src, size_t count)
+static dt_status lerp(struct dt_device *dev, float *dst, const float *src, size_t count)
 {
     const float weight = dev->scalars.ema_weight;
     if (dev->found)
         return DT_OK;
-    omp_set_num_threads(dev->options.threads);
 #pragma omp parallel for simd schedule(static)
     for (size_t i = 0; i < count; i++)
         dst[i] = dt_optim_lerp(dst[i], src[i], weight);
     return DT_OK;
 }
 
-dt_status dt_cpu_accumulate(struct dt_device *dev, float *dst, const void *src,
-                            enum dt_dtype src_type, size_t count, bool first)
+static dt_status accumulate(float *dst, const float *src, size_t count, bool first)
 {
-    const float *from = src;
-    (void)src_type; /* always fp32 */
-    omp_set_num_threads(dev->options.threads);
     if (first) {
 #pragma omp parallel for simd schedule(static)
         for (size_t i = 0; i < count; i++)
-            dst[i] = from[i];
+            dst[i] = src[i];
     } else {
 #pragma omp parallel for simd schedule(static)
         for (size_t i = 0; i < count; i++)
-            dst[i] += from[i];
+            dst[i] += src[i];
     }
     return DT_OK;
 }
+
+const struct dt_cpu_isa DT_ISA_NAME(dt_cpu_isa) = {
+#define ROW(NAME, name, ...) [DT_OP_##NAME] = &DT_ISA_NAME(dt_cpu_##name),
+    .op = {DT_OP_LIST(ROW)},
+#undef ROW
+    .lanes = &dt_lanes,
+    .finish = dt_cpu_finish,
+    .check = check,
+    .update = update_bucket,
+    .lerp = lerp,
+    .accumulate = accumulate};

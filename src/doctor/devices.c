@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/file.h"
-#include "base/isa.h"
 #include "base/memory.h"
 #include "doctor/doctor.h"
 
@@ -132,9 +131,7 @@ static dt_status try_device(struct dt_doctor *d, bool *all)
 {
     struct dt_session *s = &d->bench.session;
     struct dt_device_choice choice;
-    dt_status status = dt_isa_check();
-    if (status == DT_OK)
-        status = dt_devices_choose(&choice, s->config, s->n_ranks);
+    dt_status status = dt_devices_choose(&choice, s->config, s->n_ranks);
     DT_TRY(dt_doctor_note_all(d, DT_STAGE_DEVICES, status, "", all));
     if (!*all)
         return DT_OK;

@@ -20,7 +20,6 @@ doctor 0
 has ok dtrain "$("$dtrain" --version | cut -d' ' -f2)"
 has ok communication MPI
 has ok CPUs "$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) allowed"
-has ok instructions all
 has ok library oneDNN
 has ok device "cpu, oneDNN"
 has ok precision fp32

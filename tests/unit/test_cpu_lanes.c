@@ -1,10 +1,13 @@
 /* The inner loops of batch norm against plain loops: rows of many lengths, with and without mask,
- * residual and writing past the caches, in place. Label: numeric. */
-#include "cpu/lanes.h"
+ * residual and writing past the caches, in place, in every instruction set of this CPU.
+ *
+ * Label: numeric. */
+#include "cpu/isa.h"
 #include "cpu_rig.h"
 
 enum { MAX = 3 * 4096 + 21 };
 
+static const struct dt_lane_loops *lanes;
 static const size_t LENGTHS[] = {1, 15, 16, 17, 49, 784, 4096, 4097, MAX};
 
 static float x[MAX + LANES] __attribute__((aligned(64)));
@@ -31,7 +34,7 @@ static void test_moments(void **state)
     fill();
     for (size_t k = 0; k < DT_COUNT(LENGTHS); k++) {
         float mean[LANES], m2[LANES];
-        dt_lanes_moments(mean, m2, x, LENGTHS[k]);
+        lanes->moments(mean, m2, x, LENGTHS[k]);
         for (size_t lane = 0; lane < LANES; lane++) {
             double n = dt_lane_count(LENGTHS[k], (int)lane), m = 0, s = 0;
             for (size_t i = lane; i < LENGTHS[k]; i += LANES)
@@ -59,7 +62,7 @@ static void check_apply(size_t n, bool relu, bool residual, bool past_caches)
     struct dt_lanes_coefs k;
     fill();
     fill_coefs(&k);
-    dt_lanes_apply(y, relu ? mask : NULL, x, residual ? r : NULL, &k, relu, past_caches, n);
+    lanes->apply(y, relu ? mask : NULL, x, residual ? r : NULL, &k, relu, past_caches, n);
     for (size_t i = 0; i < n; i++) {
         double v = (double)x[i] * (double)k.a[i % LANES] + (double)k.b[i % LANES] +
                    (residual ? (double)r[i] : 0);
@@ -89,7 +92,7 @@ static void test_nan(void **state)
     for (size_t at = 0; at < COUNT; at++) {
         fill();
         x[at] = NAN;
-        dt_lanes_apply(y, mask, x, NULL, &k, true, false, COUNT);
+        lanes->apply(y, mask, x, NULL, &k, true, false, COUNT);
         for (size_t i = 0; i < COUNT; i++) {
             assert_int_equal(isnan(y[i]) != 0, i == at);
             assert_int_equal(mask[i / LANES] >> i % LANES & 1, i == at || y[i] > 0);
@@ -106,9 +109,9 @@ static void check_backward(size_t n, bool masked, bool residual, bool past_cache
     fill_coefs(&k);
     for (size_t i = 0; i < DT_COUNT(mask); i++)
         mask[i] = (uint16_t)(i * 40503u + 0x5a5a);
-    dt_lanes_bwd_sums(sum, product, y, r, two ? q : NULL, x, masked ? mask : NULL, k.mean, n);
-    dt_lanes_bwd_apply(y, residual ? z : NULL, two ? y : r, x, masked && !two ? mask : NULL, &k,
-                       past_caches, n);
+    lanes->bwd_sums(sum, product, y, r, two ? q : NULL, x, masked ? mask : NULL, k.mean, n);
+    lanes->bwd_apply(y, residual ? z : NULL, two ? y : r, x, masked && !two ? mask : NULL, &k,
+                     past_caches, n);
     for (size_t i = 0; i < n; i++) {
         size_t lane = i % LANES;
         bool open = !masked || (mask[i / LANES] >> lane & 1);
@@ -143,12 +146,12 @@ static void test_in_place(void **state)
     struct dt_lanes_coefs k;
     fill();
     fill_coefs(&k);
-    dt_lanes_apply(y, NULL, x, r, &k, true, false, MAX);
-    dt_lanes_apply(x, NULL, x, r, &k, true, false, MAX);
+    lanes->apply(y, NULL, x, r, &k, true, false, MAX);
+    lanes->apply(x, NULL, x, r, &k, true, false, MAX);
     assert_memory_equal(x, y, MAX * sizeof *x);
     fill();
-    dt_lanes_bwd_apply(y, NULL, r, x, NULL, &k, false, MAX);
-    dt_lanes_bwd_apply(r, NULL, r, x, NULL, &k, false, MAX);
+    lanes->bwd_apply(y, NULL, r, x, NULL, &k, false, MAX);
+    lanes->bwd_apply(r, NULL, r, x, NULL, &k, false, MAX);
     assert_memory_equal(r, y, MAX * sizeof *r);
 }
 
@@ -157,5 +160,10 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_moments), cmocka_unit_test(test_apply),
                                        cmocka_unit_test(test_nan), cmocka_unit_test(test_backward),
                                        cmocka_unit_test(test_in_place)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int n_failed = 0;
+    for (int i = 0; dt_cpu_isa(i); i++) {
+        lanes = dt_cpu_isa(i)->lanes;
+        n_failed += cmocka_run_group_tests(tests, NULL, NULL);
+    }
+    return n_failed;
 }

@@ -1,0 +1,27 @@
+#include "cpu/isa.h"
+
+#include <dnnl.h>
+
+#include "base/mem.h"
+
+extern const struct dt_cpu_isa dt_cpu_isa_plain, dt_cpu_isa_avx2, dt_cpu_isa_avx512;
+
+const struct dt_cpu_isa *dt_cpu_isa(int i)
+{
+    static const struct {
+        const struct dt_cpu_isa *table;
+        unsigned needs; /* bits of dnnl_cpu_isa_t */
+    } sets[] = {
+#ifdef __x86_64__
+        {&dt_cpu_isa_avx512, dnnl_cpu_isa_avx512_core},
+        {&dt_cpu_isa_avx2, dnnl_cpu_isa_avx2},
+#endif
+        {&dt_cpu_isa_plain, 0},
+    };
+    const unsigned has = dnnl_get_effective_cpu_isa();
+    for (size_t s = 0; s < DT_COUNT(sets); s++) {
+        if ((has & sets[s].needs) == sets[s].needs && i-- == 0)
+            return sets[s].table;
+    }
+    return NULL;
+}
