@@ -1,9 +1,10 @@
 #include "checkpoint/average.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/weights.h"
 
@@ -123,21 +124,21 @@ out:
     return status;
 }
 
-dt_status dt_average_write(const struct dt_average *average, const char *path)
+dt_status dt_average_write(const struct dt_average *average, const struct dt_new_file *file)
 {
-    struct dt_new_file file = {.fd = -1};
     char *head = NULL;
     size_t bytes = 0, data_bytes = 0;
     dt_status status = DT_OK;
     for (size_t i = 0; i < average->n_tensors; i++)
         data_bytes += (size_t)average->tensors[i].bytes;
     DT_TRY(dt_st_head(&head, &bytes, average->tensors, average->n_tensors, average->classes));
-    DT_TRY_OUT(dt_file_begin(&file, path));
-    DT_TRY_OUT(dt_file_write(file.fd, head, bytes, path));
-    DT_TRY_OUT(dt_file_write(file.fd, average->data, data_bytes, path));
+    if (lseek(file->fd, 0, SEEK_SET) != 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_IO, "cannot rewind %s: %s", file->path, strerror(errno)));
+    DT_TRY_OUT(dt_file_write(file->fd, head, bytes, file->path));
+    DT_TRY_OUT(dt_file_write(file->fd, average->data, data_bytes, file->path));
 out:
     free(head);
-    return dt_file_end(&file, status);
+    return status;
 }
 
 void dt_average_reset(struct dt_average *average)

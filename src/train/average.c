@@ -2,9 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "checkpoint/average.h"
@@ -168,34 +166,40 @@ out:
     return status;
 }
 
+/* The weights are loaded from the new file, which is then written again. */
 static dt_status recompute_in(struct dt_comm *comm, const struct dt_config *config,
-                              struct dt_average *average, const struct dt_average_options *options)
+                              struct dt_average *average, const struct dt_average_options *options,
+                              const struct dt_new_file *file)
 {
     struct dt_session s;
-    char part[DT_PATH_MAX];
-    DT_TRY(dt_comm_agree(comm, dt_file_path(part, "%s.part", options->out)));
     dt_session_init(&s, comm, config);
     dt_session_enter(&s, config->train.epochs - 1); /* images and batch of the last stage */
-    dt_status status = dt_comm_agree(comm, s.rank == 0 ? dt_average_write(average, part) : DT_OK);
-    if (status == DT_OK)
-        status = recompute(&s, average, options, part);
-    if (s.rank == 0)
-        unlink(part);
+    dt_status status = recompute(&s, average, options, file->temporary);
     dt_session_close(&s, status);
-    return status;
+    DT_TRY(status);
+    return dt_comm_agree(comm, file->fd >= 0 ? dt_average_write(average, file) : DT_OK);
+}
+
+/* The file is begun first: long work would be lost if it could not be written. */
+static dt_status begin(struct dt_average *average, struct dt_new_file *file,
+                       const struct dt_average_options *options)
+{
+    DT_TRY(dt_file_begin(file, options->out));
+    DT_TRY(dt_average_read(average, options->paths, options->n_paths));
+    return dt_average_write(average, file);
 }
 
 dt_status dt_average(struct dt_comm *comm, const struct dt_config *config,
                      const struct dt_average_options *options)
 {
     struct dt_average average = {0};
+    struct dt_new_file file = {.fd = -1};
     const bool first = dt_comm_rank(comm) == 0;
-    dt_status status = dt_comm_agree(
-        comm, first ? dt_average_read(&average, options->paths, options->n_paths) : DT_OK);
+    dt_status status = dt_comm_agree(comm, first ? begin(&average, &file, options) : DT_OK);
     if (status == DT_OK && options->recompute_bn)
-        status = recompute_in(comm, config, &average, options);
-    if (status == DT_OK)
-        status = dt_comm_agree(comm, first ? dt_average_write(&average, options->out) : DT_OK);
+        status = recompute_in(comm, config, &average, options, &file);
+    const dt_status ended = dt_file_end(&file, status);
+    status = status == DT_OK ? dt_comm_agree(comm, ended) : status;
     if (status == DT_OK && first)
         printf("%s: mean of %d, %zu tensors%s\n", options->out, options->n_paths, average.n_tensors,
                options->recompute_bn ? ", new batch norm statistics" : "");

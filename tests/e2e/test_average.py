@@ -77,6 +77,14 @@ def test_refused():
     run("average", "run", "other", code=64)
     run("average", "run", "-o", "x.safetensors", "--images", "8", code=64)
     assert not os.path.exists("x.safetensors")
+    # Whether it can be written is found out before anything is read, and no other file is touched.
+    done = run("average", "nowhere", "-o", "missing/x.safetensors", code=73)
+    assert "missing" in done.stderr and "nowhere" not in done.stderr, done.stderr
+    with open("new.safetensors.part", "w", encoding="utf-8") as out:
+        out.write("mine")
+    run("average", "run", "-o", "new.safetensors", "--recompute-bn", "--images", "8")
+    assert content("new.safetensors.part") == b"mine"
+    assert not [name for name in os.listdir() if name.startswith(".tmp-")]
 
 
 def batch_statistics():
