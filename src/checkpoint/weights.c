@@ -3,6 +3,7 @@
 #include "checkpoint/weights.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,6 +273,20 @@ static dt_status find_in_folder(char *out, const char *path)
     return find_best(out, dir, false);
 }
 
+static dt_status refuse_step(const char *run, const char *dir, long long step)
+{
+    int64_t *steps;
+    int n_steps;
+    char buffer[LIST_BYTES];
+    struct dt_text list = dt_text_in(buffer, sizeof buffer);
+    DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
+    for (int i = n_steps - 1; i >= 0; i--)
+        dt_text_add(&list, "%s%" PRId64, i == n_steps - 1 ? "it has " : ", ", steps[i]);
+    free(steps);
+    DT_FAIL(DT_ERR_NO_INPUT, "%s has no checkpoint of step %lld; %s", run, step,
+            n_steps > 0 ? buffer : "it has none");
+}
+
 /* RUN@best, RUN@latest, RUN@step-N. */
 static dt_status find_in_run(char *out, const char *path, const char *at)
 {
@@ -286,7 +301,7 @@ static dt_status find_in_run(char *out, const char *path, const char *at)
     if (sscanf(which, "step-%lld%c", &step, &end) != 1)
         DT_FAIL(DT_ERR_USAGE, "%s: after the @ write best, latest or step-N", path);
     DT_TRY(dt_checkpoint_path(out, dir, step));
-    return verify_one(out);
+    return dt_file_exists(out) ? verify_one(out) : refuse_step(run, dir, step);
 }
 
 dt_status dt_weights_find(char *out, const char *path)

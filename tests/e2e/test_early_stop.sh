@@ -80,7 +80,8 @@ grep -q "the best checkpoint, .*/$best, is missing or damaged; using the newest"
     fail "no warning: $(cat "$work/log")"
 
 refused 64 "after the @ write best, latest or step-N" "$dtrain" eval "$run@newest"
-refused 66 "step-000000999" "$dtrain" eval "$run@step-999"
+kept=$(basename -a "$run"/checkpoints/step-* | sed 's/step-0*//' | paste -sd, | sed 's/,/, /g')
+refused 66 "$run has no checkpoint of step 999; it has $kept\$" "$dtrain" eval "$run@step-999"
 refused 66 "nowhere" "$dtrain" eval "$work/nowhere@best"
 refused 64 "dtrain eval needs a run folder, or --weights PATH" "$dtrain" eval
 refused 64 "give one of them" "$dtrain" eval "$run" --weights "$run"
