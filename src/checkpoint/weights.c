@@ -14,10 +14,10 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/internal.h"
 #include "checkpoint/safetensors.h"
 
 enum { LIST_BYTES = 4096, LIST_NAMES = 5 };
-static const char model_file[] = "model.safetensors";
 
 /* The first few names and the number of all. */
 struct list {
@@ -253,7 +253,7 @@ static bool is_model_folder(const char *path)
 {
     char file[DT_PATH_MAX], dir[DT_PATH_MAX];
     bool is_one;
-    return dt_file_path(file, "%s/%s", path, model_file) == DT_OK && dt_file_exists(file) &&
+    return dt_file_path(file, "%s/%s", path, DT_MODEL_FILE) == DT_OK && dt_file_exists(file) &&
            dt_checkpoint_locate(dir, &is_one, path) == DT_OK && !is_one;
 }
 
@@ -304,6 +304,24 @@ static dt_status find_in_run(char *out, const char *path, const char *at)
     return dt_file_exists(out) ? verify_one(out) : refuse_step(run, dir, step);
 }
 
+/* The weights that decided which checkpoint is the best. */
+static dt_status choose_file(char *out, const char *folder)
+{
+    static struct dt_config config;
+    char ema[DT_PATH_MAX];
+    DT_TRY(dt_file_path(out, "%s/%s", folder, DT_MODEL_FILE));
+    DT_TRY(dt_file_path(ema, "%s/%s", folder, DT_EMA_FILE));
+    const bool has_ema = dt_file_exists(ema) && !is_model_folder(folder);
+    if (has_ema)
+        DT_TRY(dt_checkpoint_config(&config, folder));
+    const bool is_judged = has_ema && config.eval.weights != DT_WEIGHTS_RAW;
+    dt_log(DT_LOG_INFO, "weights: %s%s", is_judged ? ema : out,
+           is_judged ? " (moving averages, which the run evaluated)"
+           : has_ema ? " (not the moving averages: eval.weights was raw)"
+                     : "");
+    return is_judged ? dt_file_path(out, "%s", ema) : DT_OK;
+}
+
 dt_status dt_weights_find(char *out, const char *path)
 {
     char folder[DT_PATH_MAX];
@@ -319,7 +337,7 @@ dt_status dt_weights_find(char *out, const char *path)
     else
         DT_FAIL(dt_file_input_status(errno), "cannot load weights from %s: %s", path,
                 strerror(errno));
-    return dt_file_path(out, "%s/%s", folder, model_file);
+    return choose_file(out, folder);
 }
 
 dt_status dt_weights_config(char *out, const char *model)

@@ -17,7 +17,9 @@ enum { DT_WEIGHTS_TEXT = DT_PATH_MAX + 256 };
 dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *head, bool new_head,
                           char *text);
 /* Resolves a file, a checkpoint, a folder of another program, a run folder (its best checkpoint),
- * or RUN@best, RUN@latest, RUN@step-N to the model file, written to out[DT_PATH_MAX]. */
+ * or RUN@best, RUN@latest, RUN@step-N to a safetensors file, written to out[DT_PATH_MAX]. In a
+ * checkpoint that is ema.safetensors if the run evaluated it (eval.weights in the config.json beside
+ * it), otherwise model.safetensors; a log line says which. */
 dt_status dt_weights_find(char *out, const char *path);
 /* The configuration saved beside the model file `model`; DT_ERR_USAGE if there is none. */
 dt_status dt_weights_config(char *out, const char *model);

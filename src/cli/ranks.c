@@ -65,7 +65,7 @@ out:
 }
 
 /* Weights without --config have their own configuration. They are verified on the way, which takes
- * long, so from here on --weights is the file that was found. */
+ * long, so from here on their path is that of the file that was found. */
 static dt_status load_config(struct dt_config *config, struct dt_arguments *args)
 {
     static char model[DT_PATH_MAX], own[DT_PATH_MAX];
@@ -73,6 +73,8 @@ static dt_status load_config(struct dt_config *config, struct dt_arguments *args
     if (!args->config && weights) {
         DT_TRY(dt_weights_find(model, weights));
         DT_TRY(dt_weights_config(own, model));
+        if (args->recompute_bn)
+            args->operands[0] = model;
         args->weights = model;
         args->config = own;
     }

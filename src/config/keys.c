@@ -248,7 +248,8 @@ const struct dt_key dt_keys[] = {
     CHOICE(eval.weights, DT_WEIGHTS_BOTH, weights,
            "Weights that a run with train.ema_decay evaluates; ema, both: those of the moving "
            "average are the result and decide which is best; both also reports the others as "
-           "top1_raw and so on",
+           "top1_raw and so on. Where a run, a checkpoint or RUN@best is given, dtrain eval, predict "
+           "and average and model.initial_checkpoint take the weights that decided",
            EVAL),
 
     CHOICE(early_stop.metric, DT_METRIC_TOP1, metrics, "Metric that decides when to stop early",

@@ -130,6 +130,11 @@ def test_evaluation():
         files = {name: judge(f"{weights}/{name}.safetensors") for name in ("model", "ema")}
         judged = files["model" if weights == "raw" else "ema"]
         assert judged["top1"] == last["top1"] and abs(judged["loss"] - last["loss"]) < 1e-5
+        name = "model" if weights == "raw" else "ema"
+        found = run("eval", f"{weights}@latest")
+        assert json.loads(found.stdout) == judged and f"{name}.safetensors (" in found.stderr, found
+        run("average", f"{weights}@latest", "-o", "one.safetensors")
+        assert content("one.safetensors") == content(f"{weights}/{name}.safetensors"), weights
         assert (last.get("weights") == "ema") == (weights != "raw"), last
         assert ("top1_raw" in last) == (weights == "both"), last
         assert f"best top1 {max(e['top1'] for e in evals(weights)):.3f}" in log, log
@@ -140,7 +145,6 @@ def test_evaluation():
             with open("both/metrics.csv", encoding="utf-8") as f:
                 rows = list(csv.DictReader(f))
             assert float(rows[-1]["top1_raw"]) == last["top1_raw"], rows[-1]
-        name = "model" if weights == "raw" else "ema"
         assert f"model {weights}/{name}.safetensors" in log, log
     for name in "model", "ema":  # evaluations change nothing
         assert content(f"ema/{name}.safetensors") == content(f"raw/{name}.safetensors")
