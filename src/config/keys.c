@@ -237,7 +237,10 @@ const struct dt_key dt_keys[] = {
          "be bit-identical if there is momentum"),
     FRACTION(train.outer_momentum, 0, "Local SGD: momentum of the averaged weights; 0: off"),
 
-    INT(eval.every_epochs, 1, 0, 100000, "Epochs between evaluations; 0: only at the end", EVAL),
+    INT(eval.every_epochs, 1, 0, 100000,
+        "Epochs between evaluations; 0: only at the end. One that train.max_steps forces elsewhere "
+        "is only reported: it does not count for early_stop, plateau and the best checkpoint",
+        EVAL),
     INT(eval.batch_size_per_rank, 32, 1, 1 << 16, "Images per rank and micro-batch in evaluation",
         FREE),
     NAMES(eval.metrics, "loss\ntop1\ntop5\n", metrics, "Metrics to report of every evaluation",

@@ -327,7 +327,7 @@ static void report_end(struct run *r, dt_status status)
     if (status == DT_OK && s->rank == 0)
         publish_model(r, model);
     const char *reason = status == DT_STOPPED ? r->stop_reason : why;
-    const struct dt_field fields[] = {
+    struct dt_field fields[12] = {
         DT_TEXT("status", dt_status_name(status)),
         DT_INT("exit_code", status),
         DT_TEXT("reason", reason),
@@ -335,15 +335,19 @@ static void report_end(struct run *r, dt_status status)
         DT_NUM("seconds", seconds),
         DT_NUM("images_per_s", n_images / seconds),
         DT_TEXT("model", model),
+    };
+    const struct dt_field of_best[] = {
         DT_TEXT("best_metric", dt_metric_name(best->metric)),
         DT_NUM("best", best->value),
         DT_INT("best_epoch", best->epoch),
         DT_TEXT("best_path", best_path(path, r)),
-        DT_NUM("top1", r->top1),
     };
-    enum { AFTER_EVALUATION = 4 + 1 };
-    int n_missing = best->step < 0 ? AFTER_EVALUATION : r->top1 < 0;
-    dt_report_event(s->report, "run_end", fields, (int)DT_COUNT(fields) - n_missing);
+    int n_fields = 7;
+    for (size_t i = 0; best->step >= 0 && i < DT_COUNT(of_best); i++)
+        fields[n_fields++] = of_best[i];
+    if (r->top1 >= 0)
+        fields[n_fields++] = (struct dt_field)DT_NUM("top1", r->top1);
+    dt_report_event(s->report, "run_end", fields, n_fields);
 }
 
 dt_status dt_run_end(struct run *r, dt_status status)

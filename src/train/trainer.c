@@ -202,14 +202,22 @@ static bool is_due(int64_t count, int64_t every)
     return every > 0 && count % every == 0;
 }
 
-/* All ranks have the same values. The evaluation at the end of a run that stops elsewhere does not
- * count, so that the run can be continued as if it had not stopped. */
+/* Whether an evaluation now decides anything: the best checkpoint, early_stop and plateau. One that
+ * train.max_steps forces elsewhere does not, so that the run can be continued as if it had not
+ * ended. */
+static bool is_scheduled(const struct run *r)
+{
+    const struct dt_config *config = r->session.config;
+    return r->at.batch == 0 && (is_due(r->at.epoch, config->eval.every_epochs) ||
+                                r->at.epoch == config->train.epochs);
+}
+
+/* All ranks have the same values. */
 static void follow_plateau(struct run *r, const double *value)
 {
     struct dt_schedule *schedule = &r->session.schedule;
     const struct dt_config_schedule *config = schedule->config;
     if (config->kind != DT_SCHEDULE_PLATEAU || r->at.step < schedule->warmup_steps ||
-        r->at.batch > 0 || !is_due(r->at.epoch, r->session.config->eval.every_epochs) ||
         !dt_plateau_count(&r->at.plateau, config, value[config->metric]))
         return;
     schedule->plateau = r->at.plateau.factor;
@@ -236,9 +244,11 @@ static dt_status evaluate(struct run *r, bool *is_best)
     r->at.eval_due = result.stop != NULL;
     if (result.stop)
         return DT_OK;
-    DT_TRY(dt_best_count(is_best, &r->at, s->config, s->comm, result.value));
+    if (is_scheduled(r)) {
+        DT_TRY(dt_best_count(is_best, &r->at, s->config, s->comm, result.value));
+        follow_plateau(r, result.value);
+    }
     r->top1 = result.value[DT_METRIC_TOP1];
-    follow_plateau(r, result.value);
     struct dt_field fields[4 + 2 * DT_N_METRICS] = {
         DT_INT("epoch", r->at.epoch),
         DT_INT("step", r->at.step),

@@ -34,6 +34,11 @@ for ranks in 1 2; do
         [ "$(hash_of "$work/cut$ranks-$at")" = "$(hash_of "$work/whole$ranks")" ] ||
             fail "interrupted after step $at of $steps: another end on $ranks ranks"
     done
+    # An evaluation that train.max_steps forces within an epoch counts for nothing.
+    train "$ranks" "forced$ranks" --set train.max_steps=$((steps - 7)) || fail "$(cat "$work/log")"
+    train "$ranks" "forced$ranks" || fail "$(cat "$work/log")"
+    [ "$(hash_of "$work/forced$ranks")" = "$(hash_of "$work/whole$ranks")" ] ||
+        fail "ended within an epoch and continued: another end on $ranks ranks"
     # On whichever rank decides: the others took the same decision, or they would still wait.
     train "$ranks" "whole$ranks" || fail "$(cat "$work/log")"
     grep -q "already finished after $steps steps (best loss .*); raise early_stop.patience" \
