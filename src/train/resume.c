@@ -186,6 +186,26 @@ static bool is_own_batch(const struct dt_checkpoint *state, const struct dt_sess
            state->global_batch_size == dt_config_stage(s->config, plain, last, NULL).batch;
 }
 
+/* Steps are counted over all epochs, so the batches of those begun must be what they were. */
+static dt_status check_stages(const struct dt_resume *resume, const struct dt_session *s,
+                              const struct dt_config *saved)
+{
+    const struct dt_checkpoint *at = &resume->state;
+    const int then = dt_config_batch_size(saved, at->n_ranks);
+    const int now = dt_config_batch_size(s->config, s->n_ranks);
+    const bool has_stages = saved->train.n_stages > 0 || s->config->train.n_stages > 0;
+    for (int64_t e = 0; has_stages && e < at->epoch + (at->batch > 0); e++)
+        if (dt_config_stage(saved, then, e, NULL).batch !=
+            dt_config_stage(s->config, now, e, NULL).batch)
+            DT_FAIL(DT_ERR_CONFIG,
+                    "cannot resume from %s: epoch %" PRId64 " of it had batches of %d images, but "
+                    "train.stages now says %d; change only epochs that have not begun, or choose "
+                    "another --out",
+                    resume->path, e + 1, dt_config_stage(saved, then, e, NULL).batch,
+                    dt_config_stage(s->config, now, e, NULL).batch);
+    return DT_OK;
+}
+
 static dt_status check_config(struct dt_resume *resume, struct dt_session *s)
 {
     struct dt_config saved;
@@ -205,6 +225,7 @@ static dt_status check_config(struct dt_resume *resume, struct dt_session *s)
             "cannot resume from %s, which belongs to a different run:\n%s\n    use the old values, "
             "--allow-config-change, or another --out for a new run",
             resume->path, refused);
+    DT_TRY(check_stages(resume, s, &saved));
     if (refused[0])
         dt_log(DT_LOG_WARNING, "continuing as a different run: %s", one_line(refused));
     resume->new_optimizer = saved.optim.name != s->config->optim.name;

@@ -85,8 +85,22 @@ def check_refusals(rig):
         rig.check(not os.path.exists(os.path.join(out, "checkpoints")), f"{what}: training began")
 
 
+def check_changes(rig):
+    """Stages of epochs to come may change in a run; a batch of those before decides what a step is."""
+    out, _ = run(rig, "changed", {**stages({"epoch": 3, "batch": 24}), "train.max_steps": 6})
+    allowed = ["--allow-config-change"]
+    sets = {**COMMON, "train.max_steps": 9, **stages({"epoch": 1, "batch": 24})}
+    failed = rig.start(2, out, sets=sets, options=allowed)
+    rig.check(failed.wait() == 78, failed.text())
+    rig.check("epoch 2 of it had batches of 12 images, but train.stages now says 24" in failed.text(), failed.text())
+    sets.update(stages({"epoch": 2, "batch": 24}))
+    rig.finish(2, out, sets=sets, options=allowed)
+    rig.check([e["epoch"] for e in events_of(out, "step")] == [1] * 4 + [2] * 4 + [3], "not the third epoch")
+
+
 def campaign(rig):
     check_one_stage(rig)
+    check_changes(rig)
     check_course(rig)
     check_refusals(rig)
 
