@@ -75,6 +75,13 @@ static dt_status put_lines(struct mlperf *m, int64_t time_ms, const struct dt_fi
 
 /* --- Events --- */
 
+static dt_status put_number(struct mlperf *m, const char *prefix, const char *key, double value)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s%s%s", prefix, prefix[0] ? "_" : "", key);
+    return put_line(m, now_ms(), (struct dt_field)DT_NUM(name, value), NULL, 0);
+}
+
 /* opt_name, and the keys that begin with it; other optimizers than sgd and lars have theirs in the
  * same way. */
 static dt_status put_optimizer(struct mlperf *m, double lr, double steps_per_epoch)
@@ -95,17 +102,12 @@ static dt_status put_optimizer(struct mlperf *m, double lr, double steps_per_epo
          round((c->train.epochs - warmup_epochs) * steps_per_epoch)},
         {"opt_weight_decay", c->optim.weight_decay},
         {"opt_momentum", c->optim.momentum},
-        {"opt_learning_rate_warmup_epochs", warmup_epochs},
-        {"epsilon", (double)dt_config_optim(c).eps},
     };
     DT_TRY(put_line(m, now_ms(), (struct dt_field)DT_TEXT("opt_name", name), NULL, 0));
-    for (size_t i = 0; i < DT_COUNT(rows) - !is_lars; i++) {
-        char key[64];
-        const bool is_plain = i == 6 && !is_lars;
-        snprintf(key, sizeof key, "%s%s%s", is_plain ? "" : name, is_plain ? "" : "_", rows[i].key);
-        DT_TRY(put_line(m, now_ms(), (struct dt_field)DT_NUM(key, rows[i].value), NULL, 0));
-    }
-    return DT_OK;
+    for (size_t i = 0; i < DT_COUNT(rows); i++)
+        DT_TRY(put_number(m, name, rows[i].key, rows[i].value));
+    DT_TRY(put_number(m, is_lars ? name : "", "opt_learning_rate_warmup_epochs", warmup_epochs));
+    return is_lars ? put_number(m, name, "epsilon", (double)dt_config_optim(c).eps) : DT_OK;
 }
 
 /* Once, although a run may start several times. */
