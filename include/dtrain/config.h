@@ -103,7 +103,7 @@ struct dt_config {
         int synthetic_train, synthetic_val;        /* images of data.source synthetic */
         int workers;                               /* decoding threads per rank, 0 = auto */
         int prefetch;                              /* batches prefetched per rank */
-        int cache_mb;                  /* encoded images kept in memory per rank, MiB; 0 = none */
+        int cache_mb;                  /* encoded images kept in memory per rank, MB; 0 = none */
         enum dt_upsampling upsampling; /* JPEG: chroma by interpolation or repetition */
         enum dt_dct dct;               /* JPEG: which inverse DCT */
         enum dt_scaled_decode scaled_decode; /* JPEG: at 1/2, 1/4 or 1/8 where large enough */

@@ -4,8 +4,6 @@
 #include "base/json.h"
 #include "bench/forecast_run.h"
 
-static const double mib = 1 << 20;
-
 static double images_per_s(const struct dt_forecast_result *f, int n_ranks)
 {
     return (double)n_ranks * f->images / dt_forecast_step_s(&f->step, n_ranks, &f->network);
@@ -27,10 +25,10 @@ static void print_head(const struct dt_forecast_result *f, const struct dt_forec
     for (int i = 0; i < f->step.n_buckets; i++)
         bytes += f->step.buckets[i].bytes;
     printf(
-        "%s, %d images per rank: %.2f ms without communication (%s), gradients of %.1f MiB in %d "
+        "%s, %d images per rank: %.2f ms without communication (%s), gradients of %.1f MB in %d "
         "bucket(s)\n",
         f->model, f->images, 1e3 * dt_forecast_step_s(&f->step, 1, network),
-        f->measured_s > 0 ? "measured" : "given", bytes / mib, f->step.n_buckets);
+        f->measured_s > 0 ? "measured" : "given", bytes / 1e6, f->step.n_buckets);
     printf("Link: %.3g GB/s, %.3g us%s", network->link.bytes_per_s / 1e9,
            1e6 * network->link.latency_s, o->measure_link ? " (measured)" : "");
     if (network->ranks_per_node > 1)

@@ -45,15 +45,15 @@ static void say_reading(struct verdict *v, const struct dt_input_result *r,
                         const struct dt_input_point *cold, const struct dt_input_point *warm)
 {
     double n_ranks = r->n_ranks;
-    double set_mib = mean_bytes(r) * r->n_images / (1 << 20);
+    double set_mb = mean_bytes(r) * r->n_images / 1e6;
     v->limit = "reading";
     v->per_rank_per_s = cold->images_per_s / n_ranks;
     snprintf(v->text, sizeof v->text,
              "Reading is the limit: with %d worker(s) a rank gets %.0f images/s (%.1f MB/s) from "
              "the disk, %.0f from memory. Training that needs more will wait for data, unless the "
-             "data set (%.0f MiB) stays in the page cache or in data.cache_mb.",
+             "data set (%.0f MB) stays in the page cache or in data.cache_mb.",
              cold->workers, v->per_rank_per_s, cold->bytes_per_s / n_ranks / 1e6,
-             warm->images_per_s / n_ranks, ceil(set_mib));
+             warm->images_per_s / n_ranks, ceil(set_mb));
 }
 
 static void say_raw(struct verdict *v, const struct dt_input_result *r,

@@ -15,7 +15,7 @@
 #include "data/names.h"
 #include "pack/pack.h"
 
-static const double mebi = 1024 * 1024, redraw_s = 0.2;
+static const double mega = 1e6, redraw_s = 0.2;
 
 struct progress {
     const char *path;
@@ -32,7 +32,7 @@ static void draw_progress(void *context, uint64_t bytes)
     if (now_s - p->drawn_s < redraw_s)
         return;
     p->drawn_s = now_s;
-    snprintf(text, sizeof text, "%s: %.0f MiB", p->path, (double)p->bytes / mebi);
+    snprintf(text, sizeof text, "%s: %.0f MB", p->path, (double)p->bytes / mega);
     dt_log_progress(text);
 }
 
@@ -69,8 +69,8 @@ static dt_status verify_one(const char *path, FILE *out)
         status = count_tensors(&n_tensors, path);
     dt_log_progress("");
     if (status == DT_OK)
-        snprintf(line, sizeof line, "ok  %s  step %" PRId64 ", %.1f MiB, %d tensors, %.1f s", path,
-                 state.step, (double)progress.bytes / mebi, n_tensors, dt_clock_s() - begin_s);
+        snprintf(line, sizeof line, "ok  %s  step %" PRId64 ", %.1f MB, %d tensors, %.1f s", path,
+                 state.step, (double)progress.bytes / mega, n_tensors, dt_clock_s() - begin_s);
     else
         snprintf(line, sizeof line, "!!  %s  %s", path, dt_error_text());
     put_line(line, out);

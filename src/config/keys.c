@@ -158,7 +158,7 @@ const struct dt_key dt_keys[] = {
         "Decoding threads per rank; 0: one per CPU that computing leaves free, at least 1", FREE),
     INT(data.prefetch, 3, 1, 64, "Batches prefetched per rank", FREE),
     INT(data.cache_mb, 0, 0, 1 << 24,
-        "MiB of encoded training images kept in memory per rank; 0: none", FREE),
+        "MB of encoded training images kept in memory per rank; 0: none", FREE),
     CHOICE(data.upsampling, DT_UPSAMPLING_FANCY, upsamplings,
            "JPEG chroma upsampling: interpolation as in Pillow (fancy) or repetition (plain)"),
     CHOICE(data.dct, DT_DCT_ACCURATE, dcts,

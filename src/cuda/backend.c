@@ -230,9 +230,9 @@ static dt_status cuda_alloc(struct dt_device *dev, void **out, size_t bytes)
         (void)cudaGetLastError();
         DT_FAIL(
             DT_ERR_MEMORY,
-            "out of GPU memory: requested %zu MiB for tensors, %zu MiB are free on %s; use a "
+            "out of GPU memory: requested %zu MB for tensors, %zu MB are free on %s; use a "
             "smaller train.micro_batch_size, or check for other processes on this GPU (nvidia-smi)",
-            bytes >> 20, cuda_free_bytes(dev) >> 20, dev->name);
+            bytes / 1000000, cuda_free_bytes(dev) / 1000000, dev->name);
     }
     DT_TRY(DT_CUDA("GPU memory for tensors", code));
     dt_status status = cuda_zero(dev, block, bytes);

@@ -58,8 +58,8 @@ dt_status dt_conv_try(struct dt_dnn_plan *plan, const struct dt_dnn_target *targ
     size_t bytes = plan->workspace_bytes;
     if (bytes > DT_CONV_MAX_WORKSPACE) {
         dt_dnn_plan_destroy(plan);
-        DT_FAIL(DT_ERR_DEVICE, "engine %lld needs a workspace of %zu MiB", (long long)engine.index,
-                bytes >> 20);
+        DT_FAIL(DT_ERR_DEVICE, "engine %lld needs a workspace of %zu MB", (long long)engine.index,
+                bytes / 1000000);
     }
     return DT_OK;
 }
@@ -172,8 +172,8 @@ static dt_status bench_open(struct bench *b, const struct dt_conv_problem *probl
     void *data = NULL;
     size_t bytes = b->input_bytes + b->output_bytes;
     char what[96];
-    snprintf(what, sizeof(what), "allocating %zu MiB of device memory to time convolutions",
-             bytes >> 20);
+    snprintf(what, sizeof(what), "allocating %zu MB of device memory to time convolutions",
+             bytes / 1000000);
     DT_TRY(DT_CUDA(what, cudaMalloc(&data, bytes)));
     b->data = data;
     return fill_tensor(b, problems->task.type, bytes);

@@ -278,10 +278,10 @@ static dt_status sum_up(const struct dt_verify *verify, double begin_s)
 
     dt_clock_format(took, sizeof took, dt_clock_s() - begin_s);
     snprintf(line, sizeof line,
-             "%s  %s  %u shards, %" PRIu64 " samples, %.1f MiB, %" PRIu64
+             "%s  %s  %u shards, %" PRIu64 " samples, %.1f MB, %" PRIu64
              " images decoded, %" PRIu64 " faults%s, %s",
              verify->n_findings ? "!!" : "ok", verify->path, (unsigned)verify->n, verify->n_samples,
-             (double)verify->bytes / (1024 * 1024), verify->n_decoded, verify->n_findings,
+             (double)verify->bytes / 1e6, verify->n_decoded, verify->n_findings,
              verify->sums.found ? "" : " (no " DT_CHECKSUMS_NAME " to compare with)", took);
     dt_utf8_escape(line);
     fprintf(verify->out, "%s\n", line);

@@ -44,9 +44,9 @@ double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node
     return (double)bytes;
 }
 
-static double mib(size_t bytes)
+static double mega(size_t bytes)
 {
-    return (double)bytes / (1 << 20);
+    return (double)bytes / 1e6;
 }
 
 static void print_op(const struct dt_plan *plan, const struct dt_action *action, FILE *out)
@@ -60,7 +60,7 @@ static void print_op(const struct dt_plan *plan, const struct dt_action *action,
         snprintf(where, sizeof(where), "%s+%zu", arena_name[place->arena], place->offset);
     }
     fprintf(out, "%-18s %-28s %-20s %10.3f %10.2f  %-18s %s%s\n", dt_op_name(node->op), node->name,
-            dims, dt_node_flops(g, node) * 1e-9, mib((size_t)dt_plan_node_bytes(plan, node)), where,
+            dims, dt_node_flops(g, node) * 1e-9, mega((size_t)dt_plan_node_bytes(plan, node)), where,
             node->residual ? "+add" : "",
             action->finish ? "+finish"
             : node->relu   ? "+relu"
@@ -75,7 +75,7 @@ static void print_sync(const struct dt_plan *plan, const struct dt_action *actio
     (void)plan->backend->exchanged(plan->device, plan->exec[action->node], &bytes);
     snprintf(ranks, sizeof ranks, "%d ranks", node->attr.bn.group);
     fprintf(out, "%-18s %-28s %-20s %10s %10.2f\n", kind_name[action->kind], node->name, ranks, "",
-            mib(bytes));
+            mega(bytes));
 }
 
 static void print_bucket(const struct dt_plan *plan, const struct dt_action *action, FILE *out)
@@ -87,7 +87,7 @@ static void print_bucket(const struct dt_plan *plan, const struct dt_action *act
     const struct dt_bucket *bucket = &plan->buckets[action->bucket];
     size_t bytes = dt_dtype_bytes(dt_plan_sum_type(plan));
     fprintf(out, "%-18s bucket %-21d %-20zu %10s %10.2f  %s+%zu\n", kind_name[action->kind],
-            action->bucket, bucket->count, "", mib(bucket->count * bytes),
+            action->bucket, bucket->count, "", mega(bucket->count * bytes),
             arena_name[dt_plan_sum_arena(plan)], bucket->first * bytes);
 }
 
@@ -97,7 +97,7 @@ static void print_phase(const struct dt_plan *plan, enum dt_phase phase, FILE *o
     fprintf(out, "\n%s: %d actions, batch %d\n%5s %-18s %-28s %-20s %10s %10s  %s\n",
             phase_name[phase], plan->n_actions[phase],
             plan->graph->tensor[plan->graph->labels[phase]].dim[0], "", "action", "name", "dst",
-            "GFLOP", "MiB", "memory");
+            "GFLOP", "MB", "memory");
     for (int i = 0; i < plan->n_actions[phase]; i++) {
         const struct dt_action *action = &plan->actions[phase][i];
         fprintf(out, "%5d ", i);
@@ -112,8 +112,8 @@ static void print_phase(const struct dt_plan *plan, enum dt_phase phase, FILE *o
             print_bucket(plan, action, out);
         }
     }
-    fprintf(out, "%s total: %.2f GFLOP, %.1f MiB touched\n", phase_name[phase], flops * 1e-9,
-            mib((size_t)bytes));
+    fprintf(out, "%s total: %.2f GFLOP, %.1f MB touched\n", phase_name[phase], flops * 1e-9,
+            mega((size_t)bytes));
 }
 
 void dt_plan_print_actions(const struct dt_plan *plan, FILE *out)
@@ -128,12 +128,12 @@ void dt_plan_print_memory(const struct dt_plan *plan, FILE *out)
     fprintf(out, "memory per rank\n");
     for (int a = 0; a < DT_N_ARENAS; a++)
         if (plan->arena_bytes[a] > 0)
-            fprintf(out, "  %-10s %10.1f MiB\n", arena_name[a], mib(plan->arena_bytes[a]));
-    fprintf(out, "  %-10s %10.1f MiB  (work without sharing: %.1f MiB)\n", "all",
-            mib(dt_plan_bytes(plan)), mib(plan->sum_bytes));
+            fprintf(out, "  %-10s %10.1f MB\n", arena_name[a], mega(plan->arena_bytes[a]));
+    fprintf(out, "  %-10s %10.1f MB  (work without sharing: %.1f MB)\n", "all",
+            mega(dt_plan_bytes(plan)), mega(plan->sum_bytes));
     fprintf(out, "buckets: %d", plan->n_buckets);
     for (int b = 0; b < plan->n_buckets; b++)
-        fprintf(out, "%s%.2f", b == 0 ? ", MiB in order of readiness: " : " ",
-                mib(plan->buckets[b].count * dt_dtype_bytes(dt_plan_sum_type(plan))));
+        fprintf(out, "%s%.2f", b == 0 ? ", MB in order of readiness: " : " ",
+                mega(plan->buckets[b].count * dt_dtype_bytes(dt_plan_sum_type(plan))));
     fprintf(out, "\n");
 }

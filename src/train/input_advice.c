@@ -8,7 +8,6 @@
 
 static const double reserve = 1.1;      /* workers do not share the load evenly */
 static const double least_cached = 0.1; /* of the data set; less is not worth its memory */
-static const double mib = 1024.0 * 1024.0;
 enum { MOST_ADVICE = 3 };
 
 struct line {
@@ -42,7 +41,7 @@ static void advise_cache(struct line *line, const struct dt_input_case *c)
         return;
     if (!begin_advice(line))
         return;
-    dt_text_add(&line->text, "data.cache_mb=%.0f", ceil(bytes / mib));
+    dt_text_add(&line->text, "data.cache_mb=%.0f", ceil(bytes / 1e6));
     if (bytes < c->set_bytes)
         dt_text_add(&line->text, " (%.0f %% of the data set)", 100 * bytes / c->set_bytes);
 }

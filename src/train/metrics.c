@@ -320,7 +320,7 @@ static struct dt_input_case input_case(const struct dt_session *s, const double 
         .resize = dt_crop_resize(&s->config->data, options.image_size),
         .set_bytes = mean_bytes * dt_dataset_size(s->train_set),
         .free_bytes = (double)dt_memory_available("") / dt_comm_local_size(s->comm),
-        .cache_bytes = (double)s->config->data.cache_mb * (1 << 20),
+        .cache_bytes = s->config->data.cache_mb * 1e6,
     };
 }
 

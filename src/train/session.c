@@ -274,13 +274,12 @@ static double device_budget(const struct dt_session *s)
 /* Subtracts data.cache_mb from host memory. */
 static dt_status keep_cache_free(const struct dt_session *s, size_t *left, double bytes)
 {
-    const double mebi = 1 << 20;
-    double cache = s->backend == &dt_backend_cpu ? s->config->data.cache_mb * mebi : 0;
+    double cache = s->backend == &dt_backend_cpu ? s->config->data.cache_mb * 1e6 : 0;
     if (cache > 0 && cache >= bytes)
         DT_FAIL(DT_ERR_CONFIG,
-                "data.cache_mb: a rank can have at most %.0f MiB of memory here, so %d MiB for a "
+                "data.cache_mb: a rank can have at most %.0f MB of memory here, so %d MB for a "
                 "cache leave nothing for training",
-                bytes / mebi, s->config->data.cache_mb);
+                bytes / 1e6, s->config->data.cache_mb);
     *left = (size_t)(bytes - cache);
     return DT_OK;
 }
@@ -428,7 +427,7 @@ void dt_session_close_loader(struct dt_session *s, struct dt_loader **loader)
 static dt_status create_loaders(struct dt_session *s, const struct dt_session_needs *needs)
 {
     if (needs->train) {
-        DT_TRY(dt_dataset_cache(s->train_set, (uint64_t)s->config->data.cache_mb << 20));
+        DT_TRY(dt_dataset_cache(s->train_set, (uint64_t)s->config->data.cache_mb * 1000000));
         DT_TRY(dt_session_open_loader(s, true));
     }
     if (needs->eval) {

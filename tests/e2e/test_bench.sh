@@ -108,7 +108,7 @@ limit=(--set model.image_size=64 --set data.val_resize=64 --set bench.steps_per_
     --set bench.rounds=1)
 refused 78 "can have at most" "$dtrain" bench --config "$work/config.json" \
     --set data.cache_mb=16777216
-all=$(sed 's/.*can have at most \([0-9]*\) MiB.*/\1/' "$work/log")
+all=$(sed 's/.*can have at most \([0-9]*\) MB.*/\1/' "$work/log")
 bench 1 "${limit[@]}" --set data.cache_mb=$((all > 16000 ? all - 8000 : all / 2)) \
     --batch-size-per-rank 1,65536
 says "^Batch size 65536 per rank is skipped: the plan needs" "^  *65536  *too large$"

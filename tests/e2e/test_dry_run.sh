@@ -23,6 +23,7 @@ has "^eval: .* batch 8"
 has "^tiny, images of 32 x 32, 10 classes"
 has "100 training images, 8 steps per epoch, 20 steps in all"
 has "^optimizer sgd, momentum 0.9, weight decay 0.0001 except on batch norm and bias$"
+! grep -q MiB "$work/plan" || fail "two units of memory"
 [ ! -e "$work/run" ] || fail "a dry run created the run folder"
 
 # Without the data only the number of steps is missing, and the memory is the same.

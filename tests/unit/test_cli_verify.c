@@ -41,7 +41,7 @@ static void test_checkpoints(void **state)
     ok(rig_save(r, path[0], 10));
     ok(rig_save(r, path[1], 20));
     run_verify(run, DT_OK, said, sizeof said);
-    snprintf(line, sizeof line, "ok  %s  step 20, 0.0 MiB, 18 tensors, ", path[1]);
+    snprintf(line, sizeof line, "ok  %s  step 20, 0.0 MB, 18 tensors, ", path[1]);
     assert_ptr_equal(strstr(said, line), said);
     snprintf(line, sizeof line, "\nok  %s  step 10, ", path[0]);
     assert_non_null(strstr(said, line));

@@ -128,9 +128,9 @@ static void test_reading(void **state)
     cached = all;
     cached.cache_bytes = 141 * GB;
     const struct row rows[] = {
-        {all, BOUND("31") "reading is the limit; try data.cache_mb=133515 or a faster disk"},
+        {all, BOUND("31") "reading is the limit; try data.cache_mb=140000 or a faster disk"},
         {part,
-         BOUND("31") "reading is the limit; try data.cache_mb=47684 (36 % of the data set) or "
+         BOUND("31") "reading is the limit; try data.cache_mb=50000 (36 % of the data set) or "
                      "a faster disk"},
         {little, BOUND("31") "reading is the limit; try a faster disk"},
         {cached, BOUND("31") "reading is the limit; try a faster disk"},
