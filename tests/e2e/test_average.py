@@ -5,26 +5,13 @@ the same batches in training runs, whose learning rate is almost zero.
 
 Label: numeric."""
 
-import functools
 import json
 import os
 import sys
-import tempfile
 
-try:
-    import numpy as np
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from scratch import content, np, run, safetensors_np, sets, train, write_config  # noqa: E402
 
-TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path += [os.path.join(TESTS, folder) for folder in ("support", "faults")]
-import rig  # noqa: E402
-import safetensors_np  # noqa: E402
-
-DTRAIN = os.path.abspath(sys.argv[1])
-WORK = tempfile.TemporaryDirectory()
-os.chdir(WORK.name)
 CONFIG = {
     "model": {"name": "resnet20", "image_size": 32, "num_classes": 10},
     "data": {"synthetic_train": 24, "synthetic_val": 8, "workers": 1},
@@ -34,20 +21,8 @@ CONFIG = {
     "checkpoint": {"keep": 9},
     "device": {"kind": "cpu", "threads": 1},
 }
-with open("config.json", "w", encoding="utf-8") as out:
-    json.dump(CONFIG, out)
-run = functools.partial(rig.run, DTRAIN)
+write_config(CONFIG)
 STATISTICS = ".running_mean", ".running_var"
-
-
-def train(folder, *changes):
-    sets = [word for change in changes for word in ("--set", change)]
-    run("--config", "config.json", "--out", folder, *sets)
-
-
-def content(path):
-    with open(path, "rb") as f:
-        return f.read()
 
 
 def test_mean():
@@ -105,7 +80,7 @@ def batch_statistics():
 
 def test_recompute():
     want = batch_statistics()
-    full = ["--recompute-bn", "--config", "config.json", "--set", "train.micro_batch_size=8"]
+    full = ["--recompute-bn", "--config", "config.json", *sets("train.micro_batch_size=8")]
     run("average", "mean.safetensors", "-o", "new.safetensors", *full)
     got, mean = safetensors_np.load("new.safetensors"), safetensors_np.load("mean.safetensors")
     for name, value in got.items():

@@ -6,26 +6,13 @@ bits after a resume on two ranks, as a file that dtrain eval and predict load, a
 Label: numeric."""
 
 import csv
-import functools
 import json
 import os
 import sys
-import tempfile
 
-try:
-    import numpy as np
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from scratch import content, np, run, safetensors_np, train, write_config  # noqa: E402
 
-TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path += [os.path.join(TESTS, folder) for folder in ("support", "faults")]
-import rig  # noqa: E402
-import safetensors_np  # noqa: E402
-
-DTRAIN = os.path.abspath(sys.argv[1])
-WORK = tempfile.TemporaryDirectory()
-os.chdir(WORK.name)
 STEPS, DECAY = 6, 0.6
 CONFIG = {
     "model": {"name": "resnet20", "image_size": 32, "num_classes": 10},
@@ -37,23 +24,11 @@ CONFIG = {
     "output": {"sinks": ["console", "jsonl", "csv"]},
     "device": {"kind": "cpu", "threads": 1},
 }
-with open("config.json", "w", encoding="utf-8") as out:
-    json.dump(CONFIG, out)
-run = functools.partial(rig.run, DTRAIN)
-
-
-def train(folder, *changes, ranks=1, code=0, options=()):
-    sets = [word for change in changes for word in ("--set", change)]
-    return run("--config", "config.json", "--out", folder, *sets, *options, ranks=ranks, code=code)
+write_config(CONFIG)
 
 
 def saved(folder, step, name):
     return safetensors_np.load(f"{folder}/checkpoints/step-{step:09d}/{name}.safetensors")
-
-
-def content(path):
-    with open(path, "rb") as f:
-        return f.read()
 
 
 def check_formula(folder):

@@ -6,12 +6,9 @@ read from PNG files without augmentation.
 Label: numeric."""
 
 import os
-import subprocess
 import sys
-import tempfile
 
 try:
-    import numpy as np
     import torch
     import torchvision
     from PIL import Image
@@ -20,11 +17,8 @@ except ImportError as error:
     sys.exit(77)
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-import safetensors_np  # noqa: E402
+from scratch import np, run, safetensors_np, sets, write_config  # noqa: E402
 
-DTRAIN = os.path.abspath(sys.argv[1])
-WORK = tempfile.TemporaryDirectory()
-os.chdir(WORK.name)
 N, SIZE, BOUND = 16, 32, 1e-5
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 torch.manual_seed(1)
@@ -46,22 +40,17 @@ def save(model, path):
 
 
 def average(batch):
-    sets = ["model.name=resnet18", f"model.image_size={SIZE}", "model.num_classes=2", "data.augment=none", f"data.val_resize={SIZE}",
-            "data.source=folder", "data.train=images", f"train.global_batch_size={batch}",
-            "device.kind=cpu", "device.threads=1", "data.workers=1"]
-    sets = [word for item in sets for word in ("--set", item)]
-    done = subprocess.run(
-        [DTRAIN, "average", "0.safetensors", "1.safetensors", "-o", "mean.safetensors", "--recompute-bn",
-         "--config", "config.json", *sets],
-        capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
+    changes = ["model.name=resnet18", f"model.image_size={SIZE}", "model.num_classes=2", "data.augment=none", f"data.val_resize={SIZE}",
+               "data.source=folder", "data.train=images", f"train.global_batch_size={batch}",
+               "device.kind=cpu", "device.threads=1", "data.workers=1"]
+    run("average", "0.safetensors", "1.safetensors", "-o", "mean.safetensors", "--recompute-bn",
+        "--config", "config.json", *sets(*changes))
     return safetensors_np.load("mean.safetensors")
 
 
 def main():
     images = write_images()
-    with open("config.json", "w", encoding="utf-8") as out:
-        out.write("{}")
+    write_config({})
     models = [torchvision.models.resnet18(num_classes=2) for _ in range(2)]
     for i, model in enumerate(models):
         save(model, f"{i}.safetensors")
