@@ -8,10 +8,13 @@ Label: numeric."""
 import csv
 import json
 import os
+import signal
+import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from scratch import content, np, run, safetensors_np, train, write_config  # noqa: E402
+from scratch import DTRAIN, content, np, rig, run, safetensors_np, sets, train, write_config  # noqa: E402
 
 STEPS, DECAY = 6, 0.6
 CONFIG = {
@@ -125,6 +128,27 @@ def test_evaluation():
         assert content(f"ema/{name}.safetensors") == content(f"raw/{name}.safetensors")
 
 
-for test in test_train_and_resume, test_evaluation, test_damage, test_switched_on_later:
+def test_stop_while_evaluating():
+    """SIGTERM while the averages stand in for the weights: both are saved as they are."""
+    command = [DTRAIN, "--config", "config.json", "--out", "stopped", *sets("eval.weights=ema")]
+    env = {**os.environ, **rig.ENVIRONMENT, "DTRAIN_FAULT": "stop@eval:0"}
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
+        while rig.process_state(process.pid)[0] != "T":
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        rig.send([process.pid], signal.SIGTERM)
+        rig.send([process.pid], signal.SIGCONT)
+        assert "stopped after step 3 by SIGTERM" in process.communicate(timeout=300)[1]
+    assert not evals("stopped")
+    for name in "model", "ema":
+        path = f"checkpoints/step-000000003/{name}.safetensors"
+        assert content(f"stopped/{path}") == content(f"ema/{path}"), name
+    train("stopped", "eval.weights=ema")
+    for name in "model", "ema":
+        assert content(f"stopped/{name}.safetensors") == content(f"ema/{name}.safetensors"), name
+
+
+TESTS = test_train_and_resume, test_evaluation, test_stop_while_evaluating, test_damage, test_switched_on_later
+for test in TESTS:
     test()
     print(f"{test.__name__}: ok")
