@@ -179,7 +179,8 @@ dt_status dt_png_encode(uint8_t **data, size_t *bytes, const uint8_t *pixels, in
     png_image image = {.version = PNG_IMAGE_VERSION,
                        .width = (png_uint_32)width,
                        .height = (png_uint_32)height,
-                       .format = PNG_FORMAT_RGB};
+                       .format = PNG_FORMAT_RGB,
+                       .flags = PNG_IMAGE_FLAG_FAST};
     *bytes = PNG_IMAGE_PNG_SIZE_MAX(image);
     DT_TRY(DT_NEW(*data, *bytes));
     if (png_image_write_to_memory(&image, *data, bytes, 0, pixels, 0, NULL))
