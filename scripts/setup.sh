@@ -5,7 +5,7 @@
 #
 # build: installs the packages to build and run, builds the program. test: also those for the tests,
 # and the tests. PRESET: release (default), dev, asan, tsan. Uses sudo unless run as root.
-# DTRAIN_NO_INSTALL=1 installs nothing.
+# DTRAIN_NO_INSTALL=1 installs nothing; DTRAIN_TARGETS="A B" builds these only.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}
@@ -37,4 +37,5 @@ cmake --preset "$preset" -G Ninja "$@" >"$build.log" 2>&1 || { cat "$build.log" 
 rm -f "$build.log"
 target=all
 [ "$what" = test ] || target=dtrain
-cmake --build "$build" -j "$(nproc)" --target "$target"
+# shellcheck disable=SC2086 # a list
+cmake --build "$build" -j "$(nproc)" --target ${DTRAIN_TARGETS:-$target}
