@@ -142,7 +142,7 @@ cudaError_t dt_kernel_softmax_xent(cudaStream_t stream, enum dt_dtype type, void
                                    const struct dt_step_values *step,
                                    const struct dt_scale_state *scale);
 
-/* --- norm.cu: batch norm over rows x cp --- */
+/* --- norm.cu, norm_bwd.cu: batch norm over rows x cp --- */
 
 struct dt_norm_args {
     size_t rows;

@@ -1,0 +1,247 @@
+// Batch norm, backward: sums over the rows, gradients.
+#include "kernels/norm.cuh"
+
+template <typename T> struct bn_bwd_src {
+    const T *src, *diff_dst, *diff_dst2;
+    const uint8_t *mask; // may be NULL
+};
+
+// The values read from a row.
+template <typename T> struct bn_bwd_row {
+    raw8<T> src, diff, diff2;
+    unsigned bits;
+};
+
+template <typename T, bool TWO>
+static __device__ inline void read_bwd(bn_bwd_row<T> *row, const bn_bwd_src<T> &in, size_t at)
+{
+    row->bits = in.mask ? in.mask[at / DT_GROUP] : 0xff;
+    row->src = read8(in.src + at);
+    row->diff = read8(in.diff_dst + at);
+    if (TWO)
+        row->diff2 = read8(in.diff_dst2 + at);
+}
+
+// x = src, g = (diff_dst [+ diff_dst2]) where the mask has ones.
+template <typename T, bool TWO>
+static __device__ inline void unpack_bwd(float x[DT_GROUP], float g[DT_GROUP],
+                                         const bn_bwd_row<T> &row)
+{
+    unpack8(x, row.src);
+    unpack8(g, row.diff);
+    if (TWO) {
+        float g2[DT_GROUP];
+        unpack8(g2, row.diff2);
+        for (int k = 0; k < DT_GROUP; k++)
+            g[k] += g2[k];
+    }
+    for (int k = 0; k < DT_GROUP; k++)
+        g[k] = row.bits >> k & 1 ? g[k] : 0;
+}
+
+// Sums of g and of g * (src - mean) over every block's rows. diff_residual = g, unless it is NULL.
+// Rows past the end repeat `row` with an empty mask.
+template <typename T, bool TWO>
+static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
+    bn_bwd_sums_kernel(float *partial, T *diff_residual, bn_bwd_src<T> in, const float *means,
+                       unsigned rows, int cp)
+{
+    constexpr int AHEAD = ROWS_AHEAD<T, 2>;
+    const struct walk w = walk_of(rows, cp);
+    float sum[DT_GROUP] = {}, product[DT_GROUP] = {};
+
+    if (w.c < cp) {
+        float mean[DT_GROUP];
+        dt_load8(mean, means + w.c);
+        for (unsigned row = w.first; row < rows; row += AHEAD * w.step) {
+            bn_bwd_row<T> next[AHEAD];
+            for (int i = 0; i < AHEAD; i++) {
+                const unsigned r = row + i * w.step;
+                read_bwd<T, TWO>(&next[i], in, at_row_from_end(w, r < rows ? r : row));
+                if (r >= rows)
+                    next[i].bits = 0;
+            }
+            for (int i = 0; i < AHEAD; i++) {
+                float x[DT_GROUP], g[DT_GROUP];
+                unpack_bwd<T, TWO>(x, g, next[i]);
+                for (int k = 0; k < DT_GROUP; k++) {
+                    sum[k] += g[k];
+                    product[k] = fmaf(g[k], x[k] - mean[k], product[k]);
+                }
+                if (diff_residual && row + i * w.step < rows)
+                    dt_store8(diff_residual + at_row_from_end(w, row + i * w.step), g);
+            }
+        }
+    }
+    fold_block(sum, product);
+    if (w.c < cp && threadIdx.y == 0) {
+        float *out = partial + (size_t)blockIdx.y * 2 * cp + w.c;
+        dt_store8(out, sum);
+        dt_store8(out + cp, product);
+    }
+}
+
+// With S1 = sum of g and S2 = sum of g * (x - mean) over the n rows:
+//   diff_src = a * (g - S1 / n - (x - mean) * S2 / (n * (variance + eps)))
+// with a = scale / sqrt(variance + eps), which is coefs[0] * g + coefs[1] * x + coefs[2].
+static __device__ inline void bwd_coefs(float *coefs, int c, int cp, double s1, double s2, double n,
+                                        double inverse, const struct bn_channels &in)
+{
+    const double a = (double)in.scale[c] * inverse;
+    const double b = -a * s2 * inverse * inverse / n;
+    coefs[c] = (float)a;
+    coefs[cp + c] = (float)b;
+    coefs[2 * cp + c] = (float)(-a * s1 / n - b * (double)in.mean[c]);
+}
+
+static __device__ inline double inverse_std(const struct bn_channels &in, int c, float eps)
+{
+    return 1 / sqrt((double)in.variance[c] + (double)eps);
+}
+
+// A block for 8 channels. With a slot, the sums go there instead of into coefs.
+template <typename D>
+static __global__ void bn_bwd_finalize_kernel(D *diff_scale, D *diff_shift, float *coefs,
+                                              float *slot, const float *partial,
+                                              struct bn_channels in, struct dt_norm_args args,
+                                              unsigned n_partials)
+{
+    const int c = (int)(blockIdx.x * DT_GROUP + threadIdx.x), cp = args.cp;
+    struct lane_partials own;
+    double s1 = 0, s2 = 0;
+
+    read_partials(&own, partial, c, cp, n_partials);
+    for (int k = 0; k < PARTIALS_PER_LANE; k++) {
+        s1 += (double)own.first[k];
+        s2 += (double)own.second[k];
+    }
+    s1 = fold_lanes(s1);
+    s2 = fold_lanes(s2);
+    if (threadIdx.y == 0) {
+        const double inverse = inverse_std(in, c, args.eps);
+        dt_store1(diff_scale + c, (float)(s2 * inverse));
+        dt_store1(diff_shift + c, (float)s1);
+        if (slot) {
+            slot[c] = (float)s1;
+            slot[cp + c] = (float)s2;
+        } else {
+            bwd_coefs(coefs, c, cp, s1, s2, (double)args.rows, inverse, in);
+        }
+    }
+}
+
+// As bn_combine_kernel.
+static __global__ void bn_bwd_combine_kernel(float *coefs, const float *slots, int n_slots,
+                                             struct bn_channels in, struct dt_norm_args args)
+{
+    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x), cp = args.cp;
+    double s1 = 0, s2 = 0;
+
+    if (c >= cp)
+        return;
+    for (int i = 0; i < n_slots; i++) {
+        s1 += (double)slots[(size_t)i * 2 * cp + c];
+        s2 += (double)slots[(size_t)i * 2 * cp + cp + c];
+    }
+    bwd_coefs(coefs, c, cp, s1, s2, n_slots * (double)args.rows, inverse_std(in, c, args.eps), in);
+}
+
+// diff_src may be diff_dst.
+template <typename T, bool TWO>
+static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
+    bn_bwd_apply_kernel(T *diff_src, bn_bwd_src<T> in, const float *coefs, unsigned rows, int cp)
+{
+    constexpr int AHEAD = ROWS_AHEAD<T, 2>;
+    const struct walk w = walk_of(rows, cp);
+    if (w.c >= cp)
+        return;
+    float a[DT_GROUP], b[DT_GROUP], d[DT_GROUP];
+    dt_load8(a, coefs + w.c);
+    dt_load8(b, coefs + cp + w.c);
+    dt_load8(d, coefs + 2 * cp + w.c);
+    for (unsigned row = w.first; row < rows; row += AHEAD * w.step) {
+        bn_bwd_row<T> next[AHEAD];
+        for (int i = 0; i < AHEAD; i++) {
+            const unsigned r = row + i * w.step;
+            read_bwd<T, TWO>(&next[i], in, at_row(w, r < rows ? r : row));
+        }
+        for (int i = 0; i < AHEAD; i++) {
+            if (row + i * w.step >= rows)
+                break;
+            float x[DT_GROUP], g[DT_GROUP];
+            unpack_bwd<T, TWO>(x, g, next[i]);
+            for (int k = 0; k < DT_GROUP; k++)
+                g[k] = fmaf(a[k], g[k], fmaf(b[k], x[k], d[k]));
+            dt_store8(diff_src + at_row(w, row + i * w.step), g);
+        }
+    }
+}
+
+// --- Launchers ---
+
+template <typename T>
+static bn_bwd_src<T> bwd_src(const void *src, const void *diff_dst, const void *diff_dst2,
+                             const uint8_t *mask)
+{
+    return {static_cast<const T *>(src), static_cast<const T *>(diff_dst),
+            static_cast<const T *>(diff_dst2), mask};
+}
+
+template <typename T>
+static cudaError_t bn_bwd_sums(cudaStream_t stream, float *partial, void *diff_residual,
+                               const bn_bwd_src<T> &in, const float *mean,
+                               const struct dt_norm_args *args)
+{
+    const struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
+    return dt_launch(in.diff_dst2 ? bn_bwd_sums_kernel<T, true> : bn_bwd_sums_kernel<T, false>, g,
+                     stream, partial, diff_residual, in, mean, args->rows, args->cp);
+}
+
+cudaError_t dt_kernel_bn_bwd_sums(cudaStream_t stream, enum dt_dtype type, float *partial,
+                                  void *diff_residual, const void *src, const void *diff_dst,
+                                  const void *diff_dst2, const uint8_t *mask, const float *mean,
+                                  const struct dt_norm_args *args)
+{
+    return DT_BY_TYPE(type, bn_bwd_sums<T>(stream, partial, diff_residual,
+                                           bwd_src<T>(src, diff_dst, diff_dst2, mask), mean, args));
+}
+
+cudaError_t dt_kernel_bn_bwd_finalize(cudaStream_t stream, enum dt_dtype diff_type,
+                                      void *diff_scale, void *diff_shift, float *coefs, float *slot,
+                                      const float *partial, const float *scale, const float *mean,
+                                      const float *variance, const struct dt_norm_args *args)
+{
+    const struct bn_channels in = {scale, NULL, mean, variance};
+    const unsigned n_partials = dt_channel_geometry(args->rows, args->cp).grid_y;
+    return DT_BY_TYPE(diff_type, (dt_launch(bn_bwd_finalize_kernel<T>, finalize_geometry(args->cp),
+                                            stream, diff_scale, diff_shift, coefs, slot, partial,
+                                            in, *args, n_partials)));
+}
+
+cudaError_t dt_kernel_bn_bwd_combine(cudaStream_t stream, float *coefs, const float *slots,
+                                     int n_slots, const float *scale, const float *mean,
+                                     const float *variance, const struct dt_norm_args *args)
+{
+    const struct bn_channels in = {scale, NULL, mean, variance};
+    return dt_launch(bn_bwd_combine_kernel, combine_geometry(args->cp), stream, coefs, slots,
+                     n_slots, in, *args);
+}
+
+template <typename T>
+static cudaError_t bn_bwd_apply(cudaStream_t stream, void *diff_src, const bn_bwd_src<T> &in,
+                                const float *coefs, const struct dt_norm_args *args)
+{
+    const struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
+    return dt_launch(in.diff_dst2 ? bn_bwd_apply_kernel<T, true> : bn_bwd_apply_kernel<T, false>, g,
+                     stream, diff_src, in, coefs, args->rows, args->cp);
+}
+
+cudaError_t dt_kernel_bn_bwd_apply(cudaStream_t stream, enum dt_dtype type, void *diff_src,
+                                   const void *src, const void *diff_dst, const void *diff_dst2,
+                                   const uint8_t *mask, const float *coefs,
+                                   const struct dt_norm_args *args)
+{
+    return DT_BY_TYPE(
+        type,
+        bn_bwd_apply<T>(stream, diff_src, bwd_src<T>(src, diff_dst, diff_dst2, mask), coefs, args));
+}
