@@ -28,6 +28,18 @@ static inline void *dt_plan_shadow(const struct dt_plan *plan, int param)
     return (char *)plan->arena[DT_ARENA_SHADOW] + plan->place[param].offset / 2;
 }
 
+/* One walk of a list of actions (walk.c). */
+struct dt_walk {
+    struct dt_plan *plan;
+    bool first, last; /* pass of the update */
+    int sum_stamps;   /* two stamps per bucket from here on time its sum; 0 = none */
+};
+/* actions.c: what an action of each kind does. */
+extern const struct dt_action_work {
+    dt_status (*run)(const struct dt_walk *w, const struct dt_action *action);
+    size_t clock;   /* in dt_plan_times */
+    bool last_only; /* only in the last pass of an update */
+} dt_action_works[DT_N_ACTION_KINDS];
 /* ema.c: the action EMA. */
 dt_status dt_plan_follow_ema(struct dt_plan *plan);
 /* "reduce" */

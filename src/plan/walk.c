@@ -4,10 +4,8 @@
  * On a device with queues the walk only enqueues work. There the training list is recorded after a
  * few walks and then replayed; values that change from step to step are in device memory. */
 #include <math.h>
-#include <string.h>
 
 #include "base/clock.h"
-#include "base/fault.h"
 #include "base/log.h"
 #include "base/pulse.h"
 #include "base/trace.h"
@@ -49,175 +47,19 @@ dt_status dt_plan_end_feed(struct dt_plan *plan)
     return plan->backend->end_feed(plan->device);
 }
 
-/* --- Actions --- */
+/* --- The walk --- */
 
-struct walk {
-    struct dt_plan *plan;
-    bool first, last; /* pass of the update */
-    int sum_stamps;   /* two stamps per bucket from here on time its sum; 0 = none */
-};
-
-static void *sum_address(const struct dt_plan *plan, const struct dt_bucket *bucket)
-{
-    char *arena = plan->arena[dt_plan_sum_arena(plan)];
-    return arena + bucket->first * dt_dtype_bytes(dt_plan_sum_type(plan));
-}
-
-static dt_status run_op(const struct walk *w, const struct dt_action *action)
-{
-    const struct dt_plan *plan = w->plan;
-    const struct dt_backend *backend = plan->backend;
-    return (action->finish ? backend->finish : backend->run)(plan->device,
-                                                             plan->exec[action->node]);
-}
-
-static dt_status run_sync(const struct walk *w, const struct dt_action *action)
-{
-    const struct dt_plan *plan = w->plan;
-    const struct dt_backend *backend = plan->backend;
-    enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
-    size_t bytes;
-    void *all = backend->exchanged(plan->device, plan->exec[action->node], &bytes);
-    if (backend->fork)
-        DT_TRY(backend->fork(plan->device));
-    DT_TRY(dt_comm_exchange(plan->comm, all, bytes));
-    if (backend->mark) {
-        DT_TRY(backend->mark(plan->device, plan->n_buckets));
-        DT_TRY(backend->join(plan->device, plan->n_buckets));
-    }
-    dt_pulse_enter(&dt_pulse_main, before);
-    return DT_OK;
-}
-
-static dt_status run_accumulate(const struct walk *w, const struct dt_action *action)
-{
-    struct dt_plan *plan = w->plan;
-    const struct dt_bucket *bucket = &plan->buckets[action->bucket];
-    size_t offset = bucket->first * dt_dtype_bytes(plan->grads_type);
-    return plan->backend->accumulate(plan->device, sum_address(plan, bucket),
-                                     (char *)plan->arena[DT_ARENA_GRADS] + offset, plan->grads_type,
-                                     bucket->count, w->first);
-}
-
-static dt_status stamp_sum(const struct walk *w, int bucket, int end)
-{
-    struct dt_plan *plan = w->plan;
-    if (w->sum_stamps == 0)
-        return DT_OK;
-    return plan->backend->stamp(plan->device, w->sum_stamps + 2 * bucket + end, true);
-}
-
-static dt_status run_reduce(const struct walk *w, const struct dt_action *action)
-{
-    struct dt_plan *plan = w->plan;
-    const struct dt_backend *backend = plan->backend;
-    const struct dt_bucket *bucket = &plan->buckets[action->bucket];
-    if (backend->fork)
-        DT_TRY(backend->fork(plan->device));
-    DT_TRY(stamp_sum(w, action->bucket, 0));
-    DT_TRY(dt_comm_reduce(plan->comm, action->bucket, sum_address(plan, bucket), bucket->count));
-    DT_TRY(stamp_sum(w, action->bucket, 1));
-    if (backend->mark)
-        DT_TRY(backend->mark(plan->device, action->bucket));
-    return DT_OK;
-}
-
-static dt_status run_wait(const struct walk *w, const struct dt_action *action)
-{
-    struct dt_plan *plan = w->plan;
-    enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
-    dt_fault_at_section(DT_SECTION_REDUCE);
-    DT_TRY(dt_comm_wait(plan->comm, action->bucket));
-    if (plan->backend->join)
-        DT_TRY(plan->backend->join(plan->device, action->bucket));
-    dt_pulse_enter(&dt_pulse_main, before);
-    return DT_OK;
-}
-
-static dt_status run_check(const struct walk *w, const struct dt_action *action)
-{
-    struct dt_plan *plan = w->plan;
-    const struct dt_bucket *bucket = &plan->buckets[action->bucket];
-    double *norms = plan->options.clip ? plan->arena[DT_ARENA_NORMS] : NULL;
-    return plan->backend->check(plan->device, sum_address(plan, bucket), dt_plan_sum_type(plan),
-                                bucket->count, norms ? norms + bucket->first_tile : NULL);
-}
-
-static dt_status run_clip(const struct walk *w, const struct dt_action *action)
-{
-    (void)action;
-    const struct dt_plan *plan = w->plan;
-    const struct dt_bucket *last = &plan->buckets[plan->n_buckets - 1];
-    return plan->backend->clip(plan->device, plan->arena[DT_ARENA_NORMS],
-                               last->first_tile + dt_tiles(last->count));
-}
-
-static dt_status run_update(const struct walk *w, const struct dt_action *action)
-{
-    struct dt_plan *plan = w->plan;
-    const struct dt_bucket *bucket = &plan->buckets[action->bucket];
-    const struct dt_update update = {
-        .optim = plan->options.optim,
-        .params = plan->arena[DT_ARENA_PARAMS],
-        .momentum = plan->arena[DT_ARENA_MOMENTUM],
-        .square = plan->arena[DT_ARENA_SQUARE],
-        .norms = plan->arena[DT_ARENA_NORMS],
-        .shadow = plan->arena[DT_ARENA_SHADOW],
-        .grads = plan->arena[dt_plan_sum_arena(plan)],
-        .grads_type = dt_plan_sum_type(plan),
-        .segments = bucket->segments,
-        .n_segments = bucket->n_segments,
-    };
-    return plan->backend->update(plan->device, &update);
-}
-
-static dt_status run_ema(const struct walk *w, const struct dt_action *action)
-{
-    (void)action;
-    return dt_plan_follow_ema(w->plan);
-}
-
-static dt_status run_settle(const struct walk *w, const struct dt_action *action)
-{
-    (void)action;
-    return w->plan->backend->settle(w->plan->device);
-}
-
-static dt_status run_share(const struct walk *w, const struct dt_action *action)
-{
-    (void)action;
-    return dt_plan_share(w->plan);
-}
-
-static const struct {
-    dt_status (*run)(const struct walk *w, const struct dt_action *action);
-    size_t clock;   /* in dt_plan_times */
-    bool last_only; /* only in the last pass of an update */
-} kinds[DT_N_ACTION_KINDS] = {
-    [DT_ACTION_OP] = {run_op, offsetof(struct dt_plan_times, compute_s), false},
-    [DT_ACTION_SYNC] = {run_sync, offsetof(struct dt_plan_times, comm_s), false},
-    [DT_ACTION_ACCUMULATE] = {run_accumulate, offsetof(struct dt_plan_times, compute_s), false},
-    [DT_ACTION_REDUCE] = {run_reduce, offsetof(struct dt_plan_times, comm_s), true},
-    [DT_ACTION_WAIT] = {run_wait, offsetof(struct dt_plan_times, comm_s), true},
-    [DT_ACTION_CHECK] = {run_check, offsetof(struct dt_plan_times, update_s), true},
-    [DT_ACTION_SHARE] = {run_share, offsetof(struct dt_plan_times, update_s), true},
-    [DT_ACTION_CLIP] = {run_clip, offsetof(struct dt_plan_times, update_s), true},
-    [DT_ACTION_UPDATE] = {run_update, offsetof(struct dt_plan_times, update_s), true},
-    [DT_ACTION_EMA] = {run_ema, offsetof(struct dt_plan_times, update_s), true},
-    [DT_ACTION_SETTLE] = {run_settle, offsetof(struct dt_plan_times, update_s), true},
-};
-
-static dt_status run_named(const struct walk *w, const struct dt_action *action)
+static dt_status run_named(const struct dt_walk *w, const struct dt_action *action)
 {
     const struct dt_plan *plan = w->plan;
     const struct dt_backend *backend = plan->backend;
     if (!backend->push_range)
-        return kinds[action->kind].run(w, action);
+        return dt_action_works[action->kind].run(w, action);
     const struct dt_node *node = action->node < 0 ? NULL : &plan->graph->node[action->node];
     backend->push_range(node ? dt_op_name(node->op) : dt_action_kind_name(action->kind));
     if (node)
         backend->push_range(node->name);
-    dt_status status = kinds[action->kind].run(w, action);
+    dt_status status = dt_action_works[action->kind].run(w, action);
     if (node)
         backend->pop_range();
     backend->pop_range();
@@ -226,7 +68,7 @@ static dt_status run_named(const struct walk *w, const struct dt_action *action)
 
 static void count_time(struct dt_plan *plan, const struct dt_action *action, double seconds)
 {
-    *(double *)((char *)&plan->times + kinds[action->kind].clock) += seconds;
+    *(double *)((char *)&plan->times + dt_action_works[action->kind].clock) += seconds;
     if (action->kind != DT_ACTION_OP)
         return;
     plan->times.op_s[plan->graph->node[action->node].op] += seconds;
@@ -234,10 +76,10 @@ static void count_time(struct dt_plan *plan, const struct dt_action *action, dou
         plan->node_s[action->node] += seconds;
 }
 
-static dt_status run_action(const struct walk *w, const struct dt_action *action)
+static dt_status run_action(const struct dt_walk *w, const struct dt_action *action)
 {
     struct dt_plan *plan = w->plan;
-    if (kinds[action->kind].last_only && !w->last)
+    if (dt_action_works[action->kind].last_only && !w->last)
         return DT_OK;
     double start = dt_clock_s();
     DT_TRY(run_named(w, action));
@@ -279,8 +121,8 @@ static dt_status run_action(const struct walk *w, const struct dt_action *action
  * REDUCE only starts the sum; the poll after every op advances it while the backward pass
  * continues, and WAIT waits for it (on a device with queues, the compute stream does). If a step
  * has several passes, each of them walks the whole list: ACCUMULATE adds up the gradients in every
- * pass, while the actions that are last_only in `kinds` run in the last pass only. */
-static dt_status walk_list(const struct walk *w, enum dt_phase phase)
+ * pass, while the actions that are last_only (actions.c) run in the last pass only. */
+static dt_status walk_list(const struct dt_walk *w, enum dt_phase phase)
 {
     const struct dt_plan *plan = w->plan;
     for (int i = 0; i < plan->n_actions[phase]; i++)
@@ -292,7 +134,7 @@ static dt_status walk_list(const struct walk *w, enum dt_phase phase)
  * a timeline the host sees the first and the last stamp somewhat later than they were taken; the
  * smaller delay counts, usually below 0.1 ms, so that no walk seems to begin before the last has
  * ended. */
-static dt_status walk_stamped(struct walk w, enum dt_phase phase)
+static dt_status walk_stamped(struct dt_walk w, enum dt_phase phase)
 {
     struct dt_plan *plan = w.plan;
     const struct dt_backend *backend = plan->backend;
@@ -306,7 +148,7 @@ static dt_status walk_stamped(struct walk w, enum dt_phase phase)
         DT_TRY(backend->elapsed(plan->device, 0, 0, &at_s));
     double origin_s = dt_clock_s();
     for (int i = 0; i < n; i++) {
-        if (!kinds[actions[i].kind].last_only || w.last)
+        if (!dt_action_works[actions[i].kind].last_only || w.last)
             DT_TRY(run_named(&w, &actions[i]));
         DT_TRY(backend->stamp(plan->device, i + 1, false));
     }
@@ -315,7 +157,7 @@ static dt_status walk_stamped(struct walk w, enum dt_phase phase)
     for (int i = 0; i < n; i++) {
         DT_TRY(backend->elapsed(plan->device, 0, i + 1, &at_s));
         count_time(plan, &actions[i], at_s - before_s);
-        if (!kinds[actions[i].kind].last_only || w.last)
+        if (!dt_action_works[actions[i].kind].last_only || w.last)
             dt_plan_trace_action(plan, &actions[i], origin_s + before_s, origin_s + at_s);
         before_s = at_s;
     }
@@ -331,7 +173,7 @@ static bool is_stamped(const struct dt_plan *plan)
 /* --- Recording --- */
 
 /* Records the list, or gives up recording with one warning; all ranks do the same. */
-static dt_status record(const struct walk *w, int kind)
+static dt_status record(const struct dt_walk *w, int kind)
 {
     struct dt_plan *plan = w->plan;
     const struct dt_backend *backend = plan->backend;
@@ -357,7 +199,7 @@ static dt_status record(const struct walk *w, int kind)
     return DT_OK;
 }
 
-static dt_status train_recorded(const struct walk *w)
+static dt_status train_recorded(const struct dt_walk *w)
 {
     struct dt_plan *plan = w->plan;
     int kind = w->first && w->last ? 0 : w->first ? 1 : w->last ? 3 : 2;
@@ -380,7 +222,7 @@ static dt_status train_recorded(const struct walk *w)
 dt_status dt_plan_train(struct dt_plan *plan, const struct dt_scalars *scalars, int pass,
                         int n_passes)
 {
-    const struct walk w = {.plan = plan, .first = pass == 0, .last = pass == n_passes - 1};
+    const struct dt_walk w = {.plan = plan, .first = pass == 0, .last = pass == n_passes - 1};
     DT_TRY(plan->backend->set_scalars(plan->device, scalars));
     if (is_stamped(plan))
         return walk_stamped(w, DT_TRAIN);
@@ -389,10 +231,10 @@ dt_status dt_plan_train(struct dt_plan *plan, const struct dt_scalars *scalars, 
 
 dt_status dt_plan_apply(struct dt_plan *plan, const struct dt_scalars *scalars)
 {
-    const struct walk w = {.plan = plan, .first = true, .last = true};
+    const struct dt_walk w = {.plan = plan, .first = true, .last = true};
     DT_TRY(plan->backend->set_scalars(plan->device, scalars));
     for (int i = 0; i < plan->n_actions[DT_TRAIN]; i++)
-        if (kinds[plan->actions[DT_TRAIN][i].kind].last_only)
+        if (dt_action_works[plan->actions[DT_TRAIN][i].kind].last_only)
             DT_TRY(run_action(&w, &plan->actions[DT_TRAIN][i]));
     return DT_OK;
 }
@@ -400,7 +242,7 @@ dt_status dt_plan_apply(struct dt_plan *plan, const struct dt_scalars *scalars)
 dt_status dt_plan_eval(struct dt_plan *plan)
 {
     static const struct dt_scalars none = {.diff_scale = 1.0f};
-    const struct walk w = {.plan = plan, .first = true, .last = true};
+    const struct dt_walk w = {.plan = plan, .first = true, .last = true};
     DT_TRY(plan->backend->set_scalars(plan->device, &none));
     return is_stamped(plan) ? walk_stamped(w, DT_EVAL) : walk_list(&w, DT_EVAL);
 }

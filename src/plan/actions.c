@@ -1,0 +1,150 @@
+/* What each kind of action does. */
+#include "base/fault.h"
+#include "base/pulse.h"
+#include "plan/internal.h"
+
+static void *sum_address(const struct dt_plan *plan, const struct dt_bucket *bucket)
+{
+    char *arena = plan->arena[dt_plan_sum_arena(plan)];
+    return arena + bucket->first * dt_dtype_bytes(dt_plan_sum_type(plan));
+}
+
+static dt_status run_op(const struct dt_walk *w, const struct dt_action *action)
+{
+    const struct dt_plan *plan = w->plan;
+    const struct dt_backend *backend = plan->backend;
+    return (action->finish ? backend->finish : backend->run)(plan->device,
+                                                             plan->exec[action->node]);
+}
+
+static dt_status run_sync(const struct dt_walk *w, const struct dt_action *action)
+{
+    const struct dt_plan *plan = w->plan;
+    const struct dt_backend *backend = plan->backend;
+    enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
+    size_t bytes;
+    void *all = backend->exchanged(plan->device, plan->exec[action->node], &bytes);
+    if (backend->fork)
+        DT_TRY(backend->fork(plan->device));
+    DT_TRY(dt_comm_exchange(plan->comm, all, bytes));
+    if (backend->mark) {
+        DT_TRY(backend->mark(plan->device, plan->n_buckets));
+        DT_TRY(backend->join(plan->device, plan->n_buckets));
+    }
+    dt_pulse_enter(&dt_pulse_main, before);
+    return DT_OK;
+}
+
+static dt_status run_accumulate(const struct dt_walk *w, const struct dt_action *action)
+{
+    struct dt_plan *plan = w->plan;
+    const struct dt_bucket *bucket = &plan->buckets[action->bucket];
+    size_t offset = bucket->first * dt_dtype_bytes(plan->grads_type);
+    return plan->backend->accumulate(plan->device, sum_address(plan, bucket),
+                                     (char *)plan->arena[DT_ARENA_GRADS] + offset, plan->grads_type,
+                                     bucket->count, w->first);
+}
+
+static dt_status stamp_sum(const struct dt_walk *w, int bucket, int end)
+{
+    struct dt_plan *plan = w->plan;
+    if (w->sum_stamps == 0)
+        return DT_OK;
+    return plan->backend->stamp(plan->device, w->sum_stamps + 2 * bucket + end, true);
+}
+
+static dt_status run_reduce(const struct dt_walk *w, const struct dt_action *action)
+{
+    struct dt_plan *plan = w->plan;
+    const struct dt_backend *backend = plan->backend;
+    const struct dt_bucket *bucket = &plan->buckets[action->bucket];
+    if (backend->fork)
+        DT_TRY(backend->fork(plan->device));
+    DT_TRY(stamp_sum(w, action->bucket, 0));
+    DT_TRY(dt_comm_reduce(plan->comm, action->bucket, sum_address(plan, bucket), bucket->count));
+    DT_TRY(stamp_sum(w, action->bucket, 1));
+    if (backend->mark)
+        DT_TRY(backend->mark(plan->device, action->bucket));
+    return DT_OK;
+}
+
+static dt_status run_wait(const struct dt_walk *w, const struct dt_action *action)
+{
+    struct dt_plan *plan = w->plan;
+    enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
+    dt_fault_at_section(DT_SECTION_REDUCE);
+    DT_TRY(dt_comm_wait(plan->comm, action->bucket));
+    if (plan->backend->join)
+        DT_TRY(plan->backend->join(plan->device, action->bucket));
+    dt_pulse_enter(&dt_pulse_main, before);
+    return DT_OK;
+}
+
+static dt_status run_check(const struct dt_walk *w, const struct dt_action *action)
+{
+    struct dt_plan *plan = w->plan;
+    const struct dt_bucket *bucket = &plan->buckets[action->bucket];
+    double *norms = plan->options.clip ? plan->arena[DT_ARENA_NORMS] : NULL;
+    return plan->backend->check(plan->device, sum_address(plan, bucket), dt_plan_sum_type(plan),
+                                bucket->count, norms ? norms + bucket->first_tile : NULL);
+}
+
+static dt_status run_clip(const struct dt_walk *w, const struct dt_action *action)
+{
+    (void)action;
+    const struct dt_plan *plan = w->plan;
+    const struct dt_bucket *last = &plan->buckets[plan->n_buckets - 1];
+    return plan->backend->clip(plan->device, plan->arena[DT_ARENA_NORMS],
+                               last->first_tile + dt_tiles(last->count));
+}
+
+static dt_status run_update(const struct dt_walk *w, const struct dt_action *action)
+{
+    struct dt_plan *plan = w->plan;
+    const struct dt_bucket *bucket = &plan->buckets[action->bucket];
+    const struct dt_update update = {
+        .optim = plan->options.optim,
+        .params = plan->arena[DT_ARENA_PARAMS],
+        .momentum = plan->arena[DT_ARENA_MOMENTUM],
+        .square = plan->arena[DT_ARENA_SQUARE],
+        .norms = plan->arena[DT_ARENA_NORMS],
+        .shadow = plan->arena[DT_ARENA_SHADOW],
+        .grads = plan->arena[dt_plan_sum_arena(plan)],
+        .grads_type = dt_plan_sum_type(plan),
+        .segments = bucket->segments,
+        .n_segments = bucket->n_segments,
+    };
+    return plan->backend->update(plan->device, &update);
+}
+
+static dt_status run_ema(const struct dt_walk *w, const struct dt_action *action)
+{
+    (void)action;
+    return dt_plan_follow_ema(w->plan);
+}
+
+static dt_status run_settle(const struct dt_walk *w, const struct dt_action *action)
+{
+    (void)action;
+    return w->plan->backend->settle(w->plan->device);
+}
+
+static dt_status run_share(const struct dt_walk *w, const struct dt_action *action)
+{
+    (void)action;
+    return dt_plan_share(w->plan);
+}
+
+const struct dt_action_work dt_action_works[DT_N_ACTION_KINDS] = {
+    [DT_ACTION_OP] = {run_op, offsetof(struct dt_plan_times, compute_s), false},
+    [DT_ACTION_SYNC] = {run_sync, offsetof(struct dt_plan_times, comm_s), false},
+    [DT_ACTION_ACCUMULATE] = {run_accumulate, offsetof(struct dt_plan_times, compute_s), false},
+    [DT_ACTION_REDUCE] = {run_reduce, offsetof(struct dt_plan_times, comm_s), true},
+    [DT_ACTION_WAIT] = {run_wait, offsetof(struct dt_plan_times, comm_s), true},
+    [DT_ACTION_CHECK] = {run_check, offsetof(struct dt_plan_times, update_s), true},
+    [DT_ACTION_SHARE] = {run_share, offsetof(struct dt_plan_times, update_s), true},
+    [DT_ACTION_CLIP] = {run_clip, offsetof(struct dt_plan_times, update_s), true},
+    [DT_ACTION_UPDATE] = {run_update, offsetof(struct dt_plan_times, update_s), true},
+    [DT_ACTION_EMA] = {run_ema, offsetof(struct dt_plan_times, update_s), true},
+    [DT_ACTION_SETTLE] = {run_settle, offsetof(struct dt_plan_times, update_s), true},
+};
