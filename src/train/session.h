@@ -95,7 +95,7 @@ dt_status dt_session_check_stages(struct dt_session *s, const struct dt_session_
 enum { DT_STAGE_KEY = 32 };
 const char *dt_session_batch_key(const struct dt_session *s, char out[DT_STAGE_KEY]);
 
-/* session.c: parts of dt_session_open. dt_session_build, which is collective, builds graph and
+/* Parts of dt_session_open. dt_session_build (session_plan.c), which is collective, builds graph and
  * plan, dt_session_release destroys them. */
 dt_status dt_session_split_batch(struct dt_session *s);
 dt_status dt_session_build(struct dt_session *s, const struct dt_session_needs *needs);
