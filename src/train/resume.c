@@ -1,4 +1,5 @@
-/* Finds and loads the state from which a run starts. Rank 0 reads, the others receive copies. */
+/* Finds the checkpoint from which a run starts, and decides whether it may. Rank 0 reads, the others
+ * receive copies. */
 #include "train/resume.h"
 
 #include <inttypes.h>
@@ -10,10 +11,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "checkpoint/weights.h"
-#include "train/best.h"
 
-enum { LIST_BYTES = 4096, CLASSES_BYTES = 320 };
+enum { LIST_BYTES = 4096 };
 
 /* --- Which checkpoint --- */
 
@@ -257,172 +256,4 @@ dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
     DT_TRY(dt_comm_bcast(s->comm, resume, sizeof *resume, 0));
     dt_session_enter(s, resume->state.epoch);
     return DT_OK;
-}
-
-/* --- Loading --- */
-
-static struct dt_checkpoint describe_start(const struct dt_session *s)
-{
-    struct dt_checkpoint state = {
-        .n_ranks = s->n_ranks,
-        .micro_batch_size = s->micro_batch_size,
-        .precision = (int)s->config->train.precision,
-        .num_classes = s->num_classes,
-        .image_size = s->config->model.image_size,
-        .global_batch_size = s->global_batch_size,
-        .seed = s->config->train.seed,
-        .fingerprint = dt_dataset_fingerprint(s->train_set),
-        .n_train_images = dt_dataset_size(s->train_set),
-    };
-    snprintf(state.model, sizeof state.model, "%s", s->model->name);
-    dt_best_init(&state, s->config);
-    return state;
-}
-
-dt_status dt_resume_initial_weights(struct dt_session *s)
-{
-    char path[DT_PATH_MAX];
-    if (s->rank != 0 || s->config->model.initial_checkpoint[0] == '\0')
-        return DT_OK;
-    DT_TRY(dt_weights_find(path, s->config->model.initial_checkpoint));
-    return dt_weights_load(s->plan, path, s->model->head, true, s->weights);
-}
-
-static dt_status load_state(struct dt_session *s, const struct dt_resume *resume)
-{
-    if (s->rank != 0)
-        return DT_OK;
-    if (!resume->found || resume->new_optimizer)
-        DT_TRY(dt_plan_init_params(s->plan, s->config->train.seed));
-    if (resume->found)
-        return dt_checkpoint_load(s->plan, resume->path, !resume->new_optimizer);
-    DT_TRY(dt_resume_initial_weights(s));
-    return dt_plan_start_ema(s->plan);
-}
-
-static void log_changes(const struct dt_checkpoint *saved, const struct dt_session *s)
-{
-    char passes[128] = "the same micro-batches";
-    if ((int64_t)saved->micro_batch_size * s->global_batch_size !=
-        (int64_t)s->micro_batch_size * saved->global_batch_size)
-        snprintf(
-            passes, sizeof passes,
-            "micro-batches of %d images instead of %d, which changes the batch norm statistics",
-            s->micro_batch_size, saved->micro_batch_size);
-    if (saved->n_ranks != s->n_ranks)
-        dt_log(DT_LOG_INFO,
-               "resuming a run of %d rank(s) on %d: same samples and schedule, %s; results agree "
-               "up to rounding but are not bit-identical",
-               saved->n_ranks, s->n_ranks, passes);
-    if (saved->precision >= 0 && saved->precision != (int)s->config->train.precision)
-        dt_log(DT_LOG_INFO, "resuming a run of train.precision %s with %s",
-               dt_precision_name((enum dt_precision)saved->precision),
-               dt_precision_name(s->config->train.precision));
-}
-
-/* Why a resumed run goes another way than one that was never stopped; NULL if it does not. */
-static const char *find_loss(const struct dt_session *s)
-{
-    const struct dt_config *config = s->config;
-    const bool has_state = config->optim.name != DT_OPTIM_SGD || config->optim.momentum > 0;
-    if (config->comm.mode == DT_MODE_ASYNC)
-        return "comm.mode async is never the same twice";
-    if (s->sync_every > 1 && has_state && !config->train.average_states)
-        return "all ranks go on with the optimizer's states of rank 0, see train.average_states";
-    if (config->comm.grad_dtype == DT_GRAD_FP16 && s->n_ranks > 1 && s->plane == DT_PLANE_MPI)
-        return "what comm.grad_dtype fp16 has kept of earlier roundings is not saved";
-    return NULL;
-}
-
-/* With other data or another global batch, skips the images of the epoch that are done as nearly as
- * possible. */
-static void move_in_epoch(struct dt_checkpoint *state, const struct dt_checkpoint *saved,
-                          const struct dt_session *s)
-{
-    if (saved->global_batch_size == s->global_batch_size &&
-        saved->n_train_images == state->n_train_images)
-        return;
-    state->batch = saved->batch * saved->global_batch_size / s->global_batch_size;
-    if (state->batch < s->steps_per_epoch)
-        return;
-    state->batch = 0;
-    state->epoch++;
-}
-
-/* Weights and momentum are fp32 in a checkpoint, so any precision can continue from it. */
-static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved,
-                  const struct dt_session *s)
-{
-    state->step = saved->step;
-    state->epoch = saved->epoch;
-    state->batch = saved->batch;
-    state->n_updates = saved->n_updates;
-    state->n_passes = saved->n_passes;
-    dt_best_adopt(state, saved);
-    state->eval_due = saved->eval_due;
-    state->loss_scale = saved->loss_scale;
-    memcpy(state->origin, saved->origin, sizeof state->origin);
-    move_in_epoch(state, saved, s);
-    if (find_loss(s))
-        dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", find_loss(s));
-    log_changes(saved, s);
-}
-
-/* A fixed scale comes from the configuration, not from the checkpoint. */
-static dt_status load_loss_scale(struct dt_checkpoint *state, const struct dt_session *s)
-{
-    const struct dt_loss_scale saved = state->loss_scale;
-    bool dynamic = s->config->train.loss_scale == 0;
-    state->loss_scale = (struct dt_loss_scale){0};
-    DT_TRY(s->backend->set_updates(s->device, state->n_updates));
-    if (!dt_session_scales_loss(s))
-        return DT_OK;
-    if (saved.scale > 0 && dynamic)
-        DT_TRY(s->backend->set_loss_scale(s->device, &saved));
-    return s->backend->get_loss_scale(s->device, &state->loss_scale);
-}
-
-/* "cat,dog" from a text with a newline after each name. */
-static const char *list_classes(char out[CLASSES_BYTES], const char *classes)
-{
-    bool is_cut = snprintf(out, CLASSES_BYTES, "%s", classes) >= CLASSES_BYTES;
-    snprintf(out + strlen(out) - (is_cut ? 4 : 1), 5, "%s", is_cut ? "..." : "");
-    for (char *c = strchr(out, '\n'); c; c = strchr(c, '\n'))
-        *c = ',';
-    return out;
-}
-
-/* The same classes in another order would be learnt anew, silently. */
-static dt_status match_classes(const struct dt_session *s, const char *path)
-{
-    char old[CLASSES_BYTES], now[CLASSES_BYTES], *saved;
-    DT_TRY(dt_checkpoint_classes(&saved, path));
-    dt_status status = DT_OK;
-    if (saved && s->classes_text && strcmp(saved, s->classes_text) != 0)
-        status = DT_ERROR(DT_ERR_CONFIG,
-                          "cannot resume from %s, which was trained for other classes: %s then, "
-                          "%s now; use the old data or data.class_map, or another --out",
-                          path, list_classes(old, saved), list_classes(now, s->classes_text));
-    free(saved);
-    return status;
-}
-
-dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *resume,
-                         struct dt_session *s)
-{
-    *state = describe_start(s);
-    if (resume->found) {
-        DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? match_classes(s, resume->path) : DT_OK));
-        if (!resume->may_differ)
-            DT_TRY(
-                dt_comm_agree(s->comm, dt_checkpoint_match(&resume->state, state, resume->path)));
-        adopt(state, &resume->state, s);
-        if (resume->new_optimizer)
-            state->n_updates = 0;
-    }
-    if (state->plateau.factor > 0)
-        s->schedule.plateau = state->plateau.factor;
-    DT_TRY(dt_comm_agree(s->comm, load_loss_scale(state, s)));
-    DT_TRY(dt_comm_agree(s->comm, load_state(s, resume)));
-    return dt_plan_broadcast(s->plan);
 }
