@@ -1,4 +1,5 @@
-/* A training run: the state shared by the loop (trainer.c) and its beginning and end (run.c). */
+/* A training run: the state shared by the loop (trainer.c), a step (step.c) and beginning and end of
+ * the run (run.c). */
 #ifndef DTRAIN_TRAIN_RUN_H
 #define DTRAIN_TRAIN_RUN_H
 
@@ -47,5 +48,15 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options);
  * failed. */
 dt_status dt_run_end(struct run *r, dt_status status);
 bool dt_run_is_complete(const struct run *r);
+
+/* --- step.c --- */
+
+/* Trains one step, or with comm.mode async all steps until the ranks meet. Collective. */
+dt_status dt_step_run(struct run *r);
+/* Ranks tell each other what failed (`status`, of this rank) and what is due, which goes to r->due.
+ * dt_step_run does it during the last pass of a step. Collective. */
+dt_status dt_step_meet(struct run *r, dt_status status);
+/* Whether all ranks have the same weights after the step at `at`. */
+bool dt_step_is_meeting(const struct dt_session *s, const struct dt_checkpoint *at);
 
 #endif

@@ -1,4 +1,4 @@
-/* Training: take a batch, walk the plan, log; now and then evaluate and save. The loop is `train`;
+/* Training: a step (step.c), log; now and then evaluate and save. The loop is `train`;
  * everything else here decides what is due after a step. Every decision that affects the loop
  * depends only on numbers that all ranks share. */
 #include "dtrain/train.h"
@@ -7,193 +7,27 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
-#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "base/sort.h"
 #include "train/replicas.h"
 #include "train/resume.h"
 #include "train/run.h"
-
-/* --- One step --- */
-
-static void lap(struct run *r, enum dt_lap kind)
-{
-    dt_lap(&r->metrics.laps, &r->session, kind);
-}
-
-static dt_status next_batch(struct run *r, const struct dt_batch **batch)
-{
-    dt_pulse_enter(&dt_pulse_main, DT_SECTION_DATA);
-    dt_fault_at_section(DT_SECTION_DATA);
-    lap(r, DT_LAP_OTHER);
-    dt_status status = dt_loader_next(r->session.train, batch);
-    lap(r, DT_LAP_DATA);
-    if (!*batch && status == DT_OK)
-        DT_FAIL(DT_ERR_INTERNAL, "the epoch ended before step %" PRId64, r->at.step + 1);
-    return status;
-}
-
-static int64_t steps_between_meetings(const struct dt_session *s)
-{
-    return s->sync_every < s->steps_per_epoch ? s->sync_every : s->steps_per_epoch;
-}
-
-static dt_status ask(struct run *r, dt_status status)
-{
-    r->stop.save_at_s = dt_save_policy_due_s(&r->save_policy);
-    r->stop.save_s = r->save_policy.longest_s;
-    r->stop.log_at_s = dt_metrics_due_s(&r->metrics, &r->session);
-    r->stop.n_steps = steps_between_meetings(&r->session);
-    return dt_stop_ask(&r->stop, r->session.comm, r->at.step, status);
-}
-
-/* What is due between two meetings stays due until the next. */
-static dt_status hear(struct run *r, dt_status status)
-{
-    const struct dt_due before = r->due;
-    DT_TRY(dt_stop_hear(&r->stop, r->session.comm, status, &r->due));
-    r->due.stop = r->due.stop ? r->due.stop : before.stop;
-    r->due.save |= before.save;
-    return DT_OK;
-}
-
-/* Reads and saves fail in the middle of a run on one rank: it ends the step with the others, which
- * learn of it meanwhile, and all leave with one message. */
-static dt_status train_step(struct run *r)
-{
-    struct dt_session *s = &r->session;
-    struct dt_scalars scalars = dt_session_scalars(s, r->at.step);
-    dt_status own = dt_save_policy_poll(&r->save_policy);
-    for (int pass = 0; pass < s->n_passes; pass++) {
-        const struct dt_batch *batch = NULL;
-        dt_status status = next_batch(r, &batch);
-        own = own == DT_OK ? status : own;
-        if (!batch)
-            return own;
-        if (pass == s->n_passes - 1)
-            DT_TRY(ask(r, own));
-        lap(r, DT_LAP_OTHER);
-        dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
-        dt_fault_at_section(DT_SECTION_COMPUTE);
-        DT_TRY(dt_session_pass(s, batch, &scalars, pass));
-        lap(r, DT_LAP_COMPUTE);
-    }
-    return hear(r, own);
-}
-
-/* --- Ranks that meet now and then --- */
-
-/* Whether all ranks have the same weights after the step at `at`. */
-static bool is_meeting(const struct dt_session *s, const struct dt_checkpoint *at)
-{
-    return at->step % s->sync_every == 0 || at->batch == 0 || at->step == s->last_step;
-}
-
-static int64_t steps_to_meeting(const struct dt_session *s, const struct dt_checkpoint *at)
-{
-    int64_t n = s->sync_every - at->step % s->sync_every;
-    n = s->steps_per_epoch - at->batch < n ? s->steps_per_epoch - at->batch : n;
-    return s->last_step - at->step < n ? s->last_step - at->step : n;
-}
-
-static dt_status work_alone(struct run *r, int64_t step)
-{
-    struct dt_session *s = &r->session;
-    struct dt_scalars scalars = dt_session_scalars(s, step);
-    for (int pass = 0; pass < s->n_passes; pass++) {
-        const struct dt_batch *batch = NULL;
-        DT_TRY(next_batch(r, &batch));
-        dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
-        dt_fault_at_section(DT_SECTION_COMPUTE);
-        DT_TRY(dt_session_pass(s, batch, &scalars, pass));
-        lap(r, DT_LAP_COMPUTE);
-    }
-    return dt_async_push(&r->async, s);
-}
-
-/* All steps until the ranks meet; a worker that fails leaves early. */
-static dt_status train_async(struct run *r, int64_t n_steps)
-{
-    struct dt_session *s = &r->session;
-    dt_status own = dt_save_policy_poll(&r->save_policy);
-    dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
-    if (s->rank == 0)
-        DT_TRY(dt_async_serve(&r->async, s, r->at.step));
-    for (int64_t i = 0; i < n_steps && s->rank > 0 && own == DT_OK; i++)
-        own = work_alone(r, r->at.step + i);
-    if (s->rank > 0)
-        DT_TRY(dt_async_leave(s));
-    DT_TRY(ask(r, own));
-    DT_TRY(hear(r, own));
-    return dt_async_meet(&r->async, s);
-}
-
-static void advance(struct dt_checkpoint *at, const struct dt_session *s, int64_t n_steps)
-{
-    at->step += n_steps;
-    at->n_passes += n_steps * s->n_passes;
-    at->batch += n_steps;
-    if (at->batch == s->steps_per_epoch) {
-        at->batch = 0;
-        at->epoch++;
-    }
-    dt_pulse_step(&dt_pulse_main, at->step);
-    dt_fault_at_step(at->step);
-}
-
-/* The watchdog's limit follows the median of the last steps. */
-static void count_step(struct run *r, double seconds)
-{
-    double sorted[DT_STEP_TIMES];
-    r->step_s[r->n_step_s++ % DT_STEP_TIMES] = seconds;
-    if (r->n_step_s == 1) /* until now it was the limit of the start */
-        dt_watchdog_set_step(seconds);
-    if (r->n_step_s % DT_STEP_TIMES != 0)
-        return;
-    memcpy(sorted, r->step_s, sizeof sorted);
-    dt_sort_f64(sorted, DT_STEP_TIMES);
-    dt_watchdog_set_step(sorted[DT_STEP_TIMES / 2]);
-}
-
-static dt_status run_step(struct run *r)
-{
-    const struct dt_laps *laps = &r->metrics.laps, before = *laps;
-    struct dt_session *s = &r->session;
-    const bool is_async = s->plan->options.parallel == DT_PARALLEL_ASYNC;
-    const int64_t n_steps = is_async ? steps_to_meeting(s, &r->at) : 1;
-    double begin_s = dt_clock_s();
-    DT_TRY(is_async ? train_async(r, n_steps) : train_step(r));
-    dt_timeline_add(r->at.step + 1, begin_s);
-    advance(&r->at, s, n_steps);
-    if (s->plan->options.parallel == DT_PARALLEL_LOCAL && is_meeting(s, &r->at))
-        DT_TRY(dt_plan_average(s->plan, (float)s->config->train.outer_momentum));
-    count_step(r, dt_clock_s() - begin_s);
-    if (r->n_step_s == 1)
-        dt_metrics_begin_input(&r->metrics, s, r->at.step);
-    if (is_async)
-        return DT_OK; /* rank 0 has no work to compare */
-    return dt_stragglers_step(&r->stragglers, r->at.step,
-                              laps->s[DT_LAP_DATA] - before.s[DT_LAP_DATA],
-                              laps->s[DT_LAP_COMPUTE] - before.s[DT_LAP_COMPUTE]);
-}
 
 /* --- What is due after a step --- */
 
 /* The time from `begin_pause` to `end_pause` is not spent on steps. */
 static void begin_pause(struct run *r)
 {
-    lap(r, DT_LAP_OTHER);
+    dt_lap(&r->metrics.laps, &r->session, DT_LAP_OTHER);
 }
 
 static void end_pause(struct run *r)
 {
     const double begin_s = r->metrics.laps.at_s;
-    lap(r, DT_LAP_PAUSE);
+    dt_lap(&r->metrics.laps, &r->session, DT_LAP_PAUSE);
     dt_stop_pause(&r->stop, r->metrics.laps.at_s - begin_s);
 }
 
@@ -309,7 +143,7 @@ static dt_status after_step(struct run *r)
     bool epoch_end = at->batch == 0, end = at->step == s->last_step, is_best = false;
     const struct dt_due due = end ? (struct dt_due){0} : r->due;
     const bool log_due = due.log || is_step_due(r, r->metrics.first_step, config->output.log_every);
-    if (!is_meeting(s, at))
+    if (!dt_step_is_meeting(s, at))
         return log_due ? report_metrics(r) : DT_OK;
     r->due = (struct dt_due){0};
     r->stop_reason = due.stop;
@@ -342,8 +176,7 @@ static dt_status after_step(struct run *r)
 static dt_status before_steps(struct run *r)
 {
     bool is_best;
-    DT_TRY(ask(r, DT_OK));
-    DT_TRY(hear(r, DT_OK));
+    DT_TRY(dt_step_meet(r, DT_OK));
     r->stop_reason = r->due.stop;
     if (r->at.eval_due && !r->stop_reason)
         DT_TRY(evaluate(r, &is_best));
@@ -427,7 +260,7 @@ static dt_status train(struct run *r)
             DT_TRY(dt_loader_start(s->train, (uint32_t)r->at.epoch, (uint64_t)r->at.batch));
         do {
             trace(r, r->at.step + 1);
-            DT_TRY(run_step(r));
+            DT_TRY(dt_step_run(r));
             DT_TRY(after_step(r));
             dt_telemetry_step(&r->telemetry, s, r->at.step);
         } while (r->at.batch != 0 && !is_finished(r));
