@@ -18,7 +18,7 @@ for model in tiny resnet20; do
     for ranks in 1 2; do
         name=$model-$ranks
         run "$ranks" "$name-a" --set model.name=$model
-        run "$ranks" "$name-b" --set model.name=$model
+        run "$ranks" "$name-b" --set model.name=$model --set eval.every_epochs=1
         run "$ranks" "$name-c" --set model.name=$model --set train.max_steps=10
         run "$ranks" "$name-c" --set model.name=$model --resume must
         a=$(hash_of "$work/$name-a")
