@@ -92,7 +92,7 @@ class Rig:
     def run(self, out, *options, program=None):
         """Exit code, output, gpu.json, seconds."""
         out = os.path.join(self.folder, out)
-        command = [sys.executable, SCRIPT, self.folder, "--out", out, "--batches", "8"]
+        command = [sys.executable, SCRIPT, self.folder, "--out", out, "--batches", "8", "--measure", "0.2"]
         command += ["--program", program or self.program]
         command += ["--torch", os.path.join(self.folder, "server.py"), *options]
         for setting in SETTINGS:
@@ -114,7 +114,7 @@ def check_compare(rig, data):
     with open(rig.env["STUB_LOG"], encoding="utf-8") as f:
         requests = f.read().split("\n")
     prepared = [f"images {mode} 8 0.1" for mode in ("eager", "graph", "compile")]
-    turns = [f"images {mode} 8 2.0" for mode in ("eager", "graph", "compile")] * 3
+    turns = [f"images {mode} 8 0.2" for mode in ("eager", "graph", "compile")] * 3
     assert requests == prepared + ["copy", "matmul fp16", "matmul tf32"] + turns + [""], requests
 
 

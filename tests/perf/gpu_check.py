@@ -32,7 +32,6 @@ BATCHES = (256, 400, 128, 64)
 PRECISIONS = ("fp16", "bf16", "tf32", "fp32")
 MODES = ("eager", "graph", "compile")
 ROUNDS = 3
-MEASURE_S = 2.0  # of each of the two in a round of the comparison
 MEMCHECKED = "ops_fp16 streams norm pool update loss pointwise linear ops_fp32 ops_bf16 ops_tf32"
 
 RESNET20 = {
@@ -235,13 +234,13 @@ def compare_rounds(part, batch, ours, theirs):
     for _ in range(ROUNDS):
         waits = ""
         if "error" not in result:
-            steps = math.ceil(MEASURE_S * result["images_per_s"] / batch)
+            steps = math.ceil(check.args.measure * result["images_per_s"] / batch)
             result = check.bench.bench("fp16", batch, steps=min(max(steps, 5), 400))
             if result.get("data_wait_share", 0) > 0.02:
                 waits = f"   {100 * result['data_wait_share']:.0f} % of it waiting for data"
         ours.append(result)
         for mode in check.modes:
-            theirs[mode].append(check.torch.ask(f"images {mode} {batch} {MEASURE_S}"))
+            theirs[mode].append(check.torch.ask(f"images {mode} {batch} {check.args.measure}"))
         row = [f"{rate(results[-1] if results else {}):>15}" for results in theirs.values()]
         part.say(f"{rate(result)} {' '.join(row)}{waits}")
     if "error" in result:
@@ -505,6 +504,9 @@ def parse():
     parser.add_argument("--batches", default=",".join(map(str, BATCHES)))
     parser.add_argument(
         "--program", help="a dtrain that is built already, in place of BUILD/dtrain"
+    )
+    parser.add_argument(
+        "--measure", type=float, default=2.0, help="seconds of each in a round of the comparison"
     )
     parser.add_argument("--torch", default=os.path.join(HERE, "torch_gpu.py"))
     parser.add_argument(
