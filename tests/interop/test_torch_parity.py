@@ -71,6 +71,8 @@ CASES = [
     Case("resnet18", 10, 36, 4, 0.0003, 1.0, 0, 3, frozen=("conv1", "bn1", "layer1", "layer2.0")),
     Case("resnet18", 10, 36, 4, 0.0003, 1.0, 0, 3, frozen=("layer2", "layer3.1.bn2", "layer4.0.conv2")),
 ]
+if "ONEDNN_MAX_CPU_ISA" in os.environ:  # ops/cpu_ops has the layers of VGG as well
+    CASES = [case for case in CASES if not case.name.startswith("vgg")]
 WEIGHT_DECAY = 0.1  # large enough to be seen in the movement
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 
@@ -92,6 +94,7 @@ def dtrain_weights(name, classes, size, folder):
         "data.synthetic_val": 8,
         "train.global_batch_size": 4,
         "train.max_steps": 1,
+        "optim.momentum": 0,  # a state less in the checkpoint
         "schedule.lr": 1e-6,
         "schedule.warmup_epochs": 0,
         "eval.batch_size_per_rank": 4,
@@ -161,19 +164,19 @@ def freeze(case, model):
             module.requires_grad_(False).eval()
 
 
-def numpy_copies(tensors):
-    return {n: t.detach().numpy().copy() for n, t in tensors if t is not None and t.ndim}
+def arrays(tensors):
+    return {n: t.detach().numpy() for n, t in tensors if t is not None and t.ndim}
 
 
 def difference(a, b):
     return {name: a[name] - b[name] for name in b}
 
 
-def torch_steps(case, model, batch, dtype):
-    """After every step the Result so far."""
-    model = copy.deepcopy(model).to(dtype)
+def torch_steps(case, start, batch, dtype):
+    """After every step the Result so far. Nothing is copied that does not change: VGG takes gigabytes."""
+    model = copy.deepcopy(start).to(dtype)
     params = list(model.named_parameters())
-    before, losses = numpy_copies(params), []
+    before, losses = arrays(start.named_parameters()), []
     optimizer = torch.optim.SGD(
         [
             {"params": [p for _, p in params if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
@@ -185,15 +188,15 @@ def torch_steps(case, model, batch, dtype):
     model.train()
     freeze(case, model)
     for step in range(case.steps):
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=True)
         loss = torch_loss(case, model, batch, dtype)
         loss.backward()
         if step == 0:
-            gradients = numpy_copies((n, p.grad) for n, p in params)
-            statistics = numpy_copies(model.named_buffers())
+            gradients = arrays((n, p.grad) for n, p in params)
+            statistics = {name: value.copy() for name, value in arrays(model.named_buffers()).items()}
         optimizer.step()
         losses.append(loss.item())
-        movement = difference({n: p.detach().numpy() for n, p in params}, before)
+        movement = difference(arrays(params), before)
         yield Result(losses, gradients, statistics, movement)
 
 
@@ -218,16 +221,16 @@ def dtrain_steps(case, model, batch, folder):
 
 
 def norm(tensors):
-    return np.sqrt(sum(np.linalg.norm(t) ** 2 for t in tensors.values()))
+    return np.sqrt(sum(np.linalg.norm(t) ** 2 for t in tensors))
 
 
 def worst(ours, exact):
     """The largest relative error in norm, and whose it is."""
-    total = norm(exact)
+    total = norm(exact.values())
     errors = {}
-    for name, error in difference(ours, exact).items():
-        size = np.linalg.norm(exact[name])
-        errors[name] = float(np.linalg.norm(error) / (0.1 * total if size < 1e-9 * total else size))
+    for name, value in exact.items():
+        size, error = np.linalg.norm(value), np.linalg.norm(ours[name] - value)
+        errors[name] = float(error / (0.1 * total if size < 1e-9 * total else size))
     name = max(errors, key=errors.get)
     return errors[name], name
 
@@ -235,7 +238,8 @@ def worst(ours, exact):
 def errors_of(ours, exact):
     """By the keys of BOUND: the relative error, and where."""
     loss = [abs(a / b - 1) for a, b in zip(ours.losses, exact.losses)]
-    movement = norm(difference(ours.movement, exact.movement)) / norm(exact.movement)
+    apart = norm(ours.movement[name] - value for name, value in exact.movement.items())
+    movement = apart / norm(exact.movement.values())
     return {
         "first loss": (loss[0], f"{exact.losses[0]:.4f}"),
         "last loss": (loss[-1], f"{exact.losses[-1]:.4f}"),
