@@ -1,12 +1,24 @@
-"""Training speed and memory of dtrain and PyTorch on this CPU, alternating in one run.
+"""Training speed and memory of dtrain and of PyTorch on this CPU, alternating in one run.
 
-    python3 tests/perf/vs_torch.py BUILD/dtrain [--rounds 3] [--only resnet50] [--json FILE]
+    python3 tests/perf/vs_torch.py BUILD/dtrain [--python PATH ...] [--rounds 5] [--only resnet50]
+                                   [--isa AVX2] [--threads N] [--wait 600] [--json FILE]
 
-Per case and round: dtrain bench, then the same network in PyTorch (channels_last, SGD momentum,
-whole step on synthetic data, freed memory kept in the heap), each in a fresh process. Printed:
-images/s of both (median over the rounds), the ratio per round and its median, peak memory."""
+A case is a network. In every round dtrain bench trains it, then each PyTorch: eager, and from 2.0
+compiled (torch.compile; needs g++), channels_last, SGD with momentum, whole step on synthetic data,
+freed memory kept in the heap; each in a fresh process. --python names a Python that has torch and
+torchvision, and may be repeated. A variant that fails is left out, with its reason.
+
+Before a round the script waits for up to --wait seconds until others use less than 3 % of the CPUs,
+and it measures what they use during the round. --isa AVX2 limits dtrain's and PyTorch's oneDNN,
+PyTorch's own and compiled kernels, and MKL (which may not obey on CPUs that are not Intel's).
+
+Printed: images/s (medians over the rounds), how many times as fast dtrain is (median, lowest and
+highest of the ratios of each round), peak memory of rank 0. The best variant has a star. dtrain's
+share of the FMA peak (fma_peak.c) counts convolutions as direct, so that Winograd's algorithm may
+exceed it. The file is written after every case."""
 
 import argparse
+import inspect
 import json
 import os
 import re
@@ -25,9 +37,15 @@ CASES = {
     "resnet20": ("resnet20", 32, 10, 128, 1, 30, 5),
     "resnet50-2ranks": ("resnet50", 224, 1000, 16, 2, 4, 2),
 }
+QUIET, QUIET_S = 0.03, 3  # others use less than this share of the CPUs for this long
+LIMIT_S = 1800  # of one measurement, with its compilation
+ENV = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
 
-def torch_worker(case, rank, port):
+# --- PyTorch ---
+
+
+def torch_worker(case, kind, threads, rank):
     import torch
     import torch.distributed as dist
     import torchvision
@@ -36,17 +54,21 @@ def torch_worker(case, rank, port):
     from cifar_resnet import CifarResNet
 
     name, size, classes, batch, ranks, steps, warmup = CASES[case]
-    torch.set_num_threads(2 if ranks == 1 else 1)
+    torch.set_num_threads(int(threads))
     torch.manual_seed(1)
     model = CifarResNet() if name == "resnet20" else getattr(torchvision.models, name)(weights=None)
     model = model.to(memory_format=torch.channels_last)
     if ranks > 1:
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-        dist.init_process_group("gloo", rank=rank, world_size=ranks)
+        dist.init_process_group("gloo", rank=int(rank), world_size=ranks)
         model = torch.nn.parallel.DistributedDataParallel(model)
+    if kind == "compiled":
+        model = torch.compile(model)
     x = torch.randn(batch, 3, size, size).contiguous(memory_format=torch.channels_last)
     y = torch.randint(0, classes, (batch,))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+    options = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4}
+    if "fused" in inspect.signature(torch.optim.SGD).parameters:
+        options["fused"] = True
+    optimizer = torch.optim.SGD(model.parameters(), **options)
     times = []
     for _ in range(warmup + steps):
         start = time.perf_counter()
@@ -54,38 +76,71 @@ def torch_worker(case, rank, port):
         torch.nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
         times.append(time.perf_counter() - start)
-    if rank == 0:
-        print(
-            json.dumps(
-                {
-                    "step_s": statistics.median(times[warmup:]),
-                    "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-                }
-            )
-        )
+    rss_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"step_s": statistics.median(times[warmup:]), "rss_mib": rss_mib}), flush=True)
+    if ranks > 1:
+        dist.destroy_process_group()
 
 
-def run_torch(case, port):
+def last_line(text, start=""):
+    return ([line for line in text.splitlines() if line.startswith(start)] or ["no output"])[-1]
+
+
+def find_variants(pythons):
+    """Label -> (Python, eager or compiled, versions)."""
+    ask = """
+import json, re, torch, torchvision
+onednn = re.search(r"MKL-DNN v([0-9.]+)", torch.__config__.show())
+print(json.dumps({"torch": torch.__version__, "onednn": onednn and onednn[1]}))"""
+    variants = {}
+    for python in pythons:
+        result = subprocess.run([python, "-c", ask], capture_output=True, text=True)
+        if result.returncode != 0:
+            sys.exit(f"{python} cannot be used: {last_line(result.stderr)}")
+        versions = json.loads(last_line(result.stdout))
+        for kind in ["eager"] + ["compiled"] * (int(versions["torch"].split(".")[0]) >= 2):
+            variants[f"torch {versions['torch']} {kind}"] = (python, kind, versions)
+    return variants
+
+
+def run_torch(case, variant, threads, port):
+    """Raises RuntimeError with the reason if it fails."""
+    python, kind, _ = variant
     env = dict(
-        os.environ,
+        ENV,
         MALLOC_MMAP_MAX_="0",
         MALLOC_TRIM_THRESHOLD_=str(1 << 40),
-        OMP_NUM_THREADS="2" if CASES[case][4] == 1 else "1",
+        OMP_NUM_THREADS=threads,
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
     )
+    command = [python, __file__, "--worker", case, kind, threads]
+    logs = [tempfile.TemporaryFile("w+") for _ in range(CASES[case][4])]
     workers = [
-        subprocess.Popen(
-            [sys.executable, __file__, "--worker", case, "--rank", str(rank), "--port", str(port)],
-            env=env,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(CASES[case][4])
+        subprocess.Popen([*command, str(rank)], env=env, stdout=log, stderr=log)
+        for rank, log in enumerate(logs)
     ]
-    outputs = [worker.communicate()[0] for worker in workers]
-    return json.loads(outputs[0])
+    texts = []
+    try:
+        for worker, log in zip(workers, logs):
+            code = worker.wait(LIMIT_S)
+            log.seek(0)
+            texts.append(log.read())
+            if code != 0:
+                raise RuntimeError(f"exit code {code}: {last_line(texts[-1])}")
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"not done after {LIMIT_S} s") from None
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    return json.loads(last_line(texts[0], '{"step_s"'))
 
 
-def run_dtrain(program, case):
+# --- dtrain ---
+
+
+def run_dtrain(program, case, threads):
     name, size, classes, batch, ranks, steps, warmup = CASES[case]
     sets = {
         "model.name": name,
@@ -93,91 +148,189 @@ def run_dtrain(program, case):
         "model.image_size": size,
         "data.source": "synthetic",
         "train.global_batch_size": batch * ranks,
-        "device.threads": 2 if ranks == 1 else 1,
+        "device.kind": "cpu",
+        "device.threads": threads,
         "data.workers": 1,
         "bench.warmup_steps": warmup,
         "bench.rounds": 1,
         "bench.steps_per_round": steps,
     }
-    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     with tempfile.TemporaryDirectory() as folder:
         config, result = os.path.join(folder, "config.json"), os.path.join(folder, "result.json")
         with open(config, "w") as f:
             f.write("{}")
-        command = [
-            "mpirun",
-            "--oversubscribe",
-            "--bind-to",
-            "none",
-            "-np",
-            str(ranks),
-            program,
-            "bench",
-            "--config",
-            config,
-            "--json",
-            result,
-        ]
+        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
+        command += [program, "bench", "--config", config, "--json", result]
         for key, value in sets.items():
             command += ["--set", f"{key}={value}"]
-        subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, env=ENV, stdout=subprocess.DEVNULL)
         with open(result) as f:
             data = json.load(f)
+    rss_mib = data["peak_rss_bytes"] / 2**20
+    return {"step_s": data["step_median_s"], "rss_mib": rss_mib, "bench": data}
+
+
+# --- The machine ---
+
+
+class Others:
+    """CPU time of everything but this process and its children; with what a hypervisor takes."""
+
+    def __init__(self):
+        self.begin = self.now()
+
+    def now(self):
+        with open("/proc/stat") as f:
+            ticks = [int(x) for x in f.readline().split()[1:9]]
+        busy_s = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+        return time.monotonic(), busy_s - sum(os.times()[:4])
+
+    def share(self):
+        """Of all CPUs, since it was created."""
+        clock_s, busy_s = (b - a for a, b in zip(self.begin, self.now()))
+        return max(0.0, busy_s / (clock_s * os.cpu_count()))
+
+
+def wait_for_quiet(limit_s):
+    """Returns the share of others at the end."""
+    begin_s = time.monotonic()
+    while True:
+        others = Others()
+        time.sleep(QUIET_S)
+        share = others.share()
+        if share < QUIET or time.monotonic() - begin_s > limit_s:
+            return share
+
+
+def measure_fma_peak(flags, isa, threads):
+    """GFLOP/s of all threads together."""
+    lanes = 16 if "avx512f" in flags and not isa else 8 if "avx2" in flags else 4
+    options = {16: ["-mavx512f"], 8: ["-mavx2", "-mfma"], 4: ["-msse4.1"]}[lanes]
+    with tempfile.TemporaryDirectory() as folder:
+        tool = os.path.join(folder, "fma_peak")
+        command = ["gcc", "-std=gnu11", "-O2", "-fopenmp", f"-DLANES={lanes}", *options]
+        subprocess.run([*command, os.path.join(HERE, "fma_peak.c"), "-o", tool], check=True)
+        env = dict(ENV, OMP_NUM_THREADS=str(threads))
+        return float(subprocess.run([tool], check=True, env=env, capture_output=True).stdout)
+
+
+def first_line(*command):
+    result = subprocess.run(command, capture_output=True, text=True, cwd=HERE)
+    return (result.stdout.splitlines() or ["unknown"])[0]
+
+
+def describe(args, variants):
+    with open("/proc/cpuinfo") as f:
+        info = f.read()
+    flags = re.search(r"flags\s*:\s*(.*)", info)[1].split()
+    notable = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16")
     return {
-        "step_s": data["step_median_s"],
-        "rss_mib": data["peak_rss_bytes"] / 2**20,
-        "bench": data,
+        "cpu": re.search(r"model name\s*:\s*(.*)", info)[1],
+        "flags": [flag for flag in notable if flag in flags],
+        "cpus": os.cpu_count(),
+        "threads": args.threads,
+        "limited_to": args.isa,
+        "fma_peak_gflops": measure_fma_peak(flags, args.isa, args.threads),
+        "compiler": first_line("gcc", "--version"),
+        "commit": first_line("git", "describe", "--always", "--dirty", "--abbrev=12"),
+        "torch": {label: versions for label, (_, _, versions) in variants.items()},
+        "command": " ".join(os.path.basename(arg) for arg in sys.argv),
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "cases": {},
     }
 
 
-def cpu_name():
-    with open("/proc/cpuinfo") as f:
-        return re.search(r"model name\s*:\s*(.*)", f.read())[1]
+# --- Rounds ---
+
+
+def measure(case, args, variants):
+    """One (label -> result, what others used) per round, and label -> why it failed."""
+    rounds, failed = [], {}
+    threads = str(max(1, args.threads // CASES[case][4]))
+    for number in range(args.rounds):
+        before = wait_for_quiet(args.wait)
+        if before >= QUIET:
+            print(f"round {number + 1}: others use {before:.0%} of the CPUs", flush=True)
+        others, results = Others(), {"dtrain": run_dtrain(args.program, case, threads)}
+        for label in [label for label in variants if label not in failed]:
+            try:
+                results[label] = run_torch(case, variants[label], threads, 29511 + number)
+            except RuntimeError as e:
+                failed[label] = str(e)
+        rounds.append((results, {"before": before, "during": others.share()}))
+    return rounds, failed
+
+
+def sum_up(case, rounds, failed, peak_gflops):
+    images = CASES[case][3] * CASES[case][4]
+    rows = {}
+    for label in [label for label in rounds[0][0] if label not in failed]:
+        runs = [results[label] for results, _ in rounds]
+        ratios = [run["step_s"] / r["dtrain"]["step_s"] for run, (r, _) in zip(runs, rounds)]
+        rows[label] = {
+            "images_per_s": statistics.median(images / run["step_s"] for run in runs),
+            "ratios": ratios,
+            "ratio": statistics.median(ratios),
+            "rss_mib": max(run["rss_mib"] for run in runs),
+        }
+    ours, bench = rows.pop("dtrain"), rounds[-1][0]["dtrain"]["bench"]
+    flops = bench["flops_per_step"] / images * ours["images_per_s"]
+    return {
+        "dtrain_images_per_s": ours["images_per_s"],
+        "dtrain_rss_mib": ours["rss_mib"],
+        "peak_share": flops / 1e9 / peak_gflops,
+        "best": max(rows, key=lambda label: rows[label]["images_per_s"], default=None),
+        "torch": rows,
+        "failed": failed,
+        "others": [share for _, share in rounds],
+        "bench": bench,
+    }
+
+
+def print_row(case, row):
+    during = max(share["during"] for share in row["others"])
+    print(
+        f"{case}: dtrain {row['dtrain_images_per_s']:.2f} images/s, {row['peak_share']:.0%} of the "
+        f"FMA peak, {row['dtrain_rss_mib']:.0f} MiB; others used up to {during:.0%} of the CPUs"
+    )
+    for label, v in row["torch"].items():
+        print(
+            f"  {'*' if label == row['best'] else ' '} {label:30} {v['images_per_s']:8.2f} images/s"
+            f"  {v['ratio']:.2f} [{min(v['ratios']):.2f} {max(v['ratios']):.2f}]"
+            f"  {v['rss_mib']:6.0f} MiB"
+        )
+    for label, reason in row["failed"].items():
+        print(f"    {label:30} left out: {reason}")
+    sys.stdout.flush()
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("program", nargs="?")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", action="append")
+    parser.add_argument("program")
+    parser.add_argument("--python", action="append")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", action="append", choices=CASES)
+    parser.add_argument("--isa", choices=["AVX2"])
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--wait", type=float, default=600)
     parser.add_argument("--json")
-    parser.add_argument("--worker")
-    parser.add_argument("--rank", type=int, default=0)
-    parser.add_argument("--port", type=int, default=29511)
     args = parser.parse_args()
-    if args.worker:
-        return torch_worker(args.worker, args.rank, args.port)
-    results = {"cpu": cpu_name(), "date": time.strftime("%Y-%m-%d"), "cases": {}}
-    print(
-        f"{'case':16} {'dtrain img/s':>13} {'torch img/s':>12} {'ratio':>6}  rounds{'':14} MiB dtrain / torch"
-    )
+    if args.isa:
+        ENV.update(ONEDNN_MAX_CPU_ISA="AVX2", ATEN_CPU_CAPABILITY="avx2")
+        ENV.update(TORCHINDUCTOR_CPP_MARCH="haswell", MKL_ENABLE_INSTRUCTIONS="AVX2")
+    variants = find_variants(args.python or [sys.executable])
+    result = describe(args, variants)
+    print(f"{result['cpu']}: FMA peak {result['fma_peak_gflops']:.0f} GFLOP/s", flush=True)
     for case in args.only or CASES:
-        images = CASES[case][3] * CASES[case][4]
-        ours, theirs = [], []
-        for round_ in range(args.rounds):
-            ours.append(run_dtrain(args.program, case))
-            theirs.append(run_torch(case, args.port + round_))
-        ratios = [t["step_s"] / o["step_s"] for o, t in zip(ours, theirs)]
-        row = {
-            "dtrain_images_per_s": statistics.median(images / o["step_s"] for o in ours),
-            "torch_images_per_s": statistics.median(images / t["step_s"] for t in theirs),
-            "ratios": ratios,
-            "ratio": statistics.median(ratios),
-            "dtrain_rss_mib": max(o["rss_mib"] for o in ours),
-            "torch_rss_mib": max(t["rss_mib"] for t in theirs),
-            "bench": ours[-1]["bench"],
-        }
-        results["cases"][case] = row
-        print(
-            f"{case:16} {row['dtrain_images_per_s']:13.2f} {row['torch_images_per_s']:12.2f} "
-            f"{row['ratio']:6.2f}  {' '.join(f'{r:.2f}' for r in ratios):20} "
-            f"{row['dtrain_rss_mib']:.0f} / {row['torch_rss_mib']:.0f}",
-            flush=True,
-        )
-    if args.json:
-        with open(args.json, "w") as f:
-            json.dump(results, f, indent=2)
-    return None
+        row = sum_up(case, *measure(case, args, variants), result["fma_peak_gflops"])
+        result["cases"][case] = row
+        print_row(case, row)
+        if args.json:
+            with open(args.json, "w") as f:
+                json.dump(result, f, indent=2)
 
 
-main()
+if sys.argv[1:2] == ["--worker"]:
+    torch_worker(*sys.argv[2:])
+else:
+    main()
