@@ -9,8 +9,8 @@ freed memory kept in the heap; each in a fresh process. --python names a Python 
 torchvision, and may be repeated. A variant that fails is left out, with its reason.
 
 Before a round the script waits for up to --wait seconds until others use less than 3 % of the CPUs,
-and it measures what they use during the round. --isa AVX2 limits dtrain's and PyTorch's oneDNN,
-PyTorch's own and compiled kernels, and MKL (which may not obey on CPUs that are not Intel's).
+and it measures what they use during the round. --isa AVX2 limits dtrain, and PyTorch's oneDNN,
+own and compiled kernels, and MKL (which on CPUs that are not Intel's may not obey).
 
 Printed: images/s (medians over the rounds), how many times as fast dtrain is (median, lowest and
 highest of the ratios of each round), peak memory of rank 0. The best variant has a star. dtrain's
@@ -76,8 +76,8 @@ def torch_worker(case, kind, threads, rank):
         torch.nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
         times.append(time.perf_counter() - start)
-    rss_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"step_s": statistics.median(times[warmup:]), "rss_mib": rss_mib}), flush=True)
+    rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    print(json.dumps({"step_s": statistics.median(times[warmup:]), "rss_mb": rss_mb}), flush=True)
     if ranks > 1:
         dist.destroy_process_group()
 
@@ -166,8 +166,8 @@ def run_dtrain(program, case, threads):
         subprocess.run(command, check=True, env=ENV, stdout=subprocess.DEVNULL)
         with open(result) as f:
             data = json.load(f)
-    rss_mib = data["peak_rss_bytes"] / 2**20
-    return {"step_s": data["step_median_s"], "rss_mib": rss_mib, "bench": data}
+    rss_mb = data["peak_rss_bytes"] / 1e6
+    return {"step_s": data["step_median_s"], "rss_mb": rss_mb, "bench": data}
 
 
 # --- The machine ---
@@ -271,13 +271,13 @@ def sum_up(case, rounds, failed, peak_gflops):
             "images_per_s": statistics.median(images / run["step_s"] for run in runs),
             "ratios": ratios,
             "ratio": statistics.median(ratios),
-            "rss_mib": max(run["rss_mib"] for run in runs),
+            "rss_mb": max(run["rss_mb"] for run in runs),
         }
     ours, bench = rows.pop("dtrain"), rounds[-1][0]["dtrain"]["bench"]
     flops = bench["flops_per_step"] / images * ours["images_per_s"]
     return {
         "dtrain_images_per_s": ours["images_per_s"],
-        "dtrain_rss_mib": ours["rss_mib"],
+        "dtrain_rss_mb": ours["rss_mb"],
         "peak_share": flops / 1e9 / peak_gflops,
         "best": max(rows, key=lambda label: rows[label]["images_per_s"], default=None),
         "torch": rows,
@@ -291,13 +291,13 @@ def print_row(case, row):
     during = max(share["during"] for share in row["others"])
     print(
         f"{case}: dtrain {row['dtrain_images_per_s']:.2f} images/s, {row['peak_share']:.0%} of the "
-        f"FMA peak, {row['dtrain_rss_mib']:.0f} MiB; others used up to {during:.0%} of the CPUs"
+        f"FMA peak, {row['dtrain_rss_mb']:.0f} MB; others used up to {during:.0%} of the CPUs"
     )
     for label, v in row["torch"].items():
         print(
             f"  {'*' if label == row['best'] else ' '} {label:30} {v['images_per_s']:8.2f} images/s"
             f"  {v['ratio']:.2f} [{min(v['ratios']):.2f} {max(v['ratios']):.2f}]"
-            f"  {v['rss_mib']:6.0f} MiB"
+            f"  {v['rss_mb']:6.0f} MB"
         )
     for label, reason in row["failed"].items():
         print(f"    {label:30} left out: {reason}")
