@@ -10,38 +10,9 @@
  * With statistics over a group of ranks the node runs in two halves. The first ends with two sums
  * per channel for the other ranks (mean and squared deviation; backward: the sums), the second
  * begins with combining them in the order of the ranks. */
-#include <math.h>
+#include "cpu/norm.h"
+
 #include <omp.h>
-#include <string.h>
-
-#include "cpu/internal.h"
-#include "cpu/lanes.h"
-
-/* Two sums per lane of a row: mean and squared deviation, or the sums of the backward pass. */
-struct pair {
-    float first[LANES], second[LANES];
-};
-
-/* Arguments of one run. */
-struct bn {
-    const struct dt_cpu_rows *rows;
-    struct pair *sums;            /* one per row, in memory order */
-    struct dt_lanes_coefs *coefs; /* one per block */
-    const float *src, *residual, *diff_dst, *diff_dst2, *scale, *shift;
-    float *dst, *diff_src, *diff_residual, *diff_scale, *diff_shift;
-    float *mean, *variance, *running_mean, *running_var;
-    uint16_t *mask; /* bits of dst > 0 or NaN, a word per group of 16 */
-    float *slots;   /* of each rank, two sums per channel, if synced */
-    int rank, group;
-    enum half { WHOLE, FIRST, SECOND } half;
-    float eps, momentum;
-    bool relu, past_caches;
-};
-
-/* Statistics of one block of channels, per lane; for padded channels see load_channels. */
-struct statistics {
-    double mean[LANES], variance[LANES];
-};
 
 /* A part of a list of tasks. */
 struct span {
@@ -71,178 +42,18 @@ static bool blocks_suffice(int n_blocks)
     return 4 * n_most * n_threads <= 5 * n_blocks;
 }
 
-static size_t row_index(const struct bn *bn, int image, int block)
-{
-    return (size_t)(image * bn->rows->n_blocks + block);
-}
-
 static size_t row_offset(const struct bn *bn, int image, int block)
 {
-    return row_index(bn, image, block) * bn->rows->row_elements;
+    return dt_bn_row_index(bn, image, block) * bn->rows->row_elements;
 }
 
 static uint16_t *row_mask(const struct bn *bn, int image, int block)
 {
     size_t n_words = dt_n_groups(bn->rows->row_elements);
-    return bn->mask ? bn->mask + row_index(bn, image, block) * n_words : NULL;
-}
-
-/* Values of the channels of a block, per lane; 0 in padded channels and for NULL. */
-static void load_channels(double out[LANES], const float *values, const struct bn *bn, int block)
-{
-    const struct dt_cpu_rows *rows = bn->rows;
-    for (int i = 0; i < LANES; i++) {
-        int channel = block * rows->block + i % rows->block;
-        out[i] = values && channel < rows->channels ? (double)values[channel] : 0;
-    }
+    return bn->mask ? bn->mask + dt_bn_row_index(bn, image, block) * n_words : NULL;
 }
 
 /* --- Forward --- */
-
-/* Values over which the statistics are taken: of this rank, or of its group. */
-static double n_values(const struct bn *bn)
-{
-    return (double)bn->rows->n * bn->rows->height * bn->rows->width *
-           (bn->group > 1 ? bn->group : 1);
-}
-
-static float *slot_of(const struct bn *bn, int rank)
-{
-    return bn->slots + (size_t)rank * 2 * (size_t)bn->rows->channels;
-}
-
-/* Puts the sums of a block into this rank's slot. */
-static void share_sums(const struct bn *bn, int block, const double first[LANES],
-                       const double second[LANES])
-{
-    const struct dt_cpu_rows *rows = bn->rows;
-    float *slot = slot_of(bn, bn->rank);
-    for (int i = 0; i < rows->block && block * rows->block + i < rows->channels; i++) {
-        slot[block * rows->block + i] = (float)first[i];
-        slot[rows->channels + block * rows->block + i] = (float)second[i];
-    }
-}
-
-static void load_sums(double first[LANES], double second[LANES], const struct bn *bn, int block,
-                      int rank)
-{
-    const float *slot = slot_of(bn, rank);
-    load_channels(first, slot, bn, block);
-    load_channels(second, slot + bn->rows->channels, bn, block);
-}
-
-/* Adds the moments of n more values to those of *count (Chan et al.). m2: sums of squared
- * deviations. */
-static void add_moments(double *count, double *mean, double *m2, double n, double n_mean,
-                        double n_m2)
-{
-    double total = *count + n;
-    double weight = total > 0 ? n / total : 0;
-    double delta = n_mean - *mean;
-    *mean += delta * weight;
-    *m2 += n_m2 + delta * delta * *count * weight;
-    *count = total;
-}
-
-/* Combines the moments of lanes that hold the same channel if a block has fewer channels than
- * lanes. */
-static void fold_lanes(struct statistics *s, double m2[LANES], const struct bn *bn)
-{
-    int block = bn->rows->block;
-    double count[LANES];
-
-    for (int i = 0; i < LANES; i++)
-        count[i] = bn->rows->n * dt_lane_count(bn->rows->row_elements, i);
-    for (int i = block; i < LANES; i++) {
-        int c = i % block;
-        add_moments(&count[c], &s->mean[c], &m2[c], count[i], s->mean[i], m2[i]);
-    }
-    for (int i = block; i < LANES; i++) {
-        s->mean[i] = s->mean[i % block];
-        m2[i] = m2[i % block];
-    }
-}
-
-/* Combines the rows of a block. A lane has the same number of values in each row, so all row means
- * have the same weight. */
-static void combine_rows(struct statistics *s, double m2[LANES], const struct bn *bn, int block)
-{
-    const struct dt_cpu_rows *rows = bn->rows;
-    double count[LANES], inverse = 1 / (double)rows->n;
-
-    *s = (struct statistics){0};
-    memset(m2, 0, LANES * sizeof *m2);
-    for (int image = 0; image < rows->n; image++) {
-        const struct pair *sums = &bn->sums[row_index(bn, image, block)];
-        for (int i = 0; i < LANES; i++)
-            s->mean[i] += (double)sums->first[i];
-    }
-    for (int i = 0; i < LANES; i++) {
-        s->mean[i] *= inverse;
-        count[i] = dt_lane_count(rows->row_elements, i);
-    }
-    for (int image = 0; image < rows->n; image++) {
-        const struct pair *sums = &bn->sums[row_index(bn, image, block)];
-        for (int i = 0; i < LANES; i++) {
-            double delta = (double)sums->first[i] - s->mean[i];
-            m2[i] += (double)sums->second[i] + delta * delta * count[i];
-        }
-    }
-    if (rows->block < LANES)
-        fold_lanes(s, m2, bn);
-}
-
-/* Combines the ranks of the group. */
-static void combine_ranks(struct statistics *s, double m2[LANES], const struct bn *bn, int block)
-{
-    const int first = bn->rank / bn->group * bn->group;
-    const double n = n_values(bn) / bn->group;
-    double count[LANES] = {0}, mean[LANES], more[LANES];
-
-    *s = (struct statistics){0};
-    memset(m2, 0, LANES * sizeof *m2);
-    for (int rank = first; rank < first + bn->group; rank++) {
-        load_sums(mean, more, bn, block, rank);
-        for (int i = 0; i < LANES; i++)
-            add_moments(&count[i], &s->mean[i], &m2[i], n, mean[i], more[i]);
-    }
-}
-
-/* y = a * x + b */
-static void forward_coefs(struct dt_lanes_coefs *k, const struct bn *bn, int block,
-                          const struct statistics *s)
-{
-    double scale[LANES], shift[LANES];
-    load_channels(scale, bn->scale, bn, block);
-    load_channels(shift, bn->shift, bn, block);
-    for (int i = 0; i < LANES; i++) {
-        double a = scale[i] / sqrt(s->variance[i] + (double)bn->eps);
-        k->a[i] = (float)a;
-        k->b[i] = (float)(shift[i] - s->mean[i] * a);
-    }
-}
-
-/* Saves the statistics of a block for the backward pass and updates the running ones, except in
- * channels where those would not be finite: they would never recover. */
-static void store_statistics(const struct bn *bn, int block, const struct statistics *s)
-{
-    const struct dt_cpu_rows *rows = bn->rows;
-    double n = n_values(bn);
-    double unbiased = n > 1 ? n / (n - 1) : 1, momentum = (double)bn->momentum;
-
-    for (int i = 0; i < rows->block && block * rows->block + i < rows->channels; i++) {
-        int c = block * rows->block + i;
-        bn->mean[c] = (float)s->mean[i];
-        bn->variance[c] = (float)s->variance[i];
-        float mean = (float)((1 - momentum) * (double)bn->running_mean[c] + momentum * s->mean[i]);
-        float variance = (float)((1 - momentum) * (double)bn->running_var[c] +
-                                 momentum * s->variance[i] * unbiased);
-        if (!isfinite(mean) || !isfinite(variance))
-            continue;
-        bn->running_mean[c] = mean;
-        bn->running_var[c] = variance;
-    }
-}
 
 static void apply_coefs(const struct bn *bn, const struct dt_lanes_coefs *k, int image, int block)
 {
@@ -254,24 +65,9 @@ static void apply_coefs(const struct bn *bn, const struct dt_lanes_coefs *k, int
 
 static void forward_sums(const struct bn *bn, int image, int block)
 {
-    struct pair *sums = &bn->sums[row_index(bn, image, block)];
+    struct pair *sums = &bn->sums[dt_bn_row_index(bn, image, block)];
     dt_lanes.moments(sums->first, sums->second, bn->src + row_offset(bn, image, block),
                      bn->rows->row_elements);
-}
-
-static void forward_block(const struct bn *bn, int block)
-{
-    struct statistics s;
-    double m2[LANES], n = n_values(bn);
-    (bn->half == SECOND ? combine_ranks : combine_rows)(&s, m2, bn, block);
-    if (bn->half == FIRST) {
-        share_sums(bn, block, s.mean, m2);
-        return;
-    }
-    for (int i = 0; i < LANES; i++)
-        s.variance[i] = m2[i] / n;
-    forward_coefs(&bn->coefs[block], bn, block, &s);
-    store_statistics(bn, block, &s);
 }
 
 static void forward_apply(const struct bn *bn, int image, int block)
@@ -288,98 +84,19 @@ static void forward_eval(const struct bn *bn)
         int image = i / bn->rows->n_blocks, block = i % bn->rows->n_blocks;
         struct statistics s;
         struct dt_lanes_coefs k;
-        load_channels(s.mean, bn->running_mean, bn, block);
-        load_channels(s.variance, bn->running_var, bn, block);
-        forward_coefs(&k, bn, block, &s);
+        dt_bn_load_channels(s.mean, bn->running_mean, bn, block);
+        dt_bn_load_channels(s.variance, bn->running_var, bn, block);
+        dt_bn_forward_coefs(&k, bn, block, &s);
         apply_coefs(bn, &k, image, block);
     }
 }
 
 /* --- Backward --- */
 
-static void bwd_add_rows(double s1[LANES], double s2[LANES], const struct bn *bn, int block)
-{
-    const struct dt_cpu_rows *rows = bn->rows;
-
-    for (int image = 0; image < rows->n; image++) {
-        const struct pair *sums = &bn->sums[row_index(bn, image, block)];
-        for (int i = 0; i < LANES; i++) {
-            s1[i] += (double)sums->first[i];
-            s2[i] += (double)sums->second[i];
-        }
-    }
-    for (int i = rows->block; i < LANES; i++) {
-        s1[i % rows->block] += s1[i];
-        s2[i % rows->block] += s2[i];
-    }
-    for (int i = rows->block; i < LANES; i++) {
-        s1[i] = s1[i % rows->block];
-        s2[i] = s2[i % rows->block];
-    }
-}
-
-static void bwd_add_ranks(double s1[LANES], double s2[LANES], const struct bn *bn, int block)
-{
-    const int first = bn->rank / bn->group * bn->group;
-    double more1[LANES], more2[LANES];
-
-    for (int rank = first; rank < first + bn->group; rank++) {
-        load_sums(more1, more2, bn, block, rank);
-        for (int i = 0; i < LANES; i++) {
-            s1[i] += more1[i];
-            s2[i] += more2[i];
-        }
-    }
-}
-
-/* With S1 = sum of dy and S2 = sum of dy * (x - mean) over the n values of a channel:
- * dx = a * (dy - b - c * (x - mean)), a = scale / std, b = S1 / n, c = S2 / (n * var). */
-static void bwd_coefs(const struct bn *bn, int block, const double s1[LANES],
-                      const double s2[LANES])
-{
-    struct dt_lanes_coefs *k = &bn->coefs[block];
-    double inverse_n = 1 / n_values(bn), scale[LANES], mean[LANES], variance[LANES];
-
-    load_channels(scale, bn->scale, bn, block);
-    load_channels(mean, bn->mean, bn, block);
-    load_channels(variance, bn->variance, bn, block);
-    for (int i = 0; i < LANES; i++) {
-        double inverse_std = 1 / sqrt(variance[i] + (double)bn->eps);
-        k->mean[i] = (float)mean[i];
-        k->a[i] = (float)(scale[i] * inverse_std);
-        k->b[i] = (float)(s1[i] * inverse_n);
-        k->c[i] = (float)(s2[i] * inverse_std * inverse_std * inverse_n);
-    }
-}
-
-/* Of this rank's values: the reduction of the gradients adds those of the other ranks. */
-static void bwd_store(const struct bn *bn, int block, const double s1[LANES],
-                      const double s2[LANES])
-{
-    const struct dt_cpu_rows *rows = bn->rows;
-    for (int i = 0; i < rows->block && block * rows->block + i < rows->channels; i++) {
-        int c = block * rows->block + i;
-        bn->diff_scale[c] = (float)(s2[i] * (1 / sqrt((double)bn->variance[c] + (double)bn->eps)));
-        bn->diff_shift[c] = (float)s1[i];
-    }
-}
-
-static void bwd_block(const struct bn *bn, int block)
-{
-    double s1[LANES] = {0}, s2[LANES] = {0};
-    (bn->half == SECOND ? bwd_add_ranks : bwd_add_rows)(s1, s2, bn, block);
-    if (bn->half != SECOND)
-        bwd_store(bn, block, s1, s2);
-    if (bn->half == FIRST)
-        share_sums(bn, block, s1, s2);
-    else
-        bwd_coefs(bn, block, s1, s2);
-}
-
 static void bwd_sums(const struct bn *bn, int image, int block)
 {
     const struct dt_cpu_rows *rows = bn->rows;
-    struct pair *sums = &bn->sums[row_index(bn, image, block)];
+    struct pair *sums = &bn->sums[dt_bn_row_index(bn, image, block)];
     size_t offset = row_offset(bn, image, block);
     const float *mean = bn->mean + block * LANES;
     float padded[LANES];
@@ -387,7 +104,7 @@ static void bwd_sums(const struct bn *bn, int image, int block)
     /* A full block of 16 channels is in memory in lane order. */
     if (rows->block < LANES || (block + 1) * LANES > rows->channels) {
         double values[LANES];
-        load_channels(values, bn->mean, bn, block);
+        dt_bn_load_channels(values, bn->mean, bn, block);
         for (int i = 0; i < LANES; i++)
             padded[i] = (float)values[i];
         mean = padded;
@@ -415,8 +132,8 @@ struct stages {
     void (*block)(const struct bn *bn, int block);
     void (*apply)(const struct bn *bn, int image, int block);
 };
-static const struct stages FORWARD = {forward_sums, forward_block, forward_apply};
-static const struct stages BACKWARD = {bwd_sums, bwd_block, bwd_apply};
+static const struct stages FORWARD = {forward_sums, dt_bn_forward_block, forward_apply};
+static const struct stages BACKWARD = {bwd_sums, dt_bn_bwd_block, bwd_apply};
 
 /* If there are enough blocks, each thread has its own and never waits for another, because on a
  * busy machine every barrier can cost a time slice. Otherwise all threads share the images of a few

@@ -1,0 +1,52 @@
+/* What the two files of batch normalisation share: norm.c walks rows and blocks, norm_block.c makes
+ * the statistics and the coefficients of one block of channels, in fp64. */
+#ifndef DTRAIN_CPU_NORM_H
+#define DTRAIN_CPU_NORM_H
+
+#include "cpu/internal.h"
+#include "cpu/lanes.h"
+
+/* Two sums per lane of a row: mean and squared deviation, or the sums of the backward pass. */
+struct pair {
+    float first[LANES], second[LANES];
+};
+
+/* Arguments of one run. */
+struct bn {
+    const struct dt_cpu_rows *rows;
+    struct pair *sums;            /* one per row, in memory order */
+    struct dt_lanes_coefs *coefs; /* one per block */
+    const float *src, *residual, *diff_dst, *diff_dst2, *scale, *shift;
+    float *dst, *diff_src, *diff_residual, *diff_scale, *diff_shift;
+    float *mean, *variance, *running_mean, *running_var;
+    uint16_t *mask; /* bits of dst > 0 or NaN, a word per group of 16 */
+    float *slots;   /* of each rank, two sums per channel, if synced */
+    int rank, group;
+    enum half { WHOLE, FIRST, SECOND } half;
+    float eps, momentum;
+    bool relu, past_caches;
+};
+
+/* Statistics of one block of channels, per lane; for padded channels see dt_bn_load_channels. */
+struct statistics {
+    double mean[LANES], variance[LANES];
+};
+
+static inline size_t dt_bn_row_index(const struct bn *bn, int image, int block)
+{
+    return (size_t)(image * bn->rows->n_blocks + block);
+}
+
+/* Values of the channels of a block, per lane; 0 in padded channels and for NULL. */
+void dt_bn_load_channels(double out[LANES], const float *values, const struct bn *bn, int block);
+
+/* The forward pass is y = a * x + b. */
+void dt_bn_forward_coefs(struct dt_lanes_coefs *k, const struct bn *bn, int block,
+                         const struct statistics *s);
+
+/* From the sums of the rows of a block, or of the ranks, to its coefficients and its channels'
+ * statistics or gradients; in the first half, to this rank's slot. */
+void dt_bn_forward_block(const struct bn *bn, int block);
+void dt_bn_bwd_block(const struct bn *bn, int block);
+
+#endif
