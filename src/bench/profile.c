@@ -48,21 +48,34 @@ static dt_status list_rows(const struct dt_bench *b, bool by_layer, struct row *
 
 /* --- Tables --- */
 
+/* Seconds at the measured rates of a matrix product and of a copy, whichever takes longer; *memory
+ * tells which one. */
+static double roofline_s(const struct dt_bench *b, const struct row *row, bool *memory)
+{
+    const double copy_s = row->bytes / b->own.copy_bytes_per_s;
+    const double product_s = row->flops / b->own.peak_flops_per_s;
+    *memory = copy_s > product_s;
+    return fmax(copy_s, product_s);
+}
+
 static void print_rows(const struct dt_bench *b, const struct row *rows, int n)
 {
     for (int i = 0; i < n; i++) {
         const struct row *row = &rows[i];
+        bool memory;
         printf("%-34s %-20s %6.1f %% %10.3f", row->name, row->op, 100 * row->s / b->own.step_s,
                1e3 * row->s);
         if (row->bytes > 0)
-            printf(" %8.1f %9.1f", row->bytes / 1e9 / row->s, row->flops / 1e9 / row->s);
+            printf(" %8.1f %9.1f %6.0f %%", row->bytes / 1e9 / row->s, row->flops / 1e9 / row->s,
+                   100 * roofline_s(b, row, &memory) / row->s);
         printf("\n");
     }
 }
 
 static void print_head(const char *what, const char *op)
 {
-    printf("\n%-34s %-20s %8s %10s %8s %9s\n", what, op, "share", "ms", "GB/s", "GFLOP/s");
+    printf("\n%-34s %-20s %8s %10s %8s %9s %8s\n", what, op, "share", "ms", "GB/s", "GFLOP/s",
+           "of peak");
 }
 
 /* What is not an op. */
@@ -73,9 +86,16 @@ static void print_rest(const struct dt_bench *b, double ops_s)
     const struct dt_bench_rank *own = &b->own;
     const double sums_s = times.compute_s / b->n_steps - ops_s;
     const double update_s = times.update_s / b->n_steps;
+    const struct dt_session *session = &b->session;
+    /* On a CPU: reads gradients twice, for the check too; reads and writes parameters and states.
+     */
+    const int n_walks = dt_optim_has_square(session->config->optim.name) ? 8 : 6;
+    const double update_bytes = session->backend != &dt_backend_cpu
+                                    ? 0
+                                    : n_walks * (double)dt_plan_trained_bytes(session->plan);
     const struct row rows[] = {
         {"sums over micro-batches", "", sums_s, 0, 0},
-        {"update", "", update_s, 0, 0},
+        {"update", "", update_s, update_bytes, 0},
         {"exposed communication", "", own->comm_s, 0, 0},
         {"waiting for input", "", own->wait_s, 0, 0},
         {"other", "", own->step_s - own->compute_s - own->comm_s - own->wait_s, 0, 0},
@@ -87,16 +107,6 @@ static void print_rest(const struct dt_bench *b, double ops_s)
 }
 
 /* --- What follows --- */
-
-/* Seconds at the measured rates of a matrix product and of a copy, whichever takes longer; *memory
- * tells which one. */
-static double roofline_s(const struct dt_bench *b, const struct row *row, bool *memory)
-{
-    const double copy_s = row->bytes / b->own.copy_bytes_per_s;
-    const double product_s = row->flops / b->own.peak_flops_per_s;
-    *memory = copy_s > product_s;
-    return fmax(copy_s, product_s);
-}
 
 static const struct row *find_slowest(const struct dt_bench *b, const struct row *rows, int n)
 {

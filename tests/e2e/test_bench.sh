@@ -61,7 +61,7 @@ says "^Model:  *tiny, images of 32 x 32, 10 classes$" "^Batch size:  32 global$"
     "^Iter #1: " "^Img/sec per rank: [0-9.]* +-[0-9.]*$" \
     "^Total img/sec on 1 rank(s): [0-9.]* +-[0-9.]*$" "^95 % confidence interval" \
     "^Step: p50 .* p95 .* p99 .* ms$" "MFU .* measured for a product" "peak RSS" \
-    "^conv_bwd_weights  *[0-9.]* %  *[0-9.]*  *[0-9.]*  *[0-9.]*$" "^update " "^step  *100.0 %" \
+    "^conv_bwd_weights  *[0-9.]* %  *[0-9.]*  *[0-9.]*  *[0-9.]*  *[0-9]* %$" "^update .* %$" "^step  *100.0 %" \
     "^conv2  *conv_bwd_weights  *[0-9]" "^Nothing was communicated" "^Waiting for input takes"
 check 1 32 train synthetic
 cp "$work/bench.json" "$work/base.json"
