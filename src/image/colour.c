@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clones.h"
 #include "base/rng.h"
 
 static const double ERASE_MIN = 0.02, ERASE_MAX = 0.33;
@@ -51,13 +52,13 @@ static float luma(const float *rgb)
     return (float)(int)sum;
 }
 
-static void blend_grey(float *values, size_t n, float grey, float factor)
+DT_CLONES static void blend_grey(float *values, size_t n, float grey, float factor)
 {
     for (size_t i = 0; i < 3 * n; i++)
         values[i] = blend(grey, values[i], factor);
 }
 
-static void blend_luma(float *values, size_t n, float factor)
+DT_CLONES static void blend_luma(float *values, size_t n, float factor)
 {
     for (size_t i = 0; i < n; i++) {
         float *rgb = values + 3 * i;
@@ -68,7 +69,7 @@ static void blend_luma(float *values, size_t n, float factor)
     }
 }
 
-static int sum_luma(const float *values, size_t n)
+DT_CLONES static int sum_luma(const float *values, size_t n)
 {
     int sum = 0;
     for (size_t i = 0; i < n; i++)
@@ -76,13 +77,13 @@ static int sum_luma(const float *values, size_t n)
     return sum;
 }
 
-static void widen(float *restrict values, const uint8_t *restrict pixels, size_t n)
+DT_CLONES static void widen(float *restrict values, const uint8_t *restrict pixels, size_t n)
 {
     for (size_t i = 0; i < 3 * n; i++)
         values[i] = pixels[i];
 }
 
-static void narrow(uint8_t *restrict pixels, const float *restrict values, size_t n)
+DT_CLONES static void narrow(uint8_t *restrict pixels, const float *restrict values, size_t n)
 {
     for (size_t i = 0; i < 3 * n; i++)
         pixels[i] = (uint8_t)(int)values[i];
