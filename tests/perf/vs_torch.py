@@ -319,6 +319,7 @@ def main():
         ENV.update(ONEDNN_MAX_CPU_ISA="AVX2", ATEN_CPU_CAPABILITY="avx2")
         ENV.update(TORCHINDUCTOR_CPP_MARCH="haswell", MKL_ENABLE_INSTRUCTIONS="AVX2")
     variants = find_variants(args.python or [sys.executable])
+    wait_for_quiet(args.wait)
     result = describe(args, variants)
     print(f"{result['cpu']}: FMA peak {result['fma_peak_gflops']:.0f} GFLOP/s", flush=True)
     for case in args.only or CASES:
