@@ -26,8 +26,8 @@ struct dt_device_options {
     int threads; /* compute threads of the CPU, >= 1 */
     bool deterministic;
     uint64_t seed; /* for dropout */
-    /* Winograd's algorithm for large 3x3 convolutions, if the device supports it: nearly twice as
-     * fast, with rounding errors about 5 times as large (3e-6 of the largest value). Its use
+    /* Winograd's algorithm for large 3x3 convolutions, if the device supports it: two or three times
+     * as fast, with rounding errors of about 1e-6 of the largest value, at most 3e-6. Its use
      * depends only on the shapes. */
     bool winograd;
     enum dt_precision precision; /* the CPU has fp32 only */

@@ -1,26 +1,16 @@
-/* Convolution and its two gradients by oneDNN.
+/* Convolution and its two gradients by oneDNN, or by our own Winograd (winograd.c).
  *
  * Every format is left to oneDNN ("any"), which picks blocked ones; only images (a few channels)
  * are used as stored, because blocking would pad 3 channels to 16. The first forward convolution
  * fixes the format of the weights, which gradient and momentum share; the backward passes copy
  * through scratch if they want another one.
  *
- * Large 3x3 convolutions use Winograd's algorithm if the options allow it; the rule depends only on
- * the shapes, so that runs are reproducible. oneDNN's ReLU after a convolution turns NaN into 0;
- * the backend's own does not. */
+ * oneDNN's ReLU after a convolution turns NaN into 0; the backend's own does not. */
 #include "cpu/internal.h"
 
 #include "base/mem.h"
 
-enum {
-    MAX_IMAGE_CHANNELS = 4,
-    /* Winograd computes dst in tiles of 4x4. Its transforms of data and weights pay off with many
-     * channels (more of them for the gradient of the weights) and many tiles. */
-    WINOGRAD_TILE = 4,
-    WINOGRAD_MIN_CHANNELS = 32,
-    WINOGRAD_MIN_CHANNELS_BWD_WEIGHTS = 64,
-    WINOGRAD_MIN_TILES = 64,
-};
+enum { MAX_IMAGE_CHANNELS = 4 };
 
 /* The formats that oneDNN may choose, and the window. Unused md stay NULL. */
 struct shapes {
@@ -45,26 +35,10 @@ static dt_status make_any(dt_md *md, const struct dt_tensor *t)
     return DT_OK;
 }
 
-static bool winograd_pays(const struct dt_node *node, const struct dt_tensor *src,
-                          const struct dt_tensor *weights)
-{
-    int64_t down = (src->dim[2] + WINOGRAD_TILE - 1) / WINOGRAD_TILE;
-    int64_t across = (src->dim[3] + WINOGRAD_TILE - 1) / WINOGRAD_TILE;
-    int64_t pixels = (int64_t)src->dim[0] * src->dim[2] * src->dim[3];
-    int channels = weights->dim[0] > weights->dim[1] ? weights->dim[0] : weights->dim[1];
-    if (pixels * channels > INT32_MAX) /* oneDNN's Winograd cannot index beyond this */
-        return false;
-    int min_channels = node->op == DT_OP_CONV_BWD_WEIGHTS ? WINOGRAD_MIN_CHANNELS_BWD_WEIGHTS
-                                                          : WINOGRAD_MIN_CHANNELS;
-    return weights->dim[2] == 3 && weights->dim[3] == 3 && node->attr.conv.stride == 1 &&
-           node->attr.conv.pad == 1 && weights->dim[0] >= min_channels &&
-           weights->dim[1] >= min_channels && src->dim[0] * down * across >= WINOGRAD_MIN_TILES;
-}
-
 /* src, weights, dst: ids of the tensors in these roles of the forward pass, values or gradients;
  * bias may be -1. */
-static dt_status shapes_init(struct shapes *s, const struct dt_device *dev,
-                             const struct dt_exec *exec, int src, int weights, int bias, int dst)
+static dt_status shapes_init(struct shapes *s, const struct dt_exec *exec, int src, int weights,
+                             int bias, int dst)
 {
     const struct dt_tensor *tensor = exec->graph->tensor;
     const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, src);
@@ -72,8 +46,6 @@ static dt_status shapes_init(struct shapes *s, const struct dt_device *dev,
     int stride = exec->node->attr.conv.stride, pad = exec->node->attr.conv.pad;
 
     *s = (struct shapes){.window = {.stride = {stride, stride}, .pad = {pad, pad}}};
-    s->window.winograd =
-        dev->options.winograd && winograd_pays(exec->node, &tensor[src], &tensor[weights]);
     if (stored->md && tensor[src].dim[1] <= MAX_IMAGE_CHANNELS)
         DT_TRY(DT_DNNL(tensor[src].name, dt_md_clone(&s->src, stored->md)));
     else
@@ -121,17 +93,13 @@ static dnnl_status_t make_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t e
     return status;
 }
 
-/* The caller destroys *pd. Not every instruction set and version of oneDNN has Winograd. */
+/* The caller destroys *pd. */
 static dt_status make_conv_pd(dnnl_primitive_desc_t *pd, struct dt_device *dev,
-                              const struct dt_node *node, struct shapes *s, make_fn *make_pd)
+                              const struct dt_node *node, const struct shapes *s, make_fn *make_pd)
 {
     dnnl_primitive_attr_t attr = NULL;
     DT_TRY(DT_DNNL(node->name, dt_attr_create(&attr, node->relu)));
     dnnl_status_t created = make_pd(pd, dev->engine, s, attr);
-    if (created != dnnl_success && s->window.winograd) {
-        s->window.winograd = false;
-        created = make_pd(pd, dev->engine, s, attr);
-    }
     dnnl_primitive_attr_destroy(attr);
     DT_TRY(dt_dnnl_check(created, "creating a convolution", node->name));
     return DT_OK;
@@ -148,15 +116,18 @@ struct port {
 };
 
 /* src, weights, bias, dst as in shapes_init. */
-static dt_status prepare_primitive(struct dt_device *dev, struct dt_exec *exec, int src,
-                                   int weights, int bias, int dst, make_fn *make_pd,
-                                   const struct port *ports, size_t n_ports)
+static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, int src, int weights,
+                                 int bias, int dst, make_fn *make_pd, const struct port *ports,
+                                 size_t n_ports)
 {
     dt_status status = DT_OK;
     struct shapes s = {0};
     dnnl_primitive_desc_t pd = NULL;
 
-    DT_TRY_OUT(shapes_init(&s, dev, exec, src, weights, bias, dst));
+    const struct dt_tensor *tensor = exec->graph->tensor;
+    if (dev->options.winograd && dt_cpu_winograd_pays(exec->node, &tensor[src], &tensor[weights]))
+        return dt_cpu_winograd_prepare(dev, exec);
+    DT_TRY_OUT(shapes_init(&s, exec, src, weights, bias, dst));
     DT_TRY_OUT(make_conv_pd(&pd, dev, exec->node, &s, make_pd));
     for (size_t i = 0; i < n_ports; i++) {
         const struct port *port = &ports[i];
@@ -182,8 +153,8 @@ static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
                                         {dnnl_query_dst_md, 0, DNNL_ARG_DST}};
     const struct dt_node *node = exec->node;
     int bias = node->n_src > 2 ? node->src[2] : -1;
-    return prepare_primitive(dev, exec, node->src[0], node->src[1], bias, node->dst[0],
-                             make_forward, ports, DT_COUNT(ports));
+    return prepare_conv_op(dev, exec, node->src[0], node->src[1], bias, node->dst[0], make_forward,
+                           ports, DT_COUNT(ports));
 }
 
 static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *exec)
@@ -192,8 +163,8 @@ static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *ex
                                         {dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS},
                                         {dnnl_query_diff_src_md, 0, DNNL_ARG_DIFF_SRC}};
     const struct dt_node *node = exec->node;
-    return prepare_primitive(dev, exec, node->dst[0], node->src[1], -1, node->src[0], make_bwd_data,
-                             ports, DT_COUNT(ports));
+    return prepare_conv_op(dev, exec, node->dst[0], node->src[1], -1, node->src[0], make_bwd_data,
+                           ports, DT_COUNT(ports));
 }
 
 static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
@@ -204,12 +175,17 @@ static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec 
                                         {dnnl_query_diff_weights_md, 1, DNNL_ARG_DIFF_BIAS}};
     const struct dt_node *node = exec->node;
     int bias = node->n_dst > 1 ? node->dst[1] : -1;
-    return prepare_primitive(dev, exec, node->src[0], node->dst[0], bias, node->src[1],
-                             make_bwd_weights, ports, DT_COUNT(ports));
+    return prepare_conv_op(dev, exec, node->src[0], node->dst[0], bias, node->src[1],
+                           make_bwd_weights, ports, DT_COUNT(ports));
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv) = {prepare_conv, dt_cpu_run_primitive};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv_bwd_data) = {prepare_conv_bwd_data,
-                                                            dt_cpu_run_primitive};
+static dt_status run_conv_op(struct dt_device *dev, struct dt_exec *exec,
+                             const struct dt_scalars *scalars)
+{
+    return exec->primitive ? dt_cpu_run_primitive(dev, exec, scalars) : dt_cpu_winograd_run(exec);
+}
+
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv) = {prepare_conv, run_conv_op};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv_bwd_data) = {prepare_conv_bwd_data, run_conv_op};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv_bwd_weights) = {prepare_conv_bwd_weights,
-                                                               dt_cpu_run_primitive};
+                                                               run_conv_op};

@@ -9,11 +9,6 @@
 
 static const dnnl_dims_t NO_DILATION; /* 0 = none, in both versions */
 
-static dnnl_alg_kind_t algorithm(const struct dt_window *window)
-{
-    return window->winograd ? dnnl_convolution_winograd : dnnl_convolution_direct;
-}
-
 static const char *status_text(dnnl_status_t status)
 {
     switch (status) {
@@ -88,7 +83,7 @@ dnnl_status_t dt_pd_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_
                          const struct dt_window *window, const_dnnl_primitive_attr_t attr)
 {
     return dnnl_convolution_forward_primitive_desc_create(
-        pd, engine, dnnl_forward_training, algorithm(window), src, weights, bias, dst,
+        pd, engine, dnnl_forward_training, dnnl_convolution_direct, src, weights, bias, dst,
         window->stride, NO_DILATION, window->pad, window->pad, attr);
 }
 
@@ -98,7 +93,7 @@ dnnl_status_t dt_pd_conv_bwd_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engin
                                   const_dnnl_primitive_attr_t attr)
 {
     return dnnl_convolution_backward_data_primitive_desc_create(
-        pd, engine, algorithm(window), diff_src, weights, diff_dst, window->stride, NO_DILATION,
+        pd, engine, dnnl_convolution_direct, diff_src, weights, diff_dst, window->stride, NO_DILATION,
         window->pad, window->pad, hint, attr);
 }
 
@@ -109,7 +104,7 @@ dnnl_status_t dt_pd_conv_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t en
                                      const_dnnl_primitive_attr_t attr)
 {
     return dnnl_convolution_backward_weights_primitive_desc_create(
-        pd, engine, algorithm(window), src, diff_weights, diff_bias, diff_dst, window->stride,
+        pd, engine, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst, window->stride,
         NO_DILATION, window->pad, window->pad, hint, attr);
 }
 
@@ -195,7 +190,7 @@ dnnl_status_t dt_pd_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_
 {
     dnnl_convolution_desc_t op;
     dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(
-        &op, dnnl_forward_training, algorithm(window), src, weights, bias, dst, window->stride,
+        &op, dnnl_forward_training, dnnl_convolution_direct, src, weights, bias, dst, window->stride,
         NO_DILATION, window->pad, window->pad);
     return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, NULL);
 }
@@ -207,7 +202,7 @@ dnnl_status_t dt_pd_conv_bwd_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engin
 {
     dnnl_convolution_desc_t op;
     dnnl_status_t status = dnnl_dilated_convolution_backward_data_desc_init(
-        &op, algorithm(window), diff_src, weights, diff_dst, window->stride, NO_DILATION,
+        &op, dnnl_convolution_direct, diff_src, weights, diff_dst, window->stride, NO_DILATION,
         window->pad, window->pad);
     return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, hint);
 }
@@ -220,7 +215,7 @@ dnnl_status_t dt_pd_conv_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t en
 {
     dnnl_convolution_desc_t op;
     dnnl_status_t status = dnnl_dilated_convolution_backward_weights_desc_init(
-        &op, algorithm(window), src, diff_weights, diff_bias, diff_dst, window->stride, NO_DILATION,
+        &op, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst, window->stride, NO_DILATION,
         window->pad, window->pad);
     return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, hint);
 }

@@ -7,6 +7,8 @@
 #ifndef DTRAIN_CPU_INTERNAL_H
 #define DTRAIN_CPU_INTERNAL_H
 
+#include <omp.h>
+
 #include "cpu/dnnl_shim.h"
 #include "cpu/isa.h"
 
@@ -147,6 +149,34 @@ static inline void *dt_cpu_dst(const struct dt_exec *exec, int i)
 {
     return exec->port[exec->node->n_src + i].data;
 }
+
+/* --- Own loops, inside a parallel region --- */
+
+/* This thread's part of a list of tasks. */
+struct dt_cpu_span {
+    int begin, end;
+};
+
+static inline struct dt_cpu_span dt_cpu_own_span(int n_tasks)
+{
+    int thread = omp_get_thread_num(), n_threads = omp_get_num_threads();
+    return (struct dt_cpu_span){(int)((int64_t)n_tasks * thread / n_threads),
+                                (int)((int64_t)n_tasks * (thread + 1) / n_threads)};
+}
+
+/* --- winograd.c: 3x3 convolutions and their gradients by our own loops --- */
+
+#define dt_cpu_winograd_pays    DT_ISA_NAME(dt_cpu_winograd_pays)
+#define dt_cpu_winograd_prepare DT_ISA_NAME(dt_cpu_winograd_prepare)
+#define dt_cpu_winograd_run     DT_ISA_NAME(dt_cpu_winograd_run)
+
+/* Whether a convolution or gradient can be done that way, and is then faster. Depends on the shapes
+ * alone, so that runs are reproducible. */
+bool dt_cpu_winograd_pays(const struct dt_node *node, const struct dt_tensor *src,
+                          const struct dt_tensor *weights);
+/* The whole of the op's prepare and run. */
+dt_status dt_cpu_winograd_prepare(struct dt_device *dev, struct dt_exec *exec);
+dt_status dt_cpu_winograd_run(struct dt_exec *exec);
 
 /* --- Ops: one row each, in the table of every instruction set --- */
 

@@ -12,20 +12,6 @@
  * begins with combining them in the order of the ranks. */
 #include "cpu/norm.h"
 
-#include <omp.h>
-
-/* A part of a list of tasks. */
-struct span {
-    int begin, end;
-};
-
-static struct span own_span(int n_tasks)
-{
-    int thread = omp_get_thread_num(), n_threads = omp_get_num_threads();
-    return (struct span){(int)((int64_t)n_tasks * thread / n_threads),
-                         (int)((int64_t)n_tasks * (thread + 1) / n_threads)};
-}
-
 /* Number of blocks processed together, so that they stay in the cache: about 2 MiB per thread. */
 static int blocks_together(const struct dt_cpu_rows *rows)
 {
@@ -78,7 +64,7 @@ static void forward_apply(const struct bn *bn, int image, int block)
 /* Inside a parallel region. */
 static void forward_eval(const struct bn *bn)
 {
-    struct span span = own_span(bn->rows->n * bn->rows->n_blocks);
+    struct dt_cpu_span span = dt_cpu_own_span(bn->rows->n * bn->rows->n_blocks);
 
     for (int i = span.begin; i < span.end; i++) {
         int image = i / bn->rows->n_blocks, block = i % bn->rows->n_blocks;
@@ -142,14 +128,15 @@ static void run_stages(const struct bn *bn, const struct stages *stages)
 {
     const struct dt_cpu_rows *rows = bn->rows;
     bool alone = blocks_suffice(rows->n_blocks);
-    struct span blocks = alone ? own_span(rows->n_blocks) : (struct span){0, rows->n_blocks};
+    struct dt_cpu_span blocks =
+        alone ? dt_cpu_own_span(rows->n_blocks) : (struct dt_cpu_span){0, rows->n_blocks};
     int together = blocks_together(rows) * (alone ? 1 : omp_get_num_threads());
 
     for (int first = blocks.begin; first < blocks.end; first += together) {
         int n = blocks.end - first < together ? blocks.end - first : together;
-        struct span all = {0, n * rows->n}, all_blocks = {0, n};
-        struct span own = alone ? all : own_span(n * rows->n);
-        struct span own_blocks = alone ? all_blocks : own_span(n);
+        struct dt_cpu_span all = {0, n * rows->n}, all_blocks = {0, n};
+        struct dt_cpu_span own = alone ? all : dt_cpu_own_span(n * rows->n);
+        struct dt_cpu_span own_blocks = alone ? all_blocks : dt_cpu_own_span(n);
         for (int i = own.begin; bn->half != SECOND && i < own.end; i++)
             stages->sums(bn, i / n, first + i % n);
         if (!alone) {

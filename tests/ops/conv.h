@@ -2,6 +2,7 @@
 #ifndef DTRAIN_TESTS_OPS_CONV_H
 #define DTRAIN_TESTS_OPS_CONV_H
 
+#include "cpu/isa.h"
 #include "op_cases.h"
 
 static void build_conv(struct dt_graph *g, const struct op_case *c)
@@ -133,19 +134,24 @@ static const struct op_case resnet50_cases[] = {
     {2, 512, 7, 7, 512, 3, 1, 1, 0, 0},
 };
 
-/* 3x3 convolutions with many channels and images: those of ResNet-20 at 32 pixels and of ResNet-18
- * at 224, and some whose tiles of 4x4 and blocks of channels do not come out even. */
-static const struct op_case winograd_cases[] = {
-    {128, 32, 16, 16, 32, 3, 1, 1, 0, 0},
-    {128, 64, 8, 8, 64, 3, 1, 1, 0, 0},
-    {16, 64, 56, 56, 64, 3, 1, 1, 0, 0},
-    {16, 128, 28, 28, 128, 3, 1, 1, 0, 0},
-    {16, 256, 14, 14, 256, 3, 1, 1, 0, 0},
+/* 3x3 convolutions as networks have them: those of ResNet-20 at 32 pixels and of ResNet-18 at 224.
+ */
+static const struct op_case layer_cases[] = {
+    {128, 16, 32, 32, 16, 3, 1, 1, 0, 0},  {128, 32, 16, 16, 32, 3, 1, 1, 0, 0},
+    {128, 64, 8, 8, 64, 3, 1, 1, 0, 0},    {16, 64, 56, 56, 64, 3, 1, 1, 0, 0},
+    {16, 128, 28, 28, 128, 3, 1, 1, 0, 0}, {16, 256, 14, 14, 256, 3, 1, 1, 0, 0},
     {16, 512, 7, 7, 512, 3, 1, 1, 0, 0},
+};
+
+/* Some whose tiles of 4x4 and blocks of channels do not come out even, or that have only a few. */
+static const struct op_case winograd_cases[] = {
     {6, 64, 13, 15, 48, 3, 1, 1, F_BIAS, 0},
     {8, 33, 20, 18, 40, 3, 1, 1, F_BIAS, 0},
     {4, 64, 28, 28, 64, 3, 1, 1, F_BIAS | F_RELU, 0},
     {5, 32, 19, 30, 64, 3, 1, 1, F_BIAS | F_RELU | F_EVAL, 0},
+    {1, 16, 18, 20, 16, 3, 1, 1, F_BIAS, 0},
+    {1, 24, 41, 9, 72, 3, 1, 1, F_RELU, 0},
+    {40, 20, 3, 3, 17, 3, 1, 1, 0, 0},
 };
 
 OP_TEST(conv, build_conv, true)
@@ -155,15 +161,139 @@ OP_TEST(resnet50, build_conv, false)
 static void test_winograd(void **state)
 {
     struct suite *suite = *state;
-    struct op_case cases[DT_COUNT(winograd_cases)];
+    struct op_case cases[DT_COUNT(winograd_cases) + DT_COUNT(layer_cases)];
+    memcpy(cases, winograd_cases, sizeof winograd_cases);
+    memcpy(cases + DT_COUNT(winograd_cases), layer_cases, sizeof layer_cases);
     for (size_t i = 0; i < DT_COUNT(cases); i++) {
-        cases[i] = winograd_cases[i];
         if (suite->few_images)
             cases[i].n = cases[i].n > 2 ? 2 : cases[i].n;
     }
     suite->options.winograd = true;
     run_cases(suite, "winograd", build_conv, false, cases, DT_COUNT(cases));
     suite->options.winograd = false;
+}
+
+/* The errors of result and gradients, as shares of the largest value. */
+static dt_status winograd_errors(double error[3], const struct suite *suite,
+                                 const struct op_case *c, bool winograd)
+{
+    enum { SAMPLES = 400 };
+    struct dt_device_options options = suite->options;
+    struct dt_graph *g = NULL;
+    struct ref input = {0}, want = {0};
+    struct rig rig = {0};
+    dt_status status;
+    options.winograd = winograd;
+    DT_TRY_OUT(build_graph(&g, build_conv, c));
+    DT_TRY_OUT(ref_open(&input, g, SAMPLES));
+    DT_TRY_OUT(ref_open(&want, g, SAMPLES));
+    DT_TRY_OUT(run_reference(&input, &want, c, suite->options.precision));
+    status = rig_open(&rig, suite->backend, &options, g, NULL);
+    if (status == DT_OK)
+        status = set_inputs(&rig, &input);
+    if (status == DT_OK)
+        status = rig_run(&rig, g->phase, &case_scalars);
+    for (int i = 0; status == DT_OK && i < 3; i++) {
+        int t = g->node[i].dst[0];
+        size_t at;
+        float *got;
+        status = rig_get(&rig, t, &got);
+        if (status == DT_OK)
+            error[i] = rig_error(got, want.value[t], dt_tensor_elements(&g->tensor[t]), &at);
+        if (status == DT_OK)
+            free(got);
+    }
+    rig_close(&rig);
+out:
+    ref_close(&input);
+    ref_close(&want);
+    dt_graph_destroy(g);
+    return status;
+}
+
+/* What backend.h promises, with a table of the errors. */
+static void test_winograd_errors(void **state)
+{
+    struct suite *suite = *state;
+    if (suite->backend != &dt_backend_cpu)
+        skip();
+    printf(
+        "error / largest value: forward, gradients of weights and data; with Winograd; direct\n");
+    for (size_t i = 0; i < DT_COUNT(layer_cases); i++) {
+        const struct op_case *c = &layer_cases[i];
+        double error[2][3] = {{0}};
+        for (int direct = 0; direct < 2; direct++)
+            report(suite, "winograd errors", winograd_errors(error[direct], suite, c, direct == 0));
+        printf("%4d x %3d -> %3d, %2dx%2d   %.1e %.1e %.1e   %.1e %.1e %.1e\n", c->n, c->c, c->k,
+               c->h, c->w, error[0][0], error[0][1], error[0][2], error[1][0], error[1][1],
+               error[1][2]);
+        for (int k = 0; k < 3; k++)
+            assert_true(error[0][k] <= fmax(3e-6, error[1][k]));
+    }
+}
+
+/* The values of result and gradients, one after the other; the caller frees. */
+static dt_status winograd_values(const struct suite *suite, const struct dt_graph *g,
+                                 const struct ref *input, int threads, float *out)
+{
+    struct dt_device_options options = suite->options;
+    struct rig rig;
+    options.winograd = true;
+    options.threads = threads;
+    dt_status status = rig_open(&rig, suite->backend, &options, g, NULL);
+    if (status == DT_OK)
+        status = set_inputs(&rig, input);
+    if (status == DT_OK)
+        status = rig_run(&rig, g->phase, &case_scalars);
+    for (int i = 0; i < g->n_nodes; i++) {
+        for (int k = 0; status == DT_OK && k < g->node[i].n_dst; k++) {
+            int t = g->node[i].dst[k];
+            status = rig.backend->get_tensor(rig.dev, g, t, out, rig.address[t]);
+            out += dt_tensor_elements(&g->tensor[t]);
+        }
+    }
+    rig_close(&rig);
+    return status;
+}
+
+static size_t count_values(const struct dt_graph *g)
+{
+    size_t n = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; k < g->node[i].n_dst; k++)
+            n += dt_tensor_elements(&g->tensor[g->node[i].dst[k]]);
+    return n;
+}
+
+/* The same bits in every run; with Winograd even for every number of threads. */
+static void test_winograd_threads(void **state)
+{
+    struct suite *suite = *state;
+    if (suite->backend != &dt_backend_cpu)
+        skip();
+    const bool has_winograd = dt_cpu_isa(1) != NULL; /* more than the plain set */
+    for (size_t i = 0; i < DT_COUNT(winograd_cases); i++) {
+        struct dt_graph *g;
+        struct ref input;
+        float *first, *values;
+        report(suite, "graph", build_graph(&g, build_conv, &winograd_cases[i]));
+        report(suite, "inputs", ref_open(&input, g, 1));
+        fill_inputs(&input, 1, winograd_cases[i].c, false, DT_PRECISION_FP32);
+        size_t n = count_values(g);
+        report(suite, "memory", DT_NEW(first, n));
+        report(suite, "memory", DT_NEW(values, n));
+        for (int run = 0; run < 6; run++) {
+            bool is_first = run == 0 || (run % 2 == 0 && !has_winograd);
+            report(suite, "winograd",
+                   winograd_values(suite, g, &input, 1 + run / 2, is_first ? first : values));
+            if (!is_first)
+                assert_memory_equal(values, first, n * sizeof *first);
+        }
+        free(first);
+        free(values);
+        ref_close(&input);
+        dt_graph_destroy(g);
+    }
 }
 
 static const struct op_test op_test_conv = {.element = ref_conv,
@@ -174,11 +304,13 @@ static const struct op_test op_test_conv = {.element = ref_conv,
                                             .tests = {cmocka_unit_test(test_conv),
                                                       cmocka_unit_test(test_resnet50),
                                                       cmocka_unit_test(test_winograd)}};
-static const struct op_test op_test_conv_bwd_data = {.element = ref_conv_bwd_data,
-                                                     .sampled = true,
-                                                     .bound = 1e-5,
-                                                     .gpu_bound = 1e-4,
-                                                     .n_roundings = 1};
+static const struct op_test op_test_conv_bwd_data = {
+    .element = ref_conv_bwd_data,
+    .sampled = true,
+    .bound = 1e-5,
+    .gpu_bound = 1e-4,
+    .n_roundings = 1,
+    .tests = {cmocka_unit_test(test_winograd_errors), cmocka_unit_test(test_winograd_threads)}};
 static const struct op_test op_test_conv_bwd_weights = {.element = ref_conv_bwd_weights,
                                                         .sampled = true,
                                                         .bound = 2e-5,
