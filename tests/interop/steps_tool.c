@@ -213,7 +213,8 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
 
 static dt_status open_device(struct run *run)
 {
-    const struct dt_device_options options = {.threads = 2, .deterministic = true, .seed = 1};
+    const struct dt_device_options options = {
+        .threads = 2, .deterministic = true, .seed = 1, .winograd = true};
     struct dt_device_choice choice;
     struct dt_config config;
     dt_config_init(&config);
