@@ -123,7 +123,7 @@ def dtrain_run(folder, out, weights, smoothing, ranks, micro):
         },
         "optim": {"weight_decay": DECAY},
         "schedule": {"kind": "constant", "lr": LR, "lr_scaling": "none", "warmup_epochs": 0},
-        "device": {"kind": "cpu", "threads": 1},
+        "device": {"kind": "cpu", "threads": 1, "winograd": False},
         "output": {"log_every": 1},
     }
     with open(f"{folder}/config.json", "w") as f:
