@@ -2,7 +2,6 @@
 # Signals and --max-time save a checkpoint at the current step and exit with 75; resuming continues
 # from it.
 . "$(dirname "$0")/../e2e/common.sh"
-unset OMPI_MCA_ess_singleton_isolated # as users start it
 shapes train 10 1
 shapes val 2 2
 small_config > "$work/config.json"
