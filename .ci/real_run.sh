@@ -11,7 +11,7 @@ if [ ! -d "$shards" ]; then
     echo "real run: NO CIFAR-10 SHARDS in $shards (DTRAIN_CIFAR10), the quick start has to do"
     exec scripts/quickstart.sh
 fi
-# One architecture, as kernels have no code for a single one, and `dev` compiles them for two.
+# For one kind of GPU only: no kernel has code of its own for any, and `dev` compiles for two.
 scripts/setup.sh build release -DCMAKE_CUDA_ARCHITECTURES=90
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT

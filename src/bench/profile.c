@@ -66,8 +66,9 @@ static void print_rows(const struct dt_bench *b, const struct row *rows, int n)
         printf("%-34s %-20s %6.1f %% %10.3f", row->name, row->op, 100 * row->s / b->own.step_s,
                1e3 * row->s);
         if (row->bytes > 0)
-            printf(" %8.1f %9.1f %6.0f %%", row->bytes / 1e9 / row->s, row->flops / 1e9 / row->s,
-                   100 * roofline_s(b, row, &memory) / row->s);
+            printf(" %8.1f %9.1f", row->bytes / 1e9 / row->s, row->flops / 1e9 / row->s);
+        if (row->bytes > 0 && !isnan(b->own.copy_bytes_per_s))
+            printf(" %6.0f %%", 100 * roofline_s(b, row, &memory) / row->s);
         printf("\n");
     }
 }

@@ -238,8 +238,9 @@ const struct dt_key dt_keys[] = {
     FRACTION(train.outer_momentum, 0, "Local SGD: momentum of the averaged weights; 0: off"),
 
     INT(eval.every_epochs, 1, 0, 100000,
-        "Epochs between evaluations; 0: only at the end. One that train.max_steps forces elsewhere "
-        "is only reported: it does not count for early_stop, plateau and the best checkpoint",
+        "Epochs between evaluations; 0: only after the last. One at the end of a run that "
+        "train.max_steps ends sooner, unless it is due anyway, is only reported: it does not count "
+        "for early_stop, plateau and the best checkpoint",
         EVAL),
     INT(eval.batch_size_per_rank, 32, 1, 1 << 16, "Images per rank and micro-batch in evaluation",
         FREE),
@@ -252,7 +253,7 @@ const struct dt_key dt_keys[] = {
            "Weights that a run with train.ema_decay evaluates; ema, both: those of the moving "
            "average are the result and decide which is best; both also reports the others as "
            "top1_raw and so on. Where a run, a checkpoint or RUN@best is given, dtrain eval, predict "
-           "and average and model.initial_checkpoint take the weights that decided",
+           "and average and model.initial_checkpoint take the weights that decided in that run",
            EVAL),
 
     CHOICE(early_stop.metric, DT_METRIC_TOP1, metrics, "Metric that decides when to stop early",

@@ -90,8 +90,8 @@ static dt_status cpu_alloc(struct dt_device *dev, void **out, size_t bytes)
 
     dev->n_allocs++;
     if (posix_memalign(&block, alignment, bytes ? bytes : 1) != 0)
-        DT_FAIL(DT_ERR_MEMORY, "out of memory: requested %zu MiB for tensors; use a smaller batch",
-                bytes >> 20);
+        DT_FAIL(DT_ERR_MEMORY, "out of memory: requested %zu MB for tensors; use a smaller batch",
+                bytes / 1000000);
     /* Only a hint: without huge pages everything works, but with more TLB misses. */
     if (large)
         (void)madvise(block, bytes, MADV_HUGEPAGE);

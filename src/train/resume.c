@@ -185,23 +185,32 @@ static bool is_own_batch(const struct dt_checkpoint *state, const struct dt_sess
            state->global_batch_size == dt_config_stage(s->config, plain, last, NULL).batch;
 }
 
-/* Steps are counted over all epochs, so the batches of those begun must be what they were. */
+static bool has_batches(const struct dt_config *config)
+{
+    bool has = false;
+    for (int i = 0; i < config->train.n_stages; i++)
+        has |= config->train.stages[i].batch > 0;
+    return has;
+}
+
+/* Steps are counted over all epochs, so with stages of several batches those of the epochs that have
+ * begun must be what they were. */
 static dt_status check_stages(const struct dt_resume *resume, const struct dt_session *s,
                               const struct dt_config *saved)
 {
     const struct dt_checkpoint *at = &resume->state;
     const int then = dt_config_batch_size(saved, at->n_ranks);
     const int now = dt_config_batch_size(s->config, s->n_ranks);
-    const bool has_stages = saved->train.n_stages > 0 || s->config->train.n_stages > 0;
+    const bool has_stages = has_batches(saved) || has_batches(s->config);
     for (int64_t e = 0; has_stages && e < at->epoch + (at->batch > 0); e++)
         if (dt_config_stage(saved, then, e, NULL).batch !=
             dt_config_stage(s->config, now, e, NULL).batch)
             DT_FAIL(DT_ERR_CONFIG,
                     "cannot resume from %s: epoch %" PRId64 " of it had batches of %d images, but "
-                    "train.stages now says %d; change only epochs that have not begun, or choose "
-                    "another --out",
+                    "train.stages and %s now say %d; change only epochs that have not begun, or "
+                    "choose another --out",
                     resume->path, e + 1, dt_config_stage(saved, then, e, NULL).batch,
-                    dt_config_stage(s->config, now, e, NULL).batch);
+                    dt_config_batch_key(s->config), dt_config_stage(s->config, now, e, NULL).batch);
     return DT_OK;
 }
 

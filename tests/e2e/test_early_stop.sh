@@ -78,6 +78,13 @@ cmp "$run/model.safetensors" "$run/checkpoints/$latest/model.safetensors" || fai
 train 1 restored --set train.restore_best=true || fail "$(cat "$work/log")"
 [ "$(evaluate "$work/restored/model.safetensors")" = "$first" ] || fail "train.restore_best"
 
+# Without an evaluation that counts no checkpoint is the best.
+train 1 short --set train.max_steps=3 || fail "$(cat "$work/log")"
+{ last_event short | grep -q '"top1":' && ! last_event short | grep -q '"best'; } ||
+    fail "end of a run within the first epoch: $(last_event short)"
+evaluate "$work/short" > /dev/null
+grep -q "no checkpoint is the best one yet; using the newest, .*/step-0*3\$" "$work/log" ||
+    fail "nothing about the best: $(cat "$work/log")"
 # A damaged best checkpoint is not used silently.
 truncate -s 100 "$work/restored/checkpoints/$best/model.safetensors"
 [ "$(evaluate "$work/restored")" = "$last" ] || fail "a damaged best checkpoint was used"

@@ -92,7 +92,8 @@ def check_changes(rig):
     sets = {**COMMON, "train.max_steps": 9, **stages({"epoch": 1, "batch": 24})}
     failed = rig.start(2, out, sets=sets, options=allowed)
     rig.check(failed.wait() == 78, failed.text())
-    rig.check("epoch 2 of it had batches of 12 images, but train.stages now says 24" in failed.text(), failed.text())
+    text = "epoch 2 of it had batches of 12 images, but train.stages and train.global_batch_size now say 24"
+    rig.check(text in failed.text(), failed.text())
     sets.update(stages({"epoch": 2, "batch": 24}))
     rig.finish(2, out, sets=sets, options=allowed)
     rig.check([e["epoch"] for e in events_of(out, "step")] == [1] * 4 + [2] * 4 + [3], "not the third epoch")
