@@ -326,7 +326,7 @@ const struct dt_key dt_keys[] = {
     INT(device.threads, 0, 0, 1024,
         "Compute threads per rank; 0: available CPUs / ranks on the node", INEXACT),
     BOOL(device.winograd, true,
-         "Winograd's algorithm for large 3x3 convolutions: faster, slightly larger rounding errors",
+         "Winograd's algorithm for most 3x3 convolutions: faster, slightly larger rounding errors",
          INEXACT),
     BOOL(device.cuda_graph, true,
          "GPU: record the training step once and replay it as a CUDA graph", FREE),

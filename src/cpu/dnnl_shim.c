@@ -93,8 +93,8 @@ dnnl_status_t dt_pd_conv_bwd_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engin
                                   const_dnnl_primitive_attr_t attr)
 {
     return dnnl_convolution_backward_data_primitive_desc_create(
-        pd, engine, dnnl_convolution_direct, diff_src, weights, diff_dst, window->stride, NO_DILATION,
-        window->pad, window->pad, hint, attr);
+        pd, engine, dnnl_convolution_direct, diff_src, weights, diff_dst, window->stride,
+        NO_DILATION, window->pad, window->pad, hint, attr);
 }
 
 dnnl_status_t dt_pd_conv_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_ref src,
@@ -190,8 +190,8 @@ dnnl_status_t dt_pd_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_
 {
     dnnl_convolution_desc_t op;
     dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(
-        &op, dnnl_forward_training, dnnl_convolution_direct, src, weights, bias, dst, window->stride,
-        NO_DILATION, window->pad, window->pad);
+        &op, dnnl_forward_training, dnnl_convolution_direct, src, weights, bias, dst,
+        window->stride, NO_DILATION, window->pad, window->pad);
     return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, NULL);
 }
 
@@ -215,8 +215,8 @@ dnnl_status_t dt_pd_conv_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t en
 {
     dnnl_convolution_desc_t op;
     dnnl_status_t status = dnnl_dilated_convolution_backward_weights_desc_init(
-        &op, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst, window->stride, NO_DILATION,
-        window->pad, window->pad);
+        &op, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst, window->stride,
+        NO_DILATION, window->pad, window->pad);
     return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, hint);
 }
 
