@@ -237,10 +237,12 @@ static dt_status find_best(char *out, const char *dir, bool latest)
     DT_TRY(dt_checkpoint_find(out, &state, dir));
     if (out[0] == '\0')
         DT_FAIL(DT_ERR_NO_INPUT, "cannot load weights: %s holds no good checkpoint", dir);
-    if (!latest && state.best.step < 0)
-        dt_log(DT_LOG_INFO, "no checkpoint is the best one yet; using the newest, %s", out);
-    if (latest || state.best.step < 0 || state.best.step == state.step)
+    if (latest || state.best.step == state.step)
         return DT_OK;
+    if (state.best.step < 0) {
+        dt_log(DT_LOG_INFO, "no checkpoint is the best one yet; using the newest, %s", out);
+        return DT_OK;
+    }
     DT_TRY(dt_checkpoint_path(best, dir, state.best.step));
     if (dt_file_exists(best) && verify_one(best) == DT_OK)
         return dt_file_path(out, "%s", best);

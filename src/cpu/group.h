@@ -10,6 +10,7 @@
 #endif
 
 enum { GROUP = 16 };
+/* Floats in a register. */
 #if defined(__AVX512F__)
 enum { WIDTH = 16 };
 #elif defined(__AVX__)

@@ -72,13 +72,12 @@ static void walk_tiles(const struct pass *p, void (*run)(const struct pass *p, s
     const struct dt_update *u = p->update;
     const struct dt_segment *last = &u->segments[u->n_segments - 1];
     const int n = last->first_tile + dt_tiles(last->count);
-    const int thread = omp_get_thread_num(), n_threads = omp_get_num_threads();
-    const int begin = (int)((int64_t)n * thread / n_threads);
-    const int end = (int)((int64_t)n * (thread + 1) / n_threads);
+    const struct dt_cpu_span own = dt_cpu_own_span(n);
     for (int i = 0; i < u->n_segments; i++) {
         const struct dt_segment *s = &u->segments[i];
         const int past = s->first_tile + dt_tiles(s->count);
-        for (int t = s->first_tile > begin ? s->first_tile : begin; t < past && t < end; t++) {
+        for (int t = s->first_tile > own.begin ? s->first_tile : own.begin; t < past && t < own.end;
+             t++) {
             const size_t skipped = (size_t)(t - s->first_tile) * DT_TILE, left = s->count - skipped;
             run(p, (struct tile){s, t, s->first + skipped, left < DT_TILE ? left : DT_TILE});
         }

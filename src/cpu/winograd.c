@@ -73,26 +73,20 @@ static struct dt_wino_image image_of(const struct dt_tensor *t)
                                   .across = (t->dim[3] + DT_WINO_TILE - 1) / DT_WINO_TILE};
 }
 
-/* Whether a block of channels fits into one register. */
-#ifdef __AVX2__
-enum { FITS = true };
-#else
-enum { FITS = false };
-#endif
-
 /* As measured, a tile takes the time of 4.5 pixels of oneDNN's direct convolution, and the
  * transform of the weights that of 36 tiles. */
 bool dt_cpu_winograd_pays(const struct dt_node *node, const struct dt_tensor *src,
                           const struct dt_tensor *weights)
 {
     enum { LEAST_CHANNELS = 16 };
+    const int least_block = 8; /* shorter vectors are slower than oneDNN */
     const struct dt_wino_image image = image_of(src);
     int64_t tiles = (int64_t)image.n * image.down * image.across;
     int64_t pixels = (int64_t)image.n * image.height * image.width;
-    return FITS && weights->dim[2] == 3 && weights->dim[3] == 3 && node->attr.conv.stride == 1 &&
-           node->attr.conv.pad == 1 && weights->dim[0] >= LEAST_CHANNELS &&
-           weights->dim[1] >= LEAST_CHANNELS && tiles <= INT32_MAX &&
-           2 * pixels >= 9 * (tiles + 36);
+    return BLOCK >= least_block && weights->dim[2] == 3 && weights->dim[3] == 3 &&
+           node->attr.conv.stride == 1 && node->attr.conv.pad == 1 &&
+           weights->dim[0] >= LEAST_CHANNELS && weights->dim[1] >= LEAST_CHANNELS &&
+           tiles <= INT32_MAX && 2 * pixels >= 9 * (tiles + 36);
 }
 
 static int at_most(int n, int limit)

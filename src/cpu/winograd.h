@@ -10,15 +10,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "cpu/group.h"
 #include "cpu/isa.h"
 
 enum {
+    DT_WINO_BLOCK = WIDTH,
 #if defined(__AVX512F__)
-    DT_WINO_BLOCK = 16,
     DT_WINO_STEP = 12, /* `product` computes this many tiles at a time, in registers */
     DT_WINO_SIDE = 8,  /* and `outer` this many channels */
-#else /* AVX2 */
-    DT_WINO_BLOCK = 8,
+#else
     DT_WINO_STEP = 6,
     DT_WINO_SIDE = 4,
 #endif

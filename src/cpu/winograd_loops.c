@@ -14,13 +14,7 @@ enum {
     TAPS = DT_WINO_TAPS,
 };
 
-typedef float vec __attribute__((vector_size(4 * BLOCK)));
-typedef int ivec __attribute__((vector_size(4 * BLOCK)));
-typedef float loose_vec __attribute__((vector_size(4 * BLOCK), aligned(4), may_alias));
-
-#define LOAD(p)     ((vec)(*(const loose_vec *)(p)))
-#define STORE(p, v) (*(loose_vec *)(p) = (v))
-#define UNROLL      _Pragma("GCC unroll 36")
+#define UNROLL _Pragma("GCC unroll 36")
 
 #define SPREAD(x) ((x) - (vec){0}) /* to all lanes; adding 0 would change -0 */
 #define INLINE    static inline __attribute__((always_inline))
@@ -335,13 +329,13 @@ INLINE void product_step(float *m, size_t m_block, const float *v, size_t v_bloc
 static void product(float *m, size_t m_block, const float *v, const struct dt_wino_chunk *chunk,
                     int n_blocks, const float *u, size_t u_block, int wide)
 {
-    enum { GROUP = 32 / BLOCK }; /* sums of 32 channels are added: half the error of one sum */
+    enum { SUMMED = 32 / BLOCK }; /* sums of 32 channels are added: half the error of one sum */
     const size_t v_block = (size_t)chunk->room * BLOCK;
     for (int t = 0; t < chunk->n; t += STEP) {
         /* The last step overlaps the one before it. */
         size_t at = (size_t)(t + STEP > chunk->n && t > 0 ? chunk->n - STEP : t) * BLOCK;
-        for (int b = 0; b < n_blocks; b += GROUP) {
-            int n = n_blocks - b < GROUP ? n_blocks - b : GROUP;
+        for (int b = 0; b < n_blocks; b += SUMMED) {
+            int n = n_blocks - b < SUMMED ? n_blocks - b : SUMMED;
             const float *v_at = v + at + (size_t)b * v_block, *u_at = u + b * BLOCK * BLOCK;
             if (wide == WIDE)
                 product_step(m + at, m_block, v_at, v_block, n, u_at, u_block, WIDE, b == 0);

@@ -173,26 +173,31 @@ static void test_winograd(void **state)
     suite->options.winograd = false;
 }
 
+static dt_status winograd_run(struct rig *rig, const struct suite *suite, const struct dt_graph *g,
+                              const struct ref *input, bool winograd, int threads)
+{
+    struct dt_device_options options = suite->options;
+    options.winograd = winograd;
+    options.threads = threads;
+    DT_TRY(rig_open(rig, suite->backend, &options, g, NULL));
+    DT_TRY(set_inputs(rig, input));
+    return rig_run(rig, g->phase, &case_scalars);
+}
+
 /* The errors of result and gradients, as shares of the largest value. */
 static dt_status winograd_errors(double error[3], const struct suite *suite,
                                  const struct op_case *c, bool winograd)
 {
     enum { SAMPLES = 400 };
-    struct dt_device_options options = suite->options;
     struct dt_graph *g = NULL;
     struct ref input = {0}, want = {0};
     struct rig rig = {0};
     dt_status status;
-    options.winograd = winograd;
     DT_TRY_OUT(build_graph(&g, build_conv, c));
     DT_TRY_OUT(ref_open(&input, g, SAMPLES));
     DT_TRY_OUT(ref_open(&want, g, SAMPLES));
     DT_TRY_OUT(run_reference(&input, &want, c, suite->options.precision));
-    status = rig_open(&rig, suite->backend, &options, g, NULL);
-    if (status == DT_OK)
-        status = set_inputs(&rig, &input);
-    if (status == DT_OK)
-        status = rig_run(&rig, g->phase, &case_scalars);
+    status = winograd_run(&rig, suite, g, &input, winograd, suite->options.threads);
     for (int i = 0; status == DT_OK && i < 3; i++) {
         int t = g->node[i].dst[0];
         size_t at;
@@ -243,15 +248,8 @@ static void test_winograd_errors(void **state)
 static dt_status winograd_values(const struct suite *suite, const struct dt_graph *g,
                                  const struct ref *input, int threads, float *out)
 {
-    struct dt_device_options options = suite->options;
     struct rig rig;
-    options.winograd = true;
-    options.threads = threads;
-    dt_status status = rig_open(&rig, suite->backend, &options, g, NULL);
-    if (status == DT_OK)
-        status = set_inputs(&rig, input);
-    if (status == DT_OK)
-        status = rig_run(&rig, g->phase, &case_scalars);
+    dt_status status = winograd_run(&rig, suite, g, input, true, threads);
     for (int i = 0; i < g->n_nodes; i++) {
         for (int k = 0; status == DT_OK && k < g->node[i].n_dst; k++) {
             int t = g->node[i].dst[k];
