@@ -1,4 +1,4 @@
-/* Winograd's algorithm for 3x3 convolutions of stride 1 and padding 1 (Lavin & Gray, "Fast
+/* Winograd's algorithm for 3x3 convolutions of stride 1 or 2 and padding 1 (Lavin & Gray, "Fast
  * Algorithms for Convolutional Neural Networks", 2015): F(4x4, 3x3) forward and for the gradient of
  * the data, and with the same matrices F(3x3, 4x4) for the gradient of the weights.
  *
@@ -22,16 +22,22 @@
  * p = 3/4 and q = 3/2 have exact constants, and a fifth of the rounding errors of the usual 1 and
  * 2: about 1e-6 of the largest value (the tests of tests/ops/conv.h print them).
  *
+ * With stride 2 a convolution is the sum of four of stride 1, over the pixels with even and odd
+ * rows and columns (winograd.h): F(4x4, 2x2) at the points +-1/2, +-3/2 and infinity. In an even
+ * direction there is one weight, the polynomial is constant, and its product at infinity is 0: 81
+ * multiplications (16 + 20 + 20 + 25) where the definition has 144. To the loops the phases are
+ * more blocks of channels, of the source forward and of the result for the gradient of the data.
+ *
  * Activations keep their blocks of channels, and a transform of a block is vertical operations on
  * vectors. Each thread takes a part of the tiles, in chunks whose transformed patches stay in its
- * cache: patches, then for a few blocks of the result 36 products and the tiles, so that only
- * source and result go through memory. The transformed weights are shared. Where they are larger
- * than all patches, and all threads have a part of the result's blocks, it is the other way round:
- * the patches are shared, and each thread transforms the weights of its blocks when it needs them.
- * For the gradient of the weights the threads transform a chunk together and then share the 36
- * products of all pairs of blocks: each sum belongs to one thread, and no copies have to be added.
- * The order of the additions depends on the shapes alone, so the results are the same for any
- * number of threads. All choices were measured on one and two threads.
+ * cache: patches, products, tiles of the result; only source and result go through memory. The
+ * transformed weights are shared. Where they are larger than all patches, these have one phase, and
+ * all threads have a part of the result's blocks, it is the other way round: the patches are
+ * shared, and each thread transforms the weights of its blocks when it needs them. For the gradient
+ * of the weights the threads transform a chunk together and then share the products of all pairs of
+ * blocks: each sum belongs to one thread, and no copies have to be added. The order of the
+ * additions depends on the shapes alone, so the results are the same for any number of threads. All
+ * choices were measured on one and two threads.
  *
  * An infinite or NaN pixel spoils its whole tiles, and the padding of the last block of channels,
  * which is 0 otherwise. */
@@ -44,7 +50,6 @@
 enum {
     BLOCK = DT_WINO_BLOCK,
     SQUARE = BLOCK * BLOCK, /* pairs of channels in a pair of blocks */
-    POSITIONS = DT_WINO_POSITIONS,
     /* Tiles in a chunk: those whose patches take CACHED bytes, but enough to read the weights only
      * a few times, and no more than pay off. */
     CACHED = 768 << 10,
@@ -55,6 +60,8 @@ enum {
 
 /* One run, from the shapes alone. For the gradient of the weights, `to` is the gradient of dst. */
 struct wino {
+    const struct dt_wino_loops *loops;
+    size_t positions;
     struct dt_wino_image from, to;
     int n_tiles;
     bool by_blocks;                      /* how the threads share the work */
@@ -63,30 +70,38 @@ struct wino {
     size_t shared, own;                  /* floats of scratch: together, and of each thread */
 };
 
-static struct dt_wino_image image_of(const struct dt_tensor *t)
+/* `step`: the stride, if this is the larger image. */
+static struct dt_wino_image image_of(const struct dt_tensor *t, int step)
 {
+    const int side = DT_WINO_TILE * step;
     return (struct dt_wino_image){.n = t->dim[0],
+                                  .channels = t->dim[1],
                                   .blocks = (t->dim[1] + BLOCK - 1) / BLOCK,
                                   .height = t->dim[2],
                                   .width = t->dim[3],
-                                  .down = (t->dim[2] + DT_WINO_TILE - 1) / DT_WINO_TILE,
-                                  .across = (t->dim[3] + DT_WINO_TILE - 1) / DT_WINO_TILE};
+                                  .phases = step > 1 ? DT_WINO_PHASES : 1,
+                                  .down = (t->dim[2] + side - 1) / side,
+                                  .across = (t->dim[3] + side - 1) / side};
 }
 
 /* As measured, a tile takes the time of 4.5 pixels of oneDNN's direct convolution, and the
- * transform of the weights that of 36 tiles. */
+ * transform of the weights that of 36 tiles; with stride 2 they are 10 pixels and 10 tiles, but
+ * with few channels the transforms of the phases cost more than they save. */
 bool dt_cpu_winograd_pays(const struct dt_node *node, const struct dt_tensor *src,
                           const struct dt_tensor *weights)
 {
-    enum { LEAST_CHANNELS = 16 };
     const int least_block = 8; /* shorter vectors are slower than oneDNN */
-    const struct dt_wino_image image = image_of(src);
+    const int stride = node->attr.conv.stride, least_channels = stride == 1 ? 16 : 64;
+    if (BLOCK < least_block || weights->dim[2] != 3 || weights->dim[3] != 3 || stride > 2 ||
+        node->attr.conv.pad != 1 || weights->dim[0] < least_channels ||
+        weights->dim[1] < least_channels)
+        return false;
+    const struct dt_wino_image image = image_of(src, stride);
     int64_t tiles = (int64_t)image.n * image.down * image.across;
-    int64_t pixels = (int64_t)image.n * image.height * image.width;
-    return BLOCK >= least_block && weights->dim[2] == 3 && weights->dim[3] == 3 &&
-           node->attr.conv.stride == 1 && node->attr.conv.pad == 1 &&
-           weights->dim[0] >= LEAST_CHANNELS && weights->dim[1] >= LEAST_CHANNELS &&
-           tiles <= INT32_MAX && 2 * pixels >= 9 * (tiles + 36);
+    int64_t pixels = (int64_t)image.n * ((image.height + stride - 1) / stride) *
+                     ((image.width + stride - 1) / stride);
+    return tiles <= INT32_MAX &&
+           (stride == 1 ? 2 * pixels >= 9 * (tiles + 36) : pixels >= 10 * (tiles + 10));
 }
 
 static int at_most(int n, int limit)
@@ -106,6 +121,23 @@ static bool is_gradient(const struct dt_exec *exec)
     return exec->node->op == DT_OP_CONV_BWD_WEIGHTS;
 }
 
+/* Of all phases. */
+static int blocks_of(const struct dt_wino_image *image)
+{
+    return image->phases * image->blocks;
+}
+
+/* Those that use a position. */
+static struct dt_cpu_span phases_at(const struct dt_wino_image *image, size_t position)
+{
+    enum { LAST = DT_WINO_PHASE_PATCH - 1 };
+    bool last_y = position / DT_WINO_PHASE_PATCH == LAST;
+    bool last_x = position % DT_WINO_PHASE_PATCH == LAST;
+    if (image->phases == 1)
+        return (struct dt_cpu_span){0, 1};
+    return (struct dt_cpu_span){last_y, last_x ? 2 : last_y ? 3 : DT_WINO_PHASES};
+}
+
 /* Of the result's blocks. */
 static int n_groups(const struct dt_wino_image *to)
 {
@@ -114,45 +146,47 @@ static int n_groups(const struct dt_wino_image *to)
 
 static int tiles_per_chunk(const struct dt_exec *exec, const struct wino *w)
 {
-    int n = CACHED / (POSITIONS * w->from.blocks * BLOCK * (int)sizeof(float));
-    n = is_gradient(exec) ? GRADIENT_TILES : n > MIN_TILES ? at_most(n, MAX_TILES) : MIN_TILES;
+    int n = CACHED / (w->loops->positions * blocks_of(&w->from) * BLOCK * (int)sizeof(float));
+    n = is_gradient(exec) ? GRADIENT_TILES * w->from.phases
+        : n > MIN_TILES   ? at_most(n, MAX_TILES)
+                          : MIN_TILES;
     n = w->by_blocks ? w->n_tiles : at_most(n, w->n_tiles);
     return (n + DT_WINO_STEP - 1) / DT_WINO_STEP * DT_WINO_STEP;
+}
+
+/* Transformed weights of one block of the result, in all its phases. */
+static size_t u_block_of(const struct wino *w)
+{
+    return (size_t)w->to.phases * w->positions * w->plane;
 }
 
 static struct wino wino_of(const struct dt_exec *exec)
 {
     const struct dt_tensor *tensor = exec->graph->tensor;
     const struct dt_node *node = exec->node;
-    struct wino w = {.from = image_of(&tensor[node->src[0]]),
-                     .to = image_of(&tensor[is_gradient(exec) ? node->src[1] : node->dst[0]])};
+    const int stride = node->attr.conv.stride;
+    const bool is_bwd_data = node->op == DT_OP_CONV_BWD_DATA;
+    struct wino w = {.loops = &dt_wino[stride - 1],
+                     .from = image_of(&tensor[node->src[0]], is_bwd_data ? 1 : stride),
+                     .to = image_of(&tensor[is_gradient(exec) ? node->src[1] : node->dst[0]],
+                                    is_bwd_data ? stride : 1)};
+    w.positions = (size_t)w.loops->positions;
     w.n_tiles = w.from.n * w.from.down * w.from.across;
-    w.by_blocks = !is_gradient(exec) && w.n_tiles < w.to.blocks * BLOCK &&
-                  n_groups(&w.to) >= omp_get_max_threads();
+    w.by_blocks = !is_gradient(exec) && w.from.phases == 1 &&
+                  w.n_tiles < blocks_of(&w.to) * BLOCK && n_groups(&w.to) >= omp_get_max_threads();
     int room = tiles_per_chunk(exec, &w);
-    w.patches = (struct dt_wino_chunk){.room = room, .plane = plane_of(w.from.blocks * room)};
+    w.patches = (struct dt_wino_chunk){.room = room, .plane = plane_of(blocks_of(&w.from) * room)};
     w.tiles = (struct dt_wino_chunk){
-        .room = room, .plane = plane_of((is_gradient(exec) ? w.to.blocks : DT_WINO_WIDE) * room)};
-    w.plane = plane_of(w.from.blocks * BLOCK);
-    size_t patch = POSITIONS * w.patches.plane, tile = POSITIONS * w.tiles.plane;
+        .room = room, .plane = plane_of((w.by_blocks ? DT_WINO_WIDE : w.to.blocks) * room)};
+    w.plane = plane_of(blocks_of(&w.from) * BLOCK);
+    size_t patch = w.positions * w.patches.plane, tile = w.positions * w.tiles.plane;
     if (is_gradient(exec))
-        w.shared = (size_t)(w.to.blocks * w.from.blocks) * POSITIONS * SQUARE + patch + tile;
+        w.shared = (size_t)(w.to.blocks * blocks_of(&w.from)) * w.positions * SQUARE + patch + tile;
     else
-        w.shared = w.by_blocks ? patch : (size_t)w.to.blocks * POSITIONS * w.plane;
+        w.shared = w.by_blocks ? patch : (size_t)w.to.blocks * u_block_of(&w);
     if (!is_gradient(exec))
-        w.own = tile + (w.by_blocks ? DT_WINO_WIDE * POSITIONS * w.plane : patch);
+        w.own = tile + (w.by_blocks ? DT_WINO_WIDE * u_block_of(&w) : patch);
     return w;
-}
-
-/* The part of a layout from channel `out` and `in` on, and where it begins. */
-static struct dt_wino_weights part_of(const struct dt_wino_weights *all, int out, int in,
-                                      size_t *offset)
-{
-    struct dt_wino_weights part = *all;
-    part.out -= out;
-    part.in -= in;
-    *offset = (size_t)out * all->out_stride + (size_t)in * all->in_stride;
-    return part;
 }
 
 /* --- Forward, and the gradient of the data --- */
@@ -161,81 +195,93 @@ struct convolution {
     struct wino w;
     const float *src, *weights, *bias;
     float *dst, *shared;
-    struct dt_wino_weights layout;
-    bool relu;
+    bool relu, is_bwd_data;
 };
-
-static size_t u_block_of(const struct convolution *x)
-{
-    return POSITIONS * x->w.plane;
-}
 
 static void transform_weights(const struct convolution *x, float *u, int out, int in)
 {
-    size_t offset;
-    struct dt_wino_weights part = part_of(&x->layout, out * BLOCK, in * BLOCK, &offset);
-    dt_wino.weights(u + (size_t)in * SQUARE, x->w.plane, x->weights + offset, &part);
+    const struct wino *w = &x->w;
+    size_t u_phase = w->from.phases > 1 ? (size_t)w->from.blocks * SQUARE : w->positions * w->plane;
+    int pair = x->is_bwd_data ? in * w->to.blocks + out : out * w->from.blocks + in;
+    w->loops->weights(u + (size_t)in * SQUARE, w->plane, u_phase,
+                      x->weights + (size_t)pair * DT_WINO_TAPS * SQUARE, x->is_bwd_data);
 }
 
-static void store_tiles(const struct convolution *x, int block, const float *m,
+static void store_tiles(const struct convolution *x, int phase, int block, const float *m,
                         const struct dt_wino_chunk *tiles)
 {
     float bias[BLOCK] = {0};
     int channel = block * BLOCK;
     if (x->bias)
         memcpy(bias, x->bias + channel,
-               (size_t)at_most(x->layout.out - channel, BLOCK) * sizeof(float));
-    dt_wino.output(x->dst, &x->w.to, block, m, tiles, bias, x->relu);
+               (size_t)at_most(x->w.to.channels - channel, BLOCK) * sizeof(float));
+    x->w.loops->output(x->dst, &x->w.to, phase, block, m, tiles, bias, x->relu);
 }
 
-/* The tiles of `wide` blocks of the result. */
-static void multiply(const struct convolution *x, int block, int wide, const float *u,
-                     const float *v, const struct dt_wino_chunk *patches, float *m)
+/* One position of the result's first n blocks in u, in one phase. */
+static void multiply_position(const struct convolution *x, size_t p, int phase, int n,
+                              const float *u, const float *v, const struct dt_wino_chunk *patches,
+                              float *m)
+{
+    const struct wino *w = &x->w;
+    const size_t m_block = (size_t)w->tiles.room * BLOCK;
+    struct dt_cpu_span to = phases_at(&w->to, p), from = phases_at(&w->from, p);
+    size_t first = (size_t)(from.begin * w->from.blocks);
+
+    v += p * patches->plane + first * (size_t)patches->room * BLOCK;
+    u += ((size_t)phase * w->positions + p) * w->plane + first * SQUARE;
+    for (int k = 0; k < n && phase >= to.begin && phase < to.end; k += DT_WINO_WIDE)
+        w->loops->product(m + p * w->tiles.plane + (size_t)k * m_block, m_block, v, patches,
+                          (from.end - from.begin) * w->from.blocks, u + (size_t)k * u_block_of(w),
+                          u_block_of(w), at_most(n - k, DT_WINO_WIDE));
+}
+
+/* The tiles of n blocks of the result. */
+static void multiply(const struct convolution *x, int block, int n, const float *u, const float *v,
+                     const struct dt_wino_chunk *patches, float *m)
 {
     struct dt_wino_chunk tiles = x->w.tiles;
-    const size_t m_block = (size_t)tiles.room * BLOCK;
     tiles.first = patches->first;
     tiles.n = patches->n;
-    for (size_t p = 0; p < POSITIONS; p++)
-        dt_wino.product(m + p * tiles.plane, m_block, v + p * patches->plane, patches,
-                        x->w.from.blocks, u + p * x->w.plane, u_block_of(x), wide);
-    for (int k = 0; k < wide; k++)
-        store_tiles(x, block + k, m + (size_t)k * m_block, &tiles);
+    for (int phase = 0; phase < x->w.to.phases; phase++) {
+        for (size_t p = 0; p < x->w.positions; p++)
+            multiply_position(x, p, phase, n, u, v, patches, m);
+        for (int k = 0; k < n; k++)
+            store_tiles(x, phase, block + k, m + (size_t)(k * tiles.room) * BLOCK, &tiles);
+    }
 }
 
 static void convolve_by_tiles(const struct convolution *x, float *v)
 {
     const int from_blocks = x->w.from.blocks, to_blocks = x->w.to.blocks;
-    float *m = v + POSITIONS * x->w.patches.plane;
+    float *m = v + x->w.positions * x->w.patches.plane;
     struct dt_wino_chunk patches = x->w.patches;
     struct dt_cpu_span own = dt_cpu_own_span(to_blocks * from_blocks);
 
     for (int i = own.begin; i < own.end; i++) {
         int out = i / from_blocks;
-        transform_weights(x, x->shared + (size_t)out * u_block_of(x), out, i % from_blocks);
+        transform_weights(x, x->shared + (size_t)out * u_block_of(&x->w), out, i % from_blocks);
     }
 #pragma omp barrier
     own = dt_cpu_own_span(x->w.n_tiles);
     for (int first = own.begin; first < own.end; first += patches.room) {
         patches.first = first;
         patches.n = at_most(own.end - first, patches.room);
-        dt_wino.patches(v, &patches, x->src, &x->w.from);
-        for (int block = 0; block < to_blocks; block += DT_WINO_WIDE)
-            multiply(x, block, at_most(to_blocks - block, DT_WINO_WIDE),
-                     x->shared + (size_t)block * u_block_of(x), v, &patches, m);
+        x->w.loops->patches(v, &patches, x->src, &x->w.from);
+        multiply(x, 0, to_blocks, x->shared, v, &patches, m);
     }
 }
 
 static void convolve_by_blocks(const struct convolution *x, float *u)
 {
     const int from_blocks = x->w.from.blocks, to_blocks = x->w.to.blocks;
-    float *m = u + DT_WINO_WIDE * u_block_of(x);
+    float *m = u + DT_WINO_WIDE * u_block_of(&x->w);
     struct dt_wino_chunk patches = x->w.patches;
     struct dt_cpu_span own = dt_cpu_own_span(x->w.n_tiles);
 
     patches.first = own.begin;
     patches.n = own.end - own.begin;
-    dt_wino.patches(x->shared + own.begin * BLOCK, &patches, x->src, &x->w.from);
+    x->w.loops->patches(x->shared + own.begin * BLOCK, &patches, x->src, &x->w.from);
 #pragma omp barrier
     patches.first = 0;
     patches.n = x->w.n_tiles;
@@ -244,7 +290,7 @@ static void convolve_by_blocks(const struct convolution *x, float *u)
          block += DT_WINO_WIDE) {
         int wide = at_most(to_blocks - block, DT_WINO_WIDE);
         for (int i = 0; i < wide * from_blocks; i++)
-            transform_weights(x, u + (size_t)(i / from_blocks) * u_block_of(x),
+            transform_weights(x, u + (size_t)(i / from_blocks) * u_block_of(&x->w),
                               block + i / from_blocks, i % from_blocks);
         multiply(x, block, wide, u, x->shared, &patches, m);
     }
@@ -253,18 +299,14 @@ static void convolve_by_blocks(const struct convolution *x, float *u)
 static void run_convolution(struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    const int *dim = exec->graph->tensor[node->src[1]].dim;
-    const size_t o_stride = (size_t)dim[1] * DT_WINO_TAPS;
     struct convolution x = {.w = wino_of(exec),
                             .src = dt_cpu_src(exec, 0),
                             .weights = dt_cpu_src(exec, 1),
                             .bias = node->n_src > 2 ? dt_cpu_src(exec, 2) : NULL,
                             .dst = dt_cpu_dst(exec, 0),
                             .shared = exec->work,
-                            .relu = node->relu};
-    x.layout = node->op == DT_OP_CONV
-                   ? (struct dt_wino_weights){o_stride, DT_WINO_TAPS, dim[0], dim[1], false}
-                   : (struct dt_wino_weights){DT_WINO_TAPS, o_stride, dim[1], dim[0], true};
+                            .relu = node->relu,
+                            .is_bwd_data = node->op == DT_OP_CONV_BWD_DATA};
 #pragma omp parallel
     {
         float *own = x.shared + x.w.shared + (size_t)omp_get_thread_num() * x.w.own;
@@ -278,8 +320,7 @@ struct gradient {
     struct wino w;
     const float *src, *diff_dst;
     float *diff_weights, *diff_bias;
-    struct dt_wino_weights layout;
-    float *sums; /* [block of outputs][block of inputs][position][input], vectors of outputs */
+    float *sums; /* [block of outputs][block of inputs][phase][position][input], of outputs */
     float *v, *y;
 };
 
@@ -289,37 +330,40 @@ static void transform_chunk(const struct gradient *x, int first, int n)
     struct dt_wino_chunk patches = x->w.patches, tiles = x->w.tiles;
     patches.first = tiles.first = first + own.begin;
     patches.n = tiles.n = own.end - own.begin;
-    dt_wino.patches(x->v + own.begin * BLOCK, &patches, x->src, &x->w.from);
-    dt_wino.tiles(x->y + own.begin * BLOCK, &tiles, x->diff_dst, &x->w.to);
+    x->w.loops->patches(x->v + own.begin * BLOCK, &patches, x->src, &x->w.from);
+    x->w.loops->tiles(x->y + own.begin * BLOCK, &tiles, x->diff_dst, &x->w.to);
 }
 
 static void add_products(const struct gradient *x, int n, bool is_first)
 {
     const struct wino *w = &x->w;
     const size_t block = (size_t)w->patches.room * BLOCK; /* from one to the next in a chunk */
-    const size_t sum_block = (size_t)w->from.blocks * POSITIONS * SQUARE;
-    struct dt_cpu_span own = dt_cpu_own_span(n_groups(&w->to) * POSITIONS * w->from.blocks);
+    const size_t sum_block = (size_t)blocks_of(&w->from) * w->positions * SQUARE;
+    const int groups = n_groups(&w->to), n_in = w->from.blocks, phases = w->from.phases;
+    struct dt_cpu_span own = dt_cpu_own_span(w->loops->positions * blocks_of(&w->from) * groups);
 
     for (int i = own.begin; i < own.end; i++) {
-        size_t in = (size_t)(i % w->from.blocks), p = (size_t)(i / w->from.blocks % POSITIONS);
-        int out = i / w->from.blocks / POSITIONS * DT_WINO_WIDE;
-        dt_wino.outer(x->sums + (size_t)out * sum_block + (in * POSITIONS + p) * SQUARE, sum_block,
-                      x->v + p * w->patches.plane + in * block,
-                      x->y + p * w->tiles.plane + (size_t)out * block, block, n,
-                      at_most(w->to.blocks - out, DT_WINO_WIDE), is_first);
+        int out = i % groups * DT_WINO_WIDE, in = i / groups % n_in;
+        int phase = i / groups / n_in % phases;
+        size_t p = (size_t)(i / groups / n_in / phases);
+        struct dt_cpu_span used = phases_at(&w->from, p);
+        size_t square = (size_t)(in * phases + phase) * w->positions + p;
+        if (phase >= used.begin && phase < used.end)
+            w->loops->outer(x->sums + (size_t)out * sum_block + square * SQUARE, sum_block,
+                            x->v + p * w->patches.plane + (size_t)(phase * n_in + in) * block,
+                            x->y + p * w->tiles.plane + (size_t)out * block, block, n,
+                            at_most(w->to.blocks - out, DT_WINO_WIDE), is_first);
     }
 }
 
 static void store_gradient(const struct gradient *x)
 {
     const int from_blocks = x->w.from.blocks;
+    const size_t pair = (size_t)x->w.from.phases * x->w.positions * SQUARE;
     struct dt_cpu_span own = dt_cpu_own_span(from_blocks * x->w.to.blocks);
-    for (int i = own.begin; i < own.end; i++) {
-        size_t offset;
-        struct dt_wino_weights part =
-            part_of(&x->layout, i / from_blocks * BLOCK, i % from_blocks * BLOCK, &offset);
-        dt_wino.gradient(x->diff_weights + offset, &part, x->sums + (size_t)i * POSITIONS * SQUARE);
-    }
+    for (int i = own.begin; i < own.end; i++)
+        x->w.loops->gradient(x->diff_weights + (size_t)(i * DT_WINO_TAPS) * SQUARE,
+                             x->sums + (size_t)i * pair);
 }
 
 static void store_bias_gradient(const struct gradient *x)
@@ -330,8 +374,8 @@ static void store_bias_gradient(const struct gradient *x)
     for (int block = own.begin; block < own.end; block++) {
         double total[BLOCK] = {0};
         for (int n = 0; n < to->n; n++)
-            dt_wino.add(total, x->diff_dst + (size_t)(n * to->blocks + block) * image, to);
-        for (int i = 0; i < BLOCK && block * BLOCK + i < x->layout.out; i++)
+            x->w.loops->add(total, x->diff_dst + (size_t)(n * to->blocks + block) * image, to);
+        for (int i = 0; i < BLOCK && block * BLOCK + i < to->channels; i++)
             x->diff_bias[block * BLOCK + i] = (float)total[i];
     }
 }
@@ -339,17 +383,14 @@ static void store_bias_gradient(const struct gradient *x)
 static void run_gradient(struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    const int *dim = exec->graph->tensor[node->dst[0]].dim;
-    struct gradient x = {
-        .w = wino_of(exec),
-        .src = dt_cpu_src(exec, 0),
-        .diff_dst = dt_cpu_src(exec, 1),
-        .diff_weights = dt_cpu_dst(exec, 0),
-        .diff_bias = node->n_dst > 1 ? dt_cpu_dst(exec, 1) : NULL,
-        .layout = {(size_t)dim[1] * DT_WINO_TAPS, DT_WINO_TAPS, dim[0], dim[1], false},
-        .sums = exec->work};
-    x.v = x.sums + (size_t)(x.w.to.blocks * x.w.from.blocks) * POSITIONS * SQUARE;
-    x.y = x.v + POSITIONS * x.w.patches.plane;
+    struct gradient x = {.w = wino_of(exec),
+                         .src = dt_cpu_src(exec, 0),
+                         .diff_dst = dt_cpu_src(exec, 1),
+                         .diff_weights = dt_cpu_dst(exec, 0),
+                         .diff_bias = node->n_dst > 1 ? dt_cpu_dst(exec, 1) : NULL,
+                         .sums = exec->work};
+    x.v = x.sums + (size_t)(x.w.to.blocks * blocks_of(&x.w.from)) * x.w.positions * SQUARE;
+    x.y = x.v + x.w.positions * x.w.patches.plane;
 #pragma omp parallel
     {
         for (int first = 0; first < x.w.n_tiles; first += x.w.patches.room) {
@@ -374,7 +415,10 @@ static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, const str
     dt_md md = NULL;
     int n_dims = dt_cpu_dims(dims, t);
     dnnl_format_tag_t tag = BLOCK == 16 ? dnnl_aBcd16b : dnnl_aBcd8b;
-    tag = n_dims == 1 ? dnnl_a : is_weights ? dnnl_abcd : tag;
+    if (is_weights)
+        tag = BLOCK == 16 ? dnnl_ABcd16b16a : dnnl_ABcd8b8a;
+    if (n_dims == 1)
+        tag = dnnl_a;
     DT_TRY(DT_DNNL(t->name, dt_md_create(&md, n_dims, dims, tag)));
     dt_status status = dt_cpu_port_add(dev, exec, md);
     dt_md_destroy(md);

@@ -2,15 +2,15 @@
  * The two products keep their sums in registers: every loop over them is unrolled. */
 #include "cpu/winograd.h"
 
-#include <string.h>
-
 enum {
     BLOCK = DT_WINO_BLOCK,
+    SQUARE = BLOCK * BLOCK,
     STEP = DT_WINO_STEP,
     SIDE = DT_WINO_SIDE,
     WIDE = DT_WINO_WIDE,
     TILE = DT_WINO_TILE,
-    PATCH = DT_WINO_PATCH,
+    PATCH = 6,
+    PHASE_PATCH = DT_WINO_PHASE_PATCH,
     TAPS = DT_WINO_TAPS,
 };
 
@@ -19,7 +19,8 @@ enum {
 #define SPREAD(x) ((x) - (vec){0}) /* to all lanes; adding 0 would change -0 */
 #define INLINE    static inline __attribute__((always_inline))
 
-/* The points at which the polynomials are multiplied: 0, +-P, +-Q and infinity. */
+/* The points at which the polynomials are multiplied: 0, +-P, +-Q and infinity; with stride 2 +-R,
+ * +-S and infinity. */
 #define P  0.75f
 #define Q  1.5f
 #define P2 (P * P)
@@ -27,6 +28,10 @@ enum {
 #define NP (1 / (2 * P2 * (P2 - Q2)))
 #define NQ (1 / (2 * Q2 * (Q2 - P2)))
 #define N0 (1 / (P2 * Q2))
+#define R  0.5f
+#define S  1.5f
+#define NR (1 / (2 * R * (R * R - S * S)))
+#define NS (1 / (2 * S * (S * S - R * R)))
 
 static const float NOTHING[BLOCK];
 
@@ -34,47 +39,85 @@ static const float NOTHING[BLOCK];
 
 typedef void line_fn(vec *out, size_t to, const vec *d, size_t from);
 
+/* The rows of B' for +-p, +-q and infinity, without the column of the point 0. */
+INLINE void patch_pairs(vec *out, size_t to, const vec *d, size_t from, const float p,
+                        const float q)
+{
+    vec d0 = d[0], d1 = d[from], d2 = d[2 * from], d3 = d[3 * from], d4 = d[4 * from];
+    vec even = d3 - q * q * d1, odd = d2 - q * q * d0;
+    out[0] = even + p * odd;
+    out[to] = even - p * odd;
+    even = d3 - p * p * d1;
+    odd = d2 - p * p * d0;
+    out[2 * to] = even + q * odd;
+    out[3 * to] = even - q * odd;
+    out[4 * to] = d4 - (p * p + q * q) * d2 + p * p * q * q * d0;
+}
+
 /* B': 6 from 6 */
 static inline void patch_line(vec *out, size_t to, const vec *d, size_t from)
 {
-    vec d0 = d[0], d1 = d[from], d2 = d[2 * from], d3 = d[3 * from], d4 = d[4 * from],
-        d5 = d[5 * from];
-    vec even = d4 - Q2 * d2, odd = d3 - Q2 * d1;
-    out[to] = even + P * odd;
-    out[2 * to] = even - P * odd;
-    even = d4 - P2 * d2;
-    odd = d3 - P2 * d1;
-    out[3 * to] = even + Q * odd;
-    out[4 * to] = even - Q * odd;
-    out[0] = d4 - (P2 + Q2) * d2 + P2 * Q2 * d0;
-    out[5 * to] = d5 - (P2 + Q2) * d3 + P2 * Q2 * d1;
+    patch_pairs(out + to, to, d + from, from, P, Q);
+    out[0] = d[4 * from] - (P2 + Q2) * d[2 * from] + P2 * Q2 * d[0];
+}
+
+/* 5 from 5, of a phase */
+static inline void phase_patch_line(vec *out, size_t to, const vec *d, size_t from)
+{
+    patch_pairs(out, to, d, from, R, S);
+}
+
+/* The columns of A' for +-p, +-q and infinity. */
+INLINE void output_pairs(vec *out, size_t to, const vec *m, size_t from, const float p,
+                         const float q)
+{
+    vec plus = m[0] + m[from], more = m[2 * from] + m[3 * from];
+    out[0] = plus + more;
+    out[2 * to] = p * p * plus + q * q * more;
+    plus = p * (m[0] - m[from]);
+    more = q * (m[2 * from] - m[3 * from]);
+    out[to] = plus + more;
+    out[3 * to] = p * p * plus + q * q * more + m[4 * from];
 }
 
 /* A': 4 from 6 */
 static inline void output_line(vec *out, size_t to, const vec *m, size_t from)
 {
-    vec p = m[from] + m[2 * from], q = m[3 * from] + m[4 * from];
-    out[0] = m[0] + p + q;
-    out[2 * to] = P2 * p + Q2 * q;
-    p = P * (m[from] - m[2 * from]);
-    q = Q * (m[3 * from] - m[4 * from]);
-    out[to] = p + q;
-    out[3 * to] = P2 * p + Q2 * q + m[5 * from];
+    output_pairs(out, to, m + from, from, P, Q);
+    out[0] += m[0];
+}
+
+/* 4 from 5 */
+static inline void phase_output_line(vec *out, size_t to, const vec *m, size_t from)
+{
+    output_pairs(out, to, m, from, R, S);
+}
+
+/* The rows of A for +-p, +-q and infinity. */
+INLINE void tile_pairs(vec *out, size_t to, const vec *d, size_t from, const float p, const float q)
+{
+    vec d0 = d[0], d1 = d[from], d2 = d[2 * from], d3 = d[3 * from];
+    vec even = d0 + p * p * d2, odd = p * (d1 + p * p * d3);
+    out[0] = even + odd;
+    out[to] = even - odd;
+    even = d0 + q * q * d2;
+    odd = q * (d1 + q * q * d3);
+    out[2 * to] = even + odd;
+    out[3 * to] = even - odd;
+    out[4 * to] = d3;
 }
 
 /* A: 6 from 4 */
 static inline void tile_line(vec *out, size_t to, const vec *d, size_t from)
 {
-    vec d0 = d[0], d1 = d[from], d2 = d[2 * from], d3 = d[3 * from];
-    vec even = d0 + P2 * d2, odd = P * (d1 + P2 * d3);
-    out[0] = d0;
-    out[to] = even + odd;
-    out[2 * to] = even - odd;
-    even = d0 + Q2 * d2;
-    odd = Q * (d1 + Q2 * d3);
-    out[3 * to] = even + odd;
-    out[4 * to] = even - odd;
-    out[5 * to] = d3;
+    tile_pairs(out + to, to, d, from, P, Q);
+    out[0] = d[0];
+}
+
+/* 5 from 4 */
+static inline void phase_tile_line(vec *out, size_t to, const vec *d, size_t from)
+{
+    tile_pairs(out, to, d, from, R, S);
 }
 
 /* G: 6 from 3 */
@@ -92,6 +135,17 @@ static inline void weights_line(vec *out, size_t to, const vec *g, size_t from)
     out[5 * to] = g2;
 }
 
+/* 5 from 2 */
+static inline void phase_weights_line(vec *out, size_t to, const vec *g, size_t from)
+{
+    vec g0 = g[0], g1 = g[from];
+    out[0] = NR * R * g1 + NR * g0;
+    out[to] = NR * R * g1 - NR * g0;
+    out[2 * to] = NS * S * g1 + NS * g0;
+    out[3 * to] = NS * S * g1 - NS * g0;
+    out[4 * to] = g1;
+}
+
 /* G': 3 from 6 */
 static inline void gradient_line(vec *out, size_t to, const vec *m, size_t from)
 {
@@ -101,46 +155,78 @@ static inline void gradient_line(vec *out, size_t to, const vec *m, size_t from)
     out[to] = NP * P * (m[from] - m[2 * from]) + NQ * Q * (m[3 * from] - m[4 * from]);
 }
 
+/* 2 from 5 */
+static inline void phase_gradient_line(vec *out, size_t to, const vec *m, size_t from)
+{
+    out[0] = NR * (m[0] - m[from]) + NS * (m[2 * from] - m[3 * from]);
+    out[to] = NR * R * (m[0] + m[from]) + NS * S * (m[2 * from] + m[3 * from]) + m[4 * from];
+}
+
 /* --- Squares: the matrix from both sides --- */
 
+/* The positions of a square: side x side, of which only the first rows x columns are used. */
+struct square {
+    int side, rows, columns;
+};
+#define FULL       ((struct square){PATCH, PATCH, PATCH})
+#define FULL_PHASE ((struct square){PHASE_PATCH, PHASE_PATCH, PHASE_PATCH})
+
 /* From size x size values to all positions, which are `plane` floats apart. */
-INLINE void widen(float *to, size_t plane, const vec *d, const size_t size, line_fn *line_of)
+INLINE void widen(float *to, size_t plane, const vec *d, const int size, const struct square square,
+                  line_fn *line_of)
 {
     vec half[PATCH * PATCH];
     UNROLL
-    for (size_t x = 0; x < size; x++)
-        line_of(half + x, size, d + x, size);
+    for (int x = 0; x < size; x++)
+        line_of(half + x, (size_t)size, d + x, (size_t)size);
     UNROLL
-    for (size_t y = 0; y < PATCH; y++) {
+    for (int y = 0; y < square.rows; y++) {
         vec line[PATCH];
         line_of(line, 1, half + y * size, 1);
         UNROLL
-        for (size_t x = 0; x < PATCH; x++)
-            STORE(to + (y * PATCH + x) * plane, line[x]);
+        for (int x = 0; x < square.columns; x++)
+            STORE(to + (size_t)(y * square.side + x) * plane, line[x]);
     }
 }
 
 /* The other way round. */
-INLINE void narrow(vec *out, const float *m, size_t plane, const size_t size, line_fn *line_of)
+INLINE void narrow(vec *out, const float *m, size_t plane, const int size,
+                   const struct square square, line_fn *line_of)
 {
     vec half[PATCH * PATCH];
     UNROLL
-    for (size_t x = 0; x < PATCH; x++) {
+    for (int x = 0; x < square.side; x++) {
         vec column[PATCH];
         UNROLL
-        for (size_t y = 0; y < PATCH; y++)
-            column[y] = LOAD(m + (y * PATCH + x) * plane);
+        for (int y = 0; y < square.side; y++) {
+            bool is_used = x < square.columns && y < square.rows;
+            column[y] = is_used ? LOAD(m + (size_t)(y * square.side + x) * plane) : (vec){0};
+        }
         line_of(half + x, PATCH, column, 1);
     }
     UNROLL
-    for (size_t y = 0; y < size; y++)
+    for (int y = 0; y < size; y++)
         line_of(out + y * size, 1, half + y * PATCH, 1);
+}
+
+/* --- Phases --- */
+
+/* Directions in which a phase has the odd pixels. */
+struct odd {
+    bool y, x;
+};
+#define ODD_OF(phase) ((struct odd){(phase) == 1 || (phase) == 2, (phase) < 2})
+
+INLINE struct square phase_square(const struct odd odd)
+{
+    return (struct square){PHASE_PATCH, PHASE_PATCH - !odd.y, PHASE_PATCH - !odd.x};
 }
 
 /* --- Tiles --- */
 
+/* Of a tile in its image or phase: the first pixel. */
 struct corner {
-    int image, y, x; /* of a tile's first pixel */
+    int image, y, x;
 };
 
 static inline struct corner corner_of(const struct dt_wino_image *image, int tile)
@@ -158,29 +244,31 @@ static inline size_t offset_of(const struct dt_wino_image *image, int in_batch, 
 }
 
 /* What the tile below will need first: rows are too short for the hardware's prefetching. */
-static inline void prefetch_below(const float *pixels, const struct dt_wino_image *image,
-                                  struct corner at)
+INLINE void prefetch_below(const float *pixels, const struct dt_wino_image *image, struct corner at,
+                           const int step)
 {
-    for (int i = 1; i <= TILE; i++) {
-        const float *row = pixels + (ptrdiff_t)((at.y + TILE + i) * image->width + at.x) * BLOCK;
+    for (int i = 1; i <= TILE * step; i++) {
+        int y = (at.y + TILE) * step + i;
+        const float *row = pixels + (ptrdiff_t)(y * image->width + at.x * step) * BLOCK;
         UNROLL
-        for (int j = 0; j < TILE * BLOCK; j += 16)
+        for (int j = 0; j < TILE * step * BLOCK; j += 16)
             __builtin_prefetch(row + j);
     }
 }
 
-/* size x size pixels from (y, x). */
+/* size x size pixels from (y, x), `step` apart. */
 INLINE void load_square(vec *out, const int size, const float *pixels,
-                        const struct dt_wino_image *image, int y, int x)
+                        const struct dt_wino_image *image, int y, int x, const int step)
 {
     UNROLL
     for (int i = 0; i < size; i++) {
-        bool row_is_inside = y + i >= 0 && y + i < image->height;
-        const float *row = pixels + (ptrdiff_t)((y + i) * image->width + x) * BLOCK;
+        int row_y = y + i * step;
+        bool row_is_inside = row_y >= 0 && row_y < image->height;
+        const float *row = pixels + (ptrdiff_t)(row_y * image->width + x) * BLOCK;
         UNROLL
         for (int j = 0; j < size; j++) {
-            bool is_inside = row_is_inside && x + j >= 0 && x + j < image->width;
-            out[i * size + j] = LOAD(is_inside ? row + j * BLOCK : NOTHING);
+            bool is_inside = row_is_inside && x + j * step >= 0 && x + j * step < image->width;
+            out[i * size + j] = LOAD(is_inside ? row + j * step * BLOCK : NOTHING);
         }
     }
 }
@@ -188,16 +276,16 @@ INLINE void load_square(vec *out, const int size, const float *pixels,
 /* Squares that begin `margin` pixels before the tiles. */
 INLINE void widen_tiles(float *v, const struct dt_wino_chunk *chunk, const float *src,
                         const struct dt_wino_image *image, const int size, const int margin,
-                        line_fn *line_of)
+                        const struct square square, line_fn *line_of)
 {
     for (int block = 0; block < image->blocks; block++) {
         for (int t = 0; t < chunk->n; t++) {
             struct corner at = corner_of(image, chunk->first + t);
             const float *pixels = src + offset_of(image, at.image, block);
             vec d[PATCH * PATCH];
-            prefetch_below(pixels, image, at);
-            load_square(d, size, pixels, image, at.y - margin, at.x - margin);
-            widen(v + (size_t)(block * chunk->room + t) * BLOCK, chunk->plane, d, (size_t)size,
+            prefetch_below(pixels, image, at, 1);
+            load_square(d, size, pixels, image, at.y - margin, at.x - margin, 1);
+            widen(v + (size_t)(block * chunk->room + t) * BLOCK, chunk->plane, d, size, square,
                   line_of);
         }
     }
@@ -206,35 +294,107 @@ INLINE void widen_tiles(float *v, const struct dt_wino_chunk *chunk, const float
 static void patches(float *v, const struct dt_wino_chunk *chunk, const float *src,
                     const struct dt_wino_image *image)
 {
-    widen_tiles(v, chunk, src, image, PATCH, 1, patch_line);
+    widen_tiles(v, chunk, src, image, PATCH, 1, FULL, patch_line);
 }
 
 static void tiles(float *v, const struct dt_wino_chunk *chunk, const float *src,
                   const struct dt_wino_image *image)
 {
-    widen_tiles(v, chunk, src, image, TILE, 0, tile_line);
+    widen_tiles(v, chunk, src, image, TILE, 0, FULL, tile_line);
 }
 
-static void output(float *dst, const struct dt_wino_image *image, int block, const float *m,
-                   const struct dt_wino_chunk *chunk, const float *bias, bool relu)
+static void phase_tiles(float *v, const struct dt_wino_chunk *chunk, const float *src,
+                        const struct dt_wino_image *image)
+{
+    widen_tiles(v, chunk, src, image, TILE, 0, FULL_PHASE, phase_tile_line);
+}
+
+/* In an odd direction a patch begins a pixel of its phase before the tile. */
+INLINE void widen_phase(float *v, size_t plane, const float *pixels,
+                        const struct dt_wino_image *image, struct corner at, const struct odd odd)
+{
+    vec d[PHASE_PATCH * PHASE_PATCH];
+    load_square(d, PHASE_PATCH, pixels, image, 2 * at.y - odd.y, 2 * at.x - odd.x, 2);
+    widen(v, plane, d, PHASE_PATCH, phase_square(odd), phase_patch_line);
+}
+
+static void phase_patches(float *v, const struct dt_wino_chunk *chunk, const float *src,
+                          const struct dt_wino_image *image)
+{
+    const size_t v_phase = (size_t)(image->blocks * chunk->room) * BLOCK;
+    if (image->phases == 1) {
+        widen_tiles(v, chunk, src, image, PHASE_PATCH, 0, FULL_PHASE, phase_patch_line);
+        return;
+    }
+    for (int block = 0; block < image->blocks; block++) {
+        for (int t = 0; t < chunk->n; t++) {
+            struct corner at = corner_of(image, chunk->first + t);
+            const float *pixels = src + offset_of(image, at.image, block);
+            float *to = v + (size_t)(block * chunk->room + t) * BLOCK;
+            prefetch_below(pixels, image, at, 2);
+            widen_phase(to, chunk->plane, pixels, image, at, ODD_OF(0));
+            widen_phase(to + v_phase, chunk->plane, pixels, image, at, ODD_OF(1));
+            widen_phase(to + 2 * v_phase, chunk->plane, pixels, image, at, ODD_OF(2));
+            widen_phase(to + 3 * v_phase, chunk->plane, pixels, image, at, ODD_OF(3));
+        }
+    }
+}
+
+/* Into pixels `step` apart. */
+INLINE void narrow_tiles(float *dst, const struct dt_wino_image *image, int block, const float *m,
+                         const struct dt_wino_chunk *chunk, const float *bias, bool relu,
+                         const struct square square, line_fn *line_of, const int step,
+                         const struct odd odd)
 {
     const vec shift = LOAD(bias);
     for (int t = 0; t < chunk->n; t++, m += BLOCK) {
         struct corner at = corner_of(image, chunk->first + t);
         float *pixels = dst + offset_of(image, at.image, block);
         vec y[TILE * TILE];
-        narrow(y, m, chunk->plane, TILE, output_line);
-        for (int i = 0; i < TILE && at.y + i < image->height; i++) {
+        narrow(y, m, chunk->plane, TILE, square, line_of);
+        for (int i = 0; i < TILE; i++) {
+            int to_y = (at.y + i) * step + odd.y;
+            if (to_y >= image->height)
+                break;
             UNROLL
             for (int j = 0; j < TILE; j++) {
+                int to_x = (at.x + j) * step + odd.x;
                 vec value = y[i * TILE + j] + shift;
                 if (relu) /* "not <= 0", so that NaN passes through */
                     value = (vec)((ivec)value & ~(value <= 0));
-                if (at.x + j < image->width)
-                    STORE(pixels + ((at.y + i) * image->width + at.x + j) * BLOCK, value);
+                if (to_x < image->width)
+                    STORE(pixels + (to_y * image->width + to_x) * BLOCK, value);
             }
         }
     }
+}
+
+static void output(float *dst, const struct dt_wino_image *image, int phase, int block,
+                   const float *m, const struct dt_wino_chunk *chunk, const float *bias, bool relu)
+{
+    (void)phase;
+    narrow_tiles(dst, image, block, m, chunk, bias, relu, FULL, output_line, 1, (struct odd){0});
+}
+
+#define NARROW_PHASE(odd, step)                                                                 \
+    narrow_tiles(dst, image, block, m, chunk, bias, relu, phase_square(odd), phase_output_line, \
+                 step, odd)
+
+static void phase_output(float *dst, const struct dt_wino_image *image, int phase, int block,
+                         const float *m, const struct dt_wino_chunk *chunk, const float *bias,
+                         bool relu)
+{
+    if (image->phases == 1)
+        narrow_tiles(dst, image, block, m, chunk, bias, relu, FULL_PHASE, phase_output_line, 1,
+                     (struct odd){0});
+    else if (phase == 0)
+        NARROW_PHASE(ODD_OF(0), 2);
+    else if (phase == 1)
+        NARROW_PHASE(ODD_OF(1), 2);
+    else if (phase == 2)
+        NARROW_PHASE(ODD_OF(2), 2);
+    else
+        NARROW_PHASE(ODD_OF(3), 2);
 }
 
 /* Per row of pixels in fp32, then in fp64. */
@@ -249,49 +409,90 @@ static void add(double *total, const float *src, const struct dt_wino_image *ima
     }
 }
 
-/* --- Weights: transposed in between, so that a vector has the outputs of one input --- */
+/* --- Weights: values [tap][input], vectors of outputs --- */
 
-typedef float taps[TAPS][BLOCK][BLOCK];
-
-static void weights(float *u, size_t plane, const float *w, const struct dt_wino_weights *layout)
+/* With inputs and outputs exchanged, and the taps in reverse order. */
+static const float *rotate(float *g, const float *w)
 {
-    taps g;
-    memset(g, 0, sizeof g);
-    for (int o = 0; o < BLOCK && o < layout->out; o++) {
-        for (int i = 0; i < BLOCK && i < layout->in; i++) {
-            const float *from = w + (size_t)o * layout->out_stride + (size_t)i * layout->in_stride;
-            UNROLL
-            for (int tap = 0; tap < TAPS; tap++)
-                g[tap][i][o] = from[layout->rotated ? TAPS - 1 - tap : tap];
-        }
+    for (int tap = 0; tap < TAPS; tap++, w += SQUARE) {
+        for (int i = 0; i < BLOCK; i++)
+            for (int o = 0; o < BLOCK; o++)
+                g[(TAPS - 1 - tap) * SQUARE + o * BLOCK + i] = w[i * BLOCK + o];
     }
-    for (int i = 0; i < BLOCK; i++, u += BLOCK) {
+    return g;
+}
+
+static void weights(float *u, size_t plane, size_t u_phase, const float *w, bool rotated)
+{
+    float rotation[TAPS * SQUARE];
+    const float *g = rotated ? rotate(rotation, w) : w;
+    (void)u_phase;
+    for (int i = 0; i < BLOCK; i++, u += BLOCK, g += BLOCK) {
         vec all[TAPS];
         UNROLL
         for (int tap = 0; tap < TAPS; tap++)
-            all[tap] = LOAD(g[tap][i]);
-        widen(u, plane, all, 3, weights_line);
+            all[tap] = LOAD(g + tap * SQUARE);
+        widen(u, plane, all, 3, FULL, weights_line);
     }
 }
 
-static void gradient(float *w, const struct dt_wino_weights *layout, const float *m)
+static void gradient(float *w, const float *m)
 {
-    taps g;
-    for (int i = 0; i < BLOCK; i++, m += BLOCK) {
+    for (int i = 0; i < BLOCK; i++, m += BLOCK, w += BLOCK) {
         vec all[TAPS];
-        narrow(all, m, BLOCK * BLOCK, 3, gradient_line);
+        narrow(all, m, SQUARE, 3, FULL, gradient_line);
         UNROLL
         for (int tap = 0; tap < TAPS; tap++)
-            STORE(g[tap][i], all[tap]);
+            STORE(w + tap * SQUARE, all[tap]);
     }
-    for (int o = 0; o < BLOCK && o < layout->out; o++) {
-        for (int i = 0; i < BLOCK && i < layout->in; i++) {
-            float *to = w + (size_t)o * layout->out_stride + (size_t)i * layout->in_stride;
-            UNROLL
-            for (int tap = 0; tap < TAPS; tap++)
-                to[tap] = g[tap][i][o];
+}
+
+/* Where the tap is that is number y, x of a phase's 2x2; an even direction has only the first. */
+INLINE int tap_of(const struct odd odd, const int y, const int x)
+{
+    return ((odd.y ? 2 * y : 1) * 3 + (odd.x ? 2 * x : 1)) * SQUARE;
+}
+
+INLINE void widen_taps(float *u, size_t plane, const float *g, const struct odd odd)
+{
+    for (int i = 0; i < BLOCK; i++, u += BLOCK, g += BLOCK) {
+        const vec none = {0};
+        vec square[4] = {LOAD(g + tap_of(odd, 0, 0)), odd.x ? LOAD(g + tap_of(odd, 0, 1)) : none,
+                         odd.y ? LOAD(g + tap_of(odd, 1, 0)) : none,
+                         odd.x && odd.y ? LOAD(g + tap_of(odd, 1, 1)) : none};
+        widen(u, plane, square, 2, phase_square(odd), phase_weights_line);
+    }
+}
+
+INLINE void narrow_taps(float *w, const float *m, const struct odd odd)
+{
+    for (int i = 0; i < BLOCK; i++, m += BLOCK, w += BLOCK) {
+        vec square[4];
+        narrow(square, m, SQUARE, 2, phase_square(odd), phase_gradient_line);
+        for (int y = 0; y < 1 + odd.y; y++) {
+            for (int x = 0; x < 1 + odd.x; x++)
+                STORE(w + tap_of(odd, y, x), square[2 * y + x]);
         }
     }
+}
+
+static void phase_weights(float *u, size_t plane, size_t u_phase, const float *w, bool rotated)
+{
+    float rotation[TAPS * SQUARE];
+    const float *g = rotated ? rotate(rotation, w) : w;
+    widen_taps(u, plane, g, ODD_OF(0));
+    widen_taps(u + u_phase, plane, g, ODD_OF(1));
+    widen_taps(u + 2 * u_phase, plane, g, ODD_OF(2));
+    widen_taps(u + 3 * u_phase, plane, g, ODD_OF(3));
+}
+
+static void phase_gradient(float *w, const float *m)
+{
+    enum { M_PHASE = PHASE_PATCH * PHASE_PATCH * SQUARE };
+    narrow_taps(w, m, ODD_OF(0));
+    narrow_taps(w, m + M_PHASE, ODD_OF(1));
+    narrow_taps(w, m + 2 * M_PHASE, ODD_OF(2));
+    narrow_taps(w, m + 3 * M_PHASE, ODD_OF(3));
 }
 
 /* --- Products --- */
@@ -383,11 +584,21 @@ static void outer(float *sum, size_t sum_block, const float *v, const float *y, 
     }
 }
 
-const struct dt_wino_loops dt_wino = {.patches = patches,
-                                      .tiles = tiles,
-                                      .weights = weights,
-                                      .product = product,
-                                      .output = output,
-                                      .outer = outer,
-                                      .gradient = gradient,
-                                      .add = add};
+const struct dt_wino_loops dt_wino[] = {{.positions = PATCH * PATCH,
+                                         .patches = patches,
+                                         .tiles = tiles,
+                                         .weights = weights,
+                                         .product = product,
+                                         .output = output,
+                                         .outer = outer,
+                                         .gradient = gradient,
+                                         .add = add},
+                                        {.positions = PHASE_PATCH * PHASE_PATCH,
+                                         .patches = phase_patches,
+                                         .tiles = phase_tiles,
+                                         .weights = phase_weights,
+                                         .product = product,
+                                         .output = phase_output,
+                                         .outer = outer,
+                                         .gradient = phase_gradient,
+                                         .add = add}};

@@ -140,7 +140,8 @@ static const struct op_case layer_cases[] = {
     {128, 16, 32, 32, 16, 3, 1, 1, 0, 0},  {128, 32, 16, 16, 32, 3, 1, 1, 0, 0},
     {128, 64, 8, 8, 64, 3, 1, 1, 0, 0},    {16, 64, 56, 56, 64, 3, 1, 1, 0, 0},
     {16, 128, 28, 28, 128, 3, 1, 1, 0, 0}, {16, 256, 14, 14, 256, 3, 1, 1, 0, 0},
-    {16, 512, 7, 7, 512, 3, 1, 1, 0, 0},
+    {16, 512, 7, 7, 512, 3, 1, 1, 0, 0},   {16, 64, 56, 56, 128, 3, 2, 1, 0, 0},
+    {16, 128, 28, 28, 256, 3, 2, 1, 0, 0},
 };
 
 /* Some whose tiles of 4x4 and blocks of channels do not come out even, or that have only a few. */
@@ -152,6 +153,10 @@ static const struct op_case winograd_cases[] = {
     {1, 16, 18, 20, 16, 3, 1, 1, F_BIAS, 0},
     {1, 24, 41, 9, 72, 3, 1, 1, F_RELU, 0},
     {40, 20, 3, 3, 17, 3, 1, 1, 0, 0},
+    {6, 72, 31, 29, 80, 3, 2, 1, F_BIAS, 0},
+    {3, 65, 40, 63, 100, 3, 2, 1, F_BIAS | F_RELU, 0},
+    {2, 64, 48, 64, 64, 3, 2, 1, F_BIAS | F_RELU | F_EVAL, 0},
+    {64, 64, 7, 8, 70, 3, 2, 1, 0, 0},
 };
 
 OP_TEST(conv, build_conv, true)
@@ -235,9 +240,9 @@ static void test_winograd_errors(void **state)
         double error[2][3] = {{0}};
         for (int direct = 0; direct < 2; direct++)
             report(suite, "winograd errors", winograd_errors(error[direct], suite, c, direct == 0));
-        printf("%4d x %3d -> %3d, %2dx%2d   %.1e %.1e %.1e   %.1e %.1e %.1e\n", c->n, c->c, c->k,
-               c->h, c->w, error[0][0], error[0][1], error[0][2], error[1][0], error[1][1],
-               error[1][2]);
+        printf("%4d x %3d -> %3d, %2dx%2d / %d   %.1e %.1e %.1e   %.1e %.1e %.1e\n", c->n, c->c,
+               c->k, c->h, c->w, c->stride, error[0][0], error[0][1], error[0][2], error[1][0],
+               error[1][1], error[1][2]);
         for (int k = 0; k < 3; k++)
             assert_true(error[0][k] <= fmax(3e-6, error[1][k]) &&
                         (error[0][k] != error[1][k] || !has_winograd()));
