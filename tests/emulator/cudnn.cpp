@@ -4,7 +4,7 @@
 // library aborts with a message; features that are not emulated are refused as not supported.
 //
 // Heuristics offer several engines (dnn_engines.h), among them one that is not deterministic, one
-// that rounds fp32 to TF32, and one whose plans cannot be made.
+// that rounds fp32 to TF32, one that sums in 16 bits, and one whose plans cannot be made.
 #include <cudnn.h>
 
 #include <random>
@@ -249,6 +249,7 @@ cudnnStatus_t make_execution(execution *e, const dnn_object &plan, const dnn_obj
     emu::find_number(&e->run.type, p.x.type);
     e->run.tf32 = e->run.type == emu::number::f32 && index == emu::ENGINE_TENSOR_CORE;
     e->run.accumulate = p.beta != 0;
+    e->run.is_short = index == emu::ENGINE_SHORT;
     e->is_random = index == emu::ENGINE_RANDOM;
     e->workspace = emu::one_of<void *>(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr);
     e->workspace_bytes = static_cast<size_t>(emu::workspace_of(index, p));

@@ -90,6 +90,7 @@ enum engine_index : int64_t {
     ENGINE_TENSOR_CORE, // rounds fp32 to TF32
     ENGINE_WINOGRAD,
     ENGINE_NO_KERNEL, // its plans cannot be made
+    ENGINE_SHORT,     // in 16 bits: rounds partial sums to the type of the tensors
     N_ENGINES,
 };
 
@@ -106,6 +107,7 @@ inline const dnn_engine &engine_of(int64_t index)
         {{CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, {CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API}},
         {{CUDNN_NUMERICAL_NOTE_WINOGRAD, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4}, {}},
         {{}, {CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION}},
+        {{CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION}, {}},
     };
     return engines[index];
 }
@@ -116,6 +118,8 @@ inline bool engine_takes(int64_t index, const dnn_problem &p)
         return false;
     const bool is_3x3 = p.w.dims[2] == 3 && p.w.dims[3] == 3;
     const bool is_dense = p.strides == std::vector<int64_t>{1, 1};
+    if (index == ENGINE_SHORT)
+        return p.x.type != CUDNN_DATA_FLOAT;
     return index != ENGINE_WINOGRAD || (is_3x3 && is_dense);
 }
 
@@ -146,7 +150,8 @@ inline std::vector<engine_config> configs_of(cudnnBackendHeurMode_t mode, const 
     if (mode == CUDNN_HEUR_MODE_FALLBACK)
         list = {{ENGINE_PLAIN, 0}, {ENGINE_PLAIN, 1}};
     else
-        list = {{ENGINE_TENSOR_CORE, 1},
+        list = {{ENGINE_SHORT, 0},
+                {ENGINE_TENSOR_CORE, 1},
                 {ENGINE_NO_KERNEL, 0},
                 {ENGINE_RANDOM, 0},
                 {ENGINE_WINOGRAD, 0},

@@ -222,6 +222,53 @@ static void test_odd_shapes(void **state)
             }
 }
 
+/* --- Numbers and names of the candidates --- */
+
+static const struct dt_conv_task stem = {
+    .n = 256, .c = 4, .h = 224, .w = 224, .k = 64, .r = 7, .s = 7, .stride = 2, .pad = 3};
+static const struct dt_conv_task square = {
+    .n = 256, .c = 64, .h = 56, .w = 56, .k = 64, .r = 3, .s = 3, .stride = 1, .pad = 1};
+
+#define NOTE(name) (1u << CUDNN_NUMERICAL_NOTE_##name)
+
+/* cuDNN offers algorithms that sum in 16 bits, first of all for the first layer on Hopper. They are
+ * refused, and there are enough others. */
+static void test_sums(void **state)
+{
+    static const struct {
+        const struct dt_conv_task *task;
+        enum dt_conv_kind kind;
+        bool first; /* the one that the heuristics like best */
+    } cases[] = {{&stem, DT_CONV_FORWARD, true},
+                 {&stem, DT_CONV_BWD_WEIGHTS, true},
+                 {&square, DT_CONV_BWD_WEIGHTS, false}};
+    const struct dt_conv_rules rules = {.winograd = true};
+    (void)state;
+    for (size_t k = 0; k < DT_COUNT(cases); k++) {
+        struct dt_conv_task task = *cases[k].task;
+        struct dt_dnn_offer *offer = NULL;
+        int n_refused = 0, n_plans = 0;
+        task.kind = cases[k].kind;
+        task.type = DT_F16;
+        OK(dt_dnn_offer_create(&offer, &target, &task));
+        for (int i = 0; i < offer->n_candidates; i++) {
+            struct dt_dnn_engine engine;
+            struct dt_dnn_plan plan;
+            OK(dt_dnn_engine(&engine, offer, i));
+            bool is_short = engine.numerical & NOTE(REDUCED_PRECISION_REDUCTION);
+            bool usable = dt_conv_try(&plan, &target, offer, &rules, task.type, i) == DT_OK;
+            assert_false(is_short && usable);
+            assert_true(i > 0 || is_short == cases[k].first);
+            n_refused += is_short;
+            n_plans += usable;
+            dt_dnn_plan_destroy(&plan);
+        }
+        assert_true(n_refused > 0);
+        assert_true(n_plans > 16);
+        dt_dnn_offer_destroy(offer);
+    }
+}
+
 /* --- What surrounds the plans --- */
 
 /* Nothing offered, or a descriptor that cuDNN refuses; in either case a text and no leak. */
@@ -252,8 +299,6 @@ static void test_impossible(void **state)
     dt_dnn_offer_destroy(offer);
 }
 
-#define NOTE(name) (1u << CUDNN_NUMERICAL_NOTE_##name)
-
 static void test_rules(void **state)
 {
     const struct dt_conv_rules none = {0}, deterministic = {.deterministic = true},
@@ -264,9 +309,9 @@ static void test_rules(void **state)
     assert_false(dt_conv_allows(&none, DT_F32, NOTE(TENSOR_CORE)));
     assert_true(dt_conv_allows(&tf32, DT_F32, NOTE(TENSOR_CORE)));
     assert_false(dt_conv_allows(&tf32, DT_F32, NOTE(TENSOR_CORE) | NOTE(DOWN_CONVERT_INPUTS)));
-    assert_true(dt_conv_allows(&none, DT_BF16, NOTE(REDUCED_PRECISION_REDUCTION)));
+    assert_false(dt_conv_allows(&none, DT_F16, NOTE(REDUCED_PRECISION_REDUCTION)));
+    assert_false(dt_conv_allows(&none, DT_BF16, NOTE(REDUCED_PRECISION_REDUCTION)));
     assert_false(dt_conv_allows(&none, DT_F32, NOTE(REDUCED_PRECISION_REDUCTION)));
-    assert_false(dt_conv_allows(&deterministic, DT_F16, NOTE(REDUCED_PRECISION_REDUCTION)));
     assert_true(dt_conv_allows(&none, DT_F16, NOTE(NONDETERMINISTIC)));
     assert_false(dt_conv_allows(&deterministic, DT_F16, NOTE(NONDETERMINISTIC)));
     assert_false(dt_conv_allows(&none, DT_F16, NOTE(WINOGRAD)));
@@ -312,8 +357,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resnet50_fp16), cmocka_unit_test(test_resnet50_bf16),
         cmocka_unit_test(test_resnet50_fp32), cmocka_unit_test(test_resnet50_tf32),
-        cmocka_unit_test(test_odd_shapes),    cmocka_unit_test(test_impossible),
-        cmocka_unit_test(test_rules),         cmocka_unit_test(test_distinct),
+        cmocka_unit_test(test_odd_shapes),    cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_impossible),    cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_distinct),
     };
     return cmocka_run_group_tests(tests, describe, forget);
 }
