@@ -37,6 +37,7 @@ struct dt_device_options {
     int local_rank;        /* picks one of the node's devices */
     double timeout_s;      /* limit on waiting for the device, 0 = no limit */
     const char *cache_dir; /* folder that keeps algorithm choices; NULL = none */
+    int conv_candidate;    /* number, from 1, of every convolution's algorithm; 0 = the fastest */
     /* Collective over the ranks, NULL with one rank: all return the same status, that of the lowest
      * rank whose `mine` is not DT_OK; on success all have rank 0's data[0 .. bytes). */
     dt_status (*share)(void *context, dt_status mine, void *data, size_t bytes);
@@ -109,6 +110,12 @@ struct dt_sensors {
     double throttle;   /* why clocks are lower: the bits of NVML's nvmlClocksEventReason... */
 };
 
+/* What `choose` took for a node, in the words of the library that computes it. */
+struct dt_choice {
+    const char *way, *runner_up; /* runner_up: the second fastest, "" = none; valid until release */
+    double seconds, runner_up_s; /* of a run when it was chosen; NAN = not measured */
+};
+
 struct dt_backend {
     const char *name;
     dt_status (*open)(struct dt_device **dev, const struct dt_device_options *options);
@@ -134,6 +141,8 @@ struct dt_backend {
      * May take seconds. Collective if options.share is set: a rank that failed to prepare takes
      * part too, and all return its status. */
     dt_status (*choose)(struct dt_device *dev, dt_status prepared);
+    /* False if there was nothing to choose. NULL for the CPU. */
+    bool (*chosen)(const struct dt_exec *exec, struct dt_choice *out);
     size_t (*scratch_bytes)(struct dt_device *dev, const struct dt_exec *exec); /* after choose */
     /* The type in which a tensor is stored. For a PARAM, the type in which nodes read it: 16-bit
      * parameters are read from the shadow arena, and their master is fp32. All DIFF_PARAM have the

@@ -115,7 +115,8 @@ static_assert(sizeof(struct dt_train_stage) == DT_COUNT(stage_columns) * sizeof(
  *   train.epochs                the run length; some schedules depend on it
  *   train.micro_batch_size      other partial sums; other batches for batch norm
  *   train.precision, loss_scale, deterministic      weights and momentum are always fp32
- *   device.kind, threads, winograd, comm.* but mode     the same sums in another order, or rounded
+ *   device.kind, threads, winograd, conv_candidate, comm.* but mode     the same sums in another
+ *                               order, or rounded
  *   device.cuda_graph, numa_bind, allow_shared_gpu, timeout_s   the same kernels and numbers
  *   device.cache_dir            deterministic runs do not read algorithms from it
  *   output.*, checkpoint.*, watchdog.*, bench.*     have no part in training
@@ -337,6 +338,10 @@ const struct dt_key dt_keys[] = {
          "GPU: seconds after which unfinished work is an error; 0: no limit", FREE),
     STRING(device.cache_dir, "", 0,
            "GPU: folder that caches chosen convolution algorithms; empty: ~/.cache/dtrain", FREE),
+    INT(device.conv_candidate, 0, 0, 128,
+        "GPU, for tests: number of the algorithm in cuDNN's list that every convolution takes, if "
+        "it can be used, else one after it; 0: the fastest",
+        INEXACT),
 
     CHOICE(comm.backend, DT_COMM_AUTO, backends, "Library that sums the gradients", INEXACT),
     CHOICE(comm.mode, DT_MODE_ALLREDUCE, modes,

@@ -1,15 +1,18 @@
 /* Chooses a plan for every convolution: the cuDNN candidates that the options allow are timed on
- * the device and the fastest is taken. Rank 0 chooses for all ranks, so that they compute the same,
- * and keeps its choices on disk. */
+ * the device (tune.h) and the fastest is taken. Rank 0 chooses for all ranks, so that they compute
+ * the same, and keeps its choices on disk. */
 #include "cuda/conv.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "cuda/internal.h"
+#include "cuda/tune.h"
 
 /* --- Which candidates are usable --- */
 
@@ -26,8 +29,8 @@ struct dt_conv_rules dt_conv_rules(const struct dt_device_options *options)
 
 bool dt_conv_allows(const struct dt_conv_rules *rules, enum dt_dtype type, unsigned numerical)
 {
-    /* Partial sums in 16 bits lose too much: the first layer's weight gradient has 3.2 million terms
-     * at batch 256. Hopper's own engine for that layer does this, forward as well. */
+    /* Partial sums in 16 bits lose too much: the first layer's weight gradient has 3.2 million
+     * terms at batch 256. Hopper's own engine for that layer does this, forward as well. */
     unsigned refused = NOTE(REDUCED_PRECISION_REDUCTION);
     if (rules->deterministic)
         refused |= NOTE(NONDETERMINISTIC);
@@ -64,11 +67,8 @@ dt_status dt_conv_try(struct dt_dnn_plan *plan, const struct dt_dnn_target *targ
 
 /* --- Timing --- */
 
-enum { N_ROUNDS = 3, MAX_RUNS = 10, MIN_TIMED = 4 };
-/* A round lasts about round_s; a candidate slower than the best by the factor `hopeless` is
- * dropped; a task gets budget_s, or more until MIN_TIMED candidates are timed. */
-static const double round_s = 0.001, hopeless = 2, budget_s = 1;
-static const double save_every_s = 5;
+static const double total_s = 120; /* the most time for all tasks */
+static const double save_every_s = 5, tell_every_s = 20;
 
 /* Memory and events for timing; created when first needed. */
 struct bench {
@@ -223,31 +223,6 @@ static dt_status time_runs(struct bench *b, const struct dt_dnn_plan *plan,
     return DT_OK;
 }
 
-/* `best` is the best time of the candidates so far. */
-static dt_status time_plan(struct bench *b, const struct dt_conv_task *task,
-                           const struct dt_dnn_plan *plan, double best, double *seconds)
-{
-    cudnnBackendDescriptor_t pack = NULL;
-    dt_status status = DT_OK;
-    double once;
-    DT_TRY(grow_workspace(b, plan->workspace_bytes));
-    const struct dt_dnn_memory memory = memory_of(b, task);
-    DT_TRY_OUT(dt_dnn_pack_create(&pack, &memory));
-    DT_TRY_OUT(time_runs(b, plan, pack, 1, &once));
-    *seconds = once;
-    if (once > hopeless * best)
-        goto out;
-    int n = once * MAX_RUNS > round_s ? (int)(round_s / once) : MAX_RUNS;
-    n = n < 1 ? 1 : n;
-    for (int i = 0; i < N_ROUNDS; i++) {
-        DT_TRY_OUT(time_runs(b, plan, pack, n, &once));
-        *seconds = once < *seconds ? once : *seconds;
-    }
-out:
-    dt_dnn_pack_destroy(pack);
-    return status;
-}
-
 /* --- The choice for one problem --- */
 
 struct chooser {
@@ -256,6 +231,8 @@ struct chooser {
     struct dt_conv_rules rules;
     struct dt_plan_cache *cache;
     struct bench bench;
+    double end_s;    /* of all timing */
+    bool told_stale; /* has warned of choices that no longer fit */
 };
 
 /* Applies a choice made elsewhere or earlier; DT_ERR_DEVICE if it does not fit. */
@@ -271,83 +248,127 @@ static dt_status take_choice(struct chooser *c, struct dt_conv_problem *problem,
                             offer->n_candidates, (long long)choice->candidate));
     DT_TRY_OUT(dt_conv_try(&plan, &c->target, offer, &c->rules, problem->task.type,
                            (int)choice->candidate));
-    if (plan.engine != choice->engine) {
-        long long engine = plan.engine;
-        dt_dnn_plan_destroy(&plan);
-        DT_TRY_OUT(DT_ERROR(DT_ERR_DEVICE, "algorithm %lld is engine %lld, not %lld",
-                            (long long)choice->candidate, engine, (long long)choice->engine));
-    }
+    if (strcmp(plan.tag, choice->tag) != 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DEVICE, "algorithm %lld is %s, not %s",
+                            (long long)choice->candidate, plan.tag, choice->tag));
     problem->plan = plan;
+    problem->choice = *choice;
+    plan = (struct dt_dnn_plan){0};
 out:
+    dt_dnn_plan_destroy(&plan);
     dt_dnn_offer_destroy(offer);
     return status;
 }
 
-/* Times the candidates in their order; the first of equals wins. The loop ends with DT_OK and the
- * result in *best: candidate -1 if none was found. */
-static dt_status find_fastest(struct chooser *c, struct dt_dnn_offer *offer,
-                              struct dt_conv_problem *problem, struct dt_conv_choice *best)
+/* The candidates for one task, as ways to do it. */
+struct trial {
+    struct chooser *chooser;
+    const struct dt_conv_task *task;
+    struct dt_dnn_offer *offer;
+    struct dt_dnn_plan *plan; /* per candidate, made when it is first timed */
+};
+
+static dt_status time_candidate(void *context, int i, int n, double *seconds)
 {
-    const double start = dt_clock_s();
-    double best_s = 1e30;
-    int n_timed = 0;
-    for (int i = 0; i < offer->n_candidates && n_timed < DT_CONV_MAX_TIMED; i++) {
-        struct dt_dnn_plan plan;
-        double seconds = 0;
-        if (n_timed >= MIN_TIMED && dt_clock_s() - start > budget_s)
-            break;
-        if (dt_conv_try(&plan, &c->target, offer, &c->rules, problem->task.type, i) != DT_OK)
-            continue;
-        dt_status status = time_plan(&c->bench, &problem->task, &plan, best_s, &seconds);
-        n_timed += status == DT_OK;
-        if (status == DT_OK && seconds < best_s) {
-            best_s = seconds;
-            *best = (struct dt_conv_choice){.candidate = i, .engine = plan.engine};
-            dt_dnn_plan_destroy(&problem->plan);
-            problem->plan = plan;
-            continue;
-        }
-        if (!c->dev->hung) /* otherwise its code may still be running */
-            dt_dnn_plan_destroy(&plan);
-        /* A candidate may fail when it runs; a hanging device or an ending job is not the
-         * candidate's fault. */
-        if (status != DT_OK && status != DT_ERR_DEVICE && status != DT_ERR_MEMORY)
-            DT_TRY(status);
-    }
-    return DT_OK;
+    const struct trial *t = context;
+    struct chooser *c = t->chooser;
+    cudnnBackendDescriptor_t pack = NULL;
+    dt_status status = DT_OK;
+    if (!t->plan[i].plan)
+        DT_TRY(dt_conv_try(&t->plan[i], &c->target, t->offer, &c->rules, t->task->type, i));
+    DT_TRY(grow_workspace(&c->bench, t->plan[i].workspace_bytes));
+    const struct dt_dnn_memory memory = memory_of(&c->bench, t->task);
+    DT_TRY_OUT(dt_dnn_pack_create(&pack, &memory));
+    DT_TRY_OUT(time_runs(&c->bench, &t->plan[i], pack, n, seconds));
+out:
+    dt_dnn_pack_destroy(pack);
+    return status;
 }
 
-/* Timings differ from run to run. If runs must be reproducible, the first usable candidate is
- * taken, which cuDNN's heuristics consider the fastest. */
+static double host_clock(void *context)
+{
+    (void)context;
+    return dt_clock_s();
+}
+
+static void take_fastest(struct trial *t, const struct dt_tune_rank *places,
+                         struct dt_conv_problem *problem)
+{
+    struct dt_conv_choice *choice = &problem->choice;
+    struct dt_dnn_plan *best = &t->plan[places[0].way];
+    choice->candidate = places[0].way;
+    choice->seconds = places[0].seconds;
+    snprintf(choice->tag, sizeof choice->tag, "%s", best->tag);
+    if (places[1].way >= 0) {
+        choice->runner_up_s = places[1].seconds;
+        snprintf(choice->runner_up, sizeof choice->runner_up, "%s", t->plan[places[1].way].tag);
+    }
+    problem->plan = *best;
+    *best = (struct dt_dnn_plan){0};
+}
+
+/* `n_left` problems, this one included, share the time that is left. */
+static dt_status find_fastest(struct chooser *c, struct dt_dnn_offer *offer,
+                              struct dt_conv_problem *problem, int n_left)
+{
+    struct trial t = {.chooser = c, .task = &problem->task, .offer = offer};
+    struct dt_tune_rank places[DT_TUNE_PLACES];
+    dt_status status = DT_OK;
+    DT_TRY(DT_NEW(t.plan, (size_t)offer->n_candidates + 1));
+    const struct dt_tune_work work = {.n_ways = offer->n_candidates,
+                                      .time = time_candidate,
+                                      .clock_s = host_clock,
+                                      .context = &t,
+                                      .budget_s = dt_tune_budget(c->end_s - dt_clock_s(), n_left)};
+    DT_TRY_OUT(dt_tune(places, &work));
+    if (places[0].way >= 0)
+        take_fastest(&t, places, problem);
+out:
+    for (int i = 0; i < offer->n_candidates && !c->dev->hung; i++) /* else they may still run */
+        dt_dnn_plan_destroy(&t.plan[i]);
+    free(t.plan);
+    return status;
+}
+
+/* Takes the first usable candidate from number `first` on, without timing. */
 static void find_first(struct chooser *c, struct dt_dnn_offer *offer,
-                       struct dt_conv_problem *problem, struct dt_conv_choice *best)
+                       struct dt_conv_problem *problem, int first)
 {
     for (int i = 0; i < offer->n_candidates; i++) {
-        if (dt_conv_try(&problem->plan, &c->target, offer, &c->rules, problem->task.type, i) !=
-            DT_OK)
+        int candidate = (first + i) % offer->n_candidates;
+        if (dt_conv_try(&problem->plan, &c->target, offer, &c->rules, problem->task.type,
+                        candidate) != DT_OK)
             continue;
-        *best = (struct dt_conv_choice){.candidate = i, .engine = problem->plan.engine};
+        problem->choice.candidate = candidate;
+        snprintf(problem->choice.tag, sizeof problem->choice.tag, "%s", problem->plan.tag);
         return;
     }
 }
 
-static dt_status find_choice(struct chooser *c, struct dt_conv_problem *problem,
-                             struct dt_conv_choice *choice)
+/* Timings differ from run to run. If runs must be reproducible, or the options name a candidate,
+ * nothing is timed; the first is the one that cuDNN's heuristics consider the fastest. */
+static bool is_timed(const struct chooser *c)
+{
+    return !c->rules.deterministic && c->dev->options.conv_candidate == 0;
+}
+
+static dt_status find_choice(struct chooser *c, struct dt_conv_problem *problem, int n_left)
 {
     struct dt_dnn_offer *offer = NULL;
     char text[DT_CONV_TEXT_MAX], why[512];
     dt_status status = DT_OK;
-    choice->candidate = -1;
+    const int first = c->dev->options.conv_candidate;
+    problem->choice = (struct dt_conv_choice){.seconds = NAN, .runner_up_s = NAN};
     dt_error_clear();
     status = dt_dnn_offer_create(&offer, &c->target, &problem->task);
-    if (status == DT_OK && c->rules.deterministic)
-        find_first(c, offer, problem, choice);
+    if (status == DT_OK && is_timed(c))
+        status = find_fastest(c, offer, problem, n_left);
     else if (status == DT_OK)
-        status = find_fastest(c, offer, problem, choice);
+        find_first(c, offer, problem, first > 0 ? first - 1 : 0);
     dt_dnn_offer_destroy(offer);
     if (status != DT_OK && status != DT_ERR_DEVICE)
         DT_TRY(status);
-    if (choice->candidate < 0) {
+    if (!problem->plan.plan) {
         snprintf(why, sizeof(why), "%s", dt_error_text());
         DT_FAIL(DT_ERR_DEVICE, "cuDNN %zu has no algorithm on %s for %s%s; the last try: %s",
                 cudnnGetVersion(), c->dev->name, dt_conv_text(text, &problem->task),
@@ -366,20 +387,30 @@ static void make_key(char *out, size_t bytes, const struct chooser *c,
              c->rules.winograd ? " winograd" : "");
 }
 
-static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem,
-                            struct dt_conv_choice *choice)
+/* A choice in the file that is another plan now; e.g. the file was edited. */
+static void tell_stale(struct chooser *c, const char *key)
+{
+    if (!c->told_stale)
+        dt_log(DT_LOG_WARNING, "the algorithm kept for %s does not fit: %s; it is chosen anew", key,
+               dt_error_text());
+    c->told_stale = true;
+    dt_error_clear();
+}
+
+static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem, int n_left)
 {
     char key[DT_CONV_TEXT_MAX + 32];
+    struct dt_conv_choice kept;
     make_key(key, sizeof(key), c, problem);
-    if (dt_plan_cache_get(c->cache, key, choice)) {
-        if (take_choice(c, problem, choice) == DT_OK)
+    if (dt_plan_cache_get(c->cache, key, &kept)) {
+        if (take_choice(c, problem, &kept) == DT_OK)
             return DT_OK;
-        dt_error_clear(); /* e.g. the file is older than the driver: choose again */
+        tell_stale(c, key);
     }
-    if (!c->bench.data && !c->rules.deterministic)
+    if (!c->bench.data && is_timed(c))
         DT_TRY(bench_open(&c->bench, c->dev->problems));
-    DT_TRY(find_choice(c, problem, choice));
-    return dt_plan_cache_put(c->cache, key, choice);
+    DT_TRY(find_choice(c, problem, n_left));
+    return dt_plan_cache_put(c->cache, key, &problem->choice);
 }
 
 /* --- The choices for all ranks --- */
@@ -391,36 +422,53 @@ struct table {
     struct dt_conv_choice choice[];
 };
 
-static void progress(const struct dt_device *dev, int done, int total)
+/* On the console and, if it takes long, in the log. */
+struct progress {
+    int done, total;
+    double start_s, told_s;
+};
+
+static void show_progress(const struct dt_device *dev, struct progress *p)
 {
+    char left[32];
+    const double now_s = dt_clock_s();
     if (dev->options.progress)
-        dev->options.progress(dev->options.context, "choosing convolution algorithms", done, total);
+        dev->options.progress(dev->options.context, "choosing convolution algorithms", p->done,
+                              p->total);
+    if (now_s - p->told_s < tell_every_s || p->done == 0)
+        return;
+    p->told_s = now_s;
+    dt_log(
+        DT_LOG_INFO, "choosing convolution algorithms: %d of %d, about %s left", p->done, p->total,
+        dt_clock_format(left, sizeof left, (now_s - p->start_s) * (p->total - p->done) / p->done));
 }
 
 static dt_status choose_all(struct chooser *c, struct table *table, int n)
 {
     struct dt_device *dev = c->dev;
     char scope[128];
-    int i = 0;
     dt_status status = DT_OK;
     double saved_s = dt_clock_s();
+    struct progress shown = {.total = n, .start_s = saved_s, .told_s = saved_s};
+    c->end_s = saved_s + total_s;
     snprintf(table->gpu, sizeof(table->gpu), "%s", dev->name);
     table->cudnn = (int64_t)cudnnGetVersion();
     snprintf(scope, sizeof(scope), "%s, cuDNN %lld", dev->name, (long long)table->cudnn);
-    /* Choices made by timing are not reproducible, so a deterministic run does not use the file. */
-    DT_TRY(dt_plan_cache_open(&c->cache, c->rules.deterministic ? "" : dev->cache_dir, scope));
+    /* Choices made by timing are not what other runs want, nor the other way round. */
+    DT_TRY(dt_plan_cache_open(&c->cache, is_timed(c) ? dev->cache_dir : "", scope));
     for (struct dt_conv_problem *p = dev->problems; p; p = p->next) {
         if (p->plan.plan)
             continue;
-        progress(dev, i, n);
-        DT_TRY_OUT(choose_one(c, p, &table->choice[i++]));
+        show_progress(dev, &shown);
+        DT_TRY_OUT(choose_one(c, p, n - shown.done));
+        table->choice[shown.done++] = p->choice;
         /* The first start takes long: saving often leaves less to do after an interrupted one. */
         if (dt_clock_s() - saved_s > save_every_s) {
             dt_plan_cache_save(c->cache);
             saved_s = dt_clock_s();
         }
     }
-    progress(dev, n, n);
+    show_progress(dev, &shown);
 out:
     dt_plan_cache_save(c->cache); /* also after a failure, to keep what was timed */
     dt_plan_cache_close(c->cache);
@@ -474,6 +522,15 @@ dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared)
     if (status != DT_OK)
         return dt_error_pass(status, __func__, __FILE__, __LINE__);
     return DT_OK;
+}
+
+bool dt_cuda_chosen(const struct dt_exec *exec, struct dt_choice *out)
+{
+    if (!exec->problem)
+        return false;
+    const struct dt_conv_choice *choice = &exec->problem->choice;
+    *out = (struct dt_choice){choice->tag, choice->runner_up, choice->seconds, choice->runner_up_s};
+    return true;
 }
 
 void dt_cuda_problems_destroy(struct dt_device *dev)

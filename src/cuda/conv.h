@@ -5,17 +5,26 @@
 #include "cuda/dnn_graph.h"
 #include "dtrain/backend.h"
 
+/* The chosen candidate: its index in the offer, the tag of its plan as a check, and what was
+ * measured.
+ */
+struct dt_conv_choice {
+    int64_t candidate;
+    char tag[DT_DNN_TAG_MAX], runner_up[DT_DNN_TAG_MAX]; /* runner_up: "" = none */
+    double seconds, runner_up_s;                         /* of a run; NAN = not measured */
+};
+
 /* Nodes with equal tasks share a problem. It lives as long as the device, so a later plan of the
  * same network finds it already chosen. */
 struct dt_conv_problem {
     struct dt_conv_problem *next;
     struct dt_conv_task task;
     struct dt_dnn_plan plan; /* empty before choose */
+    struct dt_conv_choice choice;
 };
 
 /* --- Candidates (choose.c) --- */
 
-enum { DT_CONV_MAX_TIMED = 16 };
 #define DT_CONV_MAX_WORKSPACE ((size_t)1 << 30)
 
 /* Which candidates the options of a run allow. */
@@ -30,11 +39,6 @@ bool dt_conv_allows(const struct dt_conv_rules *rules, enum dt_dtype type, unsig
 dt_status dt_conv_try(struct dt_dnn_plan *plan, const struct dt_dnn_target *target,
                       struct dt_dnn_offer *offer, const struct dt_conv_rules *rules,
                       enum dt_dtype type, int candidate);
-
-/* The chosen candidate: its index in the offer, and its engine as a check. */
-struct dt_conv_choice {
-    int64_t candidate, engine;
-};
 
 /* --- Choices of earlier runs (plan_cache.c): a JSON file that jobs may share. --- */
 

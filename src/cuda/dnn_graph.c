@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "cuda/internal.h"
 
 typedef cudnnBackendDescriptor_t descriptor;
@@ -343,6 +344,44 @@ out:
 
 /* --- Plans --- */
 
+enum { MAX_KNOBS = 24 };
+
+static dt_status add_knob(struct dt_text *tag, descriptor knob)
+{
+    cudnnBackendKnobType_t type = CUDNN_KNOB_TYPE_COUNTS;
+    int64_t n, value = 0;
+    DT_TRY(DT_CUDNN("asking for the type of a knob",
+                    cudnnBackendGetAttribute(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
+                                             CUDNN_TYPE_KNOB_TYPE, 1, &n, &type)));
+    DT_TRY(DT_CUDNN("asking for the value of a knob",
+                    cudnnBackendGetAttribute(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE,
+                                             CUDNN_TYPE_INT64, 1, &n, &value)));
+    if (!dt_text_add_whole(tag, "_k%d=%lld", (int)type, (long long)value))
+        DT_FAIL(DT_ERR_DEVICE, "the description of an algorithm is too long");
+    return DT_OK;
+}
+
+static dt_status make_tag(char out[DT_DNN_TAG_MAX], int64_t engine, descriptor config)
+{
+    struct dt_text tag = dt_text_in(out, DT_DNN_TAG_MAX);
+    descriptor knobs[MAX_KNOBS] = {NULL};
+    int64_t n = 0;
+    dt_status status = DT_OK;
+    dt_text_add(&tag, "eng%lld", (long long)engine);
+    for (int i = 0; i < MAX_KNOBS; i++)
+        DT_TRY_OUT(create_descriptor(&knobs[i], CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR));
+    DT_TRY_OUT(
+        DT_CUDNN("asking for the knobs of an algorithm",
+                 cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                          CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_KNOBS, &n, knobs)));
+    for (int64_t i = 0; i < n && i < MAX_KNOBS; i++)
+        DT_TRY_OUT(add_knob(&tag, knobs[i]));
+out:
+    for (int i = 0; i < MAX_KNOBS; i++)
+        destroy(&knobs[i]);
+    return status;
+}
+
 dt_status dt_dnn_plan_create(struct dt_dnn_plan *plan, const struct dt_dnn_target *target,
                              struct dt_dnn_offer *offer, int candidate)
 {
@@ -351,9 +390,9 @@ dt_status dt_dnn_plan_create(struct dt_dnn_plan *plan, const struct dt_dnn_targe
     dt_status status = DT_OK;
     *plan = (struct dt_dnn_plan){0};
     DT_TRY_OUT(dt_dnn_engine(&engine, offer, candidate));
-    plan->engine = engine.index;
     plan->config = offer->candidate[candidate];
     offer->candidate[candidate] = NULL;
+    DT_TRY_OUT(make_tag(plan->tag, engine.index, plan->config));
     const struct attribute attributes[] = {
         {CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &plan->config},
         target->handle ? (struct attribute){CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,

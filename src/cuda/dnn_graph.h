@@ -65,9 +65,12 @@ struct dt_dnn_engine {
 };
 dt_status dt_dnn_engine(struct dt_dnn_engine *out, const struct dt_dnn_offer *offer, int candidate);
 
+enum { DT_DNN_TAG_MAX = 128 };
 struct dt_dnn_plan {
     cudnnBackendDescriptor_t plan, config; /* NULL: none */
-    int64_t engine;
+    /* Engine and knobs as cuDNN's own tools write them, "eng47_k2=2_k14=0". With the task, the GPU
+     * and the version of cuDNN they make the plan what it is. */
+    char tag[DT_DNN_TAG_MAX];
     size_t workspace_bytes;
 };
 /* Makes a plan from a candidate, which is removed from the offer; DT_ERR_DEVICE if cuDNN cannot. */

@@ -226,6 +226,7 @@ bool dt_cuda_read_sensors(struct dt_device *dev, struct dt_sensors *out);
 
 /* choose.c */
 dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared);
+bool dt_cuda_chosen(const struct dt_exec *exec, struct dt_choice *out);
 void dt_cuda_problems_destroy(struct dt_device *dev);
 
 #endif

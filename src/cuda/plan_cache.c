@@ -1,6 +1,7 @@
 /* The choices of earlier runs in <folder>/cudnn-plans.json:
  *
- *   {"version": 1, "plans": {"<GPU, cuDNN: task, rules>": {"candidate": 3, "engine": 45}, ...}}
+ *   {"version": 2, "plans": {"<GPU, cuDNN: task, rules>": {"candidate": 3, "plan": "eng45_k2=1",
+ *      "us": 81.3, "runner_up": "eng47", "runner_up_us": 83.0}, ...}}
  *
  * The file is replaced as a whole by renaming a temporary file with a unique name, so that jobs
  * which write at the same time never mix; one of two such jobs may lose its additions and choose
@@ -15,7 +16,8 @@
 #include "base/mem.h"
 #include "cuda/conv.h"
 
-enum { VERSION = 1, KEY_MAX = 512 };
+/* A new version for new rules of choosing, or if tasks are put to cuDNN in another way. */
+enum { VERSION = 2, KEY_MAX = 512 };
 
 /* A file beyond these limits counts as damaged and is started anew. */
 static const struct dt_json_limits limits = {.bytes = 2 << 20, .n_values = 30000};
@@ -71,13 +73,24 @@ static void full_key(char out[KEY_MAX], const struct dt_plan_cache *cache, const
 
 /* --- Reading --- */
 
+/* The text of a member, "" if there is none; false if it is not a text of a tag's length. */
+static bool read_tag(char out[DT_DNN_TAG_MAX], const struct dt_json *member)
+{
+    bool fits =
+        !member || (member->type == DT_JSON_STRING && strlen(member->string) < DT_DNN_TAG_MAX);
+    snprintf(out, DT_DNN_TAG_MAX, "%s", member && fits ? member->string : "");
+    return fits;
+}
+
 static dt_status read_entry(struct dt_plan_cache *cache, const struct dt_json *value)
 {
-    struct dt_conv_choice choice;
+    struct dt_conv_choice choice = {.seconds = 1e-6 * dt_json_number(value, "us"),
+                                    .runner_up_s = 1e-6 * dt_json_number(value, "runner_up_us")};
     if (!dt_json_integer(dt_json_get(value, "candidate"), 0, DT_DNN_MAX_CANDIDATES - 1,
                          &choice.candidate) ||
-        !dt_json_integer(dt_json_get(value, "engine"), 0, INT32_MAX, &choice.engine))
-        DT_FAIL(DT_ERR_DATA, "%s:%d:%d: a choice needs the numbers 'candidate' and 'engine'",
+        !read_tag(choice.tag, dt_json_get(value, "plan")) || !choice.tag[0] ||
+        !read_tag(choice.runner_up, dt_json_get(value, "runner_up")))
+        DT_FAIL(DT_ERR_DATA, "%s:%d:%d: a choice needs the number 'candidate' and the text 'plan'",
                 cache->path, value->line, value->column);
     /* Entries put by this process are newer. */
     return find_entry(cache, value->key) ? DT_OK : add_entry(cache, value->key, &choice);
@@ -159,9 +172,15 @@ static dt_status print_entries(struct dt_jsonw *w, const struct dt_plan_cache *c
     dt_jsonw_integer(w, "version", VERSION);
     dt_jsonw_begin(w, "plans", '{');
     for (size_t i = 0; i < cache->n_entries; i++) {
+        const struct dt_conv_choice *choice = &cache->entries[i].choice;
         dt_jsonw_begin(w, cache->entries[i].key, '{');
-        dt_jsonw_integer(w, "candidate", cache->entries[i].choice.candidate);
-        dt_jsonw_integer(w, "engine", cache->entries[i].choice.engine);
+        dt_jsonw_integer(w, "candidate", choice->candidate);
+        dt_jsonw_string(w, "plan", choice->tag);
+        dt_jsonw_number(w, "us", 1e6 * choice->seconds);
+        if (choice->runner_up[0]) {
+            dt_jsonw_string(w, "runner_up", choice->runner_up);
+            dt_jsonw_number(w, "runner_up_us", 1e6 * choice->runner_up_s);
+        }
         dt_jsonw_close(w, '}');
     }
     dt_jsonw_close(w, '}');

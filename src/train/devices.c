@@ -225,6 +225,7 @@ struct dt_device_options dt_devices_options(const struct dt_config *config, int 
         .precision = config->train.precision,
         .loss_scale = config->train.loss_scale,
         .timeout_s = config->device.timeout_s,
+        .conv_candidate = config->device.conv_candidate,
     };
 }
 

@@ -57,6 +57,7 @@ static const char *const inexact_keys[] = {
     "device.kind",
     "device.threads",
     "device.winograd",
+    "device.conv_candidate",
 };
 
 static bool is_among(const char *path, const char *const *list, size_t n)

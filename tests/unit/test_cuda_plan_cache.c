@@ -1,4 +1,5 @@
 /* The file of chosen algorithms: kept, shared between jobs, damaged, out of reach. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,19 +58,36 @@ static struct dt_plan_cache *open_cache(const char *where, const char *scope_tex
     return cache;
 }
 
-static void put(struct dt_plan_cache *cache, const char *key, int64_t candidate, int64_t engine)
+/* Only even engines have a runner-up. */
+static struct dt_conv_choice make_choice(int64_t candidate, int engine)
 {
-    const struct dt_conv_choice choice = {candidate, engine};
+    struct dt_conv_choice choice = {
+        .candidate = candidate, .seconds = 1e-6 * engine, .runner_up_s = NAN};
+    snprintf(choice.tag, sizeof choice.tag, "eng%d_k2=1", engine);
+    if (engine % 2 == 0) {
+        snprintf(choice.runner_up, sizeof choice.runner_up, "eng%d", engine + 1);
+        choice.runner_up_s = 1.5e-6 * engine;
+    }
+    return choice;
+}
+
+static void put(struct dt_plan_cache *cache, const char *key, int64_t candidate, int engine)
+{
+    const struct dt_conv_choice choice = make_choice(candidate, engine);
     OK(dt_plan_cache_put(cache, key, &choice));
 }
 
-static void check(const struct dt_plan_cache *cache, const char *key, int64_t candidate,
-                  int64_t engine)
+static void check(const struct dt_plan_cache *cache, const char *key, int64_t candidate, int engine)
 {
-    struct dt_conv_choice choice = {-1, -1};
+    const struct dt_conv_choice expected = make_choice(candidate, engine);
+    struct dt_conv_choice choice = {.candidate = -1};
     assert_true(dt_plan_cache_get(cache, key, &choice));
     assert_int_equal(choice.candidate, candidate);
-    assert_int_equal(choice.engine, engine);
+    assert_string_equal(choice.tag, expected.tag);
+    assert_string_equal(choice.runner_up, expected.runner_up);
+    assert_true(fabs(choice.seconds - expected.seconds) < 1e-12);
+    assert_int_equal(isnan(choice.runner_up_s), isnan(expected.runner_up_s));
+    assert_false(fabs(choice.runner_up_s - expected.runner_up_s) > 1e-12);
 }
 
 static void check_absent(const struct dt_plan_cache *cache, const char *key)
@@ -164,16 +182,21 @@ static void test_damaged(void **state)
 {
     static const char *const texts[] = {
         "",
-        "{\"version\": 1, \"plans\": {\"x\": {\"candidate\": 1, \"eng",
+        "{\"version\": 2, \"plans\": {\"x\": {\"candidate\": 1, \"pl",
         "[]",
         "{\"plans\": {}}",
-        "{\"version\": 2, \"plans\": {}}",
-        "{\"version\": 1, \"plans\": 3}",
-        "{\"version\": 1, \"plans\": {\"x\": 3}}",
-        "{\"version\": 1, \"plans\": {\"x\": {\"candidate\": -1, \"engine\": 2}}}",
-        "{\"version\": 1, \"plans\": {\"x\": {\"candidate\": 1000, \"engine\": 2}}}",
-        "{\"version\": 1, \"plans\": {\"x\": {\"candidate\": 1.5, \"engine\": 2}}}",
-        "{\"version\": 1, \"plans\": {\"x\": {\"candidate\": 1}}}",
+        "{\"version\": 1, \"plans\": {\"x\": {\"candidate\": 1, \"engine\": 2}}}", /* older */
+        "{\"version\": 3, \"plans\": {}}",
+        "{\"version\": 2, \"plans\": 3}",
+        "{\"version\": 2, \"plans\": {\"x\": 3}}",
+        "{\"version\": 2, \"plans\": {\"x\": {\"candidate\": -1, \"plan\": \"eng2\"}}}",
+        "{\"version\": 2, \"plans\": {\"x\": {\"candidate\": 1000, \"plan\": \"eng2\"}}}",
+        "{\"version\": 2, \"plans\": {\"x\": {\"candidate\": 1.5, \"plan\": \"eng2\"}}}",
+        "{\"version\": 2, \"plans\": {\"x\": {\"candidate\": 1, \"engine\": 2}}}",
+        "{\"version\": 2, \"plans\": {\"x\": {\"candidate\": 1, \"plan\": 2}}}",
+        "{\"version\": 2, \"plans\": {\"x\": {\"candidate\": 1, \"plan\": \"\"}}}",
+        "{\"version\": 2, \"plans\": {\"x\": {\"candidate\": 1, \"plan\": \"eng2\", "
+        "\"runner_up\": 7}}}",
     };
     (void)state;
     OK(dt_file_make_folder(folder));
@@ -215,7 +238,7 @@ static int job(int number)
         if (dt_plan_cache_open(&cache, folder, scope) != DT_OK)
             return 1;
         for (int k = 0; k < 40; k++) {
-            const struct dt_conv_choice choice = {number, i};
+            const struct dt_conv_choice choice = make_choice(number, i);
             snprintf(key, sizeof(key), "conv of job %d, number %d", number, k);
             if (dt_plan_cache_put(cache, key, &choice) != DT_OK)
                 return 1;

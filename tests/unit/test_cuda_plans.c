@@ -69,11 +69,9 @@ static void check_plan(const struct dt_conv_task *task, enum dt_precision precis
     if (i == n)
         fail_msg("%s%s: none of %d candidates can be planned; the last one: %s", text,
                  rules.tf32 ? " tf32" : "", n, dt_error_text());
-    printf("%s%s: %d candidates, number %d is engine %lld with %.1f MiB of workspace\n", text,
-           rules.tf32 ? " tf32" : "", n, i, (long long)plan.engine,
-           (double)plan.workspace_bytes / (1 << 20));
+    printf("%s%s: %d candidates, number %d is %s with %.1f MiB of workspace\n", text,
+           rules.tf32 ? " tf32" : "", n, i, plan.tag, (double)plan.workspace_bytes / (1 << 20));
     assert_non_null(plan.plan);
-    assert_true(plan.engine >= 0);
     assert_true(plan.workspace_bytes <= DT_CONV_MAX_WORKSPACE);
     dt_dnn_plan_destroy(&plan);
     dt_dnn_offer_destroy(offer);
@@ -269,6 +267,56 @@ static void test_sums(void **state)
     }
 }
 
+/* What cuDNN's own description of a plan says about engine and knobs. */
+static char *describe_engine(const struct dt_dnn_plan *plan)
+{
+    enum { MOST = 1 << 16 };
+    char *json = NULL;
+    int64_t n = 0;
+    OK(DT_NEW(json, MOST));
+    assert_int_equal(cudnnBackendGetAttribute(plan->plan,
+                                              CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                              CUDNN_TYPE_CHAR, MOST - 1, &n, json),
+                     CUDNN_STATUS_SUCCESS);
+    const char *engine = strstr(json, "\"engine\":{\"engineId\":");
+    assert_non_null(engine);
+    memmove(json, engine, strlen(engine) + 1);
+    return json;
+}
+
+/* Two plans have the same tag if and only if cuDNN describes them in the same way, so a tag in the
+ * file of choices stands for one plan. */
+static void test_tags(void **state)
+{
+    const struct dt_conv_task *const tasks[] = {&stem, &square};
+    (void)state;
+    for (size_t k = 0; k < 2 * DT_COUNT(tasks); k++) {
+        struct dt_conv_task task = *tasks[k / 2];
+        struct dt_dnn_offer *offer = NULL;
+        struct dt_dnn_plan plan[DT_DNN_MAX_CANDIDATES];
+        char *json[DT_DNN_MAX_CANDIDATES];
+        int n = 0;
+        task.kind = k % 2 ? DT_CONV_BWD_WEIGHTS : DT_CONV_FORWARD;
+        task.type = DT_F16;
+        OK(dt_dnn_offer_create(&offer, &target, &task));
+        for (int i = 0; i < offer->n_candidates; i++)
+            if (dt_dnn_plan_create(&plan[n], &target, offer, i) == DT_OK)
+                json[n] = describe_engine(&plan[n]), n++;
+        assert_true(n > 16);
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < i; j++)
+                assert_int_equal(strcmp(plan[i].tag, plan[j].tag) == 0,
+                                 strcmp(json[i], json[j]) == 0);
+        for (int i = 0; i < n; i++) {
+            long long engine = strtoll(strchr(json[i], 'I') + strlen("Id\":"), NULL, 10);
+            assert_int_equal(engine, strtoll(plan[i].tag + strlen("eng"), NULL, 10));
+            dt_dnn_plan_destroy(&plan[i]);
+            free(json[i]);
+        }
+        dt_dnn_offer_destroy(offer);
+    }
+}
+
 /* --- What surrounds the plans --- */
 
 /* Nothing offered, or a descriptor that cuDNN refuses; in either case a text and no leak. */
@@ -358,8 +406,8 @@ int main(void)
         cmocka_unit_test(test_resnet50_fp16), cmocka_unit_test(test_resnet50_bf16),
         cmocka_unit_test(test_resnet50_fp32), cmocka_unit_test(test_resnet50_tf32),
         cmocka_unit_test(test_odd_shapes),    cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_impossible),    cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_distinct),
+        cmocka_unit_test(test_tags),          cmocka_unit_test(test_impossible),
+        cmocka_unit_test(test_rules),         cmocka_unit_test(test_distinct),
     };
     return cmocka_run_group_tests(tests, describe, forget);
 }
