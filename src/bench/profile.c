@@ -181,6 +181,7 @@ dt_status dt_bench_print_profile(const struct dt_bench *b)
     print_rest(b, ops_s);
     print_head("layer", "op");
     print_rows(b, layers, n_layers);
+    dt_bench_print_choices(b);
     printf("\n");
     say_op(b, ops, n_ops);
     say_comm(b);
@@ -217,5 +218,7 @@ static dt_status write_rows(const struct dt_bench *b, bool by_layer, struct dt_j
 dt_status dt_bench_write_profile(const struct dt_bench *b, struct dt_jsonw *w)
 {
     DT_TRY(write_rows(b, false, w));
-    return write_rows(b, true, w);
+    DT_TRY(write_rows(b, true, w));
+    dt_bench_write_choices(b, w);
+    return DT_OK;
 }

@@ -74,7 +74,9 @@ ops, nodes = ({key: sum(row[key] for row in result[name]) for key in ("ms", "mb"
 assert all(math.isclose(ops[key], nodes[key]) for key in ops), (ops, nodes)
 assert math.isclose(ops["gflop"] * 1e9, result["flops_per_step"], rel_tol=1e-3)
 assert ops["ms"] <= 1e3 * result["compute_s"]
+assert result["choices"] == [] # a CPU does not choose by time
 PY
+! grep -q "algorithm, next best" "$work/out" || fail "a table of choices: $(cat "$work/out")"
 bench 2 --profile
 says "^Ranks:  *2 on 1 host" "^Exposed communication takes"
 check 2 32 train synthetic
