@@ -70,6 +70,16 @@ losses fp16 cpu 0.01
 losses bf16 cpu 0.03
 for precision in fp32 tf32 bf16 fp16; do losses $precision; done
 
+# The same with algorithms that are measured, on two ranks by rank 0 for both, and with each of
+# cuDNN's list.
+run 2 measured --set device.allow_shared_gpu=true --set train.deterministic=false
+losses measured cpu 1e-3
+grep -q '"plan": "eng' "$work/cache/cudnn-plans.json" || fail "the choices are not kept"
+for candidate in 1 2 3 4 5; do
+    run 1 forced-$candidate --set device.conv_candidate=$candidate --set train.deterministic=false
+    losses forced-$candidate cpu 1e-3
+done
+
 # Freezing: after two epochs a new plan and, after the warm-up, a new recording.
 freeze=(--set 'optim.freeze=["conv2"]' --set optim.unfreeze_epoch=2 --set train.max_steps=12)
 run 1 cpu-frozen --set device.kind=cpu "${freeze[@]}"
