@@ -65,172 +65,17 @@ dt_status dt_conv_try(struct dt_dnn_plan *plan, const struct dt_dnn_target *targ
     return DT_OK;
 }
 
-/* --- Timing --- */
+/* --- The choice for one problem --- */
 
 static const double total_s = 120; /* the most time for all tasks */
 static const double save_every_s = 5, tell_every_s = 20;
-
-/* Memory and events for timing; created when first needed. */
-struct bench {
-    struct dt_device *dev;
-    char *data, *workspace;
-    size_t input_bytes, output_bytes, workspace_bytes;
-    cudaEvent_t begin, end;
-};
-
-struct sizes {
-    size_t x, w, y, inputs, output; /* bytes */
-};
-
-static struct sizes sizes_of(const struct dt_conv_task *t)
-{
-    size_t element = dt_dtype_bytes(t->type);
-    size_t in_pixels = (size_t)t->n * (size_t)t->h * (size_t)t->w;
-    size_t out_pixels = (size_t)t->n * (size_t)dt_conv_out_h(t) * (size_t)dt_conv_out_w(t);
-    struct sizes s = {
-        .x = dt_cuda_align(in_pixels * (size_t)t->c * element),
-        .w = dt_cuda_align((size_t)t->k * (size_t)t->r * (size_t)t->s * (size_t)t->c * element),
-        .y = dt_cuda_align(out_pixels * (size_t)t->k * element),
-    };
-    s.output = t->kind == DT_CONV_FORWARD ? s.y : t->kind == DT_CONV_BWD_DATA ? s.x : s.w;
-    s.inputs = s.x + s.w + s.y - s.output;
-    return s;
-}
-
-/* Placement of a task's tensors: results never overwrite inputs of others, so values stay small. */
-static struct dt_dnn_memory memory_of(const struct bench *b, const struct dt_conv_task *t)
-{
-    const struct sizes s = sizes_of(t);
-    char *input = b->data, *output = b->data + b->input_bytes;
-    struct dt_dnn_memory m = {.workspace = b->workspace};
-    switch (t->kind) {
-    case DT_CONV_FORWARD:
-        m.x = input;
-        m.w = input + s.x;
-        m.y = output;
-        break;
-    case DT_CONV_BWD_DATA:
-        m.y = input;
-        m.w = input + s.y;
-        m.x = output;
-        break;
-    case DT_CONV_BWD_WEIGHTS:
-        m.x = input;
-        m.y = input + s.x;
-        m.w = output;
-        break;
-    }
-    return m;
-}
-
-/* Fills memory with random numbers of magnitude 2^-7 to 2^-3 and either sign: the numbers
- * multiplied determine a GPU's power and thus its clock. A piece is made on the host and doubled
- * repeatedly on the device. */
-static dt_status fill_tensor(struct bench *b, enum dt_dtype type, size_t bytes)
-{
-    enum { PIECE = 1 << 20 };
-    /* Sign, the two low bits of the exponent and the mantissa are random, in one number or two. */
-    const uint32_t mask = type == DT_F32 ? 0x81FFFFFF : type == DT_F16 ? 0x8FFF8FFF : 0x81FF81FF;
-    const uint32_t base = type == DT_F32 ? 0x3C000000 : type == DT_F16 ? 0x20002000 : 0x3C003C00;
-    cudaStream_t stream = b->dev->compute;
-    uint32_t *piece = NULL, random = 1;
-    dt_status status = DT_OK;
-    DT_TRY(DT_NEW(piece, PIECE / sizeof *piece));
-    for (size_t i = 0; i < PIECE / sizeof *piece; i++) {
-        random ^= random << 13, random ^= random >> 17, random ^= random << 5;
-        piece[i] = (random & mask) | base;
-    }
-    size_t filled = bytes < PIECE ? bytes : PIECE;
-    DT_TRY_OUT(DT_CUDA("filling memory for the timing of convolutions",
-                       cudaMemcpyAsync(b->data, piece, filled, cudaMemcpyHostToDevice, stream)));
-    for (size_t n; filled < bytes; filled += n) {
-        n = filled < bytes - filled ? filled : bytes - filled;
-        DT_TRY_OUT(DT_CUDA(
-            "filling memory for the timing of convolutions",
-            cudaMemcpyAsync(b->data + filled, b->data, n, cudaMemcpyDeviceToDevice, stream)));
-    }
-    DT_TRY_OUT(dt_cuda_wait_stream(b->dev, stream, "filling memory"));
-out:
-    free(piece);
-    return status;
-}
-
-/* Memory for the largest of the problems that still need a plan. */
-static dt_status bench_open(struct bench *b, const struct dt_conv_problem *problems)
-{
-    for (const struct dt_conv_problem *p = problems; p; p = p->next) {
-        if (p->plan.plan)
-            continue;
-        const struct sizes s = sizes_of(&p->task);
-        b->input_bytes = s.inputs > b->input_bytes ? s.inputs : b->input_bytes;
-        b->output_bytes = s.output > b->output_bytes ? s.output : b->output_bytes;
-    }
-    DT_TRY(DT_CUDA("creating an event", cudaEventCreate(&b->begin)));
-    DT_TRY(DT_CUDA("creating an event", cudaEventCreate(&b->end)));
-    void *data = NULL;
-    size_t bytes = b->input_bytes + b->output_bytes;
-    char what[96];
-    snprintf(what, sizeof(what), "allocating %zu MB of device memory to time convolutions",
-             bytes / 1000000);
-    DT_TRY(DT_CUDA(what, cudaMalloc(&data, bytes)));
-    b->data = data;
-    return fill_tensor(b, problems->task.type, bytes);
-}
-
-/* If the device hangs, each of these calls would wait for it. */
-static void bench_close(struct bench *b)
-{
-    if (b->dev->hung)
-        return;
-    if (b->begin)
-        (void)cudaEventDestroy(b->begin);
-    if (b->end)
-        (void)cudaEventDestroy(b->end);
-    (void)cudaFree(b->workspace);
-    (void)cudaFree(b->data);
-}
-
-static dt_status grow_workspace(struct bench *b, size_t bytes)
-{
-    void *workspace = NULL;
-    if (bytes <= b->workspace_bytes)
-        return DT_OK;
-    (void)cudaFree(b->workspace);
-    b->workspace = NULL;
-    b->workspace_bytes = 0;
-    DT_TRY(DT_CUDA("allocating a workspace", cudaMalloc(&workspace, bytes)));
-    b->workspace = workspace;
-    b->workspace_bytes = bytes;
-    return DT_OK;
-}
-
-/* Seconds per run over n runs, excluding the host's launch time: an extra run comes first, and
- * while the device is busy with it the others are queued. It also loads the kernels of a new plan.
- */
-static dt_status time_runs(struct bench *b, const struct dt_dnn_plan *plan,
-                           cudnnBackendDescriptor_t pack, int n, double *seconds)
-{
-    struct dt_device *dev = b->dev;
-    float ms = 0;
-    DT_TRY(dt_dnn_run(dev->dnn, plan, pack));
-    DT_TRY(DT_CUDA("recording an event", cudaEventRecord(b->begin, dev->compute)));
-    for (int i = 0; i < n; i++)
-        DT_TRY(dt_dnn_run(dev->dnn, plan, pack));
-    DT_TRY(DT_CUDA("recording an event", cudaEventRecord(b->end, dev->compute)));
-    DT_TRY(dt_cuda_wait(dev, b->end, "a convolution algorithm under test"));
-    DT_TRY(DT_CUDA("reading a time", cudaEventElapsedTime(&ms, b->begin, b->end)));
-    *seconds = (double)ms * 1e-3 / n;
-    return DT_OK;
-}
-
-/* --- The choice for one problem --- */
 
 struct chooser {
     struct dt_device *dev;
     struct dt_dnn_target target;
     struct dt_conv_rules rules;
     struct dt_plan_cache *cache;
-    struct bench bench;
+    struct dt_conv_timer timer;
     double end_s;    /* of all timing */
     bool told_stale; /* has warned of choices that no longer fit */
 };
@@ -272,17 +117,9 @@ static dt_status time_candidate(void *context, int i, int n, double *seconds)
 {
     const struct trial *t = context;
     struct chooser *c = t->chooser;
-    cudnnBackendDescriptor_t pack = NULL;
-    dt_status status = DT_OK;
     if (!t->plan[i].plan)
         DT_TRY(dt_conv_try(&t->plan[i], &c->target, t->offer, &c->rules, t->task->type, i));
-    DT_TRY(grow_workspace(&c->bench, t->plan[i].workspace_bytes));
-    const struct dt_dnn_memory memory = memory_of(&c->bench, t->task);
-    DT_TRY_OUT(dt_dnn_pack_create(&pack, &memory));
-    DT_TRY_OUT(time_runs(&c->bench, &t->plan[i], pack, n, seconds));
-out:
-    dt_dnn_pack_destroy(pack);
-    return status;
+    return dt_conv_timer_run(&c->timer, t->task, &t->plan[i], n, seconds);
 }
 
 static double host_clock(void *context)
@@ -407,8 +244,8 @@ static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem, 
             return DT_OK;
         tell_stale(c, key);
     }
-    if (!c->bench.data && is_timed(c))
-        DT_TRY(bench_open(&c->bench, c->dev->problems));
+    if (!c->timer.data && is_timed(c))
+        DT_TRY(dt_conv_timer_open(&c->timer, c->dev->problems));
     DT_TRY(find_choice(c, problem, n_left));
     return dt_plan_cache_put(c->cache, key, &problem->choice);
 }
@@ -472,7 +309,7 @@ static dt_status choose_all(struct chooser *c, struct table *table, int n)
 out:
     dt_plan_cache_save(c->cache); /* also after a failure, to keep what was timed */
     dt_plan_cache_close(c->cache);
-    bench_close(&c->bench);
+    dt_conv_timer_close(&c->timer);
     return status;
 }
 
@@ -499,7 +336,7 @@ dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared)
 {
     const struct dt_device_options *options = &dev->options;
     struct chooser c = {
-        .dev = dev, .target.handle = dev->dnn, .rules = dt_conv_rules(options), .bench.dev = dev};
+        .dev = dev, .target.handle = dev->dnn, .rules = dt_conv_rules(options), .timer.dev = dev};
     struct table *table = NULL;
     dt_status status = prepared;
     int n = 0;

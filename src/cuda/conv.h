@@ -2,6 +2,8 @@
 #ifndef DTRAIN_CUDA_CONV_H
 #define DTRAIN_CUDA_CONV_H
 
+#include <cuda_runtime_api.h>
+
 #include "cuda/dnn_graph.h"
 #include "dtrain/backend.h"
 
@@ -39,6 +41,24 @@ bool dt_conv_allows(const struct dt_conv_rules *rules, enum dt_dtype type, unsig
 dt_status dt_conv_try(struct dt_dnn_plan *plan, const struct dt_dnn_target *target,
                       struct dt_dnn_offer *offer, const struct dt_conv_rules *rules,
                       enum dt_dtype type, int candidate);
+
+/* --- The time that plans take (conv_timer.c) --- */
+
+struct dt_conv_timer {
+    struct dt_device *dev; /* set by the caller */
+    char *data, *workspace;
+    size_t input_bytes, output_bytes, workspace_bytes;
+    cudaEvent_t begin, end;
+};
+/* Allocates memory for the largest of the problems that still need a plan, and fills it. */
+dt_status dt_conv_timer_open(struct dt_conv_timer *timer, const struct dt_conv_problem *problems);
+/* Seconds per run over n runs, excluding the host's launch time: an extra run comes first, and
+ * while the device is busy with it the others are queued. It also loads the kernels of a new plan.
+ */
+dt_status dt_conv_timer_run(struct dt_conv_timer *timer, const struct dt_conv_task *task,
+                            const struct dt_dnn_plan *plan, int n, double *seconds);
+/* Also if it was never opened, or failed to. */
+void dt_conv_timer_close(struct dt_conv_timer *timer);
 
 /* --- Choices of earlier runs (plan_cache.c): a JSON file that jobs may share. --- */
 

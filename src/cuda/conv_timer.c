@@ -1,0 +1,164 @@
+/* Runs plans of convolutions on made-up tensors and reads their time from the device. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "cuda/conv.h"
+#include "cuda/internal.h"
+
+struct sizes {
+    size_t x, w, y, inputs, output; /* bytes */
+};
+
+static struct sizes sizes_of(const struct dt_conv_task *t)
+{
+    size_t element = dt_dtype_bytes(t->type);
+    size_t in_pixels = (size_t)t->n * (size_t)t->h * (size_t)t->w;
+    size_t out_pixels = (size_t)t->n * (size_t)dt_conv_out_h(t) * (size_t)dt_conv_out_w(t);
+    struct sizes s = {
+        .x = dt_cuda_align(in_pixels * (size_t)t->c * element),
+        .w = dt_cuda_align((size_t)t->k * (size_t)t->r * (size_t)t->s * (size_t)t->c * element),
+        .y = dt_cuda_align(out_pixels * (size_t)t->k * element),
+    };
+    s.output = t->kind == DT_CONV_FORWARD ? s.y : t->kind == DT_CONV_BWD_DATA ? s.x : s.w;
+    s.inputs = s.x + s.w + s.y - s.output;
+    return s;
+}
+
+/* Placement of a task's tensors: results never overwrite inputs of others, so values stay small. */
+static struct dt_dnn_memory memory_of(const struct dt_conv_timer *timer,
+                                      const struct dt_conv_task *t)
+{
+    const struct sizes s = sizes_of(t);
+    char *input = timer->data, *output = timer->data + timer->input_bytes;
+    struct dt_dnn_memory m = {.workspace = timer->workspace};
+    switch (t->kind) {
+    case DT_CONV_FORWARD:
+        m.x = input;
+        m.w = input + s.x;
+        m.y = output;
+        break;
+    case DT_CONV_BWD_DATA:
+        m.y = input;
+        m.w = input + s.y;
+        m.x = output;
+        break;
+    case DT_CONV_BWD_WEIGHTS:
+        m.x = input;
+        m.y = input + s.x;
+        m.w = output;
+        break;
+    }
+    return m;
+}
+
+/* Fills memory with random numbers of magnitude 2^-7 to 2^-3 and either sign: the numbers
+ * multiplied determine a GPU's power and thus its clock. A piece is made on the host and doubled
+ * repeatedly on the device. */
+static dt_status fill_tensor(struct dt_conv_timer *timer, enum dt_dtype type, size_t bytes)
+{
+    enum { PIECE = 1 << 20 };
+    /* Sign, the two low bits of the exponent and the mantissa are random, in one number or two. */
+    const uint32_t mask = type == DT_F32 ? 0x81FFFFFF : type == DT_F16 ? 0x8FFF8FFF : 0x81FF81FF;
+    const uint32_t base = type == DT_F32 ? 0x3C000000 : type == DT_F16 ? 0x20002000 : 0x3C003C00;
+    cudaStream_t stream = timer->dev->compute;
+    uint32_t *piece = NULL, random = 1;
+    dt_status status = DT_OK;
+    DT_TRY(DT_NEW(piece, PIECE / sizeof *piece));
+    for (size_t i = 0; i < PIECE / sizeof *piece; i++) {
+        random ^= random << 13, random ^= random >> 17, random ^= random << 5;
+        piece[i] = (random & mask) | base;
+    }
+    size_t filled = bytes < PIECE ? bytes : PIECE;
+    DT_TRY_OUT(
+        DT_CUDA("filling memory for the timing of convolutions",
+                cudaMemcpyAsync(timer->data, piece, filled, cudaMemcpyHostToDevice, stream)));
+    for (size_t n; filled < bytes; filled += n) {
+        n = filled < bytes - filled ? filled : bytes - filled;
+        DT_TRY_OUT(DT_CUDA("filling memory for the timing of convolutions",
+                           cudaMemcpyAsync(timer->data + filled, timer->data, n,
+                                           cudaMemcpyDeviceToDevice, stream)));
+    }
+    DT_TRY_OUT(dt_cuda_wait_stream(timer->dev, stream, "filling memory"));
+out:
+    free(piece);
+    return status;
+}
+
+dt_status dt_conv_timer_open(struct dt_conv_timer *timer, const struct dt_conv_problem *problems)
+{
+    for (const struct dt_conv_problem *p = problems; p; p = p->next) {
+        if (p->plan.plan)
+            continue;
+        const struct sizes s = sizes_of(&p->task);
+        timer->input_bytes = s.inputs > timer->input_bytes ? s.inputs : timer->input_bytes;
+        timer->output_bytes = s.output > timer->output_bytes ? s.output : timer->output_bytes;
+    }
+    DT_TRY(DT_CUDA("creating an event", cudaEventCreate(&timer->begin)));
+    DT_TRY(DT_CUDA("creating an event", cudaEventCreate(&timer->end)));
+    void *data = NULL;
+    size_t bytes = timer->input_bytes + timer->output_bytes;
+    char what[96];
+    snprintf(what, sizeof(what), "allocating %zu MB of device memory to time convolutions",
+             bytes / 1000000);
+    DT_TRY(DT_CUDA(what, cudaMalloc(&data, bytes)));
+    timer->data = data;
+    return fill_tensor(timer, problems->task.type, bytes);
+}
+
+/* If the device hangs, each of these calls would wait for it. */
+void dt_conv_timer_close(struct dt_conv_timer *timer)
+{
+    if (timer->dev->hung)
+        return;
+    if (timer->begin)
+        (void)cudaEventDestroy(timer->begin);
+    if (timer->end)
+        (void)cudaEventDestroy(timer->end);
+    (void)cudaFree(timer->workspace);
+    (void)cudaFree(timer->data);
+}
+
+static dt_status grow_workspace(struct dt_conv_timer *timer, size_t bytes)
+{
+    void *workspace = NULL;
+    if (bytes <= timer->workspace_bytes)
+        return DT_OK;
+    (void)cudaFree(timer->workspace);
+    timer->workspace = NULL;
+    timer->workspace_bytes = 0;
+    DT_TRY(DT_CUDA("allocating a workspace", cudaMalloc(&workspace, bytes)));
+    timer->workspace = workspace;
+    timer->workspace_bytes = bytes;
+    return DT_OK;
+}
+
+static dt_status time_runs(struct dt_conv_timer *timer, const struct dt_dnn_plan *plan,
+                           cudnnBackendDescriptor_t pack, int n, double *seconds)
+{
+    struct dt_device *dev = timer->dev;
+    float ms = 0;
+    DT_TRY(dt_dnn_run(dev->dnn, plan, pack));
+    DT_TRY(DT_CUDA("recording an event", cudaEventRecord(timer->begin, dev->compute)));
+    for (int i = 0; i < n; i++)
+        DT_TRY(dt_dnn_run(dev->dnn, plan, pack));
+    DT_TRY(DT_CUDA("recording an event", cudaEventRecord(timer->end, dev->compute)));
+    DT_TRY(dt_cuda_wait(dev, timer->end, "a convolution algorithm under test"));
+    DT_TRY(DT_CUDA("reading a time", cudaEventElapsedTime(&ms, timer->begin, timer->end)));
+    *seconds = (double)ms * 1e-3 / n;
+    return DT_OK;
+}
+
+dt_status dt_conv_timer_run(struct dt_conv_timer *timer, const struct dt_conv_task *task,
+                            const struct dt_dnn_plan *plan, int n, double *seconds)
+{
+    cudnnBackendDescriptor_t pack = NULL;
+    dt_status status = DT_OK;
+    DT_TRY(grow_workspace(timer, plan->workspace_bytes));
+    const struct dt_dnn_memory memory = memory_of(timer, task);
+    DT_TRY_OUT(dt_dnn_pack_create(&pack, &memory));
+    DT_TRY_OUT(time_runs(timer, plan, pack, n, seconds));
+out:
+    dt_dnn_pack_destroy(pack);
+    return status;
+}
