@@ -147,7 +147,7 @@ static dt_status add_row(struct table *table, const struct text *text, const cha
 
 static dt_status read_rows(struct table *table, struct text *text)
 {
-    int path, label;
+    int path = 0, label = 0; /* gcc 14 does not see that they are found */
 
     DT_TRY(read_row(text));
     DT_TRY(find_column(&path, text, "path"));
