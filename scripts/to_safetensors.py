@@ -50,8 +50,10 @@ def is_archive(path):
 
 
 def refuse(path, reason):
-    reason = reason.rsplit("WeightsUnpickler error: ", 1)[-1]
-    if "Unsupported class" in reason:
+    # Newer versions add advice, such as to trust the file, in the same line and in others.
+    reason = reason.rsplit("WeightsUnpickler error: ", 1)[-1].strip().partition("\n")[0]
+    reason = reason.partition(" Please use ")[0].rstrip(".")
+    if "Unsupported class" in reason or "Unsupported global" in reason:
         fail(
             f"{path} holds Python objects, such as a whole module, not only tensors ({reason}): "
             "where it was made, save model.state_dict()"
