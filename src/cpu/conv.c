@@ -1,16 +1,25 @@
 /* Convolution and its two gradients by oneDNN, or by our own Winograd (winograd.c).
  *
- * Every format is left to oneDNN ("any"), which picks blocked ones; only images (a few channels)
- * are used as stored, because blocking would pad 3 channels to 16. The first forward convolution
- * fixes the format of the weights, which gradient and momentum share; the backward passes copy
- * through scratch if they want another one.
+ * Formats that are not chosen yet are left to oneDNN ("any"), which picks blocked ones; images (a
+ * few channels) are used as stored, because blocking would pad 3 channels to 16. Other activations
+ * are used as stored if oneDNN generates code for that. Left to choose, oneDNN 3.x takes nhwc for
+ * the gradients of the data with stride 2, and copying from and to that costs more than it gains.
+ * The first forward convolution fixes the format of the weights, which gradient and momentum share;
+ * the backward passes copy through scratch if they want another one.
  *
  * oneDNN's ReLU after a convolution turns NaN into 0; the backend's own does not. */
 #include "cpu/internal.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 
 enum { MAX_IMAGE_CHANNELS = 4 };
+
+/* Ids of the tensors in these roles of the forward pass, values or gradients; bias may be -1. */
+struct roles {
+    int src, weights, bias, dst;
+};
 
 /* The formats that oneDNN may choose, and the window. Unused md stay NULL. */
 struct shapes {
@@ -35,25 +44,30 @@ static dt_status make_any(dt_md *md, const struct dt_tensor *t)
     return DT_OK;
 }
 
-/* src, weights, dst: ids of the tensors in these roles of the forward pass, values or gradients;
- * bias may be -1. */
-static dt_status shapes_init(struct shapes *s, const struct dt_exec *exec, int src, int weights,
-                             int bias, int dst)
+static dt_status make_activation(dt_md *md, const struct dt_exec *exec, int id, bool as_stored)
+{
+    const struct dt_tensor *t = &exec->graph->tensor[id];
+    const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, id);
+    if (stored->md && as_stored)
+        DT_TRY(DT_DNNL(t->name, dt_md_clone(md, stored->md)));
+    else
+        DT_TRY(make_any(md, t));
+    return DT_OK;
+}
+
+static dt_status shapes_init(struct shapes *s, const struct dt_exec *exec, const struct roles *id,
+                             bool as_stored)
 {
     const struct dt_tensor *tensor = exec->graph->tensor;
-    const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, src);
-
+    bool is_image = tensor[id->src].dim[1] <= MAX_IMAGE_CHANNELS;
     int stride = exec->node->attr.conv.stride, pad = exec->node->attr.conv.pad;
 
     *s = (struct shapes){.window = {.stride = {stride, stride}, .pad = {pad, pad}}};
-    if (stored->md && tensor[src].dim[1] <= MAX_IMAGE_CHANNELS)
-        DT_TRY(DT_DNNL(tensor[src].name, dt_md_clone(&s->src, stored->md)));
-    else
-        DT_TRY(make_any(&s->src, &tensor[src]));
-    DT_TRY(make_any(&s->weights, &tensor[weights]));
-    if (bias >= 0)
-        DT_TRY(make_any(&s->bias, &tensor[bias]));
-    DT_TRY(make_any(&s->dst, &tensor[dst]));
+    DT_TRY(make_activation(&s->src, exec, id->src, as_stored || is_image));
+    DT_TRY(make_any(&s->weights, &tensor[id->weights]));
+    if (id->bias >= 0)
+        DT_TRY(make_any(&s->bias, &tensor[id->bias]));
+    DT_TRY(make_activation(&s->dst, exec, id->dst, as_stored));
     return DT_OK;
 }
 
@@ -93,16 +107,39 @@ static dnnl_status_t make_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t e
     return status;
 }
 
-/* The caller destroys *pd. */
-static dt_status make_conv_pd(dnnl_primitive_desc_t *pd, struct dt_device *dev,
-                              const struct dt_node *node, const struct shapes *s, make_fn *make_pd)
+/* oneDNN's other code for convolutions, plain loops and im2col, is several times slower. */
+static bool is_generated(const_dnnl_primitive_desc_t pd)
 {
+    const char *name;
+    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
+           (!strncmp(name, "jit", 3) || !strncmp(name, "brg", 3));
+}
+
+/* *pd remains NULL if the activations are wanted as stored, and oneDNN generates no code for that.
+ * The caller destroys it. */
+static dt_status make_conv_pd(dnnl_primitive_desc_t *pd, struct dt_device *dev,
+                              const struct dt_exec *exec, const struct roles *id, bool as_stored,
+                              make_fn *make_pd)
+{
+    const char *name = exec->node->name;
+    dt_status status = DT_OK;
     dnnl_primitive_attr_t attr = NULL;
-    DT_TRY(DT_DNNL(node->name, dt_attr_create(&attr, node->relu)));
-    dnnl_status_t created = make_pd(pd, dev->engine, s, attr);
-    dnnl_primitive_attr_destroy(attr);
-    DT_TRY(dt_dnnl_check(created, "creating a convolution", node->name));
-    return DT_OK;
+    struct shapes s = {0};
+
+    DT_TRY_OUT(shapes_init(&s, exec, id, as_stored));
+    DT_TRY_OUT(DT_DNNL(name, dt_attr_create(&attr, exec->node->relu)));
+    dnnl_status_t created = make_pd(pd, dev->engine, &s, attr);
+    if (as_stored && created == dnnl_success && !is_generated(*pd)) {
+        dnnl_primitive_desc_destroy(*pd);
+        *pd = NULL;
+    }
+    if (!as_stored || created != dnnl_unimplemented)
+        DT_TRY_OUT(dt_dnnl_check(created, "creating a convolution", name));
+out:
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    shapes_reset(&s);
+    return status;
 }
 
 /* --- Nodes --- */
@@ -115,23 +152,22 @@ struct port {
     int arg;
 };
 
-/* src, weights, bias, dst as in shapes_init. */
-static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, int src, int weights,
-                                 int bias, int dst, make_fn *make_pd, const struct port *ports,
-                                 size_t n_ports)
+static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, struct roles id,
+                                 make_fn *make_pd, const struct port *ports, size_t n_ports)
 {
     dt_status status = DT_OK;
-    struct shapes s = {0};
     dnnl_primitive_desc_t pd = NULL;
 
     const struct dt_tensor *tensor = exec->graph->tensor;
-    if (dev->options.winograd && dt_cpu_winograd_pays(exec->node, &tensor[src], &tensor[weights]))
+    if (dev->options.winograd &&
+        dt_cpu_winograd_pays(exec->node, &tensor[id.src], &tensor[id.weights]))
         return dt_cpu_winograd_prepare(dev, exec);
-    DT_TRY_OUT(shapes_init(&s, exec, src, weights, bias, dst));
-    DT_TRY_OUT(make_conv_pd(&pd, dev, exec->node, &s, make_pd));
+    DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, true, make_pd));
+    if (!pd)
+        DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, false, make_pd));
     for (size_t i = 0; i < n_ports; i++) {
         const struct port *port = &ports[i];
-        if (port->index == 1 && bias < 0)
+        if (port->index == 1 && id.bias < 0)
             continue;
         dt_md_ref md = dnnl_primitive_desc_query_md(pd, port->query, port->index);
         DT_TRY_OUT(dt_cpu_port_add(dev, exec, md));
@@ -141,7 +177,6 @@ static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, in
 out:
     if (pd)
         dnnl_primitive_desc_destroy(pd);
-    shapes_reset(&s);
     return status;
 }
 
@@ -153,8 +188,9 @@ static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
                                         {dnnl_query_dst_md, 0, DNNL_ARG_DST}};
     const struct dt_node *node = exec->node;
     int bias = node->n_src > 2 ? node->src[2] : -1;
-    return prepare_conv_op(dev, exec, node->src[0], node->src[1], bias, node->dst[0], make_forward,
-                           ports, DT_COUNT(ports));
+    return prepare_conv_op(dev, exec,
+                           (struct roles){node->src[0], node->src[1], bias, node->dst[0]},
+                           make_forward, ports, DT_COUNT(ports));
 }
 
 static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *exec)
@@ -163,8 +199,8 @@ static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *ex
                                         {dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS},
                                         {dnnl_query_diff_src_md, 0, DNNL_ARG_DIFF_SRC}};
     const struct dt_node *node = exec->node;
-    return prepare_conv_op(dev, exec, node->dst[0], node->src[1], -1, node->src[0], make_bwd_data,
-                           ports, DT_COUNT(ports));
+    return prepare_conv_op(dev, exec, (struct roles){node->dst[0], node->src[1], -1, node->src[0]},
+                           make_bwd_data, ports, DT_COUNT(ports));
 }
 
 static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
@@ -175,7 +211,8 @@ static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec 
                                         {dnnl_query_diff_weights_md, 1, DNNL_ARG_DIFF_BIAS}};
     const struct dt_node *node = exec->node;
     int bias = node->n_dst > 1 ? node->dst[1] : -1;
-    return prepare_conv_op(dev, exec, node->src[0], node->dst[0], bias, node->src[1],
+    return prepare_conv_op(dev, exec,
+                           (struct roles){node->src[0], node->dst[0], bias, node->src[1]},
                            make_bwd_weights, ports, DT_COUNT(ports));
 }
 
