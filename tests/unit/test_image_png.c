@@ -87,7 +87,8 @@ static void test_damage(void **state)
         assert_int_equal(decode(out, small, n, 0, 0, WIDTH, HEIGHT), DT_ERR_DATA);
         assert_non_null(strstr(dt_error_text(), "damaged PNG file: "));
     }
-    for (size_t i = 0; i < sizeof small; i++) {
+    /* libpng 1.6.48 only warns of a wrong checksum of the last chunk, which is empty. */
+    for (size_t i = 0; i < sizeof small - 4; i++) {
         memcpy(file, small, sizeof small);
         file[i] ^= 0x55;
         assert_int_equal(decode(out, file, sizeof small, 0, 0, WIDTH, HEIGHT), DT_ERR_DATA);
