@@ -1,40 +1,60 @@
 #!/usr/bin/env bash
-# All checks that need a GPU: builds, runs the tests labelled gpu, PyTorch parity and the memory
-# checker, measures dtrain and PyTorch alternately, and writes tables and gpu.json.
+# The checks that need a GPU, in three parts of at most 560 s each, for a machine that is lent for
+# minutes and has no packages (README.md in this folder):
 #
-#   scripts/gpu_check.sh [OUTDIR] [SECONDS] [options of tests/perf/gpu_check.py]
+#   scripts/gpu_check.sh pack [FOLDER]                    # here: packs what travels beside the source
+#   scripts/gpu_check.sh 1|2|3 [FOLDER [OUT [OPTIONS]]]   # there: one part
 #
-# OUTDIR (default: runs/gpu_check) receives gpu.json, report.txt and the logs. The script ends
-# within SECONDS (default 470); parts that do not fit are skipped and listed, and can be run later:
-#
-#   scripts/gpu_check.sh runs/gpu_check2 400 --parts build,memcheck,sweep
-#
-# Expected seconds on one H200 with 16 CPU cores, most important parts first: build 45 (meanwhile
-# PyTorch starts, compiles and tries its algorithms: 45 more), ceilings 3, comparison with PyTorch
-# 50, profile 8; in parallel, 75 in total: tests 40, training curves 25, recorded against walked
-# steps 10, PyTorch parity 60, memory checker 75; two NCCL ranks 15; the table of all precisions and
-# batch sizes 160.
-#
-# Uses the PyTorch of $PYTHON (default python3, at least 3.11); without PyTorch, its columns are
-# omitted. Needs no network. If packages cannot be installed, unpack those listed in
-# scripts/packages.sh into a folder P, with Random123's headers in P/usr/include, and export
-# (Debian's layout):
-#
-#   export CMAKE_PREFIX_PATH=P/usr PKG_CONFIG_PATH=P/usr/lib/x86_64-linux-gnu/pkgconfig
-#   export C_INCLUDE_PATH=P/usr/include LIBRARY_PATH=P/usr/lib/x86_64-linux-gnu
-#   export LD_LIBRARY_PATH=P/usr/lib/x86_64-linux-gnu PATH=P/usr/bin:$PATH OPAL_PREFIX=P/usr
-#   export CUDNN_ROOT=... NCCL_ROOT=...   # folders with include/ and lib/, such as pip's
-#   DTRAIN_NO_INSTALL=1 scripts/gpu_check.sh
-#
-# If Random123's headers are elsewhere: export CMAKE_INCLUDE_PATH=FOLDER, which contains Random123/.
+# FOLDER (default runs/gpu) may contain:
+#   build.tar.xz    made by pack: the programs, for the case that they cannot be built there
+#   use-deps.sh     sourced with dtrain-deps.tar.xz and a folder to unpack it in as arguments, to make
+#                   CMake, gcc and mpirun find the libraries that are not installed there
+#   *.c             programs that ask cuDNN; built and run
+#   last/           OUT of the part before
+# OUT (default runs/gpu_check) gets gpu.json, reports, logs and the algorithms chosen. OPTIONS are
+# those of tests/perf/gpu_check.py. Uses the PyTorch of $PYTHON (default python3, at least 3.11).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# shellcheck source=scripts/mpi_env.sh
-. scripts/mpi_env.sh
-out=${1:-runs/gpu_check}
-seconds=${2:-470}
-shift $(($# < 2 ? $# : 2))
-mkdir -p "$out"
-export PYTHONUNBUFFERED=1
-"${PYTHON:-python3}" tests/perf/gpu_check.py build --out "$out" --seconds "$seconds" "$@" 2>&1 |
-    tee "$out/report.txt"
+part=$1 folder=${2:-runs/gpu} out=${3:-runs/gpu_check}
+shift $(($# < 3 ? $# : 3))
+python=${PYTHON:-python3}
+mkdir -p "$folder" "$out"
+
+if [ "$part" = pack ]; then
+    mapfile -t programs < <("$python" tests/perf/gpu_check.py programs)
+    DTRAIN_TARGETS="${programs[*]##*/}" scripts/setup.sh test release -DDTRAIN_CUDA=ON
+    tar -C build -cJf "$folder/build.tar.xz" "${programs[@]}"
+    du -h "$folder"/*
+    exit
+fi
+
+about_machine() {
+    nvidia-smi || echo "no nvidia-smi"
+    df -h /dev/shm
+    ip -brief address || echo "no ip"
+    uname -srm
+    nproc
+    free -g
+    for program in "$python" gcc cmake ninja nvcc mpirun; do
+        echo "$program: $("$program" --version 2>&1 | grep -m 1 -E '[0-9]\.[0-9]' || echo none)"
+    done
+}
+
+run_part() {
+    local cuda=${CUDA_HOME:-/usr/local/cuda}
+    export PATH=$PATH:$cuda/bin PYTHONUNBUFFERED=1 DTRAIN_NO_INSTALL=1
+    if [ -e "$folder/use-deps.sh" ]; then
+        # shellcheck source=/dev/null
+        . "$folder/use-deps.sh" "$folder/dtrain-deps.tar.xz" build-deps
+    fi
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$cuda/lib64
+    # shellcheck source=scripts/mpi_env.sh
+    . scripts/mpi_env.sh
+    about_machine || true # whatever is missing
+    if ! timeout 20 mpirun --oversubscribe -np 2 true; then
+        echo "mpirun: without other interfaces than lo"
+        export OMPI_MCA_oob_tcp_if_include=lo OMPI_MCA_btl=self,vader
+    fi
+    "$python" tests/perf/gpu_check.py "$part" "$folder" --out "$out" --seconds $((545 - SECONDS)) "$@"
+}
+run_part "$@" 2>&1 | tee -a "$out/report-$part.txt"

@@ -1,6 +1,6 @@
-"""tests/perf/gpu_check.py on the emulated GPU, with a tiny network and stand-ins for PyTorch, ctest,
-the memory checker and nvidia-smi: all parts run, a failing one does not stop the others, a part that
-does not fit is skipped, and a part that hangs is killed with all its children.
+"""tests/perf/gpu_check.py on the emulated GPU, with a tiny network and stand-ins for PyTorch, the
+build, most tests, the memory checker and nvidia-smi: all parts run, a failing check does not stop
+the others, one that hangs is killed with all its children and left out, and the next part goes on.
 
     python3 test_gpu_check.py BUILD/dtrain-emulated
 
@@ -8,6 +8,7 @@ Label: numeric."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,6 @@ SETTINGS = (
     "data.workers=1 data.augment=none train.global_batch_size=8 train.max_steps=4 device.threads=1 "
     "bench.warmup_steps=2 bench.steps_per_round=2 output.log_every=1 checkpoint.every_epochs=0"
 ).split()
-PARTS = "doctor ceilings compare profile tests curves recording parity memcheck ranks sweep".split()
 
 # A mode that fails, and noise on stdout.
 TORCH = """
@@ -33,15 +33,11 @@ for line in sys.stdin:
     if words[:1] == [os.environ.get("STUB_HANGS")]:
         time.sleep(1000)
     answer = {"copy": {"bytes_per_s": 1e9}, "matmul": {"flops_per_s": 1e10}}.get(what)
-    if what == "images" and words[0] == "compile":
+    if what == "images" and words[:2] == ["compile", "fp16"]:
         answer = {"error": "RuntimeError: out of memory"}
     print(json.dumps(answer or {"images_per_s": 100.0 + len(words[0])}), flush=True)
 """
 NVIDIA_SMI = "echo 'Stub GPU, 1.2.3, 100 MiB, 1980 MHz, 9.0'"
-CTEST = """
-for last in "$@"; do :; done
-echo '<testsuite tests="3" failures="0" skipped="1"/>' > "$last"
-"""
 SANITIZER = """
 for last in "$@"; do :; done
 case $last in *gpu_cuda_norm) echo "Invalid __global__ write"; exit 9 ;; esac
@@ -55,6 +51,7 @@ wait
 
 
 def write(path, text, mode=0o644):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as f:
         f.write(text)
     os.chmod(path, mode)
@@ -70,40 +67,49 @@ def is_alive(pid):
 
 class Rig:
     def __init__(self, program, folder):
-        self.program, self.folder = program, folder
-        self.bin = os.path.join(folder, "bin")
-        os.makedirs(self.bin)
+        self.folder = folder
+        names = subprocess.run([sys.executable, SCRIPT, "programs"], stdout=subprocess.PIPE, text=True)
+        self.programs = names.stdout.split()
+        for name in self.programs:
+            self.program(name, "exit 0")
+        os.remove(os.path.join(folder, "dtrain"))
+        os.symlink(program, os.path.join(folder, "dtrain"))
+        self.program("tests/emulator/gpu_cuda_pool", "echo 'skipped: a stand-in'; exit 77")
         write(os.path.join(folder, "torch.py"), "raise ImportError('a stand-in')\n")
         write(os.path.join(folder, "server.py"), TORCH)
-        self.stub("nvidia-smi", NVIDIA_SMI)
-        self.stub("ctest", CTEST)
-        self.stub("compute-sanitizer", SANITIZER)
+        self.program("bin/nvidia-smi", NVIDIA_SMI)
+        self.program("bin/compute-sanitizer", SANITIZER)
         self.env = dict(
             os.environ,
-            PATH=self.bin + ":" + os.environ["PATH"],
+            PATH=os.path.join(folder, "bin") + ":" + os.environ["PATH"],
             PYTHONPATH=folder,
             DTRAIN_EMULATED_GPUS="1",
             STUB_LOG=os.path.join(folder, "requests"),
         )
 
-    def stub(self, name, text):
-        write(os.path.join(self.bin, name), "#!/bin/bash\n" + text, 0o755)
+    def program(self, name, text):
+        write(os.path.join(self.folder, name), "#!/bin/bash\n" + text, 0o755)
 
-    def run(self, out, *options, program=None):
-        """Exit code, output, gpu.json, seconds."""
+    def run(self, part, out, *options):
+        """Exit code, output, gpu.json."""
         out = os.path.join(self.folder, out)
-        command = [sys.executable, SCRIPT, self.folder, "--out", out, "--batches", "8", "--measure", "0.2"]
-        command += ["--program", program or self.program]
+        command = [sys.executable, SCRIPT, str(part), self.folder, "--out", out, "--batch", "8"]
+        command += ["--programs", self.folder, "--measure", "0.2", "--build-seconds", "0"]
         command += ["--torch", os.path.join(self.folder, "server.py"), *options]
         for setting in SETTINGS:
             command += ["--set", setting]
-        begin = time.monotonic()
         ended = subprocess.run(
             command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        print(f"---- {' '.join(options)}: exit code {ended.returncode}\n{ended.stdout}", flush=True)
+        print(f"---- {part} {' '.join(options)}: exit code {ended.returncode}\n{ended.stdout}", flush=True)
         with open(os.path.join(out, "gpu.json"), encoding="utf-8") as f:
-            return ended.returncode, ended.stdout, json.load(f), time.monotonic() - begin
+            return ended.returncode, ended.stdout, json.load(f)
+
+
+def other_than_passed(data):
+    """Name and verdict of the checks that have not passed."""
+    verdicts = {name: check["verdict"] for name, check in data["checks"].items()}
+    return {name: verdict for name, verdict in verdicts.items() if verdict != "passed"}
 
 
 def check_compare(rig, data):
@@ -113,8 +119,8 @@ def check_compare(rig, data):
     assert abs(compare["ratio"] / (median / 105) - 1) < 1e-9, compare
     with open(rig.env["STUB_LOG"], encoding="utf-8") as f:
         requests = f.read().split("\n")
-    prepared = [f"images {mode} 8 0.1" for mode in ("eager", "graph", "compile")]
-    turns = [f"images {mode} 8 0.2" for mode in ("eager", "graph", "compile")] * 3
+    prepared = [f"images {mode} fp16 8 0.1" for mode in ("eager", "graph", "compile")]
+    turns = [f"images {mode} fp16 8 0.2" for mode in ("eager", "graph")] * 3
     assert requests == prepared + ["copy", "matmul fp16", "matmul tf32"] + turns + [""], requests
 
 
@@ -123,42 +129,63 @@ def check_profile(data):
     floor_ms = sum(1e3 * max(n["mb"] * 1e6 / 1e9, n["gflop"] * 1e9 / 1e10) for n in nodes)
     assert abs(roofline["floor_ms"] / floor_ms - 1) < 1e-9, roofline
     assert abs(roofline["ratio"] - floor_ms / sum(n["ms"] for n in nodes)) < 1e-9, roofline
-    assert any(n["op"] == "conv" and n["of_product"] > 0 for n in nodes), nodes
 
 
-def everything(rig):
-    code, text, data, _ = rig.run("all", "--seconds", "500")
-    assert code == 1, code  # the memory checker found something
-    assert set(PARTS) <= set(data["seconds"]), data["seconds"]
-    assert data["machine"] == "Stub GPU, 1.2.3, 100 MiB, 1980 MHz", data["machine"]
+def part_1(rig):
+    code, text, data = rig.run(1, "out1")
+    assert code == 0, code
+    assert data["parts"][0]["machine"] == "Stub GPU, 1.2.3, 100 MiB, 1980 MHz", data["parts"]
     assert data["architecture"] == "90" and data["torch"] == {"torch": "0.0"}, data
     check_compare(rig, data)
     check_profile(data)
-    assert data["tests"] == {"total": 3, "failed": 0, "skipped": 1}, data["tests"]
-    assert 0 < data["curves"]["fp16"]["worst"] < 0.03, data["curves"]
-    assert data["recording"]["same"] and len(data["recording"]["true"]["losses"]) == 4
-    assert data["ranks"]["worst"] < 1e-3 and len(data["ranks"]["2"]["losses"]) == 4
-    assert len(data["sweep"]) == 8, data["sweep"]
-    for row in data["sweep"]:
-        assert row["result"]["recorded"] == row["record"], row
-        assert row["result"]["precision"] == row["precision"], row
-    assert [p.partition(":")[0] for p in data["problems"]] == ["memcheck"], data["problems"]
-    assert data["commands"]["memcheck-norm"]["exit_code"] == 9, data["commands"]
-    assert data["commands"]["memcheck-ops_tf32"]["ok"], "one failure stops the memory checker"
-    assert data["left_out"] == ["torch-parity, skipped: a stand-in"], data["left_out"]
-    for words in ("roofline of these ops", "Invalid __global__ write", "not recorded, images/s"):
-        assert words in text, words
+    assert other_than_passed(data) == {
+        "build": "left out",  # no time for it
+        "gpu_cuda_pool": "left out",
+        "PyTorch, compile fp16 8": "left out",
+        "probes": "left out",
+    }, data["checks"]
+    assert data["checks"]["gpu_cuda_pool"]["why"] == "skipped: a stand-in", data["checks"]
+    assert "recording" not in data["checks"] and "roofline of these ops" in text, data["checks"]
+
+
+def part_2(rig):
+    """Goes on where part 1 has stopped."""
+    shutil.copytree(os.path.join(rig.folder, "out1"), os.path.join(rig.folder, "last"))
+    rig.program("tests/emulator/gpu_cuda_pool", "exit 0")
+    code, text, data = rig.run(2, "out2")
+    assert code == 1, code  # the memory checker found something
+    assert other_than_passed(data) == {
+        "build": "left out",
+        "PyTorch, compile fp16 8": "left out",
+        "probes": "left out",
+        "parity": "left out",
+        "memcheck gpu_cuda_norm": "failed",
+    }, data["checks"]
+    assert data["checks"]["gpu_cuda_pool"]["verdict"] == "passed", data["checks"]
+    assert "==== doctor" not in text and "compare" not in text, "what is done is done again"
+    assert "Invalid __global__ write" in data["checks"]["memcheck gpu_cuda_norm"]["why"], data
+    assert data["recording"]["true"] == data["recording"]["false"], data["recording"]
+    assert len(data["ranks"]["2"]) == 4 and len(data["curves"]["fp16"]) == 4, data
+    assert os.path.exists(os.path.join(rig.folder, "out2", "cache", "cudnn-plans.json"))
+
+
+def part_3(rig):
+    code, _, data = rig.run(3, "out2")
+    assert code == 1, code  # of part 2
+    for precision, batch in (("fp16", 8), ("fp16", 12), ("fp16", 16), ("bf16", 8), ("tf32", 8)):
+        row = data[f"sweep {precision} {batch}"]
+        assert row["dtrain"]["recorded"] and row["dtrain"]["precision"] == precision, row
+        assert ("torch" in row) == (precision != "fp16"), row
+    assert data["sweep bf16 8"]["torch"]["images_per_s"] == 107, data
 
 
 def in_time(rig):
-    rig.stub("ctest", HANG)
-    parts = "ceilings,tests,curves,ranks,sweep"
-    code, text, data, seconds = rig.run("short", "--seconds", "24", "--parts", parts)
-    assert code == 1 and seconds < 40, (code, seconds)
-    assert any("ctest: ended after" in problem for problem in data["problems"]), data["problems"]
-    assert "worst" in data["curves"]["fp16"], "what hangs stops the others"
-    assert [text.partition(",")[0] for text in data["left_out"]] == ["ranks", "sweep"], data
-    assert "left out: ranks" in text, text
+    rig.program("tests/emulator/gpu_cuda_norm", HANG)
+    options = "--seconds", "312", "--checks", "gpu_cuda_norm"  # of which 300 are for other checks
+    code, _, data = rig.run(1, "short", *options)
+    assert code == 0, code
+    assert "not done after" in data["checks"]["gpu_cuda_norm"]["why"], data["checks"]
+    rig.program("tests/emulator/gpu_cuda_norm", "exit 0")
     with open(rig.env["STUB_LOG"] + ".pid", encoding="utf-8") as f:
         pid = int(f.read())
     for _ in range(100):
@@ -169,29 +196,30 @@ def in_time(rig):
 
 
 def torch_hangs(rig):
-    """A PyTorch mode that is not ready in time is skipped, and the others are measured."""
+    """A PyTorch mode that is not ready in time is left out, and the others are measured."""
     rig.env["STUB_HANGS"] = "compile"
-    code, _, data, _ = rig.run("hangs", "--seconds", "70", "--parts", "compare")
+    code, _, data = rig.run(1, "hangs", "--seconds", "90", "--checks", "compare")
     del rig.env["STUB_HANGS"]
-    assert code == 0 and data["left_out"] == ["PyTorch's compile: not ready in time"], data
-    assert [len(data["compare"]["torch"][m]) for m in ("eager", "graph", "compile")] == [3, 3, 0]
+    assert code == 0 and data["checks"]["PyTorch, compile fp16 8"]["verdict"] == "left out", data
+    assert [len(data["compare"]["torch"][m]) for m in ("eager", "graph")] == [3, 3], data
 
 
 def broken(rig):
-    """Every part fails and is reported; no GPU."""
-    parts = "doctor,compare,profile,curves,recording,ranks,sweep"
-    code, _, data, _ = rig.run("broken", "--parts", parts, program="/bin/false")
-    assert code == 1 and set(data["seconds"]) == set(parts.split(",")), data
-    assert len(data["compare"]["torch"]["eager"]) == 3, "PyTorch is measured all the same"
-    failed = {problem.partition(":")[0] for problem in data["problems"]}
-    assert failed == set(data["seconds"]), data["problems"]
-    rig.stub("nvidia-smi", "exit 9")
-    command = [sys.executable, SCRIPT, rig.folder, "--out", os.path.join(rig.folder, "none")]
-    ended = subprocess.run(command, env=rig.env, capture_output=True, text=True)
+    """Every check fails and is reported; no GPU."""
+    os.remove(os.path.join(rig.folder, "dtrain"))
+    os.symlink("/bin/false", os.path.join(rig.folder, "dtrain"))
+    shutil.rmtree(os.path.join(rig.folder, "last"))
+    code, _, data = rig.run(3, "broken")
+    assert code == 1, code
+    for name in ("doctor", "choose", "compare", "profile", "recording", "curves", "ranks", "sweep tf32 8"):
+        assert data["checks"][name]["verdict"] == "failed", (name, data["checks"])
+    rig.program("bin/nvidia-smi", "exit 9")
+    command = [sys.executable, SCRIPT, "1", rig.folder, "--out", os.path.join(rig.folder, "none")]
+    ended = subprocess.run(command, env=rig.env, stdout=subprocess.PIPE, text=True)
     assert ended.returncode == 1 and "no NVIDIA GPU" in ended.stdout, ended
 
 
 with tempfile.TemporaryDirectory() as top:
     the_rig = Rig(os.path.abspath(sys.argv[1]), top)
-    for case in (everything, in_time, torch_hangs, broken):
+    for case in (part_1, part_2, part_3, in_time, torch_hangs, broken):
         case(the_rig)

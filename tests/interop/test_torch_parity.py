@@ -1,6 +1,6 @@
 """The same network, weights and batches in torchvision and in dtrain (fp32).
 
-    python3 test_torch_parity.py BUILD/dtrain [cuda]     dtrain on the CPU, or on the GPU
+    python3 test_torch_parity.py BUILD/dtrain [cpu|cuda [THREADS]]     THREADS: of PyTorch
 
 For ResNet-18, ResNet-50, VGG-11-BN, and ResNet-18 with frozen modules, below the others and between
 them: a file that `dtrain` wrote loads with strict=True; then
@@ -286,7 +286,7 @@ def check_case(case, folder):
     return not excess(best, BOUND) <= 1
 
 
-torch.set_num_threads(2)
+torch.set_num_threads(int(sys.argv[3]) if len(sys.argv) > 3 else 2)
 with tempfile.TemporaryDirectory() as top:
     results = []
     for case in CASES:

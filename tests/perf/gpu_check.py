@@ -1,13 +1,18 @@
-"""Builds dtrain, tests and measures it on the GPU: every precision, PyTorch in turns with it, the
-kernels, two NCCL ranks. scripts/gpu_check.sh calls it.
+"""Builds dtrain, tests it and measures it beside PyTorch on one GPU, in three parts that each end
+in time. scripts/gpu_check.sh calls it.
 
-    python3 tests/perf/gpu_check.py BUILD --out DIR --seconds N [--parts compare,sweep]
+    python3 tests/perf/gpu_check.py PART FOLDER --out DIR --seconds N
 
-Prints tables and writes DIR/gpu.json after every part. The parts are done in the order of PARTS,
-what matters most first; what does not fit into N seconds is left out and listed. Exit code 1: a
-part failed, or what it found is wrong. The other options are for trying it without a GPU."""
+FOLDER may have what an earlier part has written (last/), programs for the case that the build fails
+(build.tar.xz), and C programs that ask cuDNN (*.c). DIR/gpu.json gets the figures and a verdict for
+every check: passed, failed, or left out, with the reason. What has no time left, or does not end in
+time, is left out. A part does what the parts before it have left out, then its own checks. Exit
+code 1: a check has failed. The options are for trying it without a GPU."""
 
 import argparse
+import dataclasses
+import functools
+import glob
 import json
 import math
 import os
@@ -20,27 +25,27 @@ import tempfile
 import threading
 import time
 import traceback
-import xml.etree.ElementTree
+import typing
+import zipfile
+from concurrent import futures
 
 import gpu_tools
-from gpu_tools import OutOfTime
+from gpu_tools import Failed, LeftOut
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-# The first ones matter most.
-BATCHES = (256, 400, 128, 64)
-PRECISIONS = ("fp16", "bf16", "tf32", "fp32")
+BUILD = os.path.join(ROOT, "build")
 MODES = ("eager", "graph", "compile")
 ROUNDS = 3
-MEMCHECKED = "ops_fp16 streams norm pool update loss pointwise linear ops_fp32 ops_bf16 ops_tf32"
+# Of the sweep: precision, multiple of the batch size. PyTorch is measured at the batch size itself.
+CELLS = (("bf16", 1), ("tf32", 1), ("fp16", 1), ("fp16", 1.5), ("fp16", 2))
 
 RESNET20 = {
     "model.name": "resnet20",
     "model.image_size": 32,
     "model.num_classes": 10,
-    "data.synthetic_train": 25600,
+    "data.synthetic_train": 38400,  # 300 steps
     "train.global_batch_size": 128,
-    "train.max_steps": 200,
     "train.label_smoothing": 0.1,
     "schedule.lr": 0.05,
     "schedule.lr_scaling": "none",
@@ -61,492 +66,473 @@ VGG11 = {
 }
 
 
-class Check:
-    """What the parts work with, and gpu.json."""
+def say(text=""):
+    print(text + "\n", end="", flush=True)  # one write: other threads print as well
 
-    def __init__(self, args):
-        self.args, self.out = args, os.path.abspath(args.out)
-        os.makedirs(self.out, exist_ok=True)
-        self.build = os.path.abspath(args.build)
-        self.program = os.path.abspath(args.program or os.path.join(self.build, "dtrain"))
+
+def names_of(pattern, prefix):
+    files = sorted(glob.glob(os.path.join(ROOT, "tests", pattern)))
+    return [prefix + os.path.basename(path)[len("test_") : -len(".c")] for path in files]
+
+
+GPU_TESTS = [f"emulator/{name}" for name in names_of("gpu/test_*.c", "gpu_")]
+NCCL_TESTS = [n for n in names_of("dist/test_*nccl*.c", "dist_") if not n.endswith("calls")]
+# Programs, below the build folder.
+PROGRAMS = ["dtrain", *(f"tests/{name}" for name in ["steps_tool", *GPU_TESTS, *NCCL_TESTS])]
+
+
+class Session:
+    """What the checks work with, and gpu.json."""
+
+    def __init__(self, args, logs):
+        self.args, self.logs, self.out = args, logs, os.path.abspath(args.out)
         self.clock = gpu_tools.Clock(args.seconds)
+        config = os.path.join(ROOT, "configs", "resnet50_synthetic.json")
         # Algorithms that are timed while other tests run are none for the measurements.
+        caches = (os.path.join(self.out, name) for name in ("cache", "cache-small"))
         self.bench, self.small = (
-            gpu_tools.Dtrain(
-                self.program,
-                os.path.join(ROOT, "configs", "resnet50_synthetic.json"),
-                self.clock,
-                os.path.join(self.out, cache),
-                args.set,
-            )
-            for cache in ("cache", "cache-small")
+            gpu_tools.Dtrain(self.program("dtrain"), config, self.clock, cache, logs, args.set)
+            for cache in caches
         )
-        self.torch = None  # not started yet
-        self.modes = list(MODES) if "compare" in args.parts else []
+        self.torch, self.modes = None, []  # not started yet
         self.lock = threading.Lock()
-        self.data = {
-            "date": time.strftime("%Y-%m-%d"),
-            "command": " ".join(sys.argv),
-            "seconds": {},
-            "left_out": [],
-            "problems": [],
-        }
+        self.data = {"checks": {}, "parts": []}
+        last = os.path.join(args.folder, "last")
+        if os.path.isdir(last) and not os.path.exists(os.path.join(self.out, "gpu.json")):
+            ignored = shutil.ignore_patterns("logs-*", f"report-{args.part}.txt")
+            shutil.copytree(last, self.out, ignore=ignored, dirs_exist_ok=True)
+        if os.path.exists(os.path.join(self.out, "gpu.json")):
+            with open(os.path.join(self.out, "gpu.json"), encoding="utf-8") as f:
+                self.data = json.load(f)
+
+    def program(self, name):
+        return os.path.join(os.path.abspath(self.args.programs), name)
+
+    def log(self, name):
+        return os.path.join(self.logs, os.path.basename(name).replace(" ", "-") + ".log")
+
+    def run(self, name, command, seconds, **options):
+        return gpu_tools.run(command, self.clock.limit(seconds), self.log(name), **options)
+
+    def put(self, key, value):
+        """A figure. Lists in it may grow later, all else stays."""
+        with self.lock:
+            self.data[key] = value
+
+    def save(self):
+        """All that has been found until now."""
+        data, logs = (os.path.join(self.out, n) for n in ("gpu.json", f"logs-{self.args.part}.zip"))
+        with self.lock:
+            with open(data + ".part", "w", encoding="utf-8") as f:
+                json.dump(self.data, f, indent=1)
+            with zipfile.ZipFile(logs + ".part", "w", zipfile.ZIP_DEFLATED) as f:
+                for path in glob.glob(os.path.join(self.logs, "*")):
+                    with open(path, "rb") as log:
+                        f.writestr(os.path.basename(path), log.read()[-1 << 20 :])
+            os.replace(data + ".part", data)
+            os.replace(logs + ".part", logs)
+
+    def is_done(self, name):
+        return self.data["checks"].get(name, {}).get("verdict") in ("passed", "failed")
+
+    def record(self, name, verdict, why="", seconds=0.0):
+        with self.lock:
+            found = {"verdict": verdict, "why": why, "seconds": round(seconds, 1)}
+            self.data["checks"][name] = found
+        why = why and ": " + why.rstrip().replace("\n", "\n" + 11 * " ")
+        say(f"{verdict:8} | {name} ({seconds:.0f} s){why}")
+
+    def check(self, name, work):
+        """Whatever happens in a check, the next one follows."""
+        begin, verdict, why = self.clock.now(), "passed", ""
+        try:
+            work(self)
+        except LeftOut as reason:
+            verdict, why = "left out", str(reason)
+        except Failed as reason:
+            verdict, why = "failed", str(reason)
+        except Exception:  # as said above
+            verdict, why = "failed", traceback.format_exc(limit=-3)
+        self.record(name, verdict, why, self.clock.now() - begin)
+        self.save()
 
     def look(self):
         """Machine and source; an error where there is no GPU."""
         fields = "name,driver_version,memory.total,clocks.max.sm,compute_cap"
         smi = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
         line = subprocess.run(smi, capture_output=True, text=True, timeout=60, check=True).stdout
-        *machine, capability = line.splitlines()[0].split(", ")
-        git = ["git", "-C", ROOT, "log", "-1", "--format=%h %cs"]
-        commit = subprocess.run(git, capture_output=True, text=True, timeout=20).stdout.strip()
-        self.data["machine"] = ", ".join(machine)
+        machine, _, capability = line.splitlines()[0].rpartition(", ")
+        commit = ""
+        if shutil.which("git"):
+            git = ["git", "-C", ROOT, "log", "-1", "--format=%h %cs"]
+            commit = subprocess.run(git, capture_output=True, text=True, timeout=20).stdout.strip()
         self.data["architecture"] = capability.replace(".", "")
-        self.data["commit"] = commit or "not a git checkout"
-        print(f"{self.data['machine']}, dtrain {self.data['commit']}", flush=True)
+        about = {"part": self.args.part, "date": time.strftime("%Y-%m-%d %H:%M")}
+        about.update({"machine": machine, "commit": commit or "not a git checkout"})
+        self.data["parts"].append(about)
+        say(f"part {self.args.part}: {machine}, dtrain {about['commit']}")
 
-    def start_torch(self):
-        """PyTorch, which prepares its modes first, for the comparison."""
-        if not self.torch and {"ceilings", "compare"} & set(self.args.parts):
-            self.torch = gpu_tools.Torch(self.args.torch, self.clock, self.log("torch"))
-            for mode in self.modes:
-                self.torch.send(f"images {mode} {self.args.batches[0]} 0.1")
-        return self.torch
+    def start_torch(self, modes):
+        """PyTorch, which prepares its modes first."""
+        self.modes = modes
+        self.torch = gpu_tools.Torch(self.args.torch, self.log("torch"))
+        for mode in modes:
+            self.torch.send(f"images {mode} 0.1")
 
     def wait_for_torch(self, seconds=120):
-        """Answers of the modes. A mode that hangs is given up, and the others are prepared anew."""
-        answers = self.start_torch().ready(min(seconds, self.clock.left() - 60))
-        answers = dict(zip(self.modes, answers[1:]))
-        good = [mode for mode, answer in answers.items() if "error" not in answer]
-        if not self.torch.has_ended or len(good) in (0, len(answers)):
-            return answers
-        lost = ", ".join(mode for mode in self.modes if mode not in good)
-        self.data["left_out"].append(f"PyTorch's {lost}: not ready in time")
-        self.modes = good
-        self.torch.close()
-        self.torch = None
-        return self.wait_for_torch(60)
+        """Until it has prepared its modes, or failed to. If one hangs, the others start anew."""
+        if not self.torch or not self.torch.n_unread:
+            return
+        # What is left must do for the others.
+        about, *answers = self.torch.read_all(self.clock.limit(seconds + 60) - 60)
+        self.put("torch", about)
+        say(f"PyTorch: {json.dumps(about)}")
+        for mode, answer in zip(self.modes, answers):
+            verdict = "left out" if "error" in answer else "passed"
+            self.record(f"PyTorch, {mode}", verdict, answer.get("error", ""))
+        self.modes = [mode for mode in self.modes if self.is_done(f"PyTorch, {mode}")]
+        if self.torch.has_ended and self.modes:
+            self.torch.close()
+            self.start_torch(self.modes)
+            self.wait_for_torch(60)
 
-    def log(self, name):
-        return os.path.join(self.out, name + ".log")
-
-    def save(self):
-        path = os.path.join(self.out, "gpu.json")
-        with open(path + ".part", "w", encoding="utf-8") as f:
-            json.dump(self.data, f, indent=1)
-        os.replace(path + ".part", path)
+    def ask_torch(self, request):
+        self.wait_for_torch()
+        return self.torch.ask(request) if self.torch else {"error": "not started"}
 
 
-class Part:
-    """One part at work: its name, its lines, what it could not do. Parts that run beside others
-    print their lines at the end."""
-
-    def __init__(self, check, name, at_once):
-        self.check, self.name, self.at_once = check, name, at_once
-        self.lines = []
-
-    def say(self, line=""):
-        self.lines.append(line)
-        if self.at_once:
-            print(line, flush=True)
-
-    def problem(self, what):
-        self.check.data["problems"].append(f"{self.name}: {what}")
-        self.say("FAIL " + f"{self.name}: {what}".replace("\n", "\n     "))
-
-    def left_out(self, what):
-        self.check.data["left_out"].append(what)
-        self.say(f"--   left out: {what}")
-
-    def command(self, name, command, seconds, **options):
-        """A command with its own log; whether it was good."""
-        self.check.clock.need(min(seconds, 10))
-        log = self.check.log(name)
-        ended = gpu_tools.run(command, min(seconds, self.check.clock.left()), log, **options)
-        result = {"ok": ended.error() is None, "seconds": round(ended.seconds, 1)}
-        if ended.code == 77:
-            result = {"ok": True, "skipped": ended.text.strip()[-200:]}
-            self.left_out(f"{name}, {result['skipped']}")
-        elif not result["ok"]:
-            result.update(ended.error())
-            lines = ended.text.rstrip().splitlines()[-25:]
-            why = f"ended after {ended.seconds:.0f} s" if ended.timed_out else f"code {ended.code}"
-            self.problem("\n".join([f"{name}: {why}, log {log}", *lines]))
-        else:
-            self.say(f"ok   {name} ({ended.seconds:.0f} s)")
-        with self.check.lock:
-            self.check.data.setdefault("commands", {})[name] = result
-        return result["ok"]
+# --- Part 1 ---
 
 
-# --- The parts ---
-
-
-def build(part):
-    """Meanwhile PyTorch prepares its modes."""
-    check = part.check
-    check.start_torch()
-    if check.args.program:
-        return
-    options = ["-DDTRAIN_CUDA=ON", "-DDTRAIN_WERROR=OFF"]
-    options.append("-DCMAKE_CUDA_ARCHITECTURES=" + check.data["architecture"])
+def build(s):
+    """Where it fails, what was brought along has to do."""
+    targets = [os.path.basename(name) for name in PROGRAMS] + s.args.targets.split()
+    env = {**os.environ, "DTRAIN_TARGETS": " ".join(targets)}
+    options = ["-DDTRAIN_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=" + s.data["architecture"]]
     setup = os.path.join(ROOT, "scripts", "setup.sh")
-    if not part.command("build", [setup, "test", "release", *options], 240):
-        # A test that does not compile does not keep the others from running.
-        part.command("build-rest", ["cmake", "--build", check.build, "--", "-k", "0"], 120)
-
-
-def doctor(part):
-    part.command("doctor", [part.check.program, "doctor"], 30)
-    with open(part.check.log("doctor"), encoding="utf-8") as f:
-        part.say(f.read().rstrip())
-
-
-def ceilings(part):
-    answers, torch = part.check.wait_for_torch(), part.check.torch
-    part.check.data["torch"] = torch.about
-    part.say("PyTorch: " + json.dumps(torch.about))
-    if "error" in torch.about:
-        part.left_out("PyTorch, see torch.log")
-        return
-    for mode, answer in answers.items():
-        if "error" in answer:
-            part.say(f"     PyTorch, {mode}: {answer['error']}")
-    found = part.check.data["ceilings"] = {
-        "copy": torch.ask("copy"),
-        "fp16": torch.ask("matmul fp16"),
-        "tf32": torch.ask("matmul tf32"),
-    }
-    copy, fp16 = found["copy"].get("bytes_per_s", 0), found["fp16"].get("flops_per_s", 0)
-    part.say(
-        f"device-to-device copy {copy / 1e12:.2f} TB/s, fp16 product {fp16 / 1e12:.0f} TFLOP/s"
-    )
-
-
-def rate(result):
-    return f"{result['images_per_s']:9.0f}" if "images_per_s" in result else f"{'failed':>9}"
-
-
-def compare_rounds(part, batch, ours, theirs):
-    check = part.check
-    check.wait_for_torch()
-    result = check.bench.bench("fp16", batch)  # chooses algorithms, and says how many steps to take
-    for _ in range(ROUNDS):
-        waits = ""
-        if "error" not in result:
-            steps = math.ceil(check.args.measure * result["images_per_s"] / batch)
-            result = check.bench.bench("fp16", batch, steps=min(max(steps, 5), 400))
-            if result.get("data_wait_share", 0) > 0.02:
-                waits = f"   {100 * result['data_wait_share']:.0f} % of it waiting for data"
-        ours.append(result)
-        for mode in check.modes:
-            theirs[mode].append(check.torch.ask(f"images {mode} {batch} {check.args.measure}"))
-        row = [f"{rate(results[-1] if results else {}):>15}" for results in theirs.values()]
-        part.say(f"{rate(result)} {' '.join(row)}{waits}")
-    if "error" in result:
-        part.problem(result["error"])
-
-
-def compare(part):
-    """dtrain fp16 against PyTorch's modes, in turns."""
-    batch = part.check.args.batches[0]
-    ours, theirs = [], {mode: [] for mode in MODES}
-    found = part.check.data["compare"] = {"batch": batch, "dtrain": ours, "torch": theirs}
-    part.say(f"ResNet-50, fp16, batch {batch}, images/s in turns")
-    part.say(f"{'dtrain':>9} " + " ".join(f"{'torch ' + mode:>15}" for mode in MODES))
     try:
-        compare_rounds(part, batch, ours, theirs)
-    finally:
-        good = [r["images_per_s"] for r in ours if "images_per_s" in r]
-        medians = {
-            mode: statistics.median(r["images_per_s"] for r in results if "images_per_s" in r)
-            for mode, results in theirs.items()
-            if any("images_per_s" in r for r in results)
-        }
-        if good and medians:
-            best = max(medians, key=medians.get)
-            ratio = statistics.median(good) / medians[best]
-            found.update({"best_torch_mode": best, "ratio": ratio, "torch_medians": medians})
-            part.say(f"dtrain / PyTorch's best mode ({best}): {ratio:.2f}")
+        s.run("build", [setup, "test", "release", *options], s.args.build_seconds, env=env)
+    except (LeftOut, Failed) as reason:
+        archive = os.path.join(s.args.folder, "build.tar.xz")
+        if os.path.exists(archive):
+            shutil.unpack_archive(archive, BUILD)
+            raise type(reason)(f"build.tar.xz does instead; {reason}") from reason
+        raise
 
 
-def breakdown(part, nodes, total_ms, step_ms):
+def doctor(s):
+    say(s.run("doctor", [s.program("dtrain"), "doctor"], 30))
+
+
+def one_test(name, s):
+    s.run(name, [s.program(f"tests/{name}")], 120)
+
+
+def choose(s):
+    """Times cuDNN's algorithms, alone. What it has chosen stays, so that a second try goes on."""
+    s.wait_for_torch()
+    try:
+        s.bench.bench("fp16", s.args.batch, seconds=300)
+    except (LeftOut, Failed) as reason:
+        say(f"choose, once more: {reason}")
+        s.bench.bench("fp16", s.args.batch, seconds=300)
+
+
+def ceilings(s):
+    found = {what: s.ask_torch(what) for what in ("copy", "matmul fp16", "matmul tf32")}
+    for what, answer in found.items():
+        if "error" in answer:
+            raise LeftOut(f"{what}: {answer['error']}")
+    s.put("ceilings", found)
+    copy, product = found["copy"]["bytes_per_s"], found["matmul fp16"]["flops_per_s"]
+    say(f"device-to-device copy {copy / 1e12:.2f} TB/s, fp16 product {product / 1e12:.0f} TFLOP/s")
+
+
+def turns(s, modes, batch, ours, theirs):
+    result = s.bench.bench("fp16", batch)  # says how many steps to take
+    steps = math.ceil(s.args.measure * result["images_per_s"] / batch)
+    for _ in range(ROUNDS):
+        ours.append(s.bench.bench("fp16", batch, steps=min(max(steps, 5), 400)))
+        row = f"{ours[-1]['images_per_s']:9.0f}"
+        for mode in modes:
+            answer = s.ask_torch(f"images {mode} fp16 {batch} {s.args.measure}")
+            theirs[mode] += [answer["images_per_s"]] if "images_per_s" in answer else []
+            row += f"{answer.get('images_per_s', math.nan):15.0f}"
+        waits = ours[-1].get("data_wait_share", 0)
+        say(row + (f"   {100 * waits:.0f} % of it waiting for data" if waits > 0.02 else ""))
+
+
+def compare(s):
+    """dtrain in fp16 and PyTorch's modes, in turns."""
+    s.wait_for_torch()
+    batch = s.args.batch
+    modes = [mode for mode in MODES if f"{mode} fp16 {batch}" in s.modes]
+    ours, theirs = [], {mode: [] for mode in modes}
+    found = {"batch": batch, "dtrain": ours, "torch": theirs}
+    s.put("compare", found)
+    say(f"ResNet-50, fp16, batch {batch}, images/s in turns")
+    say(f"{'dtrain':>9}" + "".join(f"{'torch ' + mode:>15}" for mode in modes))
+    turns(s, modes, batch, ours, theirs)
+    medians = {mode: statistics.median(results) for mode, results in theirs.items() if results}
+    if not medians:
+        raise LeftOut("no mode of PyTorch to compare with")
+    best = max(medians, key=medians.get)
+    ratio = statistics.median(run["images_per_s"] for run in ours) / medians[best]
+    s.put("compare", {**found, "torch_medians": medians, "best_torch_mode": best, "ratio": ratio})
+    say(f"dtrain / PyTorch's best mode ({best}): {ratio:.2f}")
+
+
+def breakdown(nodes, total_ms, step_ms):
     ops = {}
     for node in nodes:
         ms, mb = ops.get(node["op"], (0.0, 0.0))
         ops[node["op"]] = (ms + node["ms"], mb + node["mb"])
-    part.say(f"{'op':20} {'ms':>9} {'share':>7} {'MB':>10} {'GB/s':>8}")
+    say(f"{'op':20} {'ms':>9} {'share':>7} {'MB':>10} {'GB/s':>8}")
     for op, (ms, mb) in sorted(ops.items(), key=lambda item: -item[1][0]):
         share = 100 * ms / total_ms
-        part.say(f"{op:20} {ms:9.3f} {share:5.1f} % {mb:10.1f} {mb / ms:8.0f}")  # MB/ms = GB/s
-    part.say(f"{'update':20} {step_ms - total_ms:9.3f}")
+        say(f"{op:20} {ms:9.3f} {share:5.1f} % {mb:10.1f} {mb / ms:8.0f}")  # MB/ms = GB/s
+    say(f"{'update':20} {step_ms - total_ms:9.3f}")
 
 
-def profile(part):
+def profile(s):
     """Time of every node on the device, its bytes, its share of the ceilings; the roofline."""
-    check, batch = part.check, part.check.args.batches[0]
-    result = check.bench.bench("fp16", batch, profile=True, steps=5)
-    check.data["profile"] = result
-    if "error" in result:
-        part.problem(result["error"])
-        return
-    nodes = result["nodes"]
+    batch = s.args.batch
+    result = s.bench.bench("fp16", batch, profile=True, steps=5)
+    nodes = sorted(result["nodes"], key=lambda node: -node["ms"])
+    s.put("profile", result)
     total_ms = sum(node["ms"] for node in nodes)
-    part.say(f"step breakdown, fp16, batch {batch}: {total_ms:.2f} ms in ops, each by itself")
-    breakdown(part, nodes, total_ms, 1e3 * result["compute_s"])
-    found = check.data.get("ceilings", {})
-    copy = found.get("copy", {}).get("bytes_per_s")
-    product = found.get("fp16", {}).get("flops_per_s")
-    if not copy or not product:
-        part.left_out("shares of the ceilings and roofline: no ceilings")
-        return
-    part.say(f"\n{'node':34} {'op':18} {'ms':>8} {'MB':>8} {'of copy':>8} {'of product':>10}")
-    for node in sorted(nodes, key=lambda n: -n["ms"]):
-        node["of_copy"] = node["mb"] * 1e6 / (node["ms"] * 1e-3) / copy
-        node["of_product"] = node["gflop"] * 1e9 / (node["ms"] * 1e-3) / product
-    for node in sorted(nodes, key=lambda n: -n["ms"])[:40]:
-        part.say(
+    say(f"step breakdown, fp16, batch {batch}: {total_ms:.2f} ms in ops, each by itself")
+    breakdown(nodes, total_ms, 1e3 * result["compute_s"])
+    if "ceilings" not in s.data:
+        raise LeftOut("no ceilings for shares and roofline")
+    copy = s.data["ceilings"]["copy"]["bytes_per_s"]
+    product = s.data["ceilings"]["matmul fp16"]["flops_per_s"]
+    say(f"\n{'node':34} {'op':18} {'ms':>8} {'MB':>8} {'of copy':>8} {'of product':>10}")
+    for node in nodes[:40]:
+        of_copy = node["mb"] * 1e6 / (node["ms"] * 1e-3) / copy
+        of_product = node["gflop"] * 1e9 / (node["ms"] * 1e-3) / product
+        say(
             f"{node['name'][:34]:34} {node['op']:18} {node['ms']:8.3f} {node['mb']:8.1f} "
-            f"{100 * node['of_copy']:6.0f} % {100 * node['of_product']:8.0f} %"
+            f"{100 * of_copy:6.0f} % {100 * of_product:8.0f} %"
         )
     floor_ms = 1e3 * sum(max(n["mb"] * 1e6 / copy, n["gflop"] * 1e9 / product) for n in nodes)
     ratio = floor_ms / total_ms
-    check.data["roofline"] = {"floor_ms": floor_ms, "ops_ms": total_ms, "ratio": ratio}
-    part.say(f"roofline of these ops: {floor_ms:.2f} ms, reached {100 * ratio:.0f} %")
+    s.put("roofline", {"floor_ms": floor_ms, "ops_ms": total_ms, "ratio": ratio})
+    say(f"roofline of these ops: {floor_ms:.2f} ms, reached {100 * ratio:.0f} %")
 
 
-def tests(part):
-    junit = os.path.join(part.check.out, "ctest.xml")
-    if os.path.exists(junit):
-        os.remove(junit)
-    command = ["ctest", "--test-dir", part.check.build, "-L", "gpu", "--output-on-failure", "-j"]
-    part.command("ctest", [*command, "4", "--output-junit", junit], 120)
-    if not os.path.exists(junit):
-        return
-    suite = xml.etree.ElementTree.parse(junit).getroot()
-    total, failed, skipped = (int(suite.get(key, 0)) for key in ("tests", "failures", "skipped"))
-    part.check.data["tests"] = {"total": total, "failed": failed, "skipped": skipped}
-    part.say(f"     tests on the GPU: {total}, failed {failed}, skipped {skipped}")
-    if total == skipped:
-        part.problem("no test ran on the GPU")
+def probes(s):
+    """C programs that ask cuDNN what it offers for this GPU; their output is in the logs."""
+    sources = glob.glob(os.path.join(s.args.folder, "*.c"))
+    if not sources:
+        raise LeftOut("none in the folder")
+    for source in sources:
+        with tempfile.TemporaryDirectory() as folder:
+            name, program = os.path.basename(source)[:-2], os.path.join(folder, "probe")
+            cc = ["cc", "-O1", source, "-o", program, "-lcudnn", "-lcudart"]
+            s.run(f"{name}-cc", [*cc, "-I/usr/local/cuda/include", "-L/usr/local/cuda/lib64"], 20)
+            s.run(name, [program, "-f", "-n", str(s.args.batch)], 60)
 
 
-def curves(part):
-    """200 steps of the CIFAR ResNet-20 in 16 bits against fp32: means of 20 steps."""
-    results = part.check.data["curves"] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for precision in ("fp32", "bf16", "fp16"):
-            sets = {**RESNET20, "train.precision": precision, "output.log_every": 20}
-            results[precision] = part.check.small.train(os.path.join(folder, precision), 1, sets)
-            if "error" in results[precision]:
-                part.problem(f"{precision}: {results[precision]['error']}")
-                return
-    for precision in ("bf16", "fp16"):
-        worst = distance(results["fp32"], results[precision])
-        results[precision]["worst"] = worst
-        part.say(f"{precision}, ResNet-20: loss within {100 * worst:.2f} % of fp32")
-        if not worst <= 0.03:
-            part.problem(f"{precision} is not within 3 % of fp32")
+# --- Part 2 ---
+
+
+def recording(s):
+    """Recorded and walked steps give the same losses in deterministic mode."""
+    sets = {**RESNET20, "train.precision": "fp16", "train.deterministic": "true"}
+    sets.update({"train.max_steps": 30, "output.log_every": 1})
+    losses = {
+        graph: s.small.train(f"graph-{graph}", {**sets, "device.cuda_graph": graph})
+        for graph in ("true", "false")
+    }
+    s.put("recording", losses)
+    if not distance(losses["true"], losses["false"]) == 0:
+        raise Failed("recording changes the losses")
 
 
 def distance(a, b):
     """The largest relative difference between losses; infinite where there are not as many."""
-    a, b = a["losses"], b["losses"]
     if not a or len(a) != len(b) or not all(map(math.isfinite, a + b)):
         return math.inf
     return max(abs(y - x) / abs(x) for x, y in zip(a, b))
 
 
-def recording(part):
-    """Recorded and walked steps give the same losses in deterministic mode."""
-    runs = part.check.data["recording"] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for record in ("true", "false"):
-            sets = {
-                **RESNET20,
-                "train.precision": "fp16",
-                "train.max_steps": 30,
-                "train.deterministic": "true",
-                "device.cuda_graph": record,
-                "output.log_every": 1,
-            }
-            runs[record] = part.check.small.train(os.path.join(folder, record), 1, sets)
-            if "error" in runs[record]:
-                part.problem(f"device.cuda_graph {record}: {runs[record]['error']}")
-                return
-    same = distance(runs["true"], runs["false"]) == 0
-    part.check.data["recording"]["same"] = same
-    part.say(f"recorded and walked steps: losses {'are identical' if same else 'DIFFER'}")
-    if not same:
-        part.problem("recording changes the losses")
+def curves(s):
+    """300 steps of the CIFAR ResNet-20 in 16 bits against fp32: the last 100 steps, in means of 20.
+    Before, where the loss falls steeply, rounding alone moves it."""
+    sets = {**RESNET20, "train.max_steps": 300, "output.log_every": 20}
+    losses = {
+        precision: s.small.train(f"curve-{precision}", {**sets, "train.precision": precision})
+        for precision in ("fp32", "bf16", "fp16")
+    }
+    s.put("curves", losses)
+    for precision in ("bf16", "fp16"):
+        worst = distance(losses["fp32"][-5:], losses[precision][-5:])
+        say(f"ResNet-20, {precision}: loss within {100 * worst:.2f} % of fp32")
+        if not worst <= 0.03:
+            raise Failed(f"{precision} is not within 3 % of fp32")
 
 
-def parity(part):
+def parity(s):
     script = os.path.join(ROOT, "tests", "interop", "test_torch_parity.py")
-    part.command("torch-parity", [sys.executable, script, part.check.program, "cuda"], 110)
+    threads = str(min(8, os.cpu_count()))
+    s.run("parity", [sys.executable, script, s.program("dtrain"), "cuda", threads], 200)
 
 
-def memcheck(part):
-    """The memory checker on the tests of the ops and kernels, as many as fit."""
+def memcheck(name, s):
+    """The memory checker on a test."""
     if not shutil.which("compute-sanitizer"):
-        part.left_out("memcheck: no compute-sanitizer in PATH")
-        return
-    until = part.check.clock.now() + 110
-    for what in MEMCHECKED.split():
-        name = f"gpu_cuda_{what}"
-        left = min(until - part.check.clock.now(), 75)
-        if left < 10:
-            part.left_out(f"memcheck of {name}")
-            continue
-        # Errors of calls are the tests' affair: some provoke them, and cuDNN tries what may fail.
-        options = ["--tool", "memcheck", "--error-exitcode", "9", "--report-api-errors", "no"]
-        test = os.path.join(part.check.build, "tests", "emulator", name)
-        part.command(f"memcheck-{what}", ["compute-sanitizer", *options, test], left)
+        raise LeftOut("no compute-sanitizer in PATH")
+    # Errors of calls are the tests' affair: some provoke them, and cuDNN tries what may fail.
+    options = ["--tool", "memcheck", "--error-exitcode", "9", "--report-api-errors", "no"]
+    command = ["compute-sanitizer", *options, s.program(f"tests/{name}")]
+    s.run(f"memcheck-{os.path.basename(name)}", command, 200)
 
 
-def ranks(part):
+def nccl_test(name, n, s):
+    launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(n)]
+    s.run(f"{name}-np{n}", [*launcher, s.program(f"tests/{name}")], 45)
+
+
+def ranks(s):
     """Two NCCL ranks on this GPU: the losses of one rank with the same global batch."""
-    runs = part.check.data["ranks"] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for n in (1, 2):
-            runs[str(n)] = part.check.small.train(os.path.join(folder, str(n)), n, VGG11)
-            if "error" in runs[str(n)]:
-                part.problem(f"{n} rank(s): {runs[str(n)]['error']}")
-                return
-    worst = runs["worst"] = distance(runs["1"], runs["2"])
-    n = len(runs["1"]["losses"])
-    part.say(f"two NCCL ranks on one GPU, {n} steps: losses within {worst:.1e} of one rank's")
+    losses = {str(n): s.small.train(f"ranks-{n}", VGG11, n, seconds=45) for n in (1, 2)}
+    s.put("ranks", losses)
+    worst = distance(losses["1"], losses["2"])
+    say(f"two NCCL ranks on one GPU: losses within {worst:.1e} of one rank's")
     if not worst <= 1e-3:
-        part.problem("two ranks do not follow one rank")
+        raise Failed("two ranks do not follow one rank")
 
 
-def sweep(part):
-    """images/s by precision and batch, recorded; then not."""
-    check, batches = part.check, part.check.args.batches
-    results = check.data["sweep"] = []
-    for record in (True, False):
-        part.say(f"ResNet-50, {'recorded' if record else 'not recorded'}, images/s")
-        part.say(f"{'batch':>6} " + " ".join(f"{p:>9}" for p in PRECISIONS))
-        for batch in batches:
-            cells = []
-            for precision in PRECISIONS:
-                what = {"precision": precision, "batch": batch, "record": record}
-                try:
-                    result = check.bench.bench(precision, batch, record)
-                except OutOfTime:
-                    check.data["left_out"].append(f"sweep: {precision} {batch} record={record}")
-                    cells.append(f"{'-':>9}")
-                    continue
-                results.append({**what, "result": result})
-                cells.append(rate(result))
-                if "error" in result:
-                    part.problem(f"{precision} {batch}: {result['error']}")
-            part.say(f"{batch:6} " + " ".join(cells))
-            check.save()
+# --- Part 3 ---
 
 
-# What matters most first. A line is done at once, its parts beside each other; what is measured is
-# alone. Seconds: the least that must be left to begin.
-PARTS = (
-    ((build, 20),),
-    ((doctor, 3),),
-    ((ceilings, 10),),
-    ((compare, 15),),
-    ((profile, 10),),
-    ((tests, 10), (curves, 10), (recording, 10), (parity, 10), (memcheck, 10)),
-    ((ranks, 10),),
-    ((sweep, 5),),
-)
+def cell(precision, batch, s):
+    s.wait_for_torch()
+    result = s.bench.bench(precision, batch, steps=50, seconds=200)
+    row = {"precision": precision, "batch": batch, "dtrain": result}
+    text = f"ResNet-50, {precision}, batch {batch}: {result['images_per_s']:.0f} images/s"
+    mode = f"compile {precision} {batch}"
+    if mode in s.modes:
+        row["torch"] = s.ask_torch(f"images {mode} {s.args.measure}")
+        text += f", torch compile {row['torch'].get('images_per_s', math.nan):.0f}"
+    say(text)
+    s.put(f"sweep {precision} {batch}", row)
 
 
-def do_part(part, work, least_s):
-    """Whatever happens in a part, the next one follows."""
-    check, begin = part.check, part.check.clock.now()
-    try:
-        check.clock.need(least_s)
-        work(part)
-    except OutOfTime:
-        part.left_out(f"{part.name}, or the rest of it: out of time")
-    except Exception as error:  # as said above
-        part.problem(f"{type(error).__name__}: {error}")
-        with open(check.log(f"{part.name}-error"), "w", encoding="utf-8") as f:
-            traceback.print_exc(file=f)
-    check.data["seconds"][part.name] = round(check.clock.now() - begin, 1)
+def torch_modes(s):
+    """What the checks to come want of PyTorch, with the name of the check."""
+    batch = s.args.batch
+    modes = {f"{mode} fp16 {batch}": "compare" for mode in MODES}
+    if s.args.part == 3:
+        modes.update({f"compile {p} {batch}": f"sweep {p} {batch}" for p, n in CELLS if n == 1})
+    return [mode for mode, check in modes.items() if wanted(s, check)]
 
 
-def do_parts(check, works):
-    print(f"\n==== {', '.join(work.__name__ for work, _ in works)} ({check.clock.now():.0f} s)")
-    parts = [Part(check, work.__name__, len(works) == 1) for work, _ in works]
-    threads = [
-        threading.Thread(target=do_part, args=(part, *work), daemon=True)
-        for part, work in zip(parts, works)
+def wanted(s, name):
+    return s.args.checks in name if s.args.checks else not s.is_done(name)
+
+
+@dataclasses.dataclass
+class Stage:
+    """Checks that may run beside each other, so many at a time, and the first part to do them. They
+    leave reserve_s seconds to the stages after them."""
+
+    part: int
+    workers: int
+    reserve_s: float
+    checks: typing.Dict[str, typing.Callable]
+
+
+def stages(s):
+    bind, base, batch = functools.partial, os.path.basename, s.args.batch
+    first = {"choose": choose, "ceilings": ceilings, "compare": compare, "profile": profile}
+    beside = {"parity": parity, "recording": recording, "curves": curves}
+    beside.update({f"memcheck {base(name)}": bind(memcheck, name) for name in GPU_TESTS})
+    cells = [(precision, int(n * batch)) for precision, n in CELLS]
+    # Measurements come first, and last what may hang: two ranks on one GPU.
+    return [
+        Stage(1, 1, 300, {"doctor": doctor}),
+        Stage(1, 4, 300, {base(name): bind(one_test, name) for name in GPU_TESTS}),
+        Stage(1, 1, 20, {**first, "probes": probes}),
+        Stage(3, 1, 60, {f"sweep {p} {b}": bind(cell, p, b) for p, b in cells}),
+        Stage(2, 4, 200, beside),
+        Stage(2, 1, 150, {f"{name} np1": bind(nccl_test, name, 1) for name in NCCL_TESTS}),
+        Stage(2, 1, 60, {f"{name} np2": bind(nccl_test, name, 2) for name in NCCL_TESTS}),
+        Stage(2, 1, 0, {"ranks": ranks}),
     ]
-    for thread in threads:
-        thread.start()
-    for thread, part in zip(threads, parts):
-        thread.join()
-        if not part.at_once:
-            print("\n".join(part.lines), flush=True)
-    check.save()
+
+
+def do_part(s):
+    modes = torch_modes(s)
+    if modes:
+        s.start_torch(modes)
+    s.clock.reserve_s = 300
+    s.check("build", build)
+    for stage in stages(s):
+        checks = [item for item in stage.checks.items() if wanted(s, item[0])]
+        if stage.part > s.args.part or not checks:
+            continue
+        say(f"\n==== {', '.join(name for name, _ in checks)} (at {s.clock.now():.0f} s)")
+        s.clock.reserve_s = stage.reserve_s
+        with futures.ThreadPoolExecutor(stage.workers) as pool:
+            list(pool.map(lambda item: s.check(*item), checks))
+        if "compare" in stage.checks and s.torch and s.args.part < 3:
+            s.torch.close()
+
+
+def save_often(s):
+    while not gpu_tools.STOPPED.wait(20):
+        s.save()
 
 
 def stop(number, _):
+    gpu_tools.end_all()
     sys.exit(128 + number)
 
 
 def parse():
-    names = [work.__name__ for line in PARTS for work, _ in line]
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("build", help="build folder")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("part", type=int, choices=(1, 2, 3))
+    parser.add_argument("folder", help="what travels")
     parser.add_argument("--out", required=True, help="folder for gpu.json and the logs")
-    parser.add_argument("--seconds", type=float, default=460)
-    parser.add_argument("--parts", default=",".join(names), help="default: %(default)s")
-    parser.add_argument("--batches", default=",".join(map(str, BATCHES)))
-    parser.add_argument(
-        "--program", help="a dtrain that is built already, in place of BUILD/dtrain"
-    )
-    parser.add_argument(
-        "--measure", type=float, default=2.0, help="seconds of each in a round of the comparison"
-    )
+    parser.add_argument("--seconds", type=float, default=540)
+    parser.add_argument("--checks", default="", help="only those that contain this text")
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--measure", type=float, default=2.0, help="seconds per turn")
+    parser.add_argument("--build-seconds", type=float, default=200)
+    parser.add_argument("--targets", default="", help="more to build")
+    parser.add_argument("--programs", default=BUILD, help="folder of the programs that are checked")
     parser.add_argument("--torch", default=os.path.join(HERE, "torch_gpu.py"))
-    parser.add_argument(
-        "--set", action="append", default=[], help="setting for every run of dtrain"
-    )
-    args = parser.parse_args()
-    args.batches = [int(batch) for batch in args.batches.split(",")]
-    args.parts = args.parts.split(",")
-    for name in args.parts:
-        if name not in names:
-            parser.error(f"no part {name}; there are {', '.join(names)}")
-    return args
+    parser.add_argument("--set", action="append", default=[], help="setting for all runs of dtrain")
+    return parser.parse_args()
 
 
 def main():
+    if sys.argv[1:] == ["programs"]:  # for scripts/gpu_check.sh pack
+        print("\n".join(PROGRAMS))
+        return 0
     args = parse()
-    check = Check(args)
-    try:
-        check.look()
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
-        print(f"gpu_check: no NVIDIA GPU: {error}")
-        return 1
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, stop)
-    try:
-        for line in PARTS:
-            works = [(work, s) for work, s in line if work.__name__ in args.parts]
-            if works:
-                do_parts(check, works)
-            if compare in [work for work, _ in line] and check.torch:
-                check.torch.close()
-    finally:
-        gpu_tools.end_all()
-        check.save()
-    for what in ("left_out", "problems"):
-        if check.data[what]:
-            print(f"\n{what.replace('_', ' ')}:")
-            print("\n".join("  " + text.partition("\n")[0] for text in check.data[what]))
-    print(f"\n{check.clock.now():.0f} s, {check.out}/gpu.json", flush=True)
-    return 1 if check.data["problems"] else 0
+    os.makedirs(args.out, exist_ok=True)
+    with tempfile.TemporaryDirectory() as logs:
+        s = Session(args, logs)
+        try:
+            s.look()
+        except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+            say(f"gpu_check: no NVIDIA GPU: {error}")
+            return 1
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, stop)
+        threading.Thread(target=save_often, args=(s,), daemon=True).start()
+        try:
+            do_part(s)
+        finally:
+            gpu_tools.end_all()
+            s.save()
+    verdicts = [check["verdict"] for check in s.data["checks"].values()]
+    counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("passed", "failed", "left out"))
+    say(f"\n{counts}; {s.clock.now():.0f} s, {s.out}/gpu.json")
+    return 1 if "failed" in verdicts else 0
 
 
 sys.exit(main())

@@ -1,6 +1,5 @@
 """For gpu_check.py: the clock, commands that end in time with all they started, dtrain, PyTorch."""
 
-import dataclasses
 import json
 import os
 import signal
@@ -10,29 +9,33 @@ import tempfile
 import threading
 import time
 
-RESERVE_S = 6  # for writing, and for ending what takes longer than its limit
 RUNNING = set()  # processes under way
 STOPPED = threading.Event()  # no more may be started
 
 
-class OutOfTime(Exception):
-    pass
+class LeftOut(Exception):
+    """A check that could not be done, with the reason."""
+
+
+class Failed(Exception):
+    """A check that found something wrong, with what it found."""
 
 
 class Clock:
+    """Of a part. What runs now leaves reserve_s seconds to the rest of the part."""
+
     def __init__(self, seconds):
-        self.begin = time.monotonic()
-        self.end = self.begin + seconds
+        self.begin, self.seconds, self.reserve_s = time.monotonic(), seconds, 0
 
     def now(self):
         return time.monotonic() - self.begin
 
-    def left(self):
-        return self.end - time.monotonic() - RESERVE_S
-
-    def need(self, seconds):
-        if self.left() < seconds:
-            raise OutOfTime
+    def limit(self, seconds, least=5):
+        """At most so many seconds, and no more than are left."""
+        left = self.seconds - self.now() - self.reserve_s
+        if left < least:
+            raise LeftOut("no time left in this part")
+        return min(seconds, left)
 
 
 def stat_of(pid):
@@ -68,9 +71,9 @@ def end(process):
         process.wait(3)
     except (ProcessLookupError, subprocess.TimeoutExpired):
         pass
-    for pid, start in members.items():
+    for pid, start_time in members.items():
         stat = stat_of(pid)
-        if stat and stat[1] == start:
+        if stat and stat[1] == start_time:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -80,8 +83,11 @@ def end(process):
 
 def start(command, **options):
     if STOPPED.is_set():
-        raise OutOfTime
-    process = subprocess.Popen(command, process_group=0, **options)
+        raise LeftOut("stopped")
+    try:
+        process = subprocess.Popen(command, process_group=0, **options)
+    except FileNotFoundError as error:
+        raise LeftOut(f"no program {error.filename}") from error
     RUNNING.add(process)
     return process
 
@@ -93,105 +99,83 @@ def end_all():
     RUNNING.clear()
 
 
-@dataclasses.dataclass
-class Ended:
-    code: int  # exit code, negative for a signal
-    timed_out: bool
-    text: str  # what it wrote to stdout and stderr
-    seconds: float
-
-    def error(self, command=""):
-        """What went wrong, for the report; None if nothing did."""
-        if self.code == 0 and not self.timed_out:
-            return None
-        what = f"exit code {self.code}"
-        if self.timed_out:
-            what = f"ended after {self.seconds:.0f} s"
-        return {"error": f"{command}{what}: {self.text.strip()[-600:]}", "exit_code": self.code}
-
-
-def run(command, seconds, log=None, **options):
-    """Runs a command for at most so many seconds. Its output goes to the file log, where given."""
-    begin, timed_out = time.monotonic(), False
-    with open(log, "w+b") if log else tempfile.TemporaryFile() as f:
+def run(command, seconds, log, **options):
+    """Runs a command for at most so many seconds. Returns its output, which also goes to a file."""
+    timed_out = False
+    with open(log, "w+b") as f:
         process = start(
             command, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, **options
         )
         try:
-            process.wait(max(1, seconds))
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
             timed_out = True
             end(process)
         RUNNING.discard(process)
         f.seek(0)
-        text = f.read().decode(errors="replace")
-    return Ended(process.returncode, timed_out, text, time.monotonic() - begin)
+        text = f.read().decode(errors="replace").rstrip()
+    if STOPPED.is_set():
+        raise LeftOut("stopped")
+    if timed_out:
+        raise LeftOut(f"not done after {seconds:.0f} s")
+    if process.returncode == 77:
+        raise LeftOut(text.rpartition("\n")[2])
+    if process.returncode:
+        lines = "\n".join(text.splitlines()[-25:])
+        raise Failed(f"exit code {process.returncode}, {os.path.basename(log)}\n{lines}")
+    return text
 
 
 class Dtrain:
-    """Runs dtrain; remembers how long the last bench took, to know whether the next one fits."""
+    """Runs dtrain with one configuration and one folder for the algorithms chosen."""
 
-    def __init__(self, program, config, clock, cache, overrides):
+    def __init__(self, program, config, clock, cache, logs, overrides):
         self.program, self.config, self.clock = program, config, clock
-        self.cache, self.overrides = cache, overrides
-        self.last_s = 20.0
+        self.cache, self.logs, self.overrides = cache, logs, overrides
 
-    def command(self, what, settings):
-        command = [self.program, *what, "--config", self.config]
+    def run(self, name, seconds, what, settings, launcher=()):
+        command = [*launcher, self.program, *what, "--config", self.config]
         settings = {"device.kind": "cuda", "device.cache_dir": self.cache, **settings}
         for text in [f"{key}={value}" for key, value in settings.items()] + self.overrides:
             command += ["--set", text]
-        return command
+        run(command, self.clock.limit(seconds), os.path.join(self.logs, name + ".log"))
 
-    def bench(self, precision, batch, record=True, profile=False, steps=10):
-        self.clock.need(self.last_s)
+    def bench(self, precision, batch, steps=10, profile=False, seconds=90):
         settings = {
-            "device.cuda_graph": str(record).lower(),
             "train.precision": precision,
             "train.global_batch_size": batch,
             "bench.warmup_steps": 8,
             "bench.rounds": 1,
             "bench.steps_per_round": steps,
         }
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "bench.json")
-            what = ["bench", "--json", path] + (["--profile"] if profile else [])
-            ended = run(self.command(what, settings), min(150, self.clock.left()))
-            self.last_s = max(3.0, ended.seconds)
-            if ended.error():
-                return ended.error("dtrain bench: ")
-            with open(path, encoding="utf-8") as f:
-                result = json.load(f)
-        if record and not profile and not result["recorded"]:
-            return {"error": "dtrain bench: the step was not recorded", **result}
+        name = f"bench-{precision}-{batch}"
+        path = os.path.join(self.logs, name + ".json")
+        what = ["bench", "--json", path] + (["--profile"] if profile else [])
+        self.run(name, seconds, what, settings)
+        with open(path, encoding="utf-8") as f:
+            result = json.load(f)
+        if not profile and not result["recorded"]:
+            raise Failed("the step was not recorded")
         return result
 
-    def train(self, folder, ranks, settings, seconds=60):
-        """Losses of a training run, one per logged step, or what went wrong."""
-        self.clock.need(5)
-        os.makedirs(folder, exist_ok=True)
+    def train(self, name, settings, ranks=1, seconds=60):
+        """The losses of a training run, one per logged step."""
+        launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
         settings = {"data.synthetic_val": 0, **settings}
-        command = self.command(["--out", folder], settings)
-        if ranks > 1:
-            options = ["--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
-            command = ["mpirun", *options, *command]
-        ended = run(command, min(seconds, self.clock.left()))
-        if ended.error():
-            return ended.error("dtrain: ")
-        with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as f:
-            events = [json.loads(line) for line in f]
-        return {
-            "losses": [event["loss"] for event in events if event["event"] == "step"],
-            "seconds": ended.seconds,
-        }
+        with tempfile.TemporaryDirectory() as folder:
+            what = ["--out", folder]
+            self.run(name, seconds, what, settings, launcher if ranks > 1 else ())
+            with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as f:
+                events = [json.loads(line) for line in f]
+        return [event["loss"] for event in events if event["event"] == "step"]
 
 
 class Torch:
     """torch_gpu.py as a process. Requests are answered in their order; one whose answer is not
     wanted yet can be sent ahead. A process that fails or hangs answers nothing more."""
 
-    def __init__(self, server, clock, log):
-        self.clock, self.about, self.has_ended = clock, None, False
+    def __init__(self, server, log):
+        self.has_ended = False
         self.n_unread = 1  # it begins by saying what it is
         with open(log, "wb") as f:
             self.process = start(
@@ -213,7 +197,7 @@ class Torch:
     def read(self, seconds):
         """The next answer."""
         self.n_unread -= 1
-        timer = threading.Timer(max(1, min(seconds, self.clock.left())), end, [self.process])
+        timer = threading.Timer(max(1, seconds), end, [self.process])
         timer.start()
         line = self.process.stdout.readline()
         while line and not line.startswith("{"):
@@ -222,19 +206,17 @@ class Torch:
         if line.endswith("\n"):
             return json.loads(line)
         self.has_ended = True
-        return {"error": "no answer from PyTorch"}
+        return {"error": "no answer from PyTorch, see torch.log"}
 
-    def ready(self, seconds):
-        """Reads what it says about itself and the answers to all that was sent ahead."""
+    def read_all(self, seconds):
+        """The answers to all that was sent ahead."""
         until = time.monotonic() + seconds
         answers = []
         while self.n_unread > 0:
             answers.append(self.read(until - time.monotonic()))
-            self.about = self.about or answers[0]
         return answers
 
     def ask(self, request, seconds=20):
-        self.clock.need(3)
         self.send(request)
         return self.read(seconds) if self.n_unread > 0 else {"error": "PyTorch has ended"}
 

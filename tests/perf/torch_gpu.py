@@ -1,12 +1,12 @@
 """PyTorch on the GPU, as a server of measurements: one request a line on stdin, one JSON answer a
 line on stdout. gpu_check.py starts it once, so that dtrain and PyTorch can be measured in turns.
 
-    images MODE BATCH SECONDS   ResNet-50 training, images per second of synthetic data that lie in
-                                GPU memory; MODE: eager (channels_last, AMP fp16, GradScaler),
-                                eager_bf16, fp32, tf32, compile (torch.compile of eager), graph
-                                (eager in a CUDA graph)
-    copy                        bytes per second of a device-to-device copy, read + written
-    matmul TYPE                 floating-point operations per second of an 8192^3 product
+    images MODE PRECISION BATCH SECONDS
+                 ResNet-50 training, images per second of synthetic data that lie in GPU memory,
+                 channels_last; MODE: eager, compile (torch.compile) or graph (a CUDA graph);
+                 PRECISION: fp16 (AMP, GradScaler), bf16 (AMP), tf32 or fp32
+    copy         bytes per second of a device-to-device copy, read + written
+    matmul TYPE  floating-point operations per second of an 8192^3 product
 """
 
 import json
@@ -16,19 +16,18 @@ import time
 import torch
 import torchvision
 
-MODES = ("eager", "eager_bf16", "fp32", "tf32", "compile", "graph")
+MODES = ("eager", "compile", "graph")
+AUTOCAST = {"fp16": torch.half, "bf16": torch.bfloat16, "tf32": None, "fp32": None}
 
 
 class Trainer:
     """One model and its optimizer; a step is forward, backward and update."""
 
-    def __init__(self, mode, batch):
+    def __init__(self, mode, precision, batch):
         torch.manual_seed(1)
         torch.backends.cudnn.benchmark = True
-        self.tf32 = mode == "tf32"
-        self.dtype = {"eager_bf16": torch.bfloat16, "fp32": None, "tf32": None}.get(
-            mode, torch.half
-        )
+        self.tf32 = precision == "tf32"
+        self.dtype = AUTOCAST[precision]
         self.set_tf32()
         model = torchvision.models.resnet50(weights=None).cuda()
         self.model = model.to(memory_format=torch.channels_last)
@@ -126,18 +125,16 @@ def answer(request, trainers):
         return copy()
     if words[0] == "matmul":
         return matmul(words[1])
-    mode, batch, seconds = words[1], int(words[2]), float(words[3])
-    if mode not in MODES:
-        raise ValueError(f"no such mode: {mode}")
-    if isinstance(trainers.get((mode, batch)), str):
-        raise RuntimeError(trainers[mode, batch])
-    if (mode, batch) not in trainers:
-        for key in [key for key in trainers if key[1] != batch]:
-            del trainers[key]  # one batch size at a time, to leave memory to dtrain
+    what, seconds = (words[1], words[2], int(words[3])), float(words[4])
+    if what[0] not in MODES:
+        raise ValueError(f"no such mode: {what[0]}")
+    if isinstance(trainers.get(what), str):
+        raise RuntimeError(trainers[what])
+    if what not in trainers:
         torch.cuda.empty_cache()
-        trainers[mode, batch] = "it failed before"  # not tried again
-        trainers[mode, batch] = Trainer(mode, batch)
-    return {"images_per_s": trainers[mode, batch].images_per_s(seconds)}
+        trainers[what] = "it failed before"  # not tried again
+        trainers[what] = Trainer(*what)
+    return {"images_per_s": trainers[what].images_per_s(seconds)}
 
 
 def main():
