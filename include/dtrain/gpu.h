@@ -16,17 +16,17 @@ struct dt_gpu_report {
     char runtime[32], cudnn[32], cublas[32];
     struct {
         char name[64];
-        int capability; /* 90 = 9.0 */
-        size_t memory_bytes, free_bytes;
-        char identity[DT_IDENTITY_MAX]; /* as in backend.h */
-        char bus_id[24];                /* PCI: "0000:3b:00.0" */
-    } device[DT_GPU_MAX];               /* the first min(n_devices, DT_GPU_MAX) */
+        int capability;                  /* 90 = 9.0 */
+        size_t memory_bytes, free_bytes; /* free: 0 = unknown */
+        char identity[DT_IDENTITY_MAX];  /* as in backend.h */
+        char bus_id[24];                 /* PCI: "0000:3b:00.0" */
+    } device[DT_GPU_MAX];                /* the first min(n_devices, DT_GPU_MAX) */
 };
 
 /* Never fails; free_bytes stays 0. */
 void dt_gpu_probe(struct dt_gpu_report *out);
-/* Fills free_bytes too; takes about a second and some memory on each GPU, so not for training runs.
- */
+/* Fills free_bytes where the driver's management library reports it. Makes no CUDA context, so it
+ * takes no memory of the GPUs. */
 void dt_gpu_probe_memory(struct dt_gpu_report *report);
 
 #endif

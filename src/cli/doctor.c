@@ -117,12 +117,14 @@ static void say_gpus(FILE *out, const struct dt_config *config)
     if (gpus.n_devices == 0)
         say(out, mark, "devices", "none: %s", gpus.problem);
     for (int i = 0; i < gpus.n_devices && i < DT_GPU_MAX; i++) {
-        char name[16];
+        char name[16], left[32] = "";
         snprintf(name, sizeof name, "device %d", i);
-        say(out, good, name, "%s, compute capability %d.%d, %.1f GiB (%.1f free)",
-            gpus.device[i].name, gpus.device[i].capability / 10, gpus.device[i].capability % 10,
-            (double)gpus.device[i].memory_bytes / (1 << 30),
-            (double)gpus.device[i].free_bytes / (1 << 30));
+        if (gpus.device[i].free_bytes > 0)
+            snprintf(left, sizeof left, " (%.1f free)",
+                     (double)gpus.device[i].free_bytes / (1 << 30));
+        say(out, good, name, "%s, compute capability %d.%d, %.1f GiB%s", gpus.device[i].name,
+            gpus.device[i].capability / 10, gpus.device[i].capability % 10,
+            (double)gpus.device[i].memory_bytes / (1 << 30), left);
     }
 }
 

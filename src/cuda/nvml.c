@@ -1,6 +1,6 @@
-/* Sensors of the GPU, from NVIDIA's management library, which comes with the driver and is loaded
- * while the program runs: without it there are none. Its header is not part of every toolkit, so
- * the few declarations that are needed stand here, as in nvml.h. */
+/* Sensors and free memory of GPUs, from NVIDIA's management library, which comes with the driver
+ * and is loaded while the program runs: without it they are unknown. Its header is not part of
+ * every toolkit, so the few declarations that are needed stand here, as in nvml.h. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "cuda/internal.h"
+#include "dtrain/gpu.h"
 
 enum { SUCCESS = 0, CLOCK_SM = 1, CLOCK_MEMORY = 2, TEMPERATURE_GPU = 0 };
 enum { ERROR_UNCORRECTED = 1, SINCE_BOOT = 0 };
@@ -73,31 +74,54 @@ static bool find_gpu(struct dt_cuda_nvml *nvml, const char *identity)
     return nvml->find(uuid, &nvml->gpu) == SUCCESS;
 }
 
-void dt_cuda_open_nvml(struct dt_device *dev)
+static void close_library(struct dt_cuda_nvml *nvml)
+{
+    if (!nvml)
+        return;
+    nvml->shutdown();
+    dlclose(nvml->library);
+    free(nvml);
+}
+
+/* NULL if the library is missing or cannot be used. */
+static struct dt_cuda_nvml *open_library(void)
 {
     struct dt_cuda_nvml *nvml;
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library || DT_NEW(nvml, 1) != DT_OK)
-        return;
+        return NULL;
     nvml->library = library;
-    bool has_begun = load_functions(nvml) && nvml->init() == SUCCESS;
-    if (has_begun && find_gpu(nvml, dev->identity)) {
-        dev->nvml = nvml;
-        return;
-    }
-    if (has_begun)
-        nvml->shutdown();
+    if (load_functions(nvml) && nvml->init() == SUCCESS)
+        return nvml;
     dlclose(library);
     free(nvml);
+    return NULL;
+}
+
+void dt_cuda_open_nvml(struct dt_device *dev)
+{
+    struct dt_cuda_nvml *nvml = open_library();
+    if (nvml && find_gpu(nvml, dev->identity))
+        dev->nvml = nvml;
+    else
+        close_library(nvml);
 }
 
 void dt_cuda_close_nvml(struct dt_device *dev)
 {
-    if (!dev->nvml)
-        return;
-    dev->nvml->shutdown();
-    dlclose(dev->nvml->library);
-    free(dev->nvml);
+    close_library(dev->nvml);
+}
+
+/* CUDA itself would have to make a context on every GPU to answer this. */
+void dt_gpu_probe_memory(struct dt_gpu_report *report)
+{
+    struct dt_cuda_nvml *nvml = open_library();
+    struct memory memory;
+    for (int i = 0; nvml && i < report->n_devices && i < DT_GPU_MAX; i++)
+        if (find_gpu(nvml, report->device[i].identity) && nvml->memory &&
+            nvml->memory(nvml->gpu, &memory) == SUCCESS)
+            report->device[i].free_bytes = (size_t)memory.free;
+    close_library(nvml);
 }
 
 bool dt_cuda_read_sensors(struct dt_device *dev, struct dt_sensors *out)

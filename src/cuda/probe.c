@@ -107,19 +107,3 @@ void dt_gpu_probe(struct dt_gpu_report *out)
     }
     (void)cudaGetLastError();
 }
-
-void dt_gpu_probe_memory(struct dt_gpu_report *report)
-{
-    int before = 0;
-    if (cudaGetDevice(&before) != cudaSuccess)
-        before = 0;
-    for (int i = 0; i < report->n_devices && i < DT_GPU_MAX; i++) {
-        size_t free_bytes = 0, total_bytes = 0;
-        if (cudaSetDevice(i) == cudaSuccess &&
-            cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess)
-            report->device[i].free_bytes = free_bytes;
-    }
-    if (report->n_devices > 0)
-        (void)cudaSetDevice(before);
-    (void)cudaGetLastError();
-}

@@ -17,7 +17,7 @@ bool dt_devices_has_cuda(void); /* this build */
 /* The GPUs that this process can use, or why it has none (including a build without CUDA). Probes
  * once and keeps the result. */
 const struct dt_gpu_report *dt_devices_gpus(void);
-/* The same with free_bytes. Slow, and allocates memory on every GPU. */
+/* The same with free_bytes, as they are now. */
 void dt_devices_gpus_free(struct dt_gpu_report *out);
 
 /* The device for one process of `n_ranks`, from what this process alone knows: DT_ERR_DEVICE or
