@@ -178,13 +178,12 @@ static dt_status set_environment(const struct dt_comm *comm, const struct dt_com
         DT_TRY(set_default("NCCL_ALGO", "Ring"));
     if (options->share)
         DT_TRY(set_sharing(comm));
-    /* Between nodes, a replayed recording in which small sums follow large ones in registered
-     * memory can hang without an error (NVIDIA/nccl issue 2389); within one node registration is
-     * safe. */
-    if (comm->local_size < comm->size) {
-        DT_TRY(set_default("NCCL_GRAPH_REGISTER", "0"));
-        DT_TRY(set_default("NCCL_LOCAL_REGISTER", "0"));
-    }
+    /* A replayed recording that uses registered memory can hang without an error: between nodes,
+     * when a small call follows a large one (NVIDIA/nccl issue 2389), and within a node, in sends
+     * and receives (sgl-project/sglang pull request 38936). No report concerns sums within a node,
+     * but there registration saves only a copy in GPU memory, behind the backward pass. */
+    DT_TRY(set_default("NCCL_GRAPH_REGISTER", "0"));
+    DT_TRY(set_default("NCCL_LOCAL_REGISTER", "0"));
     return DT_OK;
 }
 

@@ -209,8 +209,9 @@ static int before_each(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "NCCL_ALGO",          "NCCL_HOSTID",       "NCCL_NET",   "NCCL_IB_DISABLE",
-        "NCCL_SOCKET_IFNAME", "NCCL_MNNVL_ENABLE", "NCCL_PROTO", "NCCL_MAX_CTAS"};
+        "NCCL_ALGO",           "NCCL_HOSTID",        "NCCL_NET",   "NCCL_IB_DISABLE",
+        "NCCL_SOCKET_IFNAME",  "NCCL_MNNVL_ENABLE",  "NCCL_PROTO", "NCCL_MAX_CTAS",
+        "NCCL_GRAPH_REGISTER", "NCCL_LOCAL_REGISTER"};
     for (size_t i = 0; i < DT_COUNT(names); i++)
         unsetenv(names[i]);
     memset(&fake, 0, sizeof fake);
@@ -254,7 +255,7 @@ static void test_open_close(void **state)
     fake.n_polls = 300;
     open_plane();
     assert_all(fake.n_left == 0 && is_env("NCCL_ALGO", "Ring") && is_env("NCCL_HOSTID", NULL));
-    assert_all(is_env("NCCL_GRAPH_REGISTER", NULL)); /* one node */
+    assert_all(is_env("NCCL_GRAPH_REGISTER", "0") && is_env("NCCL_LOCAL_REGISTER", "0"));
     dt_comm_close_reduce(comm);
     assert_calls("finalize destroy ");
     open_plane(); /* again */
@@ -272,11 +273,13 @@ static void test_environment(void **state)
 
     setenv("NCCL_ALGO", "Tree", 1);
     setenv("NCCL_PROTO", "LL", 1);
+    setenv("NCCL_GRAPH_REGISTER", "1", 1);
     options.ring = options.share = true;
     assert_ok(dt_comm_open_reduce(comm, &options));
     char id[32];
     snprintf(id, sizeof id, "dtrain-%d", rank);
-    assert_all(is_env("NCCL_ALGO", "Tree") && is_env("NCCL_PROTO", "LL"));
+    assert_all(is_env("NCCL_ALGO", "Tree") && is_env("NCCL_PROTO", "LL") &&
+               is_env("NCCL_GRAPH_REGISTER", "1"));
     assert_all(is_env("NCCL_HOSTID", id) && is_env("NCCL_NET", "Socket") &&
                is_env("NCCL_SOCKET_IFNAME", "lo") && is_env("NCCL_MAX_CTAS", "2") &&
                is_env("NCCL_IB_DISABLE", "1") && is_env("NCCL_MNNVL_ENABLE", "0"));
