@@ -84,7 +84,7 @@ static void place_persistent(struct dt_plan *plan, const int *order, int n_param
             plan->place[diff].arena = DT_ARENA_GRADS;
             plan->place[diff].offset = offset / sizeof(float) * grad_bytes;
         }
-        offset += dt_plan_align(place->bytes);
+        offset += dt_plan_align_param(place->bytes);
         if (diff >= 0)
             trained = offset;
     }
@@ -120,7 +120,7 @@ static int find_last_bucket(const struct dt_plan *plan, const int *order, int n_
     size_t bytes = 0;
     int first = n_params;
     while (first > 0) {
-        bytes += dt_plan_align(plan->place[order[first - 1]].bytes);
+        bytes += dt_plan_align_param(plan->place[order[first - 1]].bytes);
         if (bytes > on_the_wire(plan, plan->options.last_bucket_bytes))
             break;
         first--;
@@ -146,7 +146,7 @@ static dt_status fill_segments(struct dt_plan *plan, struct dt_bucket *bucket, c
         const struct dt_place *place = &plan->place[order[i]];
         float decay = tensor->decay || plan->options.decay_norm_bias ? 1.0f : 0.0f;
         size_t first = place->offset / sizeof(float);
-        size_t end = (place->offset + dt_plan_align(place->bytes)) / sizeof(float);
+        size_t end = (place->offset + dt_plan_align_param(place->bytes)) / sizeof(float);
         struct dt_segment *last = &bucket->segments[bucket->n_segments - 1];
         bool has_trust = by_norms && tensor->decay;
         if (bucket->n_segments > 0 && last->decay == decay && last->rate == tensor->rate &&
@@ -183,7 +183,7 @@ static dt_status make_buckets(struct dt_plan *plan, const int *order, const int 
         for (; i < limit; i++) {
             if (end - first >= most)
                 break;
-            end = plan->place[order[i]].offset + dt_plan_align(plan->place[order[i]].bytes);
+            end = plan->place[order[i]].offset + dt_plan_align_param(plan->place[order[i]].bytes);
         }
         struct dt_bucket *bucket = &plan->buckets[plan->n_buckets++];
         bucket->first = first / sizeof(float);
