@@ -4,8 +4,9 @@
 
 Real runs of the model tiny on an imbalanced folder whose images are one global batch, so that the
 order of samples does not matter: after three steps the losses and weights must be PyTorch's, which
-sees the whole batch at once, for any number of ranks and micro-batches. Mixed labels are compared in
-test_torch_parity.py. Label: numeric."""
+sees the whole batch at once, for any number of ranks and micro-batches. A weight that is off by 0.1 %
+moves the losses by 3e-5 and a tensor by 4e-3. Mixed labels are compared in test_torch_parity.py.
+Label: numeric."""
 
 import json
 import os
@@ -40,7 +41,10 @@ CASES = [
     (LIST, LIST, 0.1, 2, 3),
     (LIST, LIST, 0, 3, 4),
 ]
-BOUND = {"loss": 1e-5, "movement": 1e-4}  # the movement of a tensor relative to its norm
+# The movement of a tensor relative to its norm: 1e-5, but with AVX-512 one of the two million inputs of
+# ReLU is so near 0 (1e-8) that rounding puts it on the other side, which moves conv3.bias by 1.5e-4.
+# The loss does not jump there: 5e-9.
+BOUND = {"loss": 1e-6, "movement": 1e-3}
 
 
 def make_model():
@@ -123,7 +127,7 @@ def dtrain_run(folder, out, weights, smoothing, ranks, micro):
         },
         "optim": {"weight_decay": DECAY},
         "schedule": {"kind": "constant", "lr": LR, "lr_scaling": "none", "warmup_epochs": 0},
-        "device": {"kind": "cpu", "threads": 1, "winograd": False},
+        "device": {"kind": "cpu", "threads": 1},
         "output": {"log_every": 1},
     }
     with open(f"{folder}/config.json", "w") as f:
