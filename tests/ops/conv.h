@@ -162,7 +162,7 @@ static const struct op_case winograd_cases[] = {
 OP_TEST(conv, build_conv, true)
 OP_TEST(resnet50, build_conv, false)
 
-/* The same bounds; all other tests run without Winograd. */
+/* The same bounds; most other tests run without Winograd. */
 static void test_winograd(void **state)
 {
     struct suite *suite = *state;

@@ -106,6 +106,19 @@ static int build_branches(struct dt_graph *g, int x)
     return net_linear(g, dt_graph_relu(g, pooled, "pool_relu"), "fc", NET_CLASSES);
 }
 
+/* All convolutions but the first by Winograd: with bias and ReLU, before a norm, and in a block. Of
+ * two images of 12x12, the threads share the tiles for 16 channels, the blocks of channels for 40.
+ */
+static int build_winograd(struct dt_graph *g, int x)
+{
+    x = dt_graph_relu(g, net_conv(g, x, "conv1", 16, 3, 1, true), "relu1");
+    x = dt_graph_relu(g, net_conv(g, x, "conv2", 40, 3, 1, true), "relu2");
+    x = dt_graph_relu(g, dt_graph_bn(g, net_conv(g, x, "conv3", 16, 3, 1, false), "bn3", 1),
+                      "relu3");
+    x = net_block(g, x, "layer1.0", 16, 1);
+    return net_linear(g, dt_graph_avg_pool(g, x, "avgpool", 1), "fc", NET_CLASSES);
+}
+
 static const struct net_case net_list[] = {
     {"residual", build_residual, 4, 8, 0.1, false, false, {NULL}},
     {"plain", build_plain, 3, 11, 0, false, false, {NULL}},
@@ -116,7 +129,14 @@ static const struct net_case net_list[] = {
     {"residual, frozen between", build_residual, 4, 8, 0, false, false, {"layer1.0.bn2", "layer2"}},
     {"plain, frozen between", build_plain, 3, 11, 0, false, false, {"features.3", "classifier.1"}},
     {"branches, frozen norms", build_branches, 5, 9, 0, false, false, {"norm", "tap"}},
+    {"winograd", build_winograd, 2, 12, 0.1, false, false, {NULL}},
+    {"winograd, frozen", build_winograd, 2, 12, 0, false, false, {"conv2", "bn3"}},
 };
+
+static bool is_winograd(const struct net_case *c)
+{
+    return c->build == build_winograd;
+}
 
 struct net_support {
     struct suite *suite;
@@ -267,9 +287,25 @@ static dt_status net_differences(struct ref *r)
     return DT_OK;
 }
 
+/* Of the gradients of all parameters: other roundings give another sum. */
+static dt_status net_sum(struct rig *rig, double *sum)
+{
+    *sum = 0;
+    for (int t = 0; t < rig->g->n_tensors; t++) {
+        float *diff;
+        if (rig->g->tensor[t].role != DT_DIFF_PARAM || !rig->address[t])
+            continue;
+        DT_TRY(rig_get(rig, t, &diff));
+        for (size_t i = 0; i < dt_tensor_elements(&rig->g->tensor[t]); i++)
+            *sum += (double)diff[i];
+        free(diff);
+    }
+    return DT_OK;
+}
+
 /* Both phases on the backend; evaluation uses the statistics that training has left. */
 static dt_status net_run_backend(struct suite *suite, const struct dt_graph *g, int *alias,
-                                 struct ref *input, struct ref *want)
+                                 struct ref *input, struct ref *want, double *sum)
 {
     double bound[DT_N_OPS];
     for (int op = 0; op < DT_N_OPS; op++)
@@ -287,6 +323,7 @@ static dt_status net_run_backend(struct suite *suite, const struct dt_graph *g, 
         }
         DT_TRY_OUT(check_sources(&rig, input));
         DT_TRY_OUT(rig_check_guards(&rig));
+        DT_TRY_OUT(net_sum(&rig, sum));
     }
 out:
     rig_close(&rig);
@@ -298,19 +335,27 @@ static dt_status run_net(struct suite *suite, const struct net_case *c, bool fus
     struct dt_graph *g = NULL;
     struct ref input = {0}, want = {0};
     int *alias = NULL;
+    double direct, sum;
     dt_status status;
     suite->n_runs++;
     DT_TRY_OUT(net_graph(suite, &g, c, fuse));
     DT_TRY_OUT(ref_open(&input, g, 0));
     DT_TRY_OUT(ref_open(&want, g, 0));
     DT_TRY_OUT(net_reference(&input, &want));
-    DT_TRY_OUT(net_differences(&want));
-    DT_TRY_OUT(net_run_backend(suite, g, NULL, &input, &want));
+    if (!is_winograd(c)) /* larger, but with the same rules */
+        DT_TRY_OUT(net_differences(&want));
+    DT_TRY_OUT(net_run_backend(suite, g, NULL, &input, &want, &direct));
+    suite->options.winograd = is_winograd(c);
+    if (is_winograd(c))
+        DT_TRY_OUT(net_run_backend(suite, g, NULL, &input, &want, &sum));
+    if (is_winograd(c) && has_winograd() && sum == direct)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_INTERNAL, "Winograd was not used"));
     DT_TRY_OUT(DT_NEW(alias, (size_t)g->n_tensors));
     make_alias(g, alias, -1);
     suite->n_runs++;
-    DT_TRY_OUT(net_run_backend(suite, g, alias, &input, &want));
+    DT_TRY_OUT(net_run_backend(suite, g, alias, &input, &want, &sum));
 out:
+    suite->options.winograd = false;
     free(alias);
     ref_close(&input);
     ref_close(&want);
@@ -326,6 +371,8 @@ static void test_networks(void **state)
         return; /* errors of one op become inputs of the next: no bound per tensor */
     for (size_t i = 0; i < 2 * DT_COUNT(net_list); i++) {
         const struct net_case *c = &net_list[i / 2];
+        if (is_winograd(c) && suite->backend != &dt_backend_cpu)
+            continue;
         if (run_net(suite, c, i % 2 == 0) == DT_OK)
             continue;
         fprintf(stderr, "FAIL network %s, %s: %s\n    %s\n", c->name,
