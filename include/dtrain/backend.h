@@ -166,6 +166,9 @@ struct dt_backend {
     void *(*exchanged)(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
     dt_status (*finish)(struct dt_device *dev, struct dt_exec *exec);
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* accepts NULL */
+    /* Bytes that a node moves beyond reading or writing each of its tensors once, because its
+     * kernels pass over some of them again. NULL: none. */
+    size_t (*again_bytes)(struct dt_device *dev, const struct dt_exec *exec);
 
     /* One update of the optimizer (optim.h), over segments. grads are unchanged. Nothing happens if
      * `check` found a value that is not finite. fp16: g is first divided by the loss scale. */

@@ -243,8 +243,11 @@ void dt_plan_get_times(const struct dt_plan *plan, struct dt_plan_times *out);
 size_t dt_plan_bytes(const struct dt_plan *plan);
 /* DT_ERR_MEMORY if it is more than options.max_bytes. */
 dt_status dt_plan_check_memory(const struct dt_plan *plan);
-/* Bytes that a node reads and writes in one pass, each tensor counted once in its stored type. */
+/* Bytes that a node of the graph reads and writes in one pass: each tensor in its stored type, as
+ * often as the device passes over it. */
 double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node);
+/* Bytes that CHECK and UPDATE of all buckets read and write, without what norms of tensors need. */
+double dt_plan_update_bytes(const struct dt_plan *plan);
 
 /* Prints a summary of arenas and buckets; the action lists with shape, bytes, flops, offset and
  * bucket. */

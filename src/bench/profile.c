@@ -1,6 +1,6 @@
 /* `dtrain bench --profile`: where the time of a step goes, by op and by layer, and what follows
- * from it. All times are of rank 0; the bytes of an op are those of its tensors, each counted once.
- */
+ * from it. All times are of rank 0; the bytes of an op are those of its tensors, as often as its
+ * kernels pass over them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,16 +87,9 @@ static void print_rest(const struct dt_bench *b, double ops_s)
     const struct dt_bench_rank *own = &b->own;
     const double sums_s = times.compute_s / b->n_steps - ops_s;
     const double update_s = times.update_s / b->n_steps;
-    const struct dt_session *session = &b->session;
-    /* On a CPU: reads gradients twice, for the check too; reads and writes parameters and states.
-     */
-    const int n_walks = dt_optim_has_square(session->config->optim.name) ? 8 : 6;
-    const double update_bytes = session->backend != &dt_backend_cpu
-                                    ? 0
-                                    : n_walks * (double)dt_plan_trained_bytes(session->plan);
     const struct row rows[] = {
         {"sums over micro-batches", "", sums_s, 0, 0},
-        {"update", "", update_s, update_bytes, 0},
+        {"update", "", update_s, dt_plan_update_bytes(b->session.plan), 0},
         {"exposed communication", "", own->comm_s, 0, 0},
         {"waiting for input", "", own->wait_s, 0, 0},
         {"other", "", own->step_s - own->compute_s - own->comm_s - own->wait_s, 0, 0},

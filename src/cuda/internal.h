@@ -224,6 +224,9 @@ void dt_cuda_open_nvml(struct dt_device *dev); /* uses dev->identity */
 void dt_cuda_close_nvml(struct dt_device *dev);
 bool dt_cuda_read_sensors(struct dt_device *dev, struct dt_sensors *out);
 
+/* traffic.c */
+size_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec);
+
 /* choose.c */
 dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared);
 bool dt_cuda_chosen(const struct dt_exec *exec, struct dt_choice *out);

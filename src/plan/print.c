@@ -41,7 +41,18 @@ double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node
                   dt_dtype_bytes(plan->backend->dtype(plan->device, plan->graph, t));
         bytes += own;
     }
+    if (plan->backend->again_bytes)
+        bytes += plan->backend->again_bytes(plan->device, plan->exec[node - plan->graph->node]);
     return (double)bytes;
+}
+
+double dt_plan_update_bytes(const struct dt_plan *plan)
+{
+    const size_t n = plan->arena_bytes[DT_ARENA_MOMENTUM] / sizeof(float);
+    const size_t shadow = plan->arena_bytes[DT_ARENA_SHADOW] > 0 ? sizeof(uint16_t) : 0;
+    const size_t states = dt_optim_has_square(plan->options.optim) ? 2 : 1;
+    const size_t gradient = dt_dtype_bytes(dt_plan_sum_type(plan));
+    return (double)(n * (2 * gradient + (1 + states) * 2 * sizeof(float) + shadow));
 }
 
 static double mega(size_t bytes)
@@ -60,8 +71,8 @@ static void print_op(const struct dt_plan *plan, const struct dt_action *action,
         snprintf(where, sizeof(where), "%s+%zu", arena_name[place->arena], place->offset);
     }
     fprintf(out, "%-18s %-28s %-20s %10.3f %10.2f  %-18s %s%s\n", dt_op_name(node->op), node->name,
-            dims, dt_node_flops(g, node) * 1e-9, mega((size_t)dt_plan_node_bytes(plan, node)), where,
-            node->residual ? "+add" : "",
+            dims, dt_node_flops(g, node) * 1e-9, mega((size_t)dt_plan_node_bytes(plan, node)),
+            where, node->residual ? "+add" : "",
             action->finish ? "+finish"
             : node->relu   ? "+relu"
                            : "");

@@ -432,8 +432,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     memcpy(&q.alpha, alpha, sizeof q.alpha);
     memcpy(&q.beta, beta, sizeof q.beta);
     check_overlap(q);
-    emu_enqueue(
-        stream, [q] { multiply(q); }, "cublasLtMatmul");
+    emu_enqueue(stream, [q] { multiply(q); }, "cublasLtMatmul", {q.a, q.b, q.out});
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -538,8 +538,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
         emu_fail("cudnnBackendExecute: device %d is current, but the handle belongs to device %d",
                  emu_current_device(), handle->device);
     check_overlap(e);
-    emu_enqueue(
-        handle->stream, [e] { execute(e); }, "cudnnBackendExecute");
+    emu_enqueue(handle->stream, [e] { execute(e); }, "cudnnBackendExecute",
+                {e.run.x, e.run.w, e.run.y});
     return CUDNN_STATUS_SUCCESS;
 }
 

@@ -252,15 +252,27 @@ void emu_check_argument(const char *call, const void *ptr)
         emu_fail("%.100s...): argument %p is not device memory", call, ptr);
 }
 
+void emu_find_addresses(std::vector<const void *> *found, const void *argument, size_t bytes)
+{
+    for (size_t at = 0; emu_is_watched() && at + sizeof(void *) <= bytes; at += sizeof(void *)) {
+        const void *ptr;
+        memcpy(&ptr, static_cast<const char *>(argument) + at, sizeof ptr);
+        if (emu_is_device(ptr))
+            found->push_back(ptr);
+    }
+}
+
 cudaError_t emu_launch_threads(const char *call, struct dt_geometry g, cudaStream_t stream,
-                               std::function<void()> thread)
+                               std::function<void()> thread,
+                               const std::vector<const void *> &touched)
 {
     uint64_t n_threads = static_cast<uint64_t>(g.block_x) * g.block_y;
     bool fits = n_threads > 0 && n_threads <= 1024 && g.grid_x <= 2147483647u && g.grid_y <= 65535;
     std::string name(call, strcspn(call, ","));
     if (fits)
         emu_enqueue(
-            stream, [name, g, thread] { run_grid(name.c_str(), g, thread); }, name.c_str());
+            stream, [name, g, thread] { run_grid(name.c_str(), g, thread); }, name.c_str(),
+            touched);
     else
         emu::error(cudaErrorInvalidConfiguration);
     // As after <<<>>>: also reports an error left by an earlier call of this thread.

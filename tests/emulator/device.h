@@ -15,6 +15,7 @@
 #include <functional>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "kernels/geometry.h"
 
@@ -180,8 +181,11 @@ template <typename T> static inline T max(T a, T b)
 
 // Fails unless ptr, an argument of a kernel, is NULL or device memory.
 void emu_check_argument(const char *call, const void *ptr);
+// If somebody watches, adds the device addresses in an argument, which may be a struct.
+void emu_find_addresses(std::vector<const void *> *found, const void *argument, size_t bytes);
 cudaError_t emu_launch_threads(const char *call, struct dt_geometry g, cudaStream_t stream,
-                               std::function<void()> thread);
+                               std::function<void()> thread,
+                               const std::vector<const void *> &touched);
 
 template <typename P> static inline P emu_argument(const char *call, P value)
 {
@@ -198,7 +202,10 @@ static inline cudaError_t emu_launch(const char *call, void (*kernel)(P...), str
     if (g.grid_x == 0 || g.grid_y == 0)
         return cudaSuccess;
     std::tuple<P...> copy(emu_argument<P>(call, static_cast<P>(args))...);
-    return emu_launch_threads(call, g, stream, [kernel, copy] { std::apply(kernel, copy); });
+    std::vector<const void *> touched;
+    std::apply([&](const P &...p) { (emu_find_addresses(&touched, &p, sizeof p), ...); }, copy);
+    return emu_launch_threads(
+        call, g, stream, [kernel, copy] { std::apply(kernel, copy); }, touched);
 }
 
 // A macro, so that messages can name the kernel.

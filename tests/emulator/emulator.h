@@ -12,13 +12,20 @@
 #include <cuda_runtime_api.h>
 #include <functional>
 #include <mutex>
+#include <vector>
 
 // Prints "CUDA emulator: ..." and aborts: the program did something that CUDA forbids or leaves
 // undefined, or that is not emulated.
 [[noreturn]] void emu_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-// Enqueues work in a stream (or its capture). `what` names it in messages and is copied.
-void emu_enqueue(cudaStream_t stream, std::function<void()> work, const char *what = "work");
+// Enqueues work in a stream (or its capture). `what` names it in messages and is copied; `touched`
+// are the device addresses among its arguments, for emu_watch.
+void emu_enqueue(cudaStream_t stream, std::function<void()> work, const char *what = "work",
+                 const std::vector<const void *> &touched = {});
+
+// From now on calls `watcher` for everything that emu_enqueue gets; NULL: no longer.
+extern "C" void emu_watch(void (*watcher)(const char *what, const void *const *touched, int n));
+bool emu_is_watched();
 
 // Like emu_enqueue, for work that depends on other processes: called repeatedly until it returns
 // true; must never block. It may run on a thread other than the one that calls MPI.

@@ -17,6 +17,8 @@ namespace
 
 constexpr size_t alignment = 256;
 constexpr unsigned char fresh = 0xA5, guard = 0x5C;
+// Larger blocks are not filled: a test may allocate what a real GPU has, if it never touches it.
+constexpr size_t filled_bytes = size_t{1} << 30;
 
 struct allocation {
     char *pages; // between two pages that are never accessible
@@ -158,6 +160,16 @@ const void *host_side(const copy &c)
     return !c.to_device ? c.dst : !c.from_device ? c.src : nullptr;
 }
 
+std::vector<const void *> device_sides(const copy &c)
+{
+    std::vector<const void *> sides;
+    if (c.to_device)
+        sides.push_back(c.dst);
+    if (c.from_device)
+        sides.push_back(c.src);
+    return sides;
+}
+
 void add_copy(cudaStream_t stream, const copy &c, bool pinned)
 {
     emu_enqueue(
@@ -172,7 +184,7 @@ void add_copy(cudaStream_t stream, const copy &c, bool pinned)
                 emu_check_device(c.src, c.bytes, "a copy");
             memcpy(c.dst, c.src, c.bytes);
         },
-        "a copy");
+        "a copy", device_sides(c));
 }
 
 // The source is read now, as into the driver's staging buffer.
@@ -186,7 +198,7 @@ void add_staged_copy(cudaStream_t stream, const copy &c)
             emu_check_device(c.dst, c.bytes, "a copy");
             memcpy(c.dst, stage->data(), c.bytes);
         },
-        "a copy");
+        "a copy", device_sides(c));
 }
 
 // Unpins the block at ptr and returns it; nullptr if it was not pinned, or not in this way.
@@ -255,7 +267,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     a.data = a.pages + page_bytes - rounded;
     protect(a, true);
     memset(a.pages, guard, static_cast<size_t>(a.data - a.pages));
-    memset(a.data, fresh, bytes);
+    memset(a.data, fresh, bytes < filled_bytes ? bytes : 0);
     memset(a.data + bytes, guard, rounded - bytes);
     protect(a, false);
     allocations()[a.data] = a;
@@ -424,13 +436,12 @@ cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t han
     if (forbidden != cudaSuccess)
         return error(forbidden);
     emu_check_device(dst, bytes, "cudaMemsetAsync");
-    emu_enqueue(
-        handle,
-        [=] {
-            emu_check_device(dst, bytes, "cudaMemsetAsync");
-            memset(dst, value, bytes);
-        },
-        "cudaMemsetAsync");
+    emu_enqueue(handle,
+                [=] {
+                    emu_check_device(dst, bytes, "cudaMemsetAsync");
+                    memset(dst, value, bytes);
+                },
+                "cudaMemsetAsync", {dst});
     return cudaSuccess;
 }
 

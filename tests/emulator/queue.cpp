@@ -367,8 +367,23 @@ void emu_enqueue_poll(cudaStream_t handle, std::function<bool()> work, const cha
     stream_add(stream, n);
 }
 
-void emu_enqueue(cudaStream_t stream, std::function<void()> work, const char *what)
+static void (*watcher)(const char *what, const void *const *touched, int n);
+
+void emu_watch(void (*now)(const char *what, const void *const *touched, int n))
 {
+    watcher = now;
+}
+
+bool emu_is_watched()
+{
+    return watcher != nullptr;
+}
+
+void emu_enqueue(cudaStream_t stream, std::function<void()> work, const char *what,
+                 const std::vector<const void *> &touched)
+{
+    if (watcher)
+        watcher(what, touched.data(), static_cast<int>(touched.size()));
     emu_enqueue_poll(
         stream,
         [work = std::move(work)] {

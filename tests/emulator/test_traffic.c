@@ -1,0 +1,244 @@
+/* The kernels and copies of a training step of ResNet-50 in fp16 at batch 256, and the bytes they
+ * move: a lost fusion shows here. The step is planned, bound and recorded as for a GPU, but not
+ * executed. The emulator names every launch and the addresses among its arguments, and each tensor
+ * that one of them is the beginning of counts once for that launch. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cuda/internal.h"
+#include "dtrain/models.h"
+#include "dtrain/plan.h"
+
+#define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
+
+enum { BATCH = 256, MAX_KINDS = 64 };
+
+void emu_watch(void (*watcher)(const char *what, const void *const *touched, int n));
+
+/* --- Counting --- */
+
+/* A kind of kernel, or of call of a library. */
+static struct kind {
+    char name[32];
+    int n;
+    double bytes;
+} kinds[MAX_KINDS], *last;
+static const struct dt_exec *running; /* the node, NULL = none */
+
+/* "bn_stats" from "bn_stats_kernel<T>"; for what has no such name, the op. */
+static void name_kind(char *out, size_t bytes, const char *what)
+{
+    const char *end = strstr(what, "_kernel"), *begin = end;
+    while (begin && begin > what && begin[-1] != ' ')
+        begin--;
+    if (end)
+        snprintf(out, bytes, "%.*s", (int)(end - begin), begin);
+    else
+        snprintf(out, bytes, "%s", running ? dt_op_name(running->node->op) : what);
+}
+
+static double bytes_at(const void *address)
+{
+    for (int i = 0; running && i < running->node->n_src + running->node->n_dst; i++) {
+        const int d = i - running->node->n_src;
+        const struct dt_cuda_format *f = d < 0 ? running->src[i] : running->dst[d];
+        if ((d < 0 ? running->src_data[i] : running->dst_data[d]) == address)
+            return (double)(f->elements * dt_dtype_bytes(f->type));
+    }
+    return 0; /* scratch: partial sums */
+}
+
+static void watch(const char *what, const void *const *touched, int n)
+{
+    char name[sizeof last->name];
+    name_kind(name, sizeof name, what);
+    /* bias works in place; loss_totals gets the logits but does not read them. */
+    const int n_walks = strcmp(name, "bias") == 0 ? 2 : strcmp(name, "loss_totals") != 0;
+    for (last = kinds; last->n > 0 && strcmp(last->name, name) != 0; last++)
+        assert_true(last < kinds + MAX_KINDS - 1);
+    snprintf(last->name, sizeof last->name, "%s", name);
+    last->n++;
+    for (int i = 0; i < n; i++)
+        last->bytes += n_walks * bytes_at(touched[i]);
+}
+
+static struct kind total(void)
+{
+    struct kind all = {.name = "all"};
+    for (const struct kind *k = kinds; k->n > 0; k++) {
+        all.n += k->n;
+        all.bytes += k->bytes;
+    }
+    return all;
+}
+
+/* --- The backend, with what it does outside of nodes counted, and without executing steps --- */
+
+static struct dt_backend backend;
+static const struct dt_plan *built;
+static double update_bytes; /* of checks and updates */
+
+static dt_status run(struct dt_device *dev, struct dt_exec *exec)
+{
+    const double before = total().bytes;
+    running = exec;
+    dt_status status = dt_backend_cuda.run(dev, exec);
+    running = NULL;
+    /* What a profile would show; vectors may count more often here. */
+    const double said = dt_plan_node_bytes(built, exec->node);
+    const double counted = total().bytes - before;
+    if (counted < said * 0.9999 || counted > said * 1.001 + (1 << 18))
+        fail_msg("%s %s: %.0f bytes, but a profile shows %.0f", dt_op_name(exec->node->op),
+                 exec->node->name, counted, said);
+    return status;
+}
+
+/* To the device, and from there to the tensor. */
+static dt_status feed(struct dt_device *dev, void *dst, const void *src, size_t bytes)
+{
+    dt_status status = dt_backend_cuda.feed(dev, dst, src, bytes);
+    last->bytes += 3 * (double)bytes;
+    return status;
+}
+
+static dt_status check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count,
+                       double *norms)
+{
+    dt_status status = dt_backend_cuda.check(dev, grads, type, count, norms);
+    const double bytes = (double)(count * dt_dtype_bytes(type));
+    last->bytes += bytes;
+    update_bytes += bytes;
+    return status;
+}
+
+/* Parameters and momentum are read and written. */
+static dt_status update(struct dt_device *dev, const struct dt_update *u)
+{
+    dt_status status = dt_backend_cuda.update(dev, u);
+    const size_t each = 16 + dt_dtype_bytes(u->grads_type) + (u->shadow ? 2 : 0);
+    for (int i = 0; i < u->n_segments; i++) {
+        last->bytes += (double)(u->segments[i].count * each);
+        update_bytes += (double)(u->segments[i].count * each);
+    }
+    return status;
+}
+
+static dt_status alloc(struct dt_device *dev, void **out, size_t bytes)
+{
+    (void)dev;
+    return DT_CUDA("memory that stays untouched", cudaMalloc(out, bytes));
+}
+
+static dt_status replay(struct dt_device *dev, struct dt_recording *recording)
+{
+    (void)dev;
+    (void)recording;
+    return DT_OK;
+}
+
+/* --- The step --- */
+
+static bool supports(void *context, const struct dt_graph *g, const struct dt_node *node)
+{
+    return backend.supports(context, g, node);
+}
+
+static struct dt_graph *make_resnet50(struct dt_device *dev)
+{
+    static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.2, 0.2, 0.2};
+    const struct dt_model_options options = {.num_classes = 1000};
+    const struct dt_model *model = dt_model_find("resnet50");
+    struct dt_graph *g = NULL;
+    assert_non_null(model);
+    OK(dt_graph_create(&g));
+    OK(dt_graph_begin(g, DT_TRAIN, BATCH, 224));
+    dt_graph_softmax_xent(g, model->build(g, dt_graph_ingest(g, mean, std), model, &options), 0.1);
+    OK(dt_graph_check(g));
+    OK(dt_graph_fuse(g, supports, dev));
+    OK(dt_graph_differentiate(g));
+    return g;
+}
+
+static void record_step(struct dt_plan *plan)
+{
+    const struct dt_scalars scalars = {.lr = 0.1f, .diff_scale = 1};
+    uint8_t *pixels = calloc((size_t)BATCH * 224 * 224 * 3, 1);
+    static const int32_t labels[BATCH];
+    const struct dt_feed batch = {.pixels = pixels, .labels = labels};
+    assert_non_null(pixels);
+    built = plan;
+    plan->n_warm[0] = INT32_MAX; /* records the first step */
+    emu_watch(watch);
+    OK(dt_plan_feed(plan, DT_TRAIN, &batch));
+    OK(dt_plan_train(plan, &scalars, 0, 1));
+    emu_watch(NULL);
+    OK(dt_plan_end_feed(plan));
+    free(pixels);
+}
+
+static int most_first(const void *a, const void *b)
+{
+    double x = ((const struct kind *)a)->bytes, y = ((const struct kind *)b)->bytes;
+    return (x < y) - (x > y);
+}
+
+static void print_kinds(void)
+{
+    const struct kind all = total();
+    size_t n = 0;
+    while (kinds[n].n > 0)
+        n++;
+    qsort(kinds, n, sizeof *kinds, most_first);
+    kinds[n] = all;
+    printf("%-20s %5s %12s\n", "kernel or call", "n", "MB per image");
+    for (size_t i = 0; i <= n; i++)
+        printf("%-20s %5d %12.2f\n", kinds[i].name, kinds[i].n, kinds[i].bytes / BATCH / 1e6);
+    kinds[n].n = 0;
+}
+
+static void test_resnet50(void **state)
+{
+    (void)state;
+    const struct dt_device_options options = {.threads = 1,
+                                              .deterministic = true, /* nothing is timed */
+                                              .precision = DT_PRECISION_FP16,
+                                              .timeout_s = 120};
+    const struct dt_plan_options plan_options = {
+        .optim = DT_OPTIM_SGD, .n_ranks = 1, .record = true};
+    struct dt_device *dev = NULL;
+    struct dt_plan *plan = NULL;
+    backend = dt_backend_cuda;
+    backend.alloc = alloc;
+    backend.replay = replay;
+    backend.run = run;
+    backend.feed = feed;
+    backend.check = check;
+    backend.update = update;
+    OK(backend.open(&dev, &options));
+    struct dt_graph *g = make_resnet50(dev);
+    OK(dt_plan_build(&plan, g, &backend, dev, NULL, &plan_options));
+    record_step(plan);
+    print_kinds();
+    assert_non_null(plan->recording[0]);
+    const struct kind all = total();
+    assert_int_equal(all.n, 498);
+    assert_in_range(all.bytes / BATCH / 1e4, 35240, 35255); /* 352.5 MB per image */
+    assert_true(update_bytes == dt_plan_update_bytes(plan));
+    dt_plan_destroy(plan);
+    dt_graph_destroy(g);
+    backend.close(dev);
+}
+
+int main(void)
+{
+    setenv("DTRAIN_EMULATED_MEMORY_MB", "143771", 1); /* an H200's */
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resnet50)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
