@@ -16,6 +16,7 @@ enum {
     DT_GROUP = 8,        /* channels or elements per thread */
     DT_MAX_BLOCKS = 528, /* of kernels that loop: four on each of the 132 SMs of an H100 or H200 */
     DT_MIN_ROWS_PER_THREAD = 4,
+    DT_MAX_CUTS = 4,
 };
 
 struct dt_geometry {
@@ -53,6 +54,33 @@ static inline struct dt_geometry dt_channel_geometry(size_t rows, int cp)
     if (grid_y > most)
         grid_y = most;
     return (struct dt_geometry){grid_x, grid_y < 1 ? 1 : (unsigned)grid_y, x, y};
+}
+
+/* All blocks of a channel geometry run at the same time and fill the GPU until they end together,
+ * while NCCL's blocks, 544 threads with 96 registers each, need nearly all of an SM. A kernel that
+ * adds nothing up over rows can let them in: it cuts the rows into this many parts and gives each
+ * of them grid_y blocks. The results are the same. Parts are processed in order, as blocks are
+ * started in order. */
+static inline unsigned dt_channel_cuts(size_t rows, struct dt_geometry g)
+{
+    const size_t most = DT_MAX_CUTS,
+                 cuts = rows / ((size_t)g.grid_y * g.block_y * DT_MIN_ROWS_PER_THREAD);
+    return (unsigned)(cuts < 1 ? 1 : cuts < most ? cuts : most);
+}
+
+/* The part to which block `block` of all n_blocks belongs: its rows [begin, end), the number of its
+ * blocks and the block's place among them. */
+struct dt_cut {
+    unsigned block, n_blocks, begin, end;
+};
+
+static inline DT_HOST_DEVICE struct dt_cut dt_channel_cut(unsigned rows, unsigned block,
+                                                          unsigned n_blocks, unsigned cuts)
+{
+    const unsigned each = n_blocks / cuts, length = (rows + cuts - 1) / cuts;
+    const unsigned begin = block / each * length, left = rows - begin;
+    struct dt_cut cut = {block % each, each, begin, begin + (left < length ? left : length)};
+    return cut;
 }
 
 /* Number of rows processed by block `block` of n_blocks (grid_y); rows < 2^31. */

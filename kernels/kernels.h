@@ -150,6 +150,7 @@ struct dt_norm_args {
     float eps;
     float momentum; /* running = (1 - momentum) * running + momentum * batch, variance unbiased; not
                        where that is not finite */
+    bool yields;    /* the kernels that add nothing up let others start meanwhile (geometry.h) */
 };
 /* Training: mean and squared deviations of parts of the rows (bn_stats), then mean, biased variance
  * and running statistics of all (bn_finalize). partial: dt_channel_partial_bytes(rows, cp, 2).

@@ -138,25 +138,25 @@ static __device__ inline void forward_coefs(float a[DT_GROUP], float b[DT_GROUP]
 template <typename T, bool RESIDUAL>
 static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
     bn_apply_kernel(T *dst, uint8_t *mask, const T *src, const T *residual, struct bn_channels in,
-                    float lowest, unsigned rows, int cp, float eps)
+                    float lowest, unsigned rows, int cp, float eps, unsigned cuts)
 {
     constexpr int N_TENSORS = RESIDUAL ? 2 : 1, AHEAD = ROWS_AHEAD<T, N_TENSORS>;
-    const struct walk w = walk_of(rows, cp);
+    const struct walk w = walk_of_part(rows, cp, cuts);
     if (w.c >= cp)
         return;
     float a[DT_GROUP], b[DT_GROUP];
     forward_coefs(a, b, in, eps, w.c);
-    for (unsigned row = w.first; row < rows; row += AHEAD * w.step) {
+    for (unsigned row = w.first; row < w.rows; row += AHEAD * w.step) {
         raw8<T> raw[AHEAD], raw_residual[AHEAD];
         for (int i = 0; i < AHEAD; i++) {
             const unsigned r = row + i * w.step;
-            const size_t at = at_row(w, r < rows ? r : row);
+            const size_t at = at_row(w, r < w.rows ? r : row);
             raw[i] = read8(src + at);
             if (RESIDUAL)
                 raw_residual[i] = read8(residual + at);
         }
         for (int i = 0; i < AHEAD; i++) {
-            if (row + i * w.step >= rows)
+            if (row + i * w.step >= w.rows)
                 break;
             float y[DT_GROUP], r[DT_GROUP];
             unsigned bits = 0;
@@ -212,10 +212,11 @@ static cudaError_t bn_apply(cudaStream_t stream, void *dst, uint8_t *mask, const
                             const void *residual, const struct bn_channels &in, bool relu,
                             const struct dt_norm_args *args)
 {
-    const struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
+    unsigned cuts;
+    const struct dt_geometry g = parts_geometry(args, &cuts);
     const float lowest = relu ? 0 : -INFINITY;
     return dt_launch(residual ? bn_apply_kernel<T, true> : bn_apply_kernel<T, false>, g, stream,
-                     dst, mask, src, residual, in, lowest, args->rows, args->cp, args->eps);
+                     dst, mask, src, residual, in, lowest, args->rows, args->cp, args->eps, cuts);
 }
 
 cudaError_t dt_kernel_bn_apply(cudaStream_t stream, enum dt_dtype type, void *dst, uint8_t *mask,

@@ -59,6 +59,14 @@ static __device__ inline struct walk walk_of(unsigned rows, int cp)
             (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_GROUP, cp};
 }
 
+// The same in one of the parts of dt_channel_cuts: w.rows is its end.
+static __device__ inline struct walk walk_of_part(unsigned rows, int cp, unsigned cuts)
+{
+    const struct dt_cut cut = dt_channel_cut(rows, blockIdx.y, gridDim.y, cuts);
+    return {cut.begin + cut.block * blockDim.y + threadIdx.y, cut.n_blocks * blockDim.y, cut.end,
+            (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_GROUP, cp};
+}
+
 // Offset of the thread's elements in a row; rows are counted from the first or from the last.
 static __device__ inline size_t at_row(const struct walk &w, unsigned row)
 {
@@ -138,6 +146,15 @@ static __device__ inline void read_partials(struct lane_partials *out, const flo
 struct bn_channels {
     const float *scale, *shift, *mean, *variance;
 };
+
+// Of a kernel that walks with walk_of_part.
+static struct dt_geometry parts_geometry(const struct dt_norm_args *args, unsigned *cuts)
+{
+    struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
+    *cuts = args->yields ? dt_channel_cuts(args->rows, g) : 1;
+    g.grid_y *= *cuts;
+    return g;
+}
 
 static struct dt_geometry finalize_geometry(int cp)
 {

@@ -149,24 +149,25 @@ static __global__ void bn_bwd_combine_kernel(float *coefs, const float *slots, i
 // diff_src may be diff_dst.
 template <typename T, bool TWO>
 static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
-    bn_bwd_apply_kernel(T *diff_src, bn_bwd_src<T> in, const float *coefs, unsigned rows, int cp)
+    bn_bwd_apply_kernel(T *diff_src, bn_bwd_src<T> in, const float *coefs, unsigned rows, int cp,
+                        unsigned cuts)
 {
     constexpr int AHEAD = ROWS_AHEAD<T, 2>;
-    const struct walk w = walk_of(rows, cp);
+    const struct walk w = walk_of_part(rows, cp, cuts);
     if (w.c >= cp)
         return;
     float a[DT_GROUP], b[DT_GROUP], d[DT_GROUP];
     dt_load8(a, coefs + w.c);
     dt_load8(b, coefs + cp + w.c);
     dt_load8(d, coefs + 2 * cp + w.c);
-    for (unsigned row = w.first; row < rows; row += AHEAD * w.step) {
+    for (unsigned row = w.first; row < w.rows; row += AHEAD * w.step) {
         bn_bwd_row<T> next[AHEAD];
         for (int i = 0; i < AHEAD; i++) {
             const unsigned r = row + i * w.step;
-            read_bwd<T, TWO>(&next[i], in, at_row(w, r < rows ? r : row));
+            read_bwd<T, TWO>(&next[i], in, at_row(w, r < w.rows ? r : row));
         }
         for (int i = 0; i < AHEAD; i++) {
-            if (row + i * w.step >= rows)
+            if (row + i * w.step >= w.rows)
                 break;
             float x[DT_GROUP], g[DT_GROUP];
             unpack_bwd<T, TWO>(x, g, next[i]);
@@ -231,9 +232,10 @@ template <typename T>
 static cudaError_t bn_bwd_apply(cudaStream_t stream, void *diff_src, const bn_bwd_src<T> &in,
                                 const float *coefs, const struct dt_norm_args *args)
 {
-    const struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
+    unsigned cuts;
+    const struct dt_geometry g = parts_geometry(args, &cuts);
     return dt_launch(in.diff_dst2 ? bn_bwd_apply_kernel<T, true> : bn_bwd_apply_kernel<T, false>, g,
-                     stream, diff_src, in, coefs, args->rows, args->cp);
+                     stream, diff_src, in, coefs, args->rows, args->cp, cuts);
 }
 
 cudaError_t dt_kernel_bn_bwd_apply(cudaStream_t stream, enum dt_dtype type, void *diff_src,

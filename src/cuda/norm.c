@@ -122,10 +122,19 @@ void *dt_cuda_exchanged(struct dt_device *dev, const struct dt_exec *exec, size_
     return slot_of(exec, 0);
 }
 
+/* For the kernels that add nothing up: with several ranks, NCCL's kernels want to start meanwhile.
+ */
+static struct dt_norm_args apply_args(const struct dt_device *dev, const struct dt_exec *exec)
+{
+    struct dt_norm_args args = args_of(exec);
+    args.yields = dev->options.n_ranks > 1;
+    return args;
+}
+
 static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    const struct dt_norm_args args = args_of(exec);
+    const struct dt_norm_args args = apply_args(dev, exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
     bool train = node->n_dst > 1;
     const float *mean = train ? dst[1] : src[3], *variance = train ? dst[2] : src[4];
@@ -166,7 +175,7 @@ static const void *second_term(const struct dt_exec *exec)
 static dt_status apply_bn_bwd(struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    const struct dt_norm_args args = args_of(exec);
+    const struct dt_norm_args args = apply_args(dev, exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
     const void *diff_dst = src[1], *diff_dst2 = second_term(exec);
     const uint8_t *mask = node->relu ? src[6] : NULL;
@@ -221,7 +230,7 @@ dt_status dt_cuda_finish(struct dt_device *dev, struct dt_exec *exec)
 
 static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
-    const struct dt_norm_args args = args_of(exec);
+    const struct dt_norm_args args = apply_args(dev, exec);
     void *const *src = exec->src_data;
     DT_TRY(DT_CUDA(exec->node->name,
                    dt_kernel_bn_apply(dev->compute, exec->src[0]->type, exec->dst_data[0], NULL,

@@ -4,7 +4,15 @@
 
 static const double EPS = 1e-5, MOMENTUM = 0.1;
 
-enum { RELU = 1, RESIDUAL = 2, TWO = 4, IN_PLACE = 8, ALL_FLAGS = 16, MAX_CHANNELS = 2048 };
+enum {
+    RELU = 1,
+    RESIDUAL = 2,
+    TWO = 4,
+    IN_PLACE = 8,
+    ALL_FLAGS = 16,
+    YIELDS = 16, /* in the large cases, for which it makes a difference */
+    MAX_CHANNELS = 2048
+};
 
 struct shape {
     size_t rows;
@@ -55,7 +63,8 @@ static struct net *open_net(struct shape shape, enum dt_dtype type, unsigned fla
     n->args = (struct dt_norm_args){.rows = shape.rows,
                                     .cp = (shape.channels + 7) / 8 * 8,
                                     .eps = (float)EPS,
-                                    .momentum = (float)MOMENTUM};
+                                    .momentum = (float)MOMENTUM,
+                                    .yields = flags & YIELDS};
     size_t cp = (size_t)n->args.cp, count = shape.rows * cp;
     n->src = make_src(n);
     n->residual = array_rows(type, shape.rows, shape.channels, n->args.cp, 1, 2);
@@ -309,12 +318,14 @@ static void test_all_forms(void **state)
                 run_case(shapes[i], TYPES[k], flags, 0);
 }
 
-/* As many blocks as there may be, rows that do not come out even, and the widest matrix. */
+/* As many blocks as there may be, rows that do not come out even, also in two parts, and the widest
+ * matrix. */
 static void test_large(void **state)
 {
     (void)state;
     run_case((struct shape){540673, 3}, DT_BF16, RELU, 0);
     run_case((struct shape){8449, 512}, DT_F16, RELU | RESIDUAL | TWO, 0);
+    run_case((struct shape){16899, 512}, DT_F16, RELU | TWO | YIELDS, 0);
     run_case((struct shape){300, 2048}, DT_F32, RELU, 0);
 }
 

@@ -85,6 +85,34 @@ static void check_cover(size_t rows, int cp)
     free(n_group);
 }
 
+/* With cuts, every row is taken once too, and parts are in order. */
+static void check_cuts(size_t rows, int cp)
+{
+    struct dt_geometry g = dt_channel_geometry(rows, cp);
+    unsigned cuts = dt_channel_cuts(rows, g), n_blocks = g.grid_y * cuts, end = 0;
+    uint8_t *n_row = calloc(rows, 1);
+    assert_non_null(n_row);
+    assert_in_range(cuts, 1, DT_MAX_CUTS);
+    assert_true(n_blocks <= MAX_GRID_Y);
+    for (unsigned b = 0; b < n_blocks; b++) {
+        const struct dt_cut cut = dt_channel_cut((unsigned)rows, b, n_blocks, cuts);
+        assert_int_equal(cut.n_blocks, g.grid_y);
+        assert_int_equal(cut.begin, b % g.grid_y == 0 ? end : cut.begin);
+        assert_true(cut.begin < cut.end && cut.end <= rows);
+        end = cut.end;
+        for (unsigned y = 0; y < g.block_y; y++)
+            for (size_t r = (size_t)cut.begin + cut.block * g.block_y + y; r < cut.end;
+                 r += cut.n_blocks * g.block_y)
+                n_row[r]++;
+    }
+    assert_int_equal(end, rows);
+    bool once = true;
+    for (size_t r = 0; r < rows; r++)
+        once = once && n_row[r] == 1;
+    assert_true(once);
+    free(n_row);
+}
+
 static void test_resnet50(void **state)
 {
     (void)state;
@@ -93,6 +121,8 @@ static void test_resnet50(void **state)
             check_bounds(resnet50_rows(i, batch), RESNET50[i].channels);
         for (int batch = 1; batch <= 400; batch = batch * 3 + 1)
             check_cover(resnet50_rows(i, batch), RESNET50[i].channels);
+        check_cuts(resnet50_rows(i, 3), RESNET50[i].channels);
+        check_cuts(resnet50_rows(i, 64), RESNET50[i].channels);
     }
     check_cover(resnet50_rows(0, 256), 64);
     check_cover(resnet50_rows(COUNT(RESNET50) - 1, 400), 2048);
@@ -106,6 +136,9 @@ static void test_resnet50_fills_the_gpu(void **state)
         struct dt_geometry g = dt_channel_geometry(resnet50_rows(i, 256), RESNET50[i].channels);
         assert_int_equal(g.grid_x * g.grid_y, DT_MAX_BLOCKS);
         assert_int_equal(g.grid_x * g.block_x * DT_GROUP, RESNET50[i].channels);
+        /* In the large layers NCCL waits for a quarter of a kernel. */
+        if (RESNET50[i].size >= 28)
+            assert_int_equal(dt_channel_cuts(resnet50_rows(i, 256), g), DT_MAX_CUTS);
     }
 }
 
@@ -121,6 +154,7 @@ static void test_odd_shapes(void **state)
         for (size_t k = 0; k < COUNT(rows); k++) {
             check_bounds(rows[k], cps[i]);
             check_cover(rows[k], cps[i]);
+            check_cuts(rows[k], cps[i]);
         }
         check_bounds(INT32_MAX, cps[i]);
     }
