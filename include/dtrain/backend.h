@@ -88,7 +88,8 @@ struct dt_segment {
     bool has_trust; /* one tensor, to which the optimizer's trust ratio applies */
 };
 
-/* One bucket's update. The pointers are to the beginnings of the arenas. */
+/* One bucket's update. The pointers are to where element 0 of the arenas is, or, for grads, would
+ * be if all had this type. */
 struct dt_update {
     enum dt_optim optim;
     float *params, *momentum;
@@ -146,7 +147,7 @@ struct dt_backend {
     size_t (*scratch_bytes)(struct dt_device *dev, const struct dt_exec *exec); /* after choose */
     /* The type in which a tensor is stored. For a PARAM, the type in which nodes read it: 16-bit
      * parameters are read from the shadow arena, and their master is fp32. All DIFF_PARAM have the
-     * same type. */
+     * same type, except that some may be fp32 where the others are 16-bit. */
     enum dt_dtype (*dtype)(struct dt_device *dev, const struct dt_graph *g, int tensor);
     /* Bytes of a tensor in the format chosen for it; valid once all nodes are prepared. For a
      * PARAM, the bytes of its fp32 master. A PARAM and its DIFF_PARAM have the same format and

@@ -2,7 +2,8 @@
  *
  *   params | grads | momentum | square  parameters lie in the order in which their gradients get
  *                                       ready, then the frozen ones, which have neither gradient
- *                                       nor momentum; element i of each belongs together
+ *                                       nor momentum; element i of each belongs together. In mixed
+ *                                       precision those with gradients in fp32 come first
  *   outer | anchor                      local SGD with outer momentum, see src/plan/modes.c
  *   stats                               running statistics
  *   ema | ema_stats                     moving averages of params and of stats
@@ -142,8 +143,9 @@ struct dt_plan {
     struct dt_exec **exec;                  /* one per node */
     size_t *scratch_offset, *scratch_bytes; /* one per node, in the work arena while it runs */
     size_t sum_bytes;                       /* what the work arena would need without any sharing */
-    enum dt_dtype grads_type;               /* of the grads arena */
-    bool owned_by_comm[DT_N_ARENAS];        /* allocated by dt_comm_alloc */
+    enum dt_dtype grads_type;               /* of the grads arena, but ... */
+    size_t n_wide; /* ... its first n_wide elements are fp32: they are the last bucket. Else 0 */
+    bool owned_by_comm[DT_N_ARENAS]; /* allocated by dt_comm_alloc */
     struct dt_recording *recording[DT_N_PASS_KINDS];
     int n_warm[DT_N_PASS_KINDS]; /* passes walked before the recording */
     bool record;                 /* cleared when recording fails */

@@ -187,7 +187,8 @@ static dt_status list_sizes(struct bench *b, size_t least, size_t most)
         if (bytes >= least)
             b->sizes[b->n_sizes++] = (struct dt_sum_row){.bytes = bytes};
     for (int i = 0; i < plan->n_buckets; i++) {
-        size_t bytes = plan->buckets[i].count * width;
+        const bool is_wide = plan->buckets[i].first < plan->n_wide;
+        size_t bytes = plan->buckets[i].count * (is_wide ? sizeof(float) : width);
         bool is_new = bytes >= least && bytes <= most;
         for (int j = 0; j < b->n_sizes; j++)
             is_new &= !b->sizes[j].is_bucket || b->sizes[j].bytes != bytes;

@@ -38,8 +38,9 @@ static const struct timespec nap = {.tv_nsec = 200000};
 static const double close_timeout_s = 20.0;
 
 struct nccl_plane {
-    ncclComm_t nccl; /* NULL until connected */
-    ncclDataType_t type;
+    ncclComm_t nccl;     /* NULL until connected */
+    ncclDataType_t type; /* of the reductions before first_fp32 */
+    int first_fp32;
     cudaStream_t stream;
     double timeout_s;
     struct {
@@ -213,6 +214,7 @@ static dt_status prepare_plane(struct dt_comm *comm, const struct dt_comm_option
     comm->reduce = plane;
     plane->stream = options->stream;
     plane->timeout_s = options->timeout_s;
+    plane->first_fp32 = options->n_reductions - options->n_fp32;
     DT_TRY(find_type(&plane->type, options->dtype));
     DT_TRY(set_environment(comm, options));
     if (comm->rank == 0)
@@ -296,12 +298,12 @@ static dt_status nccl_alloc(struct dt_comm *comm, void **out, size_t bytes)
 
 static dt_status nccl_reduce(struct dt_comm *comm, int reduction, void *buffer, size_t count)
 {
-    (void)reduction;
     const struct nccl_plane *plane = comm->reduce;
+    const ncclDataType_t type = reduction < plane->first_fp32 ? plane->type : ncclFloat32;
     if (count == 0)
         return DT_OK;
     DT_NCCL(comm, "sum gradients",
-            ncclAllReduce(buffer, buffer, count, plane->type, ncclSum, plane->nccl, plane->stream));
+            ncclAllReduce(buffer, buffer, count, type, ncclSum, plane->nccl, plane->stream));
     return DT_OK;
 }
 

@@ -21,8 +21,8 @@ static enum dt_dtype type_of(const struct dt_device *dev, const struct dt_tensor
     switch (t->role) {
     case DT_ACT:
     case DT_DIFF:
-    case DT_DIFF_PARAM:
         return dev->type;
+    case DT_DIFF_PARAM: /* sums over all pixels: those of vectors would be the first to overflow */
     case DT_PARAM:
         return t->n_dims > 1 ? dev->type : DT_F32;
     default:

@@ -3,8 +3,8 @@
  * Activations are NHWC with channels padded to a multiple of 8 (for ingest's output: 4);
  * convolution weights are O R S I, linear weights O x (H W C), both padded likewise; vectors of
  * channels are padded to 8. Padding is zero everywhere and stays zero. `type` is the type of
- * activations and their gradients, of the shadow copy of weights, and of the gradients of
- * parameters; everything else is fp32. */
+ * activations and their gradients, of the shadow copy of weights, and of the gradients of weights;
+ * everything else, vectors and their gradients too, is fp32. */
 #ifndef DTRAIN_CUDA_INTERNAL_H
 #define DTRAIN_CUDA_INTERNAL_H
 

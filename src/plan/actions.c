@@ -3,12 +3,6 @@
 #include "base/pulse.h"
 #include "plan/internal.h"
 
-static void *sum_address(const struct dt_plan *plan, const struct dt_bucket *bucket)
-{
-    char *arena = plan->arena[dt_plan_sum_arena(plan)];
-    return arena + bucket->first * dt_dtype_bytes(dt_plan_sum_type(plan));
-}
-
 static dt_status run_op(const struct dt_walk *w, const struct dt_action *action)
 {
     const struct dt_plan *plan = w->plan;
@@ -39,9 +33,9 @@ static dt_status run_accumulate(const struct dt_walk *w, const struct dt_action 
 {
     struct dt_plan *plan = w->plan;
     const struct dt_bucket *bucket = &plan->buckets[action->bucket];
-    size_t offset = bucket->first * dt_dtype_bytes(plan->grads_type);
-    return plan->backend->accumulate(plan->device, sum_address(plan, bucket),
-                                     (char *)plan->arena[DT_ARENA_GRADS] + offset, plan->grads_type,
+    const struct dt_grads own = dt_plan_own_grads(plan, bucket);
+    return plan->backend->accumulate(plan->device, dt_plan_sum_address(plan, bucket),
+                                     dt_plan_grads_address(plan, bucket, own), own.type,
                                      bucket->count, w->first);
 }
 
@@ -61,7 +55,8 @@ static dt_status run_reduce(const struct dt_walk *w, const struct dt_action *act
     if (backend->fork)
         DT_TRY(backend->fork(plan->device));
     DT_TRY(stamp_sum(w, action->bucket, 0));
-    DT_TRY(dt_comm_reduce(plan->comm, action->bucket, sum_address(plan, bucket), bucket->count));
+    DT_TRY(dt_comm_reduce(plan->comm, action->bucket, dt_plan_sum_address(plan, bucket),
+                          bucket->count));
     DT_TRY(stamp_sum(w, action->bucket, 1));
     if (backend->mark)
         DT_TRY(backend->mark(plan->device, action->bucket));
@@ -85,8 +80,9 @@ static dt_status run_check(const struct dt_walk *w, const struct dt_action *acti
     struct dt_plan *plan = w->plan;
     const struct dt_bucket *bucket = &plan->buckets[action->bucket];
     double *norms = plan->options.clip ? plan->arena[DT_ARENA_NORMS] : NULL;
-    return plan->backend->check(plan->device, sum_address(plan, bucket), dt_plan_sum_type(plan),
-                                bucket->count, norms ? norms + bucket->first_tile : NULL);
+    return plan->backend->check(plan->device, dt_plan_sum_address(plan, bucket),
+                                dt_plan_sum_grads(plan, bucket).type, bucket->count,
+                                norms ? norms + bucket->first_tile : NULL);
 }
 
 static dt_status run_clip(const struct dt_walk *w, const struct dt_action *action)
@@ -102,6 +98,7 @@ static dt_status run_update(const struct dt_walk *w, const struct dt_action *act
 {
     struct dt_plan *plan = w->plan;
     const struct dt_bucket *bucket = &plan->buckets[action->bucket];
+    const struct dt_grads grads = dt_plan_sum_grads(plan, bucket);
     const struct dt_update update = {
         .optim = plan->options.optim,
         .params = plan->arena[DT_ARENA_PARAMS],
@@ -109,8 +106,8 @@ static dt_status run_update(const struct dt_walk *w, const struct dt_action *act
         .square = plan->arena[DT_ARENA_SQUARE],
         .norms = plan->arena[DT_ARENA_NORMS],
         .shadow = plan->arena[DT_ARENA_SHADOW],
-        .grads = plan->arena[dt_plan_sum_arena(plan)],
-        .grads_type = dt_plan_sum_type(plan),
+        .grads = (char *)plan->arena[grads.arena] + grads.origin,
+        .grads_type = grads.type,
         .segments = bucket->segments,
         .n_segments = bucket->n_segments,
     };

@@ -3,8 +3,10 @@
  *
  * Because a bucket is a range of the grads arena, its reduction needs no packing. The last bucket
  * is small, because no backward work is left to hide its reduction. The others are closed once they
- * have bucket_bytes, so the small parameters after a large one join it. */
+ * have bucket_bytes, so the small parameters after a large one join it. Gradients that are fp32
+ * where the others are 16-bit are a bucket of their own: those of vectors, 0.2 % of ResNet-50's. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "plan/internal.h"
@@ -45,22 +47,42 @@ static dt_status check_every_param(const struct dt_graph *g, const int *order, i
     return DT_OK;
 }
 
-/* All gradients have one type, so that element i is the same in params, grads and states. */
-static dt_status find_grads_type(struct dt_plan *plan, const int *order, int n_params)
+static enum dt_dtype gradient_type(const struct dt_plan *plan, int param)
 {
-    const struct dt_graph *g = plan->graph;
+    return plan->backend->dtype(plan->device, plan->graph, plan->graph->tensor[param].diff);
+}
+
+/* The type that all gradients have, except for some in fp32. */
+static dt_status find_grads_type(struct dt_plan *plan, const int *order, int n_trained)
+{
     plan->grads_type = DT_F32;
-    for (int i = 0; i < n_params; i++) {
-        int diff = g->tensor[order[i]].diff;
-        if (diff < 0)
+    for (int i = 0; i < n_trained; i++) {
+        const enum dt_dtype type = gradient_type(plan, order[i]);
+        if (type == DT_F32)
             continue;
-        enum dt_dtype type = plan->backend->dtype(plan->device, g, diff);
-        if (i > 0 && type != plan->grads_type)
-            DT_FAIL(DT_ERR_INTERNAL, "the gradient of %s has a different type",
-                    g->tensor[order[i]].name);
+        if (plan->grads_type != DT_F32 && type != plan->grads_type)
+            DT_FAIL(DT_ERR_INTERNAL, "the gradient of %s has a third type",
+                    plan->graph->tensor[order[i]].name);
         plan->grads_type = type;
     }
     return DT_OK;
+}
+
+/* Moves parameters with fp32 gradients to the front if the others' are 16-bit; both parts keep
+ * their order. Returns how many were moved. */
+static int put_wide_first(const struct dt_plan *plan, int *order, int *ready, int n_trained)
+{
+    int n_wide = 0;
+    for (int i = 0; i < n_trained && plan->grads_type != DT_F32; i++) {
+        const int param = order[i], node = ready[i];
+        if (gradient_type(plan, param) != DT_F32)
+            continue;
+        memmove(&order[n_wide + 1], &order[n_wide], (size_t)(i - n_wide) * sizeof *order);
+        memmove(&ready[n_wide + 1], &ready[n_wide], (size_t)(i - n_wide) * sizeof *ready);
+        order[n_wide] = param;
+        ready[n_wide++] = node;
+    }
+    return n_wide;
 }
 
 static bool has_shadow(const struct dt_plan *plan, const int *order, int n_params)
@@ -71,10 +93,10 @@ static bool has_shadow(const struct dt_plan *plan, const int *order, int n_param
     return false;
 }
 
-static void place_persistent(struct dt_plan *plan, const int *order, int n_params)
+static void place_persistent(struct dt_plan *plan, const int *order, int n_params, int n_wide)
 {
     const struct dt_graph *g = plan->graph;
-    size_t offset = 0, trained = 0, grad_bytes = dt_dtype_bytes(plan->grads_type);
+    size_t offset = 0, trained = 0, of_grads = 0;
     for (int i = 0; i < n_params; i++) {
         struct dt_place *place = &plan->place[order[i]];
         place->arena = DT_ARENA_PARAMS;
@@ -82,15 +104,21 @@ static void place_persistent(struct dt_plan *plan, const int *order, int n_param
         int diff = g->tensor[order[i]].diff;
         if (diff >= 0) {
             plan->place[diff].arena = DT_ARENA_GRADS;
-            plan->place[diff].offset = offset / sizeof(float) * grad_bytes;
+            plan->place[diff].offset = of_grads;
         }
-        offset += dt_plan_align_param(place->bytes);
-        if (diff >= 0)
+        const size_t bytes = dt_plan_align_param(place->bytes);
+        offset += bytes;
+        if (i < n_wide)
+            plan->n_wide = offset / sizeof(float);
+        if (diff >= 0) {
             trained = offset;
+            of_grads +=
+                i < n_wide ? bytes : bytes / sizeof(float) * dt_dtype_bytes(plan->grads_type);
+        }
     }
     plan->arena_bytes[DT_ARENA_PARAMS] = offset;
     plan->arena_bytes[DT_ARENA_SHADOW] = has_shadow(plan, order, n_params) ? offset / 2 : 0;
-    plan->arena_bytes[DT_ARENA_GRADS] = trained / sizeof(float) * grad_bytes;
+    plan->arena_bytes[DT_ARENA_GRADS] = of_grads;
     plan->arena_bytes[DT_ARENA_MOMENTUM] = trained;
     plan->arena_bytes[DT_ARENA_SQUARE] = dt_optim_has_square(plan->options.optim) ? trained : 0;
     plan->arena_bytes[DT_ARENA_OUTER] = plan->options.outer ? trained : 0;
@@ -168,34 +196,37 @@ static dt_status fill_segments(struct dt_plan *plan, struct dt_bucket *bucket, c
     return DT_OK;
 }
 
-/* With one rank there is nothing to reduce: one bucket, one update of everything. */
+/* A bucket of the parameters order[0 .. n), the last of which is complete after node `last`. */
+static dt_status add_bucket(struct dt_plan *plan, const int *order, int n, int last)
+{
+    const struct dt_place *begin = &plan->place[order[0]], *end = &plan->place[order[n - 1]];
+    const int b = plan->n_buckets++;
+    struct dt_bucket *bucket = &plan->buckets[b];
+    bucket->first = begin->offset / sizeof(float);
+    bucket->count = (end->offset + dt_plan_align_param(end->bytes) - begin->offset) / sizeof(float);
+    bucket->last_writer = last;
+    bucket->first_tile = b > 0 ? bucket[-1].first_tile + dt_tiles(bucket[-1].count) : 0;
+    if (plan->options.clip)
+        need_norms(plan, (size_t)(bucket->first_tile + dt_tiles(bucket->count)));
+    return fill_segments(plan, bucket, order, n);
+}
+
+/* With one rank there is nothing to reduce: one bucket, one update of everything. The wide
+ * parameters come first in the arenas, but their bucket is the last. */
 static dt_status make_buckets(struct dt_plan *plan, const int *order, const int *ready,
-                              int n_params)
+                              int n_params, int n_wide)
 {
     bool many = plan->options.n_ranks > 1;
     int last_start = many ? find_last_bucket(plan, order, n_params) : 0;
     size_t most = many ? on_the_wire(plan, plan->options.bucket_bytes) : SIZE_MAX;
-    int n_tiles = 0;
     DT_TRY(DT_NEW(plan->buckets, (size_t)n_params));
-    for (int i = 0; i < n_params;) {
+    for (int i = n_wide; i < n_params;) {
         int start = i, limit = i < last_start ? last_start : n_params;
-        size_t first = plan->place[order[start]].offset, end = first;
-        for (; i < limit; i++) {
-            if (end - first >= most)
-                break;
-            end = plan->place[order[i]].offset + dt_plan_align_param(plan->place[order[i]].bytes);
-        }
-        struct dt_bucket *bucket = &plan->buckets[plan->n_buckets++];
-        bucket->first = first / sizeof(float);
-        bucket->count = (end - first) / sizeof(float);
-        bucket->last_writer = ready[i - 1];
-        bucket->first_tile = n_tiles;
-        n_tiles += dt_tiles(bucket->count);
-        DT_TRY(fill_segments(plan, bucket, order + start, i - start));
+        for (size_t bytes = 0; i < limit && bytes < most; i++)
+            bytes += dt_plan_align_param(plan->place[order[i]].bytes);
+        DT_TRY(add_bucket(plan, order + start, i - start, ready[i - 1]));
     }
-    if (plan->options.clip)
-        need_norms(plan, (size_t)n_tiles);
-    return DT_OK;
+    return n_wide > 0 ? add_bucket(plan, order, n_wide, ready[n_wide - 1]) : DT_OK;
 }
 
 dt_status dt_plan_place_params(struct dt_plan *plan)
@@ -207,10 +238,11 @@ dt_status dt_plan_place_params(struct dt_plan *plan)
     DT_TRY_OUT(DT_NEW(ready, (size_t)g->n_tensors));
     int n_trained, n_params = order_params(g, order, ready, &n_trained);
     DT_TRY_OUT(check_every_param(g, order, n_params));
-    DT_TRY_OUT(find_grads_type(plan, order, n_params));
-    place_persistent(plan, order, n_params);
+    DT_TRY_OUT(find_grads_type(plan, order, n_trained));
+    const int n_wide = put_wide_first(plan, order, ready, n_trained);
+    place_persistent(plan, order, n_params, n_wide);
     if (plan->arena_bytes[DT_ARENA_GRADS] > 0)
-        DT_TRY_OUT(make_buckets(plan, order, ready, n_trained));
+        DT_TRY_OUT(make_buckets(plan, order, ready, n_trained, n_wide));
 out:
     free(order);
     free(ready);
@@ -245,14 +277,13 @@ dt_status dt_plan_make_actions(struct dt_plan *plan)
     size_t most = 3 * (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 4;
     for (int phase = 0; phase < DT_N_PHASES; phase++)
         DT_TRY(DT_NEW(plan->actions[phase], most));
-    int next = 0; /* next bucket to complete */
     for (int n = 0; n < g->n_nodes; n++) {
         add_node(plan, n);
-        for (; next < plan->n_buckets && plan->buckets[next].last_writer == n; next++) {
-            if (plan->options.accumulate)
-                add_action(plan, DT_TRAIN, DT_ACTION_ACCUMULATE, -1, next);
-            if (sums)
-                add_action(plan, DT_TRAIN, DT_ACTION_REDUCE, -1, next);
+        for (int b = 0; b < plan->n_buckets; b++) {
+            if (plan->buckets[b].last_writer == n && plan->options.accumulate)
+                add_action(plan, DT_TRAIN, DT_ACTION_ACCUMULATE, -1, b);
+            if (plan->buckets[b].last_writer == n && sums)
+                add_action(plan, DT_TRAIN, DT_ACTION_REDUCE, -1, b);
         }
     }
     if (plan->n_buckets == 0)

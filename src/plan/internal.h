@@ -18,7 +18,8 @@ static inline size_t dt_plan_align_param(size_t bytes)
     return (bytes + DT_PLAN_PARAM_ALIGN - 1) / DT_PLAN_PARAM_ALIGN * DT_PLAN_PARAM_ALIGN;
 }
 
-/* The arena in which buckets are summed over the ranks, and the type of the gradients there. */
+/* The arena in which buckets are summed over the ranks, and the type of the gradients there, but of
+ * the wide ones. */
 static inline enum dt_arena dt_plan_sum_arena(const struct dt_plan *plan)
 {
     return plan->options.accumulate ? DT_ARENA_ACCUM : DT_ARENA_GRADS;
@@ -27,6 +28,44 @@ static inline enum dt_arena dt_plan_sum_arena(const struct dt_plan *plan)
 static inline enum dt_dtype dt_plan_sum_type(const struct dt_plan *plan)
 {
     return plan->options.accumulate ? DT_F32 : plan->grads_type;
+}
+
+/* Where a bucket's gradients are: its element i is origin + i * the type's size bytes into the
+ * arena. */
+struct dt_grads {
+    enum dt_dtype type;
+    enum dt_arena arena;
+    size_t origin;
+};
+
+static inline struct dt_grads dt_plan_own_grads(const struct dt_plan *plan,
+                                                const struct dt_bucket *bucket)
+{
+    if (bucket->first < plan->n_wide)
+        return (struct dt_grads){DT_F32, DT_ARENA_GRADS, 0};
+    const size_t wider = sizeof(float) - dt_dtype_bytes(plan->grads_type);
+    return (struct dt_grads){plan->grads_type, DT_ARENA_GRADS, plan->n_wide * wider};
+}
+
+/* The same where they are summed. */
+static inline struct dt_grads dt_plan_sum_grads(const struct dt_plan *plan,
+                                                const struct dt_bucket *bucket)
+{
+    if (plan->options.accumulate)
+        return (struct dt_grads){DT_F32, DT_ARENA_ACCUM, 0};
+    return dt_plan_own_grads(plan, bucket);
+}
+
+static inline void *dt_plan_grads_address(const struct dt_plan *plan,
+                                          const struct dt_bucket *bucket, struct dt_grads grads)
+{
+    return (char *)plan->arena[grads.arena] + grads.origin +
+           bucket->first * dt_dtype_bytes(grads.type);
+}
+
+static inline void *dt_plan_sum_address(const struct dt_plan *plan, const struct dt_bucket *bucket)
+{
+    return dt_plan_grads_address(plan, bucket, dt_plan_sum_grads(plan, bucket));
 }
 
 /* The 16-bit copy of a parameter. */

@@ -69,6 +69,7 @@ static dt_status open_reduce(struct dt_plan *plan)
     enum dt_arena arena = dt_plan_sum_arena(plan);
     options.n_reductions = plan->n_buckets;
     options.dtype = dt_plan_sum_type(plan);
+    options.n_fp32 = plan->n_wide > 0;
     for (int b = 0; b < plan->n_buckets; b++) {
         const size_t count = plan->buckets[b].count;
         options.total_count += count;

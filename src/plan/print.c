@@ -51,8 +51,11 @@ double dt_plan_update_bytes(const struct dt_plan *plan)
     const size_t n = plan->arena_bytes[DT_ARENA_MOMENTUM] / sizeof(float);
     const size_t shadow = plan->arena_bytes[DT_ARENA_SHADOW] > 0 ? sizeof(uint16_t) : 0;
     const size_t states = dt_optim_has_square(plan->options.optim) ? 2 : 1;
-    const size_t gradient = dt_dtype_bytes(dt_plan_sum_type(plan));
-    return (double)(n * (2 * gradient + (1 + states) * 2 * sizeof(float) + shadow));
+    size_t bytes = n * ((1 + states) * 2 * sizeof(float) + shadow);
+    for (int b = 0; b < plan->n_buckets; b++)
+        bytes += 2 * plan->buckets[b].count *
+                 dt_dtype_bytes(dt_plan_sum_grads(plan, &plan->buckets[b]).type);
+    return (double)bytes;
 }
 
 static double mega(size_t bytes)
@@ -96,10 +99,11 @@ static void print_bucket(const struct dt_plan *plan, const struct dt_action *act
         return;
     }
     const struct dt_bucket *bucket = &plan->buckets[action->bucket];
-    size_t bytes = dt_dtype_bytes(dt_plan_sum_type(plan));
+    const struct dt_grads grads = dt_plan_sum_grads(plan, bucket);
+    const size_t bytes = dt_dtype_bytes(grads.type);
     fprintf(out, "%-18s bucket %-21d %-20zu %10s %10.2f  %s+%zu\n", kind_name[action->kind],
-            action->bucket, bucket->count, "", mega(bucket->count * bytes),
-            arena_name[dt_plan_sum_arena(plan)], bucket->first * bytes);
+            action->bucket, bucket->count, "", mega(bucket->count * bytes), arena_name[grads.arena],
+            grads.origin + bucket->first * bytes);
 }
 
 static void print_phase(const struct dt_plan *plan, enum dt_phase phase, FILE *out)
@@ -145,6 +149,7 @@ void dt_plan_print_memory(const struct dt_plan *plan, FILE *out)
     fprintf(out, "buckets: %d", plan->n_buckets);
     for (int b = 0; b < plan->n_buckets; b++)
         fprintf(out, "%s%.2f", b == 0 ? ", MB in order of readiness: " : " ",
-                mega(plan->buckets[b].count * dt_dtype_bytes(dt_plan_sum_type(plan))));
+                mega(plan->buckets[b].count *
+                     dt_dtype_bytes(dt_plan_sum_grads(plan, &plan->buckets[b]).type)));
     fprintf(out, "\n");
 }

@@ -66,18 +66,13 @@ static dt_status verify(struct dt_plan *plan, const struct dt_bucket *bucket, fl
     return DT_OK;
 }
 
-static void *address(const struct dt_plan *plan, const struct dt_bucket *bucket)
-{
-    return (char *)plan->arena[dt_plan_sum_arena(plan)] +
-           bucket->first * dt_dtype_bytes(dt_plan_sum_type(plan));
-}
-
 static dt_status start_reduction(struct dt_plan *plan, int b)
 {
     const struct dt_backend *backend = plan->backend;
     if (backend->fork)
         DT_TRY(backend->fork(plan->device));
-    DT_TRY(dt_comm_reduce(plan->comm, b, address(plan, &plan->buckets[b]), plan->buckets[b].count));
+    DT_TRY(dt_comm_reduce(plan->comm, b, dt_plan_sum_address(plan, &plan->buckets[b]),
+                          plan->buckets[b].count));
     return backend->mark ? backend->mark(plan->device, b) : DT_OK;
 }
 
@@ -89,8 +84,9 @@ static dt_status finish_reduction(struct dt_plan *plan, int b)
 
 static dt_status clear(struct dt_plan *plan, const struct dt_bucket *bucket)
 {
-    return plan->backend->zero(plan->device, address(plan, bucket),
-                               bucket->count * dt_dtype_bytes(dt_plan_sum_type(plan)));
+    return plan->backend->zero(plan->device, dt_plan_sum_address(plan, bucket),
+                               bucket->count *
+                                   dt_dtype_bytes(dt_plan_sum_grads(plan, bucket).type));
 }
 
 dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict)

@@ -297,19 +297,23 @@ static void test_reduce(void **state)
     char buffer[8];
     for (size_t i = 0; i < DT_COUNT(types); i++) {
         options.dtype = types[i].dtype;
+        options.n_fp32 = i % 2;
         assert_ok(dt_comm_open_reduce(comm, &options));
         fake.calls[0] = '\0';
         fake.reduce = i % 2 ? ncclInProgress : ncclSuccess;
         fake.n_polls = 20;
         assert_ok(dt_comm_reduce(comm, 1, buffer, 100 + i));
-        assert_all(fake.n_left == 0 && fake.type == types[i].type && fake.count == 100 + i &&
+        assert_all(fake.n_left == 0 && fake.count == 100 + i &&
+                   fake.type == (options.n_fp32 ? ncclFloat : types[i].type) &&
                    fake.buffer == buffer && fake.stream == &stream);
         assert_ok(dt_comm_poll(comm));
         assert_ok(dt_comm_wait(comm, 1));
+        assert_ok(dt_comm_reduce(comm, 0, buffer, 8));
+        assert_all(fake.type == types[i].type);
         assert_ok(dt_comm_reduce(comm, 0, buffer, 0));
         assert_int_equal(dt_comm_reduce(comm, 2, buffer, 1), DT_ERR_INTERNAL);
         assert_int_equal(dt_comm_reduce(comm, 0, buffer, 1001), DT_ERR_INTERNAL);
-        assert_calls("reduce ");
+        assert_calls("reduce reduce ");
     }
     options.dtype = DT_I32;
     assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_INTERNAL, "cannot be summed");

@@ -19,7 +19,7 @@ enum { BATCH = 4, EVAL_BATCH = 8 };
 
 static bool fuse_residual, mix_labels;
 static const char *frozen; /* a module, NULL: none */
-/* Of activations, of weights as nodes read them, and of gradients. */
+/* Of activations, of weights as nodes read them, and of their gradients. */
 static enum dt_dtype null_type;
 
 static bool null_supports(void *context, const struct dt_graph *g, const struct dt_node *node)
@@ -56,8 +56,7 @@ static enum dt_dtype null_dtype(struct dt_device *dev, const struct dt_graph *g,
 {
     (void)dev;
     const struct dt_tensor *t = &g->tensor[tensor];
-    bool is_vector = t->n_dims == 1 && t->role != DT_DIFF_PARAM;
-    return t->dtype != DT_F32 || is_vector ? t->dtype : null_type;
+    return t->dtype != DT_F32 || t->n_dims == 1 ? t->dtype : null_type;
 }
 
 static size_t null_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int tensor)
@@ -200,12 +199,19 @@ static void check_alignment(const struct dt_plan *plan)
 static void check_buckets(const struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
-    size_t next = 0;
+    const bool is_mixed = null_type != DT_F32;
+    size_t next = plan->n_wide;
+    assert_true((plan->n_wide > 0) == is_mixed);
     for (int b = 0; b < plan->n_buckets; b++) {
         const struct dt_bucket *bucket = &plan->buckets[b];
+        if (is_mixed && b == plan->n_buckets - 1) { /* that of the vectors */
+            assert_int_equal(bucket->count, plan->n_wide);
+            assert_int_equal(next * 4, plan->arena_bytes[DT_ARENA_MOMENTUM]);
+            next = 0;
+        }
         assert_int_equal(bucket->first, next); /* buckets tile the arena in order */
         next += bucket->count;
-        if (b > 0)
+        if (next > plan->n_wide && b > 0)
             assert_true(bucket->last_writer >= plan->buckets[b - 1].last_writer);
         size_t inside = bucket->first;
         for (int s = 0; s < bucket->n_segments; s++) {
@@ -215,9 +221,10 @@ static void check_buckets(const struct dt_plan *plan)
         assert_int_equal(inside, next);
     }
     const size_t grad_bytes = dt_dtype_bytes(null_type);
+    next = plan->arena_bytes[DT_ARENA_MOMENTUM] / sizeof(float);
     assert_int_equal(plan->grads_type, null_type);
-    assert_int_equal(next * grad_bytes, plan->arena_bytes[DT_ARENA_GRADS]);
-    assert_int_equal(next * sizeof(float), plan->arena_bytes[DT_ARENA_MOMENTUM]);
+    assert_int_equal(plan->n_wide * 4 + (next - plan->n_wide) * grad_bytes,
+                     plan->arena_bytes[DT_ARENA_GRADS]);
     assert_int_equal(plan->options.accumulate ? next * sizeof(float) : 0,
                      plan->arena_bytes[DT_ARENA_ACCUM]);
     size_t end_of_params = next * sizeof(float);
@@ -233,7 +240,11 @@ static void check_buckets(const struct dt_plan *plan)
         }
         const struct dt_place *diff = &plan->place[g->tensor[t].diff];
         assert_int_equal(diff->arena, DT_ARENA_GRADS);
-        assert_int_equal(place->offset / sizeof(float), diff->offset / grad_bytes);
+        const size_t at = place->offset / sizeof(float);
+        const bool is_wide = is_mixed && g->tensor[t].n_dims == 1;
+        assert_true(is_wide == (at < plan->n_wide));
+        assert_int_equal(diff->offset,
+                         is_wide ? at * 4 : plan->n_wide * 4 + (at - plan->n_wide) * grad_bytes);
         int n_in = 0;
         for (int b = 0; b < plan->n_buckets; b++) {
             const struct dt_bucket *bucket = &plan->buckets[b];
@@ -262,7 +273,6 @@ static void check_steps(const struct dt_plan *plan)
     int state[512] = {0}, n_checked = 0, n_clipped = 0, n_averaged = 0, n_settled = 0;
     bool many = plan->options.n_ranks > 1;
     int ready = many ? 3 : plan->options.accumulate ? 1 : 0;
-    size_t grad_bytes = dt_dtype_bytes(plan->grads_type);
     assert_non_null(written);
     for (int i = 0; i < plan->n_actions[DT_TRAIN]; i++) {
         const struct dt_action *step = &plan->actions[DT_TRAIN][i];
@@ -290,11 +300,10 @@ static void check_steps(const struct dt_plan *plan)
                     break;
                 }
             for (int t = 0; t < g->n_tensors; t++)
-                if (plan->place[t].arena == DT_ARENA_GRADS &&
-                    plan->place[t].offset / grad_bytes >= plan->buckets[b].first &&
-                    plan->place[t].offset / grad_bytes <
-                        plan->buckets[b].first + plan->buckets[b].count)
-                    assert_true(written[t]);
+                if (g->tensor[t].role == DT_PARAM && g->tensor[t].diff >= 0 &&
+                    plan->place[t].offset / 4 >= plan->buckets[b].first &&
+                    plan->place[t].offset / 4 < plan->buckets[b].first + plan->buckets[b].count)
+                    assert_true(written[g->tensor[t].diff]);
             state[b] = 2;
             break;
         case DT_ACTION_WAIT:
