@@ -90,9 +90,8 @@ cudaError_t dt_kernel_relu_bwd(cudaStream_t stream, enum dt_dtype type, void *di
 cudaError_t dt_kernel_bias(cudaStream_t stream, enum dt_dtype type, void *dst, const float *bias,
                            size_t rows, int cp, bool relu);
 /* diff_bias[c] = sum over rows; partial: dt_channel_partial_bytes(rows, cp, 1). */
-cudaError_t dt_kernel_bias_bwd(cudaStream_t stream, enum dt_dtype type, enum dt_dtype diff_type,
-                               void *diff_bias, float *partial, const void *diff_dst, size_t rows,
-                               int cp);
+cudaError_t dt_kernel_bias_bwd(cudaStream_t stream, enum dt_dtype type, float *diff_bias,
+                               float *partial, const void *diff_dst, size_t rows, int cp);
 /* Forward and backward. The mask of element (n, c, h, w) is word number
  * first_row * C*H*W + ((n * C + c) * H + h) * W + w of the Philox stream (seed, DT_RNG_DROPOUT,
  * step, stream), as src/base/rng.c has it: kept where word >= p * 2^32, times 1 / (1 - p). */
@@ -175,7 +174,7 @@ cudaError_t dt_kernel_bn_apply(cudaStream_t stream, enum dt_dtype type, void *ds
                                const float *shift, const float *mean, const float *variance,
                                bool relu, const struct dt_norm_args *args);
 /* g = (diff_dst [+ diff_dst2]) where mask. First the sums of g and g * (src - mean) of parts of the
- * rows, and diff_residual = g if wanted; then diff_scale and diff_shift (type diff_type) and the
+ * rows, and diff_residual = g if wanted; then diff_scale and diff_shift and the
  * coefficients of diff_src = coefs[0][c] * g + coefs[1][c] * src + coefs[2][c] (floats [3][cp]);
  * then diff_src, which may be diff_dst. With diff_residual, bwd_apply reads it as diff_dst, without
  * mask. partial: dt_channel_partial_bytes(rows, cp, 2). */
@@ -183,10 +182,10 @@ cudaError_t dt_kernel_bn_bwd_sums(cudaStream_t stream, enum dt_dtype type, float
                                   void *diff_residual, const void *src, const void *diff_dst,
                                   const void *diff_dst2, const uint8_t *mask, const float *mean,
                                   const struct dt_norm_args *args);
-cudaError_t dt_kernel_bn_bwd_finalize(cudaStream_t stream, enum dt_dtype diff_type,
-                                      void *diff_scale, void *diff_shift, float *coefs, float *slot,
-                                      const float *partial, const float *scale, const float *mean,
-                                      const float *variance, const struct dt_norm_args *args);
+cudaError_t dt_kernel_bn_bwd_finalize(cudaStream_t stream, float *diff_scale, float *diff_shift,
+                                      float *coefs, float *slot, const float *partial,
+                                      const float *scale, const float *mean, const float *variance,
+                                      const struct dt_norm_args *args);
 cudaError_t dt_kernel_bn_bwd_combine(cudaStream_t stream, float *coefs, const float *slots,
                                      int n_slots, const float *scale, const float *mean,
                                      const float *variance, const struct dt_norm_args *args);

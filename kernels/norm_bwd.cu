@@ -100,8 +100,7 @@ static __device__ inline double inverse_std(const struct bn_channels &in, int c,
 }
 
 // A block for 8 channels. With a slot, the sums go there instead of into coefs.
-template <typename D>
-static __global__ void bn_bwd_finalize_kernel(D *diff_scale, D *diff_shift, float *coefs,
+static __global__ void bn_bwd_finalize_kernel(float *diff_scale, float *diff_shift, float *coefs,
                                               float *slot, const float *partial,
                                               struct bn_channels in, struct dt_norm_args args,
                                               unsigned n_partials)
@@ -119,8 +118,8 @@ static __global__ void bn_bwd_finalize_kernel(D *diff_scale, D *diff_shift, floa
     s2 = fold_lanes(s2);
     if (threadIdx.y == 0) {
         const double inverse = inverse_std(in, c, args.eps);
-        dt_store1(diff_scale + c, (float)(s2 * inverse));
-        dt_store1(diff_shift + c, (float)s1);
+        diff_scale[c] = (float)(s2 * inverse);
+        diff_shift[c] = (float)s1;
         if (slot) {
             slot[c] = (float)s1;
             slot[cp + c] = (float)s2;
@@ -207,16 +206,15 @@ cudaError_t dt_kernel_bn_bwd_sums(cudaStream_t stream, enum dt_dtype type, float
                                            bwd_src<T>(src, diff_dst, diff_dst2, mask), mean, args));
 }
 
-cudaError_t dt_kernel_bn_bwd_finalize(cudaStream_t stream, enum dt_dtype diff_type,
-                                      void *diff_scale, void *diff_shift, float *coefs, float *slot,
-                                      const float *partial, const float *scale, const float *mean,
-                                      const float *variance, const struct dt_norm_args *args)
+cudaError_t dt_kernel_bn_bwd_finalize(cudaStream_t stream, float *diff_scale, float *diff_shift,
+                                      float *coefs, float *slot, const float *partial,
+                                      const float *scale, const float *mean, const float *variance,
+                                      const struct dt_norm_args *args)
 {
     const struct bn_channels in = {scale, NULL, mean, variance};
     const unsigned n_partials = dt_channel_geometry(args->rows, args->cp).grid_y;
-    return DT_BY_TYPE(diff_type, (dt_launch(bn_bwd_finalize_kernel<T>, finalize_geometry(args->cp),
-                                            stream, diff_scale, diff_shift, coefs, slot, partial,
-                                            in, *args, n_partials)));
+    return dt_launch(bn_bwd_finalize_kernel, finalize_geometry(args->cp), stream, diff_scale,
+                     diff_shift, coefs, slot, partial, in, *args, n_partials);
 }
 
 cudaError_t dt_kernel_bn_bwd_combine(cudaStream_t stream, float *coefs, const float *slots,

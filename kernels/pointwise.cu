@@ -154,8 +154,7 @@ static __global__ void bias_sums_kernel(float *partial, const T *diff_dst, size_
 enum { BIAS_ADDERS = DT_BLOCK_THREADS / DT_GROUP }; // threads that share a channel
 
 // Adds the partial sums of 8 channels per block, in an order that depends only on their number.
-template <typename D>
-static __global__ void bias_finalize_kernel(D *diff_bias, const float *partial, int n_partials,
+static __global__ void bias_finalize_kernel(float *diff_bias, const float *partial, int n_partials,
                                             int cp)
 {
     __shared__ float sums[BIAS_ADDERS][DT_GROUP];
@@ -170,12 +169,11 @@ static __global__ void bias_finalize_kernel(D *diff_bias, const float *partial, 
             sums[y][x] += sums[y + distance][x];
     }
     if (y == 0)
-        dt_store1(diff_bias + channel, sums[0][x]);
+        diff_bias[channel] = sums[0][x];
 }
 
-cudaError_t dt_kernel_bias_bwd(cudaStream_t stream, enum dt_dtype type, enum dt_dtype diff_type,
-                               void *diff_bias, float *partial, const void *diff_dst, size_t rows,
-                               int cp)
+cudaError_t dt_kernel_bias_bwd(cudaStream_t stream, enum dt_dtype type, float *diff_bias,
+                               float *partial, const void *diff_dst, size_t rows, int cp)
 {
     const struct dt_geometry sums = dt_channel_geometry(rows, cp);
     const struct dt_geometry finalize = {(unsigned)cp / DT_GROUP, 1, DT_GROUP, BIAS_ADDERS};
@@ -183,8 +181,7 @@ cudaError_t dt_kernel_bias_bwd(cudaStream_t stream, enum dt_dtype type, enum dt_
         type, (dt_launch(bias_sums_kernel<T>, sums, stream, partial, diff_dst, rows, cp)));
     if (error != cudaSuccess)
         return error;
-    return DT_BY_TYPE(diff_type, (dt_launch(bias_finalize_kernel<T>, finalize, stream, diff_bias,
-                                            partial, sums.grid_y, cp)));
+    return dt_launch(bias_finalize_kernel, finalize, stream, diff_bias, partial, sums.grid_y, cp);
 }
 
 // --- Dropout ---

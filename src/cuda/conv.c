@@ -139,9 +139,9 @@ static dt_status run_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
     DT_TRY(dt_dnn_run(dev->dnn, &exec->problem->plan, exec->own));
     if (exec->node->n_dst > 1)
         DT_TRY(DT_CUDA("summing the gradient of a bias",
-                       dt_kernel_bias_bwd(dev->compute, diff_dst->type, exec->dst[1]->type,
-                                          exec->dst_data[1], (void *)exec->scratch,
-                                          exec->src_data[1], rows, diff_dst->cp)));
+                       dt_kernel_bias_bwd(dev->compute, diff_dst->type, exec->dst_data[1],
+                                          (void *)exec->scratch, exec->src_data[1], rows,
+                                          diff_dst->cp)));
     return DT_OK;
 }
 

@@ -193,8 +193,8 @@ static dt_status run_linear_bwd_weights(struct dt_device *dev, struct dt_exec *e
     const struct dt_cuda_format *diff_dst = exec->src[1];
     DT_TRY(multiply(dev, exec, exec->src_data[0], exec->src_data[1], exec->dst_data[0]));
     DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_bias_bwd(dev->compute, diff_dst->type, exec->dst[1]->type,
-                                      exec->dst_data[1], (float *)exec->scratch, exec->src_data[1],
+                   dt_kernel_bias_bwd(dev->compute, diff_dst->type, exec->dst_data[1],
+                                      (float *)exec->scratch, exec->src_data[1],
                                       (size_t)diff_dst->n, diff_dst->cp)));
     return DT_OK;
 }

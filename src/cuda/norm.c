@@ -203,10 +203,10 @@ static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
                                                      node->n_dst > 3 ? dst[3] : NULL, src[0],
                                                      src[1], second_term(exec),
                                                      node->relu ? src[6] : NULL, src[4], &args)));
-    DT_TRY(DT_CUDA(node->name, dt_kernel_bn_bwd_finalize(
-                                   dev->compute, exec->dst[1]->type, dst[1], dst[2], coefs_of(exec),
-                                   synced ? slot_of(exec, dev->options.rank) : NULL, partial,
-                                   src[2], src[4], src[5], &args)));
+    DT_TRY(DT_CUDA(node->name,
+                   dt_kernel_bn_bwd_finalize(dev->compute, dst[1], dst[2], coefs_of(exec),
+                                             synced ? slot_of(exec, dev->options.rank) : NULL,
+                                             partial, src[2], src[4], src[5], &args)));
     return synced ? DT_OK : apply_bn_bwd(dev, exec);
 }
 

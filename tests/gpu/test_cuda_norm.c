@@ -81,8 +81,8 @@ static struct net *open_net(struct shape shape, enum dt_dtype type, unsigned fla
     n->mean = array_create(DT_F32, cp);
     n->variance = array_create(DT_F32, cp);
     n->coefs = array_create(DT_F32, 3 * cp);
-    n->diff_scale = array_create(type, cp);
-    n->diff_shift = array_create(type, cp);
+    n->diff_scale = array_create(DT_F32, cp);
+    n->diff_shift = array_create(DT_F32, cp);
     n->diff_residual = array_create(type, count);
     n->diff_src = array_create(type, count);
     n->on = calloc(count, 1);
@@ -147,7 +147,7 @@ static void launch_backward(struct net *n)
     void *diff_residual = memory_if(n->flags & RESIDUAL, &n->diff_residual);
     CUDA(dt_kernel_bn_bwd_sums(stream, n->type, n->partial.memory, diff_residual, n->src.memory,
                                diff_dst, diff_dst2, mask, n->mean.memory, &n->args));
-    CUDA(dt_kernel_bn_bwd_finalize(stream, n->type, n->diff_scale.memory, n->diff_shift.memory,
+    CUDA(dt_kernel_bn_bwd_finalize(stream, n->diff_scale.memory, n->diff_shift.memory,
                                    n->coefs.memory, NULL, n->partial.memory, n->scale.memory,
                                    n->mean.memory, n->variance.memory, &n->args));
     if (diff_residual)
