@@ -85,8 +85,8 @@ static struct dt_wino_image image_of(const struct dt_tensor *t, int step)
 }
 
 /* As measured, a tile takes the time of 4.5 pixels of oneDNN's direct convolution, and the
- * transform of the weights that of 36 tiles; with stride 2 they are 10 pixels and 10 tiles, but
- * with few channels the transforms of the phases cost more than they save. */
+ * transform of the weights that of 36 tiles. With stride 2 these are 10 pixels, and 40 tiles
+ * forward or 10 backward; with few channels the transforms of phases cost more than they save. */
 bool dt_cpu_winograd_pays(const struct dt_node *node, const struct dt_tensor *src,
                           const struct dt_tensor *weights)
 {
@@ -97,11 +97,12 @@ bool dt_cpu_winograd_pays(const struct dt_node *node, const struct dt_tensor *sr
         weights->dim[1] < least_channels)
         return false;
     const struct dt_wino_image image = image_of(src, stride);
+    const int overhead = node->op == DT_OP_CONV ? 40 : 10;
     int64_t tiles = (int64_t)image.n * image.down * image.across;
     int64_t pixels = (int64_t)image.n * ((image.height + stride - 1) / stride) *
                      ((image.width + stride - 1) / stride);
     return tiles <= INT32_MAX &&
-           (stride == 1 ? 2 * pixels >= 9 * (tiles + 36) : pixels >= 10 * (tiles + 10));
+           (stride == 1 ? 2 * pixels >= 9 * (tiles + 36) : pixels >= 10 * (tiles + overhead));
 }
 
 static int at_most(int n, int limit)

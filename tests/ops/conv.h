@@ -156,7 +156,7 @@ static const struct op_case winograd_cases[] = {
     {6, 72, 31, 29, 80, 3, 2, 1, F_BIAS, 0},
     {3, 65, 40, 63, 100, 3, 2, 1, F_BIAS | F_RELU, 0},
     {2, 64, 48, 64, 64, 3, 2, 1, F_BIAS | F_RELU | F_EVAL, 0},
-    {64, 64, 7, 8, 70, 3, 2, 1, 0, 0},
+    {72, 64, 7, 8, 70, 3, 2, 1, 0, 0},
 };
 
 OP_TEST(conv, build_conv, true)
