@@ -23,10 +23,11 @@
  * 2: about 1e-6 of the largest value (the tests of tests/ops/conv.h print them).
  *
  * With stride 2 a convolution is the sum of four of stride 1, over the pixels with even and odd
- * rows and columns (winograd.h): F(4x4, 2x2) at the points +-1/2, +-3/2 and infinity. In an even
- * direction there is one weight, the polynomial is constant, and its product at infinity is 0: 81
- * multiplications (16 + 20 + 20 + 25) where the definition has 144. To the loops the phases are
- * more blocks of channels, of the source forward and of the result for the gradient of the data.
+ * rows and columns (winograd.h): F(4x4, 2x2) at the points +-r, +-s and infinity, r = 1/2 and s =
+ * 3/2, where n(r) = 2 r (r^2 - s^2) and n(s) = 2 s (s^2 - r^2). In an even direction there is one
+ * weight, the polynomial is constant, and its product at infinity is 0: 81 multiplications (16 + 20
+ * + 20 + 25) where the definition has 144. To the loops the phases are more blocks of channels, of
+ * the source forward and of the result for the gradient of the data.
  *
  * Activations keep their blocks of channels, and a transform of a block is vertical operations on
  * vectors. Each thread takes a part of the tiles, in chunks whose transformed patches stay in its
@@ -55,10 +56,12 @@ enum {
     CACHED = 768 << 10,
     MIN_TILES = 48,
     MAX_TILES = 96,
-    GRADIENT_TILES = 128, /* the sums are read and written once per chunk */
+    /* The sums, of which there are more with phases, are read and written once per chunk. */
+    GRADIENT_TILES = 128,
 };
 
-/* One run, from the shapes alone. For the gradient of the weights, `to` is the gradient of dst. */
+/* One run, from the shapes and the number of threads. For the gradient of the weights, `to` is the
+ * gradient of dst. */
 struct wino {
     const struct dt_wino_loops *loops;
     size_t positions;
@@ -97,12 +100,11 @@ bool dt_cpu_winograd_pays(const struct dt_node *node, const struct dt_tensor *sr
         weights->dim[1] < least_channels)
         return false;
     const struct dt_wino_image image = image_of(src, stride);
-    const int overhead = node->op == DT_OP_CONV ? 40 : 10;
+    const int overhead = stride == 1 ? 36 : node->op == DT_OP_CONV ? 40 : 10;
     int64_t tiles = (int64_t)image.n * image.down * image.across;
     int64_t pixels = (int64_t)image.n * ((image.height + stride - 1) / stride) *
                      ((image.width + stride - 1) / stride);
-    return tiles <= INT32_MAX &&
-           (stride == 1 ? 2 * pixels >= 9 * (tiles + 36) : pixels >= 10 * (tiles + overhead));
+    return tiles <= INT32_MAX && 2 * pixels >= (stride == 1 ? 9 : 20) * (tiles + overhead);
 }
 
 static int at_most(int n, int limit)
@@ -122,13 +124,13 @@ static bool is_gradient(const struct dt_exec *exec)
     return exec->node->op == DT_OP_CONV_BWD_WEIGHTS;
 }
 
-/* Of all phases. */
+/* Blocks of channels, those of all phases together. */
 static int blocks_of(const struct dt_wino_image *image)
 {
     return image->phases * image->blocks;
 }
 
-/* Those that use a position. */
+/* The phases that use a position. */
 static struct dt_cpu_span phases_at(const struct dt_wino_image *image, size_t position)
 {
     enum { LAST = DT_WINO_PHASE_PATCH - 1 };
@@ -178,7 +180,7 @@ static struct wino wino_of(const struct dt_exec *exec)
     int room = tiles_per_chunk(exec, &w);
     w.patches = (struct dt_wino_chunk){.room = room, .plane = plane_of(blocks_of(&w.from) * room)};
     w.tiles = (struct dt_wino_chunk){
-        .room = room, .plane = plane_of((w.by_blocks ? DT_WINO_WIDE : w.to.blocks) * room)};
+        .room = room, .plane = plane_of((is_gradient(exec) ? w.to.blocks : DT_WINO_WIDE) * room)};
     w.plane = plane_of(blocks_of(&w.from) * BLOCK);
     size_t patch = w.positions * w.patches.plane, tile = w.positions * w.tiles.plane;
     if (is_gradient(exec))
@@ -219,35 +221,34 @@ static void store_tiles(const struct convolution *x, int phase, int block, const
     x->w.loops->output(x->dst, &x->w.to, phase, block, m, tiles, bias, x->relu);
 }
 
-/* One position of the result's first n blocks in u, in one phase. */
-static void multiply_position(const struct convolution *x, size_t p, int phase, int n,
+/* One position of `wide` blocks of the result, in one phase. */
+static void multiply_position(const struct convolution *x, size_t p, int phase, int wide,
                               const float *u, const float *v, const struct dt_wino_chunk *patches,
                               float *m)
 {
     const struct wino *w = &x->w;
-    const size_t m_block = (size_t)w->tiles.room * BLOCK;
     struct dt_cpu_span to = phases_at(&w->to, p), from = phases_at(&w->from, p);
     size_t first = (size_t)(from.begin * w->from.blocks);
-
-    v += p * patches->plane + first * (size_t)patches->room * BLOCK;
-    u += ((size_t)phase * w->positions + p) * w->plane + first * SQUARE;
-    for (int k = 0; k < n && phase >= to.begin && phase < to.end; k += DT_WINO_WIDE)
-        w->loops->product(m + p * w->tiles.plane + (size_t)k * m_block, m_block, v, patches,
-                          (from.end - from.begin) * w->from.blocks, u + (size_t)k * u_block_of(w),
-                          u_block_of(w), at_most(n - k, DT_WINO_WIDE));
+    if (phase < to.begin || phase >= to.end)
+        return;
+    w->loops->product(m + p * w->tiles.plane, (size_t)w->tiles.room * BLOCK,
+                      v + p * patches->plane + first * (size_t)patches->room * BLOCK, patches,
+                      (from.end - from.begin) * w->from.blocks,
+                      u + ((size_t)phase * w->positions + p) * w->plane + first * SQUARE,
+                      u_block_of(w), wide);
 }
 
-/* The tiles of n blocks of the result. */
-static void multiply(const struct convolution *x, int block, int n, const float *u, const float *v,
-                     const struct dt_wino_chunk *patches, float *m)
+/* The tiles of `wide` blocks of the result. */
+static void multiply(const struct convolution *x, int block, int wide, const float *u,
+                     const float *v, const struct dt_wino_chunk *patches, float *m)
 {
     struct dt_wino_chunk tiles = x->w.tiles;
     tiles.first = patches->first;
     tiles.n = patches->n;
     for (int phase = 0; phase < x->w.to.phases; phase++) {
         for (size_t p = 0; p < x->w.positions; p++)
-            multiply_position(x, p, phase, n, u, v, patches, m);
-        for (int k = 0; k < n; k++)
+            multiply_position(x, p, phase, wide, u, v, patches, m);
+        for (int k = 0; k < wide; k++)
             store_tiles(x, phase, block + k, m + (size_t)(k * tiles.room) * BLOCK, &tiles);
     }
 }
@@ -269,7 +270,9 @@ static void convolve_by_tiles(const struct convolution *x, float *v)
         patches.first = first;
         patches.n = at_most(own.end - first, patches.room);
         x->w.loops->patches(v, &patches, x->src, &x->w.from);
-        multiply(x, 0, to_blocks, x->shared, v, &patches, m);
+        for (int block = 0; block < to_blocks; block += DT_WINO_WIDE)
+            multiply(x, block, at_most(to_blocks - block, DT_WINO_WIDE),
+                     x->shared + (size_t)block * u_block_of(&x->w), v, &patches, m);
     }
 }
 
@@ -340,20 +343,26 @@ static void add_products(const struct gradient *x, int n, bool is_first)
     const struct wino *w = &x->w;
     const size_t block = (size_t)w->patches.room * BLOCK; /* from one to the next in a chunk */
     const size_t sum_block = (size_t)blocks_of(&w->from) * w->positions * SQUARE;
-    const int groups = n_groups(&w->to), n_in = w->from.blocks, phases = w->from.phases;
-    struct dt_cpu_span own = dt_cpu_own_span(w->loops->positions * blocks_of(&w->from) * groups);
+    const int n_in = w->from.blocks;
+    int per_group = 0, end = 0;
+    for (size_t p = 0; p < w->positions; p++)
+        per_group += (phases_at(&w->from, p).end - phases_at(&w->from, p).begin) * n_in;
+    struct dt_cpu_span own = dt_cpu_own_span(n_groups(&w->to) * per_group);
 
-    for (int i = own.begin; i < own.end; i++) {
-        int out = i % groups * DT_WINO_WIDE, in = i / groups % n_in;
-        int phase = i / groups / n_in % phases;
-        size_t p = (size_t)(i / groups / n_in / phases);
-        struct dt_cpu_span used = phases_at(&w->from, p);
-        size_t square = (size_t)(in * phases + phase) * w->positions + p;
-        if (phase >= used.begin && phase < used.end)
-            w->loops->outer(x->sums + (size_t)out * sum_block + square * SQUARE, sum_block,
-                            x->v + p * w->patches.plane + (size_t)(phase * n_in + in) * block,
-                            x->y + p * w->tiles.plane + (size_t)out * block, block, n,
-                            at_most(w->to.blocks - out, DT_WINO_WIDE), is_first);
+    for (int out = 0; out < w->to.blocks; out += DT_WINO_WIDE) {
+        for (size_t p = 0; p < w->positions; p++) {
+            struct dt_cpu_span used = phases_at(&w->from, p);
+            int begin = end;
+            end += (used.end - used.begin) * n_in;
+            for (int i = begin > own.begin ? begin : own.begin; i < at_most(end, own.end); i++) {
+                int in = (i - begin) % n_in, phase = used.begin + (i - begin) / n_in;
+                size_t square = (size_t)(in * w->from.phases + phase) * w->positions + p;
+                w->loops->outer(x->sums + (size_t)out * sum_block + square * SQUARE, sum_block,
+                                x->v + p * w->patches.plane + (size_t)(phase * n_in + in) * block,
+                                x->y + p * w->tiles.plane + (size_t)out * block, block, n,
+                                at_most(w->to.blocks - out, DT_WINO_WIDE), is_first);
+            }
+        }
     }
 }
 

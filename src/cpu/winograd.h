@@ -7,8 +7,9 @@
  *
  * With stride 2 the larger image has four phases, the pixels with even or odd rows and columns;
  * each phase is convolved with those of the 3x3 weights that meet it: 2 in an odd direction, 1 in
- * an even one. A patch is 5x5 pixels of a phase and there are 25 positions; in an even direction
- * the last one is not used, and the patch has 4 pixels. */
+ * an even one. A patch is 5x5 pixels of a phase (for the gradient of the data, whose result has the
+ * phases, of the smaller image), and there are 25 positions; in an even direction the last one is
+ * not used, and the patch has 4 pixels. */
 #ifndef DTRAIN_CPU_WINOGRAD_H
 #define DTRAIN_CPU_WINOGRAD_H
 
@@ -30,7 +31,9 @@ enum {
     DT_WINO_WIDE = 2, /* both for up to this many blocks of the result's channels */
     DT_WINO_TILE = 4,
     DT_WINO_TAPS = 9,
-    DT_WINO_PHASES = 4, /* even-odd, odd-odd, odd-even, even-even: vertically, horizontally */
+    /* Even-odd, odd-odd, odd-even, even-even: vertically, horizontally. In this order those that
+     * use a position are adjacent. */
+    DT_WINO_PHASES = 4,
     DT_WINO_PHASE_PATCH = 5,
 };
 

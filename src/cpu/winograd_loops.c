@@ -447,7 +447,7 @@ static void gradient(float *w, const float *m)
     }
 }
 
-/* Where the tap is that is number y, x of a phase's 2x2; an even direction has only the first. */
+/* Offset of tap y, x of the 2x2 of a phase; in an even direction there is only the first. */
 INLINE int tap_of(const struct odd odd, const int y, const int x)
 {
     return ((odd.y ? 2 * y : 1) * 3 + (odd.x ? 2 * x : 1)) * SQUARE;

@@ -4,7 +4,7 @@
     python3 test_torch_gradients.py BUILD/dtrain cpu 224 8 4      4 of 8 of 224, as users train: minutes
 
 Weights are those with which a run begins, nothing is damped, Winograd is on. The error of a step's
-gradients against PyTorch in fp64 must be at most BOUND times PyTorch's own in fp32, in the
+gradients against PyTorch in fp64 must be at most 1.3 times PyTorch's own in fp32, in the
 geometric mean over batches, as ratios want it. Two errors, relative and in norm:
 
 all        All gradients together: 2e-2, from values near 0 that are on the other side of a ReLU. Twice
@@ -12,8 +12,8 @@ all        All gradients together: 2e-2, from values near 0 that are on the othe
            the ratio of one batch varies by 20 %: batches are added, MOST at most, until their mean
            is within the bound. A wrong formula would be far off on all of them.
 fc.weight  No ReLU lies behind it: 3e-5, which is the rounding of the whole forward pass, and varies
-           by 3 %: 1.0 without Winograd, 1.15 to 1.27 with it. It tells a defect: Winograd at the
-           points 0, +-1, +-2 gives 1.7 to 1.9, two bits less in its transforms 1.5.
+           by 3 %: 1.0 without Winograd, 1.1 to 1.27 with it. It tells a defect: Winograd at the
+           points 0, +-1, +-2 gives 1.7 to 1.9, two bits less in its transforms 1.5. Bound: 1.4.
 
 What the backward pass rounds cannot be seen beside the first: ops/cpu_ops has bounds for it. Images
 of 112 pixels, for which fp64 takes seconds, leave Winograd out of the last two of four stages.
@@ -28,7 +28,8 @@ import torch
 
 SIZE, BATCH, LEAST = map(int, sys.argv[3:6] or (112, 4, 3))
 CASE = parity.Case("resnet50", 1000, SIZE, BATCH, 1e-6, 1.0, 0, 1)
-MOST, BOUND = 12, 1.3
+MOST, BOUNDS = 12, np.array([1.3, 1.4])
+torch.set_num_threads(2)
 
 
 def errors_of(run, exact):
@@ -53,7 +54,7 @@ with tempfile.TemporaryDirectory() as folder:
     while len(logs) < MOST:
         logs.append(np.log(ratios(model, len(logs), folder)))
         mean = np.exp(np.mean(logs, axis=0))
-        if len(logs) >= LEAST and (mean[0] <= BOUND or mean[1] > BOUND):
+        if len(logs) >= LEAST and (mean[0] <= BOUNDS[0] or mean[1] > BOUNDS[1]):
             break
 print(f"{len(logs)} batches of {BATCH} of {SIZE} pixels: all {mean[0]:.2f}, fc.weight {mean[1]:.2f}")
-sys.exit(0 if np.all(mean <= BOUND) else 1)
+sys.exit(0 if np.all(mean <= BOUNDS) else 1)

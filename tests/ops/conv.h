@@ -162,13 +162,17 @@ static const struct op_case winograd_cases[] = {
 OP_TEST(conv, build_conv, true)
 OP_TEST(resnet50, build_conv, false)
 
+/* Forward by oneDNN, the gradients by Winograd. */
+static const struct op_case mixed_case = {3, 70, 23, 24, 65, 3, 2, 1, F_BIAS, 0};
+
 /* The same bounds; most other tests run without Winograd. */
 static void test_winograd(void **state)
 {
     struct suite *suite = *state;
-    struct op_case cases[DT_COUNT(winograd_cases) + DT_COUNT(layer_cases)];
+    struct op_case cases[DT_COUNT(winograd_cases) + DT_COUNT(layer_cases) + 1];
     memcpy(cases, winograd_cases, sizeof winograd_cases);
     memcpy(cases + DT_COUNT(winograd_cases), layer_cases, sizeof layer_cases);
+    cases[DT_COUNT(cases) - 1] = mixed_case;
     for (size_t i = 0; i < DT_COUNT(cases); i++) {
         if (suite->few_images)
             cases[i].n = cases[i].n > 2 ? 2 : cases[i].n;

@@ -128,8 +128,8 @@ static void add_conv(struct rig *rig, enum dt_op op, int stride, int src, int we
 }
 
 /* The gradient of the data is computed in the formats of its activations, without copies of them in
- * scratch, although oneDNN 3.x would choose others for this stride. It has no code for that in the
- * plain instruction set. */
+ * scratch, although oneDNN 3.x would choose others for this stride (2.6 does not). It has no code
+ * for that in the plain instruction set. */
 static void test_strided_gradient_without_copies(void **state)
 {
     (void)state;
