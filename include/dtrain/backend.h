@@ -27,8 +27,8 @@ struct dt_device_options {
     bool deterministic;
     uint64_t seed; /* for dropout */
     /* Winograd's algorithm for most 3x3 convolutions, if the device supports it: two or three times
-     * as fast, with rounding errors of about 1e-6 of the largest value, at most 3e-6 or those
-     * without it. Its use depends only on the shapes. */
+     * as fast with stride 1, with rounding errors of about 1e-6 of the largest value, at most 3e-6
+     * or those without it. Its use depends only on the shapes. */
     bool winograd;
     enum dt_precision precision; /* the CPU has fp32 only */
     double loss_scale;           /* fp16: 0 = dynamic */

@@ -10,8 +10,8 @@
  *   norms                               partial sums of squares, for optimizers and clipping
  *   shadow                              16-bit copy of params, in mixed precision
  *   accum                               fp32 sums of gradients: over micro-batches, and between
- * ranks where 16-bit gradients are exchanged in 32 bits work                                inputs,
- * activations and scratch, shared by lifetime
+ *                                       ranks where 16-bit gradients are exchanged in 32 bits
+ *   work                                inputs, activations and scratch, shared by lifetime
  *
  * A bucket is a range of elements that is summed over the ranks in one piece, in the grads arena
  * or, with accumulation, in accum: REDUCE comes directly after its last writer, WAIT and UPDATE
@@ -248,6 +248,8 @@ dt_status dt_plan_check_memory(const struct dt_plan *plan);
 /* Bytes that a node of the graph reads and writes in one pass: each tensor in its stored type, as
  * often as the device passes over it. */
 double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node);
+/* Bytes of a bucket in the type in which it is summed. */
+size_t dt_plan_bucket_bytes(const struct dt_plan *plan, int bucket);
 /* Bytes that CHECK and UPDATE of all buckets read and write, without what norms of tensors need. */
 double dt_plan_update_bytes(const struct dt_plan *plan);
 

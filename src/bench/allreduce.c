@@ -181,14 +181,12 @@ static dt_status run_size(struct bench *b, const struct dt_sum_row *size, enum d
 static dt_status list_sizes(struct bench *b, size_t least, size_t most)
 {
     const struct dt_plan *plan = b->base.session.plan;
-    size_t width = dt_dtype_bytes(plan->options.accumulate ? DT_F32 : plan->grads_type);
     DT_TRY(DT_NEW(b->sizes, sizeof(size_t) * CHAR_BIT + (size_t)plan->n_buckets));
     for (size_t bytes = LEAST_BYTES; bytes <= most; bytes *= 2)
         if (bytes >= least)
             b->sizes[b->n_sizes++] = (struct dt_sum_row){.bytes = bytes};
     for (int i = 0; i < plan->n_buckets; i++) {
-        const bool is_wide = plan->buckets[i].first < plan->n_wide;
-        size_t bytes = plan->buckets[i].count * (is_wide ? sizeof(float) : width);
+        size_t bytes = dt_plan_bucket_bytes(plan, i);
         bool is_new = bytes >= least && bytes <= most;
         for (int j = 0; j < b->n_sizes; j++)
             is_new &= !b->sizes[j].is_bucket || b->sizes[j].bytes != bytes;

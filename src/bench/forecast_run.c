@@ -146,8 +146,9 @@ static dt_status cut_buckets(struct forecast *f, double cap_mb)
         double left_s = 0;
         for (int n = plan->buckets[i].last_writer + 1; n < s->graph->n_nodes; n++)
             left_s += s->graph->node[n].phase == DT_TRAIN ? f->node_s[n] / s->n_passes : 0;
+        const bool is_wide = plan->buckets[i].first < plan->n_wide;
         f->buckets[i] = (struct dt_forecast_bucket){
-            .bytes = (double)(plan->buckets[i].count * f->width),
+            .bytes = (double)(plan->buckets[i].count * (is_wide ? sizeof(float) : f->width)),
             .ready_s = f->result.step.compute_s - left_s,
         };
     }

@@ -182,7 +182,8 @@ static dt_status set_environment(const struct dt_comm *comm, const struct dt_com
     /* A replayed recording that uses registered memory can hang without an error: between nodes,
      * when a small call follows a large one (NVIDIA/nccl issue 2389), and within a node, in sends
      * and receives (sgl-project/sglang pull request 38936). No report concerns sums within a node,
-     * but there registration saves only a copy in GPU memory, behind the backward pass. */
+     * but what registration saves there, a copy in GPU memory and some of NCCL's blocks, is
+     * behind the backward pass. */
     DT_TRY(set_default("NCCL_GRAPH_REGISTER", "0"));
     DT_TRY(set_default("NCCL_LOCAL_REGISTER", "0"));
     return DT_OK;

@@ -53,7 +53,7 @@ dt_status dt_conv_try(struct dt_dnn_plan *plan, const struct dt_dnn_target *targ
     *plan = (struct dt_dnn_plan){0};
     DT_TRY(dt_dnn_engine(&engine, offer, candidate));
     if (!dt_conv_allows(rules, type, engine.numerical))
-        DT_FAIL(DT_ERR_DEVICE, "engine %lld is not allowed by the options (its notes: 0x%x)",
+        DT_FAIL(DT_ERR_DEVICE, "engine %lld is not allowed (its notes: 0x%x)",
                 (long long)engine.index, engine.numerical);
     DT_TRY(dt_dnn_plan_create(plan, target, offer, candidate));
     size_t bytes = plan->workspace_bytes;

@@ -9,7 +9,8 @@
  * for the ways. A way slower than the best by the factor `hopeless` is dropped. */
 static const double warm_s = 0.010, round_s = 0.001, hopeless = 1.3;
 static const double shortest_s = 1e-6; /* of a run, if less is measured */
-static const double most_s = 2;        /* for one search; an H200 needs about 0.2 s */
+static const double most_s = 2;        /* for one search */
+static const double first_share = 0.8; /* of the budget; the rest is for measuring the best again */
 /* With an even number of rounds the median round of each way is at the same time on average. */
 enum { MAX_WARM_RUNS = 1000, MAX_RUNS = 10, N_ROUNDS = 6 };
 
@@ -120,11 +121,11 @@ double dt_tune_budget(double left_s, int n_left)
 
 dt_status dt_tune(struct dt_tune_rank places[DT_TUNE_PLACES], const struct dt_tune_work *work)
 {
-    const double end_s = work->clock_s(work->context) + work->budget_s;
+    const double begin_s = work->clock_s(work->context), end_s = begin_s + work->budget_s;
     int n_places = 0, n_best = 0;
     for (int i = 0; i < DT_TUNE_PLACES; i++)
         places[i] = (struct dt_tune_rank){-1, INFINITY};
-    DT_TRY(measure_all(work, end_s, places, &n_places));
+    DT_TRY(measure_all(work, begin_s + first_share * work->budget_s, places, &n_places));
     while (n_best < n_places && places[n_best].seconds <= hopeless * places[0].seconds)
         n_best++;
     if (n_best > 1)

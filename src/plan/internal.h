@@ -4,8 +4,8 @@
 
 #include "dtrain/plan.h"
 
-/* Bytes; alignment of every tensor in its arena. A GPU's libraries are fastest from 256 on, also
- * with the 16-bit copies and gradients of parameters, which lie at half the offset. */
+/* Bytes; alignment of every tensor in its arena. Two cache lines of a GPU, also for the 16-bit
+ * copies and gradients of parameters, which lie at half the offset. */
 enum { DT_PLAN_ALIGN = 256, DT_PLAN_PARAM_ALIGN = 512 };
 
 static inline size_t dt_plan_align(size_t bytes)

@@ -46,6 +46,12 @@ double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node
     return (double)bytes;
 }
 
+size_t dt_plan_bucket_bytes(const struct dt_plan *plan, int bucket)
+{
+    const struct dt_bucket *b = &plan->buckets[bucket];
+    return b->count * dt_dtype_bytes(dt_plan_sum_grads(plan, b).type);
+}
+
 double dt_plan_update_bytes(const struct dt_plan *plan)
 {
     const size_t n = plan->arena_bytes[DT_ARENA_MOMENTUM] / sizeof(float);
@@ -53,8 +59,7 @@ double dt_plan_update_bytes(const struct dt_plan *plan)
     const size_t states = dt_optim_has_square(plan->options.optim) ? 2 : 1;
     size_t bytes = n * ((1 + states) * 2 * sizeof(float) + shadow);
     for (int b = 0; b < plan->n_buckets; b++)
-        bytes += 2 * plan->buckets[b].count *
-                 dt_dtype_bytes(dt_plan_sum_grads(plan, &plan->buckets[b]).type);
+        bytes += 2 * dt_plan_bucket_bytes(plan, b);
     return (double)bytes;
 }
 
@@ -100,10 +105,9 @@ static void print_bucket(const struct dt_plan *plan, const struct dt_action *act
     }
     const struct dt_bucket *bucket = &plan->buckets[action->bucket];
     const struct dt_grads grads = dt_plan_sum_grads(plan, bucket);
-    const size_t bytes = dt_dtype_bytes(grads.type);
     fprintf(out, "%-18s bucket %-21d %-20zu %10s %10.2f  %s+%zu\n", kind_name[action->kind],
-            action->bucket, bucket->count, "", mega(bucket->count * bytes), arena_name[grads.arena],
-            grads.origin + bucket->first * bytes);
+            action->bucket, bucket->count, "", mega(dt_plan_bucket_bytes(plan, action->bucket)),
+            arena_name[grads.arena], grads.origin + bucket->first * dt_dtype_bytes(grads.type));
 }
 
 static void print_phase(const struct dt_plan *plan, enum dt_phase phase, FILE *out)
@@ -148,8 +152,6 @@ void dt_plan_print_memory(const struct dt_plan *plan, FILE *out)
             mega(dt_plan_bytes(plan)), mega(plan->sum_bytes));
     fprintf(out, "buckets: %d", plan->n_buckets);
     for (int b = 0; b < plan->n_buckets; b++)
-        fprintf(out, "%s%.2f", b == 0 ? ", MB in order of readiness: " : " ",
-                mega(plan->buckets[b].count *
-                     dt_dtype_bytes(dt_plan_sum_grads(plan, &plan->buckets[b]).type)));
+        fprintf(out, "%s%.2f", b == 0 ? ", MB: " : " ", mega(dt_plan_bucket_bytes(plan, b)));
     fprintf(out, "\n");
 }

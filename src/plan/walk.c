@@ -101,20 +101,20 @@ static dt_status run_action(const struct dt_walk *w, const struct dt_action *act
 /* Runs the actions in order, on the main thread. The training list of configs/quickstart.json on
  * two ranks, as --dry-run=plan prints it but shortened:
  *
- *     0 ingest             ingest          32x3x32x32   work+58933504
- *     1 conv               conv1           32x16x32x32  work+9126144
+ *     0 ingest             ingest          32x3x32x32   work+53154816
+ *     1 conv               conv1           32x16x32x32  work+3027456
  *       ...                                             forward
  *    45 softmax_xent       softmax_xent    32x10x1x1    work+8192
  *    46 linear_bwd_weights fc              10x64        grads+0
  *       ...                                             backward
- *    50 conv_bwd_weights   layer3.2.conv2  64x64x3x3    grads+3136
- *    51 reduce             bucket 0        37648        grads+0
+ *    50 conv_bwd_weights   layer3.2.conv2  64x64x3x3    grads+4096
+ *    51 reduce             bucket 0        37888        grads+0
  *       ...                                             more backward, and reduce of bucket 1
- *   113 wait               bucket 0        37648        grads+0
- *   114 check              bucket 0        37648        grads+0
+ *   113 wait               bucket 0        37888        grads+0
+ *   114 check              bucket 0        37888        grads+0
  *       ...                                             wait and check of bucket 1
- *   117 update             bucket 0        37648        grads+0
- *   118 update             bucket 1        234832       grads+150592
+ *   117 update             bucket 0        37888        grads+0
+ *   118 update             bucket 1        238592       grads+151552
  *   119 settle
  *
  * dt_plan_make_actions (buckets.c) places REDUCE directly after the node that completes the bucket.

@@ -151,8 +151,8 @@ static void check_measured(const struct dt_conv_choice *choice)
 {
     for (int i = 0; i < N_PROBLEMS; i++) {
         assert_true(choice[i].seconds > 0);
-        assert_true(choice[i].runner_up[0]);
-        assert_true(choice[i].runner_up_s >= choice[i].seconds);
+        if (choice[i].runner_up[0]) /* "": all others failed */
+            assert_true(choice[i].runner_up_s >= choice[i].seconds);
     }
 }
 

@@ -138,9 +138,6 @@ static void test_probe(void **state)
     assert_true(report.n_devices > 0 && report.device[0].capability >= 50);
     assert_true(report.device[0].name[0] && report.driver[0] && report.cudnn[0] == '9');
     assert_int_equal(strlen(report.device[0].identity), 32);
-    dt_gpu_probe_memory(&report);
-    /* 0 if unknown; the library counts memory that CUDA keeps to itself. */
-    assert_true(report.device[0].free_bytes < 2 * report.device[0].memory_bytes);
 }
 
 static void test_memory(void **state)

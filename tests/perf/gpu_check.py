@@ -47,6 +47,7 @@ RESNET20 = {
     "data.synthetic_train": 38400,  # 300 steps
     "train.global_batch_size": 128,
     "train.label_smoothing": 0.1,
+    "output.log_every_s": 0,
     "schedule.lr": 0.05,
     "schedule.lr_scaling": "none",
 }
@@ -184,7 +185,8 @@ class Session:
         if not self.torch or not self.torch.n_unread:
             return
         # What is left must do for the others.
-        about, *answers = self.torch.read_all(self.clock.limit(seconds + 60) - 60)
+        left = self.clock.limit(seconds + 60)
+        about, *answers = self.torch.read_all(max(left - 60, min(left, 20)))
         self.put("torch", about)
         say(f"PyTorch: {json.dumps(about)}")
         for mode, answer in zip(self.modes, answers):
@@ -448,7 +450,9 @@ def stages(s):
     bind, base, batch = functools.partial, os.path.basename, s.args.batch
     first = {"choose": choose, "ceilings": ceilings, "compare": compare, "profile": profile}
     beside = {"parity": parity, "recording": recording, "curves": curves}
-    beside.update({f"memcheck {base(name)}": bind(memcheck, name) for name in GPU_TESTS})
+    # Not of what runs all of cuDNN's algorithms, of which one may be at fault.
+    checked = [name for name in GPU_TESTS if "choose" not in name]
+    beside.update({f"memcheck {base(name)}": bind(memcheck, name) for name in checked})
     cells = [(precision, int(n * batch)) for precision, n in CELLS]
     # Measurements come first, and last what may hang: two ranks on one GPU.
     return [

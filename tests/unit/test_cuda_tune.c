@@ -226,7 +226,7 @@ static void test_budget(void **state)
             n_measured++;
         assert_int_equal(places[0].way, n_measured - 1);
         assert_true(f.now_s <= fmax(budget_s, 0) + 0.012 + 3 * 0.004 + 1e-9);
-        if (n > 20)
+        if (n > 26)
             assert_int_equal(n_measured, MAX_WAYS);
         if (n <= 0)
             assert_int_equal(n_measured, 1);
