@@ -64,7 +64,6 @@ enum {
  * gradient of dst. */
 struct wino {
     const struct dt_wino_loops *loops;
-    size_t positions;
     struct dt_wino_image from, to;
     int n_tiles;
     bool by_blocks;                      /* how the threads share the work */
@@ -149,7 +148,7 @@ static int n_groups(const struct dt_wino_image *to)
 
 static int tiles_per_chunk(const struct dt_exec *exec, const struct wino *w)
 {
-    int n = CACHED / (w->loops->positions * blocks_of(&w->from) * BLOCK * (int)sizeof(float));
+    int n = CACHED / ((int)w->loops->positions * blocks_of(&w->from) * BLOCK * (int)sizeof(float));
     n = is_gradient(exec) ? GRADIENT_TILES * w->from.phases
         : n > MIN_TILES   ? at_most(n, MAX_TILES)
                           : MIN_TILES;
@@ -160,7 +159,7 @@ static int tiles_per_chunk(const struct dt_exec *exec, const struct wino *w)
 /* Transformed weights of one block of the result, in all its phases. */
 static size_t u_block_of(const struct wino *w)
 {
-    return (size_t)w->to.phases * w->positions * w->plane;
+    return (size_t)w->to.phases * w->loops->positions * w->plane;
 }
 
 static struct wino wino_of(const struct dt_exec *exec)
@@ -173,7 +172,7 @@ static struct wino wino_of(const struct dt_exec *exec)
                      .from = image_of(&tensor[node->src[0]], is_bwd_data ? 1 : stride),
                      .to = image_of(&tensor[is_gradient(exec) ? node->src[1] : node->dst[0]],
                                     is_bwd_data ? stride : 1)};
-    w.positions = (size_t)w.loops->positions;
+    const size_t positions = w.loops->positions;
     w.n_tiles = w.from.n * w.from.down * w.from.across;
     w.by_blocks = !is_gradient(exec) && w.from.phases == 1 &&
                   w.n_tiles < blocks_of(&w.to) * BLOCK && n_groups(&w.to) >= omp_get_max_threads();
@@ -182,9 +181,9 @@ static struct wino wino_of(const struct dt_exec *exec)
     w.tiles = (struct dt_wino_chunk){
         .room = room, .plane = plane_of((is_gradient(exec) ? w.to.blocks : DT_WINO_WIDE) * room)};
     w.plane = plane_of(blocks_of(&w.from) * BLOCK);
-    size_t patch = w.positions * w.patches.plane, tile = w.positions * w.tiles.plane;
+    size_t patch = positions * w.patches.plane, tile = positions * w.tiles.plane;
     if (is_gradient(exec))
-        w.shared = (size_t)(w.to.blocks * blocks_of(&w.from)) * w.positions * SQUARE + patch + tile;
+        w.shared = (size_t)(w.to.blocks * blocks_of(&w.from)) * positions * SQUARE + patch + tile;
     else
         w.shared = w.by_blocks ? patch : (size_t)w.to.blocks * u_block_of(&w);
     if (!is_gradient(exec))
@@ -204,7 +203,8 @@ struct convolution {
 static void transform_weights(const struct convolution *x, float *u, int out, int in)
 {
     const struct wino *w = &x->w;
-    size_t u_phase = w->from.phases > 1 ? (size_t)w->from.blocks * SQUARE : w->positions * w->plane;
+    size_t u_phase =
+        w->from.phases > 1 ? (size_t)w->from.blocks * SQUARE : w->loops->positions * w->plane;
     int pair = x->is_bwd_data ? in * w->to.blocks + out : out * w->from.blocks + in;
     w->loops->weights(u + (size_t)in * SQUARE, w->plane, u_phase,
                       x->weights + (size_t)pair * DT_WINO_TAPS * SQUARE, x->is_bwd_data);
@@ -234,7 +234,7 @@ static void multiply_position(const struct convolution *x, size_t p, int phase, 
     w->loops->product(m + p * w->tiles.plane, (size_t)w->tiles.room * BLOCK,
                       v + p * patches->plane + first * (size_t)patches->room * BLOCK, patches,
                       (from.end - from.begin) * w->from.blocks,
-                      u + ((size_t)phase * w->positions + p) * w->plane + first * SQUARE,
+                      u + ((size_t)phase * w->loops->positions + p) * w->plane + first * SQUARE,
                       u_block_of(w), wide);
 }
 
@@ -246,7 +246,7 @@ static void multiply(const struct convolution *x, int block, int wide, const flo
     tiles.first = patches->first;
     tiles.n = patches->n;
     for (int phase = 0; phase < x->w.to.phases; phase++) {
-        for (size_t p = 0; p < x->w.positions; p++)
+        for (size_t p = 0; p < x->w.loops->positions; p++)
             multiply_position(x, p, phase, wide, u, v, patches, m);
         for (int k = 0; k < wide; k++)
             store_tiles(x, phase, block + k, m + (size_t)(k * tiles.room) * BLOCK, &tiles);
@@ -256,7 +256,7 @@ static void multiply(const struct convolution *x, int block, int wide, const flo
 static void convolve_by_tiles(const struct convolution *x, float *v)
 {
     const int from_blocks = x->w.from.blocks, to_blocks = x->w.to.blocks;
-    float *m = v + x->w.positions * x->w.patches.plane;
+    float *m = v + x->w.loops->positions * x->w.patches.plane;
     struct dt_wino_chunk patches = x->w.patches;
     struct dt_cpu_span own = dt_cpu_own_span(to_blocks * from_blocks);
 
@@ -342,21 +342,21 @@ static void add_products(const struct gradient *x, int n, bool is_first)
 {
     const struct wino *w = &x->w;
     const size_t block = (size_t)w->patches.room * BLOCK; /* from one to the next in a chunk */
-    const size_t sum_block = (size_t)blocks_of(&w->from) * w->positions * SQUARE;
+    const size_t sum_block = (size_t)blocks_of(&w->from) * w->loops->positions * SQUARE;
     const int n_in = w->from.blocks;
     int per_group = 0, end = 0;
-    for (size_t p = 0; p < w->positions; p++)
+    for (size_t p = 0; p < w->loops->positions; p++)
         per_group += (phases_at(&w->from, p).end - phases_at(&w->from, p).begin) * n_in;
     struct dt_cpu_span own = dt_cpu_own_span(n_groups(&w->to) * per_group);
 
     for (int out = 0; out < w->to.blocks; out += DT_WINO_WIDE) {
-        for (size_t p = 0; p < w->positions; p++) {
+        for (size_t p = 0; p < w->loops->positions; p++) {
             struct dt_cpu_span used = phases_at(&w->from, p);
             int begin = end;
             end += (used.end - used.begin) * n_in;
             for (int i = begin > own.begin ? begin : own.begin; i < at_most(end, own.end); i++) {
                 int in = (i - begin) % n_in, phase = used.begin + (i - begin) / n_in;
-                size_t square = (size_t)(in * w->from.phases + phase) * w->positions + p;
+                size_t square = (size_t)(in * w->from.phases + phase) * w->loops->positions + p;
                 w->loops->outer(x->sums + (size_t)out * sum_block + square * SQUARE, sum_block,
                                 x->v + p * w->patches.plane + (size_t)(phase * n_in + in) * block,
                                 x->y + p * w->tiles.plane + (size_t)out * block, block, n,
@@ -369,7 +369,7 @@ static void add_products(const struct gradient *x, int n, bool is_first)
 static void store_gradient(const struct gradient *x)
 {
     const int from_blocks = x->w.from.blocks;
-    const size_t pair = (size_t)x->w.from.phases * x->w.positions * SQUARE;
+    const size_t pair = (size_t)x->w.from.phases * x->w.loops->positions * SQUARE;
     struct dt_cpu_span own = dt_cpu_own_span(from_blocks * x->w.to.blocks);
     for (int i = own.begin; i < own.end; i++)
         x->w.loops->gradient(x->diff_weights + (size_t)(i * DT_WINO_TAPS) * SQUARE,
@@ -399,8 +399,8 @@ static void run_gradient(struct dt_exec *exec)
                          .diff_weights = dt_cpu_dst(exec, 0),
                          .diff_bias = node->n_dst > 1 ? dt_cpu_dst(exec, 1) : NULL,
                          .sums = exec->work};
-    x.v = x.sums + (size_t)(x.w.to.blocks * blocks_of(&x.w.from)) * x.w.positions * SQUARE;
-    x.y = x.v + x.w.positions * x.w.patches.plane;
+    x.v = x.sums + (size_t)(x.w.to.blocks * blocks_of(&x.w.from)) * x.w.loops->positions * SQUARE;
+    x.y = x.v + x.w.loops->positions * x.w.patches.plane;
 #pragma omp parallel
     {
         for (int first = 0; first < x.w.n_tiles; first += x.w.patches.room) {

@@ -51,7 +51,7 @@ struct dt_wino_chunk {
 };
 
 struct dt_wino_loops {
-    int positions;
+    size_t positions;
     /* B'dB of the patches of all phases and blocks; pixels outside of the image are 0. */
     void (*patches)(float *v, const struct dt_wino_chunk *chunk, const float *src,
                     const struct dt_wino_image *image);

@@ -376,9 +376,9 @@ static void output(float *dst, const struct dt_wino_image *image, int phase, int
     narrow_tiles(dst, image, block, m, chunk, bias, relu, FULL, output_line, 1, (struct odd){0});
 }
 
-#define NARROW_PHASE(odd, step)                                                                 \
-    narrow_tiles(dst, image, block, m, chunk, bias, relu, phase_square(odd), phase_output_line, \
-                 step, odd)
+#define NARROW_PHASE(odd)                                                                          \
+    narrow_tiles(dst, image, block, m, chunk, bias, relu, phase_square(odd), phase_output_line, 2, \
+                 odd)
 
 static void phase_output(float *dst, const struct dt_wino_image *image, int phase, int block,
                          const float *m, const struct dt_wino_chunk *chunk, const float *bias,
@@ -388,13 +388,13 @@ static void phase_output(float *dst, const struct dt_wino_image *image, int phas
         narrow_tiles(dst, image, block, m, chunk, bias, relu, FULL_PHASE, phase_output_line, 1,
                      (struct odd){0});
     else if (phase == 0)
-        NARROW_PHASE(ODD_OF(0), 2);
+        NARROW_PHASE(ODD_OF(0));
     else if (phase == 1)
-        NARROW_PHASE(ODD_OF(1), 2);
+        NARROW_PHASE(ODD_OF(1));
     else if (phase == 2)
-        NARROW_PHASE(ODD_OF(2), 2);
+        NARROW_PHASE(ODD_OF(2));
     else
-        NARROW_PHASE(ODD_OF(3), 2);
+        NARROW_PHASE(ODD_OF(3));
 }
 
 /* Per row of pixels in fp32, then in fp64. */

@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "cuda/internal.h"
-#include "dtrain/models.h"
 #include "dtrain/plan.h"
+#include "resnet50_graph.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -152,14 +152,9 @@ static bool supports(void *context, const struct dt_graph *g, const struct dt_no
 
 static struct dt_graph *make_resnet50(struct dt_device *dev)
 {
-    static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.2, 0.2, 0.2};
-    const struct dt_model_options options = {.num_classes = 1000};
-    const struct dt_model *model = dt_model_find("resnet50");
     struct dt_graph *g = NULL;
-    assert_non_null(model);
     OK(dt_graph_create(&g));
-    OK(dt_graph_begin(g, DT_TRAIN, BATCH, 224));
-    dt_graph_softmax_xent(g, model->build(g, dt_graph_ingest(g, mean, std), model, &options), 0.1);
+    add_resnet50(g, DT_TRAIN, BATCH);
     OK(dt_graph_check(g));
     OK(dt_graph_fuse(g, supports, dev));
     OK(dt_graph_differentiate(g));

@@ -10,42 +10,21 @@
 #include <cmocka.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "cuda/conv.h"
 #include "cuda/internal.h"
 #include "need_gpu.h"
+#include "plan_cache_folder.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
 static const struct dt_backend *const CUDA = &dt_backend_cuda;
 
-static char base[] = "/tmp/dtrain-choose-XXXXXX";
-static char folder[DT_PATH_MAX], path[DT_PATH_MAX], log_path[DT_PATH_MAX];
+static char log_path[DT_PATH_MAX];
 
-static int make_base(void **state)
+static int make_base_and_log(void **state)
 {
-    (void)state;
-    return mkdtemp(base) && dt_file_path(log_path, "%s/log", base) == DT_OK ? 0 : -1;
-}
-
-static int set_up(void **state)
-{
-    static int n;
-    (void)state;
-    n++;
-    return dt_file_path(folder, "%s/%d", base, n) == DT_OK &&
-                   dt_file_path(path, "%s/cudnn-plans.json", folder) == DT_OK
-               ? 0
-               : -1;
-}
-
-static int remove_base(void **state)
-{
-    char command[64];
-    (void)state;
-    snprintf(command, sizeof command, "rm -r %s", base);
-    return system(command);
+    return make_base(state) == 0 && dt_file_path(log_path, "%s/log", base) == DT_OK ? 0 : -1;
 }
 
 /* conv1 reads the image, so it has no bwd_data. */
@@ -259,5 +238,5 @@ int main(void)
     };
     if (!has_gpu())
         return SKIPPED;
-    return cmocka_run_group_tests(tests, make_base, remove_base);
+    return cmocka_run_group_tests(tests, make_base_and_log, remove_base);
 }

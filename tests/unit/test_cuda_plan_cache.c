@@ -13,42 +13,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "cuda/conv.h"
+#include "plan_cache_folder.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
-static char base[] = "/tmp/dtrain-plans-XXXXXX";
-static char folder[DT_PATH_MAX], path[DT_PATH_MAX];
 static const char scope[] = "NVIDIA H200, cuDNN 91900";
-
-static int make_base(void **state)
-{
-    (void)state;
-    return mkdtemp(base) ? 0 : -1;
-}
-
-/* Each test has a folder of its own, which does not exist yet. */
-static int set_up(void **state)
-{
-    static int n;
-    (void)state;
-    n++;
-    return dt_file_path(folder, "%s/%d/cache", base, n) == DT_OK &&
-                   dt_file_path(path, "%s/cudnn-plans.json", folder) == DT_OK
-               ? 0
-               : -1;
-}
-
-static int remove_base(void **state)
-{
-    char command[64];
-    (void)state;
-    snprintf(command, sizeof(command), "rm -r %s", base);
-    return system(command);
-}
 
 static struct dt_plan_cache *open_cache(const char *where, const char *scope_text)
 {

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "cuda/conv.h"
 #include "cuda/internal.h"
-#include "dtrain/models.h"
+#include "resnet50_graph.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -81,17 +81,10 @@ static void check_plan(const struct dt_conv_task *task, enum dt_precision precis
 
 static struct dt_graph *make_resnet50(int batch)
 {
-    static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.2, 0.2, 0.2};
-    const struct dt_model_options options = {.num_classes = 1000};
-    const struct dt_model *model = dt_model_find("resnet50");
     struct dt_graph *g = NULL;
-    assert_non_null(model);
     OK(dt_graph_create(&g));
-    for (int phase = 0; phase < DT_N_PHASES; phase++) {
-        OK(dt_graph_begin(g, (enum dt_phase)phase, batch, 224));
-        int image = dt_graph_ingest(g, mean, std);
-        dt_graph_softmax_xent(g, model->build(g, image, model, &options), 0.1);
-    }
+    for (int phase = 0; phase < DT_N_PHASES; phase++)
+        add_resnet50(g, (enum dt_phase)phase, batch);
     OK(dt_graph_check(g));
     OK(dt_graph_fuse(g, NULL, NULL));
     OK(dt_graph_differentiate(g));
