@@ -16,6 +16,7 @@ enum {
     DT_GROUP = 8,        /* channels or elements per thread */
     DT_MAX_BLOCKS = 528, /* of kernels that loop: four on each of the 132 SMs of an H100 or H200 */
     DT_MIN_ROWS_PER_THREAD = 4,
+    DT_MAX_TICKETS = 4096, /* columns of blocks whose last one adds up */
     DT_MAX_CUTS = 4,
 };
 

@@ -150,21 +150,26 @@ struct dt_norm_args {
     float momentum; /* running = (1 - momentum) * running + momentum * batch, variance unbiased; not
                        where that is not finite */
     bool yields;    /* the kernels that add nothing up let others start meanwhile (geometry.h) */
+    unsigned *tickets; /* of bn_stats and bn_bwd_sums: DT_MAX_TICKETS, all zero before the first
+                          launch; every launch leaves them so. For launches in one stream. */
 };
-/* Training: mean and squared deviations of parts of the rows (bn_stats), then mean, biased variance
- * and running statistics of all (bn_finalize). partial: dt_channel_partial_bytes(rows, cp, 2).
- * Over several ranks: with a slot (floats [2][cp]), bn_finalize puts mean and squared deviation of
- * this rank's rows there and writes nothing else; bn_combine makes the rest of n_slots of them, one
- * after the other. Backward it is the same with the two sums: bn_bwd_finalize then leaves out
- * coefs, and bn_bwd_combine makes them. */
-cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type, float *partial,
-                               const void *src, const struct dt_norm_args *args);
-cudaError_t dt_kernel_bn_finalize(cudaStream_t stream, float *mean, float *variance,
-                                  float *running_mean, float *running_var, float *slot,
-                                  const float *partial, const struct dt_norm_args *args);
-cudaError_t dt_kernel_bn_combine(cudaStream_t stream, float *mean, float *variance,
-                                 float *running_mean, float *running_var, const float *slots,
-                                 int n_slots, const struct dt_norm_args *args);
+/* Its scale, shift (where needed), mean and biased variance. */
+struct dt_bn_vectors {
+    const float *scale, *shift, *mean, *variance;
+};
+/* partial: dt_channel_partial_bytes(rows, cp, 2), for results of parts of the rows. With a slot
+ * (floats [2][cp], else NULL), mean and squared deviation of the rows go there and nowhere else. */
+struct dt_bn_statistics {
+    float *mean, *variance, *running_mean, *running_var, *partial, *slot;
+};
+/* Training: mean, biased variance and running statistics. Over several ranks: each fills a slot;
+ * bn_combine makes the rest of n_slots of them, one after the other. Backward it is the same with
+ * the two sums: with a slot bn_bwd_sums leaves out coefs, and bn_bwd_combine makes them. */
+cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type,
+                               const struct dt_bn_statistics *out, const void *src,
+                               const struct dt_norm_args *args);
+cudaError_t dt_kernel_bn_combine(cudaStream_t stream, const struct dt_bn_statistics *out,
+                                 const float *slots, int n_slots, const struct dt_norm_args *args);
 /* dst = [relu]((src - mean) * scale / sqrt(variance + eps) + shift [+ residual]); dst may be src.
  * shift and mean may both be NULL: zeros, as in the gradient of a frozen batch norm.
  * mask (with relu in training, else NULL): bit i of byte j says element 8 j + i of dst was > 0 or
@@ -173,22 +178,22 @@ cudaError_t dt_kernel_bn_apply(cudaStream_t stream, enum dt_dtype type, void *ds
                                const void *src, const void *residual, const float *scale,
                                const float *shift, const float *mean, const float *variance,
                                bool relu, const struct dt_norm_args *args);
-/* g = (diff_dst [+ diff_dst2]) where mask. First the sums of g and g * (src - mean) of parts of the
- * rows, and diff_residual = g if wanted; then diff_scale and diff_shift and the
- * coefficients of diff_src = coefs[0][c] * g + coefs[1][c] * src + coefs[2][c] (floats [3][cp]);
- * then diff_src, which may be diff_dst. With diff_residual, bwd_apply reads it as diff_dst, without
- * mask. partial: dt_channel_partial_bytes(rows, cp, 2). */
-cudaError_t dt_kernel_bn_bwd_sums(cudaStream_t stream, enum dt_dtype type, float *partial,
-                                  void *diff_residual, const void *src, const void *diff_dst,
-                                  const void *diff_dst2, const uint8_t *mask, const float *mean,
+/* partial and slot as in dt_bn_statistics; coefs: floats [3][cp]. */
+struct dt_bn_sums {
+    float *diff_scale, *diff_shift, *coefs, *partial, *slot;
+};
+/* g = (diff_dst [+ diff_dst2]) where mask. First, by the sums of g and g * (src - mean),
+ * diff_scale, diff_shift and the coefficients of diff_src = coefs[0][c] * g + coefs[1][c] * src +
+ * coefs[2][c], and diff_residual = g if wanted; then diff_src, which may be diff_dst. With
+ * diff_residual, bwd_apply reads it as diff_dst, without mask. */
+cudaError_t dt_kernel_bn_bwd_sums(cudaStream_t stream, enum dt_dtype type,
+                                  const struct dt_bn_sums *out, void *diff_residual,
+                                  const void *src, const void *diff_dst, const void *diff_dst2,
+                                  const uint8_t *mask, const struct dt_bn_vectors *bn,
                                   const struct dt_norm_args *args);
-cudaError_t dt_kernel_bn_bwd_finalize(cudaStream_t stream, float *diff_scale, float *diff_shift,
-                                      float *coefs, float *slot, const float *partial,
-                                      const float *scale, const float *mean, const float *variance,
-                                      const struct dt_norm_args *args);
 cudaError_t dt_kernel_bn_bwd_combine(cudaStream_t stream, float *coefs, const float *slots,
-                                     int n_slots, const float *scale, const float *mean,
-                                     const float *variance, const struct dt_norm_args *args);
+                                     int n_slots, const struct dt_bn_vectors *bn,
+                                     const struct dt_norm_args *args);
 cudaError_t dt_kernel_bn_bwd_apply(cudaStream_t stream, enum dt_dtype type, void *diff_src,
                                    const void *src, const void *diff_dst, const void *diff_dst2,
                                    const uint8_t *mask, const float *coefs,

@@ -1,14 +1,76 @@
 // Batch norm, forward: statistics, normalisation.
 #include "kernels/norm.cuh"
 
+static __device__ inline void store_statistics(const struct dt_bn_statistics &out, int c,
+                                               double mean, double m2, double n, double momentum)
+{
+    out.mean[c] = (float)mean;
+    out.variance[c] = (float)(m2 / n);
+    const float running_mean =
+        (float)((1 - momentum) * (double)out.running_mean[c] + momentum * mean);
+    const float running_var =
+        (float)((1 - momentum) * (double)out.running_var[c] + momentum * m2 / (n > 1 ? n - 1 : 1));
+    if (isfinite(running_mean) && isfinite(running_var)) { // otherwise they would never recover
+        out.running_mean[c] = running_mean;
+        out.running_var[c] = running_var;
+    }
+}
+
+// With a slot, mean and sum of squared deviations go there instead.
+static __device__ inline void store_own_statistics(const struct dt_bn_statistics &out, int c,
+                                                   double mean, double m2,
+                                                   const struct dt_norm_args &args)
+{
+    if (out.slot) {
+        out.slot[c] = (float)mean;
+        out.slot[args.cp + c] = (float)m2;
+    } else {
+        store_statistics(out, c, mean, m2, (double)args.rows, (double)args.momentum);
+    }
+}
+
+// In the last block of a column: the statistics of all rows by those of the blocks. They are taken
+// relative to the mean of the first block.
+static __device__ inline void finalize_statistics(const struct dt_bn_statistics &out,
+                                                  const struct dt_norm_args &args)
+{
+    const struct place at = place_in_sums();
+    const struct walk w = walk_of_partials(at, args.cp);
+    const double rows = (double)args.rows;
+    double sum[FINAL_CHANNELS] = {}, square[FINAL_CHANNELS] = {};
+    float origin[FINAL_CHANNELS];
+
+    if (w.c < w.cp) {
+        load_partial(origin, out.partial + w.c);
+        for_partials(out.partial, w, [&](const float *mean, const float *m2, unsigned block) {
+            const double n = dt_channel_block_rows(args.rows, block, gridDim.y, blockDim.y);
+            for (int k = 0; k < FINAL_CHANNELS; k++) {
+                const double d = (double)mean[k] - (double)origin[k], weighted = n * d;
+                sum[k] += weighted;
+                square[k] += (double)m2[k] + weighted * d;
+            }
+        });
+    }
+    fold_columns<FINAL_CHANNELS>(sum, square, at);
+    if (w.c < w.cp && at.y == 0) {
+        for (int k = 0; k < FINAL_CHANNELS; k++) {
+            const double delta = sum[k] / rows, mean = (double)origin[k] + delta;
+            const double m2 = square[k] - sum[k] * delta;
+            store_own_statistics(out, w.c + k, mean, m2 < 0 ? 0 : m2, args); // lets NaN through
+        }
+    }
+}
+
 // Mean and sum of squared deviations of every block's rows. Values are taken relative to the
 // block's first row, so that a mean far from zero costs no precision. Rows past the end read that
 // row again, which adds nothing and avoids a branch between the reads.
 template <typename T>
 static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
-    bn_stats_kernel(float *partial, const T *src, unsigned rows, int cp)
+    bn_stats_kernel(struct dt_bn_statistics out, const T *src, struct dt_norm_args args)
 {
     constexpr int AHEAD = ROWS_AHEAD<T, 1>;
+    const unsigned rows = args.rows;
+    const int cp = args.cp;
     const struct walk w = walk_of(rows, cp);
     const unsigned row0 = w.first - threadIdx.y;
     float origin[DT_GROUP], sum[DT_GROUP] = {}, square[DT_GROUP] = {};
@@ -35,70 +97,23 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
     fold_block(sum, square);
     if (w.c < cp && threadIdx.y == 0) {
         const float n = (float)dt_channel_block_rows(rows, blockIdx.y, gridDim.y, blockDim.y);
-        float *out = partial + (size_t)blockIdx.y * 2 * cp + w.c;
+        float *to = out.partial + (size_t)blockIdx.y * 2 * cp + w.c;
         for (int k = 0; k < DT_GROUP; k++) {
             const float mean = sum[k] / n, m2 = fmaf(-mean, sum[k], square[k]);
             sum[k] = origin[k] + mean;
             square[k] = m2 < 0 ? 0 : m2; // lets NaN through
         }
-        dt_store8(out, sum);
-        dt_store8(out + cp, square);
+        dt_store8(to, sum);
+        dt_store8(to + cp, square);
     }
-}
-
-struct bn_statistics {
-    float *mean, *variance, *running_mean, *running_var;
-};
-
-static __device__ inline void store_statistics(const struct bn_statistics &out, int c, double mean,
-                                               double m2, double n, double momentum)
-{
-    out.mean[c] = (float)mean;
-    out.variance[c] = (float)(m2 / n);
-    const float running_mean =
-        (float)((1 - momentum) * (double)out.running_mean[c] + momentum * mean);
-    const float running_var =
-        (float)((1 - momentum) * (double)out.running_var[c] + momentum * m2 / (n > 1 ? n - 1 : 1));
-    if (isfinite(running_mean) && isfinite(running_var)) { // otherwise they would never recover
-        out.running_mean[c] = running_mean;
-        out.running_var[c] = running_var;
-    }
-}
-
-// A block for 8 channels. With a slot, mean and sum of squared deviations go there instead.
-static __global__ void bn_finalize_kernel(struct bn_statistics out, float *slot,
-                                          const float *partial, struct dt_norm_args args,
-                                          unsigned n_partials, unsigned rows_at_once)
-{
-    const int c = (int)(blockIdx.x * DT_GROUP + threadIdx.x), cp = args.cp;
-    double n_rows[PARTIALS_PER_LANE], sum = 0, m2 = 0;
-    struct lane_partials own;
-
-    read_partials(&own, partial, c, cp, n_partials);
-    for (int k = 0; k < PARTIALS_PER_LANE; k++) {
-        const unsigned i = threadIdx.y + k * FINALIZE_LANES;
-        const unsigned n = dt_channel_block_rows(args.rows, i, n_partials, rows_at_once);
-        n_rows[k] = i < n_partials ? (double)n : 0;
-        sum += n_rows[k] * (double)own.first[k];
-    }
-    const double mean = fold_lanes(sum) / (double)args.rows;
-    for (int k = 0; k < PARTIALS_PER_LANE; k++) {
-        const double delta = n_rows[k] > 0 ? (double)own.first[k] - mean : 0;
-        m2 += (double)own.second[k] + n_rows[k] * delta * delta;
-    }
-    m2 = fold_lanes(m2);
-    if (threadIdx.y == 0 && slot) {
-        slot[c] = (float)mean;
-        slot[cp + c] = (float)m2;
-    } else if (threadIdx.y == 0) {
-        store_statistics(out, c, mean, m2, (double)args.rows, (double)args.momentum);
-    }
+    if (is_last_block(args.tickets))
+        finalize_statistics(out, args);
 }
 
 // A thread for a channel; n_slots ranks with args.rows rows each, combined in their order (Chan et
 // al.).
-static __global__ void bn_combine_kernel(struct bn_statistics out, const float *slots, int n_slots,
-                                         struct dt_norm_args args)
+static __global__ void bn_combine_kernel(struct dt_bn_statistics out, const float *slots,
+                                         int n_slots, struct dt_norm_args args)
 {
     const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x), cp = args.cp;
     const double rows = (double)args.rows;
@@ -117,7 +132,7 @@ static __global__ void bn_combine_kernel(struct bn_statistics out, const float *
 
 // y = a * x + b. Padding has scale = shift = 0, so y is 0 there for any eps > 0.
 static __device__ inline void forward_coefs(float a[DT_GROUP], float b[DT_GROUP],
-                                            const struct bn_channels &in, float eps, int c)
+                                            const struct dt_bn_vectors &in, float eps, int c)
 {
     float mean[DT_GROUP] = {0}, variance[DT_GROUP];
     dt_load8(a, in.scale + c);
@@ -137,7 +152,7 @@ static __device__ inline void forward_coefs(float a[DT_GROUP], float b[DT_GROUP]
 // dst may be src. lowest: 0 for ReLU, else minus infinity.
 template <typename T, bool RESIDUAL>
 static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
-    bn_apply_kernel(T *dst, uint8_t *mask, const T *src, const T *residual, struct bn_channels in,
+    bn_apply_kernel(T *dst, uint8_t *mask, const T *src, const T *residual, struct dt_bn_vectors in,
                     float lowest, unsigned rows, int cp, float eps, unsigned cuts)
 {
     constexpr int N_TENSORS = RESIDUAL ? 2 : 1, AHEAD = ROWS_AHEAD<T, N_TENSORS>;
@@ -180,36 +195,26 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
 
 // --- Launchers ---
 
-cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type, float *partial,
-                               const void *src, const struct dt_norm_args *args)
+cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type,
+                               const struct dt_bn_statistics *out, const void *src,
+                               const struct dt_norm_args *args)
 {
     const struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
-    return DT_BY_TYPE(
-        type, (dt_launch(bn_stats_kernel<T>, g, stream, partial, src, args->rows, args->cp)));
+    if (g.grid_x > DT_MAX_TICKETS)
+        return cudaErrorInvalidValue;
+    return DT_BY_TYPE(type, (dt_launch(bn_stats_kernel<T>, g, stream, *out, src, *args)));
 }
 
-cudaError_t dt_kernel_bn_finalize(cudaStream_t stream, float *mean, float *variance,
-                                  float *running_mean, float *running_var, float *slot,
-                                  const float *partial, const struct dt_norm_args *args)
+cudaError_t dt_kernel_bn_combine(cudaStream_t stream, const struct dt_bn_statistics *out,
+                                 const float *slots, int n_slots, const struct dt_norm_args *args)
 {
-    const struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
-    const struct bn_statistics out = {mean, variance, running_mean, running_var};
-    return dt_launch(bn_finalize_kernel, finalize_geometry(args->cp), stream, out, slot, partial,
-                     *args, g.grid_y, g.block_y);
-}
-
-cudaError_t dt_kernel_bn_combine(cudaStream_t stream, float *mean, float *variance,
-                                 float *running_mean, float *running_var, const float *slots,
-                                 int n_slots, const struct dt_norm_args *args)
-{
-    const struct bn_statistics out = {mean, variance, running_mean, running_var};
-    return dt_launch(bn_combine_kernel, combine_geometry(args->cp), stream, out, slots, n_slots,
+    return dt_launch(bn_combine_kernel, combine_geometry(args->cp), stream, *out, slots, n_slots,
                      *args);
 }
 
 template <typename T>
 static cudaError_t bn_apply(cudaStream_t stream, void *dst, uint8_t *mask, const void *src,
-                            const void *residual, const struct bn_channels &in, bool relu,
+                            const void *residual, const struct dt_bn_vectors &in, bool relu,
                             const struct dt_norm_args *args)
 {
     unsigned cuts;
@@ -224,6 +229,6 @@ cudaError_t dt_kernel_bn_apply(cudaStream_t stream, enum dt_dtype type, void *ds
                                const float *shift, const float *mean, const float *variance,
                                bool relu, const struct dt_norm_args *args)
 {
-    const struct bn_channels in = {scale, shift, mean, variance};
+    const struct dt_bn_vectors in = {scale, shift, mean, variance};
     return DT_BY_TYPE(type, bn_apply<T>(stream, dst, mask, src, residual, in, relu, args));
 }

@@ -1,15 +1,16 @@
 // Batch norm over rows x cp: what its forward (norm.cu) and backward kernels (norm_bwd.cu) share. A
 // thread keeps the values for 8 channels in registers and loops over the rows; it reads the next
 // rows of all tensors (64 to 96 bytes) before processing them, so that enough bytes are in flight.
-// Sums over rows are in fp32 within a thread and a block (a tree) and in fp64 over the blocks (the
-// finalize kernels), all in a fixed order.
+// Sums over rows are in fp32 within a thread and a block (a tree). The last block of a column to
+// finish adds up the results of all of them in fp64. All of it is in a fixed order, which does not
+// depend on which block that is.
 //
 // Bytes moved, of N = rows * cp elements of e bytes:
 //   bn_stats      reads N e
 //   bn_apply      reads N e (with residual 2 N e), writes N e and for the mask N / 8
 //   bn_bwd_sums   reads 2 N e (with diff_dst2 3 N e) and the mask, writes N e for diff_residual
 //   bn_bwd_apply  reads as bn_bwd_sums, writes N e
-//   finalize      reads 8 * cp bytes per row of blocks of the kernel before it, about 1 MB at most
+//   the last blocks of bn_stats and bn_bwd_sums read 8 * cp bytes per row of blocks, from L2
 //   combine       reads 8 * cp bytes per rank of the group
 // The first kernel that reads a tensor loops from the last row to the first, the next one the other
 // way: each begins with the rows touched last, which may still be in the L2 cache.
@@ -19,9 +20,9 @@
 #include "kernels/device.cuh"
 
 enum {
-    BLOCKS_PER_SM = 4,   // matches DT_MAX_BLOCKS: at most 64 registers
-    FINALIZE_LANES = 64, // threads that share the partial results of a channel
-    PARTIALS_PER_LANE = (DT_MAX_BLOCKS + FINALIZE_LANES - 1) / FINALIZE_LANES, // at most
+    BLOCKS_PER_SM = 4,  // matches DT_MAX_BLOCKS: at most 64 registers
+    FINAL_CHANNELS = 2, // channels per thread when the last block adds up
+    PARTIALS_AHEAD = 6, // rows of partial results that it reads ahead
 };
 
 // Number of rows that a thread reads ahead in each of N tensors.
@@ -78,77 +79,171 @@ static __device__ inline size_t at_row_from_end(const struct walk &w, unsigned r
     return (size_t)(w.rows - 1 - row) * w.cp + w.c;
 }
 
+// Where a thread is in a block: columns of threads have the same channels.
+struct place {
+    unsigned x, y, n_x, n_y;
+};
+
+// Of fold_columns, for all types.
+static __device__ inline void *fold_memory()
+{
+    alignas(16) __shared__ char memory[DT_GROUP * sizeof(float) * DT_BLOCK_THREADS];
+    return memory;
+}
+
+// Sums a and b over the threads with the same x; those with y == 0 get the results. All threads
+// take part.
+template <int N, typename T>
+static __device__ inline void fold_columns(T a[N], T b[N], const struct place &at)
+{
+    T(*const other)[DT_BLOCK_THREADS / 2] = static_cast<T(*)[DT_BLOCK_THREADS / 2]>(fold_memory());
+
+    for (unsigned half = at.n_y / 2; half > 0; half /= 2) {
+        const unsigned slot = (at.y % half) * at.n_x + at.x;
+        if (at.y >= half && at.y < 2 * half) {
+            for (int k = 0; k < N; k++) {
+                other[k][slot] = a[k];
+                other[N + k][slot] = b[k];
+            }
+        }
+        __syncthreads();
+        if (at.y < half) {
+            for (int k = 0; k < N; k++) {
+                a[k] += other[k][slot];
+                b[k] += other[N + k][slot];
+            }
+        }
+        __syncthreads();
+    }
+}
+
 // Sums a and b over the threads of a block that have the same channels; the threads with
 // threadIdx.y == 0 get the results. All threads take part.
 static __device__ inline void fold_block(float a[DT_GROUP], float b[DT_GROUP])
 {
-    __shared__ float other[2 * DT_GROUP][DT_BLOCK_THREADS / 2];
-    const unsigned y = threadIdx.y;
-
-    for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
-        const unsigned slot = (y % half) * blockDim.x + threadIdx.x;
-        if (y >= half && y < 2 * half) {
-            for (int k = 0; k < DT_GROUP; k++) {
-                other[k][slot] = a[k];
-                other[DT_GROUP + k][slot] = b[k];
-            }
-        }
-        __syncthreads();
-        if (y < half) {
-            for (int k = 0; k < DT_GROUP; k++) {
-                a[k] += other[k][slot];
-                b[k] += other[DT_GROUP + k][slot];
-            }
-        }
-        __syncthreads();
-    }
+    fold_columns<DT_GROUP>(a, b, {threadIdx.x, threadIdx.y, blockDim.x, blockDim.y});
 }
 
-// The sum of v over the FINALIZE_LANES threads of a channel, for all of them.
-static __device__ inline double fold_lanes(double v)
-{
-    __shared__ double sum[FINALIZE_LANES][DT_GROUP];
+// --- The last block of a column (blockIdx.x) adds up what all its blocks have left in memory ---
 
-    sum[threadIdx.y][threadIdx.x] = v;
-    for (unsigned half = FINALIZE_LANES / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.y < half)
-            sum[threadIdx.y][threadIdx.x] += sum[threadIdx.y + half][threadIdx.x];
+// Whether the block is the last of its column to get here: then its threads may read, past the L1
+// cache (__ldcg), what the threads of the others wrote before. All threads take part.
+static __device__ inline bool is_last_block(unsigned *tickets)
+{
+    __shared__ bool last;
+
+    __syncthreads();
+    if (threadIdx.x == 0 && threadIdx.y == 0) {
+        __threadfence(); // the block's results come before its ticket,
+        last = atomicInc(&tickets[blockIdx.x], gridDim.y - 1) == gridDim.y - 1; // ends at 0 again
+        __threadfence(); // and all tickets before what follows
     }
     __syncthreads();
-    v = sum[0][threadIdx.x];
-    __syncthreads();
-    return v;
+    return last;
 }
 
-// A lane's share of the n partial results of channel c: numbers y, y + FINALIZE_LANES, ... All are
-// read before any is used, because these small kernels are bound by memory latency; there is no
-// branch between the reads. Values past the end are zero.
-struct lane_partials {
-    float first[PARTIALS_PER_LANE], second[PARTIALS_PER_LANE];
-};
-
-static __device__ inline void read_partials(struct lane_partials *out, const float *partial, int c,
-                                            int cp, unsigned n)
+// How a block's threads share the column's partial results, floats [gridDim.y][2][cp]: a thread has
+// FINAL_CHANNELS channels, and again rows first, first + step, ...
+static __device__ inline struct place place_in_sums()
 {
-    for (int k = 0; k < PARTIALS_PER_LANE; k++) {
-        const unsigned i = threadIdx.y + k * FINALIZE_LANES;
-        const float *at = partial + (size_t)(i < n ? i : 0) * 2 * cp + c;
-        out->first[k] = at[0];
-        out->second[k] = at[cp];
-    }
-    for (int k = 0; k < PARTIALS_PER_LANE; k++) {
-        if (threadIdx.y + k * FINALIZE_LANES >= n)
-            out->first[k] = out->second[k] = 0;
+    const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+    const unsigned n_x = blockDim.x * (DT_GROUP / FINAL_CHANNELS);
+    return {thread % n_x, thread / n_x, n_x, blockDim.x * blockDim.y / n_x};
+}
+
+static __device__ inline struct walk walk_of_partials(const struct place &at, int cp)
+{
+    return {at.y, at.n_y, gridDim.y, (int)(blockIdx.x * at.n_x + at.x) * FINAL_CHANNELS, cp};
+}
+
+static __device__ inline void load_partial(float v[FINAL_CHANNELS], const float *p)
+{
+    const float2 raw = __ldcg(reinterpret_cast<const float2 *>(p));
+    v[0] = raw.x, v[1] = raw.y;
+}
+
+// Calls add(first, second, row), floats [FINAL_CHANNELS] each, for all rows of a thread's partial
+// results. Several rows are read before any is used, because this is bound by memory latency.
+template <typename F>
+static __device__ inline void for_partials(const float *partial, const struct walk &w, F add)
+{
+    for (unsigned row = w.first; row < w.rows; row += PARTIALS_AHEAD * w.step) {
+        float first[PARTIALS_AHEAD][FINAL_CHANNELS], second[PARTIALS_AHEAD][FINAL_CHANNELS];
+        for (int i = 0; i < PARTIALS_AHEAD; i++) {
+            const unsigned r = row + i * w.step;
+            const float *at = partial + (size_t)(r < w.rows ? r : row) * 2 * w.cp + w.c;
+            load_partial(first[i], at);
+            load_partial(second[i], at + w.cp);
+        }
+        for (int i = 0; i < PARTIALS_AHEAD; i++) {
+            if (row + i * w.step < w.rows)
+                add(first[i], second[i], row + i * w.step);
+        }
     }
 }
 
-struct bn_channels {
-    const float *scale, *shift, *mean, *variance;
-};
+// With S1 = sum of g and S2 = sum of g * (x - mean) over the n rows:
+//   diff_src = a * (g - S1 / n - (x - mean) * S2 / (n * (variance + eps)))
+// with a = scale / sqrt(variance + eps), which is coefs[0] * g + coefs[1] * x + coefs[2].
+static __device__ inline void bwd_coefs(float *coefs, int c, int cp, double s1, double s2, double n,
+                                        double inverse, const struct dt_bn_vectors &bn)
+{
+    const double a = (double)bn.scale[c] * inverse;
+    const double b = -a * s2 * inverse * inverse / n;
+    coefs[c] = (float)a;
+    coefs[cp + c] = (float)b;
+    coefs[2 * cp + c] = (float)(-a * s1 / n - b * (double)bn.mean[c]);
+}
+
+static __device__ inline double inverse_std(const struct dt_bn_vectors &bn, int c, float eps)
+{
+    return 1 / sqrt((double)bn.variance[c] + (double)eps);
+}
+
+static __device__ inline void store_bwd_sums(const struct dt_bn_sums &out, int c, double s1,
+                                             double s2, const struct dt_bn_vectors &bn,
+                                             const struct dt_norm_args &args)
+{
+    const double inverse = inverse_std(bn, c, args.eps);
+    out.diff_scale[c] = (float)(s2 * inverse);
+    out.diff_shift[c] = (float)s1;
+    if (out.slot) {
+        out.slot[c] = (float)s1;
+        out.slot[args.cp + c] = (float)s2;
+    } else {
+        bwd_coefs(out.coefs, c, args.cp, s1, s2, (double)args.rows, inverse, bn);
+    }
+}
+
+// In the last block of a column: all that a batch norm's backward pass makes of the partial sums of
+// g and g * (src - mean). All threads take part.
+static __device__ inline void finalize_bwd_sums(const struct dt_bn_sums &out,
+                                                const struct dt_bn_vectors &bn,
+                                                const struct dt_norm_args &args)
+{
+    const struct place at = place_in_sums();
+    const struct walk w = walk_of_partials(at, args.cp);
+    double s1[FINAL_CHANNELS] = {}, s2[FINAL_CHANNELS] = {};
+
+    if (w.c < w.cp) {
+        for_partials(out.partial, w, [&](const float *first, const float *second, unsigned) {
+            for (int k = 0; k < FINAL_CHANNELS; k++) {
+                s1[k] += (double)first[k];
+                s2[k] += (double)second[k];
+            }
+        });
+    }
+    fold_columns<FINAL_CHANNELS>(s1, s2, at);
+    if (w.c < w.cp && at.y == 0) {
+        for (int k = 0; k < FINAL_CHANNELS; k++)
+            store_bwd_sums(out, w.c + k, s1[k], s2[k], bn, args);
+    }
+}
+
+// --- Launching ---
 
 // Of a kernel that walks with walk_of_part.
-static struct dt_geometry parts_geometry(const struct dt_norm_args *args, unsigned *cuts)
+static inline struct dt_geometry parts_geometry(const struct dt_norm_args *args, unsigned *cuts)
 {
     struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
     *cuts = args->yields ? dt_channel_cuts(args->rows, g) : 1;
@@ -156,12 +251,7 @@ static struct dt_geometry parts_geometry(const struct dt_norm_args *args, unsign
     return g;
 }
 
-static struct dt_geometry finalize_geometry(int cp)
-{
-    return {(unsigned)cp / DT_GROUP, 1, DT_GROUP, FINALIZE_LANES};
-}
-
-static struct dt_geometry combine_geometry(int cp)
+static inline struct dt_geometry combine_geometry(int cp)
 {
     const unsigned threads = 64; // several blocks, for their latency
     return {((unsigned)cp + threads - 1) / threads, 1, threads, 1};

@@ -43,16 +43,18 @@ static __device__ inline void unpack_bwd(float x[DT_GROUP], float g[DT_GROUP],
 // Rows past the end repeat `row` with an empty mask.
 template <typename T, bool TWO>
 static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
-    bn_bwd_sums_kernel(float *partial, T *diff_residual, bn_bwd_src<T> in, const float *means,
-                       unsigned rows, int cp)
+    bn_bwd_sums_kernel(struct dt_bn_sums out, T *diff_residual, bn_bwd_src<T> in,
+                       struct dt_bn_vectors bn, struct dt_norm_args args)
 {
     constexpr int AHEAD = ROWS_AHEAD<T, 2>;
+    const unsigned rows = args.rows;
+    const int cp = args.cp;
     const struct walk w = walk_of(rows, cp);
     float sum[DT_GROUP] = {}, product[DT_GROUP] = {};
 
     if (w.c < cp) {
         float mean[DT_GROUP];
-        dt_load8(mean, means + w.c);
+        dt_load8(mean, bn.mean + w.c);
         for (unsigned row = w.first; row < rows; row += AHEAD * w.step) {
             bn_bwd_row<T> next[AHEAD];
             for (int i = 0; i < AHEAD; i++) {
@@ -75,63 +77,17 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
     }
     fold_block(sum, product);
     if (w.c < cp && threadIdx.y == 0) {
-        float *out = partial + (size_t)blockIdx.y * 2 * cp + w.c;
-        dt_store8(out, sum);
-        dt_store8(out + cp, product);
+        float *to = out.partial + (size_t)blockIdx.y * 2 * cp + w.c;
+        dt_store8(to, sum);
+        dt_store8(to + cp, product);
     }
-}
-
-// With S1 = sum of g and S2 = sum of g * (x - mean) over the n rows:
-//   diff_src = a * (g - S1 / n - (x - mean) * S2 / (n * (variance + eps)))
-// with a = scale / sqrt(variance + eps), which is coefs[0] * g + coefs[1] * x + coefs[2].
-static __device__ inline void bwd_coefs(float *coefs, int c, int cp, double s1, double s2, double n,
-                                        double inverse, const struct bn_channels &in)
-{
-    const double a = (double)in.scale[c] * inverse;
-    const double b = -a * s2 * inverse * inverse / n;
-    coefs[c] = (float)a;
-    coefs[cp + c] = (float)b;
-    coefs[2 * cp + c] = (float)(-a * s1 / n - b * (double)in.mean[c]);
-}
-
-static __device__ inline double inverse_std(const struct bn_channels &in, int c, float eps)
-{
-    return 1 / sqrt((double)in.variance[c] + (double)eps);
-}
-
-// A block for 8 channels. With a slot, the sums go there instead of into coefs.
-static __global__ void bn_bwd_finalize_kernel(float *diff_scale, float *diff_shift, float *coefs,
-                                              float *slot, const float *partial,
-                                              struct bn_channels in, struct dt_norm_args args,
-                                              unsigned n_partials)
-{
-    const int c = (int)(blockIdx.x * DT_GROUP + threadIdx.x), cp = args.cp;
-    struct lane_partials own;
-    double s1 = 0, s2 = 0;
-
-    read_partials(&own, partial, c, cp, n_partials);
-    for (int k = 0; k < PARTIALS_PER_LANE; k++) {
-        s1 += (double)own.first[k];
-        s2 += (double)own.second[k];
-    }
-    s1 = fold_lanes(s1);
-    s2 = fold_lanes(s2);
-    if (threadIdx.y == 0) {
-        const double inverse = inverse_std(in, c, args.eps);
-        diff_scale[c] = (float)(s2 * inverse);
-        diff_shift[c] = (float)s1;
-        if (slot) {
-            slot[c] = (float)s1;
-            slot[cp + c] = (float)s2;
-        } else {
-            bwd_coefs(coefs, c, cp, s1, s2, (double)args.rows, inverse, in);
-        }
-    }
+    if (is_last_block(args.tickets))
+        finalize_bwd_sums(out, bn, args);
 }
 
 // As bn_combine_kernel.
 static __global__ void bn_bwd_combine_kernel(float *coefs, const float *slots, int n_slots,
-                                             struct bn_channels in, struct dt_norm_args args)
+                                             struct dt_bn_vectors bn, struct dt_norm_args args)
 {
     const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x), cp = args.cp;
     double s1 = 0, s2 = 0;
@@ -142,7 +98,7 @@ static __global__ void bn_bwd_combine_kernel(float *coefs, const float *slots, i
         s1 += (double)slots[(size_t)i * 2 * cp + c];
         s2 += (double)slots[(size_t)i * 2 * cp + cp + c];
     }
-    bwd_coefs(coefs, c, cp, s1, s2, n_slots * (double)args.rows, inverse_std(in, c, args.eps), in);
+    bwd_coefs(coefs, c, cp, s1, s2, n_slots * (double)args.rows, inverse_std(bn, c, args.eps), bn);
 }
 
 // diff_src may be diff_dst.
@@ -188,42 +144,33 @@ static bn_bwd_src<T> bwd_src(const void *src, const void *diff_dst, const void *
 }
 
 template <typename T>
-static cudaError_t bn_bwd_sums(cudaStream_t stream, float *partial, void *diff_residual,
-                               const bn_bwd_src<T> &in, const float *mean,
-                               const struct dt_norm_args *args)
+static cudaError_t bn_bwd_sums(cudaStream_t stream, const struct dt_bn_sums &out,
+                               void *diff_residual, const bn_bwd_src<T> &in,
+                               const struct dt_bn_vectors &bn, const struct dt_norm_args &args)
 {
-    const struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
+    const struct dt_geometry g = dt_channel_geometry(args.rows, args.cp);
+    if (g.grid_x > DT_MAX_TICKETS)
+        return cudaErrorInvalidValue;
     return dt_launch(in.diff_dst2 ? bn_bwd_sums_kernel<T, true> : bn_bwd_sums_kernel<T, false>, g,
-                     stream, partial, diff_residual, in, mean, args->rows, args->cp);
+                     stream, out, diff_residual, in, bn, args);
 }
 
-cudaError_t dt_kernel_bn_bwd_sums(cudaStream_t stream, enum dt_dtype type, float *partial,
-                                  void *diff_residual, const void *src, const void *diff_dst,
-                                  const void *diff_dst2, const uint8_t *mask, const float *mean,
+cudaError_t dt_kernel_bn_bwd_sums(cudaStream_t stream, enum dt_dtype type,
+                                  const struct dt_bn_sums *out, void *diff_residual,
+                                  const void *src, const void *diff_dst, const void *diff_dst2,
+                                  const uint8_t *mask, const struct dt_bn_vectors *bn,
                                   const struct dt_norm_args *args)
 {
-    return DT_BY_TYPE(type, bn_bwd_sums<T>(stream, partial, diff_residual,
-                                           bwd_src<T>(src, diff_dst, diff_dst2, mask), mean, args));
-}
-
-cudaError_t dt_kernel_bn_bwd_finalize(cudaStream_t stream, float *diff_scale, float *diff_shift,
-                                      float *coefs, float *slot, const float *partial,
-                                      const float *scale, const float *mean, const float *variance,
-                                      const struct dt_norm_args *args)
-{
-    const struct bn_channels in = {scale, NULL, mean, variance};
-    const unsigned n_partials = dt_channel_geometry(args->rows, args->cp).grid_y;
-    return dt_launch(bn_bwd_finalize_kernel, finalize_geometry(args->cp), stream, diff_scale,
-                     diff_shift, coefs, slot, partial, in, *args, n_partials);
+    return DT_BY_TYPE(type, bn_bwd_sums<T>(stream, *out, diff_residual,
+                                           bwd_src<T>(src, diff_dst, diff_dst2, mask), *bn, *args));
 }
 
 cudaError_t dt_kernel_bn_bwd_combine(cudaStream_t stream, float *coefs, const float *slots,
-                                     int n_slots, const float *scale, const float *mean,
-                                     const float *variance, const struct dt_norm_args *args)
+                                     int n_slots, const struct dt_bn_vectors *bn,
+                                     const struct dt_norm_args *args)
 {
-    const struct bn_channels in = {scale, NULL, mean, variance};
     return dt_launch(bn_bwd_combine_kernel, combine_geometry(args->cp), stream, coefs, slots,
-                     n_slots, in, *args);
+                     n_slots, *bn, *args);
 }
 
 template <typename T>

@@ -119,12 +119,13 @@ static dt_status start_step(struct dt_device *dev)
 static dt_status open_state(struct dt_device *dev)
 {
     enum { STEP, COUNTERS, SCALE, N_PARTS };
-    const size_t bytes = N_PARTS * DT_CUDA_ALIGN;
+    const size_t bytes = N_PARTS * DT_CUDA_ALIGN + DT_MAX_TICKETS * sizeof *dev->tickets;
     char *block = NULL;
     DT_TRY(DT_CUDA("GPU memory for counters", cudaMalloc((void **)&block, bytes)));
     dev->step = (struct dt_step_values *)(block + STEP * DT_CUDA_ALIGN);
     dev->counters = (struct dt_step_counters *)(block + COUNTERS * DT_CUDA_ALIGN);
     dev->scale = (struct dt_scale_state *)(block + SCALE * DT_CUDA_ALIGN);
+    dev->tickets = (unsigned *)(block + N_PARTS * DT_CUDA_ALIGN);
     DT_TRY(DT_CUDA("GPU memory for counters", cudaMemsetAsync(block, 0, bytes, dev->compute)));
     DT_TRY(DT_CUDA("pinned host memory", cudaMallocHost(&dev->pinned, DT_CUDA_PINNED_BYTES)));
     memset(dev->pinned, 0, DT_CUDA_PINNED_BYTES);

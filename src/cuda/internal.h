@@ -102,7 +102,8 @@ struct dt_device {
     struct dt_step_values *step;
     struct dt_scale_state *scale;
     struct dt_step_counters *counters;
-    void *pinned; /* host memory for small downloads */
+    unsigned *tickets; /* of dt_norm_args */
+    void *pinned;      /* host memory for small downloads */
 
     cudaEvent_t fork, wait;
     cudaEvent_t *mark; /* marks of the comm stream */

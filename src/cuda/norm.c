@@ -2,11 +2,10 @@
  * as one bit per value) and the sum of two gradients into passes over memory that are needed
  * anyway.
  *
- * Forward in training: statistics, then the normalisation; backward: sums, then the gradient. In
- * between, a small kernel combines the partial results of the blocks. Those are in the scratch,
- * followed (backward) by the coefficients of the gradient and, with statistics over several ranks,
- * by the slots in which they exchange their sums: there a node ends its first half, and the second
- * begins with a kernel that combines them. */
+ * Forward in training: statistics, then the normalisation; backward: sums, then the gradient. The
+ * scratch holds the partial results of the blocks, then (backward) the coefficients of the gradient
+ * and, with statistics over several ranks, the slots in which they exchange their sums: there a
+ * node ends its first half, and the second begins with a kernel that combines them. */
 #include "cuda/internal.h"
 
 /* The geometry of the activation that is normalised. */
@@ -122,19 +121,25 @@ void *dt_cuda_exchanged(struct dt_device *dev, const struct dt_exec *exec, size_
     return slot_of(exec, 0);
 }
 
-/* For the kernels that add nothing up: with several ranks, NCCL's kernels want to start meanwhile.
- */
-static struct dt_norm_args apply_args(const struct dt_device *dev, const struct dt_exec *exec)
+/* Of all launches. With several ranks, NCCL's kernels want to start meanwhile. */
+static struct dt_norm_args launch_args(const struct dt_device *dev, const struct dt_exec *exec)
 {
     struct dt_norm_args args = args_of(exec);
     args.yields = dev->options.n_ranks > 1;
+    args.tickets = dev->tickets;
     return args;
+}
+
+/* The slot of this rank, NULL if the node is not synced. */
+static float *own_slot(const struct dt_device *dev, const struct dt_exec *exec)
+{
+    return dt_node_is_synced(exec->node) ? slot_of(exec, dev->options.rank) : NULL;
 }
 
 static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    const struct dt_norm_args args = apply_args(dev, exec);
+    const struct dt_norm_args args = launch_args(dev, exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
     bool train = node->n_dst > 1;
     const float *mean = train ? dst[1] : src[3], *variance = train ? dst[2] : src[4];
@@ -146,23 +151,29 @@ static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
     return DT_OK;
 }
 
+static struct dt_bn_statistics statistics_of(const struct dt_device *dev,
+                                             const struct dt_exec *exec)
+{
+    void *const *src = exec->src_data, *const *dst = exec->dst_data;
+    return (struct dt_bn_statistics){.mean = dst[1],
+                                     .variance = dst[2],
+                                     .running_mean = src[3],
+                                     .running_var = src[4],
+                                     .partial = (void *)exec->scratch,
+                                     .slot = own_slot(dev, exec)};
+}
+
 static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    const struct dt_norm_args args = args_of(exec);
-    void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    float *partial = (void *)exec->scratch;
-    bool synced = dt_node_is_synced(node);
+    const struct dt_norm_args args = launch_args(dev, exec);
 
     if (node->n_dst > 1) {
-        DT_TRY(DT_CUDA(node->name, dt_kernel_bn_stats(dev->compute, exec->src[0]->type, partial,
-                                                      src[0], &args)));
-        DT_TRY(DT_CUDA(node->name,
-                       dt_kernel_bn_finalize(dev->compute, dst[1], dst[2], src[3], src[4],
-                                             synced ? slot_of(exec, dev->options.rank) : NULL,
-                                             partial, &args)));
+        const struct dt_bn_statistics out = statistics_of(dev, exec);
+        DT_TRY(DT_CUDA(node->name, dt_kernel_bn_stats(dev->compute, exec->src[0]->type, &out,
+                                                      exec->src_data[0], &args)));
     }
-    return synced ? DT_OK : apply_bn(dev, exec);
+    return dt_node_is_synced(node) ? DT_OK : apply_bn(dev, exec);
 }
 
 /* diff_dst2 of bn_bwd. */
@@ -175,7 +186,7 @@ static const void *second_term(const struct dt_exec *exec)
 static dt_status apply_bn_bwd(struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    const struct dt_norm_args args = apply_args(dev, exec);
+    const struct dt_norm_args args = launch_args(dev, exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
     const void *diff_dst = src[1], *diff_dst2 = second_term(exec);
     const uint8_t *mask = node->relu ? src[6] : NULL;
@@ -191,46 +202,52 @@ static dt_status apply_bn_bwd(struct dt_device *dev, const struct dt_exec *exec)
     return DT_OK;
 }
 
+static struct dt_bn_vectors bwd_vectors(const struct dt_exec *exec)
+{
+    void *const *src = exec->src_data;
+    return (struct dt_bn_vectors){.scale = src[2], .mean = src[4], .variance = src[5]};
+}
+
 static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    const struct dt_norm_args args = args_of(exec);
+    const struct dt_norm_args args = launch_args(dev, exec);
+    const struct dt_bn_vectors bn = bwd_vectors(exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    float *partial = (void *)exec->scratch;
-    bool synced = dt_node_is_synced(node);
+    const struct dt_bn_sums out = {.diff_scale = dst[1],
+                                   .diff_shift = dst[2],
+                                   .coefs = coefs_of(exec),
+                                   .partial = (void *)exec->scratch,
+                                   .slot = own_slot(dev, exec)};
 
-    DT_TRY(DT_CUDA(node->name, dt_kernel_bn_bwd_sums(dev->compute, exec->src[0]->type, partial,
+    DT_TRY(DT_CUDA(node->name, dt_kernel_bn_bwd_sums(dev->compute, exec->src[0]->type, &out,
                                                      node->n_dst > 3 ? dst[3] : NULL, src[0],
                                                      src[1], second_term(exec),
-                                                     node->relu ? src[6] : NULL, src[4], &args)));
-    DT_TRY(DT_CUDA(node->name,
-                   dt_kernel_bn_bwd_finalize(dev->compute, dst[1], dst[2], coefs_of(exec),
-                                             synced ? slot_of(exec, dev->options.rank) : NULL,
-                                             partial, src[2], src[4], src[5], &args)));
-    return synced ? DT_OK : apply_bn_bwd(dev, exec);
+                                                     node->relu ? src[6] : NULL, &bn, &args)));
+    return dt_node_is_synced(node) ? DT_OK : apply_bn_bwd(dev, exec);
 }
 
 dt_status dt_cuda_finish(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    const struct dt_norm_args args = args_of(exec);
-    void *const *src = exec->src_data, *const *dst = exec->dst_data;
+    const struct dt_norm_args args = launch_args(dev, exec);
     const int group = node->attr.bn.group;
     const float *slots = slot_of(exec, dev->options.rank / group * group);
 
     if (node->op == DT_OP_BN) {
-        DT_TRY(DT_CUDA(node->name, dt_kernel_bn_combine(dev->compute, dst[1], dst[2], src[3],
-                                                        src[4], slots, group, &args)));
+        const struct dt_bn_statistics out = statistics_of(dev, exec);
+        DT_TRY(DT_CUDA(node->name, dt_kernel_bn_combine(dev->compute, &out, slots, group, &args)));
         return apply_bn(dev, exec);
     }
+    const struct dt_bn_vectors bn = bwd_vectors(exec);
     DT_TRY(DT_CUDA(node->name, dt_kernel_bn_bwd_combine(dev->compute, coefs_of(exec), slots, group,
-                                                        src[2], src[4], src[5], &args)));
+                                                        &bn, &args)));
     return apply_bn_bwd(dev, exec);
 }
 
 static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
-    const struct dt_norm_args args = apply_args(dev, exec);
+    const struct dt_norm_args args = launch_args(dev, exec);
     void *const *src = exec->src_data;
     DT_TRY(DT_CUDA(exec->node->name,
                    dt_kernel_bn_apply(dev->compute, exec->src[0]->type, exec->dst_data[0], NULL,

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,9 @@ dim3 blockDim, gridDim;
 
 namespace
 {
+
+// Of blocks; threads run backwards in `reverse`.
+enum class order { forward, reverse, shuffled };
 
 enum class state { fresh, runs, at_barrier, in_exchange, resumes, exited };
 
@@ -153,6 +158,29 @@ void run_block()
     }
 }
 
+order draw_order()
+{
+    static const char *const names[] = {"forward", "reverse", "shuffled"};
+    const char *wanted = getenv("DTRAIN_EMULATE_ORDER");
+    if (!wanted || strcmp(wanted, "random") == 0)
+        return static_cast<order>(emu::random_below(3));
+    for (int i = 0; i < 3; i++)
+        if (strcmp(wanted, names[i]) == 0)
+            return static_cast<order>(i);
+    emu_fail("DTRAIN_EMULATE_ORDER must be forward, reverse, shuffled or random");
+}
+
+std::vector<uint64_t> block_order(uint64_t n, order drawn)
+{
+    std::vector<uint64_t> blocks(n);
+    std::iota(blocks.begin(), blocks.end(), uint64_t{0});
+    if (drawn == order::reverse)
+        std::reverse(blocks.begin(), blocks.end());
+    for (uint64_t i = n; drawn == order::shuffled && i > 1; i--)
+        std::swap(blocks[i - 1], blocks[emu::random_below(i)]);
+    return blocks;
+}
+
 void run_grid(const char *call, struct dt_geometry g, const std::function<void()> &body)
 {
     blockDim = dim3(g.block_x, g.block_y);
@@ -160,14 +188,9 @@ void run_grid(const char *call, struct dt_geometry g, const std::function<void()
     now.call = call;
     now.body = &body;
     now.threads.resize(static_cast<size_t>(g.block_x) * g.block_y);
-    const char *order = getenv("DTRAIN_EMULATE_ORDER");
-    bool random = !order || strcmp(order, "random") == 0;
-    now.backwards = random ? emu::random_below(2) == 1 : strcmp(order, "reverse") == 0;
-    if (!random && !now.backwards && strcmp(order, "forward") != 0)
-        emu_fail("DTRAIN_EMULATE_ORDER must be forward, reverse or random");
-    uint64_t n = static_cast<uint64_t>(g.grid_x) * g.grid_y;
-    for (uint64_t i = 0; i < n; i++) {
-        uint64_t b = now.backwards ? n - 1 - i : i;
+    order drawn = draw_order();
+    now.backwards = drawn == order::reverse;
+    for (uint64_t b : block_order(static_cast<uint64_t>(g.grid_x) * g.grid_y, drawn)) {
         blockIdx = {static_cast<unsigned>(b % g.grid_x), static_cast<unsigned>(b / g.grid_x), 0};
         run_block();
     }

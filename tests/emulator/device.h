@@ -2,7 +2,7 @@
 // kernels/device.cuh.
 //
 // The threads of a block are fibers that run one after the other between barriers (device.cpp);
-// blocks run one after the other, in a direction drawn per launch (DTRAIN_EMULATE_ORDER).
+// blocks run one after the other, in an order drawn per launch (DTRAIN_EMULATE_ORDER).
 // __shared__ arrays are static: a block finds in them what the previous block left behind.
 #ifndef DTRAIN_EMULATOR_DEVICE_H
 #define DTRAIN_EMULATOR_DEVICE_H
@@ -94,6 +94,7 @@ EMU_ATOMIC(atomicAdd, int,
            static_cast<int>(static_cast<unsigned>(old) + static_cast<unsigned>(value)))
 EMU_ATOMIC(atomicAdd, unsigned, old + value)
 EMU_ATOMIC(atomicAdd, unsigned long long, old + value)
+EMU_ATOMIC(atomicInc, unsigned, old >= value ? 0 : old + 1)
 EMU_ATOMIC(atomicMax, int, old > value ? old : value)
 EMU_ATOMIC(atomicMax, unsigned, old > value ? old : value)
 EMU_ATOMIC(atomicMin, int, old < value ? old : value)
@@ -114,6 +115,10 @@ static inline void __threadfence_block()
 // --- Arithmetic missing in C++ ---
 
 template <typename T> static inline T __ldg(const T *address)
+{
+    return *address;
+}
+template <typename T> static inline T __ldcg(const T *address)
 {
     return *address;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/device.cuh"
+#include "kernels/norm.cuh"
 
 // --- Kernels ---
 
@@ -102,6 +102,24 @@ static __global__ void racy(int *dst)
     dst[threadIdx.x] = part[threadIdx.x ^ 1];
     __syncthreads();
     part[threadIdx.x] = -1;
+}
+
+// How a block finds out that it is its column's last.
+enum class finds_last { by_ticket, by_index, too_early };
+
+// *sum = the sum of 1 .. gridDim.y, added up by the last block.
+static __global__ void sum_of_blocks(int *sum, int *part, unsigned *tickets, finds_last how)
+{
+    if (threadIdx.x == 0)
+        part[blockIdx.y] = static_cast<int>(blockIdx.y) + 1;
+    bool last = how == finds_last::by_ticket ? is_last_block(tickets) : blockIdx.y == gridDim.y - 1;
+    if (threadIdx.x == 0 && how == finds_last::too_early)
+        last = atomicInc(tickets, gridDim.y - 1) == gridDim.y - 2;
+    if (!last || threadIdx.x != 0)
+        return;
+    *sum = 0;
+    for (unsigned i = 0; i < gridDim.y; i++)
+        *sum += __ldcg(&part[i]);
 }
 
 static __global__ void write_at(int *dst, int index)
@@ -210,6 +228,41 @@ static int case_racy_kernel()
         if (out[i] != (i ^ 1))
             return 1;
     return 0;
+}
+
+// Two launches as in a recording: the second one finds the ticket that the first one left.
+static int last_block(finds_last how)
+{
+    enum { BLOCKS = 5 };
+    const struct dt_geometry g = {1, BLOCKS, 64, 1};
+    open_two();
+    auto tickets = reinterpret_cast<unsigned *>(buffer[2]);
+    int sum, n_wrong = 0;
+    cudaMemsetAsync(tickets, 0, sizeof *tickets, streams[0]);
+    for (int i = 0; i < 2; i++) {
+        cudaMemsetAsync(buffer[0], 0xa5, sizeof sum, streams[0]);
+        cudaMemsetAsync(buffer[1], 0xa5, BLOCKS * sizeof sum, streams[0]);
+        dt_launch(sum_of_blocks, g, streams[0], buffer[0], buffer[1], tickets, how);
+        cudaDeviceSynchronize();
+        cudaMemcpy(&sum, buffer[0], sizeof sum, cudaMemcpyDeviceToHost);
+        n_wrong += sum != BLOCKS * (BLOCKS + 1) / 2;
+    }
+    return n_wrong > 0;
+}
+
+static int case_last_block()
+{
+    return last_block(finds_last::by_ticket);
+}
+
+static int case_last_by_index()
+{
+    return last_block(finds_last::by_index);
+}
+
+static int case_last_too_early()
+{
+    return last_block(finds_last::too_early);
 }
 
 // A copy enqueued in a stream is eventually done, without a call that waits.
@@ -376,29 +429,19 @@ static const struct {
     const char *name;
     int (*run)();
 } cases[] = {
-    CASE(ordered),
-    CASE(no_wait_for_fill),
-    CASE(no_wait_for_add),
-    CASE(reused_pinned),
-    CASE(memset_then_add),
-    CASE(racy_kernel),
-    CASE(runs_by_itself),
-    CASE(missed_barrier),
-    CASE(late_exit),
-    CASE(missed_shuffle),
-    CASE(absent_lane),
-    CASE(host_pointer),
-    CASE(host_access),
-    CASE(write_behind),
-    CASE(write_far_behind),
-    CASE(copy_too_long),
-    CASE(wrong_kind),
-    CASE(used_after_free),
-    CASE(unpinned_too_early),
-    CASE(destroyed_stream),
-    CASE(pageable_in_capture),
-    CASE(no_device),
-    CASE(two_devices),
+    CASE(ordered),          CASE(no_wait_for_fill),
+    CASE(no_wait_for_add),  CASE(reused_pinned),
+    CASE(memset_then_add),  CASE(racy_kernel),
+    CASE(last_block),       CASE(last_by_index),
+    CASE(last_too_early),   CASE(runs_by_itself),
+    CASE(missed_barrier),   CASE(late_exit),
+    CASE(missed_shuffle),   CASE(absent_lane),
+    CASE(host_pointer),     CASE(host_access),
+    CASE(write_behind),     CASE(write_far_behind),
+    CASE(copy_too_long),    CASE(wrong_kind),
+    CASE(used_after_free),  CASE(unpinned_too_early),
+    CASE(destroyed_stream), CASE(pageable_in_capture),
+    CASE(no_device),        CASE(two_devices),
     CASE(other_device),
 };
 

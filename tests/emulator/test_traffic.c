@@ -223,7 +223,7 @@ static void test_resnet50(void **state)
     print_kinds();
     assert_non_null(plan->recording[0]);
     const struct kind all = total();
-    assert_int_equal(all.n, 500);
+    assert_int_equal(all.n, 394);
     assert_in_range(all.bytes / BATCH / 1e4, 35240, 35255); /* 352.5 MB per image */
     assert_true(update_bytes == dt_plan_update_bytes(plan));
     dt_plan_destroy(plan);
