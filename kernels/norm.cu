@@ -130,26 +130,7 @@ static __global__ void bn_combine_kernel(struct dt_bn_statistics out, const floa
     store_statistics(out, c, mean, m2, n_slots * rows, (double)args.momentum);
 }
 
-// y = a * x + b. Padding has scale = shift = 0, so y is 0 there for any eps > 0.
-static __device__ inline void forward_coefs(float a[DT_GROUP], float b[DT_GROUP],
-                                            const struct dt_bn_vectors &in, float eps, int c)
-{
-    float mean[DT_GROUP] = {0}, variance[DT_GROUP];
-    dt_load8(a, in.scale + c);
-    dt_load8(variance, in.variance + c);
-    for (int k = 0; k < DT_GROUP; k++)
-        b[k] = 0;
-    if (in.shift) {
-        dt_load8(b, in.shift + c);
-        dt_load8(mean, in.mean + c);
-    }
-    for (int k = 0; k < DT_GROUP; k++) {
-        a[k] *= rsqrtf(variance[k] + eps);
-        b[k] = fmaf(-mean[k], a[k], b[k]);
-    }
-}
-
-// dst may be src. lowest: 0 for ReLU, else minus infinity.
+// dst may be src.
 template <typename T, bool RESIDUAL>
 static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
     bn_apply_kernel(T *dst, uint8_t *mask, const T *src, const T *residual, struct dt_bn_vectors in,
@@ -174,7 +155,6 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
             if (row + i * w.step >= w.rows)
                 break;
             float y[DT_GROUP], r[DT_GROUP];
-            unsigned bits = 0;
             unpack8(y, raw[i]);
             if (RESIDUAL)
                 unpack8(r, raw_residual[i]);
@@ -182,13 +162,8 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
                 y[k] = fmaf(y[k], a[k], b[k]);
                 if (RESIDUAL)
                     y[k] += r[k];
-                bits |= y[k] <= 0 ? 0 : 1u << k; // NaN counts as positive
-                y[k] = y[k] < lowest ? lowest : y[k];
             }
-            const size_t at = at_row(w, row + i * w.step);
-            dt_store8(dst + at, y);
-            if (mask)
-                mask[at / DT_GROUP] = (uint8_t)bits;
+            store_activation(dst, mask, at_row(w, row + i * w.step), y, lowest);
         }
     }
 }

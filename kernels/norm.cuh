@@ -1,17 +1,20 @@
-// Batch norm over rows x cp: what its forward (norm.cu) and backward kernels (norm_bwd.cu) share. A
-// thread keeps the values for 8 channels in registers and loops over the rows; it reads the next
-// rows of all tensors (64 to 96 bytes) before processing them, so that enough bytes are in flight.
-// Sums over rows are in fp32 within a thread and a block (a tree). The last block of a column to
-// finish adds up the results of all of them in fp64. All of it is in a fixed order, which does not
-// depend on which block that is.
+// Batch norm over rows x cp: what its forward (norm.cu) and backward kernels (norm_bwd.cu) and
+// those of two at once (norm_pair.cu) share. A thread keeps the values for 8 channels in registers
+// and loops over the rows; it reads the next rows of all tensors (64 to 96 bytes) before processing
+// them, so that enough bytes are in flight. Sums over rows are in fp32 within a thread and a block
+// (a tree). The last block of a column to finish adds up the results of all of them in fp64. All of
+// it is in a fixed order, which does not depend on which block that is.
 //
 // Bytes moved, of N = rows * cp elements of e bytes:
-//   bn_stats      reads N e
-//   bn_apply      reads N e (with residual 2 N e), writes N e and for the mask N / 8
-//   bn_bwd_sums   reads 2 N e (with diff_dst2 3 N e) and the mask, writes N e for diff_residual
-//   bn_bwd_apply  reads as bn_bwd_sums, writes N e
-//   the last blocks of bn_stats and bn_bwd_sums read 8 * cp bytes per row of blocks, from L2
-//   combine       reads 8 * cp bytes per rank of the group
+//   bn_stats           reads N e
+//   bn_apply           reads N e (with residual 2 N e), writes N e and for the mask N / 8
+//   bn_bwd_sums        reads 2 N e (with diff_dst2 3 N e) and the mask, writes diff_residual N e
+//   bn_bwd_apply       reads as bn_bwd_sums, writes N e
+//   bn_pair_apply      reads 2 N e, writes N e and the mask
+//   bn_pair_bwd_sums   reads 3 N e (with diff_dst2 4 N e) and the mask
+//   bn_pair_bwd_apply  reads as bn_pair_bwd_sums, writes 2 N e
+//   the last blocks    read 8 * cp bytes per row of blocks, from L2
+//   combine            reads 8 * cp bytes per rank of the group
 // The first kernel that reads a tensor loops from the last row to the first, the next one the other
 // way: each begins with the rows touched last, which may still be in the L2 cache.
 #ifndef DTRAIN_KERNELS_NORM_CUH
@@ -122,6 +125,19 @@ static __device__ inline void fold_columns(T a[N], T b[N], const struct place &a
 static __device__ inline void fold_block(float a[DT_GROUP], float b[DT_GROUP])
 {
     fold_columns<DT_GROUP>(a, b, {threadIdx.x, threadIdx.y, blockDim.x, blockDim.y});
+}
+
+// Stores the sums of a and b over the block in partial, floats [grid_y][2][cp]. All threads take
+// part.
+static __device__ inline void store_partial(float *partial, const struct walk &w, float a[DT_GROUP],
+                                            float b[DT_GROUP])
+{
+    fold_block(a, b);
+    if (w.c < w.cp && threadIdx.y == 0) {
+        float *out = partial + (size_t)blockIdx.y * 2 * w.cp + w.c;
+        dt_store8(out, a);
+        dt_store8(out + w.cp, b);
+    }
 }
 
 // --- The last block of a column (blockIdx.x) adds up what all its blocks have left in memory ---
@@ -238,6 +254,101 @@ static __device__ inline void finalize_bwd_sums(const struct dt_bn_sums &out,
         for (int k = 0; k < FINAL_CHANNELS; k++)
             store_bwd_sums(out, w.c + k, s1[k], s2[k], bn, args);
     }
+}
+
+// --- Launching ---
+// y = a * x + b. Padding has scale = shift = 0, so y is 0 there for any eps > 0.
+static __device__ inline void forward_coefs(float a[DT_GROUP], float b[DT_GROUP],
+                                            const struct dt_bn_vectors &in, float eps, int c)
+{
+    float mean[DT_GROUP] = {0}, variance[DT_GROUP];
+    dt_load8(a, in.scale + c);
+    dt_load8(variance, in.variance + c);
+    for (int k = 0; k < DT_GROUP; k++)
+        b[k] = 0;
+    if (in.shift) {
+        dt_load8(b, in.shift + c);
+        dt_load8(mean, in.mean + c);
+    }
+    for (int k = 0; k < DT_GROUP; k++) {
+        a[k] *= rsqrtf(variance[k] + eps);
+        b[k] = fmaf(-mean[k], a[k], b[k]);
+    }
+}
+
+// dst = y, at least `lowest`: 0 for ReLU, else minus infinity. mask (may be NULL): what was
+// positive.
+template <typename T>
+static __device__ inline void store_activation(T *dst, uint8_t *mask, size_t at, float y[DT_GROUP],
+                                               float lowest)
+{
+    unsigned bits = 0;
+    for (int k = 0; k < DT_GROUP; k++) {
+        bits |= y[k] <= 0 ? 0 : 1u << k; // NaN counts as positive
+        y[k] = y[k] < lowest ? lowest : y[k];
+    }
+    dt_store8(dst + at, y);
+    if (mask)
+        mask[at / DT_GROUP] = (uint8_t)bits;
+}
+
+template <typename T> struct bn_bwd_src {
+    const T *src, *diff_dst, *diff_dst2;
+    const uint8_t *mask; // may be NULL
+};
+
+template <typename T>
+static bn_bwd_src<T> bwd_src(const void *src, const void *diff_dst, const void *diff_dst2,
+                             const uint8_t *mask)
+{
+    return {static_cast<const T *>(src), static_cast<const T *>(diff_dst),
+            static_cast<const T *>(diff_dst2), mask};
+}
+
+// The values read from a row.
+template <typename T> struct bn_bwd_row {
+    raw8<T> src, diff, diff2;
+    unsigned bits;
+};
+
+template <typename T, bool TWO>
+static __device__ inline void read_bwd(bn_bwd_row<T> *row, const bn_bwd_src<T> &in, size_t at)
+{
+    row->bits = in.mask ? in.mask[at / DT_GROUP] : 0xff;
+    row->src = read8(in.src + at);
+    row->diff = read8(in.diff_dst + at);
+    if (TWO)
+        row->diff2 = read8(in.diff_dst2 + at);
+}
+
+// x = src, g = (diff_dst [+ diff_dst2]) where the mask has ones.
+template <typename T, bool TWO>
+static __device__ inline void unpack_bwd(float x[DT_GROUP], float g[DT_GROUP],
+                                         const bn_bwd_row<T> &row)
+{
+    unpack8(x, row.src);
+    unpack8(g, row.diff);
+    if (TWO) {
+        float g2[DT_GROUP];
+        unpack8(g2, row.diff2);
+        for (int k = 0; k < DT_GROUP; k++)
+            g[k] += g2[k];
+    }
+    for (int k = 0; k < DT_GROUP; k++)
+        g[k] = row.bits >> k & 1 ? g[k] : 0;
+}
+
+// A thread's part of the coefs of dt_kernel_bn_bwd_finalize: factors of g, of src, and 1.
+struct bwd_channels {
+    float g[DT_GROUP], x[DT_GROUP], one[DT_GROUP];
+};
+
+static __device__ inline void load_bwd_channels(struct bwd_channels *out, const float *coefs,
+                                                const struct walk &w)
+{
+    dt_load8(out->g, coefs + w.c);
+    dt_load8(out->x, coefs + w.cp + w.c);
+    dt_load8(out->one, coefs + 2 * w.cp + w.c);
 }
 
 // --- Launching ---

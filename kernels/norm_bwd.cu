@@ -1,44 +1,6 @@
 // Batch norm, backward: sums over the rows, gradients.
 #include "kernels/norm.cuh"
 
-template <typename T> struct bn_bwd_src {
-    const T *src, *diff_dst, *diff_dst2;
-    const uint8_t *mask; // may be NULL
-};
-
-// The values read from a row.
-template <typename T> struct bn_bwd_row {
-    raw8<T> src, diff, diff2;
-    unsigned bits;
-};
-
-template <typename T, bool TWO>
-static __device__ inline void read_bwd(bn_bwd_row<T> *row, const bn_bwd_src<T> &in, size_t at)
-{
-    row->bits = in.mask ? in.mask[at / DT_GROUP] : 0xff;
-    row->src = read8(in.src + at);
-    row->diff = read8(in.diff_dst + at);
-    if (TWO)
-        row->diff2 = read8(in.diff_dst2 + at);
-}
-
-// x = src, g = (diff_dst [+ diff_dst2]) where the mask has ones.
-template <typename T, bool TWO>
-static __device__ inline void unpack_bwd(float x[DT_GROUP], float g[DT_GROUP],
-                                         const bn_bwd_row<T> &row)
-{
-    unpack8(x, row.src);
-    unpack8(g, row.diff);
-    if (TWO) {
-        float g2[DT_GROUP];
-        unpack8(g2, row.diff2);
-        for (int k = 0; k < DT_GROUP; k++)
-            g[k] += g2[k];
-    }
-    for (int k = 0; k < DT_GROUP; k++)
-        g[k] = row.bits >> k & 1 ? g[k] : 0;
-}
-
 // Sums of g and of g * (src - mean) over every block's rows. diff_residual = g, unless it is NULL.
 // Rows past the end repeat `row` with an empty mask.
 template <typename T, bool TWO>
@@ -75,12 +37,7 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
             }
         }
     }
-    fold_block(sum, product);
-    if (w.c < cp && threadIdx.y == 0) {
-        float *to = out.partial + (size_t)blockIdx.y * 2 * cp + w.c;
-        dt_store8(to, sum);
-        dt_store8(to + cp, product);
-    }
+    store_partial(out.partial, w, sum, product);
     if (is_last_block(args.tickets))
         finalize_bwd_sums(out, bn, args);
 }
@@ -111,10 +68,8 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
     const struct walk w = walk_of_part(rows, cp, cuts);
     if (w.c >= cp)
         return;
-    float a[DT_GROUP], b[DT_GROUP], d[DT_GROUP];
-    dt_load8(a, coefs + w.c);
-    dt_load8(b, coefs + cp + w.c);
-    dt_load8(d, coefs + 2 * cp + w.c);
+    struct bwd_channels c;
+    load_bwd_channels(&c, coefs, w);
     for (unsigned row = w.first; row < w.rows; row += AHEAD * w.step) {
         bn_bwd_row<T> next[AHEAD];
         for (int i = 0; i < AHEAD; i++) {
@@ -127,21 +82,13 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
             float x[DT_GROUP], g[DT_GROUP];
             unpack_bwd<T, TWO>(x, g, next[i]);
             for (int k = 0; k < DT_GROUP; k++)
-                g[k] = fmaf(a[k], g[k], fmaf(b[k], x[k], d[k]));
+                g[k] = fmaf(c.g[k], g[k], fmaf(c.x[k], x[k], c.one[k]));
             dt_store8(diff_src + at_row(w, row + i * w.step), g);
         }
     }
 }
 
 // --- Launchers ---
-
-template <typename T>
-static bn_bwd_src<T> bwd_src(const void *src, const void *diff_dst, const void *diff_dst2,
-                             const uint8_t *mask)
-{
-    return {static_cast<const T *>(src), static_cast<const T *>(diff_dst),
-            static_cast<const T *>(diff_dst2), mask};
-}
 
 template <typename T>
 static cudaError_t bn_bwd_sums(cudaStream_t stream, const struct dt_bn_sums &out,
