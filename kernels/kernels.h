@@ -207,12 +207,13 @@ cudaError_t dt_kernel_bn_pair_apply(cudaStream_t stream, enum dt_dtype type, voi
                                     const struct dt_bn_vectors *bn1,
                                     const struct dt_bn_vectors *bn2, bool relu,
                                     const struct dt_norm_args *args);
-/* As bn_bwd_sums and bn_bwd_apply of both, with the same g. bn_bwd_finalize makes the coefficients
- * of each from its partial sums. diff_src1 and diff_src2 may be diff_dst and diff_dst2. */
-cudaError_t dt_kernel_bn_pair_bwd_sums(cudaStream_t stream, enum dt_dtype type, float *partial1,
-                                       float *partial2, const void *src1, const void *src2,
-                                       const void *diff_dst, const void *diff_dst2,
-                                       const uint8_t *mask, const float *mean1, const float *mean2,
+/* As bn_bwd_sums and bn_bwd_apply of both, with the same g and without slots. diff_src1 and
+ * diff_src2 may be diff_dst and diff_dst2. */
+cudaError_t dt_kernel_bn_pair_bwd_sums(cudaStream_t stream, enum dt_dtype type,
+                                       const struct dt_bn_sums out[2], const void *src1,
+                                       const void *src2, const void *diff_dst,
+                                       const void *diff_dst2, const uint8_t *mask,
+                                       const struct dt_bn_vectors bn[2],
                                        const struct dt_norm_args *args);
 cudaError_t dt_kernel_bn_pair_bwd_apply(cudaStream_t stream, enum dt_dtype type, void *diff_src1,
                                         void *diff_src2, const void *src1, const void *src2,

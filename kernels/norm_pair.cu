@@ -58,21 +58,24 @@ static __device__ inline void read_pair(bn_pair_row<T> *row, const bn_bwd_src<T>
     row->src2 = read8(src2 + at);
 }
 
-// Sums of g, of g * (src1 - mean1) and of g * (src2 - mean2) over every block's rows; partial1 and
-// partial2 both have the first. Rows past the end repeat `row` with an empty mask.
+// Sums of g, of g * (src1 - mean1) and of g * (src2 - mean2), and the coefficients; the partial
+// results of both have the first sum. Rows past the end repeat `row` with an empty mask.
 template <typename T, bool TWO>
 static __global__ void __launch_bounds__(DT_BLOCK_THREADS, PAIR_BLOCKS_PER_SM)
-    bn_pair_bwd_sums_kernel(float *partial1, float *partial2, bn_bwd_src<T> in, const T *src2,
-                            const float *means1, const float *means2, unsigned rows, int cp)
+    bn_pair_bwd_sums_kernel(struct dt_bn_sums out1, struct dt_bn_sums out2, bn_bwd_src<T> in,
+                            const T *src2, struct dt_bn_vectors bn1, struct dt_bn_vectors bn2,
+                            struct dt_norm_args args)
 {
     constexpr int AHEAD = PAIR_ROWS_AHEAD<T>;
+    const unsigned rows = (unsigned)args.rows;
+    const int cp = args.cp;
     const struct walk w = walk_of(rows, cp);
     float sum[DT_GROUP] = {}, product1[DT_GROUP] = {}, product2[DT_GROUP] = {}, sum2[DT_GROUP];
 
     if (w.c < cp) {
         float mean1[DT_GROUP], mean2[DT_GROUP];
-        dt_load8(mean1, means1 + w.c);
-        dt_load8(mean2, means2 + w.c);
+        dt_load8(mean1, bn1.mean + w.c);
+        dt_load8(mean2, bn2.mean + w.c);
         for (unsigned row = w.first; row < rows; row += AHEAD * w.step) {
             bn_pair_row<T> next[AHEAD];
             for (int i = 0; i < AHEAD; i++) {
@@ -95,8 +98,12 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, PAIR_BLOCKS_PER_SM)
     }
     for (int k = 0; k < DT_GROUP; k++)
         sum2[k] = sum[k];
-    store_partial(partial1, w, sum, product1);
-    store_partial(partial2, w, sum2, product2);
+    store_partial(out1.partial, w, sum, product1);
+    store_partial(out2.partial, w, sum2, product2);
+    if (is_last_block(args.tickets)) {
+        finalize_bwd_sums(out1, bn1, args);
+        finalize_bwd_sums(out2, bn2, args);
+    }
 }
 
 // diff_src1 and diff_src2 may be the gradients that are read.
@@ -163,25 +170,29 @@ cudaError_t dt_kernel_bn_pair_apply(cudaStream_t stream, enum dt_dtype type, voi
 }
 
 template <typename T>
-static cudaError_t bn_pair_bwd_sums(cudaStream_t stream, float *partial1, float *partial2,
-                                    const bn_bwd_src<T> &in, const void *src2, const float *mean1,
-                                    const float *mean2, const struct dt_norm_args *args)
+static cudaError_t bn_pair_bwd_sums(cudaStream_t stream, const struct dt_bn_sums out[2],
+                                    const bn_bwd_src<T> &in, const void *src2,
+                                    const struct dt_bn_vectors bn[2],
+                                    const struct dt_norm_args &args)
 {
-    const struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
+    const struct dt_geometry g = dt_channel_geometry(args.rows, args.cp);
+    if (g.grid_x > DT_MAX_TICKETS)
+        return cudaErrorInvalidValue;
     return dt_launch(in.diff_dst2 ? bn_pair_bwd_sums_kernel<T, true>
                                   : bn_pair_bwd_sums_kernel<T, false>,
-                     g, stream, partial1, partial2, in, src2, mean1, mean2, args->rows, args->cp);
+                     g, stream, out[0], out[1], in, src2, bn[0], bn[1], args);
 }
 
-cudaError_t dt_kernel_bn_pair_bwd_sums(cudaStream_t stream, enum dt_dtype type, float *partial1,
-                                       float *partial2, const void *src1, const void *src2,
-                                       const void *diff_dst, const void *diff_dst2,
-                                       const uint8_t *mask, const float *mean1, const float *mean2,
+cudaError_t dt_kernel_bn_pair_bwd_sums(cudaStream_t stream, enum dt_dtype type,
+                                       const struct dt_bn_sums out[2], const void *src1,
+                                       const void *src2, const void *diff_dst,
+                                       const void *diff_dst2, const uint8_t *mask,
+                                       const struct dt_bn_vectors bn[2],
                                        const struct dt_norm_args *args)
 {
-    return DT_BY_TYPE(type, bn_pair_bwd_sums<T>(stream, partial1, partial2,
-                                                bwd_src<T>(src1, diff_dst, diff_dst2, mask), src2,
-                                                mean1, mean2, args));
+    return DT_BY_TYPE(type,
+                      bn_pair_bwd_sums<T>(stream, out, bwd_src<T>(src1, diff_dst, diff_dst2, mask),
+                                          src2, bn, *args));
 }
 
 template <typename T>

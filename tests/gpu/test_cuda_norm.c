@@ -1,6 +1,6 @@
 /* The kernels of norm.cu against plain loops in fp64: odd shapes, in place, values far from zero,
  * NaN, one row, the same bits each time. Label: numeric. */
-#include "kernel_rig.h"
+#include "norm_rig.h"
 
 static const double EPS = 1e-5, MOMENTUM = 0.1;
 
@@ -13,8 +13,6 @@ enum {
     YIELDS = 16, /* in the large cases, for which it makes a difference */
     MAX_CHANNELS = 2048
 };
-
-static struct array tickets; /* zero between the launches of all tests */
 
 struct shape {
     size_t rows;
@@ -510,23 +508,6 @@ static void test_same_bits(void **state)
         close_net(n[i]);
 }
 
-static int open_tickets(void **state)
-{
-    int status = rig_open(state);
-    tickets = array_create(DT_I32, DT_MAX_TICKETS);
-    array_put(&tickets);
-    return status;
-}
-
-static int close_tickets(void **state)
-{
-    array_get(&tickets);
-    for (size_t i = 0; i < tickets.count; i++)
-        assert_true(tickets.value[i] == 0);
-    array_free(&tickets);
-    return rig_close(state);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -536,5 +517,5 @@ int main(void)
         cmocka_unit_test(test_nan_in_evaluation), cmocka_unit_test(test_nan_in_training),
         cmocka_unit_test(test_same_bits),
     };
-    return has_gpu() ? cmocka_run_group_tests(tests, open_tickets, close_tickets) : SKIPPED;
+    return RUN_NORM_TESTS(tests);
 }

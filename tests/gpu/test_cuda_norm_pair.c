@@ -1,7 +1,7 @@
 /* The kernels of norm_pair.cu against plain loops in fp64, and backward bit by bit against those of
  * norm_bwd.cu, run once for each of the two: odd shapes, in place, values far from zero, NaN.
  * Label: numeric. */
-#include "kernel_rig.h"
+#include "norm_rig.h"
 
 static const double EPS = 1e-5;
 
@@ -70,7 +70,8 @@ static struct pair *open_pair(struct shape shape, enum dt_dtype type, unsigned f
     p->args = (struct dt_norm_args){.rows = shape.rows,
                                     .cp = (shape.channels + 7) / 8 * 8,
                                     .eps = (float)EPS,
-                                    .yields = flags & YIELDS};
+                                    .yields = flags & YIELDS,
+                                    .tickets = tickets.memory};
     size_t count = shape.rows * (size_t)p->args.cp;
     p->of[0] = open_norm(p, offset, 10);
     p->of[1] = open_norm(p, -offset / 2, 20);
@@ -127,32 +128,33 @@ static uint8_t *mask_of(const struct pair *p)
     return p->flags & RELU ? p->mask.memory : NULL;
 }
 
+static struct dt_bn_vectors vectors_of(const struct norm *n)
+{
+    return (struct dt_bn_vectors){n->scale.memory, n->shift.memory, n->mean.memory,
+                                  n->variance.memory};
+}
+
+static struct dt_bn_sums sums_of(const struct norm *n, const struct array *partial)
+{
+    return (struct dt_bn_sums){n->diff_scale.memory, n->diff_shift.memory, n->coefs.memory,
+                               partial->memory, NULL};
+}
+
 static void launch_forward(struct pair *p)
 {
-    struct dt_bn_vectors bn[2];
-    for (int k = 0; k < 2; k++)
-        bn[k] = (struct dt_bn_vectors){p->of[k].scale.memory, p->of[k].shift.memory,
-                                       p->of[k].mean.memory, p->of[k].variance.memory};
+    const struct dt_bn_vectors bn[2] = {vectors_of(&p->of[0]), vectors_of(&p->of[1])};
     CUDA(dt_kernel_bn_pair_apply(stream, p->type, dst_of(p)->memory, mask_of(p),
                                  p->of[0].src.memory, p->of[1].src.memory, &bn[0], &bn[1],
                                  p->flags & RELU, &p->args));
 }
 
-static void finalize(struct pair *p, struct norm *n, const struct array *partial)
-{
-    CUDA(dt_kernel_bn_bwd_finalize(stream, n->diff_scale.memory, n->diff_shift.memory,
-                                   n->coefs.memory, NULL, partial->memory, n->scale.memory,
-                                   n->mean.memory, n->variance.memory, &p->args));
-}
-
 static void launch_backward(struct pair *p)
 {
     struct norm *a = &p->of[0], *b = &p->of[1];
-    CUDA(dt_kernel_bn_pair_bwd_sums(
-        stream, p->type, a->partial.memory, b->partial.memory, a->src.memory, b->src.memory,
-        p->diff_dst.memory, diff_dst2_of(p), mask_of(p), a->mean.memory, b->mean.memory, &p->args));
-    finalize(p, a, &a->partial);
-    finalize(p, b, &b->partial);
+    const struct dt_bn_vectors bn[2] = {vectors_of(a), vectors_of(b)};
+    const struct dt_bn_sums sums[2] = {sums_of(a, &a->partial), sums_of(b, &b->partial)};
+    CUDA(dt_kernel_bn_pair_bwd_sums(stream, p->type, sums, a->src.memory, b->src.memory,
+                                    p->diff_dst.memory, diff_dst2_of(p), mask_of(p), bn, &p->args));
     CUDA(dt_kernel_bn_pair_bwd_apply(stream, p->type, diff_src_of(p, 0)->memory,
                                      diff_src_of(p, 1)->memory, a->src.memory, b->src.memory,
                                      p->diff_dst.memory, diff_dst2_of(p), mask_of(p),
@@ -164,10 +166,10 @@ static void launch_alone(struct pair *p)
 {
     for (int k = 0; k < 2; k++) {
         struct norm *n = &p->of[k];
-        CUDA(dt_kernel_bn_bwd_sums(stream, p->type, n->alone_partial.memory, NULL, n->src.memory,
-                                   p->diff_dst.memory, diff_dst2_of(p), mask_of(p), n->mean.memory,
-                                   &p->args));
-        finalize(p, n, &n->alone_partial);
+        const struct dt_bn_vectors bn = vectors_of(n);
+        const struct dt_bn_sums sums = sums_of(n, &n->alone_partial);
+        CUDA(dt_kernel_bn_bwd_sums(stream, p->type, &sums, NULL, n->src.memory, p->diff_dst.memory,
+                                   diff_dst2_of(p), mask_of(p), &bn, &p->args));
         CUDA(dt_kernel_bn_bwd_apply(stream, p->type, n->alone_diff_src.memory, n->src.memory,
                                     p->diff_dst.memory, diff_dst2_of(p), mask_of(p),
                                     n->coefs.memory, &p->args));
@@ -343,5 +345,5 @@ int main(void)
         cmocka_unit_test(test_far_from_zero),
         cmocka_unit_test(test_nan),
     };
-    return RUN_KERNEL_TESTS(tests);
+    return RUN_NORM_TESTS(tests);
 }
