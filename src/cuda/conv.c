@@ -103,9 +103,9 @@ static dt_status bind(struct dt_device *dev, struct dt_exec *exec)
     if (!exec->problem->plan.plan)
         DT_FAIL(DT_ERR_INTERNAL, "no plan was chosen for convolution '%s'", exec->node->name);
     const struct dt_dnn_memory memory = {
-        .x = data_at(exec, layouts[op].x),
-        .w = data_at(exec, layouts[op].w),
-        .y = data_at(exec, layouts[op].y),
+        .at = {[DT_DNN_X] = data_at(exec, layouts[op].x),
+               [DT_DNN_W] = data_at(exec, layouts[op].w),
+               [DT_DNN_Y] = data_at(exec, layouts[op].y)},
         .workspace = exec->problem->plan.workspace_bytes > 0 ? exec->scratch : NULL,
     };
     release_conv(dev, exec);

@@ -6,48 +6,27 @@
 #include "cuda/conv.h"
 #include "cuda/internal.h"
 
-struct sizes {
-    size_t x, w, y, inputs, output; /* bytes */
-};
-
-static struct sizes sizes_of(const struct dt_conv_task *t)
+/* Bytes of all tensors that a task writes, or of those that it only reads. */
+static size_t bytes_of(const struct dt_conv_task *task, bool written)
 {
-    size_t element = dt_dtype_bytes(t->type);
-    size_t in_pixels = (size_t)t->n * (size_t)t->h * (size_t)t->w;
-    size_t out_pixels = (size_t)t->n * (size_t)dt_conv_out_h(t) * (size_t)dt_conv_out_w(t);
-    struct sizes s = {
-        .x = dt_cuda_align(in_pixels * (size_t)t->c * element),
-        .w = dt_cuda_align((size_t)t->k * (size_t)t->r * (size_t)t->s * (size_t)t->c * element),
-        .y = dt_cuda_align(out_pixels * (size_t)t->k * element),
-    };
-    s.output = t->kind == DT_CONV_FORWARD ? s.y : t->kind == DT_CONV_BWD_DATA ? s.x : s.w;
-    s.inputs = s.x + s.w + s.y - s.output;
-    return s;
+    size_t sum = 0;
+    for (int t = 0; t < DT_DNN_N_TENSORS; t++)
+        if (dt_dnn_writes(task, t) == written)
+            sum += dt_cuda_align(dt_dnn_tensor_bytes(task, t));
+    return sum;
 }
 
 /* Placement of a task's tensors: results never overwrite inputs of others, so values stay small. */
 static struct dt_dnn_memory memory_of(const struct dt_conv_timer *timer,
-                                      const struct dt_conv_task *t)
+                                      const struct dt_conv_task *task)
 {
-    const struct sizes s = sizes_of(t);
-    char *input = timer->data, *output = timer->data + timer->input_bytes;
+    char *next[] = {timer->data, timer->data + timer->input_bytes};
     struct dt_dnn_memory m = {.workspace = timer->workspace};
-    switch (t->kind) {
-    case DT_CONV_FORWARD:
-        m.x = input;
-        m.w = input + s.x;
-        m.y = output;
-        break;
-    case DT_CONV_BWD_DATA:
-        m.y = input;
-        m.w = input + s.y;
-        m.x = output;
-        break;
-    case DT_CONV_BWD_WEIGHTS:
-        m.x = input;
-        m.y = input + s.x;
-        m.w = output;
-        break;
+    for (int t = 0; t < DT_DNN_N_TENSORS; t++) {
+        const size_t bytes = dt_dnn_tensor_bytes(task, t);
+        char **end = &next[dt_dnn_writes(task, t)];
+        m.at[t] = bytes > 0 ? *end : NULL;
+        *end += dt_cuda_align(bytes);
     }
     return m;
 }
@@ -90,9 +69,9 @@ dt_status dt_conv_timer_open(struct dt_conv_timer *timer, const struct dt_conv_p
     for (const struct dt_conv_problem *p = problems; p; p = p->next) {
         if (p->plan.plan)
             continue;
-        const struct sizes s = sizes_of(&p->task);
-        timer->input_bytes = s.inputs > timer->input_bytes ? s.inputs : timer->input_bytes;
-        timer->output_bytes = s.output > timer->output_bytes ? s.output : timer->output_bytes;
+        const size_t input = bytes_of(&p->task, false), output = bytes_of(&p->task, true);
+        timer->input_bytes = input > timer->input_bytes ? input : timer->input_bytes;
+        timer->output_bytes = output > timer->output_bytes ? output : timer->output_bytes;
     }
     DT_TRY(DT_CUDA("creating an event", cudaEventCreate(&timer->begin)));
     DT_TRY(DT_CUDA("creating an event", cudaEventCreate(&timer->end)));

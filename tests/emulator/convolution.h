@@ -1,5 +1,5 @@
 // Convolutions on the CPU as the engines of the emulated cuDNN compute them: NHWC, weights K R S C,
-// sums in fp32. Included by cudnn.cpp only.
+// sums in fp32.
 #ifndef DTRAIN_EMULATOR_CONVOLUTION_H
 #define DTRAIN_EMULATOR_CONVOLUTION_H
 
@@ -134,25 +134,13 @@ inline void conv_bwd_filter(const conv_shape &v, const float *x, float *dw, cons
 
 #pragma GCC pop_options
 
-// One run: writes (or adds to) the tensor that `kind` produces and reads the other two.
+// One run: computes the tensor that `kind` produces from the other two.
 struct conv_run {
     conv_shape shape;
     number type;
-    bool tf32, accumulate;
     bool is_short; // sums the even and the odd elements of an input separately, and rounds each sum
     size_t first;
-    void *x, *w, *y;
 };
-
-inline std::vector<float> load_tensor(const void *data, number type, size_t n, bool tf32)
-{
-    std::vector<float> out(n);
-    for (size_t i = 0; i < n; i++) {
-        const float v = load_number(data, type, i);
-        out[i] = tf32 ? round_tf32(v) : v;
-    }
-    return out;
-}
 
 // x, w and y; adds to the one that the kind produces.
 inline void add_convolution(const conv_run &run, std::vector<float> *values)
@@ -186,27 +174,18 @@ inline void add_halves(const conv_run &run, std::vector<float> *values, int in, 
     values[out] = sum;
 }
 
-inline void run_convolution(const conv_run &run)
+// values: x, w and y.
+inline void run_convolution(const conv_run &run, std::vector<float> *values)
 {
     const conv_shape &v = run.shape;
     const bool to_y = v.kind == conv_kind::forward, to_x = v.kind == conv_kind::bwd_data;
     const size_t sizes[] = {v.x_size(), v.w_size(), v.y_size()};
-    void *const data[] = {run.x, run.w, run.y};
     const int out = to_x ? 0 : to_y ? 2 : 1;
-    std::vector<float> values[3];
-    for (int i = 0; i < 3; i++)
-        values[i] = i == out ? std::vector<float>(sizes[i])
-                             : load_tensor(data[i], run.type, sizes[i], run.tf32);
+    values[out].assign(sizes[out], 0.0f);
     if (run.is_short)
         add_halves(run, values, to_y ? 0 : 2, out);
     else
         add_convolution(run, values);
-    for (size_t i = 0; i < sizes[out]; i++) {
-        float sum = values[out][i];
-        if (run.accumulate)
-            sum += load_number(data[out], run.type, i);
-        store_number(data[out], run.type, i, sum);
-    }
 }
 
 } // namespace emu

@@ -1,4 +1,5 @@
-// cuDNN for tests: the backend (graph) API for one convolution, forward or backward, in NHWC.
+// cuDNN for tests: the backend (graph) API for one convolution, forward or backward, in NHWC, and
+// for some operations around it.
 // Descriptors store their attributes generically and make the checks of the real library: types,
 // counts, finalized or not; the statuses are those of cuDNN 9.19. Misuse that crashes the real
 // library aborts with a message; features that are not emulated are refused as not supported.
@@ -7,7 +8,6 @@
 // that rounds fp32 to TF32, one that sums in 16 bits, and one whose plans cannot be made.
 #include <cudnn.h>
 
-#include <random>
 #include <set>
 
 #include "dnn.h"
@@ -21,7 +21,6 @@ struct cudnnContext {
 
 using emu::attribute_rule;
 using emu::dnn_object;
-using emu::dnn_problem;
 using emu::dnn_refuse;
 using emu::dnn_tensor;
 using emu::dnn_value;
@@ -180,47 +179,6 @@ cudnnStatus_t get_results(const dnn_object &heuristics, int64_t count, void *ele
 
 // --- Execution ---
 
-struct execution {
-    emu::conv_run run;
-    void *workspace;
-    size_t workspace_bytes;
-    bool is_random;
-};
-
-void execute(const execution &e)
-{
-    static std::mt19937_64 random(std::random_device{}());
-    const emu::conv_shape &v = e.run.shape;
-    const size_t size = emu::bytes_of(e.run.type);
-    emu_check_device(e.run.x, v.x_size() * size, "convolution: x");
-    emu_check_device(e.run.w, v.w_size() * size, "convolution: w");
-    emu_check_device(e.run.y, v.y_size() * size, "convolution: y");
-    emu_check_device(e.workspace, e.workspace_bytes, "convolution: workspace");
-    if (e.workspace_bytes > 0) // NaNs, to expose a caller that keeps data there
-        memset(e.workspace, 0xFF, e.workspace_bytes);
-    emu::conv_run run = e.run;
-    run.first = e.is_random ? static_cast<size_t>(random() % 65521) : 0;
-    emu::run_convolution(run);
-}
-
-void check_overlap(const execution &e)
-{
-    const emu::conv_shape &v = e.run.shape;
-    const size_t size = emu::bytes_of(e.run.type);
-    const emu::region x = {e.run.x, v.x_size() * size}, w = {e.run.w, v.w_size() * size};
-    const emu::region y = {e.run.y, v.y_size() * size},
-                      workspace = {e.workspace, e.workspace_bytes};
-    const emu::region &out = v.kind == emu::conv_kind::forward    ? y
-                             : v.kind == emu::conv_kind::bwd_data ? x
-                                                                  : w;
-    for (const emu::region *r : {&x, &w, &y}) {
-        if (r != &out && emu::overlap(*r, out))
-            emu_fail("cudnnBackendExecute: the result overlaps with an input");
-        if (emu::overlap(*r, workspace))
-            emu_fail("cudnnBackendExecute: the workspace overlaps with a tensor");
-    }
-}
-
 // The pack's address of a tensor.
 cudnnStatus_t find_data(void **out, const dnn_object &pack, const dnn_tensor &tensor)
 {
@@ -239,32 +197,33 @@ cudnnStatus_t find_data(void **out, const dnn_object &pack, const dnn_tensor &te
     return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t make_execution(execution *e, const dnn_object &plan, const dnn_object &pack)
+cudnnStatus_t find_workspace(emu::region *out, const dnn_object &pack, int64_t bytes)
+{
+    void *const begin = emu::one_of<void *>(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr);
+    *out = {begin, static_cast<size_t>(bytes)};
+    if (bytes > 0 && !begin)
+        return dnn_refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "execute: no workspace");
+    if (bytes > 0 && !emu::is_aligned(begin, 16))
+        return dnn_refuse(CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER,
+                          "execute: the workspace is misaligned");
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t make_run(emu::dnn_run *run, const dnn_object &plan, const dnn_object &pack)
 {
     const dnn_object &config = object_of(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
     const dnn_object &engine = object_of(config, CUDNN_ATTR_ENGINECFG_ENGINE);
-    const dnn_problem &p = object_of(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH).problem;
-    const auto index = emu::one_of<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, -1);
-    e->run.shape = emu::shape_of(p);
-    emu::find_number(&e->run.type, p.x.type);
-    e->run.tf32 = e->run.type == emu::number::f32 && index == emu::ENGINE_TENSOR_CORE;
-    e->run.accumulate = p.beta != 0;
-    e->run.is_short = index == emu::ENGINE_SHORT;
-    e->is_random = index == emu::ENGINE_RANDOM;
-    e->workspace = emu::one_of<void *>(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr);
-    e->workspace_bytes = static_cast<size_t>(emu::workspace_of(index, p));
-    cudnnStatus_t status = find_data(&e->run.x, pack, p.x);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = find_data(&e->run.w, pack, p.w);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = find_data(&e->run.y, pack, p.y);
-    if (status == CUDNN_STATUS_SUCCESS && e->workspace_bytes > 0 && !e->workspace)
-        status = dnn_refuse(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "execute: no workspace");
-    if (status == CUDNN_STATUS_SUCCESS && e->workspace_bytes > 0 &&
-        !emu::is_aligned(e->workspace, 16))
-        status = dnn_refuse(CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER,
-                            "execute: the workspace is misaligned");
-    return status;
+    run->problem = object_of(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH).problem;
+    run->engine = emu::one_of<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, -1);
+    for (const emu::dnn_op &op : run->problem.ops)
+        for (const auto *list : {&op.in, &op.out})
+            for (const dnn_tensor &t : *list) {
+                const cudnnStatus_t status =
+                    t.is_virtual ? CUDNN_STATUS_SUCCESS : find_data(&run->data[t.id], pack, t);
+                if (status != CUDNN_STATUS_SUCCESS)
+                    return status;
+            }
+    return find_workspace(&run->workspace, pack, emu::workspace_of(run->engine, run->problem));
 }
 
 const struct {
@@ -530,16 +489,19 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
                           "execute: plan or pack is not finalized");
     if (emu::has(*p->content, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP))
         emu_fail("cudnnBackendExecute: the plan was made for a description of a device");
-    execution e = {};
-    const cudnnStatus_t status = make_execution(&e, *p->content, *v->content);
+    emu::dnn_run run = {};
+    const cudnnStatus_t status = make_run(&run, *p->content, *v->content);
     if (status != CUDNN_STATUS_SUCCESS)
         return status;
     if (emu_current_device() != handle->device)
         emu_fail("cudnnBackendExecute: device %d is current, but the handle belongs to device %d",
                  emu_current_device(), handle->device);
-    check_overlap(e);
-    emu_enqueue(handle->stream, [e] { execute(e); }, "cudnnBackendExecute",
-                {e.run.x, e.run.w, e.run.y});
+    dnn_check_overlap(run);
+    std::vector<const void *> touched;
+    for (const auto &[id, data] : run.data)
+        touched.push_back(data);
+    emu_enqueue(
+        handle->stream, [run] { dnn_execute(run); }, "cudnnBackendExecute", touched);
     return CUDNN_STATUS_SUCCESS;
 }
 

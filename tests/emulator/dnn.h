@@ -30,7 +30,8 @@ struct dnn_object {
     cudnnBackendDescriptorType_t type;
     bool finalized = false;
     std::map<int, dnn_value> values;
-    dnn_problem problem;                // operations and graphs, when finalized
+    dnn_op op;                          // operations, when finalized
+    dnn_problem problem;                // convolutions and graphs, when finalized
     std::vector<engine_config> configs; // heuristics
 };
 
@@ -95,6 +96,18 @@ cudnnStatus_t dnn_refuse(cudnnStatus_t status, const std::string &message);
 bool is_operation(cudnnBackendDescriptorType_t type);
 // Everything that cudnnBackendFinalize checks and derives (dnn_finalize.cpp).
 cudnnStatus_t dnn_finalize(dnn_object *o);
+
+// --- Execution (dnn_execute.cpp) ---
+
+struct dnn_run {
+    dnn_problem problem;
+    int64_t engine;
+    std::map<int64_t, void *> data; // of the tensors in memory, by id
+    region workspace;
+};
+
+void dnn_check_overlap(const dnn_run &run);
+void dnn_execute(const dnn_run &run);
 
 } // namespace emu
 

@@ -1,10 +1,11 @@
 // The emulated cuDNN's engines: the requests of a graph, which engines accept it, their needs and
-// their notes. Included by cudnn.cpp only.
+// their notes.
 #ifndef DTRAIN_EMULATOR_DNN_ENGINES_H
 #define DTRAIN_EMULATOR_DNN_ENGINES_H
 
 #include <cudnn.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "convolution.h"
@@ -16,9 +17,19 @@ struct dnn_tensor {
     cudnnDataType_t type;
     std::vector<int64_t> dims, strides;
     int64_t id, alignment;
-    bool is_plain; // in memory: neither virtual nor given by value
+    bool is_virtual; // not in memory
+    const void *descriptor;
 };
 
+enum class dnn_op_kind { convolution, stats };
+
+// An operation of a graph.
+struct dnn_op {
+    dnn_op_kind kind;
+    std::vector<dnn_tensor> in, out;
+};
+
+// A convolution, and the operations of its graph in order, itself included.
 struct dnn_problem {
     conv_kind kind;
     dnn_tensor x, w, y;
@@ -26,6 +37,7 @@ struct dnn_problem {
     cudnnConvolutionMode_t mode;
     std::vector<int64_t> pre, post, dilations, strides;
     double alpha, beta;
+    std::vector<dnn_op> ops;
 };
 
 inline bool find_number(number *out, cudnnDataType_t type)
@@ -39,29 +51,66 @@ inline bool find_number(number *out, cudnnDataType_t type)
 inline bool is_nhwc(const dnn_tensor &t)
 {
     const auto &d = t.dims;
-    return t.is_plain && d.size() == 4 &&
+    return d.size() == 4 &&
            t.strides == std::vector<int64_t>{d[1] * d[2] * d[3], 1, d[1] * d[3], d[1]};
+}
+
+inline bool is_fused(const dnn_problem &p)
+{
+    return p.ops.size() > 1;
+}
+
+// NULL, or the reason why no engine can do more than the convolution in one go.
+inline const char *why_not_fused(const dnn_problem &p)
+{
+    using kind = dnn_op_kind;
+    static const std::vector<kind> patterns[] = {
+        {kind::convolution, kind::stats},
+    };
+    std::vector<kind> kinds;
+    for (const dnn_op &op : p.ops)
+        kinds.push_back(op.kind);
+    if (std::find(std::begin(patterns), std::end(patterns), kinds) == std::end(patterns))
+        return "there is no engine for these operations";
+    if (p.w.type != CUDNN_DATA_HALF)
+        return "the operations around a convolution are in fp16 only";
+    if (p.x.dims[1] % 8 != 0 || p.y.dims[1] % 8 != 0 || p.w.dims[2] * p.w.dims[3] > 32)
+        return "the channels are not multiples of 8, or the window is larger than 32";
+    for (const dnn_op &op : p.ops)
+        for (const auto *list : {&op.in, &op.out})
+            for (const dnn_tensor &t : *list) {
+                const bool is_vector = t.dims == std::vector<int64_t>{1, op.in[0].dims[1], 1, 1};
+                if (!is_nhwc(t) ||
+                    (op.kind != kind::convolution && !is_vector && t.dims != op.in[0].dims))
+                    return "a tensor is not packed NHWC or has the wrong size";
+                if (t.type != (t.is_virtual || is_vector ? CUDNN_DATA_FLOAT : CUDNN_DATA_HALF))
+                    return "a tensor has the wrong type";
+            }
+    return nullptr;
 }
 
 // NULL, or the reason why no engine can run it.
 inline const char *why_not(const dnn_problem &p)
 {
     number type;
-    if (!find_number(&type, p.x.type) || p.w.type != p.x.type || p.y.type != p.x.type)
+    const auto is_stored = [&](const dnn_tensor &t) {
+        return !t.is_virtual && is_nhwc(t) && t.type == p.w.type;
+    };
+    if (!find_number(&type, p.w.type))
         return "the data types are not all fp32, fp16 or bf16";
     if (p.sums != CUDNN_DATA_FLOAT)
         return "the computation type is not fp32";
-    if (!is_nhwc(p.x) || !is_nhwc(p.w) || !is_nhwc(p.y))
-        return "a tensor is not packed NHWC in memory";
+    if (!is_fused(p) && (!is_stored(p.x) || !is_stored(p.w) || !is_stored(p.y)))
+        return "a tensor is not packed NHWC in memory, or has another type";
     if (p.mode != CUDNN_CROSS_CORRELATION)
         return "the mode is not cross correlation";
     if (p.x.dims[1] != p.w.dims[1])
         return "there are groups";
     if (p.dilations != std::vector<int64_t>{1, 1})
         return "there is dilation";
-    if (p.alpha != 1 || (p.beta != 0 && p.beta != 1))
+    if (p.alpha != 1 || (p.beta != 0 && (p.beta != 1 || is_fused(p))))
         return "alpha is not 1 or beta is neither 0 nor 1";
-    return nullptr;
+    return is_fused(p) ? why_not_fused(p) : nullptr;
 }
 
 inline conv_shape shape_of(const dnn_problem &p)
@@ -119,8 +168,8 @@ inline bool engine_takes(int64_t index, const dnn_problem &p)
     const bool is_3x3 = p.w.dims[2] == 3 && p.w.dims[3] == 3;
     const bool is_dense = p.strides == std::vector<int64_t>{1, 1};
     if (index == ENGINE_SHORT)
-        return p.x.type != CUDNN_DATA_FLOAT;
-    return index != ENGINE_WINOGRAD || (is_3x3 && is_dense);
+        return p.w.type != CUDNN_DATA_FLOAT && !is_fused(p);
+    return index != ENGINE_WINOGRAD || (is_3x3 && is_dense && !is_fused(p));
 }
 
 // Sizes that are not round numbers, like the real ones.
@@ -143,22 +192,18 @@ struct engine_config {
     int64_t engine, tile; // tile: value of the one knob, 0 or 1
 };
 
-// Best first, as the modes of the heuristics list them.
+// Best first, as the modes of the heuristics list them. For a fused graph there is no fallback.
 inline std::vector<engine_config> configs_of(cudnnBackendHeurMode_t mode, const dnn_problem &p)
 {
     std::vector<engine_config> list;
     if (mode == CUDNN_HEUR_MODE_FALLBACK)
         list = {{ENGINE_PLAIN, 0}, {ENGINE_PLAIN, 1}};
     else
-        list = {{ENGINE_SHORT, 0},
-                {ENGINE_TENSOR_CORE, 1},
-                {ENGINE_NO_KERNEL, 0},
-                {ENGINE_RANDOM, 0},
-                {ENGINE_WINOGRAD, 0},
-                {ENGINE_PLAIN, 0}};
+        list = {{ENGINE_SHORT, 0},  {ENGINE_TENSOR_CORE, 1}, {ENGINE_NO_KERNEL, 0},
+                {ENGINE_RANDOM, 0}, {ENGINE_WINOGRAD, 0},    {ENGINE_PLAIN, 0}};
     std::vector<engine_config> out;
     for (const engine_config &c : list)
-        if (engine_takes(c.engine, p))
+        if (engine_takes(c.engine, p) && !(is_fused(p) && mode == CUDNN_HEUR_MODE_FALLBACK))
             out.push_back(c);
     return out;
 }

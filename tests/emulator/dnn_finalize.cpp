@@ -1,5 +1,7 @@
 // The checks when a descriptor of the emulated cuDNN is finalized, and the values derived from its
 // attributes. The statuses are those of cuDNN 9.19.
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "dnn.h"
@@ -62,14 +64,21 @@ cudnnStatus_t finalize_convolution(dnn_object *o)
 
 dnn_tensor tensor_of(const dnn_object &o)
 {
-    const bool is_virtual = one_of<char>(o, CUDNN_ATTR_TENSOR_IS_VIRTUAL, 0) != 0;
-    const bool by_value = one_of<char>(o, CUDNN_ATTR_TENSOR_IS_BY_VALUE, 0) != 0;
     return {one_of(o, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_DATA_FLOAT),
             list_of<int64_t>(o, CUDNN_ATTR_TENSOR_DIMENSIONS),
             list_of<int64_t>(o, CUDNN_ATTR_TENSOR_STRIDES),
             one_of<int64_t>(o, CUDNN_ATTR_TENSOR_UNIQUE_ID, 0),
             one_of<int64_t>(o, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 0),
-            !is_virtual && !by_value};
+            one_of<char>(o, CUDNN_ATTR_TENSOR_IS_VIRTUAL, 0) != 0,
+            &o};
+}
+
+std::vector<dnn_tensor> tensors_of(const dnn_object &o, const std::vector<int> &names)
+{
+    std::vector<dnn_tensor> list;
+    for (const int name : names)
+        list.push_back(tensor_of(object_of(o, name)));
+    return list;
 }
 
 // NULL, or the shapes that contradict each other.
@@ -103,7 +112,7 @@ double factor_of(const dnn_object &o, int name, double otherwise)
                : static_cast<double>(one_of<float>(o, name, 0));
 }
 
-cudnnStatus_t finalize_operation(dnn_object *o)
+cudnnStatus_t finalize_convolution_op(dnn_object *o)
 {
     static const struct {
         cudnnBackendDescriptorType_t type;
@@ -144,28 +153,78 @@ cudnnStatus_t finalize_operation(dnn_object *o)
                       list_of<int64_t>(conv, CUDNN_ATTR_CONVOLUTION_DILATIONS),
                       list_of<int64_t>(conv, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES),
                       factor_of(*o, op.alpha, 1),
-                      factor_of(*o, op.beta, 0)};
+                      factor_of(*o, op.beta, 0),
+                      {}};
+        const int out = op.kind == conv_kind::forward    ? op.y
+                        : op.kind == conv_kind::bwd_data ? op.x
+                                                         : op.w;
+        o->op = {dnn_op_kind::convolution, {}, tensors_of(*o, {out})};
+        for (const int in : {op.x, op.w, op.y})
+            if (in != out)
+                o->op.in.push_back(tensor_of(object_of(*o, in)));
     }
     const char *error = shape_error(o->problem);
     return error ? dnn_refuse(CUDNN_STATUS_BAD_PARAM, error) : CUDNN_STATUS_SUCCESS;
 }
 
+bool is_convolution(cudnnBackendDescriptorType_t type)
+{
+    return type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ||
+           type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ||
+           type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
+}
+
+cudnnStatus_t finalize_operation(dnn_object *o)
+{
+    static const struct {
+        cudnnBackendDescriptorType_t type;
+        dnn_op_kind kind;
+        std::vector<int> in, out;
+    } operations[] = {
+        {CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR,
+         dnn_op_kind::stats,
+         {CUDNN_ATTR_OPERATION_GENSTATS_XDESC},
+         {CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC}},
+    };
+    if (is_convolution(o->type))
+        return finalize_convolution_op(o);
+    for (const auto &op : operations)
+        if (op.type == o->type)
+            o->op = {op.kind, tensors_of(*o, op.in), tensors_of(*o, op.out)};
+    return CUDNN_STATUS_SUCCESS;
+}
+
 cudnnStatus_t finalize_graph(dnn_object *o)
 {
     const auto &ops = o->values.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).objects;
-    if (ops.size() != 1 || !is_operation(ops[0]->type))
+    const auto conv = std::find_if(ops.begin(), ops.end(),
+                                   [](const dnn_ref &op) { return is_convolution(op->type); });
+    if (conv == ops.end())
         return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN,
-                          "graph: only one convolution is emulated");
-    o->problem = ops[0]->problem;
-    const dnn_problem &p = o->problem;
-    if (p.x.id == p.w.id || p.x.id == p.y.id || p.w.id == p.y.id)
-        return dnn_refuse(CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES,
-                          "graph: different tensors have the same unique id");
+                          "graph: without a convolution it is not emulated");
+    std::map<int64_t, const void *> descriptors;
+    std::set<int64_t> written;
+    o->problem = (*conv)->problem;
+    for (const dnn_ref &op : ops) {
+        o->problem.ops.push_back(op->op);
+        for (const auto *list : {&op->op.in, &op->op.out})
+            for (const dnn_tensor &t : *list)
+                if (descriptors.emplace(t.id, t.descriptor).first->second != t.descriptor)
+                    return dnn_refuse(CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES,
+                                      "graph: different tensors have the same unique id");
+        for (const dnn_tensor &t : op->op.in)
+            if (t.is_virtual && !written.count(t.id))
+                return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN,
+                                  "graph: a virtual tensor is read before it is written");
+        for (const dnn_tensor &t : op->op.out)
+            written.insert(t.id);
+    }
     put<int64_t>(o, CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, CUDNN_TYPE_INT64, {N_ENGINES});
     return CUDNN_STATUS_SUCCESS;
 }
 
-// For a graph that no engine takes, mode A has an empty list and the fallback refuses.
+// For a graph that no engine takes, mode A has an empty list and the fallback refuses, unless the
+// graph has several operations.
 cudnnStatus_t finalize_heuristics(dnn_object *o)
 {
     const auto mode = one_of(*o, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_HEUR_MODE_A);
@@ -173,7 +232,7 @@ cudnnStatus_t finalize_heuristics(dnn_object *o)
     if (mode != CUDNN_HEUR_MODE_A && mode != CUDNN_HEUR_MODE_B && mode != CUDNN_HEUR_MODE_FALLBACK)
         return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED, "heuristics: this mode is not emulated");
     o->configs = configs_of(mode, graph.problem);
-    if (o->configs.empty() && mode == CUDNN_HEUR_MODE_FALLBACK)
+    if (o->configs.empty() && mode == CUDNN_HEUR_MODE_FALLBACK && !is_fused(graph.problem))
         return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED,
                           std::string("heuristics: ") + why_not(graph.problem));
     return CUDNN_STATUS_SUCCESS;
@@ -283,9 +342,7 @@ cudnnStatus_t missing(const dnn_object &o, cudnnBackendAttributeName_t name)
 
 bool is_operation(cudnnBackendDescriptorType_t type)
 {
-    return type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ||
-           type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ||
-           type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
+    return is_convolution(type) || type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR;
 }
 
 cudnnStatus_t dnn_finalize(dnn_object *o)

@@ -184,7 +184,7 @@ static void test_unsupported(void **)
     D t = make(CUDNN_BACKEND_TENSOR_DESCRIPTOR), d = nullptr;
     GIVES(CUDNN_STATUS_NOT_SUPPORTED, set_ints(t, CUDNN_ATTR_TENSOR_VECTOR_COUNT, {4}));
     GIVES(CUDNN_STATUS_NOT_SUPPORTED,
-          cudnnBackendCreateDescriptor(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &d));
+          cudnnBackendCreateDescriptor(CUDNN_BACKEND_RESAMPLE_DESCRIPTOR, &d));
 }
 
 static void test_plans(void **)
@@ -304,7 +304,7 @@ static const abuse abuses[] = {
     {"descriptor", "a descriptor was destroyed", abuse_descriptor},
     {"type", "cannot be a descriptor of type", abuse_type},
     {"config", "without an engine", abuse_config},
-    {"size", "convolution: y", abuse_size},
+    {"size", "cuDNN: tensor 3", abuse_size},
     {"workspace", "the workspace overlaps", abuse_workspace},
 };
 

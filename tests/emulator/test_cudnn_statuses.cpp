@@ -74,6 +74,38 @@ static void test_operation_statuses(void **)
     GIVES(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, cudnnBackendDestroyDescriptor(nullptr));
 }
 
+// A descriptor of the sums of v.y, which are in vectors of `n` values.
+static D new_stats(const conv &v, int n)
+{
+    const D vector = new_tensor(number::f32, 4, {1, n, 1, 1});
+    const D vector2 = new_tensor(number::f32, 5, {1, n, 1, 1});
+    D d = make(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+    OK(cudnnBackendFinalize(vector));
+    OK(cudnnBackendFinalize(vector2));
+    OK(set<cudnnGenStatsMode_t>(d, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE,
+                                {CUDNN_GENSTATS_SUM_SQSUM}));
+    OK(set<cudnnDataType_t>(d, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
+                            {CUDNN_DATA_FLOAT}));
+    OK(set_object(d, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, v.y));
+    OK(set_object(d, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, vector));
+    OK(set_object(d, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, vector2));
+    return d;
+}
+
+static void test_stats_statuses(void **)
+{
+    conv v;
+    v.open();
+    // That the sizes fit is only checked by the engines.
+    for (const int n : {v.k, v.k + 1}) {
+        D stats = new_stats(v, n), graph = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+        OK(cudnnBackendFinalize(stats));
+        OK(set<D>(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                  {v.op, stats}));
+        OK(cudnnBackendFinalize(graph));
+    }
+}
+
 static const char device_json[] =
     "{\"deviceVer\":900,\"driverVer\":13000,\"deviceName\":\"NVIDIA H200\",\"cudaDeviceId\":0,"
     "\"pciDeviceId\":590680286,\"multiProcessorCount\":132,\"warpSize\":32,\"regsPerBlock\":65536,"
@@ -182,10 +214,8 @@ int main(void)
     if (cudnnGetVersion() / 100 != 919)
         return 77;
     const struct CMUnitTest tests[] = {
-        TEST(test_tensor_attributes),
-        TEST(test_operation_statuses),
-        TEST(test_heuristics),
-        TEST(test_pack_statuses),
+        TEST(test_tensor_attributes), TEST(test_operation_statuses), TEST(test_stats_statuses),
+        TEST(test_heuristics),        TEST(test_pack_statuses),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -168,6 +168,61 @@ static void test_resnet50_tf32(void **state)
     check_resnet50(DT_F32, DT_PRECISION_TF32, 64);
 }
 
+/* --- What is computed along with the convolutions of ResNet-50 --- */
+
+/* The number of candidates that can be used. */
+static int count_plans(const struct dt_conv_task *task)
+{
+    const struct dt_conv_rules rules = strictest(DT_PRECISION_FP16);
+    struct dt_dnn_offer *offer = NULL;
+    char text[DT_CONV_TEXT_MAX];
+    int n = 0;
+    OK(dt_dnn_offer_create(&offer, &target, task));
+    for (int i = 0; i < offer->n_candidates; i++) {
+        struct dt_dnn_plan plan;
+        n += dt_conv_try(&plan, &target, offer, &rules, task->type, i) == DT_OK;
+        dt_dnn_plan_destroy(&plan);
+    }
+    printf("%s: %d of %d candidates can be used\n", dt_conv_text(text, task), n,
+           offer->n_candidates);
+    dt_dnn_offer_destroy(offer);
+    return n;
+}
+
+static const struct {
+    enum dt_conv_kind kind;
+    enum dt_conv_extra extra;
+    int n_shapes; /* in fp16, for which there are plans */
+} fused[] = {
+    {DT_CONV_FORWARD, DT_CONV_SUMS, 22},
+};
+
+/* Plans for the layers that need them, and for the first layer, and in bf16, an empty offer. */
+static void test_fused(void **state)
+{
+    struct dt_device dev = {.type = DT_F16, .options.precision = DT_PRECISION_FP16};
+    struct dt_graph *g = make_resnet50(256);
+    (void)state;
+    prepare_convs(&dev, g);
+    for (size_t i = 0; i < DT_COUNT(fused); i++) {
+        int n_shapes = 0;
+        for (const struct dt_conv_problem *p = dev.problems; p; p = p->next) {
+            struct dt_conv_task task = p->task;
+            if (task.kind != fused[i].kind)
+                continue;
+            task.extra = fused[i].extra;
+            const int n = count_plans(&task);
+            assert_true(n == 0 || task.c > 4);
+            n_shapes += n > 0;
+            task.type = DT_BF16;
+            assert_int_equal(count_plans(&task), 0);
+        }
+        assert_int_equal(n_shapes, fused[i].n_shapes);
+    }
+    dt_cuda_problems_destroy(&dev);
+    dt_graph_destroy(g);
+}
+
 /* --- Small and odd shapes, as other networks and the tests of the ops have them --- */
 
 static const struct dt_conv_task odd[] = {
@@ -363,9 +418,10 @@ static void test_rules(void **state)
 /* Every field of a task tells it apart, as the list of problems and the file of choices need. */
 static void test_distinct(void **state)
 {
-    const struct dt_conv_task base = {DT_CONV_FORWARD, DT_F16, 1, 8, 9, 9, 8, 3, 3, 1, 1};
+    const struct dt_conv_task base = {DT_CONV_FORWARD, DT_F16, 1, 8, 9, 9, 8, 3, 3, 1, 1,
+                                      DT_CONV_PLAIN};
     char text[DT_CONV_TEXT_MAX], other[DT_CONV_TEXT_MAX];
-    struct dt_conv_task tasks[11];
+    struct dt_conv_task tasks[12];
     (void)state;
     for (size_t i = 0; i < DT_COUNT(tasks); i++)
         tasks[i] = base;
@@ -380,6 +436,7 @@ static void test_distinct(void **state)
     tasks[8].s = 5;
     tasks[9].stride = 2;
     tasks[10].pad = 2;
+    tasks[11].extra = DT_CONV_SUMS;
     assert_true(dt_conv_equal(&base, &base));
     for (size_t i = 0; i < DT_COUNT(tasks); i++) {
         assert_false(dt_conv_equal(&base, &tasks[i]));
@@ -398,9 +455,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resnet50_fp16), cmocka_unit_test(test_resnet50_bf16),
         cmocka_unit_test(test_resnet50_fp32), cmocka_unit_test(test_resnet50_tf32),
-        cmocka_unit_test(test_odd_shapes),    cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_tags),          cmocka_unit_test(test_impossible),
-        cmocka_unit_test(test_rules),         cmocka_unit_test(test_distinct),
+        cmocka_unit_test(test_fused),         cmocka_unit_test(test_odd_shapes),
+        cmocka_unit_test(test_sums),          cmocka_unit_test(test_tags),
+        cmocka_unit_test(test_impossible),    cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_distinct),
     };
     return cmocka_run_group_tests(tests, describe, forget);
 }
