@@ -1,83 +1,12 @@
 // Pooling. One thread per 8 channels of one output pixel, forward and backward: a gradient gathers
 // from the windows that cover its pixel, so no two threads add to the same place. Overlapping
 // windows are re-read from the caches; memory is read once.
-#include "kernels/device.cuh"
-
-struct place {
-    unsigned group, w, h, n;
-};
-
-// Position of group `i` in the matrix (n, height, width) x groups.
-static __device__ inline struct place place_of(unsigned i, unsigned groups, unsigned height,
-                                               unsigned width)
-{
-    const unsigned pixel = i / groups, line = pixel / width;
-    return {i - pixel * groups, pixel - line * width, line % height, line / height};
-}
-
-// Element of channel 8 * group at pixel (n, h, w).
-static __device__ inline size_t offset_of(const struct place &at, int h, int w, int height,
-                                          int width, int cp)
-{
-    return (((size_t)at.n * height + h) * width + w) * cp + at.group * DT_GROUP;
-}
-
-// One thread per group of the matrix (n, height, width) x groups: `kernel` gets `args`, then the
-// shape and the number of groups.
-template <typename... P, typename... A>
-static cudaError_t launch(void (*kernel)(P...), const struct dt_pool_shape *s, int height,
-                          int width, cudaStream_t stream, A... args)
-{
-    const size_t n_groups =
-        (size_t)s->n * (size_t)height * (size_t)width * ((size_t)s->cp / DT_GROUP);
-    if (n_groups > UINT32_MAX)
-        return cudaErrorInvalidValue;
-    return dt_launch(kernel, dt_flat_geometry(n_groups * DT_GROUP), stream, args..., *s, n_groups);
-}
-
-// One byte each, the first in the lowest bits.
-static __device__ inline void store_bytes8(uint8_t *p, const int v[DT_GROUP])
-{
-    *reinterpret_cast<uint2 *>(p) =
-        make_uint2((unsigned)(v[0] | v[1] << 8 | v[2] << 16) | (unsigned)v[3] << 24,
-                   (unsigned)(v[4] | v[5] << 8 | v[6] << 16) | (unsigned)v[7] << 24);
-}
-
-static __device__ inline void load_bytes8(int v[DT_GROUP], const uint8_t *p)
-{
-    const uint2 raw = *reinterpret_cast<const uint2 *>(p);
-    for (int k = 0; k < 4; k++) {
-        v[k] = (int)((raw.x >> (8 * k)) & 255);
-        v[k + 4] = (int)((raw.y >> (8 * k)) & 255);
-    }
-}
+#include "kernels/pool.cuh"
 
 // --- Max pooling ---
 
-struct maxima {
-    float best[DT_GROUP];
-    int index[DT_GROUP]; // in the window
-};
-
-static __device__ inline void maxima_take(struct maxima *m, const float v[DT_GROUP], int index)
-{
-    for (int k = 0; k < DT_GROUP; k++) {
-        // Larger or NaN, unless the maximum is already NaN.
-        if (!(v[k] <= m->best[k]) && m->best[k] == m->best[k]) {
-            m->best[k] = v[k];
-            m->index[k] = index;
-        }
-    }
-}
-
-static __device__ inline int clamp(int i, int n)
-{
-    return min(max(i, 0), n - 1);
-}
-
-// Reads src once, writes dst and one byte per element of dst. Positions beyond the edge read the
-// edge pixel again, which changes nothing, so there is no branch between the reads if the compiler
-// knows the window size (KERNEL; 0: s.kernel).
+// Reads src once, writes dst and one byte per element of dst. KERNEL: size of the window; 0:
+// s.kernel.
 template <typename T, int KERNEL>
 static __global__ void max_pool_kernel(T *dst, uint8_t *where, const T *src, struct dt_pool_shape s,
                                        size_t n_groups)
@@ -86,20 +15,19 @@ static __global__ void max_pool_kernel(T *dst, uint8_t *where, const T *src, str
     if (i >= n_groups)
         return;
     const struct place at = place_of((unsigned)i, s.cp / DT_GROUP, s.out_h, s.out_w);
-    const int top = (int)at.h * s.stride - s.pad, left = (int)at.w * s.stride - s.pad;
-    const int kernel = KERNEL > 0 ? KERNEL : s.kernel;
+    const struct window window = window_at(at, KERNEL > 0 ? KERNEL : s.kernel, s);
     struct maxima m;
 
     for (int k = 0; k < DT_GROUP; k++) {
         m.best[k] = -INFINITY;
-        m.index[k] = (clamp(top, s.in_h) - top) * kernel + clamp(left, s.in_w) - left;
+        m.index[k] = pixel_of(window, 0, 0, at, s).index;
     }
-    for (int y = 0; y < kernel; y++) {
-        for (int x = 0; x < kernel; x++) {
-            const int h = clamp(top + y, s.in_h), w = clamp(left + x, s.in_w);
+    for (int y = 0; y < window.size; y++) {
+        for (int x = 0; x < window.size; x++) {
+            const struct window_pixel pixel = pixel_of(window, y, x, at, s);
             float v[DT_GROUP];
-            dt_load8(v, src + offset_of(at, h, w, s.in_h, s.in_w, s.cp));
-            maxima_take(&m, v, (h - top) * kernel + w - left);
+            dt_load8(v, src + pixel.offset);
+            maxima_take(&m, v, pixel.index);
         }
     }
     dt_store8(dst + i * DT_GROUP, m.best);
@@ -121,18 +49,6 @@ cudaError_t dt_kernel_max_pool(cudaStream_t stream, enum dt_dtype type, void *ds
     if (shape->kernel > 16)
         return cudaErrorInvalidValue;
     return DT_BY_TYPE(type, max_pool<T>(stream, dst, where, src, shape));
-}
-
-// Outputs whose window covers input `i`.
-struct window_range {
-    int first, end;
-};
-
-static __device__ inline struct window_range windows_over(int i, int n_out,
-                                                          const struct dt_pool_shape &s)
-{
-    const int last = i + s.pad, past = last - s.kernel;
-    return {past < 0 ? 0 : past / s.stride + 1, min(n_out, last / s.stride + 1)};
 }
 
 // Reads diff_dst and the bytes once, writes diff_src.
