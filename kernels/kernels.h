@@ -221,6 +221,23 @@ cudaError_t dt_kernel_bn_pair_bwd_apply(cudaStream_t stream, enum dt_dtype type,
                                         const uint8_t *mask, const float *coefs1,
                                         const float *coefs2, const struct dt_norm_args *args);
 
+/* --- norm_pool.cu: batch norm, ReLU and max pooling --- */
+
+/* dst and where (may be NULL) have the bits that bn_apply with ReLU and max_pool of its result
+ * would leave, but where is 255 where the ReLU lets no gradient through. shape->kernel is at
+ * most 15. */
+cudaError_t dt_kernel_bn_max_pool(cudaStream_t stream, enum dt_dtype type, void *dst,
+                                  uint8_t *where, const void *src, const struct dt_bn_vectors *bn,
+                                  float eps, const struct dt_pool_shape *shape);
+/* As bn_bwd_sums and bn_bwd_apply where g = max_pool_bwd of diff_dst, not rounded. bn_bwd_finalize
+ * makes the coefficients; its rows are the pixels of src. diff_src may be src. */
+cudaError_t dt_kernel_bn_pool_bwd_sums(cudaStream_t stream, enum dt_dtype type, float *partial,
+                                       const void *src, const void *diff_dst, const uint8_t *where,
+                                       const float *mean, const struct dt_pool_shape *shape);
+cudaError_t dt_kernel_bn_pool_bwd_apply(cudaStream_t stream, enum dt_dtype type, void *diff_src,
+                                        const void *src, const void *diff_dst, const uint8_t *where,
+                                        const float *coefs, const struct dt_pool_shape *shape);
+
 #ifdef __cplusplus
 }
 #endif

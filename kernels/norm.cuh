@@ -1,9 +1,10 @@
-// Batch norm over rows x cp: what its forward (norm.cu) and backward kernels (norm_bwd.cu) and
-// those of two at once (norm_pair.cu) share. A thread keeps the values for 8 channels in registers
-// and loops over the rows; it reads the next rows of all tensors (64 to 96 bytes) before processing
-// them, so that enough bytes are in flight. Sums over rows are in fp32 within a thread and a block
-// (a tree). The last block of a column to finish adds up the results of all of them in fp64. All of
-// it is in a fixed order, which does not depend on which block that is.
+// Batch norm over rows x cp: what its forward (norm.cu) and backward kernels (norm_bwd.cu), those
+// of two at once (norm_pair.cu) and those with a pooling (norm_pool.cu) share. A thread keeps the
+// values for 8 channels in registers and loops over the rows; it reads the next rows of all tensors
+// (64 to 96 bytes) before processing them, so that enough bytes are in flight. Sums over rows are
+// in fp32 within a thread and a block (a tree). The last block of a column to finish adds up the
+// results of all of them in fp64. All of it is in a fixed order, which does not depend on which
+// block that is.
 //
 // Bytes moved, of N = rows * cp elements of e bytes:
 //   bn_stats           reads N e
@@ -343,12 +344,12 @@ struct bwd_channels {
     float g[DT_GROUP], x[DT_GROUP], one[DT_GROUP];
 };
 
-static __device__ inline void load_bwd_channels(struct bwd_channels *out, const float *coefs,
-                                                const struct walk &w)
+static __device__ inline void load_bwd_channels(struct bwd_channels *out, const float *coefs, int c,
+                                                int cp)
 {
-    dt_load8(out->g, coefs + w.c);
-    dt_load8(out->x, coefs + w.cp + w.c);
-    dt_load8(out->one, coefs + 2 * w.cp + w.c);
+    dt_load8(out->g, coefs + c);
+    dt_load8(out->x, coefs + cp + c);
+    dt_load8(out->one, coefs + 2 * cp + c);
 }
 
 // --- Launching ---

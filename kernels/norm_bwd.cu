@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
     if (w.c >= cp)
         return;
     struct bwd_channels c;
-    load_bwd_channels(&c, coefs, w);
+    load_bwd_channels(&c, coefs, w.c, cp);
     for (unsigned row = w.first; row < w.rows; row += AHEAD * w.step) {
         bn_bwd_row<T> next[AHEAD];
         for (int i = 0; i < AHEAD; i++) {

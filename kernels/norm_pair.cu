@@ -118,8 +118,8 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, PAIR_BLOCKS_PER_SM)
     if (w.c >= cp)
         return;
     struct bwd_channels c1, c2;
-    load_bwd_channels(&c1, coefs1, w);
-    load_bwd_channels(&c2, coefs2, w);
+    load_bwd_channels(&c1, coefs1, w.c, cp);
+    load_bwd_channels(&c2, coefs2, w.c, cp);
     for (unsigned row = w.first; row < w.rows; row += AHEAD * w.step) {
         bn_pair_row<T> next[AHEAD];
         for (int i = 0; i < AHEAD; i++) {
