@@ -168,6 +168,10 @@ struct dt_bn_statistics {
 cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type,
                                const struct dt_bn_statistics *out, const void *src,
                                const struct dt_norm_args *args);
+/* The same from sums of src and of its squares, floats [2][cp], that a convolution has left. In
+ * fp32 their difference is imprecise if a mean is large beside the deviation. */
+cudaError_t dt_kernel_bn_finalize_sums(cudaStream_t stream, const struct dt_bn_statistics *out,
+                                       const float *sums, const struct dt_norm_args *args);
 cudaError_t dt_kernel_bn_combine(cudaStream_t stream, const struct dt_bn_statistics *out,
                                  const float *slots, int n_slots, const struct dt_norm_args *args);
 /* dst = [relu]((src - mean) * scale / sqrt(variance + eps) + shift [+ residual]); dst may be src.
@@ -229,11 +233,14 @@ cudaError_t dt_kernel_bn_pair_bwd_apply(cudaStream_t stream, enum dt_dtype type,
 cudaError_t dt_kernel_bn_max_pool(cudaStream_t stream, enum dt_dtype type, void *dst,
                                   uint8_t *where, const void *src, const struct dt_bn_vectors *bn,
                                   float eps, const struct dt_pool_shape *shape);
-/* As bn_bwd_sums and bn_bwd_apply where g = max_pool_bwd of diff_dst, not rounded. bn_bwd_finalize
- * makes the coefficients; its rows are the pixels of src. diff_src may be src. */
-cudaError_t dt_kernel_bn_pool_bwd_sums(cudaStream_t stream, enum dt_dtype type, float *partial,
-                                       const void *src, const void *diff_dst, const uint8_t *where,
-                                       const float *mean, const struct dt_pool_shape *shape);
+/* As bn_bwd_sums, without a slot, and bn_bwd_apply where g = max_pool_bwd of diff_dst, not rounded.
+ * args->rows are the pixels of src. diff_src may be src. */
+cudaError_t dt_kernel_bn_pool_bwd_sums(cudaStream_t stream, enum dt_dtype type,
+                                       const struct dt_bn_sums *out, const void *src,
+                                       const void *diff_dst, const uint8_t *where,
+                                       const struct dt_bn_vectors *bn,
+                                       const struct dt_norm_args *args,
+                                       const struct dt_pool_shape *shape);
 cudaError_t dt_kernel_bn_pool_bwd_apply(cudaStream_t stream, enum dt_dtype type, void *diff_src,
                                         const void *src, const void *diff_dst, const uint8_t *where,
                                         const float *coefs, const struct dt_pool_shape *shape);

@@ -34,7 +34,7 @@ static __device__ inline void store_own_statistics(const struct dt_bn_statistics
 static __device__ inline void finalize_statistics(const struct dt_bn_statistics &out,
                                                   const struct dt_norm_args &args)
 {
-    const struct place at = place_in_sums();
+    const struct spot at = spot_in_sums();
     const struct walk w = walk_of_partials(at, args.cp);
     const double rows = (double)args.rows;
     double sum[FINAL_CHANNELS] = {}, square[FINAL_CHANNELS] = {};
@@ -130,6 +130,18 @@ static __global__ void bn_combine_kernel(struct dt_bn_statistics out, const floa
     store_statistics(out, c, mean, m2, n_slots * rows, (double)args.momentum);
 }
 
+// A thread for a channel.
+static __global__ void bn_finalize_sums_kernel(struct dt_bn_statistics out, const float *sums,
+                                               struct dt_norm_args args)
+{
+    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (c >= args.cp)
+        return;
+    const double n = (double)args.rows, mean = (double)sums[c] / n;
+    const double m2 = (double)sums[args.cp + c] - n * mean * mean;
+    store_statistics(out, c, mean, m2 < 0 ? 0 : m2, n, (double)args.momentum); // lets NaN through
+}
+
 // dst may be src.
 template <typename T, bool RESIDUAL>
 static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
@@ -178,6 +190,13 @@ cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type,
     if (g.grid_x > DT_MAX_TICKETS)
         return cudaErrorInvalidValue;
     return DT_BY_TYPE(type, (dt_launch(bn_stats_kernel<T>, g, stream, *out, src, *args)));
+}
+
+cudaError_t dt_kernel_bn_finalize_sums(cudaStream_t stream, const struct dt_bn_statistics *out,
+                                       const float *sums, const struct dt_norm_args *args)
+{
+    return dt_launch(bn_finalize_sums_kernel, combine_geometry(args->cp), stream, *out, sums,
+                     *args);
 }
 
 cudaError_t dt_kernel_bn_combine(cudaStream_t stream, const struct dt_bn_statistics *out,

@@ -84,7 +84,7 @@ static __device__ inline size_t at_row_from_end(const struct walk &w, unsigned r
 }
 
 // Where a thread is in a block: columns of threads have the same channels.
-struct place {
+struct spot {
     unsigned x, y, n_x, n_y;
 };
 
@@ -98,7 +98,7 @@ static __device__ inline void *fold_memory()
 // Sums a and b over the threads with the same x; those with y == 0 get the results. All threads
 // take part.
 template <int N, typename T>
-static __device__ inline void fold_columns(T a[N], T b[N], const struct place &at)
+static __device__ inline void fold_columns(T a[N], T b[N], const struct spot &at)
 {
     T(*const other)[DT_BLOCK_THREADS / 2] = static_cast<T(*)[DT_BLOCK_THREADS / 2]>(fold_memory());
 
@@ -161,14 +161,14 @@ static __device__ inline bool is_last_block(unsigned *tickets)
 
 // How a block's threads share the column's partial results, floats [gridDim.y][2][cp]: a thread has
 // FINAL_CHANNELS channels, and again rows first, first + step, ...
-static __device__ inline struct place place_in_sums()
+static __device__ inline struct spot spot_in_sums()
 {
     const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
     const unsigned n_x = blockDim.x * (DT_GROUP / FINAL_CHANNELS);
     return {thread % n_x, thread / n_x, n_x, blockDim.x * blockDim.y / n_x};
 }
 
-static __device__ inline struct walk walk_of_partials(const struct place &at, int cp)
+static __device__ inline struct walk walk_of_partials(const struct spot &at, int cp)
 {
     return {at.y, at.n_y, gridDim.y, (int)(blockIdx.x * at.n_x + at.x) * FINAL_CHANNELS, cp};
 }
@@ -238,7 +238,7 @@ static __device__ inline void finalize_bwd_sums(const struct dt_bn_sums &out,
                                                 const struct dt_bn_vectors &bn,
                                                 const struct dt_norm_args &args)
 {
-    const struct place at = place_in_sums();
+    const struct spot at = spot_in_sums();
     const struct walk w = walk_of_partials(at, args.cp);
     double s1[FINAL_CHANNELS] = {}, s2[FINAL_CHANNELS] = {};
 

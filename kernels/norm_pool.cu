@@ -120,8 +120,9 @@ static __device__ inline void load_taken(float taken[DT_GROUP], const int index[
 // The sums of bn_bwd_sums: only the pixels that windows have taken add to them.
 template <typename T, bool STEM>
 static __global__ void __launch_bounds__(DT_BLOCK_THREADS, POOL_BLOCKS_PER_SM)
-    bn_pool_bwd_sums_kernel(float *partial, const T *src, const T *diff_dst, const uint8_t *where,
-                            const float *means, struct dt_pool_shape s)
+    bn_pool_bwd_sums_kernel(struct dt_bn_sums out, const T *src, const T *diff_dst,
+                            const uint8_t *where, struct dt_bn_vectors bn, struct dt_norm_args args,
+                            struct dt_pool_shape s)
 {
     assume_stem<STEM>(&s);
     const struct walk w = walk_of((unsigned)s.n * s.out_h * s.out_w, s.cp);
@@ -129,7 +130,7 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, POOL_BLOCKS_PER_SM)
 
     if (w.c < w.cp) {
         float mean[DT_GROUP];
-        dt_load8(mean, means + w.c);
+        dt_load8(mean, bn.mean + w.c);
         for (unsigned row = w.first; row < w.rows; row += w.step) {
             const unsigned pixel = w.rows - 1 - row;
             const struct place at = place_of_pixel(pixel, w.c / DT_GROUP, s.out_h, s.out_w);
@@ -145,7 +146,9 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, POOL_BLOCKS_PER_SM)
             }
         }
     }
-    store_partial(partial, w, sum, product);
+    store_partial(out.partial, w, sum, product);
+    if (is_last_block(args.tickets))
+        finalize_bwd_sums(out, bn, args);
 }
 
 // Adds the gradient of output (oh, ow) to that of the pixels of a square which it has taken.
@@ -239,23 +242,29 @@ cudaError_t dt_kernel_bn_max_pool(cudaStream_t stream, enum dt_dtype type, void 
 }
 
 template <typename T>
-static cudaError_t bn_pool_bwd_sums(cudaStream_t stream, float *partial, const void *src,
-                                    const void *diff_dst, const uint8_t *where, const float *mean,
+static cudaError_t bn_pool_bwd_sums(cudaStream_t stream, const struct dt_bn_sums &out,
+                                    const void *src, const void *diff_dst, const uint8_t *where,
+                                    const struct dt_bn_vectors &bn, const struct dt_norm_args &args,
                                     const struct dt_pool_shape *s)
 {
-    const size_t rows = (size_t)s->n * (size_t)s->in_h * (size_t)s->in_w; // for bn_bwd_finalize
+    const struct dt_geometry g = dt_channel_geometry(args.rows, args.cp);
+    if (g.grid_x > DT_MAX_TICKETS)
+        return cudaErrorInvalidValue;
     return dt_launch(is_stem(s) ? bn_pool_bwd_sums_kernel<T, true>
                                 : bn_pool_bwd_sums_kernel<T, false>,
-                     dt_channel_geometry(rows, s->cp), stream, partial, static_cast<const T *>(src),
-                     static_cast<const T *>(diff_dst), where, mean, *s);
+                     g, stream, out, static_cast<const T *>(src), static_cast<const T *>(diff_dst),
+                     where, bn, args, *s);
 }
 
-cudaError_t dt_kernel_bn_pool_bwd_sums(cudaStream_t stream, enum dt_dtype type, float *partial,
-                                       const void *src, const void *diff_dst, const uint8_t *where,
-                                       const float *mean, const struct dt_pool_shape *shape)
+cudaError_t dt_kernel_bn_pool_bwd_sums(cudaStream_t stream, enum dt_dtype type,
+                                       const struct dt_bn_sums *out, const void *src,
+                                       const void *diff_dst, const uint8_t *where,
+                                       const struct dt_bn_vectors *bn,
+                                       const struct dt_norm_args *args,
+                                       const struct dt_pool_shape *shape)
 {
     return DT_BY_TYPE(type,
-                      bn_pool_bwd_sums<T>(stream, partial, src, diff_dst, where, mean, shape));
+                      bn_pool_bwd_sums<T>(stream, *out, src, diff_dst, where, *bn, *args, shape));
 }
 
 template <typename T>

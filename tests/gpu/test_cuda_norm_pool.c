@@ -1,7 +1,7 @@
 /* The kernels of norm_pool.cu: forward bit by bit against batch norm and max pooling one after the
  * other, backward against plain loops in fp64. Windows that overlap, hang over the edge, or do not
  * divide the image; ties, NaN, values that are rounded to 0. Label: numeric. */
-#include "kernel_rig.h"
+#include "norm_rig.h"
 
 static const float EPS = 1e-5f;
 
@@ -63,7 +63,8 @@ static struct net *open_net(const struct dt_pool_shape *shape, int channels, enu
     s->out_w = (s->in_w + 2 * s->pad - s->kernel) / s->stride + 1;
     n->type = type;
     n->channels = channels;
-    n->args = (struct dt_norm_args){.rows = pixels(s), .cp = s->cp, .eps = EPS};
+    n->args = (struct dt_norm_args){
+        .rows = pixels(s), .cp = s->cp, .eps = EPS, .tickets = tickets.memory};
     size_t cp = (size_t)s->cp, big = pixels(s) * cp, small = windows(s) * cp;
     n->src = array_create(type, big);
     n->scale = make_vector(n, 0, 1.5, 2);
@@ -175,12 +176,11 @@ static void launch_gradient(struct net *n, const struct array *diff_src)
 
 static void launch_backward(struct net *n)
 {
-    CUDA(dt_kernel_bn_pool_bwd_sums(stream, n->type, n->partial.memory, n->src.memory,
-                                    n->diff_dst.memory, n->where.memory, n->mean.memory,
-                                    &n->shape));
-    CUDA(dt_kernel_bn_bwd_finalize(stream, n->diff_scale.memory, n->diff_shift.memory,
-                                   n->coefs.memory, NULL, n->partial.memory, n->scale.memory,
-                                   n->mean.memory, n->variance.memory, &n->args));
+    const struct dt_bn_vectors bn = {n->scale.memory, NULL, n->mean.memory, n->variance.memory};
+    const struct dt_bn_sums sums = {n->diff_scale.memory, n->diff_shift.memory, n->coefs.memory,
+                                    n->partial.memory, NULL};
+    CUDA(dt_kernel_bn_pool_bwd_sums(stream, n->type, &sums, n->src.memory, n->diff_dst.memory,
+                                    n->where.memory, &bn, &n->args, &n->shape));
     launch_gradient(n, &n->diff_src);
 }
 
@@ -319,5 +319,5 @@ int main(void)
         cmocka_unit_test(test_window_too_large),
         cmocka_unit_test(test_nan),
     };
-    return RUN_KERNEL_TESTS(tests);
+    return RUN_NORM_TESTS(tests);
 }
