@@ -20,7 +20,7 @@ struct dt_device;    /* one opened device */
 struct dt_exec;      /* one prepared node */
 struct dt_recording; /* recorded work, to be replayed as one */
 
-enum { DT_IDENTITY_MAX = 64 };
+enum { DT_IDENTITY_MAX = 64, DT_MAX_TOUCHED = 8 };
 
 struct dt_device_options {
     int threads; /* compute threads of the CPU, >= 1 */
@@ -38,6 +38,7 @@ struct dt_device_options {
     double timeout_s;      /* limit on waiting for the device, 0 = no limit */
     const char *cache_dir; /* folder that keeps algorithm choices; NULL = none */
     int conv_candidate;    /* number, from 1, of every convolution's algorithm; 0 = the fastest */
+    enum dt_fusion fusion; /* whether nodes of a group run together */
     /* Collective over the ranks, NULL with one rank: all return the same status, that of the lowest
      * rank whose `mine` is not DT_OK; on success all have rank 0's data[0 .. bytes). */
     dt_status (*share)(void *context, dt_status mine, void *data, size_t bytes);
@@ -111,8 +112,10 @@ struct dt_sensors {
     double throttle;   /* why clocks are lower: the bits of NVML's nvmlClocksEventReason... */
 };
 
-/* What `choose` took for a node, in the words of the library that computes it. */
+/* What `choose` took for a node, in the words of the library that computes it, or for a group whose
+ * first node it is. */
 struct dt_choice {
+    const char *group;           /* name of its kind; NULL = the node itself */
     const char *way, *runner_up; /* runner_up: the second fastest, "" = none; valid until release */
     double seconds, runner_up_s; /* of a run when it was chosen; NAN = not measured */
 };
@@ -142,15 +145,26 @@ struct dt_backend {
      * May take seconds. Collective if options.share is set: a rank that failed to prepare takes
      * part too, and all return its status. */
     dt_status (*choose)(struct dt_device *dev, dt_status prepared);
-    /* False if there was nothing to choose. NULL for the CPU. */
-    bool (*chosen)(const struct dt_exec *exec, struct dt_choice *out);
+    /* After prepare of all nodes and before choose: offers a group of dt_graph_groups; exec[] is by
+     * node id. Whether the nodes run together is then a choice: they are still run one by one, and
+     * each does what is left of its work. NULL for the CPU. */
+    dt_status (*offer)(struct dt_device *dev, const struct dt_group *group,
+                       struct dt_exec *const *exec);
+    /* After choose: the tensors besides those of its node that a node reads or writes for others of
+     * its groups, and their number. NULL if there is no offer. */
+    int (*touches)(const struct dt_exec *exec, int tensor[DT_MAX_TOUCHED]);
+    /* Choice number i, from 0, that concerns the node; false if there are not so many. NULL for the
+     * CPU. */
+    bool (*chosen)(const struct dt_device *dev, const struct dt_exec *exec, int i,
+                   struct dt_choice *out);
     size_t (*scratch_bytes)(struct dt_device *dev, const struct dt_exec *exec); /* after choose */
     /* The type in which a tensor is stored. For a PARAM, the type in which nodes read it: 16-bit
      * parameters are read from the shadow arena, and their master is fp32. All DIFF_PARAM have the
      * same type, except that some may be fp32 where the others are 16-bit. */
     enum dt_dtype (*dtype)(struct dt_device *dev, const struct dt_graph *g, int tensor);
     /* Bytes of a tensor in the format chosen for it; valid once all nodes are prepared. For a
-     * PARAM, the bytes of its fp32 master. A PARAM and its DIFF_PARAM have the same format and
+     * PARAM, the bytes of its fp32 master. 0 for a tensor that no node uses because its group runs
+     * together. A PARAM and its DIFF_PARAM have the same format and
      * number of elements, padding included; padding stays zero. */
     size_t (*tensor_bytes)(struct dt_device *dev, const struct dt_graph *g, int tensor);
     /* address[t] is given for every tensor id t of the graph (NULL if the phase does not use it);
@@ -167,9 +181,11 @@ struct dt_backend {
     void *(*exchanged)(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
     dt_status (*finish)(struct dt_device *dev, struct dt_exec *exec);
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* accepts NULL */
-    /* Bytes that a node moves beyond reading or writing each of its tensors once, because its
-     * kernels pass over some of them again. NULL: none. */
-    size_t (*again_bytes)(struct dt_device *dev, const struct dt_exec *exec);
+    /* Bytes that a node moves beyond reading or writing once each tensor of its own and each that
+     * it touches, because its kernels pass over some again; negative if they leave some out. NULL:
+     * 0.
+     */
+    int64_t (*again_bytes)(struct dt_device *dev, const struct dt_exec *exec);
 
     /* One update of the optimizer (optim.h), over segments. grads are unchanged. Nothing happens if
      * `check` found a value that is not finite. fp16: g is first divided by the loss scale. */

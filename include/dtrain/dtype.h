@@ -1,4 +1,4 @@
-/* Storage types, and the precision a run computes in. */
+/* Storage types, and the precision and the steps in which a run computes. */
 #ifndef DTRAIN_DTYPE_H
 #define DTRAIN_DTYPE_H
 
@@ -18,6 +18,9 @@ static inline const char *dt_precision_name(enum dt_precision precision)
     static const char *const names[] = {DT_PRECISION_NAMES};
     return names[precision];
 }
+
+/* Whether the nodes of a group (graph.h) run together: if that is faster, always or never. */
+enum dt_fusion { DT_FUSION_AUTO, DT_FUSION_ON, DT_FUSION_OFF };
 
 static inline size_t dt_dtype_bytes(enum dt_dtype dtype)
 {

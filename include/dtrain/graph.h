@@ -210,6 +210,36 @@ bool dt_node_is_foldable(const struct dt_node *node);
  * only reader is relu_bwd or bn_bwd is folded into it. Frees nothing; call it only once. */
 dt_status dt_graph_differentiate(struct dt_graph *g);
 
+/* --- Groups: training nodes that a backend may run together, in fewer passes over memory than one
+ * after the other. They stay nodes of the graph; the results differ by rounding only.
+ *
+ * X(NAME, name); the nodes of each, in order of execution:
+ *   bn_pair       bn bn        the second adds the first as its residual, which nothing else reads
+ *   bn_pair_bwd   bn_bwd bn_bwd                         the gradients of such a pair
+ *   bn_pool       bn max_pool max_pool_bwd bn_bwd       bn with ReLU, which only max_pool reads
+ *   conv_bn       conv bn                               a plain conv and the bn right after it */
+#define DT_GROUP_LIST(X)                                                                          \
+    X(BN_PAIR, bn_pair)                                                                           \
+    X(BN_PAIR_BWD, bn_pair_bwd)                                                                   \
+    X(BN_POOL, bn_pool)                                                                           \
+    X(CONV_BN, conv_bn)
+
+enum dt_group_kind {
+#define DT_GROUP_ENUM(NAME, name) DT_GROUP_##NAME,
+    DT_GROUP_LIST(DT_GROUP_ENUM)
+#undef DT_GROUP_ENUM
+    DT_N_GROUP_KINDS
+};
+enum { DT_MAX_GROUP = 4 };
+struct dt_group {
+    enum dt_group_kind kind;
+    int n_nodes, node[DT_MAX_GROUP]; /* ids */
+};
+/* All groups of a graph, after dt_graph_differentiate; a node may be in several of different kinds.
+ * The caller frees *groups. DT_ERR_MEMORY. */
+dt_status dt_graph_groups(const struct dt_graph *g, struct dt_group **groups, int *n_groups);
+const char *dt_group_name(enum dt_group_kind kind); /* "bn_pair" */
+
 /* --- Queries --- */
 const char *dt_op_name(enum dt_op op);
 /* Which optional sources a softmax_xent node has. */

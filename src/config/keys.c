@@ -23,6 +23,7 @@ static const char *const precisions[] = {DT_PRECISION_NAMES, NULL};
 static const char *const schedules[] = {DT_SCHEDULE_LIST(SCHEDULE_NAME) NULL};
 static const char *const scalings[] = {"linear", "sqrt", "none", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
+static const char *const fusions[] = {"auto", "on", "off", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
 static const char *const modes[] = {"allreduce", "central", "async", NULL};
 static const char *const algorithms[] = {"ring", "auto", NULL};
@@ -115,8 +116,8 @@ static_assert(sizeof(struct dt_train_stage) == DT_COUNT(stage_columns) * sizeof(
  *   train.epochs                the run length; some schedules depend on it
  *   train.micro_batch_size      other partial sums; other batches for batch norm
  *   train.precision, loss_scale, deterministic      weights and momentum are always fp32
- *   device.kind, threads, winograd, conv_candidate, comm.* but mode     the same sums in another
- *                               order, or rounded
+ *   device.kind, threads, winograd, conv_candidate, fusion, comm.* but mode     the same sums in
+ *                               another order, or rounded
  *   device.cuda_graph, numa_bind, allow_shared_gpu, timeout_s   the same kernels and numbers
  *   device.cache_dir            deterministic runs do not read algorithms from it
  *   output.*, checkpoint.*, watchdog.*, bench.*     have no part in training
@@ -342,6 +343,10 @@ const struct dt_key dt_keys[] = {
         "GPU, for tests: number of the algorithm in cuDNN's list that every convolution takes, if "
         "it can be used, else one after it; 0: the fastest",
         INEXACT),
+    CHOICE(device.fusion, DT_FUSION_AUTO, fusions,
+           "GPU: compute a layer together with the next in fewer passes over memory; auto: where "
+           "that is faster",
+           INEXACT),
 
     CHOICE(comm.backend, DT_COMM_AUTO, backends, "Library that sums the gradients", INEXACT),
     CHOICE(comm.mode, DT_MODE_ALLREDUCE, modes,

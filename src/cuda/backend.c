@@ -255,6 +255,7 @@ static void cuda_release(struct dt_device *dev, struct dt_exec *exec)
 {
     if (!exec)
         return;
+    dt_cuda_leave_groups(dev, exec);
     if (exec->op->release)
         exec->op->release(dev, exec);
     dt_cuda_formats_release(dev, exec->graph);
@@ -305,7 +306,7 @@ out:
 }
 
 /* The op's scratch, plus what is needed to align it. */
-static size_t cuda_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec)
+size_t dt_cuda_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec)
 {
     (void)dev;
     size_t bytes = exec->op->scratch_bytes ? exec->op->scratch_bytes(exec) : exec->scratch_bytes;
@@ -325,11 +326,11 @@ static dt_status bind_tensors(struct dt_exec *exec, void **data, const int *tens
     return DT_OK;
 }
 
-static dt_status cuda_bind(struct dt_device *dev, struct dt_exec *exec, void *const *address,
-                           void *scratch)
+dt_status dt_cuda_bind(struct dt_device *dev, struct dt_exec *exec, void *const *address,
+                       void *scratch)
 {
     const struct dt_node *node = exec->node;
-    size_t bytes = cuda_scratch_bytes(dev, exec);
+    size_t bytes = dt_cuda_scratch_bytes(dev, exec);
     if (!scratch && bytes > 0)
         DT_FAIL(DT_ERR_INTERNAL, "node '%s' needs %zu bytes of scratch but got none", node->name,
                 bytes);
@@ -358,12 +359,14 @@ const struct dt_backend dt_backend_cuda = {.name = "cuda",
                                            .zero = cuda_zero,
                                            .supports = cuda_supports,
                                            .prepare = cuda_prepare,
+                                           .offer = dt_cuda_offer,
                                            .choose = dt_cuda_choose,
+                                           .touches = dt_cuda_touches,
                                            .chosen = dt_cuda_chosen,
-                                           .scratch_bytes = cuda_scratch_bytes,
+                                           .scratch_bytes = dt_cuda_scratch_bytes,
                                            .dtype = dt_cuda_dtype,
                                            .tensor_bytes = dt_cuda_tensor_bytes,
-                                           .bind = cuda_bind,
+                                           .bind = dt_cuda_bind,
                                            .set_scalars = dt_cuda_set_scalars,
                                            .run = cuda_run,
                                            .exchanged = dt_cuda_exchanged,

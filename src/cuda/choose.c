@@ -1,6 +1,7 @@
-/* Chooses a plan for every convolution: the cuDNN candidates that the options allow are timed on
- * the device (tune.h) and the fastest is taken. Rank 0 chooses for all ranks, so that they compute
- * the same, and keeps its choices on disk. */
+/* Chooses a plan for every convolution and a way for every group of nodes: the cuDNN candidates
+ * that the options allow, and then both ways to run a group, are timed on the device (tune.h) and
+ * the fastest is taken. Rank 0 chooses for all ranks, so that they compute the same, and keeps its
+ * choices on disk. */
 #include "cuda/conv.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "cuda/internal.h"
+#include "cuda/group.h"
 #include "cuda/tune.h"
 
 /* --- Which candidates are usable --- */
@@ -205,7 +206,8 @@ static dt_status find_choice(struct chooser *c, struct dt_conv_problem *problem,
     dt_dnn_offer_destroy(offer);
     if (status != DT_OK && status != DT_ERR_DEVICE)
         DT_TRY(status);
-    if (!problem->plan.plan) {
+    problem->refused = !problem->plan.plan;
+    if (problem->refused && problem->task.extra == DT_CONV_PLAIN) {
         snprintf(why, sizeof(why), "%s", dt_error_text());
         DT_FAIL(DT_ERR_DEVICE, "cuDNN %zu has no algorithm on %s for %s%s; the last try: %s",
                 cudnnGetVersion(), c->dev->name, dt_conv_text(text, &problem->task),
@@ -247,12 +249,96 @@ static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem, 
     if (!c->timer.data && is_timed(c))
         DT_TRY(dt_conv_timer_open(&c->timer, c->dev->problems));
     DT_TRY(find_choice(c, problem, n_left));
-    return dt_plan_cache_put(c->cache, key, &problem->choice);
+    return problem->refused ? DT_OK : dt_plan_cache_put(c->cache, key, &problem->choice);
+}
+
+/* --- The choice for one group --- */
+
+static const char *const way_name[] = {
+    [DT_GROUP_APART] = "apart", [DT_GROUP_TOGETHER] = "together"};
+
+static void take_way(struct dt_conv_choice *choice, const struct dt_tune_rank *places)
+{
+    choice->candidate = places[0].way;
+    choice->seconds = places[0].seconds;
+    snprintf(choice->tag, sizeof choice->tag, "%s", way_name[places[0].way]);
+    if (places[1].way >= 0) {
+        choice->runner_up_s = places[1].seconds;
+        snprintf(choice->runner_up, sizeof choice->runner_up, "%s", way_name[places[1].way]);
+    }
+}
+
+static bool is_way_timed(const struct chooser *c)
+{
+    return is_timed(c) && c->dev->options.fusion == DT_FUSION_AUTO;
+}
+
+static dt_status time_ways(struct chooser *c, struct dt_cuda_group *group, int n_left)
+{
+    struct dt_group_timer *timer = NULL;
+    struct dt_tune_rank places[DT_TUNE_PLACES];
+    dt_status status = DT_OK;
+    DT_TRY_OUT(dt_group_timer_open(&timer, c->dev, group));
+    const struct dt_tune_work work = {.n_ways = DT_N_GROUP_WAYS,
+                                      .time = dt_group_timer_run,
+                                      .clock_s = host_clock,
+                                      .context = timer,
+                                      .budget_s = dt_tune_budget(c->end_s - dt_clock_s(), n_left)};
+    DT_TRY_OUT(dt_tune(places, &work));
+    if (places[0].way >= 0)
+        take_way(&group->choice, places);
+out:
+    dt_group_timer_close(timer);
+    return status;
+}
+
+/* Unless it is measured, and if there is not enough memory to do so: our own kernels only move less
+ * if nodes run together, but cuDNN's may be slower. */
+static enum dt_group_way default_way(const struct chooser *c, const struct dt_cuda_group *group)
+{
+    const bool is_gain = !group->problem || c->dev->options.fusion == DT_FUSION_ON;
+    return is_gain ? DT_GROUP_TOGETHER : DT_GROUP_APART;
+}
+
+static dt_status find_way(struct chooser *c, struct dt_cuda_group *group, int n_left)
+{
+    const bool is_refused = group->problem && group->problem->refused;
+    const struct dt_tune_rank untimed[] = {
+        {is_refused ? DT_GROUP_APART : default_way(c, group), NAN}, {-1, NAN}};
+    group->choice = (struct dt_conv_choice){.seconds = NAN, .runner_up_s = NAN};
+    take_way(&group->choice, untimed);
+    if (is_refused || !is_way_timed(c))
+        return DT_OK;
+    dt_status status = time_ways(c, group, n_left);
+    if (status == DT_ERR_DEVICE || status == DT_ERR_MEMORY) {
+        dt_error_clear();
+        return DT_OK;
+    }
+    return status;
+}
+
+static bool get_kept_way(const struct chooser *c, const char *key, struct dt_conv_choice *out)
+{
+    return is_way_timed(c) && dt_plan_cache_get(c->cache, key, out) &&
+           out->candidate < DT_N_GROUP_WAYS && strcmp(out->tag, way_name[out->candidate]) == 0;
+}
+
+static dt_status choose_way(struct chooser *c, struct dt_cuda_group *group, int n_left)
+{
+    char key[DT_GROUP_TEXT_MAX];
+    dt_group_text(key, group);
+    if (!get_kept_way(c, key, &group->choice)) {
+        DT_TRY(find_way(c, group, n_left));
+        DT_TRY(dt_plan_cache_put(c->cache, key, &group->choice));
+    }
+    dt_group_settle(group, (enum dt_group_way)group->choice.candidate);
+    return DT_OK;
 }
 
 /* --- The choices for all ranks --- */
 
-/* Rank 0's message to the others: its identity and a choice for each problem that needs one. */
+/* Rank 0's message to the others: its identity and a choice for each problem and then each group
+ * that needs one. */
 struct table {
     char gpu[64];
     int64_t cudnn;
@@ -262,22 +348,39 @@ struct table {
 /* On the console and, if it takes long, in the log. */
 struct progress {
     int done, total;
-    double start_s, told_s;
+    double start_s, told_s, saved_s;
 };
 
 static void show_progress(const struct dt_device *dev, struct progress *p)
 {
+    static const char what[] = "choosing convolution algorithms";
     char left[32];
     const double now_s = dt_clock_s();
     if (dev->options.progress)
-        dev->options.progress(dev->options.context, "choosing convolution algorithms", p->done,
-                              p->total);
+        dev->options.progress(dev->options.context, what, p->done, p->total);
     if (now_s - p->told_s < tell_every_s || p->done == 0)
         return;
     p->told_s = now_s;
     dt_log(
-        DT_LOG_INFO, "choosing convolution algorithms: %d of %d, about %s left", p->done, p->total,
+        DT_LOG_INFO, "%s: %d of %d, about %s left", what, p->done, p->total,
         dt_clock_format(left, sizeof left, (now_s - p->start_s) * (p->total - p->done) / p->done));
+}
+
+/* Saving often leaves less to do after a first start, which takes long, was interrupted. */
+static void keep(struct chooser *c, struct table *table, struct progress *p,
+                 const struct dt_conv_choice *choice)
+{
+    table->choice[p->done++] = *choice;
+    show_progress(c->dev, p);
+    if (dt_clock_s() - p->saved_s > save_every_s) {
+        dt_plan_cache_save(c->cache);
+        p->saved_s = dt_clock_s();
+    }
+}
+
+static bool is_open(const struct dt_conv_problem *problem)
+{
+    return !problem->plan.plan && !problem->refused;
 }
 
 static dt_status choose_all(struct chooser *c, struct table *table, int n)
@@ -285,27 +388,28 @@ static dt_status choose_all(struct chooser *c, struct table *table, int n)
     struct dt_device *dev = c->dev;
     char scope[128];
     dt_status status = DT_OK;
-    double saved_s = dt_clock_s();
-    struct progress shown = {.total = n, .start_s = saved_s, .told_s = saved_s};
-    c->end_s = saved_s + total_s;
+    const double now_s = dt_clock_s();
+    struct progress shown = {.total = n, .start_s = now_s, .told_s = now_s, .saved_s = now_s};
+    c->end_s = now_s + total_s;
     snprintf(table->gpu, sizeof(table->gpu), "%s", dev->name);
     table->cudnn = (int64_t)cudnnGetVersion();
     snprintf(scope, sizeof(scope), "%s, cuDNN %lld", dev->name, (long long)table->cudnn);
     /* Choices made by timing are not what other runs want, nor the other way round. */
     DT_TRY(dt_plan_cache_open(&c->cache, is_timed(c) ? dev->cache_dir : "", scope));
-    for (struct dt_conv_problem *p = dev->problems; p; p = p->next) {
-        if (p->plan.plan)
-            continue;
-        show_progress(dev, &shown);
-        DT_TRY_OUT(choose_one(c, p, n - shown.done));
-        table->choice[shown.done++] = p->choice;
-        /* The first start takes long: saving often leaves less to do after an interrupted one. */
-        if (dt_clock_s() - saved_s > save_every_s) {
-            dt_plan_cache_save(c->cache);
-            saved_s = dt_clock_s();
-        }
-    }
     show_progress(dev, &shown);
+    for (struct dt_conv_problem *p = dev->problems; p; p = p->next) {
+        if (!is_open(p))
+            continue;
+        DT_TRY_OUT(choose_one(c, p, n - shown.done));
+        keep(c, table, &shown, &p->choice);
+    }
+    dt_conv_timer_close(&c->timer); /* groups need its memory */
+    for (struct dt_cuda_group *group = dev->groups; group; group = group->next) {
+        if (group->chosen)
+            continue;
+        DT_TRY_OUT(choose_way(c, group, n - shown.done));
+        keep(c, table, &shown, &group->choice);
+    }
 out:
     dt_plan_cache_save(c->cache); /* also after a failure, to keep what was timed */
     dt_plan_cache_close(c->cache);
@@ -318,9 +422,11 @@ static dt_status adopt_all(struct chooser *c, const struct table *table)
     char text[DT_CONV_TEXT_MAX], why[512];
     int i = 0;
     for (struct dt_conv_problem *p = c->dev->problems; p; p = p->next) {
-        if (p->plan.plan)
+        if (!is_open(p))
             continue;
-        if (take_choice(c, p, &table->choice[i++]) == DT_OK)
+        const struct dt_conv_choice *choice = &table->choice[i++];
+        p->refused = choice->tag[0] == '\0';
+        if (p->refused || take_choice(c, p, choice) == DT_OK)
             continue;
         snprintf(why, sizeof(why), "%s", dt_error_text());
         DT_FAIL(DT_ERR_DISAGREE,
@@ -329,7 +435,23 @@ static dt_status adopt_all(struct chooser *c, const struct table *table)
                 table->gpu, (long long)table->cudnn, dt_conv_text(text, &p->task), c->dev->name,
                 cudnnGetVersion(), why);
     }
+    for (struct dt_cuda_group *group = c->dev->groups; group; group = group->next) {
+        if (group->chosen)
+            continue;
+        group->choice = table->choice[i++];
+        dt_group_settle(group, (enum dt_group_way)group->choice.candidate);
+    }
     return DT_OK;
+}
+
+static int count_open(const struct dt_device *dev)
+{
+    int n = 0;
+    for (const struct dt_conv_problem *p = dev->problems; p; p = p->next)
+        n += is_open(p);
+    for (const struct dt_cuda_group *group = dev->groups; group; group = group->next)
+        n += !group->chosen;
+    return n;
 }
 
 dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared)
@@ -339,9 +461,7 @@ dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared)
         .dev = dev, .target.handle = dev->dnn, .rules = dt_conv_rules(options), .timer.dev = dev};
     struct table *table = NULL;
     dt_status status = prepared;
-    int n = 0;
-    for (const struct dt_conv_problem *p = dev->problems; p; p = p->next)
-        n += !p->plan.plan;
+    const int n = count_open(dev);
     size_t bytes = sizeof *table + (size_t)n * sizeof table->choice[0];
     if (status == DT_OK) {
         table = dt_mem_alloc(bytes, 1, "choices of algorithms");
@@ -361,13 +481,26 @@ dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared)
     return DT_OK;
 }
 
-bool dt_cuda_chosen(const struct dt_exec *exec, struct dt_choice *out)
+static struct dt_choice describe(const struct dt_conv_choice *choice, const char *group)
 {
-    if (!exec->problem)
-        return false;
-    const struct dt_conv_choice *choice = &exec->problem->choice;
-    *out = (struct dt_choice){choice->tag, choice->runner_up, choice->seconds, choice->runner_up_s};
-    return true;
+    return (struct dt_choice){group, choice->tag, choice->runner_up, choice->seconds,
+                              choice->runner_up_s};
+}
+
+bool dt_cuda_chosen(const struct dt_device *dev, const struct dt_exec *exec, int i,
+                    struct dt_choice *out)
+{
+    const struct dt_cuda_group *bn = exec->group[DT_GROUP_CONV_BN];
+    if (exec->problem && i-- == 0) {
+        *out = describe(bn ? &bn->problem->choice : &exec->problem->choice, NULL);
+        return true;
+    }
+    for (const struct dt_cuda_group *group = dev->groups; group; group = group->next)
+        if (group->exec[0] == exec && i-- == 0) {
+            *out = describe(&group->choice, dt_group_name(group->kind));
+            return true;
+        }
+    return false;
 }
 
 void dt_cuda_problems_destroy(struct dt_device *dev)

@@ -56,21 +56,25 @@ static dt_status make_task(struct dt_conv_task *task, const struct dt_exec *exec
     return DT_OK;
 }
 
-/* Finds the problem of a node or adds it at the end. All ranks prepare the same nodes, so they have
- * the same list. */
-static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
+dt_status dt_conv_find_problem(struct dt_conv_problem **out, struct dt_device *dev,
+                               const struct dt_conv_task *task)
 {
-    struct dt_conv_task task;
     struct dt_conv_problem **end = &dev->problems;
-    DT_TRY(make_task(&task, exec));
-    while (*end && !dt_conv_equal(&(*end)->task, &task))
+    while (*end && !dt_conv_equal(&(*end)->task, task))
         end = &(*end)->next;
     if (!*end) {
         DT_TRY(DT_NEW(*end, 1));
-        (*end)->task = task;
+        (*end)->task = *task;
     }
-    exec->problem = *end;
+    *out = *end;
     return DT_OK;
+}
+
+static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
+{
+    struct dt_conv_task task;
+    DT_TRY(make_task(&task, exec));
+    return dt_conv_find_problem(&exec->problem, dev, &task);
 }
 
 /* Partial sums of the bias gradient; they reuse the workspace, which is free again by then. */
@@ -96,18 +100,21 @@ static void release_conv(struct dt_device *dev, struct dt_exec *exec)
     exec->own = NULL;
 }
 
+struct dt_dnn_memory dt_conv_memory(const struct dt_exec *exec)
+{
+    const enum dt_op op = exec->node->op;
+    return (struct dt_dnn_memory){.at = {[DT_DNN_X] = data_at(exec, layouts[op].x),
+                                         [DT_DNN_W] = data_at(exec, layouts[op].w),
+                                         [DT_DNN_Y] = data_at(exec, layouts[op].y)}};
+}
+
 static dt_status bind(struct dt_device *dev, struct dt_exec *exec)
 {
     cudnnBackendDescriptor_t pack = NULL;
-    enum dt_op op = exec->node->op;
     if (!exec->problem->plan.plan)
         DT_FAIL(DT_ERR_INTERNAL, "no plan was chosen for convolution '%s'", exec->node->name);
-    const struct dt_dnn_memory memory = {
-        .at = {[DT_DNN_X] = data_at(exec, layouts[op].x),
-               [DT_DNN_W] = data_at(exec, layouts[op].w),
-               [DT_DNN_Y] = data_at(exec, layouts[op].y)},
-        .workspace = exec->problem->plan.workspace_bytes > 0 ? exec->scratch : NULL,
-    };
+    struct dt_dnn_memory memory = dt_conv_memory(exec);
+    memory.workspace = exec->problem->plan.workspace_bytes > 0 ? exec->scratch : NULL;
     release_conv(dev, exec);
     DT_TRY(dt_dnn_pack_create(&pack, &memory));
     exec->own = pack;
@@ -116,6 +123,8 @@ static dt_status bind(struct dt_device *dev, struct dt_exec *exec)
 
 static dt_status run_conv(struct dt_device *dev, struct dt_exec *exec)
 {
+    if (dt_cuda_partner(exec, DT_GROUP_CONV_BN, 0, 1))
+        return DT_OK; /* bn runs it */
     const struct dt_cuda_format *dst = exec->dst[0];
     const float *bias = exec->node->n_src > 2 ? exec->src_data[2] : NULL;
     size_t rows = (size_t)dst->n * (size_t)dst->h * (size_t)dst->w;

@@ -21,9 +21,17 @@ struct dt_conv_choice {
 struct dt_conv_problem {
     struct dt_conv_problem *next;
     struct dt_conv_task task;
-    struct dt_dnn_plan plan; /* empty before choose */
+    struct dt_dnn_plan plan; /* empty before choose, and if refused */
     struct dt_conv_choice choice;
+    bool refused; /* a task with extras that has no plan */
 };
+/* Finds the problem of a task or adds it at the end. All ranks do so for the same tasks in the same
+ * order, so they have the same list. */
+dt_status dt_conv_find_problem(struct dt_conv_problem **out, struct dt_device *dev,
+                               const struct dt_conv_task *task);
+
+/* The addresses of x, w and y of a bound node, without a workspace. */
+struct dt_dnn_memory dt_conv_memory(const struct dt_exec *exec);
 
 /* --- Candidates (choose.c) --- */
 
@@ -57,6 +65,9 @@ dt_status dt_conv_timer_open(struct dt_conv_timer *timer, const struct dt_conv_p
  */
 dt_status dt_conv_timer_run(struct dt_conv_timer *timer, const struct dt_conv_task *task,
                             const struct dt_dnn_plan *plan, int n, double *seconds);
+/* Fills memory with random numbers of magnitude 2^-7 to 2^-3 and either sign: the numbers
+ * multiplied determine a GPU's power and thus its clock. */
+dt_status dt_conv_timer_fill(struct dt_device *dev, char *memory, enum dt_dtype type, size_t bytes);
 /* Also if it was never opened, or failed to. */
 void dt_conv_timer_close(struct dt_conv_timer *timer);
 

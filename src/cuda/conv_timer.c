@@ -31,16 +31,14 @@ static struct dt_dnn_memory memory_of(const struct dt_conv_timer *timer,
     return m;
 }
 
-/* Fills memory with random numbers of magnitude 2^-7 to 2^-3 and either sign: the numbers
- * multiplied determine a GPU's power and thus its clock. A piece is made on the host and doubled
- * repeatedly on the device. */
-static dt_status fill_tensor(struct dt_conv_timer *timer, enum dt_dtype type, size_t bytes)
+/* A piece is made on the host and doubled repeatedly on the device. */
+dt_status dt_conv_timer_fill(struct dt_device *dev, char *memory, enum dt_dtype type, size_t bytes)
 {
     enum { PIECE = 1 << 20 };
     /* Sign, the two low bits of the exponent and the mantissa are random, in one number or two. */
     const uint32_t mask = type == DT_F32 ? 0x81FFFFFF : type == DT_F16 ? 0x8FFF8FFF : 0x81FF81FF;
     const uint32_t base = type == DT_F32 ? 0x3C000000 : type == DT_F16 ? 0x20002000 : 0x3C003C00;
-    cudaStream_t stream = timer->dev->compute;
+    cudaStream_t stream = dev->compute;
     uint32_t *piece = NULL, random = 1;
     dt_status status = DT_OK;
     DT_TRY(DT_NEW(piece, PIECE / sizeof *piece));
@@ -49,16 +47,15 @@ static dt_status fill_tensor(struct dt_conv_timer *timer, enum dt_dtype type, si
         piece[i] = (random & mask) | base;
     }
     size_t filled = bytes < PIECE ? bytes : PIECE;
-    DT_TRY_OUT(
-        DT_CUDA("filling memory for the timing of convolutions",
-                cudaMemcpyAsync(timer->data, piece, filled, cudaMemcpyHostToDevice, stream)));
+    DT_TRY_OUT(DT_CUDA("filling memory for the timing of convolutions",
+                       cudaMemcpyAsync(memory, piece, filled, cudaMemcpyHostToDevice, stream)));
     for (size_t n; filled < bytes; filled += n) {
         n = filled < bytes - filled ? filled : bytes - filled;
-        DT_TRY_OUT(DT_CUDA("filling memory for the timing of convolutions",
-                           cudaMemcpyAsync(timer->data + filled, timer->data, n,
-                                           cudaMemcpyDeviceToDevice, stream)));
+        DT_TRY_OUT(
+            DT_CUDA("filling memory for the timing of convolutions",
+                    cudaMemcpyAsync(memory + filled, memory, n, cudaMemcpyDeviceToDevice, stream)));
     }
-    DT_TRY_OUT(dt_cuda_wait_stream(timer->dev, stream, "filling memory"));
+    DT_TRY_OUT(dt_cuda_wait_stream(dev, stream, "filling memory"));
 out:
     free(piece);
     return status;
@@ -67,7 +64,7 @@ out:
 dt_status dt_conv_timer_open(struct dt_conv_timer *timer, const struct dt_conv_problem *problems)
 {
     for (const struct dt_conv_problem *p = problems; p; p = p->next) {
-        if (p->plan.plan)
+        if (p->plan.plan || p->refused)
             continue;
         const size_t input = bytes_of(&p->task, false), output = bytes_of(&p->task, true);
         timer->input_bytes = input > timer->input_bytes ? input : timer->input_bytes;
@@ -82,7 +79,7 @@ dt_status dt_conv_timer_open(struct dt_conv_timer *timer, const struct dt_conv_p
              bytes / 1000000);
     DT_TRY(DT_CUDA(what, cudaMalloc(&data, bytes)));
     timer->data = data;
-    return fill_tensor(timer, problems->task.type, bytes);
+    return dt_conv_timer_fill(timer->dev, timer->data, problems->task.type, bytes);
 }
 
 /* If the device hangs, each of these calls would wait for it. */
@@ -96,6 +93,7 @@ void dt_conv_timer_close(struct dt_conv_timer *timer)
         (void)cudaEventDestroy(timer->end);
     (void)cudaFree(timer->workspace);
     (void)cudaFree(timer->data);
+    *timer = (struct dt_conv_timer){.dev = timer->dev};
 }
 
 static dt_status grow_workspace(struct dt_conv_timer *timer, size_t bytes)

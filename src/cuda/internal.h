@@ -44,6 +44,7 @@ struct dt_cuda_format {
     int cp;             /* c padded */
     int np;             /* weights: n padded to 8; else n */
     size_t elements;    /* padding included; bits: rounded up to whole bytes by rows * cp / 8 */
+    bool unused;        /* its group runs together without it: it has no memory */
 };
 
 /* The formats of one graph, made when its first node is prepared; the graph must be complete by
@@ -64,6 +65,8 @@ void dt_cuda_formats_release(struct dt_device *dev, const struct dt_graph *g);
  * next call of a function of format.c. DT_ERR_MEMORY. */
 dt_status dt_cuda_format(struct dt_device *dev, const struct dt_cuda_format **out,
                          const struct dt_graph *g, int tensor);
+/* Marks a tensor as unused. */
+void dt_cuda_format_drop(struct dt_device *dev, const struct dt_graph *g, int tensor);
 enum dt_dtype dt_cuda_dtype(struct dt_device *dev, const struct dt_graph *g, int tensor);
 size_t dt_cuda_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int tensor);
 dt_status dt_cuda_set_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor, void *dst,
@@ -95,6 +98,7 @@ struct dt_device {
     cublasLtHandle_t blas;
     struct dt_cuda_formats *formats;
     struct dt_conv_problem *problems;
+    struct dt_cuda_group *groups;
     uint64_t n_allocs;
     bool hung; /* a wait timed out: freeing might block forever and is skipped */
 
@@ -140,6 +144,7 @@ void dt_cuda_format_uuid(char *out, size_t bytes, const cudaUUID_t *uuid);
 /* --- Nodes --- */
 
 struct dt_cuda_op;
+struct dt_cuda_group; /* group.h */
 
 struct dt_exec {
     const struct dt_cuda_op *op;
@@ -149,8 +154,9 @@ struct dt_exec {
     void *src_data[DT_MAX_SRC], *dst_data[DT_MAX_DST]; /* after bind */
     char *scratch;                                     /* after bind: aligned to DT_CUDA_ALIGN */
     size_t scratch_bytes;
-    struct dt_conv_problem *problem; /* convolutions */
-    void *own;                       /* private to the op */
+    struct dt_conv_problem *problem;               /* convolutions */
+    void *own;                                     /* private to the op */
+    struct dt_cuda_group *group[DT_N_GROUP_KINDS]; /* that run together; NULL = none */
 };
 
 struct dt_cuda_op {
@@ -164,14 +170,23 @@ struct dt_cuda_op {
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* also after a failed prepare */
 };
 
+/* backend.c */
+size_t dt_cuda_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec);
+dt_status dt_cuda_bind(struct dt_device *dev, struct dt_exec *exec, void *const *address,
+                       void *scratch);
+
 /* One per op of the op list, in conv.c, norm.c, pool.c, linear.c, pointwise.c, loss.c. */
 #define DT_CUDA_DECLARE(NAME, name, ...) extern const struct dt_cuda_op dt_cuda_##name;
 DT_OP_LIST(DT_CUDA_DECLARE)
 #undef DT_CUDA_DECLARE
 
 /* norm.c */
+struct dt_bn_vectors dt_cuda_bn_vectors(const struct dt_exec *exec); /* of bn */
 void *dt_cuda_exchanged(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
 dt_status dt_cuda_finish(struct dt_device *dev, struct dt_exec *exec);
+
+/* pool.c */
+struct dt_pool_shape dt_cuda_pool_bwd_shape(const struct dt_exec *exec);
 
 /* update.c */
 dt_status dt_cuda_set_scalars(struct dt_device *dev, const struct dt_scalars *scalars);
@@ -226,11 +241,23 @@ void dt_cuda_close_nvml(struct dt_device *dev);
 bool dt_cuda_read_sensors(struct dt_device *dev, struct dt_sensors *out);
 
 /* traffic.c */
-size_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec);
+int64_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec);
 
 /* choose.c */
 dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared);
-bool dt_cuda_chosen(const struct dt_exec *exec, struct dt_choice *out);
+bool dt_cuda_chosen(const struct dt_device *dev, const struct dt_exec *exec, int i,
+                    struct dt_choice *out);
 void dt_cuda_problems_destroy(struct dt_device *dev);
+
+/* group.c */
+dt_status dt_cuda_offer(struct dt_device *dev, const struct dt_group *group,
+                        struct dt_exec *const *exec);
+int dt_cuda_touches(const struct dt_exec *exec, int tensor[DT_MAX_TOUCHED]);
+/* Forgets the groups of a node that is released. */
+void dt_cuda_leave_groups(struct dt_device *dev, const struct dt_exec *exec);
+/* If the node is number `place` of a group that runs together, the one that is number `other`; else
+ * NULL. */
+const struct dt_exec *dt_cuda_partner(const struct dt_exec *exec, enum dt_group_kind kind,
+                                      int place, int other);
 
 #endif

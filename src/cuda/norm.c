@@ -6,7 +6,7 @@
  * scratch holds the partial results of the blocks, then (backward) the coefficients of the gradient
  * and, with statistics over several ranks, the slots in which they exchange their sums: there a
  * node ends its first half, and the second begins with a kernel that combines them. */
-#include "cuda/internal.h"
+#include "cuda/group.h"
 
 /* The geometry of the activation that is normalised. */
 static struct dt_norm_args args_of(const struct dt_exec *exec)
@@ -69,10 +69,15 @@ static size_t slot_floats(const struct dt_exec *exec)
 }
 
 /* Backward: the coefficients of the gradient. */
-static float *coefs_of(const struct dt_exec *exec)
+static float *coefs_in(const struct dt_exec *exec, char *scratch)
 {
     const struct dt_norm_args args = args_of(exec);
-    return (void *)(exec->scratch + partial_bytes(&args));
+    return (void *)(scratch + partial_bytes(&args));
+}
+
+static float *coefs_of(const struct dt_exec *exec)
+{
+    return coefs_in(exec, exec->scratch);
 }
 
 static size_t n_coefs(const struct dt_exec *exec)
@@ -136,19 +141,93 @@ static float *own_slot(const struct dt_device *dev, const struct dt_exec *exec)
     return dt_node_is_synced(exec->node) ? slot_of(exec, dev->options.rank) : NULL;
 }
 
+struct dt_bn_vectors dt_cuda_bn_vectors(const struct dt_exec *exec)
+{
+    void *const *src = exec->src_data, *const *dst = exec->dst_data;
+    const bool train = exec->node->n_dst > 1;
+    return (struct dt_bn_vectors){src[1], src[2], train ? dst[1] : src[3], train ? dst[2] : src[4]};
+}
+
+/* Of a pair, `first` is the one that would be the residual. */
+static dt_status apply_pair(struct dt_device *dev, const struct dt_exec *exec,
+                            const struct dt_exec *first)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_norm_args args = launch_args(dev, exec);
+    const struct dt_bn_vectors own = dt_cuda_bn_vectors(exec), other = dt_cuda_bn_vectors(first);
+    void *const *dst = exec->dst_data;
+    DT_TRY(DT_CUDA(node->name,
+                   dt_kernel_bn_pair_apply(dev->compute, exec->src[0]->type, dst[0],
+                                           node->n_dst > 3 ? dst[3] : NULL, exec->src_data[0],
+                                           first->src_data[0], &own, &other, node->relu, &args)));
+    return DT_OK;
+}
+
 static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_norm_args args = launch_args(dev, exec);
+    const struct dt_exec *first = dt_cuda_partner(exec, DT_GROUP_BN_PAIR, 1, 0);
+    const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    bool train = node->n_dst > 1;
-    const float *mean = train ? dst[1] : src[3], *variance = train ? dst[2] : src[4];
 
-    DT_TRY(DT_CUDA(node->name, dt_kernel_bn_apply(dev->compute, exec->src[0]->type, dst[0],
-                                                  node->n_dst > 3 ? dst[3] : NULL, src[0],
-                                                  node->residual ? src[5] : NULL, src[1], src[2],
-                                                  mean, variance, node->relu, &args)));
+    if (first)
+        return apply_pair(dev, exec, first);
+    DT_TRY(
+        DT_CUDA(node->name, dt_kernel_bn_apply(dev->compute, exec->src[0]->type, dst[0],
+                                               node->n_dst > 3 ? dst[3] : NULL, src[0],
+                                               node->residual ? src[5] : NULL, bn.scale, bn.shift,
+                                               bn.mean, bn.variance, node->relu, &args)));
     return DT_OK;
+}
+
+/* If the convolution runs here, its sums of every channel and of their squares are at the start of
+ * the scratch, and its workspace is behind them. */
+static float *sums_of(const struct dt_exec *exec)
+{
+    return (void *)exec->scratch;
+}
+
+static size_t sums_bytes(const struct dt_exec *exec)
+{
+    return dt_cuda_align(slot_floats(exec) * sizeof(float));
+}
+
+static size_t bn_scratch_bytes(const struct dt_exec *exec)
+{
+    if (!dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0))
+        return exec->scratch_bytes;
+    return sums_bytes(exec) + exec->group[DT_GROUP_CONV_BN]->problem->plan.workspace_bytes;
+}
+
+static void release_bn(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    dt_dnn_pack_destroy(exec->own);
+    exec->own = NULL;
+}
+
+static dt_status bind_bn(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_exec *conv = dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0);
+    cudnnBackendDescriptor_t pack = NULL;
+    if (!conv)
+        return DT_OK;
+    struct dt_dnn_memory memory = dt_conv_memory(conv);
+    memory.at[DT_DNN_SUM] = sums_of(exec);
+    memory.at[DT_DNN_SQUARE_SUM] = sums_of(exec) + exec->src[0]->cp;
+    memory.workspace = exec->scratch + sums_bytes(exec);
+    release_bn(dev, exec);
+    DT_TRY(dt_dnn_pack_create(&pack, &memory));
+    exec->own = pack;
+    return DT_OK;
+}
+
+/* The other bn of a pair, or max_pool, does it. */
+static bool is_applied_later(const struct dt_exec *exec)
+{
+    return dt_cuda_partner(exec, DT_GROUP_BN_PAIR, 0, 1) ||
+           dt_cuda_partner(exec, DT_GROUP_BN_POOL, 0, 1);
 }
 
 static struct dt_bn_statistics statistics_of(const struct dt_device *dev,
@@ -163,17 +242,30 @@ static struct dt_bn_statistics statistics_of(const struct dt_device *dev,
                                      .slot = own_slot(dev, exec)};
 }
 
+/* With the convolution before it, which leaves the sums of its results and of their squares. */
+static dt_status run_conv_bn(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_norm_args args = launch_args(dev, exec);
+    const struct dt_bn_statistics out = statistics_of(dev, exec);
+    DT_TRY(dt_dnn_run(dev->dnn, &exec->group[DT_GROUP_CONV_BN]->problem->plan, exec->own));
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_bn_finalize_sums(dev->compute, &out, sums_of(exec), &args)));
+    return is_applied_later(exec) ? DT_OK : apply_bn(dev, exec);
+}
+
 static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_norm_args args = launch_args(dev, exec);
 
+    if (dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0))
+        return run_conv_bn(dev, exec);
     if (node->n_dst > 1) {
         const struct dt_bn_statistics out = statistics_of(dev, exec);
         DT_TRY(DT_CUDA(node->name, dt_kernel_bn_stats(dev->compute, exec->src[0]->type, &out,
                                                       exec->src_data[0], &args)));
     }
-    return dt_node_is_synced(node) ? DT_OK : apply_bn(dev, exec);
+    return dt_node_is_synced(node) || is_applied_later(exec) ? DT_OK : apply_bn(dev, exec);
 }
 
 /* diff_dst2 of bn_bwd. */
@@ -208,18 +300,80 @@ static struct dt_bn_vectors bwd_vectors(const struct dt_exec *exec)
     return (struct dt_bn_vectors){.scale = src[2], .mean = src[4], .variance = src[5]};
 }
 
+static struct dt_bn_sums bwd_sums_of(const struct dt_device *dev, const struct dt_exec *exec,
+                                     char *scratch)
+{
+    return (struct dt_bn_sums){.diff_scale = exec->dst_data[1],
+                               .diff_shift = exec->dst_data[2],
+                               .coefs = coefs_in(exec, scratch),
+                               .partial = (void *)scratch,
+                               .slot = own_slot(dev, exec)};
+}
+
+/* Both gradients of a pair. The scratch of the second is behind that of the first. */
+static dt_status run_pair_bwd(struct dt_device *dev, const struct dt_exec *exec,
+                              const struct dt_exec *second)
+{
+    const struct dt_norm_args args = launch_args(dev, exec);
+    const struct dt_bn_vectors bn[2] = {bwd_vectors(exec), bwd_vectors(second)};
+    const struct dt_bn_sums sums[2] = {
+        bwd_sums_of(dev, exec, exec->scratch),
+        bwd_sums_of(dev, second, exec->scratch + exec->scratch_bytes)};
+    void *const *src = exec->src_data;
+    const uint8_t *mask = exec->node->relu ? src[6] : NULL;
+    DT_TRY(
+        DT_CUDA(exec->node->name, dt_kernel_bn_pair_bwd_sums(dev->compute, exec->src[0]->type, sums,
+                                                             src[0], second->src_data[0], src[1],
+                                                             second_term(exec), mask, bn, &args)));
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_bn_pair_bwd_apply(dev->compute, exec->src[0]->type, exec->dst_data[0],
+                                               second->dst_data[0], src[0], second->src_data[0],
+                                               src[1], second_term(exec), mask, sums[0].coefs,
+                                               sums[1].coefs, &args)));
+    return DT_OK;
+}
+
+/* With the gradient of the pooling after it. */
+static dt_status run_pool_bwd(struct dt_device *dev, const struct dt_exec *exec,
+                              const struct dt_exec *pool)
+{
+    const struct dt_norm_args args = launch_args(dev, exec);
+    const struct dt_bn_vectors bn = bwd_vectors(exec);
+    const struct dt_bn_sums sums = bwd_sums_of(dev, exec, exec->scratch);
+    const struct dt_pool_shape shape = dt_cuda_pool_bwd_shape(pool);
+    const void *src = exec->src_data[0], *diff_dst = pool->src_data[0], *where = pool->src_data[1];
+    const enum dt_dtype type = exec->src[0]->type;
+    DT_TRY(
+        DT_CUDA(exec->node->name, dt_kernel_bn_pool_bwd_sums(dev->compute, type, &sums, src,
+                                                             diff_dst, where, &bn, &args, &shape)));
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_bn_pool_bwd_apply(dev->compute, type, exec->dst_data[0], src, diff_dst,
+                                               where, sums.coefs, &shape)));
+    return DT_OK;
+}
+
+static size_t bwd_scratch_bytes(const struct dt_exec *exec)
+{
+    const bool is_first = dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 0, 1);
+    return is_first ? 2 * exec->scratch_bytes : exec->scratch_bytes;
+}
+
 static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_norm_args args = launch_args(dev, exec);
     const struct dt_bn_vectors bn = bwd_vectors(exec);
+    const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 0, 1);
+    const struct dt_exec *pool = dt_cuda_partner(exec, DT_GROUP_BN_POOL, 3, 2);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    const struct dt_bn_sums out = {.diff_scale = dst[1],
-                                   .diff_shift = dst[2],
-                                   .coefs = coefs_of(exec),
-                                   .partial = (void *)exec->scratch,
-                                   .slot = own_slot(dev, exec)};
+    const struct dt_bn_sums out = bwd_sums_of(dev, exec, exec->scratch);
 
+    if (dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 1, 0))
+        return DT_OK; /* the first one did it */
+    if (second)
+        return run_pair_bwd(dev, exec, second);
+    if (pool)
+        return run_pool_bwd(dev, exec, pool);
     DT_TRY(DT_CUDA(node->name, dt_kernel_bn_bwd_sums(dev->compute, exec->src[0]->type, &out,
                                                      node->n_dst > 3 ? dst[3] : NULL, src[0],
                                                      src[1], second_term(exec),
@@ -255,7 +409,8 @@ static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-const struct dt_cuda_op dt_cuda_bn = {.prepare = prepare_bn, .run = run_bn};
-const struct dt_cuda_op dt_cuda_bn_bwd = {.prepare = prepare_bn_bwd, .run = run_bn_bwd};
+const struct dt_cuda_op dt_cuda_bn = {prepare_bn, run_bn, bn_scratch_bytes, bind_bn, release_bn};
+const struct dt_cuda_op dt_cuda_bn_bwd = {
+    .prepare = prepare_bn_bwd, .run = run_bn_bwd, .scratch_bytes = bwd_scratch_bytes};
 const struct dt_cuda_op dt_cuda_bn_frozen_bwd = {.prepare = prepare_bn_frozen_bwd,
                                                  .run = run_bn_frozen_bwd};

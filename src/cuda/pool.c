@@ -40,20 +40,43 @@ static dt_status prepare_max_pool(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
+/* Of what `bn` has not normalised yet. */
+static dt_status run_bn_pool(struct dt_device *dev, const struct dt_exec *exec,
+                             const struct dt_exec *bn)
+{
+    const struct dt_pool_shape shape = shape_of(exec->node, exec->src[0], exec->dst[0]);
+    const struct dt_bn_vectors vectors = dt_cuda_bn_vectors(bn);
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_bn_max_pool(dev->compute, exec->dst[0]->type, exec->dst_data[0],
+                                         exec->dst_data[1], bn->src_data[0], &vectors,
+                                         bn->node->attr.bn.eps, &shape)));
+    return DT_OK;
+}
+
 static dt_status run_max_pool(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
+    const struct dt_exec *bn = dt_cuda_partner(exec, DT_GROUP_BN_POOL, 1, 0);
     const struct dt_pool_shape shape = shape_of(node, exec->src[0], exec->dst[0]);
     uint8_t *where = node->n_dst > 1 ? exec->dst_data[1] : NULL;
+    if (bn)
+        return run_bn_pool(dev, exec, bn);
     DT_TRY(
         DT_CUDA(node->name, dt_kernel_max_pool(dev->compute, exec->dst[0]->type, exec->dst_data[0],
                                                where, exec->src_data[0], &shape)));
     return DT_OK;
 }
 
+struct dt_pool_shape dt_cuda_pool_bwd_shape(const struct dt_exec *exec)
+{
+    return shape_of(exec->node, exec->dst[0], exec->src[0]);
+}
+
 static dt_status run_max_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
-    const struct dt_pool_shape shape = shape_of(exec->node, exec->dst[0], exec->src[0]);
+    const struct dt_pool_shape shape = dt_cuda_pool_bwd_shape(exec);
+    if (dt_cuda_partner(exec, DT_GROUP_BN_POOL, 2, 3))
+        return DT_OK; /* bn_bwd does it */
     DT_TRY(DT_CUDA(exec->node->name,
                    dt_kernel_max_pool_bwd(dev->compute, exec->dst[0]->type, exec->dst_data[0],
                                           exec->src_data[0], exec->src_data[1], &shape)));
@@ -71,7 +94,7 @@ static dt_status run_avg_pool(struct dt_device *dev, struct dt_exec *exec)
 
 static dt_status run_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
-    const struct dt_pool_shape shape = shape_of(exec->node, exec->dst[0], exec->src[0]);
+    const struct dt_pool_shape shape = dt_cuda_pool_bwd_shape(exec);
     DT_TRY(DT_CUDA(exec->node->name,
                    dt_kernel_avg_pool_bwd(dev->compute, exec->dst[0]->type, exec->dst_data[0],
                                           exec->src_data[0], &shape)));

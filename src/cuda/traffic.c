@@ -2,34 +2,65 @@
  * stay in the caches. kernels/README.md has the table of all kernels. */
 #include "cuda/internal.h"
 
-static size_t bytes_of(const struct dt_cuda_format *f)
+static int64_t bytes_of(const struct dt_cuda_format *f)
 {
-    return f->elements * dt_dtype_bytes(f->type);
+    return f->unused ? 0 : (int64_t)(f->elements * dt_dtype_bytes(f->type));
+}
+
+/* All its tensors: of a node whose work another one does. */
+static int64_t own_bytes(const struct dt_exec *exec)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < exec->node->n_src; i++)
+        bytes += bytes_of(exec->src[i]);
+    for (int i = 0; i < exec->node->n_dst; i++)
+        bytes += bytes_of(exec->dst[i]);
+    return bytes;
+}
+
+/* Statistics first, then the normalisation, unless another node does that. */
+static int64_t again_bn(const struct dt_exec *exec)
+{
+    if (dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0))
+        return exec->dst[0]->unused ? 0 : bytes_of(exec->src[0]);
+    return exec->node->n_dst > 1 && !exec->dst[0]->unused ? bytes_of(exec->src[0]) : 0;
 }
 
 /* Sums first, then the gradient; diff_residual holds what the second pass needs of diff_dst. */
-static size_t again_bn_bwd(const struct dt_exec *exec)
+static int64_t again_bn_bwd(const struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    size_t bytes = bytes_of(exec->src[0]);
-    if (node->n_dst > 3)
+    const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 0, 1);
+    const struct dt_exec *pool = dt_cuda_partner(exec, DT_GROUP_BN_POOL, 3, 2);
+    int64_t bytes = bytes_of(exec->src[0]);
+    if (dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 1, 0))
+        return -own_bytes(exec);
+    if (node->n_dst > 3 && !second)
         return bytes + bytes_of(exec->dst[3]);
     bytes += bytes_of(exec->src[1]);
     for (int i = 6; i < node->n_src; i++) /* the mask and a second gradient */
         bytes += bytes_of(exec->src[i]);
+    if (second)
+        bytes += bytes_of(second->src[0]);
+    if (pool)
+        bytes += bytes_of(pool->src[0]) + bytes_of(pool->src[1]);
     return bytes;
 }
 
-size_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec)
+int64_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec)
 {
     (void)dev;
     const struct dt_node *node = exec->node;
     switch (node->op) {
-    case DT_OP_BN: /* statistics */
-        return node->n_dst > 1 ? bytes_of(exec->src[0]) : 0;
+    case DT_OP_BN:
+        return again_bn(exec);
+    case DT_OP_MAX_POOL_BWD:
+        return dt_cuda_partner(exec, DT_GROUP_BN_POOL, 2, 3) ? -own_bytes(exec) : 0;
     case DT_OP_BN_BWD:
         return again_bn_bwd(exec);
-    case DT_OP_CONV: /* bias and ReLU, in place */
+    case DT_OP_CONV: /* in bn; else bias and ReLU, in place */
+        if (dt_cuda_partner(exec, DT_GROUP_CONV_BN, 0, 1))
+            return -own_bytes(exec);
         return node->n_src > 2 || node->relu ? 2 * bytes_of(exec->dst[0]) : 0;
     case DT_OP_LINEAR:
         return 2 * bytes_of(exec->dst[0]);

@@ -95,6 +95,11 @@ const char *dt_action_kind_name(enum dt_action_kind kind);
 void dt_plan_trace_action(const struct dt_plan *plan, const struct dt_action *action,
                           double begin_s, double end_s);
 dt_status dt_plan_trace_sums(struct dt_plan *plan, int stamps, double origin_s);
+/* The tensors that a node touches for others of its groups (dt_backend.touches); their number. */
+static inline int dt_plan_touches(const struct dt_plan *plan, int node, int tensor[DT_MAX_TOUCHED])
+{
+    return plan->backend->touches ? plan->backend->touches(plan->exec[node], tensor) : 0;
+}
 /* Sets place[].first_use, last_use and arena from the nodes. */
 void dt_plan_find_lifetimes(struct dt_plan *plan);
 /* Sets the offsets of parameters, gradients, momentum and statistics, and makes the buckets. */

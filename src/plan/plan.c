@@ -14,11 +14,30 @@ static dt_status prepare_nodes(struct dt_plan *plan)
     return DT_OK;
 }
 
+static dt_status offer_groups(struct dt_plan *plan)
+{
+    struct dt_group *groups = NULL;
+    int n = 0;
+    dt_status status = DT_OK;
+    if (!plan->backend->offer)
+        return DT_OK;
+    DT_TRY(dt_graph_groups(plan->graph, &groups, &n));
+    for (int i = 0; i < n; i++)
+        DT_TRY_OUT(plan->backend->offer(plan->device, &groups[i], plan->exec));
+out:
+    free(groups);
+    return status;
+}
+
 static dt_status choose_formats(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
     const struct dt_backend *backend = plan->backend;
-    DT_TRY(backend->choose(plan->device, prepare_nodes(plan)));
+    dt_status prepared = prepare_nodes(plan);
+    if (prepared == DT_OK)
+        prepared = offer_groups(plan);
+    DT_TRY(backend->choose(plan->device, prepared));
+    dt_plan_find_lifetimes(plan);
     for (int n = 0; n < g->n_nodes; n++)
         plan->scratch_bytes[n] = backend->scratch_bytes(plan->device, plan->exec[n]);
     for (int t = 0; t < g->n_tensors; t++) {
@@ -49,7 +68,6 @@ dt_status dt_plan_layout(struct dt_plan **out, const struct dt_graph *graph,
     DT_TRY_OUT(DT_NEW(plan->place, n_tensors));
     for (size_t t = 0; t < n_tensors; t++)
         plan->place[t].arena = DT_ARENA_NONE;
-    dt_plan_find_lifetimes(plan);
     DT_TRY_OUT(choose_formats(plan));
     DT_TRY_OUT(dt_plan_place_params(plan));
     DT_TRY_OUT(dt_plan_place_work(plan));

@@ -30,20 +30,30 @@ const char *dt_action_kind_name(enum dt_action_kind kind)
 }
 
 /* A parameter's place holds its fp32 master, which nodes do not read in mixed precision. */
+static size_t tensor_bytes(const struct dt_plan *plan, int t)
+{
+    const size_t bytes = plan->place[t].bytes;
+    if (plan->graph->tensor[t].role != DT_PARAM)
+        return bytes;
+    return bytes / sizeof(float) *
+           dt_dtype_bytes(plan->backend->dtype(plan->device, plan->graph, t));
+}
+
 double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node)
 {
+    const int n = (int)(node - plan->graph->node);
+    int touched[DT_MAX_TOUCHED];
     size_t bytes = 0;
-    for (int i = 0; i < node->n_src + node->n_dst; i++) {
-        int t = i < node->n_src ? node->src[i] : node->dst[i - node->n_src];
-        size_t own = plan->place[t].bytes;
-        if (plan->graph->tensor[t].role == DT_PARAM)
-            own = own / sizeof(float) *
-                  dt_dtype_bytes(plan->backend->dtype(plan->device, plan->graph, t));
-        bytes += own;
-    }
+    for (int i = 0; i < node->n_src; i++)
+        bytes += tensor_bytes(plan, node->src[i]);
+    for (int i = 0; i < node->n_dst; i++)
+        bytes += tensor_bytes(plan, node->dst[i]);
+    for (int i = dt_plan_touches(plan, n, touched); i > 0; i--)
+        bytes += tensor_bytes(plan, touched[i - 1]);
+    int64_t again = 0;
     if (plan->backend->again_bytes)
-        bytes += plan->backend->again_bytes(plan->device, plan->exec[node - plan->graph->node]);
-    return (double)bytes;
+        again = plan->backend->again_bytes(plan->device, plan->exec[n]);
+    return (double)bytes + (double)again;
 }
 
 size_t dt_plan_bucket_bytes(const struct dt_plan *plan, int bucket)

@@ -16,26 +16,32 @@ struct block {
     int tensor; /* first tensor of the block, or -1: scratch of node `first` */
 };
 
+static void use(struct dt_plan *plan, int t, enum dt_phase phase, int node, int phase_start)
+{
+    struct dt_place *place = &plan->place[t];
+    if (place->first_use[phase] < 0)
+        /* Inputs are written before the first node runs. */
+        place->first_use[phase] = plan->graph->tensor[t].role == DT_INPUT ? phase_start : node;
+    place->last_use[phase] = node;
+}
+
 void dt_plan_find_lifetimes(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
     for (int t = 0; t < g->n_tensors; t++)
         for (int phase = 0; phase < DT_N_PHASES; phase++)
             plan->place[t].first_use[phase] = plan->place[t].last_use[phase] = -1;
-    int phase_start[DT_N_PHASES] = {-1, -1};
+    int phase_start[DT_N_PHASES] = {-1, -1}, touched[DT_MAX_TOUCHED];
     for (int n = 0; n < g->n_nodes; n++) {
         const struct dt_node *node = &g->node[n];
         enum dt_phase phase = node->phase;
         if (phase_start[phase] < 0)
             phase_start[phase] = n;
-        for (int i = 0; i < node->n_src + node->n_dst; i++) {
-            int t = i < node->n_src ? node->src[i] : node->dst[i - node->n_src];
-            struct dt_place *place = &plan->place[t];
-            if (place->first_use[phase] < 0)
-                /* Inputs are written before the first node runs. */
-                place->first_use[phase] = g->tensor[t].role == DT_INPUT ? phase_start[phase] : n;
-            place->last_use[phase] = n;
-        }
+        for (int i = 0; i < node->n_src + node->n_dst; i++)
+            use(plan, i < node->n_src ? node->src[i] : node->dst[i - node->n_src], phase, n,
+                phase_start[phase]);
+        for (int i = dt_plan_touches(plan, n, touched); i > 0; i--)
+            use(plan, touched[i - 1], phase, n, phase_start[phase]);
     }
 }
 
@@ -54,6 +60,8 @@ static int find_inplace_source(const struct dt_plan *plan, int n)
     if (node->n_dst == 0)
         return -1;
     const struct dt_place *dst = &plan->place[node->dst[0]];
+    if (dst->first_use[node->phase] != n) /* an earlier node of its group writes it */
+        return -1;
     for (int i = 0; i < node->n_src; i++) {
         int t = node->src[i];
         const struct dt_place *src = &plan->place[t];

@@ -226,6 +226,7 @@ struct dt_device_options dt_devices_options(const struct dt_config *config, int 
         .loss_scale = config->train.loss_scale,
         .timeout_s = config->device.timeout_s,
         .conv_candidate = config->device.conv_candidate,
+        .fusion = config->device.fusion,
     };
 }
 

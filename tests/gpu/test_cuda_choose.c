@@ -96,7 +96,7 @@ static void choose(struct dt_conv_choice out[N_PROBLEMS], int conv_candidate)
     }
     assert_int_equal(n, N_PROBLEMS);
     for (int i = 0; i < g->n_nodes; i++)
-        if (CUDA->chosen(exec[i], &choice)) {
+        if (CUDA->chosen(dev, exec[i], 0, &choice)) {
             const struct dt_conv_choice *own = &exec[i]->problem->choice;
             assert_string_equal(choice.way, own->tag);
             assert_string_equal(choice.runner_up, own->runner_up);

@@ -338,6 +338,7 @@ static dt_status run_net(struct suite *suite, const struct net_case *c, bool fus
     double direct, sum;
     dt_status status;
     suite->n_runs++;
+    suite->options.fusion = fuse ? DT_FUSION_ON : DT_FUSION_OFF;
     DT_TRY_OUT(net_graph(suite, &g, c, fuse));
     DT_TRY_OUT(ref_open(&input, g, 0));
     DT_TRY_OUT(ref_open(&want, g, 0));

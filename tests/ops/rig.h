@@ -166,7 +166,7 @@ static dt_status rig_alloc_tensor(struct rig *rig, int t)
     rig->bytes[t] = rig->backend->tensor_bytes(rig->dev, rig->g, t);
     if (tensor->dtype != DT_U8 || tensor->role != DT_SAVED) {
         size_t least = dt_tensor_elements(tensor) * dt_dtype_bytes(rig_type(rig, t));
-        if (rig->bytes[t] < least)
+        if (rig->bytes[t] < least && rig->bytes[t] > 0) /* 0: its group runs without it */
             DT_FAIL(DT_ERR_INTERNAL, "%s: %zu bytes cannot hold %zu", tensor->name, rig->bytes[t],
                     least);
     }
@@ -190,9 +190,16 @@ static dt_status rig_alloc_tensor(struct rig *rig, int t)
 
 static dt_status rig_prepare_nodes(struct rig *rig)
 {
+    struct dt_group *groups = NULL;
+    dt_status status = DT_OK;
+    int n = 0;
     for (int i = 0; i < rig->g->n_nodes; i++)
         DT_TRY(rig->backend->prepare(rig->dev, &rig->exec[i], rig->g, i));
-    return DT_OK;
+    DT_TRY(dt_graph_groups(rig->g, &groups, &n));
+    for (int i = 0; i < n && rig->backend->offer && status == DT_OK; i++)
+        status = rig->backend->offer(rig->dev, &groups[i], rig->exec);
+    free(groups);
+    return status;
 }
 
 static dt_status rig_prepare(struct rig *rig)

@@ -58,6 +58,7 @@ static const char *const inexact_keys[] = {
     "device.threads",
     "device.winograd",
     "device.conv_candidate",
+    "device.fusion",
 };
 
 static bool is_among(const char *path, const char *const *list, size_t n)

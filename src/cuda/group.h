@@ -1,0 +1,43 @@
+/* Groups of nodes (dt_graph_groups) and whether they run together.
+ *
+ * The nodes of a group keep their place in the order of execution. If they run together, some do
+ * more than their node says and others less: each op looks up its partners. What they then touch
+ * besides their own tensors, and which tensors nobody uses any more, is in a table in group.c. */
+#ifndef DTRAIN_CUDA_GROUP_H
+#define DTRAIN_CUDA_GROUP_H
+
+#include "cuda/conv.h"
+#include "cuda/internal.h"
+
+struct dt_cuda_group {
+    struct dt_cuda_group *next;
+    struct dt_device *dev;
+    enum dt_group_kind kind;
+    int n_nodes;
+    struct dt_exec *exec[DT_MAX_GROUP];
+    struct dt_conv_problem
+        *problem;                 /* what their convolution then is; NULL = none of them is one */
+    bool chosen;                  /* by an earlier call of choose */
+    struct dt_conv_choice choice; /* candidate: one of dt_group_way; tag: its name */
+};
+
+/* The ways to run a group. */
+enum dt_group_way { DT_GROUP_APART, DT_GROUP_TOGETHER, DT_N_GROUP_WAYS };
+
+enum { DT_GROUP_TEXT_MAX = 320 };
+/* "bn_pair fp16: bn 256x256x56x56 ..."; groups that take the same time have the same text. */
+const char *dt_group_text(char out[DT_GROUP_TEXT_MAX], const struct dt_cuda_group *group);
+/* Makes the nodes run that way. */
+void dt_group_settle(struct dt_cuda_group *group, enum dt_group_way way);
+
+/* --- The time that groups take (group_timer.c) --- */
+
+struct dt_group_timer;
+/* Memory and copies of the group's nodes that work there. DT_ERR_MEMORY if there is not enough. */
+dt_status dt_group_timer_open(struct dt_group_timer **timer, struct dt_device *dev,
+                              const struct dt_cuda_group *group);
+/* Seconds per run over n runs of all nodes; a timer of dt_tune. */
+dt_status dt_group_timer_run(void *timer, int way, int n, double *seconds);
+void dt_group_timer_close(struct dt_group_timer *timer); /* accepts NULL */
+
+#endif

@@ -1,0 +1,129 @@
+/* Runs copies of a group's nodes on made-up tensors, apart and together. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "cuda/group.h"
+
+struct dt_group_timer {
+    struct dt_device *dev;
+    struct dt_cuda_group way[DT_N_GROUP_WAYS]; /* of copies */
+    struct dt_exec copy[DT_N_GROUP_WAYS][DT_MAX_GROUP];
+    void **address; /* per tensor of the graph */
+    char *memory;
+    size_t bytes, scratch_bytes;
+};
+
+static void make_copies(struct dt_group_timer *timer, const struct dt_cuda_group *group)
+{
+    for (int way = 0; way < DT_N_GROUP_WAYS; way++) {
+        timer->way[way] = *group;
+        for (int i = 0; i < group->n_nodes; i++) {
+            struct dt_exec *copy = timer->way[way].exec[i] = &timer->copy[way][i];
+            *copy = *group->exec[i];
+            copy->own = NULL;
+            for (int kind = 0; kind < DT_N_GROUP_KINDS; kind++)
+                copy->group[kind] = NULL;
+            if (way == DT_GROUP_TOGETHER)
+                copy->group[group->kind] = &timer->way[way];
+            const size_t scratch = dt_cuda_scratch_bytes(timer->dev, copy);
+            timer->scratch_bytes = scratch > timer->scratch_bytes ? scratch : timer->scratch_bytes;
+        }
+    }
+}
+
+/* Without memory yet, counts the bytes of all tensors; with it, sets their addresses. */
+static void place_tensors(struct dt_group_timer *timer)
+{
+    const struct dt_cuda_group *group = &timer->way[0];
+    size_t offset = 0;
+    for (int i = 0; i < group->n_nodes; i++) {
+        const struct dt_exec *exec = group->exec[i];
+        for (int k = 0; k < exec->node->n_src + exec->node->n_dst; k++) {
+            const int d = k - exec->node->n_src;
+            const struct dt_cuda_format *f = d < 0 ? exec->src[k] : exec->dst[d];
+            timer->address[d < 0 ? exec->node->src[k] : exec->node->dst[d]] =
+                timer->memory + offset;
+            offset += dt_cuda_align(f->elements * dt_dtype_bytes(f->type));
+        }
+    }
+    timer->bytes = offset;
+}
+
+static dt_status allocate(struct dt_group_timer *timer)
+{
+    const struct dt_exec *exec = timer->way[0].exec[0];
+    void *memory = NULL;
+    char what[96];
+    place_tensors(timer);
+    const size_t bytes = timer->bytes + timer->scratch_bytes;
+    snprintf(what, sizeof what, "allocating %zu MB of device memory to time nodes",
+             bytes / 1000000);
+    DT_TRY(DT_CUDA(what, cudaMalloc(&memory, bytes)));
+    timer->memory = memory;
+    place_tensors(timer);
+    return dt_conv_timer_fill(timer->dev, timer->memory, exec->src[0]->type, bytes);
+}
+
+static dt_status bind_copies(struct dt_group_timer *timer)
+{
+    for (int way = 0; way < DT_N_GROUP_WAYS; way++)
+        for (int i = 0; i < timer->way[way].n_nodes; i++)
+            DT_TRY(dt_cuda_bind(timer->dev, timer->way[way].exec[i], timer->address,
+                                timer->memory + timer->bytes));
+    return DT_OK;
+}
+
+dt_status dt_group_timer_open(struct dt_group_timer **out, struct dt_device *dev,
+                              const struct dt_cuda_group *group)
+{
+    struct dt_group_timer *timer = NULL;
+    dt_status status = DT_OK;
+    *out = NULL;
+    DT_TRY(DT_NEW(timer, 1));
+    timer->dev = dev;
+    DT_TRY_OUT(DT_NEW(timer->address, (size_t)group->exec[0]->graph->n_tensors));
+    make_copies(timer, group);
+    DT_TRY_OUT(allocate(timer));
+    DT_TRY_OUT(bind_copies(timer));
+    *out = timer;
+    timer = NULL;
+out:
+    dt_group_timer_close(timer);
+    return status;
+}
+
+static dt_status run_nodes(struct dt_group_timer *timer, const struct dt_cuda_group *group, int n)
+{
+    for (int run = 0; run < n; run++)
+        for (int i = 0; i < group->n_nodes; i++)
+            DT_TRY(group->exec[i]->op->run(timer->dev, group->exec[i]));
+    return DT_OK;
+}
+
+dt_status dt_group_timer_run(void *timer, int way, int n, double *seconds)
+{
+    struct dt_group_timer *t = timer;
+    DT_TRY(run_nodes(t, &t->way[way], 1)); /* the others are queued meanwhile */
+    DT_TRY(dt_cuda_stamp(t->dev, 0, false));
+    DT_TRY(run_nodes(t, &t->way[way], n));
+    DT_TRY(dt_cuda_stamp(t->dev, 1, false));
+    DT_TRY(dt_cuda_elapsed(t->dev, 0, 1, seconds));
+    *seconds /= n;
+    return DT_OK;
+}
+
+/* If the device hangs, freeing would wait for it. */
+void dt_group_timer_close(struct dt_group_timer *timer)
+{
+    if (!timer)
+        return;
+    for (int way = 0; way < DT_N_GROUP_WAYS && !timer->dev->hung; way++)
+        for (int i = 0; i < timer->way[way].n_nodes; i++)
+            if (timer->copy[way][i].op->release)
+                timer->copy[way][i].op->release(timer->dev, &timer->copy[way][i]);
+    if (!timer->dev->hung)
+        (void)cudaFree(timer->memory);
+    free(timer->address);
+    free(timer);
+}

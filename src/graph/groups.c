@@ -1,0 +1,153 @@
+/* Finds groups: nodes whose values pass from one to the other only. Synced nodes are in none, as
+ * other work comes between their halves. */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "graph/internal.h"
+
+/* Of the training nodes, per tensor. */
+struct finder {
+    const struct dt_graph *g;
+    int *producer, *reader, *n_readers; /* producer, reader: node id, -1 = none */
+};
+
+const char *dt_group_name(enum dt_group_kind kind)
+{
+    static const char *const name[] = {
+#define NAME(NAME, name) [DT_GROUP_##NAME] = #name,
+        DT_GROUP_LIST(NAME)
+#undef NAME
+    };
+    return name[kind];
+}
+
+/* The node of that op which makes tensor t, if only one node reads t; else NULL. */
+static const struct dt_node *maker(const struct finder *f, int t, enum dt_op op)
+{
+    const int id = f->producer[t];
+    if (id < 0 || f->n_readers[t] != 1 || f->g->node[id].op != op)
+        return NULL;
+    return &f->g->node[id];
+}
+
+/* A bn that takes statistics, by itself. */
+static bool is_own_bn(const struct dt_node *node)
+{
+    return node->n_dst > 1 && !dt_node_is_synced(node);
+}
+
+/* Whether the node is the last of a group, all of whose nodes are then in `found`. */
+typedef bool finder_fn(const struct finder *f, const struct dt_node *last,
+                       const struct dt_node *found[DT_MAX_GROUP]);
+
+static bool find_bn_pair(const struct finder *f, const struct dt_node *last,
+                         const struct dt_node *found[DT_MAX_GROUP])
+{
+    if (!last->residual || !is_own_bn(last))
+        return false;
+    const struct dt_node *first = maker(f, last->src[last->n_src - 1], DT_OP_BN);
+    found[0] = first;
+    found[1] = last;
+    return first && !first->relu && !first->residual && is_own_bn(first) &&
+           first->attr.bn.eps == last->attr.bn.eps;
+}
+
+static bool find_bn_pair_bwd(const struct finder *f, const struct dt_node *last,
+                             const struct dt_node *found[DT_MAX_GROUP])
+{
+    const struct dt_node *first = maker(f, last->src[1], DT_OP_BN_BWD);
+    found[0] = first;
+    found[1] = last;
+    return first && first->n_dst == 4 && first->dst[3] == last->src[1] && last->n_src == 6 &&
+           last->n_dst == 3 && !dt_node_is_synced(first) && !dt_node_is_synced(last) &&
+           first->attr.bn.eps == last->attr.bn.eps;
+}
+
+static bool find_bn_pool(const struct finder *f, const struct dt_node *last,
+                         const struct dt_node *found[DT_MAX_GROUP])
+{
+    const struct dt_node *unpool = maker(f, last->src[1], DT_OP_MAX_POOL_BWD);
+    if (!unpool || !last->relu || last->n_src != 7 || last->n_dst != 3 ||
+        dt_node_is_synced(last))
+        return false;
+    const struct dt_node *pool = &f->g->node[f->producer[unpool->src[1]]];
+    found[0] = maker(f, pool->src[0], DT_OP_BN);
+    found[1] = pool;
+    found[2] = unpool;
+    found[3] = last;
+    return found[0] && found[0]->relu && !found[0]->residual;
+}
+
+static bool find_conv_bn(const struct finder *f, const struct dt_node *last,
+                         const struct dt_node *found[DT_MAX_GROUP])
+{
+    const struct dt_node *conv = last - 1;
+    found[0] = conv;
+    found[1] = last;
+    return is_own_bn(last) && f->producer[last->src[0]] == (int)(conv - f->g->node) &&
+           conv->op == DT_OP_CONV && conv->n_src == 2 && !conv->relu;
+}
+
+/* Of each kind: the op of its last node. */
+static const struct rule {
+    enum dt_op last;
+    finder_fn *find;
+    int n_nodes;
+} rules[DT_N_GROUP_KINDS] = {
+    [DT_GROUP_BN_PAIR] = {DT_OP_BN, find_bn_pair, 2},
+    [DT_GROUP_BN_PAIR_BWD] = {DT_OP_BN_BWD, find_bn_pair_bwd, 2},
+    [DT_GROUP_BN_POOL] = {DT_OP_BN_BWD, find_bn_pool, 4},
+    [DT_GROUP_CONV_BN] = {DT_OP_BN, find_conv_bn, 2},
+};
+
+static dt_status open_finder(struct finder *f, const struct dt_graph *g)
+{
+    const size_t n = (size_t)g->n_tensors;
+    f->g = g;
+    DT_TRY(DT_NEW(f->producer, n));
+    DT_TRY(DT_NEW(f->reader, n));
+    DT_TRY(DT_NEW(f->n_readers, n));
+    for (size_t t = 0; t < n; t++)
+        f->producer[t] = f->reader[t] = -1;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        for (int k = 0; k < node->n_src && node->phase == DT_TRAIN; k++) {
+            f->reader[node->src[k]] = i;
+            f->n_readers[node->src[k]]++;
+        }
+        for (int k = 0; k < node->n_dst && node->phase == DT_TRAIN; k++)
+            f->producer[node->dst[k]] = i;
+    }
+    return DT_OK;
+}
+
+static void close_finder(struct finder *f)
+{
+    free(f->producer);
+    free(f->reader);
+    free(f->n_readers);
+}
+
+dt_status dt_graph_groups(const struct dt_graph *g, struct dt_group **groups, int *n_groups)
+{
+    struct finder f = {0};
+    dt_status status = DT_OK;
+    *groups = NULL;
+    *n_groups = 0;
+    DT_TRY_OUT(open_finder(&f, g));
+    DT_TRY_OUT(DT_NEW(*groups, (size_t)g->n_nodes * DT_N_GROUP_KINDS));
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int kind = 0; kind < DT_N_GROUP_KINDS; kind++) {
+            const struct rule *rule = &rules[kind];
+            const struct dt_node *node = &g->node[i], *found[DT_MAX_GROUP];
+            if (node->phase != DT_TRAIN || node->op != rule->last || !rule->find(&f, node, found))
+                continue;
+            struct dt_group *group = &(*groups)[(*n_groups)++];
+            *group = (struct dt_group){.kind = kind, .n_nodes = rule->n_nodes};
+            for (int k = 0; k < rule->n_nodes; k++)
+                group->node[k] = (int)(found[k] - g->node);
+        }
+out:
+    close_finder(&f);
+    return status;
+}
