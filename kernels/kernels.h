@@ -182,6 +182,12 @@ cudaError_t dt_kernel_bn_apply(cudaStream_t stream, enum dt_dtype type, void *ds
                                const void *src, const void *residual, const float *scale,
                                const float *shift, const float *mean, const float *variance,
                                bool relu, const struct dt_norm_args *args);
+/* As bn_finalize_sums and bn_apply. */
+cudaError_t dt_kernel_bn_apply_sums(cudaStream_t stream, enum dt_dtype type, void *dst,
+                                    uint8_t *mask, const void *src, const void *residual,
+                                    const float *scale, const float *shift,
+                                    const struct dt_bn_statistics *out, const float *sums,
+                                    bool relu, const struct dt_norm_args *args);
 /* partial and slot as in dt_bn_statistics; coefs: floats [3][cp]. */
 struct dt_bn_sums {
     float *diff_scale, *diff_shift, *coefs, *partial, *slot;

@@ -130,6 +130,19 @@ static __global__ void bn_combine_kernel(struct dt_bn_statistics out, const floa
     store_statistics(out, c, mean, m2, n_slots * rows, (double)args.momentum);
 }
 
+// Sums of a channel and of its squares, as mean and sum of squared deviations.
+struct bn_moments {
+    double mean, m2;
+};
+
+static __device__ inline struct bn_moments moments_of(const float *sums, int c,
+                                                      const struct dt_norm_args &args)
+{
+    const double n = (double)args.rows, mean = (double)sums[c] / n;
+    const double m2 = (double)sums[args.cp + c] - n * mean * mean;
+    return {mean, m2 < 0 ? 0 : m2}; // lets NaN through
+}
+
 // A thread for a channel.
 static __global__ void bn_finalize_sums_kernel(struct dt_bn_statistics out, const float *sums,
                                                struct dt_norm_args args)
@@ -137,23 +150,45 @@ static __global__ void bn_finalize_sums_kernel(struct dt_bn_statistics out, cons
     const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (c >= args.cp)
         return;
-    const double n = (double)args.rows, mean = (double)sums[c] / n;
-    const double m2 = (double)sums[args.cp + c] - n * mean * mean;
-    store_statistics(out, c, mean, m2 < 0 ? 0 : m2, n, (double)args.momentum); // lets NaN through
+    const struct bn_moments m = moments_of(sums, c, args);
+    store_statistics(out, c, m.mean, m.m2, (double)args.rows, (double)args.momentum);
 }
 
-// dst may be src.
+// forward_coefs where the statistics are still sums; the first block of a column stores them.
+static __device__ inline void finalize_sums(float a[DT_GROUP], float b[DT_GROUP],
+                                            const struct dt_bn_statistics &out, const float *sums,
+                                            const struct dt_bn_vectors &in,
+                                            const struct dt_norm_args &args, int c)
+{
+    float mean[DT_GROUP], variance[DT_GROUP];
+    for (int k = 0; k < DT_GROUP; k++) {
+        const struct bn_moments m = moments_of(sums, c + k, args);
+        mean[k] = (float)m.mean;
+        variance[k] = (float)(m.m2 / (double)args.rows);
+        if (blockIdx.y == 0 && threadIdx.y == 0)
+            store_statistics(out, c + k, m.mean, m.m2, (double)args.rows, (double)args.momentum);
+    }
+    dt_load8(a, in.scale + c);
+    dt_load8(b, in.shift + c);
+    make_coefs(a, b, mean, variance, args.eps);
+}
+
+// dst may be src. With sums, their statistics go to `out`.
 template <typename T, bool RESIDUAL>
 static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
     bn_apply_kernel(T *dst, uint8_t *mask, const T *src, const T *residual, struct dt_bn_vectors in,
-                    float lowest, unsigned rows, int cp, float eps, unsigned cuts)
+                    struct dt_bn_statistics out, const float *sums, float lowest,
+                    struct dt_norm_args args, unsigned cuts)
 {
     constexpr int N_TENSORS = RESIDUAL ? 2 : 1, AHEAD = ROWS_AHEAD<T, N_TENSORS>;
-    const struct walk w = walk_of_part(rows, cp, cuts);
-    if (w.c >= cp)
+    const struct walk w = walk_of_part((unsigned)args.rows, args.cp, cuts);
+    if (w.c >= w.cp)
         return;
     float a[DT_GROUP], b[DT_GROUP];
-    forward_coefs(a, b, in, eps, w.c);
+    if (sums)
+        finalize_sums(a, b, out, sums, in, args, w.c);
+    else
+        forward_coefs(a, b, in, args.eps, w.c);
     for (unsigned row = w.first; row < w.rows; row += AHEAD * w.step) {
         raw8<T> raw[AHEAD], raw_residual[AHEAD];
         for (int i = 0; i < AHEAD; i++) {
@@ -208,14 +243,15 @@ cudaError_t dt_kernel_bn_combine(cudaStream_t stream, const struct dt_bn_statist
 
 template <typename T>
 static cudaError_t bn_apply(cudaStream_t stream, void *dst, uint8_t *mask, const void *src,
-                            const void *residual, const struct dt_bn_vectors &in, bool relu,
-                            const struct dt_norm_args *args)
+                            const void *residual, const struct dt_bn_vectors &in,
+                            const struct dt_bn_statistics &out, const float *sums, bool relu,
+                            const struct dt_norm_args &args)
 {
     unsigned cuts;
-    const struct dt_geometry g = parts_geometry(args, &cuts);
+    const struct dt_geometry g = parts_geometry(&args, &cuts);
     const float lowest = relu ? 0 : -INFINITY;
     return dt_launch(residual ? bn_apply_kernel<T, true> : bn_apply_kernel<T, false>, g, stream,
-                     dst, mask, src, residual, in, lowest, args->rows, args->cp, args->eps, cuts);
+                     dst, mask, src, residual, in, out, sums, lowest, args, cuts);
 }
 
 cudaError_t dt_kernel_bn_apply(cudaStream_t stream, enum dt_dtype type, void *dst, uint8_t *mask,
@@ -224,5 +260,17 @@ cudaError_t dt_kernel_bn_apply(cudaStream_t stream, enum dt_dtype type, void *ds
                                bool relu, const struct dt_norm_args *args)
 {
     const struct dt_bn_vectors in = {scale, shift, mean, variance};
-    return DT_BY_TYPE(type, bn_apply<T>(stream, dst, mask, src, residual, in, relu, args));
+    return DT_BY_TYPE(type,
+                      bn_apply<T>(stream, dst, mask, src, residual, in, {}, NULL, relu, *args));
+}
+
+cudaError_t dt_kernel_bn_apply_sums(cudaStream_t stream, enum dt_dtype type, void *dst,
+                                    uint8_t *mask, const void *src, const void *residual,
+                                    const float *scale, const float *shift,
+                                    const struct dt_bn_statistics *out, const float *sums,
+                                    bool relu, const struct dt_norm_args *args)
+{
+    const struct dt_bn_vectors in = {scale, shift, NULL, NULL};
+    return DT_BY_TYPE(type,
+                      bn_apply<T>(stream, dst, mask, src, residual, in, *out, sums, relu, *args));
 }

@@ -258,7 +258,18 @@ static __device__ inline void finalize_bwd_sums(const struct dt_bn_sums &out,
 }
 
 // --- Launching ---
-// y = a * x + b. Padding has scale = shift = 0, so y is 0 there for any eps > 0.
+// y = a * x + b, from scale in a and shift in b. Padding has scale = shift = 0, so y is 0 there for
+// any eps > 0.
+static __device__ inline void make_coefs(float a[DT_GROUP], float b[DT_GROUP],
+                                         const float mean[DT_GROUP], const float variance[DT_GROUP],
+                                         float eps)
+{
+    for (int k = 0; k < DT_GROUP; k++) {
+        a[k] *= rsqrtf(variance[k] + eps);
+        b[k] = fmaf(-mean[k], a[k], b[k]);
+    }
+}
+
 static __device__ inline void forward_coefs(float a[DT_GROUP], float b[DT_GROUP],
                                             const struct dt_bn_vectors &in, float eps, int c)
 {
@@ -271,10 +282,7 @@ static __device__ inline void forward_coefs(float a[DT_GROUP], float b[DT_GROUP]
         dt_load8(b, in.shift + c);
         dt_load8(mean, in.mean + c);
     }
-    for (int k = 0; k < DT_GROUP; k++) {
-        a[k] *= rsqrtf(variance[k] + eps);
-        b[k] = fmaf(-mean[k], a[k], b[k]);
-    }
+    make_coefs(a, b, mean, variance, eps);
 }
 
 // dst = y, at least `lowest`: 0 for ReLU, else minus infinity. mask (may be NULL): what was

@@ -245,12 +245,23 @@ static struct dt_bn_statistics statistics_of(const struct dt_device *dev,
 /* With the convolution before it, which leaves the sums of its results and of their squares. */
 static dt_status run_conv_bn(struct dt_device *dev, struct dt_exec *exec)
 {
+    const struct dt_node *node = exec->node;
     const struct dt_norm_args args = launch_args(dev, exec);
     const struct dt_bn_statistics out = statistics_of(dev, exec);
+    const float *sums = sums_of(exec);
+    void *const *src = exec->src_data, *const *dst = exec->dst_data;
+    const bool is_second = dt_cuda_partner(exec, DT_GROUP_BN_PAIR, 1, 0);
+
     DT_TRY(dt_dnn_run(dev->dnn, &exec->group[DT_GROUP_CONV_BN]->problem->plan, exec->own));
-    DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_bn_finalize_sums(dev->compute, &out, sums_of(exec), &args)));
-    return is_applied_later(exec) ? DT_OK : apply_bn(dev, exec);
+    if (is_second || is_applied_later(exec)) {
+        DT_TRY(DT_CUDA(node->name, dt_kernel_bn_finalize_sums(dev->compute, &out, sums, &args)));
+        return is_second ? apply_bn(dev, exec) : DT_OK;
+    }
+    DT_TRY(DT_CUDA(node->name, dt_kernel_bn_apply_sums(dev->compute, exec->src[0]->type, dst[0],
+                                                       node->n_dst > 3 ? dst[3] : NULL, src[0],
+                                                       node->residual ? src[5] : NULL, src[1],
+                                                       src[2], &out, sums, node->relu, &args)));
+    return DT_OK;
 }
 
 static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
