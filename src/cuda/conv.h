@@ -66,7 +66,8 @@ dt_status dt_conv_timer_open(struct dt_conv_timer *timer, const struct dt_conv_p
 dt_status dt_conv_timer_run(struct dt_conv_timer *timer, const struct dt_conv_task *task,
                             const struct dt_dnn_plan *plan, int n, double *seconds);
 /* Fills memory with random numbers of magnitude 2^-7 to 2^-3 and either sign: the numbers
- * multiplied determine a GPU's power and thus its clock. */
+ * multiplied determine a GPU's power and thus its clock. (An fp32 vector beside 16-bit tensors gets
+ * pairs of such numbers, which are small, too.) */
 dt_status dt_conv_timer_fill(struct dt_device *dev, char *memory, enum dt_dtype type, size_t bytes);
 /* Also if it was never opened, or failed to. */
 void dt_conv_timer_close(struct dt_conv_timer *timer);

@@ -1,4 +1,4 @@
-/* Tasks, the candidates for them, plans and their execution. */
+/* Candidates, plans and their execution. */
 #include "cuda/dnn_graph.h"
 
 #include <stdio.h>
@@ -7,45 +7,9 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "cuda/dnn_ops.h"
 #include "cuda/internal.h"
 
 typedef cudnnBackendDescriptor_t descriptor;
-
-/* --- Tasks --- */
-
-static int out_size(int in, int window, int stride, int pad)
-{
-    return (in + 2 * pad - window) / stride + 1;
-}
-
-int dt_conv_out_h(const struct dt_conv_task *task)
-{
-    return out_size(task->h, task->r, task->stride, task->pad);
-}
-
-int dt_conv_out_w(const struct dt_conv_task *task)
-{
-    return out_size(task->w, task->s, task->stride, task->pad);
-}
-
-bool dt_conv_equal(const struct dt_conv_task *a, const struct dt_conv_task *b)
-{
-    return a->kind == b->kind && a->type == b->type && a->n == b->n && a->c == b->c &&
-           a->h == b->h && a->w == b->w && a->k == b->k && a->r == b->r && a->s == b->s &&
-           a->stride == b->stride && a->pad == b->pad && a->extra == b->extra;
-}
-
-const char *dt_conv_text(char out[DT_CONV_TEXT_MAX], const struct dt_conv_task *task)
-{
-    static const char *const kinds[] = {"conv", "conv_bwd_data", "conv_bwd_weights"};
-    static const char *const extras[] = {[DT_CONV_PLAIN] = "", [DT_CONV_SUMS] = "+sums"};
-    const char *type = task->type == DT_F16 ? "fp16" : task->type == DT_BF16 ? "bf16" : "fp32";
-    snprintf(out, DT_CONV_TEXT_MAX, "%s%s %s x %dx%dx%dx%d w %dx%dx%dx%d stride %d pad %d",
-             kinds[task->kind], extras[task->extra], type, task->n, task->c, task->h, task->w,
-             task->k, task->c, task->r, task->s, task->stride, task->pad);
-    return out;
-}
 
 /* --- Devices that are not present --- */
 
@@ -111,7 +75,8 @@ static dt_status add_list(struct dt_dnn_offer *offer, const struct dt_dnn_target
                           cudnnBackendHeurMode_t mode)
 {
     const struct dt_dnn_attribute attributes[] = {
-        {CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &offer->graph},
+        {CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+         &offer->graph.graph},
         {CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode},
         {(cudnnBackendAttributeName_t)DEVICE_OF_HEURISTICS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
          &target->described},
@@ -134,7 +99,7 @@ dt_status dt_dnn_offer_create(struct dt_dnn_offer **out, const struct dt_dnn_tar
     dt_status status = DT_OK;
     *out = NULL;
     DT_TRY_OUT(DT_NEW(offer, 1));
-    DT_TRY_OUT(dt_dnn_make_graph(offer, target, task));
+    DT_TRY_OUT(dt_dnn_graph_make(&offer->graph, task, target->handle));
     DT_TRY_OUT(add_list(offer, target, CUDNN_HEUR_MODE_A));
     DT_TRY_OUT(add_list(offer, target, CUDNN_HEUR_MODE_FALLBACK));
     *out = offer;
@@ -150,9 +115,7 @@ void dt_dnn_offer_destroy(struct dt_dnn_offer *offer)
         return;
     for (int i = 0; i < offer->n_candidates; i++)
         dt_dnn_destroy(&offer->candidate[i]);
-    dt_dnn_destroy(&offer->graph);
-    for (int i = 0; i < offer->n_parts; i++)
-        dt_dnn_destroy(&offer->part[i]);
+    dt_dnn_graph_destroy(&offer->graph);
     free(offer);
 }
 

@@ -7,57 +7,7 @@
 #ifndef DTRAIN_CUDA_DNN_GRAPH_H
 #define DTRAIN_CUDA_DNN_GRAPH_H
 
-#include <cudnn.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/status.h"
-#include "dtrain/dtype.h"
-
-enum dt_conv_kind { DT_CONV_FORWARD, DT_CONV_BWD_DATA, DT_CONV_BWD_WEIGHTS };
-
-/* What is computed along with a convolution, in the same kernels. cuDNN has engines for this in
- * fp16 only, and not for all shapes: 4 and 8 channels are too few. */
-enum dt_conv_extra {
-    DT_CONV_PLAIN,
-    DT_CONV_SUMS, /* forward: the sums of y and of its squares, per channel */
-    DT_CONV_N_EXTRAS
-};
-
-/* A distinct convolution. x: n x c x h x w, weights: k x c x r x s, y: the resulting shape; all
- * NHWC with padded channels, of one type; sums in fp32. x, w and y keep their names in the backward
- * kinds, which read or write the gradients of x, w and y. */
-struct dt_conv_task {
-    enum dt_conv_kind kind;
-    enum dt_dtype type;
-    int n, c, h, w, k, r, s;
-    int stride, pad;
-    enum dt_conv_extra extra;
-};
-
-enum { DT_CONV_TEXT_MAX = 160 };
-
-/* The tensors of all kinds of tasks, 16-byte aligned. Vectors are in fp32. */
-enum dt_dnn_tensor {
-    DT_DNN_X,
-    DT_DNN_W,
-    DT_DNN_Y,
-    DT_DNN_SUM, /* of y, before it is rounded: k values */
-    DT_DNN_SQUARE_SUM,
-    DT_DNN_N_TENSORS
-};
-/* 0: the task does not use it. */
-size_t dt_dnn_tensor_bytes(const struct dt_conv_task *task, enum dt_dnn_tensor tensor);
-/* Whether the task writes a tensor, all of it. */
-bool dt_dnn_writes(const struct dt_conv_task *task, enum dt_dnn_tensor tensor);
-
-int dt_conv_out_h(const struct dt_conv_task *task);
-int dt_conv_out_w(const struct dt_conv_task *task);
-bool dt_conv_equal(const struct dt_conv_task *a, const struct dt_conv_task *b);
-/* "conv+sums fp16 x 256x64x56x56 w 64x64x3x3 stride 1 pad 1" into out[DT_CONV_TEXT_MAX]; different
- * tasks have different texts. */
-const char *dt_conv_text(char out[DT_CONV_TEXT_MAX], const struct dt_conv_task *task);
+#include "cuda/dnn_task.h"
 
 /* The device that plans are made for: that of a handle, or a described one. */
 struct dt_dnn_target {
@@ -70,13 +20,11 @@ void dt_dnn_forget(struct dt_dnn_target *target); /* undoes dt_dnn_describe */
 
 /* Most candidates taken from one of the two lists of the heuristics. */
 enum { DT_DNN_LIST_MAX = 64, DT_DNN_MAX_CANDIDATES = 2 * DT_DNN_LIST_MAX };
-enum { DT_DNN_MAX_PARTS = 96 };
 
 /* The candidates that cuDNN offers for a task: first the heuristics' own list, best first by their
  * estimate, then the fallback list. The same GPU and cuDNN version give the same list. */
 struct dt_dnn_offer {
-    cudnnBackendDescriptor_t part[DT_DNN_MAX_PARTS], graph; /* part: what the graph consists of */
-    int n_parts;
+    struct dt_dnn_graph graph;
     cudnnBackendDescriptor_t candidate[DT_DNN_MAX_CANDIDATES]; /* NULL: taken by a plan */
     int n_candidates;
 };

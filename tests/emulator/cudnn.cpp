@@ -1,8 +1,8 @@
-// cuDNN for tests: the backend (graph) API for one convolution, forward or backward, in NHWC, and
-// for some operations around it.
-// Descriptors store their attributes generically and make the checks of the real library: types,
-// counts, finalized or not; the statuses are those of cuDNN 9.19. Misuse that crashes the real
-// library aborts with a message; features that are not emulated are refused as not supported.
+// cuDNN for tests: the backend (graph) API for one convolution, forward or backward, in NHWC, alone
+// or with what dtrain computes along with it (why_not_fused in dnn_engines.h). Descriptors store
+// their attributes generically and make the checks of the real library: types, counts, finalized or
+// not; the statuses are those of cuDNN 9.19. Misuse that crashes the real library aborts with a
+// message; features that are not emulated are refused as not supported.
 //
 // Heuristics offer several engines (dnn_engines.h), among them one that is not deterministic, one
 // that rounds fp32 to TF32, one that sums in 16 bits, and one whose plans cannot be made.

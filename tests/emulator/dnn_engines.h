@@ -21,7 +21,8 @@ struct dnn_tensor {
     const void *descriptor;
 };
 
-enum class dnn_op_kind { convolution, stats };
+// stats: GEN_STATS, bn_bwd: BN_BWD_WEIGHTS; the others from mul on are pointwise.
+enum class dnn_op_kind { convolution, stats, bn_bwd, mul, add, sub, relu, relu_bwd };
 
 // An operation of a graph.
 struct dnn_op {
@@ -29,7 +30,7 @@ struct dnn_op {
     std::vector<dnn_tensor> in, out;
 };
 
-// A convolution, and the operations of its graph in order, itself included.
+// A convolution, and in a graph all operations in order, itself included.
 struct dnn_problem {
     conv_kind kind;
     dnn_tensor x, w, y;
@@ -64,14 +65,35 @@ inline bool is_fused(const dnn_problem &p)
 inline const char *why_not_fused(const dnn_problem &p)
 {
     using kind = dnn_op_kind;
-    static const std::vector<kind> patterns[] = {
-        {kind::convolution, kind::stats},
+#define NORMALISE kind::sub, kind::mul, kind::mul, kind::add
+    static const struct {
+        conv_kind conv;
+        std::vector<kind> ops;
+    } patterns[] = {
+        {conv_kind::forward, {kind::convolution, kind::stats}},
+        {conv_kind::forward, {kind::mul, kind::add, kind::relu, kind::convolution, kind::stats}},
+        {conv_kind::bwd_filter, {kind::mul, kind::add, kind::relu, kind::convolution}},
+        {conv_kind::bwd_data, {kind::convolution, NORMALISE, kind::relu_bwd, kind::bn_bwd}},
+        {conv_kind::bwd_data,
+         {kind::convolution, kind::add, NORMALISE, kind::relu_bwd, kind::bn_bwd}},
+        {conv_kind::bwd_data,
+         {kind::convolution, kind::add, NORMALISE, kind::add, kind::relu_bwd, kind::bn_bwd}},
+        {conv_kind::bwd_data,
+         {kind::convolution, kind::add, NORMALISE, NORMALISE, kind::add, kind::relu_bwd,
+          kind::bn_bwd, kind::bn_bwd}},
     };
+#undef NORMALISE
     std::vector<kind> kinds;
     for (const dnn_op &op : p.ops)
         kinds.push_back(op.kind);
-    if (std::find(std::begin(patterns), std::end(patterns), kinds) == std::end(patterns))
+    bool is_known = false;
+    for (const auto &pattern : patterns)
+        is_known = is_known || (pattern.conv == p.kind && pattern.ops == kinds);
+    if (!is_known)
         return "there is no engine for these operations";
+    if (p.kind == conv_kind::bwd_data && kinds[1] == kind::add &&
+        p.strides != std::vector<int64_t>{1, 1})
+        return "a gradient is added to that of a convolution with a stride";
     if (p.w.type != CUDNN_DATA_HALF)
         return "the operations around a convolution are in fp16 only";
     if (p.x.dims[1] % 8 != 0 || p.y.dims[1] % 8 != 0 || p.w.dims[2] * p.w.dims[3] > 32)
@@ -79,11 +101,17 @@ inline const char *why_not_fused(const dnn_problem &p)
     for (const dnn_op &op : p.ops)
         for (const auto *list : {&op.in, &op.out})
             for (const dnn_tensor &t : *list) {
-                const bool is_vector = t.dims == std::vector<int64_t>{1, op.in[0].dims[1], 1, 1};
-                if (!is_nhwc(t) ||
-                    (op.kind != kind::convolution && !is_vector && t.dims != op.in[0].dims))
-                    return "a tensor is not packed NHWC or has the wrong size";
-                if (t.type != (t.is_virtual || is_vector ? CUDNN_DATA_FLOAT : CUDNN_DATA_HALF))
+                const dnn_tensor &like = op.in[0];
+                if (!is_nhwc(t) || !is_nhwc(like))
+                    return "a tensor is not packed NHWC";
+                const bool is_vector = t.dims == std::vector<int64_t>{1, like.dims[1], 1, 1};
+                if (op.kind != kind::convolution && !is_vector && t.dims != like.dims)
+                    return "a tensor has the wrong size";
+                // Vectors are in fp32, but for those that are applied to x.
+                const bool is_applied =
+                    p.kind != conv_kind::bwd_data && (op.kind == kind::mul || op.kind == kind::add);
+                const bool is_half = is_vector ? is_applied : !t.is_virtual;
+                if (t.type != (is_half ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT))
                     return "a tensor has the wrong type";
             }
     return nullptr;

@@ -100,14 +100,62 @@ std::vector<values> add_stats(const std::vector<values> &in, size_t n_channels)
     return sums;
 }
 
+// dy, x, mean, inverse standard deviation and scale to the gradients of scale and shift, and to the
+// factors in dx = f[0] * dy + f[1] * x + f[2].
+std::vector<values> reduce_bn(const std::vector<values> &in, size_t n_channels)
+{
+    const values &dy = in[0], &x = in[1], &mean = in[2], &inverse = in[3], &scale = in[4];
+    const float n = static_cast<float>(dy.size() / n_channels);
+    std::vector<values> out(5, values(n_channels));
+    for (size_t i = 0; i < dy.size(); i++) {
+        const size_t c = i % n_channels;
+        out[0][c] += dy[i] * (x[i] - mean[c]) * inverse[c];
+        out[1][c] += dy[i];
+    }
+    for (size_t c = 0; c < n_channels; c++) {
+        out[2][c] = scale[c] * inverse[c];
+        out[3][c] = -out[2][c] * inverse[c] * out[0][c] / n;
+        out[4][c] = -out[2][c] * out[1][c] / n - out[3][c] * mean[c];
+    }
+    return out;
+}
+
+float apply(dnn_op_kind kind, float a, float b)
+{
+    switch (kind) {
+    case dnn_op_kind::mul:
+        return a * b;
+    case dnn_op_kind::add:
+        return a + b;
+    case dnn_op_kind::sub:
+        return a - b;
+    case dnn_op_kind::relu:
+        return a > 0 ? a : 0;
+    default: // relu_bwd
+        return b > 0 ? a : 0;
+    }
+}
+
+// The second input may be a value per channel.
+std::vector<values> apply_all(dnn_op_kind kind, const std::vector<values> &in)
+{
+    values out(in[0].size());
+    for (size_t i = 0; i < out.size(); i++)
+        out[i] = apply(kind, in[0][i], in.size() > 1 ? in[1][i % in[1].size()] : 0);
+    return {out};
+}
+
 void execute_op(all_values *all, const dnn_run &run, const dnn_op &op)
 {
     if (op.kind == dnn_op_kind::convolution)
         return convolve(all, run, op);
+    const auto n_channels = static_cast<size_t>(op.in[0].dims[1]);
     std::vector<values> in;
     for (const dnn_tensor &t : op.in)
         in.push_back(read(all, run, t));
-    const std::vector<values> out = add_stats(in, static_cast<size_t>(op.in[0].dims[1]));
+    const std::vector<values> out = op.kind == dnn_op_kind::stats    ? add_stats(in, n_channels)
+                                    : op.kind == dnn_op_kind::bn_bwd ? reduce_bn(in, n_channels)
+                                                                     : apply_all(op.kind, in);
     for (size_t i = 0; i < out.size(); i++)
         (*all)[op.out[i].id] = out[i];
 }

@@ -176,22 +176,60 @@ bool is_convolution(cudnnBackendDescriptorType_t type)
 
 cudnnStatus_t finalize_operation(dnn_object *o)
 {
+    enum {
+        X = CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
+        B = CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+        Y = CUDNN_ATTR_OPERATION_POINTWISE_YDESC,
+        DX = CUDNN_ATTR_OPERATION_POINTWISE_DXDESC,
+        DY = CUDNN_ATTR_OPERATION_POINTWISE_DYDESC
+    };
+    static const auto pointwise = CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR;
     static const struct {
         cudnnBackendDescriptorType_t type;
+        int mode; // of pointwise operations
         dnn_op_kind kind;
         std::vector<int> in, out;
     } operations[] = {
         {CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR,
+         -1,
          dnn_op_kind::stats,
          {CUDNN_ATTR_OPERATION_GENSTATS_XDESC},
          {CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC}},
+        {CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR,
+         -1,
+         dnn_op_kind::bn_bwd,
+         {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC,
+          CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC,
+          CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC,
+          CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC},
+         {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
+          CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC,
+          CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC,
+          CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC,
+          CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS}},
+        {pointwise, CUDNN_POINTWISE_MUL, dnn_op_kind::mul, {X, B}, {Y}},
+        {pointwise, CUDNN_POINTWISE_ADD, dnn_op_kind::add, {X, B}, {Y}},
+        {pointwise, CUDNN_POINTWISE_SUB, dnn_op_kind::sub, {X, B}, {Y}},
+        {pointwise, CUDNN_POINTWISE_RELU_FWD, dnn_op_kind::relu, {X}, {Y}},
+        {pointwise, CUDNN_POINTWISE_RELU_BWD, dnn_op_kind::relu_bwd, {DY, X}, {DX}},
     };
     if (is_convolution(o->type))
         return finalize_convolution_op(o);
-    for (const auto &op : operations)
-        if (op.type == o->type)
-            o->op = {op.kind, tensors_of(*o, op.in), tensors_of(*o, op.out)};
-    return CUDNN_STATUS_SUCCESS;
+    const int mode = o->type == pointwise
+                         ? one_of<int>(object_of(*o, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR),
+                                       CUDNN_ATTR_POINTWISE_MODE, -1)
+                         : -1;
+    for (const auto &op : operations) {
+        if (op.type != o->type || op.mode != mode)
+            continue;
+        for (const auto *list : {&op.in, &op.out})
+            for (const int name : *list)
+                if (!has(*o, name))
+                    return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "operation: a tensor is missing");
+        o->op = {op.kind, tensors_of(*o, op.in), tensors_of(*o, op.out)};
+        return CUDNN_STATUS_SUCCESS;
+    }
+    return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED, "operation: this function is not emulated");
 }
 
 cudnnStatus_t finalize_graph(dnn_object *o)
@@ -342,7 +380,9 @@ cudnnStatus_t missing(const dnn_object &o, cudnnBackendAttributeName_t name)
 
 bool is_operation(cudnnBackendDescriptorType_t type)
 {
-    return is_convolution(type) || type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR;
+    return is_convolution(type) || type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR ||
+           type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR ||
+           type == CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR;
 }
 
 cudnnStatus_t dnn_finalize(dnn_object *o)

@@ -137,6 +137,16 @@ static inline D new_op(const conv &v)
     return d;
 }
 
+// Not yet finalized.
+static inline D new_graph(const std::vector<D> &ops)
+{
+    D d = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    OK(set(d, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, ops));
+    if (dnn)
+        OK(set<cudnnHandle_t>(d, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, {dnn}));
+    return d;
+}
+
 inline void conv::open()
 {
     x = new_tensor(type, 1, {n, c, h, w});
@@ -147,11 +157,25 @@ inline void conv::open()
         OK(cudnnBackendFinalize(d));
     op = new_op(*this);
     OK(cudnnBackendFinalize(op));
-    graph = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    OK(set_object(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, op));
-    if (dnn)
-        OK(set<cudnnHandle_t>(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, {dnn}));
+    graph = new_graph({op});
     OK(cudnnBackendFinalize(graph));
+}
+
+// The sums of v.y and of its squares, in two vectors of `n` values; not yet finalized.
+static inline D new_stats(const conv &v, number type, int n)
+{
+    D d = make(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+    const D sum = new_tensor(type, 4, {1, n, 1, 1}), square_sum = new_tensor(type, 5, {1, n, 1, 1});
+    OK(cudnnBackendFinalize(sum));
+    OK(cudnnBackendFinalize(square_sum));
+    OK(set<cudnnGenStatsMode_t>(d, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE,
+                                {CUDNN_GENSTATS_SUM_SQSUM}));
+    OK(set<cudnnDataType_t>(d, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
+                            {CUDNN_DATA_FLOAT}));
+    OK(set_object(d, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, v.y));
+    OK(set_object(d, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum));
+    OK(set_object(d, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, square_sum));
+    return d;
 }
 
 static inline D new_heuristics(D graph, cudnnBackendHeurMode_t mode)

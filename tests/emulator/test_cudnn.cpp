@@ -187,6 +187,36 @@ static void test_unsupported(void **)
           cudnnBackendCreateDescriptor(CUDNN_BACKEND_RESAMPLE_DESCRIPTOR, &d));
 }
 
+// A convolution with its sums: several engines, all listed by mode A, or none at all.
+static void test_fused_graphs(void **)
+{
+    static const struct {
+        number type, sums;
+        int c, n_sums, dilation, n_configs;
+    } cases[] = {
+        {number::f16, number::f32, 8, 8, 1, 4}, {number::f16, number::f32, 4, 8, 1, 0},
+        {number::f16, number::f32, 8, 9, 1, 0}, {number::f16, number::f32, 8, 8, 2, 0},
+        {number::f16, number::f16, 8, 8, 1, 0}, {number::bf16, number::f32, 8, 8, 1, 0},
+        {number::f32, number::f32, 8, 8, 1, 0},
+    };
+    for (const auto &k : cases) {
+        conv v;
+        v.type = k.type;
+        v.c = k.c;
+        v.dilation = k.dilation;
+        v.open();
+        D stats = new_stats(v, k.sums, k.n_sums);
+        OK(cudnnBackendFinalize(stats));
+        for (const bool swapped : {false, true}) {
+            D graph = swapped ? new_graph({stats, v.op}) : new_graph({v.op, stats});
+            OK(cudnnBackendFinalize(graph));
+            assert_int_equal(configs_of(graph, CUDNN_HEUR_MODE_A).size(),
+                             swapped ? 0 : k.n_configs);
+            assert_int_equal(configs_of(graph, CUDNN_HEUR_MODE_FALLBACK).size(), 0);
+        }
+    }
+}
+
 static void test_plans(void **)
 {
     conv v;
@@ -324,9 +354,9 @@ int main(int argc, char **argv)
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        TEST(test_convolutions), TEST(test_order_of_sums), TEST(test_short_sums),
-        TEST(test_unsupported),  TEST(test_plans),         TEST(test_execute_arguments),
-        TEST(test_lifetimes),    TEST(test_abuses),
+        TEST(test_convolutions),      TEST(test_order_of_sums), TEST(test_short_sums),
+        TEST(test_unsupported),       TEST(test_fused_graphs),  TEST(test_plans),
+        TEST(test_execute_arguments), TEST(test_lifetimes),     TEST(test_abuses),
     };
     const int n_failed = cmocka_run_group_tests(tests, nullptr, nullptr);
     cudnnDestroy(dnn);

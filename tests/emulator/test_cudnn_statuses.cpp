@@ -74,36 +74,55 @@ static void test_operation_statuses(void **)
     GIVES(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, cudnnBackendDestroyDescriptor(nullptr));
 }
 
-// A descriptor of the sums of v.y, which are in vectors of `n` values.
-static D new_stats(const conv &v, int n)
-{
-    const D vector = new_tensor(number::f32, 4, {1, n, 1, 1});
-    const D vector2 = new_tensor(number::f32, 5, {1, n, 1, 1});
-    D d = make(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
-    OK(cudnnBackendFinalize(vector));
-    OK(cudnnBackendFinalize(vector2));
-    OK(set<cudnnGenStatsMode_t>(d, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE,
-                                {CUDNN_GENSTATS_SUM_SQSUM}));
-    OK(set<cudnnDataType_t>(d, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
-                            {CUDNN_DATA_FLOAT}));
-    OK(set_object(d, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, v.y));
-    OK(set_object(d, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, vector));
-    OK(set_object(d, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, vector2));
-    return d;
-}
-
 static void test_stats_statuses(void **)
 {
     conv v;
     v.open();
     // That the sizes fit is only checked by the engines.
     for (const int n : {v.k, v.k + 1}) {
-        D stats = new_stats(v, n), graph = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+        D stats = new_stats(v, number::f32, n);
         OK(cudnnBackendFinalize(stats));
-        OK(set<D>(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                  {v.op, stats}));
-        OK(cudnnBackendFinalize(graph));
+        OK(cudnnBackendFinalize(new_graph({v.op, stats})));
     }
+}
+
+static D new_function(cudnnPointwiseMode_t mode)
+{
+    D d = make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    OK(set<cudnnPointwiseMode_t>(d, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, {mode}));
+    OK(set<cudnnDataType_t>(d, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
+                            {CUDNN_DATA_FLOAT}));
+    OK(cudnnBackendFinalize(d));
+    return d;
+}
+
+static void test_pointwise_statuses(void **)
+{
+    static const auto X = CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
+                      B = CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+                      Y = CUDNN_ATTR_OPERATION_POINTWISE_YDESC,
+                      DX = CUDNN_ATTR_OPERATION_POINTWISE_DXDESC,
+                      DY = CUDNN_ATTR_OPERATION_POINTWISE_DYDESC;
+    static const struct {
+        cudnnPointwiseMode_t mode;
+        std::vector<cudnnBackendAttributeName_t> needed;
+    } functions[] = {
+        {CUDNN_POINTWISE_MUL, {X, B, Y}},        {CUDNN_POINTWISE_ADD, {X, B, Y}},
+        {CUDNN_POINTWISE_SUB, {X, B, Y}},        {CUDNN_POINTWISE_RELU_FWD, {X, Y}},
+        {CUDNN_POINTWISE_RELU_BWD, {DY, X, DX}},
+    };
+    conv v;
+    v.open();
+    for (const auto &f : functions)
+        for (size_t without = 0; without <= f.needed.size(); without++) {
+            D d = make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+            OK(set_object(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, new_function(f.mode)));
+            for (size_t i = 0; i < f.needed.size(); i++)
+                if (i != without)
+                    OK(set_object(d, f.needed[i], v.x));
+            GIVES(without < f.needed.size() ? CUDNN_STATUS_BAD_PARAM : CUDNN_STATUS_SUCCESS,
+                  cudnnBackendFinalize(d));
+        }
 }
 
 static const char device_json[] =
@@ -214,8 +233,8 @@ int main(void)
     if (cudnnGetVersion() / 100 != 919)
         return 77;
     const struct CMUnitTest tests[] = {
-        TEST(test_tensor_attributes), TEST(test_operation_statuses), TEST(test_stats_statuses),
-        TEST(test_heuristics),        TEST(test_pack_statuses),
+        TEST(test_tensor_attributes),  TEST(test_operation_statuses), TEST(test_stats_statuses),
+        TEST(test_pointwise_statuses), TEST(test_heuristics),         TEST(test_pack_statuses),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

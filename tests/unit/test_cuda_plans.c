@@ -195,6 +195,12 @@ static const struct {
     int n_shapes; /* in fp16, for which there are plans */
 } fused[] = {
     {DT_CONV_FORWARD, DT_CONV_SUMS, 22},
+    {DT_CONV_FORWARD, DT_CONV_NORM_SUMS, 22},
+    {DT_CONV_BWD_WEIGHTS, DT_CONV_NORM, 22},
+    {DT_CONV_BWD_DATA, DT_CONV_BN_BWD, 22},
+    {DT_CONV_BWD_DATA, DT_CONV_ADD_BN_BWD, 16},
+    {DT_CONV_BWD_DATA, DT_CONV_ADD_RESIDUAL_BN_BWD, 16},
+    {DT_CONV_BWD_DATA, DT_CONV_ADD_PAIR_BN_BWD, 16},
 };
 
 /* Plans for the layers that need them, and for the first layer, and in bf16, an empty offer. */
