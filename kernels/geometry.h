@@ -13,8 +13,9 @@
 
 enum {
     DT_BLOCK_THREADS = 256,
-    DT_GROUP = 8,        /* channels or elements per thread */
-    DT_MAX_BLOCKS = 528, /* of kernels that loop: four on each of the 132 SMs of an H100 or H200 */
+    DT_SUM_THREADS = 512, /* of dt_sums_geometry */
+    DT_GROUP = 8,         /* channels or elements per thread */
+    DT_MAX_BLOCKS = 528,  /* of kernels that loop: four on each of the 132 SMs of an H100 or H200 */
     DT_MIN_ROWS_PER_THREAD = 4,
     DT_MAX_TICKETS = 4096, /* columns of blocks whose last one adds up */
     DT_MAX_CUTS = 4,
@@ -33,28 +34,43 @@ static inline struct dt_geometry dt_flat_geometry(size_t count)
 }
 
 /* Matrices rows x cp, where a thread keeps its group of channels and loops over rows: threadIdx.x
- * and blockIdx.x select the group (block_x adjacent groups, a power of two, at most 32: one warp
- * reads 512 contiguous bytes of 16-bit values), threadIdx.y and blockIdx.y the first row; the row
- * stride is grid_y * block_y. Every block has at least one row. Sums over rows leave grid_y partial
- * results, at most DT_MAX_BLOCKS. The geometry depends only on the shape, so that sums are
- * bit-identical on every device. */
-static inline struct dt_geometry dt_channel_geometry(size_t rows, int cp)
+ * and blockIdx.x select the group (block_x adjacent groups, a power of two, at most `widest`),
+ * threadIdx.y and blockIdx.y the first row; the row stride is grid_y * block_y. Every block has at
+ * least one row. Sums over rows leave grid_y partial results. The geometry depends only on the
+ * shape, so that sums are bit-identical on every device. */
+static inline struct dt_geometry dt_rows_geometry(size_t rows, int cp, unsigned threads,
+                                                  unsigned widest)
 {
     unsigned groups = (unsigned)cp / DT_GROUP, x = 1;
-    while (x < groups && x < 32)
+    while (x < groups && x < widest)
         x *= 2;
     /* Narrower if that leaves fewer threads idle, but at least 64 bytes of a row. */
     for (unsigned narrow = x / 2; narrow >= 4; narrow /= 2) {
         if ((groups + narrow - 1) / narrow * narrow < (groups + x - 1) / x * x)
             x = narrow;
     }
-    unsigned y = DT_BLOCK_THREADS / x, grid_x = (groups + x - 1) / x;
+    unsigned y = threads / x, grid_x = (groups + x - 1) / x;
+    unsigned max_blocks = DT_MAX_BLOCKS * DT_BLOCK_THREADS / threads;
     size_t per_block = (size_t)y * DT_MIN_ROWS_PER_THREAD;
     size_t grid_y = (rows + per_block - 1) / per_block;
-    size_t most = grid_x < DT_MAX_BLOCKS ? DT_MAX_BLOCKS / grid_x : 1;
+    size_t most = grid_x < max_blocks ? max_blocks / grid_x : 1;
     if (grid_y > most)
         grid_y = most;
     return (struct dt_geometry){grid_x, grid_y < 1 ? 1 : (unsigned)grid_y, x, y};
+}
+
+/* One warp reads 512 contiguous bytes of 16-bit values. */
+static inline struct dt_geometry dt_channel_geometry(size_t rows, int cp)
+{
+    return dt_rows_geometry(rows, cp, DT_BLOCK_THREADS, 32);
+}
+
+/* For sums that the last block of a column ends: it alone reads all partial results of its
+ * channels. Large blocks leave few of them, narrow ones divide them among more last blocks: in
+ * ResNet-50 at most 135 kB for each; with dt_channel_geometry it would be 1 MB. */
+static inline struct dt_geometry dt_sums_geometry(size_t rows, int cp)
+{
+    return dt_rows_geometry(rows, cp, DT_SUM_THREADS, 8);
 }
 
 /* All blocks of a channel geometry run at the same time and fill the GPU until they end together,
@@ -94,10 +110,19 @@ static inline DT_HOST_DEVICE unsigned dt_channel_block_rows(unsigned rows, unsig
 }
 
 /* Bytes of n_sums partial sums of every channel: floats [grid_y][n_sums][cp]. */
+static inline size_t dt_partial_bytes(struct dt_geometry g, int cp, int n_sums)
+{
+    return (size_t)g.grid_y * (size_t)n_sums * (size_t)cp * sizeof(float);
+}
+
 static inline size_t dt_channel_partial_bytes(size_t rows, int cp, int n_sums)
 {
-    return (size_t)dt_channel_geometry(rows, cp).grid_y * (size_t)n_sums * (size_t)cp *
-           sizeof(float);
+    return dt_partial_bytes(dt_channel_geometry(rows, cp), cp, n_sums);
+}
+
+static inline size_t dt_sums_partial_bytes(size_t rows, int cp, int n_sums)
+{
+    return dt_partial_bytes(dt_sums_geometry(rows, cp), cp, n_sums);
 }
 
 #endif

@@ -157,7 +157,7 @@ struct dt_norm_args {
 struct dt_bn_vectors {
     const float *scale, *shift, *mean, *variance;
 };
-/* partial: dt_channel_partial_bytes(rows, cp, 2), for results of parts of the rows. With a slot
+/* partial: dt_sums_partial_bytes(rows, cp, 2), for results of parts of the rows. With a slot
  * (floats [2][cp], else NULL), mean and squared deviation of the rows go there and nowhere else. */
 struct dt_bn_statistics {
     float *mean, *variance, *running_mean, *running_var, *partial, *slot;

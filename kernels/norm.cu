@@ -65,7 +65,7 @@ static __device__ inline void finalize_statistics(const struct dt_bn_statistics 
 // block's first row, so that a mean far from zero costs no precision. Rows past the end read that
 // row again, which adds nothing and avoids a branch between the reads.
 template <typename T>
-static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
+static __global__ void __launch_bounds__(DT_SUM_THREADS, SUM_BLOCKS_PER_SM)
     bn_stats_kernel(struct dt_bn_statistics out, const T *src, struct dt_norm_args args)
 {
     constexpr int AHEAD = ROWS_AHEAD<T, 1>;
@@ -221,7 +221,7 @@ cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type,
                                const struct dt_bn_statistics *out, const void *src,
                                const struct dt_norm_args *args)
 {
-    const struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);
+    const struct dt_geometry g = dt_sums_geometry(args->rows, args->cp);
     if (g.grid_x > DT_MAX_TICKETS)
         return cudaErrorInvalidValue;
     return DT_BY_TYPE(type, (dt_launch(bn_stats_kernel<T>, g, stream, *out, src, *args)));

@@ -24,7 +24,8 @@
 #include "kernels/device.cuh"
 
 enum {
-    BLOCKS_PER_SM = 4,  // matches DT_MAX_BLOCKS: at most 64 registers
+    BLOCKS_PER_SM = 4, // matches DT_MAX_BLOCKS: at most 64 registers
+    SUM_BLOCKS_PER_SM = BLOCKS_PER_SM * DT_BLOCK_THREADS / DT_SUM_THREADS,
     FINAL_CHANNELS = 2, // channels per thread when the last block adds up
     PARTIALS_AHEAD = 6, // rows of partial results that it reads ahead
 };
@@ -51,7 +52,7 @@ template <typename T> static __device__ inline void unpack8(float v[DT_GROUP], c
     dt_load8(v, reinterpret_cast<const T *>(&raw));
 }
 
-// The part of a matrix that a thread processes, as defined by dt_channel_geometry: rows first,
+// The part of a matrix that a thread processes, as defined by dt_rows_geometry: rows first,
 // first + step, ... of channels c .. c + 7. Threads with c >= cp are idle.
 struct walk {
     unsigned first, step, rows;
@@ -91,7 +92,7 @@ struct spot {
 // Of fold_columns, for all types.
 static __device__ inline void *fold_memory()
 {
-    alignas(16) __shared__ char memory[DT_GROUP * sizeof(float) * DT_BLOCK_THREADS];
+    alignas(16) __shared__ char memory[DT_GROUP * sizeof(float) * DT_SUM_THREADS];
     return memory;
 }
 
@@ -100,7 +101,7 @@ static __device__ inline void *fold_memory()
 template <int N, typename T>
 static __device__ inline void fold_columns(T a[N], T b[N], const struct spot &at)
 {
-    T(*const other)[DT_BLOCK_THREADS / 2] = static_cast<T(*)[DT_BLOCK_THREADS / 2]>(fold_memory());
+    T(*const other)[DT_SUM_THREADS / 2] = static_cast<T(*)[DT_SUM_THREADS / 2]>(fold_memory());
 
     for (unsigned half = at.n_y / 2; half > 0; half /= 2) {
         const unsigned slot = (at.y % half) * at.n_x + at.x;

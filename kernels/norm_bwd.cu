@@ -4,7 +4,7 @@
 // Sums of g and of g * (src - mean) over every block's rows. diff_residual = g, unless it is NULL.
 // Rows past the end repeat `row` with an empty mask.
 template <typename T, bool TWO>
-static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
+static __global__ void __launch_bounds__(DT_SUM_THREADS, SUM_BLOCKS_PER_SM)
     bn_bwd_sums_kernel(struct dt_bn_sums out, T *diff_residual, bn_bwd_src<T> in,
                        struct dt_bn_vectors bn, struct dt_norm_args args)
 {
@@ -95,7 +95,7 @@ static cudaError_t bn_bwd_sums(cudaStream_t stream, const struct dt_bn_sums &out
                                void *diff_residual, const bn_bwd_src<T> &in,
                                const struct dt_bn_vectors &bn, const struct dt_norm_args &args)
 {
-    const struct dt_geometry g = dt_channel_geometry(args.rows, args.cp);
+    const struct dt_geometry g = dt_sums_geometry(args.rows, args.cp);
     if (g.grid_x > DT_MAX_TICKETS)
         return cudaErrorInvalidValue;
     return dt_launch(in.diff_dst2 ? bn_bwd_sums_kernel<T, true> : bn_bwd_sums_kernel<T, false>, g,

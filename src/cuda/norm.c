@@ -59,7 +59,7 @@ static dt_status prepare_rows(struct dt_exec *exec, const char *src_kinds, const
 
 static size_t partial_bytes(const struct dt_norm_args *args)
 {
-    return dt_channel_partial_bytes(args->rows, args->cp, 2);
+    return dt_sums_partial_bytes(args->rows, args->cp, 2);
 }
 
 /* Floats of a slot: two sums per channel. */

@@ -33,30 +33,38 @@ static bool is_power_of_two(unsigned x)
     return x > 0 && (x & (x - 1)) == 0;
 }
 
-/* Properties for any rows and cp; cheap. */
-static void check_bounds(size_t rows, int cp)
+static void check_bounds_of(struct dt_geometry g, size_t rows, int cp, unsigned n_threads)
 {
-    struct dt_geometry g = dt_channel_geometry(rows, cp);
     unsigned groups = (unsigned)cp / DT_GROUP;
     assert_true(is_power_of_two(g.block_x) && g.block_x <= 32);
-    assert_int_equal(g.block_x * g.block_y, DT_BLOCK_THREADS);
+    assert_int_equal(g.block_x * g.block_y, n_threads);
     assert_in_range(g.block_x * g.block_y, 32, MAX_THREADS);
     assert_in_range(g.grid_y, 1, MAX_GRID_Y);
-    assert_true(g.grid_x * g.grid_y <= DT_MAX_BLOCKS || g.grid_y == 1);
+    assert_true(g.grid_x * g.grid_y * n_threads <= DT_MAX_BLOCKS * DT_BLOCK_THREADS ||
+                g.grid_y == 1);
     /* Groups: the last block has one, the blocks have all. */
     assert_true((g.grid_x - 1) * g.block_x < groups && groups <= g.grid_x * g.block_x);
     /* Rows: the first row of the last block exists; threads are not left with too little. */
     assert_true((size_t)(g.grid_y - 1) * g.block_y < rows);
     if (g.grid_y > 1)
         assert_true((size_t)(g.grid_y - 1) * g.block_y * DT_MIN_ROWS_PER_THREAD < rows);
-    assert_int_equal(dt_channel_partial_bytes(rows, cp, 2),
-                     (size_t)g.grid_y * 2 * (size_t)cp * sizeof(float));
+}
+
+/* Properties for any rows and cp; cheap. */
+static void check_bounds(size_t rows, int cp)
+{
+    const struct dt_geometry g = dt_channel_geometry(rows, cp), sums = dt_sums_geometry(rows, cp);
+    check_bounds_of(g, rows, cp, DT_BLOCK_THREADS);
+    check_bounds_of(sums, rows, cp, DT_SUM_THREADS);
+    assert_true(sums.block_x <= 8);
+    assert_int_equal(dt_channel_partial_bytes(rows, cp, 1), g.grid_y * (size_t)cp * sizeof(float));
+    assert_int_equal(dt_sums_partial_bytes(rows, cp, 2),
+                     sums.grid_y * 2 * (size_t)cp * sizeof(float));
 }
 
 /* Walks as the kernels do and counts. */
-static void check_cover(size_t rows, int cp)
+static void check_cover_of(struct dt_geometry g, size_t rows, int cp)
 {
-    struct dt_geometry g = dt_channel_geometry(rows, cp);
     uint8_t *n_row = calloc(rows, 1), *n_group = calloc((size_t)cp / DT_GROUP, 1);
     assert_non_null(n_row);
     assert_non_null(n_group);
@@ -83,6 +91,12 @@ static void check_cover(size_t rows, int cp)
     assert_true(once);
     free(n_row);
     free(n_group);
+}
+
+static void check_cover(size_t rows, int cp)
+{
+    check_cover_of(dt_channel_geometry(rows, cp), rows, cp);
+    check_cover_of(dt_sums_geometry(rows, cp), rows, cp);
 }
 
 /* With cuts, every row is taken once too, and parts are in order. */
@@ -139,6 +153,14 @@ static void test_resnet50_fills_the_gpu(void **state)
         /* In the large layers NCCL waits for a quarter of a kernel. */
         if (RESNET50[i].size >= 28)
             assert_int_equal(dt_channel_cuts(resnet50_rows(i, 256), g), DT_MAX_CUTS);
+        const struct dt_geometry sums =
+            dt_sums_geometry(resnet50_rows(i, 256), RESNET50[i].channels);
+        assert_in_range(sums.grid_x * sums.grid_y, 256, 264);
+        assert_int_equal(sums.grid_x * sums.block_x * DT_GROUP, RESNET50[i].channels);
+        /* What a last block reads. */
+        assert_true(dt_sums_partial_bytes(resnet50_rows(i, 256), RESNET50[i].channels, 2) /
+                        sums.grid_x <=
+                    264 * 512);
     }
 }
 
