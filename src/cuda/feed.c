@@ -2,7 +2,11 @@
  *
  * The host's bytes go to one of two blocks of device memory on the copy stream, and from there to
  * their tensors on the compute stream, once the tensors are free. end_feed waits for the first copy
- * only. The blocks alternate, so the host can be two passes ahead of the device. */
+ * only. The blocks alternate, so the host can be two passes ahead of the device.
+ *
+ * These are the only copies of a batch: workers resize images into the loader's pinned slots. The
+ * second one lets a recorded step, whose addresses are fixed, read from both blocks. At 224x224 it
+ * moves 0.3 MB per image, for 256 images 18 us at 4.3 TB/s, 0.05 % of a step at 7,000 images/s. */
 #include "base/log.h"
 #include "cuda/internal.h"
 
