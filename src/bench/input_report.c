@@ -36,9 +36,10 @@ static void say_decoding(struct verdict *v, const struct dt_input_result *r,
     v->per_rank_per_s = warm->images_per_s / n_ranks;
     snprintf(v->text, sizeof v->text,
              "Decoding is the limit: with %d worker(s) a rank gets %.0f images/s (%.1f MB/s) from "
-             "memory, %.0f from the disk. Training that needs more will wait for data.%s",
+             "memory, %.0f from the disk. Training that needs more will wait for data: every 1000 "
+             "images/s take %.1f workers.%s",
              warm->workers, v->per_rank_per_s, warm->bytes_per_s / n_ranks / 1e6,
-             cold->images_per_s / n_ranks, advice);
+             cold->images_per_s / n_ranks, 1e3 * warm->workers / v->per_rank_per_s, advice);
 }
 
 static void say_reading(struct verdict *v, const struct dt_input_result *r,

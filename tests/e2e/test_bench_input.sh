@@ -17,7 +17,7 @@ measure() { # ranks settings...
 }
 check() { # ranks, a number of workers that must have been measured, allowed limits
     /usr/bin/python3 - "$work/bench.json" "$@" <<'PY' || fail "$(cat "$work/bench.json")"
-import json, math, sys
+import json, math, re, sys
 
 result = json.load(open(sys.argv[1], encoding="utf-8"))
 ranks, workers, limits = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(",")
@@ -41,6 +41,11 @@ for p in points.values():
     assert min(read, decode) >= 0 and math.isclose(wait, max(1 - read - decode, 0), abs_tol=1e-3), p
 best = points[result["workers"], result["limit"] == "reading"]
 assert math.isclose(result["images_per_s_per_rank"], best["images_per_s"] / ranks)
+needed = re.search(r"every 1000 images/s take ([0-9.]+) workers", result["verdict"])
+assert bool(needed) == (result["limit"] == "decoding"), result["verdict"]
+if needed:
+    wanted = 1000 * result["workers"] / result["images_per_s_per_rank"]
+    assert math.isclose(float(needed[1]), wanted, abs_tol=0.051), (wanted, result["verdict"])
 PY
 }
 
