@@ -186,6 +186,7 @@ static void write_numbers(const struct dt_bench *b, struct dt_jsonw *w)
         {"data_wait_share", all->wait_s / b->step_mean_s},
         {"compute_share", all->compute_s / b->step_mean_s},
         {"exposed_comm_share", all->comm_s / b->step_mean_s},
+        {"comm_overlap_share", b->timeline.overlap}, /* with --trace */
         {"peak_rss_bytes", all->rss_bytes},
         {"plan_bytes", (double)dt_plan_bytes(b->session.plan)},
         {"flops_per_step", b->flops * n},

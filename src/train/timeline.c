@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/trace.h"
+#include "train/overlap.h"
 
 enum {
     MAX_SPANS = 1 << 19, /* per rank: 48 MB, of which only what is used is touched */
@@ -105,9 +106,12 @@ static void put_heading(struct part *part, const struct dt_timeline *t,
     fprintf(part->out,
             "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dtrain\":\"%s\",\"ranks\":%d,"
             "\"first_step\":%" PRId64 ",\"last_step\":%" PRId64 ",\"clock_error_us\":%.1f,"
-            "\"dropped_spans\":%" PRId64 "},\n\"traceEvents\":[\n",
+            "\"dropped_spans\":%" PRId64,
             DTRAIN_VERSION, dt_comm_size(t->comm), t->first, t->last, 1e6 * heading->error_s,
             heading->n_dropped);
+    if (!isnan(t->overlap))
+        fprintf(part->out, ",\"comm_overlap_share\":%.4f", t->overlap);
+    fprintf(part->out, "},\n\"traceEvents\":[\n");
 }
 
 static void put_part(struct part *part, const struct dt_timeline *t, const struct heading *heading)
@@ -221,10 +225,22 @@ static dt_status find_heading(struct heading *heading, struct part *part, struct
     return DT_OK;
 }
 
-static dt_status collect(const struct dt_timeline *t, struct part *part)
+/* Sets t->overlap, of all ranks together. */
+static dt_status find_overlap(struct dt_timeline *t)
+{
+    struct dt_overlap own;
+    DT_TRY(dt_comm_agree(t->comm, dt_overlap_find(&own)));
+    double sums[] = {own.sums_s, own.computed_s};
+    DT_TRY(dt_comm_sum_f64(t->comm, sums, DT_COUNT(sums)));
+    t->overlap = sums[0] > 0 ? sums[1] / sums[0] : NAN;
+    return DT_OK;
+}
+
+static dt_status collect(struct dt_timeline *t, struct part *part)
 {
     struct heading heading;
     DT_TRY(find_heading(&heading, part, t->comm));
+    DT_TRY(find_overlap(t));
     DT_TRY(save(part, t, &heading));
     if (part->rank == 0)
         dt_log(DT_LOG_INFO,
@@ -275,7 +291,7 @@ static void end(struct dt_timeline *t)
 dt_status dt_timeline_init(struct dt_timeline *t, struct dt_comm *comm, const char *range)
 {
     int used = 0;
-    *t = (struct dt_timeline){.comm = comm};
+    *t = (struct dt_timeline){.comm = comm, .overlap = NAN};
     if (!range)
         return DT_OK;
     int n = sscanf(range, "%9" SCNd64 "%n-%9" SCNd64 "%n", &t->first, &used, &t->last, &used);
@@ -290,7 +306,7 @@ dt_status dt_timeline_init(struct dt_timeline *t, struct dt_comm *comm, const ch
 dt_status dt_timeline_init_all(struct dt_timeline *t, struct dt_comm *comm, int64_t n_steps,
                                const char *path)
 {
-    *t = (struct dt_timeline){.comm = comm, .first = 1, .last = n_steps};
+    *t = (struct dt_timeline){.comm = comm, .first = 1, .last = n_steps, .overlap = NAN};
     return dt_file_path(t->path, "%s", path);
 }
 

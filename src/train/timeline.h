@@ -16,6 +16,8 @@ struct dt_timeline {
     int64_t first, last;    /* steps, from 1; last 0 = none, or done */
     int64_t now;            /* the step of the last call */
     bool is_on;
+    double overlap; /* share of the sums' time in which ranks computed; NaN until the file is
+                       written, and without sums */
 };
 
 /* `range` is "100-120" or "100", NULL for no timeline; DT_ERR_USAGE alike on all ranks. */

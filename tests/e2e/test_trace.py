@@ -1,6 +1,7 @@
 """`--trace` of train and bench: the file holds the steps that were asked for, of every rank, with all lanes; a run that
 is killed while tracing leaves no file; wrong ranges are refused."""
 
+import json
 import os
 import re
 import subprocess
@@ -73,6 +74,11 @@ def check_clocks(header, ranks):
                 assert max(s[0] for s in spans) <= min(s[1] for s in spans) + error, (lane, spans)
 
 
+def check_overlap(header, processes):
+    share, wanted = float(header["comm_overlap_share"]), trace_file.overlap(processes.values())
+    assert 0 <= share <= 1 and abs(share - wanted) < 1e-3, (share, wanted)
+
+
 def main():
     log = train("run", "4-99", text="timeline of steps 4 to 12 in run/trace.json.gz")
     assert re.search(r": \d+ spans, 0 dropped; open it in https://ui.perfetto.dev", log), log
@@ -83,10 +89,12 @@ def main():
     for rank, lanes in enumerate(ranks):
         check_lanes(rank, lanes)
     check_clocks(header, ranks)
+    check_overlap(header, processes)
 
     # The weights do not depend on it, and a traced run resumes.
     train("one", "2", "train.max_steps=6", ranks=1, text="timeline of steps 2 to 2")
-    _, processes = trace_file.load("one/trace.json.gz")
+    header, processes = trace_file.load("one/trace.json.gz")
+    assert "comm_overlap_share" not in header, header
     (lanes,) = processes.values()
     assert steps_of(lanes["main thread"]) == [2] and "reduction 0" not in lanes, lanes.keys()
     train("one", "5-8", "train.max_steps=8", ranks=1, text="timeline of steps 7 to 8")
@@ -94,9 +102,11 @@ def main():
 
     # The measured steps of a benchmark.
     bench(64, "--batch-size-per-rank", "6,12")
-    bench(0)
-    _, processes = trace_file.load("bench.json.gz")
+    bench(0, "--json", "bench.json")
+    header, processes = trace_file.load("bench.json.gz")
     assert len(processes) == 2, processes.keys()
+    with open("bench.json", encoding="utf-8") as file:
+        check_overlap(json.load(file), processes)
     for lanes in processes.values():
         assert steps_of(lanes["main thread"]) == list(range(1, 7)), lanes["main thread"]
         assert [name for _, _, name, _ in lanes["compute"]].count("settle") == 6

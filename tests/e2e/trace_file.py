@@ -49,3 +49,22 @@ def load(path):
             check_nesting([span[:3] for span in spans])
     assert set(processes.values()) == set(lanes)
     return trace["otherData"], lanes
+
+
+def overlap(ranks):
+    """The share of the sums' time in which the same rank computes; `ranks`: of each, lane -> spans."""
+    summing, both = 0, 0
+    for lanes in ranks:
+        edges = []
+        for lane, spans in lanes.items():
+            for begin, end, name, _ in spans:
+                if lane.startswith("reduction"):
+                    edges += [(begin, 1, 0), (end, -1, 0)]
+                elif lane == "compute" and name not in ("reduce", "wait", "poll", "sync"):
+                    edges += [(begin, 0, 1), (end, 0, -1)]
+        sums = computing = before = 0
+        for at, change, other in sorted(edges):
+            summing += (at - before) * (sums > 0)
+            both += (at - before) * (sums > 0 and computing > 0)
+            sums, computing, before = sums + change, computing + other, at
+    return both / summing

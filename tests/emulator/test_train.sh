@@ -148,6 +148,9 @@ for path, ranks, steps, passes in zip(sys.argv[2:], (1, 2), (2, 5), (2, 11)): # 
         assert names.count("settle") == steps and names.count("ingest") == passes, names
         sums = [spans for lane, spans in lanes.items() if lane.startswith("reduction")]
         assert bool(sums) == (ranks == 2) and all(len(spans) == steps for spans in sums), sums
+    share = header.get("comm_overlap_share")
+    assert (share is None) == (ranks == 1), share
+    assert share is None or abs(float(share) - trace_file.overlap(processes.values())) < 1e-3, share
 PY
     fail "timeline"
 run 1 passes --set train.micro_batch_size=4
