@@ -111,10 +111,6 @@ void dt_comm_describe_plane(enum dt_plane plane, char *out, size_t bytes);
  * is allocated later. A plane that is already open is closed first. NCCL: sets defaults for
  * NCCL_... environment variables that are not set. */
 dt_status dt_comm_open_reduce(struct dt_comm *comm, const struct dt_comm_options *options);
-/* Memory from which the open plane reduces fastest, for buffers of its reductions: NCCL's own,
- * registered with it; *out is NULL if any memory is suitable. Not zeroed. Collective. Freed when
- * the plane is closed. */
-dt_status dt_comm_alloc(struct dt_comm *comm, void **out, size_t bytes);
 /* Collective, unless a call of the plane has failed. Accepts a comm without a plane. NCCL:
  * recordings with reductions must have been released (it waits for them), and the device must still
  * be open. */

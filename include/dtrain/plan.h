@@ -145,7 +145,6 @@ struct dt_plan {
     size_t sum_bytes;                       /* what the work arena would need without any sharing */
     enum dt_dtype grads_type;               /* of the grads arena, but ... */
     size_t n_wide; /* ... its first n_wide elements are fp32: they are the last bucket. Else 0 */
-    bool owned_by_comm[DT_N_ARENAS]; /* allocated by dt_comm_alloc */
     struct dt_recording *recording[DT_N_PASS_KINDS];
     int n_warm[DT_N_PASS_KINDS]; /* passes walked before the recording */
     bool record;                 /* cleared when recording fails */

@@ -25,7 +25,7 @@ struct bench {
     struct dt_bench base; /* its session lays out the plan */
     size_t most_bytes;
     float *in, *sum;          /* host memory */
-    void *on_device;          /* what NCCL sums; owned by its plane */
+    void *on_device;          /* what NCCL sums */
     int open;                 /* the kind whose plane is open, -1 = none */
     struct dt_sum_row *sizes; /* bytes and is_bucket */
     int n_sizes;
@@ -58,8 +58,7 @@ static dt_status open_nccl(struct bench *b, struct dt_comm_options *options)
     options->plane = DT_PLANE_NCCL;
     options->stream = s->backend->comm_stream(s->device);
     DT_TRY(dt_comm_open_reduce(s->comm, options));
-    DT_TRY(dt_comm_alloc(s->comm, &b->on_device, b->most_bytes));
-    return s->backend->zero(s->device, b->on_device, b->most_bytes);
+    return dt_comm_agree(s->comm, s->backend->alloc(s->device, &b->on_device, b->most_bytes));
 }
 
 static dt_status open_plane(struct bench *b, enum dt_sum_kind kind)
@@ -258,6 +257,8 @@ dt_status dt_bench_allreduce(struct dt_comm *comm, const struct dt_config *confi
         status = run(b, options);
     if (status == DT_OK)
         dt_comm_close_reduce(comm);
+    if (status == DT_OK && b->on_device) /* else sums that never end may use it */
+        b->base.session.backend->free(b->base.session.device, b->on_device, b->most_bytes);
     dt_bench_end(&b->base, status);
     free(b->in);
     free(b->sum);

@@ -12,8 +12,6 @@ struct dt_plane_ops {
     void (*describe)(char *out, size_t bytes); /* as dt_comm_describe_plane */
     /* Sets comm->reduce. Collective; ranks may return different statuses, which plane.c unifies. */
     dt_status (*open)(struct dt_comm *comm, const struct dt_comm_options *options);
-    /* As dt_comm_alloc. NULL: any memory is suitable. */
-    dt_status (*alloc)(struct dt_comm *comm, void **out, size_t bytes);
     dt_status (*reduce)(struct dt_comm *comm, int reduction, void *buffer, size_t count);
     dt_status (*poll)(struct dt_comm *comm);
     dt_status (*wait)(struct dt_comm *comm, int reduction); /* NULL: nothing to wait for */
@@ -44,7 +42,7 @@ struct dt_comm {
     void *reduce; /* private data of the plane */
     int n_reductions;
     size_t max_count;
-    bool has_failed; /* one of its calls failed, here or (open, alloc) on another rank */
+    bool has_failed; /* one of its calls failed, here or (open) on another rank */
 };
 
 /* DT_OK, or DT_ERR_DEVICE with the call and MPI's text recorded. */

@@ -25,10 +25,7 @@
 #include "base/pulse.h"
 #include "comm/internal.h"
 
-#define HAS_BUFFERS (NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0))
-#define HAS_NAMES   (NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0))
-
-enum { MAX_BUFFERS = 4 };
+#define HAS_NAMES (NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0))
 
 /* A sum is in the stream after about 50 us, while connecting takes seconds: first spin, then sleep.
  */
@@ -43,10 +40,6 @@ struct nccl_plane {
     int first_fp32;
     cudaStream_t stream;
     double timeout_s;
-    struct {
-        void *memory, *handle;
-    } buffers[MAX_BUFFERS];
-    int n_buffers;
 };
 
 /* --- Calls --- */
@@ -184,9 +177,7 @@ static dt_status set_environment(const struct dt_comm *comm, const struct dt_com
      * and receives (sgl-project/sglang pull request 38936). No report concerns sums within a node,
      * but what registration saves there, a copy in GPU memory and some of NCCL's blocks, is
      * behind the backward pass. */
-    DT_TRY(set_default("NCCL_GRAPH_REGISTER", "0"));
-    DT_TRY(set_default("NCCL_LOCAL_REGISTER", "0"));
-    return DT_OK;
+    return set_default("NCCL_GRAPH_REGISTER", "0");
 }
 
 static dt_status find_type(ncclDataType_t *out, enum dt_dtype dtype)
@@ -257,44 +248,6 @@ static dt_status nccl_open(struct dt_comm *comm, const struct dt_comm_options *o
     return status;
 }
 
-/* --- Buffers --- */
-
-#if HAS_BUFFERS
-static dt_status register_buffer(struct dt_comm *comm, void *memory, size_t bytes)
-{
-    struct nccl_plane *plane = comm->reduce;
-    int i = plane->n_buffers++;
-    plane->buffers[i].memory = memory;
-    DT_NCCL(comm, "register the memory of the gradients",
-            ncclCommRegister(plane->nccl, memory, bytes, &plane->buffers[i].handle));
-    return DT_OK;
-}
-
-/* If NCCL cannot allocate memory on every rank, no rank uses it and the caller allocates other
- * memory. */
-static dt_status nccl_alloc(struct dt_comm *comm, void **out, size_t bytes)
-{
-    const struct nccl_plane *plane = comm->reduce;
-    if (plane->n_buffers == MAX_BUFFERS)
-        DT_FAIL(DT_ERR_INTERNAL, "more than %d reduction buffers", MAX_BUFFERS);
-    void *memory = NULL;
-    ncclResult_t code = ncclMemAlloc(&memory, bytes);
-    int64_t n_without = code != ncclSuccess;
-    if (code != ncclSuccess)
-        dt_log(DT_LOG_DEBUG, "NCCL cannot allocate %zu bytes: %s: %s", bytes,
-               ncclGetErrorString(code), ncclGetLastError(plane->nccl));
-    DT_TRY(dt_comm_sum_i64(comm, &n_without, 1));
-    if (n_without > 0) {
-        if (code == ncclSuccess)
-            DT_NCCL(comm, "free memory", ncclMemFree(memory));
-        return DT_OK;
-    }
-    DT_TRY(dt_comm_agree(comm, register_buffer(comm, memory, bytes)));
-    *out = memory;
-    return DT_OK;
-}
-#endif
-
 /* --- Sums --- */
 
 static dt_status nccl_reduce(struct dt_comm *comm, int reduction, void *buffer, size_t count)
@@ -329,29 +282,10 @@ static dt_status nccl_poll(struct dt_comm *comm)
 
 /* --- Closing --- */
 
-#if HAS_BUFFERS
-static bool deregister_buffers(const struct nccl_plane *plane)
-{
-    for (int i = 0; i < plane->n_buffers; i++) {
-        void *handle = plane->buffers[i].handle; /* NULL if NCCL does not need it */
-        if (!handle)
-            continue;
-        ncclResult_t code = ncclCommDeregister(plane->nccl, handle);
-        if (!is_good(settle(plane, code, close_timeout_s), "ncclCommDeregister"))
-            return false;
-    }
-    return true;
-}
-#endif
-
 /* Leaves together with the other ranks; returns false, with the communicator still open, on
  * failure. */
 static bool leave_plane(struct nccl_plane *plane)
 {
-#if HAS_BUFFERS
-    if (!deregister_buffers(plane))
-        return false;
-#endif
     ncclResult_t code = ncclCommFinalize(plane->nccl);
     if (!is_good(settle(plane, code, close_timeout_s), "ncclCommFinalize"))
         return false;
@@ -366,10 +300,6 @@ static void nccl_close(struct dt_comm *comm)
     /* After a failure a rank may be missing, so no rank waits for another. */
     if (plane->nccl && (comm->has_failed || !leave_plane(plane)))
         abort_nccl(plane);
-#if HAS_BUFFERS
-    for (int i = 0; i < plane->n_buffers; i++)
-        (void)is_good(ncclMemFree(plane->buffers[i].memory), "ncclMemFree");
-#endif
     free(plane);
 }
 
@@ -381,9 +311,6 @@ static void nccl_describe(char *out, size_t bytes)
 const struct dt_plane_ops dt_plane_nccl = {
     .describe = nccl_describe,
     .open = nccl_open,
-#if HAS_BUFFERS
-    .alloc = nccl_alloc,
-#endif
     .reduce = nccl_reduce,
     .exchange = nccl_exchange,
     .poll = nccl_poll,

@@ -79,16 +79,6 @@ static dt_status check_reduction(const struct dt_comm *comm, int reduction)
     return DT_OK;
 }
 
-dt_status dt_comm_alloc(struct dt_comm *comm, void **out, size_t bytes)
-{
-    *out = NULL;
-    DT_TRY(check_open(comm));
-    if (!comm->plane->alloc || bytes == 0)
-        return DT_OK;
-    DT_TRY(note(comm, comm->plane->alloc(comm, out, bytes)));
-    return DT_OK;
-}
-
 dt_status dt_comm_reduce(struct dt_comm *comm, int reduction, void *buffer, size_t count)
 {
     DT_TRY(check_reduction(comm, reduction));

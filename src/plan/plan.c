@@ -79,12 +79,11 @@ out:
     return status;
 }
 
-/* Opens the data plane and takes its memory for the arena it works in. Collective. */
+/* Collective. */
 static dt_status open_reduce(struct dt_plan *plan)
 {
     const struct dt_backend *backend = plan->backend;
     struct dt_comm_options options = plan->options.comm;
-    enum dt_arena arena = dt_plan_sum_arena(plan);
     options.n_reductions = plan->n_buckets;
     options.dtype = dt_plan_sum_type(plan);
     options.n_fp32 = plan->n_wide > 0;
@@ -96,10 +95,6 @@ static dt_status open_reduce(struct dt_plan *plan)
     if (backend->comm_stream)
         options.stream = backend->comm_stream(plan->device);
     DT_TRY(dt_comm_open_reduce(plan->comm, &options));
-    DT_TRY(dt_comm_alloc(plan->comm, &plan->arena[arena], plan->arena_bytes[arena]));
-    plan->owned_by_comm[arena] = plan->arena[arena];
-    if (plan->owned_by_comm[arena])
-        DT_TRY(backend->zero(plan->device, plan->arena[arena], plan->arena_bytes[arena]));
     if (backend->open_marks)
         DT_TRY(backend->open_marks(plan->device, plan->n_buckets + 1)); /* the last: SYNC */
     return DT_OK;
@@ -170,7 +165,7 @@ static dt_status open_feed(struct dt_plan *plan)
 static dt_status allocate(struct dt_plan *plan)
 {
     for (int a = 0; a < DT_N_ARENAS; a++)
-        if (plan->arena_bytes[a] > 0 && !plan->arena[a])
+        if (plan->arena_bytes[a] > 0)
             DT_TRY(plan->backend->alloc(plan->device, &plan->arena[a], plan->arena_bytes[a]));
     if (plan->options.profile)
         DT_TRY(DT_NEW(plan->node_s, (size_t)plan->graph->n_nodes));
@@ -217,7 +212,7 @@ void dt_plan_destroy(struct dt_plan *plan)
     if (plan->comm)
         dt_comm_close_reduce(plan->comm); /* after the recordings, which contain its work */
     for (int a = 0; a < DT_N_ARENAS; a++)
-        if (plan->arena[a] && !plan->owned_by_comm[a])
+        if (plan->arena[a])
             plan->backend->free(plan->device, plan->arena[a], plan->arena_bytes[a]);
     for (int b = 0; b < plan->n_buckets; b++)
         free(plan->buckets[b].segments);

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "dtrain/comm.h"
 
-enum { FOR_EVER = -1, BYTES = 4096 };
+enum { FOR_EVER = -1 };
 
 static struct dt_comm *comm;
 static int n, rank;
@@ -24,11 +24,10 @@ static int n, rank;
 
 static struct {
     /* Answers. */
-    ncclResult_t id, init, reduce, finalize, alloc, registration; /* of the call */
-    ncclResult_t state;                                           /* of ncclCommGetAsyncError */
-    int n_polls; /* while ncclInProgress after a call that says so */
+    ncclResult_t id, init, reduce, finalize; /* of the call */
+    ncclResult_t state;                      /* of ncclCommGetAsyncError */
+    int n_polls;                             /* while ncclInProgress after a call that says so */
     const char *last_error;
-    bool no_handle;
     /* Observed calls. */
     int n_left;
     char calls[400];
@@ -40,7 +39,7 @@ static struct {
 } fake;
 
 /* A communicator is only ever a pointer here; in use between init and destroy or abort. */
-static int communicator, handle;
+static int communicator;
 static bool is_open;
 
 static void note(const char *call)
@@ -105,33 +104,6 @@ ncclResult_t ncclAllReduce(const void *src, void *dst, size_t count, ncclDataTyp
     fake.type = type;
     fake.stream = stream;
     return begin("reduce", used, fake.reduce);
-}
-
-ncclResult_t ncclMemAlloc(void **out, size_t bytes)
-{
-    note("alloc");
-    *out = fake.alloc == ncclSuccess ? malloc(bytes) : NULL;
-    return fake.alloc;
-}
-
-ncclResult_t ncclMemFree(void *memory)
-{
-    note("free");
-    free(memory);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommRegister(const ncclComm_t used, void *memory, size_t bytes, void **out)
-{
-    check(memory && bytes == BYTES);
-    *out = fake.no_handle ? NULL : &handle;
-    return begin("register", used, fake.registration);
-}
-
-ncclResult_t ncclCommDeregister(const ncclComm_t used, void *registered)
-{
-    check(registered == &handle);
-    return begin("deregister", used, ncclSuccess);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t used)
@@ -209,9 +181,9 @@ static int before_each(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "NCCL_ALGO",           "NCCL_HOSTID",        "NCCL_NET",   "NCCL_IB_DISABLE",
-        "NCCL_SOCKET_IFNAME",  "NCCL_MNNVL_ENABLE",  "NCCL_PROTO", "NCCL_MAX_CTAS",
-        "NCCL_GRAPH_REGISTER", "NCCL_LOCAL_REGISTER"};
+        "NCCL_ALGO",       "NCCL_HOSTID",        "NCCL_NET",
+        "NCCL_IB_DISABLE", "NCCL_SOCKET_IFNAME", "NCCL_MNNVL_ENABLE",
+        "NCCL_PROTO",      "NCCL_MAX_CTAS",      "NCCL_GRAPH_REGISTER"};
     for (size_t i = 0; i < DT_COUNT(names); i++)
         unsetenv(names[i]);
     memset(&fake, 0, sizeof fake);
@@ -255,7 +227,7 @@ static void test_open_close(void **state)
     fake.n_polls = 300;
     open_plane();
     assert_all(fake.n_left == 0 && is_env("NCCL_ALGO", "Ring") && is_env("NCCL_HOSTID", NULL));
-    assert_all(is_env("NCCL_GRAPH_REGISTER", "0") && is_env("NCCL_LOCAL_REGISTER", "0"));
+    assert_all(is_env("NCCL_GRAPH_REGISTER", "0"));
     dt_comm_close_reduce(comm);
     assert_calls("finalize destroy ");
     open_plane(); /* again */
@@ -318,46 +290,6 @@ static void test_reduce(void **state)
     options.dtype = DT_I32;
     assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_INTERNAL, "cannot be summed");
     assert_calls("finalize destroy ");
-}
-
-static void test_buffer(void **state)
-{
-    (void)state;
-    open_plane();
-    void *memory;
-    assert_ok(dt_comm_alloc(comm, &memory, 0));
-    assert_all(memory == NULL);
-    assert_ok(dt_comm_alloc(comm, &memory, BYTES));
-    assert_all(memory != NULL);
-    fake.no_handle = true; /* NCCL has no use for it */
-    assert_ok(dt_comm_alloc(comm, &memory, BYTES));
-    assert_calls("alloc register alloc register ");
-    dt_comm_close_reduce(comm);
-    assert_calls("deregister finalize destroy free free ");
-}
-
-/* Either all ranks have memory of NCCL or none. */
-static void test_no_buffer(void **state)
-{
-    (void)state;
-    open_plane();
-    void *memory = &stream;
-    bool fails = rank == n - 1;
-    fake.alloc = fails ? ncclUnhandledCudaError : ncclSuccess;
-    assert_ok(dt_comm_alloc(comm, &memory, BYTES));
-    assert_all(memory == NULL);
-    assert_calls(fails ? "alloc " : "alloc free ");
-    dt_comm_close_reduce(comm);
-    assert_calls("finalize destroy ");
-
-    open_plane();
-    fake.alloc = ncclSuccess;
-    fake.registration = fails ? ncclSystemError : ncclSuccess;
-    fake.last_error = "no more";
-    assert_text(dt_comm_alloc(comm, &memory, BYTES), DT_ERR_DEVICE, "register the memory");
-    assert_all(strstr(dt_error_text(), "text of 2: no more") != NULL);
-    dt_comm_close_reduce(comm);
-    assert_calls("alloc register abort free ");
 }
 
 static void test_connect_fails(void **state)
@@ -483,8 +415,6 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup(test_open_close, before_each),
         cmocka_unit_test_setup(test_environment, before_each),
         cmocka_unit_test_setup(test_reduce, before_each),
-        cmocka_unit_test_setup(test_buffer, before_each),
-        cmocka_unit_test_setup(test_no_buffer, before_each),
         cmocka_unit_test_setup(test_connect_fails, before_each),
         cmocka_unit_test_setup(test_cause, before_each),
         cmocka_unit_test_setup(test_twins, before_each),

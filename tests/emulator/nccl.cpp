@@ -36,7 +36,7 @@ struct unique_id { // stored inside ncclUniqueId
     char name[64];
 };
 
-std::set<const void *> live_comms, allocations;
+std::set<const void *> live_comms;
 char last_error[1024];
 
 comm_ref state_of(ncclComm_t comm)
@@ -112,9 +112,6 @@ ncclResult_t open(ncclComm_t *out, int n_ranks, const ncclUniqueId &id, int rank
 void forget(ncclComm_t comm, rank_state last)
 {
     comm->state->memory->rank(comm->state->rank).state.store(last, std::memory_order_release);
-    for (const auto &b : comm->state->buffers)
-        delete static_cast<char *>(b.first);
-    comm->state->buffers.clear();
     live_comms.erase(comm);
     delete comm;
 }
@@ -266,61 +263,6 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     if (c->now == CONNECTING)
         c->memory->unlink();
     forget(comm, c->now == CLOSED ? GONE : ABORTED);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclMemAlloc(void **out, size_t bytes)
-{
-    if (!out || bytes == 0)
-        return nccl_refuse(ncclInvalidArgument, "ncclMemAlloc: nothing to allocate");
-    const cudaError_t code = cudaMalloc(out, bytes);
-    if (code != cudaSuccess)
-        return nccl_refuse(ncclUnhandledCudaError, "Cuda failure '%s'", cudaGetErrorString(code));
-    const auto lock = emu_lock();
-    allocations.insert(*out);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclMemFree(void *memory)
-{
-    if (!memory)
-        return ncclSuccess;
-    const auto lock = emu_lock();
-    if (!allocations.erase(memory))
-        emu_fail("ncclMemFree: the memory is not from ncclMemAlloc");
-    for (const void *comm : live_comms)
-        for (const auto &b : static_cast<const ncclComm *>(comm)->state->buffers)
-            if (b.second.begin == memory)
-                emu_fail("ncclMemFree: the memory is registered with a communicator");
-    if (cudaFree(memory) != cudaSuccess)
-        return nccl_refuse(ncclUnhandledCudaError, "Cuda failure in cudaFree");
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buffer, size_t bytes, void **handle)
-{
-    if (!comm || !buffer || bytes == 0 || !handle)
-        return nccl_refuse(ncclInvalidArgument, "ncclCommRegister : an argument is NULL");
-    const auto lock = emu_lock();
-    const comm_ref c = state_of(comm);
-    const ncclResult_t ready = nccl_check_ready(*c, "ncclCommRegister");
-    if (ready != ncclSuccess)
-        return ready;
-    emu_check_device(buffer, bytes, "ncclCommRegister");
-    *handle = new char;
-    c->buffers[*handle] = {buffer, bytes};
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
-{
-    if (!comm)
-        return nccl_refuse(ncclInvalidArgument, "ncclCommDeregister : comm argument is NULL");
-    const auto lock = emu_lock();
-    const comm_ref c = state_of(comm);
-    if (!c->buffers.erase(handle))
-        return nccl_refuse(ncclInvalidArgument, "Deregister: could not find handle");
-    delete static_cast<char *>(handle);
     return ncclSuccess;
 }
 

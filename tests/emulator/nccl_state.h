@@ -5,7 +5,6 @@
 #include <nccl.h>
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -82,7 +81,6 @@ struct communicator {
     sum *running = nullptr;
     // Held by the sums in graphs: a communicator must outlive its graphs.
     std::shared_ptr<int> in_graphs = std::make_shared<int>(0);
-    std::map<void *, region> buffers; // registered, by their handles
 };
 
 using comm_ref = std::shared_ptr<communicator>;

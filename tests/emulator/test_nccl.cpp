@@ -165,7 +165,6 @@ static void case_statuses()
     ncclComm_t comm = connect();
     array a(number::f32, 100);
     fill(a, rank);
-    void *memory = nullptr, *handle = nullptr;
     CHECK(ncclAllReduce(a.device, a.device, 50, ncclFloat, ncclSum, comm, stream) ==
           ncclInProgress);
     // Until that is over, nothing is in the stream and other calls are refused.
@@ -183,11 +182,6 @@ static void case_statuses()
           ncclInvalidArgument);
     CHECK(ncclAllReduce(a.device, a.device, 1, ncclFloat, ncclSum, nullptr, stream) ==
           ncclInvalidArgument);
-    CHECK(ncclMemAlloc(&memory, 4096) == ncclSuccess);
-    CHECK(ncclCommRegister(comm, memory, 4096, &handle) == ncclSuccess);
-    CHECK(ncclCommDeregister(comm, &handle) == ncclInvalidArgument);
-    CHECK(ncclCommDeregister(comm, handle) == ncclSuccess);
-    CHECK(ncclMemFree(memory) == ncclSuccess);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t other = nullptr;
     config.magic = 0;
@@ -288,15 +282,6 @@ static void case_mismatch()
     _exit(1);
 }
 
-static void case_registered()
-{
-    ncclComm_t comm = connect();
-    void *memory = nullptr, *handle = nullptr;
-    CHECK(ncclMemAlloc(&memory, 4096) == ncclSuccess);
-    CHECK(ncclCommRegister(comm, memory, 4096, &handle) == ncclSuccess);
-    (void)ncclMemFree(memory);
-}
-
 static const struct {
     const char *name;
     void (*run)();
@@ -314,7 +299,6 @@ static const struct {
     {"aborted", case_aborted, 2, nullptr},
     {"lost", case_lost, 3, nullptr},
     {"mismatch", case_mismatch, 2, "elements of type"},
-    {"registered", case_registered, 1, "is registered"},
 };
 
 // --- Running them ---
