@@ -247,6 +247,11 @@ dt_status dt_plan_check_memory(const struct dt_plan *plan);
 /* Bytes that a node of the graph reads and writes in one pass: each tensor in its stored type, as
  * often as the device passes over it. */
 double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node);
+/* Whether a bucket's gradients are fp32 where the others' are 16-bit. */
+static inline bool dt_plan_is_wide(const struct dt_plan *plan, const struct dt_bucket *bucket)
+{
+    return bucket->first < plan->n_wide;
+}
 /* Bytes of a bucket in the type in which it is summed. */
 size_t dt_plan_bucket_bytes(const struct dt_plan *plan, int bucket);
 /* Bytes that CHECK and UPDATE of all buckets read and write, without what norms of tensors need. */

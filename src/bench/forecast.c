@@ -40,6 +40,16 @@ double dt_forecast_reduce_s(double bytes, int n_ranks, const struct dt_forecast_
                                 dt_forecast_sum_s(bytes, n_nodes, &network->link, trees));
 }
 
+void dt_forecast_sort(struct dt_forecast_bucket *buckets, int n)
+{
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0 && buckets[j].ready_s < buckets[j - 1].ready_s; j--) {
+            struct dt_forecast_bucket later = buckets[j - 1];
+            buckets[j - 1] = buckets[j];
+            buckets[j] = later;
+        }
+}
+
 double dt_forecast_exposed_s(const struct dt_forecast_step *step, int n_ranks,
                              const struct dt_forecast_network *network)
 {

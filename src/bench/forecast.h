@@ -42,6 +42,8 @@ double dt_forecast_sum_s(double bytes, int n, const struct dt_link *link, bool h
 /* One ring through all ranks, whose messages between nodes set the pace; with has_trees, if that is
  * faster, within the nodes, where each rank gets the sum of its part, and then between them. */
 double dt_forecast_reduce_s(double bytes, int n_ranks, const struct dt_forecast_network *network);
+/* Puts buckets in the order of readiness. */
+void dt_forecast_sort(struct dt_forecast_bucket *buckets, int n);
 /* Communication that the step waits for. */
 double dt_forecast_exposed_s(const struct dt_forecast_step *step, int n_ranks,
                              const struct dt_forecast_network *network);

@@ -146,12 +146,14 @@ static dt_status cut_buckets(struct forecast *f, double cap_mb)
         double left_s = 0;
         for (int n = plan->buckets[i].last_writer + 1; n < s->graph->n_nodes; n++)
             left_s += s->graph->node[n].phase == DT_TRAIN ? f->node_s[n] / s->n_passes : 0;
-        const bool is_wide = plan->buckets[i].first < plan->n_wide;
+        const bool is_wide = dt_plan_is_wide(plan, &plan->buckets[i]);
         f->buckets[i] = (struct dt_forecast_bucket){
             .bytes = (double)(plan->buckets[i].count * (is_wide ? sizeof(float) : f->width)),
             .ready_s = f->result.step.compute_s - left_s,
         };
     }
+    if (status == DT_OK)
+        dt_forecast_sort(f->buckets, plan->n_buckets); /* the last may be the fp32 one */
     f->result.step.buckets = f->buckets;
     f->result.step.n_buckets = plan->n_buckets;
     dt_plan_destroy(plan);

@@ -41,7 +41,7 @@ struct dt_grads {
 static inline struct dt_grads dt_plan_own_grads(const struct dt_plan *plan,
                                                 const struct dt_bucket *bucket)
 {
-    if (bucket->first < plan->n_wide)
+    if (dt_plan_is_wide(plan, bucket))
         return (struct dt_grads){DT_F32, DT_ARENA_GRADS, 0};
     const size_t wider = sizeof(float) - dt_dtype_bytes(plan->grads_type);
     return (struct dt_grads){plan->grads_type, DT_ARENA_GRADS, plan->n_wide * wider};

@@ -55,6 +55,19 @@ static void test_hand_computed(void **state)
                  fmin(14 * 2e-3, 12 * 3e-3));
 }
 
+static void test_order(void **state)
+{
+    struct dt_forecast_network network = flat(1e9, 1e-3);
+    struct dt_forecast_bucket mixed[] = {buckets[2], buckets[0], buckets[1]};
+    struct dt_forecast_step same = step;
+    (void)state;
+    same.buckets = mixed;
+    dt_forecast_sort(mixed, 3);
+    for (int i = 0; i < 3; i++)
+        assert_close(mixed[i].ready_s, buckets[i].ready_s);
+    assert_close(dt_forecast_exposed_s(&same, 4, &network), 0.012);
+}
+
 static void test_bounds(void **state)
 {
     static const struct dt_forecast_bucket one = {20e6, 0.1};
@@ -155,9 +168,8 @@ static void test_published(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hand_computed),
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_fit),
+        cmocka_unit_test(test_hand_computed), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_bounds),        cmocka_unit_test(test_fit),
         cmocka_unit_test(test_published),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
