@@ -207,7 +207,7 @@ def torch_hangs(rig):
 def broken(rig):
     """Every check fails and is reported; no GPU."""
     os.remove(os.path.join(rig.folder, "dtrain"))
-    os.symlink("/bin/false", os.path.join(rig.folder, "dtrain"))
+    rig.program("dtrain", "exit 77")  # no permission
     shutil.rmtree(os.path.join(rig.folder, "last"))
     code, _, data = rig.run(3, "broken")
     assert code == 1, code

@@ -227,7 +227,7 @@ def doctor(s):
 
 
 def one_test(name, s):
-    s.run(name, [s.program(f"tests/{name}")], 120)
+    s.run(name, [s.program(f"tests/{name}")], 120, is_test=True)
 
 
 def choose(s):
@@ -378,7 +378,8 @@ def curves(s):
 def parity(s):
     script = os.path.join(ROOT, "tests", "interop", "test_torch_parity.py")
     threads = str(min(8, os.cpu_count()))
-    s.run("parity", [sys.executable, script, s.program("dtrain"), "cuda", threads], 200)
+    command = [sys.executable, script, s.program("dtrain"), "cuda", threads]
+    s.run("parity", command, 200, is_test=True)
 
 
 def memcheck(name, s):
@@ -388,12 +389,12 @@ def memcheck(name, s):
     # Errors of calls are the tests' affair: some provoke them, and cuDNN tries what may fail.
     options = ["--tool", "memcheck", "--error-exitcode", "9", "--report-api-errors", "no"]
     command = ["compute-sanitizer", *options, s.program(f"tests/{name}")]
-    s.run(f"memcheck-{os.path.basename(name)}", command, 200)
+    s.run(f"memcheck-{os.path.basename(name)}", command, 200, is_test=True)
 
 
 def nccl_test(name, n, s):
     launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(n)]
-    s.run(f"{name}-np{n}", [*launcher, s.program(f"tests/{name}")], 45)
+    s.run(f"{name}-np{n}", [*launcher, s.program(f"tests/{name}")], 45, is_test=True)
 
 
 def ranks(s):
