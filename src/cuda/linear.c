@@ -8,10 +8,7 @@
 #include "base/mem.h"
 #include "cuda/internal.h"
 
-enum {
-    MAX_WORKSPACE = 32 << 20,
-    ALIGNMENT = 16, /* of rows, and at least of every tensor */
-};
+enum { MAX_WORKSPACE = 32 << 20 };
 
 /* In cuBLASLt's terms: out = a b, after transposing them. */
 struct product {
@@ -70,23 +67,18 @@ static dt_status create_desc(struct dt_device *dev, struct product *p, const cha
 }
 
 /* If k is split, the partial sums are in fp32 and added in a separate step: without loss of
- * precision, and in the same order in every run. */
+ * precision, and in the same order in every run. Unless told otherwise, cuBLASLt expects tensors at
+ * multiples of 256 bytes, where the plan puts them. */
 static dt_status set_preference(cublasLtMatmulPreference_t preference, const char *name)
 {
-    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     const uint64_t workspace = MAX_WORKSPACE;
-    const uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, alignment = ALIGNMENT;
+    const uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     DT_TRY(DT_CUBLAS(name, cublasLtMatmulPreferenceSetAttribute(
                                preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                                sizeof workspace)));
     DT_TRY(DT_CUBLAS(
         name, cublasLtMatmulPreferenceSetAttribute(
                   preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme)));
-    for (size_t i = 0; i < DT_COUNT(alignments); i++)
-        DT_TRY(DT_CUBLAS(name, cublasLtMatmulPreferenceSetAttribute(preference, alignments[i],
-                                                                    &alignment, sizeof alignment)));
     return DT_OK;
 }
 

@@ -113,8 +113,7 @@ cublasStatus_t check_pointers(const matmul_run &q, const algorithm &algo)
     const void *const pointers[] = {q.a, q.b, q.c, q.out};
     const matrix_layout *const layouts[] = {&q.p.a, &q.p.b, &q.p.c, &q.p.out};
     for (int i = 0; i < 4; i++) {
-        // No kernel needs more than 16 bytes, whatever the preference allows.
-        const uint64_t promised = std::min<uint64_t>(algo.alignment[i], 16);
+        const uint64_t promised = algo.alignment[i]; // by the preference; a kernel may need it
         if (!pointers[i] ||
             !emu::is_aligned(pointers[i], std::max<uint64_t>(promised, element_bytes(*layouts[i]))))
             return CUBLAS_STATUS_INVALID_VALUE;

@@ -14,7 +14,7 @@
 
 #include "reference.h"
 
-enum { RIG_CHUNK = 64, RIG_N_READERS = 3 }; /* the alignment of device memory; bytes of a guard */
+enum { RIG_CHUNK = 256, RIG_N_READERS = 3 }; /* the alignment of tensors; bytes of a guard */
 
 static const struct {
     const char *name;
