@@ -224,8 +224,9 @@ struct dt_backend {
     dt_status (*get_tensor)(struct dt_device *dev, const struct dt_graph *g, int tensor, float *dst,
                             const void *src);
     /* Input of a pass, copied concurrently with the work in progress: src must not change until
-     * end_feed returns. open_feed is called once before and sets the most bytes that a pass feeds.
-     */
+     * end_feed returns. open_feed is called once before and sets the most bytes that a pass feeds;
+     * it allocates that n_feed_blocks times. */
+    int n_feed_blocks;
     dt_status (*open_feed)(struct dt_device *dev, size_t bytes);
     dt_status (*feed)(struct dt_device *dev, void *dst, const void *src, size_t bytes);
     dt_status (*end_feed)(struct dt_device *dev);

@@ -142,6 +142,7 @@ struct dt_plan {
     void *arena[DT_N_ARENAS];
     struct dt_exec **exec;                  /* one per node */
     size_t *scratch_offset, *scratch_bytes; /* one per node, in the work arena while it runs */
+    size_t feed_bytes;                      /* the most that a pass feeds */
     size_t sum_bytes;                       /* what the work arena would need without any sharing */
     enum dt_dtype grads_type;               /* of the grads arena, but ... */
     size_t n_wide; /* ... its first n_wide elements are fp32: they are the last bucket. Else 0 */
@@ -240,7 +241,9 @@ dt_status dt_plan_meet(struct dt_plan *plan);
 void dt_plan_reset_times(struct dt_plan *plan);
 void dt_plan_get_times(const struct dt_plan *plan, struct dt_plan_times *out);
 
-/* Bytes of all arenas. */
+/* Bytes that dt_plan_build allocates on the device: all arenas, and on a GPU two blocks for input,
+ * each 2 KB larger than counted here. Without what libraries take for themselves, NCCL's buffers,
+ * and recordings. */
 size_t dt_plan_bytes(const struct dt_plan *plan);
 /* DT_ERR_MEMORY if it is more than options.max_bytes. */
 dt_status dt_plan_check_memory(const struct dt_plan *plan);

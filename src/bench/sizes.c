@@ -29,14 +29,6 @@ struct fit {
     int most; /* images per rank in the data */
 };
 
-/* The plan and, on a GPU, the two buffers of its input. */
-static double count_bytes(const struct dt_session *s)
-{
-    const double size = s->config->model.image_size;
-    const int n_buffers = s->backend == &dt_backend_cpu ? 0 : 2;
-    return (double)dt_plan_bytes(s->plan) + n_buffers * 3 * size * size * s->micro_batch_size;
-}
-
 /* Lays out the plan without its memory. An eighth of a CPU's free memory is for everything else. */
 static dt_status lay_out(struct sizes *z, int per_rank, struct fit *fit)
 {
@@ -51,7 +43,7 @@ static dt_status lay_out(struct sizes *z, int per_rank, struct fit *fit)
     if (status == DT_OK) {
         const struct dt_dataset *set = b->phase == DT_TRAIN ? s->train_set : s->val_set;
         const bool is_limited = z->options->real_data && set;
-        fit->bytes = count_bytes(s);
+        fit->bytes = (double)dt_plan_bytes(s->plan);
         fit->most_bytes = (double)s->plan->options.max_bytes;
         fit->most_bytes *= s->backend == &dt_backend_cpu ? 0.875 : 1;
         fit->most = is_limited ? (int)dt_dataset_size(set) / s->n_ranks : AUTO_MOST;

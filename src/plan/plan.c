@@ -48,6 +48,19 @@ static dt_status choose_formats(struct dt_plan *plan)
     return DT_OK;
 }
 
+static size_t count_feed(const struct dt_plan *plan)
+{
+    size_t most = 0;
+    for (int phase = 0; phase < DT_N_PHASES; phase++) {
+        size_t bytes = 0;
+        for (int t = 0; t < plan->graph->n_tensors; t++)
+            if (plan->graph->tensor[t].role == DT_INPUT && plan->place[t].first_use[phase] >= 0)
+                bytes += dt_plan_align(plan->place[t].bytes);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 dt_status dt_plan_layout(struct dt_plan **out, const struct dt_graph *graph,
                          const struct dt_backend *backend, struct dt_device *device,
                          const struct dt_plan_options *options)
@@ -72,6 +85,7 @@ dt_status dt_plan_layout(struct dt_plan **out, const struct dt_graph *graph,
     DT_TRY_OUT(dt_plan_place_params(plan));
     DT_TRY_OUT(dt_plan_place_work(plan));
     DT_TRY_OUT(dt_plan_make_actions(plan));
+    plan->feed_bytes = count_feed(plan);
     *out = plan;
     plan = NULL;
 out:
@@ -102,7 +116,7 @@ static dt_status open_reduce(struct dt_plan *plan)
 
 size_t dt_plan_bytes(const struct dt_plan *plan)
 {
-    size_t bytes = 0;
+    size_t bytes = (size_t)plan->backend->n_feed_blocks * plan->feed_bytes;
     for (int a = 0; a < DT_N_ARENAS; a++)
         bytes += plan->arena_bytes[a];
     return bytes;
@@ -149,19 +163,6 @@ out:
     return status;
 }
 
-static dt_status open_feed(struct dt_plan *plan)
-{
-    size_t most = 0;
-    for (int phase = 0; phase < DT_N_PHASES; phase++) {
-        size_t bytes = 0;
-        for (int t = 0; t < plan->graph->n_tensors; t++)
-            if (plan->graph->tensor[t].role == DT_INPUT && plan->place[t].first_use[phase] >= 0)
-                bytes += dt_plan_align(plan->place[t].bytes);
-        most = bytes > most ? bytes : most;
-    }
-    return plan->backend->open_feed(plan->device, most);
-}
-
 static dt_status allocate(struct dt_plan *plan)
 {
     for (int a = 0; a < DT_N_ARENAS; a++)
@@ -169,7 +170,7 @@ static dt_status allocate(struct dt_plan *plan)
             DT_TRY(plan->backend->alloc(plan->device, &plan->arena[a], plan->arena_bytes[a]));
     if (plan->options.profile)
         DT_TRY(DT_NEW(plan->node_s, (size_t)plan->graph->n_nodes));
-    return open_feed(plan);
+    return plan->backend->open_feed(plan->device, plan->feed_bytes);
 }
 
 dt_status dt_plan_build(struct dt_plan **out, const struct dt_graph *graph,

@@ -158,6 +158,9 @@ void dt_plan_print_memory(const struct dt_plan *plan, FILE *out)
     for (int a = 0; a < DT_N_ARENAS; a++)
         if (plan->arena_bytes[a] > 0)
             fprintf(out, "  %-10s %10.1f MB\n", arena_name[a], mega(plan->arena_bytes[a]));
+    if (plan->backend->n_feed_blocks > 0)
+        fprintf(out, "  %-10s %10.1f MB\n", "input",
+                plan->backend->n_feed_blocks * mega(plan->feed_bytes));
     fprintf(out, "  %-10s %10.1f MB  (work without sharing: %.1f MB)\n", "all",
             mega(dt_plan_bytes(plan)), mega(plan->sum_bytes));
     fprintf(out, "buckets: %d", plan->n_buckets);

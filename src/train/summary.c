@@ -166,11 +166,8 @@ static void print_memory(struct dt_text *line, const struct dt_session *s,
                          const struct dt_summary *summary)
 {
     const size_t *bytes = s->plan->arena_bytes;
-    uint64_t all = 0;
     (void)summary;
-    for (int a = 0; a < DT_N_ARENAS; a++)
-        all += bytes[a];
-    add_bytes(line, "", all, " per rank: ");
+    add_bytes(line, "", dt_plan_bytes(s->plan), " per rank: ");
     add_bytes(line, "weights ",
               bytes[DT_ARENA_PARAMS] + bytes[DT_ARENA_SHADOW] + bytes[DT_ARENA_STATS], ", ");
     add_bytes(line, "gradients ", bytes[DT_ARENA_GRADS] + bytes[DT_ARENA_ACCUM], ", ");

@@ -1,5 +1,6 @@
 /* Batch norm over groups of ranks on GPUs, or on emulated ones, against one rank with the group's
- * images; the step is recorded after three. Exits with 77 without a GPU. Label: numeric. */
+ * images; the step is recorded after three; the memory of a plan. Exits with 77 without a GPU.
+ * Label: numeric. */
 #include "sync_rig.h"
 
 #include "../gpu/need_gpu.h"
@@ -22,11 +23,19 @@ static void test_passes(void **state)
         .group = n % 2 == 0 ? 2 : 1, .n_passes = 2, .n_steps = 1, .tolerance = 1e-5});
 }
 
+static void test_memory(void **state)
+{
+    (void)state;
+    if (is_emulated()) /* a GPU allocates in larger pieces, and others use it */
+        check_memory();
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_passes),
+        cmocka_unit_test(test_memory),
     };
     if (!open_ranks(&argc, &argv))
         return 1;

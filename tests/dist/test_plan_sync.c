@@ -1,11 +1,26 @@
 /* Batch norm over groups of 1 to 4 ranks on CPUs: the gradients of one step, several passes per
  * step, and the loss and running statistics of 20 steps equal those of one rank with the group's
- * images. Label: numeric. */
+ * images; the memory of a plan. Label: numeric. */
 #include "sync_rig.h"
 
-static const struct dt_backend *const backend = &dt_backend_cpu;
+/* The CPU, counting what is allocated. */
+static struct dt_backend counting;
+static size_t n_left = (size_t)1 << 40;
+static const struct dt_backend *const backend = &counting;
 static const struct dt_comm_options plane = {.plane = DT_PLANE_MPI, .ring = true};
 static const enum dt_precision precision = DT_PRECISION_FP32;
+
+static dt_status count_alloc(struct dt_device *dev, void **out, size_t bytes)
+{
+    n_left -= bytes;
+    return dt_backend_cpu.alloc(dev, out, bytes);
+}
+
+static size_t count_free_bytes(struct dt_device *dev)
+{
+    (void)dev;
+    return n_left;
+}
 
 static void test_steps(void **state)
 {
@@ -30,15 +45,25 @@ static void test_groups(void **state)
                          .model = "resnet20"});
 }
 
+static void test_memory(void **state)
+{
+    (void)state;
+    check_memory();
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_passes),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_memory),
     };
     if (!open_ranks(&argc, &argv))
         return 1;
+    counting = dt_backend_cpu;
+    counting.alloc = count_alloc;
+    counting.free_bytes = count_free_bytes;
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     dt_comm_close(comm);
     return n_failed;

@@ -162,6 +162,9 @@ grep -q '"recorded": true' "$work/bench.json" || fail "not recorded: $(cat "$wor
 "$dtrain" bench --config "$work/config.json" --json "$work/bench.json" --set bench.rounds=1 \
     --set bench.steps_per_round=2 --profile > "$work/table" 2> "$work/log" ||
     fail "$(cat "$work/log")"
+"$dtrain" --config "$work/config.json" --dry-run > "$work/dry" 2> "$work/log" ||
+    fail "$(cat "$work/log")"
+grep -q "^  input  *[0-9.]* MB$" "$work/dry" || fail "no blocks for input: $(cat "$work/dry")"
 grep -q "^conv2  *conv_bwd_weights  *[0-9]" "$work/table" || fail "no table: $(cat "$work/table")"
 # What a deterministic run takes is not measured, what another one takes is.
 grep -q "^conv2  *conv_bwd_weights  *-  *-  eng[0-9_k=]*$" "$work/table" || fail "$(cat "$work/table")"

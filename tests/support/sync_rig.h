@@ -32,6 +32,7 @@ struct net {
     struct dt_device *dev;
     struct dt_graph *g;
     struct dt_plan *plan;
+    size_t allocated; /* by building the plan */
 };
 
 static bool can_fuse(void *context, const struct dt_graph *g, const struct dt_node *node)
@@ -95,8 +96,10 @@ static void open_net(struct net *net, const struct trial *t, int batch, int grou
     options.comm.group = group;
     assert_ok(backend->open(&net->dev, &device));
     build_graph(net, t->model, batch, group);
+    const size_t free_bytes = backend->free_bytes(net->dev);
     assert_ok(
         dt_plan_build(&net->plan, net->g, backend, net->dev, n_ranks > 1 ? comm : NULL, &options));
+    net->allocated = free_bytes - backend->free_bytes(net->dev);
     assert_ok(dt_plan_init_params(net->plan, (uint64_t)t->seed));
 }
 
@@ -216,6 +219,19 @@ static void check(struct trial t)
         n_agree += worst <= t.tolerance;
     }
     assert_true(2 * n_agree > N_SEEDS);
+}
+
+/* What a plan says that it allocates, before it does, is what the device has less afterwards. */
+static void check_memory(void)
+{
+    const struct trial t = {.model = "resnet20"};
+    for (int n_passes = 1; n_passes <= 2; n_passes++) {
+        struct net net;
+        open_net(&net, &t, PER_RANK, n, n_passes);
+        const size_t bytes = dt_plan_bytes(net.plan);
+        assert_in_range(net.allocated, bytes, bytes + 2048 * (size_t)backend->n_feed_blocks);
+        close_net(&net);
+    }
 }
 
 #endif
