@@ -161,6 +161,7 @@ struct dt_bn_vectors {
  * (floats [2][cp], else NULL), mean and squared deviation of the rows go there and nowhere else. */
 struct dt_bn_statistics {
     float *mean, *variance, *running_mean, *running_var, *partial, *slot;
+    float *inverse_std; /* 1 / sqrt(variance + eps), NULL = not wanted */
 };
 /* Training: mean, biased variance and running statistics. Over several ranks: each fills a slot;
  * bn_combine makes the rest of n_slots of them, one after the other. Backward it is the same with
@@ -169,9 +170,12 @@ cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type,
                                const struct dt_bn_statistics *out, const void *src,
                                const struct dt_norm_args *args);
 /* The same from sums of src and of its squares, floats [2][cp], that a convolution has left. In
- * fp32 their difference is imprecise if a mean is large beside the deviation. */
-cudaError_t dt_kernel_bn_finalize_sums(cudaStream_t stream, const struct dt_bn_statistics *out,
-                                       const float *sums, const struct dt_norm_args *args);
+ * fp32 their difference is imprecise if a mean is large beside the deviation. scale and shift, both
+ * may be NULL, are as of bn_scale_shift; bn needs no statistics. */
+cudaError_t dt_kernel_bn_finalize_sums(cudaStream_t stream, enum dt_dtype type, void *scale,
+                                       void *shift, const struct dt_bn_statistics *out,
+                                       const float *sums, const struct dt_bn_vectors *bn,
+                                       const struct dt_norm_args *args);
 cudaError_t dt_kernel_bn_combine(cudaStream_t stream, const struct dt_bn_statistics *out,
                                  const float *slots, int n_slots, const struct dt_norm_args *args);
 /* dst = [relu]((src - mean) * scale / sqrt(variance + eps) + shift [+ residual]); dst may be src.
@@ -208,6 +212,11 @@ cudaError_t dt_kernel_bn_bwd_apply(cudaStream_t stream, enum dt_dtype type, void
                                    const void *src, const void *diff_dst, const void *diff_dst2,
                                    const uint8_t *mask, const float *coefs,
                                    const struct dt_norm_args *args);
+
+/* bn(x) = scale * x + shift, in the type of activations, for all channels. */
+cudaError_t dt_kernel_bn_scale_shift(cudaStream_t stream, enum dt_dtype type, void *scale,
+                                     void *shift, const struct dt_bn_vectors *bn,
+                                     const struct dt_norm_args *args);
 
 /* --- norm_pair.cu: the batch norm at the end of a projection block and that of its shortcut --- */
 

@@ -2,10 +2,14 @@
 #include "kernels/norm.cuh"
 
 static __device__ inline void store_statistics(const struct dt_bn_statistics &out, int c,
-                                               double mean, double m2, double n, double momentum)
+                                               double mean, double m2, double n,
+                                               const struct dt_norm_args &args)
 {
+    const double momentum = (double)args.momentum;
     out.mean[c] = (float)mean;
     out.variance[c] = (float)(m2 / n);
+    if (out.inverse_std)
+        out.inverse_std[c] = (float)(1 / sqrt(m2 / n + (double)args.eps));
     const float running_mean =
         (float)((1 - momentum) * (double)out.running_mean[c] + momentum * mean);
     const float running_var =
@@ -25,7 +29,7 @@ static __device__ inline void store_own_statistics(const struct dt_bn_statistics
         out.slot[c] = (float)mean;
         out.slot[args.cp + c] = (float)m2;
     } else {
-        store_statistics(out, c, mean, m2, (double)args.rows, (double)args.momentum);
+        store_statistics(out, c, mean, m2, (double)args.rows, args);
     }
 }
 
@@ -127,7 +131,7 @@ static __global__ void bn_combine_kernel(struct dt_bn_statistics out, const floa
         mean += delta * weight;
         m2 += (double)slot[cp] + delta * delta * rows * i * weight;
     }
-    store_statistics(out, c, mean, m2, n_slots * rows, (double)args.momentum);
+    store_statistics(out, c, mean, m2, n_slots * rows, args);
 }
 
 // Sums of a channel and of its squares, as mean and sum of squared deviations.
@@ -143,17 +147,6 @@ static __device__ inline struct bn_moments moments_of(const float *sums, int c,
     return {mean, m2 < 0 ? 0 : m2}; // lets NaN through
 }
 
-// A thread for a channel.
-static __global__ void bn_finalize_sums_kernel(struct dt_bn_statistics out, const float *sums,
-                                               struct dt_norm_args args)
-{
-    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    if (c >= args.cp)
-        return;
-    const struct bn_moments m = moments_of(sums, c, args);
-    store_statistics(out, c, m.mean, m.m2, (double)args.rows, (double)args.momentum);
-}
-
 // forward_coefs where the statistics are still sums; the first block of a column stores them.
 static __device__ inline void finalize_sums(float a[DT_GROUP], float b[DT_GROUP],
                                             const struct dt_bn_statistics &out, const float *sums,
@@ -166,7 +159,7 @@ static __device__ inline void finalize_sums(float a[DT_GROUP], float b[DT_GROUP]
         mean[k] = (float)m.mean;
         variance[k] = (float)(m.m2 / (double)args.rows);
         if (blockIdx.y == 0 && threadIdx.y == 0)
-            store_statistics(out, c + k, m.mean, m.m2, (double)args.rows, (double)args.momentum);
+            store_statistics(out, c + k, m.mean, m.m2, (double)args.rows, args);
     }
     dt_load8(a, in.scale + c);
     dt_load8(b, in.shift + c);
@@ -215,7 +208,47 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
     }
 }
 
+// A thread for 8 channels. scale may be NULL.
+template <typename T>
+static __global__ void bn_finalize_sums_kernel(T *scale, T *shift, struct dt_bn_statistics out,
+                                               const float *sums, struct dt_bn_vectors in,
+                                               struct dt_norm_args args)
+{
+    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_GROUP;
+    float a[DT_GROUP], b[DT_GROUP];
+    if (c >= args.cp)
+        return;
+    finalize_sums(a, b, out, sums, in, args, c);
+    if (scale) {
+        dt_store8(scale + c, a);
+        dt_store8(shift + c, b);
+    }
+}
+
+// A thread for 8 channels.
+template <typename T>
+static __global__ void bn_scale_shift_kernel(T *scale, T *shift, struct dt_bn_vectors in, int cp,
+                                             float eps)
+{
+    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_GROUP;
+    float a[DT_GROUP], b[DT_GROUP];
+    if (c >= cp)
+        return;
+    forward_coefs(a, b, in, eps, c);
+    dt_store8(scale + c, a);
+    dt_store8(shift + c, b);
+}
+
 // --- Launchers ---
+
+cudaError_t dt_kernel_bn_scale_shift(cudaStream_t stream, enum dt_dtype type, void *scale,
+                                     void *shift, const struct dt_bn_vectors *bn,
+                                     const struct dt_norm_args *args)
+{
+    return DT_BY_TYPE(type,
+                      (dt_launch(bn_scale_shift_kernel<T>, combine_geometry(args->cp / DT_GROUP),
+                                 stream, scale, shift, *bn, args->cp, args->eps)));
+}
 
 cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type,
                                const struct dt_bn_statistics *out, const void *src,
@@ -227,11 +260,14 @@ cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type,
     return DT_BY_TYPE(type, (dt_launch(bn_stats_kernel<T>, g, stream, *out, src, *args)));
 }
 
-cudaError_t dt_kernel_bn_finalize_sums(cudaStream_t stream, const struct dt_bn_statistics *out,
-                                       const float *sums, const struct dt_norm_args *args)
+cudaError_t dt_kernel_bn_finalize_sums(cudaStream_t stream, enum dt_dtype type, void *scale,
+                                       void *shift, const struct dt_bn_statistics *out,
+                                       const float *sums, const struct dt_bn_vectors *bn,
+                                       const struct dt_norm_args *args)
 {
-    return dt_launch(bn_finalize_sums_kernel, combine_geometry(args->cp), stream, *out, sums,
-                     *args);
+    return DT_BY_TYPE(type,
+                      (dt_launch(bn_finalize_sums_kernel<T>, combine_geometry(args->cp / DT_GROUP),
+                                 stream, scale, shift, *out, sums, *bn, *args)));
 }
 
 cudaError_t dt_kernel_bn_combine(cudaStream_t stream, const struct dt_bn_statistics *out,

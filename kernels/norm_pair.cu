@@ -61,7 +61,8 @@ static __device__ inline void read_pair(bn_pair_row<T> *row, const bn_bwd_src<T>
 // Sums of g, of g * (src1 - mean1) and of g * (src2 - mean2), and the coefficients; the partial
 // results of both have the first sum. Rows past the end repeat `row` with an empty mask.
 template <typename T, bool TWO>
-static __global__ void __launch_bounds__(DT_BLOCK_THREADS, PAIR_BLOCKS_PER_SM)
+static __global__ void __launch_bounds__(DT_SUM_THREADS,
+                                         PAIR_BLOCKS_PER_SM *DT_BLOCK_THREADS / DT_SUM_THREADS)
     bn_pair_bwd_sums_kernel(struct dt_bn_sums out1, struct dt_bn_sums out2, bn_bwd_src<T> in,
                             const T *src2, struct dt_bn_vectors bn1, struct dt_bn_vectors bn2,
                             struct dt_norm_args args)
@@ -175,7 +176,7 @@ static cudaError_t bn_pair_bwd_sums(cudaStream_t stream, const struct dt_bn_sums
                                     const struct dt_bn_vectors bn[2],
                                     const struct dt_norm_args &args)
 {
-    const struct dt_geometry g = dt_channel_geometry(args.rows, args.cp);
+    const struct dt_geometry g = dt_sums_geometry(args.rows, args.cp);
     if (g.grid_x > DT_MAX_TICKETS)
         return cudaErrorInvalidValue;
     return dt_launch(in.diff_dst2 ? bn_pair_bwd_sums_kernel<T, true>

@@ -119,7 +119,8 @@ static __device__ inline void load_taken(float taken[DT_GROUP], const int index[
 
 // The sums of bn_bwd_sums: only the pixels that windows have taken add to them.
 template <typename T, bool STEM>
-static __global__ void __launch_bounds__(DT_BLOCK_THREADS, POOL_BLOCKS_PER_SM)
+static __global__ void __launch_bounds__(DT_SUM_THREADS,
+                                         POOL_BLOCKS_PER_SM *DT_BLOCK_THREADS / DT_SUM_THREADS)
     bn_pool_bwd_sums_kernel(struct dt_bn_sums out, const T *src, const T *diff_dst,
                             const uint8_t *where, struct dt_bn_vectors bn, struct dt_norm_args args,
                             struct dt_pool_shape s)
@@ -247,7 +248,7 @@ static cudaError_t bn_pool_bwd_sums(cudaStream_t stream, const struct dt_bn_sums
                                     const struct dt_bn_vectors &bn, const struct dt_norm_args &args,
                                     const struct dt_pool_shape *s)
 {
-    const struct dt_geometry g = dt_channel_geometry(args.rows, args.cp);
+    const struct dt_geometry g = dt_sums_geometry(args.rows, args.cp);
     if (g.grid_x > DT_MAX_TICKETS)
         return cudaErrorInvalidValue;
     return dt_launch(is_stem(s) ? bn_pool_bwd_sums_kernel<T, true>

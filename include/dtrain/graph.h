@@ -217,12 +217,19 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
  *   bn_pair       bn bn        the second adds the first as its residual, which nothing else reads
  *   bn_pair_bwd   bn_bwd bn_bwd                         the gradients of such a pair
  *   bn_pool       bn max_pool max_pool_bwd bn_bwd       bn with ReLU, which only max_pool reads
- *   conv_bn       conv bn                               a plain conv and the bn right after it */
+ *   conv_bn       conv bn                               a plain conv and the bn right after it
+ *   conv_bn_bwd   bn conv_bwd_data bn_bwd               bn with ReLU and its gradient right after
+ *                                                       that of the conv, which alone reads bn's dst
+ *   conv_add_bn_bwd   the same                          for bn with a residual and two gradients
+ *   bn_conv       bn conv bn conv_bwd_weights           bn with ReLU, which only the two conv read */
 #define DT_GROUP_LIST(X)                                                                          \
     X(BN_PAIR, bn_pair)                                                                           \
     X(BN_PAIR_BWD, bn_pair_bwd)                                                                   \
     X(BN_POOL, bn_pool)                                                                           \
-    X(CONV_BN, conv_bn)
+    X(CONV_BN, conv_bn)                                                                           \
+    X(CONV_BN_BWD, conv_bn_bwd)                                                                   \
+    X(CONV_ADD_BN_BWD, conv_add_bn_bwd)                                                           \
+    X(BN_CONV, bn_conv)
 
 enum dt_group_kind {
 #define DT_GROUP_ENUM(NAME, name) DT_GROUP_##NAME,

@@ -296,18 +296,21 @@ out:
  * if nodes run together, but cuDNN's may be slower. */
 static enum dt_group_way default_way(const struct chooser *c, const struct dt_cuda_group *group)
 {
-    const bool is_gain = !group->problem || c->dev->options.fusion == DT_FUSION_ON;
+    const bool is_gain = !group->problem[0] || c->dev->options.fusion == DT_FUSION_ON;
     return is_gain ? DT_GROUP_TOGETHER : DT_GROUP_APART;
+}
+
+static void take_untimed(struct dt_conv_choice *choice, enum dt_group_way way)
+{
+    const struct dt_tune_rank places[] = {{way, NAN}, {-1, NAN}};
+    *choice = (struct dt_conv_choice){.seconds = NAN, .runner_up_s = NAN};
+    take_way(choice, places);
 }
 
 static dt_status find_way(struct chooser *c, struct dt_cuda_group *group, int n_left)
 {
-    const bool is_refused = group->problem && group->problem->refused;
-    const struct dt_tune_rank untimed[] = {
-        {is_refused ? DT_GROUP_APART : default_way(c, group), NAN}, {-1, NAN}};
-    group->choice = (struct dt_conv_choice){.seconds = NAN, .runner_up_s = NAN};
-    take_way(&group->choice, untimed);
-    if (is_refused || !is_way_timed(c))
+    take_untimed(&group->choice, default_way(c, group));
+    if (!is_way_timed(c))
         return DT_OK;
     dt_status status = time_ways(c, group, n_left);
     if (status == DT_ERR_DEVICE || status == DT_ERR_MEMORY) {
@@ -327,7 +330,9 @@ static dt_status choose_way(struct chooser *c, struct dt_cuda_group *group, int 
 {
     char key[DT_GROUP_TEXT_MAX];
     dt_group_text(key, group);
-    if (!get_kept_way(c, key, &group->choice)) {
+    if (!dt_group_is_possible(group)) {
+        take_untimed(&group->choice, DT_GROUP_APART);
+    } else if (!get_kept_way(c, key, &group->choice)) {
         DT_TRY(find_way(c, group, n_left));
         DT_TRY(dt_plan_cache_put(c->cache, key, &group->choice));
     }
@@ -403,13 +408,14 @@ static dt_status choose_all(struct chooser *c, struct table *table, int n)
         DT_TRY_OUT(choose_one(c, p, n - shown.done));
         keep(c, table, &shown, &p->choice);
     }
-    dt_conv_timer_close(&c->timer); /* groups need its memory */
-    for (struct dt_cuda_group *group = dev->groups; group; group = group->next) {
-        if (group->chosen)
-            continue;
-        DT_TRY_OUT(choose_way(c, group, n - shown.done));
-        keep(c, table, &shown, &group->choice);
-    }
+    dt_conv_timer_close(&c->timer);                     /* groups need its memory */
+    for (int kind = 0; kind < DT_N_GROUP_KINDS; kind++) /* a later one builds on others */
+        for (struct dt_cuda_group *group = dev->groups; group; group = group->next) {
+            if (group->chosen || (int)group->kind != kind)
+                continue;
+            DT_TRY_OUT(choose_way(c, group, n - shown.done));
+            keep(c, table, &shown, &group->choice);
+        }
 out:
     dt_plan_cache_save(c->cache); /* also after a failure, to keep what was timed */
     dt_plan_cache_close(c->cache);
@@ -435,12 +441,13 @@ static dt_status adopt_all(struct chooser *c, const struct table *table)
                 table->gpu, (long long)table->cudnn, dt_conv_text(text, &p->task), c->dev->name,
                 cudnnGetVersion(), why);
     }
-    for (struct dt_cuda_group *group = c->dev->groups; group; group = group->next) {
-        if (group->chosen)
-            continue;
-        group->choice = table->choice[i++];
-        dt_group_settle(group, (enum dt_group_way)group->choice.candidate);
-    }
+    for (int kind = 0; kind < DT_N_GROUP_KINDS; kind++)
+        for (struct dt_cuda_group *group = c->dev->groups; group; group = group->next) {
+            if (group->chosen || (int)group->kind != kind)
+                continue;
+            group->choice = table->choice[i++];
+            dt_group_settle(group, (enum dt_group_way)group->choice.candidate);
+        }
     return DT_OK;
 }
 
@@ -490,9 +497,8 @@ static struct dt_choice describe(const struct dt_conv_choice *choice, const char
 bool dt_cuda_chosen(const struct dt_device *dev, const struct dt_exec *exec, int i,
                     struct dt_choice *out)
 {
-    const struct dt_cuda_group *bn = exec->group[DT_GROUP_CONV_BN];
     if (exec->problem && i-- == 0) {
-        *out = describe(bn ? &bn->problem->choice : &exec->problem->choice, NULL);
+        *out = describe(&dt_group_problem(exec)->choice, NULL);
         return true;
     }
     for (const struct dt_cuda_group *group = dev->groups; group; group = group->next)

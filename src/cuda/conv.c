@@ -5,7 +5,7 @@
 #include "cuda/conv.h"
 
 #include "base/mem.h"
-#include "cuda/internal.h"
+#include "cuda/group.h"
 
 /* The positions of the task's x, weights and y in a node's sources or destinations. */
 struct place {
@@ -87,9 +87,19 @@ static size_t partial_bytes(const struct dt_exec *exec)
     return dt_channel_partial_bytes(rows, task->k, 1);
 }
 
+bool dt_conv_runs_elsewhere(const struct dt_exec *exec)
+{
+    return dt_cuda_partner(exec, DT_GROUP_CONV_BN, 0, 1) ||
+           dt_cuda_partner(exec, DT_GROUP_CONV_BN_BWD, 1, 2) ||
+           dt_cuda_partner(exec, DT_GROUP_CONV_ADD_BN_BWD, 1, 2);
+}
+
 static size_t scratch_bytes(const struct dt_exec *exec)
 {
-    size_t workspace = exec->problem->plan.workspace_bytes, partial = partial_bytes(exec);
+    const size_t partial = partial_bytes(exec);
+    const size_t workspace = dt_group_problem(exec)->plan.workspace_bytes;
+    if (dt_conv_runs_elsewhere(exec))
+        return 0;
     return workspace > partial ? workspace : partial;
 }
 
@@ -111,10 +121,16 @@ struct dt_dnn_memory dt_conv_memory(const struct dt_exec *exec)
 static dt_status bind(struct dt_device *dev, struct dt_exec *exec)
 {
     cudnnBackendDescriptor_t pack = NULL;
+    if (dt_conv_runs_elsewhere(exec))
+        return DT_OK;
     if (!exec->problem->plan.plan)
         DT_FAIL(DT_ERR_INTERNAL, "no plan was chosen for convolution '%s'", exec->node->name);
+    const struct dt_exec *bn = dt_cuda_partner(exec, DT_GROUP_BN_CONV, 3, 0);
     struct dt_dnn_memory memory = dt_conv_memory(exec);
-    memory.workspace = exec->problem->plan.workspace_bytes > 0 ? exec->scratch : NULL;
+    if (dt_group_problem(exec)->plan.workspace_bytes > 0)
+        memory.workspace = exec->scratch;
+    if (bn)
+        dt_bn_place_factors(&memory, bn);
     release_conv(dev, exec);
     DT_TRY(dt_dnn_pack_create(&pack, &memory));
     exec->own = pack;
@@ -123,8 +139,8 @@ static dt_status bind(struct dt_device *dev, struct dt_exec *exec)
 
 static dt_status run_conv(struct dt_device *dev, struct dt_exec *exec)
 {
-    if (dt_cuda_partner(exec, DT_GROUP_CONV_BN, 0, 1))
-        return DT_OK; /* bn runs it */
+    if (dt_conv_runs_elsewhere(exec))
+        return DT_OK;
     const struct dt_cuda_format *dst = exec->dst[0];
     const float *bias = exec->node->n_src > 2 ? exec->src_data[2] : NULL;
     size_t rows = (size_t)dst->n * (size_t)dst->h * (size_t)dst->w;
@@ -138,6 +154,8 @@ static dt_status run_conv(struct dt_device *dev, struct dt_exec *exec)
 
 static dt_status run_bwd_data(struct dt_device *dev, struct dt_exec *exec)
 {
+    if (dt_conv_runs_elsewhere(exec))
+        return DT_OK;
     return dt_dnn_run(dev->dnn, &exec->problem->plan, exec->own);
 }
 
@@ -145,7 +163,7 @@ static dt_status run_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *diff_dst = exec->src[1];
     size_t rows = (size_t)diff_dst->n * (size_t)diff_dst->h * (size_t)diff_dst->w;
-    DT_TRY(dt_dnn_run(dev->dnn, &exec->problem->plan, exec->own));
+    DT_TRY(dt_dnn_run(dev->dnn, &dt_group_problem(exec)->plan, exec->own));
     if (exec->node->n_dst > 1)
         DT_TRY(DT_CUDA("summing the gradient of a bias",
                        dt_kernel_bias_bwd(dev->compute, diff_dst->type, exec->dst_data[1],

@@ -13,14 +13,15 @@ struct port {
     bool dst;
     int index;
 };
-#define SRC(place, index)   \
-    {                       \
-        place, false, index \
-    }
-#define DST(place, index)  \
-    {                      \
-        place, true, index \
-    }
+static size_t inverse_std_bytes(const struct dt_exec *bn)
+{
+    return (size_t)bn->src[0]->cp * sizeof(float);
+}
+
+/* clang-format off */
+#define SRC(place, index) {place, false, index}
+#define DST(place, index) {place, true, index}
+/* clang-format on */
 
 /* For groups that run together. */
 static const struct kind {
@@ -29,18 +30,25 @@ static const struct kind {
         struct port port;
     } touched[DT_MAX_TOUCHED];
     int n_touched;
-    struct port unused[3]; /* tensors that no node uses then */
+    struct {
+        struct port port;
+        size_t (*instead)(const struct dt_exec *exec); /* NULL: 0 */
+    } unused[3]; /* tensors that no node uses then, and what of its memory the node that makes one
+                    uses for something else */
     int n_unused;
-    enum dt_conv_extra extra; /* of node 0, a convolution */
+    struct {
+        int node;
+        enum dt_conv_extra extra;
+    } conv[2]; /* the convolutions among them; DT_CONV_PLAIN: there are no more */
 } kinds[DT_N_GROUP_KINDS] = {
     [DT_GROUP_BN_PAIR] = {.touched = {{1, SRC(0, 0)}, {1, DST(0, 1)}, {1, DST(0, 2)}},
                           .n_touched = 3,
-                          .unused = {DST(0, 0)},
+                          .unused = {{DST(0, 0), NULL}},
                           .n_unused = 1},
     [DT_GROUP_BN_PAIR_BWD] =
         {.touched = {{0, SRC(1, 0)}, {0, SRC(1, 4)}, {0, SRC(1, 5)}, {0, DST(1, 0)}},
          .n_touched = 4,
-         .unused = {DST(0, 3)},
+         .unused = {{DST(0, 3), NULL}},
          .n_unused = 1},
     [DT_GROUP_BN_POOL] = {.touched = {{1, SRC(0, 0)},
                                       {1, DST(0, 1)},
@@ -48,11 +56,26 @@ static const struct kind {
                                       {3, SRC(2, 0)},
                                       {3, SRC(2, 1)}},
                           .n_touched = 5,
-                          .unused = {DST(0, 0), DST(0, 3), DST(2, 0)},
+                          .unused = {{DST(0, 0), NULL}, {DST(0, 3), NULL}, {DST(2, 0), NULL}},
                           .n_unused = 3},
     [DT_GROUP_CONV_BN] = {.touched = {{1, SRC(0, 0)}, {1, SRC(0, 1)}},
                           .n_touched = 2,
-                          .extra = DT_CONV_SUMS},
+                          .conv = {{0, DT_CONV_SUMS}}},
+    [DT_GROUP_CONV_BN_BWD] = {.touched = {{2, SRC(1, 0)}, {2, SRC(1, 1)}},
+                              .n_touched = 2,
+                              .unused = {{DST(0, 3), inverse_std_bytes}},
+                              .n_unused = 1,
+                              .conv = {{1, DT_CONV_BN_BWD}}},
+    [DT_GROUP_CONV_ADD_BN_BWD] = {.touched = {{2, SRC(1, 0)}, {2, SRC(1, 1)}, {2, SRC(0, 5)}},
+                                  .n_touched = 3,
+                                  .unused = {{DST(0, 3), inverse_std_bytes}, {DST(1, 0), NULL}},
+                                  .n_unused = 2,
+                                  .conv = {{1, DT_CONV_ADD_RESIDUAL_BN_BWD}}},
+    [DT_GROUP_BN_CONV] = {.touched = {{2, SRC(0, 0)}, {3, SRC(0, 0)}},
+                          .n_touched = 2,
+                          .unused = {{DST(0, 0), dt_bn_factor_bytes}},
+                          .n_unused = 1,
+                          .conv = {{1, DT_CONV_NORM_SUMS}, {3, DT_CONV_NORM}}},
 };
 
 static int tensor_at(const struct dt_cuda_group *group, struct port port)
@@ -64,11 +87,12 @@ static int tensor_at(const struct dt_cuda_group *group, struct port port)
 int dt_cuda_touches(const struct dt_exec *exec, int tensor[DT_MAX_TOUCHED])
 {
     int n = 0;
-    for (int kind = 0; kind < DT_N_GROUP_KINDS; kind++) {
-        const struct dt_cuda_group *group = exec->group[kind];
-        for (int i = 0; group && i < kinds[kind].n_touched; i++)
-            if (group->exec[kinds[kind].touched[i].by] == exec)
-                tensor[n++] = tensor_at(group, kinds[kind].touched[i].port);
+    for (size_t slot = 0; slot < DT_COUNT(exec->group); slot++) {
+        const struct dt_cuda_group *group = exec->group[slot];
+        const struct kind *kind = group ? &kinds[group->kind] : NULL;
+        for (int i = 0; kind && i < kind->n_touched; i++)
+            if (group->exec[kind->touched[i].by] == exec)
+                tensor[n++] = tensor_at(group, kind->touched[i].port);
     }
     return n;
 }
@@ -76,18 +100,43 @@ int dt_cuda_touches(const struct dt_exec *exec, int tensor[DT_MAX_TOUCHED])
 const struct dt_exec *dt_cuda_partner(const struct dt_exec *exec, enum dt_group_kind kind,
                                       int place, int other)
 {
-    const struct dt_cuda_group *group = exec->group[kind];
+    const struct dt_cuda_group *group = exec->group[dt_group_slot(kind, place)];
     return group && group->exec[place] == exec ? group->exec[other] : NULL;
 }
 
-static dt_status find_problem(struct dt_device *dev, struct dt_cuda_group *group)
+static dt_status find_problems(struct dt_device *dev, struct dt_cuda_group *group)
 {
-    const enum dt_conv_extra extra = kinds[group->kind].extra;
-    if (extra == DT_CONV_PLAIN)
-        return DT_OK;
-    struct dt_conv_task task = group->exec[0]->problem->task;
-    task.extra = extra;
-    return dt_conv_find_problem(&group->problem, dev, &task);
+    const struct kind *kind = &kinds[group->kind];
+    for (size_t i = 0; i < DT_COUNT(kind->conv) && kind->conv[i].extra != DT_CONV_PLAIN; i++) {
+        struct dt_conv_task task = group->exec[kind->conv[i].node]->problem->task;
+        task.extra = kind->conv[i].extra;
+        DT_TRY(dt_conv_find_problem(&group->problem[i], dev, &task));
+    }
+    return DT_OK;
+}
+
+/* A later kind builds on the others. */
+const struct dt_conv_problem *dt_group_problem(const struct dt_exec *exec)
+{
+    const struct dt_conv_problem *found = exec->problem;
+    for (size_t slot = 0; slot < DT_COUNT(exec->group); slot++) {
+        const struct dt_cuda_group *group = exec->group[slot];
+        for (size_t i = 0; group && i < DT_COUNT(group->problem) && group->problem[i]; i++)
+            if (group->exec[kinds[group->kind].conv[i].node] == exec)
+                found = group->problem[i];
+    }
+    return found;
+}
+
+bool dt_group_is_possible(const struct dt_cuda_group *group)
+{
+    for (size_t i = 0; i < DT_COUNT(group->problem) && group->problem[i]; i++)
+        if (group->problem[i]->refused)
+            return false;
+    /* cuDNN has such convolutions with sums only, and our own gradient of bn needs its mask. */
+    return group->kind != DT_GROUP_BN_CONV ||
+           (dt_cuda_partner(group->exec[2], DT_GROUP_CONV_BN, 1, 0) &&
+            group->exec[0]->dst[3]->unused);
 }
 
 dt_status dt_cuda_offer(struct dt_device *dev, const struct dt_group *group,
@@ -104,7 +153,7 @@ dt_status dt_cuda_offer(struct dt_device *dev, const struct dt_group *group,
     (*end)->n_nodes = group->n_nodes;
     for (int i = 0; i < group->n_nodes; i++)
         (*end)->exec[i] = exec[group->node[i]];
-    return find_problem(dev, *end);
+    return find_problems(dev, *end);
 }
 
 static bool has_member(const struct dt_cuda_group *group, const struct dt_exec *exec)
@@ -124,7 +173,7 @@ void dt_cuda_leave_groups(struct dt_device *dev, const struct dt_exec *exec)
             continue;
         }
         for (int i = 0; i < group->n_nodes; i++)
-            group->exec[i]->group[group->kind] = NULL;
+            group->exec[i]->group[dt_group_slot(group->kind, i)] = NULL;
         *link = group->next;
         free(group);
     }
@@ -159,7 +208,10 @@ void dt_group_settle(struct dt_cuda_group *group, enum dt_group_way way)
     if (way == DT_GROUP_APART)
         return;
     for (int i = 0; i < group->n_nodes; i++)
-        group->exec[i]->group[group->kind] = group;
-    for (int i = 0; i < kind->n_unused; i++)
-        dt_cuda_format_drop(group->dev, group->exec[0]->graph, tensor_at(group, kind->unused[i]));
+        group->exec[i]->group[dt_group_slot(group->kind, i)] = group;
+    for (int i = 0; i < kind->n_unused; i++) {
+        const struct dt_exec *exec = group->exec[kind->unused[i].port.place];
+        dt_cuda_format_drop(group->dev, exec->graph, tensor_at(group, kind->unused[i].port),
+                            kind->unused[i].instead ? kind->unused[i].instead(exec) : 0);
+    }
 }

@@ -15,11 +15,30 @@ struct dt_cuda_group {
     enum dt_group_kind kind;
     int n_nodes;
     struct dt_exec *exec[DT_MAX_GROUP];
-    struct dt_conv_problem
-        *problem;                 /* what their convolution then is; NULL = none of them is one */
+    /* What their convolutions are then; NULL = there are no more. */
+    struct dt_conv_problem *problem[2];
     bool chosen;                  /* by an earlier call of choose */
     struct dt_conv_choice choice; /* candidate: one of dt_group_way; tag: its name */
 };
+
+/* Where a node that is number `place` of a group keeps it. */
+static inline int dt_group_slot(enum dt_group_kind kind, int place)
+{
+    return 2 * (int)kind + (place > 0);
+}
+
+/* Whether a bn of its group does the work of a convolution. */
+bool dt_conv_runs_elsewhere(const struct dt_exec *exec);
+/* What a convolution is in the groups that run together, or else by itself. */
+const struct dt_conv_problem *dt_group_problem(const struct dt_exec *exec);
+/* Whether it can run together: its convolutions have plans, and the groups that it builds on run
+ * together. */
+bool dt_group_is_possible(const struct dt_cuda_group *group);
+
+/* norm.c, for bn_conv: bn leaves the factors by which the convolutions normalise its src in the
+ * place of its dst; the bytes of that, and the memory of a task that reads them. */
+size_t dt_bn_factor_bytes(const struct dt_exec *bn);
+void dt_bn_place_factors(struct dt_dnn_memory *memory, const struct dt_exec *bn);
 
 /* The ways to run a group. */
 enum dt_group_way { DT_GROUP_APART, DT_GROUP_TOGETHER, DT_N_GROUP_WAYS };

@@ -8,11 +8,29 @@
 struct dt_group_timer {
     struct dt_device *dev;
     struct dt_cuda_group way[DT_N_GROUP_WAYS]; /* of copies */
+    struct dt_cuda_group inner[DT_N_GROUP_WAYS][2 * DT_N_GROUP_KINDS];
     struct dt_exec copy[DT_N_GROUP_WAYS][DT_MAX_GROUP];
     void **address; /* per tensor of the graph */
     char *memory;
     size_t bytes, scratch_bytes;
 };
+
+/* Another group of an original, if all its members are in `group` too, as one of their copies. */
+static struct dt_cuda_group *copy_inner(struct dt_group_timer *timer, int way,
+                                        const struct dt_cuda_group *group, int slot,
+                                        const struct dt_cuda_group *inner)
+{
+    int n = 0;
+    if (!inner)
+        return NULL;
+    struct dt_cuda_group *copy = &timer->inner[way][slot];
+    *copy = *inner;
+    for (int k = 0; k < inner->n_nodes; k++)
+        for (int i = 0; i < group->n_nodes; i++)
+            if (group->exec[i] == inner->exec[k])
+                copy->exec[n++] = &timer->copy[way][i];
+    return n == inner->n_nodes ? copy : NULL;
+}
 
 static void make_copies(struct dt_group_timer *timer, const struct dt_cuda_group *group)
 {
@@ -22,32 +40,32 @@ static void make_copies(struct dt_group_timer *timer, const struct dt_cuda_group
             struct dt_exec *copy = timer->way[way].exec[i] = &timer->copy[way][i];
             *copy = *group->exec[i];
             copy->own = NULL;
-            for (int kind = 0; kind < DT_N_GROUP_KINDS; kind++)
-                copy->group[kind] = NULL;
+            for (int slot = 0; slot < (int)DT_COUNT(copy->group); slot++)
+                copy->group[slot] =
+                    copy_inner(timer, way, group, slot, group->exec[i]->group[slot]);
             if (way == DT_GROUP_TOGETHER)
-                copy->group[group->kind] = &timer->way[way];
+                copy->group[dt_group_slot(group->kind, i)] = &timer->way[way];
             const size_t scratch = dt_cuda_scratch_bytes(timer->dev, copy);
             timer->scratch_bytes = scratch > timer->scratch_bytes ? scratch : timer->scratch_bytes;
         }
     }
 }
 
-/* Without memory yet, counts the bytes of all tensors; with it, sets their addresses. */
-static void place_tensors(struct dt_group_timer *timer)
+/* Gives each tensor of the group an address from `memory` on; returns the bytes of all. */
+static size_t place_tensors(struct dt_group_timer *timer, uintptr_t memory)
 {
     const struct dt_cuda_group *group = &timer->way[0];
-    size_t offset = 0;
+    uintptr_t next = memory;
     for (int i = 0; i < group->n_nodes; i++) {
         const struct dt_exec *exec = group->exec[i];
         for (int k = 0; k < exec->node->n_src + exec->node->n_dst; k++) {
             const int d = k - exec->node->n_src;
             const struct dt_cuda_format *f = d < 0 ? exec->src[k] : exec->dst[d];
-            timer->address[d < 0 ? exec->node->src[k] : exec->node->dst[d]] =
-                timer->memory + offset;
-            offset += dt_cuda_align(f->elements * dt_dtype_bytes(f->type));
+            timer->address[d < 0 ? exec->node->src[k] : exec->node->dst[d]] = (void *)next;
+            next += dt_cuda_align(f->elements * dt_dtype_bytes(f->type));
         }
     }
-    timer->bytes = offset;
+    return next - memory;
 }
 
 static dt_status allocate(struct dt_group_timer *timer)
@@ -55,13 +73,13 @@ static dt_status allocate(struct dt_group_timer *timer)
     const struct dt_exec *exec = timer->way[0].exec[0];
     void *memory = NULL;
     char what[96];
-    place_tensors(timer);
+    timer->bytes = place_tensors(timer, 0);
     const size_t bytes = timer->bytes + timer->scratch_bytes;
     snprintf(what, sizeof what, "allocating %zu MB of device memory to time nodes",
              bytes / 1000000);
     DT_TRY(DT_CUDA(what, cudaMalloc(&memory, bytes)));
     timer->memory = memory;
-    place_tensors(timer);
+    place_tensors(timer, (uintptr_t)memory);
     return dt_conv_timer_fill(timer->dev, timer->memory, exec->src[0]->type, bytes);
 }
 

@@ -44,7 +44,8 @@ struct dt_cuda_format {
     int cp;             /* c padded */
     int np;             /* weights: n padded to 8; else n */
     size_t elements;    /* padding included; bits: rounded up to whole bytes by rows * cp / 8 */
-    bool unused;        /* its group runs together without it: it has no memory */
+    bool unused;        /* its group runs together without it */
+    size_t instead;     /* if unused, the bytes that its place still has, for something else */
 };
 
 /* The formats of one graph, made when its first node is prepared; the graph must be complete by
@@ -66,7 +67,8 @@ void dt_cuda_formats_release(struct dt_device *dev, const struct dt_graph *g);
 dt_status dt_cuda_format(struct dt_device *dev, const struct dt_cuda_format **out,
                          const struct dt_graph *g, int tensor);
 /* Marks a tensor as unused. */
-void dt_cuda_format_drop(struct dt_device *dev, const struct dt_graph *g, int tensor);
+void dt_cuda_format_drop(struct dt_device *dev, const struct dt_graph *g, int tensor,
+                         size_t instead);
 enum dt_dtype dt_cuda_dtype(struct dt_device *dev, const struct dt_graph *g, int tensor);
 size_t dt_cuda_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int tensor);
 dt_status dt_cuda_set_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor, void *dst,
@@ -154,9 +156,10 @@ struct dt_exec {
     void *src_data[DT_MAX_SRC], *dst_data[DT_MAX_DST]; /* after bind */
     char *scratch;                                     /* after bind: aligned to DT_CUDA_ALIGN */
     size_t scratch_bytes;
-    struct dt_conv_problem *problem;               /* convolutions */
-    void *own;                                     /* private to the op */
-    struct dt_cuda_group *group[DT_N_GROUP_KINDS]; /* that run together; NULL = none */
+    struct dt_conv_problem *problem; /* convolutions */
+    void *own;                       /* private to the op */
+    /* Those that run together, of each kind: whose first node it is, and another; NULL = none. */
+    struct dt_cuda_group *group[2 * DT_N_GROUP_KINDS];
 };
 
 struct dt_cuda_op {

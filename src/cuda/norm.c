@@ -148,6 +148,18 @@ struct dt_bn_vectors dt_cuda_bn_vectors(const struct dt_exec *exec)
     return (struct dt_bn_vectors){src[1], src[2], train ? dst[1] : src[3], train ? dst[2] : src[4]};
 }
 
+/* Where the ReLU is active; NULL if no node asks for it. */
+static uint8_t *mask_of(const struct dt_exec *exec)
+{
+    return exec->node->n_dst > 3 && !exec->dst[3]->unused ? exec->dst_data[3] : NULL;
+}
+
+/* In the place of a mask that no node asks for: NULL if there is one. */
+static float *inverse_std_of(const struct dt_exec *exec)
+{
+    return exec->node->n_dst > 3 && exec->dst[3]->instead > 0 ? exec->dst_data[3] : NULL;
+}
+
 /* Of a pair, `first` is the one that would be the residual. */
 static dt_status apply_pair(struct dt_device *dev, const struct dt_exec *exec,
                             const struct dt_exec *first)
@@ -157,9 +169,9 @@ static dt_status apply_pair(struct dt_device *dev, const struct dt_exec *exec,
     const struct dt_bn_vectors own = dt_cuda_bn_vectors(exec), other = dt_cuda_bn_vectors(first);
     void *const *dst = exec->dst_data;
     DT_TRY(DT_CUDA(node->name,
-                   dt_kernel_bn_pair_apply(dev->compute, exec->src[0]->type, dst[0],
-                                           node->n_dst > 3 ? dst[3] : NULL, exec->src_data[0],
-                                           first->src_data[0], &own, &other, node->relu, &args)));
+                   dt_kernel_bn_pair_apply(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
+                                           exec->src_data[0], first->src_data[0], &own, &other,
+                                           node->relu, &args)));
     return DT_OK;
 }
 
@@ -173,11 +185,10 @@ static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
 
     if (first)
         return apply_pair(dev, exec, first);
-    DT_TRY(
-        DT_CUDA(node->name, dt_kernel_bn_apply(dev->compute, exec->src[0]->type, dst[0],
-                                               node->n_dst > 3 ? dst[3] : NULL, src[0],
-                                               node->residual ? src[5] : NULL, bn.scale, bn.shift,
-                                               bn.mean, bn.variance, node->relu, &args)));
+    DT_TRY(DT_CUDA(node->name,
+                   dt_kernel_bn_apply(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
+                                      src[0], node->residual ? src[5] : NULL, bn.scale, bn.shift,
+                                      bn.mean, bn.variance, node->relu, &args)));
     return DT_OK;
 }
 
@@ -193,41 +204,80 @@ static size_t sums_bytes(const struct dt_exec *exec)
     return dt_cuda_align(slot_floats(exec) * sizeof(float));
 }
 
-static size_t bn_scratch_bytes(const struct dt_exec *exec)
+size_t dt_bn_factor_bytes(const struct dt_exec *bn)
 {
-    if (!dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0))
-        return exec->scratch_bytes;
-    return sums_bytes(exec) + exec->group[DT_GROUP_CONV_BN]->problem->plan.workspace_bytes;
+    return 2 * dt_cuda_align((size_t)bn->src[0]->cp * dt_dtype_bytes(bn->src[0]->type));
 }
 
-static void release_bn(struct dt_device *dev, struct dt_exec *exec)
+static void *scale_of(const struct dt_exec *exec)
+{
+    return exec->dst_data[0];
+}
+
+static void *shift_of(const struct dt_exec *exec)
+{
+    return (char *)exec->dst_data[0] + dt_bn_factor_bytes(exec) / 2;
+}
+
+void dt_bn_place_factors(struct dt_dnn_memory *memory, const struct dt_exec *bn)
+{
+    memory->at[DT_DNN_X] = bn->src_data[0];
+    memory->at[DT_DNN_SCALE] = scale_of(bn);
+    memory->at[DT_DNN_SHIFT] = shift_of(bn);
+}
+
+/* The bn before the convolution that runs here, NULL if that is applied by itself. */
+static const struct dt_exec *inner_bn(const struct dt_exec *exec)
+{
+    return dt_cuda_partner(exec, DT_GROUP_BN_CONV, 2, 0);
+}
+
+static size_t bn_scratch_bytes(const struct dt_exec *exec)
+{
+    const struct dt_exec *conv = dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0);
+    if (!conv)
+        return exec->scratch_bytes;
+    return sums_bytes(exec) + dt_group_problem(conv)->plan.workspace_bytes;
+}
+
+static void release_pack(struct dt_device *dev, struct dt_exec *exec)
 {
     (void)dev;
     dt_dnn_pack_destroy(exec->own);
     exec->own = NULL;
 }
 
-static dt_status bind_bn(struct dt_device *dev, struct dt_exec *exec)
+static dt_status bind_pack(struct dt_device *dev, struct dt_exec *exec,
+                           const struct dt_dnn_memory *memory)
 {
-    const struct dt_exec *conv = dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0);
     cudnnBackendDescriptor_t pack = NULL;
-    if (!conv)
-        return DT_OK;
-    struct dt_dnn_memory memory = dt_conv_memory(conv);
-    memory.at[DT_DNN_SUM] = sums_of(exec);
-    memory.at[DT_DNN_SQUARE_SUM] = sums_of(exec) + exec->src[0]->cp;
-    memory.workspace = exec->scratch + sums_bytes(exec);
-    release_bn(dev, exec);
-    DT_TRY(dt_dnn_pack_create(&pack, &memory));
+    release_pack(dev, exec);
+    DT_TRY(dt_dnn_pack_create(&pack, memory));
     exec->own = pack;
     return DT_OK;
 }
 
-/* The other bn of a pair, or max_pool, does it. */
+static dt_status bind_bn(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_exec *conv = dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0);
+    if (!conv)
+        return DT_OK;
+    const struct dt_exec *bn = inner_bn(exec);
+    struct dt_dnn_memory memory = dt_conv_memory(conv);
+    memory.at[DT_DNN_SUM] = sums_of(exec);
+    memory.at[DT_DNN_SQUARE_SUM] = sums_of(exec) + exec->src[0]->cp;
+    memory.workspace = exec->scratch + sums_bytes(exec);
+    if (bn)
+        dt_bn_place_factors(&memory, bn);
+    return bind_pack(dev, exec, &memory);
+}
+
+/* The other bn of a pair, max_pool or conv does it. */
 static bool is_applied_later(const struct dt_exec *exec)
 {
     return dt_cuda_partner(exec, DT_GROUP_BN_PAIR, 0, 1) ||
-           dt_cuda_partner(exec, DT_GROUP_BN_POOL, 0, 1);
+           dt_cuda_partner(exec, DT_GROUP_BN_POOL, 0, 1) ||
+           dt_cuda_partner(exec, DT_GROUP_BN_CONV, 0, 1);
 }
 
 static struct dt_bn_statistics statistics_of(const struct dt_device *dev,
@@ -239,7 +289,8 @@ static struct dt_bn_statistics statistics_of(const struct dt_device *dev,
                                      .running_mean = src[3],
                                      .running_var = src[4],
                                      .partial = (void *)exec->scratch,
-                                     .slot = own_slot(dev, exec)};
+                                     .slot = own_slot(dev, exec),
+                                     .inverse_std = inverse_std_of(exec)};
 }
 
 /* With the convolution before it, which leaves the sums of its results and of their squares. */
@@ -250,17 +301,33 @@ static dt_status run_conv_bn(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_bn_statistics out = statistics_of(dev, exec);
     const float *sums = sums_of(exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
+    const struct dt_exec *conv = dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0);
     const bool is_second = dt_cuda_partner(exec, DT_GROUP_BN_PAIR, 1, 0);
 
-    DT_TRY(dt_dnn_run(dev->dnn, &exec->group[DT_GROUP_CONV_BN]->problem->plan, exec->own));
+    DT_TRY(dt_dnn_run(dev->dnn, &dt_group_problem(conv)->plan, exec->own));
     if (is_second || is_applied_later(exec)) {
-        DT_TRY(DT_CUDA(node->name, dt_kernel_bn_finalize_sums(dev->compute, &out, sums, &args)));
+        const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
+        const bool has_factors = dt_cuda_partner(exec, DT_GROUP_BN_CONV, 0, 1);
+        DT_TRY(DT_CUDA(node->name, dt_kernel_bn_finalize_sums(dev->compute, exec->src[0]->type,
+                                                              has_factors ? scale_of(exec) : NULL,
+                                                              has_factors ? shift_of(exec) : NULL,
+                                                              &out, sums, &bn, &args)));
         return is_second ? apply_bn(dev, exec) : DT_OK;
     }
-    DT_TRY(DT_CUDA(node->name, dt_kernel_bn_apply_sums(dev->compute, exec->src[0]->type, dst[0],
-                                                       node->n_dst > 3 ? dst[3] : NULL, src[0],
-                                                       node->residual ? src[5] : NULL, src[1],
-                                                       src[2], &out, sums, node->relu, &args)));
+    DT_TRY(DT_CUDA(node->name,
+                   dt_kernel_bn_apply_sums(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
+                                           src[0], node->residual ? src[5] : NULL, src[1], src[2],
+                                           &out, sums, node->relu, &args)));
+    return DT_OK;
+}
+
+static dt_status make_factors(struct dt_device *dev, const struct dt_exec *exec)
+{
+    const struct dt_norm_args args = args_of(exec);
+    const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_bn_scale_shift(dev->compute, exec->src[0]->type, scale_of(exec),
+                                            shift_of(exec), &bn, &args)));
     return DT_OK;
 }
 
@@ -276,6 +343,8 @@ static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
         DT_TRY(DT_CUDA(node->name, dt_kernel_bn_stats(dev->compute, exec->src[0]->type, &out,
                                                       exec->src_data[0], &args)));
     }
+    if (dt_cuda_partner(exec, DT_GROUP_BN_CONV, 0, 1))
+        return make_factors(dev, exec);
     return dt_node_is_synced(node) || is_applied_later(exec) ? DT_OK : apply_bn(dev, exec);
 }
 
@@ -363,10 +432,76 @@ static dt_status run_pool_bwd(struct dt_device *dev, const struct dt_exec *exec,
     return DT_OK;
 }
 
+/* The group in which the gradient of the convolution after it is computed here, NULL = none. */
+static const struct dt_cuda_group *conv_group(const struct dt_exec *exec)
+{
+    if (dt_cuda_partner(exec, DT_GROUP_CONV_BN_BWD, 2, 1))
+        return exec->group[dt_group_slot(DT_GROUP_CONV_BN_BWD, 2)];
+    if (dt_cuda_partner(exec, DT_GROUP_CONV_ADD_BN_BWD, 2, 1))
+        return exec->group[dt_group_slot(DT_GROUP_CONV_ADD_BN_BWD, 2)];
+    return NULL;
+}
+
+/* Of that convolution. */
+static char *workspace_of(const struct dt_exec *exec)
+{
+    return exec->scratch + dt_cuda_align(exec->scratch_bytes);
+}
+
 static size_t bwd_scratch_bytes(const struct dt_exec *exec)
 {
+    const struct dt_cuda_group *group = conv_group(exec);
+    if (group)
+        return dt_cuda_align(exec->scratch_bytes) + group->problem[0]->plan.workspace_bytes;
     const bool is_first = dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 0, 1);
     return is_first ? 2 * exec->scratch_bytes : exec->scratch_bytes;
+}
+
+/* What the convolution leaves of diff_dst and diff_dst2: their sum where the ReLU was active. */
+static void *masked_sum(const struct dt_exec *exec)
+{
+    return exec->node->n_dst > 3 ? exec->dst_data[3] : exec->src_data[1];
+}
+
+static dt_status bind_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_cuda_group *group = conv_group(exec);
+    if (!group)
+        return DT_OK;
+    void *const *src = exec->src_data, *const *dst = exec->dst_data;
+    float *coefs = coefs_of(exec);
+    const int cp = exec->src[0]->cp;
+    struct dt_dnn_memory memory = dt_conv_memory(group->exec[1]);
+    void **bn = &memory.at[DT_DNN_BN];
+    memory.at[DT_DNN_X] = masked_sum(exec);
+    if (group->kind == DT_GROUP_CONV_ADD_BN_BWD) {
+        memory.at[DT_DNN_DIFF2] = src[1];
+        memory.at[DT_DNN_RESIDUAL] = group->exec[0]->src_data[5];
+    }
+    bn[DT_BN_SRC] = src[0];
+    bn[DT_BN_MEAN] = src[4];
+    bn[DT_BN_INV_STD] = src[6];
+    bn[DT_BN_SCALE] = src[2];
+    bn[DT_BN_SHIFT] = src[3];
+    bn[DT_BN_DIFF_SCALE] = dst[1];
+    bn[DT_BN_DIFF_SHIFT] = dst[2];
+    bn[DT_BN_COEF_DIFF] = coefs;
+    bn[DT_BN_COEF_SRC] = coefs + cp;
+    bn[DT_BN_COEF_ONE] = coefs + 2 * cp;
+    memory.workspace = workspace_of(exec);
+    return bind_pack(dev, exec, &memory);
+}
+
+static dt_status run_conv_bn_bwd(struct dt_device *dev, const struct dt_exec *exec,
+                                 const struct dt_cuda_group *group)
+{
+    const struct dt_norm_args args = launch_args(dev, exec);
+    DT_TRY(dt_dnn_run(dev->dnn, &group->problem[0]->plan, exec->own));
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_bn_bwd_apply(dev->compute, exec->src[0]->type, exec->dst_data[0],
+                                          exec->src_data[0], masked_sum(exec), NULL, NULL,
+                                          coefs_of(exec), &args)));
+    return DT_OK;
 }
 
 static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
@@ -381,6 +516,8 @@ static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
 
     if (dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 1, 0))
         return DT_OK; /* the first one did it */
+    if (conv_group(exec))
+        return run_conv_bn_bwd(dev, exec, conv_group(exec));
     if (second)
         return run_pair_bwd(dev, exec, second);
     if (pool)
@@ -420,8 +557,8 @@ static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-const struct dt_cuda_op dt_cuda_bn = {prepare_bn, run_bn, bn_scratch_bytes, bind_bn, release_bn};
-const struct dt_cuda_op dt_cuda_bn_bwd = {
-    .prepare = prepare_bn_bwd, .run = run_bn_bwd, .scratch_bytes = bwd_scratch_bytes};
+const struct dt_cuda_op dt_cuda_bn = {prepare_bn, run_bn, bn_scratch_bytes, bind_bn, release_pack};
+const struct dt_cuda_op dt_cuda_bn_bwd = {prepare_bn_bwd, run_bn_bwd, bwd_scratch_bytes,
+                                          bind_bn_bwd, release_pack};
 const struct dt_cuda_op dt_cuda_bn_frozen_bwd = {.prepare = prepare_bn_frozen_bwd,
                                                  .run = run_bn_frozen_bwd};

@@ -1,10 +1,10 @@
 /* What the ops move through memory again, for profiles: a second pass over a tensor that does not
  * stay in the caches. kernels/README.md has the table of all kernels. */
-#include "cuda/internal.h"
+#include "cuda/group.h"
 
 static int64_t bytes_of(const struct dt_cuda_format *f)
 {
-    return f->unused ? 0 : (int64_t)(f->elements * dt_dtype_bytes(f->type));
+    return (int64_t)(f->unused ? f->instead : f->elements * dt_dtype_bytes(f->type));
 }
 
 /* All its tensors: of a node whose work another one does. */
@@ -35,6 +35,8 @@ static int64_t again_bn_bwd(const struct dt_exec *exec)
     int64_t bytes = bytes_of(exec->src[0]);
     if (dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 1, 0))
         return -own_bytes(exec);
+    if (dt_cuda_partner(exec, DT_GROUP_CONV_BN_BWD, 2, 1))
+        return bytes + bytes_of(exec->src[1]);
     if (node->n_dst > 3 && !second)
         return bytes + bytes_of(exec->dst[3]);
     bytes += bytes_of(exec->src[1]);
@@ -58,8 +60,10 @@ int64_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec)
         return dt_cuda_partner(exec, DT_GROUP_BN_POOL, 2, 3) ? -own_bytes(exec) : 0;
     case DT_OP_BN_BWD:
         return again_bn_bwd(exec);
-    case DT_OP_CONV: /* in bn; else bias and ReLU, in place */
-        if (dt_cuda_partner(exec, DT_GROUP_CONV_BN, 0, 1))
+    case DT_OP_CONV_BWD_DATA:
+        return dt_conv_runs_elsewhere(exec) ? -own_bytes(exec) : 0;
+    case DT_OP_CONV: /* bias and ReLU, in place */
+        if (dt_conv_runs_elsewhere(exec))
             return -own_bytes(exec);
         return node->n_src > 2 || node->relu ? 2 * bytes_of(exec->dst[0]) : 0;
     case DT_OP_LINEAR:

@@ -67,8 +67,7 @@ static bool find_bn_pool(const struct finder *f, const struct dt_node *last,
                          const struct dt_node *found[DT_MAX_GROUP])
 {
     const struct dt_node *unpool = maker(f, last->src[1], DT_OP_MAX_POOL_BWD);
-    if (!unpool || !last->relu || last->n_src != 7 || last->n_dst != 3 ||
-        dt_node_is_synced(last))
+    if (!unpool || !last->relu || last->n_src != 7 || last->n_dst != 3 || dt_node_is_synced(last))
         return false;
     const struct dt_node *pool = &f->g->node[f->producer[unpool->src[1]]];
     found[0] = maker(f, pool->src[0], DT_OP_BN);
@@ -88,6 +87,48 @@ static bool find_conv_bn(const struct finder *f, const struct dt_node *last,
            conv->op == DT_OP_CONV && conv->n_src == 2 && !conv->relu;
 }
 
+/* bn_bwd right after conv_bwd_data, whose result it alone reads, and the bn of both. */
+static bool find_bwd(const struct finder *f, const struct dt_node *last,
+                     const struct dt_node *found[DT_MAX_GROUP])
+{
+    const struct dt_node *conv = last - 1;
+    found[0] = &f->g->node[f->producer[last->src[4]]]; /* which makes the mean */
+    found[1] = conv;
+    found[2] = last;
+    return last->relu && !dt_node_is_synced(last) && conv->op == DT_OP_CONV_BWD_DATA &&
+           f->n_readers[conv->dst[0]] == 1 && f->reader[conv->dst[0]] == (int)(last - f->g->node);
+}
+
+static bool find_conv_bn_bwd(const struct finder *f, const struct dt_node *last,
+                             const struct dt_node *found[DT_MAX_GROUP])
+{
+    return find_bwd(f, last, found) && last->n_src == 7 && last->n_dst == 3 && !found[0]->residual;
+}
+
+/* Not where the residual is a bn: see bn_pair. */
+static bool find_conv_add_bn_bwd(const struct finder *f, const struct dt_node *last,
+                                 const struct dt_node *found[DT_MAX_GROUP])
+{
+    return find_bwd(f, last, found) && last->n_src == 8 && last->n_dst == 4 &&
+           last->src[7] == found[1]->dst[0] && found[0]->residual &&
+           !maker(f, found[0]->src[found[0]->n_src - 1], DT_OP_BN);
+}
+
+static bool find_bn_conv(const struct finder *f, const struct dt_node *last,
+                         const struct dt_node *found[DT_MAX_GROUP])
+{
+    const int id = f->producer[last->src[0]], n_left = f->g->n_nodes - id;
+    const struct dt_node *bn = &f->g->node[id], *conv = bn + 1;
+    const struct dt_node *conv_bn[DT_MAX_GROUP];
+    found[0] = bn;
+    found[1] = conv;
+    found[2] = bn + 2;
+    found[3] = last;
+    return id >= 0 && n_left > 2 && bn->op == DT_OP_BN && is_own_bn(bn) && bn->relu &&
+           !bn->residual && conv->src[0] == bn->dst[0] && f->n_readers[bn->dst[0]] == 2 &&
+           found[2]->op == DT_OP_BN && find_conv_bn(f, found[2], conv_bn) && last->n_dst == 1;
+}
+
 /* Of each kind: the op of its last node. */
 static const struct rule {
     enum dt_op last;
@@ -98,6 +139,9 @@ static const struct rule {
     [DT_GROUP_BN_PAIR_BWD] = {DT_OP_BN_BWD, find_bn_pair_bwd, 2},
     [DT_GROUP_BN_POOL] = {DT_OP_BN_BWD, find_bn_pool, 4},
     [DT_GROUP_CONV_BN] = {DT_OP_BN, find_conv_bn, 2},
+    [DT_GROUP_CONV_BN_BWD] = {DT_OP_BN_BWD, find_conv_bn_bwd, 3},
+    [DT_GROUP_CONV_ADD_BN_BWD] = {DT_OP_BN_BWD, find_conv_add_bn_bwd, 3},
+    [DT_GROUP_BN_CONV] = {DT_OP_CONV_BWD_WEIGHTS, find_bn_conv, 4},
 };
 
 static dt_status open_finder(struct finder *f, const struct dt_graph *g)

@@ -40,7 +40,7 @@ static struct array make_vector(const struct pair *p, double center, uint32_t se
 static struct norm open_norm(const struct pair *p, double offset, uint32_t seed)
 {
     size_t cp = (size_t)p->args.cp, count = p->args.rows * cp;
-    size_t n_partials = dt_channel_partial_bytes(p->args.rows, p->args.cp, 2) / sizeof(float);
+    size_t n_partials = dt_sums_partial_bytes(p->args.rows, p->args.cp, 2) / sizeof(float);
     struct norm n = {.src = array_create(p->type, count),
                      .scale = make_vector(p, 1, seed + 1),
                      .shift = make_vector(p, 0, seed + 2),

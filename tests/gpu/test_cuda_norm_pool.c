@@ -76,7 +76,7 @@ static struct net *open_net(const struct dt_pool_shape *shape, int channels, enu
     n->diff_dst = array_rows(type, windows(s), channels, s->cp, 1, 6);
     n->diff_src = array_create(type, big);
     n->partial =
-        array_create(DT_F32, dt_channel_partial_bytes(n->args.rows, s->cp, 2) / sizeof(float));
+        array_create(DT_F32, dt_sums_partial_bytes(n->args.rows, s->cp, 2) / sizeof(float));
     n->coefs = array_create(DT_F32, 3 * cp);
     n->diff_scale = array_create(DT_F32, cp);
     n->diff_shift = array_create(DT_F32, cp);

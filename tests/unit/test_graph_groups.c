@@ -74,13 +74,20 @@ static void test_others(void **state)
     check(2, true, NULL, (int[DT_N_GROUP_KINDS]){0});
     check(0, false, NULL, (int[DT_N_GROUP_KINDS]){[DT_GROUP_CONV_BN] = 53});
     check(0, true, "bn1",
-          (int[DT_N_GROUP_KINDS]){
-              [DT_GROUP_BN_PAIR] = 4, [DT_GROUP_BN_PAIR_BWD] = 4, [DT_GROUP_CONV_BN] = 52});
+          (int[DT_N_GROUP_KINDS]){[DT_GROUP_BN_PAIR] = 4,
+                                  [DT_GROUP_BN_PAIR_BWD] = 4,
+                                  [DT_GROUP_CONV_BN] = 52,
+                                  [DT_GROUP_CONV_BN_BWD] = 32,
+                                  [DT_GROUP_CONV_ADD_BN_BWD] = 11,
+                                  [DT_GROUP_BN_CONV] = 32});
     check(0, true, "layer1.0.downsample",
           (int[DT_N_GROUP_KINDS]){[DT_GROUP_BN_PAIR] = 3,
                                   [DT_GROUP_BN_PAIR_BWD] = 3,
                                   [DT_GROUP_BN_POOL] = 1,
-                                  [DT_GROUP_CONV_BN] = 52});
+                                  [DT_GROUP_CONV_BN] = 52,
+                                  [DT_GROUP_CONV_BN_BWD] = 32,
+                                  [DT_GROUP_CONV_ADD_BN_BWD] = 11,
+                                  [DT_GROUP_BN_CONV] = 32});
 }
 
 int main(void)
