@@ -131,6 +131,12 @@ def check_profile(data):
     assert abs(roofline["ratio"] - floor_ms / sum(n["ms"] for n in nodes)) < 1e-9, roofline
 
 
+def check_fusions(data):
+    fusions = data["fusions"]
+    assert [len(fusions["images_per_s"][way]) for way in ("off", "auto", "on")] == [3, 3, 3], fusions
+    assert fusions["profile off"]["nodes"] and fusions["profile on"]["nodes"], fusions
+
+
 def part_1(rig):
     code, text, data = rig.run(1, "out1")
     assert code == 0, code
@@ -138,6 +144,7 @@ def part_1(rig):
     assert data["architecture"] == "90" and data["torch"] == {"torch": "0.0"}, data
     check_compare(rig, data)
     check_profile(data)
+    check_fusions(data)
     assert other_than_passed(data) == {
         "build": "left out",  # no time for it
         "gpu_cuda_pool": "left out",

@@ -264,6 +264,13 @@ static void test_apart(void **state)
     check_step(DT_FUSION_OFF, 394, 352.5);
 }
 
+/* What runs together if nothing is measured: our own kernels. */
+static void test_default(void **state)
+{
+    (void)state;
+    check_step(DT_FUSION_AUTO, 380, 332.9);
+}
+
 static void test_together(void **state)
 {
     (void)state;
@@ -274,6 +281,7 @@ int main(void)
 {
     setenv("DTRAIN_EMULATED_MEMORY_MB", "143771", 1); /* an H200's */
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_apart),
+                                       cmocka_unit_test(test_default),
                                        cmocka_unit_test(test_together)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -323,6 +323,25 @@ def profile(s):
     say(f"roofline of these ops: {floor_ms:.2f} ms, reached {100 * ratio:.0f} %")
 
 
+def fusions(s):
+    """What running nodes together gains: never, where it was measured to be faster, and always, in
+    turns; and the profile without and with all of it."""
+    batch, ways = s.args.batch, ("off", "auto", "on")
+    rates = {way: [] for way in ways}
+    s.put("fusions", {"images_per_s": rates})
+    for turn in range(ROUNDS):
+        for way in ways if turn % 2 == 0 else reversed(ways):
+            result = s.bench.bench("fp16", batch, steps=50, seconds=200, fusion=way)
+            rates[way].append(result["images_per_s"])
+    say(", ".join(f"{way} {statistics.median(rates[way]):.0f} images/s" for way in ways))
+    for way in ("off", "on"):
+        result = s.bench.bench("fp16", batch, profile=True, steps=5, fusion=way)
+        s.put("fusions", {**s.data["fusions"], f"profile {way}": result})
+        total_ms = sum(node["ms"] for node in result["nodes"])
+        say(f"device.fusion={way}: {total_ms:.2f} ms in ops, each by itself")
+        breakdown(result["nodes"], total_ms, 1e3 * result["compute_s"])
+
+
 def probes(s):
     """C programs that ask cuDNN what it offers for this GPU; their output is in the logs."""
     sources = glob.glob(os.path.join(s.args.folder, "*.c"))
@@ -450,6 +469,7 @@ class Stage:
 def stages(s):
     bind, base, batch = functools.partial, os.path.basename, s.args.batch
     first = {"choose": choose, "ceilings": ceilings, "compare": compare, "profile": profile}
+    first["fusions"] = fusions
     beside = {"parity": parity, "recording": recording, "curves": curves}
     # Not of what runs all of cuDNN's algorithms, of which one may be at fault.
     checked = [name for name in GPU_TESTS if "choose" not in name]

@@ -141,15 +141,16 @@ class Dtrain:
             command += ["--set", text]
         run(command, self.clock.limit(seconds), os.path.join(self.logs, name + ".log"))
 
-    def bench(self, precision, batch, steps=10, profile=False, seconds=90):
+    def bench(self, precision, batch, steps=10, profile=False, seconds=90, fusion="auto"):
         settings = {
+            "device.fusion": fusion,
             "train.precision": precision,
             "train.global_batch_size": batch,
             "bench.warmup_steps": 8,
             "bench.rounds": 1,
             "bench.steps_per_round": steps,
         }
-        name = f"bench-{precision}-{batch}"
+        name = f"bench-{precision}-{batch}-{fusion}"
         path = os.path.join(self.logs, name + ".json")
         what = ["bench", "--json", path] + (["--profile"] if profile else [])
         self.run(name, seconds, what, settings)
