@@ -221,7 +221,8 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
  *   conv_bn_bwd   bn conv_bwd_data bn_bwd               bn with ReLU and its gradient right after
  *                                                       that of the conv, which alone reads bn's dst
  *   conv_add_bn_bwd   the same                          for bn with a residual and two gradients
- *   bn_conv       bn conv bn conv_bwd_weights           bn with ReLU, which only the two conv read */
+ *   bn_conv       bn conv bn conv_bwd_weights           bn with ReLU, which only the two conv read
+ *   conv_pair_bwd   bn bn conv_bwd_data bn_bwd bn_bwd   as conv_add_bn_bwd, for a pair */
 #define DT_GROUP_LIST(X)                                                                          \
     X(BN_PAIR, bn_pair)                                                                           \
     X(BN_PAIR_BWD, bn_pair_bwd)                                                                   \
@@ -229,7 +230,8 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
     X(CONV_BN, conv_bn)                                                                           \
     X(CONV_BN_BWD, conv_bn_bwd)                                                                   \
     X(CONV_ADD_BN_BWD, conv_add_bn_bwd)                                                           \
-    X(BN_CONV, bn_conv)
+    X(BN_CONV, bn_conv)                                                                           \
+    X(CONV_PAIR_BWD, conv_pair_bwd)
 
 enum dt_group_kind {
 #define DT_GROUP_ENUM(NAME, name) DT_GROUP_##NAME,
@@ -237,7 +239,7 @@ enum dt_group_kind {
 #undef DT_GROUP_ENUM
     DT_N_GROUP_KINDS
 };
-enum { DT_MAX_GROUP = 4 };
+enum { DT_MAX_GROUP = 5 };
 struct dt_group {
     enum dt_group_kind kind;
     int n_nodes, node[DT_MAX_GROUP]; /* ids */

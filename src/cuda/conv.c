@@ -5,7 +5,7 @@
 #include "cuda/conv.h"
 
 #include "base/mem.h"
-#include "cuda/group.h"
+#include "cuda/internal.h"
 
 /* The positions of the task's x, weights and y in a node's sources or destinations. */
 struct place {
@@ -91,7 +91,8 @@ bool dt_conv_runs_elsewhere(const struct dt_exec *exec)
 {
     return dt_cuda_partner(exec, DT_GROUP_CONV_BN, 0, 1) ||
            dt_cuda_partner(exec, DT_GROUP_CONV_BN_BWD, 1, 2) ||
-           dt_cuda_partner(exec, DT_GROUP_CONV_ADD_BN_BWD, 1, 2);
+           dt_cuda_partner(exec, DT_GROUP_CONV_ADD_BN_BWD, 1, 2) ||
+           dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 2, 3);
 }
 
 static size_t scratch_bytes(const struct dt_exec *exec)

@@ -33,6 +33,16 @@ dt_status dt_conv_find_problem(struct dt_conv_problem **out, struct dt_device *d
 /* The addresses of x, w and y of a bound node, without a workspace. */
 struct dt_dnn_memory dt_conv_memory(const struct dt_exec *exec);
 
+/* --- Groups of nodes that run together --- */
+
+/* Whether a bn of its group does the work of a convolution. */
+bool dt_conv_runs_elsewhere(const struct dt_exec *exec);
+/* What a convolution is in the groups that run together, or else by itself (group.c). */
+const struct dt_conv_problem *dt_group_problem(const struct dt_exec *exec);
+/* In bn_conv, bn leaves the factors by which the convolutions normalise its src in the place of its
+ * dst: makes them part of a task's memory (norm.c). */
+void dt_bn_place_factors(struct dt_dnn_memory *memory, const struct dt_exec *bn);
+
 /* --- Candidates (choose.c) --- */
 
 #define DT_CONV_MAX_WORKSPACE ((size_t)1 << 30)

@@ -19,6 +19,11 @@ static size_t inverse_std_bytes(const struct dt_exec *bn)
 }
 
 /* clang-format off */
+static size_t two_inverse_std_bytes(const struct dt_exec *bn)
+{
+    return 2 * inverse_std_bytes(bn);
+}
+
 #define SRC(place, index) {place, false, index}
 #define DST(place, index) {place, true, index}
 /* clang-format on */
@@ -76,6 +81,11 @@ static const struct kind {
                           .unused = {{DST(0, 0), dt_bn_factor_bytes}},
                           .n_unused = 1,
                           .conv = {{1, DT_CONV_NORM_SUMS}, {3, DT_CONV_NORM}}},
+    [DT_GROUP_CONV_PAIR_BWD] = {.touched = {{0, DST(1, 3)}, {3, SRC(2, 0)}, {3, SRC(2, 1)}},
+                                .n_touched = 3,
+                                .unused = {{DST(1, 3), two_inverse_std_bytes}},
+                                .n_unused = 1,
+                                .conv = {{2, DT_CONV_ADD_PAIR_BN_BWD}}},
 };
 
 static int tensor_at(const struct dt_cuda_group *group, struct port port)
@@ -134,9 +144,11 @@ bool dt_group_is_possible(const struct dt_cuda_group *group)
         if (group->problem[i]->refused)
             return false;
     /* cuDNN has such convolutions with sums only, and our own gradient of bn needs its mask. */
-    return group->kind != DT_GROUP_BN_CONV ||
-           (dt_cuda_partner(group->exec[2], DT_GROUP_CONV_BN, 1, 0) &&
-            group->exec[0]->dst[3]->unused);
+    if (group->kind == DT_GROUP_BN_CONV)
+        return dt_cuda_partner(group->exec[2], DT_GROUP_CONV_BN, 1, 0) &&
+               group->exec[0]->dst[3]->unused;
+    return group->kind != DT_GROUP_CONV_PAIR_BWD ||
+           dt_cuda_partner(group->exec[3], DT_GROUP_BN_PAIR_BWD, 0, 1);
 }
 
 dt_status dt_cuda_offer(struct dt_device *dev, const struct dt_group *group,

@@ -27,18 +27,12 @@ static inline int dt_group_slot(enum dt_group_kind kind, int place)
     return 2 * (int)kind + (place > 0);
 }
 
-/* Whether a bn of its group does the work of a convolution. */
-bool dt_conv_runs_elsewhere(const struct dt_exec *exec);
-/* What a convolution is in the groups that run together, or else by itself. */
-const struct dt_conv_problem *dt_group_problem(const struct dt_exec *exec);
 /* Whether it can run together: its convolutions have plans, and the groups that it builds on run
  * together. */
 bool dt_group_is_possible(const struct dt_cuda_group *group);
 
-/* norm.c, for bn_conv: bn leaves the factors by which the convolutions normalise its src in the
- * place of its dst; the bytes of that, and the memory of a task that reads them. */
+/* The bytes of what dt_bn_place_factors speaks of (norm.c). */
 size_t dt_bn_factor_bytes(const struct dt_exec *bn);
-void dt_bn_place_factors(struct dt_dnn_memory *memory, const struct dt_exec *bn);
 
 /* The ways to run a group. */
 enum dt_group_way { DT_GROUP_APART, DT_GROUP_TOGETHER, DT_N_GROUP_WAYS };

@@ -154,9 +154,13 @@ static uint8_t *mask_of(const struct dt_exec *exec)
     return exec->node->n_dst > 3 && !exec->dst[3]->unused ? exec->dst_data[3] : NULL;
 }
 
-/* In the place of a mask that no node asks for: NULL if there is one. */
+/* In the place of a mask that no node asks for: NULL if there is one. For a pair, that of its
+ * second bn holds first the second's and then the first's. */
 static float *inverse_std_of(const struct dt_exec *exec)
 {
+    const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 0, 1);
+    if (second)
+        return (float *)second->dst_data[3] + exec->src[0]->cp;
     return exec->node->n_dst > 3 && exec->dst[3]->instead > 0 ? exec->dst_data[3] : NULL;
 }
 
@@ -432,75 +436,101 @@ static dt_status run_pool_bwd(struct dt_device *dev, const struct dt_exec *exec,
     return DT_OK;
 }
 
-/* The group in which the gradient of the convolution after it is computed here, NULL = none. */
-static const struct dt_cuda_group *conv_group(const struct dt_exec *exec)
+/* The gradient of the convolution after it, if that is computed here, too; else NULL. */
+static const struct dt_exec *conv_of(const struct dt_exec *exec)
 {
-    if (dt_cuda_partner(exec, DT_GROUP_CONV_BN_BWD, 2, 1))
-        return exec->group[dt_group_slot(DT_GROUP_CONV_BN_BWD, 2)];
-    if (dt_cuda_partner(exec, DT_GROUP_CONV_ADD_BN_BWD, 2, 1))
-        return exec->group[dt_group_slot(DT_GROUP_CONV_ADD_BN_BWD, 2)];
-    return NULL;
+    const struct dt_exec *plain = dt_cuda_partner(exec, DT_GROUP_CONV_BN_BWD, 2, 1);
+    const struct dt_exec *add = dt_cuda_partner(exec, DT_GROUP_CONV_ADD_BN_BWD, 2, 1);
+    return plain ? plain : add ? add : dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 2);
 }
 
-/* Of that convolution. */
-static char *workspace_of(const struct dt_exec *exec)
+/* That of the second of a pair is behind that of the first, and the workspace of a convolution
+ * behind both. */
+static size_t own_scratch_bytes(const struct dt_exec *exec)
 {
-    return exec->scratch + dt_cuda_align(exec->scratch_bytes);
+    const bool is_first = dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 0, 1);
+    return dt_cuda_align((is_first ? 2 : 1) * exec->scratch_bytes);
 }
 
 static size_t bwd_scratch_bytes(const struct dt_exec *exec)
 {
-    const struct dt_cuda_group *group = conv_group(exec);
-    if (group)
-        return dt_cuda_align(exec->scratch_bytes) + group->problem[0]->plan.workspace_bytes;
-    const bool is_first = dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 0, 1);
-    return is_first ? 2 * exec->scratch_bytes : exec->scratch_bytes;
+    const struct dt_exec *conv = conv_of(exec);
+    return own_scratch_bytes(exec) + (conv ? dt_group_problem(conv)->plan.workspace_bytes : 0);
 }
 
 /* What the convolution leaves of diff_dst and diff_dst2: their sum where the ReLU was active. */
 static void *masked_sum(const struct dt_exec *exec)
 {
+    if (dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4))
+        return exec->src_data[7];
     return exec->node->n_dst > 3 ? exec->dst_data[3] : exec->src_data[1];
 }
 
-static dt_status bind_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
+static void place_bn(void **bn, const struct dt_exec *exec, char *scratch, float *inverse_std)
 {
-    const struct dt_cuda_group *group = conv_group(exec);
-    if (!group)
-        return DT_OK;
-    void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    float *coefs = coefs_of(exec);
+    void *const *src = exec->src_data;
+    float *coefs = coefs_in(exec, scratch);
     const int cp = exec->src[0]->cp;
-    struct dt_dnn_memory memory = dt_conv_memory(group->exec[1]);
-    void **bn = &memory.at[DT_DNN_BN];
-    memory.at[DT_DNN_X] = masked_sum(exec);
-    if (group->kind == DT_GROUP_CONV_ADD_BN_BWD) {
-        memory.at[DT_DNN_DIFF2] = src[1];
-        memory.at[DT_DNN_RESIDUAL] = group->exec[0]->src_data[5];
-    }
     bn[DT_BN_SRC] = src[0];
     bn[DT_BN_MEAN] = src[4];
-    bn[DT_BN_INV_STD] = src[6];
+    bn[DT_BN_INV_STD] = inverse_std;
     bn[DT_BN_SCALE] = src[2];
     bn[DT_BN_SHIFT] = src[3];
-    bn[DT_BN_DIFF_SCALE] = dst[1];
-    bn[DT_BN_DIFF_SHIFT] = dst[2];
+    bn[DT_BN_DIFF_SCALE] = exec->dst_data[1];
+    bn[DT_BN_DIFF_SHIFT] = exec->dst_data[2];
     bn[DT_BN_COEF_DIFF] = coefs;
     bn[DT_BN_COEF_SRC] = coefs + cp;
     bn[DT_BN_COEF_ONE] = coefs + 2 * cp;
-    memory.workspace = workspace_of(exec);
+}
+
+static dt_status bind_conv(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_exec *conv = conv_of(exec);
+    const struct dt_exec *bn = dt_cuda_partner(exec, DT_GROUP_CONV_ADD_BN_BWD, 2, 0);
+    const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4);
+    float *inverse_std = exec->src_data[6];
+    struct dt_dnn_memory memory = dt_conv_memory(conv);
+    memory.at[DT_DNN_X] = masked_sum(exec);
+    place_bn(&memory.at[DT_DNN_BN], exec, exec->scratch, inverse_std);
+    if (bn || second)
+        memory.at[DT_DNN_DIFF2] = exec->src_data[1];
+    if (bn)
+        memory.at[DT_DNN_RESIDUAL] = bn->src_data[5];
+    if (second)
+        place_bn(&memory.at[DT_DNN_BN2], second, exec->scratch + exec->scratch_bytes,
+                 inverse_std + exec->src[0]->cp);
+    memory.workspace = exec->scratch + own_scratch_bytes(exec);
     return bind_pack(dev, exec, &memory);
 }
 
-static dt_status run_conv_bn_bwd(struct dt_device *dev, const struct dt_exec *exec,
-                                 const struct dt_cuda_group *group)
+/* With the last node of the group, as the addresses of all are known then. */
+static dt_status bind_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    if (dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 4, 3))
+        return bind_conv(dev, exec->group[dt_group_slot(DT_GROUP_CONV_PAIR_BWD, 4)]->exec[3]);
+    if (!conv_of(exec) || dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4))
+        return DT_OK;
+    return bind_conv(dev, exec);
+}
+
+static dt_status run_conv_bn_bwd(struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_norm_args args = launch_args(dev, exec);
-    DT_TRY(dt_dnn_run(dev->dnn, &group->problem[0]->plan, exec->own));
-    DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_bn_bwd_apply(dev->compute, exec->src[0]->type, exec->dst_data[0],
-                                          exec->src_data[0], masked_sum(exec), NULL, NULL,
-                                          coefs_of(exec), &args)));
+    const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4);
+    const enum dt_dtype type = exec->src[0]->type;
+    void *const *src = exec->src_data, *const *dst = exec->dst_data;
+
+    DT_TRY(dt_dnn_run(dev->dnn, &dt_group_problem(conv_of(exec))->plan, exec->own));
+    if (second)
+        DT_TRY(DT_CUDA(exec->node->name,
+                       dt_kernel_bn_pair_bwd_apply(
+                           dev->compute, type, dst[0], second->dst_data[0], src[0],
+                           second->src_data[0], masked_sum(exec), NULL, NULL, coefs_of(exec),
+                           coefs_in(second, exec->scratch + exec->scratch_bytes), &args)));
+    else
+        DT_TRY(DT_CUDA(exec->node->name,
+                       dt_kernel_bn_bwd_apply(dev->compute, type, dst[0], src[0], masked_sum(exec),
+                                              NULL, NULL, coefs_of(exec), &args)));
     return DT_OK;
 }
 
@@ -516,8 +546,8 @@ static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
 
     if (dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 1, 0))
         return DT_OK; /* the first one did it */
-    if (conv_group(exec))
-        return run_conv_bn_bwd(dev, exec, conv_group(exec));
+    if (conv_of(exec))
+        return run_conv_bn_bwd(dev, exec);
     if (second)
         return run_pair_bwd(dev, exec, second);
     if (pool)

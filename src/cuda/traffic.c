@@ -1,6 +1,7 @@
 /* What the ops move through memory again, for profiles: a second pass over a tensor that does not
  * stay in the caches. kernels/README.md has the table of all kernels. */
-#include "cuda/group.h"
+#include "cuda/conv.h"
+#include "cuda/internal.h"
 
 static int64_t bytes_of(const struct dt_cuda_format *f)
 {
@@ -37,6 +38,8 @@ static int64_t again_bn_bwd(const struct dt_exec *exec)
         return -own_bytes(exec);
     if (dt_cuda_partner(exec, DT_GROUP_CONV_BN_BWD, 2, 1))
         return bytes + bytes_of(exec->src[1]);
+    if (dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4))
+        return bytes + bytes_of(second->src[0]) + bytes_of(exec->src[7]);
     if (node->n_dst > 3 && !second)
         return bytes + bytes_of(exec->dst[3]);
     bytes += bytes_of(exec->src[1]);

@@ -114,6 +114,20 @@ static bool find_conv_add_bn_bwd(const struct finder *f, const struct dt_node *l
            !maker(f, found[0]->src[found[0]->n_src - 1], DT_OP_BN);
 }
 
+static bool find_conv_pair_bwd(const struct finder *f, const struct dt_node *last,
+                               const struct dt_node *found[DT_MAX_GROUP])
+{
+    const struct dt_node *pair[DT_MAX_GROUP], *with[DT_MAX_GROUP];
+    if (!find_bn_pair_bwd(f, last, pair) || !find_bwd(f, pair[0], with))
+        return false;
+    found[0] = &f->g->node[f->producer[last->src[4]]];
+    found[1] = with[0];
+    found[2] = with[1];
+    found[3] = pair[0];
+    found[4] = last;
+    return pair[0]->n_src == 8 && pair[0]->src[7] == with[1]->dst[0];
+}
+
 static bool find_bn_conv(const struct finder *f, const struct dt_node *last,
                          const struct dt_node *found[DT_MAX_GROUP])
 {
@@ -142,6 +156,7 @@ static const struct rule {
     [DT_GROUP_CONV_BN_BWD] = {DT_OP_BN_BWD, find_conv_bn_bwd, 3},
     [DT_GROUP_CONV_ADD_BN_BWD] = {DT_OP_BN_BWD, find_conv_add_bn_bwd, 3},
     [DT_GROUP_BN_CONV] = {DT_OP_CONV_BWD_WEIGHTS, find_bn_conv, 4},
+    [DT_GROUP_CONV_PAIR_BWD] = {DT_OP_BN_BWD, find_conv_pair_bwd, 5},
 };
 
 static dt_status open_finder(struct finder *f, const struct dt_graph *g)

@@ -274,7 +274,7 @@ static void test_default(void **state)
 static void test_together(void **state)
 {
     (void)state;
-    check_step(DT_FUSION_ON, 293, 282.5);
+    check_step(DT_FUSION_ON, 289, 275.9);
 }
 
 int main(void)

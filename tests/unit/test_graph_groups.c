@@ -79,6 +79,7 @@ static void test_others(void **state)
                                   [DT_GROUP_CONV_BN] = 52,
                                   [DT_GROUP_CONV_BN_BWD] = 32,
                                   [DT_GROUP_CONV_ADD_BN_BWD] = 11,
+                                  [DT_GROUP_CONV_PAIR_BWD] = 4,
                                   [DT_GROUP_BN_CONV] = 32});
     check(0, true, "layer1.0.downsample",
           (int[DT_N_GROUP_KINDS]){[DT_GROUP_BN_PAIR] = 3,
@@ -87,6 +88,7 @@ static void test_others(void **state)
                                   [DT_GROUP_CONV_BN] = 52,
                                   [DT_GROUP_CONV_BN_BWD] = 32,
                                   [DT_GROUP_CONV_ADD_BN_BWD] = 11,
+                                  [DT_GROUP_CONV_PAIR_BWD] = 3,
                                   [DT_GROUP_BN_CONV] = 32});
 }
 
