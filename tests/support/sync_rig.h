@@ -3,15 +3,13 @@
 #ifndef TEST_SYNC_RIG_H
 #define TEST_SYNC_RIG_H
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
 #include "dist_rig.h"
 #include "dtrain/models.h"
-#include "dtrain/plan.h"
+#include "plan_net.h"
 
 enum { PER_RANK = 3, IMAGE_SIZE = 8, PIXELS = IMAGE_SIZE * IMAGE_SIZE * 3, N_CLASSES = 4 };
 /* Rounding now and then takes a value of a ReLU to the other side of 0, which changes a gradient by
@@ -26,13 +24,6 @@ struct trial {
     int seed, group, n_passes, n_steps;
     const char *model; /* NULL: `small` below */
     double tolerance;
-};
-
-struct net {
-    struct dt_device *dev;
-    struct dt_graph *g;
-    struct dt_plan *plan;
-    size_t allocated; /* by building the plan */
 };
 
 static bool can_fuse(void *context, const struct dt_graph *g, const struct dt_node *node)
@@ -103,13 +94,6 @@ static void open_net(struct net *net, const struct trial *t, int batch, int grou
     assert_ok(dt_plan_init_params(net->plan, (uint64_t)t->seed));
 }
 
-static void close_net(struct net *net)
-{
-    dt_plan_destroy(net->plan);
-    dt_graph_destroy(net->g);
-    backend->close(net->dev);
-}
-
 /* Image `image` of a step: noise around a colour, so that the ranks' statistics differ. */
 static void draw(uint8_t *pixels, int32_t *label, int seed, int step, int image)
 {
@@ -147,29 +131,6 @@ static double train(struct net *net, const struct trial *t, int step, int first,
     return counters.loss;
 }
 
-/* The largest difference of a tensor, relative to its norm. */
-static double difference(struct net *a, struct net *b, enum dt_role role, enum dt_arena arena)
-{
-    double worst = 0;
-    size_t most = dt_graph_largest(a->g, role);
-    float *x = malloc(most * sizeof *x), *y = malloc(most * sizeof *y);
-    for (int t = 0; t < a->g->n_tensors; t++) {
-        double squares = 0, norm = 0;
-        if (a->g->tensor[t].role != role)
-            continue;
-        assert_ok(dt_plan_get(a->plan, arena, t, x));
-        assert_ok(dt_plan_get(b->plan, arena, t, y));
-        for (size_t i = 0; i < dt_tensor_elements(&a->g->tensor[t]); i++) {
-            squares += pow((double)x[i] - (double)y[i], 2);
-            norm += (double)y[i] * (double)y[i];
-        }
-        worst = fmax(worst, sqrt(squares / fmax(norm, 1e-30)));
-    }
-    free(x);
-    free(y);
-    return worst;
-}
-
 static int count_syncs(const struct net *net)
 {
     int n_syncs = 0;
@@ -200,8 +161,8 @@ static double differ(const struct trial *t)
     }
     if (n_groups == 1)
         worst = fmax(worst, difference(&many, &one, DT_STAT, DT_ARENA_STATS));
-    close_net(&many);
-    close_net(&one);
+    close_net(backend, &many);
+    close_net(backend, &one);
     assert_ok(dt_comm_max_f64(comm, &worst, 1));
     return worst;
 }
@@ -230,7 +191,7 @@ static void check_memory(void)
         open_net(&net, &t, PER_RANK, n, n_passes);
         const size_t bytes = dt_plan_bytes(net.plan);
         assert_in_range(net.allocated, bytes, bytes + 2048 * (size_t)backend->n_feed_blocks);
-        close_net(&net);
+        close_net(backend, &net);
     }
 }
 
