@@ -236,6 +236,19 @@ static void tell_stale(struct chooser *c, const char *key)
     dt_error_clear();
 }
 
+/* With too little memory, a task with extras is refused: its nodes can do without. */
+static dt_status open_timer(struct chooser *c, struct dt_conv_problem *problem)
+{
+    if (c->timer.data || !is_timed(c))
+        return DT_OK;
+    dt_status status = dt_conv_timer_open(&c->timer, c->dev->problems);
+    problem->refused = status == DT_ERR_MEMORY && problem->task.extra != DT_CONV_PLAIN;
+    if (!problem->refused)
+        return status;
+    dt_error_clear();
+    return DT_OK;
+}
+
 static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem, int n_left)
 {
     char key[DT_CONV_TEXT_MAX + 32];
@@ -246,9 +259,9 @@ static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem, 
             return DT_OK;
         tell_stale(c, key);
     }
-    if (!c->timer.data && is_timed(c))
-        DT_TRY(dt_conv_timer_open(&c->timer, c->dev->problems));
-    DT_TRY(find_choice(c, problem, n_left));
+    DT_TRY(open_timer(c, problem));
+    if (!problem->refused)
+        DT_TRY(find_choice(c, problem, n_left));
     return problem->refused ? DT_OK : dt_plan_cache_put(c->cache, key, &problem->choice);
 }
 
@@ -313,11 +326,10 @@ static dt_status find_way(struct chooser *c, struct dt_cuda_group *group, int n_
     if (!is_way_timed(c))
         return DT_OK;
     dt_status status = time_ways(c, group, n_left);
-    if (status == DT_ERR_DEVICE || status == DT_ERR_MEMORY) {
-        dt_error_clear();
-        return DT_OK;
-    }
-    return status;
+    if (status != DT_OK && status != DT_ERR_DEVICE && status != DT_ERR_MEMORY)
+        return status;
+    dt_error_clear(); /* also of a way that failed when it was timed */
+    return DT_OK;
 }
 
 static bool get_kept_way(const struct chooser *c, const char *key, struct dt_conv_choice *out)
@@ -334,7 +346,8 @@ static dt_status choose_way(struct chooser *c, struct dt_cuda_group *group, int 
         take_untimed(&group->choice, DT_GROUP_APART);
     } else if (!get_kept_way(c, key, &group->choice)) {
         DT_TRY(find_way(c, group, n_left));
-        DT_TRY(dt_plan_cache_put(c->cache, key, &group->choice));
+        if (!isnan(group->choice.seconds)) /* another run may be able to time it */
+            DT_TRY(dt_plan_cache_put(c->cache, key, &group->choice));
     }
     dt_group_settle(group, (enum dt_group_way)group->choice.candidate);
     return DT_OK;

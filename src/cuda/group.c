@@ -198,6 +198,9 @@ static void add_node(struct dt_text *text, const struct dt_exec *exec)
     dt_text_add(text, ", %s%s %d>%d %dx%dx%dx%d>%dx%d", dt_op_name(node->op),
                 node->relu ? "+relu" : "", node->n_src, node->n_dst, in->n, in->cp, in->h, in->w,
                 out->h, out->w);
+    if (exec->problem)
+        dt_text_add(text, " window %dx%d stride %d pad %d", exec->problem->task.r,
+                    exec->problem->task.s, node->attr.conv.stride, node->attr.conv.pad);
     if (node->op == DT_OP_MAX_POOL)
         dt_text_add(text, " window %d stride %d pad %d", node->attr.pool.kernel,
                     node->attr.pool.stride, node->attr.pool.pad);
@@ -206,8 +209,10 @@ static void add_node(struct dt_text *text, const struct dt_exec *exec)
 const char *dt_group_text(char out[DT_GROUP_TEXT_MAX], const struct dt_cuda_group *group)
 {
     struct dt_text text = dt_text_in(out, DT_GROUP_TEXT_MAX);
-    dt_text_add(&text, "%s %s", dt_group_name(group->kind),
-                dt_precision_name(group->dev->options.precision));
+    const struct dt_device_options *options = &group->dev->options;
+    dt_text_add(&text, "%s %s%s%s", dt_group_name(group->kind),
+                dt_precision_name(options->precision), options->winograd ? " winograd" : "",
+                options->n_ranks > 1 ? " several ranks" : "");
     for (int i = 0; i < group->n_nodes; i++)
         add_node(&text, group->exec[i]);
     return out;

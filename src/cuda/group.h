@@ -37,7 +37,7 @@ size_t dt_bn_factor_bytes(const struct dt_exec *bn);
 /* The ways to run a group. */
 enum dt_group_way { DT_GROUP_APART, DT_GROUP_TOGETHER, DT_N_GROUP_WAYS };
 
-enum { DT_GROUP_TEXT_MAX = 320 };
+enum { DT_GROUP_TEXT_MAX = 360 };
 /* "bn_pair fp16: bn 256x256x56x56 ..."; groups that take the same time have the same text. */
 const char *dt_group_text(char out[DT_GROUP_TEXT_MAX], const struct dt_cuda_group *group);
 /* Makes the nodes run that way. */

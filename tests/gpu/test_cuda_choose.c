@@ -1,5 +1,7 @@
-/* The choice of convolution algorithms on a device: measured and kept, taken from the file only if
- * it is the same plan, forced by an option, and never one that sums in 16 bits. */
+/* The choices on a device. Convolution algorithms: measured and kept, taken from the file only if
+ * it is the same plan, forced by an option, and never one that sums in 16 bits. Groups of nodes:
+ * measured once for all that are the same work, kept, shared, and apart where together is refused.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,8 +13,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "cuda/conv.h"
-#include "cuda/internal.h"
+#include "cuda/group.h"
 #include "need_gpu.h"
 #include "plan_cache_folder.h"
 
@@ -229,12 +230,291 @@ static void test_forced(void **state)
     CUDA->close(dev);
 }
 
+/* --- Groups --- */
+
+enum { MAX_GROUPS = 16, MAX_NODES = 64, MAX_BLOCKS = 128 };
+
+struct way {
+    char text[DT_GROUP_TEXT_MAX];
+    struct dt_conv_choice choice;
+    enum dt_group_kind kind;
+    bool together;
+};
+
+static int add_conv_bn(struct dt_graph *g, int src, const char *name, int kernel)
+{
+    char bn[DT_NAME_MAX];
+    const struct dt_conv_options options = {
+        .out_channels = 16, .kernel = kernel, .stride = 1, .pad = kernel / 2};
+    snprintf(bn, sizeof bn, "%s.bn", name);
+    return dt_graph_bn(g, dt_graph_conv(g, src, name, options), bn, 1);
+}
+
+/* "c" and "d" are the same work, "e" differs from them in the window only. */
+static struct dt_graph *make_groups_graph(void)
+{
+    static const double zeros[3] = {0, 0, 0}, ones[3] = {1, 1, 1};
+    struct dt_graph *g = NULL;
+    OK(dt_graph_create(&g));
+    OK(dt_graph_begin(g, DT_TRAIN, 4, 8));
+    int x = dt_graph_relu(g, add_conv_bn(g, dt_graph_ingest(g, zeros, ones), "a", 3), "a.relu");
+    x = dt_graph_max_pool(g, x, "pool", 3, 1, 1);
+    int y = add_conv_bn(g, x, "b", 1);
+    x = dt_graph_relu(g, add_conv_bn(g, x, "c", 3), "c.relu");
+    x = dt_graph_relu(g, add_conv_bn(g, x, "d", 3), "d.relu");
+    x = dt_graph_relu(g, add_conv_bn(g, x, "e", 1), "e.relu");
+    x = dt_graph_relu(g, dt_graph_add(g, add_conv_bn(g, x, "f", 3), y, "add"), "f.relu");
+    x = dt_graph_linear(g, x, "fc", 5, (struct dt_init){0}, (struct dt_init){0});
+    dt_graph_softmax_xent(g, x, 0);
+    OK(dt_graph_fuse(g, NULL, NULL));
+    OK(dt_graph_differentiate(g));
+    OK(dt_graph_check(g));
+    return g;
+}
+
+/* Each group is listed once, with its first node. */
+static void check_listed(struct dt_device *dev, const struct dt_graph *g,
+                         struct dt_exec *const *exec, int n_groups)
+{
+    struct dt_choice choice;
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; CUDA->chosen(dev, exec[i], k, &choice); k++) {
+            n += choice.group != NULL;
+            assert_true(choice.group || k == 0);
+            assert_true(!choice.group || strcmp(choice.way, "apart") == 0 ||
+                        strcmp(choice.way, "together") == 0);
+        }
+    assert_int_equal(n, n_groups);
+}
+
+static int read_ways(struct way out[MAX_GROUPS], struct dt_device *dev)
+{
+    int n = 0;
+    for (const struct dt_cuda_group *group = dev->groups; group; group = group->next) {
+        assert_in_range(n, 0, MAX_GROUPS - 1);
+        out[n].choice = group->choice;
+        out[n].kind = group->kind;
+        out[n].together = group->exec[0]->group[group->kind] != NULL;
+        assert_string_equal(group->choice.tag, out[n].together ? "together" : "apart");
+        dt_group_text(out[n++].text, group);
+    }
+    return n;
+}
+
+/* All memory that is left, to the last 256 bytes. */
+static int take_memory(void *block[MAX_BLOCKS])
+{
+    int n = 0;
+    for (size_t bytes = (size_t)1 << 40; bytes >= 256 && n < MAX_BLOCKS;)
+        if (cudaMalloc(&block[n], bytes) == cudaSuccess)
+            n++;
+        else
+            bytes /= 2;
+    (void)cudaGetLastError();
+    return n;
+}
+
+static int choose_ways(struct way out[MAX_GROUPS], const struct dt_device_options *options,
+                       bool has_memory)
+{
+    struct dt_device *dev = NULL;
+    struct dt_exec *exec[MAX_NODES] = {NULL};
+    struct dt_graph *g = make_groups_graph();
+    struct dt_group *groups = NULL;
+    void *block[MAX_BLOCKS];
+    int n = 0;
+    assert_in_range(g->n_nodes, 1, MAX_NODES);
+    OK(CUDA->open(&dev, options));
+    for (int i = 0; i < g->n_nodes; i++)
+        OK(CUDA->prepare(dev, &exec[i], g, i));
+    OK(dt_graph_groups(g, &groups, &n));
+    for (int i = 0; i < n; i++)
+        OK(CUDA->offer(dev, &groups[i], exec));
+    int n_blocks = has_memory ? 0 : take_memory(block);
+    OK(CUDA->choose(dev, DT_OK));
+    assert_string_equal(dt_error_text(), "");
+    assert_int_equal(cudaGetLastError(), cudaSuccess);
+    while (n_blocks > 0)
+        (void)cudaFree(block[--n_blocks]);
+    n = read_ways(out, dev);
+    check_listed(dev, g, exec, n);
+    for (int i = 0; i < g->n_nodes; i++)
+        CUDA->release(dev, exec[i]);
+    assert_null(dev->groups);
+    free(groups);
+    dt_graph_destroy(g);
+    CUDA->close(dev);
+    return n;
+}
+
+static struct dt_device_options with_fusion(enum dt_fusion fusion)
+{
+    return (struct dt_device_options){.threads = 1,
+                                      .precision = DT_PRECISION_FP16,
+                                      .timeout_s = 120,
+                                      .cache_dir = folder,
+                                      .fusion = fusion};
+}
+
+static int count_ways_in_file(void)
+{
+    return count_in(path, "\"plan\": \"together\"") + count_in(path, "\"plan\": \"apart\"");
+}
+
+/* Groups with the same text share a measurement; returns the number of texts that have one. */
+static int count_measured(const struct way *way, int n)
+{
+    int n_texts = 0;
+    for (int i = 0; i < n; i++) {
+        int k = 0;
+        while (strcmp(way[k].text, way[i].text) != 0)
+            k++;
+        assert_int_equal(way[k].together, way[i].together);
+        if (!isnan(way[i].choice.seconds))
+            assert_true(way[k].choice.seconds == way[i].choice.seconds);
+        n_texts += k == i && !isnan(way[i].choice.seconds);
+    }
+    return n_texts;
+}
+
+static void check_same(const struct way *a, const struct way *b, int n)
+{
+    for (int i = 0; i < n; i++) {
+        assert_string_equal(a[i].text, b[i].text);
+        assert_string_equal(a[i].choice.tag, b[i].choice.tag);
+        assert_true((isnan(a[i].choice.seconds) && isnan(b[i].choice.seconds)) ||
+                    is_close(a[i].choice.seconds, b[i].choice.seconds));
+    }
+}
+
+static void test_groups_kept(void **state)
+{
+    const struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
+    struct way first[MAX_GROUPS], second[MAX_GROUPS];
+    const char *conv_bn[MAX_GROUPS];
+    int n_conv_bn = 0;
+    (void)state;
+    const int n = choose_ways(first, &options, true);
+    for (int i = 0; i < n; i++)
+        if (first[i].kind == DT_GROUP_CONV_BN)
+            conv_bn[n_conv_bn++] = first[i].text;
+    assert_int_equal(n_conv_bn, 6);
+    assert_string_equal(conv_bn[2], conv_bn[3]);
+    assert_string_not_equal(conv_bn[3], conv_bn[4]);
+    assert_int_equal(count_measured(first, n), count_ways_in_file());
+    assert_int_equal(choose_ways(second, &options, true), n);
+    check_same(first, second, n);
+    edit("\"plan\": \"together\"", "\"plan\": \"TOGETHER\"");
+    edit("\"plan\": \"apart\"", "\"plan\": \"APART\"");
+    assert_int_equal(choose_ways(second, &options, true), n);
+    assert_int_equal(count_measured(second, n), count_ways_in_file());
+}
+
+/* Nothing that was not measured is kept. */
+static void test_groups_on(void **state)
+{
+    const struct dt_device_options options = with_fusion(DT_FUSION_ON);
+    struct way way[MAX_GROUPS];
+    (void)state;
+    const int n = choose_ways(way, &options, true);
+    assert_int_equal(count_measured(way, n), 0);
+    assert_int_equal(count_ways_in_file(), 0);
+    const struct dt_device_options off = with_fusion(DT_FUSION_OFF);
+    assert_int_equal(choose_ways(way, &off, true), 0);
+}
+
+/* cuDNN has no fused convolutions in fp32, whatever the file says. */
+static void test_groups_refused(void **state)
+{
+    struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
+    struct way way[MAX_GROUPS];
+    struct dt_plan_cache *cache = NULL;
+    struct dt_device *dev = NULL;
+    const struct dt_conv_choice together = {DT_GROUP_TOGETHER, "together", "", 1e-6, NAN};
+    char scope[128];
+    (void)state;
+    options.precision = DT_PRECISION_FP32;
+    for (int time = 0; time < 2; time++) {
+        const int n = choose_ways(way, &options, true);
+        OK(CUDA->open(&dev, &options));
+        snprintf(scope, sizeof scope, "%s, cuDNN %lld", dev->name, (long long)cudnnGetVersion());
+        CUDA->close(dev);
+        OK(dt_plan_cache_open(&cache, folder, scope));
+        for (int i = 0; i < n; i++)
+            if (way[i].kind == DT_GROUP_CONV_BN) {
+                assert_false(way[i].together);
+                OK(dt_plan_cache_put(cache, way[i].text, &together));
+            }
+        dt_plan_cache_save(cache);
+        dt_plan_cache_close(cache);
+    }
+}
+
+/* The algorithms of convolutions are kept, so only groups would be timed: our own kernels are taken
+ * as they are better, cuDNN's not. */
+static void test_groups_without_memory(void **state)
+{
+    const struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
+    struct way way[MAX_GROUPS];
+    (void)state;
+    if (!is_emulated())
+        return;
+    choose_ways(way, &options, true);
+    edit("\"plan\": \"together\"", "\"plan\": \"TOGETHER\"");
+    edit("\"plan\": \"apart\"", "\"plan\": \"APART\"");
+    const int n = choose_ways(way, &options, false);
+    for (int i = 0; i < n; i++) {
+        assert_true(isnan(way[i].choice.seconds));
+        assert_int_equal(way[i].together, way[i].kind <= DT_GROUP_BN_POOL);
+    }
+    assert_int_equal(count_ways_in_file(), 0);
+}
+
+/* What rank 0 sent. */
+static char sent[1 << 16];
+
+static dt_status send_all(void *context, dt_status mine, void *data, size_t bytes)
+{
+    (void)context;
+    assert_in_range(bytes, 1, sizeof sent);
+    memcpy(sent, data, bytes);
+    return mine;
+}
+
+static dt_status receive_all(void *context, dt_status mine, void *data, size_t bytes)
+{
+    (void)context;
+    memcpy(data, sent, bytes);
+    return mine;
+}
+
+static void test_groups_shared(void **state)
+{
+    struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
+    struct way first[MAX_GROUPS], second[MAX_GROUPS];
+    (void)state;
+    options.n_ranks = 2;
+    options.share = send_all;
+    const int n = choose_ways(first, &options, true);
+    options.rank = 1;
+    options.cache_dir = NULL;
+    options.share = receive_all;
+    assert_int_equal(choose_ways(second, &options, true), n);
+    check_same(first, second, n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_kept, set_up),
         cmocka_unit_test_setup(test_other_plan, set_up),
         cmocka_unit_test_setup(test_forced, set_up),
+        cmocka_unit_test_setup(test_groups_kept, set_up),
+        cmocka_unit_test_setup(test_groups_on, set_up),
+        cmocka_unit_test_setup(test_groups_refused, set_up),
+        cmocka_unit_test_setup(test_groups_without_memory, set_up),
+        cmocka_unit_test_setup(test_groups_shared, set_up),
     };
     if (!has_gpu())
         return SKIPPED;
