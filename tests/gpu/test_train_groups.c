@@ -324,6 +324,7 @@ static void test_all(void **state)
         {"all", ALL_KINDS, .image_size = 24, .channels = 16, .n_passes = 1, .n_steps = 2},
         {"odd sizes", ALL_KINDS, .image_size = 21, .channels = 12, .n_passes = 1, .n_steps = 2},
         {"frozen norm", ALL_KINDS, 0, 0, 16, 16, 1, 2, .frozen = "a.bn4"},
+        {"frozen convolution", ALL_KINDS, 0, 0, 16, 16, 1, 2, .frozen = "a.conv2"},
         {"frozen stem", ALL_KINDS & ~BIT(DT_GROUP_BN_POOL), 0, 0, 16, 16, 1, 2, .frozen = "stem"},
         {"two passes", ALL_KINDS, .image_size = 16, .channels = 16, .n_passes = 2, .n_steps = 2},
         {"recorded", ALL_KINDS, 0, 0, 16, 16, 1, .n_steps = 6, .records = true},
