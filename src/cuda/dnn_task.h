@@ -27,9 +27,9 @@ enum dt_conv_extra {
     /* Backward data, where x = relu(bn(src)): the gradient of x is set to 0 where x is 0, and
      * reduced to what bn's backward pass needs. */
     DT_CONV_BN_BWD,
-    DT_CONV_ADD_BN_BWD,          /* diff2, another gradient of x, is added before that */
-    DT_CONV_ADD_RESIDUAL_BN_BWD, /* and x = relu(bn(src) + residual) */
-    DT_CONV_ADD_PAIR_BN_BWD,     /* and x = relu(bn(src) + bn2(src2)), reduced for both */
+    /* diff2, another gradient of x, is added before that, and x = relu(bn(src) + residual) */
+    DT_CONV_ADD_RESIDUAL_BN_BWD,
+    DT_CONV_ADD_PAIR_BN_BWD, /* or x = relu(bn(src) + bn2(src2)), reduced for both */
     DT_CONV_N_EXTRAS
 };
 

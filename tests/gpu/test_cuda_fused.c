@@ -289,7 +289,6 @@ static const struct {
     {DT_CONV_FORWARD, DT_CONV_NORM_SUMS, false},
     {DT_CONV_BWD_WEIGHTS, DT_CONV_NORM, false},
     {DT_CONV_BWD_DATA, DT_CONV_BN_BWD, false},
-    {DT_CONV_BWD_DATA, DT_CONV_ADD_BN_BWD, true},
     {DT_CONV_BWD_DATA, DT_CONV_ADD_RESIDUAL_BN_BWD, true},
     {DT_CONV_BWD_DATA, DT_CONV_ADD_PAIR_BN_BWD, true},
 };
