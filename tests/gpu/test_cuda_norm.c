@@ -124,13 +124,18 @@ static struct array *diff_src_of(struct net *n)
     return n->flags & IN_PLACE ? &n->diff_dst : &n->diff_src;
 }
 
+static struct dt_bn_statistics statistics_of(const struct net *n)
+{
+    return (struct dt_bn_statistics){.mean = n->mean.memory,
+                                     .variance = n->variance.memory,
+                                     .running_mean = n->running_mean.memory,
+                                     .running_var = n->running_var.memory,
+                                     .partial = n->partial.memory};
+}
+
 static void launch_stats(struct net *n)
 {
-    const struct dt_bn_statistics out = {.mean = n->mean.memory,
-                                         .variance = n->variance.memory,
-                                         .running_mean = n->running_mean.memory,
-                                         .running_var = n->running_var.memory,
-                                         .partial = n->partial.memory};
+    const struct dt_bn_statistics out = statistics_of(n);
     CUDA(dt_kernel_bn_stats(stream, n->type, &out, n->src.memory, &n->args));
 }
 
@@ -312,7 +317,86 @@ static void run_case(struct shape shape, enum dt_dtype type, unsigned flags, dou
     close_net(n);
 }
 
+/* --- From the sums that a convolution leaves --- */
+
+static struct array make_sums(const struct net *n)
+{
+    size_t cp = (size_t)n->args.cp;
+    struct array a = array_create(DT_F32, 2 * cp);
+    for (size_t c = 0; c < cp; c++) {
+        double sum = 0, square = 0;
+        for (size_t i = c; i < n->src.count; i += cp) {
+            sum += (double)n->src.value[i];
+            square += pow((double)n->src.value[i], 2);
+        }
+        a.value[c] = (float)sum;
+        a.value[cp + c] = (float)square;
+    }
+    array_put(&a);
+    return a;
+}
+
+static void check_factors(struct net *n, struct array *scale, struct array *shift)
+{
+    array_get(scale);
+    array_get(shift);
+    check_padding(n, scale);
+    check_padding(n, shift);
+    for (int c = 0; c < n->channels; c++) {
+        const double a = factor_of(n, c), b = (double)n->shift.value[c] - n->want_mean[c] * a;
+        assert_value(scale, (size_t)c, a, 2e-6 * fabs(a));
+        assert_value(shift, (size_t)c, b, 2e-6 * (1 + fabs(b)));
+    }
+}
+
+static void run_sums(struct shape shape, enum dt_dtype type, unsigned flags)
+{
+    struct net *n = open_net(shape, type, flags, 0);
+    float *src = copy_values(&n->src);
+    size_t cp = (size_t)n->args.cp;
+    struct array sums = make_sums(n), inverse_std = array_create(DT_F32, cp);
+    struct array scale = array_create(type, cp), shift = array_create(type, cp);
+    struct dt_bn_statistics out = statistics_of(n);
+    const struct dt_bn_vectors bn = {n->scale.memory, n->shift.memory, n->mean.memory,
+                                     n->variance.memory};
+    out.inverse_std = inverse_std.memory;
+    for (int c = 0; c < n->channels; c++)
+        expect_statistics(n, c);
+    CUDA(dt_kernel_bn_apply_sums(stream, type, dst_of(n)->memory, memory_if(flags & RELU, &n->mask),
+                                 n->src.memory, memory_if(flags & RESIDUAL, &n->residual),
+                                 n->scale.memory, n->shift.memory, &out, sums.memory, flags & RELU,
+                                 &n->args));
+    check_statistics(n);
+    check_forward(n, src, flags & RELU);
+    array_get(&inverse_std);
+    for (int c = 0; c < n->channels; c++)
+        assert_value(&inverse_std, (size_t)c, 1 / sqrt(n->want_variance[c] + EPS), 1e-5);
+    CUDA(dt_kernel_bn_finalize_sums(stream, type, scale.memory, shift.memory, &out, sums.memory,
+                                    &bn, &n->args));
+    check_statistics(n);
+    check_factors(n, &scale, &shift);
+    CUDA(dt_kernel_bn_scale_shift(stream, type, scale.memory, shift.memory, &bn, &n->args));
+    check_factors(n, &scale, &shift);
+    array_free(&sums);
+    array_free(&inverse_std);
+    array_free(&scale);
+    array_free(&shift);
+    free(src);
+    close_net(n);
+}
+
 /* --- Tests --- */
+
+static void test_sums(void **state)
+{
+    (void)state;
+    static const struct shape shapes[] = {{7, 20}, {300, 264}, {8449, 64}};
+    for (size_t i = 0; i < DT_COUNT(shapes); i++)
+        for (size_t k = 0; k < DT_COUNT(TYPES); k++)
+            for (unsigned flags = 0; flags < ALL_FLAGS; flags++)
+                if (!(flags & TWO))
+                    run_sums(shapes[i], TYPES[k], flags);
+}
 
 static void test_all_forms(void **state)
 {
@@ -515,7 +599,7 @@ int main(void)
         cmocka_unit_test(test_far_from_zero),     cmocka_unit_test(test_combine),
         cmocka_unit_test(test_one_row),           cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_nan_in_evaluation), cmocka_unit_test(test_nan_in_training),
-        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_same_bits),         cmocka_unit_test(test_sums),
     };
     return RUN_NORM_TESTS(tests);
 }
