@@ -6,6 +6,7 @@
  * scratch holds the partial results of the blocks, then (backward) the coefficients of the gradient
  * and, with statistics over several ranks, the slots in which they exchange their sums: there a
  * node ends its first half, and the second begins with a kernel that combines them. */
+#include "cuda/norm.h"
 #include "cuda/group.h"
 
 /* The geometry of the activation that is normalised. */
@@ -31,7 +32,7 @@ static bool is_mask(const struct dt_cuda_format *f, const struct dt_cuda_format 
 }
 
 /* Ports by kind: a = activation like src[0], v = vector of its channels, w = workspace. */
-static dt_status prepare_rows(struct dt_exec *exec, const char *src_kinds, const char *dst_kinds)
+dt_status dt_bn_prepare(struct dt_exec *exec, const char *src_kinds, const char *dst_kinds)
 {
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *like = exec->src[0];
@@ -68,16 +69,10 @@ static size_t slot_floats(const struct dt_exec *exec)
     return 2 * (size_t)exec->src[0]->cp;
 }
 
-/* Backward: the coefficients of the gradient. */
-static float *coefs_in(const struct dt_exec *exec, char *scratch)
+float *dt_bn_coefs(const struct dt_exec *exec, char *scratch)
 {
     const struct dt_norm_args args = args_of(exec);
     return (void *)(scratch + partial_bytes(&args));
-}
-
-static float *coefs_of(const struct dt_exec *exec)
-{
-    return coefs_in(exec, exec->scratch);
 }
 
 static size_t n_coefs(const struct dt_exec *exec)
@@ -85,7 +80,7 @@ static size_t n_coefs(const struct dt_exec *exec)
     return exec->node->op == DT_OP_BN_BWD ? 3 * (size_t)exec->src[0]->cp : 0;
 }
 
-static size_t scratch_bytes(const struct dt_device *dev, const struct dt_exec *exec)
+size_t dt_bn_scratch_bytes(const struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_norm_args args = args_of(exec);
     size_t n_slots = dt_node_is_synced(exec->node) ? (size_t)dev->options.n_ranks : 0;
@@ -94,29 +89,15 @@ static size_t scratch_bytes(const struct dt_device *dev, const struct dt_exec *e
 
 static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(prepare_rows(exec, "avvvva", "avvw"));
-    exec->scratch_bytes = exec->node->n_dst > 1 ? scratch_bytes(dev, exec) : 0;
-    return DT_OK;
-}
-
-static dt_status prepare_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_rows(exec, exec->node->relu ? "aavvvvwa" : "aavvvva", "avva"));
-    exec->scratch_bytes = scratch_bytes(dev, exec);
-    return DT_OK;
-}
-
-static dt_status prepare_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    (void)dev;
-    DT_TRY(prepare_rows(exec, "avv", "a"));
+    DT_TRY(dt_bn_prepare(exec, "avvvva", "avvw"));
+    exec->scratch_bytes = exec->node->n_dst > 1 ? dt_bn_scratch_bytes(dev, exec) : 0;
     return DT_OK;
 }
 
 /* If synced, the slot of a rank. */
 static float *slot_of(const struct dt_exec *exec, int rank)
 {
-    return coefs_of(exec) + n_coefs(exec) + (size_t)rank * slot_floats(exec);
+    return dt_bn_coefs(exec, exec->scratch) + n_coefs(exec) + (size_t)rank * slot_floats(exec);
 }
 
 void *dt_cuda_exchanged(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes)
@@ -126,8 +107,8 @@ void *dt_cuda_exchanged(struct dt_device *dev, const struct dt_exec *exec, size_
     return slot_of(exec, 0);
 }
 
-/* Of all launches. With several ranks, NCCL's kernels want to start meanwhile. */
-static struct dt_norm_args launch_args(const struct dt_device *dev, const struct dt_exec *exec)
+/* With several ranks, NCCL's kernels want to start meanwhile. */
+struct dt_norm_args dt_bn_args(const struct dt_device *dev, const struct dt_exec *exec)
 {
     struct dt_norm_args args = args_of(exec);
     args.yields = dev->options.n_ranks > 1;
@@ -135,8 +116,7 @@ static struct dt_norm_args launch_args(const struct dt_device *dev, const struct
     return args;
 }
 
-/* The slot of this rank, NULL if the node is not synced. */
-static float *own_slot(const struct dt_device *dev, const struct dt_exec *exec)
+float *dt_bn_own_slot(const struct dt_device *dev, const struct dt_exec *exec)
 {
     return dt_node_is_synced(exec->node) ? slot_of(exec, dev->options.rank) : NULL;
 }
@@ -169,7 +149,7 @@ static dt_status apply_pair(struct dt_device *dev, const struct dt_exec *exec,
                             const struct dt_exec *first)
 {
     const struct dt_node *node = exec->node;
-    const struct dt_norm_args args = launch_args(dev, exec);
+    const struct dt_norm_args args = dt_bn_args(dev, exec);
     const struct dt_bn_vectors own = dt_cuda_bn_vectors(exec), other = dt_cuda_bn_vectors(first);
     void *const *dst = exec->dst_data;
     DT_TRY(DT_CUDA(node->name,
@@ -182,7 +162,7 @@ static dt_status apply_pair(struct dt_device *dev, const struct dt_exec *exec,
 static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    const struct dt_norm_args args = launch_args(dev, exec);
+    const struct dt_norm_args args = dt_bn_args(dev, exec);
     const struct dt_exec *first = dt_cuda_partner(exec, DT_GROUP_BN_PAIR, 1, 0);
     const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
@@ -244,18 +224,18 @@ static size_t bn_scratch_bytes(const struct dt_exec *exec)
     return sums_bytes(exec) + dt_group_problem(conv)->plan.workspace_bytes;
 }
 
-static void release_pack(struct dt_device *dev, struct dt_exec *exec)
+void dt_bn_release_pack(struct dt_device *dev, struct dt_exec *exec)
 {
     (void)dev;
     dt_dnn_pack_destroy(exec->own);
     exec->own = NULL;
 }
 
-static dt_status bind_pack(struct dt_device *dev, struct dt_exec *exec,
-                           const struct dt_dnn_memory *memory)
+dt_status dt_bn_bind_pack(struct dt_device *dev, struct dt_exec *exec,
+                          const struct dt_dnn_memory *memory)
 {
     cudnnBackendDescriptor_t pack = NULL;
-    release_pack(dev, exec);
+    dt_bn_release_pack(dev, exec);
     DT_TRY(dt_dnn_pack_create(&pack, memory));
     exec->own = pack;
     return DT_OK;
@@ -273,7 +253,7 @@ static dt_status bind_bn(struct dt_device *dev, struct dt_exec *exec)
     memory.workspace = exec->scratch + sums_bytes(exec);
     if (bn)
         dt_bn_place_factors(&memory, bn);
-    return bind_pack(dev, exec, &memory);
+    return dt_bn_bind_pack(dev, exec, &memory);
 }
 
 /* The other bn of a pair, max_pool or conv does it. */
@@ -293,7 +273,7 @@ static struct dt_bn_statistics statistics_of(const struct dt_device *dev,
                                      .running_mean = src[3],
                                      .running_var = src[4],
                                      .partial = (void *)exec->scratch,
-                                     .slot = own_slot(dev, exec),
+                                     .slot = dt_bn_own_slot(dev, exec),
                                      .inverse_std = inverse_std_of(exec)};
 }
 
@@ -301,7 +281,7 @@ static struct dt_bn_statistics statistics_of(const struct dt_device *dev,
 static dt_status run_conv_bn(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    const struct dt_norm_args args = launch_args(dev, exec);
+    const struct dt_norm_args args = dt_bn_args(dev, exec);
     const struct dt_bn_statistics out = statistics_of(dev, exec);
     const float *sums = sums_of(exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
@@ -338,7 +318,7 @@ static dt_status make_factors(struct dt_device *dev, const struct dt_exec *exec)
 static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    const struct dt_norm_args args = launch_args(dev, exec);
+    const struct dt_norm_args args = dt_bn_args(dev, exec);
 
     if (dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0))
         return run_conv_bn(dev, exec);
@@ -352,243 +332,19 @@ static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
     return dt_node_is_synced(node) || is_applied_later(exec) ? DT_OK : apply_bn(dev, exec);
 }
 
-/* diff_dst2 of bn_bwd. */
-static const void *second_term(const struct dt_exec *exec)
-{
-    int n_src = exec->node->relu ? 7 : 6; /* without it */
-    return exec->node->n_src > n_src ? exec->src_data[n_src] : NULL;
-}
-
-static dt_status apply_bn_bwd(struct dt_device *dev, const struct dt_exec *exec)
-{
-    const struct dt_node *node = exec->node;
-    const struct dt_norm_args args = launch_args(dev, exec);
-    void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    const void *diff_dst = src[1], *diff_dst2 = second_term(exec);
-    const uint8_t *mask = node->relu ? src[6] : NULL;
-
-    if (node->n_dst > 3) { /* diff_residual is their masked sum */
-        diff_dst = dst[3];
-        diff_dst2 = NULL;
-        mask = NULL;
-    }
-    DT_TRY(DT_CUDA(node->name,
-                   dt_kernel_bn_bwd_apply(dev->compute, exec->src[0]->type, dst[0], src[0],
-                                          diff_dst, diff_dst2, mask, coefs_of(exec), &args)));
-    return DT_OK;
-}
-
-static struct dt_bn_vectors bwd_vectors(const struct dt_exec *exec)
-{
-    void *const *src = exec->src_data;
-    return (struct dt_bn_vectors){.scale = src[2], .mean = src[4], .variance = src[5]};
-}
-
-static struct dt_bn_sums bwd_sums_of(const struct dt_device *dev, const struct dt_exec *exec,
-                                     char *scratch)
-{
-    return (struct dt_bn_sums){.diff_scale = exec->dst_data[1],
-                               .diff_shift = exec->dst_data[2],
-                               .coefs = coefs_in(exec, scratch),
-                               .partial = (void *)scratch,
-                               .slot = own_slot(dev, exec)};
-}
-
-/* Both gradients of a pair. The scratch of the second is behind that of the first. */
-static dt_status run_pair_bwd(struct dt_device *dev, const struct dt_exec *exec,
-                              const struct dt_exec *second)
-{
-    const struct dt_norm_args args = launch_args(dev, exec);
-    const struct dt_bn_vectors bn[2] = {bwd_vectors(exec), bwd_vectors(second)};
-    const struct dt_bn_sums sums[2] = {
-        bwd_sums_of(dev, exec, exec->scratch),
-        bwd_sums_of(dev, second, exec->scratch + exec->scratch_bytes)};
-    void *const *src = exec->src_data;
-    const uint8_t *mask = exec->node->relu ? src[6] : NULL;
-    DT_TRY(
-        DT_CUDA(exec->node->name, dt_kernel_bn_pair_bwd_sums(dev->compute, exec->src[0]->type, sums,
-                                                             src[0], second->src_data[0], src[1],
-                                                             second_term(exec), mask, bn, &args)));
-    DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_bn_pair_bwd_apply(dev->compute, exec->src[0]->type, exec->dst_data[0],
-                                               second->dst_data[0], src[0], second->src_data[0],
-                                               src[1], second_term(exec), mask, sums[0].coefs,
-                                               sums[1].coefs, &args)));
-    return DT_OK;
-}
-
-/* With the gradient of the pooling after it. */
-static dt_status run_pool_bwd(struct dt_device *dev, const struct dt_exec *exec,
-                              const struct dt_exec *pool)
-{
-    const struct dt_norm_args args = launch_args(dev, exec);
-    const struct dt_bn_vectors bn = bwd_vectors(exec);
-    const struct dt_bn_sums sums = bwd_sums_of(dev, exec, exec->scratch);
-    const struct dt_pool_shape shape = dt_cuda_pool_bwd_shape(pool);
-    const void *src = exec->src_data[0], *diff_dst = pool->src_data[0], *where = pool->src_data[1];
-    const enum dt_dtype type = exec->src[0]->type;
-    DT_TRY(
-        DT_CUDA(exec->node->name, dt_kernel_bn_pool_bwd_sums(dev->compute, type, &sums, src,
-                                                             diff_dst, where, &bn, &args, &shape)));
-    DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_bn_pool_bwd_apply(dev->compute, type, exec->dst_data[0], src, diff_dst,
-                                               where, sums.coefs, &shape)));
-    return DT_OK;
-}
-
-/* The gradient of the convolution after it, if that is computed here, too; else NULL. */
-static const struct dt_exec *conv_of(const struct dt_exec *exec)
-{
-    const struct dt_exec *plain = dt_cuda_partner(exec, DT_GROUP_CONV_BN_BWD, 2, 1);
-    const struct dt_exec *add = dt_cuda_partner(exec, DT_GROUP_CONV_ADD_BN_BWD, 2, 1);
-    return plain ? plain : add ? add : dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 2);
-}
-
-/* That of the second of a pair is behind that of the first, and the workspace of a convolution
- * behind both. */
-static size_t own_scratch_bytes(const struct dt_exec *exec)
-{
-    const bool is_first = dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 0, 1);
-    return dt_cuda_align((is_first ? 2 : 1) * exec->scratch_bytes);
-}
-
-static size_t bwd_scratch_bytes(const struct dt_exec *exec)
-{
-    const struct dt_exec *conv = conv_of(exec);
-    return own_scratch_bytes(exec) + (conv ? dt_group_problem(conv)->plan.workspace_bytes : 0);
-}
-
-/* What the convolution leaves of diff_dst and diff_dst2: their sum where the ReLU was active. */
-static void *masked_sum(const struct dt_exec *exec)
-{
-    if (dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4))
-        return exec->src_data[7];
-    return exec->node->n_dst > 3 ? exec->dst_data[3] : exec->src_data[1];
-}
-
-static void place_bn(void **bn, const struct dt_exec *exec, char *scratch, float *inverse_std)
-{
-    void *const *src = exec->src_data;
-    float *coefs = coefs_in(exec, scratch);
-    const int cp = exec->src[0]->cp;
-    bn[DT_BN_SRC] = src[0];
-    bn[DT_BN_MEAN] = src[4];
-    bn[DT_BN_INV_STD] = inverse_std;
-    bn[DT_BN_SCALE] = src[2];
-    bn[DT_BN_SHIFT] = src[3];
-    bn[DT_BN_DIFF_SCALE] = exec->dst_data[1];
-    bn[DT_BN_DIFF_SHIFT] = exec->dst_data[2];
-    bn[DT_BN_COEF_DIFF] = coefs;
-    bn[DT_BN_COEF_SRC] = coefs + cp;
-    bn[DT_BN_COEF_ONE] = coefs + 2 * cp;
-}
-
-static dt_status bind_conv(struct dt_device *dev, struct dt_exec *exec)
-{
-    const struct dt_exec *conv = conv_of(exec);
-    const struct dt_exec *bn = dt_cuda_partner(exec, DT_GROUP_CONV_ADD_BN_BWD, 2, 0);
-    const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4);
-    float *inverse_std = exec->src_data[6];
-    struct dt_dnn_memory memory = dt_conv_memory(conv);
-    memory.at[DT_DNN_X] = masked_sum(exec);
-    place_bn(&memory.at[DT_DNN_BN], exec, exec->scratch, inverse_std);
-    if (bn || second)
-        memory.at[DT_DNN_DIFF2] = exec->src_data[1];
-    if (bn)
-        memory.at[DT_DNN_RESIDUAL] = bn->src_data[5];
-    if (second)
-        place_bn(&memory.at[DT_DNN_BN2], second, exec->scratch + exec->scratch_bytes,
-                 inverse_std + exec->src[0]->cp);
-    memory.workspace = exec->scratch + own_scratch_bytes(exec);
-    return bind_pack(dev, exec, &memory);
-}
-
-/* With the last node of the group, as the addresses of all are known then. */
-static dt_status bind_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    if (dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 4, 3))
-        return bind_conv(dev, exec->group[dt_group_slot(DT_GROUP_CONV_PAIR_BWD, 4)]->exec[3]);
-    if (!conv_of(exec) || dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4))
-        return DT_OK;
-    return bind_conv(dev, exec);
-}
-
-static dt_status run_conv_bn_bwd(struct dt_device *dev, const struct dt_exec *exec)
-{
-    const struct dt_norm_args args = launch_args(dev, exec);
-    const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4);
-    const enum dt_dtype type = exec->src[0]->type;
-    void *const *src = exec->src_data, *const *dst = exec->dst_data;
-
-    DT_TRY(dt_dnn_run(dev->dnn, &dt_group_problem(conv_of(exec))->plan, exec->own));
-    if (second)
-        DT_TRY(DT_CUDA(exec->node->name,
-                       dt_kernel_bn_pair_bwd_apply(
-                           dev->compute, type, dst[0], second->dst_data[0], src[0],
-                           second->src_data[0], masked_sum(exec), NULL, NULL, coefs_of(exec),
-                           coefs_in(second, exec->scratch + exec->scratch_bytes), &args)));
-    else
-        DT_TRY(DT_CUDA(exec->node->name,
-                       dt_kernel_bn_bwd_apply(dev->compute, type, dst[0], src[0], masked_sum(exec),
-                                              NULL, NULL, coefs_of(exec), &args)));
-    return DT_OK;
-}
-
-static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    const struct dt_node *node = exec->node;
-    const struct dt_norm_args args = launch_args(dev, exec);
-    const struct dt_bn_vectors bn = bwd_vectors(exec);
-    const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 0, 1);
-    const struct dt_exec *pool = dt_cuda_partner(exec, DT_GROUP_BN_POOL, 3, 2);
-    void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    const struct dt_bn_sums out = bwd_sums_of(dev, exec, exec->scratch);
-
-    if (dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 1, 0))
-        return DT_OK; /* the first one did it */
-    if (conv_of(exec))
-        return run_conv_bn_bwd(dev, exec);
-    if (second)
-        return run_pair_bwd(dev, exec, second);
-    if (pool)
-        return run_pool_bwd(dev, exec, pool);
-    DT_TRY(DT_CUDA(node->name, dt_kernel_bn_bwd_sums(dev->compute, exec->src[0]->type, &out,
-                                                     node->n_dst > 3 ? dst[3] : NULL, src[0],
-                                                     src[1], second_term(exec),
-                                                     node->relu ? src[6] : NULL, &bn, &args)));
-    return dt_node_is_synced(node) ? DT_OK : apply_bn_bwd(dev, exec);
-}
-
 dt_status dt_cuda_finish(struct dt_device *dev, struct dt_exec *exec)
 {
-    const struct dt_node *node = exec->node;
-    const struct dt_norm_args args = launch_args(dev, exec);
-    const int group = node->attr.bn.group;
+    const struct dt_norm_args args = dt_bn_args(dev, exec);
+    const int group = exec->node->attr.bn.group;
     const float *slots = slot_of(exec, dev->options.rank / group * group);
 
-    if (node->op == DT_OP_BN) {
-        const struct dt_bn_statistics out = statistics_of(dev, exec);
-        DT_TRY(DT_CUDA(node->name, dt_kernel_bn_combine(dev->compute, &out, slots, group, &args)));
-        return apply_bn(dev, exec);
-    }
-    const struct dt_bn_vectors bn = bwd_vectors(exec);
-    DT_TRY(DT_CUDA(node->name, dt_kernel_bn_bwd_combine(dev->compute, coefs_of(exec), slots, group,
-                                                        &bn, &args)));
-    return apply_bn_bwd(dev, exec);
+    if (exec->node->op == DT_OP_BN_BWD)
+        return dt_bn_finish_bwd(dev, exec, slots);
+    const struct dt_bn_statistics out = statistics_of(dev, exec);
+    DT_TRY(
+        DT_CUDA(exec->node->name, dt_kernel_bn_combine(dev->compute, &out, slots, group, &args)));
+    return apply_bn(dev, exec);
 }
 
-static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    const struct dt_norm_args args = launch_args(dev, exec);
-    void *const *src = exec->src_data;
-    DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_bn_apply(dev->compute, exec->src[0]->type, exec->dst_data[0], NULL,
-                                      src[0], NULL, src[1], NULL, NULL, src[2], false, &args)));
-    return DT_OK;
-}
-
-const struct dt_cuda_op dt_cuda_bn = {prepare_bn, run_bn, bn_scratch_bytes, bind_bn, release_pack};
-const struct dt_cuda_op dt_cuda_bn_bwd = {prepare_bn_bwd, run_bn_bwd, bwd_scratch_bytes,
-                                          bind_bn_bwd, release_pack};
-const struct dt_cuda_op dt_cuda_bn_frozen_bwd = {.prepare = prepare_bn_frozen_bwd,
-                                                 .run = run_bn_frozen_bwd};
+const struct dt_cuda_op dt_cuda_bn = {prepare_bn, run_bn, bn_scratch_bytes, bind_bn,
+                                      dt_bn_release_pack};
