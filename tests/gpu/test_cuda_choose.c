@@ -232,13 +232,13 @@ static void test_forced(void **state)
 
 /* --- Groups --- */
 
-enum { MAX_GROUPS = 16, MAX_NODES = 64, MAX_BLOCKS = 128 };
+enum { MAX_GROUPS = 32, MAX_NODES = 64, MAX_BLOCKS = 128 };
 
 struct way {
     char text[DT_GROUP_TEXT_MAX];
     struct dt_conv_choice choice;
     enum dt_group_kind kind;
-    bool together;
+    bool together, has_conv;
 };
 
 static int add_conv_bn(struct dt_graph *g, int src, const char *name, int kernel)
@@ -295,7 +295,8 @@ static int read_ways(struct way out[MAX_GROUPS], struct dt_device *dev)
         assert_in_range(n, 0, MAX_GROUPS - 1);
         out[n].choice = group->choice;
         out[n].kind = group->kind;
-        out[n].together = group->exec[0]->group[group->kind] != NULL;
+        out[n].together = dt_cuda_partner(group->exec[0], group->kind, 0, 1) != NULL;
+        out[n].has_conv = group->problem[0] != NULL;
         assert_string_equal(group->choice.tag, out[n].together ? "together" : "apart");
         dt_group_text(out[n++].text, group);
     }
@@ -466,7 +467,7 @@ static void test_groups_without_memory(void **state)
     const int n = choose_ways(way, &options, false);
     for (int i = 0; i < n; i++) {
         assert_true(isnan(way[i].choice.seconds));
-        assert_int_equal(way[i].together, way[i].kind <= DT_GROUP_BN_POOL);
+        assert_int_equal(way[i].together, !way[i].has_conv);
     }
     assert_int_equal(count_ways_in_file(), 0);
 }
