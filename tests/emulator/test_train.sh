@@ -188,6 +188,30 @@ PY
     fail "$(cat "$work/log")"
 grep -Eq "^conv2 +conv_bwd_weights +[0-9.]+ +[0-9.]+  eng[0-9_k=]+, eng[0-9_k=]+$" "$work/table" ||
     fail "$(cat "$work/table")"
+# What nodes together gain: measured, or counted without running.
+groups=(--config "$work/config.json" --set model.name=resnet20 --set train.precision=fp16)
+"$dtrain" bench "${groups[@]}" --json "$work/bench.json" --set train.deterministic=false \
+    --set bench.rounds=1 --set bench.steps_per_round=1 --profile > "$work/table" 2> "$work/log" ||
+    fail "$(cat "$work/log")"
+grep -Eq "^layer2.0.bn2 +bn_pair +[0-9.]+ +[0-9.]+  (apart, together|together, apart)$" \
+    "$work/table" || fail "$(cat "$work/table")"
+for fusion in on off; do
+    "$dtrain" "${groups[@]}" --set device.fusion=$fusion --dry-run=plan > "$work/plan-$fusion" \
+        2> "$work/log" || fail "$(cat "$work/log")"
+done
+/usr/bin/python3 - "$work" <<'PY'
+import json, sys
+choices = json.load(open(sys.argv[1] + "/bench.json"))["choices"]
+ways = {(choice["name"], choice["op"]): choice for choice in choices}
+pair = ways["layer2.0.bn2", "bn_pair"]
+assert {pair["algorithm"], pair["runner_up"]} == {"apart", "together"}, pair
+assert 0 < pair["ms"] <= pair["runner_up_ms"], pair
+def mb(fusion, ops):
+    rows = [line.split() for line in open(sys.argv[1] + "/plan-" + fusion)]
+    return sum(float(row[5]) for row in rows if len(row) > 6 and row[1] in ops)
+assert mb("on", ["conv"]) < mb("off", ["conv"]), "bn computes convolutions"
+assert 0 < mb("on", ["bn_bwd", "conv_bwd_data"]) < mb("off", ["bn_bwd", "conv_bwd_data"])
+PY
 DTRAIN_EMULATED_MEMORY_MB=32 "$dtrain" bench --config "$work/config.json" --forward-only --profile \
     --set bench.rounds=1 --set bench.steps_per_round=1 --batch-size-per-rank auto > "$work/table" \
     2> "$work/log" || fail "$(cat "$work/log")"
