@@ -81,6 +81,15 @@ struct chooser {
     bool told_stale; /* has warned of choices that no longer fit */
 };
 
+/* The tag of a choice where cuDNN offers nothing. */
+static const char nothing[] = "none";
+
+static bool is_kept_refusal(const struct dt_conv_problem *problem,
+                            const struct dt_conv_choice *choice)
+{
+    return problem->task.extra != DT_CONV_PLAIN && strcmp(choice->tag, nothing) == 0;
+}
+
 /* Applies a choice made elsewhere or earlier; DT_ERR_DEVICE if it does not fit. */
 static dt_status take_choice(struct chooser *c, struct dt_conv_problem *problem,
                              const struct dt_conv_choice *choice)
@@ -203,6 +212,8 @@ static dt_status find_choice(struct chooser *c, struct dt_conv_problem *problem,
         status = find_fastest(c, offer, problem, n_left);
     else if (status == DT_OK)
         find_first(c, offer, problem, first > 0 ? first - 1 : 0);
+    if (status == DT_OK && offer->n_candidates == 0)
+        snprintf(problem->choice.tag, sizeof problem->choice.tag, "%s", nothing);
     dt_dnn_offer_destroy(offer);
     if (status != DT_OK && status != DT_ERR_DEVICE)
         DT_TRY(status);
@@ -255,6 +266,9 @@ static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem, 
     struct dt_conv_choice kept;
     make_key(key, sizeof(key), c, problem);
     if (dt_plan_cache_get(c->cache, key, &kept)) {
+        problem->refused = is_kept_refusal(problem, &kept);
+        if (problem->refused)
+            return DT_OK;
         if (take_choice(c, problem, &kept) == DT_OK)
             return DT_OK;
         tell_stale(c, key);
@@ -262,7 +276,9 @@ static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem, 
     DT_TRY(open_timer(c, problem));
     if (!problem->refused)
         DT_TRY(find_choice(c, problem, n_left));
-    return problem->refused ? DT_OK : dt_plan_cache_put(c->cache, key, &problem->choice);
+    if (problem->refused && !is_kept_refusal(problem, &problem->choice))
+        return DT_OK; /* another start may succeed */
+    return dt_plan_cache_put(c->cache, key, &problem->choice);
 }
 
 /* --- The choice for one group --- */
@@ -444,7 +460,7 @@ static dt_status adopt_all(struct chooser *c, const struct table *table)
         if (!is_open(p))
             continue;
         const struct dt_conv_choice *choice = &table->choice[i++];
-        p->refused = choice->tag[0] == '\0';
+        p->refused = choice->tag[0] == '\0' || is_kept_refusal(p, choice);
         if (p->refused || take_choice(c, p, choice) == DT_OK)
             continue;
         snprintf(why, sizeof(why), "%s", dt_error_text());

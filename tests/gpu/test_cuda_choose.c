@@ -449,6 +449,7 @@ static void test_groups_refused(void **state)
             }
         dt_plan_cache_save(cache);
         dt_plan_cache_close(cache);
+        assert_in_range(count_in(path, "\"none\""), 1, MAX_GROUPS); /* not asked again */
     }
 }
 
