@@ -150,8 +150,8 @@ struct dt_norm_args {
     float momentum; /* running = (1 - momentum) * running + momentum * batch, variance unbiased; not
                        where that is not finite */
     bool yields;    /* the kernels that add nothing up let others start meanwhile (geometry.h) */
-    unsigned *tickets; /* of bn_stats and bn_bwd_sums: DT_MAX_TICKETS, all zero before the first
-                          launch; every launch leaves them so. For launches in one stream. */
+    unsigned *tickets; /* of bn_stats and the kernels of sums: DT_MAX_TICKETS, all zero before the
+                          first launch; every launch leaves them so. For launches in one stream. */
 };
 /* Its scale, shift (where needed), mean and biased variance. */
 struct dt_bn_vectors {
@@ -169,7 +169,12 @@ struct dt_bn_statistics {
 cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type,
                                const struct dt_bn_statistics *out, const void *src,
                                const struct dt_norm_args *args);
-/* The same from sums of src and of its squares, floats [2][cp], that a convolution has left. In
+/* bn(x) = scale * x + shift, for all channels, in the type of activations, which is what cuDNN
+ * takes. In fp16 the result is off by about 2^-11 |mean| / deviation, in units of bn's scale. */
+cudaError_t dt_kernel_bn_scale_shift(cudaStream_t stream, enum dt_dtype type, void *scale,
+                                     void *shift, const struct dt_bn_vectors *bn,
+                                     const struct dt_norm_args *args);
+/* As bn_stats, from sums of src and of its squares, floats [2][cp], that a convolution has left. In
  * fp32 their difference is imprecise if a mean is large beside the deviation. scale and shift, both
  * may be NULL, are as of bn_scale_shift; bn needs no statistics. */
 cudaError_t dt_kernel_bn_finalize_sums(cudaStream_t stream, enum dt_dtype type, void *scale,
@@ -213,11 +218,6 @@ cudaError_t dt_kernel_bn_bwd_apply(cudaStream_t stream, enum dt_dtype type, void
                                    const uint8_t *mask, const float *coefs,
                                    const struct dt_norm_args *args);
 
-/* bn(x) = scale * x + shift, in the type of activations, for all channels. */
-cudaError_t dt_kernel_bn_scale_shift(cudaStream_t stream, enum dt_dtype type, void *scale,
-                                     void *shift, const struct dt_bn_vectors *bn,
-                                     const struct dt_norm_args *args);
-
 /* --- norm_pair.cu: the batch norm at the end of a projection block and that of its shortcut --- */
 
 /* dst = [relu](bn(src1) + bn(src2)), mask as in bn_apply; dst may be src1 or src2. */
@@ -242,9 +242,10 @@ cudaError_t dt_kernel_bn_pair_bwd_apply(cudaStream_t stream, enum dt_dtype type,
 
 /* --- norm_pool.cu: batch norm, ReLU and max pooling --- */
 
+enum { DT_BN_POOL_MAX_KERNEL = 15 };
 /* dst and where (may be NULL) have the bits that bn_apply with ReLU and max_pool of its result
  * would leave, but where is 255 where the ReLU lets no gradient through. shape->kernel is at
- * most 15. */
+ * most DT_BN_POOL_MAX_KERNEL. */
 cudaError_t dt_kernel_bn_max_pool(cudaStream_t stream, enum dt_dtype type, void *dst,
                                   uint8_t *where, const void *src, const struct dt_bn_vectors *bn,
                                   float eps, const struct dt_pool_shape *shape);

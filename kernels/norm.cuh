@@ -258,7 +258,8 @@ static __device__ inline void finalize_bwd_sums(const struct dt_bn_sums &out,
     }
 }
 
-// --- Launching ---
+// --- Coefficients, and reads and stores of rows ---
+
 // y = a * x + b, from scale in a and shift in b. Padding has scale = shift = 0, so y is 0 there for
 // any eps > 0.
 static __device__ inline void make_coefs(float a[DT_GROUP], float b[DT_GROUP],
@@ -348,7 +349,7 @@ static __device__ inline void unpack_bwd(float x[DT_GROUP], float g[DT_GROUP],
         g[k] = row.bits >> k & 1 ? g[k] : 0;
 }
 
-// A thread's part of the coefs of dt_kernel_bn_bwd_finalize: factors of g, of src, and 1.
+// A thread's part of the coefs of dt_bn_sums: factors of g, of src, and 1.
 struct bwd_channels {
     float g[DT_GROUP], x[DT_GROUP], one[DT_GROUP];
 };

@@ -15,8 +15,7 @@
 #include "kernels/pool.cuh"
 
 enum {
-    NO_GRADIENT = 255,
-    MAX_KERNEL = 15, // so that no pixel of a window has that index
+    NO_GRADIENT = 255, // no pixel of a window of DT_BN_POOL_MAX_KERNEL has that index
     SQUARE = 2,
     POOL_BLOCKS_PER_SM = 2, // backward, for the registers of its reads in flight
 };
@@ -237,7 +236,7 @@ cudaError_t dt_kernel_bn_max_pool(cudaStream_t stream, enum dt_dtype type, void 
                                   uint8_t *where, const void *src, const struct dt_bn_vectors *bn,
                                   float eps, const struct dt_pool_shape *shape)
 {
-    if (shape->kernel > MAX_KERNEL)
+    if (shape->kernel > DT_BN_POOL_MAX_KERNEL)
         return cudaErrorInvalidValue;
     return DT_BY_TYPE(type, bn_max_pool<T>(stream, dst, where, src, *bn, eps, shape));
 }

@@ -244,7 +244,7 @@ struct dt_group {
     enum dt_group_kind kind;
     int n_nodes, node[DT_MAX_GROUP]; /* ids */
 };
-/* All groups of a graph, after dt_graph_differentiate; a node may be in several of different kinds.
+/* All groups of a graph, after dt_graph_differentiate; a node may be in several.
  * The caller frees *groups. DT_ERR_MEMORY. */
 dt_status dt_graph_groups(const struct dt_graph *g, struct dt_group **groups, int *n_groups);
 const char *dt_group_name(enum dt_group_kind kind); /* "bn_pair" */

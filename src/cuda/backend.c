@@ -36,6 +36,7 @@ static void cuda_close(struct dt_device *dev)
     if (!dev->hung) {
         dt_cuda_close_nvml(dev);
         dt_cuda_problems_destroy(dev);
+        dt_cuda_group_tasks_destroy(dev);
         if (dev->blas)
             (void)cublasLtDestroy(dev->blas);
         if (dev->dnn)

@@ -90,6 +90,11 @@ static bool is_kept_refusal(const struct dt_conv_problem *problem,
     return problem->task.extra != DT_CONV_PLAIN && strcmp(choice->tag, nothing) == 0;
 }
 
+static bool is_open(const struct dt_conv_problem *problem)
+{
+    return !problem->plan.plan && !problem->refused;
+}
+
 /* Applies a choice made elsewhere or earlier; DT_ERR_DEVICE if it does not fit. */
 static dt_status take_choice(struct chooser *c, struct dt_conv_problem *problem,
                              const struct dt_conv_choice *choice)
@@ -247,17 +252,23 @@ static void tell_stale(struct chooser *c, const char *key)
     dt_error_clear();
 }
 
-/* With too little memory, a task with extras is refused: its nodes can do without. */
+/* With too little memory, tasks with extras are refused: their nodes can do without. */
 static dt_status open_timer(struct chooser *c, struct dt_conv_problem *problem)
 {
     if (c->timer.data || !is_timed(c))
         return DT_OK;
     dt_status status = dt_conv_timer_open(&c->timer, c->dev->problems);
-    problem->refused = status == DT_ERR_MEMORY && problem->task.extra != DT_CONV_PLAIN;
-    if (!problem->refused)
+    if (status != DT_ERR_MEMORY)
+        return status;
+    dt_conv_timer_close(&c->timer);
+    bool any = false;
+    for (struct dt_conv_problem *p = c->dev->problems; p; p = p->next)
+        if (is_open(p) && p->task.extra != DT_CONV_PLAIN)
+            any = p->refused = true;
+    if (!any)
         return status;
     dt_error_clear();
-    return DT_OK;
+    return problem->refused ? DT_OK : dt_conv_timer_open(&c->timer, c->dev->problems);
 }
 
 static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem, int n_left)
@@ -356,17 +367,28 @@ static bool get_kept_way(const struct chooser *c, const char *key, struct dt_con
 
 static dt_status choose_way(struct chooser *c, struct dt_cuda_group *group, int n_left)
 {
-    char key[DT_GROUP_TEXT_MAX];
-    dt_group_text(key, group);
+    const struct dt_group_task *task = group->task;
     if (!dt_group_is_possible(group)) {
         take_untimed(&group->choice, DT_GROUP_APART);
-    } else if (!get_kept_way(c, key, &group->choice)) {
+        return DT_OK;
+    }
+    if (task->chosen)
+        group->choice = task->choice;
+    else if (!get_kept_way(c, task->text, &group->choice))
         DT_TRY(find_way(c, group, n_left));
-        if (!isnan(group->choice.seconds)) /* another run may be able to time it */
-            DT_TRY(dt_plan_cache_put(c->cache, key, &group->choice));
+    if (!task->chosen &&
+        !isnan(group->choice.seconds)) /* else another run may be able to time it */
+        DT_TRY(dt_plan_cache_put(c->cache, task->text, &group->choice));
+    return DT_OK;
+}
+
+static void settle(struct dt_cuda_group *group)
+{
+    if (dt_group_is_possible(group)) {
+        group->task->chosen = true;
+        group->task->choice = group->choice;
     }
     dt_group_settle(group, (enum dt_group_way)group->choice.candidate);
-    return DT_OK;
 }
 
 /* --- The choices for all ranks --- */
@@ -412,11 +434,6 @@ static void keep(struct chooser *c, struct table *table, struct progress *p,
     }
 }
 
-static bool is_open(const struct dt_conv_problem *problem)
-{
-    return !problem->plan.plan && !problem->refused;
-}
-
 static dt_status choose_all(struct chooser *c, struct table *table, int n)
 {
     struct dt_device *dev = c->dev;
@@ -440,9 +457,10 @@ static dt_status choose_all(struct chooser *c, struct table *table, int n)
     dt_conv_timer_close(&c->timer);                     /* groups need its memory */
     for (int kind = 0; kind < DT_N_GROUP_KINDS; kind++) /* a later one builds on others */
         for (struct dt_cuda_group *group = dev->groups; group; group = group->next) {
-            if (group->chosen || (int)group->kind != kind)
+            if (group->settled || (int)group->kind != kind)
                 continue;
             DT_TRY_OUT(choose_way(c, group, n - shown.done));
+            settle(group);
             keep(c, table, &shown, &group->choice);
         }
 out:
@@ -472,10 +490,10 @@ static dt_status adopt_all(struct chooser *c, const struct table *table)
     }
     for (int kind = 0; kind < DT_N_GROUP_KINDS; kind++)
         for (struct dt_cuda_group *group = c->dev->groups; group; group = group->next) {
-            if (group->chosen || (int)group->kind != kind)
+            if (group->settled || (int)group->kind != kind)
                 continue;
             group->choice = table->choice[i++];
-            dt_group_settle(group, (enum dt_group_way)group->choice.candidate);
+            settle(group);
         }
     return DT_OK;
 }
@@ -486,7 +504,7 @@ static int count_open(const struct dt_device *dev)
     for (const struct dt_conv_problem *p = dev->problems; p; p = p->next)
         n += is_open(p);
     for (const struct dt_cuda_group *group = dev->groups; group; group = group->next)
-        n += !group->chosen;
+        n += !group->settled;
     return n;
 }
 

@@ -145,7 +145,7 @@ static dt_status run_conv(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_cuda_format *dst = exec->dst[0];
     const float *bias = exec->node->n_src > 2 ? exec->src_data[2] : NULL;
     size_t rows = (size_t)dst->n * (size_t)dst->h * (size_t)dst->w;
-    DT_TRY(dt_dnn_run(dev->dnn, &exec->problem->plan, exec->own));
+    DT_TRY(dt_dnn_run(dev->dnn, &dt_group_problem(exec)->plan, exec->own));
     if (bias || exec->node->relu)
         DT_TRY(DT_CUDA("adding the bias of a convolution",
                        dt_kernel_bias(dev->compute, dst->type, exec->dst_data[0], bias, rows,
@@ -157,7 +157,7 @@ static dt_status run_bwd_data(struct dt_device *dev, struct dt_exec *exec)
 {
     if (dt_conv_runs_elsewhere(exec))
         return DT_OK;
-    return dt_dnn_run(dev->dnn, &exec->problem->plan, exec->own);
+    return dt_dnn_run(dev->dnn, &dt_group_problem(exec)->plan, exec->own);
 }
 
 static dt_status run_bwd_weights(struct dt_device *dev, struct dt_exec *exec)

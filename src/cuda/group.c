@@ -18,12 +18,12 @@ static size_t inverse_std_bytes(const struct dt_exec *bn)
     return (size_t)bn->src[0]->cp * sizeof(float);
 }
 
-/* clang-format off */
 static size_t two_inverse_std_bytes(const struct dt_exec *bn)
 {
     return 2 * inverse_std_bytes(bn);
 }
 
+/* clang-format off */
 #define SRC(place, index) {place, false, index}
 #define DST(place, index) {place, true, index}
 /* clang-format on */
@@ -146,9 +146,61 @@ bool dt_group_is_possible(const struct dt_cuda_group *group)
     /* cuDNN has such convolutions with sums only, and our own gradient of bn needs its mask. */
     if (group->kind == DT_GROUP_BN_CONV)
         return dt_cuda_partner(group->exec[2], DT_GROUP_CONV_BN, 1, 0) &&
-               group->exec[0]->dst[3]->unused;
+               dt_cuda_partner(group->exec[0], DT_GROUP_CONV_BN_BWD, 0, 2);
+    if (group->kind == DT_GROUP_BN_POOL)
+        return group->exec[1]->node->attr.pool.kernel <= DT_BN_POOL_MAX_KERNEL;
     return group->kind != DT_GROUP_CONV_PAIR_BWD ||
            dt_cuda_partner(group->exec[3], DT_GROUP_BN_PAIR_BWD, 0, 1);
+}
+
+static void add_node(struct dt_text *text, const struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_cuda_format *in = exec->src[0], *out = exec->dst[0];
+    dt_text_add(text, ", %s%s %d>%d %dx%dx%dx%d>%dx%d", dt_op_name(node->op),
+                node->relu ? "+relu" : "", node->n_src, node->n_dst, in->n, in->cp, in->h, in->w,
+                out->h, out->w);
+    if (exec->problem)
+        dt_text_add(text, " window %dx%d stride %d pad %d", exec->problem->task.r,
+                    exec->problem->task.s, node->attr.conv.stride, node->attr.conv.pad);
+    if (node->op == DT_OP_MAX_POOL)
+        dt_text_add(text, " window %d stride %d pad %d", node->attr.pool.kernel,
+                    node->attr.pool.stride, node->attr.pool.pad);
+}
+
+static void make_text(char out[DT_GROUP_TEXT_MAX], const struct dt_cuda_group *group)
+{
+    struct dt_text text = dt_text_in(out, DT_GROUP_TEXT_MAX);
+    const struct dt_device_options *options = &group->dev->options;
+    dt_text_add(&text, "%s %s%s%s", dt_group_name(group->kind),
+                dt_precision_name(options->precision), options->winograd ? " winograd" : "",
+                options->n_ranks > 1 ? " several ranks" : "");
+    for (int i = 0; i < group->n_nodes; i++)
+        add_node(&text, group->exec[i]);
+}
+
+static dt_status find_task(struct dt_device *dev, struct dt_cuda_group *group)
+{
+    char text[DT_GROUP_TEXT_MAX];
+    struct dt_group_task **end = &dev->group_tasks;
+    make_text(text, group);
+    while (*end && strcmp((*end)->text, text) != 0)
+        end = &(*end)->next;
+    if (!*end) {
+        DT_TRY(DT_NEW(*end, 1));
+        memcpy((*end)->text, text, sizeof text);
+    }
+    group->task = *end;
+    return DT_OK;
+}
+
+void dt_cuda_group_tasks_destroy(struct dt_device *dev)
+{
+    while (dev->group_tasks) {
+        struct dt_group_task *next = dev->group_tasks->next;
+        free(dev->group_tasks);
+        dev->group_tasks = next;
+    }
 }
 
 dt_status dt_cuda_offer(struct dt_device *dev, const struct dt_group *group,
@@ -165,7 +217,8 @@ dt_status dt_cuda_offer(struct dt_device *dev, const struct dt_group *group,
     (*end)->n_nodes = group->n_nodes;
     for (int i = 0; i < group->n_nodes; i++)
         (*end)->exec[i] = exec[group->node[i]];
-    return find_problems(dev, *end);
+    DT_TRY(find_problems(dev, *end));
+    return find_task(dev, *end);
 }
 
 static bool has_member(const struct dt_cuda_group *group, const struct dt_exec *exec)
@@ -191,37 +244,10 @@ void dt_cuda_leave_groups(struct dt_device *dev, const struct dt_exec *exec)
     }
 }
 
-static void add_node(struct dt_text *text, const struct dt_exec *exec)
-{
-    const struct dt_node *node = exec->node;
-    const struct dt_cuda_format *in = exec->src[0], *out = exec->dst[0];
-    dt_text_add(text, ", %s%s %d>%d %dx%dx%dx%d>%dx%d", dt_op_name(node->op),
-                node->relu ? "+relu" : "", node->n_src, node->n_dst, in->n, in->cp, in->h, in->w,
-                out->h, out->w);
-    if (exec->problem)
-        dt_text_add(text, " window %dx%d stride %d pad %d", exec->problem->task.r,
-                    exec->problem->task.s, node->attr.conv.stride, node->attr.conv.pad);
-    if (node->op == DT_OP_MAX_POOL)
-        dt_text_add(text, " window %d stride %d pad %d", node->attr.pool.kernel,
-                    node->attr.pool.stride, node->attr.pool.pad);
-}
-
-const char *dt_group_text(char out[DT_GROUP_TEXT_MAX], const struct dt_cuda_group *group)
-{
-    struct dt_text text = dt_text_in(out, DT_GROUP_TEXT_MAX);
-    const struct dt_device_options *options = &group->dev->options;
-    dt_text_add(&text, "%s %s%s%s", dt_group_name(group->kind),
-                dt_precision_name(options->precision), options->winograd ? " winograd" : "",
-                options->n_ranks > 1 ? " several ranks" : "");
-    for (int i = 0; i < group->n_nodes; i++)
-        add_node(&text, group->exec[i]);
-    return out;
-}
-
 void dt_group_settle(struct dt_cuda_group *group, enum dt_group_way way)
 {
     const struct kind *kind = &kinds[group->kind];
-    group->chosen = true;
+    group->settled = true;
     if (way == DT_GROUP_APART)
         return;
     for (int i = 0; i < group->n_nodes; i++)

@@ -9,16 +9,28 @@
 #include "cuda/conv.h"
 #include "cuda/internal.h"
 
+enum { DT_GROUP_TEXT_MAX = 420 };
+
+/* Groups that take the same time share a task. It lives as long as the device, so that several
+ * plans of a network run its groups in the same way: they share its formats. */
+struct dt_group_task {
+    struct dt_group_task *next;
+    char text[DT_GROUP_TEXT_MAX]; /* "bn_pair fp16, bn 6>3 256x256x56x56>56x56, ..." */
+    bool chosen;
+    struct dt_conv_choice choice; /* candidate: one of dt_group_way; tag: its name */
+};
+
 struct dt_cuda_group {
     struct dt_cuda_group *next;
+    struct dt_group_task *task;
     struct dt_device *dev;
     enum dt_group_kind kind;
     int n_nodes;
     struct dt_exec *exec[DT_MAX_GROUP];
     /* What their convolutions are then; NULL = there are no more. */
     struct dt_conv_problem *problem[2];
-    bool chosen;                  /* by an earlier call of choose */
-    struct dt_conv_choice choice; /* candidate: one of dt_group_way; tag: its name */
+    bool settled;
+    struct dt_conv_choice choice; /* that of the task if it can run together */
 };
 
 /* Where a node that is number `place` of a group keeps it. */
@@ -37,9 +49,6 @@ size_t dt_bn_factor_bytes(const struct dt_exec *bn);
 /* The ways to run a group. */
 enum dt_group_way { DT_GROUP_APART, DT_GROUP_TOGETHER, DT_N_GROUP_WAYS };
 
-enum { DT_GROUP_TEXT_MAX = 360 };
-/* "bn_pair fp16: bn 256x256x56x56 ..."; groups that take the same time have the same text. */
-const char *dt_group_text(char out[DT_GROUP_TEXT_MAX], const struct dt_cuda_group *group);
 /* Makes the nodes run that way. */
 void dt_group_settle(struct dt_cuda_group *group, enum dt_group_way way);
 

@@ -62,7 +62,9 @@ static size_t place_tensors(struct dt_group_timer *timer, uintptr_t memory)
             const int d = k - exec->node->n_src;
             const struct dt_cuda_format *f = d < 0 ? exec->src[k] : exec->dst[d];
             timer->address[d < 0 ? exec->node->src[k] : exec->node->dst[d]] = (void *)next;
-            next += dt_cuda_align(f->elements * dt_dtype_bytes(f->type));
+            next +=
+                dt_cuda_align(f->elements * dt_dtype_bytes(f->type)) +
+                dt_cuda_align(2 * (size_t)f->cp * sizeof(float)); /* for what is there instead */
         }
     }
     return next - memory;

@@ -101,6 +101,7 @@ struct dt_device {
     struct dt_cuda_formats *formats;
     struct dt_conv_problem *problems;
     struct dt_cuda_group *groups;
+    struct dt_group_task *group_tasks;
     uint64_t n_allocs;
     bool hung; /* a wait timed out: freeing might block forever and is skipped */
 
@@ -258,6 +259,7 @@ dt_status dt_cuda_offer(struct dt_device *dev, const struct dt_group *group,
 int dt_cuda_touches(const struct dt_exec *exec, int tensor[DT_MAX_TOUCHED]);
 /* Forgets the groups of a node that is released. */
 void dt_cuda_leave_groups(struct dt_device *dev, const struct dt_exec *exec);
+void dt_cuda_group_tasks_destroy(struct dt_device *dev);
 /* If the node is number `place` of a group that runs together, the one that is number `other`; else
  * NULL. */
 const struct dt_exec *dt_cuda_partner(const struct dt_exec *exec, enum dt_group_kind kind,

@@ -69,7 +69,10 @@ static bool find_bn_pool(const struct finder *f, const struct dt_node *last,
     const struct dt_node *unpool = maker(f, last->src[1], DT_OP_MAX_POOL_BWD);
     if (!unpool || !last->relu || last->n_src != 7 || last->n_dst != 3 || dt_node_is_synced(last))
         return false;
-    const struct dt_node *pool = &f->g->node[f->producer[unpool->src[1]]];
+    const int id = f->producer[unpool->src[1]];
+    if (id < 0)
+        return false;
+    const struct dt_node *pool = &f->g->node[id];
     found[0] = maker(f, pool->src[0], DT_OP_BN);
     found[1] = pool;
     found[2] = unpool;
@@ -80,11 +83,14 @@ static bool find_bn_pool(const struct finder *f, const struct dt_node *last,
 static bool find_conv_bn(const struct finder *f, const struct dt_node *last,
                          const struct dt_node *found[DT_MAX_GROUP])
 {
-    const struct dt_node *conv = last - 1;
+    const int id = f->producer[last->src[0]];
+    if (id < 0)
+        return false;
+    const struct dt_node *conv = &f->g->node[id];
     found[0] = conv;
     found[1] = last;
-    return is_own_bn(last) && f->producer[last->src[0]] == (int)(conv - f->g->node) &&
-           conv->op == DT_OP_CONV && conv->n_src == 2 && !conv->relu;
+    return is_own_bn(last) && last == conv + 1 && conv->op == DT_OP_CONV && conv->n_src == 2 &&
+           !conv->relu;
 }
 
 /* bn_bwd right after conv_bwd_data, whose result it alone reads, and the bn of both. */
@@ -92,7 +98,10 @@ static bool find_bwd(const struct finder *f, const struct dt_node *last,
                      const struct dt_node *found[DT_MAX_GROUP])
 {
     const struct dt_node *conv = last - 1;
-    found[0] = &f->g->node[f->producer[last->src[4]]]; /* which makes the mean */
+    const int bn = f->producer[last->src[4]]; /* which makes the mean */
+    if (bn < 0)
+        return false;
+    found[0] = &f->g->node[bn];
     found[1] = conv;
     found[2] = last;
     return last->relu && !dt_node_is_synced(last) && conv->op == DT_OP_CONV_BWD_DATA &&
@@ -131,15 +140,17 @@ static bool find_conv_pair_bwd(const struct finder *f, const struct dt_node *las
 static bool find_bn_conv(const struct finder *f, const struct dt_node *last,
                          const struct dt_node *found[DT_MAX_GROUP])
 {
-    const int id = f->producer[last->src[0]], n_left = f->g->n_nodes - id;
+    const int id = f->producer[last->src[0]];
+    if (id < 0 || id + 2 >= f->g->n_nodes)
+        return false;
     const struct dt_node *bn = &f->g->node[id], *conv = bn + 1;
     const struct dt_node *conv_bn[DT_MAX_GROUP];
     found[0] = bn;
     found[1] = conv;
     found[2] = bn + 2;
     found[3] = last;
-    return id >= 0 && n_left > 2 && bn->op == DT_OP_BN && is_own_bn(bn) && bn->relu &&
-           !bn->residual && conv->src[0] == bn->dst[0] && f->n_readers[bn->dst[0]] == 2 &&
+    return bn->op == DT_OP_BN && is_own_bn(bn) && bn->relu && !bn->residual &&
+           conv->src[0] == bn->dst[0] && f->n_readers[bn->dst[0]] == 2 &&
            found[2]->op == DT_OP_BN && find_conv_bn(f, found[2], conv_bn) && last->n_dst == 1;
 }
 

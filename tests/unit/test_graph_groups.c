@@ -92,11 +92,29 @@ static void test_others(void **state)
                                   [DT_GROUP_BN_CONV] = 32});
 }
 
+/* Nothing is before the first node. */
+static void test_one_node(void **state)
+{
+    const int dim[4] = {2, 8, 4, 4};
+    struct dt_graph *g;
+    struct dt_group *groups;
+    int n;
+    (void)state;
+    assert_int_equal(dt_graph_create(&g), DT_OK);
+    const int src = dt_graph_tensor(g, "src", DT_ACT, DT_F32, 4, dim);
+    assert_int_not_equal(dt_graph_bn(g, src, "bn", 1), -1);
+    assert_int_equal(dt_graph_groups(g, &groups, &n), DT_OK);
+    assert_int_equal(n, 0);
+    free(groups);
+    dt_graph_destroy(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_resnet50),
         cmocka_unit_test(test_others),
+        cmocka_unit_test(test_one_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
