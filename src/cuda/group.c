@@ -13,6 +13,7 @@ struct port {
     bool dst;
     int index;
 };
+
 static size_t inverse_std_bytes(const struct dt_exec *bn)
 {
     return (size_t)bn->src[0]->cp * sizeof(float);
