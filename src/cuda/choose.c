@@ -252,23 +252,18 @@ static void tell_stale(struct chooser *c, const char *key)
     dt_error_clear();
 }
 
-/* With too little memory, tasks with extras are refused: their nodes can do without. */
-static dt_status open_timer(struct chooser *c, struct dt_conv_problem *problem)
+/* With too little memory for tasks with extras, the others are timed. */
+static dt_status open_timer(struct chooser *c)
 {
     if (c->timer.data || !is_timed(c))
         return DT_OK;
     dt_status status = dt_conv_timer_open(&c->timer, c->dev->problems);
-    if (status != DT_ERR_MEMORY)
+    if (status != DT_ERR_MEMORY || c->timer.plain_only)
         return status;
     dt_conv_timer_close(&c->timer);
-    bool any = false;
-    for (struct dt_conv_problem *p = c->dev->problems; p; p = p->next)
-        if (is_open(p) && p->task.extra != DT_CONV_PLAIN)
-            any = p->refused = true;
-    if (!any)
-        return status;
+    c->timer.plain_only = true;
     dt_error_clear();
-    return problem->refused ? DT_OK : dt_conv_timer_open(&c->timer, c->dev->problems);
+    return dt_conv_timer_open(&c->timer, c->dev->problems);
 }
 
 static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem, int n_left)
@@ -284,7 +279,8 @@ static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem, 
             return DT_OK;
         tell_stale(c, key);
     }
-    DT_TRY(open_timer(c, problem));
+    DT_TRY(open_timer(c));
+    problem->refused = c->timer.plain_only && problem->task.extra != DT_CONV_PLAIN;
     if (!problem->refused)
         DT_TRY(find_choice(c, problem, n_left));
     if (problem->refused && !is_kept_refusal(problem, &problem->choice))

@@ -64,6 +64,7 @@ dt_status dt_conv_try(struct dt_dnn_plan *plan, const struct dt_dnn_target *targ
 
 struct dt_conv_timer {
     struct dt_device *dev; /* set by the caller */
+    bool plain_only;       /* likewise: no tasks with extras will be timed */
     char *data, *workspace;
     size_t input_bytes, output_bytes, workspace_bytes;
     cudaEvent_t begin, end;

@@ -64,16 +64,18 @@ out:
 dt_status dt_conv_timer_open(struct dt_conv_timer *timer, const struct dt_conv_problem *problems)
 {
     for (const struct dt_conv_problem *p = problems; p; p = p->next) {
-        if (p->plan.plan || p->refused)
+        if (p->plan.plan || p->refused || (timer->plain_only && p->task.extra != DT_CONV_PLAIN))
             continue;
         const size_t input = bytes_of(&p->task, false), output = bytes_of(&p->task, true);
         timer->input_bytes = input > timer->input_bytes ? input : timer->input_bytes;
         timer->output_bytes = output > timer->output_bytes ? output : timer->output_bytes;
     }
+    size_t bytes = timer->input_bytes + timer->output_bytes;
+    if (bytes == 0)
+        return DT_OK;
     DT_TRY(DT_CUDA("creating an event", cudaEventCreate(&timer->begin)));
     DT_TRY(DT_CUDA("creating an event", cudaEventCreate(&timer->end)));
     void *data = NULL;
-    size_t bytes = timer->input_bytes + timer->output_bytes;
     char what[96];
     snprintf(what, sizeof(what), "allocating %zu MB of device memory to time convolutions",
              bytes / 1000000);
@@ -93,7 +95,7 @@ void dt_conv_timer_close(struct dt_conv_timer *timer)
         (void)cudaEventDestroy(timer->end);
     (void)cudaFree(timer->workspace);
     (void)cudaFree(timer->data);
-    *timer = (struct dt_conv_timer){.dev = timer->dev};
+    *timer = (struct dt_conv_timer){.dev = timer->dev, .plain_only = timer->plain_only};
 }
 
 static dt_status grow_workspace(struct dt_conv_timer *timer, size_t bytes)
