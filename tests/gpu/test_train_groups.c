@@ -334,8 +334,12 @@ static void test_all(void **state)
         {"recorded", ALL_KINDS, 0, 0, 16, 16, 1, .n_steps = 6, .records = true},
     };
     (void)state;
-    for (size_t i = 0; i < DT_COUNT(trials); i++)
-        check_precisions(trials[i]);
+    check_precisions(trials[0]);
+    for (size_t i = 1; i < DT_COUNT(trials); i++) {
+        struct trial t = trials[i];
+        t.precision = DT_PRECISION_FP16; /* which has all kinds */
+        check(t);
+    }
 }
 
 /* Other work comes between the halves of their nodes. */
