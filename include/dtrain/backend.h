@@ -182,9 +182,8 @@ struct dt_backend {
     dt_status (*finish)(struct dt_device *dev, struct dt_exec *exec);
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* accepts NULL */
     /* Bytes that a node moves beyond reading or writing once each tensor of its own and each that
-     * it touches, because its kernels pass over some again; negative if they leave some out. NULL:
-     * 0.
-     */
+     * it touches, because its kernels pass over some again; negative if they leave some out. NULL
+     * means 0. */
     int64_t (*again_bytes)(struct dt_device *dev, const struct dt_exec *exec);
 
     /* One update of the optimizer (optim.h), over segments. grads are unchanged. Nothing happens if

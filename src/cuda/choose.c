@@ -368,14 +368,16 @@ static dt_status choose_way(struct chooser *c, struct dt_cuda_group *group, int 
         take_untimed(&group->choice, DT_GROUP_APART);
         return DT_OK;
     }
-    if (task->chosen)
+    if (task->chosen) {
         group->choice = task->choice;
-    else if (!get_kept_way(c, task->text, &group->choice))
-        DT_TRY(find_way(c, group, n_left));
-    if (!task->chosen &&
-        !isnan(group->choice.seconds)) /* else another run may be able to time it */
-        DT_TRY(dt_plan_cache_put(c->cache, task->text, &group->choice));
-    return DT_OK;
+        return DT_OK;
+    }
+    if (get_kept_way(c, task->text, &group->choice))
+        return DT_OK;
+    DT_TRY(find_way(c, group, n_left));
+    if (isnan(group->choice.seconds))
+        return DT_OK; /* another run may be able to time it */
+    return dt_plan_cache_put(c->cache, task->text, &group->choice);
 }
 
 static void settle(struct dt_cuda_group *group)

@@ -104,11 +104,21 @@ static size_t scratch_bytes(const struct dt_exec *exec)
     return workspace > partial ? workspace : partial;
 }
 
-static void release_conv(struct dt_device *dev, struct dt_exec *exec)
+void dt_conv_release(struct dt_device *dev, struct dt_exec *exec)
 {
     (void)dev;
     dt_dnn_pack_destroy(exec->own);
     exec->own = NULL;
+}
+
+dt_status dt_conv_bind(struct dt_device *dev, struct dt_exec *exec,
+                       const struct dt_dnn_memory *memory)
+{
+    cudnnBackendDescriptor_t pack = NULL;
+    dt_conv_release(dev, exec);
+    DT_TRY(dt_dnn_pack_create(&pack, memory));
+    exec->own = pack;
+    return DT_OK;
 }
 
 struct dt_dnn_memory dt_conv_memory(const struct dt_exec *exec)
@@ -121,7 +131,6 @@ struct dt_dnn_memory dt_conv_memory(const struct dt_exec *exec)
 
 static dt_status bind(struct dt_device *dev, struct dt_exec *exec)
 {
-    cudnnBackendDescriptor_t pack = NULL;
     if (dt_conv_runs_elsewhere(exec))
         return DT_OK;
     if (!exec->problem->plan.plan)
@@ -132,10 +141,7 @@ static dt_status bind(struct dt_device *dev, struct dt_exec *exec)
         memory.workspace = exec->scratch;
     if (bn)
         dt_bn_place_factors(&memory, bn);
-    release_conv(dev, exec);
-    DT_TRY(dt_dnn_pack_create(&pack, &memory));
-    exec->own = pack;
-    return DT_OK;
+    return dt_conv_bind(dev, exec, &memory);
 }
 
 static dt_status run_conv(struct dt_device *dev, struct dt_exec *exec)
@@ -173,8 +179,9 @@ static dt_status run_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-const struct dt_cuda_op dt_cuda_conv = {prepare_conv, run_conv, scratch_bytes, bind, release_conv};
+const struct dt_cuda_op dt_cuda_conv = {prepare_conv, run_conv, scratch_bytes, bind,
+                                        dt_conv_release};
 const struct dt_cuda_op dt_cuda_conv_bwd_data = {prepare_conv, run_bwd_data, scratch_bytes, bind,
-                                                 release_conv};
+                                                 dt_conv_release};
 const struct dt_cuda_op dt_cuda_conv_bwd_weights = {prepare_conv, run_bwd_weights, scratch_bytes,
-                                                    bind, release_conv};
+                                                    bind, dt_conv_release};

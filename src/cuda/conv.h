@@ -33,6 +33,11 @@ dt_status dt_conv_find_problem(struct dt_conv_problem **out, struct dt_device *d
 /* The addresses of x, w and y of a bound node, without a workspace. */
 struct dt_dnn_memory dt_conv_memory(const struct dt_exec *exec);
 
+/* Gives a node that runs a convolution the memory for it, kept as its exec->own, and frees that. */
+dt_status dt_conv_bind(struct dt_device *dev, struct dt_exec *exec,
+                       const struct dt_dnn_memory *memory);
+void dt_conv_release(struct dt_device *dev, struct dt_exec *exec);
+
 /* --- Groups of nodes that run together --- */
 
 /* Whether a bn of its group does the work of a convolution. */

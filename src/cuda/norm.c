@@ -224,23 +224,6 @@ static size_t bn_scratch_bytes(const struct dt_exec *exec)
     return sums_bytes(exec) + dt_group_problem(conv)->plan.workspace_bytes;
 }
 
-void dt_bn_release_pack(struct dt_device *dev, struct dt_exec *exec)
-{
-    (void)dev;
-    dt_dnn_pack_destroy(exec->own);
-    exec->own = NULL;
-}
-
-dt_status dt_bn_bind_pack(struct dt_device *dev, struct dt_exec *exec,
-                          const struct dt_dnn_memory *memory)
-{
-    cudnnBackendDescriptor_t pack = NULL;
-    dt_bn_release_pack(dev, exec);
-    DT_TRY(dt_dnn_pack_create(&pack, memory));
-    exec->own = pack;
-    return DT_OK;
-}
-
 static dt_status bind_bn(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_exec *conv = dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0);
@@ -253,7 +236,7 @@ static dt_status bind_bn(struct dt_device *dev, struct dt_exec *exec)
     memory.workspace = exec->scratch + sums_bytes(exec);
     if (bn)
         dt_bn_place_factors(&memory, bn);
-    return dt_bn_bind_pack(dev, exec, &memory);
+    return dt_conv_bind(dev, exec, &memory);
 }
 
 /* The other bn of a pair, max_pool or conv does it. */
@@ -347,4 +330,4 @@ dt_status dt_cuda_finish(struct dt_device *dev, struct dt_exec *exec)
 }
 
 const struct dt_cuda_op dt_cuda_bn = {prepare_bn, run_bn, bn_scratch_bytes, bind_bn,
-                                      dt_bn_release_pack};
+                                      dt_conv_release};

@@ -17,11 +17,6 @@ float *dt_bn_own_slot(const struct dt_device *dev, const struct dt_exec *exec);
 /* Of all launches. */
 struct dt_norm_args dt_bn_args(const struct dt_device *dev, const struct dt_exec *exec);
 
-/* For a convolution that runs here. */
-dt_status dt_bn_bind_pack(struct dt_device *dev, struct dt_exec *exec,
-                          const struct dt_dnn_memory *memory);
-void dt_bn_release_pack(struct dt_device *dev, struct dt_exec *exec);
-
 /* The second half of a synced bn_bwd. slots: those of the group's ranks. */
 dt_status dt_bn_finish_bwd(struct dt_device *dev, const struct dt_exec *exec, const float *slots);
 

@@ -156,7 +156,7 @@ static dt_status bind_conv(struct dt_device *dev, struct dt_exec *exec)
         place_bn(&memory.at[DT_DNN_BN2], second, exec->scratch + exec->scratch_bytes,
                  inverse_std + exec->src[0]->cp);
     memory.workspace = exec->scratch + own_scratch_bytes(exec);
-    return dt_bn_bind_pack(dev, exec, &memory);
+    return dt_conv_bind(dev, exec, &memory);
 }
 
 /* With the last node of the group, as the addresses of all are known then. */
@@ -250,6 +250,6 @@ static dt_status prepare_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *ex
 }
 
 const struct dt_cuda_op dt_cuda_bn_bwd = {prepare_bn_bwd, run_bn_bwd, bwd_scratch_bytes,
-                                          bind_bn_bwd, dt_bn_release_pack};
+                                          bind_bn_bwd, dt_conv_release};
 const struct dt_cuda_op dt_cuda_bn_frozen_bwd = {.prepare = prepare_bn_frozen_bwd,
                                                  .run = run_bn_frozen_bwd};
