@@ -63,9 +63,11 @@ struct dt_scalars {
 
 /* Sums since the last download. */
 struct dt_counters {
-    double loss;   /* of softmax_xent, summed over images where it is finite */
-    double weight; /* what to divide it by: the sum of those images' class weights, or n_finite if
-                      there are none or labels are mixed */
+    double loss;   /* of softmax_xent, summed over images where it is finite; of focal_loss */
+    double box_loss;
+    double weight; /* what to divide them by: the sum of those images' class weights, or n_finite if
+                      there are none or labels are mixed; of a detector the images or, if its losses
+                      are `global`, the foreground anchors */
     int64_t n, n_finite; /* all images; those included in `loss` */
     int64_t top1, top5;  /* of all n */
     int64_t n_skipped;   /* steps skipped because a gradient was not finite */
@@ -216,8 +218,9 @@ struct dt_backend {
 
     /* Data. The host side is in logical order (N C H W, O I H W, plain vectors) and fp32; the
      * device side has the tensor's format and type (always fp32 for a PARAM). The source may be
-     * reused at once; get waits. upload copies `bytes` unchanged. */
+     * reused at once; get waits. upload and read copy `bytes` unchanged; read waits. */
     dt_status (*upload)(struct dt_device *dev, void *dst, const void *src, size_t bytes);
+    dt_status (*read)(struct dt_device *dev, void *dst, const void *src, size_t bytes);
     dt_status (*set_tensor)(struct dt_device *dev, const struct dt_graph *g, int tensor, void *dst,
                             const float *src);
     dt_status (*get_tensor)(struct dt_device *dev, const struct dt_graph *g, int tensor, float *dst,

@@ -1,8 +1,9 @@
 /* The graph: ops and tensors as shapes only, independent of memory and device.
  *
- * A graph holds the nodes of two phases over one set of parameters: DT_TRAIN (forward, loss,
- * backward) and DT_EVAL (forward, counting). Ids are indices; nodes are in execution order. Shapes
- * are logical (N, C, H, W); memory formats belong to the backend. */
+ * A graph holds the nodes of several programs over one set of parameters. A program is a phase,
+ * DT_TRAIN (forward, loss, backward) or DT_EVAL (forward, counting), for one batch and size of
+ * images; only one runs at a time. Ids are indices; nodes are in execution order within their
+ * program. Shapes are logical (N, C, H, W); memory formats belong to the backend. */
 #ifndef DTRAIN_GRAPH_H
 #define DTRAIN_GRAPH_H
 
@@ -11,10 +12,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "dtrain/anchors.h"
 #include "dtrain/dtype.h"
 #include "base/status.h"
 
-enum { DT_NAME_MAX = 64, DT_MAX_SRC = 8, DT_MAX_DST = 4 };
+enum { DT_NAME_MAX = 64, DT_MAX_SRC = 8, DT_MAX_DST = 4, DT_MAX_PROGRAMS = 8 };
 
 enum dt_phase { DT_TRAIN, DT_EVAL, DT_N_PHASES };
 enum dt_role {
@@ -25,6 +27,8 @@ enum dt_role {
     DT_SAVED,      /* kept by a forward op for its backward: mean, variance, workspace */
     DT_DIFF,       /* gradient of a forward value */
     DT_DIFF_PARAM, /* gradient of a parameter; lives in the grads arena */
+    DT_DIFF_TERM,  /* one of several summands of such a gradient, in the parameter's format */
+    DT_OUTPUT,     /* read by the caller after a run, in plain order: detections */
 };
 
 /* Initial value of a parameter or statistic. */
@@ -44,7 +48,7 @@ struct dt_tensor {
     float rate;      /* PARAM: factor on the learning rate, 1 */
     bool frozen;     /* PARAM: not trained; it has no gradient (dt_graph_freeze) */
     struct dt_init init;
-    int diff;        /* PARAM: its DIFF_PARAM tensor, -1 before autodiff; DIFF_PARAM: its PARAM */
+    int diff;        /* PARAM: its DIFF_PARAM, -1 before autodiff; DIFF_PARAM, DIFF_TERM: its PARAM */
 };
 
 /* One row per op: X(NAME, name, minimum and maximum of n_src, of n_dst, bit mask of the sources
@@ -114,7 +118,8 @@ enum dt_op {
 
 struct dt_node {
     enum dt_op op;
-    enum dt_phase phase;
+    enum dt_phase phase; /* of its program */
+    int program;
     char name[DT_NAME_MAX];
     int n_src, n_dst;
     int src[DT_MAX_SRC], dst[DT_MAX_DST];
@@ -130,7 +135,23 @@ struct dt_node {
         struct { int kernel, stride, pad; } pool; /* max_pool and its backward */
         struct { float p; uint32_t stream; } dropout;
         struct { float smoothing; } xent;
+        struct dt_detect detect; /* match, focal_loss, box_loss, top_detections */
     } attr;
+};
+
+/* Tensor ids of a program; -1 = none. */
+struct dt_program {
+    enum dt_phase phase;
+    int batch, height, width; /* of the images of one pass; 0 = there is no such program */
+    int pixels;               /* u8, stored N,H,W,C */
+    int labels;               /* i32 N */
+    int labels2, mix_share;   /* for mixed labels, i32 and f32 N: both or neither */
+    int class_weights;        /* f32, one per class */
+    int boxes;                /* f32 N,M,4: x1 y1 x2 y2 in pixels, x1 < x2 and y1 < y2 */
+    int box_labels;           /* i32 N,M; -1 = no box */
+    int sizes;                /* i32 N,2: height and width of each image, the rest is padding */
+    int logits;               /* of a classifier */
+    int detections[DT_MAX_LEVELS], n_detections[DT_MAX_LEVELS]; /* of a detector, in evaluation */
 };
 
 struct dt_graph {
@@ -138,11 +159,9 @@ struct dt_graph {
     struct dt_node *node;
     int n_tensors, n_nodes;
     size_t tensor_capacity, node_capacity;
-    enum dt_phase phase; /* new nodes belong to this phase */
-    int batch;           /* images per pass of this phase */
-    int pixels[DT_N_PHASES], labels[DT_N_PHASES], logits[DT_N_PHASES]; /* tensor ids, -1 = none */
-    int labels2[DT_N_PHASES], mix_share[DT_N_PHASES]; /* for mixed labels: both or neither */
-    int class_weights[DT_N_PHASES];
+    /* program[DT_TRAIN] and program[DT_EVAL] are the first of each phase. */
+    struct dt_program program[DT_MAX_PROGRAMS];
+    int current; /* new nodes belong to program[current] */
     int bn_group; /* ranks over which bn takes its statistics in training; 0 or 1 = one */
     dt_status status;    /* the first error of building, kept for dt_graph_check */
 };
@@ -150,9 +169,15 @@ struct dt_graph {
 dt_status dt_graph_create(struct dt_graph **graph);
 void dt_graph_destroy(struct dt_graph *graph);
 
-/* Starts a phase; inputs: pixels (u8, N x 3 x size x size, stored N,H,W,C) and labels (i32, N). */
-dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int image_size);
-/* Each image of the phase is mixed from two (mixup, CutMix). Adds two inputs: labels2 (i32, N), the
+/* Starts a program; its inputs are pixels and labels. */
+dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int height, int width);
+static inline const struct dt_program *dt_graph_program(const struct dt_graph *g)
+{
+    return &g->program[g->current];
+}
+/* Adds the inputs boxes, box_labels and sizes, for at most max_boxes of each image. */
+dt_status dt_graph_boxes(struct dt_graph *g, int max_boxes);
+/* Each image of the program is mixed from two (mixup, CutMix). Adds two inputs: labels2 (i32, N), the
  * labels of the second images, and mix_share (f32, N), the share of `labels`.
  * dt_graph_softmax_xent reads them. */
 dt_status dt_graph_mix_labels(struct dt_graph *g);
@@ -162,12 +187,13 @@ dt_status dt_graph_weigh_classes(struct dt_graph *g, int n_classes);
 /* --- Building blocks of models. Each adds a node and returns the id of dst[0]. An error (bad
  * shape, memory) is remembered: later calls do nothing and return -1, and dt_graph_check reports
  * it, so model code needs no checks. `name` is torchvision's module name: "layer1.0.conv1" makes
- * the parameter "layer1.0.conv1.weight". A parameter that already exists (from the other phase) is
- * reused. Identities (dropout in evaluation or with p = 0, avg_pool to the same size) add no node.
+ * the parameter "layer1.0.conv1.weight". A parameter that already exists (from another program) is
+ * reused; within a program only where `module` asks for the parameters of that module instead. Identities (dropout in evaluation or with p = 0, avg_pool to the same size) add no node.
  */
 struct dt_conv_options {
     int out_channels, kernel, stride, pad;
     bool bias;
+    const char *module; /* whose parameters; NULL: its own */
     struct dt_init init, bias_init; /* bias_init omitted: zeros */
 };
 int dt_graph_ingest(struct dt_graph *g, const double mean[3], const double std[3]);

@@ -58,7 +58,7 @@ struct dt_bucket {
     struct dt_segment *segments;
     int n_segments;
     int first_tile;  /* in the norms arena, when its gradients are measured for clipping */
-    int last_writer; /* node id */
+    int last_writer[DT_MAX_PROGRAMS]; /* node ids, -1 = not in this program */
 };
 
 enum dt_arena {
@@ -83,7 +83,7 @@ enum dt_arena {
 struct dt_place {
     enum dt_arena arena;
     size_t offset, bytes;
-    int first_use[DT_N_PHASES], last_use[DT_N_PHASES]; /* node ids, -1 = not in this phase */
+    int first_use[DT_MAX_PROGRAMS], last_use[DT_MAX_PROGRAMS]; /* node ids, -1 = not used there */
 };
 
 /* How ranks train together, see src/plan/modes.c. */
@@ -133,8 +133,8 @@ struct dt_plan {
     struct dt_device *device;
     struct dt_comm *comm; /* NULL with one rank */
     struct dt_plan_options options;
-    struct dt_action *actions[DT_N_PHASES];
-    int n_actions[DT_N_PHASES];
+    struct dt_action *actions[DT_MAX_PROGRAMS];
+    int n_actions[DT_MAX_PROGRAMS];
     struct dt_bucket *buckets;
     int n_buckets;
     struct dt_place *place; /* one per tensor */
@@ -146,8 +146,8 @@ struct dt_plan {
     size_t sum_bytes;                       /* what the work arena would need without any sharing */
     enum dt_dtype grads_type;               /* of the grads arena, but ... */
     size_t n_wide; /* ... its first n_wide elements are fp32: they are the last bucket. Else 0 */
-    struct dt_recording *recording[DT_N_PASS_KINDS];
-    int n_warm[DT_N_PASS_KINDS]; /* passes walked before the recording */
+    struct dt_recording *recording[DT_MAX_PROGRAMS][DT_N_PASS_KINDS];
+    int n_warm[DT_MAX_PROGRAMS][DT_N_PASS_KINDS]; /* passes walked before the recording */
     bool record;                 /* cleared when recording fails */
     struct dt_plan_times times;
     double *node_s; /* with options.profile: seconds by node, else NULL */
@@ -166,24 +166,28 @@ dt_status dt_plan_layout(struct dt_plan **plan, const struct dt_graph *graph,
                          const struct dt_backend *backend, struct dt_device *device,
                          const struct dt_plan_options *options);
 
-/* One batch of N images, borrowed. labels2 and mix_shares may be NULL if the graph's labels are not
- * mixed, class_weights if its classes have no weights. */
+/* One batch of N images, borrowed: the inputs of dt_program. What no node reads may be NULL. */
 struct dt_feed {
     const uint8_t *pixels;      /* N,H,W,C */
     const int32_t *labels;      /* N; -1 = ignore the image */
     const int32_t *labels2;     /* N; label of the second image, equal to labels if there is none */
     const float *mix_shares;    /* N; share of `labels`; the rest belongs to labels2 */
     const float *class_weights; /* one per class */
+    const float *boxes;         /* N,M,4 */
+    const int32_t *box_labels;  /* N,M; -1 = no box */
+    const int32_t *sizes;       /* N,2 */
 };
-/* Copies a batch into the inputs of a phase. The device may read it until dt_plan_end_feed, which
+/* Copies a batch into the inputs of a program. The device may read it until dt_plan_end_feed, which
  * is called after the walk has started. */
-dt_status dt_plan_feed(struct dt_plan *plan, enum dt_phase phase, const struct dt_feed *batch);
+dt_status dt_plan_feed(struct dt_plan *plan, int program, const struct dt_feed *batch);
 dt_status dt_plan_end_feed(struct dt_plan *plan);
-/* Walks the training list. `pass` is 0 .. n_passes-1; all passes but the last only accumulate. On a
+/* Walks the list of a training program. `pass` is 0 .. n_passes-1; all passes but the last only accumulate. On a
  * device with queues the work is only started. */
-dt_status dt_plan_train(struct dt_plan *plan, const struct dt_scalars *scalars, int pass,
-                        int n_passes);
-dt_status dt_plan_eval(struct dt_plan *plan);
+dt_status dt_plan_train(struct dt_plan *plan, int program, const struct dt_scalars *scalars,
+                        int pass, int n_passes);
+dt_status dt_plan_eval(struct dt_plan *plan, int program);
+/* After a walk: the bytes of an OUTPUT. Waits. */
+dt_status dt_plan_read(struct dt_plan *plan, int tensor, void *out);
 
 /* Whether the optimizer keeps a value per parameter in the arena, MOMENTUM or SQUARE. */
 bool dt_plan_has_state(const struct dt_plan *plan, enum dt_arena arena);

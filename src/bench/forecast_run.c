@@ -144,7 +144,7 @@ static dt_status cut_buckets(struct forecast *f, double cap_mb)
     dt_status status = DT_NEW(f->buckets, (size_t)plan->n_buckets);
     for (int i = 0; status == DT_OK && i < plan->n_buckets; i++) {
         double left_s = 0;
-        for (int n = plan->buckets[i].last_writer + 1; n < s->graph->n_nodes; n++)
+        for (int n = plan->buckets[i].last_writer[DT_TRAIN] + 1; n < s->graph->n_nodes; n++)
             left_s += s->graph->node[n].phase == DT_TRAIN ? f->node_s[n] / s->n_passes : 0;
         const bool is_wide = dt_plan_is_wide(plan, &plan->buckets[i]);
         f->buckets[i] = (struct dt_forecast_bucket){

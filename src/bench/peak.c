@@ -64,7 +64,7 @@ static dt_status fill_product(struct work *w, int size, int image_size)
     const struct dt_feed feed = {.pixels = pixels, .labels = labels};
     DT_TRY_OUT(dt_plan_init_params(w->plan, 1));
     DT_TRY_OUT(dt_plan_feed(w->plan, DT_TRAIN, &feed));
-    DT_TRY_OUT(dt_plan_train(w->plan, &scalars, 0, 1));
+    DT_TRY_OUT(dt_plan_train(w->plan, DT_TRAIN, &scalars, 0, 1));
     DT_TRY_OUT(dt_plan_end_feed(w->plan));
     DT_TRY_OUT(w->backend->sync(w->device));
 out:
@@ -83,7 +83,7 @@ static dt_status build_product(struct work *w, int size)
     const struct dt_init noise = {.kind = DT_INIT_UNIFORM, .value = 1 / sqrt(size)};
     const int image_size = 8;
     DT_TRY(dt_graph_create(&w->graph));
-    DT_TRY(dt_graph_begin(w->graph, DT_TRAIN, size, image_size));
+    DT_TRY(dt_graph_begin(w->graph, DT_TRAIN, size, image_size, image_size));
     int src = dt_graph_ingest(w->graph, mean, std);
     for (int i = 0; i < 2; i++)
         src = dt_graph_linear(w->graph, src, i == 0 ? "first" : "second", size, noise, zero);

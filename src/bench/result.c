@@ -250,7 +250,7 @@ void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w)
 static bool is_recorded(const struct dt_plan *plan)
 {
     for (int i = 0; i < DT_N_PASS_KINDS; i++)
-        if (plan->recording[i])
+        if (plan->recording[DT_TRAIN][i])
             return true;
     return false;
 }

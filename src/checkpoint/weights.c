@@ -187,7 +187,7 @@ static void describe(char *out, const struct loading *l, const char *path)
     dt_text_add(&text, "%d of %d tensors from %s", l->n_fitting, l->n_wanted, path);
     if (l->n_new == 0)
         return;
-    const int n_classes = l->graph->tensor[l->graph->logits[DT_TRAIN]].dim[1];
+    const int n_classes = l->graph->tensor[l->graph->program[DT_TRAIN].logits].dim[1];
     dt_text_add(&text, "; classifier %s new (", l->head);
     const int64_t n_saved = saved_classes(l->file, l->head);
     if (n_saved > 0)

@@ -15,7 +15,7 @@ static dt_status count_parameters(size_t *n, const struct dt_model *model)
     dt_status status = DT_OK;
     *n = 0;
     DT_TRY(dt_graph_create(&graph));
-    DT_TRY_OUT(dt_graph_begin(graph, DT_EVAL, 1, model->min_image_size));
+    DT_TRY_OUT(dt_graph_begin(graph, DT_EVAL, 1, model->min_image_size, model->min_image_size));
     model->build(graph, dt_graph_ingest(graph, mean, std), model, &options);
     DT_TRY_OUT(dt_graph_check(graph));
     for (int i = 0; i < graph->n_tensors; i++)

@@ -64,7 +64,8 @@ void dt_cpu_formats_release(struct dt_device *dev, struct dt_cpu_formats *format
 struct dt_cpu_format *dt_cpu_format_of(struct dt_cpu_formats *formats, int tensor)
 {
     const struct dt_tensor *t = &formats->graph->tensor[tensor];
-    return &formats->format[t->role == DT_DIFF_PARAM && t->diff >= 0 ? t->diff : tensor];
+    const bool of_param = t->role == DT_DIFF_PARAM || t->role == DT_DIFF_TERM;
+    return &formats->format[of_param && t->diff >= 0 ? t->diff : tensor];
 }
 
 dt_status dt_cpu_format_set(struct dt_cpu_formats *formats, int tensor, dt_md_ref md, int n_dims,

@@ -67,7 +67,7 @@ static int find_src(const struct dt_exec *exec, const struct product *p)
 {
     for (int i = 0; p->kind == BWD_DATA && i < exec->graph->n_nodes; i++) {
         const struct dt_node *node = &exec->graph->node[i];
-        if (node->op == DT_OP_LINEAR && node->phase == exec->node->phase &&
+        if (node->op == DT_OP_LINEAR && node->program == exec->node->program &&
             node->src[1] == p->weights)
             return node->src[0];
     }

@@ -210,7 +210,7 @@ static dt_status prepare_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exe
 
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
-        if (node->op != DT_OP_AVG_POOL || node->phase != exec->node->phase)
+        if (node->op != DT_OP_AVG_POOL || node->program != exec->node->program)
             continue;
         if (memcmp(g->tensor[node->src[0]].dim, big->dim, sizeof big->dim) == 0 &&
             memcmp(g->tensor[node->dst[0]].dim, small->dim, sizeof small->dim) == 0)

@@ -420,7 +420,8 @@ static void run_gradient(struct dt_exec *exec)
 
 static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, const struct dt_tensor *t)
 {
-    bool is_weights = t->role == DT_PARAM || t->role == DT_DIFF_PARAM;
+    bool is_weights =
+        t->role == DT_PARAM || t->role == DT_DIFF_PARAM || t->role == DT_DIFF_TERM;
     dnnl_dims_t dims;
     dt_md md = NULL;
     int n_dims = dt_cpu_dims(dims, t);

@@ -18,6 +18,16 @@ dt_status dt_cuda_upload(struct dt_device *dev, void *dst, const void *src, size
     return DT_OK;
 }
 
+/* A copy to unpinned memory blocks, so the earlier work is waited for first: with a deadline. */
+dt_status dt_cuda_read(struct dt_device *dev, void *dst, const void *src, size_t bytes)
+{
+    DT_TRY(dt_cuda_wait_stream(dev, dev->compute, "the work before a tensor is read"));
+    DT_TRY(
+        DT_CUDA("read", cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, dev->compute)));
+    DT_TRY(dt_cuda_wait_stream(dev, dev->compute, "reading a tensor"));
+    return DT_OK;
+}
+
 void dt_cuda_close_feed(struct dt_device *dev)
 {
     for (int i = 0; i < DT_CUDA_FEED_SLOTS; i++) {

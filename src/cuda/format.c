@@ -22,6 +22,7 @@ static enum dt_dtype type_of(const struct dt_device *dev, const struct dt_tensor
     case DT_ACT:
     case DT_DIFF:
         return dev->type;
+    case DT_DIFF_TERM:
     case DT_DIFF_PARAM: /* sums over all pixels: those of vectors would be the first to overflow */
     case DT_PARAM:
         return t->n_dims > 1 ? dev->type : DT_F32;
@@ -50,7 +51,7 @@ static struct dt_cuda_format plain_format(const struct dt_device *dev, const str
                                .c = t->dim[1],
                                .h = t->dim[2],
                                .w = t->dim[3]};
-    if (t->role == DT_INPUT)
+    if (t->role == DT_INPUT || t->role == DT_OUTPUT || t->dtype == DT_I32)
         f.layout = DT_LAYOUT_PLAIN;
     else if (t->n_dims == 1)
         f = (struct dt_cuda_format){DT_LAYOUT_VECTOR, f.type, .n = 1, .c = f.n, .h = 1, .w = 1};
@@ -142,11 +143,13 @@ static void set_used(struct dt_cuda_format *format, const struct dt_node *node)
     }
 }
 
-/* A gradient has the layout of its parameter, even if a node uses only one of the two. */
+/* A gradient and its terms have the layout of their parameter, even if a node uses only one of
+ * them. */
 static void share_with_gradients(struct dt_cuda_format *format, const struct dt_graph *g)
 {
     for (int t = 0; t < g->n_tensors; t++) {
-        int param = g->tensor[t].role == DT_DIFF_PARAM ? g->tensor[t].diff : -1;
+        const enum dt_role role = g->tensor[t].role;
+        int param = role == DT_DIFF_PARAM || role == DT_DIFF_TERM ? g->tensor[t].diff : -1;
         if (param < 0)
             continue;
         bool known = format[param].layout != DT_LAYOUT_ACTIVATION;
@@ -353,14 +356,7 @@ dt_status dt_cuda_get_tensor(struct dt_device *dev, const struct dt_graph *g, in
 {
     struct image image;
     DT_TRY(image_create(dev, &image, g, tensor));
-    /* A copy to unpinned memory blocks, so wait for the earlier work here. */
-    dt_status status = dt_cuda_wait_stream(dev, dev->compute, "the work before a tensor is read");
-    if (status == DT_OK)
-        status =
-            DT_CUDA(g->tensor[tensor].name, cudaMemcpyAsync(image.memory, src, image.bytes,
-                                                            cudaMemcpyDeviceToHost, dev->compute));
-    if (status == DT_OK)
-        status = dt_cuda_wait_stream(dev, dev->compute, "reading a tensor");
+    dt_status status = dt_cuda_read(dev, image.memory, src, image.bytes);
     if (status == DT_OK)
         permute(image.format, image.type, dst, image.memory, true);
     free(image.memory);

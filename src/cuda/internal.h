@@ -214,6 +214,7 @@ dt_status dt_cuda_download(struct dt_device *dev, struct dt_counters *out); /* l
 
 /* feed.c */
 dt_status dt_cuda_upload(struct dt_device *dev, void *dst, const void *src, size_t bytes);
+dt_status dt_cuda_read(struct dt_device *dev, void *dst, const void *src, size_t bytes);
 dt_status dt_cuda_open_feed(struct dt_device *dev, size_t bytes);
 void dt_cuda_close_feed(struct dt_device *dev);
 dt_status dt_cuda_feed(struct dt_device *dev, void *dst, const void *src, size_t bytes);

@@ -34,7 +34,7 @@ static dt_status build(struct dt_plan **plan, struct dt_graph *g, struct dt_doct
         .comm = dt_session_comm_options(s),
     };
     const int n_outputs = (int)(bytes / sizeof(float) / (N_INPUTS + 1));
-    DT_TRY(dt_graph_begin(g, DT_TRAIN, 1, IMAGE_SIZE));
+    DT_TRY(dt_graph_begin(g, DT_TRAIN, 1, IMAGE_SIZE, IMAGE_SIZE));
     int src = dt_graph_ingest(g, mean, std);
     src = dt_graph_linear(g, src, "sum", n_outputs > 2 ? n_outputs : 2, zero, zero);
     dt_graph_softmax_xent(g, src, 0);

@@ -4,7 +4,8 @@
  * Between rules, the gradients contributed by the readers of each forward tensor are kept as
  * pending terms. When a third arrives, the first two are added at once, so at most two are pending;
  * the producer's rule takes them as one tensor (through an add node) or, if its backward node can
- * sum two terms itself, as they are. */
+ * sum two terms itself, as they are. The terms of a parameter that several nodes share are all kept
+ * and added by a sum_grads node after the last of them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,15 +13,16 @@
 #include "graph/internal.h"
 
 struct value {
-    bool needs;   /* depends on a parameter that is trained */
-    int producer; /* node id, -1 = none */
-    int n_terms, term[2];
+    bool needs;    /* depends on a parameter that is trained */
+    int producer;  /* node id, -1 = none */
+    int n_readers; /* of a parameter, in the program */
+    int n_terms, term[DT_MAX_SRC];
 };
 
 struct dt_autodiff {
     struct dt_graph *g;
     struct value *value; /* one per forward tensor */
-    int n_values;
+    int n_values, program;
 };
 
 bool dt_autodiff_needs(const struct dt_autodiff *ad, int value)
@@ -52,14 +54,29 @@ int dt_autodiff_new(struct dt_autodiff *ad, int value)
     return new_tensor(ad, value, DT_DIFF);
 }
 
-int dt_autodiff_new_param(struct dt_autodiff *ad, int param)
+/* All programs write the same one. */
+static int gradient_of_param(struct dt_autodiff *ad, int param)
 {
-    int diff = new_tensor(ad, param, DT_DIFF_PARAM);
+    int diff = ad->g->tensor[param].diff;
+    if (diff < 0)
+        diff = new_tensor(ad, param, DT_DIFF_PARAM);
     if (diff >= 0) {
         ad->g->tensor[diff].diff = param;
         ad->g->tensor[param].diff = diff;
     }
     return diff;
+}
+
+int dt_autodiff_new_param(struct dt_autodiff *ad, int param)
+{
+    struct value *v = &ad->value[param];
+    if (v->n_readers < 2)
+        return gradient_of_param(ad, param);
+    int term = new_tensor(ad, param, DT_DIFF_TERM);
+    if (term >= 0)
+        ad->g->tensor[term].diff = param;
+    v->term[v->n_terms++] = term;
+    return term;
 }
 
 /* Replaces the two pending terms of `value` by their sum. */
@@ -87,7 +104,7 @@ void dt_autodiff_give(struct dt_autodiff *ad, int value, int diff)
 
 int dt_autodiff_take_terms(struct dt_autodiff *ad, int value, int term[2])
 {
-    memcpy(term, ad->value[value].term, sizeof ad->value[value].term);
+    memcpy(term, ad->value[value].term, 2 * sizeof *term);
     return ad->value[value].n_terms;
 }
 
@@ -156,10 +173,8 @@ static dt_status check_start(const struct dt_graph *g)
 {
     DT_TRY(g->status);
     bool loss = false;
-    for (int i = 0; i < g->n_nodes; i++) {
-        if (g->node[i].phase == DT_TRAIN && g->node[i].op == DT_OP_SOFTMAX_XENT)
-            loss = true;
-    }
+    for (int i = 0; i < g->n_nodes; i++)
+        loss = loss || (g->node[i].phase == DT_TRAIN && dt_op_row(g->node[i].op)->rule->is_loss);
     if (!loss)
         DT_FAIL(DT_ERR_INTERNAL, "the training graph has no loss to differentiate");
     for (int i = 0; i < g->n_tensors; i++) {
@@ -169,17 +184,29 @@ static dt_status check_start(const struct dt_graph *g)
     return DT_OK;
 }
 
-static void find_needs(struct dt_autodiff *ad)
+static dt_status check_readers(const struct dt_autodiff *ad)
+{
+    for (int i = 0; i < ad->n_values; i++) {
+        if (ad->g->tensor[i].role == DT_PARAM && ad->value[i].n_readers > DT_MAX_SRC)
+            DT_FAIL(DT_ERR_INTERNAL, "parameter %s is shared by %d nodes, more than %d",
+                    ad->g->tensor[i].name, ad->value[i].n_readers, DT_MAX_SRC);
+    }
+    return DT_OK;
+}
+
+static dt_status find_needs(struct dt_autodiff *ad)
 {
     struct dt_graph *g = ad->g;
     for (int i = 0; i < ad->n_values; i++) {
-        ad->value[i].needs = g->tensor[i].role == DT_PARAM && !g->tensor[i].frozen;
-        ad->value[i].producer = -1;
+        bool trained = g->tensor[i].role == DT_PARAM && !g->tensor[i].frozen;
+        ad->value[i] = (struct value){.needs = trained, .producer = -1};
     }
     for (int i = 0; i < g->n_nodes; i++) {
         struct dt_node *node = &g->node[i];
-        if (node->phase != DT_TRAIN || node->op == DT_OP_SOFTMAX_XENT)
+        if (node->program != ad->program || dt_op_row(node->op)->rule->is_loss)
             continue;
+        for (int k = 0; k < node->n_src; k++)
+            ad->value[node->src[k]].n_readers++;
         struct value *v = &ad->value[node->dst[0]];
         v->producer = i;
         for (int k = 0; k < node->n_src; k++)
@@ -187,6 +214,7 @@ static void find_needs(struct dt_autodiff *ad)
         if (!v->needs)
             node->n_dst = 1; /* nothing is saved for a backward pass */
     }
+    return check_readers(ad);
 }
 
 static void walk_back(struct dt_autodiff *ad)
@@ -194,11 +222,13 @@ static void walk_back(struct dt_autodiff *ad)
     struct dt_graph *g = ad->g;
     for (int i = g->n_nodes - 1; i >= 0 && g->status == DT_OK; i--) {
         const struct dt_node node = g->node[i]; /* a copy: the array grows */
-        if (node.phase != DT_TRAIN)
+        if (node.program != ad->program)
             continue;
+        const struct dt_op_rule *rule = dt_op_row(node.op)->rule;
         const struct value *v = node.n_dst > 0 ? &ad->value[node.dst[0]] : NULL;
-        if (node.op == DT_OP_SOFTMAX_XENT || (v && v->needs && v->n_terms > 0))
-            dt_op_row(node.op)->rule->gradient(ad, &node);
+        if (!rule->is_loss && !(v && v->needs && v->n_terms > 0))
+            continue;
+        rule->gradient(ad, &node);
     }
 }
 
@@ -221,13 +251,16 @@ dt_status dt_graph_differentiate(struct dt_graph *g)
 {
     DT_TRY(check_start(g));
     struct dt_autodiff ad = {.g = g, .n_values = g->n_tensors};
-    const int n_forward = g->n_nodes;
-    const enum dt_phase phase = g->phase;
+    const int n_forward = g->n_nodes, current = g->current;
     DT_TRY(DT_NEW(ad.value, (size_t)ad.n_values));
-    find_needs(&ad);
-    g->phase = DT_TRAIN;
-    walk_back(&ad);
-    g->phase = phase;
+    for (int i = 0; i < DT_MAX_PROGRAMS && g->status == DT_OK; i++) {
+        if (g->program[i].batch == 0 || g->program[i].phase != DT_TRAIN)
+            continue;
+        g->current = ad.program = i;
+        dt_graph_remember(g, find_needs(&ad));
+        walk_back(&ad);
+    }
+    g->current = current;
     free(ad.value);
     DT_TRY(check_end(g, n_forward));
     return DT_OK;

@@ -23,9 +23,9 @@ int dt_graph_conv(struct dt_graph *g, int src, const char *name, struct dt_conv_
     const int weights[4] = {options.out_channels, g->tensor[src].dim[1], options.kernel,
                             options.kernel};
     const int bias[4] = {options.out_channels, 1, 1, 1};
-    dt_draft_param(g, &draft, "weight", DT_PARAM, 4, weights, options.init);
+    dt_draft_param(g, &draft, options.module, "weight", DT_PARAM, 4, weights, options.init);
     if (options.bias)
-        dt_draft_param(g, &draft, "bias", DT_PARAM, 1, bias, options.bias_init);
+        dt_draft_param(g, &draft, options.module, "bias", DT_PARAM, 1, bias, options.bias_init);
     dt_draft_infer(g, &draft, NULL);
     return dt_draft_commit(g, &draft);
 }

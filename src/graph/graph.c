@@ -8,14 +8,22 @@
 #include "base/mem.h"
 #include "graph/internal.h"
 
+static void clear_program(struct dt_program *p, enum dt_phase phase)
+{
+    *p = (struct dt_program){.phase = phase};
+    p->pixels = p->labels = p->labels2 = p->mix_share = p->class_weights = p->logits = -1;
+    p->boxes = p->box_labels = p->sizes = -1;
+    for (int i = 0; i < DT_MAX_LEVELS; i++)
+        p->detections[i] = p->n_detections[i] = -1;
+}
+
 dt_status dt_graph_create(struct dt_graph **graph)
 {
     struct dt_graph *g;
     *graph = NULL;
     DT_TRY(DT_NEW(g, 1));
-    for (int i = 0; i < DT_N_PHASES; i++)
-        g->pixels[i] = g->labels[i] = g->labels2[i] = g->mix_share[i] = g->class_weights[i] =
-            g->logits[i] = -1;
+    for (int i = 0; i < DT_MAX_PROGRAMS; i++)
+        clear_program(&g->program[i], i == DT_EVAL ? DT_EVAL : DT_TRAIN);
     *graph = g;
     return DT_OK;
 }
@@ -41,20 +49,45 @@ dt_status dt_graph_check(const struct dt_graph *g)
     return DT_OK;
 }
 
-dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int image_size)
+/* The first of a phase has the phase's number. */
+static int free_program(const struct dt_graph *g, enum dt_phase phase)
+{
+    int id = (int)phase;
+    while (id < DT_MAX_PROGRAMS && g->program[id].batch > 0)
+        id = id < DT_N_PHASES ? DT_N_PHASES : id + 1;
+    return id;
+}
+
+dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int height, int width)
 {
     DT_TRY(g->status);
-    if (g->pixels[phase] >= 0)
-        DT_FAIL(DT_ERR_INTERNAL, "the graph already has its %s phase",
-                phase == DT_TRAIN ? "training" : "evaluation");
-    if (batch < 1 || image_size < 1)
+    const int id = free_program(g, phase);
+    if (id == DT_MAX_PROGRAMS)
+        DT_FAIL(DT_ERR_CONFIG, "a graph can have at most %d programs, one for each size of images",
+                DT_MAX_PROGRAMS);
+    if (batch < 1 || height < 1 || width < 1)
         DT_FAIL(DT_ERR_CONFIG, "a graph of %d images of %dx%d pixels cannot be built", batch,
-                image_size, image_size);
-    g->phase = phase;
-    g->batch = batch;
-    const int pixels[4] = {batch, 3, image_size, image_size}, labels[4] = {batch, 1, 1, 1};
-    g->pixels[phase] = dt_graph_tensor(g, "pixels", DT_INPUT, DT_U8, 4, pixels);
-    g->labels[phase] = dt_graph_tensor(g, "labels", DT_INPUT, DT_I32, 1, labels);
+                height, width);
+    clear_program(&g->program[id], phase);
+    g->current = id;
+    g->program[id].batch = batch;
+    g->program[id].height = height;
+    g->program[id].width = width;
+    const int pixels[4] = {batch, 3, height, width}, labels[4] = {batch, 1, 1, 1};
+    g->program[id].pixels = dt_graph_tensor(g, "pixels", DT_INPUT, DT_U8, 4, pixels);
+    g->program[id].labels = dt_graph_tensor(g, "labels", DT_INPUT, DT_I32, 1, labels);
+    DT_TRY(g->status);
+    return DT_OK;
+}
+
+dt_status dt_graph_boxes(struct dt_graph *g, int max_boxes)
+{
+    struct dt_program *p = &g->program[g->current];
+    const int boxes[4] = {p->batch, max_boxes, 4, 1}, labels[4] = {p->batch, max_boxes, 1, 1};
+    const int sizes[4] = {p->batch, 2, 1, 1};
+    p->boxes = dt_graph_tensor(g, "boxes", DT_INPUT, DT_F32, 3, boxes);
+    p->box_labels = dt_graph_tensor(g, "box_labels", DT_INPUT, DT_I32, 2, labels);
+    p->sizes = dt_graph_tensor(g, "sizes", DT_INPUT, DT_I32, 2, sizes);
     DT_TRY(g->status);
     return DT_OK;
 }
@@ -62,11 +95,12 @@ dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int
 dt_status dt_graph_mix_labels(struct dt_graph *g)
 {
     DT_TRY(g->status);
-    if (g->labels[g->phase] < 0)
+    struct dt_program *p = &g->program[g->current];
+    if (p->labels < 0)
         DT_FAIL(DT_ERR_INTERNAL, "there are no labels to mix: call dt_graph_begin first");
-    const int dim[4] = {g->batch, 1, 1, 1};
-    g->labels2[g->phase] = dt_graph_tensor(g, "labels2", DT_INPUT, DT_I32, 1, dim);
-    g->mix_share[g->phase] = dt_graph_tensor(g, "mix_share", DT_INPUT, DT_F32, 1, dim);
+    const int dim[4] = {p->batch, 1, 1, 1};
+    p->labels2 = dt_graph_tensor(g, "labels2", DT_INPUT, DT_I32, 1, dim);
+    p->mix_share = dt_graph_tensor(g, "mix_share", DT_INPUT, DT_F32, 1, dim);
     DT_TRY(g->status);
     return DT_OK;
 }
@@ -75,7 +109,8 @@ dt_status dt_graph_weigh_classes(struct dt_graph *g, int n_classes)
 {
     DT_TRY(g->status);
     const int dim[4] = {n_classes, 1, 1, 1};
-    g->class_weights[g->phase] = dt_graph_tensor(g, "class_weights", DT_INPUT, DT_F32, 1, dim);
+    g->program[g->current].class_weights =
+        dt_graph_tensor(g, "class_weights", DT_INPUT, DT_F32, 1, dim);
     DT_TRY(g->status);
     return DT_OK;
 }
@@ -135,7 +170,11 @@ static dt_status add_node(struct dt_graph *g, enum dt_op op, const char *name, i
                 DT_NAME_MAX - 1);
     DT_TRY(check_ids(g, name, n_src, src, row->min_src, row->max_src, "sources"));
     DT_TRY(check_ids(g, name, n_dst, dst, row->min_dst, row->max_dst, "destinations"));
-    struct dt_node node = {.op = op, .phase = g->phase, .n_src = n_src, .n_dst = n_dst};
+    struct dt_node node = {.op = op,
+                           .phase = dt_graph_program(g)->phase,
+                           .program = g->current,
+                           .n_src = n_src,
+                           .n_dst = n_dst};
     memcpy(node.name, name, strlen(name) + 1);
     for (int i = 0; i < n_src; i++)
         node.src[i] = src[i];

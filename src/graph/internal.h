@@ -18,6 +18,9 @@ struct dt_op_rule {
      * are memory-bound and count `per_element`, a nominal number, per element of src[0]. */
     double (*flops)(const struct dt_graph *g, const struct dt_node *node);
     double per_element;
+    /* The forward node computes gradients itself, as dst, and nothing reads it: where differentiation
+     * begins. */
+    bool is_loss;
     /* Appends the backward nodes. Errors are remembered by the graph. */
     void (*gradient)(struct dt_autodiff *ad, const struct dt_node *node);
 };
@@ -47,10 +50,12 @@ int dt_graph_find_role(const struct dt_graph *g, const char *name, enum dt_role 
 /* False if the graph already has an error or gets one here because `src` is not a forward value. */
 bool dt_draft_begin(struct dt_graph *g, struct dt_node *draft, enum dt_op op, const char *name,
                     int src);
-/* Adds a source: the parameter or statistic "<node>.<suffix>". If the other phase has already
- * created it, it is shared; the shapes must agree. */
-void dt_draft_param(struct dt_graph *g, struct dt_node *draft, const char *suffix,
-                    enum dt_role role, int n_dims, const int dim[4], struct dt_init init);
+/* Adds a source: the parameter or statistic "<module>.<suffix>"; module NULL: the node. If another
+ * program has already created it, it is shared, and within a program if it is another module's; the
+ * shapes must agree. */
+void dt_draft_param(struct dt_graph *g, struct dt_node *draft, const char *module,
+                    const char *suffix, enum dt_role role, int n_dims, const int dim[4],
+                    struct dt_init init);
 /* Adds a destination "<node><suffix>" of the given shape. */
 void dt_draft_dst(struct dt_graph *g, struct dt_node *draft, const char *suffix, enum dt_role role,
                   enum dt_dtype dtype, int n_dims, const int dim[4]);
@@ -72,7 +77,8 @@ double dt_flops_bwd_weights(const struct dt_graph *g, const struct dt_node *node
  */
 /* True if the tensor depends on a parameter that is trained, so that its gradient is needed. */
 bool dt_autodiff_needs(const struct dt_autodiff *ad, int value);
-/* A new gradient tensor shaped like `value`; for a parameter, its DIFF_PARAM. */
+/* A new gradient tensor shaped like `value`; for a parameter its DIFF_PARAM or, if several nodes of
+ * the program share it, one of the terms that sum_grads adds up. */
 int dt_autodiff_new(struct dt_autodiff *ad, int value);
 int dt_autodiff_new_param(struct dt_autodiff *ad, int param);
 /* One reader of `value` contributes `diff`; ignored if no gradient is needed. */

@@ -22,8 +22,8 @@ int dt_graph_linear(struct dt_graph *g, int src, const char *name, int out_featu
     const struct dt_tensor *t = &g->tensor[src];
     const int weights[4] = {out_features, t->dim[1] * t->dim[2] * t->dim[3], 1, 1};
     const int bias[4] = {out_features, 1, 1, 1};
-    dt_draft_param(g, &draft, "weight", DT_PARAM, 2, weights, weight_init);
-    dt_draft_param(g, &draft, "bias", DT_PARAM, 1, bias, bias_init);
+    dt_draft_param(g, &draft, NULL, "weight", DT_PARAM, 2, weights, weight_init);
+    dt_draft_param(g, &draft, NULL, "bias", DT_PARAM, 1, bias, bias_init);
     dt_draft_infer(g, &draft, NULL);
     return dt_draft_commit(g, &draft);
 }

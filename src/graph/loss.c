@@ -4,11 +4,12 @@
 static dt_status check_logits(const struct dt_graph *g, int logits, double smoothing)
 {
     const struct dt_tensor *t = &g->tensor[logits];
-    if (t->dim[0] != g->batch || t->dim[2] != 1 || t->dim[3] != 1)
+    const struct dt_program *p = dt_graph_program(g);
+    if (t->dim[0] != p->batch || t->dim[2] != 1 || t->dim[3] != 1)
         DT_FAIL(DT_ERR_INTERNAL, "softmax_xent: %s does not have the shape of logits", t->name);
-    if (g->labels[g->phase] < 0)
+    if (p->labels < 0)
         DT_FAIL(DT_ERR_INTERNAL, "softmax_xent needs labels: call dt_graph_begin first");
-    const int weights = g->class_weights[g->phase];
+    const int weights = p->class_weights;
     if (weights >= 0 && g->tensor[weights].dim[0] != t->dim[1])
         DT_FAIL(DT_ERR_INTERNAL, "softmax_xent: %d class weights for %d classes",
                 g->tensor[weights].dim[0], t->dim[1]);
@@ -20,27 +21,28 @@ static dt_status check_logits(const struct dt_graph *g, int logits, double smoot
 void dt_graph_softmax_xent(struct dt_graph *g, int logits, double smoothing)
 {
     struct dt_node draft;
+    const struct dt_program *p = dt_graph_program(g);
     if (!dt_draft_begin(g, &draft, DT_OP_SOFTMAX_XENT, "softmax_xent", logits))
         return;
     dt_graph_remember(g, check_logits(g, logits, smoothing));
     if (g->status != DT_OK)
         return;
-    draft.src[draft.n_src++] = g->labels[g->phase];
-    if (g->labels2[g->phase] >= 0) {
-        draft.src[draft.n_src++] = g->labels2[g->phase];
-        draft.src[draft.n_src++] = g->mix_share[g->phase];
+    draft.src[draft.n_src++] = p->labels;
+    if (p->labels2 >= 0) {
+        draft.src[draft.n_src++] = p->labels2;
+        draft.src[draft.n_src++] = p->mix_share;
     }
-    if (g->class_weights[g->phase] >= 0)
-        draft.src[draft.n_src++] = g->class_weights[g->phase];
+    if (p->class_weights >= 0)
+        draft.src[draft.n_src++] = p->class_weights;
     draft.attr.xent.smoothing = (float)smoothing;
-    if (g->phase == DT_TRAIN) {
+    if (p->phase == DT_TRAIN) {
         const struct dt_tensor *t = &g->tensor[logits];
         char name[2 * DT_NAME_MAX];
         snprintf(name, sizeof name, "diff_%.*s", DT_NAME_MAX - 6, t->name);
         draft.dst[draft.n_dst++] = dt_graph_tensor(g, name, DT_DIFF, DT_F32, t->n_dims, t->dim);
     }
     dt_draft_commit(g, &draft);
-    g->logits[g->phase] = logits;
+    g->program[g->current].logits = logits;
 }
 
 /* The forward node has already computed the gradient of the logits. */
@@ -50,4 +52,5 @@ static void gradient_softmax_xent(struct dt_autodiff *ad, const struct dt_node *
 }
 
 const struct dt_op_rule dt_rule_softmax_xent = {.per_element = 5,
+                                                .is_loss = true,
                                                 .gradient = gradient_softmax_xent};

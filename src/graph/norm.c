@@ -8,16 +8,16 @@ int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init
         return -1;
     draft.attr.bn.eps = 1e-5f;
     draft.attr.bn.momentum = 0.1f;
-    draft.attr.bn.group = g->phase == DT_TRAIN ? g->bn_group : 0;
+    draft.attr.bn.group = dt_graph_program(g)->phase == DT_TRAIN ? g->bn_group : 0;
     const int channels[4] = {g->tensor[src].dim[1], 1, 1, 1};
     const struct dt_init scale = {DT_INIT_CONSTANT, scale_init};
     const struct dt_init zeros = {DT_INIT_CONSTANT, 0}, ones = {DT_INIT_CONSTANT, 1};
-    dt_draft_param(g, &draft, "weight", DT_PARAM, 1, channels, scale);
-    dt_draft_param(g, &draft, "bias", DT_PARAM, 1, channels, zeros);
-    dt_draft_param(g, &draft, "running_mean", DT_STAT, 1, channels, zeros);
-    dt_draft_param(g, &draft, "running_var", DT_STAT, 1, channels, ones);
+    dt_draft_param(g, &draft, NULL, "weight", DT_PARAM, 1, channels, scale);
+    dt_draft_param(g, &draft, NULL, "bias", DT_PARAM, 1, channels, zeros);
+    dt_draft_param(g, &draft, NULL, "running_mean", DT_STAT, 1, channels, zeros);
+    dt_draft_param(g, &draft, NULL, "running_var", DT_STAT, 1, channels, ones);
     dt_draft_infer(g, &draft, NULL);
-    if (g->phase == DT_TRAIN) {
+    if (dt_graph_program(g)->phase == DT_TRAIN) {
         dt_draft_dst(g, &draft, ".mean", DT_SAVED, DT_F32, 1, channels);
         dt_draft_dst(g, &draft, ".variance", DT_SAVED, DT_F32, 1, channels);
     }

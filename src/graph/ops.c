@@ -92,7 +92,7 @@ int dt_draft_commit(struct dt_graph *g, const struct dt_node *draft)
     return node->n_dst > 0 ? node->dst[0] : -1;
 }
 
-static dt_status check_shared(const struct dt_graph *g, int id, int n_dims, const int dim[4])
+static dt_status check_shape(const struct dt_graph *g, int id, int n_dims, const int dim[4])
 {
     const struct dt_tensor *t = &g->tensor[id];
     if (t->n_dims != n_dims || memcmp(t->dim, dim, sizeof t->dim) != 0) {
@@ -102,29 +102,37 @@ static dt_status check_shared(const struct dt_graph *g, int id, int n_dims, cons
                 dt_tensor_format_dims(old_text, sizeof old_text, t),
                 dt_tensor_format_dims(new_text, sizeof new_text, &wanted));
     }
+    return DT_OK;
+}
+
+static dt_status check_unused(const struct dt_graph *g, int id)
+{
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
         for (int k = 0; k < node->n_src; k++) {
-            if (node->phase == g->phase && node->src[k] == id)
+            if (node->program == g->current && node->src[k] == id)
                 DT_FAIL(DT_ERR_INTERNAL,
-                        "parameter %s is used by two nodes of one phase; give the "
-                        "second node another name",
-                        t->name);
+                        "parameter %s is used by two nodes of one program; give the "
+                        "second node another name, or share the parameter",
+                        g->tensor[id].name);
         }
     }
     return DT_OK;
 }
 
-void dt_draft_param(struct dt_graph *g, struct dt_node *draft, const char *suffix,
-                    enum dt_role role, int n_dims, const int dim[4], struct dt_init init)
+void dt_draft_param(struct dt_graph *g, struct dt_node *draft, const char *module,
+                    const char *suffix, enum dt_role role, int n_dims, const int dim[4],
+                    struct dt_init init)
 {
     char name[2 * DT_NAME_MAX];
     if (g->status != DT_OK)
         return;
-    snprintf(name, sizeof name, "%s.%s", draft->name, suffix);
+    snprintf(name, sizeof name, "%s.%s", module ? module : draft->name, suffix);
     int id = dt_graph_find_role(g, name, role);
     if (id >= 0) {
-        dt_graph_remember(g, check_shared(g, id, n_dims, dim));
+        dt_graph_remember(g, check_shape(g, id, n_dims, dim));
+        if (!module)
+            dt_graph_remember(g, check_unused(g, id));
     } else {
         id = dt_graph_tensor(g, name, role, DT_F32, n_dims, dim);
         if (id < 0)

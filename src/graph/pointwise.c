@@ -4,7 +4,7 @@
 
 static dt_status check_ingest(const struct dt_graph *g, const double std[3])
 {
-    if (g->pixels[g->phase] < 0)
+    if (dt_graph_program(g)->pixels < 0)
         DT_FAIL(DT_ERR_INTERNAL, "ingest needs pixels: call dt_graph_begin first");
     for (int i = 0; i < 3; i++) {
         if (!(std[i] > 0))
@@ -20,7 +20,7 @@ int dt_graph_ingest(struct dt_graph *g, const double mean[3], const double std[3
     if (g->status != DT_OK)
         return -1;
     struct dt_node draft = {.op = DT_OP_INGEST, .name = "ingest", .n_src = 1};
-    draft.src[0] = g->pixels[g->phase];
+    draft.src[0] = dt_graph_program(g)->pixels;
     for (int i = 0; i < 3; i++) {
         draft.attr.ingest.mean[i] = (float)mean[i];
         draft.attr.ingest.std[i] = (float)std[i];
@@ -85,7 +85,7 @@ int dt_graph_dropout(struct dt_graph *g, int src, const char *name, double p)
         dt_graph_remember(g, DT_ERROR(DT_ERR_CONFIG, "%s: dropout %g is not in [0, 1)", name, p));
         return -1;
     }
-    if (g->phase == DT_EVAL || p == 0)
+    if (dt_graph_program(g)->phase == DT_EVAL || p == 0)
         return src; /* the identity needs no node */
     draft.attr.dropout.p = (float)p;
     draft.attr.dropout.stream = dt_rng_hash(name);

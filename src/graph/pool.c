@@ -20,7 +20,7 @@ int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel,
     draft.attr.pool.stride = stride;
     draft.attr.pool.pad = pad;
     dt_draft_infer(g, &draft, dim);
-    if (g->phase == DT_TRAIN)
+    if (dt_graph_program(g)->phase == DT_TRAIN)
         dt_draft_dst(g, &draft, ".workspace", DT_SAVED, DT_U8, 4, dim);
     return dt_draft_commit(g, &draft);
 }

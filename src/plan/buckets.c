@@ -12,24 +12,21 @@
 #include "plan/internal.h"
 
 /* order[]: PARAM tensors, sorted by the node that writes their gradient; then by id those without
- * one: the frozen, or all if there is no backward pass. ready[]: that node. */
-static int order_params(const struct dt_graph *g, int *order, int *ready, int *n_trained)
+ * one: the frozen, or all if there is no backward pass. Other training programs than the first have
+ * the same order. */
+static int order_params(const struct dt_graph *g, int *order, int *n_trained)
 {
     int n_params = 0;
     for (int n = 0; n < g->n_nodes; n++)
         for (int i = 0; i < g->node[n].n_dst; i++) {
             const struct dt_tensor *dst = &g->tensor[g->node[n].dst[i]];
-            if (dst->role != DT_DIFF_PARAM)
-                continue;
-            order[n_params] = dst->diff;
-            ready[n_params++] = n;
+            if (dst->role == DT_DIFF_PARAM && g->node[n].program == DT_TRAIN)
+                order[n_params++] = dst->diff;
         }
     *n_trained = n_params;
     for (int t = 0; t < g->n_tensors; t++)
-        if (g->tensor[t].role == DT_PARAM && (*n_trained == 0 || g->tensor[t].frozen)) {
-            order[n_params] = t;
-            ready[n_params++] = -1;
-        }
+        if (g->tensor[t].role == DT_PARAM && (*n_trained == 0 || g->tensor[t].frozen))
+            order[n_params++] = t;
     return n_params;
 }
 
@@ -70,17 +67,15 @@ static dt_status find_grads_type(struct dt_plan *plan, const int *order, int n_t
 
 /* Moves parameters with fp32 gradients to the front if the others' are 16-bit; both parts keep
  * their order. Returns how many were moved. */
-static int put_wide_first(const struct dt_plan *plan, int *order, int *ready, int n_trained)
+static int put_wide_first(const struct dt_plan *plan, int *order, int n_trained)
 {
     int n_wide = 0;
     for (int i = 0; i < n_trained && plan->grads_type != DT_F32; i++) {
-        const int param = order[i], node = ready[i];
+        const int param = order[i];
         if (gradient_type(plan, param) != DT_F32)
             continue;
         memmove(&order[n_wide + 1], &order[n_wide], (size_t)(i - n_wide) * sizeof *order);
-        memmove(&ready[n_wide + 1], &ready[n_wide], (size_t)(i - n_wide) * sizeof *ready);
-        order[n_wide] = param;
-        ready[n_wide++] = node;
+        order[n_wide++] = param;
     }
     return n_wide;
 }
@@ -196,25 +191,32 @@ static dt_status fill_segments(struct dt_plan *plan, struct dt_bucket *bucket, c
     return DT_OK;
 }
 
-/* A bucket of the parameters order[0 .. n), the last of which is complete after node `last`. */
-static dt_status add_bucket(struct dt_plan *plan, const int *order, int n, int last)
+/* A bucket of the parameters order[0 .. n). */
+static dt_status add_bucket(struct dt_plan *plan, const int *order, int n)
 {
     const struct dt_place *begin = &plan->place[order[0]], *end = &plan->place[order[n - 1]];
     const int b = plan->n_buckets++;
     struct dt_bucket *bucket = &plan->buckets[b];
     bucket->first = begin->offset / sizeof(float);
     bucket->count = (end->offset + dt_plan_align_param(end->bytes) - begin->offset) / sizeof(float);
-    bucket->last_writer = last;
     bucket->first_tile = b > 0 ? bucket[-1].first_tile + dt_tiles(bucket[-1].count) : 0;
     if (plan->options.clip)
         need_norms(plan, (size_t)(bucket->first_tile + dt_tiles(bucket->count)));
     return fill_segments(plan, bucket, order, n);
 }
 
+static struct dt_bucket *bucket_of(struct dt_plan *plan, int param)
+{
+    const size_t first = plan->place[param].offset / sizeof(float);
+    struct dt_bucket *bucket = plan->buckets;
+    while (first < bucket->first || first >= bucket->first + bucket->count)
+        bucket++;
+    return bucket;
+}
+
 /* With one rank there is nothing to reduce: one bucket, one update of everything. The wide
  * parameters come first in the arenas, but their bucket is the last. */
-static dt_status make_buckets(struct dt_plan *plan, const int *order, const int *ready,
-                              int n_params, int n_wide)
+static dt_status make_buckets(struct dt_plan *plan, const int *order, int n_params, int n_wide)
 {
     bool many = plan->options.n_ranks > 1;
     int last_start = many ? find_last_bucket(plan, order, n_params) : 0;
@@ -224,35 +226,50 @@ static dt_status make_buckets(struct dt_plan *plan, const int *order, const int 
         int start = i, limit = i < last_start ? last_start : n_params;
         for (size_t bytes = 0; i < limit && bytes < most; i++)
             bytes += dt_plan_align_param(plan->place[order[i]].bytes);
-        DT_TRY(add_bucket(plan, order + start, i - start, ready[i - 1]));
+        DT_TRY(add_bucket(plan, order + start, i - start));
     }
-    return n_wide > 0 ? add_bucket(plan, order, n_wide, ready[n_wide - 1]) : DT_OK;
+    return n_wide > 0 ? add_bucket(plan, order, n_wide) : DT_OK;
+}
+
+/* The node after which a bucket's gradients are complete, in every program. */
+static void find_last_writers(struct dt_plan *plan)
+{
+    const struct dt_graph *g = plan->graph;
+    for (int b = 0; b < plan->n_buckets; b++)
+        for (int p = 0; p < DT_MAX_PROGRAMS; p++)
+            plan->buckets[b].last_writer[p] = -1;
+    for (int n = 0; n < g->n_nodes; n++)
+        for (int i = 0; i < g->node[n].n_dst; i++) {
+            const struct dt_tensor *dst = &g->tensor[g->node[n].dst[i]];
+            if (dst->role == DT_DIFF_PARAM)
+                bucket_of(plan, dst->diff)->last_writer[g->node[n].program] = n;
+        }
 }
 
 dt_status dt_plan_place_params(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
-    int *order = NULL, *ready = NULL;
+    int *order = NULL;
     dt_status status = DT_OK;
     DT_TRY_OUT(DT_NEW(order, (size_t)g->n_tensors));
-    DT_TRY_OUT(DT_NEW(ready, (size_t)g->n_tensors));
-    int n_trained, n_params = order_params(g, order, ready, &n_trained);
+    int n_trained, n_params = order_params(g, order, &n_trained);
     DT_TRY_OUT(check_every_param(g, order, n_params));
     DT_TRY_OUT(find_grads_type(plan, order, n_trained));
-    const int n_wide = put_wide_first(plan, order, ready, n_trained);
+    const int n_wide = put_wide_first(plan, order, n_trained);
     place_persistent(plan, order, n_params, n_wide);
     if (plan->arena_bytes[DT_ARENA_GRADS] > 0)
-        DT_TRY_OUT(make_buckets(plan, order, ready, n_trained, n_wide));
+        DT_TRY_OUT(make_buckets(plan, order, n_trained, n_wide));
+    if (plan->n_buckets > 0)
+        find_last_writers(plan);
 out:
     free(order);
-    free(ready);
     return status;
 }
 
-static struct dt_action *add_action(struct dt_plan *plan, enum dt_phase phase,
-                                    enum dt_action_kind kind, int node, int bucket)
+static struct dt_action *add_action(struct dt_plan *plan, int program, enum dt_action_kind kind,
+                                    int node, int bucket)
 {
-    struct dt_action *action = &plan->actions[phase][plan->n_actions[phase]++];
+    struct dt_action *action = &plan->actions[program][plan->n_actions[program]++];
     *action = (struct dt_action){.kind = kind, .node = node, .bucket = bucket};
     return action;
 }
@@ -260,11 +277,36 @@ static struct dt_action *add_action(struct dt_plan *plan, enum dt_phase phase,
 static void add_node(struct dt_plan *plan, int n)
 {
     const struct dt_node *node = &plan->graph->node[n];
-    add_action(plan, node->phase, DT_ACTION_OP, n, -1);
+    add_action(plan, node->program, DT_ACTION_OP, n, -1);
     if (dt_node_is_synced(node)) {
-        add_action(plan, node->phase, DT_ACTION_SYNC, n, -1);
-        add_action(plan, node->phase, DT_ACTION_OP, n, -1)->finish = true;
+        add_action(plan, node->program, DT_ACTION_SYNC, n, -1);
+        add_action(plan, node->program, DT_ACTION_OP, n, -1)->finish = true;
     }
+}
+
+/* After all passes over the nodes. No update may run before all gradients are checked: only then is
+ * it known whether the step counts. */
+static void add_update(struct dt_plan *plan, int program, bool sums, bool updates)
+{
+    const bool central = plan->options.parallel == DT_PARALLEL_CENTRAL;
+    for (int b = 0; b < plan->n_buckets; b++) {
+        if (sums)
+            add_action(plan, program, DT_ACTION_WAIT, -1, b);
+        if (updates)
+            add_action(plan, program, DT_ACTION_CHECK, -1, b);
+    }
+    if (updates && plan->options.clip)
+        add_action(plan, program, DT_ACTION_CLIP, -1, -1);
+    for (int b = 0; b < plan->n_buckets && updates; b++)
+        add_action(plan, program, DT_ACTION_UPDATE, -1, b);
+    if (plan->options.ema)
+        add_action(plan, program, DT_ACTION_EMA, -1, -1);
+    if (central && !updates)
+        add_action(plan, program, DT_ACTION_SHARE, -1, -1);
+    if (updates || central)
+        add_action(plan, program, DT_ACTION_SETTLE, -1, -1);
+    if (central && updates)
+        add_action(plan, program, DT_ACTION_SHARE, -1, -1);
 }
 
 dt_status dt_plan_make_actions(struct dt_plan *plan)
@@ -275,38 +317,21 @@ dt_status dt_plan_make_actions(struct dt_plan *plan)
     const bool sums = plan->options.n_ranks > 1 && (parallel == DT_PARALLEL_SUM || central);
     const bool updates = plan->options.is_server || !(central || parallel == DT_PARALLEL_ASYNC);
     size_t most = 3 * (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 4;
-    for (int phase = 0; phase < DT_N_PHASES; phase++)
-        DT_TRY(DT_NEW(plan->actions[phase], most));
+    for (int p = 0; p < DT_MAX_PROGRAMS; p++)
+        if (g->program[p].batch > 0)
+            DT_TRY(DT_NEW(plan->actions[p], most));
     for (int n = 0; n < g->n_nodes; n++) {
+        const int p = g->node[n].program;
         add_node(plan, n);
         for (int b = 0; b < plan->n_buckets; b++) {
-            if (plan->buckets[b].last_writer == n && plan->options.accumulate)
-                add_action(plan, DT_TRAIN, DT_ACTION_ACCUMULATE, -1, b);
-            if (plan->buckets[b].last_writer == n && sums)
-                add_action(plan, DT_TRAIN, DT_ACTION_REDUCE, -1, b);
+            if (plan->buckets[b].last_writer[p] == n && plan->options.accumulate)
+                add_action(plan, p, DT_ACTION_ACCUMULATE, -1, b);
+            if (plan->buckets[b].last_writer[p] == n && sums)
+                add_action(plan, p, DT_ACTION_REDUCE, -1, b);
         }
     }
-    if (plan->n_buckets == 0)
-        return DT_OK;
-    /* No update may run before all gradients are checked: only then is it known whether the step
-     * counts. */
-    for (int b = 0; b < plan->n_buckets; b++) {
-        if (sums)
-            add_action(plan, DT_TRAIN, DT_ACTION_WAIT, -1, b);
-        if (updates)
-            add_action(plan, DT_TRAIN, DT_ACTION_CHECK, -1, b);
-    }
-    if (updates && plan->options.clip)
-        add_action(plan, DT_TRAIN, DT_ACTION_CLIP, -1, -1);
-    for (int b = 0; b < plan->n_buckets && updates; b++)
-        add_action(plan, DT_TRAIN, DT_ACTION_UPDATE, -1, b);
-    if (plan->options.ema)
-        add_action(plan, DT_TRAIN, DT_ACTION_EMA, -1, -1);
-    if (central && !updates)
-        add_action(plan, DT_TRAIN, DT_ACTION_SHARE, -1, -1);
-    if (updates || central)
-        add_action(plan, DT_TRAIN, DT_ACTION_SETTLE, -1, -1);
-    if (central && updates)
-        add_action(plan, DT_TRAIN, DT_ACTION_SHARE, -1, -1);
+    for (int p = 0; p < DT_MAX_PROGRAMS && plan->n_buckets > 0; p++)
+        if (g->program[p].batch > 0 && g->program[p].phase == DT_TRAIN)
+            add_update(plan, p, sums, updates);
     return DT_OK;
 }

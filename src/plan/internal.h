@@ -77,6 +77,7 @@ static inline void *dt_plan_shadow(const struct dt_plan *plan, int param)
 /* One walk of a list of actions (walk.c). */
 struct dt_walk {
     struct dt_plan *plan;
+    int program;
     bool first, last; /* pass of the update */
     int sum_stamps;   /* two stamps per bucket from here on time its sum; 0 = none */
 };

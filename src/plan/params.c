@@ -68,6 +68,16 @@ dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, con
                                   plan->place[tensor].bytes / sizeof(float));
 }
 
+dt_status dt_plan_read(struct dt_plan *plan, int tensor, void *out)
+{
+    const struct dt_place *place = &plan->place[tensor];
+    const struct dt_tensor *t = &plan->graph->tensor[tensor];
+    if (t->role != DT_OUTPUT || place->arena != DT_ARENA_WORK)
+        DT_FAIL(DT_ERR_INTERNAL, "tensor %s is not an output of the plan", t->name);
+    return plan->backend->read(plan->device, out, (char *)plan->arena[DT_ARENA_WORK] + place->offset,
+                               dt_tensor_elements(t) * dt_dtype_bytes(t->dtype));
+}
+
 static void fill_param(float *out, size_t count, const struct dt_tensor *tensor, uint64_t seed)
 {
     const struct dt_init *init = &tensor->init;

@@ -41,8 +41,9 @@ static dt_status choose_formats(struct dt_plan *plan)
     for (int n = 0; n < g->n_nodes; n++)
         plan->scratch_bytes[n] = backend->scratch_bytes(plan->device, plan->exec[n]);
     for (int t = 0; t < g->n_tensors; t++) {
-        bool used =
-            plan->place[t].first_use[DT_TRAIN] >= 0 || plan->place[t].first_use[DT_EVAL] >= 0;
+        bool used = false;
+        for (int p = 0; p < DT_MAX_PROGRAMS; p++)
+            used = used || plan->place[t].first_use[p] >= 0;
         plan->place[t].bytes = used ? backend->tensor_bytes(plan->device, g, t) : 0;
     }
     return DT_OK;
@@ -51,10 +52,10 @@ static dt_status choose_formats(struct dt_plan *plan)
 static size_t count_feed(const struct dt_plan *plan)
 {
     size_t most = 0;
-    for (int phase = 0; phase < DT_N_PHASES; phase++) {
+    for (int p = 0; p < DT_MAX_PROGRAMS; p++) {
         size_t bytes = 0;
         for (int t = 0; t < plan->graph->n_tensors; t++)
-            if (plan->graph->tensor[t].role == DT_INPUT && plan->place[t].first_use[phase] >= 0)
+            if (plan->graph->tensor[t].role == DT_INPUT && plan->place[t].first_use[p] >= 0)
                 bytes += dt_plan_align(plan->place[t].bytes);
         most = bytes > most ? bytes : most;
     }
@@ -207,9 +208,10 @@ void dt_plan_destroy(struct dt_plan *plan)
         return;
     for (int n = 0; plan->exec && n < plan->graph->n_nodes; n++)
         plan->backend->release(plan->device, plan->exec[n]);
-    for (int i = 0; i < DT_N_PASS_KINDS; i++)
-        if (plan->recording[i])
-            plan->backend->release_recording(plan->device, plan->recording[i]);
+    for (int i = 0; i < DT_MAX_PROGRAMS * DT_N_PASS_KINDS; i++)
+        if (plan->recording[i / DT_N_PASS_KINDS][i % DT_N_PASS_KINDS])
+            plan->backend->release_recording(
+                plan->device, plan->recording[i / DT_N_PASS_KINDS][i % DT_N_PASS_KINDS]);
     if (plan->comm)
         dt_comm_close_reduce(plan->comm); /* after the recordings, which contain its work */
     for (int a = 0; a < DT_N_ARENAS; a++)
@@ -217,8 +219,8 @@ void dt_plan_destroy(struct dt_plan *plan)
             plan->backend->free(plan->device, plan->arena[a], plan->arena_bytes[a]);
     for (int b = 0; b < plan->n_buckets; b++)
         free(plan->buckets[b].segments);
-    for (int phase = 0; phase < DT_N_PHASES; phase++)
-        free(plan->actions[phase]);
+    for (int p = 0; p < DT_MAX_PROGRAMS; p++)
+        free(plan->actions[p]);
     free(plan->buckets);
     free(plan->place);
     free(plan->exec);

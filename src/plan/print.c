@@ -19,6 +19,16 @@ static const char *const arena_name[] = {
 };
 static const char *const phase_name[] = {[DT_TRAIN] = "train", [DT_EVAL] = "eval"};
 
+/* "train", or "train 800x1088" of a further program. */
+static const char *program_name(char *out, size_t bytes, const struct dt_plan *plan, int program)
+{
+    const struct dt_program *p = &plan->graph->program[program];
+    if (program < DT_N_PHASES)
+        return phase_name[p->phase];
+    snprintf(out, bytes, "%s %dx%d", phase_name[p->phase], p->height, p->width);
+    return out;
+}
+
 const char *dt_arena_name(enum dt_arena arena)
 {
     return arena_name[arena];
@@ -120,15 +130,16 @@ static void print_bucket(const struct dt_plan *plan, const struct dt_action *act
             arena_name[grads.arena], grads.origin + bucket->first * dt_dtype_bytes(grads.type));
 }
 
-static void print_phase(const struct dt_plan *plan, enum dt_phase phase, FILE *out)
+static void print_program(const struct dt_plan *plan, int program, FILE *out)
 {
+    char text[48];
+    const char *name = program_name(text, sizeof text, plan, program);
     double flops = 0, bytes = 0;
     fprintf(out, "\n%s: %d actions, batch %d\n%5s %-18s %-28s %-20s %10s %10s  %s\n",
-            phase_name[phase], plan->n_actions[phase],
-            plan->graph->tensor[plan->graph->labels[phase]].dim[0], "", "action", "name", "dst",
-            "GFLOP", "MB", "memory");
-    for (int i = 0; i < plan->n_actions[phase]; i++) {
-        const struct dt_action *action = &plan->actions[phase][i];
+            name, plan->n_actions[program], plan->graph->program[program].batch, "", "action",
+            "name", "dst", "GFLOP", "MB", "memory");
+    for (int i = 0; i < plan->n_actions[program]; i++) {
+        const struct dt_action *action = &plan->actions[program][i];
         fprintf(out, "%5d ", i);
         if (action->kind == DT_ACTION_SYNC) {
             print_sync(plan, action, out);
@@ -141,15 +152,15 @@ static void print_phase(const struct dt_plan *plan, enum dt_phase phase, FILE *o
             print_bucket(plan, action, out);
         }
     }
-    fprintf(out, "%s total: %.2f GFLOP, %.1f MB touched\n", phase_name[phase], flops * 1e-9,
+    fprintf(out, "%s total: %.2f GFLOP, %.1f MB touched\n", name, flops * 1e-9,
             mega((size_t)bytes));
 }
 
 void dt_plan_print_actions(const struct dt_plan *plan, FILE *out)
 {
-    for (int phase = 0; phase < DT_N_PHASES; phase++)
-        if (plan->n_actions[phase] > 0)
-            print_phase(plan, (enum dt_phase)phase, out);
+    for (int p = 0; p < DT_MAX_PROGRAMS; p++)
+        if (plan->n_actions[p] > 0)
+            print_program(plan, p, out);
 }
 
 void dt_plan_print_memory(const struct dt_plan *plan, FILE *out)

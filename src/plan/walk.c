@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/pulse.h"
 #include "base/trace.h"
 #include "plan/internal.h"
@@ -17,9 +18,27 @@ static const double least_poll_s = 1e-5; /* shorter ones are not traced */
 
 /* --- Input --- */
 
+/* Inputs of a program, and what they are copied from. */
+static const struct {
+    size_t tensor, data; /* offsets in dt_program and dt_feed */
+} inputs[] = {
+#define INPUT(tensor, data) {offsetof(struct dt_program, tensor), offsetof(struct dt_feed, data)}
+    INPUT(pixels, pixels),
+    INPUT(labels, labels),
+    INPUT(labels2, labels2),
+    INPUT(mix_share, mix_shares),
+    INPUT(class_weights, class_weights),
+    INPUT(boxes, boxes),
+    INPUT(box_labels, box_labels),
+    INPUT(sizes, sizes),
+#undef INPUT
+};
+
 static dt_status feed(struct dt_plan *plan, int tensor, const void *data)
 {
     const struct dt_place *place = &plan->place[tensor];
+    if (place->arena == DT_ARENA_NONE) /* no node reads it */
+        return DT_OK;
     if (!data)
         DT_FAIL(DT_ERR_INTERNAL, "the batch has no %s, but the graph reads it",
                 plan->graph->tensor[tensor].name);
@@ -28,17 +47,15 @@ static dt_status feed(struct dt_plan *plan, int tensor, const void *data)
     return DT_OK;
 }
 
-dt_status dt_plan_feed(struct dt_plan *plan, enum dt_phase phase, const struct dt_feed *batch)
+dt_status dt_plan_feed(struct dt_plan *plan, int program, const struct dt_feed *batch)
 {
-    const struct dt_graph *g = plan->graph;
-    DT_TRY(feed(plan, g->pixels[phase], batch->pixels));
-    DT_TRY(feed(plan, g->labels[phase], batch->labels));
-    if (g->labels2[phase] >= 0) {
-        DT_TRY(feed(plan, g->labels2[phase], batch->labels2));
-        DT_TRY(feed(plan, g->mix_share[phase], batch->mix_shares));
+    const char *tensors = (const char *)&plan->graph->program[program];
+    for (size_t i = 0; i < DT_COUNT(inputs); i++) {
+        const int tensor = *(const int *)(const void *)(tensors + inputs[i].tensor);
+        const char *data = (const char *)batch + inputs[i].data;
+        if (tensor >= 0)
+            DT_TRY(feed(plan, tensor, *(const void *const *)(const void *)data));
     }
-    if (g->class_weights[phase] >= 0)
-        DT_TRY(feed(plan, g->class_weights[phase], batch->class_weights));
     return DT_OK;
 }
 
@@ -122,11 +139,11 @@ static dt_status run_action(const struct dt_walk *w, const struct dt_action *act
  * continues, and WAIT waits for it (on a device with queues, the compute stream does). If a step
  * has several passes, each of them walks the whole list: ACCUMULATE adds up the gradients in every
  * pass, while the actions that are last_only (actions.c) run in the last pass only. */
-static dt_status walk_list(const struct dt_walk *w, enum dt_phase phase)
+static dt_status walk_list(const struct dt_walk *w)
 {
     const struct dt_plan *plan = w->plan;
-    for (int i = 0; i < plan->n_actions[phase]; i++)
-        DT_TRY(run_action(w, &plan->actions[phase][i]));
+    for (int i = 0; i < plan->n_actions[w->program]; i++)
+        DT_TRY(run_action(w, &plan->actions[w->program][i]));
     return DT_OK;
 }
 
@@ -134,14 +151,14 @@ static dt_status walk_list(const struct dt_walk *w, enum dt_phase phase)
  * a timeline the host sees the first and the last stamp somewhat later than they were taken; the
  * smaller delay counts, usually below 0.1 ms, so that no walk seems to begin before the last has
  * ended. */
-static dt_status walk_stamped(struct dt_walk w, enum dt_phase phase)
+static dt_status walk_stamped(struct dt_walk w)
 {
     struct dt_plan *plan = w.plan;
     const struct dt_backend *backend = plan->backend;
-    const struct dt_action *actions = plan->actions[phase];
-    const int n = plan->n_actions[phase];
+    const struct dt_action *actions = plan->actions[w.program];
+    const int n = plan->n_actions[w.program];
     double at_s, before_s = 0;
-    if (dt_trace_is_on() && plan->comm && phase == DT_TRAIN && w.last)
+    if (dt_trace_is_on() && plan->comm && plan->graph->program[w.program].phase == DT_TRAIN && w.last)
         w.sum_stamps = n + 1;
     DT_TRY(backend->stamp(plan->device, 0, false));
     if (dt_trace_is_on())
@@ -180,14 +197,14 @@ static dt_status record(const struct dt_walk *w, int kind)
     struct dt_recording *recording = NULL;
     dt_status walked = DT_OK, status = backend->record(plan->device);
     if (status == DT_OK) {
-        walked = walk_list(w, DT_TRAIN);
+        walked = walk_list(w);
         dt_status ended = backend->end_record(plan->device, &recording);
         status = walked != DT_OK ? walked : ended;
     }
     if (plan->comm)
         status = dt_comm_agree(plan->comm, status);
     if (status == DT_OK) {
-        plan->recording[kind] = recording;
+        plan->recording[w->program][kind] = recording;
         return DT_OK;
     }
     if (recording)
@@ -203,35 +220,36 @@ static dt_status train_recorded(const struct dt_walk *w)
 {
     struct dt_plan *plan = w->plan;
     int kind = w->first && w->last ? 0 : w->first ? 1 : w->last ? 3 : 2;
-    if (plan->n_warm[kind] < WARM_WALKS) {
-        plan->n_warm[kind]++;
-        return walk_list(w, DT_TRAIN);
+    if (plan->n_warm[w->program][kind] < WARM_WALKS) {
+        plan->n_warm[w->program][kind]++;
+        return walk_list(w);
     }
-    if (!plan->recording[kind])
+    if (!plan->recording[w->program][kind])
         DT_TRY(record(w, kind));
-    if (!plan->recording[kind])
-        return walk_list(w, DT_TRAIN);
+    if (!plan->recording[w->program][kind])
+        return walk_list(w);
     if (plan->backend->push_range)
         plan->backend->push_range("recorded step");
-    DT_TRY(plan->backend->replay(plan->device, plan->recording[kind]));
+    DT_TRY(plan->backend->replay(plan->device, plan->recording[w->program][kind]));
     if (plan->backend->pop_range)
         plan->backend->pop_range();
     return plan->comm ? dt_comm_poll(plan->comm) : DT_OK;
 }
 
-dt_status dt_plan_train(struct dt_plan *plan, const struct dt_scalars *scalars, int pass,
-                        int n_passes)
+dt_status dt_plan_train(struct dt_plan *plan, int program, const struct dt_scalars *scalars,
+                        int pass, int n_passes)
 {
-    const struct dt_walk w = {.plan = plan, .first = pass == 0, .last = pass == n_passes - 1};
+    const struct dt_walk w = {
+        .plan = plan, .program = program, .first = pass == 0, .last = pass == n_passes - 1};
     DT_TRY(plan->backend->set_scalars(plan->device, scalars));
     if (is_stamped(plan))
-        return walk_stamped(w, DT_TRAIN);
-    return plan->record ? train_recorded(&w) : walk_list(&w, DT_TRAIN);
+        return walk_stamped(w);
+    return plan->record ? train_recorded(&w) : walk_list(&w);
 }
 
 dt_status dt_plan_apply(struct dt_plan *plan, const struct dt_scalars *scalars)
 {
-    const struct dt_walk w = {.plan = plan, .first = true, .last = true};
+    const struct dt_walk w = {.plan = plan, .program = DT_TRAIN, .first = true, .last = true};
     DT_TRY(plan->backend->set_scalars(plan->device, scalars));
     for (int i = 0; i < plan->n_actions[DT_TRAIN]; i++)
         if (dt_action_works[plan->actions[DT_TRAIN][i].kind].last_only)
@@ -239,12 +257,12 @@ dt_status dt_plan_apply(struct dt_plan *plan, const struct dt_scalars *scalars)
     return DT_OK;
 }
 
-dt_status dt_plan_eval(struct dt_plan *plan)
+dt_status dt_plan_eval(struct dt_plan *plan, int program)
 {
     static const struct dt_scalars none = {.diff_scale = 1.0f};
-    const struct dt_walk w = {.plan = plan, .first = true, .last = true};
+    const struct dt_walk w = {.plan = plan, .program = program, .first = true, .last = true};
     DT_TRY(plan->backend->set_scalars(plan->device, &none));
-    return is_stamped(plan) ? walk_stamped(w, DT_EVAL) : walk_list(&w, DT_EVAL);
+    return is_stamped(plan) ? walk_stamped(w) : walk_list(&w);
 }
 
 void dt_plan_reset_times(struct dt_plan *plan)

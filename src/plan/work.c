@@ -3,7 +3,7 @@
  * Tensors that share memory because an op works in place form one block. Blocks (and the scratch of
  * each node, a block that lives for one node) are placed largest first at the lowest offset that is
  * free during their whole lifetime: the "greedy by size" rule of Pisarchyk and Lee, 2020. The
- * phases never run at the same time, so their blocks may overlap. */
+ * programs never run at the same time, so their blocks may overlap. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,44 +11,57 @@
 #include "plan/internal.h"
 
 struct block {
-    int phase, first, last; /* lifetime as node ids */
+    int program, first, last; /* lifetime as node ids */
     size_t bytes, offset;
     int tensor; /* first tensor of the block, or -1: scratch of node `first` */
 };
 
-static void use(struct dt_plan *plan, int t, enum dt_phase phase, int node, int phase_start)
+static void use(struct dt_plan *plan, int t, int program, int node, int start)
 {
     struct dt_place *place = &plan->place[t];
-    if (place->first_use[phase] < 0)
+    if (place->first_use[program] < 0)
         /* Inputs are written before the first node runs. */
-        place->first_use[phase] = plan->graph->tensor[t].role == DT_INPUT ? phase_start : node;
-    place->last_use[phase] = node;
+        place->first_use[program] = plan->graph->tensor[t].role == DT_INPUT ? start : node;
+    place->last_use[program] = node;
+}
+
+/* Outputs are read after the last node of their program. */
+static void keep_outputs(struct dt_plan *plan, const int *end)
+{
+    const struct dt_graph *g = plan->graph;
+    for (int t = 0; t < g->n_tensors; t++)
+        for (int p = 0; p < DT_MAX_PROGRAMS; p++)
+            if (g->tensor[t].role == DT_OUTPUT && plan->place[t].first_use[p] >= 0)
+                plan->place[t].last_use[p] = end[p];
 }
 
 void dt_plan_find_lifetimes(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
     for (int t = 0; t < g->n_tensors; t++)
-        for (int phase = 0; phase < DT_N_PHASES; phase++)
-            plan->place[t].first_use[phase] = plan->place[t].last_use[phase] = -1;
-    int phase_start[DT_N_PHASES] = {-1, -1}, touched[DT_MAX_TOUCHED];
+        for (int p = 0; p < DT_MAX_PROGRAMS; p++)
+            plan->place[t].first_use[p] = plan->place[t].last_use[p] = -1;
+    int start[DT_MAX_PROGRAMS], end[DT_MAX_PROGRAMS], touched[DT_MAX_TOUCHED];
+    for (int p = 0; p < DT_MAX_PROGRAMS; p++)
+        start[p] = -1;
     for (int n = 0; n < g->n_nodes; n++) {
         const struct dt_node *node = &g->node[n];
-        enum dt_phase phase = node->phase;
-        if (phase_start[phase] < 0)
-            phase_start[phase] = n;
+        const int p = node->program;
+        if (start[p] < 0)
+            start[p] = n;
+        end[p] = n;
         for (int i = 0; i < node->n_src + node->n_dst; i++)
-            use(plan, i < node->n_src ? node->src[i] : node->dst[i - node->n_src], phase, n,
-                phase_start[phase]);
+            use(plan, i < node->n_src ? node->src[i] : node->dst[i - node->n_src], p, n, start[p]);
         for (int i = dt_plan_touches(plan, n, touched); i > 0; i--)
-            use(plan, touched[i - 1], phase, n, phase_start[phase]);
+            use(plan, touched[i - 1], p, n, start[p]);
     }
+    keep_outputs(plan, end);
 }
 
 static bool in_work_arena(const struct dt_tensor *tensor)
 {
     return tensor->role == DT_INPUT || tensor->role == DT_ACT || tensor->role == DT_SAVED ||
-           tensor->role == DT_DIFF;
+           tensor->role == DT_DIFF || tensor->role == DT_DIFF_TERM || tensor->role == DT_OUTPUT;
 }
 
 /* The source whose memory this node's dst[0] takes over, or -1. */
@@ -60,13 +73,13 @@ static int find_inplace_source(const struct dt_plan *plan, int n)
     if (node->n_dst == 0)
         return -1;
     const struct dt_place *dst = &plan->place[node->dst[0]];
-    if (dst->first_use[node->phase] != n) /* an earlier node of its group writes it */
+    if (dst->first_use[node->program] != n) /* an earlier node of its group writes it */
         return -1;
     for (int i = 0; i < node->n_src; i++) {
         int t = node->src[i];
         const struct dt_place *src = &plan->place[t];
         if ((allowed >> i & 1) && in_work_arena(&g->tensor[t]) && g->tensor[t].role != DT_INPUT &&
-            src->last_use[node->phase] == n && src->bytes == dst->bytes &&
+            src->last_use[node->program] == n && src->bytes == dst->bytes &&
             g->tensor[t].dtype == g->tensor[node->dst[0]].dtype)
             return t;
     }
@@ -91,18 +104,18 @@ static int make_blocks(const struct dt_plan *plan, struct block *blocks, int *bl
                 continue;
             if (i == node->n_src && heir >= 0) {
                 block_of[t] = block_of[heir];
-                blocks[block_of[t]].last = place->last_use[node->phase];
+                blocks[block_of[t]].last = place->last_use[node->program];
                 continue;
             }
             block_of[t] = n_blocks;
-            blocks[n_blocks++] = (struct block){.phase = (int)node->phase,
-                                                .first = place->first_use[node->phase],
-                                                .last = place->last_use[node->phase],
+            blocks[n_blocks++] = (struct block){.program = node->program,
+                                                .first = place->first_use[node->program],
+                                                .last = place->last_use[node->program],
                                                 .bytes = dt_plan_align(place->bytes),
                                                 .tensor = t};
         }
         if (plan->scratch_bytes[n] > 0)
-            blocks[n_blocks++] = (struct block){.phase = (int)node->phase,
+            blocks[n_blocks++] = (struct block){.program = node->program,
                                                 .first = n,
                                                 .last = n,
                                                 .bytes = dt_plan_align(plan->scratch_bytes[n]),
@@ -121,7 +134,7 @@ static int compare_size(const void *a, const void *b)
 
 static bool live_together(const struct block *a, const struct block *b)
 {
-    return a->phase == b->phase && a->first <= b->last && b->first <= a->last;
+    return a->program == b->program && a->first <= b->last && b->first <= a->last;
 }
 
 /* placed[0 .. n_placed) is sorted by offset; returns the lowest offset where `block` fits. */

@@ -77,7 +77,7 @@ void dt_judging_destroy(struct dt_judging *judging)
 
 static dt_status get_logits(struct dt_session *s, float *out)
 {
-    return dt_plan_get(s->plan, DT_ARENA_WORK, s->graph->logits[DT_EVAL], out);
+    return dt_plan_get(s->plan, DT_ARENA_WORK, s->graph->program[DT_EVAL].logits, out);
 }
 
 static void mirror(uint8_t *out, const uint8_t *pixels, size_t n_rows, size_t width)

@@ -93,7 +93,7 @@ dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
         own.diff_scale = NAN;
     dt_status status = feed(s, DT_TRAIN, batch);
     if (status == DT_OK)
-        status = dt_plan_train(s->plan, &own, pass, s->n_passes);
+        status = dt_plan_train(s->plan, DT_TRAIN, &own, pass, s->n_passes);
     status = end_feed(s, status);
     dt_loader_release(s->train, batch);
     DT_TRY(status);
@@ -108,6 +108,6 @@ dt_status dt_session_eval_pass(struct dt_session *s, const struct dt_batch *batc
 {
     dt_status status = feed(s, DT_EVAL, batch);
     if (status == DT_OK)
-        status = dt_plan_eval(s->plan);
+        status = dt_plan_eval(s->plan, DT_EVAL);
     return end_feed(s, status);
 }

@@ -16,7 +16,7 @@ static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
     };
     int batch = phase == DT_TRAIN ? s->micro_batch_size : config->eval.batch_size_per_rank;
     int size = phase == DT_TRAIN ? s->image_size : config->model.image_size;
-    DT_TRY(dt_graph_begin(s->graph, phase, batch, size));
+    DT_TRY(dt_graph_begin(s->graph, phase, batch, size, size));
     if (phase == DT_TRAIN && dt_mix_is_on(&config->data))
         DT_TRY(dt_graph_mix_labels(s->graph));
     if (phase == DT_TRAIN && config->train.n_class_weights != 0)

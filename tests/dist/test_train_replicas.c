@@ -32,7 +32,7 @@ static struct dt_graph *make_graph(void)
     const struct dt_model_options options = {.num_classes = CLASSES};
     struct dt_graph *g = NULL;
     assert_ok(dt_graph_create(&g));
-    assert_ok(dt_graph_begin(g, DT_TRAIN, BATCH, SIZE));
+    assert_ok(dt_graph_begin(g, DT_TRAIN, BATCH, SIZE, SIZE));
     int image = dt_graph_ingest(g, mean, std);
     dt_graph_softmax_xent(g, model->build(g, image, model, &options), 0);
     assert_ok(dt_graph_differentiate(g));
@@ -77,7 +77,7 @@ static void train_step(float diff_scale)
         pixels[i] = (uint8_t)(i * 7 + i / 97 + (size_t)rank * 31);
     const struct dt_feed batch = {.pixels = pixels, .labels = labels};
     assert_ok(dt_plan_feed(session.plan, DT_TRAIN, &batch));
-    assert_ok(dt_plan_train(session.plan, &scalars, 0, 1));
+    assert_ok(dt_plan_train(session.plan, DT_TRAIN, &scalars, 0, 1));
     assert_ok(dt_plan_end_feed(session.plan));
 }
 

@@ -187,10 +187,10 @@ static void record_step(struct dt_plan *plan)
     const struct dt_feed batch = {.pixels = pixels, .labels = labels};
     assert_non_null(pixels);
     built = plan;
-    plan->n_warm[0] = INT32_MAX; /* records the first step */
+    plan->n_warm[DT_TRAIN][0] = INT32_MAX; /* records the first step */
     emu_watch(watch);
     OK(dt_plan_feed(plan, DT_TRAIN, &batch));
-    OK(dt_plan_train(plan, &scalars, 0, 1));
+    OK(dt_plan_train(plan, DT_TRAIN, &scalars, 0, 1));
     emu_watch(NULL);
     OK(dt_plan_end_feed(plan));
     free(pixels);
@@ -241,7 +241,7 @@ static struct kind count_step(enum dt_fusion fusion)
     OK(dt_plan_build(&plan, g, &backend, dev, NULL, &plan_options));
     record_step(plan);
     print_kinds();
-    assert_non_null(plan->recording[0]);
+    assert_non_null(plan->recording[DT_TRAIN][0]);
     assert_true(update_bytes == dt_plan_update_bytes(plan));
     dt_plan_destroy(plan);
     dt_graph_destroy(g);

@@ -36,7 +36,7 @@ static struct dt_graph *make_graph(void)
     struct dt_graph *g = NULL;
     OK(dt_graph_create(&g));
     for (int phase = 0; phase < DT_N_PHASES; phase++) {
-        OK(dt_graph_begin(g, (enum dt_phase)phase, 4, 8));
+        OK(dt_graph_begin(g, (enum dt_phase)phase, 4, 8, 8));
         int x = dt_graph_ingest(g, zeros, ones);
         x = dt_graph_conv(g, x, "conv1", options);
         x = dt_graph_conv(g, x, "conv2", options);
@@ -256,7 +256,7 @@ static struct dt_graph *make_groups_graph(void)
     static const double zeros[3] = {0, 0, 0}, ones[3] = {1, 1, 1};
     struct dt_graph *g = NULL;
     OK(dt_graph_create(&g));
-    OK(dt_graph_begin(g, DT_TRAIN, 4, 8));
+    OK(dt_graph_begin(g, DT_TRAIN, 4, 8, 8));
     int x = dt_graph_relu(g, add_conv_bn(g, dt_graph_ingest(g, zeros, ones), "a", 3), "a.relu");
     x = dt_graph_max_pool(g, x, "pool", 3, 1, 1);
     int y = add_conv_bn(g, x, "b", 1);

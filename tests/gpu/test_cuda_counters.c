@@ -44,7 +44,7 @@ static void net_open(struct net *net)
     const int dims[4] = {N, N_CLASSES, 1, 1}, n[4] = {N, 1, 1, 1};
     net->dev = open_gpu(DT_PRECISION_FP32, 0);
     OK(dt_graph_create(&net->g));
-    net->g->phase = DT_EVAL;
+    net->g->current = DT_EVAL;
     net->logits = dt_graph_tensor(net->g, "logits", DT_ACT, DT_F32, 4, dims);
     net->labels = dt_graph_tensor(net->g, "labels", DT_INPUT, DT_I32, 1, n);
     assert_true(net->logits == 0 && net->labels == 1);

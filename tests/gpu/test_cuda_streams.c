@@ -236,7 +236,7 @@ static void test_tensors(void **state)
     struct dt_device *dev = open_device(DT_PRECISION_FP16);
     struct dt_graph *g;
     OK(dt_graph_create(&g));
-    g->phase = DT_TRAIN;
+    g->current = DT_TRAIN;
     const int src_dim[4] = {4, 5, 4, 4}, weights_dim[4] = {9, 80, 1, 1}, bias_dim[4] = {9, 1, 1, 1};
     const int dst_dim[4] = {4, 9, 1, 1};
     int src[3] = {dt_graph_tensor(g, "src", DT_ACT, DT_F32, 4, src_dim),

@@ -121,7 +121,7 @@ static struct dt_graph *make_graph(const struct trial *t, struct dt_device *dev,
     OK(dt_graph_create(&g));
     g->bn_group = bn_group;
     for (int phase = 0; phase < DT_N_PHASES; phase++) {
-        OK(dt_graph_begin(g, (enum dt_phase)phase, BATCH, t->image_size));
+        OK(dt_graph_begin(g, (enum dt_phase)phase, BATCH, t->image_size, t->image_size));
         dt_graph_softmax_xent(g, add_network(g, t), 0);
     }
     OK(dt_graph_check(g));
@@ -187,8 +187,8 @@ static double run_step(struct net *net, const struct trial *t, int step)
     for (int pass = 0; pass < t->n_passes; pass++) {
         draw(pixels, labels, t, (uint32_t)(step * t->n_passes + pass));
         OK(dt_plan_feed(net->plan, phase, &feed));
-        OK(phase == DT_TRAIN ? dt_plan_train(net->plan, &scalars, pass, t->n_passes)
-                             : dt_plan_eval(net->plan));
+        OK(phase == DT_TRAIN ? dt_plan_train(net->plan, DT_TRAIN, &scalars, pass, t->n_passes)
+                             : dt_plan_eval(net->plan, DT_EVAL));
         OK(dt_plan_end_feed(net->plan));
     }
     OK(dt_backend_cuda.download(net->dev, &counters));
@@ -262,7 +262,7 @@ static void train(const struct trial *t, double apart_error[N_RESULTS], double e
     }
     compare_end(apart_error, &apart, &exact);
     compare_end(error, &together, &exact);
-    assert_int_equal(together.plan->recording[0] != NULL, t->records);
+    assert_int_equal(together.plan->recording[DT_TRAIN][0] != NULL, t->records);
     close_net(&dt_backend_cuda, &exact);
     close_net(&dt_backend_cuda, &apart);
     close_net(&dt_backend_cuda, &together);

@@ -45,7 +45,7 @@ static dt_status build_graph(struct dt_graph **g, struct run *run)
     if (!model)
         return DT_ERR_CONFIG;
     DT_TRY(dt_graph_create(g));
-    DT_TRY(dt_graph_begin(*g, DT_TRAIN, run->batch, run->size));
+    DT_TRY(dt_graph_begin(*g, DT_TRAIN, run->batch, run->size, run->size));
     if (run->mixed)
         DT_TRY(dt_graph_mix_labels(*g));
     if (run->mixed)
@@ -180,7 +180,11 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
     DT_TRY(DT_NEW(b.labels2, n));
     DT_TRY(DT_NEW(b.mix_shares, n));
     DT_TRY(DT_NEW(b.class_weights, (size_t)run->classes));
-    const struct dt_feed input = {b.pixels, b.labels, b.labels2, b.mix_shares, b.class_weights};
+    const struct dt_feed input = {.pixels = b.pixels,
+                                  .labels = b.labels,
+                                  .labels2 = b.labels2,
+                                  .mix_shares = b.mix_shares,
+                                  .class_weights = b.class_weights};
     FILE *in = fopen(run->batches, "rb");
     if (!in)
         DT_FAIL(DT_ERR_NO_INPUT, "cannot open %s", run->batches);
@@ -192,7 +196,7 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
         struct dt_counters counters;
         DT_TRY(read_batch(&b, in, run));
         DT_TRY(dt_plan_feed(plan, DT_TRAIN, &input));
-        DT_TRY(dt_plan_train(plan, &scalars, 0, 1));
+        DT_TRY(dt_plan_train(plan, DT_TRAIN, &scalars, 0, 1));
         DT_TRY(dt_plan_end_feed(plan));
         DT_TRY(plan->backend->download(device, &counters));
         printf("%.9g\n", counters.loss / counters.weight);

@@ -21,7 +21,7 @@ static dt_status build_graph(struct dt_graph **g, const struct dt_config *config
     const struct dt_model_options options = {.num_classes = config->model.num_classes};
     const struct dt_model *model = dt_model_find(config->model.name);
     DT_TRY(dt_graph_create(g));
-    DT_TRY(dt_graph_begin(*g, DT_TRAIN, 2, config->model.image_size));
+    DT_TRY(dt_graph_begin(*g, DT_TRAIN, 2, config->model.image_size, config->model.image_size));
     int image = dt_graph_ingest(*g, config->data.mean, config->data.std);
     dt_graph_softmax_xent(*g, model->build(*g, image, model, &options), 0);
     DT_TRY(dt_graph_check(*g));
@@ -70,7 +70,7 @@ static dt_status update(struct dt_plan *plan, const struct dt_config *config, co
         snprintf(prefix, sizeof prefix, "grad%d", k);
         DT_TRY(set_all(plan, DT_ARENA_GRADS, in, prefix, values));
         scalars.lr = (float)(config->schedule.lr / (1 + k));
-        DT_TRY(dt_plan_train(plan, &scalars, 0, 1));
+        DT_TRY(dt_plan_train(plan, DT_TRAIN, &scalars, 0, 1));
     }
     dt_st_close(in);
     free(values);

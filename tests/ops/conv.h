@@ -190,7 +190,7 @@ static dt_status winograd_run(struct rig *rig, const struct suite *suite, const 
     options.threads = threads;
     DT_TRY(rig_open(rig, suite->backend, &options, g, NULL));
     DT_TRY(set_inputs(rig, input));
-    return rig_run(rig, g->phase, &case_scalars);
+    return rig_run(rig, dt_graph_program(g)->phase, &case_scalars);
 }
 
 /* The errors of result and gradients, as shares of the largest value. */

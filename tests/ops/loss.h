@@ -9,10 +9,10 @@ static void build_softmax_xent(struct dt_graph *g, const struct op_case *c)
     const struct dt_node like = {.attr.xent.smoothing = (float)c->smoothing};
     bool mixed = c->flags & F_MIXED && dt_graph_mix_labels(g) == DT_OK;
     bool weighted = c->flags & F_WEIGHTS && dt_graph_weigh_classes(g, c->c) == DT_OK;
-    int src[5] = {add_src(g, c), g->labels[g->phase], g->labels2[g->phase], g->mix_share[g->phase]};
+    int src[5] = {add_src(g, c), dt_graph_program(g)->labels, dt_graph_program(g)->labels2, dt_graph_program(g)->mix_share};
     int n_src = mixed ? 4 : 2, diff = add_like(g, "diff_src", DT_DIFF, DT_F32, src[0]);
     if (weighted)
-        src[n_src++] = g->class_weights[g->phase];
+        src[n_src++] = dt_graph_program(g)->class_weights;
     add_node(g, &like, DT_OP_SOFTMAX_XENT, n_src, src, c->flags & F_EVAL ? 0 : 1, &diff);
 }
 

@@ -194,7 +194,7 @@ static dt_status net_graph(struct suite *suite, struct dt_graph **g, const struc
     const double mean[3] = {0.5, 0.4, 0.6}, std[3] = {0.2, 0.3, 0.25};
     DT_TRY(dt_graph_create(g));
     for (int phase = DT_TRAIN; phase <= DT_EVAL; phase++) {
-        DT_TRY(dt_graph_begin(*g, phase, c->batch, c->image_size));
+        DT_TRY(dt_graph_begin(*g, phase, c->batch, c->image_size, c->image_size));
         if (c->mixed && phase == DT_TRAIN)
             DT_TRY(dt_graph_mix_labels(*g));
         if (c->weighted && phase == DT_TRAIN)

@@ -79,7 +79,7 @@ static void fill_inputs(struct ref *r, uint64_t seed, int n_labels, bool ignore,
         dt_rng_init(&rng, seed, DT_RNG_SYNTHETIC, 0, (uint32_t)t);
         const struct dt_tensor *tensor = &r->g->tensor[t];
         bool identity = strcmp(tensor->name, COPY_WEIGHTS) == 0, is_vector = tensor->n_dims == 1;
-        bool is_labels = t == r->g->labels[DT_TRAIN] || t == r->g->labels[DT_EVAL];
+        bool is_labels = t == r->g->program[DT_TRAIN].labels || t == r->g->program[DT_EVAL].labels;
         for (size_t i = 0; i < dt_tensor_elements(tensor); i++) {
             double value = identity ? i % ((size_t)tensor->dim[0] + 1) == 0
                                     : random_value(&rng, tensor, n_labels, ignore && is_labels);
@@ -216,8 +216,8 @@ static dt_status run_on_backend(struct suite *suite, const struct dt_graph *g, i
     dt_status status = rig_open(&rig, suite->backend, &suite->options, g, alias);
     for (int round = 0; status == DT_OK && round < 2; round++) {
         DT_TRY_OUT(set_inputs(&rig, input));
-        DT_TRY_OUT(rig_run(&rig, g->phase, &case_scalars));
-        DT_TRY_OUT(compare_outputs(&rig, g->phase, want, bound));
+        DT_TRY_OUT(rig_run(&rig, dt_graph_program(g)->phase, &case_scalars));
+        DT_TRY_OUT(compare_outputs(&rig, dt_graph_program(g)->phase, want, bound));
         DT_TRY_OUT(check_sources(&rig, input));
         DT_TRY_OUT(rig_check_guards(&rig));
         DT_TRY_OUT(check_counters(&rig, &want->counters));
@@ -280,7 +280,7 @@ static dt_status run_all_places(struct suite *suite, const struct dt_graph *g,
 static dt_status build_graph(struct dt_graph **g, case_build_fn *build, const struct op_case *c)
 {
     DT_TRY(dt_graph_create(g));
-    DT_TRY(dt_graph_begin(*g, c->flags & F_EVAL ? DT_EVAL : DT_TRAIN, c->n, c->h));
+    DT_TRY(dt_graph_begin(*g, c->flags & F_EVAL ? DT_EVAL : DT_TRAIN, c->n, c->h, c->h));
     rig_add_readers(*g);
     build(*g, c);
     DT_TRY(dt_graph_check(*g));

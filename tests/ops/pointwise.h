@@ -15,8 +15,8 @@ static void build_ingest(struct dt_graph *g, const struct op_case *c)
         like.attr.ingest.mean[i] = 0.4f + 0.05f * (float)i;
         like.attr.ingest.std[i] = 0.2f + 0.03f * (float)i;
     }
-    int dst = add_like(g, "dst", DT_ACT, DT_F32, g->pixels[g->phase]);
-    add_node(g, &like, DT_OP_INGEST, 1, &g->pixels[g->phase], 1, &dst);
+    int dst = add_like(g, "dst", DT_ACT, DT_F32, dt_graph_program(g)->pixels);
+    add_node(g, &like, DT_OP_INGEST, 1, &dt_graph_program(g)->pixels, 1, &dst);
 }
 
 static double ref_ingest(struct ref *r, const struct dt_node *node, int which, size_t i)
@@ -135,7 +135,7 @@ struct dropout_case {
 static dt_status dropout_graph(struct dt_graph **g, const struct dropout_case *c)
 {
     DT_TRY(dt_graph_create(g));
-    DT_TRY(dt_graph_begin(*g, DT_TRAIN, c->dim[0], 1));
+    DT_TRY(dt_graph_begin(*g, DT_TRAIN, c->dim[0], 1, 1));
     rig_add_readers(*g);
     int src = dt_graph_tensor(*g, "src", DT_ACT, DT_F32, 4, c->dim);
     int dst = dt_graph_tensor(*g, "dst", DT_ACT, DT_F32, 4, c->dim);

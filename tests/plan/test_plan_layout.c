@@ -87,7 +87,7 @@ static void add_phase(struct dt_graph *g, const struct dt_model *model, enum dt_
 {
     static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.2, 0.2, 0.2};
     const struct dt_model_options options = {.num_classes = 10, .dropout = 0.5};
-    assert_int_equal(dt_graph_begin(g, phase, batch, size), DT_OK);
+    assert_int_equal(dt_graph_begin(g, phase, batch, size, size), DT_OK);
     if (mix_labels && phase == DT_TRAIN)
         assert_int_equal(dt_graph_mix_labels(g), DT_OK);
     int image = dt_graph_ingest(g, mean, std);
@@ -212,7 +212,7 @@ static void check_buckets(const struct dt_plan *plan)
         assert_int_equal(bucket->first, next); /* buckets tile the arena in order */
         next += bucket->count;
         if (next > plan->n_wide && b > 0)
-            assert_true(bucket->last_writer >= plan->buckets[b - 1].last_writer);
+            assert_true(bucket->last_writer[DT_TRAIN] >= bucket[-1].last_writer[DT_TRAIN]);
         size_t inside = bucket->first;
         for (int s = 0; s < bucket->n_segments; s++) {
             assert_int_equal(bucket->segments[s].first, inside);
@@ -296,7 +296,7 @@ static void check_steps(const struct dt_plan *plan)
             /* Directly after its last writer (other bucket steps may stand between). */
             for (int j = i - 1; j >= 0; j--)
                 if (plan->actions[DT_TRAIN][j].kind == DT_ACTION_OP) {
-                    assert_int_equal(plan->actions[DT_TRAIN][j].node, plan->buckets[b].last_writer);
+                    assert_int_equal(plan->actions[DT_TRAIN][j].node, plan->buckets[b].last_writer[DT_TRAIN]);
                     break;
                 }
             for (int t = 0; t < g->n_tensors; t++)
@@ -395,7 +395,7 @@ static void test_mixed_labels(void **state)
     struct dt_plan *plan = make_plan(g, 1, false);
     assert_int_equal(g->n_nodes, plain->n_nodes);
     assert_int_equal(g->n_tensors, plain->n_tensors + 2);
-    const int inputs[2] = {g->labels2[DT_TRAIN], g->mix_share[DT_TRAIN]};
+    const int inputs[2] = {g->program[DT_TRAIN].labels2, g->program[DT_TRAIN].mix_share};
     for (int i = 0; i < 2; i++) {
         const struct dt_place *place = &plan->place[inputs[i]];
         assert_int_equal(place->arena, DT_ARENA_WORK);

@@ -240,7 +240,7 @@ static struct dt_graph *make_mixed_graph(bool mixed)
     struct dt_graph *g = NULL;
     assert_int_equal(dt_graph_create(&g), DT_OK);
     for (int phase = 0; phase < DT_N_PHASES; phase++) {
-        assert_int_equal(dt_graph_begin(g, phase, 2, 32), DT_OK);
+        assert_int_equal(dt_graph_begin(g, phase, 2, 32, 32), DT_OK);
         if (mixed && phase == DT_TRAIN)
             assert_int_equal(dt_graph_mix_labels(g), DT_OK);
         int image = dt_graph_ingest(g, mean, std);
@@ -273,7 +273,7 @@ static void train(struct dt_plan *plan, int n_steps, int n_passes)
     const struct dt_scalars scalars = {.lr = 1};
     for (int step = 0; step < n_steps; step++)
         for (int pass = 0; pass < n_passes; pass++)
-            assert_int_equal(dt_plan_train(plan, &scalars, pass, n_passes), DT_OK);
+            assert_int_equal(dt_plan_train(plan, DT_TRAIN, &scalars, pass, n_passes), DT_OK);
 }
 
 static void expect(const char *what)
@@ -290,7 +290,7 @@ static void test_recorded_after_warm_up(void **state)
     struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
     train(plan, 6, 1);
     expect("rcusrcusrcus(rcus)111");
-    assert_int_equal(dt_plan_eval(plan), DT_OK);
+    assert_int_equal(dt_plan_eval(plan, DT_EVAL), DT_OK);
     train(plan, 1, 1);
     expect("r1");
     dt_plan_destroy(plan);
@@ -372,13 +372,14 @@ static void test_feed_mixed(void **state)
     const int32_t labels[2] = {1, 2}, labels2[2] = {3, 4};
     const float shares[2] = {0.75f, 0.5f};
     const struct dt_feed plain = {.pixels = pixels, .labels = labels};
-    const struct dt_feed mixed = {pixels, labels, labels2, shares, NULL};
+    const struct dt_feed mixed = {
+        .pixels = pixels, .labels = labels, .labels2 = labels2, .mix_shares = shares};
     assert_int_equal(dt_plan_feed(plan, DT_TRAIN, &mixed), DT_OK);
     expect("ffff");
-    assert_memory_equal(input_of(plan, g->pixels[DT_TRAIN]), pixels, sizeof pixels);
-    assert_memory_equal(input_of(plan, g->labels[DT_TRAIN]), labels, sizeof labels);
-    assert_memory_equal(input_of(plan, g->labels2[DT_TRAIN]), labels2, sizeof labels2);
-    assert_memory_equal(input_of(plan, g->mix_share[DT_TRAIN]), shares, sizeof shares);
+    assert_memory_equal(input_of(plan, g->program[DT_TRAIN].pixels), pixels, sizeof pixels);
+    assert_memory_equal(input_of(plan, g->program[DT_TRAIN].labels), labels, sizeof labels);
+    assert_memory_equal(input_of(plan, g->program[DT_TRAIN].labels2), labels2, sizeof labels2);
+    assert_memory_equal(input_of(plan, g->program[DT_TRAIN].mix_share), shares, sizeof shares);
     assert_int_equal(dt_plan_feed(plan, DT_EVAL, &mixed), DT_OK);
     expect("ff");
     assert_int_equal(dt_plan_feed(plan, DT_TRAIN, &plain), DT_ERR_INTERNAL);

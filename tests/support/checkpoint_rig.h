@@ -69,7 +69,7 @@ static inline int rig_setup(void **state)
     assert_non_null(r);
     ok(dt_backend_cpu.open(&r->device, &device));
     ok(dt_graph_create(&r->graph));
-    ok(dt_graph_begin(r->graph, DT_TRAIN, 2, 8));
+    ok(dt_graph_begin(r->graph, DT_TRAIN, 2, 8, 8));
     dt_graph_softmax_xent(r->graph, build_network(r->graph), 0);
     ok(dt_graph_check(r->graph));
     ok(dt_graph_differentiate(r->graph));

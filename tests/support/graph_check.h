@@ -136,7 +136,7 @@ static inline void check_paths(const struct dt_graph *g)
     double *n_paths = calloc((size_t)g->n_tensors, sizeof *n_paths);
     double *diff = calloc((size_t)g->n_tensors, sizeof *diff);
     assert_true(n_paths && diff);
-    n_paths[g->logits[DT_TRAIN]] = 1;
+    n_paths[g->program[DT_TRAIN].logits] = 1;
     for (int i = g->n_nodes - 1; i >= 0; i--) {
         const struct dt_node *node = &g->node[i];
         bool gradient = node->n_dst > 0 && g->tensor[node->dst[0]].role == DT_DIFF;

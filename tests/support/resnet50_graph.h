@@ -11,7 +11,7 @@ static inline void add_resnet50(struct dt_graph *g, enum dt_phase phase, int bat
     const struct dt_model_options options = {.num_classes = 1000};
     const struct dt_model *model = dt_model_find("resnet50");
     assert_non_null(model);
-    assert_int_equal(dt_graph_begin(g, phase, batch, 224), DT_OK);
+    assert_int_equal(dt_graph_begin(g, phase, batch, 224, 224), DT_OK);
     int image = dt_graph_ingest(g, mean, std);
     dt_graph_softmax_xent(g, model->build(g, image, model, &options), 0.1);
 }

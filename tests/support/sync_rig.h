@@ -60,7 +60,7 @@ static void build_graph(struct net *net, const char *name, int batch, int group)
     const struct dt_model_options options = {.num_classes = N_CLASSES};
     assert_ok(dt_graph_create(&net->g));
     net->g->bn_group = group;
-    assert_ok(dt_graph_begin(net->g, DT_TRAIN, batch, IMAGE_SIZE));
+    assert_ok(dt_graph_begin(net->g, DT_TRAIN, batch, IMAGE_SIZE, IMAGE_SIZE));
     int src = dt_graph_ingest(net->g, mean, std);
     int logits = model ? model->build(net->g, src, model, &options) : small(net->g, src);
     dt_graph_softmax_xent(net->g, logits, 0);
@@ -120,7 +120,7 @@ static double train(struct net *net, const struct trial *t, int step, int first,
             draw(pixels + (size_t)i * PIXELS, labels + i, t->seed, step, first + pass * stride + i);
         const struct dt_feed feed = {.pixels = pixels, .labels = labels};
         assert_ok(dt_plan_feed(net->plan, DT_TRAIN, &feed));
-        assert_ok(dt_plan_train(net->plan, &scalars, pass, n_passes));
+        assert_ok(dt_plan_train(net->plan, DT_TRAIN, &scalars, pass, n_passes));
         assert_ok(dt_plan_end_feed(net->plan));
     }
     assert_ok(backend->download(net->dev, &counters));

@@ -33,7 +33,7 @@ static inline void rig_open_rank(struct rig *rig, int threads, int rank, int n_r
     *rig = (struct rig){0};
     OK(dt_backend_cpu.open(&rig->dev, &options));
     OK(dt_graph_create(&rig->g));
-    rig->g->phase = DT_TRAIN;
+    rig->g->current = DT_TRAIN;
 }
 
 static inline void rig_open(struct rig *rig, int threads)

@@ -20,7 +20,7 @@ static struct dt_graph *make_graph(void)
     struct dt_conv_options options = {.out_channels = 20, .kernel = 3, .stride = 1, .pad = 1};
     OK(dt_graph_create(&g));
     for (int phase = 0; phase < DT_N_PHASES; phase++) {
-        OK(dt_graph_begin(g, (enum dt_phase)phase, phase == DT_TRAIN ? 2 : 3, 8));
+        OK(dt_graph_begin(g, (enum dt_phase)phase, phase == DT_TRAIN ? 2 : 3, 8, 8));
         options.out_channels = 20;
         options.bias = false;
         int x = dt_graph_ingest(g, ZEROS, ONES);
@@ -166,7 +166,7 @@ static void test_ingest_with_other_readers(void **state)
     struct dt_graph *g;
     const struct dt_conv_options options = {.out_channels = 8, .kernel = 1, .stride = 1};
     OK(dt_graph_create(&g));
-    OK(dt_graph_begin(g, DT_TRAIN, 2, 8));
+    OK(dt_graph_begin(g, DT_TRAIN, 2, 8, 8));
     int x = dt_graph_ingest(g, ZEROS, ONES);
     int y = dt_graph_conv(g, x, "conv", options);
     dt_graph_relu(g, x, "relu");

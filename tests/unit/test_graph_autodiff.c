@@ -8,7 +8,7 @@ static struct dt_graph *begin(int *src)
 {
     struct dt_graph *g;
     assert_int_equal(dt_graph_create(&g), DT_OK);
-    assert_int_equal(dt_graph_begin(g, DT_TRAIN, 2, 8), DT_OK);
+    assert_int_equal(dt_graph_begin(g, DT_TRAIN, 2, 8, 8), DT_OK);
     *src = dt_graph_ingest(g, mean, std);
     return g;
 }
@@ -295,13 +295,13 @@ static void test_evaluation_is_left_alone(void **state)
     int src;
     struct dt_graph *g = begin(&src);
     dt_graph_softmax_xent(g, dt_graph_linear(g, two_readers(g, src), "fc", 5, init, init), 0);
-    assert_int_equal(dt_graph_begin(g, DT_EVAL, 1, 8), DT_OK);
+    assert_int_equal(dt_graph_begin(g, DT_EVAL, 1, 8, 8), DT_OK);
     int x = two_readers(g, dt_graph_ingest(g, mean, std));
     dt_graph_softmax_xent(g, dt_graph_linear(g, x, "fc", 5, init, init), 0);
     const int first = g->n_nodes;
     assert_int_equal(dt_graph_differentiate(g), DT_OK);
     check_differentiated(g);
-    assert_int_equal(g->phase, DT_EVAL);
+    assert_int_equal(dt_graph_program(g)->phase, DT_EVAL);
     for (int i = first; i < g->n_nodes; i++)
         assert_int_equal(g->node[i].phase, DT_TRAIN);
     assert_int_equal(dt_graph_differentiate(g), DT_ERR_INTERNAL);

@@ -22,7 +22,7 @@ static struct dt_graph *new_graph(void)
 static struct dt_graph *begin(enum dt_phase phase, int batch, int image_size, int *src)
 {
     struct dt_graph *g = new_graph();
-    assert_int_equal(dt_graph_begin(g, phase, batch, image_size), DT_OK);
+    assert_int_equal(dt_graph_begin(g, phase, batch, image_size, image_size), DT_OK);
     *src = dt_graph_ingest(g, mean, std);
     assert_in_range(*src, 0, 100);
     return g;
@@ -60,22 +60,22 @@ static void test_inputs(void **state)
     (void)state;
     int src;
     struct dt_graph *g = begin(DT_TRAIN, 8, 32, &src);
-    const struct dt_tensor *pixels = &g->tensor[g->pixels[DT_TRAIN]];
-    const struct dt_tensor *labels = &g->tensor[g->labels[DT_TRAIN]];
-    assert_dims(g, g->pixels[DT_TRAIN], "8x3x32x32");
-    assert_dims(g, g->labels[DT_TRAIN], "8");
+    const struct dt_tensor *pixels = &g->tensor[g->program[DT_TRAIN].pixels];
+    const struct dt_tensor *labels = &g->tensor[g->program[DT_TRAIN].labels];
+    assert_dims(g, g->program[DT_TRAIN].pixels, "8x3x32x32");
+    assert_dims(g, g->program[DT_TRAIN].labels, "8");
     assert_int_equal(pixels->dtype, DT_U8);
     assert_int_equal(pixels->role, DT_INPUT);
     assert_int_equal(labels->dtype, DT_I32);
-    assert_int_equal(g->pixels[DT_EVAL], -1);
-    assert_int_equal(g->batch, 8);
+    assert_int_equal(g->program[DT_EVAL].pixels, -1);
+    assert_int_equal(dt_graph_program(g)->batch, 8);
     assert_dims(g, src, "8x3x32x32");
     assert_int_equal(g->tensor[src].role, DT_ACT);
     assert_int_equal(g->tensor[src].dtype, DT_F32);
     assert_int_equal(g->node[0].op, DT_OP_INGEST);
     assert_true(g->node[0].attr.ingest.mean[1] == 0.25f && g->node[0].attr.ingest.std[2] == 4);
-    assert_int_equal(dt_graph_begin(g, DT_TRAIN, 8, 32), DT_ERR_INTERNAL);
-    assert_int_equal(dt_graph_begin(g, DT_EVAL, 0, 32), DT_ERR_CONFIG);
+    assert_int_equal(dt_graph_begin(g, DT_TRAIN, 8, 32, 32), DT_ERR_INTERNAL);
+    assert_int_equal(dt_graph_begin(g, DT_EVAL, 0, 32, 32), DT_ERR_CONFIG);
     dt_graph_destroy(g);
     dt_graph_destroy(NULL);
 }
@@ -85,21 +85,21 @@ static void test_mixed_labels(void **state)
     (void)state;
     int src;
     struct dt_graph *g = begin(DT_TRAIN, 6, 8, &src);
-    assert_int_equal(g->labels2[DT_TRAIN], -1);
-    assert_int_equal(g->mix_share[DT_TRAIN], -1);
+    assert_int_equal(g->program[DT_TRAIN].labels2, -1);
+    assert_int_equal(g->program[DT_TRAIN].mix_share, -1);
     assert_int_equal(dt_graph_mix_labels(g), DT_OK);
-    const int labels2 = g->labels2[DT_TRAIN], share = g->mix_share[DT_TRAIN];
+    const int labels2 = g->program[DT_TRAIN].labels2, share = g->program[DT_TRAIN].mix_share;
     assert_dims(g, labels2, "6");
     assert_dims(g, share, "6");
     assert_int_equal(g->tensor[labels2].dtype, DT_I32);
     assert_int_equal(g->tensor[share].dtype, DT_F32);
     assert_int_equal(g->tensor[labels2].role, DT_INPUT);
     assert_int_equal(g->tensor[share].role, DT_INPUT);
-    assert_int_equal(g->labels2[DT_EVAL], -1);
+    assert_int_equal(g->program[DT_EVAL].labels2, -1);
     dt_graph_softmax_xent(g, dt_graph_linear(g, src, "fc", 10, init, init), 0.1);
     const struct dt_node *loss = &g->node[g->n_nodes - 1];
     assert_int_equal(loss->n_src, 4);
-    assert_int_equal(loss->src[1], g->labels[DT_TRAIN]);
+    assert_int_equal(loss->src[1], g->program[DT_TRAIN].labels);
     assert_int_equal(loss->src[2], labels2);
     assert_int_equal(loss->src[3], share);
     assert_int_equal(loss->n_dst, 1);
@@ -136,12 +136,12 @@ static void test_shapes(void **state)
     assert_dims(g, fc, "2x10x1x1");
     dt_graph_softmax_xent(g, fc, 0.1);
     assert_int_equal(dt_graph_check(g), DT_OK);
-    assert_int_equal(g->logits[DT_TRAIN], fc);
+    assert_int_equal(g->program[DT_TRAIN].logits, fc);
 
     const struct dt_node *loss = &g->node[g->n_nodes - 1];
     assert_int_equal(loss->op, DT_OP_SOFTMAX_XENT);
     assert_int_equal(loss->n_src, 2);
-    assert_int_equal(loss->src[1], g->labels[DT_TRAIN]);
+    assert_int_equal(loss->src[1], g->program[DT_TRAIN].labels);
     assert_int_equal(loss->n_dst, 1);
     assert_dims(g, loss->dst[0], "2x10x1x1");
     assert_string_equal(g->tensor[loss->dst[0]].name, "diff_fc");
@@ -204,14 +204,14 @@ static void test_phases_share_parameters(void **state)
 {
     (void)state;
     struct dt_graph *g = new_graph();
-    assert_int_equal(dt_graph_begin(g, DT_TRAIN, 8, 16), DT_OK);
+    assert_int_equal(dt_graph_begin(g, DT_TRAIN, 8, 16, 16), DT_OK);
     build_both(g, 10);
     const int n_train = g->n_nodes;
-    assert_int_equal(dt_graph_begin(g, DT_EVAL, 4, 16), DT_OK);
-    assert_int_equal(g->batch, 4);
+    assert_int_equal(dt_graph_begin(g, DT_EVAL, 4, 16, 16), DT_OK);
+    assert_int_equal(dt_graph_program(g)->batch, 4);
     int logits = build_both(g, 10);
     assert_int_equal(dt_graph_check(g), DT_OK);
-    assert_int_equal(g->logits[DT_EVAL], logits);
+    assert_int_equal(g->program[DT_EVAL].logits, logits);
     assert_dims(g, logits, "4x10x1x1");
 
     int n_params = 0;
@@ -232,9 +232,9 @@ static void test_shared_parameter_of_another_shape(void **state)
 {
     (void)state;
     struct dt_graph *g = new_graph();
-    assert_int_equal(dt_graph_begin(g, DT_TRAIN, 8, 16), DT_OK);
+    assert_int_equal(dt_graph_begin(g, DT_TRAIN, 8, 16, 16), DT_OK);
     build_both(g, 10);
-    assert_int_equal(dt_graph_begin(g, DT_EVAL, 4, 16), DT_OK);
+    assert_int_equal(dt_graph_begin(g, DT_EVAL, 4, 16, 16), DT_OK);
     assert_int_equal(build_both(g, 11), -1);
     assert_error(g, DT_ERR_CONFIG, "fc.weight is used with two shapes, 10x256 and 11x256");
 }
@@ -267,7 +267,7 @@ static void test_first_error_is_remembered(void **state)
     assert_null(dt_graph_node(g, DT_OP_RELU, "r", 1, &src, 1, &src));
     assert_int_equal(g->n_nodes, n_nodes);
     assert_int_equal(g->n_tensors, n_tensors);
-    assert_int_equal(dt_graph_begin(g, DT_EVAL, 2, 8), DT_ERR_CONFIG);
+    assert_int_equal(dt_graph_begin(g, DT_EVAL, 2, 8, 8), DT_ERR_CONFIG);
     assert_int_equal(dt_graph_fuse(g, NULL, NULL), DT_ERR_CONFIG);
     assert_int_equal(dt_graph_differentiate(g), DT_ERR_CONFIG);
     assert_error(g, DT_ERR_CONFIG, "small: a 11x11 window does not fit in 8x8");
@@ -282,7 +282,7 @@ static void test_wrong_arguments(void **state)
     assert_error(g, DT_ERR_INTERNAL, "add: cannot add 2x3x8x8 and 2x3x4x4");
 
     g = begin(DT_TRAIN, 2, 8, &src);
-    dt_graph_relu(g, g->pixels[DT_TRAIN], "relu");
+    dt_graph_relu(g, g->program[DT_TRAIN].pixels, "relu");
     assert_error(g, DT_ERR_INTERNAL, "relu reads pixels");
 
     g = begin(DT_TRAIN, 2, 8, &src);

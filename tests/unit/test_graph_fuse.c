@@ -8,7 +8,7 @@ static struct dt_graph *begin(enum dt_phase phase, int *src)
 {
     struct dt_graph *g;
     assert_int_equal(dt_graph_create(&g), DT_OK);
-    assert_int_equal(dt_graph_begin(g, phase, 2, 8), DT_OK);
+    assert_int_equal(dt_graph_begin(g, phase, 2, 8, 8), DT_OK);
     *src = dt_graph_ingest(g, mean, std);
     return g;
 }

@@ -11,7 +11,7 @@ static const double mean[3] = {0.485, 0.456, 0.406}, std[3] = {0.229, 0.224, 0.2
 static void add_phase(struct dt_graph *g, enum dt_phase phase, const struct dt_model *model,
                       int image_size, int batch, struct dt_model_options options)
 {
-    assert_int_equal(dt_graph_begin(g, phase, batch, image_size), DT_OK);
+    assert_int_equal(dt_graph_begin(g, phase, batch, image_size, image_size), DT_OK);
     int logits = model->build(g, dt_graph_ingest(g, mean, std), model, &options);
     dt_graph_softmax_xent(g, logits, 0);
     if (dt_graph_check(g) != DT_OK)
@@ -222,7 +222,7 @@ static void test_resnet50_flops(void **state)
     double first = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
-        double flops = dt_node_flops(g, node) / g->batch;
+        double flops = dt_node_flops(g, node) / dt_graph_program(g)->batch;
         if (node->op == DT_OP_CONV || node->op == DT_OP_LINEAR)
             forward += flops;
         if (node->op == DT_OP_CONV && first == 0)
@@ -435,7 +435,7 @@ static void test_wrong_options(void **state)
         struct dt_graph *g;
         assert_int_equal(dt_graph_create(&g), DT_OK);
         int size = model->min_image_size - (small ? 1 : 0);
-        assert_int_equal(dt_graph_begin(g, DT_TRAIN, 1, size), DT_OK);
+        assert_int_equal(dt_graph_begin(g, DT_TRAIN, 1, size, size), DT_OK);
         assert_int_equal(model->build(g, dt_graph_ingest(g, mean, std), model, &options), -1);
         assert_int_equal(dt_graph_check(g), DT_ERR_CONFIG);
         assert_non_null(strstr(dt_error_text(), model->name));
