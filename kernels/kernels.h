@@ -38,7 +38,12 @@ cudaError_t dt_kernel_check(cudaStream_t stream, struct dt_scale_state *state, e
 /* The same, and norms[t] = the sum of squares of tile t (DT_TILE of optim.h). */
 cudaError_t dt_kernel_check_norms(cudaStream_t stream, struct dt_scale_state *state,
                                   enum dt_dtype type, const void *src, size_t count, double *norms);
-/* Sets state->clip by the root of the sum of norms[0 .. n). */
+/* As dt_backend.count and divide; n is small. */
+cudaError_t dt_kernel_count(cudaStream_t stream, float *count, const float *from, int n,
+                            bool first);
+cudaError_t dt_kernel_divide(cudaStream_t stream, struct dt_scale_state *state, const float *counts,
+                             int n);
+/* Multiplies state->clip by dt_optim_clip of the root of the sum of norms[0 .. n). */
 cudaError_t dt_kernel_clip(cudaStream_t stream, struct dt_scale_state *state,
                            const struct dt_step_values *step, const double *norms, int n);
 /* dt_scale_state_advance, on the device. */

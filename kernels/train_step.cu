@@ -89,7 +89,27 @@ static __global__ void clip_kernel(struct dt_scale_state *state, const struct dt
         sum += norms[i];
     sum = dt_fold_sum(sum);
     if (threadIdx.x == 0)
-        state->clip = dt_optim_clip(sqrt(sum) / (double)state->scale, step->optim.clip_norm);
+        state->clip *= dt_optim_clip(sqrt(sum) * (double)state->clip / (double)state->scale,
+                                     step->optim.clip_norm);
+}
+
+static __device__ inline float add_up(const float *from, int n)
+{
+    float sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += from[i];
+    return sum;
+}
+
+static __global__ void count_kernel(float *count, const float *from, int n, bool first)
+{
+    const float sum = add_up(from, n);
+    *count = first ? sum : *count + sum;
+}
+
+static __global__ void divide_kernel(struct dt_scale_state *state, const float *counts, int n)
+{
+    state->clip = 1 / fmaxf(add_up(counts, n), 1);
 }
 
 cudaError_t dt_kernel_check_norms(cudaStream_t stream, struct dt_scale_state *state,
@@ -105,6 +125,17 @@ cudaError_t dt_kernel_clip(cudaStream_t stream, struct dt_scale_state *state,
 {
     const struct dt_geometry one_block = {1, 1, DT_BLOCK_THREADS, 1};
     return dt_launch(clip_kernel, one_block, stream, state, step, norms, n);
+}
+
+cudaError_t dt_kernel_count(cudaStream_t stream, float *count, const float *from, int n, bool first)
+{
+    return dt_launch(count_kernel, ONE_THREAD, stream, count, from, n, first);
+}
+
+cudaError_t dt_kernel_divide(cudaStream_t stream, struct dt_scale_state *state, const float *counts,
+                             int n)
+{
+    return dt_launch(divide_kernel, ONE_THREAD, stream, state, counts, n);
 }
 
 cudaError_t dt_kernel_settle(cudaStream_t stream, struct dt_scale_state *state,

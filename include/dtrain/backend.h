@@ -203,6 +203,10 @@ struct dt_backend {
      * not at all. norms (NULL: none) gets the sum of squares of every tile. */
     dt_status (*check)(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count,
                        double *norms);
+    /* *count = the sum of from[0 .. n), or *count += it. */
+    dt_status (*count)(struct dt_device *dev, float *count, const float *from, int n, bool first);
+    /* Before clip: gradients of this step are divided by the sum of counts[0 .. n), if it exceeds 1. */
+    dt_status (*divide)(struct dt_device *dev, const float *counts, int n);
     /* After all checks of a step: its updates scale the gradients such that their norm, the root of
      * the sum of norms[0 .. n), is at most optim.clip_norm. fp16: without the loss scale. */
     dt_status (*clip)(struct dt_device *dev, const double *norms, int n);

@@ -151,6 +151,8 @@ struct dt_program {
     int box_labels;           /* i32 N,M; -1 = no box */
     int sizes;                /* i32 N,2: height and width of each image, the rest is padding */
     int logits;               /* of a classifier */
+    int divisor; /* f32 vector of training: the gradients of an update are divided by the sum of its
+                    elements in all passes and on all ranks, or by 1 if that is less */
     int detections[DT_MAX_LEVELS], n_detections[DT_MAX_LEVELS]; /* of a detector, in evaluation */
 };
 

@@ -8,6 +8,7 @@
  *   stats                               running statistics
  *   ema | ema_stats                     moving averages of params and of stats
  *   norms                               partial sums of squares, for optimizers and clipping
+ *   counts                              of every rank, what the gradients are divided by
  *   shadow                              16-bit copy of params, in mixed precision
  *   accum                               fp32 sums of gradients: over micro-batches, and between
  *                                       ranks where 16-bit gradients are exchanged in 32 bits
@@ -15,7 +16,8 @@
  *
  * A bucket is a range of elements that is summed over the ranks in one piece, in the grads arena
  * or, with accumulation, in accum: REDUCE comes directly after its last writer, WAIT and UPDATE
- * after the backward pass. All buckets are checked (CHECK) before the first UPDATE, CLIP limits the
+ * after the backward pass. If a program has a divisor, COUNT adds it up in every pass, and DIVIDE
+ * shares the counts of the ranks before the first CHECK. All buckets are checked (CHECK) before the first UPDATE, CLIP limits the
  * norm of all gradients, and SETTLE follows the last UPDATE: a step whose summed gradients are not
  * finite changes no parameter on any rank. Nothing is allocated after dt_plan_build. Training is
  * the list: forward, loss, backward, reduce and update are entries in it. If the device supports
@@ -34,9 +36,11 @@
 enum dt_action_kind {
     DT_ACTION_OP,
     DT_ACTION_SYNC,
+    DT_ACTION_COUNT,
     DT_ACTION_ACCUMULATE,
     DT_ACTION_REDUCE,
     DT_ACTION_WAIT,
+    DT_ACTION_DIVIDE,
     DT_ACTION_CHECK,
     DT_ACTION_CLIP,
     DT_ACTION_UPDATE,
@@ -48,7 +52,7 @@ enum dt_action_kind {
 
 struct dt_action {
     enum dt_action_kind kind;
-    int node;    /* OP, SYNC: node id, else -1 */
+    int node;    /* OP, SYNC, COUNT: node id, else -1 */
     int bucket;  /* ACCUMULATE, REDUCE, WAIT, CHECK, UPDATE: bucket, else -1 */
     bool finish; /* OP: the second half of a synced node */
 };
@@ -71,6 +75,7 @@ enum dt_arena {
     DT_ARENA_OUTER,
     DT_ARENA_ANCHOR,
     DT_ARENA_NORMS,
+    DT_ARENA_COUNTS,
     DT_ARENA_ACCUM,
     DT_ARENA_STATS,
     DT_ARENA_EMA,
@@ -118,7 +123,7 @@ struct dt_plan_options {
  * little. */
 struct dt_plan_times {
     double compute_s;      /* OP and ACCUMULATE */
-    double update_s;       /* CHECK, CLIP, UPDATE, EMA and SETTLE */
+    double update_s;       /* DIVIDE, CHECK, CLIP, UPDATE, EMA and SETTLE */
     double comm_s;         /* exposed: SYNC, REDUCE, polls and WAIT */
     double op_s[DT_N_OPS]; /* compute_s by op */
 };
@@ -215,7 +220,7 @@ dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict);
  * bit-identically. Collective. */
 dt_status dt_plan_broadcast_stats(struct dt_plan *plan);
 /* Logical fp32 values of a tensor. For a PARAM, `arena` is PARAMS, GRADS (the gradients of the last
- * update; fp16: times the loss scale), MOMENTUM, SQUARE or EMA; for a STAT it is STATS or
+ * update, not yet divided; fp16: times the loss scale), MOMENTUM, SQUARE or EMA; for a STAT it is STATS or
  * EMA_STATS. Setting PARAMS refreshes the shadow. The states of a frozen parameter are 0; setting
  * them does nothing. For the logits it is WORK, until the next pass. */
 dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out);

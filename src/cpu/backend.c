@@ -239,7 +239,26 @@ static dt_status cpu_clip(struct dt_device *dev, const double *norms, int n)
     double sum = 0;
     for (int i = 0; i < n; i++)
         sum += norms[i];
-    dev->clip = dt_optim_clip(sqrt(sum), dev->scalars.optim.clip_norm);
+    dev->clip *= dt_optim_clip(sqrt(sum) * (double)dev->clip, dev->scalars.optim.clip_norm);
+    return DT_OK;
+}
+
+static dt_status cpu_count(struct dt_device *dev, float *count, const float *from, int n,
+                           bool first)
+{
+    (void)dev;
+    float sum = first ? 0 : *count;
+    for (int i = 0; i < n; i++)
+        sum += from[i];
+    *count = sum;
+    return DT_OK;
+}
+
+static dt_status cpu_divide(struct dt_device *dev, const float *counts, int n)
+{
+    float sum;
+    DT_TRY(cpu_count(dev, &sum, counts, n, true));
+    dev->clip = 1 / fmaxf(sum, 1);
     return DT_OK;
 }
 
@@ -354,6 +373,8 @@ const struct dt_backend dt_backend_cpu = {.name = "cpu",
                                           .lerp = cpu_lerp,
                                           .accumulate = cpu_accumulate,
                                           .check = cpu_check,
+                                          .count = cpu_count,
+                                          .divide = cpu_divide,
                                           .clip = cpu_clip,
                                           .settle = cpu_settle,
                                           .get_updates = cpu_get_updates,

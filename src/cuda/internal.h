@@ -204,6 +204,8 @@ dt_status dt_cuda_accumulate(struct dt_device *dev, float *dst, const void *src,
 dt_status dt_cuda_refresh(struct dt_device *dev, void *shadow, const float *params, size_t count);
 dt_status dt_cuda_check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count,
                         double *norms);
+dt_status dt_cuda_count(struct dt_device *dev, float *count, const float *from, int n, bool first);
+dt_status dt_cuda_divide(struct dt_device *dev, const float *counts, int n);
 dt_status dt_cuda_clip(struct dt_device *dev, const double *norms, int n);
 dt_status dt_cuda_settle(struct dt_device *dev);
 dt_status dt_cuda_get_loss_scale(struct dt_device *dev, struct dt_loss_scale *out);

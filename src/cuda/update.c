@@ -87,6 +87,16 @@ dt_status dt_cuda_check(struct dt_device *dev, const void *grads, enum dt_dtype 
     return DT_OK;
 }
 
+dt_status dt_cuda_count(struct dt_device *dev, float *count, const float *from, int n, bool first)
+{
+    return DT_CUDA("counting", dt_kernel_count(dev->compute, count, from, n, first));
+}
+
+dt_status dt_cuda_divide(struct dt_device *dev, const float *counts, int n)
+{
+    return DT_CUDA("dividing gradients", dt_kernel_divide(dev->compute, dev->scale, counts, n));
+}
+
 dt_status dt_cuda_clip(struct dt_device *dev, const double *norms, int n)
 {
     DT_TRY(DT_CUDA("clipping gradients",

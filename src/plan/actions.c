@@ -11,13 +11,11 @@ static dt_status run_op(const struct dt_walk *w, const struct dt_action *action)
                                                              plan->exec[action->node]);
 }
 
-static dt_status run_sync(const struct dt_walk *w, const struct dt_action *action)
+/* One slot of `bytes` for every rank, of which this rank's is filled. */
+static dt_status exchange(const struct dt_plan *plan, void *all, size_t bytes)
 {
-    const struct dt_plan *plan = w->plan;
     const struct dt_backend *backend = plan->backend;
     enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
-    size_t bytes;
-    void *all = backend->exchanged(plan->device, plan->exec[action->node], &bytes);
     if (backend->fork)
         DT_TRY(backend->fork(plan->device));
     DT_TRY(dt_comm_exchange(plan->comm, all, bytes));
@@ -27,6 +25,36 @@ static dt_status run_sync(const struct dt_walk *w, const struct dt_action *actio
     }
     dt_pulse_enter(&dt_pulse_main, before);
     return DT_OK;
+}
+
+static dt_status run_sync(const struct dt_walk *w, const struct dt_action *action)
+{
+    const struct dt_plan *plan = w->plan;
+    size_t bytes;
+    void *all = plan->backend->exchanged(plan->device, plan->exec[action->node], &bytes);
+    return exchange(plan, all, bytes);
+}
+
+/* This rank's slot of the counts. */
+static dt_status run_count(const struct dt_walk *w, const struct dt_action *action)
+{
+    (void)action;
+    const struct dt_plan *plan = w->plan;
+    const int tensor = plan->graph->program[w->program].divisor;
+    const char *from = (const char *)plan->arena[DT_ARENA_WORK] + plan->place[tensor].offset;
+    const int rank = plan->comm ? dt_comm_rank(plan->comm) : 0;
+    return plan->backend->count(plan->device, (float *)plan->arena[DT_ARENA_COUNTS] + rank,
+                                (const float *)(const void *)from,
+                                plan->graph->tensor[tensor].dim[0], w->first);
+}
+
+static dt_status run_divide(const struct dt_walk *w, const struct dt_action *action)
+{
+    (void)action;
+    const struct dt_plan *plan = w->plan;
+    if (plan->comm)
+        DT_TRY(exchange(plan, plan->arena[DT_ARENA_COUNTS], sizeof(float)));
+    return plan->backend->divide(plan->device, plan->arena[DT_ARENA_COUNTS], plan->options.n_ranks);
 }
 
 static dt_status run_accumulate(const struct dt_walk *w, const struct dt_action *action)
@@ -135,6 +163,8 @@ static dt_status run_share(const struct dt_walk *w, const struct dt_action *acti
 const struct dt_action_work dt_action_works[DT_N_ACTION_KINDS] = {
     [DT_ACTION_OP] = {run_op, offsetof(struct dt_plan_times, compute_s), false},
     [DT_ACTION_SYNC] = {run_sync, offsetof(struct dt_plan_times, comm_s), false},
+    [DT_ACTION_COUNT] = {run_count, offsetof(struct dt_plan_times, compute_s), false},
+    [DT_ACTION_DIVIDE] = {run_divide, offsetof(struct dt_plan_times, update_s), true},
     [DT_ACTION_ACCUMULATE] = {run_accumulate, offsetof(struct dt_plan_times, compute_s), false},
     [DT_ACTION_REDUCE] = {run_reduce, offsetof(struct dt_plan_times, comm_s), true},
     [DT_ACTION_WAIT] = {run_wait, offsetof(struct dt_plan_times, comm_s), true},

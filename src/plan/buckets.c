@@ -126,6 +126,9 @@ static void place_persistent(struct dt_plan *plan, const int *order, int n_param
         plan->place[t].offset = plan->arena_bytes[DT_ARENA_STATS];
         plan->arena_bytes[DT_ARENA_STATS] += dt_plan_align(plan->place[t].bytes);
     }
+    for (int p = 0; p < DT_MAX_PROGRAMS; p++)
+        if (g->program[p].divisor >= 0)
+            plan->arena_bytes[DT_ARENA_COUNTS] = (size_t)plan->options.n_ranks * sizeof(float);
     plan->arena_bytes[DT_ARENA_EMA] = plan->options.ema ? offset : 0;
     plan->arena_bytes[DT_ARENA_EMA_STATS] =
         plan->options.ema ? plan->arena_bytes[DT_ARENA_STATS] : 0;
@@ -277,11 +280,15 @@ static struct dt_action *add_action(struct dt_plan *plan, int program, enum dt_a
 static void add_node(struct dt_plan *plan, int n)
 {
     const struct dt_node *node = &plan->graph->node[n];
+    const int divisor = plan->graph->program[node->program].divisor;
     add_action(plan, node->program, DT_ACTION_OP, n, -1);
     if (dt_node_is_synced(node)) {
         add_action(plan, node->program, DT_ACTION_SYNC, n, -1);
         add_action(plan, node->program, DT_ACTION_OP, n, -1)->finish = true;
     }
+    for (int i = 0; i < node->n_dst; i++)
+        if (node->dst[i] == divisor)
+            add_action(plan, node->program, DT_ACTION_COUNT, n, -1);
 }
 
 /* After all passes over the nodes. No update may run before all gradients are checked: only then is
@@ -289,6 +296,8 @@ static void add_node(struct dt_plan *plan, int n)
 static void add_update(struct dt_plan *plan, int program, bool sums, bool updates)
 {
     const bool central = plan->options.parallel == DT_PARALLEL_CENTRAL;
+    if (plan->graph->program[program].divisor >= 0)
+        add_action(plan, program, DT_ACTION_DIVIDE, -1, -1);
     for (int b = 0; b < plan->n_buckets; b++) {
         if (sums)
             add_action(plan, program, DT_ACTION_WAIT, -1, b);
@@ -316,7 +325,7 @@ dt_status dt_plan_make_actions(struct dt_plan *plan)
     const bool central = parallel == DT_PARALLEL_CENTRAL;
     const bool sums = plan->options.n_ranks > 1 && (parallel == DT_PARALLEL_SUM || central);
     const bool updates = plan->options.is_server || !(central || parallel == DT_PARALLEL_ASYNC);
-    size_t most = 3 * (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 4;
+    size_t most = 3 * (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 6;
     for (int p = 0; p < DT_MAX_PROGRAMS; p++)
         if (g->program[p].batch > 0)
             DT_TRY(DT_NEW(plan->actions[p], most));

@@ -102,6 +102,8 @@ static dt_status open_reduce(struct dt_plan *plan)
     options.n_reductions = plan->n_buckets;
     options.dtype = dt_plan_sum_type(plan);
     options.n_fp32 = plan->n_wide > 0;
+    if (plan->arena_bytes[DT_ARENA_COUNTS] > 0)
+        options.group = plan->options.n_ranks;
     for (int b = 0; b < plan->n_buckets; b++) {
         const size_t count = plan->buckets[b].count;
         options.total_count += count;

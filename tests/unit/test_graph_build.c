@@ -74,8 +74,15 @@ static void test_inputs(void **state)
     assert_int_equal(g->tensor[src].dtype, DT_F32);
     assert_int_equal(g->node[0].op, DT_OP_INGEST);
     assert_true(g->node[0].attr.ingest.mean[1] == 0.25f && g->node[0].attr.ingest.std[2] == 4);
-    assert_int_equal(dt_graph_begin(g, DT_TRAIN, 8, 32, 32), DT_ERR_INTERNAL);
     assert_int_equal(dt_graph_begin(g, DT_EVAL, 0, 32, 32), DT_ERR_CONFIG);
+    for (int program = DT_N_PHASES; program < DT_MAX_PROGRAMS; program++) {
+        assert_int_equal(dt_graph_begin(g, DT_TRAIN, 4, 32, 64), DT_OK);
+        assert_int_equal(g->current, program);
+        assert_dims(g, dt_graph_program(g)->pixels, "4x3x32x64");
+    }
+    assert_int_equal(dt_graph_begin(g, DT_TRAIN, 4, 64, 32), DT_ERR_CONFIG);
+    assert_int_equal(dt_graph_begin(g, DT_EVAL, 4, 32, 32), DT_OK);
+    assert_int_equal(g->current, DT_EVAL);
     dt_graph_destroy(g);
     dt_graph_destroy(NULL);
 }
