@@ -123,6 +123,14 @@ cudaError_t dt_kernel_avg_pool(cudaStream_t stream, enum dt_dtype type, void *ds
                                const struct dt_pool_shape *shape);
 cudaError_t dt_kernel_avg_pool_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
                                    const void *diff_dst, const struct dt_pool_shape *shape);
+/* dst = fine + the value of coarse at half its place; dst may be fine. In the shape, in_h is 2 out_h
+ * and in_w is 2 out_w, those of coarse. */
+cudaError_t dt_kernel_upsample_add(cudaStream_t stream, enum dt_dtype type, void *dst,
+                                   const void *coarse, const void *fine,
+                                   const struct dt_pool_shape *shape);
+/* diff_coarse = the sums of 2x2 values. */
+cudaError_t dt_kernel_upsample_add_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_coarse,
+                                       const void *diff_dst, const struct dt_pool_shape *shape);
 
 /* --- loss.cu --- */
 

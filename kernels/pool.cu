@@ -166,3 +166,66 @@ cudaError_t dt_kernel_avg_pool_bwd(cudaStream_t stream, enum dt_dtype type, void
     return DT_BY_TYPE(type, (launch(avg_pool_bwd_kernel<T>, shape, shape->in_h, shape->in_w, stream,
                                     diff_src, diff_dst)));
 }
+
+// --- Upsampling: one thread per 8 channels of a pixel of coarse ---
+
+// Offset of pixel `i` of the four over coarse pixel `at`.
+static __device__ inline size_t fine_offset(const struct place &at, int i,
+                                            const struct dt_pool_shape &s)
+{
+    return offset_of(at, 2 * at.h + i / 2, 2 * at.w + i % 2, s.in_h, s.in_w, s.cp);
+}
+
+// Reads coarse and fine once, writes dst.
+template <typename T>
+static __global__ void upsample_add_kernel(T *dst, const T *coarse, const T *fine,
+                                           struct dt_pool_shape s, size_t n_groups)
+{
+    const size_t i = dt_flat_group();
+    if (i >= n_groups)
+        return;
+    const struct place at = place_of((unsigned)i, s.cp / DT_GROUP, s.out_h, s.out_w);
+    float v[DT_GROUP], sum[4][DT_GROUP];
+
+    dt_load8(v, coarse + i * DT_GROUP);
+    for (int j = 0; j < 4; j++)
+        dt_load8(sum[j], fine + fine_offset(at, j, s));
+    for (int j = 0; j < 4; j++) {
+        for (int k = 0; k < DT_GROUP; k++)
+            sum[j][k] += v[k];
+        dt_store8(dst + fine_offset(at, j, s), sum[j]);
+    }
+}
+
+cudaError_t dt_kernel_upsample_add(cudaStream_t stream, enum dt_dtype type, void *dst,
+                                   const void *coarse, const void *fine,
+                                   const struct dt_pool_shape *shape)
+{
+    return DT_BY_TYPE(type, (launch(upsample_add_kernel<T>, shape, shape->out_h, shape->out_w,
+                                    stream, dst, coarse, fine)));
+}
+
+// Reads diff_dst once, writes diff_coarse.
+template <typename T>
+static __global__ void upsample_add_bwd_kernel(T *diff_coarse, const T *diff_dst,
+                                               struct dt_pool_shape s, size_t n_groups)
+{
+    const size_t i = dt_flat_group();
+    if (i >= n_groups)
+        return;
+    const struct place at = place_of((unsigned)i, s.cp / DT_GROUP, s.out_h, s.out_w);
+    float v[4][DT_GROUP];
+
+    for (int j = 0; j < 4; j++)
+        dt_load8(v[j], diff_dst + fine_offset(at, j, s));
+    for (int k = 0; k < DT_GROUP; k++)
+        v[0][k] = (v[0][k] + v[1][k]) + (v[2][k] + v[3][k]);
+    dt_store8(diff_coarse + i * DT_GROUP, v[0]);
+}
+
+cudaError_t dt_kernel_upsample_add_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_coarse,
+                                       const void *diff_dst, const struct dt_pool_shape *shape)
+{
+    return DT_BY_TYPE(type, (launch(upsample_add_bwd_kernel<T>, shape, shape->out_h, shape->out_w,
+                                    stream, diff_coarse, diff_dst)));
+}

@@ -66,6 +66,8 @@ struct dt_tensor {
  *   add                a b -> dst                        .relu fused
  *   max_pool           src -> dst [workspace]
  *   avg_pool           src -> dst                        adaptive: window from the two shapes
+ *   upsample_add       coarse fine -> dst                each value of coarse four times, 2x2;
+ *                                                        fine is 2h x 2w
  *   linear             src weights bias -> dst           weights O x (C*H*W)
  *   dropout            src -> dst                        mask from (seed, step, stream, element)
  *   softmax_xent       logits labels [labels2 mix_share] [class_weights] -> [diff_src]
@@ -84,6 +86,7 @@ struct dt_tensor {
  *   relu_bwd           diff_dst dst [diff_dst2] -> diff_src   (diff_dst + diff_dst2) where dst > 0
  *   max_pool_bwd       diff_dst workspace -> diff_src
  *   avg_pool_bwd       diff_dst -> diff_src
+ *   upsample_add_bwd   diff_dst -> diff_coarse           (the gradient of fine is diff_dst)
  *   linear_bwd_data    diff_dst weights -> diff_src
  *   linear_bwd_weights src diff_dst -> diff_weights diff_bias
  *   dropout_bwd        diff_dst -> diff_src */
@@ -95,6 +98,7 @@ struct dt_tensor {
     X(ADD, add, 2, 2, 1, 1, 3)                                                                    \
     X(MAX_POOL, max_pool, 1, 1, 1, 2, 0)                                                          \
     X(AVG_POOL, avg_pool, 1, 1, 1, 1, 0)                                                          \
+    X(UPSAMPLE_ADD, upsample_add, 2, 2, 1, 1, 2)                                                  \
     X(LINEAR, linear, 3, 3, 1, 1, 0)                                                              \
     X(DROPOUT, dropout, 1, 1, 1, 1, 1)                                                            \
     X(SOFTMAX_XENT, softmax_xent, 2, 5, 0, 1, 0)                                                  \
@@ -105,6 +109,7 @@ struct dt_tensor {
     X(RELU_BWD, relu_bwd, 2, 3, 1, 1, 5)                                                          \
     X(MAX_POOL_BWD, max_pool_bwd, 2, 2, 1, 1, 0)                                                  \
     X(AVG_POOL_BWD, avg_pool_bwd, 1, 1, 1, 1, 0)                                                  \
+    X(UPSAMPLE_ADD_BWD, upsample_add_bwd, 1, 1, 1, 1, 0)                                          \
     X(LINEAR_BWD_DATA, linear_bwd_data, 2, 2, 1, 1, 0)                                            \
     X(LINEAR_BWD_WEIGHTS, linear_bwd_weights, 2, 2, 2, 2, 0)                                      \
     X(DROPOUT_BWD, dropout_bwd, 1, 1, 1, 1, 1)
@@ -206,6 +211,7 @@ int dt_graph_add(struct dt_graph *g, int a, int b, const char *name);
 int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride,
                       int pad);
 int dt_graph_avg_pool(struct dt_graph *g, int src, const char *name, int out_size);
+int dt_graph_upsample_add(struct dt_graph *g, int coarse, int fine, const char *name);
 int dt_graph_linear(struct dt_graph *g, int src, const char *name, int out_features,
                     struct dt_init weight_init, struct dt_init bias_init);
 int dt_graph_dropout(struct dt_graph *g, int src, const char *name, double p);

@@ -1,5 +1,6 @@
 /* Pooling: max pooling by oneDNN (its workspace records the maxima), adaptive average pooling by
- * our own loops over rows, which need no special case for windows that do not divide the image. */
+ * our own loops over rows, which need no special case for windows that do not divide the image; and
+ * upsampling, in rows of any block. */
 #include <string.h>
 
 #include "cpu/internal.h"
@@ -263,3 +264,109 @@ static dt_status run_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec,
 
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool) = {prepare_avg_pool, run_avg_pool};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool_bwd) = {prepare_avg_pool_bwd, run_avg_pool_bwd};
+
+/* --- Upsampling --- */
+
+/* All tensors in the row format of `big`. exec->rows describes `small`. */
+static dt_status prepare_upsampling(struct dt_device *dev, struct dt_exec *exec, int small, int big)
+{
+    const struct dt_node *node = exec->node;
+    struct dt_cpu_rows like, rows;
+    dt_md md = NULL;
+
+    DT_TRY(dt_cpu_rows_choose(&like, &md, exec->formats, big, 0));
+    dt_md_destroy(md);
+    for (int i = 0; i < node->n_src + node->n_dst; i++) {
+        int tensor = i < node->n_src ? node->src[i] : node->dst[i - node->n_src];
+        DT_TRY(dt_cpu_rows_choose(&rows, &md, exec->formats, tensor, like.block));
+        dt_status status = dt_cpu_port_add(dev, exec, md);
+        dt_md_destroy(md);
+        DT_TRY(status);
+        if (tensor == small)
+            exec->rows = rows;
+    }
+    return DT_OK;
+}
+
+static dt_status prepare_upsample_add(struct dt_device *dev, struct dt_exec *exec)
+{
+    DT_TRY(prepare_upsampling(dev, exec, exec->node->src[0], exec->node->src[1]));
+    return DT_OK;
+}
+
+static dt_status prepare_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    DT_TRY(prepare_upsampling(dev, exec, exec->node->dst[0], exec->node->src[0]));
+    return DT_OK;
+}
+
+/* Two lines of dst, which may be fine, from one of coarse. */
+static inline void upsample_line(float *dst, const float *fine, const float *coarse, int width,
+                                 int block)
+{
+    for (int h = 0; h < 2; h++) {
+        for (int w = 0; w < 2 * width; w++, dst += block, fine += block) {
+            const float *from = coarse + w / 2 * block;
+#pragma omp simd
+            for (int c = 0; c < block; c++)
+                dst[c] = fine[c] + from[c];
+        }
+    }
+}
+
+static inline void sum_line(float *diff_coarse, const float *diff_dst, int width, int block)
+{
+    const float *below = diff_dst + (size_t)(2 * width * block);
+    for (int w = 0; w < width; w++, diff_dst += 2 * block, below += 2 * block) {
+        float *to = diff_coarse + w * block;
+#pragma omp simd
+        for (int c = 0; c < block; c++)
+            to[c] = (diff_dst[c] + diff_dst[block + c]) + (below[c] + below[block + c]);
+    }
+}
+
+/* Runs `line`, whose last argument is the size of a block, with one that the compiler knows. */
+#define BY_BLOCK(block, line, ...)          \
+    ((block) == 16  ? line(__VA_ARGS__, 16) \
+     : (block) == 8 ? line(__VA_ARGS__, 8)  \
+                    : line(__VA_ARGS__, 1))
+
+static dt_status run_upsample_add(struct dt_device *dev, struct dt_exec *exec,
+                                  const struct dt_scalars *scalars)
+{
+    (void)dev;
+    (void)scalars;
+    const struct dt_cpu_rows *rows = &exec->rows;
+    const float *coarse = dt_cpu_src(exec, 0), *fine = dt_cpu_src(exec, 1);
+    float *dst = dt_cpu_dst(exec, 0);
+    size_t line = (size_t)(rows->width * rows->block);
+
+#pragma omp parallel for schedule(static)
+    for (int i = 0; i < rows->n * rows->n_blocks * rows->height; i++) {
+        size_t at = (size_t)i * line;
+        BY_BLOCK(rows->block, upsample_line, dst + 4 * at, fine + 4 * at, coarse + at, rows->width);
+    }
+    return DT_OK;
+}
+
+static dt_status run_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exec,
+                                      const struct dt_scalars *scalars)
+{
+    (void)dev;
+    (void)scalars;
+    const struct dt_cpu_rows *rows = &exec->rows;
+    const float *diff_dst = dt_cpu_src(exec, 0);
+    float *diff_coarse = dt_cpu_dst(exec, 0);
+    size_t line = (size_t)(rows->width * rows->block);
+
+#pragma omp parallel for schedule(static)
+    for (int i = 0; i < rows->n * rows->n_blocks * rows->height; i++) {
+        size_t at = (size_t)i * line;
+        BY_BLOCK(rows->block, sum_line, diff_coarse + at, diff_dst + 4 * at, rows->width);
+    }
+    return DT_OK;
+}
+
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add) = {prepare_upsample_add, run_upsample_add};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add_bwd) = {prepare_upsample_add_bwd,
+                                                               run_upsample_add_bwd};

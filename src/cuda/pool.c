@@ -1,4 +1,5 @@
-/* Max pooling, which keeps one byte per output for its backward, and adaptive average pooling. */
+/* Max pooling, which keeps one byte per output for its backward, adaptive average pooling, and
+ * upsampling. */
 #include "cuda/internal.h"
 
 /* `big` is the image side (src or diff_src), `small` the pooled side. */
@@ -101,8 +102,39 @@ static dt_status run_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
+static dt_status prepare_upsample_add(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_cuda_format *fine = exec->src[1], *dst = exec->dst[0];
+    DT_TRY(prepare_pool(dev, exec));
+    if (fine->cp != dst->cp || fine->elements != dst->elements || fine->type != dst->type)
+        DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout", exec->node->name);
+    return DT_OK;
+}
+
+static dt_status run_upsample_add(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_pool_shape shape = shape_of(exec->node, exec->dst[0], exec->src[0]);
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_upsample_add(dev->compute, exec->dst[0]->type, exec->dst_data[0],
+                                          exec->src_data[0], exec->src_data[1], &shape)));
+    return DT_OK;
+}
+
+static dt_status run_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_pool_shape shape = shape_of(exec->node, exec->src[0], exec->dst[0]);
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_upsample_add_bwd(dev->compute, exec->dst[0]->type, exec->dst_data[0],
+                                              exec->src_data[0], &shape)));
+    return DT_OK;
+}
+
 const struct dt_cuda_op dt_cuda_max_pool = {.prepare = prepare_max_pool, .run = run_max_pool};
 const struct dt_cuda_op dt_cuda_max_pool_bwd = {.prepare = prepare_max_pool,
                                                 .run = run_max_pool_bwd};
 const struct dt_cuda_op dt_cuda_avg_pool = {.prepare = prepare_pool, .run = run_avg_pool};
 const struct dt_cuda_op dt_cuda_avg_pool_bwd = {.prepare = prepare_pool, .run = run_avg_pool_bwd};
+const struct dt_cuda_op dt_cuda_upsample_add = {.prepare = prepare_upsample_add,
+                                                .run = run_upsample_add};
+const struct dt_cuda_op dt_cuda_upsample_add_bwd = {.prepare = prepare_pool,
+                                                    .run = run_upsample_add_bwd};

@@ -1,4 +1,6 @@
-/* Max pooling and adaptive average pooling. */
+/* Max pooling, adaptive average pooling, and upsampling. */
+#include <string.h>
+
 #include "graph/internal.h"
 
 static dt_status infer_max_pool(const struct dt_graph *g, const struct dt_node *node, int dim[4])
@@ -48,8 +50,47 @@ static void gradient_avg_pool(struct dt_autodiff *ad, const struct dt_node *node
     dt_autodiff_one_to_one(ad, DT_OP_AVG_POOL_BWD, node, -1);
 }
 
+/* From the shape of coarse to that of fine. */
+static dt_status infer_upsample_add(const struct dt_graph *g, const struct dt_node *node,
+                                    int dim[4])
+{
+    const struct dt_tensor *coarse = &g->tensor[node->src[0]], *fine = &g->tensor[node->src[1]];
+    dim[2] *= 2;
+    dim[3] *= 2;
+    if (memcmp(dim, fine->dim, sizeof fine->dim) != 0) {
+        char text[2][48];
+        DT_FAIL(DT_ERR_CONFIG,
+                "%s: %s does not have twice the height and width of %s; use images whose height "
+                "and width are multiples of 32",
+                node->name, dt_tensor_format_dims(text[0], sizeof text[0], fine),
+                dt_tensor_format_dims(text[1], sizeof text[1], coarse));
+    }
+    return DT_OK;
+}
+
+int dt_graph_upsample_add(struct dt_graph *g, int coarse, int fine, const char *name)
+{
+    struct dt_node draft;
+    if (!dt_draft_begin(g, &draft, DT_OP_UPSAMPLE_ADD, name, fine) ||
+        !dt_draft_begin(g, &draft, DT_OP_UPSAMPLE_ADD, name, coarse))
+        return -1;
+    draft.src[draft.n_src++] = fine;
+    dt_draft_infer(g, &draft, NULL);
+    return dt_draft_commit(g, &draft);
+}
+
+static void gradient_upsample_add(struct dt_autodiff *ad, const struct dt_node *node)
+{
+    dt_autodiff_give(ad, node->src[1], dt_autodiff_take(ad, node));
+    if (dt_autodiff_needs(ad, node->src[0]))
+        dt_autodiff_one_to_one(ad, DT_OP_UPSAMPLE_ADD_BWD, node, -1);
+}
+
 const struct dt_op_rule dt_rule_max_pool = {
     .infer = infer_max_pool, .per_element = 2, .gradient = gradient_max_pool};
 const struct dt_op_rule dt_rule_max_pool_bwd = {.per_element = 1};
 const struct dt_op_rule dt_rule_avg_pool = {.per_element = 1, .gradient = gradient_avg_pool};
 const struct dt_op_rule dt_rule_avg_pool_bwd = {.per_element = 1};
+const struct dt_op_rule dt_rule_upsample_add = {
+    .infer = infer_upsample_add, .per_element = 4, .gradient = gradient_upsample_add};
+const struct dt_op_rule dt_rule_upsample_add_bwd = {.per_element = 1};

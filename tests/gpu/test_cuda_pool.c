@@ -194,9 +194,53 @@ static void test_avg_pool(void **state)
             check_avg_pool(TYPES[t], &shapes[i], shapes[i].cp - 3);
 }
 
+/* --- Upsampling --- */
+
+static void check_upsample_add(enum dt_dtype type, const struct dt_pool_shape *s, int c)
+{
+    struct array coarse = array_rows(type, small_rows(s), c, s->cp, 1, 1);
+    struct array fine = array_rows(type, big_rows(s), c, s->cp, 1, 2);
+    struct array dst = array_create(type, fine.count), diff = array_create(type, coarse.count);
+    double *sum = calloc(coarse.count, sizeof *sum);
+    assert_non_null(sum);
+    CUDA(dt_kernel_upsample_add_bwd(stream, type, diff.memory, fine.memory, s));
+    CUDA(dt_kernel_upsample_add(stream, type, dst.memory, coarse.memory, fine.memory, s));
+    CUDA(dt_kernel_upsample_add(stream, type, fine.memory, coarse.memory, fine.memory, s));
+    array_get(&dst);
+    array_get(&diff);
+    for (size_t i = 0; i < dst.count; i++) {
+        int pixel = (int)(i / (size_t)s->cp), line = pixel / s->in_w;
+        size_t j = at(s, false, line / s->in_h, line % s->in_h / 2, pixel % s->in_w / 2,
+                      (int)(i % (size_t)s->cp));
+        sum[j] += (double)fine.value[i];
+        assert_value(&dst, i, (double)coarse.value[j] + (double)fine.value[i], 0);
+    }
+    for (size_t j = 0; j < diff.count; j++)
+        assert_value(&diff, j, sum[j], 1e-6);
+    array_get(&fine); /* in place */
+    for (size_t i = 0; i < dst.count; i++)
+        assert_value(&fine, i, (double)dst.value[i], 0);
+    free(sum);
+    array_free(&coarse);
+    array_free(&fine);
+    array_free(&dst);
+    array_free(&diff);
+}
+
+static void test_upsample_add(void **state)
+{
+    (void)state;
+    static const struct dt_pool_shape shapes[] = {
+        {1, 8, 2, 2, 1, 1, 0, 0, 0}, {2, 16, 6, 10, 3, 5, 0, 0, 0}, {3, 264, 8, 2, 4, 1, 0, 0, 0}};
+    for (size_t t = 0; t < DT_COUNT(TYPES); t++)
+        for (size_t i = 0; i < DT_COUNT(shapes); i++)
+            check_upsample_add(TYPES[t], &shapes[i], shapes[i].cp - 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_max_pool),
-                                       cmocka_unit_test(test_avg_pool)};
+                                       cmocka_unit_test(test_avg_pool),
+                                       cmocka_unit_test(test_upsample_add)};
     return RUN_KERNEL_TESTS(tests);
 }

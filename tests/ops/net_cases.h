@@ -119,6 +119,19 @@ static int build_winograd(struct dt_graph *g, int x)
     return net_linear(g, dt_graph_avg_pool(g, x, "avgpool", 1), "fc", NET_CLASSES);
 }
 
+/* As a feature pyramid: the coarse level is read again after it was added to the fine one. */
+static int build_pyramid(struct dt_graph *g, int x)
+{
+    int c2 = dt_graph_relu(g, net_conv(g, x, "c2", 8, 3, 1, true), "c2_relu");
+    int c3 = dt_graph_relu(g, net_conv(g, c2, "c3", 12, 3, 2, true), "c3_relu");
+    int p3 = net_conv(g, c3, "inner3", 10, 1, 1, true);
+    int p2 = dt_graph_upsample_add(g, p3, net_conv(g, c2, "inner2", 10, 1, 1, true), "p2");
+    p2 = net_conv(g, p2, "layer2", 10, 3, 2, true);
+    p3 = net_conv(g, p3, "layer3", 10, 3, 1, true);
+    x = dt_graph_avg_pool(g, dt_graph_add(g, p2, p3, "both"), "avgpool", 1);
+    return net_linear(g, x, "fc", NET_CLASSES);
+}
+
 static const struct net_case net_list[] = {
     {"residual", build_residual, 4, 8, 0.1, false, false, {NULL}},
     {"plain", build_plain, 3, 11, 0, false, false, {NULL}},
@@ -129,6 +142,8 @@ static const struct net_case net_list[] = {
     {"residual, frozen between", build_residual, 4, 8, 0, false, false, {"layer1.0.bn2", "layer2"}},
     {"plain, frozen between", build_plain, 3, 11, 0, false, false, {"features.3", "classifier.1"}},
     {"branches, frozen norms", build_branches, 5, 9, 0, false, false, {"norm", "tap"}},
+    {"pyramid", build_pyramid, 3, 8, 0.1, false, false, {NULL}},
+    {"pyramid, frozen top", build_pyramid, 3, 8, 0, false, false, {"c2", "c3", "inner3"}},
     {"winograd", build_winograd, 2, 12, 0.1, false, false, {NULL}},
     {"winograd, frozen", build_winograd, 2, 12, 0, false, false, {"conv2", "bn3"}},
 };

@@ -1,4 +1,4 @@
-/* Max pooling and adaptive average pooling. */
+/* Max pooling, adaptive average pooling, and upsampling. */
 #ifndef DTRAIN_TESTS_OPS_POOL_H
 #define DTRAIN_TESTS_OPS_POOL_H
 
@@ -160,5 +160,56 @@ static const struct op_test op_test_avg_pool = {.element = ref_avg_pool,
                                                 .tests = {cmocka_unit_test(test_avg_pool)}};
 static const struct op_test op_test_avg_pool_bwd = {
     .element = ref_avg_pool_bwd, .bound = 1e-6, .n_roundings = 1};
+
+/* --- Upsampling --- */
+
+/* fine is src, and the gradient that comes back too, so that both are seen behind a convolution. */
+static void build_upsample_add(struct dt_graph *g, const struct op_case *c)
+{
+    int fine = add_src(g, c);
+    int src[2] = {add4(g, "coarse", DT_ACT, c->n, c->c, c->h / 2, c->w / 2), fine};
+    int diff_coarse = add_like(g, "diff_coarse", DT_DIFF, DT_F32, src[0]);
+    add_node(g, NULL, DT_OP_UPSAMPLE_ADD_BWD, 1, &fine, 1, &diff_coarse);
+    int dst = add_like(g, "dst", DT_ACT, DT_F32, fine);
+    add_node(g, NULL, DT_OP_UPSAMPLE_ADD, 2, src, 1, &dst);
+}
+
+static double ref_upsample_add(struct ref *r, const struct dt_node *node, int which, size_t i)
+{
+    (void)which;
+    int at[4];
+    ref_decode(at, ref_dim(r, node->dst[0]), i);
+    size_t j = ref_index(ref_dim(r, node->src[0]), at[0], at[1], at[2] / 2, at[3] / 2);
+    return ref_src(r, node, 0)[j] + ref_src(r, node, 1)[i];
+}
+
+static double ref_upsample_add_bwd(struct ref *r, const struct dt_node *node, int which, size_t i)
+{
+    (void)which;
+    const int *dim = ref_dim(r, node->src[0]);
+    int at[4];
+    ref_decode(at, ref_dim(r, node->dst[0]), i);
+    double sum = 0;
+    for (int h = 2 * at[2]; h < 2 * at[2] + 2; h++)
+        for (int w = 2 * at[3]; w < 2 * at[3] + 2; w++)
+            sum += ref_src(r, node, 0)[ref_index(dim, at[0], at[1], h, w)];
+    return sum;
+}
+
+static const struct op_case upsample_add_cases[] = {
+    {1, 1, 2, 2, 0, 0, 0, 0, 0, 0},    {2, 3, 10, 14, 0, 0, 0, 0, 0, 0},
+    {1, 16, 8, 18, 0, 0, 0, 0, 0, 0},  {3, 17, 12, 6, 0, 0, 0, 0, 0, 0},
+    {2, 20, 2, 16, 0, 0, 0, 0, 0, 0},  {1, 256, 14, 18, 0, 0, 0, 0, 0, 0},
+    {2, 64, 24, 20, 0, 0, 0, 0, 0, 0},
+};
+
+OP_TEST(upsample_add, build_upsample_add, true)
+
+static const struct op_test op_test_upsample_add = {.element = ref_upsample_add,
+                                                    .bound = 1e-6,
+                                                    .n_roundings = 1,
+                                                    .tests = {cmocka_unit_test(test_upsample_add)}};
+static const struct op_test op_test_upsample_add_bwd = {
+    .element = ref_upsample_add_bwd, .bound = 1e-6, .n_roundings = 1};
 
 #endif
