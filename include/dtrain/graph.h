@@ -22,7 +22,7 @@ enum dt_phase { DT_TRAIN, DT_EVAL, DT_N_PHASES };
 enum dt_role {
     DT_INPUT,      /* filled by the caller before a run: pixels, labels, labels2, ... */
     DT_PARAM,      /* trained */
-    DT_STAT,       /* running mean and variance: saved, not trained */
+    DT_STAT,       /* running mean and variance, all of a frozen norm: saved, not trained */
     DT_ACT,        /* forward value */
     DT_SAVED,      /* kept by a forward op for its backward: mean, variance, workspace */
     DT_DIFF,       /* gradient of a forward value */
@@ -206,6 +206,9 @@ struct dt_conv_options {
 int dt_graph_ingest(struct dt_graph *g, const double mean[3], const double std[3]);
 int dt_graph_conv(struct dt_graph *g, int src, const char *name, struct dt_conv_options options);
 int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init);
+/* Batch norm with constants instead of weight, bias and statistics (torchvision's FrozenBatchNorm2d):
+ * they are saved under the same names and not trained. It is the same in both phases. */
+int dt_graph_frozen_bn(struct dt_graph *g, int src, const char *name, double eps);
 int dt_graph_relu(struct dt_graph *g, int src, const char *name);
 int dt_graph_add(struct dt_graph *g, int a, int b, const char *name);
 int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride,

@@ -8,9 +8,8 @@
 
 #include "base/mem.h"
 
-static const char stat_end[] = "running_var"; /* PyTorch puts num_batches_tracked after it */
-
-/* The tensors of one file: graph tensors, and a counter after each running_var (graph id -1). */
+/* The tensors of one file: graph tensors, and PyTorch's num_batches_tracked (graph id -1) after
+ * each running_var that is updated. */
 struct contents {
     struct dt_st_tensor *tensors;
     int *ids;
@@ -45,17 +44,20 @@ static void add_tensor(struct contents *c, const struct dt_tensor *tensor, int i
 static void add_counter(struct contents *c, const struct dt_tensor *running_var)
 {
     struct dt_st_tensor *t = &c->tensors[c->n];
-    int n_module = (int)(strlen(running_var->name) - strlen(stat_end));
+    int n_module = (int)(strlen(running_var->name) - strlen("running_var"));
     snprintf(t->name, sizeof t->name, "%.*snum_batches_tracked", n_module, running_var->name);
     t->dtype = DT_ST_I64;
     t->n_dims = 0;
     c->ids[c->n++] = -1;
 }
 
-static bool is_running_var(const struct dt_tensor *tensor)
+/* Whether it is the variance of a batch norm that is not a frozen one. */
+static bool is_running_var(const struct dt_graph *g, int t)
 {
-    size_t n = strlen(tensor->name), n_end = strlen(stat_end);
-    return tensor->role == DT_STAT && n > n_end && strcmp(tensor->name + n - n_end, stat_end) == 0;
+    int n = 0;
+    while (n < g->n_nodes && (g->node[n].op != DT_OP_BN || g->node[n].src[4] != t))
+        n++;
+    return n < g->n_nodes && g->tensor[g->node[n].src[1]].role == DT_PARAM;
 }
 
 static void list_model(struct contents *c, const struct dt_graph *g, enum dt_arena params,
@@ -67,7 +69,7 @@ static void list_model(struct contents *c, const struct dt_graph *g, enum dt_are
             add_tensor(c, tensor, t, params, "");
         if (tensor->role == DT_STAT)
             add_tensor(c, tensor, t, stats, "");
-        if (is_running_var(tensor))
+        if (is_running_var(g, t))
             add_counter(c, tensor);
     }
 }

@@ -1,6 +1,19 @@
 /* Batch norm. */
 #include "graph/internal.h"
 
+/* Weight and bias have the role; the statistics follow them, as in PyTorch. */
+static void draft_vectors(struct dt_graph *g, struct dt_node *draft, enum dt_role role,
+                          double scale_init)
+{
+    const int channels[4] = {g->tensor[draft->src[0]].dim[1], 1, 1, 1};
+    const struct dt_init scale = {DT_INIT_CONSTANT, scale_init};
+    const struct dt_init zeros = {DT_INIT_CONSTANT, 0}, ones = {DT_INIT_CONSTANT, 1};
+    dt_draft_param(g, draft, NULL, "weight", role, 1, channels, scale);
+    dt_draft_param(g, draft, NULL, "bias", role, 1, channels, zeros);
+    dt_draft_param(g, draft, NULL, "running_mean", DT_STAT, 1, channels, zeros);
+    dt_draft_param(g, draft, NULL, "running_var", DT_STAT, 1, channels, ones);
+}
+
 int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init)
 {
     struct dt_node draft;
@@ -10,17 +23,23 @@ int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init
     draft.attr.bn.momentum = 0.1f;
     draft.attr.bn.group = dt_graph_program(g)->phase == DT_TRAIN ? g->bn_group : 0;
     const int channels[4] = {g->tensor[src].dim[1], 1, 1, 1};
-    const struct dt_init scale = {DT_INIT_CONSTANT, scale_init};
-    const struct dt_init zeros = {DT_INIT_CONSTANT, 0}, ones = {DT_INIT_CONSTANT, 1};
-    dt_draft_param(g, &draft, NULL, "weight", DT_PARAM, 1, channels, scale);
-    dt_draft_param(g, &draft, NULL, "bias", DT_PARAM, 1, channels, zeros);
-    dt_draft_param(g, &draft, NULL, "running_mean", DT_STAT, 1, channels, zeros);
-    dt_draft_param(g, &draft, NULL, "running_var", DT_STAT, 1, channels, ones);
+    draft_vectors(g, &draft, DT_PARAM, scale_init);
     dt_draft_infer(g, &draft, NULL);
     if (dt_graph_program(g)->phase == DT_TRAIN) {
         dt_draft_dst(g, &draft, ".mean", DT_SAVED, DT_F32, 1, channels);
         dt_draft_dst(g, &draft, ".variance", DT_SAVED, DT_F32, 1, channels);
     }
+    return dt_draft_commit(g, &draft);
+}
+
+int dt_graph_frozen_bn(struct dt_graph *g, int src, const char *name, double eps)
+{
+    struct dt_node draft;
+    if (!dt_draft_begin(g, &draft, DT_OP_BN, name, src))
+        return -1;
+    draft.attr.bn.eps = (float)eps;
+    draft_vectors(g, &draft, DT_STAT, 1);
+    dt_draft_infer(g, &draft, NULL);
     return dt_draft_commit(g, &draft);
 }
 

@@ -6,20 +6,18 @@
  * optionally from 0. */
 #include <stdio.h>
 
-#include "models/layers.h"
-
-enum { MAX_STAGES = 4 };
+#include "models/resnet.h"
 
 struct family {
-    int n_stages, n_blocks[MAX_STAGES];
+    int n_stages, n_blocks[DT_RESNET_STAGES];
     int width; /* channels of the first stage; every stage doubles them */
     bool bottleneck;
-    bool zero_init_residual;
+    struct dt_resnet_options options;
 };
 
 static const struct {
     int depth;
-    int n_blocks[MAX_STAGES];
+    int n_blocks[DT_RESNET_STAGES];
     bool bottleneck;
 } imagenet[] = {
     {18, {2, 2, 2, 2}, false},  {34, {3, 4, 6, 3}, false},  {50, {3, 4, 6, 3}, true},
@@ -29,13 +27,14 @@ static const struct {
 /* Prefix of the names inside a block ("layer1.0"). */
 struct block {
     struct dt_graph *g;
-    char prefix[32];
+    const struct family *family;
+    char prefix[DT_NAME_MAX];
     char name[DT_NAME_MAX];
 };
 
 static const char *name(struct block *b, const char *suffix)
 {
-    snprintf(b->name, sizeof b->name, "%s%s", b->prefix, suffix);
+    snprintf(b->name, sizeof b->name, "%.40s%.20s", b->prefix, suffix);
     return b->name;
 }
 
@@ -45,6 +44,8 @@ static int conv_bn(struct block *b, int src, const char *conv, const char *bn,
 {
     options.init = dt_init_fan_out(options.out_channels, options.kernel);
     int dst = dt_graph_conv(b->g, src, name(b, conv), options);
+    if (b->family->options.frozen_norm)
+        return dt_graph_frozen_bn(b->g, dst, name(b, bn), b->family->options.norm_eps);
     return dt_graph_bn(b->g, dst, name(b, bn), scale_init);
 }
 
@@ -55,13 +56,13 @@ static int conv_bn_relu(struct block *b, int src, const char *conv, const char *
 }
 
 /* The two or three convolutions of a block, without the last ReLU. */
-static int residual_branch(struct block *b, int src, const struct family *f, int width, int stride)
+static int residual_branch(struct block *b, int src, int width, int stride)
 {
-    const double last_scale = f->zero_init_residual ? 0 : 1;
+    const double last_scale = b->family->options.zero_init_residual ? 0 : 1;
     struct dt_conv_options squeeze = {.out_channels = width, .kernel = 1, .stride = 1};
     struct dt_conv_options spatial = {
         .out_channels = width, .kernel = 3, .stride = stride, .pad = 1};
-    if (f->bottleneck) {
+    if (b->family->bottleneck) {
         struct dt_conv_options expand = {.out_channels = 4 * width, .kernel = 1, .stride = 1};
         int x = conv_bn_relu(b, src, ".conv1", ".bn1", ".relu1", squeeze);
         x = conv_bn_relu(b, x, ".conv2", ".bn2", ".relu2", spatial);
@@ -72,10 +73,11 @@ static int residual_branch(struct block *b, int src, const struct family *f, int
     return conv_bn(b, x, ".conv2", ".bn2", spatial, last_scale);
 }
 
-static int residual_block(struct block *b, int src, const struct family *f, int width, int stride)
+static int residual_block(struct block *b, int src, int width, int stride)
 {
-    const int out_channels = f->bottleneck ? 4 * width : width;
-    int x = residual_branch(b, src, f, width, stride);
+    const bool bottleneck = b->family->bottleneck;
+    const int out_channels = bottleneck ? 4 * width : width;
+    int x = residual_branch(b, src, width, stride);
     int shortcut = src;
     if (b->g->status != DT_OK)
         return -1;
@@ -85,60 +87,79 @@ static int residual_block(struct block *b, int src, const struct family *f, int 
         shortcut = conv_bn(b, src, ".downsample.0", ".downsample.1", project, 1);
     }
     x = dt_graph_add(b->g, x, shortcut, name(b, ".add"));
-    return dt_graph_relu(b->g, x, name(b, f->bottleneck ? ".relu3" : ".relu2"));
+    return dt_graph_relu(b->g, x, name(b, bottleneck ? ".relu3" : ".relu2"));
 }
 
-static int stages(struct dt_graph *g, int src, const struct family *f, int num_classes)
+/* dst[i] is the result of layer<i + 1>; returns the last. */
+static int stages(struct dt_graph *g, int src, const struct family *f, int dst[DT_RESNET_STAGES])
 {
     int x = src;
     for (int i = 0; i < f->n_stages; i++) {
         for (int k = 0; k < f->n_blocks[i]; k++) {
-            struct block b = {.g = g};
-            snprintf(b.prefix, sizeof b.prefix, "layer%d.%d", i + 1, k);
-            x = residual_block(&b, x, f, f->width << i, i > 0 && k == 0 ? 2 : 1);
+            struct block b = {.g = g, .family = f};
+            snprintf(b.prefix, sizeof b.prefix, "%slayer%d.%d", f->options.prefix, i + 1, k);
+            x = residual_block(&b, x, f->width << i, i > 0 && k == 0 ? 2 : 1);
         }
+        dst[i] = x;
     }
-    x = dt_graph_avg_pool(g, x, "avgpool", 1);
-    return dt_layer_linear(g, x, "fc", num_classes);
+    return x;
 }
 
-static int stem(struct dt_graph *g, int src, struct dt_conv_options options)
+static int stem(struct dt_graph *g, int src, const struct family *f, struct dt_conv_options options)
 {
-    struct block b = {.g = g};
+    struct block b = {.g = g, .family = f};
+    snprintf(b.prefix, sizeof b.prefix, "%s", f->options.prefix);
     return conv_bn_relu(&b, src, "conv1", "bn1", "relu", options);
 }
 
-int dt_build_resnet(struct dt_graph *g, int src, const struct dt_model *model,
-                    const struct dt_model_options *options)
+static int classifier(struct dt_graph *g, int src, int num_classes)
 {
-    if (!dt_model_check(g, src, model, options))
-        return -1;
-    struct family f = {
-        .n_stages = 4, .width = 64, .zero_init_residual = options->zero_init_residual};
+    return dt_layer_linear(g, dt_graph_avg_pool(g, src, "avgpool", 1), "fc", num_classes);
+}
+
+int dt_resnet_body(struct dt_graph *g, int src, int depth, const struct dt_resnet_options *options,
+                   int dst[DT_RESNET_STAGES])
+{
+    struct family f = {.n_stages = DT_RESNET_STAGES, .width = 64, .options = *options};
+    char pool[DT_NAME_MAX];
     for (size_t i = 0; i < sizeof imagenet / sizeof *imagenet; i++) {
-        if (imagenet[i].depth != model->variant)
+        if (imagenet[i].depth != depth)
             continue;
         f.bottleneck = imagenet[i].bottleneck;
         for (int k = 0; k < f.n_stages; k++)
             f.n_blocks[k] = imagenet[i].n_blocks[k];
     }
     struct dt_conv_options first = {.out_channels = f.width, .kernel = 7, .stride = 2, .pad = 3};
-    int x = stem(g, src, first);
-    x = dt_graph_max_pool(g, x, "maxpool", 3, 2, 1);
-    return stages(g, x, &f, options->num_classes);
+    snprintf(pool, sizeof pool, "%smaxpool", options->prefix);
+    int x = dt_graph_max_pool(g, stem(g, src, &f, first), pool, 3, 2, 1);
+    return stages(g, x, &f, dst);
+}
+
+int dt_build_resnet(struct dt_graph *g, int src, const struct dt_model *model,
+                    const struct dt_model_options *options)
+{
+    const struct dt_resnet_options plain = {.prefix = "",
+                                            .zero_init_residual = options->zero_init_residual};
+    int stage[DT_RESNET_STAGES];
+    if (!dt_model_check(g, src, model, options))
+        return -1;
+    return classifier(g, dt_resnet_body(g, src, model->variant, &plain, stage),
+                      options->num_classes);
 }
 
 /* Depth 6n + 2: three stages of n basic blocks. */
 int dt_build_resnet_cifar(struct dt_graph *g, int src, const struct dt_model *model,
                           const struct dt_model_options *options)
 {
+    int stage[DT_RESNET_STAGES];
     if (!dt_model_check(g, src, model, options))
         return -1;
     const int n = (model->variant - 2) / 6;
-    const struct family f = {.n_stages = 3,
-                             .n_blocks = {n, n, n},
-                             .width = 16,
-                             .zero_init_residual = options->zero_init_residual};
+    const struct family f = {
+        .n_stages = 3,
+        .n_blocks = {n, n, n},
+        .width = 16,
+        .options = {.prefix = "", .zero_init_residual = options->zero_init_residual}};
     struct dt_conv_options first = {.out_channels = f.width, .kernel = 3, .stride = 1, .pad = 1};
-    return stages(g, stem(g, src, first), &f, options->num_classes);
+    return classifier(g, stages(g, stem(g, src, &f, first), &f, stage), options->num_classes);
 }

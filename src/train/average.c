@@ -11,7 +11,7 @@
 
 enum { CHUNK = 8192 }; /* values that the ranks exchange at a time */
 
-/* The running statistics of a graph, in the order of its batch norms: mean, variance. */
+/* The running statistics that training updates, in the order of the batch norms: mean, variance. */
 struct stats {
     struct dt_session *s;
     struct dt_average *average; /* rank 0: where they belong */
@@ -27,12 +27,14 @@ static dt_status for_all(struct stats *stats, stat_function *work)
 {
     const struct dt_graph *g = stats->s->graph;
     stats->count = 0;
-    for (int n = 0; n < g->n_nodes; n++)
-        for (int src = 3; src < 5 && g->node[n].op == DT_OP_BN; src++) {
-            const int t = g->node[n].src[src];
-            DT_TRY(work(stats, t, (double)g->node[n].attr.bn.momentum, stats->sums + stats->count));
+    for (int n = 0; n < g->n_nodes; n++) {
+        const struct dt_node *node = &g->node[n];
+        for (int src = 3; src < 5 && node->op == DT_OP_BN && node->n_dst > 1; src++) {
+            const int t = node->src[src];
+            DT_TRY(work(stats, t, (double)node->attr.bn.momentum, stats->sums + stats->count));
             stats->count += dt_tensor_elements(&g->tensor[t]);
         }
+    }
     return DT_OK;
 }
 

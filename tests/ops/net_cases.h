@@ -106,6 +106,18 @@ static int build_branches(struct dt_graph *g, int x)
     return net_linear(g, dt_graph_relu(g, pooled, "pool_relu"), "fc", NET_CLASSES);
 }
 
+/* Constants as norms: before a ReLU, in a block with a trained one, and before a sum. */
+static int build_frozen_norms(struct dt_graph *g, int x)
+{
+    x = dt_graph_frozen_bn(g, net_conv(g, x, "conv1", 8, 3, 1, false), "bn1", 0);
+    int identity = dt_graph_relu(g, x, "relu1");
+    x = dt_graph_bn(g, net_conv(g, identity, "conv2", 8, 3, 1, false), "bn2", 1);
+    x = net_conv(g, dt_graph_relu(g, x, "relu2"), "conv3", 8, 3, 1, false);
+    x = dt_graph_add(g, dt_graph_frozen_bn(g, x, "bn3", 1e-5), identity, "add");
+    x = dt_graph_avg_pool(g, dt_graph_relu(g, x, "relu3"), "avgpool", 1);
+    return net_linear(g, x, "fc", NET_CLASSES);
+}
+
 /* All convolutions but the first by Winograd: with bias and ReLU, before a norm, and in a block. Of
  * two images of 12x12, the threads share the tiles for 16 channels, the blocks of channels for 40.
  */
@@ -144,6 +156,7 @@ static const struct net_case net_list[] = {
     {"branches, frozen norms", build_branches, 5, 9, 0, false, false, {"norm", "tap"}},
     {"pyramid", build_pyramid, 3, 8, 0.1, false, false, {NULL}},
     {"pyramid, frozen top", build_pyramid, 3, 8, 0, false, false, {"c2", "c3", "inner3"}},
+    {"norms of constants", build_frozen_norms, 4, 8, 0.1, false, false, {NULL}},
     {"winograd", build_winograd, 2, 12, 0.1, false, false, {NULL}},
     {"winograd, frozen", build_winograd, 2, 12, 0, false, false, {"conv2", "bn3"}},
 };

@@ -4,16 +4,26 @@
 
 #include "op_cases.h"
 
+static struct dt_node bn_like(const struct op_case *c)
+{
+    return (struct dt_node){.relu = c->flags & F_RELU,
+                            .residual = c->flags & F_RESIDUAL,
+                            .attr.bn = {.eps = c->flags & F_CONST ? 0 : 1e-5f, .momentum = 0.1f}};
+}
+
+static enum dt_role bn_role(const struct op_case *c)
+{
+    return c->flags & F_CONST ? DT_STAT : DT_PARAM;
+}
+
 static void build_bn(struct dt_graph *g, const struct op_case *c)
 {
-    const struct dt_node like = {.relu = c->flags & F_RELU,
-                                 .residual = c->flags & F_RESIDUAL,
-                                 .attr.bn = {.eps = 1e-5f, .momentum = 0.1f}};
+    const struct dt_node like = bn_like(c);
     bool train = !(c->flags & F_EVAL);
     int n_residual = c->flags & F_RESIDUAL ? 1 : 0, n_mask = c->flags & F_RELU ? 1 : 0;
     int fwd[6] = {add_src(g, c),
-                  add1(g, "scale", DT_PARAM, c->c),
-                  add1(g, "shift", DT_PARAM, c->c),
+                  add1(g, "scale", bn_role(c), c->c),
+                  add1(g, "shift", bn_role(c), c->c),
                   add1(g, "running_mean", DT_STAT, c->c),
                   add1(g, "running_var", DT_STAT, c->c),
                   -1};
@@ -165,14 +175,16 @@ static const struct op_case bn_cases[] = {
     {3, 17, 5, 5, 0, 0, 0, 0, F_EVAL | F_RELU, 0},
     {2, 64, 14, 14, 0, 0, 0, 0, F_EVAL | F_RELU | F_RESIDUAL, 0},
     {3, 17, 5, 5, 0, 0, 0, 0, F_EVAL | F_RELU | F_RESIDUAL, 0},
+    {2, 20, 7, 5, 0, 0, 0, 0, F_EVAL | F_CONST, 0},
+    {3, 17, 5, 5, 0, 0, 0, 0, F_EVAL | F_CONST | F_RELU | F_RESIDUAL, 0},
 };
 
 OP_TEST(bn, build_bn, true)
 
 static void build_bn_frozen_bwd(struct dt_graph *g, const struct op_case *c)
 {
-    const struct dt_node like = {.attr.bn = {.eps = 1e-5f, .momentum = 0.1f}};
-    int src[3] = {add_src(g, c), add1(g, "scale", DT_PARAM, c->c),
+    const struct dt_node like = bn_like(c);
+    int src[3] = {add_src(g, c), add1(g, "scale", bn_role(c), c->c),
                   add1(g, "running_var", DT_STAT, c->c)};
     int dst = add_like(g, "diff_src", DT_DIFF, DT_F32, src[0]);
     add_node(g, &like, DT_OP_BN_FROZEN_BWD, 3, src, 1, &dst);
@@ -193,9 +205,10 @@ static void ref_bn_frozen_bwd(struct ref *r, const struct dt_node *node)
 }
 
 static const struct op_case bn_frozen_bwd_cases[] = {
-    {2, 3, 4, 4, 0, 0, 0, 0, 0, 0},    {1, 16, 1, 1, 0, 0, 0, 0, 0, 0},
-    {3, 17, 5, 5, 0, 0, 0, 0, 0, 0},   {2, 20, 7, 5, 0, 0, 0, 0, 0, 0},
-    {2, 64, 14, 14, 0, 0, 0, 0, 0, 0}, {1, 64, 56, 56, 0, 0, 0, 0, 0, 0},
+    {2, 3, 4, 4, 0, 0, 0, 0, 0, 0},        {1, 16, 1, 1, 0, 0, 0, 0, 0, 0},
+    {3, 17, 5, 5, 0, 0, 0, 0, 0, 0},       {2, 20, 7, 5, 0, 0, 0, 0, 0, 0},
+    {2, 64, 14, 14, 0, 0, 0, 0, 0, 0},     {1, 64, 56, 56, 0, 0, 0, 0, 0, 0},
+    {2, 20, 7, 5, 0, 0, 0, 0, F_CONST, 0},
 };
 
 OP_TEST(bn_frozen_bwd, build_bn_frozen_bwd, true)

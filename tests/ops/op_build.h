@@ -17,6 +17,7 @@ enum {
     F_COPY = 64,     /* src comes out of a convolution, in the format that one prefers */
     F_MIXED = 128,   /* labels2 and mix_share */
     F_WEIGHTS = 256, /* class_weights */
+    F_CONST = 512,   /* a frozen norm, without eps */
 };
 
 /* A row of cases: what an op does not use is 0. */

@@ -236,6 +236,25 @@ static void test_frozen_below(void **state)
               "conv_bwd_weights c2: max diff_c2 -> diff_c2.weight diff_c2.bias\n");
 }
 
+/* A norm of constants has no parameters, passes gradients on, and is the same in both phases. */
+static void test_constant_norm(void **state)
+{
+    (void)state;
+    int src;
+    struct dt_graph *g = begin(&src);
+    int x = dt_graph_relu(g, dt_graph_frozen_bn(g, conv(g, src, "c1", false), "b1", 0), "r1");
+    x = dt_graph_avg_pool(g, x, "avg", 1);
+    assert_int_equal(dt_graph_freeze(g, "b1"), 0);
+    for (int i = 1; i < 5; i++)
+        assert_int_equal(g->tensor[g->node[2].src[i]].role, DT_STAT);
+    assert_true(g->node[2].attr.bn.eps == 0 && g->node[2].n_dst == 1);
+    finish(g, x, true,
+           FC "avg_pool_bwd avg: diff_avg -> diff_r1\n"
+              "relu_bwd b1: diff_r1 r1 -> diff_r1#2\n"
+              "bn_frozen_bwd b1: diff_r1#2 b1.weight b1.running_var -> diff_c1\n"
+              "conv_bwd_weights c1: ingest diff_c1 -> diff_c1.weight\n");
+}
+
 /* A frozen batch norm passes gradients on, to its source and to what was added to it. */
 static void test_frozen_between(void **state)
 {
@@ -358,6 +377,7 @@ int main(void)
         cmocka_unit_test(test_attributes),     cmocka_unit_test(test_evaluation_is_left_alone),
         cmocka_unit_test(test_errors),         cmocka_unit_test(test_long_names),
         cmocka_unit_test(test_frozen_below),   cmocka_unit_test(test_frozen_between),
+        cmocka_unit_test(test_constant_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
