@@ -87,6 +87,10 @@ cudaError_t dt_kernel_relu(cudaStream_t stream, enum dt_dtype type, void *dst, c
 /* dst = [relu](a + b) */
 cudaError_t dt_kernel_add(cudaStream_t stream, enum dt_dtype type, void *dst, const void *a,
                           const void *b, size_t count, bool relu);
+/* dst = the sum of n_terms (2 to DT_MAX_TERMS) in their order, rounded to `type` once. */
+enum { DT_MAX_TERMS = 8 };
+cudaError_t dt_kernel_sum(cudaStream_t stream, enum dt_dtype type, void *dst,
+                          const void *const *terms, int n_terms, size_t count);
 /* diff_src = dst > 0 or NaN ? diff_dst [+ diff_dst2] : 0 */
 cudaError_t dt_kernel_relu_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
                                const void *diff_dst, const void *diff_dst2, const void *dst,

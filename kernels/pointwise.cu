@@ -85,6 +85,47 @@ cudaError_t dt_kernel_relu_bwd(cudaStream_t stream, enum dt_dtype type, void *di
                                        diff_src, diff_dst, diff_dst2, dst, count / DT_GROUP)));
 }
 
+template <typename T> struct sum_terms {
+    const T *at[DT_MAX_TERMS];
+};
+
+// Reads every term once, writes 1 element.
+template <typename T>
+static __global__ void sum_kernel(T *dst, struct sum_terms<T> terms, int n_terms, size_t n_groups)
+{
+    const size_t i = dt_flat_group();
+    if (i >= n_groups)
+        return;
+    float sum[DT_GROUP], v[DT_GROUP];
+    dt_load8(sum, terms.at[0] + i * DT_GROUP);
+    for (int j = 1; j < n_terms; j++) {
+        dt_load8(v, terms.at[j] + i * DT_GROUP);
+        for (int k = 0; k < DT_GROUP; k++)
+            sum[k] += v[k];
+    }
+    dt_store8(dst + i * DT_GROUP, sum);
+}
+
+template <typename T>
+static cudaError_t sum(cudaStream_t stream, void *dst, const void *const *terms, int n_terms,
+                       size_t count)
+{
+    struct sum_terms<T> by_type = {
+    };
+    for (int j = 0; j < n_terms; j++)
+        by_type.at[j] = static_cast<const T *>(terms[j]);
+    return dt_launch(sum_kernel<T>, dt_flat_geometry(count), stream, dst, by_type, n_terms,
+                     count / DT_GROUP);
+}
+
+cudaError_t dt_kernel_sum(cudaStream_t stream, enum dt_dtype type, void *dst,
+                          const void *const *terms, int n_terms, size_t count)
+{
+    if (n_terms > DT_MAX_TERMS)
+        return cudaErrorInvalidValue;
+    return DT_BY_TYPE(type, sum<T>(stream, dst, terms, n_terms, count));
+}
+
 // --- Bias ---
 
 // Reads and writes each element once; the bias stays in the caches.

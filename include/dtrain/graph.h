@@ -89,7 +89,8 @@ struct dt_tensor {
  *   upsample_add_bwd   diff_dst -> diff_coarse           (the gradient of fine is diff_dst)
  *   linear_bwd_data    diff_dst weights -> diff_src
  *   linear_bwd_weights src diff_dst -> diff_weights diff_bias
- *   dropout_bwd        diff_dst -> diff_src */
+ *   dropout_bwd        diff_dst -> diff_src
+ *   sum_grads          2 to 8 terms -> diff_param        of a shared parameter, in this order */
 #define DT_OP_LIST(X)                                                                             \
     X(INGEST, ingest, 1, 1, 1, 1, 0)                                                              \
     X(CONV, conv, 2, 3, 1, 1, 0)                                                                  \
@@ -112,7 +113,8 @@ struct dt_tensor {
     X(UPSAMPLE_ADD_BWD, upsample_add_bwd, 1, 1, 1, 1, 0)                                          \
     X(LINEAR_BWD_DATA, linear_bwd_data, 2, 2, 1, 1, 0)                                            \
     X(LINEAR_BWD_WEIGHTS, linear_bwd_weights, 2, 2, 2, 2, 0)                                      \
-    X(DROPOUT_BWD, dropout_bwd, 1, 1, 1, 1, 1)
+    X(DROPOUT_BWD, dropout_bwd, 1, 1, 1, 1, 1)                                                    \
+    X(SUM_GRADS, sum_grads, 2, DT_MAX_SRC, 1, 1, 0)
 
 enum dt_op {
 #define DT_OP_ENUM(NAME, ...) DT_OP_##NAME,

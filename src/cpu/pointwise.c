@@ -1,5 +1,5 @@
-/* Ops that treat tensors as flat arrays, as our own OpenMP loops: ReLU, residual addition, dropout;
- * and ingest, from bytes to the first activation.
+/* Ops that treat tensors as flat arrays, as our own OpenMP loops: ReLU, additions, dropout; and
+ * ingest, from bytes to the first activation.
  *
  * All tensors of a node are accessed in one format, padding included: padding is zero in every
  * source and all these functions map zero to zero. ReLU lets NaN through. Schedules are static. */
@@ -105,6 +105,46 @@ static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
+/* --- The sum of the gradients of a shared parameter --- */
+
+enum { SUM_CHUNK = 4096 };
+
+/* All in the format of the parameter: whichever its readers chose. */
+static dt_status prepare_sum_grads(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, node->dst[0]);
+
+    exec->n_elements = stored->md ? dnnl_memory_desc_get_size(stored->md) / sizeof(float)
+                                  : dt_tensor_elements(&exec->graph->tensor[node->dst[0]]);
+    for (int i = 0; i < node->n_src + node->n_dst; i++)
+        DT_TRY(stored->md
+                   ? dt_cpu_port_add_dims(dev, exec, stored->md, stored->n_dims, stored->dims)
+                   : dt_cpu_port_add_block(exec, 0));
+    return DT_OK;
+}
+
+static dt_status run_sum_grads(struct dt_device *dev, struct dt_exec *exec,
+                               const struct dt_scalars *scalars)
+{
+    (void)dev;
+    (void)scalars;
+    float *dst = dt_cpu_dst(exec, 0);
+    size_t n = exec->n_elements;
+
+#pragma omp parallel for schedule(static)
+    for (size_t first = 0; first < n; first += SUM_CHUNK) {
+        size_t end = n - first < SUM_CHUNK ? n : first + SUM_CHUNK;
+        for (int k = 1; k < exec->node->n_src; k++) {
+            const float *sum = k == 1 ? dt_cpu_src(exec, 0) : dst, *term = dt_cpu_src(exec, k);
+#pragma omp simd
+            for (size_t i = first; i < end; i++)
+                dst[i] = sum[i] + term[i];
+        }
+    }
+    return DT_OK;
+}
+
 /* --- Dropout: the same loop forward and backward, because the mask is a function of the element's
  * logical index in the global batch; it therefore always works in plain order. --- */
 
@@ -195,3 +235,4 @@ const struct dt_cpu_op DT_ISA_NAME(dt_cpu_add) = {prepare_like_src, run_add};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu_bwd) = {prepare_relu_bwd, run_relu_bwd};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout) = {prepare_dropout, run_dropout};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout_bwd) = {prepare_dropout, run_dropout};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_sum_grads) = {prepare_sum_grads, run_sum_grads};

@@ -1,14 +1,14 @@
-/* Elementwise ops: ReLU, residual addition, dropout, ingest. Each tensor of a node is treated as a
+/* Elementwise ops: ReLU, additions, dropout, ingest. Each tensor of a node is treated as a
  * flat array, padding included, so all must have the same layout. */
 #include "cuda/internal.h"
 
 /* All tensors in the format of dst[0]. */
-static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_alike(struct dt_device *dev, struct dt_exec *exec)
 {
     (void)dev;
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *like = exec->dst[0];
-    bool alike = like->layout == DT_LAYOUT_ACTIVATION && like->elements % DT_GROUP == 0;
+    bool alike = like->elements % DT_GROUP == 0;
     for (int i = 0; i < node->n_src; i++) {
         const struct dt_cuda_format *src = exec->src[i];
         alike = alike && src->layout == like->layout && src->type == like->type &&
@@ -16,6 +16,14 @@ static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec)
     }
     if (!alike)
         DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout", node->name);
+    return DT_OK;
+}
+
+static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec)
+{
+    if (exec->dst[0]->layout != DT_LAYOUT_ACTIVATION)
+        DT_FAIL(DT_ERR_INTERNAL, "node '%s' writes no activation", exec->node->name);
+    DT_TRY(prepare_alike(dev, exec));
     return DT_OK;
 }
 
@@ -43,6 +51,17 @@ static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec)
     DT_TRY(DT_CUDA(exec->node->name,
                    dt_kernel_relu_bwd(dev->compute, f->type, exec->dst_data[0], exec->src_data[0],
                                       diff_dst2, exec->src_data[1], f->elements)));
+    return DT_OK;
+}
+
+_Static_assert((int)DT_MAX_TERMS >= (int)DT_MAX_SRC, "a node may have more terms");
+
+static dt_status run_sum_grads(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_cuda_format *f = exec->dst[0];
+    DT_TRY(DT_CUDA(exec->node->name, dt_kernel_sum(dev->compute, f->type, exec->dst_data[0],
+                                                   (const void *const *)exec->src_data,
+                                                   exec->node->n_src, f->elements)));
     return DT_OK;
 }
 
@@ -90,3 +109,4 @@ const struct dt_cuda_op dt_cuda_add = {.prepare = prepare_flat, .run = run_add};
 const struct dt_cuda_op dt_cuda_relu_bwd = {.prepare = prepare_flat, .run = run_relu_bwd};
 const struct dt_cuda_op dt_cuda_dropout = {.prepare = prepare_flat, .run = run_dropout};
 const struct dt_cuda_op dt_cuda_dropout_bwd = {.prepare = prepare_flat, .run = run_dropout};
+const struct dt_cuda_op dt_cuda_sum_grads = {.prepare = prepare_alike, .run = run_sum_grads};

@@ -1,4 +1,4 @@
-/* Elementwise ops: ingest, ReLU, addition, dropout. */
+/* Elementwise ops: ingest, ReLU, additions, dropout. */
 #include "base/rng.h"
 #include "graph/internal.h"
 
@@ -105,3 +105,4 @@ const struct dt_op_rule dt_rule_add = {
     .infer = infer_add, .per_element = 1, .gradient = gradient_add};
 const struct dt_op_rule dt_rule_dropout = {.per_element = 1, .gradient = gradient_dropout};
 const struct dt_op_rule dt_rule_dropout_bwd = {.per_element = 1};
+const struct dt_op_rule dt_rule_sum_grads = {.per_element = 2};

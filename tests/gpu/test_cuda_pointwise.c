@@ -76,6 +76,27 @@ static void check_relu_bwd(enum dt_dtype type, size_t count, bool two)
     array_free(&diff_src);
 }
 
+static void check_sum(enum dt_dtype type, size_t count, int n_terms)
+{
+    struct array term[DT_MAX_TERMS], dst = array_create(type, count);
+    const void *terms[DT_MAX_TERMS];
+    for (int k = 0; k < n_terms; k++) {
+        term[k] = array_random(type, count, (uint32_t)k + 1);
+        terms[k] = term[k].memory;
+    }
+    CUDA(dt_kernel_sum(stream, type, dst.memory, terms, n_terms, count));
+    array_get(&dst);
+    for (size_t i = 0; i < count; i++) {
+        double sum = 0;
+        for (int k = 0; k < n_terms; k++)
+            sum += (double)term[k].value[i];
+        assert_value(&dst, i, sum, 1e-6);
+    }
+    for (int k = 0; k < n_terms; k++)
+        array_free(&term[k]);
+    array_free(&dst);
+}
+
 static void test_flat(void **state)
 {
     (void)state;
@@ -86,6 +107,8 @@ static void test_flat(void **state)
             check_add(TYPES[t], COUNTS[i], true);
             check_relu_bwd(TYPES[t], COUNTS[i], false);
             check_relu_bwd(TYPES[t], COUNTS[i], true);
+            check_sum(TYPES[t], COUNTS[i], 2);
+            check_sum(TYPES[t], COUNTS[i], DT_MAX_TERMS);
         }
 }
 

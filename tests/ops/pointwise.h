@@ -1,4 +1,4 @@
-/* Ops on single elements: ingest, ReLU, addition, and dropout, whose mask is random and is checked
+/* Ops on single elements: ingest, ReLU, additions, and dropout, whose mask is random and is checked
  * by its statistics. */
 #ifndef DTRAIN_TESTS_OPS_POINTWISE_H
 #define DTRAIN_TESTS_OPS_POINTWISE_H
@@ -114,6 +114,53 @@ OP_TEST(add, build_add, true)
 
 static const struct op_test op_test_add = {
     .element = ref_add, .bound = 1e-6, .n_roundings = 1, .tests = {cmocka_unit_test(test_add)}};
+
+/* --- The sum of the gradients of a shared parameter --- */
+
+/* k terms, of weights or, with F_BIAS, of a bias. With F_COPY the parameter is that of a
+ * convolution and has the format of its choice. */
+static void build_sum_grads(struct dt_graph *g, const struct op_case *c)
+{
+    const struct dt_node like = {.attr.conv = {1, c->h / 2}};
+    int param = c->flags & F_BIAS ? add1(g, "param", DT_PARAM, c->n)
+                                  : add4(g, "param", DT_PARAM, c->n, c->c, c->h, c->w);
+    int term[DT_MAX_SRC], diff = add_diff_param(g, "diff_param", param);
+    if (c->flags & F_COPY && !(c->flags & F_BIAS)) {
+        int src[2] = {add4(g, "src", DT_ACT, 1, c->c, 6, 6), param};
+        int dst = add4(g, "dst", DT_ACT, 1, c->n, 6, 6);
+        add_node(g, &like, DT_OP_CONV, 2, src, 1, &dst);
+    }
+    for (int i = 0; i < c->k; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "term%d", i);
+        term[i] = add_like(g, name, DT_DIFF_TERM, DT_F32, param);
+        if (term[i] >= 0)
+            g->tensor[term[i]].diff = param;
+    }
+    add_node(g, NULL, DT_OP_SUM_GRADS, c->k, term, 1, &diff);
+}
+
+static double ref_sum_grads(struct ref *r, const struct dt_node *node, int which, size_t i)
+{
+    (void)which;
+    double sum = 0;
+    for (int k = 0; k < node->n_src; k++)
+        sum += ref_src(r, node, k)[i];
+    return sum;
+}
+
+static const struct op_case sum_grads_cases[] = {
+    {1, 1, 1, 1, 2, 0, 0, 0, 0, 0},        {17, 20, 3, 3, 5, 0, 0, 0, 0, 0},
+    {40, 16, 3, 3, 8, 0, 0, 0, 0, 0},      {36, 64, 1, 1, 3, 0, 0, 0, 0, 0},
+    {720, 3, 1, 1, 5, 0, 0, 0, F_BIAS, 0}, {36, 3, 1, 1, 2, 0, 0, 0, F_BIAS, 0},
+};
+
+OP_TEST(sum_grads, build_sum_grads, true)
+
+static const struct op_test op_test_sum_grads = {.element = ref_sum_grads,
+                                                 .bound = 1e-6,
+                                                 .n_roundings = 1,
+                                                 .tests = {cmocka_unit_test(test_sum_grads)}};
 
 /* --- Dropout --- */
 
