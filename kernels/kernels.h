@@ -76,11 +76,15 @@ cudaError_t dt_kernel_convert(cudaStream_t stream, enum dt_dtype type, void *dst
 
 /* --- pointwise.cu --- */
 
+struct dt_ingest {
+    const int32_t *sizes; /* n times height and width of the image; NULL: it has all pixels */
+    int n, height, width, channels, cp;
+    float scale[3], shift[3];
+};
 /* dst rows x cp (cp = 4 or a multiple of 8) from u8 rows x channels (at most 3):
- * dst = src * scale[c] + shift[c]. */
+ * dst = src * scale[c] + shift[c], and 0 beyond the size of an image. */
 cudaError_t dt_kernel_ingest(cudaStream_t stream, enum dt_dtype type, void *dst, const uint8_t *src,
-                             size_t rows, int channels, int cp, const float scale[3],
-                             const float shift[3]);
+                             const struct dt_ingest *ingest);
 /* dst = relu(src); relu lets NaN through. count % 8 == 0, here and below. */
 cudaError_t dt_kernel_relu(cudaStream_t stream, enum dt_dtype type, void *dst, const void *src,
                            size_t count);

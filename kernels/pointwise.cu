@@ -303,17 +303,20 @@ cudaError_t dt_kernel_dropout(cudaStream_t stream, enum dt_dtype type, void *dst
 
 // --- Ingest ---
 
-enum { INGEST_PIXELS = 4, INGEST_MAX_CHANNELS = 3 };
+enum { INGEST_PIXELS = 4 };
 
-struct ingest_args {
-    float scale[INGEST_MAX_CHANNELS], shift[INGEST_MAX_CHANNELS];
-};
+static __device__ inline bool is_inside(const struct dt_ingest &a, unsigned row)
+{
+    const unsigned line = row / a.width, image = line / a.height;
+    const int32_t *size = a.sizes + 2 * image;
+    return (int)(line - image * a.height) < size[0] && (int)(row - line * a.width) < size[1];
+}
 
 // Pixels `first` .. `first` + 3 as 4 values each, zero for missing channels or pixels. Four pixels
 // are CHANNELS words of 32 bits.
 template <int CHANNELS>
 static __device__ inline void read_pixels(float v[INGEST_PIXELS * 4], const uint8_t *src,
-                                          size_t first, size_t rows, const struct ingest_args &a)
+                                          size_t first, size_t rows, const struct dt_ingest &a)
 {
     uint8_t byte[INGEST_PIXELS * CHANNELS] = {0};
     const uint8_t *from = src + first * CHANNELS;
@@ -327,54 +330,53 @@ static __device__ inline void read_pixels(float v[INGEST_PIXELS * 4], const uint
         for (size_t i = 0; i < INGEST_PIXELS * CHANNELS; i++)
             byte[i] = i < (rows - first) * CHANNELS ? from[i] : 0;
     }
-    for (int i = 0; i < INGEST_PIXELS; i++)
+    for (int i = 0; i < INGEST_PIXELS; i++) {
+        const bool inside = !a.sizes || (first + i < rows && is_inside(a, (unsigned)(first + i)));
         for (int c = 0; c < 4; c++)
-            v[4 * i + c] =
-                c < CHANNELS ? byte[i * CHANNELS + c % CHANNELS] * a.scale[c] + a.shift[c] : 0;
+            v[4 * i + c] = c < CHANNELS && inside
+                               ? byte[i * CHANNELS + c % CHANNELS] * a.scale[c] + a.shift[c]
+                               : 0;
+    }
 }
 
 // One thread per 4 pixels. Per pixel: reads `channels` bytes, writes cp elements (3 + 8 bytes in 16
 // bits).
 template <typename T, int CHANNELS>
-static __global__ void ingest_kernel(T *dst, const uint8_t *src, size_t rows, int cp,
-                                     struct ingest_args a)
+static __global__ void ingest_kernel(T *dst, const uint8_t *src, size_t rows, struct dt_ingest a)
 {
     const size_t first = dt_flat_group() * INGEST_PIXELS;
     if (first >= rows)
         return;
     float v[INGEST_PIXELS * 4];
-    T *to = dst + first * cp;
+    T *to = dst + first * a.cp;
     read_pixels<CHANNELS>(v, src, first, rows, a);
-    if (cp == 4 && first + INGEST_PIXELS <= rows) {
+    if (a.cp == 4 && first + INGEST_PIXELS <= rows) {
         dt_store8(to, v);
         dt_store8(to + DT_GROUP, v + DT_GROUP);
         return;
     }
-    for (int i = 0; i < INGEST_PIXELS && first + i < rows; i++, to += cp)
-        for (int c = 0; c < cp; c++)
+    for (int i = 0; i < INGEST_PIXELS && first + i < rows; i++, to += a.cp)
+        for (int c = 0; c < a.cp; c++)
             dt_store1(to + c, c < 4 ? v[4 * i + c] : 0);
 }
 
 template <typename T>
-static cudaError_t ingest(cudaStream_t stream, void *dst, const uint8_t *src, size_t rows,
-                          int channels, int cp, const struct ingest_args &a)
+static cudaError_t ingest(cudaStream_t stream, void *dst, const uint8_t *src,
+                          const struct dt_ingest &a)
 {
+    const size_t rows = (size_t)a.n * a.height * a.width;
     const size_t threads = (rows + INGEST_PIXELS - 1) / INGEST_PIXELS;
     const struct dt_geometry geometry = dt_flat_geometry(threads * DT_GROUP);
-    return channels == 3   ? dt_launch(ingest_kernel<T, 3>, geometry, stream, dst, src, rows, cp, a)
-           : channels == 2 ? dt_launch(ingest_kernel<T, 2>, geometry, stream, dst, src, rows, cp, a)
-           : channels == 1 ? dt_launch(ingest_kernel<T, 1>, geometry, stream, dst, src, rows, cp, a)
-                           : cudaErrorInvalidValue;
+    if (rows > UINT32_MAX)
+        return cudaErrorInvalidValue;
+    return a.channels == 3   ? dt_launch(ingest_kernel<T, 3>, geometry, stream, dst, src, rows, a)
+           : a.channels == 2 ? dt_launch(ingest_kernel<T, 2>, geometry, stream, dst, src, rows, a)
+           : a.channels == 1 ? dt_launch(ingest_kernel<T, 1>, geometry, stream, dst, src, rows, a)
+                             : cudaErrorInvalidValue;
 }
 
 cudaError_t dt_kernel_ingest(cudaStream_t stream, enum dt_dtype type, void *dst, const uint8_t *src,
-                             size_t rows, int channels, int cp, const float scale[3],
-                             const float shift[3])
+                             const struct dt_ingest *args)
 {
-    struct ingest_args a;
-    for (int c = 0; c < INGEST_MAX_CHANNELS; c++) {
-        a.scale[c] = scale[c];
-        a.shift[c] = shift[c];
-    }
-    return DT_BY_TYPE(type, (ingest<T>(stream, dst, src, rows, channels, cp, a)));
+    return DT_BY_TYPE(type, (ingest<T>(stream, dst, src, *args)));
 }

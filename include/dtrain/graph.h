@@ -57,7 +57,8 @@ struct dt_tensor {
  * dt_cuda_<name> in src/cuda and op_test_<name> in tests/ops; the build names a missing one.
  *
  * Order of tensors (in training; those in brackets are optional):
- *   ingest             pixels -> dst                     u8 N,H,W,C to normalised f32
+ *   ingest             pixels [sizes] -> dst             u8 N,H,W,C to normalised f32; zero outside
+ *                                                        of sizes
  *   conv               src weights [bias] -> dst         attr conv; .relu fused after the bias
  *   bn                 src scale shift running_mean running_var [residual]
  *                      -> dst [mean variance [workspace]]   updates running_*; dst only (eval, or
@@ -92,7 +93,7 @@ struct dt_tensor {
  *   dropout_bwd        diff_dst -> diff_src
  *   sum_grads          2 to 8 terms -> diff_param        of a shared parameter, in this order */
 #define DT_OP_LIST(X)                                                                             \
-    X(INGEST, ingest, 1, 1, 1, 1, 0)                                                              \
+    X(INGEST, ingest, 1, 2, 1, 1, 0)                                                              \
     X(CONV, conv, 2, 3, 1, 1, 0)                                                                  \
     X(BN, bn, 5, 6, 1, 4, 1)                                                                      \
     X(RELU, relu, 1, 1, 1, 1, 1)                                                                  \

@@ -3,6 +3,8 @@
  *
  * All tensors of a node are accessed in one format, padding included: padding is zero in every
  * source and all these functions map zero to zero. ReLU lets NaN through. Schedules are static. */
+#include <string.h>
+
 #include "base/rng.h"
 #include "cpu/internal.h"
 
@@ -197,6 +199,13 @@ static dt_status prepare_ingest(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
+/* Pixels of a line that are part of its image. */
+static int inside(const int32_t *size, int line, int width)
+{
+    int n = !size ? width : line < size[0] ? size[1] : 0;
+    return n < 0 ? 0 : n < width ? n : width;
+}
+
 static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
                             const struct dt_scalars *scalars)
 {
@@ -205,6 +214,7 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
     const struct dt_node *node = exec->node;
     const struct dt_tensor *t = &exec->graph->tensor[node->dst[0]];
     const uint8_t *src = dt_cpu_src(exec, 0);
+    const int32_t *sizes = node->n_src > 1 ? dt_cpu_src(exec, 1) : NULL;
     float *dst = dt_cpu_dst(exec, 0);
     int n_channels = t->dim[1], height = t->dim[2], width = t->dim[3];
     size_t plane = (size_t)height * (size_t)width;
@@ -218,12 +228,14 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
     for (int row = 0; row < t->dim[0] * height; row++) {
         const uint8_t *from = src + (size_t)row * (size_t)width * (size_t)n_channels;
         size_t image = (size_t)(row / height), line = (size_t)(row % height);
+        int n = inside(sizes ? sizes + 2 * image : NULL, row % height, width);
         for (int c = 0; c < n_channels; c++) {
             float *to =
                 dst + (image * (size_t)n_channels + (size_t)c) * plane + line * (size_t)width;
 #pragma omp simd
-            for (int w = 0; w < width; w++)
+            for (int w = 0; w < n; w++)
                 to[w] = (float)from[w * n_channels + c] * a[c] + b[c];
+            memset(to + n, 0, (size_t)(width - n) * sizeof *to);
         }
     }
     return DT_OK;

@@ -91,15 +91,18 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *f = exec->dst[0];
-    size_t rows = (size_t)f->n * (size_t)f->h * (size_t)f->w;
-    float scale[3] = {0}, shift[3] = {0};
+    struct dt_ingest ingest = {.sizes = node->n_src > 1 ? exec->src_data[1] : NULL,
+                               .n = f->n,
+                               .height = f->h,
+                               .width = f->w,
+                               .channels = f->c,
+                               .cp = f->cp};
     for (int c = 0; c < f->c; c++) {
-        scale[c] = (float)(1 / (255 * (double)node->attr.ingest.std[c]));
-        shift[c] = -node->attr.ingest.mean[c] / node->attr.ingest.std[c];
+        ingest.scale[c] = (float)(1 / (255 * (double)node->attr.ingest.std[c]));
+        ingest.shift[c] = -node->attr.ingest.mean[c] / node->attr.ingest.std[c];
     }
-    DT_TRY(
-        DT_CUDA(node->name, dt_kernel_ingest(dev->compute, f->type, exec->dst_data[0],
-                                             exec->src_data[0], rows, f->c, f->cp, scale, shift)));
+    DT_TRY(DT_CUDA(node->name, dt_kernel_ingest(dev->compute, f->type, exec->dst_data[0],
+                                                exec->src_data[0], &ingest)));
     return DT_OK;
 }
 

@@ -226,39 +226,62 @@ static void test_dropout(void **state)
 
 /* --- Ingest --- */
 
-static void check_ingest(enum dt_dtype type, size_t rows, int channels, int cp)
+static bool is_inside(const struct dt_ingest *a, const struct array *sizes, size_t row)
 {
-    const float scale[3] = {0.017f, 0.0175f, 0.0174f}, shift[3] = {-2.1f, -2.0f, -1.8f};
-    struct array src = array_create(DT_U8, rows * (size_t)channels);
-    struct array dst = array_create(type, rows * (size_t)cp);
+    size_t line = row / (size_t)a->width, image = line / (size_t)a->height;
+    return !a->sizes || ((float)(line % (size_t)a->height) < sizes->value[2 * image] &&
+                         (float)(row % (size_t)a->width) < sizes->value[2 * image + 1]);
+}
+
+static void check_ingest(enum dt_dtype type, struct dt_ingest a, bool sized)
+{
+    size_t rows = (size_t)a.n * (size_t)a.height * (size_t)a.width, cp = (size_t)a.cp;
+    struct array src = array_create(DT_U8, rows * (size_t)a.channels);
+    struct array dst = array_create(type, rows * cp);
+    struct array sizes = array_create(DT_I32, 2 * (size_t)a.n);
     for (size_t i = 0; i < src.count; i++)
         src.value[i] = (float)((i * 37 + i / 256) % 256);
+    for (int i = 0; i < 2 * a.n; i++)
+        sizes.value[i] = (float)((i % 2 ? a.width : a.height) - i);
     array_put(&src);
-    CUDA(dt_kernel_ingest(stream, type, dst.memory, src.memory, rows, channels, cp, scale, shift));
+    array_put(&sizes);
+    a.sizes = sized ? sizes.memory : NULL;
+    for (int c = 0; c < 3; c++) {
+        a.scale[c] = 0.017f + 0.0002f * (float)c;
+        a.shift[c] = -2.1f + 0.1f * (float)c;
+    }
+    CUDA(dt_kernel_ingest(stream, type, dst.memory, src.memory, &a));
     array_get(&dst);
-    for (size_t row = 0; row < rows; row++)
-        for (int c = 0; c < cp; c++) {
-            double want = 0;
-            if (c < channels)
-                want = (double)src.value[row * (size_t)channels + (size_t)c] * (double)scale[c] +
-                       (double)shift[c];
-            assert_value(&dst, row * (size_t)cp + (size_t)c, want, c < channels ? 1e-6 : 0);
-        }
+    for (size_t i = 0; i < dst.count; i++) {
+        size_t row = i / cp, c = i % cp;
+        double want = 0;
+        if (c < (size_t)a.channels && is_inside(&a, &sizes, row))
+            want = (double)src.value[row * (size_t)a.channels + c] * (double)a.scale[c] +
+                   (double)a.shift[c];
+        assert_value(&dst, i, want, want != 0 ? 1e-6 : 0);
+    }
     array_free(&src);
     array_free(&dst);
+    array_free(&sizes);
 }
 
 static void test_ingest(void **state)
 {
     (void)state;
-    static const size_t rows[] = {1, 4, 7, 1024, 1203};
+    static const struct dt_ingest shapes[] = {{.n = 1, .height = 1, .width = 1},
+                                              {.n = 1, .height = 2, .width = 2},
+                                              {.n = 1, .height = 7, .width = 1},
+                                              {.n = 4, .height = 16, .width = 16},
+                                              {.n = 3, .height = 401, .width = 9}};
     for (size_t t = 0; t < DT_COUNT(TYPES); t++)
-        for (size_t i = 0; i < DT_COUNT(rows); i++)
-            for (int channels = 1; channels <= 3; channels++) {
-                check_ingest(TYPES[t], rows[i], channels, 4);
-                check_ingest(TYPES[t], rows[i], channels, 8);
-                check_ingest(TYPES[t], rows[i], channels, 16);
-            }
+        for (size_t i = 0; i < DT_COUNT(shapes); i++)
+            for (int flags = 0; flags < 6; flags++)
+                for (int cp = 4; cp <= 16; cp *= 2) {
+                    struct dt_ingest a = shapes[i];
+                    a.channels = 1 + flags / 2;
+                    a.cp = cp;
+                    check_ingest(TYPES[t], a, flags % 2);
+                }
 }
 
 int main(void)

@@ -18,6 +18,7 @@ enum {
     F_MIXED = 128,   /* labels2 and mix_share */
     F_WEIGHTS = 256, /* class_weights */
     F_CONST = 512,   /* a frozen norm, without eps */
+    F_SIZES = 1024,  /* images smaller than the canvas */
 };
 
 /* A row of cases: what an op does not use is 0. */

@@ -280,7 +280,7 @@ static dt_status run_all_places(struct suite *suite, const struct dt_graph *g,
 static dt_status build_graph(struct dt_graph **g, case_build_fn *build, const struct op_case *c)
 {
     DT_TRY(dt_graph_create(g));
-    DT_TRY(dt_graph_begin(*g, c->flags & F_EVAL ? DT_EVAL : DT_TRAIN, c->n, c->h, c->h));
+    DT_TRY(dt_graph_begin(*g, c->flags & F_EVAL ? DT_EVAL : DT_TRAIN, c->n, c->h, c->w));
     rig_add_readers(*g);
     build(*g, c);
     DT_TRY(dt_graph_check(*g));

@@ -9,14 +9,15 @@
 
 static void build_ingest(struct dt_graph *g, const struct op_case *c)
 {
-    (void)c;
     struct dt_node like = {0};
     for (int i = 0; i < 3; i++) {
         like.attr.ingest.mean[i] = 0.4f + 0.05f * (float)i;
         like.attr.ingest.std[i] = 0.2f + 0.03f * (float)i;
     }
-    int dst = add_like(g, "dst", DT_ACT, DT_F32, dt_graph_program(g)->pixels);
-    add_node(g, &like, DT_OP_INGEST, 1, &dt_graph_program(g)->pixels, 1, &dst);
+    bool sized = c->flags & F_SIZES && dt_graph_boxes(g, 1) == DT_OK;
+    int src[2] = {dt_graph_program(g)->pixels, dt_graph_program(g)->sizes};
+    int dst = add_like(g, "dst", DT_ACT, DT_F32, src[0]);
+    add_node(g, &like, DT_OP_INGEST, sized ? 2 : 1, src, 1, &dst);
 }
 
 static double ref_ingest(struct ref *r, const struct dt_node *node, int which, size_t i)
@@ -25,6 +26,9 @@ static double ref_ingest(struct ref *r, const struct dt_node *node, int which, s
     int at[4];
     const int *dim = ref_dim(r, node->dst[0]);
     ref_decode(at, dim, i);
+    if (node->n_src > 1 &&
+        (at[2] >= ref_src(r, node, 1)[2 * at[0]] || at[3] >= ref_src(r, node, 1)[2 * at[0] + 1]))
+        return 0;
     size_t pixel =
         (((size_t)at[0] * (size_t)dim[2] + (size_t)at[2]) * (size_t)dim[3] + (size_t)at[3]) * 3 +
         (size_t)at[1];
@@ -32,11 +36,12 @@ static double ref_ingest(struct ref *r, const struct dt_node *node, int which, s
            (double)node->attr.ingest.std[at[1]];
 }
 
+/* With F_SIZES, heights and widths are less than c. */
 static const struct op_case ingest_cases[] = {
-    {1, 3, 224, 224, 0, 0, 0, 0, 0, 0},
-    {5, 3, 7, 7, 0, 0, 0, 0, 0, 0},
-    {2, 3, 32, 32, 0, 0, 0, 0, F_EVAL, 0},
-    {1, 3, 1, 1, 0, 0, 0, 0, 0, 0},
+    {1, 3, 224, 224, 0, 0, 0, 0, 0, 0},     {5, 3, 7, 7, 0, 0, 0, 0, 0, 0},
+    {2, 3, 32, 32, 0, 0, 0, 0, F_EVAL, 0},  {1, 3, 1, 1, 0, 0, 0, 0, 0, 0},
+    {2, 3, 9, 14, 0, 0, 0, 0, 0, 0},        {1, 9, 8, 11, 0, 0, 0, 0, F_SIZES, 0},
+    {4, 17, 16, 9, 0, 0, 0, 0, F_SIZES, 0}, {3, 32, 24, 31, 0, 0, 0, 0, F_SIZES | F_EVAL, 0},
 };
 
 OP_TEST(ingest, build_ingest, false)
