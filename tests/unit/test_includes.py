@@ -25,10 +25,11 @@ ALLOWED = {
     "pack": {"config", "image", "data"},
     "report": {"config"},
     "judge": {"config"},
+    "detect": set(),
     "page": {"config"},
     "watch": {"config", "comm", "report"},
     "checkpoint": {"config", "graph", "plan", "comm", "watch"},
-    "train": {"config", "models", "graph", "plan", "backend", "comm", "image", "data", "judge", "report", "watch", "checkpoint"},
+    "train": {"config", "models", "graph", "plan", "backend", "comm", "image", "data", "judge", "detect", "report", "watch", "checkpoint"},
 }
 ALLOWED["bench"] = ALLOWED["train"] | {"train"}
 ALLOWED["doctor"] = ALLOWED["bench"] | {"bench"}
