@@ -33,6 +33,8 @@ struct op_test {
     /* One of the two: element i of dst[which], or all of every dst. */
     double (*element)(struct ref *r, const struct dt_node *node, int which, size_t i);
     void (*whole)(struct ref *r, const struct dt_node *node);
+    /* Turns the random inputs into such as the op gets; may be NULL. */
+    void (*adjust)(struct ref *input, const struct dt_node *node);
     bool sampled; /* an element is expensive: of large tensors only some are computed */
     /* The largest error allowed, relative to the largest value of a tensor. Inputs are rounded to
      * the precision first, so products are exact and what remains is the order of the sums (on a
