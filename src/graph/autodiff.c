@@ -79,6 +79,20 @@ int dt_autodiff_new_param(struct dt_autodiff *ad, int param)
     return term;
 }
 
+/* After the node that makes the last term. */
+static void sum_shared(struct dt_autodiff *ad, const struct dt_node *node)
+{
+    for (int i = 0; i < node->n_src; i++) {
+        const int param = node->src[i];
+        const struct value *v = &ad->value[param];
+        if (ad->g->tensor[param].role != DT_PARAM || v->n_readers < 2 || v->n_terms != v->n_readers)
+            continue;
+        int diff = gradient_of_param(ad, param);
+        dt_graph_node(ad->g, DT_OP_SUM_GRADS, ad->g->tensor[param].name, v->n_terms, v->term, 1,
+                      &diff);
+    }
+}
+
 /* Replaces the two pending terms of `value` by their sum. */
 static void add_terms(struct dt_autodiff *ad, int value)
 {
@@ -229,6 +243,7 @@ static void walk_back(struct dt_autodiff *ad)
         if (!rule->is_loss && !(v && v->needs && v->n_terms > 0))
             continue;
         rule->gradient(ad, &node);
+        sum_shared(ad, &node);
     }
 }
 

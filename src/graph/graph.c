@@ -207,15 +207,17 @@ int dt_graph_freeze(struct dt_graph *g, const char *module)
     int n_params = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         struct dt_node *node = &g->node[i];
-        if (node->phase != DT_TRAIN || !dt_graph_is_within(node->name, module))
-            continue;
-        for (int k = 0; k < node->n_src; k++) {
-            struct dt_tensor *t = &g->tensor[node->src[k]];
-            t->frozen = t->role == DT_PARAM;
-            n_params += t->frozen;
-        }
-        if (node->op == DT_OP_BN)
+        if (node->phase == DT_TRAIN && node->op == DT_OP_BN &&
+            dt_graph_is_within(node->name, module))
             node->n_dst = 1;
+    }
+    for (int t = 0; t < g->n_tensors; t++) {
+        const char *name = g->tensor[t].name;
+        if (g->tensor[t].role != DT_PARAM || !dt_graph_is_within(name, module) ||
+            strcmp(name, module) == 0) /* a parameter is no module */
+            continue;
+        g->tensor[t].frozen = true;
+        n_params++;
     }
     return n_params;
 }

@@ -118,6 +118,24 @@ static int build_frozen_norms(struct dt_graph *g, int x)
     return net_linear(g, x, "fc", NET_CLASSES);
 }
 
+/* A convolution with bias that is applied to two sizes, as a detector's heads are. */
+static int shared_head(struct dt_graph *g, int src, const char *name, int channels)
+{
+    const struct dt_conv_options options = {
+        .out_channels = channels, .kernel = 3, .stride = 1, .pad = 1, .bias = true, .module = "head"};
+    return dt_graph_relu(g, dt_graph_conv(g, src, name, options), name);
+}
+
+static int build_shared(struct dt_graph *g, int x)
+{
+    const int channels = 16;
+    x = dt_graph_relu(g, net_conv(g, x, "conv1", channels, 3, 1, true), "relu1");
+    int half = dt_graph_max_pool(g, x, "down", 3, 2, 1);
+    int large = dt_graph_avg_pool(g, shared_head(g, x, "head@1", channels), "pool1", 2);
+    int small = dt_graph_avg_pool(g, shared_head(g, half, "head@2", channels), "pool2", 2);
+    return net_linear(g, dt_graph_add(g, large, small, "add"), "fc", NET_CLASSES);
+}
+
 /* All convolutions but the first by Winograd: with bias and ReLU, before a norm, and in a block. Of
  * two images of 12x12, the threads share the tiles for 16 channels, the blocks of channels for 40.
  */
@@ -156,6 +174,8 @@ static const struct net_case net_list[] = {
     {"branches, frozen norms", build_branches, 5, 9, 0, false, false, {"norm", "tap"}},
     {"pyramid", build_pyramid, 3, 8, 0.1, false, false, {NULL}},
     {"pyramid, frozen top", build_pyramid, 3, 8, 0, false, false, {"c2", "c3", "inner3"}},
+    {"shared", build_shared, 3, 9, 0.1, false, false, {NULL}},
+    {"shared, frozen", build_shared, 3, 9, 0, false, false, {"head"}},
     {"norms of constants", build_frozen_norms, 4, 8, 0.1, false, false, {NULL}},
     {"winograd", build_winograd, 2, 12, 0.1, false, false, {NULL}},
     {"winograd, frozen", build_winograd, 2, 12, 0, false, false, {"conv2", "bn3"}},

@@ -105,6 +105,10 @@ static inline void check_gradients(const struct dt_graph *g)
             assert_int_equal(g->tensor[t->diff].diff, i);
             assert_int_equal(n_writes[i], 1);
             assert_int_equal(n_reads[i], 0);
+        } else if (t->role == DT_DIFF_TERM) {
+            assert_int_equal(n_writes[i], 1);
+            assert_int_equal(n_reads[i], 1);
+            assert_true(same_shape(&g->tensor[t->diff], t));
         } else if (t->role == DT_DIFF) {
             char name[DT_NAME_MAX];
             assert_int_equal(n_writes[i], 1);
@@ -158,6 +162,8 @@ static inline void check_paths(const struct dt_graph *g)
             sum += diff[node->src[2]];
         else if (node->op == DT_OP_BN_BWD && node->n_src > (node->relu ? 7 : 6))
             sum += diff[node->src[node->n_src - 1]];
+        for (int k = 1; k < node->n_src && node->op == DT_OP_SUM_GRADS; k++)
+            sum += diff[node->src[k]];
         for (int k = 0; k < node->n_dst; k++)
             diff[node->dst[k]] = sum;
     }

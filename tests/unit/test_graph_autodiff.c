@@ -367,6 +367,62 @@ static void test_long_names(void **state)
     dt_graph_destroy(g);
 }
 
+/* Two nodes read the parameters of c1: their gradients are added after the second. */
+static void test_shared(void **state)
+{
+    (void)state;
+    int src;
+    struct dt_graph *g = begin(&src);
+    struct dt_conv_options again = {.out_channels = 4,
+                                    .kernel = 3,
+                                    .stride = 1,
+                                    .pad = 1,
+                                    .bias = true,
+                                    .init = init,
+                                    .module = "c1"};
+    int x = conv(g, conv(g, src, "c0", false), "c1", true);
+    x = dt_graph_conv(g, x, "c2", again);
+    finish(g, dt_graph_avg_pool(g, x, "avg", 1), false,
+           FC "avg_pool_bwd avg: diff_avg -> diff_c2\n"
+              "conv_bwd_weights c2: c1 diff_c2 -> diff_c1.weight diff_c1.bias\n"
+              "conv_bwd_data c2: diff_c2 c1.weight -> diff_c1\n"
+              "conv_bwd_weights c1: c0 diff_c1 -> diff_c1.weight#2 diff_c1.bias#2\n"
+              "conv_bwd_data c1: diff_c1 c1.weight -> diff_c0\n"
+              "sum_grads c1.weight: diff_c1.weight diff_c1.weight#2 -> diff_c1.weight#3\n"
+              "sum_grads c1.bias: diff_c1.bias diff_c1.bias#2 -> diff_c1.bias#3\n"
+              "conv_bwd_weights c0: ingest diff_c0 -> diff_c0.weight\n");
+}
+
+/* Not without being asked, not with another shape, not by too many. */
+static void test_shared_errors(void **state)
+{
+    (void)state;
+    int src;
+    struct dt_graph *g = begin(&src);
+    struct dt_conv_options c = {
+        .out_channels = 3, .kernel = 1, .stride = 1, .init = init, .module = "c"};
+    char name[16];
+    conv(g, conv(g, src, "same", false), "same", false);
+    assert_int_equal(dt_graph_check(g), DT_ERR_CONFIG); /* 3 and 4 input channels */
+    dt_graph_destroy(g);
+    g = begin(&src);
+    conv(g, src, "same", false);
+    conv(g, src, "same", false);
+    assert_int_equal(dt_graph_check(g), DT_ERR_INTERNAL);
+    assert_non_null(strstr(dt_error_text(), "same.weight is used by two nodes of one program"));
+    dt_graph_destroy(g);
+    g = begin(&src);
+    int x = src;
+    for (int i = 0; i <= DT_MAX_SRC; i++) {
+        snprintf(name, sizeof name, "c%d", i);
+        x = dt_graph_conv(g, x, name, c);
+    }
+    dt_graph_softmax_xent(g, dt_graph_linear(g, x, "fc", 5, init, init), 0);
+    assert_int_equal(dt_graph_differentiate(g), DT_ERR_INTERNAL);
+    assert_non_null(strstr(dt_error_text(), "c.weight is shared by 9 nodes, more than 8"));
+    dt_graph_destroy(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -377,7 +433,8 @@ int main(void)
         cmocka_unit_test(test_attributes),     cmocka_unit_test(test_evaluation_is_left_alone),
         cmocka_unit_test(test_errors),         cmocka_unit_test(test_long_names),
         cmocka_unit_test(test_frozen_below),   cmocka_unit_test(test_frozen_between),
-        cmocka_unit_test(test_constant_norm),
+        cmocka_unit_test(test_constant_norm),  cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_shared_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
