@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "dtrain/box.h"
 #include "dtrain/dtype.h"
 #include "kernels/geometry.h"
 #include "kernels/train_step.h"
@@ -161,6 +162,48 @@ cudaError_t dt_kernel_softmax_xent(cudaStream_t stream, enum dt_dtype type, void
                                    const struct dt_loss_batch *batch,
                                    const struct dt_step_values *step,
                                    const struct dt_scale_state *scale);
+
+/* --- detect.cu: same definitions as src/cpu/match.c and detect_loss.c --- */
+
+struct dt_match_args {
+    const float *boxes;    /* of n images, n_slots each: x1 y1 x2 y2 */
+    const int32_t *labels; /* < 0: no box in the slot */
+    int n, n_slots, n_anchors, n_levels;
+    bool low_quality, global;
+    float background, foreground;
+    struct dt_level level[DT_MAX_LEVELS];
+};
+/* match: n x n_anchors; count: foreground anchors of every image. Adds n to counters->n and
+ * n_finite, and n, or with global the sum of count, to weight. */
+cudaError_t dt_kernel_match(cudaStream_t stream, int32_t *match, float *count,
+                            struct dt_step_counters *counters, void *scratch,
+                            const struct dt_match_args *args);
+size_t dt_match_scratch_bytes(int n, int n_slots);
+
+/* Of one level; logits and deltas are activations of its grid, n images, `channels`. */
+struct dt_detect_args {
+    const int32_t *match, *labels; /* labels: of focal_loss */
+    const float *count, *boxes;    /* boxes: of box_loss */
+    struct dt_level level;
+    int n, channels, cp, n_anchors, n_slots; /* n_anchors: of all levels */
+    bool global;
+    float alpha, gamma, beta;
+    enum dt_box_loss kind;
+};
+/* diff (may be NULL) = gradient * step->diff_scale * scale->scale. Adds to counters->loss; a label
+ * that is not a class is stored in counters->bad_label. */
+cudaError_t dt_kernel_focal_loss(cudaStream_t stream, enum dt_dtype type, void *diff,
+                                 struct dt_step_counters *counters, double *sums,
+                                 const void *logits, const struct dt_detect_args *args,
+                                 const struct dt_step_values *step,
+                                 const struct dt_scale_state *scale);
+/* Likewise; adds to counters->box_loss. */
+cudaError_t dt_kernel_box_loss(cudaStream_t stream, enum dt_dtype type, void *diff,
+                               struct dt_step_counters *counters, double *sums, const void *deltas,
+                               const struct dt_detect_args *args,
+                               const struct dt_step_values *step,
+                               const struct dt_scale_state *scale);
+size_t dt_detect_scratch_bytes(int n); /* of sums */
 
 /* --- norm.cu, norm_bwd.cu: batch norm over rows x cp --- */
 

@@ -32,7 +32,7 @@ struct dt_scale_state {
 
 /* dt_counters of backend.h. */
 struct dt_step_counters {
-    double loss, weight;
+    double loss, box_loss, weight;
     int64_t n, n_finite, top1, top5;
     int64_t n_skipped, n_in_a_row;
     int32_t bad_label; /* if classes > 0: the first label that is not a class */

@@ -71,6 +71,20 @@ struct dt_tensor {
  *                                                        fine is 2h x 2w
  *   linear             src weights bias -> dst           weights O x (C*H*W)
  *   dropout            src -> dst                        mask from (seed, step, stream, element)
+ *   match              boxes box_labels -> match count   of every anchor the slot of its box, -1
+ *                                                        background, -2 in between: torchvision's
+ *                                                        Matcher (match i32 N,anchors); foreground
+ *                                                        anchors of every image (count f32 N).
+ *                                                        Adds to the counters n, n_finite, weight
+ *   focal_loss         logits match box_labels count -> [diff_logits]   of one level: sigmoid focal
+ *                                                        loss, without the anchors in between;
+ *                                                        logits N, anchors of a place * classes,
+ *                                                        H, W. Adds to the counter loss; gradient
+ *                                                        times diff_scale
+ *   box_loss           deltas match boxes count -> [diff_deltas]   of one level: l1, smooth_l1 or
+ *                                                        giou, of foreground anchors; deltas
+ *                                                        N, anchors of a place * 4, H, W. Adds to
+ *                                                        the counter box_loss; likewise
  *   softmax_xent       logits labels [labels2 mix_share] [class_weights] -> [diff_src]
  *                                                        against mix_share * onehot(labels)
  *                                                        + (1 - mix_share) * onehot(labels2),
@@ -103,6 +117,9 @@ struct dt_tensor {
     X(UPSAMPLE_ADD, upsample_add, 2, 2, 1, 1, 2)                                                  \
     X(LINEAR, linear, 3, 3, 1, 1, 0)                                                              \
     X(DROPOUT, dropout, 1, 1, 1, 1, 1)                                                            \
+    X(MATCH, match, 2, 2, 2, 2, 0)                                                                \
+    X(FOCAL_LOSS, focal_loss, 4, 4, 0, 1, 0)                                                      \
+    X(BOX_LOSS, box_loss, 4, 4, 0, 1, 0)                                                          \
     X(SOFTMAX_XENT, softmax_xent, 2, 5, 0, 1, 0)                                                  \
     X(CONV_BWD_DATA, conv_bwd_data, 2, 2, 1, 1, 0)                                                \
     X(CONV_BWD_WEIGHTS, conv_bwd_weights, 2, 2, 1, 2, 0)                                          \
@@ -158,6 +175,7 @@ struct dt_program {
     int boxes;                /* f32 N,M,4: x1 y1 x2 y2 in pixels, x1 < x2 and y1 < y2 */
     int box_labels;           /* i32 N,M; -1 = no box */
     int sizes;                /* i32 N,2: height and width of each image, the rest is padding */
+    int match, count;         /* what dt_graph_match has made of the boxes */
     int logits;               /* of a classifier */
     int divisor; /* f32 vector of training: the gradients of an update are divided by the sum of its
                     elements in all passes and on all ranks, or by 1 if that is less */
@@ -222,6 +240,11 @@ int dt_graph_linear(struct dt_graph *g, int src, const char *name, int out_featu
                     struct dt_init weight_init, struct dt_init bias_init);
 int dt_graph_dropout(struct dt_graph *g, int src, const char *name, double p);
 void dt_graph_softmax_xent(struct dt_graph *g, int logits, double smoothing);
+/* Matches the program's boxes with all anchors; the losses of the levels follow. With
+ * detect->global, the number of foreground anchors becomes the program's divisor. */
+void dt_graph_match(struct dt_graph *g, const struct dt_detect *detect);
+void dt_graph_focal_loss(struct dt_graph *g, int logits, const struct dt_detect *detect);
+void dt_graph_box_loss(struct dt_graph *g, int deltas, const struct dt_detect *detect);
 dt_status dt_graph_check(const struct dt_graph *g);
 
 /* Low level, used by the gradient rules: adds a tensor of the given shape; adds a node with the

@@ -306,7 +306,9 @@ static void store_element(enum dt_dtype type, void *memory, size_t i, float valu
 static void permute(const struct dt_cuda_format *f, enum dt_dtype type, float *logical,
                     void *stored, bool to_logical)
 {
-    size_t c = (size_t)f->c, cp = (size_t)f->cp, area = (size_t)f->h * (size_t)f->w;
+    const bool plain = f->layout == DT_LAYOUT_PLAIN;
+    size_t c = plain ? 1 : (size_t)f->c, cp = plain ? 1 : (size_t)f->cp;
+    size_t area = f->elements / (size_t)f->np / cp;
     for (size_t n = 0; n < (size_t)f->n; n++)
         for (size_t i = 0; i < c; i++)
             for (size_t p = 0; p < area; p++) {

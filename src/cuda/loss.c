@@ -59,6 +59,7 @@ dt_status dt_cuda_download(struct dt_device *dev, struct dt_counters *out)
     struct dt_step_counters *c = dev->pinned;
     DT_TRY(fetch(dev, c));
     *out = (struct dt_counters){.loss = c->loss,
+                                .box_loss = c->box_loss,
                                 .weight = c->weight,
                                 .n = c->n,
                                 .n_finite = c->n_finite,

@@ -225,7 +225,7 @@ static dt_status find_needs(struct dt_autodiff *ad)
         v->producer = i;
         for (int k = 0; k < node->n_src; k++)
             v->needs = v->needs || ad->value[node->src[k]].needs;
-        if (!v->needs)
+        if (!v->needs && dt_op_row(node->op)->rule->gradient)
             node->n_dst = 1; /* nothing is saved for a backward pass */
     }
     return check_readers(ad);

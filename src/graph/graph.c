@@ -12,7 +12,7 @@ static void clear_program(struct dt_program *p, enum dt_phase phase)
 {
     *p = (struct dt_program){.phase = phase};
     p->pixels = p->labels = p->labels2 = p->mix_share = p->class_weights = p->logits = -1;
-    p->boxes = p->box_labels = p->sizes = p->divisor = -1;
+    p->boxes = p->box_labels = p->sizes = p->match = p->count = p->divisor = -1;
     for (int i = 0; i < DT_MAX_LEVELS; i++)
         p->detections[i] = p->n_detections[i] = -1;
 }

@@ -1,7 +1,7 @@
 /* Internals of the graph module: the op table, node drafts, and bookkeeping of gradients.
  *
  * An op's builder, shape inference, operation count and gradient rule are together in the file of
- * its family: conv.c, norm.c, pool.c, pointwise.c, linear.c, loss.c. */
+ * its family: conv.c, norm.c, pool.c, pointwise.c, linear.c, loss.c, detect.c. */
 #ifndef DTRAIN_GRAPH_INTERNAL_H
 #define DTRAIN_GRAPH_INTERNAL_H
 
@@ -63,6 +63,12 @@ void dt_draft_dst(struct dt_graph *g, struct dt_node *draft, const char *suffix,
 void dt_draft_infer(struct dt_graph *g, struct dt_node *draft, int dim[4]);
 /* Adds the node; returns the id of dst[0], -1 if there is none or after an error. */
 int dt_draft_commit(struct dt_graph *g, const struct dt_node *draft);
+
+/* --- loss.c: of all losses --- */
+/* Adds, in training, the gradient of src[0] as dst[0], and then the node. */
+void dt_draft_commit_loss(struct dt_graph *g, struct dt_node *draft);
+/* Its gradient rule: the forward node has already computed that. */
+void dt_gradient_of_loss(struct dt_autodiff *ad, const struct dt_node *node);
 
 /* Output size of kernel x kernel windows over dim[2] x dim[3], for convolution and pooling. */
 dt_status dt_infer_window(const struct dt_node *node, int dim[4], int kernel, int stride, int pad);

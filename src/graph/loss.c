@@ -18,6 +18,22 @@ static dt_status check_logits(const struct dt_graph *g, int logits, double smoot
     return DT_OK;
 }
 
+void dt_draft_commit_loss(struct dt_graph *g, struct dt_node *draft)
+{
+    if (dt_graph_program(g)->phase == DT_TRAIN) {
+        const struct dt_tensor *t = &g->tensor[draft->src[0]];
+        char name[2 * DT_NAME_MAX];
+        snprintf(name, sizeof name, "diff_%.*s", DT_NAME_MAX - 6, t->name);
+        draft->dst[draft->n_dst++] = dt_graph_tensor(g, name, DT_DIFF, DT_F32, t->n_dims, t->dim);
+    }
+    dt_draft_commit(g, draft);
+}
+
+void dt_gradient_of_loss(struct dt_autodiff *ad, const struct dt_node *node)
+{
+    dt_autodiff_give(ad, node->src[0], node->dst[0]);
+}
+
 void dt_graph_softmax_xent(struct dt_graph *g, int logits, double smoothing)
 {
     struct dt_node draft;
@@ -35,22 +51,10 @@ void dt_graph_softmax_xent(struct dt_graph *g, int logits, double smoothing)
     if (p->class_weights >= 0)
         draft.src[draft.n_src++] = p->class_weights;
     draft.attr.xent.smoothing = (float)smoothing;
-    if (p->phase == DT_TRAIN) {
-        const struct dt_tensor *t = &g->tensor[logits];
-        char name[2 * DT_NAME_MAX];
-        snprintf(name, sizeof name, "diff_%.*s", DT_NAME_MAX - 6, t->name);
-        draft.dst[draft.n_dst++] = dt_graph_tensor(g, name, DT_DIFF, DT_F32, t->n_dims, t->dim);
-    }
-    dt_draft_commit(g, &draft);
+    dt_draft_commit_loss(g, &draft);
     g->program[g->current].logits = logits;
-}
-
-/* The forward node has already computed the gradient of the logits. */
-static void gradient_softmax_xent(struct dt_autodiff *ad, const struct dt_node *node)
-{
-    dt_autodiff_give(ad, node->src[0], node->dst[0]);
 }
 
 const struct dt_op_rule dt_rule_softmax_xent = {.per_element = 5,
                                                 .is_loss = true,
-                                                .gradient = gradient_softmax_xent};
+                                                .gradient = dt_gradient_of_loss};

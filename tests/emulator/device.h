@@ -129,6 +129,27 @@ static inline float rsqrtf(float x)
     return 1.0f / sqrtf(x);
 }
 
+// Not contracted: -ffp-contract=off.
+static inline float __fadd_rn(float a, float b)
+{
+    return a + b;
+}
+
+static inline float __fsub_rn(float a, float b)
+{
+    return a - b;
+}
+
+static inline float __fmul_rn(float a, float b)
+{
+    return a * b;
+}
+
+static inline float __fdiv_rn(float a, float b)
+{
+    return a / b;
+}
+
 static inline unsigned __umulhi(unsigned a, unsigned b)
 {
     return static_cast<unsigned>((static_cast<unsigned long long>(a) * b) >> 32);

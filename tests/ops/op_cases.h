@@ -160,14 +160,17 @@ static dt_status check_counters(struct rig *rig, const struct dt_counters *want)
     if (got.n != want->n || got.n_finite != want->n_finite || got.top1 != want->top1 ||
         got.top5 != want->top5 ||
         !(fabs(got.loss - want->loss) <= 1e-5 * (1e-6 + fabs(want->loss))) ||
+        !(fabs(got.box_loss - want->box_loss) <= 1e-5 * (1e-6 + want->box_loss)) ||
         !(fabs(got.weight - want->weight) <= 1e-6 * want->weight))
         DT_FAIL(DT_ERR_NUMERICAL,
-                "counters: n %lld top1 %lld top5 %lld loss %.9g, should be %lld %lld %lld %.9g",
-                (long long)got.n, (long long)got.top1, (long long)got.top5, got.loss,
-                (long long)want->n, (long long)want->top1, (long long)want->top5, want->loss);
+                "counters: n %lld top1 %lld top5 %lld loss %.9g %.9g, should be %lld %lld %lld "
+                "%.9g %.9g",
+                (long long)got.n, (long long)got.top1, (long long)got.top5, got.loss, got.box_loss,
+                (long long)want->n, (long long)want->top1, (long long)want->top5, want->loss,
+                want->box_loss);
     DT_TRY(rig->backend->download(rig->dev, &got));
     if (got.n != 0 || got.n_finite != 0 || got.top1 != 0 || got.top5 != 0 || got.loss != 0 ||
-        got.weight != 0)
+        got.box_loss != 0 || got.weight != 0)
         DT_FAIL(DT_ERR_NUMERICAL, "download did not set the counters to zero");
     return DT_OK;
 }

@@ -4,6 +4,7 @@
 
 #include "arena_cases.h"
 #include "conv.h"
+#include "detect.h"
 #include "linear.h"
 #include "loss.h"
 #include "net_cases.h"
