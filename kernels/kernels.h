@@ -282,6 +282,40 @@ cudaError_t dt_kernel_bn_bwd_apply(cudaStream_t stream, enum dt_dtype type, void
                                    const uint8_t *mask, const float *coefs,
                                    const struct dt_norm_args *args);
 
+/* --- group_norm.cu --- */
+
+struct dt_group_norm {
+    int n, pixels, cp;         /* images, their pixels, channels */
+    int groups, groups_padded; /* of an image; a multiple of 8 */
+    int size;                  /* channels of a group */
+    float eps;
+};
+/* Sums per channel of every block of rows; they are those of one image. */
+static inline size_t dt_group_norm_partial_bytes(const struct dt_group_norm *args)
+{
+    return (size_t)args->n * dt_sums_partial_bytes((size_t)args->pixels, args->cp, 2);
+}
+/* mean, inverse_std = 1 / sqrt(variance + eps): floats [n][groups_padded], zero in the padding.
+ * partial: dt_group_norm_partial_bytes. */
+struct dt_group_norm_statistics {
+    float *mean, *inverse_std, *partial;
+};
+/* dst = (src - mean) * inverse_std * scale + shift; dst may be src. */
+cudaError_t dt_kernel_group_norm(cudaStream_t stream, enum dt_dtype type, void *dst,
+                                 const struct dt_group_norm_statistics *out, const void *src,
+                                 const float *scale, const float *shift,
+                                 const struct dt_group_norm *args);
+/* diff_src may be diff_dst; diff_scale and diff_shift may both be NULL. coefs: floats
+ * [2][n][groups_padded]. */
+struct dt_group_norm_gradients {
+    void *diff_src;
+    float *diff_scale, *diff_shift, *coefs, *partial;
+};
+cudaError_t dt_kernel_group_norm_bwd(cudaStream_t stream, enum dt_dtype type,
+                                     const struct dt_group_norm_gradients *out, const void *src,
+                                     const void *diff_dst, const float *scale, const float *mean,
+                                     const float *inverse_std, const struct dt_group_norm *args);
+
 /* --- norm_pair.cu: the batch norm at the end of a projection block and that of its shortcut --- */
 
 /* dst = [relu](bn(src1) + bn(src2)), mask as in bn_apply; dst may be src1 or src2. */

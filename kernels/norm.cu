@@ -65,51 +65,14 @@ static __device__ inline void finalize_statistics(const struct dt_bn_statistics 
     }
 }
 
-// Mean and sum of squared deviations of every block's rows. Values are taken relative to the
-// block's first row, so that a mean far from zero costs no precision. Rows past the end read that
-// row again, which adds nothing and avoids a branch between the reads.
+// Mean and sum of squared deviations of every block's rows, then of all.
 template <typename T>
 static __global__ void __launch_bounds__(DT_SUM_THREADS, SUM_BLOCKS_PER_SM)
     bn_stats_kernel(struct dt_bn_statistics out, const T *src, struct dt_norm_args args)
 {
-    constexpr int AHEAD = ROWS_AHEAD<T, 1>;
     const unsigned rows = args.rows;
-    const int cp = args.cp;
-    const struct walk w = walk_of(rows, cp);
-    const unsigned row0 = w.first - threadIdx.y;
-    float origin[DT_GROUP], sum[DT_GROUP] = {}, square[DT_GROUP] = {};
-
-    if (w.c < cp) {
-        dt_load8(origin, src + at_row_from_end(w, row0));
-        for (unsigned row = w.first; row < rows; row += AHEAD * w.step) {
-            raw8<T> raw[AHEAD];
-            for (int i = 0; i < AHEAD; i++) {
-                const unsigned r = row + i * w.step;
-                raw[i] = read8(src + at_row_from_end(w, r < rows ? r : row0));
-            }
-            for (int i = 0; i < AHEAD; i++) {
-                float x[DT_GROUP];
-                unpack8(x, raw[i]);
-                for (int k = 0; k < DT_GROUP; k++) {
-                    const float d = x[k] - origin[k];
-                    sum[k] += d;
-                    square[k] = fmaf(d, d, square[k]);
-                }
-            }
-        }
-    }
-    fold_block(sum, square);
-    if (w.c < cp && threadIdx.y == 0) {
-        const float n = (float)dt_channel_block_rows(rows, blockIdx.y, gridDim.y, blockDim.y);
-        float *to = out.partial + (size_t)blockIdx.y * 2 * cp + w.c;
-        for (int k = 0; k < DT_GROUP; k++) {
-            const float mean = sum[k] / n, m2 = fmaf(-mean, sum[k], square[k]);
-            sum[k] = origin[k] + mean;
-            square[k] = m2 < 0 ? 0 : m2; // lets NaN through
-        }
-        dt_store8(to, sum);
-        dt_store8(to + cp, square);
-    }
+    store_moments(out.partial, src, walk_of(rows, args.cp),
+                  dt_channel_block_rows(rows, blockIdx.y, gridDim.y, blockDim.y));
     if (is_last_block(args.tickets))
         finalize_statistics(out, args);
 }

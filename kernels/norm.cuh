@@ -142,6 +142,50 @@ static __device__ inline void store_partial(float *partial, const struct walk &w
     }
 }
 
+// Stores mean and sum of squared deviations of the block's n_rows rows likewise. Values are taken
+// relative to the block's first row, so that a mean far from zero costs no precision. Rows past the
+// end read that row again, which adds nothing and avoids a branch between the reads.
+template <typename T>
+static __device__ inline void store_moments(float *partial, const T *src, const struct walk &w,
+                                            unsigned n_rows)
+{
+    constexpr int AHEAD = ROWS_AHEAD<T, 1>;
+    const unsigned row0 = w.first - threadIdx.y;
+    float origin[DT_GROUP], sum[DT_GROUP] = {}, square[DT_GROUP] = {};
+
+    if (w.c < w.cp) {
+        dt_load8(origin, src + at_row_from_end(w, row0));
+        for (unsigned row = w.first; row < w.rows; row += AHEAD * w.step) {
+            raw8<T> raw[AHEAD];
+            for (int i = 0; i < AHEAD; i++) {
+                const unsigned r = row + i * w.step;
+                raw[i] = read8(src + at_row_from_end(w, r < w.rows ? r : row0));
+            }
+            for (int i = 0; i < AHEAD; i++) {
+                float x[DT_GROUP];
+                unpack8(x, raw[i]);
+                for (int k = 0; k < DT_GROUP; k++) {
+                    const float d = x[k] - origin[k];
+                    sum[k] += d;
+                    square[k] = fmaf(d, d, square[k]);
+                }
+            }
+        }
+    }
+    fold_block(sum, square);
+    if (w.c < w.cp && threadIdx.y == 0) {
+        const float n = (float)n_rows;
+        float *to = partial + (size_t)blockIdx.y * 2 * w.cp + w.c;
+        for (int k = 0; k < DT_GROUP; k++) {
+            const float mean = sum[k] / n, m2 = fmaf(-mean, sum[k], square[k]);
+            sum[k] = origin[k] + mean;
+            square[k] = m2 < 0 ? 0 : m2; // lets NaN through
+        }
+        dt_store8(to, sum);
+        dt_store8(to + w.cp, square);
+    }
+}
+
 // --- The last block of a column (blockIdx.x) adds up what all its blocks have left in memory ---
 
 // Whether the block is the last of its column to get here: then its threads may read, past the L1

@@ -63,6 +63,7 @@ struct dt_tensor {
  *   bn                 src scale shift running_mean running_var [residual]
  *                      -> dst [mean variance [workspace]]   updates running_*; dst only (eval, or
  *                                                        frozen): normalises by running_*
+ *   group_norm         src scale shift -> dst [mean inverse_std]   f32 N x groups
  *   relu               src -> dst
  *   add                a b -> dst                        .relu fused
  *   max_pool           src -> dst [workspace]
@@ -98,6 +99,7 @@ struct dt_tensor {
  *   bn_bwd             src diff_dst scale shift mean variance [workspace, with .relu] [diff_dst2]
  *                      -> diff_src diff_scale diff_shift [diff_residual]   for diff_dst + diff_dst2
  *   bn_frozen_bwd      diff_dst scale running_var -> diff_src   of bn with dst only, no ReLU
+ *   group_norm_bwd     src diff_dst scale mean inverse_std -> diff_src [diff_scale diff_shift]
  *   relu_bwd           diff_dst dst [diff_dst2] -> diff_src   (diff_dst + diff_dst2) where dst > 0
  *   max_pool_bwd       diff_dst workspace -> diff_src
  *   avg_pool_bwd       diff_dst -> diff_src
@@ -110,6 +112,7 @@ struct dt_tensor {
     X(INGEST, ingest, 1, 2, 1, 1, 0)                                                              \
     X(CONV, conv, 2, 3, 1, 1, 0)                                                                  \
     X(BN, bn, 5, 6, 1, 4, 1)                                                                      \
+    X(GROUP_NORM, group_norm, 3, 3, 1, 3, 1)                                                      \
     X(RELU, relu, 1, 1, 1, 1, 1)                                                                  \
     X(ADD, add, 2, 2, 1, 1, 3)                                                                    \
     X(MAX_POOL, max_pool, 1, 1, 1, 2, 0)                                                          \
@@ -125,6 +128,7 @@ struct dt_tensor {
     X(CONV_BWD_WEIGHTS, conv_bwd_weights, 2, 2, 1, 2, 0)                                          \
     X(BN_BWD, bn_bwd, 6, 8, 3, 4, 2)                                                              \
     X(BN_FROZEN_BWD, bn_frozen_bwd, 3, 3, 1, 1, 1)                                                \
+    X(GROUP_NORM_BWD, group_norm_bwd, 5, 5, 1, 3, 2)                                              \
     X(RELU_BWD, relu_bwd, 2, 3, 1, 1, 5)                                                          \
     X(MAX_POOL_BWD, max_pool_bwd, 2, 2, 1, 1, 0)                                                  \
     X(AVG_POOL_BWD, avg_pool_bwd, 1, 1, 1, 1, 0)                                                  \
@@ -157,6 +161,7 @@ struct dt_node {
             float eps, momentum; /* new = (1-momentum) * old + momentum * batch */
             int group;           /* dt_graph.bn_group */
         } bn;
+        struct { int groups; float eps; } group_norm;
         struct { int kernel, stride, pad; } pool; /* max_pool and its backward */
         struct { float p; uint32_t stream; } dropout;
         struct { float smoothing; } xent;
@@ -230,6 +235,9 @@ int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init
 /* Batch norm with constants instead of weight, bias and statistics (torchvision's FrozenBatchNorm2d):
  * they are saved under the same names and not trained. It is the same in both phases. */
 int dt_graph_frozen_bn(struct dt_graph *g, int src, const char *name, double eps);
+/* Of each image, `groups` groups of adjacent channels; eps is 1e-5. */
+int dt_graph_group_norm(struct dt_graph *g, int src, const char *name, const char *module,
+                        int groups);
 int dt_graph_relu(struct dt_graph *g, int src, const char *name);
 int dt_graph_add(struct dt_graph *g, int a, int b, const char *name);
 int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride,

@@ -1,5 +1,5 @@
-/* The inner loops of batch normalisation. The tail of a row that does not fill a group goes through
- * a buffer. */
+/* The inner loops of batch and group normalisation. The tail of a row that does not fill a group
+ * goes through a buffer. */
 #include "cpu/lanes.h"
 
 #include <string.h>
@@ -272,4 +272,38 @@ static void bwd_apply(float *diff_src, float *diff_residual, const float *diff_d
         stream_end();
 }
 
-const struct dt_lane_loops dt_lanes = {moments, apply, bwd_sums, bwd_apply};
+/* a * dy - b - c * (src - mean) */
+static inline struct group group_bwd_group(struct group dy, struct group x,
+                                           const struct dt_lanes_coefs *coefs)
+{
+    const struct group a = load(coefs->a), b = load(coefs->b), c = load(coefs->c);
+    const struct group mean = load(coefs->mean);
+    FOR_PARTS (k)
+        x.part[k] = a.part[k] * dy.part[k] - b.part[k] - c.part[k] * (x.part[k] - mean.part[k]);
+    return x;
+}
+
+static void group_bwd_apply(float *diff_src, const float *diff_dst, const float *src,
+                            const struct dt_lanes_coefs *k, bool past_caches, size_t n)
+{
+    const bool streams = past_caches && is_aligned(diff_src);
+    const struct dt_lanes_coefs coefs = *k;
+    size_t i = 0;
+
+    for (; i + LANES <= n; i += LANES) {
+        PREFETCH(diff_dst + i);
+        PREFETCH(src + i);
+        put(diff_src + i, group_bwd_group(load(diff_dst + i), load(src + i), &coefs), streams);
+    }
+    if (i < n) {
+        float d[LANES], x[LANES];
+        load_rest(d, diff_dst + i, n - i);
+        load_rest(x, src + i, n - i);
+        store(x, group_bwd_group(load(d), load(x), &coefs));
+        memcpy(diff_src + i, x, (n - i) * sizeof(float));
+    }
+    if (streams)
+        stream_end();
+}
+
+const struct dt_lane_loops dt_lanes = {moments, apply, bwd_sums, bwd_apply, group_bwd_apply};

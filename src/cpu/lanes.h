@@ -1,4 +1,4 @@
-/* The inner loops of batch normalisation: one row of floats in groups of 16 lanes, each lane with
+/* The inner loops of batch and group normalisation: one row of floats in groups of 16 lanes, each lane with
  * its own coefficients. Row lengths need not be multiples of 16; dst may be src. */
 #ifndef DTRAIN_CPU_LANES_H
 #define DTRAIN_CPU_LANES_H
@@ -53,6 +53,10 @@ struct dt_lane_loops {
     void (*bwd_apply)(float *diff_src, float *diff_residual, const float *diff_dst,
                       const float *src, const uint16_t *mask, const struct dt_lanes_coefs *k,
                       bool past_caches, size_t n);
+
+    /* diff_src = a * diff_dst - b - c * (src - mean). */
+    void (*group_bwd_apply)(float *diff_src, const float *diff_dst, const float *src,
+                            const struct dt_lanes_coefs *k, bool past_caches, size_t n);
 };
 
 #define dt_lanes DT_ISA_NAME(dt_lanes)

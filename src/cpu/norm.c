@@ -201,17 +201,6 @@ static dt_status prepare_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-/* A tensor too large to stay in a cache until it is read is better written past the caches, which
- * saves reading its lines first. This does not apply to in-place results, whose lines are already
- * in the cache. */
-static bool goes_past_caches(const struct dt_cpu_rows *rows, const float *dst, const float *src,
-                             const float *src2)
-{
-    const size_t cached = (size_t)8 << 20;
-    size_t n_rows = (size_t)rows->n * (size_t)rows->n_blocks;
-    return dst != src && dst != src2 && n_rows * rows->row_elements * sizeof(float) > cached;
-}
-
 static dt_status prepare_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     DT_TRY(prepare_rows(dev, exec, "app", "a"));
@@ -248,7 +237,7 @@ static struct bn forward_arguments(struct dt_device *dev, const struct dt_exec *
     bn.mask = node->n_dst > 3 ? dt_cpu_dst(exec, 3) : NULL;
     bn.momentum = node->attr.bn.momentum;
     bn.relu = node->relu;
-    bn.past_caches = goes_past_caches(bn.rows, bn.dst, bn.src, bn.residual);
+    bn.past_caches = dt_goes_past_caches(bn.rows, bn.dst, bn.src, bn.residual);
     return bn;
 }
 
@@ -267,7 +256,8 @@ static struct bn bwd_arguments(struct dt_device *dev, const struct dt_exec *exec
     bn.diff_scale = dt_cpu_dst(exec, 1);
     bn.diff_shift = dt_cpu_dst(exec, 2);
     bn.diff_residual = node->n_dst > 3 ? dt_cpu_dst(exec, 3) : NULL;
-    bn.past_caches = !bn.diff_dst2 && goes_past_caches(bn.rows, bn.diff_src, bn.diff_dst, bn.src);
+    bn.past_caches =
+        !bn.diff_dst2 && dt_goes_past_caches(bn.rows, bn.diff_src, bn.diff_dst, bn.src);
     return bn;
 }
 
@@ -318,7 +308,7 @@ static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec,
                     .running_var = dt_cpu_src(exec, 2),
                     .dst = dt_cpu_dst(exec, 0),
                     .eps = exec->node->attr.bn.eps};
-    bn.past_caches = goes_past_caches(bn.rows, bn.dst, bn.src, NULL);
+    bn.past_caches = dt_goes_past_caches(bn.rows, bn.dst, bn.src, NULL);
 #pragma omp parallel
     forward_eval(&bn);
     return DT_OK;

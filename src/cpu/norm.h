@@ -1,5 +1,6 @@
 /* What the two files of batch normalisation share: norm.c walks rows and blocks, norm_block.c makes
- * the statistics and the coefficients of one block of channels, in fp64. */
+ * the statistics and the coefficients of one block of channels, in fp64. group_norm.c takes from it
+ * what is about rows. */
 #ifndef DTRAIN_CPU_NORM_H
 #define DTRAIN_CPU_NORM_H
 
@@ -10,6 +11,17 @@
 struct pair {
     float first[LANES], second[LANES];
 };
+
+/* A tensor too large to stay in a cache until it is read is better written past the caches, which
+ * saves reading its lines first. This does not apply to in-place results, whose lines are already
+ * in the cache. */
+static inline bool dt_goes_past_caches(const struct dt_cpu_rows *rows, const float *dst,
+                                       const float *src, const float *src2)
+{
+    const size_t cached = (size_t)8 << 20;
+    size_t n_rows = (size_t)rows->n * (size_t)rows->n_blocks;
+    return dst != src && dst != src2 && n_rows * rows->row_elements * sizeof(float) > cached;
+}
 
 /* Arguments of one run. */
 struct bn {

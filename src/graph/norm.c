@@ -1,4 +1,4 @@
-/* Batch norm. */
+/* Batch norm and group norm. */
 #include "graph/internal.h"
 
 /* Weight and bias have the role; the statistics follow them, as in PyTorch. */
@@ -90,6 +90,46 @@ static void gradient_bn(struct dt_autodiff *ad, const struct dt_node *node)
         dt_autodiff_give(ad, residual, dst[3]);
 }
 
+int dt_graph_group_norm(struct dt_graph *g, int src, const char *name, const char *module,
+                        int groups)
+{
+    struct dt_node draft;
+    if (!dt_draft_begin(g, &draft, DT_OP_GROUP_NORM, name, src))
+        return -1;
+    const int n = g->tensor[src].dim[0], c = g->tensor[src].dim[1];
+    if (groups < 1 || c % groups != 0) {
+        dt_graph_remember(
+            g, DT_ERROR(DT_ERR_CONFIG, "%s: %d channels do not make %d groups", name, c, groups));
+        return -1;
+    }
+    draft.attr.group_norm.groups = groups;
+    draft.attr.group_norm.eps = 1e-5f;
+    const int channels[4] = {c, 1, 1, 1}, of_groups[4] = {n, groups, 1, 1};
+    const struct dt_init zeros = {DT_INIT_CONSTANT, 0}, ones = {DT_INIT_CONSTANT, 1};
+    dt_draft_param(g, &draft, module, "weight", DT_PARAM, 1, channels, ones);
+    dt_draft_param(g, &draft, module, "bias", DT_PARAM, 1, channels, zeros);
+    dt_draft_infer(g, &draft, NULL);
+    if (dt_graph_program(g)->phase == DT_TRAIN) {
+        dt_draft_dst(g, &draft, ".mean", DT_SAVED, DT_F32, 2, of_groups);
+        dt_draft_dst(g, &draft, ".inverse_std", DT_SAVED, DT_F32, 2, of_groups);
+    }
+    return dt_draft_commit(g, &draft);
+}
+
+static void gradient_group_norm(struct dt_autodiff *ad, const struct dt_node *node)
+{
+    const int src[5] = {node->src[0], dt_autodiff_take(ad, node), node->src[1], node->dst[1],
+                        node->dst[2]};
+    int dst[3] = {dt_autodiff_new(ad, node->src[0])};
+    int n_dst = 1;
+    for (int i = 1; i < 3 && dt_autodiff_needs(ad, node->src[i]); i++)
+        dst[n_dst++] = dt_autodiff_new_param(ad, node->src[i]);
+    dt_autodiff_append(ad, DT_OP_GROUP_NORM_BWD, node, 5, src, n_dst, dst);
+    dt_autodiff_give(ad, node->src[0], dst[0]);
+}
+
 const struct dt_op_rule dt_rule_bn = {.per_element = 5, .gradient = gradient_bn};
 const struct dt_op_rule dt_rule_bn_bwd = {.per_element = 8};
 const struct dt_op_rule dt_rule_bn_frozen_bwd = {.per_element = 1};
+const struct dt_op_rule dt_rule_group_norm = {.per_element = 5, .gradient = gradient_group_norm};
+const struct dt_op_rule dt_rule_group_norm_bwd = {.per_element = 8};

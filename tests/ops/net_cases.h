@@ -149,15 +149,17 @@ static int build_winograd(struct dt_graph *g, int x)
     return net_linear(g, dt_graph_avg_pool(g, x, "avgpool", 1), "fc", NET_CLASSES);
 }
 
-/* As a feature pyramid: the coarse level is read again after it was added to the fine one. */
+/* As a feature pyramid: the coarse level is read again after it was added to the fine one. With
+ * group norms. */
 static int build_pyramid(struct dt_graph *g, int x)
 {
     int c2 = dt_graph_relu(g, net_conv(g, x, "c2", 8, 3, 1, true), "c2_relu");
     int c3 = dt_graph_relu(g, net_conv(g, c2, "c3", 12, 3, 2, true), "c3_relu");
     int p3 = net_conv(g, c3, "inner3", 10, 1, 1, true);
     int p2 = dt_graph_upsample_add(g, p3, net_conv(g, c2, "inner2", 10, 1, 1, true), "p2");
-    p2 = net_conv(g, p2, "layer2", 10, 3, 2, true);
-    p3 = net_conv(g, p3, "layer3", 10, 3, 1, true);
+    p2 = dt_graph_group_norm(g, net_conv(g, p2, "layer2", 10, 3, 2, true), "norm2", NULL, 5);
+    p3 = dt_graph_group_norm(g, net_conv(g, p3, "layer3", 10, 3, 1, true), "norm3", NULL, 1);
+    p2 = dt_graph_relu(g, p2, "relu2");
     x = dt_graph_avg_pool(g, dt_graph_add(g, p2, p3, "both"), "avgpool", 1);
     return net_linear(g, x, "fc", NET_CLASSES);
 }
@@ -176,6 +178,7 @@ static const struct net_case net_list[] = {
     {"pyramid, frozen top", build_pyramid, 3, 8, 0, false, false, {"c2", "c3", "inner3"}},
     {"shared", build_shared, 3, 9, 0.1, false, false, {NULL}},
     {"shared, frozen", build_shared, 3, 9, 0, false, false, {"head"}},
+    {"pyramid, frozen norms", build_pyramid, 3, 8, 0, false, false, {"norm2", "norm3"}},
     {"norms of constants", build_frozen_norms, 4, 8, 0.1, false, false, {NULL}},
     {"winograd", build_winograd, 2, 12, 0.1, false, false, {NULL}},
     {"winograd, frozen", build_winograd, 2, 12, 0, false, false, {"conv2", "bn3"}},

@@ -1,4 +1,4 @@
-/* Batch norm. */
+/* Batch norm and group norm. */
 #ifndef DTRAIN_TESTS_OPS_NORM_H
 #define DTRAIN_TESTS_OPS_NORM_H
 
@@ -221,5 +221,114 @@ static const struct op_test op_test_bn_frozen_bwd = {
     .n_roundings = 1,
     .tests = {cmocka_unit_test(test_bn_frozen_bwd)}};
 static const struct op_test op_test_bn_bwd = {.whole = ref_bn_bwd, .bound = 2e-5, .n_roundings = 4};
+
+/* --- Group norm: of k groups --- */
+
+static void build_group_norm(struct dt_graph *g, const struct op_case *c)
+{
+    const struct dt_node like = {.attr.group_norm = {c->k, 1e-5f}};
+    const int groups[4] = {c->n, c->k, 1, 1};
+    int fwd[3] = {add_src(g, c), add1(g, "scale", DT_PARAM, c->c),
+                  add1(g, "shift", DT_PARAM, c->c)};
+    int dst[3] = {add_like(g, "dst", DT_ACT, DT_F32, fwd[0]), -1, -1};
+    if (c->flags & F_EVAL) {
+        add_node(g, &like, DT_OP_GROUP_NORM, 3, fwd, 1, dst);
+        return;
+    }
+    dst[1] = dt_graph_tensor(g, "mean", DT_SAVED, DT_F32, 2, groups);
+    dst[2] = dt_graph_tensor(g, "inverse_std", DT_SAVED, DT_F32, 2, groups);
+    add_node(g, &like, DT_OP_GROUP_NORM, 3, fwd, 3, dst);
+    int bwd[5] = {fwd[0], add_like(g, "diff_dst", DT_DIFF, DT_F32, fwd[0]), fwd[1], dst[1], dst[2]};
+    int diffs[3] = {add_like(g, "diff_src", DT_DIFF, DT_F32, fwd[0]),
+                    add_diff_param(g, "diff_scale", fwd[1]),
+                    add_diff_param(g, "diff_shift", fwd[2])};
+    add_node(g, &like, DT_OP_GROUP_NORM_BWD, 5, bwd, 3, diffs);
+}
+
+/* The elements of a group are adjacent, and those of a channel in it. */
+struct ref_group {
+    size_t first, count, plane;
+    int channel; /* the first */
+};
+
+static struct ref_group ref_group_at(const struct ref *r, const struct dt_node *node, int i)
+{
+    const int *dim = ref_dim(r, node->src[0]), groups = node->attr.group_norm.groups;
+    const int channels = dim[1] / groups, image = i / groups, channel = i % groups * channels;
+    size_t plane = (size_t)dim[2] * (size_t)dim[3];
+    return (struct ref_group){ref_index(dim, image, channel, 0, 0), (size_t)channels * plane, plane,
+                              channel};
+}
+
+static void ref_group_norm(struct ref *r, const struct dt_node *node)
+{
+    const double *src = ref_src(r, node, 0), *scale = ref_src(r, node, 1);
+    for (int i = 0; i < ref_dim(r, node->src[0])[0] * node->attr.group_norm.groups; i++) {
+        struct ref_group at = ref_group_at(r, node, i);
+        double mean = 0, variance = (double)node->attr.group_norm.eps;
+        for (size_t j = 0; j < at.count; j++)
+            mean += src[at.first + j] / (double)at.count;
+        for (size_t j = 0; j < at.count; j++)
+            variance += pow(src[at.first + j] - mean, 2) / (double)at.count;
+        for (size_t j = 0; j < at.count; j++) {
+            size_t c = (size_t)at.channel + j / at.plane;
+            r->value[node->dst[0]][at.first + j] =
+                (src[at.first + j] - mean) / sqrt(variance) * scale[c] + ref_src(r, node, 2)[c];
+        }
+        if (node->n_dst == 1)
+            continue;
+        r->value[node->dst[1]][i] = mean;
+        r->value[node->dst[2]][i] = 1 / sqrt(variance);
+    }
+}
+
+/* By the chain rule over normal = (src - mean) * inverse_std. */
+static void ref_group_norm_bwd(struct ref *r, const struct dt_node *node)
+{
+    const double *src = ref_src(r, node, 0), *diff = ref_src(r, node, 1);
+    const double *scale = ref_src(r, node, 2);
+    for (int which = 1; which < node->n_dst; which++)
+        memset(r->value[node->dst[which]], 0, (size_t)ref_dim(r, node->src[0])[1] * sizeof(double));
+    for (int i = 0; i < ref_dim(r, node->src[0])[0] * node->attr.group_norm.groups; i++) {
+        struct ref_group at = ref_group_at(r, node, i);
+        double mean = ref_src(r, node, 3)[i], inverse = ref_src(r, node, 4)[i];
+        double sum = 0, product = 0;
+        for (size_t j = at.first; j < at.first + at.count; j++) {
+            size_t c = (size_t)at.channel + (j - at.first) / at.plane;
+            double normal = (src[j] - mean) * inverse;
+            sum += diff[j] * scale[c] / (double)at.count;
+            product += diff[j] * scale[c] * normal / (double)at.count;
+            if (node->n_dst == 1)
+                continue;
+            r->value[node->dst[1]][c] += diff[j] * normal;
+            r->value[node->dst[2]][c] += diff[j];
+        }
+        for (size_t j = at.first; j < at.first + at.count; j++) {
+            size_t c = (size_t)at.channel + (j - at.first) / at.plane;
+            double normal = (src[j] - mean) * inverse;
+            r->value[node->dst[0]][j] = inverse * (diff[j] * scale[c] - sum - normal * product);
+        }
+    }
+}
+
+static const struct op_case group_norm_cases[] = {
+    {1, 1, 5, 5, 1, 0, 0, 0, 0, 0},       {2, 6, 4, 7, 3, 0, 0, 0, 0, 0},
+    {1, 16, 6, 6, 2, 0, 0, 0, 0, 0},      {3, 20, 7, 5, 10, 0, 0, 0, 0, 0},
+    {2, 96, 3, 5, 32, 0, 0, 0, 0, 0},     {1, 48, 5, 4, 1, 0, 0, 0, 0, 0},
+    {2, 64, 14, 9, 2, 0, 0, 0, 0, 0},     {1, 256, 10, 12, 32, 0, 0, 0, 0, 0},
+    {2, 256, 1, 2, 32, 0, 0, 0, 0, 0},    {1, 33, 7, 9, 11, 0, 0, 0, 0, 0},
+    {4, 17, 3, 3, 17, 0, 0, 0, 0, 0},     {1, 20, 1, 1, 4, 0, 0, 0, 0, 0},
+    {1, 64, 57, 40, 8, 0, 0, 0, 0, 0},    {2, 20, 7, 5, 5, 0, 0, 0, F_EVAL, 0},
+    {1, 33, 1, 3, 3, 0, 0, 0, F_EVAL, 0}, {1, 64, 14, 9, 32, 0, 0, 0, F_EVAL, 0},
+};
+
+OP_TEST(group_norm, build_group_norm, true)
+
+static const struct op_test op_test_group_norm = {.whole = ref_group_norm,
+                                                  .bound = 1e-5,
+                                                  .n_roundings = 1,
+                                                  .tests = {cmocka_unit_test(test_group_norm)}};
+static const struct op_test op_test_group_norm_bwd = {
+    .whole = ref_group_norm_bwd, .bound = 2e-5, .n_roundings = 4};
 
 #endif

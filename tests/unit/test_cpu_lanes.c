@@ -1,5 +1,6 @@
-/* The inner loops of batch norm against plain loops: rows of many lengths, with and without mask,
- * residual and writing past the caches, in place, unaligned, in every instruction set of this CPU.
+/* The inner loops of batch and group norm against plain loops: rows of many lengths, with and
+ * without mask, residual and writing past the caches, in place, unaligned, in every instruction set
+ * of this CPU.
  *
  * Label: numeric. */
 #include "cpu/isa.h"
@@ -144,6 +145,27 @@ static void test_backward(void **state)
     }
 }
 
+static void test_group_backward(void **state)
+{
+    (void)state;
+    struct dt_lanes_coefs k;
+    fill_coefs(&k);
+    for (size_t n = 0; n < DT_COUNT(LENGTHS); n++)
+        for (unsigned flags = 0; flags < 4; flags++) {
+            float *dx = y + (flags & 1 ? 3 : 0);
+            fill();
+            lanes->group_bwd_apply(dx, r, x, &k, flags & 2, LENGTHS[n]);
+            for (size_t i = 0; i < LENGTHS[n]; i++) {
+                size_t lane = i % LANES;
+                double d = (double)x[i] - (double)k.mean[lane];
+                double expected =
+                    (double)k.a[lane] * (double)r[i] - (double)k.b[lane] - (double)k.c[lane] * d;
+                assert_near((double)dx[i], expected, 1e-4);
+            }
+            assert_true(dx[LENGTHS[n]] == 77);
+        }
+}
+
 static void test_in_place(void **state)
 {
     (void)state;
@@ -157,12 +179,19 @@ static void test_in_place(void **state)
     lanes->bwd_apply(y, NULL, r, x, NULL, &k, false, MAX);
     lanes->bwd_apply(r, NULL, r, x, NULL, &k, false, MAX);
     assert_memory_equal(r, y, MAX * sizeof *r);
+    fill();
+    lanes->group_bwd_apply(y, r, x, &k, false, MAX);
+    lanes->group_bwd_apply(r, r, x, &k, false, MAX);
+    assert_memory_equal(r, y, MAX * sizeof *r);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_moments), cmocka_unit_test(test_apply),
-                                       cmocka_unit_test(test_nan), cmocka_unit_test(test_backward),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_moments),
+                                       cmocka_unit_test(test_apply),
+                                       cmocka_unit_test(test_nan),
+                                       cmocka_unit_test(test_backward),
+                                       cmocka_unit_test(test_group_backward),
                                        cmocka_unit_test(test_in_place)};
     int n_failed = 0;
     for (int i = 0; dt_cpu_isa(i); i++) {

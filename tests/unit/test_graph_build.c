@@ -289,6 +289,14 @@ static void test_wrong_arguments(void **state)
     assert_error(g, DT_ERR_INTERNAL, "add: cannot add 2x3x8x8 and 2x3x4x4");
 
     g = begin(DT_TRAIN, 2, 8, &src);
+    dt_graph_upsample_add(g, src, dt_graph_max_pool(g, src, "pool", 2, 2, 0), "up");
+    assert_error(g, DT_ERR_CONFIG, "up: 2x3x4x4 does not have twice the height and width");
+
+    g = begin(DT_TRAIN, 2, 8, &src);
+    dt_graph_group_norm(g, src, "norm", NULL, 2);
+    assert_error(g, DT_ERR_CONFIG, "norm: 3 channels do not make 2 groups");
+
+    g = begin(DT_TRAIN, 2, 8, &src);
     dt_graph_relu(g, g->program[DT_TRAIN].pixels, "relu");
     assert_error(g, DT_ERR_INTERNAL, "relu reads pixels");
 
