@@ -359,6 +359,23 @@ cudaError_t dt_kernel_bn_pool_bwd_apply(cudaStream_t stream, enum dt_dtype type,
                                         const void *src, const void *diff_dst, const uint8_t *where,
                                         const float *coefs, const struct dt_pool_shape *shape);
 
+/* --- top_detections.cu --- */
+
+enum { DT_TOP_MOST = 1024 };
+struct dt_top_level {
+    struct dt_level place;
+    int n, channels; /* images; scores at a place of the grid */
+    int cp, delta_cp;
+    unsigned keep; /* most rows of an image, at most DT_TOP_MOST */
+    float min_score;
+};
+size_t dt_top_scratch_bytes(int n); /* for n images; need not be set */
+/* The op of that name: rows [n][keep][6]; places x channels of an image are less than 2^31. */
+cudaError_t dt_kernel_top_detections(cudaStream_t stream, enum dt_dtype type, float *rows,
+                                     int32_t *n_rows, const void *logits, const void *deltas,
+                                     const int32_t *sizes, void *scratch,
+                                     const struct dt_top_level *level);
+
 #ifdef __cplusplus
 }
 #endif

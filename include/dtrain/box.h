@@ -3,6 +3,8 @@
 #ifndef DTRAIN_BOX_H
 #define DTRAIN_BOX_H
 
+#include <stdint.h>
+
 #include "dtrain/anchors.h"
 
 #ifdef __CUDACC__
@@ -137,6 +139,40 @@ DT_BOX_FUNCTION double dt_box_loss_of(double diff[4], const float delta[4], cons
     if (kind == DT_BOX_GIOU)
         return dt_box_giou(diff, delta, anchor, box);
     return dt_box_distance(diff, delta, anchor, box, kind == DT_BOX_L1 ? 0 : (double)beta);
+}
+
+/* --- Detections --- */
+
+DT_BOX_FUNCTION float dt_box_score(float logit)
+{
+    return 1 / (1 + expf(-logit));
+}
+
+/* Every logit below this one has a smaller score, whatever is rounded. */
+static inline float dt_box_logit_below(float score)
+{
+    const double least = (double)score * (1 - 1e-5);
+    return (float)log(least / (1 - least));
+}
+
+DT_BOX_FUNCTION float dt_box_clip(float value, float most)
+{
+    return value < 0 ? 0 : value > most ? most : value;
+}
+
+/* torchvision's BoxCoder with weights of 1, in fp32, and clipped to size: height and width. */
+DT_BOX_FUNCTION void dt_box_decode(float box[4], const float delta[4], const float anchor[4],
+                                   const int32_t size[2])
+{
+    for (int k = 0; k < 2; k++) {
+        const float side = anchor[2 + k] - anchor[k], most = (float)size[1 - k];
+        const float longest = (float)DT_BOX_MAX_STRETCH;
+        const float stretch = delta[2 + k] > longest ? longest : delta[2 + k];
+        const float centre = delta[k] * side + (anchor[k] + 0.5f * side);
+        const float half = 0.5f * (expf(stretch) * side);
+        box[k] = dt_box_clip(centre - half, most);
+        box[2 + k] = dt_box_clip(centre + half, most);
+    }
 }
 
 #endif

@@ -86,6 +86,10 @@ struct dt_tensor {
  *                                                        giou, of foreground anchors; deltas
  *                                                        N, anchors of a place * 4, H, W. Adds to
  *                                                        the counter box_loss; likewise
+ *   top_detections     logits deltas sizes -> rows n     the best scores of a level, for each image
+ *                                                        at most 1,000 above min_score: N,T,6, each
+ *                                                        x1 y1 x2 y2 score label, by falling score,
+ *                                                        ties by anchor, then class; zero from n on
  *   softmax_xent       logits labels [labels2 mix_share] [class_weights] -> [diff_src]
  *                                                        against mix_share * onehot(labels)
  *                                                        + (1 - mix_share) * onehot(labels2),
@@ -123,6 +127,7 @@ struct dt_tensor {
     X(MATCH, match, 2, 2, 2, 2, 0)                                                                \
     X(FOCAL_LOSS, focal_loss, 4, 4, 0, 1, 0)                                                      \
     X(BOX_LOSS, box_loss, 4, 4, 0, 1, 0)                                                          \
+    X(TOP_DETECTIONS, top_detections, 3, 3, 2, 2, 0)                                              \
     X(SOFTMAX_XENT, softmax_xent, 2, 5, 0, 1, 0)                                                  \
     X(CONV_BWD_DATA, conv_bwd_data, 2, 2, 1, 1, 0)                                                \
     X(CONV_BWD_WEIGHTS, conv_bwd_weights, 2, 2, 1, 2, 0)                                          \
@@ -253,6 +258,11 @@ void dt_graph_softmax_xent(struct dt_graph *g, int logits, double smoothing);
 void dt_graph_match(struct dt_graph *g, const struct dt_detect *detect);
 void dt_graph_focal_loss(struct dt_graph *g, int logits, const struct dt_detect *detect);
 void dt_graph_box_loss(struct dt_graph *g, int deltas, const struct dt_detect *detect);
+/* Of level detect->level, whose heads give logits N,9K,H,W (channel anchor * K + class) and deltas
+ * N,36,H,W (channel anchor * 4 + dx dy dw dh). The two results are the program's detections and
+ * n_detections of that level. Needs dt_graph_boxes. */
+void dt_graph_top_detections(struct dt_graph *g, int logits, int deltas,
+                             const struct dt_detect *detect);
 dt_status dt_graph_check(const struct dt_graph *g);
 
 /* Low level, used by the gradient rules: adds a tensor of the given shape; adds a node with the

@@ -73,6 +73,8 @@ int64_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec)
         return bytes_of(exec->src[0]);
     case DT_OP_GROUP_NORM_BWD:
         return bytes_of(exec->src[0]) + bytes_of(exec->src[1]);
+    case DT_OP_TOP_DETECTIONS: /* scores are counted, then collected; few deltas are read */
+        return bytes_of(exec->src[0]) - bytes_of(exec->src[1]);
     case DT_OP_LINEAR:
         return 2 * bytes_of(exec->dst[0]);
     case DT_OP_CONV_BWD_WEIGHTS: /* the gradient of the bias */

@@ -11,6 +11,7 @@
 #include "norm.h"
 #include "pointwise.h"
 #include "pool.h"
+#include "top_detections.h"
 
 static const struct op_test *op_test_of(enum dt_op op)
 {

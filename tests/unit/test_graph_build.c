@@ -396,6 +396,53 @@ static void test_flops_and_bytes(void **state)
     dt_graph_destroy(g);
 }
 
+/* Heads of 2 classes at 4x6 places of a canvas of 32x48. */
+static int heads(struct dt_graph *g, int src, const char *name, int per_anchor)
+{
+    return dt_graph_conv(g, src, name, conv_options(9 * per_anchor, 8, 8, 0, true));
+}
+
+static struct dt_graph *begin_detector(int *src)
+{
+    struct dt_graph *g = new_graph();
+    assert_int_equal(dt_graph_begin(g, DT_EVAL, 2, 32, 48), DT_OK);
+    *src = dt_graph_ingest(g, mean, std);
+    return g;
+}
+
+static void test_top_detections(void **state)
+{
+    (void)state;
+    struct dt_detect detect = {.anchors = {.n_levels = 2, .height = {9, 4}, .width = {9, 6}},
+                               .level = 1,
+                               .min_score = 0.05f};
+    int src;
+    struct dt_graph *g = begin_detector(&src);
+    assert_int_equal(dt_graph_boxes(g, 3), DT_OK);
+    dt_graph_top_detections(g, heads(g, src, "logits", 2), heads(g, src, "deltas", 4), &detect);
+    assert_int_equal(dt_graph_check(g), DT_OK);
+    const struct dt_program *p = &g->program[DT_EVAL];
+    assert_dims(g, p->detections[1], "2x432x6");
+    assert_dims(g, p->n_detections[1], "2");
+    assert_int_equal(g->tensor[p->detections[1]].role, DT_OUTPUT);
+    assert_int_equal(g->tensor[p->n_detections[1]].dtype, DT_I32);
+    assert_int_equal(p->detections[0], -1);
+    dt_graph_top_detections(g, heads(g, src, "more", 200), heads(g, src, "boxes", 4), &detect);
+    assert_dims(g, p->detections[1], "2x1000x6");
+    dt_graph_destroy(g);
+
+    g = begin_detector(&src);
+    dt_graph_top_detections(g, heads(g, src, "logits", 2), heads(g, src, "deltas", 4), &detect);
+    assert_error(g, DT_ERR_INTERNAL, "top_detections needs sizes");
+    g = begin_detector(&src);
+    dt_graph_top_detections(g, heads(g, src, "logits", 2), heads(g, src, "deltas", 5), &detect);
+    assert_error(g, DT_ERR_INTERNAL, "logits and deltas are not classes and boxes of 9 anchors");
+    g = begin_detector(&src);
+    detect.level = 0;
+    dt_graph_top_detections(g, heads(g, src, "logits", 2), heads(g, src, "deltas", 4), &detect);
+    assert_error(g, DT_ERR_INTERNAL, "logits does not have the size of level 0");
+}
+
 static void test_op_table(void **state)
 {
     (void)state;
@@ -425,6 +472,7 @@ int main(void)
         cmocka_unit_test(test_name_used_twice),
         cmocka_unit_test(test_first_error_is_remembered),
         cmocka_unit_test(test_wrong_arguments),
+        cmocka_unit_test(test_top_detections),
         cmocka_unit_test(test_low_level),
         cmocka_unit_test(test_flops_and_bytes),
         cmocka_unit_test(test_op_table),
