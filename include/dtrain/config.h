@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "dtrain/dtype.h"
+#include "dtrain/models.h"
 #include "dtrain/optim.h"
 
 /* Kinds of data sets: `upper` names the value of the enumeration, `lower` the value of the key and
@@ -55,6 +56,9 @@ enum dt_tta { DT_TTA_NONE, DT_TTA_FLIP };
 enum dt_weights { DT_WEIGHTS_BOTH, DT_WEIGHTS_RAW, DT_WEIGHTS_EMA };
 enum dt_check { DT_CHECK_QUICK, DT_CHECK_FULL };
 enum dt_grad_dtype { DT_GRAD_AUTO, DT_GRAD_FP32, DT_GRAD_FP16, DT_GRAD_BF16 };
+enum dt_p6_from { DT_P6_FROM_P5, DT_P6_FROM_C5 };
+enum dt_head_norm { DT_HEAD_NORM_NONE, DT_HEAD_NORM_GROUP };
+enum dt_loss_normalizer { DT_NORMALIZER_IMAGE, DT_NORMALIZER_GLOBAL };
 
 /* Metrics of an evaluation: X(NAME, name, whether it is for two classes only, in per cent, better
  * if smaller). */
@@ -94,6 +98,12 @@ struct dt_config {
         int sync_bn;    /* ranks over which batch norm takes its statistics; 0 = one, 1 = all */
         double dropout; /* VGG and AlexNet classifiers */
         char initial_checkpoint[DT_PATH_MAX]; /* safetensors file for fine-tuning; "" = none */
+        /* Of detectors; struct dt_detector_options. */
+        int fpn_channels, anchor_base, trainable_layers;
+        bool frozen_norm;
+        double norm_eps;
+        enum dt_p6_from p6_from;
+        enum dt_head_norm head_norm;
     } model;
     struct dt_config_data {
         enum dt_source source;
@@ -139,6 +149,10 @@ struct dt_config {
         int sync_every;              /* steps; dt_config_sync_every */
         bool average_states;         /* local SGD: the optimizer's states too */
         double outer_momentum;       /* local SGD */
+        /* Of detectors; struct dt_detect. */
+        enum dt_box_loss box_loss;
+        double box_loss_beta, focal_alpha, focal_gamma;
+        enum dt_loss_normalizer loss_normalizer;
     } train;
     struct dt_config_eval {
         int every_epochs;        /* 0 = only at the end */
@@ -146,6 +160,8 @@ struct dt_config {
         char metrics[256];       /* names; dt_config_has_metric */
         enum dt_tta tta;         /* flip: mean of the probabilities of an image and its mirror */
         enum dt_weights weights; /* with train.ema_decay; BOTH: the moving average counts */
+        double score_threshold, nms_iou; /* of detections */
+        int max_detections;              /* per image */
     } eval;
     struct dt_config_early_stop {
         enum dt_metric metric;
@@ -265,6 +281,8 @@ bool dt_metric_is_percent(enum dt_metric metric);     /* else a loss, or between
 /* How much better `to` is than `from`; negative if worse, NaN if one of them is. */
 double dt_metric_gain(enum dt_metric metric, double from, double to);
 
+/* What the model's builder takes. */
+struct dt_model_options dt_config_model_options(const struct dt_config *config, int num_classes);
 /* The optimizer's numbers, with its own where the keys are 0. */
 struct dt_optim_options dt_config_optim(const struct dt_config *config);
 

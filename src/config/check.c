@@ -9,6 +9,66 @@ enum { WHAT_BYTES = 256 };
 
 #define WRONG(...) return snprintf(what, WHAT_BYTES, __VA_ARGS__) > 0
 
+static bool detects(const struct dt_config *c)
+{
+    return dt_model_find(c->model.name)->detects;
+}
+
+static bool is_given(const struct dt_config *c, const struct dt_key *key)
+{
+    int n = 0;
+    if (key->type != DT_KEY_LIST)
+        return dt_key_get_number(key, c) != key->number;
+    dt_key_get_list(key, c, &n);
+    return n != 0;
+}
+
+/* Keys that are for the other kind of network. */
+static bool name(const struct dt_config *c, char *what)
+{
+    static const char *const of_classifiers[] = {"train.label_smoothing", "train.class_weights",
+                                                 "data.mixup", "data.cutmix", "eval.tta"};
+    for (size_t i = 0; i < DT_COUNT(of_classifiers) && detects(c); i++)
+        if (is_given(c, dt_key_find(of_classifiers[i])))
+            WRONG("\"%s\" is a detector, but %s is given, which is for classifiers only",
+                  c->model.name, of_classifiers[i]);
+    for (size_t i = 0; i < dt_config_n_keys() && !detects(c); i++)
+        if (dt_keys[i].of_detectors && is_given(c, &dt_keys[i]))
+            WRONG("\"%s\" is a classifier, but %s is given, which is for detectors only",
+                  c->model.name, dt_keys[i].path);
+    return false;
+}
+
+static bool frozen_norm(const struct dt_config *c, char *what)
+{
+    if (detects(c) && c->model.frozen_norm && c->model.zero_init_residual)
+        WRONG("true, but model.zero_init_residual would leave the residual branches 0 for ever");
+    return false;
+}
+
+static bool norm_eps(const struct dt_config *c, char *what)
+{
+    if (detects(c) && is_given(c, dt_key_find("model.norm_eps")) && !c->model.frozen_norm)
+        WRONG("%g is for model.frozen_norm, which is false", c->model.norm_eps);
+    return false;
+}
+
+static bool head_norm(const struct dt_config *c, char *what)
+{
+    if (detects(c) && c->model.head_norm == DT_HEAD_NORM_GROUP && c->model.fpn_channels % 32 != 0)
+        WRONG("\"group\" needs a multiple of 32 channels, but model.fpn_channels is %d",
+              c->model.fpn_channels);
+    return false;
+}
+
+static bool box_loss_beta(const struct dt_config *c, char *what)
+{
+    if (detects(c) && is_given(c, dt_key_find("train.box_loss_beta")) &&
+        c->train.box_loss != DT_BOX_SMOOTH_L1)
+        WRONG("%g is for train.box_loss \"smooth_l1\"", c->train.box_loss_beta);
+    return false;
+}
+
 static bool num_classes(const struct dt_config *c, char *what)
 {
     if (c->model.num_classes == 1)
@@ -338,7 +398,11 @@ static const struct {
     const char *path;
     bool (*is_broken)(const struct dt_config *config, char *what);
 } rules[] = {
+    {"model.name", name},
     {"model.num_classes", num_classes},
+    {"model.frozen_norm", frozen_norm},
+    {"model.norm_eps", norm_eps},
+    {"model.head_norm", head_norm},
     {"data.train", train_data},
     {"data.val", val_data},
     {"data.val_fraction", val_fraction},
@@ -372,6 +436,7 @@ static const struct {
     {"train.sync_every", sync_every},
     {"train.average_states", average_states},
     {"train.outer_momentum", outer_momentum},
+    {"train.box_loss_beta", box_loss_beta},
 };
 
 void dt_config_check(const struct dt_config *config, dt_config_report *report, void *context)

@@ -61,6 +61,29 @@ bool dt_config_has_metric(const struct dt_config *config, enum dt_metric metric)
            (config->schedule.kind == DT_SCHEDULE_PLATEAU && metric == config->schedule.metric);
 }
 
+struct dt_model_options dt_config_model_options(const struct dt_config *config, int num_classes)
+{
+    const struct dt_config_model *model = &config->model;
+    const struct dt_config_train *train = &config->train;
+    return (struct dt_model_options){
+        .num_classes = num_classes,
+        .zero_init_residual = model->zero_init_residual,
+        .dropout = model->dropout,
+        .detector = {.fpn_channels = model->fpn_channels,
+                     .trainable_layers = model->trainable_layers,
+                     .frozen_norm = model->frozen_norm,
+                     .norm_eps = model->norm_eps,
+                     .p6_from_c5 = model->p6_from == DT_P6_FROM_C5,
+                     .group_norm = model->head_norm == DT_HEAD_NORM_GROUP,
+                     .detect = {.anchors.base = model->anchor_base,
+                                .global = train->loss_normalizer == DT_NORMALIZER_GLOBAL,
+                                .alpha = (float)train->focal_alpha,
+                                .gamma = (float)train->focal_gamma,
+                                .kind = train->box_loss,
+                                .beta = (float)train->box_loss_beta,
+                                .min_score = (float)config->eval.score_threshold}}};
+}
+
 struct dt_optim_options dt_config_optim(const struct dt_config *config)
 {
 #define DT_OPTIM_DEFAULTS(NAME, name, square, trust, beta2, eps) {beta2, eps},

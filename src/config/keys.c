@@ -38,6 +38,10 @@ static const char *const class_weightings[] = {"none", "balanced", NULL};
 static const char *const sinks[] = {DT_SINK_LIST(SINK_NAME) NULL};
 #define OPTIM_NAME(NAME, name, ...) #name,
 static const char *const optims[] = {DT_OPTIM_LIST(OPTIM_NAME) NULL};
+static const char *const p6_sources[] = {"p5", "c5", NULL};
+static const char *const head_norms[] = {"none", "group", NULL};
+static const char *const box_losses[] = {"l1", "smooth_l1", "giou", NULL};
+static const char *const normalizers[] = {"image", "global", NULL};
 static const char *const grad_dtypes[] = {"auto", "fp32", "fp16", "bf16", NULL};
 
 static const double imagenet_mean[] = {0.485, 0.456, 0.406};
@@ -56,6 +60,8 @@ static_assert(sizeof(struct dt_train_stage) == DT_COUNT(stage_columns) * sizeof(
 #define INEXACT .effect = DT_KEY_INEXACT
 #define LENGTH  .effect = DT_KEY_LENGTH
 #define EVAL    .effect = DT_KEY_EVAL
+
+#define DETECTORS .of_detectors = true
 
 #define FIELD(member) .path = #member, .offset = offsetof(struct dt_config, member)
 #define BOOL(member, value, ...)                                                             \
@@ -139,6 +145,32 @@ const struct dt_key dt_keys[] = {
     FRACTION(model.dropout, 0.5, "Dropout in the classifiers of VGG and AlexNet"),
     STRING(model.initial_checkpoint, "", 0,
            "Safetensors file with the initial weights; empty: random weights", FREE),
+    INT(model.fpn_channels, 256, 1, 4096,
+        "Detectors: channels of the feature pyramid and of the heads", DETECTORS),
+    INT(model.anchor_base, 32, 1, 512,
+        "Detectors: side of the smallest anchor in pixels; every level of the pyramid doubles it",
+        DETECTORS),
+    INT(model.trainable_layers, 5, 0, 5,
+        "Detectors: stages of the backbone that are trained, from the last; 5: all, "
+        "as random weights need it, where torchvision trains 3 of a pretrained backbone. The batch "
+        "norms of the others use the running statistics",
+        DETECTORS),
+    BOOL(model.frozen_norm, false,
+         "Detectors: constants from the initial weights as batch norm of the backbone, for batches "
+         "of few images per rank",
+         DETECTORS),
+    REAL(model.norm_eps, 1e-5, 0, 1,
+         "Detectors: added to the variance by frozen_norm; 0 for torchvision's published weights "
+         "of retinanet_resnet50_fpn",
+         DETECTORS),
+    CHOICE(
+        model.p6_from, DT_P6_FROM_P5, p6_sources,
+        "Detectors: level 6 is computed from level 5 of the pyramid (p5), or from the last stage "
+        "of the backbone (c5: the paper, and torchvision's version 2)",
+        DETECTORS),
+    CHOICE(model.head_norm, DT_HEAD_NORM_NONE, head_norms,
+           "Detectors: norm in the heads; group: 32 groups, as in torchvision's version 2",
+           DETECTORS),
 
     CHOICE(data.source, DT_SOURCE_AUTO, sources,
            "Generated images, tar shards, a folder with one subfolder per class, or a CSV file; "
@@ -238,6 +270,23 @@ const struct dt_key dt_keys[] = {
          "Local SGD: average the optimizer's states as well, which a resumed run needs in order to "
          "be bit-identical if there is momentum"),
     FRACTION(train.outer_momentum, 0, "Local SGD: momentum of the averaged weights; 0: off"),
+    CHOICE(train.box_loss, DT_BOX_L1, box_losses,
+           "Detectors: loss of the boxes; giou: of the decoded boxes (torchvision's version 2), "
+           "otherwise of the four deltas",
+           DETECTORS),
+    POSITIVE(train.box_loss_beta, 1, 100,
+             "Detectors, smooth_l1: difference from which on it is linear (keras-retinanet: 0.111)",
+             DETECTORS),
+    REAL(train.focal_alpha, 0.25, 0, 1,
+         "Detectors: weight of an anchor's own class in the focal loss; that of the others is 1 - "
+         "alpha",
+         DETECTORS),
+    REAL(train.focal_gamma, 2, 0, 10, "Detectors: exponent of the focal loss; 0: cross entropy",
+         DETECTORS),
+    CHOICE(train.loss_normalizer, DT_NORMALIZER_IMAGE, normalizers,
+           "Detectors: losses are divided by the foreground anchors of each image, and the mean "
+           "over the images is taken (torchvision), or by those of all images of a step (global)",
+           DETECTORS),
 
     INT(eval.every_epochs, 1, 0, 100000,
         "Epochs between evaluations; 0: only after the last. One at the end of a run that "
@@ -257,6 +306,12 @@ const struct dt_key dt_keys[] = {
            "top1_raw and so on. Where a run, a checkpoint or RUN@best is given, dtrain eval, predict "
            "and average and model.initial_checkpoint take the weights that decided in that run",
            EVAL),
+    FRACTION(eval.score_threshold, 0.05, "Detections: only scores above it", EVAL, DETECTORS),
+    REAL(eval.nms_iou, 0.5, 0, 1,
+         "Detections: intersection over union above which a box is left out beside a better one of "
+         "the same class",
+         EVAL, DETECTORS),
+    INT(eval.max_detections, 300, 1, 5000, "Detections: the best of an image", EVAL, DETECTORS),
 
     CHOICE(early_stop.metric, DT_METRIC_TOP1, metrics, "Metric that decides when to stop early",
            FREE),

@@ -58,6 +58,7 @@ struct dt_key {
     const char *help; /* one sentence without its full stop */
     enum dt_key_effect effect;
     const char *instead_of; /* key that is 0, unless it is given too, if this one is given */
+    bool of_detectors;      /* with a classifier it must have its default */
 };
 
 extern const struct dt_key dt_keys[];

@@ -4,16 +4,14 @@
 #include "train/freeze.h"
 #include "train/session.h"
 
+enum { MAX_BOXES = 128 }; /* of an image; COCO has at most 93 */
+
 /* --- Graph --- */
 
 static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
 {
     const struct dt_config *config = s->config;
-    struct dt_model_options options = {
-        .num_classes = s->num_classes,
-        .zero_init_residual = config->model.zero_init_residual,
-        .dropout = config->model.dropout,
-    };
+    const struct dt_model_options options = dt_config_model_options(config, s->num_classes);
     int batch = phase == DT_TRAIN ? s->micro_batch_size : config->eval.batch_size_per_rank;
     int size = phase == DT_TRAIN ? s->image_size : config->model.image_size;
     DT_TRY(dt_graph_begin(s->graph, phase, batch, size, size));
@@ -21,8 +19,12 @@ static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
         DT_TRY(dt_graph_mix_labels(s->graph));
     if (phase == DT_TRAIN && config->train.n_class_weights != 0)
         DT_TRY(dt_graph_weigh_classes(s->graph, s->num_classes));
+    if (s->model->detects)
+        DT_TRY(dt_graph_boxes(s->graph, MAX_BOXES));
     int src = dt_graph_ingest(s->graph, config->data.mean, config->data.std);
     int logits = s->model->build(s->graph, src, s->model, &options);
+    if (s->model->detects)
+        return dt_graph_check(s->graph);
     /* Validation loss is plain cross entropy, comparable between recipes. */
     dt_graph_softmax_xent(s->graph, logits, phase == DT_TRAIN ? config->train.label_smoothing : 0);
     return dt_graph_check(s->graph);

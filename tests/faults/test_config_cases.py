@@ -224,6 +224,9 @@ def main():
         for section, part in schema["properties"].items()
         for name, spec in part.get("properties", {}).items()
     }
+    for path, spec in keys.items():
+        if spec["description"].startswith("Detect"):  # and the model is a classifier
+            TIED[".".join(path)] = spec["default"]
     is_long = "--long" in sys.argv
     cases = list(bad_cases(keys))[:: 1 if is_long else STRIDE]
     cases += large_cases()

@@ -77,19 +77,22 @@ static inline bool same_shape(const struct dt_tensor *a, const struct dt_tensor 
 }
 
 /* Readers and writers of gradients: every DIFF is written once and read; every trained parameter of
- * the training phase has one DIFF_PARAM, written once and never read; shapes agree; a tensor saved by a
- * node is read by exactly one backward node. */
+ * the training phase has one DIFF_PARAM, written once and never read; shapes agree; a tensor saved
+ * by a node is read by exactly one backward node, the matches of boxes by all losses. */
 static inline void check_gradients(const struct dt_graph *g)
 {
     int *n_reads = calloc((size_t)g->n_tensors, sizeof *n_reads);
     int *n_writes = calloc((size_t)g->n_tensors, sizeof *n_writes);
-    assert_true(n_reads && n_writes);
+    bool *is_match = calloc((size_t)g->n_tensors, sizeof *is_match);
+    assert_true(n_reads && n_writes && is_match);
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
         for (int k = 0; k < node->n_src; k++)
             n_reads[node->src[k]] += node->phase == DT_TRAIN;
         for (int k = 0; k < node->n_dst; k++)
             n_writes[node->dst[k]] += node->phase == DT_TRAIN;
+        for (int k = 0; k < node->n_dst && node->op == DT_OP_MATCH; k++)
+            is_match[node->dst[k]] = true;
     }
     for (int i = 0; i < g->n_tensors; i++) {
         const struct dt_tensor *t = &g->tensor[i];
@@ -121,11 +124,12 @@ static inline void check_gradients(const struct dt_graph *g)
             assert_true(same_shape(&g->tensor[dt_graph_find(g, name)], t));
         } else if (t->role == DT_SAVED && n_writes[i] > 0) {
             assert_int_equal(n_writes[i], 1);
-            assert_int_equal(n_reads[i], 1);
+            assert_true(is_match[i] ? n_reads[i] > 1 : n_reads[i] == 1);
         }
     }
     free(n_reads);
     free(n_writes);
+    free(is_match);
 }
 
 static inline bool is_forward(enum dt_op op)
@@ -133,17 +137,25 @@ static inline bool is_forward(enum dt_op op)
     return op <= DT_OP_SOFTMAX_XENT;
 }
 
+static inline bool is_loss(const struct dt_graph *g, const struct dt_node *node)
+{
+    return is_forward(node->op) && node->n_dst > 0 && g->tensor[node->dst[0]].role == DT_DIFF &&
+           g->tensor[node->src[0]].role == DT_ACT;
+}
+
 /* With every op replaced by the sum of its sources, the gradient of a parameter is the number of
- * paths from it to the loss. Counts them on the forward nodes and by running the backward nodes. */
+ * paths from it to the losses. Counts them on the forward nodes and by running the backward nodes.
+ */
 static inline void check_paths(const struct dt_graph *g)
 {
     double *n_paths = calloc((size_t)g->n_tensors, sizeof *n_paths);
     double *diff = calloc((size_t)g->n_tensors, sizeof *diff);
     assert_true(n_paths && diff);
-    n_paths[g->program[DT_TRAIN].logits] = 1;
     for (int i = g->n_nodes - 1; i >= 0; i--) {
         const struct dt_node *node = &g->node[i];
         bool gradient = node->n_dst > 0 && g->tensor[node->dst[0]].role == DT_DIFF;
+        if (is_loss(g, node))
+            n_paths[node->src[0]]++;
         if (node->phase != DT_TRAIN || !is_forward(node->op) || gradient)
             continue;
         for (int k = 0; k < node->n_src; k++)
@@ -152,9 +164,9 @@ static inline void check_paths(const struct dt_graph *g)
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
         bool second = node->op == DT_OP_CONV_BWD_WEIGHTS || node->op == DT_OP_LINEAR_BWD_WEIGHTS ||
-                      node->op == DT_OP_BN_BWD;
+                      node->op == DT_OP_BN_BWD || node->op == DT_OP_GROUP_NORM_BWD;
         double sum = diff[node->src[second ? 1 : 0]];
-        if (node->op == DT_OP_SOFTMAX_XENT)
+        if (is_loss(g, node))
             sum = 1;
         else if (node->op == DT_OP_ADD)
             sum += diff[node->src[1]];

@@ -388,7 +388,13 @@ static void check_key_alone(const char *path, const struct dt_json *rule)
     const char *optimizer = is_adams                                       ? "optim.name=adam"
                             : strcmp(path, "optim.trust_coefficient") == 0 ? "optim.name=lars"
                                                                            : "optim.name=sgd";
-    const char *const sets[] = {"data.train=x",
+    const bool is_beta = strcmp(path, "train.box_loss_beta") == 0;
+    const bool is_eps = strcmp(path, "model.norm_eps") == 0;
+    const bool detects = dt_key_find(path)->of_detectors;
+    const char *const sets[] = {detects ? "model.name=retinanet_resnet18_fpn" : "model.name=tiny",
+                                is_beta ? "train.box_loss=smooth_l1" : "train.box_loss=l1",
+                                is_eps ? "model.frozen_norm=true" : "model.frozen_norm=false",
+                                "data.train=x",
                                 is_split ? "data.val=" : "data.val=x",
                                 "train.precision=fp16",
                                 "optim.freeze=[\"fc\"]",

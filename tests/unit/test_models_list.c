@@ -8,22 +8,30 @@
 
 static const double mean[3] = {0.485, 0.456, 0.406}, std[3] = {0.229, 0.224, 0.225};
 
+static const struct dt_detector_options detector = {
+    .fpn_channels = 256, .trainable_layers = 5, .detect.anchors.base = 32};
+
 static void add_phase(struct dt_graph *g, enum dt_phase phase, const struct dt_model *model,
                       int image_size, int batch, struct dt_model_options options)
 {
     assert_int_equal(dt_graph_begin(g, phase, batch, image_size, image_size), DT_OK);
+    if (model->detects)
+        assert_int_equal(dt_graph_boxes(g, 3), DT_OK);
     int logits = model->build(g, dt_graph_ingest(g, mean, std), model, &options);
-    dt_graph_softmax_xent(g, logits, 0);
+    if (!model->detects)
+        dt_graph_softmax_xent(g, logits, 0);
     if (dt_graph_check(g) != DT_OK)
         fail_msg("%s", dt_error_text());
     assert_int_equal(g->tensor[logits].dim[0], batch);
-    assert_int_equal(g->tensor[logits].dim[1], options.num_classes);
+    assert_int_equal(g->tensor[logits].dim[1],
+                     options.num_classes * (model->detects ? DT_CELL_ANCHORS : 1));
 }
 
 static struct dt_graph *build(const char *name, int image_size, int num_classes)
 {
     const struct dt_model *model = dt_model_find(name);
-    struct dt_model_options options = {.num_classes = num_classes, .dropout = 0.5};
+    struct dt_model_options options = {
+        .num_classes = num_classes, .dropout = 0.5, .detector = detector};
     struct dt_graph *g;
     assert_non_null(model);
     assert_int_equal(dt_graph_create(&g), DT_OK);
@@ -311,14 +319,18 @@ static void test_every_model_differentiates(void **state)
     assert_true(n_models >= 20);
     for (size_t i = 0; i < 3 * n_models; i++) {
         const struct dt_model *model = &list[i / 3];
-        const struct dt_model_options options = {.num_classes = 7, .dropout = 0.5};
+        const struct dt_model_options options = {
+            .num_classes = 7, .dropout = 0.5, .detector = detector};
+        const int n_rows = model->detects ? 7 * DT_CELL_ANCHORS : 7;
         struct dt_graph *g;
         assert_int_equal(dt_graph_create(&g), DT_OK);
         add_phase(g, DT_TRAIN, model, model->min_image_size, 3, options);
         const int n_tensors = g->n_tensors;
         add_phase(g, DT_EVAL, model, model->min_image_size, 2, options);
-        for (int k = n_tensors; k < g->n_tensors; k++)
-            assert_true(g->tensor[k].role == DT_INPUT || g->tensor[k].role == DT_ACT);
+        for (int k = n_tensors; k < g->n_tensors; k++) {
+            enum dt_role role = g->tensor[k].role;
+            assert_true(role == DT_INPUT || role == DT_ACT || role == DT_OUTPUT);
+        }
         assert_int_equal(dt_graph_fuse(g, ways[i % 3], NULL), DT_OK);
         assert_int_equal(dt_graph_differentiate(g), DT_OK);
         check_differentiated(g);
@@ -326,7 +338,8 @@ static void test_every_model_differentiates(void **state)
         for (int k = 0; k < g->n_tensors; k++) {
             const struct dt_tensor *t = &g->tensor[k];
             n_head += t->role == DT_PARAM &&
-                      strncmp(t->name, model->head, strlen(model->head)) == 0 && t->dim[0] == 7;
+                      strncmp(t->name, model->head, strlen(model->head)) == 0 &&
+                      t->dim[0] == n_rows;
         }
         assert_int_equal(n_head, 2);
         dt_graph_destroy(g);
