@@ -17,6 +17,8 @@
 #include "checkpoint/internal.h"
 #include "checkpoint/safetensors.h"
 
+#define BODY "backbone.body." /* of a detector: a classifier's names follow */
+
 enum { LIST_BYTES = 4096, LIST_NAMES = 5 };
 
 /* The first few names and the number of all. */
@@ -30,7 +32,9 @@ struct loading {
     struct dt_plan *plan;
     const struct dt_graph *graph;
     struct dt_st_reader *file;
+    const struct dt_st_tensor **saved; /* per tensor of the graph; NULL = not in the file */
     const char *head; /* prefix of parameters that may keep their values; NULL = none */
+    bool is_backbone; /* the file is a classifier, the model a detector with that backbone */
     float *values;
     int n_wanted, n_fitting, n_new; /* tensors of the model: all, in the file, of a new head */
     struct list missing, unexpected, mismatched;
@@ -66,9 +70,11 @@ static bool ends_with(const char *text, const char *end)
     return n >= n_end && strcmp(text + n - n_end, end) == 0;
 }
 
+/* Whether the model may keep its own values. */
 static bool is_head(const struct loading *l, const char *name)
 {
-    return l->head && dt_graph_is_within(name, l->head);
+    bool is_above = l->is_backbone && strncmp(name, BODY, strlen(BODY)) != 0;
+    return l->head && (is_above || dt_graph_is_within(name, l->head));
 }
 
 static bool same_shape(const struct dt_st_tensor *saved, const struct dt_tensor *tensor)
@@ -106,14 +112,70 @@ static void list_mismatch(struct list *list, const struct dt_st_tensor *saved,
     list_add(list, "\n    ", text, "");
 }
 
+/* --- Names in the file --- */
+
+static const char *without_ddp(const char *name)
+{
+    return strncmp(name, "module.", 7) == 0 ? name + 7 : name;
+}
+
+/* The name in the graph: as torchvision spells it since 0.13, and of a backbone its place in the
+ * detector. */
+static void translate(char out[DT_ST_NAME_MAX], const struct loading *l, const char *name)
+{
+    char part[16], kind[8];
+    int i, end = 0;
+    if (sscanf(name, "head.%15[a-z]_head.conv.%d.%7[a-z]%n", part, &i, kind, &end) == 3 &&
+        name[end] == '\0')
+        snprintf(out, DT_ST_NAME_MAX, "head.%s_head.conv.%d.0.%s", part, i / 2, kind);
+    else if (sscanf(name, "backbone.fpn.%15[a-z]_blocks.%d.%7[a-z]%n", part, &i, kind, &end) == 3 &&
+             name[end] == '\0')
+        snprintf(out, DT_ST_NAME_MAX, "backbone.fpn.%s_blocks.%d.0.%s", part, i, kind);
+    else
+        snprintf(out, DT_ST_NAME_MAX, "%s%.*s", l->is_backbone ? BODY : "",
+                 DT_ST_NAME_MAX - (int)sizeof BODY, name);
+}
+
+/* Whether the file is a classifier and the model a detector. */
+static bool has_backbone_only(const struct loading *l)
+{
+    return dt_graph_find(l->graph, BODY "conv1.weight") >= 0 &&
+           dt_st_find(l->file, "conv1.weight") && !dt_st_find(l->file, BODY "conv1.weight");
+}
+
+/* A name that may be left out: a counter, the classifier's, or that of another number of classes.
+ */
+static bool is_skipped(const struct loading *l, const char *name)
+{
+    return ends_with(name, "num_batches_tracked") || is_head(l, name) ||
+           (l->is_backbone && dt_graph_is_within(name, BODY "fc"));
+}
+
+static void find_saved(struct loading *l)
+{
+    for (size_t i = 0; i < dt_st_count(l->file); i++) {
+        const struct dt_st_tensor *tensor = dt_st_get(l->file, i);
+        char name[DT_ST_NAME_MAX];
+        translate(name, l, without_ddp(tensor->name));
+        int t = dt_graph_find(l->graph, name);
+        if (t >= 0 && is_wanted(&l->graph->tensor[t])) {
+            if (!l->saved[t] || strcmp(tensor->name, name) == 0)
+                l->saved[t] = tensor;
+        } else if (!is_skipped(l, name)) {
+            list_name(&l->unexpected, without_ddp(tensor->name));
+        }
+    }
+}
+
 /* Compares all tensors before any is changed, so that a file that does not fit changes nothing. */
 static void compare_tensors(struct loading *l)
 {
+    find_saved(l);
     for (int t = 0; t < l->graph->n_tensors; t++) {
         const struct dt_tensor *tensor = &l->graph->tensor[t];
+        const struct dt_st_tensor *saved = l->saved[t];
         if (!is_wanted(tensor))
             continue;
-        const struct dt_st_tensor *saved = dt_st_find(l->file, tensor->name);
         bool fits = saved && same_shape(saved, tensor) && saved->dtype != DT_ST_I64;
         l->n_wanted++;
         l->n_fitting += fits;
@@ -123,15 +185,6 @@ static void compare_tensors(struct loading *l)
             list_name(&l->missing, tensor->name);
         else if (!fits)
             list_mismatch(&l->mismatched, saved, tensor);
-    }
-    for (size_t i = 0; i < dt_st_count(l->file); i++) {
-        const char *name = dt_st_get(l->file, i)->name;
-        if (strncmp(name, "module.", 7) == 0)
-            name += 7;
-        int t = dt_graph_find(l->graph, name);
-        if ((t < 0 || !is_wanted(&l->graph->tensor[t])) &&
-            !ends_with(name, "num_batches_tracked") && !is_head(l, name))
-            list_name(&l->unexpected, name);
     }
     list_end(&l->missing, " ");
     list_end(&l->unexpected, " ");
@@ -162,7 +215,7 @@ static dt_status copy_tensors(struct loading *l)
         const struct dt_tensor *tensor = &l->graph->tensor[t];
         if (!is_wanted(tensor))
             continue;
-        const struct dt_st_tensor *saved = dt_st_find(l->file, tensor->name);
+        const struct dt_st_tensor *saved = l->saved[t];
         if (!saved || !same_shape(saved, tensor))
             continue; /* the new head */
         DT_TRY(dt_st_read_f32(l->file, saved, l->values));
@@ -172,27 +225,43 @@ static dt_status copy_tensors(struct loading *l)
     return DT_OK;
 }
 
-/* Rows of the classifier's weight; 0 if there is none in the file. */
+/* Classes of the classifier's weight: its rows, or for a detector, whose classifier is a
+ * convolution, those of each anchor. */
+static int64_t classes_of(int64_t n_rows, int n_dims)
+{
+    return n_dims == 4 ? n_rows / DT_CELL_ANCHORS : n_rows;
+}
+
+/* 0 if the file has no such weight. */
 static int64_t saved_classes(const struct dt_st_reader *file, const char *head)
 {
     char name[DT_NAME_MAX + 8];
     snprintf(name, sizeof name, "%s.weight", head);
     const struct dt_st_tensor *saved = dt_st_find(file, name);
-    return saved && saved->n_dims > 0 ? saved->dim[0] : 0;
+    return saved && saved->n_dims > 0 ? classes_of(saved->dim[0], saved->n_dims) : 0;
+}
+
+static int64_t own_classes(const struct dt_graph *g, const char *head)
+{
+    char name[DT_NAME_MAX + 8];
+    snprintf(name, sizeof name, "%s.weight", head);
+    const struct dt_tensor *weight = &g->tensor[dt_graph_find(g, name)];
+    return classes_of(weight->dim[0], weight->n_dims);
 }
 
 static void describe(char *out, const struct loading *l, const char *path)
 {
     struct dt_text text = dt_text_in(out, DT_WEIGHTS_TEXT);
     dt_text_add(&text, "%d of %d tensors from %s", l->n_fitting, l->n_wanted, path);
-    if (l->n_new == 0)
+    if (l->is_backbone)
+        dt_text_add(&text, ", a classifier without its fc; pyramid and heads are new");
+    if (l->n_new == 0 || l->is_backbone)
         return;
-    const int n_classes = l->graph->tensor[l->graph->program[DT_TRAIN].logits].dim[1];
     dt_text_add(&text, "; classifier %s new (", l->head);
     const int64_t n_saved = saved_classes(l->file, l->head);
     if (n_saved > 0)
         dt_text_add(&text, "%lld -> ", (long long)n_saved);
-    dt_text_add(&text, "%d classes)", n_classes);
+    dt_text_add(&text, "%lld classes)", (long long)own_classes(l->graph, l->head));
 }
 
 dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *head, bool new_head,
@@ -207,7 +276,9 @@ dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *he
     struct list *lists[] = {&l->missing, &l->unexpected, &l->mismatched};
     for (size_t i = 0; i < DT_COUNT(lists); i++)
         lists[i]->text = dt_text_in(lists[i]->buffer, LIST_BYTES);
+    DT_TRY_OUT(DT_NEW(l->saved, (size_t)l->graph->n_tensors));
     DT_TRY_OUT(dt_st_open(&l->file, path));
+    l->is_backbone = new_head && has_backbone_only(l);
     compare_tensors(l);
     DT_TRY_OUT(refuse_misfit(l, path));
     if (plan->arena[DT_ARENA_PARAMS])
@@ -217,6 +288,7 @@ dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *he
 out:
     dt_st_close(l->file);
     free(l->values);
+    free(l->saved);
     free(l);
     return status;
 }

@@ -11,9 +11,10 @@ enum { DT_WEIGHTS_TEXT = DT_PATH_MAX + 256 };
 
 /* Loads weights and running statistics by name from a safetensors file; into a plan without memory
  * (dt_plan_layout) it loads nothing and only checks that they fit. Local. With `new_head` a
- * classifier of a different shape keeps its values. text[DT_WEIGHTS_TEXT] (may be NULL) says how
- * much of the model the file has: "100 of 102 tensors from FILE; classifier fc new (1000 -> 2
- * classes)". */
+ * classifier of a different shape keeps its values, and a detector also takes the weights of a
+ * classifier for its backbone. Names of detectors may be those of torchvision before 0.13.
+ * text[DT_WEIGHTS_TEXT] (may be NULL) says how much of the model the file has: "100 of 102 tensors
+ * from FILE; classifier fc new (1000 -> 2 classes)". */
 dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *head, bool new_head,
                           char *text);
 /* Resolves a file, a checkpoint, a folder of another program, a run folder (its best checkpoint),
