@@ -296,8 +296,10 @@ static __global__ void detect_totals_kernel(double *total, struct dt_step_counte
         for (int i = threadIdx.x; i < n_blocks; i += DT_BLOCK_THREADS)
             sum += sums[image * n_blocks + i];
         sum = dt_fold_sum(sum);
-        if (threadIdx.x == 0)
+        if (threadIdx.x == 0 && isfinite(sum))
             *total += sum / (double)divisor_of(args, image);
+        else if (threadIdx.x == 0)
+            counters->n_finite--;
     }
     const int classes = args.channels / DT_CELL_ANCHORS;
     for (int i = 0; threadIdx.x == 0 && args.labels && i < args.n * args.n_slots; i++) {

@@ -77,15 +77,15 @@ struct dt_tensor {
  *                                                        Matcher (match i32 N,anchors); foreground
  *                                                        anchors of every image (count f32 N).
  *                                                        Adds to the counters n, n_finite, weight
- *   focal_loss         logits match box_labels count -> [diff_logits]   of one level: sigmoid focal
- *                                                        loss, without the anchors in between;
- *                                                        logits N, anchors of a place * classes,
- *                                                        H, W. Adds to the counter loss; gradient
- *                                                        times diff_scale
+ *   focal_loss         logits match box_labels count -> [diff_logits]   sigmoid focal loss of one
+ *                                                        level, without anchors in between; logits
+ *                                                        N, anchors of a place * classes, H, W.
+ *                                                        Adds to the counter loss; n_finite is 1
+ *                                                        less for each image where it is not finite
  *   box_loss           deltas match boxes count -> [diff_deltas]   of one level: l1, smooth_l1 or
  *                                                        giou, of foreground anchors; deltas
- *                                                        N, anchors of a place * 4, H, W. Adds to
- *                                                        the counter box_loss; likewise
+ *                                                        N, anchors of a place * 4, H, W. Counter
+ *                                                        box_loss. Both gradients: times diff_scale
  *   top_detections     logits deltas sizes -> rows n     the best scores of a level, for each image
  *                                                        at most 1,000 above min_score: N,T,6, each
  *                                                        x1 y1 x2 y2 score label, by falling score,

@@ -89,16 +89,18 @@ static float divisor_of(const struct losses *l, int image)
     return l->detect->global || l->count[image] < 1 ? 1 : l->count[image];
 }
 
-static double total_of(const struct losses *l)
+/* Losses that are not finite are left out. */
+static void add_total(double *total, struct dt_counters *counters, const struct losses *l)
 {
-    double total = 0;
     for (int i = 0; i < l->rows.n; i++) {
         double sum = 0;
         for (int k = 0; k < l->n_parts; k++)
             sum += l->sum[i * l->n_parts + k];
-        total += sum / (double)divisor_of(l, i);
+        if (isfinite(sum))
+            *total += sum / (double)divisor_of(l, i);
+        else
+            counters->n_finite--;
     }
-    return total;
 }
 
 /* --- Focal loss --- */
@@ -121,7 +123,7 @@ static inline float exp_minus(float x)
         -(n * 0x1.62e4p-1f + clamped.value) - n * 0x1.7f7d1cp-20f; /* ln 2 in two parts */
     const float p =
         0.5f + r * (0.166665763f + r * (0.0416665524f + r * (0.00836323295f + r * 0.00139262504f)));
-    const union word power = {.bits = (shifted.bits + 127) << 23};
+    const union word power = {.bits = (int32_t)((uint32_t)(shifted.bits + 127) << 23)};
     return (1 + (r + r * r * p)) * power.value;
 }
 
@@ -259,7 +261,7 @@ static dt_status run_focal_loss(struct dt_device *dev, struct dt_exec *exec,
         const int image = i / l.n_parts;
         l.sum[i] = focal_block(&l, labels + (size_t)image * l.n_slots, image, i % l.n_parts);
     }
-    dev->counters.loss += total_of(&l);
+    add_total(&dev->counters.loss, &dev->counters, &l);
     return DT_OK;
 }
 
@@ -319,7 +321,7 @@ static dt_status run_box_loss(struct dt_device *dev, struct dt_exec *exec,
 #pragma omp parallel for schedule(static)
     for (int i = 0; i < l.rows.n * l.n_parts; i++)
         l.sum[i] = box_row(&l, boxes, i / l.n_parts, i % l.n_parts);
-    dev->counters.box_loss += total_of(&l);
+    add_total(&dev->counters.box_loss, &dev->counters, &l);
     return DT_OK;
 }
 

@@ -147,11 +147,11 @@ static void try_box(struct winners *won, const struct row *row, const float *box
                     int32_t best)
 {
     int32_t iou[PLACES];
+    if (row->low[0] >= box[3] || row->high[0] <= box[1])
+        return;
     const float shift = (float)(row->first * row->stride);
     const struct span span =
         touching(row->low[1] + shift, row->high[1] + shift, row->stride, row->n, box[0], box[2]);
-    if (row->low[0] >= box[3] || row->high[0] <= box[1])
-        return;
     overlap(iou, row, box, span);
 #pragma omp simd
     for (int i = span.begin; i < span.end; i++) {

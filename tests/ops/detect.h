@@ -458,6 +458,49 @@ out:
     return status;
 }
 
+/* A logit that is not finite, and then a box whose label is not a class. */
+static dt_status check_bad_inputs(struct suite *suite, struct rig *rig, struct ref *input)
+{
+    const struct dt_graph *g = rig->g;
+    struct dt_counters got;
+    input->value[g->node[1].src[0]][7] = NAN;
+    DT_TRY(set_inputs(rig, input));
+    DT_TRY(rig_run(rig, DT_TRAIN, &case_scalars));
+    DT_TRY(suite->backend->download(rig->dev, &got));
+    if (got.n != 2 || got.n_finite != 1 || !isfinite(got.loss))
+        DT_FAIL(DT_ERR_NUMERICAL, "a loss of NaN: n_finite %lld, loss %g", (long long)got.n_finite,
+                got.loss);
+    input->value[g->node[0].src[1]][1] = focal_loss_cases[0].c;
+    DT_TRY(set_inputs(rig, input));
+    dt_status status = rig_run(rig, DT_TRAIN, &case_scalars);
+    if (status == DT_OK)
+        status = suite->backend->download(rig->dev, &got);
+    if (status != DT_ERR_DATA || !strstr(dt_error_text(), "label_offset"))
+        DT_FAIL(DT_ERR_INTERNAL, "a label that is not a class was not refused");
+    return DT_OK;
+}
+
+static void test_focal_loss_bad_inputs(void **state)
+{
+    struct suite *suite = *state;
+    struct dt_graph *g = NULL;
+    struct ref input = {0}, want = {0};
+    struct rig rig = {.backend = suite->backend};
+    dt_status status;
+    DT_TRY_OUT(build_graph(&g, build_focal_loss, &focal_loss_cases[0]));
+    DT_TRY_OUT(ref_open(&input, g, 0));
+    DT_TRY_OUT(ref_open(&want, g, 0));
+    DT_TRY_OUT(run_reference(&input, &want, &focal_loss_cases[0], DT_PRECISION_FP32));
+    DT_TRY_OUT(rig_open(&rig, suite->backend, &suite->options, g, NULL));
+    DT_TRY_OUT(check_bad_inputs(suite, &rig, &input));
+out:
+    report(suite, "bad inputs of focal_loss", status);
+    rig_close(&rig);
+    ref_close(&input);
+    ref_close(&want);
+    dt_graph_destroy(g);
+}
+
 #define DIFFERENCES_TEST(name)                                             \
     static void test_##name##_differences(void **state)                    \
     {                                                                      \
@@ -474,7 +517,8 @@ static const struct op_test op_test_focal_loss = {
     .adjust = widen_values,
     .bound = 2e-6,
     .n_roundings = 1,
-    .tests = {cmocka_unit_test(test_focal_loss), cmocka_unit_test(test_focal_loss_differences)}};
+    .tests = {cmocka_unit_test(test_focal_loss), cmocka_unit_test(test_focal_loss_differences),
+              cmocka_unit_test(test_focal_loss_bad_inputs)}};
 static const struct op_test op_test_box_loss = {
     .whole = ref_box_loss,
     .adjust = widen_values,
