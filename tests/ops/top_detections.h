@@ -61,7 +61,7 @@ static int ref_by_score(const void *a, const void *b)
 }
 
 /* Centre and sides of torchvision's AnchorGenerator: y x, height width. */
-static void ref_anchor(double centre[2], double side[2], const struct dt_detect *d, int i)
+static void ref_frame(double centre[2], double side[2], const struct dt_detect *d, int i)
 {
     const int place = i / 9, width = d->anchors.width[d->level];
     const double size = floor(ldexp(d->anchors.base, d->level) * pow(2, i % 3 / 3.0));
@@ -78,7 +78,7 @@ static void ref_row(double row[6], struct ref *r, const struct dt_node *node, in
     const int *dim = ref_dim(r, node->src[1]), n_classes = ref_dim(r, node->src[0])[1] / 9;
     const int anchor = s->number / n_classes, place = anchor / 9;
     double centre[2], side[2], delta[4];
-    ref_anchor(centre, side, &node->attr.detect, anchor);
+    ref_frame(centre, side, &node->attr.detect, anchor);
     for (int i = 0; i < 4; i++)
         delta[i] = ref_src(
             r, node, 1)[ref_index(dim, image, anchor % 9 * 4 + i, place / dim[3], place % dim[3])];
