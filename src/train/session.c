@@ -131,6 +131,12 @@ static dt_status check_model(struct dt_session *s, const struct dt_session_needs
     s->model = dt_model_find(config->model.name);
     if (!s->model)
         return dt_error_pass(DT_ERR_CONFIG, __func__, __FILE__, __LINE__);
+    if (s->model->detects && !needs->layout_only)
+        DT_FAIL(
+            DT_ERR_CONFIG,
+            "model.name: %s learns from boxes, which the data sets of this version do not have; "
+            "--dry-run shows its plan",
+            s->model->name);
     if (config->model.image_size < s->model->min_image_size)
         DT_FAIL(DT_ERR_CONFIG, "model.image_size: %d is too small for %s, which needs at least %d",
                 config->model.image_size, s->model->name, s->model->min_image_size);
