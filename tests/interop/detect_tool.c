@@ -221,7 +221,8 @@ static dt_status run_batches(struct run *run)
 
 static dt_status open_device(struct run *run)
 {
-    const struct dt_device_options options = {.threads = 2,
+    const int threads = run->config.device.threads;
+    const struct dt_device_options options = {.threads = threads > 0 ? threads : 2,
                                               .deterministic = true,
                                               .seed = 1,
                                               .winograd = true,
