@@ -71,11 +71,26 @@ static dt_status choose_device(struct dt_session *s)
 static void warn_small(const struct dt_session *s)
 {
     enum { LEAST_PER_GPU = 32 };
-    if (s->rank == 0 && s->backend != &dt_backend_cpu && s->micro_batch_size < LEAST_PER_GPU)
+    if (s->rank == 0 && s->backend != &dt_backend_cpu && !s->model->detects &&
+        s->micro_batch_size < LEAST_PER_GPU)
         dt_log(DT_LOG_WARNING,
                "%d images per GPU and micro-batch keep it waiting more than computing; raise %s to "
                "%d per rank or more, or use fewer GPUs",
                s->micro_batch_size, dt_config_batch_key(s->config), LEAST_PER_GPU);
+}
+
+/* Detectors have large images, and few of them at a time. */
+static void warn_norm(const struct dt_session *s)
+{
+    enum { LEAST_FOR_NORM = 4 };
+    const struct dt_config_model *model = &s->config->model;
+    if (s->rank == 0 && s->model->detects && !model->frozen_norm && model->sync_bn == 0 &&
+        s->micro_batch_size < LEAST_FOR_NORM)
+        dt_log(DT_LOG_WARNING,
+               "batch norm takes its statistics from %d image(s), which are few; set "
+               "model.sync_bn=true on several ranks, or model.frozen_norm=true with pretrained "
+               "weights",
+               s->micro_batch_size);
 }
 
 static dt_status check_pairs(const struct dt_session *s)
@@ -147,6 +162,7 @@ static dt_status check_model(struct dt_session *s, const struct dt_session_needs
     DT_TRY(check_group(s));
     DT_TRY(dt_session_split_batch(s));
     warn_small(s);
+    warn_norm(s);
     return DT_OK;
 }
 

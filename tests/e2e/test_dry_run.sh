@@ -73,5 +73,10 @@ detector="--set model.name=retinanet_resnet18_fpn --set model.fpn_channels=32"
 dry 0 --dry-run=plan $detector
 has " focal_loss.4 "
 has " top_detections  *detections4 "
+! grep -q "batch norm" "$work/log" || fail "$(cat "$work/log")"
+dry 0 --dry-run $detector --set train.micro_batch_size=2
+grep -q "warning: batch norm takes its statistics from 2 image" "$work/log" || fail "$(cat "$work/log")"
+dry 0 --dry-run $detector --set train.micro_batch_size=2 --set model.frozen_norm=true
+! grep -q "batch norm" "$work/log" || fail "$(cat "$work/log")"
 dry 78 $detector
 grep -q "model.name: retinanet_resnet18_fpn learns from boxes" "$work/log" || fail "$(cat "$work/log")"
