@@ -112,6 +112,14 @@ static void close_batches(struct batch *b)
 
 /* --- Steps --- */
 
+/* Gradients as the plan has them are not divided yet. */
+static void divide(const struct dt_graph *g, struct section *gradients, double by)
+{
+    for (int t = 0; t < g->n_tensors; t++)
+        for (size_t i = 0; gradients->values[t] && i < dt_tensor_elements(&g->tensor[t]); i++)
+            gradients->values[t][i] /= (float)by;
+}
+
 static dt_status train(struct run *run, struct batch *b, struct section *gradients)
 {
     const bool global = run->config.train.loss_normalizer == DT_NORMALIZER_GLOBAL;
@@ -131,8 +139,10 @@ static dt_status train(struct run *run, struct batch *b, struct section *gradien
         fflush(stdout);
         if (getenv("DETECT_TOOL_TIMES"))
             fprintf(stderr, "%.6f\n", dt_clock_s() - begin_s);
-        if (step == 0)
+        if (step == 0) {
             DT_TRY(take(run->plan, gradients));
+            divide(run->plan->graph, gradients, global && c.weight > 1 ? c.weight : 1);
+        }
     }
     return DT_OK;
 }

@@ -2,11 +2,11 @@
 
     python3 test_retinanet.py BUILD/dtrain [cpu|cuda [full]]     full: also what takes minutes
 
-Against torchvision's network in fp64, with its matching in fp32 as in its own training: both losses of
-the first and the last step, every gradient of the first step in norm, those of the shared heads
-included, and that frozen tensors keep their bits; and its detections in fp32. Batches are tried until
-one keeps away from kinks of ReLU, as in test_torch_parity.py: there torchvision's own fp32 agrees with
-its fp64.
+Against torchvision's network, in one case in fp64 but with its matching in fp32 as in its own training:
+both losses of the first and the last step, every gradient of the first step in norm, those of the
+shared heads included, and that frozen tensors keep their bits; and its detections. The weights are
+such that few inputs of ReLU are near its kink at 0, and batches are tried until none is so near that
+rounding decides, as in test_torch_parity.py.
 
 A detection is compared if torchvision finds it in fp32 and in fp64: the others, near-ties of scores
 or overlaps, are left out and counted. Label: numeric."""
@@ -53,20 +53,22 @@ class Case(typing.NamedTuple):
     frozen_norm: bool = True
     trainable: int = 3
     normalizer: str = "image"
+    offset: float = 3.0  # of the inputs of ReLU from 0, in standard deviations
+    exact: torch.dtype = torch.float32  # of the reference: good to 5e-6; fp64 takes ten times as long
 
 
 # 800 x 1088 is where strides are not powers of two: the last levels have 13 x 17 and 7 x 9 places.
 CASES = [
-    Case(18, 128, 96, 2, 10, channels=32, classes=20, base=16),
-    Case(18, 800, 1088, 1, 1, channels=16, classes=8),
-    Case(18, 128, 160, 3, 2, channels=64, classes=5, base=16, v2=True, frozen_norm=False, trainable=5),
-    Case(18, 128, 160, 3, 2, channels=32, classes=5, base=16, normalizer="global"),
+    Case(18, 96, 64, 2, 3, channels=32, classes=20, base=16, exact=torch.float64),
+    Case(18, 800, 1088, 1, 1, channels=16, classes=8, offset=4.0),
+    Case(18, 128, 160, 2, 2, channels=64, classes=5, base=16, v2=True, frozen_norm=False, trainable=5),
+    Case(18, 128, 96, 3, 3, channels=32, classes=5, base=16, normalizer="global"),
 ]
 FULL = [
-    Case(18, 256, 192, 2, 10),
-    Case(50, 256, 192, 2, 10),
-    Case(18, 800, 1088, 1, 10),
-    Case(50, 800, 1088, 1, 10),
+    Case(18, 256, 192, 2, 10, exact=torch.float64),
+    Case(50, 256, 192, 1, 10, exact=torch.float64),
+    Case(18, 800, 1088, 1, 10, offset=4.0),
+    Case(50, 800, 1088, 1, 10, offset=4.0),
     Case(50, 256, 192, 2, 10, classes=91, v2=True, frozen_norm=False, trainable=5),
 ]
 if "ONEDNN_MAX_CPU_ISA" in os.environ:
@@ -101,14 +103,12 @@ def draw_batch(case, index):
     return Batch(pixels.clip(0, 255).astype(np.uint8), sizes, boxes.astype(np.float32), labels)
 
 
-def away_from_zero(n):
-    """Biases for the inputs of ReLU in units of their deviation, so that few of them are near 0."""
-    return torch.tensor([3.0, -3.0]).repeat((n + 1) // 2)[:n]
-
-
-def calibrate(model):
+def calibrate(model, offset):
     """One forward pass, then: norms with the statistics of that batch, inputs of ReLU with half of the
     channels mostly above and half mostly below 0, and logits of which some are above the threshold."""
+
+    def away_from_zero(n):
+        return torch.tensor([offset, -offset]).repeat((n + 1) // 2)[:n]
 
     def normalised(conv, target):
         def hook(module, inputs, output):
@@ -141,7 +141,7 @@ def make_model(case):
     other.load_state_dict(model.state_dict(), strict=False)
     batch = draw_batch(case, 999)
     with torch.no_grad():
-        calibrate(other)
+        calibrate(other, case.offset)
         net.run_network(other, batch.pixels, batch.sizes)
     state = {k: v for k, v in other.state_dict().items() if "num_batches" not in k or not case.frozen_norm}
     model.load_state_dict(state, strict=True)
@@ -231,14 +231,16 @@ def dtrain_steps(case, model, batch, folder):
 
 
 def check_frozen(case, model, values):
-    """No gradient and no change of a bit; and nothing else stays as it was."""
+    """Neither gradients nor a change of a bit; everything else has a gradient."""
     before = {k: v.numpy() for k, v in model.state_dict().items()}
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     if trained != set(values["grad"]):
         sys.exit(f"gradients of {trained ^ set(values['grad'])}")
     for name, value in {**values["param"], **(values["stat"] if case.frozen_norm else {})}.items():
-        if np.array_equal(value, before[name]) == (name in trained):
-            sys.exit(f"{name} should {'change' if name in trained else 'stay as it was'}")
+        if name in trained and not values["grad"][name].any():
+            sys.exit(f"{name} has no gradient")
+        if name not in trained and not np.array_equal(value, before[name]):
+            sys.exit(f"{name} is frozen but has changed")
 
 
 def worst(ours, exact):
@@ -264,10 +266,9 @@ def clean_batches(case, model):
     """Batches whose first gradients are away from all kinks, and the result in fp64."""
     for i in range(MAX_BATCHES):
         batch = draw_batch(case, i)
-        exact = torch_steps(case, model, batch, torch.float64)
-        own = torch_steps(case, model, batch, torch.float32)
-        first, rounded = next(exact), next(own)
-        if excess(errors_of(rounded, first), CLEAN) <= 1:
+        exact, own = (torch_steps(case, model, batch, dtype) for dtype in (case.exact, torch.float32))
+        first = next(exact)
+        if case.exact == torch.float32 or excess(errors_of(next(own), first), CLEAN) <= 1:
             for first in exact:
                 pass
             yield i, batch, first
