@@ -36,6 +36,7 @@ struct dt_dataset_options {
     const struct dt_names *images;  /* NULL, or these files instead of `path`, with label 0; kept
                                        until dt_dataset_close */
     int synthetic_images, image_size; /* for source synthetic */
+    bool detects;                     /* samples must have boxes, else DT_ERR_CONFIG */
     uint64_t seed;
     enum dt_part part; /* side of data.val_fraction; training: also data.max_train (select.h) */
     const struct dt_dataset *rest_of; /* a data set of part train that is open: its files are not
@@ -49,6 +50,12 @@ uint32_t dt_dataset_size(const struct dt_dataset *dataset);
 /* Of names, sizes and labels, and of which samples are used. */
 uint64_t dt_dataset_fingerprint(const struct dt_dataset *dataset);
 int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id);
+/* With options.detects: the most boxes of a sample; otherwise 0. */
+int dt_dataset_max_boxes(const struct dt_dataset *dataset);
+/* The boxes of a sample, x1 y1 x2 y2 in pixels of its image, and their labels. Returns their
+ * number.
+ */
+int dt_dataset_boxes(const struct dt_dataset *dataset, uint32_t id, float *boxes, int32_t *labels);
 /* Number of classes; name of one, NULL past the last or if they have no names. */
 int dt_dataset_n_classes(const struct dt_dataset *dataset);
 const char *dt_dataset_class(const struct dt_dataset *dataset, int label);
@@ -83,7 +90,11 @@ struct dt_batch {
     const float *mix_shares;     /* batch; weight of labels, 0.5 .. 1; labels2 gets the rest */
     const uint32_t *ids;         /* batch; sample ids as drawn (before replacement of bad ones) */
     const struct dt_crop *crops; /* batch; all 0 for rows >= n and bad images in evaluation */
-    int n;                       /* valid rows */
+    /* Of a data set with boxes, else NULL; M is its dt_dataset_max_boxes: */
+    const float *boxes;        /* batch x M x 4: x1 y1 x2 y2 in the pixels above */
+    const int32_t *box_labels; /* batch x M; -1 = no box */
+    const int32_t *sizes;      /* batch x 2: height and width of each image in its row */
+    int n;                     /* valid rows */
     uint32_t epoch;
     uint64_t index; /* of the global batch in its epoch */
     int pass;       /* micro-batch inside the global batch */

@@ -172,6 +172,11 @@ static dt_status open_kind(struct dt_dataset *dataset, const struct dt_dataset_o
     if (source != DT_SOURCE_SYNTHETIC && !path[0] && !options->images)
         DT_FAIL(DT_ERR_CONFIG, "the data set has no path: set data.train and data.val");
     dataset->kind = options->images ? &dt_dataset_list : kinds[source];
+    if (options->detects && !dataset->kind->boxes)
+        DT_FAIL(DT_ERR_CONFIG,
+                "%s: a detector needs boxes, which so far only the generated images of data.source "
+                "\"synthetic\" have",
+                path[0] ? path : "the data set");
     DT_TRY(dataset->kind->open(dataset, options));
     if (dataset->n == 0)
         DT_FAIL(DT_ERR_DATA, "data set %s holds no samples", path[0] ? path : "synthetic");
@@ -229,6 +234,19 @@ int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id)
 {
     int label = dataset->kind->label(dataset, kind_id(dataset, id));
     return dataset->label_map ? dataset->label_map[label] : label;
+}
+
+int dt_dataset_max_boxes(const struct dt_dataset *dataset)
+{
+    return dataset->max_boxes;
+}
+
+int dt_dataset_boxes(const struct dt_dataset *dataset, uint32_t id, float *boxes, int32_t *labels)
+{
+    const int n = dataset->kind->boxes(dataset, kind_id(dataset, id), boxes, labels);
+    for (int i = 0; i < n && dataset->label_map; i++)
+        labels[i] = dataset->label_map[labels[i]];
+    return n;
 }
 
 int dt_dataset_n_classes(const struct dt_dataset *dataset)

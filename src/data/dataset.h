@@ -31,6 +31,8 @@ struct dt_dataset_kind {
     void (*will_need)(const struct dt_dataset *dataset, uint32_t id);
     void (*forget)(const struct dt_dataset *dataset);
     int (*label)(const struct dt_dataset *dataset, uint32_t id);
+    /* dt_dataset_boxes; NULL if the kind has none. */
+    int (*boxes)(const struct dt_dataset *dataset, uint32_t id, float *boxes, int32_t *labels);
     void (*name)(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
     /* A hash of the seed and what names the sample inside the data set: wherever the data set is
      * and whatever else is in it. NULL: of its id. */
@@ -54,6 +56,7 @@ struct dt_dataset {
     bool is_view;   /* all but ids and cache belong to another data set */
     int n_classes;  /* of the kind while it opens (1 + its highest label), then as labels count */
     int *label_map; /* from the kind's labels to those of dt_dataset_label; NULL = the same */
+    int max_boxes;  /* of a sample; set by open with options.detects, else 0 */
     const struct dt_names *classes; /* names of those, first the kind's own; NULL or empty = none */
     uint64_t fingerprint;
 };

@@ -58,17 +58,28 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
+/* Takes the next `bytes` of a slot's memory; NULL for none. */
+static void *carve(char **memory, size_t bytes)
+{
+    void *part = *memory;
+    *memory += aligned(bytes);
+    return bytes > 0 ? part : NULL;
+}
+
 static dt_status create_slot(struct dt_slot *slot, const struct dt_loader *loader)
 {
-    size_t n = (size_t)loader->options.micro_batch_size, labels = aligned(n * sizeof *slot->labels);
+    size_t n = (size_t)loader->options.micro_batch_size, boxes = n * (size_t)loader->max_boxes;
     if (posix_memalign(&slot->memory, PAGE_BYTES, loader->slot_bytes) != 0)
         DT_FAIL(DT_ERR_MEMORY, "out of memory: asked %zu bytes for a batch", loader->slot_bytes);
     memset(slot->memory, 0, loader->slot_bytes);
-    char *memory = slot->memory, *after = memory + aligned(n * loader->row_bytes);
-    slot->pixels = (void *)memory;
-    slot->labels = (void *)after;
-    slot->labels2 = (void *)(after + labels);
-    slot->mix_shares = (void *)(after + 2 * labels);
+    char *memory = slot->memory;
+    slot->pixels = carve(&memory, n * loader->row_bytes);
+    slot->labels = carve(&memory, n * sizeof *slot->labels);
+    slot->labels2 = carve(&memory, n * sizeof *slot->labels2);
+    slot->mix_shares = carve(&memory, n * sizeof *slot->mix_shares);
+    slot->boxes = carve(&memory, 4 * boxes * sizeof *slot->boxes);
+    slot->box_labels = carve(&memory, boxes * sizeof *slot->box_labels);
+    slot->sizes = carve(&memory, boxes > 0 ? 2 * n * sizeof *slot->sizes : 0);
     DT_TRY(DT_NEW(slot->ids, n));
     DT_TRY(DT_NEW(slot->crops, n));
     slot->batch = (struct dt_batch){
@@ -76,6 +87,9 @@ static dt_status create_slot(struct dt_slot *slot, const struct dt_loader *loade
         .labels = slot->labels,
         .labels2 = slot->labels2,
         .mix_shares = slot->mix_shares,
+        .boxes = slot->boxes,
+        .box_labels = slot->box_labels,
+        .sizes = slot->sizes,
         .ids = slot->ids,
         .crops = slot->crops,
         .slot = (int)(slot - loader->slots),
@@ -85,9 +99,12 @@ static dt_status create_slot(struct dt_slot *slot, const struct dt_loader *loade
 
 static dt_status create_slots(struct dt_loader *loader)
 {
-    size_t n = (size_t)loader->options.micro_batch_size;
+    size_t n = (size_t)loader->options.micro_batch_size, boxes = n * (size_t)loader->max_boxes;
     loader->slot_bytes = aligned(n * loader->row_bytes) + 2 * aligned(n * sizeof(int32_t)) +
                          aligned(n * sizeof(float));
+    if (boxes > 0)
+        loader->slot_bytes += aligned(4 * boxes * sizeof(float)) +
+                              aligned(boxes * sizeof(int32_t)) + aligned(2 * n * sizeof(int32_t));
     DT_TRY(DT_NEW(loader->slots, (size_t)loader->n_slots));
     for (int i = 0; i < loader->n_slots; i++)
         DT_TRY(create_slot(&loader->slots[i], loader));
@@ -142,6 +159,7 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
     made->next.m = made->end; /* no epoch is started */
     made->rows_per_task = mixes ? 2 : 1;
     made->row_bytes = 3 * size * size;
+    made->max_boxes = dt_dataset_max_boxes(dataset);
     made->n_slots = options->data->prefetch > 2 ? options->data->prefetch : 2;
     made->n_workers = options->workers > 1 ? options->workers : 1;
     DT_TRY_OUT(DT_NEW(made->order[0].ids, n));

@@ -24,10 +24,12 @@ struct dt_slot {
     uint64_t lap;
     int n_pending; /* rows not yet finished */
     struct dt_batch batch;
-    void *memory; /* pixels, labels, labels2 and mix_shares in whole pages, for a device to pin */
+    void *memory; /* pixels, labels and all below to sizes in whole pages, for a device to pin */
     uint8_t *pixels;
     int32_t *labels, *labels2;
     float *mix_shares;
+    float *boxes; /* this and the next two are NULL without boxes */
+    int32_t *box_labels, *sizes;
     uint32_t *ids;
     struct dt_crop *crops;
 };
@@ -61,6 +63,7 @@ struct dt_loader {
     uint64_t n_batches, end; /* global batches and micro-batches per epoch */
     int n_passes, rows_per_task;
     size_t row_bytes, slot_bytes;
+    int max_boxes; /* of an image; 0 = none have boxes */
     int n_slots, n_workers, n_started;
     struct dt_slot *slots;
     struct dt_worker *workers;

@@ -71,13 +71,34 @@ static dt_status note_bad(struct dt_loader *loader, uint32_t id, uint64_t lap, b
 
 /* --- One task --- */
 
-static void fill_blank(struct dt_slot *slot, int row, size_t row_bytes)
+/* `id`: the image of the row; NULL = none. */
+static void fill_boxes(const struct dt_loader *loader, struct dt_slot *slot, int row,
+                       const uint32_t *id)
 {
-    memset(slot->pixels + (size_t)row * row_bytes, 0, row_bytes);
+    const int size = loader->options.image_size, most = loader->max_boxes;
+    float *box = slot->boxes + 4 * (size_t)row * (size_t)most;
+    int32_t *labels = slot->box_labels + (size_t)row * (size_t)most;
+    const int n = id ? dt_dataset_boxes(loader->dataset, *id, box, labels) : 0;
+    for (int i = 0; i < n && slot->crops[row].flip; i++) {
+        const float left = box[4 * i];
+        box[4 * i] = (float)size - box[4 * i + 2];
+        box[4 * i + 2] = (float)size - left;
+    }
+    memset(box + 4 * n, 0, 4 * (size_t)(most - n) * sizeof *box);
+    for (int i = n; i < most; i++)
+        labels[i] = -1;
+    slot->sizes[2 * row] = slot->sizes[2 * row + 1] = size;
+}
+
+static void fill_blank(const struct dt_loader *loader, struct dt_slot *slot, int row)
+{
+    memset(slot->pixels + (size_t)row * loader->row_bytes, 0, loader->row_bytes);
     slot->labels[row] = slot->labels2[row] = -1;
     slot->mix_shares[row] = 1;
     slot->ids[row] = 0;
     slot->crops[row] = (struct dt_crop){0};
+    if (slot->boxes)
+        fill_boxes(loader, slot, row, NULL);
 }
 
 /* Reads the sample at `position`, or in training the next usable one in the order. */
@@ -94,6 +115,8 @@ static dt_status fill_sample(struct dt_worker *worker, struct dt_slot *slot, int
         dt_status status =
             dt_row_read(worker->reader, pixels, &slot->crops[row], slot->batch.epoch, id);
         slot->labels[row] = slot->labels2[row] = dt_dataset_label(loader->dataset, id);
+        if (slot->boxes)
+            fill_boxes(loader, slot, row, &id);
         if (status != DT_ERR_DATA)
             return status;
         DT_TRY(note_bad(loader, id, slot->lap, i == 0));
@@ -121,7 +144,7 @@ static dt_status fill_row(struct dt_worker *worker, struct dt_slot *slot, int ro
     const struct dt_loader *loader = worker->loader;
     uint64_t m = slot->batch.index * (uint64_t)loader->n_passes + (uint64_t)slot->batch.pass;
     if (row >= slot->batch.n) {
-        fill_blank(slot, row, loader->row_bytes);
+        fill_blank(loader, slot, row);
         return DT_OK;
     }
     announce(loader, slot, m, row);

@@ -70,11 +70,24 @@ static void lap(struct dt_row_reader *reader, double *part_s, const char *name)
     reader->lap_s = now_s;
 }
 
-/* Finished pixels of a synthetic data set, whose images are squares, are used unchanged, except
- * that only a corner of larger ones is. */
-static dt_status copy_raw(const struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop)
+static void mirror(uint8_t *pixels, int size)
 {
-    int size = reader->options->image_size;
+    for (int y = 0; y < size; y++, pixels += 3 * (size_t)size)
+        for (int i = 0, k = size - 1; i < k; i++, k--) {
+            uint8_t pixel[3];
+            memcpy(pixel, pixels + 3 * i, sizeof pixel);
+            memcpy(pixels + 3 * i, pixels + 3 * k, sizeof pixel);
+            memcpy(pixels + 3 * k, pixel, sizeof pixel);
+        }
+}
+
+/* Finished pixels of a synthetic data set, whose images are squares, are used unchanged, except
+ * that only a corner of larger ones is, and that those with boxes may be flipped. */
+static dt_status copy_raw(const struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
+                          uint32_t epoch, uint32_t id)
+{
+    const struct dt_loader_options *options = reader->options;
+    int size = options->image_size;
     size_t row_bytes = (size_t)size * 3, bytes = row_bytes * (size_t)size;
     size_t step = 3 * (size_t)lround(sqrt((double)reader->sample.bytes / 3));
     if (reader->sample.bytes < bytes)
@@ -84,6 +97,10 @@ static dt_status copy_raw(const struct dt_row_reader *reader, uint8_t *pixels, s
     for (size_t y = 0; y < (size_t)size; y++)
         memcpy(pixels + y * row_bytes, reader->sample.data + y * step, row_bytes);
     *crop = (struct dt_crop){0.0f, 0.0f, (float)size, (float)size, false};
+    if (dt_dataset_max_boxes(reader->dataset) > 0)
+        crop->flip = dt_crop_draw_flip(options->data, options->train, options->seed, epoch, id);
+    if (crop->flip)
+        mirror(pixels, size);
     return DT_OK;
 }
 
@@ -126,7 +143,7 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
     int width, height;
     struct dt_rect need;
     if (dt_dataset_is_raw(reader->dataset))
-        return copy_raw(reader, pixels, crop);
+        return copy_raw(reader, pixels, crop, epoch, id);
     DT_TRY(dt_decoder_open(reader->decoder, &width, &height, reader->sample.data,
                            reader->sample.bytes));
     lap(reader, &reader->times.decode_s, "read header");

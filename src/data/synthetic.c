@@ -3,9 +3,13 @@
  * One block of noise is made when the data set is opened; an image is a window of it at an offset
  * drawn from (seed, id), at half strength, plus stripes in two colours of the class. That costs
  * about as much as copying the image. The pattern depends on the class alone, so a network trained
- * with one seed is correct on another. */
+ * with one seed is correct on another.
+ *
+ * For a detector, 1 to 8 rectangles drawn from (seed, id) have the pattern of a class each; later
+ * ones cover earlier ones, and the noise around them has full strength. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <xxhash.h>
 
@@ -15,15 +19,24 @@
 
 enum {
     DEFAULT_CLASSES = 1000, /* as ImageNet */
-    OFFSETS = 1 << 20,      /* different windows, one pixel apart */
-    TINT = 192,             /* bytes per run of one colour: whole pixels and whole vectors */
+    DETECTOR_CLASSES = 80,  /* as COCO */
+    MOST_SHAPES = 8,
+    OFFSETS = 1 << 20, /* different windows, one pixel apart */
+    TINT = 192,        /* bytes per run of one colour: whole pixels and whole vectors */
 };
 
 struct synthetic {
     uint8_t *noise;
     size_t row_bytes;
     int size, num_classes;
+    bool detects;
     uint64_t seed;
+};
+
+/* A rectangle with the pattern of a class. */
+struct shape {
+    int x, y, w, h;
+    uint32_t label;
 };
 
 static dt_status open_synthetic(struct dt_dataset *dataset,
@@ -39,7 +52,10 @@ static dt_status open_synthetic(struct dt_dataset *dataset,
     dataset->state = synthetic;
     synthetic->size = options->image_size;
     synthetic->row_bytes = (size_t)options->image_size * 3;
-    synthetic->num_classes = options->num_classes > 0 ? options->num_classes : DEFAULT_CLASSES;
+    synthetic->detects = options->detects;
+    synthetic->num_classes = options->num_classes > 0 ? options->num_classes
+                             : options->detects       ? DETECTOR_CLASSES
+                                                      : DEFAULT_CLASSES;
     synthetic->seed = options->seed;
 
     size_t noise_bytes = synthetic->row_bytes * (size_t)options->image_size + (size_t)OFFSETS * 3;
@@ -53,7 +69,8 @@ static dt_status open_synthetic(struct dt_dataset *dataset,
                                  (uint64_t)options->image_size, (uint64_t)synthetic->num_classes};
     dataset->n = (uint32_t)options->synthetic_images;
     dataset->n_classes = synthetic->num_classes;
-    dataset->fingerprint = XXH64(identity, sizeof identity, 0);
+    dataset->max_boxes = options->detects ? MOST_SHAPES : 0;
+    dataset->fingerprint = XXH64(identity, sizeof identity, options->detects);
     return DT_OK;
 }
 
@@ -87,16 +104,14 @@ static void add_tint(uint8_t *restrict dst, const uint8_t *restrict noise, const
         dst[at + i] = (uint8_t)((noise[at + i] >> 1) + tint[i]);
 }
 
-static dt_status read_synthetic(const struct dt_dataset *dataset, uint32_t id,
-                                struct dt_sample *sample)
+/* Stripes across the whole width of a shape. */
+static void paint(uint8_t *pixels, const uint8_t *noise, const struct shape *shape,
+                  const struct synthetic *synthetic)
 {
-    const struct synthetic *synthetic = dataset->state;
-    const uint32_t label = (uint32_t)label_synthetic(dataset, id);
     uint8_t tint[2][TINT];
     struct dt_rng rng;
 
-    DT_TRY(dt_sample_reserve(sample, synthetic->row_bytes * (size_t)synthetic->size));
-    dt_rng_init(&rng, 0, DT_RNG_SYNTHETIC, UINT32_MAX - 1, label);
+    dt_rng_init(&rng, 0, DT_RNG_SYNTHETIC, UINT32_MAX - 1, shape->label);
     for (int stripe = 0; stripe < 2; stripe++) {
         for (int i = 0; i < 3; i++)
             tint[stripe][i] = (uint8_t)dt_rng_below(&rng, 128);
@@ -104,13 +119,64 @@ static dt_status read_synthetic(const struct dt_dataset *dataset, uint32_t id,
             tint[stripe][i] = tint[stripe][i - 3];
     }
     const int period = 1 + (int)dt_rng_below(&rng, (uint32_t)synthetic->size / 4 + 1);
+    for (int y = 0; y < shape->h; y++) {
+        const size_t at = (size_t)(shape->y + y) * synthetic->row_bytes + 3 * (size_t)shape->x;
+        add_tint(pixels + at, noise + at, tint[y / period & 1], 3 * (size_t)shape->w);
+    }
+}
 
+/* Sides of 1/8 to 1/2 of the image's. */
+static int draw_shapes(struct shape shapes[MOST_SHAPES], const struct synthetic *synthetic,
+                       uint32_t id)
+{
+    const uint32_t size = (uint32_t)synthetic->size;
+    struct dt_rng rng;
+
+    dt_rng_init(&rng, synthetic->seed, DT_RNG_SYNTHETIC, 1, id);
+    const int n = 1 + (int)dt_rng_below(&rng, MOST_SHAPES);
+    for (int i = 0; i < n; i++) {
+        const uint32_t w = (size + 7) / 8 + dt_rng_below(&rng, 3 * size / 8 + 1);
+        const uint32_t h = (size + 7) / 8 + dt_rng_below(&rng, 3 * size / 8 + 1);
+        const uint32_t x = dt_rng_below(&rng, size - w + 1), y = dt_rng_below(&rng, size - h + 1);
+        shapes[i] = (struct shape){(int)x, (int)y, (int)w, (int)h,
+                                   dt_rng_below(&rng, (uint32_t)synthetic->num_classes)};
+    }
+    return n;
+}
+
+static int boxes_synthetic(const struct dt_dataset *dataset, uint32_t id, float *boxes,
+                           int32_t *labels)
+{
+    struct shape shapes[MOST_SHAPES];
+    const int n = draw_shapes(shapes, dataset->state, id);
+    for (int i = 0; i < n; i++) {
+        boxes[4 * i] = (float)shapes[i].x;
+        boxes[4 * i + 1] = (float)shapes[i].y;
+        boxes[4 * i + 2] = (float)(shapes[i].x + shapes[i].w);
+        boxes[4 * i + 3] = (float)(shapes[i].y + shapes[i].h);
+        labels[i] = (int32_t)shapes[i].label;
+    }
+    return n;
+}
+
+static dt_status read_synthetic(const struct dt_dataset *dataset, uint32_t id,
+                                struct dt_sample *sample)
+{
+    const struct synthetic *synthetic = dataset->state;
+    struct shape shapes[MOST_SHAPES] = {
+        {0, 0, synthetic->size, synthetic->size, (uint32_t)label_synthetic(dataset, id)}};
+    struct dt_rng rng;
+    int n = 1;
+
+    DT_TRY(dt_sample_reserve(sample, synthetic->row_bytes * (size_t)synthetic->size));
     dt_rng_init(&rng, synthetic->seed, DT_RNG_SYNTHETIC, 0, id);
     const uint8_t *noise = synthetic->noise + 3 * (size_t)dt_rng_below(&rng, OFFSETS);
-    for (int y = 0; y < synthetic->size; y++) {
-        const size_t at = (size_t)y * synthetic->row_bytes;
-        add_tint(sample->data + at, noise + at, tint[y / period & 1], synthetic->row_bytes);
+    if (synthetic->detects) {
+        memcpy(sample->data, noise, sample->bytes);
+        n = draw_shapes(shapes, synthetic, id);
     }
+    for (int i = 0; i < n; i++)
+        paint(sample->data, noise, &shapes[i], synthetic);
     return DT_OK;
 }
 
@@ -119,6 +185,7 @@ const struct dt_dataset_kind dt_dataset_synthetic = {
     .open = open_synthetic,
     .read = read_synthetic,
     .label = label_synthetic,
+    .boxes = boxes_synthetic,
     .name = name_synthetic,
     .close = close_synthetic,
 };

@@ -126,6 +126,75 @@ static void test_synthetic_sizes(void **state)
     free(sample.data);
 }
 
+/* Whether in every row of the box, made larger by `more`, the colours differ by as much as noise of
+ * half strength: a row is of one stripe. */
+static bool has_stripes(const uint8_t *pixels, const float *box, int more)
+{
+    for (int y = (int)box[1]; y < (int)box[3]; y++)
+        for (int c = 0; c < 3; c++) {
+            int least = 255, most = 0;
+            for (int x = (int)box[0] - more; x < (int)box[2] + more; x++) {
+                const int value = pixels[3 * (y * SIZE + x) + c];
+                least = value < least ? value : least;
+                most = value > most ? value : most;
+            }
+            if (most - least > 127)
+                return false;
+        }
+    return true;
+}
+
+/* The last box of an image is not covered. */
+static void test_synthetic_boxes(void **state)
+{
+    (void)state;
+    enum { MOST = 8, N = 40, N_CLASSES = 5 };
+    struct dt_dataset_options options = {.data = &synthetic_data,
+                                         .num_classes = N_CLASSES,
+                                         .synthetic_images = N,
+                                         .image_size = SIZE,
+                                         .detects = true};
+    struct dt_dataset *dataset = open_good(&options);
+    struct dt_sample sample = {0};
+    float boxes[4 * MOST];
+    int32_t labels[MOST];
+    int seen[MOST + 1] = {0}, seen_labels[N_CLASSES] = {0}, n_tight = 0, n_inner = 0;
+
+    assert_int_equal(dt_dataset_max_boxes(dataset), MOST);
+    for (uint32_t id = 0; id < N; id++) {
+        const int n = dt_dataset_boxes(dataset, id, boxes, labels);
+        assert_in_range(n, 1, MOST);
+        seen[n]++;
+        assert_int_equal(dt_dataset_read(dataset, id, &sample), DT_OK);
+        for (int i = 0; i < n; i++) {
+            const float *box = boxes + 4 * i, w = box[2] - box[0], h = box[3] - box[1];
+            assert_true(box[0] >= 0 && box[1] >= 0 && box[2] <= SIZE && box[3] <= SIZE);
+            assert_true(w >= SIZE / 8 && w <= SIZE / 2 && h >= SIZE / 8 && h <= SIZE / 2);
+            assert_in_range(labels[i], 0, N_CLASSES - 1);
+            seen_labels[labels[i]]++;
+        }
+        const float *last = boxes + 4 * (n - 1);
+        assert_true(has_stripes(sample.data, last, 0));
+        if (last[0] > 0 && last[2] < SIZE) {
+            n_inner++;
+            n_tight += !has_stripes(sample.data, last, 1);
+        }
+    }
+    for (int n = 1; n <= MOST; n++)
+        assert_true(seen[n] > 0);
+    for (int c = 0; c < N_CLASSES; c++)
+        assert_true(seen_labels[c] > 0);
+    assert_true(n_inner > N / 2 && n_tight > 3 * n_inner / 4);
+    const uint64_t fingerprint = dt_dataset_fingerprint(dataset);
+    dt_dataset_close(dataset);
+    options.detects = false;
+    dataset = open_good(&options);
+    assert_int_equal(dt_dataset_max_boxes(dataset), 0);
+    assert_true(dt_dataset_fingerprint(dataset) != fingerprint);
+    dt_dataset_close(dataset);
+    free(sample.data);
+}
+
 /* --- Class folders --- */
 
 static void test_folder(void **state)
@@ -403,16 +472,19 @@ static void test_wrong_classes(void **state)
     expect_error(DT_ERR_NO_INPUT, "no data at", &options);
     options.path = at("no-{00..01}.tar");
     expect_error(DT_ERR_NO_INPUT, "shards are missing", &options);
+    options.path = at(".");
+    options.detects = true;
+    expect_error(DT_ERR_CONFIG, "a detector needs boxes", &options);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_synthetic),       cmocka_unit_test(test_synthetic_classes),
-        cmocka_unit_test(test_synthetic_sizes), cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_folder_links),    cmocka_unit_test(test_folder_errors),
-        cmocka_unit_test(test_cache),           cmocka_unit_test(test_classes),
-        cmocka_unit_test(test_wrong_classes),
+        cmocka_unit_test(test_synthetic_sizes), cmocka_unit_test(test_synthetic_boxes),
+        cmocka_unit_test(test_folder),          cmocka_unit_test(test_folder_links),
+        cmocka_unit_test(test_folder_errors),   cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_classes),         cmocka_unit_test(test_wrong_classes),
     };
     return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);
 }

@@ -220,17 +220,23 @@ static void test_evaluation(void **state)
 
 /* --- Synthetic data, wrong use, and moments --- */
 
-static struct dt_dataset *open_synthetic(int n, int size)
+static struct dt_dataset *open_generated(int n, int size, bool detects)
 {
     struct dt_dataset_options options = {.data = &synthetic_data,
                                          .num_classes = CLASSES,
                                          .synthetic_images = n,
                                          .image_size = size,
+                                         .detects = detects,
                                          .seed = 4};
     struct dt_dataset *dataset;
     if (dt_dataset_open(&dataset, &options) != DT_OK)
         fail_msg("%s", dt_error_text());
     return dataset;
+}
+
+static struct dt_dataset *open_synthetic(int n, int size)
+{
+    return open_generated(n, size, false);
 }
 
 static void test_synthetic(void **state)
@@ -244,6 +250,76 @@ static void test_synthetic(void **state)
     assert_memory_not_equal(row->pixels, row[1].pixels, sizeof row->pixels);
     check_same_for_all_splits(dataset, run);
     free(run);
+    dt_dataset_close(dataset);
+}
+
+/* The boxes of row `row`, which are those of its image, mirrored with it. */
+static int check_boxes(const struct dt_dataset *dataset, const struct dt_batch *batch, int row)
+{
+    enum { MOST = 8 };
+    const float *box = batch->boxes + 4 * MOST * row;
+    const int32_t *labels = batch->box_labels + MOST * row;
+    const bool flip = batch->crops[row].flip;
+    struct dt_sample sample = {0};
+    float own[4 * MOST] = {0};
+    int32_t own_labels[MOST];
+    const int n = dt_dataset_boxes(dataset, batch->ids[row], own, own_labels);
+    for (int i = 0; i < MOST; i++) {
+        const float left = flip && i < n ? SIZE - own[4 * i + 2] : own[4 * i];
+        const float right = flip && i < n ? SIZE - own[4 * i] : own[4 * i + 2];
+        assert_true(box[4 * i] == left && box[4 * i + 1] == own[4 * i + 1]);
+        assert_true(box[4 * i + 2] == right && box[4 * i + 3] == own[4 * i + 3]);
+        assert_int_equal(labels[i], i < n ? own_labels[i] : -1);
+    }
+    assert_int_equal(batch->sizes[2 * row], SIZE);
+    assert_int_equal(batch->sizes[2 * row + 1], SIZE);
+    assert_int_equal(dt_dataset_read(dataset, batch->ids[row], &sample), DT_OK);
+    for (int i = 0; i < SIZE * SIZE; i++) {
+        const int x = flip ? SIZE - 1 - i % SIZE : i % SIZE;
+        assert_memory_equal(batch->pixels + 3 * (row * SIZE * SIZE + i),
+                            sample.data + 3 * (i / SIZE * SIZE + x), 3);
+    }
+    free(sample.data);
+    return flip;
+}
+
+static int check_epoch(struct dt_dataset *dataset, const struct dt_loader_options *options)
+{
+    struct dt_loader *loader = open_loader(dataset, options);
+    const struct dt_batch *batch;
+    int n_flipped = 0;
+    assert_int_equal(dt_loader_start(loader, 1, 0), DT_OK);
+    while ((batch = next(loader))) {
+        for (int i = 0; i < batch->n; i++)
+            n_flipped += check_boxes(dataset, batch, i);
+        for (int i = batch->n; i < options->micro_batch_size; i++)
+            assert_true(batch->box_labels[8 * i] == -1 && batch->boxes[4 * 8 * i + 2] == 0);
+        dt_loader_release(loader, batch);
+    }
+    dt_loader_destroy(loader);
+    return n_flipped;
+}
+
+/* About half of the training images of an epoch are flipped, the same ones on any number of ranks;
+ * none in evaluation or without augmentation. */
+static void test_boxes(void **state)
+{
+    (void)state;
+    const struct dt_config_data plain = {.prefetch = 3};
+    struct dt_loader_options options = make_options(true, 0, 1, 4, 3);
+    struct dt_dataset *dataset = open_generated(N, SIZE, true);
+    int n_flipped = 0;
+    const int alone = check_epoch(dataset, &options);
+    assert_in_range(alone, BATCHES * GLOBAL / 4, BATCHES * GLOBAL * 3 / 4);
+    for (int rank = 0; rank < 3; rank++) {
+        options = make_options(true, rank, 3, 2, 2);
+        n_flipped += check_epoch(dataset, &options);
+    }
+    assert_int_equal(n_flipped, alone);
+    options.data = &plain;
+    assert_int_equal(check_epoch(dataset, &options), 0);
+    options = make_options(false, 0, 1, 8, 2);
+    assert_int_equal(check_epoch(dataset, &options), 0);
     dt_dataset_close(dataset);
 }
 
@@ -338,7 +414,7 @@ static void test_memory(void **state)
 {
     (void)state;
     const uintptr_t page = 4096;
-    struct dt_dataset *dataset = open_synthetic(N, SIZE);
+    struct dt_dataset *dataset = open_generated(N, SIZE, true);
     struct dt_loader_options options = make_options(true, 0, 1, 2, 1);
     struct dt_loader *loader = open_loader(dataset, &options);
     uintptr_t pages[16];
@@ -359,6 +435,9 @@ static void test_memory(void **state)
         assert_true(is_inside(loader, batch->labels, 2 * sizeof *batch->labels));
         assert_true(is_inside(loader, batch->labels2, 2 * sizeof *batch->labels2));
         assert_true(is_inside(loader, batch->mix_shares, 2 * sizeof *batch->mix_shares));
+        assert_true(is_inside(loader, batch->boxes, 2 * 8 * 4 * sizeof *batch->boxes));
+        assert_true(is_inside(loader, batch->box_labels, 2 * 8 * sizeof *batch->box_labels));
+        assert_true(is_inside(loader, batch->sizes, 2 * 2 * sizeof *batch->sizes));
         dt_loader_release(loader, batch);
     }
     dt_loader_destroy(loader);
@@ -481,6 +560,7 @@ int main(void)
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_synthetic),
+        cmocka_unit_test(test_boxes),
         cmocka_unit_test(test_worker_failure),
         cmocka_unit_test(test_wrong_options),
         cmocka_unit_test(test_holding_batches),
