@@ -2,6 +2,7 @@
  * skipped. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -219,7 +220,19 @@ static dt_status check_table(struct verifying *v, int file)
     return DT_OK;
 }
 
-static bool is_statistic(const char *name)
+/* Scale or shift of a frozen batch norm, which counts no batches beside its statistics. */
+static bool is_frozen_norm(const struct dt_st_reader *model, const char *name)
+{
+    char other[DT_ST_NAME_MAX + 32];
+    const char *dot = strrchr(name, '.');
+    const int n_module = dot ? (int)(dot - name) : 0;
+    snprintf(other, sizeof other, "%.*s.running_var", n_module, name);
+    const bool is_norm = dt_st_find(model, other);
+    snprintf(other, sizeof other, "%.*s.num_batches_tracked", n_module, name);
+    return is_norm && !dt_st_find(model, other);
+}
+
+static bool is_statistic(const struct dt_st_reader *model, const char *name)
 {
     static const char *const ends[] = {".running_mean", ".running_var", ".num_batches_tracked"};
     size_t bytes = strlen(name);
@@ -228,7 +241,7 @@ static bool is_statistic(const char *name)
         if (bytes > n && strcmp(name + bytes - n, ends[i]) == 0)
             return true;
     }
-    return false;
+    return is_frozen_norm(model, name);
 }
 
 static bool is_alike(const struct dt_st_tensor *a, const struct dt_st_tensor *b)
@@ -251,7 +264,7 @@ static dt_status check_state_of_all(size_t *n_done, const struct verifying *v, c
     const struct dt_st_reader *model = v->tables[MODEL], *optim = v->tables[OPTIM];
     for (size_t i = 0; i < dt_st_count(model); i++) {
         const struct dt_st_tensor *param = dt_st_get(model, i);
-        if (is_statistic(param->name))
+        if (is_statistic(model, param->name))
             continue;
         if (*n_done == dt_st_count(optim) || !is_state_of(dt_st_get(optim, *n_done), name, param))
             DT_FAIL(DT_ERR_DATA, "%s does not hold the %s of %s in its place", files[OPTIM].name,
