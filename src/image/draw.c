@@ -59,6 +59,20 @@ void dt_draw_image(struct dt_picture *picture, int x, int y, const uint8_t *pixe
         draw_square(picture, x + i % size * zoom, y + i / size * zoom, zoom, pixels + 3 * i);
 }
 
+void dt_draw_frame(struct dt_picture *picture, int x1, int y1, int x2, int y2, int thickness,
+                   uint8_t grey)
+{
+    const uint8_t rgb[3] = {grey, grey, grey};
+    for (int x = x1; x <= x2 - thickness; x++) {
+        draw_square(picture, x, y1, thickness, rgb);
+        draw_square(picture, x, y2 - thickness, thickness, rgb);
+    }
+    for (int y = y1; y <= y2 - thickness; y++) {
+        draw_square(picture, x1, y, thickness, rgb);
+        draw_square(picture, x2 - thickness, y, thickness, rgb);
+    }
+}
+
 static void draw_glyph(struct dt_picture *picture, int x, int y, char c, int scale, uint8_t grey)
 {
     enum { WIDTH = 5, N_BITS = WIDTH * DT_TEXT_HEIGHT };

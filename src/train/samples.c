@@ -13,7 +13,7 @@
 
 enum { MARGIN = 14, LEAST_WIDTH = 168, SCALE = 2, LINE = 10 * SCALE, PAPER = 244, INK = 30 };
 
-/* Below each image is a line of text, or two if images are mixed. */
+/* Below each image is a line of text, or two if images are mixed; boxes have theirs inside. */
 struct sheet {
     struct dt_picture picture;
     const struct dt_dataset *dataset;
@@ -38,6 +38,22 @@ static void draw_class(struct sheet *sheet, int x, int y, const char *before, in
     dt_draw_text(&sheet->picture, x, y, text, SCALE, INK);
 }
 
+static void draw_boxes(struct sheet *sheet, int i, int x, int y)
+{
+    enum { THICKNESS = 2, WHITE = 255 };
+    const int most = dt_dataset_max_boxes(sheet->dataset), zoom = sheet->zoom;
+    const int32_t *labels = sheet->batch->box_labels + (size_t)i * (size_t)most;
+    const float *box = sheet->batch->boxes + 4 * (size_t)i * (size_t)most;
+    for (int k = 0; k < most && labels[k] >= 0; k++, box += 4) {
+        char number[16];
+        const int left = x + zoom * (int)lroundf(box[0]), top = y + zoom * (int)lroundf(box[1]);
+        dt_draw_frame(&sheet->picture, left, top, x + zoom * (int)lroundf(box[2]),
+                      y + zoom * (int)lroundf(box[3]), THICKNESS, WHITE);
+        dt_draw_text(&sheet->picture, left + 2 * THICKNESS, top + 2 * THICKNESS,
+                     dt_dataset_label_text(sheet->dataset, labels[k], number), SCALE, WHITE);
+    }
+}
+
 static void draw_sample(struct sheet *sheet, int i)
 {
     const struct dt_batch *batch = sheet->batch;
@@ -50,6 +66,10 @@ static void draw_sample(struct sheet *sheet, int i)
         share = 1;
     dt_draw_image(&sheet->picture, x, y, batch->pixels + n_bytes * (size_t)i, sheet->size,
                   sheet->zoom);
+    if (batch->boxes) {
+        draw_boxes(sheet, i, x, y);
+        return;
+    }
     draw_class(sheet, x, text_y, "", batch->labels[i], share);
     if (share < 1)
         draw_class(sheet, x, text_y + LINE, "+ ", batch->labels2[i], 1 - share);
@@ -96,7 +116,12 @@ dt_status dt_samples_draw(int *n, const struct dt_session *s, int64_t count, con
     const int size = s->image_size, n_images = (int)dt_dataset_size(s->train_set);
     const bool mixes = dt_mix_is_on(&s->config->data);
     struct dt_loader *loader = NULL;
-    struct sheet sheet = {.dataset = s->train_set, .size = size, .n_lines = mixes ? 2 : 1};
+    const bool detects = dt_dataset_max_boxes(s->train_set) > 0;
+    struct sheet sheet = {.dataset = s->train_set,
+                          .size = size,
+                          .n_lines = detects ? 0
+                                     : mixes ? 2
+                                             : 1};
     sheet.n = count < n_images ? (int)count : n_images;
     if (mixes && sheet.n % 2 != 0) /* pairs */
         sheet.n += sheet.n < n_images ? 1 : -1;
