@@ -273,6 +273,7 @@ bool dt_config_has_metric(const struct dt_config *config, enum dt_metric metric)
 /* Whether training, and whether validation, uses synthetic images. */
 bool dt_config_is_synthetic(const struct dt_config *config);
 bool dt_config_has_validation(const struct dt_config *config);
+bool dt_config_detects(const struct dt_config *config); /* the model is a detector */
 enum dt_metric dt_config_best_metric(const struct dt_config *config);
 const char *dt_metric_name(enum dt_metric metric);
 bool dt_schedule_has_end(enum dt_schedule_kind kind); /* depends on the length of the run */

@@ -44,8 +44,9 @@ struct dt_field {
  *               of train.stages and what is before them: epoch, step, steps_per_epoch, image_size,
  *               global_batch_size), [weights: their origin]
  *   samples     path (a picture of training images; new runs only)
- *   step        step, total_steps, epoch, loss, top1 (per cent), lr, images_per_s, step_s,
- *               elapsed_s (since the start), eta_s, [top5: above 5 classes], [fp16: loss_scale,
+ *   step        step, total_steps, epoch, loss, [top1 (per cent)], lr, images_per_s, step_s,
+ *               elapsed_s (since the start), eta_s, [top5: above 5 classes], [a detector, instead of
+ *               top1 and top5: class_loss, box_loss, whose sum is loss], [fp16: loss_scale,
  *               skipped_steps], [several ranks on CPUs: sent_bytes (of gradients, weights and
  *               statistics, per step and rank)]; means since the previous step event. What a
  *               step consists of, mean of the ranks; these add up to step_s: data_wait_s, compute_s

@@ -9,9 +9,9 @@ enum { WHAT_BYTES = 256 };
 
 #define WRONG(...) return snprintf(what, WHAT_BYTES, __VA_ARGS__) > 0
 
-static bool detects(const struct dt_config *c)
+static bool is_local_sgd(const struct dt_config *c)
 {
-    return dt_model_find(c->model.name)->detects;
+    return c->comm.mode == DT_MODE_ALLREDUCE && c->train.sync_every > 1;
 }
 
 static bool is_given(const struct dt_config *c, const struct dt_key *key)
@@ -26,13 +26,20 @@ static bool is_given(const struct dt_config *c, const struct dt_key *key)
 /* Keys that are for the other kind of network. */
 static bool name(const struct dt_config *c, char *what)
 {
-    static const char *const of_classifiers[] = {"train.label_smoothing", "train.class_weights",
-                                                 "data.mixup", "data.cutmix", "eval.tta"};
-    for (size_t i = 0; i < DT_COUNT(of_classifiers) && detects(c); i++)
+    static const char *const of_classifiers[] = {"train.label_smoothing",
+                                                 "train.class_weights",
+                                                 "data.mixup",
+                                                 "data.cutmix",
+                                                 "eval.tta",
+                                                 "data.random_erasing",
+                                                 "early_stop.target",
+                                                 "early_stop.patience",
+                                                 "train.restore_best"};
+    for (size_t i = 0; i < DT_COUNT(of_classifiers) && dt_config_detects(c); i++)
         if (is_given(c, dt_key_find(of_classifiers[i])))
             WRONG("\"%s\" is a detector, but %s is given, which is for classifiers only",
                   c->model.name, of_classifiers[i]);
-    for (size_t i = 0; i < dt_config_n_keys() && !detects(c); i++)
+    for (size_t i = 0; i < dt_config_n_keys() && !dt_config_detects(c); i++)
         if (dt_keys[i].of_detectors && is_given(c, &dt_keys[i]))
             WRONG("\"%s\" is a classifier, but %s is given, which is for detectors only",
                   c->model.name, dt_keys[i].path);
@@ -41,21 +48,22 @@ static bool name(const struct dt_config *c, char *what)
 
 static bool frozen_norm(const struct dt_config *c, char *what)
 {
-    if (detects(c) && c->model.frozen_norm && c->model.zero_init_residual)
+    if (dt_config_detects(c) && c->model.frozen_norm && c->model.zero_init_residual)
         WRONG("true, but model.zero_init_residual would leave the residual branches 0 for ever");
     return false;
 }
 
 static bool norm_eps(const struct dt_config *c, char *what)
 {
-    if (detects(c) && is_given(c, dt_key_find("model.norm_eps")) && !c->model.frozen_norm)
+    if (dt_config_detects(c) && is_given(c, dt_key_find("model.norm_eps")) && !c->model.frozen_norm)
         WRONG("%g is for model.frozen_norm, which is false", c->model.norm_eps);
     return false;
 }
 
 static bool head_norm(const struct dt_config *c, char *what)
 {
-    if (detects(c) && c->model.head_norm == DT_HEAD_NORM_GROUP && c->model.fpn_channels % 32 != 0)
+    if (dt_config_detects(c) && c->model.head_norm == DT_HEAD_NORM_GROUP &&
+        c->model.fpn_channels % 32 != 0)
         WRONG("\"group\" needs a multiple of 32 channels, but model.fpn_channels is %d",
               c->model.fpn_channels);
     return false;
@@ -63,9 +71,25 @@ static bool head_norm(const struct dt_config *c, char *what)
 
 static bool box_loss_beta(const struct dt_config *c, char *what)
 {
-    if (detects(c) && is_given(c, dt_key_find("train.box_loss_beta")) &&
+    if (dt_config_detects(c) && is_given(c, dt_key_find("train.box_loss_beta")) &&
         c->train.box_loss != DT_BOX_SMOOTH_L1)
         WRONG("%g is for train.box_loss \"smooth_l1\"", c->train.box_loss_beta);
+    return false;
+}
+
+static bool loss_normalizer(const struct dt_config *c, char *what)
+{
+    if (c->train.loss_normalizer == DT_NORMALIZER_IMAGE)
+        return false;
+    if (c->comm.mode != DT_MODE_ALLREDUCE || is_local_sgd(c))
+        WRONG(
+            "\"global\" needs gradients that all ranks sum in every step: comm.mode \"allreduce\" "
+            "without train.sync_every");
+    if (c->model.sync_bn > 1)
+        WRONG(
+            "\"global\" counts over all ranks, but model.sync_bn %d makes smaller groups; set that "
+            "to true or false",
+            c->model.sync_bn);
     return false;
 }
 
@@ -145,6 +169,9 @@ static bool micro_batch_size(const struct dt_config *c, char *what)
 
 static bool stages(const struct dt_config *c, char *what)
 {
+    for (int i = 0; i < c->train.n_stages && dt_config_detects(c); i++)
+        if (c->train.stages[i].image_size > 0)
+            WRONG("\"%s\" is a detector, which trains at model.image_size only", c->model.name);
     for (int i = 1; i < c->train.n_stages; i++)
         if (c->train.stages[i].epoch <= c->train.stages[i - 1].epoch)
             WRONG("epoch %d after %d is not in ascending order", c->train.stages[i].epoch,
@@ -252,6 +279,8 @@ static bool unfreeze_epoch(const struct dt_config *c, char *what)
 
 static bool schedule_kind(const struct dt_config *c, char *what)
 {
+    if (c->schedule.kind == DT_SCHEDULE_PLATEAU && dt_config_detects(c))
+        WRONG("\"plateau\" follows evaluations, which are for classifiers only");
     if (c->schedule.kind == DT_SCHEDULE_PLATEAU && !dt_config_has_validation(c))
         WRONG("\"plateau\" has no validation data to measure on; set data.val or "
               "data.val_fraction");
@@ -335,11 +364,6 @@ static bool grad_dtype(const struct dt_config *c, char *what)
         c->train.precision == DT_PRECISION_FP32)
         WRONG("only comm.algorithm \"ring\" rounds gradients of train.precision \"fp32\"");
     return false;
-}
-
-static bool is_local_sgd(const struct dt_config *c)
-{
-    return c->comm.mode == DT_MODE_ALLREDUCE && c->train.sync_every > 1;
 }
 
 static bool mode(const struct dt_config *c, char *what)
@@ -437,6 +461,7 @@ static const struct {
     {"train.average_states", average_states},
     {"train.outer_momentum", outer_momentum},
     {"train.box_loss_beta", box_loss_beta},
+    {"train.loss_normalizer", loss_normalizer},
 };
 
 void dt_config_check(const struct dt_config *config, dt_config_report *report, void *context)

@@ -154,6 +154,11 @@ bool dt_config_is_synthetic(const struct dt_config *config)
     return data->source == DT_SOURCE_SYNTHETIC || (data->source == DT_SOURCE_AUTO && no_path);
 }
 
+bool dt_config_detects(const struct dt_config *config)
+{
+    return dt_model_find(config->model.name)->detects;
+}
+
 bool dt_config_has_validation(const struct dt_config *config)
 {
     return dt_config_is_synthetic(config) ? config->data.synthetic_val > 0

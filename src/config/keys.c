@@ -200,7 +200,8 @@ const struct dt_key dt_keys[] = {
     CHOICE(data.scaled_decode, DT_SCALED_TRAIN, scaled_decodes,
            "JPEG: decode at 1/2, 1/4 or 1/8 of the size if the crop stays large enough"),
     CHOICE(data.augment, DT_AUGMENT_IMAGENET, augments,
-           "Random resized crop and flip (imagenet), or shift by up to 4 pixels and flip (cifar)"),
+           "Random resized crop and flip (imagenet), or shift by up to 4 pixels and flip (cifar); "
+           "detectors only flip"),
     REAL(data.color_jitter, 0, 0, 1,
          "Jitter brightness, contrast and saturation by up to this fraction; 0: off"),
     REAL(data.random_erasing, 0, 0, 1, "Probability of erasing a rectangle of an image"),

@@ -15,6 +15,10 @@ struct topic {
 
 static const struct topic topics[] = {
     {"Loss", "loss", {"step.loss", "eval.loss"}, .may_be_log = true},
+    {"Parts of a detector's loss",
+     "loss",
+     {"step.class_loss", "step.box_loss"},
+     .may_be_log = true},
     {"Accuracy", "top-1, %", .curves = {"step.top1", "eval.top1"}},
     {"Validation loss over time", "loss", {"eval.loss"}, .over_time = true, .may_be_log = true},
     {"Validation accuracy over time", "top-1, %", {"eval.top1"}, .over_time = true},

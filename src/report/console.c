@@ -54,6 +54,8 @@ static void on_step(const struct event *e)
         dt_text_add(&line, "/%" PRId64 " (%.0f %%)", integer(e, "total_steps"),
                     floor(100 * number(e, "step") / number(e, "total_steps")));
     dt_text_add(&line, ":  loss %.4f", number(e, "loss")); /* even if it is not finite */
+    add_number(&line, e, "class_loss", " (class ", 4, "");
+    add_number(&line, e, "box_loss", ", box ", 4, ")");
     add_number(&line, e, "top1", "  top1 ", 2, "");
     if (!isnan(number(e, "lr")))
         dt_text_add(&line, "  lr %.4g", number(e, "lr"));

@@ -12,11 +12,13 @@
 
 #define METRIC(NAME, name, ...) #name,
 #define RAW(NAME, name, ...)    #name "_raw",
-static const char *const columns[] = {"step",         "epoch",         DT_METRIC_LIST(METRIC) "lr",
-                                      "images_per_s", "data_wait_s",   "comm_s",
-                                      "loss_scale",   "skipped_steps", "elapsed_s",
-                                      "images",       "step_s",        "compute_s",
-                                      "sync_s",       "other_s",       DT_METRIC_LIST(RAW)};
+static const char *const columns[] = {
+    "step",         "epoch",         DT_METRIC_LIST(METRIC) "lr",
+    "images_per_s", "data_wait_s",   "comm_s",
+    "loss_scale",   "skipped_steps", "elapsed_s",
+    "images",       "step_s",        "compute_s",
+    "sync_s",       "other_s",       DT_METRIC_LIST(RAW) "class_loss",
+    "box_loss"};
 
 /* Rows begin with the event and the step. */
 static bool is_repeated(void *context, const char *line)

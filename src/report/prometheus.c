@@ -35,6 +35,8 @@ static const struct {
     {"step", "step", "steps_total", "Updates of the weights", 1, false},
     {"step", "epoch", "epoch", "Epoch of the last step, from 1", 1, false},
     {"step", "loss", "train_loss", "Training loss since the previous report", 1, false},
+    {"step", "class_loss", "train_class_loss", "Its part for the classes, of a detector", 1, false},
+    {"step", "box_loss", "train_box_loss", "Its part for the boxes, of a detector", 1, false},
     {"step", "top1", "train_top1_ratio", "Training accuracy since the previous report", 0.01,
      false},
     {"step", "top5", "train_top5_ratio", "Training accuracy among the first five", 0.01, false},

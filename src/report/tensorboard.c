@@ -27,6 +27,8 @@ static const struct {
     const char *field, *tag, *description;
 } step_tags[] = {
     {"loss", "train/loss", "Mean over the images since the last point"},
+    {"class_loss", "train/class_loss", "Part of a detector's loss"},
+    {"box_loss", "train/box_loss", "Part of a detector's loss"},
     {"top1", "train/top1", "Per cent"},
     {"top5", "train/top5", "Per cent"},
     {"lr", "train/lr", "Learning rate of the last step"},

@@ -200,6 +200,9 @@ dt_status dt_session_open_weights(struct dt_session *s, const struct dt_session_
 {
     char path[DT_PATH_MAX];
     dt_status status = DT_OK;
+    if (needs->eval && dt_config_detects(s->config))
+        DT_FAIL_ALIKE(DT_ERR_CONFIG, "model.name: %s is a detector, for which there are no metrics",
+                      s->config->model.name);
     DT_TRY(take_classes(s, path, weights));
     DT_TRY(dt_session_open(s, needs));
     DT_TRY(dt_preflight_agree(s));

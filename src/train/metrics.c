@@ -138,6 +138,7 @@ static const char *const lap_fields[] = {DT_LAP_LIST(FIELD)};
 /* Sums over the ranks. */
 enum {
     SUM_LOSS,
+    SUM_BOX_LOSS,
     SUM_WEIGHT,
     SUM_IMAGES,
     SUM_FINITE,
@@ -150,6 +151,13 @@ enum {
     N_SUMS = SUM_LAPS + DT_N_LAPS
 };
 
+/* What losses are divided by: of a detector perhaps foreground anchors, of which there may be none.
+ */
+static double weight_of(const struct dt_session *s, const double *sums)
+{
+    return s->model->detects ? fmax(sums[SUM_WEIGHT], 1) : sums[SUM_WEIGHT];
+}
+
 /* Rank 0 prints the mean of all ranks. */
 static void log_own(const struct dt_session *s, const double *own, int64_t step, double n_steps)
 {
@@ -157,8 +165,8 @@ static void log_own(const struct dt_session *s, const double *own, int64_t step,
     if (s->rank != 0)
         dt_log(DT_LOG_INFO,
                "step %" PRId64 ": this rank's loss %.4f, ms per step: %.3g, waiting for data %.3g",
-               step, own[SUM_LOSS] / own[SUM_WEIGHT], 1e3 * dt_laps_total(laps) / n_steps,
-               1e3 * laps[DT_LAP_DATA] / n_steps);
+               step, (own[SUM_LOSS] + own[SUM_BOX_LOSS]) / weight_of(s, own),
+               1e3 * dt_laps_total(laps) / n_steps, 1e3 * laps[DT_LAP_DATA] / n_steps);
 }
 
 static dt_status sum_up(const struct dt_metrics *metrics, struct dt_session *s,
@@ -167,6 +175,7 @@ static dt_status sum_up(const struct dt_metrics *metrics, struct dt_session *s,
     uint64_t n_bad_now, n_bad_before;
     dt_loader_bad_positions(s->train, &n_bad_now, &n_bad_before);
     sums[SUM_LOSS] = counters->loss;
+    sums[SUM_BOX_LOSS] = counters->box_loss;
     sums[SUM_WEIGHT] = counters->weight;
     sums[SUM_IMAGES] = (double)counters->n;
     sums[SUM_FINITE] = (double)counters->n_finite;
@@ -220,12 +229,16 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
     double n = sums[SUM_IMAGES], rank_steps = n_steps * s->n_ranks;
     double step_s = dt_laps_total(&sums[SUM_LAPS]) / rank_steps;
     metrics->step_s = metrics->step_s > 0 ? 0.7 * metrics->step_s + 0.3 * step_s : step_s;
+    const bool detects = s->model->detects;
+    const double weight = weight_of(s, sums);
+    const struct dt_field of_detector = DT_NUM("class_loss", sums[SUM_LOSS] / weight);
+    const struct dt_field of_classifier = DT_NUM("top1", 100 * sums[SUM_TOP1] / n);
     const struct dt_field all[] = {
         DT_INT("step", step),
         DT_INT("total_steps", s->last_step),
         DT_INT("epoch", epoch),
-        DT_NUM("loss", sums[SUM_LOSS] / sums[SUM_WEIGHT]),
-        DT_NUM("top1", 100 * sums[SUM_TOP1] / n),
+        DT_NUM("loss", (sums[SUM_LOSS] + sums[SUM_BOX_LOSS]) / weight),
+        detects ? of_detector : of_classifier,
         DT_NUM("lr", lr),
         DT_NUM("images_per_s", n / n_steps / step_s),
         DT_NUM("step_s", step_s),
@@ -239,6 +252,8 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
         if (i != DT_LAP_COMM || dt_session_has_times(s))
             fields[n_fields++] =
                 (struct dt_field)DT_NUM(lap_fields[i], sums[SUM_LAPS + i] / rank_steps);
+    if (detects)
+        fields[n_fields++] = (struct dt_field)DT_NUM("box_loss", sums[SUM_BOX_LOSS] / weight);
     if (dt_session_has_top5(s))
         fields[n_fields++] = (struct dt_field)DT_NUM("top5", 100 * sums[SUM_TOP5] / n);
     if (dt_session_scales_loss(s)) {

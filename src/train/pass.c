@@ -14,10 +14,12 @@
 struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step)
 {
     const bool trains = s->train_set; /* dtrain bench --forward-only does not */
+    /* The plan divides by the foreground of all images. */
+    const bool is_global = s->config->train.loss_normalizer == DT_NORMALIZER_GLOBAL;
     return (struct dt_scalars){
         .lr = trains ? (float)dt_schedule_lr(&s->schedule, step) : 0,
         .optim = dt_config_optim(s->config),
-        .diff_scale = 1.0f / (float)s->global_batch_size,
+        .diff_scale = is_global ? 1 : 1.0f / (float)s->global_batch_size,
         .ema_weight = (float)fmax(1 - s->config->train.ema_decay, pow(1 + (double)step, -2.0 / 3)),
         .step = (uint32_t)step,
     };
@@ -76,7 +78,10 @@ static dt_status feed(struct dt_session *s, enum dt_phase phase, const struct dt
                                   .labels = batch->labels,
                                   .labels2 = batch->labels2,
                                   .mix_shares = batch->mix_shares,
-                                  .class_weights = s->class_weights};
+                                  .class_weights = s->class_weights,
+                                  .boxes = batch->boxes,
+                                  .box_labels = batch->box_labels,
+                                  .sizes = batch->sizes};
     return dt_plan_feed(s->plan, phase, &input);
 }
 

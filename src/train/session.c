@@ -48,9 +48,14 @@ bool dt_session_has_times(const struct dt_session *s)
     return !s->backend->stamp || s->plan->options.profile;
 }
 
+bool dt_session_validates(const struct dt_config *config)
+{
+    return dt_config_has_validation(config) && !dt_config_detects(config);
+}
+
 bool dt_session_has_top5(const struct dt_session *s)
 {
-    return s->num_classes > 5;
+    return !dt_config_detects(s->config) && s->num_classes > 5;
 }
 
 /* --- Checks --- */
@@ -146,12 +151,6 @@ static dt_status check_model(struct dt_session *s, const struct dt_session_needs
     s->model = dt_model_find(config->model.name);
     if (!s->model)
         return dt_error_pass(DT_ERR_CONFIG, __func__, __FILE__, __LINE__);
-    if (s->model->detects && !needs->layout_only)
-        DT_FAIL(
-            DT_ERR_CONFIG,
-            "model.name: %s learns from boxes, which the data sets of this version do not have; "
-            "--dry-run shows its plan",
-            s->model->name);
     if (config->model.image_size < s->model->min_image_size)
         DT_FAIL(DT_ERR_CONFIG, "model.image_size: %d is too small for %s, which needs at least %d",
                 config->model.image_size, s->model->name, s->model->min_image_size);
@@ -290,7 +289,7 @@ static dt_status create_loaders(struct dt_session *s, const struct dt_session_ne
     }
     if (needs->eval) {
         DT_TRY(dt_session_open_loader(s, false));
-        if (needs->judge || dt_judging_is_needed(s->config))
+        if (!s->model->detects && (needs->judge || dt_judging_is_needed(s->config)))
             DT_TRY(dt_judging_create(&s->judging, s));
     }
     return DT_OK;

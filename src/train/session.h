@@ -95,8 +95,8 @@ dt_status dt_session_check_stages(struct dt_session *s, const struct dt_session_
 enum { DT_STAGE_KEY = 32 };
 const char *dt_session_batch_key(const struct dt_session *s, char out[DT_STAGE_KEY]);
 
-/* Parts of dt_session_open. dt_session_build (session_plan.c), which is collective, builds graph and
- * plan, dt_session_release destroys them. */
+/* Parts of dt_session_open. dt_session_build (session_plan.c), which is collective, builds graph
+ * and plan, dt_session_release destroys them. */
 dt_status dt_session_split_batch(struct dt_session *s);
 dt_status dt_session_build(struct dt_session *s, const struct dt_session_needs *needs);
 void dt_session_release(struct dt_session *s);
@@ -109,6 +109,8 @@ dt_status dt_session_check_bad(const struct dt_loader *loader, double n_bad);
 bool dt_session_scales_loss(const struct dt_session *s);
 /* Whether the walk's times are meaningful: on a device with queues only in a profile. */
 bool dt_session_has_times(const struct dt_session *s);
+/* Whether training is interrupted by evaluations: there are no metrics of a detector yet. */
+bool dt_session_validates(const struct dt_config *config);
 /* Whether top-5 accuracy is reported: below 6 classes it says nothing. */
 bool dt_session_has_top5(const struct dt_session *s);
 

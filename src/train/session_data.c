@@ -34,6 +34,7 @@ static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool tr
         .subset = config->data.class_map[0] != '\0',
         .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
         .image_size = train ? largest_size(config) : config->model.image_size,
+        .detects = dt_config_detects(config),
         .seed = config->train.seed + (!train && !is_split), /* other synthetic images */
         .part = train ? DT_PART_TRAIN : DT_PART_VAL,
         .rest_of = !train && is_split ? s->train_set : NULL,

@@ -4,9 +4,14 @@
 #include "train/freeze.h"
 #include "train/session.h"
 
-enum { MAX_BOXES = 128 }; /* of an image; COCO has at most 93 */
-
 /* --- Graph --- */
+
+static int max_boxes(const struct dt_session *s, enum dt_phase phase)
+{
+    enum { UNKNOWN = 100 }; /* a layout without data; images of COCO have up to 93 */
+    const struct dt_dataset *set = phase == DT_TRAIN ? s->train_set : s->val_set;
+    return set ? dt_dataset_max_boxes(set) : UNKNOWN;
+}
 
 static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
 {
@@ -20,7 +25,7 @@ static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
     if (phase == DT_TRAIN && config->train.n_class_weights != 0)
         DT_TRY(dt_graph_weigh_classes(s->graph, s->num_classes));
     if (s->model->detects)
-        DT_TRY(dt_graph_boxes(s->graph, MAX_BOXES));
+        DT_TRY(dt_graph_boxes(s->graph, max_boxes(s, phase)));
     int src = dt_graph_ingest(s->graph, config->data.mean, config->data.std);
     int logits = s->model->build(s->graph, src, s->model, &options);
     if (s->model->detects)

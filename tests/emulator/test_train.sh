@@ -104,6 +104,16 @@ run 1 stages-parts "${stages[@]}" --set train.max_steps=8
 run 1 stages-parts "${stages[@]}"
 [ "$(hash_of "$work/stages-1")" = "$(hash_of "$work/stages-parts")" ] || fail "resumed in a stage"
 
+# A detector, whose gradients are divided by what the ranks count in a step, also in a recorded one.
+detector=(--set model.name=retinanet_resnet18_fpn --set model.image_size=32 --set model.fpn_channels=8
+    --set model.anchor_base=8 --set model.frozen_norm=true --set train.loss_normalizer=global
+    --set train.box_loss=smooth_l1 --set train.global_batch_size=2 --set train.max_steps=5)
+run 1 cpu-detector --set device.kind=cpu "${detector[@]}"
+run 1 fp16-detector --set train.precision=fp16 "${detector[@]}"
+run 2 fp32-detector --set device.allow_shared_gpu=true "${detector[@]}"
+losses fp16-detector cpu-detector 0.01
+losses fp32-detector cpu-detector 1e-3
+
 # Batch norm amplifies rounding from step to step, so this takes few steps, at a small rate.
 norm_agrees() { # seed
     local bn=(--set model.name=resnet20 --set train.max_steps=3 --set train.seed=$1
