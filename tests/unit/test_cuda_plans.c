@@ -15,6 +15,7 @@
 #include "cuda/conv.h"
 #include "cuda/internal.h"
 #include "resnet50_graph.h"
+#include "retinanet_graph.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -121,27 +122,39 @@ static int prepare_convs(struct dt_device *dev, const struct dt_graph *g)
     return n;
 }
 
-static void check_resnet50(enum dt_dtype type, enum dt_precision precision, int batch)
+/* What a network's convolutions must be: nodes, and distinct ones of each kind. */
+struct counts {
+    int n_nodes, n_shapes[3];
+};
+
+static void check_network(struct dt_graph *g, enum dt_dtype type, enum dt_precision precision,
+                          const struct counts *expected)
 {
     struct dt_device dev = {.type = type, .options.precision = precision};
-    struct dt_graph *g = make_resnet50(batch);
     int n[] = {0, 0, 0}, n_images = 0;
-    assert_int_equal(prepare_convs(&dev, g), 53 + 53 + 52 + 53);
+    assert_int_equal(prepare_convs(&dev, g), expected->n_nodes);
     for (const struct dt_conv_problem *p = dev.problems; p; p = p->next) {
         n[p->task.kind]++;
         n_images += p->task.c == 4;
         assert_int_equal(p->task.type, type);
-        assert_int_equal(p->task.n, batch);
+        assert_int_equal(p->task.n, g->program[DT_TRAIN].batch);
         assert_int_equal(p->task.k % 8, 0);
         check_plan(&p->task, precision);
     }
-    assert_int_equal(n[DT_CONV_FORWARD], 23);
-    assert_int_equal(n[DT_CONV_BWD_DATA], 22);
-    assert_int_equal(n[DT_CONV_BWD_WEIGHTS], 23);
+    for (int kind = 0; kind < 3; kind++)
+        assert_int_equal(n[kind], expected->n_shapes[kind]);
     assert_int_equal(n_images, 2); /* the first layer has 3 channels in 4, and no bwd_data */
     dt_cuda_problems_destroy(&dev);
     assert_null(dev.problems);
     dt_graph_destroy(g);
+}
+
+static void check_resnet50(enum dt_dtype type, enum dt_precision precision, int batch)
+{
+    static const struct counts counts = {
+        .n_nodes = 53 + 53 + 52 + 53,
+        .n_shapes = {[DT_CONV_FORWARD] = 23, [DT_CONV_BWD_DATA] = 22, [DT_CONV_BWD_WEIGHTS] = 23}};
+    check_network(make_resnet50(batch), type, precision, &counts);
 }
 
 static void test_resnet50_fp16(void **state)
@@ -166,6 +179,35 @@ static void test_resnet50_tf32(void **state)
 {
     (void)state;
     check_resnet50(DT_F32, DT_PRECISION_TF32, 64);
+}
+
+/* --- RetinaNet on ResNet-50 --- */
+
+/* Its pyramid has 100x136, 50x68, 25x34, 13x17 and 7x9 places. */
+static void check_retinanet(enum dt_dtype type, enum dt_precision precision)
+{
+    static const struct counts counts = {
+        .n_nodes = 111 + 111 + 110,
+        .n_shapes = {[DT_CONV_FORWARD] = 40, [DT_CONV_BWD_DATA] = 39, [DT_CONV_BWD_WEIGHTS] = 40}};
+    struct dt_graph *g = NULL;
+    OK(dt_graph_create(&g));
+    add_retinanet(g, DT_TRAIN, 16, 800, 1088, "retinanet_resnet50_fpn", &retinanet_options);
+    OK(dt_graph_check(g));
+    OK(dt_graph_fuse(g, NULL, NULL));
+    OK(dt_graph_differentiate(g));
+    check_network(g, type, precision, &counts);
+}
+
+static void test_retinanet_fp16(void **state)
+{
+    (void)state;
+    check_retinanet(DT_F16, DT_PRECISION_FP16);
+}
+
+static void test_retinanet_bf16(void **state)
+{
+    (void)state;
+    check_retinanet(DT_BF16, DT_PRECISION_BF16);
 }
 
 /* --- What is computed along with the convolutions of ResNet-50 --- */
@@ -458,11 +500,12 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resnet50_fp16), cmocka_unit_test(test_resnet50_bf16),
-        cmocka_unit_test(test_resnet50_fp32), cmocka_unit_test(test_resnet50_tf32),
-        cmocka_unit_test(test_fused),         cmocka_unit_test(test_odd_shapes),
-        cmocka_unit_test(test_sums),          cmocka_unit_test(test_tags),
-        cmocka_unit_test(test_impossible),    cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_resnet50_fp16),  cmocka_unit_test(test_resnet50_bf16),
+        cmocka_unit_test(test_resnet50_fp32),  cmocka_unit_test(test_resnet50_tf32),
+        cmocka_unit_test(test_retinanet_fp16), cmocka_unit_test(test_retinanet_bf16),
+        cmocka_unit_test(test_fused),          cmocka_unit_test(test_odd_shapes),
+        cmocka_unit_test(test_sums),           cmocka_unit_test(test_tags),
+        cmocka_unit_test(test_impossible),     cmocka_unit_test(test_rules),
         cmocka_unit_test(test_distinct),
     };
     return cmocka_run_group_tests(tests, describe, forget);
