@@ -52,6 +52,16 @@ static int64_t again_bn_bwd(const struct dt_exec *exec)
     return bytes;
 }
 
+/* Of the matches those of other levels are left out; box_loss also reads few deltas. */
+static int64_t again_detect_loss(const struct dt_exec *exec)
+{
+    const struct dt_detect *detect = &exec->node->attr.detect;
+    const int64_t anchors = dt_anchors_of_level(&detect->anchors, detect->level);
+    const int64_t own = exec->src[1]->n * anchors * (int64_t)sizeof(int32_t);
+    const bool all = exec->node->op == DT_OP_FOCAL_LOSS;
+    return own - bytes_of(exec->src[1]) - (all ? 0 : bytes_of(exec->src[0]));
+}
+
 int64_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec)
 {
     (void)dev;
@@ -73,6 +83,9 @@ int64_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec)
         return bytes_of(exec->src[0]);
     case DT_OP_GROUP_NORM_BWD:
         return bytes_of(exec->src[0]) + bytes_of(exec->src[1]);
+    case DT_OP_FOCAL_LOSS:
+    case DT_OP_BOX_LOSS:
+        return again_detect_loss(exec);
     case DT_OP_TOP_DETECTIONS: /* scores are counted, then collected; few deltas are read */
         return bytes_of(exec->src[0]) - bytes_of(exec->src[1]);
     case DT_OP_LINEAR:
