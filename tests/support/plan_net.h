@@ -21,31 +21,53 @@ static inline void close_net(const struct dt_backend *backend, struct net *net)
     backend->close(net->dev);
 }
 
-/* The largest difference of a tensor with the role, relative to its norm; INFINITY if it cannot be
- * read or is not a number. */
-static inline double difference(const struct net *a, const struct net *b, enum dt_role role,
-                                enum dt_arena arena)
+/* Adds the squares of differences and of values of tensor t; INFINITY if it cannot be read. */
+static inline void add_squares(double sum[2], const struct net *a, const struct net *b,
+                               enum dt_arena arena, int t)
 {
-    double worst = 0;
-    size_t most = dt_graph_largest(a->g, role);
-    float *x = malloc(most * sizeof *x), *y = malloc(most * sizeof *y);
-    for (int t = 0; t < a->g->n_tensors; t++) {
-        double squares = 0, norm = 0;
-        if (a->g->tensor[t].role != role || (a->g->tensor[t].frozen && arena == DT_ARENA_GRADS))
-            continue;
-        if (dt_plan_get(a->plan, arena, t, x) != DT_OK ||
-            dt_plan_get(b->plan, arena, t, y) != DT_OK)
-            squares = INFINITY;
-        for (size_t i = 0; i < dt_tensor_elements(&a->g->tensor[t]); i++) {
-            squares += pow((double)x[i] - (double)y[i], 2);
-            norm += (double)y[i] * (double)y[i];
-        }
-        double relative = sqrt(squares / fmax(norm, 1e-30));
-        worst = fmax(worst, isnan(relative) ? INFINITY : relative);
+    const size_t n = dt_tensor_elements(&a->g->tensor[t]);
+    float *x = malloc(n * sizeof *x), *y = malloc(n * sizeof *y);
+    if (!x || !y || dt_plan_get(a->plan, arena, t, x) != DT_OK ||
+        dt_plan_get(b->plan, arena, t, y) != DT_OK)
+        sum[0] = INFINITY;
+    for (size_t i = 0; i < n && isfinite(sum[0]); i++) {
+        sum[0] += pow((double)x[i] - (double)y[i], 2);
+        sum[1] += (double)y[i] * (double)y[i];
     }
     free(x);
     free(y);
+}
+
+static inline double relative(const double sum[2])
+{
+    const double result = sqrt(sum[0] / fmax(sum[1], 1e-30));
+    return isnan(result) ? INFINITY : result;
+}
+
+/* The largest difference of a tensor with the role, relative to its norm; INFINITY if it cannot be
+ * read or is not a number. The tensors together: *all, unless it is NULL. */
+static inline double differences(double *all, const struct net *a, const struct net *b,
+                                 enum dt_role role, enum dt_arena arena)
+{
+    double worst = 0, total[2] = {0, 0};
+    for (int t = 0; t < a->g->n_tensors; t++) {
+        double sum[2] = {0, 0};
+        if (a->g->tensor[t].role != role || (a->g->tensor[t].frozen && arena == DT_ARENA_GRADS))
+            continue;
+        add_squares(sum, a, b, arena, t);
+        worst = fmax(worst, relative(sum));
+        total[0] += sum[0];
+        total[1] += sum[1];
+    }
+    if (all)
+        *all = relative(total);
     return worst;
+}
+
+static inline double difference(const struct net *a, const struct net *b, enum dt_role role,
+                                enum dt_arena arena)
+{
+    return differences(NULL, a, b, role, arena);
 }
 
 #endif
