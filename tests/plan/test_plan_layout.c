@@ -334,6 +334,8 @@ static void check_steps(const struct dt_plan *plan)
             n_settled++;
             break;
         case DT_ACTION_SHARE: /* comm.mode central only */
+        case DT_ACTION_COUNT: /* with a divisor only */
+        case DT_ACTION_DIVIDE:
             fail();
             break;
         case DT_N_ACTION_KINDS:

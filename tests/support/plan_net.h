@@ -25,12 +25,12 @@ static inline void close_net(const struct dt_backend *backend, struct net *net)
 static inline void add_squares(double sum[2], const struct net *a, const struct net *b,
                                enum dt_arena arena, int t)
 {
-    const size_t n = dt_tensor_elements(&a->g->tensor[t]);
-    float *x = malloc(n * sizeof *x), *y = malloc(n * sizeof *y);
+    const size_t count = dt_tensor_elements(&a->g->tensor[t]);
+    float *x = malloc(count * sizeof *x), *y = malloc(count * sizeof *y);
     if (!x || !y || dt_plan_get(a->plan, arena, t, x) != DT_OK ||
         dt_plan_get(b->plan, arena, t, y) != DT_OK)
         sum[0] = INFINITY;
-    for (size_t i = 0; i < n && isfinite(sum[0]); i++) {
+    for (size_t i = 0; i < count && isfinite(sum[0]); i++) {
         sum[0] += pow((double)x[i] - (double)y[i], 2);
         sum[1] += (double)y[i] * (double)y[i];
     }
