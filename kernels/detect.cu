@@ -144,7 +144,6 @@ static __global__ void match_count_kernel(float *count, struct dt_step_counters 
         weight += global ? found[i] : 1;
     }
     counters->n += n;
-    counters->n_finite += n;
     counters->weight += weight;
 }
 
@@ -286,7 +285,8 @@ static __global__ void box_loss_kernel(double *sums, T *diff, const T *deltas,
         sums[blockIdx.y * gridDim.x + blockIdx.x] = sum;
 }
 
-// One block; also looks for a box whose label is not a class, if labels are given.
+// One block. With labels it also counts finite losses, and looks for a box whose label is not a
+// class.
 static __global__ void detect_totals_kernel(double *total, struct dt_step_counters *counters,
                                             const double *sums, int n_blocks,
                                             const struct dt_detect_args args)
@@ -296,10 +296,10 @@ static __global__ void detect_totals_kernel(double *total, struct dt_step_counte
         for (int i = threadIdx.x; i < n_blocks; i += DT_BLOCK_THREADS)
             sum += sums[image * n_blocks + i];
         sum = dt_fold_sum(sum);
-        if (threadIdx.x == 0 && isfinite(sum))
+        if (threadIdx.x == 0 && isfinite(sum)) {
             *total += sum / (double)divisor_of(args, image);
-        else if (threadIdx.x == 0)
-            counters->n_finite--;
+            counters->n_finite += args.labels != NULL;
+        }
     }
     const int classes = args.channels / DT_CELL_ANCHORS;
     for (int i = 0; threadIdx.x == 0 && args.labels && i < args.n * args.n_slots; i++) {

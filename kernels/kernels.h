@@ -173,8 +173,8 @@ struct dt_match_args {
     float background, foreground;
     struct dt_level level[DT_MAX_LEVELS];
 };
-/* match: n x n_anchors; count: foreground anchors of every image. Adds n to counters->n and
- * n_finite, and n, or with global the sum of count, to weight. */
+/* match: n x n_anchors; count: foreground anchors of every image. Adds n to counters->n,
+ * and that, or with global the sum of count, to weight. */
 cudaError_t dt_kernel_match(cudaStream_t stream, int32_t *match, float *count,
                             struct dt_step_counters *counters, void *scratch,
                             const struct dt_match_args *args);

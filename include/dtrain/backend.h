@@ -68,7 +68,7 @@ struct dt_counters {
     double weight; /* what to divide them by: the sum of those images' class weights, or n_finite if
                       there are none or labels are mixed; of a detector the images or, if its losses
                       are `global`, the foreground anchors */
-    int64_t n, n_finite; /* all images; those included in `loss` */
+    int64_t n, n_finite; /* all images; those included in `loss`, of a detector in each level */
     int64_t top1, top5;  /* of all n */
     int64_t n_skipped;   /* steps skipped because a gradient was not finite */
     int64_t n_in_a_row;  /* longest run of skipped steps; one that began earlier counts in full */

@@ -160,8 +160,7 @@ struct dt_config {
         char metrics[256];       /* names; dt_config_has_metric */
         enum dt_tta tta;         /* flip: mean of the probabilities of an image and its mirror */
         enum dt_weights weights; /* with train.ema_decay; BOTH: the moving average counts */
-        double score_threshold, nms_iou; /* of detections */
-        int max_detections;              /* per image */
+        double score_threshold;  /* of detections */
     } eval;
     struct dt_config_early_stop {
         enum dt_metric metric;

@@ -76,12 +76,12 @@ struct dt_tensor {
  *                                                        background, -2 in between: torchvision's
  *                                                        Matcher (match i32 N,anchors); foreground
  *                                                        anchors of every image (count f32 N).
- *                                                        Adds to the counters n, n_finite, weight
+ *                                                        Adds to the counters n and weight
  *   focal_loss         logits match box_labels count -> [diff_logits]   sigmoid focal loss of one
  *                                                        level, without anchors in between; logits
  *                                                        N, anchors of a place * classes, H, W.
- *                                                        Adds to the counter loss; n_finite is 1
- *                                                        less for each image where it is not finite
+ *                                                        Adds to the counter loss, and 1 to n_finite
+ *                                                        for each image where it is finite
  *   box_loss           deltas match boxes count -> [diff_deltas]   of one level: l1, smooth_l1 or
  *                                                        giou, of foreground anchors; deltas
  *                                                        N, anchors of a place * 4, H, W. Counter

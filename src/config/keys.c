@@ -147,7 +147,7 @@ const struct dt_key dt_keys[] = {
            "Safetensors file with the initial weights; empty: random weights", FREE),
     INT(model.fpn_channels, 256, 1, 4096,
         "Detectors: channels of the feature pyramid and of the heads", DETECTORS),
-    INT(model.anchor_base, 32, 1, 512,
+    INT(model.anchor_base, 32, 2, 512,
         "Detectors: side of the smallest anchor in pixels; every level of the pyramid doubles it",
         DETECTORS),
     INT(model.trainable_layers, 5, 0, 5,
@@ -308,11 +308,6 @@ const struct dt_key dt_keys[] = {
            "and average and model.initial_checkpoint take the weights that decided in that run",
            EVAL),
     FRACTION(eval.score_threshold, 0.05, "Detections: only scores above it", EVAL, DETECTORS),
-    REAL(eval.nms_iou, 0.5, 0, 1,
-         "Detections: intersection over union above which a box is left out beside a better one of "
-         "the same class",
-         EVAL, DETECTORS),
-    INT(eval.max_detections, 300, 1, 5000, "Detections: the best of an image", EVAL, DETECTORS),
 
     CHOICE(early_stop.metric, DT_METRIC_TOP1, metrics, "Metric that decides when to stop early",
            FREE),

@@ -89,17 +89,18 @@ static float divisor_of(const struct losses *l, int image)
     return l->detect->global || l->count[image] < 1 ? 1 : l->count[image];
 }
 
-/* Losses that are not finite are left out. */
-static void add_total(double *total, struct dt_counters *counters, const struct losses *l)
+/* Losses that are not finite are left out; n_finite may be NULL. */
+static void add_total(double *total, int64_t *n_finite, const struct losses *l)
 {
     for (int i = 0; i < l->rows.n; i++) {
         double sum = 0;
         for (int k = 0; k < l->n_parts; k++)
             sum += l->sum[i * l->n_parts + k];
-        if (isfinite(sum))
-            *total += sum / (double)divisor_of(l, i);
-        else
-            counters->n_finite--;
+        if (!isfinite(sum))
+            continue;
+        *total += sum / (double)divisor_of(l, i);
+        if (n_finite)
+            ++*n_finite;
     }
 }
 
@@ -261,7 +262,7 @@ static dt_status run_focal_loss(struct dt_device *dev, struct dt_exec *exec,
         const int image = i / l.n_parts;
         l.sum[i] = focal_block(&l, labels + (size_t)image * l.n_slots, image, i % l.n_parts);
     }
-    add_total(&dev->counters.loss, &dev->counters, &l);
+    add_total(&dev->counters.loss, &dev->counters.n_finite, &l);
     return DT_OK;
 }
 
@@ -321,7 +322,7 @@ static dt_status run_box_loss(struct dt_device *dev, struct dt_exec *exec,
 #pragma omp parallel for schedule(static)
     for (int i = 0; i < l.rows.n * l.n_parts; i++)
         l.sum[i] = box_row(&l, boxes, i / l.n_parts, i % l.n_parts);
-    add_total(&dev->counters.box_loss, &dev->counters, &l);
+    add_total(&dev->counters.box_loss, NULL, &l);
     return DT_OK;
 }
 

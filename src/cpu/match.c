@@ -240,7 +240,6 @@ static void count_images(struct dt_counters *counters, float *count, const struc
         counters->weight += m->detect->global ? found : 1;
     }
     counters->n += m->n;
-    counters->n_finite += m->n;
 }
 
 static dt_status run_match(struct dt_device *dev, struct dt_exec *exec,

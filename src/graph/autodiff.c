@@ -247,6 +247,20 @@ static void walk_back(struct dt_autodiff *ad)
     }
 }
 
+/* A gradient without some of its terms would keep its old value. */
+static dt_status check_terms(const struct dt_autodiff *ad)
+{
+    DT_TRY(ad->g->status);
+    for (int i = 0; i < ad->n_values; i++) {
+        const struct value *v = &ad->value[i];
+        if (ad->g->tensor[i].role == DT_PARAM && v->needs && v->n_readers > 1 &&
+            v->n_terms != v->n_readers)
+            DT_FAIL(DT_ERR_INTERNAL, "some readers of parameter %s have no influence on the loss",
+                    ad->g->tensor[i].name);
+    }
+    return DT_OK;
+}
+
 /* A parameter without a gradient would silently keep its initial value. */
 static dt_status check_end(const struct dt_graph *g, int n_forward)
 {
@@ -274,6 +288,7 @@ dt_status dt_graph_differentiate(struct dt_graph *g)
         g->current = ad.program = i;
         dt_graph_remember(g, find_needs(&ad));
         walk_back(&ad);
+        dt_graph_remember(g, check_terms(&ad));
     }
     g->current = current;
     free(ad.value);

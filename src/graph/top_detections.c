@@ -9,6 +9,8 @@ static dt_status check_heads(const struct dt_graph *g, int logits, int deltas,
                              const struct dt_detect *detect)
 {
     const struct dt_tensor *l = &g->tensor[logits], *d = &g->tensor[deltas];
+    if (detect->level < 0 || detect->level >= detect->anchors.n_levels)
+        DT_FAIL(DT_ERR_INTERNAL, "top_detections: the anchors have no level %d", detect->level);
     const int height = detect->anchors.height[detect->level];
     const int width = detect->anchors.width[detect->level];
     if (d->role != DT_ACT || l->dim[1] % DT_CELL_ANCHORS || d->dim[1] != 4 * DT_CELL_ANCHORS)

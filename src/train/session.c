@@ -89,6 +89,9 @@ static void warn_norm(const struct dt_session *s)
 {
     enum { LEAST_FOR_NORM = 4 };
     const struct dt_config_model *model = &s->config->model;
+    if (s->rank == 0 && model->frozen_norm && !model->initial_checkpoint[0])
+        dt_log(DT_LOG_WARNING, "model.frozen_norm without model.initial_checkpoint: the backbone "
+                               "has random weights and nothing that normalises");
     if (s->rank == 0 && s->model->detects && !model->frozen_norm && model->sync_bn == 0 &&
         s->micro_batch_size < LEAST_FOR_NORM)
         dt_log(DT_LOG_WARNING,

@@ -172,21 +172,19 @@ static dt_status read_levels(struct levels *levels, struct run *run)
     return DT_OK;
 }
 
-static dt_status print_image(const struct levels *levels, const struct run *run, int image)
+static dt_status print_image(const struct levels *levels, int image)
 {
-    const int max = run->config.eval.max_detections;
+    enum { MAX = 300 };
     struct dt_candidates level[DT_MAX_LEVELS];
-    struct dt_detection *d;
+    struct dt_detection d[MAX];
     int n;
     for (int i = 0; i < levels->n_levels; i++)
         level[i] = (struct dt_candidates){
             levels->rows[i] + (size_t)image * levels->stride[i], levels->n[i][image]};
-    DT_TRY(DT_NEW(d, (size_t)max));
-    DT_TRY(dt_detect_nms(d, &n, level, levels->n_levels, run->config.eval.nms_iou, max));
+    DT_TRY(dt_detect_nms(d, &n, level, levels->n_levels, 0.5, MAX));
     for (int i = 0; i < n; i++)
         printf("%d %.9g %.9g %.9g %.9g %.9g %d\n", image, (double)d[i].box[0], (double)d[i].box[1],
                (double)d[i].box[2], (double)d[i].box[3], (double)d[i].score, d[i].label);
-    free(d);
     return DT_OK;
 }
 
@@ -198,7 +196,7 @@ static dt_status detect(struct run *run, const struct batch *b)
     DT_TRY(dt_plan_end_feed(run->plan));
     DT_TRY(read_levels(&levels, run));
     for (int image = 0; image < run->batch; image++)
-        DT_TRY(print_image(&levels, run, image));
+        DT_TRY(print_image(&levels, image));
     for (int i = 0; i < levels.n_levels; i++) {
         free(levels.rows[i]);
         free(levels.n[i]);

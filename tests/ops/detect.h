@@ -199,7 +199,6 @@ static void ref_match(struct ref *r, const struct dt_node *node)
     for (int i = 0; i < n; i++)
         ref_match_image(r, node, i);
     r->counters.n += n;
-    r->counters.n_finite += n;
 }
 
 static const struct op_case match_cases[] = {
@@ -275,6 +274,7 @@ static double ref_focal_anchor(const struct ref *r, const struct dt_node *node, 
 static void ref_focal_loss(struct ref *r, const struct dt_node *node)
 {
     r->counters.loss += ref_losses(r, node, ref_focal_anchor);
+    r->counters.n_finite += ref_dim(r, node->src[0])[0];
 }
 
 /* Of encoded boxes. */
