@@ -8,8 +8,8 @@ shared heads included, and that frozen tensors keep their bits; and its detectio
 such that few inputs of ReLU are near its kink at 0, and batches are tried until none is so near that
 rounding decides, as in test_torch_parity.py.
 
-A detection is compared if torchvision finds it in fp32 and in fp64: the others, near-ties of scores
-or overlaps, are left out and counted. Label: numeric."""
+A detection is compared if torchvision finds it in fp32 and in the reference: the others, near-ties of
+scores or overlaps, are left out and counted. Label: numeric."""
 
 import copy
 import os
@@ -307,7 +307,7 @@ def check_detections(case, model, folder):
     batch = draw_batch(case, 7)
     model.eval()
     wanted = rows_of(net.detections(model, batch.pixels, batch.sizes))
-    exact = rows_of(net.detections(copy.deepcopy(model).double(), batch.pixels, batch.sizes))
+    exact = rows_of(net.detections(copy.deepcopy(model).to(case.exact), batch.pixels, batch.sizes))
     lines, _ = dtrain(case, model, batch, folder, 0)
     lines = np.array(lines).reshape(-1, 7)
     n = n_ties = n_missing = n_extra = 0

@@ -136,7 +136,7 @@ static void build_sum_grads(struct dt_graph *g, const struct op_case *c)
         add_node(g, &like, DT_OP_CONV, 2, src, 1, &dst);
     }
     for (int i = 0; i < c->k; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "term%d", i);
         term[i] = add_like(g, name, DT_DIFF_TERM, DT_F32, param);
         if (term[i] >= 0)
