@@ -79,9 +79,9 @@ static dt_status arena_download(struct arenas *a, int i, float **out)
     DT_TRY(rig_check_block(&a->rig, a->block[i], a->block_bytes[i], bytes, arena_names[i]));
     DT_TRY(DT_NEW(*out, rig_round(a->count * sizeof(float)) / sizeof(float)));
     if (arena_type(a, i) == DT_F32)
-        return rig_read(&a->rig, *out, arena_at(a, i, 0), rig_round(bytes));
+        return a->rig.backend->read(a->rig.dev, *out, arena_at(a, i, 0), rig_round(bytes));
     DT_TRY_OUT(DT_NEW(raw, rig_round(bytes) / sizeof *raw));
-    DT_TRY_OUT(rig_read(&a->rig, raw, arena_at(a, i, 0), rig_round(bytes)));
+    DT_TRY_OUT(a->rig.backend->read(a->rig.dev, raw, arena_at(a, i, 0), rig_round(bytes)));
     for (size_t j = 0; j < a->count; j++)
         (*out)[j] = unpack16(a->type, raw[j]);
 out:
@@ -97,7 +97,6 @@ static dt_status arenas_open(struct arenas *a, struct suite *suite, size_t count
                                  : precision == DT_PRECISION_BF16 ? DT_BF16
                                                                   : DT_F32};
     DT_TRY(dt_graph_create(&a->g));
-    rig_add_readers(a->g);
     DT_TRY(dt_graph_check(a->g));
     DT_TRY(rig_open(&a->rig, suite->backend, &suite->options, a->g, NULL));
     void *norms;

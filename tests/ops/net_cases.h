@@ -253,7 +253,6 @@ static dt_status net_graph(struct suite *suite, struct dt_graph **g, const struc
         int logits = c->build(*g, dt_graph_ingest(*g, mean, std));
         dt_graph_softmax_xent(*g, logits, c->smoothing);
     }
-    rig_add_readers(*g);
     DT_TRY(dt_graph_check(*g));
     for (size_t i = 0; i < DT_COUNT(c->frozen) && c->frozen[i]; i++)
         if (dt_graph_freeze(*g, c->frozen[i]) == 0)

@@ -188,7 +188,6 @@ static dt_status dropout_graph(struct dt_graph **g, const struct dropout_case *c
 {
     DT_TRY(dt_graph_create(g));
     DT_TRY(dt_graph_begin(*g, DT_TRAIN, c->dim[0], 1, 1));
-    rig_add_readers(*g);
     int src = dt_graph_tensor(*g, "src", DT_ACT, DT_F32, 4, c->dim);
     int dst = dt_graph_tensor(*g, "dst", DT_ACT, DT_F32, 4, c->dim);
     int diff_dst = dt_graph_tensor(*g, "diff_dst", DT_DIFF, DT_F32, 4, c->dim);

@@ -3,9 +3,7 @@
  *
  * Each block carries guard words directly before and behind the tensor. Activations, gradients and
  * scratch start as NaN, as the plan's shared memory may hold anything; parameters, statistics and
- * gradients of parameters start at zero, as the plan's arenas do. Device memory is read through
- * get_tensor of plain vectors (`readers`) that every graph of a test has, so the same code serves a
- * device with memory of its own. */
+ * gradients of parameters start at zero, as the plan's arenas do. */
 #ifndef DTRAIN_TESTS_RIG_H
 #define DTRAIN_TESTS_RIG_H
 
@@ -14,19 +12,13 @@
 
 #include "reference.h"
 
-enum { RIG_CHUNK = 256, RIG_N_READERS = 3 }; /* the alignment of tensors; bytes of a guard */
-
-static const struct {
-    const char *name;
-    int bytes;
-} rig_readers[RIG_N_READERS] = {{"reader1", 1 << 20}, {"reader2", 1 << 13}, {"reader3", RIG_CHUNK}};
+enum { RIG_CHUNK = 256 }; /* the alignment of tensors; bytes of a guard */
 
 struct rig {
     const struct dt_backend *backend;
     struct dt_device *dev;
     const struct dt_graph *g;
     int *alias; /* per tensor: the tensor whose memory it takes over, -1 = own memory */
-    int reader[RIG_N_READERS]; /* tensor ids */
     struct dt_exec **exec;
     void **block;
     size_t *block_bytes;
@@ -39,14 +31,6 @@ struct rig {
     size_t scratch_bytes, scratch_block_bytes;
 };
 
-static void rig_add_readers(struct dt_graph *g)
-{
-    for (int i = 0; i < RIG_N_READERS; i++) {
-        const int dim[4] = {rig_readers[i].bytes / (int)sizeof(float), 1, 1, 1};
-        dt_graph_tensor(g, rig_readers[i].name, DT_STAT, DT_F32, 1, dim);
-    }
-}
-
 static unsigned char rig_guard_byte(size_t i)
 {
     return (unsigned char)(0x35 + i % 7); /* every word a normal float */
@@ -55,21 +39,6 @@ static unsigned char rig_guard_byte(size_t i)
 static size_t rig_round(size_t bytes)
 {
     return (bytes + RIG_CHUNK - 1) / RIG_CHUNK * RIG_CHUNK;
-}
-
-/* Bytes of device memory as they are; `bytes` is a multiple of RIG_CHUNK and `out` aligned. */
-static dt_status rig_read(struct rig *rig, void *out, const void *memory, size_t bytes)
-{
-    size_t at = 0;
-    for (int i = 0; i < RIG_N_READERS; i++) {
-        const size_t chunk = (size_t)rig_readers[i].bytes;
-        for (; bytes - at >= chunk; at += chunk) {
-            float *to = (float *)(void *)((char *)out + at);
-            DT_TRY(rig->backend->get_tensor(rig->dev, rig->g, rig->reader[i], to,
-                                            (const char *)memory + at));
-        }
-    }
-    return DT_OK;
 }
 
 /* A block with guards around `bytes` of content, each byte of which is `fill`. */
@@ -97,8 +66,8 @@ static dt_status rig_check_block(struct rig *rig, const void *block, size_t bloc
 {
     _Alignas(float) unsigned char image[3 * RIG_CHUNK]; /* the first chunk and the last two */
     size_t tail = block_bytes - 2 * RIG_CHUNK;
-    DT_TRY(rig_read(rig, image, block, RIG_CHUNK));
-    DT_TRY(rig_read(rig, image + RIG_CHUNK, (const char *)block + tail, 2 * RIG_CHUNK));
+    DT_TRY(rig->backend->read(rig->dev, image, block, RIG_CHUNK));
+    DT_TRY(rig->backend->read(rig->dev, image + RIG_CHUNK, (const char *)block + tail, 2 * RIG_CHUNK));
     for (size_t i = 0; i < RIG_CHUNK; i++) {
         if (image[i] != rig_guard_byte(i))
             DT_FAIL(DT_ERR_INTERNAL, "guard words before %s were overwritten", name);
@@ -230,8 +199,6 @@ static dt_status rig_open(struct rig *rig, const struct dt_backend *backend,
 {
     size_t n_tensors = (size_t)g->n_tensors;
     *rig = (struct rig){.backend = backend, .g = g, .alias = alias};
-    for (int i = 0; i < RIG_N_READERS; i++)
-        rig->reader[i] = dt_graph_find(g, rig_readers[i].name);
     DT_TRY(backend->open(&rig->dev, options));
     DT_TRY(DT_NEW(rig->exec, (size_t)g->n_nodes));
     DT_TRY(DT_NEW(rig->block, n_tensors));
@@ -348,7 +315,7 @@ static dt_status rig_check_padding(struct rig *rig, int t)
         return DT_OK;
     unsigned char *raw;
     DT_TRY(DT_NEW(raw, total));
-    dt_status status = rig_read(rig, raw, rig->address[t], total);
+    dt_status status = rig->backend->read(rig->dev, raw, rig->address[t], total);
     for (size_t i = 0; i < rig->bytes[t] / each; i++)
         n_nonzero += memcmp(raw + i * each, zero, each) != 0;
     free(raw);
