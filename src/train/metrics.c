@@ -208,6 +208,29 @@ static dt_status agree_on_skipped(struct dt_session *s, struct dt_counters *coun
     return DT_OK;
 }
 
+enum { MOST_DETAILS = DT_N_LAPS + 4 };
+
+/* What follows the fields that every step event has; returns how many. */
+static int add_details(struct dt_field *fields, const struct dt_session *s, const double *sums,
+                       double rank_steps, const struct dt_loss_scale *scale, int64_t n_skipped)
+{
+    int n = 0;
+    for (int i = 0; i < DT_N_LAPS; i++)
+        if (i != DT_LAP_COMM || dt_session_has_times(s))
+            fields[n++] = (struct dt_field)DT_NUM(lap_fields[i], sums[SUM_LAPS + i] / rank_steps);
+    if (s->model->detects)
+        fields[n++] = (struct dt_field)DT_NUM("box_loss", sums[SUM_BOX_LOSS] / weight_of(s, sums));
+    if (dt_session_has_top5(s))
+        fields[n++] = (struct dt_field)DT_NUM("top5", 100 * sums[SUM_TOP5] / sums[SUM_IMAGES]);
+    if (dt_session_scales_loss(s)) {
+        fields[n++] = (struct dt_field)DT_NUM("loss_scale", (double)scale->scale);
+        fields[n++] = (struct dt_field)DT_INT("skipped_steps", n_skipped);
+    }
+    if (sums[SUM_SENT] > 0)
+        fields[n++] = (struct dt_field)DT_NUM("sent_bytes", sums[SUM_SENT] / rank_steps);
+    return n;
+}
+
 dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, int64_t step,
                             int64_t epoch, double lr, const char *checkpoint)
 {
@@ -229,7 +252,6 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
     double n = sums[SUM_IMAGES], rank_steps = n_steps * s->n_ranks;
     double step_s = dt_laps_total(&sums[SUM_LAPS]) / rank_steps;
     metrics->step_s = metrics->step_s > 0 ? 0.7 * metrics->step_s + 0.3 * step_s : step_s;
-    const bool detects = s->model->detects;
     const double weight = weight_of(s, sums);
     const struct dt_field of_detector = DT_NUM("class_loss", sums[SUM_LOSS] / weight);
     const struct dt_field of_classifier = DT_NUM("top1", 100 * sums[SUM_TOP1] / n);
@@ -238,30 +260,17 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
         DT_INT("total_steps", s->last_step),
         DT_INT("epoch", epoch),
         DT_NUM("loss", (sums[SUM_LOSS] + sums[SUM_BOX_LOSS]) / weight),
-        detects ? of_detector : of_classifier,
+        s->model->detects ? of_detector : of_classifier,
         DT_NUM("lr", lr),
         DT_NUM("images_per_s", n / n_steps / step_s),
         DT_NUM("step_s", step_s),
         DT_NUM("elapsed_s", dt_clock_s() - metrics->start_s),
         DT_NUM("eta_s", metrics->step_s * steps_left(s, step)),
     };
-    struct dt_field fields[DT_COUNT(all) + DT_N_LAPS + 4];
+    struct dt_field fields[DT_COUNT(all) + MOST_DETAILS];
     int n_fields = DT_COUNT(all);
     memcpy(fields, all, sizeof all);
-    for (int i = 0; i < DT_N_LAPS; i++)
-        if (i != DT_LAP_COMM || dt_session_has_times(s))
-            fields[n_fields++] =
-                (struct dt_field)DT_NUM(lap_fields[i], sums[SUM_LAPS + i] / rank_steps);
-    if (detects)
-        fields[n_fields++] = (struct dt_field)DT_NUM("box_loss", sums[SUM_BOX_LOSS] / weight);
-    if (dt_session_has_top5(s))
-        fields[n_fields++] = (struct dt_field)DT_NUM("top5", 100 * sums[SUM_TOP5] / n);
-    if (dt_session_scales_loss(s)) {
-        fields[n_fields++] = (struct dt_field)DT_NUM("loss_scale", (double)scale.scale);
-        fields[n_fields++] = (struct dt_field)DT_INT("skipped_steps", counters.n_skipped);
-    }
-    if (sums[SUM_SENT] > 0)
-        fields[n_fields++] = (struct dt_field)DT_NUM("sent_bytes", sums[SUM_SENT] / rank_steps);
+    n_fields += add_details(fields + n_fields, s, sums, rank_steps, &scale, counters.n_skipped);
     begin_interval(metrics, s, step); /* the report itself is part of the next one */
     dt_report_event(s->report, "step", fields, n_fields);
     return DT_OK;
