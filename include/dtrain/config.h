@@ -61,17 +61,22 @@ enum dt_head_norm { DT_HEAD_NORM_NONE, DT_HEAD_NORM_GROUP };
 enum dt_loss_normalizer { DT_NORMALIZER_IMAGE, DT_NORMALIZER_GLOBAL };
 
 /* Metrics of an evaluation: X(NAME, name, whether it is for two classes only, in per cent, better
- * if smaller). */
-#define DT_METRIC_LIST(X)                                       \
-    X(LOSS, loss, false, false, true)                           \
-    X(TOP1, top1, false, true, false)                           \
-    X(TOP5, top5, false, true, false)                           \
-    X(BALANCED_ACCURACY, balanced_accuracy, false, true, false) \
-    X(MACRO_F1, macro_f1, false, true, false)                   \
-    X(AUC, auc, true, false, false)                             \
-    X(AVERAGE_PRECISION, average_precision, true, false, false) \
-    X(SENSITIVITY, sensitivity, true, true, false)              \
-    X(SPECIFICITY, specificity, true, true, false)
+ * if smaller, which networks have it). train_loss is the mean of the steps of the epoch before. */
+enum dt_networks { DT_OF_ALL, DT_OF_CLASSIFIERS, DT_OF_DETECTORS };
+#define DT_METRIC_LIST(X)                                                          \
+    X(LOSS, loss, false, false, true, DT_OF_CLASSIFIERS)                           \
+    X(TOP1, top1, false, true, false, DT_OF_CLASSIFIERS)                           \
+    X(TOP5, top5, false, true, false, DT_OF_CLASSIFIERS)                           \
+    X(BALANCED_ACCURACY, balanced_accuracy, false, true, false, DT_OF_CLASSIFIERS) \
+    X(MACRO_F1, macro_f1, false, true, false, DT_OF_CLASSIFIERS)                   \
+    X(AUC, auc, true, false, false, DT_OF_CLASSIFIERS)                             \
+    X(AVERAGE_PRECISION, average_precision, true, false, false, DT_OF_CLASSIFIERS) \
+    X(SENSITIVITY, sensitivity, true, true, false, DT_OF_CLASSIFIERS)              \
+    X(SPECIFICITY, specificity, true, true, false, DT_OF_CLASSIFIERS)              \
+    X(TRAIN_LOSS, train_loss, false, false, true, DT_OF_ALL)                       \
+    X(AP, ap, false, false, false, DT_OF_DETECTORS)                                \
+    X(AP50, ap50, false, false, false, DT_OF_DETECTORS)                            \
+    X(AP75, ap75, false, false, false, DT_OF_DETECTORS)
 #define DT_METRIC_VALUE(NAME, ...) DT_METRIC_##NAME,
 enum dt_metric { DT_METRIC_LIST(DT_METRIC_VALUE) DT_N_METRICS };
 #undef DT_METRIC_VALUE
@@ -94,6 +99,7 @@ struct dt_config {
         char name[DT_CONFIG_NAME_MAX]; /* row of the list of models, dt_model_find */
         int num_classes;               /* 0 = as many as the data have; dt_session.num_classes */
         int image_size;                /* pixels, height = width */
+        char canvases[128];            /* "1344x800\n...": dt_config_canvases */
         bool zero_init_residual;
         int sync_bn;    /* ranks over which batch norm takes its statistics; 0 = one, 1 = all */
         double dropout; /* VGG and AlexNet classifiers */
@@ -107,20 +113,26 @@ struct dt_config {
     } model;
     struct dt_config_data {
         enum dt_source source;
-        char train[DT_PATH_MAX], val[DT_PATH_MAX]; /* brace range of tars, folder, .csv */
-        double val_fraction;                       /* of `train`, for validation; 0 = `val` */
-        int max_train;                             /* training images used, 0 = all */
-        int synthetic_train, synthetic_val;        /* images of data.source synthetic */
-        int workers;                               /* decoding threads per rank, 0 = auto */
-        int prefetch;                              /* batches prefetched per rank */
+        char train[DT_PATH_MAX], val[DT_PATH_MAX]; /* brace range of tars, folder, .csv, .json */
+        char train_images[DT_PATH_MAX], val_images[DT_PATH_MAX]; /* folders; "" = by the .json */
+        double val_fraction;                /* of `train`, for validation; 0 = `val` */
+        int max_train;                      /* training images used, 0 = all */
+        int synthetic_train, synthetic_val; /* images of data.source synthetic */
+        int workers;                        /* decoding threads per rank, 0 = auto */
+        int prefetch;                       /* batches prefetched per rank */
         int cache_mb;                  /* encoded images kept in memory per rank, MB; 0 = none */
         enum dt_upsampling upsampling; /* JPEG: chroma by interpolation or repetition */
         enum dt_dct dct;               /* JPEG: which inverse DCT */
         enum dt_scaled_decode scaled_decode; /* JPEG: at 1/2, 1/4 or 1/8 where large enough */
         enum dt_augment augment;
-        double color_jitter;    /* brightness, contrast, saturation times 1 - x .. 1 + x; 0 = off */
-        double random_erasing;  /* probability */
-        double mixup, cutmix;   /* alpha of the beta distribution, 0 = off */
+        double color_jitter;   /* brightness, contrast, saturation times 1 - x .. 1 + x; 0 = off */
+        double random_erasing; /* probability */
+        double mixup, cutmix;  /* alpha of the beta distribution, 0 = off */
+        /* Of detectors; data/placement.h. */
+        int min_side, max_side; /* of an image on its canvas, 0 = as large as fits */
+        int min_side_low;       /* training: least of the sizes that min_side is drawn from */
+        bool stretch;
+        double rotate, shear, translate, scale; /* training */
         int val_resize;         /* eval: shorter side before the centre crop, 0 = size * 256/224 */
         double mean[3], std[3]; /* of pixels in 0..1, RGB */
         int label_offset;       /* subtracted from every label in the files */
@@ -160,7 +172,9 @@ struct dt_config {
         char metrics[256];       /* names; dt_config_has_metric */
         enum dt_tta tta;         /* flip: mean of the probabilities of an image and its mirror */
         enum dt_weights weights; /* with train.ema_decay; BOTH: the moving average counts */
-        double score_threshold;  /* of detections */
+        /* Of detectors: */
+        double score_threshold, nms_iou;
+        int max_detections; /* of an image */
     } eval;
     struct dt_config_early_stop {
         enum dt_metric metric;
@@ -278,8 +292,17 @@ const char *dt_metric_name(enum dt_metric metric);
 bool dt_schedule_has_end(enum dt_schedule_kind kind); /* depends on the length of the run */
 bool dt_metric_is_binary(enum dt_metric metric);      /* defined for two classes only */
 bool dt_metric_is_percent(enum dt_metric metric);     /* else a loss, or between 0 and 1 */
+enum dt_networks dt_metric_networks(enum dt_metric metric);
 /* How much better `to` is than `from`; negative if worse, NaN if one of them is. */
 double dt_metric_gain(enum dt_metric metric, double from, double to);
+
+/* The sizes of images that the network is built for, those of a classifier are squares: an image of
+ * a detector lies in the upper left corner of its canvas. Returns their number. */
+enum { DT_MAX_CANVASES = 4 };
+struct dt_canvas {
+    int width, height;
+};
+int dt_config_canvases(const struct dt_config *config, struct dt_canvas out[DT_MAX_CANVASES]);
 
 /* What the model's builder takes. */
 struct dt_model_options dt_config_model_options(const struct dt_config *config, int num_classes);

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "detect/boxes.h"
 #include "dtrain/config.h"
 #include "image/crop.h"
 
@@ -50,12 +51,18 @@ uint32_t dt_dataset_size(const struct dt_dataset *dataset);
 /* Of names, sizes and labels, and of which samples are used. */
 uint64_t dt_dataset_fingerprint(const struct dt_dataset *dataset);
 int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id);
-/* With options.detects: the most boxes of a sample; otherwise 0. */
+/* With options.detects: the most boxes of a sample, crowds too; otherwise 0. */
 int dt_dataset_max_boxes(const struct dt_dataset *dataset);
-/* The boxes of a sample, x1 y1 x2 y2 in pixels of its image, and their labels. Returns their
- * number.
- */
-int dt_dataset_boxes(const struct dt_dataset *dataset, uint32_t id, float *boxes, int32_t *labels);
+/* The boxes of a sample into out[max_boxes]. Returns their number. */
+int dt_dataset_truths(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out);
+/* What the annotations say of an image; a file of another size is a bad sample. */
+struct dt_image_info {
+    int64_t id;
+    int width, height;
+};
+void dt_dataset_image(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out);
+/* The id of a label in files of annotations and detections. */
+int64_t dt_dataset_category(const struct dt_dataset *dataset, int label);
 /* Number of classes; name of one, NULL past the last or if they have no names. */
 int dt_dataset_n_classes(const struct dt_dataset *dataset);
 const char *dt_dataset_class(const struct dt_dataset *dataset, int label);

@@ -1,6 +1,7 @@
 /* Rules that involve several keys. Each is a function that describes the violation; the table names
  * the key to blame. They run once every key is valid by itself. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "config/keys.h"
@@ -17,6 +18,8 @@ static bool is_local_sgd(const struct dt_config *c)
 static bool is_given(const struct dt_config *c, const struct dt_key *key)
 {
     int n = 0;
+    if (key->type == DT_KEY_STRING || key->type == DT_KEY_NAMES)
+        return strcmp(dt_key_get_string(key, c), key->text) != 0;
     if (key->type != DT_KEY_LIST)
         return dt_key_get_number(key, c) != key->number;
     dt_key_get_list(key, c, &n);

@@ -6,10 +6,11 @@
 
 /* --- Metrics --- */
 
-#define METRIC_ROW(NAME, name, binary, percent, less) {#name, binary, percent, less},
+#define METRIC_ROW(NAME, name, binary, percent, less, of) {#name, binary, percent, less, of},
 static const struct {
     const char *name;
     bool binary, percent, less;
+    enum dt_networks of;
 } metric_rows[] = {DT_METRIC_LIST(METRIC_ROW)};
 
 const char *dt_metric_name(enum dt_metric metric)
@@ -25,6 +26,11 @@ bool dt_metric_is_binary(enum dt_metric metric)
 bool dt_metric_is_percent(enum dt_metric metric)
 {
     return metric_rows[metric].percent;
+}
+
+enum dt_networks dt_metric_networks(enum dt_metric metric)
+{
+    return metric_rows[metric].of;
 }
 
 double dt_metric_gain(enum dt_metric metric, double from, double to)
@@ -54,11 +60,26 @@ bool dt_config_has_metric(const struct dt_config *config, enum dt_metric metric)
 {
     char name[DT_CONFIG_NAME_MAX];
     const char *rest = config->eval.metrics;
+    if (dt_config_detects(config))
+        return dt_metric_networks(metric) != DT_OF_CLASSIFIERS;
     while ((rest = dt_config_names_next(rest, name, sizeof name)))
         if (strcmp(name, dt_metric_name(metric)) == 0)
             return true;
     return metric == config->early_stop.metric || metric == dt_config_best_metric(config) ||
            (config->schedule.kind == DT_SCHEDULE_PLATEAU && metric == config->schedule.metric);
+}
+
+int dt_config_canvases(const struct dt_config *config, struct dt_canvas out[DT_MAX_CANVASES])
+{
+    char text[DT_CONFIG_NAME_MAX];
+    const char *rest = config->model.canvases;
+    int n = 0;
+    while (n < DT_MAX_CANVASES && (rest = dt_config_names_next(rest, text, sizeof text)))
+        if (sscanf(text, "%dx%d", &out[n].width, &out[n].height) == 2)
+            n++;
+    if (n == 0)
+        out[n++] = (struct dt_canvas){config->model.image_size, config->model.image_size};
+    return n;
 }
 
 struct dt_model_options dt_config_model_options(const struct dt_config *config, int num_classes)

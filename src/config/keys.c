@@ -136,6 +136,11 @@ const struct dt_key dt_keys[] = {
     INT(model.num_classes, 0, 0, 1000000,
         "Number of classes; 0: as many as the data have (synthetic: 1000)", FREE),
     INT(model.image_size, 224, 8, 2048, "Height and width of the training crop in pixels"),
+    NAMES(model.canvases, "", NULL,
+          "Detectors: up to 4 sizes \"WIDTHxHEIGHT\", multiples of 32, in whose upper left corner "
+          "an image lies; each takes the smallest that it fits into, and all images of a global "
+          "batch have the same; empty: the square of image_size",
+          DETECTORS),
     BOOL(model.zero_init_residual, false,
          "Initialise the last batch norm scale of each residual block to 0"),
     INT(model.sync_bn, 0, 2, 1 << 20,
@@ -181,6 +186,11 @@ const struct dt_key dt_keys[] = {
     STRING(data.val, "", 0,
            "Validation data, specified in the same way; empty: data.val_fraction, or no evaluation",
            EVAL),
+    STRING(data.train_images, "", 0,
+           "Folder of the images of a .json file of data.train; empty: ../X for instances_X.json "
+           "if there is one, otherwise the folder of the file",
+           FREE, DETECTORS),
+    STRING(data.val_images, "", 0, "The same for data.val", EVAL, DETECTORS),
     FRACTION(data.val_fraction, 0,
              "Fraction of the images of every class in data.train that is kept for validation, "
              "chosen by file name and seed; 0: none"),
@@ -209,6 +219,26 @@ const struct dt_key dt_keys[] = {
          "Alpha of mixup, which blends pairs of images; needs an even micro-batch size; 0: off"),
     REAL(data.cutmix, 0, 0, 100,
          "Alpha of CutMix, which swaps rectangles between pairs of images; 0: off"),
+    INT(data.min_side, 0, 0, 4096,
+        "Detectors: the shorter side of an image is resized to this, unless the longer one would "
+        "exceed max_side; 0: as large as fits on the canvas",
+        DETECTORS),
+    INT(data.max_side, 0, 0, 4096,
+        "Detectors: most pixels of the longer side; 0: as many as fit on the canvas", DETECTORS),
+    INT(data.min_side_low, 0, 0, 4096,
+        "Detectors, training: the shorter side is drawn from this, this + 32, ... min_side "
+        "(torchvision's multiscale: 480); 0: always min_side",
+        DETECTORS),
+    BOOL(data.stretch, false, "Detectors: images fill the canvas, whatever their proportions",
+         DETECTORS),
+    REAL(data.rotate, 0, 0, 3.1416, "Detectors, training: rotate by up to this angle in radians",
+         DETECTORS),
+    REAL(data.shear, 0, 0, 1.5, "Detectors, training: shear by up to this angle in radians",
+         DETECTORS),
+    REAL(data.translate, 0, 0, 1,
+         "Detectors, training: move by up to this fraction of width and height", DETECTORS),
+    FRACTION(data.scale, 0,
+             "Detectors, training: scale width and height by up to this fraction each", DETECTORS),
     INT(data.val_resize, 0, 0, 4096,
         "Evaluation: shorter side before the centre crop; 0: image_size * 256 / 224"),
     LIST(data.mean, imagenet_mean, 3, 3, 0, 0, false, 1, "Mean of R, G, B for pixels in 0..1"),
@@ -301,13 +331,18 @@ const struct dt_key dt_keys[] = {
     CHOICE(eval.tta, DT_TTA_NONE, ttas,
            "Test-time augmentation; flip: mean of the probabilities of an image and its mirror",
            EVAL),
-    CHOICE(eval.weights, DT_WEIGHTS_BOTH, weights,
-           "Weights that a run with train.ema_decay evaluates; ema, both: those of the moving "
-           "average are the result and decide which is best; both also reports the others as "
-           "top1_raw and so on. Where a run, a checkpoint or RUN@best is given, dtrain eval, predict "
-           "and average and model.initial_checkpoint take the weights that decided in that run",
-           EVAL),
+    CHOICE(
+        eval.weights, DT_WEIGHTS_BOTH, weights,
+        "Weights that a run with train.ema_decay evaluates; ema, both: those of the moving "
+        "average are the result and decide which is best; both also reports the others as "
+        "top1_raw and so on. Where a run, a checkpoint or RUN@best is given, dtrain eval, predict "
+        "and average and model.initial_checkpoint take the weights that decided in that run",
+        EVAL),
     FRACTION(eval.score_threshold, 0.05, "Detections: only scores above it", EVAL, DETECTORS),
+    REAL(eval.nms_iou, 0.5, 0, 1,
+         "Detections: one that overlaps a better one of its class by a higher IoU is left out",
+         EVAL, DETECTORS),
+    INT(eval.max_detections, 300, 1, 10000, "Most detections of an image", EVAL, DETECTORS),
 
     CHOICE(early_stop.metric, DT_METRIC_TOP1, metrics, "Metric that decides when to stop early",
            FREE),

@@ -172,7 +172,7 @@ static dt_status open_kind(struct dt_dataset *dataset, const struct dt_dataset_o
     if (source != DT_SOURCE_SYNTHETIC && !path[0] && !options->images)
         DT_FAIL(DT_ERR_CONFIG, "the data set has no path: set data.train and data.val");
     dataset->kind = options->images ? &dt_dataset_list : kinds[source];
-    if (options->detects && !dataset->kind->boxes)
+    if (options->detects && !dataset->kind->truths)
         DT_FAIL(DT_ERR_CONFIG,
                 "%s: a detector needs boxes, which so far only the generated images of data.source "
                 "\"synthetic\" have",
@@ -241,12 +241,19 @@ int dt_dataset_max_boxes(const struct dt_dataset *dataset)
     return dataset->max_boxes;
 }
 
-int dt_dataset_boxes(const struct dt_dataset *dataset, uint32_t id, float *boxes, int32_t *labels)
+int dt_dataset_truths(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out)
 {
-    const int n = dataset->kind->boxes(dataset, kind_id(dataset, id), boxes, labels);
-    for (int i = 0; i < n && dataset->label_map; i++)
-        labels[i] = dataset->label_map[labels[i]];
-    return n;
+    return dataset->kind->truths(dataset, kind_id(dataset, id), out);
+}
+
+void dt_dataset_image(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out)
+{
+    dataset->kind->image(dataset, kind_id(dataset, id), out);
+}
+
+int64_t dt_dataset_category(const struct dt_dataset *dataset, int label)
+{
+    return dataset->categories ? dataset->categories[label] : label + 1;
 }
 
 int dt_dataset_n_classes(const struct dt_dataset *dataset)

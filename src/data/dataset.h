@@ -31,8 +31,9 @@ struct dt_dataset_kind {
     void (*will_need)(const struct dt_dataset *dataset, uint32_t id);
     void (*forget)(const struct dt_dataset *dataset);
     int (*label)(const struct dt_dataset *dataset, uint32_t id);
-    /* dt_dataset_boxes; NULL if the kind has none. */
-    int (*boxes)(const struct dt_dataset *dataset, uint32_t id, float *boxes, int32_t *labels);
+    /* dt_dataset_truths and dt_dataset_image; NULL if the kind has no boxes. */
+    int (*truths)(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out);
+    void (*image)(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out);
     void (*name)(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
     /* A hash of the seed and what names the sample inside the data set: wherever the data set is
      * and whatever else is in it. NULL: of its id. */
@@ -57,6 +58,7 @@ struct dt_dataset {
     int n_classes;  /* of the kind while it opens (1 + its highest label), then as labels count */
     int *label_map; /* from the kind's labels to those of dt_dataset_label; NULL = the same */
     int max_boxes;  /* of a sample; set by open with options.detects, else 0 */
+    const int64_t *categories; /* ids of the kind's labels in the files; NULL = the labels + 1 */
     const struct dt_names *classes; /* names of those, first the kind's own; NULL or empty = none */
     uint64_t fingerprint;
 };

@@ -119,6 +119,7 @@ static dt_status start_workers(struct dt_loader *loader)
         struct dt_worker *worker = &loader->workers[i];
         worker->loader = loader;
         DT_TRY(dt_row_reader_create(&worker->reader, loader->dataset, &loader->options));
+        DT_TRY(DT_NEW(worker->truths, (size_t)loader->max_boxes + 1));
     }
     for (; loader->n_started < loader->n_workers; loader->n_started++) {
         struct dt_worker *worker = &loader->workers[loader->n_started];
@@ -184,8 +185,10 @@ void dt_loader_destroy(struct dt_loader *loader)
     pthread_mutex_unlock(&loader->mutex);
     for (int i = 0; i < loader->n_started; i++)
         pthread_join(loader->workers[i].thread, NULL);
-    for (int i = 0; loader->workers && i < loader->n_workers; i++)
+    for (int i = 0; loader->workers && i < loader->n_workers; i++) {
         dt_row_reader_destroy(loader->workers[i].reader);
+        free(loader->workers[i].truths);
+    }
     for (int i = 0; loader->slots && i < loader->n_slots; i++) {
         free(loader->slots[i].memory);
         free(loader->slots[i].ids);

@@ -37,6 +37,7 @@ struct dt_slot {
 struct dt_worker {
     struct dt_loader *loader;
     struct dt_row_reader *reader;
+    struct dt_truth *truths; /* max_boxes of an image */
     pthread_t thread;
     double mix_s; /* of the current task */
 };

@@ -72,17 +72,21 @@ static dt_status note_bad(struct dt_loader *loader, uint32_t id, uint64_t lap, b
 /* --- One task --- */
 
 /* `id`: the image of the row; NULL = none. */
-static void fill_boxes(const struct dt_loader *loader, struct dt_slot *slot, int row,
-                       const uint32_t *id)
+static void fill_boxes(struct dt_worker *worker, struct dt_slot *slot, int row, const uint32_t *id)
 {
+    const struct dt_loader *loader = worker->loader;
     const int size = loader->options.image_size, most = loader->max_boxes;
     float *box = slot->boxes + 4 * (size_t)row * (size_t)most;
     int32_t *labels = slot->box_labels + (size_t)row * (size_t)most;
-    const int n = id ? dt_dataset_boxes(loader->dataset, *id, box, labels) : 0;
-    for (int i = 0; i < n && slot->crops[row].flip; i++) {
-        const float left = box[4 * i];
-        box[4 * i] = (float)size - box[4 * i + 2];
-        box[4 * i + 2] = (float)size - left;
+    const int n = id ? dt_dataset_truths(loader->dataset, *id, worker->truths) : 0;
+    for (int i = 0; i < n; i++) {
+        const struct dt_truth *truth = &worker->truths[i];
+        const double left = slot->crops[row].flip ? size - truth->x - truth->w : truth->x;
+        box[4 * i] = (float)left;
+        box[4 * i + 1] = (float)truth->y;
+        box[4 * i + 2] = (float)(left + truth->w);
+        box[4 * i + 3] = (float)(truth->y + truth->h);
+        labels[i] = truth->label;
     }
     memset(box + 4 * n, 0, 4 * (size_t)(most - n) * sizeof *box);
     for (int i = n; i < most; i++)
@@ -90,15 +94,16 @@ static void fill_boxes(const struct dt_loader *loader, struct dt_slot *slot, int
     slot->sizes[2 * row] = slot->sizes[2 * row + 1] = size;
 }
 
-static void fill_blank(const struct dt_loader *loader, struct dt_slot *slot, int row)
+static void fill_blank(struct dt_worker *worker, struct dt_slot *slot, int row)
 {
+    const struct dt_loader *loader = worker->loader;
     memset(slot->pixels + (size_t)row * loader->row_bytes, 0, loader->row_bytes);
     slot->labels[row] = slot->labels2[row] = -1;
     slot->mix_shares[row] = 1;
     slot->ids[row] = 0;
     slot->crops[row] = (struct dt_crop){0};
     if (slot->boxes)
-        fill_boxes(loader, slot, row, NULL);
+        fill_boxes(worker, slot, row, NULL);
 }
 
 /* Reads the sample at `position`, or in training the next usable one in the order. */
@@ -116,7 +121,7 @@ static dt_status fill_sample(struct dt_worker *worker, struct dt_slot *slot, int
             dt_row_read(worker->reader, pixels, &slot->crops[row], slot->batch.epoch, id);
         slot->labels[row] = slot->labels2[row] = dt_dataset_label(loader->dataset, id);
         if (slot->boxes)
-            fill_boxes(loader, slot, row, &id);
+            fill_boxes(worker, slot, row, &id);
         if (status != DT_ERR_DATA)
             return status;
         DT_TRY(note_bad(loader, id, slot->lap, i == 0));
@@ -144,7 +149,7 @@ static dt_status fill_row(struct dt_worker *worker, struct dt_slot *slot, int ro
     const struct dt_loader *loader = worker->loader;
     uint64_t m = slot->batch.index * (uint64_t)loader->n_passes + (uint64_t)slot->batch.pass;
     if (row >= slot->batch.n) {
-        fill_blank(loader, slot, row);
+        fill_blank(worker, slot, row);
         return DT_OK;
     }
     announce(loader, slot, m, row);

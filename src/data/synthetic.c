@@ -144,19 +144,28 @@ static int draw_shapes(struct shape shapes[MOST_SHAPES], const struct synthetic 
     return n;
 }
 
-static int boxes_synthetic(const struct dt_dataset *dataset, uint32_t id, float *boxes,
-                           int32_t *labels)
+static int truths_synthetic(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out)
 {
     struct shape shapes[MOST_SHAPES];
     const int n = draw_shapes(shapes, dataset->state, id);
     for (int i = 0; i < n; i++) {
-        boxes[4 * i] = (float)shapes[i].x;
-        boxes[4 * i + 1] = (float)shapes[i].y;
-        boxes[4 * i + 2] = (float)(shapes[i].x + shapes[i].w);
-        boxes[4 * i + 3] = (float)(shapes[i].y + shapes[i].h);
-        labels[i] = (int32_t)shapes[i].label;
+        const struct shape *s = &shapes[i];
+        out[i] = (struct dt_truth){.x = s->x,
+                                   .y = s->y,
+                                   .w = s->w,
+                                   .h = s->h,
+                                   .area = (double)s->w * s->h,
+                                   .id = 1 + (int64_t)id * MOST_SHAPES + i,
+                                   .label = (int32_t)s->label};
     }
     return n;
+}
+
+static void image_synthetic(const struct dt_dataset *dataset, uint32_t id,
+                            struct dt_image_info *out)
+{
+    const struct synthetic *synthetic = dataset->state;
+    *out = (struct dt_image_info){id, synthetic->size, synthetic->size};
 }
 
 static dt_status read_synthetic(const struct dt_dataset *dataset, uint32_t id,
@@ -185,7 +194,8 @@ const struct dt_dataset_kind dt_dataset_synthetic = {
     .open = open_synthetic,
     .read = read_synthetic,
     .label = label_synthetic,
-    .boxes = boxes_synthetic,
+    .truths = truths_synthetic,
+    .image = image_synthetic,
     .name = name_synthetic,
     .close = close_synthetic,
 };

@@ -25,6 +25,8 @@ static const char *const free_keys[] = {
     "data.class_map",
     "data.train",
     "data.val",
+    "data.train_images",
+    "data.val_images",
     "data.synthetic_val",
     "data.workers",
     "data.prefetch",

@@ -156,24 +156,29 @@ static void test_synthetic_boxes(void **state)
                                          .detects = true};
     struct dt_dataset *dataset = open_good(&options);
     struct dt_sample sample = {0};
-    float boxes[4 * MOST];
-    int32_t labels[MOST];
+    struct dt_truth truths[MOST];
+    struct dt_image_info info;
     int seen[MOST + 1] = {0}, seen_labels[N_CLASSES] = {0}, n_tight = 0, n_inner = 0;
 
     assert_int_equal(dt_dataset_max_boxes(dataset), MOST);
     for (uint32_t id = 0; id < N; id++) {
-        const int n = dt_dataset_boxes(dataset, id, boxes, labels);
+        const int n = dt_dataset_truths(dataset, id, truths);
+        dt_dataset_image(dataset, id, &info);
+        assert_true(info.id == id && info.width == SIZE && info.height == SIZE);
         assert_in_range(n, 1, MOST);
         seen[n]++;
         assert_int_equal(dt_dataset_read(dataset, id, &sample), DT_OK);
         for (int i = 0; i < n; i++) {
-            const float *box = boxes + 4 * i, w = box[2] - box[0], h = box[3] - box[1];
-            assert_true(box[0] >= 0 && box[1] >= 0 && box[2] <= SIZE && box[3] <= SIZE);
-            assert_true(w >= SIZE / 8 && w <= SIZE / 2 && h >= SIZE / 8 && h <= SIZE / 2);
-            assert_in_range(labels[i], 0, N_CLASSES - 1);
-            seen_labels[labels[i]]++;
+            const struct dt_truth *t = &truths[i];
+            assert_true(t->x >= 0 && t->y >= 0 && t->x + t->w <= SIZE && t->y + t->h <= SIZE);
+            assert_true(t->w >= SIZE / 8 && t->w <= SIZE / 2 && t->h >= SIZE / 8 &&
+                        t->h <= SIZE / 2);
+            assert_true(t->area == t->w * t->h && !t->is_crowd);
+            assert_in_range(t->label, 0, N_CLASSES - 1);
+            seen_labels[t->label]++;
         }
-        const float *last = boxes + 4 * (n - 1);
+        const struct dt_truth *t = &truths[n - 1];
+        const float last[] = {(float)t->x, (float)t->y, (float)(t->x + t->w), (float)(t->y + t->h)};
         assert_true(has_stripes(sample.data, last, 0));
         if (last[0] > 0 && last[2] < SIZE) {
             n_inner++;

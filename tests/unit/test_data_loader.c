@@ -261,15 +261,14 @@ static int check_boxes(const struct dt_dataset *dataset, const struct dt_batch *
     const int32_t *labels = batch->box_labels + MOST * row;
     const bool flip = batch->crops[row].flip;
     struct dt_sample sample = {0};
-    float own[4 * MOST] = {0};
-    int32_t own_labels[MOST];
-    const int n = dt_dataset_boxes(dataset, batch->ids[row], own, own_labels);
+    struct dt_truth own[MOST] = {{0}};
+    const int n = dt_dataset_truths(dataset, batch->ids[row], own);
     for (int i = 0; i < MOST; i++) {
-        const float left = flip && i < n ? SIZE - own[4 * i + 2] : own[4 * i];
-        const float right = flip && i < n ? SIZE - own[4 * i] : own[4 * i + 2];
-        assert_true(box[4 * i] == left && box[4 * i + 1] == own[4 * i + 1]);
-        assert_true(box[4 * i + 2] == right && box[4 * i + 3] == own[4 * i + 3]);
-        assert_int_equal(labels[i], i < n ? own_labels[i] : -1);
+        const double left = flip && i < n ? SIZE - own[i].x - own[i].w : own[i].x;
+        assert_true((double)box[4 * i] == left && (double)box[4 * i + 1] == own[i].y);
+        assert_true((double)box[4 * i + 2] == left + own[i].w);
+        assert_true((double)box[4 * i + 3] == own[i].y + own[i].h);
+        assert_int_equal(labels[i], i < n ? own[i].label : -1);
     }
     assert_int_equal(batch->sizes[2 * row], SIZE);
     assert_int_equal(batch->sizes[2 * row + 1], SIZE);

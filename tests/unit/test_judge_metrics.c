@@ -95,7 +95,7 @@ static void test_empty(void **state)
     assert_int_equal(dt_judge_create(&judge, 2, 0), DT_OK);
     struct dt_ranking ranking = dt_judge_rank(judge->scores, 0);
     dt_judge_values(value, judge, &ranking);
-    for (enum dt_metric m = DT_METRIC_TOP5 + 1; m < DT_N_METRICS; m++)
+    for (enum dt_metric m = DT_METRIC_TOP5 + 1; m <= DT_METRIC_SPECIFICITY; m++)
         assert_true(isnan(value[m]));
     dt_judge_destroy(judge);
     assert_int_equal(dt_judge_create(&judge, 1000000, 0), DT_ERR_CONFIG);
