@@ -37,6 +37,10 @@ struct dt_coco {
  * image, or have no area, are kept and counted in one warning. */
 dt_status dt_coco_open(struct dt_coco *coco, const char *path, const char *cache_dir);
 void dt_coco_reset(struct dt_coco *coco);
+/* Relates rows and makes the tables of them, as dt_coco_open does. DT_ERR_DATA for ids that are
+ * used twice or are unknown. The rows are used up, but must be reset; after a failure *coco too. */
+struct dt_coco_rows;
+dt_status dt_coco_assemble(struct dt_coco *coco, struct dt_coco_rows *rows);
 
 /* Detections in COCO's format of results: [{"image_id", "category_id", "bbox", "score"}, ...], in
  * the order of the file; free *found with free(). DT_ERR_DATA as above, also for an image or a

@@ -97,6 +97,26 @@ void dt_names_reset(struct dt_names *names)
     *names = (struct dt_names){0};
 }
 
+bool dt_name_is_inside(const char *name)
+{
+    if (name[0] == '/')
+        return false;
+    for (const char *part = name; part; part = strchr(part, '/')) {
+        part += *part == '/';
+        if (!strncmp(part, "..", 2) && (part[2] == '/' || part[2] == 0))
+            return false;
+    }
+    return true;
+}
+
+bool dt_name_has_control(const char *name)
+{
+    for (; *name; name++)
+        if ((unsigned char)*name < 0x20 || *name == 0x7f)
+            return true;
+    return false;
+}
+
 bool dt_is_tar_name(const char *name)
 {
     const char *dot = strrchr(name, '.');

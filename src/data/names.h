@@ -26,6 +26,10 @@ void dt_names_sort(struct dt_names *names); /* by bytes */
 /* Adds the entries of a folder, sorted by bytes; names that begin with a dot are skipped. */
 dt_status dt_names_list(struct dt_names *names, const char *folder);
 void dt_names_reset(struct dt_names *names);
+/* Whether a path stays inside the folder that it is relative to: without a leading slash and
+ * without ".."; whether a name has control characters. */
+bool dt_name_is_inside(const char *name);
+bool dt_name_has_control(const char *name);
 /* Whether a file name ends in ".tar"; in ".csv", in any case. */
 bool dt_is_tar_name(const char *name);
 bool dt_is_csv_name(const char *name);

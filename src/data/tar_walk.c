@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "data/names.h"
 #include "data/tar_index.h"
 
 enum {
@@ -61,32 +62,12 @@ static dt_status refuse_compressed(int fd, struct dt_tar_range range, const char
     return DT_OK;
 }
 
-static bool is_safe_name(const char *name)
-{
-    if (name[0] == '/')
-        return false;
-    for (const char *part = name; part; part = strchr(part, '/')) {
-        part += *part == '/';
-        if (!strncmp(part, "..", 2) && (part[2] == '/' || part[2] == 0))
-            return false;
-    }
-    return true;
-}
-
-static bool has_control(const char *name)
-{
-    for (; *name; name++)
-        if ((unsigned char)*name < 0x20 || *name == 0x7f)
-            return true;
-    return false;
-}
-
 static dt_status check_name(const char *name, unsigned long long at, const char *path)
 {
     if (!name || !name[0] || strlen(name) > MAX_NAME)
         DT_FAIL(DT_ERR_DATA, "the member of shard %s at byte %llu has no name of 1 to %d bytes",
                 path, at, MAX_NAME);
-    if (has_control(name))
+    if (dt_name_has_control(name))
         DT_FAIL(DT_ERR_DATA,
                 "the member of shard %s at byte %llu has a control character in its name", path,
                 at);
@@ -134,7 +115,7 @@ static dt_status visit_member(struct walk *walk, struct archive_entry *entry)
         walk->n_skipped += archive_entry_filetype(entry) != AE_IFDIR;
         return DT_OK;
     }
-    if (!is_safe_name(member.name))
+    if (!dt_name_is_inside(member.name))
         DT_FAIL(DT_ERR_DATA, "member %s of shard %s at byte %llu leads out of the archive",
                 member.name, walk->path, (unsigned long long)member.offset);
     return walk->visit(walk->context, &member);
