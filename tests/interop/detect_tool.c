@@ -12,9 +12,9 @@
 
 #include "../support/plan_files.h"
 #include "base/clock.h"
-#include "detect/nms.h"
 #include "dtrain/config.h"
 #include "dtrain/models.h"
+#include "train/detections.h"
 #include "train/devices.h"
 
 struct run {
@@ -149,39 +149,12 @@ static dt_status train(struct run *run, struct batch *b, struct section *gradien
 
 /* --- Detections --- */
 
-struct levels {
-    float *rows[DT_MAX_LEVELS];
-    int32_t *n[DT_MAX_LEVELS];
-    size_t stride[DT_MAX_LEVELS];
-    int n_levels;
-};
-
-static dt_status read_levels(struct levels *levels, struct run *run)
-{
-    const struct dt_graph *g = run->plan->graph;
-    const struct dt_program *p = &g->program[DT_EVAL];
-    for (int i = 0; i < DT_MAX_LEVELS && p->detections[i] >= 0; i++) {
-        const struct dt_tensor *rows = &g->tensor[p->detections[i]];
-        DT_TRY(DT_NEW(levels->rows[i], dt_tensor_elements(rows)));
-        DT_TRY(DT_NEW(levels->n[i], (size_t)run->batch));
-        DT_TRY(dt_plan_read(run->plan, p->detections[i], levels->rows[i]));
-        DT_TRY(dt_plan_read(run->plan, p->n_detections[i], levels->n[i]));
-        levels->stride[i] = dt_tensor_elements(rows) / (size_t)run->batch;
-        levels->n_levels++;
-    }
-    return DT_OK;
-}
-
-static dt_status print_image(const struct levels *levels, int image)
+static dt_status print_image(const struct dt_levels *levels, int image)
 {
     enum { MAX = 300 };
-    struct dt_candidates level[DT_MAX_LEVELS];
     struct dt_detection d[MAX];
     int n;
-    for (int i = 0; i < levels->n_levels; i++)
-        level[i] = (struct dt_candidates){
-            levels->rows[i] + (size_t)image * levels->stride[i], levels->n[i][image]};
-    DT_TRY(dt_detect_nms(d, &n, level, levels->n_levels, 0.5, MAX));
+    DT_TRY(dt_levels_detect(d, &n, levels, image, 0.5, MAX));
     for (int i = 0; i < n; i++)
         printf("%d %.9g %.9g %.9g %.9g %.9g %d\n", image, (double)d[i].box[0], (double)d[i].box[1],
                (double)d[i].box[2], (double)d[i].box[3], (double)d[i].score, d[i].label);
@@ -190,17 +163,14 @@ static dt_status print_image(const struct levels *levels, int image)
 
 static dt_status detect(struct run *run, const struct batch *b)
 {
-    struct levels levels = {.n_levels = 0};
+    struct dt_levels levels = {.n_levels = 0};
     DT_TRY(feed(b, run, DT_EVAL));
     DT_TRY(dt_plan_eval(run->plan, DT_EVAL));
     DT_TRY(dt_plan_end_feed(run->plan));
-    DT_TRY(read_levels(&levels, run));
+    DT_TRY(dt_levels_read(&levels, run->plan, DT_EVAL));
     for (int image = 0; image < run->batch; image++)
         DT_TRY(print_image(&levels, image));
-    for (int i = 0; i < levels.n_levels; i++) {
-        free(levels.rows[i]);
-        free(levels.n[i]);
-    }
+    dt_levels_reset(&levels);
     return DT_OK;
 }
 
