@@ -1,5 +1,7 @@
 /* COCO's evaluation of detections, equal to pycocotools 2.0.11 (COCOeval, iouType "bbox"): twelve
- * numbers between 0 and 1, -1 where there is no ground truth to judge by. Pure computation. */
+ * numbers between 0 and 1, -1 where there is no ground truth to judge by. Pure computation.
+ *
+ * One difference: pycocotools takes a match with an annotation whose id is 0 for none. */
 #ifndef DTRAIN_DETECT_AVERAGE_PRECISION_H
 #define DTRAIN_DETECT_AVERAGE_PRECISION_H
 
@@ -9,10 +11,11 @@
 #include "detect/boxes.h"
 
 /* In the order of pycocotools' stats. */
-#define DT_COCO_LIST(X)                                                                      \
-    X(ap)                                                                                    \
-    X(ap50) X(ap75) X(ap_small) X(ap_medium) X(ap_large) X(ar1) X(ar10) X(ar100) X(ar_small) \
-        X(ar_medium) X(ar_large)
+#define DT_COCO_LIST(X)                                                                           \
+    X(ap)                                                                                         \
+    X(ap50)                                                                                       \
+    X(ap75) X(ap_small) X(ap_medium) X(ap_large) X(ar1) X(ar10) X(ar100) X(ar_small) X(ar_medium) \
+        X(ar_large)
 enum { DT_COCO_AP, DT_COCO_AP50, DT_COCO_AP75, DT_N_COCO = 12 };
 extern const char *const dt_coco_names[DT_N_COCO];
 
@@ -26,7 +29,8 @@ struct dt_average_precision_input {
     int max_detections; /* of an image and category: COCO has 100; ar1 and ar10 take fewer */
 };
 
-/* category[n_labels], may be NULL: AP and AP50 of each. DT_ERR_MEMORY. */
+/* category[n_labels], may be NULL: AP and AP50 of each. With max_detections other than 100, ap to
+ * ap_large and ar100 to ar_large are those of that many. All numbers are finite. DT_ERR_MEMORY. */
 struct dt_category_precision {
     double ap, ap50;
 };
