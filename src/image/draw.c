@@ -1,6 +1,8 @@
-/* Squares of pixels; a font of 5 x 8 pixels in 40 bits per character. */
+/* Rectangles of pixels; a font of 5 x 8 pixels in 40 bits per character. */
 #include "image/draw.h"
 
+#include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -42,57 +44,142 @@ dt_status dt_picture_create(struct dt_picture *picture, int width, int height, u
     return DT_OK;
 }
 
-static void draw_square(struct dt_picture *picture, int x, int y, int side, const uint8_t rgb[3])
+/* Columns x1 .. x2 - 1 of rows y1 .. y2 - 1. */
+static void fill(struct dt_picture *picture, int x1, int y1, int x2, int y2, const uint8_t rgb[3])
 {
-    for (int i = 0; i < side * side; i++) {
-        int column = x + i % side, row = y + i / side;
-        size_t at = (size_t)row * (size_t)picture->width + (size_t)column;
-        if (column >= 0 && column < picture->width && row >= 0 && row < picture->height)
-            memcpy(picture->pixels + 3 * at, rgb, 3);
+    const int left = x1 > 0 ? x1 : 0, right = x2 < picture->width ? x2 : picture->width;
+    const int top = y1 > 0 ? y1 : 0, bottom = y2 < picture->height ? y2 : picture->height;
+    for (int y = top; y < bottom; y++) {
+        uint8_t *row = picture->pixels + 3 * (size_t)y * (size_t)picture->width;
+        for (int x = left; x < right; x++)
+            memcpy(row + 3 * (size_t)x, rgb, 3);
     }
 }
 
 void dt_draw_image(struct dt_picture *picture, int x, int y, const uint8_t *pixels, int size,
                    int zoom)
 {
-    for (int i = 0; i < size * size; i++)
-        draw_square(picture, x + i % size * zoom, y + i / size * zoom, zoom, pixels + 3 * i);
+    for (int i = 0; i < size * size; i++) {
+        const int left = x + i % size * zoom, top = y + i / size * zoom;
+        fill(picture, left, top, left + zoom, top + zoom, pixels + 3 * i);
+    }
+}
+
+static void draw_frame(struct dt_picture *picture, int x1, int y1, int x2, int y2, int thickness,
+                       const uint8_t rgb[3])
+{
+    fill(picture, x1, y1, x2, y1 + thickness, rgb);
+    fill(picture, x1, y2 - thickness, x2, y2, rgb);
+    fill(picture, x1, y1, x1 + thickness, y2, rgb);
+    fill(picture, x2 - thickness, y1, x2, y2, rgb);
 }
 
 void dt_draw_frame(struct dt_picture *picture, int x1, int y1, int x2, int y2, int thickness,
                    uint8_t grey)
 {
-    const uint8_t rgb[3] = {grey, grey, grey};
-    for (int x = x1; x <= x2 - thickness; x++) {
-        draw_square(picture, x, y1, thickness, rgb);
-        draw_square(picture, x, y2 - thickness, thickness, rgb);
-    }
-    for (int y = y1; y <= y2 - thickness; y++) {
-        draw_square(picture, x1, y, thickness, rgb);
-        draw_square(picture, x2 - thickness, y, thickness, rgb);
+    draw_frame(picture, x1, y1, x2, y2, thickness, (const uint8_t[3]){grey, grey, grey});
+}
+
+static void draw_glyph(struct dt_picture *picture, int x, int y, char c, int scale,
+                       const uint8_t rgb[3])
+{
+    enum { WIDTH = 5, N_BITS = WIDTH * DT_TEXT_HEIGHT };
+    const uint64_t bits = glyphs[(c < ' ' || c > '~' ? '?' : c) - ' '];
+    for (int i = 0; i < N_BITS; i++) {
+        const int left = x + i % WIDTH * scale, top = y + i / WIDTH * scale;
+        if (bits >> (N_BITS - 1 - i) & 1)
+            fill(picture, left, top, left + scale, top + scale, rgb);
     }
 }
 
-static void draw_glyph(struct dt_picture *picture, int x, int y, char c, int scale, uint8_t grey)
+static bool continues(char c) /* a further byte of a character in UTF-8 */
 {
-    enum { WIDTH = 5, N_BITS = WIDTH * DT_TEXT_HEIGHT };
-    const uint8_t rgb[3] = {grey, grey, grey};
-    const uint64_t bits = glyphs[(c < ' ' || c > '~' ? '?' : c) - ' '];
-    for (int i = 0; i < N_BITS; i++)
-        if (bits >> (N_BITS - 1 - i) & 1)
-            draw_square(picture, x + i % WIDTH * scale, y + i / WIDTH * scale, scale, rgb);
+    return ((unsigned char)c & 0xc0) == 0x80;
+}
+
+static void draw_text(struct dt_picture *picture, int x, int y, const char *text, int scale,
+                      const uint8_t rgb[3])
+{
+    for (; *text; text++) {
+        if (continues(*text))
+            continue;
+        draw_glyph(picture, x, y, *text, scale, rgb);
+        x += DT_TEXT_STEP * scale;
+    }
 }
 
 void dt_draw_text(struct dt_picture *picture, int x, int y, const char *text, int scale,
                   uint8_t grey)
 {
-    for (; *text; text++) {
-        if (((unsigned char)*text & 0xc0) == 0x80)
-            continue; /* a further byte of a character in UTF-8 */
-        draw_glyph(picture, x, y, *text, scale, grey);
-        x += DT_TEXT_STEP * scale;
+    draw_text(picture, x, y, text, scale, (const uint8_t[3]){grey, grey, grey});
+}
+
+/* --- Boxes --- */
+
+/* Hues at the golden ratio: those of the first labels differ most. Every second turn is paler. */
+void dt_draw_colour(uint8_t rgb[3], int label)
+{
+    const double hue = fmod(label * 0.61803398875 + 0.33, 1), pale = label % 2 ? 0.35 : 0;
+    for (int c = 0; c < 3; c++) {
+        const double away = fabs(fmod(6 * hue + 4 * (c + 1), 6) - 3); /* 3 at the peak of c */
+        const double value = fmin(fmax(2 - (3 - away), 0), 1);
+        rgb[c] = (uint8_t)lround(255 * (pale + (1 - pale) * value));
     }
 }
+
+/* Black or white, whichever can be read on that colour. */
+static void contrast(uint8_t out[3], const uint8_t rgb[3])
+{
+    const int brightness = 299 * rgb[0] + 587 * rgb[1] + 114 * rgb[2];
+    memset(out, brightness > 128 * 1000 ? 0 : 255, 3);
+}
+
+static int clamp(double value, int low, int high)
+{
+    return (int)lround(fmax(low, fmin(value, high)));
+}
+
+static int length_of(const char *text)
+{
+    int n = 0;
+    for (; *text; text++)
+        n += !continues(*text);
+    return n;
+}
+
+/* Inside the picture, if there is room in it at all. */
+static void draw_title(struct dt_picture *picture, int x, int y, const struct dt_draw_box *box,
+                       const uint8_t ink[3])
+{
+    const int width = (length_of(box->text) * DT_TEXT_STEP + 1) * box->scale;
+    const int height = (DT_TEXT_HEIGHT + 2) * box->scale;
+    const int left = clamp(x, 0, picture->width > width ? picture->width - width : 0);
+    const int top = clamp(y, 0, picture->height > height ? picture->height - height : 0);
+    fill(picture, left, top, left + width, top + height, box->rgb);
+    draw_text(picture, left + box->scale, top + box->scale, box->text, box->scale, ink);
+}
+
+void dt_draw_box(struct dt_picture *picture, const struct dt_draw_box *box)
+{
+    const int x1 = clamp(box->x1, 0, picture->width), y1 = clamp(box->y1, 0, picture->height);
+    const int x2 = clamp(box->x2, x1, picture->width), y2 = clamp(box->y2, y1, picture->height);
+    const int thickness = box->scale, height = (DT_TEXT_HEIGHT + 2) * box->scale;
+    uint8_t ink[3];
+    contrast(ink, box->rgb);
+    draw_frame(picture, x1, y1, x2, y2, 2 * thickness, ink);
+    draw_frame(picture, x1, y1, x2, y2, thickness, box->rgb);
+    if (box->text[0])
+        draw_title(picture, x1, box->below ? y2 : y1 - height, box, ink);
+}
+
+int dt_draw_scale(int width, int height)
+{
+    enum { PIXELS_PER_SCALE = 320, MOST = 6 };
+    const int shorter = width < height ? width : height;
+    return clamp(1 + shorter / PIXELS_PER_SCALE, 1, MOST);
+}
+
+/* --- Files --- */
 
 static bool has_suffix(const char *path, const char *suffix)
 {
