@@ -20,6 +20,9 @@ static const struct topic topics[] = {
      {"step.class_loss", "step.box_loss"},
      .may_be_log = true},
     {"Accuracy", "top-1, %", .curves = {"step.top1", "eval.top1"}},
+    {"Average precision (COCO)", "AP", {"eval.ap"}, .from_zero = true},
+    {"Average precision at one IoU", "AP", {"eval.ap50", "eval.ap75"}, .from_zero = true},
+    {"Average precision over time", "AP", {"eval.ap"}, .over_time = true, .from_zero = true},
     {"Validation loss over time", "loss", {"eval.loss"}, .over_time = true, .may_be_log = true},
     {"Validation accuracy over time", "top-1, %", {"eval.top1"}, .over_time = true},
     {"Learning rate", "learning rate", {"step.lr"}, .from_zero = true},
@@ -83,19 +86,23 @@ struct drawing {
     struct dt_point *points; /* DT_CURVE_POINTS */
 };
 
+static bool is_of_eval(const struct topic *topic, int c)
+{
+    return strncmp(topic->curves[c], "eval.", 5) == 0;
+}
+
 static const char *name_of(const struct topic *topic, int c)
 {
-    const char *field = strchr(topic->curves[c], '.') + 1;
-    bool is_eval = strncmp(topic->curves[c], "eval.", 5) == 0;
-    bool has_eval = topic->curves[1] && strncmp(topic->curves[1], "eval.", 5) == 0;
-    return is_eval ? "validation" : has_eval ? "training" : field;
+    if (!topic->curves[1] || is_of_eval(topic, 0) == is_of_eval(topic, 1))
+        return strchr(topic->curves[c], '.') + 1;
+    return is_of_eval(topic, c) ? "validation" : "training";
 }
 
 static void add_series(struct drawing *d, const struct topic *topic, int c, size_t r)
 {
     const struct dt_run *run = &d->runs[r];
     const char *what = name_of(topic, c);
-    const bool is_eval = strcmp(what, "validation") == 0, is_alone = d->n_runs == 1;
+    const bool is_alone = d->n_runs == 1;
     struct line *line = &d->lines[d->n_series];
     size_t n = dt_run_points(run, topic->curves[c], d->points);
     if (n == 0)
@@ -113,9 +120,9 @@ static void add_series(struct drawing *d, const struct topic *topic, int c, size
         .y = line->y,
         .n = n,
         .colour = is_alone ? c : (int)r,
-        .has_dots = is_eval,
+        .has_dots = is_of_eval(topic, c),
         .is_faint = strcmp(what, "training") == 0,
-        .is_dashed = c == 1 && !is_eval,
+        .is_dashed = c == 1 && strcmp(what, "validation") != 0,
     };
 }
 

@@ -9,7 +9,7 @@
 #include "dtrain/config.h"
 #include "page/table.h"
 
-static const double targets[] = {0.75, 0.9}; /* parts of the best accuracy */
+static const double targets[] = {0.75, 0.9}; /* parts of the best accuracy or AP */
 
 static void begin(struct dt_table *table, const struct dt_run *runs, size_t n)
 {
@@ -159,15 +159,16 @@ static void add_time_to(struct dt_table *table, const struct results *results, d
 static void add_times_to(struct dt_table *table, struct results *results)
 {
     double best = -INFINITY;
-    if (!choose(results, DT_METRIC_TOP1))
+    if (!choose(results, DT_METRIC_TOP1) && !choose(results, DT_METRIC_AP))
         return;
+    const bool is_percent = dt_metric_is_percent(results->metric);
     for (size_t i = 0; i < results->n_runs; i++) {
         const struct dt_point *point = find_point(results, i, true);
         best = point ? fmax(best, point->value) : best;
     }
     for (size_t t = 0; t < DT_COUNT(targets); t++) {
-        dt_table_add(table, "time to %.1f %% (%.0f %% of best)", targets[t] * best,
-                     100 * targets[t]);
+        dt_table_add(table, is_percent ? "time to %.1f %%" : "time to %.3f", targets[t] * best);
+        dt_table_append(table, " (%.0f %% of best)", 100 * targets[t]);
         add_time_to(table, results, targets[t] * best);
     }
 }

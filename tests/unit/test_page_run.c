@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "page/curves.h"
 #include "page/run.h"
 #include "page/table.h"
 
@@ -123,6 +124,43 @@ static void test_results(void **state)
     dt_run_reset(&run);
 }
 
+/* Of a detector: fractions instead of per cents. */
+static void test_detector(void **state)
+{
+    (void)state;
+    struct dt_run run;
+    struct dt_table table;
+    char *page = NULL;
+    size_t bytes = 0, row = 0;
+    assert_int_equal(load(&run, START("00", "0") STEP("05", "5", "2")
+                                    AT("10") "\"eval\",\"step\":10,\"ap\":0.1,\"ap50\":0.3,"
+                                             "\"ap75\":0.05}\n" AT("20") "\"eval\",\"step\":20,"
+                                                                         "\"ap\":0.4,\"ap50\":0.6,"
+                                                                         "\"ap75\":0.45}\n"),
+                     DT_OK);
+    assert_int_equal(dt_facts_results(&table, &run, 1), DT_OK);
+    static const char *const expected[][2] = {
+        {"best ap", "0.4000, epoch 2"},
+        {"last ap50", "0.6000"},
+        {"time to 0.300 (75 % of best)", "20 s, epoch 2"},
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        while (strcmp(dt_table_cell(&table, row, 0), expected[i][0]) != 0)
+            assert_true(++row < dt_table_rows(&table));
+        assert_string_equal(dt_table_cell(&table, row, 1), expected[i][1]);
+    }
+    free(table.cells);
+    FILE *out = open_memstream(&page, &bytes);
+    assert_non_null(out);
+    assert_int_equal(dt_curves_print(out, &run, 1), DT_OK);
+    fclose(out);
+    assert_non_null(strstr(page, "Average precision (COCO)"));
+    assert_non_null(strstr(page, "ap75")); /* two lines with names of their own */
+    assert_null(strstr(page, "Other measurements"));
+    free(page);
+    dt_run_reset(&run);
+}
+
 static void check_broken(const char *text, const char *message)
 {
     struct dt_run run;
@@ -185,9 +223,8 @@ static void test_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_results),
-        cmocka_unit_test(test_broken),
+        cmocka_unit_test(test_restart),  cmocka_unit_test(test_results),
+        cmocka_unit_test(test_detector), cmocka_unit_test(test_broken),
         cmocka_unit_test(test_long),
     };
     if (!mkdtemp(folder))
