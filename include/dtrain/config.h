@@ -78,7 +78,10 @@ enum dt_networks { DT_OF_ALL, DT_OF_CLASSIFIERS, DT_OF_DETECTORS };
     X(AP50, ap50, false, false, false, DT_OF_DETECTORS)                            \
     X(AP75, ap75, false, false, false, DT_OF_DETECTORS)
 #define DT_METRIC_VALUE(NAME, ...) DT_METRIC_##NAME,
-enum dt_metric { DT_METRIC_LIST(DT_METRIC_VALUE) DT_N_METRICS };
+enum dt_metric {
+    DT_METRIC_LIST(DT_METRIC_VALUE) DT_N_METRICS,
+    DT_METRIC_AUTO = DT_N_METRICS /* of a key: dt_config_goal_metric and so on */
+};
 #undef DT_METRIC_VALUE
 
 /* Sinks of output.sinks: src/report/<name>.c. Events go to them in this order. */
@@ -177,9 +180,9 @@ struct dt_config {
         int max_detections; /* of an image */
     } eval;
     struct dt_config_early_stop {
-        enum dt_metric metric;
-        double target; /* 0 = off */
-        int patience;  /* evaluations, 0 = off */
+        enum dt_metric metric; /* dt_config_goal_metric */
+        double target;         /* 0 = off */
+        int patience;          /* evaluations, 0 = off */
         double min_delta;
     } early_stop;
     struct dt_config_optim {
@@ -205,7 +208,7 @@ struct dt_config {
         double factors[DT_MAX_MILESTONES]; /* of lr, one per milestone */
         int n_factors;
         double gamma, power, min_lr, decay_fraction;
-        enum dt_metric metric; /* plateau */
+        enum dt_metric metric; /* plateau; dt_config_plateau_metric */
         int patience;          /* evaluations */
         double threshold;
     } schedule;
@@ -244,9 +247,9 @@ struct dt_config {
         double every_seconds; /* prolonged so that saving takes at most 1 % of the time; 0 = off */
         int keep;             /* number of newest ones to keep */
         bool keep_best;       /* also the best one */
-        int best_metric;      /* dt_config_best_metric */
-        int64_t keep_every;   /* also those whose step is a multiple of it, 0 = none */
-        double retry_s;       /* between attempts after a failed save */
+        enum dt_metric best_metric; /* dt_config_best_metric */
+        int64_t keep_every;         /* also those whose step is a multiple of it, 0 = none */
+        double retry_s;             /* between attempts after a failed save */
     } checkpoint;
     /* Longest time without progress, 0 = no limit; for a step at least 10 x its median. */
     struct dt_config_watchdog {
@@ -287,12 +290,16 @@ bool dt_config_has_metric(const struct dt_config *config, enum dt_metric metric)
 bool dt_config_is_synthetic(const struct dt_config *config);
 bool dt_config_has_validation(const struct dt_config *config);
 bool dt_config_detects(const struct dt_config *config); /* the model is a detector */
+/* The metrics that decide: early_stop.metric, checkpoint.best_metric, schedule.metric. */
+enum dt_metric dt_config_goal_metric(const struct dt_config *config);
 enum dt_metric dt_config_best_metric(const struct dt_config *config);
+enum dt_metric dt_config_plateau_metric(const struct dt_config *config);
 const char *dt_metric_name(enum dt_metric metric);
 bool dt_schedule_has_end(enum dt_schedule_kind kind); /* depends on the length of the run */
 bool dt_metric_is_binary(enum dt_metric metric);      /* defined for two classes only */
 bool dt_metric_is_percent(enum dt_metric metric);     /* else a loss, or between 0 and 1 */
 enum dt_networks dt_metric_networks(enum dt_metric metric);
+bool dt_config_fits(const struct dt_config *config, enum dt_metric metric); /* to the model */
 /* How much better `to` is than `from`; negative if worse, NaN if one of them is. */
 double dt_metric_gain(enum dt_metric metric, double from, double to);
 

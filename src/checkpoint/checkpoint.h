@@ -33,6 +33,13 @@ struct dt_plateau {
     double factor; /* of the learning rate; 0 = another schedule */
 };
 
+/* The training loss of an epoch so far, summed over its images and all ranks. */
+struct dt_epoch_loss {
+    int64_t epoch; /* from 1; 0 = none */
+    double loss;   /* of a detector, of classes and boxes */
+    double weight; /* what the sum is divided by for the mean */
+};
+
 /* Position and identity of a training run. Plain data: rank 0 broadcasts it. */
 struct dt_checkpoint {
     int64_t step;          /* updates done */
@@ -44,6 +51,7 @@ struct dt_checkpoint {
     double goal_reference; /* what later evaluations must beat by early_stop.min_delta */
     int64_t goal_waits;    /* evaluations since one did */
     struct dt_plateau plateau;
+    struct dt_epoch_loss epoch_loss;
     bool eval_due; /* the run stopped before an evaluation, which comes first on resuming */
     int n_ranks, micro_batch_size;
     int precision;                   /* enum dt_precision, -1 = not recorded */

@@ -71,6 +71,17 @@ static void print_plateau(struct dt_jsonw *w, const struct dt_plateau *plateau)
     dt_jsonw_close(w, '}');
 }
 
+static void print_epoch_loss(struct dt_jsonw *w, const struct dt_epoch_loss *sum)
+{
+    if (sum->epoch == 0)
+        return;
+    dt_jsonw_begin(w, "epoch_loss", '{');
+    dt_jsonw_integer(w, "epoch", sum->epoch);
+    dt_jsonw_number(w, "loss", sum->loss);
+    dt_jsonw_number(w, "weight", sum->weight);
+    dt_jsonw_close(w, '}');
+}
+
 dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoint *state)
 {
     char fingerprint[FINGERPRINT_DIGITS + 1];
@@ -90,6 +101,7 @@ dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoi
     print_best(w, "goal", &state->goal);
     dt_jsonw_number(w, "goal_reference", state->goal_reference);
     print_plateau(w, &state->plateau);
+    print_epoch_loss(w, &state->epoch_loss);
     if (state->precision >= 0)
         dt_jsonw_string(w, "precision", dt_precision_name((enum dt_precision)state->precision));
     if (state->loss_scale.scale > 0) {
@@ -166,6 +178,21 @@ static bool parse_plateau(struct dt_plateau *plateau, const struct dt_json *obje
     return dt_json_integer(dt_json_get(object, "waits"), 0, integer_max, &plateau->waits);
 }
 
+/* Absent in checkpoints of older versions: then the mean is of the rest of the epoch. */
+static bool parse_epoch_loss(struct dt_epoch_loss *sum, const struct dt_json *object)
+{
+    const struct dt_json *loss = dt_json_get(object, "loss");
+    const struct dt_json *weight = dt_json_get(object, "weight");
+    if (!object)
+        return true;
+    if (!loss || loss->type != DT_JSON_NUMBER || !weight || weight->type != DT_JSON_NUMBER ||
+        !(weight->number >= 0))
+        return false;
+    sum->loss = loss->number;
+    sum->weight = weight->number;
+    return dt_json_integer(dt_json_get(object, "epoch"), 1, integer_max, &sum->epoch);
+}
+
 /* Absent in a run that began in its own folder. */
 static bool parse_origin(struct dt_checkpoint *state, const struct dt_json *root)
 {
@@ -214,7 +241,8 @@ dt_status dt_checkpoint_state_load(struct dt_checkpoint *state, const char *path
               parse_integers(state, root) && parse_others(state, root) &&
               parse_precision(state, root) && parse_origin(state, root) &&
               parse_best(&state->best, dt_json_get(root, "best")) && parse_goal(state, root) &&
-              parse_plateau(&state->plateau, dt_json_get(root, "plateau"));
+              parse_plateau(&state->plateau, dt_json_get(root, "plateau")) &&
+              parse_epoch_loss(&state->epoch_loss, dt_json_get(root, "epoch_loss"));
     dt_json_destroy(doc);
     if (!ok)
         DT_FAIL(DT_ERR_DATA, "%s: not a state of this version of dtrain (format %d)", file, FORMAT);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "config/keys.h"
 
 enum { WHAT_BYTES = 256 };
@@ -189,17 +190,60 @@ static bool deterministic(const struct dt_config *c, char *what)
     return false;
 }
 
+/* `metric` is for the other kind of network. */
+static bool is_foreign(const struct dt_config *c, enum dt_metric metric, char *what)
+{
+    char names[WHAT_BYTES / 2];
+    struct dt_text fitting = dt_text_in(names, sizeof names);
+    if (metric == DT_METRIC_AUTO || dt_config_fits(c, metric))
+        return false;
+    for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
+        if (dt_config_fits(c, m))
+            dt_text_add(&fitting, "%s%s", fitting.used ? ", " : "", dt_metric_name(m));
+    WRONG("\"%s\" is not for %s, which are judged by %s", dt_metric_name(metric),
+          dt_config_detects(c) ? "detectors" : "classifiers", names);
+}
+
+static bool early_stop_metric(const struct dt_config *c, char *what)
+{
+    return is_foreign(c, c->early_stop.metric, what);
+}
+
+static bool schedule_metric(const struct dt_config *c, char *what)
+{
+    return is_foreign(c, c->schedule.metric, what);
+}
+
+static bool best_metric(const struct dt_config *c, char *what)
+{
+    return is_foreign(c, c->checkpoint.best_metric, what);
+}
+
+/* Detectors have them all; the default is of classifiers. */
+static bool eval_metrics(const struct dt_config *c, char *what)
+{
+    const bool is_default = !is_given(c, dt_key_find("eval.metrics"));
+    char name[DT_CONFIG_NAME_MAX];
+    const char *rest = c->eval.metrics;
+    while (!is_default && (rest = dt_config_names_next(rest, name, sizeof name)))
+        for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
+            if (strcmp(name, dt_metric_name(m)) == 0 && is_foreign(c, m, what))
+                return true;
+    return false;
+}
+
 static bool early_stop_target(const struct dt_config *c, char *what)
 {
-    double target = c->early_stop.target;
+    const double target = c->early_stop.target;
+    const enum dt_metric metric = dt_config_goal_metric(c);
+    const bool is_loss = dt_metric_gain(metric, 0, 1) < 0;
     if (target > 0 && !dt_config_has_validation(c))
         WRONG("no validation data to measure %g on; set data.val or data.val_fraction", target);
-    if (target > 0 && target <= 1 && dt_metric_is_percent(c->early_stop.metric))
+    if (target > 0 && target <= 1 && dt_metric_is_percent(metric))
         WRONG("%g is in per cent; did you mean %g?", target, 100 * target);
-    if (target > 1 && !dt_metric_is_percent(c->early_stop.metric) &&
-        c->early_stop.metric != DT_METRIC_LOSS)
-        WRONG("%g, but %s lies between 0 and 1; did you mean %g?", target,
-              dt_metric_name(c->early_stop.metric), target / 100);
+    if (target > 1 && !dt_metric_is_percent(metric) && !is_loss)
+        WRONG("%g, but %s lies between 0 and 1; did you mean %g?", target, dt_metric_name(metric),
+              target / 100);
     return false;
 }
 
@@ -439,6 +483,8 @@ static const struct {
     {"train.micro_batch_size", micro_batch_size},
     {"train.stages", stages},
     {"train.deterministic", deterministic},
+    {"eval.metrics", eval_metrics},
+    {"early_stop.metric", early_stop_metric},
     {"early_stop.target", early_stop_target},
     {"early_stop.patience", early_stop_patience},
     {"train.restore_best", restore_best},
@@ -457,6 +503,8 @@ static const struct {
     {"schedule.milestones", milestones},
     {"schedule.factors", factors},
     {"schedule.min_lr", min_lr},
+    {"schedule.metric", schedule_metric},
+    {"checkpoint.best_metric", best_metric},
     {"comm.backend", comm_backend},
     {"comm.grad_dtype", grad_dtype},
     {"comm.mode", mode},

@@ -61,12 +61,13 @@ bool dt_config_has_metric(const struct dt_config *config, enum dt_metric metric)
     char name[DT_CONFIG_NAME_MAX];
     const char *rest = config->eval.metrics;
     if (dt_config_detects(config))
-        return dt_metric_networks(metric) != DT_OF_CLASSIFIERS;
+        return dt_config_fits(config, metric);
     while ((rest = dt_config_names_next(rest, name, sizeof name)))
         if (strcmp(name, dt_metric_name(metric)) == 0)
             return true;
-    return metric == config->early_stop.metric || metric == dt_config_best_metric(config) ||
-           (config->schedule.kind == DT_SCHEDULE_PLATEAU && metric == config->schedule.metric);
+    return metric == dt_config_goal_metric(config) || metric == dt_config_best_metric(config) ||
+           (config->schedule.kind == DT_SCHEDULE_PLATEAU &&
+            metric == dt_config_plateau_metric(config));
 }
 
 int dt_config_canvases(const struct dt_config *config, struct dt_canvas out[DT_MAX_CANVASES])
@@ -162,10 +163,34 @@ struct dt_train_stage dt_config_stage(const struct dt_config *config, int plain_
     return stage;
 }
 
+bool dt_config_fits(const struct dt_config *config, enum dt_metric metric)
+{
+    const enum dt_networks of = dt_metric_networks(metric);
+    return of == DT_OF_ALL || (of == DT_OF_DETECTORS) == dt_config_detects(config);
+}
+
+static enum dt_metric choose(const struct dt_config *config, enum dt_metric given,
+                             enum dt_metric of_classifier, enum dt_metric of_detector)
+{
+    if (given != DT_METRIC_AUTO)
+        return given;
+    return dt_config_detects(config) ? of_detector : of_classifier;
+}
+
+enum dt_metric dt_config_goal_metric(const struct dt_config *config)
+{
+    return choose(config, config->early_stop.metric, DT_METRIC_TOP1, DT_METRIC_AP);
+}
+
 enum dt_metric dt_config_best_metric(const struct dt_config *config)
 {
-    int choice = config->checkpoint.best_metric;
-    return choice == 0 ? config->early_stop.metric : (enum dt_metric)(choice - 1);
+    const enum dt_metric given = config->checkpoint.best_metric;
+    return given == DT_METRIC_AUTO ? dt_config_goal_metric(config) : given;
+}
+
+enum dt_metric dt_config_plateau_metric(const struct dt_config *config)
+{
+    return choose(config, config->schedule.metric, DT_METRIC_LOSS, DT_METRIC_TRAIN_LOSS);
 }
 
 bool dt_config_is_synthetic(const struct dt_config *config)
@@ -177,7 +202,8 @@ bool dt_config_is_synthetic(const struct dt_config *config)
 
 bool dt_config_detects(const struct dt_config *config)
 {
-    return dt_model_find(config->model.name)->detects;
+    const struct dt_model *model = dt_model_find(config->model.name);
+    return model && model->detects;
 }
 
 bool dt_config_has_validation(const struct dt_config *config)

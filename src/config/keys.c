@@ -29,7 +29,7 @@ static const char *const modes[] = {"allreduce", "central", "async", NULL};
 static const char *const algorithms[] = {"ring", "auto", NULL};
 #define METRIC_NAME(upper, name, ...) #name,
 static const char *const metrics[] = {DT_METRIC_LIST(METRIC_NAME) NULL};
-static const char *const best_metrics[] = {"auto", DT_METRIC_LIST(METRIC_NAME) NULL};
+static const char *const deciding_metrics[] = {DT_METRIC_LIST(METRIC_NAME) "auto", NULL};
 static const char *const checks[] = {"quick", "full", NULL};
 static const char *const weights[] = {"both", "raw", "ema", NULL};
 static const char *const ttas[] = {"none", "flip", NULL};
@@ -326,8 +326,8 @@ const struct dt_key dt_keys[] = {
         EVAL),
     INT(eval.batch_size_per_rank, 32, 1, 1 << 16, "Images per rank and micro-batch in evaluation",
         FREE),
-    NAMES(eval.metrics, "loss\ntop1\ntop5\n", metrics, "Metrics to report of every evaluation",
-          FREE),
+    NAMES(eval.metrics, "loss\ntop1\ntop5\n", metrics,
+          "Metrics to report of every evaluation of a classifier", FREE),
     CHOICE(eval.tta, DT_TTA_NONE, ttas,
            "Test-time augmentation; flip: mean of the probabilities of an image and its mirror",
            EVAL),
@@ -344,8 +344,8 @@ const struct dt_key dt_keys[] = {
          EVAL, DETECTORS),
     INT(eval.max_detections, 300, 1, 10000, "Most detections of an image", EVAL, DETECTORS),
 
-    CHOICE(early_stop.metric, DT_METRIC_TOP1, metrics, "Metric that decides when to stop early",
-           FREE),
+    CHOICE(early_stop.metric, DT_METRIC_AUTO, deciding_metrics,
+           "Metric that decides when to stop early; auto: top1, or ap of a detector", FREE),
     REAL(early_stop.target, 0, 0, 100,
          "Stop when the metric reaches this value (accuracies in per cent); 0: off", FREE),
     INT(early_stop.patience, 0, 0, 100000,
@@ -404,7 +404,8 @@ const struct dt_key dt_keys[] = {
          "Final learning rate of kinds cosine, poly, linear, wsd and one_cycle, the lowest of "
          "plateau; scaled like lr"),
     POSITIVE(schedule.decay_fraction, 0.2, 1, "Kind wsd: fraction of all steps in the final decay"),
-    CHOICE(schedule.metric, DT_METRIC_LOSS, metrics, "Kind plateau: metric of the evaluations"),
+    CHOICE(schedule.metric, DT_METRIC_AUTO, deciding_metrics,
+           "Kind plateau: metric of the evaluations; auto: loss, or train_loss of a detector"),
     INT(schedule.patience, 10, 0, 100000,
         "Kind plateau: evaluations without a better value before the rate is reduced"),
     FRACTION(schedule.threshold, 1e-4,
@@ -483,7 +484,7 @@ const struct dt_key dt_keys[] = {
     INT(checkpoint.keep, 3, 1, 1000000, "Number of newest checkpoints to keep", FREE),
     BOOL(checkpoint.keep_best, true, "Also keep the checkpoint with the best validation metric",
          FREE),
-    CHOICE(checkpoint.best_metric, 0, best_metrics,
+    CHOICE(checkpoint.best_metric, DT_METRIC_AUTO, deciding_metrics,
            "Metric by which checkpoints are compared; auto: early_stop.metric", FREE),
     NUMBER(checkpoint.keep_every, DT_KEY_INT64, 0, 0, MAX_EXACT,
            "Also keep checkpoints whose step is a multiple of this; 0: none", FREE),

@@ -9,10 +9,10 @@
 void dt_best_init(struct dt_checkpoint *at, const struct dt_config *config)
 {
     at->best = (struct dt_best){.metric = dt_config_best_metric(config), .step = -1};
-    at->goal = (struct dt_best){.metric = config->early_stop.metric, .step = -1};
+    at->goal = (struct dt_best){.metric = dt_config_goal_metric(config), .step = -1};
     if (config->schedule.kind == DT_SCHEDULE_PLATEAU)
         at->plateau = (struct dt_plateau){
-            .best = dt_metric_gain(config->schedule.metric, 0, DBL_MAX) > 0 ? -DBL_MAX : DBL_MAX,
+            .best = dt_metric_gain(dt_config_plateau_metric(config), 0, 1) > 0 ? -DBL_MAX : DBL_MAX,
             .factor = 1};
 }
 

@@ -73,7 +73,8 @@ static void replace_counters(struct dt_counters *counters, const struct dt_judge
 
 static bool is_expected(const struct dt_session *s, enum dt_metric m)
 {
-    return dt_config_has_metric(s->config, m) && (m != DT_METRIC_TOP5 || dt_session_has_top5(s));
+    return dt_config_has_metric(s->config, m) && m != DT_METRIC_TRAIN_LOSS &&
+           (m != DT_METRIC_TOP5 || dt_session_has_top5(s));
 }
 
 static void warn_undefined(const struct dt_session *s, const struct dt_eval_result *result)

@@ -11,7 +11,8 @@ bool dt_judging_is_needed(const struct dt_config *config)
 {
     bool needed = config->eval.tta != DT_TTA_NONE;
     for (enum dt_metric m = DT_METRIC_TOP5 + 1; m < DT_N_METRICS; m++)
-        needed = needed || dt_config_has_metric(config, m);
+        needed = needed ||
+                 (dt_metric_networks(m) == DT_OF_CLASSIFIERS && dt_config_has_metric(config, m));
     return needed;
 }
 

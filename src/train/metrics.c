@@ -208,6 +208,21 @@ static dt_status agree_on_skipped(struct dt_session *s, struct dt_counters *coun
     return DT_OK;
 }
 
+static void add_epoch_loss(struct dt_epoch_loss *total, int64_t epoch, const double *sums)
+{
+    if (total->epoch != epoch)
+        *total = (struct dt_epoch_loss){.epoch = epoch};
+    total->loss += sums[SUM_LOSS] + sums[SUM_BOX_LOSS];
+    total->weight += sums[SUM_WEIGHT];
+}
+
+double dt_metrics_epoch_loss(const struct dt_epoch_loss *epoch_loss)
+{
+    if (!(epoch_loss->weight > 0))
+        return NAN;
+    return (double)(float)(epoch_loss->loss / epoch_loss->weight);
+}
+
 enum { MOST_DETAILS = DT_N_LAPS + 4 };
 
 /* What follows the fields that every step event has; returns how many. */
@@ -232,7 +247,8 @@ static int add_details(struct dt_field *fields, const struct dt_session *s, cons
 }
 
 dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, int64_t step,
-                            int64_t epoch, double lr, const char *checkpoint)
+                            int64_t epoch, double lr, const char *checkpoint,
+                            struct dt_epoch_loss *epoch_loss)
 {
     struct dt_counters counters;
     struct dt_loss_scale scale = {0};
@@ -249,6 +265,7 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
     DT_TRY(check_loss(s, sums[SUM_FINITE], &counters, first, step, checkpoint));
     DT_TRY(check_scale(&scale, s, counters.n_skipped, step, checkpoint));
 
+    add_epoch_loss(epoch_loss, epoch, sums);
     double n = sums[SUM_IMAGES], rank_steps = n_steps * s->n_ranks;
     double step_s = dt_laps_total(&sums[SUM_LAPS]) / rank_steps;
     metrics->step_s = metrics->step_s > 0 ? 0.7 * metrics->step_s + 0.3 * step_s : step_s;

@@ -109,6 +109,7 @@ static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved
     state->n_updates = saved->n_updates;
     state->n_passes = saved->n_passes;
     dt_best_adopt(state, saved);
+    state->epoch_loss = saved->epoch_loss;
     state->eval_due = saved->eval_due;
     state->loss_scale = saved->loss_scale;
     memcpy(state->origin, saved->origin, sizeof state->origin);

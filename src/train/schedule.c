@@ -91,7 +91,8 @@ void dt_schedule_init(struct dt_schedule *s, const struct dt_config *config, int
 {
     const struct dt_config_schedule *c = &config->schedule;
     const struct dt_config_train *train = &config->train;
-    *s = (struct dt_schedule){.config = c, .plateau = 1};
+    *s =
+        (struct dt_schedule){.config = c, .metric = dt_config_plateau_metric(config), .plateau = 1};
     if (train->n_stages == 0 || train->stages[0].epoch > 0)
         add_part(s, config, plain_batch, n_images, 0);
     for (int i = 0; i < train->n_stages && train->stages[i].epoch < train->epochs; i++)
@@ -217,10 +218,10 @@ double dt_schedule_peak(const struct dt_schedule *schedule, int64_t step)
     return schedule->config->lr * dt_schedule_part(schedule, step)->scale;
 }
 
-bool dt_plateau_count(struct dt_plateau *plateau, const struct dt_config_schedule *config,
-                      double value)
+bool dt_plateau_count(struct dt_plateau *plateau, const struct dt_schedule *schedule, double value)
 {
-    bool better = dt_metric_gain(config->metric, plateau->best, value) >
+    const struct dt_config_schedule *config = schedule->config;
+    bool better = dt_metric_gain(schedule->metric, plateau->best, value) >
                   config->threshold * fabs(plateau->best);
     if (better)
         plateau->best = value;
@@ -247,7 +248,7 @@ static void describe_end(struct dt_text *text, const struct dt_schedule *s)
     if (c->kind == DT_SCHEDULE_PLATEAU)
         dt_text_add(text, ", times %.6g after %d evaluation%s without a better %s, at least %.6g",
                     c->gamma, c->patience + 1, c->patience == 0 ? "" : "s",
-                    dt_metric_name(c->metric), c->min_lr * scale);
+                    dt_metric_name(s->metric), c->min_lr * scale);
     if (c->kind == DT_SCHEDULE_WSD)
         dt_text_add(text, ", decay from step %" PRId64, wsd_first(s));
     if (dt_schedule_has_end(c->kind))

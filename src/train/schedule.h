@@ -16,6 +16,7 @@ struct dt_schedule_part {
 
 struct dt_schedule {
     const struct dt_config_schedule *config;
+    enum dt_metric metric;                            /* that plateau follows */
     struct dt_schedule_part parts[DT_MAX_STAGES + 1]; /* at least one */
     int n_parts;
     int64_t warmup_steps, total_steps;
@@ -56,10 +57,9 @@ void dt_schedule_init(struct dt_schedule *schedule, const struct dt_config *conf
  * does not cycle. */
 double dt_schedule_lr(const struct dt_schedule *schedule, int64_t step);
 
-/* Counts an evaluation's value of schedule.metric; true if the learning rate is reduced from now
+/* Counts an evaluation's value of the metric; true if the learning rate is reduced from now
  * on. As PyTorch's ReduceLROnPlateau with threshold_mode "rel", cooldown 0 and eps 0. */
-bool dt_plateau_count(struct dt_plateau *plateau, const struct dt_config_schedule *config,
-                      double value);
+bool dt_plateau_count(struct dt_plateau *plateau, const struct dt_schedule *schedule, double value);
 
 /* The rate between warm-up and decay, for the batch of that step. */
 double dt_schedule_peak(const struct dt_schedule *schedule, int64_t step);

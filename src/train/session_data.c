@@ -130,12 +130,12 @@ static dt_status count_steps(struct dt_session *s)
 /* The key that asks for the metric. */
 static const char *metric_key(const struct dt_config *config, enum dt_metric metric)
 {
-    if (config->early_stop.metric == metric)
+    if (dt_config_goal_metric(config) == metric)
         return "early_stop.metric";
     if (dt_config_best_metric(config) == metric)
         return "checkpoint.best_metric";
     bool is_followed =
-        config->schedule.kind == DT_SCHEDULE_PLATEAU && config->schedule.metric == metric;
+        config->schedule.kind == DT_SCHEDULE_PLATEAU && dt_config_plateau_metric(config) == metric;
     return is_followed ? "schedule.metric" : "eval.metrics";
 }
 

@@ -42,8 +42,8 @@ static bool is_due(int64_t count, int64_t every)
 static bool is_scheduled(const struct run *r)
 {
     const struct dt_config *config = r->session.config;
-    return r->at.batch == 0 && (is_due(r->at.epoch, config->eval.every_epochs) ||
-                                r->at.epoch == config->train.epochs);
+    return r->at.batch == 0 &&
+           (is_due(r->at.epoch, config->eval.every_epochs) || r->at.epoch == config->train.epochs);
 }
 
 /* All ranks have the same values. */
@@ -52,13 +52,13 @@ static void follow_plateau(struct run *r, const double *value)
     struct dt_schedule *schedule = &r->session.schedule;
     const struct dt_config_schedule *config = schedule->config;
     if (config->kind != DT_SCHEDULE_PLATEAU || r->at.step < schedule->warmup_steps ||
-        !dt_plateau_count(&r->at.plateau, config, value[config->metric]))
+        !dt_plateau_count(&r->at.plateau, schedule, value[schedule->metric]))
         return;
     schedule->plateau = r->at.plateau.factor;
     if (r->session.rank == 0)
         dt_log(DT_LOG_INFO,
                "after %" PRId64 " epochs: no better %s in %d evaluation%s, learning rate %.6g",
-               r->at.epoch, dt_metric_name(config->metric), config->patience + 1,
+               r->at.epoch, dt_metric_name(schedule->metric), config->patience + 1,
                config->patience == 0 ? "" : "s", dt_schedule_lr(schedule, r->at.step));
 }
 
@@ -78,6 +78,7 @@ static dt_status evaluate(struct run *r, bool *is_best)
     r->at.eval_due = result.stop != NULL;
     if (result.stop)
         return DT_OK;
+    result.value[DT_METRIC_TRAIN_LOSS] = dt_metrics_epoch_loss(&r->at.epoch_loss);
     if (is_scheduled(r)) {
         DT_TRY(dt_best_count(is_best, &r->at, s->config, s->comm, result.value));
         follow_plateau(r, result.value);
@@ -124,10 +125,11 @@ static bool is_step_due(const struct run *r, int64_t last, int64_t every)
 static dt_status report_metrics(struct run *r)
 {
     struct dt_session *s = &r->session;
-    const struct dt_checkpoint *at = &r->at;
+    struct dt_checkpoint *at = &r->at;
     bool epoch_end = at->batch == 0;
     return dt_metrics_report(&r->metrics, s, at->step, at->epoch + !epoch_end,
-                             dt_schedule_lr(&s->schedule, at->step - 1), r->save_policy.last);
+                             dt_schedule_lr(&s->schedule, at->step - 1), r->save_policy.last,
+                             &at->epoch_loss);
 }
 
 static bool is_finished(const struct run *r)
@@ -156,8 +158,7 @@ static dt_status after_step(struct run *r)
         r->at.eval_due = eval_due;
         eval_due = false;
     }
-    bool changes = epoch_end && dt_session_differs(s, at->epoch); /* each line is of one stage */
-    if (eval_due || save_due || log_due || changes)
+    if (eval_due || save_due || log_due || epoch_end) /* each line is of one epoch */
         DT_TRY(report_metrics(r));
     if (r->async.version > 0 && (epoch_end || end || due.stop))
         dt_async_report(&r->async, s, at->step, end || due.stop);

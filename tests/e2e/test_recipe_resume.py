@@ -25,7 +25,12 @@ RECIPES = {
     "adamw": {"optim.name": "adamw", "schedule.lr": 0.001},
     "adam": {"optim.name": "adam", "schedule.lr": 0.001},
     "ema": {"train.ema_decay": 0.9},
-    "plateau": {"schedule.kind": "plateau", "schedule.patience": 0, "schedule.threshold": 0.9},
+    "plateau": {
+        "schedule.kind": "plateau",
+        "schedule.metric": "train_loss",
+        "schedule.patience": 0,
+        "schedule.threshold": 0.9,
+    },
     "image_size": {"train.stages": '[{"epoch": 1, "image_size": 24}, {"epoch": 2, "image_size": 40}]'},
     "batch": {"train.stages": '[{"epoch": 1, "batch": 24}, {"epoch": 3, "batch": 8}]', RANKS_DIFFER: True},
     "sync_bn": {"model.name": "resnet20", "model.sync_bn": "true", RANKS_DIFFER: True},

@@ -20,7 +20,7 @@ static void print_rates(const struct dt_config *config, int batch, int64_t n_ima
     for (int64_t step = 0; step < schedule.total_steps; step++) {
         printf("%.17g\n", dt_schedule_lr(&schedule, step));
         if (at.plateau.factor > 0 && (step + 1) % (n_images / batch) == 0 &&
-            scanf("%lf", &value) == 1 && dt_plateau_count(&at.plateau, &config->schedule, value))
+            scanf("%lf", &value) == 1 && dt_plateau_count(&at.plateau, &schedule, value))
             schedule.plateau = at.plateau.factor;
     }
 }

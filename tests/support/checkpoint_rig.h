@@ -160,6 +160,7 @@ static inline struct dt_checkpoint rig_state(int64_t step)
                                   .goal_reference = 1.75,
                                   .goal_waits = 2,
                                   .plateau = {.best = 1.5, .waits = 3, .factor = 0.01},
+                                  .epoch_loss = {.epoch = 3, .loss = 0.1, .weight = 24},
                                   .eval_due = true,
                                   .n_ranks = 4,
                                   .micro_batch_size = 16,

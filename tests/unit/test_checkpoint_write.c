@@ -71,6 +71,7 @@ static void test_round_trip(void **state)
     assert_true(in.goal.epoch == out.goal.epoch && in.goal_waits == out.goal_waits);
     assert_true(in.plateau.best == out.plateau.best && in.plateau.waits == out.plateau.waits &&
                 in.plateau.factor == out.plateau.factor);
+    assert_memory_equal(&in.epoch_loss, &out.epoch_loss, sizeof in.epoch_loss);
     assert_true(in.goal_reference == out.goal_reference &&
                 in.micro_batch_size == out.micro_batch_size);
     assert_true(in.seed == out.seed && in.fingerprint == out.fingerprint);

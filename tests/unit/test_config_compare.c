@@ -76,6 +76,8 @@ static bool is_among(const char *path, const char *const *list, size_t n)
 
 static double other_number(const struct dt_key *key, double value)
 {
+    if (key->offset == offsetof(struct dt_config, schedule.metric))
+        return DT_METRIC_TOP1; /* loss is what auto stands for */
     if (key->type == DT_KEY_BOOL || key->type == DT_KEY_CHOICE)
         return value < key->max ? value + 1 : 0;
     if (key->type == DT_KEY_REAL)

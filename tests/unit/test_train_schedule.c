@@ -156,17 +156,18 @@ static void test_plateau(void **state)
     dt_best_init(&at, &config);
     dt_schedule_init(&schedule, &config, 512, N_IMAGES);
     for (size_t i = 0; i < sizeof evaluations / sizeof *evaluations; i++)
-        assert_true(dt_plateau_count(&at.plateau, &config.schedule, evaluations[i].loss) ==
+        assert_true(dt_plateau_count(&at.plateau, &schedule, evaluations[i].loss) ==
                     evaluations[i].reduced);
     assert_true(at.plateau.best == 0.5 && at.plateau.waits == 0);
     schedule.plateau = at.plateau.factor;
     assert_true(dt_schedule_lr(&schedule, 150) == 0.02); /* 0.002, but for min_lr */
     config.schedule.metric = DT_METRIC_TOP1;
     dt_best_init(&at, &config);
-    assert_false(dt_plateau_count(&at.plateau, &config.schedule, 50));
-    assert_false(dt_plateau_count(&at.plateau, &config.schedule, 50.5)); /* less than 2 % */
+    dt_schedule_init(&schedule, &config, 512, N_IMAGES);
+    assert_false(dt_plateau_count(&at.plateau, &schedule, 50));
+    assert_false(dt_plateau_count(&at.plateau, &schedule, 50.5)); /* less than 2 % */
     assert_true(at.plateau.best == 50 && at.plateau.waits == 1);
-    assert_false(dt_plateau_count(&at.plateau, &config.schedule, 52));
+    assert_false(dt_plateau_count(&at.plateau, &schedule, 52));
     assert_true(at.plateau.best == 52 && at.plateau.waits == 0 && at.plateau.factor == 1);
 }
 
