@@ -1,0 +1,217 @@
+"""scripts/to_coco.py: tables and Pascal VOC become the COCO file that they should; every fault of the
+input is one sentence with file and line. The images consist of headers only."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SCRIPT = os.path.join(HERE, "..", "..", "scripts", "to_coco.py")
+XML = """<annotation>
+ <filename>{file}</filename>
+ <size><width>{w}</width><height>{h}</height><depth>3</depth></size>
+{objects}</annotation>
+"""
+OBJECT = """ <object><name>{0}</name><difficult>{1}</difficult>
+  <part><name>head</name><bndbox><xmin>1</xmin></bndbox></part>
+  <bndbox><xmin>{2}</xmin><ymin>{3}</ymin><xmax>{4}</xmax><ymax>{5}</ymax></bndbox></object>
+"""
+
+
+def write(path, data):
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(data if isinstance(data, bytes) else data.encode())
+
+
+def png(width, height):
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", width, height) + b"\x08\x02\0\0\0"
+
+
+def jpeg(width, height, frame=0xC0):
+    """With an EXIF segment that holds the markers of a thumbnail, fill bytes and tables before the frame."""
+    thumbnail = b"\xff\xd8\xff\xc0\0\x11\x08\0\x01\0\x01"
+    segments = b"\xff\xe1" + struct.pack(">H", 2 + len(thumbnail)) + thumbnail
+    segments += b"\xff\xff\xff\xc4\0\x04\0\0"
+    return b"\xff\xd8" + segments + struct.pack(">BBHBHH", 255, frame, 17, 8, height, width) + b"\3" * 10
+
+
+def run(*args):
+    return subprocess.run([sys.executable, SCRIPT, *args], capture_output=True, text=True, timeout=60)
+
+
+def convert(*args):
+    done = run(*args, "out.json", "--force") if "out.json" not in args else run(*args)
+    assert done.returncode == 0, (args, done.stdout, done.stderr)
+    with open("out.json", encoding="utf-8") as file:
+        return json.load(file), done.stdout + done.stderr
+
+
+def refused(text, *args):
+    done = run(*args, "bad.json")
+    assert done.returncode == 1 and text in done.stderr, (args, text, done.stderr)
+    assert done.stderr.startswith("to_coco.py: ") and "Traceback" not in done.stderr, done.stderr
+    assert not os.path.exists("bad.json"), args
+
+
+def boxes(out):
+    names = {category["id"]: category["name"] for category in out["categories"]}
+    return [(a["image_id"], names[a["category_id"]], a["bbox"], a["iscrowd"]) for a in out["annotations"]]
+
+
+def check_table():
+    write("t/a/one.jpg", jpeg(40, 30, 0xC2))
+    write("t/two.png", png(20, 10))
+    write("t/zero.jpeg", jpeg(8, 8))
+    rows = "two.png,1,2,11,6,dog\na/one.jpg,0,0,40,30,cat\nzero.jpeg,,,,,\ntwo.png,2.5,2,4,5,cat\n"
+    write("t/boxes.csv", rows)
+    out, said = convert("t/boxes.csv")
+    assert [(i["id"], i["file_name"], i["width"], i["height"]) for i in out["images"]] == [
+        (1, "two.png", 20, 10),
+        (2, "a/one.jpg", 40, 30),
+        (3, "zero.jpeg", 8, 8),
+    ], out
+    assert [(c["id"], c["name"]) for c in out["categories"]] == [(1, "cat"), (2, "dog")]
+    assert boxes(out) == [
+        (1, "dog", [1, 2, 10, 4], 0),
+        (1, "cat", [2.5, 2, 1.5, 3], 0),
+        (2, "cat", [0, 0, 40, 30], 0),
+    ], out
+    assert [(a["id"], a["area"]) for a in out["annotations"]] == [(1, 40), (2, 4.5), (3, 1200)]
+    assert "3 images, 1 of them without boxes; 3 boxes" in said and "data.train_images = t " in said, said
+
+    header = "label,ymax,xmax,width,ymin,xmin,filename\ndog,6,11,20,2,1,two.png\ncat,30,40,0,0,0,a/one.jpg\n"
+    write("t/header.csv", "\ufeff" + header + ",,,,,,zero.jpeg\ncat,5,4,20,2,2.5,two.png\n")
+    again, _ = convert("t/header.csv")
+    assert again == out
+    write("other/boxes.csv", rows)
+    assert convert("other/boxes.csv", "--images", "t")[0] == out
+    write("t/all.csv", "".join(f"{os.path.abspath('t')}/{row}\n" for row in rows.split()))
+    assert convert("t/all.csv")[0] == out
+
+
+def check_classes():
+    write("c.csv", "fish,1\ndog,0\ncat,2\n")
+    out, _ = convert("t/boxes.csv", "--classes", "c.csv")
+    listed = [(1, "dog"), (2, "fish"), (3, "cat")]
+    assert [(c["id"], c["name"]) for c in out["categories"]] == listed and boxes(out)[1][1] == "cat"
+    os.rename("out.json", "train.json")
+    again, _ = convert("t/boxes.csv", "--classes", "train.json")
+    assert again == out
+    write("c.txt", "dog\nfish\n\ncat\n")
+    assert boxes(convert("t/boxes.csv", "--classes", "c.txt")[0]) == boxes(out)
+    write("c.txt", "dog\nfish\n")
+    refused("t/boxes.csv:4: c.txt does not list the class 'cat'", "t/boxes.csv", "--classes", "c.txt")
+    write("c.csv", "dog,0\ncat,0\n")
+    refused("c.csv:2: the class cat or its id occurs twice", "t/boxes.csv", "--classes", "c.csv")
+    write("c.csv", "dog,0\ncat,x\n")
+    refused("c.csv:2: not class_name,id: 'cat,x'", "t/boxes.csv", "--classes", "c.csv")
+    write("c.json", "[1]")
+    refused("c.json lists no classes", "t/boxes.csv", "--classes", "c.json")
+
+
+def check_bad_tables():
+    write("t/bad.png", png(20, 10)[:20])
+    write("t/none.jpg", b"\xff\xd8\xff\xda\0\x08")
+    write("t/short.jpg", jpeg(40, 30)[:-14])
+    for row, text in {
+        "two.png,1,2,11,6": ":1: 5 fields, but 6 are needed",
+        "two.png,1,2,,6,dog": ":1: a box needs x1, y1, x2, y2 and a class",
+        ",1,2,11,6,dog": ":1: the path of the image is empty",
+        "two.png,1,2,11,six,dog": ":1: y2 is not a number: 'six'",
+        "two.png,1,2,inf,6,dog": ":1: x2 is not a number: 'inf'",
+        "two.png,1,2,1,6,dog": ":1: the box is empty: its right end 1 must be above 1",
+        "../t2.png,1,2,11,6,dog": ":1: t/../t2.png is not in t: give a folder",
+        "gone.png,1,2,11,6,dog": ":1: cannot read image t/gone.png: No such file",
+        "bad.png,1,2,11,6,dog": ":1: t/bad.png is neither a JPEG nor a PNG file, or it is damaged",
+        "none.jpg,1,2,11,6,dog": "t/none.jpg is neither",
+        "short.jpg,1,2,11,6,dog": "t/short.jpg is neither",
+        "image,x1,y1,x2,class\n": ":1: the header names no column y2 (y2 or ymax)",
+        'two.png,1,2,11,6,"dog': "not a CSV file",
+        "": "t/rows.csv names no images",
+    }.items():
+        write("t/rows.csv", row)
+        refused(text, "t/rows.csv")
+    refused("cannot use t/nowhere.csv: No such file", "t/nowhere.csv")
+    refused("--set and --zero-based are for Pascal VOC", "t/boxes.csv", "--set", "train")
+    write("bad.json", "kept")
+    done = run("t/boxes.csv", "bad.json")
+    assert done.returncode == 1 and "bad.json exists" in done.stderr, done.stderr
+    os.remove("bad.json")
+
+
+def check_clipping():
+    write("t/clip.csv", "two.png,-3,2,11,60,dog\ntwo.png,20,2,30,6,dog\ntwo.png,15,2,30,6,dog\n")
+    out, said = convert("t/clip.csv")
+    assert boxes(out) == [(1, "dog", [0, 2, 11, 8], 0), (1, "dog", [15, 2, 5, 4], 0)], out
+    assert "warning: 2 boxes reach out of their image and are clipped, first t/clip.csv:1" in said, said
+    assert "warning: 1 boxes lie outside of their image and are left out, first t/clip.csv:2" in said, said
+
+
+def voc(name, file, w, h, *objects, folder="voc/Annotations"):
+    text = "".join(OBJECT.format(*entry) for entry in objects)
+    write(f"{folder}/{name}.xml", XML.format(file=file, w=w, h=h, objects=text))
+
+
+def check_voc():
+    write("voc/JPEGImages/b.jpg", jpeg(40, 30))
+    write("voc/JPEGImages/a.jpg", jpeg(20, 10))
+    voc("b", "b.jpg", 40, 30, ("dog", 0, 1, 1, 40, 30), ("cat", 1, 3, 4, 3, 5))
+    voc("a", "C:\\images\\other.png", 20, 10)  # the image is the one with the name of the XML file
+    write("voc/ImageSets/Main/train.txt", "b\n")
+    out, said = convert("voc")
+    assert [(i["id"], i["file_name"]) for i in out["images"]] == [(1, "a.jpg"), (2, "b.jpg")], out
+    assert boxes(out) == [(2, "dog", [0, 0, 40, 30], 0), (2, "cat", [2, 3, 1, 2], 1)], out
+    assert "2 boxes, 1 of them crowds" in said and "data.train_images = voc/JPEGImages " in said, said
+    assert boxes(convert("voc", "--difficult", "keep")[0])[1][3] == 0
+    assert [box[1] for box in boxes(convert("voc", "--difficult", "drop")[0])] == ["dog"]
+    out, _ = convert("voc", "--set", "train")
+    assert [i["file_name"] for i in out["images"]] == ["b.jpg"]
+    assert convert("voc", "--set", "voc/ImageSets/Main/train.txt")[0] == out
+
+    voc("z", "z.png", 0, 0, ("dog", 0, 0, 0, 20, 10), folder="flat")  # as some tools write it
+    write("flat/z.png", png(20, 10))
+    out, said = convert("flat", "--zero-based")
+    assert boxes(out) == [(1, "dog", [0, 0, 20, 10], 0)] and "1 XML files do not say the size" in said, said
+    _, said = convert("flat")
+    assert "1 boxes begin before pixel 1" in said and "first flat/z.xml:4" in said, said
+
+
+def check_bad_voc():
+    voc("a", "a.jpg", 10, 20)
+    refused("Annotations/a.xml:3: the size is 10 x 20, but a.jpg has 20 x 10 pixels; turn the pixels", "voc")
+    voc("a", "a.jpg", 20, 10, ("dog", 0, 5, 1, 4, 3))
+    refused("Annotations/a.xml:4: the box is empty", "voc")
+    voc("a", "a.jpg", 20, 10, ("dog", 0, "x", 1, 4, 3))
+    refused("Annotations/a.xml:6: <xmin> is not a number: 'x'", "voc")
+    voc("a", "b.jpg", 40, 30)
+    refused("Annotations/b.xml:3: its image b.jpg is that of voc/Annotations/a.xml:3 too", "voc")
+    voc("a", "a.jpg", 20, 10)
+    voc("c", "", 20, 10)
+    refused("Annotations/c.xml:1: its image is not in voc/JPEGImages: neither <filename> nor c.jpg", "voc")
+    for text, said in {
+        "<annotation>\n<object>\n": "c.xml:3: not XML: no element found",
+        "<other/>": "c.xml:1: no <annotation>",
+        '<!DOCTYPE x [<!ENTITY e "x">]><annotation/>': "c.xml:1: entities are not read",
+        "<annotation>\n<object/></annotation>": "c.xml:1: its image is not in",
+        "<annotation><filename>a.jpg</filename>\n<object/></annotation>": "c.xml:2: an object needs <name>",
+    }.items():
+        write("voc/Annotations/c.xml", text)
+        refused(said, "voc")
+    write("voc/ImageSets/Main/dog_train.txt", "a  1\nb -1\n")
+    refused("dog_train.txt:1: a list of one class", "voc", "--set", "dog_train")
+    write("voc/ImageSets/Main/twice.txt", "a\nb\na\n")
+    refused("twice.txt: 1 names occur twice", "voc", "--set", "twice")
+    refused("cannot use voc/ImageSets/Main/no.txt: No such file", "voc", "--set", "no")
+    os.mkdir("empty")
+    refused("empty names no XML files", "empty")
+
+
+with tempfile.TemporaryDirectory() as work:
+    os.chdir(work)
+    for check in (check_table, check_classes, check_bad_tables, check_clipping, check_voc, check_bad_voc):
+        check()
+    os.chdir("/")
