@@ -68,6 +68,11 @@ def rank_killed(case):
     os.kill(case.job.pids()[case.victim()], signal.SIGKILL)
 
 
+def detector_killed(case):
+    case.sets.update({**faults.DETECTOR, "schedule.lr": 0.001, "data.synthetic_train": 60})
+    rank_killed(case)
+
+
 def rank_stopped(case):
     case.sets["watchdog.step_timeout_s"] = 8
     case.reach()
@@ -221,6 +226,7 @@ ROWS = {
     # 255: mpirun has noticed the end of ssh first.
     "machine killed": Row(machine("kill"), {205, 255}, False),
     "rank killed": Row(rank_killed, {137}, True),
+    "rank of a detector killed": Row(detector_killed, {137}, True),
     "rank stopped": Row(rank_stopped, {80}, False),
     "rank stopped at the start": Row(stopped_at_start, {80}, False),
     "link cut before the start": Row(unreachable, {255}, False),

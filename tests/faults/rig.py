@@ -39,6 +39,18 @@ SETTINGS = {
     "checkpoint": {"every_epochs": 0, "every_steps": 10, "retry_s": 0.2},
 }
 
+# In place of the classifier, a detector whose steps do not depend on the ranks but for rounding: no
+# batch norm over a rank's images.
+DETECTOR = {
+    "model.name": "retinanet_resnet18_fpn",
+    "model.image_size": 64,
+    "model.fpn_channels": 32,
+    "model.anchor_base": 16,
+    "model.frozen_norm": "true",
+    "model.head_norm": "group",
+    "train.box_loss": "smooth_l1",
+}
+
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

@@ -8,6 +8,14 @@ import rig as faults
 
 # Long enough for all kills to hit a live run.
 LONG = {"train.max_steps": 3000, "checkpoint.every_steps": 25, "eval.every_epochs": 50}
+DETECTOR = {
+    **faults.DETECTOR,
+    "data.synthetic_train": 24,
+    "train.global_batch_size": 6,
+    "train.max_steps": 24,
+    "checkpoint.every_steps": 4,
+    "eval.every_epochs": 2,
+}
 
 
 def kill_some(rig, run, victim):
@@ -48,11 +56,10 @@ def is_running(pid):
     return faults.process_state(pid)[0] not in ("gone", "Z")
 
 
-def one_run(rig, number, n_kills, victim):
+def one_run(rig, number, n_kills, victim, sets):
     """Number of kills that hit a live run."""
     n_ranks = 2 + number % 3
     out = rig.folder("killed")
-    sets = LONG if rig.long else ()
     expected = rig.reference(n_ranks, sets)
     done = 0
     for _ in range(4 * n_kills):
@@ -81,11 +88,13 @@ def one_run(rig, number, n_kills, victim):
 
 
 def campaign(rig):
-    plan = [("rank", 20, 10), ("mpirun", 5, 10), ("all", 2, 5)] if rig.long else [("rank", 1, 4)]
-    for victim, n_runs, n_kills in plan:
-        total = sum(one_run(rig, number, n_kills, victim) for number in range(n_runs))
-        failed = len(rig.failed)
-        print(f"kills of {victim}: {total} in {n_runs} runs, {failed} failures so far", flush=True)
+    plan = [("rank", 1, 4, {}), ("rank", 1, 2, DETECTOR)]
+    if rig.long:
+        plan = [("rank", 20, 10, LONG), ("mpirun", 5, 10, LONG), ("all", 2, 5, LONG), ("rank", 10, 5, DETECTOR)]
+    for victim, n_runs, n_kills, sets in plan:
+        total = sum(one_run(rig, number, n_kills, victim, sets) for number in range(n_runs))
+        name, failed = sets.get("model.name", "classifier"), len(rig.failed)
+        print(f"{name}, kills of {victim}: {total} in {n_runs} runs, {failed} failures so far", flush=True)
         hung = rig.n_hung_starts
         print(f"    mpirun itself hung after a kill during its start: {hung}", flush=True)
         faults.remove_shared_memory()
