@@ -18,12 +18,13 @@
 #include "dtrain/optim.h"
 
 /* Kinds of data sets: `upper` names the value of the enumeration, `lower` the value of the key and
- * dt_dataset_<lower>, which src/data/<lower>.c defines. */
+ * dt_dataset_<lower>, which a file of src/data defines. */
 #define DT_SOURCE_LIST(ROW)   \
     ROW(SYNTHETIC, synthetic) \
     ROW(SHARDS, shards)       \
     ROW(FOLDER, folder)       \
-    ROW(CSV, csv)
+    ROW(CSV, csv)             \
+    ROW(COCO, coco)
 #define DT_SOURCE_VALUE(upper, lower) DT_SOURCE_##upper,
 enum dt_source { DT_SOURCE_LIST(DT_SOURCE_VALUE) DT_SOURCE_AUTO /* by the path */ };
 #undef DT_SOURCE_VALUE

@@ -24,12 +24,15 @@ struct dt_names;
 struct dt_dataset;
 struct dt_dataset_options {
     const struct dt_config_data *data; /* source, label_offset, val_fraction, max_train */
-    const char *path;      /* NULL or "" = synthetic, where the source is auto; brace range of tars
-                              ("x-{0000..0009}.tar", several joined by "::"); a folder: of tars for
-                              shards, of class folders for folder; a table for csv */
-    const char *cache_dir; /* where shard indices are cached; NULL = not cached */
-    int num_classes;       /* labels outside 0..num_classes-1 are DT_ERR_DATA; 0 = as many as the
-                              data have names for, or labels */
+    const char *path; /* NULL or "" = synthetic, where the source is auto; brace range of tars
+                         ("x-{0000..0009}.tar", several joined by "::"); a folder: of tars for
+                         shards, of class folders for folder; a table for csv; annotations
+                         for coco */
+    const char *images_folder; /* coco: of the image files; NULL or "" = ../X for instances_X.json,
+                                  else the folder of the annotations */
+    const char *cache_dir;     /* where shard indices are cached; NULL = not cached */
+    int num_classes; /* labels outside 0..num_classes-1 are DT_ERR_DATA; 0 = as many as the
+                        data have names for, or labels */
     const struct dt_names *classes; /* names in the order of labels, kept until dt_dataset_close;
                                        NULL or empty = the data set's own */
     bool subset;                    /* leave out samples of classes that are not listed there, else
@@ -39,7 +42,8 @@ struct dt_dataset_options {
     int synthetic_images, image_size; /* for source synthetic */
     bool detects;                     /* samples must have boxes, else DT_ERR_CONFIG */
     uint64_t seed;
-    enum dt_part part; /* side of data.val_fraction; training: also data.max_train (select.h) */
+    enum dt_part part; /* side of data.val_fraction; training: also data.max_train (select.h), and
+                          with `detects` only images with a box to train on (dt_truth_is_usable) */
     const struct dt_dataset *rest_of; /* a data set of part train that is open: its files are not
                                          listed again; it must stay open. NULL = none */
 };

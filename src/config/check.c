@@ -99,7 +99,7 @@ static bool loss_normalizer(const struct dt_config *c, char *what)
 
 static bool num_classes(const struct dt_config *c, char *what)
 {
-    if (c->model.num_classes == 1)
+    if (c->model.num_classes == 1 && !dt_config_detects(c))
         WRONG("1 class leaves nothing to learn; leave it out to follow the data");
     return false;
 }

@@ -178,11 +178,14 @@ const struct dt_key dt_keys[] = {
            DETECTORS),
 
     CHOICE(data.source, DT_SOURCE_AUTO, sources,
-           "Generated images, tar shards, a folder with one subfolder per class, or a CSV file; "
+           "Generated images, tar shards, a folder with one subfolder per class, a CSV file, or "
+           "for detectors COCO's annotations; "
            "auto: what the paths are, generated images if there are none",
            FREE),
     STRING(data.train, "", 0,
-           "Training data: a folder, shards such as train-{0000..0009}.tar, or a CSV file", FREE),
+           "Training data: a folder, shards such as train-{0000..0009}.tar, a CSV file, or for "
+           "detectors a .json file such as annotations/instances_train2017.json",
+           FREE),
     STRING(data.val, "", 0,
            "Validation data, specified in the same way; empty: data.val_fraction, or no evaluation",
            EVAL),

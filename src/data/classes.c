@@ -147,7 +147,8 @@ dt_status dt_classes_map(int *map, const struct dt_names *own, const struct dt_n
             add_name(&unknown, dt_names_get(own, i));
     }
     for (size_t i = 0; i < classes->n; i++)
-        if (find_from(own, i, dt_names_get(classes, i)) < 0)
+        if (find_from(own, i, dt_names_get(classes, i)) < 0 &&
+            strncmp(dt_names_get(classes, i), DT_CLASSES_GAP, strlen(DT_CLASSES_GAP)) != 0)
             add_name(&missing, dt_names_get(classes, i));
     return check_differences(own, classes, &unknown, &missing, subset, all, path);
 }

@@ -5,6 +5,9 @@
 
 #include "data/names.h"
 
+/* How names begin of labels that no class has: those between the ids of categories. */
+#define DT_CLASSES_GAP "N/A "
+
 /* Position of the name, -1 if it is not listed. */
 int dt_classes_find(const struct dt_names *classes, const char *name);
 /* Adds one name per line of `text`; `what` names the text in messages. DT_ERR_DATA for an empty

@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "data/cache.h"
 #include "data/classes.h"
@@ -34,10 +35,14 @@ static dt_status detect_source(enum dt_source *source, const char *path)
         *source = DT_SOURCE_FOLDER;
     else if (dt_is_csv_name(path))
         *source = DT_SOURCE_CSV;
+    else if (dt_is_json_name(path))
+        *source = DT_SOURCE_COCO;
     else
-        DT_FAIL(DT_ERR_DATA,
-                "%s is neither a folder, nor a tar, nor a .csv file; set data.source if it is data",
-                path);
+        DT_FAIL(
+            DT_ERR_DATA,
+            "%s is neither a folder, nor a tar, nor a .csv or .json file; set data.source if it "
+            "is data",
+            path);
     return DT_OK;
 }
 
@@ -95,7 +100,8 @@ static dt_status check_number(struct dt_dataset *dataset, const struct dt_datase
 static dt_status relate_classes(struct dt_dataset *dataset,
                                 const struct dt_dataset_options *options)
 {
-    if (options->classes && options->classes->n > 0)
+    const bool follows_already = dataset->classes == options->classes;
+    if (options->classes && options->classes->n > 0 && !follows_already)
         DT_TRY(follow_classes(dataset, options));
     return check_number(dataset, options);
 }
@@ -118,6 +124,38 @@ static size_t list_picks(struct dt_pick *picks, const struct dt_dataset *dataset
     return n;
 }
 
+static bool has_usable_box(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *truths)
+{
+    struct dt_image_info image;
+    dataset->kind->image(dataset, id, &image);
+    for (int i = dataset->kind->truths(dataset, id, truths) - 1; i >= 0; i--)
+        if (dt_truth_is_usable(&truths[i], image.width, image.height))
+            return true;
+    return false;
+}
+
+/* Keeps the images with a box to train on. */
+static dt_status keep_usable(struct dt_pick *picks, size_t *n, const struct dt_dataset *dataset,
+                             const struct dt_dataset_options *options)
+{
+    const size_t n_all = *n;
+    struct dt_truth *truths;
+    DT_TRY(DT_NEW(truths, (size_t)dataset->max_boxes));
+    *n = 0;
+    for (size_t i = 0; i < n_all; i++)
+        if (has_usable_box(dataset, picks[i].id, truths))
+            picks[(*n)++] = picks[i];
+    free(truths);
+    if (*n == 0)
+        DT_FAIL(DT_ERR_DATA, "no image of %s has a box to train on", options->path);
+    if (*n < n_all)
+        dt_log(DT_LOG_NOTICE,
+               "%s: %zu of %zu training images are left out, as they have no box to train on: "
+               "none, crowds only, or none inside the image",
+               options->path, n_all - *n, n_all);
+    return DT_OK;
+}
+
 static dt_status use_picks(struct dt_dataset *dataset, const struct dt_pick *picks, size_t n)
 {
     free(dataset->ids);
@@ -129,25 +167,43 @@ static dt_status use_picks(struct dt_dataset *dataset, const struct dt_pick *pic
     return DT_OK;
 }
 
-static dt_status select_part(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+/* Keeps those of one side of data.val_fraction, for training at most data.max_train of them. */
+static dt_status choose_picks(struct dt_pick *picks, size_t *n, const struct dt_dataset *dataset,
+                              const struct dt_dataset_options *options)
 {
     const double fraction = options->data->val_fraction;
-    const bool train = options->part == DT_PART_TRAIN;
-    const size_t most = train ? (size_t)options->data->max_train : 0;
-    struct dt_pick *picks;
-    dt_status status = DT_OK;
+    const size_t most = (size_t)options->data->max_train;
 
-    if (options->part == DT_PART_ALL || (fraction == 0 && most == 0))
+    if (options->part != DT_PART_TRAIN) {
+        *n = dt_select_val(picks, *n, fraction);
+    } else if (!options->detects) {
+        *n = dt_select_train(picks, *n, fraction, most);
+    } else {
+        *n = dt_select_train(picks, *n, fraction, 0);
+        DT_TRY(keep_usable(picks, n, dataset, options));
+        *n = dt_select_train(picks, *n, 0, most);
+    }
+    if (*n == 0)
+        DT_FAIL(DT_ERR_DATA,
+                "data.val_fraction: no class of %s has two images, so none can be kept for "
+                "validation",
+                options->path);
+    return DT_OK;
+}
+
+static dt_status select_part(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+{
+    const bool train = options->part == DT_PART_TRAIN;
+    const bool picks_some = options->data->val_fraction > 0 ||
+                            (train && (options->data->max_train > 0 || options->detects));
+    struct dt_pick *picks;
+
+    if (options->part == DT_PART_ALL || !picks_some)
         return DT_OK;
     DT_TRY(DT_NEW(picks, dataset->n));
     size_t n = list_picks(picks, dataset, options->seed);
-    n = train ? dt_select_train(picks, n, fraction, most) : dt_select_val(picks, n, fraction);
-    if (n == 0)
-        status = DT_ERROR(DT_ERR_DATA,
-                          "data.val_fraction: no class of %s has two images, so none can be kept "
-                          "for validation",
-                          options->path);
-    else if (n < dt_dataset_size(dataset))
+    dt_status status = choose_picks(picks, &n, dataset, options);
+    if (status == DT_OK && n < dt_dataset_size(dataset))
         status = use_picks(dataset, picks, n);
     free(picks);
     return status;
@@ -174,8 +230,8 @@ static dt_status open_kind(struct dt_dataset *dataset, const struct dt_dataset_o
     dataset->kind = options->images ? &dt_dataset_list : kinds[source];
     if (options->detects && !dataset->kind->truths)
         DT_FAIL(DT_ERR_CONFIG,
-                "%s: a detector needs boxes, which so far only the generated images of data.source "
-                "\"synthetic\" have",
+                "%s: a detector needs boxes: annotations of COCO, a .json file, or the generated "
+                "images of data.source \"synthetic\"",
                 path[0] ? path : "the data set");
     DT_TRY(dataset->kind->open(dataset, options));
     if (dataset->n == 0)

@@ -15,6 +15,13 @@ struct dt_truth {
     bool is_crowd; /* a region with many objects: not trained on, and no detection in it is wrong */
 };
 
+/* Whether a detector is trained on it: something of it is in the image. */
+static inline bool dt_truth_is_usable(const struct dt_truth *t, int width, int height)
+{
+    return !t->is_crowd && t->w > 0 && t->h > 0 && t->x < width && t->y < height &&
+           t->x + t->w > 0 && t->y + t->h > 0;
+}
+
 struct dt_found {
     double x, y, w, h, score;
     uint32_t image; /* its index in the data set */

@@ -28,6 +28,7 @@ static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool tr
     struct dt_dataset_options options = {
         .data = &config->data,
         .path = path,
+        .images_folder = train || is_split ? config->data.train_images : config->data.val_images,
         .cache_dir = cache_dir,
         .num_classes = s->num_classes,
         .classes = &s->classes,
@@ -85,7 +86,7 @@ static dt_status open_sets(struct dt_session *s, const struct dt_session_needs *
 
 static dt_status check_classes(const struct dt_session *s)
 {
-    if (s->num_classes < 2)
+    if (s->num_classes < 2 && !dt_config_detects(s->config))
         DT_FAIL(DT_ERR_DATA, "%s holds one class only, so there is nothing to learn",
                 s->train_set || !s->config->data.val[0] ? s->config->data.train
                                                         : s->config->data.val);

@@ -472,7 +472,7 @@ static void test_wrong_classes(void **state)
     write_text("nul", "");
     assert_int_equal(dt_classes_load(&bad, at("nul")), DT_ERR_DATA);
     options.path = at("nul");
-    expect_error(DT_ERR_DATA, "neither a folder, nor a tar, nor a .csv file", &options);
+    expect_error(DT_ERR_DATA, "neither a folder, nor a tar, nor a .csv or .json file", &options);
     options.path = at("nowhere");
     expect_error(DT_ERR_NO_INPUT, "no data at", &options);
     options.path = at("no-{00..01}.tar");

@@ -1,0 +1,133 @@
+/* COCO's annotations with the images as single files in a folder. The files are not looked for one
+ * by one when the set is opened, which would take long for 118,287 of them on a file server: one
+ * that is missing is a bad sample when it is read. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "data/coco_set.h"
+#include "data/files.h"
+
+enum { N_PROBES = 8 };
+
+struct coco_files {
+    struct dt_coco_set set;
+    char path[DT_PATH_MAX], folder[DT_PATH_MAX];
+};
+
+/* ../X for instances_X.json, otherwise the folder of the file. */
+static dt_status default_folder(char *out, const char *path)
+{
+    static const char prefix[] = "instances_";
+    const char *base = dt_file_base(path), *dot = strrchr(base, '.');
+    const int n_folder = base > path ? (int)(base - path) - 1 : 0;
+    const char *folder = n_folder > 0 ? path : base > path ? "/" : ".";
+    const int n = n_folder > 0 ? n_folder : 1;
+    if (strncmp(base, prefix, strlen(prefix)) != 0 || !dot || dot <= base + strlen(prefix))
+        return dt_file_path(out, "%.*s", n, folder);
+    base += strlen(prefix);
+    return dt_file_path(out, "%.*s/../%.*s", n, folder, (int)(dot - base), base);
+}
+
+static void name_coco(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes)
+{
+    const struct coco_files *files = dataset->state;
+    snprintf(out, bytes, "%s/%s", files->folder, dt_coco_set_file(&files->set, id));
+}
+
+/* Whether the folder is the wrong one: none of the first images is there. */
+static dt_status check_folder(const struct dt_dataset *dataset,
+                              const struct dt_dataset_options *options)
+{
+    const struct coco_files *files = dataset->state;
+    const char *key = options->part == DT_PART_VAL ? "data.val_images" : "data.train_images";
+    char path[2 * DT_PATH_MAX];
+    struct stat info;
+    if (stat(files->folder, &info) != 0)
+        DT_FAIL(dt_file_input_status(errno),
+                "cannot read the folder of the images of %s, %s: %s; set %s to their folder",
+                files->path, files->folder, strerror(errno), key);
+    for (uint32_t id = 0; id < dataset->n && id < N_PROBES; id++) {
+        name_coco(dataset, id, path, sizeof path);
+        if (dt_file_exists(path))
+            return DT_OK;
+    }
+    DT_FAIL(DT_ERR_NO_INPUT,
+            "the folder %s does not hold the images of %s, such as %s; set %s to their folder",
+            files->folder, files->path, dt_coco_set_file(&files->set, 0), key);
+}
+
+static dt_status open_coco(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+{
+    struct coco_files *files;
+    const char *folder = options->images_folder;
+    if (!options->detects)
+        DT_FAIL(DT_ERR_CONFIG,
+                "%s holds boxes, which only a detector is trained on: set model.name to one, such "
+                "as retinanet_resnet50_fpn; a classifier needs a folder, shards or a CSV file",
+                options->path);
+    DT_TRY(DT_NEW(files, 1));
+    dataset->state = files;
+    DT_TRY(dt_file_path(files->path, "%s", options->path));
+    DT_TRY(folder && folder[0] ? dt_file_path(files->folder, "%s", folder)
+                               : default_folder(files->folder, files->path));
+    DT_TRY(dt_coco_open(&files->set.coco, files->path, options->cache_dir));
+    DT_TRY(dt_coco_set_use(&files->set, dataset, options));
+    dataset->n_files = dataset->n + 1;
+    return check_folder(dataset, options);
+}
+
+static void close_coco(struct dt_dataset *dataset)
+{
+    struct coco_files *files = dataset->state;
+    dt_coco_set_reset(&files->set);
+    free(files);
+}
+
+/* The images, and the annotations. */
+static void file_coco(const struct dt_dataset *dataset, uint32_t index, char *out, size_t bytes)
+{
+    if (index < dataset->n)
+        name_coco(dataset, index, out, bytes);
+    else
+        snprintf(out, bytes, "%s", ((const struct coco_files *)dataset->state)->path);
+}
+
+static int label_coco(const struct dt_dataset *dataset, uint32_t id)
+{
+    (void)dataset;
+    (void)id;
+    return 0;
+}
+
+static int truths_coco(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out)
+{
+    return dt_coco_set_truths(&((const struct coco_files *)dataset->state)->set, id, out);
+}
+
+static void image_coco(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out)
+{
+    *out = dt_coco_set_image(&((const struct coco_files *)dataset->state)->set, id);
+}
+
+static uint64_t key_coco(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
+{
+    return dt_coco_set_key(&((const struct coco_files *)dataset->state)->set, id, seed);
+}
+
+const struct dt_dataset_kind dt_dataset_coco = {
+    .open = open_coco,
+    .read = dt_files_read,
+    .forget = dt_files_forget,
+    .label = label_coco,
+    .truths = truths_coco,
+    .image = image_coco,
+    .name = name_coco,
+    .file = file_coco,
+    .key = key_coco,
+    .close = close_coco,
+};

@@ -1,0 +1,34 @@
+/* What data sets have in common whose boxes come from the tables of struct dt_coco: sample i of the
+ * kind is image i of the tables, wherever its file is. */
+#ifndef DTRAIN_DATA_COCO_SET_H
+#define DTRAIN_DATA_COCO_SET_H
+
+#include "data/coco.h"
+#include "data/dataset.h"
+
+/* Starts as {0}. */
+struct dt_coco_set {
+    struct dt_coco coco;     /* from dt_coco_set_use on its labels are those of the data set */
+    struct dt_names classes; /* by label; the ids of the labels that are no category are "N/A 12" */
+    int64_t *categories;     /* id by label, -1 for a class that the file does not have */
+};
+
+/* Call it in a kind's open when set->coco is filled: sets n, n_classes, classes, categories,
+ * max_boxes and fingerprint of the data set.
+ *
+ * Labels are the positions of the categories in the order of their ids; or, if options->num_classes
+ * is larger than their number and than every id, the ids (torchvision's 91 outputs); or, if
+ * options->classes are given, the positions of their names there. With options->subset the boxes of
+ * categories that are not listed there are left out, otherwise they are DT_ERR_DATA. */
+dt_status dt_coco_set_use(struct dt_coco_set *set, struct dt_dataset *dataset,
+                          const struct dt_dataset_options *options);
+void dt_coco_set_reset(struct dt_coco_set *set);
+
+/* For the functions of a kind. */
+int dt_coco_set_truths(const struct dt_coco_set *set, uint32_t id, struct dt_truth *out);
+struct dt_image_info dt_coco_set_image(const struct dt_coco_set *set, uint32_t id);
+/* The name of the image's file as the annotations have it. */
+const char *dt_coco_set_file(const struct dt_coco_set *set, uint32_t id);
+uint64_t dt_coco_set_key(const struct dt_coco_set *set, uint32_t id, uint64_t seed);
+
+#endif
