@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <xxhash.h>
 
@@ -16,10 +15,11 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "data/dataset.h"
+#include "data/index_file.h"
 #include "data/wds_keys.h"
 #include "data/wds_pair.h"
 
-enum { MAX_LABEL_BYTES = 32, MAX_CACHE_BYTES = 1 << 30 };
+enum { MAX_LABEL_BYTES = 32 };
 
 /* The sample being assembled. */
 struct pairing {
@@ -126,121 +126,67 @@ void dt_tar_index_reset(struct dt_tar_index *index)
 /* --- The cache: this header, then the entries --- */
 
 struct cache_header {
-    char magic[8];
-    uint64_t shard_bytes;
-    int64_t shard_time_ns;
     uint64_t n, hash;
-    uint64_t check; /* hash of everything else in the file */
 };
-static const char cache_magic[8] = {'D', 'T', 'I', 'N', 'D', 'E', 'X', '2'};
+static const char cache_magic[8] = {'D', 'T', 'I', 'N', 'D', 'E', 'X', '3'};
 
-static int64_t time_ns(const struct stat *info)
+/* False if the contents are not a header and its number of entries. */
+static bool parse_cache(struct dt_tar_index *index, const char *block, size_t bytes)
 {
-    return (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
-}
-
-static uint64_t checksum_of(const struct cache_header *header, const struct dt_tar_entry *entries)
-{
-    const uint64_t sum = XXH64(header, offsetof(struct cache_header, check), 0);
-    return XXH64(entries, (size_t)header->n * sizeof *entries, sum);
-}
-
-/* cache_dir/index/<shard>-<hash of its full path>.index */
-static dt_status cache_path(char *out, const char *path, const char *cache_dir)
-{
-    char *full = realpath(path, NULL);
-    const char *key = full ? full : path;
-    const XXH128_hash_t hash = XXH3_128bits(key, strlen(key));
-
-    free(full);
-    return dt_file_path(out, "%s/index/%.100s-%016llx%016llx.index", cache_dir, dt_file_base(path),
-                        (unsigned long long)hash.high64, (unsigned long long)hash.low64);
-}
-
-/* Fills header and index from the file; false if it is not a complete cache file. */
-static bool parse_cache(struct cache_header *header, struct dt_tar_index *index, const char *block,
-                        size_t bytes)
-{
-    if (bytes < sizeof *header)
+    struct cache_header header;
+    if (bytes < sizeof header)
         return false;
-    memcpy(header, block, sizeof *header);
-    const size_t entries_bytes = bytes - sizeof *header;
-    if (memcmp(header->magic, cache_magic, sizeof cache_magic) != 0 || header->n > DT_MAX_SAMPLES ||
-        entries_bytes != header->n * sizeof *index->entries)
+    memcpy(&header, block, sizeof header);
+    const size_t entries_bytes = bytes - sizeof header;
+    if (header.n > DT_MAX_SAMPLES || entries_bytes != header.n * sizeof *index->entries ||
+        DT_NEW(index->entries, (size_t)header.n) != DT_OK)
         return false;
-    if (DT_NEW(index->entries, (size_t)header->n) != DT_OK)
-        return false;
-    memcpy(index->entries, block + sizeof *header, entries_bytes);
-    index->n = index->capacity = (size_t)header->n;
-    index->hash = header->hash;
-    return header->check == checksum_of(header, index->entries);
+    memcpy(index->entries, block + sizeof header, entries_bytes);
+    index->n = index->capacity = (size_t)header.n;
+    index->hash = header.hash;
+    return true;
 }
 
 /* False if the cache is missing, damaged or outdated. */
-static bool load_cache(struct dt_tar_index *index, const char *path, const struct stat *shard)
+static bool load_cache(struct dt_tar_index *index, const struct dt_index_file *file)
 {
-    struct cache_header header;
-    char *block = NULL;
     size_t bytes = 0;
+    char *block = dt_index_file_load(file, &bytes);
+    const bool valid = block && parse_cache(index, block, bytes);
 
-    if (!dt_file_exists(path))
-        return false;
-    bool valid = dt_file_load(&block, &bytes, path, MAX_CACHE_BYTES) == DT_OK &&
-                 parse_cache(&header, index, block, bytes);
-    free(block);
-    if (!valid) {
-        dt_log(DT_LOG_WARNING,
-               "index cache %s is damaged or of another version and will be rebuilt", path);
+    if (block && !valid) {
+        dt_index_file_refuse(file);
         dt_error_clear();
     }
-    valid = valid && header.shard_bytes == (uint64_t)shard->st_size &&
-            header.shard_time_ns == time_ns(shard);
-    if (!valid)
-        dt_tar_index_reset(index);
+    free(block);
     return valid;
 }
 
-static dt_status save_cache(const struct dt_tar_index *index, const char *path,
-                            const struct stat *shard, const char *cache_dir)
+static dt_status save_cache(const struct dt_tar_index *index, const struct dt_index_file *file,
+                            const char *cache_dir)
 {
-    struct cache_header header = {.shard_bytes = (uint64_t)shard->st_size,
-                                  .shard_time_ns = time_ns(shard),
-                                  .n = index->n,
-                                  .hash = index->hash};
+    const struct cache_header header = {.n = index->n, .hash = index->hash};
     const size_t entries_bytes = index->n * sizeof *index->entries;
-    char *block, folder[DT_PATH_MAX];
+    char *block;
 
-    DT_TRY(dt_file_path(folder, "%s/index", cache_dir));
-    DT_TRY(dt_file_make_folder(folder));
-    memcpy(header.magic, cache_magic, sizeof cache_magic);
-    header.check = checksum_of(&header, index->entries);
     DT_TRY(DT_NEW(block, sizeof header + entries_bytes));
     memcpy(block, &header, sizeof header);
     if (entries_bytes)
         memcpy(block + sizeof header, index->entries, entries_bytes);
-    const dt_status status = dt_file_save(path, block, sizeof header + entries_bytes);
+    dt_index_file_save(file, cache_dir, block, sizeof header + entries_bytes);
     free(block);
-    DT_TRY(status);
     return DT_OK;
 }
 
 dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, const char *cache_dir)
 {
-    char cache[DT_PATH_MAX];
-    struct stat shard;
+    struct dt_index_file file;
 
     if (!cache_dir || !cache_dir[0])
         return dt_tar_index_build(index, path);
-    if (stat(path, &shard))
-        DT_FAIL(dt_file_input_status(errno), "cannot stat shard %s: %s", path, strerror(errno));
-    DT_TRY(cache_path(cache, path, cache_dir));
-    if (load_cache(index, cache, &shard))
+    DT_TRY(dt_index_file_of(&file, path, cache_dir, cache_magic));
+    if (load_cache(index, &file))
         return DT_OK;
     DT_TRY(dt_tar_index_build(index, path));
-    if (save_cache(index, cache, &shard, cache_dir) != DT_OK) {
-        /* Not an error: this only costs time, or another rank was faster with the same file. */
-        dt_log(DT_LOG_DEBUG, "the index of shard %s is not cached: %s", path, dt_error_text());
-        dt_error_clear();
-    }
-    return DT_OK;
+    return save_cache(index, &file, cache_dir);
 }

@@ -235,6 +235,80 @@ static void test_fingerprint(void **state)
     }
 }
 
+static void set_time(const char *name, time_t seconds)
+{
+    const struct timespec times[2] = {{seconds, 0}, {seconds, 0}};
+    assert_int_equal(utimensat(AT_FDCWD, at(name), times, 0), 0);
+}
+
+static void check_index(const char *name, uint64_t fingerprint)
+{
+    struct dt_coco coco;
+    if (dt_coco_open(&coco, at(name), at("cache")) != DT_OK)
+        fail_msg("%s", dt_error_text());
+    assert_true(coco.fingerprint == fingerprint);
+    assert_int_equal(coco.n_images, 3);
+    assert_string_equal(dt_names_get(&coco.files, coco.images[0].name), "sub/a.jpg");
+    assert_string_equal(dt_names_get(&coco.categories, 1), "tree");
+    check_truth(&coco.truths[1], (struct dt_truth){1.5, 2.25, 10.01, 20, 123.456, 7, 1, false});
+    assert_int_equal(coco.max_boxes, 2);
+    dt_coco_reset(&coco);
+}
+
+/* The index is used as long as size and time of the file are those recorded, and rebuilt when it is
+ * damaged anywhere. */
+static void test_index(void **state)
+{
+    (void)state;
+    struct dt_coco coco;
+    struct dt_names names = {0};
+    char index[300];
+    size_t bytes;
+    write_text("index.json", good);
+    set_time("index.json", 1000);
+    assert_int_equal(dt_coco_open(&coco, at("index.json"), NULL), DT_OK);
+    const uint64_t fingerprint = coco.fingerprint;
+    dt_coco_reset(&coco);
+    check_index("index.json", fingerprint);
+    assert_int_equal(dt_names_list(&names, at("cache/index")), DT_OK);
+    assert_int_equal(names.n, 1);
+    snprintf(index, sizeof index, "cache/index/%s", dt_names_get(&names, 0));
+    dt_names_reset(&names);
+
+    char *text = strdup(good);
+    memset(text, ' ', 64);
+    write_text("index.json", text);
+    set_time("index.json", 1000);
+    check_index("index.json", fingerprint); /* the file itself is not read */
+    set_time("index.json", 1001);
+    assert_int_equal(dt_coco_open(&coco, at("index.json"), at("cache")), DT_ERR_DATA);
+    free(text);
+
+    write_text("index.json", good);
+    set_time("index.json", 1000);
+    char *whole = read_bytes(index, &bytes);
+    for (size_t i = 0; i < 2 * bytes; i += 5) {
+        char *bad = malloc(bytes);
+        assert_non_null(bad);
+        memcpy(bad, whole, bytes);
+        if (i < bytes)
+            bad[i] = (char)(bad[i] ^ 0x20);
+        write_bytes(index, bad, i < bytes ? bytes : i - bytes);
+        free(bad);
+        check_index("index.json", fingerprint);
+    }
+    size_t again_bytes;
+    char *again = read_bytes(index, &again_bytes);
+    assert_int_equal(again_bytes, bytes);
+    assert_memory_equal(again, whole, bytes);
+    free(again);
+    free(whole);
+    write_text("no_folder", "");
+    assert_int_equal(dt_coco_open(&coco, at("index.json"), at("no_folder")), DT_OK);
+    dt_coco_reset(&coco);
+    assert_int_equal(dt_coco_open(&coco, at("missing.json"), at("cache")), DT_ERR_NO_INPUT);
+}
+
 static void test_found(void **state)
 {
     (void)state;
@@ -289,7 +363,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tables),      cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_empty_lists), cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_fingerprint), cmocka_unit_test(test_found),
+        cmocka_unit_test(test_fingerprint), cmocka_unit_test(test_index),
+        cmocka_unit_test(test_found),
     };
     return cmocka_run_group_tests_name("data/coco", tests, make_test_dir, remove_test_dir);
 }
