@@ -3,7 +3,11 @@
  * The order is a pure function of (seed, epoch), augmentation of (seed, epoch, sample id), and
  * mixing of these and the pair of neighbours, 2k and 2k+1, in the order. Global batch g of an epoch
  * is positions [g*G, (g+1)*G) of that order and rank r takes the r-th of R equal slices, so
- * for a fixed G the data depend neither on the number of workers nor on the number of ranks. */
+ * for a fixed G the data depend neither on the number of workers nor on the number of ranks.
+ *
+ * The images of a detector lie on canvases of a few sizes (placement.h), one size in a global
+ * batch: the order is walked, and whenever a canvas has G images they are the next batch. In
+ * training what is left at the end is dropped; evaluation makes incomplete batches of it. */
 #ifndef DTRAIN_DATA_H
 #define DTRAIN_DATA_H
 
@@ -39,8 +43,11 @@ struct dt_dataset_options {
                                        DT_ERR_DATA */
     const struct dt_names *images;  /* NULL, or these files instead of `path`, with label 0; kept
                                        until dt_dataset_close */
-    int synthetic_images, image_size; /* for source synthetic */
-    bool detects;                     /* samples must have boxes, else DT_ERR_CONFIG */
+    int synthetic_images, image_size;           /* for source synthetic */
+    struct dt_canvas canvases[DT_MAX_CANVASES]; /* instead, for detectors: image i has the size of
+                                                   canvas i % n_canvases */
+    int n_canvases;
+    bool detects; /* samples must have boxes, else DT_ERR_CONFIG */
     uint64_t seed;
     enum dt_part part; /* side of data.val_fraction; training: also data.max_train (select.h), and
                           with `detects` only images with a box to train on (dt_truth_is_usable) */
@@ -92,20 +99,34 @@ void dt_dataset_forget(const struct dt_dataset *dataset);
 /* order[0 .. n): the permutation of epoch `epoch` (identity if not shuffled). */
 void dt_sampler_order(uint32_t *order, uint32_t n, uint64_t seed, uint32_t epoch, bool shuffle);
 
+/* A global batch: order[first .. first + n), all of one canvas. */
+struct dt_sampler_batch {
+    uint32_t first, n;
+    int canvas;
+};
+/* Arranges `order` by batches of `size` samples of one canvas, in the order in which they get
+ * complete: the samples that are left follow, by canvas, as incomplete batches with `keep_rest`.
+ * canvas_of[id] (NULL: all 0) is below n_canvases; `waiting` has room for size * n_canvases ids.
+ * Returns the number of batches. */
+uint64_t dt_sampler_batches(struct dt_sampler_batch *batches, uint32_t *order, uint32_t n,
+                            uint32_t size, const uint8_t *canvas_of, int n_canvases, bool keep_rest,
+                            uint32_t *waiting);
+
 /* --- Loader: a ring of batches kept full by worker threads --- */
 
 struct dt_batch {
-    const uint8_t *pixels;       /* batch x size x size x 3, RGB; rows >= n are zero */
+    const uint8_t *pixels;       /* batch x height x width x 3, RGB; rows >= n are zero */
     const int32_t *labels;       /* batch; -1 for rows >= n */
     const int32_t *labels2;      /* batch; of the image mixed in, else same as labels */
     const float *mix_shares;     /* batch; weight of labels, 0.5 .. 1; labels2 gets the rest */
     const uint32_t *ids;         /* batch; sample ids as drawn (before replacement of bad ones) */
     const struct dt_crop *crops; /* batch; all 0 for rows >= n and bad images in evaluation */
     /* Of a data set with boxes, else NULL; M is its dt_dataset_max_boxes: */
-    const float *boxes;        /* batch x M x 4: x1 y1 x2 y2 in the pixels above */
+    const float *boxes;        /* batch x M x 4: x1 y1 x2 y2 in the pixels above; no crowds */
     const int32_t *box_labels; /* batch x M; -1 = no box */
     const int32_t *sizes;      /* batch x 2: height and width of each image in its row */
     int n;                     /* valid rows */
+    int canvas, width, height; /* canvas: its index, 0 without canvases */
     uint32_t epoch;
     uint64_t index; /* of the global batch in its epoch */
     int pass;       /* micro-batch inside the global batch */
@@ -116,6 +137,8 @@ struct dt_loader_options {
     bool train;                        /* shuffled, augmented, last partial global batch dropped */
     const struct dt_config_data *data; /* kept until dt_loader_destroy */
     int image_size;
+    struct dt_canvas canvases[DT_MAX_CANVASES]; /* of a detector, and then image_size is not used */
+    int n_canvases;
     /* Training: global = ranks * passes * micro; evaluation: global = ranks * micro. Mixing needs
      * an even micro-batch size. */
     int global_batch_size, micro_batch_size;
@@ -134,6 +157,10 @@ void dt_loader_destroy(struct dt_loader *loader); /* accepts NULL; stops and joi
  * NULL past the last. Page-aligned, valid until dt_loader_destroy. */
 void *dt_loader_memory(const struct dt_loader *loader, int i, size_t *bytes);
 uint64_t dt_loader_batches(const struct dt_loader *loader); /* global batches per epoch */
+/* The images of each canvas; without canvases all of them in n[0]. Of `options` it uses data and
+ * canvases. */
+void dt_loader_count(uint32_t n[DT_MAX_CANVASES], const struct dt_dataset *dataset,
+                     const struct dt_loader_options *options);
 /* Begins epoch `epoch` at global batch `first`. After an epoch the workers prefetch the next one
  * (evaluation: the same again), so starting that one at 0 finds batches ready; any other start
  * drops the prefetched batches. */

@@ -57,11 +57,11 @@ void dt_bench_print_header(const struct dt_bench *b)
     const int n_hosts = count_hosts(b);
     const bool is_cpu = s->backend == &dt_backend_cpu;
     struct dt_loader_times times;
-    char device[256], memory[32];
+    char device[256], memory[32], sizes[DT_SIZES_TEXT];
     s->backend->describe(s->device, device, sizeof device);
     dt_loader_times(b->loader, &times);
-    printf("Model:       %s, images of %d x %d, %d classes\n", s->model->name,
-           config->model.image_size, config->model.image_size, s->num_classes);
+    printf("Model:       %s, images of %s, %d classes\n", s->model->name,
+           dt_session_sizes(s, config->model.image_size, sizes), s->num_classes);
     printf("Mode:        %s\n", modes[mode(b)].text);
     printf("Batch size:  %d global\n             %d per rank", s->global_batch_size, b->images);
     printf(s->n_passes > 1 ? " in %d micro-batches\n" : "\n", s->n_passes);

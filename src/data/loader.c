@@ -14,9 +14,10 @@
 
 enum { PAGE_BYTES = 4096 };
 
-static dt_status check_options(const struct dt_loader_options *o, uint32_t n_samples)
+static dt_status check_options(const struct dt_loader_options *o)
 {
-    if (o->image_size < 1 || o->micro_batch_size < 1 || o->global_batch_size < 1)
+    const bool has_size = o->image_size > 0 || o->n_canvases > 0;
+    if (!has_size || o->micro_batch_size < 1 || o->global_batch_size < 1)
         DT_FAIL(DT_ERR_CONFIG,
                 "image size %d, micro-batch size %d and global batch size %d must be positive",
                 o->image_size, o->micro_batch_size, o->global_batch_size);
@@ -31,10 +32,6 @@ static dt_status check_options(const struct dt_loader_options *o, uint32_t n_sam
                 "the global batch size %d is not %s %d ranks times the micro-batch size %d",
                 o->global_batch_size, o->train ? "a multiple of" : "equal to", o->n_ranks,
                 o->micro_batch_size);
-    if (o->train && n_samples < (uint32_t)o->global_batch_size)
-        DT_FAIL(DT_ERR_CONFIG,
-                "the training set has %" PRIu32 " samples, less than one global batch of %d",
-                n_samples, o->global_batch_size);
     return DT_OK;
 }
 
@@ -68,12 +65,13 @@ static void *carve(char **memory, size_t bytes)
 
 static dt_status create_slot(struct dt_slot *slot, const struct dt_loader *loader)
 {
-    size_t n = (size_t)loader->options.micro_batch_size, boxes = n * (size_t)loader->max_boxes;
+    const size_t n = (size_t)loader->options.micro_batch_size;
+    const size_t boxes = n * (size_t)loader->max_boxes;
     if (posix_memalign(&slot->memory, PAGE_BYTES, loader->slot_bytes) != 0)
         DT_FAIL(DT_ERR_MEMORY, "out of memory: asked %zu bytes for a batch", loader->slot_bytes);
     memset(slot->memory, 0, loader->slot_bytes);
     char *memory = slot->memory;
-    slot->pixels = carve(&memory, n * loader->row_bytes);
+    slot->pixels = carve(&memory, n * dt_row_bytes(&loader->options));
     slot->labels = carve(&memory, n * sizeof *slot->labels);
     slot->labels2 = carve(&memory, n * sizeof *slot->labels2);
     slot->mix_shares = carve(&memory, n * sizeof *slot->mix_shares);
@@ -99,9 +97,10 @@ static dt_status create_slot(struct dt_slot *slot, const struct dt_loader *loade
 
 static dt_status create_slots(struct dt_loader *loader)
 {
-    size_t n = (size_t)loader->options.micro_batch_size, boxes = n * (size_t)loader->max_boxes;
-    loader->slot_bytes = aligned(n * loader->row_bytes) + 2 * aligned(n * sizeof(int32_t)) +
-                         aligned(n * sizeof(float));
+    const size_t n = (size_t)loader->options.micro_batch_size;
+    const size_t boxes = n * (size_t)loader->max_boxes;
+    loader->slot_bytes = aligned(n * dt_row_bytes(&loader->options)) +
+                         2 * aligned(n * sizeof(int32_t)) + aligned(n * sizeof(float));
     if (boxes > 0)
         loader->slot_bytes += aligned(4 * boxes * sizeof(float)) +
                               aligned(boxes * sizeof(int32_t)) + aligned(2 * n * sizeof(int32_t));
@@ -135,37 +134,84 @@ static dt_status start_workers(struct dt_loader *loader)
     return DT_OK;
 }
 
+static int canvas_of(const struct dt_dataset *dataset, const struct dt_loader_options *options,
+                     uint32_t id)
+{
+    const struct dt_layout layout = {options->data, options->canvases, options->n_canvases};
+    struct dt_image_info info;
+    dt_dataset_image(dataset, id, &info);
+    return dt_placement_canvas(&layout, info.width, info.height);
+}
+
+void dt_loader_count(uint32_t n[DT_MAX_CANVASES], const struct dt_dataset *dataset,
+                     const struct dt_loader_options *options)
+{
+    const uint32_t n_samples = dt_dataset_size(dataset);
+    memset(n, 0, DT_MAX_CANVASES * sizeof *n);
+    if (options->n_canvases < 2)
+        n[0] = n_samples;
+    for (uint32_t id = 0; id < n_samples && options->n_canvases > 1; id++)
+        n[canvas_of(dataset, options, id)]++;
+}
+
+/* Batches of an epoch, and which canvas each sample has. */
+static dt_status count_batches(struct dt_loader *loader)
+{
+    const struct dt_loader_options *o = &loader->options;
+    const uint32_t batch = (uint32_t)o->global_batch_size;
+    uint32_t n[DT_MAX_CANVASES];
+    dt_loader_count(n, loader->dataset, o);
+    for (int i = 0; i < DT_MAX_CANVASES; i++)
+        loader->n_batches += n[i] / batch + (!o->train && n[i] % batch != 0);
+    if (o->train && loader->n_batches == 0)
+        DT_FAIL(DT_ERR_CONFIG,
+                "the training set has %" PRIu32 " samples, less than one global batch of %d%s",
+                loader->n_samples, o->global_batch_size,
+                o->n_canvases > 1 ? " on each canvas" : "");
+    loader->end = (uint64_t)loader->n_passes * loader->n_batches;
+    loader->next.m = loader->end; /* no epoch is started */
+    if (o->n_canvases < 2)
+        return DT_OK;
+    DT_TRY(DT_NEW(loader->canvas_of, loader->n_samples));
+    for (uint32_t id = 0; id < loader->n_samples; id++)
+        loader->canvas_of[id] = (uint8_t)canvas_of(loader->dataset, o, id);
+    return DT_OK;
+}
+
+static dt_status create_orders(struct dt_loader *loader)
+{
+    const struct dt_loader_options *o = &loader->options;
+    const size_t n_canvases = o->n_canvases > 1 ? (size_t)o->n_canvases : 1;
+    for (int i = 0; i < 2; i++) {
+        DT_TRY(DT_NEW(loader->order[i].ids, loader->n_samples));
+        DT_TRY(DT_NEW(loader->order[i].batches, (size_t)loader->n_batches));
+    }
+    return DT_NEW(loader->waiting, n_canvases * (size_t)o->global_batch_size);
+}
+
 dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset,
                            const struct dt_loader_options *options)
 {
     dt_status status = DT_OK;
     struct dt_loader *made = NULL;
-    uint32_t n = dt_dataset_size(dataset);
-    size_t size = (size_t)options->image_size;
     bool mixes = options->train && dt_mix_is_on(options->data);
     *loader = NULL;
-    DT_TRY(check_options(options, n));
+    DT_TRY(check_options(options));
     DT_TRY(DT_NEW(made, 1));
     pthread_mutex_init(&made->mutex, NULL);
     pthread_cond_init(&made->work, NULL);
     pthread_cond_init(&made->done, NULL);
     made->dataset = dataset;
     made->options = *options;
-    made->n_samples = n;
+    made->n_samples = dt_dataset_size(dataset);
     made->n_passes = options->global_batch_size / (options->n_ranks * options->micro_batch_size);
-    made->n_batches = n / (uint64_t)options->global_batch_size;
-    if (!options->train && n % (uint64_t)options->global_batch_size)
-        made->n_batches++;
-    made->end = (uint64_t)made->n_passes * made->n_batches;
-    made->next.m = made->end; /* no epoch is started */
     made->rows_per_task = mixes ? 2 : 1;
-    made->row_bytes = 3 * size * size;
-    made->max_boxes = dt_dataset_max_boxes(dataset);
+    made->max_boxes = options->n_canvases > 0 ? dt_dataset_max_boxes(dataset) : 0;
     made->n_slots = options->data->prefetch > 2 ? options->data->prefetch : 2;
     made->n_workers = options->workers > 1 ? options->workers : 1;
-    DT_TRY_OUT(DT_NEW(made->order[0].ids, n));
-    DT_TRY_OUT(DT_NEW(made->order[1].ids, n));
-    DT_TRY_OUT(DT_NEW(made->bad, (size_t)n / 8 + 1));
+    DT_TRY_OUT(count_batches(made));
+    DT_TRY_OUT(create_orders(made));
+    DT_TRY_OUT(DT_NEW(made->bad, (size_t)made->n_samples / 8 + 1));
     DT_TRY_OUT(create_slots(made));
     DT_TRY_OUT(start_workers(made));
     *loader = made;
@@ -196,8 +242,12 @@ void dt_loader_destroy(struct dt_loader *loader)
     }
     free(loader->workers);
     free(loader->slots);
-    free(loader->order[0].ids);
-    free(loader->order[1].ids);
+    for (int i = 0; i < 2; i++) {
+        free(loader->order[i].ids);
+        free(loader->order[i].batches);
+    }
+    free(loader->canvas_of);
+    free(loader->waiting);
     free(loader->bad);
     pthread_cond_destroy(&loader->done);
     pthread_cond_destroy(&loader->work);

@@ -24,6 +24,7 @@ struct dt_slot {
     uint64_t lap;
     int n_pending; /* rows not yet finished */
     struct dt_batch batch;
+    size_t row_bytes; /* of its canvas */
     void *memory; /* pixels, labels and all below to sizes in whole pages, for a device to pin */
     uint8_t *pixels;
     int32_t *labels, *labels2;
@@ -52,6 +53,7 @@ struct dt_position {
 /* The order of one epoch. */
 struct dt_order {
     uint32_t *ids;
+    struct dt_sampler_batch *batches;
     bool is_known;
     uint32_t epoch;
     int n_users; /* rows being made with it */
@@ -63,8 +65,10 @@ struct dt_loader {
     uint32_t n_samples;
     uint64_t n_batches, end; /* global batches and micro-batches per epoch */
     int n_passes, rows_per_task;
-    size_t row_bytes, slot_bytes;
-    int max_boxes; /* of an image; 0 = none have boxes */
+    size_t slot_bytes;
+    uint8_t *canvas_of; /* of each sample; NULL = one */
+    uint32_t *waiting;  /* for the worker that computes an order */
+    int max_boxes;      /* of an image; 0 = none have boxes */
     int n_slots, n_workers, n_started;
     struct dt_slot *slots;
     struct dt_worker *workers;

@@ -23,14 +23,21 @@ struct task {
     int row;
 };
 
-/* Position in the epoch's order of row 0 of micro-batch m. */
-static uint64_t first_position(const struct dt_loader *loader, uint64_t m)
+/* The rows of a micro-batch: positions first .. first+n-1 in the order of the epoch. */
+struct rows {
+    uint64_t first;
+    int n, canvas;
+};
+
+static struct rows rows_of(const struct dt_loader *loader, uint32_t epoch, uint64_t m)
 {
     const struct dt_loader_options *o = &loader->options;
-    uint64_t batch = m / (uint64_t)loader->n_passes, pass = m % (uint64_t)loader->n_passes;
-    uint64_t per_rank = (uint64_t)loader->n_passes * (uint64_t)o->micro_batch_size;
-    return batch * (uint64_t)o->global_batch_size + (uint64_t)o->rank * per_rank +
-           pass * (uint64_t)o->micro_batch_size;
+    const struct dt_sampler_batch *batch =
+        &loader->order[epoch % 2].batches[m / (uint64_t)loader->n_passes];
+    const uint64_t pass = m % (uint64_t)loader->n_passes, rows = (uint64_t)o->micro_batch_size;
+    const uint64_t skipped = ((uint64_t)o->rank * (uint64_t)loader->n_passes + pass) * rows;
+    const uint64_t left = skipped < batch->n ? batch->n - skipped : 0;
+    return (struct rows){batch->first + skipped, (int)(left < rows ? left : rows), batch->canvas};
 }
 
 void dt_loader_wrap(struct dt_position *position, const struct dt_loader *loader)
@@ -74,30 +81,28 @@ static dt_status note_bad(struct dt_loader *loader, uint32_t id, uint64_t lap, b
 /* `id`: the image of the row; NULL = none. */
 static void fill_boxes(struct dt_worker *worker, struct dt_slot *slot, int row, const uint32_t *id)
 {
-    const struct dt_loader *loader = worker->loader;
-    const int size = loader->options.image_size, most = loader->max_boxes;
-    float *box = slot->boxes + 4 * (size_t)row * (size_t)most;
+    const struct dt_placement *placement = dt_row_placement(worker->reader);
+    const int most = worker->loader->max_boxes;
+    float *boxes = slot->boxes + 4 * (size_t)row * (size_t)most;
     int32_t *labels = slot->box_labels + (size_t)row * (size_t)most;
-    const int n = id ? dt_dataset_truths(loader->dataset, *id, worker->truths) : 0;
-    for (int i = 0; i < n; i++) {
+    const int n_truths = id ? dt_dataset_truths(worker->loader->dataset, *id, worker->truths) : 0;
+    int n = 0;
+    for (int i = 0; i < n_truths; i++) {
         const struct dt_truth *truth = &worker->truths[i];
-        const double left = slot->crops[row].flip ? size - truth->x - truth->w : truth->x;
-        box[4 * i] = (float)left;
-        box[4 * i + 1] = (float)truth->y;
-        box[4 * i + 2] = (float)(left + truth->w);
-        box[4 * i + 3] = (float)(truth->y + truth->h);
-        labels[i] = truth->label;
+        if (truth->is_crowd || !dt_placement_box(boxes + 4 * n, placement, truth))
+            continue;
+        labels[n++] = truth->label;
     }
-    memset(box + 4 * n, 0, 4 * (size_t)(most - n) * sizeof *box);
+    memset(boxes + 4 * n, 0, 4 * (size_t)(most - n) * sizeof *boxes);
     for (int i = n; i < most; i++)
         labels[i] = -1;
-    slot->sizes[2 * row] = slot->sizes[2 * row + 1] = size;
+    slot->sizes[2 * row] = id ? placement->height : slot->batch.height;
+    slot->sizes[2 * row + 1] = id ? placement->width : slot->batch.width;
 }
 
 static void fill_blank(struct dt_worker *worker, struct dt_slot *slot, int row)
 {
-    const struct dt_loader *loader = worker->loader;
-    memset(slot->pixels + (size_t)row * loader->row_bytes, 0, loader->row_bytes);
+    memset(slot->pixels + (size_t)row * slot->row_bytes, 0, slot->row_bytes);
     slot->labels[row] = slot->labels2[row] = -1;
     slot->mix_shares[row] = 1;
     slot->ids[row] = 0;
@@ -106,17 +111,19 @@ static void fill_blank(struct dt_worker *worker, struct dt_slot *slot, int row)
         fill_boxes(worker, slot, row, NULL);
 }
 
-/* Reads the sample at `position`, or in training the next usable one in the order. */
+/* Reads the sample at `position`, or in training the next usable one of its canvas in the order. */
 static dt_status fill_sample(struct dt_worker *worker, struct dt_slot *slot, int row,
                              uint64_t position)
 {
     struct dt_loader *loader = worker->loader;
     const uint32_t *order = loader->order[slot->batch.epoch % 2].ids;
-    uint8_t *pixels = slot->pixels + (size_t)row * loader->row_bytes;
+    uint8_t *pixels = slot->pixels + (size_t)row * slot->row_bytes;
     slot->ids[row] = order[position];
     slot->mix_shares[row] = 1;
     for (uint32_t i = 0; i < loader->n_samples; i++) {
         uint32_t id = order[(position + i) % loader->n_samples];
+        if (loader->canvas_of && loader->canvas_of[id] != slot->batch.canvas)
+            continue;
         dt_status status =
             dt_row_read(worker->reader, pixels, &slot->crops[row], slot->batch.epoch, id);
         slot->labels[row] = slot->labels2[row] = dt_dataset_label(loader->dataset, id);
@@ -126,22 +133,26 @@ static dt_status fill_sample(struct dt_worker *worker, struct dt_slot *slot, int
             return status;
         DT_TRY(note_bad(loader, id, slot->lap, i == 0));
         if (!loader->options.train) {
-            memset(pixels, GREY, loader->row_bytes);
+            memset(pixels, GREY, slot->row_bytes);
             slot->crops[row] = (struct dt_crop){0};
             return DT_OK;
         }
     }
-    DT_FAIL(DT_ERR_DATA, "none of the %" PRIu32 " samples of the data set is usable",
-            loader->n_samples);
+    DT_FAIL(DT_ERR_DATA, "none of the %" PRIu32 " samples of the data set%s is usable",
+            loader->n_samples, loader->canvas_of ? " that have this canvas" : "");
 }
 
 /* Prefetches the files of the samples needed one micro-batch later. */
 static void announce(const struct dt_loader *loader, const struct dt_slot *slot, uint64_t m,
                      int row)
 {
-    uint64_t position = first_position(loader, m + 1) + (uint64_t)row;
-    if (m + 1 < loader->end && position < loader->n_samples)
-        dt_dataset_will_need(loader->dataset, loader->order[slot->batch.epoch % 2].ids[position]);
+    const uint32_t epoch = slot->batch.epoch;
+    if (m + 1 == loader->end)
+        return;
+    const struct rows next = rows_of(loader, epoch, m + 1);
+    if (row < next.n)
+        dt_dataset_will_need(loader->dataset,
+                             loader->order[epoch % 2].ids[next.first + (uint64_t)row]);
 }
 
 static dt_status fill_row(struct dt_worker *worker, struct dt_slot *slot, int row)
@@ -153,14 +164,15 @@ static dt_status fill_row(struct dt_worker *worker, struct dt_slot *slot, int ro
         return DT_OK;
     }
     announce(loader, slot, m, row);
-    return fill_sample(worker, slot, row, first_position(loader, m) + (uint64_t)row);
+    return fill_sample(worker, slot, row,
+                       rows_of(loader, slot->batch.epoch, m).first + (uint64_t)row);
 }
 
 static void mix_pair(const struct dt_loader *loader, struct dt_slot *slot, int row)
 {
     const struct dt_loader_options *o = &loader->options;
-    uint8_t *a = slot->pixels + (size_t)row * loader->row_bytes;
-    float share = dt_mix_pair(a, a + loader->row_bytes, o->data, o->seed, slot->batch.epoch,
+    uint8_t *a = slot->pixels + (size_t)row * slot->row_bytes;
+    float share = dt_mix_pair(a, a + slot->row_bytes, o->data, o->seed, slot->batch.epoch,
                               slot->ids[row], o->image_size);
     slot->labels2[row] = slot->labels[row + 1];
     slot->labels2[row + 1] = slot->labels[row];
@@ -219,8 +231,11 @@ static void make_order(struct dt_loader *loader)
     loader->is_ordering = true;
     loader->n_busy++;
     pthread_mutex_unlock(&loader->mutex);
-    dt_sampler_order(order->ids, loader->n_samples, loader->options.seed, epoch,
-                     loader->options.train);
+    const struct dt_loader_options *o = &loader->options;
+    dt_sampler_order(order->ids, loader->n_samples, o->seed, epoch, o->train);
+    dt_sampler_batches(order->batches, order->ids, loader->n_samples,
+                       (uint32_t)o->global_batch_size, loader->canvas_of,
+                       o->n_canvases > 1 ? o->n_canvases : 1, !o->train, loader->waiting);
     pthread_mutex_lock(&loader->mutex);
     order->is_known = true;
     order->epoch = epoch;
@@ -231,13 +246,19 @@ static void make_order(struct dt_loader *loader)
 
 static void begin_slot(struct dt_loader *loader, struct dt_slot *slot)
 {
-    uint64_t m = loader->fill.m, position = first_position(loader, m);
-    uint64_t left = position < loader->n_samples ? loader->n_samples - position : 0;
-    int micro_batch_size = loader->options.micro_batch_size;
+    const struct dt_loader_options *o = &loader->options;
+    const uint64_t m = loader->fill.m;
+    const struct rows rows = rows_of(loader, loader->fill.epoch, m);
+    const struct dt_canvas square = {o->image_size, o->image_size};
+    const struct dt_canvas canvas = o->n_canvases > 0 ? o->canvases[rows.canvas] : square;
     slot->state = DT_SLOT_FILLING;
     slot->lap = loader->fill.lap;
-    slot->n_pending = micro_batch_size;
-    slot->batch.n = left < (uint64_t)micro_batch_size ? (int)left : micro_batch_size;
+    slot->n_pending = o->micro_batch_size;
+    slot->row_bytes = 3 * (size_t)canvas.width * (size_t)canvas.height;
+    slot->batch.n = rows.n;
+    slot->batch.canvas = rows.canvas;
+    slot->batch.width = canvas.width;
+    slot->batch.height = canvas.height;
     slot->batch.epoch = loader->fill.epoch;
     slot->batch.index = m / (uint64_t)loader->n_passes;
     slot->batch.pass = (int)(m % (uint64_t)loader->n_passes);

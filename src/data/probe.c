@@ -44,13 +44,12 @@ dt_status dt_input_measure(struct dt_input_stages *out, const struct dt_dataset 
 {
     dt_status status = DT_OK;
     struct measurement m = {0};
-    size_t size = (size_t)options->image_size;
     uint32_t n_samples = dt_dataset_size(dataset);
     *out = (struct dt_input_stages){0};
     if (n > n_samples || first > n_samples - n)
         DT_FAIL(DT_ERR_INTERNAL, "cannot measure positions %u to %u of a data set of %u",
                 (unsigned)first, (unsigned)(first + n), (unsigned)n_samples);
-    DT_TRY_OUT(DT_NEW(m.pixels, size * size * 3));
+    DT_TRY_OUT(DT_NEW(m.pixels, dt_row_bytes(options)));
     DT_TRY_OUT(DT_NEW(m.order, n_samples));
     DT_TRY_OUT(dt_row_reader_create(&m.reader, dataset, options));
     dt_sampler_order(m.order, n_samples, options->seed, 0, options->train);
@@ -66,7 +65,12 @@ out:
 dt_status dt_dataset_try(const struct dt_dataset *dataset, uint32_t id, int image_size)
 {
     const struct dt_config_data data = {.val_resize = image_size};
-    struct dt_loader_options options = {.data = &data, .image_size = image_size};
+    struct dt_loader_options options = {
+        .data = &data,
+        .image_size = image_size,
+        .canvases = {{image_size, image_size}},
+        .n_canvases = dt_dataset_max_boxes(dataset) > 0,
+    };
     struct dt_row_reader *reader = NULL;
     struct dt_crop crop;
     uint8_t *pixels = NULL;

@@ -24,6 +24,10 @@ struct dt_row_reader {
     struct dt_resize *resize;
     uint8_t *decoded; /* the part of the image that the crop needs */
     size_t decoded_capacity;
+    uint8_t *resized; /* what is then warped */
+    size_t resized_capacity;
+    struct dt_layout layout; /* with canvases, and of the last image: */
+    struct dt_placement placement;
     int height, y, y_end; /* of the last image; its rows y .. y_end-1 were needed */
     double lap_s;
     struct dt_row_times times;
@@ -38,6 +42,7 @@ dt_status dt_row_reader_create(struct dt_row_reader **reader, const struct dt_da
     DT_TRY(DT_NEW(made, 1));
     made->dataset = dataset;
     made->options = options;
+    made->layout = (struct dt_layout){options->data, options->canvases, options->n_canvases};
     made->edge = DT_RESIZE_IMAGE;
     if (options->train && options->data->augment != DT_AUGMENT_NONE)
         made->edge = DT_RESIZE_CROP;
@@ -58,6 +63,7 @@ void dt_row_reader_destroy(struct dt_row_reader *reader)
     dt_resize_destroy(reader->resize);
     free(reader->sample.data);
     free(reader->decoded);
+    free(reader->resized);
     free(reader);
 }
 
@@ -70,21 +76,9 @@ static void lap(struct dt_row_reader *reader, double *part_s, const char *name)
     reader->lap_s = now_s;
 }
 
-static void mirror(uint8_t *pixels, int size)
-{
-    for (int y = 0; y < size; y++, pixels += 3 * (size_t)size)
-        for (int i = 0, k = size - 1; i < k; i++, k--) {
-            uint8_t pixel[3];
-            memcpy(pixel, pixels + 3 * i, sizeof pixel);
-            memcpy(pixels + 3 * i, pixels + 3 * k, sizeof pixel);
-            memcpy(pixels + 3 * k, pixel, sizeof pixel);
-        }
-}
-
 /* Finished pixels of a synthetic data set, whose images are squares, are used unchanged, except
- * that only a corner of larger ones is, and that those with boxes may be flipped. */
-static dt_status copy_raw(const struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
-                          uint32_t epoch, uint32_t id)
+ * that only a corner of larger ones is. */
+static dt_status copy_raw(const struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop)
 {
     const struct dt_loader_options *options = reader->options;
     int size = options->image_size;
@@ -97,10 +91,6 @@ static dt_status copy_raw(const struct dt_row_reader *reader, uint8_t *pixels, s
     for (size_t y = 0; y < (size_t)size; y++)
         memcpy(pixels + y * row_bytes, reader->sample.data + y * step, row_bytes);
     *crop = (struct dt_crop){0.0f, 0.0f, (float)size, (float)size, false};
-    if (dt_dataset_max_boxes(reader->dataset) > 0)
-        crop->flip = dt_crop_draw_flip(options->data, options->train, options->seed, epoch, id);
-    if (crop->flip)
-        mirror(pixels, size);
     return DT_OK;
 }
 
@@ -143,7 +133,7 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
     int width, height;
     struct dt_rect need;
     if (dt_dataset_is_raw(reader->dataset))
-        return copy_raw(reader, pixels, crop, epoch, id);
+        return copy_raw(reader, pixels, crop);
     DT_TRY(dt_decoder_open(reader->decoder, &width, &height, reader->sample.data,
                            reader->sample.bytes));
     lap(reader, &reader->times.decode_s, "read header");
@@ -167,18 +157,154 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
     return DT_OK;
 }
 
+/* --- Images on canvases --- */
+
+static void draw_placement(struct dt_row_reader *reader, uint32_t epoch, uint32_t id)
+{
+    struct dt_image_info info;
+    dt_dataset_image(reader->dataset, id, &info);
+    if (reader->options->train)
+        dt_placement_draw(&reader->placement, &reader->layout, reader->options->seed, epoch, id,
+                          info.width, info.height);
+    else
+        dt_placement_plain(&reader->placement, &reader->layout, info.width, info.height);
+}
+
+/* Opens the image and finds *scaled, the whole of it at the size at which it is decoded. */
+static dt_status open_whole(struct dt_row_reader *reader, struct dt_crop *scaled, int size[2])
+{
+    const struct dt_placement *p = &reader->placement;
+    const struct dt_crop whole = {0, 0, (float)p->image_width, (float)p->image_height, p->flip};
+    *scaled = whole;
+    size[0] = p->image_width;
+    size[1] = p->image_height;
+    if (dt_dataset_is_raw(reader->dataset))
+        return DT_OK;
+    DT_TRY(dt_decoder_open(reader->decoder, &size[0], &size[1], reader->sample.data,
+                           reader->sample.bytes));
+    if (size[0] != p->image_width || size[1] != p->image_height)
+        DT_FAIL(DT_ERR_DATA, "the file has %d x %d pixels, but its annotations say %d x %d",
+                size[0], size[1], p->image_width, p->image_height);
+    reader->height = size[1];
+    struct dt_jpeg *jpeg = dt_decoder_jpeg(reader->decoder);
+    const int longer = p->width > p->height ? p->width : p->height;
+    const int shorter = p->width > p->height ? p->height : p->width;
+    if (jpeg && is_scaled(reader->options))
+        dt_jpeg_scale(jpeg, &size[0], &size[1],
+                      dt_row_scale(scaled, &whole, size[0], size[1],
+                                   reader->layout.data->stretch ? longer : shorter));
+    return DT_OK;
+}
+
+static dt_status decode_whole(struct dt_row_reader *reader, const struct dt_rect *need, int width)
+{
+    const size_t row = 3 * (size_t)need->w;
+    DT_TRY(dt_mem_grow((void **)&reader->decoded, &reader->decoded_capacity,
+                       row * (size_t)need->h + DT_RESIZE_PAD, 1, "a decoded image"));
+    if (!dt_dataset_is_raw(reader->dataset))
+        return dt_decoder_decode(reader->decoder, reader->decoded, need->x, need->y, need->w,
+                                 need->h);
+    for (int y = 0; y < need->h; y++)
+        memcpy(reader->decoded + row * (size_t)y,
+               reader->sample.data + 3 * ((size_t)(need->y + y) * (size_t)width + (size_t)need->x),
+               row);
+    return DT_OK;
+}
+
+static dt_status put_image(struct dt_row_reader *reader, uint8_t *pixels, size_t pitch)
+{
+    const struct dt_placement *p = &reader->placement;
+    if (!p->is_warped) {
+        dt_resize_run_into(reader->resize, pixels, pitch, reader->decoded);
+        return DT_OK;
+    }
+    DT_TRY(dt_mem_grow((void **)&reader->resized, &reader->resized_capacity,
+                       3 * (size_t)p->width * (size_t)p->height, 1, "a resized image"));
+    dt_resize_run(reader->resize, reader->resized, reader->decoded);
+    dt_warp_run(&p->warp, pixels, pitch, reader->resized, p->width, p->height);
+    return DT_OK;
+}
+
+static void clear_rest(uint8_t *pixels, const struct dt_canvas *canvas,
+                       const struct dt_placement *p)
+{
+    const size_t pitch = 3 * (size_t)canvas->width, used = 3 * (size_t)p->width;
+    for (int y = 0; y < p->height; y++)
+        memset(pixels + (size_t)y * pitch + used, 0, pitch - used);
+    memset(pixels + (size_t)p->height * pitch, 0, (size_t)(canvas->height - p->height) * pitch);
+}
+
+static dt_status make_canvas(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
+                             uint32_t epoch, uint32_t id)
+{
+    const struct dt_loader_options *options = reader->options;
+    const struct dt_placement *p = &reader->placement;
+    const struct dt_canvas *canvas = &options->canvases[p->canvas];
+    const size_t pitch = 3 * (size_t)canvas->width;
+    struct dt_crop scaled;
+    struct dt_rect need;
+    int size[2];
+    DT_TRY(open_whole(reader, &scaled, size));
+    lap(reader, &reader->times.decode_s, "read header");
+    *crop = (struct dt_crop){0, 0, (float)p->image_width, (float)p->image_height, p->flip};
+    DT_TRY(dt_resize_prepare(reader->resize, &need, &scaled, DT_RESIZE_IMAGE, size[0], size[1],
+                             p->width, p->height));
+    note_rows(reader, &need, size[1]);
+    lap(reader, &reader->times.resize_s, "draw crop");
+    DT_TRY(decode_whole(reader, &need, size[0]));
+    lap(reader, &reader->times.decode_s, "decode");
+    DT_TRY(put_image(reader, pixels, pitch));
+    if (options->train)
+        dt_colour_apply(pixels, pitch, p->width, p->height, options->data, options->seed, epoch,
+                        id);
+    clear_rest(pixels, canvas, p);
+    return DT_OK;
+}
+
+const struct dt_placement *dt_row_placement(const struct dt_row_reader *reader)
+{
+    return &reader->placement;
+}
+
+size_t dt_row_bytes(const struct dt_loader_options *options)
+{
+    size_t most = options->n_canvases > 0 ? 0 : (size_t)options->image_size;
+    most *= most;
+    for (int i = 0; i < options->n_canvases; i++) {
+        const size_t area =
+            (size_t)options->canvases[i].width * (size_t)options->canvases[i].height;
+        most = area > most ? area : most;
+    }
+    return 3 * most;
+}
+
+/* --- Any row --- */
+
+static dt_status make_any(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
+                          uint32_t epoch, uint32_t id)
+{
+    const struct dt_loader_options *options = reader->options;
+    const int size = options->image_size;
+    if (options->n_canvases > 0)
+        return make_canvas(reader, pixels, crop, epoch, id);
+    DT_TRY(make_row(reader, pixels, crop, epoch, id));
+    if (options->train)
+        dt_colour_apply(pixels, 3 * (size_t)size, size, size, options->data, options->seed, epoch,
+                        id);
+    return DT_OK;
+}
+
 dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
                       uint32_t epoch, uint32_t id)
 {
-    const struct dt_loader_options *options = reader->options;
     reader->lap_s = dt_clock_s();
+    if (reader->options->n_canvases > 0)
+        draw_placement(reader, epoch, id);
     dt_status status = dt_dataset_read(reader->dataset, id, &reader->sample);
     lap(reader, &reader->times.read_s, "read");
     DT_TRY(status);
     reader->times.bytes += reader->sample.bytes;
-    status = make_row(reader, pixels, crop, epoch, id);
-    if (status == DT_OK && options->train)
-        dt_colour_apply(pixels, options->data, options->seed, epoch, id, options->image_size);
+    status = make_any(reader, pixels, crop, epoch, id);
     lap(reader, &reader->times.resize_s, "augment");
     return status;
 }

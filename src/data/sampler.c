@@ -1,5 +1,7 @@
-/* The order of an epoch: a Fisher-Yates shuffle of all sample ids, drawn from (seed, epoch) alone.
- */
+/* The order of an epoch: a Fisher-Yates shuffle of all sample ids, drawn from (seed, epoch) alone,
+ * and its global batches. */
+#include <string.h>
+
 #include "base/rng.h"
 #include "dtrain/data.h"
 
@@ -18,4 +20,40 @@ void dt_sampler_order(uint32_t *order, uint32_t n, uint64_t seed, uint32_t epoch
         order[i - 1] = order[j];
         order[j] = swapped;
     }
+}
+
+/* Moves the samples that wait for a canvas into the order from `first` on. */
+static struct dt_sampler_batch take(uint32_t *order, uint32_t first, int canvas,
+                                    uint32_t *n_waiting, const uint32_t *waiting)
+{
+    const uint32_t n = n_waiting[canvas];
+    memcpy(order + first, waiting, n * sizeof *order);
+    n_waiting[canvas] = 0;
+    return (struct dt_sampler_batch){first, n, canvas};
+}
+
+/* In place: a batch is never longer than the samples that have been read and not yet put back. */
+uint64_t dt_sampler_batches(struct dt_sampler_batch *batches, uint32_t *order, uint32_t n,
+                            uint32_t size, const uint8_t *canvas_of, int n_canvases, bool keep_rest,
+                            uint32_t *waiting)
+{
+    uint32_t n_waiting[DT_MAX_CANVASES] = {0}, first = 0;
+    uint64_t n_batches = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const int canvas = canvas_of ? canvas_of[order[i]] : 0;
+        uint32_t *own = waiting + (size_t)canvas * size;
+        own[n_waiting[canvas]++] = order[i];
+        if (n_waiting[canvas] < size)
+            continue;
+        batches[n_batches++] = take(order, first, canvas, n_waiting, own);
+        first += size;
+    }
+    for (int canvas = 0; canvas < n_canvases; canvas++) {
+        const struct dt_sampler_batch rest =
+            take(order, first, canvas, n_waiting, waiting + (size_t)canvas * size);
+        if (rest.n > 0 && keep_rest)
+            batches[n_batches++] = rest;
+        first += rest.n;
+    }
+    return n_batches;
 }

@@ -6,7 +6,8 @@
  * with one seed is correct on another.
  *
  * For a detector, 1 to 8 rectangles drawn from (seed, id) have the pattern of a class each; later
- * ones cover earlier ones, and the noise around them has full strength. */
+ * ones cover earlier ones, and the noise around them has full strength. Its images have the sizes
+ * of its canvases in turn. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +28,53 @@ enum {
 
 struct synthetic {
     uint8_t *noise;
-    size_t row_bytes;
-    int size, num_classes;
+    struct dt_canvas sizes[DT_MAX_CANVASES]; /* of image i: i % n_sizes */
+    int n_sizes, num_classes;
     bool detects;
     uint64_t seed;
 };
+
+static struct dt_canvas size_of(const struct synthetic *synthetic, uint32_t id)
+{
+    return synthetic->sizes[id % (uint32_t)synthetic->n_sizes];
+}
+
+/* The seed and what else decides the pixels; of squares their side. */
+static uint64_t identify(const struct synthetic *synthetic, uint32_t n)
+{
+    const uint64_t identity[] = {synthetic->seed, n, (uint64_t)synthetic->sizes[0].width,
+                                 (uint64_t)synthetic->num_classes};
+    const uint64_t hash = XXH64(identity, sizeof identity, synthetic->detects);
+    const bool is_square = synthetic->sizes[0].width == synthetic->sizes[0].height;
+    return is_square && synthetic->n_sizes == 1
+               ? hash
+               : XXH64(synthetic->sizes, (size_t)synthetic->n_sizes * sizeof *synthetic->sizes,
+                       hash);
+}
+
+static void set_sizes(struct synthetic *synthetic, const struct dt_dataset_options *options)
+{
+    synthetic->n_sizes = options->n_canvases > 0 ? options->n_canvases : 1;
+    synthetic->sizes[0] = (struct dt_canvas){options->image_size, options->image_size};
+    for (int i = 0; i < options->n_canvases; i++)
+        synthetic->sizes[i] = options->canvases[i];
+}
+
+static dt_status make_noise(struct synthetic *synthetic)
+{
+    size_t pixels = 0;
+    uint32_t *words;
+    for (int i = 0; i < synthetic->n_sizes; i++) {
+        const struct dt_canvas *size = &synthetic->sizes[i];
+        const size_t area = (size_t)size->width * (size_t)size->height;
+        pixels = area > pixels ? area : pixels;
+    }
+    const size_t n_words = (3 * (pixels + OFFSETS) + 3) / 4;
+    DT_TRY(DT_NEW(words, n_words));
+    synthetic->noise = (uint8_t *)words;
+    dt_rng_fill(words, n_words, synthetic->seed, DT_RNG_SYNTHETIC, UINT32_MAX, 0, 0);
+    return DT_OK;
+}
 
 /* A rectangle with the pattern of a class. */
 struct shape {
@@ -44,33 +87,23 @@ static dt_status open_synthetic(struct dt_dataset *dataset,
 {
     struct synthetic *synthetic;
 
-    if (options->synthetic_images < 1 || options->image_size < 1)
+    if (options->synthetic_images < 1 || (options->image_size < 1 && options->n_canvases == 0))
         DT_FAIL(DT_ERR_CONFIG,
                 "synthetic data need at least one image of at least one pixel, not %d of %d",
                 options->synthetic_images, options->image_size);
     DT_TRY(DT_NEW(synthetic, 1));
     dataset->state = synthetic;
-    synthetic->size = options->image_size;
-    synthetic->row_bytes = (size_t)options->image_size * 3;
+    set_sizes(synthetic, options);
     synthetic->detects = options->detects;
     synthetic->num_classes = options->num_classes > 0 ? options->num_classes
                              : options->detects       ? DETECTOR_CLASSES
                                                       : DEFAULT_CLASSES;
     synthetic->seed = options->seed;
-
-    size_t noise_bytes = synthetic->row_bytes * (size_t)options->image_size + (size_t)OFFSETS * 3;
-    size_t n_words = (noise_bytes + 3) / 4;
-    uint32_t *words;
-    DT_TRY(DT_NEW(words, n_words));
-    synthetic->noise = (uint8_t *)words;
-    dt_rng_fill(words, n_words, options->seed, DT_RNG_SYNTHETIC, UINT32_MAX, 0, 0);
-
-    const uint64_t identity[] = {options->seed, (uint64_t)options->synthetic_images,
-                                 (uint64_t)options->image_size, (uint64_t)synthetic->num_classes};
+    DT_TRY(make_noise(synthetic));
     dataset->n = (uint32_t)options->synthetic_images;
     dataset->n_classes = synthetic->num_classes;
     dataset->max_boxes = options->detects ? MOST_SHAPES : 0;
-    dataset->fingerprint = XXH64(identity, sizeof identity, options->detects);
+    dataset->fingerprint = identify(synthetic, dataset->n);
     return DT_OK;
 }
 
@@ -106,7 +139,7 @@ static void add_tint(uint8_t *restrict dst, const uint8_t *restrict noise, const
 
 /* Stripes across the whole width of a shape. */
 static void paint(uint8_t *pixels, const uint8_t *noise, const struct shape *shape,
-                  const struct synthetic *synthetic)
+                  struct dt_canvas size)
 {
     uint8_t tint[2][TINT];
     struct dt_rng rng;
@@ -118,9 +151,9 @@ static void paint(uint8_t *pixels, const uint8_t *noise, const struct shape *sha
         for (int i = 3; i < TINT; i++)
             tint[stripe][i] = tint[stripe][i - 3];
     }
-    const int period = 1 + (int)dt_rng_below(&rng, (uint32_t)synthetic->size / 4 + 1);
+    const int period = 1 + (int)dt_rng_below(&rng, (uint32_t)size.height / 4 + 1);
     for (int y = 0; y < shape->h; y++) {
-        const size_t at = (size_t)(shape->y + y) * synthetic->row_bytes + 3 * (size_t)shape->x;
+        const size_t at = 3 * ((size_t)(shape->y + y) * (size_t)size.width + (size_t)shape->x);
         add_tint(pixels + at, noise + at, tint[y / period & 1], 3 * (size_t)shape->w);
     }
 }
@@ -129,15 +162,17 @@ static void paint(uint8_t *pixels, const uint8_t *noise, const struct shape *sha
 static int draw_shapes(struct shape shapes[MOST_SHAPES], const struct synthetic *synthetic,
                        uint32_t id)
 {
-    const uint32_t size = (uint32_t)synthetic->size;
+    const struct dt_canvas size = size_of(synthetic, id);
+    const uint32_t width = (uint32_t)size.width, height = (uint32_t)size.height;
     struct dt_rng rng;
 
     dt_rng_init(&rng, synthetic->seed, DT_RNG_SYNTHETIC, 1, id);
     const int n = 1 + (int)dt_rng_below(&rng, MOST_SHAPES);
     for (int i = 0; i < n; i++) {
-        const uint32_t w = (size + 7) / 8 + dt_rng_below(&rng, 3 * size / 8 + 1);
-        const uint32_t h = (size + 7) / 8 + dt_rng_below(&rng, 3 * size / 8 + 1);
-        const uint32_t x = dt_rng_below(&rng, size - w + 1), y = dt_rng_below(&rng, size - h + 1);
+        const uint32_t w = (width + 7) / 8 + dt_rng_below(&rng, 3 * width / 8 + 1);
+        const uint32_t h = (height + 7) / 8 + dt_rng_below(&rng, 3 * height / 8 + 1);
+        const uint32_t x = dt_rng_below(&rng, width - w + 1);
+        const uint32_t y = dt_rng_below(&rng, height - h + 1);
         shapes[i] = (struct shape){(int)x, (int)y, (int)w, (int)h,
                                    dt_rng_below(&rng, (uint32_t)synthetic->num_classes)};
     }
@@ -164,20 +199,21 @@ static int truths_synthetic(const struct dt_dataset *dataset, uint32_t id, struc
 static void image_synthetic(const struct dt_dataset *dataset, uint32_t id,
                             struct dt_image_info *out)
 {
-    const struct synthetic *synthetic = dataset->state;
-    *out = (struct dt_image_info){id, synthetic->size, synthetic->size};
+    const struct dt_canvas size = size_of(dataset->state, id);
+    *out = (struct dt_image_info){id, size.width, size.height};
 }
 
 static dt_status read_synthetic(const struct dt_dataset *dataset, uint32_t id,
                                 struct dt_sample *sample)
 {
     const struct synthetic *synthetic = dataset->state;
+    const struct dt_canvas size = size_of(synthetic, id);
     struct shape shapes[MOST_SHAPES] = {
-        {0, 0, synthetic->size, synthetic->size, (uint32_t)label_synthetic(dataset, id)}};
+        {0, 0, size.width, size.height, (uint32_t)label_synthetic(dataset, id)}};
     struct dt_rng rng;
     int n = 1;
 
-    DT_TRY(dt_sample_reserve(sample, synthetic->row_bytes * (size_t)synthetic->size));
+    DT_TRY(dt_sample_reserve(sample, 3 * (size_t)size.width * (size_t)size.height));
     dt_rng_init(&rng, synthetic->seed, DT_RNG_SYNTHETIC, 0, id);
     const uint8_t *noise = synthetic->noise + 3 * (size_t)dt_rng_below(&rng, OFFSETS);
     if (synthetic->detects) {
@@ -185,7 +221,7 @@ static dt_status read_synthetic(const struct dt_dataset *dataset, uint32_t id,
         n = draw_shapes(shapes, synthetic, id);
     }
     for (int i = 0; i < n; i++)
-        paint(sample->data, noise, &shapes[i], synthetic);
+        paint(sample->data, noise, &shapes[i], size);
     return DT_OK;
 }
 

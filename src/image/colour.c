@@ -111,54 +111,68 @@ static void adjust(uint8_t *pixels, size_t n_pixels, const struct dt_colour_chan
     }
 }
 
-/* Contrast needs the mean of the whole image after the preceding adjustments. */
-static void jitter(uint8_t *pixels, const struct dt_colour_change *recolour, int size)
+struct image {
+    uint8_t *pixels;
+    size_t pitch;
+    int width, height;
+};
+
+static uint8_t *row_of(const struct image *image, int y)
 {
-    size_t n = (size_t)size * (size_t)size;
+    return image->pixels + (size_t)y * image->pitch;
+}
+
+/* Contrast needs the mean of the whole image after the preceding adjustments. */
+static void jitter(const struct image *image, const struct dt_colour_change *recolour)
+{
+    const size_t width = (size_t)image->width, n = width * (size_t)image->height;
     int contrast = 0;
     int64_t sum = 0;
     while (recolour->order[contrast] != DT_COLOUR_CONTRAST)
         contrast++;
-    adjust(pixels, n, recolour, 0, contrast, 0.0f, &sum);
+    for (int y = 0; y < image->height; y++)
+        adjust(row_of(image, y), width, recolour, 0, contrast, 0.0f, &sum);
     float mean = (float)((2 * sum + (int64_t)n) / (2 * (int64_t)n)); /* rounded */
-    adjust(pixels, n, recolour, contrast, DT_COLOURS, mean, NULL);
+    for (int y = 0; y < image->height; y++)
+        adjust(row_of(image, y), width, recolour, contrast, DT_COLOURS, mean, NULL);
 }
 
 /* --- Random erasing --- */
 
-static void draw_erased(struct dt_rect *erased, struct dt_rng *rng, double probability, int size)
+static void draw_erased(struct dt_rect *erased, struct dt_rng *rng, double probability, int width,
+                        int height)
 {
     if (dt_rng_uniform(rng) >= probability)
         return;
-    double area = (double)size * size;
+    double area = (double)width * height;
     double log_min = log(RATIO_MIN), log_max = log(RATIO_MAX);
     for (int i = 0; i < TRIES; i++) {
         double target = area * (ERASE_MIN + (ERASE_MAX - ERASE_MIN) * dt_rng_uniform(rng));
         double ratio = exp(log_min + (log_max - log_min) * dt_rng_uniform(rng));
         int h = (int)rint(sqrt(target * ratio));
         int w = (int)rint(sqrt(target / ratio));
-        if (w >= size || h >= size)
+        if (w >= width || h >= height)
             continue;
-        int y = (int)dt_rng_below(rng, (uint32_t)(size - h + 1));
-        int x = (int)dt_rng_below(rng, (uint32_t)(size - w + 1));
+        int y = (int)dt_rng_below(rng, (uint32_t)(height - h + 1));
+        int x = (int)dt_rng_below(rng, (uint32_t)(width - w + 1));
         *erased = (struct dt_rect){x, y, w, h};
         return;
     }
 }
 
-static void erase(uint8_t *pixels, const struct dt_rect *erased, const double mean[3], int size)
+static void erase(const struct image *image, const struct dt_rect *erased, const double mean[3])
 {
     const uint8_t colour[3] = {(uint8_t)lrint(255 * mean[0]), (uint8_t)lrint(255 * mean[1]),
                                (uint8_t)lrint(255 * mean[2])};
     for (int y = erased->y; y < erased->y + erased->h; y++) {
-        uint8_t *rgb = pixels + ((size_t)y * (size_t)size + (size_t)erased->x) * 3;
+        uint8_t *rgb = row_of(image, y) + 3 * (size_t)erased->x;
         for (int x = 0; x < erased->w; x++, rgb += 3)
             memcpy(rgb, colour, 3);
     }
 }
 
 void dt_colour_draw(struct dt_colour_change *recolour, const struct dt_config_data *data,
-                    uint64_t seed, uint32_t epoch, uint32_t id, int size)
+                    uint64_t seed, uint32_t epoch, uint32_t id, int width, int height)
 {
     struct dt_rng rng;
     *recolour = (struct dt_colour_change){
@@ -169,15 +183,16 @@ void dt_colour_draw(struct dt_colour_change *recolour, const struct dt_config_da
     if (data->color_jitter > 0)
         draw_jitter(recolour, &rng, data->color_jitter);
     if (data->random_erasing > 0)
-        draw_erased(&recolour->erased, &rng, data->random_erasing, size);
+        draw_erased(&recolour->erased, &rng, data->random_erasing, width, height);
 }
 
-void dt_colour_apply(uint8_t *pixels, const struct dt_config_data *data, uint64_t seed,
-                     uint32_t epoch, uint32_t id, int size)
+void dt_colour_apply(uint8_t *pixels, size_t pitch, int width, int height,
+                     const struct dt_config_data *data, uint64_t seed, uint32_t epoch, uint32_t id)
 {
+    const struct image image = {pixels, pitch, width, height};
     struct dt_colour_change recolour;
-    dt_colour_draw(&recolour, data, seed, epoch, id, size);
+    dt_colour_draw(&recolour, data, seed, epoch, id, width, height);
     if (data->color_jitter > 0)
-        jitter(pixels, &recolour, size);
-    erase(pixels, &recolour.erased, data->mean, size);
+        jitter(&image, &recolour);
+    erase(&image, &recolour.erased, data->mean);
 }

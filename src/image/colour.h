@@ -1,4 +1,4 @@
-/* Colour jitter and random erasing of finished rows, size x size x 3 u8 RGB, in training. Pure
+/* Colour jitter and random erasing of images in finished rows, u8 RGB, in training. Pure
  * functions of (seed, epoch, sample id); a disabled change consumes no random numbers. */
 #ifndef DTRAIN_IMAGE_COLOUR_H
 #define DTRAIN_IMAGE_COLOUR_H
@@ -17,10 +17,10 @@ struct dt_colour_change {
  * 1 - color_jitter .. 1 + color_jitter. Erasing as in torchvision's RandomErasing with scale 0.02
  * .. 0.33 and ratio 0.3 .. 3.3: 10 tries for a rectangle smaller than the image, else none. */
 void dt_colour_draw(struct dt_colour_change *recolour, const struct dt_config_data *data,
-                    uint64_t seed, uint32_t epoch, uint32_t id, int size);
+                    uint64_t seed, uint32_t epoch, uint32_t id, int width, int height);
 /* Draws the change and applies it: jitter first, bit-identical to Pillow's ImageEnhance; the erased
- * rectangle gets the colour data->mean. */
-void dt_colour_apply(uint8_t *pixels, const struct dt_config_data *data, uint64_t seed,
-                     uint32_t epoch, uint32_t id, int size);
+ * rectangle gets the colour data->mean. Rows of the image begin `pitch` bytes apart. */
+void dt_colour_apply(uint8_t *pixels, size_t pitch, int width, int height,
+                     const struct dt_config_data *data, uint64_t seed, uint32_t epoch, uint32_t id);
 
 #endif

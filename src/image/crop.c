@@ -97,13 +97,3 @@ void dt_crop_draw(struct dt_crop *crop, const struct dt_config_data *data, bool 
     }
     crop->flip = dt_rng_uniform(&rng) < 0.5;
 }
-
-bool dt_crop_draw_flip(const struct dt_config_data *data, bool train, uint64_t seed, uint32_t epoch,
-                       uint32_t id)
-{
-    struct dt_rng rng;
-    if (!train || data->augment == DT_AUGMENT_NONE)
-        return false;
-    dt_rng_init(&rng, seed, DT_RNG_AUGMENT, epoch, id);
-    return dt_rng_uniform(&rng) < 0.5;
-}

@@ -17,10 +17,6 @@ struct dt_crop {
  * crop. */
 void dt_crop_draw(struct dt_crop *crop, const struct dt_config_data *data, bool train,
                   uint64_t seed, uint32_t epoch, uint32_t id, int width, int height, int size);
-/* For a detector, whose images keep their size: left-right with probability 1/2 in training, unless
- * data.augment is none. */
-bool dt_crop_draw_flip(const struct dt_config_data *data, bool train, uint64_t seed, uint32_t epoch,
-                       uint32_t id);
 /* data.val_resize, or if that is 0 the usual 256 / 224 of the image size. */
 int dt_crop_resize(const struct dt_config_data *data, int size);
 

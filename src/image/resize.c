@@ -297,17 +297,18 @@ static void copy_row(uint8_t *dst, const uint8_t *src, int n, bool flip)
     }
 }
 
-static void copy_pixels(const struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels)
+static void copy_pixels(const struct dt_resize *resize, uint8_t *dst, size_t pitch,
+                        const uint8_t *pixels)
 {
     const struct dt_rect *need = &resize->need;
     int width = resize->width, column = need->x - resize->left;
     if (resize->flip)
         column = width - column - need->w;
-    if (need->w < width || need->h < resize->height)
-        memset(dst, 0, (size_t)width * (size_t)resize->height * 3);
-    dst += 3 * ((ptrdiff_t)(need->y - resize->top) * width + column);
+    for (int row = 0; row < resize->height && (need->w < width || need->h < resize->height); row++)
+        memset(dst + (size_t)row * pitch, 0, 3 * (size_t)width);
+    dst += (ptrdiff_t)pitch * (need->y - resize->top) + 3 * (ptrdiff_t)column;
     for (int row = 0; row < need->h; row++)
-        copy_row(dst + 3 * (ptrdiff_t)row * width, pixels + 3 * (ptrdiff_t)row * need->w, need->w,
+        copy_row(dst + (ptrdiff_t)pitch * row, pixels + 3 * (ptrdiff_t)row * need->w, need->w,
                  resize->flip);
 }
 
@@ -319,16 +320,16 @@ static void filter_rows(struct dt_resize *resize, const uint8_t *pixels, int row
                           min_int(resize->need.h - row, DT_RESIZE_ROWS), &resize->x.table);
 }
 
-void dt_resize_run(struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels)
+void dt_resize_run_into(struct dt_resize *resize, uint8_t *dst, size_t pitch, const uint8_t *pixels)
 {
     const struct dt_resize_axis *y = &resize->y.table;
     size_t row_values = (size_t)resize->width * 3;
     int done = 0; /* rows are filtered when first needed, so that they are still in the cache */
     if (resize->is_copy) {
-        copy_pixels(resize, dst, pixels);
+        copy_pixels(resize, dst, pitch, pixels);
         return;
     }
-    for (int j = 0; j < resize->height; j++, dst += row_values) {
+    for (int j = 0; j < resize->height; j++, dst += pitch) {
         const struct dt_resize_window *window = &y->windows[j];
         for (; done < min_int(window->first + window->n, resize->need.h); done += DT_RESIZE_ROWS)
             filter_rows(resize, pixels, done);
@@ -336,4 +337,9 @@ void dt_resize_run(struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels
                                  resize->rows + (size_t)window->first * resize->pitch,
                                  resize->pitch, y->taps + (size_t)j * (size_t)y->n_taps, window->n);
     }
+}
+
+void dt_resize_run(struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels)
+{
+    dt_resize_run_into(resize, dst, 3 * (size_t)resize->width, pixels);
 }

@@ -5,6 +5,7 @@
 #ifndef DTRAIN_IMAGE_RESIZE_H
 #define DTRAIN_IMAGE_RESIZE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -34,5 +35,8 @@ dt_status dt_resize_prepare(struct dt_resize *resize, struct dt_rect *need,
 /* dst[out_height][out_width][3] from pixels[need.h][need.w][3], a buffer with DT_RESIZE_PAD extra
  * bytes; pixels outside the image are black. */
 void dt_resize_run(struct dt_resize *resize, uint8_t *dst, const uint8_t *pixels);
+/* The same, with rows of `pitch` bytes, of which it writes the first 3 * out_width. */
+void dt_resize_run_into(struct dt_resize *resize, uint8_t *dst, size_t pitch,
+                        const uint8_t *pixels);
 
 #endif

@@ -82,13 +82,14 @@ static dt_status feed(struct dt_session *s, enum dt_phase phase, const struct dt
                                   .boxes = batch->boxes,
                                   .box_labels = batch->box_labels,
                                   .sizes = batch->sizes};
-    return dt_plan_feed(s->plan, phase, &input);
+    return dt_plan_feed(s->plan, s->program[phase][batch->canvas], &input);
 }
 
 dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
                           struct dt_scalars *scalars, int pass)
 {
     double begin_s = work_s(s), slowness = dt_fault_slowness();
+    const int canvas = batch->canvas;
     if (pass == 0 && s->class_weights && !dt_mix_is_on(&s->config->data))
         scalars->diff_scale = (float)(1 / dt_loader_weigh(s->train, batch, s->class_weights));
     struct dt_scalars own = *scalars;
@@ -98,7 +99,7 @@ dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
         own.diff_scale = NAN;
     dt_status status = feed(s, DT_TRAIN, batch);
     if (status == DT_OK)
-        status = dt_plan_train(s->plan, DT_TRAIN, &own, pass, s->n_passes);
+        status = dt_plan_train(s->plan, s->program[DT_TRAIN][canvas], &own, pass, s->n_passes);
     status = end_feed(s, status);
     dt_loader_release(s->train, batch);
     DT_TRY(status);
@@ -113,6 +114,6 @@ dt_status dt_session_eval_pass(struct dt_session *s, const struct dt_batch *batc
 {
     dt_status status = feed(s, DT_EVAL, batch);
     if (status == DT_OK)
-        status = dt_plan_eval(s->plan, DT_EVAL);
+        status = dt_plan_eval(s->plan, s->program[DT_EVAL][batch->canvas]);
     return end_feed(s, status);
 }

@@ -18,15 +18,23 @@ static double scale_of(const struct dt_config_schedule *config, int global_batch
 
 /* --- Epochs and steps --- */
 
+int64_t dt_schedule_steps(const uint32_t n_images[DT_MAX_CANVASES], int batch)
+{
+    int64_t n = 0;
+    for (int i = 0; i < DT_MAX_CANVASES; i++)
+        n += n_images[i] / (uint32_t)batch;
+    return n;
+}
+
 /* One part for the epochs before the first stage, and one per stage that the run reaches. */
 static void add_part(struct dt_schedule *s, const struct dt_config *config, int plain_batch,
-                     int64_t n_images, int64_t epoch)
+                     const uint32_t *n_images, int64_t epoch)
 {
     struct dt_schedule_part *part = &s->parts[s->n_parts];
     const struct dt_train_stage stage = dt_config_stage(config, plain_batch, epoch, NULL);
     *part = (struct dt_schedule_part){
         .epoch = epoch,
-        .steps_per_epoch = n_images / stage.batch,
+        .steps_per_epoch = dt_schedule_steps(n_images, stage.batch),
         .scale = scale_of(&config->schedule, stage.batch),
         .stage = stage,
     };
@@ -87,7 +95,7 @@ double dt_schedule_pixels(const struct dt_schedule *s, int64_t from, int64_t to)
 }
 
 void dt_schedule_init(struct dt_schedule *s, const struct dt_config *config, int plain_batch,
-                      int64_t n_images)
+                      const uint32_t n_images[DT_MAX_CANVASES])
 {
     const struct dt_config_schedule *c = &config->schedule;
     const struct dt_config_train *train = &config->train;

@@ -24,11 +24,13 @@ struct dt_schedule {
     double plateau;                        /* product of the reductions so far */
 };
 
-/* plain_batch: images per update where no stage says otherwise; n_images: of an epoch, at least one
- * batch. Epochs in the configuration become steps by rounding to the nearest. `config` is used from
- * then on. */
+/* plain_batch: images per update where no stage says otherwise; n_images: of an epoch, by
+ * canvas, at least one batch. Epochs in the configuration become steps by rounding to the nearest.
+ * `config` is used from then on. */
 void dt_schedule_init(struct dt_schedule *schedule, const struct dt_config *config, int plain_batch,
-                      int64_t n_images);
+                      const uint32_t n_images[DT_MAX_CANVASES]);
+/* Global batches of an epoch: of each canvas the whole ones. */
+int64_t dt_schedule_steps(const uint32_t n_images[DT_MAX_CANVASES], int batch);
 
 /* The learning rate of update number `step` (from 0). With x = global batch / lr_base_size, or its
  * square root, or 1, in the stage of the step: peak = lr * x, start = warmup_start * peak, end =

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/pulse.h"
+#include "base/text.h"
 #include "data/mix.h"
 #include "dtrain/train.h"
 #include "train/placement.h"
@@ -27,7 +28,20 @@ void dt_session_init(struct dt_session *s, struct dt_comm *comm, const struct dt
     s->n_workers = is_async && s->n_ranks > 1 ? s->n_ranks - 1 : s->n_ranks;
     s->worker = s->rank - (is_async && s->rank > 0);
     s->n_parts = is_async || s->sync_every > 1 ? s->n_workers : 1;
+    if (dt_config_detects(config))
+        s->n_canvases = dt_config_canvases(config, s->canvases);
     dt_session_enter(s, 0);
+}
+
+const char *dt_session_sizes(const struct dt_session *s, int side, char out[DT_SIZES_TEXT])
+{
+    struct dt_text text = dt_text_in(out, DT_SIZES_TEXT);
+    if (s->n_canvases == 0)
+        dt_text_add(&text, "%d x %d", side, side);
+    for (int i = 0; i < s->n_canvases; i++)
+        dt_text_add(&text, "%s%d x %d", i == 0 ? "" : ", ", s->canvases[i].width,
+                    s->canvases[i].height);
+    return out;
 }
 
 dt_status dt_session_check_bad(const struct dt_loader *loader, double n_bad)
@@ -154,7 +168,7 @@ static dt_status check_model(struct dt_session *s, const struct dt_session_needs
     s->model = dt_model_find(config->model.name);
     if (!s->model)
         return dt_error_pass(DT_ERR_CONFIG, __func__, __FILE__, __LINE__);
-    if (config->model.image_size < s->model->min_image_size)
+    if (s->n_canvases == 0 && config->model.image_size < s->model->min_image_size)
         DT_FAIL(DT_ERR_CONFIG, "model.image_size: %d is too small for %s, which needs at least %d",
                 config->model.image_size, s->model->name, s->model->min_image_size);
     if (!needs->train)
@@ -242,7 +256,7 @@ static int auto_workers(const struct dt_session *s)
 struct dt_loader_options dt_session_loader_options(const struct dt_session *s, bool train)
 {
     const struct dt_config *config = s->config;
-    return (struct dt_loader_options){
+    struct dt_loader_options options = {
         .train = train,
         .data = &config->data,
         .image_size = train ? s->image_size : config->model.image_size,
@@ -254,7 +268,10 @@ struct dt_loader_options dt_session_loader_options(const struct dt_session *s, b
         .workers = config->data.workers > 0 ? config->data.workers : auto_workers(s),
         .epochs = train ? (uint32_t)config->train.epochs : 0,
         .seed = config->train.seed,
+        .n_canvases = s->n_canvases,
     };
+    memcpy(options.canvases, s->canvases, sizeof options.canvases);
+    return options;
 }
 
 static dt_status pin_loader(struct dt_session *s, const struct dt_loader *loader)

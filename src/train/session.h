@@ -36,7 +36,11 @@ struct dt_session {
     struct dt_device *device;
     int64_t epoch;  /* for which the graph is built: this and the next members follow from it */
     int stage;      /* of train.stages, -1 = before the first */
-    int image_size; /* of training; evaluation takes model.image_size */
+    int image_size; /* of training; evaluation takes model.image_size. Not of detectors: */
+    struct dt_canvas canvases[DT_MAX_CANVASES];
+    int n_canvases; /* 0 = a classifier */
+    /* Ids in the graph, by phase and canvas; of a classifier for canvas 0. */
+    int program[DT_N_PHASES][DT_MAX_CANVASES];
     bool is_frozen; /* optim.freeze applies to the graph */
     struct dt_graph *graph;
     struct dt_plan *plan;
@@ -52,9 +56,10 @@ struct dt_session {
     float *class_weights;               /* one per class, NULL = none */
     struct dt_report *report;           /* rank 0 of a training run, else NULL */
     struct dt_schedule schedule;
-    size_t stage_bytes[DT_MAX_STAGES]; /* memory of a rank in each stage */
-    int64_t steps_per_epoch;           /* 0 = unknown: a layout without data, see data_problem */
-    dt_status data_status;             /* and then why */
+    size_t stage_bytes[DT_MAX_STAGES];  /* memory of a rank in each stage */
+    uint32_t n_images[DT_MAX_CANVASES]; /* for training, by canvas; a classifier's in [0] */
+    int64_t steps_per_epoch;            /* 0 = unknown: a layout without data, see data_problem */
+    dt_status data_status;              /* and then why */
     char data_problem[1024];
     char weights[DT_WEIGHTS_TEXT]; /* rank 0: of model.initial_checkpoint; "" = not loaded */
     int64_t last_step;             /* training ends here: all epochs, or train.max_steps */
@@ -80,6 +85,10 @@ dt_status dt_session_open(struct dt_session *s, const struct dt_session_needs *n
 void dt_session_close(struct dt_session *s, dt_status status);
 /* session_data.c: the part of dt_session_open that opens the data sets. */
 dt_status dt_session_open_data(struct dt_session *s, const struct dt_session_needs *needs);
+/* "224 x 224" of a classifier, for images of `side`; else all canvases: "1344 x 800, 800 x 1344".
+ */
+enum { DT_SIZES_TEXT = 96 };
+const char *dt_session_sizes(const struct dt_session *s, int side, char out[DT_SIZES_TEXT]);
 
 /* stages.c. Sets what depends on the epoch, before anything is built. */
 void dt_session_enter(struct dt_session *s, int64_t epoch);

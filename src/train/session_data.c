@@ -39,7 +39,9 @@ static dt_status open_set(struct dt_session *s, struct dt_dataset **set, bool tr
         .seed = config->train.seed + (!train && !is_split), /* other synthetic images */
         .part = train ? DT_PART_TRAIN : DT_PART_VAL,
         .rest_of = !train && is_split ? s->train_set : NULL,
+        .n_canvases = s->n_canvases,
     };
+    memcpy(options.canvases, s->canvases, sizeof options.canvases);
     DT_TRY(dt_dataset_open(set, &options));
     s->num_classes = dt_dataset_n_classes(*set);
     if (!dt_dataset_classes(*set) && s->num_classes < s->weights_classes)
@@ -93,13 +95,14 @@ static dt_status check_classes(const struct dt_session *s)
     return DT_OK;
 }
 
-static dt_status check_batch(const struct dt_session *s, uint32_t n_images)
+static dt_status check_batch(const struct dt_session *s)
 {
     char key[DT_STAGE_KEY];
-    if ((uint32_t)s->global_batch_size > n_images)
+    if (s->steps_per_epoch == 0)
         DT_FAIL(DT_ERR_CONFIG,
-                "%s: a global batch of %d is more than the %u training images; make it smaller",
-                dt_session_batch_key(s, key), s->global_batch_size, n_images);
+                "%s: a global batch of %d is more than the %u training images%s; make it smaller",
+                dt_session_batch_key(s, key), s->global_batch_size, dt_dataset_size(s->train_set),
+                s->n_canvases > 1 ? " of every canvas" : "");
     return DT_OK;
 }
 
@@ -109,14 +112,16 @@ static dt_status count_steps(struct dt_session *s)
     const int64_t now = s->epoch;
     if (!s->train_set)
         return DT_OK;
-    uint32_t n_images = dt_dataset_size(s->train_set);
-    DT_TRY(check_batch(s, n_images));
+    const struct dt_loader_options options = dt_session_loader_options(s, true);
+    dt_loader_count(s->n_images, s->train_set, &options);
+    dt_session_enter(s, now);
+    DT_TRY(check_batch(s));
     for (int i = 0; i < config->train.n_stages; i++) {
         dt_session_enter(s, config->train.stages[i].epoch);
-        DT_TRY(check_batch(s, n_images));
+        DT_TRY(check_batch(s));
     }
     dt_session_enter(s, now);
-    dt_schedule_init(&s->schedule, config, dt_config_batch_size(config, s->n_ranks), n_images);
+    dt_schedule_init(&s->schedule, config, dt_config_batch_size(config, s->n_ranks), s->n_images);
     if (s->schedule.warmup_steps > s->schedule.total_steps)
         DT_FAIL(DT_ERR_CONFIG,
                 "schedule.warmup_steps: a warm-up of %" PRId64 " steps is longer than the run of "

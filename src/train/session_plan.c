@@ -13,13 +13,16 @@ static int max_boxes(const struct dt_session *s, enum dt_phase phase)
     return set ? dt_dataset_max_boxes(set) : UNKNOWN;
 }
 
-static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
+static dt_status build_program(struct dt_session *s, enum dt_phase phase, int canvas)
 {
     const struct dt_config *config = s->config;
     const struct dt_model_options options = dt_config_model_options(config, s->num_classes);
     int batch = phase == DT_TRAIN ? s->micro_batch_size : config->eval.batch_size_per_rank;
-    int size = phase == DT_TRAIN ? s->image_size : config->model.image_size;
-    DT_TRY(dt_graph_begin(s->graph, phase, batch, size, size));
+    int side = phase == DT_TRAIN ? s->image_size : config->model.image_size;
+    const struct dt_canvas square = {side, side};
+    const struct dt_canvas size = s->n_canvases > 0 ? s->canvases[canvas] : square;
+    DT_TRY(dt_graph_begin(s->graph, phase, batch, size.height, size.width));
+    s->program[phase][canvas] = s->graph->current;
     if (phase == DT_TRAIN && dt_mix_is_on(&config->data))
         DT_TRY(dt_graph_mix_labels(s->graph));
     if (phase == DT_TRAIN && config->train.n_class_weights != 0)
@@ -33,6 +36,14 @@ static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
     /* Validation loss is plain cross entropy, comparable between recipes. */
     dt_graph_softmax_xent(s->graph, logits, phase == DT_TRAIN ? config->train.label_smoothing : 0);
     return dt_graph_check(s->graph);
+}
+
+static dt_status build_phase(struct dt_session *s, enum dt_phase phase)
+{
+    const int n = s->n_canvases > 0 ? s->n_canvases : 1;
+    for (int canvas = 0; canvas < n; canvas++)
+        DT_TRY(build_program(s, phase, canvas));
+    return DT_OK;
 }
 
 static bool supports(void *context, const struct dt_graph *g, const struct dt_node *node)

@@ -24,8 +24,7 @@ void dt_session_enter(struct dt_session *s, int64_t epoch)
     s->is_frozen = freezes(s, epoch);
     s->image_size = stage.image_size;
     s->global_batch_size = stage.batch;
-    if (s->train_set)
-        s->steps_per_epoch = dt_dataset_size(s->train_set) / stage.batch;
+    s->steps_per_epoch = dt_schedule_steps(s->n_images, stage.batch);
 }
 
 static bool has_other_input(const struct dt_session *s, int64_t epoch)
@@ -50,7 +49,7 @@ const char *dt_session_batch_key(const struct dt_session *s, char out[DT_STAGE_K
 
 static dt_status check_stage(struct dt_session *s)
 {
-    if (s->image_size < s->model->min_image_size)
+    if (s->n_canvases == 0 && s->image_size < s->model->min_image_size)
         DT_FAIL(DT_ERR_CONFIG,
                 "train.stages[%d].image_size: %d is too small for %s, which needs at least %d",
                 s->stage, s->image_size, s->model->name, s->model->min_image_size);

@@ -40,9 +40,10 @@ static void print_model(struct dt_text *line, const struct dt_session *s,
                         const struct dt_summary *summary)
 {
     const struct dt_config *config = s->config;
-    dt_text_add(line, "%s, %.2f million parameters, %s, images of %d x %d, ", s->model->name,
+    char sizes[DT_SIZES_TEXT];
+    dt_text_add(line, "%s, %.2f million parameters, %s, images of %s, ", s->model->name,
                 (double)summary->n_parameters / 1e6, dt_precision_name(config->train.precision),
-                config->model.image_size, config->model.image_size);
+                dt_session_sizes(s, config->model.image_size, sizes));
     add_classes(line, s);
     dt_text_add(line, "; build %.12s", dt_build_id());
 }
@@ -348,13 +349,13 @@ static void print_regularisation(const struct dt_config *c, FILE *out)
 
 void dt_session_print(const struct dt_session *s, FILE *out)
 {
-    char device[256], frozen[128], classes[512], optimizer[256];
+    char device[256], frozen[128], classes[512], optimizer[256], sizes[DT_SIZES_TEXT];
     struct dt_text text = dt_text_in(classes, sizeof classes);
     struct dt_text optimizer_text = dt_text_in(optimizer, sizeof optimizer);
     add_classes(&text, s);
     const int size = s->config->model.image_size;
-    fprintf(out, "%s, images of %d x %d, ", s->model->name, s->image_size, s->image_size);
-    if (s->image_size != size)
+    fprintf(out, "%s, images of %s, ", s->model->name, dt_session_sizes(s, s->image_size, sizes));
+    if (s->n_canvases == 0 && s->image_size != size)
         fprintf(out, "evaluated at %d x %d, ", size, size);
     fprintf(out, "%s\n", classes);
     fprintf(out, "global batch %d = %d rank(s) x %d micro-batch(es) x %d images\n",

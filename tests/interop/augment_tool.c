@@ -26,8 +26,9 @@ static void recolour(uint8_t *rows, const struct command *command)
     const struct dt_config_data data = {.color_jitter = command->first,
                                         .random_erasing = command->second,
                                         .mean = {0.485, 0.456, 0.406}};
-    dt_colour_draw(&drawn, &data, SEED, EPOCH, command->id, command->size);
-    dt_colour_apply(rows, &data, SEED, EPOCH, command->id, command->size);
+    dt_colour_draw(&drawn, &data, SEED, EPOCH, command->id, command->size, command->size);
+    dt_colour_apply(rows, 3 * (size_t)command->size, command->size, command->size, &data, SEED,
+                    EPOCH, command->id);
     for (int i = 0; i < DT_COLOURS; i++)
         printf("%d ", (int)drawn.order[i]);
     for (int i = 0; i < DT_COLOURS; i++)

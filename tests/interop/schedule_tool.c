@@ -10,16 +10,17 @@
 #include "train/best.h"
 #include "train/schedule.h"
 
-static void print_rates(const struct dt_config *config, int batch, int64_t n_images)
+static void print_rates(const struct dt_config *config, int batch, uint32_t n_images)
 {
     struct dt_schedule schedule;
     struct dt_checkpoint at = {0};
+    const uint32_t by_canvas[DT_MAX_CANVASES] = {n_images};
     double value;
     dt_best_init(&at, config);
-    dt_schedule_init(&schedule, config, batch, n_images);
+    dt_schedule_init(&schedule, config, batch, by_canvas);
     for (int64_t step = 0; step < schedule.total_steps; step++) {
         printf("%.17g\n", dt_schedule_lr(&schedule, step));
-        if (at.plateau.factor > 0 && (step + 1) % (n_images / batch) == 0 &&
+        if (at.plateau.factor > 0 && (step + 1) % (n_images / (uint32_t)batch) == 0 &&
             scanf("%lf", &value) == 1 && dt_plateau_count(&at.plateau, &schedule, value))
             schedule.plateau = at.plateau.factor;
     }

@@ -282,8 +282,10 @@ static int check_boxes(const struct dt_dataset *dataset, const struct dt_batch *
     return flip;
 }
 
-static int check_epoch(struct dt_dataset *dataset, const struct dt_loader_options *options)
+static int check_epoch(struct dt_dataset *dataset, struct dt_loader_options *options)
 {
+    options->canvases[0] = (struct dt_canvas){SIZE, SIZE};
+    options->n_canvases = 1;
     struct dt_loader *loader = open_loader(dataset, options);
     const struct dt_batch *batch;
     int n_flipped = 0;
@@ -415,6 +417,8 @@ static void test_memory(void **state)
     const uintptr_t page = 4096;
     struct dt_dataset *dataset = open_generated(N, SIZE, true);
     struct dt_loader_options options = make_options(true, 0, 1, 2, 1);
+    options.canvases[0] = (struct dt_canvas){SIZE, SIZE};
+    options.n_canvases = 1;
     struct dt_loader *loader = open_loader(dataset, &options);
     uintptr_t pages[16];
     size_t bytes;

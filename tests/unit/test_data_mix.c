@@ -92,8 +92,8 @@ static void check_recolour(const struct dt_config_data *data, uint32_t id, int s
 {
     struct dt_colour_change drawn;
     fill_both(size, id);
-    dt_colour_draw(&drawn, data, 7, 2, id, size);
-    dt_colour_apply(g_a, data, 7, 2, id, size);
+    dt_colour_draw(&drawn, data, 7, 2, id, size, size);
+    dt_colour_apply(g_a, 3 * (size_t)size, size, size, data, 7, 2, id);
     for (int i = 0; i < DT_COLOURS && data->color_jitter > 0; i++)
         plain_adjust(g_old_a, bytes_of(size), drawn.order[i], drawn.factors[i]);
     plain_erase(g_old_a, &drawn.erased, data->mean, size);
@@ -132,7 +132,7 @@ static void test_factors_and_orders(void **state)
     double sum[3] = {0}, squares[3] = {0};
     for (uint32_t id = 0; id < DRAWS; id++) {
         struct dt_colour_change drawn;
-        dt_colour_draw(&drawn, &data, 7, 0, id, SIZE);
+        dt_colour_draw(&drawn, &data, 7, 0, id, SIZE, SIZE);
         assert_int_equal(1 << drawn.order[0] | 1 << drawn.order[1] | 1 << drawn.order[2], 7);
         orders[drawn.order[0] * 9 + drawn.order[1] * 3 + drawn.order[2]]++;
         for (int i = 0; i < 3; i++) {
@@ -162,7 +162,7 @@ static void test_rectangles(void **state)
     double n = 0, area = 0, log_ratio = 0;
     for (uint32_t id = 0; id < DRAWS; id++) {
         struct dt_colour_change drawn;
-        dt_colour_draw(&drawn, &data, 7, 0, id, SIZE);
+        dt_colour_draw(&drawn, &data, 7, 0, id, SIZE, SIZE);
         const struct dt_rect *rect = &drawn.erased;
         if (rect->w == 0)
             continue;
@@ -188,9 +188,9 @@ static void test_pure(void **state)
     float share = 0;
     for (size_t k = 0; k < 4; k++) {
         fill_both(32, 0);
-        dt_colour_apply(g_a, &data, 7, 2, 5, 32);
-        dt_colour_apply(g_b, &data, keys[k][0], keys[k][1], keys[k][2], 32);
-        dt_colour_apply(g_old_b, &data, 7, 2, 5, 32);
+        dt_colour_apply(g_a, 96, 32, 32, &data, 7, 2, 5);
+        dt_colour_apply(g_b, 96, 32, 32, &data, keys[k][0], keys[k][1], keys[k][2]);
+        dt_colour_apply(g_old_b, 96, 32, 32, &data, 7, 2, 5);
         assert_true((memcmp(g_b, g_old_b, bytes_of(32)) == 0) == (k == 0));
         float drawn = dt_mix_pair(g_a, g_b, &data, keys[k][0], keys[k][1], keys[k][2], 32);
         assert_true(k == 0 || drawn != share);
@@ -205,7 +205,7 @@ static void test_off_changes_nothing(void **state)
     const struct dt_config_data data = {.mean = {1 / 255.0, 2 / 255.0, 3 / 255.0}};
     fill_both(SIZE, 0);
     for (uint32_t id = 0; id < 10; id++) {
-        dt_colour_apply(g_a, &data, 7, 0, id, SIZE);
+        dt_colour_apply(g_a, 3 * SIZE, SIZE, SIZE, &data, 7, 0, id);
         assert_true(dt_mix_pair(g_a, g_b, &data, 7, 0, id, SIZE) == 1.0f);
     }
     assert_memory_equal(g_a, g_old_a, BYTES);
@@ -372,7 +372,7 @@ static void test_rows_are_recoloured(void **state)
     assert_memory_equal(g_a, g_old_a, bytes_of(32));
     read_row(g_a, dataset, true, &on);
     assert_memory_not_equal(g_a, g_old_a, bytes_of(32));
-    dt_colour_apply(g_old_a, &on, 7, 3, 5, 32);
+    dt_colour_apply(g_old_a, 96, 32, 32, &on, 7, 3, 5);
     assert_memory_equal(g_a, g_old_a, bytes_of(32));
     dt_dataset_close(dataset);
 }

@@ -94,7 +94,7 @@ static void test_table(void **state)
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct dt_config config = base(table[i].kind);
         struct dt_schedule schedule;
-        dt_schedule_init(&schedule, &config, 512, N_IMAGES);
+        dt_schedule_init(&schedule, &config, 512, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
         double lr = dt_schedule_lr(&schedule, table[i].step);
         if (fabs(lr - table[i].lr) > 1e-12)
             fail_msg("row %zu: %.15g instead of %.15g", i, lr, table[i].lr);
@@ -109,7 +109,7 @@ static void test_units_and_edges(void **state)
     config.schedule.lr_scaling = DT_LR_SCALING_NONE;
     config.schedule.warmup_epochs = 0;
     config.schedule.min_lr = 0;
-    dt_schedule_init(&schedule, &config, 512, N_IMAGES);
+    dt_schedule_init(&schedule, &config, 512, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
     assert_int_equal(schedule.warmup_steps, 0);
     assert_true(dt_schedule_lr(&schedule, 0) == 0.1);
     for (int64_t step = 0; step < 200; step++) {
@@ -118,23 +118,23 @@ static void test_units_and_edges(void **state)
     }
     /* Nothing but warm-up, and a fraction of an epoch. */
     config.schedule.warmup_epochs = 10;
-    dt_schedule_init(&schedule, &config, 512, N_IMAGES);
+    dt_schedule_init(&schedule, &config, 512, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
     assert_true(fabs(dt_schedule_lr(&schedule, 199) - 0.1) < 1e-15);
     assert_true(dt_schedule_lr(&schedule, 200) == 0);
     config.schedule.warmup_epochs = 0.26;
-    dt_schedule_init(&schedule, &config, 512, N_IMAGES);
+    dt_schedule_init(&schedule, &config, 512, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
     assert_int_equal(schedule.warmup_steps, 5);
     config.schedule.warmup_epochs = 0;
     config.schedule.warmup_steps = 7;
     config.schedule.kind = DT_SCHEDULE_WSD;
     config.schedule.decay_fraction = 1; /* the decay waits for the end of the warm-up */
     config.schedule.lr_scaling = DT_LR_SCALING_SQRT;
-    dt_schedule_init(&schedule, &config, 1024, N_IMAGES);
+    dt_schedule_init(&schedule, &config, 1024, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
     assert_true(fabs(dt_schedule_lr(&schedule, 6) - 0.2) < 1e-15);
     assert_true(fabs(dt_schedule_lr(&schedule, 7) - 0.2) < 1e-15);
     config.schedule.kind = DT_SCHEDULE_ONE_CYCLE;
     config.schedule.warmup_steps = 1;
-    dt_schedule_init(&schedule, &config, 1024, N_IMAGES);
+    dt_schedule_init(&schedule, &config, 1024, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
     assert_true(fabs(dt_schedule_lr(&schedule, 0) - 0.2) < 1e-15);
 }
 
@@ -154,7 +154,7 @@ static void test_plateau(void **state)
     config.schedule.patience = 2;
     config.schedule.threshold = 0.02;
     dt_best_init(&at, &config);
-    dt_schedule_init(&schedule, &config, 512, N_IMAGES);
+    dt_schedule_init(&schedule, &config, 512, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
     for (size_t i = 0; i < sizeof evaluations / sizeof *evaluations; i++)
         assert_true(dt_plateau_count(&at.plateau, &schedule, evaluations[i].loss) ==
                     evaluations[i].reduced);
@@ -181,7 +181,7 @@ static void test_stages(void **state)
     config.train.stages[0] = (struct dt_train_stage){.epoch = 2, .batch = 256};
     config.train.stages[1] = (struct dt_train_stage){.epoch = 5, .image_size = 64, .batch = 64};
     config.train.stages[2] = (struct dt_train_stage){.epoch = 10}; /* never */
-    dt_schedule_init(&s, &config, 128, 1024 + 60);
+    dt_schedule_init(&s, &config, 128, (uint32_t[DT_MAX_CANVASES]){1024 + 60});
     assert_true(s.n_parts == 3 && s.total_steps == 16 + 12 + 80);
     assert_true(s.warmup_steps == 8 && s.milestones[0] == 16 + 4 && s.milestones[1] == 28 + 24);
     assert_true(dt_schedule_lr(&s, 8) == 0.05 && dt_schedule_lr(&s, 15) == 0.05);
@@ -194,7 +194,7 @@ static void test_stages(void **state)
     assert_true(dt_schedule_images(&s, 15, 17) == 128 + 256);
     assert_true(dt_schedule_pixels(&s, 27, 29) == 256 * 224 * 224 + 64 * 64 * 64);
     config.schedule.kind = DT_SCHEDULE_EXPONENTIAL;
-    dt_schedule_init(&s, &config, 128, 1024 + 60);
+    dt_schedule_init(&s, &config, 128, (uint32_t[DT_MAX_CANVASES]){1024 + 60});
     assert_true(fabs(dt_schedule_lr(&s, 8) - 0.05) < 1e-15); /* epoch 1, after the warm-up */
     assert_true(fabs(dt_schedule_lr(&s, 16) - 0.01) < 1e-15);
     assert_true(fabs(dt_schedule_lr(&s, 20) - 0.001) < 1e-15);
@@ -206,7 +206,7 @@ static void test_text(void **state)
     struct dt_schedule schedule;
     char text[DT_SCHEDULE_TEXT];
     (void)state;
-    dt_schedule_init(&schedule, &config, 512, N_IMAGES);
+    dt_schedule_init(&schedule, &config, 512, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
     dt_schedule_describe(text, sizeof text, &schedule);
     assert_string_equal(text, "0.2, step, warm-up over 20 steps from 0.02, then 0.02 from step 60, "
                               "0.002 from step 130");
@@ -217,7 +217,7 @@ static void test_text(void **state)
                         "to 0.02 at step 200");
     config.schedule.kind = DT_SCHEDULE_PLATEAU;
     config.schedule.warmup_epochs = 0;
-    dt_schedule_init(&schedule, &config, 512, N_IMAGES);
+    dt_schedule_init(&schedule, &config, 512, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
     dt_schedule_describe(text, sizeof text, &schedule);
     assert_string_equal(text, "0.2, plateau, times 0.1 after 11 evaluations without a better loss, "
                               "at least 0.02");
@@ -228,9 +228,9 @@ static void test_max_steps_changes_nothing(void **state)
     (void)state;
     struct dt_config config = base(DT_SCHEDULE_COSINE);
     struct dt_schedule a, b;
-    dt_schedule_init(&a, &config, 512, N_IMAGES);
+    dt_schedule_init(&a, &config, 512, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
     config.train.max_steps = 50;
-    dt_schedule_init(&b, &config, 512, N_IMAGES);
+    dt_schedule_init(&b, &config, 512, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
     for (int64_t step = 0; step < 50; step++)
         assert_true(dt_schedule_lr(&a, step) == dt_schedule_lr(&b, step));
 }
