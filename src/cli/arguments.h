@@ -18,7 +18,7 @@ struct dt_arguments {
     size_t n_sets;
     double max_time_s;
     int64_t per_shard, images_per_class, size, seed, resize_short, quality, label_offset, threads,
-        top, count, n_images;
+        top, count, n_images, max_detections;
     int64_t decode;      /* -1 = all */
     const char *dry_run; /* NULL = no; "" or "plan" */
     const char *ranks, *link, *local_link, *step_time;

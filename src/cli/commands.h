@@ -41,6 +41,9 @@
         compare, "compare", "RUN RUN...",                                                          \
         "Print results of runs side by side, and what differs in configuration and environment.",  \
         0, NULL)                                                                                   \
+    LOCAL(coco_eval, "coco-eval", "ANNOTATIONS.json DETECTIONS.json",                              \
+          "Compute COCO's average precision and recall of a file of detections.", 0, "per-class",  \
+          "max-detections", "json")                                                                \
     LOCAL(                                                                                         \
         scaling, "scaling", "FOLDER",                                                              \
         "Sum up the measurements of scripts/scaling.sh: a table, and scaling.json, .csv, .html.",  \

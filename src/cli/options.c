@@ -41,7 +41,9 @@ static const struct dt_option options[] = {
      "load a safetensors file, a checkpoint, or of a run folder the best one; also RUN@latest, "
      "RUN@step-N"},
     {"per-class", DT_OPTION_FLAG, AT(per_class), 0, 0, NULL,
-     "print precision, recall and F1 of every class"},
+     "print precision, recall and F1 of every class; coco-eval: AP and AP50"},
+    {"max-detections", DT_OPTION_INTEGER, AT(max_detections), 1, 1000000, "N",
+     "judge the N best detections of an image and category (default: 100)"},
     {"confusion", DT_OPTION_TEXT, AT(confusion), 0, 0, "FILE",
      "write the confusion matrix: a table as .csv, a picture as .svg"},
     {"predictions", DT_OPTION_TEXT, AT(predictions), 0, 0, "FILE",
@@ -352,6 +354,7 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
                                   .seed = 1,
                                   .top = 5,
                                   .count = 32,
+                                  .max_detections = 100,
                                   .data = "synthetic"};
     DT_TRY(choose_command(args, argc, argv));
     if (args->help)
