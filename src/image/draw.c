@@ -163,10 +163,11 @@ void dt_draw_box(struct dt_picture *picture, const struct dt_draw_box *box)
 {
     const int x1 = clamp(box->x1, 0, picture->width), y1 = clamp(box->y1, 0, picture->height);
     const int x2 = clamp(box->x2, x1, picture->width), y2 = clamp(box->y2, y1, picture->height);
-    const int thickness = box->scale, height = (DT_TEXT_HEIGHT + 2) * box->scale;
+    const int thickness = box->scale + 1, outline = (box->scale + 1) / 2;
+    const int height = (DT_TEXT_HEIGHT + 2) * box->scale;
     uint8_t ink[3];
     contrast(ink, box->rgb);
-    draw_frame(picture, x1, y1, x2, y2, 2 * thickness, ink);
+    draw_frame(picture, x1, y1, x2, y2, thickness + outline, ink);
     draw_frame(picture, x1, y1, x2, y2, thickness, box->rgb);
     if (box->text[0])
         draw_title(picture, x1, box->below ? y2 : y1 - height, box, ink);

@@ -35,7 +35,7 @@ struct dt_draw_box {
     double x1, y1, x2, y2; /* in the picture; what is beyond an edge is drawn at the edge */
     const char *text;      /* at the upper left corner; "" = none */
     bool below;            /* at the lower left one instead */
-    int scale;             /* of the text, and thickness of the frame */
+    int scale;             /* of the text; the frame is as thick as its strokes and one more */
     uint8_t rgb[3];
 };
 void dt_draw_box(struct dt_picture *picture, const struct dt_draw_box *box);

@@ -87,10 +87,10 @@ static void test_box(void **state)
     struct dt_draw_box box = box_of(20, 30, 60.4, 50, "");
     (void)state;
     dt_draw_box(&picture, &box);
-    assert_int_equal(count(&picture, 255, 0, 0), 2 * (40 + 18));
-    assert_int_equal(count(&picture, 255, 255, 255), 2 * (38 + 16));
+    assert_int_equal(count(&picture, 255, 0, 0), 40 * 20 - 36 * 16);
+    assert_int_equal(count(&picture, 255, 255, 255), 36 * 16 - 34 * 14);
     assert_true(is(&picture, 20, 30, 255, 0, 0) && is(&picture, 59, 49, 255, 0, 0));
-    assert_true(is(&picture, 21, 31, 255, 255, 255) && is(&picture, 22, 32, GREY, GREY, GREY));
+    assert_true(is(&picture, 22, 32, 255, 255, 255) && is(&picture, 23, 33, GREY, GREY, GREY));
     box.text = "ab";
     dt_draw_box(&picture, &box);
     assert_true(is(&picture, 20, 20, 255, 0, 0) && is(&picture, 32, 29, 255, 0, 0));
@@ -146,11 +146,11 @@ static void test_contrast(void **state)
             dt_draw_colour(box.rgb, label);
             dt_draw_box(&picture, &box);
             const double frame = brightness(at(&picture, 20, 40));
-            const double outline = brightness(at(&picture, 21, 40));
+            const double outline = brightness(at(&picture, 22, 40));
             assert_true(fabs(frame - outline) > 100);
             assert_true(fmax(fabs(frame - grey), fabs(outline - grey)) > 60);
-            assert_true(count(&picture, at(&picture, 21, 40)[0], at(&picture, 21, 40)[1],
-                              at(&picture, 21, 40)[2]) > 7);
+            assert_true(count(&picture, at(&picture, 22, 40)[0], at(&picture, 22, 40)[1],
+                              at(&picture, 22, 40)[2]) > 7);
             free(picture.pixels);
         }
     }
