@@ -30,15 +30,9 @@ static bool is_given(const struct dt_config *c, const struct dt_key *key)
 /* Keys that are for the other kind of network. */
 static bool name(const struct dt_config *c, char *what)
 {
-    static const char *const of_classifiers[] = {"train.label_smoothing",
-                                                 "train.class_weights",
-                                                 "data.mixup",
-                                                 "data.cutmix",
-                                                 "eval.tta",
-                                                 "data.random_erasing",
-                                                 "early_stop.target",
-                                                 "early_stop.patience",
-                                                 "train.restore_best"};
+    static const char *const of_classifiers[] = {
+        "train.label_smoothing", "train.class_weights", "data.mixup", "data.cutmix", "eval.tta",
+        "data.random_erasing"};
     for (size_t i = 0; i < DT_COUNT(of_classifiers) && dt_config_detects(c); i++)
         if (is_given(c, dt_key_find(of_classifiers[i])))
             WRONG("\"%s\" is a detector, but %s is given, which is for classifiers only",
@@ -326,8 +320,6 @@ static bool unfreeze_epoch(const struct dt_config *c, char *what)
 
 static bool schedule_kind(const struct dt_config *c, char *what)
 {
-    if (c->schedule.kind == DT_SCHEDULE_PLATEAU && dt_config_detects(c))
-        WRONG("\"plateau\" follows evaluations, which are for classifiers only");
     if (c->schedule.kind == DT_SCHEDULE_PLATEAU && !dt_config_has_validation(c))
         WRONG("\"plateau\" has no validation data to measure on; set data.val or "
               "data.val_fraction");

@@ -318,6 +318,8 @@ static void add_categories(struct work *w, struct dt_category_precision *out)
             out[label] = precision;
         found = end_found;
         truth = end_truth;
+        if (w->input->progress)
+            w->input->progress(w->input->context, label + 1, w->input->n_labels);
     }
 }
 

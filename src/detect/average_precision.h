@@ -27,6 +27,8 @@ struct dt_average_precision_input {
     const struct dt_found *found; /* in any order; ties of the score count in this order */
     size_t n_found;
     int max_detections; /* of an image and category: COCO has 100; ar1 and ar10 take fewer */
+    void (*progress)(void *context, int done, int total); /* after each label; may be NULL */
+    void *context;
 };
 
 /* category[n_labels], may be NULL: AP and AP50 of each. With max_detections other than 100, ap to

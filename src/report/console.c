@@ -72,13 +72,24 @@ static void on_step(const struct event *e)
     dt_log_record(DT_LOG_INFO, text);
 }
 
-/* Every number is a metric. */
+/* Not the other numbers of COCO's evaluation, which would make the line long. */
+static bool is_metric(const char *key)
+{
+    for (enum dt_metric m = 0; m < DT_N_METRICS; m++) {
+        const char *name = dt_metric_name(m);
+        const size_t n = strlen(name);
+        if (strncmp(key, name, n) == 0 && (key[n] == '\0' || strcmp(key + n, "_raw") == 0))
+            return true;
+    }
+    return false;
+}
+
 static void on_eval(const struct event *e)
 {
     char text[LINE_BYTES];
     struct dt_text line = dt_text_in(text, sizeof text);
     for (int i = 0; i < e->n_fields; i++)
-        if (e->fields[i].kind == DT_FIELD_NUMBER)
+        if (e->fields[i].kind == DT_FIELD_NUMBER && is_metric(e->fields[i].key))
             dt_text_add(&line, " %s %.5g", e->fields[i].key, e->fields[i].number);
     dt_log(DT_LOG_INFO, " * epoch %" PRId64 ":%s (%" PRId64 " images)", integer(e, "epoch"), text,
            integer(e, "images"));

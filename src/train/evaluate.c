@@ -15,6 +15,7 @@
 #include "data/classes.h"
 #include "dtrain/models.h"
 #include "dtrain/train.h"
+#include "train/box_judging.h"
 #include "train/judging.h"
 #include "train/predictions.h"
 #include "train/preflight.h"
@@ -29,6 +30,8 @@ static dt_status run_batch(struct dt_session *s)
     dt_status status = dt_session_eval_pass(s, batch);
     if (status == DT_OK && s->judging)
         status = dt_judging_add(s, batch);
+    if (status == DT_OK && s->box_judging)
+        status = dt_detections_add(&s->box_judging->detections, s, batch);
     dt_loader_release(s->val, batch);
     return status;
 }
@@ -81,15 +84,31 @@ static void warn_undefined(const struct dt_session *s, const struct dt_eval_resu
 {
     char text[160];
     const struct dt_field fields[] = {DT_TEXT("text", text)};
+    const char *const why =
+        s->model->detects ? "no validation image has a box"
+                          : "a class it needs has no validation images, or logits are not finite";
     for (enum dt_metric m = 0; m < DT_N_METRICS; m++) {
         if (!isnan(result->value[m]) || !is_expected(s, m))
             continue;
-        snprintf(text, sizeof text,
-                 "%s is undefined and left out: a class it needs has no validation images, or "
-                 "logits are not finite",
-                 dt_metric_name(m));
+        snprintf(text, sizeof text, "%s is undefined and left out: %s", dt_metric_name(m), why);
         dt_report_event(s->report, "warning", fields, DT_COUNT(fields));
     }
+}
+
+enum { SUM_LOSS, SUM_IMAGES, SUM_TOP1, SUM_TOP5, SUM_BAD, SUM_FINITE, N_SUMS };
+
+static dt_status set_values(struct dt_session *s, struct dt_eval_result *result, const double *sums)
+{
+    for (int m = 0; m < DT_N_METRICS; m++)
+        result->value[m] = result->raw[m] = NAN;
+    if (s->box_judging)
+        return dt_box_judging_sum(s, result);
+    result->n_images = (int64_t)sums[SUM_IMAGES];
+    result->value[DT_METRIC_LOSS] = sums[SUM_LOSS] / sums[SUM_FINITE];
+    result->value[DT_METRIC_TOP1] = 100 * sums[SUM_TOP1] / sums[SUM_IMAGES];
+    if (dt_session_has_top5(s))
+        result->value[DT_METRIC_TOP5] = 100 * sums[SUM_TOP5] / sums[SUM_IMAGES];
+    return s->judging ? dt_judging_sum(s, result->value) : DT_OK;
 }
 
 static dt_status evaluate(struct dt_session *s, struct dt_eval_result *result,
@@ -102,6 +121,8 @@ static dt_status evaluate(struct dt_session *s, struct dt_eval_result *result,
         dt_stop_begin_batches(&batches, stop);
     if (s->judging)
         dt_judge_clear(s->judging->judge);
+    if (s->box_judging)
+        s->box_judging->detections.n = 0;
     DT_TRY(dt_plan_broadcast_stats(s->plan));
     DT_TRY(run_batches(s, stop ? &batches : NULL, &result->stop));
     DT_TRY(s->backend->download(s->device, &counters));
@@ -110,19 +131,13 @@ static dt_status evaluate(struct dt_session *s, struct dt_eval_result *result,
     if (s->config->eval.tta != DT_TTA_NONE)
         replace_counters(&counters, s->judging->judge);
     dt_loader_bad_positions(s->val, &n_bad, &unused);
-    double sums[] = {counters.loss,         (double)counters.n, (double)counters.top1,
-                     (double)counters.top5, (double)n_bad,      (double)counters.n_finite};
-    DT_TRY(dt_comm_sum_f64(s->comm, sums, 6));
-    DT_TRY(dt_session_check_bad(s->val, sums[4]));
-    result->n_images = (int64_t)sums[1];
-    for (int m = 0; m < DT_N_METRICS; m++)
-        result->value[m] = result->raw[m] = NAN;
-    result->value[DT_METRIC_LOSS] = sums[0] / sums[5];
-    result->value[DT_METRIC_TOP1] = 100 * sums[2] / sums[1];
-    if (dt_session_has_top5(s))
-        result->value[DT_METRIC_TOP5] = 100 * sums[3] / sums[1];
-    if (s->judging)
-        DT_TRY(dt_judging_sum(s, result->value));
+    double sums[N_SUMS] = {
+        [SUM_LOSS] = counters.loss,         [SUM_IMAGES] = (double)counters.n,
+        [SUM_TOP1] = (double)counters.top1, [SUM_TOP5] = (double)counters.top5,
+        [SUM_BAD] = (double)n_bad,          [SUM_FINITE] = (double)counters.n_finite};
+    DT_TRY(dt_comm_sum_f64(s->comm, sums, N_SUMS));
+    DT_TRY(dt_session_check_bad(s->val, sums[SUM_BAD]));
+    DT_TRY(set_values(s, result, sums));
     warn_undefined(s, result);
     return DT_OK;
 }
@@ -201,9 +216,6 @@ dt_status dt_session_open_weights(struct dt_session *s, const struct dt_session_
 {
     char path[DT_PATH_MAX];
     dt_status status = DT_OK;
-    if (needs->eval && dt_config_detects(s->config))
-        DT_FAIL_ALIKE(DT_ERR_CONFIG, "model.name: %s is a detector, for which there are no metrics",
-                      s->config->model.name);
     DT_TRY(take_classes(s, path, weights));
     DT_TRY(dt_session_open(s, needs));
     DT_TRY(dt_preflight_agree(s));
@@ -213,19 +225,24 @@ dt_status dt_session_open_weights(struct dt_session *s, const struct dt_session_
     return dt_plan_broadcast(s->plan);
 }
 
-/* Six digits: the digits after them depend on the order of summation over ranks. */
+/* Six digits: the digits after them depend on the order of summation over ranks. The numbers of a
+ * detector have all their digits, which do not. */
 static double rounded(double value)
 {
     return round(value * 1e6) / 1e6;
 }
 
-static dt_status print_result(const struct dt_eval_result *result)
+static dt_status print_result(const struct dt_eval_result *result, bool detects)
 {
     struct dt_jsonw w;
     dt_jsonw_init(&w, false);
     dt_jsonw_begin(&w, NULL, '{');
     dt_jsonw_integer(&w, "images", result->n_images);
-    for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
+    if (detects)
+        dt_jsonw_integer(&w, "detections", result->n_found);
+    for (int i = 0; i < DT_N_COCO && detects; i++)
+        dt_jsonw_number(&w, dt_coco_names[i], result->coco[i]);
+    for (enum dt_metric m = 0; m < DT_N_METRICS && !detects; m++)
         if (!isnan(result->value[m]))
             dt_jsonw_number(&w, dt_metric_name(m), rounded(result->value[m]));
     dt_jsonw_close(&w, '}');
@@ -244,8 +261,24 @@ struct tables {
     bool as_picture;
 };
 
-static dt_status begin_tables(struct tables *tables, const struct dt_eval_options *options)
+/* The tables of a detector are other ones. */
+static dt_status check_tables(const struct dt_eval_options *options, bool detects)
 {
+    const char *suffix = options->predictions ? strrchr(options->predictions, '.') : ".json";
+    if (detects && options->confusion)
+        DT_FAIL(DT_ERR_USAGE, "--confusion: a detector has none; --per-class has its categories");
+    if (detects && (!suffix || strcmp(suffix, ".json") != 0))
+        DT_FAIL(DT_ERR_USAGE,
+                "--predictions: the name of %s must end in .json, as detections are written in "
+                "COCO's format",
+                options->predictions);
+    return DT_OK;
+}
+
+static dt_status begin_tables(struct tables *tables, const struct dt_eval_options *options,
+                              bool detects)
+{
+    DT_TRY(check_tables(options, detects));
     const char *suffix = options->confusion ? strrchr(options->confusion, '.') : ".csv";
     tables->as_picture = suffix && strcmp(suffix, ".svg") == 0;
     if (!tables->as_picture && (!suffix || strcmp(suffix, ".csv") != 0))
@@ -278,12 +311,17 @@ static dt_status publish(struct tables *tables, const struct dt_session *s,
                          const struct dt_eval_result *result, const struct dt_eval_options *options)
 {
     const struct dt_judging *j = s->judging;
+    const struct dt_new_file *file = &tables->predictions;
     if (options->confusion)
         DT_TRY(write_confusion(tables, j));
+    if (options->predictions && s->box_judging)
+        DT_TRY(dt_box_judging_write(s, file->fd, file->path));
     DT_TRY(end_tables(tables, DT_OK));
-    if (options->per_class)
+    if (options->per_class && s->box_judging)
+        dt_box_judging_print(stdout, s);
+    else if (options->per_class)
         dt_judge_print(stdout, j->judge, &j->ranking, j->names);
-    return print_result(result);
+    return print_result(result, s->model->detects);
 }
 
 /* --- The sub-command --- */
@@ -295,11 +333,12 @@ static dt_status load_and_evaluate(struct dt_session *s, struct tables *tables,
     struct dt_session_needs needs = {
         .eval = true, .judge = options->per_class || options->confusion || options->predictions};
     struct dt_report_options report = {.config = NULL};
+    const bool detects = dt_config_detects(s->config);
     DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? dt_report_open(&s->report, &report) : DT_OK));
-    DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? begin_tables(tables, options) : DT_OK));
+    DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? begin_tables(tables, options, detects) : DT_OK));
     struct dt_predictions_options predictions = {tables->predictions.fd, options->predictions, 0};
     DT_TRY(dt_session_open_weights(s, &needs, options->weights));
-    if (options->predictions)
+    if (options->predictions && !detects)
         DT_TRY(dt_comm_agree(s->comm, dt_predictions_create(&s->predictions, s, &predictions)));
     DT_TRY(dt_session_evaluate(s, &result, NULL));
     return dt_comm_agree(s->comm, s->rank == 0 ? publish(tables, s, &result, options) : DT_OK);

@@ -248,7 +248,7 @@ static dt_status open_session(struct run *r, struct dt_resume *resume,
 {
     struct dt_session *s = &r->session;
     struct dt_session_needs needs = {
-        .train = true, .eval = dt_session_validates(s->config), .cache_dir = shared_dir(s->config)};
+        .train = true, .eval = dt_config_has_validation(s->config), .cache_dir = shared_dir(s->config)};
     DT_TRY(dt_comm_agree(s->comm, dt_save_policy_init(&r->save_policy, s)));
     DT_TRY(dt_comm_agree(s->comm, prepare_output(r)));
     DT_TRY(start_watchdog(s));
@@ -262,7 +262,7 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     struct dt_session *s = &r->session;
     struct dt_resume resume;
     char model[DT_PATH_MAX];
-    bool validated = dt_session_validates(s->config);
+    bool validated = dt_config_has_validation(s->config);
     DT_TRY(dt_timeline_init(&r->timeline, s->comm, options->trace));
     DT_TRY(dt_file_path(r->timeline.path, "%s/trace.json.gz", s->config->output.dir));
     DT_TRY(open_session(r, &resume, options));

@@ -62,11 +62,6 @@ bool dt_session_has_times(const struct dt_session *s)
     return !s->backend->stamp || s->plan->options.profile;
 }
 
-bool dt_session_validates(const struct dt_config *config)
-{
-    return dt_config_has_validation(config) && !dt_config_detects(config);
-}
-
 bool dt_session_has_top5(const struct dt_session *s)
 {
     return !dt_config_detects(s->config) && s->num_classes > 5;
@@ -311,6 +306,8 @@ static dt_status create_loaders(struct dt_session *s, const struct dt_session_ne
         DT_TRY(dt_session_open_loader(s, false));
         if (!s->model->detects && (needs->judge || dt_judging_is_needed(s->config)))
             DT_TRY(dt_judging_create(&s->judging, s));
+        if (s->model->detects && !s->images)
+            DT_TRY(dt_box_judging_create(&s->box_judging, s));
     }
     return DT_OK;
 }
@@ -347,6 +344,7 @@ void dt_session_close(struct dt_session *s, dt_status status)
     dt_session_close_loader(s, &s->train);
     dt_session_close_loader(s, &s->val);
     dt_judging_destroy(s->judging);
+    dt_box_judging_destroy(s->box_judging);
     dt_session_release(s);
     if (s->device)
         s->backend->close(s->device);

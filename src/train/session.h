@@ -5,6 +5,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weights.h"
 #include "data/names.h"
+#include "detect/average_precision.h"
 #include "dtrain/comm.h"
 #include "dtrain/config.h"
 #include "dtrain/data.h"
@@ -15,6 +16,7 @@
 #include "train/schedule.h"
 
 struct dt_judging;
+struct dt_box_judging;
 struct dt_predictions;
 
 struct dt_session {
@@ -52,6 +54,7 @@ struct dt_session {
     struct dt_dataset *train_set, *val_set; /* NULL if the sub-command or the config has none */
     struct dt_loader *train, *val;
     struct dt_judging *judging;         /* NULL if the device's counters are enough */
+    struct dt_box_judging *box_judging; /* of a detector that is evaluated, else NULL */
     struct dt_predictions *predictions; /* table that dtrain eval writes; NULL = none */
     float *class_weights;               /* one per class, NULL = none */
     struct dt_report *report;           /* rank 0 of a training run, else NULL */
@@ -118,8 +121,6 @@ dt_status dt_session_check_bad(const struct dt_loader *loader, double n_bad);
 bool dt_session_scales_loss(const struct dt_session *s);
 /* Whether the walk's times are meaningful: on a device with queues only in a profile. */
 bool dt_session_has_times(const struct dt_session *s);
-/* Whether training is interrupted by evaluations: there are no metrics of a detector yet. */
-bool dt_session_validates(const struct dt_config *config);
 /* Whether top-5 accuracy is reported: below 6 classes it says nothing. */
 bool dt_session_has_top5(const struct dt_session *s);
 
@@ -152,6 +153,10 @@ bool dt_judging_is_needed(const struct dt_config *config);
 dt_status dt_judging_create(struct dt_judging **judging, const struct dt_session *s);
 void dt_judging_destroy(struct dt_judging *judging); /* accepts NULL */
 
+/* box_judging.c: for the validation set of a detector. */
+dt_status dt_box_judging_create(struct dt_box_judging **judging, const struct dt_session *s);
+void dt_box_judging_destroy(struct dt_box_judging *judging); /* accepts NULL */
+
 /* evaluate.c: opens a session with the classes and values of saved weights (dt_weights_find). */
 dt_status dt_session_open_weights(struct dt_session *s, const struct dt_session_needs *needs,
                                   const char *weights);
@@ -163,6 +168,8 @@ struct dt_eval_result {
     int64_t n_images;
     double value[DT_N_METRICS]; /* NaN = not computed */
     double raw[DT_N_METRICS];   /* of the weights, if `value` is of their moving averages; or NaN */
+    double coco[DT_N_COCO];     /* of a detector: all its numbers; -1 = undefined */
+    int64_t n_found;            /* and detections */
 };
 dt_status dt_session_evaluate(struct dt_session *s, struct dt_eval_result *result,
                               const struct dt_stop *stop);

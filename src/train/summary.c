@@ -79,8 +79,6 @@ static void print_data(struct dt_text *line, const struct dt_session *s,
                 dt_config_is_synthetic(s->config) ? ", synthetic" : "");
     if (s->class_weights)
         add_class_weights(line, s);
-    if (s->model->detects)
-        dt_text_add(line, "; a detector is not evaluated during training");
 }
 
 static void print_schedule(struct dt_text *line, const struct dt_session *s,

@@ -65,14 +65,41 @@ static void follow_plateau(struct run *r, const double *value)
 #define RAW_NAME(NAME, name, ...) #name "_raw",
 static const char *const raw_names[] = {DT_METRIC_LIST(RAW_NAME)};
 
+static void report_evaluation(const struct run *r, const struct dt_eval_result *result)
+{
+    const struct dt_session *s = &r->session;
+    struct dt_field fields[5 + 2 * DT_N_METRICS + DT_N_COCO] = {
+        DT_INT("epoch", r->at.epoch),
+        DT_INT("step", r->at.step),
+        DT_INT("images", result->n_images),
+    };
+    int n = 3;
+    for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
+        if (!isnan(result->value[m]) && dt_config_has_metric(s->config, m))
+            fields[n++] = (struct dt_field)DT_NUM(dt_metric_name(m), result->value[m]);
+    for (int i = DT_COCO_AP75 + 1; i < DT_N_COCO && s->model->detects; i++)
+        if (result->coco[i] >= 0)
+            fields[n++] = (struct dt_field)DT_NUM(dt_coco_names[i], result->coco[i]);
+    if (s->model->detects)
+        fields[n++] = (struct dt_field)DT_INT("detections", result->n_found);
+    for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
+        if (!isnan(result->raw[m]) && dt_config_has_metric(s->config, m))
+            fields[n++] = (struct dt_field)DT_NUM(raw_names[m], result->raw[m]);
+    if (dt_session_judges_ema(s))
+        fields[n++] = (struct dt_field)DT_TEXT("weights", "ema");
+    dt_report_event(s->report, "eval", fields, n);
+}
+
 /* *is_best: the best so far. A stop leaves the evaluation to the next run. */
 static dt_status evaluate(struct run *r, bool *is_best)
 {
     struct dt_session *s = &r->session;
     struct dt_eval_result result;
+    const double sent_bytes = dt_comm_sent_bytes(s->comm);
     begin_pause(r);
     *is_best = false;
     DT_TRY(dt_session_validate(s, &result, &r->stop));
+    r->metrics.sent_bytes += dt_comm_sent_bytes(s->comm) - sent_bytes; /* not of a step */
     end_pause(r);
     r->stop_reason = result.stop;
     r->at.eval_due = result.stop != NULL;
@@ -84,21 +111,7 @@ static dt_status evaluate(struct run *r, bool *is_best)
         follow_plateau(r, result.value);
     }
     r->top1 = result.value[DT_METRIC_TOP1];
-    struct dt_field fields[4 + 2 * DT_N_METRICS] = {
-        DT_INT("epoch", r->at.epoch),
-        DT_INT("step", r->at.step),
-        DT_INT("images", result.n_images),
-    };
-    int n_fields = 3;
-    for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
-        if (!isnan(result.value[m]) && dt_config_has_metric(s->config, m))
-            fields[n_fields++] = (struct dt_field)DT_NUM(dt_metric_name(m), result.value[m]);
-    for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
-        if (!isnan(result.raw[m]) && dt_config_has_metric(s->config, m))
-            fields[n_fields++] = (struct dt_field)DT_NUM(raw_names[m], result.raw[m]);
-    if (dt_session_judges_ema(s))
-        fields[n_fields++] = (struct dt_field)DT_TEXT("weights", "ema");
-    dt_report_event(s->report, "eval", fields, n_fields);
+    report_evaluation(r, &result);
     return DT_OK;
 }
 

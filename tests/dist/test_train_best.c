@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "dist_rig.h"
 #include "train/best.h"
+#include "train/schedule.h"
 
 struct evaluation {
     double value;
@@ -122,15 +123,37 @@ static void test_two_metrics(void **state)
     assert_true(next.best.step == 5 && next.goal.step == -1);
 }
 
+/* Ranks that measured different losses take one decision on the learning rate, rank 0's. */
+static void test_plateau(void **state)
+{
+    struct dt_config config = config_of(DT_METRIC_AUTO);
+    const struct dt_schedule schedule = {.config = &config.schedule,
+                                         .metric = DT_METRIC_TRAIN_LOSS};
+    struct dt_checkpoint at = {.step = 5, .epoch = 1};
+    bool is_best;
+    (void)state;
+    config.schedule.kind = DT_SCHEDULE_PLATEAU;
+    config.schedule.metric = schedule.metric;
+    config.schedule.patience = 0;
+    dt_best_init(&at, &config);
+    for (int i = 0; i < 3; i++) {
+        /* Rank 0: 4, 3, 3; the others get better all the time. */
+        double values[DT_N_METRICS] = {[DT_METRIC_TRAIN_LOSS] = rank == 0 ? (i ? 3 : 4) : 10 - i};
+        assert_all(dt_best_count(&is_best, &at, &config, comm, values) == DT_OK);
+        const bool drops = dt_plateau_count(&at.plateau, &schedule, values[schedule.metric]);
+        assert_all(drops == (i == 2));
+    }
+    assert_all(at.plateau.factor == config.schedule.gamma && at.plateau.best == 3);
+}
+
 int main(int argc, char **argv)
 {
     if (!open_ranks(&argc, &argv))
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_patience),
-        cmocka_unit_test(test_loss),
-        cmocka_unit_test(test_target),
-        cmocka_unit_test(test_two_metrics),
+        cmocka_unit_test(test_patience), cmocka_unit_test(test_loss),
+        cmocka_unit_test(test_target),   cmocka_unit_test(test_two_metrics),
+        cmocka_unit_test(test_plateau),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     dt_comm_close(comm);

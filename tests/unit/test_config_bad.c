@@ -157,6 +157,9 @@ static const struct {
      "0.75 is in per cent; did you mean 75?"},
     {"{\"early_stop\": {\"target\": 90, \"metric\": \"auc\"}}", 1, "early_stop.target",
      "auc lies between 0 and 1; did you mean 0.9?"},
+    {"{\"early_stop\": {\"target\": 36, \"metric\": \"auto\"},"
+     " \"model\": {\"name\": \"retinanet_resnet18_fpn\"}}",
+     1, "early_stop.target", "ap lies between 0 and 1; did you mean 0.36?"},
     {"{\"early_stop\": {\"metric\": \"ap\"}}", 1, "early_stop.metric",
      "\"ap\" is not for classifiers, which are judged by loss, top1, top5, balanced_accuracy"},
     {"{\"early_stop\": {\"metric\": \"top1\"}, \"model\": {\"name\": \"retinanet_resnet18_fpn\"}}",
