@@ -114,14 +114,22 @@ static void put_start(struct tensorboard *tb, const struct dt_field *fields, int
 }
 
 /* The picture may have been removed since. */
-static void put_samples(struct tensorboard *tb, const struct dt_field *fields, int n_fields)
+static void put_picture(struct tensorboard *tb, const char *event, const struct dt_field *fields,
+                        int n_fields)
 {
     enum { MOST_BYTES = 1 << 26 };
-    char *png = NULL;
+    const struct dt_field *width = dt_field_find(fields, n_fields, "width");
+    const struct dt_field *height = dt_field_find(fields, n_fields, "height");
+    char *text = NULL;
     size_t bytes;
-    if (dt_file_load(&png, &bytes, dt_field_text(fields, n_fields, "path"), MOST_BYTES) == DT_OK)
-        dt_tfevents_png(&tb->event, "samples", (uint8_t *)png, bytes);
-    free(png);
+    if (dt_file_load(&text, &bytes, dt_field_text(fields, n_fields, "path"), MOST_BYTES) != DT_OK)
+        return;
+    const uint8_t *file = (const uint8_t *)text;
+    if (width && height)
+        dt_tfevents_image(&tb->event, event, width->integer, height->integer, file, bytes);
+    else
+        dt_tfevents_png(&tb->event, event, file, bytes);
+    free(text);
 }
 
 static dt_status event_tensorboard(void *state, const char *event, const struct dt_field *fields,
@@ -138,8 +146,8 @@ static dt_status event_tensorboard(void *state, const char *event, const struct 
         put_measured(tb, event, fields, n_fields);
     else if (strcmp(event, "run_start") == 0)
         put_start(tb, fields, n_fields);
-    else if (strcmp(event, "samples") == 0)
-        put_samples(tb, fields, n_fields);
+    else if (strcmp(event, "samples") == 0 || strcmp(event, "detections") == 0)
+        put_picture(tb, event, fields, n_fields);
     else if (strcmp(event, "run_end") == 0)
         dt_hparams_end(&tb->event, dt_clock_unix_s(),
                        dt_field_number(fields, n_fields, "exit_code") == 0);

@@ -129,29 +129,27 @@ static int64_t big_endian(const uint8_t *at)
     return (int64_t)at[0] << 24 | at[1] << 16 | at[2] << 8 | at[3];
 }
 
+void dt_tfevents_image(struct dt_proto *p, const char *tag, int64_t width, int64_t height,
+                       const uint8_t *file, size_t bytes)
+{
+    enum { HEIGHT = 1, WIDTH, COLOURS, FILE_BYTES, RGB = 3 };
+    size_t value = open_value(p, tag), image = dt_proto_open(p, VALUE_IMAGE);
+    dt_proto_integer(p, HEIGHT, height);
+    dt_proto_integer(p, WIDTH, width);
+    dt_proto_integer(p, COLOURS, RGB);
+    dt_proto_bytes(p, FILE_BYTES, file, bytes);
+    dt_proto_close(p, image);
+    dt_proto_close(p, value);
+}
+
 void dt_tfevents_png(struct dt_proto *p, const char *tag, const uint8_t *png, size_t bytes)
 {
-    enum {
-        HEIGHT = 1,
-        WIDTH,
-        COLOURS,
-        FILE_BYTES,
-        RGB = 3,
-        AT_WIDTH = 16,
-        AT_HEIGHT = 20,
-        LEAST = 24
-    };
+    enum { AT_WIDTH = 16, AT_HEIGHT = 20, LEAST = 24 };
     if (bytes < LEAST || memcmp(png, "\x89PNG", 4) != 0) {
         p->status = DT_ERROR(DT_ERR_DATA, "the picture %s is not a PNG file", tag);
         return;
     }
-    size_t value = open_value(p, tag), image = dt_proto_open(p, VALUE_IMAGE);
-    dt_proto_integer(p, HEIGHT, big_endian(png + AT_HEIGHT));
-    dt_proto_integer(p, WIDTH, big_endian(png + AT_WIDTH));
-    dt_proto_integer(p, COLOURS, RGB);
-    dt_proto_bytes(p, FILE_BYTES, png, bytes);
-    dt_proto_close(p, image);
-    dt_proto_close(p, value);
+    dt_tfevents_image(p, tag, big_endian(png + AT_WIDTH), big_endian(png + AT_HEIGHT), png, bytes);
 }
 
 struct dt_tfevents_plugin dt_tfevents_open_plugin(struct dt_proto *p, const char *tag,

@@ -80,6 +80,19 @@ static void test_long_text(void **state)
     assert_int_equal(record.at[0] | record.at[1] << 8 | record.at[2] << 16, record.used - 16);
 }
 
+/* As TensorBoard's summary_pb2 serializes it. */
+static void test_image(void **state)
+{
+    (void)state;
+    dt_tfevents_begin(&record, 1700000003.0, 7);
+    size_t summary = dt_tfevents_open_summary(&record);
+    dt_tfevents_image(&record, "detections", 300, 200, (const uint8_t *)"\xff\xd8jpeg", 6);
+    dt_tfevents_close_summary(&record, summary);
+    expect("2d000000000000003c418afb090000c040fc54d94110072a200a1e0a0a646574656374696f6e73221008c80"
+           "110ac02"
+           "18032206ffd86a7065679638b183");
+}
+
 static void test_not_a_png(void **state)
 {
     (void)state;
@@ -103,7 +116,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_version),   cmocka_unit_test(test_scalars),
         cmocka_unit_test(test_text),      cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_long_text), cmocka_unit_test(test_not_a_png),
+        cmocka_unit_test(test_long_text), cmocka_unit_test(test_image),
+        cmocka_unit_test(test_not_a_png),
     };
     return cmocka_run_group_tests(tests, NULL, release);
 }
