@@ -2,32 +2,94 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "data/files.h"
 #include "data/names.h"
+#include "image/decode.h"
+
+struct list {
+    const struct dt_names *images;
+    struct dt_image_info *info; /* for a detector: of each image; NULL = unknown */
+};
+
+/* Width and height from the header; 1 x 1 if it has none, as the loader finds the image bad then.
+ */
+static dt_status read_size(struct dt_image_info *info, struct dt_decoder *decoder,
+                           const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample)
+{
+    *info = (struct dt_image_info){.id = id, .width = 1, .height = 1};
+    dt_status status = dt_files_read(dataset, id, sample);
+    if (status == DT_OK)
+        status = dt_decoder_open(decoder, &info->width, &info->height, sample->data, sample->bytes);
+    if (status == DT_ERR_MEMORY)
+        return status;
+    if (status != DT_OK) {
+        *info = (struct dt_image_info){.id = id, .width = 1, .height = 1};
+        dt_error_clear();
+    }
+    return DT_OK;
+}
+
+static dt_status read_sizes(struct dt_dataset *dataset)
+{
+    struct list *list = dataset->state;
+    struct dt_sample sample = {0};
+    struct dt_decoder *decoder = NULL;
+    const double start_s = dt_clock_s();
+    dt_status status = DT_OK;
+    DT_TRY_OUT(DT_NEW(list->info, dataset->n));
+    DT_TRY_OUT(dt_decoder_create(&decoder, NULL));
+    for (uint32_t id = 0; id < dataset->n; id++) {
+        DT_TRY_OUT(read_size(&list->info[id], decoder, dataset, id, &sample));
+        dt_log_progress_of("reading sizes", id + 1, dataset->n, "images", start_s);
+    }
+    dt_log_progress("");
+out:
+    dt_decoder_destroy(decoder);
+    free(sample.data);
+    return status;
+}
 
 static dt_status open_list(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
-    const struct dt_names **images;
+    struct list *list;
     if (options->num_classes == 0 && (!options->classes || options->classes->n == 0))
         DT_FAIL(DT_ERR_CONFIG,
                 "the weights hold no names of classes: set model.num_classes to their number");
-    DT_TRY(DT_NEW(images, 1));
-    *images = options->images;
-    dataset->state = images;
+    DT_TRY(DT_NEW(list, 1));
+    list->images = options->images;
+    dataset->state = list;
     dataset->n = (uint32_t)options->images->n;
     dataset->n_classes = 1;
-    return DT_OK;
+    dataset->max_boxes = options->detects; /* one, so that the data set has boxes; none is there */
+    return options->detects ? read_sizes(dataset) : DT_OK;
 }
 
 static void close_list(struct dt_dataset *dataset)
 {
-    free(dataset->state);
+    struct list *list = dataset->state;
+    free(list->info);
+    free(list);
+}
+
+static int truths_list(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out)
+{
+    (void)dataset;
+    (void)id;
+    (void)out;
+    return 0;
+}
+
+static void image_list(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out)
+{
+    *out = ((const struct list *)dataset->state)->info[id];
 }
 
 static void name_list(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes)
 {
-    snprintf(out, bytes, "%s", dt_names_get(*(const struct dt_names **)dataset->state, id));
+    snprintf(out, bytes, "%s", dt_names_get(((const struct list *)dataset->state)->images, id));
 }
 
 static int label_list(const struct dt_dataset *dataset, uint32_t id)
@@ -40,5 +102,7 @@ static int label_list(const struct dt_dataset *dataset, uint32_t id)
 const struct dt_dataset_kind dt_dataset_list = {.open = open_list,
                                                 .read = dt_files_read,
                                                 .label = label_list,
+                                                .truths = truths_list,
+                                                .image = image_list,
                                                 .name = name_list,
                                                 .close = close_list};

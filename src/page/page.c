@@ -105,6 +105,7 @@ static dt_status put_pictures(FILE *out, const struct dt_run *runs, size_t n)
 {
     static const char *const files[][3] = {
         {"samples.png", "image/png", "training images"},
+        {"detections.jpg", "image/jpeg", "validation images, newest evaluation"},
         {"confusion.svg", "image/svg+xml", "confusion matrix"},
     };
     char path[DT_PATH_MAX], caption[DT_PATH_MAX + 32];
