@@ -44,11 +44,14 @@ dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
 struct dt_predict_options {
     const char *weights; /* as dt_eval_options */
     char *const *paths;  /* images, folders of images, or "-" for a list on standard input */
-    int n_paths, top;    /* top: classes to print */
+    int n_paths, top;    /* top: classes, or detections of an image; 0 = 5, or all */
+    double min_score;    /* a detector's: only scores of at least that */
+    const char *output;  /* a detector's: folder for pictures with boxes, NULL = none */
 };
 /* dtrain predict: the most probable classes of images, on stdout, with the preprocessing of an
- * evaluation. Images that cannot be read are warned of and lead to DT_ERR_DATA at the end. One rank
- * only. */
+ * evaluation; of a detector a line for each detection: image, class, score, x1, y1, x2 and y2 in
+ * pixels, with tabs between. Images that cannot be read are warned of and lead to DT_ERR_DATA at
+ * the end. One rank only. */
 dt_status dt_predict(struct dt_comm *comm, const struct dt_config *config,
                      const struct dt_predict_options *options);
 

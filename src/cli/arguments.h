@@ -16,7 +16,7 @@ struct dt_arguments {
         *output, *trace, *data, *batch_sizes, *compare, *tolerance;
     const char **sets;
     size_t n_sets;
-    double max_time_s;
+    double max_time_s, min_score;
     int64_t per_shard, images_per_class, size, seed, resize_short, quality, label_offset, threads,
         top, count, n_images, max_detections;
     int64_t decode;      /* -1 = all */

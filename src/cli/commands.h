@@ -19,8 +19,9 @@
           "Compute loss and accuracy of saved weights on the validation data.", 0, "weights",      \
           "config", "set", "per-class", "confusion", "predictions")                                \
     RANKS(predict, "predict", "RUN IMAGE...",                                                      \
-          "Name the most probable classes of images: files, folders, or - for a list on stdin.",   \
-          0, "top", "config", "set")                                                               \
+          "Name the most probable classes of images, or find objects: files, folders, or - for a " \
+          "list on stdin.",                                                                        \
+          0, "top", "min-score", "output", "config", "set")                                        \
     RANKS(average, "average", "PATH...",                                                           \
           "Average weights: safetensors files, checkpoints, RUN@best, RUN@latest, RUN@step-N.", 1, \
           "output", "recompute-bn", "images", "config", "set")                                     \

@@ -49,7 +49,9 @@ static const struct dt_option options[] = {
     {"predictions", DT_OPTION_TEXT, AT(predictions), 0, 0, "FILE",
      "write label, prediction and probabilities of every image as CSV"},
     {"top", DT_OPTION_INTEGER, AT(top), 1, INT_MAX, "N",
-     "print the N most probable classes (default: 5; also -k)"},
+     "print the N most probable classes (default: 5), or best detections (default: all; also -k)"},
+    {"min-score", DT_OPTION_SHARE, AT(min_score), 0, 0, "S",
+     "only detections with a score of S, 0 to 1, or more (default: 0.3)"},
     {"json", DT_OPTION_TEXT, AT(json), 0, 0, "FILE", "write the results as JSON"},
     {"data", DT_OPTION_TEXT, AT(data), 0, 0, "KIND",
      "synthetic (default), or real: the configured data"},
@@ -108,7 +110,8 @@ static const struct dt_option options[] = {
     {"count", DT_OPTION_INTEGER, AT(count), 1, 1024, "N",
      "number of images (default: 32; also -n)"},
     {"output", DT_OPTION_TEXT, AT(output), 0, 0, "FILE",
-     "write this file (default: samples.png or report.html; average: none; also -o)"},
+     "write this file (default: samples.png or report.html; average: none; predict: the images "
+     "with their boxes, into this folder; also -o)"},
     {"recompute-bn", DT_OPTION_FLAG, AT(recompute_bn), 0, 0, NULL,
      "replace batch norm's running statistics by those of training images (--config, or that of "
      "the first PATH)"},
@@ -169,6 +172,16 @@ static dt_status parse_duration(double *out, const struct dt_option *row, const 
     return DT_OK;
 }
 
+static dt_status parse_share(double *out, const struct dt_option *row, const char *text)
+{
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= 0 && value <= 1))
+        DT_FAIL(DT_ERR_USAGE, "--%s: \"%s\" is not a number from 0 to 1", row->name, text);
+    *out = value;
+    return DT_OK;
+}
+
 static dt_status store_option(struct dt_arguments *args, const struct dt_option *row,
                               const char *text)
 {
@@ -192,6 +205,8 @@ static dt_status store_option(struct dt_arguments *args, const struct dt_option 
         return strcmp(text, "all") == 0 ? DT_OK : parse_integer((int64_t *)field, row, text);
     case DT_OPTION_DURATION:
         return parse_duration((double *)field, row, text);
+    case DT_OPTION_SHARE:
+        return parse_share((double *)field, row, text);
     case DT_OPTION_SETTING:
         args->sets[args->n_sets++] = text;
         return DT_OK;
@@ -352,7 +367,7 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
                                   .images_per_class = 100,
                                   .size = 64,
                                   .seed = 1,
-                                  .top = 5,
+                                  .min_score = 0.3,
                                   .count = 32,
                                   .max_detections = 100,
                                   .data = "synthetic"};

@@ -16,6 +16,7 @@ enum dt_option_kind {
     DT_OPTION_INTEGER,
     DT_OPTION_ALL_OR_INTEGER, /* "all" becomes -1 */
     DT_OPTION_DURATION,
+    DT_OPTION_SHARE,   /* a number from 0 to 1 */
     DT_OPTION_SETTING, /* may be repeated */
 };
 

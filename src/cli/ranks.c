@@ -216,7 +216,9 @@ dt_status dt_cmd_predict(struct dt_comm *comm, const struct dt_config *config,
     struct dt_predict_options options = {.weights = args->weights,
                                          .paths = args->operands,
                                          .n_paths = args->n_operands,
-                                         .top = (int)args->top};
+                                         .top = (int)args->top,
+                                         .min_score = args->min_score,
+                                         .output = args->output};
     return dt_predict(comm, config, &options);
 }
 

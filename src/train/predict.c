@@ -1,5 +1,5 @@
 /* The sub-command `dtrain predict`: an evaluation of a list of files, of which only the table of
- * predictions is shown. */
+ * predictions is shown; a detector's is in predict_boxes.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "data/files.h"
 #include "dtrain/train.h"
+#include "train/predict_boxes.h"
 #include "train/predictions.h"
 
 /* --- The list --- */
@@ -75,15 +76,25 @@ static dt_status list_images(struct dt_names *images, const struct dt_predict_op
 
 /* --- The answers --- */
 
+static dt_status name_classes(struct dt_session *s, const struct dt_predict_options *options)
+{
+    enum { TOP = 5 };
+    const int top = options->top > 0 ? options->top : TOP;
+    const struct dt_predictions_options table = {STDOUT_FILENO, "standard output", top};
+    struct dt_eval_result result;
+    if (options->output)
+        DT_FAIL(DT_ERR_USAGE, "--output: %s finds no boxes that could be drawn", s->model->name);
+    DT_TRY(dt_predictions_create(&s->predictions, s, &table));
+    return dt_session_evaluate(s, &result, NULL);
+}
+
 static dt_status predict(struct dt_session *s, const struct dt_predict_options *options)
 {
-    const struct dt_predictions_options table = {STDOUT_FILENO, "standard output", options->top};
     struct dt_session_needs needs = {.eval = true, .judge = true};
-    struct dt_eval_result result;
     uint64_t n_bad, unused;
+    DT_TRY(dt_predict_boxes_check(s->images, options));
     DT_TRY(dt_session_open_weights(s, &needs, options->weights));
-    DT_TRY(dt_predictions_create(&s->predictions, s, &table));
-    DT_TRY(dt_session_evaluate(s, &result, NULL));
+    DT_TRY(s->model->detects ? dt_predict_boxes(s, options) : name_classes(s, options));
     dt_loader_bad_positions(s->val, &n_bad, &unused);
     if (n_bad > 0)
         DT_FAIL(DT_ERR_DATA, "%u of %u images cannot be read", (unsigned)n_bad,

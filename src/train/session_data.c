@@ -56,7 +56,8 @@ static dt_status open_images(struct dt_session *s)
                                          .images = s->images,
                                          .num_classes = s->num_classes > 0 ? s->num_classes
                                                                            : s->weights_classes,
-                                         .classes = &s->classes};
+                                         .classes = &s->classes,
+                                         .detects = dt_config_detects(s->config)};
     DT_TRY(dt_dataset_open(&s->val_set, &options));
     s->num_classes = dt_dataset_n_classes(s->val_set);
     return DT_OK;
