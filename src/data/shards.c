@@ -27,6 +27,7 @@
 #include "data/names.h"
 #include "data/shard_info.h"
 #include "data/tar_index.h"
+#include "data/wds_boxes.h"
 #include "data/wds_keys.h"
 
 enum { MAX_LISTED = 20, MIN_OPEN = 8, MAX_OPEN = 1024 };
@@ -44,6 +45,9 @@ struct shards {
     size_t n;
     struct dt_tar_entry *entries;
     size_t n_entries, capacity;
+    bool detects;
+    struct dt_wds_boxes boxes; /* of a detector, while the index is built; then in coco */
+    struct dt_coco coco;
     bool has_lock;
     pthread_mutex_t lock; /* guards shard[].fd, n_users, used_at and the two counters */
     size_t n_open, max_open;
@@ -108,7 +112,7 @@ static dt_status add_shard(struct shards *shards, struct dt_dataset *dataset, si
     void *entries = shards->entries;
     uint32_t length;
 
-    DT_TRY_OUT(dt_tar_index_open(&index, path, cache_dir));
+    DT_TRY_OUT(dt_tar_index_open(&index, path, shards->detects, cache_dir));
     if (dt_shard_info_find(info, base, &length) && length != index.n)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
                             "shard %s holds %zu samples, but %s says %u; one of them is "
@@ -124,6 +128,7 @@ static dt_status add_shard(struct shards *shards, struct dt_dataset *dataset, si
         shards->entries = entries;
         memcpy(shards->entries + shards->n_entries, index.entries, index.n * sizeof *index.entries);
         shards->n_entries += index.n;
+        DT_TRY_OUT(dt_wds_boxes_append(&shards->boxes, &index.boxes));
     }
     dataset->fingerprint = XXH64(base, strlen(base), dataset->fingerprint);
     dataset->fingerprint = XXH64(&index.hash, sizeof index.hash, dataset->fingerprint);
@@ -156,6 +161,40 @@ out:
     return status;
 }
 
+static dt_status refuse_other_categories(const struct shards *shards, const char *path)
+{
+    DT_FAIL(DT_ERR_DATA,
+            "%s differs from the " DT_CATEGORIES_NAME " beside %s, so the boxes would mean "
+            "different things",
+            path, path_of(shards, 0));
+}
+
+/* The same with categories.json, which all shards of a detector have. */
+static dt_status read_categories(struct shards *shards, const char *folder, bool is_first)
+{
+    dt_status status = DT_OK;
+    struct dt_coco here = {0}, *first = &shards->coco;
+    char path[DT_PATH_MAX];
+
+    DT_TRY(dt_file_path(path, "%s/" DT_CATEGORIES_NAME, folder));
+    if (!dt_file_exists(path))
+        DT_FAIL(DT_ERR_CONFIG,
+                "a detector needs boxes, and shards with boxes have a " DT_CATEGORIES_NAME
+                " beside them, but %s has none: pack them with dtrain shard from COCO's .json file",
+                folder);
+    DT_TRY_OUT(dt_wds_categories_load(is_first ? first : &here, path));
+    if (!is_first &&
+        (here.n_categories != first->n_categories ||
+         here.categories.bytes != first->categories.bytes ||
+         memcmp(here.categories.text, first->categories.text, here.categories.bytes) != 0 ||
+         memcmp(here.category_ids, first->category_ids,
+                (size_t)here.n_categories * sizeof *here.category_ids) != 0))
+        DT_TRY_OUT(refuse_other_categories(shards, path));
+out:
+    dt_coco_reset(&here);
+    return status;
+}
+
 static dt_status build_index(struct shards *shards, struct dt_dataset *dataset,
                              const struct dt_dataset_options *options)
 {
@@ -174,7 +213,8 @@ static dt_status build_index(struct shards *shards, struct dt_dataset *dataset,
             memcpy(last_folder, folder, sizeof last_folder);
             dt_shard_info_reset(&info);
             DT_TRY_OUT(dt_shard_info_load(&info, folder));
-            DT_TRY_OUT(read_classes(shards, folder, i == 0));
+            DT_TRY_OUT(shards->detects ? read_categories(shards, folder, i == 0)
+                                       : read_classes(shards, folder, i == 0));
             if (is_folder)
                 DT_TRY_OUT(check_folder(shards, &info, folder));
         }
@@ -242,6 +282,18 @@ static dt_status check_labels(const struct shards *shards, int *n_classes,
     return DT_OK;
 }
 
+static dt_status use_boxes(struct dt_dataset *dataset, const char *path)
+{
+    struct shards *shards = dataset->state;
+
+    DT_TRY(dt_wds_boxes_move(&shards->coco, &shards->boxes, path));
+    dataset->classes = &shards->coco.categories;
+    dataset->n_classes = shards->coco.n_categories;
+    dataset->categories = shards->coco.category_ids;
+    dataset->max_boxes = (int)shards->coco.max_boxes;
+    return DT_OK;
+}
+
 static dt_status check_keys(const struct dt_dataset *dataset, const char *path)
 {
     const struct shards *shards = dataset->state;
@@ -263,6 +315,7 @@ static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset
     DT_TRY(DT_NEW(shards, 1));
     dataset->state = shards;
     dataset->classes = &shards->classes;
+    shards->detects = options->detects;
     DT_TRY(dt_brace_expand(&shards->paths, options->path));
     DT_TRY(DT_NEW(shards->shard, shards->paths.n));
     shards->n = shards->paths.n;
@@ -278,7 +331,8 @@ static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset
 
     DT_TRY(check_missing(shards));
     DT_TRY(build_index(shards, dataset, options));
-    DT_TRY(check_labels(shards, &dataset->n_classes, options));
+    DT_TRY(shards->detects ? use_boxes(dataset, options->path)
+                           : check_labels(shards, &dataset->n_classes, options));
     DT_TRY(check_keys(dataset, options->path));
     dataset->n = (uint32_t)shards->n_entries;
     dataset->n_files = (uint32_t)shards->n;
@@ -296,6 +350,8 @@ static void close_shards(struct dt_dataset *dataset)
         pthread_mutex_destroy(&shards->lock);
     dt_names_reset(&shards->paths);
     dt_names_reset(&shards->classes);
+    dt_wds_boxes_reset(&shards->boxes);
+    dt_coco_reset(&shards->coco);
     free(shards->shard);
     free(shards->entries);
     free(shards);
@@ -401,6 +457,22 @@ static void name_shards(const struct dt_dataset *dataset, uint32_t id, char *out
     snprintf(out, bytes, "%s: %s", path, member);
 }
 
+static int truths_shards(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out)
+{
+    const struct dt_coco *coco = &((const struct shards *)dataset->state)->coco;
+    const size_t first = coco->first_truth[id], n = coco->first_truth[id + 1] - first;
+
+    if (n > 0)
+        memcpy(out, coco->truths + first, n * sizeof *out);
+    return (int)n;
+}
+
+static void image_shards(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out)
+{
+    const struct dt_coco_image *image = &((const struct shards *)dataset->state)->coco.images[id];
+    *out = (struct dt_image_info){image->id, image->width, image->height};
+}
+
 static void file_shards(const struct dt_dataset *dataset, uint32_t index, char *out, size_t bytes)
 {
     snprintf(out, bytes, "%s", path_of(dataset->state, index));
@@ -421,6 +493,8 @@ const struct dt_dataset_kind dt_dataset_shards = {
     .will_need = will_need_shards,
     .forget = forget_shards,
     .label = label_shards,
+    .truths = truths_shards,
+    .image = image_shards,
     .name = name_shards,
     .file = file_shards,
     .key = key_shards,

@@ -16,6 +16,7 @@
 #include "base/pulse.h"
 #include "data/dataset.h"
 #include "data/index_file.h"
+#include "data/wds_boxes.h"
 #include "data/wds_keys.h"
 #include "data/wds_pair.h"
 
@@ -29,19 +30,34 @@ struct pairing {
     struct dt_tar_entry entry;
 };
 
+/* The label of the other kind beside the image is a sign of shards for another network. */
+static dt_status refuse_half(const struct pairing *pairing)
+{
+    const struct dt_wds_pair *pair = &pairing->pair;
+    const char *label = pair->detects ? ".json" : ".cls";
+
+    if (pair->has_image && pair->has_other)
+        DT_FAIL(DT_ERR_DATA,
+                pair->detects ? "sample %s of shard %s has a label (.cls) but no boxes (.json): "
+                                "shards for a classifier do not train a detector"
+                              : "sample %s of shard %s has boxes (.json) but no label (.cls): "
+                                "shards for a detector do not train a classifier",
+                pair->key, pairing->path);
+    DT_FAIL(DT_ERR_DATA,
+            "sample %s of shard %s has %s%s%s; the .jpg or .jpeg and the %s of a sample must be "
+            "adjacent in the archive",
+            pair->key, pairing->path, pair->has_image ? "an image but no " : "a ", label,
+            pair->has_image ? " member" : " member but no .jpg or .jpeg", label);
+}
+
 static dt_status end_sample(struct pairing *pairing)
 {
     const struct dt_wds_pair *pair = &pairing->pair;
     struct dt_tar_index *index = pairing->index;
     void *entries = index->entries;
 
-    if (pair->has_image != pair->has_label)
-        DT_FAIL(DT_ERR_DATA,
-                "sample %s of shard %s has %s; the .jpg or .jpeg and the .cls of a sample must be "
-                "adjacent in the archive",
-                pair->key, pairing->path,
-                pair->has_image ? "an image but no .cls member"
-                                : "a .cls member but no .jpg or .jpeg");
+    if (dt_wds_lacks(pair))
+        return refuse_half(pairing);
     if (!pair->has_image)
         return DT_OK;
     if (index->n >= DT_MAX_SAMPLES)
@@ -53,7 +69,9 @@ static dt_status end_sample(struct pairing *pairing)
     index->entries[index->n++] = pairing->entry;
     index->hash = XXH64(pair->key, strlen(pair->key), index->hash);
     index->hash = XXH64(&pairing->entry.bytes, sizeof pairing->entry.bytes, index->hash);
-    index->hash = XXH64(&pairing->entry.label, sizeof pairing->entry.label, index->hash);
+    index->hash = pair->detects
+                      ? dt_wds_boxes_hash(&index->boxes, index->hash)
+                      : XXH64(&pairing->entry.label, sizeof pairing->entry.label, index->hash);
     return DT_OK;
 }
 
@@ -77,6 +95,24 @@ dt_status dt_tar_label(int32_t *label, const struct dt_tar_member *member, const
     return DT_OK;
 }
 
+dt_status dt_tar_boxes(struct dt_wds_boxes *boxes, const struct dt_tar_member *member,
+                       const char *path)
+{
+    dt_status status = DT_OK;
+    char what[2 * DT_PATH_MAX], *text = NULL;
+
+    snprintf(what, sizeof what, "member %s of shard %s", member->name, path);
+    if (member->bytes > DT_WDS_BOXES_BYTES)
+        DT_FAIL(DT_ERR_DATA, "%s has %llu bytes; at most %d are accepted", what,
+                (unsigned long long)member->bytes, DT_WDS_BOXES_BYTES);
+    DT_TRY(DT_NEW(text, (size_t)member->bytes + 1));
+    DT_TRY_OUT(dt_file_pread(member->fd, text, (size_t)member->bytes, member->offset, path));
+    DT_TRY_OUT(dt_wds_boxes_parse(boxes, text, (size_t)member->bytes, what));
+out:
+    free(text);
+    return status;
+}
+
 static dt_status visit_member(void *context, const struct dt_tar_member *member)
 {
     struct pairing *pairing = context;
@@ -91,7 +127,9 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
         DT_FAIL(DT_ERR_DATA, "member %s of shard %s at byte %llu is a second %s of its sample",
                 member->name, pairing->path, (unsigned long long)member->offset,
                 kind == DT_WDS_SECOND_IMAGE ? "image" : "label");
-    if (kind == DT_WDS_LABEL)
+    if (kind == DT_WDS_LABEL && pairing->pair.detects)
+        DT_TRY(dt_tar_boxes(&pairing->index->boxes, member, pairing->path));
+    else if (kind == DT_WDS_LABEL)
         DT_TRY(dt_tar_label(&pairing->entry.label, member, pairing->path));
     if (kind == DT_WDS_IMAGE) {
         pairing->entry.offset = member->offset;
@@ -101,12 +139,12 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
     return DT_OK;
 }
 
-dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path)
+dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path, bool detects)
 {
-    struct pairing pairing = {.index = index, .path = path};
+    struct pairing pairing = {.index = index, .path = path, .pair.detects = detects};
     int n_skipped;
 
-    index->n = 0;
+    index->n = index->boxes.n = index->boxes.n_truths = 0;
     index->hash = 0;
     DT_TRY(dt_tar_walk(path, visit_member, &pairing, &n_skipped));
     DT_TRY(end_sample(&pairing));
@@ -120,44 +158,79 @@ dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path)
 void dt_tar_index_reset(struct dt_tar_index *index)
 {
     free(index->entries);
+    dt_wds_boxes_reset(&index->boxes);
     *index = (struct dt_tar_index){0};
 }
 
-/* --- The cache: this header, then the entries --- */
+/* --- The cache: this header, then the entries; of a detector also images and their boxes --- */
 
 struct cache_header {
     uint64_t n, hash;
 };
-static const char cache_magic[8] = {'D', 'T', 'I', 'N', 'D', 'E', 'X', '3'};
+static const char cache_magic[][9] = {"DTINDEX3", "DTBOXES1"}; /* by `detects` */
 
-/* False if the contents are not a header and its number of entries. */
-static bool parse_cache(struct dt_tar_index *index, const char *block, size_t bytes)
+/* What is left of the file. */
+struct rest {
+    const char *at;
+    size_t bytes;
+};
+
+/* A copy of the next `count` elements; NULL if there are not as many. */
+static void *take(struct rest *rest, size_t count, size_t size)
+{
+    void *copy = count <= rest->bytes / size ? dt_mem_alloc(count, size, "shard index") : NULL;
+    if (!copy)
+        return NULL;
+    memcpy(copy, rest->at, count * size);
+    rest->at += count * size;
+    rest->bytes -= count * size;
+    return copy;
+}
+
+static bool take_boxes(struct dt_wds_boxes *boxes, struct rest *rest, size_t n)
+{
+    boxes->images = take(rest, n, sizeof *boxes->images);
+    if (!boxes->images)
+        return false;
+    boxes->n = boxes->capacity = n;
+    for (size_t i = 0; i < n; i++)
+        boxes->n_truths += boxes->images[i].n_truths;
+    boxes->truth_capacity = boxes->n_truths;
+    boxes->truths = take(rest, boxes->n_truths, sizeof *boxes->truths);
+    return boxes->truths != NULL;
+}
+
+/* False if the contents are not a header and as much as it says. */
+static bool parse_cache(struct dt_tar_index *index, bool detects, const char *block, size_t bytes)
 {
     struct cache_header header;
     if (bytes < sizeof header)
         return false;
+    struct rest rest = {block + sizeof header, bytes - sizeof header};
     memcpy(&header, block, sizeof header);
-    const size_t entries_bytes = bytes - sizeof header;
-    if (header.n > DT_MAX_SAMPLES || entries_bytes != header.n * sizeof *index->entries ||
-        DT_NEW(index->entries, (size_t)header.n) != DT_OK)
+    if (header.n > DT_MAX_SAMPLES)
         return false;
-    memcpy(index->entries, block + sizeof header, entries_bytes);
+    index->entries = take(&rest, (size_t)header.n, sizeof *index->entries);
+    if (!index->entries)
+        return false;
     index->n = index->capacity = (size_t)header.n;
     index->hash = header.hash;
-    return true;
+    return (!detects || take_boxes(&index->boxes, &rest, index->n)) && rest.bytes == 0;
 }
 
 /* False if the cache is missing, damaged or outdated. */
-static bool load_cache(struct dt_tar_index *index, const struct dt_index_file *file)
+static bool load_cache(struct dt_tar_index *index, bool detects, const struct dt_index_file *file)
 {
     size_t bytes = 0;
     char *block = dt_index_file_load(file, &bytes);
-    const bool valid = block && parse_cache(index, block, bytes);
+    const bool valid = block && parse_cache(index, detects, block, bytes);
 
     if (block && !valid) {
         dt_index_file_refuse(file);
         dt_error_clear();
     }
+    if (!valid)
+        dt_tar_index_reset(index);
     free(block);
     return valid;
 }
@@ -165,28 +238,42 @@ static bool load_cache(struct dt_tar_index *index, const struct dt_index_file *f
 static dt_status save_cache(const struct dt_tar_index *index, const struct dt_index_file *file,
                             const char *cache_dir)
 {
+    const struct dt_wds_boxes *boxes = &index->boxes;
     const struct cache_header header = {.n = index->n, .hash = index->hash};
-    const size_t entries_bytes = index->n * sizeof *index->entries;
+    const struct {
+        const void *data;
+        size_t bytes;
+    } parts[] = {{&header, sizeof header},
+                 {index->entries, index->n * sizeof *index->entries},
+                 {boxes->images, boxes->n * sizeof *boxes->images},
+                 {boxes->truths, boxes->n_truths * sizeof *boxes->truths}};
+    size_t bytes = 0;
     char *block;
 
-    DT_TRY(DT_NEW(block, sizeof header + entries_bytes));
-    memcpy(block, &header, sizeof header);
-    if (entries_bytes)
-        memcpy(block + sizeof header, index->entries, entries_bytes);
-    dt_index_file_save(file, cache_dir, block, sizeof header + entries_bytes);
+    for (size_t i = 0; i < DT_COUNT(parts); i++)
+        bytes += parts[i].bytes;
+    DT_TRY(DT_NEW(block, bytes));
+    bytes = 0;
+    for (size_t i = 0; i < DT_COUNT(parts); i++) {
+        if (parts[i].bytes > 0)
+            memcpy(block + bytes, parts[i].data, parts[i].bytes);
+        bytes += parts[i].bytes;
+    }
+    dt_index_file_save(file, cache_dir, block, bytes);
     free(block);
     return DT_OK;
 }
 
-dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, const char *cache_dir)
+dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, bool detects,
+                            const char *cache_dir)
 {
     struct dt_index_file file;
 
     if (!cache_dir || !cache_dir[0])
-        return dt_tar_index_build(index, path);
-    DT_TRY(dt_index_file_of(&file, path, cache_dir, cache_magic));
-    if (load_cache(index, &file))
+        return dt_tar_index_build(index, path, detects);
+    DT_TRY(dt_index_file_of(&file, path, cache_dir, cache_magic[detects]));
+    if (load_cache(index, detects, &file))
         return DT_OK;
-    DT_TRY(dt_tar_index_build(index, path));
+    DT_TRY(dt_tar_index_build(index, path, detects));
     return save_cache(index, &file, cache_dir);
 }

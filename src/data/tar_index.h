@@ -2,10 +2,12 @@
 #ifndef DTRAIN_DATA_TAR_INDEX_H
 #define DTRAIN_DATA_TAR_INDEX_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/wds_boxes.h"
 
 /* A regular file in a tar, valid during the visit; fd allows pread at `offset`. */
 struct dt_tar_member {
@@ -29,10 +31,14 @@ dt_status dt_tar_walk_range(const char *path, const struct dt_tar_range *range, 
 /* The number in a .cls member; DT_ERR_DATA names shard and member. */
 dt_status dt_tar_label(int32_t *label, const struct dt_tar_member *member, const char *path);
 
+/* Appends the boxes in a .json member. */
+dt_status dt_tar_boxes(struct dt_wds_boxes *boxes, const struct dt_tar_member *member,
+                       const char *path);
+
 struct dt_tar_entry {
     uint64_t offset; /* of the image data */
     uint32_t bytes;
-    int32_t label; /* as written in the .cls member */
+    int32_t label; /* as written in the .cls member; 0 of a detector */
     uint64_t key;  /* dt_wds_hash */
 };
 
@@ -40,14 +46,17 @@ struct dt_tar_entry {
 struct dt_tar_index {
     struct dt_tar_entry *entries;
     size_t n, capacity;
-    uint64_t hash; /* of names, sizes and labels */
+    struct dt_wds_boxes boxes; /* one image per entry; without .json members none */
+    uint64_t hash;             /* of names, sizes and labels or boxes */
 };
 
-/* Pairs .jpg/.jpeg with .cls members by WebDataset's rules. DT_ERR_DATA names shard and member. */
-dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path);
+/* Pairs .jpg/.jpeg with .cls members by WebDataset's rules; for a detector with .json members
+ * (wds_boxes.h). DT_ERR_DATA names shard and member. */
+dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path, bool detects);
 /* Loads the index from cache_dir/index if the shard's size and time match those recorded; otherwise
  * builds it and stores it there. cache_dir NULL: always builds. */
-dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, const char *cache_dir);
+dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, bool detects,
+                            const char *cache_dir);
 void dt_tar_index_reset(struct dt_tar_index *index);
 
 /* For messages: name of the member whose data begin at `offset`, found by reading the headers

@@ -1,15 +1,31 @@
-/* The index of a tar shard. Accepted samples lie inside the file and have names. */
+/* The index of a tar shard, for a classifier and for a detector. Accepted samples lie inside the
+ * file and have names, and each has its boxes. */
 #include "base/log.h"
 #include "data/tar_index.h"
 #include "fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+static void check_boxes(const struct dt_wds_boxes *boxes, size_t n)
+{
+    size_t n_truths = 0;
+    FUZZ_CHECK(boxes->n == n);
+    for (size_t i = 0; i < boxes->n; i++) {
+        FUZZ_CHECK(boxes->images[i].width > 0 && boxes->images[i].height > 0);
+        n_truths += boxes->images[i].n_truths;
+    }
+    FUZZ_CHECK(n_truths == boxes->n_truths);
+    for (size_t i = 0; i < n_truths; i++) {
+        const struct dt_truth *truth = &boxes->truths[i];
+        FUZZ_CHECK(truth->label >= 0 && truth->id != 0);
+        FUZZ_CHECK(truth->w >= 0 && truth->w <= 1e9 && truth->h >= 0 && truth->h <= 1e9);
+        FUZZ_CHECK(truth->x >= -1e9 && truth->x <= 1e9 && truth->area >= 0);
+    }
+}
+
+static void check_index(const char *path, size_t bytes, bool detects)
 {
     struct dt_tar_index index = {0};
     char name[2048];
-    const char *path = fuzz_file(data, bytes);
-    dt_log_init(DT_LOG_ERROR, 0, 1); /* no warnings about skipped members */
-    dt_status status = dt_tar_index_build(&index, path);
+    dt_status status = dt_tar_index_build(&index, path, detects);
     if (status != DT_OK)
         fuzz_check_refusal(status, DT_ERR_DATA);
     for (size_t i = 0; status == DT_OK && i < index.n; i++) {
@@ -17,10 +33,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         FUZZ_CHECK(entry->offset <= bytes && entry->bytes <= bytes - entry->offset);
         FUZZ_CHECK(i == 0 || entry->offset > index.entries[i - 1].offset);
     }
+    if (status == DT_OK)
+        check_boxes(&index.boxes, detects ? index.n : 0);
     if (status == DT_OK && index.n > 0) {
         dt_tar_member_name(path, index.entries[0].offset, name, sizeof name);
         FUZZ_CHECK(strncmp(name, "byte ", 5) != 0 || strstr(name, ".j") || strstr(name, ".J"));
     }
     dt_tar_index_reset(&index);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    const char *path = fuzz_file(data, bytes);
+    dt_log_init(DT_LOG_ERROR, 0, 1); /* no warnings about skipped members */
+    check_index(path, bytes, false);
+    check_index(path, bytes, true);
     return 0;
 }

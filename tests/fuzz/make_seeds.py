@@ -71,8 +71,16 @@ def pair(key, data=b"x"):
     return [(key + ".jpg", data, tarfile.REGTYPE), (key + ".cls", b"1", tarfile.REGTYPE)]
 
 
+def boxes(key, **changes):
+    box = {"id": 1, "category_id": 2, "bbox": [0.5, 1, 2, 3], "area": 6, "iscrowd": 0}
+    image = {"id": 7, "width": 4, "height": 5, "annotations": [box, {**box, **changes}]}
+    return [pair(key)[0], (key + ".json", json.dumps(image).encode(), tarfile.REGTYPE)]
+
+
 def tars(folder):
     long = "n" * 120
+    save(folder, "boxes", tar(boxes("a")))
+    save(folder, "bad-boxes", tar(boxes("a", bbox=[1, 2, 3, 1e300])))
     save(folder, "pair", tar(pair("a")))
     save(folder, "folders", tar([("d", b"", tarfile.DIRTYPE)] + pair("d/a")))
     save(folder, "link", tar([("l.jpg", b"", tarfile.SYMTYPE)] + pair("a")))

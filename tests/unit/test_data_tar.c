@@ -116,7 +116,7 @@ static void test_pairing(void **state)
     tar_end(&tar);
     tar_save(&tar, "pairs.tar");
 
-    if (dt_tar_index_build(&index, at("pairs.tar")) != DT_OK)
+    if (dt_tar_index_build(&index, at("pairs.tar"), false) != DT_OK)
         fail_msg("%s", dt_error_text());
     static const struct {
         int32_t label;

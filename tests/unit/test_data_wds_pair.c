@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -58,11 +59,44 @@ static void test_samples(void **state)
     assert_string_equal(pair.key, "y/a");
 }
 
+/* Of a detector the .json member counts, and the mode outlives the sample. */
+static void test_detector(void **state)
+{
+    static const struct {
+        const char *name;
+        enum dt_wds_kind kind;
+        const char *lacks; /* afterwards */
+    } rows[] = {
+        {"a.jpg", DT_WDS_IMAGE, ".json member"},
+        {"a.txt", DT_WDS_OTHER, ".json member"},
+        {"a.cls", DT_WDS_OTHER, ".json member with boxes, but a label: a shard for a classifier"},
+        {"a.JSON", DT_WDS_LABEL, NULL},
+        {"a.json", DT_WDS_SECOND_LABEL, NULL},
+        {"b.json", DT_WDS_LABEL, ".jpg or .jpeg member"},
+        {"b.jpeg", DT_WDS_IMAGE, NULL},
+        {"c.seg.json", DT_WDS_OTHER, NULL},
+    };
+    struct dt_wds_pair pair = {.detects = true};
+    (void)state;
+    for (size_t i = 0; i < DT_COUNT(rows); i++) {
+        assert_int_equal(dt_wds_add(&pair, rows[i].name), rows[i].kind);
+        const char *lacks = dt_wds_lacks(&pair);
+        if ((lacks == NULL) != (rows[i].lacks == NULL) || (lacks && strcmp(lacks, rows[i].lacks)))
+            fail_msg("row %zu: %s", i, lacks ? lacks : "complete");
+    }
+    pair = (struct dt_wds_pair){0};
+    dt_wds_add(&pair, "a.jpg");
+    assert_string_equal(dt_wds_lacks(&pair), ".cls member");
+    dt_wds_add(&pair, "a.json");
+    assert_string_equal(dt_wds_lacks(&pair), ".cls member, but boxes: a shard for a detector");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_detector),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
