@@ -12,8 +12,8 @@ struct dt_command;
 struct dt_arguments {
     const struct dt_command *command;
     bool named; /* the command was named, not assumed by default */
-    const char *config, *resume, *out, *weights, *json, *prefix, *devkit, *confusion, *predictions,
-        *output, *trace, *data, *batch_sizes, *compare, *tolerance;
+    const char *config, *resume, *out, *weights, *json, *prefix, *devkit, *image_folder, *confusion,
+        *predictions, *output, *trace, *data, *batch_sizes, *compare, *tolerance;
     const char **sets;
     size_t n_sets;
     double max_time_s, min_score;

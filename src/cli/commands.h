@@ -53,10 +53,10 @@
           "Check a checkpoint, a run folder, a shard or a folder of shards against checksums.", 0, \
           "decode", "threads")                                                                     \
     LOCAL(shard, "shard", "SRC DST",                                                               \
-          "Pack images into tar shards: class folders, CSV tables, ILSVRC tars, TFRecord files "   \
-          "or shards.",                                                                            \
+          "Pack images into tar shards: class folders, CSV tables, COCO files, ILSVRC tars, "      \
+          "TFRecord files or shards.",                                                             \
           0, "prefix", "per-shard", "seed", "threads", "resize-short", "quality", "skip-bad",      \
-          "devkit", "label-offset")                                                                \
+          "devkit", "label-offset", "image-folder")                                                \
     LOCAL(demo_data, "demo-data", "DIR", "Generate labelled JPEG files for a first run.", 0,       \
           "images-per-class", "size", "seed")                                                      \
     EITHER(doctor, "doctor", "",                                                                   \

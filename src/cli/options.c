@@ -90,6 +90,8 @@ static const struct dt_option options[] = {
      "images per shard (default: 1000)"},
     {"devkit", DT_OPTION_TEXT, AT(devkit), 0, 0, "FILE",
      "take labels for ILSVRC2012_img_val.tar from ILSVRC2012_devkit_t12.tar.gz"},
+    {"image-folder", DT_OPTION_TEXT, AT(image_folder), 0, 0, "FOLDER",
+     "images of a COCO file (default: ../X for instances_X.json, else the folder of the file)"},
     {"resize-short", DT_OPTION_INTEGER, AT(resize_short), DT_RESIZE_SHORT_LEAST,
      DT_RESIZE_SHORT_MOST, "S", "shrink larger images until the shorter side has S pixels"},
     {"quality", DT_OPTION_INTEGER, AT(quality), 1, 100, "Q",

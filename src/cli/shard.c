@@ -9,6 +9,7 @@ dt_status dt_cmd_shard(const struct dt_arguments *args)
         .dst = args->operands[1],
         .prefix = args->prefix,
         .devkit = args->devkit,
+        .image_folder = args->image_folder,
         .per_shard = (int)args->per_shard,
         .resize_short = (int)args->resize_short,
         .quality = (int)args->quality,

@@ -124,3 +124,9 @@ dt_status dt_convert_run(struct dt_convert *convert, enum dt_conversion *done, c
     *out = convert->encoded;
     return DT_OK;
 }
+
+void dt_convert_size(const struct dt_convert *convert, int *width, int *height)
+{
+    *width = convert->width;
+    *height = convert->height;
+}

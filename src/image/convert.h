@@ -26,5 +26,7 @@ void dt_convert_destroy(struct dt_convert *convert); /* accepts NULL */
  * drops EXIF data, including the orientation. DT_ERR_DATA with the reason, which names no file. */
 dt_status dt_convert_run(struct dt_convert *convert, enum dt_conversion *done, const uint8_t **out,
                          size_t *out_bytes, const uint8_t *data, size_t bytes);
+/* Size of the image that dt_convert_run made last. */
+void dt_convert_size(const struct dt_convert *convert, int *width, int *height);
 
 #endif

@@ -11,27 +11,30 @@
 struct dt_shard_options {
     const char *src;    /* a folder of class folders; a .csv table; ILSVRC2012_img_train.tar (a tar
                            of one tar per class); ILSVRC2012_img_val.tar (images only, with
-                           `devkit`); shards (a folder of tars or a brace pattern); TFRecord files,
-                           as a pattern */
+                           `devkit`); a .json file of COCO; shards (a folder of tars or a brace
+                           pattern); TFRecord files, as a pattern */
     const char *dst;    /* output folder */
     const char *prefix; /* shards are <prefix>-0000.tar ... */
     const char *devkit; /* ILSVRC2012_devkit_t12.tar.gz, or NULL */
-    int per_shard;      /* samples */
-    int resize_short;   /* larger images are scaled down until the shorter side has this many
-                           pixels, and re-encoded; 0 = files are copied unchanged */
-    int quality;        /* JPEG quality of re-encoded images, 1 .. 100 */
-    int label_offset;   /* TFRecord: subtracted from labels */
-    int threads;        /* 0 = one per allowed CPU */
-    bool skip_bad;      /* unusable images are skipped with a warning, else DT_ERR_DATA;
-                           the other samples keep their shards and names */
-    uint64_t seed;      /* shuffle seed */
+    const char *image_folder; /* COCO: of the images; NULL = as in training */
+    int per_shard;            /* samples */
+    int resize_short;         /* larger images are scaled down until the shorter side has this many
+                                 pixels, and re-encoded; 0 = files are copied unchanged */
+    int quality;              /* JPEG quality of re-encoded images, 1 .. 100 */
+    int label_offset;         /* TFRecord: subtracted from labels */
+    int threads;              /* 0 = one per allowed CPU */
+    bool skip_bad;            /* unusable images are skipped with a warning, else DT_ERR_DATA;
+                                 the other samples keep their shards and names */
+    uint64_t seed;            /* shuffle seed */
 };
 /* Packs labelled images into WebDataset tars in shuffled order. Also writes classes.txt if the
  * classes have names, <shard>.idx (DALI's wds2idx v1.2), checksums.xxh64 (for `xxhsum -c`) and
  * _info.json, in which the split is named after the prefix; other splits in dst are kept. Every
  * image is decoded, as a check; CMYK JPEG and PNG files become RGB JPEG files. The same input and
- * seed give the same bytes for any number of threads. DT_ERR_CREATE if dst already holds shards of
- * this prefix. */
+ * seed give the same bytes for any number of threads. Images of COCO are packed in the order of
+ * their ids instead, so that training has the same order as with the .json file, with their boxes
+ * (data/wds_boxes.h) and categories.json beside the shards. DT_ERR_CREATE if dst already holds
+ * shards of this prefix. */
 dt_status dt_shard_write(const struct dt_shard_options *options);
 /* Checks the shards of a folder, or a single one: structure, pairing, _info.json, labels, .idx and
  * checksums; decodes n_decode samples spread over the set (-1 = all). Prints a line per fault and a

@@ -15,6 +15,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "data/wds_boxes.h"
+#include "data/wds_pair.h"
+#include "pack/coco_source.h"
 #include "pack/wds_index.h"
 
 enum { TAR_BLOCK = 512, TAR_RECORD = 10240, WRITE_BYTES = 1 << 20 };
@@ -135,8 +138,25 @@ static void count_done(struct dt_packing *packing, uint32_t *counter)
     pthread_mutex_unlock(&packing->lock);
 }
 
-static dt_status write_sample(struct output *output, uint32_t position, const uint8_t *data,
-                              size_t bytes)
+static dt_status write_boxes(struct output *output, uint32_t id, const uint8_t *data, size_t bytes)
+{
+    const struct dt_packing *packing = output->packing;
+    const char *key = dt_coco_source_key(packing->source, id);
+    char name[DT_WDS_KEY_MAX];
+    struct dt_jsonw json;
+
+    snprintf(name, sizeof name, "%s.json", key);
+    dt_status status = dt_wds_boxes_write(&json, packing->coco, id);
+    if (status == DT_OK)
+        status = add_member(output, name, json.text, json.bytes);
+    dt_jsonw_reset(&json);
+    DT_TRY(status);
+    snprintf(name, sizeof name, "%s.jpg", key);
+    return add_member(output, name, data, bytes);
+}
+
+static dt_status write_label(struct output *output, uint32_t position, const uint8_t *data,
+                             size_t bytes)
 {
     const struct dt_packing *packing = output->packing;
     char name[32], label[16];
@@ -146,8 +166,18 @@ static dt_status write_sample(struct output *output, uint32_t position, const ui
     snprintf(name, sizeof name, "%0*u.cls", packing->sample_digits, (unsigned)position);
     DT_TRY(add_member(output, name, label, (size_t)n));
     snprintf(name, sizeof name, "%0*u.jpg", packing->sample_digits, (unsigned)position);
-    DT_TRY(add_member(output, name, data, bytes));
-    output->n++;
+    return add_member(output, name, data, bytes);
+}
+
+static dt_status check_size(const struct output *output, uint32_t id)
+{
+    const struct dt_coco_image *image = &output->packing->coco->images[id];
+    int width, height;
+
+    dt_convert_size(output->convert, &width, &height);
+    if (width != image->width || height != image->height)
+        DT_FAIL(DT_ERR_DATA, "it has %d x %d pixels, but the annotations say %d x %d", width,
+                height, (int)image->width, (int)image->height);
     return DT_OK;
 }
 
@@ -157,8 +187,9 @@ static dt_status read_sample(struct output *output, uint32_t id, enum dt_convers
     const struct dt_dataset *source = output->packing->source;
     /* Not dt_dataset_read, which would count a file without read permission as a bad sample. */
     DT_TRY(source->kind->read(source, id, &output->sample));
-    return dt_convert_run(output->convert, done, data, bytes, output->sample.data,
-                          output->sample.bytes);
+    DT_TRY(dt_convert_run(output->convert, done, data, bytes, output->sample.data,
+                          output->sample.bytes));
+    return output->packing->coco ? check_size(output, id) : DT_OK;
 }
 
 static dt_status add_sample(struct output *output, uint32_t position)
@@ -172,7 +203,9 @@ static dt_status add_sample(struct output *output, uint32_t position)
 
     const dt_status status = read_sample(output, id, &done, &data, &bytes);
     if (status == DT_OK) {
-        DT_TRY(write_sample(output, position, data, bytes));
+        DT_TRY(packing->coco ? write_boxes(output, id, data, bytes)
+                             : write_label(output, position, data, bytes));
+        output->n++;
         count_done(packing, &packing->counts[done]);
         return DT_OK;
     }

@@ -1,5 +1,5 @@
-/* Writes one shard, a plain ustar file with members NNNNNN.cls and NNNNNN.jpg without times or
- * owners, and its index, both under temporary names. */
+/* Writes one shard, a plain ustar file with members NNNNNN.cls and NNNNNN.jpg, or of COCO
+ * <key>.json and <key>.jpg, without times or owners, and its index, both under temporary names. */
 #ifndef DTRAIN_PACK_SHARD_H
 #define DTRAIN_PACK_SHARD_H
 
@@ -13,6 +13,7 @@
 
 struct dt_packing {
     struct dt_dataset *source;
+    const struct dt_coco *coco; /* its boxes; NULL = it has labels */
     const struct dt_shard_options *options;
     uint32_t *order; /* sample at each position */
     uint32_t n, n_shards;

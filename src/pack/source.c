@@ -2,7 +2,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/file.h"
 #include "base/mem.h"
+#include "data/names.h"
+#include "data/wds_boxes.h"
+#include "pack/coco_source.h"
 #include "pack/images.h"
 #include "pack/pack.h"
 
@@ -18,6 +22,26 @@ static dt_status open_data(struct dt_dataset *dataset, const struct dt_shard_opt
     const struct dt_config_data data = {0};
     const struct dt_dataset_options of_data = {.data = &data, .path = options->src};
     return dataset->kind->open(dataset, &of_data);
+}
+
+/* Shards with boxes have categories.json beside them. */
+static dt_status refuse_boxes(const char *src)
+{
+    char path[DT_PATH_MAX];
+    struct stat info;
+    const int bytes = (int)(dt_file_base(src) - src);
+    const bool is_folder = stat(src, &info) == 0 && S_ISDIR(info.st_mode);
+
+    if (is_folder)
+        DT_TRY(dt_file_path(path, "%s/" DT_CATEGORIES_NAME, src));
+    else
+        DT_TRY(dt_file_path(path, "%.*s" DT_CATEGORIES_NAME, bytes, src));
+    if (dt_file_exists(path))
+        DT_FAIL(DT_ERR_DATA,
+                "%s: shards with boxes are not packed again: pack the .json file of COCO that they "
+                "were made of",
+                src);
+    return DT_OK;
 }
 
 /* A single tar is one of ILSVRC's; a path that does not exist is a pattern of shards or TFRecord
@@ -39,6 +63,9 @@ static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
     } else if (is_folder) {
         *kind = &dt_dataset_folder;
         *open = open_data;
+    } else if (dt_coco_source_found(options->src)) {
+        *kind = &dt_coco_source;
+        *open = dt_coco_source_open;
     } else if (dt_is_csv_name(options->src)) {
         *kind = &dt_dataset_csv;
         *open = open_data;
@@ -48,6 +75,11 @@ static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
     }
     if (options->devkit && *open != dt_ilsvrc_open_val)
         DT_FAIL(DT_ERR_USAGE, "--devkit goes with ILSVRC2012_img_val.tar only, not with %s",
+                options->src);
+    if (*kind == &dt_dataset_shards)
+        DT_TRY(refuse_boxes(options->src));
+    if (options->image_folder && *open != dt_coco_source_open)
+        DT_FAIL(DT_ERR_USAGE, "--image-folder goes with a .json file of COCO only, not with %s",
                 options->src);
     return DT_OK;
 }

@@ -82,6 +82,14 @@ static dt_status check_checksum(const struct dt_verify *verify, struct dt_shard_
     return DT_OK;
 }
 
+static dt_status compare_size(const struct dt_shard_image *image, int width, int height)
+{
+    if (image->width > 0 && (image->width != width || image->height != height))
+        DT_FAIL(DT_ERR_DATA, "it has %d x %d pixels, but its .json member says %d x %d", width,
+                height, (int)image->width, (int)image->height);
+    return DT_OK;
+}
+
 static dt_status decode_image(struct dt_verify_tool *tool, int fd,
                               const struct dt_shard_image *image, const char *path)
 {
@@ -95,7 +103,8 @@ static dt_status decode_image(struct dt_verify_tool *tool, int fd,
                              "shard converts it to RGB");
     DT_TRY(dt_mem_grow(&block, &tool->capacity, (size_t)width * (size_t)height * 3, 1, "pixels"));
     tool->pixels = block;
-    return dt_jpeg_decode(tool->jpeg, tool->pixels, 0, 0, width, height);
+    DT_TRY(dt_jpeg_decode(tool->jpeg, tool->pixels, 0, 0, width, height));
+    return compare_size(image, width, height);
 }
 
 static void draw_contents(struct dt_verify *verify, uint64_t bytes, uint64_t n_decoded)
@@ -216,6 +225,15 @@ static dt_status count_classes(struct dt_verify *verify)
     return DT_OK;
 }
 
+static dt_status load_categories(struct dt_verify *verify)
+{
+    char path[DT_PATH_MAX];
+
+    DT_TRY(dt_file_path(path, "%s/" DT_CATEGORIES_NAME, verify->folder));
+    verify->has_boxes = dt_file_exists(path);
+    return verify->has_boxes ? dt_wds_categories_load(&verify->coco, path) : DT_OK;
+}
+
 /* Loads the files that accompany the shards; an unreadable one is recorded as a fault and skipped.
  */
 static dt_status open_beside(struct dt_verify *verify)
@@ -229,6 +247,7 @@ static dt_status open_beside(struct dt_verify *verify)
     if (verify->sums.bad_line > 0)
         DT_TRY(dt_finding_add(&verify->findings, DT_CHECKSUMS_NAME ": line %zu is not a checksum",
                               verify->sums.bad_line));
+    DT_TRY(dt_finding_of(&verify->findings, DT_CATEGORIES_NAME, load_categories(verify)));
     return dt_finding_of(&verify->findings, "classes.txt", count_classes(verify));
 }
 
@@ -257,6 +276,7 @@ static void close_all(struct dt_verify *verify)
         dt_names_reset(&shard->names);
         dt_names_reset(&shard->keys);
         dt_wds_index_reset(&shard->index);
+        dt_wds_boxes_reset(&shard->boxes);
         free(shard->images);
     }
     for (int i = 0; verify->tools && i < verify->n_threads; i++) {
@@ -268,6 +288,7 @@ static void close_all(struct dt_verify *verify)
     free(verify->tools);
     dt_names_reset(&verify->paths);
     dt_names_reset(&verify->findings);
+    dt_coco_reset(&verify->coco);
     dt_shard_info_reset(&verify->info);
     dt_checksums_reset(&verify->sums);
 }

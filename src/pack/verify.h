@@ -13,6 +13,7 @@
 #include "data/dataset.h"
 #include "data/names.h"
 #include "data/shard_info.h"
+#include "data/wds_boxes.h"
 #include "data/wds_pair.h"
 #include "pack/checksums.h"
 #include "pack/wds_index.h"
@@ -21,7 +22,8 @@
 struct dt_shard_image {
     uint64_t offset;
     uint32_t bytes;
-    uint32_t name; /* index of the member's name in names */
+    uint32_t name;         /* index of the member's name in names */
+    int32_t width, height; /* by the annotations; 0 = unknown */
 };
 
 struct dt_shard_check {
@@ -30,8 +32,10 @@ struct dt_shard_check {
     struct dt_names findings, names, keys; /* lines; members of the images; keys of all samples */
     struct dt_shard_image *images;
     size_t n, capacity;
+    struct dt_wds_boxes boxes; /* of a detector: ids and sizes of the images, in order */
     uint32_t n_samples;
-    uint64_t first; /* images in all earlier shards */
+    uint64_t first;           /* images in all earlier shards */
+    bool has_size, has_image; /* of the sample being walked: the last of boxes, of images */
     struct dt_wds_pair pair;
     struct dt_wds_index index;
     bool is_whole; /* the walk reached the end */
@@ -55,7 +59,9 @@ struct dt_verify {
     struct dt_names findings; /* faults that belong to no existing shard */
     struct dt_shard_info info;
     struct dt_checksums sums;
-    int n_classes; /* -1 = unknown */
+    int n_classes;       /* -1 = unknown */
+    bool has_boxes;      /* the shards are a detector's */
+    struct dt_coco coco; /* has the categories */
     bool has_indices;
     uint64_t n_images, n_samples, bytes;
     int64_t n_decode;

@@ -2,6 +2,7 @@
 #include "pack/verify.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,6 +104,47 @@ static dt_status check_keys(struct dt_verify *verify)
     return status;
 }
 
+/* The shard and the id of image `at` of all. */
+static struct dt_shard_check *find_image(struct dt_verify *verify, size_t at, int64_t *id)
+{
+    struct dt_shard_check *shard = verify->shards;
+    for (; at >= shard->boxes.n; shard++)
+        at -= shard->boxes.n;
+    *id = shard->boxes.images[at].id;
+    return shard;
+}
+
+static dt_status report_id(void *context, size_t at, size_t before)
+{
+    int64_t id;
+    struct dt_shard_check *first = find_image(context, before, &id);
+    struct dt_shard_check *shard = find_image(context, at, &id);
+    return dt_finding_add(&shard->findings, "%s: the image id %" PRId64 " occurs twice%s%s",
+                          shard->base, id, first == shard ? "" : ", also in ",
+                          first == shard ? "" : first->base);
+}
+
+/* Of a detector: ids of images are unique in their split. */
+static dt_status check_ids(struct dt_verify *verify)
+{
+    uint64_t *hashes;
+    size_t n = 0;
+    char key[32];
+
+    for (uint32_t s = 0; s < verify->n; s++)
+        n += verify->shards[s].boxes.n;
+    DT_TRY(DT_NEW(hashes, n));
+    n = 0;
+    for (uint32_t s = 0; s < verify->n; s++)
+        for (size_t i = 0; i < verify->shards[s].boxes.n; i++) {
+            snprintf(key, sizeof key, "%" PRId64, verify->shards[s].boxes.images[i].id);
+            hashes[n++] = dt_wds_hash(verify->shards[s].base, key);
+        }
+    dt_status status = dt_wds_find_repeated(hashes, n, report_id, verify);
+    free(hashes);
+    return status;
+}
+
 dt_status dt_shards_compare(struct dt_verify *verify)
 {
     for (uint32_t i = 0; i < verify->n; i++) {
@@ -116,5 +158,6 @@ dt_status dt_shards_compare(struct dt_verify *verify)
     if (verify->is_folder)
         DT_TRY(check_missing(verify));
     DT_TRY(check_totals(verify));
-    return check_keys(verify);
+    DT_TRY(check_keys(verify));
+    return check_ids(verify);
 }

@@ -51,9 +51,15 @@ static dt_status end_sample(struct dt_shard_check *shard)
 
     if (!pair->has_image && !pair->has_label)
         return DT_OK;
-    if (!pair->has_image || !pair->has_label)
+    if (dt_wds_lacks(pair))
         DT_TRY(dt_finding_add(&shard->findings, "%s: sample %s has no %s", shard->base, pair->key,
-                              pair->has_image ? ".cls member" : ".jpg or .jpeg member"));
+                              dt_wds_lacks(pair)));
+    if (shard->has_image && shard->has_size) {
+        struct dt_shard_image *image = &shard->images[shard->n - 1];
+        image->width = shard->boxes.images[shard->boxes.n - 1].width;
+        image->height = shard->boxes.images[shard->boxes.n - 1].height;
+    }
+    shard->has_image = shard->has_size = false;
     shard->n_samples += pair->has_image && pair->has_label;
     return dt_names_add(&shard->keys, pair->key, strlen(pair->key));
 }
@@ -71,8 +77,10 @@ static dt_status add_image(struct dt_shard_check *shard, const struct dt_tar_mem
     DT_TRY(dt_mem_grow(&block, &shard->capacity, shard->n, sizeof *shard->images, "images"));
     shard->images = block;
     DT_TRY(dt_names_add(&shard->names, member->name, strlen(member->name)));
-    shard->images[shard->n++] = (struct dt_shard_image){member->offset, (uint32_t)member->bytes,
-                                                        (uint32_t)(shard->names.n - 1)};
+    shard->images[shard->n++] = (struct dt_shard_image){.offset = member->offset,
+                                                        .bytes = (uint32_t)member->bytes,
+                                                        .name = (uint32_t)(shard->names.n - 1)};
+    shard->has_image = true;
     return DT_OK;
 }
 
@@ -90,6 +98,26 @@ static dt_status check_label(struct dt_shard_check *shard, const struct dt_tar_m
     return DT_OK;
 }
 
+/* Checks the boxes, of which only id and size of the image are kept. */
+static dt_status check_boxes(struct dt_shard_check *shard, const struct dt_tar_member *member,
+                             const struct dt_coco *coco)
+{
+    struct dt_wds_boxes *boxes = &shard->boxes;
+    const size_t n = boxes->n;
+
+    boxes->n_truths = 0;
+    DT_TRY(dt_finding_of(&shard->findings, shard->base, dt_tar_boxes(boxes, member, shard->path)));
+    shard->has_size = boxes->n > n;
+    for (size_t i = 0; i < boxes->n_truths; i++)
+        if (dt_wds_category(coco, boxes->truths[i].label) < 0)
+            DT_TRY(dt_finding_add(
+                &shard->findings,
+                "%s: box %" PRId64 " in member %s has the category %d, which " DT_CATEGORIES_NAME
+                " does not list",
+                shard->base, boxes->truths[i].id, member->name, (int)boxes->truths[i].label));
+    return DT_OK;
+}
+
 static dt_status add_second(struct dt_shard_check *shard, const struct dt_tar_member *member,
                             const char *kind)
 {
@@ -100,12 +128,13 @@ static dt_status add_second(struct dt_shard_check *shard, const struct dt_tar_me
 /* The context that dt_tar_walk passes to visit_member. */
 struct walk {
     struct dt_shard_check *shard;
-    int n_classes;
+    const struct dt_verify *verify;
 };
 
 static dt_status visit_member(void *context, const struct dt_tar_member *member)
 {
     const struct walk *walk = context;
+    const struct dt_verify *verify = walk->verify;
     struct dt_shard_check *shard = walk->shard;
 
     if (!dt_wds_key(member->name))
@@ -117,11 +146,12 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
     case DT_WDS_IMAGE:
         return add_image(shard, member);
     case DT_WDS_LABEL:
-        return check_label(shard, member, walk->n_classes);
+        return verify->has_boxes ? check_boxes(shard, member, &verify->coco)
+                                 : check_label(shard, member, verify->n_classes);
     case DT_WDS_SECOND_IMAGE:
         return add_second(shard, member, "image");
     case DT_WDS_SECOND_LABEL:
-        return add_second(shard, member, "label");
+        return add_second(shard, member, verify->has_boxes ? ".json member" : "label");
     default:
         return DT_OK;
     }
@@ -198,10 +228,11 @@ dt_status dt_shard_walk(void *context, uint32_t index, int thread)
 {
     struct dt_verify *verify = context;
     struct dt_shard_check *shard = &verify->shards[index];
-    struct walk walk = {shard, verify->n_classes};
+    struct walk walk = {shard, verify};
     int n_skipped = 0;
 
     (void)thread;
+    shard->pair.detects = verify->has_boxes;
     DT_TRY(dt_finding_of(&shard->findings, shard->base, check_size(shard)));
     const dt_status status = dt_tar_walk(shard->path, visit_member, &walk, &n_skipped);
     shard->is_whole = status == DT_OK;

@@ -19,7 +19,9 @@
 #include "base/parallel.h"
 #include "data/classes.h"
 #include "data/shard_info.h"
+#include "data/wds_boxes.h"
 #include "pack/checksums.h"
+#include "pack/coco_source.h"
 #include "pack/images.h"
 #include "pack/pack.h"
 #include "pack/shard.h"
@@ -85,11 +87,18 @@ out:
     return status;
 }
 
-/* --- classes.txt --- */
+/* --- classes.txt, categories.json --- */
 
-/* The splits of a folder must agree on the classes. */
-static dt_status compare_classes(const char *text, const char *path)
+/* The text of a file that describes the shards of all splits. */
+struct description {
+    char path[DT_PATH_MAX];
+    char *text; /* NULL: none */
+};
+
+/* The splits of a folder must agree on it. */
+static dt_status compare_description(const struct description *description)
 {
+    const char *text = description->text, *path = description->path;
     dt_status status = DT_OK;
     char *old = NULL;
     size_t bytes = 0;
@@ -106,6 +115,43 @@ static dt_status compare_classes(const char *text, const char *path)
 out:
     free(old);
     return status;
+}
+
+/* One name per line. */
+static dt_status describe_classes(struct description *out, const struct dt_packing *packing)
+{
+    DT_TRY(dt_file_path(out->path, "%s/classes.txt", packing->options->dst));
+    DT_TRY(dt_classes_text(&out->text, dt_dataset_classes(packing->source)));
+    return compare_description(out);
+}
+
+/* Only shards with boxes have categories.json. */
+static dt_status describe_categories(struct description *out, const struct dt_packing *packing,
+                                     bool has_splits)
+{
+    struct dt_jsonw json;
+    const char *dir = packing->options->dst;
+
+    DT_TRY(dt_file_path(out->path, "%s/" DT_CATEGORIES_NAME, dir));
+    if (has_splits && dt_file_exists(out->path) != (packing->coco != NULL))
+        DT_FAIL(DT_ERR_DATA, "the shards in %s have %s, those of %s %s: choose another folder", dir,
+                packing->coco ? "labels" : "boxes", packing->options->src,
+                packing->coco ? "boxes" : "labels");
+    if (!packing->coco)
+        return DT_OK;
+    const dt_status status = dt_wds_categories_write(&json, packing->coco);
+    if (status == DT_OK)
+        out->text = json.text;
+    else
+        dt_jsonw_reset(&json);
+    DT_TRY(status);
+    return compare_description(out);
+}
+
+static dt_status save_description(const struct description *description)
+{
+    const char *text = description->text;
+    return text ? dt_file_save(description->path, text, strlen(text)) : DT_OK;
 }
 
 /* --- _info.json and checksums.xxh64 --- */
@@ -248,17 +294,14 @@ static dt_status rename_all(const struct dt_packing *packing)
 /* The describing files come first: if the machine stops while shards are being renamed, they reveal
  * that some are missing. */
 static dt_status publish(const struct dt_packing *packing, const struct before *before,
-                         const char *classes)
+                         const struct description descriptions[2])
 {
     dt_status status = DT_OK;
     struct dt_names names = {0};
-    char path[DT_PATH_MAX];
 
     DT_TRY_OUT(list_shards(&names, packing));
-    if (classes) {
-        DT_TRY_OUT(dt_file_path(path, "%s/classes.txt", packing->options->dst));
-        DT_TRY_OUT(dt_file_save(path, classes, strlen(classes)));
-    }
+    for (int i = 0; i < 2; i++)
+        DT_TRY_OUT(save_description(&descriptions[i]));
     DT_TRY_OUT(write_checksums(packing, &names, &before->sums));
     DT_TRY_OUT(write_info(packing, &names, &before->info));
     DT_TRY_OUT(rename_all(packing));
@@ -294,12 +337,15 @@ out:
 }
 
 /* Prints the pattern to use as data.train. */
-static void tell(const struct dt_packing *packing, int n_classes)
+static void tell(const struct dt_packing *packing)
 {
     const uint32_t *counts = packing->counts;
-    char classes[32] = "";
-    if (n_classes > 0)
-        snprintf(classes, sizeof classes, " of %d classes", n_classes);
+    const struct dt_names *names = dt_dataset_classes(packing->source);
+    char classes[64] = "";
+    if (packing->coco)
+        snprintf(classes, sizeof classes, " with boxes of %d classes", packing->coco->n_categories);
+    else if (names)
+        snprintf(classes, sizeof classes, " of %d classes", (int)names->n);
     dt_log(DT_LOG_INFO,
            "packed %u images%s into %s/%s-{%0*u..%0*u}.tar (%u unchanged, %u converted, %u "
            "resized; %u bad ones skipped)",
@@ -313,10 +359,8 @@ static dt_status write_all(struct dt_packing *packing)
 {
     dt_status status = DT_OK;
     struct before before = {0};
-    const struct dt_names *names = dt_dataset_classes(packing->source);
-    char *classes = NULL; /* one name per line */
+    struct description descriptions[2] = {0};
     const char *dir = packing->options->dst;
-    char path[DT_PATH_MAX];
     bool has_begun = false;
     int lock_fd = -1;
 
@@ -324,23 +368,23 @@ static dt_status write_all(struct dt_packing *packing)
     DT_TRY_OUT(lock_folder(&lock_fd, dir));
     DT_TRY_OUT(refuse_old_shards(packing->options));
     DT_TRY_OUT(load_before(&before, dir));
-    DT_TRY_OUT(dt_classes_text(&classes, names));
-    DT_TRY_OUT(dt_file_path(path, "%s/classes.txt", dir));
-    DT_TRY_OUT(compare_classes(classes, path));
+    DT_TRY_OUT(describe_categories(&descriptions[0], packing, before.info.n_splits > 0));
+    DT_TRY_OUT(describe_classes(&descriptions[1], packing));
     has_begun = true;
     remove_temporary(packing->options);
     DT_TRY_OUT(write_shards(packing));
     if (packing->n_bad == packing->n)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "none of the %u images of %s is usable",
                             (unsigned)packing->n, packing->options->src));
-    DT_TRY_OUT(publish(packing, &before, classes));
-    tell(packing, names ? (int)names->n : 0);
+    DT_TRY_OUT(publish(packing, &before, descriptions));
+    tell(packing);
 out:
     if (status != DT_OK && has_begun)
         remove_temporary(packing->options);
     if (lock_fd >= 0)
         close(lock_fd);
-    free(classes);
+    for (size_t i = 0; i < DT_COUNT(descriptions); i++)
+        free(descriptions[i].text);
     dt_shard_info_reset(&before.info);
     dt_checksums_reset(&before.sums);
     return status;
@@ -381,7 +425,8 @@ dt_status dt_shard_write(const struct dt_shard_options *options)
     DT_TRY_OUT(DT_NEW(packing.order, packing.n));
     DT_TRY_OUT(DT_NEW(packing.lengths, packing.n_shards));
     DT_TRY_OUT(DT_NEW(packing.sums, packing.n_shards));
-    dt_sampler_order(packing.order, packing.n, options->seed, 0, true);
+    packing.coco = dt_coco_source_annotations(packing.source);
+    dt_sampler_order(packing.order, packing.n, options->seed, 0, !packing.coco);
     DT_TRY_OUT(write_all(&packing));
 out:
     free(packing.order);

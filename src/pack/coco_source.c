@@ -1,0 +1,168 @@
+#include "pack/coco_source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "data/files.h"
+
+enum { MAX_KEY = 95 }; /* a ustar header has room for a name of 100 bytes */
+
+struct coco_source {
+    struct dt_coco coco;
+    char folder[DT_PATH_MAX]; /* of the images */
+    struct dt_names keys;
+};
+
+bool dt_coco_source_found(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && strcasecmp(dot, ".json") == 0;
+}
+
+static const char *file_of(const struct coco_source *source, uint32_t id)
+{
+    return dt_names_get(&source->coco.files, source->coco.images[id].name);
+}
+
+/* --- Keys --- */
+
+static dt_status add_key(struct coco_source *source, uint32_t id)
+{
+    char key[MAX_KEY + 1];
+    const char *file = file_of(source, id), *base = dt_file_base(file), *dot = strrchr(base, '.');
+    const size_t bytes = dot && dot != base ? (size_t)(dot - base) : strlen(base);
+
+    if (bytes == 0 || bytes > MAX_KEY)
+        DT_FAIL(DT_ERR_DATA,
+                "the name of image %s without its ending must have 1 to %d bytes, as it becomes "
+                "the name of members of a shard: rename it",
+                file, MAX_KEY);
+    memcpy(key, base, bytes);
+    key[bytes] = 0;
+    for (char *c = key; (c = strchr(c, '.'));)
+        *c = '_';
+    return dt_names_add(&source->keys, key, bytes);
+}
+
+static int compare_keys(const void *a, const void *b, void *keys)
+{
+    return strcmp(dt_names_get(keys, *(const uint32_t *)a),
+                  dt_names_get(keys, *(const uint32_t *)b));
+}
+
+static dt_status check_keys(const struct coco_source *source)
+{
+    const uint32_t n = source->coco.n_images;
+    struct dt_names keys = source->keys;
+    dt_status status = DT_OK;
+    uint32_t *sorted;
+
+    DT_TRY(DT_NEW(sorted, n));
+    for (uint32_t i = 0; i < n; i++)
+        sorted[i] = i;
+    qsort_r(sorted, n, sizeof *sorted, compare_keys, &keys);
+    for (uint32_t i = 1; i < n && status == DT_OK; i++)
+        if (compare_keys(&sorted[i - 1], &sorted[i], &keys) == 0)
+            status = DT_ERROR(DT_ERR_DATA,
+                              "the images %s and %s would have the same key %s in a shard, which "
+                              "has no folders: rename one of them",
+                              file_of(source, sorted[i - 1]), file_of(source, sorted[i]),
+                              dt_names_get(&keys, sorted[i]));
+    free(sorted);
+    return status;
+}
+
+static dt_status make_keys(struct coco_source *source)
+{
+    for (uint32_t id = 0; id < source->coco.n_images; id++)
+        DT_TRY(add_key(source, id));
+    return check_keys(source);
+}
+
+/* --- The source --- */
+
+/* Of instances_X.json in a folder beside the images' folder X; otherwise the folder of the file. */
+static dt_status find_folder(char *out, const struct dt_shard_options *options)
+{
+    static const char begin[] = "instances_";
+    const char *path = options->src, *base = dt_file_base(path);
+    const int bytes = (int)(base - path), rest = (int)strlen(base) - (int)strlen(".json");
+    const int skip = (int)strlen(begin);
+
+    if (options->image_folder)
+        return dt_file_path(out, "%s", options->image_folder);
+    if (strncmp(base, begin, strlen(begin)) == 0 && rest > skip)
+        return dt_file_path(out, "%.*s../%.*s", bytes, path, rest - skip, base + skip);
+    return dt_file_path(out, "%.*s", bytes ? bytes : 1, bytes ? path : ".");
+}
+
+static dt_status check_options(const struct dt_shard_options *options)
+{
+    if (options->resize_short > 0)
+        DT_FAIL(DT_ERR_USAGE,
+                "--resize-short does not go with boxes, which it would have to scale: leave it "
+                "out for %s, images are resized in training",
+                options->src);
+    return DT_OK;
+}
+
+dt_status dt_coco_source_open(struct dt_dataset *dataset, const struct dt_shard_options *options)
+{
+    struct coco_source *source;
+    struct stat info;
+
+    DT_TRY(check_options(options));
+    DT_TRY(DT_NEW(source, 1));
+    dataset->state = source;
+    DT_TRY(dt_coco_open(&source->coco, options->src, NULL));
+    DT_TRY(find_folder(source->folder, options));
+    if (stat(source->folder, &info) != 0 || !S_ISDIR(info.st_mode))
+        DT_FAIL(DT_ERR_NO_INPUT,
+                "the images of %s are not in %s, which is no folder: say where they are with "
+                "--image-folder",
+                options->src, source->folder);
+    DT_TRY(make_keys(source));
+    dataset->n = source->coco.n_images;
+    dataset->n_classes = source->coco.n_categories;
+    dataset->classes = &source->coco.categories;
+    return DT_OK;
+}
+
+static int label_of(const struct dt_dataset *dataset, uint32_t id)
+{
+    (void)dataset, (void)id;
+    return 0;
+}
+
+static void name_of(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes)
+{
+    const struct coco_source *source = dataset->state;
+    snprintf(out, bytes, "%s/%s", source->folder, file_of(source, id));
+}
+
+static void close_source(struct dt_dataset *dataset)
+{
+    struct coco_source *source = dataset->state;
+    dt_coco_reset(&source->coco);
+    dt_names_reset(&source->keys);
+    free(source);
+}
+
+const struct dt_dataset_kind dt_coco_source = {
+    .read = dt_files_read, .label = label_of, .name = name_of, .close = close_source};
+
+const struct dt_coco *dt_coco_source_annotations(const struct dt_dataset *dataset)
+{
+    const struct coco_source *source = dataset->state;
+    return dataset->kind == &dt_coco_source ? &source->coco : NULL;
+}
+
+const char *dt_coco_source_key(const struct dt_dataset *dataset, uint32_t id)
+{
+    return dt_names_get(&((const struct coco_source *)dataset->state)->keys, id);
+}
