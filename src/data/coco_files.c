@@ -19,8 +19,7 @@ struct coco_files {
     char path[DT_PATH_MAX], folder[DT_PATH_MAX];
 };
 
-/* ../X for instances_X.json, otherwise the folder of the file. */
-static dt_status default_folder(char *out, const char *path)
+dt_status dt_coco_images_folder(char *out, const char *path)
 {
     static const char prefix[] = "instances_";
     const char *base = dt_file_base(path), *dot = strrchr(base, '.');
@@ -74,7 +73,7 @@ static dt_status open_coco(struct dt_dataset *dataset, const struct dt_dataset_o
     dataset->state = files;
     DT_TRY(dt_file_path(files->path, "%s", options->path));
     DT_TRY(folder && folder[0] ? dt_file_path(files->folder, "%s", folder)
-                               : default_folder(files->folder, files->path));
+                               : dt_coco_images_folder(files->folder, files->path));
     DT_TRY(dt_coco_open(&files->set.coco, files->path, options->cache_dir));
     DT_TRY(dt_coco_set_use(&files->set, dataset, options));
     dataset->n_files = dataset->n + 1;

@@ -6,6 +6,10 @@
 #include "data/coco.h"
 #include "data/dataset.h"
 
+/* Where the images of a file of annotations are, into out[DT_PATH_MAX]: ../X for instances_X.json,
+ * otherwise the folder of the file. */
+dt_status dt_coco_images_folder(char *out, const char *path);
+
 /* Starts as {0}. */
 struct dt_coco_set {
     struct dt_coco coco;     /* from dt_coco_set_use on its labels are those of the data set */

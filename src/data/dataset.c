@@ -230,8 +230,9 @@ static dt_status open_kind(struct dt_dataset *dataset, const struct dt_dataset_o
     dataset->kind = options->images ? &dt_dataset_list : kinds[source];
     if (options->detects && !dataset->kind->truths)
         DT_FAIL(DT_ERR_CONFIG,
-                "%s: a detector needs boxes: annotations of COCO, a .json file, or the generated "
-                "images of data.source \"synthetic\"",
+                "%s: a detector needs boxes: annotations of COCO, a .json file, shards made of "
+                "them, or "
+                "the generated images of data.source \"synthetic\"",
                 path[0] ? path : "the data set");
     DT_TRY(dataset->kind->open(dataset, options));
     if (dataset->n == 0)

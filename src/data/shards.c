@@ -23,6 +23,7 @@
 #include "base/pulse.h"
 #include "base/text.h"
 #include "data/classes.h"
+#include "data/coco_set.h"
 #include "data/dataset.h"
 #include "data/names.h"
 #include "data/shard_info.h"
@@ -46,8 +47,8 @@ struct shards {
     struct dt_tar_entry *entries;
     size_t n_entries, capacity;
     bool detects;
-    struct dt_wds_boxes boxes; /* of a detector, while the index is built; then in coco */
-    struct dt_coco coco;
+    struct dt_wds_boxes boxes; /* of a detector, until they are moved to set.coco */
+    struct dt_coco_set set;
     bool has_lock;
     pthread_mutex_t lock; /* guards shard[].fd, n_users, used_at and the two counters */
     size_t n_open, max_open;
@@ -161,40 +162,6 @@ out:
     return status;
 }
 
-static dt_status refuse_other_categories(const struct shards *shards, const char *path)
-{
-    DT_FAIL(DT_ERR_DATA,
-            "%s differs from the " DT_CATEGORIES_NAME " beside %s, so the boxes would mean "
-            "different things",
-            path, path_of(shards, 0));
-}
-
-/* The same with categories.json, which all shards of a detector have. */
-static dt_status read_categories(struct shards *shards, const char *folder, bool is_first)
-{
-    dt_status status = DT_OK;
-    struct dt_coco here = {0}, *first = &shards->coco;
-    char path[DT_PATH_MAX];
-
-    DT_TRY(dt_file_path(path, "%s/" DT_CATEGORIES_NAME, folder));
-    if (!dt_file_exists(path))
-        DT_FAIL(DT_ERR_CONFIG,
-                "a detector needs boxes, and shards with boxes have a " DT_CATEGORIES_NAME
-                " beside them, but %s has none: pack them with dtrain shard from COCO's .json file",
-                folder);
-    DT_TRY_OUT(dt_wds_categories_load(is_first ? first : &here, path));
-    if (!is_first &&
-        (here.n_categories != first->n_categories ||
-         here.categories.bytes != first->categories.bytes ||
-         memcmp(here.categories.text, first->categories.text, here.categories.bytes) != 0 ||
-         memcmp(here.category_ids, first->category_ids,
-                (size_t)here.n_categories * sizeof *here.category_ids) != 0))
-        DT_TRY_OUT(refuse_other_categories(shards, path));
-out:
-    dt_coco_reset(&here);
-    return status;
-}
-
 static dt_status build_index(struct shards *shards, struct dt_dataset *dataset,
                              const struct dt_dataset_options *options)
 {
@@ -213,7 +180,7 @@ static dt_status build_index(struct shards *shards, struct dt_dataset *dataset,
             memcpy(last_folder, folder, sizeof last_folder);
             dt_shard_info_reset(&info);
             DT_TRY_OUT(dt_shard_info_load(&info, folder));
-            DT_TRY_OUT(shards->detects ? read_categories(shards, folder, i == 0)
+            DT_TRY_OUT(shards->detects ? dt_wds_categories_join(&shards->set.coco, folder)
                                        : read_classes(shards, folder, i == 0));
             if (is_folder)
                 DT_TRY_OUT(check_folder(shards, &info, folder));
@@ -282,16 +249,14 @@ static dt_status check_labels(const struct shards *shards, int *n_classes,
     return DT_OK;
 }
 
-static dt_status use_boxes(struct dt_dataset *dataset, const char *path)
+static dt_status use_boxes(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
     struct shards *shards = dataset->state;
+    struct dt_coco *coco = &shards->set.coco;
 
-    DT_TRY(dt_wds_boxes_move(&shards->coco, &shards->boxes, path));
-    dataset->classes = &shards->coco.categories;
-    dataset->n_classes = shards->coco.n_categories;
-    dataset->categories = shards->coco.category_ids;
-    dataset->max_boxes = (int)shards->coco.max_boxes;
-    return DT_OK;
+    DT_TRY(dt_wds_boxes_move(coco, &shards->boxes, options->path));
+    coco->fingerprint = dt_wds_categories_hash(coco, dataset->fingerprint);
+    return dt_coco_set_use(&shards->set, dataset, options);
 }
 
 static dt_status check_keys(const struct dt_dataset *dataset, const char *path)
@@ -331,7 +296,7 @@ static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset
 
     DT_TRY(check_missing(shards));
     DT_TRY(build_index(shards, dataset, options));
-    DT_TRY(shards->detects ? use_boxes(dataset, options->path)
+    DT_TRY(shards->detects ? use_boxes(dataset, options)
                            : check_labels(shards, &dataset->n_classes, options));
     DT_TRY(check_keys(dataset, options->path));
     dataset->n = (uint32_t)shards->n_entries;
@@ -351,7 +316,7 @@ static void close_shards(struct dt_dataset *dataset)
     dt_names_reset(&shards->paths);
     dt_names_reset(&shards->classes);
     dt_wds_boxes_reset(&shards->boxes);
-    dt_coco_reset(&shards->coco);
+    dt_coco_set_reset(&shards->set);
     free(shards->shard);
     free(shards->entries);
     free(shards);
@@ -459,18 +424,12 @@ static void name_shards(const struct dt_dataset *dataset, uint32_t id, char *out
 
 static int truths_shards(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out)
 {
-    const struct dt_coco *coco = &((const struct shards *)dataset->state)->coco;
-    const size_t first = coco->first_truth[id], n = coco->first_truth[id + 1] - first;
-
-    if (n > 0)
-        memcpy(out, coco->truths + first, n * sizeof *out);
-    return (int)n;
+    return dt_coco_set_truths(&((const struct shards *)dataset->state)->set, id, out);
 }
 
 static void image_shards(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out)
 {
-    const struct dt_coco_image *image = &((const struct shards *)dataset->state)->coco.images[id];
-    *out = (struct dt_image_info){image->id, image->width, image->height};
+    *out = dt_coco_set_image(&((const struct shards *)dataset->state)->set, id);
 }
 
 static void file_shards(const struct dt_dataset *dataset, uint32_t index, char *out, size_t bytes)
@@ -478,10 +437,13 @@ static void file_shards(const struct dt_dataset *dataset, uint32_t index, char *
     snprintf(out, bytes, "%s", path_of(dataset->state, index));
 }
 
-/* By shard name and position, as the members' names are not kept. */
+/* By the id of the image, as with annotations in one file; without boxes by shard name and
+ * position, as the members' names are not kept. */
 static uint64_t key_shards(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
 {
     const struct shards *shards = dataset->state;
+    if (shards->detects)
+        return dt_coco_set_key(&shards->set, id, seed);
     const char *base = dt_file_base(path_of(shards, shard_of(shards, id)));
     const uint64_t offset = shards->entries[id].offset;
     return XXH64(&offset, sizeof offset, XXH64(base, strlen(base), seed));

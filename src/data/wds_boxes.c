@@ -252,6 +252,36 @@ dt_status dt_wds_categories_load(struct dt_coco *coco, const char *path)
     return status;
 }
 
+uint64_t dt_wds_categories_hash(const struct dt_coco *coco, uint64_t hash)
+{
+    const size_t bytes = (size_t)coco->n_categories * sizeof *coco->category_ids;
+    return XXH64(coco->categories.text, coco->categories.bytes,
+                 XXH64(coco->category_ids, bytes, hash));
+}
+
+dt_status dt_wds_categories_join(struct dt_coco *coco, const char *folder)
+{
+    struct dt_coco here = {0};
+    char path[DT_PATH_MAX];
+
+    DT_TRY(dt_file_path(path, "%s/" DT_CATEGORIES_NAME, folder));
+    if (!dt_file_exists(path))
+        DT_FAIL(DT_ERR_CONFIG,
+                "a detector needs boxes, and shards with boxes have a " DT_CATEGORIES_NAME
+                " beside them, but %s has none: pack them with dtrain shard from COCO's .json file",
+                folder);
+    if (coco->n_categories == 0)
+        return dt_wds_categories_load(coco, path);
+    dt_status status = dt_wds_categories_load(&here, path);
+    if (status == DT_OK && dt_wds_categories_hash(&here, 0) != dt_wds_categories_hash(coco, 0))
+        status = DT_ERROR(DT_ERR_DATA,
+                          "%s differs from the " DT_CATEGORIES_NAME " of the shards before, so the "
+                          "boxes would mean different things",
+                          path);
+    dt_coco_reset(&here);
+    return status;
+}
+
 int dt_wds_category(const struct dt_coco *coco, int64_t id)
 {
     int low = 0, high = coco->n_categories;

@@ -42,6 +42,10 @@ dt_status dt_wds_boxes_write(struct dt_jsonw *json, const struct dt_coco *coco, 
 
 /* Fills in the categories of `coco`, sorted by id. DT_ERR_DATA names file, line and column. */
 dt_status dt_wds_categories_load(struct dt_coco *coco, const char *path);
+/* The same from a folder of shards. Categories that *coco has already, of another folder, must be
+ * the same: DT_ERR_DATA. A folder without the file is DT_ERR_CONFIG. */
+dt_status dt_wds_categories_join(struct dt_coco *coco, const char *folder);
+uint64_t dt_wds_categories_hash(const struct dt_coco *coco, uint64_t hash);
 /* The text of the file into a writer without content. */
 dt_status dt_wds_categories_write(struct dt_jsonw *json, const struct dt_coco *coco);
 /* Position of a category, -1 if there is none with this id. */

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "data/coco_set.h"
 #include "data/files.h"
 
 enum { MAX_KEY = 95 }; /* a ustar header has room for a name of 100 bytes */
@@ -17,12 +17,6 @@ struct coco_source {
     char folder[DT_PATH_MAX]; /* of the images */
     struct dt_names keys;
 };
-
-bool dt_coco_source_found(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-    return dot && strcasecmp(dot, ".json") == 0;
-}
 
 static const char *file_of(const struct coco_source *source, uint32_t id)
 {
@@ -86,21 +80,6 @@ static dt_status make_keys(struct coco_source *source)
 
 /* --- The source --- */
 
-/* Of instances_X.json in a folder beside the images' folder X; otherwise the folder of the file. */
-static dt_status find_folder(char *out, const struct dt_shard_options *options)
-{
-    static const char begin[] = "instances_";
-    const char *path = options->src, *base = dt_file_base(path);
-    const int bytes = (int)(base - path), rest = (int)strlen(base) - (int)strlen(".json");
-    const int skip = (int)strlen(begin);
-
-    if (options->image_folder)
-        return dt_file_path(out, "%s", options->image_folder);
-    if (strncmp(base, begin, strlen(begin)) == 0 && rest > skip)
-        return dt_file_path(out, "%.*s../%.*s", bytes, path, rest - skip, base + skip);
-    return dt_file_path(out, "%.*s", bytes ? bytes : 1, bytes ? path : ".");
-}
-
 static dt_status check_options(const struct dt_shard_options *options)
 {
     if (options->resize_short > 0)
@@ -120,7 +99,8 @@ dt_status dt_coco_source_open(struct dt_dataset *dataset, const struct dt_shard_
     DT_TRY(DT_NEW(source, 1));
     dataset->state = source;
     DT_TRY(dt_coco_open(&source->coco, options->src, NULL));
-    DT_TRY(find_folder(source->folder, options));
+    DT_TRY(options->image_folder ? dt_file_path(source->folder, "%s", options->image_folder)
+                                 : dt_coco_images_folder(source->folder, options->src));
     if (stat(source->folder, &info) != 0 || !S_ISDIR(info.st_mode))
         DT_FAIL(DT_ERR_NO_INPUT,
                 "the images of %s are not in %s, which is no folder: say where they are with "

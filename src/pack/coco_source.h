@@ -6,8 +6,6 @@
 #include "data/dataset.h"
 #include "pack/pack.h"
 
-/* Whether `path` ends in ".json". */
-bool dt_coco_source_found(const char *path);
 /* Fills in dataset->state, n and classes. DT_ERR_DATA for images that would have the same key. */
 dt_status dt_coco_source_open(struct dt_dataset *dataset, const struct dt_shard_options *options);
 extern const struct dt_dataset_kind dt_coco_source;

@@ -63,7 +63,7 @@ static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
     } else if (is_folder) {
         *kind = &dt_dataset_folder;
         *open = open_data;
-    } else if (dt_coco_source_found(options->src)) {
+    } else if (dt_is_json_name(options->src)) {
         *kind = &dt_coco_source;
         *open = dt_coco_source_open;
     } else if (dt_is_csv_name(options->src)) {

@@ -336,7 +336,7 @@ static void test_other_network(void **state)
     write_text("o/p/categories.json", "[{\"id\": 1, \"name\": \"person\"}]");
     expect_refused(DT_ERR_DATA, "has the category 90, which", at("o/p"), true);
     snprintf(path, sizeof path, "%s::%s", at("o/boxes.tar"), at("o/p/boxes.tar"));
-    expect_refused(DT_ERR_DATA, "p/categories.json differs from the categories.json beside", path,
+    expect_refused(DT_ERR_DATA, "p/categories.json differs from the categories.json of the shards before", path,
                    true);
     tar_text(&tar, "a.json", good);
     tar_text(&tar, "b.jpg", "x");
