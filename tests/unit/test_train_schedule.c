@@ -163,7 +163,7 @@ static void test_plateau(void **state)
     assert_true(dt_schedule_lr(&schedule, 150) == 0.02); /* 0.002, but for min_lr */
     config.schedule.metric = DT_METRIC_TOP1;
     dt_best_init(&at, &config);
-    dt_schedule_init(&schedule, &config, 512, N_IMAGES);
+    dt_schedule_init(&schedule, &config, 512, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
     assert_false(dt_plateau_count(&at.plateau, &schedule, 50));
     assert_false(dt_plateau_count(&at.plateau, &schedule, 50.5)); /* less than 2 % */
     assert_true(at.plateau.best == 50 && at.plateau.waits == 1);
