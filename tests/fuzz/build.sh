@@ -9,7 +9,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 out=${1:-/tmp/dtrain-fuzz}
 shift || true
 targets=("${@:-all}")
-[ "${targets[0]}" != all ] || targets=(config tar_index safetensors jpeg)
+[ "${targets[0]}" != all ] || targets=(config tar_index safetensors jpeg coco)
 cc=${CC_FUZZ:-clang-14}
 cover="-fsanitize=fuzzer-no-link,address -fno-omit-frame-pointer -g -O2"
 checks="$cover -fsanitize=undefined -fno-sanitize-recover=undefined"

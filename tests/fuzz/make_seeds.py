@@ -157,8 +157,53 @@ def checkpoints(folder):
     save(folder, "manifest-cut", ("c" + MANIFEST[:300]).encode())
 
 
+# --- COCO ---
+
+IMAGE = {"id": 3, "file_name": "a/b.jpg", "width": 40, "height": 30, "license": 1}
+BOX = {
+    "id": 9,
+    "image_id": 3,
+    "category_id": 5,
+    "bbox": [1.5, 2.25, 10, 3e0],
+    "area": 30.5,
+    "iscrowd": 0,
+    "segmentation": [[1, 2.5, -3, 4.25, 5, 6]],
+}
+CATEGORIES = [{"id": 5, "name": "cat", "supercategory": "\u00e9"}, {"id": 2, "name": "dog"}]
+FOUND = [
+    {"image_id": 1, "category_id": 3, "bbox": [0, 0.5, 2, 3], "score": 0.25},
+    {"image_id": 7, "category_id": 1, "bbox": [1, 2, 0, 0], "score": 1, "segmentation": []},
+]
+TEXTS = {
+    "values": '[1, -2.5e+3, "\\u00e9\\ud83d\\ude00\\n", true, false, null, {}, {"a": [[]]}]',
+    "numbers": "[1,2.5,-3, 4,0,0.125 ,1e5,-0]",
+    "leading": "[1,02,3]",
+    "comma": "[1,2,]",
+    "cut": '{"a": [1.5,2',
+    "nan": "[1,NaN]",
+    "deep": "[" * 17 + "]" * 17,
+}
+
+
+def coco(folder):
+    box2 = {**BOX, "id": 10, "iscrowd": 1, "segmentation": {"counts": [1, 2], "size": [4, 4]}}
+    whole = {"info": {}, "images": [IMAGE], "annotations": [BOX, box2], "categories": CATEGORIES}
+    text = json.dumps(whole)
+    save(folder, "whole", text.encode())
+    save(folder, "utf8", json.dumps(whole, ensure_ascii=False, indent=1).encode())
+    save(folder, "cut", text[:300].encode())
+    save(folder, "twice", json.dumps({**whole, "annotations": [BOX, BOX]}).encode())
+    save(folder, "unknown", json.dumps({**whole, "images": [{**IMAGE, "id": 4}]}).encode())
+    save(folder, "unsafe", text.replace("a/b", "a/../../b").encode())
+    save(folder, "found", b"d" + json.dumps(FOUND).encode())
+    save(folder, "found-unknown", b"d" + json.dumps([{**FOUND[0], "image_id": 2}]).encode())
+    for name, text in TEXTS.items():
+        save(folder, "json-" + name, b"j" + text.encode())
+
+
 def main():
-    for name, make in (("config", configs), ("tar_index", tars), ("safetensors", checkpoints)):
+    kinds = {"config": configs, "tar_index": tars, "safetensors": checkpoints, "coco": coco}
+    for name, make in kinds.items():
         make(os.path.join(sys.argv[1], name))
 
 

@@ -7,7 +7,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${DTRAIN_FUZZ_DIR:-/tmp/dtrain-fuzz}
 targets=("$@")
-[ $# -gt 0 ] || targets=(config tar_index safetensors jpeg)
+[ $# -gt 0 ] || targets=(config tar_index safetensors jpeg coco)
 export ASAN_OPTIONS=allocator_may_return_null=1
 
 "$here/build.sh" "$dir" "${targets[@]}" > /dev/null

@@ -8,8 +8,8 @@ dir=${DTRAIN_FUZZ_DIR:-/tmp/dtrain-fuzz}
 seconds=${1:-300}
 shift || true
 targets=("$@")
-[ $# -gt 0 ] || targets=(config tar_index safetensors jpeg)
-declare -A max_len=([config]=4096 [tar_index]=32768 [safetensors]=16384 [jpeg]=16384)
+[ $# -gt 0 ] || targets=(config tar_index safetensors jpeg coco)
+declare -A max_len=([config]=4096 [tar_index]=32768 [safetensors]=16384 [jpeg]=16384 [coco]=8192)
 export ASAN_OPTIONS=allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 
 "$here/build.sh" "$dir" "${targets[@]}" > /dev/null
