@@ -87,9 +87,14 @@ void dt_coco_rows_show(struct dt_coco_rows *r)
                        1 + (size_t)(dt_json_stream_bytes(r->json) >> 20), "MiB", r->start_s);
 }
 
-static dt_status read_list(struct dt_coco_rows *r, dt_status (*read_item)(struct dt_coco_rows *r))
+static dt_status read_list(struct dt_coco_rows *r, const char *key,
+                           dt_status (*read_item)(struct dt_coco_rows *r))
 {
+    enum dt_json_type type;
     bool more;
+    DT_TRY(dt_json_stream_peek(r->json, &type));
+    if (type != DT_JSON_ARRAY)
+        FAIL_HERE(r, "this is not a file of COCO's instances: \"%s\" must be a list", key);
     DT_TRY(dt_json_stream_enter(r->json, DT_JSON_ARRAY));
     DT_TRY(dt_json_stream_item(r->json, &more));
     while (more) {
@@ -331,7 +336,7 @@ dt_status dt_coco_rows_read(struct dt_coco_rows *r)
     DT_TRY(begin_object(&object));
     DT_TRY(next_member(&object, &which));
     while (which >= 0) {
-        DT_TRY(read_list(r, readers[which]));
+        DT_TRY(read_list(r, keys[which], readers[which]));
         DT_TRY(next_member(&object, &which));
     }
     return dt_json_stream_end(r->json);

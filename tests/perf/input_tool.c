@@ -1,12 +1,13 @@
-/* Parts of the input pipeline, each timed by itself, for input_vs_torchvision.py and
- * index_1300k.py. One JSON line on standard output: images, seconds of CPU time and by the clock.
+/* Parts of the input pipeline, each timed by itself, for input_vs_torchvision.py, index_1300k.py
+ * and coco_read.py. One JSON line on standard output: images, seconds of CPU time and by the clock.
  * Rows are those of epoch EPOCH, the first N of its order.
  *
  *     input_tool full   PATH SIZE AUGMENT EPOCH N     libjpeg's decode of whole images from memory
  *     input_tool crop   PATH SIZE AUGMENT EPOCH N     decode of what the rows need, from memory
  *     input_tool row    PATH SIZE AUGMENT EPOCH N     rows: read, decode, resize
  *     input_tool loader PATH SIZE AUGMENT EPOCH N WORKERS     the loader, epochs from EPOCH on
- *     input_tool index  PATH CACHE                    opens a data set */
+ *     input_tool index  PATH CACHE                    opens a data set
+ *     input_tool coco   PATH [CACHE]                  reads COCO's annotations */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,9 @@
 #include <jpeglib.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "data/coco.h"
 #include "data/dataset.h"
 #include "data/row.h"
 #include "dtrain/data.h"
@@ -192,6 +195,25 @@ static long peak_kib(void)
     return usage.ru_maxrss;
 }
 
+static void print_opened(uint32_t images, double begin_cpu_s, double begin_s, long before_kib)
+{
+    printf("{\"images\": %u, \"cpu_s\": %.6f, \"clock_s\": %.6f, \"before_kib\": %ld, "
+           "\"peak_kib\": %ld}\n",
+           images, cpu_s() - begin_cpu_s, dt_clock_s() - begin_s, before_kib, peak_kib());
+}
+
+static dt_status open_coco(const char *path, const char *cache)
+{
+    struct dt_coco coco;
+    dt_log_init(DT_LOG_WARNING, 0, 1);
+    const long before_kib = peak_kib();
+    const double begin_cpu_s = cpu_s(), begin_s = dt_clock_s();
+    DT_TRY(dt_coco_open(&coco, path, cache));
+    print_opened(coco.n_images, begin_cpu_s, begin_s, before_kib);
+    dt_coco_reset(&coco);
+    return DT_OK;
+}
+
 static dt_status open_index(const char *path, const char *cache)
 {
     struct dt_dataset *dataset;
@@ -200,10 +222,7 @@ static dt_status open_index(const char *path, const char *cache)
     long before_kib = peak_kib();
     double begin_cpu_s = cpu_s(), begin_s = dt_clock_s();
     DT_TRY(dt_dataset_open(&dataset, &options));
-    printf("{\"images\": %u, \"cpu_s\": %.6f, \"clock_s\": %.6f, \"before_kib\": %ld, "
-           "\"peak_kib\": %ld}\n",
-           dt_dataset_size(dataset), cpu_s() - begin_cpu_s, dt_clock_s() - begin_s, before_kib,
-           peak_kib());
+    print_opened(dt_dataset_size(dataset), begin_cpu_s, begin_s, before_kib);
     dt_dataset_close(dataset);
     return DT_OK;
 }
@@ -252,6 +271,8 @@ static dt_status run(struct tool *t, int argc, char **argv)
                  {"loader", 8, false, run_loader}};
     if (argc == 4 && strcmp(argv[1], "index") == 0)
         return open_index(argv[2], argv[3]);
+    if ((argc == 3 || argc == 4) && strcmp(argv[1], "coco") == 0)
+        return open_coco(argv[2], argv[3]);
     for (size_t i = 0; i < DT_COUNT(parts); i++) {
         if (argc != parts[i].argc || strcmp(argv[1], parts[i].name) != 0)
             continue;

@@ -1,5 +1,5 @@
-/* COCO's annotations: what the tables hold, every mistake with its place, detections. Genuine files
- * are compared with Python's json in e2e tests. */
+/* COCO's annotations: what the tables hold, every mistake with its place, the index, detections.
+ */
 #include "base/mem.h"
 #include "data/coco.h"
 #include "data_files.h"
@@ -170,7 +170,7 @@ static void test_empty_lists(void **state)
         {"{\"images\": [{\"id\":1,\"file_name\":\"a\",\"width\":1,\"height\":1}],"
          " \"annotations\": [], \"categories\": []}",
          "list of categories is empty"},
-        {"{\"images\": {}, \"annotations\": [], \"categories\": []}", "expected an array"},
+        {"{\"images\": {}, \"annotations\": [], \"categories\": []}", "\"images\" must be a list"},
     };
     for (size_t i = 0; i < DT_COUNT(cases); i++) {
         assert_int_equal(open_text(&coco, cases[i].text), DT_ERR_DATA);
