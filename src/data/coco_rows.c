@@ -22,7 +22,9 @@ enum {
 #define MAX_AREA       1e18
 
 #define FAIL_AT(r, offset, ...) return dt_json_stream_fail((r)->json, offset, __VA_ARGS__)
-#define FAIL_HERE(r, ...)       FAIL_AT(r, dt_json_stream_offset((r)->json), __VA_ARGS__)
+/* At the value that was taken last, that of r->key. */
+#define FAIL_HERE(r, format, ...) \
+    FAIL_AT(r, dt_json_stream_offset((r)->json), "%s: " format, (r)->key, __VA_ARGS__)
 
 /* --- Members of an object --- */
 
@@ -72,6 +74,7 @@ static dt_status next_member(struct object *object, int *which)
     if (object->seen >> *which & 1)
         FAIL_AT(object->rows, object->offset, "%s has \"%s\" twice", object->what, key);
     object->seen |= 1u << *which;
+    object->rows->key = object->keys[*which];
     return DT_OK;
 }
 
@@ -94,7 +97,8 @@ static dt_status read_list(struct dt_coco_rows *r, const char *key,
     bool more;
     DT_TRY(dt_json_stream_peek(r->json, &type));
     if (type != DT_JSON_ARRAY)
-        FAIL_HERE(r, "this is not a file of COCO's instances: \"%s\" must be a list", key);
+        FAIL_AT(r, dt_json_stream_offset(r->json),
+                "this is not a file of COCO's instances: \"%s\" must be a list", key);
     DT_TRY(dt_json_stream_enter(r->json, DT_JSON_ARRAY));
     DT_TRY(dt_json_stream_item(r->json, &more));
     while (more) {
@@ -122,13 +126,13 @@ static dt_status read_name(struct dt_coco_rows *r, struct dt_names *names, bool 
     size_t bytes;
     DT_TRY(dt_json_stream_string(r->json, &text, &bytes));
     if (bytes == 0 || bytes > MAX_NAME_BYTES)
-        FAIL_HERE(r, "a name of %zu bytes; it must have 1 to %d", bytes, MAX_NAME_BYTES);
+        FAIL_HERE(r, "a name of %zu bytes; 1 to %d are allowed", bytes, MAX_NAME_BYTES);
     if (dt_name_has_control(text))
-        FAIL_HERE(r, "the name has control characters: rename it");
+        FAIL_HERE(r, "%s has control characters: rename it", text);
     if (is_file && !dt_name_is_inside(text))
         FAIL_HERE(r,
-                  "%s: the name of an image must be a path inside the folder of the images, "
-                  "without a leading '/' and without \"..\"",
+                  "%s must be a path inside the folder of the images, without a leading '/' and "
+                  "without \"..\"",
                   text);
     DT_TRY(dt_names_add(names, text, bytes));
     return DT_OK;
@@ -158,7 +162,7 @@ static dt_status read_box(struct dt_coco_rows *r, double *x, double *y, double *
         DT_TRY(dt_json_stream_item(r->json, &more));
     }
     if (more || n < 4)
-        FAIL_AT(r, offset, "a box must be four numbers, [x, y, width, height]");
+        FAIL_AT(r, offset, "bbox: a box must be four numbers, [x, y, width, height]");
     return DT_OK;
 }
 
@@ -173,7 +177,7 @@ static dt_status read_image(struct dt_coco_rows *r)
     void *rows = r->images;
     int which;
     if (r->n_images >= DT_MAX_SAMPLES)
-        FAIL_HERE(r, "more than %d images", DT_MAX_SAMPLES);
+        FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d images", DT_MAX_SAMPLES);
     DT_TRY(begin_object(&object));
     DT_TRY(next_member(&object, &which));
     while (which >= 0) {
@@ -202,7 +206,7 @@ static dt_status read_category(struct dt_coco_rows *r)
     void *rows = r->categories;
     int which;
     if (r->n_categories >= MAX_CATEGORIES)
-        FAIL_HERE(r, "more than %d categories", MAX_CATEGORIES);
+        FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d categories", MAX_CATEGORIES);
     DT_TRY(begin_object(&object));
     DT_TRY(next_member(&object, &which));
     while (which >= 0) {
@@ -219,7 +223,7 @@ static dt_status read_category(struct dt_coco_rows *r)
     return DT_OK;
 }
 
-enum { ID, IMAGE_ID, CATEGORY_ID, BBOX, AREA, IS_CROWD, SCORE = AREA };
+enum { ID, IMAGE_ID, CATEGORY_ID, BBOX, AREA, IS_CROWD };
 
 /* A label that is still the id of a category. */
 static dt_status read_category_id(struct dt_coco_rows *r, int32_t *label)
@@ -234,8 +238,9 @@ static dt_status read_annotation_id(struct dt_coco_rows *r, int64_t *id)
 {
     DT_TRY(dt_json_stream_integer(r->json, id));
     if (*id == 0)
-        FAIL_HERE(r, "the id of an annotation is 0, which COCO's evaluation takes for \"not "
-                     "matched\", so that its numbers would be wrong: count from 1");
+        FAIL_AT(r, dt_json_stream_offset(r->json),
+                "id: COCO's evaluation takes the annotation 0 for \"not matched\", so that its "
+                "numbers would be wrong: count from 1");
     return DT_OK;
 }
 
@@ -267,7 +272,7 @@ static dt_status read_annotation(struct dt_coco_rows *r)
     void *rows = r->annotations;
     int which;
     if (r->n_annotations >= MAX_ANNOTATIONS)
-        FAIL_HERE(r, "more than %d annotations", MAX_ANNOTATIONS);
+        FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d annotations", MAX_ANNOTATIONS);
     DT_TRY(begin_object(&object));
     DT_TRY(next_member(&object, &which));
     while (which >= 0) {
@@ -299,14 +304,14 @@ static dt_status read_found_member(struct dt_coco_rows *r, struct dt_coco_found_
 
 dt_status dt_coco_rows_read_found(struct dt_coco_rows *r, struct dt_coco_found_row *row)
 {
-    static const char *const keys[] = {"", "image_id", "category_id", "bbox", "score"};
-    struct object object = {r, "the detection", keys, DT_COUNT(keys), DT_COUNT(keys), 0, 1u << ID};
+    static const char *const keys[] = {"image_id", "category_id", "bbox", "score"};
+    struct object object = {r, "the detection", keys, DT_COUNT(keys), DT_COUNT(keys), 0, 0};
     int which;
     *row = (struct dt_coco_found_row){0};
     DT_TRY(begin_object(&object));
     DT_TRY(next_member(&object, &which));
     while (which >= 0) {
-        DT_TRY(read_found_member(r, row, which));
+        DT_TRY(read_found_member(r, row, IMAGE_ID + which));
         DT_TRY(next_member(&object, &which));
     }
     row->offset = object.offset;
@@ -331,8 +336,9 @@ dt_status dt_coco_rows_read(struct dt_coco_rows *r)
     int which;
     DT_TRY(dt_json_stream_peek(r->json, &type));
     if (type != DT_JSON_OBJECT)
-        FAIL_HERE(r, "this is not a file of COCO's instances: it must be an object with the lists "
-                     "\"images\", \"annotations\" and \"categories\"");
+        FAIL_AT(r, dt_json_stream_offset(r->json),
+                "this is not a file of COCO's instances: it must be an object with the lists "
+                "\"images\", \"annotations\" and \"categories\"");
     DT_TRY(begin_object(&object));
     DT_TRY(next_member(&object, &which));
     while (which >= 0) {

@@ -29,6 +29,7 @@ struct dt_coco_annotation_row {
 struct dt_coco_rows {
     struct dt_json_stream *json;
     const char *path;
+    const char *key; /* whose value is being read, for messages */
     struct dt_names files, category_names;
     struct dt_coco_image_row *images;
     struct dt_coco_category_row *categories;
