@@ -1,5 +1,9 @@
 /* WebDataset tar shards with random access.
  *
+ * Of a detector the boxes of all samples are part of the index. The order of the samples is that of
+ * the shards: that of the ids of images, as with annotations in one file, if `dtrain shard` has
+ * packed them.
+ *
  * Opening: expand the pattern, build or load the index of every shard, compare with _info.json,
  * check keys and labels. After that a sample is 24 bytes in one array; its shard is found by
  * bisection. Reading is one pread on a descriptor kept open; with more shards than descriptors the
