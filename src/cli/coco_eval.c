@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -22,8 +23,16 @@ struct evaluation {
     size_t *n_truths; /* of each category, crowds not counted */
 };
 
+static void show_progress(void *context, int done, int total)
+{
+    const double *begin_s = context;
+    dt_log_progress_of("judging the detections", (size_t)done, (size_t)total, "categories",
+                       *begin_s);
+}
+
 static dt_status evaluate(struct evaluation *e)
 {
+    double begin_s = dt_clock_s();
     const struct dt_average_precision_input input = {
         .n_images = e->coco.n_images,
         .n_labels = e->coco.n_categories,
@@ -32,6 +41,8 @@ static dt_status evaluate(struct evaluation *e)
         .found = e->found,
         .n_found = e->n_found,
         .max_detections = e->max_detections,
+        .progress = show_progress,
+        .context = &begin_s,
     };
     const size_t n_truths = input.first_truth[input.n_images];
     DT_TRY(DT_NEW(e->of_category, (size_t)input.n_labels));
@@ -43,7 +54,6 @@ static dt_status evaluate(struct evaluation *e)
                    "annotation 0: pycocotools counts a detection of it as a false one, because "
                    "its id is 0; dtrain does not");
     }
-    dt_log_progress("evaluating");
     const dt_status status = dt_average_precision(e->value, e->of_category, &input);
     dt_log_progress("");
     return status;
