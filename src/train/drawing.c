@@ -242,7 +242,7 @@ void dt_drawing_report(const struct dt_session *s, const struct dt_found *found,
 {
     char path[DT_PATH_MAX];
     int size[2] = {0};
-    if (!s->report)
+    if (!s->report || !s->train_set) /* dtrain eval shows progress only */
         return;
     dt_status status = dt_file_path(path, "%s/detections.jpg", s->config->output.dir);
     if (status == DT_OK)
