@@ -90,7 +90,7 @@ static dt_status add_image(struct dt_detections *d, const struct dt_session *s,
 dt_status dt_detections_add(struct dt_detections *d, const struct dt_session *s,
                             const struct dt_batch *batch)
 {
-    DT_TRY(dt_levels_read(&d->levels, s->plan, DT_EVAL));
+    DT_TRY(dt_levels_read(&d->levels, s->plan, s->program[DT_EVAL][batch->canvas]));
     DT_TRY(dt_mem_grow((void **)&d->of_image, &d->of_image_capacity,
                        (size_t)s->config->eval.max_detections, sizeof *d->of_image,
                        "the detections of an image"));

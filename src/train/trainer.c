@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "train/box_judging.h"
+#include "train/drawing.h"
 #include "train/replicas.h"
 #include "train/resume.h"
 #include "train/run.h"
@@ -90,6 +92,16 @@ static void report_evaluation(const struct run *r, const struct dt_eval_result *
     dt_report_event(s->report, "eval", fields, n);
 }
 
+static void draw_found(struct run *r)
+{
+    const struct dt_box_judging *j = r->session.box_judging;
+    if (!j)
+        return;
+    begin_pause(r);
+    dt_drawing_report(&r->session, j->found, j->n_found);
+    end_pause(r);
+}
+
 /* *is_best: the best so far. A stop leaves the evaluation to the next run. */
 static dt_status evaluate(struct run *r, bool *is_best)
 {
@@ -112,6 +124,7 @@ static dt_status evaluate(struct run *r, bool *is_best)
     }
     r->top1 = result.value[DT_METRIC_TOP1];
     report_evaluation(r, &result);
+    draw_found(r);
     return DT_OK;
 }
 

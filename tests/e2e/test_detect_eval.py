@@ -8,6 +8,8 @@ import os
 import re
 import sys
 
+from PIL import Image
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "faults"))
 
@@ -125,8 +127,70 @@ def check_plateau(rig):
     rig.check(faults.state_of(whole) == faults.state_of(parts), "a run in parts differs")
 
 
+def write_images(folder):
+    """Seven images in two formats, the last one broken, with boxes of the categories 3 and 7 and a crowd."""
+    os.makedirs(folder)
+    images, boxes = [], []
+    for i in range(7):
+        width, height = ((120, 90), (60, 100))[i % 2]
+        name = f"{i}.png"
+        Image.effect_noise((width, height), 90).convert("RGB").save(os.path.join(folder, name))
+        images.append({"id": 50 - i, "file_name": name, "width": width, "height": height})
+        for k in range(1 + i % 3):
+            box = [10 * k + 0.5, 5 * k, 30 + i, 40.25]
+            boxes.append({"id": len(boxes) + 1, "image_id": 50 - i, "category_id": (3, 7)[(i + k) % 2], "bbox": box})
+            boxes[-1].update(area=box[2] * box[3], iscrowd=int(i == 2 and k == 1))
+    with open(os.path.join(folder, "6.png"), "wb") as file:
+        file.write(b"no image")
+    categories = [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}]
+    with open(os.path.join(folder, "boxes.json"), "w", encoding="utf-8") as file:
+        json.dump({"images": images, "annotations": boxes, "categories": categories}, file)
+
+
+def check_files(rig):
+    """Boxes from a file, on two canvases: what is written is judged alike by `dtrain coco-eval`."""
+    folder = os.path.join(rig.work, "files")
+    write_images(folder)
+    truths = os.path.join(folder, "boxes.json")
+    sets = {
+        **COMMON,
+        "data.source": "coco",
+        "data.train": truths,
+        "data.train_images": folder,
+        "data.val": truths,
+        "data.val_images": folder,
+        "data.max_bad_fraction": 0.2,
+        "model.canvases": '["96x64", "64x96"]',
+        "model.num_classes": 2,
+        "train.global_batch_size": 2,
+        "train.epochs": 3,
+        "eval.score_threshold": 0.001,
+    }
+    out, _ = train(rig, "canvases", sets, ranks=1)
+    rig.check(os.path.getsize(os.path.join(out, "detections.jpg")) > 1000, "no picture of what was found")
+    found, judged = os.path.join(rig.work, "files.json"), os.path.join(rig.work, "judged.json")
+    results = []
+    for ranks in (1, 3):
+        command = ("eval", "--weights", out)
+        text = rig.finish(ranks, "", command=command, options=("--predictions", found), sets=sets).text()
+        with open(found, encoding="utf-8") as file:
+            results.append((json.loads(re.findall(r"^\{.*\}$", text, re.M)[-1]), file.read()))
+    rig.check(results[0] == results[1], f"ranks differ: {results[0][0]}, {results[1][0]}")
+    faults.run(rig.program, "coco-eval", truths, found, "--json", judged)
+    with open(judged, encoding="utf-8") as file:
+        wanted = json.load(file)
+    got, boxes = results[0][0], json.loads(results[0][1])
+    rig.check(all(abs(got[name] - wanted[name]) < 1e-12 for name in NAMES), f"{got}, coco-eval: {wanted}")
+    rig.check(got["images"] == 7 and got["ar100"] > 0, f"{got}")
+    rig.check({b["image_id"] for b in boxes} == set(range(45, 51)), "images: the broken one has no detections")
+    rig.check({b["category_id"] for b in boxes} == {3, 7}, "categories")
+    right = max(b["bbox"][0] + b["bbox"][2] for b in boxes)
+    rig.check(96 < right < 120.001, f"boxes are not in pixels of the images: they end at {right}")
+
+
 def campaign(rig):
     check_ranks(rig)
+    check_files(rig)
     check_early_stop(rig)
     check_plateau(rig)
 
