@@ -131,7 +131,7 @@ def make_images(rig):
     os.mkdir(folder)
     random = np.random.default_rng(1)
     for name, height, width in (("a.jpg", 60, 90), ("b.png", 120, 70), ("c.jpg", 64, 64)):
-        rough = random.integers(60, 200, (4, 4, 3), dtype=np.uint8)
+        rough = random.integers(80, 120, (4, 4, 3), dtype=np.uint8)  # darker than any frame
         Image.fromarray(rough).resize((width, height), Image.BILINEAR).save(os.path.join(folder, name))
     return folder
 
