@@ -94,6 +94,7 @@ dt_status dt_drawing_open(struct dt_drawing *drawing, const struct dt_dataset *d
         dt_picture_create(picture, scaled(image.width, factor), scaled(image.height, factor), 0));
     drawing->zoom_x = (double)picture->width / image.width;
     drawing->zoom_y = (double)picture->height / image.height;
+    drawing->scale = longest > 0 ? 1 : dt_draw_scale(picture->width, picture->height);
     if (factor < 1)
         DT_TRY_OUT(reduce(picture, &image));
     else
@@ -120,7 +121,7 @@ static struct dt_draw_box place(const struct dt_drawing *drawing, double x, doub
         .x2 = (x + w) * drawing->zoom_x,
         .y2 = (y + h) * drawing->zoom_y,
         .text = text,
-        .scale = dt_draw_scale(drawing->picture.width, drawing->picture.height),
+        .scale = drawing->scale,
         .rgb = {255, 255, 255},
     };
 }

@@ -10,6 +10,7 @@ struct dt_drawing {
     struct dt_picture picture;
     const struct dt_dataset *dataset;
     double zoom_x, zoom_y; /* from pixels of the image to those of the picture */
+    int scale;             /* of texts: small ones where images are reduced */
 };
 /* Decodes an image; if its longer side has more pixels than `longest`, which 0 permits, it is
  * reduced to that. DT_ERR_DATA without the image's name. Reset in any case; it accepts {0}. */
