@@ -7,9 +7,11 @@
 #include "base/mem.h"
 #include "page/chart.h"
 
-/* The quantities of one chart: one, or two that are compared. */
+enum { MOST_CURVES = 3 };
+
+/* The quantities of one chart: one, or two or three that are compared. */
 struct topic {
-    const char *title, *unit, *curves[2];
+    const char *title, *unit, *curves[MOST_CURVES];
     bool over_time, from_zero, may_be_log; /* logarithmic if the values differ very much */
 };
 
@@ -22,6 +24,15 @@ static const struct topic topics[] = {
     {"Accuracy", "top-1, %", .curves = {"step.top1", "eval.top1"}},
     {"Average precision (COCO)", "AP", {"eval.ap"}, .from_zero = true},
     {"Average precision at one IoU", "AP", {"eval.ap50", "eval.ap75"}, .from_zero = true},
+    {"Average precision by size",
+     "AP",
+     {"eval.ap_large", "eval.ap_medium", "eval.ap_small"},
+     .from_zero = true},
+    {"Average recall", "AR", {"eval.ar100", "eval.ar10", "eval.ar1"}, .from_zero = true},
+    {"Average recall by size",
+     "AR",
+     {"eval.ar_large", "eval.ar_medium", "eval.ar_small"},
+     .from_zero = true},
     {"Average precision over time", "AP", {"eval.ap"}, .over_time = true, .from_zero = true},
     {"Validation loss over time", "loss", {"eval.loss"}, .over_time = true, .may_be_log = true},
     {"Validation accuracy over time", "top-1, %", {"eval.top1"}, .over_time = true},
@@ -121,7 +132,7 @@ static void add_series(struct drawing *d, const struct topic *topic, int c, size
         .n = n,
         .colour = is_alone ? c : (int)r,
         .has_dots = is_of_eval(topic, c),
-        .is_faint = strcmp(what, "training") == 0,
+        .is_faint = c == 2 || strcmp(what, "training") == 0,
         .is_dashed = c == 1 && strcmp(what, "validation") != 0,
     };
 }
@@ -157,7 +168,7 @@ static void draw(FILE *out, struct drawing *d, const struct topic *topic)
 {
     const char *progress = d->scale.in_epochs ? "epoch" : "step";
     d->n_series = d->n_marks = 0;
-    for (int c = 0; c < 2 && topic->curves[c]; c++) /* the second is drawn above the first */
+    for (int c = 0; c < MOST_CURVES && topic->curves[c]; c++) /* later ones above */
         for (size_t r = 0; r < d->n_runs; r++)
             add_series(d, topic, c, r);
     for (size_t r = 0; r < d->n_runs; r++)
@@ -176,7 +187,7 @@ static void draw(FILE *out, struct drawing *d, const struct topic *topic)
 static bool is_in_topics(const char *curve)
 {
     for (size_t t = 0; t < DT_COUNT(topics); t++)
-        for (int c = 0; c < 2 && topics[t].curves[c]; c++)
+        for (int c = 0; c < MOST_CURVES && topics[t].curves[c]; c++)
             if (strcmp(topics[t].curves[c], curve) == 0)
                 return true;
     return false;
@@ -207,8 +218,8 @@ dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n)
     dt_status status = DT_OK;
     for (size_t i = 0; i < n; i++)
         n_notes += runs[i].n_notes;
-    DT_TRY_OUT(DT_NEW(d.series, 2 * n));
-    DT_TRY_OUT(DT_NEW(d.lines, 2 * n));
+    DT_TRY_OUT(DT_NEW(d.series, MOST_CURVES * n));
+    DT_TRY_OUT(DT_NEW(d.lines, MOST_CURVES * n));
     DT_TRY_OUT(DT_NEW(d.marks, n_notes));
     DT_TRY_OUT(DT_NEW(d.points, DT_CURVE_POINTS));
     fputs("<h2>Curves</h2>\n<div class=\"charts\">\n", out);

@@ -132,11 +132,13 @@ static void test_detector(void **state)
     struct dt_table table;
     char *page = NULL;
     size_t bytes = 0, row = 0;
-    assert_int_equal(load(&run, START("00", "0") STEP("05", "5", "2")
-                                    AT("10") "\"eval\",\"step\":10,\"ap\":0.1,\"ap50\":0.3,"
-                                             "\"ap75\":0.05}\n" AT("20") "\"eval\",\"step\":20,"
-                                                                         "\"ap\":0.4,\"ap50\":0.6,"
-                                                                         "\"ap75\":0.45}\n"),
+    assert_int_equal(load(&run, START("00", "0") STEP("05", "5", "2") AT(
+                                    "10") "\"eval\",\"step\":10,\"ap\":0.1,\"ap50\":0.3,"
+                                          "\"ap75\":0.05}\n" AT(
+                                              "20") "\"eval\",\"step\":20,"
+                                                    "\"ap\":0.4,\"ap50\":0.6,"
+                                                    "\"ap75\":0.45,\"ap_small\":0.1,\"ap_medium\":"
+                                                    "0.3,\"ap_large\":0.5,\"ar1\":0.2}\n"),
                      DT_OK);
     assert_int_equal(dt_facts_results(&table, &run, 1), DT_OK);
     static const char *const expected[][2] = {
@@ -156,6 +158,8 @@ static void test_detector(void **state)
     fclose(out);
     assert_non_null(strstr(page, "Average precision (COCO)"));
     assert_non_null(strstr(page, "ap75")); /* two lines with names of their own */
+    assert_non_null(strstr(page, "ap_small"));
+    assert_non_null(strstr(page, "Average recall"));
     assert_null(strstr(page, "Other measurements"));
     free(page);
     dt_run_reset(&run);
