@@ -62,7 +62,7 @@ uint32_t dt_dataset_size(const struct dt_dataset *dataset);
 /* Of names, sizes and labels, and of which samples are used. */
 uint64_t dt_dataset_fingerprint(const struct dt_dataset *dataset);
 int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id);
-/* With options.detects: the most boxes of a sample, crowds too; otherwise 0. */
+/* With options.detects: the most boxes of a sample, crowds too, at least 1; otherwise 0. */
 int dt_dataset_max_boxes(const struct dt_dataset *dataset);
 /* The boxes of a sample into out[max_boxes]. Returns their number. */
 int dt_dataset_truths(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out);

@@ -34,9 +34,10 @@ struct dt_bench {
     int images, n_steps;            /* per rank and step; measured steps */
     struct dt_loader *loader;       /* of the phase */
     uint32_t epoch;
-    int64_t step;                /* steps done, with the warm-up */
-    struct dt_timeline timeline; /* of the measured steps, if options->trace */
-    double begin_s, said_s;      /* dt_clock_s of the first step, of the last output */
+    int64_t step;                      /* steps done, with the warm-up */
+    struct dt_timeline timeline;       /* of the measured steps, if options->trace */
+    double begin_s, said_s;            /* dt_clock_s of the first step, of the last output */
+    int64_t n_passes[DT_MAX_CANVASES]; /* done, by canvas */
     double *step_s;       /* per measured step: of the slowest rank; sorted by dt_bench_sum_up */
     double *images_per_s; /* per round: of one rank */
     char (*hosts)[DT_HOST_MAX]; /* of all ranks */
@@ -58,6 +59,8 @@ struct dt_bench {
 dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct dt_config *config,
                          const struct dt_bench_options *options, int per_rank);
 struct dt_session_needs dt_bench_needs(const struct dt_bench *b);
+/* Images of a data set of which a batch can consist: all, or those of the commonest canvas. */
+uint32_t dt_bench_most(const struct dt_session *s, const struct dt_dataset *set);
 dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w);
 /* What measure uses, for b->n_steps after the warm-up: start the loader, then make one step each.
  */

@@ -144,8 +144,11 @@ static dt_status cut_buckets(struct forecast *f, double cap_mb)
     dt_status status = DT_NEW(f->buckets, (size_t)plan->n_buckets);
     for (int i = 0; status == DT_OK && i < plan->n_buckets; i++) {
         double left_s = 0;
-        for (int n = plan->buckets[i].last_writer[DT_TRAIN] + 1; n < s->graph->n_nodes; n++)
-            left_s += s->graph->node[n].phase == DT_TRAIN ? f->node_s[n] / s->n_passes : 0;
+        for (int n = 0; n < s->graph->n_nodes; n++) {
+            const struct dt_node *node = &s->graph->node[n];
+            if (node->phase == DT_TRAIN && n > plan->buckets[i].last_writer[node->program])
+                left_s += f->node_s[n] / s->n_passes;
+        }
         const bool is_wide = dt_plan_is_wide(plan, &plan->buckets[i]);
         f->buckets[i] = (struct dt_forecast_bucket){
             .bytes = (double)(plan->buckets[i].count * (is_wide ? sizeof(float) : f->width)),

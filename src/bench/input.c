@@ -324,12 +324,13 @@ static dt_status begin_result(struct bench *b)
         .path = config->data.train,
         .is_raw = dt_config_is_synthetic(config),
         .n_images = dt_dataset_size(s->train_set),
-        .image_size = b->options.image_size,
-        .resize = dt_crop_resize(&config->data, b->options.image_size),
+        .image_size = s->n_canvases > 0 ? 0 : b->options.image_size,
+        .resize = s->n_canvases > 0 ? 0 : dt_crop_resize(&config->data, b->options.image_size),
         .n_ranks = s->n_ranks,
         .n_rounds = config->bench.rounds,
         .round_s = round_s,
     };
+    dt_session_sizes(s, b->options.image_size, b->result.sizes);
     DT_TRY(count_cpus(s, &b->result.cpus));
     b->result.workers = config->data.workers > 0 ? config->data.workers : b->result.cpus;
     return DT_OK;

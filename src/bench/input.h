@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "train/session.h"
 
 /* The stages in which one thread processes an image. */
 enum dt_input_stage {
@@ -33,8 +34,10 @@ struct dt_input_result {
     const char *path; /* data set, borrowed */
     bool is_raw;      /* synthetic: nothing is read or decoded, all points are warm */
     uint32_t n_images;
-    int image_size, resize; /* resize: shorter side that suffices for image_size */
-    int n_ranks, cpus;      /* cpus: available to every rank */
+    int image_size;            /* 0 = of a detector */
+    char sizes[DT_SIZES_TEXT]; /* dt_session_sizes */
+    int resize;                /* shorter side that suffices for them; 0 = of a detector */
+    int n_ranks, cpus;         /* cpus: available to every rank */
     int n_rounds;
     double round_s;                    /* minimum duration of a round */
     double stage_s[DT_N_INPUT_STAGES]; /* per image: median of the rounds, mean over the ranks */

@@ -179,7 +179,7 @@ static void print_head(const struct dt_input_result *r)
     printf("# data     %.0f images, %.1f KB each, %s in total: %s\n", n, mean_bytes(r) / 1e3,
            dt_memory_format(bytes, sizeof bytes, (uint64_t)(n * mean_bytes(r))),
            r->is_raw ? "synthetic" : r->path);
-    printf("# rows     %d x %d pixels\n", r->image_size, r->image_size);
+    printf("# rows     %s pixels\n", r->sizes);
     printf("# ranks    %d, each with %d CPU(s)\n", r->n_ranks, r->cpus);
     printf("# MB/s counts encoded bytes. cold: the page cache was dropped first, if the file "
            "system allows it.\n");
@@ -226,7 +226,10 @@ static dt_status save_json(const struct dt_input_result *r, const struct verdict
     dt_jsonw_string(&w, "dtrain", DTRAIN_VERSION);
     dt_jsonw_integer(&w, "images", r->n_images);
     dt_jsonw_number(&w, "mean_bytes", mean_bytes(r));
-    dt_jsonw_integer(&w, "image_size", r->image_size);
+    if (r->image_size > 0)
+        dt_jsonw_integer(&w, "image_size", r->image_size);
+    else
+        dt_jsonw_string(&w, "canvases", r->sizes);
     dt_jsonw_integer(&w, "ranks", r->n_ranks);
     dt_jsonw_integer(&w, "cpus_per_rank", r->cpus);
     dt_jsonw_integer(&w, "rounds", r->n_rounds);

@@ -83,6 +83,22 @@ void dt_bench_print_header(const struct dt_bench *b)
 
 /* --- Statistics --- */
 
+/* Of a step. Passes over different canvases do different work. */
+static double mean_flops(const struct dt_bench *b)
+{
+    const struct dt_session *s = &b->session;
+    const struct dt_graph *g = s->plan->graph;
+    double share[DT_MAX_PROGRAMS] = {0}, n_passes = 0, flops = 0;
+    for (int i = 0; i < DT_MAX_CANVASES; i++)
+        n_passes += (double)b->n_passes[i];
+    for (int i = 0; i < DT_MAX_CANVASES; i++)
+        if (b->n_passes[i] > 0)
+            share[s->program[b->phase][i]] = (double)b->n_passes[i] / n_passes;
+    for (int n = 0; n < g->n_nodes; n++)
+        flops += share[g->node[n].program] * dt_node_flops(g, &g->node[n]);
+    return s->n_passes * flops;
+}
+
 static void sum_up_ranks(struct dt_bench *b)
 {
     double most_bytes = 0, *all = (double *)&b->all;
@@ -97,7 +113,6 @@ static void sum_up_ranks(struct dt_bench *b)
 void dt_bench_sum_up(struct dt_bench *b)
 {
     const struct dt_session *s = &b->session;
-    const struct dt_graph *g = s->plan->graph;
     const size_t n_rounds = (size_t)s->config->bench.rounds;
     double variance = 0;
     sum_up_ranks(b);
@@ -110,9 +125,7 @@ void dt_bench_sum_up(struct dt_bench *b)
         variance += pow(b->images_per_s[i] - b->mean, 2) / (double)n_rounds;
     b->spread = 1.96 * sqrt(variance);
     b->ci95 = dt_interval95_f64(b->images_per_s, n_rounds);
-    for (int n = 0; n < g->n_nodes; n++)
-        if (g->node[n].phase == b->phase)
-            b->flops += s->n_passes * dt_node_flops(g, &g->node[n]);
+    b->flops = mean_flops(b);
     b->flops_per_s = b->flops * b->mean / b->images;
     b->mfu = b->flops_per_s / b->all.peak_flops_per_s;
 }
@@ -236,12 +249,16 @@ static void write_ranks(const struct dt_bench *b, struct dt_jsonw *w)
 void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w)
 {
     const struct dt_session *s = &b->session;
+    char sizes[DT_SIZES_TEXT];
     dt_jsonw_string(w, "backend", s->backend->name);
     dt_jsonw_string(w, "precision", dt_precision_name(s->config->train.precision));
     dt_jsonw_string(w, "mode", modes[mode(b)].key);
     dt_jsonw_string(w, "data", b->options->real_data ? "real" : "synthetic");
     dt_jsonw_string(w, "model", s->model->name);
-    dt_jsonw_integer(w, "image_size", s->config->model.image_size);
+    if (s->n_canvases == 0)
+        dt_jsonw_integer(w, "image_size", s->config->model.image_size);
+    else
+        dt_jsonw_string(w, "canvases", dt_session_sizes(s, 0, sizes));
     dt_jsonw_integer(w, "ranks", s->n_ranks);
     dt_jsonw_integer(w, "global_batch_size", s->global_batch_size);
     dt_jsonw_integer(w, "micro_batch_size", s->micro_batch_size);

@@ -46,7 +46,7 @@ static dt_status lay_out(struct sizes *z, int per_rank, struct fit *fit)
         fit->bytes = (double)dt_plan_bytes(s->plan);
         fit->most_bytes = (double)s->plan->options.max_bytes;
         fit->most_bytes *= s->backend == &dt_backend_cpu ? 0.875 : 1;
-        fit->most = is_limited ? (int)dt_dataset_size(set) / s->n_ranks : AUTO_MOST;
+        fit->most = is_limited ? (int)dt_bench_most(s, set) / s->n_ranks : AUTO_MOST;
     }
     dt_bench_end(b, status);
     return status;

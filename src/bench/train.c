@@ -35,6 +35,7 @@ static dt_status run_pass(struct dt_bench *b, struct dt_scalars *scalars, int pa
 {
     const struct dt_batch *batch;
     DT_TRY(next_batch(b, &batch));
+    b->n_passes[batch->canvas]++;
     if (b->phase == DT_TRAIN)
         return dt_session_pass(&b->session, batch, scalars, pass);
     dt_status status = dt_session_eval_pass(&b->session, batch);
@@ -175,6 +176,16 @@ static dt_status show(const struct dt_bench *b, struct dt_jsonw *w)
 
 /* --- Begin and end --- */
 
+uint32_t dt_bench_most(const struct dt_session *s, const struct dt_dataset *set)
+{
+    const struct dt_loader_options options = dt_session_loader_options(s, true);
+    uint32_t n[DT_MAX_CANVASES], most = 0;
+    dt_loader_count(n, set, &options);
+    for (int i = 0; i < DT_MAX_CANVASES; i++)
+        most = n[i] > most ? n[i] : most;
+    return most;
+}
+
 /* Neither the classes nor the split of the real data apply to synthetic ones. */
 static void use_synthetic(struct dt_config *config, int global_batch_size)
 {
@@ -257,10 +268,11 @@ static dt_status open_bench(struct dt_bench *b)
     DT_TRY(dt_bench_find_index(s, &needs.cache_dir));
     DT_TRY(dt_session_open(s, &needs));
     b->loader = b->phase == DT_TRAIN ? s->train : s->val;
-    if (b->phase == DT_EVAL && dt_dataset_size(s->val_set) < (uint32_t)s->global_batch_size)
+    if (b->phase == DT_EVAL && dt_bench_most(s, s->val_set) < (uint32_t)s->global_batch_size)
         DT_FAIL_ALIKE(DT_ERR_CONFIG,
-                      "--forward-only: a batch of %d is more than the %u validation images",
-                      s->global_batch_size, dt_dataset_size(s->val_set));
+                      "--forward-only: a batch of %d is more than the %u validation images%s",
+                      s->global_batch_size, dt_bench_most(s, s->val_set),
+                      s->n_canvases > 1 ? " of a canvas" : "");
     DT_TRY(dt_comm_agree(s->comm, allocate(b)));
     dt_host_name(host);
     DT_TRY(dt_comm_gather(s->comm, b->hosts, host, sizeof host));

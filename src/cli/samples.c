@@ -7,12 +7,12 @@
 
 static dt_status make_sheet(const struct dt_session *s, int64_t count, const char *path)
 {
-    const int size = s->image_size;
+    char sizes[DT_SIZES_TEXT];
     int n;
     DT_TRY(dt_samples_draw(&n, s, count, path));
-    printf("%s: %d of %u training images of %d classes, %d x %d pixels%s\n", path, n,
-           dt_dataset_size(s->train_set), s->num_classes, size, size,
-           dt_samples_zoom(size) > 1 ? ", enlarged" : "");
+    printf("%s: %d of %u training images of %d classes, %s pixels%s\n", path, n,
+           dt_dataset_size(s->train_set), s->num_classes, dt_session_sizes(s, s->image_size, sizes),
+           dt_samples_zoom(s) > 1 ? ", enlarged" : "");
     return DT_OK;
 }
 

@@ -7,9 +7,7 @@
 #include "base/text.h"
 #include "config/keys.h"
 
-enum { WHAT_BYTES = 256 };
-
-#define WRONG(...) return snprintf(what, WHAT_BYTES, __VA_ARGS__) > 0
+#define WRONG(...) return snprintf(what, DT_WHAT_BYTES, __VA_ARGS__) > 0
 
 static bool is_local_sgd(const struct dt_config *c)
 {
@@ -187,7 +185,7 @@ static bool deterministic(const struct dt_config *c, char *what)
 /* `metric` is for the other kind of network. */
 static bool is_foreign(const struct dt_config *c, enum dt_metric metric, char *what)
 {
-    char names[WHAT_BYTES / 2];
+    char names[DT_WHAT_BYTES / 2];
     struct dt_text fitting = dt_text_in(names, sizeof names);
     if (metric == DT_METRIC_AUTO || dt_config_fits(c, metric))
         return false;
@@ -457,10 +455,7 @@ static bool outer_momentum(const struct dt_config *c, char *what)
     return false;
 }
 
-static const struct {
-    const char *path;
-    bool (*is_broken)(const struct dt_config *config, char *what);
-} rules[] = {
+static const struct dt_rule rules[] = {
     {"model.name", name},
     {"model.num_classes", num_classes},
     {"model.frozen_norm", frozen_norm},
@@ -505,12 +500,20 @@ static const struct {
     {"train.outer_momentum", outer_momentum},
     {"train.box_loss_beta", box_loss_beta},
     {"train.loss_normalizer", loss_normalizer},
+    {0},
 };
+
+static void check_all(const struct dt_rule *rule, const struct dt_config *config,
+                      dt_config_report *report, void *context)
+{
+    char what[DT_WHAT_BYTES];
+    for (; rule->path; rule++)
+        if (rule->is_broken(config, what))
+            report(context, rule->path, what);
+}
 
 void dt_config_check(const struct dt_config *config, dt_config_report *report, void *context)
 {
-    char what[WHAT_BYTES];
-    for (size_t i = 0; i < DT_COUNT(rules); i++)
-        if (rules[i].is_broken(config, what))
-            report(context, rules[i].path, what);
+    check_all(rules, config, report, context);
+    check_all(dt_canvas_rules, config, report, context);
 }

@@ -237,6 +237,8 @@ static dt_status open_kind(struct dt_dataset *dataset, const struct dt_dataset_o
     DT_TRY(dataset->kind->open(dataset, options));
     if (dataset->n == 0)
         DT_FAIL(DT_ERR_DATA, "data set %s holds no samples", path[0] ? path : "synthetic");
+    if (options->detects && dataset->max_boxes == 0) /* of no image, in evaluation */
+        dataset->max_boxes = 1;
     return relate_classes(dataset, options);
 }
 

@@ -56,11 +56,11 @@ static void fill(struct dt_picture *picture, int x1, int y1, int x2, int y2, con
     }
 }
 
-void dt_draw_image(struct dt_picture *picture, int x, int y, const uint8_t *pixels, int size,
-                   int zoom)
+void dt_draw_image(struct dt_picture *picture, int x, int y, const uint8_t *pixels, int width,
+                   int height, int zoom)
 {
-    for (int i = 0; i < size * size; i++) {
-        const int left = x + i % size * zoom, top = y + i / size * zoom;
+    for (int i = 0; i < width * height; i++) {
+        const int left = x + i % width * zoom, top = y + i / width * zoom;
         fill(picture, left, top, left + zoom, top + zoom, pixels + 3 * i);
     }
 }

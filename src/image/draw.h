@@ -15,10 +15,10 @@ struct dt_picture {
 
 /* All pixels have the same grey; free `pixels` with free(). DT_ERR_USAGE above 2^27 pixels. */
 dt_status dt_picture_create(struct dt_picture *picture, int width, int height, uint8_t grey);
-/* Draws size x size x 3 pixels at x, y, each as a square of zoom x zoom. What is beyond an edge is
- * cut off, here and below. */
-void dt_draw_image(struct dt_picture *picture, int x, int y, const uint8_t *pixels, int size,
-                   int zoom);
+/* Draws height x width x 3 pixels at x, y, each as a square of zoom x zoom. What is beyond an edge
+ * is cut off, here and below. */
+void dt_draw_image(struct dt_picture *picture, int x, int y, const uint8_t *pixels, int width,
+                   int height, int zoom);
 /* Draws the edges of a rectangle whose corners are x1, y1 and x2, y2. */
 void dt_draw_frame(struct dt_picture *picture, int x1, int y1, int x2, int y2, int thickness,
                    uint8_t grey);

@@ -358,7 +358,7 @@ static struct dt_input_case input_case(const struct dt_session *s, const double 
         .on_cpu = on_cpu,
         .is_raw = dt_config_is_synthetic(s->config),
         .mean_bytes = mean_bytes,
-        .resize = dt_crop_resize(&s->config->data, options.image_size),
+        .resize = s->n_canvases > 0 ? 0 : dt_crop_resize(&s->config->data, options.image_size),
         .set_bytes = mean_bytes * dt_dataset_size(s->train_set),
         .free_bytes = (double)dt_memory_available("") / dt_comm_local_size(s->comm),
         .cache_bytes = s->config->data.cache_mb * 1e6,

@@ -17,9 +17,9 @@ enum { MARGIN = 14, LEAST_WIDTH = 168, SCALE = 2, LINE = 10 * SCALE, PAPER = 244
 struct sheet {
     struct dt_picture picture;
     const struct dt_dataset *dataset;
-    const struct dt_batch *batch;
     int n, columns, n_lines;
-    int size, zoom, width; /* of an image; small ones are enlarged */
+    int width, height, zoom; /* of the largest image; small ones are enlarged */
+    const struct dt_batch *batch;
 };
 
 /* A name that is too long for the width of the image ends in dots; the share, left out if it is 1,
@@ -38,12 +38,12 @@ static void draw_class(struct sheet *sheet, int x, int y, const char *before, in
     dt_draw_text(&sheet->picture, x, y, text, SCALE, INK);
 }
 
-static void draw_boxes(struct sheet *sheet, int i, int x, int y)
+static void draw_boxes(struct sheet *sheet, int row, int x, int y)
 {
     enum { THICKNESS = 2, WHITE = 255 };
     const int most = dt_dataset_max_boxes(sheet->dataset), zoom = sheet->zoom;
-    const int32_t *labels = sheet->batch->box_labels + (size_t)i * (size_t)most;
-    const float *box = sheet->batch->boxes + 4 * (size_t)i * (size_t)most;
+    const int32_t *labels = sheet->batch->box_labels + (size_t)row * (size_t)most;
+    const float *box = sheet->batch->boxes + 4 * (size_t)row * (size_t)most;
     for (int k = 0; k < most && labels[k] >= 0; k++, box += 4) {
         char number[16];
         const int left = x + zoom * (int)lroundf(box[0]), top = y + zoom * (int)lroundf(box[1]);
@@ -54,25 +54,26 @@ static void draw_boxes(struct sheet *sheet, int i, int x, int y)
     }
 }
 
-static void draw_sample(struct sheet *sheet, int i)
+/* Draws a row of the batch as image i of the sheet. */
+static void draw_sample(struct sheet *sheet, int i, int row)
 {
     const struct dt_batch *batch = sheet->batch;
     const int x = MARGIN + i % sheet->columns * (sheet->width + MARGIN);
-    const int y = MARGIN + i / sheet->columns * (sheet->width + sheet->n_lines * LINE + MARGIN);
-    const size_t n_bytes = 3 * (size_t)sheet->size * (size_t)sheet->size;
-    const int text_y = y + sheet->width + LINE / 4;
-    double share = (double)batch->mix_shares[i];
-    if (share >= 0.995 || batch->labels[i] == batch->labels2[i])
+    const int y = MARGIN + i / sheet->columns * (sheet->height + sheet->n_lines * LINE + MARGIN);
+    const size_t n_bytes = 3 * (size_t)batch->width * (size_t)batch->height;
+    const int text_y = y + sheet->height + LINE / 4;
+    double share = (double)batch->mix_shares[row];
+    if (share >= 0.995 || batch->labels[row] == batch->labels2[row])
         share = 1;
-    dt_draw_image(&sheet->picture, x, y, batch->pixels + n_bytes * (size_t)i, sheet->size,
-                  sheet->zoom);
+    dt_draw_image(&sheet->picture, x, y, batch->pixels + n_bytes * (size_t)row, batch->width,
+                  batch->height, sheet->zoom);
     if (batch->boxes) {
-        draw_boxes(sheet, i, x, y);
+        draw_boxes(sheet, row, x, y);
         return;
     }
-    draw_class(sheet, x, text_y, "", batch->labels[i], share);
+    draw_class(sheet, x, text_y, "", batch->labels[row], share);
     if (share < 1)
-        draw_class(sheet, x, text_y + LINE, "+ ", batch->labels2[i], 1 - share);
+        draw_class(sheet, x, text_y + LINE, "+ ", batch->labels2[row], 1 - share);
 }
 
 /* Wider than high, with full rows if that is possible. */
@@ -89,49 +90,66 @@ static dt_status create_picture(struct sheet *sheet)
 {
     int n_rows = (sheet->n + sheet->columns - 1) / sheet->columns;
     return dt_picture_create(&sheet->picture, MARGIN + sheet->columns * (sheet->width + MARGIN),
-                             MARGIN + n_rows * (sheet->width + sheet->n_lines * LINE + MARGIN),
+                             MARGIN + n_rows * (sheet->height + sheet->n_lines * LINE + MARGIN),
                              PAPER);
 }
 
-/* Takes the first n images of the order as one batch. */
-static dt_status load_batch(struct sheet *sheet, struct dt_loader **loader,
-                            const struct dt_session *s)
+/* The first n images of the order: as one batch, or on canvases one by one. */
+static dt_status draw_all(struct sheet *sheet, struct dt_loader **loader,
+                          const struct dt_session *s)
 {
     struct dt_loader_options options = dt_session_loader_options(s, true);
-    options.global_batch_size = options.micro_batch_size = sheet->n;
+    const int n = s->n_canvases > 0 ? 1 : sheet->n;
+    options.global_batch_size = options.micro_batch_size = n;
     options.rank = 0;
     options.n_ranks = 1;
     DT_TRY(dt_loader_create(loader, s->train_set, &options));
     DT_TRY(dt_loader_start(*loader, 0, 0));
-    return dt_loader_next(*loader, &sheet->batch);
+    for (int i = 0; i < sheet->n; i += n) {
+        DT_TRY(dt_loader_next(*loader, &sheet->batch));
+        for (int row = 0; row < n; row++)
+            draw_sample(sheet, i + row, row);
+        dt_loader_release(*loader, sheet->batch);
+    }
+    return DT_OK;
 }
 
-int dt_samples_zoom(int size)
+/* What every image fits into. */
+static struct dt_canvas largest(const struct dt_session *s)
 {
-    return (LEAST_WIDTH + size - 1) / size;
+    struct dt_canvas size = {0, 0};
+    if (s->n_canvases == 0)
+        size = (struct dt_canvas){s->image_size, s->image_size};
+    for (int i = 0; i < s->n_canvases; i++) {
+        size.width = s->canvases[i].width > size.width ? s->canvases[i].width : size.width;
+        size.height = s->canvases[i].height > size.height ? s->canvases[i].height : size.height;
+    }
+    return size;
+}
+
+int dt_samples_zoom(const struct dt_session *s)
+{
+    const int width = largest(s).width;
+    return (LEAST_WIDTH + width - 1) / width;
 }
 
 dt_status dt_samples_draw(int *n, const struct dt_session *s, int64_t count, const char *path)
 {
-    const int size = s->image_size, n_images = (int)dt_dataset_size(s->train_set);
+    const int n_images = (int)dt_dataset_size(s->train_set), zoom = dt_samples_zoom(s);
     const bool mixes = dt_mix_is_on(&s->config->data);
     struct dt_loader *loader = NULL;
-    const bool detects = dt_dataset_max_boxes(s->train_set) > 0;
+    const int n_lines = mixes ? 2 : 1;
     struct sheet sheet = {.dataset = s->train_set,
-                          .size = size,
-                          .n_lines = detects ? 0
-                                     : mixes ? 2
-                                             : 1};
+                          .width = zoom * largest(s).width,
+                          .height = zoom * largest(s).height,
+                          .zoom = zoom,
+                          .n_lines = s->n_canvases > 0 ? 0 : n_lines};
     sheet.n = count < n_images ? (int)count : n_images;
     if (mixes && sheet.n % 2 != 0) /* pairs */
         sheet.n += sheet.n < n_images ? 1 : -1;
     sheet.columns = choose_columns(sheet.n);
-    sheet.zoom = dt_samples_zoom(size);
-    sheet.width = size * sheet.zoom;
     DT_TRY(create_picture(&sheet));
-    dt_status status = load_batch(&sheet, &loader, s);
-    for (int i = 0; status == DT_OK && i < sheet.n; i++)
-        draw_sample(&sheet, i);
+    dt_status status = draw_all(&sheet, &loader, s);
     if (status == DT_OK)
         status = dt_picture_save(&sheet.picture, path);
     dt_loader_destroy(loader);

@@ -4,8 +4,8 @@
 
 #include "train/session.h"
 
-/* By how much an image of `size` pixels is enlarged. */
-int dt_samples_zoom(int size);
+/* By how much images are enlarged. */
+int dt_samples_zoom(const struct dt_session *s);
 /* Draws the first `count` images of the order, fewer if there are fewer, with their classes; the
  * number drawn goes to *n. Uses a loader of its own. Local. */
 dt_status dt_samples_draw(int *n, const struct dt_session *s, int64_t count, const char *path);

@@ -353,7 +353,7 @@ static bool other_value(char *out, size_t bytes, const struct dt_json *rule, int
     names = dt_json_get(items, "enum");
     if (items)
         return i == 0 &&
-               snprintf(out, bytes, "[\"%s\"]", names ? names->child->string : "conv1") > 0;
+               snprintf(out, bytes, "[\"%s\"]", names ? names->child->string : "96x64") > 0;
     double min = bound(rule, "minimum", "exclusiveMinimum");
     double max = bound(rule, "maximum", "exclusiveMaximum");
     const double number = now ? now->number : min;
@@ -390,10 +390,12 @@ static void check_key_alone(const char *path, const struct dt_json *rule)
                                                                            : "optim.name=sgd";
     const bool is_beta = strcmp(path, "train.box_loss_beta") == 0;
     const bool is_eps = strcmp(path, "model.norm_eps") == 0;
+    const bool is_low = strcmp(path, "data.min_side_low") == 0;
     const bool detects = dt_key_find(path)->of_detectors;
     const char *const sets[] = {detects ? "model.name=retinanet_resnet18_fpn" : "model.name=tiny",
                                 is_beta ? "train.box_loss=smooth_l1" : "train.box_loss=l1",
                                 is_eps ? "model.frozen_norm=true" : "model.frozen_norm=false",
+                                is_low ? "data.min_side=64" : "data.min_side=0",
                                 "data.train=x",
                                 is_split ? "data.val=" : "data.val=x",
                                 "train.precision=fp16",

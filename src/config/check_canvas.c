@@ -1,0 +1,91 @@
+/* Rules of the canvases of a detector, and of the sizes of images on them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "config/keys.h"
+
+enum { MULTIPLE = 32, MOST = 2048 };
+
+#define WRONG(...) return snprintf(what, DT_WHAT_BYTES, __VA_ARGS__) > 0
+
+static bool is_side(int side)
+{
+    return side >= MULTIPLE && side <= MOST && side % MULTIPLE == 0;
+}
+
+static bool is_canvas(const char *text)
+{
+    struct dt_canvas c = {0, 0};
+    int n = 0;
+    return sscanf(text, "%4dx%4d%n", &c.width, &c.height, &n) == 2 && text[n] == '\0' &&
+           is_side(c.width) && is_side(c.height);
+}
+
+static bool canvases(const struct dt_config *c, char *what)
+{
+    char text[DT_CONFIG_NAME_MAX], other[DT_CONFIG_NAME_MAX];
+    const char *rest = c->model.canvases;
+    for (int n = 0; (rest = dt_config_names_next(rest, text, sizeof text)); n++) {
+        if (n == DT_MAX_CANVASES)
+            WRONG("at most %d sizes are possible, as the network is built for each",
+                  DT_MAX_CANVASES);
+        if (!is_canvas(text))
+            WRONG(
+                "\"%s\" is not a size WIDTHxHEIGHT, such as 1344x800, of multiples of %d up to %d",
+                text, MULTIPLE, MOST);
+        for (const char *more = rest; (more = dt_config_names_next(more, other, sizeof other));)
+            if (strcmp(text, other) == 0)
+                WRONG("%s is listed twice", text);
+    }
+    return false;
+}
+
+static int shorter(struct dt_canvas canvas)
+{
+    return canvas.width < canvas.height ? canvas.width : canvas.height;
+}
+
+static bool min_side(const struct dt_config *c, char *what)
+{
+    struct dt_canvas canvas[DT_MAX_CANVASES];
+    const int n = dt_config_canvases(c, canvas), side = c->data.min_side;
+    int largest = 0;
+    if (side == 0)
+        return false;
+    if (c->data.max_side > 0 && c->data.max_side < side)
+        WRONG("%d is more than data.max_side %d", side, c->data.max_side);
+    for (int i = 0; i < n; i++)
+        largest = shorter(canvas[i]) > largest ? shorter(canvas[i]) : largest;
+    if (dt_config_detects(c) && side > largest)
+        WRONG("no image can be that large: %d, but the shorter side of every canvas is at most %d; "
+              "change %s",
+              side, largest, c->model.canvases[0] ? "model.canvases" : "model.image_size");
+    return false;
+}
+
+static bool min_side_low(const struct dt_config *c, char *what)
+{
+    const int low = c->data.min_side_low;
+    if (low > 0 && c->data.min_side == 0)
+        WRONG("%d is the least of sizes up to data.min_side, which is not given", low);
+    if (low > c->data.min_side)
+        WRONG("%d is more than data.min_side %d", low, c->data.min_side);
+    return false;
+}
+
+static bool stretch(const struct dt_config *c, char *what)
+{
+    const struct dt_config_data *data = &c->data;
+    if (data->stretch && (data->min_side > 0 || data->max_side > 0 || data->min_side_low > 0))
+        WRONG("true fills the canvas, so data.min_side, data.max_side and data.min_side_low have "
+              "no effect; leave them out");
+    return false;
+}
+
+const struct dt_rule dt_canvas_rules[] = {
+    {"model.canvases", canvases},
+    {"data.min_side", min_side},
+    {"data.min_side_low", min_side_low},
+    {"data.stretch", stretch},
+    {0},
+};
