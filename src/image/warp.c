@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-enum { BITS = 24, SHARE_BITS = 8, SHARE_ONE = 1 << SHARE_BITS };
+enum { BITS = 24, SHARE_BITS = 6, SHARE_ONE = 1 << SHARE_BITS, LANE = 21 };
 
 static double rounded(double value)
 {
@@ -45,29 +45,40 @@ static int64_t clamp(const struct line *line, int x)
     return at < 0 ? 0 : at > line->last ? line->last : at;
 }
 
-static int share_of(int64_t at)
+/* A pixel with 21 bits for each colour: products with shares of 2^12 do not overlap. */
+static uint64_t spread(const uint8_t *rgb)
 {
-    return (int)(at >> (BITS - SHARE_BITS)) & (SHARE_ONE - 1);
+    return rgb[0] | (uint64_t)rgb[1] << LANE | (uint64_t)rgb[2] << 2 * LANE;
 }
 
-static uint8_t blend(const uint8_t *top, const uint8_t *bottom, size_t right, int x, int y)
+static uint64_t share_of(int64_t at)
 {
-    const int above = top[0] * (SHARE_ONE - x) + top[right] * x;
-    const int below = bottom[0] * (SHARE_ONE - x) + bottom[right] * x;
-    const int half = 1 << (2 * SHARE_BITS - 1);
-    return (uint8_t)((above * (SHARE_ONE - y) + below * y + half) >> (2 * SHARE_BITS));
+    return (uint64_t)(at >> (BITS - SHARE_BITS)) & (SHARE_ONE - 1);
+}
+
+/* a (64 - share) + b share; borrows between the colours cancel out. */
+static uint64_t between(uint64_t a, uint64_t b, uint64_t share)
+{
+    return a * SHARE_ONE + (b - a) * share;
 }
 
 static void run_row(uint8_t *dst, const struct line *across, const struct line *down,
                     const uint8_t *src, int width)
 {
+    const uint64_t half = 1u << (2 * SHARE_BITS - 1),
+                   halves = half | half << LANE | half << 2 * LANE;
     for (int i = 0; i < width; i++, dst += 3) {
-        const int64_t x = clamp(across, i), y = clamp(down, i);
-        const size_t right = x < across->last ? 3 : 0;
-        const size_t below = y < down->last ? 3 * (size_t)width : 0;
-        const uint8_t *pixel = src + 3 * ((y >> BITS) * width + (x >> BITS));
-        for (int c = 0; c < 3; c++)
-            dst[c] = blend(pixel + c, pixel + c + below, right, share_of(x), share_of(y));
+        const int64_t at_x = clamp(across, i), at_y = clamp(down, i);
+        const uint64_t x = share_of(at_x), y = share_of(at_y);
+        const size_t right = at_x < across->last ? 3 : 0;
+        const size_t below = at_y < down->last ? 3 * (size_t)width : 0;
+        const uint8_t *pixel = src + 3 * ((at_y >> BITS) * width + (at_x >> BITS));
+        const uint64_t top = between(spread(pixel), spread(pixel + right), x);
+        const uint64_t bottom = between(spread(pixel + below), spread(pixel + below + right), x);
+        const uint64_t sum = (between(top, bottom, y) + halves) >> 2 * SHARE_BITS;
+        dst[0] = (uint8_t)sum;
+        dst[1] = (uint8_t)(sum >> LANE);
+        dst[2] = (uint8_t)(sum >> 2 * LANE);
     }
 }
 
