@@ -42,26 +42,10 @@ static bool name(const struct dt_config *c, char *what)
     return false;
 }
 
-static bool frozen_norm(const struct dt_config *c, char *what)
-{
-    if (dt_config_detects(c) && c->model.frozen_norm && c->model.zero_init_residual)
-        WRONG("true, but model.zero_init_residual would leave the residual branches 0 for ever");
-    return false;
-}
-
 static bool norm_eps(const struct dt_config *c, char *what)
 {
     if (dt_config_detects(c) && is_given(c, dt_key_find("model.norm_eps")) && !c->model.frozen_norm)
         WRONG("%g is for model.frozen_norm, which is false", c->model.norm_eps);
-    return false;
-}
-
-static bool head_norm(const struct dt_config *c, char *what)
-{
-    if (dt_config_detects(c) && c->model.head_norm == DT_HEAD_NORM_GROUP &&
-        c->model.fpn_channels % 32 != 0)
-        WRONG("\"group\" needs a multiple of 32 channels, but model.fpn_channels is %d",
-              c->model.fpn_channels);
     return false;
 }
 
@@ -70,22 +54,6 @@ static bool box_loss_beta(const struct dt_config *c, char *what)
     if (dt_config_detects(c) && is_given(c, dt_key_find("train.box_loss_beta")) &&
         c->train.box_loss != DT_BOX_SMOOTH_L1)
         WRONG("%g is for train.box_loss \"smooth_l1\"", c->train.box_loss_beta);
-    return false;
-}
-
-static bool loss_normalizer(const struct dt_config *c, char *what)
-{
-    if (c->train.loss_normalizer == DT_NORMALIZER_IMAGE)
-        return false;
-    if (c->comm.mode != DT_MODE_ALLREDUCE || is_local_sgd(c))
-        WRONG(
-            "\"global\" needs gradients that all ranks sum in every step: comm.mode \"allreduce\" "
-            "without train.sync_every");
-    if (c->model.sync_bn > 1)
-        WRONG(
-            "\"global\" counts over all ranks, but model.sync_bn %d makes smaller groups; set that "
-            "to true or false",
-            c->model.sync_bn);
     return false;
 }
 
@@ -167,7 +135,7 @@ static bool stages(const struct dt_config *c, char *what)
 {
     for (int i = 0; i < c->train.n_stages && dt_config_detects(c); i++)
         if (c->train.stages[i].image_size > 0)
-            WRONG("\"%s\" is a detector, which trains at model.image_size only", c->model.name);
+            WRONG("\"%s\" is a detector, whose sizes are model.canvases throughout", c->model.name);
     for (int i = 1; i < c->train.n_stages; i++)
         if (c->train.stages[i].epoch <= c->train.stages[i - 1].epoch)
             WRONG("epoch %d after %d is not in ascending order", c->train.stages[i].epoch,
@@ -458,9 +426,7 @@ static bool outer_momentum(const struct dt_config *c, char *what)
 static const struct dt_rule rules[] = {
     {"model.name", name},
     {"model.num_classes", num_classes},
-    {"model.frozen_norm", frozen_norm},
     {"model.norm_eps", norm_eps},
-    {"model.head_norm", head_norm},
     {"data.train", train_data},
     {"data.val", val_data},
     {"data.val_fraction", val_fraction},
@@ -499,7 +465,6 @@ static const struct dt_rule rules[] = {
     {"train.average_states", average_states},
     {"train.outer_momentum", outer_momentum},
     {"train.box_loss_beta", box_loss_beta},
-    {"train.loss_normalizer", loss_normalizer},
     {0},
 };
 
@@ -515,5 +480,5 @@ static void check_all(const struct dt_rule *rule, const struct dt_config *config
 void dt_config_check(const struct dt_config *config, dt_config_report *report, void *context)
 {
     check_all(rules, config, report, context);
-    check_all(dt_canvas_rules, config, report, context);
+    check_all(dt_detector_rules, config, report, context);
 }

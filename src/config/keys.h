@@ -118,7 +118,7 @@ struct dt_rule {
     const char *path; /* of the key to blame; NULL ends a list */
     bool (*is_broken)(const struct dt_config *config, char *what);
 };
-extern const struct dt_rule dt_canvas_rules[]; /* check_canvas.c */
+extern const struct dt_rule dt_detector_rules[]; /* check_detect.c */
 
 /* Checks the rules that involve several keys, once each key is valid by itself. Calls `report` for
  * every broken rule with the path to blame. */

@@ -35,6 +35,8 @@ COMMON = {
 
 # Rounding decides the sign of a small gradient, and that is all that Adam and the l1 loss look at. The
 # steps are small because every ReLU has such a place too.
+# Images of both sizes in turn, moved and turned; a batch has one size.
+CANVASES = {"model.canvases": '["96x64","64x96"]', "data.synthetic_train": 36, "data.rotate": 0.1, "data.scale": 0.1}
 SMOOTH = {"optim.name": "sgd", "schedule.lr": 0.001, "train.box_loss": "smooth_l1"}
 
 
@@ -65,6 +67,8 @@ def check_splits(rig):
         losses = {}
         for ranks, micro in ((1, 0), (2, 1), (3, 0)):
             sets = {"train.loss_normalizer": normalizer, "train.micro_batch_size": micro, **SMOOTH}
+            if normalizer == "global":
+                sets.update(CANVASES)
             out, _ = run(rig, f"{normalizer} {ranks} {micro}", sets, ranks)
             losses[ranks, micro] = [(s["class_loss"], s["box_loss"]) for s in steps_of(out)]
         alone = np.array(losses.pop((1, 0)))
@@ -75,9 +79,9 @@ def check_splits(rig):
 
 
 def check_resume(rig):
-    """Saved in the first epoch, of three steps, and continued into the second."""
+    """Saved in the first epoch, of three steps, and continued into the second; on canvases within the first."""
     for threads in (1, 2):
-        sets = {**COMMON, "device.threads": threads}
+        sets = {**COMMON, "device.threads": threads, **(CANVASES if threads > 1 else {})}
         whole, _ = run(rig, f"whole {threads}", {**sets, "train.max_steps": 4})
         parts, _ = run(rig, f"parts {threads}", {**sets, "train.max_steps": 2})
         rig.finish(1, parts, sets={**sets, "train.max_steps": 4})
@@ -106,7 +110,7 @@ def check_refusals(rig):
     cases = (
         ({"data.source": "auto", "data.train": HERE}, "a detector needs boxes, which so far only"),
         ({"model.image_size": 80}, "multiples of 32, not 80x80"),
-        ({"train.stages": '[{"epoch":1,"image_size":64}]'}, "trains at model.image_size only"),
+        ({"train.stages": '[{"epoch":1,"image_size":64}]'}, "whose sizes are model.canvases throughout"),
         ({"data.random_erasing": 0.1}, "data.random_erasing is given, which is for classifiers only"),
         ({"data.mixup": 0.1}, "data.mixup is given, which is for classifiers only"),
         ({"early_stop.metric": "top1"}, "which are judged by train_loss, ap, ap50, ap75"),

@@ -162,6 +162,29 @@ static const struct {
      1, "early_stop.target", "ap lies between 0 and 1; did you mean 0.36?"},
     {"{\"early_stop\": {\"metric\": \"ap\"}}", 1, "early_stop.metric",
      "\"ap\" is not for classifiers, which are judged by loss, top1, top5, balanced_accuracy"},
+    {"{\"model\": {\"name\": \"retinanet_resnet18_fpn\",\n \"canvases\": [\"96x60\"]}}", 2,
+     "model.canvases", "\"96x60\" is not a size WIDTHxHEIGHT"},
+    {"{\"model\": {\"name\": \"retinanet_resnet18_fpn\", \"canvases\": [\"96x64 \"]}}", 1,
+     "model.canvases", "is not a size WIDTHxHEIGHT"},
+    {"{\"model\": {\"name\": \"retinanet_resnet18_fpn\", \"canvases\": [\"4096x64\"]}}", 1,
+     "model.canvases", "multiples of 32 up to 2048"},
+    {"{\"model\": {\"name\": \"retinanet_resnet18_fpn\", \"canvases\": [\"96x64\", \"32x32\", "
+     "\"96x64\"]}}",
+     1, "model.canvases", "96x64 is listed twice"},
+    {"{\"model\": {\"name\": \"retinanet_resnet18_fpn\", \"canvases\": [\"96x64\"]}, \"data\": "
+     "{\"min_side\": 80}}",
+     1, "data.min_side", "the shorter side of every canvas is at most 64"},
+    {"{\"model\": {\"name\": \"retinanet_resnet18_fpn\"}, \"data\": {\"min_side\": 80, "
+     "\"max_side\": 79}}",
+     1, "data.min_side", "80 is more than data.max_side 79"},
+    {"{\"model\": {\"name\": \"retinanet_resnet18_fpn\"}, \"data\": {\"min_side_low\": 80}}", 1,
+     "data.min_side_low", "which is not given"},
+    {"{\"model\": {\"name\": \"retinanet_resnet18_fpn\"}, \"data\": {\"min_side\": 64, "
+     "\"min_side_low\": 80}}",
+     1, "data.min_side_low", "80 is more than data.min_side 64"},
+    {"{\"model\": {\"name\": \"retinanet_resnet18_fpn\"}, \"data\": {\"max_side\": 64, "
+     "\"stretch\": true}}",
+     1, "data.stretch", "fills the canvas"},
     {"{\"early_stop\": {\"metric\": \"top1\"}, \"model\": {\"name\": \"retinanet_resnet18_fpn\"}}",
      1, "early_stop.metric",
      "is not for detectors, which are judged by train_loss, ap, ap50, ap75"},

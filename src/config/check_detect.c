@@ -1,4 +1,4 @@
-/* Rules of the canvases of a detector, and of the sizes of images on them. */
+/* Rules of detectors: of the network, its canvases, and the sizes of images on them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -82,7 +82,42 @@ static bool stretch(const struct dt_config *c, char *what)
     return false;
 }
 
-const struct dt_rule dt_canvas_rules[] = {
+static bool frozen_norm(const struct dt_config *c, char *what)
+{
+    if (dt_config_detects(c) && c->model.frozen_norm && c->model.zero_init_residual)
+        WRONG("true, but model.zero_init_residual would leave the residual branches 0 for ever");
+    return false;
+}
+
+static bool head_norm(const struct dt_config *c, char *what)
+{
+    if (dt_config_detects(c) && c->model.head_norm == DT_HEAD_NORM_GROUP &&
+        c->model.fpn_channels % 32 != 0)
+        WRONG("\"group\" needs a multiple of 32 channels, but model.fpn_channels is %d",
+              c->model.fpn_channels);
+    return false;
+}
+
+static bool loss_normalizer(const struct dt_config *c, char *what)
+{
+    if (c->train.loss_normalizer == DT_NORMALIZER_IMAGE)
+        return false;
+    if (c->comm.mode != DT_MODE_ALLREDUCE || c->train.sync_every > 1)
+        WRONG(
+            "\"global\" needs gradients that all ranks sum in every step: comm.mode \"allreduce\" "
+            "without train.sync_every");
+    if (c->model.sync_bn > 1)
+        WRONG(
+            "\"global\" counts over all ranks, but model.sync_bn %d makes smaller groups; set that "
+            "to true or false",
+            c->model.sync_bn);
+    return false;
+}
+
+const struct dt_rule dt_detector_rules[] = {
+    {"model.frozen_norm", frozen_norm},
+    {"model.head_norm", head_norm},
+    {"train.loss_normalizer", loss_normalizer},
     {"model.canvases", canvases},
     {"data.min_side", min_side},
     {"data.min_side_low", min_side_low},
