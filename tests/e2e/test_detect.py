@@ -108,7 +108,7 @@ def check_commands(rig):
 
 def check_refusals(rig):
     cases = (
-        ({"data.source": "auto", "data.train": HERE}, "a detector needs boxes, which so far only"),
+        ({"data.source": "auto", "data.train": HERE}, "a detector needs boxes: annotations of COCO"),
         ({"model.image_size": 80}, "multiples of 32, not 80x80"),
         ({"train.stages": '[{"epoch":1,"image_size":64}]'}, "whose sizes are model.canvases throughout"),
         ({"data.random_erasing": 0.1}, "data.random_erasing is given, which is for classifiers only"),
