@@ -41,13 +41,14 @@ static const struct dt_option options[] = {
      "load a safetensors file, a checkpoint, or of a run folder the best one; also RUN@latest, "
      "RUN@step-N"},
     {"per-class", DT_OPTION_FLAG, AT(per_class), 0, 0, NULL,
-     "print precision, recall and F1 of every class; coco-eval: AP and AP50"},
+     "print precision, recall and F1 of every class; of a detector, and coco-eval: AP and AP50"},
     {"max-detections", DT_OPTION_INTEGER, AT(max_detections), 1, 1000000, "N",
      "judge the N best detections of an image and category (default: 100)"},
     {"confusion", DT_OPTION_TEXT, AT(confusion), 0, 0, "FILE",
      "write the confusion matrix: a table as .csv, a picture as .svg"},
     {"predictions", DT_OPTION_TEXT, AT(predictions), 0, 0, "FILE",
-     "write label, prediction and probabilities of every image as CSV"},
+     "write label, prediction and probabilities of every image as CSV; the detections of a "
+     "detector as .json, in COCO's format"},
     {"top", DT_OPTION_INTEGER, AT(top), 1, INT_MAX, "N",
      "print the N most probable classes (default: 5), or best detections (default: all; also -k)"},
     {"min-score", DT_OPTION_SHARE, AT(min_score), 0, 0, "S",
