@@ -175,12 +175,13 @@ static dt_status end_block(struct mlperf *m)
 static dt_status on_eval(struct mlperf *m, const struct dt_field *fields, int n_fields)
 {
     const double top1 = dt_field_number(fields, n_fields, "top1");
+    const double value = isnan(top1) ? dt_field_number(fields, n_fields, "ap") : top1 / 100;
     const int64_t epoch = dt_field_find(fields, n_fields, "epoch")->integer;
     const struct dt_field metadata[] = {DT_INT("epoch_num", epoch), DT_INT("step", m->step)};
-    const struct dt_field accuracy = DT_NUM("eval_accuracy", top1 / 100);
+    const struct dt_field accuracy = DT_NUM("eval_accuracy", value);
     DT_TRY(end_block(m));
     DT_TRY(put_interval(m, m->mark_ms, "eval_start", metadata, 2));
-    if (!isnan(top1))
+    if (!isnan(value))
         DT_TRY(put_line(m, now_ms(), accuracy, metadata, 2));
     m->first_epoch = epoch + 1;
     return put_interval(m, now_ms(), "eval_stop", metadata, 2);
