@@ -190,8 +190,8 @@ const struct dt_key dt_keys[] = {
            "Validation data, specified in the same way; empty: data.val_fraction, or no evaluation",
            EVAL),
     STRING(data.train_images, "", 0,
-           "Folder of the images of a .json file of data.train; empty: ../X for instances_X.json "
-           "if there is one, otherwise the folder of the file",
+           "Folder of the images of a .json file of data.train; empty: ../X for instances_X.json, "
+           "otherwise the folder of the file",
            FREE, DETECTORS),
     STRING(data.val_images, "", 0, "The same for data.val", EVAL, DETECTORS),
     FRACTION(data.val_fraction, 0,
