@@ -69,7 +69,8 @@ def rank_killed(case):
 
 
 def detector_killed(case):
-    case.sets.update({**faults.DETECTOR, "schedule.lr": 0.001, "data.synthetic_train": 60})
+    small = {"train.global_batch_size": 4, "schedule.lr": 0.001, "data.synthetic_val": 4}
+    case.sets.update({**faults.DETECTOR, **small})
     rank_killed(case)
 
 
