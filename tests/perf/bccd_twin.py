@@ -29,7 +29,7 @@ import retinanet_torch as retinanet  # noqa: E402
 def parse():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("folder")
-    p.add_argument("--epochs", type=int, default=8)
+    p.add_argument("--epochs", type=int, default=12)
     p.add_argument("--stop", type=int, default=0, help="stop after so many epochs, on the schedule of --epochs")
     p.add_argument("--batch", type=int, default=8)
     p.add_argument("--size", default="256x192", help="of the canvas, width x height")
