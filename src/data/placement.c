@@ -82,6 +82,19 @@ int dt_placement_canvas(const struct dt_layout *layout, int width, int height)
     return best;
 }
 
+bool dt_placement_fits(const struct dt_layout *layout, int width, int height)
+{
+    const struct dt_config_data *data = layout->data;
+    int64_t wanted[2];
+    if (data->stretch || (data->min_side == 0 && data->max_side == 0))
+        return true;
+    wanted_size(wanted, data->min_side, data->max_side, width, height);
+    for (int i = 0; i < layout->n_canvases; i++)
+        if (wanted[0] <= layout->canvases[i].width && wanted[1] <= layout->canvases[i].height)
+            return true;
+    return false;
+}
+
 static void place(struct dt_placement *placement, const struct dt_layout *layout, int min_side,
                   int width, int height)
 {

@@ -33,6 +33,8 @@ struct dt_placement {
 /* The canvas on which an image is largest at its full size, of equal ones the smallest; with
  * data.stretch that which changes its proportions least. */
 int dt_placement_canvas(const struct dt_layout *layout, int width, int height);
+/* Whether a canvas holds the image at the size that min_side and max_side ask for. */
+bool dt_placement_fits(const struct dt_layout *layout, int width, int height);
 /* As in evaluation: full size, neither flipped nor warped. */
 void dt_placement_plain(struct dt_placement *placement, const struct dt_layout *layout, int width,
                         int height);

@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "data/classes.h"
+#include "data/placement.h"
 #include "train/session.h"
 
 /* Generated images are cut to the size of a stage. */
@@ -107,6 +109,23 @@ static dt_status check_batch(const struct dt_session *s)
     return DT_OK;
 }
 
+static void tell_reduced(const struct dt_session *s)
+{
+    const struct dt_layout layout = {&s->config->data, s->canvases, s->n_canvases};
+    const uint32_t n = s->n_canvases > 0 ? dt_dataset_size(s->train_set) : 0;
+    uint32_t n_reduced = 0;
+    for (uint32_t id = 0; id < n; id++) {
+        struct dt_image_info image;
+        dt_dataset_image(s->train_set, id, &image);
+        n_reduced += !dt_placement_fits(&layout, image.width, image.height);
+    }
+    if (n_reduced > 0 && s->rank == 0)
+        dt_log(DT_LOG_NOTICE,
+               "%" PRIu32 " of %" PRIu32 " training images are larger than every canvas at "
+               "data.min_side %d and data.max_side %d; they are reduced until they fit",
+               n_reduced, n, s->config->data.min_side, s->config->data.max_side);
+}
+
 static dt_status count_steps(struct dt_session *s)
 {
     const struct dt_config *config = s->config;
@@ -115,6 +134,7 @@ static dt_status count_steps(struct dt_session *s)
         return DT_OK;
     const struct dt_loader_options options = dt_session_loader_options(s, true);
     dt_loader_count(s->n_images, s->train_set, &options);
+    tell_reduced(s);
     dt_session_enter(s, now);
     DT_TRY(check_batch(s));
     for (int i = 0; i < config->train.n_stages; i++) {

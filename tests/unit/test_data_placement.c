@@ -63,6 +63,10 @@ static void test_as_large_as_fits(void **state)
     check(&p, 3, 480, 640);
     p = plain(&small, four, 4, 800, 300); /* fits nowhere, and is largest on the widest */
     check(&p, 0, 1344, 504);
+    const struct dt_layout any = {&data, four, 4}, large = {&small, four, 4},
+                           one = {&limited, four, 1};
+    assert_true(dt_placement_fits(&any, 9000, 1) && !dt_placement_fits(&large, 800, 300));
+    assert_true(dt_placement_fits(&one, 9000, 10) && dt_placement_fits(&one, 10, 9000));
 }
 
 static void test_stretch(void **state)
