@@ -301,6 +301,49 @@ static void test_rows(void **state)
     dt_dataset_close(dataset);
 }
 
+/* Turned, and with other colours: the boxes stay inside the images, and the rest is 0. */
+static void test_changed_rows(void **state)
+{
+    (void)state;
+    struct dt_config_data changed = data;
+    struct dt_dataset *dataset = open_boxes(&g_folder);
+    struct dt_loader_options options = options_of(true, 0, 1, G, 3);
+    const struct dt_batch *batch;
+    struct placed row, plain_row;
+    int n_same = 0, n = 0;
+    changed.color_jitter = 0.4;
+    changed.rotate = changed.shear = changed.translate = changed.scale = 0.3;
+    struct dt_loader *plain = open_loader(dataset, &options);
+    options.data = &changed;
+    struct dt_loader *loader = open_loader(dataset, &options);
+    assert_int_equal(dt_loader_start(plain, 2, 0), DT_OK);
+    assert_int_equal(dt_loader_start(loader, 2, 0), DT_OK);
+    while ((batch = next(loader))) {
+        const struct dt_batch *other = next(plain);
+        for (int i = 0; i < G; i++, n++) {
+            const size_t first = (size_t)i * (size_t)batch->width * (size_t)batch->height;
+            note(&row, batch, i);
+            note(&plain_row, other, i);
+            n_same += row.pixels == plain_row.pixels;
+            assert_memory_equal(row.size, plain_row.size, sizeof row.size);
+            for (int k = 0; k < batch->width * batch->height; k++)
+                if (k / batch->width >= row.size[0] || k % batch->width >= row.size[1])
+                    assert_memory_equal(batch->pixels + 3 * (first + (size_t)k), "\0\0\0", 3);
+            for (int k = 0; k < MOST && row.labels[k] >= 0; k++) {
+                const float *b = row.boxes + 4 * k;
+                assert_true(b[0] >= 0 && b[0] < b[2] && b[2] <= (float)row.size[1]);
+                assert_true(b[1] >= 0 && b[1] < b[3] && b[3] <= (float)row.size[0]);
+            }
+        }
+        dt_loader_release(loader, batch);
+        dt_loader_release(plain, other);
+    }
+    assert_true(n > 0 && n_same == 0);
+    dt_loader_destroy(loader);
+    dt_loader_destroy(plain);
+    dt_dataset_close(dataset);
+}
+
 /* Each image once, whatever the ranks; rows that are left over are empty. */
 static void test_evaluation(void **state)
 {
@@ -390,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_ranks_and_workers),
         cmocka_unit_test(test_restart),
         cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_changed_rows),
         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_wrong_sizes),
         cmocka_unit_test(test_counts),
