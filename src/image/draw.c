@@ -74,12 +74,6 @@ static void draw_frame(struct dt_picture *picture, int x1, int y1, int x2, int y
     fill(picture, x2 - thickness, y1, x2, y2, rgb);
 }
 
-void dt_draw_frame(struct dt_picture *picture, int x1, int y1, int x2, int y2, int thickness,
-                   uint8_t grey)
-{
-    draw_frame(picture, x1, y1, x2, y2, thickness, (const uint8_t[3]){grey, grey, grey});
-}
-
 static void draw_glyph(struct dt_picture *picture, int x, int y, char c, int scale,
                        const uint8_t rgb[3])
 {

@@ -19,9 +19,6 @@ dt_status dt_picture_create(struct dt_picture *picture, int width, int height, u
  * is cut off, here and below. */
 void dt_draw_image(struct dt_picture *picture, int x, int y, const uint8_t *pixels, int width,
                    int height, int zoom);
-/* Draws the edges of a rectangle whose corners are x1, y1 and x2, y2. */
-void dt_draw_frame(struct dt_picture *picture, int x1, int y1, int x2, int y2, int thickness,
-                   uint8_t grey);
 /* Pixels from one character to the next, and height of a character, at scale 1. */
 enum { DT_TEXT_STEP = 6, DT_TEXT_HEIGHT = 8 };
 /* Draws one line of text; what is not ASCII becomes a question mark. */

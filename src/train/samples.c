@@ -40,17 +40,21 @@ static void draw_class(struct sheet *sheet, int x, int y, const char *before, in
 
 static void draw_boxes(struct sheet *sheet, int row, int x, int y)
 {
-    enum { THICKNESS = 2, WHITE = 255 };
     const int most = dt_dataset_max_boxes(sheet->dataset), zoom = sheet->zoom;
     const int32_t *labels = sheet->batch->box_labels + (size_t)row * (size_t)most;
-    const float *box = sheet->batch->boxes + 4 * (size_t)row * (size_t)most;
-    for (int k = 0; k < most && labels[k] >= 0; k++, box += 4) {
+    const float *corner = sheet->batch->boxes + 4 * (size_t)row * (size_t)most;
+    for (int k = 0; k < most && labels[k] >= 0; k++, corner += 4) {
         char number[16];
-        const int left = x + zoom * (int)lroundf(box[0]), top = y + zoom * (int)lroundf(box[1]);
-        dt_draw_frame(&sheet->picture, left, top, x + zoom * (int)lroundf(box[2]),
-                      y + zoom * (int)lroundf(box[3]), THICKNESS, WHITE);
-        dt_draw_text(&sheet->picture, left + 2 * THICKNESS, top + 2 * THICKNESS,
-                     dt_dataset_label_text(sheet->dataset, labels[k], number), SCALE, WHITE);
+        struct dt_draw_box box = {
+            .x1 = x + zoom * (double)corner[0],
+            .y1 = y + zoom * (double)corner[1],
+            .x2 = x + zoom * (double)corner[2],
+            .y2 = y + zoom * (double)corner[3],
+            .text = dt_dataset_label_text(sheet->dataset, labels[k], number),
+            .scale = dt_draw_scale(sheet->width, sheet->height),
+        };
+        dt_draw_colour(box.rgb, labels[k]);
+        dt_draw_box(&sheet->picture, &box);
     }
 }
 

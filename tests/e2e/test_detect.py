@@ -89,6 +89,13 @@ def check_resume(rig):
         rig.check(faults.state_of(whole) == faults.state_of(parts), f"{threads} threads: a resumed run differs")
 
 
+def colour_of(label):
+    """Of the boxes of a class: dt_draw_colour."""
+    hue, pale = (label * 0.61803398875 + 0.33) % 1, 0.35 if label % 2 else 0
+    peaks = [abs((6 * hue + 4 * (c + 1)) % 6 - 3) for c in range(3)]
+    return [int(255 * (pale + (1 - pale) * min(max(peak - 1, 0), 1)) + 0.5) for peak in peaks]
+
+
 def check_commands(rig):
     bench = {"bench.warmup_steps": 0, "bench.rounds": 1, "bench.steps_per_round": 1}
     commands = (
@@ -101,8 +108,9 @@ def check_commands(rig):
         text = rig.finish(1, "", sets={**COMMON, **bench, "data.synthetic_val": 6}, command=command).text()
         for wanted in texts:
             rig.check(wanted in text, f"{command}: no {wanted!r} in {text}")
-    white = (np.asarray(Image.open(os.path.join(rig.work, "samples.png"))) == 255).all(2)
-    runs = [white[:, x].sum() for x in range(white.shape[1])]
+    picture = np.asarray(Image.open(os.path.join(rig.work, "samples.png"))).astype(int)
+    frames = np.any([(picture == colour_of(label)).all(2) for label in range(80)], axis=0)
+    runs = [frames[:, x].sum() for x in range(frames.shape[1])]
     rig.check(sum(n > 20 for n in runs) > 8, f"no frames in the picture: {runs}")
 
 

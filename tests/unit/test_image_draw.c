@@ -48,19 +48,6 @@ static struct dt_draw_box box_of(double x1, double y1, double x2, double y2, con
         .x1 = x1, .y1 = y1, .x2 = x2, .y2 = y2, .text = text, .scale = 1, .rgb = {255, 0, 0}};
 }
 
-static void test_frame(void **state)
-{
-    struct dt_picture picture = make(WIDTH, HEIGHT, GREY);
-    (void)state;
-    dt_draw_frame(&picture, 10, 20, 30, 50, 2, 7);
-    assert_int_equal(count(&picture, 7, 7, 7), 20 * 30 - 16 * 26);
-    assert_true(is(&picture, 10, 20, 7, 7, 7) && is(&picture, 29, 49, 7, 7, 7));
-    assert_true(is(&picture, 12, 22, GREY, GREY, GREY) && is(&picture, 30, 50, GREY, GREY, GREY));
-    dt_draw_frame(&picture, -5, -5, WIDTH + 5, HEIGHT + 5, 2, 8); /* outside */
-    assert_int_equal(count(&picture, 8, 8, 8), 0);
-    free(picture.pixels);
-}
-
 static void test_image_and_text(void **state)
 {
     static const uint8_t pixels[2 * 2 * 3] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
@@ -179,9 +166,9 @@ static void test_colours(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_frame),    cmocka_unit_test(test_image_and_text),
-        cmocka_unit_test(test_box),      cmocka_unit_test(test_edges),
-        cmocka_unit_test(test_contrast), cmocka_unit_test(test_colours),
+        cmocka_unit_test(test_image_and_text), cmocka_unit_test(test_box),
+        cmocka_unit_test(test_edges),          cmocka_unit_test(test_contrast),
+        cmocka_unit_test(test_colours),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
