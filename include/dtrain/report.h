@@ -57,7 +57,7 @@ struct dt_field {
  *               train.ema_decay, unless eval.weights is raw: weights "ema", whose metrics these
  *               are; both: the metrics of the weights themselves as loss_raw, top1_raw, ...]
  *   detections  path (a picture of some validation images with what a detector found in them, of the
- *               evaluation that follows), width, height
+ *               evaluation just reported), width, height
  *   checkpoint  step, path, seconds (writing), stall_s (training blocked), bytes
  *   input       per epoch, or per part of it that was trained:
  *               epoch, step, steps, wait_share (fraction of step time spent waiting for data),

@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/utf8.h"
-#include "train/drawing.h"
 
 /* --- Creation --- */
 
@@ -170,8 +169,6 @@ dt_status dt_box_judging_sum(struct dt_session *s, struct dt_eval_result *result
     status = collect(s, n);
     if (status == DT_OK && s->rank == 0)
         status = judge(s, result->coco);
-    if (status == DT_OK && s->rank == 0)
-        dt_drawing_report(s, j->found, j->n_found);
     DT_TRY_OUT(dt_comm_agree(s->comm, status));
     DT_TRY_OUT(dt_comm_bcast(s->comm, result->coco, sizeof result->coco, 0));
     DT_TRY_OUT(dt_comm_bcast(s->comm, j->category, category_bytes, 0));

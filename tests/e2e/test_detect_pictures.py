@@ -48,10 +48,10 @@ def check_training(rig):
     out = rig.folder("run")
     rig.finish(1, out, sets=COMMON)
     events = [event for event in faults.events(out) if event["event"] in ("detections", "eval")]
-    rig.check([event["event"] for event in events] == ["detections", "eval"] * 2, f"{events}")
+    rig.check([event["event"] for event in events] == ["eval", "detections"] * 2, f"{events}")
     path = os.path.join(out, "detections.jpg")
     size = Image.open(path).size
-    rig.check(size == (events[2]["width"], events[2]["height"]), f"{size}, but {events[2]}")
+    rig.check(size == (events[3]["width"], events[3]["height"]), f"{size}, but {events[3]}")
     (records,) = glob.glob(f"{out}/tensorboard/*")
     rig.check(read(records).count(b"\x0a\x0adetections") == 2, "not two pictures in TensorBoard")
     rig.check(read(path) in read(records), "the newest picture is not in TensorBoard")
