@@ -84,7 +84,7 @@ static dt_status copy_all(struct dt_session *s, struct dt_found *all, const int6
 {
     struct dt_detections *own = &s->box_judging->detections;
     size_t at = own->n;
-    if (s->rank == 0)
+    if (s->rank == 0 && own->n > 0)
         memcpy(all, own->found, own->n * sizeof *all);
     for (int r = 1; r < s->n_ranks; r++) {
         struct dt_found *data = s->rank == 0 ? all + at : own->found;

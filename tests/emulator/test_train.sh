@@ -113,6 +113,15 @@ run 1 fp16-detector --set train.precision=fp16 "${detector[@]}"
 run 2 fp32-detector --set device.allow_shared_gpu=true "${detector[@]}"
 losses fp16-detector cpu-detector 0.01
 losses fp32-detector cpu-detector 1e-3
+for device in cuda cpu; do
+    "$dtrain" eval "$work/fp32-detector" --set device.kind=$device --set eval.score_threshold=0.001 \
+        --predictions "$work/$device.json" > "$work/log" 2>&1 || fail "eval: $(cat "$work/log")"
+done
+/usr/bin/python3 - "$work/cuda.json" "$work/cpu.json" <<'PY' || fail "detections differ"
+import json, sys
+a, b = ([next(d for d in json.load(open(p)) if d["image_id"] == i) for i in range(8)] for p in sys.argv[1:])
+assert all(abs(x["score"] - y["score"]) < 1e-4 for x, y in zip(a, b)), (a, b)
+PY
 
 # Batch norm amplifies rounding from step to step, so this takes few steps, at a small rate.
 norm_agrees() { # seed
