@@ -68,12 +68,6 @@ def rank_killed(case):
     os.kill(case.job.pids()[case.victim()], signal.SIGKILL)
 
 
-def detector_killed(case):
-    small = {"train.global_batch_size": 4, "schedule.lr": 0.001, "data.synthetic_val": 4}
-    case.sets.update({**faults.DETECTOR, **small})
-    rank_killed(case)
-
-
 def rank_stopped(case):
     case.sets["watchdog.step_timeout_s"] = 8
     case.reach()
@@ -227,7 +221,6 @@ ROWS = {
     # 255: mpirun has noticed the end of ssh first.
     "machine killed": Row(machine("kill"), {205, 255}, False),
     "rank killed": Row(rank_killed, {137}, True),
-    "rank of a detector killed": Row(detector_killed, {137}, True),
     "rank stopped": Row(rank_stopped, {80}, False),
     "rank stopped at the start": Row(stopped_at_start, {80}, False),
     "link cut before the start": Row(unreachable, {255}, False),
