@@ -252,13 +252,14 @@ static void tell_oddities(const struct dt_coco *coco, const char *path)
             n_small += t->w < 1 || t->h < 1;
         }
     }
-    if (n_outside + n_small + n_empty == 0)
-        return;
-    dt_log(n_outside + n_small > 0 ? DT_LOG_NOTICE : DT_LOG_INFO,
-           "%s: of %zu boxes %zu reach out of their image, where training clips them, and %zu are "
-           "narrower than a pixel; %zu of %u images have no box",
-           path, coco->first_truth[coco->n_images], n_outside, n_small, n_empty,
-           (unsigned)coco->n_images);
+    if (n_outside + n_small > 0)
+        dt_log(DT_LOG_NOTICE,
+               "%s: of %zu boxes %zu reach out of their image, where training clips them, and %zu "
+               "are narrower than a pixel",
+               path, coco->first_truth[coco->n_images], n_outside, n_small);
+    if (n_empty > 0)
+        dt_log(DT_LOG_INFO, "%s: %zu of %u images have no box", path, n_empty,
+               (unsigned)coco->n_images);
 }
 
 static dt_status read_file(struct dt_coco *coco, const char *path)

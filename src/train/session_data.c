@@ -126,6 +126,18 @@ static void tell_reduced(const struct dt_session *s)
                n_reduced, n, s->config->data.min_side, s->config->data.max_side);
 }
 
+/* A global batch has one canvas. */
+static void warn_rare(const struct dt_session *s)
+{
+    for (int i = 0; i < s->n_canvases && s->rank == 0; i++)
+        if (s->n_images[i] > 0 && s->n_images[i] < (uint32_t)s->global_batch_size)
+            dt_log(DT_LOG_WARNING,
+                   "only %" PRIu32 " training images are for the canvas %dx%d, less than a global "
+                   "batch of %d: they are never trained on; use fewer canvases or a smaller batch",
+                   s->n_images[i], s->canvases[i].width, s->canvases[i].height,
+                   s->global_batch_size);
+}
+
 static dt_status count_steps(struct dt_session *s)
 {
     const struct dt_config *config = s->config;
@@ -136,6 +148,7 @@ static dt_status count_steps(struct dt_session *s)
     dt_loader_count(s->n_images, s->train_set, &options);
     tell_reduced(s);
     dt_session_enter(s, now);
+    warn_rare(s);
     DT_TRY(check_batch(s));
     for (int i = 0; i < config->train.n_stages; i++) {
         dt_session_enter(s, config->train.stages[i].epoch);
