@@ -136,7 +136,7 @@ static dt_status scan_string(struct scanner *s)
     for (s->at++; peek(s) != '"';) {
         int c = peek(s);
         if (c < 0)
-            return refuse_text(&start, "string without a closing quote");
+            return refuse_text(&start, "string without a closing quote; is the text complete?");
         if (c < 0x20)
             return refuse_text(s, "control character 0x%02x in a string (write it as an escape)",
                                c);

@@ -152,7 +152,7 @@ static dt_status take_special(struct dt_json_buffer *s, char *out, int *n, uint6
 {
     const int c = (unsigned char)*s->at;
     if (c == '\0' && s->at == s->end)
-        return dt_json_buffer_fail(s, begin, "string without a closing quote");
+        return dt_json_buffer_fail(s, begin, "string without a closing quote; is the text complete?");
     if (c < 0x20)
         DT_JSON_FAIL_AT(s, s->at, "control character 0x%02x in a string (write it as an escape)",
                         (unsigned)c);
@@ -177,13 +177,15 @@ dt_status dt_json_take_string(struct dt_json_buffer *s, char out[DT_JSON_STRING_
     const char *begin = s->at++;
     size_t used = 0;
     while (*s->at != '"') {
-        if (s->at - begin > DT_JSON_STRING_MAX)
-            DT_JSON_FAIL_AT(s, begin, "string of more than %d bytes", DT_JSON_STRING_MAX);
+        char special[4];
         int n = 1;
         if (is_plain(*s->at))
-            out[used] = *s->at++;
+            special[0] = *s->at++;
         else
-            DT_TRY(take_special(s, out + used, &n, dt_json_buffer_offset(s, begin)));
+            DT_TRY(take_special(s, special, &n, dt_json_buffer_offset(s, begin)));
+        if (used + (size_t)n > DT_JSON_STRING_MAX)
+            DT_JSON_FAIL_AT(s, begin, "string of more than %d bytes", DT_JSON_STRING_MAX);
+        memcpy(out + used, special, (size_t)n);
         used += (size_t)n;
     }
     s->at++;

@@ -1,5 +1,6 @@
 /* The pull parser: the same texts are accepted and refused as by base/json.h, at any position
  * relative to the blocks in which the file is read; numbers are those of strtod. */
+#include "base/json_scan.h"
 #include "base/json_stream.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -153,6 +154,16 @@ static void test_long_strings(void **state)
     assert_int_equal(dt_json_stream_string(stream, &text, &length), DT_ERR_DATA);
     assert_non_null(strstr(dt_error_text(), ":1:1: string of more than 4096 bytes"));
     dt_json_stream_close(stream);
+    memset(string, 'x', bytes); /* one more byte than fits, as part of a character of four */
+    memcpy(string + DT_JSON_STRING_MAX - 1, "\xf0\x9f\x98\x80\"", 5);
+    for (int extra = 0; extra < 5; extra++) {
+        string[extra] = '"';
+        assert_int_equal(open_text(&stream, string + extra, DT_JSON_STRING_MAX + 4 - (size_t)extra),
+                         DT_OK);
+        assert_int_equal(dt_json_stream_string(stream, &text, &length),
+                         extra < 2 ? DT_ERR_DATA : DT_OK);
+        dt_json_stream_close(stream);
+    }
     free(string);
 }
 
