@@ -43,7 +43,8 @@ static dt_status check_folder(const struct dt_dataset *dataset,
                               const struct dt_dataset_options *options)
 {
     const struct coco_files *files = dataset->state;
-    const char *key = options->part == DT_PART_VAL ? "data.val_images" : "data.train_images";
+    const bool is_val = options->part == DT_PART_VAL && options->data->val_fraction == 0;
+    const char *key = is_val ? "data.val_images" : "data.train_images";
     char path[2 * DT_PATH_MAX];
     struct stat info;
     if (stat(files->folder, &info) != 0)

@@ -234,23 +234,13 @@ static dt_status read_category_id(struct dt_coco_rows *r, int32_t *label)
     return DT_OK;
 }
 
-static dt_status read_annotation_id(struct dt_coco_rows *r, int64_t *id)
-{
-    DT_TRY(dt_json_stream_integer(r->json, id));
-    if (*id == 0)
-        FAIL_AT(r, dt_json_stream_offset(r->json),
-                "id: COCO's evaluation takes the annotation 0 for \"not matched\", so that its "
-                "numbers would be wrong: count from 1");
-    return DT_OK;
-}
-
 static dt_status read_truth_member(struct dt_coco_rows *r, struct dt_coco_annotation_row *row,
                                    int which)
 {
     struct dt_truth *t = &row->truth;
     switch (which) {
     case ID:
-        return read_annotation_id(r, &t->id);
+        return dt_json_stream_integer(r->json, &t->id);
     case IMAGE_ID:
         return dt_json_stream_integer(r->json, &row->image);
     case CATEGORY_ID:
@@ -267,7 +257,7 @@ static dt_status read_truth_member(struct dt_coco_rows *r, struct dt_coco_annota
 static dt_status read_annotation(struct dt_coco_rows *r)
 {
     static const char *const keys[] = {"id", "image_id", "category_id", "bbox", "area", "iscrowd"};
-    struct object object = {r, "the annotation", keys, DT_COUNT(keys), IS_CROWD, 0, 0};
+    struct object object = {r, "the annotation", keys, DT_COUNT(keys), AREA, 0, 0};
     struct dt_coco_annotation_row row = {0};
     void *rows = r->annotations;
     int which;
@@ -280,6 +270,8 @@ static dt_status read_annotation(struct dt_coco_rows *r)
         DT_TRY(next_member(&object, &which));
     }
     row.offset = object.offset;
+    if (!(object.seen >> AREA & 1))
+        row.truth.area = row.truth.w * row.truth.h;
     DT_TRY(
         dt_mem_grow(&rows, &r->annotation_capacity, r->n_annotations, sizeof row, "annotations"));
     r->annotations = rows;

@@ -14,9 +14,9 @@
 
 enum {
     MAX_SIDE = 65500, /* of an image: libjpeg's limit */
-    MAX_BOXES = 100000,
+    MAX_BOXES = 10000,
     MAX_VALUES = 2000000,
-    MAX_CATEGORIES = 100000,
+    MAX_CATEGORIES = 10000,
 };
 #define MAX_COORDINATE 1e9
 #define MAX_AREA       1e18
@@ -88,16 +88,12 @@ static dt_status read_truth(struct dt_truth *truth, const struct dt_json *object
     if (object->type != DT_JSON_OBJECT)
         return refuse(object, what, "an annotation must be an object");
     DT_TRY(read_integer(&truth->id, object, "id", -largest_id, largest_id, what));
-    if (truth->id == 0)
-        return refuse(object, what,
-                      "the id of an annotation must not be 0, which COCO's "
-                      "evaluation takes for \"not matched\"");
     DT_TRY(read_integer(&category, object, "category_id", 0, INT32_MAX, what));
     truth->label = (int32_t)category;
     DT_TRY(read_bbox(truth, object, what));
-    if (!area)
-        return refuse(object, what, "the annotation has no \"area\"");
-    DT_TRY(read_number(&truth->area, area, "area", 0, MAX_AREA, what));
+    truth->area = truth->w * truth->h;
+    if (area)
+        DT_TRY(read_number(&truth->area, area, "area", 0, MAX_AREA, what));
     return read_crowd(&truth->is_crowd, object, what);
 }
 

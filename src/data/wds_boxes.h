@@ -2,8 +2,8 @@
  * annotations inside,
  *   {"id", "file_name", "width", "height",
  *    "annotations": [{"id", "category_id", "bbox", "area", "iscrowd"}, ...]},
- * and beside the shards categories.json, [{"id", "name"}, ...]. Limits are those of coco.h; other
- * members of the objects are ignored, and iscrowd may be missing. */
+ * and beside the shards categories.json, [{"id", "name"}, ...]. Other
+ * members of the objects are ignored. area (width times height) and iscrowd (0) may be missing. */
 #ifndef DTRAIN_DATA_WDS_BOXES_H
 #define DTRAIN_DATA_WDS_BOXES_H
 

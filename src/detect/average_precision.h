@@ -1,7 +1,8 @@
 /* COCO's evaluation of detections, equal to pycocotools 2.0.11 (COCOeval, iouType "bbox"): twelve
  * numbers between 0 and 1, -1 where there is no ground truth to judge by. Pure computation.
  *
- * One difference: pycocotools takes a match with an annotation whose id is 0 for none. */
+ * One difference: pycocotools takes a match with an annotation whose id is 0 for none, a false
+ * detection, and its numbers are then lower. */
 #ifndef DTRAIN_DETECT_AVERAGE_PRECISION_H
 #define DTRAIN_DETECT_AVERAGE_PRECISION_H
 
@@ -11,11 +12,12 @@
 #include "detect/boxes.h"
 
 /* In the order of pycocotools' stats. */
-#define DT_COCO_LIST(X)                                                                           \
-    X(ap)                                                                                         \
-    X(ap50)                                                                                       \
-    X(ap75) X(ap_small) X(ap_medium) X(ap_large) X(ar1) X(ar10) X(ar100) X(ar_small) X(ar_medium) \
-        X(ar_large)
+#define DT_COCO_LIST(X) \
+    X(ap)               \
+    X(ap50)             \
+    X(ap75)             \
+    X(ap_small)         \
+    X(ap_medium) X(ap_large) X(ar1) X(ar10) X(ar100) X(ar_small) X(ar_medium) X(ar_large)
 enum { DT_COCO_AP, DT_COCO_AP50, DT_COCO_AP75, DT_N_COCO = 12 };
 extern const char *const dt_coco_names[DT_N_COCO];
 

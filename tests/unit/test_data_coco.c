@@ -104,13 +104,11 @@ static void test_mistakes(void **state)
          "set.json:4:1: there is no image with the id 11: the list of images lacks it"},
         {"\"category_id\": 9", "\"category_id\": 3",
          "set.json:2:1: there is no category with the id 3"},
-        {"\"id\": 5", "\"id\": 0", "set.json:4:8: id: COCO's evaluation takes the annotation 0"},
         {"\"id\": 5", "\"id\": 5.5", "set.json:4:8: 5.5 is not an integer"},
         {"\"id\": 5, ", "", "set.json:4:1: the annotation has no \"id\""},
         {"\"image_id\": 10, ", "", "the annotation has no \"image_id\""},
         {"\"category_id\": 9,", "", "the annotation has no \"category_id\""},
         {"\"bbox\": [0,0,4,4], ", "", "the annotation has no \"bbox\""},
-        {", \"area\": 16", "", "set.json:4:1: the annotation has no \"area\""},
         {"\"area\": 16", "\"area\": -1", ":72: area: -1 is negative"},
         {"\"area\": 16", "\"area\": \"16\"", "expected a number"},
         {"\"area\": 16", "\"area\": NaN", "expected a number, got 'N'"},
@@ -358,13 +356,27 @@ static void test_found(void **state)
     dt_coco_reset(&coco);
 }
 
+/* Files of some tools have no areas and count annotations from 0. */
+static void test_lenient(void **state)
+{
+    (void)state;
+    struct dt_coco coco;
+    char *text = change("\"id\": 5, \"image_id\": 10, \"category_id\": 2, \"bbox\": [0,0,4,4], "
+                        "\"area\": 16",
+                        "\"id\": 0, \"image_id\": 10, \"category_id\": 2, \"bbox\": [0,0,4,2.5]");
+    assert_int_equal(open_text(&coco, text), DT_OK);
+    check_truth(&coco.truths[0], (struct dt_truth){0, 0, 4, 2.5, 10, 0, 0, false});
+    dt_coco_reset(&coco);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tables),      cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_empty_lists), cmocka_unit_test(test_truncated),
         cmocka_unit_test(test_fingerprint), cmocka_unit_test(test_index),
-        cmocka_unit_test(test_found),
+        cmocka_unit_test(test_found),       cmocka_unit_test(test_lenient),
     };
     return cmocka_run_group_tests_name("data/coco", tests, make_test_dir, remove_test_dir);
 }

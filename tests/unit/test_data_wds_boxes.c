@@ -68,7 +68,6 @@ static void test_bad_members(void **state)
         {"\"height\": 30", "\"height\": 65501", "\"height\" must be"},
         {"\"annotations\": [", "\"other\": [", "\"annotations\" must be a list"},
         {"\"annotations\": [", "\"annotations\": [3, ", "an annotation must be an object"},
-        {"\"id\": 3", "\"id\": 0", "must not be 0"},
         {"\"id\": 3", "\"id\": 9007199254740994", "\"id\" must be"},
         {"\"category_id\": 90", "\"category_id\": -1", "\"category_id\" must be"},
         {"\"category_id\": 90", "\"category_id\": 2147483648", "in 0..2147483647"},
@@ -79,7 +78,6 @@ static void test_bad_members(void **state)
         {"[1.5, 2, 10, 0.1]", "[2e9, 2, 10, 1]", "\"bbox\" must be a number in -1e+09"},
         {"\"bbox\": [1.5, 2, 10, 0.1], ", "", "\"bbox\" must be four numbers"},
         {"\"area\": 0.125", "\"area\": -1", "\"area\" must be a number in 0.."},
-        {"\"area\": 0.125, ", "", "has no \"area\""},
         {"\"iscrowd\": 1", "\"iscrowd\": 2", "\"iscrowd\" must be an integer in 0..1"},
         {"]}", "]", "m:1:"},
     };
