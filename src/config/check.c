@@ -287,7 +287,7 @@ static bool unfreeze_epoch(const struct dt_config *c, char *what)
 static bool schedule_kind(const struct dt_config *c, char *what)
 {
     if (c->schedule.kind == DT_SCHEDULE_PLATEAU && !dt_config_has_validation(c))
-        WRONG("\"plateau\" has no validation data to measure on; set data.val or "
+        WRONG("\"plateau\" counts evaluations, but there is no validation data; set data.val or "
               "data.val_fraction");
     if (c->schedule.kind == DT_SCHEDULE_PLATEAU && c->eval.every_epochs == 0)
         WRONG("\"plateau\" follows evaluations, but eval.every_epochs is 0");

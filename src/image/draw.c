@@ -57,12 +57,13 @@ static void fill(struct dt_picture *picture, int x1, int y1, int x2, int y2, con
 }
 
 void dt_draw_image(struct dt_picture *picture, int x, int y, const uint8_t *pixels, int width,
-                   int height, int zoom)
+                   int height, int zoom, int step)
 {
-    for (int i = 0; i < width * height; i++) {
-        const int left = x + i % width * zoom, top = y + i / width * zoom;
-        fill(picture, left, top, left + zoom, top + zoom, pixels + 3 * i);
-    }
+    for (int row = 0; row < height; row += step)
+        for (int column = 0; column < width; column += step) {
+            const int left = x + column / step * zoom, top = y + row / step * zoom;
+            fill(picture, left, top, left + zoom, top + zoom, pixels + 3 * (row * width + column));
+        }
 }
 
 static void draw_frame(struct dt_picture *picture, int x1, int y1, int x2, int y2, int thickness,

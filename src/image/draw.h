@@ -15,10 +15,10 @@ struct dt_picture {
 
 /* All pixels have the same grey; free `pixels` with free(). DT_ERR_USAGE above 2^27 pixels. */
 dt_status dt_picture_create(struct dt_picture *picture, int width, int height, uint8_t grey);
-/* Draws height x width x 3 pixels at x, y, each as a square of zoom x zoom. What is beyond an edge
- * is cut off, here and below. */
+/* Draws height x width x 3 pixels at x, y: every step-th of a row and of a column, as a square of
+ * zoom x zoom. What is beyond an edge is cut off, here and below. */
 void dt_draw_image(struct dt_picture *picture, int x, int y, const uint8_t *pixels, int width,
-                   int height, int zoom);
+                   int height, int zoom, int step);
 /* Pixels from one character to the next, and height of a character, at scale 1. */
 enum { DT_TEXT_STEP = 6, DT_TEXT_HEIGHT = 8 };
 /* Draws one line of text; what is not ASCII becomes a question mark. */

@@ -38,7 +38,7 @@ static dt_status add_key(struct coco_source *source, uint32_t id)
                 file, MAX_KEY);
     memcpy(key, base, bytes);
     key[bytes] = 0;
-    for (char *c = key; (c = strchr(c, '.'));)
+    for (char *c = key; (c = strpbrk(c, ". "));) /* a dot ends the key, blanks part an index */
         *c = '_';
     return dt_names_add(&source->keys, key, bytes);
 }

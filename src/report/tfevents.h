@@ -20,10 +20,10 @@ size_t dt_tfevents_open_summary(struct dt_proto *p);
 /* `description` may be NULL. */
 void dt_tfevents_scalar(struct dt_proto *p, const char *tag, double value, const char *description);
 void dt_tfevents_text(struct dt_proto *p, const char *tag, const char *text);
-/* A PNG file; DT_ERR_DATA is recorded if it is none. */
-/* A picture file (PNG, JPEG) of that size; of a PNG file the size is known. */
+/* A picture file (PNG, JPEG) of that size. */
 void dt_tfevents_image(struct dt_proto *p, const char *tag, int64_t width, int64_t height,
                        const uint8_t *file, size_t bytes);
+/* A PNG file, which has its size in it; DT_ERR_DATA is recorded if it is none. */
 void dt_tfevents_png(struct dt_proto *p, const char *tag, const uint8_t *png, size_t bytes);
 /* Data of a plug-in: what is written between the two is its message. */
 struct dt_tfevents_plugin {

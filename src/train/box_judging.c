@@ -219,17 +219,20 @@ dt_status dt_box_judging_write(const struct dt_session *s, int fd, const char *p
 {
     enum { PIECE = 4096 };
     const struct dt_box_judging *j = s->box_judging;
+    size_t n_written = 0;
     for (size_t first = 0; first == 0 || first < j->n_found; first += PIECE) {
         const size_t end = j->n_found - first < PIECE ? j->n_found : first + PIECE;
         char *text = NULL;
         size_t bytes = 0;
         FILE *out = open_memstream(&text, &bytes);
         for (size_t i = first; out && i < end; i++) {
-            fputs(i == 0 ? "[" : ",\n", out);
+            if (dt_dataset_category(s->val_set, j->found[i].label) < 0)
+                continue;
+            fputs(n_written++ == 0 ? "[" : ",\n", out);
             print_found(out, s, &j->found[i]);
         }
         if (out && end == j->n_found)
-            fputs(end == 0 ? "[]\n" : "]\n", out);
+            fputs(n_written == 0 ? "[]\n" : "]\n", out);
         DT_TRY(dt_file_write_stream(fd, out, &text, &bytes, path));
         dt_pulse_beat(&dt_pulse_main);
     }

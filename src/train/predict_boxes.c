@@ -32,18 +32,19 @@ static dt_status check_unique(const struct dt_names *images, const char *folder)
 {
     struct dt_names names = {0};
     dt_status status = DT_OK;
+    char path[DT_PATH_MAX];
     for (size_t i = 0; i < images->n; i++) {
-        const char *name = dt_file_base(dt_names_get(images, i));
-        DT_TRY_OUT(dt_names_add(&names, name, strlen(name)));
+        DT_TRY_OUT(name_picture(path, folder, dt_names_get(images, i)));
+        DT_TRY_OUT(dt_names_add(&names, path, strlen(path)));
     }
     dt_names_sort(&names);
     for (size_t i = 1; i < names.n; i++) {
         const char *name = dt_names_get(&names, i);
         if (strcmp(dt_names_get(&names, i - 1), name) == 0)
             DT_TRY_OUT(DT_ERROR(DT_ERR_USAGE,
-                                "--output %s: two of the images are called %s; write them into "
-                                "two folders",
-                                folder, name));
+                                "--output %s: two of the pictures would be called %s; write "
+                                "them into two folders",
+                                folder, dt_file_base(name)));
     }
 out:
     dt_names_reset(&names);
@@ -77,6 +78,9 @@ dt_status dt_predict_boxes_check(const struct dt_names *images,
 {
     if (!options->output)
         return DT_OK;
+    if (dt_picture_check(options->output) == DT_OK)
+        DT_FAIL(DT_ERR_USAGE, "--output %s: name a folder, not a picture", options->output);
+    dt_error_clear();
     DT_TRY(check_unique(images, options->output));
     return check_kept(images, options->output);
 }
@@ -170,10 +174,14 @@ static dt_status show_all(const struct dt_session *s, const struct shown *shown,
     const uint32_t n = dt_dataset_size(s->val_set);
     const double start_s = dt_clock_s();
     char file[NAME_BYTES];
+    size_t n_shown = 0;
     for (uint32_t id = 0; id < n; id++) {
         dt_dataset_name(s->val_set, id, file, sizeof file);
         print_found(s, file, &shown[id]);
+        n_shown += shown[id].n;
     }
+    dt_log(DT_LOG_INFO, "%zu detections in %u images with a score of %g or more (--min-score)",
+           n_shown, (unsigned)n, options->min_score);
     if (fflush(stdout) != 0)
         DT_FAIL(DT_ERR_IO, "cannot write the detections to standard output");
     for (uint32_t id = 0; id < n && options->output; id++) {

@@ -247,8 +247,9 @@ static dt_status open_session(struct run *r, struct dt_resume *resume,
                               const struct dt_train_options *options)
 {
     struct dt_session *s = &r->session;
-    struct dt_session_needs needs = {
-        .train = true, .eval = dt_config_has_validation(s->config), .cache_dir = shared_dir(s->config)};
+    struct dt_session_needs needs = {.train = true,
+                                     .eval = dt_config_has_validation(s->config),
+                                     .cache_dir = shared_dir(s->config)};
     DT_TRY(dt_comm_agree(s->comm, dt_save_policy_init(&r->save_policy, s)));
     DT_TRY(dt_comm_agree(s->comm, prepare_output(r)));
     DT_TRY(start_watchdog(s));

@@ -18,7 +18,8 @@ struct sheet {
     struct dt_picture picture;
     const struct dt_dataset *dataset;
     int n, columns, n_lines;
-    int width, height, zoom; /* of the largest image; small ones are enlarged */
+    int width, height; /* of the largest image as it is drawn */
+    int zoom, step;    /* small ones are enlarged; of large ones every step-th pixel is drawn */
     const struct dt_batch *batch;
 };
 
@@ -40,7 +41,8 @@ static void draw_class(struct sheet *sheet, int x, int y, const char *before, in
 
 static void draw_boxes(struct sheet *sheet, int row, int x, int y)
 {
-    const int most = dt_dataset_max_boxes(sheet->dataset), zoom = sheet->zoom;
+    const int most = dt_dataset_max_boxes(sheet->dataset);
+    const double zoom = (double)sheet->zoom / sheet->step;
     const int32_t *labels = sheet->batch->box_labels + (size_t)row * (size_t)most;
     const float *corner = sheet->batch->boxes + 4 * (size_t)row * (size_t)most;
     for (int k = 0; k < most && labels[k] >= 0; k++, corner += 4) {
@@ -70,7 +72,7 @@ static void draw_sample(struct sheet *sheet, int i, int row)
     if (share >= 0.995 || batch->labels[row] == batch->labels2[row])
         share = 1;
     dt_draw_image(&sheet->picture, x, y, batch->pixels + n_bytes * (size_t)row, batch->width,
-                  batch->height, sheet->zoom);
+                  batch->height, sheet->zoom, sheet->step);
     if (batch->boxes) {
         draw_boxes(sheet, row, x, y);
         return;
@@ -139,14 +141,19 @@ int dt_samples_zoom(const struct dt_session *s)
 
 dt_status dt_samples_draw(int *n, const struct dt_session *s, int64_t count, const char *path)
 {
+    enum { MOST_SIDE = 480 };
     const int n_images = (int)dt_dataset_size(s->train_set), zoom = dt_samples_zoom(s);
+    const struct dt_canvas size = largest(s);
+    const int longer = size.width > size.height ? size.width : size.height;
+    const int step = 1 + (longer - 1) / MOST_SIDE;
     const bool mixes = dt_mix_is_on(&s->config->data);
     struct dt_loader *loader = NULL;
     const int n_lines = mixes ? 2 : 1;
     struct sheet sheet = {.dataset = s->train_set,
-                          .width = zoom * largest(s).width,
-                          .height = zoom * largest(s).height,
+                          .width = zoom * (1 + (size.width - 1) / step),
+                          .height = zoom * (1 + (size.height - 1) / step),
                           .zoom = zoom,
+                          .step = step,
                           .n_lines = s->n_canvases > 0 ? 0 : n_lines};
     sheet.n = count < n_images ? (int)count : n_images;
     if (mixes && sheet.n % 2 != 0) /* pairs */

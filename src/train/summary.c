@@ -110,12 +110,14 @@ static void add_stage(struct dt_text *line, const struct dt_session *s, int i)
 {
     const struct dt_schedule_part *part = &s->schedule.parts[i];
     const bool is_last = i + 1 == s->schedule.n_parts;
+    char sizes[DT_SIZES_TEXT];
     int index;
     dt_config_stage(s->config, 0, part->epoch, &index);
-    dt_text_add(
-        line, "epochs %" PRId64 " to %" PRId64 ": %d x %d, batch %d, %" PRId64 " steps per epoch",
-        part->epoch + 1, is_last ? s->config->train.epochs : part[1].epoch, part->stage.image_size,
-        part->stage.image_size, part->stage.batch, part->steps_per_epoch);
+    dt_text_add(line,
+                "epochs %" PRId64 " to %" PRId64 ": %s, batch %d, %" PRId64 " steps per epoch",
+                part->epoch + 1, is_last ? s->config->train.epochs : part[1].epoch,
+                dt_session_sizes(s, part->stage.image_size, sizes), part->stage.batch,
+                part->steps_per_epoch);
     if (part->scale != s->schedule.parts[0].scale)
         dt_text_add(line, ", learning rate times %.6g", part->scale / s->schedule.parts[0].scale);
     if (index >= 0)

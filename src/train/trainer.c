@@ -224,19 +224,18 @@ static dt_status report_input(struct run *r)
 static void log_change(const struct run *r, bool was_frozen, int old_batch, int old_size)
 {
     const struct dt_session *s = &r->session;
-    char after[48];
+    char after[48], sizes[DT_SIZES_TEXT];
     snprintf(after, sizeof after, "after %" PRId64 " epoch%s", r->at.epoch,
              r->at.epoch == 1 ? "" : "s");
     if (was_frozen && !s->is_frozen)
         dt_log(DT_LOG_INFO, "%s: all parameters are trained from here on", after);
     if (old_batch != s->global_batch_size || old_size != s->image_size)
-        dt_log(
-            DT_LOG_INFO,
-            "%s: images of %d x %d, batch %d = %d rank%s x %d micro-batch%s x %d images, %" PRId64
-            " steps per epoch",
-            after, s->image_size, s->image_size, s->global_batch_size, s->n_ranks,
-            s->n_ranks == 1 ? "" : "s", s->n_passes, s->n_passes == 1 ? "" : "es",
-            s->micro_batch_size, s->steps_per_epoch);
+        dt_log(DT_LOG_INFO,
+               "%s: images of %s, batch %d = %d rank%s x %d micro-batch%s x %d images, %" PRId64
+               " steps per epoch",
+               after, dt_session_sizes(s, s->image_size, sizes), s->global_batch_size, s->n_ranks,
+               s->n_ranks == 1 ? "" : "s", s->n_passes, s->n_passes == 1 ? "" : "es",
+               s->micro_batch_size, s->steps_per_epoch);
 }
 
 /* At the beginning of an epoch: is it another stage, or no longer frozen? Steps then take another

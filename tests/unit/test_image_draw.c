@@ -53,7 +53,7 @@ static void test_image_and_text(void **state)
     static const uint8_t pixels[2 * 2 * 3] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     struct dt_picture picture = make(WIDTH, HEIGHT, GREY);
     (void)state;
-    dt_draw_image(&picture, 4, 5, pixels, 2, 2, 3);
+    dt_draw_image(&picture, 4, 5, pixels, 2, 2, 3, 1);
     assert_int_equal(count(&picture, 1, 2, 3), 9);
     assert_true(is(&picture, 6, 7, 1, 2, 3) && is(&picture, 7, 8, 10, 11, 12));
     dt_draw_text(&picture, 40, 40, "|", 2, 9); /* seven pixels high */
