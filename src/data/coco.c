@@ -13,8 +13,6 @@
 #include "data/coco_rows.h"
 #include "data/index_file.h"
 
-enum { MAX_BOXES = 100000 /* of an image */ };
-
 #define FAIL_AT(rows, offset, ...) return dt_json_stream_fail((rows)->json, offset, __VA_ARGS__)
 
 /* --- Order by id --- */
@@ -123,6 +121,13 @@ static int compare_ids(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+int dt_coco_label(const struct dt_coco *coco, int64_t id)
+{
+    const int64_t *found = bsearch(&id, coco->category_ids, (size_t)coco->n_categories,
+                                   sizeof *coco->category_ids, compare_ids);
+    return found ? (int)(found - coco->category_ids) : -1;
+}
+
 /* From ids to the index of the image and the label. */
 static dt_status find_owner(uint32_t *image, int32_t *label, const struct dt_coco *coco,
                             const struct dt_coco_rows *rows, int64_t image_id, uint64_t offset)
@@ -130,17 +135,15 @@ static dt_status find_owner(uint32_t *image, int32_t *label, const struct dt_coc
     const int64_t category = *label;
     const struct dt_coco_image *found =
         bsearch(&image_id, coco->images, coco->n_images, sizeof *coco->images, compare_image_ids);
-    const int64_t *id = bsearch(&category, coco->category_ids, (size_t)coco->n_categories,
-                                sizeof *coco->category_ids, compare_ids);
     if (!found)
         FAIL_AT(rows, offset, "there is no image with the id %lld: the list of images lacks it",
                 (long long)image_id);
-    if (!id)
+    *label = dt_coco_label(coco, category);
+    if (*label < 0)
         FAIL_AT(rows, offset,
                 "there is no category with the id %lld: the list of categories lacks it",
                 (long long)category);
     *image = (uint32_t)(found - coco->images);
-    *label = (int32_t)(id - coco->category_ids);
     return DT_OK;
 }
 
@@ -153,9 +156,9 @@ static dt_status count_boxes(struct dt_coco *coco, struct dt_coco_rows *rows)
         uint32_t image;
         DT_TRY(find_owner(&image, &row->truth.label, coco, rows, row->image, row->offset));
         row->image = image;
-        if (++coco->first_truth[image + 1] > MAX_BOXES)
+        if (++coco->first_truth[image + 1] > DT_COCO_MAX_BOXES)
             FAIL_AT(rows, row->offset, "more than %d boxes in the image with the id %lld",
-                    MAX_BOXES, (long long)coco->images[image].id);
+                    DT_COCO_MAX_BOXES, (long long)coco->images[image].id);
     }
     return DT_OK;
 }
@@ -190,7 +193,7 @@ static uint64_t hash_names(const struct dt_names *names, uint64_t hash)
     return hash;
 }
 
-static uint64_t hash_truth(const struct dt_truth *t, uint64_t hash)
+uint64_t dt_coco_hash_truth(const struct dt_truth *t, uint64_t hash)
 {
     const double numbers[] = {t->x, t->y, t->w, t->h, t->area};
     const int64_t ids[] = {t->id, t->label, t->is_crowd};
@@ -209,7 +212,7 @@ static uint64_t hash_tables(const struct dt_coco *coco)
         hash = XXH64(name, strlen(name), XXH64(numbers, sizeof numbers, hash));
     }
     for (size_t i = 0; i < coco->first_truth[coco->n_images]; i++)
-        hash = hash_truth(&coco->truths[i], hash);
+        hash = dt_coco_hash_truth(&coco->truths[i], hash);
     return hash;
 }
 
@@ -383,7 +386,7 @@ static bool is_consistent(struct dt_coco *coco, size_t n_truths)
         coco->categories.n != (size_t)coco->n_categories)
         return false;
     for (uint32_t i = 0; i < coco->n_images; i++) {
-        if (first[i + 1] < first[i] || first[i + 1] - first[i] > MAX_BOXES ||
+        if (first[i + 1] < first[i] || first[i + 1] - first[i] > DT_COCO_MAX_BOXES ||
             coco->images[i].name >= coco->files.n)
             return false;
         if (first[i + 1] - first[i] > coco->max_boxes)

@@ -37,6 +37,10 @@ struct dt_coco {
  * image, or have no area, are kept and counted in one warning. */
 dt_status dt_coco_open(struct dt_coco *coco, const char *path, const char *cache_dir);
 void dt_coco_reset(struct dt_coco *coco);
+/* The label of a category, -1 if there is none with this id. */
+int dt_coco_label(const struct dt_coco *coco, int64_t id);
+/* Of all its members. */
+uint64_t dt_coco_hash_truth(const struct dt_truth *truth, uint64_t hash);
 /* Relates rows and makes the tables of them, as dt_coco_open does. DT_ERR_DATA for ids that are
  * used twice or are unknown. The rows are used up, but must be reset; after a failure *coco too. */
 struct dt_coco_rows;

@@ -12,14 +12,10 @@
 #include "data/dataset.h"
 
 enum {
-    MAX_SIDE = 65500, /* of an image: libjpeg's limit */
     MAX_NAME_BYTES = 512,
-    MAX_CATEGORIES = 10000,
     MAX_ANNOTATIONS = 200000000,
     PROGRESS_EVERY = 4096,
 };
-#define MAX_COORDINATE 1e9 /* leaves room for sums and products */
-#define MAX_AREA       1e18
 
 #define FAIL_AT(r, offset, ...) return dt_json_stream_fail((r)->json, offset, __VA_ARGS__)
 /* At the value that was taken last, that of r->key. */
@@ -158,7 +154,8 @@ static dt_status read_box(struct dt_coco_rows *r, double *x, double *y, double *
     const uint64_t offset = dt_json_stream_offset(r->json);
     DT_TRY(dt_json_stream_item(r->json, &more));
     for (; more && n < 4; n++) {
-        DT_TRY(read_number(r, numbers[n], n < 2 ? -MAX_COORDINATE : 0, MAX_COORDINATE));
+        DT_TRY(read_number(r, numbers[n], n < 2 ? -DT_COCO_MAX_COORDINATE : 0,
+                           DT_COCO_MAX_COORDINATE));
         DT_TRY(dt_json_stream_item(r->json, &more));
     }
     if (more || n < 4)
@@ -186,7 +183,7 @@ static dt_status read_image(struct dt_coco_rows *r)
         else if (which == 1)
             DT_TRY(read_name(r, &r->files, true));
         else
-            DT_TRY(read_within(r, which == 2 ? &width : &height, 1, MAX_SIDE));
+            DT_TRY(read_within(r, which == 2 ? &width : &height, 1, DT_COCO_MAX_SIDE));
         DT_TRY(next_member(&object, &which));
     }
     row.offset = object.offset;
@@ -205,8 +202,9 @@ static dt_status read_category(struct dt_coco_rows *r)
     struct dt_coco_category_row row = {.name = (uint32_t)r->category_names.n};
     void *rows = r->categories;
     int which;
-    if (r->n_categories >= MAX_CATEGORIES)
-        FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d categories", MAX_CATEGORIES);
+    if (r->n_categories >= DT_COCO_MAX_CATEGORIES)
+        FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d categories",
+                DT_COCO_MAX_CATEGORIES);
     DT_TRY(begin_object(&object));
     DT_TRY(next_member(&object, &which));
     while (which >= 0) {
@@ -248,7 +246,7 @@ static dt_status read_truth_member(struct dt_coco_rows *r, struct dt_coco_annota
     case BBOX:
         return read_box(r, &t->x, &t->y, &t->w, &t->h);
     case AREA:
-        return read_number(r, &t->area, 0, MAX_AREA);
+        return read_number(r, &t->area, 0, DT_COCO_MAX_AREA);
     default:
         return dt_json_stream_bool(r->json, &t->is_crowd);
     }
@@ -290,7 +288,7 @@ static dt_status read_found_member(struct dt_coco_rows *r, struct dt_coco_found_
     case BBOX:
         return read_box(r, &f->x, &f->y, &f->w, &f->h);
     default:
-        return read_number(r, &f->score, -MAX_COORDINATE, MAX_COORDINATE);
+        return read_number(r, &f->score, -DT_COCO_MAX_COORDINATE, DT_COCO_MAX_COORDINATE);
     }
 }
 

@@ -7,6 +7,12 @@
 #include "data/names.h"
 #include "detect/boxes.h"
 
+/* Limits of files. Coordinates leave room for sums and products. */
+enum { DT_COCO_MAX_SIDE = 65500 /* libjpeg's */, DT_COCO_MAX_BOXES = 100000 /* of an image */ };
+enum { DT_COCO_MAX_CATEGORIES = 10000 };
+#define DT_COCO_MAX_COORDINATE 1e9
+#define DT_COCO_MAX_AREA       1e18
+
 /* In the order of the file, with the place of each for messages. */
 struct dt_coco_image_row {
     int64_t id;

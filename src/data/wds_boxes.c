@@ -10,16 +10,10 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "data/classes.h"
+#include "data/coco_rows.h"
 #include "data/dataset.h"
 
-enum {
-    MAX_SIDE = 65500, /* of an image: libjpeg's limit */
-    MAX_BOXES = 10000,
-    MAX_VALUES = 2000000,
-    MAX_CATEGORIES = 10000,
-};
-#define MAX_COORDINATE 1e9
-#define MAX_AREA       1e18
+enum { MAX_VALUES = 2000000 };
 
 static const struct dt_json_limits limits = {DT_WDS_BOXES_BYTES, MAX_VALUES};
 static const int64_t largest_id = INT64_C(1) << 53; /* of the integers that a double holds */
@@ -61,8 +55,8 @@ static dt_status read_bbox(struct dt_truth *truth, const struct dt_json *object,
         return refuse(bbox ? bbox : object, what, "\"bbox\" must be four numbers: x, y, w, h");
     const struct dt_json *value = bbox->child;
     for (size_t i = 0; i < DT_COUNT(to); i++, value = value->next)
-        DT_TRY(
-            read_number(to[i], value, "bbox", i < 2 ? -MAX_COORDINATE : 0, MAX_COORDINATE, what));
+        DT_TRY(read_number(to[i], value, "bbox", i < 2 ? -DT_COCO_MAX_COORDINATE : 0,
+                           DT_COCO_MAX_COORDINATE, what));
     return DT_OK;
 }
 
@@ -93,7 +87,7 @@ static dt_status read_truth(struct dt_truth *truth, const struct dt_json *object
     DT_TRY(read_bbox(truth, object, what));
     truth->area = truth->w * truth->h;
     if (area)
-        DT_TRY(read_number(&truth->area, area, "area", 0, MAX_AREA, what));
+        DT_TRY(read_number(&truth->area, area, "area", 0, DT_COCO_MAX_AREA, what));
     return read_crowd(&truth->is_crowd, object, what);
 }
 
@@ -121,9 +115,10 @@ static dt_status read_image(struct dt_wds_boxes *boxes, const struct dt_json *ob
     if (object->type != DT_JSON_OBJECT)
         return refuse(object, what, "an image of COCO with its annotations must be an object");
     DT_TRY(read_integer(&id, object, "id", -largest_id, largest_id, what));
-    DT_TRY(read_integer(&width, object, "width", 1, MAX_SIDE, what));
-    DT_TRY(read_integer(&height, object, "height", 1, MAX_SIDE, what));
-    if (!annotations || annotations->type != DT_JSON_ARRAY || annotations->n_children > MAX_BOXES)
+    DT_TRY(read_integer(&width, object, "width", 1, DT_COCO_MAX_SIDE, what));
+    DT_TRY(read_integer(&height, object, "height", 1, DT_COCO_MAX_SIDE, what));
+    if (!annotations || annotations->type != DT_JSON_ARRAY ||
+        annotations->n_children > DT_COCO_MAX_BOXES)
         return refuse(annotations ? annotations : object, what,
                       "\"annotations\" must be a list of at most 100,000 boxes");
     const uint32_t n = (uint32_t)annotations->n_children;
@@ -166,12 +161,8 @@ uint64_t dt_wds_boxes_hash(const struct dt_wds_boxes *boxes, uint64_t hash)
     const int64_t head[] = {image->id, image->width, image->height, image->n_truths};
 
     hash = XXH64(head, sizeof head, hash);
-    for (size_t i = boxes->n_truths - image->n_truths; i < boxes->n_truths; i++) {
-        const struct dt_truth *truth = &boxes->truths[i];
-        const double numbers[] = {truth->x, truth->y, truth->w, truth->h, truth->area};
-        const int64_t ids[] = {truth->id, truth->label, truth->is_crowd};
-        hash = XXH64(ids, sizeof ids, XXH64(numbers, sizeof numbers, hash));
-    }
+    for (size_t i = boxes->n_truths - image->n_truths; i < boxes->n_truths; i++)
+        hash = dt_coco_hash_truth(&boxes->truths[i], hash);
     return hash;
 }
 
@@ -225,8 +216,9 @@ static dt_status sort_categories(struct dt_coco *coco, const struct dt_json *lis
     const struct dt_json **sorted = NULL;
     int n = 0;
 
-    if (list->type != DT_JSON_ARRAY || list->n_children == 0 || list->n_children > MAX_CATEGORIES)
-        return refuse(list, path, "the categories must be a list of 1 to 100,000 objects");
+    if (list->type != DT_JSON_ARRAY || list->n_children == 0 ||
+        list->n_children > DT_COCO_MAX_CATEGORIES)
+        return refuse(list, path, "the categories must be a list of 1 to 10,000 objects");
     DT_TRY(DT_NEW(sorted, (size_t)list->n_children));
     for (const struct dt_json *category = list->child; category; category = category->next) {
         DT_TRY_OUT(check_category(category, path));
@@ -278,20 +270,6 @@ dt_status dt_wds_categories_join(struct dt_coco *coco, const char *folder)
     return status;
 }
 
-int dt_wds_category(const struct dt_coco *coco, int64_t id)
-{
-    int low = 0, high = coco->n_categories;
-
-    while (low < high) {
-        const int middle = low + (high - low) / 2;
-        if (coco->category_ids[middle] < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < coco->n_categories && coco->category_ids[low] == id ? low : -1;
-}
-
 /* --- Boxes --- */
 
 static dt_status relabel(struct dt_wds_boxes *boxes, const struct dt_coco *coco, const char *path)
@@ -301,7 +279,7 @@ static dt_status relabel(struct dt_wds_boxes *boxes, const struct dt_coco *coco,
     for (size_t i = 0; i < boxes->n; i++)
         for (uint32_t k = 0; k < boxes->images[i].n_truths; k++, at++) {
             struct dt_truth *truth = &boxes->truths[at];
-            const int label = dt_wds_category(coco, truth->label);
+            const int label = dt_coco_label(coco, truth->label);
             if (label < 0)
                 DT_FAIL(DT_ERR_DATA,
                         "%s: box %" PRId64 " of image %" PRId64

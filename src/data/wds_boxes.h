@@ -48,8 +48,6 @@ dt_status dt_wds_categories_join(struct dt_coco *coco, const char *folder);
 uint64_t dt_wds_categories_hash(const struct dt_coco *coco, uint64_t hash);
 /* The text of the file into a writer without content. */
 dt_status dt_wds_categories_write(struct dt_jsonw *json, const struct dt_coco *coco);
-/* Position of a category, -1 if there is none with this id. */
-int dt_wds_category(const struct dt_coco *coco, int64_t id);
 /* Moves images and boxes of shards to `coco`, which has the categories, and makes labels positions
  * of these; names of files stay empty. DT_ERR_DATA for another category; `path` names the shards.
  */

@@ -109,7 +109,7 @@ static dt_status check_boxes(struct dt_shard_check *shard, const struct dt_tar_m
     DT_TRY(dt_finding_of(&shard->findings, shard->base, dt_tar_boxes(boxes, member, shard->path)));
     shard->has_size = boxes->n > n;
     for (size_t i = 0; i < boxes->n_truths; i++)
-        if (dt_wds_category(coco, boxes->truths[i].label) < 0)
+        if (dt_coco_label(coco, boxes->truths[i].label) < 0)
             DT_TRY(dt_finding_add(
                 &shard->findings,
                 "%s: box %" PRId64 " in member %s has the category %d, which " DT_CATEGORIES_NAME

@@ -124,7 +124,7 @@ static void test_categories(void **state)
     assert_string_equal(dt_names_get(&coco.categories, 0), "person");
     static const int64_t ids[] = {1, 90, 0, 2, 91};
     for (int i = 0; i < 5; i++)
-        assert_int_equal(dt_wds_category(&coco, ids[i]), i < 2 ? i : -1);
+        assert_int_equal(dt_coco_label(&coco, ids[i]), i < 2 ? i : -1);
     dt_coco_reset(&coco);
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         write_text("categories.json", rows[i].text);
