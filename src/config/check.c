@@ -286,10 +286,14 @@ static bool unfreeze_epoch(const struct dt_config *c, char *what)
 
 static bool schedule_kind(const struct dt_config *c, char *what)
 {
-    if (c->schedule.kind == DT_SCHEDULE_PLATEAU && !dt_config_has_validation(c))
-        WRONG("\"plateau\" counts evaluations, but there is no validation data; set data.val or "
-              "data.val_fraction");
-    if (c->schedule.kind == DT_SCHEDULE_PLATEAU && c->eval.every_epochs == 0)
+    const enum dt_metric metric = dt_config_plateau_metric(c);
+    if (c->schedule.kind != DT_SCHEDULE_PLATEAU || metric == DT_METRIC_TRAIN_LOSS)
+        return false;
+    if (!dt_config_has_validation(c))
+        WRONG("\"plateau\" has no validation data to measure %s on; set data.val or "
+              "data.val_fraction, or schedule.metric to \"train_loss\"",
+              dt_metric_name(metric));
+    if (c->eval.every_epochs == 0)
         WRONG("\"plateau\" follows evaluations, but eval.every_epochs is 0");
     return false;
 }

@@ -408,9 +408,11 @@ const struct dt_key dt_keys[] = {
          "plateau; scaled like lr"),
     POSITIVE(schedule.decay_fraction, 0.2, 1, "Kind wsd: fraction of all steps in the final decay"),
     CHOICE(schedule.metric, DT_METRIC_AUTO, deciding_metrics,
-           "Kind plateau: metric of the evaluations; auto: loss, or train_loss of a detector"),
+           "Kind plateau: metric of the evaluations, or train_loss, that of every epoch; auto: "
+           "loss, or "
+           "train_loss of a detector"),
     INT(schedule.patience, 10, 0, 100000,
-        "Kind plateau: evaluations without a better value before the rate is reduced"),
+        "Kind plateau: evaluations, or epochs, without a better value before the rate is reduced"),
     FRACTION(schedule.threshold, 1e-4,
              "Kind plateau: least improvement that counts, as a fraction of the best value"),
 

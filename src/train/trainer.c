@@ -48,20 +48,20 @@ static bool is_scheduled(const struct run *r)
            (is_due(r->at.epoch, config->eval.every_epochs) || r->at.epoch == config->train.epochs);
 }
 
-/* All ranks have the same values. */
-static void follow_plateau(struct run *r, const double *value)
+/* After every evaluation, or with train_loss after every epoch. All ranks have the same value. */
+static void follow_plateau(struct run *r, double value)
 {
     struct dt_schedule *schedule = &r->session.schedule;
     const struct dt_config_schedule *config = schedule->config;
     if (config->kind != DT_SCHEDULE_PLATEAU || r->at.step < schedule->warmup_steps ||
-        !dt_plateau_count(&r->at.plateau, schedule, value[schedule->metric]))
+        !dt_plateau_count(&r->at.plateau, schedule, value))
         return;
     schedule->plateau = r->at.plateau.factor;
     if (r->session.rank == 0)
         dt_log(DT_LOG_INFO,
-               "after %" PRId64 " epochs: no better %s in %d evaluation%s, learning rate %.6g",
+               "after %" PRId64 " epochs: no better %s for %d in a row, learning rate %.6g",
                r->at.epoch, dt_metric_name(schedule->metric), config->patience + 1,
-               config->patience == 0 ? "" : "s", dt_schedule_lr(schedule, r->at.step));
+               dt_schedule_lr(schedule, r->at.step));
 }
 
 #define RAW_NAME(NAME, name, ...) #name "_raw",
@@ -120,7 +120,8 @@ static dt_status evaluate(struct run *r, bool *is_best)
     result.value[DT_METRIC_TRAIN_LOSS] = dt_metrics_epoch_loss(&r->at.epoch_loss);
     if (is_scheduled(r)) {
         DT_TRY(dt_best_count(is_best, &r->at, s->config, s->comm, result.value));
-        follow_plateau(r, result.value);
+        if (s->schedule.metric != DT_METRIC_TRAIN_LOSS)
+            follow_plateau(r, result.value[s->schedule.metric]);
     }
     r->top1 = result.value[DT_METRIC_TOP1];
     report_evaluation(r, &result);
@@ -186,6 +187,8 @@ static dt_status after_step(struct run *r)
     }
     if (eval_due || save_due || log_due || epoch_end) /* each line is of one epoch */
         DT_TRY(report_metrics(r));
+    if (epoch_end && s->schedule.metric == DT_METRIC_TRAIN_LOSS)
+        follow_plateau(r, dt_metrics_epoch_loss(&at->epoch_loss));
     if (r->async.version > 0 && (epoch_end || end || due.stop))
         dt_async_report(&r->async, s, at->step, end || due.stop);
     if (eval_due)
