@@ -190,10 +190,11 @@ const struct dt_key dt_keys[] = {
            "Validation data, specified in the same way; empty: data.val_fraction, or no evaluation",
            EVAL),
     STRING(data.train_images, "", 0,
-           "Folder of the images of a .json file of data.train; empty: ../X for instances_X.json, "
+           "Detectors: folder of the images of a .json file of data.train; empty: ../X for "
+           "instances_X.json, "
            "otherwise the folder of the file",
            FREE, DETECTORS),
-    STRING(data.val_images, "", 0, "The same for data.val", EVAL, DETECTORS),
+    STRING(data.val_images, "", 0, "Detectors: the same for data.val", EVAL, DETECTORS),
     FRACTION(data.val_fraction, 0,
              "Fraction of the images of every class in data.train that is kept for validation, "
              "chosen by file name and seed; 0: none"),
@@ -345,7 +346,7 @@ const struct dt_key dt_keys[] = {
     REAL(eval.nms_iou, 0.5, 0, 1,
          "Detections: one that overlaps a better one of its class by a higher IoU is left out",
          EVAL, DETECTORS),
-    INT(eval.max_detections, 300, 1, 10000, "Most detections of an image", EVAL, DETECTORS),
+    INT(eval.max_detections, 300, 1, 10000, "Detections: most of them per image", EVAL, DETECTORS),
 
     CHOICE(early_stop.metric, DT_METRIC_AUTO, deciding_metrics,
            "Metric that decides when to stop early; auto: top1, or ap of a detector", FREE),

@@ -185,7 +185,10 @@ static dt_status after_step(struct run *r)
         r->at.eval_due = eval_due;
         eval_due = false;
     }
-    if (eval_due || save_due || log_due || epoch_end) /* each line is of one epoch */
+    /* A line is of one stage, and of one epoch if its mean loss is asked for. */
+    bool must_log = epoch_end && (dt_session_differs(s, at->epoch) ||
+                                  dt_config_has_metric(config, DT_METRIC_TRAIN_LOSS));
+    if (eval_due || save_due || log_due || must_log)
         DT_TRY(report_metrics(r));
     if (epoch_end && s->schedule.metric == DT_METRIC_TRAIN_LOSS)
         follow_plateau(r, dt_metrics_epoch_loss(&at->epoch_loss));
