@@ -127,11 +127,13 @@ static void combine_ranks(struct statistics *s, double m2[LANES], const struct b
 void dt_bn_forward_coefs(struct dt_lanes_coefs *k, const struct bn *bn, int block,
                          const struct statistics *s)
 {
+    const struct dt_cpu_rows *rows = bn->rows;
     double scale[LANES], shift[LANES];
     dt_bn_load_channels(scale, bn->scale, bn, block);
     dt_bn_load_channels(shift, bn->shift, bn, block);
     for (int i = 0; i < LANES; i++) {
-        double a = scale[i] / sqrt(s->variance[i] + (double)bn->eps);
+        const bool is_padding = block * rows->block + i % rows->block >= rows->channels;
+        const double a = is_padding ? 0 : scale[i] / sqrt(s->variance[i] + (double)bn->eps);
         k->a[i] = (float)a;
         k->b[i] = (float)(shift[i] - s->mean[i] * a);
     }
