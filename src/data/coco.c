@@ -123,6 +123,8 @@ static int compare_ids(const void *a, const void *b)
 
 int dt_coco_label(const struct dt_coco *coco, int64_t id)
 {
+    if (coco->n_categories == 0)
+        return -1;
     const int64_t *found = bsearch(&id, coco->category_ids, (size_t)coco->n_categories,
                                    sizeof *coco->category_ids, compare_ids);
     return found ? (int)(found - coco->category_ids) : -1;
