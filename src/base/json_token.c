@@ -72,7 +72,7 @@ static bool convert_short(double *value, const char *text, const char *end)
 dt_status dt_json_take_number(struct dt_json_buffer *s, double *value)
 {
     char copy[DT_JSON_NUMBER_MAX + 1] = "";
-    const char *end;
+    const char *end = s->at;
     DT_TRY(scan_number(s, &end));
     if (!convert_short(value, s->at, end)) {
         memcpy(copy, s->at, (size_t)(end - s->at));
