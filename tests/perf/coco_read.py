@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+import results_file
+
 IMAGES, BOXES, MEGABYTES = 118287, 860001, 450
 PYTHON = """
 import json, resource, sys, time
@@ -151,9 +153,7 @@ def main():
         times = f"{row['clock_s']:7.2f} s, {row['cpu_s']:7.2f} s CPU ({speed:6.0f} MB/s)"
         print(f"{name:22} {times}, {row['peak_mb']:7.0f} MB")
     if args.json:
-        with open(args.json, "w") as file:
-            json.dump({"bytes": size, "readers": table}, file, indent=1)
-            file.write("\n")
+        results_file.save(args.json, {"bytes": size, "readers": table})
 
 
 main()

@@ -20,6 +20,8 @@ import statistics
 import subprocess
 import time
 
+import results_file
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHARED = os.environ.get("DTRAIN_SHARED_DIR", os.path.join(HERE, "..", "..", "..", "shared"))
 RATIOS = {
@@ -104,8 +106,7 @@ def main():
         result["ratios"][name] = statistics.median(values)
         print(f"  {name:<40} {statistics.median(values):8.3f}  [{min(values):.3f} {max(values):.3f}]")
     if args.json:
-        with open(args.json, "w", encoding="utf-8") as f:
-            json.dump(result, f, indent=1)
+        results_file.save(args.json, result)
 
 
 if __name__ == "__main__":

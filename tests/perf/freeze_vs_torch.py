@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 
+import results_file
+
 FROZEN = ["conv1", "bn1", "layer1", "layer2", "layer3"]
 STEPS, WARMUP = 6, 2
 
@@ -109,8 +111,7 @@ def main():
             flush=True,
         )
     if args.json:
-        with open(args.json, "w") as f:
-            json.dump(results, f, indent=2)
+        results_file.save(args.json, results)
 
 
 main()

@@ -30,6 +30,7 @@ import zipfile
 from concurrent import futures
 
 import gpu_tools
+import results_file
 from gpu_tools import Failed, LeftOut
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -124,8 +125,7 @@ class Session:
         """All that has been found until now."""
         data, logs = (os.path.join(self.out, n) for n in ("gpu.json", f"logs-{self.args.part}.zip"))
         with self.lock:
-            with open(data + ".part", "w", encoding="utf-8") as f:
-                json.dump(self.data, f, indent=1)
+            results_file.save(data + ".part", self.data)
             with zipfile.ZipFile(logs + ".part", "w", zipfile.ZIP_DEFLATED) as f:
                 for path in glob.glob(os.path.join(self.logs, "*")):
                     with open(path, "rb") as log:

@@ -23,6 +23,7 @@ import tarfile
 import time
 
 import numpy
+import results_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHARED = os.environ.get("DTRAIN_SHARED_DIR", os.path.join(HERE, "..", "..", "..", "shared"))
@@ -149,8 +150,7 @@ def main():
     ]
     result = report(rounds, args.wall)
     if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=2)
+        results_file.save(args.json, result)
 
 
 main()

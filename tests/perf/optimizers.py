@@ -15,6 +15,8 @@ import subprocess
 import tempfile
 import time
 
+import results_file
+
 OPTIMIZERS = ["sgd", "lars", "lamb", "adamw", "adam", "rmsprop"]
 MODEL = {"name": "resnet18", "num_classes": 1000, "image_size": 64}
 BATCH = 8
@@ -76,8 +78,7 @@ def main():
             flush=True,
         )
     if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=2)
+        results_file.save(args.json, results)
 
 
 main()

@@ -29,6 +29,8 @@ import sys
 import tempfile
 import time
 
+import results_file
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 # case: model, image size, classes, images per rank, ranks, steps, warm-up steps
 CASES = {
@@ -327,8 +329,7 @@ def main():
         result["cases"][case] = row
         print_row(case, row)
         if args.json:
-            with open(args.json, "w") as f:
-                json.dump(result, f, indent=2)
+            results_file.save(args.json, result)
 
 
 if sys.argv[1:2] == ["--worker"]:
