@@ -2,39 +2,30 @@
  * offset of the clocks, and what is found out about the launch and the binding. */
 #include <math.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "comm/launch.h"
 #include "dist_rig.h"
 
-static void test_ranks(void **state)
+TEST(ranks)
 {
-    (void)state;
     assert_all(n >= 1 && rank >= 0 && rank < n);
     assert_all(dt_comm_local_size(comm) == n && dt_comm_local_rank(comm) == rank);
     assert_all(dt_comm_allowed_cpus(comm) >= 1);
 }
 
-static void test_agree_ok(void **state)
+TEST(agree_ok)
 {
-    (void)state;
     assert_all(dt_comm_agree(comm, DT_OK) == DT_OK);
 }
 
 /* One rank fails, and in a second round all ranks from `failing` on. */
-static void test_agree_fail(void **state)
+TEST(agree_fail)
 {
-    (void)state;
     for (int failing = 0; failing < n; failing++) {
         for (int are_more = 0; are_more < 2; are_more++) {
             bool fails = rank == failing || (are_more && rank > failing);
@@ -57,9 +48,8 @@ static void test_agree_fail(void **state)
     }
 }
 
-static void test_agree_long_text(void **state)
+TEST(agree_long_text)
 {
-    (void)state;
     char text[9001];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
@@ -69,9 +59,8 @@ static void test_agree_long_text(void **state)
     assert_all(strcmp(dt_error_text(), text) == 0);
 }
 
-static void test_bcast(void **state)
+TEST(bcast)
 {
-    (void)state;
     enum { BYTES = 100003 };
     unsigned char *data = malloc(BYTES);
     assert_ok(data ? DT_OK : DT_ERR_MEMORY);
@@ -88,9 +77,8 @@ static void test_bcast(void **state)
     free(data);
 }
 
-static void test_sums(void **state)
+TEST(sums)
 {
-    (void)state;
     double pair = n * (n - 1) / 2.0;
     double f64[2] = {rank + 0.5, -rank};
     assert_ok(dt_comm_sum_f64(comm, f64, 2));
@@ -105,9 +93,8 @@ static void test_sums(void **state)
 }
 
 /* Values that travel beside other calls; their buffer may be changed meanwhile. */
-static void test_max_beside(void **state)
+TEST(max_beside)
 {
-    (void)state;
     double wait_s = dt_comm_wait_s(comm);
     for (int count = 1; count <= DT_COMM_MAXIMA; count++) {
         double values[DT_COMM_MAXIMA] = {0};
@@ -124,9 +111,8 @@ static void test_max_beside(void **state)
     assert_all(dt_comm_wait_s(comm) > wait_s);
 }
 
-static void test_gather(void **state)
+TEST(gather)
 {
-    (void)state;
     struct item {
         int rank;
         char text[20];
@@ -142,9 +128,8 @@ static void test_gather(void **state)
     assert_all(is_good);
 }
 
-static void test_copy(void **state)
+TEST(copy)
 {
-    (void)state;
     for (int from = 0; from < n; from++) {
         for (int to = 0; to < n; to++) {
             int value[2] = {rank, -rank};
@@ -156,9 +141,8 @@ static void test_copy(void **state)
 }
 
 /* The ranks share one clock. */
-static void test_clock(void **state)
+TEST(clock)
 {
-    (void)state;
     double offset_s = 1, error_s = -1;
     assert_ok(dt_comm_clock(comm, &offset_s, &error_s));
     assert_all(fabs(offset_s) <= error_s + 1e-9 && (rank > 0) == (error_s > 0));
@@ -174,9 +158,8 @@ static int find_twin(const char *identity)
     return twin;
 }
 
-static void test_find_twin(void **state)
+TEST(find_twin)
 {
-    (void)state;
     char here[DT_HOST_MAX] = "", own[12];
     gethostname(here, sizeof here - 1);
     for (int r = 0; r < n; r++)
@@ -193,9 +176,8 @@ static void test_find_twin(void **state)
     assert_all(twin == (n == 1 || !is_shared ? -1 : rank == 0 ? n - 1 : 0));
 }
 
-static void test_binding(void **state)
+TEST(binding)
 {
-    (void)state;
     /* The tests run with --bind-to none: all ranks share the CPUs. */
     assert_all(dt_comm_sharing_ranks(comm) == n);
     dt_comm_check_binding(comm, 1); /* says nothing */
@@ -210,9 +192,8 @@ static void bind_to(int cpu)
 }
 
 /* Rank 0 alone on CPU 0, the others together on CPU 1. */
-static void test_binding_again(void **state)
+TEST(binding_again)
 {
-    (void)state;
     cpu_set_t before;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     if (!CPU_ISSET(0, &before) || !CPU_ISSET(1, &before))
@@ -258,9 +239,8 @@ static const struct launch_case launch_cases[] = {
     {{{"WORLD_SIZE", "4"}}, 1, DT_OK, ""},
 };
 
-static void test_launch(void **state)
+TEST(launch)
 {
-    (void)state;
     for (size_t c = 0; c < DT_COUNT(launch_cases); c++) {
         const struct launch_case *lc = &launch_cases[c];
         for (size_t i = 0; i < DT_COUNT(launch_names); i++)
@@ -274,9 +254,8 @@ static void test_launch(void **state)
 }
 
 /* What is known before MPI has started. */
-static void test_launched(void **state)
+TEST(launched)
 {
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(launch_names); i++)
         unsetenv(launch_names[i]);
     unsetenv("OMPI_COMM_WORLD_RANK");
@@ -300,21 +279,4 @@ static void test_launched(void **state)
     assert_true(dt_comm_keepalive_s() == 25);
 }
 
-int main(int argc, char **argv)
-{
-    if (!open_ranks(&argc, &argv))
-        return 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_agree_ok),
-        cmocka_unit_test(test_agree_fail),    cmocka_unit_test(test_agree_long_text),
-        cmocka_unit_test(test_bcast),         cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_max_beside),    cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_find_twin),     cmocka_unit_test(test_binding),
-        cmocka_unit_test(test_binding_again), cmocka_unit_test(test_launch),
-        cmocka_unit_test(test_launched),      cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_clock),
-    };
-    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
-    dt_comm_close(comm);
-    return n_failed ? 1 : 0;
-}
+RANKS_TEST_MAIN(NULL, NULL)

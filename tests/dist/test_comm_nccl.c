@@ -2,14 +2,8 @@
  * all ranks and in every run, a captured sum replayed. Ranks share GPUs where there are fewer of
  * them. Exits with 77 without a GPU. */
 #include <cuda_runtime_api.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -113,27 +107,23 @@ static void check_type(enum dt_dtype dtype)
     cuda(cudaFree(memory));
 }
 
-static void test_fp32(void **state)
+TEST(fp32)
 {
-    (void)state;
     check_type(DT_F32);
 }
 
-static void test_fp16(void **state)
+TEST(fp16)
 {
-    (void)state;
     check_type(DT_F16);
 }
 
-static void test_bf16(void **state)
+TEST(bf16)
 {
-    (void)state;
     check_type(DT_BF16);
 }
 
-static void test_bits(void **state)
+TEST(bits)
 {
-    (void)state;
     enum { COUNT = 100003, BYTES = 4 * COUNT };
     open_plane(DT_F32);
     void *device;
@@ -180,9 +170,8 @@ static cudaGraphExec_t capture(char *first, char *second, size_t count)
     return exec;
 }
 
-static void test_capture(void **state)
+TEST(capture)
 {
-    (void)state;
     enum { COUNT = 70001, BYTES = 2 * COUNT };
     open_plane(DT_F16);
     void *memory;
@@ -234,11 +223,7 @@ int main(int argc, char **argv)
     host = dt_mem_alloc_aligned(MAX_BYTES, "values of a test");
     expected = dt_mem_alloc_aligned(MAX_BYTES, "values of a test");
     assert_ok(host && expected ? DT_OK : DT_ERR_MEMORY);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fp32), cmocka_unit_test(test_fp16),    cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_bits), cmocka_unit_test(test_capture),
-    };
-    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int n_failed = run_all_tests(NULL, NULL);
     cuda(cudaStreamDestroy(stream));
     cuda(cudaStreamDestroy(compute));
     free(host);

@@ -2,18 +2,13 @@
  * they were called and answer as told. Errors and deadlines that hardware produces only by
  * accident, environment settings, and the order of the calls at the end, on 1 to 4 ranks. */
 #include <nccl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "dtrain/comm.h"
+#include "test.h"
 
 enum { FOR_EVER = -1 };
 
@@ -220,9 +215,8 @@ static bool is_env(const char *name, const char *value)
 
 /* --- Tests --- */
 
-static void test_open_close(void **state)
+TEST_WITH(open_close, before_each, NULL)
 {
-    (void)state;
     fake.init = fake.finalize = ncclInProgress;
     fake.n_polls = 300;
     open_plane();
@@ -235,9 +229,8 @@ static void test_open_close(void **state)
     assert_calls("finalize destroy ");
 }
 
-static void test_environment(void **state)
+TEST_WITH(environment, before_each, NULL)
 {
-    (void)state;
     struct dt_comm_options options = new_options();
     options.ring = false;
     assert_ok(dt_comm_open_reduce(comm, &options));
@@ -258,9 +251,8 @@ static void test_environment(void **state)
     dt_comm_close_reduce(comm);
 }
 
-static void test_reduce(void **state)
+TEST_WITH(reduce, before_each, NULL)
 {
-    (void)state;
     static const struct {
         enum dt_dtype dtype;
         ncclDataType_t type;
@@ -292,9 +284,8 @@ static void test_reduce(void **state)
     assert_calls("finalize destroy ");
 }
 
-static void test_connect_fails(void **state)
+TEST_WITH(connect_fails, before_each, NULL)
 {
-    (void)state;
     struct dt_comm_options options = new_options();
     fake.id = ncclSystemError;
     assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_DEVICE, "rank 0 cannot create");
@@ -315,9 +306,8 @@ static void test_connect_fails(void **state)
 }
 
 /* One rank has the cause; the others notice that it is gone. */
-static void test_cause(void **state)
+TEST_WITH(cause, before_each, NULL)
 {
-    (void)state;
     struct dt_comm_options options = new_options();
     bool has_cause = rank == n - 1;
     fake.init = ncclInProgress;
@@ -331,9 +321,8 @@ static void test_cause(void **state)
     assert_calls(rank == 0 ? "id init abort " : "init abort ");
 }
 
-static void test_twins(void **state)
+TEST_WITH(twins, before_each, NULL)
 {
-    (void)state;
     struct dt_comm_options options = new_options();
     fake.init = ncclInProgress;
     fake.state = ncclInvalidUsage;
@@ -343,9 +332,8 @@ static void test_twins(void **state)
     assert_calls(rank == 0 ? "id init abort " : "init abort ");
 }
 
-static void test_connect_deadline(void **state)
+TEST_WITH(connect_deadline, before_each, NULL)
 {
-    (void)state;
     struct dt_comm_options options = new_options();
     options.timeout_s = 0.05;
     fake.init = ncclInProgress;
@@ -357,9 +345,8 @@ static void test_connect_deadline(void **state)
     assert_calls(rank == 0 ? "id init abort " : "init abort ");
 }
 
-static void test_reduce_fails(void **state)
+TEST_WITH(reduce_fails, before_each, NULL)
 {
-    (void)state;
     float values[4];
     struct dt_comm_options options = new_options();
     options.timeout_s = 0.05;
@@ -378,9 +365,8 @@ static void test_reduce_fails(void **state)
     assert_calls("reduce abort ");
 }
 
-static void test_poll_fails(void **state)
+TEST_WITH(poll_fails, before_each, NULL)
 {
-    (void)state;
     open_plane();
     assert_ok(dt_comm_poll(comm));
     fake.state = ncclRemoteError;
@@ -392,9 +378,8 @@ static void test_poll_fails(void **state)
     assert_calls("abort ");
 }
 
-static void test_finalize_fails(void **state)
+TEST_WITH(finalize_fails, before_each, NULL)
 {
-    (void)state;
     open_plane();
     fake.finalize = ncclInProgress;
     fake.n_polls = 4;
@@ -411,19 +396,7 @@ int main(int argc, char **argv)
     }
     n = dt_comm_size(comm);
     rank = dt_comm_rank(comm);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_open_close, before_each),
-        cmocka_unit_test_setup(test_environment, before_each),
-        cmocka_unit_test_setup(test_reduce, before_each),
-        cmocka_unit_test_setup(test_connect_fails, before_each),
-        cmocka_unit_test_setup(test_cause, before_each),
-        cmocka_unit_test_setup(test_twins, before_each),
-        cmocka_unit_test_setup(test_connect_deadline, before_each),
-        cmocka_unit_test_setup(test_reduce_fails, before_each),
-        cmocka_unit_test_setup(test_poll_fails, before_each),
-        cmocka_unit_test_setup(test_finalize_fails, before_each),
-    };
-    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int n_failed = run_all_tests(NULL, NULL);
     dt_comm_close(comm);
     return n_failed ? 1 : 0;
 }

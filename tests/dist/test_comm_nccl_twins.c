@@ -2,24 +2,18 @@
  * to do. A separate program because NCCL determines only once which ranks are neighbours. With a
  * GPU or with the emulator of one; exits with 77 without. */
 #include <cuda_runtime_api.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "dtrain/comm.h"
+#include "test.h"
 
 enum { SKIPPED = 77 };
 
 static struct dt_comm *comm;
 static cudaStream_t stream;
 
-static void test_twins(void **state)
+TEST(twins)
 {
-    (void)state;
     struct dt_comm_options options = {.plane = DT_PLANE_NCCL,
                                       .n_reductions = 1,
                                       .max_count = 8,
@@ -56,8 +50,7 @@ int main(int argc, char **argv)
         dt_comm_close(comm);
         return SKIPPED;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_twins)};
-    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int n_failed = run_all_tests(NULL, NULL);
     dt_comm_close_reduce(comm);
     dt_comm_close(comm);
     return n_failed ? 1 : 0;

@@ -3,14 +3,8 @@
  * run. A check collects what is wrong on this rank and then asks all ranks, so that all fail
  * together instead of one leaving the others in a collective. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
@@ -70,15 +64,13 @@ static void check_counts(bool ring)
     free(values);
 }
 
-static void test_counts_ring(void **state)
+TEST(counts_ring)
 {
-    (void)state;
     check_counts(true);
 }
 
-static void test_counts_auto(void **state)
+TEST(counts_auto)
 {
-    (void)state;
     check_counts(false);
 }
 
@@ -153,9 +145,8 @@ static void check_exchange(bool ring, int group)
     free(all);
 }
 
-static void test_exchange(void **state)
+TEST(exchange)
 {
-    (void)state;
     for (int group = 2; group <= n; group++)
         if (n % group == 0) {
             check_exchange(true, group);
@@ -163,15 +154,13 @@ static void test_exchange(void **state)
         }
 }
 
-static void test_slots_ring(void **state)
+TEST(slots_ring)
 {
-    (void)state;
     check_slots(true);
 }
 
-static void test_slots_auto(void **state)
+TEST(slots_auto)
 {
-    (void)state;
     check_slots(false);
 }
 
@@ -245,21 +234,18 @@ static void check_bits(enum dt_plane plane)
     free(sum);
 }
 
-static void test_bits_ring(void **state)
+TEST(bits_ring)
 {
-    (void)state;
     check_bits(DT_PLANE_MPI);
 }
 
-static void test_bits_central(void **state)
+TEST(bits_central)
 {
-    (void)state;
     check_bits(DT_PLANE_CENTRAL);
 }
 
-static void test_bits_auto(void **state)
+TEST(bits_auto)
 {
-    (void)state;
     enum { COUNT = 100003 };
     open_reduce(false);
     float *mine = new_floats(COUNT);
@@ -316,9 +302,8 @@ static void check_wire(enum dt_dtype wire, double unit)
     free(mine);
 }
 
-static void test_wire(void **state)
+TEST(wire)
 {
-    (void)state;
     check_wire(DT_BF16, 0x1p-8);
     check_wire(DT_F16, 0x1p-11);
 }
@@ -351,9 +336,8 @@ static double mean_error(enum dt_dtype wire, int n_steps)
     return worst;
 }
 
-static void test_error_feedback(void **state)
+TEST(error_feedback)
 {
-    (void)state;
     if (n == 1)
         return;
     const double once = mean_error(DT_F16, 1), often = mean_error(DT_F16, 4096);
@@ -376,18 +360,16 @@ static void check_not_finite(enum dt_dtype wire)
     assert_all(values[3] > 3e38F && values[99] != values[99] && values[0] == 0.0F);
 }
 
-static void test_not_finite(void **state)
+TEST(not_finite)
 {
-    (void)state;
     check_not_finite(DT_F32);
     check_not_finite(DT_BF16);
     check_not_finite(DT_F16);
 }
 
 /* Rows of ring.h's cut: segments follow each other without gap and cover the range. */
-static void test_segments(void **state)
+TEST(segments)
 {
-    (void)state;
     for (int ranks = 1; ranks <= 9; ranks++) {
         for (size_t c = 0; c < DT_COUNT(counts); c++) {
             size_t end = 0;
@@ -405,9 +387,8 @@ static void test_segments(void **state)
     }
 }
 
-static void test_misuse(void **state)
+TEST(misuse)
 {
-    (void)state;
     float values[8] = {0};
     open_reduce(true);
     assert_int_equal(dt_comm_reduce(comm, N_REDUCTIONS, values, 8), DT_ERR_INTERNAL);
@@ -425,9 +406,8 @@ static void test_misuse(void **state)
 }
 
 /* A wrong call on one rank is refused on all, and a plane can be opened after that. */
-static void test_planes(void **state)
+TEST(planes)
 {
-    (void)state;
     struct dt_comm_options options = {.n_reductions = 1, .max_count = 8, .dtype = DT_F32};
     float values[8] = {0};
     assert_true(dt_comm_has_plane(DT_PLANE_MPI));
@@ -461,20 +441,4 @@ static void test_planes(void **state)
     dt_comm_close_reduce(comm);
 }
 
-int main(int argc, char **argv)
-{
-    if (!open_ranks(&argc, &argv))
-        return 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_segments),    cmocka_unit_test(test_counts_ring),
-        cmocka_unit_test(test_counts_auto), cmocka_unit_test(test_slots_ring),
-        cmocka_unit_test(test_slots_auto),  cmocka_unit_test(test_bits_ring),
-        cmocka_unit_test(test_bits_auto),   cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_wire),        cmocka_unit_test(test_error_feedback),
-        cmocka_unit_test(test_misuse),      cmocka_unit_test(test_planes),
-        cmocka_unit_test(test_exchange),    cmocka_unit_test(test_bits_central),
-    };
-    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
-    dt_comm_close(comm);
-    return n_failed ? 1 : 0;
-}
+RANKS_TEST_MAIN(NULL, NULL)

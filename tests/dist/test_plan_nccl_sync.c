@@ -10,36 +10,28 @@ static const struct dt_comm_options plane = {
     .plane = DT_PLANE_NCCL, .ring = true, .timeout_s = 60, .share = true};
 static const enum dt_precision precision = DT_PRECISION_FP32;
 
-static void test_steps(void **state)
+TEST(steps)
 {
-    (void)state;
     check((struct trial){.group = n, .n_passes = 1, .n_steps = 6, .tolerance = 1e-5});
 }
 
-static void test_passes(void **state)
+TEST(passes)
 {
-    (void)state;
     check((struct trial){
         .group = n % 2 == 0 ? 2 : 1, .n_passes = 2, .n_steps = 1, .tolerance = 1e-5});
 }
 
-static void test_memory(void **state)
+TEST(memory)
 {
-    (void)state;
     if (is_emulated()) /* a GPU allocates in larger pieces, and others use it */
         check_memory();
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_passes),
-        cmocka_unit_test(test_memory),
-    };
     if (!open_ranks(&argc, &argv))
         return 1;
-    int n_failed = has_gpu() ? cmocka_run_group_tests(tests, NULL, NULL) : SKIPPED;
+    int n_failed = has_gpu() ? run_all_tests(NULL, NULL) : SKIPPED;
     dt_comm_close(comm);
     return n_failed;
 }

@@ -22,22 +22,19 @@ static size_t count_free_bytes(struct dt_device *dev)
     return n_left;
 }
 
-static void test_steps(void **state)
+TEST(steps)
 {
-    (void)state;
     check((struct trial){.group = n, .n_passes = 1, .n_steps = 20, .tolerance = 1e-5});
 }
 
-static void test_passes(void **state)
+TEST(passes)
 {
-    (void)state;
     check((struct trial){
         .group = n, .n_passes = 3, .n_steps = 1, .tolerance = 1e-5, .model = "resnet20"});
 }
 
-static void test_groups(void **state)
+TEST(groups)
 {
-    (void)state;
     check((struct trial){.group = n % 2 == 0 ? 2 : 1,
                          .n_passes = 2,
                          .n_steps = 1,
@@ -45,26 +42,19 @@ static void test_groups(void **state)
                          .model = "resnet20"});
 }
 
-static void test_memory(void **state)
+TEST(memory)
 {
-    (void)state;
     check_memory();
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_passes),
-        cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_memory),
-    };
     if (!open_ranks(&argc, &argv))
         return 1;
     counting = dt_backend_cpu;
     counting.alloc = count_alloc;
     counting.free_bytes = count_free_bytes;
-    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int n_failed = run_all_tests(NULL, NULL);
     dt_comm_close(comm);
     return n_failed;
 }

@@ -1,12 +1,6 @@
 /* Which evaluation is the best, and when training ends early, on 1 to 4 ranks that measure
  * different values. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "dist_rig.h"
@@ -59,10 +53,9 @@ static void check_course(const struct dt_config *config, const struct evaluation
         check_course(config, course, DT_COUNT(course));          \
     } while (0)
 
-static void test_patience(void **state)
+TEST(patience)
 {
     struct dt_config config = config_of(DT_METRIC_AUC);
-    (void)state;
     CHECK(&config, {0.5, true, false}, {0.4, false, false}, {0.4, false, false});
     config.early_stop.patience = 2;
     CHECK(&config, {0.5, true, false}, {0.6, true, false}, {0.6, false, false},
@@ -76,10 +69,9 @@ static void test_patience(void **state)
           {0.62, true, false}, {0.7, true, true});
 }
 
-static void test_loss(void **state)
+TEST(loss)
 {
     struct dt_config config = config_of(DT_METRIC_LOSS);
-    (void)state;
     config.early_stop.patience = 1;
     CHECK(&config, {INFINITY, false, true}, {3, true, false}, {2, true, false}, {2.5, false, true});
     config.early_stop.patience = 0;
@@ -87,10 +79,9 @@ static void test_loss(void **state)
     CHECK(&config, {3, true, false}, {1.6, true, false}, {1.5, true, true}, {2, false, true});
 }
 
-static void test_target(void **state)
+TEST(target)
 {
     struct dt_config config = config_of(DT_METRIC_TOP1);
-    (void)state;
     config.early_stop.target = 75;
     CHECK(&config, {50, true, false}, {74.99, true, false}, {75, true, true});
     config.early_stop.min_delta = 5; /* concerns patience only */
@@ -98,14 +89,13 @@ static void test_target(void **state)
 }
 
 /* Two metrics: one stops, the other chooses. A changed metric forgets. */
-static void test_two_metrics(void **state)
+TEST(two_metrics)
 {
     struct dt_config config = config_of(DT_METRIC_LOSS);
     struct dt_checkpoint at = {.step = 5, .epoch = 1}, next = {.step = 6};
     double values[DT_N_METRICS] = {[DT_METRIC_LOSS] = 2, [DT_METRIC_TOP1] = 40};
     char text[128];
     bool is_best;
-    (void)state;
     config.checkpoint.best_metric = DT_METRIC_TOP1;
     dt_best_init(&at, &config);
     dt_best_describe(text, sizeof text, &at);
@@ -124,14 +114,13 @@ static void test_two_metrics(void **state)
 }
 
 /* Ranks that measured different losses take one decision on the learning rate, rank 0's. */
-static void test_plateau(void **state)
+TEST(plateau)
 {
     struct dt_config config = config_of(DT_METRIC_AUTO);
     const struct dt_schedule schedule = {.config = &config.schedule,
                                          .metric = DT_METRIC_TRAIN_LOSS};
     struct dt_checkpoint at = {.step = 5, .epoch = 1};
     bool is_best;
-    (void)state;
     config.schedule.kind = DT_SCHEDULE_PLATEAU;
     config.schedule.metric = schedule.metric;
     config.schedule.patience = 0;
@@ -146,16 +135,4 @@ static void test_plateau(void **state)
     assert_all(at.plateau.factor == config.schedule.gamma && at.plateau.best == 3);
 }
 
-int main(int argc, char **argv)
-{
-    if (!open_ranks(&argc, &argv))
-        return 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_patience), cmocka_unit_test(test_loss),
-        cmocka_unit_test(test_target),   cmocka_unit_test(test_two_metrics),
-        cmocka_unit_test(test_plateau),
-    };
-    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
-    dt_comm_close(comm);
-    return n_failed ? 1 : 0;
-}
+RANKS_TEST_MAIN(NULL, NULL)

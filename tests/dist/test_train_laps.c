@@ -1,12 +1,6 @@
 /* The laps of a run on 1 to 4 ranks: every moment belongs to one kind. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -28,9 +22,8 @@ static void work(bool with_plan)
     assert_ok(dt_comm_barrier(comm));
 }
 
-static void test_add_up(void **state)
+TEST(add_up)
 {
-    (void)state;
     static const enum dt_lap kinds[] = {DT_LAP_DATA, DT_LAP_COMPUTE, DT_LAP_OTHER, DT_LAP_PAUSE};
     struct dt_laps laps;
     dt_laps_begin(&laps, &session);
@@ -52,9 +45,8 @@ static void test_add_up(void **state)
 }
 
 /* A pause may replace the plan, which then begins to count anew. */
-static void test_new_plan(void **state)
+TEST(new_plan)
 {
-    (void)state;
     struct dt_laps laps;
     plan.times.comm_s = 1000;
     dt_laps_begin(&laps, &session);
@@ -70,11 +62,7 @@ int main(int argc, char **argv)
     if (!open_ranks(&argc, &argv))
         return 1;
     session.comm = comm;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_add_up),
-        cmocka_unit_test(test_new_plan),
-    };
-    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int n_failed = run_all_tests(NULL, NULL);
     dt_comm_close(comm);
     return n_failed ? 1 : 0;
 }

@@ -1,17 +1,11 @@
 /* The checks before training on 1 to 4 ranks: what differs on one rank is found on all, sums are
  * tested in the plan's own memory, samples are decoded, space is counted. */
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "dist_rig.h"
@@ -94,11 +88,10 @@ static void check_difference(const struct dt_preflight_identity *ranks, const ch
     assert_string_equal(warning, "");
 }
 
-static void test_compare(void **state)
+TEST_WITH(compare, make_config, remove_root)
 {
     struct dt_preflight_identity ranks[4];
     char warning[1200];
-    (void)state;
     for (int r = 0; r < 4; r++)
         fill_identity(&ranks[r], r);
     assert_ok(dt_preflight_compare(ranks, 4, warning, sizeof warning));
@@ -137,11 +130,10 @@ static void check_agree(struct dt_session *s, const char *part)
                    has_text(part));
 }
 
-static void test_agree(void **state)
+TEST_WITH(agree, make_config, remove_root)
 {
     static struct dt_config other;
     struct dt_session s;
-    (void)state;
     open_session(&s, &config);
     assert_all(dt_preflight_agree(&s) == DT_OK);
     other = config;
@@ -191,10 +183,9 @@ static void check_sums(const struct dt_config *with)
     dt_session_close(&s, DT_OK);
 }
 
-static void test_sums(void **state)
+TEST_WITH(sums, make_config, remove_root)
 {
     struct dt_config other = config;
-    (void)state;
     check_sums(&config);
     other.train.micro_batch_size = 1; /* sums of several passes: another arena */
     check_sums(&other);
@@ -239,10 +230,9 @@ static void check_fault(const struct dt_backend *wrong, int guilty)
     dt_session_close(&s, DT_OK);
 }
 
-static void test_wrong_sums(void **state)
+TEST_WITH(wrong_sums, make_config, remove_root)
 {
     struct dt_backend sends, receives;
-    (void)state;
     real = &dt_backend_cpu;
     sends = receives = *real;
     sends.set_tensor = set_wrong; /* all ranks see it */
@@ -260,11 +250,10 @@ static int truncate_file(const char *path, const struct stat *info, int type, st
     return type == FTW_F ? truncate(path, 300) : 0;
 }
 
-static void test_samples(void **state)
+TEST_WITH(samples, make_config, remove_root)
 {
     struct dt_session s;
     struct dt_config other = config;
-    (void)state;
     other.data.source = DT_SOURCE_FOLDER;
     snprintf(other.data.train, sizeof other.data.train, "%s/train", root);
     snprintf(other.data.val, sizeof other.data.val, "%s/val", root);
@@ -299,12 +288,11 @@ static void test_samples(void **state)
 
 /* --- Space --- */
 
-static void test_space(void **state)
+TEST_WITH(space, make_config, remove_root)
 {
     struct dt_session s;
     const uint64_t bytes = (uint64_t)1 << 60;
     char path[DT_PATH_MAX];
-    (void)state;
     dt_session_init(&s, comm, &config);
     if (rank == 0) {
         assert_ok(dt_file_path(path, "%s/checkpoints/step-000000007", config.output.dir));
@@ -323,17 +311,4 @@ static void test_space(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_config, remove_root)
-
-int main(int argc, char **argv)
-{
-    if (!open_ranks(&argc, &argv))
-        return 1;
-    const struct CMUnitTest tests[] = {
-        TEST(test_compare),    TEST(test_agree),   TEST(test_sums),
-        TEST(test_wrong_sums), TEST(test_samples), TEST(test_space),
-    };
-    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
-    dt_comm_close(comm);
-    return n_failed ? 1 : 0;
-}
+RANKS_TEST_MAIN(NULL, NULL)

@@ -1,16 +1,10 @@
 /* Replicas on 1 to 4 ranks: a step that is not finite on one rank is skipped by all, statistics are
  * rank 0's, ranks whose bits differ are found and named, and so are slow ones. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -118,9 +112,8 @@ static uint32_t change(enum dt_arena arena, const char *name, size_t at, uint32_
 
 /* --- Steps that are not finite --- */
 
-static void test_skipped_by_all(void **state)
+TEST(skipped_by_all)
 {
-    (void)state;
     size_t count;
     struct dt_counters counters;
     train_step(0.25f / (float)n);
@@ -147,9 +140,8 @@ static void test_skipped_by_all(void **state)
 
 /* --- Statistics --- */
 
-static void test_broadcast_stats(void **state)
+TEST(broadcast_stats)
 {
-    (void)state;
     size_t count;
     train_step(0.25f / (float)n);
     float *own = read_arena(DT_ARENA_STATS, &count), *root = malloc(count * sizeof *root);
@@ -181,9 +173,8 @@ static void expect(dt_status status, const char *const words[5])
     assert_all(is_good);
 }
 
-static void test_equal(void **state)
+TEST(equal)
 {
-    (void)state;
     expect(DT_OK, (const char *[5]){NULL});
     for (int i = 0; i < 3; i++)
         train_step(0.25f / (float)n);
@@ -191,9 +182,8 @@ static void test_equal(void **state)
 }
 
 /* One bit on one rank, in the weights or in the momentum. */
-static void test_one_differs(void **state)
+TEST(one_differs)
 {
-    (void)state;
     const enum dt_arena arenas[] = {DT_ARENA_PARAMS, DT_ARENA_MOMENTUM};
     char host[DT_HOST_MAX] = "", name[DT_HOST_MAX + 32], others[64];
     assert_int_equal(gethostname(host, sizeof host - 1), 0);
@@ -225,9 +215,8 @@ static void test_one_differs(void **state)
 }
 
 /* Two pairs: no majority. */
-static void test_no_majority(void **state)
+TEST(no_majority)
 {
-    (void)state;
     if (n != 4)
         return;
     uint32_t was = 0;
@@ -240,9 +229,8 @@ static void test_no_majority(void **state)
     expect(DT_OK, (const char *[5]){NULL});
 }
 
-static void test_not_finite(void **state)
+TEST(not_finite)
 {
-    (void)state;
     const uint32_t values[] = {0x7f800000, 0xff800000, 0x7fc00001, 0x7f800001};
     char name[32];
     for (size_t v = 0; v < DT_COUNT(values); v++)
@@ -327,9 +315,8 @@ static void assert_warned(char *text, int n_warnings, const char *word, const ch
     free(text);
 }
 
-static void test_slow_compute(void **state)
+TEST(slow_compute)
 {
-    (void)state;
     struct watch w;
     watch_open(&w);
     bool slow = rank == n - 1;
@@ -341,9 +328,8 @@ static void test_slow_compute(void **state)
     assert_warned(watch_close(&w), 1, name, "takes 2.8 times as long");
 }
 
-static void test_slow_data(void **state)
+TEST(slow_data)
 {
-    (void)state;
     struct watch w;
     watch_open(&w);
     run_windows(&w, 4, rank == 0 ? 0.011 : 0.001, 0.009);
@@ -351,9 +337,8 @@ static void test_slow_data(void **state)
 }
 
 /* Again after it has recovered; not below 1.3. */
-static void test_recovers(void **state)
+TEST(recovers)
 {
-    (void)state;
     struct watch w;
     watch_open(&w);
     for (int i = 0; i < 2; i++) {
@@ -372,9 +357,8 @@ static dt_status no_stamp(struct dt_device *dev, int i, bool is_comm)
 }
 
 /* On such a device the time of a pass includes waiting, on the ranks that are not slow. */
-static void test_device_with_queues(void **state)
+TEST(device_with_queues)
 {
-    (void)state;
     struct dt_backend queues = dt_backend_cpu;
     queues.stamp = no_stamp;
     struct watch w;
@@ -386,18 +370,4 @@ static void test_device_with_queues(void **state)
     assert_warned(watch_close(&w), 1, "rank 0 (", "mostly in data; 50 %");
 }
 
-int main(int argc, char **argv)
-{
-    if (!open_ranks(&argc, &argv))
-        return 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_skipped_by_all), cmocka_unit_test(test_broadcast_stats),
-        cmocka_unit_test(test_equal),          cmocka_unit_test(test_one_differs),
-        cmocka_unit_test(test_no_majority),    cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_slow_compute),   cmocka_unit_test(test_slow_data),
-        cmocka_unit_test(test_recovers),       cmocka_unit_test(test_device_with_queues),
-    };
-    int n_failed = cmocka_run_group_tests(tests, open_session, close_session);
-    dt_comm_close(comm);
-    return n_failed ? 1 : 0;
-}
+RANKS_TEST_MAIN(open_session, close_session)

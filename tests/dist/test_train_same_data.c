@@ -1,16 +1,10 @@
 /* Data that differ between machines, on 1 to 4 ranks: every rank has a folder of its own. What
  * differs on the last rank is found on all, with the name of the file. */
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "dist_rig.h"
@@ -68,17 +62,15 @@ static void check(enum dt_digest kind, bool reads, dt_status expected, const cha
     dt_error_clear();
 }
 
-static void test_equal(void **state)
+TEST(equal)
 {
-    (void)state;
     for (enum dt_digest kind = DT_DIGEST_NAMES; kind <= DT_DIGEST_FULL; kind++)
         check(kind, true, DT_OK, "");
 }
 
-static void test_other_bytes(void **state)
+TEST(other_bytes)
 {
     const bool is_last = rank == n - 1;
-    (void)state;
     save("a", 13, is_last ? 50 : -1);
     check(DT_DIGEST_NAMES, true, DT_OK, "");
     check(DT_DIGEST_QUICK, true, DT_ERR_DISAGREE, "a/13.jpg (113 bytes)");
@@ -90,9 +82,8 @@ static void test_other_bytes(void **state)
     check(DT_DIGEST_FULL, true, DT_OK, "");
 }
 
-static void test_other_names(void **state)
+TEST(other_names)
 {
-    (void)state;
     if (rank == n - 1)
         save("a", 14, -1);
     check(DT_DIGEST_NAMES, true, DT_ERR_DISAGREE, "a/14.jpg (114 bytes) on ");
@@ -102,12 +93,7 @@ int main(int argc, char **argv)
 {
     if (!open_ranks(&argc, &argv) || !mkdtemp(root))
         return 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal),
-        cmocka_unit_test(test_other_bytes),
-        cmocka_unit_test(test_other_names),
-    };
-    int n_failed = cmocka_run_group_tests(tests, make_files, NULL);
+    int n_failed = run_all_tests(make_files, NULL);
     nftw(root, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
     dt_comm_close(comm);
     return n_failed ? 1 : 0;

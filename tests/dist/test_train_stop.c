@@ -1,18 +1,12 @@
 /* Agreement on stops and timed saves on 1 to 4 ranks: one rank's reason becomes that of all, with
  * the same words; the run stops early enough for the last save. */
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -37,9 +31,8 @@ static void assert_due(struct dt_stop *stop, int64_t step, const char *reason, b
     assert_all(same && due.save == save);
 }
 
-static void test_no_limit(void **state)
+TEST(no_limit)
 {
-    (void)state;
     struct dt_stop stop;
     dt_stop_init(&stop, 0, 0, 5);
     assert_due(&stop, 5, NULL, false); /* nothing is known of steps yet */
@@ -50,9 +43,8 @@ static void test_no_limit(void **state)
 }
 
 /* Only one rank's time is over: ranks do not share a clock. */
-static void test_one_rank_ends(void **state)
+TEST(one_rank_ends)
 {
-    (void)state;
     for (int last = 0; last < n; last++) {
         struct dt_stop stop;
         for (int64_t step = 0; step < 2; step++) {
@@ -63,9 +55,8 @@ static void test_one_rank_ends(void **state)
 }
 
 /* Room for twice the save that rank 0 knows of. */
-static void test_room_for_save(void **state)
+TEST(room_for_save)
 {
-    (void)state;
     static const struct {
         double save;
         const char *reason;
@@ -79,9 +70,8 @@ static void test_room_for_save(void **state)
 }
 
 /* And for twice the recent maximum step time of any rank, not counting pauses. */
-static void test_room_for_step(void **state)
+TEST(room_for_step)
 {
-    (void)state;
     static const struct {
         double step, pause;
         const char *reason;
@@ -96,9 +86,8 @@ static void test_room_for_step(void **state)
 }
 
 /* A long step is remembered for a while; every rank learns of it. */
-static void test_long_step_fades(void **state)
+TEST(long_step_fades)
 {
-    (void)state;
     struct dt_stop stop;
     dt_stop_init(&stop, 0, 0, 0);
     stop.checked_s -= rank == 0 ? far_s : 0;
@@ -112,9 +101,8 @@ static void test_long_step_fades(void **state)
 }
 
 /* Where ranks meet now and then, the time until the next meeting must be left. */
-static void test_meetings(void **state)
+TEST(meetings)
 {
-    (void)state;
     for (int64_t n_steps = 1; n_steps <= 1000; n_steps *= 1000) {
         struct dt_stop stop;
         dt_stop_init(&stop, far_s, dt_clock_s(), 0);
@@ -124,9 +112,8 @@ static void test_meetings(void **state)
     }
 }
 
-static void test_allocation(void **state)
+TEST(allocation)
 {
-    (void)state;
     const double slack_s = 60; /* whole seconds, and a slow machine */
     struct dt_stop stop;
     set_job_end(far_s);
@@ -160,9 +147,8 @@ static bool init_warns(struct dt_stop *stop)
     return warns;
 }
 
-static void test_absurd_allocation(void **state)
+TEST(absurd_allocation)
 {
-    (void)state;
     static const char *const values[] = {"",      "x",    "12 h", "nan",       "inf",
                                          "1e999", "-1e9", "0",    "1000000000"};
     struct dt_stop stop;
@@ -175,9 +161,8 @@ static void test_absurd_allocation(void **state)
 }
 
 /* Only rank 0 requests timed saves. */
-static void test_timed_save(void **state)
+TEST(timed_save)
 {
-    (void)state;
     for (int asking = 0; asking < n; asking++) {
         struct dt_stop stop;
         dt_stop_init(&stop, 0, 0, 0);
@@ -189,9 +174,8 @@ static void test_timed_save(void **state)
 
 /* With step times that differ between ranks, all check at the same steps (or this never ends), and
  * rarely. */
-static void test_same_steps(void **state)
+TEST(same_steps)
 {
-    (void)state;
     enum { STEPS = 400 };
     struct dt_stop stop;
     dt_stop_init(&stop, 0, 0, 0);
@@ -214,9 +198,8 @@ static void test_same_steps(void **state)
 }
 
 /* A failure is heard at every step, also where nothing else is asked. */
-static void test_failure(void **state)
+TEST(failure)
 {
-    (void)state;
     for (int failing = 0; failing < n; failing++) {
         struct dt_stop stop;
         struct dt_due due;
@@ -236,9 +219,8 @@ static void test_failure(void **state)
     }
 }
 
-static void test_batches(void **state)
+TEST(batches)
 {
-    (void)state;
     struct dt_stop stop, batches;
     dt_stop_init(&stop, 5, dt_clock_s() - 10, 1000);
     stop.save_at_s = dt_clock_s() - 1;
@@ -251,9 +233,8 @@ static void test_batches(void **state)
 
 /* The last test, for a signal is never forgotten. Rank 0 and the last rank get different ones while
  * the time is over: the words are the same everywhere. */
-static void test_signals(void **state)
+TEST(signals)
 {
-    (void)state;
     struct dt_stop stop;
     dt_stop_catch_signals();
     dt_stop_init(&stop, 0, 0, 0);
@@ -274,16 +255,7 @@ int main(int argc, char **argv)
     unsetenv("SLURM_JOB_END_TIME");
     if (!open_ranks(&argc, &argv))
         return 1;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_limit),        cmocka_unit_test(test_one_rank_ends),
-        cmocka_unit_test(test_room_for_save),   cmocka_unit_test(test_room_for_step),
-        cmocka_unit_test(test_long_step_fades), cmocka_unit_test(test_meetings),
-        cmocka_unit_test(test_allocation),      cmocka_unit_test(test_absurd_allocation),
-        cmocka_unit_test(test_timed_save),      cmocka_unit_test(test_same_steps),
-        cmocka_unit_test(test_failure),         cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_signals),
-    };
-    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int n_failed = run_all_tests(NULL, NULL);
     dt_comm_close(comm);
     return n_failed ? 1 : 0;
 }

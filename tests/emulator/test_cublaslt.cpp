@@ -120,7 +120,7 @@ static void check_matmul(matmul &p)
     }
 }
 
-static void test_matmul(void **)
+TEST(matmul)
 {
     for (const number type : {number::f32, number::f16, number::bf16})
         for (int bits = 0; bits < 8; bits++) {
@@ -138,7 +138,7 @@ static void test_matmul(void **)
     check_matmul(p);
 }
 
-static void test_matmul_attributes(void **)
+TEST(matmul_attributes)
 {
     matmul p;
     int32_t one = 1, other = 77;
@@ -208,7 +208,7 @@ static void refuse_layout(cublasStatus_t status, cublasLtMatrixLayoutAttribute_t
     check_refused(status, p);
 }
 
-static void test_matmul_refused(void **)
+TEST(matmul_refused)
 {
     const cublasStatus_t unsupported = CUBLAS_STATUS_NOT_SUPPORTED;
     const cublasStatus_t invalid = CUBLAS_STATUS_INVALID_VALUE;
@@ -226,7 +226,7 @@ static void test_matmul_refused(void **)
     refuse_layout<uint32_t>(unsupported, CUBLASLT_MATRIX_LAYOUT_TYPE, CUDA_R_16F);
 }
 
-static void test_matmul_arguments(void **)
+TEST(matmul_arguments)
 {
     matmul p;
     p.open();
@@ -293,7 +293,7 @@ static const abuse abuses[] = {
     {"layout", "a matrix layout was destroyed", abuse_layout},
 };
 
-static void test_abuses(void **)
+TEST(abuses)
 {
     for (const abuse &a : abuses)
         assert_aborts(a);
@@ -306,12 +306,7 @@ int main(int argc, char **argv)
         a->run();
         return 0;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmul),         cmocka_unit_test(test_matmul_attributes),
-        cmocka_unit_test(test_matmul_refused), cmocka_unit_test(test_matmul_arguments),
-        cmocka_unit_test(test_abuses),
-    };
-    const int n_failed = cmocka_run_group_tests(tests, nullptr, nullptr);
+    const int n_failed = run_all_tests(nullptr, nullptr);
     cublasLtDestroy(blas);
     return n_failed;
 }

@@ -97,7 +97,7 @@ static int check_conv(conv v)
     return n_plans;
 }
 
-static void test_convolutions(void **)
+TEST_WITH(convolutions, nullptr, destroy_made)
 {
     static const cudnnBackendDescriptorType_t kinds[] = {
         CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
@@ -122,7 +122,7 @@ static void test_convolutions(void **)
 }
 
 // The engine noted as not deterministic is not, and all others are.
-static void test_order_of_sums(void **)
+TEST_WITH(order_of_sums, nullptr, destroy_made)
 {
     conv v;
     v.c = 32;
@@ -142,7 +142,7 @@ static void test_order_of_sums(void **)
 }
 
 // The engine noted as summing in 16 bits rounds more than the others.
-static void test_short_sums(void **)
+TEST_WITH(short_sums, nullptr, destroy_made)
 {
     conv v;
     v.type = number::f16;
@@ -164,7 +164,7 @@ static void test_short_sums(void **)
 
 // --- Plans and their use ---
 
-static void test_unsupported(void **)
+TEST_WITH(unsupported, nullptr, destroy_made)
 {
     conv dilated, mirrored, scaled;
     dilated.dilation = 2;
@@ -188,7 +188,7 @@ static void test_unsupported(void **)
 }
 
 // A convolution with its sums: several engines, all listed by mode A, or none at all.
-static void test_fused_graphs(void **)
+TEST_WITH(fused_graphs, nullptr, destroy_made)
 {
     static const struct {
         number type, sums;
@@ -217,7 +217,7 @@ static void test_fused_graphs(void **)
     }
 }
 
-static void test_plans(void **)
+TEST_WITH(plans, nullptr, destroy_made)
 {
     conv v;
     v.open();
@@ -238,7 +238,7 @@ static void test_plans(void **)
     }
 }
 
-static void test_execute_arguments(void **)
+TEST_WITH(execute_arguments, nullptr, destroy_made)
 {
     conv v;
     v.open();
@@ -269,7 +269,7 @@ static void test_execute_arguments(void **)
 }
 
 // Descriptors may be destroyed before the objects made from them.
-static void test_lifetimes(void **)
+TEST_WITH(lifetimes, nullptr, destroy_made)
 {
     conv v;
     v.open();
@@ -338,13 +338,11 @@ static const abuse abuses[] = {
     {"workspace", "the workspace overlaps", abuse_workspace},
 };
 
-static void test_abuses(void **)
+TEST_WITH(abuses, nullptr, destroy_made)
 {
     for (const abuse &a : abuses)
         assert_aborts(a);
 }
-
-#define TEST(name) cmocka_unit_test_teardown(name, destroy_made)
 
 int main(int argc, char **argv)
 {
@@ -353,12 +351,7 @@ int main(int argc, char **argv)
         a->run();
         return 0;
     }
-    const struct CMUnitTest tests[] = {
-        TEST(test_convolutions),      TEST(test_order_of_sums), TEST(test_short_sums),
-        TEST(test_unsupported),       TEST(test_fused_graphs),  TEST(test_plans),
-        TEST(test_execute_arguments), TEST(test_lifetimes),     TEST(test_abuses),
-    };
-    const int n_failed = cmocka_run_group_tests(tests, nullptr, nullptr);
+    const int n_failed = run_all_tests(nullptr, nullptr);
     cudnnDestroy(dnn);
     return n_failed;
 }

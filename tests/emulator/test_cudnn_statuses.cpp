@@ -2,7 +2,7 @@
 // program also runs with the real cuDNN, which must return the same statuses.
 #include "dnn_rig.h"
 
-static void test_tensor_attributes(void **)
+TEST_WITH(tensor_attributes, nullptr, destroy_made)
 {
     D t = make(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     const cudnnStatus_t bad = CUDNN_STATUS_BAD_PARAM;
@@ -41,7 +41,7 @@ static void test_tensor_attributes(void **)
                                         &n, got));
 }
 
-static void test_operation_statuses(void **)
+TEST_WITH(operation_statuses, nullptr, destroy_made)
 {
     conv v;
     v.open();
@@ -74,7 +74,7 @@ static void test_operation_statuses(void **)
     GIVES(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, cudnnBackendDestroyDescriptor(nullptr));
 }
 
-static void test_stats_statuses(void **)
+TEST_WITH(stats_statuses, nullptr, destroy_made)
 {
     conv v;
     v.open();
@@ -96,7 +96,7 @@ static D new_function(cudnnPointwiseMode_t mode)
     return d;
 }
 
-static void test_pointwise_statuses(void **)
+TEST_WITH(pointwise_statuses, nullptr, destroy_made)
 {
     static const auto X = CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
                       B = CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
@@ -173,7 +173,7 @@ static void check_engine_statuses(const conv &v, D device, D config)
     GIVES(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED, cudnnBackendFinalize(plan));
 }
 
-static void test_heuristics(void **)
+TEST_WITH(heuristics, nullptr, destroy_made)
 {
     conv v;
     v.open();
@@ -202,7 +202,7 @@ static void test_heuristics(void **)
     check_engine_statuses(v, device, list[0]);
 }
 
-static void test_pack_statuses(void **)
+TEST_WITH(pack_statuses, nullptr, destroy_made)
 {
     int value = 0;
     void *data[3] = {&value, &value, &value};
@@ -225,16 +225,10 @@ static void test_pack_statuses(void **)
     assert_int_equal(value, 9);
 }
 
-#define TEST(name) cmocka_unit_test_teardown(name, destroy_made)
-
 int main(void)
 {
     // For the version that the emulator follows; other versions may return other statuses.
     if (cudnnGetVersion() / 100 != 919)
         return 77;
-    const struct CMUnitTest tests[] = {
-        TEST(test_tensor_attributes),  TEST(test_operation_statuses), TEST(test_stats_statuses),
-        TEST(test_pointwise_statuses), TEST(test_heuristics),         TEST(test_pack_statuses),
-    };
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
+    return run_all_tests(nullptr, nullptr);
 }

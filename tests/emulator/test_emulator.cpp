@@ -1,23 +1,16 @@
 // The emulator itself: kernels run as on a GPU, behaviour that CUDA leaves open differs between
 // seeds, and misuse is found.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern "C" {
-#include <cmocka.h>
-}
-
 #include <string>
 
 #include "emulator.h"
 #include "kernels/device.cuh"
+#include "support/test.h"
 #include "test_cases.h"
 
 #define OK(call) assert_int_equal((call), cudaSuccess)
@@ -92,7 +85,7 @@ static void assert_aborts(const char *name, const char *message)
 
 // --- Tests ---
 
-static void test_kernels(void **)
+TEST(kernels)
 {
     enum { BLOCKS = 5 };
     void *memory;
@@ -114,7 +107,7 @@ static void test_kernels(void **)
     OK(cudaFree(memory));
 }
 
-static void test_shuffles(void **)
+TEST(shuffles)
 {
     int *dst = device_ints(256), got[200];
     OK(dt_launch(lanes, one_block, nullptr, dst));
@@ -129,7 +122,7 @@ static void test_shuffles(void **)
     OK(cudaFree(dst));
 }
 
-static void test_launch_errors(void **)
+TEST(launch_errors)
 {
     int *dst = device_ints(1);
     assert_int_equal(dt_launch(fill, dt_geometry{1, 1, 1025, 1}, nullptr, dst, 1, 0),
@@ -141,7 +134,7 @@ static void test_launch_errors(void **)
     OK(cudaFree(dst));
 }
 
-static void test_memory(void **)
+TEST(memory)
 {
     int *p = device_ints(3), got[3];
     assert_int_equal(reinterpret_cast<uintptr_t>(p) % 256, 0);
@@ -160,7 +153,7 @@ static void test_memory(void **)
     OK(cudaFree(nullptr));
 }
 
-static void test_pinned(void **)
+TEST(pinned)
 {
     static char host[4096];
     OK(cudaHostRegister(host, sizeof host, cudaHostRegisterDefault));
@@ -171,7 +164,7 @@ static void test_pinned(void **)
 }
 
 // Polling: not ready at first, finally ready; the elapsed time requires both events to be done.
-static void test_events(void **)
+TEST(events)
 {
     cudaStream_t stream = new_stream();
     cudaEvent_t begin, end, untimed = new_event();
@@ -214,7 +207,7 @@ static cudaGraphExec_t instantiate(cudaGraph_t graph)
 }
 
 // A fork and a join in a capture; each launch repeats the work with the arguments at capture time.
-static void test_capture(void **)
+TEST(capture)
 {
     cudaStream_t a = new_stream(), b = new_stream();
     cudaEvent_t fork = new_event(), join = new_event(), stamp;
@@ -278,7 +271,7 @@ static void assert_end(cudaStream_t stream, cudaError_t expected)
     assert_int_equal(cudaGetLastError(), expected);
 }
 
-static void test_capture_errors(void **)
+TEST(capture_errors)
 {
     cudaStream_t a = new_stream(), b = new_stream();
     cudaEvent_t event = new_event(), other = new_event();
@@ -323,7 +316,7 @@ static void test_capture_errors(void **)
 
 // A missing wait, a reused buffer, a missing barrier or a wrong guess of which block is the last
 // gives wrong numbers for some seeds.
-static void test_races(void **)
+TEST(races)
 {
     assert_int_equal(wrong_seeds("ordered"), 0);
     assert_int_equal(wrong_seeds("last_block"), 0);
@@ -335,18 +328,18 @@ static void test_races(void **)
     }
 }
 
-static void test_in_order(void **)
+TEST(in_order)
 {
     assert_int_equal(run_case("no_wait_for_fill", "0", "1", nullptr), 0);
     assert_int_equal(run_case("ordered", "0", "1", nullptr), 0);
 }
 
-static void test_runs_by_itself(void **)
+TEST(runs_by_itself)
 {
     assert_int_equal(run_case("runs_by_itself", "1", "1", nullptr), 0);
 }
 
-static void test_misuse(void **)
+TEST(misuse)
 {
     assert_aborts("missed_barrier", "have returned");
     assert_aborts("late_exit", "have returned");
@@ -365,7 +358,7 @@ static void test_misuse(void **)
     assert_aborts("other_device", "memory of device 0");
 }
 
-static void test_devices(void **)
+TEST(devices)
 {
     assert_int_equal(run_case("no_device", "1", "0", nullptr), 0);
     assert_int_equal(run_case("two_devices", "1", "2", nullptr), 0);
@@ -376,14 +369,5 @@ int main(int argc, char **argv)
     for (const auto &c : cases)
         if (argc == 2 && strcmp(argv[1], c.name) == 0)
             return c.run();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernels),        cmocka_unit_test(test_shuffles),
-        cmocka_unit_test(test_launch_errors),  cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_pinned),         cmocka_unit_test(test_events),
-        cmocka_unit_test(test_capture),        cmocka_unit_test(test_capture_errors),
-        cmocka_unit_test(test_races),          cmocka_unit_test(test_in_order),
-        cmocka_unit_test(test_runs_by_itself), cmocka_unit_test(test_misuse),
-        cmocka_unit_test(test_devices),
-    };
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
+    return run_all_tests(nullptr, nullptr);
 }

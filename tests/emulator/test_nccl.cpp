@@ -345,13 +345,13 @@ static void run_case(const char *name, int n, const char *message)
         fail_msg("%s with %d ranks: %s", name, n, text.c_str());
 }
 
-static void test_cases(void **)
+TEST(cases)
 {
     for (const auto &c : cases)
         run_case(c.name, c.n_ranks, c.message);
 }
 
-static void test_texts(void **)
+TEST(texts)
 {
     int version = 0;
     OK(ncclGetVersion(&version));
@@ -383,9 +383,5 @@ int main(int argc, char **argv)
 {
     if (argc == 5)
         return run_rank(argv);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_texts),
-    };
-    return cmocka_run_group_tests(tests, nullptr, nullptr);
+    return run_all_tests(nullptr, nullptr);
 }

@@ -3,19 +3,11 @@
 #ifndef DTRAIN_EMULATOR_TEST_RIG_H
 #define DTRAIN_EMULATOR_TEST_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern "C" {
-#include <cmocka.h>
-}
 
 #include <cuda_runtime_api.h>
 
@@ -25,6 +17,7 @@ extern "C" {
 #include <vector>
 
 #include "numbers.h"
+#include "support/test.h"
 
 using emu::number;
 

@@ -4,21 +4,16 @@
  * launch and the addresses among its arguments, and each tensor that one of them is the beginning
  * of counts once for that launch.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "cuda/group.h"
 #include "dtrain/plan.h"
 #include "resnet50_graph.h"
 #include "retinanet_graph.h"
+#include "test.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -347,65 +342,49 @@ static void check_step(void (*add)(struct dt_graph *g), enum dt_fusion fusion, i
         fail_msg("%.2f MB per image instead of %.1f", mb, mb_per_image);
 }
 
-static void test_apart(void **state)
+TEST(apart)
 {
-    (void)state;
     check_step(add_classifier, DT_FUSION_OFF, 394, 352.5);
 }
 
 /* What runs together if nothing is measured: our own kernels. */
-static void test_default(void **state)
+TEST(default)
 {
-    (void)state;
     check_step(add_classifier, DT_FUSION_AUTO, 380, 332.9);
 }
 
-static void test_together(void **state)
+TEST(together)
 {
-    (void)state;
     check_step(add_classifier, DT_FUSION_ON, 289, 275.9);
 }
 
-static void test_detector_apart(void **state)
+TEST(detector_apart)
 {
-    (void)state;
     check_step(add_detector, DT_FUSION_OFF, 836, 7642.4);
 }
 
-static void test_detector_together(void **state)
+TEST(detector_together)
 {
-    (void)state;
     check_step(add_detector, DT_FUSION_ON, 733, 6338.1);
 }
 
-static void test_detector_frozen(void **state)
+TEST(detector_frozen)
 {
-    (void)state;
     check_step(add_frozen, DT_FUSION_ON, 733, 5242.2);
 }
 
-static void test_detector_group_norm(void **state)
+TEST(detector_group_norm)
 {
-    (void)state;
     check_step(add_group_norm, DT_FUSION_ON, 939, 6872.7);
 }
 
-static void test_detections(void **state)
+TEST(detections)
 {
-    (void)state;
     check_step(add_evaluation, DT_FUSION_ON, 270, 2339.5);
 }
 
 int main(void)
 {
     setenv("DTRAIN_EMULATED_MEMORY_MB", "143771", 1); /* an H200's */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_apart),
-                                       cmocka_unit_test(test_default),
-                                       cmocka_unit_test(test_together),
-                                       cmocka_unit_test(test_detector_apart),
-                                       cmocka_unit_test(test_detector_together),
-                                       cmocka_unit_test(test_detector_frozen),
-                                       cmocka_unit_test(test_detector_group_norm),
-                                       cmocka_unit_test(test_detections)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -1,18 +1,13 @@
 /* Damaged checkpoints: a run has three. The newest is damaged in every way below and must be
  * rejected each time in favour of the one before it. A damaged one that loads is a silent error.
  * DTRAIN_LONG=1: every bit instead of one per byte, more random bits, every case loaded. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "checkpoint_rig.h"
+#include "test.h"
 
 enum { MODEL, OPTIM, STATE, CONFIG, MANIFEST, N_FILES };
 static const char *const names[N_FILES] = {"model.safetensors", "optim.safetensors", "state.json",
@@ -136,7 +131,7 @@ static void flip_every_byte(struct campaign *c, int file, size_t n)
     }
 }
 
-static void test_texts(void **state)
+TEST(texts)
 {
     struct campaign *c = *state;
     for (int file = STATE; file < N_FILES; file++) {
@@ -145,7 +140,7 @@ static void test_texts(void **state)
     }
 }
 
-static void test_headers(void **state)
+TEST(headers)
 {
     struct campaign *c = *state;
     for (int file = MODEL; file <= OPTIM; file++) {
@@ -154,7 +149,7 @@ static void test_headers(void **state)
     }
 }
 
-static void test_tensor_data(void **state)
+TEST(tensor_data)
 {
     struct campaign *c = *state;
     int n = c->is_long ? 20000 : 5000;
@@ -192,7 +187,7 @@ static void extend(struct campaign *c, int file, size_t n, char with)
     expect_refused(c, "extended");
 }
 
-static void test_lengths(void **state)
+TEST(lengths)
 {
     struct campaign *c = *state;
     enum { EVEN_POINTS = 64 };
@@ -249,7 +244,7 @@ static void swap(struct campaign *c, const struct place *a, const struct place *
     restore(y);
 }
 
-static void test_swapped_tensors(void **state)
+TEST(swapped_tensors)
 {
     struct campaign *c = *state;
     struct place places[64];
@@ -270,7 +265,7 @@ static void test_swapped_tensors(void **state)
 }
 
 /* Takes every subset of the files, including all five, from each of the older checkpoints. */
-static void test_mixed_steps(void **state)
+TEST(mixed_steps)
 {
     struct campaign *c = *state;
     for (int step = BEFORE; step < N_STEPS; step++)
@@ -330,7 +325,7 @@ static void make_nothing(const char *path, const char *aside)
     (void)aside;
 }
 
-static void test_other_things(void **state)
+TEST(other_things)
 {
     static const struct {
         const char *what;
@@ -394,13 +389,4 @@ static int teardown(void **state)
     return rig_teardown(&rig);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),           cmocka_unit_test(test_headers),
-        cmocka_unit_test(test_tensor_data),     cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_swapped_tensors), cmocka_unit_test(test_mixed_steps),
-        cmocka_unit_test(test_other_things),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown)

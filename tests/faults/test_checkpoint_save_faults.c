@@ -2,19 +2,14 @@
  * later ones. In every case the state before or after the save can be loaded, and after cleaning up
  * only complete checkpoints remain. */
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/wait.h>
-
-#include <cmocka.h>
 
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint_rig.h"
+#include "test.h"
 
 enum { NEW = 30, MOST_CALLS = 500 };
 
@@ -232,7 +227,7 @@ static void begin_case(struct rig *r, const struct scenario *s)
 
 static int n_calls[DT_COUNT(scenarios)]; /* I/O calls of the save, counted by dying in each */
 
-static void test_crash(void **state)
+TEST_WITH(crash, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     int n_points = 0;
@@ -278,7 +273,7 @@ static void check_after_failure(struct rig *r, const struct scenario *s, int sta
     check_next_save(r, s);
 }
 
-static void test_fail(void **state)
+TEST_WITH(fail, rig_setup, rig_teardown)
 {
     static const struct {
         const char *kind, *end;
@@ -335,7 +330,7 @@ static bool is_evaluated(struct rig *r)
     return !found.eval_due;
 }
 
-static void test_exchange(void **state)
+TEST_WITH(exchange, rig_setup, rig_teardown)
 {
     static const char *const kinds[] = {"crash", "eio", "enospc"};
     struct rig *r = *state;
@@ -357,12 +352,4 @@ static void test_exchange(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_crash, rig_setup, rig_teardown),
-        cmocka_unit_test_setup_teardown(test_fail, rig_setup, rig_teardown),
-        cmocka_unit_test_setup_teardown(test_exchange, rig_setup, rig_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -3,18 +3,15 @@
 #ifndef DTRAIN_TESTS_KERNEL_RIG_H
 #define DTRAIN_TESTS_KERNEL_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "../ops/numbers.h"
 #include "base/mem.h"
 #include "kernels/kernels.h"
 #include "need_gpu.h"
+#include "test.h"
 
 #define CUDA(call) assert_string_equal(cudaGetErrorName(call), "cudaSuccess")
 
@@ -36,8 +33,7 @@ static inline int rig_close(void **state)
     return cudaStreamDestroy(stream) != cudaSuccess;
 }
 
-#define RUN_KERNEL_TESTS(tests) \
-    (has_gpu() ? cmocka_run_group_tests(tests, rig_open, rig_close) : SKIPPED)
+#define KERNEL_TEST_MAIN() GPU_TEST_MAIN(rig_open, rig_close)
 
 /* --- Values --- */
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "dtrain/gpu.h"
+#include "test.h"
 
 enum { SKIPPED = 77 }; /* the exit code that ctest takes so */
 
@@ -27,5 +28,12 @@ static inline bool is_emulated(void)
     dt_gpu_probe(&report);
     return strstr(report.device[0].name, "emulated") != NULL;
 }
+
+/* In place of TEST_MAIN. */
+#define GPU_TEST_MAIN(BEFORE, AFTER)                               \
+    int main(void)                                                 \
+    {                                                              \
+        return has_gpu() ? run_all_tests(BEFORE, AFTER) : SKIPPED; \
+    }
 
 #endif

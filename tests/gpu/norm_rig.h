@@ -23,7 +23,6 @@ static int close_tickets(void **state)
     return rig_close(state);
 }
 
-#define RUN_NORM_TESTS(tests) \
-    (has_gpu() ? cmocka_run_group_tests(tests, open_tickets, close_tickets) : SKIPPED)
+#define NORM_TEST_MAIN() GPU_TEST_MAIN(open_tickets, close_tickets)
 
 #endif

@@ -3,19 +3,17 @@
  * measured once for all that are the same work, kept, shared, and apart where together is refused.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "cuda/group.h"
 #include "need_gpu.h"
 #include "plan_cache_folder.h"
+#include "test.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -137,10 +135,9 @@ static void check_measured(const struct dt_conv_choice *choice)
 }
 
 /* The second run takes the first one's choices, with the times of then. */
-static void test_kept(void **state)
+TEST_WITH(kept, set_up, NULL)
 {
     struct dt_conv_choice first[N_PROBLEMS], second[N_PROBLEMS];
-    (void)state;
     choose(first, 0);
     check_measured(first);
     assert_int_equal(count_in(log_path, "warning"), 0);
@@ -168,12 +165,11 @@ static void edit(const char *from, const char *to)
 }
 
 /* What is kept names another plan than cuDNN makes: one sentence, and all is measured again. */
-static void test_other_plan(void **state)
+TEST_WITH(other_plan, set_up, NULL)
 {
     static const char *const edits[][2] = {{"\"plan\": \"eng", "\"plan\": \"ENG"},
                                            {"\"candidate\": ", "\"candidate\":9"}};
     struct dt_conv_choice choice[N_PROBLEMS];
-    (void)state;
     for (size_t k = 0; k < DT_COUNT(edits); k++) {
         choose(choice, 0);
         assert_int_equal(count_in(path, edits[k][0]), N_PROBLEMS);
@@ -208,14 +204,13 @@ static int find_usable(struct dt_device *dev, const struct dt_conv_task *task, i
     return i;
 }
 
-static void test_forced(void **state)
+TEST_WITH(forced, set_up, NULL)
 {
     const struct dt_conv_task task = {DT_CONV_FORWARD, DT_F16, 4, 16, 8, 8, 16, 3, 3, 1, 1,
                                       DT_CONV_PLAIN}; /* conv2 */
     const struct dt_device_options options = {.threads = 1, .precision = DT_PRECISION_FP16};
     struct dt_device *dev = NULL;
     bool differs = false;
-    (void)state;
     OK(CUDA->open(&dev, &options));
     for (int number = 1; number <= 10; number++) {
         struct dt_conv_choice choice[N_PROBLEMS];
@@ -390,13 +385,12 @@ static void check_same(const struct way *a, const struct way *b, int n)
     }
 }
 
-static void test_groups_kept(void **state)
+TEST_WITH(groups_kept, set_up, NULL)
 {
     const struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
     struct way first[MAX_GROUPS], second[MAX_GROUPS];
     const char *conv_bn[MAX_GROUPS];
     int n_conv_bn = 0;
-    (void)state;
     const int n = choose_ways(first, &options, true);
     for (int i = 0; i < n; i++)
         if (first[i].kind == DT_GROUP_CONV_BN)
@@ -414,11 +408,10 @@ static void test_groups_kept(void **state)
 }
 
 /* Nothing that was not measured is kept. */
-static void test_groups_on(void **state)
+TEST_WITH(groups_on, set_up, NULL)
 {
     const struct dt_device_options options = with_fusion(DT_FUSION_ON);
     struct way way[MAX_GROUPS];
-    (void)state;
     const int n = choose_ways(way, &options, true);
     assert_int_equal(count_measured(way, n), 0);
     assert_int_equal(count_ways_in_file(), 0);
@@ -427,7 +420,7 @@ static void test_groups_on(void **state)
 }
 
 /* cuDNN has no fused convolutions in fp32, whatever the file says. */
-static void test_groups_refused(void **state)
+TEST_WITH(groups_refused, set_up, NULL)
 {
     struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
     struct way way[MAX_GROUPS];
@@ -435,7 +428,6 @@ static void test_groups_refused(void **state)
     struct dt_device *dev = NULL;
     const struct dt_conv_choice together = {DT_GROUP_TOGETHER, "together", "", 1e-6, NAN};
     char scope[128];
-    (void)state;
     options.precision = DT_PRECISION_FP32;
     for (int time = 0; time < 2; time++) {
         const int n = choose_ways(way, &options, true);
@@ -456,11 +448,10 @@ static void test_groups_refused(void **state)
 
 /* The algorithms of convolutions are kept, so only groups would be timed: our own kernels are taken
  * as they are better, cuDNN's not. */
-static void test_groups_without_memory(void **state)
+TEST_WITH(groups_without_memory, set_up, NULL)
 {
     const struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
     struct way way[MAX_GROUPS];
-    (void)state;
     if (!is_emulated())
         return;
     choose_ways(way, &options, true);
@@ -492,11 +483,10 @@ static dt_status receive_all(void *context, dt_status mine, void *data, size_t b
     return mine;
 }
 
-static void test_groups_shared(void **state)
+TEST_WITH(groups_shared, set_up, NULL)
 {
     struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
     struct way first[MAX_GROUPS], second[MAX_GROUPS];
-    (void)state;
     options.n_ranks = 2;
     options.share = send_all;
     const int n = choose_ways(first, &options, true);
@@ -507,19 +497,4 @@ static void test_groups_shared(void **state)
     check_same(first, second, n);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_kept, set_up),
-        cmocka_unit_test_setup(test_other_plan, set_up),
-        cmocka_unit_test_setup(test_forced, set_up),
-        cmocka_unit_test_setup(test_groups_kept, set_up),
-        cmocka_unit_test_setup(test_groups_on, set_up),
-        cmocka_unit_test_setup(test_groups_refused, set_up),
-        cmocka_unit_test_setup(test_groups_without_memory, set_up),
-        cmocka_unit_test_setup(test_groups_shared, set_up),
-    };
-    if (!has_gpu())
-        return SKIPPED;
-    return cmocka_run_group_tests(tests, make_base_and_log, remove_base);
-}
+GPU_TEST_MAIN(make_base_and_log, remove_base)

@@ -1,17 +1,14 @@
 /* What comes back from the GPU in numbers: loss and counters, a label that is no class, skipped
  * steps and the loss scale. Label: numeric. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "dtrain/backend.h"
 #include "need_gpu.h"
+#include "test.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -73,9 +70,8 @@ static void net_run(struct net *net, const int32_t *labels)
     OK(gpu->run(net->dev, net->exec));
 }
 
-static void test_counters(void **state)
+TEST(counters)
 {
-    (void)state;
     const int32_t labels[N] = {0, 4, 5, -1, 0, 6};
     const double log_classes = 1.9459101490553132;
     struct dt_counters got;
@@ -98,9 +94,8 @@ static void test_counters(void **state)
     net_close(&net);
 }
 
-static void test_bad_label(void **state)
+TEST(bad_label)
 {
-    (void)state;
     const int32_t bad[N] = {0, 0, 8, 7, 0, 0}, huge[N] = {0, 0, INT32_MAX, 0, 0, 0};
     const int32_t good[N] = {0};
     struct dt_counters got;
@@ -206,9 +201,8 @@ static void assert_params(struct arenas *a, float want)
     dt_graph_destroy(g);
 }
 
-static void test_dynamic_scale(void **state)
+TEST(dynamic_scale)
 {
-    (void)state;
     struct arenas a;
     arenas_open(&a, DT_PRECISION_FP16, 0);
     assert_scale(&a, 65536, 0);
@@ -228,9 +222,8 @@ static void test_dynamic_scale(void **state)
     arenas_close(&a);
 }
 
-static void test_set_scale(void **state)
+TEST(set_scale)
 {
-    (void)state;
     const struct dt_loss_scale set = {.scale = 8, .n_clean = 1998};
     struct arenas a;
     arenas_open(&a, DT_PRECISION_FP16, 0);
@@ -249,9 +242,8 @@ static void test_set_scale(void **state)
 }
 
 /* A fixed scale stays, but a step that is not finite is left out all the same. */
-static void test_fixed_scale(void **state)
+TEST(fixed_scale)
 {
-    (void)state;
     struct arenas a;
     arenas_open(&a, DT_PRECISION_FP16, 128);
     assert_scale(&a, 128, 0);
@@ -264,9 +256,8 @@ static void test_fixed_scale(void **state)
 }
 
 /* In the other precisions there is no scale, not even one that is set, but steps are left out. */
-static void test_no_scale(void **state)
+TEST(no_scale)
 {
-    (void)state;
     const enum dt_precision precisions[] = {DT_PRECISION_FP32, DT_PRECISION_TF32,
                                             DT_PRECISION_BF16};
     const struct dt_loss_scale set = {.scale = 8};
@@ -294,13 +285,4 @@ static void test_no_scale(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counters),      cmocka_unit_test(test_bad_label),
-        cmocka_unit_test(test_dynamic_scale), cmocka_unit_test(test_set_scale),
-        cmocka_unit_test(test_fixed_scale),   cmocka_unit_test(test_no_scale)};
-    if (!has_gpu())
-        return SKIPPED;
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GPU_TEST_MAIN(NULL, NULL)

@@ -293,9 +293,8 @@ static const struct {
     {DT_CONV_BWD_DATA, DT_CONV_ADD_PAIR_BN_BWD, true},
 };
 
-static void test_numbers(void **state)
+TEST_WITH(numbers, open_dnn, close_dnn)
 {
-    (void)state;
     for (size_t f = 0; f < DT_COUNT(fused); f++)
         for (size_t i = 0; i < DT_COUNT(shapes); i++) {
             struct dt_conv_task task = shapes[i];
@@ -314,14 +313,13 @@ static void test_numbers(void **state)
 }
 
 /* An empty offer for what cuDNN does not do. */
-static void test_refused(void **state)
+TEST_WITH(refused, open_dnn, close_dnn)
 {
     const struct dt_conv_task stem = {
         .n = 2, .c = 4, .h = 32, .w = 32, .k = 64, .r = 7, .s = 7, .stride = 1, .pad = 3};
     const struct dt_conv_task tasks[] = {stem, shapes[0], shapes[0]};
     static const enum dt_dtype types[] = {DT_F16, DT_BF16, DT_F32};
     const struct dt_dnn_target target = {.handle = dnn};
-    (void)state;
     for (size_t f = 0; f < DT_COUNT(fused); f++)
         for (size_t i = 0; i < DT_COUNT(tasks); i++) {
             struct dt_conv_task task = tasks[i];
@@ -337,14 +335,13 @@ static void test_refused(void **state)
 }
 
 /* The timer finds room for the tensors of every task. */
-static void test_timed(void **state)
+TEST(timed)
 {
     const struct dt_device_options options = {.threads = 1, .precision = DT_PRECISION_FP16};
     const struct dt_conv_rules rules = {0};
     struct dt_conv_problem problem[DT_COUNT(fused)] = {{0}};
     struct dt_conv_timer timer = {0};
     double seconds = -1;
-    (void)state;
     OK(dt_backend_cuda.open(&timer.dev, &options));
     for (size_t f = 0; f < DT_COUNT(fused); f++) {
         problem[f].task = shapes[1];
@@ -369,12 +366,4 @@ static void test_timed(void **state)
     dt_backend_cuda.close(timer.dev);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_numbers, open_dnn, close_dnn),
-        cmocka_unit_test_setup_teardown(test_refused, open_dnn, close_dnn),
-        cmocka_unit_test(test_timed),
-    };
-    return RUN_KERNEL_TESTS(tests);
-}
+KERNEL_TEST_MAIN()

@@ -149,9 +149,8 @@ static void check_trial(enum dt_dtype type, const struct trial *t)
     close_net(&net);
 }
 
-static void test_group_norm(void **state)
+TEST(group_norm)
 {
-    (void)state;
     static const struct trial trials[] = {
         {1, 1, 8, 1, 0},     {2, 35, 20, 10, 0},    {3, 63, 17, 17, 0},   {1, 500, 96, 32, 3},
         {2, 1200, 64, 2, 0}, {1, 3000, 40, 5, 100}, {2, 700, 256, 32, 0}, {5, 300, 33, 3, 0}};
@@ -160,8 +159,4 @@ static void test_group_norm(void **state)
             check_trial(TYPES[t], &trials[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_group_norm)};
-    return RUN_KERNEL_TESTS(tests);
-}
+KERNEL_TEST_MAIN()

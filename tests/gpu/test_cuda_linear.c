@@ -2,17 +2,14 @@
  * outputs that need padding, in all precisions; twice the same bits; padding stays zero.
  * Label: numeric. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "dtrain/backend.h"
 #include "need_gpu.h"
+#include "test.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -183,9 +180,8 @@ static void check_outputs(struct net *net, int t, double bound, float *bits, boo
     free(got);
 }
 
-static void test_products(void **state)
+TEST(products)
 {
-    (void)state;
     /* The inputs are exact, so fp32 and tf32 differ from fp64 by the order of sums only. */
     static const double bounds[] = {1e-6, 1e-6, 0x1p-7, 0x1p-10};
     static const int outputs[] = {DST, DIFF_SRC, DIFF_WEIGHTS, DIFF_BIAS};
@@ -203,10 +199,4 @@ static void test_products(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products)};
-    if (!has_gpu())
-        return SKIPPED;
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GPU_TEST_MAIN(NULL, NULL)

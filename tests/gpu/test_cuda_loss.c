@@ -188,9 +188,8 @@ static void check(enum dt_dtype type, const struct problem *p, int labels, float
     net_free(&net);
 }
 
-static void test_against_reference(void **state)
+TEST(against_reference)
 {
-    (void)state;
     static const struct problem problems[] = {{1, 1, 8, 3, 0},
                                               {6, 7, 8, 3, 0},
                                               {6, 7, 8, 3, 0.1f},
@@ -210,9 +209,8 @@ static void test_against_reference(void **state)
         }
 }
 
-static void test_top_k(void **state)
+TEST(top_k)
 {
-    (void)state;
     /* Ranks of the labels: 0; 4 and 5 around the edge of top 5; ties by index; not a number. */
     static const float x[6][7] = {{9, 1, 2, 3, 4, 5, 6}, {5, 9, 8, 7, 6, 1, 2},
                                   {4, 9, 8, 7, 6, 5, 2}, {1, 1, 1, 1, 1, 1, 1},
@@ -243,9 +241,8 @@ static void test_top_k(void **state)
 }
 
 /* The first label that is no class is kept over passes, and its rows are left out. */
-static void test_bad_label(void **state)
+TEST(bad_label)
 {
-    (void)state;
     const struct problem p = {700, 7, 8, 1, 0};
     struct dt_step_counters want = {0};
     struct net net = net_create(DT_F32, &p, 1);
@@ -269,9 +266,8 @@ static void test_bad_label(void **state)
 }
 
 /* The same of second labels, which may not be -1 either; those of ignored rows are not read. */
-static void test_bad_label2(void **state)
+TEST(bad_label2)
 {
-    (void)state;
     const struct problem p = {9, 7, 8, 1, 0.1f};
     static const float bad[] = {-1, 7, 123456};
     for (size_t k = 0; k < DT_COUNT(bad); k++) {
@@ -292,9 +288,8 @@ static void test_bad_label2(void **state)
 }
 
 /* A second label without a share, and weights of 1, change no bit. */
-static void test_neutral(void **state)
+TEST(neutral)
 {
-    (void)state;
     const struct problem p = {50, 100, 104, 3, 0.1f};
     for (size_t t = 0; t < DT_COUNT(TYPES); t++) {
         struct dt_step_counters counters[3];
@@ -324,9 +319,8 @@ static void test_neutral(void **state)
 }
 
 /* The same bits whenever it runs. */
-static void test_repeats(void **state)
+TEST(repeats)
 {
-    (void)state;
     const struct problem p = {1000, 100, 104, 3, 0.1f};
     struct dt_step_counters first = {0};
     for (int i = 0; i < 3; i++) {
@@ -342,11 +336,4 @@ static void test_repeats(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_reference), cmocka_unit_test(test_top_k),
-        cmocka_unit_test(test_bad_label),         cmocka_unit_test(test_bad_label2),
-        cmocka_unit_test(test_neutral),           cmocka_unit_test(test_repeats)};
-    return RUN_KERNEL_TESTS(tests);
-}
+KERNEL_TEST_MAIN()

@@ -387,9 +387,8 @@ static void run_sums(struct shape shape, enum dt_dtype type, unsigned flags)
 
 /* --- Tests --- */
 
-static void test_sums(void **state)
+TEST(sums)
 {
-    (void)state;
     static const struct shape shapes[] = {{7, 20}, {300, 264}, {8449, 64}};
     for (size_t i = 0; i < DT_COUNT(shapes); i++)
         for (size_t k = 0; k < DT_COUNT(TYPES); k++)
@@ -398,9 +397,8 @@ static void test_sums(void **state)
                     run_sums(shapes[i], TYPES[k], flags);
 }
 
-static void test_all_forms(void **state)
+TEST(all_forms)
 {
-    (void)state;
     static const struct shape shapes[] = {{2, 3},     {7, 20},    {33, 64},
                                           {2500, 92}, {300, 264}, {1500, 5}};
     for (size_t i = 0; i < DT_COUNT(shapes); i++)
@@ -411,9 +409,8 @@ static void test_all_forms(void **state)
 
 /* As many blocks as there may be, rows that do not come out even, also in two parts, and the widest
  * matrix. */
-static void test_large(void **state)
+TEST(large)
 {
-    (void)state;
     run_case((struct shape){540673, 3}, DT_BF16, RELU, 0);
     run_case((struct shape){8449, 512}, DT_F16, RELU | RESIDUAL | TWO, 0);
     run_case((struct shape){16899, 512}, DT_F16, RELU | TWO | YIELDS, 0);
@@ -421,18 +418,16 @@ static void test_large(void **state)
 }
 
 /* Sums of squares in fp32 would lose the variance here. */
-static void test_far_from_zero(void **state)
+TEST(far_from_zero)
 {
-    (void)state;
     run_case((struct shape){5000, 20}, DT_F32, 0, 1000);
     run_case((struct shape){5000, 20}, DT_F32, RELU | RESIDUAL, -1000);
     run_case((struct shape){5000, 20}, DT_F16, RELU, 30);
 }
 
 /* Moments and sums of ranks, around a mean far from zero, against fp64 in two passes. */
-static void test_combine(void **state)
+TEST(combine)
 {
-    (void)state;
     enum { N_SLOTS = 5, CP = 72, ROWS = 300 };
     const struct dt_norm_args args = {.rows = ROWS, .cp = CP, .eps = 1e-5f, .momentum = 1};
     struct array slots = array_create(DT_F32, (size_t)N_SLOTS * 2 * CP);
@@ -482,16 +477,14 @@ static void test_combine(void **state)
     array_free(&coefs);
 }
 
-static void test_one_row(void **state)
+TEST(one_row)
 {
-    (void)state;
     for (size_t k = 0; k < DT_COUNT(TYPES); k++)
         run_case((struct shape){1, 12}, TYPES[k], RELU, 0);
 }
 
-static void test_evaluation(void **state)
+TEST(evaluation)
 {
-    (void)state;
     for (size_t k = 0; k < DT_COUNT(TYPES); k++) {
         for (unsigned flags = 0; flags < ALL_FLAGS; flags++) {
             if (flags & TWO)
@@ -511,9 +504,8 @@ static void test_evaluation(void **state)
 }
 
 /* In evaluation NaN stays where it is, gets through the ReLU and has its bit in the mask. */
-static void test_nan_in_evaluation(void **state)
+TEST(nan_in_evaluation)
 {
-    (void)state;
     for (size_t k = 0; k < DT_COUNT(TYPES); k++) {
         struct net *n = open_net((struct shape){45, 20}, TYPES[k], RELU, 0);
         size_t at = 17 * (size_t)n->args.cp + 5;
@@ -545,9 +537,8 @@ static void check_running(struct net *n, int kept)
 
 /* In training NaN takes its channel and no other, there and back, and leaves nothing in the running
  * statistics. */
-static void test_nan_in_training(void **state)
+TEST(nan_in_training)
 {
-    (void)state;
     for (unsigned flags = RELU; flags < ALL_FLAGS; flags += 2) {
         struct net *n = open_net((struct shape){3000, 12}, DT_BF16, flags & ~(unsigned)IN_PLACE, 0);
         size_t cp = (size_t)n->args.cp;
@@ -568,9 +559,8 @@ static void test_nan_in_training(void **state)
 }
 
 /* Whichever block is the last: the emulator runs them in another order each time. */
-static void test_same_bits(void **state)
+TEST(same_bits)
 {
-    (void)state;
     enum { N_RUNS = 6, CHANNELS = 264 };
     struct net *n[N_RUNS];
     for (int i = 0; i < N_RUNS; i++) {
@@ -592,14 +582,4 @@ static void test_same_bits(void **state)
         close_net(n[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_forms),         cmocka_unit_test(test_large),
-        cmocka_unit_test(test_far_from_zero),     cmocka_unit_test(test_combine),
-        cmocka_unit_test(test_one_row),           cmocka_unit_test(test_evaluation),
-        cmocka_unit_test(test_nan_in_evaluation), cmocka_unit_test(test_nan_in_training),
-        cmocka_unit_test(test_same_bits),         cmocka_unit_test(test_sums),
-    };
-    return RUN_NORM_TESTS(tests);
-}
+NORM_TEST_MAIN()

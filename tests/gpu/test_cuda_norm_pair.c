@@ -283,9 +283,8 @@ static void run_case(struct shape shape, enum dt_dtype type, unsigned flags, dou
 
 /* --- Tests --- */
 
-static void test_all_forms(void **state)
+TEST(all_forms)
 {
-    (void)state;
     static const struct shape shapes[] = {{1, 12},  {2, 3},     {7, 20},  {33, 64},
                                           {50, 92}, {300, 264}, {1500, 5}};
     for (size_t i = 0; i < DT_COUNT(shapes); i++)
@@ -295,27 +294,24 @@ static void test_all_forms(void **state)
 }
 
 /* As many blocks as there may be, rows that do not come out even, also in parts. */
-static void test_large(void **state)
+TEST(large)
 {
-    (void)state;
     run_case((struct shape){135173, 12}, DT_BF16, RELU | TWO, 0);
     run_case((struct shape){8449, 256}, DT_F16, RELU | TWO | IN_PLACE, 0);
     run_case((struct shape){16899, 256}, DT_F16, RELU | TWO | YIELDS, 0);
     run_case((struct shape){300, 2048}, DT_F32, RELU, 0);
 }
 
-static void test_far_from_zero(void **state)
+TEST(far_from_zero)
 {
-    (void)state;
     run_case((struct shape){5000, 20}, DT_F32, RELU | TWO, 1000);
     run_case((struct shape){5000, 20}, DT_F16, RELU, 30);
 }
 
 /* A NaN in either stays where it is, gets through the ReLU and has its bit in the mask; backward it
  * takes its channel in that one's gradient only. */
-static void test_nan(void **state)
+TEST(nan)
 {
-    (void)state;
     for (int k = 0; k < 2; k++) {
         struct pair *p = open_pair((struct shape){3000, 12}, DT_BF16, RELU | TWO, 0);
         size_t cp = (size_t)p->args.cp, at = 1234 * cp + 7;
@@ -337,13 +333,4 @@ static void test_nan(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_forms),
-        cmocka_unit_test(test_large),
-        cmocka_unit_test(test_far_from_zero),
-        cmocka_unit_test(test_nan),
-    };
-    return RUN_NORM_TESTS(tests);
-}
+NORM_TEST_MAIN()

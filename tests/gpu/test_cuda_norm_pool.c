@@ -256,9 +256,8 @@ static void run_case(const struct dt_pool_shape *shape, int channels, enum dt_dt
 
 /* --- Tests --- */
 
-static void test_windows(void **state)
+TEST(windows)
 {
-    (void)state;
     static const struct {
         struct dt_pool_shape shape; /* n cp in_h in_w out_h out_w kernel stride pad */
         int channels;
@@ -273,16 +272,14 @@ static void test_windows(void **state)
 }
 
 /* As many blocks as there may be, rows that do not come out even. */
-static void test_large(void **state)
+TEST(large)
 {
-    (void)state;
     run_case(&(struct dt_pool_shape){2, 64, 113, 301, 0, 0, 3, 2, 1}, 64, DT_F16);
 }
 
 /* A window of 16 x 16 would need index 255. */
-static void test_window_too_large(void **state)
+TEST(window_too_large)
 {
-    (void)state;
     struct net *n = open_net(&(struct dt_pool_shape){1, 8, 20, 20, 0, 0, 16, 1, 0}, 8, DT_F32);
     const struct dt_bn_vectors bn = {n->scale.memory, n->shift.memory, n->mean.memory,
                                      n->variance.memory};
@@ -293,9 +290,8 @@ static void test_window_too_large(void **state)
 }
 
 /* NaN is a maximum with a gradient; that goes to NaN and, by the sums, to its channel only. */
-static void test_nan(void **state)
+TEST(nan)
 {
-    (void)state;
     for (size_t t = 0; t < DT_COUNT(TYPES); t++) {
         struct net *n = open_net(&(struct dt_pool_shape){2, 16, 9, 8, 0, 0, 3, 2, 1}, 13, TYPES[t]);
         size_t cp = 16;
@@ -311,13 +307,4 @@ static void test_nan(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_large),
-        cmocka_unit_test(test_window_too_large),
-        cmocka_unit_test(test_nan),
-    };
-    return RUN_NORM_TESTS(tests);
-}
+NORM_TEST_MAIN()

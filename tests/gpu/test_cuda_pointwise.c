@@ -97,9 +97,8 @@ static void check_sum(enum dt_dtype type, size_t count, int n_terms)
     array_free(&dst);
 }
 
-static void test_flat(void **state)
+TEST(flat)
 {
-    (void)state;
     for (size_t t = 0; t < DT_COUNT(TYPES); t++)
         for (size_t i = 0; i < DT_COUNT(COUNTS); i++) {
             check_relu(TYPES[t], COUNTS[i]);
@@ -153,9 +152,8 @@ static void check_bias_bwd(enum dt_dtype type, size_t rows, int c, int cp, doubl
     array_free(&partial);
 }
 
-static void test_bias(void **state)
+TEST(bias)
 {
-    (void)state;
     enum { MANY_ROWS = 20000 };
     static const struct {
         size_t rows;
@@ -213,9 +211,8 @@ static void check_dropout(enum dt_dtype type, const struct dropout_case *d)
     CUDA(cudaFree(step));
 }
 
-static void test_dropout(void **state)
+TEST(dropout)
 {
-    (void)state;
     static const struct dropout_case cases[] = {
         {3, 64, 1, 1, 64, 0.5f, 0}, {3, 21, 1, 1, 24, 0.3f, 5}, {2, 13, 3, 5, 16, 0.3f, 1},
         {4, 8, 2, 1, 8, 0.9f, 2},   {1, 9, 7, 7, 16, 0, 0},     {2, 8, 2, 2, 8, 1, 3}};
@@ -265,9 +262,8 @@ static void check_ingest(enum dt_dtype type, struct dt_ingest a, bool sized)
     array_free(&sizes);
 }
 
-static void test_ingest(void **state)
+TEST(ingest)
 {
-    (void)state;
     static const struct dt_ingest shapes[] = {{.n = 1, .height = 1, .width = 1},
                                               {.n = 1, .height = 2, .width = 2},
                                               {.n = 1, .height = 7, .width = 1},
@@ -284,10 +280,4 @@ static void test_ingest(void **state)
                 }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_flat), cmocka_unit_test(test_bias),
-                                       cmocka_unit_test(test_dropout),
-                                       cmocka_unit_test(test_ingest)};
-    return RUN_KERNEL_TESTS(tests);
-}
+KERNEL_TEST_MAIN()

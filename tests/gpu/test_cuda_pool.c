@@ -106,9 +106,8 @@ static void check_max_pool(enum dt_dtype type, const struct dt_pool_shape *s, in
     array_free(&diff_src);
 }
 
-static void test_max_pool(void **state)
+TEST(max_pool)
 {
-    (void)state;
     static const struct {
         struct dt_pool_shape shape; /* n cp in_h in_w out_h out_w kernel stride pad */
         int c;
@@ -182,9 +181,8 @@ static void check_avg_pool(enum dt_dtype type, const struct dt_pool_shape *s, in
     array_free(&diff_src);
 }
 
-static void test_avg_pool(void **state)
+TEST(avg_pool)
 {
-    (void)state;
     static const struct dt_pool_shape shapes[] = {
         {3, 16, 7, 7, 1, 1, 0, 0, 0},  {2, 8, 6, 5, 4, 3, 0, 0, 0},   {1, 24, 2, 3, 5, 7, 0, 0, 0},
         {2, 8, 12, 12, 6, 6, 0, 0, 0}, {1, 8, 13, 13, 6, 6, 0, 0, 0}, {1, 8, 1, 1, 7, 7, 0, 0, 0},
@@ -227,9 +225,8 @@ static void check_upsample_add(enum dt_dtype type, const struct dt_pool_shape *s
     array_free(&diff);
 }
 
-static void test_upsample_add(void **state)
+TEST(upsample_add)
 {
-    (void)state;
     static const struct dt_pool_shape shapes[] = {
         {1, 8, 2, 2, 1, 1, 0, 0, 0}, {2, 16, 6, 10, 3, 5, 0, 0, 0}, {3, 264, 8, 2, 4, 1, 0, 0, 0}};
     for (size_t t = 0; t < DT_COUNT(TYPES); t++)
@@ -237,10 +234,4 @@ static void test_upsample_add(void **state)
             check_upsample_add(TYPES[t], &shapes[i], shapes[i].cp - 3);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_max_pool),
-                                       cmocka_unit_test(test_avg_pool),
-                                       cmocka_unit_test(test_upsample_add)};
-    return RUN_KERNEL_TESTS(tests);
-}
+KERNEL_TEST_MAIN()

@@ -1,18 +1,15 @@
 /* The CUDA device without its ops: opening, transfers, feeding, order of the streams, recordings,
  * the deadline of waiting. Work is what the backend offers without a graph: sums of long vectors.
  */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "cuda/internal.h"
 #include "dtrain/gpu.h"
 #include "need_gpu.h"
+#include "test.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -80,9 +77,8 @@ static void copy_on_comm(struct dt_device *dev, float *dst, const float *src)
 
 /* --- */
 
-static void test_open(void **state)
+TEST(open)
 {
-    (void)state;
     static const char *const names[] = {"fp32", "tf32", "bf16", "fp16"};
     for (int p = DT_PRECISION_FP32; p <= DT_PRECISION_FP16; p++) {
         char text[256], identity[DT_IDENTITY_MAX] = "";
@@ -106,9 +102,8 @@ static void test_open(void **state)
     CUDA->close(NULL);
 }
 
-static void test_options(void **state)
+TEST(options)
 {
-    (void)state;
     char folder[] = "/tmp/somewhere";
     struct dt_device_options options = {.threads = 1,
                                         .precision = DT_PRECISION_FP16,
@@ -129,9 +124,8 @@ static void test_options(void **state)
     assert_null(dev);
 }
 
-static void test_probe(void **state)
+TEST(probe)
 {
-    (void)state;
     struct dt_gpu_report report;
     dt_gpu_probe(&report);
     assert_string_equal(report.problem, "");
@@ -140,9 +134,8 @@ static void test_probe(void **state)
     assert_int_equal(strlen(report.device[0].identity), 32);
 }
 
-static void test_memory(void **state)
+TEST(memory)
 {
-    (void)state;
     struct dt_device *dev = open_device(DT_PRECISION_FP32);
     uint64_t n_allocs = CUDA->n_allocs(dev);
     float *memory = make(dev);
@@ -163,9 +156,8 @@ static void test_memory(void **state)
 }
 
 /* An upload happens after the work before it and before the work behind it. */
-static void test_upload_order(void **state)
+TEST(upload_order)
 {
-    (void)state;
     struct dt_device *dev = open_device(DT_PRECISION_FP32);
     float *value = make(dev), *sum = make(dev), *busy = make(dev);
     for (int i = 1; i <= 3; i++) {
@@ -230,9 +222,8 @@ static size_t place_linear(size_t i)
     return (o * 16 + p) * 8 + c;
 }
 
-static void test_tensors(void **state)
+TEST(tensors)
 {
-    (void)state;
     struct dt_device *dev = open_device(DT_PRECISION_FP16);
     struct dt_graph *g;
     OK(dt_graph_create(&g));
@@ -299,9 +290,8 @@ static void feed_passes(struct dt_device *dev, bool with_slots)
     free(log);
 }
 
-static void test_feed(void **state)
+TEST(feed)
 {
-    (void)state;
     struct dt_device *dev = open_device(DT_PRECISION_FP32);
     feed_passes(dev, false);
     feed_passes(dev, true);
@@ -368,9 +358,8 @@ static void check_work(const struct work *w, int n)
     check_value(w->dev, w->total, (float)(n * (2 * n + 1)));
 }
 
-static void test_order(void **state)
+TEST(order)
 {
-    (void)state;
     struct work w;
     open_work(&w);
     for (int i = 0; i < 10; i++)
@@ -381,9 +370,8 @@ static void test_order(void **state)
     close_work(&w);
 }
 
-static void test_recording(void **state)
+TEST(recording)
 {
-    (void)state;
     struct work w;
     struct dt_recording *recording = NULL;
     open_work(&w);
@@ -413,9 +401,8 @@ static void test_recording(void **state)
 }
 
 /* A recording that cannot be ended leaves a device on which everything goes on. */
-static void test_failed_recordings(void **state)
+TEST(failed_recordings)
 {
-    (void)state;
     struct work w;
     struct dt_recording *recording = NULL;
     open_work(&w);
@@ -445,9 +432,8 @@ static void test_failed_recordings(void **state)
     close_work(&w);
 }
 
-static void test_stamps(void **state)
+TEST(stamps)
 {
-    (void)state;
     struct work w;
     double seconds = -1;
     open_work(&w);
@@ -493,9 +479,8 @@ static dt_status wait_too_short(struct work *w)
     return status;
 }
 
-static void test_deadline(void **state)
+TEST(deadline)
 {
-    (void)state;
     struct work w;
     open_work(&w);
     assert_int_equal(wait_too_short(&w), DT_ERR_HANG);
@@ -507,9 +492,8 @@ static void test_deadline(void **state)
 }
 
 /* A failing poll ends a wait; the work is long enough for polls to happen. */
-static void test_poll(void **state)
+TEST(poll)
 {
-    (void)state;
     struct work w;
     int n_polls = 0;
     dt_status status = DT_OK;
@@ -529,17 +513,4 @@ static void test_poll(void **state)
     close_work(&w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),         cmocka_unit_test(test_options),
-        cmocka_unit_test(test_probe),        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_upload_order), cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_feed),         cmocka_unit_test(test_order),
-        cmocka_unit_test(test_recording),    cmocka_unit_test(test_failed_recordings),
-        cmocka_unit_test(test_stamps),       cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_poll)};
-    if (!has_gpu())
-        return SKIPPED;
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GPU_TEST_MAIN(NULL, NULL)

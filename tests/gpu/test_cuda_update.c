@@ -100,9 +100,8 @@ static void check_update(enum dt_dtype grads_type, enum dt_dtype shadow_type, bo
     CUDA(cudaFree(scale));
 }
 
-static void test_update(void **state)
+TEST(update)
 {
-    (void)state;
     const struct dt_step_values plain = {.lr = 0.1f,
                                          .optim = {.momentum = 0.9, .weight_decay = 0.01f}};
     struct dt_step_values nesterov = plain;
@@ -116,9 +115,8 @@ static void test_update(void **state)
 }
 
 /* Nothing happens after a gradient that is not finite, nor without ranges. */
-static void test_update_left_out(void **state)
+TEST(update_left_out)
 {
-    (void)state;
     const struct dt_step_values values = {.lr = 0.1f};
     const struct dt_scale_state found = {.scale = 2, .found = 1, .clip = 1};
     struct arena got = arena_create(DT_F16, DT_F16), was = arena_create(DT_F16, DT_F16);
@@ -138,9 +136,8 @@ static void test_update_left_out(void **state)
     CUDA(cudaFree(scale));
 }
 
-static void test_update_refuses(void **state)
+TEST(update_refuses)
 {
-    (void)state;
     const struct dt_range odd = {0, 12, 1, 1, 0, false};
     const struct dt_update_memory none = {0};
     static const struct dt_range many[DT_MAX_RANGES + 1];
@@ -187,9 +184,8 @@ static void check_convert(enum dt_dtype type, size_t count)
     array_free(&dst);
 }
 
-static void test_accumulate_and_convert(void **state)
+TEST(accumulate_and_convert)
 {
-    (void)state;
     for (size_t t = 0; t < DT_COUNT(TYPES); t++) {
         check_accumulate(TYPES[t], 8);
         check_accumulate(TYPES[t], 5000);
@@ -215,9 +211,8 @@ static void check_found(enum dt_dtype type, struct dt_scale_state *scale, float 
     array_free(&src);
 }
 
-static void test_check(void **state)
+TEST(check)
 {
-    (void)state;
     const struct dt_scale_state zero = {0};
     struct dt_scale_state *scale = struct_create(&zero, sizeof zero);
     for (size_t t = 0; t < DT_COUNT(TYPES); t++) {
@@ -231,9 +226,8 @@ static void test_check(void **state)
     CUDA(cudaFree(scale));
 }
 
-static void test_settle(void **state)
+TEST(settle)
 {
-    (void)state;
     struct dt_scale_state want = {
         .scale = 1024, .n_clean = DT_SCALE_GROWTH_STEPS - 2, .dynamic = 1};
     struct dt_scale_state *scale = struct_create(&want, sizeof want), got;
@@ -257,9 +251,8 @@ static void test_settle(void **state)
 }
 
 /* Values are taken when the call is made, also where the stream is far behind. */
-static void test_set_step(void **state)
+TEST(set_step)
 {
-    (void)state;
     const struct dt_step_values zero = {0};
     const struct dt_scale_state one = {.n_updates = 1};
     struct dt_scale_state *scale = struct_create(&one, sizeof one);
@@ -285,12 +278,4 @@ static void test_set_step(void **state)
     CUDA(cudaFree(copies));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_update),         cmocka_unit_test(test_update_left_out),
-        cmocka_unit_test(test_update_refuses), cmocka_unit_test(test_accumulate_and_convert),
-        cmocka_unit_test(test_check),          cmocka_unit_test(test_settle),
-        cmocka_unit_test(test_set_step)};
-    return RUN_KERNEL_TESTS(tests);
-}
+KERNEL_TEST_MAIN()

@@ -1,19 +1,14 @@
 /* A detector must learn and detect on a GPU what it does on the CPU: two canvases take turns in one
  * plan, with steps that are recorded, the gradients divided by the foreground anchors, and in fp16
  * times a loss scale. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
 #include "need_gpu.h"
 #include "plan_net.h"
 #include "retinanet_graph.h"
+#include "test.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -281,7 +276,7 @@ static void run_trial(const struct trial *t)
     assert_true(agree);
 }
 
-static void test_trials(void **state)
+TEST(trials)
 {
     static const struct trial trials[] = {
         {"version 1", DT_PRECISION_FP16, .global = true, .n_steps = 6, .bound = 5e-3,
@@ -289,15 +284,8 @@ static void test_trials(void **state)
         {"version 2", DT_PRECISION_FP32, .group_norm = true, .n_steps = 2, .bound = 3e-4,
          .gradient_bound = 0.1},
     };
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(trials); i++)
         run_trial(&trials[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_trials)};
-    if (!has_gpu())
-        return SKIPPED;
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GPU_TEST_MAIN(NULL, NULL)

@@ -1,18 +1,13 @@
 /* Nodes of a group that run together must train a network as they do one by one: whole plans, in
  * which tensors share memory, with one kind of group after the other and with all of them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cuda/group.h"
 #include "need_gpu.h"
 #include "plan_net.h"
+#include "test.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -310,9 +305,8 @@ static void check_precisions(struct trial t)
     }
 }
 
-static void test_kinds(void **state)
+TEST(kinds)
 {
-    (void)state;
     for (int kind = 0; kind < DT_N_GROUP_KINDS; kind++)
         check_precisions((struct trial){.what = dt_group_name((enum dt_group_kind)kind),
                                         .kinds = rows[kind].needs | BIT(kind),
@@ -322,7 +316,7 @@ static void test_kinds(void **state)
                                         .n_steps = 2});
 }
 
-static void test_all(void **state)
+TEST(all)
 {
     static const struct trial trials[] = {
         {"all", ALL_KINDS, .image_size = 24, .channels = 16, .n_passes = 1, .n_steps = 2},
@@ -333,7 +327,6 @@ static void test_all(void **state)
         {"two passes", ALL_KINDS, .image_size = 16, .channels = 16, .n_passes = 2, .n_steps = 2},
         {"recorded", ALL_KINDS, 0, 0, 16, 16, 1, .n_steps = 6, .records = true},
     };
-    (void)state;
     check_precisions(trials[0]);
     for (size_t i = 1; i < DT_COUNT(trials); i++) {
         struct trial t = trials[i];
@@ -343,12 +336,11 @@ static void test_all(void **state)
 }
 
 /* Other work comes between the halves of their nodes. */
-static void test_synced(void **state)
+TEST(synced)
 {
     const struct trial t = {.image_size = 16, .channels = 16};
     struct dt_group *groups = NULL;
     int n = -1;
-    (void)state;
     struct dt_graph *g = make_graph(&t, NULL, 2);
     OK(dt_graph_groups(g, &groups, &n));
     assert_int_equal(n, 0);
@@ -356,14 +348,4 @@ static void test_synced(void **state)
     dt_graph_destroy(g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_all),
-        cmocka_unit_test(test_synced),
-    };
-    if (!has_gpu())
-        return SKIPPED;
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+GPU_TEST_MAIN(NULL, NULL)

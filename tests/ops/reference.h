@@ -10,14 +10,11 @@
 #define DTRAIN_TESTS_REFERENCE_H
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "dtrain/backend.h"
+#include "test.h"
 
 struct ref {
     const struct dt_graph *g;

@@ -2,18 +2,14 @@
  *
  * The null backend claims whatever fusions a test asks for and gives every node some scratch, so
  * the checks here are about the planner alone. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "dtrain/models.h"
 #include "dtrain/plan.h"
+#include "test.h"
 
 enum { BATCH = 4, EVAL_BATCH = 8 };
 
@@ -296,7 +292,8 @@ static void check_steps(const struct dt_plan *plan)
             /* Directly after its last writer (other bucket steps may stand between). */
             for (int j = i - 1; j >= 0; j--)
                 if (plan->actions[DT_TRAIN][j].kind == DT_ACTION_OP) {
-                    assert_int_equal(plan->actions[DT_TRAIN][j].node, plan->buckets[b].last_writer[DT_TRAIN]);
+                    assert_int_equal(plan->actions[DT_TRAIN][j].node,
+                                     plan->buckets[b].last_writer[DT_TRAIN]);
                     break;
                 }
             for (int t = 0; t < g->n_tensors; t++)
@@ -368,9 +365,8 @@ static const struct {
     {"vgg11_bn", 64}, {"vgg11", 64},    {"alexnet", 96},
 };
 
-static void test_every_model(void **state)
+TEST(every_model)
 {
-    (void)state;
     for (size_t m = 0; m < DT_COUNT(models); m++)
         for (int variant = 0; variant < 4; variant++) {
             fuse_residual = variant & 1;
@@ -386,9 +382,8 @@ static void test_every_model(void **state)
 }
 
 /* Two more inputs, which live from the beginning to the loss; nothing else is added. */
-static void test_mixed_labels(void **state)
+TEST(mixed_labels)
 {
-    (void)state;
     fuse_residual = true;
     struct dt_graph *plain = make_graph("tiny", 32);
     mix_labels = true;
@@ -414,9 +409,8 @@ static void test_mixed_labels(void **state)
 }
 
 /* In 32 and 16 bits, on 1 and 2 ranks; below the rest, and between. */
-static void test_frozen(void **state)
+TEST(frozen)
 {
-    (void)state;
     fuse_residual = true;
     for (int variant = 0; variant < 8; variant++) {
         null_type = variant & 1 ? DT_F16 : DT_F32;
@@ -437,9 +431,8 @@ static void test_frozen(void **state)
 }
 
 /* Mixed precision: types, shadow, fp32 sums of 16-bit gradients, 1 and 2 ranks. */
-static void test_mixed_precision(void **state)
+TEST(mixed_precision)
 {
-    (void)state;
     fuse_residual = true;
     null_type = DT_F16;
     for (size_t m = 0; m < DT_COUNT(models); m++)
@@ -459,9 +452,8 @@ static void test_mixed_precision(void **state)
 }
 
 /* A convolution moves half the bytes in 16 bits, weights included; pixels are bytes anyway. */
-static void test_node_bytes(void **state)
+TEST(node_bytes)
 {
-    (void)state;
     static const struct {
         enum dt_dtype type;
         size_t bytes;
@@ -508,9 +500,8 @@ static int count_nodes(const struct dt_graph *g, enum dt_phase phase, enum dt_op
 
 /* A device that takes every fusion gets ResNet-50 as the fewest kernels: 53 convolutions, 53 batch
  * norms that hold all ReLUs and all residual sums, and nothing of either left over. */
-static void test_no_fusion_is_lost(void **state)
+TEST(no_fusion_is_lost)
 {
-    (void)state;
     fuse_residual = true;
     struct dt_graph *g = make_graph("resnet50", 64);
     for (int phase = 0; phase < DT_N_PHASES; phase++) {
@@ -532,9 +523,8 @@ static void test_no_fusion_is_lost(void **state)
     dt_graph_destroy(g);
 }
 
-static void test_bucket_sizes(void **state)
+TEST(bucket_sizes)
 {
-    (void)state;
     fuse_residual = false;
     null_type = DT_F32;
     struct dt_graph *g = make_graph("resnet50", 64);
@@ -555,9 +545,8 @@ static void test_bucket_sizes(void **state)
     dt_graph_destroy(g);
 }
 
-static void test_memory_limit(void **state)
+TEST(memory_limit)
 {
-    (void)state;
     struct dt_graph *g = make_graph("resnet18", 64);
     struct dt_plan *plan = NULL;
     const struct dt_plan_options options = {
@@ -568,9 +557,8 @@ static void test_memory_limit(void **state)
     dt_graph_destroy(g);
 }
 
-static void test_memory_is_reused(void **state)
+TEST(memory_is_reused)
 {
-    (void)state;
     fuse_residual = false;
     struct dt_graph *g = make_graph("resnet50", 64);
     struct dt_plan *plan = make_plan(g, 1, false);
@@ -581,9 +569,8 @@ static void test_memory_is_reused(void **state)
 }
 
 /* No planner can need less than the tensors that are alive at one node. */
-static void test_close_to_lower_bound(void **state)
+TEST(close_to_lower_bound)
 {
-    (void)state;
     fuse_residual = false;
     for (size_t m = 0; m < DT_COUNT(models); m++) {
         struct dt_graph *g = make_graph(models[m].model, models[m].size);
@@ -609,9 +596,8 @@ static void test_close_to_lower_bound(void **state)
     }
 }
 
-static void test_print(void **state)
+TEST(print)
 {
-    (void)state;
     fuse_residual = true;
     struct dt_graph *g = make_graph("resnet20", 32);
     struct dt_plan *plan = make_plan(g, 2, false);
@@ -630,20 +616,4 @@ static void test_print(void **state)
     dt_graph_destroy(g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_model),
-        cmocka_unit_test(test_bucket_sizes),
-        cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_mixed_precision),
-        cmocka_unit_test(test_no_fusion_is_lost),
-        cmocka_unit_test(test_memory_limit),
-        cmocka_unit_test(test_memory_is_reused),
-        cmocka_unit_test(test_close_to_lower_bound),
-        cmocka_unit_test(test_print),
-        cmocka_unit_test(test_node_bytes),
-        cmocka_unit_test(test_mixed_labels),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

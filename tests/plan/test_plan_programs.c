@@ -1,16 +1,13 @@
-/* One set of parameters and one work arena for images of several sizes, on the CPU: a program learns
- * what a plan with this program alone would, and gradients are divided by what the program counts.
- * Label: numeric. */
-#include <setjmp.h>
-#include <stdarg.h>
+/* One set of parameters and one work arena for images of several sizes, on the CPU: a program
+ * learns what a plan with this program alone would, and gradients are divided by what the program
+ * counts. Label: numeric. */
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "../support/plan_net.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "dtrain/models.h"
+#include "test.h"
 
 enum { BATCH = 4, N_SIZES = 3, SEED = 5 };
 static const int sizes[N_SIZES][2] = {{16, 16}, {16, 24}, {40, 16}};
@@ -79,9 +76,8 @@ static int program_of(int size)
 
 /* Its steps are those of a plan that has only this size, but for the order of sums, which depends
  * on the memory formats that the first program chose. */
-static void test_each_program(void **state)
+TEST(each_program)
 {
-    (void)state;
     for (int size = 0; size < N_SIZES; size++) {
         struct net all = {0}, alone = {0};
         struct dt_counters a, b;
@@ -102,9 +98,8 @@ static void test_each_program(void **state)
 }
 
 /* Parameters exist once, and the programs use the same memory one after the other. */
-static void test_memory(void **state)
+TEST(memory)
 {
-    (void)state;
     struct net all = {0};
     size_t largest = 0;
     open_net(&all, 0, N_SIZES, NULL);
@@ -122,9 +117,8 @@ static void test_memory(void **state)
     close_net(backend, &all);
 }
 
-static void test_actions(void **state)
+TEST(actions)
 {
-    (void)state;
     struct net net = {0};
     struct dt_counters counters;
     open_net(&net, 0, N_SIZES, NULL);
@@ -148,9 +142,8 @@ static void test_actions(void **state)
 }
 
 /* A batch norm's variances serve as counts: after the first step running_var says what they are. */
-static void test_divisor(void **state)
+TEST(divisor)
 {
-    (void)state;
     struct net plain = {0}, divided = {0};
     float variance[16], before[16 * 27], after[16 * 27], gradient[16 * 27];
     const double n = BATCH * 16.0 * 16.0;
@@ -161,7 +154,8 @@ static void test_divisor(void **state)
     OK(dt_plan_get(plain.plan, DT_ARENA_PARAMS, weights, before));
     train(&plain, DT_TRAIN, 1);
     train(&divided, DT_TRAIN, 1);
-    OK(dt_plan_get(plain.plan, DT_ARENA_STATS, dt_graph_find(plain.g, "bn1.running_var"), variance));
+    OK(dt_plan_get(plain.plan, DT_ARENA_STATS, dt_graph_find(plain.g, "bn1.running_var"),
+                   variance));
     for (int i = 0; i < 16; i++)
         sum += ((double)variance[i] - 0.9) / 0.1 * (n - 1) / n;
     assert_true(sum > 1.5);
@@ -176,13 +170,4 @@ static void test_divisor(void **state)
     close_net(backend, &divided);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_program),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_actions),
-        cmocka_unit_test(test_divisor),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

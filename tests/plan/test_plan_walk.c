@@ -1,12 +1,7 @@
 /* The walk of the training list on a device with queues that only writes down what it is told:
  * when a step is recorded and replayed, per kind of pass, and what happens if that fails. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,6 +9,7 @@
 #include "base/mem.h"
 #include "dtrain/models.h"
 #include "dtrain/plan.h"
+#include "test.h"
 
 /* r: an op, a: accumulate, A: accumulate, first; c: check, u: update, s: settle, f: feed, e: end
  * of feed, (: record, ): end of recording, digit: replay of that recording. Ops in a row count
@@ -283,9 +279,8 @@ static void expect(const char *what)
     told[0] = 0;
 }
 
-static void test_recorded_after_warm_up(void **state)
+TEST(recorded_after_warm_up)
 {
-    (void)state;
     struct dt_graph *g = make_graph();
     struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
     train(plan, 6, 1);
@@ -299,9 +294,8 @@ static void test_recorded_after_warm_up(void **state)
 }
 
 /* Three kinds of passes, each with a recording of its own. */
-static void test_every_kind_of_pass(void **state)
+TEST(every_kind_of_pass)
 {
-    (void)state;
     struct dt_graph *g = make_graph();
     struct dt_plan *plan =
         make_plan(g, (struct dt_plan_options){.record = true, .accumulate = true});
@@ -316,9 +310,8 @@ static void test_every_kind_of_pass(void **state)
     dt_graph_destroy(g);
 }
 
-static void test_not_asked_for(void **state)
+TEST(not_asked_for)
 {
-    (void)state;
     struct dt_graph *g = make_graph();
     struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = false});
     train(plan, 5, 1);
@@ -328,9 +321,8 @@ static void test_not_asked_for(void **state)
 }
 
 /* The step that could not be recorded is walked, and so are all after it. */
-static void test_refused(void **state)
+TEST(refused)
 {
-    (void)state;
     struct dt_graph *g = make_graph();
     struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
     refuse_record = true;
@@ -341,9 +333,8 @@ static void test_refused(void **state)
     dt_graph_destroy(g);
 }
 
-static void test_feed(void **state)
+TEST(feed)
 {
-    (void)state;
     struct dt_graph *g = make_graph();
     struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
     static const uint8_t pixels[2 * 32 * 32 * 3];
@@ -363,9 +354,8 @@ static const void *input_of(const struct dt_plan *plan, int tensor)
 }
 
 /* Each input gets to its place; the evaluation has none of the second ones. */
-static void test_feed_mixed(void **state)
+TEST(feed_mixed)
 {
-    (void)state;
     struct dt_graph *g = make_mixed_graph(true);
     struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
     static const uint8_t pixels[2 * 32 * 32 * 3] = {7};
@@ -390,14 +380,6 @@ static void test_feed_mixed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded_after_warm_up),
-        cmocka_unit_test(test_every_kind_of_pass),
-        cmocka_unit_test(test_not_asked_for),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_feed),
-        cmocka_unit_test(test_feed_mixed),
-    };
     dt_log_init(DT_LOG_ERROR, 0, 1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }

@@ -1,5 +1,4 @@
-/* A small hand-made network whose state is saved into a temporary folder. Include after
- * cmocka.h's headers. */
+/* A small hand-made network whose state is saved into a temporary folder. */
 #ifndef DTRAIN_TEST_CHECKPOINT_RIG_H
 #define DTRAIN_TEST_CHECKPOINT_RIG_H
 
@@ -13,6 +12,7 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/snapshot.h"
+#include "test.h"
 #include "train/session.h"
 
 struct rig {

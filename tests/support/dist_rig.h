@@ -2,15 +2,10 @@
 #ifndef TEST_DIST_RIG_H
 #define TEST_DIST_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "dtrain/comm.h"
+#include "test.h"
 
 static struct dt_comm *comm;
 static int n, rank;
@@ -45,5 +40,16 @@ static inline void assert_all(bool is_good)
     assert_ok(dt_comm_sum_i64(comm, &n_bad, 1));
     assert_int_equal(n_bad, 0);
 }
+
+/* In place of TEST_MAIN: starts MPI, runs the tests on all ranks and ends it. */
+#define RANKS_TEST_MAIN(BEFORE, AFTER)                     \
+    int main(int argc, char **argv)                        \
+    {                                                      \
+        if (!open_ranks(&argc, &argv))                     \
+            return 1;                                      \
+        const int n_failed = run_all_tests(BEFORE, AFTER); \
+        dt_comm_close(comm);                               \
+        return n_failed ? 1 : 0;                           \
+    }
 
 #endif

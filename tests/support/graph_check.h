@@ -2,16 +2,11 @@
 #ifndef DTRAIN_TESTS_GRAPH_CHECK_H
 #define DTRAIN_TESTS_GRAPH_CHECK_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "dtrain/graph.h"
+#include "test.h"
 
 /* "op name: src src -> dst dst\n" for nodes first .. n_nodes-1, without attributes. */
 static inline void describe_nodes(const struct dt_graph *g, int first, char *out, size_t bytes)

@@ -3,21 +3,16 @@
 #ifndef TEST_LOADER_RIG_H
 #define TEST_LOADER_RIG_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "dtrain/data.h"
 #include "jpeg_make.h"
+#include "test.h"
 
 static const struct dt_config_data folder_data = {.source = DT_SOURCE_FOLDER};
 

@@ -4,6 +4,7 @@
 
 #include "dtrain/graph.h"
 #include "dtrain/models.h"
+#include "test.h"
 
 static inline void add_resnet50(struct dt_graph *g, enum dt_phase phase, int batch)
 {

@@ -1,19 +1,14 @@
-/* Hand-made safetensors files in a temporary folder. Include after cmocka.h's headers. */
+/* Hand-made safetensors files in a temporary folder. */
 #ifndef DTRAIN_TEST_SAFETENSORS_FILES_H
 #define DTRAIN_TEST_SAFETENSORS_FILES_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
+#include "test.h"
 
 /* A header entry, and a header for 8 bytes of data. */
 #define T(name, dtype, shape, offsets) \

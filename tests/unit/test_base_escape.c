@@ -1,18 +1,13 @@
 /* Names from outside in messages: nothing in them may steer the terminal or break the line. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "base/utf8.h"
+#include "test.h"
 
 static const struct {
     const char *text, *escaped;
@@ -33,9 +28,8 @@ static const struct {
     {"\xc0\xaf \xed\xa0\x80", "?? ???"},
 };
 
-static void test_texts(void **state)
+TEST(texts)
 {
-    (void)state;
     char text[256];
     for (size_t i = 0; i < DT_COUNT(cases); i++) {
         snprintf(text, sizeof text, "%s", cases[i].text);
@@ -46,9 +40,8 @@ static void test_texts(void **state)
     }
 }
 
-static void test_log(void **state)
+TEST(log)
 {
-    (void)state;
     char got[512] = "";
     int saved = dup(STDERR_FILENO);
     FILE *captured = tmpfile();
@@ -62,8 +55,4 @@ static void test_log(void **state)
     assert_string_equal(got, "dtrain: warning: bad ?[31m?\n");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_log)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

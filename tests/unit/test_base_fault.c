@@ -1,12 +1,7 @@
 /* The fault switches: what DTRAIN_FAULT may say, and that each fault happens where and when it
  * should and nowhere else. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -16,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/fault.h"
+#include "test.h"
 
 static dt_status init(const char *list, int rank)
 {
@@ -26,9 +22,8 @@ static dt_status init(const char *list, int rank)
     return dt_fault_init(rank);
 }
 
-static void test_none(void **state)
+TEST(none)
 {
-    (void)state;
     static const char *const lists[] = {NULL, ""};
     for (int i = 0; i < 2; i++) {
         bool crash = true;
@@ -42,9 +37,8 @@ static void test_none(void **state)
     }
 }
 
-static void test_mistakes(void **state)
+TEST(mistakes)
 {
-    (void)state;
     static const struct {
         const char *list, *text;
     } cases[] = {
@@ -98,9 +92,8 @@ static void test_mistakes(void **state)
     }
 }
 
-static void test_steps_and_ranks(void **state)
+TEST(steps_and_ranks)
 {
-    (void)state;
     assert_int_equal(init("nan@7:1,flip@8:1,nan@9:0,slow@1:2.5,slow@0:3", 1), DT_OK);
     assert_true(dt_fault_due(DT_FAULT_NAN, 7));
     assert_false(dt_fault_due(DT_FAULT_NAN, 8));
@@ -127,9 +120,8 @@ static unsigned failing(const char *list, int rank, int error)
     return bits;
 }
 
-static void test_io_fails(void **state)
+TEST(io_fails)
 {
-    (void)state;
     assert_int_equal(failing("enospc@io:3", 0, ENOSPC), 0x04);
     assert_int_equal(failing("eio@io:3", 0, EIO), 0x04);
     assert_int_equal(failing("eio@io:3+", 0, EIO), 0xfc);
@@ -151,9 +143,8 @@ static void *call_io(void *argument)
     return NULL;
 }
 
-static void test_io_counts_all_threads(void **state)
+TEST(io_counts_all_threads)
 {
-    (void)state;
     static const struct {
         const char *list;
         int n;
@@ -199,9 +190,8 @@ static int run_child(const char *list, int rank, int *n_stops)
     return status;
 }
 
-static void test_kill_and_stop(void **state)
+TEST(kill_and_stop)
 {
-    (void)state;
     static const struct {
         const char *list;
         int rank, signal, n_stops;
@@ -230,9 +220,8 @@ static void test_kill_and_stop(void **state)
     }
 }
 
-static void test_crash_in_the_middle(void **state)
+TEST(crash_in_the_middle)
 {
-    (void)state;
     bool crash = true;
     assert_int_equal(init("crash@io:2", 0), DT_OK);
     assert_int_equal(dt_fault_io(&crash), 0);
@@ -242,16 +231,4 @@ static void test_crash_in_the_middle(void **state)
     assert_int_equal(init(NULL, 0), DT_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_steps_and_ranks),
-        cmocka_unit_test(test_io_fails),
-        cmocka_unit_test(test_io_counts_all_threads),
-        cmocka_unit_test(test_kill_and_stop),
-        cmocka_unit_test(test_crash_in_the_middle),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

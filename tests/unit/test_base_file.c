@@ -1,12 +1,7 @@
 /* Files, also while their calls fail, are cut short or end the process; memory, durations and the
  * error trail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -22,6 +17,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "test.h"
 
 static char folder[] = "/tmp/dtrain-file-XXXXXX";
 
@@ -73,9 +69,8 @@ static void expect_text(const char *path, const char *expected)
     free(text);
 }
 
-static void test_save_and_load(void **state)
+TEST(save_and_load)
 {
-    (void)state;
     char path[DT_PATH_MAX], *text = NULL;
     size_t bytes = 0;
     make_path(path, "a.txt");
@@ -90,9 +85,8 @@ static void test_save_and_load(void **state)
 }
 
 /* The old file stays until the new one is complete. */
-static void test_save_in_steps(void **state)
+TEST(save_in_steps)
 {
-    (void)state;
     char path[DT_PATH_MAX];
     struct dt_new_file file, none = {.fd = -1};
     make_path(path, "steps.txt");
@@ -117,9 +111,8 @@ static void test_save_in_steps(void **state)
     assert_int_equal(dt_file_end(&none, DT_ERR_DATA), DT_ERR_DATA);
 }
 
-static void test_refused_inputs(void **state)
+TEST(refused_inputs)
 {
-    (void)state;
     char path[DT_PATH_MAX];
     int fd;
     uint64_t bytes;
@@ -133,9 +126,8 @@ static void test_refused_inputs(void **state)
     assert_non_null(strstr(dt_error_text(), "not a regular file"));
 }
 
-static void test_early_end_is_damage(void **state)
+TEST(early_end_is_damage)
 {
-    (void)state;
     char path[DT_PATH_MAX], buffer[16];
     int fd;
     uint64_t bytes;
@@ -149,9 +141,8 @@ static void test_early_end_is_damage(void **state)
     close(fd);
 }
 
-static void test_outputs_that_cannot_be(void **state)
+TEST(outputs_that_cannot_be)
 {
-    (void)state;
     char path[DT_PATH_MAX];
     make_path(path, "a.txt/b");
     assert_int_equal(dt_file_make_folder(path), DT_ERR_CREATE);
@@ -166,9 +157,8 @@ static void test_outputs_that_cannot_be(void **state)
     assert_int_equal(dt_file_path(path, "%s/%2000s", folder, "long"), DT_ERR_USAGE);
 }
 
-static void test_create_and_finish(void **state)
+TEST(create_and_finish)
 {
-    (void)state;
     char path[DT_PATH_MAX], link[DT_PATH_MAX];
     int fd = -1;
     make_path(path, "created");
@@ -192,9 +182,8 @@ static void test_create_and_finish(void **state)
     assert_false(dt_file_exists(path));
 }
 
-static void test_folders_move_and_go(void **state)
+TEST(folders_move_and_go)
 {
-    (void)state;
     char a[DT_PATH_MAX], b[DT_PATH_MAX], file[DT_PATH_MAX], link[DT_PATH_MAX];
     make_path(a, "one");
     make_path(b, "two");
@@ -240,9 +229,8 @@ static void no_fault(void)
 
 /* Each call of a save fails: the old content is there, or the new one if only the last sync did not
  * work, and but for a disk that stays dead nothing is left over. */
-static void test_every_call_of_a_save_fails(void **state)
+TEST(every_call_of_a_save_fails)
 {
-    (void)state;
     static const char *const kinds[] = {"enospc", "eio"}, *const mores[] = {"", "+"};
     char path[DT_PATH_MAX];
     make_path(path, "saved");
@@ -264,9 +252,8 @@ static void test_every_call_of_a_save_fails(void **state)
     }
 }
 
-static void test_every_call_of_making_folders_fails(void **state)
+TEST(every_call_of_making_folders_fails)
 {
-    (void)state;
     char path[DT_PATH_MAX];
     dt_status status = DT_ERR_IO;
     int call = 0;
@@ -294,9 +281,8 @@ static void count_bytes(const char *path)
 }
 
 /* SIGKILL in each call of a save. A later save is not disturbed by what is left. */
-static void test_every_call_of_a_save_crashes(void **state)
+TEST(every_call_of_a_save_crashes)
 {
-    (void)state;
     char path[DT_PATH_MAX];
     int status = SIGKILL, call = 0;
     make_path(path, "crashed");
@@ -324,9 +310,8 @@ static void test_every_call_of_a_save_crashes(void **state)
     assert_int_equal(n_temporaries(), 0);
 }
 
-static void test_clean(void **state)
+TEST(clean)
 {
-    (void)state;
     static const struct {
         const char *name;
         bool goes;
@@ -350,9 +335,8 @@ static void test_clean(void **state)
     }
 }
 
-static void test_limit_of_file_size(void **state)
+TEST(limit_of_file_size)
 {
-    (void)state;
     static char data[1000];
     char path[DT_PATH_MAX];
     int status;
@@ -372,9 +356,8 @@ static void test_limit_of_file_size(void **state)
 }
 
 /* Two processes save the same file over and over; a reader always finds one of the two. */
-static void test_two_processes_save(void **state)
+TEST(two_processes_save)
 {
-    (void)state;
     enum { BYTES = 20000, N_SAVES = 100 };
     char path[DT_PATH_MAX], data[BYTES], *text;
     pid_t children[2];
@@ -409,9 +392,8 @@ static void on_alarm(int number)
 }
 
 /* A timer interrupts writes to a pipe that is read slowly: they return early or with EINTR. */
-static void test_interrupted_writes_go_on(void **state)
+TEST(interrupted_writes_go_on)
 {
-    (void)state;
     enum { BYTES = 1 << 22 };
     const struct sigaction action = {.sa_handler = on_alarm}; /* no SA_RESTART */
     const struct itimerval often = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
@@ -449,9 +431,8 @@ static dt_status pass_error(void)
     return DT_OK;
 }
 
-static void test_error_trail(void **state)
+TEST(error_trail)
 {
-    (void)state;
     assert_int_equal(pass_error(), DT_ERR_IO);
     assert_string_equal(dt_error_text(), "disk 7 is gone");
     assert_non_null(strstr(dt_error_trail(), "pass_error"));
@@ -462,9 +443,8 @@ static void test_error_trail(void **state)
     assert_string_equal(dt_status_name(DT_ERR_CONFIG), "CONFIG");
 }
 
-static void test_memory(void **state)
+TEST(memory)
 {
-    (void)state;
     int *numbers = NULL;
     size_t capacity = 0;
     for (size_t i = 0; i < 1000; i++) {
@@ -481,9 +461,8 @@ static void test_memory(void **state)
     assert_non_null(strstr(dt_error_text(), "too much"));
 }
 
-static void test_durations(void **state)
+TEST(durations)
 {
-    (void)state;
     char text[32];
     assert_string_equal(dt_clock_format(text, sizeof(text), 4.2), "4 s");
     assert_string_equal(dt_clock_format(text, sizeof(text), 185), "3 min 05 s");
@@ -491,26 +470,4 @@ static void test_durations(void **state)
     assert_string_equal(dt_clock_format(text, sizeof(text), 97300), "1 d 3 h");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_save_and_load),
-        cmocka_unit_test(test_save_in_steps),
-        cmocka_unit_test(test_refused_inputs),
-        cmocka_unit_test(test_early_end_is_damage),
-        cmocka_unit_test(test_outputs_that_cannot_be),
-        cmocka_unit_test(test_create_and_finish),
-        cmocka_unit_test(test_folders_move_and_go),
-        cmocka_unit_test(test_every_call_of_a_save_fails),
-        cmocka_unit_test(test_every_call_of_making_folders_fails),
-        cmocka_unit_test(test_every_call_of_a_save_crashes),
-        cmocka_unit_test(test_clean),
-        cmocka_unit_test(test_limit_of_file_size),
-        cmocka_unit_test(test_two_processes_save),
-        cmocka_unit_test(test_interrupted_writes_go_on),
-        cmocka_unit_test(test_error_trail),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_durations),
-    };
-    return cmocka_run_group_tests(tests, set_up, NULL);
-}
+TEST_MAIN(set_up, NULL)

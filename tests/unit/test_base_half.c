@@ -1,14 +1,10 @@
 /* fp16 and bf16 on the host: all 65536 values there and back, and rounding against a reference that
  * searches the nearest by its distance. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "base/half.h"
+#include "test.h"
 
 struct kind {
     float (*widen)(uint16_t half);
@@ -82,23 +78,20 @@ static void check_rounding(const struct kind *kind)
     }
 }
 
-static void test_there_and_back(void **state)
+TEST(there_and_back)
 {
-    (void)state;
     check_all(&FP16);
     check_all(&BF16);
 }
 
-static void test_rounding(void **state)
+TEST(rounding)
 {
-    (void)state;
     check_rounding(&FP16);
     check_rounding(&BF16);
 }
 
-static void test_special_values(void **state)
+TEST(special_values)
 {
-    (void)state;
     assert_int_equal(dt_float_to_fp16(65504.0f), 0x7bff);
     assert_int_equal(dt_float_to_fp16(65519.996f), 0x7bff);
     assert_int_equal(dt_float_to_fp16(65520.0f), 0x7c00);
@@ -116,10 +109,4 @@ static void test_special_values(void **state)
     assert_true((dt_float_to_fp16(dt_bits_float(0xff800001u)) & 0x7fff) > 0x7c00);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_there_and_back),
-                                       cmocka_unit_test(test_rounding),
-                                       cmocka_unit_test(test_special_values)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

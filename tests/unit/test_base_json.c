@@ -1,11 +1,6 @@
 /* JSON: what must be refused and where the error points, what must be accepted, values and places,
  * and that everything the writer makes reads back the same. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <errno.h>
 #include <float.h>
 #include <math.h>
@@ -16,6 +11,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "test.h"
 
 static const struct {
     const char *text;
@@ -91,9 +87,8 @@ static const struct {
     {"[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]", 0, "t:1:17: nested more than 16 deep"},
 };
 
-static void test_traps(void **state)
+TEST(traps)
 {
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(traps); i++) {
         struct dt_json_doc *doc = NULL;
         size_t bytes = traps[i].bytes ? traps[i].bytes : strlen(traps[i].text);
@@ -112,7 +107,7 @@ static struct dt_json_doc *parse(const char *text)
     return doc;
 }
 
-static void test_numbers(void **state)
+TEST(numbers)
 {
     static const struct {
         const char *text;
@@ -128,7 +123,6 @@ static void test_numbers(void **state)
                 {"2.2250738585072014e-308", DBL_MIN},
                 {" 7 ", 7},
                 {"1e308", 1e308}};
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         struct dt_json_doc *doc = parse(rows[i].text);
         assert_int_equal(dt_json_root(doc)->type, DT_JSON_NUMBER);
@@ -137,7 +131,7 @@ static void test_numbers(void **state)
     }
 }
 
-static void test_strings(void **state)
+TEST(strings)
 {
     static const struct {
         const char *text, *value;
@@ -146,7 +140,6 @@ static void test_strings(void **state)
                 {"\"\\ud83d\\ude00\"", "\xf0\x9f\x98\x80"},
                 {"\"\xf4\x8f\xbf\xbf \xed\x9f\xbf\"", "\xf4\x8f\xbf\xbf \xed\x9f\xbf"},
                 {"\"\x7f\"", "\x7f"}};
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         struct dt_json_doc *doc = parse(rows[i].text);
         assert_int_equal(dt_json_root(doc)->type, DT_JSON_STRING);
@@ -163,9 +156,8 @@ static void check_place(const struct dt_json *value, enum dt_json_type type, int
     assert_int_equal(value->column, column);
 }
 
-static void test_tree_and_places(void **state)
+TEST(tree_and_places)
 {
-    (void)state;
     struct dt_json_doc *doc = parse("{\n  \"a\": [1, {\"\xc3\xa9\": true}, []],\r\n"
                                     "  \"A\": null, \"b\": \"x\",\n\n \"c\": {\"d\": false} }\n");
     const struct dt_json *root = dt_json_root(doc), *a = dt_json_get(root, "a");
@@ -194,7 +186,7 @@ static void test_tree_and_places(void **state)
     dt_json_destroy(NULL);
 }
 
-static void test_integer(void **state)
+TEST(integer)
 {
     static const struct {
         const char *text;
@@ -213,7 +205,6 @@ static void test_integer(void **state)
                 {"9007199254740994", 0, INT64_MAX, false},
                 {"1e300", INT64_MIN, INT64_MAX, false},
                 {"-9007199254740992", INT64_MIN, 0, true}};
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         struct dt_json_doc *doc = parse(rows[i].text);
         int64_t out = 77;
@@ -225,9 +216,8 @@ static void test_integer(void **state)
     assert_false(dt_json_integer(NULL, 0, 1, &(int64_t){0}));
 }
 
-static void test_limits(void **state)
+TEST(limits)
 {
-    (void)state;
     struct dt_json_doc *doc = NULL;
     const struct dt_json_limits three = {.bytes = 16, .n_values = 3};
     assert_int_equal(dt_json_parse(&doc, "[1,2]", 5, "t", &three), DT_OK);
@@ -254,11 +244,10 @@ static void test_limits(void **state)
 
 /* Every cut and every changed byte of a good text either parses or gives an error with a place; the
  * sanitizers watch the memory. */
-static void test_mutations(void **state)
+TEST(mutations)
 {
     static const char good[] = "{\"a\": [1, -2.5e3, true, null, \"x\\u00e9\\ud83d\\ude00\\n\"], "
                                "\"b\": {\"c\": {}}, \"d\": \"\xe2\x82\xac\"}";
-    (void)state;
     int n_ok = 0, n_bad = 0;
     for (size_t i = 0; i < sizeof(good) - 1; i++) {
         for (int byte = 0; byte < 256; byte += 1) {
@@ -286,9 +275,8 @@ static void test_mutations(void **state)
     assert_true(n_ok > 500 && n_bad > 5000);
 }
 
-static void test_load(void **state)
+TEST(load)
 {
-    (void)state;
     struct dt_json_doc *doc = NULL;
     char path[] = "/tmp/dtrain-json-XXXXXX";
     int fd = mkstemp(path);
@@ -309,10 +297,9 @@ static void test_load(void **state)
     assert_int_equal(dt_json_load(&doc, "/tmp", NULL), DT_ERR_NO_INPUT);
 }
 
-static void test_writer(void **state)
+TEST(writer)
 {
     struct dt_jsonw w;
-    (void)state;
     for (int pretty = 0; pretty < 2; pretty++) {
         dt_jsonw_init(&w, pretty != 0);
         dt_jsonw_begin(&w, NULL, '{');
@@ -350,7 +337,7 @@ static void test_writer(void **state)
     dt_jsonw_reset(&w);
 }
 
-static void test_number_round_trip(void **state)
+TEST(number_round_trip)
 {
     static const struct {
         double value;
@@ -366,7 +353,6 @@ static void test_number_round_trip(void **state)
                 {9007199254740992.0, "9007199254740992"},
                 {1e22, "1e+22"},
                 {DBL_MAX, "1.7976931348623157e+308"}};
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         struct dt_jsonw w;
         dt_jsonw_init(&w, false);
@@ -394,14 +380,4 @@ static void test_number_round_trip(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_traps),     cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_strings),   cmocka_unit_test(test_tree_and_places),
-        cmocka_unit_test(test_integer),   cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_mutations), cmocka_unit_test(test_load),
-        cmocka_unit_test(test_writer),    cmocka_unit_test(test_number_round_trip),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -94,9 +94,8 @@ static const struct {
     {"[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]", ":1:17: nested more than 16 deep", 0},
 };
 
-static void test_texts(void **state)
+TEST(texts)
 {
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(texts); i++) {
         const size_t bytes = texts[i].bytes ? texts[i].bytes : strlen(texts[i].text);
         const dt_status status = skip_all(texts[i].text, bytes);
@@ -109,9 +108,8 @@ static void test_texts(void **state)
 
 /* The accepted texts again behind so much that they lie across the end of a block of 256 KiB:
  * behind spaces, and as the last item of a list of numbers. */
-static void test_block_edges(void **state)
+TEST(block_edges)
 {
-    (void)state;
     const size_t edge = (size_t)1 << 18;
     char *whole = malloc(edge + 256);
     assert_non_null(whole);
@@ -133,9 +131,8 @@ static void test_block_edges(void **state)
     free(whole);
 }
 
-static void test_long_strings(void **state)
+TEST(long_strings)
 {
-    (void)state;
     const size_t bytes = (size_t)3 << 18;
     const char *text;
     size_t length;
@@ -167,9 +164,8 @@ static void test_long_strings(void **state)
     free(string);
 }
 
-static void test_values(void **state)
+TEST(values)
 {
-    (void)state;
     static const char text[] =
         "{\"a\\u0062\": [1, -2.5, 9007199254740992, 1.0, 0.5],\n \"s\": \"\\u00e9\\ud83d\\ude00"
         "\\\"\\\\\\/\\b\\f\\n\\r\\t\xc3\xa4\",\n"
@@ -231,9 +227,8 @@ static void test_values(void **state)
     dt_json_stream_close(stream);
 }
 
-static void test_wrong_types(void **state)
+TEST(wrong_types)
 {
-    (void)state;
     struct dt_json_stream *stream;
     double number;
     int64_t integer;
@@ -284,9 +279,8 @@ static void draw_number(char *text, size_t bytes, struct dt_rng *rng)
         snprintf(text + strlen(text), bytes - strlen(text), "e%d", (int)dt_rng_below(rng, 40) - 20);
 }
 
-static void test_numbers_are_exact(void **state)
+TEST(numbers_are_exact)
 {
-    (void)state;
     enum { N = 200000, MOST = 48 };
     struct dt_json_stream *stream;
     struct dt_rng rng;
@@ -316,12 +310,4 @@ static void test_numbers_are_exact(void **state)
     free(all);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),        cmocka_unit_test(test_block_edges),
-        cmocka_unit_test(test_long_strings), cmocka_unit_test(test_values),
-        cmocka_unit_test(test_wrong_types),  cmocka_unit_test(test_numbers_are_exact),
-    };
-    return cmocka_run_group_tests_name("base/json_stream", tests, make_test_dir, remove_test_dir);
-}
+TEST_MAIN(make_test_dir, remove_test_dir)

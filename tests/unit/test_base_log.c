@@ -1,15 +1,10 @@
 /* The log file of a rank: every level goes there whole, a torn line of a crash is removed, and a
  * file that cannot grow ends with a warning. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -17,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "test.h"
 
 static char folder[64] = "/tmp/dtrain-log-XXXXXX", path[96];
 
@@ -47,9 +43,8 @@ static int open_folder(void **state)
     return 0;
 }
 
-static void test_levels(void **state)
+TEST(levels)
 {
-    (void)state;
     dt_log(DT_LOG_INFO, "too early");
     dt_log_open(folder);
     dt_log(DT_LOG_WARNING, "first");
@@ -64,9 +59,8 @@ static void test_levels(void **state)
     free(text);
 }
 
-static void test_torn_line(void **state)
+TEST(torn_line)
 {
-    (void)state;
     append("2026-11-22T14:0");
     dt_log_open(folder);
     dt_log(DT_LOG_INFO, "fourth");
@@ -77,9 +71,8 @@ static void test_torn_line(void **state)
 }
 
 /* A write that the limit cuts short leaves no part of its line. */
-static void test_full(void **state)
+TEST(full)
 {
-    (void)state;
     struct stat before;
     struct rlimit limit;
     assert_int_equal(stat(path, &before), 0);
@@ -96,9 +89,8 @@ static void test_full(void **state)
     assert_int_equal(after.st_size, before.st_size);
 }
 
-static void test_largest(void **state)
+TEST(largest)
 {
-    (void)state;
     const off_t most = 64 << 20;
     struct stat info;
     assert_int_equal(truncate(path, most - 60), 0);
@@ -112,13 +104,7 @@ static void test_largest(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_torn_line),
-        cmocka_unit_test(test_full),
-        cmocka_unit_test(test_largest),
-    };
-    int failed = cmocka_run_group_tests(tests, open_folder, NULL);
+    int failed = run_all_tests(open_folder, NULL);
     unlink(path);
     snprintf(path, sizeof path, "%s/logs", folder);
     rmdir(path);

@@ -1,18 +1,13 @@
 /* Available memory and out-of-memory kills, read from made-up proc and cgroup files. */
 #include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/memory.h"
+#include "test.h"
 #include "train/session.h"
 
 static int make_root(void **state)
@@ -48,7 +43,7 @@ static void put(const char *root, const char *folder, const char *name, const ch
     assert_int_equal(dt_file_save(path, text, strlen(text)), DT_OK);
 }
 
-static void test_use(void **state)
+TEST_WITH(use, make_root, remove_root)
 {
     const char *root = *state;
     struct dt_memory_use use;
@@ -64,7 +59,7 @@ static void test_use(void **state)
     assert_true(use.total > use.available && use.available > 0 && use.resident > 0);
 }
 
-static void test_least_of_all(void **state)
+TEST_WITH(least_of_all, make_root, remove_root)
 {
     const char *root = *state;
     assert_true(dt_memory_available(root) == INT64_MAX); /* nothing known, no limit */
@@ -83,7 +78,7 @@ static void test_least_of_all(void **state)
     assert_int_equal(dt_memory_available(root), 100000);
 }
 
-static void test_limit(void **state)
+TEST_WITH(limit, make_root, remove_root)
 {
     const char *root = *state;
     assert_true(dt_memory_limit(root) == INT64_MAX);
@@ -94,7 +89,7 @@ static void test_limit(void **state)
     assert_int_equal(dt_memory_limit(root), 300000);
 }
 
-static void test_kills(void **state)
+TEST_WITH(kills, make_root, remove_root)
 {
     const char *root = *state;
     struct dt_memory_kills kills;
@@ -111,7 +106,7 @@ static void test_kills(void **state)
     assert_int_equal(kills.n, 3);
 }
 
-static void test_format(void **state)
+TEST(format)
 {
     static const struct {
         uint64_t value;
@@ -121,27 +116,14 @@ static void test_format(void **state)
                  {999499999, "999 MB"}, {999500000, "1.0 GB"},   {1500000000, "1.5 GB"},
                  {84u << 20, "88 MB"},  {UINT64_MAX, "18447 PB"}};
     char text[32];
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(cases); i++)
         assert_string_equal(dt_memory_format(text, sizeof text, cases[i].value), cases[i].text);
 }
 
-static void test_this_machine(void **state)
+TEST(this_machine)
 {
-    (void)state;
     uint64_t bytes = dt_memory_available("");
     assert_true(bytes > 1 << 20 && bytes < (uint64_t)1 << 50);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_use, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(test_least_of_all, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(test_limit, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(test_kills, make_root, remove_root),
-        cmocka_unit_test(test_format),
-        cmocka_unit_test(test_this_machine),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

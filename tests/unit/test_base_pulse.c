@@ -1,29 +1,23 @@
 /* Pulses: a reader gets what the owner publishes, also while the owner publishes more; faults fire
  * where they should. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <pthread.h>
 #include <unistd.h>
 
 #include "base/pulse.h"
+#include "test.h"
 
-static void test_names(void **state)
+TEST(names)
 {
-    (void)state;
     static const char *const names[DT_N_SECTIONS] = {"none",   "init", "data", "compute",
                                                      "reduce", "eval", "save"};
     for (int i = 0; i < DT_N_SECTIONS; i++)
         assert_string_equal(dt_section_name((enum dt_section)i), names[i]);
 }
 
-static void test_moves_are_seen(void **state)
+TEST(moves_are_seen)
 {
-    (void)state;
     struct dt_pulse_state was, is;
     dt_pulse_read(&dt_pulse_main, &was);
     assert_int_equal(dt_pulse_enter(&dt_pulse_main, DT_SECTION_DATA), was.section);
@@ -42,9 +36,8 @@ static void test_moves_are_seen(void **state)
     assert_int_equal(is.n_moves - was.n_moves, 6);
 }
 
-static void test_history_keeps_the_last(void **state)
+TEST(history_keeps_the_last)
 {
-    (void)state;
     struct dt_pulse_event events[DT_PULSE_EVENTS];
     for (int i = 0; i < 3 * DT_PULSE_EVENTS + 5; i++) {
         dt_pulse_step(&dt_pulse_main, i);
@@ -57,9 +50,8 @@ static void test_history_keeps_the_last(void **state)
     }
 }
 
-static void test_pulses_are_apart(void **state)
+TEST(pulses_are_apart)
 {
-    (void)state;
     struct dt_pulse_state was, is;
     struct dt_pulse_event events[DT_PULSE_EVENTS];
     dt_pulse_read(&dt_pulse_writer, &was);
@@ -79,9 +71,8 @@ static void *own(void *arg)
     return NULL;
 }
 
-static void test_reader_during_publishing(void **state)
+TEST(reader_during_publishing)
 {
-    (void)state;
     struct dt_pulse_state start, is;
     struct dt_pulse_event events[DT_PULSE_EVENTS];
     dt_pulse_read(&dt_pulse_writer, &start);
@@ -95,14 +86,4 @@ static void test_reader_during_publishing(void **state)
     pthread_join(owner, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_moves_are_seen),
-        cmocka_unit_test(test_history_keeps_the_last),
-        cmocka_unit_test(test_pulses_are_apart),
-        cmocka_unit_test(test_reader_during_publishing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,21 +1,16 @@
 /* Random numbers: Random123's known answers, independence of streams, bounds, moments.
  * Label: numeric. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <math.h>
 
 #include "base/rng.h"
+#include "test.h"
 
 /* philox4x32 10 rounds with counter 0 and key 0, from Random123's kat_vectors; the counter of a
  * stream with purpose 0, epoch 0, id 0 is all zero. */
-static void test_known_answer(void **state)
+TEST(known_answer)
 {
-    (void)state;
     static const uint32_t expected[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
     struct dt_rng rng;
     dt_rng_init(&rng, 0, (enum dt_rng_purpose)0, 0, 0);
@@ -23,9 +18,8 @@ static void test_known_answer(void **state)
         assert_int_equal(dt_rng_u32(&rng), expected[i]);
 }
 
-static void test_fill_equals_stream(void **state)
+TEST(fill_equals_stream)
 {
-    (void)state;
     uint32_t bulk[23];
     struct dt_rng rng;
     dt_rng_fill(bulk, 23, 42, DT_RNG_DROPOUT, 7, 9, 8);
@@ -36,9 +30,8 @@ static void test_fill_equals_stream(void **state)
         assert_int_equal(dt_rng_u32(&rng), bulk[i]);
 }
 
-static void test_streams_differ(void **state)
+TEST(streams_differ)
 {
-    (void)state;
     struct dt_rng rng[5];
     dt_rng_init(&rng[0], 1, DT_RNG_AUGMENT, 2, 3);
     dt_rng_init(&rng[1], 2, DT_RNG_AUGMENT, 2, 3);
@@ -53,9 +46,8 @@ static void test_streams_differ(void **state)
             assert_int_not_equal(first[i], first[j]);
 }
 
-static void test_below_is_uniform(void **state)
+TEST(below_is_uniform)
 {
-    (void)state;
     enum { N = 7, DRAWS = 70000 };
     int count[N] = {0};
     struct dt_rng rng;
@@ -72,9 +64,8 @@ static void test_below_is_uniform(void **state)
     assert_int_equal(dt_rng_below(&rng, 1), 0);
 }
 
-static void test_normal_moments(void **state)
+TEST(normal_moments)
 {
-    (void)state;
     enum { DRAWS = 200000 };
     double sum = 0, squares = 0;
     struct dt_rng rng;
@@ -104,18 +95,16 @@ static void check_beta_moments(double alpha)
     assert_true(fabs(squares / DRAWS - variance) < 0.02 * variance);
 }
 
-static void test_beta_moments(void **state)
+TEST(beta_moments)
 {
-    (void)state;
     /* The smallest: all weight at 0 and 1, and 1 / alpha is infinite. */
     static const double alphas[] = {1e-320, 0.01, 0.2, 0.999, 1, 1.5, 8, 100};
     for (size_t i = 0; i < sizeof alphas / sizeof alphas[0]; i++)
         check_beta_moments(alphas[i]);
 }
 
-static void test_beta_of_one_is_uniform(void **state)
+TEST(beta_of_one_is_uniform)
 {
-    (void)state;
     enum { N = 10, DRAWS = 70000 };
     int count[N] = {0};
     double chi2 = 0;
@@ -128,9 +117,8 @@ static void test_beta_of_one_is_uniform(void **state)
     assert_true(chi2 < 27.9); /* 9 degrees of freedom, p = 0.001 */
 }
 
-static void test_beta_is_pure(void **state)
+TEST(beta_is_pure)
 {
-    (void)state;
     struct dt_rng a, b, c;
     dt_rng_init(&a, 5, DT_RNG_MIX, 3, 2);
     dt_rng_init(&b, 5, DT_RNG_MIX, 3, 2);
@@ -142,13 +130,4 @@ static void test_beta_is_pure(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answer),           cmocka_unit_test(test_fill_equals_stream),
-        cmocka_unit_test(test_streams_differ),         cmocka_unit_test(test_below_is_uniform),
-        cmocka_unit_test(test_normal_moments),         cmocka_unit_test(test_beta_moments),
-        cmocka_unit_test(test_beta_of_one_is_uniform), cmocka_unit_test(test_beta_is_pure),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,19 +1,13 @@
 /* Percentiles, and the 95 % interval of a mean against exact quantiles of Student's t. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/sort.h"
+#include "test.h"
 
-static void test_percentiles(void **state)
+TEST(percentiles)
 {
     double values[] = {5, 1, 4, 2, 3}, one = 7;
-    (void)state;
     dt_sort_f64(values, DT_COUNT(values));
     assert_true(dt_percentile_f64(values, 5, 0) == 1 && dt_percentile_f64(values, 5, 1) == 5);
     assert_true(dt_percentile_f64(values, 5, 0.5) == 3);
@@ -35,7 +29,7 @@ static double quantile(size_t freedom)
     return dt_interval95_f64(values, n) / sqrt(squares / (double)freedom / (double)n);
 }
 
-static void test_interval(void **state)
+TEST(interval)
 {
     static const struct {
         size_t freedom;
@@ -43,16 +37,10 @@ static void test_interval(void **state)
     } rows[] = {{1, 12.7062}, {2, 4.30265}, {3, 3.18245},  {4, 2.77645},
                 {5, 2.57058}, {9, 2.26216}, {30, 2.04227}, {1000, 1.96234}};
     const double value = 3, same[] = {2, 2, 2};
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(rows); i++)
         assert_true(fabs(quantile(rows[i].freedom) / rows[i].t - 1) < 2e-3);
     assert_true(isnan(dt_interval95_f64(&value, 1)));
     assert_true(dt_interval95_f64(same, 3) == 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_percentiles),
-                                       cmocka_unit_test(test_interval)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

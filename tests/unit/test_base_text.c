@@ -1,19 +1,13 @@
 /* A growing text: what fits, what is cut, what is left as it was. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/text.h"
+#include "test.h"
 
-static void test_parts(void **state)
+TEST(parts)
 {
     char buffer[16];
     struct dt_text text = dt_text_in(buffer, sizeof buffer);
-    (void)state;
     assert_string_equal(buffer, "");
     dt_text_add(&text, "%s%d", "rank ", 7);
     assert_true(dt_text_add_whole(&text, "%s", ", pid"));
@@ -22,9 +16,8 @@ static void test_parts(void **state)
 }
 
 /* Every length around the end of the buffer; the byte after it stays. */
-static void test_end(void **state)
+TEST(end)
 {
-    (void)state;
     for (size_t bytes = 1; bytes <= 8; bytes++)
         for (int length = 0; length <= 8; length++) {
             char cut[9] = "########", whole[9] = "########";
@@ -41,11 +34,10 @@ static void test_end(void **state)
         }
 }
 
-static void test_full(void **state)
+TEST(full)
 {
     char buffer[4];
     struct dt_text text = dt_text_in(buffer, sizeof buffer);
-    (void)state;
     dt_text_add(&text, "abcdef");
     dt_text_add(&text, "g");
     assert_false(dt_text_add_whole(&text, "h"));
@@ -53,12 +45,11 @@ static void test_full(void **state)
     assert_string_equal(buffer, "abc");
 }
 
-static void test_integers(void **state)
+TEST(integers)
 {
     static const char *const wrong[] = {"",  ",",  "8,",  ",8", "8,,9",
                                         "0", "-1", "101", "8x", "1,2,3,4"};
     int n[3] = {0};
-    (void)state;
     assert_int_equal(dt_text_integers(n, 3, 100, "8,64,100"), 3);
     assert_true(n[0] == 8 && n[1] == 64 && n[2] == 100);
     assert_int_equal(dt_text_integers(n, 3, 100, "7"), 1);
@@ -67,13 +58,4 @@ static void test_integers(void **state)
         assert_int_equal(dt_text_integers(n, 3, 100, wrong[i]), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_end),
-        cmocka_unit_test(test_full),
-        cmocka_unit_test(test_integers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

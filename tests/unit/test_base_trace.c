@@ -1,17 +1,13 @@
 /* The recorder of timelines: nothing is recorded before and after, threads record into their own
  * lanes at once, a full block drops and counts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <pthread.h>
 
 #include "base/clock.h"
 #include "base/trace.h"
+#include "test.h"
 
 enum { THREADS = 4, PER_THREAD = 1000, CAPACITY = THREADS * PER_THREAD };
 
@@ -41,9 +37,8 @@ static void *record(void *argument)
     return NULL;
 }
 
-static void test_off(void **state)
+TEST(off)
 {
-    (void)state;
     struct seen seen = {0};
     assert_false(dt_trace_is_on());
     assert_true(dt_trace_now() == 0);
@@ -52,9 +47,8 @@ static void test_off(void **state)
     assert_int_equal(seen.n, 0);
 }
 
-static void test_threads(void **state)
+TEST(threads)
 {
-    (void)state;
     struct seen seen = {0};
     pthread_t threads[THREADS];
     int index[THREADS];
@@ -89,8 +83,4 @@ static void test_threads(void **state)
     assert_int_equal(strlen(seen.last.value), DT_TRACE_VALUE - 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_off), cmocka_unit_test(test_threads)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,15 +1,10 @@
 /* The model of dtrain plan: cases worked out by hand, bounds, and published runs on many GPUs.
  * Label: numeric. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "bench/forecast.h"
+#include "test.h"
 
 static const struct dt_forecast_bucket buckets[] = {{8e6, 0.06}, {8e6, 0.08}, {4e6, 0.1}};
 static const struct dt_forecast_step step = {buckets, 3, 0.1, 0.01, true};
@@ -25,10 +20,9 @@ static void assert_close(double got, double want)
         fail_msg("%.12g instead of %.12g", got, want);
 }
 
-static void test_hand_computed(void **state)
+TEST(hand_computed)
 {
     struct dt_forecast_network network = flat(1e9, 1e-3);
-    (void)state;
     /* 4 ranks: 6 messages of 2 MB and 1 ms = 18 ms, of 1 MB: 12 ms. Starts at 60, 80, 100 ms. */
     assert_close(dt_forecast_reduce_s(8e6, 4, &network), 0.018);
     assert_close(dt_forecast_exposed_s(&step, 4, &network), 0.012);
@@ -55,12 +49,11 @@ static void test_hand_computed(void **state)
                  fmin(14 * 2e-3, 12 * 3e-3));
 }
 
-static void test_order(void **state)
+TEST(order)
 {
     struct dt_forecast_network network = flat(1e9, 1e-3);
     struct dt_forecast_bucket mixed[] = {buckets[2], buckets[0], buckets[1]};
     struct dt_forecast_step same = step;
-    (void)state;
     same.buckets = mixed;
     dt_forecast_sort(mixed, 3);
     for (int i = 0; i < 3; i++)
@@ -68,11 +61,10 @@ static void test_order(void **state)
     assert_close(dt_forecast_exposed_s(&same, 4, &network), 0.012);
 }
 
-static void test_bounds(void **state)
+TEST(bounds)
 {
     static const struct dt_forecast_bucket one = {20e6, 0.1};
     struct dt_forecast_step single = step;
-    (void)state;
     single.buckets = &one;
     single.n_buckets = 1;
     for (int trees = 0; trees < 2; trees++) {
@@ -99,12 +91,11 @@ static void test_bounds(void **state)
     }
 }
 
-static void test_fit(void **state)
+TEST(fit)
 {
     static const double bytes[] = {4096, 65536, 1 << 20, 1 << 24};
     const struct dt_link link = {3e9, 7e-6};
     double s[4];
-    (void)state;
     for (int n = 2; n <= 5; n++) {
         for (int i = 0; i < 4; i++)
             s[i] = dt_forecast_sum_s(bytes[i], n, &link, false);
@@ -140,9 +131,8 @@ static const struct {
     {"MLPerf 4.0 H100, batch 50", 50, 8, 64, 8, 57284, 314117, 400, 360, false},
 };
 
-static void test_published(void **state)
+TEST(published)
 {
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(published); i++) {
         const struct dt_forecast_network network = {
             .link = {1e9 * published[i].node_gb_per_s, 5e-6},
@@ -165,12 +155,4 @@ static void test_published(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hand_computed), cmocka_unit_test(test_order),
-        cmocka_unit_test(test_bounds),        cmocka_unit_test(test_fit),
-        cmocka_unit_test(test_published),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,20 +1,16 @@
 /* MANIFEST.json: what is printed loads again; any other text does not, whether damaged, formatted
  * differently, or made up with a correct checksum. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #include <xxhash.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/manifest.h"
+#include "test.h"
 
 static char folder[] = "/tmp/dtrain-manifest-XXXXXX";
 static char path[DT_PATH_MAX];
@@ -79,12 +75,11 @@ static void print_example(struct dt_jsonw *w)
     ok(dt_manifest_print(w, &m));
 }
 
-static void test_round_trip(void **state)
+TEST(round_trip)
 {
     struct dt_manifest in, out;
     struct dt_manifest_tensor tensors[2];
     struct dt_jsonw w, again;
-    (void)state;
     example(&in, tensors);
     ok(dt_manifest_print(&w, &in));
     put(w.text, w.bytes);
@@ -112,11 +107,10 @@ static void test_round_trip(void **state)
 }
 
 /* The checksum as manifest.h documents it, computed here from the text alone. */
-static void test_checksum_as_documented(void **state)
+TEST(checksum_as_documented)
 {
     struct dt_jsonw w;
     char expected[64];
-    (void)state;
     print_example(&w);
     char *end = strstr(w.text, ",\n  \"checksum\": \"");
     assert_non_null(end);
@@ -138,10 +132,9 @@ static void refused(const char *text, size_t bytes, const char *what)
     assert_non_null(strstr(dt_error_text(), "MANIFEST.json"));
 }
 
-static void test_every_bit(void **state)
+TEST(every_bit)
 {
     struct dt_jsonw w;
-    (void)state;
     print_example(&w);
     for (size_t i = 0; i < 8 * w.bytes; i++) {
         w.text[i / 8] = (char)(w.text[i / 8] ^ 1 << i % 8);
@@ -152,12 +145,11 @@ static void test_every_bit(void **state)
     dt_jsonw_reset(&w);
 }
 
-static void test_every_length(void **state)
+TEST(every_length)
 {
     static const char extra[] = " \n}0\0x";
     struct dt_jsonw w;
     char longer[8192];
-    (void)state;
     print_example(&w);
     assert_true(w.bytes + 2 < sizeof longer);
     for (size_t n = 0; n < w.bytes; n++)
@@ -197,7 +189,7 @@ static void forge(char *out, size_t bytes, const char *from, const char *to)
     dt_jsonw_reset(&w);
 }
 
-static void test_forged(void **state)
+TEST(forged)
 {
     static const char *const cases[][2] = {
         {"\"state.json\"", "\"../state.json\""},
@@ -247,7 +239,6 @@ static void test_forged(void **state)
         {"\"files\": {", "\"files\": {\"x\": {}, "},
     };
     char text[8192];
-    (void)state;
     forge(text, sizeof text, "run-1", "run-2");
     struct dt_manifest m;
     put(text, strlen(text));
@@ -275,11 +266,10 @@ static struct dt_manifest_tensor *many(int n)
     return tensors;
 }
 
-static void test_most_tensors(void **state)
+TEST(most_tensors)
 {
     struct dt_manifest m = {0}, out;
     struct dt_jsonw w;
-    (void)state;
     for (int n = DT_MANIFEST_MAX_TENSORS; n <= DT_MANIFEST_MAX_TENSORS + 1; n++) {
         struct dt_manifest_tensor *tensors = many(n);
         m.n_files = 2;
@@ -303,13 +293,12 @@ static void test_most_tensors(void **state)
 }
 
 /* Excess size is detected before memory is allocated, and what could not be read is not printed. */
-static void test_limits(void **state)
+TEST(limits)
 {
     static const char *const names[] = {"", "..", "a/b", ".x", "a\x01", "\xff"};
     struct dt_manifest m;
     struct dt_manifest_tensor tensors[2];
     struct dt_jsonw w;
-    (void)state;
     put("{", 1);
     assert_int_equal(truncate(path, INT64_C(1) << 40), 0);
     assert_int_equal(dt_manifest_load(&m, folder), DT_ERR_DATA);
@@ -327,12 +316,11 @@ static void test_limits(void **state)
 }
 
 /* Names of devices may be anything; the manifest stays readable. */
-static void test_odd_texts(void **state)
+TEST(odd_texts)
 {
     struct dt_manifest m, out;
     struct dt_manifest_tensor tensors[2];
     struct dt_jsonw w;
-    (void)state;
     example(&m, tensors);
     memset(m.repro, 0xe4, sizeof m.repro - 1);
     snprintf(m.run_id, sizeof m.run_id, "a\nb\x7f");
@@ -345,23 +333,12 @@ static void test_odd_texts(void **state)
     dt_jsonw_reset(&w);
 }
 
-static void test_absent(void **state)
+TEST(absent)
 {
     struct dt_manifest m;
-    (void)state;
     unlink(path);
     assert_int_equal(dt_manifest_load(&m, folder), DT_ERR_NO_INPUT);
     dt_manifest_reset(&m);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_checksum_as_documented),
-        cmocka_unit_test(test_every_bit),  cmocka_unit_test(test_every_length),
-        cmocka_unit_test(test_forged),     cmocka_unit_test(test_most_tensors),
-        cmocka_unit_test(test_limits),     cmocka_unit_test(test_odd_texts),
-        cmocka_unit_test(test_absent),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+TEST_MAIN(make_folder, remove_folder)

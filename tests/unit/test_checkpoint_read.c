@@ -1,19 +1,15 @@
 /* Reading checkpoints: what is found in a folder and what is skipped, manifests that are valid but
  * do not match their files, and what users are told. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
 #include <xxhash.h>
 
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "checkpoint/weights.h"
 #include "checkpoint_rig.h"
+#include "test.h"
 
 /* --- Helpers --- */
 
@@ -89,7 +85,7 @@ static void replace(const char *folder, int file, const char *text, size_t bytes
 
 /* --- Folders --- */
 
-static void test_list(void **state)
+TEST_WITH(list, rig_setup, rig_teardown)
 {
     static const char *const folders[] = {
         "step-000000020",  "step-000000003", "step-1000000000",     "step-20",
@@ -116,7 +112,7 @@ static void test_list(void **state)
     assert_int_equal(dt_checkpoint_list(&steps, &n_steps, path), DT_ERR_NO_INPUT);
 }
 
-static void test_locate(void **state)
+TEST_WITH(locate, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char path[DT_PATH_MAX], run[DT_PATH_MAX], copy[DT_PATH_MAX], dir[DT_PATH_MAX];
@@ -143,7 +139,7 @@ static void test_locate(void **state)
 
 /* --- The newest good one --- */
 
-static void test_find(void **state)
+TEST_WITH(find, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char path[3][DT_PATH_MAX], found[DT_PATH_MAX], file[DT_PATH_MAX], said[4096];
@@ -179,7 +175,7 @@ static void test_find(void **state)
 }
 
 /* A checkpoint that may not be read now is not a bad one. */
-static void test_find_cannot_read(void **state)
+TEST_WITH(find_cannot_read, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     struct dt_checkpoint found;
@@ -197,7 +193,7 @@ static void test_find_cannot_read(void **state)
     assert_string_equal(out, path[1]);
 }
 
-static void test_latest_is_a_hint(void **state)
+TEST_WITH(latest_is_a_hint, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char path[DT_PATH_MAX], found[DT_PATH_MAX], said[4096];
@@ -221,7 +217,7 @@ static void test_latest_is_a_hint(void **state)
 
 /* --- Valid manifests that do not match their files --- */
 
-static void test_names_in_the_manifest(void **state)
+TEST_WITH(names_in_the_manifest, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     struct dt_manifest m;
@@ -238,7 +234,7 @@ static void test_names_in_the_manifest(void **state)
     dt_manifest_reset(&m);
 }
 
-static void test_tensors_in_the_manifest(void **state)
+TEST_WITH(tensors_in_the_manifest, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     struct dt_manifest m;
@@ -275,7 +271,7 @@ static void test_tensors_in_the_manifest(void **state)
 }
 
 /* State and manifest of different moments, both intact. */
-static void test_state_and_manifest(void **state)
+TEST_WITH(state_and_manifest, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     struct dt_checkpoint other;
@@ -309,7 +305,7 @@ static void test_state_and_manifest(void **state)
 }
 
 /* The states of other parameters, confirmed by the manifest. */
-static void test_states_of_others(void **state)
+TEST_WITH(states_of_others, rig_setup, rig_teardown)
 {
     static const struct {
         const char *from, *to;
@@ -346,7 +342,7 @@ static void test_states_of_others(void **state)
 
 /* --- state.json --- */
 
-static void test_state_is_strict(void **state)
+TEST_WITH(state_is_strict, rig_setup, rig_teardown)
 {
     static const char *const changes[][2] = {
         {"\"step\"", "\"stop\""},
@@ -407,7 +403,7 @@ static void test_state_is_strict(void **state)
 
 /* --- Use --- */
 
-static void test_config(void **state)
+TEST_WITH(config, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     struct dt_config config;
@@ -419,10 +415,9 @@ static void test_config(void **state)
     assert_int_equal(config.train.epochs, 90);
 }
 
-static void test_match(void **state)
+TEST(match)
 {
     struct dt_checkpoint a = rig_state(1), b = rig_state(9);
-    (void)state;
     b.seed = 2; /* the configuration's business */
     b.global_batch_size = 128;
     ok(dt_checkpoint_match(&a, &b, "x"));
@@ -435,7 +430,7 @@ static void test_match(void **state)
     expect_in("fedcba9876543210 then, 1000 with fingerprint fedcba9876543211 now", dt_error_text());
 }
 
-static void test_weights(void **state)
+TEST_WITH(weights, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char path[2][DT_PATH_MAX], out[DT_PATH_MAX], expected[DT_PATH_MAX], file[DT_PATH_MAX];
@@ -478,7 +473,7 @@ static void count_bytes(void *context, uint64_t bytes)
 }
 
 /* Long checks show progress: by the main thread's pulse or a callback. */
-static void test_beats(void **state)
+TEST_WITH(beats, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     struct dt_pulse_state before, after;
@@ -500,24 +495,4 @@ static void test_beats(void **state)
     assert_true(after.n_moves >= before.n_moves + 4);
 }
 
-int main(void)
-{
-#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_list),
-        RIG_TEST(test_locate),
-        RIG_TEST(test_find),
-        RIG_TEST(test_find_cannot_read),
-        RIG_TEST(test_latest_is_a_hint),
-        RIG_TEST(test_names_in_the_manifest),
-        RIG_TEST(test_tensors_in_the_manifest),
-        RIG_TEST(test_state_and_manifest),
-        RIG_TEST(test_states_of_others),
-        RIG_TEST(test_state_is_strict),
-        RIG_TEST(test_config),
-        cmocka_unit_test(test_match),
-        RIG_TEST(test_weights),
-        RIG_TEST(test_beats),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

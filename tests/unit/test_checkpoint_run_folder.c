@@ -4,11 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "checkpoint/run_folder.h"
+#include "test.h"
 
 enum { N_RACES = 100, NOBODY = 65534 };
 
@@ -142,9 +137,8 @@ static void check_in_use(const char *job)
     dt_run_folder_close(&folder);
 }
 
-static void test_in_use(void **state)
+TEST_WITH(in_use, make_root, remove_root)
 {
-    (void)state;
     check_in_use("a job");
     setenv("SLURM_JOB_ID", "8123", 1);
     check_in_use("job 8123");
@@ -152,9 +146,8 @@ static void test_in_use(void **state)
     check_in_use("job 8?[2J");
 }
 
-static void test_races(void **state)
+TEST_WITH(races, make_root, remove_root)
 {
-    (void)state;
     for (int i = 0; i < N_RACES; i++) {
         struct holder a, b;
         int go[2];
@@ -201,11 +194,10 @@ static dt_status open_without_locks(void)
     return status;
 }
 
-static void test_lease(void **state)
+TEST_WITH(lease, make_root, remove_root)
 {
     static const int errors[] = {ENOSYS, ENOTSUP, ENOLCK};
     struct dt_run_folder folder;
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(errors); i++) {
         lock_error = errors[i];
         assert_ok(open_without_locks());
@@ -230,12 +222,11 @@ static void test_lease(void **state)
 
 /* --- RUN --- */
 
-static void test_incarnations(void **state)
+TEST_WITH(incarnations, make_root, remove_root)
 {
     struct dt_run_folder folder;
     char id[DT_ID_MAX], *text;
     size_t bytes;
-    (void)state;
     assert_ok(dt_run_folder_open(&folder, dir));
     assert_true(folder.incarnation == 0 && !folder.run_id[0] && !folder.was_running);
     assert_int_equal(folder.last_step, -1);
@@ -267,10 +258,9 @@ static void test_incarnations(void **state)
 }
 
 /* The error of a failed run is not lost when its end is recorded. */
-static void test_end_keeps_error(void **state)
+TEST_WITH(end_keeps_error, make_root, remove_root)
 {
     struct dt_run_folder folder;
-    (void)state;
     assert_ok(dt_run_folder_open(&folder, dir));
     assert_ok(dt_run_folder_begin(&folder, true));
     (void)DT_ERROR(DT_ERR_NUMERICAL, "the loss is NaN");
@@ -305,13 +295,12 @@ static bool is_found_damaged(const char *id)
     return is_damaged;
 }
 
-static void test_damaged(void **state)
+TEST_WITH(damaged, make_root, remove_root)
 {
     struct dt_run_folder folder;
     char *text, *copy;
     size_t bytes;
     int n_harmless = 0;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         assert_ok(dt_run_folder_open(&folder, dir));
         assert_ok(dt_run_folder_begin(&folder, false));
@@ -343,10 +332,9 @@ static void test_damaged(void **state)
     free(text);
 }
 
-static void test_fence(void **state)
+TEST_WITH(fence, make_root, remove_root)
 {
     struct dt_run_folder before, after;
-    (void)state;
     lock_error = 0; /* both believe they have it */
     assert_ok(dt_run_folder_open_by(&before, dir, fake_lock));
     assert_ok(dt_run_folder_begin(&before, false));
@@ -377,10 +365,9 @@ static dt_status open_at(const char *path)
     return status;
 }
 
-static void test_not_a_folder(void **state)
+TEST_WITH(not_a_folder, make_root, remove_root)
 {
     char path[96];
-    (void)state;
     snprintf(path, sizeof path, "%s/file", root);
     close(open(path, O_CREAT | O_WRONLY, 0644));
     assert_int_equal(open_at(path), DT_ERR_CREATE);
@@ -399,10 +386,9 @@ static void test_not_a_folder(void **state)
     assert_text("is not a regular file");
 }
 
-static void test_mode(void **state)
+TEST_WITH(mode, make_root, remove_root)
 {
     struct stat info;
-    (void)state;
     mode_t before = umask(027);
     assert_ok(open_at(dir));
     umask(before);
@@ -427,9 +413,8 @@ static int open_as_nobody(const char *part)
     return WEXITSTATUS(result);
 }
 
-static void test_other_users(void **state)
+TEST_WITH(other_users, make_root, remove_root)
 {
-    (void)state;
     if (geteuid() != 0)
         skip(); /* needs a second user */
     assert_ok(open_at(dir));
@@ -443,10 +428,9 @@ static void test_other_users(void **state)
 
 /* --- Space --- */
 
-static void test_space(void **state)
+TEST_WITH(space, make_root, remove_root)
 {
     uint64_t mega = 1000000;
-    (void)state;
     assert_ok(open_at(dir));
     uint64_t there = dt_file_free_bytes(dir);
     assert_true(there > 0 && there < INT64_MAX);
@@ -461,15 +445,4 @@ static void test_space(void **state)
     assert_text("; 1 checkpoint of 9.0 PB needs 9.0 PB; ");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make_root, remove_root)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_in_use),       TEST(test_races),           TEST(test_lease),
-        TEST(test_incarnations), TEST(test_end_keeps_error), TEST(test_damaged),
-        TEST(test_fence),        TEST(test_not_a_folder),    TEST(test_mode),
-        TEST(test_other_users),  TEST(test_space),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

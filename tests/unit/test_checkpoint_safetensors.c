@@ -1,16 +1,10 @@
 /* safetensors, reading and writing: the golden file byte by byte, round trips, 16-bit types, what
  * cannot be written. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -92,9 +86,8 @@ static void assert_same_files(const char *left, const char *right)
     free(b);
 }
 
-static void test_golden(void **state)
+TEST(golden)
 {
-    (void)state;
     char golden[DT_PATH_MAX];
     const char *shared = getenv("DTRAIN_SHARED_DIR");
     assert_ok(dt_file_path(golden, "%s/golden/tiny.safetensors", shared ? shared : "."));
@@ -118,9 +111,8 @@ static void test_golden(void **state)
 }
 
 /* Bytes by hand: needs no file from outside. */
-static void test_layout(void **state)
+TEST(layout)
 {
-    (void)state;
     static const char header[] =
         "{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2],"
         "\"data_offsets\":[0,8]},\"n\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[8,16]}}";
@@ -152,9 +144,8 @@ static void test_layout(void **state)
     free(text);
 }
 
-static void test_round_trip(void **state)
+TEST(round_trip)
 {
-    (void)state;
     enum { N = 40, MAX = 64 };
     static float data[N * MAX];
     struct dt_st_tensor tensors[N];
@@ -191,9 +182,8 @@ static void test_round_trip(void **state)
 }
 
 /* Without tensors, and with a header that other programs pad differently. */
-static void test_small_files(void **state)
+TEST(small_files)
 {
-    (void)state;
     struct dt_st_reader *reader;
     save_tensors(NULL, 0, "");
     assert_ok(dt_st_open(&reader, path));
@@ -269,23 +259,20 @@ static void check_16_bit(const char *dtype, double (*value)(unsigned))
     dt_st_close(reader);
 }
 
-static void test_f16(void **state)
+TEST(f16)
 {
-    (void)state;
     check_16_bit("F16", f16_value);
 }
 
-static void test_bf16(void **state)
+TEST(bf16)
 {
-    (void)state;
     check_16_bit("BF16", bf16_value);
 }
 
 /* --- What cannot be written --- */
 
-static void test_refused(void **state)
+TEST(refused)
 {
-    (void)state;
     struct dt_st_tensor tensor;
     declare(&tensor, "a", DT_ST_F32, 1, 2, 0);
     assert_ok(dt_st_place(&tensor, 1));
@@ -302,9 +289,8 @@ static void test_refused(void **state)
 }
 
 /* A header above what the reader accepts is refused instead of written. */
-static void test_long_header(void **state)
+TEST(long_header)
 {
-    (void)state;
     enum { N = 70000 };
     struct dt_st_tensor *tensors;
     char *head = NULL, name[DT_ST_NAME_MAX];
@@ -320,13 +306,4 @@ static void test_long_header(void **state)
     free(tensors);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),     cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_small_files),
-        cmocka_unit_test(test_f16),        cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_refused),    cmocka_unit_test(test_long_header),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+TEST_MAIN(make_folder, remove_folder)

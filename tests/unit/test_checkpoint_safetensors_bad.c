@@ -1,14 +1,8 @@
 /* safetensors that must be refused: malformed files one by one, cut files, random damage. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -85,9 +79,8 @@ static const struct bad_file bad_files[] = {
     {"metadata with an object", "{\"__metadata__\":{\"format\":{}}}", 0, 0},
 };
 
-static void test_malformed(void **state)
+TEST(malformed)
 {
-    (void)state;
     struct dt_st_reader *reader;
     save_raw(-1, GOOD, 8); /* the table's starting point is accepted */
     assert_ok(dt_st_open(&reader, path));
@@ -103,9 +96,8 @@ static void test_malformed(void **state)
 }
 
 /* What people give instead: the message names it, and the command that converts it. */
-static void test_foreign(void **state)
+TEST(foreign)
 {
-    (void)state;
     static const struct {
         const char *head, *what;
         size_t at; /* of `head`, after letters */
@@ -138,9 +130,8 @@ static void test_foreign(void **state)
     }
 }
 
-static void test_long_name(void **state)
+TEST(long_name)
 {
-    (void)state;
     char header[400], name[DT_ST_NAME_MAX + 1];
     struct dt_st_reader *reader;
     for (size_t n = DT_ST_NAME_MAX - 1; n <= DT_ST_NAME_MAX; n++) {
@@ -155,9 +146,8 @@ static void test_long_name(void **state)
 }
 
 /* All header entries are parsed, so their number is limited. */
-static void test_many_tensors(void **state)
+TEST(many_tensors)
 {
-    (void)state;
     enum { LIMIT = 10000, ENTRY = 64 };
     struct dt_st_reader *reader;
     char *block = malloc(8 + (LIMIT + 1) * ENTRY);
@@ -178,9 +168,8 @@ static void test_many_tensors(void **state)
     free(block);
 }
 
-static void test_short_files(void **state)
+TEST(short_files)
 {
-    (void)state;
     struct dt_st_reader *reader;
     char *text;
     size_t bytes;
@@ -198,9 +187,8 @@ static void test_short_files(void **state)
 }
 
 /* The file shrinks after it was opened. */
-static void test_cut_later(void **state)
+TEST(cut_later)
 {
-    (void)state;
     struct dt_st_reader *reader;
     float values[2];
     save_raw(-1, GOOD, 8);
@@ -233,9 +221,8 @@ static void check_damaged(const struct dt_st_reader *reader)
     assert_int_equal(dt_st_get(reader, 0)->dim[1], 3);
 }
 
-static void test_single_damage(void **state)
+TEST(single_damage)
 {
-    (void)state;
     enum { HEADER = sizeof damage_header - 1, BYTES = 8 + HEADER + DAMAGE_DATA };
     char *text;
     size_t bytes;
@@ -267,9 +254,8 @@ static void test_single_damage(void **state)
 
 /* Several damages at once, cut and grown files: no crash, no leak, and all that is accepted can be
  * read within the bounds of its own sizes. */
-static void test_heavy_damage(void **state)
+TEST(heavy_damage)
 {
-    (void)state;
     char *text, damaged[1024];
     size_t bytes;
     struct dt_rng rng;
@@ -304,13 +290,4 @@ static void test_heavy_damage(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_malformed),     cmocka_unit_test(test_foreign),
-        cmocka_unit_test(test_long_name),     cmocka_unit_test(test_many_tensors),
-        cmocka_unit_test(test_short_files),   cmocka_unit_test(test_cut_later),
-        cmocka_unit_test(test_single_damage), cmocka_unit_test(test_heavy_damage),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+TEST_MAIN(make_folder, remove_folder)

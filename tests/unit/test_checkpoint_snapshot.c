@@ -1,13 +1,8 @@
 /* The copy that is saved: PyTorch's names in the order of the graph, contiguous data, and no change
  * when training continues. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "checkpoint_rig.h"
+#include "test.h"
 
 static const struct {
     const char *name;
@@ -34,7 +29,7 @@ static const struct {
 };
 static const int n_tensors[2] = {8, 10};
 
-static void test_contents(void **state)
+TEST_WITH(contents, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     uint64_t sum = 0;
@@ -83,7 +78,7 @@ static int find_tensor(const struct dt_graph *g, const char *name)
     return t;
 }
 
-static void test_take(void **state)
+TEST_WITH(take, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     struct dt_checkpoint at = rig_state(21);
@@ -111,11 +106,4 @@ static void test_take(void **state)
     assert_values(r, false, "fc.weight", weight, sizeof weight);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_contents, rig_setup, rig_teardown),
-        cmocka_unit_test_setup_teardown(test_take, rig_setup, rig_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,20 +1,16 @@
 /* Checkpoints of a small hand-made network as they are written: what is in the folder, which ones
  * are kept, what is never overwritten, and what failures leave. */
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include <cmocka.h>
 #include <xxhash.h>
 
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "checkpoint_rig.h"
+#include "test.h"
 
 /* Entries of a folder but for . and .. */
 static int count_entries(const char *path)
@@ -53,7 +49,7 @@ static void assert_latest(const struct rig *r, const char *expected)
 
 /* --- What is written --- */
 
-static void test_round_trip(void **state)
+TEST_WITH(round_trip, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     const struct dt_checkpoint in = rig_state(42);
@@ -82,7 +78,7 @@ static void test_round_trip(void **state)
     assert_int_equal(count_entries(r->dir), 2);
 }
 
-static void test_files_and_manifest(void **state)
+TEST_WITH(files_and_manifest, rig_setup, rig_teardown)
 {
     static const char *const names[] = {"model.safetensors", "optim.safetensors", "state.json",
                                         "config.json"};
@@ -114,7 +110,7 @@ static void test_files_and_manifest(void **state)
     dt_manifest_reset(&m);
 }
 
-static void test_tensors(void **state)
+TEST_WITH(tensors, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char path[DT_PATH_MAX], file[DT_PATH_MAX];
@@ -148,7 +144,7 @@ static void test_tensors(void **state)
 }
 
 /* New files get the mode that the umask allows, and the pulse is left as it was. */
-static void test_mode_and_pulse(void **state)
+TEST_WITH(mode_and_pulse, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char path[DT_PATH_MAX], file[DT_PATH_MAX];
@@ -199,7 +195,7 @@ static void assert_steps(const struct rig *r, const char *expected)
     assert_int_equal(count_entries(r->dir), n);
 }
 
-static void test_keep_newest(void **state)
+TEST_WITH(keep_newest, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     r->target.config.keep = 2;
@@ -211,7 +207,7 @@ static void test_keep_newest(void **state)
     assert_steps(r, "000001");
 }
 
-static void test_keep_best_and_every(void **state)
+TEST_WITH(keep_best_and_every, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     r->target.config.keep = 2;
@@ -227,7 +223,7 @@ static void test_keep_best_and_every(void **state)
 }
 
 /* There is no best before the first evaluation. */
-static void test_no_best_yet(void **state)
+TEST_WITH(no_best_yet, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     struct dt_checkpoint at;
@@ -252,7 +248,7 @@ static void save_best(struct rig *r, int64_t step, int64_t best_step)
 }
 
 /* The save of the best may fail: the previous best is kept until a better one is saved. */
-static void test_best_is_missing(void **state)
+TEST_WITH(best_is_missing, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     r->target.config.keep = 1;
@@ -276,7 +272,7 @@ static void damage(const char *folder, const char *name)
 }
 
 /* A checkpoint rejected when the run began does not count, and is removed by the next save. */
-static void test_keeps_what_it_resumed_from(void **state)
+TEST_WITH(keeps_what_it_resumed_from, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char path[4][DT_PATH_MAX];
@@ -299,7 +295,7 @@ static void test_keeps_what_it_resumed_from(void **state)
 
 /* One that could not be read when the run began neither counts nor is removed, unless it verifies
  * now. */
-static void test_keeps_what_it_cannot_read(void **state)
+TEST_WITH(keeps_what_it_cannot_read, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char path[DT_PATH_MAX], file[DT_PATH_MAX];
@@ -320,7 +316,7 @@ static void test_keeps_what_it_cannot_read(void **state)
 }
 
 /* A checkpoint of a later step was rejected when the run began: it does not count towards keep. */
-static void test_later_steps_do_not_count(void **state)
+TEST_WITH(later_steps_do_not_count, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char path[DT_PATH_MAX];
@@ -334,7 +330,7 @@ static void test_later_steps_do_not_count(void **state)
 
 /* --- Existing checkpoints of the same step --- */
 
-static void test_never_overwrites(void **state)
+TEST_WITH(never_overwrites, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     struct dt_checkpoint at = rig_state(20);
@@ -360,7 +356,7 @@ static struct stat status_of(const char *path)
 }
 
 /* A stop cuts an evaluation short; after the next start the step is saved with its result. */
-static void test_replaces_other_state(void **state)
+TEST_WITH(replaces_other_state, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     struct dt_checkpoint at = rig_state(20), found;
@@ -391,7 +387,7 @@ static void test_replaces_other_state(void **state)
 }
 
 /* It may be good. */
-static void test_leaves_what_it_cannot_read(void **state)
+TEST_WITH(leaves_what_it_cannot_read, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char path[DT_PATH_MAX], file[DT_PATH_MAX];
@@ -405,7 +401,7 @@ static void test_leaves_what_it_cannot_read(void **state)
     assert_int_equal(count_entries(r->dir), 2);
 }
 
-static void test_replaces_damaged(void **state)
+TEST_WITH(replaces_damaged, rig_setup, rig_teardown)
 {
     static const char *const names[] = {"model.safetensors", "optim.safetensors", "state.json",
                                         "config.json", "MANIFEST.json"};
@@ -427,7 +423,7 @@ static void test_replaces_damaged(void **state)
 }
 
 /* Leftovers of crashes do not disturb a save, and are removed. */
-static void test_leftovers(void **state)
+TEST_WITH(leftovers, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char tmp[DT_PATH_MAX], other[DT_PATH_MAX], trash[DT_PATH_MAX], path[DT_PATH_MAX];
@@ -458,7 +454,7 @@ static void test_leftovers(void **state)
 }
 
 /* A link in the place of the temporary folder leads nowhere. */
-static void test_link_is_not_followed(void **state)
+TEST_WITH(link_is_not_followed, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char tmp[DT_PATH_MAX], elsewhere[DT_PATH_MAX], path[DT_PATH_MAX];
@@ -492,7 +488,7 @@ static void assert_failed(struct rig *r, dt_status status, dt_status expected, c
     assert_latest(r, "step-000000020");
 }
 
-static void test_may_not_commit(void **state)
+TEST_WITH(may_not_commit, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char path[DT_PATH_MAX];
@@ -506,7 +502,7 @@ static void test_may_not_commit(void **state)
 }
 
 /* A limit on the size of files: write(2) fails in the middle of a file. */
-static void test_file_too_large(void **state)
+TEST_WITH(file_too_large, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char path[DT_PATH_MAX];
@@ -522,7 +518,7 @@ static void test_file_too_large(void **state)
     assert_failed(r, status, DT_ERR_IO, "ulimit -f");
 }
 
-static void test_no_folder(void **state)
+TEST_WITH(no_folder, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char path[DT_PATH_MAX], file[DT_PATH_MAX];
@@ -535,30 +531,4 @@ static void test_no_folder(void **state)
     assert_int_equal(dt_checkpoint_write(path, &target, r->snapshot), DT_ERR_CREATE);
 }
 
-int main(void)
-{
-#define RIG_TEST(function) cmocka_unit_test_setup_teardown(function, rig_setup, rig_teardown)
-    const struct CMUnitTest tests[] = {
-        RIG_TEST(test_round_trip),
-        RIG_TEST(test_files_and_manifest),
-        RIG_TEST(test_tensors),
-        RIG_TEST(test_mode_and_pulse),
-        RIG_TEST(test_keep_newest),
-        RIG_TEST(test_keep_best_and_every),
-        RIG_TEST(test_no_best_yet),
-        RIG_TEST(test_later_steps_do_not_count),
-        RIG_TEST(test_never_overwrites),
-        RIG_TEST(test_replaces_damaged),
-        RIG_TEST(test_leftovers),
-        RIG_TEST(test_link_is_not_followed),
-        RIG_TEST(test_may_not_commit),
-        RIG_TEST(test_file_too_large),
-        RIG_TEST(test_no_folder),
-        RIG_TEST(test_best_is_missing),
-        RIG_TEST(test_keeps_what_it_resumed_from),
-        RIG_TEST(test_keeps_what_it_cannot_read),
-        RIG_TEST(test_replaces_other_state),
-        RIG_TEST(test_leaves_what_it_cannot_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -2,16 +2,11 @@
  * results, nothing is lost when it is stopped. */
 #include <pthread.h>
 #include <semaphore.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "checkpoint/writer.h"
 #include "checkpoint_rig.h"
+#include "test.h"
 
 /* Holds a save directly before it becomes visible until the test lets it go. */
 static struct {
@@ -56,7 +51,7 @@ static void begin(struct rig *r, struct dt_writer *writer, int64_t step)
     ok(dt_writer_start(writer, &at));
 }
 
-static void test_during_training(void **state)
+TEST_WITH(during_training, setup, teardown)
 {
     struct rig *r = *state;
     struct dt_writer *writer;
@@ -97,7 +92,7 @@ static void *let_go(void *context)
     return NULL;
 }
 
-static void test_one_at_a_time(void **state)
+TEST_WITH(one_at_a_time, setup, teardown)
 {
     struct rig *r = *state;
     struct dt_writer *writer;
@@ -120,7 +115,7 @@ static void test_one_at_a_time(void **state)
 }
 
 /* Many saves, polled as the trainer does. */
-static void test_many(void **state)
+TEST_WITH(many, setup, teardown)
 {
     enum { N_SAVES = 30 };
     struct rig *r = *state;
@@ -146,7 +141,7 @@ static void test_many(void **state)
         assert_int_equal(rig_has(r, i), i > N_SAVES - r->target.config.keep);
 }
 
-static void test_failure_is_a_result(void **state)
+TEST_WITH(failure_is_a_result, setup, teardown)
 {
     struct rig *r = *state;
     struct dt_writer *writer;
@@ -174,7 +169,7 @@ static void test_failure_is_a_result(void **state)
 }
 
 /* Destroying waits for the save, whether the thread has begun it or not. */
-static void test_destroy_while_busy(void **state)
+TEST_WITH(destroy_while_busy, setup, teardown)
 {
     struct rig *r = *state;
     struct dt_writer *writer;
@@ -193,7 +188,7 @@ static void test_destroy_while_busy(void **state)
 }
 
 /* Requests to stop must reach the main thread; faults of its own the thread must not ignore. */
-static void test_signals(void **state)
+TEST_WITH(signals, setup, teardown)
 {
     static const int blocked[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGXFSZ, SIGPIPE};
     static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
@@ -217,16 +212,4 @@ static void test_signals(void **state)
     dt_writer_destroy(writer);
 }
 
-int main(void)
-{
-#define GATE_TEST(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        GATE_TEST(test_during_training),
-        GATE_TEST(test_one_at_a_time),
-        GATE_TEST(test_many),
-        GATE_TEST(test_failure_is_a_result),
-        GATE_TEST(test_destroy_while_busy),
-        GATE_TEST(test_signals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

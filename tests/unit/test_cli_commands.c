@@ -1,16 +1,11 @@
 /* The tables of sub-commands and options, and command lines read by them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "test.h"
 
 enum { MAX_WORDS = 8 };
 
@@ -38,9 +33,8 @@ static dt_status parse_words(struct dt_arguments *args, const char *words)
     return parse(args, line);
 }
 
-static void test_tables(void **state)
+TEST(tables)
 {
-    (void)state;
     for (size_t c = 0; c < dt_n_commands; c++) {
         const struct dt_command *command = &dt_commands[c];
         int n = 0;
@@ -56,7 +50,7 @@ static void test_tables(void **state)
     }
 }
 
-static void test_commands(void **state)
+TEST(commands)
 {
     static const struct {
         const char *words, *command;
@@ -78,7 +72,6 @@ static void test_commands(void **state)
         {"config -h", "config", true, true, 0},
         {"models", "models", true, false, 0},
     };
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         struct dt_arguments args;
         if (parse_words(&args, rows[i].words) != DT_OK)
@@ -91,10 +84,9 @@ static void test_commands(void **state)
     }
 }
 
-static void test_values(void **state)
+TEST(values)
 {
     struct dt_arguments args;
-    (void)state;
     assert_int_equal(parse_words(&args, "--config x --max-time 1h30m --set a=1 --set b=2"), DT_OK);
     assert_true(args.max_time_s == 5400);
     assert_int_equal(args.n_sets, 2);
@@ -115,7 +107,7 @@ static void test_values(void **state)
     dt_arguments_reset(&args);
 }
 
-static void test_wrong_lines(void **state)
+TEST(wrong_lines)
 {
     static const struct {
         const char *words, *text;
@@ -133,7 +125,6 @@ static void test_wrong_lines(void **state)
         {"--batch-size=32", "--batch-size=32: dtrain train has no such option; use --set train."},
         {"eval --config x", "dtrain eval needs a run folder, or --weights PATH"},
     };
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         struct dt_arguments args;
         assert_int_equal(parse_words(&args, rows[i].words), DT_ERR_USAGE);
@@ -143,13 +134,4 @@ static void test_wrong_lines(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tables),
-        cmocka_unit_test(test_commands),
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_wrong_lines),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

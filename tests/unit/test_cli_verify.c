@@ -1,14 +1,9 @@
 /* dtrain verify: the lines on standard output, and the status. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "checkpoint_rig.h"
 #include "cli/commands.h"
+#include "test.h"
 
 static void run_verify(char *path, dt_status expected, char *said, size_t bytes)
 {
@@ -30,7 +25,7 @@ static void run_verify(char *path, dt_status expected, char *said, size_t bytes)
     fclose(file);
 }
 
-static void test_checkpoints(void **state)
+TEST_WITH(checkpoints, rig_setup, rig_teardown)
 {
     struct rig *r = *state;
     char path[2][DT_PATH_MAX], run[DT_PATH_MAX], file[DT_PATH_MAX], said[4096], line[2048];
@@ -56,10 +51,4 @@ static void test_checkpoints(void **state)
     assert_non_null(strstr(dt_error_text(), "1 of 2 checkpoints"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_checkpoints, rig_setup, rig_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

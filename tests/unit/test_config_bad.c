@@ -1,11 +1,6 @@
 /* Wrong configurations: a table of hand-made ones, and mistakes generated for every key. Each must
  * give DT_ERR_CONFIG and one line with file, line, path and what is wrong. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +10,7 @@
 #include "base/mem.h"
 #include "config/keys.h"
 #include "dtrain/config.h"
+#include "test.h"
 
 static char file[] = "/tmp/dtrain-config-XXXXXX";
 
@@ -268,11 +264,10 @@ static void check(const char *text, dt_status status, int line, const char *path
                  what);
 }
 
-static void test_hand_made(void **state)
+TEST(hand_made)
 {
     struct dt_config config;
     char too_long[DT_PATH_MAX + 1] = "";
-    (void)state;
     memset(too_long, 'x', DT_PATH_MAX);
     assert_int_equal(setenv("DTRAIN_T_LONG", too_long, 1), 0);
     assert_int_equal(setenv("DTRAIN_T_EMPTY", "", 1), 0);
@@ -291,13 +286,12 @@ static void write_key(char *text, size_t bytes, const char *path, const char *ke
     snprintf(text, bytes, "{\"%.*s\": {\n\"%s\": %s}}", (int)strcspn(path, "."), path, key, value);
 }
 
-static void test_wrong_types_of_every_key(void **state)
+TEST(wrong_types_of_every_key)
 {
     static const char *const wrong_for_all[] = {"null",  "{}",     "[[1]]",
                                                 "1e300", "-1e300", "[true, true, true]"};
     struct dt_config config;
     char text[8192], long_string[4000], where[128];
-    (void)state;
     memset(long_string, 'x', sizeof(long_string) - 1);
     long_string[0] = long_string[sizeof(long_string) - 2] = '"';
     long_string[sizeof(long_string) - 1] = '\0';
@@ -314,11 +308,10 @@ static void test_wrong_types_of_every_key(void **state)
     }
 }
 
-static void test_misspelling_of_every_key(void **state)
+TEST(misspelling_of_every_key)
 {
     struct dt_config config;
     char text[512], key[80], path[128], what[160];
-    (void)state;
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
         const char *right = dt_keys[i].path;
         int section = (int)strcspn(right, ".") + 1;
@@ -336,7 +329,7 @@ static void test_misspelling_of_every_key(void **state)
     }
 }
 
-static void test_all_mistakes_at_once(void **state)
+TEST(all_mistakes_at_once)
 {
     static const char text[] = "{\n\"train\": {\"epochs\": 0,\n\"foo\": 1},\n\"zoo\": 3,\n"
                                "\"data\": {\"workers\": -1},\n\"model\": {\"name\": \"vgg\"}}";
@@ -351,7 +344,6 @@ static void test_all_mistakes_at_once(void **state)
                                         "--set: nonsense: expected key.path=value"};
     struct dt_config config;
     int n_lines = 1;
-    (void)state;
     load_text(&config, text);
     assert_int_equal(dt_config_load(&config, file, sets, DT_COUNT(sets)), DT_ERR_CONFIG);
     for (size_t i = 0; i < DT_COUNT(lines); i++)
@@ -362,12 +354,11 @@ static void test_all_mistakes_at_once(void **state)
     assert_int_equal(n_lines, (int)DT_COUNT(lines));
 }
 
-static void test_too_many_mistakes(void **state)
+TEST(too_many_mistakes)
 {
     struct dt_config config;
     char *text = calloc(1, 200000);
     size_t used = 1;
-    (void)state;
     assert_non_null(text);
     text[0] = '{';
     for (int i = 0; i < 1000; i++)
@@ -385,10 +376,9 @@ static void test_too_many_mistakes(void **state)
     assert_int_equal(n_lines + n_left_out, 1000);
 }
 
-static void test_unreadable_files(void **state)
+TEST(unreadable_files)
 {
     struct dt_config config;
-    (void)state;
     assert_int_equal(dt_config_load(&config, "/tmp/no/such/file.json", NULL, 0), DT_ERR_NO_INPUT);
     assert_non_null(strstr(dt_error_text(), "/tmp/no/such/file.json"));
     assert_int_equal(dt_config_load(&config, "/tmp", NULL, 0), DT_ERR_NO_INPUT);
@@ -421,15 +411,4 @@ static int remove_file(void **state)
     return unlink(file);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hand_made),
-        cmocka_unit_test(test_wrong_types_of_every_key),
-        cmocka_unit_test(test_misspelling_of_every_key),
-        cmocka_unit_test(test_all_mistakes_at_once),
-        cmocka_unit_test(test_too_many_mistakes),
-        cmocka_unit_test(test_unreadable_files),
-    };
-    return cmocka_run_group_tests(tests, make_file, remove_file);
-}
+TEST_MAIN(make_file, remove_file)

@@ -1,15 +1,10 @@
 /* Changes of the configuration on resuming: every key once, then several at a time. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "config/keys.h"
+#include "test.h"
 
 enum { LIST_BYTES = 4096 };
 
@@ -120,11 +115,10 @@ static void check_lists(const struct dt_config *saved, const struct dt_config *n
         fail_msg("%s: refused \"%s\", inexact \"%s\"", path, refused, inexact);
 }
 
-static void test_every_key(void **state)
+TEST(every_key)
 {
     int n_free = 0, n_inexact = 0;
     struct dt_config saved, now;
-    (void)state;
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
         const struct dt_key *key = &dt_keys[i];
         bool is_free = is_among(key->path, free_keys, DT_COUNT(free_keys));
@@ -142,10 +136,9 @@ static void test_every_key(void **state)
 
 /* Where the rate goes to its end value, the end must not move; where it follows the evaluations,
  * they must not change. */
-static void test_schedules(void **state)
+TEST(schedules)
 {
     struct dt_config saved, now;
-    (void)state;
     for (enum dt_schedule_kind kind = 0; kind <= DT_SCHEDULE_PLATEAU; kind++) {
         bool goes_to_end = kind == DT_SCHEDULE_COSINE || kind == DT_SCHEDULE_POLY ||
                            kind == DT_SCHEDULE_LINEAR || kind == DT_SCHEDULE_WSD ||
@@ -161,11 +154,10 @@ static void test_schedules(void **state)
     }
 }
 
-static void test_text(void **state)
+TEST(text)
 {
     char refused[LIST_BYTES], inexact[LIST_BYTES];
     struct dt_config saved, now;
-    (void)state;
     dt_config_init(&saved);
     now = saved;
     now.train.global_batch_size = 256; /* as 0 */
@@ -187,11 +179,10 @@ static void test_text(void **state)
 }
 
 /* A list that is too short has whole lines. */
-static void test_cut(void **state)
+TEST(cut)
 {
     char refused[40], inexact[40];
     struct dt_config saved, now;
-    (void)state;
     dt_config_init(&saved);
     now = saved;
     now.train.seed = 5;
@@ -203,13 +194,4 @@ static void test_cut(void **state)
     assert_string_equal(inexact, "");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_key),
-        cmocka_unit_test(test_schedules),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_cut),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

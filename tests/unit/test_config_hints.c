@@ -1,20 +1,14 @@
 /* Names of other programs and of earlier versions: each leads to a key that exists. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "config/keys.h"
+#include "test.h"
 
-static void test_targets_exist(void **state)
+TEST(targets_exist)
 {
     int n_missing = 0;
-    (void)state;
     for (const struct dt_hint *hint = dt_hints; hint->names; hint++) {
         assert_true(!hint->key != !hint->advice);
         if (hint->key && !dt_key_find(hint->key)) {
@@ -26,10 +20,9 @@ static void test_targets_exist(void **state)
 }
 
 /* A hint counts before the search among the keys, so it must not hide one, nor another hint. */
-static void test_names_are_no_keys(void **state)
+TEST(names_are_no_keys)
 {
     char name[64], seen[8192] = " ", key[80];
-    (void)state;
     for (const struct dt_hint *hint = dt_hints; hint->names; hint++)
         for (const char *word = hint->names; *word; word += strspn(word, " ")) {
             size_t bytes = strcspn(word, " ");
@@ -48,7 +41,7 @@ static void test_names_are_no_keys(void **state)
         }
 }
 
-static void test_suggestions(void **state)
+TEST(suggestions)
 {
     static const struct {
         const char *path, *text;
@@ -67,12 +60,11 @@ static void test_suggestions(void **state)
         {"zz", ""},
     };
     char text[512];
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(rows); i++)
         assert_string_equal(dt_key_suggest(text, sizeof text, rows[i].path), rows[i].text);
 }
 
-static void test_options(void **state)
+TEST(options)
 {
     static const struct {
         const char *name, *text;
@@ -86,7 +78,6 @@ static void test_options(void **state)
         {"gpus", "start one rank per GPU: mpirun -np GPUS dtrain ..."},
     };
     char text[128];
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         assert_true(dt_config_option_hint(text, sizeof text, rows[i].name));
         assert_string_equal(text, rows[i].text);
@@ -95,13 +86,4 @@ static void test_options(void **state)
     assert_false(dt_config_option_hint(text, sizeof text, "x"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_targets_exist),
-        cmocka_unit_test(test_names_are_no_keys),
-        cmocka_unit_test(test_suggestions),
-        cmocka_unit_test(test_options),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

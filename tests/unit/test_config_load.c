@@ -1,11 +1,6 @@
 /* Good configurations: defaults, values from a file, overrides, the dump that loads again, the
  * ready configurations, and help, README and schema that cover every key. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +11,7 @@
 #include "base/mem.h"
 #include "config/keys.h"
 #include "dtrain/config.h"
+#include "test.h"
 
 static char file[] = "/tmp/dtrain-config-XXXXXX";
 
@@ -46,10 +42,9 @@ static void check_round_trip(const struct dt_config *config)
     free(text);
 }
 
-static void test_defaults(void **state)
+TEST(defaults)
 {
     struct dt_config config, loaded;
-    (void)state;
     memset(&config, 0xff, sizeof(config));
     dt_config_init(&config);
     assert_string_equal(config.model.name, "resnet50");
@@ -68,10 +63,9 @@ static void test_defaults(void **state)
     check_round_trip(&config);
 }
 
-static void test_every_kind_of_key(void **state)
+TEST(every_kind_of_key)
 {
     struct dt_config c;
-    (void)state;
     write_file(
         "{\"$schema\": \"s.json\", \"_comment\": [1], \"// why\": {\"train\": 1},\n"
         "\"model\": {\"name\": \"tiny\", \"zero_init_residual\": true, \"dropout\": 0, "
@@ -114,7 +108,7 @@ static void test_every_kind_of_key(void **state)
     check_round_trip(&c);
 }
 
-static void test_overrides(void **state)
+TEST(overrides)
 {
     static const char *const sets[] = {"train.epochs=7",
                                        "train.epochs=8",
@@ -132,7 +126,6 @@ static void test_overrides(void **state)
                                        "train.precision=bf16",
                                        "model.initial_checkpoint=true"};
     struct dt_config c;
-    (void)state;
     write_file("{\"train\": {\"epochs\": 5, \"seed\": 4}}");
     load(&c, file, sets, DT_COUNT(sets));
     assert_int_equal(c.train.epochs, 8); /* the last one counts */
@@ -156,11 +149,10 @@ static void test_overrides(void **state)
 }
 
 /* Without a word about it, the warm-up in epochs gives way to the one in steps. */
-static void test_alternatives(void **state)
+TEST(alternatives)
 {
     static const char *const set = "schedule.warmup_steps=0";
     struct dt_config c;
-    (void)state;
     write_file("{\"schedule\": {\"warmup_steps\": 7}}");
     load(&c, file, NULL, 0);
     assert_true(c.schedule.warmup_steps == 7 && c.schedule.warmup_epochs == 0);
@@ -171,11 +163,10 @@ static void test_alternatives(void **state)
 }
 
 /* Strings of a file have variables; those of --set do not, because the shell has had its turn. */
-static void test_variables(void **state)
+TEST(variables)
 {
     static const char *const sets[] = {"model.initial_checkpoint=${DTRAIN_T}"};
     struct dt_config c;
-    (void)state;
     assert_int_equal(setenv("DTRAIN_T", "/scratch/${x}\xc3\xa9", 1), 0);
     assert_int_equal(unsetenv("DTRAIN_T_UNSET"), 0);
     write_file(
@@ -193,10 +184,9 @@ static void test_variables(void **state)
 }
 
 /* Strings and numbers that are hard to write down. */
-static void test_round_trip_of_odd_values(void **state)
+TEST(round_trip_of_odd_values)
 {
     struct dt_config c;
-    (void)state;
     dt_config_init(&c);
     snprintf(c.output.dir, sizeof(c.output.dir), "%s", "a \"b\" \\ \t\n\x01 \xe2\x82\xac");
     memset(c.data.val, 'v', sizeof(c.data.val) - 1);
@@ -218,11 +208,10 @@ static const char *source_folder(void)
     return folder ? folder : ".";
 }
 
-static void test_ready_configurations(void **state)
+TEST(ready_configurations)
 {
     char folder[512], path[1024];
     int n = 0;
-    (void)state;
     snprintf(folder, sizeof(folder), "%s/configs", source_folder());
     DIR *dir = opendir(folder);
     if (!dir)
@@ -255,11 +244,10 @@ static dt_status print_all_keys(FILE *out)
     return dt_config_print_help(out, NULL);
 }
 
-static void test_help_and_readme(void **state)
+TEST(help_and_readme)
 {
     char start[160], path[512], *help = NULL;
     char *readme = calloc(1, 1 << 17);
-    (void)state;
     capture(&help, print_all_keys);
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
         snprintf(start, sizeof(start), "\n- `%s`: ", dt_keys[i].path);
@@ -283,14 +271,13 @@ static void test_help_and_readme(void **state)
 }
 
 /* The schema describes every key of the dump, and nothing else is allowed. */
-static void test_schema(void **state)
+TEST(schema)
 {
     char *schema = NULL, *dump = NULL;
     capture(&schema, dt_config_print_schema);
     struct dt_json_doc *schema_doc = NULL, *dump_doc = NULL;
     struct dt_config defaults;
     size_t n_keys = 0;
-    (void)state;
     dt_config_init(&defaults);
     assert_int_equal(dt_config_print(&dump, &defaults), DT_OK);
     assert_int_equal(dt_json_parse(&schema_doc, schema, strlen(schema), "schema", NULL), DT_OK);
@@ -428,12 +415,11 @@ static void check_key_alone(const char *path, const struct dt_json *rule)
     free(before);
 }
 
-static void test_every_key_sets_its_own_field(void **state)
+TEST(every_key_sets_its_own_field)
 {
     struct dt_json_doc *doc = NULL;
     char *schema = NULL, section[64];
     capture(&schema, dt_config_print_schema);
-    (void)state;
     assert_int_equal(dt_json_parse(&doc, schema, strlen(schema), "schema", NULL), DT_OK);
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
         const char *path = dt_keys[i].path, *dot = strchr(path, '.');
@@ -457,10 +443,9 @@ static dt_status print_one_key(FILE *out)
     return dt_config_print_help(out, "checkpoint.keep"); /* not keep_best */
 }
 
-static void test_help_on_keys(void **state)
+TEST(help_on_keys)
 {
     char *help;
-    (void)state;
     capture(&help, print_one_key);
     assert_string_equal(help, "- `checkpoint.keep`: Number of newest checkpoints to keep. Takes an "
                               "integer from 1 to 1000000; default `3`.\n");
@@ -476,9 +461,8 @@ static void test_help_on_keys(void **state)
     assert_string_equal(dt_error_text(), "train.epohs: unknown key; did you mean train.epochs?");
 }
 
-static void test_full_disk(void **state)
+TEST(full_disk)
 {
-    (void)state;
     FILE *full = fopen("/dev/full", "w");
     if (!full)
         skip();
@@ -500,21 +484,4 @@ static int remove_file(void **state)
     return unlink(file);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_every_kind_of_key),
-        cmocka_unit_test(test_overrides),
-        cmocka_unit_test(test_alternatives),
-        cmocka_unit_test(test_variables),
-        cmocka_unit_test(test_round_trip_of_odd_values),
-        cmocka_unit_test(test_ready_configurations),
-        cmocka_unit_test(test_help_and_readme),
-        cmocka_unit_test(test_schema),
-        cmocka_unit_test(test_every_key_sets_its_own_field),
-        cmocka_unit_test(test_help_on_keys),
-        cmocka_unit_test(test_full_disk),
-    };
-    return cmocka_run_group_tests(tests, make_file, remove_file);
-}
+TEST_MAIN(make_file, remove_file)

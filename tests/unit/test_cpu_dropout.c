@@ -1,6 +1,7 @@
 /* Dropout: rate and scale, the same mask forward and backward, and what the mask depends on.
  * Label: numeric. */
 #include "cpu_rig.h"
+#include "test.h"
 
 enum { N = 4, C = 20, SIZE = 16, COUNT = N * C * SIZE * SIZE };
 
@@ -56,9 +57,8 @@ static float *mask_of_rows(int n, int c, int size, uint32_t first_row)
     return run_ones(&net, &(struct dt_scalars){.step = 1, .first_row = first_row});
 }
 
-static void test_rate_and_agreement(void **state)
+TEST(rate_and_agreement)
 {
-    (void)state;
     struct net net;
     open_net(&net, 2, 0.3f, 5);
     float *src = rig_fill(&net.rig, net.src, 3, 1);
@@ -81,9 +81,8 @@ static void test_rate_and_agreement(void **state)
     rig_close(&net.rig);
 }
 
-static void test_what_the_mask_depends_on(void **state)
+TEST(what_the_mask_depends_on)
 {
-    (void)state;
     float *base = mask_of(1, 1, 1), *threads = mask_of(3, 1, 1);
     float *step = mask_of(1, 2, 1), *stream = mask_of(1, 1, 2);
     assert_memory_equal(base, threads, COUNT * sizeof *base);
@@ -98,9 +97,8 @@ static void test_what_the_mask_depends_on(void **state)
 }
 
 /* The mask belongs to the image's place in the global batch, however that is dealt out. */
-static void test_mask_of_parts(void **state)
+TEST(mask_of_parts)
 {
-    (void)state;
     static const struct {
         int c, size;
     } shapes[] = {{C, SIZE}, {3, 5}, {1, 33}, {2, 1}}; /* 0, 3, 1 and 2 elements beyond a block */
@@ -118,9 +116,8 @@ static void test_mask_of_parts(void **state)
 }
 
 /* Elements are counted beyond 2^32. */
-static void test_mask_of_far_rows(void **state)
+TEST(mask_of_far_rows)
 {
-    (void)state;
     enum { IMAGE = C * SIZE * SIZE };
     uint32_t row = (uint32_t)(((uint64_t)1 << 32) / IMAGE) + 1;
     size_t wrapped = (size_t)((uint64_t)row * IMAGE - ((uint64_t)1 << 32));
@@ -130,9 +127,8 @@ static void test_mask_of_far_rows(void **state)
     free(far);
 }
 
-static void test_nothing_dropped(void **state)
+TEST(nothing_dropped)
 {
-    (void)state;
     struct net net;
     open_net(&net, 2, 0, 1);
     float *src = rig_fill(&net.rig, net.src, 3, 1);
@@ -144,11 +140,4 @@ static void test_nothing_dropped(void **state)
     rig_close(&net.rig);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rate_and_agreement), cmocka_unit_test(test_what_the_mask_depends_on),
-        cmocka_unit_test(test_mask_of_parts), cmocka_unit_test(test_mask_of_far_rows),
-        cmocka_unit_test(test_nothing_dropped)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

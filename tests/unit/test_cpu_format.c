@@ -3,6 +3,7 @@
  * Label: numeric. */
 #include "cpu/isa.h"
 #include "cpu_rig.h"
+#include "test.h"
 
 /* Convolution of c channels to 20, forward and weight gradient. */
 struct net {
@@ -89,18 +90,16 @@ static void check_conv(int c)
     rig_close(&net.rig);
 }
 
-static void test_conv_weights(void **state)
+TEST(conv_weights)
 {
-    (void)state;
     check_conv(3);
     check_conv(16);
     check_conv(20);
 }
 
 /* The gradient has its parameter's format even before a node that writes it is prepared. */
-static void test_gradient_shares_the_format(void **state)
+TEST(gradient_shares_the_format)
 {
-    (void)state;
     struct rig rig;
     rig_open(&rig, 2);
     int src = rig_tensor(&rig, "src", DT_ACT, 2, 20, 6, 6);
@@ -130,9 +129,8 @@ static void add_conv(struct rig *rig, enum dt_op op, int stride, int src, int we
 /* The gradient of the data is computed in the formats of its activations, without copies of them in
  * scratch, although oneDNN 3.x would choose others for this stride (2.6 does not). It has no code
  * for that in the plain instruction set. */
-static void test_strided_gradient_without_copies(void **state)
+TEST(strided_gradient_without_copies)
 {
-    (void)state;
     if (!dt_cpu_isa(1))
         skip();
     struct rig rig;
@@ -152,9 +150,8 @@ static void test_strided_gradient_without_copies(void **state)
 }
 
 /* A linear layer after a convolution multiplies blocked values in the order of N C H W. */
-static void test_linear_after_conv(void **state)
+TEST(linear_after_conv)
 {
-    (void)state;
     struct rig rig;
     rig_open(&rig, 2);
     int src = rig_tensor(&rig, "src", DT_ACT, 2, 16, 3, 3);
@@ -195,9 +192,8 @@ static void test_linear_after_conv(void **state)
 }
 
 /* A table of formats must not outlive its graph: the next graph may have the same address. */
-static void test_formats_die_with_the_nodes(void **state)
+TEST(formats_die_with_the_nodes)
 {
-    (void)state;
     struct net net;
     open_conv(&net, 20);
     size_t blocked = dt_backend_cpu.tensor_bytes(net.rig.dev, net.rig.g, net.weights);
@@ -211,9 +207,8 @@ static void test_formats_die_with_the_nodes(void **state)
     rig_close(&net.rig);
 }
 
-static void test_describe_and_bad_options(void **state)
+TEST(describe_and_bad_options)
 {
-    (void)state;
     struct rig rig;
     char text[128];
     rig_open(&rig, 2);
@@ -228,13 +223,4 @@ static void test_describe_and_bad_options(void **state)
     dt_backend_cpu.close(NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_conv_weights),
-                                       cmocka_unit_test(test_gradient_shares_the_format),
-                                       cmocka_unit_test(test_strided_gradient_without_copies),
-                                       cmocka_unit_test(test_linear_after_conv),
-                                       cmocka_unit_test(test_formats_die_with_the_nodes),
-                                       cmocka_unit_test(test_describe_and_bad_options)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

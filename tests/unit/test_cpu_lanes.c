@@ -5,6 +5,7 @@
  * Label: numeric. */
 #include "cpu/isa.h"
 #include "cpu_rig.h"
+#include "test.h"
 
 enum { MAX = 3 * 4096 + 21 };
 
@@ -30,9 +31,8 @@ static void fill(void)
         y[i] = z[i] = 77;
 }
 
-static void test_moments(void **state)
+TEST(moments)
 {
-    (void)state;
     fill();
     for (size_t k = 0; k < DT_COUNT(LENGTHS); k++) {
         float mean[LANES], m2[LANES];
@@ -76,9 +76,8 @@ static void check_apply(size_t n, bool relu, bool residual, bool past_caches, si
     assert_true(dst[n] == 77);
 }
 
-static void test_apply(void **state)
+TEST(apply)
 {
-    (void)state;
     for (size_t k = 0; k < DT_COUNT(LENGTHS); k++) {
         for (unsigned flags = 0; flags < 16; flags++)
             check_apply(LENGTHS[k], flags & 1, flags & 2, flags & 4, flags & 8 ? 3 : 0);
@@ -86,9 +85,8 @@ static void test_apply(void **state)
 }
 
 /* ReLU passes NaN on and its mask lets the gradient through, as an error must stay visible. */
-static void test_nan(void **state)
+TEST(nan)
 {
-    (void)state;
     enum { COUNT = 2 * LANES + 5 };
     struct dt_lanes_coefs k;
     fill_coefs(&k);
@@ -135,9 +133,8 @@ static void check_backward(size_t n, bool masked, bool residual, bool past_cache
     assert_true(dx[n] == 77 && dr[n] == 77);
 }
 
-static void test_backward(void **state)
+TEST(backward)
 {
-    (void)state;
     for (size_t k = 0; k < DT_COUNT(LENGTHS); k++) {
         for (unsigned flags = 0; flags < 32; flags++)
             check_backward(LENGTHS[k], flags & 1, flags & 2, flags & 4, flags & 8,
@@ -145,9 +142,8 @@ static void test_backward(void **state)
     }
 }
 
-static void test_group_backward(void **state)
+TEST(group_backward)
 {
-    (void)state;
     struct dt_lanes_coefs k;
     fill_coefs(&k);
     for (size_t n = 0; n < DT_COUNT(LENGTHS); n++)
@@ -166,9 +162,8 @@ static void test_group_backward(void **state)
         }
 }
 
-static void test_in_place(void **state)
+TEST(in_place)
 {
-    (void)state;
     struct dt_lanes_coefs k;
     fill();
     fill_coefs(&k);
@@ -187,16 +182,10 @@ static void test_in_place(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_moments),
-                                       cmocka_unit_test(test_apply),
-                                       cmocka_unit_test(test_nan),
-                                       cmocka_unit_test(test_backward),
-                                       cmocka_unit_test(test_group_backward),
-                                       cmocka_unit_test(test_in_place)};
     int n_failed = 0;
     for (int i = 0; dt_cpu_isa(i); i++) {
         lanes = dt_cpu_isa(i)->lanes;
-        n_failed += cmocka_run_group_tests(tests, NULL, NULL);
+        n_failed += run_all_tests(NULL, NULL);
     }
     return n_failed;
 }

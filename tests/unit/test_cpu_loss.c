@@ -1,6 +1,7 @@
 /* Softmax cross entropy against fp64: smoothing, mixed labels, ignored rows, ties, extreme logits,
  * counters. Label: numeric. */
 #include "cpu_rig.h"
+#include "test.h"
 
 enum { N = 6, N_CLASSES = 7 };
 
@@ -99,9 +100,8 @@ static void check(enum kind kind, float smoothing, float scale)
     rig_close(&net.rig);
 }
 
-static void test_against_reference(void **state)
+TEST(against_reference)
 {
-    (void)state;
     for (enum kind kind = TRAIN; kind <= TRAIN_MIXED; kind++) {
         check(kind, 0, 3);
         check(kind, 0.1f, 3);
@@ -110,9 +110,8 @@ static void test_against_reference(void **state)
 }
 
 /* A second label without a share, and weights of 1, change no bit. */
-static void test_neutral(void **state)
+TEST(neutral)
 {
-    (void)state;
     const int32_t labels[N] = {0, 3, -1, 6, 2, 5}, labels2[N] = {6, 3, -1, 1, 4, 0};
     const float ones[] = {1, 1, 1, 1, 1, 1, 1};
     const struct dt_scalars scalars = {.diff_scale = 1 / 3.0f};
@@ -137,9 +136,8 @@ static void test_neutral(void **state)
         free(diff[kind]);
 }
 
-static void test_top_k(void **state)
+TEST(top_k)
 {
-    (void)state;
     /* Ranks of the labels: 0; 4 and 5 around the edge of top 5; ties by index; not a number. */
     static const float x[N][N_CLASSES] = {
         {9, 1, 2, 3, 4, 5, 6}, {5, 9, 8, 7, 6, 1, 2}, {4, 9, 8, 7, 6, 5, 2},
@@ -163,9 +161,8 @@ static void test_top_k(void **state)
     rig_close(&net.rig);
 }
 
-static void test_label_out_of_range(void **state)
+TEST(label_out_of_range)
 {
-    (void)state;
     const int32_t good[N] = {0}, bad[N] = {0, 0, 0, N_CLASSES, 0, 0}, negative[N] = {0, -1};
     struct net net;
     open_net(&net, 0, TRAIN_MIXED);
@@ -183,10 +180,4 @@ static void test_label_out_of_range(void **state)
     rig_close(&net.rig);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_reference),
-                                       cmocka_unit_test(test_neutral), cmocka_unit_test(test_top_k),
-                                       cmocka_unit_test(test_label_out_of_range)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

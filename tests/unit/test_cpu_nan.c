@@ -4,6 +4,7 @@
 #include <float.h>
 
 #include "cpu_rig.h"
+#include "test.h"
 
 enum { N = 2, C = 20, SIZE = 5, COUNT = N * C * SIZE * SIZE };
 
@@ -36,9 +37,8 @@ static int add_act(struct rig *rig, const char *name, enum dt_role role)
     return rig_tensor(rig, name, role, N, C, SIZE, SIZE);
 }
 
-static void test_relu(void **state)
+TEST(relu)
 {
-    (void)state;
     struct rig rig;
     rig_open(&rig, 2);
     int src = add_act(&rig, "src", DT_ACT), zero = add_act(&rig, "zero", DT_ACT);
@@ -54,9 +54,8 @@ static void test_relu(void **state)
 }
 
 /* The gradient passes where dst is NaN, and NaN in a gradient is not lost. */
-static void test_relu_bwd(void **state)
+TEST(relu_bwd)
 {
-    (void)state;
     struct rig rig;
     rig_open(&rig, 2);
     int diff = add_act(&rig, "diff", DT_DIFF), diff2 = add_act(&rig, "diff2", DT_DIFF);
@@ -87,9 +86,8 @@ static void test_relu_bwd(void **state)
 }
 
 /* Evaluation, so that NaN stays where it is. */
-static void test_bn_relu(void **state)
+TEST(bn_relu)
 {
-    (void)state;
     struct rig rig;
     rig_open(&rig, 2);
     int src = add_act(&rig, "src", DT_ACT), dst = add_act(&rig, "dst", DT_ACT);
@@ -109,9 +107,8 @@ static void test_bn_relu(void **state)
 
 /* In training NaN takes its channel, whose running statistics stay as they were; those of the
  * others move. So does a variance beyond fp32. */
-static void test_bn_training(void **state)
+TEST(bn_training)
 {
-    (void)state;
     const float values[] = {NAN, INFINITY, -INFINITY, 3e38f};
     const int channel = 11;
     for (size_t v = 0; v < DT_COUNT(values); v++) {
@@ -178,9 +175,8 @@ static void check_one_value(struct rig *rig, float *grads, size_t count, size_t 
     assert_true(w == (isfinite(value) ? 1 : 2));
 }
 
-static void test_check(void **state)
+TEST(check)
 {
-    (void)state;
     enum { N_GRADS = 48 };
     const float values[] = {NAN, -NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, FLT_MIN / 2, -0.0f};
     for (int threads = 1; threads <= 3; threads++) {
@@ -201,9 +197,8 @@ static void test_check(void **state)
 }
 
 /* Skipped steps of a list of steps ('x': not finite, '.': clean, '|': download). */
-static void test_in_a_row(void **state)
+TEST(in_a_row)
 {
-    (void)state;
     const char steps[] = "..xx.xxx.|.|xx|x|x.x|";
     const int64_t expected[][2] = {{5, 3}, {0, 0}, {2, 2}, {1, 3}, {2, 4}};
     const float good[16] = {1}, bad[16] = {INFINITY};
@@ -225,11 +220,4 @@ static void test_in_a_row(void **state)
     rig_close(&rig);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_relu),    cmocka_unit_test(test_relu_bwd),
-        cmocka_unit_test(test_bn_relu), cmocka_unit_test(test_bn_training),
-        cmocka_unit_test(test_check),   cmocka_unit_test(test_in_a_row)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -2,6 +2,7 @@
  * same bits for any number of threads, fused ReLU and residual against separate nodes.
  * Label: numeric. */
 #include "cpu_rig.h"
+#include "test.h"
 
 enum { N = 3, SIZE = 5, AREA = SIZE * SIZE, N_RANKS = 3 };
 
@@ -134,26 +135,23 @@ static void check(int c, bool blocked, float offset)
     rig_close(&net.rig);
 }
 
-static void test_running_statistics(void **state)
+TEST(running_statistics)
 {
-    (void)state;
     check(5, false, 0);
     check(16, true, 0);
     check(20, true, 0);
     check(40, true, -3);
 }
 
-static void test_far_from_zero(void **state)
+TEST(far_from_zero)
 {
-    (void)state;
     /* A one-pass sum of squares in fp32 would lose the variance here. */
     check(20, true, 1000);
     check(5, false, -1000);
 }
 
-static void test_threads_do_not_matter(void **state)
+TEST(threads_do_not_matter)
 {
-    (void)state;
     float *dst[2], *diff[2], *diff_scale[2];
     for (int i = 0; i < 2; i++) {
         struct net net;
@@ -285,9 +283,8 @@ static void check_group(int c, bool blocked, float offset)
     }
 }
 
-static void test_group_of_ranks(void **state)
+TEST(group_of_ranks)
 {
-    (void)state;
     check_group(5, false, 0);
     check_group(20, true, 0);
     check_group(20, true, 10000);
@@ -295,9 +292,8 @@ static void test_group_of_ranks(void **state)
 }
 
 /* sum(diff_src) = 0 and sum(diff_src * x_hat) = 0 over a channel: two properties of the formula. */
-static void test_gradient_is_orthogonal(void **state)
+TEST(gradient_is_orthogonal)
 {
-    (void)state;
     struct net net;
     open_net(&net, 20, 2, true);
     float *x = rig_fill(&net.rig, net.src, 1, 2), *scale = rig_fill(&net.rig, net.scale, 1, 0.5f);
@@ -330,11 +326,4 @@ static void test_gradient_is_orthogonal(void **state)
     rig_close(&net.rig);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_running_statistics), cmocka_unit_test(test_far_from_zero),
-        cmocka_unit_test(test_group_of_ranks), cmocka_unit_test(test_threads_do_not_matter),
-        cmocka_unit_test(test_gradient_is_orthogonal)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,6 +1,7 @@
 /* The updates do not depend on the number of threads; accumulation against plain loops. What they
  * compute is tested for all devices (tests/ops/arena_cases.h). Label: numeric. */
 #include "cpu_rig.h"
+#include "test.h"
 
 enum { N = 60000, N_NORMS = 64 };
 
@@ -49,9 +50,8 @@ static void update(struct arrays *a, enum dt_optim optim, int threads)
     rig_close(&rig);
 }
 
-static void test_update(void **state)
+TEST(update)
 {
-    (void)state;
     static struct arrays one, more;
     for (int optim = 0; optim < DT_N_OPTIMS; optim++) {
         update(&one, optim, 1);
@@ -63,18 +63,16 @@ static void test_update(void **state)
     }
 }
 
-static void test_update_of_nothing(void **state)
+TEST(update_of_nothing)
 {
-    (void)state;
     struct rig rig;
     rig_open(&rig, 2);
     OK(dt_backend_cpu.update(rig.dev, &(struct dt_update){.n_segments = 0}));
     rig_close(&rig);
 }
 
-static void test_accumulate(void **state)
+TEST(accumulate)
 {
-    (void)state;
     struct rig rig;
     float a[37], b[37];
     for (size_t i = 0; i < 37; i++) {
@@ -92,10 +90,4 @@ static void test_accumulate(void **state)
     rig_close(&rig);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_update),
-                                       cmocka_unit_test(test_update_of_nothing),
-                                       cmocka_unit_test(test_accumulate)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,13 +1,9 @@
 /* Formats of the CUDA backend: what the table says of each tensor of a graph. No device is needed:
  * the functions look at the type of the device only. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "cuda/internal.h"
+#include "test.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -120,9 +116,8 @@ static void check_graph(enum dt_dtype type)
     dt_graph_destroy(g);
 }
 
-static void test_network(void **state)
+TEST(network)
 {
-    (void)state;
     check_graph(DT_F32);
     check_graph(DT_F16);
     check_graph(DT_BF16);
@@ -135,9 +130,8 @@ static int add4(struct dt_graph *g, const char *name, enum dt_role role, int n, 
 }
 
 /* Backward nodes alone tell the format of weights, to the parameter and to its gradient. */
-static void test_backward_alone(void **state)
+TEST(backward_alone)
 {
-    (void)state;
     struct dt_device dev = {.type = DT_F16};
     struct dt_graph *g;
     OK(dt_graph_create(&g));
@@ -159,9 +153,8 @@ static void test_backward_alone(void **state)
 }
 
 /* Rows of 4 channels are for convolutions; kernels want 8. */
-static void test_ingest_with_other_readers(void **state)
+TEST(ingest_with_other_readers)
 {
-    (void)state;
     struct dt_device dev = {.type = DT_F32};
     struct dt_graph *g;
     const struct dt_conv_options options = {.out_channels = 8, .kernel = 1, .stride = 1};
@@ -181,9 +174,8 @@ static void test_ingest_with_other_readers(void **state)
 }
 
 /* A table must not outlive its nodes: the next graph may have the same address. */
-static void test_tables_die_with_the_nodes(void **state)
+TEST(tables_die_with_the_nodes)
 {
-    (void)state;
     struct dt_device dev = {.type = DT_F32};
     struct dt_graph *g;
     const struct dt_cuda_format *first, *again;
@@ -208,11 +200,4 @@ static void test_tables_die_with_the_nodes(void **state)
     dt_graph_destroy(g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_network),
-                                       cmocka_unit_test(test_backward_alone),
-                                       cmocka_unit_test(test_ingest_with_other_readers),
-                                       cmocka_unit_test(test_tables_die_with_the_nodes)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

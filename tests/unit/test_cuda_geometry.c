@@ -1,16 +1,11 @@
 /* Launch geometry: every row and every group of channels is taken exactly once, the limits of the
  * hardware hold, and the count of a block's rows, which statistics rest on, is right. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kernels/geometry.h"
+#include "test.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -127,9 +122,8 @@ static void check_cuts(size_t rows, int cp)
     free(n_row);
 }
 
-static void test_resnet50(void **state)
+TEST(resnet50)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT(RESNET50); i++) {
         for (int batch = 1; batch <= 400; batch++)
             check_bounds(resnet50_rows(i, batch), RESNET50[i].channels);
@@ -143,9 +137,8 @@ static void test_resnet50(void **state)
 }
 
 /* A batch that is worth a large GPU fills it, with no thread left without channels. */
-static void test_resnet50_fills_the_gpu(void **state)
+TEST(resnet50_fills_the_gpu)
 {
-    (void)state;
     for (size_t i = 0; i < COUNT(RESNET50); i++) {
         struct dt_geometry g = dt_channel_geometry(resnet50_rows(i, 256), RESNET50[i].channels);
         assert_int_equal(g.grid_x * g.grid_y, DT_MAX_BLOCKS);
@@ -164,9 +157,8 @@ static void test_resnet50_fills_the_gpu(void **state)
     }
 }
 
-static void test_odd_shapes(void **state)
+TEST(odd_shapes)
 {
-    (void)state;
     static const int cps[] = {8,   16,  24,  32,  40,  48,  56,   64,   72,   96,   104,
                               192, 264, 288, 320, 384, 768, 1000, 1032, 1536, 4096, 9216};
     static const size_t rows[] = {1,    2,     3,     7,     8,     9,     31,     32,    33,
@@ -183,9 +175,8 @@ static void test_odd_shapes(void **state)
     check_bounds(1, 8 * DT_GROUP * 32 * DT_MAX_BLOCKS); /* more blocks side by side than usual */
 }
 
-static void test_idle_threads(void **state)
+TEST(idle_threads)
 {
-    (void)state;
     /* 12 groups: three times 4 side by side, rather than 16 with a quarter of them idle. */
     struct dt_geometry g = dt_channel_geometry(100000, 96);
     assert_int_equal(g.block_x, 4);
@@ -199,9 +190,8 @@ static void test_idle_threads(void **state)
     assert_int_equal(g.grid_x, 1);
 }
 
-static void test_flat(void **state)
+TEST(flat)
 {
-    (void)state;
     static const size_t groups[] = {1, 2, 255, 256, 257, 511, 512, 513, 100000, (size_t)1 << 33};
     assert_int_equal(dt_flat_geometry(0).grid_x, 0);
     for (size_t i = 0; i < COUNT(groups); i++) {
@@ -214,12 +204,4 @@ static void test_flat(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resnet50),   cmocka_unit_test(test_resnet50_fills_the_gpu),
-        cmocka_unit_test(test_odd_shapes), cmocka_unit_test(test_idle_threads),
-        cmocka_unit_test(test_flat),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,14 +1,9 @@
 /* The file of chosen algorithms: kept, shared between jobs, damaged, out of reach. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <dirent.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +12,7 @@
 #include "base/mem.h"
 #include "cuda/conv.h"
 #include "plan_cache_folder.h"
+#include "test.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -95,9 +91,8 @@ static int count_warnings(void)
     return n;
 }
 
-static void test_keeps(void **state)
+TEST_WITH(keeps, set_up, NULL)
 {
-    (void)state;
     struct dt_plan_cache *cache = open_cache(folder, scope);
     check_absent(cache, "conv a");
     dt_plan_cache_save(cache);
@@ -123,9 +118,8 @@ static void test_keeps(void **state)
     dt_plan_cache_close(cache);
 }
 
-static void test_no_folder(void **state)
+TEST_WITH(no_folder, set_up, NULL)
 {
-    (void)state;
     struct dt_plan_cache *cache = open_cache("", scope);
     put(cache, "conv a", 3, 45);
     check(cache, "conv a", 3, 45);
@@ -133,9 +127,8 @@ static void test_no_folder(void **state)
 }
 
 /* Jobs that began with the same file do not lose each other's choices. */
-static void test_merges(void **state)
+TEST_WITH(merges, set_up, NULL)
 {
-    (void)state;
     struct dt_plan_cache *first = open_cache(folder, scope), *second = open_cache(folder, scope);
     put(first, "conv a", 1, 10);
     put(first, "conv c", 1, 10);
@@ -150,7 +143,7 @@ static void test_merges(void **state)
     dt_plan_cache_close(cache);
 }
 
-static void test_damaged(void **state)
+TEST_WITH(damaged, set_up, NULL)
 {
     static const char *const texts[] = {
         "",
@@ -170,7 +163,6 @@ static void test_damaged(void **state)
         "{\"version\": 2, \"plans\": {\"x\": {\"candidate\": 1, \"plan\": \"eng2\", "
         "\"runner_up\": 7}}}",
     };
-    (void)state;
     OK(dt_file_make_folder(folder));
     for (size_t i = 0; i < DT_COUNT(texts); i++) {
         OK(dt_file_save(path, texts[i], strlen(texts[i])));
@@ -187,10 +179,9 @@ static void test_damaged(void **state)
 }
 
 /* The folder cannot be made: a warning, and training continues. */
-static void test_out_of_reach(void **state)
+TEST_WITH(out_of_reach, set_up, NULL)
 {
     char file[DT_PATH_MAX], below[DT_PATH_MAX];
-    (void)state;
     OK(dt_file_path(file, "%s/file", base));
     OK(dt_file_path(below, "%s/file/cache", base));
     OK(dt_file_save(file, "", 0));
@@ -233,11 +224,10 @@ static int count_files(void)
 }
 
 /* Jobs write while others read: every state of the file is complete. */
-static void test_many_jobs(void **state)
+TEST_WITH(many_jobs, set_up, NULL)
 {
     pid_t pids[N_JOBS];
     int n_running = N_JOBS, n_read = 0;
-    (void)state;
     for (int i = 0; i < N_JOBS; i++) {
         pids[i] = fork();
         assert_true(pids[i] >= 0);
@@ -262,15 +252,4 @@ static void test_many_jobs(void **state)
     assert_int_equal(count_warnings(), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_keeps, set_up),
-        cmocka_unit_test_setup(test_no_folder, set_up),
-        cmocka_unit_test_setup(test_merges, set_up),
-        cmocka_unit_test_setup(test_damaged, set_up),
-        cmocka_unit_test_setup(test_out_of_reach, set_up),
-        cmocka_unit_test_setup(test_many_jobs, set_up),
-    };
-    return cmocka_run_group_tests(tests, make_base, remove_base);
-}
+TEST_MAIN(make_base, remove_base)

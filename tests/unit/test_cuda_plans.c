@@ -1,21 +1,16 @@
 /* Whether cuDNN can plan every convolution that dtrain asks for, on a GPU that need not be there:
  * plans are made for the description of an H200. Without a driver cuDNN refuses its engines that
  * are compiled at run time; those that come compiled must do. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "cuda/conv.h"
 #include "cuda/internal.h"
 #include "resnet50_graph.h"
 #include "retinanet_graph.h"
+#include "test.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 
@@ -157,27 +152,23 @@ static void check_resnet50(enum dt_dtype type, enum dt_precision precision, int 
     check_network(make_resnet50(batch), type, precision, &counts);
 }
 
-static void test_resnet50_fp16(void **state)
+TEST(resnet50_fp16)
 {
-    (void)state;
     check_resnet50(DT_F16, DT_PRECISION_FP16, 256);
 }
 
-static void test_resnet50_bf16(void **state)
+TEST(resnet50_bf16)
 {
-    (void)state;
     check_resnet50(DT_BF16, DT_PRECISION_BF16, 256);
 }
 
-static void test_resnet50_fp32(void **state)
+TEST(resnet50_fp32)
 {
-    (void)state;
     check_resnet50(DT_F32, DT_PRECISION_FP32, 64);
 }
 
-static void test_resnet50_tf32(void **state)
+TEST(resnet50_tf32)
 {
-    (void)state;
     check_resnet50(DT_F32, DT_PRECISION_TF32, 64);
 }
 
@@ -198,15 +189,13 @@ static void check_retinanet(enum dt_dtype type, enum dt_precision precision)
     check_network(g, type, precision, &counts);
 }
 
-static void test_retinanet_fp16(void **state)
+TEST(retinanet_fp16)
 {
-    (void)state;
     check_retinanet(DT_F16, DT_PRECISION_FP16);
 }
 
-static void test_retinanet_bf16(void **state)
+TEST(retinanet_bf16)
 {
-    (void)state;
     check_retinanet(DT_BF16, DT_PRECISION_BF16);
 }
 
@@ -245,11 +234,10 @@ static const struct {
 };
 
 /* Plans for the layers that need them, and for the first layer, and in bf16, an empty offer. */
-static void test_fused(void **state)
+TEST(fused)
 {
     struct dt_device dev = {.type = DT_F16, .options.precision = DT_PRECISION_FP16};
     struct dt_graph *g = make_resnet50(256);
-    (void)state;
     prepare_convs(&dev, g);
     for (size_t i = 0; i < DT_COUNT(fused); i++) {
         int n_shapes = 0;
@@ -292,7 +280,7 @@ static const struct dt_conv_task odd[] = {
     {.n = 8, .c = 40, .h = 20, .w = 18, .k = 40, .r = 3, .s = 3, .stride = 1, .pad = 1},
 };
 
-static void test_odd_shapes(void **state)
+TEST(odd_shapes)
 {
     static const struct {
         enum dt_dtype type;
@@ -303,7 +291,6 @@ static void test_odd_shapes(void **state)
                  {DT_F16, DT_PRECISION_FP16}};
     static const enum dt_conv_kind kinds[] = {DT_CONV_FORWARD, DT_CONV_BWD_DATA,
                                               DT_CONV_BWD_WEIGHTS};
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(odd); i++)
         for (size_t m = 0; m < DT_COUNT(modes); m++)
             for (size_t k = 0; k < DT_COUNT(kinds); k++) {
@@ -326,7 +313,7 @@ static const struct dt_conv_task square = {
 
 /* cuDNN offers algorithms that sum in 16 bits, first of all for the first layer on Hopper. They are
  * refused, and there are enough others. */
-static void test_sums(void **state)
+TEST(sums)
 {
     static const struct {
         const struct dt_conv_task *task;
@@ -336,7 +323,6 @@ static void test_sums(void **state)
                  {&stem, DT_CONV_BWD_WEIGHTS, true},
                  {&square, DT_CONV_BWD_WEIGHTS, false}};
     const struct dt_conv_rules rules = {.winograd = true};
-    (void)state;
     for (size_t k = 0; k < DT_COUNT(cases); k++) {
         struct dt_conv_task task = *cases[k].task;
         struct dt_dnn_offer *offer = NULL;
@@ -381,10 +367,9 @@ static char *describe_engine(const struct dt_dnn_plan *plan)
 
 /* Two plans have the same tag if and only if cuDNN describes them in the same way, so a tag in the
  * file of choices stands for one plan. */
-static void test_tags(void **state)
+TEST(tags)
 {
     const struct dt_conv_task *const tasks[] = {&stem, &square};
-    (void)state;
     for (size_t k = 0; k < 2 * DT_COUNT(tasks); k++) {
         struct dt_conv_task task = *tasks[k / 2];
         struct dt_dnn_offer *offer = NULL;
@@ -415,7 +400,7 @@ static void test_tags(void **state)
 /* --- What surrounds the plans --- */
 
 /* Nothing offered, or a descriptor that cuDNN refuses; in either case a text and no leak. */
-static void test_impossible(void **state)
+TEST(impossible)
 {
     const struct dt_conv_rules rules = strictest(DT_PRECISION_FP16);
     struct dt_conv_task task = {.type = DT_F16,
@@ -430,7 +415,6 @@ static void test_impossible(void **state)
                                 .pad = 1};
     struct dt_dnn_offer *offer = NULL;
     struct dt_dnn_plan plan;
-    (void)state;
     dt_error_clear();
     if (dt_dnn_offer_create(&offer, &target, &task) != DT_OK) {
         assert_null(offer);
@@ -442,11 +426,10 @@ static void test_impossible(void **state)
     dt_dnn_offer_destroy(offer);
 }
 
-static void test_rules(void **state)
+TEST(rules)
 {
     const struct dt_conv_rules none = {0}, deterministic = {.deterministic = true},
                                tf32 = {.tf32 = true}, winograd = {.winograd = true};
-    (void)state;
     assert_true(dt_conv_allows(&none, DT_F32, 0));
     assert_true(dt_conv_allows(&none, DT_F16, NOTE(TENSOR_CORE)));
     assert_false(dt_conv_allows(&none, DT_F32, NOTE(TENSOR_CORE)));
@@ -463,13 +446,12 @@ static void test_rules(void **state)
 }
 
 /* Every field of a task tells it apart, as the list of problems and the file of choices need. */
-static void test_distinct(void **state)
+TEST(distinct)
 {
     const struct dt_conv_task base = {DT_CONV_FORWARD, DT_F16, 1, 8, 9, 9, 8, 3, 3, 1, 1,
                                       DT_CONV_PLAIN};
     char text[DT_CONV_TEXT_MAX], other[DT_CONV_TEXT_MAX];
     struct dt_conv_task tasks[12];
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(tasks); i++)
         tasks[i] = base;
     tasks[0].kind = DT_CONV_BWD_DATA;
@@ -499,14 +481,5 @@ int main(void)
         fprintf(stderr, "cuDNN before 9.8 cannot plan for a described device\n");
         return 77;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resnet50_fp16),  cmocka_unit_test(test_resnet50_bf16),
-        cmocka_unit_test(test_resnet50_fp32),  cmocka_unit_test(test_resnet50_tf32),
-        cmocka_unit_test(test_retinanet_fp16), cmocka_unit_test(test_retinanet_bf16),
-        cmocka_unit_test(test_fused),          cmocka_unit_test(test_odd_shapes),
-        cmocka_unit_test(test_sums),           cmocka_unit_test(test_tags),
-        cmocka_unit_test(test_impossible),     cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_distinct),
-    };
-    return cmocka_run_group_tests(tests, describe, forget);
+    return run_all_tests(describe, forget);
 }

@@ -1,16 +1,11 @@
 /* The way from a bucket's segments to the threads of the update kernel: every element of every
  * segment is some thread's, and of one only. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "cuda/internal.h"
 #include "kernels/ranges.h"
+#include "test.h"
 
 enum { MAX_SEGMENTS = 400, MAX_ELEMENTS = MAX_SEGMENTS * 64 };
 
@@ -74,9 +69,8 @@ static void check(int n_segments, int n_launches)
     assert_memory_equal(visits, wanted, end);
 }
 
-static void test_every_element_once(void **state)
+TEST(every_element_once)
 {
-    (void)state;
     check(0, 0);
     check(1, 1); /* empty */
     check(2, 1);
@@ -87,9 +81,8 @@ static void test_every_element_once(void **state)
     check(MAX_SEGMENTS, 4);
 }
 
-static void test_large(void **state)
+TEST(large)
 {
-    (void)state;
     /* 17 G elements: the numbers of groups need 31 bits, those of elements more than 32. */
     const struct dt_range ranges[] = {{1ull << 34, 1ull << 33, 1, 1, 0, false},
                                       {1ull << 33, 1ull << 33, 0, 1, 0, false}};
@@ -103,9 +96,8 @@ static void test_large(void **state)
     assert_false(dt_range_table_fill(&table, &too_many, 1));
 }
 
-static void test_refuses(void **state)
+TEST(refuses)
 {
-    (void)state;
     const struct dt_segment odd[] = {{0, 8, 1, 1, 0, false}, {8, 12, 1, 1, 1, false}},
                             shifted = {4, 8, 1, 1, 0, false};
     const struct dt_range odd_range = {0, 12, 1, 1, 0, false},
@@ -120,10 +112,4 @@ static void test_refuses(void **state)
     assert_false(dt_range_table_fill(&table, many, DT_MAX_RANGES + 1));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_element_once),
-                                       cmocka_unit_test(test_large),
-                                       cmocka_unit_test(test_refuses)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,12 +1,8 @@
 /* The loss scale from step to step: halving, growth, bounds, counting. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "kernels/train_step.h"
+#include "test.h"
 
 static struct dt_step_counters counters;
 
@@ -28,9 +24,15 @@ static void assert_state(const struct dt_scale_state *s, float scale, int n_clea
     assert_int_equal(counters.n_skipped, n_skipped);
 }
 
-static void test_halves(void **state)
+static int reset_counters(void **state)
 {
     (void)state;
+    counters = (struct dt_step_counters){0};
+    return 0;
+}
+
+TEST_WITH(halves, reset_counters, NULL)
+{
     struct dt_scale_state s = START;
     advance(&s, 7, false);
     assert_state(&s, 65536, 7, 0);
@@ -40,9 +42,8 @@ static void test_halves(void **state)
     assert_state(&s, 4096, 0, 4);
 }
 
-static void test_doubles_after_clean_steps(void **state)
+TEST_WITH(doubles_after_clean_steps, reset_counters, NULL)
 {
-    (void)state;
     struct dt_scale_state s = START;
     advance(&s, DT_SCALE_GROWTH_STEPS - 1, false);
     assert_state(&s, 65536, 1999, 0);
@@ -52,9 +53,8 @@ static void test_doubles_after_clean_steps(void **state)
     assert_state(&s, 262144, 0, 0);
 }
 
-static void test_overflow_restarts_the_count(void **state)
+TEST_WITH(overflow_restarts_the_count, reset_counters, NULL)
 {
-    (void)state;
     struct dt_scale_state s = START;
     advance(&s, 1999, false);
     advance(&s, 1, true);
@@ -64,9 +64,8 @@ static void test_overflow_restarts_the_count(void **state)
     assert_state(&s, 65536, 0, 1);
 }
 
-static void test_bounds(void **state)
+TEST_WITH(bounds, reset_counters, NULL)
 {
-    (void)state;
     struct dt_scale_state s = START;
     advance(&s, 2000 * 20, false);
     assert_state(&s, DT_SCALE_MAX, 0, 0);
@@ -79,9 +78,8 @@ static void test_bounds(void **state)
     assert_state(&s, DT_SCALE_MIN * 2, 0, 501);
 }
 
-static void test_static_scale(void **state)
+TEST_WITH(static_scale, reset_counters, NULL)
 {
-    (void)state;
     struct dt_scale_state s = {.scale = 128};
     advance(&s, 2 * DT_SCALE_GROWTH_STEPS, false);
     assert_state(&s, 128, 0, 0);
@@ -92,18 +90,16 @@ static void test_static_scale(void **state)
 }
 
 /* A step continues from the state of a checkpoint. */
-static void test_goes_on(void **state)
+TEST_WITH(goes_on, reset_counters, NULL)
 {
-    (void)state;
     struct dt_scale_state s = {.scale = 1024, .n_clean = 1998, .dynamic = 1};
     advance(&s, 2, false);
     assert_state(&s, 2048, 0, 0);
 }
 
 /* The longest row, also where the counters begin anew in its middle. */
-static void test_in_a_row(void **state)
+TEST_WITH(in_a_row, reset_counters, NULL)
 {
-    (void)state;
     struct dt_scale_state s = {.scale = 1};
     advance(&s, 2, true);
     advance(&s, 1, false);
@@ -119,23 +115,4 @@ static void test_in_a_row(void **state)
     assert_int_equal(counters.n_in_a_row, 1);
 }
 
-static int reset_counters(void **state)
-{
-    (void)state;
-    counters = (struct dt_step_counters){0};
-    return 0;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_halves, reset_counters),
-        cmocka_unit_test_setup(test_doubles_after_clean_steps, reset_counters),
-        cmocka_unit_test_setup(test_overflow_restarts_the_count, reset_counters),
-        cmocka_unit_test_setup(test_bounds, reset_counters),
-        cmocka_unit_test_setup(test_static_scale, reset_counters),
-        cmocka_unit_test_setup(test_goes_on, reset_counters),
-        cmocka_unit_test_setup(test_in_a_row, reset_counters),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

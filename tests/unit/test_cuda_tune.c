@@ -1,17 +1,12 @@
 /* The search for the fastest way, with invented times: which ways are measured, how often, in which
  * order, and what it chooses. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "cuda/tune.h"
+#include "test.h"
 
 #define OK(call)    assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 #define CLOSE(a, b) assert_true(fabs((a) - (b)) < 1e-12)
@@ -79,9 +74,8 @@ static int count_calls(const struct fake *f, int way)
 }
 
 /* The fastest of many, wherever it stands. */
-static void test_all_ways(void **state)
+TEST(all_ways)
 {
-    (void)state;
     for (int fastest = 0; fastest < MAX_WAYS; fastest++) {
         struct fake f = {0};
         struct dt_tune_rank places[DT_TUNE_PLACES];
@@ -98,10 +92,9 @@ static void test_all_ways(void **state)
 }
 
 /* Nothing counts before 10 ms of work are done, so that a cold device cannot mislead. */
-static void test_warm_up(void **state)
+TEST(warm_up)
 {
     static const double run_s[] = {1e-9, 1e-6, 30e-6, 1e-3, 9e-3, 0.5};
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(run_s); i++) {
         struct fake f = {.run_s = {run_s[i], 0.5 * run_s[i]}, .cold_s = 0.0099};
         struct dt_tune_rank places[DT_TUNE_PLACES];
@@ -119,11 +112,10 @@ static void test_warm_up(void **state)
 }
 
 /* A single run that takes more than 1.3 times the best so far is the last one. */
-static void test_drops(void **state)
+TEST(drops)
 {
     struct fake f = {.run_s = {100e-6, 131e-6, 129e-6, 50e-6, 66e-6, 64e-6}};
     struct dt_tune_rank places[DT_TUNE_PLACES];
-    (void)state;
     tune(places, &f, 6, 100);
     assert_int_equal(count_calls(&f, 1), 1);
     assert_int_equal(count_calls(&f, 2), 2); /* it is no longer among the best at the end */
@@ -137,12 +129,11 @@ static void test_drops(void **state)
 }
 
 /* The best three take turns, forwards and backwards, six rounds of about a millisecond. */
-static void test_turns(void **state)
+TEST(turns)
 {
     static const int order[] = {2, 0, 3, 3, 0, 2, 2, 0, 3, 3, 0, 2, 2, 0, 3, 3, 0, 2};
     struct fake f = {.run_s = {101e-6, 110e-6, 100e-6, 102e-6, 200e-6}};
     struct dt_tune_rank places[DT_TUNE_PLACES];
-    (void)state;
     tune(places, &f, 5, 100);
     const int first = f.n_calls - (int)DT_COUNT(order);
     for (int i = 0; i < (int)DT_COUNT(order); i++) {
@@ -156,11 +147,10 @@ static void test_turns(void **state)
 
 /* A device that becomes slower and slower favours what is measured first. The turns and the median
  * take that out: they correct the order of the first pass. */
-static void test_drift(void **state)
+TEST(drift)
 {
     struct fake f = {.run_s = {105e-6, 104e-6, 100e-6}, .drift_s = 2e-6};
     struct dt_tune_rank places[DT_TUNE_PLACES];
-    (void)state;
     tune(places, &f, 3, 100);
     assert_int_equal(f.call[f.n_calls - 18].way, 0); /* ahead in the first pass */
     assert_int_equal(places[0].way, 2);
@@ -168,11 +158,10 @@ static void test_drift(void **state)
 }
 
 /* One disturbed round does not change a median. */
-static void test_outlier(void **state)
+TEST(outlier)
 {
     struct fake f = {.run_s = {100e-6, 101e-6}};
     struct dt_tune_rank places[DT_TUNE_PLACES];
-    (void)state;
     tune(places, &f, 2, 100);
     for (int at = f.n_calls - 11; at <= f.n_calls; at++) {
         struct fake g = {.run_s = {100e-6, 101e-6}, .slow_at = at};
@@ -185,11 +174,10 @@ static void test_outlier(void **state)
 }
 
 /* A way that fails when it is measured again is out, even if it does so once. */
-static void test_late_failure(void **state)
+TEST(late_failure)
 {
     struct fake f = {.run_s = {100e-6, 101e-6}};
     struct dt_tune_rank places[DT_TUNE_PLACES];
-    (void)state;
     tune(places, &f, 2, 100);
     for (int at = f.n_calls - 11; at <= f.n_calls; at++)
         for (int for_good = 0; for_good < 2; for_good++) {
@@ -200,20 +188,18 @@ static void test_late_failure(void **state)
         }
 }
 
-static void test_ties(void **state)
+TEST(ties)
 {
     struct fake f = {.run_s = {0, 90e-6, 80e-6, 80e-6, 80e-6, 80e-6}};
     struct dt_tune_rank places[DT_TUNE_PLACES];
-    (void)state;
     tune(places, &f, 6, 100);
     for (int i = 0; i < DT_TUNE_PLACES; i++)
         assert_int_equal(places[i].way, 2 + i);
 }
 
 /* Nothing begins after the budget is spent, and there is always a choice. */
-static void test_budget(void **state)
+TEST(budget)
 {
-    (void)state;
     for (int n = -1; n < 60; n++) { /* -1: those before have spent more than all */
         struct fake f = {0};
         struct dt_tune_rank places[DT_TUNE_PLACES];
@@ -235,11 +221,10 @@ static void test_budget(void **state)
 
 /* However slow the ways are, many searches do not take longer than they may together, but for the
  * one measurement that each of them makes in any case; a few do not wait for 2 s each. */
-static void test_shared_budget(void **state)
+TEST(shared_budget)
 {
     enum { N_SEARCHES = 100 };
     static const double total_s = 120;
-    (void)state;
     for (int slow = 0; slow < 2; slow++) {
         double now_s = 0, slowest_s = 0;
         for (int i = 0; i < N_SEARCHES; i++) {
@@ -257,10 +242,9 @@ static void test_shared_budget(void **state)
     }
 }
 
-static void test_unusable(void **state)
+TEST(unusable)
 {
     static const dt_status failures[] = {DT_ERR_DEVICE, DT_ERR_MEMORY};
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(failures); i++) {
         struct fake f = {.run_s = {0, 0, 50e-6, 0, 49e-6}, .failure = failures[i]};
         struct dt_tune_rank places[DT_TUNE_PLACES];
@@ -278,13 +262,12 @@ static void test_unusable(void **state)
 }
 
 /* A device that hangs, or the end of the job, ends the search at once. */
-static void test_end(void **state)
+TEST(end)
 {
     struct fake f = {.run_s = {50e-6, 49e-6, 48e-6}, .failure = DT_ERR_HANG};
     const struct dt_tune_work work = {
         .n_ways = 3, .time = fake_time, .clock_s = fake_clock, .context = &f, .budget_s = 100};
     struct dt_tune_rank places[DT_TUNE_PLACES];
-    (void)state;
     for (f.fails_at = 1; f.fails_at <= 20; f.fails_at++) {
         f.n_calls = 0;
         assert_int_equal(dt_tune(places, &work), DT_ERR_HANG);
@@ -293,15 +276,4 @@ static void test_end(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_ways),     cmocka_unit_test(test_warm_up),
-        cmocka_unit_test(test_drops),        cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_drift),        cmocka_unit_test(test_outlier),
-        cmocka_unit_test(test_late_failure), cmocka_unit_test(test_ties),
-        cmocka_unit_test(test_budget),       cmocka_unit_test(test_shared_budget),
-        cmocka_unit_test(test_unusable),     cmocka_unit_test(test_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,15 +1,9 @@
 /* Bad images in the loader: replaced by the rule, logged and counted once, and above the limit the
  * end of the job with one clear sentence. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "loader_rig.h"
 
@@ -59,9 +53,8 @@ static bool is_bad(const struct dt_dataset *dataset, uint32_t id)
     return strstr(dt_dataset_name(dataset, id, name, sizeof name), "good") == NULL;
 }
 
-static void test_bad_training_samples(void **state)
+TEST(bad_training_samples)
 {
-    (void)state;
     struct folder folder;
     uint32_t order[N];
     char text[16384];
@@ -112,9 +105,8 @@ static void test_bad_training_samples(void **state)
     free(run);
 }
 
-static void test_bad_evaluation_samples(void **state)
+TEST(bad_evaluation_samples)
 {
-    (void)state;
     struct folder folder;
     char text[4096];
     folder_make(&folder);
@@ -157,9 +149,8 @@ static void test_bad_evaluation_samples(void **state)
 }
 
 /* Each kind of bad file, none allowed: code 65 and one sentence with the file and the reason. */
-static void test_each_bad_file_ends_the_job(void **state)
+TEST(each_bad_file_ends_the_job)
 {
-    (void)state;
     for (int k = 0; k < N_BAD_FILES; k++) {
         struct folder folder;
         char log[4096];
@@ -193,9 +184,8 @@ static void test_each_bad_file_ends_the_job(void **state)
     }
 }
 
-static void test_all_bad(void **state)
+TEST(all_bad)
 {
-    (void)state;
     struct folder folder;
     char log[8192];
     const struct dt_batch *batch;
@@ -216,13 +206,4 @@ static void test_all_bad(void **state)
     folder_remove(&folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_training_samples),
-        cmocka_unit_test(test_bad_evaluation_samples),
-        cmocka_unit_test(test_each_bad_file_ends_the_job),
-        cmocka_unit_test(test_all_bad),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

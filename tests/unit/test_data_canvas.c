@@ -183,9 +183,8 @@ static int remove_folder(void **state)
     return 0;
 }
 
-static void test_ranks_and_workers(void **state)
+TEST(ranks_and_workers)
 {
-    (void)state;
     static const int cases[][3] = {{1, 3, 3}, {2, 3, 2}, {2, 1, 4}, {3, 2, 1}, {6, 1, 2}};
     struct dt_dataset *dataset = open_boxes(&g_folder);
     struct lap *expected = malloc(EPOCHS * sizeof *expected), *laps = malloc(EPOCHS * sizeof *laps);
@@ -207,9 +206,8 @@ static void test_ranks_and_workers(void **state)
     dt_dataset_close(dataset);
 }
 
-static void test_restart(void **state)
+TEST(restart)
 {
-    (void)state;
     struct dt_dataset *dataset = open_boxes(&g_folder);
     const struct dt_loader_options options = options_of(true, 1, 2, 3, 2);
     struct lap whole = {0}, rest = {0};
@@ -279,9 +277,8 @@ static void check_boxes(const struct dt_batch *batch, int row)
     assert_int_equal(labels[2], -1);
 }
 
-static void test_rows(void **state)
+TEST(rows)
 {
-    (void)state;
     struct dt_dataset *dataset = open_boxes(&g_folder);
     const struct dt_loader_options options = options_of(true, 0, 1, G, 2);
     struct dt_loader *loader = open_loader(dataset, &options);
@@ -302,9 +299,8 @@ static void test_rows(void **state)
 }
 
 /* Turned, and with other colours: the boxes stay inside the images, and the rest is 0. */
-static void test_changed_rows(void **state)
+TEST(changed_rows)
 {
-    (void)state;
     struct dt_config_data changed = data;
     struct dt_dataset *dataset = open_boxes(&g_folder);
     struct dt_loader_options options = options_of(true, 0, 1, G, 3);
@@ -345,9 +341,8 @@ static void test_changed_rows(void **state)
 }
 
 /* Each image once, whatever the ranks; rows that are left over are empty. */
-static void test_evaluation(void **state)
+TEST(evaluation)
 {
-    (void)state;
     struct dt_dataset *dataset = open_boxes(&g_folder);
     for (int n_ranks = 1; n_ranks <= 3; n_ranks++) {
         int seen[N] = {0}, n_empty = 0;
@@ -376,9 +371,8 @@ static void test_evaluation(void **state)
 }
 
 /* Files of another size than annotated are bad: replaced by one of the same canvas. */
-static void test_wrong_sizes(void **state)
+TEST(wrong_sizes)
 {
-    (void)state;
     struct dt_dataset *dataset = open_boxes(&g_folder);
     const struct dt_loader_options options = options_of(true, 0, 1, G, 2);
     g_unlike = "2-good";
@@ -406,9 +400,8 @@ static void test_wrong_sizes(void **state)
     dt_dataset_close(dataset);
 }
 
-static void test_counts(void **state)
+TEST(counts)
 {
-    (void)state;
     struct dt_dataset *dataset = open_boxes(&g_folder);
     struct dt_loader_options options = options_of(true, 0, 1, 40, 1);
     struct dt_loader *loader;
@@ -427,16 +420,4 @@ static void test_counts(void **state)
     dt_dataset_close(dataset);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks_and_workers),
-        cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_changed_rows),
-        cmocka_unit_test(test_evaluation),
-        cmocka_unit_test(test_wrong_sizes),
-        cmocka_unit_test(test_counts),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+TEST_MAIN(make_folder, remove_folder)

@@ -33,9 +33,8 @@ static void check_truth(const struct dt_truth *t, struct dt_truth expected)
     assert_int_equal(t->is_crowd, expected.is_crowd);
 }
 
-static void test_tables(void **state)
+TEST(tables)
 {
-    (void)state;
     static const int64_t ids[] = {10, 20, 30};
     static const char *const names[] = {"sub/a.jpg", "c.jpg", "b.jpg"};
     static const int sizes[][2] = {{20, 30}, {2, 1}, {40, 50}};
@@ -90,9 +89,8 @@ static void check_changed(const char *from, const char *to, const char *message)
     free(text);
 }
 
-static void test_mistakes(void **state)
+TEST(mistakes)
 {
-    (void)state;
     static const struct {
         const char *from, *to, *message;
     } cases[] = {
@@ -155,9 +153,8 @@ static void test_mistakes(void **state)
         check_changed(cases[i].from, cases[i].to, cases[i].message);
 }
 
-static void test_empty_lists(void **state)
+TEST(empty_lists)
 {
-    (void)state;
     struct dt_coco coco;
     static const struct {
         const char *text, *message;
@@ -187,9 +184,8 @@ static void test_empty_lists(void **state)
 }
 
 /* Every beginning of the file is an error, never a crash. */
-static void test_truncated(void **state)
+TEST(truncated)
 {
-    (void)state;
     struct dt_coco coco;
     for (size_t bytes = 0; bytes < strlen(good) - 1; bytes++) {
         write_bytes("cut.json", good, bytes);
@@ -199,9 +195,8 @@ static void test_truncated(void **state)
 }
 
 /* Any change of what is kept changes the fingerprint; other members do not. */
-static void test_fingerprint(void **state)
+TEST(fingerprint)
 {
-    (void)state;
     static const struct {
         const char *from, *to;
         bool same;
@@ -255,9 +250,8 @@ static void check_index(const char *name, uint64_t fingerprint)
 
 /* The index is used as long as size and time of the file are those recorded, and rebuilt when it is
  * damaged anywhere. */
-static void test_index(void **state)
+TEST(index)
 {
-    (void)state;
     struct dt_coco coco;
     struct dt_names names = {0};
     char index[300];
@@ -307,9 +301,8 @@ static void test_index(void **state)
     assert_int_equal(dt_coco_open(&coco, at("missing.json"), at("cache")), DT_ERR_NO_INPUT);
 }
 
-static void test_found(void **state)
+TEST(found)
 {
-    (void)state;
     static const struct {
         const char *text, *message;
     } bad[] = {
@@ -357,9 +350,8 @@ static void test_found(void **state)
 }
 
 /* Files of some tools have no areas and count annotations from 0. */
-static void test_lenient(void **state)
+TEST(lenient)
 {
-    (void)state;
     struct dt_coco coco;
     char *text = change("\"id\": 5, \"image_id\": 10, \"category_id\": 2, \"bbox\": [0,0,4,4], "
                         "\"area\": 16",
@@ -370,13 +362,4 @@ static void test_lenient(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tables),      cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_empty_lists), cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_fingerprint), cmocka_unit_test(test_index),
-        cmocka_unit_test(test_found),       cmocka_unit_test(test_lenient),
-    };
-    return cmocka_run_group_tests_name("data/coco", tests, make_test_dir, remove_test_dir);
-}
+TEST_MAIN(make_test_dir, remove_test_dir)

@@ -92,9 +92,8 @@ static void expect_samples(const struct dt_dataset *dataset, const char *expecte
     assert_string_equal(all, expected);
 }
 
-static void test_samples(void **state)
+TEST(samples)
 {
-    (void)state;
     struct dt_dataset_options options = options_of(DT_PART_ALL);
     struct dt_dataset *dataset = open_set(&options);
     struct dt_sample sample = {0};
@@ -125,9 +124,8 @@ static void test_samples(void **state)
     free(sample.data);
 }
 
-static void test_ids_as_labels(void **state)
+TEST(ids_as_labels)
 {
-    (void)state;
     struct dt_dataset_options options = options_of(DT_PART_TRAIN);
     options.num_classes = 91;
     struct dt_dataset *dataset = open_set(&options);
@@ -159,9 +157,8 @@ static void test_ids_as_labels(void **state)
     dt_dataset_close(open_set(&options));
 }
 
-static void test_given_classes(void **state)
+TEST(given_classes)
 {
-    (void)state;
     struct dt_names classes = {0};
     struct dt_dataset_options options = options_of(DT_PART_VAL);
     options.classes = &classes;
@@ -185,9 +182,8 @@ static void test_given_classes(void **state)
 }
 
 /* Both sides together are all images, whatever can be trained on. */
-static void test_val_fraction(void **state)
+TEST(val_fraction)
 {
-    (void)state;
     struct dt_config_data data = plain;
     struct dt_dataset_options options = options_of(DT_PART_TRAIN);
     struct dt_image_info image;
@@ -222,9 +218,8 @@ static void test_val_fraction(void **state)
     dt_dataset_close(train);
 }
 
-static void test_folders(void **state)
+TEST(folders)
 {
-    (void)state;
     struct dt_dataset_options options = options_of(DT_PART_TRAIN);
     struct dt_dataset *dataset = open_set(&options);
     const uint64_t fingerprint = dt_dataset_fingerprint(dataset);
@@ -251,9 +246,8 @@ static void test_folders(void **state)
     expect_error(&options, DT_ERR_NO_INPUT, "set data.val_images to their folder");
 }
 
-static void test_refused(void **state)
+TEST(refused)
 {
-    (void)state;
     struct dt_dataset_options options = options_of(DT_PART_TRAIN);
     options.detects = false;
     expect_error(&options, DT_ERR_CONFIG, "holds boxes, which only a detector is trained on");
@@ -269,12 +263,4 @@ static void test_refused(void **state)
     expect_error(&options, DT_ERR_DATA, "has a box to train on");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples),       cmocka_unit_test(test_ids_as_labels),
-        cmocka_unit_test(test_given_classes), cmocka_unit_test(test_val_fraction),
-        cmocka_unit_test(test_folders),       cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests_name("data/coco_set", tests, make_set, remove_test_dir);
-}
+TEST_MAIN(make_set, remove_test_dir)

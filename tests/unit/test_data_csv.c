@@ -56,9 +56,8 @@ static int make_set(void **state)
     return 0;
 }
 
-static void test_tables(void **state)
+TEST(tables)
 {
-    (void)state;
     char absolute[256];
     check_samples("path,label\nin/a.jpg,cat\n\"b, \"\"2\"\".png\",ant\nin/a.jpg,cat\n", 2,
                   "1 set/in/a.jpg\n0 set/b, \"2\".png\n1 set/in/a.jpg\n");
@@ -70,9 +69,8 @@ static void test_tables(void **state)
     check_samples(absolute, 1, "0 set/in/a.jpg\n");
 }
 
-static void test_fingerprint(void **state)
+TEST(fingerprint)
 {
-    (void)state;
     static const char *const texts[] = {
         "path,label\nin/a.jpg,x\nin/a.jpg,y\n", "path,label\nin/a.jpg,y\nin/a.jpg,x\n",
         "path,label\nin/a.jpg,x\nin/a.jpg,z\n", "path,label\n./in/a.jpg,x\nin/a.jpg,y\n"};
@@ -89,9 +87,8 @@ static void test_fingerprint(void **state)
     }
 }
 
-static void test_mistakes(void **state)
+TEST(mistakes)
 {
-    (void)state;
     static const struct {
         const char *text, *message;
         dt_status status;
@@ -122,9 +119,8 @@ static void test_mistakes(void **state)
 }
 
 /* Whatever is in a table, it is read or refused. */
-static void test_noise(void **state)
+TEST(noise)
 {
-    (void)state;
     static const char letters[] = ",,\"\"\"\r\n\n1a-";
     struct dt_dataset *dataset;
     struct dt_rng rng;
@@ -146,9 +142,8 @@ static void test_noise(void **state)
     assert_true(n_read > 100 && n_read < 2900);
 }
 
-static void test_limits(void **state)
+TEST(limits)
 {
-    (void)state;
     struct dt_dataset *dataset;
     char text[4096] = "path,label\n";
     const struct dt_dataset_options options = {.data = &plain, .path = at("set/list.csv")};
@@ -163,12 +158,4 @@ static void test_limits(void **state)
     assert_non_null(strstr(dt_error_text(), "is not a text file"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tables),   cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_limits),
-    };
-    return cmocka_run_group_tests(tests, make_set, remove_test_dir);
-}
+TEST_MAIN(make_set, remove_test_dir)

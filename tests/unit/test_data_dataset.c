@@ -29,9 +29,8 @@ static void expect_error(dt_status expected, const char *text,
 
 /* --- Synthetic --- */
 
-static void test_synthetic(void **state)
+TEST(synthetic)
 {
-    (void)state;
     const struct dt_dataset_options options = {.data = &synthetic_data,
                                                .num_classes = 7,
                                                .synthetic_images = 50,
@@ -63,9 +62,8 @@ static void test_synthetic(void **state)
 }
 
 /* Mean colours of one class agree, also under another seed; those of different classes do not. */
-static void test_synthetic_classes(void **state)
+TEST(synthetic_classes)
 {
-    (void)state;
     double mean[2][6][3] = {{{0}}};
     struct dt_sample sample = {0};
 
@@ -98,9 +96,8 @@ static void test_synthetic_classes(void **state)
     free(sample.data);
 }
 
-static void test_synthetic_sizes(void **state)
+TEST(synthetic_sizes)
 {
-    (void)state;
     static const int sizes[] = {1, 2, 63, 64, 65, 224};
     struct dt_dataset_options options = {.data = &synthetic_data, .num_classes = 2};
     struct dt_sample sample = {0};
@@ -145,9 +142,8 @@ static bool has_stripes(const uint8_t *pixels, const float *box, int more)
 }
 
 /* The last box of an image is not covered. */
-static void test_synthetic_boxes(void **state)
+TEST(synthetic_boxes)
 {
-    (void)state;
     enum { MOST = 8, N = 40, N_CLASSES = 5 };
     struct dt_dataset_options options = {.data = &synthetic_data,
                                          .num_classes = N_CLASSES,
@@ -202,9 +198,8 @@ static void test_synthetic_boxes(void **state)
 
 /* --- Class folders --- */
 
-static void test_folder(void **state)
+TEST(folder)
 {
-    (void)state;
     static const struct {
         const char *name;
         int label;
@@ -270,9 +265,8 @@ static void test_folder(void **state)
 }
 
 /* Links to folders are followed, unless they lead back. */
-static void test_folder_links(void **state)
+TEST(folder_links)
 {
-    (void)state;
     static const char *const loops[] = {".", "../..", "../../a", "/"};
     const struct dt_dataset_options options = {
         .data = &folder_data, .path = at("links/set"), .num_classes = 2};
@@ -297,9 +291,8 @@ static void test_folder_links(void **state)
     }
 }
 
-static void test_folder_errors(void **state)
+TEST(folder_errors)
 {
-    (void)state;
     struct dt_dataset_options options = {.data = &folder_data, .num_classes = 2};
 
     make_folder("bad");
@@ -346,9 +339,8 @@ static void read_as(const struct dt_dataset *dataset, uint32_t id, dt_status sta
 }
 
 /* Room for two of three samples: they stay readable when the files are gone. */
-static void test_cache(void **state)
+TEST(cache)
 {
-    (void)state;
     static const char *const texts[] = {"first", "another", "third"};
     const struct dt_dataset_options options = {.data = &folder_data, .path = at("cached")};
     make_folder("cached");
@@ -410,12 +402,11 @@ static struct dt_dataset *open_listed(struct dt_dataset_options *options, struct
     return open_good(options);
 }
 
-static void test_classes(void **state)
+TEST(classes)
 {
     struct dt_dataset_options options = {.data = &auto_data, .path = at("animals")};
     struct dt_names names = {0};
     char name[300];
-    (void)state;
     make_animals();
     struct dt_dataset *own = open_good(&options);
     assert_int_equal(dt_dataset_n_classes(own), 3);
@@ -445,12 +436,11 @@ static void test_classes(void **state)
     dt_dataset_close(own);
 }
 
-static void test_wrong_classes(void **state)
+TEST(wrong_classes)
 {
     struct dt_dataset_options options = {
         .data = &auto_data, .path = at("animals"), .num_classes = 2};
     struct dt_names names = parse_names("cat\nfox\n"), bad = {0};
-    (void)state;
     expect_error(DT_ERR_CONFIG, "has 3 classes (the last is fox), but model.num_classes is 2",
                  &options);
     options.classes = &names;
@@ -482,14 +472,4 @@ static void test_wrong_classes(void **state)
     expect_error(DT_ERR_CONFIG, "a detector needs boxes", &options);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_synthetic),       cmocka_unit_test(test_synthetic_classes),
-        cmocka_unit_test(test_synthetic_sizes), cmocka_unit_test(test_synthetic_boxes),
-        cmocka_unit_test(test_folder),          cmocka_unit_test(test_folder_links),
-        cmocka_unit_test(test_folder_errors),   cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_classes),         cmocka_unit_test(test_wrong_classes),
-    };
-    return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);
-}
+TEST_MAIN(make_test_dir, remove_test_dir)

@@ -1,14 +1,8 @@
 /* Parts of images: a rectangle has exactly the pixels that a decode of the whole image has there,
  * for every sampling, order of scans, option and scale; skimming finds the same damage; and rows
  * made of parts are those made of whole images. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -17,6 +11,7 @@
 #include "image/jpeg.h"
 #include "image/resize.h"
 #include "jpeg_make.h"
+#include "test.h"
 
 static const struct dt_config_data folder_data = {.source = DT_SOURCE_FOLDER};
 
@@ -160,9 +155,8 @@ static void check_rectangles(struct dt_jpeg *jpeg, struct image *image, struct d
     check_rectangle(jpeg, image, 0, image->height / 2, image->width, 1);
 }
 
-static void test_rectangles(void **state)
+TEST(rectangles)
 {
-    (void)state;
     struct dt_rng rng;
     dt_rng_init(&rng, 1, DT_RNG_AUGMENT, 0, 0);
     for (size_t o = 0; o < DT_COUNT(all_options); o++) {
@@ -183,9 +177,8 @@ static void test_rectangles(void **state)
 }
 
 /* Nothing to decode, or no columns: nothing is written, damage in the rows is still found. */
-static void test_empty_rectangles(void **state)
+TEST(empty_rectangles)
 {
-    (void)state;
     struct image image = {&layouts[3], all_options, 1, 0, 0, jpeg_make(&layouts[3]), NULL};
     struct dt_jpeg *jpeg;
     assert_int_equal(dt_jpeg_create(&jpeg, NULL), DT_OK);
@@ -216,9 +209,8 @@ static void spoil(struct file *file, struct dt_rng *rng)
 }
 
 /* Skimming says of a damaged file what decoding says, and leaves nothing open. */
-static void test_skim(void **state)
+TEST(skim)
 {
-    (void)state;
     enum { FILES = 1500 };
     struct dt_rng rng;
     struct dt_jpeg *jpeg;
@@ -254,9 +246,8 @@ static void test_skim(void **state)
 
 /* --- Rows --- */
 
-static void test_scale(void **state)
+TEST(scale)
 {
-    (void)state;
     enum { WIDTH = 9000, HEIGHT = 3000 };
     static const struct {
         float x, y, w, h;
@@ -393,9 +384,8 @@ static void check_rows(const struct rows *rows, uint32_t id, bool train, int *me
     dt_row_reader_destroy(reader);
 }
 
-static void test_rows(void **state)
+TEST(rows)
 {
-    (void)state;
     struct rows rows;
     int met = 0;
     make_rows(&rows);
@@ -407,9 +397,8 @@ static void test_rows(void **state)
     remove_rows(&rows);
 }
 
-static void test_times(void **state)
+TEST(times)
 {
-    (void)state;
     struct rows rows;
     struct dt_row_reader *reader;
     struct dt_crop crop;
@@ -429,12 +418,4 @@ static void test_times(void **state)
     remove_rows(&rows);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rectangles), cmocka_unit_test(test_empty_rectangles),
-        cmocka_unit_test(test_skim),       cmocka_unit_test(test_scale),
-        cmocka_unit_test(test_rows),       cmocka_unit_test(test_times),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

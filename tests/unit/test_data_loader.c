@@ -1,15 +1,9 @@
 /* The loader over a folder of generated JPEG files: the data of an epoch are the same for every
  * number of ranks and workers, evaluation sees each image once, a restart continues exactly, and
  * starting or ending at any moment is safe. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "data/dataset.h"
 #include "image/jpeg.h"
@@ -59,9 +53,8 @@ static void check_pixels(const struct dt_dataset *dataset, const struct row *row
     dt_jpeg_destroy(jpeg);
 }
 
-static void test_ranks_and_workers(void **state)
+TEST(ranks_and_workers)
 {
-    (void)state;
     struct folder folder;
     uint32_t order[N];
     struct run *run = malloc(sizeof *run);
@@ -91,9 +84,8 @@ static void test_ranks_and_workers(void **state)
 
 /* Neighbours in the order share their labels; crops are those without mixing; and all of it is the
  * same for every split in even micro-batches. */
-static void test_mixing(void **state)
+TEST(mixing)
 {
-    (void)state;
     static const struct dt_config_data data = {RIG_DATA, .color_jitter = 0.4, .random_erasing = 0.5,
                                                .mixup = 0.2, .cutmix = 1};
     struct folder folder;
@@ -129,9 +121,8 @@ static void test_mixing(void **state)
     free(expected);
 }
 
-static void test_restart(void **state)
+TEST(restart)
 {
-    (void)state;
     struct folder folder;
     struct run *whole = malloc(sizeof *whole), *part = malloc(sizeof *part);
     folder_make(&folder);
@@ -198,9 +189,8 @@ static void check_evaluation(struct dt_dataset *dataset, struct row *rows, int n
         assert_int_equal(seen[i], 1);
 }
 
-static void test_evaluation(void **state)
+TEST(evaluation)
 {
-    (void)state;
     static const int sizes[] = {N, 48, 5, 1};
     struct row *rows = calloc(N, sizeof *rows);
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
@@ -239,9 +229,8 @@ static struct dt_dataset *open_synthetic(int n, int size)
     return open_generated(n, size, false);
 }
 
-static void test_synthetic(void **state)
+TEST(synthetic)
 {
-    (void)state;
     struct dt_dataset *dataset = open_synthetic(N, SIZE);
     struct run *run = malloc(sizeof *run);
     read_run(run, dataset, 1, GLOBAL, 1);
@@ -303,9 +292,8 @@ static int check_epoch(struct dt_dataset *dataset, struct dt_loader_options *opt
 
 /* About half of the training images of an epoch are flipped, the same ones on any number of ranks;
  * none in evaluation or without augmentation. */
-static void test_boxes(void **state)
+TEST(boxes)
 {
-    (void)state;
     const struct dt_config_data plain = {.prefetch = 3};
     struct dt_loader_options options = make_options(true, 0, 1, 4, 3);
     struct dt_dataset *dataset = open_generated(N, SIZE, true);
@@ -325,9 +313,8 @@ static void test_boxes(void **state)
 }
 
 /* An error that is not about one sample comes to the caller with its text. */
-static void test_worker_failure(void **state)
+TEST(worker_failure)
 {
-    (void)state;
     struct dt_dataset *dataset = open_synthetic(N, SIZE - 1);
     struct dt_loader_options options = make_options(true, 0, 1, 12, 4);
     struct dt_loader *loader = open_loader(dataset, &options);
@@ -339,9 +326,8 @@ static void test_worker_failure(void **state)
     dt_dataset_close(dataset);
 }
 
-static void test_wrong_options(void **state)
+TEST(wrong_options)
 {
-    (void)state;
     struct dt_dataset *dataset = open_synthetic(N, SIZE);
     struct dt_loader_options good = make_options(true, 0, 2, 3, 1), wrong[8];
     const struct dt_config_data mixed = {RIG_DATA, .mixup = 0.2};
@@ -366,9 +352,8 @@ static void test_wrong_options(void **state)
     dt_dataset_close(dataset);
 }
 
-static void test_holding_batches(void **state)
+TEST(holding_batches)
 {
-    (void)state;
     struct dt_dataset *dataset = open_synthetic(N, SIZE);
     struct dt_loader_options options = make_options(true, 0, 1, 2, 4);
     struct dt_loader *loader = open_loader(dataset, &options);
@@ -411,9 +396,8 @@ static bool is_inside(const struct dt_loader *loader, const void *data, size_t b
 }
 
 /* The memory a device pins: all that batches point to, in blocks that share no page. */
-static void test_memory(void **state)
+TEST(memory)
 {
-    (void)state;
     const uintptr_t page = 4096;
     struct dt_dataset *dataset = open_generated(N, SIZE, true);
     struct dt_loader_options options = make_options(true, 0, 1, 2, 1);
@@ -459,9 +443,8 @@ static void wait_for_images(const struct dt_loader *loader, uint64_t n)
 
 /* After the end of an epoch all slots are filled from the next one, which then begins without
  * waiting; after the last epoch nothing is loaded. */
-static void test_ahead(void **state)
+TEST(ahead)
 {
-    (void)state;
     const uint64_t per_epoch = BATCHES * GLOBAL;
     struct folder folder;
     struct run *expected = malloc(sizeof *expected), *run = malloc(sizeof *run);
@@ -501,9 +484,8 @@ static void test_ahead(void **state)
 }
 
 /* Evaluations of fewer batches than slots, one after the other. */
-static void test_small_evaluations(void **state)
+TEST(small_evaluations)
 {
-    (void)state;
     struct dt_dataset *dataset = open_synthetic(3, SIZE);
     struct dt_loader_options options = make_options(false, 0, 1, 2, 4);
     struct dt_loader *loader = open_loader(dataset, &options);
@@ -520,9 +502,8 @@ static void test_small_evaluations(void **state)
 }
 
 /* Starts and ends while rows are being made. */
-static void test_any_moment(void **state)
+TEST(any_moment)
 {
-    (void)state;
     struct folder folder;
     struct run *run = malloc(sizeof *run);
     struct row rows[4];
@@ -555,22 +536,4 @@ static void test_any_moment(void **state)
     free(run);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranks_and_workers),
-        cmocka_unit_test(test_mixing),
-        cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_evaluation),
-        cmocka_unit_test(test_synthetic),
-        cmocka_unit_test(test_boxes),
-        cmocka_unit_test(test_worker_failure),
-        cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_holding_batches),
-        cmocka_unit_test(test_ahead),
-        cmocka_unit_test(test_small_evaluations),
-        cmocka_unit_test(test_any_moment),
-        cmocka_unit_test(test_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,20 +1,15 @@
 /* Colour jitter, erasing, mixup and CutMix against plain loops in double, and what is drawn for
  * them against the distributions asked for. Label: numeric. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/rng.h"
 #include "data/dataset.h"
 #include "data/mix.h"
 #include "data/row.h"
 #include "image/colour.h"
+#include "test.h"
 
 static const struct dt_config_data synthetic_data = {.source = DT_SOURCE_SYNTHETIC};
 
@@ -105,9 +100,8 @@ static void check_recolour(const struct dt_config_data *data, uint32_t id, int s
     assert_memory_equal(g_a + bytes_of(size), g_old_a + bytes_of(size), BYTES - bytes_of(size));
 }
 
-static void test_recolour_equals_plain(void **state)
+TEST(recolour_equals_plain)
 {
-    (void)state;
     static const struct dt_config_data all[] = {
         {.color_jitter = 0.4},
         {.color_jitter = 1.0},
@@ -123,9 +117,8 @@ static void test_recolour_equals_plain(void **state)
 
 /* --- What is drawn --- */
 
-static void test_factors_and_orders(void **state)
+TEST(factors_and_orders)
 {
-    (void)state;
     enum { DRAWS = 30000 };
     const struct dt_config_data data = {.color_jitter = 0.4};
     int orders[27] = {0}, n_orders = 0;
@@ -154,9 +147,8 @@ static void test_factors_and_orders(void **state)
     }
 }
 
-static void test_rectangles(void **state)
+TEST(rectangles)
 {
-    (void)state;
     enum { DRAWS = 20000 };
     const struct dt_config_data data = {.random_erasing = 0.25};
     double n = 0, area = 0, log_ratio = 0;
@@ -180,9 +172,8 @@ static void test_rectangles(void **state)
     check_near(log_ratio / n, (log(0.3) + log(3.3)) / 2, 0.045, "mean log ratio");
 }
 
-static void test_pure(void **state)
+TEST(pure)
 {
-    (void)state;
     const struct dt_config_data data = {.color_jitter = 0.4, .random_erasing = 1, .mixup = 1};
     static const uint32_t keys[][3] = {{7, 2, 5}, {8, 2, 5}, {7, 3, 5}, {7, 2, 6}};
     float share = 0;
@@ -199,9 +190,8 @@ static void test_pure(void **state)
     }
 }
 
-static void test_off_changes_nothing(void **state)
+TEST(off_changes_nothing)
 {
-    (void)state;
     const struct dt_config_data data = {.mean = {1 / 255.0, 2 / 255.0, 3 / 255.0}};
     fill_both(SIZE, 0);
     for (uint32_t id = 0; id < 10; id++) {
@@ -227,9 +217,8 @@ static void check_mixed(const uint8_t *row, const uint8_t *own, const uint8_t *o
     }
 }
 
-static void test_mixup_equals_plain(void **state)
+TEST(mixup_equals_plain)
 {
-    (void)state;
     const struct dt_config_data data = {.mixup = 1};
     static const int sizes[] = {1, 7, 33, SIZE};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
@@ -289,9 +278,8 @@ static void check_cut(uint32_t id, int size)
     assert_memory_equal(g_b + bytes_of(size), g_old_b + bytes_of(size), BYTES - bytes_of(size));
 }
 
-static void test_cutmix_moves_rectangles(void **state)
+TEST(cutmix_moves_rectangles)
 {
-    (void)state;
     static const int sizes[] = {1, 2, 7, 33, SIZE};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
         for (uint32_t id = 0; id < 40; id++)
@@ -313,9 +301,8 @@ static void check_mixup_mean(double alpha)
     check_near(sum / DRAWS, expected, 4 * 0.17 / sqrt(DRAWS), "mean share of the other");
 }
 
-static void test_mixup_shares(void **state)
+TEST(mixup_shares)
 {
-    (void)state;
     check_mixup_mean(0.2); /* 0.092 */
     check_mixup_mean(1);   /* 0.25 */
     check_mixup_mean(100);
@@ -323,9 +310,8 @@ static void test_mixup_shares(void **state)
 }
 
 /* With both on a pair gets one of them. Black and white: grey pixels are mixup's. */
-static void test_one_of_both(void **state)
+TEST(one_of_both)
 {
-    (void)state;
     enum { DRAWS = 2000, SMALL = 16 };
     const struct dt_config_data data = {.mixup = 1, .cutmix = 1};
     int n_mixed = 0, n_cut = 0;
@@ -356,9 +342,8 @@ static void read_row(uint8_t *pixels, const struct dt_dataset *dataset, bool tra
     dt_row_reader_destroy(reader);
 }
 
-static void test_rows_are_recoloured(void **state)
+TEST(rows_are_recoloured)
 {
-    (void)state;
     const struct dt_config_data off = {0}, on = {.color_jitter = 0.4, .random_erasing = 1};
     const struct dt_dataset_options options = {.data = &synthetic_data,
                                                .num_classes = 10,
@@ -377,19 +362,4 @@ static void test_rows_are_recoloured(void **state)
     dt_dataset_close(dataset);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recolour_equals_plain),
-        cmocka_unit_test(test_factors_and_orders),
-        cmocka_unit_test(test_rectangles),
-        cmocka_unit_test(test_pure),
-        cmocka_unit_test(test_off_changes_nothing),
-        cmocka_unit_test(test_mixup_equals_plain),
-        cmocka_unit_test(test_cutmix_moves_rectangles),
-        cmocka_unit_test(test_mixup_shares),
-        cmocka_unit_test(test_one_of_both),
-        cmocka_unit_test(test_rows_are_recoloured),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

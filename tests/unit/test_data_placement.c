@@ -1,17 +1,12 @@
 /* Sizes and canvases, draws, and boxes: against plain formulas in fp64, and a warped box against
  * all pixels that it covers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "base/rng.h"
 #include "data/placement.h"
+#include "test.h"
 
 static const struct dt_canvas four[] = {{1344, 800}, {800, 1344}, {1088, 800}, {800, 800}};
 
@@ -33,9 +28,8 @@ static void check(const struct dt_placement *p, int canvas, int width, int heigh
 }
 
 /* The numbers of torchvision 0.14's GeneralizedRCNNTransform(800, 1333): 799 is its rounding. */
-static void test_torchvision(void **state)
+TEST(torchvision)
 {
-    (void)state;
     static const int cases[][5] = {
         {640, 480, 2, 1066, 800}, {640, 427, 0, 1199, 799}, {375, 500, 1, 799, 1066},
         {500, 333, 0, 1201, 799}, {425, 640, 1, 799, 1204}, {2000, 100, 0, 1333, 66},
@@ -47,9 +41,8 @@ static void test_torchvision(void **state)
     }
 }
 
-static void test_as_large_as_fits(void **state)
+TEST(as_large_as_fits)
 {
-    (void)state;
     const struct dt_config_data data = {0}, limited = {.max_side = 640}, small = {.min_side = 2000};
     struct dt_placement p = plain(&data, four, 1, 640, 480);
     check(&p, 0, 1066, 800);
@@ -69,9 +62,8 @@ static void test_as_large_as_fits(void **state)
     assert_true(dt_placement_fits(&one, 9000, 10) && dt_placement_fits(&one, 10, 9000));
 }
 
-static void test_stretch(void **state)
+TEST(stretch)
 {
-    (void)state;
     const struct dt_config_data data = {.stretch = true};
     struct dt_placement p = plain(&data, four, 4, 10, 3000);
     check(&p, 1, 800, 1344);
@@ -82,9 +74,8 @@ static void test_stretch(void **state)
 }
 
 /* Whatever the size, the image fits on its canvas, and is as large as a side or a limit allows. */
-static void test_any_size(void **state)
+TEST(any_size)
 {
-    (void)state;
     const struct dt_config_data data = {.min_side = 800, .max_side = 1333};
     struct dt_rng rng;
     dt_rng_init(&rng, 1, DT_RNG_AUGMENT, 0, 0);
@@ -119,9 +110,8 @@ static struct dt_placement draw(const struct dt_config_data *data, uint32_t epoc
 
 /* Half are flipped, all eleven sizes of torchvision's multiscale are drawn, the canvas stays, and
  * what one key turns on does not change the draws of the others. */
-static void test_draws(void **state)
+TEST(draws)
 {
-    (void)state;
     enum { N = 2000 };
     struct dt_config_data data = {
         .augment = DT_AUGMENT_IMAGENET, .min_side = 800, .max_side = 1333, .min_side_low = 480};
@@ -192,9 +182,8 @@ static void reference(double to[9], const struct dt_config_data *data, uint32_t 
     multiply(to, parts[0], back);
 }
 
-static void test_warp(void **state)
+TEST(warp)
 {
-    (void)state;
     const struct dt_config_data data = {.min_side = 800,
                                         .max_side = 1333,
                                         .rotate = 0.4,
@@ -242,9 +231,8 @@ static bool bounds(double out[4], const struct dt_placement *p, const struct dt_
     return out[2] > out[0] && out[3] > out[1];
 }
 
-static void test_boxes(void **state)
+TEST(boxes)
 {
-    (void)state;
     struct dt_rng rng;
     int n_gone = 0;
     dt_rng_init(&rng, 3, DT_RNG_AUGMENT, 0, 0);
@@ -273,9 +261,8 @@ static void test_boxes(void **state)
 }
 
 /* Whole boxes stay exact, and no area is no box. */
-static void test_box_corners(void **state)
+TEST(box_corners)
 {
-    (void)state;
     const struct dt_config_data data = {0};
     const struct dt_placement p = plain(&data, four + 3, 1, 400, 400);
     const struct dt_truth whole = {.w = 400, .h = 400}, line = {.x = 5, .y = 5, .w = 0, .h = 9};
@@ -287,13 +274,4 @@ static void test_box_corners(void **state)
     assert_false(dt_placement_box(box, &p, &beside));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_torchvision), cmocka_unit_test(test_as_large_as_fits),
-        cmocka_unit_test(test_stretch),     cmocka_unit_test(test_any_size),
-        cmocka_unit_test(test_draws),       cmocka_unit_test(test_warp),
-        cmocka_unit_test(test_boxes),       cmocka_unit_test(test_box_corners),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

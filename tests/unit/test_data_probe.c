@@ -38,9 +38,8 @@ static uint64_t bytes_at(const struct folder *folder, uint32_t first, uint32_t n
     return bytes;
 }
 
-static void test_images_and_bytes(void **state)
+TEST(images_and_bytes)
 {
-    (void)state;
     static const struct {
         uint32_t first, n;
     } ranges[] = {{0, 20}, {0, 1}, {7, 5}, {19, 1}, {20, 0}};
@@ -64,9 +63,8 @@ static void test_images_and_bytes(void **state)
     folder_remove(&folder);
 }
 
-static void test_bad_images_are_left_out(void **state)
+TEST(bad_images_are_left_out)
 {
-    (void)state;
     struct folder folder;
     struct file broken = {.data = (uint8_t *)"no image", .bytes = 8};
     folder_make(&folder);
@@ -86,9 +84,8 @@ static void test_bad_images_are_left_out(void **state)
 }
 
 /* Finished pixels are read and copied only. */
-static void test_synthetic(void **state)
+TEST(synthetic)
 {
-    (void)state;
     struct dt_dataset_options set = {.data = &synthetic_data,
                                      .num_classes = CLASSES,
                                      .synthetic_images = 30,
@@ -105,9 +102,8 @@ static void test_synthetic(void **state)
 }
 
 /* The loader's own clocks know the same parts, put together. */
-static void test_loader_times(void **state)
+TEST(loader_times)
 {
-    (void)state;
     struct folder folder;
     folder_make(&folder);
     folder_add_good(&folder, 24);
@@ -136,13 +132,4 @@ static void test_loader_times(void **state)
     folder_remove(&folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_images_and_bytes),
-        cmocka_unit_test(test_bad_images_are_left_out),
-        cmocka_unit_test(test_synthetic),
-        cmocka_unit_test(test_loader_times),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

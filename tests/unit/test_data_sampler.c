@@ -4,9 +4,8 @@
 
 enum { N = 1000 };
 
-static void test_permutation(void **state)
+TEST(permutation)
 {
-    (void)state;
     static const uint32_t sizes[] = {0, 1, 2, 3, 10, N};
     uint32_t order[N];
     unsigned char seen[N];
@@ -24,9 +23,8 @@ static void test_permutation(void **state)
 
 /* Slices of all ranks over an epoch: each id once, and the same global batches for any rank count.
  */
-static void test_ranks(void **state)
+TEST(ranks)
 {
-    (void)state;
     enum { G = 24 };
     uint32_t order[N];
 
@@ -49,9 +47,8 @@ static void test_ranks(void **state)
     }
 }
 
-static void test_epochs_differ(void **state)
+TEST(epochs_differ)
 {
-    (void)state;
     uint32_t first[N], second[N];
     size_t n_equal = 0;
 
@@ -70,9 +67,8 @@ static void test_epochs_differ(void **state)
 }
 
 /* All orders of three are about equally frequent. */
-static void test_uniform(void **state)
+TEST(uniform)
 {
-    (void)state;
     enum { N_EPOCHS = 6000 };
     int count[27] = {0}, n_used = 0;
 
@@ -89,9 +85,8 @@ static void test_uniform(void **state)
 }
 
 /* A change of these numbers would change every run that is resumed. */
-static void test_pinned(void **state)
+TEST(pinned)
 {
-    (void)state;
     static const uint32_t expected[8] = {976, 577, 541, 712, 529, 93, 689, 975};
     uint32_t order[N];
 
@@ -99,12 +94,4 @@ static void test_pinned(void **state)
     assert_memory_equal(order, expected, sizeof expected);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_permutation),   cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_epochs_differ), cmocka_unit_test(test_uniform),
-        cmocka_unit_test(test_pinned),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -31,13 +31,12 @@ static void count(size_t n_of[N_CLASSES], const struct dt_pick *picks, size_t n)
     }
 }
 
-static void test_fraction(void **state)
+TEST(fraction)
 {
     static struct dt_pick train[N], val[N];
     static bool was_val[N];
     static const double fractions[] = {0.001, 0.1, 0.5, 0.999};
     size_t all[N_CLASSES], n_train[N_CLASSES], n_val[N_CLASSES];
-    (void)state;
     for (size_t f = 0; f < 4; f++) {
         const double fraction = fractions[f];
         const size_t n = make_picks(train, 7);
@@ -67,13 +66,12 @@ static void test_fraction(void **state)
     }
 }
 
-static void test_most(void **state)
+TEST(most)
 {
     static struct dt_pick picks[N];
     static bool was_kept[N];
     static const size_t most[] = {1, 10, 1000, 5000, N};
     size_t all[N_CLASSES], kept[N_CLASSES];
-    (void)state;
     for (size_t m = 0; m < 5; m++) {
         const size_t n = make_picks(picks, 3);
         count(all, picks, n);
@@ -127,12 +125,11 @@ static bool has(const struct dt_dataset *dataset, const char *file)
 }
 
 /* The same with the training set open or not, and for files in a set that has grown. */
-static void test_folder_that_grows(void **state)
+TEST(folder_that_grows)
 {
     struct dt_sample sample = {0};
     char name[300];
     int n_moved = 0;
-    (void)state;
     data.val_fraction = 0.2;
     struct dt_dataset *train = open_part(DT_PART_TRAIN, 5, NULL);
     struct dt_dataset *view = open_part(DT_PART_VAL, 5, train);
@@ -168,11 +165,10 @@ static void test_folder_that_grows(void **state)
     free(sample.data);
 }
 
-static void test_most_of_a_folder(void **state)
+TEST(most_of_a_folder)
 {
     struct dt_config_data before = data;
     uint64_t fingerprints[3];
-    (void)state;
     for (int i = 0; i < 3; i++) {
         data.max_train = i * 100;
         struct dt_dataset *train = open_part(DT_PART_TRAIN, 5, NULL);
@@ -188,13 +184,12 @@ static void test_most_of_a_folder(void **state)
 }
 
 /* The keys of samples in shards are those of their places in them, wherever the shards are. */
-static void test_shards(void **state)
+TEST(shards)
 {
     static const char *const folders[] = {"shards", "moved"};
     struct dt_config_data of_shards = {.source = DT_SOURCE_SHARDS, .val_fraction = 0.25};
     uint64_t fingerprints[2];
     char name[64];
-    (void)state;
     for (int i = 0; i < 2; i++) {
         make_folder(folders[i]);
         for (int k = 0; k < 2; k++) {
@@ -217,12 +212,11 @@ static void test_shards(void **state)
     assert_true(fingerprints[0] == fingerprints[1]);
 }
 
-static void test_nothing_left(void **state)
+TEST(nothing_left)
 {
     const struct dt_dataset_options options = {
         .data = &data, .path = at("single"), .part = DT_PART_VAL};
     struct dt_dataset *dataset;
-    (void)state;
     make_folder("single");
     make_folder("single/a");
     write_text("single/a/1.jpg", "1");
@@ -242,15 +236,4 @@ static int make_set(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fraction),
-        cmocka_unit_test(test_most),
-        cmocka_unit_test(test_folder_that_grows),
-        cmocka_unit_test(test_most_of_a_folder),
-        cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_nothing_left),
-    };
-    return cmocka_run_group_tests(tests, make_set, remove_test_dir);
-}
+TEST_MAIN(make_set, remove_test_dir)

@@ -35,9 +35,8 @@ static void expect_error(dt_status expected, const char *text, const char *path)
 
 /* --- Patterns --- */
 
-static void test_patterns(void **state)
+TEST(patterns)
 {
-    (void)state;
     static const struct {
         const char *pattern, *paths; /* joined by blanks; NULL: DT_ERR_CONFIG */
     } cases[] = {
@@ -84,9 +83,8 @@ static void test_patterns(void **state)
 
 /* --- Missing shards, folders and _info.json --- */
 
-static void test_missing(void **state)
+TEST(missing)
 {
-    (void)state;
     make_folder("missing");
     make_shard("missing/x-00.tar", 0, 2);
     make_shard("missing/x-02.tar", 0, 2);
@@ -95,9 +93,8 @@ static void test_missing(void **state)
     expect_error(DT_ERR_NO_INPUT, "x-22.tar, ...", at("missing/x-{02..99}.tar")); /* 20 listed */
 }
 
-static void test_folder_of_shards(void **state)
+TEST(folder_of_shards)
 {
-    (void)state;
     make_folder("folder");
     expect_error(DT_ERR_NO_INPUT, "holds no .tar files; for class folders set data.source=folder",
                  at("folder"));
@@ -111,9 +108,8 @@ static void test_folder_of_shards(void **state)
     dt_dataset_close(dataset);
 }
 
-static void test_info(void **state)
+TEST(info)
 {
-    (void)state;
     static const struct {
         const char *info;
         dt_status status;
@@ -151,9 +147,8 @@ static void test_info(void **state)
     }
 }
 
-static void test_label_offset(void **state)
+TEST(label_offset)
 {
-    (void)state;
     struct dt_dataset *dataset;
     struct dt_config_data data = {.source = DT_SOURCE_SHARDS, .label_offset = 5};
     struct dt_dataset_options options = {.data = &data, .num_classes = 5};
@@ -188,9 +183,8 @@ static void set_time(const char *name, time_t seconds)
     assert_int_equal(utimensat(AT_FDCWD, at(name), times, 0), 0);
 }
 
-static void test_cache(void **state)
+TEST(cache)
 {
-    (void)state;
     char cache[300];
     size_t bytes;
 
@@ -245,9 +239,8 @@ static void test_cache(void **state)
     free(ruined);
 }
 
-static void test_cache_not_writable(void **state)
+TEST(cache_not_writable)
 {
-    (void)state;
     make_shard("uncached.tar", 0, 2);
     write_text("file", "not a folder");
     dt_dataset_close(open_good(at("uncached.tar"), at("file")));
@@ -276,9 +269,8 @@ static void *read_all(void *argument)
     return (void *)(uintptr_t)n_wrong;
 }
 
-static void test_threads(void **state)
+TEST(threads)
 {
-    (void)state;
     struct rlimit limit, low;
     pthread_t threads[N_THREADS];
     void *n_wrong;
@@ -306,9 +298,8 @@ static void test_threads(void **state)
 }
 
 /* Damage to shards after the data set was opened makes only single samples bad. */
-static void test_changed_later(void **state)
+TEST(changed_later)
 {
-    (void)state;
     struct dt_sample sample = {0};
     char name[300];
 
@@ -333,9 +324,8 @@ static void test_changed_later(void **state)
     free(sample.data);
 }
 
-static void test_fingerprint(void **state)
+TEST(fingerprint)
 {
-    (void)state;
     uint64_t seen[4];
     static const struct {
         const char *label, *image, *name;
@@ -358,9 +348,8 @@ static void test_fingerprint(void **state)
     }
 }
 
-static void test_cifar(void **state)
+TEST(cifar)
 {
-    (void)state;
     const char *shared = getenv("DTRAIN_SHARED_DIR");
     char path[512], name[600];
     int count[10] = {0};
@@ -394,19 +383,6 @@ static void test_cifar(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_patterns),
-        cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_folder_of_shards),
-        cmocka_unit_test(test_info),
-        cmocka_unit_test(test_label_offset),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_cache_not_writable),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_changed_later),
-        cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_cifar),
-    };
     dt_log_init(DT_LOG_ERROR, 0, 1); /* damaged caches are warned about */
-    return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);
+    return run_all_tests(make_test_dir, remove_test_dir);
 }

@@ -29,9 +29,8 @@ static dt_status note_hello(void *context, const struct dt_tar_member *member)
 }
 
 /* Reference archives of the three flavours, if they are there. */
-static void test_golden(void **state)
+TEST(golden)
 {
-    (void)state;
     static const struct {
         const char *file, *names[4];
     } cases[] = {
@@ -57,9 +56,8 @@ static void test_golden(void **state)
 }
 
 /* The same members by hand, so that the above is covered everywhere. */
-static void test_long_names(void **state)
+TEST(long_names)
 {
-    (void)state;
     struct tar tar = {0};
     struct found found = {.n = 0};
     char out[256];
@@ -92,9 +90,8 @@ static void test_long_names(void **state)
 
 /* --- Pairing --- */
 
-static void test_pairing(void **state)
+TEST(pairing)
 {
-    (void)state;
     struct tar tar = {0};
     struct dt_tar_index index = {0};
 
@@ -141,9 +138,8 @@ static dt_status ignore(void *context, const struct dt_tar_member *member)
 }
 
 /* Everything but folders and regular files is skipped and counted. */
-static void test_skipped(void **state)
+TEST(skipped)
 {
-    (void)state;
     struct tar tar = {0};
     int n_skipped = 0;
 
@@ -406,9 +402,8 @@ static int occurs(const char *text, const char *pattern)
     }
 }
 
-static void test_bad_shards(void **state)
+TEST(bad_shards)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof bad_shards / sizeof bad_shards[0]; i++) {
         struct tar tar = {0};
         struct dt_dataset *dataset;
@@ -426,12 +421,4 @@ static void test_bad_shards(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),     cmocka_unit_test(test_long_names),
-        cmocka_unit_test(test_pairing),    cmocka_unit_test(test_skipped),
-        cmocka_unit_test(test_bad_shards),
-    };
-    return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);
-}
+TEST_MAIN(make_test_dir, remove_test_dir)

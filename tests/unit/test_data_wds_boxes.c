@@ -23,11 +23,10 @@ static void expect(dt_status status, const char *text)
 
 /* --- The .json member --- */
 
-static void test_member(void **state)
+TEST(member)
 {
     struct dt_wds_boxes boxes = {0};
 
-    (void)state;
     for (int i = 0; i < 2; i++)
         assert_int_equal(dt_wds_boxes_parse(&boxes, good, strlen(good), "m"), DT_OK);
     assert_int_equal(boxes.n, 2);
@@ -57,7 +56,7 @@ static void replace(char *out, size_t bytes, const char *text, const char *by)
     snprintf(out, bytes, "%.*s%s%s", (int)(found - good), good, by, found + strlen(text));
 }
 
-static void test_bad_members(void **state)
+TEST(bad_members)
 {
     static const struct {
         const char *text, *by, *error;
@@ -84,7 +83,6 @@ static void test_bad_members(void **state)
     struct dt_wds_boxes boxes = {0};
     char text[1024];
 
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         replace(text, sizeof text, rows[i].text, rows[i].by);
         expect(dt_wds_boxes_parse(&boxes, text, strlen(text), "m"), rows[i].error);
@@ -102,7 +100,7 @@ static void load_categories(struct dt_coco *coco)
     assert_int_equal(dt_wds_categories_load(coco, at("categories.json")), DT_OK);
 }
 
-static void test_categories(void **state)
+TEST(categories)
 {
     static const struct {
         const char *text, *error;
@@ -118,7 +116,6 @@ static void test_categories(void **state)
     };
     struct dt_coco coco = {0};
 
-    (void)state;
     load_categories(&coco);
     assert_int_equal(coco.n_categories, 2);
     assert_string_equal(dt_names_get(&coco.categories, 0), "person");
@@ -133,7 +130,7 @@ static void test_categories(void **state)
     }
 }
 
-static void test_move_and_write(void **state)
+TEST(move_and_write)
 {
     static const char written[] =
         "{\"id\":7,\"file_name\":\"a.jpg\",\"width\":40,\"height\":30,\"annotations\":["
@@ -144,7 +141,6 @@ static void test_move_and_write(void **state)
     struct dt_coco coco = {0};
     struct dt_jsonw json;
 
-    (void)state;
     load_categories(&coco);
     assert_int_equal(dt_wds_boxes_parse(&boxes, good, strlen(good), "m"), DT_OK);
     boxes.truths[1].label = 5;
@@ -242,12 +238,11 @@ static void set_time(const char *name, time_t seconds)
 }
 
 /* The second time the boxes come from the cache: the shards themselves are ruined. */
-static void test_shards(void **state)
+TEST(shards)
 {
     size_t bytes;
     char path[600];
 
-    (void)state;
     make_folder("s");
     make_boxes("s/a-0.tar", 0, 3);
     make_boxes("s/a-1.tar", 3, 4);
@@ -271,13 +266,12 @@ static void test_shards(void **state)
     free(tar);
 }
 
-static void test_damaged_cache(void **state)
+TEST(damaged_cache)
 {
     struct dt_names names = {0};
     char cache[400];
     size_t bytes;
 
-    (void)state;
     make_folder("d");
     make_boxes("d/b.tar", 0, 4);
     write_text("d/categories.json", categories);
@@ -311,12 +305,11 @@ static void expect_refused(dt_status wanted, const char *text, const char *path,
                  dt_error_text());
 }
 
-static void test_other_network(void **state)
+TEST(other_network)
 {
     struct tar tar = {0};
     char path[1200];
 
-    (void)state;
     make_folder("o");
     make_boxes("o/boxes.tar", 1, 2);
     make_shard("o/labels.tar", 0, 2);
@@ -334,7 +327,8 @@ static void test_other_network(void **state)
     write_text("o/p/categories.json", "[{\"id\": 1, \"name\": \"person\"}]");
     expect_refused(DT_ERR_DATA, "has the category 90, which", at("o/p"), true);
     snprintf(path, sizeof path, "%s::%s", at("o/boxes.tar"), at("o/p/boxes.tar"));
-    expect_refused(DT_ERR_DATA, "p/categories.json differs from the categories.json of the shards before", path,
+    expect_refused(DT_ERR_DATA,
+                   "p/categories.json differs from the categories.json of the shards before", path,
                    true);
     tar_text(&tar, "a.json", good);
     tar_text(&tar, "b.jpg", "x");
@@ -353,12 +347,6 @@ static void test_other_network(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_member),        cmocka_unit_test(test_bad_members),
-        cmocka_unit_test(test_categories),    cmocka_unit_test(test_move_and_write),
-        cmocka_unit_test(test_shards),        cmocka_unit_test(test_damaged_cache),
-        cmocka_unit_test(test_other_network),
-    };
     dt_log_init(DT_LOG_ERROR, 0, 1);
-    return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);
+    return run_all_tests(make_test_dir, remove_test_dir);
 }

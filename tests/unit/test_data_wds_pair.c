@@ -1,16 +1,11 @@
 /* WebDataset's rules: keys, and what each member is to its sample. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "data/wds_pair.h"
+#include "test.h"
 
-static void test_keys(void **state)
+TEST(keys)
 {
     static const struct {
         const char *name;
@@ -22,13 +17,12 @@ static void test_keys(void **state)
         {"__meta__.json", 8}, {"___.cls", 3},
         {"a/__x.jpg", 5},     {"", 0},
     };
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(rows); i++)
         if (dt_wds_key(rows[i].name) != rows[i].bytes)
             fail_msg("%s: %zu", rows[i].name, dt_wds_key(rows[i].name));
 }
 
-static void test_samples(void **state)
+TEST(samples)
 {
     static const struct {
         const char *name;
@@ -49,7 +43,6 @@ static void test_samples(void **state)
         {"y/a.json", true, DT_WDS_OTHER, false, false},
     };
     struct dt_wds_pair pair = {0};
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         if (dt_wds_begins(&pair, rows[i].name) != rows[i].begins ||
             dt_wds_add(&pair, rows[i].name) != rows[i].kind)
@@ -60,7 +53,7 @@ static void test_samples(void **state)
 }
 
 /* Of a detector the .json member counts, and the mode outlives the sample. */
-static void test_detector(void **state)
+TEST(detector)
 {
     static const struct {
         const char *name;
@@ -77,7 +70,6 @@ static void test_detector(void **state)
         {"c.seg.json", DT_WDS_OTHER, NULL},
     };
     struct dt_wds_pair pair = {.detects = true};
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         assert_int_equal(dt_wds_add(&pair, rows[i].name), rows[i].kind);
         const char *lacks = dt_wds_lacks(&pair);
@@ -91,12 +83,4 @@ static void test_detector(void **state)
     assert_string_equal(dt_wds_lacks(&pair), ".cls member, but boxes: a shard for a detector");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_samples),
-        cmocka_unit_test(test_detector),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

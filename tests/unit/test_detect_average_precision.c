@@ -1,19 +1,14 @@
 /* COCO's evaluation against plain loops, written down from the definition, and cases by hand.
  * Label: numeric. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
 #include "detect/average_precision.h"
+#include "test.h"
 
 enum { MAX_IMAGES = 16, MAX_TRUTHS = 200, MAX_FOUND = 1200, MAX_LABELS = 4, MAX_HITS = 512 };
 
@@ -240,12 +235,11 @@ static void check_value(const struct scene *s, int which, double expected)
     check_close(value[which], expected);
 }
 
-static void test_perfect(void **state)
+TEST(perfect)
 {
     static struct scene s = {.n_images = 3, .n_labels = 3, .max_detections = 100};
     struct dt_category_precision category[3];
     double value[DT_N_COCO];
-    (void)state;
     add_truth(&s, 0, 0, 10, 20, false);
     add_truth(&s, 0, 2, 50, 40, false);
     add_truth(&s, 2, 0, 10, 200, false);
@@ -264,10 +258,9 @@ static void test_perfect(void **state)
     check_value(&s, DT_COCO_AP, 1);
 }
 
-static void test_nothing(void **state)
+TEST(nothing)
 {
     static struct scene s = {.n_images = 2, .n_labels = 2, .max_detections = 100};
-    (void)state;
     for (int i = 0; i < DT_N_COCO; i++)
         check_value(&s, i, -1);
     add_found(&s, 1, 1, 10, 20, 0.5); /* no truth */
@@ -282,10 +275,9 @@ static void test_nothing(void **state)
 }
 
 /* Two false ones before the hit, one after it. */
-static void test_precision(void **state)
+TEST(precision)
 {
     static struct scene s = {.n_images = 2, .n_labels = 1, .max_detections = 100};
-    (void)state;
     add_truth(&s, 0, 0, 10, 20, false);
     add_truth(&s, 1, 0, 10, 20, false);
     add_found(&s, 0, 0, 100, 20, 0.9);
@@ -300,10 +292,9 @@ static void test_precision(void **state)
 }
 
 /* An IoU of exactly a threshold is enough: 0.5, and 0.75 = 300 / 400. */
-static void test_threshold(void **state)
+TEST(threshold)
 {
     static struct scene s = {.n_images = 1, .n_labels = 1, .max_detections = 100};
-    (void)state;
     add_truth(&s, 0, 0, 10, 20, false);
     add_found(&s, 0, 0, 10, 20, 0.9);
     s.found[0].h = 15;
@@ -319,10 +310,9 @@ static void test_threshold(void **state)
 
 /* Of two truths with the same IoU the later one is taken, so that the former is left for a box that
  * meets only that one. */
-static void test_ties(void **state)
+TEST(ties)
 {
     static struct scene s = {.n_images = 1, .n_labels = 1, .max_detections = 100};
-    (void)state;
     add_truth(&s, 0, 0, 10, 20, false);
     add_truth(&s, 0, 0, 14, 20, false);
     add_found(&s, 0, 0, 12, 20, 0.9);
@@ -335,10 +325,9 @@ static void test_ties(void **state)
     check_value(&s, DT_COCO_AP50, 1);
 }
 
-static void test_crowd(void **state)
+TEST(crowd)
 {
     static struct scene s = {.n_images = 1, .n_labels = 1, .max_detections = 100};
-    (void)state;
     add_truth(&s, 0, 0, 100, 100, true);
     check_value(&s, DT_COCO_AP, -1);
     add_truth(&s, 0, 0, 10, 20, false);
@@ -351,10 +340,9 @@ static void test_crowd(void **state)
 }
 
 /* The area of a truth is that of its object, the area of a detection that of its box. */
-static void test_areas(void **state)
+TEST(areas)
 {
     static struct scene s = {.n_images = 1, .n_labels = 1, .max_detections = 100};
-    (void)state;
     add_truth(&s, 0, 0, 10, 40, false);
     s.truth[0].area = 1024; /* small and medium */
     add_found(&s, 0, 0, 10, 40, 0.9);
@@ -368,10 +356,9 @@ static void test_areas(void **state)
     check_value(&s, 4, 0.5);
 }
 
-static void test_max_detections(void **state)
+TEST(max_detections)
 {
     static struct scene s = {.n_images = 1, .n_labels = 2, .max_detections = 100};
-    (void)state;
     add_truth(&s, 0, 0, 10, 20, false);
     add_truth(&s, 0, 1, 10, 20, false);
     for (int i = 0; i < 100; i++)
@@ -425,11 +412,10 @@ static void fill(struct scene *s, uint64_t seed)
     }
 }
 
-static void test_random(void **state)
+TEST(random)
 {
     static struct scene s;
     int seen = 0;
-    (void)state;
     for (uint64_t seed = 0; seed < 120; seed++) {
         double value[DT_N_COCO], expected[DT_N_COCO];
         fill(&s, seed);
@@ -442,12 +428,11 @@ static void test_random(void **state)
 }
 
 /* Where no scores are equal, the order of the detections changes nothing. */
-static void test_permutation(void **state)
+TEST(permutation)
 {
     static struct scene s, other;
     double value[DT_N_COCO], again[DT_N_COCO];
     struct dt_category_precision category[MAX_LABELS], category2[MAX_LABELS];
-    (void)state;
     for (uint64_t seed = 1; seed < 20; seed++) {
         fill(&s, seed);
         for (size_t i = 0; i < s.n_found; i++)
@@ -462,22 +447,10 @@ static void test_permutation(void **state)
     }
 }
 
-static void test_names(void **state)
+TEST(names)
 {
-    (void)state;
     assert_string_equal(dt_coco_names[DT_COCO_AP75], "ap75");
     assert_string_equal(dt_coco_names[DT_N_COCO - 1], "ar_large");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_perfect),   cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_precision), cmocka_unit_test(test_threshold),
-        cmocka_unit_test(test_ties),      cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_areas),     cmocka_unit_test(test_max_detections),
-        cmocka_unit_test(test_random),    cmocka_unit_test(test_permutation),
-        cmocka_unit_test(test_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

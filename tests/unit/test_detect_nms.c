@@ -1,19 +1,14 @@
 /* Non-maximum suppression against one that compares all pairs, and cases by hand. Exact: both take
  * the IoU in fp32. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
 #include "detect/nms.h"
+#include "test.h"
 
 enum { MANY = 400 };
 
@@ -32,7 +27,7 @@ static void check_row(const struct dt_detection *d, const float row[DT_CANDIDATE
     assert_int_equal(d->label, (int)row[5]);
 }
 
-static void test_by_hand(void **state)
+TEST(by_hand)
 {
     /* IoU of the first with the second 0.5, of the second with the third 1/3. */
     float row[][DT_CANDIDATE] = {{0, 0, 10, 10, 0.7f, 1},
@@ -40,7 +35,6 @@ static void test_by_hand(void **state)
                                  {0, 10, 10, 30, 0.8f, 1},
                                  {0, 0, 10, 20, 0.6f, 2}};
     struct dt_detection out[4];
-    (void)state;
     assert_int_equal(run(out, row, 4, 0.5, 4), 4); /* 0.5 is not above 0.5 */
     check_row(&out[0], row[1]);
     check_row(&out[1], row[2]);
@@ -57,7 +51,7 @@ static void test_by_hand(void **state)
 }
 
 /* Of equal scores the first one counts, across levels too. */
-static void test_ties(void **state)
+TEST(ties)
 {
     float first[][DT_CANDIDATE] = {{0, 0, 9, 10, 0.5f, 0}, {0, 0, 10, 10, 0.5f, 0}};
     float second[][DT_CANDIDATE] = {
@@ -65,7 +59,6 @@ static void test_ties(void **state)
     const struct dt_candidates level[] = {{first[0], 2}, {NULL, 0}, {second[0], 3}};
     struct dt_detection out[8];
     int n;
-    (void)state;
     assert_int_equal(dt_detect_nms(out, &n, level, 3, 0.5, 8), DT_OK);
     assert_int_equal(n, 3);
     check_row(&out[0], first[0]);
@@ -74,7 +67,7 @@ static void test_ties(void **state)
 }
 
 /* Numbers that are not finite leave the others alone; boxes without area stay. */
-static void test_bad(void **state)
+TEST(bad)
 {
     float row[][DT_CANDIDATE] = {{0, 0, 10, 10, 0.5f, 0},
                                  {3, 3, 3, 8, 0.9f, 0},
@@ -82,7 +75,6 @@ static void test_bad(void **state)
                                  {0, 0, 10, 10, 0.4f, 0},
                                  {9, 9, 2, 2, 0.7f, 0}};
     struct dt_detection out[DT_CANDIDATE];
-    (void)state;
     assert_int_equal(run(out, row, 5, 0.5, 6), 4);
     for (int i = 0; i < 6; i++) {
         float bad[DT_CANDIDATE][DT_CANDIDATE];
@@ -152,12 +144,11 @@ static void check_all(const struct dt_detection *out, int n_out, bool *kept,
     }
 }
 
-static void test_random(void **state)
+TEST(random)
 {
     static float row[MANY][DT_CANDIDATE];
     static struct dt_detection out[MANY];
     static const int counts[] = {1, 2, 17, 200, MANY};
-    (void)state;
     for (int round = 0; round < 60; round++) {
         const int n = counts[round % (int)DT_COUNT(counts)], n_classes = 1 + round % 4;
         const double iou = 0.2 + 0.1 * (round % 7);
@@ -174,13 +165,4 @@ static void test_random(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),
-        cmocka_unit_test(test_ties),
-        cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_random),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

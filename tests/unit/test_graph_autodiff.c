@@ -41,9 +41,8 @@ static void finish(struct dt_graph *g, int x, bool fuse, const char *expected)
     "linear_bwd_weights fc: avg diff_fc -> diff_fc.weight diff_fc.bias\n" \
     "linear_bwd_data fc: diff_fc fc.weight -> diff_avg\n"
 
-static void test_chain(void **state)
+TEST(chain)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     int x = dt_graph_relu(g, dt_graph_bn(g, conv(g, src, "c1", false), "b1", 1), "r1");
@@ -63,9 +62,8 @@ static void test_chain(void **state)
               "conv_bwd_weights c1: ingest diff_c1 -> diff_c1.weight\n");
 }
 
-static void test_chain_fused(void **state)
+TEST(chain_fused)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     int x = dt_graph_relu(g, dt_graph_bn(g, conv(g, src, "c1", false), "b1", 1), "r1");
@@ -89,9 +87,8 @@ static int two_readers(struct dt_graph *g, int src)
     return dt_graph_avg_pool(g, y, "avg", 1);
 }
 
-static void test_sum_into_relu(void **state)
+TEST(sum_into_relu)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     finish(g, two_readers(g, src), false,
@@ -110,9 +107,8 @@ static void test_sum_into_relu(void **state)
 }
 
 /* The same after bn+relu. */
-static void test_sum_folded_into_bn(void **state)
+TEST(sum_folded_into_bn)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     int x = dt_graph_relu(g, dt_graph_bn(g, conv(g, src, "c1", false), "b1", 1), "r1");
@@ -138,9 +134,8 @@ static int residual_blocks(struct dt_graph *g, int src)
     return dt_graph_avg_pool(g, x, "avg", 1);
 }
 
-static void test_residual_fused(void **state)
+TEST(residual_fused)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     finish(g, residual_blocks(g, src), true,
@@ -157,9 +152,8 @@ static void test_residual_fused(void **state)
               "conv_bwd_weights c0: ingest diff_c0 -> diff_c0.weight\n");
 }
 
-static void test_three_readers(void **state)
+TEST(three_readers)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     int x = dt_graph_relu(g, conv(g, src, "c1", false), "r1");
@@ -177,9 +171,8 @@ static void test_three_readers(void **state)
 }
 
 /* Four readers, one of them twice, of a value without ReLU. */
-static void test_many_readers(void **state)
+TEST(many_readers)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     int x = conv(g, src, "c1", false);
@@ -199,9 +192,8 @@ static void test_many_readers(void **state)
 
 /* Tensors that depend only on the image get no gradient: no data gradient, no backward of its
  * ops. */
-static void test_no_gradient_of_the_image(void **state)
+TEST(no_gradient_of_the_image)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     int x = dt_graph_avg_pool(g, dt_graph_relu(g, src, "r"), "half", 4);
@@ -217,9 +209,8 @@ static void test_no_gradient_of_the_image(void **state)
 }
 
 /* Below the lowest trained parameter nothing is differentiated. */
-static void test_frozen_below(void **state)
+TEST(frozen_below)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     int x = dt_graph_relu(g, dt_graph_bn(g, conv(g, src, "stem.c1", false), "stem.b1", 1), "r1");
@@ -237,9 +228,8 @@ static void test_frozen_below(void **state)
 }
 
 /* A norm of constants has no parameters, passes gradients on, and is the same in both phases. */
-static void test_constant_norm(void **state)
+TEST(constant_norm)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     int x = dt_graph_relu(g, dt_graph_frozen_bn(g, conv(g, src, "c1", false), "b1", 0), "r1");
@@ -256,9 +246,8 @@ static void test_constant_norm(void **state)
 }
 
 /* A frozen batch norm passes gradients on, to its source and to what was added to it. */
-static void test_frozen_between(void **state)
+TEST(frozen_between)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     int x = residual_blocks(g, src);
@@ -277,9 +266,8 @@ static void test_frozen_between(void **state)
               "conv_bwd_weights c0: ingest diff_c0 -> diff_c0.weight\n");
 }
 
-static void test_attributes(void **state)
+TEST(attributes)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     struct dt_conv_options options = {
@@ -308,9 +296,8 @@ static void test_attributes(void **state)
 }
 
 /* Evaluation nodes stay as they are, and the graph can be at the evaluation phase. */
-static void test_evaluation_is_left_alone(void **state)
+TEST(evaluation_is_left_alone)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     dt_graph_softmax_xent(g, dt_graph_linear(g, two_readers(g, src), "fc", 5, init, init), 0);
@@ -328,9 +315,8 @@ static void test_evaluation_is_left_alone(void **state)
     dt_graph_destroy(g);
 }
 
-static void test_errors(void **state)
+TEST(errors)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     conv(g, src, "c1", false);
@@ -343,9 +329,8 @@ static void test_errors(void **state)
 }
 
 /* Names at the limit: gradients are cut, and stay different. */
-static void test_long_names(void **state)
+TEST(long_names)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     char name[DT_NAME_MAX];
@@ -368,9 +353,8 @@ static void test_long_names(void **state)
 }
 
 /* Two nodes read the parameters of c1: their gradients are added after the second. */
-static void test_shared(void **state)
+TEST(shared)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     struct dt_conv_options again = {.out_channels = 4,
@@ -394,9 +378,8 @@ static void test_shared(void **state)
 }
 
 /* Not without being asked, not with another shape, not by too many. */
-static void test_shared_errors(void **state)
+TEST(shared_errors)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(&src);
     struct dt_conv_options c = {
@@ -423,18 +406,4 @@ static void test_shared_errors(void **state)
     dt_graph_destroy(g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chain),          cmocka_unit_test(test_chain_fused),
-        cmocka_unit_test(test_sum_into_relu),  cmocka_unit_test(test_sum_folded_into_bn),
-        cmocka_unit_test(test_residual_fused), cmocka_unit_test(test_three_readers),
-        cmocka_unit_test(test_many_readers),   cmocka_unit_test(test_no_gradient_of_the_image),
-        cmocka_unit_test(test_attributes),     cmocka_unit_test(test_evaluation_is_left_alone),
-        cmocka_unit_test(test_errors),         cmocka_unit_test(test_long_names),
-        cmocka_unit_test(test_frozen_below),   cmocka_unit_test(test_frozen_between),
-        cmocka_unit_test(test_constant_norm),  cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_shared_errors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

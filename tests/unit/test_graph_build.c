@@ -1,13 +1,8 @@
 /* Building graphs: shapes, shared parameters, remembered errors, the op table. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "dtrain/graph.h"
+#include "test.h"
 
 static const double mean[3] = {0.5, 0.25, 0.125}, std[3] = {1, 2, 4};
 static const struct dt_init init = {DT_INIT_NORMAL, 0.01};
@@ -55,9 +50,8 @@ static void assert_error(struct dt_graph *g, dt_status status, const char *part)
     dt_graph_destroy(g);
 }
 
-static void test_inputs(void **state)
+TEST(inputs)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_TRAIN, 8, 32, &src);
     const struct dt_tensor *pixels = &g->tensor[g->program[DT_TRAIN].pixels];
@@ -87,9 +81,8 @@ static void test_inputs(void **state)
     dt_graph_destroy(NULL);
 }
 
-static void test_mixed_labels(void **state)
+TEST(mixed_labels)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_TRAIN, 6, 8, &src);
     assert_int_equal(g->program[DT_TRAIN].labels2, -1);
@@ -119,9 +112,8 @@ static void test_mixed_labels(void **state)
     dt_graph_destroy(g);
 }
 
-static void test_shapes(void **state)
+TEST(shapes)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_TRAIN, 2, 30, &src);
     int conv = dt_graph_conv(g, src, "conv", conv_options(16, 7, 2, 3, false));
@@ -170,9 +162,8 @@ static void assert_param(const struct dt_graph *g, const char *name, enum dt_rol
     assert_int_equal(t->diff, -1);
 }
 
-static void test_parameters(void **state)
+TEST(parameters)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_TRAIN, 2, 8, &src);
     int x = dt_graph_conv(g, src, "conv", conv_options(4, 3, 1, 1, true));
@@ -207,9 +198,8 @@ static int build_both(struct dt_graph *g, int out_features)
     return x;
 }
 
-static void test_phases_share_parameters(void **state)
+TEST(phases_share_parameters)
 {
-    (void)state;
     struct dt_graph *g = new_graph();
     assert_int_equal(dt_graph_begin(g, DT_TRAIN, 8, 16, 16), DT_OK);
     build_both(g, 10);
@@ -235,9 +225,8 @@ static void test_phases_share_parameters(void **state)
     dt_graph_destroy(g);
 }
 
-static void test_shared_parameter_of_another_shape(void **state)
+TEST(shared_parameter_of_another_shape)
 {
-    (void)state;
     struct dt_graph *g = new_graph();
     assert_int_equal(dt_graph_begin(g, DT_TRAIN, 8, 16, 16), DT_OK);
     build_both(g, 10);
@@ -246,9 +235,8 @@ static void test_shared_parameter_of_another_shape(void **state)
     assert_error(g, DT_ERR_CONFIG, "fc.weight is used with two shapes, 10x256 and 11x256");
 }
 
-static void test_name_used_twice(void **state)
+TEST(name_used_twice)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_TRAIN, 2, 8, &src);
     int x = dt_graph_conv(g, src, "conv", conv_options(3, 3, 1, 1, false));
@@ -256,9 +244,8 @@ static void test_name_used_twice(void **state)
     assert_error(g, DT_ERR_INTERNAL, "conv.weight is used by two nodes");
 }
 
-static void test_first_error_is_remembered(void **state)
+TEST(first_error_is_remembered)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_TRAIN, 2, 8, &src);
     int x = dt_graph_conv(g, src, "small", conv_options(4, 11, 4, 0, false));
@@ -280,9 +267,8 @@ static void test_first_error_is_remembered(void **state)
     assert_error(g, DT_ERR_CONFIG, "small: a 11x11 window does not fit in 8x8");
 }
 
-static void test_wrong_arguments(void **state)
+TEST(wrong_arguments)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_TRAIN, 2, 8, &src);
     dt_graph_add(g, src, dt_graph_max_pool(g, src, "pool", 2, 2, 0), "add");
@@ -330,9 +316,8 @@ static void test_wrong_arguments(void **state)
     assert_error(g, DT_ERR_INTERNAL, "dt_graph_begin first");
 }
 
-static void test_low_level(void **state)
+TEST(low_level)
 {
-    (void)state;
     struct dt_graph *g = new_graph();
     const int dim[4] = {2, 3, 4, 5};
     int a = dt_graph_tensor(g, "a", DT_ACT, DT_F32, 4, dim);
@@ -362,9 +347,8 @@ static void test_low_level(void **state)
     assert_error(g, DT_ERR_INTERNAL, "not a shape");
 }
 
-static void test_flops_and_bytes(void **state)
+TEST(flops_and_bytes)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_TRAIN, 2, 8, &src);
     int x = dt_graph_conv(g, src, "conv", conv_options(4, 3, 2, 1, false));
@@ -410,9 +394,8 @@ static struct dt_graph *begin_detector(int *src)
     return g;
 }
 
-static void test_top_detections(void **state)
+TEST(top_detections)
 {
-    (void)state;
     struct dt_detect detect = {.anchors = {.n_levels = 2, .height = {9, 4}, .width = {9, 6}},
                                .level = 1,
                                .min_score = 0.05f};
@@ -443,9 +426,8 @@ static void test_top_detections(void **state)
     assert_error(g, DT_ERR_INTERNAL, "logits does not have the size of level 0");
 }
 
-static void test_op_table(void **state)
+TEST(op_table)
 {
-    (void)state;
     assert_string_equal(dt_op_name(DT_OP_INGEST), "ingest");
     assert_string_equal(dt_op_name(DT_OP_SOFTMAX_XENT), "softmax_xent");
     assert_string_equal(dt_op_name(DT_OP_DROPOUT_BWD), "dropout_bwd");
@@ -460,22 +442,4 @@ static void test_op_table(void **state)
     assert_string_equal(dt_tensor_format_dims(text, sizeof text, &t), "1000x20"); /* cut */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_inputs),
-        cmocka_unit_test(test_mixed_labels),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_phases_share_parameters),
-        cmocka_unit_test(test_shared_parameter_of_another_shape),
-        cmocka_unit_test(test_name_used_twice),
-        cmocka_unit_test(test_first_error_is_remembered),
-        cmocka_unit_test(test_wrong_arguments),
-        cmocka_unit_test(test_top_detections),
-        cmocka_unit_test(test_low_level),
-        cmocka_unit_test(test_flops_and_bytes),
-        cmocka_unit_test(test_op_table),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,13 +1,8 @@
 /* The graph of a detector's training: matching, losses of several levels, and errors. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "dtrain/graph.h"
+#include "test.h"
 
 enum { CLASSES = 5, SLOTS = 6, HEIGHT = 64, WIDTH = 48 };
 
@@ -41,9 +36,8 @@ static int head(struct dt_graph *g, const char *name, int channels, int level)
     return dt_graph_conv(g, image, name, options);
 }
 
-static void test_losses(void **state)
+TEST(losses)
 {
-    (void)state;
     static const char *const name[2][2] = {{"logits0", "deltas0"}, {"logits1", "deltas1"}};
     struct dt_graph *g = begin(true);
     struct dt_detect d = detect;
@@ -78,9 +72,8 @@ static void assert_error(struct dt_graph *g, const char *part)
     dt_graph_destroy(g);
 }
 
-static void test_match_errors(void **state)
+TEST(match_errors)
 {
-    (void)state;
     struct dt_detect d = detect;
     struct dt_graph *g = begin(false);
     dt_graph_match(g, &d);
@@ -98,9 +91,8 @@ static void test_match_errors(void **state)
     assert_error(g, "background");
 }
 
-static void test_loss_errors(void **state)
+TEST(loss_errors)
 {
-    (void)state;
     struct dt_detect d = detect;
     struct dt_graph *g = begin(true);
     dt_graph_focal_loss(g, head(g, "logits", DT_CELL_ANCHORS, 0), &d);
@@ -121,12 +113,4 @@ static void test_loss_errors(void **state)
     assert_error(g, "level 2 is not one of those");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_match_errors),
-        cmocka_unit_test(test_loss_errors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

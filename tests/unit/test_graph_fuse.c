@@ -55,9 +55,8 @@ static bool refuses(void *context, const struct dt_graph *g, const struct dt_nod
     return !(node->op == r->op && (node->residual || !r->residual_only));
 }
 
-static void test_relu(void **state)
+TEST(relu)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_TRAIN, &src);
     int x = dt_graph_relu(g, conv(g, src, "c1"), "r1");
@@ -74,9 +73,8 @@ static void test_relu(void **state)
          "relu r4: max -> r4\n");
 }
 
-static void test_evaluation(void **state)
+TEST(evaluation)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_EVAL, &src);
     int x = dt_graph_relu(g, bn(g, src, "c1", "b1"), "r1");
@@ -88,9 +86,8 @@ static void test_evaluation(void **state)
          "bn+relu+residual b2: c2 b2.weight b2.bias b2.running_mean b2.running_var r1 -> r2\n");
 }
 
-static void test_workspace(void **state)
+TEST(workspace)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_TRAIN, &src);
     dt_graph_relu(g, bn(g, src, "c1", "b1"), "r1");
@@ -104,9 +101,8 @@ static void test_workspace(void **state)
 }
 
 /* Both summands are batch norms: the one that runs last takes the other one as its residual. */
-static void test_two_bn(void **state)
+TEST(two_bn)
 {
-    (void)state;
     for (int swap = 0; swap < 2; swap++) {
         int src;
         struct dt_graph *g = begin(DT_EVAL, &src);
@@ -121,9 +117,8 @@ static void test_two_bn(void **state)
 }
 
 /* The other summand is a ReLU that stands after the bn, but is folded into a node before it. */
-static void test_residual_moves_forward(void **state)
+TEST(residual_moves_forward)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_EVAL, &src);
     int first = conv(g, src, "c1"), second = bn(g, src, "c2", "b2");
@@ -136,9 +131,8 @@ static void test_residual_moves_forward(void **state)
 }
 
 /* The other summand comes later than the bn: the bn cannot wait for it. */
-static void test_residual_too_late(void **state)
+TEST(residual_too_late)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_EVAL, &src);
     int first = bn(g, src, "c1", "b1"), second = conv(g, src, "c2");
@@ -150,9 +144,8 @@ static void test_residual_too_late(void **state)
          "add+relu a: b1 c2 -> r\n");
 }
 
-static void test_second_reader_forbids(void **state)
+TEST(second_reader_forbids)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_EVAL, &src);
     int x = conv(g, src, "c1");
@@ -170,9 +163,8 @@ static void test_second_reader_forbids(void **state)
 }
 
 /* add(bn, bn) reads one value twice. */
-static void test_bn_added_to_itself(void **state)
+TEST(bn_added_to_itself)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_EVAL, &src);
     int x = bn(g, src, "c1", "b1");
@@ -183,9 +175,8 @@ static void test_bn_added_to_itself(void **state)
          "add+relu a: b1 b1 -> r\n");
 }
 
-static void test_only_one_relu(void **state)
+TEST(only_one_relu)
 {
-    (void)state;
     int src;
     struct dt_graph *g = begin(DT_EVAL, &src);
     int x = dt_graph_relu(g, dt_graph_relu(g, conv(g, src, "c1"), "r1"), "r2");
@@ -208,9 +199,8 @@ static struct dt_graph *all_kinds(int *src)
     return g;
 }
 
-static void test_backend_refuses(void **state)
+TEST(backend_refuses)
 {
-    (void)state;
     int src;
     struct refuse residual = {.op = DT_OP_BN, .residual_only = true};
     fuse(all_kinds(&src), refuses, &residual,
@@ -237,9 +227,8 @@ static void test_backend_refuses(void **state)
 }
 
 /* A refused fusion leaves no tensors over. */
-static void test_refusal_leaves_nothing(void **state)
+TEST(refusal_leaves_nothing)
 {
-    (void)state;
     int src;
     struct dt_graph *g = all_kinds(&src);
     const int n_tensors = g->n_tensors;
@@ -249,20 +238,4 @@ static void test_refusal_leaves_nothing(void **state)
     dt_graph_destroy(g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_relu),
-        cmocka_unit_test(test_evaluation),
-        cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_two_bn),
-        cmocka_unit_test(test_residual_moves_forward),
-        cmocka_unit_test(test_residual_too_late),
-        cmocka_unit_test(test_second_reader_forbids),
-        cmocka_unit_test(test_bn_added_to_itself),
-        cmocka_unit_test(test_only_one_relu),
-        cmocka_unit_test(test_backend_refuses),
-        cmocka_unit_test(test_refusal_leaves_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

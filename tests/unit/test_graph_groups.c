@@ -50,10 +50,9 @@ static void check(int bn_group, bool fuse, const char *frozen, const int expecte
     dt_graph_destroy(g);
 }
 
-static void test_resnet50(void **state)
+TEST(resnet50)
 {
     char text[8192];
-    (void)state;
     struct dt_graph *g = make(0, true, NULL);
     assert_int_equal(list(g, DT_GROUP_BN_PAIR, text, sizeof text), 4);
     assert_string_equal(text, "bn_pair: layer1.0.bn3 layer1.0.downsample.1\n"
@@ -68,9 +67,8 @@ static void test_resnet50(void **state)
 }
 
 /* Nodes whose halves wait for other ranks, plain ReLU and addition, and fixed statistics. */
-static void test_others(void **state)
+TEST(others)
 {
-    (void)state;
     check(2, true, NULL, (int[DT_N_GROUP_KINDS]){0});
     check(0, false, NULL, (int[DT_N_GROUP_KINDS]){[DT_GROUP_CONV_BN] = 53});
     check(0, true, "bn1",
@@ -93,13 +91,12 @@ static void test_others(void **state)
 }
 
 /* Nothing is before the first node. */
-static void test_one_node(void **state)
+TEST(one_node)
 {
     const int dim[4] = {2, 8, 4, 4};
     struct dt_graph *g;
     struct dt_group *groups;
     int n;
-    (void)state;
     assert_int_equal(dt_graph_create(&g), DT_OK);
     const int src = dt_graph_tensor(g, "src", DT_ACT, DT_F32, 4, dim);
     assert_int_not_equal(dt_graph_bn(g, src, "bn", 1), -1);
@@ -109,12 +106,4 @@ static void test_one_node(void **state)
     dt_graph_destroy(g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_resnet50),
-        cmocka_unit_test(test_others),
-        cmocka_unit_test(test_one_node),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

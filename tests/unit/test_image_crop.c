@@ -1,16 +1,11 @@
 /* Crops: inside their bounds, pure, distributed as asked, and torchvision's numbers for evaluation.
  * Label: numeric. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "dtrain/data.h"
+#include "test.h"
 
 static struct dt_crop draw(enum dt_augment augment, uint64_t seed, uint32_t epoch, uint32_t id,
                            int width, int height)
@@ -34,9 +29,8 @@ static void check_inside(const struct dt_crop *crop, int width, int height)
     assert_true(crop->x + crop->w <= (float)width && crop->y + crop->h <= (float)height);
 }
 
-static void test_bounds(void **state)
+TEST(bounds)
 {
-    (void)state;
     static const int sizes[][2] = {{500, 375},  {375, 500}, {64, 64},     {1, 1},
                                    {2, 1},      {1, 300},   {300, 1},     {7, 5},
                                    {4000, 300}, {3, 90},    {65500, 1500}};
@@ -48,9 +42,8 @@ static void test_bounds(void **state)
     }
 }
 
-static void test_pure(void **state)
+TEST(pure)
 {
-    (void)state;
     const enum dt_augment kinds[] = {DT_AUGMENT_IMAGENET, DT_AUGMENT_CIFAR};
     for (size_t k = 0; k < 2; k++) {
         int n_seed = 0, n_epoch = 0, n_id = 0;
@@ -76,9 +69,8 @@ static void check_rate(int n, int total, double expected)
 
 /* On a square, no draw of an area below one half is rejected, so there the area is uniform and the
  * logarithm of the ratio too. */
-static void test_distribution(void **state)
+TEST(distribution)
 {
-    (void)state;
     enum { N = 20000, SIDE = 2000 };
     int n_flip = 0, n_small = 0, n_lower = 0, n_narrow = 0, n_tall = 0, n_left = 0;
     for (uint32_t id = 0; id < N; id++) {
@@ -103,18 +95,16 @@ static void test_distribution(void **state)
     check_rate(n_left, n_small, 0.5);
 }
 
-static void test_fallback(void **state)
+TEST(fallback)
 {
-    (void)state;
     struct dt_crop crop = draw(DT_AUGMENT_IMAGENET, 1, 0, 0, 6000, 30);
     assert_true(crop.w == 40.0f && crop.h == 30.0f && crop.x == 2980.0f && crop.y == 0.0f);
     crop = draw(DT_AUGMENT_IMAGENET, 1, 0, 0, 30, 6000);
     assert_true(crop.w == 30.0f && crop.h == 40.0f && crop.x == 0.0f && crop.y == 2980.0f);
 }
 
-static void test_cifar(void **state)
+TEST(cifar)
 {
-    (void)state;
     enum { N = 20000 };
     int counts[2][9] = {{0}}, n_flip = 0;
     for (uint32_t id = 0; id < N; id++) {
@@ -132,9 +122,8 @@ static void test_cifar(void **state)
 }
 
 /* Worked by hand from torchvision's Resize and CenterCrop. */
-static void test_evaluation(void **state)
+TEST(evaluation)
 {
-    (void)state;
     static const struct {
         int width, height, size, resize;
         double x, y, w, h;
@@ -163,12 +152,4 @@ static void test_evaluation(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bounds),   cmocka_unit_test(test_pure),
-        cmocka_unit_test(test_fallback), cmocka_unit_test(test_distribution),
-        cmocka_unit_test(test_cifar),    cmocka_unit_test(test_evaluation),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

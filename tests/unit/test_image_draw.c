@@ -1,18 +1,13 @@
 /* Frames, texts and boxes on a plane of pixels: where they are, that they can be seen on any
  * ground, and that nothing is drawn beyond the edges. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
 #include "image/draw.h"
+#include "test.h"
 
 enum { WIDTH = 90, HEIGHT = 60, GREY = 100 };
 
@@ -48,11 +43,10 @@ static struct dt_draw_box box_of(double x1, double y1, double x2, double y2, con
         .x1 = x1, .y1 = y1, .x2 = x2, .y2 = y2, .text = text, .scale = 1, .rgb = {255, 0, 0}};
 }
 
-static void test_image_and_text(void **state)
+TEST(image_and_text)
 {
     static const uint8_t pixels[2 * 2 * 3] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     struct dt_picture picture = make(WIDTH, HEIGHT, GREY);
-    (void)state;
     dt_draw_image(&picture, 4, 5, pixels, 2, 2, 3, 1);
     assert_int_equal(count(&picture, 1, 2, 3), 9);
     assert_true(is(&picture, 6, 7, 1, 2, 3) && is(&picture, 7, 8, 10, 11, 12));
@@ -68,11 +62,10 @@ static void test_image_and_text(void **state)
 }
 
 /* The frame is where the box is, with its outline inside; the text is above it. */
-static void test_box(void **state)
+TEST(box)
 {
     struct dt_picture picture = make(WIDTH, HEIGHT, GREY);
     struct dt_draw_box box = box_of(20, 30, 60.4, 50, "");
-    (void)state;
     dt_draw_box(&picture, &box);
     assert_int_equal(count(&picture, 255, 0, 0), 40 * 20 - 36 * 16);
     assert_int_equal(count(&picture, 255, 255, 255), 36 * 16 - 34 * 14);
@@ -90,12 +83,11 @@ static void test_box(void **state)
 }
 
 /* Texts move into the picture; boxes far outside, or without sense, harm nothing. */
-static void test_edges(void **state)
+TEST(edges)
 {
     static const double corners[][4] = {{-30, -40, 20, 20},   {80, 50, 200, 300},
                                         {1e300, 1e300, 1, 1}, {-1e300, 5, 1e300, 9},
                                         {NAN, NAN, NAN, NAN}, {30, 30, 10, 10}};
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(corners); i++) {
         const double *c = corners[i];
         for (int below = 0; below < 2; below++) {
@@ -123,9 +115,8 @@ static double brightness(const uint8_t rgb[3])
 }
 
 /* On a ground of any grey, the frame or its outline stands out; text and patch always differ. */
-static void test_contrast(void **state)
+TEST(contrast)
 {
-    (void)state;
     for (int label = 0; label < 100; label++) {
         for (int grey = 0; grey < 256; grey += 15) {
             struct dt_picture picture = make(WIDTH, HEIGHT, (uint8_t)grey);
@@ -143,10 +134,9 @@ static void test_contrast(void **state)
     }
 }
 
-static void test_colours(void **state)
+TEST(colours)
 {
     uint8_t rgb[91][3];
-    (void)state;
     for (int i = 0; i < 91; i++)
         dt_draw_colour(rgb[i], i);
     for (int i = 0; i < 91; i++) {
@@ -163,12 +153,4 @@ static void test_colours(void **state)
     assert_int_equal(dt_draw_scale(10000, 10000), 6);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_image_and_text), cmocka_unit_test(test_box),
-        cmocka_unit_test(test_edges),          cmocka_unit_test(test_contrast),
-        cmocka_unit_test(test_colours),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

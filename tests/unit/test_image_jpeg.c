@@ -1,15 +1,10 @@
 /* The decoder: every kind of file it accepts, every damage it must refuse, and noise that must
  * never crash it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/rng.h"
 #include "image/jpeg.h"
 #include "jpeg_make.h"
+#include "test.h"
 
 static struct dt_jpeg *jpeg;
 
@@ -53,9 +48,8 @@ static double expected_rgb(const struct jpeg_kind *kind, int x, int y, int c)
     return kind->adobe ? ink * black / 255.0 : (255.0 - ink) * (255.0 - black) / 255.0;
 }
 
-static void test_kinds(void **state)
+TEST(kinds)
 {
-    (void)state;
     for (int k = 0; k < N_JPEG_KINDS; k++) {
         const struct jpeg_kind *kind = &jpeg_kinds[k];
         struct file file = jpeg_make(kind);
@@ -79,9 +73,8 @@ static void test_kinds(void **state)
     }
 }
 
-static void test_rectangles(void **state)
+TEST(rectangles)
 {
-    (void)state;
     struct dt_rng rng;
     dt_rng_init(&rng, 1, DT_RNG_AUGMENT, 0, 0);
     for (int k = 0; k < N_JPEG_KINDS; k++) {
@@ -110,9 +103,8 @@ static void test_rectangles(void **state)
     }
 }
 
-static void test_bad_files(void **state)
+TEST(bad_files)
 {
-    (void)state;
     for (int i = 0; i < N_BAD_FILES; i++) {
         struct file file = bad_file_make(&bad_files[i]);
         uint8_t *pixels;
@@ -129,9 +121,8 @@ static void test_bad_files(void **state)
 }
 
 /* Each scan over a large image takes time, so there may be fewer of them. */
-static void test_work(void **state)
+TEST(work)
 {
-    (void)state;
     struct jpeg_kind kind = jpeg_kinds[BASE_NOT_REFINED];
     kind.width = kind.height = 4600; /* so that 300 scans fit in a file */
     struct file file = jpeg_make(&kind);
@@ -145,9 +136,8 @@ static void test_work(void **state)
 }
 
 /* A file cut anywhere is bad, also when only its first row is asked for. */
-static void test_truncation(void **state)
+TEST(truncation)
 {
-    (void)state;
     const int kinds[] = {0, 1, 3, 4, 7, 9, 10};
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         struct file file = jpeg_make(&jpeg_kinds[kinds[k]]);
@@ -166,9 +156,8 @@ static void test_truncation(void **state)
 }
 
 /* Bytes around the image that mean nothing do not make it bad. */
-static void test_harmless(void **state)
+TEST(harmless)
 {
-    (void)state;
     struct file file = jpeg_make(&jpeg_kinds[1]), junk;
     uint8_t *clean, *pixels;
     int width, height;
@@ -211,9 +200,8 @@ static void test_harmless(void **state)
 }
 
 /* A file without tables must not borrow those of the file before it. */
-static void test_no_memory_of_the_last_file(void **state)
+TEST(no_memory_of_the_last_file)
 {
-    (void)state;
     struct file good = jpeg_make(&jpeg_kinds[1]), bad = jpeg_make(&jpeg_kinds[1]);
     uint8_t *pixels;
     int width, height;
@@ -228,9 +216,8 @@ static void test_no_memory_of_the_last_file(void **state)
     free(bad.data);
 }
 
-static void test_no_open(void **state)
+TEST(no_open)
 {
-    (void)state;
     struct file file = jpeg_make(&jpeg_kinds[N_JPEG_KINDS - 1]);
     uint8_t pixel[3];
     int width, height;
@@ -243,9 +230,8 @@ static void test_no_open(void **state)
 
 /* Flipped, overwritten, cut and repeated bytes: a status, never a crash, and the next good file is
  * still decoded. */
-static void test_noise(void **state)
+TEST(noise)
 {
-    (void)state;
     enum { ROUNDS = 4000, MAX_PIXELS = 300000 };
     struct dt_rng rng;
     int n_ok = 0, n_bad = 0;
@@ -280,14 +266,4 @@ static void test_noise(void **state)
     test_kinds(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds),     cmocka_unit_test(test_rectangles),
-        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_truncation),
-        cmocka_unit_test(test_harmless),  cmocka_unit_test(test_no_memory_of_the_last_file),
-        cmocka_unit_test(test_no_open),   cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_work),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -1,15 +1,10 @@
 /* The PNG decoder: parts, damage and limits. Pixels of every kind of file: interop/pil. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "image/png.h"
+#include "test.h"
 
 enum { WIDTH = 5, HEIGHT = 4 };
 
@@ -64,9 +59,8 @@ static dt_status decode(uint8_t *out, const uint8_t *file, size_t bytes, int x, 
     return status;
 }
 
-static void test_parts(void **state)
+TEST(parts)
 {
-    (void)state;
     uint8_t out[HEIGHT * WIDTH * 3];
     for (int y = 0; y < HEIGHT; y++)
         for (int x = 0; x < WIDTH; x++) {
@@ -79,9 +73,8 @@ static void test_parts(void **state)
     assert_int_equal(dt_png_decode(png, out, 0, 0, 1, 1), DT_ERR_INTERNAL);
 }
 
-static void test_damage(void **state)
+TEST(damage)
 {
-    (void)state;
     uint8_t file[sizeof small], out[HEIGHT * WIDTH * 3];
     for (size_t n = 0; n < sizeof small; n++) {
         assert_int_equal(decode(out, small, n, 0, 0, WIDTH, HEIGHT), DT_ERR_DATA);
@@ -100,10 +93,9 @@ static void test_damage(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts), cmocka_unit_test(test_damage)};
     if (!dt_png_is_known()) {
         printf("skipped: built without libpng\n");
         return 77;
     }
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return run_all_tests(set_up, tear_down);
 }

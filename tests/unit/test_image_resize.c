@@ -1,21 +1,16 @@
 /* The plain resampler against loops in double precision, its exact cases, and the other sets of
  * kernels against the plain one. Label: numeric. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/rng.h"
 #include "image/resize.h"
 #include "image/resize_kernels.h"
+#include "test.h"
 
 struct image {
     int width, height;
@@ -133,9 +128,8 @@ static uint8_t *apply(const struct image *image, const struct dt_crop *crop,
     return dst;
 }
 
-static void test_against_reference(void **state)
+TEST(against_reference)
 {
-    (void)state;
     static const struct {
         int width, height, out_width, out_height;
         struct dt_crop crop;
@@ -180,9 +174,8 @@ static void test_against_reference(void **state)
 }
 
 /* Whole pixels at the same size: an exact copy, black where the crop leaves the image. */
-static void test_copy(void **state)
+TEST(copy)
 {
-    (void)state;
     struct image image = make_image(32, 32);
     for (int y = -40; y <= 40; y += 4) {
         for (int x = -40; x <= 40; x += 4) {
@@ -200,9 +193,8 @@ static void test_copy(void **state)
 }
 
 /* In evaluation an image smaller than the crop stands in a black frame with sharp edges. */
-static void test_black_frame(void **state)
+TEST(black_frame)
 {
-    (void)state;
     struct image image = make_image(40, 40);
     memset(image.rgb, 255, 40 * 40 * 3);
     struct dt_crop crop = {-10, -10, 60, 60, false}; /* resized to 20, padded to 30 */
@@ -226,9 +218,8 @@ static void check_flat(int width, int height, struct dt_crop crop, int size, uin
     free(image.rgb);
 }
 
-static void test_flat_stays_flat(void **state)
+TEST(flat_stays_flat)
 {
-    (void)state;
     for (int size = 1; size < 70; size += 3) {
         check_flat(61, 47, (struct dt_crop){3, 5, 50, 40, false}, size, 255);
         check_flat(61, 47, (struct dt_crop){3, 5, 50, 40, true}, size, 1);
@@ -274,9 +265,8 @@ static void check_sets_agree(const struct image *image, const struct dt_crop *cr
     free(expected);
 }
 
-static void test_sets_agree(void **state)
+TEST(sets_agree)
 {
-    (void)state;
     struct dt_rng rng;
     dt_rng_init(&rng, 5, DT_RNG_SYNTHETIC, 0, 0);
     for (int k = 0; k < 3000; k++) {
@@ -290,9 +280,8 @@ static void test_sets_agree(void **state)
 }
 
 /* The sets of this machine; the plain one is the last. */
-static void test_sets(void **state)
+TEST(sets)
 {
-    (void)state;
     int n = 0;
     for (; dt_resize_kernels(n); n++)
         print_message("kernels: %s\n", dt_resize_kernels(n)->name);
@@ -304,9 +293,8 @@ static void test_sets(void **state)
 #endif
 }
 
-static void test_wrong_rectangle(void **state)
+TEST(wrong_rectangle)
 {
-    (void)state;
     struct dt_rect need;
     struct dt_crop crop = {0, 0, 0, 5, false}, nan = {0, 0, 5, NAN, false};
     assert_int_equal(dt_resize_prepare(resize, &need, &crop, DT_RESIZE_CROP, 9, 9, 4, 4),
@@ -315,13 +303,4 @@ static void test_wrong_rectangle(void **state)
                      DT_ERR_INTERNAL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_reference), cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_black_frame),       cmocka_unit_test(test_flat_stays_flat),
-        cmocka_unit_test(test_sets_agree),        cmocka_unit_test(test_sets),
-        cmocka_unit_test(test_wrong_rectangle),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -39,9 +39,8 @@ static void open_set(struct dt_dataset **dataset)
     assert_int_equal(dt_dataset_size(*dataset), SHARDS * SAMPLES);
 }
 
-static void test_bytes_per_sample(void **state)
+TEST(bytes_per_sample)
 {
-    (void)state;
     struct dt_dataset *dataset;
     make_shards();
     make_folder("run");
@@ -62,8 +61,4 @@ static void test_bytes_per_sample(void **state)
     dt_dataset_close(dataset);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes_per_sample)};
-    return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);
-}
+TEST_MAIN(make_test_dir, remove_test_dir)

@@ -1,17 +1,12 @@
 /* Affine resampling against plain loops in fp64, at positions rounded as the warp rounds them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include <math.h>
 
 #include "base/rng.h"
 #include "image/warp.h"
+#include "test.h"
 
 enum { WIDTH = 45, HEIGHT = 31, PITCH = 3 * WIDTH + 7 };
 
@@ -69,9 +64,8 @@ static void check(const double to[6])
     assert_in_range(n_off, 0, 3 * WIDTH * HEIGHT / 500);
 }
 
-static void test_random(void **state)
+TEST(random)
 {
-    (void)state;
     struct dt_rng rng;
     dt_rng_init(&rng, 8, DT_RNG_AUGMENT, 0, 0);
     for (uint64_t i = 0; i < 40; i++) {
@@ -84,9 +78,8 @@ static void test_random(void **state)
 }
 
 /* No change, a shift by whole pixels, and a half turn are exact; the edges are repeated. */
-static void test_exact(void **state)
+TEST(exact)
 {
-    (void)state;
     static const double to[3][6] = {
         {1, 0, 0, 0, 1, 0}, {1, 0, 5, 0, 1, -4}, {-1, 0, WIDTH, 0, -1, HEIGHT}};
     for (int i = 0; i < 3; i++) {
@@ -105,9 +98,8 @@ static void test_exact(void **state)
 }
 
 /* One pixel, and a move far beyond the image. */
-static void test_extremes(void **state)
+TEST(extremes)
 {
-    (void)state;
     static const double far[6] = {1e-3, 0, 1e6, 0, 1000, -1e6};
     struct dt_warp warp;
     uint8_t pixel[3] = {1, 2, 3}, out[3];
@@ -119,12 +111,4 @@ static void test_extremes(void **state)
     assert_true(g_dst[0] == pixel_of(0, HEIGHT - 1, 0));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
-        cmocka_unit_test(test_exact),
-        cmocka_unit_test(test_extremes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

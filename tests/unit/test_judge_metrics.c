@@ -1,32 +1,25 @@
 /* Judging single images and small sets by hand; tests/interop/test_sklearn.py compares large ones.
  * Label: numeric. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "judge/judge.h"
+#include "test.h"
 
-static void test_prediction(void **state)
+TEST(prediction)
 {
     const float ties[] = {1, 3, 3, 2}, nan_first[] = {NAN, 1, 2, 3}, nan_last[] = {3, 2, 1, NAN};
-    (void)state;
     assert_int_equal(dt_judge_predict(ties, 4), 1);
     assert_int_equal(dt_judge_predict(nan_first, 4), -1);
     assert_int_equal(dt_judge_predict(nan_last, 4), -1);
 }
 
 /* The mean of the probabilities, also of those far below the smallest float. */
-static void test_average(void **state)
+TEST(average)
 {
     float a[] = {0, 2, -300}, b[] = {1, -1, 0};
     double pa[3], pb[3], mean[3];
-    (void)state;
     dt_judge_softmax(pa, a, 3);
     dt_judge_softmax(pb, b, 3);
     dt_judge_average(a, b, 3);
@@ -40,12 +33,11 @@ static void test_average(void **state)
 
 /* An image without a prediction is wrong, has no loss and leaves the ranking undefined; a blank row
  * counts nowhere. */
-static void test_nan(void **state)
+TEST(nan)
 {
     const float good[] = {0, 1}, bad[] = {1, NAN};
     struct dt_judge *judge;
     double value[DT_N_METRICS];
-    (void)state;
     assert_int_equal(dt_judge_create(&judge, 2, 4), DT_OK);
     for (int round = 0; round < 2; round++) { /* clear forgets all */
         dt_judge_clear(judge);
@@ -70,11 +62,10 @@ static void test_nan(void **state)
 }
 
 /* Any order of the same images, with blank rows between them, gives the same bits. */
-static void test_order(void **state)
+TEST(order)
 {
     enum { N = 301 };
     struct dt_score scores[N + 50], turned[N];
-    (void)state;
     for (int i = 0; i < N; i++)
         turned[N - 1 - i] = scores[i] = (struct dt_score){i * 37 % 23 / 23.0, i * i % 7 < 2};
     for (int i = N; i < N + 50; i++)
@@ -87,11 +78,10 @@ static void test_order(void **state)
     assert_true(a.auc > 0.3 && a.auc < 0.7);
 }
 
-static void test_empty(void **state)
+TEST(empty)
 {
     struct dt_judge *judge;
     double value[DT_N_METRICS];
-    (void)state;
     assert_int_equal(dt_judge_create(&judge, 2, 0), DT_OK);
     struct dt_ranking ranking = dt_judge_rank(judge->scores, 0);
     dt_judge_values(value, judge, &ranking);
@@ -116,14 +106,13 @@ static struct dt_judge *small_judge(void)
     return judge;
 }
 
-static void test_csv(void **state)
+TEST(csv)
 {
     char *text;
     size_t bytes;
     const double p[] = {0.25, 0.75};
     struct dt_judge *judge = small_judge();
     FILE *out = open_memstream(&text, &bytes);
-    (void)state;
     dt_judge_print_csv(out, judge, names);
     dt_predictions_print_head(out, 2, names);
     dt_predictions_print_row(out, "x\ny", 0, 1, p, 2, names);
@@ -140,14 +129,13 @@ static void test_csv(void **state)
 }
 
 /* Of equal probabilities the first class comes first; more classes than there are mean all. */
-static void test_top(void **state)
+TEST(top)
 {
     static const char *const four[] = {"a", "b", "c", "d"};
     const double p[] = {0.125, 0.375, 0.125, 0.375};
     char *text;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
-    (void)state;
     dt_predictions_print_top(out, NULL, 9, 1, p, 4, four);
     dt_predictions_print_top(out, "x.jpg", 2, 1, p, 4, four);
     dt_predictions_print_top(out, "bad.jpg", 2, -1, p, 4, four);
@@ -159,13 +147,12 @@ static void test_top(void **state)
     free(text);
 }
 
-static void test_svg(void **state)
+TEST(svg)
 {
     char *text;
     size_t bytes;
     struct dt_judge *judge = small_judge();
     FILE *out = open_memstream(&text, &bytes);
-    (void)state;
     dt_judge_print_svg(out, judge, names);
     fclose(out);
     assert_non_null(strstr(text, "a, \"b\"</text>"));
@@ -176,13 +163,4 @@ static void test_svg(void **state)
     dt_judge_destroy(judge);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_prediction), cmocka_unit_test(test_average),
-        cmocka_unit_test(test_nan),        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_empty),      cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_top),        cmocka_unit_test(test_svg),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -53,9 +53,8 @@ static void count_params(const struct dt_graph *g, size_t *n_elements, int *n_en
 
 /* torchvision's numbers; entries of its state_dict without num_batches_tracked. The CIFAR and tiny
  * counts are sums by hand. */
-static void test_parameter_counts(void **state)
+TEST(parameter_counts)
 {
-    (void)state;
     static const struct {
         const char *name;
         int num_classes;
@@ -176,16 +175,14 @@ static void check_resnet_names(const char *model, const int n_blocks[4], bool bo
     dt_graph_destroy(g);
 }
 
-static void test_resnet_names(void **state)
+TEST(resnet_names)
 {
-    (void)state;
     check_resnet_names("resnet18", (const int[]){2, 2, 2, 2}, false);
     check_resnet_names("resnet50", (const int[]){3, 4, 6, 3}, true);
 }
 
-static void test_vgg11_bn_names(void **state)
+TEST(vgg11_bn_names)
 {
-    (void)state;
     static const int index[] = {0, 4, 8, 11, 15, 18, 22, 25};
     static const int channels[] = {3, 64, 128, 256, 256, 512, 512, 512, 512};
     struct dt_graph *g = build("vgg11_bn", 224, 1000);
@@ -204,9 +201,8 @@ static void test_vgg11_bn_names(void **state)
     dt_graph_destroy(g);
 }
 
-static void test_alexnet_names(void **state)
+TEST(alexnet_names)
 {
-    (void)state;
     struct dt_graph *g = build("alexnet", 224, 1000);
     struct walk w = {.g = g};
     expect_conv(&w, "features.0", 64, 3, 11, true);
@@ -221,9 +217,8 @@ static void test_alexnet_names(void **state)
     dt_graph_destroy(g);
 }
 
-static void test_resnet50_flops(void **state)
+TEST(resnet50_flops)
 {
-    (void)state;
     struct dt_graph *g = build("resnet50", 224, 1000);
     assert_int_equal(dt_graph_differentiate(g), DT_OK);
     double forward = 0, backward = 0;
@@ -261,9 +256,8 @@ static bool nothing(void *context, const struct dt_graph *g, const struct dt_nod
 }
 
 /* 16 blocks: 49 ReLUs, of which 33 follow a bn and 16 an add; 4 of the 53 bn feed an add only. */
-static void test_resnet50_fused(void **state)
+TEST(resnet50_fused)
 {
-    (void)state;
     struct dt_graph *g = build("resnet50", 224, 1000);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_CONV, -1, -1), 53);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN, 0, 0), 53);
@@ -288,9 +282,8 @@ static void test_resnet50_fused(void **state)
     dt_graph_destroy(g);
 }
 
-static void test_resnet50_fused_without_residual(void **state)
+TEST(resnet50_fused_without_residual)
 {
-    (void)state;
     struct dt_graph *g = build("resnet50", 224, 1000);
     assert_int_equal(dt_graph_fuse(g, no_residual, NULL), DT_OK);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN, 1, 0), 33);
@@ -310,9 +303,8 @@ static void test_resnet50_fused_without_residual(void **state)
 }
 
 /* Every model, smallest image, both phases, three ways to fuse. */
-static void test_every_model_differentiates(void **state)
+TEST(every_model_differentiates)
 {
-    (void)state;
     dt_supports_fn *const ways[] = {NULL, no_residual, nothing};
     const struct dt_model *list;
     const size_t n_models = dt_model_list(&list);
@@ -356,9 +348,8 @@ static void assert_init(const struct dt_graph *g, const char *name, enum dt_init
     assert_int_equal(g->tensor[id].decay, decay);
 }
 
-static void test_initialisation(void **state)
+TEST(initialisation)
 {
-    (void)state;
     struct dt_graph *g = build("resnet50", 64, 10);
     assert_init(g, "conv1.weight", DT_INIT_NORMAL, sqrt(2.0 / (7 * 7 * 64)), true);
     assert_init(g, "layer2.0.conv3.weight", DT_INIT_NORMAL, sqrt(2.0 / 512), true);
@@ -382,9 +373,8 @@ static void test_initialisation(void **state)
     dt_graph_destroy(g);
 }
 
-static void test_zero_init_residual(void **state)
+TEST(zero_init_residual)
 {
-    (void)state;
     static const struct {
         const char *name;
         int n_zero;
@@ -410,9 +400,8 @@ static void test_zero_init_residual(void **state)
 }
 
 /* Classifiers drop out in training only, and not with probability 0. */
-static void test_dropout(void **state)
+TEST(dropout)
 {
-    (void)state;
     static const struct {
         double p;
         int n_train;
@@ -436,9 +425,8 @@ static void test_dropout(void **state)
     }
 }
 
-static void test_wrong_options(void **state)
+TEST(wrong_options)
 {
-    (void)state;
     const struct dt_model *list;
     const size_t n_models = dt_model_list(&list);
     for (size_t i = 0; i < 2 * n_models; i++) {
@@ -457,9 +445,8 @@ static void test_wrong_options(void **state)
     }
 }
 
-static void test_find(void **state)
+TEST(find)
 {
-    (void)state;
     static const struct {
         const char *name, *nearest;
     } expected[] = {
@@ -480,22 +467,4 @@ static void test_find(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameter_counts),
-        cmocka_unit_test(test_resnet_names),
-        cmocka_unit_test(test_vgg11_bn_names),
-        cmocka_unit_test(test_alexnet_names),
-        cmocka_unit_test(test_resnet50_flops),
-        cmocka_unit_test(test_resnet50_fused),
-        cmocka_unit_test(test_resnet50_fused_without_residual),
-        cmocka_unit_test(test_every_model_differentiates),
-        cmocka_unit_test(test_initialisation),
-        cmocka_unit_test(test_zero_init_residual),
-        cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_wrong_options),
-        cmocka_unit_test(test_find),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

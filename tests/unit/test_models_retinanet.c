@@ -57,11 +57,10 @@ static void check_plain_counts(const char *name, size_t n_elements, int n_entrie
 
 /* Entries are without num_batches_tracked. At the end the published configurations: frozen norms
  * with three stages trained, and version 2. */
-static void test_counts(void **state)
+TEST(counts)
 {
     struct dt_model_options options = v1;
     struct dt_graph *g;
-    (void)state;
     check_plain_counts("retinanet_resnet18_fpn", 21048471, 136);
     check_plain_counts("retinanet_resnet34_fpn", 31156631, 216);
     check_plain_counts("retinanet_resnet50_fpn", 34068119, 354 - 53);
@@ -91,10 +90,9 @@ static void expect(const struct dt_graph *g, const char *name, const char *dims,
         fail_msg("%s starts from %g, not %g", name, g->tensor[t].init.value, value);
 }
 
-static void test_parameters(void **state)
+TEST(parameters)
 {
     struct dt_graph *g = build("retinanet_resnet18_fpn", &v1);
-    (void)state;
     expect(g, "backbone.body.conv1.weight", "64x3x7x7", DT_INIT_NORMAL, sqrt(2.0 / (49 * 64)));
     expect(g, "backbone.body.layer4.1.bn2.running_var", "512", DT_INIT_CONSTANT, 1);
     expect(g, "backbone.fpn.inner_blocks.0.0.weight", "256x128x1x1", DT_INIT_UNIFORM,
@@ -115,11 +113,10 @@ static void test_parameters(void **state)
     dt_graph_destroy(g);
 }
 
-static void test_version_2(void **state)
+TEST(version_2)
 {
     struct dt_model_options options = v1;
     struct dt_graph *g;
-    (void)state;
     options.detector.p6_from_c5 = options.detector.group_norm = true;
     g = build("retinanet_resnet18_fpn", &options);
     expect(g, "backbone.fpn.extra_blocks.p6.weight", "256x512x3x3", DT_INIT_UNIFORM,
@@ -132,12 +129,11 @@ static void test_version_2(void **state)
 
 /* The last two levels of 800 x 1088 are not halves: 13 x 17 and 7 x 9, so their strides are 61 x 64
  * and 114 x 120. */
-static void test_anchors(void **state)
+TEST(anchors)
 {
     static const int height[] = {100, 50, 25, 13, 7}, width[] = {136, 68, 34, 17, 9};
     struct dt_graph *g;
     int n = 0;
-    (void)state;
     assert_int_equal(dt_graph_create(&g), DT_OK);
     add_program(g, DT_TRAIN, "retinanet_resnet18_fpn", 800, 1088, &v1);
     add_program(g, DT_EVAL, "retinanet_resnet18_fpn", 800, 1088, &v1);
@@ -165,11 +161,10 @@ static void test_anchors(void **state)
 }
 
 /* Every parameter of the heads is read once on each level, and its gradient is a sum of five. */
-static void test_sharing(void **state)
+TEST(sharing)
 {
     struct dt_graph *g = build("retinanet_resnet18_fpn", &v1);
     int n_shared = 0, n_sums = 0;
-    (void)state;
     for (int t = 0; t < g->n_tensors; t++) {
         int n_readers = 0;
         for (int i = 0; i < g->n_nodes; i++)
@@ -196,11 +191,10 @@ static void test_sharing(void **state)
 }
 
 /* With layers 3 and 4 trained, nothing below layer3 is differentiated. */
-static void test_trainable_layers(void **state)
+TEST(trainable_layers)
 {
     struct dt_model_options options = v1;
     struct dt_graph *g;
-    (void)state;
     options.detector.trainable_layers = 2;
     g = build("retinanet_resnet18_fpn", &options);
     for (int i = 0; i < g->n_nodes; i++) {
@@ -220,11 +214,10 @@ static void test_trainable_layers(void **state)
     dt_graph_destroy(g);
 }
 
-static void test_wrong_canvas(void **state)
+TEST(wrong_canvas)
 {
     const struct dt_model *model = dt_model_find("retinanet_resnet18_fpn");
     struct dt_graph *g;
-    (void)state;
     assert_int_equal(dt_graph_create(&g), DT_OK);
     assert_int_equal(dt_graph_begin(g, DT_TRAIN, 1, 64, 80), DT_OK);
     assert_int_equal(dt_graph_boxes(g, 4), DT_OK);
@@ -234,13 +227,4 @@ static void test_wrong_canvas(void **state)
     dt_graph_destroy(g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts),       cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_version_2),    cmocka_unit_test(test_anchors),
-        cmocka_unit_test(test_sharing),      cmocka_unit_test(test_trainable_layers),
-        cmocka_unit_test(test_wrong_canvas),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

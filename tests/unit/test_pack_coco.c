@@ -234,7 +234,7 @@ static void make_coco(void)
     write_text("annotations/instances_part.json", text);
 }
 
-static void test_generated(void **state)
+TEST(generated)
 {
     static const struct dt_canvas canvases[2] = {{96, 64}, {64, 96}};
     const struct dt_config_data data = {.augment = DT_AUGMENT_IMAGENET,
@@ -244,7 +244,6 @@ static void test_generated(void **state)
                                         .max_bad_fraction = 1};
     struct places places = {at("annotations/instances_part.json"), at("packed"), 0};
 
-    (void)state;
     make_coco();
     pack(places.json, places.shards, 5);
     compare_parts(&places);
@@ -253,7 +252,7 @@ static void test_generated(void **state)
     compare_batches(&places, canvases, &data);
 }
 
-static void test_sample_of_coco(void **state)
+TEST(sample_of_coco)
 {
     static const struct dt_canvas canvases[2] = {{416, 256}, {256, 416}};
     const struct dt_config_data data = {
@@ -262,7 +261,6 @@ static void test_sample_of_coco(void **state)
     const char *shared = getenv("DTRAIN_SHARED_DIR");
     const struct places places = {json, at("sample"), 91};
 
-    (void)state;
     snprintf(json, sizeof json, "%s/data/coco-sample/annotations/instances_train2017.json",
              shared ? shared : "");
     if (access(json, R_OK) != 0)
@@ -274,10 +272,6 @@ static void test_sample_of_coco(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_generated),
-        cmocka_unit_test(test_sample_of_coco),
-    };
     dt_log_init(DT_LOG_ERROR, 0, 1);
-    return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);
+    return run_all_tests(make_test_dir, remove_test_dir);
 }

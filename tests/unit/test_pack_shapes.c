@@ -60,9 +60,8 @@ static int n_different(const struct dt_dataset *a, const struct dt_dataset *b)
     return n;
 }
 
-static void test_shapes(void **state)
+TEST(shapes)
 {
-    (void)state;
     struct dt_sample sample = {0};
 
     write_shapes("shapes/deep", 32, 5); /* makes the folders above too */
@@ -94,9 +93,8 @@ static void test_shapes(void **state)
     expect_failure(DT_ERR_CREATE, "file", dt_shapes_write(at("file"), 1, 32, 1));
 }
 
-static void test_encode_error(void **state)
+TEST(encode_error)
 {
-    (void)state;
     uint8_t pixels[3] = {0}, *data = NULL;
     size_t bytes;
     expect_failure(DT_ERR_INTERNAL, "cannot encode",
@@ -115,9 +113,8 @@ static void pack(const char *from, const char *to, const char *prefix, int per_s
 }
 
 /* The shards hold the folder's bytes and labels, in the order of the sampler. */
-static void test_pack(void **state)
+TEST(pack)
 {
-    (void)state;
     struct dt_sample x = {0}, y = {0};
     uint32_t order[N];
     char name[300];
@@ -144,9 +141,8 @@ static void test_pack(void **state)
 }
 
 /* Same seed: the same files, byte for byte; another seed: another order. */
-static void test_pack_deterministic(void **state)
+TEST(pack_deterministic)
 {
-    (void)state;
     static const char *const files[] = {"train-0000.tar", "train-0003.tar", "_info.json",
                                         "classes.txt"};
     char name[64];
@@ -186,9 +182,8 @@ static void test_pack_deterministic(void **state)
 }
 
 /* A second prefix is a second split; existing shards are not mixed with new ones. */
-static void test_pack_splits(void **state)
+TEST(pack_splits)
 {
-    (void)state;
     struct dt_dataset *dataset;
     struct dt_names names = {0};
     const struct dt_dataset_options both = {
@@ -224,12 +219,4 @@ static void test_pack_splits(void **state)
     expect_failure(DT_ERR_CREATE, "file", write_shards(at("two"), at("file"), "x", 1, 1));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),      cmocka_unit_test(test_encode_error),
-        cmocka_unit_test(test_pack),        cmocka_unit_test(test_pack_deterministic),
-        cmocka_unit_test(test_pack_splits),
-    };
-    return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);
-}
+TEST_MAIN(make_test_dir, remove_test_dir)

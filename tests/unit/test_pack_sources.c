@@ -3,18 +3,17 @@
  * values and damage to every byte. */
 #include <zlib.h>
 
-#include "data_files.h"
 #include "base/crc32c.h"
+#include "base/parallel.h"
+#include "data_files.h"
 #include "pack/images.h"
 #include "pack/mat5.h"
 #include "pack/pack.h"
-#include "base/parallel.h"
 
 /* --- CRC-32C: RFC 3720 B.4 --- */
 
-static void test_crc32c(void **state)
+TEST(crc32c)
 {
-    (void)state;
     uint8_t bytes[48] = {0};
     assert_int_equal(dt_crc32c("123456789", 9), 0xe3069283);
     assert_int_equal(dt_crc32c(bytes, 32), 0x8a9136aa);
@@ -146,9 +145,8 @@ static void check_synsets(const struct dt_mat_struct *array)
     assert_false(dt_mat_number(array, 0, 1, &id));   /* nine numbers */
 }
 
-static void test_mat(void **state)
+TEST(mat)
 {
-    (void)state;
     struct mat mat;
     struct dt_mat_struct array = {0};
     size_t n;
@@ -190,9 +188,8 @@ static void try_mat(const uint8_t *data, size_t n)
     free(copy);
 }
 
-static void test_mat_damage(void **state)
+TEST(mat_damage)
 {
-    (void)state;
     static const uint8_t masks[] = {1, 0x10, 0x80, 0xff};
     struct mat mat;
     size_t n;
@@ -242,9 +239,8 @@ static dt_status open_record(struct dt_dataset **dataset)
     return dt_source_open(dataset, &options);
 }
 
-static void test_record(void **state)
+TEST(record)
 {
-    (void)state;
     uint8_t data[sizeof example], record[sizeof example + 16];
     struct dt_dataset *dataset;
     struct dt_sample sample = {0};
@@ -291,9 +287,8 @@ static dt_status count_index(void *context, uint32_t index, int thread)
     return DT_OK;
 }
 
-static void test_parallel(void **state)
+TEST(parallel)
 {
-    (void)state;
     struct counts counts = {.fail_from = 500};
 
     for (int threads = 1; threads <= 4; threads++) {
@@ -315,12 +310,4 @@ static void test_parallel(void **state)
     assert_true(dt_parallel_threads(0, 1000) >= 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_crc32c),     cmocka_unit_test(test_mat),
-        cmocka_unit_test(test_mat_damage), cmocka_unit_test(test_record),
-        cmocka_unit_test(test_parallel),
-    };
-    return cmocka_run_group_tests(tests, make_test_dir, remove_test_dir);
-}
+TEST_MAIN(make_test_dir, remove_test_dir)

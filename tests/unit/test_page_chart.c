@@ -1,16 +1,12 @@
 /* Charts: where the ticks are, and what is drawn, as well-formed XML. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "page/chart.h"
+#include "test.h"
 
 static void check_ticks(double low, double high, bool is_log, const char *expected)
 {
@@ -22,9 +18,8 @@ static void check_ticks(double low, double high, bool is_log, const char *expect
     assert_string_equal(text, expected);
 }
 
-static void test_ticks(void **state)
+TEST(ticks)
 {
-    (void)state;
     check_ticks(0, 1, false, "0 0.2 0.4 0.6 0.8 1 ");
     check_ticks(0.7, 2.6, false, "1 1.5 2 2.5 ");
     check_ticks(-3, 95, false, "0 20 40 60 80 ");
@@ -79,9 +74,8 @@ static char *print(const struct dt_chart *chart, bool expected)
     return text;
 }
 
-static void test_chart(void **state)
+TEST(chart)
 {
-    (void)state;
     const double x[] = {1, 2, 4, 8}, y[] = {100, NAN, 390, 700}, ideal[] = {100, 200, 400, 800};
     const struct dt_series series[] = {
         {.name = "a < b & \"c\"\x01\xff", .x = x, .y = y, .n = 4, .has_dots = true},
@@ -112,9 +106,8 @@ static void test_chart(void **state)
 }
 
 /* Whatever the values, coordinates are finite and the number of tooltips is bounded. */
-static void test_extremes(void **state)
+TEST(extremes)
 {
-    (void)state;
     static double x[1000], y[1000];
     const struct dt_series series = {.name = "s", .x = x, .y = y, .n = 1000};
     const double sizes[] = {0, 1e-300, 1, 1e12, 1e299};
@@ -136,12 +129,4 @@ static void test_extremes(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ticks),
-        cmocka_unit_test(test_chart),
-        cmocka_unit_test(test_extremes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,11 +1,6 @@
 /* metrics.jsonl as a run: curves in bounded memory, a killed and resumed run, a live one, broken
  * files. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +10,7 @@
 #include "page/curves.h"
 #include "page/run.h"
 #include "page/table.h"
+#include "test.h"
 
 static char folder[] = "/tmp/dtrain-page-XXXXXX";
 static char path[64];
@@ -53,9 +49,8 @@ static bool is_near(double a, double b, double most)
     return fabs(a - b) <= most;
 }
 
-static void test_restart(void **state)
+TEST(restart)
 {
-    (void)state;
     struct dt_run run;
     struct dt_point p[DT_CURVE_POINTS];
     assert_int_equal(load(&run, START("00", "0") STEP("02", "10", "3") EVAL("03", "10", "20")
@@ -85,9 +80,8 @@ static void test_restart(void **state)
     dt_run_reset(&run);
 }
 
-static void test_results(void **state)
+TEST(results)
 {
-    (void)state;
     struct dt_run run;
     struct dt_table table;
     assert_int_equal(load(&run, START("00", "0") EVAL("10", "10", "40") EVAL("20", "20", "61")
@@ -125,9 +119,8 @@ static void test_results(void **state)
 }
 
 /* Of a detector: fractions instead of per cents. */
-static void test_detector(void **state)
+TEST(detector)
 {
-    (void)state;
     struct dt_run run;
     struct dt_table table;
     char *page = NULL;
@@ -173,9 +166,8 @@ static void check_broken(const char *text, const char *message)
     dt_run_reset(&run);
 }
 
-static void test_broken(void **state)
+TEST(broken)
 {
-    (void)state;
     struct dt_run run;
     struct dt_table table;
     check_broken(START("00", "0") STEP("01", "1", "1") "gar bage\n" STEP("02", "2", "1"),
@@ -195,9 +187,8 @@ static void test_broken(void **state)
 }
 
 /* 200,000 lines: the extremes survive, and the memory of a curve does not grow. */
-static void test_long(void **state)
+TEST(long)
 {
-    (void)state;
     struct dt_run run;
     static struct dt_point p[DT_CURVE_POINTS];
     double low = INFINITY, high = -INFINITY;
@@ -226,15 +217,10 @@ static void test_long(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_restart),  cmocka_unit_test(test_results),
-        cmocka_unit_test(test_detector), cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_long),
-    };
     if (!mkdtemp(folder))
         return 1;
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = run_all_tests(NULL, NULL);
     unlink(path);
     rmdir(folder);
     return failed;

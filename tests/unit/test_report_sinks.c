@@ -1,11 +1,6 @@
 /* Events as they arrive in metrics.jsonl and on the console: as plain lines, on a pseudo terminal,
  * in a resumed run with a torn last line, and on a full disk. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,6 +17,7 @@
 #include "dtrain/config.h"
 #include "dtrain/report.h"
 #include "report/append.h"
+#include "test.h"
 
 static char folder[] = "/tmp/dtrain-report-XXXXXX";
 static struct dt_config settings;
@@ -102,7 +98,7 @@ static char *run(const struct dt_report_options *options)
     return text;
 }
 
-static void test_plain_console(void **state)
+TEST(plain_console)
 {
     static const char *const lines[] = {
         "dtrain: epoch 0 step 140/450360 (0 %):  loss 6.9123  top1 0.10  lr 0.01  1234.6 images/s  "
@@ -111,7 +107,6 @@ static void test_plain_console(void **state)
         "dtrain: checkpoint of step 500 in runs/?[2J\"x\" (1.2 s)\n",
         "dtrain: warning: one bad image\n",
     };
-    (void)state;
     char *text = run(&(struct dt_report_options){0}), *at = text;
     for (size_t i = 0; i < DT_COUNT(lines); i++) {
         if (strncmp(at, lines[i], strlen(lines[i])) != 0)
@@ -160,9 +155,8 @@ static void check_event(int index, const char *event)
 static const char *const events[] = {"run_start", "step",          "eval",   "checkpoint",
                                      "warning",   "something_new", "run_end"};
 
-static void test_metrics_file(void **state)
+TEST(metrics_file)
 {
-    (void)state;
     free(run(&(struct dt_report_options){.config = &settings, .dir = folder}));
     for (size_t i = 0; i < DT_COUNT(events); i++)
         check_event((int)i, events[i]);
@@ -190,11 +184,10 @@ static void append_text(const char *text, size_t bytes)
     close(fd);
 }
 
-static void test_append_and_new_run(void **state)
+TEST(append_and_new_run)
 {
     static char torn[9000];
     const int n = DT_COUNT(events);
-    (void)state;
     free(run(&(struct dt_report_options){.config = &settings, .dir = folder}));
     memset(torn, 'x', sizeof(torn)); /* longer than one block of the search */
     torn[0] = '{';
@@ -213,9 +206,8 @@ static void test_append_and_new_run(void **state)
 }
 
 /* Memory of this process, which cannot be read at address 0, stands for a bad disk. */
-static void test_cannot_read(void **state)
+TEST(cannot_read)
 {
-    (void)state;
     struct dt_append file;
     assert_int_equal(dt_append_open(&file, "/proc/self", "mem", true), DT_OK);
     assert_int_equal(dt_append_cut(&file, NULL, NULL), DT_ERR_IO);
@@ -223,9 +215,8 @@ static void test_cannot_read(void **state)
     dt_append_close(&file);
 }
 
-static void test_only_torn_line(void **state)
+TEST(only_torn_line)
 {
-    (void)state;
     free(run(&(struct dt_report_options){.config = &settings, .dir = folder}));
     assert_int_equal(truncate(metrics, 20), 0);
     free(run(&(struct dt_report_options){.config = &settings, .dir = folder, .append = true}));
@@ -234,10 +225,9 @@ static void test_only_torn_line(void **state)
 }
 
 /* Neither the run nor an error that is being reported depends on a sink. */
-static void test_cannot_open(void **state)
+TEST(cannot_open)
 {
     char path[96];
-    (void)state;
     snprintf(path, sizeof(path), "%s/stderr/x", folder); /* below a file */
     (void)DT_ERROR(DT_ERR_DATA, "the error of the run");
     char *text = run(&(struct dt_report_options){.config = &settings, .dir = path});
@@ -251,9 +241,8 @@ static void test_cannot_open(void **state)
 }
 
 /* Only what output.sinks lists. */
-static void test_choice_of_sinks(void **state)
+TEST(choice_of_sinks)
 {
-    (void)state;
     struct dt_config none = settings;
     none.output.sinks[0] = '\0';
     unlink(metrics);
@@ -265,9 +254,8 @@ static void test_choice_of_sinks(void **state)
 
 /* A long path whose label is truncated at a quotation mark, as many measurements as there may be,
  * and a loss that is no longer known. */
-static void test_prometheus(void **state)
+TEST(prometheus)
 {
-    (void)state;
     enum { LABEL = 319, N_FIELDS = 64 };
     struct dt_config config = settings;
     struct dt_report *report = NULL;
@@ -300,12 +288,11 @@ static void test_prometheus(void **state)
 }
 
 /* /dev/full in the place of the open file stands for the full disk. */
-static void test_sink_that_cannot_write(void **state)
+TEST(sink_that_cannot_write)
 {
     struct dt_report *report = NULL;
     int ends[2];
     char text[4096] = "";
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     redirect_stderr(ends[1]);
     dt_status status =
@@ -350,13 +337,12 @@ static void read_until(int fd, char *text, size_t bytes, const char *last)
     }
 }
 
-static void test_terminal(void **state)
+TEST(terminal)
 {
     struct dt_report *report = NULL;
     struct winsize size = {.ws_row = 24, .ws_col = 60};
     struct termios raw;
     char text[8192] = "";
-    (void)state;
     int master = posix_openpt(O_RDWR | O_NOCTTY);
     if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0)
         skip();
@@ -407,14 +393,4 @@ static int remove_folder(void **state)
     return rmdir(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_console),          cmocka_unit_test(test_metrics_file),
-        cmocka_unit_test(test_append_and_new_run),     cmocka_unit_test(test_cannot_read),
-        cmocka_unit_test(test_only_torn_line),         cmocka_unit_test(test_cannot_open),
-        cmocka_unit_test(test_choice_of_sinks),        cmocka_unit_test(test_prometheus),
-        cmocka_unit_test(test_sink_that_cannot_write), cmocka_unit_test(test_terminal),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
-}
+TEST_MAIN(make_folder, remove_folder)

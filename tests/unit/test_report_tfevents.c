@@ -1,15 +1,11 @@
 /* Records of an event file, byte by byte as TensorFlow's writer makes them, and their limits. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "report/tfevents.h"
+#include "test.h"
 
 static struct dt_proto record;
 
@@ -23,18 +19,16 @@ static void expect(const char *hexadecimal)
     assert_string_equal(text, hexadecimal);
 }
 
-static void test_version(void **state)
+TEST(version)
 {
-    (void)state;
     dt_tfevents_begin(&record, 1700000000.0, 0);
     dt_tfevents_version(&record);
     expect("220000000000000078113dfd0900000040fc54d9411a0d627261696e2e4576656e743a3252080a066474"
            "7261696e962fdceb");
 }
 
-static void test_scalars(void **state)
+TEST(scalars)
 {
-    (void)state;
     dt_tfevents_begin(&record, 1700000001.5, 100);
     size_t summary = dt_tfevents_open_summary(&record);
     dt_tfevents_scalar(&record, "train/loss", 6.9077554, NULL);
@@ -44,9 +38,8 @@ static void test_scalars(void **state)
            "dd400a110a0a747261696e2f746f7031150000003e0316946f");
 }
 
-static void test_text(void **state)
+TEST(text)
 {
-    (void)state;
     dt_tfevents_begin(&record, 1700000003.0, 0);
     size_t summary = dt_tfevents_open_summary(&record);
     dt_tfevents_text(&record, "config/text_summary", "{}");
@@ -55,20 +48,18 @@ static void test_text(void **state)
            "6d6172794a0a0a060a04746578742002420c080712041202080142027b7d404d1f65");
 }
 
-static void test_restart(void **state)
+TEST(restart)
 {
-    (void)state;
     dt_tfevents_begin(&record, 1700000004.0, 50);
     dt_tfevents_restart(&record);
     expect("0f000000000000006d532b090900000041fc54d94110323a02080113befe22");
 }
 
 /* Lengths of more than one byte go in front of what is there already. */
-static void test_long_text(void **state)
+TEST(long_text)
 {
     enum { N = 70000 };
     static char text[N + 1];
-    (void)state;
     memset(text, 'x', N);
     dt_tfevents_begin(&record, 0, 1);
     size_t summary = dt_tfevents_open_summary(&record);
@@ -81,9 +72,8 @@ static void test_long_text(void **state)
 }
 
 /* As TensorBoard's summary_pb2 serializes it. */
-static void test_image(void **state)
+TEST(image)
 {
-    (void)state;
     dt_tfevents_begin(&record, 1700000003.0, 7);
     size_t summary = dt_tfevents_open_summary(&record);
     dt_tfevents_image(&record, "detections", 300, 200, (const uint8_t *)"\xff\xd8jpeg", 6);
@@ -93,9 +83,8 @@ static void test_image(void **state)
            "18032206ffd86a7065679638b183");
 }
 
-static void test_not_a_png(void **state)
+TEST(not_a_png)
 {
-    (void)state;
     dt_tfevents_begin(&record, 0, 1);
     dt_tfevents_png(&record, "samples", (const uint8_t *)"GIF89a", 6);
     assert_int_equal(dt_tfevents_end(&record), DT_ERR_DATA);
@@ -111,13 +100,4 @@ static int release(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_version),   cmocka_unit_test(test_scalars),
-        cmocka_unit_test(test_text),      cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_long_text), cmocka_unit_test(test_image),
-        cmocka_unit_test(test_not_a_png),
-    };
-    return cmocka_run_group_tests(tests, NULL, release);
-}
+TEST_MAIN(NULL, release)

@@ -1,15 +1,10 @@
 /* Detections in pixels of the original images: the arithmetic of torchvision's resize_boxes and of
  * its conversion to COCO's boxes (fp32; the numbers are from PyTorch 1.13), and levels of a batch.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "train/detections.h"
 
 static void assert_exactly(double a, double b)
@@ -17,13 +12,12 @@ static void assert_exactly(double a, double b)
     assert_memory_equal(&a, &b, sizeof a);
 }
 
-static void test_scale(void **state)
+TEST(scale)
 {
     /* ratio = tensor(428.) / tensor(535.), ...; box * ratio; x2 - x1 */
     const struct dt_image_info info = {.id = 7, .width = 640, .height = 428};
     const struct dt_detection d = {{10.1f, 20.7f, 333.3f, 444.4f}, .score = 0.3f, .label = 5};
     const struct dt_found f = dt_detection_found(&d, 3, &info, (int32_t[]){535, 800});
-    (void)state;
     assert_exactly(f.x, 8.0800008773803711);
     assert_exactly(f.y, 16.560001373291016);
     assert_exactly(f.w, 258.55999755859375);
@@ -34,7 +28,7 @@ static void test_scale(void **state)
 }
 
 /* Two images, two levels; of the first image the levels have two and one candidates. */
-static void test_levels(void **state)
+TEST(levels)
 {
     float low[] = {0, 0, 4, 4, 0.5f, 1, 0, 0, 8, 8, 0.25f, 1, 1, 1, 2, 2, 0.5f, 0,
                    9, 9, 9, 9, 9,    9, 9, 9, 9, 9, 9,     9, 9, 9, 9, 9, 9,    9};
@@ -46,7 +40,6 @@ static void test_levels(void **state)
                                      .n_levels = 2};
     struct dt_detection out[4];
     int n;
-    (void)state;
     assert_int_equal(dt_levels_detect(out, &n, &levels, 0, 0.5, 4), DT_OK);
     assert_int_equal(n, 2); /* the first candidate is covered by that of the other level */
     assert_exactly((double)out[0].score, 0.75);
@@ -58,11 +51,4 @@ static void test_levels(void **state)
     assert_int_equal(out[0].label, 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scale),
-        cmocka_unit_test(test_levels),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

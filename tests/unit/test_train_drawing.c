@@ -1,20 +1,15 @@
 /* Pictures of images with boxes: their sizes, where boxes are drawn in them, and the sheet of an
  * evaluation. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "data/names.h"
 #include "image/decode.h"
 #include "image/png.h"
+#include "test.h"
 #include "train/drawing.h"
 
 enum { WIDTH = 300, HEIGHT = 200, GREY = 90, SIZE = 96 };
@@ -69,14 +64,13 @@ static struct dt_dataset *open_list(struct dt_names *names)
     return set;
 }
 
-static void test_image(void **state)
+TEST(image)
 {
     struct dt_names names = {0};
     struct dt_image_info info;
     struct dt_drawing drawing;
     const struct dt_found found[] = {{.x = 30, .y = 40, .w = 90, .h = 60, .score = 0.9, .label = 2},
                                      {.x = 30, .y = 40, .w = 60, .h = 90, .score = 0.8}};
-    (void)state;
     struct dt_dataset *set = open_list(&names);
     dt_dataset_image(set, 0, &info);
     assert_true(info.width == WIDTH && info.height == HEIGHT);
@@ -129,11 +123,10 @@ static int count_white(const struct dt_picture *p)
 }
 
 /* Generated images have 1 to 8 truths each; only good detections are drawn. */
-static void test_sheet(void **state)
+TEST(sheet)
 {
     static const int n_images[] = {1, 3, 9}, columns[] = {1, 2, 2}, rows[] = {1, 2, 2};
     int size[2];
-    (void)state;
     if (!dt_png_is_known())
         skip();
     for (size_t i = 0; i < DT_COUNT(n_images); i++) {
@@ -161,11 +154,10 @@ static void test_sheet(void **state)
     }
 }
 
-static void test_bad_images(void **state)
+TEST(bad_images)
 {
     struct dt_names names = {0};
     int size[2];
-    (void)state;
     struct dt_dataset *set = open_list(&names);
     assert_int_equal(dt_drawing_save_sheet(size, at("one.jpg"), set, NULL, 0), DT_OK);
     struct dt_picture sheet = load(at("one.jpg"));
@@ -191,12 +183,4 @@ static int end(void **state)
     return dt_file_remove_folder(folder) == DT_OK ? 0 : -1;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_image),
-        cmocka_unit_test(test_sheet),
-        cmocka_unit_test(test_bad_images),
-    };
-    return cmocka_run_group_tests(tests, begin, end);
-}
+TEST_MAIN(begin, end)

@@ -1,12 +1,7 @@
 /* The input line at the end of an epoch, from made-up numbers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "train/input_advice.h"
 
 #define MB           1e6
@@ -53,9 +48,8 @@ static struct dt_input_case share(double wait_share)
     return c;
 }
 
-static void test_calm(void **state)
+TEST(calm)
 {
-    (void)state;
     const struct row rows[] = {
         {share(0), "input: ranks wait 0.0 % of the step for data"},
         {share(0.003), "input: ranks wait 0.3 % of the step for data"},
@@ -64,9 +58,8 @@ static void test_calm(void **state)
     check(rows, sizeof rows / sizeof rows[0]);
 }
 
-static void test_decoding(void **state)
+TEST(decoding)
 {
-    (void)state;
     struct dt_input_case small = gpu, crowded = gpu, tight = gpu, full = gpu, unknown = gpu;
     small.mean_bytes = 30e3;
     crowded.cpus = 8; /* 11 workers are needed, 7 fit */
@@ -94,9 +87,8 @@ static void test_decoding(void **state)
 
 /* Computing threads and workers share the CPUs: 8 CPUs, 8 threads, one worker, 4 needed for 8
  * threads. With 5 threads 3 are enough. */
-static void test_cpu(void **state)
+TEST(cpu)
 {
-    (void)state;
     struct dt_input_case c = gpu, one = gpu;
     c.on_cpu = true;
     c.mean_bytes = 30e3;
@@ -113,9 +105,8 @@ static void test_cpu(void **state)
     check(rows, sizeof rows / sizeof rows[0]);
 }
 
-static void test_reading(void **state)
+TEST(reading)
 {
-    (void)state;
     struct dt_input_case all = gpu, part, little, cached;
     all.read_s = 900;
     all.work_s = 100;
@@ -138,9 +129,8 @@ static void test_reading(void **state)
     check(rows, sizeof rows / sizeof rows[0]);
 }
 
-static void test_others(void **state)
+TEST(others)
 {
-    (void)state;
     struct dt_input_case bursts = gpu, raw = gpu;
     bursts.demand = 500;
     raw.is_raw = true;
@@ -154,11 +144,4 @@ static void test_others(void **state)
     check(rows, sizeof rows / sizeof rows[0]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_calm),    cmocka_unit_test(test_decoding), cmocka_unit_test(test_cpu),
-        cmocka_unit_test(test_reading), cmocka_unit_test(test_others),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

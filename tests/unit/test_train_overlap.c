@@ -1,13 +1,8 @@
 /* How much of the time of sums is behind computing, for spans that overlap, nest and touch. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/mem.h"
 #include "base/trace.h"
+#include "test.h"
 #include "train/overlap.h"
 
 static const struct {
@@ -39,9 +34,8 @@ static const struct {
     {DT_TRACE_LOADER, 1, "decode", 7, 8},
 };
 
-static void test_overlap(void **state)
+TEST(overlap)
 {
-    (void)state;
     struct dt_overlap overlap;
     assert_int_equal(dt_overlap_find(&overlap), DT_OK);
     assert_true(overlap.sums_s == 0 && overlap.computed_s == 0);
@@ -55,8 +49,4 @@ static void test_overlap(void **state)
     assert_float_equal(overlap.computed_s, 3, 1e-6);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_overlap)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

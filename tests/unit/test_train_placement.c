@@ -1,18 +1,13 @@
 /* On which CPUs a rank runs, on a made-up machine of two NUMA nodes: CPUs 0 and 2 with the GPU
  * 0000:01:00.0, CPUs 1 and 3 with the GPU 0000:02:00.0, and a GPU whose location is unknown. */
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/mem.h"
+#include "test.h"
 #include "train/placement.h"
 
 #ifdef DTRAIN_HAVE_HWLOC
@@ -67,9 +62,8 @@ static void check_choice(hwloc_topology_t topology, const struct choice_case *c,
     assert_string_equal(list, chosen ? chosen : c->allowed);
 }
 
-static void test_choice(void **state)
+TEST(choice)
 {
-    (void)state;
     char path[DT_PATH_MAX];
     find_machine(path);
     hwloc_topology_t topology = load(path, HWLOC_TYPE_FILTER_KEEP_ALL);
@@ -78,9 +72,8 @@ static void test_choice(void **state)
     hwloc_topology_destroy(topology);
 }
 
-static void test_no_pci(void **state)
+TEST(no_pci)
 {
-    (void)state;
     char path[DT_PATH_MAX];
     find_machine(path);
     hwloc_topology_t topology = load(path, HWLOC_TYPE_FILTER_KEEP_NONE);
@@ -125,7 +118,7 @@ static cpu_set_t common(const cpu_set_t *allowed, int a, int b)
     return both;
 }
 
-static void test_bind(void **state)
+TEST_WITH(bind, set_machine, restore)
 {
     const cpu_set_t *before = *state;
     char what[256] = "";
@@ -148,7 +141,7 @@ static void test_bind(void **state)
 }
 
 /* Without HWLOC_THISSYSTEM the topology is marked as that of another machine. */
-static void test_other_machine(void **state)
+TEST_WITH(other_machine, set_machine, restore)
 {
     char what[256];
     unsetenv("HWLOC_THISSYSTEM");
@@ -160,26 +153,15 @@ static void test_other_machine(void **state)
 int main(void)
 {
     unsetenv("HWLOC_COMPONENTS"); /* set by ctest; here PCI devices matter */
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_no_pci),
-        cmocka_unit_test_setup_teardown(test_bind, set_machine, restore),
-        cmocka_unit_test_setup_teardown(test_other_machine, set_machine, restore),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_all_tests(NULL, NULL);
 }
 #else
-static void test_without_hwloc(void **state)
+TEST(without_hwloc)
 {
-    (void)state;
     char what[8] = "";
     assert_false(dt_placement_near_gpu("0000:01:00.0", what, sizeof what));
     assert_string_equal(what, "");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_without_hwloc)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)
 #endif

@@ -1,13 +1,8 @@
 /* Learning rates against values worked out by hand and closed forms written down a second time.
  * Label: numeric. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "train/best.h"
 #include "train/schedule.h"
 
@@ -88,9 +83,8 @@ static const struct {
     {DT_SCHEDULE_PLATEAU, 199, 0.2},
 };
 
-static void test_table(void **state)
+TEST(table)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct dt_config config = base(table[i].kind);
         struct dt_schedule schedule;
@@ -101,9 +95,8 @@ static void test_table(void **state)
     }
 }
 
-static void test_units_and_edges(void **state)
+TEST(units_and_edges)
 {
-    (void)state;
     struct dt_config config = base(DT_SCHEDULE_COSINE);
     struct dt_schedule schedule;
     config.schedule.lr_scaling = DT_LR_SCALING_NONE;
@@ -139,7 +132,7 @@ static void test_units_and_edges(void **state)
 }
 
 /* Losses and what is to follow; the first of the improvements of 1 % is none. */
-static void test_plateau(void **state)
+TEST(plateau)
 {
     static const struct {
         double loss;
@@ -150,7 +143,6 @@ static void test_plateau(void **state)
     struct dt_config config = base(DT_SCHEDULE_PLATEAU);
     struct dt_checkpoint at = {0};
     struct dt_schedule schedule;
-    (void)state;
     config.schedule.patience = 2;
     config.schedule.threshold = 0.02;
     dt_best_init(&at, &config);
@@ -172,11 +164,10 @@ static void test_plateau(void **state)
 }
 
 /* 1024 images: 2 epochs of 8 steps, 3 of 4, 5 of 16; the learning rate follows the batch. */
-static void test_stages(void **state)
+TEST(stages)
 {
     struct dt_config config = base(DT_SCHEDULE_STEP);
     struct dt_schedule s;
-    (void)state;
     config.train.n_stages = 3;
     config.train.stages[0] = (struct dt_train_stage){.epoch = 2, .batch = 256};
     config.train.stages[1] = (struct dt_train_stage){.epoch = 5, .image_size = 64, .batch = 64};
@@ -200,12 +191,11 @@ static void test_stages(void **state)
     assert_true(fabs(dt_schedule_lr(&s, 20) - 0.001) < 1e-15);
 }
 
-static void test_text(void **state)
+TEST(text)
 {
     struct dt_config config = base(DT_SCHEDULE_STEP);
     struct dt_schedule schedule;
     char text[DT_SCHEDULE_TEXT];
-    (void)state;
     dt_schedule_init(&schedule, &config, 512, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
     dt_schedule_describe(text, sizeof text, &schedule);
     assert_string_equal(text, "0.2, step, warm-up over 20 steps from 0.02, then 0.02 from step 60, "
@@ -223,9 +213,8 @@ static void test_text(void **state)
                               "at least 0.02");
 }
 
-static void test_max_steps_changes_nothing(void **state)
+TEST(max_steps_changes_nothing)
 {
-    (void)state;
     struct dt_config config = base(DT_SCHEDULE_COSINE);
     struct dt_schedule a, b;
     dt_schedule_init(&a, &config, 512, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
@@ -235,15 +224,4 @@ static void test_max_steps_changes_nothing(void **state)
         assert_true(dt_schedule_lr(&a, step) == dt_schedule_lr(&b, step));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_units_and_edges),
-        cmocka_unit_test(test_max_steps_changes_nothing),
-        cmocka_unit_test(test_plateau),
-        cmocka_unit_test(test_stages),
-        cmocka_unit_test(test_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

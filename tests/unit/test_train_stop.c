@@ -1,20 +1,15 @@
 /* Signals that ask for a stop: the first sets a flag, one that follows at once changes nothing, a
  * later one ends the process. Each case runs in its own process. */
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/mem.h"
+#include "test.h"
 #include "train/stop.h"
 
 static const int signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
@@ -84,16 +79,14 @@ static void write_to_closed_pipe(int unused)
     require(write(ends[1], "1", 1) == -1 && errno == EPIPE);
 }
 
-static void test_first_signal(void **state)
+TEST(first_signal)
 {
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(signals); i++)
         assert_went_on(end_of_child(ask_twice_at_once, signals[i]));
 }
 
-static void test_second_signal(void **state)
+TEST(second_signal)
 {
-    (void)state;
     for (size_t i = 0; i < DT_COUNT(signals); i++) {
         int end = end_of_child(ask_again_later, signals[i]);
         assert_true(WIFSIGNALED(end));
@@ -101,19 +94,10 @@ static void test_second_signal(void **state)
     }
 }
 
-static void test_failing_calls(void **state)
+TEST(failing_calls)
 {
-    (void)state;
     assert_went_on(end_of_child(exceed_file_size, 0));
     assert_went_on(end_of_child(write_to_closed_pipe, 0));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_signal),
-        cmocka_unit_test(test_second_signal),
-        cmocka_unit_test(test_failing_calls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,19 +1,14 @@
 /* The rules of the watchdog on made-up views of the ranks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "test.h"
 #include "watch/blame.h"
 #include "watch/siblings.h"
 
@@ -57,9 +52,8 @@ static const char *text_of(const struct dt_verdict_case *c)
     return verdict.text;
 }
 
-static void test_moving(void **state)
+TEST(moving)
 {
-    (void)state;
     struct dt_verdict_case c = at_work(3);
     assert_string_equal(text_of(&c), "");
     views[1].beat.main.idle_s = 60;
@@ -74,9 +68,8 @@ static void test_moving(void **state)
     assert_string_equal(text_of(&c), "");
 }
 
-static void test_stuck(void **state)
+TEST(stuck)
 {
-    (void)state;
     struct dt_verdict_case c = at_work(4);
     for (int r = 0; r < 4; r++)
         let_wait(r, 59);
@@ -94,9 +87,8 @@ static void test_stuck(void **state)
     assert_null(strstr(text_of(&c), "checkpoint"));
 }
 
-static void test_dead(void **state)
+TEST(dead)
 {
-    (void)state;
     struct dt_verdict_case c = at_work(3);
     c.self = 2;
     /* Nobody misses it yet. */
@@ -130,9 +122,8 @@ static void test_dead(void **state)
 }
 
 /* A dead rank first: others may be stuck because of it. Many are counted. */
-static void test_several(void **state)
+TEST(several)
 {
-    (void)state;
     struct dt_verdict_case c = at_work(3);
     views[0].beat.main.idle_s = views[1].beat.main.idle_s = 61;
     views[2].age_s = 62;
@@ -149,9 +140,8 @@ static void test_several(void **state)
     assert_non_null(strstr(text_of(&c), "; ranks 1, 2, 3, 4, 5, 6, 7, 8 and 23 more wait for it"));
 }
 
-static void test_all_wait(void **state)
+TEST(all_wait)
 {
-    (void)state;
     struct dt_verdict_case c = at_work(3);
     let_wait(0, 61);
     let_wait(1, 61);
@@ -167,9 +157,8 @@ static void test_all_wait(void **state)
 }
 
 /* Who knows nothing of other nodes gives those who do time to speak. */
-static void test_other_nodes(void **state)
+TEST(other_nodes)
 {
-    (void)state;
     struct dt_verdict_case c = at_work(4);
     c.has_folder = false;
     c.apart_s = 90;
@@ -203,9 +192,8 @@ static void test_other_nodes(void **state)
 }
 
 /* What the system shows of processes on this node. */
-static void test_stopped(void **state)
+TEST(stopped)
 {
-    (void)state;
     struct dt_verdict_case c = at_work(2);
     let_wait(0, 61);
     views[1] = (struct dt_view){.age_s = 61, .process = 'T'};
@@ -219,9 +207,8 @@ static void test_stopped(void **state)
                                         " since step 0, section none, for 61 s; rank 0 waits"));
 }
 
-static void test_lists_of_nodes(void **state)
+TEST(lists_of_nodes)
 {
-    (void)state;
     static const char *const cases[][3] = {
         {"node[1-3,7],login", "node2", "node1 or node3 or node7 or login"},
         {"node[1:1-2]@0(2)", "node1.example.org", "node2"},
@@ -239,9 +226,8 @@ static void test_lists_of_nodes(void **state)
 }
 
 /* The file of the beats belongs to this user alone, and a link to another one is not followed. */
-static void test_path_of_beats(void **state)
+TEST(path_of_beats)
 {
-    (void)state;
     char dir[] = "/tmp/dtrain-beats-XXXXXX", path[DT_PATH_MAX], other[DT_PATH_MAX];
     struct stat info;
     assert_non_null(mkdtemp(dir));
@@ -258,9 +244,8 @@ static void test_path_of_beats(void **state)
     assert_int_equal(dt_siblings_path(path, 0), DT_ERR_PERMISSION);
 }
 
-static void test_writer(void **state)
+TEST(writer)
 {
-    (void)state;
     struct dt_verdict_case c = at_work(2);
     views[0].beat.writer = (struct dt_heartbeat_thread){
         .section = DT_SECTION_SAVE, .step = 40, .limit_s = 600, .idle_s = 600};
@@ -271,9 +256,8 @@ static void test_writer(void **state)
 }
 
 /* Slots that cannot be read accuse nobody but the file system. */
-static void test_blind(void **state)
+TEST(blind)
 {
-    (void)state;
     struct dt_verdict_case c = at_work(2);
     c.is_blind = true;
     assert_string_equal(text_of(&c), "");
@@ -282,9 +266,8 @@ static void test_blind(void **state)
     assert_non_null(strstr(verdict.text, "the file system of the run folder does not answer"));
 }
 
-static void test_slack(void **state)
+TEST(slack)
 {
-    (void)state;
     struct dt_verdict_case c = at_work(3);
     views[1].beat.main.idle_s = 61;
     views[2].beat.main.idle_s = 58.5;
@@ -294,15 +277,4 @@ static void test_slack(void **state)
     assert_non_null(strstr(text_of(&c), "; rank 2 (node2 pid 102) has not moved"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moving),        cmocka_unit_test(test_stuck),
-        cmocka_unit_test(test_dead),          cmocka_unit_test(test_several),
-        cmocka_unit_test(test_all_wait),      cmocka_unit_test(test_writer),
-        cmocka_unit_test(test_blind),         cmocka_unit_test(test_other_nodes),
-        cmocka_unit_test(test_stopped),       cmocka_unit_test(test_lists_of_nodes),
-        cmocka_unit_test(test_path_of_beats), cmocka_unit_test(test_slack),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,14 +1,9 @@
 /* The watchdog with real processes that play ranks: what they publish is made up, the rest is real.
  * All scenarios run side by side; the tests collect how each has ended. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -25,6 +20,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "test.h"
 #include "watch/heartbeat.h"
 #include "watch/watchdog.h"
 
@@ -551,9 +547,8 @@ static void expect_report(const struct scenario *s, int rank, const char *text)
     free(report);
 }
 
-static void test_stuck_in_each_section(void **state)
+TEST(stuck_in_each_section)
 {
-    (void)state;
     for (int i = STUCK_INIT; i <= STUCK_SAVE; i++) {
         struct scenario *s = &scenarios[i];
         char who[64], where[64];
@@ -574,9 +569,8 @@ static void test_stuck_in_each_section(void **state)
     }
 }
 
-static void test_any_rank_can_be_stuck(void **state)
+TEST(any_rank_can_be_stuck)
 {
-    (void)state;
     struct scenario *s = &scenarios[FIRST_STUCK];
     expect_ends(s, DT_ERR_HANG);
     expect_one_line(s);
@@ -590,9 +584,8 @@ static void test_any_rank_can_be_stuck(void **state)
     expect_text(s, "; rank 0 waits for them");
 }
 
-static void test_a_stopped_process_is_named(void **state)
+TEST(a_stopped_process_is_named)
 {
-    (void)state;
     struct scenario *s = &scenarios[STOPPED];
     assert_int_equal(end_of(s->pids[1]), DT_ERR_HANG);
     assert_int_equal(end_of(s->pids[2]), DT_ERR_HANG);
@@ -607,9 +600,8 @@ static void test_a_stopped_process_is_named(void **state)
     expect_text(s, "; ranks 1, 2 wait for it");
 }
 
-static void test_all_wait(void **state)
+TEST(all_wait)
 {
-    (void)state;
     struct scenario *s = &scenarios[ALL_WAIT];
     expect_ends(s, DT_ERR_HANG);
     expect_one_line(s);
@@ -617,9 +609,8 @@ static void test_all_wait(void **state)
     expect_text(s, " s: the network?; there is no checkpoint yet; submit the job again to start");
 }
 
-static void test_writer_stuck(void **state)
+TEST(writer_stuck)
 {
-    (void)state;
     struct scenario *s = &scenarios[WRITER_STUCK];
     expect_ends(s, DT_ERR_HANG);
     expect_one_line(s);
@@ -627,18 +618,16 @@ static void test_writer_stuck(void **state)
     expect_text(s, "has not moved while it writes a checkpoint since step 40, section save");
 }
 
-static void test_no_false_alarm(void **state)
+TEST(no_false_alarm)
 {
-    (void)state;
     for (int i = SUSPENDED; i <= LONG_STEPS; i++) {
         expect_ends(&scenarios[i], 0);
         assert_string_equal(scenarios[i].text, "");
     }
 }
 
-static void test_the_end_is_sure(void **state)
+TEST(the_end_is_sure)
 {
-    (void)state;
     struct scenario *s = &scenarios[BLOCKED_REPORT];
     expect_ends(s, DT_ERR_HANG);
     expect_one_line(s);
@@ -657,9 +646,8 @@ static void test_the_end_is_sure(void **state)
     expect_text(s, "the file system of the run folder does not answer");
 }
 
-static void test_no_folder(void **state)
+TEST(no_folder)
 {
-    (void)state;
     struct scenario *s = &scenarios[NO_FOLDER];
     assert_int_equal(end_of(s->pids[0]), DT_ERR_HANG);
     assert_int_equal(end_of(s->pids[2]), DT_ERR_HANG);
@@ -678,9 +666,8 @@ static void test_no_folder(void **state)
     expect_text(s, ": the network? Or a rank hangs on another node; ");
 }
 
-static void test_an_alarm_is_passed_on(void **state)
+TEST(an_alarm_is_passed_on)
 {
-    (void)state;
     struct scenario *s = &scenarios[ALARM_ONLY];
     assert_int_equal(end_of(s->pids[0]), DT_ERR_HANG);
     assert_int_equal(end_of(s->pids[1]), 0);
@@ -692,9 +679,8 @@ static void test_an_alarm_is_passed_on(void **state)
 
 /* --- Slots --- */
 
-static void test_slots(void **state)
+TEST(slots)
 {
-    (void)state;
     char dir[128], path[160];
     struct dt_heartbeat beats[4];
     bool valid[4];
@@ -745,9 +731,8 @@ static int crash(const struct scenario *s, int number)
     return end_of(pid);
 }
 
-static void test_crashes_are_told(void **state)
+TEST(crashes_are_told)
 {
-    (void)state;
     static const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     static const char *const names[] = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"};
     struct scenario s = {.n_ranks = 0};
@@ -765,20 +750,4 @@ static void test_crashes_are_told(void **state)
     unlink(s.dir);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stuck_in_each_section),
-        cmocka_unit_test(test_any_rank_can_be_stuck),
-        cmocka_unit_test(test_a_stopped_process_is_named),
-        cmocka_unit_test(test_all_wait),
-        cmocka_unit_test(test_writer_stuck),
-        cmocka_unit_test(test_no_false_alarm),
-        cmocka_unit_test(test_the_end_is_sure),
-        cmocka_unit_test(test_no_folder),
-        cmocka_unit_test(test_an_alarm_is_passed_on),
-        cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_crashes_are_told),
-    };
-    return cmocka_run_group_tests(tests, start_all, end_all);
-}
+TEST_MAIN(start_all, end_all)
