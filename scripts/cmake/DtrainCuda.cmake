@@ -1,10 +1,16 @@
 # The CUDA side of the build: the toolkit, cuDNN and NCCL, the list of GPU architectures, and the
 # library of kernels. Sets DTRAIN_HAVE_CUDA. DTRAIN_CUDA=AUTO builds the backend if everything is
 # found, ON requires it, OFF disables it. The backend itself is C; nvcc compiles kernels/ only.
+set(DTRAIN_KERNELS "" CACHE FILEPATH
+    "The libdt_kernels.a of another build folder, to be linked instead of compiled again")
 set(DTRAIN_HAVE_CUDA FALSE)
 if(NOT DTRAIN_CUDA STREQUAL "OFF")
-    include(CheckLanguage)
-    check_language(CUDA)
+    if(DTRAIN_KERNELS)
+        set(CMAKE_CUDA_COMPILER "not needed")
+    else()
+        include(CheckLanguage)
+        check_language(CUDA)
+    endif()
     find_package(CUDAToolkit 12 QUIET)
     find_package(CUDNN 9 QUIET)
     find_package(NCCL 2.18 QUIET)
@@ -27,7 +33,7 @@ if(NOT DTRAIN_CUDA STREQUAL "OFF")
     endif()
 endif()
 
-if(DTRAIN_HAVE_CUDA)
+if(DTRAIN_HAVE_CUDA AND NOT DTRAIN_KERNELS)
     # Machine code for every architecture from Volta on that the toolkit supports, and PTX of the
     # newest for future ones. -DCMAKE_CUDA_ARCHITECTURES=native builds for the GPU of this machine.
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
@@ -52,14 +58,22 @@ endif()
 
 # dt_kernels: kernels/*.cu with plain C launchers.
 function(dt_kernels)
-    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.cu)
-    add_library(dt_kernels STATIC ${sources})
-    target_include_directories(dt_kernels PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
-        PRIVATE ${RANDOM123_INCLUDE_DIR})
-    target_link_libraries(dt_kernels PUBLIC CUDA::cudart)
-    target_compile_options(dt_kernels PRIVATE -Xcompiler=-Wall,-Wextra,-fPIE
-        -Wno-deprecated-gpu-targets) # old architectures are intended
-    if(DTRAIN_WERROR)
-        target_compile_options(dt_kernels PRIVATE -Werror=all-warnings)
+    set(folders ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+    if(DTRAIN_KERNELS)
+        add_library(dt_kernels STATIC IMPORTED GLOBAL)
+        set_target_properties(dt_kernels PROPERTIES IMPORTED_LOCATION ${DTRAIN_KERNELS})
+        target_link_libraries(dt_kernels INTERFACE stdc++) # what nvcc would add
+    else()
+        file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.cu)
+        add_library(dt_kernels STATIC ${sources})
+        target_include_directories(dt_kernels PRIVATE ${folders} ${RANDOM123_INCLUDE_DIR})
+        target_link_libraries(dt_kernels PRIVATE CUDA::cudart)
+        target_compile_options(dt_kernels PRIVATE -Xcompiler=-Wall,-Wextra,-fPIE
+            -Wno-deprecated-gpu-targets) # old architectures are intended
+        if(DTRAIN_WERROR)
+            target_compile_options(dt_kernels PRIVATE -Werror=all-warnings)
+        endif()
     endif()
+    target_include_directories(dt_kernels INTERFACE ${folders})
+    target_link_libraries(dt_kernels INTERFACE CUDA::cudart)
 endfunction()
