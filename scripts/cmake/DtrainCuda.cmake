@@ -61,7 +61,7 @@ function(dt_kernels)
     set(folders ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
     if(DTRAIN_KERNELS)
         add_library(dt_kernels STATIC IMPORTED GLOBAL)
-        set_target_properties(dt_kernels PROPERTIES IMPORTED_LOCATION ${DTRAIN_KERNELS})
+        set_target_properties(dt_kernels PROPERTIES IMPORTED_LOCATION ${DTRAIN_KERNELS} SYSTEM OFF)
         target_link_libraries(dt_kernels INTERFACE stdc++) # what nvcc would add
     else()
         file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*.cu)
