@@ -10,7 +10,7 @@ cd "$(dirname "$0")/../.." || exit
 . scripts/mpi_env.sh
 build=${1:-build}
 out=${2:-/tmp/dtrain-faults}
-parts=${PARTS:-kills power lost disk hang stops numerics corruption config jpeg tar cluster}
+parts=${PARTS:-kills power lost disk hang stops numerics corruption config tar_index safetensors jpeg cluster}
 mkdir -p "$out"
 failed=0
 
@@ -34,8 +34,8 @@ part hang $python tests/faults/test_hang.py "$build/dtrain" --long
 part stops $python tests/faults/test_stops.py "$build/dtrain" --long
 part numerics bash tests/faults/test_numerics.sh "$build/dtrain" --long
 part corruption env DTRAIN_LONG=1 "$build/tests/faults_checkpoint_corruption"
-part config $python tests/faults/test_config_cases.py "$build/dtrain" --long
-part jpeg $python tests/faults/test_malformed_jpeg.py "$build/dtrain" --long
-part tar $python tests/faults/test_tar_cases.py "$build/dtrain" --long
+for target in config tar_index safetensors jpeg; do
+    part $target $python tests/fuzz/${target}_cases.py "$build/tests/fuzz/replay_$target" --long
+done
 part cluster $python tests/cluster/test_campaign.py "$build/dtrain" --long
 exit $failed

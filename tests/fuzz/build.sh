@@ -83,6 +83,16 @@ printf '%s\0' "$root"/src/{base,graph,models,config,image,data}/*.c "$root"/src/
     "$root"/tests/fuzz/fuzz.c | xargs -0 -P2 -I{} bash -c 'compile {}'
 ar rcs lib/libdtrain.a obj/*.o
 
+# The hand-made cases, for the fuzzers to start from.
+rm -rf seeds
+mkdir -p seeds/jpeg
+cc -I"$root/tests/support" "$root/tests/fuzz/make_jpeg_seeds.c" -ljpeg -o make_jpeg_seeds
+./make_jpeg_seeds seeds/jpeg > /dev/null
+find seeds/jpeg -size +32 -delete
+for target in config tar_index safetensors coco; do
+    python3 "$root/tests/fuzz/${target}_cases.py" --seeds "seeds/$target"
+done
+
 for target in "${targets[@]}"; do
     # shellcheck disable=SC2086
     "$cc" -std=c11 -D_GNU_SOURCE -I"$root/include" -I"$root/src" $checks -fsanitize=fuzzer \

@@ -32,6 +32,7 @@ static void read_tensors(const uint8_t *data, size_t bytes)
         FUZZ_CHECK(!reader);
         return;
     }
+    fuzz_accept(dt_st_count(reader));
     for (size_t i = 0; i < dt_st_count(reader); i++)
         check_tensor(reader, dt_st_get(reader, i), bytes);
     dt_st_close(reader);
@@ -42,6 +43,7 @@ static void check_manifest(const struct dt_manifest *manifest)
 {
     struct dt_jsonw w, w2;
     struct dt_manifest again = {0};
+    fuzz_accept(1);
     FUZZ_CHECK(manifest->n_files >= 0 && manifest->n_files <= DT_MANIFEST_MAX_FILES);
     FUZZ_CHECK(dt_manifest_print(&w, manifest) == DT_OK);
     FUZZ_CHECK(dt_manifest_load(&again, fuzz_folder_file(dt_manifest_name, w.text, w.bytes)) ==

@@ -1,8 +1,30 @@
-/* The index of a tar shard, for a classifier and for a detector. Accepted samples lie inside the
- * file and have names, and each has its boxes. */
+/* A tar shard: a data set of ten classes, and the index for a classifier and for a detector.
+ * Accepted samples lie inside the file and have names, and each has its boxes; a refusal names the
+ * shard. */
 #include "base/log.h"
 #include "data/tar_index.h"
+#include "dtrain/data.h"
 #include "fuzz.h"
+
+static void check_refusal(dt_status status, const char *path)
+{
+    fuzz_check_refusal(status, DT_ERR_DATA);
+    FUZZ_CHECK(strstr(dt_error_text(), path));
+}
+
+static void check_dataset(const char *path)
+{
+    static const struct dt_config_data shards = {.source = DT_SOURCE_SHARDS};
+    const struct dt_dataset_options options = {.data = &shards, .path = path, .num_classes = 10};
+    struct dt_dataset *dataset;
+    const dt_status status = dt_dataset_open(&dataset, &options);
+    FUZZ_CHECK((status == DT_OK) == (dataset != NULL));
+    if (status == DT_OK)
+        fuzz_accept(dt_dataset_size(dataset));
+    else
+        check_refusal(status, path);
+    dt_dataset_close(dataset);
+}
 
 static void check_boxes(const struct dt_wds_boxes *boxes, size_t n)
 {
@@ -27,7 +49,7 @@ static void check_index(const char *path, size_t bytes, bool detects)
     char name[2048];
     dt_status status = dt_tar_index_build(&index, path, detects);
     if (status != DT_OK)
-        fuzz_check_refusal(status, DT_ERR_DATA);
+        check_refusal(status, path);
     for (size_t i = 0; status == DT_OK && i < index.n; i++) {
         const struct dt_tar_entry *entry = &index.entries[i];
         FUZZ_CHECK(entry->offset <= bytes && entry->bytes <= bytes - entry->offset);
@@ -46,6 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     const char *path = fuzz_file(data, bytes);
     dt_log_init(DT_LOG_ERROR, 0, 1); /* no warnings about skipped members */
+    check_dataset(path);
     check_index(path, bytes, false);
     check_index(path, bytes, true);
     return 0;

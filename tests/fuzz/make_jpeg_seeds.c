@@ -1,9 +1,8 @@
-/* Seeds for fuzz_jpeg, small pictures of every kind, intact and damaged: make_jpeg_seeds FOLDER. */
+/* Small pictures of every kind, intact and damaged: make_jpeg_seeds FOLDER [SIDE] writes them and
+ * prints a line for each: its name, and for damaged ones a tab and what the refusal says. */
 #include "jpeg_make.h"
 
-enum { SIDE = 16 };
-
-static void save(const char *folder, const char *name, const struct file *file)
+static void save(const char *folder, const char *name, const char *reason, struct file file)
 {
     char path[1024];
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -11,29 +10,33 @@ static void save(const char *folder, const char *name, const struct file *file)
         if (strchr(" :,/", *c))
             *c = '-';
     FILE *out = fopen(path, "wb");
-    if (!out || fwrite(file->data, 1, file->bytes, out) != file->bytes || fclose(out) != 0)
+    if (!out || fwrite(file.data, 1, file.bytes, out) != file.bytes || fclose(out) != 0)
         abort();
+    printf("%s\t%s\n", strrchr(path, '/') + 1, reason);
+    free(file.data);
+}
+
+static void save_kinds(const char *folder, const struct jpeg_kind *kinds, size_t n, int side)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct jpeg_kind kind = kinds[i];
+        kind.width = kind.width < side ? kind.width : side;
+        kind.height = kind.height < side ? kind.height : side;
+        save(folder, kind.name, "", jpeg_make(&kind));
+    }
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 2)
+    if (argc < 2)
         return 1;
-    for (int i = 0; i < N_JPEG_KINDS; i++) {
-        struct jpeg_kind kind = jpeg_kinds[i];
-        kind.width = kind.width < SIDE ? kind.width : SIDE;
-        kind.height = kind.height < SIDE ? kind.height : SIDE;
-        struct file file = jpeg_make(&kind);
-        save(argv[1], kind.name, &file);
-        free(file.data);
-    }
+    const int side = argc > 2 ? atoi(argv[2]) : 16;
+    save_kinds(argv[1], jpeg_kinds, N_JPEG_KINDS, side);
+    save_kinds(argv[1], jpeg_layouts, sizeof jpeg_layouts / sizeof *jpeg_layouts, side);
     for (int i = 0; i < N_BAD_FILES; i++) {
-        struct file file = bad_file_make(&bad_files[i]);
         char name[64];
         snprintf(name, sizeof name, "bad-%s", bad_files[i].name);
-        if (file.bytes <= 4096)
-            save(argv[1], name, &file);
-        free(file.data);
+        save(argv[1], name, bad_files[i].reason, bad_file_make(&bad_files[i]));
     }
     return 0;
 }

@@ -1,8 +1,7 @@
 #!/bin/bash
-# Updates the corpora of the repository after long runs: merge.sh [TARGET...]. Keeps the seeds made
-# by make_seeds.py and make_jpeg_seeds.c, and adds the smallest inputs of a set that reaches all the
-# code that the fuzzer has reached. At most 60 files of less than 4 KB per target; regressions,
-# files named finding-*, are kept as well.
+# Updates the corpora of the repository after long runs: merge.sh [TARGET...]. Takes the smallest
+# inputs of a set that, with the hand-made cases, reaches all the code that the fuzzer has reached. At
+# most 60 files of less than 4 KB per target; regressions, files named finding-*, are kept as well.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${DTRAIN_FUZZ_DIR:-/tmp/dtrain-fuzz}
@@ -11,22 +10,18 @@ targets=("$@")
 export ASAN_OPTIONS=allocator_may_return_null=1
 
 "$here/build.sh" "$dir" "${targets[@]}" > /dev/null
-rm -rf "$dir/seeds"
-mkdir -p "$dir/seeds/jpeg"
-python3 "$here/make_seeds.py" "$dir/seeds"
-cc -I"$here/../support" "$here/make_jpeg_seeds.c" -ljpeg -o "$dir/make_jpeg_seeds"
-"$dir/make_jpeg_seeds" "$dir/seeds/jpeg"
 
 for target in "${targets[@]}"; do
     corpus=$here/corpus/$target
     merged=$dir/merged/$target
     rm -rf "$merged"
     mkdir -p "$merged" "$corpus" "$dir/corpus/$target"
+    cp "$dir/seeds/$target"/* "$merged"
     nice "$dir/fuzz_$target" -set_cover_merge=1 -use_counters=0 -max_len=4095 -rss_limit_mb=2048 \
-        "$merged" "$dir/corpus/$target" "$dir/seeds/$target" "$corpus" \
+        "$merged" "$dir/corpus/$target" "$corpus" \
         > "$dir/$target.merge.log" 2>&1
     find "$corpus" -type f ! -name 'finding-*' -delete
-    cp "$dir/seeds/$target"/* "$corpus"
+    (cd "$dir/seeds/$target" && find . -type f -exec rm -f "$merged"/{} \;)
     room=$((60 - $(find "$corpus" -type f | wc -l)))
     find "$merged" -type f -printf '%s %p\n' | sort -n | head -n "$room" | cut -d' ' -f2- |
         xargs -d '\n' -r cp -n -t "$corpus"

@@ -22,7 +22,7 @@ for target in "${targets[@]}"; do
     nice -n 19 "$dir/fuzz_$target" "-dict=$here/$target.dict" -timeout=25 -rss_limit_mb=1024 \
         "-max_len=${max_len[$target]}" "-max_total_time=$seconds" -print_final_stats=1 \
         "-artifact_prefix=$dir/findings/$target-" "$corpus" "$here/corpus/$target" \
-        > "$log" 2>&1 || failed=1
+        "$dir/seeds/$target" > "$log" 2>&1 || failed=1
     executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
     coverage=$(grep -o 'cov: [0-9]*' "$log" | tail -1)
     findings=$(find "$dir/findings" -name "$target-*" | wc -l)

@@ -96,12 +96,21 @@ static inline void tar_blocks(struct tar *tar, const void *data, size_t bytes)
     tar->bytes += padded;
 }
 
+/* Sets the checksum of a header. */
+static inline void tar_sum(char *header)
+{
+    unsigned sum = 0;
+    memset(header + 148, ' ', 8);
+    for (size_t i = 0; i < 512; i++)
+        sum += (unsigned char)header[i];
+    snprintf(header + 148, 8, "%06o", sum);
+}
+
 /* Adds a ustar header of the given type ('0' = regular) with a valid checksum, then the data. */
 static inline void tar_add(struct tar *tar, const char *name, char type, const void *data,
                            size_t bytes)
 {
     char header[512] = {0};
-    unsigned sum = 0;
 
     memcpy(header, name, strlen(name) < 100 ? strlen(name) : 100);
     memcpy(header + 100,
@@ -110,7 +119,7 @@ static inline void tar_add(struct tar *tar, const char *name, char type, const v
            "0000000\0",
            24);
     snprintf(header + 124, 12, "%011o", (unsigned)bytes);
-    memcpy(header + 136, "00000000000\0        ", 20);
+    memcpy(header + 136, "00000000000", 12);
     header[156] = type;
     if (type == '2' || type == '1')
         memcpy(header + 157, "a.jpg", 5);
@@ -118,9 +127,7 @@ static inline void tar_add(struct tar *tar, const char *name, char type, const v
            "ustar\0"
            "00",
            8);
-    for (size_t i = 0; i < sizeof header; i++)
-        sum += (unsigned char)header[i];
-    snprintf(header + 148, 8, "%06o", sum);
+    tar_sum(header);
     tar_blocks(tar, header, sizeof header);
     tar_blocks(tar, data, bytes);
 }

@@ -124,6 +124,43 @@ static const struct jpeg_kind jpeg_kinds[] = {
 };
 enum { N_JPEG_KINDS = sizeof jpeg_kinds / sizeof jpeg_kinds[0] };
 
+/* Every sampling and order of scans, of noise. */
+static const struct jpeg_kind jpeg_layouts[] = {
+    {"4:4:4", 101, 67, JCS_RGB, JCS_YCbCr, NULL, 0, ONE_SCAN, false, true},
+    {"4:2:2", 101, 67, JCS_RGB, JCS_YCbCr, "21 11 11", 0, ONE_SCAN, false, true},
+    {"4:4:0", 101, 67, JCS_RGB, JCS_YCbCr, "12 11 11", 0, ONE_SCAN, false, true},
+    {"4:2:0", 101, 67, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, true},
+    {"4:2:0 of whole blocks", 96, 64, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, true},
+    {"4:1:1", 131, 40, JCS_RGB, JCS_YCbCr, "41 11 11", 0, ONE_SCAN, false, true},
+    {"4:1:0", 131, 70, JCS_RGB, JCS_YCbCr, "42 11 11", 0, ONE_SCAN, false, true},
+    {"4 and 2 across", 131, 40, JCS_RGB, JCS_YCbCr, "41 21 11", 0, ONE_SCAN, false, true},
+    {"4 and 2 down", 40, 131, JCS_RGB, JCS_YCbCr, "14 12 11", 0, ONE_SCAN, false, true},
+    {"3 across", 131, 40, JCS_RGB, JCS_YCbCr, "31 11 11", 0, ONE_SCAN, false, true},
+    {"3 down", 40, 131, JCS_RGB, JCS_YCbCr, "13 11 11", 0, ONE_SCAN, false, true},
+    {"mixed", 101, 67, JCS_RGB, JCS_YCbCr, "22 12 21", 0, ONE_SCAN, false, true},
+    {"full chroma, half luma", 101, 67, JCS_RGB, JCS_YCbCr, "11 22 22", 0, ONE_SCAN, false, true},
+    {"all 2", 101, 67, JCS_RGB, JCS_YCbCr, "21 21 21", 0, ONE_SCAN, false, true},
+    {"stored as rgb", 101, 67, JCS_RGB, JCS_RGB, "22 11 11", 0, ONE_SCAN, false, true},
+    {"restart markers", 101, 67, JCS_RGB, JCS_YCbCr, "22 11 11", 1, ONE_SCAN, false, true},
+    {"progressive 4:4:4", 101, 67, JCS_RGB, JCS_YCbCr, NULL, 0, PROGRESSIVE, false, true},
+    {"progressive 4:2:0", 101, 67, JCS_RGB, JCS_YCbCr, "22 11 11", 1, PROGRESSIVE, false, true},
+    {"unrefined 4:4:4", 101, 67, JCS_RGB, JCS_YCbCr, NULL, 0, UNREFINED, false, true},
+    {"unrefined 4:2:0", 131, 131, JCS_RGB, JCS_YCbCr, "22 11 11", 0, UNREFINED, false, true},
+    {"unrefined 4:1:1", 210, 40, JCS_RGB, JCS_YCbCr, "41 11 11", 0, UNREFINED, false, true},
+    {"separate scans", 101, 67, JCS_RGB, JCS_YCbCr, "22 11 11", 0, SEPARATE, false, true},
+    {"grey", 101, 67, JCS_GRAYSCALE, JCS_GRAYSCALE, NULL, 0, ONE_SCAN, false, true},
+    {"grey 2x2", 101, 67, JCS_GRAYSCALE, JCS_GRAYSCALE, "22", 0, ONE_SCAN, false, true},
+    {"grey 1x2", 101, 67, JCS_GRAYSCALE, JCS_GRAYSCALE, "12", 1, ONE_SCAN, false, true},
+    {"cmyk", 101, 67, JCS_CMYK, JCS_CMYK, NULL, 0, ONE_SCAN, true, true},
+    {"ycck 4:2:0", 101, 67, JCS_CMYK, JCS_YCCK, "22 11 11 22", 0, ONE_SCAN, true, true},
+    {"1 wide", 1, 67, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, true},
+    {"1 high", 101, 1, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, true},
+    {"5 wide", 5, 67, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, true},
+    {"17 wide", 17, 33, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, true},
+    {"34 wide", 34, 34, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, true},
+    {"34 wide 4:2:2", 34, 34, JCS_RGB, JCS_YCbCr, "21 11 11", 0, ONE_SCAN, false, true},
+};
+
 /* --- Bad files --- */
 
 /* Offset of the first marker 0xff `code`, which must exist in the file. */

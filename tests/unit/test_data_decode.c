@@ -1,6 +1,6 @@
 /* Parts of images: a rectangle has exactly the pixels that a decode of the whole image has there,
- * for every sampling, order of scans, option and scale; skimming finds the same damage; and rows
- * made of parts are those made of whole images. */
+ * for every sampling, order of scans, option and scale; and rows made of parts are those made of
+ * whole images. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,42 +15,7 @@
 
 static const struct dt_config_data folder_data = {.source = DT_SOURCE_FOLDER};
 
-static const struct jpeg_kind layouts[] = {
-    {"4:4:4", 101, 67, JCS_RGB, JCS_YCbCr, NULL, 0, ONE_SCAN, false, true},
-    {"4:2:2", 101, 67, JCS_RGB, JCS_YCbCr, "21 11 11", 0, ONE_SCAN, false, true},
-    {"4:4:0", 101, 67, JCS_RGB, JCS_YCbCr, "12 11 11", 0, ONE_SCAN, false, true},
-    {"4:2:0", 101, 67, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, true},
-    {"4:2:0 of whole blocks", 96, 64, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, true},
-    {"4:1:1", 131, 40, JCS_RGB, JCS_YCbCr, "41 11 11", 0, ONE_SCAN, false, true},
-    {"4:1:0", 131, 70, JCS_RGB, JCS_YCbCr, "42 11 11", 0, ONE_SCAN, false, true},
-    {"4 and 2 across", 131, 40, JCS_RGB, JCS_YCbCr, "41 21 11", 0, ONE_SCAN, false, true},
-    {"4 and 2 down", 40, 131, JCS_RGB, JCS_YCbCr, "14 12 11", 0, ONE_SCAN, false, true},
-    {"3 across", 131, 40, JCS_RGB, JCS_YCbCr, "31 11 11", 0, ONE_SCAN, false, true},
-    {"3 down", 40, 131, JCS_RGB, JCS_YCbCr, "13 11 11", 0, ONE_SCAN, false, true},
-    {"mixed", 101, 67, JCS_RGB, JCS_YCbCr, "22 12 21", 0, ONE_SCAN, false, true},
-    {"full chroma, half luma", 101, 67, JCS_RGB, JCS_YCbCr, "11 22 22", 0, ONE_SCAN, false, true},
-    {"all 2", 101, 67, JCS_RGB, JCS_YCbCr, "21 21 21", 0, ONE_SCAN, false, true},
-    {"stored as rgb", 101, 67, JCS_RGB, JCS_RGB, "22 11 11", 0, ONE_SCAN, false, true},
-    {"restart markers", 101, 67, JCS_RGB, JCS_YCbCr, "22 11 11", 1, ONE_SCAN, false, true},
-    {"progressive 4:4:4", 101, 67, JCS_RGB, JCS_YCbCr, NULL, 0, PROGRESSIVE, false, true},
-    {"progressive 4:2:0", 101, 67, JCS_RGB, JCS_YCbCr, "22 11 11", 1, PROGRESSIVE, false, true},
-    {"unrefined 4:4:4", 101, 67, JCS_RGB, JCS_YCbCr, NULL, 0, UNREFINED, false, true},
-    {"unrefined 4:2:0", 131, 131, JCS_RGB, JCS_YCbCr, "22 11 11", 0, UNREFINED, false, true},
-    {"unrefined 4:1:1", 210, 40, JCS_RGB, JCS_YCbCr, "41 11 11", 0, UNREFINED, false, true},
-    {"separate scans", 101, 67, JCS_RGB, JCS_YCbCr, "22 11 11", 0, SEPARATE, false, true},
-    {"grey", 101, 67, JCS_GRAYSCALE, JCS_GRAYSCALE, NULL, 0, ONE_SCAN, false, true},
-    {"grey 2x2", 101, 67, JCS_GRAYSCALE, JCS_GRAYSCALE, "22", 0, ONE_SCAN, false, true},
-    {"grey 1x2", 101, 67, JCS_GRAYSCALE, JCS_GRAYSCALE, "12", 1, ONE_SCAN, false, true},
-    {"cmyk", 101, 67, JCS_CMYK, JCS_CMYK, NULL, 0, ONE_SCAN, true, true},
-    {"ycck 4:2:0", 101, 67, JCS_CMYK, JCS_YCCK, "22 11 11 22", 0, ONE_SCAN, true, true},
-    {"1 wide", 1, 67, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, true},
-    {"1 high", 101, 1, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, true},
-    {"5 wide", 5, 67, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, true},
-    {"17 wide", 17, 33, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, true},
-    {"34 wide", 34, 34, JCS_RGB, JCS_YCbCr, "22 11 11", 0, ONE_SCAN, false, true},
-    {"34 wide 4:2:2", 34, 34, JCS_RGB, JCS_YCbCr, "21 11 11", 0, ONE_SCAN, false, true},
-};
-enum { N_LAYOUTS = sizeof layouts / sizeof layouts[0], ROUNDS = 12 };
+enum { N_LAYOUTS = DT_COUNT(jpeg_layouts), ROUNDS = 12 };
 
 static const struct dt_config_data all_options[] = {
     {.upsampling = DT_UPSAMPLING_FANCY},
@@ -163,7 +128,7 @@ TEST(rectangles)
         struct dt_jpeg *jpeg;
         assert_int_equal(dt_jpeg_create(&jpeg, &all_options[o]), DT_OK);
         for (size_t i = 0; i < N_LAYOUTS * DT_COUNT(denominators); i++) {
-            struct image image = {.kind = &layouts[i / DT_COUNT(denominators)],
+            struct image image = {.kind = &jpeg_layouts[i / DT_COUNT(denominators)],
                                   .options = &all_options[o],
                                   .denominator = denominators[i % DT_COUNT(denominators)]};
             image.file = jpeg_make(image.kind);
@@ -179,7 +144,8 @@ TEST(rectangles)
 /* Nothing to decode, or no columns: nothing is written, damage in the rows is still found. */
 TEST(empty_rectangles)
 {
-    struct image image = {&layouts[3], all_options, 1, 0, 0, jpeg_make(&layouts[3]), NULL};
+    struct image image = {
+        &jpeg_layouts[3], all_options, 1, 0, 0, jpeg_make(&jpeg_layouts[3]), NULL};
     struct dt_jpeg *jpeg;
     assert_int_equal(dt_jpeg_create(&jpeg, NULL), DT_OK);
     open_image(jpeg, &image);
@@ -196,52 +162,6 @@ TEST(empty_rectangles)
     assert_int_equal(dt_jpeg_decode(jpeg, NULL, 0, image.height, image.width, 0), DT_ERR_DATA);
     dt_jpeg_destroy(jpeg);
     free(image.file.data);
-}
-
-/* A byte of the entropy-coded data, or 0xff, which makes a marker of the next. */
-static void spoil(struct file *file, struct dt_rng *rng)
-{
-    size_t begin = find_marker(file, SOS) + 20;
-    if (begin >= file->bytes)
-        return;
-    uint8_t *byte = file->data + begin + dt_rng_below(rng, (uint32_t)(file->bytes - begin));
-    *byte = dt_rng_below(rng, 2) ? 0xff : (uint8_t)dt_rng_u32(rng);
-}
-
-/* Skimming says of a damaged file what decoding says, and leaves nothing open. */
-TEST(skim)
-{
-    enum { FILES = 1500 };
-    struct dt_rng rng;
-    struct dt_jpeg *jpeg;
-    char reason[256];
-    int n_bad = 0;
-    dt_rng_init(&rng, 2, DT_RNG_AUGMENT, 0, 0);
-    assert_int_equal(dt_jpeg_create(&jpeg, NULL), DT_OK);
-    for (int i = 0; i < FILES; i++) {
-        const struct jpeg_kind *kind = &layouts[i % N_LAYOUTS];
-        struct image image = {kind, all_options, 1, 0, 0, jpeg_make(kind), NULL};
-        for (int edit = 0; edit < 3; edit++)
-            spoil(&image.file, &rng);
-        int y_end = (int)dt_rng_below(&rng, (uint32_t)kind->height + 1), first = y_end / 2;
-        uint8_t *rows = malloc((size_t)kind->width * (size_t)kind->height * 3);
-        dt_error_clear();
-        open_image(jpeg, &image);
-        dt_status status = dt_jpeg_decode(jpeg, rows, 0, first, kind->width, y_end - first);
-        snprintf(reason, sizeof reason, "%s", dt_error_text());
-        dt_error_clear();
-        open_image(jpeg, &image);
-        dt_status skimmed = dt_jpeg_skim(jpeg, first, y_end - first);
-        if (skimmed != status || strcmp(dt_error_text(), reason) != 0)
-            fail_msg("%s, file %d, %d rows: \"%s\", skimmed: \"%s\"", kind->name, i, y_end, reason,
-                     dt_error_text());
-        assert_int_equal(dt_jpeg_skim(jpeg, 0, 1), DT_ERR_INTERNAL);
-        n_bad += status != DT_OK;
-        free(rows);
-        free(image.file.data);
-    }
-    assert_in_range(n_bad, FILES / 20, FILES - FILES / 20);
-    dt_jpeg_destroy(jpeg);
 }
 
 /* --- Rows --- */

@@ -1,10 +1,7 @@
-/* Tar shards: headers of all kinds, WebDataset's pairing rules, and archives that must be refused.
- */
+/* Tar shards: headers of all kinds and WebDataset's pairing rules. Archives that must be refused
+ * are in tests/fuzz/tar_index_cases.py. */
 #include "data/tar_index.h"
 #include "data_files.h"
-#include "dtrain/data.h"
-
-static const struct dt_config_data shards_data = {.source = DT_SOURCE_SHARDS};
 
 #define NAME_100                                                                                   \
     "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn" \
@@ -156,269 +153,23 @@ TEST(skipped)
     assert_int_equal(n_skipped, 7);
 }
 
-/* --- Archives that must be refused --- */
-
-/* Each makes the shard bad.tar; the good sample 0 is in it already. */
-static void make_no_label(struct tar *tar)
+/* 10 GiB, in base 256, of which the file has all or, as a hole, a part. */
+TEST(large_member)
 {
-    tar_text(tar, "1.jpg", "x");
-    tar_end(tar);
-}
+    static const char size[12] = "\x80\0\0\0\0\0\0\2\x80\0\0";
+    struct tar tar = {0};
+    int n_skipped = 0;
 
-static void make_no_image(struct tar *tar)
-{
-    tar_text(tar, "1.cls", "1");
-    tar_text(tar, "1.png", "x");
-    tar_end(tar);
-}
-
-static void make_interleaved(struct tar *tar)
-{
-    tar_text(tar, "1.jpg", "x");
-    tar_text(tar, "2.jpg", "x");
-    tar_text(tar, "1.cls", "1");
-    tar_text(tar, "2.cls", "1");
-    tar_end(tar);
-}
-
-static void make_two_labels(struct tar *tar)
-{
-    tar_text(tar, "1.cls", "1");
-    tar_text(tar, "1.cls", "1");
-    tar_end(tar);
-}
-
-static void make_two_images(struct tar *tar)
-{
-    tar_text(tar, "1.jpg", "x");
-    tar_text(tar, "1.jpeg", "x");
-    tar_end(tar);
-}
-
-static void add_label(struct tar *tar, const char *label)
-{
-    tar_text(tar, "1.cls", label);
-    tar_text(tar, "1.jpg", "x");
-    tar_end(tar);
-}
-
-static void make_word_label(struct tar *tar)
-{
-    add_label(tar, "cat");
-}
-
-static void make_fraction_label(struct tar *tar)
-{
-    add_label(tar, "1.5");
-}
-
-static void make_empty_label(struct tar *tar)
-{
-    add_label(tar, "");
-}
-
-static void make_huge_label(struct tar *tar)
-{
-    add_label(tar, "99999999999999999999");
-}
-
-static void make_long_label(struct tar *tar)
-{
-    add_label(tar, "1                                           ");
-}
-
-static void make_high_label(struct tar *tar)
-{
-    add_label(tar, "10");
-}
-
-static void make_negative_label(struct tar *tar)
-{
-    add_label(tar, "-1");
-}
-
-static void make_cut_data(struct tar *tar)
-{
-    static const char big[3000];
-    tar_add(tar, "2.jpg", '0', big, sizeof big);
-    tar->bytes -= 2000;
-}
-
-static void make_cut_header(struct tar *tar)
-{
-    add_label(tar, "1");
-    tar->bytes = 4 * 512 + 100; /* 0.cls and 0.jpg take four blocks */
-}
-
-static void make_cut_between(struct tar *tar)
-{
-    add_label(tar, "1");
-    tar->bytes -= 1024;
-}
-
-static void make_joined(struct tar *tar)
-{
-    add_label(tar, "1");
-    add_label(tar, "2");
-}
-
-static void make_bad_sum(struct tar *tar)
-{
-    add_label(tar, "1");
-    tar->data[4 * 512 + 130] ^= 1;
-}
-
-static void make_gzip(struct tar *tar)
-{
-    tar_end(tar);
-    memcpy(tar->data, "\x1f\x8b\x08\x00", 4);
-}
-
-static void make_zstd(struct tar *tar)
-{
-    tar_end(tar);
-    memcpy(tar->data, "\x28\xb5\x2f\xfd", 4);
-}
-
-static void make_noise(struct tar *tar)
-{
-    tar_end(tar);
-    for (size_t i = 0; i < tar->bytes; i++)
-        tar->data[i] = (char)(i * 31 + 7);
-}
-
-static void make_empty_file(struct tar *tar)
-{
-    tar->bytes = 0;
-}
-
-static void make_absolute(struct tar *tar)
-{
-    tar_text(tar, "/etc/1.jpg", "x");
-    tar_end(tar);
-}
-
-static void make_parent(struct tar *tar)
-{
-    tar_text(tar, "a/../../1.jpg", "x");
-    tar_end(tar);
-}
-
-static void make_long_name(struct tar *tar)
-{
-    char name[1100];
-    memset(name, 'n', sizeof name);
-    name[sizeof name - 1] = 0;
-    tar_pax(tar, "path", name);
-    tar_text(tar, "1.jpg", "x");
-    tar_end(tar);
-}
-
-static void make_link(struct tar *tar)
-{
-    tar_text(tar, "1.cls", "1");
-    tar_add(tar, "1.jpg", '1', "", 0); /* a hard link carries no data */
-    tar_end(tar);
-}
-
-static void make_control(struct tar *tar)
-{
-    tar_text(tar, "1\033[2J.jpg", "x");
-    tar_end(tar);
-}
-
-static void make_long_headers(struct tar *tar)
-{
-    enum { RECORDS = 7000, BYTES = 10 };
-    static char records[RECORDS * BYTES + 1];
-    for (int i = 0; i < RECORDS; i++)
-        memcpy(records + i * BYTES, "10 a=6789\n", BYTES);
-    tar_add(tar, "PaxHeaders/x", 'x', records, RECORDS * BYTES);
-    tar_text(tar, "1.jpg", "x");
-    tar_end(tar);
-}
-
-static void make_bad_pax(struct tar *tar)
-{
-    tar_add(tar, "PaxHeaders/x", 'x', "99 path=b.jpg\n", 14);
-    tar_text(tar, "1.jpg", "x");
-    tar_end(tar);
-}
-
-static void make_no_samples(struct tar *tar)
-{
-    tar->bytes = 0;
-    tar_text(tar, "README", "nothing here");
-    tar_end(tar);
-}
-
-static const struct {
-    void (*make)(struct tar *tar);
-    const char *text;
-} bad_shards[] = {
-    {make_no_label, "sample 1 of shard * has an image but no .cls"},
-    {make_no_image, "sample 1 of shard * has a .cls member but no .jpg"},
-    {make_interleaved, "adjacent"},
-    {make_two_labels, "member 1.cls of shard * at byte 3584 is a second label"},
-    {make_two_images, "member 1.jpeg of shard * is a second image"},
-    {make_word_label, "1.cls of shard * is not an integer: 'cat'"},
-    {make_fraction_label, "not an integer: '1.5'"},
-    {make_empty_label, "not an integer"},
-    {make_huge_label, "not an integer"},
-    {make_long_label, "not an integer"},
-    {make_high_label, "label 10 of 1.jpg in shard * is out of range: * labels must be 0 to 9"},
-    {make_negative_label, "label -1 of 1.jpg in shard * is out of range"},
-    {make_cut_data, "is truncated: member 2.jpg needs 3000 bytes at byte 2560"},
-    {make_cut_header, "damaged or truncated near byte 2048"},
-    {make_cut_between, "it ends at byte 4096 without an end-of-archive marker"},
-    {make_joined, "data after its end-of-archive marker, at byte 5120"},
-    {make_bad_sum, "damaged"},
-    {make_gzip, "gunzip it first"},
-    {make_zstd, "unzstd it first"},
-    {make_noise, "is not a tar archive"},
-    {make_empty_file, "is not a tar archive: it has only 0 bytes"},
-    {make_absolute, "leads out of the archive"},
-    {make_parent, "leads out of the archive"},
-    {make_long_name, "has no name of 1 to 1024 bytes"},
-    {make_control, "at byte 2560 has a control character in its name"},
-    {make_long_headers, "the headers of member 1.jpg of shard * take"},
-    {make_bad_pax, "malformed pax"},
-    {make_link, "no .jpg"},
-    {make_no_samples, "holds no samples"},
-};
-
-/* True if the parts of `pattern` between the stars occur in `text` in this order. */
-static int occurs(const char *text, const char *pattern)
-{
-    char part[128];
-    for (;;) {
-        const size_t bytes = strcspn(pattern, "*");
-        snprintf(part, sizeof part, "%.*s", (int)bytes, pattern);
-        text = strstr(text, part);
-        if (!text || !pattern[bytes])
-            return text != NULL;
-        text += bytes;
-        pattern += bytes + 1;
-    }
-}
-
-TEST(bad_shards)
-{
-    for (size_t i = 0; i < sizeof bad_shards / sizeof bad_shards[0]; i++) {
-        struct tar tar = {0};
-        struct dt_dataset *dataset;
-        tar_text(&tar, "0.cls", "0");
-        tar_text(&tar, "0.jpg", "x");
-        bad_shards[i].make(&tar);
-        tar_save(&tar, "bad.tar");
-        const struct dt_dataset_options options = {
-            .data = &shards_data, .path = at("bad.tar"), .num_classes = 10};
-        const dt_status status = dt_dataset_open(&dataset, &options);
-        if (status != DT_ERR_DATA || !occurs(dt_error_text(), bad_shards[i].text) || dataset ||
-            !strstr(dt_error_text(), "bad.tar"))
-            fail_msg("case %zu (%s): status %d, %s", i, bad_shards[i].text, (int)status,
-                     dt_error_text());
-    }
+    tar_text(&tar, "0.mp4", "");
+    memcpy(tar.data + 124, size, sizeof size);
+    tar_sum(tar.data);
+    tar_save(&tar, "large.tar");
+    assert_int_equal(truncate(at("large.tar"), (10LL << 30) - 4096), 0);
+    assert_int_equal(dt_tar_walk(at("large.tar"), ignore, NULL, &n_skipped), DT_ERR_DATA);
+    assert_non_null(strstr(dt_error_text(), "truncated"));
+    assert_int_equal(truncate(at("large.tar"), (10LL << 30) + 3 * 512), 0);
+    assert_int_equal(dt_tar_walk(at("large.tar"), ignore, NULL, &n_skipped), DT_ERR_DATA);
+    assert_non_null(strstr(dt_error_text(), "has 10737418240 bytes; at most"));
 }
 
 TEST_MAIN(make_test_dir, remove_test_dir)
