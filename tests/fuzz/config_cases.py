@@ -33,6 +33,8 @@ schedule.lr="0.1" -> expected a number above 0
 data.mean=0.5 -> expected a list of 3 numbers
 schedule.milestones=[30, "60"] -> got "60"
 train.epochs=0 -> got 0
+train.epochs=100001 -> got 100001
+train.global_batch_size=-4 -> got -4
 train.seed=-1 -> from 0 to 9007199254740992, got -1
 train.seed=9007199254740994 -> got 9007199254740994
 train.global_batch_size=3000000000 -> got 3000000000
@@ -111,6 +113,8 @@ checkpoint.best_metric="ap" -> is not for classifiers
 eval.metrics=["auc", "ap75"] -> "ap75" is not for classifiers
 early_stop.patience=3 data.synthetic_val=0 -> no validation data
 early_stop.target=90 data.synthetic_val=0 -> no validation data
+early_stop.patience=2 data.source="folder" data.train="a" -> no validation data
+train.restore_best=true data.source="folder" data.train="a" -> no validation data
 optim.nesterov=true optim.momentum=0 -> optim.momentum
 optim.nesterov=true optim.name="lars" -> only optim.name
 optim.beta2=0.9 -> "sgd" keeps no squared gradients
@@ -125,6 +129,10 @@ schedule.milestones=[] -> empty
 schedule.warmup_steps=9 schedule.warmup_epochs=4 -> schedule.warmup_epochs 4 is given too; leave \
 one of them out
 schedule.lr_base_size=0 -> set schedule.lr_scaling to "none"
+train.loss_scale=1024 -> applies to train.precision fp16 only
+train.loss_scale=1024 train.precision="bf16" -> fp16 only
+train.loss_scale=33554432 train.precision="fp16" -> a number from 0 to 16777216
+model.num_classes=1 -> 1 class leaves nothing to learn
 schedule.factors=[1, 0.5] schedule.kind="piecewise" -> needs one for each of the 3 \
 schedule.milestones, not 2
 schedule.kind="plateau" eval.every_epochs=0 -> eval.every_epochs is 0

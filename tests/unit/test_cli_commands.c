@@ -113,22 +113,46 @@ TEST(wrong_lines)
         const char *words, *text;
     } rows[] = {
         {"trian", "did you mean train?"},
+        {"help trian", "did you mean train?"},
         {"shapes x", "did you mean demo-data?"},
+        {"--confg x", "did you mean --config"},
+        {"train --max-tine=2h --config x", "did you mean --max-time"},
+        {"", "needs --config FILE"},
+        {"--config", "--config requires a value"},
+        {"config show --set", "--set requires a value"},
+        {"--config x --resume=", "--resume: the value is empty"},
+        {"--config x --out=", "--out: the value is empty"},
+        {"eval --config x --weights=", "--weights: the value is empty"},
         {"verify x --decode some", "--decode: \"some\" is not an integer in 0..2147483647"},
+        {"shard a b --per-shard 0", "not an integer"},
+        {"demo-data x --size 12cm", "not an integer"},
         {"--config x --max-time 0", "not a time"},
         {"--config x --max-time 3w", "not a time"},
+        {"--config x --max-time -5s", "not a time"},
+        {"--config x again", "again: unexpected argument"},
         {"shard a", "dtrain shard needs SRC DST"},
         {"shard a b c", "c: unexpected argument"},
+        {"predict", "dtrain predict needs"},
         {"config", "dtrain config needs show|schema|help"},
         {"-h --foo", "--foo: dtrain train has no such option"},
         {"-hx", "-hx: dtrain train has no such option"},
+        {"-x", "-x: dtrain train has no such option"},
+        {"-help", "did you mean --help"},
+        {"-config x", "-config: dtrain train has no such option; did you mean --config"},
+        {"shard a b -s", "-s: dtrain shard has no such option"},
+        {"shard a b --lr 1", "--lr: dtrain shard has no such option; see dtrain --help"},
+        {"eval --config x --weights x --dry-run", "--dry-run: dtrain eval has no such option"},
         {"--batch-size=32", "--batch-size=32: dtrain train has no such option; use --set train."},
+        {"-b 32", "use --set train.global_batch_size=..."},
+        {"eval --lr=0.1", "use --set schedule.lr=..."},
+        {"--amp", "use --set train.precision=fp16 (or bf16)"},
+        {"--pretrained", "use --set model.initial_checkpoint=FILE"},
         {"eval --config x", "dtrain eval needs a run folder, or --weights PATH"},
     };
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         struct dt_arguments args;
-        assert_int_equal(parse_words(&args, rows[i].words), DT_ERR_USAGE);
-        if (!strstr(dt_error_text(), rows[i].text))
+        if (parse_words(&args, rows[i].words) != DT_ERR_USAGE ||
+            !strstr(dt_error_text(), rows[i].text))
             fail_msg("%s: %s", rows[i].words, dt_error_text());
         dt_arguments_reset(&args);
     }
