@@ -284,67 +284,33 @@ TEST(mixed_steps)
 
 /* --- Missing and special files --- */
 
-static void set_aside(const struct image *image, char *aside)
-{
-    ok(dt_file_path(aside, "%s.aside", image->path));
-    assert_int_equal(rename(image->path, aside), 0);
-}
-
-static void make_folder(const char *path, const char *aside)
-{
-    (void)aside;
-    assert_int_equal(mkdir(path, 0755), 0);
-}
-
-static void make_fifo(const char *path, const char *aside)
-{
-    (void)aside;
-    assert_int_equal(mkfifo(path, 0644), 0);
-}
-
-static void make_link(const char *path, const char *aside)
-{
-    assert_int_equal(symlink(aside, path), 0);
-}
-
-static void make_loose_link(const char *path, const char *aside)
-{
-    (void)aside;
-    assert_int_equal(symlink("nowhere", path), 0);
-}
-
-static void make_device_link(const char *path, const char *aside)
-{
-    (void)aside;
-    assert_int_equal(symlink("/dev/zero", path), 0);
-}
-
-static void make_nothing(const char *path, const char *aside)
-{
-    (void)path;
-    (void)aside;
-}
-
 TEST(other_things)
 {
     static const struct {
         const char *what;
-        void (*make)(const char *path, const char *aside);
+        char type;          /* of the file, as in find; 0: none */
+        const char *target; /* of a link; NULL: the file set aside */
     } things[] = {
-        {"missing", make_nothing},
-        {"a folder", make_folder},
-        {"a FIFO", make_fifo},
-        {"a link to the file", make_link},
-        {"a loose link", make_loose_link},
-        {"a link to a device", make_device_link},
+        {"missing", 0, NULL},
+        {"a folder", 'd', NULL},
+        {"a FIFO", 'p', NULL},
+        {"a link to the file", 'l', NULL},
+        {"a loose link", 'l', "nowhere"},
+        {"a link to a device", 'l', "/dev/zero"},
     };
     struct campaign *c = *state;
     char aside[DT_PATH_MAX];
     for (int file = 0; file < N_FILES; file++)
         for (size_t i = 0; i < DT_COUNT(things); i++) {
             const char *path = c->image[NEWEST][file].path;
-            set_aside(&c->image[NEWEST][file], aside);
-            things[i].make(path, aside);
+            ok(dt_file_path(aside, "%s.aside", path));
+            assert_int_equal(rename(path, aside), 0);
+            const char *target = things[i].target ? things[i].target : aside;
+            assert_int_equal(things[i].type == 'd'   ? mkdir(path, 0755)
+                             : things[i].type == 'p' ? mkfifo(path, 0644)
+                             : things[i].type == 'l' ? symlink(target, path)
+                                                     : 0,
+                             0);
             expect_refused(c, things[i].what);
             remove(path);
             assert_int_equal(rename(aside, path), 0);

@@ -194,63 +194,6 @@ static inline void set_u16(struct file *file, size_t at, int value)
 
 enum { SOF0 = 0xc0, SOF2 = 0xc2, DHT = 0xc4, EOI = 0xd9, SOS = 0xda, DQT = 0xdb, APP0 = 0xe0 };
 
-static inline void cut_header(struct file *f)
-{
-    f->bytes = 100;
-}
-static inline void cut_half(struct file *f)
-{
-    f->bytes /= 2;
-}
-static inline void cut_tenth(struct file *f)
-{
-    f->bytes -= f->bytes / 10;
-}
-static inline void cut_end_marker(struct file *f)
-{
-    f->bytes -= 2;
-}
-static inline void cut_all(struct file *f)
-{
-    f->bytes = 0;
-}
-static inline void cut_to_start_marker(struct file *f)
-{
-    f->bytes = 2;
-}
-static inline void set_huge(struct file *f)
-{
-    size_t at = find_marker(f, SOF0);
-    set_u16(f, at + 5, 65000);
-    set_u16(f, at + 7, 65000);
-}
-static inline void set_no_height(struct file *f)
-{
-    set_u16(f, find_marker(f, SOF0) + 5, 0);
-}
-static inline void set_wide(struct file *f)
-{
-    set_u16(f, find_marker(f, SOF0) + 7, 65535);
-}
-static inline void set_memory_hog(struct file *f)
-{
-    size_t at = find_marker(f, SOF2);
-    set_u16(f, at + 5, 9900);
-    set_u16(f, at + 7, 10000);
-    f->data[at + 11] = 0x11; /* full chroma: six bytes of coefficients per pixel */
-}
-static inline void set_12_bits(struct file *f)
-{
-    f->data[find_marker(f, SOF0) + 4] = 12;
-}
-static inline void set_lossless(struct file *f)
-{
-    f->data[find_marker(f, SOF0) + 1] = 0xc3;
-}
-static inline void set_arithmetic(struct file *f)
-{
-    f->data[find_marker(f, SOF0) + 1] = 0xc9;
-}
 static inline void set_two_components(struct file *f)
 {
     size_t at = find_marker(f, SOF0);
@@ -261,18 +204,6 @@ static inline void set_two_components(struct file *f)
     f->data[scan + 4] = 2;
     set_u16(f, scan + 2, 6 + 2 * 2);
     remove_bytes(f, scan + 9, 2);
-}
-static inline void set_bad_sampling(struct file *f)
-{
-    f->data[find_marker(f, SOF0) + 11] = 0x51;
-}
-static inline void set_short_segment(struct file *f)
-{
-    set_u16(f, find_marker(f, DQT) + 2, 1);
-}
-static inline void set_bad_huffman(struct file *f)
-{
-    memset(f->data + find_marker(f, DHT) + 5, 0xff, 16);
 }
 static inline void remove_quantisation(struct file *f)
 {
@@ -295,10 +226,6 @@ static inline void scramble(struct file *f)
     for (size_t i = 0; i < n; i++)
         f->data[at + i] = (uint8_t)(i * 73 % 251);
 }
-static inline void lose_restart(struct file *f)
-{
-    f->data[find_marker(f, 0xd1) + 1] = 0xd5;
-}
 /* Repeats the AC scan of a file without refinement, about which libjpeg does not warn. */
 static inline void repeat_scan(struct file *f)
 {
@@ -318,62 +245,72 @@ static inline void repeat_scan(struct file *f)
 
 enum { BASE_420 = 1, BASE_PROGRESSIVE = 7, BASE_NOT_REFINED = 9, BASE_RESTART = 10 };
 
-/* Either literal bytes, or a valid file of jpeg_kinds[base] damaged by `damage`. */
+/* Literal bytes, or a valid file of jpeg_kinds[base] that is damaged by a function, or by bytes at
+ * an offset from a marker, or cut: above 0 to so many bytes, below by so many. */
+#define BYTES(literal) .bytes = literal, .n_bytes = sizeof literal - 1
 static const struct bad_file {
     const char *name, *reason;
-    const char *bytes;
-    size_t n_bytes;
     int base;
     void (*damage)(struct file *file);
+    int marker, offset, cut;
+    const char *bytes;
+    size_t n_bytes;
 } bad_files[] = {
-    {"png", "a PNG file, not a JPEG", "\x89PNG\n\x1a\n\0\0\0\rIHDR", 15, 0, NULL},
-    {"gif", "a GIF file, not a JPEG", "GIF89a\1\0\1\0", 10, 0, NULL},
-    {"webp", "a WebP or RIFF file", "RIFF\x24\0\0\0WEBPVP8 ", 16, 0, NULL},
-    {"bmp", "a BMP file, not a JPEG", "BM\x36\0\0\0\0\0", 8, 0, NULL},
-    {"tiff", "a TIFF file, not a JPEG", "II*\0\x08\0\0\0", 8, 0, NULL},
-    {"pdf", "a PDF file, not a JPEG", "%PDF-1.4\n", 9, 0, NULL},
-    {"html", "an HTML or XML file", "<html>404</html>", 16, 0, NULL},
-    {"gzip", "a gzip file, not a JPEG", "\x1f\x8b\x08\0\0\0", 6, 0, NULL},
-    {"text", "starts with 0x68 0x65", "hello", 5, 0, NULL},
-    {"zeros", "starts with 0x00 0x00", "\0\0\0\0\0\0\0\0", 8, 0, NULL},
-    {"one-byte", "starts with 0xff", "\xff", 1, 0, NULL},
-    {"empty", "empty", NULL, 0, BASE_420, cut_all},
-    {"start-only", "Premature end", NULL, 0, BASE_420, cut_to_start_marker},
-    {"cut-header", "Premature end", NULL, 0, BASE_420, cut_header},
-    {"cut-half", "Premature end", NULL, 0, BASE_420, cut_half},
-    {"cut-tenth", "Premature end", NULL, 0, BASE_420, cut_tenth},
-    {"cut-two-bytes", "Premature end", NULL, 0, BASE_420, cut_end_marker},
-    {"cut-progressive", "Premature end", NULL, 0, BASE_PROGRESSIVE, cut_half},
-    {"huge", "pixels 4225000000 > 100000000", NULL, 0, BASE_420, set_huge},
-    {"no-height", "Empty JPEG image", NULL, 0, BASE_420, set_no_height},
-    {"too-wide", "Maximum supported image dimension", NULL, 0, BASE_420, set_wide},
-    {"memory", "more than 512 MB", NULL, 0, BASE_PROGRESSIVE, set_memory_hog},
-    {"12-bit", "precision 12", NULL, 0, BASE_420, set_12_bits},
-    {"lossless", "SOF type 0xc3", NULL, 0, BASE_420, set_lossless},
-    {"arithmetic", "arithmetic coding", NULL, 0, BASE_420, set_arithmetic},
-    {"two-components", "2 colour components", NULL, 0, BASE_420, set_two_components},
-    {"sampling", "sampling factors", NULL, 0, BASE_420, set_bad_sampling},
-    {"short-segment", "marker length", NULL, 0, BASE_420, set_short_segment},
-    {"huffman-table", "Huffman table", NULL, 0, BASE_420, set_bad_huffman},
-    {"no-tables", "Quantization table", NULL, 0, BASE_420, remove_quantisation},
-    {"no-frame", "SOS before SOF", NULL, 0, BASE_420, remove_frame},
-    {"no-scan", "missing SOS marker", NULL, 0, BASE_420, end_before_scan},
-    {"scrambled", "Corrupt JPEG data", NULL, 0, BASE_420, scramble},
-    {"restart", "Corrupt JPEG data", NULL, 0, BASE_RESTART, lose_restart},
-    {"scan-bomb", "more than 100 scans", NULL, 0, BASE_NOT_REFINED, repeat_scan},
+    {"png", "a PNG file, not a JPEG", BYTES("\x89PNG\n\x1a\n\0\0\0\rIHDR")},
+    {"gif", "a GIF file, not a JPEG", BYTES("GIF89a\1\0\1\0")},
+    {"webp", "a WebP or RIFF file", BYTES("RIFF\x24\0\0\0WEBPVP8 ")},
+    {"bmp", "a BMP file, not a JPEG", BYTES("BM\x36\0\0\0\0\0")},
+    {"tiff", "a TIFF file, not a JPEG", BYTES("II*\0\x08\0\0\0")},
+    {"pdf", "a PDF file, not a JPEG", BYTES("%PDF-1.4\n")},
+    {"html", "an HTML or XML file", BYTES("<html>404</html>")},
+    {"gzip", "a gzip file, not a JPEG", BYTES("\x1f\x8b\x08\0\0\0")},
+    {"text", "starts with 0x68 0x65", BYTES("hello")},
+    {"zeros", "starts with 0x00 0x00", BYTES("\0\0\0\0\0\0\0\0")},
+    {"one-byte", "starts with 0xff", BYTES("\xff")},
+    {"empty", "empty", BYTES("")},
+    {"start-only", "Premature end", BYTES("\xff\xd8")},
+    {"cut-header", "Premature end", BASE_420, .cut = 100},
+    {"cut-half", "Premature end", BASE_420, .cut = 965},
+    {"cut-tenth", "Premature end", BASE_420, .cut = -200},
+    {"cut-two-bytes", "Premature end", BASE_420, .cut = -2},
+    {"cut-progressive", "Premature end", BASE_PROGRESSIVE, .cut = 754},
+    {"huge", "pixels 4225000000 > 100000000", BASE_420, NULL, SOF0, 5, BYTES("\xfd\xe8\xfd\xe8")},
+    {"no-height", "Empty JPEG image", BASE_420, NULL, SOF0, 5, BYTES("\0\0")},
+    {"too-wide", "Maximum supported image dimension", BASE_420, NULL, SOF0, 7, BYTES("\xff\xff")},
+    /* Full chroma: six bytes of coefficients per pixel. */
+    {"memory", "more than 512 MB", BASE_PROGRESSIVE, NULL, SOF2, 5,
+     BYTES("\x26\xac\x27\x10\3\1\x11")},
+    {"12-bit", "precision 12", BASE_420, NULL, SOF0, 4, BYTES("\x0c")},
+    {"lossless", "SOF type 0xc3", BASE_420, NULL, SOF0, 1, BYTES("\xc3")},
+    {"arithmetic", "arithmetic coding", BASE_420, NULL, SOF0, 1, BYTES("\xc9")},
+    {"two-components", "2 colour components", BASE_420, .damage = set_two_components},
+    {"sampling", "sampling factors", BASE_420, NULL, SOF0, 11, BYTES("\x51")},
+    {"short-segment", "marker length", BASE_420, NULL, DQT, 2, BYTES("\0\1")},
+    {"huffman-table", "Huffman table", BASE_420, NULL, DHT, 5,
+     BYTES("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff")},
+    {"no-tables", "Quantization table", BASE_420, .damage = remove_quantisation},
+    {"no-frame", "SOS before SOF", BASE_420, .damage = remove_frame},
+    {"no-scan", "missing SOS marker", BASE_420, .damage = end_before_scan},
+    {"scrambled", "Corrupt JPEG data", BASE_420, .damage = scramble},
+    {"restart", "Corrupt JPEG data", BASE_RESTART, NULL, 0xd1, 1, BYTES("\xd5")},
+    {"scan-bomb", "more than 100 scans", BASE_NOT_REFINED, .damage = repeat_scan},
 };
 enum { N_BAD_FILES = sizeof bad_files / sizeof bad_files[0] };
 
 static inline struct file bad_file_make(const struct bad_file *bad)
 {
-    struct file file;
-    if (bad->damage) {
+    struct file file = {NULL, bad->n_bytes};
+    if (bad->base)
         file = jpeg_make(&jpeg_kinds[bad->base]);
+    else
+        file.data = malloc(bad->n_bytes ? bad->n_bytes : 1);
+    size_t at = bad->marker ? find_marker(&file, bad->marker) + (size_t)bad->offset : 0;
+    if (bad->damage)
         bad->damage(&file);
-    } else {
-        file = (struct file){malloc(bad->n_bytes), bad->n_bytes};
-        memcpy(file.data, bad->bytes, bad->n_bytes);
-    }
+    else if (bad->bytes)
+        memcpy(file.data + at, bad->bytes, bad->n_bytes);
+    if (bad->cut)
+        file.bytes = (size_t)(bad->cut + (bad->cut < 0 ? (int)file.bytes : 0));
     return file;
 }
 
