@@ -43,7 +43,8 @@ def hand_made():
     yield "unknown", json.dumps(unknown), "bad @*no image with the id 3"
     yield "unsafe", text.replace("a/b", "a/../../b"), "bad @*a/../../b.jpg"
     yield "found", "d" + json.dumps(FOUND), "ok 2"
-    yield "found-unknown", "d" + json.dumps([{**FOUND[0], "image_id": 2}]), "bad @*no image with the id 2"
+    unknown = [{**FOUND[0], "image_id": 2}]
+    yield "found-unknown", "d" + json.dumps(unknown), "bad @*no image with the id 2"
     for text, expected in TEXTS:
         yield text, "j" + text, expected
 

@@ -190,6 +190,7 @@ FILES = (
     ('{"epochs": 3}', 1, "epochs: *did you mean train.epochs?"),
     ('{"lr": 3}', 1, "lr: *did you mean schedule.lr?"),
     ('{"train.epochs": 3}', 1, "train.epochs: *nested objects instead of a dot"),
+    ('{"a\\nb": 1}', 1, "a?b: unknown key"),
     ('{"comments": "x"}', 1, "comments: unknown key"),
     ('{"model": {"name": "tiny", "": 1}}', 1, "model.: unknown key"),
 )

@@ -1,6 +1,5 @@
-/* The decoder: every kind of file it accepts, cut files, limits, and noise that must
- * never crash it. */
-
+/* The decoder: every kind of file it accepts, cut files and limits. What else it must refuse is in
+ * tests/fuzz/jpeg_cases.py. */
 #include "base/rng.h"
 #include "image/jpeg.h"
 #include "jpeg_make.h"
@@ -209,44 +208,6 @@ TEST(no_open)
     assert_int_equal(dt_jpeg_decode(jpeg, pixel, 0, 0, 1, 1), DT_OK);
     assert_int_equal(dt_jpeg_decode(jpeg, pixel, 0, 0, 1, 1), DT_ERR_INTERNAL);
     free(file.data);
-}
-
-/* Flipped, overwritten, cut and repeated bytes: a status, never a crash, and the next good file is
- * still decoded. */
-TEST(noise)
-{
-    enum { ROUNDS = 4000, MAX_PIXELS = 300000 };
-    struct dt_rng rng;
-    int n_ok = 0, n_bad = 0;
-    dt_rng_init(&rng, 2, DT_RNG_AUGMENT, 0, 0);
-    for (int i = 0; i < ROUNDS; i++) {
-        struct file file = jpeg_make(&jpeg_kinds[i % N_JPEG_KINDS]);
-        size_t begin = i & 16 ? find_marker(&file, SOS) : 2;
-        uint32_t span = (uint32_t)(file.bytes - begin), n_edits = 1 + dt_rng_below(&rng, 6);
-        for (uint32_t e = 0; e < n_edits; e++) {
-            uint8_t *at = file.data + begin + dt_rng_below(&rng, span);
-            if (dt_rng_below(&rng, 2))
-                *at ^= (uint8_t)(1u << dt_rng_below(&rng, 8));
-            else
-                *at = (uint8_t)dt_rng_u32(&rng);
-        }
-        size_t bytes = dt_rng_below(&rng, 8) ? file.bytes : begin + dt_rng_below(&rng, span);
-        int width, height;
-        dt_status status = dt_jpeg_open(jpeg, &width, &height, file.data, bytes);
-        if (status == DT_OK && width * (int64_t)height <= MAX_PIXELS) {
-            uint8_t *pixels = malloc((size_t)width * (size_t)height * 3);
-            status = dt_jpeg_decode(jpeg, pixels, 0, 0, width, height);
-            free(pixels);
-        }
-        if (status != DT_OK && status != DT_ERR_DATA)
-            fail_msg("round %d: status %d, %s", i, (int)status, dt_error_text());
-        n_ok += status == DT_OK;
-        n_bad += status != DT_OK;
-        free(file.data);
-    }
-    assert_true(n_ok > ROUNDS / 50); /* a changed coefficient is still a picture */
-    assert_true(n_bad > ROUNDS / 5);
-    test_kinds(state);
 }
 
 TEST_MAIN(set_up, tear_down)
