@@ -267,6 +267,7 @@ def hand_made():
         yield text, as_file(text), "ok"
     for sets in GOOD_SETS:
         yield "--set", as_sets(sets), "ok"
+    yield "2 MiB", as_file(" " * (2 << 20)), "bad @*at most 1048576"
     yield "nothing", b"", "any"
 
 

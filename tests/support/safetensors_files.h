@@ -48,14 +48,14 @@ static inline void save_bytes(const void *data, size_t bytes)
     assert_int_equal(fclose(file), 0);
 }
 
-/* length | header | data, with the given length (the true one if negative). */
-static inline void save_raw(int64_t length, const char *header, size_t data_bytes)
+/* length | header | data */
+static inline void save_raw(const char *header, size_t data_bytes)
 {
     static unsigned char block[1 << 16];
     size_t n = strlen(header);
-    uint64_t stated = length < 0 ? n : (uint64_t)length;
+    const uint64_t length = n;
     assert_true(8 + n + data_bytes <= sizeof block);
-    memcpy(block, &stated, 8);
+    memcpy(block, &length, 8);
     memcpy(block + 8, header, n);
     for (size_t i = 0; i < data_bytes; i++)
         block[8 + n + i] = (unsigned char)(i * 37);

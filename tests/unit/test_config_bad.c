@@ -82,13 +82,6 @@ TEST(unreadable_files)
         assert_int_equal(dt_config_load(&config, file, NULL, 0), DT_ERR_PERMISSION);
         assert_int_equal(chmod(file, 0600), 0);
     }
-    char *big = malloc((2 << 20) + 1);
-    assert_non_null(big);
-    memset(big, ' ', 2 << 20);
-    big[2 << 20] = '\0';
-    assert_int_equal(load_text(&config, big), DT_ERR_CONFIG);
-    assert_non_null(strstr(dt_error_text(), "at most 1048576"));
-    free(big);
 }
 
 static int make_file(void **state)
