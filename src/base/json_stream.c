@@ -79,6 +79,7 @@ static dt_status begin_value(struct dt_json_stream *s)
 
 dt_status dt_json_stream_peek(struct dt_json_stream *stream, enum dt_json_type *type)
 {
+    *type = DT_JSON_NULL;
     DT_TRY(begin_value(stream));
     const char c = *stream->buffer.at;
     *type = c == '{'                             ? DT_JSON_OBJECT
@@ -113,6 +114,7 @@ static dt_status next_in_open(struct dt_json_stream *s, bool *more)
 {
     const bool is_object = s->open[s->depth].is_object, is_first = !s->open[s->depth].has_items;
     const char closing = is_object ? '}' : ']';
+    *more = false;
     DT_TRY(dt_json_skip_space(&s->buffer));
     *more = *s->buffer.at != closing;
     if (!*more) {
