@@ -14,20 +14,61 @@ shift $(($# < 2 ? $# : 2))
 # shellcheck source=scripts/packages.sh
 . scripts/packages.sh
 
-packages=$BUILD_PACKAGES
-[ "$what" = test ] && packages="$packages $TEST_PACKAGES"
-missing=()
-for package in $packages; do
-    dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -q '^installed$' ||
-        missing+=("$package")
-done
-if [ ${#missing[@]} -gt 0 ] && [ "${DTRAIN_NO_INSTALL:-0}" != 1 ]; then
-    echo "setup: installing ${missing[*]}"
-    as_root=()
-    [ "$(id -u)" = 0 ] || as_root=(sudo)
-    "${as_root[@]}" apt-get -qq update
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+# Those of the packages that are not installed.
+missing_of() {
+    comm -23 <(printf '%s\n' "$@" | sort) <(
+        dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
+            sed -n 's/^installed //p' | sort
+    )
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+apt_install() {
+    echo "setup: installing $*"
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get -qq install -y --no-install-recommends "$@" >/dev/null
+}
+
+# In build-python, for all presets, a Python that has what only PyPI has, and sees Debian's packages.
+make_python() {
+    local wanted
+    wanted=$(/usr/bin/python3 --version && cat tests/requirements.txt)
+    [ "$(cat build-python/installed 2>/dev/null)" != "$wanted" ] || return 0
+    echo "setup: installing tests/requirements.txt in build-python"
+    /usr/bin/python3 -m venv --clear --system-site-packages build-python &&
+        build-python/bin/pip install -qq --retries 1 -r tests/requirements.txt &&
+        echo "$wanted" >build-python/installed
+}
+
+# What a few tests need: without it they are skipped.
+install_for_few() {
+    local missing known
+    # shellcheck disable=SC2086 # a list
+    mapfile -t missing < <(missing_of $FEW_TESTS_PACKAGES)
+    if [ ${#missing[@]} -gt 0 ]; then
+        as_root apt-get -qq update
+        mapfile -t known < <(apt-cache pkgnames | grep -xF "$(printf '%s\n' "${missing[@]}")")
+        [ ${#known[@]} = 0 ] || apt_install "${known[@]}"
+        mapfile -t missing < <(missing_of "${missing[@]}")
+    fi
+    make_python || missing+=(tests/requirements.txt)
+    [ ${#missing[@]} = 0 ] ||
+        echo "setup: the tests are skipped that need what cannot be installed: ${missing[*]}"
+}
+
+if [ "${DTRAIN_NO_INSTALL:-0}" != 1 ]; then
+    packages=$BUILD_PACKAGES
+    [ "$what" = test ] && packages="$packages $TEST_PACKAGES"
+    # shellcheck disable=SC2086 # a list
+    mapfile -t missing < <(missing_of $packages)
+    if [ ${#missing[@]} -gt 0 ]; then
+        as_root apt-get -qq update
+        apt_install "${missing[@]}"
+    fi
+    [ "$what" = build ] || install_for_few || true
 fi
 
 build=build

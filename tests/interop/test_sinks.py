@@ -164,4 +164,7 @@ with tempfile.TemporaryDirectory() as folder:
     shutil.rmtree(name)
     assert tool(name, 40, -1, "optim.name=lars") == 0
     check_mlperf(name, "lars")
-print(f"all sinks can be read; without {', '.join(MISSING) or 'exception'}")
+if MISSING:
+    print(f"skipped: no {', '.join(MISSING)}, the rules alone were checked; scripts/setup.sh test installs them")
+    sys.exit(77)
+print("all sinks can be read")

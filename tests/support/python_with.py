@@ -1,15 +1,19 @@
-"""Packages that few machines have: $DTRAIN_PYTHON may name an interpreter that has them."""
+"""Packages that few machines have: the Python of scripts/setup.sh in build-python, or the one that $DTRAIN_PYTHON
+names, may have them."""
 
 import importlib.util
 import os
 import sys
 
+BUILT = os.path.join(os.path.dirname(__file__), "..", "..", "build-python", "bin", "python3")
+
 
 def prefer(*modules):
-    """Continues under $DTRAIN_PYTHON if this interpreter lacks some; returns those still missing."""
+    """Continues under that Python if this interpreter lacks some; returns those still missing."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
-    other = os.environ.pop("DTRAIN_PYTHON", None)
+    other = os.environ.get("DTRAIN_PYTHON", BUILT if os.path.exists(BUILT) else "")
     if missing and other:
+        os.environ["DTRAIN_PYTHON"] = ""  # not again
         os.execv(other, [other, *sys.argv])
     return missing
 
@@ -18,5 +22,5 @@ def need(*modules):
     """Skips the test if some are missing."""
     missing = prefer(*modules)
     if missing:
-        print(f"skipped: no {', '.join(missing)}; DTRAIN_PYTHON may name a Python that has it")
+        print(f"skipped: no {', '.join(missing)}; scripts/setup.sh test installs them, or DTRAIN_PYTHON names a Python")
         sys.exit(77)
