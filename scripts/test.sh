@@ -14,5 +14,5 @@ scripts/setup.sh test "$preset"
 results=build/tests.xml code=0
 [ "$preset" = release ] || results=build-$preset/tests.xml
 ctest --preset "$preset" -j $(($(nproc) + 1)) --output-junit "$PWD/$results" "$@" || code=$?
-scripts/skipped.py "$results" || code=1
+scripts/test_summary.py "$results" || code=1
 exit $code
