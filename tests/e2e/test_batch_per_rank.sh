@@ -1,6 +1,6 @@
 #!/bin/bash
-# train.batch_size_per_rank: the global batch and the learning rate grow with the ranks, the bits are
-# those of the same global batch, and a run keeps its global batch when it is resumed.
+# train.batch_size_per_rank: the global batch and the learning rate grow with the ranks, after a warm-up;
+# the bits are those of the same global batch, and a run keeps its global batch when it is resumed.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 6 1
 small_config | sed 's/, "global_batch_size": 12//; s/"max_steps": 20/"max_steps": 4/;
@@ -16,8 +16,10 @@ run() { # ranks, out, exit code, text, settings...
 each=(--set train.batch_size_per_rank=6)
 run 1 one 0 "batch 6 = 1 rank x 6 images, learning rate 0.02$" "${each[@]}"
 run 2 two 0 "batch 12 = 2 ranks x 6 images, learning rate 0.04$" "${each[@]}"
-run 3 three 0 "batch 18 = 3 ranks x 2 micro-batches x 3 images, learning rate 0.06$" \
-    "${each[@]}" --set train.micro_batch_size=3
+run 3 three 0 "batch 18 = 3 ranks x 2 micro-batches x 3 images, learning rate 0.06, warm-up over 4 steps from 0$" \
+    "${each[@]}" --set train.micro_batch_size=3 --set schedule.warmup_steps=4 --set output.log_every=1
+rates=$(grep -o '"event":"step".*"lr":[0-9.]*' "$work/three/metrics.jsonl" | sed 's/.*://' | tr '\n' ' ')
+[ "$rates" = "0.015 0.03 0.045 0.06 " ] || fail "rates of the warm-up: $rates"
 run 2 same 0 "batch 12 = 2 ranks x 6 images, learning rate 0.04$" --set train.global_batch_size=12
 [ "$(hash_of "$work/two")" = "$(hash_of "$work/same")" ] || fail "the same batch, but other bits"
 grep -q '"global_batch_size":18,"batch_size_per_rank":6,"micro_batch_size":3,"passes":2,"lr":0.06' \
@@ -32,7 +34,7 @@ run 1 both 78 "train.batch_size_per_rank: train.global_batch_size 12 is given to
 run 1 many 78 "train.batch_size_per_rank: a global batch of 61 is more than the 60 training images" \
     --set train.batch_size_per_rank=61
 
-# Benchmarks scale weakly unless the configuration names a batch.
+# Benchmarks scale weakly (test_bench.sh) unless the configuration names a batch.
 bench() { # ranks, global batch, settings...
     local ranks=$1 batch=$2
     shift 2
@@ -41,7 +43,5 @@ bench() { # ranks, global batch, settings...
         --set bench.steps_per_round=1 --set device.kind=cpu --set device.threads=1 "$@" > /dev/null
     grep -q "\"global_batch_size\": $batch," "$work/bench.json" || fail "$(cat "$work/bench.json")"
 }
-bench 1 32
-bench 2 64
 bench 2 20 --set train.global_batch_size=20
 bench 2 16 --set train.batch_size_per_rank=8

@@ -4,15 +4,13 @@ and micro-batches, it resumes bit for bit, and what it cannot do is refused.
     python3 test_detect.py BUILD/dtrain"""
 
 import os
+import shutil
 import sys
 
-import numpy as np
 from PIL import Image
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "faults"))
-
-import rig as faults  # pylint: disable=wrong-import-position
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from scratch import events, np, rig, run, sets, train, write_config  # noqa: E402
 
 # Batch norm over a rank's images would depend on the ranks; group norm does not.
 COMMON = {
@@ -40,53 +38,50 @@ CANVASES = {"model.canvases": '["96x64","64x96"]', "data.synthetic_train": 36, "
 SMOOTH = {"optim.name": "sgd", "schedule.lr": 0.001, "train.box_loss": "smooth_l1"}
 
 
-def run(rig, name, sets=(), ranks=1):
-    """The run folder and the log."""
-    out = rig.folder(name.replace(" ", "-"))
-    return out, rig.finish(ranks, out, sets={**COMMON, **dict(sets)}).text()
-
-
-def steps_of(out):
-    return [event for event in faults.events(out) if event["event"] == "step"]
-
-
-def check_learning(rig):
-    out, text = run(rig, "learning", {"data.synthetic_train": 6, "train.max_steps": 16, "data.augment": "none"})
-    steps = steps_of(out)
-    rig.check(steps[-1]["loss"] < 0.5 * steps[0]["loss"], f"losses: {[s['loss'] for s in steps]}")
+def check_learning():
+    out = "learning"
+    text = train(out, COMMON, {"data.synthetic_train": 6, "train.max_steps": 16, "data.augment": "none"}).said
+    steps = events(out, "step")
+    assert steps[-1]["loss"] < 0.5 * steps[0]["loss"], f"losses: {[s['loss'] for s in steps]}"
     for part in ("class_loss", "box_loss"):
-        rig.check(steps[-1][part] < 0.6 * steps[0][part], f"{part}: {[s[part] for s in steps]}")
+        assert steps[-1][part] < 0.6 * steps[0][part], f"{part}: {[s[part] for s in steps]}"
     error = max(abs(s["class_loss"] + s["box_loss"] - s["loss"]) for s in steps)
-    rig.check(error < 1e-9, f"the parts of the loss differ from it by {error}")
-    accuracies = [key for event in faults.events(out) for key in event if key.startswith("top")]
-    rig.check(not accuracies and "top1" not in text, f"accuracies of a detector: {accuracies}")
+    assert error < 1e-9, f"the parts of the loss differ from it by {error}"
+    accuracies = [key for event in rig.events(out) for key in event if key.startswith("top")]
+    assert not accuracies and "top1" not in text, f"accuracies of a detector: {accuracies}"
 
 
-def check_splits(rig):
-    for normalizer in ("image", "global"):
-        losses = {}
-        for ranks, micro in ((1, 0), (2, 1), (3, 0)):
-            sets = {"train.loss_normalizer": normalizer, "train.micro_batch_size": micro, **SMOOTH}
-            if normalizer == "global":
-                sets.update(CANVASES)
-            out, _ = run(rig, f"{normalizer} {ranks} {micro}", sets, ranks)
-            losses[ranks, micro] = [(s["class_loss"], s["box_loss"]) for s in steps_of(out)]
-        alone = np.array(losses.pop((1, 0)))
-        rig.check(alone.shape == (3, 2), f"{normalizer}: {alone}")
-        for split, values in losses.items():
-            error = np.max(np.abs(np.array(values) / alone - 1))
-            rig.check(error < 1e-5, f"{normalizer}, ranks and micro-batch {split}: {error} from one rank")
+def losses_of(*changes, ranks=1):
+    train("losses", COMMON, SMOOTH, *changes, ranks=ranks)
+    steps = events("losses", "step")
+    shutil.rmtree("losses")
+    assert len(steps) == 3, steps
+    return np.array([(s["class_loss"], s["box_loss"]) for s in steps])
 
 
-def check_resume(rig):
-    """Saved in the first epoch, of three steps, and continued into the second; on canvases within the first."""
-    for threads in (1, 2):
-        sets = {**COMMON, "device.threads": threads, **(CANVASES if threads > 1 else {})}
-        whole, _ = run(rig, f"whole {threads}", {**sets, "train.max_steps": 4})
-        parts, _ = run(rig, f"parts {threads}", {**sets, "train.max_steps": 2})
-        rig.finish(1, parts, sets={**sets, "train.max_steps": 4})
-        rig.check(faults.newest_step(parts) == 4, "the run did not continue")
-        rig.check(faults.state_of(whole) == faults.state_of(parts), f"{threads} threads: a resumed run differs")
+def check_splits():
+    """Into ranks and micro-batches, whatever divides the losses. The norm that is clipped is that of the sum of all
+    ranks' gradients."""
+    whole = {"train.loss_normalizer": "global", **CANVASES, "optim.clip_norm": 1}
+    alone = losses_of(whole)
+    clipping = np.max(np.abs(losses_of(whole, {"optim.clip_norm": 0}) / alone - 1))
+    assert clipping > 1e-3, f"clipping changes nothing: {clipping}"
+    for name, one, other in (
+        ("global, two ranks", alone, losses_of(whole, {"train.micro_batch_size": 1}, ranks=2)),
+        ("image, three ranks", losses_of(), losses_of(ranks=3)),
+    ):
+        error = np.max(np.abs(other / one - 1))
+        assert error < 1e-5, f"{name}: {error} from one rank"
+
+
+def check_resume():
+    """Saved within an epoch on canvases, on two threads. In test_detect_eval.py on two ranks."""
+    changes = COMMON, CANVASES, {"device.threads": 2}
+    train("whole", *changes, "train.max_steps=4")
+    for steps in (2, 4):
+        train("parts", *changes, f"train.max_steps={steps}")
+    assert [e["start_step"] for e in events("parts", "run_start")] == [0, 2], "the run did not continue"
+    assert rig.state_of("whole") == rig.state_of("parts"), "a resumed run differs"
 
 
 def colour_of(label):
@@ -96,27 +91,27 @@ def colour_of(label):
     return [int(255 * (pale + (1 - pale) * min(max(peak - 1, 0), 1)) + 0.5) for peak in peaks]
 
 
-def check_commands(rig):
+def check_commands():
     bench = {"bench.warmup_steps": 0, "bench.rounds": 1, "bench.steps_per_round": 1}
     commands = (
         (("bench",), ("Iter #0: ", "img/sec")),
         (("bench", "--forward-only"), ("Iter #0: ", "img/sec")),
         (("--dry-run=plan",), (" match ", " focal_loss ", " box_loss ", " top_detections ")),
-        (("samples", "-n", "4", "-o", os.path.join(rig.work, "samples.png")), ("4 of 18 training images",)),
+        (("samples", "-n", "4", "-o", "samples.png"), ("4 of 18 training images",)),
     )
     for command, texts in commands:
-        text = rig.finish(1, "", sets={**COMMON, **bench, "data.synthetic_val": 6}, command=command).text()
+        text = run(*command, "--config", "config.json", *sets(COMMON, bench, "data.synthetic_val=6")).said
         for wanted in texts:
-            rig.check(wanted in text, f"{command}: no {wanted!r} in {text}")
-    picture = np.asarray(Image.open(os.path.join(rig.work, "samples.png"))).astype(int)
+            assert wanted in text, f"{command}: no {wanted!r} in {text}"
+    picture = np.asarray(Image.open("samples.png")).astype(int)
     frames = np.any([(picture == colour_of(label)).all(2) for label in range(80)], axis=0)
     runs = [frames[:, x].sum() for x in range(frames.shape[1])]
-    rig.check(sum(n > 20 for n in runs) > 8, f"no frames in the picture: {runs}")
+    assert sum(n > 20 for n in runs) > 8, f"no frames in the picture: {runs}"
 
 
-def check_refusals(rig):
+def check_refusals():
     cases = (
-        ({"data.source": "auto", "data.train": HERE}, "a detector needs boxes: annotations of COCO"),
+        ({"data.source": "auto", "data.train": "/usr"}, "a detector needs boxes: annotations of COCO"),
         ({"model.image_size": 80}, "multiples of 32, not 80x80"),
         ({"train.stages": '[{"epoch":1,"image_size":64}]'}, "whose sizes are model.canvases throughout"),
         ({"data.random_erasing": 0.1}, "data.random_erasing is given, which is for classifiers only"),
@@ -126,20 +121,15 @@ def check_refusals(rig):
         ({"train.loss_normalizer": "global", "comm.mode": "central"}, "gradients that all ranks sum"),
         ({"train.loss_normalizer": "global", "model.sync_bn": 2}, "counts over all ranks"),
     )
-    for sets, wanted in cases:
-        refused = rig.start(1, rig.folder("refused"), sets={**COMMON, **sets})
-        code, text = refused.wait(), refused.text()
+    for change, wanted in cases:
+        text = train("refused", COMMON, change, code=78).said
         errors = [line for line in text.splitlines() if "error" in line]
-        rig.check(code == 78 and len(errors) == 1 and wanted in errors[0], f"{sets}: exit code {code}: {text}")
+        assert len(errors) == 1 and wanted in errors[0], f"{change}: {text}"
 
 
-def campaign(rig):
-    check_learning(rig)
-    check_splits(rig)
-    check_resume(rig)
-    check_commands(rig)
-    check_refusals(rig)
-
-
-if __name__ == "__main__":
-    faults.main(campaign, __doc__)
+write_config(rig.SETTINGS)
+check_learning()
+check_splits()
+check_resume()
+check_commands()
+check_refusals()

@@ -10,14 +10,12 @@ import sys
 
 from PIL import Image
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "faults"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from scratch import content, events, load, rig, run, sets, train, write, write_config  # noqa: E402
 
-import rig as faults  # pylint: disable=wrong-import-position
-
-# Two ranks or three do not divide the 7 images, nor do batches of 2. An epoch has 3 steps.
+# Neither two ranks nor three divide the 7 images, nor do batches of 2. An epoch has 3 steps.
 COMMON = {
-    **faults.DETECTOR,
+    **rig.DETECTOR,
     "model.num_classes": 3,
     "data.synthetic_train": 18,
     "data.synthetic_val": 7,
@@ -32,26 +30,20 @@ COMMON = {
     "schedule.lr": 0.001,
     "output.log_every": 1,
     "output.telemetry_s": 0,
-    "checkpoint.every_epochs": 1,
     "checkpoint.every_steps": 0,
 }
 NAMES = "ap ap50 ap75 ap_small ap_medium ap_large ar1 ar10 ar100 ar_small ar_medium ar_large".split()
 
 
-def train(rig, name, sets=(), ranks=2):
-    """The run folder and the log."""
-    out = rig.folder(name)
-    return out, rig.finish(ranks, out, sets={**COMMON, **dict(sets)}).text()
-
-
-def events_of(out, kind):
-    return [event for event in faults.events(out) if event["event"] == kind]
-
-
-def judge(rig, weights, ranks, *options):
-    """The result of `dtrain eval`, and all that it printed."""
-    text = rig.finish(ranks, "", command=("eval", "--weights", weights), options=options, sets=COMMON).text()
-    return json.loads(re.findall(r"^\{.*\}$", text, re.M)[-1]), text
+def judge(weights, ranks, *options, config=()):
+    """The result of `dtrain eval`, the file of detections, which is the only one, and all that it printed."""
+    os.mkdir("found")
+    words = ["eval", "--config", "config.json", "--weights", weights, "--predictions", "found/found.json", *options]
+    text = run(*words, *sets(COMMON, config), ranks=ranks).said
+    assert os.listdir("found") == ["found.json"], os.listdir("found")
+    os.rename("found/found.json", "found.json")
+    os.rmdir("found")
+    return json.loads(re.findall(r"^\{.*\}$", text, re.M)[-1]), content("found.json"), text
 
 
 def check_results(results, got):
@@ -67,66 +59,67 @@ def check_results(results, got):
         assert min(x, y, w, h) >= 0 and max(x + w, y + h) < 64.0001 and r["score"] > 0.01, r
 
 
-def check_ranks(rig):
-    """The events of a run, and the same weights judged on 1, 2 and 3 ranks."""
-    out, text = train(rig, "ranks")
-    evals, steps = events_of(out, "eval"), events_of(out, "step")
+def check_ranks():
+    """The events of a run, and the same weights judged on one rank and on two."""
+    text = train("ranks", COMMON, ranks=2).said
+    evals, steps = events("ranks", "eval"), events("ranks", "step")
     for i, event in enumerate(evals):
         loss = sum(s["loss"] for s in steps[3 * i : 3 * i + 3]) / 3
-        rig.check(abs(event["train_loss"] / loss - 1) < 1e-6, f"train_loss {event['train_loss']}, not {loss}")
-        rig.check(event["images"] == 7 and event["detections"] > 7, f"{event}")
-    rig.check(len(evals) == 2 and "top1" not in evals[0] and "loss" not in evals[0], f"{evals}")
-    rig.check(re.search(r"epoch 2: train_loss \S+ ap \S+ ap50 \S+ ap75 \S+ \(7 images\)", text), text)
+        assert abs(event["train_loss"] / loss - 1) < 1e-6, f"train_loss {event['train_loss']}, not {loss}"
+        assert event["images"] == 7 and event["detections"] > 7, event
+    assert len(evals) == 2 and "top1" not in evals[0] and "loss" not in evals[0], evals
+    assert re.search(r"epoch 2: train_loss \S+ ap \S+ ap50 \S+ ap75 \S+ \(7 images\)", text), text
     seen = []
-    for ranks in (1, 2, 3):
-        path = os.path.join(rig.work, f"found-{ranks}.json")
-        got, text = judge(rig, out, ranks, "--predictions", path, "--per-class")
-        with open(path, encoding="utf-8") as file:
-            seen.append((got, file.read()))
-        rig.check(len(re.findall(r"^ +[123] +\d+ +\S+ +\S+  [012]$", text, re.M)) == 3, f"no table: {text}")
-        rig.check(list(got) == ["images", "detections", *NAMES] and got["images"] == 7, f"{got}")
-    rig.check(seen[0] == seen[1] == seen[2], f"ranks differ: {[got for got, _ in seen]}")
+    for ranks in (1, 2):
+        got, found, text = judge("ranks", ranks, "--per-class")
+        seen.append((got, found))
+        assert len(re.findall(r"^ +[123] +\d+ +\S+ +\S+  [012]$", text, re.M)) == 3, f"no table: {text}"
+        assert list(got) == ["images", "detections", *NAMES] and got["images"] == 7, got
+    assert seen[0] == seen[1], f"ranks differ: {[got for got, _ in seen]}"
     check_results(json.loads(seen[0][1]), seen[0][0])
     for name in NAMES:
         told = evals[1].get(name, -1)
-        rig.check(abs(told - seen[0][0][name]) < 1e-6, f"{name}: {told} in training, {seen[0][0][name]} after it")
+        assert abs(told - seen[0][0][name]) < 1e-6, f"{name}: {told} in training, {seen[0][0][name]} after it"
     for option, name in (("--confusion", "c.csv"), ("--predictions", "p.csv")):
-        path = os.path.join(rig.work, name)
-        refused = rig.start(1, "", command=("eval", "--weights", out), options=(option, path), sets=COMMON)
-        rig.check(refused.wait() == 64 and option in refused.text(), refused.text())
-        rig.check(not os.path.exists(path), f"{option} left a file")
+        refused = run("eval", "--config", "config.json", "--weights", "ranks", option, name, *sets(COMMON), code=64)
+        assert option in refused.said and not os.path.exists(name), refused.said
 
 
-def check_early_stop(rig):
+def check_early_stop():
     """Weights that hardly move: the first evaluation is the best one, and after the second it ends."""
-    sets = {"schedule.lr": 1e-12, "train.epochs": 5, "early_stop.patience": 1, "train.restore_best": "true"}
-    out, text = train(rig, "early", sets)
-    rig.check(len(events_of(out, "eval")) == 2 and "no better ap in 1 evaluations" in text, text)
-    best = os.path.basename(os.path.realpath(os.path.join(out, "checkpoints", "best")))
-    rig.check(best == "step-000000003" and events_of(out, "run_end")[0]["best_metric"] == "ap", f"{best}: {text}")
+    changes = {"schedule.lr": 1e-12, "train.epochs": 5, "early_stop.patience": 1, "train.restore_best": "true"}
+    text = train("early", COMMON, changes).said
+    assert len(events("early", "eval")) == 2 and "no better ap in 1 evaluations" in text, text
+    best = os.path.basename(os.path.realpath("early/checkpoints/best"))
+    assert best == "step-000000003" and events("early", "run_end")[0]["best_metric"] == "ap", f"{best}: {text}"
 
 
-def check_plateau(rig):
-    """The rate drops after epochs 2 and 3, without an evaluation. A stop in the first and a kill in the
-    third change no bit."""
-    sets = {
-        **COMMON,
+def check_plateau():
+    """The rate drops after epochs 2 and 3, without an evaluation, on all ranks: their weights are compared after every
+    epoch. A stop in the first and a kill in the third change no bit, and what follows is in the right epoch."""
+    changes = COMMON, {
+        "data.synthetic_train": 12,
         "data.synthetic_val": 0,
         "train.epochs": 4,
+        "train.ema_decay": 0.9,
+        "train.replica_check_every": 2,
         "schedule.kind": "plateau",
         "schedule.patience": 0,
         "schedule.threshold": 0.9,
     }
-    whole, _ = train(rig, "whole", sets)
-    rates = [event["lr"] for event in events_of(whole, "step")]
-    wanted = [1e-3] * 6 + [1e-4] * 3 + [1e-5] * 3
-    rig.check(all(abs(a / b - 1) < 1e-9 for a, b in zip(rates, wanted)) and len(rates) == 12, f"rates: {rates}")
-    parts, _ = train(rig, "parts", {**sets, "train.max_steps": 2})
-    killed = rig.start(2, parts, sets={**sets, "checkpoint.every_steps": 7}, env={"DTRAIN_FAULT": "kill@8:1"})
-    rig.check(killed.wait() != 0, killed.text())
-    last = rig.finish(2, parts, sets=sets).text()
-    rig.check("checkpoints/step-000000007" in last or "checkpoints/step-000000006" in last, last)
-    rig.check(faults.state_of(whole) == faults.state_of(parts), "a run in parts differs")
+    train("whole", *changes, ranks=2)
+    rates = [step["lr"] for step in events("whole", "step")]
+    wanted = [1e-3] * 4 + [1e-4] * 2 + [1e-5] * 2
+    assert all(abs(a / b - 1) < 1e-9 for a, b in zip(rates, wanted)) and len(rates) == 8, rates
+    train("parts", *changes, "train.max_steps=1", ranks=2)
+    killed = train("parts", *changes, "checkpoint.every_steps=4", ranks=2, env={"DTRAIN_FAULT": "kill@5:1"}, code=None)
+    assert killed.returncode != 0, killed.said
+    n_before = len(events("parts", "step"))
+    train("parts", *changes, ranks=2)
+    first = events("parts", "run_start")[-1]["start_step"]
+    places = [(s["step"], s["epoch"]) for s in events("parts", "step")[n_before:]]
+    assert first >= 1 and places == [(i + 1, i // 2 + 1) for i in range(first, 8)], (first, places)
+    assert rig.state_of("whole") == rig.state_of("parts"), "a run in parts differs"
 
 
 def write_images(folder):
@@ -142,25 +135,20 @@ def write_images(folder):
             box = [10 * k + 0.5, 5 * k, 30 + i, 40.25]
             boxes.append({"id": len(boxes) + 1, "image_id": 50 - i, "category_id": (3, 7)[(i + k) % 2], "bbox": box})
             boxes[-1].update(area=box[2] * box[3], iscrowd=int(i == 2 and k == 1))
-    with open(os.path.join(folder, "6.png"), "wb") as file:
-        file.write(b"no image")
+    write(os.path.join(folder, "6.png"), b"no image")
     categories = [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}]
-    with open(os.path.join(folder, "boxes.json"), "w", encoding="utf-8") as file:
-        json.dump({"images": images, "annotations": boxes, "categories": categories}, file)
+    return write(os.path.join(folder, "boxes.json"), {"images": images, "annotations": boxes, "categories": categories})
 
 
-def check_files(rig):
+def check_files():
     """Boxes from a file, on two canvases: what is written is judged alike by `dtrain coco-eval`."""
-    folder = os.path.join(rig.work, "files")
-    write_images(folder)
-    truths = os.path.join(folder, "boxes.json")
-    sets = {
-        **COMMON,
+    truths = write_images("files")
+    files = {
         "data.source": "coco",
         "data.train": truths,
-        "data.train_images": folder,
+        "data.train_images": "files",
         "data.val": truths,
-        "data.val_images": folder,
+        "data.val_images": "files",
         "data.max_bad_fraction": 0.2,
         "model.canvases": '["96x64", "64x96"]',
         "model.num_classes": 2,
@@ -168,34 +156,22 @@ def check_files(rig):
         "train.epochs": 3,
         "eval.score_threshold": 0.001,
     }
-    out, _ = train(rig, "canvases", sets, ranks=1)
-    rig.check(os.path.getsize(os.path.join(out, "detections.jpg")) > 1000, "no picture of what was found")
-    found, judged = os.path.join(rig.work, "files.json"), os.path.join(rig.work, "judged.json")
-    results = []
-    for ranks in (1, 3):
-        command = ("eval", "--weights", out)
-        text = rig.finish(ranks, "", command=command, options=("--predictions", found), sets=sets).text()
-        with open(found, encoding="utf-8") as file:
-            results.append((json.loads(re.findall(r"^\{.*\}$", text, re.M)[-1]), file.read()))
-    rig.check(results[0] == results[1], f"ranks differ: {results[0][0]}, {results[1][0]}")
-    faults.run(rig.program, "coco-eval", truths, found, "--json", judged)
-    with open(judged, encoding="utf-8") as file:
-        wanted = json.load(file)
-    got, boxes = results[0][0], json.loads(results[0][1])
-    rig.check(all(abs(got[name] - wanted[name]) < 1e-12 for name in NAMES), f"{got}, coco-eval: {wanted}")
-    rig.check(got["images"] == 7 and got["ar100"] > 0, f"{got}")
-    rig.check({b["image_id"] for b in boxes} == set(range(45, 51)), "images: the broken one has no detections")
-    rig.check({b["category_id"] for b in boxes} == {3, 7}, "categories")
+    train("canvases", COMMON, files)
+    assert os.path.getsize("canvases/detections.jpg") > 1000, "no picture of what was found"
+    results = [judge("canvases", ranks, config=files)[:2] for ranks in (3, 1)]
+    assert results[0] == results[1], f"ranks differ: {results[0][0]}, {results[1][0]}"
+    run("coco-eval", truths, "found.json", "--json", "judged.json")
+    got, boxes, wanted = results[0][0], json.loads(results[0][1]), load("judged.json")
+    assert all(abs(got[name] - wanted[name]) < 1e-12 for name in NAMES), f"{got}, coco-eval: {wanted}"
+    assert got["images"] == 7 and got["ar100"] > 0, got
+    assert {b["image_id"] for b in boxes} == set(range(45, 51)), "images: the broken one has no detections"
+    assert {b["category_id"] for b in boxes} == {3, 7}, "categories"
     right = max(b["bbox"][0] + b["bbox"][2] for b in boxes)
-    rig.check(96 < right < 120.001, f"boxes are not in pixels of the images: they end at {right}")
+    assert 96 < right < 120.001, f"boxes are not in pixels of the images: they end at {right}"
 
 
-def campaign(rig):
-    check_ranks(rig)
-    check_files(rig)
-    check_early_stop(rig)
-    check_plateau(rig)
-
-
-if __name__ == "__main__":
-    faults.main(campaign, __doc__)
+write_config(rig.SETTINGS)
+check_ranks()
+check_files()
+check_early_stop()
+check_plateau()

@@ -60,13 +60,15 @@ ENVIRONMENT = {
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np"]
 
 
-def run(program, *arguments, ranks=1, code=0):
-    """Runs it to its end, which must be exit code `code`."""
+def run(program, *arguments, ranks=1, code=0, env=(), text=""):
+    """Runs it to its end, which must be exit code `code`, unless that is None; `text` is its standard
+    input. The result has `said`, all that it printed, as well."""
     command = [*MPIRUN, str(ranks)] if ranks > 1 else []
     command += [program, *arguments]
-    env = {**os.environ, **ENVIRONMENT}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env, check=False)
-    assert done.returncode == code, (arguments, done.returncode, done.stderr)
+    env = {**os.environ, **ENVIRONMENT, **dict(env)}
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=500, env=env, check=False)
+    done.said = done.stdout + done.stderr
+    assert code in (done.returncode, None), (arguments, done.returncode, done.said)
     return done
 
 
@@ -225,8 +227,8 @@ def reported_step(run):
     return int(found[-1]) if found else -1
 
 
-def hash_of(folder):
-    """Hash of weights, running statistics, momentum, moving averages and position."""
+def hash_of(folder, without=""):
+    """Hash of weights, running statistics, momentum, moving averages and position, but for one key of it."""
     digest = hashlib.sha256()
     for name in ("model.safetensors", "optim.safetensors", "ema.safetensors"):
         if not os.path.exists(os.path.join(folder, name)):
@@ -236,14 +238,15 @@ def hash_of(folder):
     with open(os.path.join(folder, "state.json"), encoding="utf-8") as file:
         state = json.load(file)
     for key in ("step", "epoch", "batch", "passes", "best", "goal", "goal_waits", "plateau"):
-        digest.update(f"{key} {state.get(key)}\n".encode())
+        if key != without:
+            digest.update(f"{key} {state.get(key)}\n".encode())
     return digest.hexdigest()
 
 
-def state_of(out):
+def state_of(out, without=""):
     names = checkpoints(out)
     assert names, f"no checkpoint in {out}"
-    return hash_of(os.path.join(out, "checkpoints", names[-1]))
+    return hash_of(os.path.join(out, "checkpoints", names[-1]), without)
 
 
 def bytes_of(folder):
