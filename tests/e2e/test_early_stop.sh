@@ -27,18 +27,15 @@ for ranks in 1 2; do
     grep -q "; best loss [0-9.]* in epoch [0-9]* (.*/checkpoints/step-[0-9]*); model " "$work/log" ||
         fail "no best in $(tail -1 "$work/log")"
     steps=$(last_event "whole$ranks" | grep -o '"steps":[0-9]*' | cut -d: -f2)
-    # Killed within an epoch and after an evaluation that is not saved yet, then continued.
-    for at in $((steps - 7)) $((steps - 5)); do
-        DTRAIN_FAULT=kill@$at:0 train "$ranks" "cut$ranks-$at" && fail "not killed"
-        train "$ranks" "cut$ranks-$at" || fail "$(cat "$work/log")"
-        [ "$(hash_of "$work/cut$ranks-$at")" = "$(hash_of "$work/whole$ranks")" ] ||
-            fail "interrupted after step $at of $steps: another end on $ranks ranks"
-    done
-    # An evaluation that train.max_steps forces within an epoch counts for nothing.
-    train "$ranks" "forced$ranks" --set train.max_steps=$((steps - 7)) || fail "$(cat "$work/log")"
-    train "$ranks" "forced$ranks" || fail "$(cat "$work/log")"
-    [ "$(hash_of "$work/forced$ranks")" = "$(hash_of "$work/whole$ranks")" ] ||
-        fail "ended within an epoch and continued: another end on $ranks ranks"
+    # Killed within an epoch; ended within one by train.max_steps, which forces an evaluation that counts
+    # for nothing; killed after an evaluation that is not saved yet.
+    cut=cut$ranks
+    DTRAIN_FAULT=kill@$((steps - 12)):0 train "$ranks" "$cut" && fail "not killed"
+    train "$ranks" "$cut" --set train.max_steps=$((steps - 7)) || fail "$(cat "$work/log")"
+    DTRAIN_FAULT=kill@$((steps - 5)):0 train "$ranks" "$cut" && fail "not killed"
+    train "$ranks" "$cut" || fail "$(cat "$work/log")"
+    [ "$(hash_of "$work/$cut")" = "$(hash_of "$work/whole$ranks")" ] ||
+        fail "interrupted and continued: another end on $ranks ranks"
     # On whichever rank decides: the others took the same decision, or they would still wait.
     train "$ranks" "whole$ranks" || fail "$(cat "$work/log")"
     grep -q "already finished after $steps steps (best loss .*); raise early_stop.patience" \

@@ -14,7 +14,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from scratch import DTRAIN, content, np, rig, run, safetensors_np, sets, train, write_config  # noqa: E402
+from scratch import DTRAIN, content, events, np, rig, run, safetensors_np, sets, train, write_config  # noqa: E402
 
 STEPS, DECAY = 6, 0.6
 CONFIG = {
@@ -34,10 +34,10 @@ def saved(folder, step, name):
     return safetensors_np.load(f"{folder}/checkpoints/step-{step:09d}/{name}.safetensors")
 
 
-def check_formula(folder):
+def check_formula(folder, steps):
     """timm's ModelEmaV3 with warm-up: of parameters and buffers, numbers are copied."""
-    ema = {}
-    for step in range(STEPS):
+    ema = saved(folder, steps[0], "ema") if steps[0] > 0 else {}
+    for step in steps:
         decay = min(DECAY, 1 - (1 + step) ** (-2 / 3))
         model, found = saved(folder, step + 1, "model"), saved(folder, step + 1, "ema")
         assert list(model) == list(found)
@@ -46,23 +46,22 @@ def check_formula(folder):
                 assert np.array_equal(value, found[name]), name
                 continue
             value = value.astype(np.float64)
-            ema[name] = value if step == 0 else decay * ema[name] + (1 - decay) * value
+            ema[name] = value if step == 0 else decay * ema[name].astype(np.float64) + (1 - decay) * value
             error = np.linalg.norm(found[name] - ema[name]) / np.linalg.norm(ema[name])
             assert error < 1e-6, (step, name, error)
 
 
 def test_train_and_resume():
-    for folder, ranks, changes in ("one", 1, ["train.micro_batch_size=4"]), ("two", 2, []):
-        for step in range(1, STEPS + 1):  # a save may be postponed, but not the one of a stop
-            done = train(folder, f"train.max_steps={step}", *changes, ranks=ranks)
-        check_formula(folder)
+    """Two ranks from step 2 on. A save may be postponed, but not the one of a stop."""
+    for folder, ranks, steps in ("one", 1, range(STEPS - 1)), ("two", 2, range(2, STEPS)):
+        for step in (steps[0] or 1, *steps[1:], steps[-1] + 1):
+            done = train(folder, f"train.max_steps={step}", "train.micro_batch_size=4", ranks=ranks)
+        check_formula(folder, steps)
         assert "average" in done.stderr, done.stderr
-    train("whole", ranks=2)
+    train("whole", "train.micro_batch_size=4", "eval.weights=both", ranks=2)
     for name in "ema.safetensors", "model.safetensors":
         assert content(f"two/{name}") == content(f"whole/{name}"), name
-        assert content(f"whole/{name}") == content(
-            f"whole/checkpoints/step-{STEPS:09d}/{name}"
-        ), name
+        assert content(f"whole/{name}") == content(f"whole/checkpoints/step-{STEPS:09d}/{name}"), name
 
 
 def test_damage():
@@ -90,40 +89,31 @@ def test_switched_on_later():
             assert np.allclose(value, want, rtol=1e-5, atol=1e-7), name
 
 
-def evals(folder):
-    with open(f"{folder}/metrics.jsonl", encoding="utf-8") as f:
-        return [event for event in map(json.loads, f) if event["event"] == "eval"]
-
-
-def judge(path):
-    return json.loads(run("eval", path).stdout)
-
-
 def test_evaluation():
     """What a run says of both sets of weights is what dtrain eval says of the files."""
-    for weights, ranks in ("both", 2), ("ema", 1), ("raw", 1):
-        done = train(weights, f"eval.weights={weights}", ranks=ranks)
-        log = done.stdout + done.stderr
-        last = evals(weights)[-1]
-        files = {name: judge(f"{weights}/{name}.safetensors") for name in ("model", "ema")}
-        judged = files["model" if weights == "raw" else "ema"]
+    for weights in "both", "ema", "raw":
+        folder, name = "whole" if weights == "both" else weights, "model" if weights == "raw" else "ema"
+        if weights != "both":
+            train(weights, f"eval.weights={weights}")
+        log = content(f"{folder}/logs/rank-0000.log").decode()
+        last = events(folder, "eval")[-1]
+        judged = json.loads(run("eval", f"{folder}/{name}.safetensors").stdout)
         assert judged["top1"] == last["top1"] and abs(judged["loss"] - last["loss"]) < 1e-5
-        name = "model" if weights == "raw" else "ema"
-        found = run("eval", f"{weights}@latest")
+        found = run("eval", f"{folder}@latest")
         assert json.loads(found.stdout) == judged and f"{name}.safetensors (" in found.stderr, found
-        run("average", f"{weights}@latest", "-o", "one.safetensors")
-        assert content("one.safetensors") == content(f"{weights}/{name}.safetensors"), weights
+        run("average", f"{folder}@latest", "-o", "one.safetensors")
+        assert content("one.safetensors") == content(f"{folder}/{name}.safetensors"), weights
         assert (last.get("weights") == "ema") == (weights != "raw"), last
         assert ("top1_raw" in last) == (weights == "both"), last
-        assert f"best top1 {max(e['top1'] for e in evals(weights)):.3f}" in log, log
+        assert f"best top1 {max(e['top1'] for e in events(folder, 'eval')):.3f}" in log, log
         if weights == "both":
-            assert files["model"]["top1"] == last["top1_raw"] and "loss_raw" in log
-            assert abs(files["model"]["loss"] - last["loss_raw"]) < 1e-5
-            assert content("both/ema.safetensors") == content("whole/ema.safetensors")
-            with open("both/metrics.csv", encoding="utf-8") as f:
+            raw = json.loads(run("eval", "whole/model.safetensors").stdout)
+            assert raw["top1"] == last["top1_raw"] and "loss_raw" in log
+            assert abs(raw["loss"] - last["loss_raw"]) < 1e-5
+            with open("whole/metrics.csv", encoding="utf-8") as f:
                 rows = list(csv.DictReader(f))
             assert float(rows[-1]["top1_raw"]) == last["top1_raw"], rows[-1]
-        assert f"model {weights}/{name}.safetensors" in log, log
+        assert f"model {folder}/{name}.safetensors" in log, log
     for name in "model", "ema":  # evaluations change nothing
         assert content(f"ema/{name}.safetensors") == content(f"raw/{name}.safetensors")
 
@@ -139,7 +129,7 @@ def test_stop_while_evaluating():
         rig.send([process.pid], signal.SIGTERM)
         rig.send([process.pid], signal.SIGCONT)
         assert "stopped after step 3 by SIGTERM" in process.communicate(timeout=300)[1]
-    assert not evals("stopped")
+    assert not events("stopped", "eval")
     for name in "model", "ema":
         path = f"checkpoints/step-000000003/{name}.safetensors"
         assert content(f"stopped/{path}") == content(f"ema/{path}"), name
