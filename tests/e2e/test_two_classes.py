@@ -30,7 +30,7 @@ import safetensors_np  # noqa: E402
 DTRAIN = os.path.abspath(sys.argv[1])
 SIZE = 64
 CLASSES = ["clear", "spot"]
-COUNTS = {"train": (120, 12), "val": (60, 12)}
+COUNTS = {"train": (60, 12), "val": (36, 9)}
 ENV = {
     **os.environ,
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -115,7 +115,7 @@ def finetune(weights):
         2, "--config", CONFIG, "--out", "run", *settings(model__initial_checkpoint=weights, **DATA, **SMALL)
     )
     for text in (
-        "132 training and 72 validation images",
+        "72 training and 45 validation images",
         "fc new (1000 -> 2 classes)",
         "frozen",
         "; best auc ",
@@ -152,11 +152,11 @@ def check_frozen(model, trained):
 def evaluate():
     """The same files, byte by byte, on any number of ranks."""
     contents = []
-    for ranks in (1, 2, 3):
+    for ranks in (1, 3):
         done = run(ranks, "eval", "run", "--per-class", "--predictions", "p.csv", "--confusion", "c.csv")
         with open("p.csv", encoding="utf-8") as p, open("c.csv", encoding="utf-8") as c:
             contents.append((done.stdout, p.read(), c.read()))
-    assert contents[0] == contents[1] == contents[2], contents
+    assert contents[0] == contents[1], contents
     run(1, "eval", "run", "--confusion", "c.svg")
     table = contents[0][0]
     assert "balanced accuracy" in table and "spot" in table and "sensitivity" in table, table
