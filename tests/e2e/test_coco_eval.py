@@ -4,14 +4,14 @@ detections in ../shared/golden/coco-eval, where that is; one sentence and an exi
     python3 test_coco_eval.py BUILD/dtrain"""
 
 import glob
-import json
 import os
-import subprocess
 import sys
-import tempfile
 
-DTRAIN = os.path.abspath(sys.argv[1])
-SHARED = os.environ.get("DTRAIN_SHARED_DIR", os.path.join(os.path.dirname(__file__), "../../../shared"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import scratch  # noqa: E402
+from scratch import TESTS, content, load, write  # noqa: E402
+
+SHARED = os.environ.get("DTRAIN_SHARED_DIR", os.path.join(TESTS, "../../shared"))
 NAMES = "ap ap50 ap75 ap_small ap_medium ap_large ar1 ar10 ar100 ar_small ar_medium ar_large".split()
 LINES = [
     " Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all | maxDets=100 ] = ",
@@ -46,17 +46,10 @@ FOUND = [
 ]
 
 
-def save(path, what):
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(what, file)
-    return path
-
-
 def run(*arguments, code=0):
-    done = subprocess.run([DTRAIN, "coco-eval", *map(str, arguments)], capture_output=True, text=True, timeout=100)
-    assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
+    done = scratch.run("coco-eval", *arguments, code=code)
     if code:
-        assert done.stdout == "" and done.stderr.count("error") == 1, (arguments, done.stdout, done.stderr)
+        assert done.stdout == "" and done.stderr.count("error") == 1, (arguments, done.said)
     return done.stderr if code else done.stdout
 
 
@@ -66,12 +59,10 @@ def check_lines(text, values):
 
 
 def check_golden(path):
-    with open(path, encoding="utf-8") as file:
-        expected = json.load(file)
+    expected = load(path)
     truth = os.path.join(SHARED, "data", expected["annotations"])
     text = run(truth, os.path.join(os.path.dirname(path), expected["detections"]), "--json", "golden.json")
-    with open("golden.json", encoding="utf-8") as file:
-        result = json.load(file)
+    result = load("golden.json")
     got = [result[name] for name in NAMES] + [category["ap"] for category in result["categories"]]
     wanted = expected["stats"] + expected["ap_per_category"]
     assert len(got) == len(wanted) and max(abs(a - b) for a, b in zip(got, wanted)) < 1e-12, (path, got)
@@ -82,9 +73,8 @@ def check_golden(path):
 def check_small():
     """By hand: dogs 1, then 2/3 from a recall of 51 %; the hot dog's IoU passes six thresholds."""
     dog, hot = (51 + 50 * 2 / 3) / 101, 0.6
-    text = run(save("truth.json", TRUTH), save("found.json", FOUND), "--per-class", "--json", "a.json")
-    with open("a.json", encoding="utf-8") as file:
-        result = json.load(file)
+    text = run(write("truth.json", TRUTH), write("found.json", FOUND), "--per-class", "--json", "a.json")
+    result = load("a.json")
     assert abs(result["ap"] - (dog + hot) / 2) < 1e-12 and abs(result["ap50"] - (dog + 1) / 2) < 1e-12, result
     assert (result["images"], result["detections"], result["ap_large"]) == (2, 5, -1), result
     check_lines(text, [result[name] for name in NAMES])
@@ -93,7 +83,7 @@ def check_small():
                     ["90", "0", "-1.000", "-1.000", "none"]], rows  # fmt: skip
     text = run("truth.json", "found.json", "--max-detections", 1)
     assert "area=   all | maxDets=  1 ] = 0.252" in text, text  # one dog of two
-    text = run("truth.json", save("empty.json", []))
+    text = run("truth.json", write("empty.json", []))
     assert text.splitlines()[0] == LINES[0] + "0.000", text
 
 
@@ -101,21 +91,17 @@ def check_refusals():
     assert "nowhere.json" in run("nowhere.json", "found.json", code=66)
     assert "nowhere.json" in run("truth.json", "nowhere.json", code=66)
     for change in ({"image_id": 4}, {"category_id": 1}, {"score": "high"}, {"bbox": [1, 2, 3]}):
-        assert "bad.json:1:" in run("truth.json", save("bad.json", [FOUND[0], {**FOUND[1], **change}]), code=65)
-    with open("cut.json", "w", encoding="utf-8") as file:
-        file.write(json.dumps(TRUTH)[:-9])
+        assert "bad.json:1:" in run("truth.json", write("bad.json", [FOUND[0], {**FOUND[1], **change}]), code=65)
+    write("cut.json", content("truth.json")[:-9])
     assert "cut.json:1:" in run("cut.json", "found.json", code=65)
     run("truth.json", "found.json", "--json", "none/a.json", code=73)
     run("truth.json", code=64)
     run("truth.json", "found.json", "--max-detections", 0, code=64)
 
 
-with tempfile.TemporaryDirectory() as folder:
-    os.chdir(folder)
-    check_small()
-    check_refusals()
-    golden = sorted(glob.glob(os.path.join(SHARED, "golden/coco-eval/*_expected.json")))
-    for golden_path in golden:
-        check_golden(golden_path)
-    os.chdir("/")
+check_small()
+check_refusals()
+golden = sorted(glob.glob(os.path.join(SHARED, "golden/coco-eval/*_expected.json")))
+for golden_path in golden:
+    check_golden(golden_path)
 print(f"coco-eval agrees with results by hand and with pycocotools on {len(golden)} files")

@@ -15,7 +15,7 @@ from scratch import events, np, rig, run, sets, train, write_config  # noqa: E40
 # Batch norm over a rank's images would depend on the ranks; group norm does not.
 COMMON = {
     "model.name": "retinanet_resnet18_fpn",
-    "model.image_size": 96,
+    "model.image_size": 64,
     "model.fpn_channels": 32,
     "model.anchor_base": 16,
     "model.frozen_norm": "true",

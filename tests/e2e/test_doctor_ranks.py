@@ -1,31 +1,19 @@
 """dtrain doctor on two ranks: the report, its JSON, and what is named when something is wrong."""
 
-import json
 import os
-import subprocess
 import sys
-import tempfile
 
-DTRAIN = os.path.abspath(sys.argv[1])
-WORK = tempfile.TemporaryDirectory()
-os.chdir(WORK.name)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from scratch import DTRAIN, load, rig, sets  # noqa: E402
 
 
-def doctor(code, *sets, fault="", ranks=2, on_rank_1=":"):
+def doctor(code, *changes, fault="", ranks=2, on_rank_1=":"):
     """What it prints, without the commands of its MPI, and its JSON."""
     start = f'[ "${{OMPI_COMM_WORLD_RANK:-0}}" != 1 ] || {on_rank_1}; exec "$@"'
-    command = ["bash", "-c", start, "rank", DTRAIN, "doctor", "--json", "report.json", "--set", "device.threads=1"]
-    if ranks > 1:
-        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] + command
-    for setting in ("device.kind=cpu",) + sets:
-        command += ["--set", setting]
-    environment = {**os.environ, "DTRAIN_FAULT": fault}
-    if not fault:
-        del environment["DTRAIN_FAULT"]
-    run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert run.returncode == code, f"{command}: {run.returncode}\n{run.stdout}{run.stderr}"
-    with open("report.json", encoding="utf-8") as file:
-        report = json.load(file)
+    words = ["-c", start, "rank", DTRAIN, "doctor", "--json", "report.json"]
+    words += sets("device.threads=1", "device.kind=cpu", *changes)
+    run = rig.run("bash", *words, ranks=ranks, code=code, env={"DTRAIN_FAULT": fault} if fault else {})
+    report = load("report.json")
     assert report["exit_code"] == code, report
     assert code == 0 or "these ranks are not fit" in run.stderr, run.stderr
     return run.stdout, report

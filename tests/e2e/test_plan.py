@@ -3,16 +3,13 @@ measured link; what cannot be understood is refused with one sentence.
 
     python3 test_plan.py BUILD/dtrain"""
 
-import json
 import math
 import os
-import subprocess
 import sys
-import tempfile
 
-DTRAIN = os.path.abspath(sys.argv[1])
-WORK = tempfile.TemporaryDirectory()
-os.chdir(WORK.name)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from scratch import load, run  # noqa: E402
+
 LINK = ["--link", "100Gb/s,2us"]
 STEP = ["--step-time", "105ms"]
 TINY = ["--set", "model.name=tiny", "--set", "model.image_size=32", "--set", "device.kind=cpu",
@@ -21,15 +18,10 @@ TINY = ["--set", "model.name=tiny", "--set", "model.image_size=32", "--set", "de
 
 
 def plan(*arguments, ranks=1, code=0):
-    mpirun = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
-    command = [DTRAIN, "plan", "--json", "out.json", *arguments]
-    done = subprocess.run(mpirun * (ranks > 1) + command, capture_output=True, text=True,
-                          timeout=300)
-    assert done.returncode == code, (arguments, done.returncode, done.stderr)
+    done = run("plan", "--json", "out.json", *arguments, ranks=ranks, code=code)
     if code != 0:
         return done.stderr
-    with open("out.json", encoding="utf-8") as file:
-        result = json.load(file)
+    result = load("out.json")
     rows = [line.split() for line in done.stdout.splitlines() if line.endswith("%")]
     assert len(rows) == len(result["forecast"])
     for row, point in zip(rows, result["forecast"]):

@@ -6,15 +6,12 @@ on standard input; an image that cannot be read does not keep the others from be
 Label: numeric."""
 
 import csv
-import json
 import os
-import subprocess
 import sys
-import tempfile
 
-DTRAIN = os.path.abspath(sys.argv[1])
-WORK = tempfile.TemporaryDirectory()
-os.chdir(WORK.name)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from scratch import run, train, write, write_config  # noqa: E402
+
 CONFIG = {
     "model": {"name": "resnet20", "image_size": 32},
     "data": {"source": "folder", "train": "images", "val": "images", "workers": 1},
@@ -23,13 +20,6 @@ CONFIG = {
     "schedule": {"kind": "constant", "lr": 0.005, "lr_scaling": "none", "warmup_epochs": 0},
     "device": {"kind": "cpu", "threads": 1},
 }
-
-
-def run(*arguments, code=0, text=""):
-    done = subprocess.run([DTRAIN, *arguments], input=text, capture_output=True, text=True,
-                          timeout=300)
-    assert done.returncode == code, (arguments, done.returncode, done.stderr)
-    return done
 
 
 def expected(path):
@@ -85,8 +75,7 @@ def test_png():
 
 
 def test_wrong_images():
-    with open("text.jpg", "w", encoding="utf-8") as file:
-        file.write("no image")
+    write("text.jpg", "no image")
     good = "images/ring/00001.jpg"
     done = run("predict", "run", "text.jpg", good, code=65)
     check_table(done.stdout, ["text.jpg", good], 5)
@@ -106,9 +95,8 @@ def test_refusals():
 
 
 run("demo-data", "images", "--images-per-class", "12", "--size", "48", "--seed", "3")
-with open("config.json", "w", encoding="utf-8") as config:
-    json.dump(CONFIG, config)
-run("train", "--config", "config.json", "--out", "run")
+write_config(CONFIG)
+train("run")
 run("eval", "run", "--predictions", "all.csv")
 with open("all.csv", newline="", encoding="utf-8") as table:
     ROWS = {row["file"]: row for row in csv.DictReader(table)}

@@ -1,19 +1,19 @@
 """`dtrain report` and `dtrain compare` on real runs: two that differ, and one that was killed and
 resumed. The page is well-formed, needs no network and no script, and shows what it should."""
 
-import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 
-DTRAIN = os.path.realpath(sys.argv[1])
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from scratch import DTRAIN, content, events, run, sets, train, write, write_config  # noqa: E402
+
 CONFIG = {
     "model": {"name": "tiny", "num_classes": 10, "image_size": 32},
     "data": {"source": "synthetic", "synthetic_train": 120, "synthetic_val": 24, "workers": 1},
@@ -27,32 +27,24 @@ CONFIG = {
 
 
 def dtrain(*args, code=0):
-    done = subprocess.run([DTRAIN, *args], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == code, (args, done.returncode, done.stdout, done.stderr)
-    return done.stdout + done.stderr
+    return run(*args, code=code).said
 
 
-def train_args(run, *sets):
-    pairs = [word for setting in sets for word in ("--set", setting)]
-    return ["--config", "config.json", "--out", run, *pairs]
-
-
-def kill_and_resume(run):
+def kill_and_resume(folder):
     """Kills the run after step 24 or later, when a checkpoint exists, and runs it again."""
-    args = train_args(run, "train.epochs=300")
+    args = ["--config", "config.json", "--out", folder, *sets("train.epochs=300")]
     with subprocess.Popen([DTRAIN, *args], stderr=subprocess.DEVNULL) as process:
-        while not os.path.exists(f"{run}/checkpoints/latest") or "\"step\":24," not in read(f"{run}/metrics.jsonl"):
+        while not os.path.exists(f"{folder}/checkpoints/latest") or "\"step\":24," not in read(f"{folder}/metrics.jsonl"):
             assert process.poll() is None, "it has ended"
             time.sleep(0.01)
         os.kill(process.pid, signal.SIGKILL)
-    with open(f"{run}/metrics.jsonl", "a", encoding="utf-8") as f:
+    with open(f"{folder}/metrics.jsonl", "a", encoding="utf-8") as f:
         f.write('{"ts":"20')
     dtrain(*args, "--max-time", "1s", code=75)
 
 
 def read(path):
-    with open(path, encoding="utf-8") as f:
-        return f.read()
+    return content(path).decode()
 
 
 class Balance(HTMLParser):
@@ -107,8 +99,7 @@ def check_two():
     assert results[""] == ["fast", "slow"], results
     assert results["trained"] == ["40 steps, 4 epochs"] * 2, results
     assert all(cell.startswith("finished") for cell in results["status"]), results
-    best = [line for line in map(json.loads, read("fast/metrics.jsonl").splitlines()) if line["event"] == "eval"]
-    best = max(best, key=lambda line: line["top1"])
+    best = max(events("fast", "eval"), key=lambda line: line["top1"])
     assert results["best top1"][0] == f"{best['top1']:.2f} %, epoch {best['epoch']}", (results, best)
     assert table_after(root, "Configuration: differences") == {"": ["fast", "slow"], "schedule.lr": ["0.02", "0.001"]}
     assert table_after(root, "Environment")["device"][0].startswith("cpu"), "device"
@@ -150,21 +141,16 @@ def check_refused():
     assert "nowhere" in dtrain("report", "nowhere", code=66)
     assert "nowhere" in dtrain("report", "fast", "-o", "nowhere/a.html", code=73)
     lines = read("fast/metrics.jsonl").splitlines(keepends=True)
-    os.mkdir("broken")
-    with open("broken/metrics.jsonl", "w", encoding="utf-8") as f:
-        f.writelines(lines[:3] + ["}{\n"] + lines[3:])
+    write("broken/metrics.jsonl", "".join(lines[:3] + ["}{\n"] + lines[3:]))
     assert "broken/metrics.jsonl:4:1:" in dtrain("report", "broken", code=65)
 
 
-with tempfile.TemporaryDirectory() as folder:
-    os.chdir(folder)
-    with open("config.json", "w", encoding="utf-8") as f:
-        json.dump(CONFIG, f)
-    dtrain(*train_args("fast", "schedule.lr=0.02"))
-    dtrain(*train_args("slow", "schedule.lr=0.001"))
-    if not os.path.exists("fast/samples.png"):
-        dtrain("samples", "--config", "config.json", "-n", "8", "-o", "fast/samples.png")
-    kill_and_resume("killed")
-    check_two()
-    check_resumed()
-    check_refused()
+write_config(CONFIG)
+train("fast", "schedule.lr=0.02")
+train("slow", "schedule.lr=0.001")
+if not os.path.exists("fast/samples.png"):
+    dtrain("samples", "--config", "config.json", "-n", "8", "-o", "fast/samples.png")
+kill_and_resume("killed")
+check_two()
+check_resumed()
+check_refused()

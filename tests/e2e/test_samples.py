@@ -2,26 +2,21 @@
 class, and wrong requests have their exit codes. Layout: src/cli/samples.c."""
 
 import glob
-import json
 import os
-import subprocess
 import sys
-import tempfile
 
-import numpy as np
 from PIL import Image
 
-DTRAIN = os.path.realpath(sys.argv[1])
-MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2"]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from scratch import np, run, write_config  # noqa: E402
+
 SIZE, ZOOM, MARGIN, LINE = 32, 6, 14, 20
 SIDE = SIZE * ZOOM
 
 
-def samples(*args, code=0, text="", ranks=()):
-    command = [*ranks, DTRAIN, "samples", *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == code, (args, done.returncode, done.stdout, done.stderr)
-    assert text in done.stdout + done.stderr, (args, done.stdout, done.stderr)
+def samples(*args, code=0, text="", ranks=1):
+    done = run("samples", *args, code=code, ranks=ranks)
+    assert text in done.said, (args, done.said)
 
 
 def load(path):
@@ -86,20 +81,15 @@ def check_refused(config):
     assert sorted(glob.glob("*.gif") + glob.glob("nowhere*")) == []
 
 
-with tempfile.TemporaryDirectory() as folder:
-    os.chdir(folder)
-    command = [DTRAIN, "demo-data", "train", "--images-per-class", "3", "--size", str(SIZE)]
-    subprocess.run(command, check=True, capture_output=True)
-    files = {load(path).tobytes(): path for path in glob.glob("train/*/*.jpg")}
-    assert len(files) == 30
-    data = {"train": "train", "augment": "none", "val_resize": SIZE}
-    with open("config.json", "w", encoding="utf-8") as f:
-        json.dump({"model": {"image_size": SIZE}, "data": data}, f)
-    sheet = check_plain("config.json", files)
-    samples("--config", "config.json", "-n", 24, "-o", "two.png", ranks=MPIRUN)
-    assert (load("two.png") == sheet).all(), "the ranks draw something else"
-    samples("--config", "config.json", "--count", 24, "--output", "a.jpg")
-    assert np.abs(load("a.jpg").astype(int) - sheet).mean() < 8
-    samples("--config", "config.json", text="samples.png: 30 of 30")
-    check_mixed("config.json", files)
-    check_refused("config.json")
+run("demo-data", "train", "--images-per-class", 3, "--size", SIZE)
+files = {load(path).tobytes(): path for path in glob.glob("train/*/*.jpg")}
+assert len(files) == 30
+write_config({"model": {"image_size": SIZE}, "data": {"train": "train", "augment": "none", "val_resize": SIZE}})
+sheet = check_plain("config.json", files)
+samples("--config", "config.json", "-n", 24, "-o", "two.png", ranks=2)
+assert (load("two.png") == sheet).all(), "the ranks draw something else"
+samples("--config", "config.json", "--count", 24, "--output", "a.jpg")
+assert np.abs(load("a.jpg").astype(int) - sheet).mean() < 8
+samples("--config", "config.json", text="samples.png: 30 of 30")
+check_mixed("config.json", files)
+check_refused("config.json")

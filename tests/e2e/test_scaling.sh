@@ -43,7 +43,7 @@ grep -q "^_b___x,1,1," "$work/odd/scaling.csv" || fail "$(cat "$work/odd/scaling
 ! grep -q "<b>" "$work/odd/scaling.html" || fail "the page has a tag from the name of a file"
 
 # Only what is missing is measured.
-rm "$out"/*-np2-1.json
+rm "$out"/*-np1-1.json
 scaling --np 1,2 --repeat 2 --batch-size 4 -- "${quick[@]}" > "$work/out"
 [ "$(grep -c "^scaling: . of 4: " "$work/out")" = 1 ] || fail "again: $(cat "$work/out")"
 

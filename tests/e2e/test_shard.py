@@ -11,31 +11,23 @@ import struct
 import subprocess
 import sys
 import tarfile
-import tempfile
 import zlib
 
-import numpy as np
 from PIL import Image
 
-DTRAIN = os.path.realpath(sys.argv[1])
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import scratch  # noqa: E402
+from scratch import content, np, write  # noqa: E402
+
 MASK = 2**64 - 1
 
 
 def run(*args, code=0):
-    done = subprocess.run([DTRAIN, *map(str, args)], capture_output=True, text=True, timeout=100)
-    assert done.returncode == code, (args, done.returncode, done.stdout, done.stderr)
-    return done.stdout + done.stderr
+    return scratch.run(*args, code=code).said
 
 
 def read(*path):
-    with open(os.path.join(*path), "rb") as file:
-        return file.read()
-
-
-def write(path, data):
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with open(path, "wb") as file:
-        file.write(data)
+    return content(os.path.join(*path))
 
 
 def tree(folder):
@@ -683,8 +675,7 @@ def test_repeated_keys():
     assert "train-0.tar: key a occurs twice, not in adjacent members" in out, out
     assert "train-1.tar: key b occurs twice, also in train-0.tar" in out, out
     paths = "::".join(f"repeated/{name}.tar" for name in ("train-{0..1}", "val-0", "x"))
-    with open("repeated.json", "w", encoding="utf-8") as file:
-        json.dump({"data": {"train": paths}, "train": {"global_batch_size": 2}, "model": {"name": "tiny"}}, file)
+    write("repeated.json", {"data": {"train": paths}, "train": {"global_batch_size": 2}, "model": {"name": "tiny"}})
     out = run("--config", "repeated.json", "--dry-run")
     assert "2 of 10 samples of " in out and "train-0.tar: a.jpg, which is also in" in out, out
     assert "occur" not in run("verify", "repeated/val-0.tar")
@@ -707,32 +698,26 @@ def test_decode():
     run("verify", "absent", code=66)
 
 
-work = tempfile.mkdtemp()
-try:
-    os.chdir(work)
-    assert xxh64(b"") == 0xEF46DB3751D8E999 and xxh64(b"abc") == 0x44BC2CF5AD770999
-    make_classes()
-    for test in (
-        test_folder,
-        test_splits,
-        test_shards,
-        test_train_tar,
-        test_val_tar,
-        test_tfrecord,
-        test_convert,
-        test_table,
-        test_png_colours,
-        test_one_at_a_time,
-        test_resize,
-        test_bad,
-        test_all_bad,
-        test_faults,
-        test_many_faults,
-        test_repeated_keys,
-        test_decode,
-    ):
-        test()
-        print(f"{test.__name__}: ok", flush=True)
-finally:
-    os.chdir("/")
-    shutil.rmtree(work)
+assert xxh64(b"") == 0xEF46DB3751D8E999 and xxh64(b"abc") == 0x44BC2CF5AD770999
+make_classes()
+for test in (
+    test_folder,
+    test_splits,
+    test_shards,
+    test_train_tar,
+    test_val_tar,
+    test_tfrecord,
+    test_convert,
+    test_table,
+    test_png_colours,
+    test_one_at_a_time,
+    test_resize,
+    test_bad,
+    test_all_bad,
+    test_faults,
+    test_many_faults,
+    test_repeated_keys,
+    test_decode,
+):
+    test()
+    print(f"{test.__name__}: ok", flush=True)

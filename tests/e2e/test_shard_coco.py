@@ -7,31 +7,23 @@ import json
 import os
 import shutil
 import struct
-import subprocess
 import sys
 import tarfile
-import tempfile
 import zlib
 
-DTRAIN = os.path.realpath(sys.argv[1])
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import scratch  # noqa: E402
+from scratch import content, write  # noqa: E402
+
 CATEGORIES = [{"id": 90, "name": "brush", "supercategory": "x"}, {"id": 3, "name": "ball"}]
 
 
 def run(*args, code=0):
-    done = subprocess.run([DTRAIN, *map(str, args)], capture_output=True, text=True, timeout=100)
-    assert done.returncode == code, (args, done.returncode, done.stdout, done.stderr)
-    return done.stdout + done.stderr
+    return scratch.run(*args, code=code).said
 
 
 def read(*path):
-    with open(os.path.join(*path), "rb") as file:
-        return file.read()
-
-
-def write(path, data):
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with open(path, "wb") as file:
-        file.write(data if isinstance(data, bytes) else json.dumps(data).encode())
+    return content(os.path.join(*path))
 
 
 def png(width, height):
@@ -195,10 +187,7 @@ def check_faults(coco):
     assert "categories.json:1:2: a category must be" in run("verify", "faulty", code=65)
 
 
-with tempfile.TemporaryDirectory() as work:
-    os.chdir(work)
-    made, jpegs = make_coco()
-    check_pack(made, jpegs)
-    check_refused(made)
-    check_faults(made)
-    os.chdir("/")
+made, jpegs = make_coco()
+check_pack(made, jpegs)
+check_refused(made)
+check_faults(made)

@@ -9,10 +9,8 @@ import json
 import os
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "faults"))
-
-import rig as faults  # pylint: disable=wrong-import-position
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from scratch import events, rig, train, write_config  # noqa: E402
 
 # 48 images.
 COMMON = {
@@ -25,86 +23,67 @@ COMMON = {
 }
 
 
-def events_of(out, kind):
-    with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as file:
-        return [e for e in map(json.loads, file) if e["event"] == kind]
-
-
-def run(rig, name, sets, ranks=2):
-    out = rig.folder(name)
-    log = rig.finish(ranks, out, sets={**COMMON, **sets})
-    return out, log.text()
-
-
 def stages(*rows):
     return {"train.stages": json.dumps(rows)}
 
 
-def check_one_stage(rig):
+def check_one_stage():
     """The generated images depend on the size, so this takes the size that they have anyway."""
-    plain, _ = run(rig, "plain", {"train.global_batch_size": 24})
-    staged, _ = run(rig, "staged", stages({"epoch": 0, "image_size": 32, "batch": 24}))
-    rig.check(faults.state_of(plain) == faults.state_of(staged), "one stage differs from the plain run")
+    for name, change in (
+        ("plain", {"train.global_batch_size": 24}),
+        ("staged", stages({"epoch": 0, "image_size": 32, "batch": 24})),
+    ):
+        train(name, COMMON, change, "train.epochs=2", ranks=2)
+    assert rig.state_of("plain") == rig.state_of("staged"), "one stage differs from the plain run"
 
 
-def check_course(rig):
-    out, text = run(
-        rig, "course", stages({"epoch": 1, "batch": 24, "image_size": 24}, {"epoch": 3, "batch": 8})
-    )
-    steps = events_of(out, "step")
+def check_course():
+    change = stages({"epoch": 1, "batch": 24, "image_size": 24}, {"epoch": 3, "batch": 8})
+    text = train("course", COMMON, change, ranks=2).said
+    steps = events("course", "step")
     epochs = [1] * 4 + [2] * 2 + [3] * 2 + [4] * 6 + [5] * 6
     lr = [0.02] * 4 + [0.04] * 4 + [0.02 * 8 / 12] * 12
-    rig.check([e["epoch"] for e in steps] == epochs, f"epochs: {[e['epoch'] for e in steps]}")
+    assert [e["epoch"] for e in steps] == epochs, f"epochs: {[e['epoch'] for e in steps]}"
     error = max(abs(e["lr"] / x - 1) for e, x in zip(steps, lr))
-    rig.check(error < 1e-6, f"learning rates: {[e['lr'] for e in steps]}")
+    assert error < 1e-6, f"learning rates: {[e['lr'] for e in steps]}"
     batches = [e["images_per_s"] * e["step_s"] for e in steps]
     sizes = [12] * 4 + [24] * 4 + [8] * 12
-    rig.check([round(x) for x in batches] == sizes, f"images per step: {batches}")
-    start = events_of(out, "run_start")[0]
-    rig.check([s["step"] for s in start["stages"]] == [0, 4, 8], f"stages: {start['stages']}")
-    end = events_of(out, "run_end")[0]
+    assert [round(x) for x in batches] == sizes, f"images per step: {batches}"
+    start = events("course", "run_start")[0]
+    assert [s["step"] for s in start["stages"]] == [0, 4, 8], f"stages: {start['stages']}"
+    end = events("course", "run_end")[0]
     images = end["images_per_s"] * end["seconds"]
-    rig.check(round(images) == 5 * 48, f"images of the run: {images}")
-    rig.check(
-        "after 1 epoch: images of 24 x 24, batch 24 = 2 ranks x 1 micro-batch x 12 images, 2 steps" in text,
-        f"no line about the stage: {text}",
-    )
+    assert round(images) == 5 * 48, f"images of the run: {images}"
+    line = "after 1 epoch: images of 24 x 24, batch 24 = 2 ranks x 1 micro-batch x 12 images, 2 steps"
+    assert line in text, f"no line about the stage: {text}"
 
 
-def check_refusals(rig):
+def check_refusals():
     cases = (
         ("train.stages[1].batch: 25 cannot be split evenly", ({"epoch": 0}, {"epoch": 1, "batch": 25})),
         ("train.stages[0].batch: a global batch of 50 is more than", ({"epoch": 2, "batch": 50},)),
         ("train.stages[0].image_size: 8 is too small for resnet18", ({"epoch": 2, "image_size": 8},)),
     )
     for what, rows in cases:
-        out = rig.folder("refused")
-        sets = {**COMMON, **stages(*rows), "model.name": "resnet18", "model.image_size": 32}
-        failed = rig.start(2, out, sets=sets)
-        rig.check(failed.wait() != 0 and what in failed.text(), f"{what}: {failed.text()}")
-        rig.check(not os.path.exists(os.path.join(out, "checkpoints")), f"{what}: training began")
+        sets = {**stages(*rows), "model.name": "resnet18", "model.image_size": 32}
+        failed = train("refused", COMMON, sets, ranks=2, code=None)
+        assert failed.returncode != 0 and what in failed.said, f"{what}: {failed.said}"
+        assert not os.path.exists("refused/checkpoints"), f"{what}: training began"
 
 
-def check_changes(rig):
+def check_changes():
     """Stages of epochs to come may change in a run; a batch of those before decides what a step is."""
-    out, _ = run(rig, "changed", {**stages({"epoch": 3, "batch": 24}), "train.max_steps": 6})
-    allowed = ["--allow-config-change"]
-    sets = {**COMMON, "train.max_steps": 9, **stages({"epoch": 1, "batch": 24})}
-    failed = rig.start(2, out, sets=sets, options=allowed)
-    rig.check(failed.wait() == 78, failed.text())
+    train("changed", COMMON, stages({"epoch": 3, "batch": 24}), "train.max_steps=6", ranks=2)
+    allowed = {"options": ["--allow-config-change"], "ranks": 2}
+    failed = train("changed", COMMON, stages({"epoch": 1, "batch": 24}), "train.max_steps=9", **allowed, code=78).said
     text = "epoch 2 of it had batches of 12 images, but train.stages and train.global_batch_size now say 24"
-    rig.check(text in failed.text(), failed.text())
-    sets.update(stages({"epoch": 2, "batch": 24}))
-    rig.finish(2, out, sets=sets, options=allowed)
-    rig.check([e["epoch"] for e in events_of(out, "step")] == [1] * 4 + [2] * 4 + [3], "not the third epoch")
+    assert text in failed, failed
+    train("changed", COMMON, stages({"epoch": 2, "batch": 24}), "train.max_steps=9", **allowed)
+    assert [e["epoch"] for e in events("changed", "step")] == [1] * 4 + [2] * 4 + [3], "not the third epoch"
 
 
-def campaign(rig):
-    check_one_stage(rig)
-    check_changes(rig)
-    check_course(rig)
-    check_refusals(rig)
-
-
-if __name__ == "__main__":
-    faults.main(campaign, __doc__)
+write_config(rig.SETTINGS)
+check_one_stage()
+check_changes()
+check_course()
+check_refusals()

@@ -7,10 +7,11 @@ import pty
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 
-dtrain = sys.argv[1]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from scratch import DTRAIN, rig, sets, write_config  # noqa: E402
+
 REWRITE = b"\r\x1b[K"
 SETTINGS = {
     "model.name": "tiny",
@@ -31,10 +32,9 @@ SETTINGS = {
 BY_TIME = {"output.log_every": 100000, "output.log_every_s": 0.001, "train.epochs": 1000, "train.max_steps": 400}
 
 
-def command(ranks, folder, name, settings):
-    words = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks else []
-    words += [dtrain, "train", "--config", os.path.join(folder, "empty.json"), "--out", os.path.join(folder, name)]
-    return words + [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+def command(ranks, name, *settings):
+    words = [*rig.MPIRUN, str(ranks)] if ranks else []
+    return [*words, DTRAIN, "train", "--config", "config.json", "--out", name, *sets(*settings)]
 
 
 def read_all(fd):
@@ -64,27 +64,12 @@ def in_file(words):
     return done.returncode, done.stdout
 
 
-failed = 0
-
-
-def check(what, good, text):
-    global failed
-    if not good:
-        failed += 1
-        print(f"FAILED: {what}:\n{text.decode(errors='replace')}")
-
-
+write_config({})
 for ranks in (0, 1, 2):
-    with tempfile.TemporaryDirectory() as folder:
-        with open(os.path.join(folder, "empty.json"), "w", encoding="utf-8") as file:
-            file.write("{}")
-        code, text = on_terminal(command(ranks, folder, "a", SETTINGS))
-        check(f"{ranks} ranks on a terminal: exit code {code}", code == 0, text)
-        rewritten = text.count(REWRITE + b"epoch ")
-        check(f"{ranks} ranks on a terminal: {rewritten} lines rewritten", rewritten >= 6, text)
-        check(f"{ranks} ranks: share and time", b"step 24/24 (100 %):" in text and b"  elapsed " in text, text)
-        code, text = in_file(command(ranks, folder, "b", {**SETTINGS, **BY_TIME}))
-        check(f"{ranks} ranks in a file: exit code {code}", code == 0, text)
-        plain = text.count(b"\ndtrain: epoch ")
-        check(f"{ranks} ranks in a file: {plain} lines by time", plain > 2 and b"\r" not in text, text)
-sys.exit(1 if failed else 0)
+    code, text = on_terminal(command(ranks, f"terminal-{ranks}", SETTINGS))
+    rewritten = text.count(REWRITE + b"epoch ")
+    assert code == 0 and rewritten >= 6, f"{ranks} ranks on a terminal: {code}, {rewritten} lines rewritten: {text}"
+    assert b"step 24/24 (100 %):" in text and b"  elapsed " in text, f"{ranks} ranks: share and time: {text}"
+    code, text = in_file(command(ranks, f"file-{ranks}", SETTINGS, BY_TIME))
+    plain = text.count(b"\ndtrain: epoch ")
+    assert code == 0 and plain > 2 and b"\r" not in text, f"{ranks} ranks in a file: {code}, {plain} lines: {text}"

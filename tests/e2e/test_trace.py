@@ -1,17 +1,15 @@
 """`--trace` of train and bench: the file holds the steps that were asked for, of every rank, with all lanes; a run that
 is killed while tracing leaves no file; wrong ranges are refused."""
 
-import json
 import os
 import re
-import subprocess
 import sys
-import tempfile
 
-import trace_file
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import scratch  # noqa: E402
+import trace_file  # noqa: E402
+from scratch import load, run, sets  # noqa: E402
 
-DTRAIN = os.path.realpath(sys.argv[1])
-MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2"]
 SETTINGS = (
     "model.name=tiny model.num_classes=10 model.image_size=32 data.synthetic_train=240 data.workers=2 "
     "data.synthetic_val=40 train.max_steps=12 train.global_batch_size=24 train.micro_batch_size=6 device.kind=cpu "
@@ -21,21 +19,15 @@ SETTINGS = (
 
 
 def train(out, steps, *more, ranks=2, code=0, text="", fault=""):
-    command = MPIRUN[: 6 * (ranks > 1)] + [DTRAIN, "--config", "config.json", "--out", out, "--trace", steps]
-    command += [word for setting in (*SETTINGS, *more) for word in ("--set", setting)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False,
-                          env={**os.environ, "DTRAIN_FAULT": fault})
-    assert code is None or done.returncode == code, (steps, done.returncode, done.stderr)
+    done = scratch.train(out, *SETTINGS, *more, options=["--trace", steps], ranks=ranks, code=code,
+                         env={"DTRAIN_FAULT": fault})  # fmt: skip
     assert text in done.stderr, (text, done.stderr)
     return done.stderr
 
 
 def bench(code, *more):
-    command = [*MPIRUN, DTRAIN, "bench", "--config", "config.json", "--trace", "bench.json.gz", *more]
-    command += [word for setting in SETTINGS for word in ("--set", setting)]
-    command += "--set bench.rounds=2 --set bench.steps_per_round=3 --set bench.warmup_steps=1".split()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == code, (more, done.returncode, done.stderr)
+    changes = *SETTINGS, "bench.rounds=2", "bench.steps_per_round=3", "bench.warmup_steps=1"
+    run("bench", "--config", "config.json", "--trace", "bench.json.gz", *more, *sets(*changes), ranks=2, code=code)
 
 
 def names(lane):
@@ -105,8 +97,7 @@ def main():
     bench(0, "--json", "bench.json")
     header, processes = trace_file.load("bench.json.gz")
     assert len(processes) == 2, processes.keys()
-    with open("bench.json", encoding="utf-8") as file:
-        check_overlap(json.load(file), processes)
+    check_overlap(load("bench.json"), processes)
     for lanes in processes.values():
         assert steps_of(lanes["main thread"]) == list(range(1, 7)), lanes["main thread"]
         assert [name for _, _, name, _ in lanes["compute"]].count("settle") == 6
@@ -120,8 +111,5 @@ def main():
     train("odd", "3-9", ranks=1, text="no timeline is written: cannot replace odd/trace.json.gz")
 
 
-with tempfile.TemporaryDirectory() as work:
-    os.chdir(work)
-    with open("config.json", "w", encoding="utf-8") as file:
-        file.write("{}")
-    main()
+scratch.write_config({})
+main()

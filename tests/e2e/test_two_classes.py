@@ -11,10 +11,8 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
 
 try:
-    import numpy as np
     import torch
     import torchvision
     from PIL import Image
@@ -22,24 +20,14 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.join(HERE, "..", "..")
-sys.path.insert(0, os.path.join(HERE, "..", "support"))
-import safetensors_np  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import scratch  # noqa: E402
+from scratch import TESTS, content, events, np, safetensors_np, sets  # noqa: E402
 
-DTRAIN = os.path.abspath(sys.argv[1])
+ROOT = os.path.join(TESTS, "..")
 SIZE = 64
 CLASSES = ["clear", "spot"]
 COUNTS = {"train": (60, 12), "val": (36, 9)}
-ENV = {
-    **os.environ,
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMP_WAIT_POLICY": "passive",
-    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-}
-
-
 def draw(rng, label):
     """Grey clouds; of class 1 with a bright spot."""
     y, x = np.mgrid[0:SIZE, 0:SIZE] / SIZE
@@ -66,14 +54,11 @@ def write_images(folder):
 
 
 def run(ranks, *words, code=0):
-    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks > 1 else []
-    done = subprocess.run([*command, DTRAIN, *words], capture_output=True, text=True, env=ENV, timeout=500)
-    assert done.returncode == code, (words, done.returncode, done.stderr)
-    return done
+    return scratch.run(*words, ranks=ranks, code=code)
 
 
 def settings(**keys):
-    return [word for key, value in keys.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
+    return sets({key.replace("__", "."): value for key, value in keys.items()})
 
 
 def convert(weights):
@@ -121,15 +106,13 @@ def finetune(weights):
         "; best auc ",
     ):
         assert text in done.stderr, (text, done.stderr)
-    with open("run/metrics.jsonl", encoding="utf-8") as file:
-        events = [json.loads(line) for line in file]
-    end = events[-1]
-    assert end["event"] == "run_end" and end["best_metric"] == "auc" and end["best"] > 0.9, end
+    (end,) = events("run", "run_end")
+    assert end["best_metric"] == "auc" and end["best"] > 0.9, end
     print(f"{end['steps']} steps, {end['reason']}; best auc {end['best']:.4f} in epoch {end['best_epoch']}")
     assert "no better auc in 3 evaluations" in end["reason"], end
     assert os.path.samefile("run/model.safetensors", "run/checkpoints/best/model.safetensors"), end
     assert os.path.samefile(end["best_path"], "run/checkpoints/best"), end
-    evaluations = [event for event in events if event["event"] == "eval"]
+    evaluations = events("run", "eval")
     assert max(event["auc"] for event in evaluations) == end["best"]
     assert all("top5" not in event for event in evaluations)
 
@@ -154,8 +137,7 @@ def evaluate():
     contents = []
     for ranks in (1, 3):
         done = run(ranks, "eval", "run", "--per-class", "--predictions", "p.csv", "--confusion", "c.csv")
-        with open("p.csv", encoding="utf-8") as p, open("c.csv", encoding="utf-8") as c:
-            contents.append((done.stdout, p.read(), c.read()))
+        contents.append((done.stdout, content("p.csv"), content("c.csv")))
     assert contents[0] == contents[1], contents
     run(1, "eval", "run", "--confusion", "c.svg")
     table = contents[0][0]
@@ -195,17 +177,14 @@ def predict(rows):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        write_images("xrays")
-        model = convert("resnet18.safetensors")
-        finetune("resnet18.safetensors")
-        trained = safetensors_np.load("run/checkpoints/best/model.safetensors")
-        check_frozen(model, trained)
-        rows = evaluate()
-        compare_with_torch(trained, rows)
-        predict(rows)
-        os.chdir("/")
+    write_images("xrays")
+    model = convert("resnet18.safetensors")
+    finetune("resnet18.safetensors")
+    trained = safetensors_np.load("run/checkpoints/best/model.safetensors")
+    check_frozen(model, trained)
+    rows = evaluate()
+    compare_with_torch(trained, rows)
+    predict(rows)
 
 
 main()

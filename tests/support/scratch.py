@@ -34,7 +34,7 @@ def content(path):
 def write(path, what):
     """Bytes, text, or else JSON; makes the folder."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    if not isinstance(what, bytes):
+    if not isinstance(what, (bytes, bytearray)):
         what = (what if isinstance(what, str) else json.dumps(what)).encode()
     with open(path, "wb") as out:
         out.write(what)
