@@ -25,6 +25,7 @@ import scratch  # noqa: E402
 from scratch import TESTS, content, events, np, safetensors_np, sets  # noqa: E402
 
 ROOT = os.path.join(TESTS, "..")
+torch.set_num_threads(1)
 SIZE = 64
 CLASSES = ["clear", "spot"]
 COUNTS = {"train": (60, 12), "val": (36, 9)}
