@@ -12,13 +12,33 @@ fail() {
     exit 1
 }
 
-# The command must end with CODE and a message that contains TEXT.
-refused() { # code text command...
+# The command must end with CODE and a message that contains TEXT. What it prints is in $work/out, its
+# messages are in $work/log.
+ends() { # code text command...
     local code=$1 text=$2 got=0
     shift 2
     "$@" > "$work/out" 2> "$work/log" || got=$?
-    [ $got = "$code" ] || fail "exit code $got instead of $code for: $text; $(cat "$work/log")"
-    grep -q -- "$text" "$work/log" || fail "no '$text' in $(cat "$work/log")"
+    [ $got = "$code" ] || fail "exit code $got instead of $code: $*; $text; $(cat "$work/log")"
+    [ -z "$text" ] || says "$text"
+}
+
+refused() {
+    ends "$@"
+}
+
+# Lines of the last command's messages.
+says() { # text...
+    local text
+    for text; do
+        grep -q -- "$text" "$work/log" || fail "no '$text' in $(cat "$work/log")"
+    done
+}
+
+# Trains $work/config.json.
+train() { # ranks, folder below $work, settings...
+    local ranks=$1 out=$2
+    shift 2
+    ends 0 "" on_ranks "$ranks" "$dtrain" --config "$work/config.json" --out "$work/$out" "$@"
 }
 
 # on_ranks N command...

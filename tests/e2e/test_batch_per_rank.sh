@@ -6,12 +6,7 @@ shapes train 6 1
 small_config | sed 's/, "global_batch_size": 12//; s/"max_steps": 20/"max_steps": 4/;
     s/"lr_scaling": "none"/"lr_base_size": 6/; s/, "val": "[^"]*"//' > "$work/config.json"
 run() { # ranks, out, exit code, text, settings...
-    local ranks=$1 out=$2 code=$3 text=$4 got=0
-    shift 4
-    on_ranks "$ranks" "$dtrain" --config "$work/config.json" --out "$work/$out" "$@" \
-        2> "$work/log" || got=$?
-    [ "$got" = "$code" ] || fail "exit code $got instead of $code: $*: $(cat "$work/log")"
-    grep -q -- "$text" "$work/log" || fail "no \"$text\" in: $(cat "$work/log")"
+    ends "$3" "$4" on_ranks "$1" "$dtrain" --config "$work/config.json" --out "$work/$2" "${@:5}"
 }
 each=(--set train.batch_size_per_rank=6)
 run 1 one 0 "batch 6 = 1 rank x 6 images, learning rate 0.02$" "${each[@]}"

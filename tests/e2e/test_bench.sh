@@ -15,7 +15,7 @@ bench() { # ranks, arguments...: output in $work/out, result in $work/bench.json
         fail "$*: $(cat "$work/out" "$work/log")"
     [ ! -e "$work/none" ] || fail "$*: a run folder was made"
 }
-says() {
+shows() {
     for text in "$@"; do
         grep -q -- "$text" "$work/out" || fail "no \"$text\" in: $(cat "$work/out")"
     done
@@ -55,7 +55,7 @@ PY
 
 # What is printed, by training and by its parts.
 bench 1 --profile
-says "^Model:  *tiny, images of 32 x 32, 10 classes$" "^Batch size:  32 global$" "^  *32 per rank$" \
+shows "^Model:  *tiny, images of 32 x 32, 10 classes$" "^Batch size:  32 global$" "^  *32 per rank$" \
     "^Ranks:  *1 on 1 host" "^Device:  *cpu, oneDNN" "^Precision:  *fp32$" "^Data:  *synthetic" \
     "^Memory: .* for the plan$" "^Running warm-up of 1 steps" "^Iter #0: .* img/sec per rank$" \
     "^Iter #1: " "^Img/sec per rank: [0-9.]* +-[0-9.]*$" \
@@ -78,24 +78,24 @@ assert result["choices"] == [] # a CPU does not choose by time
 PY
 ! grep -q "algorithm, next best" "$work/out" || fail "a table of choices: $(cat "$work/out")"
 bench 2 --profile
-says "^Ranks:  *2 on 1 host" "^Exposed communication takes"
+shows "^Ranks:  *2 on 1 host" "^Exposed communication takes"
 check 2 32 train synthetic
 bench 2 --no-comm --set train.micro_batch_size=16
-says "training without communication" "32 per rank in 2 micro-batches"
+shows "training without communication" "32 per rank in 2 micro-batches"
 sed -i 's/"micro_batch_size": 16/"micro_batch_size": 32/' "$work/bench.json"
 check 2 32 train_no_comm synthetic
 bench 2 --forward-only --data real --batch-size-per-rank 8
-says "forward pass" "^Data:  *$work/val$"
+shows "forward pass" "^Data:  *$work/val$"
 check 2 8 forward real
 cp "$work/bench.json" "$work/forward.json"
 bench 1 --forward-only --data real --batch-size-per-rank 8 --set data.val= --set data.val_fraction=0.3
-says "^Data:  *$work/train$"
+shows "^Data:  *$work/train$"
 bench 1 --data real --set train.global_batch_size=12
 check 1 12 train real
 
 # Batch sizes.
 bench 1 --batch-size-per-rank auto --data real
-says "^Batch size auto: 56 images per rank, .* the data have no more$"
+shows "^Batch size auto: 56 images per rank, .* the data have no more$"
 check 1 56 train real
 # The cache leaves 8 GB for the plan, or half of what there is; 65536 images need 50 GB.
 refused 78 "can have at most" "$dtrain" bench --config "$work/config.json" \
@@ -103,7 +103,7 @@ refused 78 "can have at most" "$dtrain" bench --config "$work/config.json" \
 all=$(sed 's/.*can have at most \([0-9]*\) MB.*/\1/' "$work/log")
 bench 1 --set model.image_size=64 --set data.val_resize=64 --batch-size-per-rank 4,8,65536 \
     --set data.cache_mb=$((all > 16000 ? all - 8000 : all / 2))
-says "^  *4 .* MB$" "^  *8 .* MB$" "^Batch size 65536 per rank is skipped: the plan needs" \
+shows "^  *4 .* MB$" "^  *8 .* MB$" "^Batch size 65536 per rank is skipped: the plan needs" \
     "^  *65536  *too large$"
 /usr/bin/python3 - "$work/bench.json" <<'PY' || fail "$(cat "$work/bench.json")"
 import json, sys
@@ -137,9 +137,9 @@ result["images_per_s_ci95"] = rate * 1000
 json.dump(result, open(sys.argv[1] + "/noisy.json", "w", encoding="utf-8"))
 PY
 bench 1 --compare "$work/slow.json"
-says "^Compared: .* faster than the"
+shows "^Compared: .* faster than the"
 bench 1 --compare "$work/noisy.json"
-says "^Compared: .* slower than the"
+shows "^Compared: .* slower than the"
 compare 76 "% slower than the .* of $work/fast.json; accepted: 12.5 %" --tolerance 12.5 \
     --compare "$work/fast.json" --json "$work/slower.json"
 grep -q images_per_s_ci95 "$work/slower.json" || fail "no result of the slow run"

@@ -9,19 +9,19 @@ small_config > "$work/config.json"
 settings="--set eval.every_epochs=1 --set train.max_steps=0 --set schedule.lr=0.3
     --set early_stop.metric=loss --set early_stop.patience=3 --set checkpoint.every_epochs=1
     --set checkpoint.keep=2"
-train() { # ranks folder settings...
-    local ranks=$1 out=$2
-    shift 2
+run() { # ranks folder settings...
     # shellcheck disable=SC2086
-    on_ranks "$ranks" "$dtrain" --config "$work/config.json" --out "$work/$out" $settings "$@" \
-        2> "$work/log"
+    train "$1" "$2" $settings "${@:3}"
+}
+killed() { # step ranks folder
+    ! (DTRAIN_FAULT=kill@$1:0 run "$2" "$3" 2> /dev/null) || fail "not killed"
 }
 last_event() {
     grep '"event":"run_end"' "$work/$1/metrics.jsonl" | tail -1
 }
 
 for ranks in 1 2; do
-    train "$ranks" "whole$ranks" || fail "$(cat "$work/log")"
+    run "$ranks" "whole$ranks"
     grep -q "end: OK after [0-9]* steps, .* images/s: no better loss in 3 evaluations" "$work/log" ||
         fail "no reason in $(tail -1 "$work/log")"
     grep -q "; best loss [0-9.]* in epoch [0-9]* (.*/checkpoints/step-[0-9]*); model " "$work/log" ||
@@ -30,14 +30,14 @@ for ranks in 1 2; do
     # Killed within an epoch; ended within one by train.max_steps, which forces an evaluation that counts
     # for nothing; killed after an evaluation that is not saved yet.
     cut=cut$ranks
-    DTRAIN_FAULT=kill@$((steps - 12)):0 train "$ranks" "$cut" && fail "not killed"
-    train "$ranks" "$cut" --set train.max_steps=$((steps - 7)) || fail "$(cat "$work/log")"
-    DTRAIN_FAULT=kill@$((steps - 5)):0 train "$ranks" "$cut" && fail "not killed"
-    train "$ranks" "$cut" || fail "$(cat "$work/log")"
+    killed $((steps - 12)) "$ranks" "$cut"
+    run "$ranks" "$cut" --set train.max_steps=$((steps - 7))
+    killed $((steps - 5)) "$ranks" "$cut"
+    run "$ranks" "$cut"
     [ "$(hash_of "$work/$cut")" = "$(hash_of "$work/whole$ranks")" ] ||
         fail "interrupted and continued: another end on $ranks ranks"
     # On whichever rank decides: the others took the same decision, or they would still wait.
-    train "$ranks" "whole$ranks" || fail "$(cat "$work/log")"
+    run "$ranks" "whole$ranks"
     grep -q "already finished after $steps steps (best loss .*); raise early_stop.patience" \
         "$work/log" || fail "$(cat "$work/log")"
 done
@@ -47,36 +47,35 @@ printf 'circle\nring\n' > "$work/two"
 mkdir "$work/one_class"
 cp -r "$work/val/circle" "$work/one_class/"
 for end in "end: OK .*: no better auc in 2 evaluations" "already finished"; do
-    train 1 undefined --set model.num_classes=0 --set data.class_map="$work/two" \
-        --set data.val="$work/one_class" --set early_stop.metric=auc --set early_stop.patience=2 ||
-        fail "$(cat "$work/log")"
+    run 1 undefined --set model.num_classes=0 --set data.class_map="$work/two" \
+        --set data.val="$work/one_class" --set early_stop.metric=auc --set early_stop.patience=2
     grep -q "$end" "$work/log" || fail "no '$end' in $(tail -1 "$work/log")"
 done
 
 # Weights by name.
-run=$work/whole1
-best=$(readlink "$run/checkpoints/best")
-latest=$(readlink "$run/checkpoints/latest")
+whole=$work/whole1
+best=$(readlink "$whole/checkpoints/best")
+latest=$(readlink "$whole/checkpoints/latest")
 [ "$best" != "$latest" ] || fail "the best is the latest: choose other settings"
 evaluate() {
     "$dtrain" eval "$@" 2> "$work/log" || fail "$* $(cat "$work/log")"
 }
-first=$(evaluate "$run")
-for name in "$run@best" "$run/checkpoints/best" "$run@$(sed 's/-0*/-/' <<< "$best")" "$run/checkpoints"; do
-    [ "$(evaluate "$name")" = "$first" ] || fail "$name is not $run"
+first=$(evaluate "$whole")
+for name in "$whole@best" "$whole/checkpoints/best" "$whole@$(sed 's/-0*/-/' <<< "$best")" "$whole/checkpoints"; do
+    [ "$(evaluate "$name")" = "$first" ] || fail "$name is not $whole"
 done
-last=$(evaluate "$run@latest")
+last=$(evaluate "$whole@latest")
 [ "$last" != "$first" ] || fail "@latest is @best"
-for name in "$run/model.safetensors" "$run/checkpoints/latest"; do
+for name in "$whole/model.safetensors" "$whole/checkpoints/latest"; do
     [ "$(evaluate "$name")" = "$last" ] || fail "$name is not the last"
 done
-[ "$(evaluate --weights "$run" --config "$work/config.json")" = "$first" ] || fail "--weights RUN"
-cmp "$run/model.safetensors" "$run/checkpoints/$latest/model.safetensors" || fail "model.safetensors"
-train 1 restored --set train.restore_best=true || fail "$(cat "$work/log")"
+[ "$(evaluate --weights "$whole" --config "$work/config.json")" = "$first" ] || fail "--weights RUN"
+cmp "$whole/model.safetensors" "$whole/checkpoints/$latest/model.safetensors" || fail "model.safetensors"
+run 1 restored --set train.restore_best=true
 [ "$(evaluate "$work/restored/model.safetensors")" = "$first" ] || fail "train.restore_best"
 
 # Without an evaluation that counts no checkpoint is the best.
-train 1 short --set train.max_steps=3 || fail "$(cat "$work/log")"
+run 1 short --set train.max_steps=3
 { last_event short | grep -q '"top1":' && ! last_event short | grep -q '"best'; } ||
     fail "end of a run within the first epoch: $(last_event short)"
 evaluate "$work/short" > /dev/null
@@ -88,13 +87,13 @@ truncate -s 100 "$work/restored/checkpoints/$best/model.safetensors"
 grep -q "the best checkpoint, .*/$best, is missing or damaged; using the newest" "$work/log" ||
     fail "no warning: $(cat "$work/log")"
 
-refused 64 "after the @ write best, latest or step-N" "$dtrain" eval "$run@newest"
-kept=$(basename -a "$run"/checkpoints/step-* | sed 's/step-0*//' | paste -sd, | sed 's/,/, /g')
-refused 66 "$run has no checkpoint of step 999; it has $kept\$" "$dtrain" eval "$run@step-999"
+refused 64 "after the @ write best, latest or step-N" "$dtrain" eval "$whole@newest"
+kept=$(basename -a "$whole"/checkpoints/step-* | sed 's/step-0*//' | paste -sd, | sed 's/,/, /g')
+refused 66 "$whole has no checkpoint of step 999; it has $kept\$" "$dtrain" eval "$whole@step-999"
 refused 66 "nowhere" "$dtrain" eval "$work/nowhere@best"
 refused 64 "dtrain eval needs a run folder, or --weights PATH" "$dtrain" eval
-refused 64 "give one of them" "$dtrain" eval "$run" --weights "$run"
-cp "$run/model.safetensors" "$work/"
+refused 64 "give one of them" "$dtrain" eval "$whole" --weights "$whole"
+cp "$whole/model.safetensors" "$work/"
 mv "$work/config.json" "$work/other.json"
 refused 64 "has no config.json beside its weights" "$dtrain" eval "$work/model.safetensors"
 refused 78 "0.75 is in per cent; did you mean 75?" "$dtrain" --config "$work/other.json" \

@@ -28,30 +28,25 @@ echo notes > "$work/train/ring/notes.txt"
 small_config | sed 's/"val": "[^"]*"/"val_fraction": 0.25/' > "$work/config.json"
 
 for ranks in 1 2; do
-    on_ranks $ranks "$dtrain" --config "$work/config.json" --out "$work/run$ranks" \
-        2> "$work/log$ranks" || fail "$(cat "$work/log$ranks")"
-    [ "$(grep -c "left out under $work/train, by suffix: 1 .txt" "$work/log$ranks")" = 1 ] ||
-        fail "no word about notes.txt, or more than one: $(cat "$work/log$ranks")"
+    train $ranks run$ranks
+    [ "$(grep -c "left out under $work/train, by suffix: 1 .txt" "$work/log")" = 1 ] ||
+        fail "no word about notes.txt, or more than one: $(cat "$work/log")"
 done
+mv "$work/log" "$work/log2"
 for ranks in 1 2 3; do
-    on_ranks $ranks "$dtrain" eval --config "$work/config.json" --weights "$work/run1" \
-        > "$work/eval$ranks" 2> "$work/log" || fail "$(cat "$work/log")"
+    ends 0 "" on_ranks $ranks "$dtrain" eval --config "$work/config.json" --weights "$work/run1"
+    mv "$work/out" "$work/eval$ranks"
     cmp "$work/eval1" "$work/eval$ranks" || fail "the numbers differ on $ranks ranks"
 done
 n_val=$(sed 's/.*"images": *\([0-9]*\).*/\1/' "$work/eval1")
 echo "$n_val of 120 images are for validation"
-grep -q " $((120 - n_val)) training and $n_val validation images" "$work/log1" "$work/log2" ||
+grep -q " $((120 - n_val)) training and $n_val validation images" "$work/log2" ||
     fail "training and evaluation use different images"
 
 # The same images from a table; half of them.
-"$dtrain" --config "$work/config.json" --out "$work/table" --set data.source=csv \
-    --set data.train="$work/all.csv" --set data.max_train=40 2> "$work/log" ||
-    fail "$(cat "$work/log")"
-grep -q " 40 training and " "$work/log" || fail "not 40 images: $(cat "$work/log")"
+train 1 table --set data.source=csv --set data.train="$work/all.csv" --set data.max_train=40
+says " 40 training and "
 
 # Another split leaves out other images, so it is not the same run.
-got=0
-"$dtrain" --config "$work/config.json" --out "$work/run1" --set data.val_fraction=0.3 \
-    --set train.max_steps=30 2> "$work/log" || got=$?
-[ $got = 78 ] && grep -q "data.val_fraction: was 0.25, now 0.3" "$work/log" ||
-    fail "wanted 78, got $got: $(cat "$work/log")"
+ends 78 "data.val_fraction: was 0.25, now 0.3" "$dtrain" --config "$work/config.json" --out "$work/run1" \
+    --set data.val_fraction=0.3 --set train.max_steps=30

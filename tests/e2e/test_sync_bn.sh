@@ -9,18 +9,12 @@
 shapes train 10 1
 small_config | sed 's/"tiny"/"resnet20", "sync_bn": true/; s/"max_steps": 20/"max_steps": 10/; s/"log_every": 5/"log_every": 1/;
     s/, "val": "[^"]*"//; s/"lr": 0.02/"lr": 0.00002/' > "$work/config.json"
-run() { # ranks out settings...
-    local ranks=$1 out=$2
-    shift 2
-    on_ranks "$ranks" "$dtrain" --config "$work/config.json" --out "$work/$out" "$@" \
-        > "$work/$out.log" 2>&1 || fail "$out: $(cat "$work/$out.log")"
-}
 # The biases of batch norm start at 0 and are but the sum of 10 gradients of ReLUs, of which rounding
 # takes some across 0, on one rank as well.
 agrees() { # seed, ranks
     local one=one-$1 many=ranks$2-$1
-    [ -e "$work/$one" ] || run 1 "$one" --set train.seed="$1"
-    run "$2" "$many" --set train.seed="$1"
+    [ -e "$work/$one" ] || train 1 "$one" --set train.seed="$1"
+    train "$2" "$many" --set train.seed="$1"
     losses "$one" "$many" || return 3
     /usr/bin/python3 "$here/compare.py" "$(model_of "$work/$many")" "$(model_of "$work/$one")" 1e-5 \
         0.02 .bias
@@ -31,15 +25,14 @@ losses() {
 for ranks in 2 3; do
     some_seed agrees "$ranks"
 done
-run 2 alone --set train.seed=1 --set model.sync_bn=false
+train 2 alone --set train.seed=1 --set model.sync_bn=false
 ! losses one-1 alone 2> "$work/log" || fail "statistics of each rank's own images are no different"
 refused 78 "model.sync_bn: 3 rank(s) cannot form groups of 2" \
     on_ranks 3 "$dtrain" --config "$work/config.json" --out "$work/refused" --set model.sync_bn=2
-on_ranks 2 "$dtrain" --config "$work/config.json" --dry-run=plan > "$work/plan" 2> "$work/log" ||
-    fail "dry run: $(cat "$work/log")"
+ends 0 "" on_ranks 2 "$dtrain" --config "$work/config.json" --dry-run=plan
+mv "$work/out" "$work/plan"
 [ "$(grep -c ' sync .* 2 ranks' "$work/plan")" = 42 ] || fail "exchanges: $(grep sync "$work/plan")"
 # A node in two halves counts once.
-on_ranks 2 "$dtrain" --config "$work/config.json" --dry-run=plan --set model.sync_bn=false \
-    > "$work/plain" 2> "$work/log" || fail "dry run: $(cat "$work/log")"
-[ "$(grep ' total: ' "$work/plan")" = "$(grep ' total: ' "$work/plain")" ] ||
-    fail "totals: $(grep ' total: ' "$work/plan" "$work/plain")"
+ends 0 "" on_ranks 2 "$dtrain" --config "$work/config.json" --dry-run=plan --set model.sync_bn=false
+[ "$(grep ' total: ' "$work/plan")" = "$(grep ' total: ' "$work/out")" ] ||
+    fail "totals: $(grep ' total: ' "$work/plan" "$work/out")"
