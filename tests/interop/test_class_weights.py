@@ -5,29 +5,16 @@
 Real runs of the model tiny on an imbalanced folder whose images are one global batch, so that the
 order of samples does not matter: after three steps the losses and weights must be PyTorch's, which
 sees the whole batch at once, for any number of ranks and micro-batches. A weight that is off by 0.1 %
-moves the losses by 3e-5 and a tensor by 4e-3. Mixed labels are compared in test_torch_parity.py.
-Label: numeric."""
+moves the losses by 3e-5 and a tensor by 4e-3. Mixed labels are compared in test_torch_parity.py."""
 
-import json
 import os
-import subprocess
 import sys
-import tempfile
 
-try:
-    import numpy as np
-    import torch
-    from PIL import Image
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from torch_rig import np, safetensors_np, torch  # noqa: E402
+from scratch import rig, run, write_config  # noqa: E402
+from PIL import Image  # noqa: E402
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "support"))
-import safetensors_np  # noqa: E402
-
-DTRAIN = sys.argv[1]
-MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np"]
 COUNTS, SIZE, STEPS, LR, DECAY = [15, 6, 3], 32, 3, 0.05, 0.01
 BATCH = sum(COUNTS)
 LIST = [0.3, 2, 7.5]
@@ -68,14 +55,14 @@ def make_model():
     return model.double()
 
 
-def write_images(folder):
+def write_images():
     """JPEG files by class; returns their pixels and labels."""
     rng = np.random.default_rng(5)
     pixels, labels = [], []
     for label, count in enumerate(COUNTS):
-        os.makedirs(f"{folder}/class{label}")
+        os.makedirs(f"train/class{label}")
         for i in range(count):
-            path = f"{folder}/class{label}/{i}.jpg"
+            path = f"train/class{label}/{i}.jpg"
             noise = rng.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8) // 2 + 40 * label
             Image.fromarray(noise.astype(np.uint8)).save(path, quality=95, subsampling=0)
             pixels.append(np.asarray(Image.open(path)))
@@ -102,52 +89,29 @@ def torch_run(pixels, labels, weights, smoothing):
     return losses, {k: v.numpy() for k, v in model.state_dict().items()}
 
 
-def dtrain_run(folder, out, weights, smoothing, ranks, micro):
+def dtrain_run(out, weights, smoothing, ranks, micro):
+    model = {"name": "tiny", "num_classes": len(COUNTS), "image_size": SIZE}
+    data = {"source": "folder", "train": "train", "val_resize": SIZE, "augment": "none"}
+    train = {"epochs": STEPS, "global_batch_size": BATCH, "micro_batch_size": micro}
     config = {
-        "model": {
-            "name": "tiny",
-            "num_classes": len(COUNTS),
-            "image_size": SIZE,
-            "initial_checkpoint": f"{folder}/start.safetensors",
-        },
-        "data": {
-            "source": "folder",
-            "train": f"{folder}/train",
-            "val_resize": SIZE,
-            "augment": "none",
-            "mean": [0.5] * 3,
-            "std": [1] * 3,
-        },
-        "train": {
-            "epochs": STEPS,
-            "global_batch_size": BATCH,
-            "micro_batch_size": micro,
-            "class_weights": weights,
-            "label_smoothing": smoothing,
-        },
+        "model": model | {"initial_checkpoint": "start.safetensors"},
+        "data": data | {"mean": [0.5] * 3, "std": [1] * 3},
+        "train": train | {"class_weights": weights, "label_smoothing": smoothing},
         "optim": {"weight_decay": DECAY},
         "schedule": {"kind": "constant", "lr": LR, "lr_scaling": "none", "warmup_epochs": 0},
         "device": {"kind": "cpu", "threads": 1},
         "output": {"log_every": 1},
     }
-    with open(f"{folder}/config.json", "w") as f:
-        json.dump(config, f)
-    command = [DTRAIN, "--config", f"{folder}/config.json", "--out", out]
-    done = subprocess.run(MPIRUN + [str(ranks)] + command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"dtrain failed:\n{done.stderr}")
-    with open(f"{out}/metrics.jsonl") as f:
-        events = [json.loads(line) for line in f]
-    losses = [e["loss"] for e in events if e["event"] == "step"]
-    return losses, safetensors_np.load(
-        f"{out}/checkpoints/step-{STEPS:09d}/model.safetensors"
-    )
+    write_config(config)
+    run("--config", "config.json", "--out", out, ranks=ranks)
+    losses = [e["loss"] for e in rig.events(out) if e["event"] == "step"]
+    return losses, safetensors_np.load(f"{out}/checkpoints/step-{STEPS:09d}/model.safetensors")
 
 
-def check(case, folder, out, pixels, labels):
+def check(case, out, pixels, labels):
     weights, exact_weights, smoothing, ranks, micro = case
     exact_losses, exact = torch_run(pixels, labels, exact_weights, smoothing)
-    losses, ours = dtrain_run(folder, out, weights, smoothing, ranks, micro)
+    losses, ours = dtrain_run(out, weights, smoothing, ranks, micro)
     start = {k: v.numpy() for k, v in make_model().state_dict().items()}
     errors = {
         "loss": max(abs(a / b - 1) for a, b in zip(losses, exact_losses, strict=True)),
@@ -159,9 +123,8 @@ def check(case, folder, out, pixels, labels):
     return all(errors[key] <= BOUND[key] for key in BOUND)
 
 
-with tempfile.TemporaryDirectory() as folder:
-    pixels, labels = write_images(f"{folder}/train")
-    start = {k: v.float().numpy() for k, v in make_model().state_dict().items()}
-    safetensors_np.save(f"{folder}/start.safetensors", start)
-    good = [check(c, folder, f"{folder}/{i}", pixels, labels) for i, c in enumerate(CASES)]
+pixels, labels = write_images()
+start = {k: v.float().numpy() for k, v in make_model().state_dict().items()}
+safetensors_np.save("start.safetensors", start)
+good = [check(case, str(i), pixels, labels) for i, case in enumerate(CASES)]
 sys.exit(0 if all(good) else 1)

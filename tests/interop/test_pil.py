@@ -3,8 +3,11 @@ no pixel off by more than 2. Decoding of the crop only against decoding of the w
 the bit. Scaled decoding against both: the bounds that dtrain/data.h states, over photos. All kinds
 of PNG file: equal to Pillow, to the upper 8 bits of 16-bit grey, and to composition on black.
 
+Colour jitter, erasing, mixup and CutMix: pixels against Pillow for the same factors, and what is drawn
+against torchvision's RandomErasing and timm's rectangles (written out here).
+
 Photos: the ImageNet sample beside the checkout, where it is there; and generated files of the rarer
-kinds (grey, CMYK, progressive, subsampled, rotated by EXIF, one pixel wide). Label: numeric."""
+kinds (grey, CMYK, progressive, subsampled, rotated by EXIF, one pixel wide)."""
 
 import glob
 import io
@@ -17,16 +20,12 @@ import tarfile
 import tempfile
 import zlib
 
-try:
-    import numpy as np
-    import torchvision.transforms as transforms
-    import torchvision.transforms.functional as functional
-    from PIL import Image
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from torch_rig import np, tool_path, torch  # noqa: E402
+import torchvision.transforms as transforms  # noqa: E402
+import torchvision.transforms.functional as functional  # noqa: E402
+from PIL import Image  # noqa: E402
 
-TOOL = os.path.join(os.path.dirname(sys.argv[1]), "tests", "decode_tool")
 SHARED = os.environ.get("DTRAIN_SHARED_DIR", "")
 SIZE, RESIZE = 224, 256
 SMALL = 40  # so small that most crops of photos are decoded at 1/2, 1/4 or 1/8
@@ -37,15 +36,31 @@ BILINEAR = functional.InterpolationMode.BILINEAR
 
 
 class Tool:
-    def __init__(self, *way):
-        self.process = subprocess.Popen([TOOL, *way], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, name, *way):
+        self.process = subprocess.Popen([tool_path(name), *way], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def send(self, data):
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def pixels(self, shape, command):
+        data = self.process.stdout.read(np.prod(shape))
+        assert len(data) == np.prod(shape), f"the tool gave up at: {command}"
+        return np.frombuffer(data, np.uint8).reshape(shape)
 
     def ask(self, command, width, height):
-        self.process.stdin.write((command + "\n").encode())
-        self.process.stdin.flush()
-        data = self.process.stdout.read(width * height * 3)
-        assert len(data) == width * height * 3, f"decode_tool gave up at: {command}"
-        return np.frombuffer(data, np.uint8).reshape(height, width, 3)
+        self.send((command + "\n").encode())
+        return self.pixels((height, width, 3), command)
+
+    def change(self, command, rows):
+        """What was drawn, and the rows afterwards."""
+        self.send(command.encode() + b"\n" + rows.tobytes())
+        drawn = [float(x) for x in self.process.stdout.readline().split()]
+        return drawn, self.pixels(rows.shape, command)
+
+    def close(self):
+        self.process.stdin.close()
+        assert self.process.wait() == 0
 
 
 class Worst:
@@ -228,14 +243,109 @@ def compare_scaled(tools, worst, path):
                 worst.add("scaled", f"{os.path.basename(path)} at {size}", *images)
 
 
-def main():
-    if not os.path.exists(TOOL):
-        print(f"skipped: no {TOOL}")
-        return 77
-    import torch
+# --- Augmentation ---
 
+ERASE = (124, 116, 104)
+ADJUST = [functional.adjust_brightness, functional.adjust_contrast, functional.adjust_saturation]
+
+
+def picture(rng, size):
+    """Smooth colours with noise of a random strength."""
+    y, x = np.mgrid[0:size, 0:size] / size
+    waves = [np.sin(6 * rng.normal() * x + 6 * rng.normal() * y + 6 * rng.random()) for _ in "rgb"]
+    noise = rng.normal(size=(size, size, 3)) * 100 * rng.random()
+    pixels = 128 + 127 * np.stack(waves, axis=2) + noise
+    return np.clip(pixels, 0, 255).astype(np.uint8)
+
+
+def check_jitter(tool, rng):
+    worst, n_off, n = 0, 0, 0
+    for i in range(200):
+        size = (224, 32, 17)[i % 3]
+        row = picture(rng, size)
+        drawn, ours = tool.change(f"recolour {size} {(0.4, 1.0)[i % 2]} {i % 4 / 3} {i}", row)
+        theirs = Image.fromarray(row)
+        for colour, factor in zip(drawn[:3], drawn[3:6]):
+            theirs = ADJUST[int(colour)](theirs, factor)
+        x, y, w, h = (int(v) for v in drawn[6:])
+        theirs = np.array(theirs)
+        theirs[y : y + h, x : x + w] = ERASE
+        off = np.abs(ours.astype(int) - theirs.astype(int))
+        worst, n_off, n = max(worst, int(off.max())), n_off + int((off > 0).sum()), n + off.size
+    print(f"jitter and erasing, 200 images: worst byte off by {worst}, {n_off} of {n} bytes differ")
+    assert worst <= 1
+
+
+def compare_means(what, ours, theirs):
+    """Means and variances agree within 4.5 standard errors."""
+    ours, theirs = np.asarray(ours, float), np.asarray(theirs, float)
+    for name, a, b in ((what, ours, theirs), (what + ", squared", ours**2, theirs**2)):
+        error = np.sqrt(a.var() / len(a) + b.var() / len(b))
+        distance = abs(a.mean() - b.mean()) / max(error, 1e-12)
+        print(f"{name:28} {a.mean():10.4f} {b.mean():10.4f}   {distance:.1f} standard errors")
+        assert distance < 4.5, name
+
+
+def check_erasing(tool):
+    size, n = 32, 5000
+    row = np.zeros((size, size, 3), np.uint8)
+    ours = [tool.change(f"recolour {size} 0 1 {i}", row)[0][6:] for i in range(n)]
+    image, theirs = torch.zeros(3, size, size), []
+    for _ in range(n):
+        params = transforms.RandomErasing.get_params(image, (0.02, 0.33), (0.3, 3.3), [0.0])
+        theirs.append((params[1], params[0], params[3], params[2]))
+    for what, a, b in zip("xywh", zip(*ours), zip(*theirs)):
+        compare_means("erased " + what, a, b)
+    area = [w * h for _, _, w, h in ours], [w * h for _, _, w, h in theirs]
+    compare_means("erased area", *area)
+
+
+def timm_share(rng, alpha, size):
+    """What timm's CutMix leaves of an image, or of its partner where that is more."""
+    ratio = np.sqrt(1 - rng.beta(alpha, alpha))
+    cut = int(size * ratio)
+    cy, cx = rng.integers(0, size, 2)
+    yl, yh = np.clip([cy - cut // 2, cy + cut // 2], 0, size)
+    xl, xh = np.clip([cx - cut // 2, cx + cut // 2], 0, size)
+    share = 1 - (yh - yl) * (xh - xl) / size**2
+    return max(share, 1 - share)
+
+
+def check_shares(tool, rng):
+    size, n = 32, 5000
+    rows = np.zeros((2, size, size, 3), np.uint8)
+    for alpha in (0.2, 1.0):
+        ours = [tool.change(f"pair {size} {alpha} 0 {i}", rows)[0][0] for i in range(n)]
+        draws = rng.beta(alpha, alpha, n)
+        compare_means(f"mixup share, alpha {alpha}", ours, np.maximum(draws, 1 - draws))
+        ours = [tool.change(f"pair {size} 0 {alpha} {i}", rows)[0][0] for i in range(n)]
+        theirs = [timm_share(rng, alpha, size) for _ in range(n)]
+        compare_means(f"CutMix share, alpha {alpha}", ours, theirs)
+
+
+def check_mixup(tool, rng):
+    for i in range(20):
+        rows = np.stack([picture(rng, 64), picture(rng, 64)])
+        (share,), ours = tool.change(f"pair 64 1 0 {i}", rows)
+        exact = share * rows.astype(float) + (1 - share) * rows[::-1].astype(float)
+        assert np.abs(ours - exact).max() <= 0.5
+
+
+def check_augmentation():
+    tool, rng = Tool("augment_tool"), np.random.default_rng(7)
+    check_jitter(tool, rng)
+    check_erasing(tool)
+    check_shares(tool, rng)
+    check_mixup(tool, rng)
+    tool.close()
+
+
+def main():
     torch.manual_seed(3)
-    tools = {"plain": Tool(), "whole": Tool("whole"), "scaled": Tool("scaled")}
+    check_augmentation()
+    torch.manual_seed(3)
+    ways = {"plain": [], "whole": ["whole"], "scaled": ["scaled"]}
+    tools = {name: Tool("decode_tool", *way) for name, way in ways.items()}
     worst, draw = Worst(), random.Random(5)
     with tempfile.TemporaryDirectory() as folder:
         for path in generated(folder):
@@ -248,8 +358,7 @@ def main():
             compare_scaled(tools, worst, path)
             n += 1
     for tool in tools.values():
-        tool.process.stdin.close()
-        assert tool.process.wait() == 0
+        tool.close()
     for kind, (count, total, mean, largest) in worst.rows.items():
         print(
             f"{kind:7} {count:4} images: mean {total / count:.4f}, worst mean {mean:.4f}, "

@@ -1,7 +1,7 @@
 """RetinaNet's weights go from torchvision to dtrain and back: what dtrain writes has torchvision's
 names and loads with strict=True, and what it has loaded is the same bit for bit. Also: the names of
 torchvision before 0.13, another number of classes, a classifier as the backbone, and files that do
-not fit. Label: numeric.
+not fit.
 usage: test_retinanet_names.py DTRAIN"""
 
 import os
@@ -10,49 +10,29 @@ import subprocess
 import sys
 import tempfile
 
-try:
-    import numpy as np
-    import torch
-    import torchvision
-    from torchvision.models.detection import RetinaNet
-    from torchvision.models.detection.backbone_utils import _resnet_fpn_extractor
-    from torchvision.models.detection.retinanet import RetinaNetHead
-    from torchvision.ops.feature_pyramid_network import LastLevelP6P7
-    from torchvision.ops.misc import FrozenBatchNorm2d
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from torch_rig import np, safetensors_np, tool_path, torch  # noqa: E402
+import retinanet_torch as net  # noqa: E402
+import torchvision  # noqa: E402
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "support"))
-import safetensors_np  # noqa: E402
-
-TOOL = os.path.join(os.path.dirname(sys.argv[1]), "tests", "weights_tool")
-CLASSES, HEIGHT, WIDTH = 91, 64, 96
+# The pyramid is narrower than usual: how many parameters those of torchvision have is a matter of
+# unit/models_retinanet.
+CLASSES, HEIGHT, WIDTH, CHANNELS = 91, 64, 96, 32
 FROZEN, VERSION_2 = ["model.frozen_norm=true"], ["model.p6_from=c5", "model.head_norm=group"]
 LOGITS = "head.classification_head.cls_logits."
-# Depth, frozen norms, version 2, keys, entries of the file, parameters, trained ones.
-NETWORKS = (
-    (18, False, False, [], 156, 21048471, 21048471),
-    (50, False, False, [], 354, 34068119, 34068119),
-    (50, True, False, FROZEN + ["model.trainable_layers=3"], 301, 34014999, 33792599),
-    (50, False, True, VERSION_2, 362, 38198935, 38198935),
+NETWORKS = (  # depth, frozen norms, version 2, keys
+    (18, False, False, []),
+    (50, True, False, FROZEN + ["model.trainable_layers=3"]),
+    (50, False, True, VERSION_2),
 )
 
 
-def classifier(depth, frozen=False):
-    norm = {"norm_layer": FrozenBatchNorm2d} if frozen else {}
-    return getattr(torchvision.models, f"resnet{depth}")(**norm)
+def classifier(depth):
+    return getattr(torchvision.models, f"resnet{depth}")()
 
 
-def detector(depth, frozen, version_2):
-    backbone = classifier(depth, frozen)
-    p6_channels = backbone.fc.in_features if version_2 else 256
-    pyramid = _resnet_fpn_extractor(
-        backbone, 3 if frozen else 5, returned_layers=[2, 3, 4], extra_blocks=LastLevelP6P7(p6_channels, 256)
-    )
-    head = RetinaNetHead(256, 9, CLASSES, norm_layer=lambda n: torch.nn.GroupNorm(32, n)) if version_2 else None
-    return RetinaNet(pyramid, CLASSES, head=head)
+def detector(depth=18, frozen=False, version_2=False):
+    return net.make_model(depth, CLASSES, CHANNELS, 32, frozen, version_2, trainable=3 if frozen else 5)
 
 
 def draw(model, seed):
@@ -69,8 +49,9 @@ def run(folder, name, keys, state=None, classes=CLASSES):
     source, target = os.path.join(folder, "in"), os.path.join(folder, "out")
     if state:
         safetensors_np.save(source, {key: value.numpy() for key, value in state.items()})
-    command = [TOOL, str(HEIGHT), str(WIDTH), source if state else "", target]
+    command = [tool_path("weights_tool"), str(HEIGHT), str(WIDTH), source if state else "", target]
     keys = [f"model.name={name}", f"model.num_classes={classes}", *keys]
+    keys += [f"model.fpn_channels={CHANNELS}"] if name.startswith("retinanet") else []
     done = subprocess.run([*command, *keys], capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
         return done.stderr, None
@@ -88,17 +69,17 @@ def check_equal(found, state, but=()):
             assert np.array_equal(found[name], value.numpy()), name
 
 
-def check_network(folder, depth, frozen, version_2, keys, n_entries, n_parameters, n_trained):
+def check_network(folder, depth, frozen, version_2, keys):
     model, name = detector(depth, frozen, version_2), f"retinanet_resnet{depth}_fpn"
     state = draw(model, depth)
     text, found = run(folder, name, keys, state)
     assert found is not None, text
     n_loaded = sum(value.is_floating_point() for value in state.values())
+    n_parameters = sum(p.numel() for p in model.parameters())
+    n_trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     assert f"{n_loaded} of {n_loaded} tensors from " in text, text
     assert f"{n_parameters} parameters, {n_trained} trained" in text, text
-    assert sum(p.numel() for p in model.parameters()) == n_parameters
-    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == n_trained
-    assert len(found) == n_entries and set(found) == set(state), set(found) ^ set(state)
+    assert set(found) == set(state), set(found) ^ set(state)
     check_equal(found, state)
     model.load_state_dict({key: torch.tensor(value) for key, value in found.items()}, strict=True)
     if depth == 18:
@@ -111,22 +92,22 @@ def check_network(folder, depth, frozen, version_2, keys, n_entries, n_parameter
 
 def check_random_weights(folder):
     """Written without a file; the bias of the logits says that all is background."""
-    model = detector(18, False, False)
+    model = detector()
     found = run(folder, "retinanet_resnet18_fpn", [])[1]
     model.load_state_dict({key: torch.tensor(value) for key, value in found.items()}, strict=True)
     assert np.allclose(found[LOGITS + "bias"], model.head.classification_head.cls_logits.bias.detach())
-    for name, value in detector(18, False, False).state_dict().items():
+    for name, value in detector().state_dict().items():
         if name.endswith(".weight") and value.dim() == 4:  # drawn from the same distribution
             ratio = found[name].std() / value.numpy().std()
             assert abs(ratio - 1) < 0.1, (name, ratio)
 
 
 def check_classes(folder):
-    state = draw(detector(18, False, False), 1)
+    state = draw(detector(), 1)
     text, found = run(folder, "retinanet_resnet18_fpn", [], state, classes=3)
     assert "134 of 136 tensors" in text, text
     assert "classifier head.classification_head.cls_logits new (91 -> 3 classes)" in text, text
-    assert found[LOGITS + "weight"].shape == (27, 256, 3, 3)
+    assert found[LOGITS + "weight"].shape == (27, CHANNELS, 3, 3)
     check_equal(found, state, but=(LOGITS + "weight", LOGITS + "bias"))
 
 
@@ -143,9 +124,9 @@ def check_backbone(folder):
 def check_refusals(folder):
     text, found = run(folder, "retinanet_resnet18_fpn", [], draw(classifier(34), 3))
     assert found is None and 'Unexpected key(s) in state_dict: "layer1.2.conv1.weight"' in text, text
-    text, found = run(folder, "retinanet_resnet18_fpn", VERSION_2, draw(detector(18, False, False), 3))
+    text, found = run(folder, "retinanet_resnet18_fpn", VERSION_2, draw(detector(), 3))
     assert found is None and "Missing key(s)" in text and "size mismatch for backbone.fpn" in text, text
-    text, found = run(folder, "resnet18", [], draw(detector(18, False, False), 3))
+    text, found = run(folder, "resnet18", [], draw(detector(), 3))
     assert found is None and "Unexpected key(s)" in text, text
 
 

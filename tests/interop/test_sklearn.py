@@ -3,8 +3,7 @@ and inverted ones, one class only, classes without images or predictions, 2 to 5
 
     python3 test_sklearn.py BUILD/dtrain
 
-What scikit-learn calls undefined (it warns and gives 0, or fails) is NaN in dtrain.
-Label: numeric."""
+What scikit-learn calls undefined (it warns and gives 0, or fails) is NaN in dtrain."""
 
 import json
 import os

@@ -1,30 +1,24 @@
 """scripts/to_safetensors.py: a ResNet-18 of torchvision, saved in the wrappings that are common,
 gives the same tensors bit for bit, which dtrain loads; dtrain's loss with them is PyTorch's. What
-cannot be converted is named. Label: numeric."""
+cannot be converted is named."""
 
 import argparse
 import collections
+import contextlib
+import io
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
+import types
 
-try:
-    import numpy as np
-    import torch
-    import torchvision
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from torch_rig import normalise, np, safetensors_np, tool, torch  # noqa: E402
+import torchvision  # noqa: E402
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "support"))
-import safetensors_np  # noqa: E402
-
-SCRIPT = os.path.join(HERE, "..", "..", "scripts", "to_safetensors.py")
-STEPS_TOOL = os.path.join(os.path.dirname(sys.argv[1]), "tests", "steps_tool")
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts", "to_safetensors.py")
 CLASSES, SIZE, BATCH = 1000, 64, 4
-MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 
 
 def prefixed(state, prefix):
@@ -48,7 +42,19 @@ def wrappings(state):
 
 
 def convert(*arguments):
-    return subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True)
+    """As a process would, but for another second in which it loads PyTorch."""
+    code, stdout, stderr, before = 0, io.StringIO(), io.StringIO(), sys.argv
+    sys.argv = [SCRIPT, *arguments]
+    try:
+        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+            runpy.run_path(SCRIPT, run_name="__main__")
+    except SystemExit as end:
+        code = end.code
+        if isinstance(code, str):  # to stderr, and the exit code is 1
+            stderr.write(code + "\n")
+            code = 1
+    sys.argv = before
+    return types.SimpleNamespace(returncode=code, stdout=stdout.getvalue(), stderr=stderr.getvalue())
 
 
 def check_wrapping(folder, name, content, mention, arguments, expected):
@@ -82,14 +88,12 @@ def check_loss(folder, weights, state, name):
     batches, out = os.path.join(folder, "batches"), os.path.join(folder, "out")
     with open(batches, "wb") as f:
         f.write(pixels.tobytes() + labels.tobytes())
-    command = [STEPS_TOOL, "resnet18", *map(str, (CLASSES, SIZE, BATCH, 1, 0)), weights, batches, out]
-    loss = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    loss = float(tool("steps_tool", "resnet18", CLASSES, SIZE, BATCH, 1, 0, weights, batches, out))
     model = torchvision.models.resnet18(weights=None)
     model.load_state_dict(state, strict=True)
     model.double().train()
-    x = ((torch.from_numpy(pixels).double() / 255 - MEAN) / STD).permute(0, 3, 1, 2)
     criterion = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
-    exact = criterion(model(x), torch.from_numpy(labels).long()).item()
+    exact = criterion(model(normalise(pixels, torch.float64)), torch.from_numpy(labels).long()).item()
     print(f"{name}: loss {loss:.7f}, PyTorch's {exact:.7f}", flush=True)
     assert abs(loss / exact - 1) < 1e-5, (name, loss, exact)
 
@@ -134,8 +138,11 @@ def main(folder):
     check_loss(folder, target, state, "fp32")
     check_half(folder, state)
     check_refused(folder, model, state)
-    done = convert(os.path.join(folder, "ddp.pth"), target)
+    command = [sys.executable, SCRIPT, os.path.join(folder, "ddp.pth"), target]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and "exists; --force replaces it" in done.stderr, done
+    done = subprocess.run([*command, "--force"], capture_output=True, text=True)
+    assert done.returncode == 0 and f"{target}: 122 tensors" in done.stdout, done
     leftovers = [name for name in os.listdir(folder) if name.endswith(".part")]
     assert not leftovers, leftovers
 

@@ -1,6 +1,6 @@
 """How much rounding there is in the gradients of ResNet-50, compared with PyTorch's (both fp32).
 
-    python3 test_torch_gradients.py BUILD/dtrain                  3 batches of 4 images of 112 pixels
+    python3 test_torch_gradients.py BUILD/dtrain                  2 batches of 4 images of 112 pixels
     python3 test_torch_gradients.py BUILD/dtrain cpu 224 8 4      4 of 8 of 224, as users train: minutes
 
 Weights are those with which a run begins, nothing is damped, Winograd is on. The error of a step's
@@ -16,17 +16,15 @@ fc.weight  No ReLU lies behind it: 3e-5, which is the rounding of the whole forw
            points 0, +-1, +-2 gives 1.7 to 1.9, two bits less in its transforms 1.5. Bound: 1.4.
 
 What the backward pass rounds cannot be seen beside the first: ops/cpu_ops has bounds for it. Images
-of 112 pixels, for which fp64 takes seconds, leave Winograd out of the last two of four stages.
-Label: numeric."""
+of 112 pixels, for which fp64 takes seconds, leave Winograd out of the last two of four stages."""
 
 import sys
 import tempfile
 
 import test_torch_parity as parity  # first: it skips where there is no PyTorch
-import numpy as np
-import torch
+from torch_rig import norm, np, torch
 
-SIZE, BATCH, LEAST = map(int, sys.argv[3:6] or (112, 4, 3))
+SIZE, BATCH, LEAST = map(int, sys.argv[3:6] or (112, 4, 2))
 CASE = parity.Case("resnet50", 1000, SIZE, BATCH, 1e-6, 1.0, 0, 1)
 MOST, BOUNDS = 12, np.array([1.3, 1.4])
 torch.set_num_threads(2)
@@ -35,7 +33,7 @@ torch.set_num_threads(2)
 def errors_of(run, exact):
     apart, exact = parity.difference(run.gradients, exact.gradients), exact.gradients
     parts = (exact, ["fc.weight"])
-    return np.array([parity.norm(apart[n] for n in p) / parity.norm(exact[n] for n in p) for p in parts])
+    return np.array([norm(apart[n] for n in p) / norm(exact[n] for n in p) for p in parts])
 
 
 def ratios(model, index, folder):
@@ -50,7 +48,7 @@ def ratios(model, index, folder):
 
 logs = []
 with tempfile.TemporaryDirectory() as folder:
-    model = parity.dtrain_model(CASE, folder)
+    model = parity.make_model(CASE)
     while len(logs) < MOST:
         logs.append(np.log(ratios(model, len(logs), folder)))
         mean = np.exp(np.mean(logs, axis=0))

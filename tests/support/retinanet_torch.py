@@ -1,6 +1,5 @@
 """torchvision's RetinaNet without its transform: images come normalised, on a canvas of fixed size."""
 
-import torch
 import torchvision
 from torchvision.models.detection import retinanet
 from torchvision.models.detection.anchor_utils import AnchorGenerator
@@ -9,14 +8,15 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 from torchvision.ops.misc import FrozenBatchNorm2d
 
-MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+import torch_rig
+from torch_rig import torch
 
 
-def anchor_generator(base):
+def anchor_generator(base, n_levels=5):
     sizes = tuple(
-        (x, int(x * 2 ** (1.0 / 3)), int(x * 2 ** (2.0 / 3))) for x in (base << i for i in range(5))
+        (x, int(x * 2 ** (1.0 / 3)), int(x * 2 ** (2.0 / 3))) for x in (base << i for i in range(n_levels))
     )
-    return AnchorGenerator(sizes, ((0.5, 1.0, 2.0),) * 5)
+    return AnchorGenerator(sizes, ((0.5, 1.0, 2.0),) * n_levels)
 
 
 def make_model(depth, classes, channels=256, base=32, frozen_norm=True, v2=False, trainable=3):
@@ -41,9 +41,8 @@ def make_model(depth, classes, channels=256, base=32, frozen_norm=True, v2=False
 
 
 def normalise(pixels, sizes, dtype):
-    """u8 N,H,W,3 to N,3,H,W; zero outside the images."""
-    x = ((torch.from_numpy(pixels).to(dtype) / 255 - MEAN) / STD).to(dtype).permute(0, 3, 1, 2)
-    x = x.contiguous()
+    """Zero outside the images."""
+    x = torch_rig.normalise(pixels, dtype)
     for image, (height, width) in zip(x, sizes):
         image[:, height:] = 0
         image[:, :, width:] = 0

@@ -1,34 +1,35 @@
-"""The op match gives torchvision's integers: Matcher(0.5, 0.4) of torchvision.ops.box_iou in fp32,
-with and without low-quality matches, over the anchors of its AnchorGenerator, on 500 random sets of
-images with ties, duplicates, no boxes, full tables, boxes far outside, tiny and huge ones.
+"""Boxes as torchvision has them.
 
-    python3 test_matcher.py BUILD/dtrain"""
+    python3 test_boxes.py BUILD/dtrain
+
+The op match gives torchvision's integers: Matcher(0.5, 0.4) of torchvision.ops.box_iou in fp32, with and
+without low-quality matches, over the anchors of its AnchorGenerator, on 500 random sets of images with
+ties, duplicates, no boxes, full tables, boxes far outside, tiny and huge ones.
+
+Images of a detector get torchvision's sizes, to the pixel, and their boxes its boxes, to rounding:
+GeneralizedRCNNTransform over images of random sizes, at the sizes of its recipes."""
 
 import os
+import random
 import subprocess
 import sys
 
-try:
-    import numpy as np
-    import torch
-    from torchvision.models.detection._utils import Matcher
-    from torchvision.models.detection.anchor_utils import AnchorGenerator
-    from torchvision.models.detection.image_list import ImageList
-    from torchvision.ops import box_iou
-except ImportError as error:
-    print(f"skipped: {error}")
-    sys.exit(77)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from torch_rig import np, tool, tool_path, torch  # noqa: E402
+import retinanet_torch as net  # noqa: E402
+from torchvision.models.detection._utils import Matcher  # noqa: E402
+from torchvision.models.detection.image_list import ImageList  # noqa: E402
+from torchvision.models.detection.transform import GeneralizedRCNNTransform  # noqa: E402
+from torchvision.ops import box_iou  # noqa: E402
 
-TOOL = os.path.join(os.path.dirname(sys.argv[1]), "tests", "match_tool")
+IMAGES = 60
+SIDES = ((800, 1333), (480, 1333), (640, 1333), (224, 320))
 SETS = 500
 
 
 def make_anchors(height, width, base, grids):
-    sizes = tuple((s, int(s * 2 ** (1.0 / 3)), int(s * 2 ** (2.0 / 3)))
-                  for s in (base << level for level in range(len(grids))))
-    generator = AnchorGenerator(sizes, ((0.5, 1.0, 2.0),) * len(grids))
     images = ImageList(torch.zeros(1, 3, height, width), [(height, width)])
-    return generator(images, [torch.zeros(1, 1, *grid) for grid in grids])[0]
+    return net.anchor_generator(base, len(grids))(images, [torch.zeros(1, 1, *grid) for grid in grids])[0]
 
 
 def draw_boxes(rng, n, height, width, anchors):
@@ -84,11 +85,11 @@ def torchvision_match(anchors, boxes, labels, low_quality):
     return np.where(match >= 0, slots[np.maximum(match, 0)], match)
 
 
-def main():
+def check_matches():
     rng = np.random.default_rng(18)
     sets = [draw_set(rng) for _ in range(SETS)]
-    out = subprocess.run([TOOL], input=b"".join(data for data, _ in sets), stdout=subprocess.PIPE,
-                         check=True).stdout
+    data = b"".join(data for data, _ in sets)
+    out = subprocess.run([tool_path("match_tool")], input=data, stdout=subprocess.PIPE, check=True).stdout
     at, n_anchors, n_found, n_between = 0, 0, 0, 0
     for i, (_, (anchors, boxes, labels, low_quality)) in enumerate(sets):
         n = len(labels) * len(anchors)
@@ -107,4 +108,41 @@ def main():
     print(f"{SETS} sets, {n_anchors} anchors: {n_found} foreground, {n_between} in between: equal")
 
 
-main()
+def draw_cases(rng):
+    usual = [(640, 480), (480, 640), (640, 427), (500, 375), (333, 500), (640, 640), (1, 1), (7, 2000)]
+    for width, height in usual + [(rng.randint(1, 1500), rng.randint(1, 1500)) for _ in range(IMAGES - len(usual))]:
+        x, y = rng.uniform(0, 0.9 * width), rng.uniform(0, 0.9 * height)
+        yield width, height, x, y, rng.uniform(0.1, 0.99) * (width - x), rng.uniform(0.1, 0.99) * (height - y)
+
+
+def theirs(case, transform):
+    width, height, x, y, w, h = case
+    target = {"boxes": torch.tensor([[x, y, x + w, y + h]])}
+    image, target = transform.resize(torch.zeros(1, height, width), target)
+    return image.shape[2], image.shape[1], target["boxes"][0].tolist()
+
+
+def check_placements():
+    failed = 0
+    for sides in SIDES:
+        cases = list(draw_cases(random.Random(sides[0])))
+        transform = GeneralizedRCNNTransform(*sides, [0.0], [1.0])
+        text = "".join(" ".join(map(repr, case)) + "\n" for case in cases)
+        lines = tool("placement_tool", *sides, input=text).splitlines()
+        assert len(lines) == len(cases), f"{len(lines)} lines for {len(cases)} images"
+        worst = 0.0
+        for case, line in zip(cases, lines):
+            numbers = [float(word) for word in line.split()]
+            width, height, box = theirs(case, transform)
+            error = max(abs(a - b) / max(1, abs(b)) for a, b in zip(numbers[2:], box))
+            worst = max(worst, error)
+            if numbers[:2] != [width, height] or error > 2e-6:
+                failed += 1
+                print(f"{sides} {case}: {line}, torchvision {width} {height} {box}")
+        print(f"{sides}: {len(cases)} images, boxes differ by {worst:.1e} at most")
+    assert failed == 0
+
+
+torch.set_num_threads(1)
+check_matches()
+check_placements()
