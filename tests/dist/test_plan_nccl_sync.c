@@ -1,6 +1,5 @@
 /* Batch norm over groups of ranks on GPUs, or on emulated ones, against one rank with the group's
- * images; the step is recorded after three; the memory of a plan. Exits with 77 without a GPU.
- * Label: numeric. */
+ * images; the step is recorded after three; the memory of a plan. Exits with 77 without a GPU. */
 #include "sync_rig.h"
 
 #include "../gpu/need_gpu.h"

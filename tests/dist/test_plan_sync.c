@@ -1,6 +1,6 @@
 /* Batch norm over groups of 1 to 4 ranks on CPUs: the gradients of one step, several passes per
  * step, and the loss and running statistics of 20 steps equal those of one rank with the group's
- * images; the memory of a plan. Label: numeric. */
+ * images; the memory of a plan. */
 #include "sync_rig.h"
 
 /* The CPU, counting what is allocated. */

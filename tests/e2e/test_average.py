@@ -1,9 +1,7 @@
 """dtrain average: means against NumPy, what is refused, and --recompute-bn against the statistics of
 the same batches in training runs, whose learning rate is almost zero.
 
-    python3 test_average.py BUILD/dtrain
-
-Label: numeric."""
+    python3 test_average.py BUILD/dtrain"""
 
 import json
 import os

@@ -1,9 +1,7 @@
 """The moving average of the weights (train.ema_decay): timm's formula from step to step, the same
 bits after a resume on two ranks, as a file that dtrain eval and predict load, and evaluated.
 
-    python3 test_ema.py BUILD/dtrain
-
-Label: numeric."""
+    python3 test_ema.py BUILD/dtrain"""
 
 import csv
 import json

@@ -1,6 +1,6 @@
 #!/bin/bash
 # dtrain eval prints the same line on 1, 2 and 3 ranks, for a number of images that does not divide
-# evenly, and the last evaluation of the training run agrees. Label: numeric.
+# evenly, and the last evaluation of the training run agrees.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
 shapes val 7 2

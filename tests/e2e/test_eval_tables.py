@@ -1,9 +1,7 @@
 """What `dtrain eval` says of single classes and images: --per-class, --confusion, --predictions and
 eval.tta on 1, 2 and 3 ranks, against values computed here from the table of predictions.
 
-    python3 test_eval_tables.py BUILD/dtrain
-
-Label: numeric."""
+    python3 test_eval_tables.py BUILD/dtrain"""
 
 import csv
 import json

@@ -1,6 +1,6 @@
 #!/bin/bash
 # model.initial_checkpoint: the body is loaded, a head with another number of classes is replaced,
-# and anything else that does not fit is reported as PyTorch does. Label: numeric.
+# and anything else that does not fit is reported as PyTorch does.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
 shapes val 2 2

@@ -1,6 +1,6 @@
 #!/bin/bash
 # optim.freeze: what is frozen keeps its bits, on any number of ranks and over a resume; what is not
-# is trained. optim.head_lr_factor multiplies the steps of the classifier. Label: numeric.
+# is trained. optim.head_lr_factor multiplies the steps of the classifier.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
 shapes val 2 2

@@ -1,9 +1,7 @@
 """dtrain predict says of single images what dtrain eval says of the same: files, a folder, a list
 on standard input; an image that cannot be read does not keep the others from being predicted.
 
-    python3 test_predict.py BUILD/dtrain
-
-Label: numeric."""
+    python3 test_predict.py BUILD/dtrain"""
 
 import csv
 import os

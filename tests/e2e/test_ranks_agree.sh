@@ -1,6 +1,6 @@
 #!/bin/bash
 # With the same global batch, 1, 2 and 3 ranks, and gradient accumulation, train the same network
-# (without batch norm) up to rounding. Label: numeric.
+# (without batch norm) up to rounding.
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
 shapes val 2 2

@@ -1,5 +1,4 @@
-"""`dtrain shard` from every kind of source; `dtrain verify` on its output and on planted faults.
-Label: numeric."""
+"""`dtrain shard` from every kind of source; `dtrain verify` on its output and on planted faults."""
 
 import fcntl
 import glob

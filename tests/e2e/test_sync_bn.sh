@@ -1,7 +1,7 @@
 #!/bin/bash
 # model.sync_bn: 1, 2 and 3 ranks train ResNet-20 alike for 10 steps, with a learning rate that does
 # not amplify rounding much (dist/plan_sync has larger ones); a group that does not divide
-# the ranks is refused; the list of actions names the exchanges. Label: numeric.
+# the ranks is refused; the list of actions names the exchanges.
 # At a usual rate no two orders of additions stay together: with 0.001 the losses of one rank on 1 and
 # 2 threads, or with AVX2 and AVX-512, are 1.3e-3 to 6.6e-3 apart at the worst of 20 steps (three
 # seeds), those of 2 and 3 ranks with SyncBN and one rank 1.2e-3 to 5.9e-3.

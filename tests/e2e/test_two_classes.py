@@ -1,7 +1,7 @@
 """The story of configs/finetune.md: two folders of grey images, ten times more of one than of the
 other, and a ResNet-18 in PyTorch's file format. Convert it, fine-tune it on two ranks with frozen
 layers, balanced weights and early stopping on AUC, evaluate it on 1, 2 and 3 ranks, and compare its
-predictions with PyTorch's for the same weights. Label: numeric.
+predictions with PyTorch's for the same weights.
 
     python3 test_two_classes.py BUILD/dtrain"""
 

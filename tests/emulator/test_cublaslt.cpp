@@ -1,5 +1,5 @@
 // The emulated cuBLASLt: compares products with plain sums in fp64, and checks that it refuses what
-// the real library refuses, with the same status. Label: numeric.
+// the real library refuses, with the same status.
 #include <cublasLt.h>
 
 #include "test_rig.h"

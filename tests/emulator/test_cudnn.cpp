@@ -1,5 +1,5 @@
 // The emulated cuDNN: compares the convolutions of every engine with plain sums in fp64, and checks
-// the engines' notes and the use of plans. Label: numeric.
+// the engines' notes and the use of plans.
 #include "dnn_rig.h"
 
 // --- Results ---

@@ -2,9 +2,7 @@
 build, most tests, the memory checker and nvidia-smi: all parts run, a failing check does not stop
 the others, one that hangs is killed with all its children and left out, and the next part goes on.
 
-    python3 test_gpu_check.py BUILD/dtrain-emulated
-
-Label: numeric."""
+    python3 test_gpu_check.py BUILD/dtrain-emulated"""
 
 import json
 import os

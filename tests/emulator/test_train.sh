@@ -1,6 +1,6 @@
 #!/bin/bash
 # Training on the emulated GPU in every precision, recorded and not, on one and two ranks, stopped
-# and resumed; and settings that are refused. Label: numeric.
+# and resumed; and settings that are refused.
 . "$(dirname "$0")/../e2e/common.sh"
 here=$(cd "$(dirname "$0")" && pwd)
 export DTRAIN_EMULATED_GPUS=1

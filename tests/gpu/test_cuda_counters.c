@@ -1,5 +1,5 @@
 /* What comes back from the GPU in numbers: loss and counters, a label that is no class, skipped
- * steps and the loss scale. Label: numeric. */
+ * steps and the loss scale. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* What is computed along with convolutions, by every candidate that cuDNN offers, against plain
- * loops in fp64. Label: numeric. */
+ * loops in fp64. */
 #include "cuda/conv.h"
 #include "cuda/internal.h"
 #include "kernel_rig.h"

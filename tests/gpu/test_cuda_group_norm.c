@@ -1,6 +1,6 @@
 /* The kernels of group_norm.cu against plain loops in fp64: groups smaller and larger than the 8
  * channels of a thread, images of one and of many blocks, values far from zero, the same bits in
- * place. Label: numeric. */
+ * place. */
 #include "kernel_rig.h"
 
 struct trial {

@@ -1,6 +1,5 @@
 /* Linear layers on the CUDA device: the three products against sums in fp64, with channels and
- * outputs that need padding, in all precisions; twice the same bits; padding stays zero.
- * Label: numeric. */
+ * outputs that need padding, in all precisions; twice the same bits; padding stays zero. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

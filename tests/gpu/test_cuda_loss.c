@@ -1,6 +1,5 @@
 /* The kernel of loss.cu against fp64: smoothing, mixed labels, class weights, ignored rows, labels
- * that are no class, ties, extreme logits, the loss scale, and counters that add up over passes.
- * Label: numeric. */
+ * that are no class, ties, extreme logits, the loss scale, and counters that add up over passes. */
 #include "kernel_rig.h"
 
 struct problem {

@@ -1,5 +1,5 @@
 /* The kernels of norm.cu against plain loops in fp64: odd shapes, in place, values far from zero,
- * NaN, one row, the same bits each time. Label: numeric. */
+ * NaN, one row, the same bits each time. */
 #include "norm_rig.h"
 
 static const double EPS = 1e-5, MOMENTUM = 0.1;

@@ -1,6 +1,5 @@
 /* The kernels of norm_pair.cu against plain loops in fp64, and backward bit by bit against those of
- * norm_bwd.cu, run once for each of the two: odd shapes, in place, values far from zero, NaN.
- * Label: numeric. */
+ * norm_bwd.cu, run once for each of the two: odd shapes, in place, values far from zero, NaN. */
 #include "norm_rig.h"
 
 static const double EPS = 1e-5;

@@ -1,6 +1,6 @@
 /* The kernels of norm_pool.cu: forward bit by bit against batch norm and max pooling one after the
  * other, backward against plain loops in fp64. Windows that overlap, hang over the edge, or do not
- * divide the image; ties, NaN, values that are rounded to 0. Label: numeric. */
+ * divide the image; ties, NaN, values that are rounded to 0. */
 #include "norm_rig.h"
 
 static const float EPS = 1e-5f;

@@ -1,5 +1,4 @@
-/* The CUDA backend against the fp64 reference in fp32: every op, plain arenas, small networks.
- * Label: numeric. */
+/* The CUDA backend against the fp64 reference in fp32: every op, plain arenas, small networks. */
 #include "run_gpu_ops.h"
 
 int main(void)

@@ -1,4 +1,4 @@
-/* The kernels of pointwise.cu against plain loops. Label: numeric. */
+/* The kernels of pointwise.cu against plain loops. */
 #include "base/rng.h"
 #include "kernel_rig.h"
 

@@ -1,5 +1,5 @@
 /* The kernels of pool.cu against plain loops: windows that overlap, hang over the edge, or do not
- * divide the image. Label: numeric. */
+ * divide the image. */
 #include "kernel_rig.h"
 
 static size_t at(const struct dt_pool_shape *s, bool big, int n, int h, int w, int c)

@@ -1,4 +1,4 @@
-/* The kernels of update.cu and train_step.cu against plain loops. Label: numeric. */
+/* The kernels of update.cu and train_step.cu against plain loops. */
 #include "kernel_rig.h"
 #include "kernels/ranges.h"
 

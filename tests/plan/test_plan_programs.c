@@ -1,6 +1,6 @@
 /* One set of parameters and one work arena for images of several sizes, on the CPU: a program
  * learns what a plan with this program alone would, and gradients are divided by what the program
- * counts. Label: numeric. */
+ * counts. */
 #include <string.h>
 
 #include "../support/plan_net.h"

@@ -1,5 +1,4 @@
-/* Random numbers: Random123's known answers, independence of streams, bounds, moments.
- * Label: numeric. */
+/* Random numbers: Random123's known answers, independence of streams, bounds, moments. */
 #include <string.h>
 
 #include <math.h>

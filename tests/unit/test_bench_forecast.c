@@ -1,5 +1,4 @@
-/* The model of dtrain plan: cases worked out by hand, bounds, and published runs on many GPUs.
- * Label: numeric. */
+/* The model of dtrain plan: cases worked out by hand, bounds, and published runs on many GPUs. */
 #include <math.h>
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
 /* Colour jitter, erasing, mixup and CutMix against plain loops in double, and what is drawn for
- * them against the distributions asked for. Label: numeric. */
+ * them against the distributions asked for. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,4 @@
-/* COCO's evaluation against plain loops, written down from the definition, and cases by hand.
- * Label: numeric. */
+/* COCO's evaluation against plain loops, written down from the definition, and cases by hand. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>

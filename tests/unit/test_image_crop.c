@@ -1,5 +1,4 @@
-/* Crops: inside their bounds, pure, distributed as asked, and torchvision's numbers for evaluation.
- * Label: numeric. */
+/* Crops: inside their bounds, pure, distributed as asked, and torchvision's numbers for evaluation. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

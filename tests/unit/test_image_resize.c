@@ -1,5 +1,5 @@
 /* The plain resampler against loops in double precision, its exact cases, and the other sets of
- * kernels against the plain one. Label: numeric. */
+ * kernels against the plain one. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* Judging single images and small sets by hand; tests/interop/test_sklearn.py compares large ones.
- * Label: numeric. */
+/* Judging single images and small sets by hand; tests/interop/test_sklearn.py compares large ones. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The models against torchvision: parameter counts, names and shapes, operations, initial values;
- * and every model through fusion and autodiff. Label: numeric. */
+ * and every model through fusion and autodiff. */
 #include <math.h>
 
 #include "graph_check.h"

@@ -1,5 +1,5 @@
 /* RetinaNet's graph: names, shapes, sharing, initial values and what is trained, against
- * torchvision (parameter counts and entries are its own for 91 classes). Label: numeric. */
+ * torchvision (parameter counts and entries are its own for 91 classes). */
 #include <math.h>
 
 #include "graph_check.h"

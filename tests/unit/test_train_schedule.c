@@ -1,5 +1,4 @@
-/* Learning rates against values worked out by hand and closed forms written down a second time.
- * Label: numeric. */
+/* Learning rates against values worked out by hand and closed forms written down a second time. */
 #include <math.h>
 
 #include "test.h"
