@@ -1,64 +1,60 @@
-/* The watchdog with real processes that play ranks: what they publish is made up, the rest is real.
- * All scenarios run side by side; the tests collect how each has ended. */
+/* The watchdog with real processes that play ranks: what they publish is made up, and so is the
+ * time, the rest is real. All scenarios run side by side; the tests collect how each has ended. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "test.h"
+#include "virtual_time.h"
 #include "watch/heartbeat.h"
 #include "watch/watchdog.h"
 
-enum { MAX_RANKS = 3, TEXT_BYTES = 16384 };
+enum { TEXT_BYTES = 16384 };
 
 static char top[64];                           /* folder of all scenarios */
 static struct dt_watchdog_options own_options; /* of this process */
 
-/* A file system that hangs: pwrite of this whole program does not return. */
-static atomic_bool file_system_hangs;
+static void hang(void)
+{
+    vt_wait(NULL, NULL, VT_NEVER);
+}
+
+/* A file system that hangs: pwrite of this whole program, or fdopen, does not return. */
+static atomic_bool file_system_hangs, report_hangs;
 ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
 {
-    while (atomic_load(&file_system_hangs))
-        usleep(100000);
+    if (atomic_load(&file_system_hangs))
+        hang();
     return syscall(SYS_pwrite64, fd, data, bytes, offset);
+}
+FILE *fdopen(int fd, const char *mode)
+{
+    FILE *(*open_it)(int, const char *);
+    *(void **)&open_it = dlsym(RTLD_NEXT, "fdopen");
+    if (atomic_load(&report_hangs))
+        hang();
+    return open_it(fd, mode);
 }
 
 /* --- What a rank can do --- */
 
-static void nap(double seconds)
-{
-    usleep((useconds_t)(seconds * 1e6));
-}
-
-static void hang(void)
-{
-    for (;;)
-        pause();
-}
-
 /* Trains, as it looks from outside. */
-static void train(double seconds, double step_s)
+static void train(double seconds)
 {
     double end_s = dt_clock_s() + seconds;
     for (int64_t step = 1; dt_clock_s() < end_s; step++) {
         dt_pulse_enter(&dt_pulse_main, DT_SECTION_DATA);
         dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
-        nap(step_s);
+        vt_sleep(0.1);
         dt_pulse_wait(&dt_pulse_main, "sum");
         dt_pulse_go_on(&dt_pulse_main);
         dt_pulse_step(&dt_pulse_main, step);
@@ -133,7 +129,7 @@ static void stop_process(int rank)
         wait_for_others(DT_SECTION_COMPUTE);
     dt_pulse_step(&dt_pulse_main, 57);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_DATA);
-    nap(0.9);
+    vt_sleep(0.9);
     raise(SIGSTOP);
 }
 
@@ -157,7 +153,7 @@ static void writer_stuck(int rank)
     pthread_t writer;
     if (rank == 0 && pthread_create(&writer, NULL, hang_as_writer, NULL) != 0)
         _exit(3);
-    train(60, 0.02);
+    train(60);
 }
 
 /* --- No alarm --- */
@@ -165,7 +161,7 @@ static void writer_stuck(int rank)
 static void healthy(int rank)
 {
     (void)rank;
-    train(12, 0.02);
+    train(12);
     dt_watchdog_stop();
     _exit(0);
 }
@@ -175,13 +171,13 @@ static void slow(int rank)
     if (rank == 0) {
         dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
         for (int i = 0; i < 60; i++) {
-            nap(0.1);
+            vt_sleep(0.1);
             dt_pulse_beat(&dt_pulse_main);
         }
     } else {
         dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
         dt_pulse_wait(&dt_pulse_main, "reduce");
-        nap(6);
+        vt_sleep(6);
         dt_pulse_go_on(&dt_pulse_main);
     }
     dt_watchdog_stop();
@@ -189,15 +185,17 @@ static void slow(int rank)
 }
 
 /* The main thread waits for the writer, which gets on; the other rank for the main thread. */
+static atomic_bool is_saved;
 static void *save_slowly(void *arg)
 {
     (void)arg;
     dt_pulse_enter(&dt_pulse_writer, DT_SECTION_SAVE);
     for (int i = 0; i < 60; i++) {
-        nap(0.1);
+        vt_sleep(0.1);
         dt_pulse_beat(&dt_pulse_writer);
     }
     dt_pulse_enter(&dt_pulse_writer, DT_SECTION_NONE);
+    atomic_store(&is_saved, true);
     return NULL;
 }
 
@@ -206,12 +204,14 @@ static void long_save(int rank)
     pthread_t writer;
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
     if (rank == 0) {
-        if (pthread_create(&writer, NULL, save_slowly, NULL) != 0 ||
-            pthread_join(writer, NULL) != 0)
+        if (pthread_create(&writer, NULL, save_slowly, NULL) != 0)
             _exit(3);
+        while (!atomic_load(&is_saved))
+            vt_sleep(0.01);
+        pthread_join(writer, NULL);
     } else {
         dt_pulse_wait(&dt_pulse_main, "agree");
-        nap(6);
+        vt_sleep(6);
     }
     dt_watchdog_stop();
     _exit(0);
@@ -222,7 +222,7 @@ static void nothing_under_way(int rank)
     dt_pulse_enter(&dt_pulse_main, rank == 0 ? DT_SECTION_NONE : DT_SECTION_INIT);
     if (rank != 0)
         dt_pulse_wait(&dt_pulse_main, "bcast");
-    nap(6);
+    vt_sleep(6);
     dt_watchdog_stop();
     _exit(0);
 }
@@ -231,9 +231,9 @@ static void nothing_under_way(int rank)
 static void leave_early(int rank)
 {
     if (rank != 1)
-        train(6, 0.02);
+        train(6);
     dt_watchdog_stop();
-    nap(rank == 1 ? 6 : 0);
+    vt_sleep(rank == 1 ? 6 : 0);
     _exit(0);
 }
 
@@ -242,7 +242,7 @@ static void long_steps(int rank)
     (void)rank;
     dt_watchdog_set_step(10);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
-    nap(6);
+    vt_sleep(6);
     dt_watchdog_stop();
     _exit(0);
 }
@@ -253,7 +253,7 @@ static void no_folder(int rank)
 {
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
     dt_pulse_wait(&dt_pulse_main, "MPI_Init");
-    nap(0.5);
+    vt_sleep(0.5);
     if (dt_watchdog_start(&own_options) != DT_OK)
         _exit(2);
     if (rank == 1)
@@ -274,8 +274,8 @@ static void elsewhere(int rank)
 static void alarm_only(int rank)
 {
     if (rank == 0)
-        train(60, 0.02);
-    nap(1);
+        train(60);
+    vt_sleep(1);
     dt_watchdog_stop();
     char path[256];
     struct dt_heartbeat beat = {.start_id = 7, .rank = 1, .beat = 1000};
@@ -286,10 +286,10 @@ static void alarm_only(int rank)
 
 /* --- The watchdog's own end is in danger --- */
 
-/* hang-0.txt, which run_rank makes, is a FIFO that nobody reads: opening it blocks. */
 static void blocked_report(int rank)
 {
     (void)rank;
+    atomic_store(&report_hangs, true);
     stop_moving(DT_SECTION_DATA);
 }
 
@@ -304,7 +304,7 @@ static void blind_and_waiting(int rank)
 {
     if (rank == 1)
         raise(SIGSTOP);
-    nap(0.5);
+    vt_sleep(0.5);
     atomic_store(&file_system_hangs, true);
     wait_for_others(DT_SECTION_REDUCE);
 }
@@ -342,7 +342,7 @@ static struct scenario {
     const char *name;
     void (*run)(int rank);
     int n_ranks;
-    pid_t pids[MAX_RANKS];
+    pid_t pids[VT_RANKS];
     int out; /* stderr of all */
     char dir[128];
     char text[TEXT_BYTES];
@@ -376,7 +376,6 @@ static const double limit_s = 2.0; /* the period is then 0.4 s */
 
 static void run_rank(const struct scenario *s, int rank, int out)
 {
-    char path[256];
     bool has_folder = s->run != no_folder && s->run != elsewhere;
     own_options = (struct dt_watchdog_options){.dir = has_folder ? s->dir : NULL,
                                                .rank = rank,
@@ -390,9 +389,6 @@ static void run_rank(const struct scenario *s, int rank, int out)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(out, STDERR_FILENO);
     if (dt_watchdog_start(&own_options) != DT_OK)
-        _exit(2);
-    snprintf(path, sizeof path, "%s/hang-0.txt", s->dir);
-    if (s->run == blocked_report && mkfifo(path, 0666) != 0)
         _exit(2);
     s->run(rank);
     _exit(4);
@@ -423,7 +419,7 @@ static int save_checkpoint(const struct scenario *s)
     return dt_file_save(path, "step", 4) == DT_OK ? 0 : -1;
 }
 
-static int start_scenario(struct scenario *s)
+static int start_scenario(struct scenario *s, struct vt_world *world)
 {
     int ends[2];
     snprintf(s->dir, sizeof s->dir, "%s/%s", top, s->name);
@@ -431,8 +427,14 @@ static int start_scenario(struct scenario *s)
         return -1;
     if (leave_earlier_start(s) != 0 || (s->run != all_wait && save_checkpoint(s) != 0))
         return -1;
+    world->n_ranks = s->n_ranks;
+    atomic_store(&world->now, VT_NS(1000));
+    if (s == &scenarios[SUSPENDED]) {
+        world->pause_at = VT_NS(1001);
+        world->pause_ns = VT_NS(3 * limit_s);
+    }
     for (int r = 0; r < s->n_ranks; r++) {
-        s->pids[r] = fork();
+        s->pids[r] = vt_fork(world, r);
         if (s->pids[r] == 0)
             run_rank(s, r, ends[1]);
     }
@@ -441,26 +443,20 @@ static int start_scenario(struct scenario *s)
     return 0;
 }
 
-static void signal_all(const struct scenario *s, int number)
-{
-    for (int r = 0; r < s->n_ranks; r++)
-        kill(s->pids[r], number);
-}
-
 static int start_all(void **state)
 {
     (void)state;
     snprintf(top, sizeof top, "/tmp/dtrain-watchdog-XXXXXX");
     if (!mkdtemp(top))
         return -1;
+    vt_news = vt_share(sizeof *vt_news);
+    struct vt_world *worlds = vt_share(N_SCENARIOS * sizeof *worlds);
+    if (!vt_news || !worlds)
+        return -1;
     for (int i = 0; i < N_SCENARIOS; i++)
-        if (start_scenario(&scenarios[i]) != 0)
+        if (start_scenario(&scenarios[i], &worlds[i]) != 0)
             return -1;
-    nap(1);
-    signal_all(&scenarios[SUSPENDED], SIGSTOP);
-    nap(3 * limit_s);
-    signal_all(&scenarios[SUSPENDED], SIGCONT);
-    return 0;
+    return vt_run(worlds, N_SCENARIOS);
 }
 
 static void remove_folder(const char *dir)
@@ -486,16 +482,11 @@ static int end_all(void **state)
     return 0;
 }
 
-/* The exit code of a rank, or minus the signal. One that is still there after a minute is killed.
- */
+/* The exit code of a rank, or minus the signal. */
 static int end_of(pid_t pid)
 {
     int status;
-    for (int i = 0; waitpid(pid, &status, WNOHANG) == 0; i++) {
-        if (i == 6000)
-            kill(pid, SIGKILL);
-        nap(0.01);
-    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
