@@ -14,9 +14,10 @@ import rig as faults  # pylint: disable=wrong-import-position
 
 CLUSTER = os.path.join(HERE, "..", "support", "cluster.sh")
 SHARED, OWN = "/media/shared", "/media/own"
-TWO, THREE = "node1:2,node2:2", "node1:1,node2:1,node3:2"
+TWO, THREE = "node1:1,node2:2", "node1:1,node2:1,node3:1"
 ENDLESS = {"train.max_steps": 1000000, "train.epochs": 100000}
-HANG_S = 120  # A job that takes longer than this to end counts as one that never would.
+HANG_S = 300  # A job that takes longer than this to end counts as one that never would.
+DESERTED_S = 100  # So does mpirun if it stays behind for so long after its ranks.
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
 # As in the job scripts.
 KEEPALIVE = """--mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5
@@ -51,12 +52,11 @@ class Job(faults.Run):
         return found
 
     def wait_for(self, text):
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + HANG_S
         while text not in self.text():
             assert self.process.poll() is None, f"ended before '{text}':\n{self.text()}"
             assert time.monotonic() < deadline, f"no '{text}':\n{self.text()}"
             time.sleep(0.05)
-
 
 
 def start(program, hosts, out, sets=()):
@@ -92,7 +92,8 @@ class Case:
         self.program, self.random = program, random.Random(seed)
         self.hosts, self.host = self.random.choice([(TWO, "node2"), (THREE, "node2"), (THREE, "node3")])
         self.out, self.sets, self.problems = f"{SHARED}/run", dict(ENDLESS), []
-        self.job = self.code = self.seconds = self.note = None
+        self.job = self.code = self.seconds = None
+        self.is_deserted = False
 
     def check(self, ok, what):
         if not ok:
@@ -113,8 +114,14 @@ class Case:
         return self.random.choice(ranks)
 
     def finish(self):
-        begin = time.monotonic()
-        self.code = self.job.wait(HANG_S)
+        begin = seen = now = time.monotonic()
+        while self.job.process.poll() is None and now < min(begin + HANG_S, seen + DESERTED_S):
+            time.sleep(0.1)
+            now = time.monotonic()
+            if now > begin + 60 and self.job.pids():
+                seen = now
+        self.is_deserted = self.job.process.poll() is None and now >= seen + DESERTED_S
+        self.code = self.job.wait(0)
         self.seconds = time.monotonic() - begin
         while self.job.pids() and time.monotonic() < begin + HANG_S:
             time.sleep(0.1)

@@ -7,7 +7,6 @@ Each job gets machines of its own, so jobs run side by side."""
 import argparse
 import collections
 import concurrent.futures
-import hashlib
 import json
 import os
 import re
@@ -19,9 +18,9 @@ import time
 import traceback
 
 import machines
-from machines import HANG_S, OWN, SHARED, Case, cluster, faults
+from machines import HANG_S, OWN, SHARED, THREE, TWO, Case, cluster, faults
 
-ONE, OTHERS, FEWER = "node1:4", "node2:2,node3:2", "node3:2"
+ONE, OTHERS, FEWER = "node1:3", "node2:2,node3:1", "node3:2"
 SIDE_BY_SIDE = 4
 
 # Sentences that accuse a machine.
@@ -94,27 +93,20 @@ def stopped_at_start(case):
     os.kill(found[victim], signal.SIGSTOP)
 
 
-def same_bits(case, steps=30):
-    """The fault must change no bit."""
+def same_bits(case, steps=12):
+    """The fault must change no bit. Returns the state."""
     expected = case.complete(ONE, f"{SHARED}/reference", steps)
     case.sets["train.max_steps"] = steps
     case.start().wait_for("dtrain: end: ")
     case.check(faults.state_of(case.out) == expected, "other bits")
+    return expected
 
 
 def no_fault(case):
-    """Six ranks on one, two and three machines."""
-    case.host = None
-    hashes = set()
-    for hosts in ("node1:6", "node1:3,node2:3", "node1:2,node2:2,node3:2"):
-        out = f"{SHARED}/{hosts}"
-        case.complete(hosts, out, 20)
-        with open(f"{out}/model.safetensors", "rb") as file:
-            hashes.add(hashlib.sha256(file.read()).hexdigest())
-    case.check(len(hashes) == 1, "other bits")
-    case.note = "model " + " ".join(name[:16] for name in hashes)
-    case.sets["train.max_steps"] = 20
-    case.start()
+    """Three ranks on one, two and three machines."""
+    case.host, case.hosts = None, THREE
+    two = case.complete(TWO, f"{SHARED}/two", 12)
+    case.check(two == same_bits(case), "other bits on two machines")
 
 
 def slow_link(case):
@@ -128,16 +120,14 @@ def wrong_clock(case):
     """Also: a second job is kept out, and the next one gets in at once."""
     offset = case.random.choice(["+5", "-5"])
     cluster("clock", case.host, offset)
-    others = f"{case.host}:2"
     case.reach()
-    second = machines.start(case.program, others, case.out, sets=case.sets)
+    second = machines.start(case.program, f"{case.host}:2", case.out, sets=case.sets)
     case.check(second.wait(HANG_S) == 84, f"the second job: {second.text()}")
     case.job.kill()
     while case.job.pids():
         time.sleep(0.1)
-    case.complete(others, case.out, faults.newest_step(case.out) + 10)
-    case.out, case.host = f"{SHARED}/again", None
-    same_bits(case)
+    case.hosts, case.host = f"{case.host}:2,node1:1", None
+    same_bits(case, faults.newest_step(case.out) + 10)
 
 
 def other_isa(case):
@@ -213,6 +203,17 @@ def unreachable(case):
 
 Row = collections.namedtuple("Row", "fault codes resumes")
 LOST = {80, 205}
+# What the short form leaves out: the cut with a limit of 5 s does more, and faults/preflight shows the
+# rest on one machine, where the ranks have other host names.
+LONG_ONLY = {
+    "link cut",
+    "another instruction set",
+    "another build",
+    "run folder not shared",
+    "shared disk full",
+    "no space in /tmp",
+}
+RESUMES_IN_LONG = {"rank killed"}  # as after power off
 ROWS = {
     "power off": Row(machine("off"), LOST, True),
     "link cut": Row(machine("cut"), LOST, False),
@@ -239,45 +240,48 @@ ROWS = {
 }
 
 
-RACES = ("Open MPI failed to TCP connect to a peer", "PMIX ERROR: UNREACHABLE")
-
-
-def run_case(program, name, seed):
+def run_case(program, name, seed, is_long):
     """Within the machines: prints what happened as JSON."""
     row, case = ROWS[name], Case(program, seed)
+    patient = os.path.join(os.path.dirname(program), "tests", "patient.so")
     try:
+        for node in ("node1", "node2", "node3") if os.path.exists(patient) else ():
+            cluster("env", node, f"LD_PRELOAD={patient}")
         row.fault(case)
         case.finish()
         text = case.job.text()
         named = {host for pattern in CULPRITS for host in re.findall(pattern, text)}
         case.check(case.code in row.codes, f"exit code {case.code}")
         case.check(case.host is None or case.host in named, f"{case.host} is not named")
-        if row.resumes:
+        if row.resumes and (is_long or name not in RESUMES_IN_LONG):
             resumes(case)
     except Exception:  # pylint: disable=broad-except
         case.problems.append(traceback.format_exc())
         named, text = set(), case.job.text() if case.job else ""
     result = {"code": case.code, "seconds": case.seconds, "problems": case.problems, "text": text}
-    result["note"] = case.note or ""
+    result["is_deserted"] = case.is_deserted
     result["wrong"] = sorted(named - {case.host})
     print(json.dumps(result))
 
 
-def attempt(program, name, seed):
+def attempt(program, name, seed, *options):
     """The result of one case, on machines of its own."""
     command = ["bash", machines.CLUSTER, "run", "3", sys.executable, __file__, program]
-    command += ["--case", name, "--seed", str(seed)]
+    command += ["--case", name, "--seed", str(seed), *options]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def one(program, name, seed):
-    """Once more if Open MPI lost a race of its own: two ranks that connect to each other at the same
-    moment, on a busy machine (4.1.4)."""
-    result = attempt(program, name, seed)
-    if result["problems"] and any(race in result["text"] for race in RACES):
-        print(f"{name}: once more, as Open MPI says: {result['text'][-500:]}", flush=True)
-        result = attempt(program, name, seed)
+def one(program, name, seed, *options):
+    """Once more if Open MPI lost a race of its own on a busy machine (4.1.4): two ranks that connect to
+    each other at the same moment, or an mpirun that stays behind."""
+    result = attempt(program, name, seed, *options)
+    if result["problems"] and (
+        result["is_deserted"] or any(race in result["text"] for race in faults.RACES)
+    ):
+        why = "mpirun stays behind" if result["is_deserted"] else "of a race of Open MPI"
+        print(f"{name}: once more, as {why}: {result['text'][-500:]}", flush=True)
+        result = attempt(program, name, seed, *options)
     return result
 
 
@@ -298,7 +302,7 @@ def report(name, results):
     wrong = sum(len(result["wrong"]) for result in results)
     line = f"{name:26} {len(results):3}  " + ", ".join(f"{n} x {code}" for code, n in codes.items())
     line = f"{line:50} {max(seconds, default=0):6.1f} s  {wrong} wrong hosts"
-    print(line, results[0]["note"], flush=True)
+    print(line, flush=True)
     bad = [result for result in results if result["problems"] or result["wrong"]]
     for result in bad:
         print(f"FAILED: {name}: {result['problems']} {result['wrong']}\n{result['text'][-3000:]}")
@@ -315,15 +319,17 @@ def main():
     arguments = parser.parse_args()
     program = os.path.abspath(arguments.program)
     if arguments.case:
-        run_case(program, arguments.case, arguments.seed)
+        run_case(program, arguments.case, arguments.seed, arguments.long)
         return
     skip_where_impossible()
     begin = time.monotonic()
     names = [name for name in ROWS if re.search(arguments.only or "", name)]
-    repeats = range(5 if arguments.long else 1)
+    if not arguments.long and not arguments.only:
+        names = [name for name in names if name not in LONG_ONLY]
+    repeats, options = (range(5), ["--long"]) if arguments.long else (range(1), [])
     with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         cases = {
-            name: [pool.submit(one, program, name, arguments.seed + i) for i in repeats]
+            name: [pool.submit(one, program, name, arguments.seed + i, *options) for i in repeats]
             for name in names
         }
         fine = [report(name, [case.result() for case in some]) for name, some in cases.items()]

@@ -1,6 +1,5 @@
 #!/bin/bash
 # 20 uninterrupted steps and 10 + resume + 10, with evaluations, give bit-identical files.
-#
 . "$(dirname "$0")/../e2e/common.sh"
 shapes train 10 1
 shapes val 2 2

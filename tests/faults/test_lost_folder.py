@@ -8,7 +8,8 @@ import time
 
 import rig as faults
 
-STEPS = {"train.max_steps": 200, "checkpoint.every_steps": 10}
+LAST = 120
+STEPS = {"train.max_steps": LAST, "checkpoint.every_steps": 10}
 
 
 def remove(rig, out):
@@ -40,7 +41,7 @@ def lose(rig, n_ranks, change, expected, shared=True):
     for path in glob.glob(out + "-rescued-*"):
         shutil.rmtree(path)
     sets = {**STEPS, "output.shared": str(shared).lower()}
-    run = rig.start(n_ranks, out, sets=sets, env={"DTRAIN_FAULT": "slow@0:20"})
+    run = rig.start(n_ranks, out, sets=sets, env={"DTRAIN_FAULT": "slow@0:30"})
     while faults.reported_step(run) < 10 and run.process.poll() is None:
         time.sleep(0.02)
     change(rig, out)
@@ -55,7 +56,7 @@ def lose(rig, n_ranks, change, expected, shared=True):
         return
     shutil.rmtree(out, ignore_errors=True)
     os.rename(rescued[0], out)
-    rig.check(0 < faults.newest_step(out) < 200, f"{what}: not stopped: {faults.newest_step(out)}")
+    rig.check(0 < faults.newest_step(out) < LAST, f"{what}: not stopped: {faults.newest_step(out)}")
     rig.finish(n_ranks, out, sets=STEPS)
     rig.check(faults.state_of(out) == expected, f"{what}: a different result")
 

@@ -7,7 +7,7 @@ small_config > "$work/config.json"
 expect() { # ranks code text arguments...
     local ranks=$1 code=$2 text=$3 got=0
     shift 3
-    timeout 60 mpirun --oversubscribe --bind-to none -np "$ranks" "$dtrain" "$@" \
+    timeout 400 mpirun --oversubscribe --bind-to none -np "$ranks" "$dtrain" "$@" \
         > "$work/log" 2>&1 || got=$?
     [ "$got" = "$code" ] || fail "exit code $got instead of $code: $*: $(cat "$work/log")"
     [ "$(grep -c 'dtrain: error\[' "$work/log")" = 1 ] || fail "not one message: $(cat "$work/log")"

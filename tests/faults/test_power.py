@@ -31,10 +31,8 @@ def go_on(rig, out, what, crashed, expected, existed):
 
 def crashes(rig, start, expected):
     """crash@io:N for N = 1 to the end of the run, including the first save and retention."""
-    n_points, points = 0, range(1, 100000)
-    for n in points:
-        if not rig.long and n > 6 and rig.random.random() > 0.1:
-            continue
+    n_points = 0
+    for n in range(1 if rig.long else 2, 100000, 1 if rig.long else 26):
         out = rig.folder("crash")
         if start:
             shutil.copytree(start, out)
@@ -84,7 +82,7 @@ def campaign(rig):
         if b"__asan_init" in file.read():
             print("no power loss: libraries cannot be preloaded into a program with sanitizers")
             return
-    n_points = 500 if rig.long else 8
+    n_points = 500 if rig.long else 6
     n_done = power_losses(rig, shim, start, expected, n_points)
     print(f"power losses: {n_done} of {n_points} starts lost power", flush=True)
 

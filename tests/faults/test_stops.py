@@ -12,7 +12,7 @@ import rig as faults
 
 EPOCH = 20  # steps
 SETS = {
-    "train.max_steps": 400,
+    "train.max_steps": 300,
     "eval.every_epochs": 1,
     "data.synthetic_val": 240,
     "checkpoint.every_steps": 9,
@@ -55,7 +55,7 @@ class Moments:
 
     def poll(self, found):
         """False if the run ends before found() is true."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + faults.HANG_S
         while not found():
             if self.run.process.poll() is not None or time.monotonic() > deadline:
                 return False
@@ -221,7 +221,7 @@ def time_is_over(rig):
 
 
 def campaign(rig):
-    random_stops(rig, *((50, 4) if rig.long else (8, 4)))
+    random_stops(rig, *((50, 4) if rig.long else (4, 4)))
     terminate(rig, 12 if rig.long else 1)
     second_signal(rig)
     time_is_over(rig)
