@@ -2,6 +2,7 @@
 process may remain; in every command on several ranks, from the moment the program has started. A
 job that is suspended as a whole must continue undisturbed."""
 
+import functools
 import os
 import re
 import signal
@@ -12,11 +13,9 @@ import rig as faults
 
 SECTIONS = ["none", "init", "data", "compute", "reduce", "eval", "save"]
 SLOT = struct.Struct("8sqiiIIQ64s" + 2 * "iiqQdd32s" + "Q")
-LIMIT_OF = {"init": "init", "save": "save"}  # of the others: step
-LIMIT, OTHER_LIMIT = 5, 20
+LIMIT, BUSY_LIMIT = 5, 20
 GRACE = LIMIT  # seconds after the limit within which the job must end, in the long form
 START_LIMIT = 10
-SIDE_BY_SIDE = 3
 MESSAGE = re.compile(
     r"dtrain: error\[HANG\] rank (\d+) \(\S+ pid (\d+)\) .* since step (\d+), section (\w+), for \d+ s"
 )
@@ -38,8 +37,37 @@ def state_of(pid):
     return faults.process_state(pid)[0]
 
 
-def alive(pids):
-    return [pid for pid in pids if state_of(pid) not in ("gone", "Z", "X")]
+def left(pids):
+    """Those that do not end."""
+    for _ in range(200):
+        alive = [pid for pid in pids if state_of(pid) not in ("gone", "Z", "X")]
+        if not alive:
+            break
+        time.sleep(0.1)
+    return alive
+
+
+def watch(begin_next, side_by_side):
+    """Begins the cases, each when the ranks of the ones before have stopped, and sees them end."""
+    begin_next, cases, running = list(begin_next), [], []
+    while begin_next or running:
+        running = [case for case in running if not case.look()]
+        starting = any(case.stopped is None for case in running)
+        if begin_next and not starting and len(running) < side_by_side:
+            running.append(begin_next.pop(0)())
+            cases.append(running[-1])
+        time.sleep(0.05)
+    return cases
+
+
+def report(rig, cases, what):
+    times = [seconds for case in cases if (seconds := case.check(rig)) is not None]
+    if times:
+        print(
+            f"{len(times)} of {len(cases)} {what}: job ended after"
+            f" {min(times):.1f} .. {sum(times) / len(times):.1f} .. {max(times):.1f} s",
+            flush=True,
+        )
 
 
 class Case:
@@ -50,11 +78,14 @@ class Case:
         self.victim = rig.random.randrange(self.n_ranks)
         self.out = rig.folder(f"hang-{number}")
         self.delay = rig.random.uniform(0, 2.5)
-        # On a busy machine a limit of 5 s is short for the start of a rank.
-        strict = ("init", "step", "save") if rig.long else (LIMIT_OF.get(section, "step"),)
-        limits = {kind: LIMIT if kind in strict else OTHER_LIMIT for kind in ("init", "step", "save")}
-        sets = {f"watchdog.{kind}_timeout_s": limit for kind, limit in limits.items()}
-        sets |= {"train.max_steps": 1000000, "train.epochs": 100000}
+        sets = {
+            # On a busy machine a rank may need more than 5 s to start, or to wait for its disk.
+            "watchdog.init_timeout_s": LIMIT if rig.long else BUSY_LIMIT,
+            "watchdog.step_timeout_s": LIMIT,
+            "watchdog.save_timeout_s": LIMIT if rig.long or section == "save" else BUSY_LIMIT,
+            "train.max_steps": 1000000,
+            "train.epochs": 100000,
+        }
         env = {"DTRAIN_FAULT": f"stop@{section}:{self.victim}"} if section else {}
         self.run = rig.start(self.n_ranks, self.out, sets=sets, env=env)
         self.pids, self.stopped, self.seen, self.ended = set(), None, None, None
@@ -105,27 +136,8 @@ class Case:
             rig.check(told == seen, f"{name}: reported {told}, its heartbeat says {seen}")
         seconds = self.ended - self.stopped
         rig.check(seconds <= LIMIT + GRACE or not rig.long, f"{name}: ended after {seconds:.1f} s")
-        time.sleep(0.2)
-        rig.check(not alive(self.pids), f"{name}: processes left: {alive(self.pids)}")
+        rig.check(not left(self.pids), f"{name}: processes left")
         return seconds
-
-
-def stop_one_rank(rig, sections):
-    """Returns the first case."""
-    times, begun = [], None
-    for first in range(0, len(sections), SIDE_BY_SIDE):
-        some = enumerate(sections[first : first + SIDE_BY_SIDE], first)
-        cases = [Case(rig, number, section) for number, section in some]
-        begun = begun or cases[0]
-        while not all([case.look() for case in cases]):
-            time.sleep(0.05)
-        times += [seconds for case in cases if (seconds := case.check(rig)) is not None]
-    if times:
-        print(
-            f"{len(times)} of {len(sections)} stops, limit {LIMIT} s: job ended after"
-            f" {min(times):.1f} .. {sum(times) / len(times):.1f} .. {max(times):.1f} s"
-        )
-    return begun
 
 
 class Start:
@@ -149,6 +161,7 @@ class Start:
         out = rig.folder(f"start-{number}")
         self.run = rig.start(n_ranks, out, sets=sets, command=commands[self.name])
         while not (pid := faults.find_rank(self.run.process.pid, victim)):
+            assert self.run.process.poll() is None, self.run.text()
             time.sleep(0.002)
         time.sleep(delay)
         faults.send([pid], signal.SIGSTOP)
@@ -170,24 +183,8 @@ class Start:
         rig.check(code == 80, f"{self.name}: exit code {code}: {text}")
         rig.check(text.count("error[HANG]") == 1, f"{self.name}: not one message: {text}")
         rig.check(self.expected in text, f"{self.name}: not named: {text}")
-        time.sleep(0.2)
-        rig.check(not alive(self.pids), f"{self.name}: processes left: {alive(self.pids)}")
+        rig.check(not left(self.pids), f"{self.name}: processes left")
         return self.seconds
-
-
-def stop_at_the_start(rig, n_times):
-    out = rig.folder("model")
-    rig.finish(1, out, sets={"train.max_steps": 1})
-    times = []
-    for first in range(0, n_times, SIDE_BY_SIDE):
-        starts = [Start(rig, n, out) for n in range(first, min(first + SIDE_BY_SIDE, n_times))]
-        while not all([start.look() for start in starts]):
-            time.sleep(0.05)
-        times += [start.check(rig) for start in starts]
-    print(
-        f"{n_times} stops within 2 s of the start in four commands, limit {START_LIMIT} s: job ended after"
-        f" {min(times):.1f} .. {sum(times) / n_times:.1f} .. {max(times):.1f} s"
-    )
 
 
 def start_again(rig, hung):
@@ -199,8 +196,8 @@ def start_again(rig, hung):
     for number in range(1, n_good + 1):
         rig.finish(hung.n_ranks, out, sets={"train.max_steps": 20 * number})
     rig.check(faults.newest_step(out) == 20 * n_good, "starts after a hang: not at the last step")
-    left = [name for name in os.listdir(out) if name.startswith("hang-")]
-    rig.check(not left, f"starts after a hang: reports of the old one: {left}")
+    old = [name for name in os.listdir(out) if name.startswith("hang-")]
+    rig.check(not old, f"starts after a hang: reports of the old one: {old}")
     print(f"after a hang during the start: {n_good} good starts in the same folder")
 
 
@@ -229,11 +226,15 @@ def suspend_all(rig, n_times):
 
 
 def campaign(rig):
-    sections = SECTIONS[1:]
-    start_again(rig, stop_one_rank(rig, 5 * sections if rig.long else sections))
-    if rig.long:
-        stop_one_rank(rig, 30 * [None])
-    stop_at_the_start(rig, 52 if rig.long else 4)
+    model = rig.folder("model")
+    rig.finish(1, model, sets={"train.max_steps": 1})
+    sections = SECTIONS[1:] * (5 if rig.long else 1) + [None] * (30 if rig.long else 0)
+    stops = [functools.partial(Case, rig, number, name) for number, name in enumerate(sections)]
+    starts = [functools.partial(Start, rig, n, model) for n in range(52 if rig.long else 4)]
+    cases = watch(stops + starts, 3 if rig.long else 10)
+    report(rig, cases[: len(stops)], f"stops, limit {LIMIT} s (start: {BUSY_LIMIT} s in the short form)")
+    report(rig, cases[len(stops) :], f"stops within 2 s of the start, limit {START_LIMIT} s")
+    start_again(rig, cases[0])
     suspend_all(rig, 10 if rig.long else 1)
 
 
