@@ -35,7 +35,7 @@ make() { # options
     "$here/../../scripts/make_job.py" --nodes 2 --ranks-per-node 1 --env SCRATCH="$work" "$@"
 }
 wait_for() { # text file
-    for _ in $(seq 300); do
+    for _ in $(seq 3000); do
         if grep -q -- "$1" "$2"; then return; fi
         sleep 0.2
     done

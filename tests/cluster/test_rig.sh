@@ -80,7 +80,7 @@ trap '[[ $rig == 0 ]] || kill -9 $rig 2> /dev/null; rm -rf "$work"' EXIT
 gone() {
     local left=1
     [[ -s $work/namespaces ]] || { echo "FAILED: no namespaces noted"; exit 1; }
-    for _ in $(seq 100); do
+    for _ in $(seq 1000); do
         left=$(namespaces | comm -12 - "$work/namespaces" | comm -23 - "$work/before")
         [[ -n $left ]] || break
         sleep 0.1

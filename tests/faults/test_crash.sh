@@ -7,7 +7,7 @@ small_config > "$work/config.json"
 mpirun --oversubscribe --bind-to none -np 2 "$dtrain" --config "$work/config.json" \
     --out "$work/run" --set train.max_steps=0 --set train.epochs=100000 2> "$work/log" &
 pid=$!
-for _ in $(seq 300); do
+for _ in $(seq 3000); do
     sleep 0.1
     if grep -q '"event": *"step"' "$work/run/metrics.jsonl" 2> /dev/null; then break; fi
 done

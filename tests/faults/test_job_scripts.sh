@@ -54,7 +54,7 @@ finish() { # code
 }
 
 wait_for() { # text in calls
-    for _ in $(seq 600); do
+    for _ in $(seq 6000); do
         if grep -q "$1" "$calls" 2> /dev/null; then return; fi
         sleep 0.05
     done

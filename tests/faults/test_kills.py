@@ -44,7 +44,7 @@ def wait_for_mpirun(rig, run):
 
 def wait_for_ranks(pids):
     """After mpirun has ended, its ranks end by themselves."""
-    for _ in range(100):
+    for _ in range(1000):
         alive = [pid for pid in pids if is_running(pid)]
         if not alive:
             return []

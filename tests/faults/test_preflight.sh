@@ -23,7 +23,7 @@ mpi=(mpirun --oversubscribe --bind-to none)
 "$dtrain" --config "$work/config.json" --out "$work/run" --set train.max_steps=1000000 \
     --set train.epochs=100000 --set output.log_every=1000000 > "$work/first" 2>&1 &
 first=$!
-for _ in $(seq 600); do
+for _ in $(seq 6000); do
     grep -qs '"running"' "$work/run/RUN" && break
     kill -0 $first 2> /dev/null || fail "the first job has ended: $(cat "$work/first")"
     sleep 0.1

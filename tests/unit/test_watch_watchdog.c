@@ -48,13 +48,13 @@ FILE *fdopen(int fd, const char *mode)
 /* --- What a rank can do --- */
 
 /* Trains, as it looks from outside. */
-static void train(double seconds)
+static void train(double seconds, double step_s)
 {
     double end_s = dt_clock_s() + seconds;
     for (int64_t step = 1; dt_clock_s() < end_s; step++) {
         dt_pulse_enter(&dt_pulse_main, DT_SECTION_DATA);
         dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
-        vt_sleep(0.1);
+        vt_sleep(step_s);
         dt_pulse_wait(&dt_pulse_main, "sum");
         dt_pulse_go_on(&dt_pulse_main);
         dt_pulse_step(&dt_pulse_main, step);
@@ -153,7 +153,7 @@ static void writer_stuck(int rank)
     pthread_t writer;
     if (rank == 0 && pthread_create(&writer, NULL, hang_as_writer, NULL) != 0)
         _exit(3);
-    train(60);
+    train(60, 0.1);
 }
 
 /* --- No alarm --- */
@@ -161,7 +161,7 @@ static void writer_stuck(int rank)
 static void healthy(int rank)
 {
     (void)rank;
-    train(12);
+    train(12, 0.9);
     dt_watchdog_stop();
     _exit(0);
 }
@@ -231,7 +231,7 @@ static void nothing_under_way(int rank)
 static void leave_early(int rank)
 {
     if (rank != 1)
-        train(6);
+        train(6, 0.1);
     dt_watchdog_stop();
     vt_sleep(rank == 1 ? 6 : 0);
     _exit(0);
@@ -274,7 +274,7 @@ static void elsewhere(int rank)
 static void alarm_only(int rank)
 {
     if (rank == 0)
-        train(60);
+        train(60, 0.1);
     vt_sleep(1);
     dt_watchdog_stop();
     char path[256];
@@ -430,7 +430,7 @@ static int start_scenario(struct scenario *s, struct vt_world *world)
     world->n_ranks = s->n_ranks;
     atomic_store(&world->now, VT_NS(1000));
     if (s == &scenarios[SUSPENDED]) {
-        world->pause_at = VT_NS(1001);
+        world->pause_at = VT_NS(1001.3); /* the main threads have not moved since the last look */
         world->pause_ns = VT_NS(3 * limit_s);
     }
     for (int r = 0; r < s->n_ranks; r++) {
