@@ -8,10 +8,6 @@ fi
 . "$cluster"
 set -e
 dtrain=$2
-patient=$(dirname "$dtrain")/tests/patient.so
-for node in node1 node2 node3; do
-    [[ ! -e $patient ]] || cluster_env $node "LD_PRELOAD=$patient"
-done
 cd /media/shared
 fail() {
     echo "FAILED: $1"

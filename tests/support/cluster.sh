@@ -141,6 +141,9 @@ cluster_start() {
     mkdir -p "$own/tmp" "$own/home/.ssh" "$own/own"
     cp "$CLUSTER/ssh_config" "$own/home/.ssh/config"
     : > "$own/home/.ssh/environment"
+    # CLUSTER_KEEP: the build folder. See tests/support/patient.c.
+    local patient=${CLUSTER_KEEP:-}/tests/patient.so
+    [[ ! -e $patient ]] || echo "LD_PRELOAD=$patient" >> "$own/home/.ssh/environment"
     unshare --net --uts --ipc --pid --fork --kill-child --mount --mount-proc \
         bash "$CLUSTER_SELF" boot "$1" < /dev/null > /dev/null 2> "$own/boot.log" &
     outer=$!
