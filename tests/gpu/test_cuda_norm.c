@@ -1,585 +1,630 @@
-/* The kernels of norm.cu against plain loops in fp64: odd shapes, in place, values far from zero,
- * NaN, one row, the same bits each time. */
-#include "norm_rig.h"
+/* The kernels of batch norm where the table of ops (tests/ops) does not reach: as many blocks as
+ * there may be, several ranks, one row, NaN, ties; and that kernels which do the same work leave
+ * the same bits. Values are small integers, so that sums are exact in any order and every type. */
+#include "kernel_rig.h"
 
-static const double EPS = 1e-5, MOMENTUM = 0.1;
+/* eps and the variance add up to 1, so that what backward multiplies with is an integer, too. */
+static const double EPS = 0.25, VARIANCE_VALUE = 0.75, MOMENTUM = 0.1;
 
-enum {
-    RELU = 1,
-    RESIDUAL = 2,
-    TWO = 4,
-    IN_PLACE = 8,
-    ALL_FLAGS = 16,
-    YIELDS = 16, /* in the large cases, for which it makes a difference */
-    MAX_CHANNELS = 2048
+static const struct dt_pool_shape shapes[] = {
+    /* n cp in_h in_w out_h out_w kernel stride pad; cp: before it is rounded up */
+    {1, 12, 1, 1, 0, 0, 3, 2, 1},    {2, 3, 1, 1, 0, 0, 1, 1, 0},
+    {2, 8, 7, 9, 0, 0, 3, 2, 1},     {3, 11, 6, 6, 0, 0, 2, 2, 0},
+    {1, 20, 5, 4, 0, 0, 3, 1, 1},    {2, 5, 13, 13, 0, 0, 3, 2, 0},
+    {1, 3, 20, 18, 0, 0, 15, 1, 0},  {1, 8, 9, 9, 0, 0, 2, 4, 0},
+    {1, 7, 11, 12, 0, 0, 5, 3, 2},   {2, 64, 16, 16, 0, 0, 3, 2, 1},
+    {3, 264, 10, 10, 0, 0, 3, 2, 1}, {1, 92, 25, 36, 0, 0, 3, 2, 1},
+    {1, 2048, 5, 52, 0, 0, 3, 2, 1}, {2, 5, 50, 26, 0, 0, 3, 2, 1},
 };
 
-struct shape {
-    size_t rows;
-    int channels;
+/* As many blocks as there may be, of several rows for each thread, which do not come out even, also
+ * in two parts. */
+static const struct dt_pool_shape large = {1, 61, 367, 369, 0, 0, 3, 2, 1};
+
+/* --- Arrays --- */
+
+/* How many there are of each, how large they are, and from where to where values are drawn. The
+ * second one is of the other norm of a pair, those from OTHER on of kernels that do the same work.
+ */
+#define ARRAY_LIST(X)              \
+    X(SRC, 2, MATRIX, -1, 1)       \
+    X(DIFF, 2, MATRIX, -1, 2)      \
+    X(OUT, 4, MATRIX, 0, 0)        \
+    X(MASK, 3, BITS, 0, 0)         \
+    X(SCALE, 2, VECTOR, 1, 3)      \
+    X(SHIFT, 2, VECTOR, -1, 1)     \
+    X(MEAN, 2, VECTOR, -1, 1)      \
+    X(VARIANCE, 2, VECTOR, 0, 0)   \
+    X(OWN, 3, VECTOR, 0, 0)        \
+    X(RUNNING, 2, VECTOR, 0, 0)    \
+    X(D_SCALE, 4, VECTOR, 0, 0)    \
+    X(D_SHIFT, 4, VECTOR, 0, 0)    \
+    X(FACTOR, 4, FACTORS, 0, 0)    \
+    X(COEF, 4, COEFS, 0, 0)        \
+    X(PARTIAL, 4, PARTIALS, 0, 0)  \
+    X(SLOTS, 1, TWO_SLOTS, 0, 0)   \
+    X(POOLED, 3, WINDOWS, 0, 0)    \
+    X(D_POOLED, 1, WINDOWS, -1, 2) \
+    X(WHERE, 3, BYTES, 0, 0)
+
+enum { OTHER = 2, MOST = 4 };
+enum { MATRIX, BITS, VECTOR, FACTORS, COEFS, PARTIALS, TWO_SLOTS, WINDOWS, BYTES };
+#define NUMBERS(NAME, ...) NAME, NAME##_1, NAME##_2, NAME##_3,
+enum { ARRAY_LIST(NUMBERS) N_ARRAYS };
+
+static const struct {
+    int n, kind, low, high;
+} rows[] = {
+#define ROW(NAME, ...) {__VA_ARGS__},
+    ARRAY_LIST(ROW)
+#undef ROW
 };
 
 struct net {
-    unsigned flags;
     enum dt_dtype type;
     int channels;
-    double offset; /* of src */
-    struct dt_norm_args args;
-    struct array src, residual, diff_dst, diff_dst2, dst, mask, partial, coefs, diff_residual;
-    struct array scale, shift, running_mean, running_var, mean, variance;
-    struct array diff_scale, diff_shift, diff_src;
-    /* What is expected; `on` has the mask of the ReLU as bytes. */
-    double want_mean[MAX_CHANNELS], want_variance[MAX_CHANNELS];
-    uint8_t *on;
+    struct dt_pool_shape shape;
+    struct dt_norm_args args, several; /* with one rank; with more */
+    struct array at[N_ARRAYS];
+    struct dt_bn_vectors own, bn[2];    /* of the first with its own statistics; of the pair */
+    struct dt_bn_sums sums[4];          /* of the pair; the same by OTHER kernels */
+    struct dt_bn_statistics statistics; /* of src[0] */
 };
 
-static struct array make_vector(const struct net *n, double center, double range, uint32_t seed)
+static struct array tickets;
+
+static size_t count_of(const struct net *n, int kind)
 {
-    struct array a = array_create(DT_F32, (size_t)n->args.cp);
-    for (int c = 0; c < n->channels; c++)
-        a.value[c] = (float)(center + range * random_value((size_t)c, seed));
-    array_put(&a);
-    return a;
+    const struct dt_pool_shape *s = &n->shape;
+    const size_t cp = (size_t)s->cp, windows = (size_t)s->n * (size_t)s->out_h * (size_t)s->out_w;
+    const size_t partials = dt_sums_partial_bytes(n->args.rows, s->cp, 2) / sizeof(float);
+    const size_t counts[] = {[MATRIX] = n->args.rows * cp,
+                             [BITS] = n->args.rows * cp / 8,
+                             [VECTOR] = cp,
+                             [FACTORS] = cp,
+                             [COEFS] = 3 * cp,
+                             [PARTIALS] = partials,
+                             [TWO_SLOTS] = 4 * cp,
+                             [WINDOWS] = windows * cp,
+                             [BYTES] = windows * cp};
+    return counts[kind];
 }
 
-static struct array make_src(const struct net *n)
+static void create(struct net *n, int i)
 {
-    struct array a = array_create(n->type, n->args.rows * (size_t)n->args.cp);
-    for (size_t i = 0; i < a.count; i++)
-        if ((int)(i % (size_t)n->args.cp) < n->channels)
-            a.value[i] = stored(n->type, n->offset + random_value(i, 1));
-    array_put(&a);
-    return a;
+    const int kind = rows[i / MOST].kind, low = rows[i / MOST].low;
+    const int n_values = rows[i / MOST].high - low + 1;
+    const bool is_byte = kind == BITS || kind == BYTES;
+    const bool is_typed = kind == MATRIX || kind == WINDOWS || kind == FACTORS;
+    struct array *a = &n->at[i];
+    *a = array_create(is_byte ? DT_U8 : is_typed ? n->type : DT_F32, count_of(n, kind));
+    for (size_t k = 0; k < a->count && n_values > 1; k++)
+        if ((int)(k % (size_t)n->shape.cp) < n->channels)
+            a->value[k] = (float)(low + floor((random_value(k, (uint32_t)i) + 1) / 2 * n_values));
+    for (int c = 0; c < n->channels && i / MOST == VARIANCE / MOST; c++)
+        a->value[c] = (float)VARIANCE_VALUE;
+    /* A channel of zeros, and one so small that fp16 rounds positive values to 0. */
+    if (n->channels > 2 && (i == SCALE || i == SHIFT || i == MEAN)) {
+        a->value[0] = 0;
+        a->value[1] = i == SCALE ? 1e-9f : 0;
+    }
+    array_put(a);
 }
 
-static struct net *open_net(struct shape shape, enum dt_dtype type, unsigned flags, double offset)
+static struct net *open_net(const struct dt_pool_shape *shape, enum dt_dtype type)
 {
     struct net *n = calloc(1, sizeof *n);
     assert_non_null(n);
-    n->flags = flags;
+    struct dt_pool_shape *s = &n->shape;
+    *s = *shape;
     n->type = type;
-    n->channels = shape.channels;
-    n->offset = offset;
-    n->args = (struct dt_norm_args){.rows = shape.rows,
-                                    .cp = (shape.channels + 7) / 8 * 8,
+    n->channels = s->cp;
+    s->cp = (s->cp + 7) / 8 * 8;
+    s->out_h = (s->in_h + 2 * s->pad - s->kernel) / s->stride + 1;
+    s->out_w = (s->in_w + 2 * s->pad - s->kernel) / s->stride + 1;
+    n->args = (struct dt_norm_args){.rows = (size_t)s->n * (size_t)s->in_h * (size_t)s->in_w,
+                                    .cp = s->cp,
                                     .eps = (float)EPS,
                                     .momentum = (float)MOMENTUM,
-                                    .yields = flags & YIELDS,
                                     .tickets = tickets.memory};
-    size_t cp = (size_t)n->args.cp, count = shape.rows * cp;
-    n->src = make_src(n);
-    n->residual = array_rows(type, shape.rows, shape.channels, n->args.cp, 1, 2);
-    n->diff_dst = array_rows(type, shape.rows, shape.channels, n->args.cp, 1, 3);
-    n->diff_dst2 = array_rows(type, shape.rows, shape.channels, n->args.cp, 1, 4);
-    n->dst = array_create(type, count);
-    n->mask = array_create(DT_U8, count / 8);
-    n->partial =
-        array_create(DT_F32, dt_sums_partial_bytes(shape.rows, n->args.cp, 2) / sizeof(float));
-    n->scale = make_vector(n, 1, 0.5, 5);
-    n->shift = make_vector(n, 0, 0.5, 6);
-    n->running_mean = make_vector(n, 0, 1, 7);
-    n->running_var = make_vector(n, 2, 1, 8);
-    n->mean = array_create(DT_F32, cp);
-    n->variance = array_create(DT_F32, cp);
-    n->coefs = array_create(DT_F32, 3 * cp);
-    n->diff_scale = array_create(DT_F32, cp);
-    n->diff_shift = array_create(DT_F32, cp);
-    n->diff_residual = array_create(type, count);
-    n->diff_src = array_create(type, count);
-    n->on = calloc(count, 1);
-    assert_non_null(n->on);
+    n->several = n->args;
+    n->several.yields = true;
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (i % MOST < rows[i / MOST].n)
+            create(n, i);
+    n->own = (struct dt_bn_vectors){n->at[SCALE].memory, n->at[SHIFT].memory, n->at[OWN].memory,
+                                    n->at[OWN_1].memory};
+    for (int k = 0; k < 2; k++)
+        n->bn[k] = (struct dt_bn_vectors){n->at[SCALE + k].memory, n->at[SHIFT + k].memory,
+                                          n->at[MEAN + k].memory, n->at[VARIANCE + k].memory};
+    for (int i = 0; i < 4; i++)
+        n->sums[i] = (struct dt_bn_sums){n->at[D_SCALE + i].memory, n->at[D_SHIFT + i].memory,
+                                         n->at[COEF + i].memory, n->at[PARTIAL + i].memory, NULL};
+    n->statistics = (struct dt_bn_statistics){.mean = n->at[OWN].memory,
+                                              .variance = n->at[OWN_1].memory,
+                                              .running_mean = n->at[RUNNING].memory,
+                                              .running_var = n->at[RUNNING_1].memory,
+                                              .partial = n->at[PARTIAL].memory,
+                                              .inverse_std = n->at[OWN_2].memory};
     return n;
 }
 
 /* Also looks at the guards of all arrays. */
 static void close_net(struct net *n)
 {
-    struct array *arrays[] = {&n->src,           &n->residual, &n->diff_dst, &n->diff_dst2,
-                              &n->dst,           &n->mask,     &n->partial,  &n->coefs,
-                              &n->diff_residual, &n->scale,    &n->shift,    &n->running_mean,
-                              &n->running_var,   &n->mean,     &n->variance, &n->diff_scale,
-                              &n->diff_shift,    &n->diff_src};
-    for (size_t i = 0; i < DT_COUNT(arrays); i++) {
-        array_get(arrays[i]);
-        array_free(arrays[i]);
-    }
-    free(n->on);
+    for (int i = 0; i < N_ARRAYS; i++)
+        if (n->at[i].count > 0) {
+            array_get(&n->at[i]);
+            array_free(&n->at[i]);
+        }
     free(n);
+    array_get(&tickets);
+    for (size_t i = 0; i < tickets.count; i++)
+        assert_true(tickets.value[i] == 0);
 }
 
-/* --- Launches --- */
-
-static void *memory_if(bool wanted, const struct array *a)
+static void *mem(const struct net *n, int i)
 {
-    return wanted ? a->memory : NULL;
+    return n->at[i].memory;
 }
 
-static struct array *dst_of(struct net *n)
+static void *mem_if(const struct net *n, bool wanted, int i)
 {
-    return n->flags & IN_PLACE ? &n->src : &n->dst;
+    return wanted ? n->at[i].memory : NULL;
 }
 
-static struct array *diff_src_of(struct net *n)
+/* Of one of two ranks. */
+static void *half_of(const struct net *n, int i, int rank)
 {
-    return n->flags & IN_PLACE ? &n->diff_dst : &n->diff_src;
+    const size_t bytes = n->at[i].count * dt_dtype_bytes(n->at[i].type);
+    return (char *)n->at[i].memory + (size_t)rank * bytes / 2;
 }
 
-static struct dt_bn_statistics statistics_of(const struct net *n)
+static float *slot_of(const struct net *n, int rank)
 {
-    return (struct dt_bn_statistics){.mean = n->mean.memory,
-                                     .variance = n->variance.memory,
-                                     .running_mean = n->running_mean.memory,
-                                     .running_var = n->running_var.memory,
-                                     .partial = n->partial.memory};
+    return (float *)mem(n, SLOTS) + (size_t)rank * 2 * (size_t)n->shape.cp;
 }
+
+static void assert_same(struct net *n, int a, int b)
+{
+    const size_t bytes = n->at[a].count * dt_dtype_bytes(n->at[a].type);
+    char *host[2];
+    for (int k = 0; k < 2; k++) {
+        host[k] = alloc_host(bytes);
+        CUDA(cudaMemcpyAsync(host[k], mem(n, k == 0 ? a : b), bytes, cudaMemcpyDeviceToHost,
+                             stream));
+        CUDA(cudaStreamSynchronize(stream));
+    }
+    if (memcmp(host[0], host[1], bytes) != 0)
+        fail_msg("arrays %d and %d differ (%zu x %d, type %d)", a, b, n->args.rows, n->channels,
+                 (int)n->type);
+    free(host[0]);
+    free(host[1]);
+}
+
+/* --- Forward --- */
 
 static void launch_stats(struct net *n)
 {
-    const struct dt_bn_statistics out = statistics_of(n);
-    CUDA(dt_kernel_bn_stats(stream, n->type, &out, n->src.memory, &n->args));
+    CUDA(dt_kernel_bn_stats(stream, n->type, &n->statistics, mem(n, SRC), &n->args));
 }
 
-static void launch_apply(struct net *n, const struct array *mean, const struct array *variance,
-                         bool with_mask)
+static void launch_apply(struct net *n, int dst, int mask, bool residual, bool relu,
+                         const struct dt_bn_vectors *bn, const struct dt_norm_args *args)
 {
-    CUDA(dt_kernel_bn_apply(stream, n->type, dst_of(n)->memory, memory_if(with_mask, &n->mask),
-                            n->src.memory, memory_if(n->flags & RESIDUAL, &n->residual),
-                            n->scale.memory, n->shift.memory, mean->memory, variance->memory,
-                            n->flags & RELU, &n->args));
+    CUDA(dt_kernel_bn_apply(stream, n->type, mem(n, dst), mem_if(n, relu, mask), mem(n, SRC),
+                            mem_if(n, residual, SRC + 1), bn->scale, bn->shift, bn->mean,
+                            bn->variance, relu, args));
 }
 
-static void launch_backward(struct net *n)
-{
-    const void *diff_dst = n->diff_dst.memory;
-    const void *diff_dst2 = memory_if(n->flags & TWO, &n->diff_dst2);
-    const uint8_t *mask = memory_if(n->flags & RELU, &n->mask);
-    void *diff_residual = memory_if(n->flags & RESIDUAL, &n->diff_residual);
-    const struct dt_bn_vectors bn = {
-        .scale = n->scale.memory, .mean = n->mean.memory, .variance = n->variance.memory};
-    const struct dt_bn_sums out = {.diff_scale = n->diff_scale.memory,
-                                   .diff_shift = n->diff_shift.memory,
-                                   .coefs = n->coefs.memory,
-                                   .partial = n->partial.memory};
-    CUDA(dt_kernel_bn_bwd_sums(stream, n->type, &out, diff_residual, n->src.memory, diff_dst,
-                               diff_dst2, mask, &bn, &n->args));
-    if (diff_residual)
-        diff_dst = diff_residual;
-    CUDA(dt_kernel_bn_bwd_apply(stream, n->type, diff_src_of(n)->memory, n->src.memory, diff_dst,
-                                diff_residual ? NULL : diff_dst2, diff_residual ? NULL : mask,
-                                n->coefs.memory, &n->args));
-}
-
-/* --- What they should give --- */
-
-static void check_padding(const struct net *n, const struct array *a)
-{
-    for (size_t i = 0; i < a->count; i++)
-        if ((int)(i % (size_t)n->args.cp) >= n->channels)
-            assert_true(a->value[i] == 0);
-}
-
-static void expect_statistics(struct net *n, int c)
-{
-    size_t cp = (size_t)n->args.cp;
-    double rows = (double)n->args.rows, mean = 0, m2 = 0;
-    for (size_t i = (size_t)c; i < n->src.count; i += cp)
-        mean += (double)n->src.value[i] / rows;
-    for (size_t i = (size_t)c; i < n->src.count; i += cp)
-        m2 += pow((double)n->src.value[i] - mean, 2);
-    n->want_mean[c] = mean;
-    n->want_variance[c] = m2 / rows;
-}
-
-static void check_statistics(struct net *n)
-{
-    double rows = (double)n->args.rows, unbiased = rows > 1 ? rows / (rows - 1) : 1;
-    struct array *vectors[] = {&n->mean, &n->variance, &n->running_mean, &n->running_var};
-    float old[2][MAX_CHANNELS];
-    for (int c = 0; c < n->channels; c++) {
-        old[0][c] = n->running_mean.value[c];
-        old[1][c] = n->running_var.value[c];
-    }
-    for (size_t i = 0; i < DT_COUNT(vectors); i++) {
-        array_get(vectors[i]);
-        check_padding(n, vectors[i]);
-    }
-    for (int c = 0; c < n->channels; c++) {
-        size_t i = (size_t)c;
-        double mean = n->want_mean[c], variance = n->want_variance[c];
-        assert_value(&n->mean, i, mean, 1e-7);
-        assert_value(&n->variance, i, variance, 2e-6 * variance);
-        assert_value(&n->running_mean, i, 0.9 * (double)old[0][c] + 0.1 * mean, 1e-7);
-        assert_value(&n->running_var, i, 0.9 * (double)old[1][c] + 0.1 * variance * unbiased, 1e-6);
-    }
-}
-
-static double factor_of(const struct net *n, int c)
-{
-    return (double)n->scale.value[c] / sqrt(n->want_variance[c] + EPS);
-}
-
-/* Around 0 rounding decides which side a value is on: there the mask is as the kernel says. */
-static void check_forward(struct net *n, const float *src, bool with_mask)
-{
-    struct array *dst = dst_of(n);
-    array_get(dst);
-    check_padding(n, dst);
-    if (with_mask)
-        array_get(&n->mask);
-    for (size_t i = 0; i < dst->count; i++) {
-        int c = (int)(i % (size_t)n->args.cp), bit = (int)n->mask.value[i / 8] >> i % 8 & 1;
-        if (c >= n->channels) {
-            assert_int_equal(with_mask ? bit : 0, 0);
-            continue;
-        }
-        double a = factor_of(n, c), size = fabs((double)src[i] * a) + fabs(n->want_mean[c] * a);
-        double y = ((double)src[i] - n->want_mean[c]) * a + (double)n->shift.value[c] +
-                   (n->flags & RESIDUAL ? (double)n->residual.value[i] : 0);
-        double slack = 3e-7 * (2 + size);
-        n->on[i] = with_mask && fabs(y) <= slack ? (uint8_t)bit : !(y <= 0);
-        if (with_mask)
-            assert_int_equal(bit, n->on[i]);
-        assert_value(dst, i, n->flags & RELU && y <= 0 ? 0 : y, slack);
-    }
-}
-
-static double expect_diff(const struct net *n, const float *diff_dst, size_t i)
-{
-    double g = (double)diff_dst[i] + (n->flags & TWO ? (double)n->diff_dst2.value[i] : 0);
-    return n->flags & RELU && !n->on[i] ? 0 : g;
-}
-
-/* After check_forward; src and diff_dst as they were. */
-static void check_backward_of(struct net *n, int c, const float *src, const float *diff_dst)
-{
-    size_t cp = (size_t)n->args.cp;
-    /* The kernels know the rounded mean. */
-    double rows = (double)n->args.rows, mean = (double)n->mean.value[c];
-    double inverse = 1 / sqrt(n->want_variance[c] + EPS), a = factor_of(n, c);
-    double s1 = 0, s2 = 0, size1 = 0, size2 = 0;
-    for (size_t i = (size_t)c; i < n->src.count; i += cp) {
-        double g = expect_diff(n, diff_dst, i), product = g * ((double)src[i] - mean) * inverse;
-        s1 += g;
-        s2 += product;
-        size1 += fabs(g);
-        size2 += fabs(product);
-    }
-    assert_value(&n->diff_shift, (size_t)c, s1, 1e-6 * size1);
-    assert_value(&n->diff_scale, (size_t)c, s2, 2e-6 * size2);
-    double slack = a * 1e-6 * (2 + fabs(mean) * inverse);
-    if (n->flags & RESIDUAL) /* g has been rounded */
-        slack += a * 2 * half_unit(n->type);
-    for (size_t i = (size_t)c; i < n->src.count; i += cp) {
-        double g = expect_diff(n, diff_dst, i);
-        double normal = ((double)src[i] - mean) * inverse;
-        assert_value(diff_src_of(n), i, a * (g - s1 / rows - normal * s2 / rows), slack);
-        if (n->flags & RESIDUAL)
-            assert_value(&n->diff_residual, i, g, 0);
-    }
-}
-
-static void check_backward(struct net *n, const float *src, const float *diff_dst)
-{
-    struct array *out[] = {&n->diff_scale, &n->diff_shift, diff_src_of(n), &n->diff_residual};
-    for (size_t i = 0; i < (n->flags & RESIDUAL ? 4 : 3); i++) {
-        array_get(out[i]);
-        check_padding(n, out[i]);
-    }
-    for (int c = 0; c < n->channels; c++)
-        check_backward_of(n, c, src, diff_dst);
-}
-
-static float *copy_values(const struct array *a)
-{
-    float *copy = malloc(a->count * sizeof *copy);
-    assert_non_null(copy);
-    memcpy(copy, a->value, a->count * sizeof *copy);
-    return copy;
-}
-
-/* One step of training: forward, src as it was, backward. */
-static void run_case(struct shape shape, enum dt_dtype type, unsigned flags, double offset)
-{
-    struct net *n = open_net(shape, type, flags, offset);
-    float *src = copy_values(&n->src), *diff_dst = copy_values(&n->diff_dst);
-    for (int c = 0; c < n->channels; c++)
-        expect_statistics(n, c);
-    launch_stats(n);
-    launch_apply(n, &n->mean, &n->variance, flags & RELU);
-    check_statistics(n);
-    check_forward(n, src, flags & RELU);
-    memcpy(n->src.value, src, n->src.count * sizeof *src);
-    array_put(&n->src);
-    launch_backward(n);
-    check_backward(n, src, diff_dst);
-    free(src);
-    free(diff_dst);
-    close_net(n);
-}
-
-/* --- From the sums that a convolution leaves --- */
-
+/* Exact sums of src and of its squares, as a convolution leaves them. */
 static struct array make_sums(const struct net *n)
 {
-    size_t cp = (size_t)n->args.cp;
-    struct array a = array_create(DT_F32, 2 * cp);
+    const size_t cp = (size_t)n->shape.cp;
+    struct array sums = array_create(DT_F32, 2 * cp);
+    for (size_t i = 0; i < n->at[SRC].count; i++) {
+        const float x = n->at[SRC].value[i];
+        sums.value[i % cp] += x;
+        sums.value[cp + i % cp] += x * x;
+    }
+    array_put(&sums);
+    return sums;
+}
+
+static void check_statistics(struct net *n, const struct array *sums)
+{
+    const size_t cp = (size_t)n->shape.cp;
+    const double count = (double)n->args.rows;
+    double old[2];
+    array_get(&n->at[OWN]);
+    array_get(&n->at[OWN_1]);
+    array_get(&n->at[OWN_2]);
     for (size_t c = 0; c < cp; c++) {
-        double sum = 0, square = 0;
-        for (size_t i = c; i < n->src.count; i += cp) {
-            sum += (double)n->src.value[i];
-            square += pow((double)n->src.value[i], 2);
-        }
-        a.value[c] = (float)sum;
-        a.value[cp + c] = (float)square;
+        const double mean = (double)sums->value[c] / count;
+        const double m2 = (double)sums->value[cp + c] - count * mean * mean;
+        old[0] = (double)n->at[RUNNING].value[c];
+        old[1] = (double)n->at[RUNNING_1].value[c];
+        assert_value(&n->at[OWN], c, mean, 1e-7);
+        assert_value(&n->at[OWN_1], c, m2 / count, 2e-6 * m2 / count);
+        assert_value(&n->at[OWN_2], c, 1 / sqrt(m2 / count + EPS), 1e-6);
+        n->at[RUNNING].value[c] = (float)(old[0] + MOMENTUM * (mean - old[0]));
+        n->at[RUNNING_1].value[c] =
+            (float)(old[1] + MOMENTUM * (m2 / (count > 1 ? count - 1 : 1) - old[1]));
     }
-    array_put(&a);
-    return a;
-}
-
-static void check_factors(struct net *n, struct array *scale, struct array *shift)
-{
-    array_get(scale);
-    array_get(shift);
-    check_padding(n, scale);
-    check_padding(n, shift);
-    for (int c = 0; c < n->channels; c++) {
-        const double a = factor_of(n, c), b = (double)n->shift.value[c] - n->want_mean[c] * a;
-        assert_value(scale, (size_t)c, a, 2e-6 * fabs(a));
-        assert_value(shift, (size_t)c, b, 2e-6 * (1 + fabs(b)));
+    for (int i = RUNNING; i <= RUNNING_1; i++) {
+        float *want = n->at[i].value;
+        n->at[i].value = calloc(cp, sizeof *want);
+        assert_non_null(n->at[i].value);
+        array_get(&n->at[i]);
+        for (size_t c = 0; c < cp; c++)
+            assert_value(&n->at[i], c, (double)want[c], 1e-6);
+        free(want);
     }
 }
 
-static void run_sums(struct shape shape, enum dt_dtype type, unsigned flags)
+/* Half of the rows each. */
+static void check_combined_statistics(struct net *n, const struct array *sums)
 {
-    struct net *n = open_net(shape, type, flags, 0);
-    float *src = copy_values(&n->src);
-    size_t cp = (size_t)n->args.cp;
-    struct array sums = make_sums(n), inverse_std = array_create(DT_F32, cp);
-    struct array scale = array_create(type, cp), shift = array_create(type, cp);
-    struct dt_bn_statistics out = statistics_of(n);
-    const struct dt_bn_vectors bn = {n->scale.memory, n->shift.memory, n->mean.memory,
-                                     n->variance.memory};
-    out.inverse_std = inverse_std.memory;
-    for (int c = 0; c < n->channels; c++)
-        expect_statistics(n, c);
-    CUDA(dt_kernel_bn_apply_sums(stream, type, dst_of(n)->memory, memory_if(flags & RELU, &n->mask),
-                                 n->src.memory, memory_if(flags & RESIDUAL, &n->residual),
-                                 n->scale.memory, n->shift.memory, &out, sums.memory, flags & RELU,
-                                 &n->args));
-    check_statistics(n);
-    check_forward(n, src, flags & RELU);
-    array_get(&inverse_std);
-    for (int c = 0; c < n->channels; c++)
-        assert_value(&inverse_std, (size_t)c, 1 / sqrt(n->want_variance[c] + EPS), 1e-5);
-    CUDA(dt_kernel_bn_finalize_sums(stream, type, scale.memory, shift.memory, &out, sums.memory,
-                                    &bn, &n->args));
-    check_statistics(n);
-    check_factors(n, &scale, &shift);
-    CUDA(dt_kernel_bn_scale_shift(stream, type, scale.memory, shift.memory, &bn, &n->args));
-    check_factors(n, &scale, &shift);
+    struct dt_norm_args half = n->args;
+    struct dt_bn_statistics out = n->statistics;
+    half.rows /= 2;
+    for (int rank = 0; rank < 2; rank++) {
+        out.slot = slot_of(n, rank);
+        CUDA(dt_kernel_bn_stats(stream, n->type, &out, half_of(n, SRC, rank), &half));
+    }
+    CUDA(dt_kernel_bn_combine(stream, &n->statistics, mem(n, SLOTS), 2, &half));
+    check_statistics(n, sums);
+}
+
+/* By sums, by their statistics, for several ranks, and in the place of src. */
+static void check_forward(struct net *n, unsigned first_flags)
+{
+    struct array sums = make_sums(n);
+    launch_stats(n);
+    check_statistics(n, &sums);
+    if (n->args.rows % 2 == 0)
+        check_combined_statistics(n, &sums);
+    for (unsigned flags = first_flags; flags < 4; flags++) {
+        const bool relu = flags & 1, residual = flags & 2;
+        CUDA(dt_kernel_bn_apply_sums(stream, n->type, mem(n, OUT), mem_if(n, relu, MASK),
+                                     mem(n, SRC), mem_if(n, residual, SRC + 1), n->own.scale,
+                                     n->own.shift, &n->statistics, sums.memory, relu, &n->several));
+        check_statistics(n, &sums);
+        launch_apply(n, OUT + OTHER, MASK + OTHER, residual, relu, &n->own, &n->args);
+        assert_same(n, OUT, OUT + OTHER);
+        assert_same(n, MASK, MASK + OTHER);
+    }
+    launch_apply(n, SRC, MASK + OTHER, true, true, &n->own, &n->several);
+    assert_same(n, OUT, SRC);
+    array_put(&n->at[SRC]);
+    CUDA(dt_kernel_bn_finalize_sums(stream, n->type, mem(n, FACTOR), mem(n, FACTOR + 1),
+                                    &n->statistics, sums.memory, &n->own, &n->args));
+    check_statistics(n, &sums);
+    CUDA(dt_kernel_bn_scale_shift(stream, n->type, mem(n, FACTOR + OTHER),
+                                  mem(n, FACTOR + OTHER + 1), &n->own, &n->args));
+    assert_same(n, FACTOR, FACTOR + OTHER);
+    assert_same(n, FACTOR + 1, FACTOR + OTHER + 1);
     array_free(&sums);
-    array_free(&inverse_std);
-    array_free(&scale);
-    array_free(&shift);
-    free(src);
-    close_net(n);
+}
+
+static void launch_pair(struct net *n, int dst, const struct dt_norm_args *args)
+{
+    CUDA(dt_kernel_bn_pair_apply(stream, n->type, mem(n, dst), mem(n, MASK), mem(n, SRC),
+                                 mem(n, SRC + 1), &n->bn[0], &n->bn[1], true, args));
+}
+
+static void check_pair_forward(struct net *n)
+{
+    launch_pair(n, OUT, &n->args);
+    launch_pair(n, SRC + 1, &n->several);
+    assert_same(n, OUT, SRC + 1);
+    array_put(&n->at[SRC + 1]);
+}
+
+/* --- Backward, with MASK --- */
+
+static void launch_bwd_sums(struct net *n, int k, int diff, bool two)
+{
+    CUDA(dt_kernel_bn_bwd_sums(stream, n->type, &n->sums[k], NULL, mem(n, SRC + k), mem(n, diff),
+                               mem_if(n, two, DIFF + 1), mem(n, MASK), &n->bn[k], &n->args));
+}
+
+static void launch_bwd_apply(struct net *n, int k, int diff_src, int diff, bool two)
+{
+    CUDA(dt_kernel_bn_bwd_apply(stream, n->type, mem(n, diff_src), mem(n, SRC + k), mem(n, diff),
+                                mem_if(n, two, DIFF + 1), mem(n, MASK), mem(n, COEF + k),
+                                &n->args));
+}
+
+/* By way of diff_residual. */
+static void launch_residual_bwd(struct net *n, int k, int diff_src, int diff_residual, bool two)
+{
+    CUDA(dt_kernel_bn_bwd_sums(stream, n->type, &n->sums[k], mem(n, diff_residual), mem(n, SRC + k),
+                               mem(n, DIFF), mem_if(n, two, DIFF + 1), mem(n, MASK), &n->bn[k],
+                               &n->args));
+    CUDA(dt_kernel_bn_bwd_apply(stream, n->type, mem(n, diff_src), mem(n, SRC + k),
+                                mem(n, diff_residual), NULL, NULL, mem(n, COEF + k), &n->several));
+}
+
+static void launch_pair_bwd_sums(struct net *n, int first, bool two)
+{
+    CUDA(dt_kernel_bn_pair_bwd_sums(stream, n->type, &n->sums[first], mem(n, SRC), mem(n, SRC + 1),
+                                    mem(n, DIFF), mem_if(n, two, DIFF + 1), mem(n, MASK), n->bn,
+                                    &n->args));
+}
+
+static void launch_pair_bwd_apply(struct net *n, int first, int diff_src, bool two,
+                                  const struct dt_norm_args *args)
+{
+    CUDA(dt_kernel_bn_pair_bwd_apply(stream, n->type, mem(n, diff_src), mem(n, diff_src + 1),
+                                     mem(n, SRC), mem(n, SRC + 1), mem(n, DIFF),
+                                     mem_if(n, two, DIFF + 1), mem(n, MASK), mem(n, COEF + first),
+                                     mem(n, COEF + first + 1), args));
+}
+
+/* The sums are those of a plain loop, exactly. */
+static void check_sums(struct net *n, int k, bool two)
+{
+    const size_t cp = (size_t)n->shape.cp;
+    double *sum = calloc(2 * cp, sizeof *sum);
+    assert_non_null(sum);
+    array_get(&n->at[MASK]);
+    array_get(&n->at[D_SCALE + k]);
+    array_get(&n->at[D_SHIFT + k]);
+    for (size_t i = 0; i < n->at[SRC].count; i++) {
+        const float g = n->at[DIFF].value[i] + (two ? n->at[DIFF + 1].value[i] : 0);
+        const float x = n->at[SRC + k].value[i] - n->at[MEAN + k].value[i % cp];
+        if (!((int)n->at[MASK].value[i / 8] >> i % 8 & 1))
+            continue;
+        assert_in_range(i % cp, 0, n->channels - 1); /* no bits of the padding */
+        sum[i % cp] += (double)g;
+        sum[cp + i % cp] += (double)(g * x);
+    }
+    for (size_t c = 0; c < (size_t)n->channels; c++) {
+        assert_true((double)n->at[D_SHIFT + k].value[c] == sum[c]);
+        assert_true((double)n->at[D_SCALE + k].value[c] == sum[cp + c]);
+    }
+    free(sum);
+}
+
+static void assert_same_sums(struct net *n, int k)
+{
+    assert_same(n, D_SCALE + k, D_SCALE + OTHER + k);
+    assert_same(n, D_SHIFT + k, D_SHIFT + OTHER + k);
+    assert_same(n, COEF + k, COEF + OTHER + k);
+}
+
+static void check_combined_sums(struct net *n)
+{
+    struct dt_norm_args half = n->args;
+    struct dt_bn_sums out = n->sums[OTHER];
+    half.rows /= 2;
+    for (int rank = 0; rank < 2; rank++) {
+        const uint8_t *mask = half_of(n, MASK, rank);
+        out.slot = slot_of(n, rank);
+        CUDA(dt_kernel_bn_bwd_sums(stream, n->type, &out, NULL, half_of(n, SRC, rank),
+                                   half_of(n, DIFF, rank), NULL, mask, &n->bn[0], &half));
+    }
+    CUDA(
+        dt_kernel_bn_bwd_combine(stream, mem(n, COEF + OTHER), mem(n, SLOTS), 2, &n->bn[0], &half));
+    assert_same(n, COEF, COEF + OTHER);
+}
+
+/* By itself, by way of diff_residual, for several ranks, both of a pair at once, and in place. */
+static void check_backward(struct net *n, bool two)
+{
+    for (int k = 0; k < 2; k++) {
+        launch_residual_bwd(n, k, OUT + OTHER + k, OUT + k, two);
+        launch_bwd_sums(n, k, DIFF, two);
+        check_sums(n, k, two);
+        launch_bwd_apply(n, k, OUT + k, DIFF, two);
+        assert_same(n, OUT + k, OUT + OTHER + k);
+    }
+    if (!two && n->args.rows % 2 == 0)
+        check_combined_sums(n);
+    launch_pair_bwd_sums(n, OTHER, two);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        const int to = in_place ? DIFF : OUT + OTHER;
+        launch_pair_bwd_apply(n, OTHER, to, two, in_place ? &n->several : &n->args);
+        assert_same(n, OUT, to);
+        assert_same(n, OUT + 1, to + 1);
+    }
+    for (int k = 0; k < 2; k++) {
+        assert_same_sums(n, k);
+        assert_same(n, PARTIAL + k, PARTIAL + OTHER + k);
+        array_put(&n->at[DIFF + k]);
+    }
+}
+
+/* --- With max pooling: bit by bit as one after the other --- */
+
+static void launch_pool_bwd(struct net *n, int diff_src)
+{
+    CUDA(dt_kernel_bn_pool_bwd_sums(stream, n->type, &n->sums[OTHER], mem(n, SRC), mem(n, D_POOLED),
+                                    mem(n, WHERE), &n->bn[0], &n->args, &n->shape));
+    CUDA(dt_kernel_bn_pool_bwd_apply(stream, n->type, mem(n, diff_src), mem(n, SRC),
+                                     mem(n, D_POOLED), mem(n, WHERE), mem(n, COEF + OTHER),
+                                     &n->shape));
+}
+
+/* What `where` says is seen backward. */
+static void check_pool_forward(struct net *n)
+{
+    launch_apply(n, OUT, MASK, false, true, &n->bn[0], &n->args);
+    CUDA(dt_kernel_max_pool(stream, n->type, mem(n, POOLED + OTHER), mem(n, WHERE + OTHER),
+                            mem(n, OUT), &n->shape));
+    for (int with_where = 0; with_where < 2; with_where++) {
+        CUDA(dt_kernel_bn_max_pool(stream, n->type, mem(n, POOLED), mem_if(n, with_where, WHERE),
+                                   mem(n, SRC), &n->bn[0], n->args.eps, &n->shape));
+        assert_same(n, POOLED, POOLED + OTHER);
+    }
+}
+
+static void check_pool_backward(struct net *n)
+{
+    CUDA(dt_kernel_max_pool_bwd(stream, n->type, mem(n, OUT), mem(n, D_POOLED),
+                                mem(n, WHERE + OTHER), &n->shape));
+    launch_bwd_sums(n, 0, OUT, false);
+    launch_bwd_apply(n, 0, OUT + OTHER, OUT, false);
+    launch_pool_bwd(n, OUT);
+    assert_same(n, OUT, OUT + OTHER);
+    assert_same_sums(n, 0);
+    launch_pool_bwd(n, SRC);
+    assert_same(n, OUT, SRC);
 }
 
 /* --- Tests --- */
 
-TEST(sums)
+static void run_shape(const struct dt_pool_shape *shape, enum dt_dtype type)
 {
-    static const struct shape shapes[] = {{7, 20}, {300, 264}, {8449, 64}};
-    for (size_t i = 0; i < DT_COUNT(shapes); i++)
-        for (size_t k = 0; k < DT_COUNT(TYPES); k++)
-            for (unsigned flags = 0; flags < ALL_FLAGS; flags++)
-                if (!(flags & TWO))
-                    run_sums(shapes[i], TYPES[k], flags);
+    const bool is_large = shape == &large; /* which takes long */
+    struct net *n = open_net(shape, type);
+    check_forward(n, is_large ? 3 : 0);
+    check_pair_forward(n);
+    check_backward(n, true);
+    if (!is_large)
+        check_backward(n, false);
+    check_pool_forward(n);
+    check_pool_backward(n);
+    close_net(n);
 }
 
-TEST(all_forms)
+TEST(shapes)
 {
-    static const struct shape shapes[] = {{2, 3},     {7, 20},    {33, 64},
-                                          {2500, 92}, {300, 264}, {1500, 5}};
     for (size_t i = 0; i < DT_COUNT(shapes); i++)
         for (size_t k = 0; k < DT_COUNT(TYPES); k++)
-            for (unsigned flags = 0; flags < ALL_FLAGS; flags++)
-                run_case(shapes[i], TYPES[k], flags, 0);
+            run_shape(&shapes[i], TYPES[k]);
 }
 
-/* As many blocks as there may be, rows that do not come out even, also in two parts, and the widest
- * matrix. */
 TEST(large)
 {
-    run_case((struct shape){540673, 3}, DT_BF16, RELU, 0);
-    run_case((struct shape){8449, 512}, DT_F16, RELU | RESIDUAL | TWO, 0);
-    run_case((struct shape){16899, 512}, DT_F16, RELU | TWO | YIELDS, 0);
-    run_case((struct shape){300, 2048}, DT_F32, RELU, 0);
+    run_shape(&large, DT_F16);
 }
 
-/* Sums of squares in fp32 would lose the variance here. */
-TEST(far_from_zero)
+/* Index 255 would be one of a window of 16 x 16. */
+TEST(window_too_large)
 {
-    run_case((struct shape){5000, 20}, DT_F32, 0, 1000);
-    run_case((struct shape){5000, 20}, DT_F32, RELU | RESIDUAL, -1000);
-    run_case((struct shape){5000, 20}, DT_F16, RELU, 30);
+    struct net *n = open_net(&(struct dt_pool_shape){1, 8, 20, 20, 0, 0, 16, 1, 0}, DT_F32);
+    assert_int_equal(dt_kernel_bn_max_pool(stream, n->type, mem(n, POOLED), mem(n, WHERE),
+                                           mem(n, SRC), &n->bn[0], n->args.eps, &n->shape),
+                     cudaErrorInvalidValue);
+    close_net(n);
 }
 
-/* Moments and sums of ranks, around a mean far from zero, against fp64 in two passes. */
-TEST(combine)
+enum { BAD = 5, EVERY = 3 }; /* the channel with NaN, in a third of its pixels */
+
+/* Array i has NaN in that channel only: where src[k] has, with k < 0 everywhere, with k > 1
+ * nowhere. */
+static void check_nan(struct net *n, int i, int k)
 {
-    enum { N_SLOTS = 5, CP = 72, ROWS = 300 };
-    const struct dt_norm_args args = {.rows = ROWS, .cp = CP, .eps = 1e-5f, .momentum = 1};
-    struct array slots = array_create(DT_F32, (size_t)N_SLOTS * 2 * CP);
-    struct array out[4], coefs = array_create(DT_F32, (size_t)3 * CP);
-    for (size_t i = 0; i < 4; i++) {
-        out[i] = array_create(DT_F32, CP);
-        array_put(&out[i]);
+    const size_t cp = (size_t)n->shape.cp;
+    array_get(&n->at[i]);
+    for (size_t j = 0; j < n->at[i].count; j++)
+        assert_int_equal(isnan(n->at[i].value[j]) != 0,
+                         j % cp == BAD && (k < 0 || (k < 2 && j / cp % EVERY == 0)));
+}
+
+/* It gets through the ReLU and has its bit in the mask; as a maximum it has a gradient. */
+static void check_nan_forward(struct net *n, int k)
+{
+    array_get(&n->at[MASK]);
+    check_nan(n, OUT, k);
+    for (size_t i = BAD; i < n->at[OUT].count; i += EVERY * (size_t)n->shape.cp)
+        assert_true((int)n->at[MASK].value[i / 8] >> i % 8 & 1);
+}
+
+/* In training it takes its channel, there and back, but not the running statistics. */
+static void check_nan_in_training(struct net *n, bool two)
+{
+    launch_stats(n);
+    launch_apply(n, OUT, MASK, two, true, &n->own, &n->args);
+    check_nan_forward(n, -1);
+    for (int i = RUNNING; i <= RUNNING_1; i++) {
+        array_get(&n->at[i]);
+        for (int c = 0; c < n->channels; c++)
+            assert_int_equal(n->at[i].value[c] == 0, c == BAD);
     }
-    for (size_t i = 0; i < slots.count; i++)
-        slots.value[i] =
-            (float)(i / CP % 2 == 0 ? 10000 + random_value(i, 1) : ROWS * (2 + random_value(i, 2)));
-    array_put(&slots);
-    const struct dt_bn_statistics statistics = {.mean = out[0].memory,
-                                                .variance = out[1].memory,
-                                                .running_mean = out[2].memory,
-                                                .running_var = out[3].memory};
-    const struct dt_bn_vectors bn = {
-        .scale = out[0].memory, .mean = out[0].memory, .variance = out[1].memory};
-    CUDA(dt_kernel_bn_combine(stream, &statistics, slots.memory, N_SLOTS, &args));
-    CUDA(dt_kernel_bn_bwd_combine(stream, coefs.memory, slots.memory, N_SLOTS, &bn, &args));
-    for (size_t i = 0; i < 4; i++)
-        array_get(&out[i]);
-    array_get(&coefs);
-    for (size_t c = 0; c < CP; c++) {
-        double n = ROWS * N_SLOTS, mean = 0, m2 = 0, s2 = 0;
-        for (size_t i = 0; i < N_SLOTS; i++)
-            mean += (double)slots.value[i * 2 * CP + c] / N_SLOTS;
-        for (size_t i = 0; i < N_SLOTS; i++) {
-            m2 += ROWS * pow((double)slots.value[i * 2 * CP + c] - mean, 2);
-            s2 += (double)slots.value[i * 2 * CP + CP + c];
+    launch_residual_bwd(n, 0, OUT, OUT + OTHER, two);
+    check_nan(n, OUT, -1);
+    launch_bwd_apply(n, 0, OUT, DIFF, two);
+    check_nan(n, OUT, -1);
+}
+
+static struct net *open_nan(enum dt_dtype type, int k)
+{
+    struct net *n = open_net(&(struct dt_pool_shape){2, 13, 40, 37, 0, 0, 3, 2, 1}, type);
+    struct array *src = &n->at[SRC + k];
+    for (size_t i = BAD; i < src->count; i += EVERY * (size_t)n->shape.cp)
+        src->value[i] = NAN;
+    array_put(src);
+    return n;
+}
+
+/* In evaluation, and in a pair or a pooling forward, it stays where it is. */
+TEST(nan)
+{
+    for (size_t i = 0; i < 2 * DT_COUNT(TYPES); i++) {
+        const int k = (int)(i % 2);
+        struct net *n = open_nan(TYPES[i / 2], k);
+        launch_pair(n, OUT, &n->args);
+        check_nan_forward(n, k);
+        launch_pair_bwd_sums(n, 0, true);
+        launch_pair_bwd_apply(n, 0, OUT, true, &n->args);
+        check_nan(n, OUT + k, -1);
+        check_nan(n, OUT + 1 - k, 2);
+        if (k == 0) {
+            launch_apply(n, OUT, MASK, false, true, &n->bn[0], &n->args);
+            check_nan_forward(n, 0);
+            check_pool_forward(n);
+            launch_pool_bwd(n, OUT);
+            check_nan(n, OUT, -1);
+            check_nan_in_training(n, i / 2 % 2 == 0);
         }
-        m2 += s2;
-        double scale = (double)out[0].value[c]; /* any positive vector */
-        double inverse = 1 / sqrt((double)out[1].value[c] + 1e-5), a = scale * inverse;
-        double b = -a * s2 * inverse * inverse / n, d = -a * mean * N_SLOTS / n - b * scale;
-        assert_value(&out[0], c, mean, 1e-7);
-        assert_value(&out[1], c, m2 / n, 1e-6);
-        assert_value(&out[2], c, mean, 1e-7);
-        assert_value(&out[3], c, m2 / (n - 1), 1e-6);
-        assert_value(&coefs, c, a, 1e-6 * a);
-        assert_value(&coefs, CP + c, b, 1e-6 * fabs(b));
-        assert_value(&coefs, 2 * CP + c, d, 1e-6 * fabs(d));
-    }
-    for (size_t i = 0; i < 4; i++)
-        array_free(&out[i]);
-    array_free(&slots);
-    array_free(&coefs);
-}
-
-TEST(one_row)
-{
-    for (size_t k = 0; k < DT_COUNT(TYPES); k++)
-        run_case((struct shape){1, 12}, TYPES[k], RELU, 0);
-}
-
-TEST(evaluation)
-{
-    for (size_t k = 0; k < DT_COUNT(TYPES); k++) {
-        for (unsigned flags = 0; flags < ALL_FLAGS; flags++) {
-            if (flags & TWO)
-                continue;
-            struct net *n = open_net((struct shape){77, 20}, TYPES[k], flags, 1);
-            float *src = copy_values(&n->src);
-            for (int c = 0; c < n->channels; c++) {
-                n->want_mean[c] = (double)n->running_mean.value[c];
-                n->want_variance[c] = (double)n->running_var.value[c];
-            }
-            launch_apply(n, &n->running_mean, &n->running_var, false);
-            check_forward(n, src, false);
-            free(src);
-            close_net(n);
-        }
-    }
-}
-
-/* In evaluation NaN stays where it is, gets through the ReLU and has its bit in the mask. */
-TEST(nan_in_evaluation)
-{
-    for (size_t k = 0; k < DT_COUNT(TYPES); k++) {
-        struct net *n = open_net((struct shape){45, 20}, TYPES[k], RELU, 0);
-        size_t at = 17 * (size_t)n->args.cp + 5;
-        n->src.value[at] = NAN;
-        array_put(&n->src);
-        launch_apply(n, &n->running_mean, &n->running_var, true);
-        array_get(&n->dst);
-        array_get(&n->mask);
-        for (size_t i = 0; i < n->dst.count; i++)
-            assert_int_equal(isnan(n->dst.value[i]) != 0, i == at);
-        assert_int_equal((int)n->mask.value[at / 8] >> at % 8 & 1, 1);
         close_net(n);
     }
 }
 
-/* Those of one channel are as they were, those of the others have moved. */
-static void check_running(struct net *n, int kept)
-{
-    float *mean = copy_values(&n->running_mean), *variance = copy_values(&n->running_var);
-    array_get(&n->running_mean);
-    array_get(&n->running_var);
-    for (int c = 0; c < n->channels; c++) {
-        assert_int_equal(n->running_mean.value[c] == mean[c], c == kept);
-        assert_int_equal(n->running_var.value[c] == variance[c], c == kept);
-    }
-    free(mean);
-    free(variance);
-}
-
-/* In training NaN takes its channel and no other, there and back, and leaves nothing in the running
- * statistics. */
-TEST(nan_in_training)
-{
-    for (unsigned flags = RELU; flags < ALL_FLAGS; flags += 2) {
-        struct net *n = open_net((struct shape){3000, 12}, DT_BF16, flags & ~(unsigned)IN_PLACE, 0);
-        size_t cp = (size_t)n->args.cp;
-        n->src.value[1234 * cp + 7] = NAN;
-        array_put(&n->src);
-        launch_stats(n);
-        launch_apply(n, &n->mean, &n->variance, true);
-        launch_backward(n);
-        array_get(&n->dst);
-        array_get(&n->diff_src);
-        for (size_t i = 0; i < n->dst.count; i++) {
-            assert_int_equal(isnan(n->dst.value[i]) != 0, i % cp == 7);
-            assert_int_equal(isnan(n->diff_src.value[i]) != 0, i % cp == 7);
-        }
-        check_running(n, 7);
-        close_net(n);
-    }
-}
-
-/* Whichever block is the last: the emulator runs them in another order each time. */
+/* Whichever block is the last: the emulator runs them in another order each time. Of values whose
+ * sums are rounded. */
 TEST(same_bits)
 {
-    enum { N_RUNS = 6, CHANNELS = 264 };
-    struct net *n[N_RUNS];
-    for (int i = 0; i < N_RUNS; i++) {
-        n[i] = open_net((struct shape){6000, CHANNELS}, DT_F32, RELU | RESIDUAL | TWO, 1);
-        launch_stats(n[i]);
-        launch_apply(n[i], &n[i]->mean, &n[i]->variance, true);
-        launch_backward(n[i]);
-        array_get(&n[i]->diff_src);
-        array_get(&n[i]->diff_scale);
-        array_get(&n[i]->running_var);
-        assert_memory_equal(n[0]->diff_src.value, n[i]->diff_src.value,
-                            6000 * CHANNELS * sizeof(float));
-        assert_memory_equal(n[0]->diff_scale.value, n[i]->diff_scale.value,
-                            CHANNELS * sizeof(float));
-        assert_memory_equal(n[0]->running_var.value, n[i]->running_var.value,
-                            CHANNELS * sizeof(float));
+    enum { N_RUNS = 6 };
+    static const int results[] = {OUT, D_SCALE, RUNNING_1};
+    struct net *nets[N_RUNS];
+    for (int run = 0; run < N_RUNS; run++) {
+        struct net *n = nets[run] =
+            open_net(&(struct dt_pool_shape){1, 264, 40, 50, 0, 0, 1, 1, 0}, DT_F32);
+        for (int i = SRC; i <= DIFF; i += DIFF - SRC) {
+            for (size_t k = 0; k < n->at[i].count; k++)
+                n->at[i].value[k] += (float)random_value(k, (uint32_t)i + 50);
+            array_put(&n->at[i]);
+        }
+        launch_stats(n);
+        launch_apply(n, OUT, MASK, true, true, &n->own, &n->args);
+        launch_bwd_sums(n, 0, DIFF, true);
+        launch_bwd_apply(n, 0, OUT, DIFF, true);
+        for (size_t k = 0; k < DT_COUNT(results); k++) {
+            struct array *a = &n->at[results[k]];
+            array_get(a);
+            assert_memory_equal(nets[0]->at[results[k]].value, a->value, a->count * sizeof(float));
+        }
     }
-    for (int i = 0; i < N_RUNS; i++)
-        close_net(n[i]);
+    for (int run = 0; run < N_RUNS; run++)
+        close_net(nets[run]);
 }
 
-NORM_TEST_MAIN()
+static int open_tickets(void **state)
+{
+    int status = rig_open(state);
+    tickets = array_create(DT_I32, DT_MAX_TICKETS);
+    array_put(&tickets);
+    return status;
+}
+
+static int close_tickets(void **state)
+{
+    array_free(&tickets);
+    return rig_close(state);
+}
+
+GPU_TEST_MAIN(open_tickets, close_tickets)

@@ -19,6 +19,8 @@ enum {
     F_WEIGHTS = 256, /* class_weights */
     F_CONST = 512,   /* a frozen norm, without eps */
     F_SIZES = 1024,  /* images smaller than the canvas */
+    F_FAR = 2048,    /* src is far from zero */
+    F_COARSE = 4096, /* matrices of multiples of 1/8: convolutions are exact, and ties are many */
 };
 
 /* A row of cases: what an op does not use is 0. */
@@ -31,6 +33,7 @@ struct op_case {
 };
 
 #define COPY_WEIGHTS "copy_weights"
+#define FAR_SRC      "far_src"
 
 typedef void case_build_fn(struct dt_graph *g, const struct op_case *c);
 
@@ -84,9 +87,9 @@ static void add_node(struct dt_graph *g, const struct dt_node *like, enum dt_op 
 static int add_src(struct dt_graph *g, const struct op_case *c)
 {
     const struct dt_node copy = {.attr.conv.stride = 1};
-    int src = add4(g, "src", DT_ACT, c->n, c->c, c->h, c->w);
+    int src = add4(g, c->flags & F_FAR ? FAR_SRC : "src", DT_ACT, c->n, c->c, c->h, c->w);
     if (c->flags & F_COPY) {
-        int from[2] = {add_like(g, "copy_src", DT_ACT, DT_F32, src),
+        int from[2] = {add_like(g, c->flags & F_FAR ? FAR_SRC : "copy_src", DT_ACT, DT_F32, src),
                        add4(g, COPY_WEIGHTS, DT_PARAM, c->c, c->c, 1, 1)};
         add_node(g, &copy, DT_OP_CONV, 2, from, 1, &src);
     }

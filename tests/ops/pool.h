@@ -45,8 +45,8 @@ static double ref_max_pool(struct ref *r, const struct dt_node *node, int which,
                 second = fmax(second, src[index]);
             }
         }
-    /* Zeros behind a ReLU tie often and harmlessly: the ReLU's gradient there is zero. */
-    if (best != 0 || second != 0)
+    /* Equal values tie harmlessly, as zeros behind a ReLU often do: the first is taken. */
+    if (best > second)
         r->margin = fmin(r->margin, best - second);
     return which == 0 ? best : (double)best_index;
 }

@@ -38,8 +38,9 @@ struct op_test {
      * GPU the library's choice) and, in 16 bits, the rounding of results. */
     double bound;     /* fp32 */
     double gpu_bound; /* fp32 on a GPU; 0: as bound */
-    int n_roundings;  /* in 16 bits; 0: the result is a value of the source. conv and linear round
-                         before and after they add the bias, bn_bwd several times */
+    /* In 16 bits: roundings of values as large as the largest, and of the result itself. conv and
+     * linear round before and after they add the bias, bn_bwd what is also diff_residual. */
+    int n_roundings, n_own;
     struct CMUnitTest tests[3]; /* of a forward op, its backward ops included */
 };
 

@@ -5,6 +5,7 @@
 #include "arena_cases.h"
 #include "conv.h"
 #include "detect.h"
+#include "groups.h"
 #include "linear.h"
 #include "loss.h"
 #include "net_cases.h"
@@ -48,6 +49,7 @@ static void list_op_tests(struct CMUnitTest *tests, struct suite *suite)
 static int run_ops(const struct dt_backend *backend, enum dt_precision precision, bool few_images)
 {
     struct suite suite = {.backend = backend,
+                          .bound = case_bound,
                           .few_images = few_images,
                           .options = {.threads = 2,
                                       .deterministic = true,
@@ -60,6 +62,7 @@ static int run_ops(const struct dt_backend *backend, enum dt_precision precision
         cmocka_unit_test_prestate(test_lerp, &suite),
         cmocka_unit_test_prestate(test_clip, &suite),
         cmocka_unit_test_prestate(test_overflow, &suite),
+        cmocka_unit_test_prestate(test_groups, &suite),
         cmocka_unit_test_prestate(test_networks, &suite),
         cmocka_unit_test_prestate(test_coverage, &suite),
     };
