@@ -144,7 +144,7 @@ class Start:
     """A rank that is stopped at a random moment after its program has started, of any command."""
 
     LIMITS = {f"watchdog.{kind}_timeout_s": START_LIMIT for kind in ("init", "step", "save")}
-    LONG = {"train.max_steps": 1000000, "train.epochs": 100000, "data.synthetic_val": 300000}
+    LONG = {"train.max_steps": 1000000, "train.epochs": 100000, "data.synthetic_val": 180000}
 
     def __init__(self, rig, number, model):
         commands = {

@@ -18,6 +18,8 @@ expect() {
         fail "no \"$text\": $(cat "$work/log")"
 }
 mpi=(mpirun --oversubscribe --bind-to none)
+patient=$(dirname "$dtrain")/tests/patient.so
+[ ! -e "$patient" ] || mpi=(env LD_PRELOAD="$patient" "${mpi[@]}")
 
 # --- A second job ---
 "$dtrain" --config "$work/config.json" --out "$work/run" --set train.max_steps=1000000 \
