@@ -4,9 +4,9 @@ import json
 
 
 def rounded(value):
-    """Numbers with six digits, at any depth: no measurement has more."""
+    """Numbers with ten digits, at any depth: what is computed from them again agrees, and no measurement has more."""
     if isinstance(value, float):
-        return float(f"{value:.6g}")
+        return float(f"{value:.10g}")
     if isinstance(value, dict):
         return {key: rounded(entry) for key, entry in value.items()}
     return [rounded(entry) for entry in value] if isinstance(value, list) else value
