@@ -28,15 +28,3 @@ run 1 both 78 "train.batch_size_per_rank: train.global_batch_size 12 is given to
     --set train.global_batch_size=12
 run 1 many 78 "train.batch_size_per_rank: a global batch of 61 is more than the 60 training images" \
     --set train.batch_size_per_rank=61
-
-# Benchmarks scale weakly (test_bench.sh) unless the configuration names a batch.
-bench() { # ranks, global batch, settings...
-    local ranks=$1 batch=$2
-    shift 2
-    on_ranks "$ranks" "$dtrain" bench --json "$work/bench.json" --set model.name=tiny \
-        --set model.image_size=16 --set bench.warmup_steps=0 --set bench.rounds=1 \
-        --set bench.steps_per_round=1 --set device.kind=cpu --set device.threads=1 "$@" > /dev/null
-    grep -q "\"global_batch_size\": $batch," "$work/bench.json" || fail "$(cat "$work/bench.json")"
-}
-bench 2 20 --set train.global_batch_size=20
-bench 2 16 --set train.batch_size_per_rank=8
