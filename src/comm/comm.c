@@ -99,6 +99,10 @@ dt_status dt_comm_open(struct dt_comm **out, int *argc, char ***argv)
     /* Ranks that wait in a collective must not take the CPU from loader threads; the user's own
      * setting takes precedence. */
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    /* Without mpirun there is one rank, which starts no others: no daemon for it. Open MPI 4.1.4 ends
+     * the thread that talks to the daemon too late, and one process in some hundreds crashed in
+     * MPI_Finalize. */
+    setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
     int level = MPI_THREAD_SINGLE;
     dt_status status = DT_OK;
     struct dt_comm *comm;
