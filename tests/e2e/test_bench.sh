@@ -89,6 +89,8 @@ bench 2 --forward-only --data real --set train.global_batch_size=16 --set data.v
 shows "forward pass" "^Data:  *$work/train$"
 check 2 8 forward real
 cp "$work/bench.json" "$work/forward.json"
+bench 1 --forward-only --data real --batch-size-per-rank 8
+shows "^Data:  *$work/val$"
 
 # Batch sizes.
 bench 1 --batch-size-per-rank auto --data real

@@ -19,7 +19,7 @@ wait_for_step() { # run folder
     fail "$1: no step"
 }
 got=0
-on_ranks 2 "$dtrain" --config "$work/config.json" --out "$work/time" "${long[@]}" --max-time 1s ||
+on_ranks 2 "$dtrain" --config "$work/config.json" --out "$work/time" "${long[@]}" --max-time 2s ||
     got=$?
 [ $got = 75 ] || fail "--max-time: exit code $got"
 [ -d "$work/time/checkpoints/latest" ] || fail "--max-time: no checkpoint"
@@ -60,7 +60,7 @@ done
 # ends an epoch.
 each=(--set train.global_batch_size=100 --set eval.every_epochs=1)
 got=0
-"$dtrain" --config "$work/config.json" --out "$work/due" "${long[@]}" "${each[@]}" --max-time 1s ||
+"$dtrain" --config "$work/config.json" --out "$work/due" "${long[@]}" "${each[@]}" --max-time 2s ||
     got=$?
 [ $got = 75 ] || fail "evaluation due: exit code $got"
 step=$(stopped_at "$work/due")
