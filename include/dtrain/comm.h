@@ -63,6 +63,18 @@ int dt_comm_sharing_ranks(const struct dt_comm *comm);
 /* Collective. dt_comm_open calls it; call it again after ranks have bound themselves. */
 dt_status dt_comm_find_binding(struct dt_comm *comm);
 
+/* The place of this rank among those that train. */
+struct dt_ranks {
+    struct dt_comm *comm;
+    int rank, n_ranks;
+    int n_workers, worker; /* ranks that train, and the place of this one among them */
+    int n_parts;           /* of a global batch, each of which makes an update of its own */
+    int sync_every;        /* steps after which all ranks have the same weights */
+};
+/* `has_server`: rank 0 of several only serves the others. With it, or with sync_every above 1,
+ * every worker updates on its own. Local. */
+struct dt_ranks dt_ranks_of(struct dt_comm *comm, bool has_server, int sync_every);
+
 dt_status dt_comm_bcast(struct dt_comm *comm, void *data, size_t bytes, int root);
 dt_status dt_comm_sum_f64(struct dt_comm *comm, double *values,
                           int count); /* in place, all ranks */

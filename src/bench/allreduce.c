@@ -45,7 +45,7 @@ static double count_wrong(const struct bench *b, size_t count)
     float expected[PERIOD] = {0};
     size_t n_wrong = 0;
     for (size_t i = 0; i < PERIOD; i++)
-        for (int r = 0; r < b->base.session.n_ranks; r++)
+        for (int r = 0; r < b->base.session.ranks.n_ranks; r++)
             expected[i] += value(r, i);
     for (size_t i = 0; i < count; i++)
         n_wrong += !(b->sum[i] == expected[i % PERIOD]);
@@ -56,9 +56,10 @@ static dt_status open_nccl(struct bench *b, struct dt_comm_options *options)
 {
     const struct dt_session *s = &b->base.session;
     options->plane = DT_PLANE_NCCL;
-    options->stream = s->backend->comm_stream(s->device);
-    DT_TRY(dt_comm_open_reduce(s->comm, options));
-    return dt_comm_agree(s->comm, s->backend->alloc(s->device, &b->on_device, b->most_bytes));
+    options->stream = s->engine.backend->comm_stream(s->engine.device);
+    DT_TRY(dt_comm_open_reduce(s->ranks.comm, options));
+    return dt_comm_agree(s->ranks.comm,
+                         s->engine.backend->alloc(s->engine.device, &b->on_device, b->most_bytes));
 }
 
 static dt_status open_plane(struct bench *b, enum dt_sum_kind kind)
@@ -74,12 +75,12 @@ static dt_status open_plane(struct bench *b, enum dt_sum_kind kind)
         return open_nccl(b, &options);
     options.plane = DT_PLANE_MPI;
     options.ring = kind == DT_SUM_RING;
-    return dt_comm_open_reduce(b->base.session.comm, &options);
+    return dt_comm_open_reduce(b->base.session.ranks.comm, &options);
 }
 
 static dt_status sum_once(struct bench *b, enum dt_sum_kind kind, size_t count)
 {
-    struct dt_comm *comm = b->base.session.comm;
+    struct dt_comm *comm = b->base.session.ranks.comm;
     if (kind == DT_SUM_ALLREDUCE)
         return dt_comm_sum_f32(comm, b->sum, count);
     DT_TRY(dt_comm_reduce(comm, 0, kind == DT_SUM_NCCL ? b->on_device : b->sum, count));
@@ -91,7 +92,7 @@ static dt_status time_sums(struct bench *b, const struct dt_sum_row *row, enum d
                            int n, double *seconds)
 {
     const struct dt_session *s = &b->base.session;
-    DT_TRY(dt_comm_barrier(s->comm));
+    DT_TRY(dt_comm_barrier(s->ranks.comm));
     double begin_s = dt_clock_s();
     for (int i = 0; i < n; i++) {
         if (place == DT_OUT_OF_PLACE)
@@ -99,7 +100,7 @@ static dt_status time_sums(struct bench *b, const struct dt_sum_row *row, enum d
         DT_TRY(sum_once(b, row->kind, row->bytes / sizeof(float)));
     }
     if (row->kind == DT_SUM_NCCL)
-        DT_TRY(s->backend->sync(s->device));
+        DT_TRY(s->engine.backend->sync(s->engine.device));
     *seconds = (dt_clock_s() - begin_s) / n;
     return DT_OK;
 }
@@ -127,8 +128,8 @@ static dt_status try_row(struct bench *b, struct dt_sum_row *row, int *n_sums)
             row->n_wrong += count_wrong(b, count);
     }
     DT_TRY(time_sums(b, row, DT_IN_PLACE, 1, &seconds));
-    DT_TRY(dt_comm_sum_f64(b->base.session.comm, &row->n_wrong, 1));
-    DT_TRY(dt_comm_max_f64(b->base.session.comm, &seconds, 1));
+    DT_TRY(dt_comm_sum_f64(b->base.session.ranks.comm, &row->n_wrong, 1));
+    DT_TRY(dt_comm_max_f64(b->base.session.ranks.comm, &seconds, 1));
     *n_sums = (int)fmin(fmax(repetition_s / seconds, 1), MOST_SUMS);
     return DT_OK;
 }
@@ -142,7 +143,7 @@ static dt_status repeat_row(struct bench *b, struct dt_sum_row *row, int n_sums,
     DT_TRY(sum_once(b, row->kind, warm / sizeof(float)));
     for (enum dt_sum_place place = first_place(row->kind); place < DT_N_SUM_PLACES; place++)
         DT_TRY(time_sums(b, row, place, n_sums, &s[place]));
-    return dt_comm_max_f64(b->base.session.comm, s, DT_N_SUM_PLACES);
+    return dt_comm_max_f64(b->base.session.ranks.comm, s, DT_N_SUM_PLACES);
 }
 
 /* One size, by the kinds `first` to `last` in turns. */
@@ -167,7 +168,7 @@ static dt_status run_size(struct bench *b, const struct dt_sum_row *size, enum d
             dt_sort_f64(sorted, N_REPETITIONS);
             rows[k - first].s[place] = dt_percentile_f64(sorted, N_REPETITIONS, 0.5);
         }
-        if (b->base.session.rank == 0)
+        if (b->base.session.ranks.rank == 0)
             dt_allreduce_print_row(&b->result, &rows[k - first]);
     }
     b->result.n_rows += (int)(last - first) + 1;
@@ -179,7 +180,7 @@ static dt_status run_size(struct bench *b, const struct dt_sum_row *size, enum d
 /* Powers of two, then the plan's buckets, each size once. */
 static dt_status list_sizes(struct bench *b, size_t least, size_t most)
 {
-    const struct dt_plan *plan = b->base.session.plan;
+    const struct dt_plan *plan = b->base.session.engine.plan;
     DT_TRY(DT_NEW(b->sizes, sizeof(size_t) * CHAR_BIT + (size_t)plan->n_buckets));
     for (size_t bytes = LEAST_BYTES; bytes <= most; bytes *= 2)
         if (bytes >= least)
@@ -199,11 +200,11 @@ static dt_status list_sizes(struct bench *b, size_t least, size_t most)
 static dt_status choose_sizes(struct bench *b, const struct dt_allreduce_options *options)
 {
     const struct dt_session *s = &b->base.session;
-    double room = (double)dt_memory_available("") / 4 / dt_comm_local_size(s->comm);
+    double room = (double)dt_memory_available("") / 4 / dt_comm_local_size(s->ranks.comm);
     double least_room = -fmin(room, (double)default_most_bytes);
-    DT_TRY(dt_comm_max_f64(s->comm, &least_room, 1));
+    DT_TRY(dt_comm_max_f64(s->ranks.comm, &least_room, 1));
     size_t most = options->max_bytes > 0 ? options->max_bytes : (size_t)-least_room;
-    DT_TRY(dt_comm_agree(s->comm, list_sizes(b, options->min_bytes, most)));
+    DT_TRY(dt_comm_agree(s->ranks.comm, list_sizes(b, options->min_bytes, most)));
     if (b->n_sizes == 0)
         DT_FAIL_ALIKE(DT_ERR_USAGE,
                       "--min-bytes %zu and --max-bytes %zu: no power of two from 8 and no bucket "
@@ -221,7 +222,7 @@ static dt_status allocate(struct bench *b)
     if (!b->sum)
         return DT_ERR_MEMORY;
     for (size_t i = 0; i < b->most_bytes / sizeof(float); i++)
-        b->in[i] = value(b->base.session.rank, i);
+        b->in[i] = value(b->base.session.ranks.rank, i);
     return DT_OK;
 }
 
@@ -231,18 +232,19 @@ static dt_status run(struct bench *b, const struct dt_allreduce_options *options
     struct dt_session_needs needs = {.train = true, .layout_only = true};
     DT_TRY(dt_session_open(s, &needs));
     DT_TRY(choose_sizes(b, options));
-    DT_TRY(dt_comm_agree(s->comm, allocate(b)));
-    b->result.model = s->model->name;
-    b->result.n_ranks = s->n_ranks;
-    b->result.n_local_ranks = dt_comm_local_size(s->comm);
-    if (s->rank == 0)
+    DT_TRY(dt_comm_agree(s->ranks.comm, allocate(b)));
+    b->result.model = s->engine.model->name;
+    b->result.n_ranks = s->ranks.n_ranks;
+    b->result.n_local_ranks = dt_comm_local_size(s->ranks.comm);
+    if (s->ranks.rank == 0)
         dt_allreduce_print_head(&b->result);
     for (int i = 0; i < b->n_sizes; i++)
         DT_TRY(run_size(b, &b->sizes[i], DT_SUM_RING, DT_SUM_ALLREDUCE));
-    for (int i = 0; i < b->n_sizes && s->plane == DT_PLANE_NCCL; i++)
+    for (int i = 0; i < b->n_sizes && s->engine.plane == DT_PLANE_NCCL; i++)
         DT_TRY(run_size(b, &b->sizes[i], DT_SUM_NCCL, DT_SUM_NCCL));
-    dt_status status = s->rank == 0 ? dt_allreduce_report(&b->result, options->json_path) : DT_OK;
-    return dt_comm_agree(s->comm, status);
+    dt_status status =
+        s->ranks.rank == 0 ? dt_allreduce_report(&b->result, options->json_path) : DT_OK;
+    return dt_comm_agree(s->ranks.comm, status);
 }
 
 dt_status dt_bench_allreduce(struct dt_comm *comm, const struct dt_config *config,
@@ -258,7 +260,8 @@ dt_status dt_bench_allreduce(struct dt_comm *comm, const struct dt_config *confi
     if (status == DT_OK)
         dt_comm_close_reduce(comm);
     if (status == DT_OK && b->on_device) /* else sums that never end may use it */
-        b->base.session.backend->free(b->base.session.device, b->on_device, b->most_bytes);
+        b->base.session.engine.backend->free(b->base.session.engine.device, b->on_device,
+                                             b->most_bytes);
     dt_bench_end(&b->base, status);
     free(b->in);
     free(b->sum);

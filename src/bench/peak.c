@@ -111,10 +111,10 @@ static dt_status time_nodes(struct work *w, double flops, double *best_s)
 static dt_status time_product(struct dt_bench *b, int size, double flops, double *seconds)
 {
     struct dt_session *s = &b->session;
-    struct work w = {.backend = s->backend, .device = s->device};
-    dt_status status = dt_comm_agree(s->comm, build_product(&w, size));
+    struct work w = {.backend = s->engine.backend, .device = s->engine.device};
+    dt_status status = dt_comm_agree(s->ranks.comm, build_product(&w, size));
     if (status == DT_OK)
-        status = dt_comm_agree(s->comm, time_nodes(&w, flops, seconds));
+        status = dt_comm_agree(s->ranks.comm, time_nodes(&w, flops, seconds));
     dt_plan_destroy(w.plan);
     dt_graph_destroy(w.graph);
     return status;
@@ -131,7 +131,7 @@ static dt_status measure_product(struct dt_bench *b)
         if (!(rate <= b->own.peak_flops_per_s))
             b->peak_size = size;
         b->own.peak_flops_per_s = fmax(b->own.peak_flops_per_s, rate);
-        DT_TRY(dt_comm_max_f64(b->session.comm, &seconds, 1));
+        DT_TRY(dt_comm_max_f64(b->session.ranks.comm, &seconds, 1));
     }
     return DT_OK;
 }
@@ -140,18 +140,18 @@ static dt_status measure_product(struct dt_bench *b)
 static dt_status measure_copy(struct dt_bench *b)
 {
     const struct dt_session *s = &b->session;
-    struct work w = {.backend = s->backend, .device = s->device};
+    struct work w = {.backend = s->engine.backend, .device = s->engine.device};
     double seconds;
-    dt_status status = s->backend->alloc(s->device, &w.from, COPY_BYTES);
+    dt_status status = s->engine.backend->alloc(s->engine.device, &w.from, COPY_BYTES);
     if (status == DT_OK)
-        status = s->backend->alloc(s->device, &w.to, COPY_BYTES);
-    status = dt_comm_agree(s->comm, status);
+        status = s->engine.backend->alloc(s->engine.device, &w.to, COPY_BYTES);
+    status = dt_comm_agree(s->ranks.comm, status);
     if (status == DT_OK)
-        status = dt_comm_agree(s->comm, time_work(&w, &seconds));
+        status = dt_comm_agree(s->ranks.comm, time_work(&w, &seconds));
     if (status == DT_OK)
         b->own.copy_bytes_per_s = 2.0 * COPY_BYTES / seconds;
-    s->backend->free(s->device, w.from, COPY_BYTES);
-    s->backend->free(s->device, w.to, COPY_BYTES);
+    s->engine.backend->free(s->engine.device, w.from, COPY_BYTES);
+    s->engine.backend->free(s->engine.device, w.to, COPY_BYTES);
     return status;
 }
 
@@ -177,9 +177,9 @@ double dt_bench_paper_flops(const struct dt_bench *b)
     const struct dt_session *s = &b->session;
     const enum dt_precision precision = s->config->train.precision;
     char device[256];
-    s->backend->describe(s->device, device, sizeof device);
+    s->engine.backend->describe(s->engine.device, device, sizeof device);
     for (size_t i = 0; i < DT_COUNT(rows); i++)
-        if (s->backend != &dt_backend_cpu && strstr(device, rows[i].name))
+        if (s->engine.backend != &dt_backend_cpu && strstr(device, rows[i].name))
             return 1e12 * (precision == DT_PRECISION_FP32   ? rows[i].fp32
                            : precision == DT_PRECISION_TF32 ? rows[i].tf32
                                                             : rows[i].narrow);

@@ -45,7 +45,7 @@ static bool is_new_host(const struct dt_bench *b, int rank)
 static int count_hosts(const struct dt_bench *b)
 {
     int n = 0;
-    for (int r = 0; r < b->session.n_ranks; r++)
+    for (int r = 0; r < b->session.ranks.n_ranks; r++)
         n += is_new_host(b, r);
     return n;
 }
@@ -55,27 +55,29 @@ void dt_bench_print_header(const struct dt_bench *b)
     const struct dt_session *s = &b->session;
     const struct dt_config *config = s->config;
     const int n_hosts = count_hosts(b);
-    const bool is_cpu = s->backend == &dt_backend_cpu;
+    const bool is_cpu = s->engine.backend == &dt_backend_cpu;
     struct dt_loader_times times;
     char device[256], memory[32], sizes[DT_SIZES_TEXT];
-    s->backend->describe(s->device, device, sizeof device);
+    s->engine.backend->describe(s->engine.device, device, sizeof device);
     dt_loader_times(b->loader, &times);
-    printf("Model:       %s, images of %s, %d classes\n", s->model->name,
-           dt_session_sizes(s, config->model.image_size, sizes), s->num_classes);
+    printf("Model:       %s, images of %s, %d classes\n", s->engine.model->name,
+           dt_session_sizes(s, config->model.image_size, sizes), s->sets.num_classes);
     printf("Mode:        %s\n", modes[mode(b)].text);
-    printf("Batch size:  %d global\n             %d per rank", s->global_batch_size, b->images);
-    printf(s->n_passes > 1 ? " in %d micro-batches\n" : "\n", s->n_passes);
-    printf("Ranks:       %d on %d host%s (%s%s)\n", s->n_ranks, n_hosts, n_hosts > 1 ? "s" : "",
-           b->hosts[0], n_hosts > 1 ? ", ..." : "");
+    printf("Batch size:  %d global\n             %d per rank", s->engine.stage.global_batch_size,
+           b->images);
+    printf(s->engine.stage.n_passes > 1 ? " in %d micro-batches\n" : "\n",
+           s->engine.stage.n_passes);
+    printf("Ranks:       %d on %d host%s (%s%s)\n", s->ranks.n_ranks, n_hosts,
+           n_hosts > 1 ? "s" : "", b->hosts[0], n_hosts > 1 ? ", ..." : "");
     printf("Device:      %s\n", device);
-    printf("Threads:     %d for computing, %d for data, per rank\n", is_cpu ? s->n_threads : 1,
-           times.workers);
+    printf("Threads:     %d for computing, %d for data, per rank\n",
+           is_cpu ? s->engine.n_threads : 1, times.workers);
     printf("Precision:   %s\n", dt_precision_name(config->train.precision));
     printf("Data:        %s\n", !b->options->real_data ? "synthetic, through the loader"
                                 : b->phase == DT_TRAIN || !config->data.val[0] ? config->data.train
                                                                                : config->data.val);
     printf("Memory:      %s per rank for the plan\n",
-           dt_memory_format(memory, sizeof memory, dt_plan_bytes(s->plan)));
+           dt_memory_format(memory, sizeof memory, dt_plan_bytes(s->engine.plan)));
     printf("Running warm-up of %d steps, then %d rounds of %d\n", config->bench.warmup_steps,
            config->bench.rounds, config->bench.steps_per_round);
     (void)fflush(stdout);
@@ -87,24 +89,24 @@ void dt_bench_print_header(const struct dt_bench *b)
 static double mean_flops(const struct dt_bench *b)
 {
     const struct dt_session *s = &b->session;
-    const struct dt_graph *g = s->plan->graph;
+    const struct dt_graph *g = s->engine.plan->graph;
     double share[DT_MAX_PROGRAMS] = {0}, n_passes = 0, flops = 0;
     for (int i = 0; i < DT_MAX_CANVASES; i++)
         n_passes += (double)b->n_passes[i];
     for (int i = 0; i < DT_MAX_CANVASES; i++)
         if (b->n_passes[i] > 0)
-            share[s->program[b->phase][i]] = (double)b->n_passes[i] / n_passes;
+            share[s->engine.program[b->phase][i]] = (double)b->n_passes[i] / n_passes;
     for (int n = 0; n < g->n_nodes; n++)
         flops += share[g->node[n].program] * dt_node_flops(g, &g->node[n]);
-    return s->n_passes * flops;
+    return s->engine.stage.n_passes * flops;
 }
 
 static void sum_up_ranks(struct dt_bench *b)
 {
     double most_bytes = 0, *all = (double *)&b->all;
-    for (int r = 0; r < b->session.n_ranks; r++) {
+    for (int r = 0; r < b->session.ranks.n_ranks; r++) {
         for (int i = 0; i < DT_BENCH_NUMBERS; i++)
-            all[i] += ((const double *)&b->ranks[r])[i] / b->session.n_ranks;
+            all[i] += ((const double *)&b->ranks[r])[i] / b->session.ranks.n_ranks;
         most_bytes = fmax(most_bytes, b->ranks[r].rss_bytes);
     }
     b->all.rss_bytes = most_bytes;
@@ -156,10 +158,11 @@ static void print_flops(const struct dt_bench *b)
 void dt_bench_print(const struct dt_bench *b)
 {
     const struct dt_session *s = &b->session;
-    const double n = s->n_ranks;
+    const double n = s->ranks.n_ranks;
     char plan[32], rss[32];
     printf("Img/sec per rank: %.1f +-%.1f\n", b->mean, b->spread);
-    printf("Total img/sec on %d rank(s): %.1f +-%.1f\n", s->n_ranks, b->mean * n, b->spread * n);
+    printf("Total img/sec on %d rank(s): %.1f +-%.1f\n", s->ranks.n_ranks, b->mean * n,
+           b->spread * n);
     if (isfinite(b->ci95))
         printf("95 %% confidence interval of the total: %.1f +-%.1f (%d rounds)\n", b->mean * n,
                b->ci95 * n, s->config->bench.rounds);
@@ -167,7 +170,7 @@ void dt_bench_print(const struct dt_bench *b)
            1e3 * percentile(b, 0.95), 1e3 * percentile(b, 0.99));
     print_flops(b);
     printf("Memory: %s per rank for the plan, peak RSS %s\n",
-           dt_memory_format(plan, sizeof plan, dt_plan_bytes(s->plan)),
+           dt_memory_format(plan, sizeof plan, dt_plan_bytes(s->engine.plan)),
            dt_memory_format(rss, sizeof rss, (uint64_t)b->all.rss_bytes));
     if (b->all.queued_s > 0.1 * b->all.step_s)
         printf(
@@ -181,7 +184,7 @@ void dt_bench_print(const struct dt_bench *b)
 static void write_numbers(const struct dt_bench *b, struct dt_jsonw *w)
 {
     const struct dt_bench_rank *all = &b->all;
-    const double n = b->session.n_ranks, paper = dt_bench_paper_flops(b);
+    const double n = b->session.ranks.n_ranks, paper = dt_bench_paper_flops(b);
     const struct {
         const char *key;
         double value;
@@ -201,7 +204,7 @@ static void write_numbers(const struct dt_bench *b, struct dt_jsonw *w)
         {"exposed_comm_share", all->comm_s / b->step_mean_s},
         {"comm_overlap_share", b->timeline.overlap}, /* with --trace */
         {"peak_rss_bytes", all->rss_bytes},
-        {"plan_bytes", (double)dt_plan_bytes(b->session.plan)},
+        {"plan_bytes", (double)dt_plan_bytes(b->session.engine.plan)},
         {"flops_per_step", b->flops * n},
         {"flops_per_s", b->flops_per_s * n},
         {"peak_flops_per_s", all->peak_flops_per_s * n},
@@ -228,12 +231,12 @@ static void write_ranks(const struct dt_bench *b, struct dt_jsonw *w)
         "compute_s",        "exposed_comm_s",        "cpu_wait_s",
         "peak_flops_per_s", "peak_copy_bytes_per_s", "peak_rss_bytes"};
     dt_jsonw_begin(w, "hosts", '[');
-    for (int r = 0; r < b->session.n_ranks; r++)
+    for (int r = 0; r < b->session.ranks.n_ranks; r++)
         if (is_new_host(b, r))
             dt_jsonw_string(w, NULL, b->hosts[r]);
     dt_jsonw_close(w, ']');
     dt_jsonw_begin(w, "per_rank", '[');
-    for (int r = 0; r < b->session.n_ranks; r++) {
+    for (int r = 0; r < b->session.ranks.n_ranks; r++) {
         const struct dt_bench_rank *rank = &b->ranks[r];
         dt_jsonw_begin(w, NULL, '{');
         dt_jsonw_string(w, "host", b->hosts[r]);
@@ -250,18 +253,18 @@ void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w)
 {
     const struct dt_session *s = &b->session;
     char sizes[DT_SIZES_TEXT];
-    dt_jsonw_string(w, "backend", s->backend->name);
+    dt_jsonw_string(w, "backend", s->engine.backend->name);
     dt_jsonw_string(w, "precision", dt_precision_name(s->config->train.precision));
     dt_jsonw_string(w, "mode", modes[mode(b)].key);
     dt_jsonw_string(w, "data", b->options->real_data ? "real" : "synthetic");
-    dt_jsonw_string(w, "model", s->model->name);
-    if (s->n_canvases == 0)
+    dt_jsonw_string(w, "model", s->engine.model->name);
+    if (s->engine.n_canvases == 0)
         dt_jsonw_integer(w, "image_size", s->config->model.image_size);
     else
         dt_jsonw_string(w, "canvases", dt_session_sizes(s, 0, sizes));
-    dt_jsonw_integer(w, "ranks", s->n_ranks);
-    dt_jsonw_integer(w, "global_batch_size", s->global_batch_size);
-    dt_jsonw_integer(w, "micro_batch_size", s->micro_batch_size);
+    dt_jsonw_integer(w, "ranks", s->ranks.n_ranks);
+    dt_jsonw_integer(w, "global_batch_size", s->engine.stage.global_batch_size);
+    dt_jsonw_integer(w, "micro_batch_size", s->engine.stage.micro_batch_size);
 }
 
 static bool is_recorded(const struct dt_plan *plan)
@@ -276,8 +279,8 @@ static void write_build(const struct dt_bench *b, struct dt_jsonw *w)
 {
     const struct dt_session *s = &b->session;
     char device[256], comm[128], date[DT_CLOCK_UTC];
-    s->backend->describe(s->device, device, sizeof device);
-    dt_comm_describe_plane(s->plane, comm, sizeof comm);
+    s->engine.backend->describe(s->engine.device, device, sizeof device);
+    dt_comm_describe_plane(s->engine.plane, comm, sizeof comm);
     dt_jsonw_string(w, "date", dt_clock_utc(date));
     dt_jsonw_string(w, "dtrain", DTRAIN_VERSION);
     dt_jsonw_string(w, "build", dt_build_id());
@@ -292,8 +295,8 @@ dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w)
     dt_jsonw_begin(w, NULL, '{');
     write_build(b, w);
     dt_bench_write_identity(b, w);
-    dt_jsonw_bool(w, "recorded", is_recorded(b->session.plan));
-    dt_jsonw_integer(w, "threads", b->session.n_threads);
+    dt_jsonw_bool(w, "recorded", is_recorded(b->session.engine.plan));
+    dt_jsonw_integer(w, "threads", b->session.engine.n_threads);
     dt_jsonw_integer(w, "steps", b->n_steps);
     dt_jsonw_integer(w, "peak_matrix_size", b->peak_size);
     write_numbers(b, w);

@@ -22,7 +22,7 @@ static dt_status next_batch(struct dt_bench *b, const struct dt_batch **batch)
 {
     for (;;) {
         DT_TRY(dt_loader_next(b->loader, batch));
-        if (*batch && (*batch)->n == b->session.micro_batch_size)
+        if (*batch && (*batch)->n == b->session.engine.stage.micro_batch_size)
             return DT_OK;
         if (*batch)
             dt_loader_release(b->loader, *batch);
@@ -51,7 +51,7 @@ static void show_progress(struct dt_bench *b)
     const size_t done = (size_t)b->step;
     const size_t total = (size_t)(s->config->bench.warmup_steps + b->n_steps);
     char left[32];
-    if (s->rank != 0 || quiet_s < 0.5)
+    if (s->ranks.rank != 0 || quiet_s < 0.5)
         return;
     if (dt_log_is_terminal()) {
         dt_log_progress_of("bench", done, total, "steps", b->begin_s);
@@ -69,7 +69,7 @@ dt_status dt_bench_step(struct dt_bench *b)
 {
     struct dt_session *s = &b->session;
     struct dt_scalars scalars = dt_session_scalars(s, b->step++);
-    for (int pass = 0; pass < s->n_passes; pass++)
+    for (int pass = 0; pass < s->engine.stage.n_passes; pass++)
         DT_TRY(run_pass(b, &scalars, pass));
     show_progress(b);
     return DT_OK;
@@ -79,7 +79,7 @@ static dt_status run_round(struct dt_bench *b, int round)
 {
     struct dt_session *s = &b->session;
     const int n_steps = s->config->bench.steps_per_round;
-    DT_TRY(dt_comm_barrier(s->comm));
+    DT_TRY(dt_comm_barrier(s->ranks.comm));
     double begin_s = dt_clock_s(), last_s = begin_s;
     for (int i = 0; i < n_steps; i++) {
         const int64_t number = (int64_t)round * n_steps + i + 1;
@@ -87,16 +87,16 @@ static dt_status run_round(struct dt_bench *b, int round)
         DT_TRY(dt_bench_step(b));
         dt_timeline_add(number, last_s);
         if (i == n_steps - 1) /* the host runs ahead until here: step times show its pace */
-            DT_TRY(s->backend->sync(s->device));
+            DT_TRY(s->engine.backend->sync(s->engine.device));
         double now_s = dt_clock_s();
         b->step_s[round * n_steps + i] = now_s - last_s;
         last_s = now_s;
     }
     double round_s = last_s - begin_s;
     b->own.step_s += round_s / b->n_steps;
-    DT_TRY(dt_comm_max_f64(s->comm, &round_s, 1));
+    DT_TRY(dt_comm_max_f64(s->ranks.comm, &round_s, 1));
     b->images_per_s[round] = (double)n_steps * b->images / round_s;
-    if (s->rank == 0) {
+    if (s->ranks.rank == 0) {
         dt_log_progress("");
         printf("Iter #%d: %.1f img/sec per rank\n", round, b->images_per_s[round]);
         (void)fflush(stdout);
@@ -128,9 +128,9 @@ static dt_status run_rounds(struct dt_bench *b)
     DT_TRY(dt_bench_start(b));
     for (int i = 0; i < s->config->bench.warmup_steps; i++)
         DT_TRY(dt_bench_step(b));
-    DT_TRY(s->backend->sync(s->device));
+    DT_TRY(s->engine.backend->sync(s->engine.device));
     const double wait_s = dt_loader_wait_s(b->loader), begin_queued_s = queued_s();
-    dt_plan_reset_times(s->plan);
+    dt_plan_reset_times(s->engine.plan);
     for (int round = 0; round < s->config->bench.rounds; round++)
         DT_TRY(run_round(b, round));
     dt_timeline_step(&b->timeline, INT64_MAX);
@@ -151,22 +151,22 @@ static dt_status collect(struct dt_bench *b)
     memcpy(sorted, b->step_s, n * sizeof *sorted);
     dt_sort_f64(sorted, n);
     b->own.step_median_s = dt_percentile_f64(sorted, n, 0.5);
-    dt_plan_get_times(s->plan, &times);
+    dt_plan_get_times(s->engine.plan, &times);
     const bool has_times = dt_session_has_times(s);
     b->own.compute_s = has_times ? (times.compute_s + times.update_s) / b->n_steps : NAN;
     b->own.comm_s = has_times ? times.comm_s / b->n_steps : NAN;
     getrusage(RUSAGE_SELF, &usage);
     b->own.rss_bytes = (double)usage.ru_maxrss * 1024;
     DT_TRY(dt_bench_peaks(b));
-    DT_TRY(dt_comm_max_f64(s->comm, b->step_s, b->n_steps));
-    DT_TRY(dt_comm_gather(s->comm, b->ranks, &b->own, sizeof b->own));
+    DT_TRY(dt_comm_max_f64(s->ranks.comm, b->step_s, b->n_steps));
+    DT_TRY(dt_comm_gather(s->ranks.comm, b->ranks, &b->own, sizeof b->own));
     dt_bench_sum_up(b);
     return DT_OK;
 }
 
 static dt_status show(const struct dt_bench *b, struct dt_jsonw *w)
 {
-    if (b->session.rank != 0)
+    if (b->session.ranks.rank != 0)
         return DT_OK;
     dt_bench_print(b);
     if (b->options->profile)
@@ -203,10 +203,10 @@ static void use_synthetic(struct dt_config *config, int global_batch_size)
 /* One pass over the images of a rank per step. */
 static void use_forward_only(struct dt_session *s, struct dt_config *config)
 {
-    s->n_passes = 1;
-    s->micro_batch_size = s->global_batch_size / s->n_ranks;
-    s->global_batch_size = s->micro_batch_size * s->n_ranks;
-    config->eval.batch_size_per_rank = s->micro_batch_size;
+    s->engine.stage.n_passes = 1;
+    s->engine.stage.micro_batch_size = s->engine.stage.global_batch_size / s->ranks.n_ranks;
+    s->engine.stage.global_batch_size = s->engine.stage.micro_batch_size * s->ranks.n_ranks;
+    config->eval.batch_size_per_rank = s->engine.stage.micro_batch_size;
 }
 
 dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct dt_config *config,
@@ -224,12 +224,12 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
         train->batch_size_per_rank = per_rank > 0 ? per_rank : PER_RANK;
     dt_session_init(&b->session, comm, &own);
     if (!options->real_data)
-        use_synthetic(&own, b->session.global_batch_size);
+        use_synthetic(&own, b->session.engine.stage.global_batch_size);
     else if (dt_config_is_synthetic(config))
         DT_FAIL_ALIKE(DT_ERR_CONFIG, "--data real: the configuration has synthetic data only; name "
                                      "a folder or shards in data.train");
     if (!options->forward_only &&
-        (b->session.n_parts > 1 || b->session.n_workers < b->session.n_ranks))
+        (b->session.ranks.n_parts > 1 || b->session.ranks.n_workers < b->session.ranks.n_ranks))
         DT_FAIL_ALIKE(
             DT_ERR_CONFIG,
             "dtrain bench measures steps in which all ranks update together; leave out "
@@ -237,7 +237,7 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
             "modes)");
     if (options->forward_only)
         use_forward_only(&b->session, &own);
-    b->images = b->session.global_batch_size / b->session.n_ranks;
+    b->images = b->session.engine.stage.global_batch_size / b->session.ranks.n_ranks;
     b->n_steps = own.bench.rounds * own.bench.steps_per_round;
     if (options->trace)
         return dt_timeline_init_all(&b->timeline, comm, b->n_steps, options->trace);
@@ -256,8 +256,8 @@ static dt_status allocate(struct dt_bench *b)
 {
     DT_TRY(DT_NEW(b->step_s, 2 * (size_t)b->n_steps)); /* the second half is for sorting */
     DT_TRY(DT_NEW(b->images_per_s, (size_t)b->session.config->bench.rounds));
-    DT_TRY(DT_NEW(b->ranks, (size_t)b->session.n_ranks));
-    return DT_NEW(b->hosts, (size_t)b->session.n_ranks);
+    DT_TRY(DT_NEW(b->ranks, (size_t)b->session.ranks.n_ranks));
+    return DT_NEW(b->hosts, (size_t)b->session.ranks.n_ranks);
 }
 
 static dt_status open_bench(struct dt_bench *b)
@@ -267,29 +267,31 @@ static dt_status open_bench(struct dt_bench *b)
     char host[DT_HOST_MAX];
     DT_TRY(dt_bench_find_index(s, &needs.cache_dir));
     DT_TRY(dt_session_open(s, &needs));
-    b->loader = b->phase == DT_TRAIN ? s->train : s->val;
-    if (b->phase == DT_EVAL && dt_bench_most(s, s->val_set) < (uint32_t)s->global_batch_size)
+    b->loader = b->phase == DT_TRAIN ? s->sets.train : s->sets.val;
+    if (b->phase == DT_EVAL &&
+        dt_bench_most(s, s->sets.val_set) < (uint32_t)s->engine.stage.global_batch_size)
         DT_FAIL_ALIKE(DT_ERR_CONFIG,
                       "--forward-only: a batch of %d is more than the %u validation images%s",
-                      s->global_batch_size, dt_bench_most(s, s->val_set),
-                      s->n_canvases > 1 ? " of a canvas" : "");
-    DT_TRY(dt_comm_agree(s->comm, allocate(b)));
+                      s->engine.stage.global_batch_size, dt_bench_most(s, s->sets.val_set),
+                      s->engine.n_canvases > 1 ? " of a canvas" : "");
+    DT_TRY(dt_comm_agree(s->ranks.comm, allocate(b)));
     dt_host_name(host);
-    DT_TRY(dt_comm_gather(s->comm, b->hosts, host, sizeof host));
-    return dt_comm_agree(s->comm, s->rank == 0 && b->old ? dt_bench_check_old(b) : DT_OK);
+    DT_TRY(dt_comm_gather(s->ranks.comm, b->hosts, host, sizeof host));
+    return dt_comm_agree(s->ranks.comm,
+                         s->ranks.rank == 0 && b->old ? dt_bench_check_old(b) : DT_OK);
 }
 
 dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w)
 {
     struct dt_session *s = &b->session;
     DT_TRY(open_bench(b));
-    if (s->rank == 0)
+    if (s->ranks.rank == 0)
         dt_bench_print_header(b);
-    DT_TRY(dt_plan_init_params(s->plan, s->config->train.seed));
-    DT_TRY(dt_plan_broadcast(s->plan));
+    DT_TRY(dt_plan_init_params(s->engine.plan, s->config->train.seed));
+    DT_TRY(dt_plan_broadcast(s->engine.plan));
     DT_TRY(run_rounds(b));
     DT_TRY(collect(b));
-    return dt_comm_agree(s->comm, show(b, w));
+    return dt_comm_agree(s->ranks.comm, show(b, w));
 }
 
 void dt_bench_end(struct dt_bench *b, dt_status status)

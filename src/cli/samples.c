@@ -11,7 +11,8 @@ static dt_status make_sheet(const struct dt_session *s, int64_t count, const cha
     int n;
     DT_TRY(dt_samples_draw(&n, s, count, path));
     printf("%s: %d of %u training images of %d classes, %s pixels%s\n", path, n,
-           dt_dataset_size(s->train_set), s->num_classes, dt_session_sizes(s, s->image_size, sizes),
+           dt_dataset_size(s->sets.train_set), s->sets.num_classes,
+           dt_session_sizes(s, s->engine.stage.image_size, sizes),
            dt_samples_zoom(s) > 1 ? ", enlarged" : "");
     return DT_OK;
 }
@@ -27,7 +28,7 @@ dt_status dt_cmd_samples(struct dt_comm *comm, const struct dt_config *config,
     if (status == DT_OK)
         status = dt_session_open(&s, &needs);
     if (status == DT_OK)
-        status = dt_comm_agree(comm, s.rank == 0 ? make_sheet(&s, args->count, path) : DT_OK);
+        status = dt_comm_agree(comm, s.ranks.rank == 0 ? make_sheet(&s, args->count, path) : DT_OK);
     dt_session_close(&s, status);
     return status;
 }

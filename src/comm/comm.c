@@ -99,9 +99,9 @@ dt_status dt_comm_open(struct dt_comm **out, int *argc, char ***argv)
     /* Ranks that wait in a collective must not take the CPU from loader threads; the user's own
      * setting takes precedence. */
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-    /* Without mpirun there is one rank, which starts no others: no daemon for it. Open MPI 4.1.4 ends
-     * the thread that talks to the daemon too late, and one process in some hundreds crashed in
-     * MPI_Finalize. */
+    /* Without mpirun there is one rank, which starts no others: no daemon for it. Open MPI 4.1.4
+     * ends the thread that talks to the daemon too late, and one process in some hundreds crashed
+     * in MPI_Finalize. */
     setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
     int level = MPI_THREAD_SINGLE;
     dt_status status = DT_OK;
@@ -166,6 +166,23 @@ int dt_comm_local_size(const struct dt_comm *comm)
 const char *dt_comm_host(const struct dt_comm *comm, int rank)
 {
     return comm->hosts[rank];
+}
+
+struct dt_ranks dt_ranks_of(struct dt_comm *comm, bool has_server, int sync_every)
+{
+    const bool serves = has_server && comm->size > 1;
+    struct dt_ranks ranks = {
+        .comm = comm,
+        .rank = comm->rank,
+        .n_ranks = comm->size,
+        .n_workers = comm->size - serves,
+        .worker = comm->rank - (serves && comm->rank > 0),
+        .n_parts = 1,
+        .sync_every = sync_every,
+    };
+    if (has_server || sync_every > 1)
+        ranks.n_parts = ranks.n_workers;
+    return ranks;
 }
 
 dt_status dt_comm_bcast(struct dt_comm *comm, void *data, size_t bytes, int root)

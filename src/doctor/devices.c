@@ -58,15 +58,17 @@ static dt_status open_device(struct dt_doctor *d)
     struct dt_session *s = &d->bench.session;
     struct dt_device_options options;
     char binding[512], text[256];
-    const bool on_cpu = s->backend == &dt_backend_cpu;
-    s->n_threads = s->config->device.threads > 0 ? s->config->device.threads : dt_session_cpus(s);
-    options = dt_devices_options(s->config, s->n_threads);
-    options.rank = s->rank;
-    options.local_rank = dt_comm_local_rank(s->comm);
-    DT_TRY(s->backend->open(&s->device, &options));
-    if (dt_comm_describe_binding(s->comm, on_cpu ? s->n_threads : 1, binding, sizeof binding))
+    const bool on_cpu = s->engine.backend == &dt_backend_cpu;
+    s->engine.n_threads =
+        s->config->device.threads > 0 ? s->config->device.threads : dt_session_cpus(s);
+    options = dt_devices_options(s->config, s->engine.n_threads);
+    options.rank = s->ranks.rank;
+    options.local_rank = dt_comm_local_rank(s->ranks.comm);
+    DT_TRY(s->engine.backend->open(&s->engine.device, &options));
+    if (dt_comm_describe_binding(s->ranks.comm, on_cpu ? s->engine.n_threads : 1, binding,
+                                 sizeof binding))
         dt_doctor_warn(d, DT_STAGE_DEVICES, "%s", binding);
-    s->backend->describe(s->device, text, sizeof text);
+    s->engine.backend->describe(s->engine.device, text, sizeof text);
     snprintf(d->own.gpu, sizeof d->own.gpu, "%.*s", on_cpu ? 0 : (int)strcspn(text, ","), text);
     /* Without its first word, which says which device of the host it is. */
     snprintf(d->own.libraries, sizeof d->own.libraries, "%.*s", (int)sizeof d->own.libraries - 1,
@@ -131,23 +133,23 @@ static dt_status try_device(struct dt_doctor *d, bool *all)
 {
     struct dt_session *s = &d->bench.session;
     struct dt_device_choice choice;
-    dt_status status = dt_devices_choose(&choice, s->config, s->n_ranks);
+    dt_status status = dt_devices_choose(&choice, s->config, s->ranks.n_ranks);
     DT_TRY(dt_doctor_note_all(d, DT_STAGE_DEVICES, status, "", all));
     if (!*all)
         return DT_OK;
-    status = dt_devices_agree(&choice, s->comm, s->config);
+    status = dt_devices_agree(&choice, s->ranks.comm, s->config);
     *all = status == DT_OK;
     dt_doctor_note_alike(d, DT_STAGE_DEVICES, status);
     if (!*all)
         return DT_OK;
-    s->backend = choice.backend;
-    s->plane = choice.plane;
+    s->engine.backend = choice.backend;
+    s->engine.plane = choice.plane;
     check_shared_memory(d, choice.plane);
     DT_TRY(dt_doctor_note_all(d, DT_STAGE_DEVICES, open_device(d), "", all));
     if (!*all)
         return DT_OK;
-    status =
-        dt_comm_agree(s->comm, dt_devices_check_twins(s->comm, s->backend, s->device, s->config));
+    status = dt_comm_agree(s->ranks.comm, dt_devices_check_twins(s->ranks.comm, s->engine.backend,
+                                                                 s->engine.device, s->config));
     *all = status == DT_OK;
     dt_doctor_note_alike(d, DT_STAGE_DEVICES, status);
     return DT_OK;
@@ -165,7 +167,7 @@ dt_status dt_doctor_devices(struct dt_doctor *d)
     DT_TRY(try_device(d, &d->has_device));
     if (!d->has_device)
         return DT_OK;
-    if (d->bench.session.backend == &dt_backend_cpu)
+    if (d->bench.session.engine.backend == &dt_backend_cpu)
         return DT_OK;
     DT_TRY(dt_bench_peaks(&d->bench));
     d->own.gpu_flops_per_s = d->bench.own.peak_flops_per_s;

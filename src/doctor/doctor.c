@@ -20,7 +20,7 @@ const char *dt_doctor_host(const struct dt_doctor *d, int host)
 
 /* --- Findings of a rank --- */
 
-static void add(struct dt_doctor *d, enum dt_stage stage, dt_status status, const char *text,
+static void add(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status, const char *text,
                 const char *remedy)
 {
     struct dt_patient *own = &d->own;
@@ -33,7 +33,8 @@ static void add(struct dt_doctor *d, enum dt_stage stage, dt_status status, cons
              remedy);
 }
 
-void dt_doctor_note(struct dt_doctor *d, enum dt_stage stage, dt_status status, const char *remedy)
+void dt_doctor_note(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status,
+                    const char *remedy)
 {
     if (status == DT_OK)
         return;
@@ -41,7 +42,7 @@ void dt_doctor_note(struct dt_doctor *d, enum dt_stage stage, dt_status status, 
     dt_error_clear();
 }
 
-void dt_doctor_note_alike(struct dt_doctor *d, enum dt_stage stage, dt_status status)
+void dt_doctor_note_alike(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status)
 {
     const int n = d->own.n_findings;
     if (status != DT_OK && d->rank == 0)
@@ -51,7 +52,7 @@ void dt_doctor_note_alike(struct dt_doctor *d, enum dt_stage stage, dt_status st
     dt_error_clear();
 }
 
-void dt_doctor_warn(struct dt_doctor *d, enum dt_stage stage, const char *format, ...)
+void dt_doctor_warn(struct dt_doctor *d, enum dt_doctor_stage stage, const char *format, ...)
 {
     char text[1024];
     va_list args;
@@ -61,7 +62,7 @@ void dt_doctor_warn(struct dt_doctor *d, enum dt_stage stage, const char *format
     add(d, stage, DT_OK, text, "");
 }
 
-dt_status dt_doctor_note_all(struct dt_doctor *d, enum dt_stage stage, dt_status status,
+dt_status dt_doctor_note_all(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status,
                              const char *remedy, bool *all)
 {
     int64_t n_failed = status != DT_OK;
@@ -100,8 +101,8 @@ static bool *insert(struct dt_doctor *d, const struct dt_finding *finding)
     return flags;
 }
 
-void dt_doctor_find(struct dt_doctor *d, enum dt_stage stage, dt_status status, const char *format,
-                    ...)
+void dt_doctor_find(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status,
+                    const char *format, ...)
 {
     struct dt_finding finding = {
         .stage = (int32_t)stage, .status = (int32_t)status, .is_named = true};

@@ -17,7 +17,7 @@ dt_status dt_doctor(struct dt_comm *comm, const struct dt_config *config, const 
 /* --- Inside the room --- */
 
 /* In the order in which their findings are listed: what prevents training comes first. */
-enum dt_stage {
+enum dt_doctor_stage {
     DT_STAGE_DEVICES,
     DT_STAGE_FOLDER,
     DT_STAGE_DATA,
@@ -95,15 +95,16 @@ const char *dt_doctor_host(const struct dt_doctor *d, int host);
 /* doctor.c, local. note: a finding of this rank from the last error, unless status is DT_OK;
  * `remedy` ("" = the text has one) ends the sentence. warn: one that costs speed or comfort only.
  * find: one about several ranks, alike on all, after the stages. */
-void dt_doctor_note(struct dt_doctor *d, enum dt_stage stage, dt_status status, const char *remedy);
-void dt_doctor_warn(struct dt_doctor *d, enum dt_stage stage, const char *format, ...)
+void dt_doctor_note(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status,
+                    const char *remedy);
+void dt_doctor_warn(struct dt_doctor *d, enum dt_doctor_stage stage, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-void dt_doctor_find(struct dt_doctor *d, enum dt_stage stage, dt_status status, const char *format,
-                    ...) __attribute__((format(printf, 4, 5)));
+void dt_doctor_find(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status,
+                    const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* The status that all ranks share: rank 0 notes it for all. */
-void dt_doctor_note_alike(struct dt_doctor *d, enum dt_stage stage, dt_status status);
+void dt_doctor_note_alike(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status);
 /* Notes a local status; *all tells whether it was DT_OK on all ranks. */
-dt_status dt_doctor_note_all(struct dt_doctor *d, enum dt_stage stage, dt_status status,
+dt_status dt_doctor_note_all(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status,
                              const char *remedy, bool *all);
 
 /* The stages. */

@@ -135,9 +135,9 @@ dt_status dt_doctor_data(struct dt_doctor *d)
         dt_doctor_note_alike(d, DT_STAGE_DATA, status);
         return DT_OK;
     }
-    status = s->data_status;
+    status = s->sets.status;
     if (status != DT_OK)
-        status = DT_ERROR(status, "%s", s->data_problem);
+        status = DT_ERROR(status, "%s", s->sets.problem);
     DT_TRY(dt_doctor_note_all(d, DT_STAGE_DATA, status,
                               "all hosts need the same data under the same path", &all));
     if (all)

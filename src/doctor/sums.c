@@ -30,7 +30,7 @@ static dt_status build(struct dt_plan **plan, struct dt_graph *g, struct dt_doct
     const struct dt_plan_options options = {
         .bucket_bytes = one_bucket,
         .last_bucket_bytes = one_bucket,
-        .n_ranks = s->n_ranks,
+        .n_ranks = s->ranks.n_ranks,
         .comm = dt_session_comm_options(s),
     };
     const int n_outputs = (int)(bytes / sizeof(float) / (N_INPUTS + 1));
@@ -40,7 +40,7 @@ static dt_status build(struct dt_plan **plan, struct dt_graph *g, struct dt_doct
     dt_graph_softmax_xent(g, src, 0);
     DT_TRY(dt_graph_check(g));
     DT_TRY(dt_graph_differentiate(g));
-    return dt_plan_build(plan, g, s->backend, s->device, s->comm, &options);
+    return dt_plan_build(plan, g, s->engine.backend, s->engine.device, s->ranks.comm, &options);
 }
 
 static dt_status time_sums(struct dt_doctor *d, struct dt_plan *plan, size_t count,
@@ -54,7 +54,7 @@ static dt_status time_sums(struct dt_doctor *d, struct dt_plan *plan, size_t cou
         const double begin_s = dt_clock_s();
         DT_TRY(dt_comm_reduce(d->comm, 0, plan->arena[DT_ARENA_GRADS], count));
         DT_TRY(dt_comm_wait(d->comm, 0));
-        DT_TRY(s->backend->sync(s->device));
+        DT_TRY(s->engine.backend->sync(s->engine.device));
         seconds[n] = dt_clock_s() - begin_s;
         DT_TRY(dt_comm_max_f64(d->comm, &seconds[n], 1));
         spent_s += seconds[n++];

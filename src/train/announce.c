@@ -11,9 +11,9 @@
 int64_t dt_session_parameters(const struct dt_session *s)
 {
     int64_t n = 0;
-    for (int t = 0; t < s->graph->n_tensors; t++)
-        if (s->graph->tensor[t].role == DT_PARAM)
-            n += (int64_t)dt_tensor_elements(&s->graph->tensor[t]);
+    for (int t = 0; t < s->engine.graph->n_tensors; t++)
+        if (s->engine.graph->tensor[t].role == DT_PARAM)
+            n += (int64_t)dt_tensor_elements(&s->engine.graph->tensor[t]);
     return n;
 }
 
@@ -40,7 +40,7 @@ static void put_libraries(struct dt_jsonw *w, const struct dt_session *s, const 
 {
     char text[256];
     dt_jsonw_begin(w, NULL, '[');
-    if (s->backend == &dt_backend_cpu) {
+    if (s->engine.backend == &dt_backend_cpu) {
         dt_jsonw_string(w, NULL, device);
     } else {
         const struct dt_gpu_report *gpus = dt_devices_gpus();
@@ -48,7 +48,7 @@ static void put_libraries(struct dt_jsonw *w, const struct dt_session *s, const 
                  gpus->cublas);
         dt_jsonw_string(w, NULL, text);
     }
-    for (enum dt_plane plane = DT_PLANE_MPI; plane <= s->plane; plane++) {
+    for (enum dt_plane plane = DT_PLANE_MPI; plane <= s->engine.plane; plane++) {
         dt_comm_describe_plane(plane, text, sizeof text);
         dt_jsonw_string(w, NULL, text);
     }
@@ -76,13 +76,13 @@ static dt_status send_start(const struct dt_session *s, const char *config_json,
 {
     char device[256];
     struct dt_jsonw names, libraries, stages;
-    s->backend->describe(s->device, device, sizeof device);
+    s->engine.backend->describe(s->engine.device, device, sizeof device);
     dt_jsonw_init(&names, false);
     dt_jsonw_init(&libraries, false);
     dt_jsonw_init(&stages, false);
-    put_hosts(&names, s->comm);
+    put_hosts(&names, s->ranks.comm);
     put_libraries(&libraries, s, device);
-    put_stages(&stages, &s->schedule);
+    put_stages(&stages, &s->engine.schedule);
     dt_status status = dt_jsonw_end(&names);
     if (status == DT_OK)
         status = dt_jsonw_end(&libraries);
@@ -90,28 +90,29 @@ static dt_status send_start(const struct dt_session *s, const char *config_json,
         status = dt_jsonw_end(&stages);
     const struct dt_field fields[] = {
         DT_JSONV("config", config_json),
-        DT_INT("ranks", s->n_ranks),
+        DT_INT("ranks", s->ranks.n_ranks),
         DT_TEXT("device", device),
-        DT_INT("global_batch_size", s->global_batch_size),
-        DT_INT("batch_size_per_rank", s->global_batch_size / s->n_ranks),
-        DT_INT("micro_batch_size", s->micro_batch_size),
-        DT_INT("passes", s->n_passes),
-        DT_NUM("lr", dt_schedule_peak(&s->schedule, start_step)),
-        DT_INT("steps_per_epoch", s->steps_per_epoch),
+        DT_INT("global_batch_size", s->engine.stage.global_batch_size),
+        DT_INT("batch_size_per_rank", s->engine.stage.global_batch_size / s->ranks.n_ranks),
+        DT_INT("micro_batch_size", s->engine.stage.micro_batch_size),
+        DT_INT("passes", s->engine.stage.n_passes),
+        DT_NUM("lr", dt_schedule_peak(&s->engine.schedule, start_step)),
+        DT_INT("steps_per_epoch", s->engine.stage.steps_per_epoch),
         DT_INT("epochs", s->config->train.epochs),
         DT_INT("parameters", dt_session_parameters(s)),
-        DT_INT("train_images", dt_dataset_size(s->train_set)),
-        DT_INT("val_images", s->val_set ? dt_dataset_size(s->val_set) : 0),
+        DT_INT("train_images", dt_dataset_size(s->sets.train_set)),
+        DT_INT("val_images", s->sets.val_set ? dt_dataset_size(s->sets.val_set) : 0),
         DT_INT("start_step", start_step),
         DT_TEXT("version", DTRAIN_VERSION),
         DT_TEXT("build", dt_build_id()),
         DT_JSONV("libraries", libraries.text),
         DT_JSONV("hosts", names.text),
         DT_JSONV("stages", stages.text),
-        DT_TEXT("weights", s->weights),
+        DT_TEXT("weights", s->engine.weights),
     };
     if (status == DT_OK)
-        dt_report_event(s->report, "run_start", fields, (int)DT_COUNT(fields) - !s->weights[0]);
+        dt_report_event(s->report, "run_start", fields,
+                        (int)DT_COUNT(fields) - !s->engine.weights[0]);
     dt_jsonw_reset(&names);
     dt_jsonw_reset(&libraries);
     dt_jsonw_reset(&stages);
@@ -120,5 +121,6 @@ static dt_status send_start(const struct dt_session *s, const char *config_json,
 
 dt_status dt_session_announce(struct dt_session *s, const char *config_json, int64_t start_step)
 {
-    return dt_comm_agree(s->comm, s->rank == 0 ? send_start(s, config_json, start_step) : DT_OK);
+    return dt_comm_agree(s->ranks.comm,
+                         s->ranks.rank == 0 ? send_start(s, config_json, start_step) : DT_OK);
 }

@@ -13,8 +13,8 @@ enum { NOTHING_MORE = -1, NOT_COMPUTING = -1 };
 dt_status dt_async_init(struct dt_async *async, const struct dt_session *s)
 {
     *async = (struct dt_async){0};
-    DT_TRY(DT_NEW(async->based_on, (size_t)s->n_ranks));
-    return DT_NEW(async->waits, (size_t)s->n_ranks);
+    DT_TRY(DT_NEW(async->based_on, (size_t)s->ranks.n_ranks));
+    return DT_NEW(async->waits, (size_t)s->ranks.n_ranks);
 }
 
 void dt_async_reset(struct dt_async *async)
@@ -27,7 +27,7 @@ void dt_async_reset(struct dt_async *async)
 static int64_t most_stale(const struct dt_session *s)
 {
     const int n = s->config->comm.max_staleness;
-    return n > 0 ? n : 2 * (int64_t)s->n_workers;
+    return n > 0 ? n : 2 * (int64_t)s->ranks.n_workers;
 }
 
 /* --- Rank 0 --- */
@@ -38,7 +38,7 @@ static int64_t staleness_after(const struct dt_async *async, const struct dt_ses
 {
     const int64_t *based_on = async->based_on;
     int64_t version = async->version + 1;
-    for (int o = 1; o < s->n_ranks; o++)
+    for (int o = 1; o < s->ranks.n_ranks; o++)
         version += o != rank && based_on[o] != NOT_COMPUTING &&
                    (based_on[o] < based_on[r] || (based_on[o] == based_on[r] && o < r));
     return version - based_on[r];
@@ -46,7 +46,7 @@ static int64_t staleness_after(const struct dt_async *async, const struct dt_ses
 
 static bool may_push(const struct dt_async *async, const struct dt_session *s, int rank)
 {
-    for (int r = 1; r < s->n_ranks; r++)
+    for (int r = 1; r < s->ranks.n_ranks; r++)
         if (r != rank && async->based_on[r] != NOT_COMPUTING &&
             staleness_after(async, s, rank, r) > most_stale(s))
             return false;
@@ -57,7 +57,7 @@ static bool may_push(const struct dt_async *async, const struct dt_session *s, i
 static int find_next(const struct dt_async *async, const struct dt_session *s)
 {
     int next = 0;
-    for (int r = 1; r < s->n_ranks; r++)
+    for (int r = 1; r < s->ranks.n_ranks; r++)
         if (may_push(async, s, r) && (next == 0 || async->based_on[r] < async->based_on[next]))
             next = r;
     return next;
@@ -65,24 +65,24 @@ static int find_next(const struct dt_async *async, const struct dt_session *s)
 
 static dt_status move_weights(struct dt_async *async, struct dt_session *s, int to)
 {
-    DT_TRY(dt_comm_copy(s->comm, &async->version, sizeof async->version, 0, to));
-    return dt_comm_copy(s->comm, s->plan->arena[DT_ARENA_PARAMS], dt_plan_trained_bytes(s->plan), 0,
-                        to);
+    DT_TRY(dt_comm_copy(s->ranks.comm, &async->version, sizeof async->version, 0, to));
+    return dt_comm_copy(s->ranks.comm, s->engine.plan->arena[DT_ARENA_PARAMS],
+                        dt_plan_trained_bytes(s->engine.plan), 0, to);
 }
 
 static dt_status move_gradients(struct dt_session *s, int from)
 {
-    return dt_comm_copy(s->comm, dt_plan_gradients(s->plan), dt_plan_trained_bytes(s->plan), from,
-                        0);
+    return dt_comm_copy(s->ranks.comm, dt_plan_gradients(s->engine.plan),
+                        dt_plan_trained_bytes(s->engine.plan), from, 0);
 }
 
 static dt_status take_push(struct dt_async *async, struct dt_session *s, int from, int64_t step)
 {
     const int64_t staleness = async->version - async->based_on[from], last = DT_STALENESS_ROWS - 1;
     struct dt_scalars scalars = dt_session_scalars(s, step);
-    scalars.lr /= (float)s->n_workers;
+    scalars.lr /= (float)s->ranks.n_workers;
     DT_TRY(move_gradients(s, from));
-    DT_TRY(dt_plan_apply(s->plan, &scalars));
+    DT_TRY(dt_plan_apply(s->engine.plan, &scalars));
     async->n_updates[staleness < last ? staleness : last]++;
     async->based_on[from] = ++async->version;
     async->waits[from] = false;
@@ -93,20 +93,20 @@ static dt_status take_push(struct dt_async *async, struct dt_session *s, int fro
 dt_status dt_async_serve(struct dt_async *async, struct dt_session *s, int64_t step)
 {
     const int64_t first = async->version;
-    int n_left = s->n_workers;
-    for (int r = 1; r < s->n_ranks; r++)
+    int n_left = s->ranks.n_workers;
+    for (int r = 1; r < s->ranks.n_ranks; r++)
         async->based_on[r] = first;
     while (n_left > 0) {
         int64_t note;
         int from;
-        DT_TRY(dt_comm_take_note(s->comm, &note, &from));
+        DT_TRY(dt_comm_take_note(s->ranks.comm, &note, &from));
         async->waits[from] = note != NOTHING_MORE;
         if (note == NOTHING_MORE) {
             async->based_on[from] = NOT_COMPUTING;
             n_left--;
         }
         for (int r = find_next(async, s); r > 0; r = find_next(async, s))
-            DT_TRY(take_push(async, s, r, step + (async->version - first) / s->n_workers));
+            DT_TRY(take_push(async, s, r, step + (async->version - first) / s->ranks.n_workers));
     }
     return DT_OK;
 }
@@ -115,22 +115,22 @@ dt_status dt_async_serve(struct dt_async *async, struct dt_session *s, int64_t s
 
 dt_status dt_async_push(struct dt_async *async, struct dt_session *s)
 {
-    DT_TRY(dt_comm_send_note(s->comm, async->version, 0));
-    DT_TRY(move_gradients(s, s->rank));
-    return move_weights(async, s, s->rank);
+    DT_TRY(dt_comm_send_note(s->ranks.comm, async->version, 0));
+    DT_TRY(move_gradients(s, s->ranks.rank));
+    return move_weights(async, s, s->ranks.rank);
 }
 
 dt_status dt_async_leave(struct dt_session *s)
 {
-    return dt_comm_send_note(s->comm, NOTHING_MORE, 0);
+    return dt_comm_send_note(s->ranks.comm, NOTHING_MORE, 0);
 }
 
 /* --- All --- */
 
 dt_status dt_async_meet(struct dt_async *async, struct dt_session *s)
 {
-    DT_TRY(dt_comm_bcast(s->comm, &async->version, sizeof async->version, 0));
-    return dt_plan_meet(s->plan);
+    DT_TRY(dt_comm_bcast(s->ranks.comm, &async->version, sizeof async->version, 0));
+    return dt_plan_meet(s->engine.plan);
 }
 
 void dt_async_report(const struct dt_async *async, const struct dt_session *s, int64_t step,
@@ -148,7 +148,7 @@ void dt_async_report(const struct dt_async *async, const struct dt_session *s, i
     for (int64_t i = 0; i <= most; i++)
         dt_jsonw_integer(&w, NULL, async->n_updates[i]);
     dt_jsonw_close(&w, ']');
-    if (s->rank == 0 && n > 0 && dt_jsonw_end(&w) == DT_OK) {
+    if (s->ranks.rank == 0 && n > 0 && dt_jsonw_end(&w) == DT_OK) {
         const double mean = (double)sum / (double)n;
         const struct dt_field fields[] = {DT_INT("step", step), DT_INT("updates", n),
                                           DT_NUM("mean", mean), DT_INT("max", most),

@@ -25,7 +25,7 @@ typedef dt_status stat_function(struct stats *stats, int tensor, double momentum
 
 static dt_status for_all(struct stats *stats, stat_function *work)
 {
-    const struct dt_graph *g = stats->s->graph;
+    const struct dt_graph *g = stats->s->engine.graph;
     stats->count = 0;
     for (int n = 0; n < g->n_nodes; n++) {
         const struct dt_node *node = &g->node[n];
@@ -49,14 +49,14 @@ static dt_status clear(struct stats *stats, int tensor, double momentum, double 
 {
     (void)momentum, (void)sums;
     memset(stats->values, 0,
-           dt_tensor_elements(&stats->s->graph->tensor[tensor]) * sizeof *stats->values);
-    return dt_plan_set(stats->s->plan, DT_ARENA_STATS, tensor, stats->values);
+           dt_tensor_elements(&stats->s->engine.graph->tensor[tensor]) * sizeof *stats->values);
+    return dt_plan_set(stats->s->engine.plan, DT_ARENA_STATS, tensor, stats->values);
 }
 
 static dt_status add(struct stats *stats, int tensor, double momentum, double *sums)
 {
-    DT_TRY(dt_plan_get(stats->s->plan, DT_ARENA_STATS, tensor, stats->values));
-    for (size_t i = 0; i < dt_tensor_elements(&stats->s->graph->tensor[tensor]); i++)
+    DT_TRY(dt_plan_get(stats->s->engine.plan, DT_ARENA_STATS, tensor, stats->values));
+    for (size_t i = 0; i < dt_tensor_elements(&stats->s->engine.graph->tensor[tensor]); i++)
         sums[i] += (double)stats->values[i] / momentum;
     return DT_OK;
 }
@@ -65,7 +65,7 @@ static dt_status run_batch(struct stats *stats, struct dt_scalars *scalars, int 
 {
     const struct dt_batch *batch;
     DT_TRY(for_all(stats, clear));
-    DT_TRY(dt_loader_next(stats->s->train, &batch));
+    DT_TRY(dt_loader_next(stats->s->sets.train, &batch));
     if (!batch)
         DT_FAIL(DT_ERR_INTERNAL, "the training set ended too early");
     DT_TRY(dt_session_pass(stats->s, batch, scalars, pass));
@@ -75,29 +75,30 @@ static dt_status run_batch(struct stats *stats, struct dt_scalars *scalars, int 
 static dt_status run_batches(struct stats *stats, int64_t n_steps)
 {
     struct dt_session *s = stats->s;
-    DT_TRY(dt_loader_start(s->train, 0, 0));
+    DT_TRY(dt_loader_start(s->sets.train, 0, 0));
     for (int64_t step = 0; step < n_steps; step++) {
         struct dt_scalars scalars = dt_session_scalars(s, step);
-        for (int pass = 0; pass < s->n_passes; pass++)
+        for (int pass = 0; pass < s->engine.stage.n_passes; pass++)
             DT_TRY(run_batch(stats, &scalars, pass));
         dt_pulse_beat(&dt_pulse_main);
-        dt_report_progress(s->report, "batch norm statistics", (step + 1) * s->global_batch_size,
-                           n_steps * s->global_batch_size);
+        dt_report_progress(s->report, "batch norm statistics",
+                           (step + 1) * s->engine.stage.global_batch_size,
+                           n_steps * s->engine.stage.global_batch_size);
     }
-    stats->n_batches = n_steps * s->n_passes * s->n_ranks;
+    stats->n_batches = n_steps * s->engine.stage.n_passes * s->ranks.n_ranks;
     return DT_OK;
 }
 
 /* In the order of the ranks, so that every run has the same bits. */
 static dt_status add_ranks(struct stats *stats)
 {
-    const int n_ranks = stats->s->n_ranks;
+    const int n_ranks = stats->s->ranks.n_ranks;
     double *all = NULL;
     dt_status status = DT_OK;
-    DT_TRY(dt_comm_agree(stats->s->comm, DT_NEW(all, (size_t)n_ranks * CHUNK)));
+    DT_TRY(dt_comm_agree(stats->s->ranks.comm, DT_NEW(all, (size_t)n_ranks * CHUNK)));
     for (size_t at = 0; at < stats->count; at += CHUNK) {
         double *sums = stats->sums + at;
-        DT_TRY_OUT(dt_comm_gather(stats->s->comm, all, sums, CHUNK * sizeof *sums));
+        DT_TRY_OUT(dt_comm_gather(stats->s->ranks.comm, all, sums, CHUNK * sizeof *sums));
         memset(sums, 0, CHUNK * sizeof *sums);
         for (int r = 0; r < n_ranks; r++)
             for (size_t i = 0; i < CHUNK; i++)
@@ -113,7 +114,7 @@ out:
 static dt_status put(struct stats *stats, int tensor, double momentum, double *sums)
 {
     const struct dt_average *average = stats->average;
-    const struct dt_tensor *t = &stats->s->graph->tensor[tensor];
+    const struct dt_tensor *t = &stats->s->engine.graph->tensor[tensor];
     (void)momentum;
     for (size_t i = 0; i < average->n_tensors; i++) {
         float *out = (float *)(void *)(average->data + average->tensors[i].offset);
@@ -138,8 +139,10 @@ static dt_status put_all(struct stats *stats)
 
 static int64_t steps_of(const struct dt_session *s, int64_t n_images)
 {
-    const int64_t n = (n_images + s->global_batch_size - 1) / s->global_batch_size;
-    return n_images > 0 && n < s->steps_per_epoch ? n : s->steps_per_epoch;
+    const int64_t n =
+        (n_images + s->engine.stage.global_batch_size - 1) / s->engine.stage.global_batch_size;
+    return n_images > 0 && n < s->engine.stage.steps_per_epoch ? n
+                                                               : s->engine.stage.steps_per_epoch;
 }
 
 static dt_status recompute(struct dt_session *s, struct dt_average *average,
@@ -149,18 +152,20 @@ static dt_status recompute(struct dt_session *s, struct dt_average *average,
     struct dt_session_needs needs = {.train = true, .forward_only = true};
     struct dt_report_options report = {.config = NULL};
     dt_status status = DT_OK;
-    DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? dt_report_open(&s->report, &report) : DT_OK));
+    DT_TRY(dt_comm_agree(s->ranks.comm,
+                         s->ranks.rank == 0 ? dt_report_open(&s->report, &report) : DT_OK));
     DT_TRY(dt_session_open_weights(s, &needs, weights));
     DT_TRY_OUT(for_all(&stats, count));
     if (stats.count == 0)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_USAGE, "--recompute-bn: %s has no batch norm", s->model->name));
+        DT_TRY_OUT(
+            DT_ERROR(DT_ERR_USAGE, "--recompute-bn: %s has no batch norm", s->engine.model->name));
     status = DT_NEW(stats.sums, (stats.count + CHUNK - 1) / CHUNK * CHUNK);
     if (status == DT_OK)
         status = DT_NEW(stats.values, stats.count);
-    DT_TRY_OUT(dt_comm_agree(s->comm, status));
-    DT_TRY_OUT(dt_comm_agree(s->comm, run_batches(&stats, steps_of(s, options->n_images))));
+    DT_TRY_OUT(dt_comm_agree(s->ranks.comm, status));
+    DT_TRY_OUT(dt_comm_agree(s->ranks.comm, run_batches(&stats, steps_of(s, options->n_images))));
     DT_TRY_OUT(add_ranks(&stats));
-    if (s->rank == 0)
+    if (s->ranks.rank == 0)
         status = put_all(&stats);
 out:
     free(stats.sums);

@@ -81,7 +81,7 @@ static dt_status add_image(struct dt_detections *d, const struct dt_session *s,
                             config->eval.max_detections));
     DT_TRY(dt_mem_grow((void **)&d->found, &d->capacity, d->n + (size_t)n, sizeof *d->found,
                        "detections"));
-    dt_dataset_image(s->val_set, batch->ids[row], &info);
+    dt_dataset_image(s->sets.val_set, batch->ids[row], &info);
     for (int i = 0; i < n; i++)
         d->found[d->n++] = dt_detection_found(&d->of_image[i], batch->ids[row], &info, size);
     return DT_OK;
@@ -90,7 +90,7 @@ static dt_status add_image(struct dt_detections *d, const struct dt_session *s,
 dt_status dt_detections_add(struct dt_detections *d, const struct dt_session *s,
                             const struct dt_batch *batch)
 {
-    DT_TRY(dt_levels_read(&d->levels, s->plan, s->program[DT_EVAL][batch->canvas]));
+    DT_TRY(dt_levels_read(&d->levels, s->engine.plan, s->engine.program[DT_EVAL][batch->canvas]));
     DT_TRY(dt_mem_grow((void **)&d->of_image, &d->of_image_capacity,
                        (size_t)s->config->eval.max_detections, sizeof *d->of_image,
                        "the detections of an image"));

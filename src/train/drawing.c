@@ -243,11 +243,11 @@ void dt_drawing_report(const struct dt_session *s, const struct dt_found *found,
 {
     char path[DT_PATH_MAX];
     int size[2] = {0};
-    if (!s->report || !s->train_set) /* dtrain eval shows progress only */
+    if (!s->report || !s->sets.train_set) /* dtrain eval shows progress only */
         return;
     dt_status status = dt_file_path(path, "%s/detections.jpg", s->config->output.dir);
     if (status == DT_OK)
-        status = dt_drawing_save_sheet(size, path, s->val_set, found, n);
+        status = dt_drawing_save_sheet(size, path, s->sets.val_set, found, n);
     const struct dt_field fields[] = {DT_TEXT("path", path), DT_INT("width", size[0]),
                                       DT_INT("height", size[1])};
     if (status == DT_OK && size[0] > 0)

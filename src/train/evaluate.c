@@ -24,15 +24,15 @@
 static dt_status run_batch(struct dt_session *s)
 {
     const struct dt_batch *batch;
-    DT_TRY(dt_loader_next(s->val, &batch));
+    DT_TRY(dt_loader_next(s->sets.val, &batch));
     if (!batch)
         DT_FAIL(DT_ERR_INTERNAL, "the validation set ended too early");
     dt_status status = dt_session_eval_pass(s, batch);
-    if (status == DT_OK && s->judging)
+    if (status == DT_OK && s->evaluator.judging)
         status = dt_judging_add(s, batch);
-    if (status == DT_OK && s->box_judging)
-        status = dt_detections_add(&s->box_judging->detections, s, batch);
-    dt_loader_release(s->val, batch);
+    if (status == DT_OK && s->evaluator.box_judging)
+        status = dt_detections_add(&s->evaluator.box_judging->detections, s, batch);
+    dt_loader_release(s->sets.val, batch);
     return status;
 }
 
@@ -41,27 +41,27 @@ static dt_status run_batch(struct dt_session *s)
  * stop. */
 static dt_status run_batches(struct dt_session *s, struct dt_stop *stop, const char **reason)
 {
-    int64_t n_images = dt_dataset_size(s->val_set);
-    int64_t per_batch = (int64_t)s->n_ranks * s->config->eval.batch_size_per_rank;
-    int64_t n_batches = (int64_t)dt_loader_batches(s->val);
+    int64_t n_images = dt_dataset_size(s->sets.val_set);
+    int64_t per_batch = (int64_t)s->ranks.n_ranks * s->config->eval.batch_size_per_rank;
+    int64_t n_batches = (int64_t)dt_loader_batches(s->sets.val);
     struct dt_due due = {0};
-    dt_status status = dt_loader_start(s->val, 0, 0);
+    dt_status status = dt_loader_start(s->sets.val, 0, 0);
     for (int64_t i = 1; i <= n_batches && !due.stop; i++) {
         if (status == DT_OK)
             status = run_batch(s);
-        if (s->predictions) {
-            DT_TRY(dt_comm_agree(s->comm, status));
-            status = dt_predictions_add(s->predictions, i - 1);
+        if (s->evaluator.predictions) {
+            DT_TRY(dt_comm_agree(s->ranks.comm, status));
+            status = dt_predictions_add(s->evaluator.predictions, i - 1);
         }
         dt_pulse_beat(&dt_pulse_main);
         dt_report_progress(s->report, "evaluation",
                            i * per_batch < n_images ? i * per_batch : n_images, n_images);
         if (!stop || i < stop->next_step || i == n_batches)
             continue;
-        DT_TRY(dt_stop_check(stop, s->comm, i, status, &due));
+        DT_TRY(dt_stop_check(stop, s->ranks.comm, i, status, &due));
     }
     *reason = due.stop;
-    return dt_comm_agree(s->comm, status);
+    return dt_comm_agree(s->ranks.comm, status);
 }
 
 /* With eval.tta the device has counted each image and its mirror. */
@@ -85,8 +85,9 @@ static void warn_undefined(const struct dt_session *s, const struct dt_eval_resu
     char text[160];
     const struct dt_field fields[] = {DT_TEXT("text", text)};
     const char *const why =
-        s->model->detects ? "no validation image has a box"
-                          : "a class it needs has no validation images, or logits are not finite";
+        s->engine.model->detects
+            ? "no validation image has a box"
+            : "a class it needs has no validation images, or logits are not finite";
     for (enum dt_metric m = 0; m < DT_N_METRICS; m++) {
         if (!isnan(result->value[m]) || !is_expected(s, m))
             continue;
@@ -101,14 +102,14 @@ static dt_status set_values(struct dt_session *s, struct dt_eval_result *result,
 {
     for (int m = 0; m < DT_N_METRICS; m++)
         result->value[m] = result->raw[m] = NAN;
-    if (s->box_judging)
+    if (s->evaluator.box_judging)
         return dt_box_judging_sum(s, result);
     result->n_images = (int64_t)sums[SUM_IMAGES];
     result->value[DT_METRIC_LOSS] = sums[SUM_LOSS] / sums[SUM_FINITE];
     result->value[DT_METRIC_TOP1] = 100 * sums[SUM_TOP1] / sums[SUM_IMAGES];
     if (dt_session_has_top5(s))
         result->value[DT_METRIC_TOP5] = 100 * sums[SUM_TOP5] / sums[SUM_IMAGES];
-    return s->judging ? dt_judging_sum(s, result->value) : DT_OK;
+    return s->evaluator.judging ? dt_judging_sum(s, result->value) : DT_OK;
 }
 
 static dt_status evaluate(struct dt_session *s, struct dt_eval_result *result,
@@ -119,24 +120,24 @@ static dt_status evaluate(struct dt_session *s, struct dt_eval_result *result,
     uint64_t n_bad, unused;
     if (stop)
         dt_stop_begin_batches(&batches, stop);
-    if (s->judging)
-        dt_judge_clear(s->judging->judge);
-    if (s->box_judging)
-        s->box_judging->detections.n = 0;
-    DT_TRY(dt_plan_broadcast_stats(s->plan));
+    if (s->evaluator.judging)
+        dt_judge_clear(s->evaluator.judging->judge);
+    if (s->evaluator.box_judging)
+        s->evaluator.box_judging->detections.n = 0;
+    DT_TRY(dt_plan_broadcast_stats(s->engine.plan));
     DT_TRY(run_batches(s, stop ? &batches : NULL, &result->stop));
-    DT_TRY(s->backend->download(s->device, &counters));
+    DT_TRY(s->engine.backend->download(s->engine.device, &counters));
     if (result->stop)
         return DT_OK;
     if (s->config->eval.tta != DT_TTA_NONE)
-        replace_counters(&counters, s->judging->judge);
-    dt_loader_bad_positions(s->val, &n_bad, &unused);
+        replace_counters(&counters, s->evaluator.judging->judge);
+    dt_loader_bad_positions(s->sets.val, &n_bad, &unused);
     double sums[N_SUMS] = {
         [SUM_LOSS] = counters.loss,         [SUM_IMAGES] = (double)counters.n,
         [SUM_TOP1] = (double)counters.top1, [SUM_TOP5] = (double)counters.top5,
         [SUM_BAD] = (double)n_bad,          [SUM_FINITE] = (double)counters.n_finite};
-    DT_TRY(dt_comm_sum_f64(s->comm, sums, N_SUMS));
-    DT_TRY(dt_session_check_bad(s->val, sums[SUM_BAD]));
+    DT_TRY(dt_comm_sum_f64(s->ranks.comm, sums, N_SUMS));
+    DT_TRY(dt_session_check_bad(s->sets.val, sums[SUM_BAD]));
     DT_TRY(set_values(s, result, sums));
     warn_undefined(s, result);
     return DT_OK;
@@ -156,15 +157,15 @@ dt_status dt_session_evaluate(struct dt_session *s, struct dt_eval_result *resul
 
 bool dt_session_judges_ema(const struct dt_session *s)
 {
-    return dt_plan_has_ema(s->plan) && s->config->eval.weights != DT_WEIGHTS_RAW;
+    return dt_plan_has_ema(s->engine.plan) && s->config->eval.weights != DT_WEIGHTS_RAW;
 }
 
 static dt_status evaluate_ema(struct dt_session *s, struct dt_eval_result *result,
                               const struct dt_stop *stop)
 {
-    DT_TRY(dt_plan_swap_ema(s->plan));
+    DT_TRY(dt_plan_swap_ema(s->engine.plan));
     dt_status status = dt_session_evaluate(s, result, stop);
-    dt_status swapped = dt_plan_swap_ema(s->plan);
+    dt_status swapped = dt_plan_swap_ema(s->engine.plan);
     return status != DT_OK ? status : swapped;
 }
 
@@ -191,21 +192,21 @@ static dt_status take_classes(struct dt_session *s, char *path, const char *weig
     dt_status status = DT_OK;
     char *text = NULL;
     int64_t n = 0;
-    if (s->rank == 0)
+    if (s->ranks.rank == 0)
         status = dt_weights_find(path, weights);
-    if (s->rank == 0 && status == DT_OK)
+    if (s->ranks.rank == 0 && status == DT_OK)
         status = dt_weights_classes(&text, &n, path, dt_model_find(s->config->model.name)->head);
     int64_t bytes = text ? (int64_t)strlen(text) : 0;
-    DT_TRY_OUT(dt_comm_agree(s->comm, status));
-    DT_TRY_OUT(dt_comm_bcast(s->comm, &bytes, sizeof bytes, 0));
-    DT_TRY_OUT(dt_comm_bcast(s->comm, &n, sizeof n, 0));
-    s->weights_classes = (int)n;
-    if (s->rank != 0)
+    DT_TRY_OUT(dt_comm_agree(s->ranks.comm, status));
+    DT_TRY_OUT(dt_comm_bcast(s->ranks.comm, &bytes, sizeof bytes, 0));
+    DT_TRY_OUT(dt_comm_bcast(s->ranks.comm, &n, sizeof n, 0));
+    s->sets.weights_classes = (int)n;
+    if (s->ranks.rank != 0)
         status = DT_NEW(text, (size_t)bytes + 1);
-    DT_TRY_OUT(dt_comm_agree(s->comm, status));
-    DT_TRY_OUT(dt_comm_bcast(s->comm, text, (size_t)bytes, 0));
-    DT_TRY_OUT(
-        dt_comm_agree(s->comm, bytes ? dt_classes_parse(&s->classes, text, weights) : DT_OK));
+    DT_TRY_OUT(dt_comm_agree(s->ranks.comm, status));
+    DT_TRY_OUT(dt_comm_bcast(s->ranks.comm, text, (size_t)bytes, 0));
+    DT_TRY_OUT(dt_comm_agree(s->ranks.comm,
+                             bytes ? dt_classes_parse(&s->sets.classes, text, weights) : DT_OK));
 out:
     free(text);
     return status;
@@ -219,10 +220,10 @@ dt_status dt_session_open_weights(struct dt_session *s, const struct dt_session_
     DT_TRY(take_classes(s, path, weights));
     DT_TRY(dt_session_open(s, needs));
     DT_TRY(dt_preflight_agree(s));
-    if (s->rank == 0)
-        status = dt_weights_load(s->plan, path, s->model->head, false, NULL);
-    DT_TRY(dt_comm_agree(s->comm, status));
-    return dt_plan_broadcast(s->plan);
+    if (s->ranks.rank == 0)
+        status = dt_weights_load(s->engine.plan, path, s->engine.model->head, false, NULL);
+    DT_TRY(dt_comm_agree(s->ranks.comm, status));
+    return dt_plan_broadcast(s->engine.plan);
 }
 
 /* Six digits: the digits after them depend on the order of summation over ranks. The numbers of a
@@ -310,18 +311,18 @@ static dt_status end_tables(struct tables *tables, dt_status status)
 static dt_status publish(struct tables *tables, const struct dt_session *s,
                          const struct dt_eval_result *result, const struct dt_eval_options *options)
 {
-    const struct dt_judging *j = s->judging;
+    const struct dt_judging *j = s->evaluator.judging;
     const struct dt_new_file *file = &tables->predictions;
     if (options->confusion)
         DT_TRY(write_confusion(tables, j));
-    if (options->predictions && s->box_judging)
+    if (options->predictions && s->evaluator.box_judging)
         DT_TRY(dt_box_judging_write(s, file->fd, file->path));
     DT_TRY(end_tables(tables, DT_OK));
-    if (options->per_class && s->box_judging)
+    if (options->per_class && s->evaluator.box_judging)
         dt_box_judging_print(stdout, s);
     else if (options->per_class)
         dt_judge_print(stdout, j->judge, &j->ranking, j->names);
-    return print_result(result, s->model->detects);
+    return print_result(result, s->engine.model->detects);
 }
 
 /* --- The sub-command --- */
@@ -334,14 +335,18 @@ static dt_status load_and_evaluate(struct dt_session *s, struct tables *tables,
         .eval = true, .judge = options->per_class || options->confusion || options->predictions};
     struct dt_report_options report = {.config = NULL};
     const bool detects = dt_config_detects(s->config);
-    DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? dt_report_open(&s->report, &report) : DT_OK));
-    DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? begin_tables(tables, options, detects) : DT_OK));
+    DT_TRY(dt_comm_agree(s->ranks.comm,
+                         s->ranks.rank == 0 ? dt_report_open(&s->report, &report) : DT_OK));
+    DT_TRY(dt_comm_agree(s->ranks.comm,
+                         s->ranks.rank == 0 ? begin_tables(tables, options, detects) : DT_OK));
     struct dt_predictions_options predictions = {tables->predictions.fd, options->predictions, 0};
     DT_TRY(dt_session_open_weights(s, &needs, options->weights));
     if (options->predictions && !detects)
-        DT_TRY(dt_comm_agree(s->comm, dt_predictions_create(&s->predictions, s, &predictions)));
+        DT_TRY(dt_comm_agree(s->ranks.comm,
+                             dt_predictions_create(&s->evaluator.predictions, s, &predictions)));
     DT_TRY(dt_session_evaluate(s, &result, NULL));
-    return dt_comm_agree(s->comm, s->rank == 0 ? publish(tables, s, &result, options) : DT_OK);
+    return dt_comm_agree(s->ranks.comm,
+                         s->ranks.rank == 0 ? publish(tables, s, &result, options) : DT_OK);
 }
 
 dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
@@ -353,7 +358,7 @@ dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
     dt_status status = load_and_evaluate(&s, &tables, options);
     if (status != DT_OK)
         end_tables(&tables, status);
-    dt_predictions_destroy(s.predictions);
+    dt_predictions_destroy(s.evaluator.predictions);
     dt_session_close(&s, status);
     return status;
 }

@@ -6,9 +6,9 @@ static struct dt_laps look(const struct dt_session *s)
 {
     struct dt_plan_times times = {0};
     if (dt_session_has_times(s))
-        dt_plan_get_times(s->plan, &times);
+        dt_plan_get_times(s->engine.plan, &times);
     return (struct dt_laps){
-        .at_s = dt_clock_s(), .comm_s = times.comm_s, .sync_s = dt_comm_wait_s(s->comm)};
+        .at_s = dt_clock_s(), .comm_s = times.comm_s, .sync_s = dt_comm_wait_s(s->ranks.comm)};
 }
 
 void dt_laps_begin(struct dt_laps *laps, const struct dt_session *s)

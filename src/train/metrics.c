@@ -23,7 +23,7 @@ static void begin_interval(struct dt_metrics *metrics, const struct dt_session *
 {
     metrics->first_step = step;
     metrics->mark = metrics->laps;
-    metrics->sent_bytes = dt_comm_sent_bytes(s->comm);
+    metrics->sent_bytes = dt_comm_sent_bytes(s->ranks.comm);
 }
 
 void dt_metrics_init(struct dt_metrics *metrics, const struct dt_session *s, int64_t step)
@@ -111,7 +111,7 @@ static dt_status check_scale(struct dt_loss_scale *scale, struct dt_session *s, 
     char what[48] = "step";
     if (!dt_session_scales_loss(s))
         return DT_OK;
-    DT_TRY(s->backend->get_loss_scale(s->device, scale));
+    DT_TRY(s->engine.backend->get_loss_scale(s->engine.device, scale));
     if (n_skipped > 1)
         snprintf(what, sizeof what, "%lld steps", (long long)n_skipped);
     if (n_skipped > 0 && s->config->train.loss_scale > 0)
@@ -155,14 +155,14 @@ enum {
  */
 static double weight_of(const struct dt_session *s, const double *sums)
 {
-    return s->model->detects ? fmax(sums[SUM_WEIGHT], 1) : sums[SUM_WEIGHT];
+    return s->engine.model->detects ? fmax(sums[SUM_WEIGHT], 1) : sums[SUM_WEIGHT];
 }
 
 /* Rank 0 prints the mean of all ranks. */
 static void log_own(const struct dt_session *s, const double *own, int64_t step, double n_steps)
 {
     const double *laps = &own[SUM_LAPS];
-    if (s->rank != 0)
+    if (s->ranks.rank != 0)
         dt_log(DT_LOG_INFO,
                "step %" PRId64 ": this rank's loss %.4f, ms per step: %.3g, waiting for data %.3g",
                step, (own[SUM_LOSS] + own[SUM_BOX_LOSS]) / weight_of(s, own),
@@ -173,7 +173,7 @@ static dt_status sum_up(const struct dt_metrics *metrics, struct dt_session *s,
                         const struct dt_counters *counters, double *sums, int64_t step)
 {
     uint64_t n_bad_now, n_bad_before;
-    dt_loader_bad_positions(s->train, &n_bad_now, &n_bad_before);
+    dt_loader_bad_positions(s->sets.train, &n_bad_now, &n_bad_before);
     sums[SUM_LOSS] = counters->loss;
     sums[SUM_BOX_LOSS] = counters->box_loss;
     sums[SUM_WEIGHT] = counters->weight;
@@ -183,18 +183,18 @@ static dt_status sum_up(const struct dt_metrics *metrics, struct dt_session *s,
     sums[SUM_TOP5] = (double)counters->top5;
     sums[SUM_BAD_NOW] = (double)n_bad_now;
     sums[SUM_BAD_BEFORE] = (double)n_bad_before;
-    sums[SUM_SENT] = dt_comm_sent_bytes(s->comm) - metrics->sent_bytes;
+    sums[SUM_SENT] = dt_comm_sent_bytes(s->ranks.comm) - metrics->sent_bytes;
     for (int i = 0; i < DT_N_LAPS; i++)
         sums[SUM_LAPS + i] = metrics->laps.s[i] - metrics->mark.s[i];
     log_own(s, sums, step, (double)(step - metrics->first_step));
-    return dt_comm_sum_f64(s->comm, sums, N_SUMS);
+    return dt_comm_sum_f64(s->ranks.comm, sums, N_SUMS);
 }
 
 /* In steps like the last one: other stages have more or less pixels per step. */
 static double steps_left(const struct dt_session *s, int64_t step)
 {
-    const struct dt_schedule *schedule = &s->schedule;
-    return dt_schedule_pixels(schedule, step, s->last_step) /
+    const struct dt_schedule *schedule = &s->engine.schedule;
+    return dt_schedule_pixels(schedule, step, s->engine.last_step) /
            dt_schedule_pixels(schedule, step - 1, step);
 }
 
@@ -202,7 +202,7 @@ static double steps_left(const struct dt_session *s, int64_t step)
 static dt_status agree_on_skipped(struct dt_session *s, struct dt_counters *counters)
 {
     double most[] = {(double)counters->n_skipped, (double)counters->n_in_a_row};
-    DT_TRY(dt_comm_max_f64(s->comm, most, DT_COUNT(most)));
+    DT_TRY(dt_comm_max_f64(s->ranks.comm, most, DT_COUNT(most)));
     counters->n_skipped = (int64_t)most[0];
     counters->n_in_a_row = (int64_t)most[1];
     return DT_OK;
@@ -233,7 +233,7 @@ static int add_details(struct dt_field *fields, const struct dt_session *s, cons
     for (int i = 0; i < DT_N_LAPS; i++)
         if (i != DT_LAP_COMM || dt_session_has_times(s))
             fields[n++] = (struct dt_field)DT_NUM(lap_fields[i], sums[SUM_LAPS + i] / rank_steps);
-    if (s->model->detects)
+    if (s->engine.model->detects)
         fields[n++] = (struct dt_field)DT_NUM("box_loss", sums[SUM_BOX_LOSS] / weight_of(s, sums));
     if (dt_session_has_top5(s))
         fields[n++] = (struct dt_field)DT_NUM("top5", 100 * sums[SUM_TOP5] / sums[SUM_IMAGES]);
@@ -254,11 +254,11 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
     struct dt_loss_scale scale = {0};
     double sums[N_SUMS], n_steps = (double)(step - metrics->first_step);
     dt_lap(&metrics->laps, s, DT_LAP_OTHER);
-    DT_TRY(s->backend->download(s->device, &counters));
+    DT_TRY(s->engine.backend->download(s->engine.device, &counters));
     dt_lap(&metrics->laps, s, DT_LAP_COMPUTE); /* of steps that a device with queues had left */
     DT_TRY(sum_up(metrics, s, &counters, sums, step));
-    DT_TRY(dt_session_check_bad(s->train, fmax(sums[SUM_BAD_NOW], sums[SUM_BAD_BEFORE])));
-    if (s->n_parts > 1 || s->n_workers < s->n_ranks)
+    DT_TRY(dt_session_check_bad(s->sets.train, fmax(sums[SUM_BAD_NOW], sums[SUM_BAD_BEFORE])));
+    if (s->ranks.n_parts > 1 || s->ranks.n_workers < s->ranks.n_ranks)
         DT_TRY(agree_on_skipped(s, &counters));
     int64_t first = metrics->first_step;
     DT_TRY(check_skipped(s, &counters, first, step, lr, checkpoint));
@@ -266,7 +266,7 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
     DT_TRY(check_scale(&scale, s, counters.n_skipped, step, checkpoint));
 
     add_epoch_loss(epoch_loss, epoch, sums);
-    double n = sums[SUM_IMAGES], rank_steps = n_steps * s->n_ranks;
+    double n = sums[SUM_IMAGES], rank_steps = n_steps * s->ranks.n_ranks;
     double step_s = dt_laps_total(&sums[SUM_LAPS]) / rank_steps;
     metrics->step_s = metrics->step_s > 0 ? 0.7 * metrics->step_s + 0.3 * step_s : step_s;
     const double weight = weight_of(s, sums);
@@ -274,10 +274,10 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, in
     const struct dt_field of_classifier = DT_NUM("top1", 100 * sums[SUM_TOP1] / n);
     const struct dt_field all[] = {
         DT_INT("step", step),
-        DT_INT("total_steps", s->last_step),
+        DT_INT("total_steps", s->engine.last_step),
         DT_INT("epoch", epoch),
         DT_NUM("loss", (sums[SUM_LOSS] + sums[SUM_BOX_LOSS]) / weight),
-        s->model->detects ? of_detector : of_classifier,
+        s->engine.model->detects ? of_detector : of_classifier,
         DT_NUM("lr", lr),
         DT_NUM("images_per_s", n / n_steps / step_s),
         DT_NUM("step_s", step_s),
@@ -312,7 +312,7 @@ void dt_metrics_begin_input(struct dt_metrics *metrics, const struct dt_session 
     dt_lap(&metrics->laps, s, DT_LAP_OTHER);
     metrics->input =
         (struct dt_input_mark){.step = step, .total_s = dt_laps_total(metrics->laps.s)};
-    dt_loader_times(s->train, &metrics->input.times);
+    dt_loader_times(s->sets.train, &metrics->input.times);
 }
 
 static dt_status sum_input(const struct dt_metrics *metrics, struct dt_session *s, int64_t step,
@@ -320,12 +320,13 @@ static dt_status sum_input(const struct dt_metrics *metrics, struct dt_session *
 {
     const struct dt_input_mark *mark = &metrics->input;
     struct dt_loader_times now;
-    dt_loader_times(s->train, &now);
+    dt_loader_times(s->sets.train, &now);
     double elapsed_s = dt_laps_total(metrics->laps.s) - mark->total_s;
     double wait_s = now.wait_s - mark->times.wait_s, read_s = now.read_s - mark->times.read_s;
     double work_s = now.decode_s - mark->times.decode_s;
     double n = (double)(now.images - mark->times.images);
-    double n_taken = (double)(step - mark->step) * s->global_batch_size / s->n_ranks;
+    double n_taken =
+        (double)(step - mark->step) * s->engine.stage.global_batch_size / s->ranks.n_ranks;
     sums[INPUT_WAIT] = wait_s;
     sums[INPUT_ELAPSED] = elapsed_s;
     sums[INPUT_READ] = read_s;
@@ -335,32 +336,33 @@ static dt_status sum_input(const struct dt_metrics *metrics, struct dt_session *
     sums[INPUT_CAPACITY] = n > 0 ? n / (read_s + work_s) * now.workers : 0;
     sums[INPUT_DEMAND] = n_taken / (elapsed_s - wait_s);
     *longest_wait_s = now.longest_wait_s;
-    DT_TRY(dt_comm_max_f64(s->comm, longest_wait_s, 1));
-    return dt_comm_sum_f64(s->comm, sums, N_INPUT_SUMS);
+    DT_TRY(dt_comm_max_f64(s->ranks.comm, longest_wait_s, 1));
+    return dt_comm_sum_f64(s->ranks.comm, sums, N_INPUT_SUMS);
 }
 
 /* Rank 0's settings represent all ranks. */
 static struct dt_input_case input_case(const struct dt_session *s, const double *sums)
 {
     struct dt_loader_options options = dt_session_loader_options(s, true);
-    bool on_cpu = s->backend == &dt_backend_cpu;
+    bool on_cpu = s->engine.backend == &dt_backend_cpu;
     double mean_bytes = sums[INPUT_IMAGES] > 0 ? sums[INPUT_BYTES] / sums[INPUT_IMAGES] : 0;
     return (struct dt_input_case){
         .wait_share = sums[INPUT_WAIT] / sums[INPUT_ELAPSED],
-        .read_s = sums[INPUT_READ] / s->n_ranks,
-        .work_s = sums[INPUT_WORK] / s->n_ranks,
-        .capacity = sums[INPUT_CAPACITY] / s->n_ranks,
-        .demand = sums[INPUT_DEMAND] / s->n_ranks,
+        .read_s = sums[INPUT_READ] / s->ranks.n_ranks,
+        .work_s = sums[INPUT_WORK] / s->ranks.n_ranks,
+        .capacity = sums[INPUT_CAPACITY] / s->ranks.n_ranks,
+        .demand = sums[INPUT_DEMAND] / s->ranks.n_ranks,
         .workers = options.workers,
         .prefetch = s->config->data.prefetch,
         .cpus = dt_session_cpus(s),
-        .threads = on_cpu ? s->n_threads : 1,
+        .threads = on_cpu ? s->engine.n_threads : 1,
         .on_cpu = on_cpu,
         .is_raw = dt_config_is_synthetic(s->config),
         .mean_bytes = mean_bytes,
-        .resize = s->n_canvases > 0 ? 0 : dt_crop_resize(&s->config->data, options.image_size),
-        .set_bytes = mean_bytes * dt_dataset_size(s->train_set),
-        .free_bytes = (double)dt_memory_available("") / dt_comm_local_size(s->comm),
+        .resize =
+            s->engine.n_canvases > 0 ? 0 : dt_crop_resize(&s->config->data, options.image_size),
+        .set_bytes = mean_bytes * dt_dataset_size(s->sets.train_set),
+        .free_bytes = (double)dt_memory_available("") / dt_comm_local_size(s->ranks.comm),
         .cache_bytes = s->config->data.cache_mb * 1e6,
     };
 }
@@ -376,7 +378,7 @@ dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_session 
     dt_lap(&metrics->laps, s, DT_LAP_OTHER);
     DT_TRY(sum_input(metrics, s, step, sums, &longest_wait_s));
     dt_metrics_begin_input(metrics, s, step);
-    if (s->rank != 0)
+    if (s->ranks.rank != 0)
         return DT_OK;
     struct dt_input_case c = input_case(s, sums);
     double busy_s = sums[INPUT_READ] + sums[INPUT_WORK];

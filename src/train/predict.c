@@ -83,8 +83,9 @@ static dt_status name_classes(struct dt_session *s, const struct dt_predict_opti
     const struct dt_predictions_options table = {STDOUT_FILENO, "standard output", top};
     struct dt_eval_result result;
     if (options->output)
-        DT_FAIL(DT_ERR_USAGE, "--output: %s finds no boxes that could be drawn", s->model->name);
-    DT_TRY(dt_predictions_create(&s->predictions, s, &table));
+        DT_FAIL(DT_ERR_USAGE, "--output: %s finds no boxes that could be drawn",
+                s->engine.model->name);
+    DT_TRY(dt_predictions_create(&s->evaluator.predictions, s, &table));
     return dt_session_evaluate(s, &result, NULL);
 }
 
@@ -92,13 +93,13 @@ static dt_status predict(struct dt_session *s, const struct dt_predict_options *
 {
     struct dt_session_needs needs = {.eval = true, .judge = true};
     uint64_t n_bad, unused;
-    DT_TRY(dt_predict_boxes_check(s->images, options));
+    DT_TRY(dt_predict_boxes_check(s->sets.images, options));
     DT_TRY(dt_session_open_weights(s, &needs, options->weights));
-    DT_TRY(s->model->detects ? dt_predict_boxes(s, options) : name_classes(s, options));
-    dt_loader_bad_positions(s->val, &n_bad, &unused);
+    DT_TRY(s->engine.model->detects ? dt_predict_boxes(s, options) : name_classes(s, options));
+    dt_loader_bad_positions(s->sets.val, &n_bad, &unused);
     if (n_bad > 0)
         DT_FAIL(DT_ERR_DATA, "%u of %u images cannot be read", (unsigned)n_bad,
-                dt_dataset_size(s->val_set));
+                dt_dataset_size(s->sets.val_set));
     return DT_OK;
 }
 
@@ -115,10 +116,10 @@ dt_status dt_predict(struct dt_comm *comm, const struct dt_config *config,
     if (images.n < (size_t)own.eval.batch_size_per_rank)
         own.eval.batch_size_per_rank = images.n ? (int)images.n : 1;
     own.data.max_bad_fraction = 1;
-    s.images = &images;
+    s.sets.images = &images;
     if (status == DT_OK)
         status = predict(&s, options);
-    dt_predictions_destroy(s.predictions);
+    dt_predictions_destroy(s.evaluator.predictions);
     dt_session_close(&s, status);
     dt_names_reset(&images);
     return status;

@@ -18,9 +18,9 @@ struct dt_predictions_options {
 dt_status dt_predictions_create(struct dt_predictions **predictions, const struct dt_session *s,
                                 const struct dt_predictions_options *options);
 void dt_predictions_destroy(struct dt_predictions *predictions); /* accepts NULL */
-/* Adds global batch `batch`, whose logits are in s->judging. An image that could not be read, or
- * has a NaN among its logits, has no prediction and no probabilities. Collective; the status is
- * local.
+/* Adds global batch `batch`, whose logits are in s->evaluator.judging. An image that could not be
+ * read, or has a NaN among its logits, has no prediction and no probabilities. Collective; the
+ * status is local.
  */
 dt_status dt_predictions_add(struct dt_predictions *predictions, int64_t batch);
 

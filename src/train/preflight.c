@@ -26,16 +26,16 @@ static const char *const set_keys[] = {"data.train", "data.val"};
 static void describe_libraries(char *out, size_t bytes, const struct dt_session *s)
 {
     char device[192] = "", plane[64];
-    if (s->device)
-        s->backend->describe(s->device, device, sizeof device);
+    if (s->engine.device)
+        s->engine.backend->describe(s->engine.device, device, sizeof device);
     const char *space = strchr(device, ' ');
-    dt_comm_describe_plane(s->plane, plane, sizeof plane);
+    dt_comm_describe_plane(s->engine.plane, plane, sizeof plane);
     snprintf(out, bytes, "%s; %s", space ? space + 1 : device, plane);
 }
 
 static void identify(struct dt_preflight_identity *out, const struct dt_session *s)
 {
-    const struct dt_dataset *const sets[] = {s->train_set, s->val_set};
+    const struct dt_dataset *const sets[] = {s->sets.train_set, s->sets.val_set};
     *out = (struct dt_preflight_identity){.config_hash = XXH3_64bits(s->config, sizeof *s->config)};
     dt_host_name(out->host);
     describe_libraries(out->libraries, sizeof out->libraries, s);
@@ -89,16 +89,16 @@ dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_
  * makes sense. Overwrites the weights. */
 static dt_status compare_orders(const struct dt_session *s, const char *difference)
 {
-    struct dt_plan *plan = s->plan;
+    struct dt_plan *plan = s->engine.plan;
     uint64_t own = 0, *ranks = NULL;
-    dt_status status = DT_NEW(ranks, (size_t)s->n_ranks);
+    dt_status status = DT_NEW(ranks, (size_t)s->ranks.n_ranks);
     if (status == DT_OK)
         status = dt_plan_init_params(plan, s->config->train.seed);
-    DT_TRY_OUT(dt_comm_agree(s->comm, status));
-    if (s->backend == &dt_backend_cpu)
+    DT_TRY_OUT(dt_comm_agree(s->ranks.comm, status));
+    if (s->engine.backend == &dt_backend_cpu)
         own = XXH3_64bits(plan->arena[DT_ARENA_PARAMS], plan->arena_bytes[DT_ARENA_PARAMS]);
-    DT_TRY_OUT(dt_comm_gather(s->comm, ranks, &own, sizeof own));
-    for (int r = 1; r < s->n_ranks && status == DT_OK; r++)
+    DT_TRY_OUT(dt_comm_gather(s->ranks.comm, ranks, &own, sizeof own));
+    for (int r = 1; r < s->ranks.n_ranks && status == DT_OK; r++)
         if (ranks[r] != ranks[0])
             status = DT_ERROR(DT_ERR_DISAGREE,
                               "%s: they keep weights in another order and cannot train together; "
@@ -115,7 +115,7 @@ out:
 static dt_status explain(struct dt_session *s, const struct dt_preflight_identity *ranks,
                          dt_status status)
 {
-    for (int r = 1; r < s->n_ranks; r++)
+    for (int r = 1; r < s->ranks.n_ranks; r++)
         if (ranks[r].config_hash != ranks[0].config_hash)
             return status;
     DT_TRY(dt_same_data_check_names(s));
@@ -126,16 +126,16 @@ dt_status dt_preflight_agree(struct dt_session *s)
 {
     struct dt_preflight_identity own, *ranks = NULL;
     char warning[1200];
-    dt_status status = DT_NEW(ranks, (size_t)s->n_ranks);
-    DT_TRY(dt_comm_agree(s->comm, status));
+    dt_status status = DT_NEW(ranks, (size_t)s->ranks.n_ranks);
+    DT_TRY(dt_comm_agree(s->ranks.comm, status));
     identify(&own, s);
-    DT_TRY_OUT(dt_comm_gather(s->comm, ranks, &own, sizeof own));
-    status = dt_preflight_compare(ranks, s->n_ranks, warning, sizeof warning);
-    if (status == DT_OK && warning[0] && s->plan && s->plan->arena[DT_ARENA_GRADS])
+    DT_TRY_OUT(dt_comm_gather(s->ranks.comm, ranks, &own, sizeof own));
+    status = dt_preflight_compare(ranks, s->ranks.n_ranks, warning, sizeof warning);
+    if (status == DT_OK && warning[0] && s->engine.plan && s->engine.plan->arena[DT_ARENA_GRADS])
         status = compare_orders(s, warning);
     if (status != DT_OK)
         dt_error_set_origin(0); /* all ranks have the same text */
-    else if (warning[0] && s->rank == 0)
+    else if (warning[0] && s->ranks.rank == 0)
         dt_log(DT_LOG_WARNING, "%s: speed and rounding may differ", warning);
     status = status == DT_OK ? dt_same_data_check(s) : explain(s, ranks, status);
 out:
@@ -151,7 +151,7 @@ static int choose_samples(uint32_t ids[N_TRIED], uint32_t size, const struct dt_
     int n = 0;
     struct dt_rng rng;
     /* No training reaches this epoch. */
-    dt_rng_init(&rng, s->config->train.seed, DT_RNG_SHUFFLE, UINT32_MAX, (uint32_t)s->rank);
+    dt_rng_init(&rng, s->config->train.seed, DT_RNG_SHUFFLE, UINT32_MAX, (uint32_t)s->ranks.rank);
     for (uint32_t top = size > N_TRIED ? size - N_TRIED : 0; top < size; top++) {
         uint32_t id = dt_rng_below(&rng, top + 1);
         for (int i = 0; i < n; i++)
@@ -187,7 +187,7 @@ static dt_status try_set(const struct dt_session *s, const struct dt_dataset *se
 
 static dt_status try_sets(const struct dt_session *s)
 {
-    const struct dt_dataset *const sets[] = {s->train_set, s->val_set};
+    const struct dt_dataset *const sets[] = {s->sets.train_set, s->sets.val_set};
     if (dt_config_is_synthetic(s->config))
         return DT_OK;
     for (size_t i = 0; i < DT_COUNT(sets); i++)
@@ -199,9 +199,9 @@ static dt_status try_sets(const struct dt_session *s)
 dt_status dt_preflight_try(struct dt_session *s)
 {
     dt_status verdict;
-    DT_TRY(dt_plan_test_reduce(s->plan, &verdict));
-    DT_TRY(dt_comm_agree(s->comm, verdict));
-    return dt_comm_agree(s->comm, try_sets(s));
+    DT_TRY(dt_plan_test_reduce(s->engine.plan, &verdict));
+    DT_TRY(dt_comm_agree(s->ranks.comm, verdict));
+    return dt_comm_agree(s->ranks.comm, try_sets(s));
 }
 
 enum { MOST_CHECKPOINTS = 9, TEXT_BYTES = 16384 /* of a checkpoint, without its tensors */ };

@@ -23,7 +23,7 @@ static void describe_place(const struct dt_session *s, char *out, size_t bytes)
 {
     char host[DT_HOST_MAX], device[DT_IDENTITY_MAX] = "";
     dt_host_name(host);
-    s->backend->identity(s->device, device);
+    s->engine.backend->identity(s->engine.device, device);
     snprintf(out, bytes, "%s%s%s", host, device[0] ? ", GPU " : "", device);
 }
 
@@ -60,7 +60,7 @@ static dt_status add_tensor(struct digest *digest, XXH3_state_t *state, struct d
 /* Hashes logical values in fp32, so ranks may use different memory formats. */
 static dt_status make_digest(struct digest *digest, const struct dt_session *s)
 {
-    struct dt_plan *plan = s->plan;
+    struct dt_plan *plan = s->engine.plan;
     XXH3_state_t *state = XXH3_createState();
     float *values = NULL;
     dt_status status = DT_OK;
@@ -152,14 +152,14 @@ dt_status dt_replicas_compare(struct dt_session *s, int64_t step, const char *la
 {
     struct digest own = {0}, *digests = NULL;
     dt_status status = DT_OK;
-    DT_TRY(dt_comm_agree(s->comm, make_digest(&own, s)));
-    DT_TRY(dt_comm_agree(s->comm, DT_NEW(digests, (size_t)s->n_ranks)));
-    DT_TRY_OUT(dt_comm_gather(s->comm, digests, &own, sizeof own));
-    if (s->rank == 0) /* only rank 0 knows `last_good` */
-        status = judge_finite(digests, s->n_ranks, step, last_good);
-    if (s->rank == 0 && status == DT_OK)
-        status = judge_equal(digests, s->n_ranks, step, last_good);
-    DT_TRY_OUT(dt_comm_agree(s->comm, status));
+    DT_TRY(dt_comm_agree(s->ranks.comm, make_digest(&own, s)));
+    DT_TRY(dt_comm_agree(s->ranks.comm, DT_NEW(digests, (size_t)s->ranks.n_ranks)));
+    DT_TRY_OUT(dt_comm_gather(s->ranks.comm, digests, &own, sizeof own));
+    if (s->ranks.rank == 0) /* only rank 0 knows `last_good` */
+        status = judge_finite(digests, s->ranks.n_ranks, step, last_good);
+    if (s->ranks.rank == 0 && status == DT_OK)
+        status = judge_equal(digests, s->ranks.n_ranks, step, last_good);
+    DT_TRY_OUT(dt_comm_agree(s->ranks.comm, status));
 out:
     free(digests);
     return status;

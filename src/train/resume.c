@@ -1,5 +1,5 @@
-/* Finds the checkpoint from which a run starts, and decides whether it may. Rank 0 reads, the others
- * receive copies. */
+/* Finds the checkpoint from which a run starts, and decides whether it may. Rank 0 reads, the
+ * others receive copies. */
 #include "train/resume.h"
 
 #include <inttypes.h>
@@ -178,7 +178,7 @@ static const char *one_line(char *list)
  * still that of the one before. */
 static bool is_own_batch(const struct dt_checkpoint *state, const struct dt_session *s)
 {
-    const int plain = dt_config_batch_size(s->config, s->n_ranks);
+    const int plain = dt_config_batch_size(s->config, s->ranks.n_ranks);
     int64_t last = state->epoch - (state->batch == 0);
     return state->global_batch_size ==
                dt_config_stage(s->config, plain, state->epoch, NULL).batch ||
@@ -193,14 +193,14 @@ static bool has_batches(const struct dt_config *config)
     return has;
 }
 
-/* Steps are counted over all epochs, so with stages of several batches those of the epochs that have
- * begun must be what they were. */
+/* Steps are counted over all epochs, so with stages of several batches those of the epochs that
+ * have begun must be what they were. */
 static dt_status check_stages(const struct dt_resume *resume, const struct dt_session *s,
                               const struct dt_config *saved)
 {
     const struct dt_checkpoint *at = &resume->state;
     const int then = dt_config_batch_size(saved, at->n_ranks);
-    const int now = dt_config_batch_size(s->config, s->n_ranks);
+    const int now = dt_config_batch_size(s->config, s->ranks.n_ranks);
     const bool has_stages = has_batches(saved) || has_batches(s->config);
     for (int64_t e = 0; has_stages && e < at->epoch + (at->batch > 0); e++)
         if (dt_config_stage(saved, then, e, NULL).batch !=
@@ -226,7 +226,7 @@ static dt_status check_config(struct dt_resume *resume, struct dt_session *s)
             "    train.batch_size_per_rank: %d made a global batch of %d on %d rank(s), now %d "
             "on %d",
             s->config->train.batch_size_per_rank, resume->state.global_batch_size,
-            resume->state.n_ranks, s->global_batch_size, s->n_ranks);
+            resume->state.n_ranks, s->engine.stage.global_batch_size, s->ranks.n_ranks);
     if (refused[0] && !resume->may_differ)
         DT_FAIL(
             DT_ERR_CONFIG,
@@ -244,7 +244,7 @@ static dt_status check_config(struct dt_resume *resume, struct dt_session *s)
         dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", one_line(inexact));
     const struct dt_checkpoint *state = &resume->state;
     if (saved.train.micro_batch_size == 0 && is_own_batch(state, s) && state->micro_batch_size > 0)
-        s->saved_parts = state->global_batch_size / state->micro_batch_size;
+        s->engine.saved_parts = state->global_batch_size / state->micro_batch_size;
     return DT_OK;
 }
 
@@ -259,10 +259,10 @@ dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
                          const struct dt_train_options *options, const char *dir)
 {
     *resume = (struct dt_resume){.may_differ = options->allow_config_change};
-    DT_TRY(
-        dt_comm_agree(s->comm, s->rank == 0 ? find_start(resume, s, options->resume, dir) : DT_OK));
-    DT_TRY(dt_comm_bcast(s->comm, &s->saved_parts, sizeof s->saved_parts, 0));
-    DT_TRY(dt_comm_bcast(s->comm, resume, sizeof *resume, 0));
+    DT_TRY(dt_comm_agree(s->ranks.comm,
+                         s->ranks.rank == 0 ? find_start(resume, s, options->resume, dir) : DT_OK));
+    DT_TRY(dt_comm_bcast(s->ranks.comm, &s->engine.saved_parts, sizeof s->engine.saved_parts, 0));
+    DT_TRY(dt_comm_bcast(s->ranks.comm, resume, sizeof *resume, 0));
     dt_session_enter(s, resume->state.epoch);
     return DT_OK;
 }

@@ -19,7 +19,7 @@ struct dt_resume {
  * if it is not good). If `dir` has checkpoints but none is good, all options but a path are
  * DT_ERR_NO_CHECKPOINT. If the path is in another folder, the newest checkpoint in `dir` is taken
  * if its run started from that one. DT_ERR_CONFIG if a change of the configuration makes it a
- * different run. Sets s->saved_parts and enters its epoch. Call it before dt_session_open.
+ * different run. Sets s->engine.saved_parts and enters its epoch. Call it before dt_session_open.
  * Collective; all ranks get the same result. */
 dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
                          const struct dt_train_options *options, const char *dir);
@@ -27,8 +27,8 @@ dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
  * that of the checkpoint, whose training data must be the same, or the beginning. Collective. */
 dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *resume,
                          struct dt_session *s);
-/* Loads model.initial_checkpoint, if any, on rank 0 and describes it in s->weights; into a layout
- * only checks that it fits. Local. */
+/* Loads model.initial_checkpoint, if any, on rank 0 and describes it in s->engine.weights; into a
+ * layout only checks that it fits. Local. */
 dt_status dt_resume_initial_weights(struct dt_session *s);
 
 #endif

@@ -1,5 +1,5 @@
-/* The state from which a run starts: initial weights, or a checkpoint's position and tensors. Rank 0
- * reads, the others receive copies. */
+/* The state from which a run starts: initial weights, or a checkpoint's position and tensors. Rank
+ * 0 reads, the others receive copies. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,17 +14,17 @@ enum { CLASSES_BYTES = 320 };
 static struct dt_checkpoint describe_start(const struct dt_session *s)
 {
     struct dt_checkpoint state = {
-        .n_ranks = s->n_ranks,
-        .micro_batch_size = s->micro_batch_size,
+        .n_ranks = s->ranks.n_ranks,
+        .micro_batch_size = s->engine.stage.micro_batch_size,
         .precision = (int)s->config->train.precision,
-        .num_classes = s->num_classes,
+        .num_classes = s->sets.num_classes,
         .image_size = s->config->model.image_size,
-        .global_batch_size = s->global_batch_size,
+        .global_batch_size = s->engine.stage.global_batch_size,
         .seed = s->config->train.seed,
-        .fingerprint = dt_dataset_fingerprint(s->train_set),
-        .n_train_images = dt_dataset_size(s->train_set),
+        .fingerprint = dt_dataset_fingerprint(s->sets.train_set),
+        .n_train_images = dt_dataset_size(s->sets.train_set),
     };
-    snprintf(state.model, sizeof state.model, "%s", s->model->name);
+    snprintf(state.model, sizeof state.model, "%s", s->engine.model->name);
     dt_best_init(&state, s->config);
     return state;
 }
@@ -32,38 +32,38 @@ static struct dt_checkpoint describe_start(const struct dt_session *s)
 dt_status dt_resume_initial_weights(struct dt_session *s)
 {
     char path[DT_PATH_MAX];
-    if (s->rank != 0 || s->config->model.initial_checkpoint[0] == '\0')
+    if (s->ranks.rank != 0 || s->config->model.initial_checkpoint[0] == '\0')
         return DT_OK;
     DT_TRY(dt_weights_find(path, s->config->model.initial_checkpoint));
-    return dt_weights_load(s->plan, path, s->model->head, true, s->weights);
+    return dt_weights_load(s->engine.plan, path, s->engine.model->head, true, s->engine.weights);
 }
 
 static dt_status load_state(struct dt_session *s, const struct dt_resume *resume)
 {
-    if (s->rank != 0)
+    if (s->ranks.rank != 0)
         return DT_OK;
     if (!resume->found || resume->new_optimizer)
-        DT_TRY(dt_plan_init_params(s->plan, s->config->train.seed));
+        DT_TRY(dt_plan_init_params(s->engine.plan, s->config->train.seed));
     if (resume->found)
-        return dt_checkpoint_load(s->plan, resume->path, !resume->new_optimizer);
+        return dt_checkpoint_load(s->engine.plan, resume->path, !resume->new_optimizer);
     DT_TRY(dt_resume_initial_weights(s));
-    return dt_plan_start_ema(s->plan);
+    return dt_plan_start_ema(s->engine.plan);
 }
 
 static void log_changes(const struct dt_checkpoint *saved, const struct dt_session *s)
 {
     char passes[128] = "the same micro-batches";
-    if ((int64_t)saved->micro_batch_size * s->global_batch_size !=
-        (int64_t)s->micro_batch_size * saved->global_batch_size)
+    if ((int64_t)saved->micro_batch_size * s->engine.stage.global_batch_size !=
+        (int64_t)s->engine.stage.micro_batch_size * saved->global_batch_size)
         snprintf(
             passes, sizeof passes,
             "micro-batches of %d images instead of %d, which changes the batch norm statistics",
-            s->micro_batch_size, saved->micro_batch_size);
-    if (saved->n_ranks != s->n_ranks)
+            s->engine.stage.micro_batch_size, saved->micro_batch_size);
+    if (saved->n_ranks != s->ranks.n_ranks)
         dt_log(DT_LOG_INFO,
                "resuming a run of %d rank(s) on %d: same samples and schedule, %s; results agree "
                "up to rounding but are not bit-identical",
-               saved->n_ranks, s->n_ranks, passes);
+               saved->n_ranks, s->ranks.n_ranks, passes);
     if (saved->precision >= 0 && saved->precision != (int)s->config->train.precision)
         dt_log(DT_LOG_INFO, "resuming a run of train.precision %s with %s",
                dt_precision_name((enum dt_precision)saved->precision),
@@ -77,9 +77,10 @@ static const char *find_loss(const struct dt_session *s)
     const bool has_state = config->optim.name != DT_OPTIM_SGD || config->optim.momentum > 0;
     if (config->comm.mode == DT_MODE_ASYNC)
         return "comm.mode async is never the same twice";
-    if (s->sync_every > 1 && has_state && !config->train.average_states)
+    if (s->ranks.sync_every > 1 && has_state && !config->train.average_states)
         return "all ranks go on with the optimizer's states of rank 0, see train.average_states";
-    if (config->comm.grad_dtype == DT_GRAD_FP16 && s->n_ranks > 1 && s->plane == DT_PLANE_MPI)
+    if (config->comm.grad_dtype == DT_GRAD_FP16 && s->ranks.n_ranks > 1 &&
+        s->engine.plane == DT_PLANE_MPI)
         return "what comm.grad_dtype fp16 has kept of earlier roundings is not saved";
     return NULL;
 }
@@ -89,11 +90,11 @@ static const char *find_loss(const struct dt_session *s)
 static void move_in_epoch(struct dt_checkpoint *state, const struct dt_checkpoint *saved,
                           const struct dt_session *s)
 {
-    if (saved->global_batch_size == s->global_batch_size &&
+    if (saved->global_batch_size == s->engine.stage.global_batch_size &&
         saved->n_train_images == state->n_train_images)
         return;
-    state->batch = saved->batch * saved->global_batch_size / s->global_batch_size;
-    if (state->batch < s->steps_per_epoch)
+    state->batch = saved->batch * saved->global_batch_size / s->engine.stage.global_batch_size;
+    if (state->batch < s->engine.stage.steps_per_epoch)
         return;
     state->batch = 0;
     state->epoch++;
@@ -125,12 +126,12 @@ static dt_status load_loss_scale(struct dt_checkpoint *state, const struct dt_se
     const struct dt_loss_scale saved = state->loss_scale;
     bool dynamic = s->config->train.loss_scale == 0;
     state->loss_scale = (struct dt_loss_scale){0};
-    DT_TRY(s->backend->set_updates(s->device, state->n_updates));
+    DT_TRY(s->engine.backend->set_updates(s->engine.device, state->n_updates));
     if (!dt_session_scales_loss(s))
         return DT_OK;
     if (saved.scale > 0 && dynamic)
-        DT_TRY(s->backend->set_loss_scale(s->device, &saved));
-    return s->backend->get_loss_scale(s->device, &state->loss_scale);
+        DT_TRY(s->engine.backend->set_loss_scale(s->engine.device, &saved));
+    return s->engine.backend->get_loss_scale(s->engine.device, &state->loss_scale);
 }
 
 /* "cat,dog" from a text with a newline after each name. */
@@ -149,11 +150,11 @@ static dt_status match_classes(const struct dt_session *s, const char *path)
     char old[CLASSES_BYTES], now[CLASSES_BYTES], *saved;
     DT_TRY(dt_checkpoint_classes(&saved, path));
     dt_status status = DT_OK;
-    if (saved && s->classes_text && strcmp(saved, s->classes_text) != 0)
+    if (saved && s->sets.classes_text && strcmp(saved, s->sets.classes_text) != 0)
         status = DT_ERROR(DT_ERR_CONFIG,
                           "cannot resume from %s, which was trained for other classes: %s then, "
                           "%s now; use the old data or data.class_map, or another --out",
-                          path, list_classes(old, saved), list_classes(now, s->classes_text));
+                          path, list_classes(old, saved), list_classes(now, s->sets.classes_text));
     free(saved);
     return status;
 }
@@ -163,17 +164,18 @@ dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *re
 {
     *state = describe_start(s);
     if (resume->found) {
-        DT_TRY(dt_comm_agree(s->comm, s->rank == 0 ? match_classes(s, resume->path) : DT_OK));
+        DT_TRY(dt_comm_agree(s->ranks.comm,
+                             s->ranks.rank == 0 ? match_classes(s, resume->path) : DT_OK));
         if (!resume->may_differ)
-            DT_TRY(
-                dt_comm_agree(s->comm, dt_checkpoint_match(&resume->state, state, resume->path)));
+            DT_TRY(dt_comm_agree(s->ranks.comm,
+                                 dt_checkpoint_match(&resume->state, state, resume->path)));
         adopt(state, &resume->state, s);
         if (resume->new_optimizer)
             state->n_updates = 0;
     }
     if (state->plateau.factor > 0)
-        s->schedule.plateau = state->plateau.factor;
-    DT_TRY(dt_comm_agree(s->comm, load_loss_scale(state, s)));
-    DT_TRY(dt_comm_agree(s->comm, load_state(s, resume)));
-    return dt_plan_broadcast(s->plan);
+        s->engine.schedule.plateau = state->plateau.factor;
+    DT_TRY(dt_comm_agree(s->ranks.comm, load_loss_scale(state, s)));
+    DT_TRY(dt_comm_agree(s->ranks.comm, load_state(s, resume)));
+    return dt_plan_broadcast(s->engine.plan);
 }

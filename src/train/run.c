@@ -28,9 +28,10 @@ static const char *find_end(const struct run *r)
 {
     const struct dt_session *s = &r->session;
     const char *key = dt_best_ends(&r->at, s->config);
-    if (key || r->at.step < s->last_step)
+    if (key || r->at.step < s->engine.last_step)
         return key;
-    return s->last_step < s->schedule.total_steps ? "train.max_steps" : "train.epochs";
+    return s->engine.last_step < s->engine.schedule.total_steps ? "train.max_steps"
+                                                                : "train.epochs";
 }
 
 bool dt_run_is_complete(const struct run *r)
@@ -45,7 +46,7 @@ static dt_status prepare_output(struct run *r)
 {
     struct dt_session *s = &r->session;
     struct dt_report_options console = {.config = s->config};
-    if (s->rank != 0)
+    if (s->ranks.rank != 0)
         return DT_OK;
     DT_TRY(dt_run_folder_open(&r->folder, s->config->output.dir));
     dt_checkpoint_clean(r->save_policy.dir);
@@ -60,12 +61,12 @@ static dt_status share_start_id(struct dt_session *s, int64_t *id)
 {
     uint64_t random = 0;
     dt_status status = DT_OK;
-    if (s->rank == 0 && getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+    if (s->ranks.rank == 0 && getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
         status =
             DT_ERROR(DT_ERR_IO, "cannot get random numbers for the watchdog: %s", strerror(errno));
-    DT_TRY(dt_comm_agree(s->comm, status));
+    DT_TRY(dt_comm_agree(s->ranks.comm, status));
     *id = (int64_t)(random & INT64_MAX);
-    return dt_comm_bcast(s->comm, id, sizeof *id, 0);
+    return dt_comm_bcast(s->ranks.comm, id, sizeof *id, 0);
 }
 
 /* A beat of rank 0, which shows the others that they see the same folder. */
@@ -74,14 +75,14 @@ static dt_status write_first_beat(const struct dt_session *s, int64_t start_id)
     char path[DT_PATH_MAX];
     struct dt_heartbeat beat = {.start_id = start_id};
     DT_TRY(dt_heartbeat_path(path, s->config->output.dir));
-    return s->rank == 0 ? dt_heartbeat_write(path, &beat) : DT_OK;
+    return s->ranks.rank == 0 ? dt_heartbeat_write(path, &beat) : DT_OK;
 }
 
 static dt_status check_shared(struct dt_session *s, int64_t start_id)
 {
-    DT_TRY(dt_comm_agree(s->comm, write_first_beat(s, start_id)));
-    dt_status status = dt_heartbeat_find_first(s->config->output.dir, start_id, s->comm);
-    status = dt_comm_agree(s->comm, status);
+    DT_TRY(dt_comm_agree(s->ranks.comm, write_first_beat(s, start_id)));
+    dt_status status = dt_heartbeat_find_first(s->config->output.dir, start_id, s->ranks.comm);
+    status = dt_comm_agree(s->ranks.comm, status);
     if (status != DT_OK)
         dt_error_set_origin(0); /* the text names the rank */
     return status;
@@ -98,15 +99,15 @@ static dt_status start_watchdog(struct dt_session *s)
     const struct dt_config *config = s->config;
     struct dt_watchdog_options options = {
         .dir = shared_dir(config),
-        .comm = s->comm,
-        .rank = s->rank,
-        .n_ranks = s->n_ranks,
+        .comm = s->ranks.comm,
+        .rank = s->ranks.rank,
+        .n_ranks = s->ranks.n_ranks,
         .limits = config->watchdog,
     };
     DT_TRY(share_start_id(s, &options.start_id));
     if (options.dir)
         DT_TRY(check_shared(s, options.start_id));
-    DT_TRY(dt_comm_agree(s->comm, dt_watchdog_start(&options)));
+    DT_TRY(dt_comm_agree(s->ranks.comm, dt_watchdog_start(&options)));
     /* The first step may take as long as the start. */
     dt_watchdog_set_step(config->watchdog.init_timeout_s / 10);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
@@ -123,7 +124,7 @@ static dt_status open_output(struct run *r, bool resumed)
                                        .dir = dir,
                                        .append = resumed,
                                        .from_step = resumed ? r->at.step + !r->at.eval_due : 0};
-    if (s->rank != 0)
+    if (s->ranks.rank != 0)
         return DT_OK;
     DT_TRY(dt_save_policy_open(&r->save_policy, &r->folder, r->config_json));
     DT_TRY(dt_run_folder_begin(&r->folder, !resumed));
@@ -131,8 +132,8 @@ static dt_status open_output(struct run *r, bool resumed)
     DT_TRY(dt_file_path(path, "%s/config.json", dir));
     DT_TRY(dt_file_save(path, r->config_json, strlen(r->config_json)));
     DT_TRY(dt_file_path(path, "%s/classes.txt", dir));
-    if (s->classes_text)
-        DT_TRY(dt_file_save(path, s->classes_text, strlen(s->classes_text)));
+    if (s->sets.classes_text)
+        DT_TRY(dt_file_save(path, s->sets.classes_text, strlen(s->sets.classes_text)));
     dt_report_close(s->report);
     s->report = NULL;
     return dt_report_open(&s->report, &report);
@@ -141,13 +142,13 @@ static dt_status open_output(struct run *r, bool resumed)
 static void open_log(const struct dt_session *s)
 {
     char host[DT_HOST_MAX], device[256];
-    if (!s->config->output.rank_logs || (s->rank != 0 && !shared_dir(s->config)))
+    if (!s->config->output.rank_logs || (s->ranks.rank != 0 && !shared_dir(s->config)))
         return;
     dt_host_name(host);
-    s->backend->describe(s->device, device, sizeof device);
+    s->engine.backend->describe(s->engine.device, device, sizeof device);
     dt_log_open(s->config->output.dir);
-    dt_log(DT_LOG_DEBUG, "rank %d of %d, process %d on %s, %s, %d CPUs", s->rank, s->n_ranks,
-           (int)getpid(), host, device, dt_session_cpus(s));
+    dt_log(DT_LOG_DEBUG, "rank %d of %d, process %d on %s, %s, %d CPUs", s->ranks.rank,
+           s->ranks.n_ranks, (int)getpid(), host, device, dt_session_cpus(s));
 }
 
 /* The folder of the best checkpoint; "" if there is none. */
@@ -191,7 +192,7 @@ static void publish_model(const struct run *r, char to[DT_PATH_MAX])
 {
     const char *const names[] = {"ema.safetensors", "model.safetensors"};
     const bool judges_ema = dt_session_judges_ema(&r->session);
-    for (int i = !dt_plan_has_ema(r->session.plan); i < 2; i++)
+    for (int i = !dt_plan_has_ema(r->session.engine.plan); i < 2; i++)
         publish_one(r, names[judges_ema ? 1 - i : i], to);
 }
 
@@ -227,7 +228,7 @@ static void print_start(const struct run *r, const struct dt_resume *resume)
     char from[DT_PATH_MAX + 8] = "from scratch";
     if (resume->found)
         snprintf(from, sizeof from, "from %s", resume->path);
-    else if (s->weights[0])
+    else if (s->engine.weights[0])
         snprintf(from, sizeof from, "from these weights");
     struct dt_summary summary = {
         .run_dir = s->config->output.dir,
@@ -250,8 +251,8 @@ static dt_status open_session(struct run *r, struct dt_resume *resume,
     struct dt_session_needs needs = {.train = true,
                                      .eval = dt_config_has_validation(s->config),
                                      .cache_dir = shared_dir(s->config)};
-    DT_TRY(dt_comm_agree(s->comm, dt_save_policy_init(&r->save_policy, s)));
-    DT_TRY(dt_comm_agree(s->comm, prepare_output(r)));
+    DT_TRY(dt_comm_agree(s->ranks.comm, dt_save_policy_init(&r->save_policy, s)));
+    DT_TRY(dt_comm_agree(s->ranks.comm, prepare_output(r)));
     DT_TRY(start_watchdog(s));
     DT_TRY(dt_resume_find(resume, s, options, r->save_policy.dir));
     DT_TRY(dt_session_open(s, &needs));
@@ -264,7 +265,7 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     struct dt_resume resume;
     char model[DT_PATH_MAX];
     bool validated = dt_config_has_validation(s->config);
-    DT_TRY(dt_timeline_init(&r->timeline, s->comm, options->trace));
+    DT_TRY(dt_timeline_init(&r->timeline, s->ranks.comm, options->trace));
     DT_TRY(dt_file_path(r->timeline.path, "%s/trace.json.gz", s->config->output.dir));
     DT_TRY(open_session(r, &resume, options));
     DT_TRY(dt_preflight_try(s)); /* before the weights: it uses the gradient buffers */
@@ -273,14 +274,14 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     r->begin_step = r->at.step;
     r->was_complete = resume.found && dt_run_is_complete(r) && !r->at.eval_due;
     if (r->was_complete) {
-        if (s->rank == 0)
+        if (s->ranks.rank == 0)
             publish_model(r, model); /* the previous start may have been killed before it */
         log_finished(r);
         return DT_OK;
     }
-    DT_TRY(dt_timeline_check(&r->timeline, r->at.step, s->last_step));
+    DT_TRY(dt_timeline_check(&r->timeline, r->at.step, s->engine.last_step));
     DT_TRY(dt_replicas_compare(s, r->at.step, resume.path)); /* all have rank 0's state */
-    DT_TRY(dt_comm_agree(s->comm, open_output(r, resume.found)));
+    DT_TRY(dt_comm_agree(s->ranks.comm, open_output(r, resume.found)));
     open_log(s);
     memcpy(r->save_policy.last, resume.path, sizeof r->save_policy.last);
     r->save_policy.begun_step = resume.is_own ? r->at.step : -1;
@@ -289,11 +290,12 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     r->stop.folder = &r->folder;
     r->stop.must_look = !s->config->output.shared;
     dt_metrics_init(&r->metrics, s, r->at.step);
-    dt_stragglers_init(&r->stragglers, s->comm, s->report, !dt_session_has_times(s), r->at.step);
-    if (s->rank == 0)
+    dt_stragglers_init(&r->stragglers, s->ranks.comm, s->report, !dt_session_has_times(s),
+                       r->at.step);
+    if (s->ranks.rank == 0)
         print_start(r, &resume);
     DT_TRY(dt_session_announce(s, r->config_json, r->at.step));
-    if (s->rank == 0 && !resume.found)
+    if (s->ranks.rank == 0 && !resume.found)
         dt_samples_report(s);
     return DT_OK;
 }
@@ -304,11 +306,11 @@ static dt_status report_bad_images(struct run *r)
 {
     struct dt_session *s = &r->session;
     uint64_t now[2] = {0}, before[2] = {0};
-    dt_loader_bad_positions(s->train, &now[0], &before[0]);
-    if (s->val)
-        dt_loader_bad_positions(s->val, &now[1], &before[1]);
+    dt_loader_bad_positions(s->sets.train, &now[0], &before[0]);
+    if (s->sets.val)
+        dt_loader_bad_positions(s->sets.val, &now[1], &before[1]);
     int64_t sums[] = {(int64_t)now[0], (int64_t)before[0], (int64_t)now[1]};
-    DT_TRY(dt_comm_sum_i64(s->comm, sums, 3));
+    DT_TRY(dt_comm_sum_i64(s->ranks.comm, sums, 3));
     int64_t n_bad = (sums[0] > sums[1] ? sums[0] : sums[1]) + sums[2];
     if (n_bad > 0)
         dt_log(DT_LOG_WARNING, "%" PRId64 " unreadable image(s) were replaced", n_bad);
@@ -320,11 +322,11 @@ static void report_end(struct run *r, dt_status status)
     const struct dt_session *s = &r->session;
     char why[192] = "", path[DT_PATH_MAX], model[DT_PATH_MAX] = "";
     double seconds = dt_clock_s() - r->begin_s;
-    double n_images = dt_schedule_images(&s->schedule, r->begin_step, r->at.step);
+    double n_images = dt_schedule_images(&s->engine.schedule, r->begin_step, r->at.step);
     const struct dt_best *best = &r->at.best;
     if (status == DT_OK)
         dt_best_explain(why, sizeof why, &r->at, s->config, find_end(r));
-    if (status == DT_OK && s->rank == 0)
+    if (status == DT_OK && s->ranks.rank == 0)
         publish_model(r, model);
     const char *reason = status == DT_STOPPED ? r->stop_reason : why;
     struct dt_field fields[12] = {
@@ -359,7 +361,7 @@ dt_status dt_run_end(struct run *r, dt_status status)
         dt_log(DT_LOG_INFO, "stopped after step %" PRId64 " by %s; run again to continue from %s",
                r->at.step, r->stop_reason, r->save_policy.last);
     report_end(r, status);
-    if (r->session.rank == 0)
+    if (r->session.ranks.rank == 0)
         dt_run_folder_end(&r->folder, status, r->at.step);
     dt_error_set_origin(origin);
     return status;

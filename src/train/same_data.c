@@ -76,23 +76,23 @@ out:
 
 static dt_status compare_sets(struct dt_session *s, enum dt_digest kind, bool reads)
 {
-    const struct dt_dataset *const sets[] = {s->train_set, s->val_set};
+    const struct dt_dataset *const sets[] = {s->sets.train_set, s->sets.val_set};
     static const char *const keys[] = {"data.train", "data.val"};
     for (size_t i = 0; i < DT_COUNT(sets); i++)
         if (sets[i])
-            DT_TRY(dt_same_data_compare(s->comm, sets[i], keys[i], kind, reads));
+            DT_TRY(dt_same_data_compare(s->ranks.comm, sets[i], keys[i], kind, reads));
     return DT_OK;
 }
 
 dt_status dt_same_data_check(struct dt_session *s)
 {
     const bool full = s->config->data.check == DT_CHECK_FULL;
-    double n_alone = dt_comm_local_size(s->comm) == s->n_ranks;
-    DT_TRY(dt_comm_max_f64(s->comm, &n_alone, 1));
+    double n_alone = dt_comm_local_size(s->ranks.comm) == s->ranks.n_ranks;
+    DT_TRY(dt_comm_max_f64(s->ranks.comm, &n_alone, 1));
     if (n_alone > 0)
         return DT_OK;
     return compare_sets(s, full ? DT_DIGEST_FULL : DT_DIGEST_QUICK,
-                        dt_comm_local_rank(s->comm) == 0);
+                        dt_comm_local_rank(s->ranks.comm) == 0);
 }
 
 dt_status dt_same_data_check_names(struct dt_session *s)

@@ -105,11 +105,11 @@ static dt_status draw_all(struct sheet *sheet, struct dt_loader **loader,
                           const struct dt_session *s)
 {
     struct dt_loader_options options = dt_session_loader_options(s, true);
-    const int n = s->n_canvases > 0 ? 1 : sheet->n;
+    const int n = s->engine.n_canvases > 0 ? 1 : sheet->n;
     options.global_batch_size = options.micro_batch_size = n;
     options.rank = 0;
     options.n_ranks = 1;
-    DT_TRY(dt_loader_create(loader, s->train_set, &options));
+    DT_TRY(dt_loader_create(loader, s->sets.train_set, &options));
     DT_TRY(dt_loader_start(*loader, 0, 0));
     for (int i = 0; i < sheet->n; i += n) {
         DT_TRY(dt_loader_next(*loader, &sheet->batch));
@@ -124,11 +124,13 @@ static dt_status draw_all(struct sheet *sheet, struct dt_loader **loader,
 static struct dt_canvas largest(const struct dt_session *s)
 {
     struct dt_canvas size = {0, 0};
-    if (s->n_canvases == 0)
-        size = (struct dt_canvas){s->image_size, s->image_size};
-    for (int i = 0; i < s->n_canvases; i++) {
-        size.width = s->canvases[i].width > size.width ? s->canvases[i].width : size.width;
-        size.height = s->canvases[i].height > size.height ? s->canvases[i].height : size.height;
+    if (s->engine.n_canvases == 0)
+        size = (struct dt_canvas){s->engine.stage.image_size, s->engine.stage.image_size};
+    for (int i = 0; i < s->engine.n_canvases; i++) {
+        size.width =
+            s->engine.canvases[i].width > size.width ? s->engine.canvases[i].width : size.width;
+        size.height =
+            s->engine.canvases[i].height > size.height ? s->engine.canvases[i].height : size.height;
     }
     return size;
 }
@@ -142,19 +144,19 @@ int dt_samples_zoom(const struct dt_session *s)
 dt_status dt_samples_draw(int *n, const struct dt_session *s, int64_t count, const char *path)
 {
     enum { MOST_SIDE = 480 };
-    const int n_images = (int)dt_dataset_size(s->train_set), zoom = dt_samples_zoom(s);
+    const int n_images = (int)dt_dataset_size(s->sets.train_set), zoom = dt_samples_zoom(s);
     const struct dt_canvas size = largest(s);
     const int longer = size.width > size.height ? size.width : size.height;
     const int step = 1 + (longer - 1) / MOST_SIDE;
     const bool mixes = dt_mix_is_on(&s->config->data);
     struct dt_loader *loader = NULL;
     const int n_lines = mixes ? 2 : 1;
-    struct sheet sheet = {.dataset = s->train_set,
+    struct sheet sheet = {.dataset = s->sets.train_set,
                           .width = zoom * (1 + (size.width - 1) / step),
                           .height = zoom * (1 + (size.height - 1) / step),
                           .zoom = zoom,
                           .step = step,
-                          .n_lines = s->n_canvases > 0 ? 0 : n_lines};
+                          .n_lines = s->engine.n_canvases > 0 ? 0 : n_lines};
     sheet.n = count < n_images ? (int)count : n_images;
     if (mixes && sheet.n % 2 != 0) /* pairs */
         sheet.n += sheet.n < n_images ? 1 : -1;

@@ -49,8 +49,8 @@ dt_status dt_save_policy_init(struct dt_save_policy *policy, struct dt_session *
 static void describe_machine(char *out, size_t bytes, const struct dt_session *s)
 {
     char device[128], comm[96];
-    s->backend->describe(s->device, device, sizeof device);
-    dt_comm_describe_plane(s->plane, comm, sizeof comm);
+    s->engine.backend->describe(s->engine.device, device, sizeof device);
+    dt_comm_describe_plane(s->engine.plane, comm, sizeof comm);
     snprintf(out, bytes, "%s; %s", device, comm);
 }
 
@@ -62,7 +62,7 @@ dt_status dt_save_policy_open(struct dt_save_policy *policy, struct dt_run_folde
     policy->target = (struct dt_checkpoint_target){
         .dir = policy->dir,
         .config_json = config_json,
-        .classes = s->classes_text,
+        .classes = s->sets.classes_text,
         .config_hash = XXH3_64bits(config_json, strlen(config_json)),
         .run_id = folder->run_id,
         .build_id = dt_build_id(),
@@ -71,7 +71,7 @@ dt_status dt_save_policy_open(struct dt_save_policy *policy, struct dt_run_folde
         .may_commit = dt_run_folder_check,
         .context = folder,
     };
-    DT_TRY(dt_writer_create(&policy->writer, &policy->target, s->plan));
+    DT_TRY(dt_writer_create(&policy->writer, &policy->target, s->engine.plan));
     policy->longest_s = (double)dt_writer_bytes(policy->writer) / slow_disk;
     return dt_preflight_space(s, dt_writer_bytes(policy->writer));
 }
@@ -154,7 +154,7 @@ double dt_save_policy_due_s(const struct dt_save_policy *policy)
 dt_status dt_save_policy_put_off(struct dt_save_policy *policy, bool *is_off)
 {
     double busy = policy->writer && dt_writer_is_busy(policy->writer);
-    DT_TRY(dt_comm_max_f64(policy->session->comm, &busy, 1));
+    DT_TRY(dt_comm_max_f64(policy->session->ranks.comm, &busy, 1));
     *is_off = busy > 0;
     policy->is_late = policy->is_late || *is_off;
     return DT_OK;
@@ -165,14 +165,14 @@ static dt_status begin_save(struct dt_save_policy *policy, struct dt_checkpoint 
     struct dt_session *s = policy->session;
     DT_TRY(dt_replicas_compare(s, at->step, policy->last));
     dt_status status = DT_OK;
-    status = s->backend->get_updates(s->device, &at->n_updates);
+    status = s->engine.backend->get_updates(s->engine.device, &at->n_updates);
     if (status == DT_OK && dt_session_scales_loss(s))
-        status = s->backend->get_loss_scale(s->device, &at->loss_scale);
+        status = s->engine.backend->get_loss_scale(s->engine.device, &at->loss_scale);
     if (status == DT_OK)
         status = take_result(policy, true);
     if (status == DT_OK && policy->writer)
         status = dt_writer_start(policy->writer, at);
-    DT_TRY(dt_comm_agree(s->comm, status));
+    DT_TRY(dt_comm_agree(s->ranks.comm, status));
     policy->begun_step = at->step;
     policy->is_late = false;
     return DT_OK;
@@ -253,7 +253,7 @@ dt_status dt_save_policy_finish(struct dt_save_policy *policy, const struct dt_c
 {
     enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
     dt_fault_at_section(DT_SECTION_SAVE);
-    dt_status status = dt_comm_agree(policy->session->comm, wait_until_durable(policy, at));
+    dt_status status = dt_comm_agree(policy->session->ranks.comm, wait_until_durable(policy, at));
     dt_pulse_enter(&dt_pulse_main, before);
     return status;
 }

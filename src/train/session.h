@@ -19,33 +19,8 @@ struct dt_judging;
 struct dt_box_judging;
 struct dt_predictions;
 
-struct dt_session {
-    struct dt_comm *comm;
-    const struct dt_config *config;
-    const struct dt_model *model;
-    int rank, n_ranks;
-    int global_batch_size, micro_batch_size,
-        n_passes;    /* global_batch_size = n_ranks * n_passes * micro_batch_size */
-    int saved_parts; /* micro-batches per global batch of the resumed run, 0 = none: reused if the
-                        ranks can share them */
-    int n_workers, worker; /* ranks that train, and the place of this one: async leaves out 0 */
-    int n_parts; /* of the global batch, each of which makes an update of its own: 1, or n_workers
-                  */
-    int sync_every; /* steps after which all ranks have the same weights */
-    int n_threads;
-    const struct dt_backend *backend;
-    enum dt_plane plane;
-    struct dt_device *device;
-    int64_t epoch;  /* for which the graph is built: this and the next members follow from it */
-    int stage;      /* of train.stages, -1 = before the first */
-    int image_size; /* of training; evaluation takes model.image_size. Not of detectors: */
-    struct dt_canvas canvases[DT_MAX_CANVASES];
-    int n_canvases; /* 0 = a classifier */
-    /* Ids in the graph, by phase and canvas; of a classifier for canvas 0. */
-    int program[DT_N_PHASES][DT_MAX_CANVASES];
-    bool is_frozen; /* optim.freeze applies to the graph */
-    struct dt_graph *graph;
-    struct dt_plan *plan;
+/* Data sets and their loaders. */
+struct dt_sets {
     struct dt_names classes; /* names in the order of labels; none if the data have none */
     char *classes_text;      /* the same with a newline after each; NULL if none */
     int num_classes;
@@ -53,19 +28,59 @@ struct dt_session {
     const struct dt_names *images;          /* dtrain predict: instead of data.val; else NULL */
     struct dt_dataset *train_set, *val_set; /* NULL if the sub-command or the config has none */
     struct dt_loader *train, *val;
+    float *class_weights;               /* one per class, NULL = none */
+    uint32_t n_images[DT_MAX_CANVASES]; /* for training, by canvas; a classifier's in [0] */
+    dt_status status;                   /* of a layout without data, and then why: */
+    char problem[1024];
+};
+
+/* What an evaluation makes of the network's output. */
+struct dt_evaluator {
     struct dt_judging *judging;         /* NULL if the device's counters are enough */
     struct dt_box_judging *box_judging; /* of a detector that is evaluated, else NULL */
     struct dt_predictions *predictions; /* table that dtrain eval writes; NULL = none */
-    float *class_weights;               /* one per class, NULL = none */
-    struct dt_report *report;           /* rank 0 of a training run, else NULL */
+};
+
+/* What graph and training loader are built for, all of which follows from the epoch. */
+struct dt_stage {
+    int64_t epoch;
+    int index;      /* of train.stages, -1 = before the first */
+    int image_size; /* of training; evaluation takes model.image_size. Not of detectors */
+    int global_batch_size, micro_batch_size,
+        n_passes;            /* global_batch_size = n_workers * n_passes * micro_batch_size */
+    bool is_frozen;          /* optim.freeze applies to the graph */
+    int64_t steps_per_epoch; /* 0 = unknown: a layout without data */
+};
+
+/* The device and what runs on it. */
+struct dt_engine {
+    const struct dt_model *model;
+    int saved_parts; /* micro-batches per global batch of the resumed run, 0 = none: reused if the
+                        ranks can share them */
+    int n_threads;
+    const struct dt_backend *backend;
+    enum dt_plane plane;
+    struct dt_device *device;
+    struct dt_stage stage;
+    struct dt_canvas canvases[DT_MAX_CANVASES];
+    int n_canvases; /* 0 = a classifier */
+    /* Ids in the graph, by phase and canvas; of a classifier for canvas 0. */
+    int program[DT_N_PHASES][DT_MAX_CANVASES];
+    struct dt_graph *graph;
+    struct dt_plan *plan;
     struct dt_schedule schedule;
-    size_t stage_bytes[DT_MAX_STAGES];  /* memory of a rank in each stage */
-    uint32_t n_images[DT_MAX_CANVASES]; /* for training, by canvas; a classifier's in [0] */
-    int64_t steps_per_epoch;            /* 0 = unknown: a layout without data, see data_problem */
-    dt_status data_status;              /* and then why */
-    char data_problem[1024];
-    char weights[DT_WEIGHTS_TEXT]; /* rank 0: of model.initial_checkpoint; "" = not loaded */
-    int64_t last_step;             /* training ends here: all epochs, or train.max_steps */
+    size_t stage_bytes[DT_MAX_STAGES]; /* memory of a rank in each stage */
+    char weights[DT_WEIGHTS_TEXT];     /* rank 0: of model.initial_checkpoint; "" = not loaded */
+    int64_t last_step;                 /* training ends here: all epochs, or train.max_steps */
+};
+
+struct dt_session {
+    const struct dt_config *config;
+    struct dt_report *report; /* rank 0 of a training run, else NULL */
+    struct dt_ranks ranks;
+    struct dt_sets sets;
+    struct dt_engine engine;
+    struct dt_evaluator evaluator;
 };
 
 /* The parts that a sub-command needs. */
@@ -131,7 +146,7 @@ struct dt_comm_options dt_session_comm_options(const struct dt_session *s);
 /* The options of the training or validation loader. */
 struct dt_loader_options dt_session_loader_options(const struct dt_session *s, bool train);
 
-/* class_weights.c: sets s->class_weights by train.class_weights and the training set.
+/* class_weights.c: sets s->sets.class_weights by train.class_weights and the training set.
  * DT_ERR_CONFIG if there is not one weight per class, or a class without images. Local. */
 dt_status dt_session_weigh_classes(struct dt_session *s);
 
@@ -147,8 +162,8 @@ dt_status dt_session_eval_pass(struct dt_session *s, const struct dt_batch *batc
 /* summary.c: the schedule and the memory. Rank 0. */
 void dt_session_print(const struct dt_session *s, FILE *out);
 
-/* judging.c: whether eval.metrics, the metrics that decide, or eval.tta need s->judging; it is
- * created for the validation set once plan and loaders exist. */
+/* judging.c: whether eval.metrics, the metrics that decide, or eval.tta need s->evaluator.judging;
+ * it is created for the validation set once plan and loaders exist. */
 bool dt_judging_is_needed(const struct dt_config *config);
 dt_status dt_judging_create(struct dt_judging **judging, const struct dt_session *s);
 void dt_judging_destroy(struct dt_judging *judging); /* accepts NULL */

@@ -29,10 +29,10 @@ static void add_time(struct dt_text *line, const char *before, double seconds, c
 static void add_classes(struct dt_text *line, const struct dt_session *s)
 {
     enum { MOST_NAMES = 6 };
-    const size_t n = s->classes.n;
-    dt_text_add(line, "%d classes", s->num_classes);
+    const size_t n = s->sets.classes.n;
+    dt_text_add(line, "%d classes", s->sets.num_classes);
     for (size_t i = 0; i < n && i < MOST_NAMES; i++)
-        dt_text_add(line, "%s%s", i == 0 ? " (" : ", ", dt_names_get(&s->classes, i));
+        dt_text_add(line, "%s%s", i == 0 ? " (" : ", ", dt_names_get(&s->sets.classes, i));
     dt_text_add(line, n > MOST_NAMES ? ", ...)" : n > 0 ? ")" : "");
 }
 
@@ -41,7 +41,7 @@ static void print_model(struct dt_text *line, const struct dt_session *s,
 {
     const struct dt_config *config = s->config;
     char sizes[DT_SIZES_TEXT];
-    dt_text_add(line, "%s, %.2f million parameters, %s, images of %s, ", s->model->name,
+    dt_text_add(line, "%s, %.2f million parameters, %s, images of %s, ", s->engine.model->name,
                 (double)summary->n_parameters / 1e6, dt_precision_name(config->train.precision),
                 dt_session_sizes(s, config->model.image_size, sizes));
     add_classes(line, s);
@@ -53,19 +53,20 @@ static void print_device(struct dt_text *line, const struct dt_session *s,
 {
     char device[256], plane[64];
     (void)summary;
-    s->backend->describe(s->device, device, sizeof device);
-    dt_text_add(line, "%d rank%s on %s", s->n_ranks, s->n_ranks == 1 ? "" : "s", device);
-    dt_comm_describe_plane(s->plane, plane, sizeof plane);
-    if (s->n_ranks > 1)
+    s->engine.backend->describe(s->engine.device, device, sizeof device);
+    dt_text_add(line, "%d rank%s on %s", s->ranks.n_ranks, s->ranks.n_ranks == 1 ? "" : "s",
+                device);
+    dt_comm_describe_plane(s->engine.plane, plane, sizeof plane);
+    if (s->ranks.n_ranks > 1)
         dt_text_add(line, "; %s", plane);
 }
 
 static void add_class_weights(struct dt_text *line, const struct dt_session *s)
 {
-    float least = s->class_weights[0], most = s->class_weights[0];
-    for (int c = 1; c < s->num_classes; c++) {
-        least = s->class_weights[c] < least ? s->class_weights[c] : least;
-        most = s->class_weights[c] > most ? s->class_weights[c] : most;
+    float least = s->sets.class_weights[0], most = s->sets.class_weights[0];
+    for (int c = 1; c < s->sets.num_classes; c++) {
+        least = s->sets.class_weights[c] < least ? s->sets.class_weights[c] : least;
+        most = s->sets.class_weights[c] > most ? s->sets.class_weights[c] : most;
     }
     dt_text_add(line, ", class weights from %.3g to %.3g", (double)least, (double)most);
 }
@@ -75,9 +76,10 @@ static void print_data(struct dt_text *line, const struct dt_session *s,
 {
     (void)summary;
     dt_text_add(line, "%" PRIu32 " training and %" PRIu32 " validation images%s",
-                dt_dataset_size(s->train_set), s->val_set ? dt_dataset_size(s->val_set) : 0,
+                dt_dataset_size(s->sets.train_set),
+                s->sets.val_set ? dt_dataset_size(s->sets.val_set) : 0,
                 dt_config_is_synthetic(s->config) ? ", synthetic" : "");
-    if (s->class_weights)
+    if (s->sets.class_weights)
         add_class_weights(line, s);
 }
 
@@ -86,21 +88,21 @@ static void print_schedule(struct dt_text *line, const struct dt_session *s,
 {
     char schedule[DT_SCHEDULE_TEXT];
     (void)summary;
-    dt_schedule_describe(schedule, sizeof schedule, &s->schedule);
-    const bool has_stages = s->schedule.n_parts > 1;
+    dt_schedule_describe(schedule, sizeof schedule, &s->engine.schedule);
+    const bool has_stages = s->engine.schedule.n_parts > 1;
     dt_text_add(line, "%d epochs", s->config->train.epochs);
     if (!has_stages)
-        dt_text_add(line, " of %" PRId64 " steps", s->steps_per_epoch);
-    if (has_stages || s->last_step < s->schedule.total_steps)
-        dt_text_add(line, ", %" PRId64 " steps in all", s->last_step);
+        dt_text_add(line, " of %" PRId64 " steps", s->engine.stage.steps_per_epoch);
+    if (has_stages || s->engine.last_step < s->engine.schedule.total_steps)
+        dt_text_add(line, ", %" PRId64 " steps in all", s->engine.last_step);
     dt_text_add(line, ", ");
-    dt_text_add(line, "batch %d = %d rank%s x ", s->global_batch_size, s->n_workers,
-                s->n_workers == 1 ? "" : "s");
-    if (s->n_passes > 1)
-        dt_text_add(line, "%d micro-batches x ", s->n_passes);
-    dt_text_add(line, "%d images, learning rate %s", s->micro_batch_size, schedule);
+    dt_text_add(line, "batch %d = %d rank%s x ", s->engine.stage.global_batch_size,
+                s->ranks.n_workers, s->ranks.n_workers == 1 ? "" : "s");
+    if (s->engine.stage.n_passes > 1)
+        dt_text_add(line, "%d micro-batches x ", s->engine.stage.n_passes);
+    dt_text_add(line, "%d images, learning rate %s", s->engine.stage.micro_batch_size, schedule);
     if (s->config->optim.head_lr_factor != 1)
-        dt_text_add(line, " (%s: %.6g times that)", s->model->head,
+        dt_text_add(line, " (%s: %.6g times that)", s->engine.model->head,
                     s->config->optim.head_lr_factor);
 }
 
@@ -108,8 +110,8 @@ static void print_schedule(struct dt_text *line, const struct dt_session *s,
  * rank". */
 static void add_stage(struct dt_text *line, const struct dt_session *s, int i)
 {
-    const struct dt_schedule_part *part = &s->schedule.parts[i];
-    const bool is_last = i + 1 == s->schedule.n_parts;
+    const struct dt_schedule_part *part = &s->engine.schedule.parts[i];
+    const bool is_last = i + 1 == s->engine.schedule.n_parts;
     char sizes[DT_SIZES_TEXT];
     int index;
     dt_config_stage(s->config, 0, part->epoch, &index);
@@ -118,17 +120,18 @@ static void add_stage(struct dt_text *line, const struct dt_session *s, int i)
                 part->epoch + 1, is_last ? s->config->train.epochs : part[1].epoch,
                 dt_session_sizes(s, part->stage.image_size, sizes), part->stage.batch,
                 part->steps_per_epoch);
-    if (part->scale != s->schedule.parts[0].scale)
-        dt_text_add(line, ", learning rate times %.6g", part->scale / s->schedule.parts[0].scale);
+    if (part->scale != s->engine.schedule.parts[0].scale)
+        dt_text_add(line, ", learning rate times %.6g",
+                    part->scale / s->engine.schedule.parts[0].scale);
     if (index >= 0)
-        add_bytes(line, ", ", s->stage_bytes[index], " per rank");
+        add_bytes(line, ", ", s->engine.stage_bytes[index], " per rank");
 }
 
 static void print_stages(struct dt_text *line, const struct dt_session *s,
                          const struct dt_summary *summary)
 {
     (void)summary;
-    for (int i = 0; s->config->train.n_stages > 0 && i < s->schedule.n_parts; i++) {
+    for (int i = 0; s->config->train.n_stages > 0 && i < s->engine.schedule.n_parts; i++) {
         dt_text_add(line, i > 0 ? "; " : "");
         add_stage(line, s, i);
     }
@@ -168,9 +171,9 @@ static void print_optimizer(struct dt_text *line, const struct dt_session *s,
 static void print_memory(struct dt_text *line, const struct dt_session *s,
                          const struct dt_summary *summary)
 {
-    const size_t *bytes = s->plan->arena_bytes;
+    const size_t *bytes = s->engine.plan->arena_bytes;
     (void)summary;
-    add_bytes(line, "", dt_plan_bytes(s->plan), " per rank: ");
+    add_bytes(line, "", dt_plan_bytes(s->engine.plan), " per rank: ");
     add_bytes(line, "weights ",
               bytes[DT_ARENA_PARAMS] + bytes[DT_ARENA_SHADOW] + bytes[DT_ARENA_STATS], ", ");
     add_bytes(line, "gradients ", bytes[DT_ARENA_GRADS] + bytes[DT_ARENA_ACCUM], ", ");
@@ -178,7 +181,7 @@ static void print_memory(struct dt_text *line, const struct dt_session *s,
               bytes[DT_ARENA_MOMENTUM] + bytes[DT_ARENA_SQUARE] + bytes[DT_ARENA_OUTER] +
                   bytes[DT_ARENA_ANCHOR],
               ", ");
-    if (dt_plan_has_ema(s->plan))
+    if (dt_plan_has_ema(s->engine.plan))
         add_bytes(line, "average ", bytes[DT_ARENA_EMA] + bytes[DT_ARENA_EMA_STATS], ", ");
     add_bytes(line, "activations ", bytes[DT_ARENA_WORK], "");
 }
@@ -235,7 +238,7 @@ static void print_weights(struct dt_text *line, const struct dt_session *s,
                           const struct dt_summary *summary)
 {
     (void)summary;
-    dt_text_add(line, "%s", s->weights);
+    dt_text_add(line, "%s", s->engine.weights);
 }
 
 static void print_frozen(struct dt_text *line, const struct dt_session *s,
@@ -243,7 +246,7 @@ static void print_frozen(struct dt_text *line, const struct dt_session *s,
 {
     char text[128];
     (void)summary;
-    dt_freeze_describe(text, sizeof text, s->graph, s->config->optim.unfreeze_epoch);
+    dt_freeze_describe(text, sizeof text, s->engine.graph, s->config->optim.unfreeze_epoch);
     dt_text_add(line, "%s", text);
 }
 
@@ -282,19 +285,20 @@ void dt_summary_print(const struct dt_session *s, const struct dt_summary *summa
 static void print_rate(const struct dt_session *s, const char *what, int64_t step, FILE *out)
 {
     fprintf(out, "  step %9" PRId64 "  epoch %8.3f  %.6g  (%s)\n", step,
-            dt_schedule_epochs(&s->schedule, step), dt_schedule_lr(&s->schedule, step), what);
+            dt_schedule_epochs(&s->engine.schedule, step),
+            dt_schedule_lr(&s->engine.schedule, step), what);
 }
 
 /* Prints nothing for a step at or after the last one. */
 static void print_early(const struct dt_session *s, const char *what, int64_t step, FILE *out)
 {
-    if (step < s->last_step - 1)
+    if (step < s->engine.last_step - 1)
         print_rate(s, what, step, out);
 }
 
 static void print_rates(const struct dt_session *s, FILE *out)
 {
-    const struct dt_schedule *schedule = &s->schedule;
+    const struct dt_schedule *schedule = &s->engine.schedule;
     int64_t warmup = schedule->warmup_steps;
     char text[DT_SCHEDULE_TEXT];
     dt_schedule_describe(text, sizeof text, schedule);
@@ -310,12 +314,12 @@ static void print_rates(const struct dt_session *s, FILE *out)
             print_early(s, "milestone", schedule->milestones[i], out);
     else if (config->kind != DT_SCHEDULE_CONSTANT)
         print_early(s, "halfway", (warmup + schedule->total_steps) / 2, out);
-    print_rate(s, "last", s->last_step - 1, out);
+    print_rate(s, "last", s->engine.last_step - 1, out);
 }
 
 static void print_stage_lines(const struct dt_session *s, FILE *out)
 {
-    for (int i = 0; s->config->train.n_stages > 0 && i < s->schedule.n_parts; i++) {
+    for (int i = 0; s->config->train.n_stages > 0 && i < s->engine.schedule.n_parts; i++) {
         char text[256];
         struct dt_text line = dt_text_in(text, sizeof text);
         add_stage(&line, s, i);
@@ -354,29 +358,32 @@ void dt_session_print(const struct dt_session *s, FILE *out)
     struct dt_text optimizer_text = dt_text_in(optimizer, sizeof optimizer);
     add_classes(&text, s);
     const int size = s->config->model.image_size;
-    fprintf(out, "%s, images of %s, ", s->model->name, dt_session_sizes(s, s->image_size, sizes));
-    if (s->n_canvases == 0 && s->image_size != size)
+    fprintf(out, "%s, images of %s, ", s->engine.model->name,
+            dt_session_sizes(s, s->engine.stage.image_size, sizes));
+    if (s->engine.n_canvases == 0 && s->engine.stage.image_size != size)
         fprintf(out, "evaluated at %d x %d, ", size, size);
     fprintf(out, "%s\n", classes);
     fprintf(out, "global batch %d = %d rank(s) x %d micro-batch(es) x %d images\n",
-            s->global_batch_size, s->n_ranks, s->n_passes, s->micro_batch_size);
-    s->backend->describe(s->device, device, sizeof device);
+            s->engine.stage.global_batch_size, s->ranks.n_ranks, s->engine.stage.n_passes,
+            s->engine.stage.micro_batch_size);
+    s->engine.backend->describe(s->engine.device, device, sizeof device);
     fprintf(out, "device %s\n", device);
     add_optimizer(&optimizer_text, s->config);
     fprintf(out, "optimizer %s\n", optimizer);
     print_regularisation(s->config, out);
-    if (s->weights[0])
-        fprintf(out, "weights: %s\n", s->weights);
-    dt_freeze_describe(frozen, sizeof frozen, s->graph, s->config->optim.unfreeze_epoch);
+    if (s->engine.weights[0])
+        fprintf(out, "weights: %s\n", s->engine.weights);
+    dt_freeze_describe(frozen, sizeof frozen, s->engine.graph, s->config->optim.unfreeze_epoch);
     if (frozen[0])
         fprintf(out, "frozen: %s\n", frozen);
-    if (s->train_set) {
+    if (s->sets.train_set) {
         fprintf(out, "%u training images, %" PRId64 " steps per epoch, %" PRId64 " steps in all\n",
-                dt_dataset_size(s->train_set), s->steps_per_epoch, s->last_step);
+                dt_dataset_size(s->sets.train_set), s->engine.stage.steps_per_epoch,
+                s->engine.last_step);
         print_stage_lines(s, out);
         print_rates(s, out);
     } else {
         fprintf(out, "steps per epoch, learning rates and classes: unknown without data.train\n");
     }
-    dt_plan_print_memory(s->plan, out);
+    dt_plan_print_memory(s->engine.plan, out);
 }

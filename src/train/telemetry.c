@@ -28,7 +28,7 @@ static const struct {
 static void warn(const struct dt_session *s, const char *text)
 {
     const struct dt_field fields[] = {DT_TEXT("text", text)};
-    if (s->rank == 0)
+    if (s->ranks.rank == 0)
         dt_report_event(s->report, "warning", fields, DT_COUNT(fields));
     else
         dt_log(DT_LOG_WARNING, "%s", text);
@@ -41,7 +41,7 @@ static void warn_of_throttling(struct dt_telemetry *t, const struct dt_session *
     struct dt_text line = dt_text_in(text, sizeof text);
     unsigned bits = isnan(sensors->throttle) ? 0 : (unsigned)sensors->throttle;
     const char *before = " ";
-    dt_text_add(&line, "the GPU of rank %d is slowed down:", s->rank);
+    dt_text_add(&line, "the GPU of rank %d is slowed down:", s->ranks.rank);
     for (size_t i = 0; i < DT_COUNT(reasons); i++) {
         if (!(bits & ~t->told & reasons[i].bit))
             continue;
@@ -65,7 +65,7 @@ static void warn_of_errors(struct dt_telemetry *t, const struct dt_session *s,
     snprintf(text, sizeof text,
              "the memory of rank %d's GPU had %.0f errors since boot that could not be corrected "
              "(ECC): results may be wrong; have the GPU checked",
-             s->rank, sensors->ecc_errors);
+             s->ranks.rank, sensors->ecc_errors);
     warn(s, text);
 }
 
@@ -106,11 +106,12 @@ void dt_telemetry_step(struct dt_telemetry *t, const struct dt_session *s, int64
     if (every_s == 0 || now_s < t->next_s)
         return;
     t->next_s = now_s + every_s;
-    bool has_gpu = s->backend->read_sensors && s->backend->read_sensors(s->device, &sensors);
+    bool has_gpu = s->engine.backend->read_sensors &&
+                   s->engine.backend->read_sensors(s->engine.device, &sensors);
     if (has_gpu) {
         warn_of_throttling(t, s, &sensors);
         warn_of_errors(t, s, &sensors);
     }
-    if (s->rank == 0)
+    if (s->ranks.rank == 0)
         report(s, &sensors, has_gpu, step);
 }

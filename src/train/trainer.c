@@ -51,13 +51,13 @@ static bool is_scheduled(const struct run *r)
 /* After every evaluation, or with train_loss after every epoch. All ranks have the same value. */
 static void follow_plateau(struct run *r, double value)
 {
-    struct dt_schedule *schedule = &r->session.schedule;
+    struct dt_schedule *schedule = &r->session.engine.schedule;
     const struct dt_config_schedule *config = schedule->config;
     if (config->kind != DT_SCHEDULE_PLATEAU || r->at.step < schedule->warmup_steps ||
         !dt_plateau_count(&r->at.plateau, schedule, value))
         return;
     schedule->plateau = r->at.plateau.factor;
-    if (r->session.rank == 0)
+    if (r->session.ranks.rank == 0)
         dt_log(DT_LOG_INFO,
                "after %" PRId64 " epochs: no better %s for %d in a row, learning rate %.6g",
                r->at.epoch, dt_metric_name(schedule->metric), config->patience + 1,
@@ -79,10 +79,10 @@ static void report_evaluation(const struct run *r, const struct dt_eval_result *
     for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
         if (!isnan(result->value[m]) && dt_config_has_metric(s->config, m))
             fields[n++] = (struct dt_field)DT_NUM(dt_metric_name(m), result->value[m]);
-    for (int i = DT_COCO_AP75 + 1; i < DT_N_COCO && s->model->detects; i++)
+    for (int i = DT_COCO_AP75 + 1; i < DT_N_COCO && s->engine.model->detects; i++)
         if (result->coco[i] >= 0)
             fields[n++] = (struct dt_field)DT_NUM(dt_coco_names[i], result->coco[i]);
-    if (s->model->detects)
+    if (s->engine.model->detects)
         fields[n++] = (struct dt_field)DT_INT("detections", result->n_found);
     for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
         if (!isnan(result->raw[m]) && dt_config_has_metric(s->config, m))
@@ -94,7 +94,7 @@ static void report_evaluation(const struct run *r, const struct dt_eval_result *
 
 static void draw_found(struct run *r)
 {
-    const struct dt_box_judging *j = r->session.box_judging;
+    const struct dt_box_judging *j = r->session.evaluator.box_judging;
     if (!j)
         return;
     begin_pause(r);
@@ -107,11 +107,11 @@ static dt_status evaluate(struct run *r, bool *is_best)
 {
     struct dt_session *s = &r->session;
     struct dt_eval_result result;
-    const double sent_bytes = dt_comm_sent_bytes(s->comm);
+    const double sent_bytes = dt_comm_sent_bytes(s->ranks.comm);
     begin_pause(r);
     *is_best = false;
     DT_TRY(dt_session_validate(s, &result, &r->stop));
-    r->metrics.sent_bytes += dt_comm_sent_bytes(s->comm) - sent_bytes; /* not of a step */
+    r->metrics.sent_bytes += dt_comm_sent_bytes(s->ranks.comm) - sent_bytes; /* not of a step */
     end_pause(r);
     r->stop_reason = result.stop;
     r->at.eval_due = result.stop != NULL;
@@ -119,9 +119,9 @@ static dt_status evaluate(struct run *r, bool *is_best)
         return DT_OK;
     result.value[DT_METRIC_TRAIN_LOSS] = dt_metrics_epoch_loss(&r->at.epoch_loss);
     if (is_scheduled(r)) {
-        DT_TRY(dt_best_count(is_best, &r->at, s->config, s->comm, result.value));
-        if (s->schedule.metric != DT_METRIC_TRAIN_LOSS)
-            follow_plateau(r, result.value[s->schedule.metric]);
+        DT_TRY(dt_best_count(is_best, &r->at, s->config, s->ranks.comm, result.value));
+        if (s->engine.schedule.metric != DT_METRIC_TRAIN_LOSS)
+            follow_plateau(r, result.value[s->engine.schedule.metric]);
     }
     r->top1 = result.value[DT_METRIC_TOP1];
     report_evaluation(r, &result);
@@ -155,7 +155,7 @@ static dt_status report_metrics(struct run *r)
     struct dt_checkpoint *at = &r->at;
     bool epoch_end = at->batch == 0;
     return dt_metrics_report(&r->metrics, s, at->step, at->epoch + !epoch_end,
-                             dt_schedule_lr(&s->schedule, at->step - 1), r->save_policy.last,
+                             dt_schedule_lr(&s->engine.schedule, at->step - 1), r->save_policy.last,
                              &at->epoch_loss);
 }
 
@@ -169,14 +169,15 @@ static dt_status after_step(struct run *r)
     struct dt_session *s = &r->session;
     const struct dt_config *config = s->config;
     const struct dt_checkpoint *at = &r->at;
-    bool epoch_end = at->batch == 0, end = at->step == s->last_step, is_best = false;
+    bool epoch_end = at->batch == 0, end = at->step == s->engine.last_step, is_best = false;
     const struct dt_due due = end ? (struct dt_due){0} : r->due;
     const bool log_due = due.log || is_step_due(r, r->metrics.first_step, config->output.log_every);
     if (!dt_step_is_meeting(s, at))
         return log_due ? report_metrics(r) : DT_OK;
     r->due = (struct dt_due){0};
     r->stop_reason = due.stop;
-    bool eval_due = s->val && (end || (epoch_end && is_due(at->epoch, config->eval.every_epochs)));
+    bool eval_due =
+        s->sets.val && (end || (epoch_end && is_due(at->epoch, config->eval.every_epochs)));
     bool save_due = end || due.save || due.stop ||
                     is_step_due(r, r->met_step, config->checkpoint.every_steps) ||
                     (epoch_end && is_due(at->epoch, config->checkpoint.every_epochs));
@@ -190,7 +191,7 @@ static dt_status after_step(struct run *r)
                                   dt_config_has_metric(config, DT_METRIC_TRAIN_LOSS));
     if (eval_due || save_due || log_due || must_log)
         DT_TRY(report_metrics(r));
-    if (epoch_end && s->schedule.metric == DT_METRIC_TRAIN_LOSS)
+    if (epoch_end && s->engine.schedule.metric == DT_METRIC_TRAIN_LOSS)
         follow_plateau(r, dt_metrics_epoch_loss(&at->epoch_loss));
     if (r->async.version > 0 && (epoch_end || end || due.stop))
         dt_async_report(&r->async, s, at->step, end || due.stop);
@@ -233,15 +234,17 @@ static void log_change(const struct run *r, bool was_frozen, int old_batch, int 
     char after[48], sizes[DT_SIZES_TEXT];
     snprintf(after, sizeof after, "after %" PRId64 " epoch%s", r->at.epoch,
              r->at.epoch == 1 ? "" : "s");
-    if (was_frozen && !s->is_frozen)
+    if (was_frozen && !s->engine.stage.is_frozen)
         dt_log(DT_LOG_INFO, "%s: all parameters are trained from here on", after);
-    if (old_batch != s->global_batch_size || old_size != s->image_size)
+    if (old_batch != s->engine.stage.global_batch_size || old_size != s->engine.stage.image_size)
         dt_log(DT_LOG_INFO,
                "%s: images of %s, batch %d = %d rank%s x %d micro-batch%s x %d images, %" PRId64
                " steps per epoch",
-               after, dt_session_sizes(s, s->image_size, sizes), s->global_batch_size, s->n_ranks,
-               s->n_ranks == 1 ? "" : "s", s->n_passes, s->n_passes == 1 ? "" : "es",
-               s->micro_batch_size, s->steps_per_epoch);
+               after, dt_session_sizes(s, s->engine.stage.image_size, sizes),
+               s->engine.stage.global_batch_size, s->ranks.n_ranks,
+               s->ranks.n_ranks == 1 ? "" : "s", s->engine.stage.n_passes,
+               s->engine.stage.n_passes == 1 ? "" : "es", s->engine.stage.micro_batch_size,
+               s->engine.stage.steps_per_epoch);
 }
 
 /* At the beginning of an epoch: is it another stage, or no longer frozen? Steps then take another
@@ -249,23 +252,23 @@ static void log_change(const struct run *r, bool was_frozen, int old_batch, int 
 static dt_status begin_epoch(struct run *r)
 {
     struct dt_session *s = &r->session;
-    const bool was_frozen = s->is_frozen;
-    const int old_batch = s->global_batch_size, old_size = s->image_size;
+    const bool was_frozen = s->engine.stage.is_frozen;
+    const int old_batch = s->engine.stage.global_batch_size, old_size = s->engine.stage.image_size;
     if (!dt_session_differs(s, r->at.epoch))
         return DT_OK;
     begin_pause(r);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
     DT_TRY(dt_session_rebuild(s, r->at.epoch));
-    if (s->rank == 0)
-        dt_writer_set_plan(r->save_policy.writer, s->plan);
-    r->at.global_batch_size = s->global_batch_size;
-    r->at.micro_batch_size = s->micro_batch_size;
+    if (s->ranks.rank == 0)
+        dt_writer_set_plan(r->save_policy.writer, s->engine.plan);
+    r->at.global_batch_size = s->engine.stage.global_batch_size;
+    r->at.micro_batch_size = s->engine.stage.micro_batch_size;
     r->n_step_s = 0;
     r->metrics.step_s = 0;
     dt_watchdog_set_step(s->config->watchdog.init_timeout_s / 10);
-    dt_plan_anchor(s->plan);
+    dt_plan_anchor(s->engine.plan);
     end_pause(r);
-    if (s->rank == 0)
+    if (s->ranks.rank == 0)
         log_change(r, was_frozen, old_batch, old_size);
     return DT_OK;
 }
@@ -283,13 +286,13 @@ static dt_status train(struct run *r)
     struct dt_session *s = &r->session;
     DT_TRY(before_steps(r));
     r->met_step = r->at.step;
-    dt_plan_anchor(s->plan);
-    if (s->plan->options.parallel == DT_PARALLEL_ASYNC)
-        DT_TRY(dt_comm_agree(s->comm, dt_async_init(&r->async, s)));
+    dt_plan_anchor(s->engine.plan);
+    if (s->engine.plan->options.parallel == DT_PARALLEL_ASYNC)
+        DT_TRY(dt_comm_agree(s->ranks.comm, dt_async_init(&r->async, s)));
     while (!is_finished(r)) {
         DT_TRY(begin_epoch(r));
-        if (s->n_workers == s->n_ranks || s->rank > 0)
-            DT_TRY(dt_loader_start(s->train, (uint32_t)r->at.epoch, (uint64_t)r->at.batch));
+        if (s->ranks.n_workers == s->ranks.n_ranks || s->ranks.rank > 0)
+            DT_TRY(dt_loader_start(s->sets.train, (uint32_t)r->at.epoch, (uint64_t)r->at.batch));
         do {
             trace(r, r->at.step + 1);
             DT_TRY(dt_step_run(r));
@@ -312,15 +315,15 @@ static dt_status dry_run(struct dt_session *s, bool with_plan)
         .train = true, .eval = dt_config_has_validation(s->config), .layout_only = true};
     DT_TRY(dt_session_open(s, &needs));
     dt_status status = dt_resume_initial_weights(s);
-    if (s->rank == 0) {
+    if (s->ranks.rank == 0) {
         dt_session_print(s, stdout);
         if (with_plan)
-            dt_plan_print_actions(s->plan, stdout);
+            dt_plan_print_actions(s->engine.plan, stdout);
         fflush(stdout);
     }
-    if (s->data_status != DT_OK)
-        status = DT_ERROR(s->data_status, "%s", s->data_problem);
-    return dt_comm_agree(s->comm, status);
+    if (s->sets.status != DT_OK)
+        status = DT_ERROR(s->sets.status, "%s", s->sets.problem);
+    return dt_comm_agree(s->ranks.comm, status);
 }
 
 /* A rank that failed alone must not wait for anything, see dt_session_close. */
@@ -353,7 +356,7 @@ dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
     r->top1 = -1;
     r->folder.lock_fd = -1;
     dt_session_init(&r->session, comm, config);
-    dt_watchdog_catch_crashes(r->session.rank);
+    dt_watchdog_catch_crashes(r->session.ranks.rank);
     dt_status status =
         options->dry_run ? dry_run(&r->session, options->print_plan) : dt_run_begin(r, options);
     if (status == DT_OK && !options->dry_run && !r->was_complete)

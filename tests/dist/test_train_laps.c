@@ -9,7 +9,7 @@
 
 static const double rounding_s = 1e-6; /* of clocks that count from the machine's start */
 static struct dt_plan plan;
-static struct dt_session session = {.backend = &dt_backend_cpu, .plan = &plan};
+static struct dt_session session = {.engine = {.backend = &dt_backend_cpu, .plan = &plan}};
 
 /* Time passes, part of it in sums of gradients and in collective calls. */
 static void work(bool with_plan)
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
 {
     if (!open_ranks(&argc, &argv))
         return 1;
-    session.comm = comm;
+    session.ranks.comm = comm;
     int n_failed = run_all_tests(NULL, NULL);
     dt_comm_close(comm);
     return n_failed ? 1 : 0;

@@ -176,9 +176,9 @@ static void check_sums(const struct dt_config *with)
     struct dt_session s;
     dt_status verdict;
     open_session(&s, with);
-    assert_all(n == 1 || s.plan->n_buckets > 2);
-    assert_all(dt_plan_test_reduce(s.plan, &verdict) == DT_OK && verdict == DT_OK);
-    assert_all(is_clear(s.plan));
+    assert_all(n == 1 || s.engine.plan->n_buckets > 2);
+    assert_all(dt_plan_test_reduce(s.engine.plan, &verdict) == DT_OK && verdict == DT_OK);
+    assert_all(is_clear(s.engine.plan));
     assert_all(dt_preflight_try(&s) == DT_OK);
     dt_session_close(&s, DT_OK);
 }
@@ -221,9 +221,9 @@ static void check_fault(const struct dt_backend *wrong, int guilty)
     char name[64];
     open_session(&s, &config);
     if (rank == n - 1)
-        s.plan->backend = wrong;
+        s.engine.plan->backend = wrong;
     dt_status status = dt_preflight_try(&s);
-    s.plan->backend = real;
+    s.engine.plan->backend = real;
     snprintf(name, sizeof name, "rank %d: a test sum over %d", guilty, n);
     assert_all(n == 1 ? status == DT_OK
                       : status == DT_ERR_DEVICE && dt_error_origin() == guilty && has_text(name));
